@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc. Only looked for, so that
+# `varve doctor` can say what is there: MPI, UCX, nvcc. The result is the interface library varve_deps.
+
+if(VARVE_PORTABLE)
+    set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+endif()
+
+add_library(varve_deps INTERFACE)
+target_link_libraries(varve_deps INTERFACE ${CMAKE_DL_LIBS})
+
+function(varve_find name header library required package)
+    string(TOUPPER ${name} upper)
+    find_path(${upper}_INCLUDE_DIR ${header})
+    find_library(${upper}_LIBRARY ${library})
+    mark_as_advanced(${upper}_INCLUDE_DIR ${upper}_LIBRARY)
+    if(${upper}_INCLUDE_DIR AND ${upper}_LIBRARY)
+        set(HAVE_${upper} 1 PARENT_SCOPE)
+    elseif(required)
+        message(FATAL_ERROR "${name} was not found (Debian: ${package}); scripts/setup installs it")
+    else()
+        message(STATUS "${name} was not found (Debian: ${package}); what needs it is off")
+        set(HAVE_${upper} 0 PARENT_SCOPE)
+    endif()
+endfunction()
+
+varve_find(inih ini.h inih TRUE libinih-dev)
+varve_find(xxhash xxhash.h xxhash TRUE libxxhash-dev)
+varve_find(liburing liburing.h uring FALSE liburing-dev)
+varve_find(hwloc hwloc.h hwloc FALSE libhwloc-dev)
+
+# A static hwloc drags in whatever its builder enabled, so it is used only if a program links with it.
+if(VARVE_PORTABLE AND HAVE_HWLOC)
+    include(CheckCSourceCompiles)
+    set(CMAKE_REQUIRED_INCLUDES ${HWLOC_INCLUDE_DIR})
+    set(CMAKE_REQUIRED_LIBRARIES ${HWLOC_LIBRARY} m ${CMAKE_DL_LIBS} -pthread)
+    check_c_source_compiles("#include <hwloc.h>
+        int main(void) { hwloc_topology_t t; return hwloc_topology_init(&t) + hwloc_topology_load(t); }"
+        VARVE_STATIC_HWLOC_LINKS)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    unset(CMAKE_REQUIRED_LIBRARIES)
+    if(NOT VARVE_STATIC_HWLOC_LINKS)
+        message(STATUS "the static hwloc needs further libraries; the portable build goes without hwloc")
+        set(HAVE_HWLOC 0)
+    endif()
+endif()
+
+foreach(name INIH XXHASH LIBURING HWLOC)
+    if(HAVE_${name})
+        target_include_directories(varve_deps SYSTEM INTERFACE ${${name}_INCLUDE_DIR})
+        target_link_libraries(varve_deps INTERFACE ${${name}_LIBRARY})
+        target_compile_definitions(varve_deps INTERFACE HAVE_${name}=1)
+    endif()
+endforeach()
+if(VARVE_PORTABLE)
+    target_link_libraries(varve_deps INTERFACE m)
+endif()
+
+set(HAVE_MPI 0)
+set(HAVE_UCX 0)
+set(HAVE_NVCC 0)
+find_program(MPICC_PROGRAM mpicc)
+find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+find_program(NVCC_PROGRAM nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
+mark_as_advanced(MPICC_PROGRAM UCX_INCLUDE_DIR NVCC_PROGRAM)
+if(MPICC_PROGRAM)
+    set(HAVE_MPI 1)
+endif()
+if(UCX_INCLUDE_DIR)
+    set(HAVE_UCX 1)
+endif()
+if(NVCC_PROGRAM)
+    set(HAVE_NVCC 1)
+endif()

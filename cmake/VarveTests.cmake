@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every .c file under tests/{unit,model,fault,crash,explore} that has a main is one test; the others, and tests/*.c,
+# are helpers that all tests link. A test is known by its path without tests/ and .c, and labelled with each folder
+# of that path. Exit status 77 means skipped. Shell tests live in tests/lint and tests/cli.
+
+set(test_folders unit model fault crash explore)
+set(test_patterns)
+foreach(folder ${test_folders})
+    list(APPEND test_patterns ${CMAKE_SOURCE_DIR}/tests/${folder}/*.c)
+endforeach()
+file(GLOB_RECURSE test_files CONFIGURE_DEPENDS ${test_patterns})
+file(GLOB helper_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*.c)
+file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
+    ${CMAKE_SOURCE_DIR}/tests/cli/*.sh)
+
+set(program_files)
+foreach(file ${test_files})
+    file(STRINGS ${file} has_main REGEX "^int main\\(")
+    if(has_main)
+        list(APPEND program_files ${file})
+    else()
+        list(APPEND helper_files ${file})
+    endif()
+endforeach()
+
+add_library(varve_testlib STATIC ${helper_files})
+target_include_directories(varve_testlib PUBLIC ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR})
+target_link_libraries(varve_testlib PUBLIC varve_sim varve_static m)
+
+foreach(file ${program_files})
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
+    string(REGEX REPLACE "\\.c$" "" name ${name})
+    string(REPLACE "/" "_" target ${name})
+    get_filename_component(folder ${name} DIRECTORY)
+    get_filename_component(base ${name} NAME)
+    string(REPLACE "/" ";" labels ${folder})
+    add_executable(t_${target} ${file})
+    set_target_properties(t_${target} PROPERTIES OUTPUT_NAME ${base}
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${folder})
+    target_link_libraries(t_${target} PRIVATE varve_testlib)
+    add_test(NAME ${name} COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77
+        ENVIRONMENT "SOURCE_DIR=${CMAKE_SOURCE_DIR};BUILD_DIR=${CMAKE_BINARY_DIR};VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve")
+endforeach()
+
+foreach(file ${shell_files})
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
+    string(REGEX REPLACE "\\.sh$" "" name ${name})
+    get_filename_component(folder ${name} DIRECTORY)
+    add_test(NAME ${name} COMMAND bash ${file} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${name} PROPERTIES LABELS ${folder} SKIP_RETURN_CODE 77
+        ENVIRONMENT "SOURCE_DIR=${CMAKE_SOURCE_DIR};BUILD_DIR=${CMAKE_BINARY_DIR};VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve;CC=${CMAKE_C_COMPILER};VARVE_SANITIZE=${VARVE_SANITIZE}")
+endforeach()

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Mutexes with a rank, and condition variables on the monotonic clock.
+ *
+ * A thread takes locks in increasing rank, never two of the same rank. Debug builds (VV_DEBUG) keep
+ * the list of locks that each thread holds and report an inversion, a lock taken twice, a lock
+ * released by a thread that does not hold it, and a wait on a lock that is not held, before the
+ * operation that would deadlock. In release builds only the pthread call is left.
+ */
+#ifndef VV_CORE_LOCK_H
+#define VV_CORE_LOCK_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "core/util.h"
+
+/* Every lock of the library, outermost first: X(name, what the lock of this rank protects).
+ * docs/locking.md is made from this list. */
+#define VV_LOCK_RANKS(X)                                                                       \
+    X(CTX, "a context: its histories, its error record, opening and closing")                  \
+    X(HISTORY, "one history: protected regions, calls of the application on it")               \
+    X(ENGINE, "engine/core and the runtime's queues; short sections, no system call inside")   \
+    X(MOVER, "one mover's own list of orders and completions")                                 \
+    X(DEVICE, "a device: allocations, streams, registered memory")                             \
+    X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \
+    X(AIO, "an asynchronous I/O queue's thread pool")                                          \
+    X(COPY, "the pool of copy threads")                                                        \
+    X(TRACE, "the list of trace rings")                                                        \
+    X(LOG, "the log sink")
+
+enum vv_lock_rank {
+#define X(name, text) VV_RANK_##name,
+    VV_LOCK_RANKS(X)
+#undef X
+        VV_RANK_COUNT
+};
+
+const char *vv_lock_rank_name(enum vv_lock_rank rank);
+const char *vv_lock_rank_text(enum vv_lock_rank rank);
+
+struct vv_mutex {
+    pthread_mutex_t mutex;
+    const char *name;       /* immutable */
+    enum vv_lock_rank rank; /* immutable */
+};
+
+struct vv_cond {
+    pthread_cond_t cond;
+};
+
+/* `name` must outlive the mutex. */
+void vv_mutex_init(struct vv_mutex *m, const char *name, enum vv_lock_rank rank);
+void vv_mutex_fini(struct vv_mutex *m);
+void vv_mutex_lock(struct vv_mutex *m);
+/* False if it is held already. A try cannot deadlock, so that it may break the order of ranks. */
+VV_WARN_UNUSED bool vv_mutex_trylock(struct vv_mutex *m);
+void vv_mutex_unlock(struct vv_mutex *m);
+
+/* For vv_assert in `_locked` functions. Always true in release builds, which keep no record. */
+bool vv_mutex_held(const struct vv_mutex *m);
+
+void vv_cond_init(struct vv_cond *c);
+void vv_cond_fini(struct vv_cond *c);
+void vv_cond_signal(struct vv_cond *c);
+void vv_cond_broadcast(struct vv_cond *c);
+void vv_cond_wait(struct vv_cond *c, struct vv_mutex *m);
+/* 0, perhaps without a signal, or -ETIMEDOUT once vv_now_ns() has reached the deadline. VV_NEVER_NS
+ * waits without one. */
+int vv_cond_wait_until(struct vv_cond *c, struct vv_mutex *m, uint64_t deadline_ns);
+
+#endif

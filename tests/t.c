@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "t.h"
+
+#include <ftw.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SEED_DEFAULT UINT64_C(20230616)
+#define TMPDIRS_MAX  64
+
+static const char *current = "";
+static int runs;
+static bool seed_used;
+
+static pthread_mutex_t tmp_lock = PTHREAD_MUTEX_INITIALIZER;
+static char *tmp_dirs[TMPDIRS_MAX];
+static int tmp_count;
+static pid_t tmp_owner;
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static void remove_tmpdirs(void)
+{
+    if (getpid() != tmp_owner)
+        return;
+    pthread_mutex_lock(&tmp_lock);
+    while (tmp_count > 0) {
+        nftw(tmp_dirs[--tmp_count], remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        free(tmp_dirs[tmp_count]);
+    }
+    pthread_mutex_unlock(&tmp_lock);
+}
+
+/* _exit, not exit: other threads of the test may be running, and nothing they use may be torn down
+ * under them. */
+static void end(int status)
+{
+    remove_tmpdirs();
+    fflush(NULL);
+    _exit(status);
+}
+
+void t_fail(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+
+    flockfile(stderr);
+    fprintf(stderr, "%s:%d: %s: ", file, line, current);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    if (seed_used)
+        fprintf(stderr, "repeat with VARVE_TEST_SEED=%" PRIu64 "\n", t_seed());
+    funlockfile(stderr);
+    end(1);
+    abort(); /* not reached; end() is not known not to return */
+}
+
+void t_skip(const char *fmt, ...)
+{
+    va_list ap;
+
+    printf("skipped: ");
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+    end(77);
+    abort();
+}
+
+void t_note(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+    fflush(stdout);
+}
+
+const char *t_errname(int rc)
+{
+    const char *name = rc == 0 ? "0" : rc < 0 ? strerrorname_np(-rc) : "positive";
+
+    return name ? name : "unknown";
+}
+
+void t_run(const char *name, void (*fn)(void))
+{
+    current = name;
+    printf("%s\n", name);
+    fflush(stdout);
+    fn();
+    runs++;
+    current = "";
+}
+
+int t_done(void)
+{
+    if (runs == 0) {
+        fprintf(stderr, "no case was run\n");
+        return 1;
+    }
+    printf("ok, %d cases\n", runs);
+    return 0;
+}
+
+const char *t_tmpdir(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path;
+
+    if (asprintf(&path, "%s/varve-test-XXXXXX", base && *base ? base : "/tmp") < 0)
+        t_fail(__FILE__, __LINE__, "out of memory");
+    if (!mkdtemp(path))
+        t_fail(__FILE__, __LINE__, "mkdtemp %s: %s", path, strerror(errno));
+    pthread_mutex_lock(&tmp_lock);
+    if (tmp_owner != getpid()) {
+        /* First use, or in a forked child, where the parent's folders are not ours to remove. */
+        if (tmp_owner == 0)
+            atexit(remove_tmpdirs);
+        tmp_owner = getpid();
+        tmp_count = 0;
+    }
+    if (tmp_count == TMPDIRS_MAX)
+        t_fail(__FILE__, __LINE__, "more than %d temporary folders", TMPDIRS_MAX);
+    tmp_dirs[tmp_count++] = path;
+    pthread_mutex_unlock(&tmp_lock);
+    return path;
+}
+
+uint64_t t_seed(void)
+{
+    const char *text = getenv("VARVE_TEST_SEED");
+
+    seed_used = true;
+    return text && *text ? strtoull(text, NULL, 0) : SEED_DEFAULT;
+}
+
+bool t_long(void)
+{
+    const char *text = getenv("VARVE_TEST_LONG");
+
+    return text && *text && strcmp(text, "0") != 0;
+}
+
+uint64_t t_rng_u64(struct t_rng *r)
+{
+    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    z = (z ^ (z >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return z ^ (z >> 32);
+}
+
+uint64_t t_rng_below(struct t_rng *r, uint64_t n)
+{
+    return (uint64_t)(((unsigned __int128)t_rng_u64(r) * n) >> 64);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The test harness. A test is a program whose main calls T_RUN for each case and returns t_done().
+ * A failed check prints where and what, removes the temporary folders and ends the process with
+ * status 1, from whichever thread it happens on. Exit status 77 means skipped.
+ */
+#ifndef T_H
+#define T_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define T_CHECK(cond)                                \
+    do {                                             \
+        if (!(cond))                                 \
+            t_fail(__FILE__, __LINE__, "%s", #cond); \
+    } while (0)
+
+/* Integers of up to 64 bits, signed or not. */
+#define T_EQ(a, b)                                                                    \
+    do {                                                                              \
+        long long t_a_ = (long long)(a), t_b_ = (long long)(b);                       \
+        if (t_a_ != t_b_)                                                             \
+            t_fail(__FILE__, __LINE__, "%s == %s: %lld != %lld", #a, #b, t_a_, t_b_); \
+    } while (0)
+
+#define T_STREQ(a, b)                                                                     \
+    do {                                                                                  \
+        const char *t_a_ = (a), *t_b_ = (b);                                              \
+        if (strcmp(t_a_, t_b_) != 0)                                                      \
+            t_fail(__FILE__, __LINE__, "%s == %s: \"%s\" != \"%s\"", #a, #b, t_a_, t_b_); \
+    } while (0)
+
+/* The expression returns 0 or a negative errno. */
+#define T_OK(expr)                                                                     \
+    do {                                                                               \
+        int t_rc_ = (int)(expr);                                                       \
+        if (t_rc_ != 0)                                                                \
+            t_fail(__FILE__, __LINE__, "%s: %d (%s)", #expr, t_rc_, t_errname(t_rc_)); \
+    } while (0)
+
+#define T_ERR(expr, err)                                                                           \
+    do {                                                                                           \
+        int t_rc_ = (int)(expr), t_want_ = (err);                                                  \
+        if (t_rc_ != t_want_)                                                                      \
+            t_fail(__FILE__, __LINE__, "%s: %d (%s), expected %s", #expr, t_rc_, t_errname(t_rc_), \
+                   #err);                                                                          \
+    } while (0)
+
+#define T_RUN(fn) t_run(#fn, fn)
+
+/* Ends the test here as skipped. */
+#define T_SKIP(...) t_skip(__VA_ARGS__)
+
+void t_fail(const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
+void t_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* A line that is printed whatever the result. */
+void t_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+const char *t_errname(int rc);
+void t_run(const char *name, void (*fn)(void));
+int t_done(void);
+
+/* A fresh folder, removed at exit by the process that made it. The text lives until then. */
+const char *t_tmpdir(void);
+
+/* From VARVE_TEST_SEED, or a fixed default; printed on failure. */
+uint64_t t_seed(void);
+
+/* VARVE_TEST_LONG is set: run more cases than a gate can afford. */
+bool t_long(void);
+
+struct t_rng {
+    uint64_t state;
+};
+
+/* A 64-bit generator (a Weyl sequence, mixed); any seed will do. */
+uint64_t t_rng_u64(struct t_rng *r);
+/* Uniform enough in [0, n); n > 0. */
+uint64_t t_rng_below(struct t_rng *r, uint64_t n);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Storage tiers as the file movers use them: one ops table, two implementations.
+ *
+ * `spill` keeps pages of one unlinked, never synced file; it dies with the process.
+ * `files` keeps one file per version, committed by rename; what it committed survives.
+ *
+ * The shared state of a tier (struct vv_spill, struct vv_folder) is locked inside; a struct vv_store
+ * is one mover's way to it and belongs to one thread at a time (kick excepted). Open one for every
+ * mover: what one has written another may read as soon as the write was reported, committed or
+ * not. */
+#ifndef VV_TIER_STORE_H
+#define VV_TIER_STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util.h"
+#include "tier/aio.h"
+#include "tier/os.h"
+
+struct vv_store;
+struct vv_spill;  /* the spill file, shared by the stores on it */
+struct vv_folder; /* a folder of committed files, shared by histories and stores */
+struct vv_files;  /* one history and rank in a folder, locked against other processes */
+
+/* Memory and file alignment of all I/O. */
+#define VV_STORE_ALIGN 4096u
+
+/* ---- options ---- */
+
+enum vv_store_mode {
+    VV_STORE_AUTO,    /* direct where the file system takes it, buffered with a note elsewhere */
+    VV_STORE_DIRECT,  /* O_DIRECT or an error */
+    VV_STORE_BUFFERED /* through the page cache */
+};
+
+struct vv_store_opts {
+    const struct vv_os *os; /* the real one by default */
+    enum vv_aio_backend backend;
+    enum vv_store_mode mode;
+    uint32_t page_bytes; /* power of two, 4 KiB or more */
+    unsigned depth;      /* requests each store keeps in the kernel */
+    unsigned max_open;   /* files kept open (folder only); those in use come on top */
+    /* Pacing: both directions share one medium, which a transfer occupies for its bytes over its
+     * rate; it is not reported before that time is over. 0: as fast as it goes. Keep two batches in
+     * flight, or the medium idles between a report and the next submit. */
+    uint64_t write_bytes_per_s;
+    uint64_t read_bytes_per_s;
+};
+
+void vv_store_opts_init(struct vv_store_opts *opts);
+
+/* ---- objects and requests ---- */
+
+struct vv_store_key {
+    struct vv_files *history; /* NULL for spill */
+    uint64_t version;
+    uint64_t generation; /* of new objects: vv_files_first_generation() or more */
+};
+
+struct vv_store_region {
+    int32_t id;
+    uint32_t reserved; /* 0 */
+    uint64_t bytes;
+};
+
+struct vv_store_meta {
+    uint32_t nregions;
+    const struct vv_store_region *regions; /* in object order; their bytes add up to the size */
+};
+
+enum vv_store_op { VV_STORE_READ, VV_STORE_WRITE, VV_STORE_COMMIT, VV_STORE_REMOVE };
+
+/* One batch: consecutive chunks of one object, or a commit or removal. Caller-owned, as is
+ * everything it points to; untouched from submit until poll returns it (mem, pages and meta
+ * arrays included).
+ *
+ * WRITE   each chunk once, in any order, all of an object's through one store.
+ * READ    chunks whose write was reported, or of a committed object.
+ * COMMIT  (files) once, after every write of the object was reported; when it is reported with
+ *         status 0 the object survives a crash.
+ * REMOVE  (files) with nothing of the object in flight. Deletes it in whatever shape it is,
+ *         nothing written included; when reported, no crash brings it back. After a failed WRITE or
+ *         COMMIT it is the only request left.
+ * Spill has neither commit nor removal: a page is written again when its owner changes. */
+struct vv_store_io {
+    enum vv_store_op op;
+    struct vv_store_key key;
+    uint64_t size; /* of the object */
+    uint32_t chunk0, nchunks;
+    void **mem;                       /* host memory of each chunk: page_bytes, 4 KiB aligned. What
+                                       * follows the object's last byte up to the next 4 KiB is
+                                       * overwritten, by writes (zeros) and reads alike. */
+    const uint32_t *pages;            /* spill: page number of each chunk */
+    const struct vv_store_meta *meta; /* COMMIT */
+
+    /* Results. status: 0, or -ENOSPC, -EIO, ... as the system gave it; -EBADMSG: what was read is
+     * not what was written, bad_chunk is the first such chunk; -ENOENT: no such object. */
+    int status;
+    uint32_t bad_chunk;
+    void *user;
+    struct vv_store_io *next; /* private */
+};
+
+struct vv_store_ops {
+    const char *name;
+    /* Waits for what is in flight (its results are lost). */
+    void (*close)(struct vv_store *store);
+    /* 0: poll will report it. -EINVAL (a malformed request) and -ENOMEM: refused, nothing done. */
+    int (*submit)(struct vv_store *store, struct vv_store_io *io);
+    /* Number of requests reported, 0 after a kick, or -ETIMEDOUT. Timeout as in vv_aio_wait. */
+    int (*poll)(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
+                int64_t timeout_ns);
+    void (*kick)(struct vv_store *store); /* any thread */
+};
+
+struct vv_store {
+    const struct vv_store_ops *ops;
+};
+
+/* ---- spill ---- */
+
+/* A file of at most capacity_bytes (rounded down to pages; 0: the space free now) in the folder,
+ * unlinked at once, allocated in steps as pages are first written. err gets a text on failure. */
+VV_WARN_UNUSED int vv_spill_new(const char *folder, uint64_t capacity_bytes,
+                                const struct vv_store_opts *opts, char *err, size_t err_bytes,
+                                struct vv_spill **ret_spill);
+/* After its stores were closed. Accepts NULL. */
+void vv_spill_free(struct vv_spill *spill);
+uint32_t vv_spill_pages(const struct vv_spill *spill);
+const char *vv_spill_note(const struct vv_spill *spill); /* "" or what a user should know */
+VV_WARN_UNUSED int vv_spill_store(struct vv_spill *spill, struct vv_store **ret_store);
+
+/* ---- files ---- */
+
+/* The folder is created if missing (not its parents). */
+VV_WARN_UNUSED int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err,
+                                 size_t err_bytes, struct vv_folder **ret_folder);
+/* After its stores and histories were closed. Accepts NULL. */
+void vv_folder_free(struct vv_folder *folder);
+const char *vv_folder_note(const struct vv_folder *folder);
+VV_WARN_UNUSED int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store);
+
+struct vv_files_opts {
+    uint64_t run_id; /* written into every file; 0: draw one */
+};
+
+/* Opens or creates a history, takes its lock, deletes leftovers of unfinished writes and finds what
+ * was committed. -EBUSY: in use; the text names the process. -EINVAL: not a history name (empty, a
+ * leading dot, a slash, over 200 bytes). May block on the disk; any thread, one at a time for one
+ * history. */
+VV_WARN_UNUSED int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
+                                 const struct vv_files_opts *opts, char *err, size_t err_bytes,
+                                 struct vv_files **ret_files);
+/* With no request on it in flight. Objects neither committed nor removed are deleted. NULL is fine. */
+void vv_files_close(struct vv_files *files);
+
+struct vv_files_entry {
+    uint64_t version, generation, size, run_id, commit_time_ns;
+    uint32_t rank, nregions;
+    const struct vv_store_region *regions;
+};
+
+/* Calls visit for every version found at open, ascending, until it returns non-zero, and returns
+ * that. The list is then forgotten: once per open. */
+int vv_files_list(struct vv_files *files, int (*visit)(void *user, const struct vv_files_entry *e),
+                  void *user);
+/* Higher than every generation this history was seen to have had. Writing below it could let a
+ * stale index record speak for a new file. */
+uint64_t vv_files_first_generation(const struct vv_files *files);
+uint64_t vv_files_run_id(const struct vv_files *files);
+/* Files at open that look committed but are damaged: left where they are, not listed. */
+uint32_t vv_files_damaged(const struct vv_files *files);
+
+/* Bytes of disk that an object's file takes. */
+uint64_t vv_files_bytes(uint64_t size, uint32_t nregions, uint32_t page_bytes);
+
+#endif

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* They evaluate their arguments twice. */
 #define VV_MIN(a, b)     ((a) < (b) ? (a) : (b))
 #define VV_MAX(a, b)     ((a) > (b) ? (a) : (b))
 #define VV_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))

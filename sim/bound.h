@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The least time that any schedule must block an application which writes objects through a cache
+ * hierarchy and reads them back. docs/bound.md has the derivation.
+ */
+#ifndef VARVE_SIM_BOUND_H
+#define VARVE_SIM_BOUND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util.h"
+
+enum bound_kind {
+    BOUND_PUT,     /* a call: the application waits until the bytes are taken         */
+    BOUND_GET,     /* a call: the application waits until the bytes are given back    */
+    BOUND_DISCARD, /* no call: from here on the version need not be kept              */
+    BOUND_FENCE    /* no call: time passes here that counts neither as blocked nor as */
+                   /* compute (a wait for the flushes); no window reaches across it   */
+};
+
+struct bound_event {
+    enum bound_kind kind;
+    uint64_t version;
+    uint64_t bytes;  /* BOUND_PUT                                                       */
+    uint64_t gap_ns; /* calls: from the end of the call before to the start of this one */
+};
+
+/* One hop of the hierarchy. A bandwidth of 0 means no limit. */
+struct bound_hop {
+    double above_bytes; /* the most that can be kept above the hop                           */
+    double down_bps;    /* away from the application                                         */
+    double up_bps;      /* towards it                                                        */
+    double both_bps;    /* both directions together; never taken below the larger of the two */
+};
+
+struct bound_params {
+    double put_copy_bps; /* into the first tier, all ways in together; 0: free  */
+    double get_copy_bps; /* out to the application, all ways together           */
+    bool consume_once;   /* a version that was read need not be kept any longer */
+    const struct bound_hop *hops;
+    size_t nr_hops;
+};
+
+/* The parts add up to the total: what the longest path spends on each kind of edge. */
+struct bound_result {
+    double total_s;
+    double copy_s;
+    double write_s;
+    double restore_s;
+    double cross_s;
+};
+
+/* Errors: -EINVAL when a version is read or discarded that is not there, or written twice, or a
+ * number is negative or not finite; -ENOMEM. Without calls the bound is 0. */
+VV_WARN_UNUSED int bound_compute(const struct bound_event *events, size_t nr_events,
+                                 const struct bound_params *params,
+                                 struct bound_result *ret_result);
+
+#endif

@@ -14,6 +14,7 @@
 #include "tier/os.h"
 
 enum vv_aio_backend { VV_AIO_AUTO, VV_AIO_URING, VV_AIO_THREADS };
+/* FSYNC is a full one: what fdatasync leaves out of a folder may be the entry we came for. */
 enum vv_aio_op { VV_AIO_READ, VV_AIO_WRITE, VV_AIO_FSYNC };
 
 #define VV_AIO_IOV_MAX 512u

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A device: memory of its own, copy engines, streams and events, behind one table of operations.
+ *
+ * Every backend (the emulated one in host/, CUDA later) embeds `struct vv_device` as its first
+ * member and fills `struct vv_device_ops`. Callers use the inline wrappers below and never name a
+ * backend after opening it.
+ *
+ * Threads: every operation may be called from any thread, several at once. One stream or event is
+ * not to be freed while another thread still uses it. None of the operations calls back into the
+ * caller.
+ *
+ * Blocking: each operation says whether it may block. A call may always be held up while another
+ * thread registers host memory; real drivers do that, and the emulated device imitates it.
+ *
+ * Errors: 0 or a negative errno. After the device is lost every call returns -ENODEV, pending
+ * events included, and the device will not touch caller memory any more once the first -ENODEV has
+ * been returned.
+ */
+#ifndef VV_DEVICE_DEVICE_H
+#define VV_DEVICE_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/copy.h"
+#include "core/util.h"
+
+enum vv_mem_kind {
+    VV_MEM_HOST,
+    VV_MEM_DEVICE,
+};
+
+struct vv_device_ops;
+
+/* What all backends have in common; a backend's own structure starts with it. */
+struct vv_device {
+    const struct vv_device_ops *ops;
+};
+
+/* Owned by the backend that made them. */
+struct vv_stream;
+struct vv_event;
+
+/* Names the operations, for counters and injected failures. */
+enum vv_device_op {
+    VV_DEVICE_OP_MEM_ALLOC,
+    VV_DEVICE_OP_MEM_FREE,
+    VV_DEVICE_OP_MEM_INFO,
+    VV_DEVICE_OP_HOST_REGISTER,
+    VV_DEVICE_OP_HOST_UNREGISTER,
+    VV_DEVICE_OP_PTR_KIND,
+    VV_DEVICE_OP_STREAM_NEW,
+    VV_DEVICE_OP_STREAM_FREE,
+    VV_DEVICE_OP_COPY_ASYNC,
+    VV_DEVICE_OP_EVENT_NEW,
+    VV_DEVICE_OP_EVENT_FREE,
+    VV_DEVICE_OP_EVENT_RECORD,
+    VV_DEVICE_OP_EVENT_QUERY,
+    VV_DEVICE_OP_EVENT_WAIT,
+    VV_DEVICE_OP_STREAM_WAIT_EVENT,
+    VV_DEVICE_OP_AFTER_APP,
+    VV_DEVICE_OP_COUNT,
+    VV_DEVICE_OP_ANY = VV_DEVICE_OP_COUNT,
+};
+
+struct vv_device_ops {
+    const char *name;
+
+    /* Drops pending work, frees everything the device still holds, and the device. Accepts NULL. */
+    void (*close)(struct vv_device *d);
+
+    /* Device memory. -ENOMEM when it does not fit, -EINVAL for 0 bytes. */
+    int (*mem_alloc)(struct vv_device *d, size_t bytes, void **ret_ptr);
+
+    /* Waits for the work already submitted, as drivers do. NULL is fine; any other pointer that
+     * mem_alloc did not return is -EINVAL. */
+    int (*mem_free)(struct vv_device *d, void *ptr);
+    int (*mem_info)(struct vv_device *d, size_t *ret_free, size_t *ret_total);
+
+    /* Pins a slice of host memory, so that copies from and to it run asynchronously and at full
+     * speed. Holds up all other calls meanwhile: pin large memory slice by slice. -EEXIST if part
+     * of it is pinned already. */
+    int (*host_register)(struct vv_device *d, void *ptr, size_t bytes);
+
+    /* `ptr` as it was registered, -EINVAL otherwise. Waits for the work already submitted, the
+     * application's kernels included. */
+    int (*host_unregister)(struct vv_device *d, void *ptr);
+
+    /* Where `ptr` points, and how many bytes from there lie in the same allocation (device) or in
+     * the same registered slice (host). Host memory that is not registered: SIZE_MAX. NULL:
+     * -EINVAL. Never blocks on device work. */
+    int (*ptr_kind)(struct vv_device *d, const void *ptr, enum vv_mem_kind *ret_kind,
+                    size_t *ret_bytes_left);
+
+    int (*stream_new)(struct vv_device *d, struct vv_stream **ret_stream);
+
+    /* Work already submitted still runs. Accepts NULL. */
+    void (*stream_free)(struct vv_device *d, struct vv_stream *s);
+
+    /* Enqueues one batch; the direction of each segment follows from its pointers, and one side at
+     * least is device memory (-EINVAL otherwise). Either the whole batch is enqueued or nothing.
+     * Segments of one batch may run in any order, so they must not depend on one another. With a
+     * segment in unregistered host memory the call returns only when the batch is done. `segs` may
+     * be reused at once. -EFAULT: a range leaves its device allocation. */
+    int (*copy_async)(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
+                      size_t n_segs);
+
+    int (*event_new)(struct vv_device *d, struct vv_event **ret_event);
+
+    /* Allowed while pending. Accepts NULL. */
+    void (*event_free)(struct vv_device *d, struct vv_event *ev);
+
+    /* The event now stands for all work submitted to `s` so far; an earlier recording is forgotten.
+     */
+    int (*event_record)(struct vv_device *d, struct vv_event *ev, struct vv_stream *s);
+
+    /* 0: done (or never recorded); -EBUSY: not yet; otherwise the error of the work since the
+     * stream's previous record. Never blocks on device work. */
+    int (*event_query)(struct vv_device *d, struct vv_event *ev);
+
+    /* As event_query, but waits: `timeout_ns` negative without limit, 0 polls; -ETIMEDOUT when the
+     * time is over. */
+    int (*event_wait)(struct vv_device *d, struct vv_event *ev, int64_t timeout_ns);
+
+    /* Work submitted to `s` from now on starts after the event's current recording. The host does
+     * not wait. */
+    int (*stream_wait_event)(struct vv_device *d, struct vv_stream *s, struct vv_event *ev);
+
+    /* Work submitted to `s` from now on starts after what the application has put on its legacy
+     * default stream. */
+    int (*after_app)(struct vv_device *d, struct vv_stream *s);
+};
+
+static inline void vv_device_close(struct vv_device *d)
+{
+    if (d)
+        d->ops->close(d);
+}
+
+VV_WARN_UNUSED static inline int vv_device_mem_alloc(struct vv_device *d, size_t bytes,
+                                                     void **ret_ptr)
+{
+    return d->ops->mem_alloc(d, bytes, ret_ptr);
+}
+
+static inline int vv_device_mem_free(struct vv_device *d, void *ptr)
+{
+    return d->ops->mem_free(d, ptr);
+}
+
+VV_WARN_UNUSED static inline int vv_device_mem_info(struct vv_device *d, size_t *ret_free,
+                                                    size_t *ret_total)
+{
+    return d->ops->mem_info(d, ret_free, ret_total);
+}
+
+VV_WARN_UNUSED static inline int vv_device_host_register(struct vv_device *d, void *ptr,
+                                                         size_t bytes)
+{
+    return d->ops->host_register(d, ptr, bytes);
+}
+
+static inline int vv_device_host_unregister(struct vv_device *d, void *ptr)
+{
+    return d->ops->host_unregister(d, ptr);
+}
+
+VV_WARN_UNUSED static inline int vv_device_ptr_kind(struct vv_device *d, const void *ptr,
+                                                    enum vv_mem_kind *ret_kind,
+                                                    size_t *ret_bytes_left)
+{
+    return d->ops->ptr_kind(d, ptr, ret_kind, ret_bytes_left);
+}
+
+VV_WARN_UNUSED static inline int vv_device_stream_new(struct vv_device *d,
+                                                      struct vv_stream **ret_stream)
+{
+    return d->ops->stream_new(d, ret_stream);
+}
+
+static inline void vv_device_stream_free(struct vv_device *d, struct vv_stream *s)
+{
+    d->ops->stream_free(d, s);
+}
+
+VV_WARN_UNUSED static inline int vv_device_copy_async(struct vv_device *d, struct vv_stream *s,
+                                                      const struct vv_copy_seg *segs, size_t n_segs)
+{
+    return d->ops->copy_async(d, s, segs, n_segs);
+}
+
+VV_WARN_UNUSED static inline int vv_device_event_new(struct vv_device *d,
+                                                     struct vv_event **ret_event)
+{
+    return d->ops->event_new(d, ret_event);
+}
+
+static inline void vv_device_event_free(struct vv_device *d, struct vv_event *ev)
+{
+    d->ops->event_free(d, ev);
+}
+
+VV_WARN_UNUSED static inline int vv_device_event_record(struct vv_device *d, struct vv_event *ev,
+                                                        struct vv_stream *s)
+{
+    return d->ops->event_record(d, ev, s);
+}
+
+VV_WARN_UNUSED static inline int vv_device_event_query(struct vv_device *d, struct vv_event *ev)
+{
+    return d->ops->event_query(d, ev);
+}
+
+VV_WARN_UNUSED static inline int vv_device_event_wait(struct vv_device *d, struct vv_event *ev,
+                                                      int64_t timeout_ns)
+{
+    return d->ops->event_wait(d, ev, timeout_ns);
+}
+
+VV_WARN_UNUSED static inline int
+vv_device_stream_wait_event(struct vv_device *d, struct vv_stream *s, struct vv_event *ev)
+{
+    return d->ops->stream_wait_event(d, s, ev);
+}
+
+VV_WARN_UNUSED static inline int vv_device_after_app(struct vv_device *d, struct vv_stream *s)
+{
+    return d->ops->after_app(d, s);
+}
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checking a batch of copies and cutting it into work for the engines.
+ *
+ * Each address must lie, with its whole length, in one device allocation, in one registered slice
+ * of host memory, or in host memory that touches no registered slice: what real drivers accept, and
+ * nothing else. Device pointers are turned into addresses here, under the lock; that they stay
+ * mapped until the copy has run is seen to by mem_free, which waits for submitted work.
+ *
+ * Segments one after the other that use the same engine, and are alike in being pinned or not,
+ * become one item. Nothing is submitted before every segment was accepted and every item allocated.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "device/host/host_private.h"
+
+struct place {
+    enum vv_mem_kind kind;
+    bool pinned;
+    char *map;
+};
+
+/* Whether [p, p + bytes) lies within the range `r`, which holds p. */
+static bool fits(const struct vvi_device_range *r, uintptr_t p, size_t bytes)
+{
+    size_t offset = p - r->start;
+
+    return !r->dead && offset <= r->bytes && bytes <= r->bytes - offset;
+}
+
+static int place_of(const struct vvi_device_host *d, const void *ptr, size_t bytes,
+                    struct place *ret_place)
+{
+    uintptr_t p = (uintptr_t)ptr;
+    const struct vvi_device_range *r;
+
+    if (!ptr)
+        return -EINVAL;
+    r = vvi_device_ranges_find(&d->allocs, p);
+    if (r) {
+        if (!fits(r, p, bytes))
+            return -EFAULT;
+        *ret_place = (struct place){VV_MEM_DEVICE, true, (char *)r->map + (p - r->start)};
+        return 0;
+    }
+    if (vvi_device_ranges_touches(&d->allocs, p, bytes))
+        return -EFAULT;
+    r = vvi_device_ranges_find(&d->slices, p);
+    if (r ? !fits(r, p, bytes) : vvi_device_ranges_touches(&d->slices, p, bytes))
+        return -EINVAL;
+    *ret_place = (struct place){VV_MEM_HOST, r != NULL, (char *)p};
+    return 0;
+}
+
+struct checked {
+    struct vv_copy_seg seg;
+    unsigned engine;
+    bool pageable;
+};
+
+static int check_seg(const struct vvi_device_host *d, const struct vv_copy_seg *seg,
+                     struct checked *ret_checked)
+{
+    struct place dst, src;
+    unsigned engine;
+    int rc;
+
+    rc = place_of(d, seg->dst, seg->bytes, &dst);
+    if (!rc)
+        rc = place_of(d, seg->src, seg->bytes, &src);
+    if (rc)
+        return rc;
+    if (dst.kind == VV_MEM_HOST && src.kind == VV_MEM_HOST)
+        return -EINVAL;
+    if (dst.kind == VV_MEM_HOST)
+        engine = VV_DEVICE_HOST_D2H;
+    else
+        engine = src.kind == VV_MEM_HOST ? VV_DEVICE_HOST_H2D : VV_DEVICE_HOST_D2D;
+    *ret_checked = (struct checked){
+        .seg = {.dst = dst.map, .src = src.map, .bytes = seg->bytes},
+        .engine = engine,
+        .pageable = !dst.pinned || !src.pinned,
+    };
+    return 0;
+}
+
+/* Segments of no bytes are left out. */
+static int check_batch(const struct vvi_device_host *d, const struct vv_copy_seg *segs,
+                       size_t n_segs, struct checked *checked, size_t *ret_n)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < n_segs; i++) {
+        int rc;
+
+        if (!segs[i].bytes)
+            continue;
+        rc = check_seg(d, &segs[i], &checked[n]);
+        if (rc)
+            return rc;
+        n++;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+static struct vvi_device_item *make_item(const struct checked *c, size_t n, int fail_err)
+{
+    struct vvi_device_item *it = vvi_device_item_new(VVI_DEVICE_ITEM_COPY, n);
+
+    if (!it)
+        return NULL;
+    it->engine = c[0].engine;
+    it->pageable = c[0].pageable;
+    it->fail_err = fail_err;
+    it->n_segs = n;
+    for (size_t i = 0; i < n; i++) {
+        it->segs[i] = c[i].seg;
+        it->bytes += c[i].seg.bytes;
+    }
+    return it;
+}
+
+/* -ENOMEM, or 0 with a chain of items in order. */
+static int make_items(struct vvi_device_host *d, const struct checked *c, size_t n, int fail_err,
+                      struct vvi_device_item **ret_chain)
+{
+    struct vvi_device_item *chain = NULL;
+    struct vvi_device_item **link = &chain;
+
+    for (size_t first = 0, end; first < n; first = end) {
+        end = first + 1;
+        while (end < n && c[end].engine == c[first].engine && c[end].pageable == c[first].pageable)
+            end++;
+        *link = make_item(&c[first], end - first, fail_err);
+        if (!*link) {
+            vvi_device_items_free(d, chain);
+            return -ENOMEM;
+        }
+        link = &(*link)->next;
+    }
+    *ret_chain = chain;
+    return 0;
+}
+
+static int copy_locked(struct vvi_device_host *d, struct vv_stream *s,
+                       const struct vv_copy_seg *segs, size_t n_segs, struct checked *checked)
+{
+    struct vvi_device_item *chain;
+    bool pageable = false;
+    size_t n = 0;
+    int rc;
+
+    rc = check_batch(d, segs, n_segs, checked, &n);
+    if (rc || !n)
+        return rc;
+    rc = make_items(d, checked, n, vvi_device_async_error_locked(d), &chain);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        pageable |= checked[i].pageable;
+    vvi_device_submit_locked(d, s, chain);
+    return pageable ? vvi_device_sync_locked(d, s) : 0;
+}
+
+int vvi_device_copy_async(struct vv_device *dev, struct vv_stream *s,
+                          const struct vv_copy_seg *segs, size_t n_segs)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct checked few[8];
+    struct checked *checked = few;
+    int rc = vvi_device_enter(d, VV_DEVICE_OP_COPY_ASYNC);
+
+    if (rc)
+        return rc;
+    if (n_segs > VV_ARRAY_SIZE(few))
+        checked = calloc(n_segs, sizeof(*checked));
+    rc = checked ? copy_locked(d, s, segs, n_segs, checked) : -ENOMEM;
+    vvi_device_leave(d);
+    if (checked != few)
+        free(checked);
+    return rc;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The threads that do the work: one per copy direction, so that all directions run at once, and one
+ * for the application's kernels.
+ *
+ * Pacing. Each engine and each stream keeps a clock of its own, which says when work would have
+ * ended had no thread ever been late. A batch starts, by these clocks, when it is submitted, the
+ * work before it in its stream has ended and the engine is free; it ends a latency and its bytes
+ * over the rate later. The thread copies at once and then sleeps until that end. A thread that
+ * wakes up late does not move the clocks, so the delay is made good by the next queued batch, and
+ * the rate holds on average however small the batches are. What is never made good is time in which
+ * nothing was queued.
+ *
+ * Without a rate a batch takes as long as the processor takes to copy it.
+ *
+ * An engine waits on its condition variable when it has nothing to do and while it paces; losing
+ * the device ends both waits. An item in an engine's hands stays at the head of its stream, so
+ * streams keep their order by themselves.
+ */
+#include <errno.h>
+#include <sys/prctl.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/copy.h"
+#include "device/host/host_private.h"
+
+static uint64_t bytes_to_ns(uint64_t bytes, uint64_t bytes_per_s)
+{
+    return (uint64_t)((double)bytes * 1e9 / (double)bytes_per_s);
+}
+
+static void copy_segs(const struct vvi_device_item *it)
+{
+    for (size_t i = 0; i < it->n_segs; i++)
+        vv_copy(it->segs[i].dst, it->segs[i].src, it->segs[i].bytes);
+}
+
+static void pace_locked(struct vvi_device_host *d, struct vvi_device_engine *e, uint64_t end_ns)
+{
+    while (!d->losing && vv_now_ns() < end_ns)
+        (void)vv_cond_wait_until(&e->cond, &d->lock, end_ns);
+}
+
+/* Returns with the lock held, as it was; the time of the end by the engine's clock. */
+static uint64_t run_copy_locked(struct vvi_device_host *d, struct vvi_device_engine *e,
+                                const struct vvi_device_item *it, uint64_t start_ns)
+{
+    struct vv_device_host_rate rate = d->opts.engine[e->index];
+    uint64_t cost_ns, before_ns, after_ns;
+
+    if (it->pageable && d->opts.pageable_bytes_per_s)
+        rate.bytes_per_s = d->opts.pageable_bytes_per_s;
+
+    vv_mutex_unlock(&d->lock);
+    before_ns = vv_now_ns();
+    if (!it->fail_err)
+        copy_segs(it);
+    after_ns = vv_now_ns();
+    vv_mutex_lock(&d->lock);
+
+    cost_ns = rate.latency_ns;
+    cost_ns += rate.bytes_per_s ? bytes_to_ns(it->bytes, rate.bytes_per_s) : after_ns - before_ns;
+    pace_locked(d, e, start_ns + cost_ns);
+    d->stats.engine[e->index].batches++;
+    d->stats.engine[e->index].bytes += it->fail_err ? 0 : it->bytes;
+    d->stats.engine[e->index].busy_ns += cost_ns;
+    return start_ns + cost_ns;
+}
+
+static uint64_t run_kernel_locked(struct vvi_device_host *d, struct vvi_device_engine *e,
+                                  const struct vvi_device_item *it, uint64_t start_ns)
+{
+    if (it->hold) {
+        while (!d->losing && !d->app_releases)
+            vv_cond_wait(&e->cond, &d->lock);
+        if (!d->losing)
+            d->app_releases--;
+        return vv_now_ns();
+    }
+    if (it->fn) {
+        vv_mutex_unlock(&d->lock);
+        it->fn(it->arg);
+        vv_mutex_lock(&d->lock);
+        return vv_now_ns();
+    }
+    pace_locked(d, e, start_ns + it->run_ns);
+    return start_ns + it->run_ns;
+}
+
+static void run_item_locked(struct vvi_device_host *d, struct vvi_device_engine *e,
+                            struct vvi_device_item *it)
+{
+    uint64_t end_ns = VV_MAX(it->ready_ns, e->next_free_ns);
+    int err = -ENODEV;
+
+    if (!d->losing) {
+        bool kernel = it->kind == VVI_DEVICE_ITEM_KERNEL;
+
+        end_ns = kernel ? run_kernel_locked(d, e, it, end_ns) : run_copy_locked(d, e, it, end_ns);
+        e->next_free_ns = end_ns;
+        err = it->fail_err;
+    }
+    vvi_device_item_done_locked(d, it, err, end_ns);
+}
+
+static void *engine_main(void *arg)
+{
+    struct vvi_device_engine *e = arg;
+    struct vvi_device_host *d = e->device;
+
+    /* Timers of ordinary threads may fire 50 us late, a large part of one small batch. */
+    (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+
+    vv_mutex_lock(&d->lock);
+    for (;;) {
+        struct vvi_device_item *it;
+
+        while (!e->head && !d->stop)
+            vv_cond_wait(&e->cond, &d->lock);
+        it = e->head;
+        if (!it)
+            break;
+        e->head = it->next_ready;
+        if (!e->head)
+            e->tail = NULL;
+        run_item_locked(d, e, it);
+    }
+    vv_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+void vvi_device_engine_push_locked(struct vvi_device_host *d, struct vvi_device_item *it)
+{
+    struct vvi_device_engine *e = &d->engine[it->engine];
+
+    vv_assert(!it->dispatched && vv_mutex_held(&d->lock));
+    it->dispatched = true;
+    it->next_ready = NULL;
+    if (e->tail)
+        e->tail->next_ready = it;
+    else
+        e->head = it;
+    e->tail = it;
+    vv_cond_signal(&e->cond);
+}
+
+int vvi_device_engines_start(struct vvi_device_host *d)
+{
+    for (unsigned i = 0; i < VVI_DEVICE_N_ENGINES; i++) {
+        struct vvi_device_engine *e = &d->engine[i];
+        int rc;
+
+        rc = pthread_create(&e->thread, NULL, engine_main, e);
+        if (rc)
+            return -rc;
+        e->started = true;
+    }
+    return 0;
+}
+
+void vvi_device_engines_stop(struct vvi_device_host *d)
+{
+    vv_mutex_lock(&d->lock);
+    d->stop = true;
+    for (unsigned i = 0; i < VVI_DEVICE_N_ENGINES; i++)
+        vv_cond_signal(&d->engine[i].cond);
+    vv_mutex_unlock(&d->lock);
+
+    for (unsigned i = 0; i < VVI_DEVICE_N_ENGINES; i++) {
+        if (d->engine[i].started)
+            (void)pthread_join(d->engine[i].thread, NULL);
+        d->engine[i].started = false;
+    }
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the emulated device share. host.c opens, closes and keeps memory; stream.c
+ * keeps streams, events and the order of work; engine.c runs it; fault.c decides which call fails.
+ *
+ * Synchronization: one lock, `lock` of struct vvi_device_host, covers every field here unless it
+ * says otherwise. It is never held while bytes are copied, a kernel function runs or memory is
+ * mapped. `_locked` functions want it held.
+ */
+#ifndef VV_DEVICE_HOST_PRIVATE_H
+#define VV_DEVICE_HOST_PRIVATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/lock.h"
+#include "device/host/host.h"
+#include "device/host/ranges.h"
+
+struct vvi_device_host;
+
+/* The copy engines have the numbers of enum vv_device_host_engine; kernels run on one more. */
+#define VVI_DEVICE_ENGINE_APP VV_DEVICE_HOST_ENGINES
+#define VVI_DEVICE_N_ENGINES  (VV_DEVICE_HOST_ENGINES + 1)
+#define VVI_DEVICE_MAX_RULES  16
+
+/*
+ * One recording of an event: pending, then done for good. The event, the record in its stream's
+ * queue and every wait for it hold a reference, so that an event may be recorded again or freed
+ * while others still wait for its former recording.
+ */
+struct vvi_device_mark {
+    size_t refs;
+    bool done;
+    int err;
+    uint64_t time_ns;         /* by the stream's clock, once done */
+    struct vv_stream *parked; /* streams whose head waits for this */
+};
+
+enum vvi_device_item_kind {
+    VVI_DEVICE_ITEM_COPY,
+    VVI_DEVICE_ITEM_KERNEL,
+    VVI_DEVICE_ITEM_RECORD,
+    VVI_DEVICE_ITEM_WAIT,
+};
+
+/* One piece of work in a stream. */
+struct vvi_device_item {
+    enum vvi_device_item_kind kind;
+    struct vv_stream *stream;
+    struct vvi_device_item *next;       /* in the stream, or in a chain not yet submitted */
+    struct vvi_device_item *next_ready; /* in the engine's queue */
+    struct vvi_device_item *prev_live, *next_live;
+    uint64_t seq; /* grows with submission; orders the live list */
+    uint64_t submit_ns;
+    uint64_t ready_ns; /* when the work before it was done, by the stream's clock */
+    bool dispatched;
+
+    /* RECORD, WAIT */
+    struct vvi_device_mark *mark;
+    bool keep_error; /* the record leaves the stream's error to the next event */
+
+    /* KERNEL */
+    void (*fn)(void *arg);
+    void *arg;
+    uint64_t run_ns;
+    bool hold;
+
+    /* COPY */
+    unsigned engine;
+    bool pageable;
+    int fail_err;
+    uint64_t bytes;
+    size_t n_segs;
+    struct vv_copy_seg segs[]; /* by addresses that the processor can reach */
+};
+
+struct vv_stream {
+    struct vv_stream *prev, *next; /* of all streams */
+    struct vvi_device_item *head, *tail;
+    struct vv_stream *next_runnable, *next_parked;
+    uint64_t clock_ns; /* when its last work was done, had no thread ever been late */
+    int err;           /* first failure since the last record */
+    bool runnable, parked, closing;
+};
+
+struct vv_event {
+    struct vv_event *prev, *next; /* of all events */
+    struct vvi_device_mark *mark; /* NULL until recorded */
+};
+
+struct vvi_device_engine {
+    struct vvi_device_host *device; /* immutable */
+    unsigned index;                 /* immutable */
+    pthread_t thread;
+    bool started;
+    struct vv_cond cond; /* work has come, a kernel was released, or the device is being lost */
+    struct vvi_device_item *head, *tail;
+    uint64_t next_free_ns; /* by the engine's clock */
+};
+
+enum vvi_device_rule_kind {
+    VVI_DEVICE_RULE_NONE,
+    VVI_DEVICE_RULE_CALL,
+    VVI_DEVICE_RULE_ASYNC,
+    VVI_DEVICE_RULE_LOSE,
+};
+
+struct vvi_device_rule {
+    enum vvi_device_rule_kind kind;
+    enum vv_device_op op;
+    uint64_t nth;  /* calls until it fires, this one included; 1: it fires now */
+    int64_t count; /* times left; negative: for ever */
+    int err;
+};
+
+struct vvi_device_host {
+    struct vv_device base;
+    struct vv_mutex lock;
+
+    /* Broadcast, if there are waiters, when a mark or an item is done and when the device is lost.
+     */
+    struct vv_cond changed;
+    unsigned n_waiters;
+
+    struct vv_device_host_opts opts;
+    uint64_t used_bytes;
+    struct vvi_device_ranges allocs;
+    struct vvi_device_ranges slices;
+    uint64_t stall_until_ns;
+
+    struct vvi_device_engine engine[VVI_DEVICE_N_ENGINES];
+    struct vv_stream *streams;
+    struct vv_event *events;
+    struct vv_stream *runnable;
+    struct vv_stream *app; /* immutable */
+    struct vvi_device_item *live_head, *live_tail;
+    uint64_t last_seq;
+    uint64_t app_releases; /* given and not yet used by a held kernel */
+
+    struct vvi_device_rule rules[VVI_DEVICE_MAX_RULES];
+    struct vv_device_host_stats stats;
+
+    /* losing: no work starts any more, and what is queued ends with -ENODEV. lost: nothing is left
+     * in flight, so calls may say so. A call that comes in between waits for the second. */
+    bool losing;
+    bool lost;
+    bool stop;
+};
+
+static inline struct vvi_device_host *vvi_device_host_of(struct vv_device *d)
+{
+    return (struct vvi_device_host *)d;
+}
+
+/* ---- fault.c ---- */
+
+/* Every operation starts here: counts it, waits out a stall, and returns 0 with the lock held, or
+ * the injected error or -ENODEV without it. */
+VV_WARN_UNUSED int vvi_device_enter(struct vvi_device_host *d, enum vv_device_op op);
+
+/* For operations that cannot fail: counts, and takes the lock. */
+void vvi_device_enter_void(struct vvi_device_host *d, enum vv_device_op op);
+static inline void vvi_device_leave(struct vvi_device_host *d)
+{
+    vv_mutex_unlock(&d->lock);
+}
+
+/* The error with which the batch now being submitted is to fail later, or 0. */
+int vvi_device_async_error_locked(struct vvi_device_host *d);
+
+/* Returns when nothing is in flight any more. */
+void vvi_device_lose_locked(struct vvi_device_host *d);
+
+/* ---- stream.c ---- */
+
+VV_WARN_UNUSED int vvi_device_stream_new_locked(struct vvi_device_host *d,
+                                                struct vv_stream **ret_stream);
+void vvi_device_streams_fini(struct vvi_device_host *d);
+
+struct vvi_device_item *vvi_device_item_new(enum vvi_device_item_kind kind, size_t n_segs);
+
+/* Frees a chain that was not submitted. */
+void vvi_device_items_free(struct vvi_device_host *d, struct vvi_device_item *chain);
+
+/* Appends a chain to the stream and starts what can start. */
+void vvi_device_submit_locked(struct vvi_device_host *d, struct vv_stream *s,
+                              struct vvi_device_item *chain);
+
+/* The work at the head of its stream has ended at `time_ns` by the stream's clock. Frees the item.
+ */
+void vvi_device_item_done_locked(struct vvi_device_host *d, struct vvi_device_item *it, int err,
+                                 uint64_t time_ns);
+
+/* Waits for `changed`; -ETIMEDOUT after the deadline. */
+int vvi_device_wait_changed_locked(struct vvi_device_host *d, uint64_t deadline_ns);
+
+/* Waits until everything submitted before the call has ended. */
+void vvi_device_drain_locked(struct vvi_device_host *d);
+
+int vvi_device_stream_new(struct vv_device *d, struct vv_stream **ret_stream);
+void vvi_device_stream_free(struct vv_device *d, struct vv_stream *s);
+int vvi_device_event_new(struct vv_device *d, struct vv_event **ret_event);
+void vvi_device_event_free(struct vv_device *d, struct vv_event *ev);
+int vvi_device_event_record(struct vv_device *d, struct vv_event *ev, struct vv_stream *s);
+int vvi_device_event_query(struct vv_device *d, struct vv_event *ev);
+int vvi_device_event_wait(struct vv_device *d, struct vv_event *ev, int64_t timeout_ns);
+int vvi_device_stream_wait_event(struct vv_device *d, struct vv_stream *s, struct vv_event *ev);
+int vvi_device_after_app(struct vv_device *d, struct vv_stream *s);
+
+/* Appends a record of a new mark to the stream and waits for it; the stream's error stays for the
+ * next event. */
+VV_WARN_UNUSED int vvi_device_sync_locked(struct vvi_device_host *d, struct vv_stream *s);
+
+/* ---- copy.c ---- */
+
+int vvi_device_copy_async(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
+                          size_t n_segs);
+
+/* ---- engine.c ---- */
+
+VV_WARN_UNUSED int vvi_device_engines_start(struct vvi_device_host *d);
+
+/* After the device was lost, or before anything was submitted. */
+void vvi_device_engines_stop(struct vvi_device_host *d);
+void vvi_device_engine_push_locked(struct vvi_device_host *d, struct vvi_device_item *it);
+
+#endif

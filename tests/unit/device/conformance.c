@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every device backend must do, written against the table of operations alone.
+ * VARVE_TEST_DEVICE names the backend ("host" unless set); a new backend adds a row to `backends`.
+ *
+ * Not in here: what backends may do differently, such as refusing copies across registered slices
+ * (the emulated device refuses, others may split), and injected failures.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "core/clock.h"
+#include "device/device.h"
+#include "device/host/host.h"
+#include "t.h"
+
+#define MIB   ((size_t)1 << 20)
+#define BYTES (3 * MIB + 4096)
+
+static struct vv_device *dev;
+
+static int open_host(struct vv_device **ret_device)
+{
+    struct vv_device_host_opts opts;
+
+    vv_device_host_opts_init(&opts);
+    opts.capacity_bytes = 256 * MIB;
+    opts.guard = true;
+    return vv_device_open_host(&opts, ret_device);
+}
+
+static const struct backend {
+    const char *name;
+    int (*open)(struct vv_device **ret_device);
+} backends[] = {
+    {"host", open_host},
+};
+
+static unsigned char pattern(uint64_t seed, size_t i)
+{
+    return (unsigned char)((seed + i) * UINT64_C(0x9e3779b97f4a7c15) >> 56);
+}
+
+static void fill(unsigned char *p, size_t bytes, uint64_t seed)
+{
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = pattern(seed, i);
+}
+
+static bool holds(const unsigned char *p, size_t bytes, uint64_t seed)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (p[i] != pattern(seed, i))
+            return false;
+    }
+    return true;
+}
+
+static unsigned char *host_new(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    T_CHECK(p != MAP_FAILED);
+    return p;
+}
+
+static unsigned char *pinned_new(size_t bytes)
+{
+    unsigned char *p = host_new(bytes);
+
+    T_OK(vv_device_host_register(dev, p, bytes));
+    return p;
+}
+
+static void pinned_free(unsigned char *p, size_t bytes)
+{
+    T_OK(vv_device_host_unregister(dev, p));
+    T_EQ(munmap(p, bytes), 0);
+}
+
+static void *dev_new(size_t bytes)
+{
+    void *p = NULL;
+
+    T_OK(vv_device_mem_alloc(dev, bytes, &p));
+    return p;
+}
+
+static void copy(struct vv_stream *s, void *dst, const void *src, size_t bytes)
+{
+    struct vv_copy_seg seg = {dst, src, bytes};
+
+    T_OK(vv_device_copy_async(dev, s, &seg, 1));
+}
+
+static void finish(struct vv_stream *s)
+{
+    struct vv_event *ev;
+
+    T_OK(vv_device_event_new(dev, &ev));
+    T_OK(vv_device_event_record(dev, ev, s));
+    T_OK(vv_device_event_wait(dev, ev, -1));
+    T_OK(vv_device_event_query(dev, ev));
+    vv_device_event_free(dev, ev);
+}
+
+static void memory_is_accounted(void)
+{
+    size_t free0, free1, total0, total1;
+    void *p, *none = &free0;
+
+    T_OK(vv_device_mem_info(dev, &free0, &total0));
+    T_CHECK(free0 <= total0);
+    p = dev_new(64 * MIB);
+    T_OK(vv_device_mem_info(dev, &free1, &total1));
+    T_EQ(total0, total1);
+    T_CHECK(free1 <= free0 - 64 * MIB);
+    T_OK(vv_device_mem_free(dev, p));
+    T_OK(vv_device_mem_info(dev, &free1, &total1));
+    T_EQ(free1, free0);
+
+    T_ERR(vv_device_mem_alloc(dev, total0 + MIB, &none), -ENOMEM);
+    T_ERR(vv_device_mem_alloc(dev, 0, &none), -EINVAL);
+    T_CHECK(none == &free0);
+    T_OK(vv_device_mem_free(dev, NULL));
+    T_ERR(vv_device_mem_free(dev, &free0), -EINVAL);
+}
+
+static void pointers_have_a_kind(void)
+{
+    unsigned char *pinned = pinned_new(MIB);
+    char *p = dev_new(BYTES);
+    int on_stack = 0;
+    enum vv_mem_kind kind;
+    size_t left;
+
+    T_OK(vv_device_ptr_kind(dev, p, &kind, &left));
+    T_EQ(kind, VV_MEM_DEVICE);
+    T_EQ(left, BYTES);
+    T_OK(vv_device_ptr_kind(dev, p + BYTES - 1, &kind, &left));
+    T_EQ(kind, VV_MEM_DEVICE);
+    T_EQ(left, 1);
+    T_OK(vv_device_ptr_kind(dev, pinned + 4096, &kind, &left));
+    T_EQ(kind, VV_MEM_HOST);
+    T_EQ(left, MIB - 4096);
+    T_OK(vv_device_ptr_kind(dev, &on_stack, &kind, &left));
+    T_EQ(kind, VV_MEM_HOST);
+    T_CHECK(left == SIZE_MAX);
+    T_ERR(vv_device_ptr_kind(dev, NULL, &kind, &left), -EINVAL);
+    T_CHECK(left == SIZE_MAX);
+
+    T_OK(vv_device_mem_free(dev, p));
+    pinned_free(pinned, MIB);
+}
+
+static void registration_is_checked(void)
+{
+    unsigned char *p = host_new(4 * MIB);
+
+    T_OK(vv_device_host_register(dev, p, MIB));
+    T_ERR(vv_device_host_register(dev, p, MIB), -EEXIST);
+    T_ERR(vv_device_host_register(dev, p + 4096, 4096), -EEXIST);
+    T_OK(vv_device_host_register(dev, p + MIB, MIB));
+    T_ERR(vv_device_host_register(dev, NULL, MIB), -EINVAL);
+    T_ERR(vv_device_host_register(dev, p + 3 * MIB, 0), -EINVAL);
+    T_ERR(vv_device_host_unregister(dev, p + 3 * MIB), -EINVAL);
+    T_ERR(vv_device_host_unregister(dev, NULL), -EINVAL);
+    T_OK(vv_device_host_unregister(dev, p));
+    T_ERR(vv_device_host_unregister(dev, p), -EINVAL);
+    T_OK(vv_device_host_unregister(dev, p + MIB));
+    T_EQ(munmap(p, 4 * MIB), 0);
+}
+
+static void copies_arrive(bool pin)
+{
+    unsigned char *in = pin ? pinned_new(BYTES) : host_new(BYTES);
+    unsigned char *out = pin ? pinned_new(BYTES) : host_new(BYTES);
+    void *a = dev_new(BYTES);
+    void *b = dev_new(BYTES);
+    struct vv_stream *s;
+
+    T_OK(vv_device_stream_new(dev, &s));
+    fill(in, BYTES, 1);
+    copy(s, a, in, BYTES);
+    copy(s, b, a, BYTES);
+    copy(s, out, b, BYTES);
+    finish(s);
+    T_CHECK(holds(out, BYTES, 1));
+    vv_device_stream_free(dev, s);
+
+    T_OK(vv_device_mem_free(dev, a));
+    T_OK(vv_device_mem_free(dev, b));
+    if (pin) {
+        pinned_free(in, BYTES);
+        pinned_free(out, BYTES);
+    } else {
+        T_EQ(munmap(in, BYTES), 0);
+        T_EQ(munmap(out, BYTES), 0);
+    }
+}
+
+static void pinned_copies_arrive(void)
+{
+    copies_arrive(true);
+}
+
+static void pageable_copies_arrive(void)
+{
+    copies_arrive(false);
+}
+
+/* Scattered segments of both kinds of host memory and several directions in one batch. */
+static void batches_may_be_mixed(void)
+{
+    enum { N = 60 };
+    const size_t piece = 10000;
+    unsigned char *pinned = pinned_new(N * piece);
+    unsigned char *paged = malloc(N * piece);
+    unsigned char *out = pinned_new(N * piece);
+    char *a = dev_new(N * piece);
+    char *b = dev_new(N * piece);
+    struct vv_copy_seg segs[N];
+    struct vv_stream *s;
+
+    T_CHECK(paged);
+    fill(pinned, N * piece, 5);
+    fill(paged, N * piece, 6);
+    T_OK(vv_device_stream_new(dev, &s));
+    copy(s, b, pinned, N * piece);
+    for (size_t i = 0; i < N; i++) {
+        size_t at = i * piece, from = (N - 1 - i) * piece;
+
+        segs[i] = (struct vv_copy_seg){a + at, pinned + from, piece};
+        if (i % 3 == 1)
+            segs[i].src = paged + from;
+        else if (i % 3 == 2)
+            segs[i].src = b + from;
+        if (i % 10 == 9)
+            segs[i].bytes = 0;
+    }
+    T_OK(vv_device_copy_async(dev, s, segs, N));
+    T_OK(vv_device_copy_async(dev, s, NULL, 0));
+    memset(segs, 0, sizeof(segs));
+    memset(out, 0, N * piece);
+    copy(s, out, a, N * piece);
+    finish(s);
+    for (size_t i = 0; i < N; i++) {
+        const unsigned char *want = (i % 3 == 1 ? paged : pinned) + (N - 1 - i) * piece;
+
+        if (i % 10 != 9)
+            T_CHECK(memcmp(out + i * piece, want, piece) == 0);
+    }
+    vv_device_stream_free(dev, s);
+    T_OK(vv_device_mem_free(dev, a));
+    T_OK(vv_device_mem_free(dev, b));
+    pinned_free(pinned, N * piece);
+    pinned_free(out, N * piece);
+    free(paged);
+}
+
+static void bad_copies_are_refused(void)
+{
+    unsigned char *h = pinned_new(MIB);
+    char *p = dev_new(MIB);
+    struct vv_stream *s;
+    struct vv_copy_seg segs[2] = {{p, h, 100}, {p + MIB - 10, h, 11}};
+
+    T_OK(vv_device_stream_new(dev, &s));
+    memset(h, 1, MIB);
+    copy(s, p, h, MIB);
+    finish(s);
+
+    /* The whole batch or nothing: the good first segment is not copied either. */
+    memset(h, 2, MIB);
+    T_ERR(vv_device_copy_async(dev, s, segs, 2), -EFAULT);
+    segs[1] = (struct vv_copy_seg){h, h + 4096, 100};
+    T_ERR(vv_device_copy_async(dev, s, segs, 2), -EINVAL);
+    segs[1] = (struct vv_copy_seg){NULL, p, 100};
+    T_ERR(vv_device_copy_async(dev, s, segs, 2), -EINVAL);
+    segs[1] = (struct vv_copy_seg){p, h, SIZE_MAX};
+    T_ERR(vv_device_copy_async(dev, s, segs, 2), -EFAULT);
+    copy(s, h, p, MIB);
+    finish(s);
+    for (size_t i = 0; i < MIB; i++)
+        T_EQ(h[i], 1);
+
+    vv_device_stream_free(dev, s);
+    T_OK(vv_device_mem_free(dev, p));
+    pinned_free(h, MIB);
+}
+
+static void fresh_events_are_done(void)
+{
+    struct vv_stream *s;
+    struct vv_event *ev;
+
+    T_OK(vv_device_event_new(dev, &ev));
+    T_OK(vv_device_stream_new(dev, &s));
+    T_OK(vv_device_event_query(dev, ev));
+    T_OK(vv_device_event_wait(dev, ev, 0));
+    T_OK(vv_device_stream_wait_event(dev, s, ev));
+    T_OK(vv_device_event_record(dev, ev, s));
+    T_OK(vv_device_event_wait(dev, ev, -1));
+    T_OK(vv_device_after_app(dev, s));
+    finish(s);
+    vv_device_event_free(dev, ev);
+    vv_device_event_free(dev, NULL);
+    vv_device_stream_free(dev, s);
+    vv_device_stream_free(dev, NULL);
+}
+
+/* A chain of copies that goes to and fro between two streams; each link reads what the last wrote.
+ */
+static void streams_wait_for_events(void)
+{
+    enum { LINKS = 40 };
+    unsigned char *h = pinned_new(MIB);
+    char *p = dev_new((LINKS + 1) * MIB);
+    struct vv_stream *s[2];
+    struct vv_event *ev;
+
+    T_OK(vv_device_event_new(dev, &ev));
+    T_OK(vv_device_stream_new(dev, &s[0]));
+    T_OK(vv_device_stream_new(dev, &s[1]));
+    fill(h, MIB, 9);
+    copy(s[0], p, h, MIB);
+    for (size_t i = 0; i < LINKS; i++) {
+        /* One event serves all links: what waits for it waits for its recording at that time. */
+        T_OK(vv_device_event_record(dev, ev, s[i % 2]));
+        T_OK(vv_device_stream_wait_event(dev, s[(i + 1) % 2], ev));
+        copy(s[(i + 1) % 2], p + (i + 1) * MIB, p + i * MIB, MIB);
+    }
+    copy(s[LINKS % 2], h, p + LINKS * MIB, MIB);
+    finish(s[LINKS % 2]);
+    T_CHECK(holds(h, MIB, 9));
+
+    vv_device_event_free(dev, ev);
+    vv_device_stream_free(dev, s[0]);
+    vv_device_stream_free(dev, s[1]);
+    T_OK(vv_device_mem_free(dev, p));
+    pinned_free(h, MIB);
+}
+
+/* Streams and events may go while their work is pending; the work is done all the same. */
+static void pending_objects_may_be_freed(void)
+{
+    unsigned char *h = pinned_new(8 * MIB);
+    char *p = dev_new(8 * MIB);
+    struct vv_stream *s, *other;
+    struct vv_event *ev;
+
+    T_OK(vv_device_stream_new(dev, &s));
+    T_OK(vv_device_stream_new(dev, &other));
+    T_OK(vv_device_event_new(dev, &ev));
+    fill(h, 8 * MIB, 11);
+    for (size_t i = 0; i < 8; i++)
+        copy(s, p + i * MIB, h + i * MIB, MIB);
+    T_OK(vv_device_event_record(dev, ev, s));
+    T_OK(vv_device_stream_wait_event(dev, other, ev));
+    vv_device_event_free(dev, ev);
+    vv_device_stream_free(dev, s);
+    copy(other, h, p + MIB, MIB);
+    finish(other);
+    T_CHECK(holds(h + MIB, 7 * MIB, 11 + MIB));
+    T_CHECK(holds(h, MIB, 11 + MIB));
+    vv_device_stream_free(dev, other);
+    T_OK(vv_device_mem_free(dev, p));
+    pinned_free(h, 8 * MIB);
+}
+
+/* Freeing memory waits for copies that use it. */
+static void free_waits_for_copies(void)
+{
+    unsigned char *h = pinned_new(16 * MIB);
+    struct vv_stream *s;
+
+    T_OK(vv_device_stream_new(dev, &s));
+    for (int round = 0; round < 4; round++) {
+        char *p = dev_new(16 * MIB);
+
+        fill(h, 64, (uint64_t)round);
+        copy(s, p, h, 16 * MIB);
+        T_OK(vv_device_mem_free(dev, p));
+    }
+    finish(s);
+    vv_device_stream_free(dev, s);
+    pinned_free(h, 16 * MIB);
+}
+
+static void polling_ends(void)
+{
+    unsigned char *h = pinned_new(4 * MIB);
+    char *p = dev_new(4 * MIB);
+    struct vv_stream *s;
+    struct vv_event *ev;
+    int rc;
+
+    T_OK(vv_device_stream_new(dev, &s));
+    T_OK(vv_device_event_new(dev, &ev));
+    copy(s, p, h, 4 * MIB);
+    T_OK(vv_device_event_record(dev, ev, s));
+    while ((rc = vv_device_event_query(dev, ev)) == -EBUSY)
+        vv_sleep_until_ns(vv_now_ns() + 10000);
+    T_OK(rc);
+    copy(s, p, h, 4 * MIB);
+    T_OK(vv_device_event_record(dev, ev, s));
+    while ((rc = vv_device_event_wait(dev, ev, 1000)) == -ETIMEDOUT)
+        ;
+    T_OK(rc);
+    vv_device_event_free(dev, ev);
+    vv_device_stream_free(dev, s);
+    T_OK(vv_device_mem_free(dev, p));
+    pinned_free(h, 4 * MIB);
+}
+
+int main(void)
+{
+    const char *name = getenv("VARVE_TEST_DEVICE");
+    const struct backend *b = NULL;
+
+    if (!name)
+        name = "host";
+    for (size_t i = 0; i < VV_ARRAY_SIZE(backends); i++) {
+        if (strcmp(backends[i].name, name) == 0)
+            b = &backends[i];
+    }
+    if (!b)
+        T_SKIP("no device backend \"%s\" in this build", name);
+    T_OK(b->open(&dev));
+    T_STREQ(dev->ops->name, name);
+
+    T_RUN(memory_is_accounted);
+    T_RUN(pointers_have_a_kind);
+    T_RUN(registration_is_checked);
+    T_RUN(pinned_copies_arrive);
+    T_RUN(pageable_copies_arrive);
+    T_RUN(batches_may_be_mixed);
+    T_RUN(bad_copies_are_refused);
+    T_RUN(fresh_events_are_done);
+    T_RUN(streams_wait_for_events);
+    T_RUN(pending_objects_may_be_freed);
+    T_RUN(free_waits_for_copies);
+    T_RUN(polling_ends);
+
+    vv_device_close(dev);
+    vv_device_close(NULL);
+    return t_done();
+}

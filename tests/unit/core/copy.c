@@ -53,7 +53,7 @@ static void with_helpers(void)
     struct vv_copy_pool *pool;
 
     T_OK(vv_copy_pool_new(3, &pool));
-    for (uint64_t i = 0; i < 20; i++)
+    for (uint64_t i = 0; i < 8; i++)
         random_segments(pool, t_seed() + i, (size_t)(1 + i) << 19);
     vv_copy_pool_free(pool);
 }
@@ -62,7 +62,7 @@ static struct vv_copy_pool *shared;
 
 static void *copy_many(void *arg)
 {
-    for (uint64_t i = 0; i < 10; i++)
+    for (uint64_t i = 0; i < 4; i++)
         random_segments(shared, (uintptr_t)arg + i, 4 << 20);
     return NULL;
 }

@@ -145,7 +145,7 @@ static void concurrent_snapshots(void)
     vv_trace_reset();
     for (uintptr_t i = 0; i < 3; i++)
         T_EQ(pthread_create(&threads[i], NULL, write_until_halt, (void *)(i + 1)), 0);
-    for (int round = 0; round < 2000 || seen < 1000; round++) {
+    for (int round = 0; round < 500 || seen < 1000; round++) {
         T_OK(vv_trace_snapshot(&log));
         for (size_t i = 0; i < log.count; i++) {
             const struct vv_trace_record *r = &log.records[i];

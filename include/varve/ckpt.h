@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoint histories: named sequences of versions. A version is the content of the protected
+ * regions at the time of the call, immutable from then on, and can be restored in any order, any
+ * number of times, into the same or other buffers.
+ *
+ *     varve_protect(h, 0, field, bytes);
+ *     for (v = 0; v < n; v++) { step(field); varve_hint(h, n - 1 - v); varve_checkpoint(h, v); }
+ *     varve_prefetch_start(h);
+ *     for (v = n; v-- > 0;) { varve_restore(h, v); adjoint_step(field); }
+ *
+ * Threads. All functions may be called from any thread. Calls on one history from several threads
+ * are allowed; they see the regions protected when they start. A region's memory must stay valid
+ * and, during a checkpoint, unchanged until the call returns.
+ *
+ * Device memory. A blocking call on device memory is ordered behind the application's work on the
+ * default stream, and has ended when it returns, like a synchronous copy. Host memory needs no
+ * alignment.
+ *
+ * Time. Calls named `_for` and those with `timeout_ms` end after about that time with -ETIMEDOUT: 0
+ * polls, negative waits without limit. Every other blocking call waits without limit, but a wait
+ * that nothing in progress can end returns an error at once instead (-ENOSPC, -EIO, ...). Copies
+ * already begun on the caller's memory are finished first.
+ *
+ * Late errors. What fails after a checkpoint has returned (a flush to a full disk, say) is reported
+ * once: by a varve_wait for that version, or else by the next varve_checkpoint, varve_restore,
+ * varve_prefetch_start or varve_flush on the history. That call has then done nothing and may be
+ * repeated. varve_last_error names the version and the tier.
+ *
+ * Errors of every function besides its own: -EINVAL for NULL handles and absurd arguments, -EPERM
+ * in a forked child.
+ */
+#ifndef VARVE_CKPT_H
+#define VARVE_CKPT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <varve/varve.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct varve_history;
+
+enum varve_consume {
+    VARVE_CONSUME_KEEP, /* a restored version stays */
+    VARVE_CONSUME_ONCE  /* a restored version is discarded, and what was left to flush of it is
+                           dropped */
+};
+
+struct varve_history_opts {
+    size_t opts_size;
+    int consume;   /* enum varve_consume */
+    uint64_t keep; /* newest versions kept once they have reached the level; older ones are
+                      discarded; 0: all */
+};
+
+/* Fills in the defaults: keep everything. */
+VARVE_API int varve_history_opts_init(struct varve_history_opts *opts,
+                                      size_t opts_size) VARVE_CHECK;
+
+/*
+ * Opens a history, new or, at level `local`, with every version committed earlier. The caller owns
+ * the handle and ends it with varve_history_close; closing the context ends it too. `name` has 1 to
+ * 200 bytes, no '/', no leading dot. -EBUSY     another process, or another handle of this one, has
+ * this history and rank open -EINVAL    bad name or options -EBADMSG   the folder holds files that
+ * are not a history of Varve, or of a newer format Blocks while the folder is read.
+ */
+VARVE_API int varve_history_open(struct varve_ctx *ctx, const char *name,
+                                 struct varve_history **ret_history) VARVE_CHECK;
+VARVE_API int varve_history_open_with(struct varve_ctx *ctx, const char *name,
+                                      const struct varve_history_opts *opts,
+                                      struct varve_history **ret_history) VARVE_CHECK;
+/*
+ * Closes the history; NULL is allowed. Pending flushes are treated as varve_close treats them:
+ * finished at level `local`, within close_timeout_ms, dropped at level `cached`. -EBUSY: a call on
+ * it is in progress, nothing was done. With any other result the handle is gone.
+ */
+VARVE_API int varve_history_close(struct varve_history *h);
+
+/*
+ * Declares a region: `bytes` (at least 1) of host or device memory at `ptr`, under a number of the
+ * application's choice (0 or greater). A number in use is declared anew. The library keeps the
+ * pointer until varve_unprotect. -EFAULT: device memory, but not wholly inside one allocation. Does
+ * not block.
+ */
+VARVE_API int varve_protect(struct varve_history *h, int region, void *ptr,
+                            size_t bytes) VARVE_CHECK;
+/* -ENOENT: no such region. */
+VARVE_API int varve_unprotect(struct varve_history *h, int region);
+
+/*
+ * Writes all protected regions as a new version. Returns when the memory may be changed again, that
+ * is when the bytes are in a cache, or have passed through to a slower tier if they fit no cache.
+ * Blocks while there is no room. -EEXIST   the version exists -ENODATA  no region is protected
+ *   -ENOSPC   there is no room and nothing in progress will make any
+ *   -EFBIG    it can never fit
+ *   -ENODEV, -EIO  the device failed
+ * A checkpoint that fails leaves no version behind, and all earlier ones as they were.
+ */
+VARVE_API int varve_checkpoint(struct varve_history *h, uint64_t version) VARVE_CHECK;
+VARVE_API int varve_checkpoint_for(struct varve_history *h, uint64_t version,
+                                   int timeout_ms) VARVE_CHECK;
+
+/*
+ * Reads a version back into the regions protected now. Each of them must exist in the version, with
+ * at most as many bytes as its buffer has; a larger buffer gets the stored bytes at its beginning.
+ * Regions of the version that are not protected now are left out. Returns when the memory may be
+ * used. Blocks while data is on its way. -ENOENT   no such version -ENODATA  no region is protected
+ *   -ESRCH    a protected region is not in the version (varve_last_error tells which)
+ *   -ENOBUFS  a protected region is too small (varve_last_error tells the sizes)
+ *   -EBADMSG  stored bytes are damaged and there is no good copy
+ *   -EIO, -ENODEV  disk or device failed
+ * After an error other than the first four the content of the regions is undefined.
+ */
+VARVE_API int varve_restore(struct varve_history *h, uint64_t version) VARVE_CHECK;
+VARVE_API int varve_restore_for(struct varve_history *h, uint64_t version,
+                                int timeout_ms) VARVE_CHECK;
+
+/* Stored size of a region. -ENOENT: no such version; -ESRCH: the version has no such region. Does
+ * not block. */
+VARVE_API int varve_region_size(struct varve_history *h, uint64_t version, int region,
+                                size_t *ret_bytes) VARVE_CHECK;
+
+/*
+ * Appends a version to the restore order: advice by which data is brought up ahead of time. It may
+ * name a version that is not written yet, or never will be; it may be wrong. -ENOMEM. Does not
+ * block.
+ */
+VARVE_API int varve_hint(struct varve_history *h, uint64_t version) VARVE_CHECK;
+/* Forgets all hints. Does not block. */
+VARVE_API int varve_hint_clear(struct varve_history *h);
+/* Bringing up begins now, instead of at the first restore. Does not block. */
+VARVE_API int varve_prefetch_start(struct varve_history *h);
+
+/*
+ * Waits until a version has reached a level. -EINVAL: a level above that of the context; -ENOENT:
+ * no such version; -ETIMEDOUT; otherwise the error that keeps it from the level.
+ */
+VARVE_API int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level,
+                         int timeout_ms) VARVE_CHECK;
+/* Waits until every version is complete on the slowest tier there is, so that nothing is left to
+ * flush. */
+VARVE_API int varve_flush(struct varve_history *h, int timeout_ms) VARVE_CHECK;
+
+/* Removes a version, from disk too. It is gone at once and may be written again. -ENOENT. Does not
+ * block. */
+VARVE_API int varve_discard(struct varve_history *h, uint64_t version);
+
+/* The newest version that has reached the level of the context. -ENOENT: there is none. Does not
+ * block. */
+VARVE_API int varve_latest(struct varve_history *h, uint64_t *ret_version) VARVE_CHECK;
+/*
+ * All versions that can be restored, in the order of writing. Stores up to `max` of them in
+ * `ret_versions`, which may be NULL if `max` is 0, and their full number in `ret_count`. Does not
+ * block.
+ */
+VARVE_API int varve_versions(struct varve_history *h, uint64_t *ret_versions, size_t max,
+                             size_t *ret_count) VARVE_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Varve: an application's data laid down through device memory, host memory and local disk, and
+ * brought back up before the application asks for it. This header has what all faces of the library
+ * share: contexts, options, errors, levels and statistics. The checkpoint history is in
+ * <varve/ckpt.h>.
+ *
+ * Conventions. Functions return 0 or a negative errno value. Outputs come last, are named `ret_`,
+ * and are written only on success. The library never prints, aborts or exits. Structures that may
+ * grow start with their size.
+ *
+ * Threads. Every function may be called from any thread, and calls on one context from several
+ * threads at once, except that a handle must not be used during or after the call that closes it.
+ *
+ * Fork. A context belongs to the process that opened it. In a forked child every call on it returns
+ * -EPERM and changes nothing; the child opens its own context.
+ */
+#ifndef VARVE_VARVE_H
+#define VARVE_VARVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define VARVE_API   __attribute__((visibility("default")))
+#define VARVE_CHECK __attribute__((warn_unused_result))
+#else
+#define VARVE_API
+#define VARVE_CHECK
+#endif
+
+struct varve_ctx;
+
+/* How far the bytes of a version have come, and so what they survive. */
+enum varve_level {
+    VARVE_LEVEL_CACHED,  /* device or host memory: survives nothing */
+    VARVE_LEVEL_LOCAL,   /* local disk, synced, committed by rename: survives the end of the process
+                            at any instant */
+    VARVE_LEVEL_REMOTE,  /* shared storage: survives the loss of the node. Not available yet:
+                            -ENOTSUP */
+    VARVE_LEVEL_COMPLETE /* shared storage on every rank of the job. Not available yet: -ENOTSUP */
+};
+
+enum varve_device_kind {
+    VARVE_DEVICE_AUTO, /* a real device if there is one, otherwise none */
+    VARVE_DEVICE_CUDA, /* not available yet: -ENOTSUP */
+    VARVE_DEVICE_HOST, /* the emulated device: separate memory and copy engines, on the CPU */
+    VARVE_DEVICE_NONE  /* host memory only */
+};
+
+enum varve_policy_kind {
+    VARVE_POLICY_NEXT,      /* paged, partly resident, farthest next use: the default */
+    VARVE_POLICY_SCORE,     /* contiguous windows by score, waits for the window it chose */
+    VARVE_POLICY_SCORE_NOW, /* the same, but looks again at every completion */
+    VARVE_POLICY_FIFO,
+    VARVE_POLICY_LRU
+};
+
+enum varve_local_io {
+    VARVE_LOCAL_IO_AUTO,    /* direct where the file system allows it, otherwise buffered */
+    VARVE_LOCAL_IO_DIRECT,  /* past the page cache; an error where the file system refuses */
+    VARVE_LOCAL_IO_BUFFERED /* through the page cache */
+};
+
+enum { VARVE_PATH_BYTES = 1024, VARVE_RATE_BYTES = 1024 };
+
+/*
+ * Options of a context. Plain data: it may be copied, and the library keeps no pointer into it.
+ * Fields are only ever appended; `opts_size` tells how many the program knows.
+ */
+struct varve_opts {
+    size_t opts_size;
+    int device;            /* enum varve_device_kind */
+    int policy;            /* enum varve_policy_kind */
+    int level;             /* enum varve_level: how far every version shall come */
+    int local_io;          /* enum varve_local_io */
+    uint64_t device_cache; /* bytes of device memory for copies; 0: no cache on the device */
+    uint64_t
+        host_cache; /* bytes of host memory for copies; 0: only what is needed to pass through */
+    uint64_t local_cache;     /* bytes on local disk at most; 0: no limit of ours */
+    uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB */
+    int32_t rank;             /* of this process; part of the names of its files */
+    int32_t trace;            /* not 0: record events from the start */
+    int32_t close_timeout_ms; /* how long closing may wait for pending flushes; negative: without
+                                 limit */
+    char local[VARVE_PATH_BYTES];  /* folder on local disk; empty: no disk tier */
+    char remote[VARVE_PATH_BYTES]; /* folder or address; must be empty for now */
+    char rate[VARVE_RATE_BYTES];   /* "d2d=4G,h2f=40M": slow these hops down to so many bytes/s;
+                                      empty: full speed */
+};
+
+/*
+ * Fills in the defaults, overridden by the environment (VARVE_HOST_CACHE=4G sets host_cache, and so
+ * on). `opts_size` is sizeof(struct varve_opts). -EINVAL: NULL, an absurd size, or a malformed
+ * variable, which varve_last_error(NULL, ...) names. Does not block.
+ */
+VARVE_API int varve_opts_init(struct varve_opts *opts, size_t opts_size) VARVE_CHECK;
+/*
+ * Reads an INI file over what `opts` holds, and the environment over that: the environment
+ * overrides the file, the file the defaults. Values that the program wants to insist on are
+ * assigned after this call. -ENOENT and the like: the file cannot be read; -EINVAL: unknown key or
+ * malformed value. varve_last_error(NULL, ...) tells file and line. On failure `opts` is as before.
+ */
+VARVE_API int varve_opts_load(struct varve_opts *opts, const char *ini_path) VARVE_CHECK;
+/* Sets one option by its configuration key, such as "host_cache", "4G". -EINVAL: unknown key or
+ * malformed value. */
+VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
+                             const char *value) VARVE_CHECK;
+
+/*
+ * Opens a context: allocates the caches and starts the threads that move data. `opts` may be NULL
+ * for the defaults (environment included) and is not needed afterwards. May block while memory is
+ * prepared. The caller owns the context and ends it with varve_close. -EINVAL   an option makes no
+ * sense, or level `local` without a folder -ENOTSUP  a level or device that is not available
+ *   -ENOMEM   a cache cannot be allocated
+ *   other     the folder cannot be used
+ * varve_last_error(NULL, ...) tells more.
+ */
+VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx) VARVE_CHECK;
+/*
+ * Closes the context and all its histories; NULL is allowed. The context is gone whatever the
+ * result. At level `local` it first finishes the flushes that can be finished, for at most
+ * `close_timeout_ms`; what did not reach the disk by then is dropped, and the result is -ETIMEDOUT
+ * or the error that held it up. Versions that had reached the disk stay. At level `cached`
+ * everything is dropped. No other call on the context may be in progress: -EBUSY if one is (then
+ * the context stays open).
+ */
+VARVE_API int varve_close(struct varve_ctx *ctx);
+
+/* What is unusable after an error. */
+enum varve_scope {
+    VARVE_SCOPE_OPERATION, /* this call only */
+    VARVE_SCOPE_TIER,      /* a tier: data that is only there cannot be had */
+    VARVE_SCOPE_DEVICE,    /* the device is lost */
+    VARVE_SCOPE_CONTEXT    /* the context: close it */
+};
+
+struct varve_error {
+    size_t error_size;  /* in: sizeof(struct varve_error) */
+    int err;            /* negative errno, as returned; 0: no error yet */
+    int scope;          /* enum varve_scope */
+    int tier;           /* index of the tier, fast to slow, or -1 */
+    int region;         /* or -1 */
+    int code;           /* the foreign code behind `err`, in the terms of `domain`; 0: none */
+    uint64_t version;   /* of the history, where one is concerned */
+    char operation[32]; /* "checkpoint", "restore", ... */
+    char domain[16];    /* "errno", "cuda", ...: whose code `code` is */
+    char text[256];     /* readable, one line */
+};
+
+/*
+ * The record of the last call on the context that failed. With `ctx` NULL: the last failure, in the
+ * calling thread, of a call that has no context (varve_opts_init, _load, _set, varve_open).
+ * -EINVAL: NULL or absurd size.
+ */
+VARVE_API int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error) VARVE_CHECK;
+/* A readable text for a result of this library, never NULL. The string is constant. Safe in any
+ * thread. */
+VARVE_API const char *varve_strerror(int err);
+/* The version of the library, such as "0.1.0". */
+VARVE_API const char *varve_version(void);
+
+enum { VARVE_TIERS_MAX = 4, VARVE_HOPS = 6 };
+
+/* The hops, in the order in which struct varve_stats lists them. */
+enum varve_hop {
+    VARVE_HOP_D2D, /* within a device */
+    VARVE_HOP_H2H, /* between the application's host memory and the host cache */
+    VARVE_HOP_D2H,
+    VARVE_HOP_H2D,
+    VARVE_HOP_H2F, /* host to file */
+    VARVE_HOP_F2H
+};
+
+struct varve_stats {
+    size_t stats_size; /* in: sizeof(struct varve_stats) */
+    uint64_t checkpoints, restores;
+    uint64_t restore_hits, restore_misses; /* complete in the first tier when asked for, or not */
+    uint64_t hints, evicted_pages, revoked_pages, discarded;
+    uint64_t versions; /* objects that the context knows of */
+    uint64_t checkpoint_bytes, restore_bytes;
+    uint64_t checkpoint_blocked_ns,
+        restore_blocked_ns; /* time that calls of the application took, added up */
+    uint64_t moved_bytes[VARVE_HOPS];
+    uint64_t rate[VARVE_HOPS]; /* measured bytes/s of each hop; 0: not known yet */
+    uint64_t page_bytes;
+    uint32_t tiers;
+    uint64_t tier_bytes[VARVE_TIERS_MAX],
+        tier_used_bytes[VARVE_TIERS_MAX]; /* 0 bytes: no limit of ours */
+    uint64_t metadata_bytes;              /* memory that the bookkeeping itself takes */
+    uint64_t last_restore_distance;       /* hinted versions ready in the fastest tier when the last
+                                             restore came */
+    uint64_t last_restore_blocked_ns;
+};
+
+/* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:
+ * NULL, absurd size. */
+VARVE_API int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats) VARVE_CHECK;
+
+/*
+ * Memory of the context's device, real or emulated. The caller owns it and frees it with
+ * varve_device_free before the context is closed. -ENODEV: the context has no device; -ENOMEM: not
+ * so much is free; -EINVAL: 0 bytes.
+ */
+VARVE_API int varve_device_alloc(struct varve_ctx *ctx, size_t bytes, void **ret_ptr) VARVE_CHECK;
+/* NULL is allowed. -EINVAL: not a pointer of varve_device_alloc. */
+VARVE_API int varve_device_free(struct varve_ctx *ctx, void *ptr);
+/* Copies between any two of host and device memory, and returns when it is done. -ENODEV, or the
+ * device's error. */
+VARVE_API int varve_device_copy(struct varve_ctx *ctx, void *dst, const void *src,
+                                size_t bytes) VARVE_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

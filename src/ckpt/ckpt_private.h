@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of ckpt/ share. Nothing outside includes it. */
+#ifndef VV_CKPT_PRIVATE_H
+#define VV_CKPT_PRIVATE_H
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include <varve/ckpt.h>
+#include <varve/varve.h>
+
+#include "core/lock.h"
+#include "engine/runtime.h"
+
+enum { VVI_PIECES_INLINE = 8, VVI_NAME_MAX = 200 };
+
+struct vvi_region {
+    int id;
+    enum vv_mem_kind kind;
+    char *ptr;
+    size_t bytes;
+};
+
+struct varve_history {
+    struct varve_ctx *ctx;      /* immutable */
+    char *name;                 /* immutable, owned */
+    struct vv_files *files;     /* immutable, owned; NULL at level cached */
+    uint32_t hist;              /* immutable */
+    struct varve_history *next; /* Synchronization: ctx->lock */
+
+    struct vv_mutex lock;
+    struct vvi_region *regions; /* by ascending id. Synchronization: lock */
+    size_t nregions, cap;
+    bool told;             /* a wait has returned the late error of told_version. */
+    uint64_t told_version; /* Synchronization: lock, both */
+
+    _Atomic uint32_t calls; /* in progress. Relaxed: only tells misuse from use */
+};
+
+struct varve_ctx {
+    pid_t pid; /* immutable, as is all of this block once open */
+    struct varve_opts opts;
+    struct vv_device *device;
+    struct vv_spill *spill;
+    struct vv_folder *folder;
+    struct vv_store *write_store, *read_store;
+    struct vv_engine *engine;
+
+    struct vv_mutex lock;
+    struct varve_history *histories; /* Synchronization: lock */
+    struct varve_error error;        /* Synchronization: lock */
+
+    _Atomic uint32_t calls;
+    /* Figures. Synchronization: relaxed, each counts for itself. */
+    _Atomic uint64_t checkpoint_bytes, checkpoint_blocked_ns, restore_bytes, restore_blocked_ns;
+    _Atomic uint64_t last_distance, last_blocked_ns;
+};
+
+/* ---- error.c ---- */
+
+/* Where and what failed, for the error record. */
+struct vvi_where {
+    const char *operation;
+    uint64_t version;
+    int region; /* -1: none */
+    int tier;   /* -1: none */
+};
+
+/* Records a failure and returns `err`. `ctx` NULL: the calling thread's record. */
+int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, const char *fmt, ...)
+    VV_PRINTF(4, 5);
+
+/* ---- layout.c: the regions of a version, as the `user` word of its object ---- */
+
+int vvi_layout_new(const struct vv_store_region *regions, uint32_t n, uint64_t *ret_user);
+void vvi_layout_retain(void *arg, uint64_t user);
+void vvi_layout_release(void *arg, uint64_t user);
+uint32_t vvi_layout_describe(void *arg, uint64_t user, uint64_t size,
+                             struct vv_store_region *ret_regions, uint32_t max);
+uint32_t vvi_layout_count(uint64_t user);
+struct vv_store_region vvi_layout_region(uint64_t user, uint64_t size, uint32_t i);
+
+/* ---- options.c ---- */
+
+/* What a context needs to know beyond struct varve_opts. -EINVAL with a text. */
+int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT], char *err,
+                   size_t err_bytes);
+
+/* ---- context.c ---- */
+
+/* Brackets a call on a context or history. -EINVAL, or -EPERM in a forked child; then no leave. */
+int vvi_ctx_enter(struct varve_ctx *ctx);
+void vvi_ctx_leave(struct varve_ctx *ctx);
+int vvi_history_enter(struct varve_history *h);
+void vvi_history_leave(struct varve_history *h);
+
+/* ---- history.c ---- */
+
+/* Ends a history that is out of the context's list; returns what flushing came to. */
+int vvi_history_end(struct varve_history *h);
+
+#endif

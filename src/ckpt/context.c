@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Contexts: what varve_open puts together and varve_close takes apart.
+ *
+ *   device    the emulated one if asked for; its memory beyond the cache is the application's to
+ * take storage   level cached: a spill file, if a folder is given; level local: a folder of files
+ *   engine    on top of both
+ *
+ * Threads: a context may be used by many. ctx->lock protects the list of histories and the error
+ * record and is never held while something is waited for. `calls` counts calls in progress so that
+ * closing under them is an error instead of a crash; it cannot make that safe.
+ *
+ * A context belongs to the process that opened it, which `pid` tells: a forked child has none of
+ * the threads, and must not take its parent's files apart.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "device/host/host.h"
+#include "trace/trace.h"
+
+#define DEVICE_WAIT_NS ((int64_t)1000000000)
+
+int vvi_ctx_enter(struct varve_ctx *ctx)
+{
+    if (!ctx)
+        return -EINVAL;
+    if (ctx->pid != getpid())
+        return -EPERM;
+    atomic_fetch_add_explicit(&ctx->calls, 1, memory_order_relaxed);
+    return 0;
+}
+
+void vvi_ctx_leave(struct varve_ctx *ctx)
+{
+    atomic_fetch_sub_explicit(&ctx->calls, 1, memory_order_release);
+}
+
+int vvi_history_enter(struct varve_history *h)
+{
+    if (!h)
+        return -EINVAL;
+    int rc = vvi_ctx_enter(h->ctx);
+    if (rc == 0)
+        atomic_fetch_add_explicit(&h->calls, 1, memory_order_relaxed);
+    return rc;
+}
+
+void vvi_history_leave(struct varve_history *h)
+{
+    struct varve_ctx *ctx = h->ctx;
+    atomic_fetch_sub_explicit(&h->calls, 1, memory_order_release);
+    vvi_ctx_leave(ctx);
+}
+
+static int device_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT])
+{
+    if (ctx->opts.device != VARVE_DEVICE_HOST)
+        return 0; /* auto: there is no real device that this build could use */
+    struct vv_device_host_opts o;
+    vv_device_host_opts_init(&o);
+    /* As much as the machine has: the application allocates from it too. */
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    o.capacity_bytes = VV_MAX((uint64_t)pages * (uint64_t)page, ctx->opts.device_cache);
+    o.engine[VV_DEVICE_HOST_D2D].bytes_per_s = rate[VV_HOP_D2D];
+    o.engine[VV_DEVICE_HOST_D2H].bytes_per_s = rate[VV_HOP_D2H];
+    o.engine[VV_DEVICE_HOST_H2D].bytes_per_s = rate[VV_HOP_H2D];
+    return vv_device_open_host(&o, &ctx->device);
+}
+
+static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
+                        size_t err_bytes)
+{
+    static const enum vv_store_mode mode[] = {VV_STORE_AUTO, VV_STORE_DIRECT, VV_STORE_BUFFERED};
+    const struct varve_opts *opts = &ctx->opts;
+    if (!opts->local[0])
+        return 0;
+    struct vv_store_opts o;
+    vv_store_opts_init(&o);
+    o.mode = mode[opts->local_io];
+    o.page_bytes = opts->page_bytes;
+    o.write_bytes_per_s = rate[VV_HOP_H2F];
+    o.read_bytes_per_s = rate[VV_HOP_F2H];
+    if (opts->level == VARVE_LEVEL_LOCAL) {
+        int rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
+        if (rc == 0)
+            rc = vv_folder_store(ctx->folder, &ctx->write_store);
+        return rc ? rc : vv_folder_store(ctx->folder, &ctx->read_store);
+    }
+    if (mkdir(opts->local, 0777) && errno != EEXIST) {
+        int rc = -errno;
+        snprintf(err, err_bytes, "%s: %s", opts->local, strerror(-rc));
+        return rc;
+    }
+    int rc = vv_spill_new(opts->local, opts->local_cache, &o, err, err_bytes, &ctx->spill);
+    if (rc == 0)
+        rc = vv_spill_store(ctx->spill, &ctx->write_store);
+    return rc ? rc : vv_spill_store(ctx->spill, &ctx->read_store);
+}
+
+static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
+                       size_t err_bytes)
+{
+    const struct varve_opts *opts = &ctx->opts;
+    struct vv_engine_cfg cfg = {
+        .page_bytes = opts->page_bytes,
+        .device_cache_bytes = opts->device_cache,
+        .host_cache_bytes = opts->host_cache,
+        .disk_bytes = ctx->spill ? (uint64_t)vv_spill_pages(ctx->spill) * opts->page_bytes
+                                 : opts->local_cache,
+        .disk = ctx->spill ? VV_TIER_SPILL : VV_TIER_FILES,
+        .device = ctx->device,
+        .write_store = ctx->write_store,
+        .read_store = ctx->read_store,
+        .policy = (enum vv_policy)opts->policy,
+        .retain_user = vvi_layout_retain,
+        .release_user = vvi_layout_release,
+        .describe_user = vvi_layout_describe,
+    };
+    memcpy(cfg.rate, rate, sizeof(cfg.rate));
+#ifdef VV_DEBUG
+    cfg.check = true;
+#endif
+    return vv_engine_open(&cfg, err, err_bytes, &ctx->engine);
+}
+
+/* Accepts half-open contexts. */
+static void ctx_free(struct varve_ctx *ctx)
+{
+    vv_engine_close(ctx->engine);
+    if (ctx->write_store)
+        ctx->write_store->ops->close(ctx->write_store);
+    if (ctx->read_store)
+        ctx->read_store->ops->close(ctx->read_store);
+    vv_spill_free(ctx->spill);
+    vv_folder_free(ctx->folder);
+    vv_device_close(ctx->device);
+    vv_mutex_fini(&ctx->lock);
+    free(ctx);
+}
+
+static int opts_take(const struct varve_opts *opts, struct varve_opts *ret_opts)
+{
+    int rc = varve_opts_init(ret_opts, sizeof(*ret_opts));
+    if (rc || !opts)
+        return rc;
+    if (opts->opts_size < offsetof(struct varve_opts, local) || opts->opts_size > 1u << 20)
+        return -EINVAL;
+    memcpy(ret_opts, opts, VV_MIN(opts->opts_size, sizeof(*ret_opts)));
+    ret_opts->opts_size = sizeof(*ret_opts);
+    return 0;
+}
+
+int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
+{
+    static const struct vvi_where in_open = {"open", 0, -1, -1};
+    uint64_t rate[VV_HOP_COUNT] = {0};
+    char err[256] = "";
+    if (!ret_ctx)
+        return vvi_fail(NULL, &in_open, -EINVAL, "no place for the context");
+    struct varve_ctx *ctx = calloc(1, sizeof(*ctx));
+    if (!ctx)
+        return vvi_fail(NULL, &in_open, -ENOMEM, "no memory for a context");
+    vv_mutex_init(&ctx->lock, "context", VV_RANK_CTX);
+    ctx->pid = getpid();
+    ctx->error.tier = ctx->error.region = -1;
+
+    int rc = opts_take(opts, &ctx->opts);
+    if (rc == 0)
+        rc = vvi_opts_check(&ctx->opts, rate, err, sizeof(err));
+    if (rc == 0)
+        rc = device_open(ctx, rate);
+    if (rc == 0)
+        rc = storage_open(ctx, rate, err, sizeof(err));
+    if (rc == 0)
+        rc = engine_open(ctx, rate, err, sizeof(err));
+    if (rc) {
+        ctx_free(ctx);
+        return vvi_fail(NULL, &in_open, rc, "%s", err[0] ? err : vv_strerror(rc));
+    }
+    if (ctx->opts.trace)
+        vv_trace_start(0);
+    *ret_ctx = ctx;
+    return 0;
+}
+
+int varve_close(struct varve_ctx *ctx)
+{
+    if (!ctx)
+        return 0;
+    if (ctx->pid != getpid())
+        return -EPERM;
+    /* Pairs with the release in vvi_ctx_leave: what those calls did has happened. */
+    if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)
+        return -EBUSY;
+    int result = 0;
+    while (ctx->histories) {
+        struct varve_history *h = ctx->histories;
+        ctx->histories = h->next;
+        int rc = vvi_history_end(h);
+        if (rc && !result)
+            result = rc;
+    }
+    ctx_free(ctx);
+    return result;
+}
+
+int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
+{
+    if (!ret_stats || ret_stats->stats_size < sizeof(size_t) || ret_stats->stats_size > 1u << 20)
+        return -EINVAL;
+    int rc = vvi_ctx_enter(ctx);
+    if (rc)
+        return rc;
+    struct vv_core_stats c;
+    vv_engine_get_stats(ctx->engine, &c);
+    size_t bytes = VV_MIN(ret_stats->stats_size, sizeof(*ret_stats));
+    struct varve_stats s = {
+        .stats_size = bytes,
+        .checkpoints = c.puts,
+        .restores = c.gets,
+        .restore_hits = c.hits,
+        .restore_misses = c.misses,
+        .hints = c.hints,
+        .evicted_pages = c.evicted_pages,
+        .revoked_pages = c.revoked_pages,
+        .discarded = c.discarded,
+        .versions = c.objects,
+        .checkpoint_bytes = ctx->checkpoint_bytes,
+        .restore_bytes = ctx->restore_bytes,
+        .checkpoint_blocked_ns = ctx->checkpoint_blocked_ns,
+        .restore_blocked_ns = ctx->restore_blocked_ns,
+        .page_bytes = ctx->opts.page_bytes,
+        .tiers = vv_engine_tiers(ctx->engine),
+        .metadata_bytes = c.object_bytes,
+        .last_restore_distance = ctx->last_distance,
+        .last_restore_blocked_ns = ctx->last_blocked_ns,
+    };
+    for (int i = 0; i < VARVE_HOPS; i++) {
+        s.moved_bytes[i] = c.moved_bytes[i];
+        s.rate[i] = c.rate[i];
+    }
+    for (unsigned t = 0; t < s.tiers; t++) {
+        s.tier_bytes[t] = c.tier_pages[t] * s.page_bytes;
+        s.tier_used_bytes[t] = c.tier_used_pages[t] * s.page_bytes;
+        if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_FILES) {
+            s.tier_bytes[t] = ctx->opts.local_cache;
+            s.tier_used_bytes[t] = c.files_bytes;
+        }
+    }
+    memcpy(ret_stats, &s, bytes);
+    vvi_ctx_leave(ctx);
+    return 0;
+}
+
+/* ---- memory of the device ---- */
+
+int varve_device_alloc(struct varve_ctx *ctx, size_t bytes, void **ret_ptr)
+{
+    static const struct vvi_where here = {"device_alloc", 0, -1, -1};
+    int rc = vvi_ctx_enter(ctx);
+    if (rc)
+        return rc;
+    if (!ret_ptr || bytes == 0)
+        rc = vvi_fail(ctx, &here, -EINVAL, "no bytes, or no place for the pointer");
+    else if (!ctx->device)
+        rc = vvi_fail(ctx, &here, -ENODEV, "the context has no device");
+    else
+        rc = vv_device_mem_alloc(ctx->device, bytes, ret_ptr);
+    if (rc && ctx->device && ret_ptr && bytes)
+        vvi_fail(ctx, &here, rc, "%zu bytes of device memory: %s", bytes, vv_strerror(rc));
+    vvi_ctx_leave(ctx);
+    return rc;
+}
+
+int varve_device_free(struct varve_ctx *ctx, void *ptr)
+{
+    static const struct vvi_where here = {"device_free", 0, -1, -1};
+    int rc = vvi_ctx_enter(ctx);
+    if (rc)
+        return rc;
+    if (ptr) {
+        rc = ctx->device ? vv_device_mem_free(ctx->device, ptr) : -EINVAL;
+        if (rc)
+            vvi_fail(ctx, &here, rc, "%p: %s", ptr, vv_strerror(rc));
+    }
+    vvi_ctx_leave(ctx);
+    return rc;
+}
+
+static int device_copy(struct vv_device *d, void *dst, const void *src, size_t bytes)
+{
+    struct vv_copy_seg seg = {dst, src, bytes};
+    struct vv_stream *stream = NULL;
+    struct vv_event *event = NULL;
+    int rc = vv_device_stream_new(d, &stream);
+    if (rc)
+        return rc;
+    rc = vv_device_event_new(d, &event);
+    if (rc == 0)
+        rc = vv_device_after_app(d, stream);
+    if (rc == 0)
+        rc = vv_device_copy_async(d, stream, &seg, 1);
+    if (rc == 0)
+        rc = vv_device_event_record(d, event, stream);
+    if (rc == 0)
+        do
+            rc = vv_device_event_wait(d, event, DEVICE_WAIT_NS);
+        while (rc == -ETIMEDOUT);
+    vv_device_event_free(d, event);
+    vv_device_stream_free(d, stream);
+    return rc;
+}
+
+int varve_device_copy(struct varve_ctx *ctx, void *dst, const void *src, size_t bytes)
+{
+    static const struct vvi_where here = {"device_copy", 0, -1, -1};
+    int rc = vvi_ctx_enter(ctx);
+    if (rc)
+        return rc;
+    if (!dst || !src)
+        rc = -EINVAL;
+    else if (!ctx->device)
+        rc = -ENODEV;
+    else if (bytes > 0)
+        rc = device_copy(ctx->device, dst, src, bytes);
+    if (rc)
+        vvi_fail(ctx, &here, rc, "copy of %zu bytes: %s", bytes, vv_strerror(rc));
+    vvi_ctx_leave(ctx);
+    return rc;
+}

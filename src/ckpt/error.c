@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Error records. A context keeps that of the last call on it that failed, under its lock; calls
+ * without a context (options, opening) leave theirs with the calling thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/error.h"
+
+static _Thread_local struct varve_error thread_error;
+
+static int scope_of(int err, int tier)
+{
+    if (err == -ENODEV)
+        return VARVE_SCOPE_DEVICE;
+    if ((err == -EIO || err == -EROFS) && tier >= 0)
+        return VARVE_SCOPE_TIER;
+    return VARVE_SCOPE_OPERATION;
+}
+
+int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, const char *fmt, ...)
+{
+    struct varve_error e = {.error_size = sizeof(e),
+                            .err = err,
+                            .scope = scope_of(err, where->tier),
+                            .tier = where->tier,
+                            .region = where->region,
+                            .code = -err,
+                            .version = where->version};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e.text, sizeof(e.text), fmt, ap);
+    va_end(ap);
+    snprintf(e.operation, sizeof(e.operation), "%s", where->operation);
+    snprintf(e.domain, sizeof(e.domain), "errno");
+    if (!ctx) {
+        thread_error = e;
+        return err;
+    }
+    vv_mutex_lock(&ctx->lock);
+    ctx->error = e;
+    vv_mutex_unlock(&ctx->lock);
+    return err;
+}
+
+int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error)
+{
+    if (!ret_error || ret_error->error_size < sizeof(size_t) + sizeof(int))
+        return -EINVAL;
+    size_t bytes = VV_MIN(ret_error->error_size, sizeof(*ret_error));
+    struct varve_error e = thread_error;
+    if (ctx) {
+        int rc = vvi_ctx_enter(ctx);
+        if (rc)
+            return rc;
+        vv_mutex_lock(&ctx->lock);
+        e = ctx->error;
+        vv_mutex_unlock(&ctx->lock);
+        vvi_ctx_leave(ctx);
+    }
+    e.error_size = bytes;
+    memcpy(ret_error, &e, bytes);
+    return 0;
+}
+
+const char *varve_strerror(int err)
+{
+    return vv_strerror(err);
+}
+
+const char *varve_version(void)
+{
+    return VV_VERSION;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Histories: opening, closing, protected regions.
+ *
+ * At level local a history owns a struct vv_files, whose lock on the folder keeps other processes
+ * out; opening it finds every committed version, which the engine then adopts in the order of
+ * writing (generations grow with every version written). At level cached a name only has to be
+ * unique within the context.
+ *
+ * h->lock protects the regions. It is held while they are read or changed, never while data moves:
+ * a checkpoint works on a copy of the list.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/clock.h"
+#include "core/error.h"
+
+int varve_history_opts_init(struct varve_history_opts *opts, size_t opts_size)
+{
+    if (!opts || opts_size < sizeof(size_t) || opts_size > 1u << 20)
+        return -EINVAL;
+    memset(opts, 0, opts_size);
+    opts->opts_size = opts_size;
+    return 0;
+}
+
+static int name_check(const char *name)
+{
+    size_t n = name ? strnlen(name, VVI_NAME_MAX + 1) : 0;
+    return n == 0 || n > VVI_NAME_MAX || name[0] == '.' || strchr(name, '/') ? -EINVAL : 0;
+}
+
+/* ---- versions found on disk ---- */
+
+struct found {
+    uint64_t version, generation, size, user;
+};
+
+struct found_list {
+    struct found *v;
+    size_t n, cap;
+};
+
+static int found_add(void *arg, const struct vv_files_entry *entry)
+{
+    struct found_list *list = arg;
+    if (list->n == list->cap) {
+        size_t cap = VV_MAX(2 * list->cap, (size_t)64);
+        struct found *more = realloc(list->v, cap * sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        list->v = more;
+        list->cap = cap;
+    }
+    struct found f = {entry->version, entry->generation, entry->size, 0};
+    int rc = vvi_layout_new(entry->regions, entry->nregions, &f.user);
+    if (rc == 0)
+        list->v[list->n++] = f;
+    return rc;
+}
+
+static int found_order(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    return x->version < y->version ? -1 : x->version > y->version;
+}
+
+static int adopt_all(struct varve_history *h)
+{
+    struct found_list list = {0};
+    size_t adopted = 0;
+    int rc = vv_files_list(h->files, found_add, &list);
+    if (list.n > 1)
+        qsort(list.v, list.n, sizeof(*list.v), found_order);
+    for (; rc == 0 && adopted < list.n; adopted++) {
+        const struct found *f = &list.v[adopted];
+        rc = vv_engine_adopt(h->ctx->engine, h->hist, f->version, f->generation, f->size, f->user);
+        if (rc)
+            break;
+    }
+    for (size_t i = adopted; i < list.n; i++)
+        vvi_layout_release(NULL, list.v[i].user);
+    free(list.v);
+    return rc;
+}
+
+/* ---- open and close ---- */
+
+static void history_free(struct varve_history *h)
+{
+    if (!h)
+        return;
+    vv_files_close(h->files);
+    vv_mutex_fini(&h->lock);
+    free(h->regions);
+    free(h->name);
+    free(h);
+}
+
+static int history_new(struct varve_ctx *ctx, const char *name,
+                       const struct varve_history_opts *opts, char *err, size_t err_bytes,
+                       struct varve_history **ret_history)
+{
+    struct vv_core_hist_cfg cfg = {
+        .consume_once = opts->consume == VARVE_CONSUME_ONCE,
+        .keep = opts->keep,
+        .level = ctx->folder ? VV_CORE_DURABLE : VV_CORE_CACHED,
+    };
+    struct varve_history *h = calloc(1, sizeof(*h));
+    if (!h)
+        return -ENOMEM;
+    h->ctx = ctx;
+    vv_mutex_init(&h->lock, "history", VV_RANK_HISTORY);
+    h->name = strdup(name);
+    int rc = h->name ? 0 : -ENOMEM;
+    if (rc == 0 && ctx->folder) {
+        struct vv_files_opts files = {0};
+        rc = vv_files_open(ctx->folder, name, (uint32_t)ctx->opts.rank, &files, err, err_bytes,
+                           &h->files);
+    }
+    if (rc == 0)
+        rc = vv_engine_history_new(ctx->engine, &cfg, h->files,
+                                   h->files ? vv_files_first_generation(h->files) : 0, &h->hist);
+    if (rc == 0 && h->files) {
+        rc = adopt_all(h);
+        if (rc)
+            vv_engine_history_drop(ctx->engine, h->hist);
+    }
+    if (rc) {
+        history_free(h);
+        return rc;
+    }
+    *ret_history = h;
+    return 0;
+}
+
+static int history_opts_take(const struct varve_history_opts *opts,
+                             struct varve_history_opts *ret_opts)
+{
+    *ret_opts = (struct varve_history_opts){.opts_size = sizeof(*ret_opts)};
+    if (!opts)
+        return 0;
+    if (opts->opts_size < sizeof(size_t) || opts->opts_size > 1u << 20)
+        return -EINVAL;
+    memcpy(ret_opts, opts, VV_MIN(opts->opts_size, sizeof(*ret_opts)));
+    return ret_opts->consume == VARVE_CONSUME_KEEP || ret_opts->consume == VARVE_CONSUME_ONCE
+               ? 0
+               : -EINVAL;
+}
+
+static bool name_in_use_locked(const struct varve_ctx *ctx, const char *name)
+{
+    for (const struct varve_history *h = ctx->histories; h; h = h->next)
+        if (strcmp(h->name, name) == 0)
+            return true;
+    return false;
+}
+
+int varve_history_open_with(struct varve_ctx *ctx, const char *name,
+                            const struct varve_history_opts *opts,
+                            struct varve_history **ret_history)
+{
+    static const struct vvi_where here = {"history_open", 0, -1, -1};
+    struct varve_history_opts o;
+    struct varve_history *h = NULL;
+    char err[256] = "";
+    int rc = vvi_ctx_enter(ctx);
+    if (rc)
+        return rc;
+    if (!ret_history || name_check(name)) {
+        rc = -EINVAL;
+        snprintf(err, sizeof(err), "a name has 1 to %d bytes, no '/', no leading dot",
+                 VVI_NAME_MAX);
+    } else {
+        rc = history_opts_take(opts, &o);
+    }
+    if (rc == 0)
+        rc = history_new(ctx, name, &o, err, sizeof(err), &h);
+    if (rc == 0) {
+        vv_mutex_lock(&ctx->lock);
+        if (name_in_use_locked(ctx, name)) {
+            rc = -EBUSY;
+        } else {
+            h->next = ctx->histories;
+            ctx->histories = h;
+        }
+        vv_mutex_unlock(&ctx->lock);
+        if (rc) {
+            snprintf(err, sizeof(err), "history %s is open already", name);
+            vv_engine_history_drop(ctx->engine, h->hist);
+            history_free(h);
+        }
+    }
+    if (rc)
+        vvi_fail(ctx, &here, rc, "%s", err[0] ? err : vv_strerror(rc));
+    else
+        *ret_history = h;
+    vvi_ctx_leave(ctx);
+    return rc;
+}
+
+int varve_history_open(struct varve_ctx *ctx, const char *name, struct varve_history **ret_history)
+{
+    return varve_history_open_with(ctx, name, NULL, ret_history);
+}
+
+int vvi_history_end(struct varve_history *h)
+{
+    struct varve_ctx *ctx = h->ctx;
+    int rc = 0;
+    if (ctx->folder)
+        rc = vv_engine_wait_all(ctx->engine, h->hist, vv_deadline_ns(ctx->opts.close_timeout_ms));
+    vv_engine_history_drop(ctx->engine, h->hist);
+    history_free(h);
+    return rc;
+}
+
+int varve_history_close(struct varve_history *h)
+{
+    static const struct vvi_where here = {"history_close", 0, -1, -1};
+    if (!h)
+        return 0;
+    struct varve_ctx *ctx = h->ctx;
+    int rc = vvi_ctx_enter(ctx);
+    if (rc)
+        return rc;
+    /* Pairs with the release in vvi_history_leave. */
+    if (atomic_load_explicit(&h->calls, memory_order_acquire) != 0) {
+        vvi_ctx_leave(ctx);
+        return -EBUSY;
+    }
+    vv_mutex_lock(&ctx->lock);
+    for (struct varve_history **at = &ctx->histories; *at; at = &(*at)->next) {
+        if (*at == h) {
+            *at = h->next;
+            break;
+        }
+    }
+    vv_mutex_unlock(&ctx->lock);
+    rc = vvi_history_end(h);
+    if (rc)
+        vvi_fail(ctx, &here, rc, "versions were left that had not reached the disk: %s",
+                 vv_strerror(rc));
+    vvi_ctx_leave(ctx);
+    return rc;
+}
+
+/* ---- regions ---- */
+
+/* The place of a region in the list, or where it would be. */
+static size_t region_find_locked(const struct varve_history *h, int id, bool *ret_there)
+{
+    size_t lo = 0, hi = h->nregions;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (h->regions[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *ret_there = lo < h->nregions && h->regions[lo].id == id;
+    return lo;
+}
+
+static int region_set(struct varve_history *h, const struct vvi_region *region)
+{
+    int rc = 0;
+    bool there;
+    vv_mutex_lock(&h->lock);
+    size_t at = region_find_locked(h, region->id, &there);
+    if (!there && h->nregions == h->cap) {
+        size_t cap = VV_MAX(2 * h->cap, (size_t)4);
+        struct vvi_region *more = realloc(h->regions, cap * sizeof(*more));
+        if (more) {
+            h->regions = more;
+            h->cap = cap;
+        } else {
+            rc = -ENOMEM;
+        }
+    }
+    if (rc == 0) {
+        if (!there) {
+            memmove(h->regions + at + 1, h->regions + at, (h->nregions - at) * sizeof(*h->regions));
+            h->nregions++;
+        }
+        h->regions[at] = *region;
+    }
+    vv_mutex_unlock(&h->lock);
+    return rc;
+}
+
+int varve_protect(struct varve_history *h, int region, void *ptr, size_t bytes)
+{
+    struct vvi_where here = {"protect", 0, region, -1};
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    struct vvi_region r = {region, VV_MEM_HOST, ptr, bytes};
+    if (region < 0 || !ptr || bytes == 0 || bytes > INT64_MAX) {
+        rc = vvi_fail(h->ctx, &here, -EINVAL,
+                      "region %d: the number is negative, the pointer NULL or the size absurd",
+                      region);
+    } else if (h->ctx->device) {
+        size_t left = 0;
+        rc = vv_device_ptr_kind(h->ctx->device, ptr, &r.kind, &left);
+        if (rc == 0 && r.kind == VV_MEM_DEVICE && left < bytes)
+            rc = -EFAULT;
+        if (rc)
+            vvi_fail(h->ctx, &here, rc, "region %d: %zu bytes at %p, %zu of them in one piece",
+                     region, bytes, ptr, left);
+    }
+    if (rc == 0) {
+        rc = region_set(h, &r);
+        if (rc)
+            vvi_fail(h->ctx, &here, rc, "no memory for region %d", region);
+    }
+    vvi_history_leave(h);
+    return rc;
+}
+
+int varve_unprotect(struct varve_history *h, int region)
+{
+    struct vvi_where here = {"unprotect", 0, region, -1};
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    bool there;
+    vv_mutex_lock(&h->lock);
+    size_t at = region_find_locked(h, region, &there);
+    if (there) {
+        h->nregions--;
+        memmove(h->regions + at, h->regions + at + 1, (h->nregions - at) * sizeof(*h->regions));
+    }
+    vv_mutex_unlock(&h->lock);
+    if (!there)
+        rc = vvi_fail(h->ctx, &here, -ENOENT, "region %d is not protected", region);
+    vvi_history_leave(h);
+    return rc;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Options: struct varve_opts, which programs are compiled against, and struct vv_config, which the
+ * configuration table fills, say the same. Conversion goes both ways, so that a file or variable
+ * overrides only what it names. An opts of an older program is shorter: fields it does not have
+ * take their defaults.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/config.h"
+
+_Static_assert((int)VARVE_DEVICE_NONE == (int)VV_CONFIG_DEVICE_NONE &&
+                   (int)VARVE_DEVICE_HOST == (int)VV_CONFIG_DEVICE_HOST,
+               "same order");
+_Static_assert((int)VARVE_LEVEL_COMPLETE == (int)VV_CONFIG_LEVEL_COMPLETE, "same order");
+_Static_assert((int)VARVE_LOCAL_IO_BUFFERED == (int)VV_CONFIG_LOCAL_IO_BUFFERED, "same order");
+_Static_assert((int)VARVE_POLICY_LRU == (int)VV_CONFIG_POLICY_LRU, "same order");
+_Static_assert((int)VARVE_POLICY_LRU == (int)VV_POLICY_LRU &&
+                   (int)VARVE_POLICY_SCORE_NOW == (int)VV_POLICY_SCORE_NOW,
+               "same order");
+
+/* The shortest opts there ever was: up to and including `rate`. */
+#define OPTS_MIN (offsetof(struct varve_opts, rate) + sizeof(((struct varve_opts *)0)->rate))
+
+static void from_config(struct varve_opts *o, const struct vv_config *c)
+{
+    o->device = c->device;
+    o->policy = c->policy;
+    o->level = c->level;
+    o->local_io = c->local_io;
+    o->device_cache = c->device_cache;
+    o->host_cache = c->host_cache;
+    o->local_cache = c->local_cache;
+    o->page_bytes = (uint32_t)c->page;
+    o->rank = c->rank;
+    o->trace = c->trace;
+    o->close_timeout_ms = c->close_timeout_ms;
+    snprintf(o->local, sizeof(o->local), "%s", c->local);
+    snprintf(o->remote, sizeof(o->remote), "%s", c->remote);
+    snprintf(o->rate, sizeof(o->rate), "%s", c->rate);
+}
+
+/* Text fields come from the program and may lack their end. */
+static void text_in(char *dst, size_t dst_bytes, const char *src, size_t src_bytes)
+{
+    size_t n = strnlen(src, VV_MIN(src_bytes, dst_bytes - 1));
+    memcpy(dst, src, n);
+    dst[n] = 0;
+}
+
+static void to_config(struct vv_config *c, const struct varve_opts *o)
+{
+    c->device = o->device;
+    c->policy = o->policy;
+    c->level = o->level;
+    c->local_io = o->local_io;
+    c->device_cache = o->device_cache;
+    c->host_cache = o->host_cache;
+    c->local_cache = o->local_cache;
+    c->page = o->page_bytes;
+    c->rank = o->rank;
+    c->trace = o->trace;
+    c->close_timeout_ms = o->close_timeout_ms;
+    text_in(c->local, sizeof(c->local), o->local, sizeof(o->local));
+    text_in(c->remote, sizeof(c->remote), o->remote, sizeof(o->remote));
+    text_in(c->rate, sizeof(c->rate), o->rate, sizeof(o->rate));
+}
+
+static bool size_ok(const struct varve_opts *opts)
+{
+    return opts && opts->opts_size >= OPTS_MIN && opts->opts_size <= 1u << 20;
+}
+
+static const struct vvi_where in_options = {"options", 0, -1, -1};
+
+int varve_opts_init(struct varve_opts *opts, size_t opts_size)
+{
+    char err[256] = "";
+    struct vv_config cfg;
+    struct varve_opts o = {.opts_size = opts_size};
+    if (!opts || !size_ok(&o))
+        return vvi_fail(NULL, &in_options, -EINVAL, "NULL or a size of %zu bytes", opts_size);
+    vv_config_init(&cfg);
+    int rc = vv_config_load_env(&cfg, err, sizeof(err));
+    if (rc)
+        return vvi_fail(NULL, &in_options, rc, "%s", err);
+    from_config(&o, &cfg);
+    memset(opts, 0, opts_size);
+    memcpy(opts, &o, VV_MIN(opts_size, sizeof(o)));
+    return 0;
+}
+
+int varve_opts_load(struct varve_opts *opts, const char *ini_path)
+{
+    char err[256] = "";
+    struct vv_config cfg;
+    if (!size_ok(opts) || !ini_path)
+        return vvi_fail(NULL, &in_options, -EINVAL, "NULL or options that were not initialised");
+    vv_config_init(&cfg);
+    to_config(&cfg, opts);
+    int rc = vv_config_load_ini(&cfg, ini_path, err, sizeof(err));
+    if (rc == 0)
+        rc = vv_config_load_env(&cfg, err, sizeof(err));
+    if (rc)
+        return vvi_fail(NULL, &in_options, rc, "%s", err[0] ? err : ini_path);
+    from_config(opts, &cfg);
+    return 0;
+}
+
+int varve_opts_set(struct varve_opts *opts, const char *key, const char *value)
+{
+    char err[256] = "";
+    struct vv_config cfg;
+    if (!size_ok(opts) || !key || !value)
+        return vvi_fail(NULL, &in_options, -EINVAL, "NULL or options that were not initialised");
+    vv_config_init(&cfg);
+    to_config(&cfg, opts);
+    int rc = vv_config_set(&cfg, key, value, err, sizeof(err));
+    if (rc)
+        return vvi_fail(NULL, &in_options, rc, "%s", err);
+    from_config(opts, &cfg);
+    return 0;
+}
+
+static int refuse(char *err, size_t err_bytes, int rc, const char *text)
+{
+    snprintf(err, err_bytes, "%s", text);
+    return rc;
+}
+
+static int check_values(const struct varve_opts *o, char *err, size_t n)
+{
+    if (o->device < VARVE_DEVICE_AUTO || o->device > VARVE_DEVICE_NONE)
+        return refuse(err, n, -EINVAL, "device: no such kind");
+    if (o->policy < VARVE_POLICY_NEXT || o->policy > VARVE_POLICY_LRU)
+        return refuse(err, n, -EINVAL, "policy: no such policy");
+    if (o->level < VARVE_LEVEL_CACHED || o->level > VARVE_LEVEL_COMPLETE)
+        return refuse(err, n, -EINVAL, "level: no such level");
+    if (o->local_io < VARVE_LOCAL_IO_AUTO || o->local_io > VARVE_LOCAL_IO_BUFFERED)
+        return refuse(err, n, -EINVAL, "local_io: no such mode");
+    if (o->rank < 0)
+        return refuse(err, n, -EINVAL, "rank: negative");
+    if (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||
+        o->page_bytes > VV_CONFIG_PAGE_MAX)
+        return refuse(err, n, -EINVAL, "page: not a power of two from 4K to 64M");
+    if (o->device == VARVE_DEVICE_CUDA)
+        return refuse(err, n, -ENOTSUP, "device: this build has no support for CUDA devices");
+    if (o->level > VARVE_LEVEL_LOCAL)
+        return refuse(err, n, -ENOTSUP, "level: remote and complete are not available yet");
+    if (o->remote[0])
+        return refuse(err, n, -ENOTSUP, "remote: not available yet");
+    if (o->level == VARVE_LEVEL_LOCAL && !o->local[0])
+        return refuse(err, n, -EINVAL, "level local needs a folder: set `local`");
+    if (strnlen(o->local, sizeof(o->local)) == sizeof(o->local))
+        return refuse(err, n, -EINVAL, "local: the path has no end");
+    return 0;
+}
+
+int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT], char *err,
+                   size_t err_bytes)
+{
+    int rc = check_values(opts, err, err_bytes);
+    if (rc)
+        return rc;
+    struct vv_config cfg;
+    struct vv_config_rates r = {0};
+    vv_config_init(&cfg);
+    to_config(&cfg, opts);
+    rc = vv_config_check(&cfg, err, err_bytes);
+    if (rc == 0 && cfg.rate[0])
+        rc = vv_config_rates_parse(cfg.rate, err, err_bytes, &r);
+    if (rc)
+        return rc;
+    ret_rate[VV_HOP_D2D] = r.d2d;
+    /* Without a device the first copy is one within host memory: the rate given for the first copy
+     * of a device stands for it, so that both kinds of run can be compared. */
+    ret_rate[VV_HOP_H2H] = r.h2h ? r.h2h : r.d2d;
+    ret_rate[VV_HOP_D2H] = r.d2h;
+    ret_rate[VV_HOP_H2D] = r.h2d;
+    ret_rate[VV_HOP_H2F] = r.h2f;
+    ret_rate[VV_HOP_F2H] = r.f2h;
+    return 0;
+}

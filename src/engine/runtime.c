@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The runtime around engine/core: the engine lock, the handing out of orders, and the calls of
+ * other modules.
+ *
+ * One mutex protects the core. Every call of the core is followed by vvi_engine_dispatch_locked
+ * before the mutex is released, so that no order is ever left behind: COPY, COMMIT and REMOVE go to
+ * the queue of a mover, APP to the request whose thread will carry it out, WAKE ends a request. No
+ * section under the mutex copies data or makes a system call; waking a mover that sits inside a
+ * store takes one and is put off to the unlock.
+ *
+ * A mover's orders are counted per history, so that dropping a history can wait until nobody uses
+ * its files any more, and in all, so that the engine can stop its threads when there is nothing
+ * left to carry out.
+ *
+ * What could go wrong: a device or disk that fails only makes orders end with an error; the core
+ * decides what follows from it. Threads that cannot be started make vv_engine_open fail.
+ */
+#include "engine/runtime.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "engine/runtime_private.h"
+#include "trace/trace.h"
+
+#define ORDER_NS          (2 * VV_NS_PER_MS) /* one order on a memory hop takes about this long */
+#define ORDER_MIN_BYTES   ((uint64_t)256 << 10)
+#define ORDER_MAX_BYTES   ((uint64_t)16 << 20)
+#define LINK_BYTES        ((uint64_t)8 << 20) /* per order on a link of unknown speed */
+#define DISK_BYTES        ((uint64_t)4 << 20) /* per order on a disk at full speed */
+#define DISK_SLOTS        4
+#define DISK_SLOTS_PACED  2
+#define TRANSIT_PAGES_MIN 8
+
+/* ---- orders ---- */
+
+static struct vvi_mover *mover_of(struct vv_engine *e, const struct vv_order *o)
+{
+    return &e->mover[o->kind == VV_ORDER_COPY ? o->hop : VV_HOP_H2F];
+}
+
+static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
+{
+    struct vvi_mover *m = mover_of(e, o);
+    e->hist[o->hist].inflight++;
+    e->inflight++;
+    vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
+    if (m->polling)
+        m->kick = true;
+    else
+        vv_cond_signal(&m->cond);
+}
+
+void vvi_engine_dispatch_locked(struct vv_engine *e)
+{
+    struct vv_order *o;
+    while ((o = vv_core_next_order(e->core))) {
+        struct vvi_req *r = o->req ? o->req->user : NULL;
+        switch (o->kind) {
+        case VV_ORDER_APP:
+            vvi_order_push(&r->orders, o);
+            vv_cond_signal(&r->cond);
+            break;
+        case VV_ORDER_WAKE:
+            r->done = true;
+            vv_cond_signal(&r->cond);
+            break;
+        default:
+            queue_for_mover_locked(e, o);
+            break;
+        }
+    }
+}
+
+void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int status)
+{
+    if (o->kind != VV_ORDER_APP) {
+        struct vvi_engine_hist *h = &e->hist[o->hist];
+        vv_assert(h->inflight > 0 && e->inflight > 0);
+        h->inflight--;
+        e->inflight--;
+        if (h->inflight == 0)
+            vv_cond_broadcast(&e->idle);
+    }
+    if (status)
+        vv_trace(VV_TRACE_ERROR, (uint64_t)-status, (uint64_t)o->src_tier, o->version, o->chunk0);
+    vv_core_complete(e->core, o, status, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+}
+
+void vvi_engine_unlock(struct vv_engine *e)
+{
+    struct vv_store *kick[VV_HOP_COUNT];
+    unsigned n = 0;
+    for (unsigned hop = VV_HOP_H2F; hop <= VV_HOP_F2H; hop++) {
+        if (e->mover[hop].kick)
+            kick[n++] = e->mover[hop].store;
+        e->mover[hop].kick = false;
+    }
+    vv_mutex_unlock(&e->lock);
+    for (unsigned i = 0; i < n; i++)
+        kick[i]->ops->kick(kick[i]);
+}
+
+int vvi_engine_wait_locked(struct vv_engine *e, struct vv_cond *cond, uint64_t deadline_ns)
+{
+    if (e->mover[VV_HOP_H2F].kick || e->mover[VV_HOP_F2H].kick) {
+        vvi_engine_unlock(e);
+        vv_mutex_lock(&e->lock);
+        return 0;
+    }
+    return vv_cond_wait_until(cond, &e->lock, deadline_ns);
+}
+
+/* ---- open and close ---- */
+
+static uint32_t order_pages(uint64_t rate, uint64_t unknown_bytes, uint32_t page_bytes)
+{
+    uint64_t bytes = rate ? (uint64_t)((double)rate * (double)ORDER_NS / 1e9) : unknown_bytes;
+    bytes = VV_MIN(VV_MAX(bytes, ORDER_MIN_BYTES), ORDER_MAX_BYTES);
+    return (uint32_t)VV_MIN(VV_MAX(bytes / page_bytes, (uint64_t)1), (uint64_t)VV_ORDER_MAX_PAGES);
+}
+
+/* Memory hops: orders long enough to hide what starting one costs, short enough to follow closely
+ * behind one another. Disk at full speed: large requests, several in flight. Disk slowed down for a
+ * measurement: single pages, two in flight, so that the slow medium is always busy and never far
+ * behind the decisions. */
+static void order_sizes(const struct vv_engine_cfg *cfg, struct vv_core_cfg *core)
+{
+    uint32_t largest = 1;
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
+        uint64_t rate = cfg->rate[hop];
+        bool disk = hop == VV_HOP_H2F || hop == VV_HOP_F2H;
+        bool app = hop == VV_HOP_D2D || hop == VV_HOP_H2H;
+        core->rate[hop] = rate;
+        if (disk) {
+            core->slots[hop] = rate ? DISK_SLOTS_PACED : DISK_SLOTS;
+            core->batch_pages[hop] = rate ? 1 : order_pages(0, DISK_BYTES, cfg->page_bytes);
+        } else {
+            core->slots[hop] = VVI_DEVICE_MOVER_THREADS;
+            core->batch_pages[hop] =
+                order_pages(rate, app ? ORDER_MAX_BYTES : LINK_BYTES, cfg->page_bytes);
+        }
+        if (!app)
+            largest = VV_MAX(largest, core->batch_pages[hop]);
+    }
+    /* Two orders of the longest kind, so that one can be filled while the other is emptied. */
+    core->transit_pages = VV_MAX(2 * largest, (uint32_t)TRANSIT_PAGES_MIN);
+}
+
+static void add_tier(struct vv_engine *e, enum vv_tier_kind kind, uint64_t capacity_bytes)
+{
+    struct vv_core_cfg *core = &e->core_cfg;
+    e->kind[e->ntiers++] = kind;
+    core->tier[core->ntiers].kind = kind;
+    core->tier[core->ntiers].capacity_bytes = capacity_bytes;
+    core->ntiers++;
+}
+
+static int core_init(struct vv_engine *e)
+{
+    const struct vv_engine_cfg *cfg = &e->cfg;
+    struct vv_core_cfg *core = &e->core_cfg;
+    core->page_bytes = cfg->page_bytes;
+    core->policy = cfg->policy;
+    core->disk_shared = true;
+    core->check = cfg->check;
+    core->release_user = cfg->release_user;
+    core->release_arg = cfg->user_arg;
+    if (cfg->device && cfg->device_cache_bytes >= cfg->page_bytes)
+        add_tier(e, VV_TIER_DEVICE, cfg->device_cache_bytes);
+    add_tier(e, VV_TIER_HOST, cfg->host_cache_bytes);
+    if (cfg->write_store)
+        add_tier(e, cfg->disk, cfg->disk_bytes);
+    order_sizes(cfg, core);
+    return vv_core_new(core, &e->core);
+}
+
+static int movers_start(struct vv_engine *e)
+{
+    int rc = 0;
+    if (e->kind[0] == VV_TIER_DEVICE) {
+        rc = vvi_device_mover_start(e, VV_HOP_D2H);
+        if (rc == 0)
+            rc = vvi_device_mover_start(e, VV_HOP_H2D);
+    }
+    if (rc == 0 && e->cfg.write_store) {
+        rc = vvi_disk_mover_start(e, VV_HOP_H2F, e->cfg.write_store);
+        if (rc == 0)
+            rc = vvi_disk_mover_start(e, VV_HOP_F2H, e->cfg.read_store);
+    }
+    return rc;
+}
+
+int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
+                   struct vv_engine **ret_engine)
+{
+    if (!vv_is_pow2(cfg->page_bytes) || cfg->page_bytes < VV_PAGE_BYTES_MIN ||
+        !cfg->write_store != !cfg->read_store)
+        return -EINVAL;
+    struct vv_engine *e = calloc(1, sizeof(*e));
+    if (!e)
+        return -ENOMEM;
+    e->cfg = *cfg;
+    vv_mutex_init(&e->lock, "engine", VV_RANK_ENGINE);
+    vv_cond_init(&e->idle);
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
+        e->mover[hop].engine = e;
+        e->mover[hop].hop = (enum vv_hop)hop;
+        vv_cond_init(&e->mover[hop].cond);
+    }
+    vvi_pacer_init(&e->h2h, cfg->rate[VV_HOP_H2H]);
+
+    int rc = core_init(e);
+    if (rc)
+        snprintf(err, err_bytes, "the engine cannot be set up: %s", strerror(-rc));
+    if (rc == 0)
+        rc = vvi_engine_mem_init(e, err, err_bytes);
+    if (rc == 0) {
+        rc = movers_start(e);
+        if (rc)
+            snprintf(err, err_bytes, "movers cannot be started: %s", strerror(-rc));
+    }
+    if (rc) {
+        vv_engine_close(e);
+        return rc;
+    }
+    *ret_engine = e;
+    return 0;
+}
+
+/* Also for engines that are half open. */
+void vv_engine_close(struct vv_engine *e)
+{
+    if (!e)
+        return;
+    vv_mutex_lock(&e->lock);
+    while (e->inflight > 0)
+        vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
+    e->stopping = true;
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++)
+        vv_cond_broadcast(&e->mover[hop].cond);
+    vvi_engine_unlock(e);
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++)
+        for (unsigned i = 0; i < e->mover[hop].nthreads; i++)
+            pthread_join(e->mover[hop].thread[i], NULL);
+
+    while (e->spare_lanes) {
+        struct vvi_lanes *next = e->spare_lanes->next;
+        vvi_lanes_free(e, e->spare_lanes);
+        e->spare_lanes = next;
+    }
+    vv_core_free(e->core);
+    vvi_engine_mem_fini(e);
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++)
+        vv_cond_fini(&e->mover[hop].cond);
+    vv_cond_fini(&e->idle);
+    vvi_pacer_fini(&e->h2h);
+    vv_mutex_fini(&e->lock);
+    free(e->hist);
+    free(e);
+}
+
+/* ---- histories ---- */
+
+int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cfg,
+                          struct vv_files *files, uint64_t first_generation, uint32_t *ret_hist)
+{
+    uint32_t hist;
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_history_new(e->core, cfg, &hist);
+    if (rc == 0 && hist >= e->nhist) {
+        uint32_t n = VV_MAX(hist + 1, 2 * e->nhist);
+        struct vvi_engine_hist *more = realloc(e->hist, n * sizeof(*more));
+        if (more) {
+            memset(more + e->nhist, 0, (n - e->nhist) * sizeof(*more));
+            e->hist = more;
+            e->nhist = n;
+        } else {
+            vv_core_history_drop(e->core, hist, vv_now_ns());
+            rc = -ENOMEM;
+        }
+    }
+    if (rc == 0)
+        e->hist[hist] =
+            (struct vvi_engine_hist){.files = files, .first_generation = first_generation};
+    vvi_engine_unlock(e);
+    if (rc == 0)
+        *ret_hist = hist;
+    return rc;
+}
+
+void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
+{
+    vv_mutex_lock(&e->lock);
+    vv_core_history_drop(e->core, hist, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    while (e->hist[hist].inflight > 0)
+        vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
+    e->hist[hist].files = NULL;
+    vvi_engine_unlock(e);
+}
+
+int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                    uint64_t size, uint64_t user)
+{
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_adopt(e->core, hist, version, generation, size, user);
+    if (rc == 0 && generation > e->hist[hist].adopted_max)
+        e->hist[hist].adopted_max = generation;
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+/* ---- requests ---- */
+
+/* Runs what the core made of a request: `rc` is its immediate answer. Engine lock held on entry,
+ * released on return. */
+static int finish_request(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns)
+{
+    vvi_engine_dispatch_locked(e);
+    if (rc == 0)
+        rc = vvi_req_run_locked(e, r, deadline_ns);
+    vvi_req_fini_locked(e, r);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
+                  uint64_t user, const struct vv_engine_app *app, uint64_t deadline_ns)
+{
+    struct vvi_req r;
+    vvi_req_init(&r, app);
+    vv_trace(VV_TRACE_REQUEST_START, VV_REQ_PUT, version, size, 0);
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r.req);
+    if (rc && e->cfg.release_user)
+        e->cfg.release_user(e->cfg.user_arg, user);
+    rc = finish_request(e, &r, rc, deadline_ns);
+    vv_trace(VV_TRACE_REQUEST_END, VV_REQ_PUT, version, size, (uint64_t)rc);
+    return rc;
+}
+
+int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                  const struct vv_engine_app *app, uint64_t deadline_ns, uint32_t *ret_distance)
+{
+    struct vvi_req r;
+    struct vv_object_info info = {0};
+    vvi_req_init(&r, app);
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_lookup(e->core, hist, version, &info);
+    vv_trace(VV_TRACE_REQUEST_START, VV_REQ_GET, version, info.size, 0);
+    if (rc == 0 && info.generation != generation)
+        rc = -ESTALE;
+    if (rc == 0)
+        rc = vv_core_get(e->core, hist, version, app->device, vv_now_ns(), &r.req);
+    rc = finish_request(e, &r, rc, deadline_ns);
+    vv_trace(VV_TRACE_REQUEST_END, VV_REQ_GET, version, info.size, (uint64_t)rc);
+    if (rc == 0)
+        *ret_distance = r.req.distance;
+    return rc;
+}
+
+int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
+                   uint64_t deadline_ns)
+{
+    struct vvi_req r;
+    vvi_req_init(&r, NULL);
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_wait(e->core, hist, version, level, vv_now_ns(), &r.req);
+    return finish_request(e, &r, rc, deadline_ns);
+}
+
+int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
+{
+    struct vvi_req r;
+    vvi_req_init(&r, NULL);
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_wait_all(e->core, hist, vv_now_ns(), &r.req);
+    return finish_request(e, &r, rc, deadline_ns);
+}
+
+int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version)
+{
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_hint(e->core, hist, version, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist)
+{
+    vv_mutex_lock(&e->lock);
+    vv_core_hint_clear(e->core, hist, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+}
+
+void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist)
+{
+    vv_mutex_lock(&e->lock);
+    vv_core_prefetch_start(e->core, hist, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+}
+
+int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version)
+{
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_discard(e->core, hist, version, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+/* ---- asking ---- */
+
+int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
+                     struct vv_object_info *ret_info)
+{
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_lookup(e->core, hist, version, ret_info);
+    if (rc == 0 && e->cfg.retain_user)
+        e->cfg.retain_user(e->cfg.user_arg, ret_info->user);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version)
+{
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_latest(e->core, hist, ret_version);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+void vv_engine_each(struct vv_engine *e, uint32_t hist,
+                    void (*fn)(void *arg, const struct vv_object_info *info), void *arg)
+{
+    vv_mutex_lock(&e->lock);
+    vv_core_each(e->core, hist, fn, arg);
+    vvi_engine_unlock(e);
+}
+
+int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier)
+{
+    vv_mutex_lock(&e->lock);
+    int rc = vv_core_take_error(e->core, hist, ret_version, ret_tier);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats)
+{
+    vv_mutex_lock(&e->lock);
+    vv_core_get_stats(e->core, ret_stats);
+    vvi_engine_unlock(e);
+}
+
+unsigned vv_engine_tiers(const struct vv_engine *e)
+{
+    return e->ntiers;
+}
+
+enum vv_tier_kind vv_engine_tier_kind(const struct vv_engine *e, unsigned tier)
+{
+    return e->kind[tier];
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine/runtime: carries out the orders of engine/core with threads, device streams and storage
+ * I/O. See README.md for the threads and the lock.
+ *
+ * Any function may be called from any thread, vv_engine_close excepted, which comes last. Those
+ * that wait take a deadline on the clock of vv_now_ns() (VV_NEVER_NS: none) and return -ETIMEDOUT
+ * when it passes; copies already begun on the caller's memory are finished first.
+ */
+#ifndef VV_ENGINE_RUNTIME_H
+#define VV_ENGINE_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util.h"
+#include "device/device.h"
+#include "engine/core.h"
+#include "tier/store.h"
+
+struct vv_engine;
+
+struct vv_engine_cfg {
+    uint32_t page_bytes;
+    uint64_t device_cache_bytes;
+    uint64_t host_cache_bytes;
+    uint64_t disk_bytes;      /* capacity of the storage tier; 0 on files: no limit of ours */
+    enum vv_tier_kind disk;   /* VV_TIER_SPILL or VV_TIER_FILES, if there are stores */
+    struct vv_device *device; /* NULL: none. All of these outlive the engine. */
+    struct vv_store *write_store, *read_store; /* both or neither */
+    enum vv_policy policy;
+    /* What the hops are slowed down to, in bytes/s, by device and stores; 0: full speed. The engine
+     * itself paces copies between host memory and host memory. */
+    uint64_t rate[VV_HOP_COUNT];
+    bool check; /* assert the core's invariants after every step */
+
+    /* The `user` words of objects. An object holds one reference, and vv_engine_lookup hands out
+     * another. Both are called with the engine's lock held and must not call back. */
+    void (*retain_user)(void *arg, uint64_t user);
+    void (*release_user)(void *arg, uint64_t user);
+    /* Fills in what a committed file says about its regions; `ret_regions` has room for
+     * `max` of them. Returns their number, which may be greater: then it is called again with more
+     * room. Called without the lock, while the object is alive. */
+    uint32_t (*describe_user)(void *arg, uint64_t user, uint64_t size,
+                              struct vv_store_region *ret_regions, uint32_t max);
+    void *user_arg;
+};
+
+/* One piece of the application's memory. The pieces of a request cover its object from the first
+ * byte on without gaps; `ptr` NULL leaves that part of the object out (restores only). */
+struct vv_engine_piece {
+    char *ptr;
+    uint64_t bytes;
+    enum vv_mem_kind kind;
+};
+
+struct vv_engine_app {
+    const struct vv_engine_piece *pieces;
+    size_t npieces;
+    bool device; /* enter and leave through the device: one piece at least is device memory */
+};
+
+/* -ENOMEM, -EINVAL, or the device's error; err gets a text on failure. */
+int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
+                   struct vv_engine **ret_engine) VV_WARN_UNUSED;
+/* All histories must have been dropped. Waits for transfers in flight. Accepts NULL. */
+void vv_engine_close(struct vv_engine *e);
+
+/* `files`: where its versions are committed, NULL without a files tier; new files get generations
+ * from `first_generation` on. */
+int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cfg,
+                          struct vv_files *files, uint64_t first_generation,
+                          uint32_t *ret_hist) VV_WARN_UNUSED;
+/* Forgets the history and waits until no transfer of it is in flight, so that its files may be
+ * closed. What is only in memory is lost. */
+void vv_engine_history_drop(struct vv_engine *e, uint32_t hist);
+/* Before the first put. The caller's reference on `user` is taken on success only. */
+int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                    uint64_t size, uint64_t user) VV_WARN_UNUSED;
+
+/* Takes the caller's reference on `user`, whatever the result. Errors as vv_core_put. */
+int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
+                  uint64_t user, const struct vv_engine_app *app,
+                  uint64_t deadline_ns) VV_WARN_UNUSED;
+/* `generation`: of the object that `app` was made for; -ESTALE if it is another one by now. */
+int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                  const struct vv_engine_app *app, uint64_t deadline_ns,
+                  uint32_t *ret_distance) VV_WARN_UNUSED;
+int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
+                   uint64_t deadline_ns) VV_WARN_UNUSED;
+int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
+
+int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
+void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist);
+void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist);
+int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
+
+/* On success the caller has a reference on ret_info->user. */
+int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
+                     struct vv_object_info *ret_info) VV_WARN_UNUSED;
+int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version) VV_WARN_UNUSED;
+/* `fn` is called with the lock held. */
+void vv_engine_each(struct vv_engine *e, uint32_t hist,
+                    void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
+int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier);
+void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
+
+/* Tiers as the core numbers them, fast to slow. */
+unsigned vv_engine_tiers(const struct vv_engine *e);
+enum vv_tier_kind vv_engine_tier_kind(const struct vv_engine *e, unsigned tier);
+
+#endif

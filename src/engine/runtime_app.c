@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests: what the thread of the application does inside a put, a get or a wait.
+ *
+ * The thread takes the APP orders of its request and carries them out itself: between host memory
+ * and host memory by copying, otherwise on two streams (one for copies within the device, one for
+ * the link), so that the part of an object on the device and the part on the host move at the same
+ * time. In between it waits for more orders, for the end of the request, or for its deadline.
+ *
+ * What must stay true:
+ * - An order is completed only when nobody touches its memory any more (see runtime_device.c), and
+ * a request ends only when none of its orders is outstanding: the caller's memory is the caller's
+ *   again after that.
+ * - The deadline is looked at only when no order is waiting and none is in flight. An order that
+ * has been issued is carried out; that takes the time of one copy, and a request that can be served
+ * at once is served even with a deadline in the past.
+ *
+ * The request lives on the caller's stack; the engine lock protects what dispatch writes into it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "engine/runtime_private.h"
+#include "trace/trace.h"
+
+#define WAIT_BOTH_NS ((int64_t)100000)  /* while the other stream may finish first */
+#define WAIT_ONE_NS  ((int64_t)1000000) /* while more orders may come */
+#define SEGS_MAX     128
+
+void vvi_req_init(struct vvi_req *r, const struct vv_engine_app *app)
+{
+    memset(r, 0, sizeof(*r));
+    vv_cond_init(&r->cond);
+    r->app = app;
+    r->req.user = r;
+}
+
+void vvi_req_fini_locked(struct vv_engine *e, struct vvi_req *r)
+{
+    if (r->lanes) {
+        r->lanes->next = e->spare_lanes;
+        e->spare_lanes = r->lanes;
+    }
+    vv_cond_fini(&r->cond);
+}
+
+/* ---- streams ---- */
+
+void vvi_lanes_free(struct vv_engine *e, struct vvi_lanes *lanes)
+{
+    if (!lanes)
+        return;
+    for (int i = 0; i < VVI_LANES; i++) {
+        for (int k = 0; k < VVI_LANE_DEPTH; k++)
+            vv_device_event_free(e->cfg.device, lanes->lane[i].event[k]);
+        vv_device_stream_free(e->cfg.device, lanes->lane[i].stream);
+    }
+    free(lanes);
+}
+
+static int lanes_new(struct vv_engine *e, struct vvi_lanes **ret_lanes)
+{
+    struct vvi_lanes *lanes = calloc(1, sizeof(*lanes));
+    if (!lanes)
+        return -ENOMEM;
+    int rc = 0;
+    for (int i = 0; i < VVI_LANES && rc == 0; i++) {
+        rc = vv_device_stream_new(e->cfg.device, &lanes->lane[i].stream);
+        for (int k = 0; k < VVI_LANE_DEPTH && rc == 0; k++)
+            rc = vv_device_event_new(e->cfg.device, &lanes->lane[i].event[k]);
+    }
+    if (rc) {
+        vvi_lanes_free(e, lanes);
+        return rc;
+    }
+    *ret_lanes = lanes;
+    return 0;
+}
+
+static int lanes_get(struct vv_engine *e, struct vvi_lanes **ret_lanes)
+{
+    vv_mutex_lock(&e->lock);
+    struct vvi_lanes *lanes = e->spare_lanes;
+    if (lanes)
+        e->spare_lanes = lanes->next;
+    vvi_engine_unlock(e);
+    int rc = lanes ? 0 : lanes_new(e, &lanes);
+    if (rc)
+        return rc;
+    /* The application's own work on its memory comes first. */
+    for (int i = 0; i < VVI_LANES && rc == 0; i++)
+        rc = vv_device_after_app(e->cfg.device, lanes->lane[i].stream);
+    if (rc) {
+        vvi_lanes_free(e, lanes);
+        return rc;
+    }
+    *ret_lanes = lanes;
+    return 0;
+}
+
+/* ---- one order ---- */
+
+/* Collects the copies of an order: those within host memory are made at once, the others gathered
+ * for the stream. */
+struct gather {
+    struct vv_engine *e;
+    struct vv_stream *stream;
+    struct vv_copy_seg segs[SEGS_MAX];
+    size_t n;
+    uint64_t host_bytes;
+    bool submitted; /* the stream has work of this order */
+};
+
+static int gather_submit(struct gather *g)
+{
+    if (g->n == 0)
+        return 0;
+    int rc = vv_device_copy_async(g->e->cfg.device, g->stream, g->segs, g->n);
+    if (rc == 0)
+        g->submitted = true;
+    g->n = 0;
+    return rc;
+}
+
+static int gather_add(struct gather *g, char *dst, const char *src, size_t bytes, bool device)
+{
+    if (!device) {
+        vv_copy(dst, src, bytes);
+        g->host_bytes += bytes;
+        return 0;
+    }
+    if (g->n == SEGS_MAX) {
+        int rc = gather_submit(g);
+        if (rc)
+            return rc;
+    }
+    g->n = vvi_seg_add(g->e, g->segs, g->n, dst, src, bytes);
+    return 0;
+}
+
+/* The piece that holds byte `at` of the object, and where in it. */
+static const struct vv_engine_piece *find_piece(const struct vv_engine_app *app, uint64_t at,
+                                                uint64_t *ret_offset)
+{
+    const struct vv_engine_piece *p = app->pieces, *end = p + app->npieces;
+    while (p < end && at >= p->bytes)
+        at -= (p++)->bytes;
+    vv_assert(p < end);
+    *ret_offset = at;
+    return p;
+}
+
+/* Starts all copies of an order between the application's pieces and a tier's pages. Pages that
+ * follow one another, in the tier and in the object, are copied as one. */
+static int gather_order(struct gather *g, const struct vv_engine_app *app, const struct vv_order *o)
+{
+    struct vv_engine *e = g->e;
+    bool put = o->src_tier == VV_TIER_APP;
+    int tier = put ? o->dst_tier : o->src_tier;
+    const uint32_t *page = put ? o->dst_page : o->src_page;
+    bool tier_device = e->kind[tier] == VV_TIER_DEVICE;
+    uint64_t offset;
+    const struct vv_engine_piece *p =
+        find_piece(app, (uint64_t)o->chunk0 * e->cfg.page_bytes, &offset);
+    int rc = 0;
+
+    for (uint32_t i = 0; i < o->nchunks && rc == 0;) {
+        char *mem = vvi_engine_page(e, tier, page[i]);
+        uint64_t left = vvi_order_chunk_bytes(e, o, o->chunk0 + i);
+        for (i++; i < o->nchunks && page[i] == page[i - 1] + 1; i++)
+            left += vvi_order_chunk_bytes(e, o, o->chunk0 + i);
+        while (left > 0 && rc == 0) {
+            while (offset == p->bytes) {
+                p++;
+                offset = 0;
+            }
+            uint64_t n = VV_MIN(left, p->bytes - offset);
+            bool device = tier_device || p->kind == VV_MEM_DEVICE;
+            /* A device copy must not cross slices of registered memory: one page at a time, and
+             * vvi_seg_add joins them again where it may. */
+            if (device)
+                n = VV_MIN(n,
+                           e->cfg.page_bytes - (uint64_t)(mem - e->base[tier]) % e->cfg.page_bytes);
+            if (p->ptr)
+                rc = put ? gather_add(g, mem, p->ptr + offset, n, device)
+                         : gather_add(g, p->ptr + offset, mem, n, device);
+            mem += n;
+            offset += n;
+            left -= n;
+        }
+    }
+    return rc ? rc : gather_submit(g);
+}
+
+static bool needs_device(const struct vv_engine *e, const struct vvi_req *r,
+                         const struct vv_order *o)
+{
+    int tier = o->src_tier == VV_TIER_APP ? o->dst_tier : o->src_tier;
+    return e->kind[tier] == VV_TIER_DEVICE || r->app->device;
+}
+
+/* Starts an order. 1: in flight on a lane; otherwise it has ended, with the status returned. */
+static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *o)
+{
+    uint64_t start_ns = e->h2h.bytes_per_s ? vv_now_ns() : 0;
+    int rc = 0;
+    vv_trace(VV_TRACE_COPY_START, o->hop, o->version, o->chunk0, o->bytes);
+    if (!r->lanes && needs_device(e, r, o))
+        rc = lanes_get(e, &r->lanes);
+    if (rc)
+        return rc;
+    struct vvi_lane *lane = r->lanes ? &r->lanes->lane[o->hop == VV_HOP_D2D ? 0 : 1] : NULL;
+    struct gather g = {.e = e, .stream = lane ? lane->stream : NULL};
+    rc = gather_order(&g, r->app, o);
+    if (g.host_bytes)
+        vvi_pacer_end(&e->h2h, start_ns, g.host_bytes);
+    if (g.submitted) {
+        unsigned at = (lane->head + lane->count) % VVI_LANE_DEPTH;
+        int rec = rc ? rc : vv_device_event_record(e->cfg.device, lane->event[at], lane->stream);
+        if (rec == 0) {
+            lane->order[at] = o;
+            lane->count++;
+            return 1;
+        }
+        vvi_device_settle(e->cfg.device, lane->stream, lane->event[at], rec);
+        rc = rec;
+    }
+    return rc;
+}
+
+/* ---- what is in flight ---- */
+
+struct ended {
+    struct vv_order *order;
+    int status;
+};
+
+/* The oldest copy of a lane, if it has ended. */
+static bool lane_reap(struct vv_engine *e, struct vvi_lane *lane, int64_t wait_ns,
+                      struct ended *ret_ended)
+{
+    if (lane->count == 0)
+        return false;
+    struct vv_event *event = lane->event[lane->head];
+    int rc = wait_ns ? vv_device_event_wait(e->cfg.device, event, wait_ns)
+                     : vv_device_event_query(e->cfg.device, event);
+    if (rc == -EBUSY || rc == -ETIMEDOUT)
+        return false;
+    if (rc)
+        vvi_device_settle(e->cfg.device, lane->stream, event, rc);
+    *ret_ended = (struct ended){lane->order[lane->head], rc};
+    lane->head = (lane->head + 1) % VVI_LANE_DEPTH;
+    lane->count--;
+    return true;
+}
+
+/* Waits a while for copies in flight; returns how many have ended. */
+static size_t lanes_reap(struct vv_engine *e, struct vvi_lanes *lanes, struct ended *ret_ended)
+{
+    size_t n = 0;
+    for (int i = 0; i < VVI_LANES; i++)
+        while (lane_reap(e, &lanes->lane[i], 0, &ret_ended[n]))
+            n++;
+    if (n > 0)
+        return n;
+    struct vvi_lane *a = &lanes->lane[0], *b = &lanes->lane[1];
+    bool both = a->count && b->count;
+    if (lane_reap(e, a->count ? a : b, both ? WAIT_BOTH_NS : WAIT_ONE_NS, ret_ended))
+        n++;
+    return n;
+}
+
+static unsigned lanes_inflight(const struct vvi_lanes *lanes)
+{
+    return lanes ? lanes->lane[0].count + lanes->lane[1].count : 0;
+}
+
+static bool lanes_full(const struct vvi_lanes *lanes)
+{
+    return lanes &&
+           (lanes->lane[0].count == VVI_LANE_DEPTH || lanes->lane[1].count == VVI_LANE_DEPTH);
+}
+
+/* ---- the loop ---- */
+
+static void order_end_locked(struct vv_engine *e, struct vv_order *o, int status)
+{
+    vv_trace5(VV_TRACE_COPY_END, o->hop, o->version, o->chunk0, o->bytes, (uint64_t)status);
+    vvi_engine_complete_locked(e, o, status);
+}
+
+static void reap_locked(struct vv_engine *e, struct vvi_req *r)
+{
+    struct ended ended[VVI_LANES * VVI_LANE_DEPTH];
+    vvi_engine_unlock(e);
+    size_t n = lanes_reap(e, r->lanes, ended);
+    vv_mutex_lock(&e->lock);
+    for (size_t i = 0; i < n; i++)
+        order_end_locked(e, ended[i].order, ended[i].status);
+}
+
+int vvi_req_run_locked(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns)
+{
+    for (;;) {
+        struct vv_order *o = lanes_full(r->lanes) ? NULL : vvi_order_pop(&r->orders);
+        if (o) {
+            vvi_engine_unlock(e);
+            int rc = order_start(e, r, o);
+            vv_mutex_lock(&e->lock);
+            if (rc <= 0)
+                order_end_locked(e, o, rc);
+            continue;
+        }
+        if (lanes_inflight(r->lanes)) {
+            reap_locked(e, r);
+            continue;
+        }
+        if (r->done)
+            return r->req.status;
+        if (vvi_engine_wait_locked(e, &r->cond, deadline_ns) == -ETIMEDOUT && !r->done &&
+            !r->orders.head) {
+            vv_core_cancel(e->core, &r->req, -ETIMEDOUT, vv_now_ns());
+            vvi_engine_dispatch_locked(e);
+        }
+    }
+}

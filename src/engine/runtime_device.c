@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Movers between device and host memory.
+ *
+ * A hop has as many threads as orders may be in flight on it, each with a stream and an event of
+ * its own: while one waits for its copy the other has the next one queued at the copy engine, so
+ * that the link does not idle between two orders. Both take from one queue; the core has put it in
+ * order.
+ *
+ * What must stay true: an order is completed only when the device no longer touches its memory,
+ * because the core gives the pages away at once. An error does not say that: a failed event_record
+ * leaves a copy running that nobody can wait for. Hence vvi_device_settle before every completion
+ * with an error.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "engine/runtime_private.h"
+#include "trace/trace.h"
+
+#define WAIT_STEP_NS   ((int64_t)1000000000)
+#define SETTLE_TRIES   4
+#define SETTLE_REST_NS (100 * VV_NS_PER_MS)
+
+size_t vvi_seg_add(const struct vv_engine *e, struct vv_copy_seg *segs, size_t n, char *dst,
+                   const char *src, size_t bytes)
+{
+    if (n > 0) {
+        struct vv_copy_seg *last = &segs[n - 1];
+        bool joins =
+            (char *)last->dst + last->bytes == dst && (const char *)last->src + last->bytes == src;
+        for (unsigned t = 0; joins && t < e->ntiers; t++) {
+            const char *base = e->base[t];
+            if (e->kind[t] != VV_TIER_HOST || !base)
+                continue;
+            if (dst >= base && dst < base + e->base_bytes[t])
+                joins = (size_t)(dst - base) % VVI_SLICE_BYTES != 0;
+            if (joins && src >= base && src < base + e->base_bytes[t])
+                joins = (size_t)(src - base) % VVI_SLICE_BYTES != 0;
+        }
+        if (joins) {
+            last->bytes += bytes;
+            return n;
+        }
+    }
+    segs[n] = (struct vv_copy_seg){dst, src, bytes};
+    return n + 1;
+}
+
+void vvi_device_settle(struct vv_device *d, struct vv_stream *stream, struct vv_event *event,
+                       int error)
+{
+    if (error == -ENODEV)
+        return; /* a lost device has stopped touching memory */
+    for (int i = 0; i < SETTLE_TRIES; i++) {
+        if (vv_device_event_record(d, event, stream))
+            continue;
+        int rc;
+        do
+            rc = vv_device_event_wait(d, event, WAIT_STEP_NS);
+        while (rc == -ETIMEDOUT);
+        if (rc == 0 || rc == -ENODEV)
+            return;
+    }
+    /* Freeing memory waits for all work submitted so far. */
+    void *ptr;
+    if (vv_device_mem_alloc(d, 1, &ptr) == 0 && vv_device_mem_free(d, ptr) == 0)
+        return;
+    /* The device refuses everything and can no longer be asked. All that is left is to give copies
+     * accepted earlier the time to end. */
+    vv_sleep_until_ns(vv_now_ns() + SETTLE_REST_NS);
+}
+
+struct device_worker {
+    struct vvi_mover *mover;
+    struct vv_stream *stream;
+    struct vv_event *event;
+};
+
+static int move_order(struct device_worker *w, const struct vv_order *o)
+{
+    struct vv_engine *e = w->mover->engine;
+    struct vv_device *d = e->cfg.device;
+    struct vv_copy_seg segs[VV_ORDER_MAX_PAGES];
+    size_t n = 0;
+    for (uint32_t i = 0; i < o->nchunks; i++)
+        n = vvi_seg_add(e, segs, n, vvi_engine_page(e, o->dst_tier, o->dst_page[i]),
+                        vvi_engine_page(e, o->src_tier, o->src_page[i]),
+                        vvi_order_chunk_bytes(e, o, o->chunk0 + i));
+    int rc = vv_device_copy_async(d, w->stream, segs, n);
+    if (rc)
+        return rc;
+    rc = vv_device_event_record(d, w->event, w->stream);
+    if (rc == 0)
+        do
+            rc = vv_device_event_wait(d, w->event, WAIT_STEP_NS);
+        while (rc == -ETIMEDOUT);
+    if (rc)
+        vvi_device_settle(d, w->stream, w->event, rc);
+    return rc;
+}
+
+static void worker_free(struct device_worker *w)
+{
+    if (!w)
+        return;
+    struct vv_device *d = w->mover->engine->cfg.device;
+    vv_device_event_free(d, w->event);
+    vv_device_stream_free(d, w->stream);
+    free(w);
+}
+
+static int worker_new(struct vvi_mover *m, struct device_worker **ret_worker)
+{
+    struct vv_device *d = m->engine->cfg.device;
+    struct device_worker *w = calloc(1, sizeof(*w));
+    if (!w)
+        return -ENOMEM;
+    w->mover = m;
+    int rc = vv_device_stream_new(d, &w->stream);
+    if (rc == 0)
+        rc = vv_device_event_new(d, &w->event);
+    if (rc) {
+        worker_free(w);
+        return rc;
+    }
+    *ret_worker = w;
+    return 0;
+}
+
+static void *device_mover_main(void *arg)
+{
+    struct device_worker *w = arg;
+    struct vvi_mover *m = w->mover;
+    struct vv_engine *e = m->engine;
+
+    vv_mutex_lock(&e->lock);
+    for (;;) {
+        struct vv_order *o = vvi_order_pop(&m->queue);
+        if (!o) {
+            if (e->stopping)
+                break;
+            vvi_engine_wait_locked(e, &m->cond, VV_NEVER_NS);
+            continue;
+        }
+        vvi_engine_unlock(e);
+        vv_trace(VV_TRACE_COPY_START, m->hop, o->version, o->chunk0, o->bytes);
+        int rc = move_order(w, o);
+        vv_trace5(VV_TRACE_COPY_END, m->hop, o->version, o->chunk0, o->bytes, (uint64_t)rc);
+        vv_mutex_lock(&e->lock);
+        vvi_engine_complete_locked(e, o, rc);
+    }
+    vvi_engine_unlock(e);
+    worker_free(w);
+    return NULL;
+}
+
+int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop)
+{
+    struct vvi_mover *m = &e->mover[hop];
+    for (int i = 0; i < VVI_DEVICE_MOVER_THREADS; i++) {
+        struct device_worker *w;
+        int rc = worker_new(m, &w);
+        if (rc)
+            return rc;
+        rc = -pthread_create(&m->thread[m->nthreads], NULL, device_mover_main, w);
+        if (rc) {
+            worker_free(w);
+            return rc;
+        }
+        m->nthreads++;
+    }
+    return 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of engine/runtime share. Nothing outside includes it. */
+#ifndef VV_ENGINE_RUNTIME_PRIVATE_H
+#define VV_ENGINE_RUNTIME_PRIVATE_H
+
+#include <pthread.h>
+
+#include "core/copy.h"
+#include "core/lock.h"
+#include "engine/runtime.h"
+
+enum {
+    VVI_DEVICE_MOVER_THREADS = 2, /* orders in flight on a memory hop */
+    VVI_LANE_DEPTH = 4,           /* copies one request keeps in flight on one stream */
+    VVI_LANES = 2,
+    VVI_CONTROL_IOS = 8, /* commits and removals in flight beside the writes */
+    VVI_SLICE_BYTES =
+        32 << 20, /* host memory is registered with the device in slices of this size */
+};
+
+/* Orders waiting for whoever carries them out, linked through order->runtime.
+ * Synchronization: engine lock. */
+struct vvi_order_queue {
+    struct vv_order *head, *tail;
+};
+
+static inline void vvi_order_push(struct vvi_order_queue *q, struct vv_order *o)
+{
+    o->runtime = NULL;
+    if (q->tail)
+        q->tail->runtime = o;
+    else
+        q->head = o;
+    q->tail = o;
+}
+
+static inline struct vv_order *vvi_order_pop(struct vvi_order_queue *q)
+{
+    struct vv_order *o = q->head;
+    if (o) {
+        q->head = o->runtime;
+        if (!q->head)
+            q->tail = NULL;
+        o->runtime = NULL;
+    }
+    return o;
+}
+
+/* The threads that carry out the copies of one hop in one direction. */
+struct vvi_mover {
+    struct vv_engine *engine;       /* immutable */
+    enum vv_hop hop;                /* immutable */
+    struct vv_store *store;         /* immutable; storage hops only; used by the mover's thread */
+    struct vvi_order_queue queue;   /* Synchronization: engine lock */
+    struct vvi_order_queue control; /* commits and removals. Synchronization: engine lock */
+    bool kick;           /* to be woken from poll at unlock. Synchronization: engine lock */
+    struct vv_cond cond; /* orders came, or stop */
+    bool polling;        /* the thread is inside store->poll. Synchronization: engine lock */
+    unsigned nthreads;
+    pthread_t thread[VVI_DEVICE_MOVER_THREADS];
+};
+
+/* A stream with the copies in flight on it, oldest first. Owned by the thread of one request. */
+struct vvi_lane {
+    struct vv_stream *stream;
+    struct vv_event *event[VVI_LANE_DEPTH];
+    struct vv_order *order[VVI_LANE_DEPTH];
+    unsigned head, count;
+};
+
+/* Streams for a request on device memory: one for each engine that may serve it, so that the part
+ * on the device and the part on the host move at the same time. Kept and used again. */
+struct vvi_lanes {
+    struct vvi_lane lane[VVI_LANES];
+    struct vvi_lanes *next; /* Synchronization: engine lock, while in the pool */
+};
+
+/* A request under way, on the stack of the application's thread. */
+struct vvi_req {
+    struct vv_req req;
+    struct vv_cond cond;           /* signalled with the engine lock held */
+    struct vvi_order_queue orders; /* Synchronization: engine lock */
+    bool done;                     /* Synchronization: engine lock */
+    const struct vv_engine_app *app;
+    struct vvi_lanes *lanes; /* owner thread */
+};
+
+struct vvi_engine_hist {
+    struct vv_files *files;
+    uint64_t inflight; /* orders for movers, issued and not completed */
+    /* The core numbers new objects above those it adopted; files must be numbered above all that
+     * ever were in the folder. See vvi_engine_file_generation. */
+    uint64_t adopted_max, first_generation;
+};
+
+/* Copies between host memory and host memory, slowed down to a rate for measurements.
+ * Synchronization: its own lock, of rank MOVER. */
+struct vvi_pacer {
+    struct vv_mutex lock;
+    uint64_t bytes_per_s; /* immutable; 0: do not pace */
+    uint64_t next_free_ns;
+};
+
+struct vv_engine {
+    struct vv_engine_cfg cfg;    /* immutable */
+    struct vv_core_cfg core_cfg; /* immutable */
+    unsigned ntiers;             /* immutable, as is all of this block once open */
+    enum vv_tier_kind kind[VV_MAX_TIERS];
+    char *base[VV_MAX_TIERS]; /* buffers of the memory tiers */
+    size_t base_bytes[VV_MAX_TIERS];
+    size_t registered_bytes; /* of the host tier, in slices */
+    struct vvi_pacer h2h;
+
+    /* Protects the core and every field marked with it. Never held across a copy, a wait for a
+     * device or a system call. */
+    struct vv_mutex lock;
+    struct vv_core *core;
+    struct vvi_engine_hist *hist; /* by history number */
+    uint32_t nhist;
+    struct vv_cond idle; /* some inflight count came to 0 */
+    uint64_t inflight;   /* orders of all histories */
+    bool stopping;
+    struct vvi_lanes *spare_lanes;
+
+    struct vvi_mover mover[VV_HOP_COUNT]; /* those that have threads */
+};
+
+/* Hands out what the core ordered since the last call. Engine lock held. */
+void vvi_engine_dispatch_locked(struct vv_engine *e);
+/* Reports an order and dispatches what follows from it. Engine lock held. */
+void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int status);
+/* Unlocks, and wakes movers that wait inside a store: that takes a system call. */
+void vvi_engine_unlock(struct vv_engine *e);
+/* Waits on a condition variable of the engine lock, with those wake-ups done first. 0, perhaps
+ * without a signal, or -ETIMEDOUT. */
+int vvi_engine_wait_locked(struct vv_engine *e, struct vv_cond *cond, uint64_t deadline_ns);
+
+/* The generation in the name of an object's file. */
+static inline uint64_t vvi_engine_file_generation(const struct vvi_engine_hist *h,
+                                                  uint64_t generation)
+{
+    if (generation <= h->adopted_max)
+        return generation;
+    return generation - h->adopted_max - 1 + VV_MAX(h->first_generation, h->adopted_max + 1);
+}
+
+static inline char *vvi_engine_page(const struct vv_engine *e, int tier, uint32_t page)
+{
+    return e->base[tier] + (uint64_t)page * e->cfg.page_bytes;
+}
+
+/* Bytes of chunk `chunk` of an object. */
+static inline uint64_t vvi_order_chunk_bytes(const struct vv_engine *e, const struct vv_order *o,
+                                             uint32_t chunk)
+{
+    uint64_t from = (uint64_t)chunk * e->cfg.page_bytes;
+    return VV_MIN((uint64_t)e->cfg.page_bytes, o->size - from);
+}
+
+/* ---- runtime_mem.c ---- */
+int vvi_engine_mem_init(struct vv_engine *e, char *err, size_t err_bytes);
+void vvi_engine_mem_fini(struct vv_engine *e);
+void vvi_pacer_init(struct vvi_pacer *p, uint64_t bytes_per_s);
+void vvi_pacer_fini(struct vvi_pacer *p);
+/* Sleeps until a copy of so many bytes that began at start_ns may end. */
+void vvi_pacer_end(struct vvi_pacer *p, uint64_t start_ns, uint64_t bytes);
+
+/* ---- runtime_device.c ---- */
+/* Adds a segment, joined to the last one where both sides go on. Joined segments never cross a
+ * border of registered slices. Returns the new number of segments. */
+size_t vvi_seg_add(const struct vv_engine *e, struct vv_copy_seg *segs, size_t n, char *dst,
+                   const char *src, size_t bytes);
+/* After an error on a stream: returns when its copies have stopped touching memory. */
+void vvi_device_settle(struct vv_device *d, struct vv_stream *stream, struct vv_event *event,
+                       int error);
+int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
+
+/* ---- runtime_disk.c ---- */
+int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
+
+/* ---- runtime_app.c ---- */
+/* Runs a request that the core has taken until it ends. Engine lock held, and released in
+ * between. */
+int vvi_req_run_locked(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns);
+void vvi_req_init(struct vvi_req *r, const struct vv_engine_app *app);
+void vvi_req_fini_locked(struct vv_engine *e, struct vvi_req *r);
+void vvi_lanes_free(struct vv_engine *e, struct vvi_lanes *lanes);
+
+#endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The aio backend on io_uring.
  *
- * The ring belongs to the owner's thread. At most `depth` requests are in the kernel; others wait in
- * `backlog`, in order. A kick writes to an eventfd on which the ring keeps one read outstanding, so
- * that waiting for I/O and for a kick are one system call. The completion queue has room for every
- * request in the kernel plus that read, so it cannot overflow. */
+ * The ring belongs to the owner's thread. At most `depth` requests are in the kernel; others wait
+ * in `backlog`, in order. A kick writes to an eventfd on which the ring keeps one read outstanding,
+ * so that waiting for I/O and for a kick are one system call. The completion queue has room for
+ * every request in the kernel plus that read, so it cannot overflow. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

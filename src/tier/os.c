@@ -13,9 +13,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define RETRY(result, call)                           \
-    do {                                              \
-        (result) = (call);                            \
+#define RETRY(result, call) \
+    do {                    \
+        (result) = (call);  \
     } while ((result) < 0 && errno == EINTR)
 
 static int posix_openat(const struct vv_os *os, int dirfd, const char *path, int flags,
@@ -133,8 +133,8 @@ static int posix_lock(const struct vv_os *os, int fd)
     return 0;
 }
 
-static int posix_list(const struct vv_os *os, int dirfd,
-                      int (*visit)(void *user, const char *name), void *user)
+static int posix_list(const struct vv_os *os, int dirfd, int (*visit)(void *user, const char *name),
+                      void *user)
 {
     (void)os;
     int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -2,14 +2,14 @@
 /* The spill file: pages of one file that nobody else can see and that ends with the process.
  *
  * Each page slot has the checksum of what was last written to it, in memory. Whoever reads a page
- * does so after its write was reported (the engine orders this), and no two writers share a slot, so
- * the checksums need no lock. They live in a reserved range of addresses that costs memory only
+ * does so after its write was reported (the engine orders this), and no two writers share a slot,
+ * so the checksums need no lock. They live in a reserved range of addresses that costs memory only
  * where slots have been used.
  *
- * The file grows in steps, by allocating blocks ahead of the page to be written, so that a full disk
- * is an error of the write that needs the space and no I/O ever extends the file. `lock` serialises
- * growth. It is held across fallocate: the only other thread that could want it wants the same
- * space. */
+ * The file grows in steps, by allocating blocks ahead of the page to be written, so that a full
+ * disk is an error of the write that needs the space and no I/O ever extends the file. `lock`
+ * serialises growth. It is held across fallocate: the only other thread that could want it wants
+ * the same space. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,8 @@ static int open_unlinked(const struct vv_os *os, int dirfd, bool direct)
     if (fd != -EOPNOTSUPP && fd != -EISDIR && fd != -EINVAL && fd != -ENOENT)
         return fd;
     char name[64];
-    snprintf(name, sizeof(name), ".spill-%ld-%llx", (long)getpid(), (unsigned long long)vv_now_ns());
+    snprintf(name, sizeof(name), ".spill-%ld-%llx", (long)getpid(),
+             (unsigned long long)vv_now_ns());
     fd = vvi_store_openat(os, dirfd, name, O_RDWR | O_CREAT | O_EXCL, direct);
     if (fd < 0)
         return fd;

@@ -3,9 +3,9 @@
  *
  * A request becomes a batch of one or more aio requests. When those of a step are over, the store's
  * advance function verifies what was read or goes on to the next step of a commit. A finished batch
- * whose paced time is still to come waits in the port; poll sleeps in the aio, with a time limit, so
- * that a kick wakes it whatever it waits for, and no lock is held meanwhile. Everything here belongs
- * to the port's thread; only the pace is shared.
+ * whose paced time is still to come waits in the port; poll sleeps in the aio, with a time limit,
+ * so that a kick wakes it whatever it waits for, and no lock is held meanwhile. Everything here
+ * belongs to the port's thread; only the pace is shared.
  *
  * Pacing keeps one next-free time and books every transfer behind it. Being woken late moves no
  * booking, so errors of sleeping do not add up while the caller keeps a second batch in flight. */
@@ -70,6 +70,18 @@ int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, s
     int fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return vvi_error(fd, err, err_bytes, "cannot open folder %s: %s", path, strerror(-fd));
+    if (rc == 0) {
+        /* What is committed in a new folder lasts only if the folder does. */
+        int parent = os->openat(os, fd, "..", O_RDONLY | O_DIRECTORY, 0);
+        rc = parent < 0 ? parent : os->fsync(os, parent);
+        if (parent >= 0)
+            os->close(os, parent);
+        if (rc < 0) {
+            os->close(os, fd);
+            return vvi_error(rc, err, err_bytes, "cannot sync the folder above %s: %s", path,
+                             strerror(-rc));
+        }
+    }
     return fd;
 }
 
@@ -78,7 +90,8 @@ static int try_direct(const struct vv_os *os, int dirfd)
 {
     char name[64];
     void *block = NULL;
-    snprintf(name, sizeof(name), ".probe-%ld-%llx", (long)getpid(), (unsigned long long)vv_now_ns());
+    snprintf(name, sizeof(name), ".probe-%ld-%llx", (long)getpid(),
+             (unsigned long long)vv_now_ns());
     int fd = vvi_store_openat(os, dirfd, name, O_RDWR | O_CREAT | O_EXCL, true);
     if (fd < 0) {
         /* Some leave the file behind when they refuse the flag. */
@@ -110,7 +123,8 @@ int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *fol
             direct = false;
         } else if (refused) {
             return vvi_error(-EOPNOTSUPP, err, err_bytes,
-                             "%s: the file system takes no direct I/O; use buffered or auto", folder);
+                             "%s: the file system takes no direct I/O; use buffered or auto",
+                             folder);
         } else if (rc < 0) {
             return vvi_error(rc, err, err_bytes, "%s: cannot write: %s", folder, strerror(-rc));
         }
@@ -124,8 +138,8 @@ int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *fol
 bool vvi_io_valid(const struct vv_store_io *io, uint32_t page_bytes)
 {
     uint64_t chunks = vv_div_up(io->size, page_bytes);
-    if (io->nchunks == 0 || chunks > UINT32_MAX ||
-        (uint64_t)io->chunk0 + io->nchunks > chunks || io->mem == NULL)
+    if (io->nchunks == 0 || chunks > UINT32_MAX || (uint64_t)io->chunk0 + io->nchunks > chunks ||
+        io->mem == NULL)
         return false;
     for (uint32_t i = 0; i < io->nchunks; i++)
         if (io->mem[i] == NULL || (uintptr_t)io->mem[i] % VV_STORE_ALIGN != 0)

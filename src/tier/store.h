@@ -4,10 +4,10 @@
  * `spill` keeps pages of one unlinked, never synced file; it dies with the process.
  * `files` keeps one file per version, committed by rename; what it committed survives.
  *
- * The shared state of a tier (struct vv_spill, struct vv_folder) is locked inside; a struct vv_store
- * is one mover's way to it and belongs to one thread at a time (kick excepted). Open one for every
- * mover: what one has written another may read as soon as the write was reported, committed or
- * not. */
+ * The shared state of a tier (struct vv_spill, struct vv_folder) is locked inside; a struct
+ * vv_store is one mover's way to it and belongs to one thread at a time (kick excepted). Open one
+ * for every mover: what one has written another may read as soon as the write was reported,
+ * committed or not. */
 #ifndef VV_TIER_STORE_H
 #define VV_TIER_STORE_H
 
@@ -152,7 +152,8 @@ struct vv_files_opts {
 VV_WARN_UNUSED int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
                                  const struct vv_files_opts *opts, char *err, size_t err_bytes,
                                  struct vv_files **ret_files);
-/* With no request on it in flight. Objects neither committed nor removed are deleted. NULL is fine. */
+/* With no request on it in flight. Objects neither committed nor removed are deleted. NULL is fine.
+ */
 void vv_files_close(struct vv_files *files);
 
 struct vv_files_entry {

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening one history: the lock, what was committed, and the index.
+ *
+ * The listing of the folder says which files there are. For each the index says what is in it, or
+ * else the file itself does. Of two generations of a version the higher is kept: the lower one was
+ * discarded and its removal cut off by a crash. Files under temporary names belong to nobody once
+ * we hold the lock. Nothing that looks committed but does not check is deleted: it is left to
+ * `varve verify` and its owner.
+ *
+ * Everything here runs on the thread that opens or closes. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tier/files_private.h"
+
+/* ---- the lock ---- */
+
+static long lock_holder(const struct vv_os *os, int fd)
+{
+    char text[32] = "";
+    int64_t n = os->pread(os, fd, text, sizeof(text) - 1, 0);
+    return n > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+static int take_lock(struct vv_files *f, char *err, size_t err_bytes)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[32], text[32];
+    snprintf(name, sizeof(name), "lock.%" PRIu32, f->rank);
+    f->lock_fd = os->openat(os, f->dirfd, name, O_RDWR | O_CREAT, 0666);
+    if (f->lock_fd < 0)
+        return vvi_error(f->lock_fd, err, err_bytes, "%s/%s/%s: %s", f->folder->path, f->history,
+                         name, strerror(-f->lock_fd));
+    int rc = os->lock(os, f->lock_fd);
+    if (rc == -EBUSY)
+        return vvi_error(rc, err, err_bytes,
+                         "history %s (rank %" PRIu32 ") in %s is in use by process %ld", f->history,
+                         f->rank, f->folder->path, lock_holder(os, f->lock_fd));
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "cannot lock %s/%s/%s: %s", f->folder->path,
+                         f->history, name, strerror(-rc));
+    /* For the text above only: a full disk must not keep anybody from reading a history. */
+    int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+    if (os->ftruncate(os, f->lock_fd, 0) == 0)
+        (void)os->pwrite(os, f->lock_fd, text, (size_t)n, 0);
+    return 0;
+}
+
+/* ---- what is in the folder ---- */
+
+struct listing {
+    struct vv_files *files;
+    size_t room;
+    char (*temps)[VV_CKFILE_NAME_MAX];
+    size_t ntemps, temps_room;
+};
+
+static int grow_array(void **array, size_t n, size_t *room, size_t element_bytes)
+{
+    if (n < *room)
+        return 0;
+    size_t more = VV_MAX(*room * 2, (size_t)256);
+    void *p = realloc(*array, more * element_bytes);
+    if (p == NULL)
+        return -ENOMEM;
+    *array = p;
+    *room = more;
+    return 0;
+}
+
+static int list_name(void *user, const char *name)
+{
+    struct listing *l = user;
+    struct vv_files *f = l->files;
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    if (!vv_ckfile_parse_name(name, &kind, &rank, &version, &generation) || rank != f->rank)
+        return 0;
+    if (kind == VV_CKFILE_TEMP) {
+        int rc = grow_array((void **)&l->temps, l->ntemps, &l->temps_room, sizeof(*l->temps));
+        if (rc == 0)
+            snprintf(l->temps[l->ntemps++], VV_CKFILE_NAME_MAX, "%s", name);
+        return rc;
+    }
+    int rc = grow_array((void **)&f->found, f->nfound, &l->room, sizeof(*f->found));
+    if (rc == 0)
+        f->found[f->nfound++] = (struct vvi_found){
+            .entry = {.version = version, .generation = generation, .rank = rank}};
+    return rc;
+}
+
+static int compare_found(const void *a, const void *b)
+{
+    const struct vv_files_entry *x = &((const struct vvi_found *)a)->entry;
+    const struct vv_files_entry *y = &((const struct vvi_found *)b)->entry;
+    if (x->version != y->version)
+        return x->version < y->version ? -1 : 1;
+    return (x->generation > y->generation) - (x->generation < y->generation);
+}
+
+static int list_folder(struct vv_files *f)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    struct listing l = {.files = f};
+    int rc = os->list(os, f->dirfd, list_name, &l);
+    for (size_t i = 0; rc == 0 && i < l.ntemps; i++) {
+        rc = os->unlinkat(os, f->dirfd, l.temps[i]);
+        if (rc == -ENOENT)
+            rc = 0;
+    }
+    free(l.temps);
+    if (f->nfound > 0)
+        qsort(f->found, f->nfound, sizeof(*f->found), compare_found);
+    return rc;
+}
+
+/* ---- what is in the files ---- */
+
+static void apply_index(struct vv_files *f)
+{
+    const struct vvi_index_record *r;
+    uint64_t at = 0;
+    while ((r = vvi_index_next(&f->view, &at)) != NULL) {
+        f->first_generation = VV_MAX(f->first_generation, r->generation + 1);
+        struct vvi_found key = {.entry = {.version = r->version, .generation = r->generation}};
+        struct vvi_found *found =
+            f->nfound == 0 ? NULL : bsearch(&key, f->found, f->nfound, sizeof(key), compare_found);
+        if (found == NULL)
+            continue;
+        found->known = r->kind == VVI_RECORD_COMMIT;
+        found->entry.size = r->size;
+        found->entry.run_id = r->run_id;
+        found->entry.commit_time_ns = r->commit_time_ns;
+        found->entry.nregions = r->nregions;
+        found->entry.regions = vvi_index_regions(r);
+    }
+}
+
+/* Reads one file that the index does not know. -EBADMSG and -ENOENT: not usable, not fatal. */
+static int read_file(struct vv_files *f, struct vvi_found *found)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    struct vv_ckfile_info info;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
+                   found->entry.generation);
+    int fd = os->openat(os, f->dirfd, name, O_RDONLY, 0);
+    if (fd < 0)
+        return fd;
+    int rc = vv_ckfile_read(os, fd, true, NULL, 0, &info);
+    os->close(os, fd);
+    if (rc < 0)
+        return rc;
+    if (info.id.version != found->entry.version || info.id.generation != found->entry.generation ||
+        info.id.rank != f->rank || strcmp(info.history, f->history) != 0) {
+        vv_ckfile_info_fini(&info);
+        return -EBADMSG;
+    }
+    found->known = true;
+    found->entry.size = info.id.size;
+    found->entry.run_id = info.id.run_id;
+    found->entry.commit_time_ns = info.commit_time_ns;
+    found->entry.nregions = info.nregions;
+    found->entry.regions = found->owned = info.regions;
+    info.regions = NULL;
+    vv_ckfile_info_fini(&info);
+    return 0;
+}
+
+static int read_unknown(struct vv_files *f, size_t *ret_nread)
+{
+    size_t nread = 0;
+    for (size_t i = 0; i < f->nfound; i++) {
+        struct vvi_found *found = &f->found[i];
+        f->first_generation = VV_MAX(f->first_generation, found->entry.generation + 1);
+        if (found->known)
+            continue;
+        int rc = read_file(f, found);
+        if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
+            return rc; /* our trouble, not the file's */
+        if (rc < 0)
+            f->damaged++;
+        nread += rc == 0;
+    }
+    *ret_nread = nread;
+    return 0;
+}
+
+/* Keeps one generation of each version, and of what is kept only what is known. */
+static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    size_t kept = 0, removed = 0;
+    for (size_t i = 0; i < f->nfound; i++) {
+        struct vvi_found *found = &f->found[i];
+        if (!found->known)
+            continue;
+        if (kept > 0 && f->found[kept - 1].entry.version == found->entry.version) {
+            struct vvi_found *old = &f->found[--kept]; /* sorted: the lower generation */
+            char name[VV_CKFILE_NAME_MAX];
+            vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, old->entry.version,
+                           old->entry.generation);
+            int rc = os->unlinkat(os, f->dirfd, name);
+            if (rc < 0 && rc != -ENOENT)
+                return rc;
+            free(old->owned);
+            old->owned = NULL;
+            removed++;
+        }
+        if (kept != i) {
+            f->found[kept] = *found;
+            found->owned = NULL;
+        }
+        kept++;
+    }
+    f->nfound = kept;
+    *ret_nremoved = removed;
+    /* Not synced, a crash after the removal of the kept one would bring the old one back. */
+    return removed > 0 ? os->fsync(os, f->dirfd) : 0;
+}
+
+/* ---- the index ---- */
+
+/* Continues the index if it is good, begins a new one if it is missing, torn or mostly history.
+ * Being without one is slow, not wrong, so that failures end here. */
+static void start_index(struct vv_files *f, bool incomplete)
+{
+    const struct vvi_index_view *view = &f->view;
+    bool torn = view->valid_bytes == 0 || view->valid_bytes < view->bytes;
+    bool stale = view->nrecords > 2 * (uint64_t)f->nfound + 64;
+    if (!torn && !stale && !incomplete && vvi_index_continue(&f->index, view) == 0)
+        return;
+    /* The records of vanished files take their generations with them when the index is written
+     * anew. That is safe: nothing is left that could be mistaken for a later file. */
+    if (vvi_index_restart(&f->index, f->history, f->rank) < 0)
+        return;
+    for (size_t i = 0; i < f->nfound; i++)
+        vvi_index_add(&f->index, VVI_RECORD_COMMIT, &f->found[i].entry);
+    (void)vvi_index_publish(&f->index);
+}
+
+static void forget_found(struct vv_files *f)
+{
+    for (size_t i = 0; i < f->nfound; i++)
+        free(f->found[i].owned);
+    free(f->found);
+    f->found = NULL;
+    f->nfound = 0;
+    free(f->view.text);
+    f->view = (struct vvi_index_view){0};
+}
+
+/* ---- opening ---- */
+
+static int open_history_folder(struct vv_files *f, char *err, size_t err_bytes)
+{
+    struct vv_folder *folder = f->folder;
+    const struct vv_os *os = folder->opts.os;
+    int rc = os->mkdirat(os, folder->dirfd, f->history, 0777);
+    if (rc == 0)
+        rc = os->fsync(os, folder->dirfd);
+    if (rc < 0 && rc != -EEXIST)
+        return vvi_error(rc, err, err_bytes, "cannot create %s/%s: %s", folder->path, f->history,
+                         strerror(-rc));
+    f->dirfd = os->openat(os, folder->dirfd, f->history, O_RDONLY | O_DIRECTORY, 0);
+    if (f->dirfd < 0)
+        return vvi_error(f->dirfd, err, err_bytes, "cannot open %s/%s: %s", folder->path,
+                         f->history, strerror(-f->dirfd));
+    return 0;
+}
+
+static int find_versions(struct vv_files *f, char *err, size_t err_bytes)
+{
+    size_t nread = 0, nremoved = 0;
+    int rc = list_folder(f);
+    if (rc == 0)
+        rc = vvi_index_read(&f->index, f->history, f->rank, &f->view);
+    if (rc == 0) {
+        apply_index(f);
+        rc = read_unknown(f, &nread);
+    }
+    if (rc == 0)
+        rc = drop_superseded(f, &nremoved);
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "cannot read %s/%s: %s", f->folder->path, f->history,
+                         strerror(-rc));
+    start_index(f, nread > 0 || nremoved > 0);
+    return 0;
+}
+
+static uint64_t draw_id(void)
+{
+    uint64_t id = 0;
+    while (id == 0)
+        if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
+            struct timespec ts;
+            clock_gettime(CLOCK_REALTIME, &ts);
+            id = (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec ^ (uint64_t)getpid() << 48;
+        }
+    return id;
+}
+
+int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
+                  const struct vv_files_opts *opts, char *err, size_t err_bytes,
+                  struct vv_files **ret_files)
+{
+    if (!vv_files_name_ok(history))
+        return vvi_error(-EINVAL, err, err_bytes, "\"%s\" is not a name for a history",
+                         history == NULL ? "" : history);
+    struct vv_files *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
+    f->folder = folder;
+    f->rank = rank;
+    f->lock_fd = -1;
+    f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : draw_id();
+    snprintf(f->history, sizeof(f->history), "%s", history);
+    int rc = open_history_folder(f, err, err_bytes);
+    vvi_index_init(&f->index, folder->opts.os, f->dirfd, rank);
+    if (rc == 0)
+        rc = take_lock(f, err, err_bytes);
+    if (rc == 0)
+        rc = find_versions(f, err, err_bytes);
+    if (rc < 0) {
+        vv_files_close(f);
+        return rc;
+    }
+    *ret_files = f;
+    return 0;
+}
+
+void vv_files_close(struct vv_files *f)
+{
+    if (f == NULL)
+        return;
+    const struct vv_os *os = f->folder->opts.os;
+    vvi_obj_drop_all(f);
+    forget_found(f);
+    vvi_index_fini(&f->index);
+    if (f->lock_fd >= 0)
+        os->close(os, f->lock_fd); /* the lock goes with it, last of all */
+    if (f->dirfd >= 0)
+        os->close(os, f->dirfd);
+    free(f);
+}
+
+int vv_files_list(struct vv_files *f, int (*visit)(void *user, const struct vv_files_entry *e),
+                  void *user)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < f->nfound; i++)
+        rc = visit(user, &f->found[i].entry);
+    forget_found(f);
+    return rc;
+}
+
+uint64_t vv_files_first_generation(const struct vv_files *f)
+{
+    return f->first_generation;
+}
+
+uint64_t vv_files_run_id(const struct vv_files *f)
+{
+    return f->run_id;
+}
+
+uint32_t vv_files_damaged(const struct vv_files *f)
+{
+    return f->damaged;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the committed-file tier: folder and open objects (folder.c), one history (files.c), its
+ * index (index.c) and the stores (files_store.c). */
+#ifndef VV_TIER_FILES_PRIVATE_H
+#define VV_TIER_FILES_PRIVATE_H
+
+#include "core/lock.h"
+#include "tier/ckfile.h"
+#include "tier/store_private.h"
+
+/* ---- open objects ---- */
+
+/* An object that is being written or was read of late. Synchronization: folder->lock, but for what
+ * is marked; `fd` does not change while the object is pinned. */
+struct vvi_obj {
+    struct vvi_obj *prev, *next; /* most recently used first */
+    struct vv_files *files;      /* immutable, as are id and nchunks */
+    struct vv_ckfile_id id;
+    uint32_t nchunks;
+    bool temp; /* not committed: under its temporary name */
+    bool dead; /* out of the list; the last pin frees it */
+    unsigned pins;
+    int fd; /* -1: closed to make room */
+    /* Owner: the one store that writes the object. */
+    bool header_sent;
+    uint32_t written; /* chunks */
+    uint64_t header_sum;
+    /* Entry c is stored before the write of chunk c is reported and loaded by those who were told;
+     * immutable then. */
+    uint64_t *sums;
+};
+
+struct vv_folder {
+    struct vv_store_opts opts; /* immutable, down to pace */
+    char *path;
+    int dirfd;
+    bool direct;
+    char note[256];
+    struct vvi_pace pace;
+    struct vv_mutex lock;
+    /* Synchronization: lock. */
+    struct vvi_obj *first, *last;
+    unsigned nopen; /* objects with a descriptor */
+};
+
+/* Finds or creates the object under its temporary name, blocks allocated. Pins it. */
+int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint64_t size,
+                   struct vvi_obj **ret_obj);
+/* Finds or opens the object for reading, written in part or committed. Pins it. */
+int vvi_obj_open(struct vv_files *files, const struct vv_store_key *key, struct vvi_obj **ret_obj);
+void vvi_obj_unpin(struct vvi_obj *obj);
+/* Gives the object its committed name. */
+int vvi_obj_rename(struct vvi_obj *obj);
+/* Deletes whatever there is. ret_committed: a committed file went. */
+int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_committed);
+/* Drops every object of a history, deleting uncommitted files. */
+void vvi_obj_drop_all(struct vv_files *files);
+
+/* ---- index ---- */
+
+#define VVI_INDEX_MAGIC  "VARVEIX\n"
+#define VVI_RECORD_MAGIC UINT32_C(0x52495656) /* "VVIR" */
+#define VVI_INDEX_FORMAT 1u
+
+struct vvi_index_header {
+    char magic[8];
+    uint32_t format;
+    uint32_t rank;
+    uint64_t history_sum; /* of the history's name */
+    uint64_t zero[4];
+    uint64_t sum;
+};
+_Static_assert(sizeof(struct vvi_index_header) == 64, "on disk");
+
+enum vvi_record_kind { VVI_RECORD_COMMIT = 1, VVI_RECORD_REMOVE = 2 };
+
+struct vvi_index_record {
+    uint64_t sum; /* of everything behind it, regions included */
+    uint32_t magic;
+    uint32_t bytes; /* of the record with its regions */
+    uint32_t kind;
+    uint32_t nregions;
+    uint64_t version;
+    uint64_t generation;
+    uint64_t size;
+    uint64_t run_id;
+    uint64_t commit_time_ns;
+};
+_Static_assert(sizeof(struct vvi_index_record) == 64, "on disk");
+
+/* The index of one history and rank, open for appending. Synchronization: lock, from `fd` on. */
+struct vvi_index {
+    const struct vv_os *os;
+    int dirfd;
+    char name[32];
+    struct vv_mutex lock;
+    int fd;       /* -1: given up until the next open */
+    uint64_t end; /* where the next record goes */
+    char *buf;    /* records not written yet */
+    size_t used, room;
+};
+
+/* What the index says. Records and regions live in `text`. */
+struct vvi_index_view {
+    char *text;
+    uint64_t bytes;       /* in the file */
+    uint64_t valid_bytes; /* up to the first bad record; 0: no usable index */
+    uint64_t nrecords;
+};
+
+void vvi_index_init(struct vvi_index *ix, const struct vv_os *os, int dirfd, uint32_t rank);
+void vvi_index_fini(struct vvi_index *ix);
+/* Reads the file. A missing or foreign one is an empty view, not an error. */
+int vvi_index_read(struct vvi_index *ix, const char *history, uint32_t rank,
+                   struct vvi_index_view *ret_view);
+/* The record at *at, moving on; NULL at the end of the valid part. */
+const struct vvi_index_record *vvi_index_next(const struct vvi_index_view *view, uint64_t *at);
+const struct vv_store_region *vvi_index_regions(const struct vvi_index_record *record);
+/* Continues the file behind its valid part. */
+int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view);
+/* Starts a new file, under a temporary name until vvi_index_publish. */
+int vvi_index_restart(struct vvi_index *ix, const char *history, uint32_t rank);
+int vvi_index_publish(struct vvi_index *ix);
+/* Adds a record in memory; flush writes all that were added with one call. The index is a cache: a
+ * failure deletes it, to be rebuilt at the next open, and is nobody's error. */
+void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind,
+                   const struct vv_files_entry *entry);
+void vvi_index_flush(struct vvi_index *ix);
+
+/* ---- one history ---- */
+
+struct vvi_found {
+    struct vv_files_entry entry;
+    bool known;                    /* entry is complete */
+    struct vv_store_region *owned; /* regions read from the file itself */
+};
+
+struct vv_files {
+    struct vv_folder *folder; /* immutable, down to damaged */
+    char history[VV_CKFILE_HISTORY_MAX + 1];
+    int dirfd, lock_fd;
+    uint32_t rank;
+    uint64_t run_id, first_generation;
+    uint32_t damaged;
+    struct vvi_index index;
+    /* Found at open; until vv_files_list. Owner: whoever opened. */
+    struct vvi_found *found;
+    size_t nfound;
+    struct vvi_index_view view;
+};
+
+#endif

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A folder of committed files and the objects open in it.
+ *
+ * One list, most recently used first, holds the objects being written (each until it is committed
+ * or removed) and committed ones that were read of late. It is short (`max_open` descriptors plus
+ * what is pinned), and batches of one object come in a row, so searching it from the front is
+ * cheap. A descriptor is closed only while its object is not pinned; an object being written keeps
+ * its checksums then and is opened again when needed, a committed one is dropped and read afresh.
+ *
+ * folder->lock protects the list and is never held across a system call: files are opened before an
+ * object enters the list, and the loser of a race between two movers closes its own. Several
+ * threads: every mover with a store on the folder. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "tier/files_private.h"
+
+int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err, size_t err_bytes,
+                  struct vv_folder **ret_folder)
+{
+    int rc = vvi_store_opts_check(opts);
+    if (rc < 0 || path == NULL || path[0] == '\0')
+        return vvi_error(-EINVAL, err, err_bytes, "malformed options");
+    struct vv_folder *folder = calloc(1, sizeof(*folder));
+    if (folder == NULL)
+        return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
+    folder->opts = *opts;
+    vvi_pace_init(&folder->pace, opts);
+    vv_mutex_init(&folder->lock, "folder", VV_RANK_STORE);
+    folder->path = strdup(path);
+    folder->dirfd = vvi_store_open_folder(opts->os, path, err, err_bytes);
+    if (folder->path == NULL)
+        rc = vvi_error(-ENOMEM, err, err_bytes, "out of memory");
+    else if (folder->dirfd < 0)
+        rc = folder->dirfd;
+    else
+        rc = vvi_store_probe(opts, folder->dirfd, path, err, err_bytes, folder->note,
+                             sizeof(folder->note), &folder->direct);
+    if (rc < 0) {
+        vv_folder_free(folder);
+        return rc;
+    }
+    *ret_folder = folder;
+    return 0;
+}
+
+void vv_folder_free(struct vv_folder *folder)
+{
+    if (folder == NULL)
+        return;
+    vv_assert(folder->first == NULL);
+    if (folder->dirfd >= 0)
+        folder->opts.os->close(folder->opts.os, folder->dirfd);
+    vv_mutex_fini(&folder->lock);
+    vvi_pace_fini(&folder->pace);
+    free(folder->path);
+    free(folder);
+}
+
+const char *vv_folder_note(const struct vv_folder *folder)
+{
+    return folder->note;
+}
+
+/* ---- the list ---- */
+
+static void list_remove(struct vv_folder *folder, struct vvi_obj *obj)
+{
+    *(obj->prev != NULL ? &obj->prev->next : &folder->first) = obj->next;
+    *(obj->next != NULL ? &obj->next->prev : &folder->last) = obj->prev;
+    obj->prev = obj->next = NULL;
+}
+
+static void list_push_front(struct vv_folder *folder, struct vvi_obj *obj)
+{
+    obj->prev = NULL;
+    obj->next = folder->first;
+    *(obj->next != NULL ? &obj->next->prev : &folder->last) = obj;
+    folder->first = obj;
+}
+
+static struct vvi_obj *find_locked(const struct vv_folder *folder, const struct vv_files *files,
+                                   const struct vv_store_key *key)
+{
+    vv_assert(vv_mutex_held(&folder->lock));
+    struct vvi_obj *obj = folder->first;
+    while (obj != NULL && (obj->files != files || obj->id.version != key->version ||
+                           obj->id.generation != key->generation))
+        obj = obj->next;
+    return obj;
+}
+
+static void obj_free(struct vvi_obj *obj)
+{
+    if (obj == NULL)
+        return;
+    const struct vv_os *os = obj->files->folder->opts.os;
+    if (obj->fd >= 0)
+        os->close(os, obj->fd);
+    free(obj->sums);
+    free(obj);
+}
+
+static void obj_name(const struct vvi_obj *obj, bool temp, char name[VV_CKFILE_NAME_MAX])
+{
+    vv_ckfile_name(name, temp ? VV_CKFILE_TEMP : VV_CKFILE_COMMITTED, obj->files->rank,
+                   obj->id.version, obj->id.generation);
+}
+
+/* Takes one descriptor too many from the least recently used. Returns one to close, or -1;
+ * *ret_drop is an object to free, or NULL. */
+static int take_surplus_locked(struct vv_folder *folder, struct vvi_obj **ret_drop)
+{
+    *ret_drop = NULL;
+    if (folder->nopen <= folder->opts.max_open)
+        return -1;
+    struct vvi_obj *obj = folder->last;
+    while (obj != NULL && (obj->pins > 0 || obj->fd < 0))
+        obj = obj->prev;
+    if (obj == NULL)
+        return -1;
+    folder->nopen--;
+    if (!obj->temp) {
+        list_remove(folder, obj);
+        *ret_drop = obj;
+        return -1;
+    }
+    int fd = obj->fd;
+    obj->fd = -1;
+    return fd;
+}
+
+static void trim(struct vv_folder *folder)
+{
+    const struct vv_os *os = folder->opts.os;
+    for (;;) {
+        struct vvi_obj *drop;
+        vv_mutex_lock(&folder->lock);
+        int fd = take_surplus_locked(folder, &drop);
+        vv_mutex_unlock(&folder->lock);
+        if (fd < 0 && drop == NULL)
+            return;
+        if (fd >= 0)
+            os->close(os, fd);
+        obj_free(drop);
+    }
+}
+
+/* Pins an object of the list and makes it the most recent. */
+static void pin_locked(struct vv_folder *folder, struct vvi_obj *obj)
+{
+    obj->pins++;
+    list_remove(folder, obj);
+    list_push_front(folder, obj);
+}
+
+static struct vvi_obj *find_and_pin(struct vv_files *files, const struct vv_store_key *key)
+{
+    struct vv_folder *folder = files->folder;
+    vv_mutex_lock(&folder->lock);
+    struct vvi_obj *obj = find_locked(folder, files, key);
+    if (obj != NULL)
+        pin_locked(folder, obj);
+    vv_mutex_unlock(&folder->lock);
+    return obj;
+}
+
+/* Puts a new object into the list, pinned; if another thread was faster, takes its one. */
+static struct vvi_obj *insert_and_pin(struct vv_files *files, const struct vv_store_key *key,
+                                      struct vvi_obj *fresh)
+{
+    struct vv_folder *folder = files->folder;
+    vv_mutex_lock(&folder->lock);
+    struct vvi_obj *obj = find_locked(folder, files, key);
+    if (obj != NULL) {
+        pin_locked(folder, obj);
+    } else {
+        obj = fresh;
+        obj->pins = 1;
+        list_push_front(folder, obj);
+        folder->nopen++;
+    }
+    vv_mutex_unlock(&folder->lock);
+    if (obj != fresh)
+        obj_free(fresh);
+    trim(folder);
+    return obj;
+}
+
+void vvi_obj_unpin(struct vvi_obj *obj)
+{
+    struct vv_folder *folder = obj->files->folder;
+    vv_mutex_lock(&folder->lock);
+    vv_assert(obj->pins > 0);
+    obj->pins--;
+    bool last = obj->dead && obj->pins == 0;
+    bool surplus = folder->nopen > folder->opts.max_open;
+    vv_mutex_unlock(&folder->lock);
+    if (last)
+        obj_free(obj);
+    else if (surplus)
+        trim(folder);
+}
+
+/* ---- opening and creating ---- */
+
+/* A pinned object gets its descriptor back. */
+static int reopen(struct vvi_obj *obj)
+{
+    struct vv_folder *folder = obj->files->folder;
+    const struct vv_os *os = folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    vv_mutex_lock(&folder->lock);
+    bool open = obj->fd >= 0;
+    obj_name(obj, obj->temp, name);
+    vv_mutex_unlock(&folder->lock);
+    if (open)
+        return 0;
+    int fd = vvi_store_openat(os, obj->files->dirfd, name, O_RDWR, folder->direct);
+    if (fd < 0)
+        return fd;
+    vv_mutex_lock(&folder->lock);
+    open = obj->fd >= 0;
+    if (!open) {
+        obj->fd = fd;
+        folder->nopen++;
+    }
+    vv_mutex_unlock(&folder->lock);
+    if (open)
+        os->close(os, fd);
+    trim(folder);
+    return 0;
+}
+
+static struct vvi_obj *obj_new(struct vv_files *files, const struct vv_ckfile_id *id)
+{
+    struct vvi_obj *obj = calloc(1, sizeof(*obj));
+    if (obj == NULL)
+        return NULL;
+    obj->files = files;
+    obj->id = *id;
+    obj->nchunks = vvi_chunks(id->size, id->chunk_bytes);
+    obj->fd = -1;
+    return obj;
+}
+
+static int create_file(struct vvi_obj *obj)
+{
+    struct vv_folder *folder = obj->files->folder;
+    const struct vv_os *os = folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    obj_name(obj, true, name);
+    obj->fd =
+        vvi_store_openat(os, obj->files->dirfd, name, O_RDWR | O_CREAT | O_EXCL, folder->direct);
+    if (obj->fd < 0)
+        return obj->fd;
+    /* A full disk shows now, not after most of the object was written. And a file that has its size
+     * from the start needs no lock for extending it, which would turn direct writes into
+     * one-at-a-time writes. */
+    int rc =
+        os->fallocate(os, obj->fd, 0, vv_files_bytes(obj->id.size, 0, folder->opts.page_bytes));
+    if (rc < 0 && rc != -EOPNOTSUPP) {
+        os->unlinkat(os, obj->files->dirfd, name);
+        return rc;
+    }
+    return 0;
+}
+
+int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint64_t size,
+                   struct vvi_obj **ret_obj)
+{
+    struct vvi_obj *obj = find_and_pin(files, key);
+    if (obj == NULL) {
+        struct vv_ckfile_id id = {.version = key->version,
+                                  .generation = key->generation,
+                                  .run_id = files->run_id,
+                                  .size = size,
+                                  .rank = files->rank,
+                                  .chunk_bytes = files->folder->opts.page_bytes};
+        obj = obj_new(files, &id);
+        if (obj == NULL)
+            return -ENOMEM;
+        obj->temp = true;
+        obj->sums = calloc((size_t)obj->nchunks + 1, sizeof(uint64_t));
+        int rc = obj->sums == NULL ? -ENOMEM : create_file(obj);
+        if (rc < 0) {
+            obj_free(obj);
+            return rc;
+        }
+        obj = insert_and_pin(files, key, obj);
+    }
+    int rc = obj->id.size != size ? -EINVAL : reopen(obj);
+    /* Synchronization: temp changes only through the writing store, which is the caller. */
+    if (rc == 0 && !obj->temp)
+        rc = -EEXIST;
+    if (rc < 0) {
+        vvi_obj_unpin(obj);
+        return rc;
+    }
+    *ret_obj = obj;
+    return 0;
+}
+
+static int load_committed(struct vv_files *files, const struct vv_store_key *key,
+                          struct vvi_obj **ret_obj)
+{
+    struct vv_folder *folder = files->folder;
+    const struct vv_os *os = folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    struct vv_ckfile_info info;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, files->rank, key->version, key->generation);
+    int fd = vvi_store_openat(os, files->dirfd, name, O_RDONLY, folder->direct);
+    if (fd < 0)
+        return fd;
+    int rc = vv_ckfile_read(os, fd, false, NULL, 0, &info);
+    if (rc < 0) {
+        os->close(os, fd);
+        return rc;
+    }
+    bool same = info.id.version == key->version && info.id.generation == key->generation &&
+                info.id.rank == files->rank;
+    struct vvi_obj *obj = same ? obj_new(files, &info.id) : NULL;
+    if (obj == NULL) {
+        vv_ckfile_info_fini(&info);
+        os->close(os, fd);
+        return same ? -ENOMEM : -EBADMSG;
+    }
+    obj->fd = fd;
+    obj->sums = info.sums;
+    info.sums = NULL;
+    vv_ckfile_info_fini(&info);
+    *ret_obj = obj;
+    return 0;
+}
+
+int vvi_obj_open(struct vv_files *files, const struct vv_store_key *key, struct vvi_obj **ret_obj)
+{
+    struct vvi_obj *obj = find_and_pin(files, key);
+    if (obj == NULL) {
+        int rc = load_committed(files, key, &obj);
+        if (rc < 0)
+            return rc;
+        obj = insert_and_pin(files, key, obj);
+    }
+    int rc = reopen(obj);
+    if (rc < 0) {
+        vvi_obj_unpin(obj);
+        return rc;
+    }
+    *ret_obj = obj;
+    return 0;
+}
+
+/* ---- committing and removing ---- */
+
+int vvi_obj_rename(struct vvi_obj *obj)
+{
+    struct vv_folder *folder = obj->files->folder;
+    const struct vv_os *os = folder->opts.os;
+    char from[VV_CKFILE_NAME_MAX], to[VV_CKFILE_NAME_MAX];
+    obj_name(obj, true, from);
+    obj_name(obj, false, to);
+    int rc = os->rename(os, obj->files->dirfd, from, to, false);
+    if (rc < 0)
+        return rc;
+    vv_mutex_lock(&folder->lock);
+    obj->temp = false;
+    vv_mutex_unlock(&folder->lock);
+    return 0;
+}
+
+/* Takes an object out of the list; its memory goes now or with its last pin. */
+static void drop_locked(struct vv_folder *folder, struct vvi_obj *obj, struct vvi_obj **ret_free)
+{
+    list_remove(folder, obj);
+    folder->nopen -= obj->fd >= 0;
+    obj->dead = true;
+    *ret_free = obj->pins == 0 ? obj : NULL;
+}
+
+int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_committed)
+{
+    struct vv_folder *folder = files->folder;
+    const struct vv_os *os = folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    struct vvi_obj *gone = NULL;
+    bool temp = false;
+    vv_mutex_lock(&folder->lock);
+    struct vvi_obj *obj = find_locked(folder, files, key);
+    if (obj != NULL) {
+        temp = obj->temp;
+        drop_locked(folder, obj, &gone);
+    }
+    vv_mutex_unlock(&folder->lock);
+    obj_free(gone);
+    vv_ckfile_name(name, temp ? VV_CKFILE_TEMP : VV_CKFILE_COMMITTED, files->rank, key->version,
+                   key->generation);
+    int rc = os->unlinkat(os, files->dirfd, name);
+    if (rc == -ENOENT && obj == NULL) {
+        /* A removal that failed half-way has forgotten which of the two it was. */
+        vv_ckfile_name(name, VV_CKFILE_TEMP, files->rank, key->version, key->generation);
+        rc = os->unlinkat(os, files->dirfd, name);
+        temp = true;
+    }
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    *ret_committed = !temp && rc == 0;
+    return 0;
+}
+
+void vvi_obj_drop_all(struct vv_files *files)
+{
+    struct vv_folder *folder = files->folder;
+    const struct vv_os *os = folder->opts.os;
+    for (;;) {
+        struct vvi_obj *gone = NULL;
+        vv_mutex_lock(&folder->lock);
+        struct vvi_obj *obj = folder->first;
+        while (obj != NULL && obj->files != files)
+            obj = obj->next;
+        if (obj != NULL) {
+            vv_assert(obj->pins == 0);
+            drop_locked(folder, obj, &gone);
+        }
+        vv_mutex_unlock(&folder->lock);
+        if (obj == NULL)
+            return;
+        if (gone != NULL && gone->temp) {
+            char name[VV_CKFILE_NAME_MAX];
+            obj_name(gone, true, name);
+            os->unlinkat(os, files->dirfd, name);
+        }
+        obj_free(gone);
+    }
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/bytes.h"
+#include "sim/json.h"
+
+int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,
+                     struct shot_report *ret_report)
+{
+    struct shot_report r = {.command = "", .nr_procs = nr_procs};
+    bool complete;
+
+    if (nr_procs == 0)
+        return -EINVAL;
+    r.nr_puts = nr_puts;
+    r.nr_gets = nr_gets;
+    r.procs = calloc(nr_procs, sizeof(*r.procs));
+    complete = r.procs != NULL;
+    for (uint32_t i = 0; complete && i < nr_procs; i++) {
+        struct shot_proc *p = &r.procs[i];
+
+        /* One more than asked for: none is a legal number. */
+        p->put_blocked_s = calloc(nr_puts + 1, sizeof(*p->put_blocked_s));
+        p->get_blocked_s = calloc(nr_gets + 1, sizeof(*p->get_blocked_s));
+        p->distance = calloc(nr_gets + 1, sizeof(*p->distance));
+        complete = p->put_blocked_s && p->get_blocked_s && p->distance;
+    }
+    if (!complete) {
+        shot_report_fini(&r);
+        return -ENOMEM;
+    }
+    *ret_report = r;
+    return 0;
+}
+
+void shot_report_fini(struct shot_report *report)
+{
+    if (!report)
+        return;
+    for (uint32_t i = 0; report->procs && i < report->nr_procs; i++) {
+        free(report->procs[i].put_blocked_s);
+        free(report->procs[i].get_blocked_s);
+        free(report->procs[i].distance);
+    }
+    free(report->procs);
+    *report = (struct shot_report){0};
+}
+
+static double sum(const double *x, size_t n)
+{
+    double s = 0;
+
+    for (size_t i = 0; i < n; i++)
+        s += x[i];
+    return s;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+void shot_report_finish(struct shot_report *r)
+{
+    double put_bytes = 0, get_bytes = 0, distances = 0;
+
+    r->blocked_checkpoint_s = r->blocked_restore_s = r->bound_s = 0;
+    r->utilisation = r->wall_s = r->wait_s = 0;
+    r->verified = true;
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        struct shot_proc *p = &r->procs[i];
+
+        p->blocked_checkpoint_s = sum(p->put_blocked_s, r->nr_puts);
+        p->blocked_restore_s = sum(p->get_blocked_s, r->nr_gets);
+        put_bytes += (double)p->put_bytes;
+        get_bytes += (double)p->get_bytes;
+        for (size_t g = 0; g < r->nr_gets; g++)
+            distances += p->distance[g];
+        r->blocked_checkpoint_s += p->blocked_checkpoint_s;
+        r->blocked_restore_s += p->blocked_restore_s;
+        r->bound_s += p->bound.total_s;
+        r->utilisation += p->utilisation / r->nr_procs;
+        r->wall_s = fmax(r->wall_s, p->wall_s);
+        r->wait_s += p->wait_s;
+        r->verified = r->verified && p->verified;
+    }
+    r->checkpoint_gbps = ratio(put_bytes, r->blocked_checkpoint_s) / 1e9;
+    r->restore_gbps = ratio(get_bytes, r->blocked_restore_s) / 1e9;
+    r->bound_ratio = ratio(r->blocked_checkpoint_s + r->blocked_restore_s, r->bound_s);
+    r->prefetch_distance_mean = ratio(distances, (double)r->nr_gets * r->nr_procs);
+}
+
+int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
+{
+    if (!r->verified) {
+        snprintf(err, err_size, "wrong bytes came back");
+        return -EBADMSG;
+    }
+    if (r->is_void) {
+        snprintf(err, err_size,
+                 "void: the bandwidths before and after the run differ by more than 10%%");
+        return -EAGAIN;
+    }
+    /* A process blocked for less than its bound must not hide behind the others. */
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        const struct shot_proc *p = &r->procs[i];
+        double blocked = p->blocked_checkpoint_s + p->blocked_restore_s;
+
+        if (p->bound.total_s > 0 && blocked < SHOT_MIN_BOUND_RATIO * p->bound.total_s) {
+            snprintf(err, err_size,
+                     "the bound is wrong: process %" PRIu32
+                     " was blocked for %.6f s, less than %.2f of the bound, %.6f s",
+                     i, blocked, SHOT_MIN_BOUND_RATIO, p->bound.total_s);
+            return -ERANGE;
+        }
+    }
+    return 0;
+}
+
+/* The rates behind the bound, one line. */
+static void print_machine(FILE *f, const struct shot_machine *m)
+{
+    char text[VV_BYTES_TEXT];
+
+    fprintf(f, "caches        ");
+    if (m->has_device)
+        fprintf(f, "device %s, ", vv_bytes_human(m->device_bytes, text, sizeof(text)));
+    fprintf(f, "host %s%s\n", vv_bytes_human(m->host_bytes, text, sizeof(text)),
+            m->has_disk ? ", disk below" : "");
+    fprintf(f, "rates, GB/s   ");
+    if (!m->has_device && m->copy_bps > 0)
+        fprintf(f, "memcpy %.3f  ", m->copy_bps / 1e9);
+    for (int h = 0; h < SHOT_HOP_NR; h++)
+        if (m->rate[h] > 0)
+            fprintf(f, "%s %.3f  ", shot_hop_name((enum shot_hop)h), m->rate[h] / 1e9);
+    fputc('\n', f);
+}
+
+static void print_procs(FILE *f, const struct shot_report *r)
+{
+    fprintf(f, "process   checkpoint   restore    bound    ratio\n");
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        const struct shot_proc *p = &r->procs[i];
+
+        fprintf(f, "%7" PRIu32 " %10.4f s %8.4f s %8.4f s %6.3f%s\n", i, p->blocked_checkpoint_s,
+                p->blocked_restore_s, p->bound.total_s,
+                ratio(p->blocked_checkpoint_s + p->blocked_restore_s, p->bound.total_s),
+                p->verified ? "" : "  WRONG BYTES");
+    }
+}
+
+void shot_report_print(FILE *f, const struct shot_report *r)
+{
+    struct bound_result parts = {0};
+
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        parts.copy_s += r->procs[i].bound.copy_s;
+        parts.write_s += r->procs[i].bound.write_s;
+        parts.restore_s += r->procs[i].bound.restore_s;
+        parts.cross_s += r->procs[i].bound.cross_s;
+    }
+    fprintf(f, "varve %s shot ", r->command);
+    shot_opts_print(f, &r->opts);
+    fprintf(f, "\n\n");
+    print_machine(f, &r->machine);
+    fprintf(f, "interval      %.3f ms\n\n", (double)r->interval_ns / 1e6);
+    fprintf(f, "              blocked     throughput\n");
+    fprintf(f, "checkpoint  %9.4f s  %9.3f GB/s\n", r->blocked_checkpoint_s, r->checkpoint_gbps);
+    fprintf(f, "restore     %9.4f s  %9.3f GB/s\n", r->blocked_restore_s, r->restore_gbps);
+    fprintf(f, "bound       %9.4f s  (copies %.4f, writing %.4f, restoring %.4f, both %.4f)\n",
+            r->bound_s, parts.copy_s, parts.write_s, parts.restore_s, parts.cross_s);
+    fprintf(f, "ratio       %9.3f\n\n", r->bound_ratio);
+    fprintf(
+        f, "prefetch distance %.2f   cache utilisation %.1f%%   wall %.3f s   waited %.3f s   %s\n",
+        r->prefetch_distance_mean, 100 * r->utilisation, r->wall_s, r->wait_s,
+        r->verified ? "verified" : "WRONG BYTES");
+    if (r->nr_procs > 1) {
+        fputc('\n', f);
+        print_procs(f, r);
+    }
+}
+
+static void json_field(FILE *f, const char *name, double value)
+{
+    fprintf(f, ",\"%s\":", name);
+    json_number(f, value);
+}
+
+static void json_array(FILE *f, const char *name, const double *x, size_t n)
+{
+    fprintf(f, ",\"%s\":[", name);
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            fputc(',', f);
+        json_number(f, x[i]);
+    }
+    fputc(']', f);
+}
+
+static void json_machine(FILE *f, const struct shot_machine *m)
+{
+    fprintf(f,
+            ",\"machine\":{\"has_device\":%s,\"has_disk\":%s,\"device_bytes\":%" PRIu64
+            ",\"host_bytes\":%" PRIu64 ",\"staging_bytes\":%" PRIu64,
+            m->has_device ? "true" : "false", m->has_disk ? "true" : "false", m->device_bytes,
+            m->host_bytes, m->staging_bytes);
+    json_field(f, "copy_bps", m->copy_bps);
+    for (int h = 0; h < SHOT_HOP_NR; h++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "%s_bps", shot_hop_name((enum shot_hop)h));
+        json_field(f, name, m->rate[h]);
+    }
+    fputc('}', f);
+}
+
+static void json_proc(FILE *f, const struct shot_report *r, const struct shot_proc *p)
+{
+    fprintf(f, "{\"put_bytes\":%" PRIu64 ",\"get_bytes\":%" PRIu64 ",\"verified\":%s", p->put_bytes,
+            p->get_bytes, p->verified ? "true" : "false");
+    json_field(f, "blocked_checkpoint_s", p->blocked_checkpoint_s);
+    json_field(f, "blocked_restore_s", p->blocked_restore_s);
+    json_field(f, "bound_s", p->bound.total_s);
+    json_field(f, "bound_copy_s", p->bound.copy_s);
+    json_field(f, "bound_write_s", p->bound.write_s);
+    json_field(f, "bound_restore_s", p->bound.restore_s);
+    json_field(f, "bound_cross_s", p->bound.cross_s);
+    json_field(f, "wall_s", p->wall_s);
+    json_field(f, "wait_s", p->wait_s);
+    json_field(f, "utilisation", p->utilisation);
+    json_array(f, "checkpoint_blocked_s", p->put_blocked_s, r->nr_puts);
+    json_array(f, "restore_blocked_s", p->get_blocked_s, r->nr_gets);
+    fprintf(f, ",\"prefetch_distance\":[");
+    for (size_t g = 0; g < r->nr_gets; g++)
+        fprintf(f, "%s%" PRIu32, g ? "," : "", p->distance[g]);
+    fprintf(f, "]}");
+}
+
+void shot_report_print_json(FILE *f, const struct shot_report *r)
+{
+    char err[256];
+    int rc = shot_report_check(r, err, sizeof(err));
+
+    fprintf(f, "{\"command\":");
+    json_string(f, r->command);
+    json_field(f, "checkpoint_gbps", r->checkpoint_gbps);
+    json_field(f, "restore_gbps", r->restore_gbps);
+    json_field(f, "blocked_checkpoint_s", r->blocked_checkpoint_s);
+    json_field(f, "blocked_restore_s", r->blocked_restore_s);
+    json_field(f, "bound_s", r->bound_s);
+    json_field(f, "bound_ratio", r->bound_ratio);
+    json_field(f, "prefetch_distance_mean", r->prefetch_distance_mean);
+    json_field(f, "utilisation", r->utilisation);
+    fprintf(f, ",\"verified\":%s,\"void\":%s", r->verified ? "true" : "false",
+            r->is_void ? "true" : "false");
+    json_field(f, "wall_s", r->wall_s);
+    json_field(f, "wait_s", r->wait_s);
+    json_field(f, "interval_s", (double)r->interval_ns / 1e9);
+    fprintf(f, ",\"failure\":");
+    if (rc < 0)
+        json_string(f, err);
+    else
+        fputs("null", f);
+    fprintf(f, ",\"options\":");
+    shot_opts_print_json(f, &r->opts);
+    json_machine(f, &r->machine);
+    fprintf(f, ",\"processes\":[");
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        if (i)
+            fputc(',', f);
+        json_proc(f, r, &r->procs[i]);
+    }
+    fprintf(f, "]}\n");
+}

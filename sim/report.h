@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a shot measured, how it compares with the bound, and how it is printed. */
+#ifndef VARVE_SIM_REPORT_H
+#define VARVE_SIM_REPORT_H
+
+#include "sim/shot.h"
+
+/* One process. The caller fills in everything but what is marked; the arrays are the report's. */
+struct shot_proc {
+    double *put_blocked_s; /* nr_puts, in the order of the calls */
+    double *get_blocked_s; /* nr_gets                            */
+    uint32_t *distance; /* nr_gets: successors already prefetched when the restore was asked for */
+    uint64_t put_bytes;
+    uint64_t get_bytes;
+    double wall_s;      /* from the first operation to the end of the last */
+    double wait_s;      /* in SHOT_WAIT_FLUSH, which counts as nobody's    */
+    double utilisation; /* mean share of the caches that holds live data, 0 to 1 */
+    bool verified;      /* every byte that came back was right */
+    struct bound_result bound;
+    double blocked_checkpoint_s; /* by shot_report_finish */
+    double blocked_restore_s;    /* by shot_report_finish */
+};
+
+/* All processes. Times and bytes are added up over them (wall_s: the longest), so that a throughput
+ * is that of the average process, and a ratio compares all blocked time with all bounds. */
+struct shot_report {
+    const char *command; /* "bench" or "sim" */
+    struct shot_opts opts;
+    struct shot_machine machine; /* rates and capacities behind the bound */
+    uint64_t interval_ns;
+    bool is_void; /* the bandwidths before and after differ too much */
+    struct shot_proc *procs;
+    uint32_t nr_procs;
+    size_t nr_puts;
+    size_t nr_gets;
+    /* By shot_report_finish: */
+    double checkpoint_gbps;
+    double restore_gbps;
+    double blocked_checkpoint_s;
+    double blocked_restore_s;
+    double bound_s;
+    double bound_ratio;
+    double prefetch_distance_mean;
+    double utilisation;
+    double wall_s;
+    double wait_s;
+    bool verified;
+};
+
+/* Below this the bound was wrong: less than it cannot be measured but by a bandwidth taken too low.
+ */
+#define SHOT_MIN_BOUND_RATIO 0.98
+
+/* Allocates the arrays; every process makes the same number of calls. -ENOMEM, -EINVAL. */
+VV_WARN_UNUSED int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,
+                                    struct shot_report *ret_report);
+void shot_report_fini(struct shot_report *report);
+
+/* Adds up. Call it after the last process was filled in. */
+void shot_report_finish(struct shot_report *report);
+
+/* 0, or why the run does not count, with a line of text: -EBADMSG wrong bytes, -EAGAIN the
+ * bandwidths changed during the run, -ERANGE blocked for less than the bound. */
+VV_WARN_UNUSED int shot_report_check(const struct shot_report *report, char *err, size_t err_size);
+
+void shot_report_print(FILE *f, const struct shot_report *report);
+void shot_report_print_json(FILE *f, const struct shot_report *report);
+
+#endif

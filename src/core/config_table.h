@@ -18,7 +18,7 @@
     X(device_cache, BYTES, device_cache, "1G", "SIZE",                                                                 \
       "Memory on the device that holds checkpoints. Not used without a device.")                                       \
     X(host_cache, BYTES, host_cache, "1G", "SIZE",                                                                     \
-      "Pinned host memory that holds checkpoints.")                                                                    \
+      "Host memory that holds checkpoints.")                                                                    \
     X(local, TEXT, local, "", "FOLDER",                                                                                \
       "Folder on local disk. Without one there is no disk tier.")                                                      \
     X(local_cache, BYTES, local_cache, "0", "SIZE",                                                                    \

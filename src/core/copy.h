@@ -4,6 +4,7 @@
 #define VV_CORE_COPY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/util.h"
 
@@ -17,6 +18,9 @@ struct vv_copy_seg {
 };
 
 struct vv_copy_pool;
+
+/* As many as memory bandwidth gains from: a core each, as far as there are, and seven at most. */
+#define VV_COPY_HELPERS_AUTO UINT32_MAX
 
 /* `helpers` threads beside the callers; 0 is a pool in which the caller works alone. -ENOMEM,
  * -EAGAIN, -EINVAL. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/hash.h"
+#include "core/topo.h"
 #include "t.h"
 
 /* Random segments over two buffers; bytes outside of them stay as they were. */
@@ -58,6 +59,19 @@ static void with_helpers(void)
     vv_copy_pool_free(pool);
 }
 
+static void automatic(void)
+{
+    struct vv_copy_pool *pool;
+    struct vv_topo topo;
+
+    vv_topo_get(&topo);
+    t_note("%u threads, %u cores, %u memory nodes", topo.threads, topo.cores, topo.nodes);
+    T_CHECK(topo.cores >= 1 && topo.cores <= topo.threads && topo.nodes >= 1);
+    T_OK(vv_copy_pool_new(VV_COPY_HELPERS_AUTO, &pool));
+    random_segments(pool, t_seed(), 3 << 20);
+    vv_copy_pool_free(pool);
+}
+
 static struct vv_copy_pool *shared;
 
 static void *copy_many(void *arg)
@@ -93,6 +107,7 @@ int main(void)
 {
     T_RUN(alone);
     T_RUN(with_helpers);
+    T_RUN(automatic);
     T_RUN(several_callers);
     T_RUN(hash_is_fixed);
     return t_done();

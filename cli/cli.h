@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The commands of the `varve` tool. A command lives in a file of its own; main.c lists it. It
+ * prints its results to standard output and its complaints to standard error, and returns an exit
+ * status.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+enum {
+    CLI_OK = 0,
+    CLI_FAILED = 1, /* it was tried, and did not work or found something wrong */
+    CLI_USAGE = 2   /* the command line makes no sense */
+};
+
+struct cli_command {
+    const char *name, *summary;
+    /* argv[0] is the name of the command. */
+    int (*run)(int argc, char **argv);
+};
+
+int cli_bench(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
+int cli_ls(int argc, char **argv);
+int cli_rm(int argc, char **argv);
+int cli_sim(int argc, char **argv);
+int cli_verify(int argc, char **argv);
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve doctor`: what the build found, what the machine has, what is off because of what is
+ * missing, and how to get it. It only looks: nothing is changed, but for a file without a name in
+ * the folder whose O_DIRECT it tries.
+ *
+ * Each finding is one row of a list that is printed as text or as JSON, so that the two cannot
+ * differ.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <linux/io_uring.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "build_info.h"
+#include "cli/cli.h"
+#include "core/bytes.h"
+#include "core/config.h"
+#include "core/topo.h"
+
+extern char **environ;
+
+enum status { FOUND, MISSING, WARNING, INFO };
+
+static const char *const status_names[] = {"found", "missing", "warning", "info"};
+
+struct finding {
+    const char *name;
+    enum status status;
+    char detail[256];
+    const char *effect;         /* what is off, or NULL */
+    const char *debian, *spack; /* how to get it, or NULL */
+};
+
+#define FINDINGS_MAX 64
+
+struct doctor {
+    struct finding list[FINDINGS_MAX];
+    size_t count;
+    const char *folder;
+};
+
+static VV_PRINTF(4, 5) struct finding *add(struct doctor *d, const char *name, enum status status,
+                                           const char *fmt, ...)
+{
+    /* A machine with more findings than rows loses its last ones into the last row. */
+    struct finding *f = &d->list[d->count < FINDINGS_MAX ? d->count++ : FINDINGS_MAX - 1];
+    va_list ap;
+
+    *f = (struct finding){.name = name, .status = status};
+    va_start(ap, fmt);
+    vsnprintf(f->detail, sizeof(f->detail), fmt, ap);
+    va_end(ap);
+    return f;
+}
+
+static void remedy(struct finding *f, const char *effect, const char *debian, const char *spack)
+{
+    f->effect = effect;
+    f->debian = debian;
+    f->spack = spack;
+}
+
+static void look_at_build(struct doctor *d)
+{
+    add(d, "varve", INFO, "version %s, %s build by %s%s%s%s", VV_VERSION, VV_BUILD_TYPE,
+        VV_BUILD_COMPILER, VV_BUILD_SANITIZE[0] ? ", sanitizers " : "", VV_BUILD_SANITIZE,
+        strcmp(VV_BUILD_PORTABLE, "ON") == 0 ? ", portable" : "");
+    add(d, "inih", FOUND, "built in");
+    add(d, "xxHash", FOUND, "built in");
+    if (VV_BUILD_LIBURING)
+        add(d, "liburing", FOUND, "built in");
+    else
+        remedy(add(d, "liburing", MISSING, "not found when this was built"),
+               "disk I/O uses a pool of threads instead of io_uring", "liburing-dev", "liburing");
+    if (VV_BUILD_HWLOC)
+        add(d, "hwloc", FOUND, "built in");
+    else
+        remedy(add(d, "hwloc", MISSING, "not found when this was built"),
+               "copy threads are counted by hardware threads instead of cores", "libhwloc-dev",
+               "hwloc");
+}
+
+/* Looked for, so that it can be told early; this version makes no use of them. */
+static void look_at_later(struct doctor *d)
+{
+    static const struct {
+        const char *name;
+        bool found;
+        const char *debian, *spack;
+    } later[] = {
+        {"MPI", VV_BUILD_MPI, "libopenmpi-dev", "openmpi"},
+        {"UCX", VV_BUILD_UCX, "libucx-dev", "ucx"},
+        {"nvcc", VV_BUILD_NVCC, "nvidia-cuda-toolkit", "cuda"},
+    };
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(later); i++) {
+        if (later[i].found)
+            add(d, later[i].name, FOUND, "found when this was built; this version does not use it");
+        else
+            remedy(add(d, later[i].name, MISSING, "not found when this was built"),
+                   "nothing: this version does not use it", later[i].debian, later[i].spack);
+    }
+}
+
+static void look_at_uring(struct doctor *d)
+{
+    struct io_uring_params params = {0};
+    long fd = syscall(__NR_io_uring_setup, 1, &params);
+
+    if (fd >= 0) {
+        close((int)fd);
+        add(d, "io_uring", FOUND, "the kernel allows it");
+        return;
+    }
+    add(d, "io_uring", MISSING, "the kernel refuses it: %s", strerror(errno))->effect =
+        errno == ENOSYS
+            ? "disk I/O uses a pool of threads; a kernel of 5.6 or newer has io_uring"
+            : "disk I/O uses a pool of threads; see the sysctl kernel.io_uring_disabled "
+              "and the container's seccomp profile";
+}
+
+static void look_at_cuda(struct doctor *d)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*init)(unsigned), (*get_count)(int *), (*get_name)(char *, int, int), count = 0, rc;
+
+    if (!lib) {
+        remedy(add(d, "libcuda.so.1", MISSING, "no NVIDIA driver on this machine"),
+               "no real device; 'device = host' emulates one", "libcuda1", NULL);
+        return;
+    }
+    *(void **)&init = dlsym(lib, "cuInit");
+    *(void **)&get_count = dlsym(lib, "cuDeviceGetCount");
+    *(void **)&get_name = dlsym(lib, "cuDeviceGetName");
+    if (!init || !get_count || !get_name)
+        add(d, "libcuda.so.1", WARNING, "it lacks functions of the driver API");
+    else if ((rc = init(0)) != 0 || (rc = get_count(&count)) != 0)
+        add(d, "libcuda.so.1", WARNING, "the driver cannot be used: CUDA error %d", rc);
+    else
+        add(d, "libcuda.so.1", FOUND, "%d device%s; this version does not use them yet", count,
+            count == 1 ? "" : "s");
+    for (int i = 0; i < count && i < 16; i++) {
+        char name[128] = "";
+
+        if (get_name(name, sizeof(name), i) == 0)
+            add(d, "device", INFO, "%d: %s", i, name);
+    }
+    dlclose(lib);
+}
+
+/* Whether a block written past the page cache arrives. */
+static int try_direct(const char *folder)
+{
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600), rc = 0;
+    char path[4096];
+    void *block;
+
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
+        /* No files without a name on this file system. */
+        snprintf(path, sizeof(path), "%s/.varve-doctor.%ld", folder, (long)getpid());
+        fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno == EINVAL) {
+            rc = fd < 0 ? -errno : 0;
+            unlink(path); /* a refused O_DIRECT may leave the file behind */
+            errno = -rc;
+        }
+    }
+    if (fd < 0)
+        return -errno;
+    if (posix_memalign(&block, 4096, 4096) != 0) {
+        close(fd);
+        return -ENOMEM;
+    }
+    memset(block, 0, 4096);
+    if (pwrite(fd, block, 4096, 0) != 4096)
+        rc = errno ? -errno : -EIO;
+    free(block);
+    close(fd);
+    return rc;
+}
+
+static void look_at_folder(struct doctor *d)
+{
+    int rc = try_direct(d->folder);
+
+    if (rc == 0)
+        add(d, "O_DIRECT", FOUND, "works in %.200s", d->folder);
+    else if (rc == -EINVAL || rc == -EOPNOTSUPP)
+        add(d, "O_DIRECT", MISSING, "the file system of %.200s refuses it", d->folder)->effect =
+            "'local_io = auto' is buffered there, and 'direct' fails";
+    else
+        add(d, "O_DIRECT", WARNING, "cannot write in %.180s: %s", d->folder, strerror(-rc));
+}
+
+static void look_at_machine(struct doctor *d)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), free_pages = sysconf(_SC_AVPHYS_PAGES);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT];
+    struct rlimit limit;
+    struct vv_topo topo;
+
+    vv_topo_get(&topo);
+    add(d, "cores", INFO,
+        "%u, with %u hardware threads usable by this process and %u memory node%s", topo.cores,
+        topo.threads, topo.nodes, topo.nodes == 1 ? "" : "s");
+    if (pages > 0 && free_pages >= 0)
+        add(d, "memory", INFO, "%s, %s of it free",
+            vv_bytes_human((uint64_t)pages * page, a, sizeof(a)),
+            vv_bytes_human((uint64_t)free_pages * page, b, sizeof(b)));
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return;
+    if (limit.rlim_cur == RLIM_INFINITY)
+        add(d, "locked memory", FOUND, "no limit");
+    else
+        add(d, "locked memory", limit.rlim_cur < (64U << 20) ? WARNING : INFO, "limit %s",
+            vv_bytes_human(limit.rlim_cur, a, sizeof(a)))
+            ->effect =
+            limit.rlim_cur < (64U << 20)
+                ? "memory that io_uring or a device registers counts against it; raise it "
+                  "with 'ulimit -l' or in limits.conf"
+                : NULL;
+}
+
+/* A variable that looks like a setting but is none is most likely a slip of the pen. */
+static void look_at_environment(struct doctor *d)
+{
+    struct vv_config cfg;
+    char err[200];
+
+    vv_config_init(&cfg);
+    if (vv_config_load_env(&cfg, err, sizeof(err)) != 0)
+        add(d, "configuration", WARNING, "%s", err)->effect = "opening a context fails";
+    for (char **e = environ; *e; e++) {
+        size_t n = strcspn(*e, "=");
+        bool known = strncmp(*e, "VARVE_TEST_", 11) == 0 || strncmp(*e, "VARVE_BIN=", 10) == 0 ||
+                     strncmp(*e, "VARVE_SANITIZE=", 15) == 0;
+
+        if (strncmp(*e, "VARVE_", 6) != 0)
+            continue;
+        for (size_t i = 0; i < vv_config_key_count && !known; i++) {
+            char name[VV_CONFIG_NAME];
+
+            vv_config_env_name(&vv_config_keys[i], name, sizeof(name));
+            known = strlen(name) == n && strncmp(name, *e, n) == 0;
+        }
+        if (!known)
+            add(d, "configuration", WARNING, "%.*s is not a setting", (int)VV_MIN(n, 100), *e)
+                ->effect = "the variable is ignored; varve.conf(5) lists the settings";
+    }
+}
+
+static void print_text(const struct doctor *d)
+{
+    bool rebuild = false;
+
+    for (size_t i = 0; i < d->count; i++) {
+        const struct finding *f = &d->list[i];
+
+        rebuild |= f->status == MISSING && f->debian && f->spack;
+        printf("%-8s %-14s %s\n", f->status == INFO ? "" : status_names[f->status], f->name,
+               f->detail);
+        if (f->effect)
+            printf("%-23s so: %s\n", "", f->effect);
+        if (f->debian)
+            printf("%-23s to get it: apt install %s%s%s\n", "", f->debian,
+                   f->spack ? " or spack install " : "", f->spack ? f->spack : "");
+    }
+    if (rebuild)
+        printf("\nWhat was not found when this was built is used after it is installed and varve "
+               "is built again.\n");
+}
+
+static void print_json_string(const char *name, const char *text)
+{
+    printf("\"%s\": ", name);
+    if (!text) {
+        printf("null");
+        return;
+    }
+    putchar('"');
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c < 0x20)
+            printf("\\u%04x", c);
+        else
+            putchar(c);
+    }
+    putchar('"');
+}
+
+static void print_json(const struct doctor *d)
+{
+    printf("{\"version\": \"%s\", \"findings\": [", VV_VERSION);
+    for (size_t i = 0; i < d->count; i++) {
+        const struct finding *f = &d->list[i];
+
+        printf("%s\n  {\"status\": \"%s\", ", i ? "," : "", status_names[f->status]);
+        print_json_string("name", f->name);
+        printf(", ");
+        print_json_string("detail", f->detail);
+        printf(", ");
+        print_json_string("effect", f->effect);
+        printf(", ");
+        print_json_string("debian", f->debian);
+        printf(", ");
+        print_json_string("spack", f->spack);
+        printf("}");
+    }
+    printf("\n]}\n");
+}
+
+static void usage(FILE *out)
+{
+    fprintf(
+        out,
+        "usage: varve doctor [--json] [FOLDER]\n\n"
+        "Prints what this build and this machine have, what is off because of what is missing,\n"
+        "and how to get it. O_DIRECT is tried in FOLDER: by default the folder that VARVE_LOCAL\n"
+        "names, or the current one.\n\n"
+        "  --json  print one JSON object\n"
+        "  --help  print this\n");
+}
+
+int cli_doctor(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static struct doctor d;
+    const char *local = getenv("VARVE_LOCAL");
+    bool json = false;
+    int opt;
+
+    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (opt) {
+        case 'j':
+            json = true;
+            break;
+        case 'h':
+            usage(stdout);
+            return CLI_OK;
+        default:
+            usage(stderr);
+            return CLI_USAGE;
+        }
+    }
+    if (argc - optind > 1) {
+        fprintf(stderr, "varve doctor: at most one folder\n");
+        return CLI_USAGE;
+    }
+    d.folder = optind < argc ? argv[optind] : local && *local ? local : ".";
+    look_at_build(&d);
+    look_at_uring(&d);
+    look_at_cuda(&d);
+    look_at_later(&d);
+    look_at_folder(&d);
+    look_at_machine(&d);
+    look_at_environment(&d);
+    if (json)
+        print_json(&d);
+    else
+        print_text(&d);
+    return CLI_OK;
+}

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# The tool's front door, and varve doctor.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "doctor: $*" >&2; exit 1; }
+
+"$VARVE_BIN" --version | grep -Eq '^varve [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version"
+"$VARVE_BIN" --help | grep -q '^  doctor ' || fail "--help does not list doctor"
+rc=0; "$VARVE_BIN" >"$dir/out" 2>"$dir/err" || rc=$?
+[ $rc -eq 2 ] && [ ! -s "$dir/out" ] && grep -q usage "$dir/err" || fail "no command: $rc"
+rc=0; "$VARVE_BIN" docter 2>"$dir/err" || rc=$?
+[ $rc -eq 2 ] && grep -q "did you mean 'doctor'" "$dir/err" || fail "unknown command: $rc"
+rc=0; "$VARVE_BIN" xyz 2>"$dir/err" || rc=$?
+[ $rc -eq 2 ] && grep -q -- "--help" "$dir/err" || fail "unknown command: $rc"
+rc=0; "$VARVE_BIN" doctor --nonsense 2>"$dir/err" || rc=$?
+[ $rc -eq 2 ] || fail "unknown option: $rc"
+rc=0; "$VARVE_BIN" doctor a b 2>"$dir/err" || rc=$?
+[ $rc -eq 2 ] || fail "two folders: $rc"
+"$VARVE_BIN" doctor --help | grep -q '^usage: varve doctor' || fail "doctor --help"
+
+"$VARVE_BIN" doctor "$dir" >"$dir/out"
+for name in inih xxHash liburing io_uring hwloc MPI UCX nvcc libcuda.so.1 O_DIRECT cores memory "locked memory"; do
+    grep -q " $name " "$dir/out" || fail "nothing about $name"
+done
+[ "$(ls "$dir" | sort | tr '\n' ' ')" = "err out " ] || fail "it left something in the folder"
+"$VARVE_BIN" doctor "$dir/nowhere" | grep -q 'cannot write in' || fail "a folder that is not there"
+
+VARVE_HOST_CAHCE=1G VARVE_POLICY=best "$VARVE_BIN" doctor "$dir" >"$dir/out"
+grep -q 'VARVE_HOST_CAHCE is not a setting' "$dir/out" || fail "misspelt variable"
+grep -q "'best' is not one of" "$dir/out" || fail "malformed variable"
+
+"$VARVE_BIN" doctor --json "$dir" >"$dir/json"
+python3 - "$dir/json" <<'PY'
+import json, sys
+report = json.load(open(sys.argv[1]))
+by_name = {f["name"]: f for f in report["findings"]}
+assert report["version"]
+for name in ("inih", "xxHash", "liburing", "io_uring", "O_DIRECT", "memory", "cores"):
+    assert by_name[name]["detail"], name
+for f in report["findings"]:
+    assert f["status"] in ("found", "missing", "warning", "info"), f
+    if f["status"] == "missing":
+        assert f["effect"], f
+PY
+echo ok

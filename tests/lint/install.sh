@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is installed can be used from C and C++, through pkg-config and through CMake, and after it was moved.
+. "$SOURCE_DIR/tests/lint/common.sh.inc"
+need pkg-config
+need cmake
+[ -d include/varve ] || skip "no public header yet"
+CC=${CC:-cc}
+CXX=${CXX:-g++}
+
+cmake --install "$BUILD_DIR" --prefix "$dir/first" >"$dir/log" || { cat "$dir/log"; fail "install"; }
+mv "$dir/first" "$dir/moved"
+prefix=$dir/moved
+pc=$(find "$prefix" -name varve.pc)
+[ -n "$pc" ] || fail "no varve.pc"
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+libdir=$(dirname "$PKG_CONFIG_PATH")
+[ -x "$prefix/bin/varve" ] || fail "no tool"
+[ -e "$prefix/share/man/man1/varve.1" ] && [ -e "$prefix/share/man/man3/varve_open.3" ] || fail "no man pages"
+"$prefix/bin/varve" --version >/dev/null
+[ "varve $(pkg-config --modversion varve)" = "$("$prefix/bin/varve" --version)" ] || fail "version"
+
+cat >"$dir/user.c" <<'EOF'
+#include <stdio.h>
+#include <string.h>
+#include <varve/ckpt.h>
+#include <varve/varve.h>
+
+int main(void)
+{
+    struct varve_opts opts;
+
+    if (varve_opts_init(&opts, sizeof(opts)) != 0)
+        return 1;
+    printf("%s %s\n", varve_version(), varve_strerror(-22));
+    return strlen(varve_strerror(-22)) == 0;
+}
+EOF
+cp "$dir/user.c" "$dir/user.cpp"
+flags=$(pkg-config --cflags --libs varve)
+$CC -std=c99 -Wall -Wextra -Werror "$dir/user.c" $flags -o "$dir/c" || fail "C, pkg-config"
+LD_LIBRARY_PATH=$libdir "$dir/c" || fail "the C program"
+if command -v "$CXX" >/dev/null; then
+    $CXX -std=c++11 -Wall -Wextra -Werror "$dir/user.cpp" $flags -o "$dir/cpp" || fail "C++, pkg-config"
+    LD_LIBRARY_PATH=$libdir "$dir/cpp" || fail "the C++ program"
+fi
+mkdir "$dir/static"
+cp "$libdir/libvarve.a" "$dir/static"
+$CC -std=c99 "$dir/user.c" $(pkg-config --cflags varve) -L"$dir/static" \
+    $(pkg-config --static --libs-only-l varve) -pthread -o "$dir/static/c" || fail "C, static"
+"$dir/static/c" || fail "the static C program"
+
+mkdir "$dir/cm"
+cp "$dir/user.c" "$dir/user.cpp" "$dir/cm"
+cat >"$dir/cm/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.25)
+project(user C)
+find_package(varve 0.1 REQUIRED)
+add_executable(user user.c)
+target_link_libraries(user varve::varve)
+EOF
+{ cmake -G Ninja -S "$dir/cm" -B "$dir/cm/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_PREFIX_PATH="$prefix" &&
+    cmake --build "$dir/cm/build"; } >"$dir/log" 2>&1 || { cat "$dir/log"; fail "C, find_package"; }
+"$dir/cm/build/user" || fail "the CMake program"

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Dependencies point one way.
+
+Reads the #include lines of src/ and the symbols of the compiled objects, and fails on an edge that points up, or from
+one face of the library to another. What has to be pure is checked by its symbols: policy/ and the core of the engine
+take no lock, read no clock and do no I/O.
+"""
+import os
+import re
+import subprocess
+import sys
+
+# The lowest first; modules of one row do not know each other.
+ROWS = [["core"], ["trace"], ["policy"], ["device"], ["tier"], ["engine"],
+        ["ckpt", "vector", "dataset", "gpufile", "ooc"], ["compat"]]
+RANK = {module: row for row, modules in enumerate(ROWS) for module in modules}
+FIRST_FACE = RANK["ckpt"]
+
+IMPURE = re.compile(r"^(pthread_|vv_mutex_|vv_cond_|vv_now_ns|vv_sleep|clock_|nanosleep|usleep|sleep$|time$|gettimeofday|"
+                    r"open(64)?$|openat|read$|write$|pread|pwrite|fopen|fread|fwrite|fsync|mmap|printf|fprintf|puts$|"
+                    r"rand$|random$|getenv)")
+
+
+def module_of(path):
+    """src/tier/files.c -> tier; a file directly in src/ belongs to none."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "src" else None
+
+
+def allowed(user, used):
+    if user == used:
+        return True
+    return RANK[used] < RANK[user]
+
+
+def is_pure(path):
+    """policy/ and engine/core: everything of engine/ that is not the runtime."""
+    module = module_of(path)
+    return module == "policy" or (module == "engine" and not os.path.basename(path).startswith("runtime"))
+
+
+def check_includes(root):
+    bad = []
+    count = 0
+    for folder, _, files in sorted(os.walk(os.path.join(root, "src"))):
+        for name in sorted(files):
+            if not name.endswith((".c", ".h")):
+                continue
+            path = os.path.relpath(os.path.join(folder, name), root)
+            user = module_of(path)
+            if user not in RANK:
+                bad.append(f"{path}: '{user}' is not a module that is known here")
+                continue
+            for number, line in enumerate(open(os.path.join(root, path), encoding="utf-8"), 1):
+                match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line)
+                if not match:
+                    continue
+                count += 1
+                target = match.group(2)
+                top = target.split("/")[0]
+                if top == "varve":
+                    if RANK[user] < FIRST_FACE:
+                        bad.append(f"{path}:{number}: {user} includes the public API")
+                elif match.group(1) == '"':
+                    if top in ("cli", "sim", "tests", "bench"):
+                        bad.append(f"{path}:{number}: the library includes {target}")
+                    elif "/" in target and top not in RANK:
+                        bad.append(f"{path}:{number}: {target} is in no module")
+                    elif top in RANK and not allowed(user, top):
+                        bad.append(f"{path}:{number}: {user} includes {target}, which is above or beside it")
+                    elif top in RANK and target.endswith("_private.h") and top != user:
+                        bad.append(f"{path}:{number}: {target} is private to {top}")
+    return bad, count
+
+
+def symbols(obj):
+    """Names that an object defines for others, and names that it needs."""
+    out = subprocess.run(["nm", obj], check=True, capture_output=True, text=True).stdout
+    defined, needed = set(), set()
+    for line in out.splitlines():
+        fields = line.split()
+        kind, name = fields[-2], fields[-1]
+        if kind == "U":
+            needed.add(name)
+        elif kind.isupper():
+            defined.add(name)
+    return defined, needed
+
+
+def check_symbols(build):
+    base = os.path.join(build, "CMakeFiles", "varve_objects.dir")
+    table = {}
+    for folder, _, files in os.walk(base):
+        for name in files:
+            if name.endswith(".c.o"):
+                obj = os.path.join(folder, name)
+                path = os.path.relpath(obj, base)[:-2]
+                # An object whose source has gone lies in the build folder until it is cleaned.
+                if os.path.exists(os.path.join(os.environ["SOURCE_DIR"], path)):
+                    table[path] = symbols(obj)
+    home = {name: path for path, (defined, _) in table.items() for name in defined}
+    bad = []
+    for path, (_, needed) in sorted(table.items()):
+        user = module_of(path)
+        for name in sorted(needed):
+            if name in home and not allowed(user, module_of(home[name])):
+                bad.append(f"{path} needs {name} of {home[name]}, which is above or beside it")
+            if is_pure(path) and IMPURE.match(name):
+                bad.append(f"{path} needs {name}, but has to be pure")
+            if name in ("exit", "_exit", "abort", "printf", "puts", "putchar") and path != "src/core/assert.c":
+                bad.append(f"{path} needs {name}: the library never prints, aborts or exits")
+    return bad, len(table)
+
+
+def main():
+    bad, includes = check_includes(os.environ["SOURCE_DIR"])
+    more, objects = check_symbols(os.environ["BUILD_DIR"])
+    for line in bad + more:
+        print(line)
+    if bad or more:
+        return 1
+    if includes == 0 or objects == 0:
+        print("nothing was checked")
+        return 1
+    print(f"ok, {includes} includes, {objects} objects")
+    return 0
+
+
+sys.exit(main())

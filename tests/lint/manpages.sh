@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every exported function and every command has a man page, and the pages are well formed.
+. "$SOURCE_DIR/tests/lint/common.sh.inc"
+need nm
+missing=0
+for name in $(nm -D --defined-only "$BUILD_DIR/lib/libvarve.so" | awk '$3 ~ /^varve_/ { sub(/@.*/, "", $3); print $3 }'); do
+    [ -e "man/$name.3" ] || { echo "no man/$name.3"; missing=1; }
+done
+for name in $("$VARVE_BIN" --help | awk '/^  [a-z]/ { print $1 }'); do
+    [ -e "man/varve-$name.1" ] || { echo "no man/varve-$name.1"; missing=1; }
+    grep -q "^.BR $name " man/varve.1 || { echo "man/varve.1 does not list $name"; missing=1; }
+done
+[ -e man/varve.1 ] || missing=1
+[ $missing -eq 0 ] || fail "man pages are missing"
+need mandoc
+# Pages that are a link to another one are looked at there.
+grep -L '^\.so ' man/*.[135] | xargs -r mandoc -T lint -W warning || fail "malformed man pages"

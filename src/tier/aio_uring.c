@@ -7,6 +7,7 @@
  * every request in the kernel plus that read, so it cannot overflow. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -28,6 +29,10 @@ struct uring_aio {
     int event_fd;
     uint64_t event_value;
     bool kicked;
+    /* Synchronization: atomic. Set by kick, cleared when its event is taken, so that kicks in
+     * between cost no system call and wake once. Clearing comes before the owner looks at whatever
+     * the kick was about; a kick after that writes again. */
+    atomic_bool kick_pending;
 };
 
 /* user_data: slot number, or this for the read of the eventfd. */
@@ -115,6 +120,7 @@ static void feed(struct uring_aio *aio)
 static void take_completion(struct uring_aio *aio, uint64_t data, int res)
 {
     if (data == EVENT_DATA) {
+        atomic_store(&aio->kick_pending, false);
         aio->kicked = true;
         arm_event(aio);
         return;
@@ -206,7 +212,9 @@ static void uring_kick(struct vv_aio *base)
 {
     struct uring_aio *aio = (struct uring_aio *)base;
     uint64_t one = 1;
-    /* Full only after 2^64 - 2 unread kicks; then a waiter is awake anyway. */
+    if (atomic_exchange(&aio->kick_pending, true))
+        return;
+    /* Cannot fail: at most one unread kick is in it. */
     ssize_t n = write(aio->event_fd, &one, sizeof(one));
     (void)n;
 }

@@ -99,7 +99,7 @@ struct vvi_device_engine {
     struct vv_cond cond; /* work has come, a kernel was released, or the device is being lost */
     struct vvi_device_item *head, *tail;
     uint64_t next_free_ns; /* by the engine's clock */
-    double late_ns;        /* how late sleeps have ended, moving average; the engine's thread's own */
+    double late_ns; /* how late sleeps have ended, moving average; the engine's thread's own */
 };
 
 enum vvi_device_rule_kind {

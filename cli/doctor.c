@@ -85,6 +85,9 @@ static void look_at_build(struct doctor *d)
                "disk I/O uses a pool of threads instead of io_uring", "liburing-dev", "liburing");
     if (VV_BUILD_HWLOC)
         add(d, "hwloc", FOUND, "built in");
+    else if (strcmp(VV_BUILD_PORTABLE, "ON") == 0)
+        add(d, "hwloc", MISSING, "left out of this portable build")->effect =
+            "copy threads are counted by hardware threads instead of cores";
     else
         remedy(add(d, "hwloc", MISSING, "not found when this was built"),
                "copy threads are counted by hardware threads instead of cores", "libhwloc-dev",

@@ -2,7 +2,8 @@
 #
 # Every .c file under tests/{unit,model,fault,crash,explore} that has a main is one test; the others, and tests/*.c,
 # are helpers that all tests link. A test is known by its path without tests/ and .c, and labelled with each folder
-# of that path. Exit status 77 means skipped. Shell tests live in tests/lint and tests/cli.
+# of that path; and with "threads" if it includes something that has threads, which is what ThreadSanitizer runs.
+# Exit status 77 means skipped. Shell tests live in tests/lint and tests/cli.
 
 set(test_folders unit model fault crash explore)
 set(test_patterns)
@@ -13,6 +14,12 @@ file(GLOB_RECURSE test_files CONFIGURE_DEPENDS ${test_patterns})
 file(GLOB helper_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*.c)
 file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
     ${CMAKE_SOURCE_DIR}/tests/cli/*.sh)
+
+set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_DIR}"
+    "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
+    "UBSAN_OPTIONS=print_stacktrace=1" "ASAN_OPTIONS=detect_stack_use_after_return=1"
+    # Crash tests start threads in forked children.
+    "TSAN_OPTIONS=die_after_fork=0:second_deadlock_stack=1")
 
 set(program_files)
 foreach(file ${test_files})
@@ -35,13 +42,18 @@ foreach(file ${program_files})
     get_filename_component(folder ${name} DIRECTORY)
     get_filename_component(base ${name} NAME)
     string(REPLACE "/" ";" labels ${folder})
+    file(STRINGS ${file} has_threads
+        REGEX "#include.*(pthread|engine/runtime|device/|tier/|varve/|trace/|core/(lock|copy|log))")
+    if(has_threads)
+        list(APPEND labels threads)
+    endif()
     add_executable(t_${target} ${file})
     set_target_properties(t_${target} PROPERTIES OUTPUT_NAME ${base}
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${folder})
     target_link_libraries(t_${target} PRIVATE varve_testlib)
     add_test(NAME ${name} COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77
-        ENVIRONMENT "SOURCE_DIR=${CMAKE_SOURCE_DIR};BUILD_DIR=${CMAKE_BINARY_DIR};VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve")
+        ENVIRONMENT "${test_environment}")
 endforeach()
 
 foreach(file ${shell_files})
@@ -50,5 +62,5 @@ foreach(file ${shell_files})
     get_filename_component(folder ${name} DIRECTORY)
     add_test(NAME ${name} COMMAND bash ${file} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES LABELS ${folder} SKIP_RETURN_CODE 77
-        ENVIRONMENT "SOURCE_DIR=${CMAKE_SOURCE_DIR};BUILD_DIR=${CMAKE_BINARY_DIR};VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve;CC=${CMAKE_C_COMPILER};VARVE_SANITIZE=${VARVE_SANITIZE}")
+        ENVIRONMENT "${test_environment}")
 endforeach()

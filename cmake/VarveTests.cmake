@@ -46,6 +46,8 @@ foreach(file ${program_files})
         REGEX "#include.*(pthread|engine/runtime|device/|tier/|varve/|trace/|core/(lock|copy|log))")
     if(has_threads)
         list(APPEND labels threads)
+    elseif(VARVE_SANITIZE MATCHES "thread")
+        continue()
     endif()
     add_executable(t_${target} ${file})
     set_target_properties(t_${target} PROPERTIES OUTPUT_NAME ${base}

@@ -133,8 +133,6 @@ static void print_machine(FILE *f, const struct shot_machine *m)
     fprintf(f, "host %s%s\n", vv_bytes_human(m->host_bytes, text, sizeof(text)),
             m->has_disk ? ", disk below" : "");
     fprintf(f, "rates, GB/s   ");
-    if (!m->has_device && m->copy_bps > 0)
-        fprintf(f, "memcpy %.3f  ", m->copy_bps / 1e9);
     for (int h = 0; h < SHOT_HOP_NR; h++)
         if (m->rate[h] > 0)
             fprintf(f, "%s %.3f  ", shot_hop_name((enum shot_hop)h), m->rate[h] / 1e9);
@@ -209,7 +207,6 @@ static void json_machine(FILE *f, const struct shot_machine *m)
             ",\"host_bytes\":%" PRIu64 ",\"staging_bytes\":%" PRIu64,
             m->has_device ? "true" : "false", m->has_disk ? "true" : "false", m->device_bytes,
             m->host_bytes, m->staging_bytes);
-    json_field(f, "copy_bps", m->copy_bps);
     for (int h = 0; h < SHOT_HOP_NR; h++) {
         char name[32];
 

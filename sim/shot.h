@@ -22,6 +22,7 @@ enum shot_consume { SHOT_CONSUME_ONCE, SHOT_CONSUME_KEEP };
 /* The last two are no movers: both directions of the device link, and of the disk, together. */
 enum shot_hop {
     SHOT_HOP_D2D,
+    SHOT_HOP_H2H, /* the first copy where there is no device */
     SHOT_HOP_D2H,
     SHOT_HOP_H2D,
     SHOT_HOP_H2F,
@@ -142,6 +143,7 @@ struct shot_script {
     uint64_t get_bytes;
     uint64_t largest_bytes;
     uint64_t peak_live_bytes; /* the most that has to be kept at one time */
+    uint64_t peak_live_pages; /* the same in pages, each object in pages of its own */
 };
 
 /* What process `rank` does. Ranks differ in the permutation of an irregular order. -ENOMEM,
@@ -158,7 +160,6 @@ struct shot_machine {
     uint64_t device_bytes;
     uint64_t host_bytes;
     uint64_t staging_bytes;   /* what the hop to the disk holds besides, in buffers of its own  */
-    double copy_bps;          /* memory to memory on the host: the first copy without a device  */
     double rate[SHOT_HOP_NR]; /* link: 0 means both directions added; disk: 0 means the larger  */
 };
 

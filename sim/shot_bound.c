@@ -34,8 +34,8 @@ static void set_copies(const struct shot_machine *m, struct bound_params *p)
         p->put_copy_bps = rate[SHOT_HOP_D2H];
         p->get_copy_bps = rate[SHOT_HOP_H2D];
     } else {
-        p->put_copy_bps = m->copy_bps;
-        p->get_copy_bps = m->has_disk ? together(m->copy_bps, rate[SHOT_HOP_F2H]) : m->copy_bps;
+        p->put_copy_bps = rate[SHOT_HOP_H2H];
+        p->get_copy_bps = rate[SHOT_HOP_H2H];
     }
 }
 

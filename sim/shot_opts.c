@@ -50,9 +50,10 @@ static const char *const policies[] = {[VARVE_POLICY_NEXT] = "next",
                                        [VARVE_POLICY_LRU] = "lru",
                                        NULL};
 static const char *const hop_names[] = {
-    [SHOT_HOP_D2D] = "d2d", [SHOT_HOP_D2H] = "d2h",   [SHOT_HOP_H2D] = "h2d",
-    [SHOT_HOP_H2F] = "h2f", [SHOT_HOP_F2H] = "f2h",   [SHOT_HOP_F2R] = "f2r",
-    [SHOT_HOP_R2F] = "r2f", [SHOT_HOP_LINK] = "link", [SHOT_HOP_DISK] = "disk",
+    [SHOT_HOP_D2D] = "d2d",   [SHOT_HOP_H2H] = "h2h", [SHOT_HOP_D2H] = "d2h",
+    [SHOT_HOP_H2D] = "h2d",   [SHOT_HOP_H2F] = "h2f", [SHOT_HOP_F2H] = "f2h",
+    [SHOT_HOP_F2R] = "f2r",   [SHOT_HOP_R2F] = "r2f", [SHOT_HOP_LINK] = "link",
+    [SHOT_HOP_DISK] = "disk",
 };
 
 /* Parsed values; the tristate fields are what shot_opts cannot hold. */
@@ -108,8 +109,7 @@ static const struct option options[] = {
      local_ios},
     {"level", T_CHOICE, AT(level), NULL, "how far versions shall come (cached)", levels},
     {"rate", T_RATES, AT(rate), "HOP=BYTES/S,...",
-     "throttle hops: d2d d2h h2d h2f f2h f2r r2f; link, disk: both directions together",
-     NO_CHOICES},
+     "throttle hops: d2d h2h d2h h2d h2f f2h f2r r2f; link, disk: see the manual", NO_CHOICES},
     {"policy", T_CHOICE, AT(policy), NULL, "eviction policy (next)", policies},
     {"page", T_BYTES, AT(page_bytes), "BYTES", "unit of space and transfer (256K)", NO_CHOICES},
     {"procs", T_U32, AT(procs), "N", "processes (1)", NO_CHOICES},

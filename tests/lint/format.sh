@@ -3,4 +3,4 @@
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need clang-format
 sources | xargs -r clang-format --dry-run -Werror 2>"$dir/err" ||
-    { grep -o '^[^:]*:[0-9]*' "$dir/err" | cut -d: -f1 | sort | uniq -c; fail "not formatted; run 'make format'"; }
+    { grep -oE '^[^ :]+:[0-9]+:[0-9]+: error' "$dir/err" | cut -d: -f1 | sort | uniq -c; fail "not formatted; run 'make format'"; }

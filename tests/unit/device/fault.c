@@ -275,6 +275,8 @@ static void lost_with_work_pending(void)
     T_OK(vv_device_after_app(w.d, w.s));
     memset(w.h, 9, MIB);
     T_OK(emu_copy(w.d, w.s, w.p, w.h, MIB));
+    /* Recorded twice: the copy's failure is the first record's to tell, the second fails alone. */
+    T_OK(vv_device_event_record(w.d, w.ev, w.s));
     T_OK(vv_device_event_record(w.d, w.ev, w.s));
     calls = emu_stats(w.d).calls[VV_DEVICE_OP_EVENT_WAIT];
     T_EQ(pthread_create(&thread, NULL, wait_for_event, &rc), 0);

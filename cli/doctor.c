@@ -28,8 +28,6 @@
 #include "core/config.h"
 #include "core/topo.h"
 
-extern char **environ;
-
 enum status { FOUND, MISSING, WARNING, INFO };
 
 static const char *const status_names[] = {"found", "missing", "warning", "info"};

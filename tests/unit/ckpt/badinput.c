@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What bad input gets: a clear error, a text for it, and nothing lost. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096 };
+
+static void test_null_and_absurd(void)
+{
+    struct varve_opts opts;
+    struct varve_ctx *ctx = NULL;
+    struct varve_history *h = NULL;
+    uint64_t v;
+    size_t n;
+    char buf[16];
+    T_ERR(varve_opts_init(NULL, sizeof(opts)), -EINVAL);
+    T_ERR(varve_opts_init(&opts, 3), -EINVAL);
+    T_ERR(varve_opts_init(&opts, SIZE_MAX), -EINVAL);
+    T_OK(varve_opts_init(&opts, sizeof(opts)));
+    T_ERR(varve_opts_load(&opts, NULL), -EINVAL);
+    T_ERR(varve_opts_set(&opts, NULL, "1"), -EINVAL);
+    T_ERR(varve_open(&opts, NULL), -EINVAL);
+    T_OK(varve_close(NULL));
+    T_OK(varve_history_close(NULL));
+    T_ERR(varve_history_open(NULL, "a", &h), -EINVAL);
+    T_ERR(varve_checkpoint(NULL, 0), -EINVAL);
+    T_ERR(varve_restore(NULL, 0), -EINVAL);
+    T_ERR(varve_protect(NULL, 0, buf, 1), -EINVAL);
+    T_ERR(varve_unprotect(NULL, 0), -EINVAL);
+    T_ERR(varve_hint(NULL, 0), -EINVAL);
+    T_ERR(varve_hint_clear(NULL), -EINVAL);
+    T_ERR(varve_prefetch_start(NULL), -EINVAL);
+    T_ERR(varve_wait(NULL, 0, VARVE_LEVEL_CACHED, 0), -EINVAL);
+    T_ERR(varve_flush(NULL, 0), -EINVAL);
+    T_ERR(varve_discard(NULL, 0), -EINVAL);
+    T_ERR(varve_latest(NULL, &v), -EINVAL);
+    T_ERR(varve_versions(NULL, NULL, 0, &n), -EINVAL);
+    T_ERR(varve_stats(NULL, NULL), -EINVAL);
+    T_ERR(varve_last_error(NULL, NULL), -EINVAL);
+    T_CHECK(varve_strerror(12345)[0]);
+    T_CHECK(varve_version()[0]);
+
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE};
+    ctx = ck_open(&cfg);
+    T_ERR(varve_history_open(ctx, NULL, &h), -EINVAL);
+    T_ERR(varve_history_open(ctx, "", &h), -EINVAL);
+    T_ERR(varve_history_open(ctx, ".hidden", &h), -EINVAL);
+    T_ERR(varve_history_open(ctx, "a/b", &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "no '/'");
+    char name[300];
+    memset(name, 'x', sizeof(name));
+    name[201] = 0;
+    T_ERR(varve_history_open(ctx, name, &h), -EINVAL);
+    T_ERR(varve_history_open(ctx, "a", NULL), -EINVAL);
+    h = ck_history(ctx, "a");
+    T_ERR(varve_protect(h, -1, buf, 1), -EINVAL);
+    T_ERR(varve_protect(h, 0, NULL, 1), -EINVAL);
+    T_ERR(varve_protect(h, 0, buf, 0), -EINVAL);
+    T_ERR(varve_protect(h, 0, buf, SIZE_MAX), -EINVAL);
+    T_ERR(varve_unprotect(h, 0), -ENOENT);
+    T_ERR(varve_checkpoint(h, 0), -ENODATA);
+    ck_error(ctx, -ENODATA, "no region is protected");
+    T_ERR(varve_restore(h, 0), -ENODATA);
+    T_ERR(varve_latest(h, NULL), -EINVAL);
+    T_ERR(varve_latest(h, &v), -ENOENT);
+    T_ERR(varve_versions(h, NULL, 1, &n), -EINVAL);
+    T_ERR(varve_versions(h, NULL, 0, NULL), -EINVAL);
+    T_ERR(varve_wait(h, 0, VARVE_LEVEL_CACHED, 0), -ENOENT);
+    T_ERR(varve_wait(h, 0, VARVE_LEVEL_LOCAL, 0), -EINVAL);
+    T_ERR(varve_wait(h, 0, (enum varve_level)77, 0), -EINVAL);
+    T_ERR(varve_discard(h, 0), -ENOENT);
+    void *p;
+    T_ERR(varve_device_alloc(ctx, 10, &p), -ENODEV);
+    T_ERR(varve_device_free(ctx, buf), -EINVAL);
+    T_OK(varve_device_free(ctx, NULL));
+    T_ERR(varve_device_copy(ctx, buf, buf + 8, 8), -ENODEV);
+    T_OK(varve_close(ctx));
+}
+
+static void open_refused(struct varve_opts *opts, int err, const char *text)
+{
+    struct varve_ctx *ctx = NULL;
+    T_ERR(varve_open(opts, &ctx), err);
+    T_CHECK(!ctx);
+    ck_error(NULL, err, text);
+}
+
+static void test_options(void)
+{
+    struct varve_opts good, o;
+    T_OK(varve_opts_init(&good, sizeof(good)));
+    good.host_cache = 64 * PAGE;
+    o = good;
+    o.level = VARVE_LEVEL_LOCAL;
+    open_refused(&o, -EINVAL, "local");
+    o.level = VARVE_LEVEL_REMOTE;
+    open_refused(&o, -ENOTSUP, "remote");
+    o.level = 9;
+    open_refused(&o, -EINVAL, "level");
+    o = good;
+    o.page_bytes = 5000;
+    open_refused(&o, -EINVAL, "page");
+    o = good;
+    o.device = VARVE_DEVICE_CUDA;
+    open_refused(&o, -ENOTSUP, "CUDA");
+    o = good;
+    o.policy = -1;
+    open_refused(&o, -EINVAL, "policy");
+    o = good;
+    snprintf(o.rate, sizeof(o.rate), "d2d=fast");
+    open_refused(&o, -EINVAL, "");
+    o = good;
+    o.host_cache = UINT64_C(1) << 50;
+    open_refused(&o, -ENOMEM, "host cache");
+    o = good;
+    snprintf(o.local, sizeof(o.local), "/proc/no/such/folder");
+    T_CHECK(varve_open(&o, &(struct varve_ctx *){NULL}) < 0);
+    o = good;
+    o.opts_size = 7;
+    open_refused(&o, -EINVAL, "");
+    T_ERR(varve_opts_set(&good, "no_such_key", "1"), -EINVAL);
+    ck_error(NULL, -EINVAL, "no_such_key");
+    T_ERR(varve_opts_set(&good, "host_cache", "lots"), -EINVAL);
+    T_OK(varve_opts_set(&good, "host_cache", "2M"));
+    T_EQ(good.host_cache, 2 << 20);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    T_CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+static void test_ini(void)
+{
+    struct varve_opts o;
+    char path[512];
+    snprintf(path, sizeof(path), "%s/varve.ini", t_tmpdir());
+    T_OK(varve_opts_init(&o, sizeof(o)));
+    T_ERR(varve_opts_load(&o, path), -ENOENT);
+    write_text(path, "[varve]\nhost_cache = 3M\nlevel = cached\n");
+    T_OK(varve_opts_load(&o, path));
+    T_EQ(o.host_cache, 3 << 20);
+    write_text(path, "[varve]\nhost_cache = 4M\nhots_cache = 5M\n");
+    T_ERR(varve_opts_load(&o, path), -EINVAL);
+    ck_error(NULL, -EINVAL, "varve.ini:3");
+    T_EQ(o.host_cache, 3 << 20);
+    write_text(path, "[varve]\n\nhost_cache = many\n");
+    T_ERR(varve_opts_load(&o, path), -EINVAL);
+    ck_error(NULL, -EINVAL, "varve.ini:3");
+    write_text(path, "[varve]\nhost_cache = 4M\n");
+    T_OK(setenv("VARVE_HOST_CACHE", "6M", 1));
+    T_OK(varve_opts_load(&o, path));
+    T_EQ(o.host_cache, 6 << 20);
+    T_OK(setenv("VARVE_HOST_CACHE", "nonsense", 1));
+    T_ERR(varve_opts_load(&o, path), -EINVAL);
+    ck_error(NULL, -EINVAL, "VARVE_HOST_CACHE");
+    T_OK(unsetenv("VARVE_HOST_CACHE"));
+}
+
+static void test_versions(void)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "v");
+    char buf[PAGE];
+    ck_fill(buf, PAGE, 5, 0);
+    T_OK(varve_protect(h, 0, buf, PAGE));
+    T_OK(varve_checkpoint(h, 5));
+    ck_fill(buf, PAGE, 6, 0);
+    T_ERR(varve_checkpoint(h, 5), -EEXIST);
+    ck_error(ctx, -EEXIST, "version 5");
+    T_ERR(varve_restore(h, 6), -ENOENT);
+    ck_error(ctx, -ENOENT, "version 6");
+    T_OK(varve_restore(h, 5));
+    ck_check(buf, PAGE, 5, 0);
+    T_ERR(varve_history_open(ctx, "v", &h), -EBUSY);
+    T_OK(varve_close(ctx));
+}
+
+/* Never fits: nothing is below the host tier. */
+static void test_too_large(void)
+{
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "big");
+    char *buf = ck_alloc(ctx, false, 256 * PAGE);
+    ck_fill(buf, PAGE, 0, 0);
+    T_OK(varve_protect(h, 0, buf, PAGE));
+    T_OK(varve_checkpoint(h, 0));
+    T_OK(varve_protect(h, 0, buf, 256 * PAGE));
+    T_ERR(varve_checkpoint(h, 1), -EFBIG);
+    /* Fits, but there is no room, and nothing in progress makes any. */
+    T_OK(varve_protect(h, 0, buf, 8 * PAGE));
+    int rc = 0;
+    uint64_t v = 2;
+    for (; v < 10 && rc == 0; v++)
+        rc = varve_checkpoint_for(h, v, CK_LIMIT_MS);
+    T_EQ(rc, -ENOSPC);
+    T_OK(varve_protect(h, 0, buf, PAGE));
+    T_OK(varve_restore(h, 0));
+    ck_check(buf, PAGE, 0, 0);
+    free(buf);
+    T_OK(varve_close(ctx));
+}
+
+static void test_in_use(void)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
+    struct varve_ctx *ctx = ck_open(&cfg), *ctx2 = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "mine"), *h2 = NULL;
+    T_ERR(varve_history_open(ctx2, "mine", &h2), -EBUSY);
+    char pid[32];
+    snprintf(pid, sizeof(pid), "%ld", (long)getpid());
+    ck_error(ctx2, -EBUSY, pid);
+    pid_t child = fork();
+    if (child == 0) {
+        struct varve_ctx *c = NULL;
+        struct varve_opts o;
+        ck_opts(&cfg, &o);
+        /* The parent's handles are of no use here, and do no harm. */
+        if (varve_checkpoint(h, 1) != -EPERM || varve_close(ctx) != -EPERM)
+            _exit(2);
+        if (varve_open(&o, &c) || varve_history_open(c, "mine", &h2) != -EBUSY)
+            _exit(3);
+        varve_close(c);
+        _exit(0);
+    }
+    int status;
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+    T_OK(varve_history_close(h));
+    h2 = ck_history(ctx2, "mine");
+    T_OK(varve_close(ctx2));
+    T_OK(varve_close(ctx));
+}
+
+/* A disk that fills up: this checkpoint fails, all earlier ones stay. */
+static void test_full_disk(void)
+{
+    enum { FIT = 6 };
+    struct ck_cfg cfg = {.host_cache = 8 * PAGE,
+                         .local = t_tmpdir(),
+                         .local_cache = FIT * (4 * PAGE + 8 * PAGE),
+                         .level = VARVE_LEVEL_LOCAL};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "full");
+    char buf[4 * PAGE];
+    uint64_t v = 0;
+    int rc = 0;
+    T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+    for (; v < 64; v++) {
+        ck_fill(buf, sizeof(buf), v, 0);
+        rc = varve_checkpoint_for(h, v, CK_LIMIT_MS);
+        if (rc == 0)
+            rc = varve_wait(h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS);
+        if (rc)
+            break;
+    }
+    T_EQ(rc, -ENOSPC);
+    T_CHECK(v >= FIT);
+    for (uint64_t k = 0; k < v; k++) {
+        T_OK(varve_restore_for(h, k, CK_LIMIT_MS));
+        ck_check(buf, sizeof(buf), k, 0);
+    }
+    T_OK(varve_discard(h, 0));
+    T_OK(varve_discard(h, 1));
+    int dropped = varve_discard(h, v);
+    T_CHECK(dropped == 0 || dropped == -ENOENT);
+    ck_fill(buf, sizeof(buf), 100, 0);
+    rc = varve_checkpoint_for(h, 100, CK_LIMIT_MS);
+    if (rc == -ENOSPC) /* what was left to tell of the full disk */
+        rc = varve_checkpoint_for(h, 100, CK_LIMIT_MS);
+    T_OK(rc);
+    T_OK(varve_wait(h, 100, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    varve_close(ctx);
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "full");
+    T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+    T_OK(varve_restore_for(h, 100, CK_LIMIT_MS));
+    ck_check(buf, sizeof(buf), 100, 0);
+    T_ERR(varve_restore_for(h, 0, CK_LIMIT_MS), -ENOENT);
+    T_OK(varve_close(ctx));
+}
+
+/* The same with the system's own limit, which comes late: the flush fails after the checkpoint has
+ * returned. */
+static void test_write_error(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct ck_cfg cfg = {.host_cache = 256 * PAGE,
+                             .local = t_tmpdir(),
+                             .level = VARVE_LEVEL_LOCAL,
+                             .close_timeout_ms = 5000};
+        struct varve_ctx *ctx = ck_open(&cfg);
+        struct varve_history *h = ck_history(ctx, "late");
+        char *buf = ck_alloc(ctx, false, 64 * PAGE);
+        ck_fill(buf, PAGE, 0, 0);
+        T_OK(varve_protect(h, 0, buf, PAGE));
+        T_OK(varve_checkpoint(h, 0));
+        T_OK(varve_wait(h, 0, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+        signal(SIGXFSZ, SIG_IGN);
+        T_OK(setrlimit(RLIMIT_FSIZE, &(struct rlimit){16 * PAGE, 16 * PAGE}));
+        ck_fill(buf, 64 * PAGE, 1, 0);
+        T_OK(varve_protect(h, 0, buf, 64 * PAGE));
+        T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+        int rc = varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS);
+        T_CHECK(rc == -EFBIG || rc == -ENOSPC || rc == -EIO);
+        struct varve_error e = {.error_size = sizeof(e)};
+        T_OK(varve_last_error(ctx, &e));
+        T_EQ(e.err, rc);
+        T_EQ(e.version, 1);
+        /* Told once: the next calls go on. It is still in memory. */
+        T_OK(varve_protect(h, 0, buf, PAGE));
+        T_OK(varve_restore_for(h, 0, CK_LIMIT_MS));
+        ck_check(buf, PAGE, 0, 0);
+        uint64_t latest;
+        T_OK(varve_latest(h, &latest));
+        T_EQ(latest, 0);
+        T_CHECK(varve_close(ctx) != 0);
+        exit(t_done());
+    }
+    int status;
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+}
+
+/* The only file of a history's folder that is as large as a checkpoint. */
+static void find_file(const char *folder, char *ret_path, size_t n)
+{
+    DIR *d = opendir(folder);
+    T_CHECK(d);
+    struct dirent *e;
+    ret_path[0] = 0;
+    while ((e = readdir(d)) != NULL) {
+        char path[1024];
+        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        int fd = open(path, O_RDONLY);
+        if (fd >= 0 && lseek(fd, 0, SEEK_END) >= 64 * PAGE)
+            snprintf(ret_path, n, "%s", path);
+        if (fd >= 0)
+            close(fd);
+    }
+    closedir(d);
+    T_CHECK(ret_path[0]);
+}
+
+static void damaged_file(bool truncated)
+{
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "bad");
+    char *buf = ck_alloc(ctx, false, 64 * PAGE);
+    ck_fill(buf, 64 * PAGE, 0, 0);
+    T_OK(varve_protect(h, 0, buf, 64 * PAGE));
+    T_OK(varve_checkpoint_for(h, 0, CK_LIMIT_MS));
+    T_OK(varve_protect(h, 0, buf, PAGE));
+    ck_fill(buf, PAGE, 1, 0);
+    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+
+    char folder[512], path[1024];
+    snprintf(folder, sizeof(folder), "%s/bad", cfg.local);
+    find_file(folder, path, sizeof(path));
+    int fd = open(path, O_RDWR);
+    T_CHECK(fd >= 0);
+    if (truncated)
+        T_OK(ftruncate(fd, 20 * PAGE));
+    else
+        T_EQ(pwrite(fd, "damage", 6, 33 * PAGE + 5), 6);
+    close(fd);
+
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "bad");
+    T_OK(varve_protect(h, 0, buf, 64 * PAGE));
+    int rc = varve_restore_for(h, 0, CK_LIMIT_MS);
+    if (truncated)
+        T_CHECK(rc == -EBADMSG || rc == -ENOENT || rc == -EIO);
+    else
+        T_EQ(rc, -EBADMSG);
+    ck_error(ctx, rc, "version 0");
+    T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
+    ck_check(buf, PAGE, 1, 0);
+    free(buf);
+    varve_close(ctx);
+}
+
+static void test_corrupt_file(void)
+{
+    damaged_file(false);
+}
+
+static void test_truncated_file(void)
+{
+    damaged_file(true);
+}
+
+static void test_device_range(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 8 * PAGE, .host_cache = 64 * PAGE};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "range");
+    char *dev = ck_alloc(ctx, true, PAGE);
+    T_ERR(varve_protect(h, 0, dev, PAGE + 1), -EFAULT);
+    T_ERR(varve_protect(h, 0, dev + 1, PAGE), -EFAULT);
+    ck_error(ctx, -EFAULT, "region 0");
+    T_OK(varve_protect(h, 0, dev + 1, PAGE - 1));
+    T_OK(varve_checkpoint(h, 0));
+    ck_free(ctx, true, dev);
+    T_OK(varve_close(ctx));
+}
+
+int main(void)
+{
+    T_RUN(test_null_and_absurd);
+    T_RUN(test_options);
+    T_RUN(test_ini);
+    T_RUN(test_versions);
+    T_RUN(test_too_large);
+    T_RUN(test_in_use);
+    T_RUN(test_full_disk);
+    T_RUN(test_write_error);
+    T_RUN(test_corrupt_file);
+    T_RUN(test_truncated_file);
+    T_RUN(test_device_range);
+    return t_done();
+}

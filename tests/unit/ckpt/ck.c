@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit/ckpt/ck.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "t.h"
+
+void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts)
+{
+    T_OK(varve_opts_init(ret_opts, sizeof(*ret_opts)));
+    ret_opts->device = cfg->device ? VARVE_DEVICE_HOST : VARVE_DEVICE_NONE;
+    ret_opts->device_cache = cfg->device_cache;
+    ret_opts->host_cache = cfg->host_cache;
+    ret_opts->local_cache = cfg->local_cache;
+    ret_opts->level = cfg->level;
+    ret_opts->policy = cfg->policy;
+    ret_opts->page_bytes = cfg->page_bytes ? cfg->page_bytes : 4096;
+    ret_opts->close_timeout_ms = cfg->close_timeout_ms == -2  ? 0
+                                 : cfg->close_timeout_ms == 0 ? CK_LIMIT_MS
+                                                              : cfg->close_timeout_ms;
+    if (cfg->local)
+        snprintf(ret_opts->local, sizeof(ret_opts->local), "%s", cfg->local);
+    if (cfg->rate)
+        snprintf(ret_opts->rate, sizeof(ret_opts->rate), "%s", cfg->rate);
+}
+
+struct varve_ctx *ck_open(const struct ck_cfg *cfg)
+{
+    struct varve_opts opts;
+    struct varve_ctx *ctx = NULL;
+    ck_opts(cfg, &opts);
+    int rc = varve_open(&opts, &ctx);
+    if (rc) {
+        struct varve_error e = {.error_size = sizeof(e)};
+        T_OK(varve_last_error(NULL, &e));
+        t_note("varve_open: %s", e.text);
+    }
+    T_OK(rc);
+    return ctx;
+}
+
+struct varve_history *ck_history(struct varve_ctx *ctx, const char *name)
+{
+    struct varve_history *h = NULL;
+    T_OK(varve_history_open(ctx, name, &h));
+    return h;
+}
+
+char *ck_alloc(struct varve_ctx *ctx, bool device, size_t bytes)
+{
+    void *p = NULL;
+    if (device)
+        T_OK(varve_device_alloc(ctx, bytes, &p));
+    else
+        p = malloc(bytes);
+    T_CHECK(p);
+    return p;
+}
+
+void ck_free(struct varve_ctx *ctx, bool device, char *buf)
+{
+    if (device)
+        T_OK(varve_device_free(ctx, buf));
+    else
+        free(buf);
+}
+
+static uint64_t word(uint64_t version, int region, uint64_t i)
+{
+    uint64_t x = version * UINT64_C(0x9e3779b97f4a7c15) +
+                 (uint64_t)region * UINT64_C(0xbf58476d1ce4e5b9) + i * UINT64_C(0x94d049bb133111eb);
+    x ^= x >> 29;
+    return x * UINT64_C(0xd6e8feb86659fd93);
+}
+
+void ck_fill(char *buf, size_t bytes, uint64_t version, int region)
+{
+    for (size_t at = 0; at < bytes; at += 8) {
+        uint64_t w = word(version, region, at);
+        memcpy(buf + at, &w, bytes - at < 8 ? bytes - at : 8);
+    }
+}
+
+bool ck_same(const char *buf, size_t bytes, uint64_t version, int region)
+{
+    for (size_t at = 0; at < bytes; at += 8) {
+        uint64_t w = word(version, region, at);
+        if (memcmp(buf + at, &w, bytes - at < 8 ? bytes - at : 8) != 0)
+            return false;
+    }
+    return true;
+}
+
+void ck_check(const char *buf, size_t bytes, uint64_t version, int region)
+{
+    if (!ck_same(buf, bytes, version, region))
+        t_fail(__FILE__, __LINE__, "version %llu, region %d: wrong bytes",
+               (unsigned long long)version, region);
+}
+
+void ck_error(struct varve_ctx *ctx, int err, const char *text)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+    T_OK(varve_last_error(ctx, &e));
+    if (e.err != err || !strstr(e.text, text))
+        t_fail(__FILE__, __LINE__, "error record: %d \"%s\", expected %d \"%s\"", e.err, e.text,
+               err, text);
+    T_CHECK(e.operation[0]);
+    T_CHECK(varve_strerror(err)[0]);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tests of the checkpoint history share: contexts in a few lines, patterns to recognise. */
+#ifndef CK_H
+#define CK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <varve/ckpt.h>
+#include <varve/varve.h>
+
+/* No call of a test may take longer than this; it is there to end a hang, not to measure. */
+enum { CK_LIMIT_MS = 60000 };
+
+struct ck_cfg {
+    bool device; /* the emulated one */
+    uint64_t device_cache, host_cache, local_cache;
+    const char *local; /* NULL: no disk */
+    int level, policy;
+    uint32_t page_bytes;  /* 0: 4 KiB */
+    const char *rate;     /* NULL: full speed */
+    int close_timeout_ms; /* 0: CK_LIMIT_MS; to mean 0 give -2 */
+};
+
+void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts);
+struct varve_ctx *ck_open(const struct ck_cfg *cfg);
+struct varve_history *ck_history(struct varve_ctx *ctx, const char *name);
+
+/* A buffer in device memory if the context has a device and `device` is set; else of the heap. */
+char *ck_alloc(struct varve_ctx *ctx, bool device, size_t bytes);
+void ck_free(struct varve_ctx *ctx, bool device, char *buf);
+
+/* Bytes that tell version, region and offset; ck_check fails the test where they differ. */
+void ck_fill(char *buf, size_t bytes, uint64_t version, int region);
+bool ck_same(const char *buf, size_t bytes, uint64_t version, int region);
+void ck_check(const char *buf, size_t bytes, uint64_t version, int region);
+
+/* The context's last error has this code and its text contains `text`. */
+void ck_error(struct varve_ctx *ctx, int err, const char *text);
+
+#endif

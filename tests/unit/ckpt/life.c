@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting, hints, discarding and closing while transfers are under way. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096, BYTES = 8 * PAGE };
+
+/* A disk so slow that flushes stay pending for as long as a test wants. */
+static struct ck_cfg slow_disk(void)
+{
+    return (struct ck_cfg){
+        .host_cache = 16 * PAGE, .local = t_tmpdir(), .rate = "h2f=256K,f2h=10G"};
+}
+
+static void put(struct varve_history *h, char *buf, uint64_t v)
+{
+    ck_fill(buf, BYTES, v, 0);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+}
+
+static void get(struct varve_history *h, char *buf, uint64_t v)
+{
+    memset(buf, 0, BYTES);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
+    ck_check(buf, BYTES, v, 0);
+}
+
+static void test_timeouts(void)
+{
+    struct ck_cfg cfg = slow_disk();
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "t");
+    char *buf = malloc(BYTES);
+    uint64_t v = 0;
+    int rc = 0;
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    for (; v < 64 && rc == 0; v++) {
+        ck_fill(buf, BYTES, v, 0);
+        rc = varve_checkpoint_for(h, v, 0);
+    }
+    T_EQ(rc, -ETIMEDOUT);
+    ck_error(ctx, -ETIMEDOUT, "version");
+    v--;
+    T_CHECK(v >= 2); /* what fits at once is taken even without waiting */
+    T_ERR(varve_checkpoint_for(h, v, 1), -ETIMEDOUT);
+    T_ERR(varve_flush(h, 0), -ETIMEDOUT);
+    T_ERR(varve_flush(h, 1), -ETIMEDOUT);
+    /* The version that did not make it never was; the others are whole. */
+    T_ERR(varve_restore_for(h, v, 0), -ENOENT);
+    size_t n;
+    T_OK(varve_versions(h, NULL, 0, &n));
+    T_EQ(n, v);
+    for (uint64_t k = 0; k < v; k++)
+        get(h, buf, k);
+    T_OK(varve_wait(h, 0, VARVE_LEVEL_CACHED, 0));
+    put(h, buf, v);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    get(h, buf, v);
+    free(buf);
+    T_OK(varve_close(ctx));
+}
+
+static void test_restore_timeout(void)
+{
+    struct ck_cfg cfg = {.local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL, .rate = "f2h=256K"};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "t");
+    char *buf = malloc(BYTES);
+    put(h, buf, 0);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_ERR(varve_restore_for(h, 0, 0), -ETIMEDOUT);
+    T_ERR(varve_restore_for(h, 0, 1), -ETIMEDOUT);
+    get(h, buf, 0);
+    free(buf);
+    T_OK(varve_close(ctx));
+}
+
+/* Closing at level cached does not wait for flushes. */
+static void test_close_pending(void)
+{
+    struct ck_cfg cfg = slow_disk();
+    cfg.rate = "h2f=64K";
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "pending");
+    char *buf = malloc(BYTES);
+    put(h, buf, 0);
+    put(h, buf, 1);
+    T_OK(varve_history_close(h));
+    h = ck_history(ctx, "pending");
+    size_t n;
+    T_OK(varve_versions(h, NULL, 0, &n));
+    T_EQ(n, 0);
+    put(h, buf, 0);
+    get(h, buf, 0);
+    free(buf);
+    T_OK(varve_close(ctx));
+}
+
+static void test_hints(void)
+{
+    struct ck_cfg cfg = {
+        .device = true, .device_cache = 24 * PAGE, .host_cache = 32 * PAGE, .local = t_tmpdir()};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "hints");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    enum { K = 16 };
+    /* Before the versions exist, twice, wrong, and never consumed. */
+    for (uint64_t v = 0; v < K; v++)
+        T_OK(varve_hint(h, v));
+    T_OK(varve_hint(h, 3));
+    T_OK(varve_hint(h, 1000));
+    for (uint64_t v = 0; v < K; v++)
+        put(h, buf, v);
+    T_OK(varve_prefetch_start(h));
+    for (uint64_t v = K; v-- > K / 2;)
+        get(h, buf, v); /* against the hints */
+    T_OK(varve_hint_clear(h));
+    for (uint64_t v = 0; v < K; v++)
+        T_OK(varve_hint(h, v));
+    for (uint64_t v = 0; v < K; v++) {
+        if (v % 3 == 0)
+            continue; /* passed over */
+        get(h, buf, v);
+    }
+    put(h, buf, K); /* every slot may hold a prefetched copy */
+    get(h, buf, K);
+    struct varve_stats s = {.stats_size = sizeof(s)};
+    T_OK(varve_stats(ctx, &s));
+    T_EQ(s.hints, 2 * K + 2);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+static void test_discard_in_flight(void)
+{
+    for (int level = VARVE_LEVEL_CACHED; level <= VARVE_LEVEL_LOCAL; level++) {
+        struct ck_cfg cfg = {.device = true,
+                             .device_cache = 24 * PAGE,
+                             .host_cache = 32 * PAGE,
+                             .local = t_tmpdir(),
+                             .level = level};
+        struct varve_ctx *ctx = ck_open(&cfg);
+        struct varve_history *h = ck_history(ctx, "discard");
+        char *buf = ck_alloc(ctx, true, BYTES);
+        for (uint64_t round = 0; round < 50; round++) {
+            /* The same numbers again and again, while transfers of their former lives end. */
+            for (uint64_t v = 0; v < 6; v++) {
+                ck_fill(buf, BYTES, round * 100 + v, 0);
+                T_OK(varve_protect(h, 0, buf, BYTES));
+                T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+                if (v % 2)
+                    T_OK(varve_discard(h, v - 1));
+            }
+            for (uint64_t v = 1; v < 6; v += 2) {
+                T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
+                ck_check(buf, BYTES, round * 100 + v, 0);
+                T_OK(varve_discard(h, v));
+            }
+        }
+        size_t n;
+        T_OK(varve_versions(h, NULL, 0, &n));
+        T_EQ(n, 0);
+        ck_free(ctx, true, buf);
+        T_OK(varve_close(ctx));
+    }
+}
+
+/* A handle in use cannot be closed under its user. */
+struct blocked {
+    struct varve_history *h;
+    char *buf;
+    _Atomic bool started;
+};
+
+static void *blocked_main(void *arg)
+{
+    struct blocked *b = arg;
+    b->started = true;
+    T_OK(varve_flush(b->h, CK_LIMIT_MS));
+    return NULL;
+}
+
+static void test_close_in_use(void)
+{
+    struct ck_cfg cfg = slow_disk();
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct blocked b = {ck_history(ctx, "busy"), malloc(BYTES), false};
+    pthread_t thread;
+    for (uint64_t v = 0; v < 8; v++)
+        put(b.h, b.buf, v);
+    T_OK(pthread_create(&thread, NULL, blocked_main, &b));
+    int rc = 0;
+    while (!b.started)
+        sched_yield();
+    usleep(20000); /* long enough for it to be inside the call on any machine that is not stuck */
+    rc = varve_close(ctx);
+    T_CHECK(rc == -EBUSY);
+    T_EQ(varve_history_close(b.h), -EBUSY);
+    pthread_join(thread, NULL);
+    T_OK(varve_close(ctx));
+    free(b.buf);
+}
+
+/* Leaving without closing, in parent and child, is no crash. */
+static void test_exit_without_close(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct ck_cfg cfg = slow_disk();
+        struct varve_ctx *ctx = ck_open(&cfg);
+        struct varve_history *h = ck_history(ctx, "exit");
+        char *buf = malloc(BYTES);
+        put(h, buf, 0);
+        put(h, buf, 1);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            uint64_t v;
+            int ok = varve_latest(h, &v) == -EPERM && varve_close(ctx) == -EPERM;
+            _exit(ok ? 0 : 1);
+        }
+        int status;
+        T_EQ(waitpid(grandchild, &status, 0), grandchild);
+        T_EQ(status, 0);
+        _exit(0);
+    }
+    int status;
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+}
+
+int main(void)
+{
+    T_RUN(test_timeouts);
+    T_RUN(test_restore_timeout);
+    T_RUN(test_close_pending);
+    T_RUN(test_hints);
+    T_RUN(test_discard_in_flight);
+    T_RUN(test_close_in_use);
+    T_RUN(test_exit_without_close);
+    return t_done();
+}

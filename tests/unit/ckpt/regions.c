@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several regions in one version, host and device memory mixed, restored into other buffers. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096 };
+
+static const struct {
+    int id;
+    size_t bytes;
+    bool device;
+} region[] = {{7, 3 * PAGE + 1, true}, {0, 10, false},       {1000000, PAGE, true},
+              {3, 5 * PAGE, false},    {4, PAGE - 1, false}, {5, 1, true}};
+enum { N = sizeof(region) / sizeof(region[0]) };
+
+static void test_mixed(void)
+{
+    struct ck_cfg cfg = {.device = true,
+                         .device_cache = 16 * PAGE,
+                         .host_cache = 16 * PAGE,
+                         .local = t_tmpdir(),
+                         .level = VARVE_LEVEL_LOCAL};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "mixed");
+    char *buf[N], *other[N];
+    for (int i = 0; i < N; i++) {
+        buf[i] = ck_alloc(ctx, region[i].device, region[i].bytes);
+        other[i] = ck_alloc(ctx, !region[i].device, region[i].bytes + 100);
+    }
+    for (uint64_t v = 0; v < 10; v++) {
+        for (int i = 0; i < N; i++) {
+            ck_fill(buf[i], region[i].bytes, v, region[i].id);
+            T_OK(varve_protect(h, region[i].id, buf[i], region[i].bytes));
+        }
+        T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+    }
+    for (uint64_t v = 10; v-- > 0;) {
+        for (int i = 0; i < N; i++) {
+            size_t bytes = 0;
+            T_OK(varve_region_size(h, v, region[i].id, &bytes));
+            T_EQ(bytes, region[i].bytes);
+            memset(other[i], 0x55, bytes + 100);
+            T_OK(varve_protect(h, region[i].id, other[i], bytes + 100));
+        }
+        T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
+        for (int i = 0; i < N; i++) {
+            ck_check(other[i], region[i].bytes, v, region[i].id);
+            for (int k = 0; k < 100; k++)
+                T_EQ(other[i][region[i].bytes + (size_t)k], 0x55);
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        ck_free(ctx, region[i].device, buf[i]);
+        ck_free(ctx, !region[i].device, other[i]);
+    }
+    T_OK(varve_close(ctx));
+}
+
+/* More regions than fit a stack frame, and small pages full of region borders. */
+static void test_many(void)
+{
+    enum { MANY = 300 };
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE, .local = t_tmpdir()};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "many");
+    char *buf = malloc(MANY * 100);
+    for (int i = 0; i < MANY; i++)
+        T_OK(varve_protect(h, i, buf + i * 100, (size_t)(1 + i % 100)));
+    for (uint64_t v = 0; v < 5; v++) {
+        for (int i = 0; i < MANY; i++)
+            ck_fill(buf + i * 100, (size_t)(1 + i % 100), v, i);
+        T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+    }
+    for (uint64_t v = 0; v < 5; v++) {
+        memset(buf, 0, MANY * 100);
+        T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
+        for (int i = 0; i < MANY; i++)
+            ck_check(buf + i * 100, (size_t)(1 + i % 100), v, i);
+    }
+    free(buf);
+    T_OK(varve_close(ctx));
+}
+
+/* A restore takes what is protected now and leaves the rest out. */
+static void test_part(void)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "part");
+    char a[PAGE], b[PAGE], c[PAGE];
+    ck_fill(a, PAGE, 1, 1);
+    ck_fill(b, PAGE, 1, 2);
+    ck_fill(c, PAGE, 1, 3);
+    T_OK(varve_protect(h, 1, a, PAGE));
+    T_OK(varve_protect(h, 2, b, PAGE));
+    T_OK(varve_protect(h, 3, c, PAGE));
+    T_OK(varve_checkpoint(h, 1));
+    memset(a, 0, PAGE);
+    memset(b, 0, PAGE);
+    memset(c, 0, PAGE);
+    T_OK(varve_unprotect(h, 1));
+    T_OK(varve_unprotect(h, 3));
+    T_OK(varve_restore(h, 1));
+    ck_check(b, PAGE, 1, 2);
+    for (int i = 0; i < PAGE; i++)
+        T_CHECK(a[i] == 0 && c[i] == 0);
+
+    T_OK(varve_protect(h, 9, a, PAGE));
+    T_ERR(varve_restore(h, 1), -ESRCH);
+    ck_error(ctx, -ESRCH, "no region 9");
+    T_OK(varve_unprotect(h, 9));
+    T_OK(varve_protect(h, 0, a, PAGE));
+    T_ERR(varve_restore(h, 1), -ESRCH);
+    ck_error(ctx, -ESRCH, "no region 0");
+    T_OK(varve_unprotect(h, 0));
+    T_OK(varve_protect(h, 2, b, PAGE - 1));
+    T_ERR(varve_restore(h, 1), -ENOBUFS);
+    ck_error(ctx, -ENOBUFS, "4096 bytes, the buffer only 4095");
+    T_OK(varve_protect(h, 2, b, PAGE));
+    T_OK(varve_restore(h, 1));
+    size_t bytes;
+    T_ERR(varve_region_size(h, 1, 77, &bytes), -ESRCH);
+    T_ERR(varve_region_size(h, 2, 1, &bytes), -ENOENT);
+    T_OK(varve_close(ctx));
+}
+
+int main(void)
+{
+    T_RUN(test_mixed);
+    T_RUN(test_many);
+    T_RUN(test_part);
+    return t_done();
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A discrete-event simulation. Each process has an engine core, a script and the links of its node; time jumps from
+ * one event to the next. A link serves its orders one after the other, each for bytes / rate; both directions of the
+ * disk are one link, those of the device are two. The application's own copies use the links that they cross.
+ *
+ * No data is moved, but its way is followed: each page of each tier holds a tag of the chunk that was written there
+ * last, so that a copy out of the wrong page, or of a page that was reused too early, is seen as wrong bytes.
+ */
+#include "sim/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <varve/varve.h>
+
+#include "engine/core.h"
+
+enum link { LINK_D2D, LINK_D2H, LINK_H2D, LINK_DISK, LINK_COUNT };
+
+struct event {
+    uint64_t at_ns, seq;
+    uint32_t proc;
+    struct vv_order *order; /* ends now; NULL: the process goes on */
+};
+
+struct proc {
+    struct vv_core *core;
+    struct vv_core_cfg cfg;
+    uint32_t hist;
+    struct shot_script script;
+    size_t pc, nputs, ngets;
+    struct vv_req req;
+    uint64_t call_ns, free_ns[LINK_COUNT];
+    bool done, at_barrier;
+    uint64_t *tags[VV_MAX_TIERS]; /* by page */
+    struct shot_proc *out;
+};
+
+struct sim {
+    const struct shot_opts *opts;
+    struct proc *proc;
+    uint32_t nprocs, ndone, nwaiting;
+    struct event *heap;
+    size_t nheap, cap;
+    uint64_t now_ns, seq, interval_ns;
+    char *err;
+    size_t err_size;
+};
+
+/* ---- events ------------------------------------------------------------------------------------------------ */
+
+static bool before(const struct event *a, const struct event *b)
+{
+    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->seq < b->seq;
+}
+
+static int event_add(struct sim *s, uint64_t at_ns, uint32_t proc, struct vv_order *order)
+{
+    size_t i = s->nheap;
+    struct event e = {.at_ns = at_ns, .seq = s->seq++, .proc = proc, .order = order};
+
+    if (s->nheap == s->cap) {
+        size_t cap = s->cap ? s->cap * 2 : 64;
+        struct event *heap = realloc(s->heap, cap * sizeof(*heap));
+        if (!heap)
+            return -ENOMEM;
+        s->heap = heap;
+        s->cap = cap;
+    }
+    s->nheap++;
+    for (; i > 0 && before(&e, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = e;
+    return 0;
+}
+
+static struct event event_pop(struct sim *s)
+{
+    struct event top = s->heap[0], last = s->heap[--s->nheap];
+    size_t i = 0;
+
+    for (;;) {
+        size_t c = 2 * i + 1;
+        if (c >= s->nheap)
+            break;
+        if (c + 1 < s->nheap && before(&s->heap[c + 1], &s->heap[c]))
+            c++;
+        if (!before(&s->heap[c], &last))
+            break;
+        s->heap[i] = s->heap[c];
+        i = c;
+    }
+    if (s->nheap)
+        s->heap[i] = last;
+    return top;
+}
+
+/* ---- the way of the data ----------------------------------------------------------------------------------- */
+
+static uint64_t tag_of(const struct vv_order *o, uint32_t chunk)
+{
+    uint64_t x = o->version * UINT64_C(0x9e3779b97f4a7c15) + o->generation * UINT64_C(0xc2b2ae3d27d4eb4f) + chunk;
+
+    x ^= x >> 29;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    return x | 1;
+}
+
+/* Reads are checked when a transfer ends: a source page must stay as it is until then. */
+static bool follow(struct proc *p, const struct vv_order *o)
+{
+    for (uint32_t i = 0; i < o->nchunks; i++) {
+        uint64_t tag = tag_of(o, o->chunk0 + i);
+        if (o->src_tier != VV_TIER_APP && p->tags[o->src_tier] && p->tags[o->src_tier][o->src_page[i]] != tag)
+            return false;
+        if (o->dst_tier != VV_TIER_APP && p->tags[o->dst_tier])
+            p->tags[o->dst_tier][o->dst_page[i]] = tag;
+    }
+    return true;
+}
+
+/* ---- carrying orders out ----------------------------------------------------------------------------------- */
+
+static enum link link_of(enum vv_hop hop)
+{
+    switch (hop) {
+    case VV_HOP_D2H:
+        return LINK_D2H;
+    case VV_HOP_H2D:
+        return LINK_H2D;
+    case VV_HOP_H2F:
+    case VV_HOP_F2H:
+        return LINK_DISK;
+    default:
+        return LINK_D2D;
+    }
+}
+
+static int start_order(struct sim *s, uint32_t i, struct vv_order *o)
+{
+    struct proc *p = &s->proc[i];
+    enum link link = link_of(o->hop);
+    uint64_t rate = p->cfg.rate[o->hop], ns = 0;
+
+    if (o->kind != VV_ORDER_COPY && o->kind != VV_ORDER_APP)
+        return event_add(s, s->now_ns, i, o);
+    if (rate)
+        ns = (uint64_t)((double)o->bytes * 1e9 / (double)rate);
+    p->free_ns[link] = VV_MAX(p->free_ns[link], s->now_ns) + ns;
+    return event_add(s, p->free_ns[link], i, o);
+}
+
+static int step(struct sim *s, uint32_t i);
+
+static int finish_call(struct sim *s, uint32_t i)
+{
+    struct proc *p = &s->proc[i];
+    const struct shot_op *op = &p->script.ops[p->pc];
+    double blocked = (double)(s->now_ns - p->call_ns) / 1e9;
+
+    if (p->req.status < 0) {
+        snprintf(s->err, s->err_size, "version %" PRIu64 ": %s", op->version, strerror(-p->req.status));
+        return p->req.status;
+    }
+    if (op->kind == SHOT_PUT) {
+        p->out->put_blocked_s[p->nputs++] = blocked;
+    } else if (op->kind == SHOT_GET) {
+        p->out->distance[p->ngets] = p->req.distance;
+        p->out->get_blocked_s[p->ngets++] = blocked;
+    } else {
+        p->out->wait_s += blocked;
+    }
+    p->pc++;
+    return step(s, i);
+}
+
+static int drain(struct sim *s, uint32_t i)
+{
+    struct vv_order *o;
+    bool woken = false;
+    int r = 0;
+
+    while (r == 0 && (o = vv_core_next_order(s->proc[i].core))) {
+        if (o->kind == VV_ORDER_WAKE)
+            woken = true;
+        else
+            r = start_order(s, i, o);
+    }
+    return r == 0 && woken ? finish_call(s, i) : r;
+}
+
+/* ---- the application --------------------------------------------------------------------------------------- */
+
+static int pass_barrier(struct sim *s, uint32_t i)
+{
+    int r = 0;
+
+    s->proc[i].at_barrier = true;
+    if (++s->nwaiting < s->nprocs)
+        return 0;
+    s->nwaiting = 0;
+    for (uint32_t k = 0; r == 0 && k < s->nprocs; k++) {
+        s->proc[k].at_barrier = false;
+        s->proc[k].pc++;
+        r = event_add(s, s->now_ns, k, NULL);
+    }
+    return r;
+}
+
+static int start_call(struct sim *s, uint32_t i, const struct shot_op *op)
+{
+    struct proc *p = &s->proc[i];
+    bool on_device = s->opts->device == VARVE_DEVICE_HOST;
+    int r;
+
+    p->call_ns = s->now_ns;
+    if (op->kind == SHOT_PUT)
+        r = vv_core_put(p->core, p->hist, op->version, op->bytes, 0, on_device, s->now_ns, &p->req);
+    else if (op->kind == SHOT_GET)
+        r = vv_core_get(p->core, p->hist, op->version, on_device, s->now_ns, &p->req);
+    else
+        r = vv_core_wait_all(p->core, p->hist, s->now_ns, &p->req);
+    if (r < 0) {
+        snprintf(s->err, s->err_size, "version %" PRIu64 ": %s", op->version, strerror(-r));
+        return r;
+    }
+    return drain(s, i);
+}
+
+/* Goes on until the process has to wait for something. */
+static int step(struct sim *s, uint32_t i)
+{
+    struct proc *p = &s->proc[i];
+
+    while (p->pc < p->script.nr_ops) {
+        const struct shot_op *op = &p->script.ops[p->pc];
+        int r = 0;
+        switch (op->kind) {
+        case SHOT_COMPUTE:
+            p->pc++;
+            return event_add(s, s->now_ns + op->ns, i, NULL);
+        case SHOT_BARRIER:
+            return pass_barrier(s, i);
+        case SHOT_PUT:
+        case SHOT_GET:
+        case SHOT_WAIT_FLUSH:
+            return start_call(s, i, op);
+        case SHOT_HINT:
+            r = vv_core_hint(p->core, p->hist, op->version, s->now_ns);
+            break;
+        case SHOT_START:
+            vv_core_prefetch_start(p->core, p->hist, s->now_ns);
+            break;
+        case SHOT_DISCARD:
+            r = vv_core_discard(p->core, p->hist, op->version, s->now_ns);
+            break;
+        }
+        p->pc++;
+        if (r == 0)
+            r = drain(s, i);
+        if (r < 0)
+            return r;
+    }
+    if (!p->done) {
+        struct vv_core_stats stats;
+        vv_core_get_stats(p->core, &stats);
+        p->out->utilisation = stats.utilisation;
+        p->out->wall_s = (double)s->now_ns / 1e9;
+        p->done = true;
+        s->ndone++;
+    }
+    return 0;
+}
+
+static int run_events(struct sim *s)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < s->nprocs; i++)
+        r = event_add(s, 0, i, NULL);
+    while (r == 0 && s->ndone < s->nprocs && s->nheap) {
+        struct event e = event_pop(s);
+        struct proc *p = &s->proc[e.proc];
+        s->now_ns = e.at_ns;
+        if (!e.order) {
+            r = step(s, e.proc);
+            continue;
+        }
+        if ((e.order->kind == VV_ORDER_COPY || e.order->kind == VV_ORDER_APP) && !follow(p, e.order)) {
+            snprintf(s->err, s->err_size, "version %" PRIu64 ": wrong bytes", e.order->version);
+            return -EBADMSG;
+        }
+        vv_core_complete(p->core, e.order, 0, s->now_ns);
+        r = drain(s, e.proc);
+    }
+    if (r == 0 && s->ndone < s->nprocs) {
+        snprintf(s->err, s->err_size, "the simulation came to a stop with requests pending");
+        return -EDEADLK;
+    }
+    return r;
+}
+
+/* ---- setting up -------------------------------------------------------------------------------------------- */
+
+void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct vv_core_cfg *ret_cfg)
+{
+    struct vv_core_cfg cfg = {.page_bytes = (uint32_t)opts->page_bytes, .disk_shared = true};
+    bool disk = !opts->local || strcmp(opts->local, "none") != 0;
+    uint64_t local = shot_cap_bytes(&opts->local_cache, history_bytes, opts->page_bytes);
+
+    cfg.policy = (enum vv_policy)opts->policy;
+    if (opts->device == VARVE_DEVICE_HOST) {
+        cfg.tier[cfg.ntiers].kind = VV_TIER_DEVICE;
+        cfg.tier[cfg.ntiers++].capacity_bytes = shot_cap_bytes(&opts->device_cache, history_bytes, opts->page_bytes);
+    }
+    cfg.tier[cfg.ntiers].kind = VV_TIER_HOST;
+    cfg.tier[cfg.ntiers++].capacity_bytes = shot_cap_bytes(&opts->host_cache, history_bytes, opts->page_bytes);
+    if (disk && opts->level == VARVE_LEVEL_CACHED) {
+        cfg.tier[cfg.ntiers].kind = VV_TIER_SPILL;
+        /* Twice the history: contiguous policies must find their windows in it. */
+        cfg.tier[cfg.ntiers++].capacity_bytes = local ? local : 2 * history_bytes + (64u << 20);
+    } else if (disk) {
+        cfg.tier[cfg.ntiers].kind = VV_TIER_FILES;
+        cfg.tier[cfg.ntiers++].capacity_bytes = local;
+    }
+    cfg.rate[VV_HOP_D2D] = cfg.rate[VV_HOP_H2H] = opts->rate[SHOT_HOP_D2D];
+    cfg.rate[VV_HOP_D2H] = opts->rate[SHOT_HOP_D2H];
+    cfg.rate[VV_HOP_H2D] = opts->rate[SHOT_HOP_H2D];
+    cfg.rate[VV_HOP_H2F] = opts->rate[SHOT_HOP_H2F];
+    cfg.rate[VV_HOP_F2H] = opts->rate[SHOT_HOP_F2H];
+    vv_core_cfg_tune(&cfg);
+    *ret_cfg = cfg;
+}
+
+static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *cfg, struct shot_machine *m)
+{
+    *m = (struct shot_machine){.has_device = opts->device == VARVE_DEVICE_HOST};
+    for (unsigned t = 0; t < cfg->ntiers; t++) {
+        uint64_t bytes = cfg->tier[t].capacity_bytes / cfg->page_bytes * cfg->page_bytes;
+        if (cfg->tier[t].kind == VV_TIER_DEVICE)
+            m->device_bytes = bytes;
+        else if (cfg->tier[t].kind == VV_TIER_HOST)
+            m->host_bytes = bytes;
+        else
+            m->has_disk = true;
+    }
+    m->staging_bytes = 2 * (uint64_t)cfg->transit_pages * cfg->page_bytes;
+    for (int h = 0; h < SHOT_HOP_NR; h++)
+        m->rate[h] = (double)opts->rate[h];
+}
+
+static int proc_init(struct sim *s, uint32_t i, const struct shot_sizes *sizes)
+{
+    const struct shot_opts *opts = s->opts;
+    struct proc *p = &s->proc[i];
+    struct vv_core_hist_cfg hist = {.consume_once = opts->consume == SHOT_CONSUME_ONCE,
+                                    .level = opts->level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED : VV_CORE_DURABLE};
+    int r = shot_script_init(opts, sizes, s->interval_ns, i, &p->script);
+
+    if (r < 0)
+        return r;
+    sim_core_cfg(opts, p->script.peak_live_bytes, &p->cfg);
+    p->cfg.check = getenv("VARVE_CHECK") != NULL;
+    r = vv_core_new(&p->cfg, &p->core);
+    if (r == 0)
+        r = vv_core_history_new(p->core, &hist, &p->hist);
+    for (unsigned t = 0; r == 0 && t < p->cfg.ntiers; t++) {
+        uint64_t pages = vv_core_tier_pages(p->core, t);
+        if (pages == 0)
+            continue;
+        p->tags[t] = calloc(pages, sizeof(uint64_t));
+        if (!p->tags[t])
+            r = -ENOMEM;
+    }
+    return r;
+}
+
+static void proc_fini(struct proc *p)
+{
+    shot_script_fini(&p->script);
+    vv_core_free(p->core);
+    for (unsigned t = 0; t < VV_MAX_TIERS; t++)
+        free(p->tags[t]);
+}
+
+/* Orders that a finished process left behind, so that its core may be freed. */
+static void complete_rest(struct sim *s)
+{
+    while (s->nheap) {
+        struct event e = event_pop(s);
+        if (e.order)
+            vv_core_complete(s->proc[e.proc].core, e.order, -ECANCELED, s->now_ns);
+    }
+    for (uint32_t i = 0; i < s->nprocs; i++) {
+        struct vv_order *o;
+        while (s->proc[i].core && (o = vv_core_next_order(s->proc[i].core)))
+            if (o->kind != VV_ORDER_WAKE)
+                vv_core_complete(s->proc[i].core, o, -ECANCELED, s->now_ns);
+    }
+}
+
+static int fill_report(struct sim *s, struct shot_report *report)
+{
+    int r = 0;
+
+    report->command = "sim";
+    report->opts = *s->opts;
+    report->interval_ns = s->interval_ns;
+    set_machine(s->opts, &s->proc[0].cfg, &report->machine);
+    for (uint32_t i = 0; r == 0 && i < s->nprocs; i++) {
+        struct proc *p = &s->proc[i];
+        p->out->put_bytes = p->script.put_bytes;
+        p->out->get_bytes = p->script.get_bytes;
+        p->out->verified = true;
+        r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, &report->machine, NULL, &p->out->bound);
+    }
+    if (r == 0)
+        shot_report_finish(report);
+    return r;
+}
+
+int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size, struct shot_report *ret_report)
+{
+    struct sim s = {.opts = opts, .nprocs = opts->procs, .err = err, .err_size = err_size};
+    struct shot_sizes sizes = {0};
+    struct shot_report report = {0};
+    int r = shot_sizes_init(opts, err, err_size, &sizes);
+
+    if (r < 0)
+        return r;
+    r = shot_interval_ns(opts, &sizes, (double)opts->rate[SHOT_HOP_H2F], &s.interval_ns);
+    if (r < 0)
+        snprintf(err, err_size, "--load needs the rate of the disk: --rate h2f=...");
+    if (r == 0)
+        s.proc = calloc(s.nprocs, sizeof(*s.proc));
+    if (r == 0 && !s.proc)
+        r = -ENOMEM;
+    for (uint32_t i = 0; r == 0 && i < s.nprocs; i++)
+        r = proc_init(&s, i, &sizes);
+    if (r == 0)
+        r = shot_report_init(s.nprocs, s.proc[0].script.nr_puts, s.proc[0].script.nr_gets, &report);
+    for (uint32_t i = 0; r == 0 && i < s.nprocs; i++)
+        s.proc[i].out = &report.procs[i];
+    if (r == 0)
+        r = run_events(&s);
+    if (r == 0)
+        r = fill_report(&s, &report);
+    if (s.proc)
+        complete_rest(&s);
+    for (uint32_t i = 0; s.proc && i < s.nprocs; i++)
+        proc_fini(&s.proc[i]);
+    free(s.proc);
+    free(s.heap);
+    shot_sizes_fini(&sizes);
+    if (r < 0)
+        shot_report_fini(&report);
+    else
+        *ret_report = report;
+    return r;
+}

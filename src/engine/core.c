@@ -1,0 +1,915 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests, completions, questions: the surface of the state machine.
+ *
+ * Every entry that changes something has the same shape: take the time, change the books, let sched.c start what can
+ * be started now. A request ends in vvi_req_end() and nowhere else.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/core_private.h"
+#include "trace/trace.h"
+
+const char *vv_hop_name(enum vv_hop hop)
+{
+    static const char *const names[VV_HOP_COUNT] = {"d2d", "h2h", "d2h", "h2d", "h2f", "f2h"};
+
+    return (unsigned)hop < VV_HOP_COUNT ? names[hop] : "unknown";
+}
+
+const char *vv_tier_kind_name(enum vv_tier_kind kind)
+{
+    static const char *const names[] = {"device", "host", "spill", "files"};
+
+    return (unsigned)kind < VV_ARRAY_SIZE(names) ? names[kind] : "unknown";
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------------------- */
+
+static int tier_init(struct vv_core *core, unsigned i)
+{
+    struct tier *t = &core->tier[i];
+    uint64_t pages = core->cfg.tier[i].capacity_bytes / core->cfg.page_bytes;
+    int r;
+
+    t->kind = core->cfg.tier[i].kind;
+    t->memory = t->kind == VV_TIER_DEVICE || t->kind == VV_TIER_HOST;
+    t->is_arena = t->kind != VV_TIER_FILES;
+    t->capacity_bytes = core->cfg.tier[i].capacity_bytes;
+    if (!t->is_arena)
+        return 0;
+    if (pages >= VV_PAGE_NONE / 2)
+        return -EINVAL;
+    t->transit_all = t->kind == VV_TIER_HOST ? core->cfg.transit_pages : 0;
+    r = vv_arena_init(&t->arena, (uint32_t)pages, 2 * t->transit_all);
+    if (r < 0)
+        return r;
+    for (int up = 0; up < 2 && t->transit_all; up++) {
+        t->transit[up] = malloc(t->transit_all * sizeof(uint32_t));
+        if (!t->transit[up])
+            return -ENOMEM;
+        for (uint32_t k = t->transit_all; k-- > 0;)
+            t->transit[up][t->ntransit[up]++] = (uint32_t)pages + (uint32_t)up * t->transit_all + k;
+    }
+    return 0;
+}
+
+static int tiers_check(struct vv_core *core)
+{
+    const struct vv_core_cfg *cfg = &core->cfg;
+
+    core->device = core->host = core->disk = -1;
+    if (cfg->ntiers == 0 || cfg->ntiers > VV_MAX_TIERS || cfg->page_bytes < 4096 ||
+        (cfg->page_bytes & (cfg->page_bytes - 1)) || (unsigned)cfg->policy >= VV_POLICY_COUNT)
+        return -EINVAL;
+    for (unsigned i = 0; i < cfg->ntiers; i++) {
+        enum vv_tier_kind kind = cfg->tier[i].kind;
+        int *slot = kind == VV_TIER_DEVICE ? &core->device : kind == VV_TIER_HOST ? &core->host : &core->disk;
+        if (*slot >= 0 || (kind == VV_TIER_SPILL && cfg->tier[i].capacity_bytes == 0))
+            return -EINVAL;
+        *slot = (int)i;
+    }
+    /* Fast to slow; and every hop begins or ends in host memory. */
+    if (core->host < 0 || core->device > core->host || (core->disk >= 0 && core->disk < core->host))
+        return -EINVAL;
+    return core->disk >= 0 && cfg->transit_pages == 0 ? -EINVAL : 0;
+}
+
+int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core)
+{
+    struct vv_core *core = calloc(1, sizeof(*core));
+    int r;
+
+    if (!core)
+        return -ENOMEM;
+    core->cfg = *cfg;
+    core->ntiers = cfg->ntiers;
+    core->paged = cfg->policy == VV_POLICY_NEXT;
+    r = tiers_check(core);
+    for (unsigned i = 0; r == 0 && i < core->ntiers; i++)
+        r = tier_init(core, i);
+    for (int i = 0; i < VV_HOP_COUNT; i++) {
+        core->hop[i].slots = cfg->slots[i] ? cfg->slots[i] : 2;
+        core->hop[i].batch = cfg->batch_pages[i] ? VV_MIN(cfg->batch_pages[i], (uint32_t)VV_ORDER_MAX_PAGES) : 4;
+        vv_rate_init(&core->hop[i].rate, cfg->rate[i]);
+    }
+    core->next_generation = 1;
+    if (r < 0) {
+        vv_core_free(core);
+        return r;
+    }
+    *ret_core = core;
+    return 0;
+}
+
+static void history_fini(struct hist *h, unsigned ntiers)
+{
+    for (unsigned t = 0; t < ntiers; t++)
+        for (int k = 0; k < HEAP_KINDS; k++)
+            vvi_heap_fini(&h->heap[t][k]);
+    free(h->slot);
+    free(h->ring);
+    free(h->passed);
+}
+
+void vv_core_free(struct vv_core *core)
+{
+    struct vv_order *o, *next;
+
+    if (!core)
+        return;
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        if (core->hist[i].used)
+            vv_core_history_drop(core, i, core->now_ns);
+        history_fini(&core->hist[i], core->ntiers);
+    }
+    /* What the drops ordered is not carried out any more; temporary files are removed at the next opening. */
+    while ((o = vv_core_next_order(core)))
+        if (o->kind != VV_ORDER_WAKE)
+            vv_core_complete(core, o, 0, core->now_ns);
+    for (o = core->free_orders; o; o = next) {
+        next = o->next;
+        free(o);
+    }
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        vv_arena_fini(&core->tier[t].arena);
+        free(core->tier[t].transit[0]);
+        free(core->tier[t].transit[1]);
+    }
+    free(core->frags);
+    free(core->hist);
+    free(core);
+}
+
+uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier)
+{
+    const struct tier *t = &core->tier[tier];
+
+    return t->is_arena ? (uint64_t)t->arena.npages + 2 * (uint64_t)t->transit_all : 0;
+}
+
+int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg, uint32_t *ret_hist)
+{
+    uint32_t i = 0;
+
+    if (cfg->level == VV_CORE_DURABLE && (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
+        return -EINVAL;
+    while (i < core->nhist && (core->hist[i].used || core->hist[i].nalive))
+        i++;
+    if (i == core->nhist) {
+        struct hist *hist = realloc(core->hist, (i + 1) * sizeof(*hist));
+        if (!hist)
+            return -ENOMEM;
+        core->hist = hist;
+        core->nhist++;
+    } else {
+        history_fini(&core->hist[i], core->ntiers);
+    }
+    core->hist[i] = (struct hist){.used = true, .cfg = *cfg, .head = 1, .tail = 1};
+    for (unsigned t = 0; t < VV_MAX_TIERS; t++)
+        core->hist[i].cursor[t] = 1;
+    *ret_hist = i;
+    return 0;
+}
+
+/* ---- the shape of every entry ------------------------------------------------------------------------------ */
+
+static uint64_t memory_pages_used(const struct vv_core *core)
+{
+    uint64_t used = 0;
+
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        used += core->tier[t].arena.npages - core->tier[t].arena.nfree;
+    return used;
+}
+
+static void enter(struct vv_core *core, uint64_t now_ns)
+{
+    if (core->now_ns && now_ns > core->now_ns)
+        core->util_pages_ns += (double)memory_pages_used(core) * (double)(now_ns - core->now_ns);
+    if (!core->util_since_ns)
+        core->util_since_ns = now_ns;
+    core->now_ns = VV_MAX(core->now_ns, now_ns);
+}
+
+static void leave(struct vv_core *core)
+{
+    vvi_sched(core);
+    if (core->cfg.check) {
+        const char *wrong = vv_core_check(core);
+        core->stats.invariant_checks++;
+        vv_assert(wrong == NULL);
+        (void)wrong;
+    }
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------- */
+
+static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req *req, enum vv_req_kind kind,
+                      uint32_t hist, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, hist);
+    void *user = req->user;
+    struct vv_req *last = *list;
+
+    *req = (struct vv_req){.kind = kind, .status = -EINPROGRESS, .user = user, .hist = hist, .obj = obj,
+                           .start_ns = core->now_ns};
+    if (obj)
+        obj->refs++;
+    h->pending++;
+    while (last && last->next)
+        last = last->next;
+    req->prev = last;
+    if (last)
+        last->next = req;
+    else
+        *list = req;
+    vv_trace(VV_TRACE_REQUEST_START, obj ? obj->version : 0, kind, hist, 0);
+}
+
+/* The time that the application takes between two requests tells when the next will come. */
+static void see_interval(struct vv_core *core, struct hist *h)
+{
+    uint64_t gap;
+
+    if (!h->last_end_ns || core->now_ns < h->last_end_ns)
+        return;
+    gap = core->now_ns - h->last_end_ns;
+    h->interval_ns = h->interval_ns ? h->interval_ns - h->interval_ns / 4 + gap / 4 : gap;
+}
+
+void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
+{
+    struct vv_req **list = req->kind == VV_REQ_PUT   ? &core->puts
+                           : req->kind == VV_REQ_GET ? &core->gets
+                                                     : &core->waits;
+    struct hist *h = vvi_hist(core, req->hist);
+    struct vv_object *obj = req->obj;
+
+    vv_assert(req->inflight == 0 && req->status == -EINPROGRESS);
+    if (req->prev)
+        req->prev->next = req->next;
+    else
+        *list = req->next;
+    if (req->next)
+        req->next->prev = req->prev;
+    req->status = status;
+    free(req->issued);
+    req->issued = NULL;
+    req->next = NULL;
+    if (core->wake_tail)
+        core->wake_tail->next = req;
+    else
+        core->wake_head = req;
+    core->wake_tail = req;
+    h->pending--;
+    h->last_end_ns = core->now_ns;
+    vv_trace(VV_TRACE_REQUEST_END, obj ? obj->version : 0, req->kind, req->hist, (uint64_t)(int64_t)status);
+    if (req->kind == VV_REQ_PUT && !obj->dead) {
+        if (status == 0)
+            vvi_object_written(core, obj);
+        else
+            vvi_object_gone(core, obj);
+    }
+    if (req->kind == VV_REQ_GET && status == 0 && !obj->dead)
+        vvi_object_consumed(core, obj);
+    if (obj)
+        vvi_object_unref(core, obj);
+    if (!core->waits && core->phase == VV_PHASE_WAITING)
+        core->phase = VV_PHASE_WRITING;
+}
+
+/* What a committed file takes: header, data in blocks, checksums and footer. */
+static uint64_t file_bytes(const struct vv_core *core, uint64_t size)
+{
+    uint64_t sums = (uint64_t)vvi_nchunks(core, size) * 8 + 64;
+
+    return 4096 + vv_align_up(size, 4096) + vv_align_up(sums, 4096);
+}
+
+static int put_admit(const struct vv_core *core, uint64_t size)
+{
+    const struct tier *disk = core->disk >= 0 ? &core->tier[core->disk] : NULL;
+    uint64_t pages = 0, chunks = (size + core->cfg.page_bytes - 1) / core->cfg.page_bytes;
+
+    if (size == 0)
+        return -EINVAL;
+    if (chunks >= FILE_CHUNK_FILLING)
+        return -EFBIG;
+    if (disk && disk->kind == VV_TIER_FILES) {
+        if (disk->capacity_bytes == 0)
+            return 0;
+        if (file_bytes(core, size) > disk->capacity_bytes)
+            return -EFBIG;
+        return disk->used_bytes + file_bytes(core, size) > disk->capacity_bytes ? -ENOSPC : 0;
+    }
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        uint32_t n = core->tier[t].arena.npages;
+        pages = core->paged ? pages + n : VV_MAX(pages, n);
+    }
+    return chunks > pages ? -EFBIG : 0;
+}
+
+/* The fastest tier that matches the application's memory and can hold the object. */
+static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj, bool app_is_device)
+{
+    if (app_is_device && core->device >= 0 && vvi_space_fits(core, (unsigned)core->device, obj))
+        return (uint8_t)core->device;
+    return (uint8_t)core->host;
+}
+
+/* A put when nothing is left to restore begins a new shot. */
+static void begin_writing(struct vv_core *core, struct hist *h)
+{
+    core->phase = VV_PHASE_WRITING;
+    if (h->started && h->ready > 0) {
+        core->puts_between = true;
+        return;
+    }
+    h->started = false;
+    if (!h->hinted && h->detect.any && h->ready == 0) {
+        h->detect = (struct vv_detect){0};
+        h->predicting = false;
+        h->predict_from = NULL;
+    }
+}
+
+int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
+                bool app_is_device, uint64_t now_ns, struct vv_req *req)
+{
+    struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+    int r;
+
+    if (obj && (obj->written || obj->writing))
+        return -EEXIST;
+    r = put_admit(core, size);
+    if (r < 0)
+        return r;
+    if (!obj)
+        obj = vvi_object_new(core, hist, version);
+    if (!obj)
+        return -ENOMEM;
+    enter(core, now_ns);
+    see_interval(core, h);
+    begin_writing(core, h);
+    vvi_hint_account(core, obj, -1);
+    obj->writing = true;
+    vvi_hint_account(core, obj, 1);
+    obj->size = size;
+    obj->user = user;
+    obj->nchunks = vvi_nchunks(core, size);
+    obj->generation = core->next_generation++;
+    obj->home = put_home(core, obj, app_is_device);
+    core->largest_bytes = VV_MAX(core->largest_bytes, size);
+    if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES) {
+        obj->file_bytes = file_bytes(core, size);
+        core->tier[core->disk].used_bytes += obj->file_bytes;
+    }
+    req_start(core, &core->puts, req, VV_REQ_PUT, hist, obj);
+    req->app_is_device = app_is_device;
+    req->chunks_left = obj->nchunks;
+    core->stats.puts++;
+    leave(core);
+    return 0;
+}
+
+int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device, uint64_t now_ns,
+                struct vv_req *req)
+{
+    struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+    uint64_t *issued;
+
+    if (!obj || !obj->written)
+        return -ENOENT;
+    issued = calloc(vv_div_up(obj->nchunks, 64), sizeof(*issued));
+    if (!issued)
+        return -ENOMEM;
+    enter(core, now_ns);
+    see_interval(core, h);
+    core->phase = VV_PHASE_RESTORING;
+    h->started = true;
+    /* The object is read now, whatever the hints say: it must not go while its hint is taken out. */
+    req_start(core, &core->gets, req, VV_REQ_GET, hist, obj);
+    req->app_is_device = app_is_device;
+    req->chunks_left = obj->nchunks;
+    req->issued = issued;
+    vvi_predict(core, obj);
+    vvi_hint_restored(core, obj);
+    req->distance = vvi_hint_distance_ready(core, hist);
+    core->stats.gets++;
+    if (vvi_object_complete_at(core, obj, obj->home))
+        core->stats.hits++;
+    else
+        core->stats.misses++;
+    leave(core);
+    return 0;
+}
+
+/* Somebody asks for it again: what kept it from being flushed may be over. */
+static void flush_again(struct vv_core *core, struct vv_object *obj)
+{
+    if (!obj->flush_err)
+        return;
+    obj->flush_err = 0;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_object_settle(core, obj);
+    vvi_sched_commit(core, obj);
+}
+
+int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level, uint64_t now_ns,
+                 struct vv_req *req)
+{
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    if (!obj || !obj->written)
+        return -ENOENT;
+    if (level == VV_CORE_DURABLE && (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
+        return -EINVAL;
+    enter(core, now_ns);
+    req_start(core, &core->waits, req, VV_REQ_WAIT, hist, obj);
+    if (level == VV_CORE_CACHED)
+        vvi_req_end(core, req, 0);
+    else
+        flush_again(core, obj);
+    leave(core);
+    return 0;
+}
+
+int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struct vv_req *req)
+{
+    struct hist *h = vvi_hist(core, hist);
+
+    enter(core, now_ns);
+    if (core->phase == VV_PHASE_WRITING)
+        core->phase = VV_PHASE_WAITING;
+    if (h->late_err) {
+        h->late_err = 0;
+        for (struct vv_object *obj = h->oldest; obj; obj = obj->newer)
+            flush_again(core, obj);
+    }
+    req_start(core, &core->waits, req, VV_REQ_WAIT_ALL, hist, NULL);
+    leave(core);
+    return 0;
+}
+
+void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64_t now_ns)
+{
+    if (req->status != -EINPROGRESS)
+        return;
+    enter(core, now_ns);
+    vvi_req_end(core, req, status);
+    leave(core);
+}
+
+int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
+{
+    int r;
+
+    enter(core, now_ns);
+    r = vvi_hint_add(core, hist, version);
+    leave(core);
+    return r;
+}
+
+void vv_core_hint_clear(struct vv_core *core, uint32_t hist, uint64_t now_ns)
+{
+    enter(core, now_ns);
+    vvi_hint_clear(core, hist);
+    leave(core);
+}
+
+void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns)
+{
+    enter(core, now_ns);
+    vvi_hist(core, hist)->started = true;
+    if (!core->puts)
+        core->phase = VV_PHASE_RESTORING;
+    leave(core);
+}
+
+/* Room on the disk may be what failed flushes were waiting for. */
+static void retry_flushes(struct vv_core *core, struct hist *h)
+{
+    if (!h->late_err)
+        return;
+    for (struct vv_object *obj = h->oldest; obj; obj = obj->newer)
+        flush_again(core, obj);
+}
+
+int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
+{
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    if (!obj || !obj->written)
+        return -ENOENT;
+    enter(core, now_ns);
+    vvi_object_gone(core, obj);
+    retry_flushes(core, vvi_hist(core, hist));
+    leave(core);
+    return 0;
+}
+
+void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
+{
+    struct hist *h = vvi_hist(core, hist);
+
+    enter(core, now_ns);
+    vv_assert(h->pending == 0);
+    vvi_hint_clear(core, hist);
+    while (h->oldest) {
+        struct vv_object *obj = h->oldest;
+        obj->keep_file = true;
+        vvi_object_gone(core, obj);
+    }
+    h->used = false;
+    leave(core);
+}
+
+int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation, uint64_t size,
+                  uint64_t user)
+{
+    struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj;
+
+    if (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES || size == 0)
+        return -EINVAL;
+    if (vvi_object_find(core, hist, version))
+        return -EEXIST;
+    obj = vvi_object_new(core, hist, version);
+    if (!obj)
+        return -ENOMEM;
+    obj->generation = generation;
+    obj->size = size;
+    obj->user = user;
+    obj->nchunks = vvi_nchunks(core, size);
+    obj->durable = true;
+    obj->file_bytes = file_bytes(core, size);
+    core->tier[core->disk].used_bytes += obj->file_bytes;
+    /* Where it is restored to is not known before it is; the fastest tier is the best guess. */
+    obj->home = put_home(core, obj, true);
+    core->next_generation = VV_MAX(core->next_generation, generation + 1);
+    core->largest_bytes = VV_MAX(core->largest_bytes, size);
+    h->ndurable++;
+    vvi_object_written(core, obj);
+    return 0;
+}
+
+/* ---- orders and their ends --------------------------------------------------------------------------------- */
+
+struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind)
+{
+    struct vv_order *o = core->free_orders;
+
+    if (o)
+        core->free_orders = o->next;
+    else
+        o = malloc(sizeof(*o));
+    if (!o)
+        return NULL;
+    memset(o, 0, offsetof(struct vv_order, src_page));
+    o->kind = kind;
+    o->req = NULL;
+    o->runtime = NULL;
+    return o;
+}
+
+struct vv_order *vv_core_next_order(struct vv_core *core)
+{
+    struct vv_order *o = core->ready_head;
+    struct vv_req *req = core->wake_head;
+
+    if (o) {
+        core->ready_head = o->next;
+        if (!core->ready_head)
+            core->ready_tail = NULL;
+        return o;
+    }
+    if (!req)
+        return NULL;
+    core->wake_head = req->next;
+    if (!core->wake_head)
+        core->wake_tail = NULL;
+    req->next = NULL;
+    core->wake_order = (struct vv_order){.kind = VV_ORDER_WAKE, .req = req, .hist = req->hist};
+    return &core->wake_order;
+}
+
+static void late_error(struct vv_core *core, struct vv_object *obj, int tier, int err)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    obj->flush_err = (int16_t)err;
+    vv_trace(VV_TRACE_ERROR, obj->version, (uint64_t)tier, (uint64_t)(int64_t)err, 0);
+    if (h->late_err)
+        return;
+    h->late_err = err;
+    h->late_tier = tier;
+    h->late_version = obj->version;
+}
+
+/* A transfer that failed leaves no half-filled run behind: under the contiguous policies a copy is whole or not
+ * there. */
+static void abandon_whole(struct vv_core *core, struct vv_copy *copy)
+{
+    struct vv_object *obj = copy->obj;
+
+    if (copy->nfilling > 0)
+        return;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        if (copy->page[c] != VV_PAGE_NONE && vvi_page(core, copy, c)->pins > 0)
+            return;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        if (copy->page[c] != VV_PAGE_NONE)
+            vvi_chunk_drop(core, copy, c);
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_copy_maybe_free(core, copy);
+}
+
+static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
+{
+    struct vv_object *obj = o->obj;
+    struct vv_copy *to = obj->copy[o->dst_tier];
+    bool whole = to->whole;
+
+    for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
+        if (status == 0)
+            vvi_chunk_set(core, to, c, VV_PAGE_VALID);
+        else if (whole)
+            vvi_chunk_set(core, to, c, VV_PAGE_RESERVED);
+        else
+            vvi_chunk_drop(core, to, c);
+    }
+    if (status < 0 && whole && o->kind == VV_ORDER_COPY)
+        abandon_whole(core, to);
+    else
+        vvi_copy_maybe_free(core, to);
+}
+
+/* Pages that a transfer has read: unpin them. What stands in a transit page has no business there any longer once
+ * the bytes are elsewhere. */
+static void chunks_leave(struct vv_core *core, struct vv_order *o)
+{
+    struct vv_copy *from = o->obj->copy[o->src_tier];
+
+    if (!core->tier[o->src_tier].is_arena)
+        return;
+    for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
+        struct vv_page *p = vvi_page(core, from, c);
+        vv_assert(p->pins > 0);
+        p->pins--;
+    }
+}
+
+static void drop_transit(struct vv_core *core, struct vv_order *o)
+{
+    struct vv_copy *from = o->obj->copy[o->src_tier];
+    uint32_t first = core->tier[o->src_tier].arena.npages;
+
+    if (o->src_tier != core->host || !from)
+        return;
+    for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
+        if (from->page[c] == VV_PAGE_NONE || from->page[c] < first)
+            continue;
+        if (vvi_page(core, from, c)->class & CLASS_EVICT)
+            vvi_chunk_drop(core, from, c);
+    }
+    vvi_core_reclass(core, o->obj, o->chunk0, o->nchunks);
+    vvi_copy_maybe_free(core, from);
+}
+
+static void fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status)
+{
+    for (struct vv_req *req = core->gets; req; req = req->next)
+        if (req->obj == obj && !req->error)
+            req->error = status;
+}
+
+static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
+{
+    if (o->dst_tier > o->src_tier) {
+        if (!o->obj->dead)
+            late_error(core, o->obj, o->dst_tier, status);
+    } else {
+        /* The bytes stay where they are. Prefetching gives up on them; a restore that needs them fails now and
+         * may be tried again. */
+        o->obj->no_prefetch = true;
+        if (o->src_tier == core->disk)
+            fail_gets_of(core, o->obj, status);
+    }
+}
+
+static void app_done(struct vv_core *core, struct vv_order *o, int status)
+{
+    struct vv_req *req = o->req;
+
+    req->inflight--;
+    if (req->kind == VV_REQ_GET)
+        req->from_inflight[o->src_tier]--;
+    if (status < 0 && !req->error)
+        req->error = status;
+    req->chunks_left -= o->nchunks;
+    if (req->inflight == 0 && req->error)
+        vvi_req_end(core, req, req->error);
+    else if (req->inflight == 0 && req->chunks_left == 0)
+        vvi_req_end(core, req, 0);
+}
+
+/* Old versions go when newer ones have reached the level of the history. */
+static void retain(struct vv_core *core, struct hist *h)
+{
+    bool durable = h->cfg.level == VV_CORE_DURABLE;
+    struct vv_object *obj = h->oldest, *next;
+
+    for (; h->cfg.keep && obj && (durable ? h->ndurable : h->nwritten) > h->cfg.keep; obj = next) {
+        next = obj->newer;
+        if (!durable || obj->durable)
+            vvi_object_gone(core, obj);
+    }
+}
+
+static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
+{
+    struct vv_copy *copy = obj->copy[core->disk];
+
+    copy->commit_issued = false;
+    if (obj->dead)
+        return;
+    if (status < 0) {
+        late_error(core, obj, core->disk, status);
+        vvi_object_settle(core, obj);
+        return;
+    }
+    obj->durable = true;
+    vvi_hist(core, obj->hist)->ndurable++;
+    vvi_copy_free(core, copy);
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_object_settle(core, obj);
+}
+
+static void measure(struct vv_core *core, const struct vv_order *o)
+{
+    struct hop_state *hop = &core->hop[o->hop];
+    uint64_t from = VV_MAX(o->issued_ns, hop->last_done_ns);
+
+    if (o->kind == VV_ORDER_COPY)
+        hop->inflight--;
+    if (core->now_ns > from)
+        vv_rate_add(&hop->rate, o->bytes, core->now_ns - from);
+    hop->last_done_ns = core->now_ns;
+    hop->moved_bytes += o->bytes;
+    hop->done_bytes += o->bytes;
+}
+
+static void transfer_done(struct vv_core *core, struct vv_order *o, int status)
+{
+    struct vv_object *obj = o->obj;
+
+    measure(core, o);
+    if (o->src_tier != VV_TIER_APP)
+        chunks_leave(core, o);
+    if (o->dst_tier != VV_TIER_APP)
+        chunks_arrive(core, o, status);
+    if (status < 0 && o->kind == VV_ORDER_COPY)
+        copy_failed(core, o, status);
+    vvi_core_reclass(core, obj, o->chunk0, o->nchunks);
+    if (o->src_tier != VV_TIER_APP)
+        drop_transit(core, o);
+    if (status < 0)
+        vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_object_settle(core, obj);
+    if (o->kind == VV_ORDER_APP)
+        app_done(core, o, status);
+    vvi_sched_commit(core, obj);
+}
+
+void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint64_t now_ns)
+{
+    struct vv_object *obj = o->obj;
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    enter(core, now_ns);
+    core->inflight--;
+    switch (o->kind) {
+    case VV_ORDER_COPY:
+    case VV_ORDER_APP:
+        transfer_done(core, o, status);
+        break;
+    case VV_ORDER_COMMIT:
+        commit_done(core, obj, status);
+        break;
+    case VV_ORDER_REMOVE:
+        vvi_object_file_gone(core, obj);
+        break;
+    case VV_ORDER_WAKE:
+        break;
+    }
+    if (h->used)
+        retain(core, h);
+    vvi_object_unref(core, obj);
+    o->next = core->free_orders;
+    core->free_orders = o;
+    leave(core);
+}
+
+/* ---- questions --------------------------------------------------------------------------------------------- */
+
+static struct vv_object_info info_of(const struct vv_core *core, const struct vv_object *obj)
+{
+    struct vv_object_info info = {
+        .version = obj->version,
+        .generation = obj->generation,
+        .size = obj->size,
+        .user = obj->user,
+        .durable = obj->durable,
+        .flush_error = obj->flush_err,
+        .chunks = obj->nchunks,
+    };
+
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct vv_copy *copy = obj->copy[t];
+        bool committed = core->tier[t].kind == VV_TIER_FILES && obj->durable;
+        info.resident[t] = copy ? copy->nvalid : committed ? obj->nchunks : 0;
+        info.state[t] = copy ? (enum vv_copy_state)copy->state : committed ? VV_COPY_WRITE_COMPLETE : VV_COPY_INIT;
+    }
+    return info;
+}
+
+int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version, struct vv_object_info *ret_info)
+{
+    const struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    if (!obj || !obj->written)
+        return -ENOENT;
+    *ret_info = info_of(core, obj);
+    return 0;
+}
+
+int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_version)
+{
+    const struct hist *h = vvi_hist(core, hist);
+    const struct vv_object *obj = h->newest;
+
+    while (obj && h->cfg.level == VV_CORE_DURABLE && !obj->durable)
+        obj = obj->older;
+    if (!obj)
+        return -ENOENT;
+    *ret_version = obj->version;
+    return 0;
+}
+
+void vv_core_each(const struct vv_core *core, uint32_t hist, void (*fn)(void *arg, const struct vv_object_info *info),
+                  void *arg)
+{
+    for (const struct vv_object *obj = vvi_hist(core, hist)->oldest; obj; obj = obj->newer) {
+        struct vv_object_info info = info_of(core, obj);
+        fn(arg, &info);
+    }
+}
+
+int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier)
+{
+    struct hist *h = vvi_hist(core, hist);
+    int err = h->late_err;
+
+    if (err) {
+        *ret_version = h->late_version;
+        *ret_tier = h->late_tier;
+        h->late_err = 0;
+    }
+    return err;
+}
+
+uint64_t vv_object_user(const struct vv_object *obj)
+{
+    return obj->user;
+}
+
+void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats)
+{
+    uint64_t pages = 0;
+
+    *ret_stats = core->stats;
+    ret_stats->inflight_orders = core->inflight;
+    for (int i = 0; i < VV_HOP_COUNT; i++) {
+        ret_stats->moved_bytes[i] = core->hop[i].moved_bytes;
+        ret_stats->rate[i] = (uint64_t)core->hop[i].rate.bytes_per_s;
+    }
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct tier *tier = &core->tier[t];
+        ret_stats->tier_pages[t] = tier->arena.npages;
+        ret_stats->tier_used_pages[t] = tier->arena.npages - tier->arena.nfree;
+        pages += tier->memory ? tier->arena.npages : 0;
+        if (!tier->is_arena)
+            ret_stats->files_bytes = tier->used_bytes;
+    }
+    ret_stats->object_bytes = core->stats.objects * sizeof(struct vv_object);
+    for (uint32_t i = 0; i < core->nhist; i++)
+        ret_stats->object_bytes += core->hist[i].nslots * sizeof(void *) + core->hist[i].ring_size * sizeof(struct hint);
+    if (pages && core->now_ns > core->util_since_ns)
+        ret_stats->utilisation =
+            core->util_pages_ns / ((double)pages * (double)(core->now_ns - core->util_since_ns));
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine/core: every rule about objects, tiers, hints, space and waiting, as a state machine.
+ *
+ * It does no I/O, takes no lock, starts no thread and reads no clock. It is driven by three kinds
+ * of call:
+ *
+ *   requests      vv_core_put, _get, _hint, _wait, _discard, ...      from the application
+ *   completions   vv_core_complete(order, status)                     from whoever carried an order
+ * out time          `now_ns`, passed in with each of them
+ *
+ * After every call the caller drains vv_core_next_order() and carries the orders out:
+ * engine/runtime with threads, sim/ in virtual time, tests by hand. Calls on one core are made by
+ * one thread at a time (the runtime holds its engine lock).
+ *
+ * An object is one checkpoint version, cut in chunks of one page each; chunk c covers bytes
+ * [c * page, min((c + 1) * page, size)). Space on arena tiers is kept in pages; a copy may be
+ * partly resident.
+ */
+#ifndef VV_ENGINE_CORE_H
+#define VV_ENGINE_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util.h"
+#include "policy/policy.h"
+
+enum {
+    VV_MAX_TIERS = 4,
+    VV_TIER_APP = -1, /* the application's own memory, as source or destination of an order */
+    VV_ORDER_MAX_PAGES = 64, /* most chunks that one order moves */
+};
+
+enum vv_tier_kind {
+    VV_TIER_DEVICE, /* arena of device memory */
+    VV_TIER_HOST,   /* arena of host memory; always present, if only for its transit pages */
+    VV_TIER_SPILL,  /* arena in one pre-allocated file, level `cached` */
+    VV_TIER_FILES,  /* one committed file per version, level `local` and above */
+};
+
+/* A hop is one direction of one link. H2H is the memory copy between the application's host buffers
+ * and the host tier; D2D the same within a device. */
+enum vv_hop {
+    VV_HOP_D2D,
+    VV_HOP_H2H,
+    VV_HOP_D2H,
+    VV_HOP_H2D,
+    VV_HOP_H2F,
+    VV_HOP_F2H,
+    VV_HOP_COUNT,
+};
+
+const char *vv_hop_name(enum vv_hop hop);
+const char *vv_tier_kind_name(enum vv_tier_kind kind);
+
+/* The life cycle of a copy: see docs/states.md, generated from the table in states.c. */
+enum vv_copy_state {
+    VV_COPY_INIT,
+    VV_COPY_WRITE_IN_PROGRESS,
+    VV_COPY_WRITE_COMPLETE,
+    VV_COPY_FLUSHED,
+    VV_COPY_READ_IN_PROGRESS,
+    VV_COPY_READ_COMPLETE,
+    VV_COPY_CONSUMED,
+    VV_COPY_STATE_COUNT,
+};
+
+const char *vv_copy_state_name(enum vv_copy_state state);
+bool vv_copy_state_may_change(enum vv_copy_state from, enum vv_copy_state to);
+
+struct vv_core;
+struct vv_object;
+
+struct vv_core_cfg {
+    uint32_t page_bytes;
+    unsigned ntiers; /* fast to slow */
+    struct {
+        enum vv_tier_kind kind;
+        uint64_t capacity_bytes; /* rounded down to pages; 0 on VV_TIER_FILES and VV_TIER_SPILL: no
+                                    limit of ours */
+    } tier[VV_MAX_TIERS];
+    enum vv_policy policy;
+    uint32_t transit_pages;             /* host pages kept for passing through, in each direction */
+    uint64_t rate[VV_HOP_COUNT];        /* bytes/s, first estimates; 0: unknown */
+    uint32_t slots[VV_HOP_COUNT];       /* orders in flight on each hop at most (movers only) */
+    uint32_t batch_pages[VV_HOP_COUNT]; /* most pages in one order, at most VV_ORDER_MAX_PAGES */
+    bool disk_shared;                   /* reads and writes of the disk share its bandwidth */
+    bool check; /* assert every invariant after every call: tests and debugging */
+    void (*release_user)(void *arg,
+                         uint64_t user); /* an object with this `user` word is gone; may be NULL */
+    void *release_arg;
+};
+
+enum vv_order_kind {
+    VV_ORDER_COPY,   /* move chunks between two tiers: the mover of `hop` does it */
+    VV_ORDER_APP,    /* move chunks between the application's memory and a tier: the thread of `req`
+                        does it */
+    VV_ORDER_COMMIT, /* VV_TIER_FILES: all chunks are written, make the file durable and visible */
+    VV_ORDER_REMOVE, /* VV_TIER_FILES: remove the file, committed or not */
+    VV_ORDER_WAKE,   /* request `req` has ended, with req->status. Needs no completion; the order is
+                        void at the   next call to vv_core_next_order(). */
+};
+
+/* Owned by the core from issue to completion; read-only for whoever carries it out. */
+struct vv_order {
+    enum vv_order_kind kind;
+    enum vv_hop hop;
+    struct vv_object *obj;
+    uint32_t hist;
+    uint64_t version, generation; /* a version discarded and written again has another generation */
+    uint64_t size;                /* of the object, in bytes */
+    int src_tier, dst_tier;       /* VV_TIER_APP for the application's side */
+    uint32_t chunk0, nchunks;     /* consecutive chunks of the object */
+    uint64_t bytes;               /* that they hold together */
+    uint32_t src_page[VV_ORDER_MAX_PAGES]; /* pages of each chunk, where that tier is an arena */
+    uint32_t dst_page[VV_ORDER_MAX_PAGES];
+    struct vv_req *req; /* APP and WAKE */
+    void *runtime;      /* the carrier's, from issue to completion */
+    uint64_t issued_ns; /* from here on private to the core */
+    struct vv_order *next;
+};
+
+enum vv_req_kind { VV_REQ_PUT, VV_REQ_GET, VV_REQ_WAIT, VV_REQ_WAIT_ALL };
+
+/* A request that may take time. Caller-owned memory, the same from the call that starts it until
+ * its WAKE order came out; status is -EINPROGRESS until then. A request may end within the call
+ * that starts it. */
+struct vv_req {
+    enum vv_req_kind kind;
+    int status;
+    uint32_t
+        distance; /* GET: successive hinted versions complete on the fastest tier when it came */
+    void *user;   /* the caller's */
+    uint64_t start_ns; /* from here on private to the core, read-only for the caller */
+    struct vv_object *obj;
+    uint32_t hist;
+    uint8_t app_is_device, level;
+    uint32_t inflight; /* APP orders issued and not completed */
+    uint32_t chunks_left;
+    int error; /* it fails with this as soon as no order of it is in flight */
+    uint32_t scan;              /* chunks before this one have been issued */
+    uint32_t from_inflight[VV_MAX_TIERS];
+    uint64_t *issued;           /* GET: one bit for each chunk */
+    struct vv_req *next, *prev;
+};
+
+/* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
+uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
+
+/* Fills in slots, batches and transit pages that are 0, from the page size and the rates. */
+void vv_core_cfg_tune(struct vv_core_cfg *cfg);
+int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core) VV_WARN_UNUSED;
+/* All orders must have been completed. Accepts NULL. */
+void vv_core_free(struct vv_core *core);
+
+enum vv_core_level { VV_CORE_CACHED, VV_CORE_DURABLE };
+
+struct vv_core_hist_cfg {
+    bool consume_once; /* a restored version is discarded and its pending flushes are dropped */
+    uint64_t keep;     /* versions kept at most once they reached the level; 0: all */
+    enum vv_core_level level;
+};
+
+int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
+                        uint32_t *ret_hist) VV_WARN_UNUSED;
+/* Forgets the history: what is only in memory is dropped, committed files stay. No request on it
+ * may be pending. Orders in flight for it still complete. */
+void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns);
+/* Declares a version found committed on the files tier when the history was opened, oldest first.
+ */
+int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                  uint64_t size, uint64_t user) VV_WARN_UNUSED;
+
+/*
+ * Requests. PUT and GET end when the application's memory may be used again. `app_is_device`: where
+ * the application's memory is. Immediate refusals come back from the call (then no WAKE follows):
+ *   put   -EEXIST, -EINVAL (size 0), -EFBIG, -ENOSPC, -ENOMEM      get   -ENOENT, -EIO (lost)
+ */
+int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
+                bool app_is_device, uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
+int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device,
+                uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
+/* Ends when the version has reached the level, or with the error that keeps it from it. */
+int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
+                 uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
+/* Ends when every version of the history is complete on the slowest tier. */
+int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns,
+                     struct vv_req *req) VV_WARN_UNUSED;
+/* Ends a pending request with `status`, through its WAKE order. A cancelled put leaves no version
+ * behind. No APP order of the request may be in flight. */
+void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64_t now_ns);
+
+int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version,
+                 uint64_t now_ns) VV_WARN_UNUSED;
+void vv_core_hint_clear(struct vv_core *core, uint32_t hist, uint64_t now_ns);
+void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns);
+/* The version is gone at once for everybody; its space follows when the last reader ends. */
+int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,
+                    uint64_t now_ns) VV_WARN_UNUSED;
+
+/* Orders. The pointer is valid until its completion. NULL: nothing more to start now. */
+struct vv_order *vv_core_next_order(struct vv_core *core);
+/* COPY, APP, COMMIT, REMOVE. status 0 or a negative errno; a failed COPY or APP has moved nothing
+ * that counts. -EBADMSG and -EIO from a storage source mean that its copy is bad. */
+void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, uint64_t now_ns);
+
+/* Asking. */
+struct vv_object_info {
+    uint64_t version, generation, size, user;
+    bool durable;                            /* committed on the files tier */
+    int flush_error;                         /* why it has not reached a slower tier, or 0 */
+    uint32_t chunks, resident[VV_MAX_TIERS]; /* chunks valid on each tier */
+    enum vv_copy_state state[VV_MAX_TIERS];
+};
+int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
+                   struct vv_object_info *ret_info) VV_WARN_UNUSED;
+/* The newest version that has reached the history's level; -ENOENT when there is none. */
+int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_version) VV_WARN_UNUSED;
+/* Calls back for every version that can be restored, in the order of writing. */
+void vv_core_each(const struct vv_core *core, uint32_t hist,
+                  void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
+/* Takes the oldest late error of the history (a flush that failed after its put had returned): 0
+ * when none. */
+int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier);
+uint64_t vv_object_user(const struct vv_object *obj);
+
+struct vv_core_stats {
+    uint64_t puts, gets, hits, misses, hints, evicted_pages, revoked_pages, discarded,
+        inflight_orders;
+    uint64_t moved_bytes[VV_HOP_COUNT], rate[VV_HOP_COUNT];
+    uint64_t tier_pages[VV_MAX_TIERS], tier_used_pages[VV_MAX_TIERS];
+    uint64_t files_bytes, objects,
+        object_bytes; /* object_bytes: memory that the core itself takes */
+    uint64_t invariant_checks;
+    double utilisation; /* share of the memory tiers' pages in use, averaged over time */
+};
+void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats);
+
+/* Asserts every invariant; cost grows with everything there is. Returns NULL, or what is wrong. */
+const char *vv_core_check(const struct vv_core *core);
+/* A digest of all state that decides about the future, equal for equal states: for exhaustive
+ * exploration. */
+uint64_t vv_core_digest(const struct vv_core *core);
+
+#endif

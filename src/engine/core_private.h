@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine/core, inside. What each file does:
+ *
+ *   core.c     open and close, requests, completions, questions
+ *   object.c   objects, their versions, copies and pages: the books
+ *   states.c   the life cycle of a copy
+ *   hints.c    the restore order: hints, passed-over hints, predictions
+ *   space.c    who makes room for whom
+ *   sched.c    which order goes out next on each hop
+ *   check.c    invariants and the digest
+ *   heap.c     an indexed heap
+ *
+ * Where a chunk is, is written in one place only: the page table of each copy and the state of each
+ * page. All that is derived from it (what may go, what must be flushed, what could move up, how
+ * many of each) is kept by vvi_core_reclass(), which every change of a chunk ends with.
+ */
+#ifndef VV_ENGINE_CORE_PRIVATE_H
+#define VV_ENGINE_CORE_PRIVATE_H
+
+#include "core/assert.h"
+#include "engine/core.h"
+#include "engine/heap.h"
+#include "policy/detect.h"
+#include "policy/next.h"
+#include "policy/predict.h"
+#include "policy/window.h"
+#include "tier/arena.h"
+
+enum {
+    PREDICT_AHEAD = 4096, /* most predicted hints outstanding: bounds the cost of the request that
+                             finds a pattern */
+    LOOK_AHEAD = 32, /* hinted versions beyond the first incomplete one that a prefetch considers */
+    APP_SLOTS = 2,   /* orders in flight for one request on one hop */
+};
+
+/* What a page is good for, derived; bits of vv_page.class. */
+enum {
+    CLASS_EVICT = 1, /* may go: see chunk_may_go() */
+    CLASS_DIRTY = 2, /* no slower tier has its bytes: to be flushed */
+    CLASS_UP = 4,    /* no faster memory tier has its bytes: could be prefetched */
+    CLASS_DUP = 8,   /* a faster tier has its bytes as well */
+};
+
+enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_KINDS };
+
+/* States of a chunk in a file that is being written, kept in the copy's page table. */
+#define FILE_CHUNK_FILLING (VV_PAGE_NONE - 1)
+#define FILE_CHUNK_VALID   0u
+
+struct vv_copy {
+    struct vv_object *obj;
+    uint8_t tier;
+    uint8_t state; /* enum vv_copy_state */
+    bool whole;    /* contiguous policies: all its pages are one run, taken at once */
+    bool commit_issued;
+    uint32_t nvalid, nfilling, nreserved;
+    uint32_t nevict, ndirty, nup, ndup; /* pages of each class */
+    uint32_t evict_top, dirty_top,
+        up_low; /* no page of the class beyond here; a bound, not exact */
+    uint32_t heap_pos[HEAP_KINDS];
+    uint64_t stamp_in, stamp_use; /* fifo, lru; flushes of contiguous policies go by stamp_in */
+    uint64_t flush_mark;          /* bytes queued for flushing before it, ever */
+    uint32_t page[];              /* by chunk: page number, or VV_PAGE_NONE */
+};
+
+struct vv_object {
+    uint64_t version, generation, size, user;
+    struct vv_copy *copy[VV_MAX_TIERS];
+    struct vv_object *older, *newer; /* in order of writing; written objects only */
+    uint64_t ordinal;                /* place in the order of writing, for the detector */
+    uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
+    uint64_t file_bytes;             /* of the files tier's capacity that it takes */
+    uint32_t nchunks;
+    uint32_t nmem;     /* chunks valid or filling on a memory tier */
+    uint32_t miss_low; /* no chunk before this one is missing from memory */
+    uint32_t refs;     /* orders in flight and pending requests */
+    uint32_t hist;
+    int16_t flush_err; /* why flushing it was given up; 0: not */
+    bool written;      /* its put has ended: it may be restored */
+    bool writing;      /* its put is pending */
+    bool dead;         /* discarded: nothing of it is wanted */
+    bool consumed;
+    bool durable;     /* committed on the files tier */
+    bool removing;    /* a REMOVE order is out, or done */
+    bool passed;      /* hint passed over */
+    bool no_prefetch; /* a transfer up failed: left to restores */
+    bool down;         /* written, and complete on the slowest tier or given up: in hist->ndown */
+    bool keep_file;    /* dead for this process only: its committed file stays */
+    bool pass_through; /* fits no tier: its put goes through transit pages */
+    uint8_t home;     /* tier it enters and is prefetched to */
+};
+
+struct hint {
+    struct vv_object *obj;
+    uint64_t next_same; /* the next live hint of the same version; 0: none */
+};
+
+struct hist {
+    bool used;
+    bool started;    /* prefetching has begun */
+    bool predicting; /* hints are the detector's */
+    bool hinted;     /* the application has given hints: the detector keeps out */
+    struct vv_core_hist_cfg cfg;
+
+    struct vv_object **slot; /* open-addressed table of versions */
+    size_t nslots, nobjects, nalive; /* nalive: dead ones included */
+    struct vv_object *oldest, *newest;
+    uint64_t next_ordinal, ndurable, nwritten, ndown;
+    uint32_t ncopies[VV_MAX_TIERS];
+
+    struct hint *ring;              /* live hints, by sequence number modulo its size */
+    uint64_t ring_size, head, tail; /* [head, tail) */
+    uint64_t cursor[VV_MAX_TIERS];  /* hints before it are complete on that tier or faster */
+    uint64_t *passed;               /* versions of passed-over hints, oldest first */
+    size_t npassed, passed_cap, passed_at;
+    struct vv_object *predict_from; /* next object to predict a hint for */
+
+    uint64_t ready,
+        missing_chunks; /* hinted and written objects; their chunks that are on no memory tier */
+    uint64_t unwritten; /* hinted, not yet written: puts to come */
+
+    struct vv_detect detect;
+    uint64_t interval_ns, last_end_ns; /* between two requests, averaged */
+    struct vvi_heap heap[VV_MAX_TIERS][HEAP_KINDS];
+
+    int late_err, late_tier;
+    uint64_t late_version;
+    uint32_t pending; /* requests */
+};
+
+struct tier {
+    enum vv_tier_kind kind;
+    bool memory; /* device or host */
+    bool is_arena;
+    uint64_t capacity_bytes, used_bytes; /* files */
+    struct vv_arena arena;
+    uint32_t *transit[2]; /* stacks of free transit pages: [0] down, [1] up */
+    uint32_t ntransit[2];
+    uint32_t transit_all;
+    uint32_t nevict; /* pages that may go */
+    uint64_t freed_epoch; /* counts events that may make room */
+    uint64_t tried_epoch[2]; /* contiguous, by purpose: nothing has changed since a window was sought in vain */
+    uint32_t tried_pages[2];
+    struct {              /* score: the window committed to, by purpose */
+        struct vv_object *obj;
+        uint32_t first, n;
+    } commit[2];
+};
+
+struct hop_state {
+    uint32_t inflight, slots, batch;
+    struct vv_rate rate;
+    uint64_t last_done_ns, queued_bytes, done_bytes, moved_bytes;
+};
+
+struct vv_core {
+    struct vv_core_cfg cfg;
+    bool paged;
+    unsigned ntiers;
+    int device, host, disk; /* tier numbers, -1: none */
+    struct tier tier[VV_MAX_TIERS];
+    struct hop_state hop[VV_HOP_COUNT];
+    struct hist *hist;
+    uint32_t nhist;
+    uint64_t now_ns, next_generation, stamp;
+    uint64_t inflight;                        /* orders issued and not completed */
+    struct vv_order *ready_head, *ready_tail; /* to be handed out */
+    struct vv_order *free_orders, wake_order;
+    struct vv_req *wake_head, *wake_tail; /* ended, to be told */
+    struct vv_req *puts, *gets, *waits; /* pending, oldest first */
+    enum vv_phase phase;
+    uint64_t largest_bytes; /* object seen */
+    bool puts_between; /* a put came after prefetching had begun */
+    struct vv_frag *frags; /* scratch for window searches */
+    size_t frags_cap;
+    double util_pages_ns; uint64_t util_since_ns; /* occupancy of memory tiers over time */
+    struct vv_core_stats stats;
+};
+
+/* object.c */
+static inline struct hist *vvi_hist(const struct vv_core *core, uint32_t hist)
+{
+    return &core->hist[hist];
+}
+static inline uint32_t vvi_nchunks(const struct vv_core *core, uint64_t bytes)
+{
+    return (uint32_t)((bytes + core->cfg.page_bytes - 1) / core->cfg.page_bytes);
+}
+uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0,
+                         uint32_t n);
+struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uint64_t version);
+struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version);
+void vvi_object_gone(struct vv_core *core,
+                     struct vv_object *obj); /* dead or cancelled: out of the books */
+void vvi_object_file_gone(struct vv_core *core, struct vv_object *obj); /* gives back its share of the capacity */
+void vvi_object_unref(struct vv_core *core, struct vv_object *obj);
+void vvi_object_written(struct vv_core *core, struct vv_object *obj);
+void vvi_object_consumed(struct vv_core *core, struct vv_object *obj);
+struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsigned tier,
+                             enum vv_copy_state born);
+void vvi_copy_maybe_free(struct vv_core *core, struct vv_copy *copy);
+void vvi_copy_free(struct vv_core *core, struct vv_copy *copy);
+enum vv_page_state vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj,
+                                   unsigned tier, uint32_t c);
+bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                     uint32_t c);
+bool vvi_chunk_in_memory(const struct vv_core *core, const struct vv_object *obj,
+                         uint32_t c); /* or on its way */
+struct vv_page *vvi_page(const struct vv_core *core, const struct vv_copy *copy, uint32_t c);
+void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uint32_t page,
+                     enum vv_page_state state);
+void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c,
+                   enum vv_page_state state);
+void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c);
+void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n);
+void vvi_object_refresh(struct vv_core *core, struct vv_object *obj); /* its rank has changed */
+void vvi_object_settle(struct vv_core *core,
+                       struct vv_object *obj); /* advance the life cycle of its copies */
+uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                  uint32_t c);
+bool vvi_object_complete_at(const struct vv_core *core, const struct vv_object *obj, unsigned tier);
+bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object *obj);
+
+/* states.c */
+void vvi_copy_set_state(struct vv_copy *copy, enum vv_copy_state to);
+
+/* hints.c */
+int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version);
+void vvi_hint_clear(struct vv_core *core, uint32_t hist);
+void vvi_hint_restored(struct vv_core *core, struct vv_object *obj); /* a restore of it came */
+void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to);
+void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign);
+struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq);
+uint32_t vvi_hint_distance_ready(const struct vv_core *core, uint32_t hist);
+void vvi_predict(struct vv_core *core, struct vv_object *obj); /* a restore without hints came */
+void vvi_predict_forget(struct vv_core *core, struct vv_object *obj);
+bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj);
+
+/* space.c */
+uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
+                        uint32_t want, enum vv_purpose purpose, uint32_t *pages);
+/* Transit pages, [0] down, [1] up; `reclaim`: a blocked restore may take them from a prefetch. */
+uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want, uint32_t *pages);
+void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages, uint32_t n);
+bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_object *obj);
+bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                        uint32_t chunk, enum vv_purpose purpose);
+
+/* sched.c */
+void vvi_sched(struct vv_core *core);
+void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
+void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
+
+/* core.c */
+void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
+struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The restore order of each history: a queue of hints, each with a sequence number that never changes. An object
+ * knows its first live hint, and each hint the next one of the same version, so that the distance of an object is
+ * one subtraction.
+ *
+ * A hint may name a version that does not exist yet: then an empty object holds its place in the table of versions
+ * and becomes the real one when it is written. hist->ready and ->missing_chunks count what is hinted and written,
+ * hist->unwritten what is hinted and still to come; vvi_hint_account() takes an object out of the counts before a
+ * change and puts it back after.
+ *
+ * The detector's predictions are hints like any other, but for being dropped at the first miss.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "engine/core_private.h"
+#include "trace/trace.h"
+
+static struct hint *hint_of(const struct hist *h, uint64_t seq)
+{
+    return &h->ring[seq & (h->ring_size - 1)];
+}
+
+struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq)
+{
+    return hint_of(h, seq)->obj;
+}
+
+static int ring_grow(struct hist *h)
+{
+    uint64_t size = h->ring_size ? h->ring_size * 2 : 64;
+    struct hint *ring;
+
+    if (h->tail - h->head < h->ring_size)
+        return 0;
+    ring = calloc(size, sizeof(*ring));
+    if (!ring)
+        return -ENOMEM;
+    for (uint64_t s = h->head; s < h->tail; s++)
+        ring[s & (size - 1)] = *hint_of(h, s);
+    free(h->ring);
+    h->ring = ring;
+    h->ring_size = size;
+    return 0;
+}
+
+void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    uint64_t n = (uint64_t)(int64_t)sign;
+
+    if (!obj->hint_first || obj->dead)
+        return;
+    if (obj->written) {
+        h->ready += n;
+        h->missing_chunks += n * (obj->nchunks - obj->nmem);
+    } else if (!obj->writing) {
+        h->unwritten += n;
+    }
+}
+
+static int hint_append(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    uint64_t seq;
+
+    if (ring_grow(h) < 0)
+        return -ENOMEM;
+    seq = h->tail++;
+    *hint_of(h, seq) = (struct hint){.obj = obj};
+    if (obj->hint_first) {
+        hint_of(h, obj->hint_last)->next_same = seq;
+        obj->hint_last = seq;
+        return 0;
+    }
+    obj->hint_first = obj->hint_last = seq;
+    obj->passed = false;
+    obj->consumed = false;
+    vvi_hint_account(core, obj, 1);
+    vvi_object_refresh(core, obj);
+    return 0;
+}
+
+int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj;
+    int r;
+
+    if (h->predicting)
+        vvi_hint_clear(core, hist);
+    h->hinted = true;
+    obj = vvi_object_find(core, hist, version);
+    if (!obj)
+        obj = vvi_object_new(core, hist, version);
+    if (!obj)
+        return -ENOMEM;
+    obj->refs++;
+    r = hint_append(core, obj);
+    vvi_object_unref(core, obj);
+    core->stats.hints += r == 0;
+    vv_trace(VV_TRACE_HINT, version, hist, h->tail - h->head, 0);
+    return r;
+}
+
+/* Nothing expects it any more: a copy that was claimed for a restore is an ordinary one again. */
+static void unclaim(struct vv_core *core, struct vv_object *obj)
+{
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (obj->copy[t] && obj->copy[t]->state == VV_COPY_READ_COMPLETE)
+            vvi_copy_set_state(obj->copy[t], VV_COPY_FLUSHED);
+}
+
+/* Takes the object's first live hint out of the queue. */
+static void hint_pop(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    struct hint *hint = hint_of(h, obj->hint_first);
+
+    vvi_hint_account(core, obj, -1);
+    obj->hint_first = hint->next_same;
+    if (!obj->hint_first)
+        obj->hint_last = 0;
+    *hint = (struct hint){0};
+    vvi_hint_account(core, obj, 1);
+    vvi_object_refresh(core, obj);
+}
+
+static void skip_empty_head(struct vv_core *core, struct hist *h)
+{
+    while (h->head < h->tail && !vvi_hint_at(h, h->head))
+        h->head++;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        h->cursor[t] = VV_MAX(h->cursor[t], h->head);
+}
+
+static void remember_passed(struct hist *h, uint64_t version)
+{
+    if (h->npassed == h->passed_cap) {
+        size_t cap = h->passed_cap ? h->passed_cap * 2 : 64;
+        uint64_t *p = realloc(h->passed, cap * sizeof(*p));
+        if (!p)
+            return; /* then it is not prefetched: a hint is advice */
+        h->passed = p;
+        h->passed_cap = cap;
+    }
+    h->passed[h->npassed++] = version;
+}
+
+void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    uint64_t until = obj->hint_first;
+
+    obj->passed = false;
+    if (!until)
+        return;
+    for (uint64_t s = h->head; s < until; s++) {
+        struct vv_object *o = vvi_hint_at(h, s);
+        if (!o)
+            continue;
+        o->refs++;
+        hint_pop(core, o);
+        if (!o->hint_first) {
+            o->passed = true;
+            unclaim(core, o);
+            remember_passed(h, o->version);
+        }
+        vvi_object_unref(core, o);
+    }
+    hint_pop(core, obj);
+    skip_empty_head(core, h);
+}
+
+void vvi_hint_clear(struct vv_core *core, uint32_t hist)
+{
+    struct hist *h = vvi_hist(core, hist);
+
+    for (uint64_t s = h->head; s < h->tail; s++) {
+        struct vv_object *obj = vvi_hint_at(h, s);
+        if (!obj)
+            continue;
+        obj->refs++;
+        hint_pop(core, obj);
+        if (!obj->hint_first)
+            unclaim(core, obj);
+        vvi_object_unref(core, obj);
+    }
+    h->head = h->tail;
+    skip_empty_head(core, h);
+    h->npassed = h->passed_at = 0;
+    h->hinted = h->predicting = false;
+    h->predict_from = NULL;
+}
+
+void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to)
+{
+    struct hist *h = vvi_hist(core, from->hist);
+
+    for (uint64_t s = from->hint_first; s;) {
+        struct hint *hint = hint_of(h, s);
+        hint->obj = to;
+        s = hint->next_same;
+    }
+    if (to) {
+        to->hint_first = from->hint_first;
+        to->hint_last = from->hint_last;
+    }
+    from->hint_first = from->hint_last = 0;
+}
+
+uint32_t vvi_hint_distance_ready(const struct vv_core *core, uint32_t hist)
+{
+    const struct hist *h = vvi_hist(core, hist);
+    uint32_t n = 0;
+
+    for (uint64_t s = h->head; s < h->tail; s++) {
+        const struct vv_object *obj = vvi_hint_at(h, s);
+        if (!obj)
+            continue;
+        if (!obj->written || !vvi_object_complete_at(core, obj, obj->home))
+            break;
+        n++;
+    }
+    return n;
+}
+
+bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj)
+{
+    return obj->hint_first || (vvi_hist(core, obj->hist)->predicting && !obj->consumed);
+}
+
+/* ---- predictions ------------------------------------------------------------------------------------------- */
+
+static struct vv_object *walk(struct vv_object *obj, int64_t stride)
+{
+    for (; obj && stride > 0; stride--)
+        obj = obj->newer;
+    for (; obj && stride < 0; stride++)
+        obj = obj->older;
+    return obj;
+}
+
+static void predict_more(struct vv_core *core, struct hist *h)
+{
+    while (h->predict_from && h->tail - h->head < PREDICT_AHEAD) {
+        if (!h->predict_from->hint_first && hint_append(core, h->predict_from) < 0)
+            return;
+        h->predict_from = walk(h->predict_from, h->detect.stride);
+    }
+}
+
+void vvi_predict(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    bool first_ever = !h->detect.any;
+
+    if (h->hinted)
+        return;
+    switch (vv_detect_restore(&h->detect, obj->ordinal, h->oldest->ordinal, h->newest->ordinal)) {
+    case VV_DETECT_NONE:
+        break;
+    case VV_DETECT_BROKEN:
+        vvi_hint_clear(core, obj->hist);
+        break;
+    case VV_DETECT_FOUND:
+        h->predicting = true;
+        h->predict_from = walk(obj, h->detect.stride);
+        predict_more(core, h);
+        break;
+    case VV_DETECT_HELD:
+        predict_more(core, h);
+        break;
+    }
+    /* The first versions were kept whole for this moment only. */
+    if (first_ever) {
+        struct vv_object *o = h->oldest;
+        for (int i = 0; i < VV_NEXT_FIRST_KEPT && o; i++, o = o->newer)
+            vvi_object_refresh(core, o);
+    }
+}
+
+void vvi_predict_forget(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    if (h->predict_from == obj)
+        h->predict_from = walk(obj, h->detect.stride < 0 ? -1 : 1);
+}

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The books: objects by version, copies by tier, pages by chunk.
+ *
+ * Holds true between two calls into the core:
+ *  - a live object is in its history's table under its version; a dead one is not, and lives on only for the orders
+ *    and requests that hold a reference;
+ *  - copy->page[c] names a page exactly when that page's owner and chunk name the copy and c;
+ *  - the counters of a copy (nvalid, nfilling, nreserved, nevict, ndirty, nup, ndup) and of an object (nmem) are what
+ *    counting would give;
+ *  - a copy is in a heap of its history exactly when it has pages of that kind, at the key of its farthest one.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/core_private.h"
+
+/* ---- versions ---------------------------------------------------------------------------------------------- */
+
+static size_t slot_of(uint64_t version, size_t nslots)
+{
+    uint64_t x = version * UINT64_C(0x9e3779b97f4a7c15);
+
+    return (size_t)(x ^ x >> 32) & (nslots - 1);
+}
+
+struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    const struct hist *h = vvi_hist(core, hist);
+
+    if (h->nslots == 0)
+        return NULL;
+    for (size_t i = slot_of(version, h->nslots); h->slot[i]; i = (i + 1) & (h->nslots - 1))
+        if (h->slot[i]->version == version)
+            return h->slot[i];
+    return NULL;
+}
+
+static void table_insert(struct hist *h, struct vv_object *obj)
+{
+    size_t i = slot_of(obj->version, h->nslots);
+
+    while (h->slot[i])
+        i = (i + 1) & (h->nslots - 1);
+    h->slot[i] = obj;
+    h->nobjects++;
+}
+
+static int table_grow(struct hist *h)
+{
+    size_t nslots = h->nslots ? h->nslots * 2 : 64, old = h->nslots;
+    struct vv_object **slot, **from = h->slot;
+
+    if ((h->nobjects + 1) * 4 <= h->nslots * 3)
+        return 0;
+    slot = calloc(nslots, sizeof(*slot));
+    if (!slot)
+        return -ENOMEM;
+    h->slot = slot;
+    h->nslots = nslots;
+    h->nobjects = 0;
+    for (size_t i = 0; i < old; i++)
+        if (from[i])
+            table_insert(h, from[i]);
+    free(from);
+    return 0;
+}
+
+/* Removal shifts later members of the run back, so that no run ever holds a gap and no tombstones pile up. */
+static void table_remove(struct hist *h, const struct vv_object *obj)
+{
+    size_t mask = h->nslots - 1, hole = slot_of(obj->version, h->nslots);
+
+    while (h->slot[hole] != obj)
+        hole = (hole + 1) & mask;
+    for (size_t i = (hole + 1) & mask; h->slot[i]; i = (i + 1) & mask) {
+        size_t home = slot_of(h->slot[i]->version, h->nslots);
+        if (((i - home) & mask) >= ((i - hole) & mask)) {
+            h->slot[hole] = h->slot[i];
+            hole = i;
+        }
+    }
+    h->slot[hole] = NULL;
+    h->nobjects--;
+}
+
+struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj;
+
+    if (table_grow(h) < 0)
+        return NULL;
+    obj = calloc(1, sizeof(*obj));
+    if (!obj)
+        return NULL;
+    obj->version = version;
+    obj->hist = hist;
+    table_insert(h, obj);
+    core->stats.objects++;
+    h->nalive++;
+    return obj;
+}
+
+static void object_free(struct vv_core *core, struct vv_object *obj)
+{
+    if (obj->user && core->cfg.release_user)
+        core->cfg.release_user(core->cfg.release_arg, obj->user);
+    core->stats.objects--;
+    vvi_hist(core, obj->hist)->nalive--;
+    free(obj);
+}
+
+/* ---- chunks and pages -------------------------------------------------------------------------------------- */
+
+uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0, uint32_t n)
+{
+    uint64_t from = (uint64_t)chunk0 * core->cfg.page_bytes;
+
+    return VV_MIN(obj->size, from + (uint64_t)n * core->cfg.page_bytes) - from;
+}
+
+struct vv_page *vvi_page(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
+{
+    return &core->tier[copy->tier].arena.page[copy->page[c]];
+}
+
+enum vv_page_state vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+{
+    const struct vv_copy *copy = obj->copy[tier];
+
+    if (!copy)
+        return core->tier[tier].kind == VV_TIER_FILES && obj->durable ? VV_PAGE_VALID : VV_PAGE_FREE;
+    if (copy->page[c] == VV_PAGE_NONE)
+        return VV_PAGE_FREE;
+    if (core->tier[tier].is_arena)
+        return (enum vv_page_state)vvi_page(core, copy, c)->state;
+    return copy->page[c] == FILE_CHUNK_VALID ? VV_PAGE_VALID : VV_PAGE_FILLING;
+}
+
+bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+{
+    return vvi_chunk_state(core, obj, tier, c) == VV_PAGE_VALID;
+}
+
+static bool on_its_way(enum vv_page_state state)
+{
+    return state == VV_PAGE_VALID || state == VV_PAGE_FILLING;
+}
+
+bool vvi_chunk_in_memory(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
+{
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        if (on_its_way(vvi_chunk_state(core, obj, t, c)))
+            return true;
+    return false;
+}
+
+static bool in_other_memory(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+{
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        if (t != tier && on_its_way(vvi_chunk_state(core, obj, t, c)))
+            return true;
+    return false;
+}
+
+static void count_in_memory(struct vv_core *core, struct vv_copy *copy, uint32_t c, bool in)
+{
+    struct vv_object *obj = copy->obj;
+
+    if (!core->tier[copy->tier].memory || in_other_memory(core, obj, copy->tier, c))
+        return;
+    vvi_hint_account(core, obj, -1);
+    if (in) {
+        obj->nmem++;
+    } else {
+        obj->nmem--;
+        obj->miss_low = VV_MIN(obj->miss_low, c);
+        /* A hinted version is no longer complete: prefetching takes it up again from here. */
+        if (obj->hint_first) {
+            struct hist *h = vvi_hist(core, obj->hist);
+            for (unsigned t = 0; t < core->ntiers; t++)
+                h->cursor[t] = VV_MIN(h->cursor[t], obj->hint_first);
+        }
+    }
+    vvi_hint_account(core, obj, 1);
+}
+
+static uint32_t *state_count(struct vv_copy *copy, enum vv_page_state state)
+{
+    return state == VV_PAGE_VALID ? &copy->nvalid : state == VV_PAGE_FILLING ? &copy->nfilling : &copy->nreserved;
+}
+
+void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uint32_t page, enum vv_page_state state)
+{
+    vv_assert(copy->page[c] == VV_PAGE_NONE);
+    if (core->tier[copy->tier].is_arena) {
+        copy->page[c] = page;
+        *vvi_page(core, copy, c) = (struct vv_page){.u.owner = copy, .chunk = c, .state = (uint8_t)state};
+    } else {
+        copy->page[c] = state == VV_PAGE_VALID ? FILE_CHUNK_VALID : FILE_CHUNK_FILLING;
+    }
+    ++*state_count(copy, state);
+    if (on_its_way(state))
+        count_in_memory(core, copy, c, true);
+}
+
+void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c, enum vv_page_state state)
+{
+    enum vv_page_state from = vvi_chunk_state(core, copy->obj, copy->tier, c);
+
+    vv_assert(from != VV_PAGE_FREE && state != VV_PAGE_FREE);
+    --*state_count(copy, from);
+    ++*state_count(copy, state);
+    if (core->tier[copy->tier].is_arena)
+        vvi_page(core, copy, c)->state = (uint8_t)state;
+    else
+        copy->page[c] = state == VV_PAGE_VALID ? FILE_CHUNK_VALID : FILE_CHUNK_FILLING;
+    if (on_its_way(from) != on_its_way(state))
+        count_in_memory(core, copy, c, on_its_way(state));
+}
+
+static void class_count(struct vv_core *core, struct vv_copy *copy, unsigned class, int sign)
+{
+    copy->nevict += (class & CLASS_EVICT) ? (uint32_t)sign : 0;
+    copy->ndirty += (class & CLASS_DIRTY) ? (uint32_t)sign : 0;
+    copy->nup += (class & CLASS_UP) ? (uint32_t)sign : 0;
+    copy->ndup += (class & CLASS_DUP) ? (uint32_t)sign : 0;
+    core->tier[copy->tier].nevict += (class & CLASS_EVICT) ? (uint32_t)sign : 0;
+}
+
+void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
+{
+    struct tier *t = &core->tier[copy->tier];
+    enum vv_page_state state = vvi_chunk_state(core, copy->obj, copy->tier, c);
+    uint32_t page = copy->page[c];
+
+    vv_assert(state != VV_PAGE_FREE);
+    --*state_count(copy, state);
+    if (t->is_arena) {
+        struct vv_page *p = vvi_page(core, copy, c);
+        vv_assert(p->pins == 0);
+        class_count(core, copy, p->class, -1);
+        if (page < t->arena.npages) {
+            vv_arena_give(&t->arena, page, 1);
+        } else {
+            int up = page - t->arena.npages >= t->transit_all;
+            *p = (struct vv_page){0};
+            t->transit[up][t->ntransit[up]++] = page;
+        }
+        t->freed_epoch++;
+    }
+    copy->page[c] = VV_PAGE_NONE;
+    if (on_its_way(state))
+        count_in_memory(core, copy, c, false);
+}
+
+/* ---- what pages are good for ------------------------------------------------------------------------------- */
+
+/* The one predicate: may this page go? No transfer reads it, and the object is discarded or the same bytes are
+ * complete on another tier. The contiguous policies demand a slower one: they never go back to flush a copy
+ * again. Whether it *should* go, and for whom, is the policy's to say. */
+static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj, const struct vv_page *p,
+                         bool on_faster, bool on_slower)
+{
+    if (p->state != VV_PAGE_VALID || p->pins > 0)
+        return false;
+    return obj->dead || on_slower || (on_faster && core->paged);
+}
+
+static unsigned classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c,
+                         const struct vv_page *p)
+{
+    bool on_faster = false, to_faster = false, on_slower = false, to_slower = false;
+    unsigned class = 0;
+
+    if (p->state != VV_PAGE_VALID)
+        return 0;
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        enum vv_page_state s = t == tier ? VV_PAGE_FREE : vvi_chunk_state(core, obj, t, c);
+        if (t < tier) {
+            on_faster |= s == VV_PAGE_VALID;
+            to_faster |= on_its_way(s);
+        } else {
+            on_slower |= s == VV_PAGE_VALID;
+            to_slower |= on_its_way(s);
+        }
+    }
+    if (chunk_may_go(core, obj, p, on_faster, on_slower))
+        class |= CLASS_EVICT;
+    if (!to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead)
+        class |= CLASS_DIRTY;
+    if (obj->home < tier && !to_faster)
+        class |= CLASS_UP;
+    if (on_faster)
+        class |= CLASS_DUP;
+    return class;
+}
+
+static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, unsigned class, uint32_t from)
+{
+    for (uint32_t c = from + 1; c-- > 0;)
+        if (copy->page[c] != VV_PAGE_NONE && (vvi_page(core, copy, c)->class & class))
+            return c;
+    return 0;
+}
+
+/* Absolute form of the rank: within one history, hinted objects compare by sequence number, which does not change as
+ * the head of the queue moves on. */
+static uint64_t rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+{
+    const struct hist *h = vvi_hist(core, obj->hist);
+
+    if (obj->hint_first)
+        return vv_next_rank(VV_USE_HINTED, obj->hint_first);
+    if (obj->consumed)
+        return vv_next_rank(VV_USE_CONSUMED, vv_next_position(c, obj->nchunks));
+    if (!h->hinted && !h->detect.any && obj->ordinal < VV_NEXT_FIRST_KEPT && (int)tier == core->host &&
+        (uint64_t)obj->nchunks * 2 * VV_NEXT_FIRST_KEPT <= core->tier[tier].arena.npages)
+        return vv_next_rank(VV_USE_FIRST, obj->ordinal);
+    return vv_next_rank(VV_USE_UNKNOWN, vv_next_position(c, obj->nchunks));
+}
+
+uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+{
+    uint64_t rank = rank_absolute(core, obj, tier, c);
+
+    if (vv_next_use(rank) == VV_USE_HINTED)
+        rank -= vvi_hist(core, obj->hist)->head;
+    return rank;
+}
+
+static void heap_follow(struct vvi_heap *heap, struct vv_copy *copy, enum heap_kind kind, bool in, uint64_t key)
+{
+    if (in)
+        vvi_heap_set(heap, &copy->heap_pos[kind], copy, key);
+    else
+        vvi_heap_remove(heap, &copy->heap_pos[kind]);
+}
+
+static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
+{
+    struct vvi_heap *heap = vvi_hist(core, copy->obj->hist)->heap[copy->tier];
+    struct vv_object *obj = copy->obj;
+    uint64_t key = 0;
+
+    if (!core->tier[copy->tier].is_arena)
+        return;
+    if (copy->ndirty) {
+        copy->dirty_top = top_of(core, copy, CLASS_DIRTY, copy->dirty_top);
+        /* The contiguous policies flush in order of arrival, as the paper's queue does. */
+        key = core->paged ? rank_absolute(core, obj, copy->tier, copy->dirty_top) : ~copy->stamp_in;
+    }
+    heap_follow(&heap[HEAP_DIRTY], copy, HEAP_DIRTY, copy->ndirty > 0, key);
+    if (!core->paged)
+        return;
+    if (copy->nevict) {
+        copy->evict_top = top_of(core, copy, CLASS_EVICT, copy->evict_top);
+        key = rank_absolute(core, obj, copy->tier, copy->evict_top);
+    }
+    heap_follow(&heap[HEAP_EVICT], copy, HEAP_EVICT, copy->nevict > 0, key);
+    heap_follow(&heap[HEAP_DUP], copy, HEAP_DUP, copy->ndup > 0 && core->tier[copy->tier].memory,
+                ~rank_absolute(core, obj, copy->tier, 0));
+}
+
+void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
+{
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (obj->copy[t])
+            copy_refresh(core, obj->copy[t]);
+}
+
+void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n)
+{
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        struct vv_copy *copy = obj->copy[t];
+        if (!copy || !core->tier[t].is_arena)
+            continue;
+        for (uint32_t c = c0; c < c0 + n; c++) {
+            struct vv_page *p;
+            unsigned class;
+            if (copy->page[c] == VV_PAGE_NONE)
+                continue;
+            p = vvi_page(core, copy, c);
+            class = classify(core, obj, t, c, p);
+            if (class == p->class)
+                continue;
+            if (class & ~p->class & CLASS_EVICT)
+                core->tier[t].freed_epoch++;
+            class_count(core, copy, p->class, -1);
+            class_count(core, copy, class, 1);
+            p->class = (uint8_t)class;
+            if (class & CLASS_EVICT)
+                copy->evict_top = VV_MAX(copy->evict_top, c);
+            if (class & CLASS_DIRTY)
+                copy->dirty_top = VV_MAX(copy->dirty_top, c);
+            if (class & CLASS_UP)
+                copy->up_low = VV_MIN(copy->up_low, c);
+        }
+        copy_refresh(core, copy);
+    }
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------ */
+
+struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsigned tier, enum vv_copy_state born)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    struct vv_copy *copy = obj->copy[tier];
+
+    if (copy)
+        return copy;
+    for (int k = 0; k < HEAP_KINDS; k++)
+        if (vvi_heap_reserve(&h->heap[tier][k], h->ncopies[tier] + 1) < 0)
+            return NULL;
+    copy = calloc(1, sizeof(*copy) + (size_t)obj->nchunks * sizeof(copy->page[0]));
+    if (!copy)
+        return NULL;
+    copy->obj = obj;
+    copy->tier = (uint8_t)tier;
+    copy->up_low = UINT32_MAX;
+    copy->stamp_in = copy->stamp_use = ++core->stamp;
+    for (int k = 0; k < HEAP_KINDS; k++)
+        copy->heap_pos[k] = VVI_HEAP_OUT;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        copy->page[c] = VV_PAGE_NONE;
+    obj->copy[tier] = copy;
+    h->ncopies[tier]++;
+    vvi_copy_set_state(copy, born);
+    return copy;
+}
+
+void vvi_copy_free(struct vv_core *core, struct vv_copy *copy)
+{
+    struct hist *h = vvi_hist(core, copy->obj->hist);
+
+    for (int k = 0; k < HEAP_KINDS; k++)
+        vvi_heap_remove(&h->heap[copy->tier][k], &copy->heap_pos[k]);
+    h->ncopies[copy->tier]--;
+    copy->obj->copy[copy->tier] = NULL;
+    free(copy);
+}
+
+void vvi_copy_maybe_free(struct vv_core *core, struct vv_copy *copy)
+{
+    if (copy && copy->nvalid == 0 && copy->nfilling == 0 && copy->nreserved == 0)
+        vvi_copy_free(core, copy);
+}
+
+bool vvi_object_complete_at(const struct vv_core *core, const struct vv_object *obj, unsigned tier)
+{
+    const struct vv_copy *copy = obj->copy[tier];
+
+    if (!copy)
+        return core->tier[tier].kind == VV_TIER_FILES && obj->durable;
+    return copy->nvalid == obj->nchunks;
+}
+
+bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object *obj)
+{
+    unsigned last = core->ntiers - 1;
+
+    if (core->tier[last].memory)
+        return true; /* memory only: there is nowhere else to go */
+    return core->tier[last].kind == VV_TIER_FILES ? obj->durable : vvi_object_complete_at(core, obj, last);
+}
+
+static void settle_copy(struct vv_core *core, struct vv_object *obj, struct vv_copy *copy)
+{
+    bool above_done = true, below_done = true;
+
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct vv_copy *other = obj->copy[t];
+        if (!other || other == copy)
+            continue;
+        if (t < copy->tier)
+            above_done &= other->ndirty == 0;
+        else
+            below_done &= other->nfilling == 0;
+    }
+    if (copy->state == VV_COPY_WRITE_IN_PROGRESS && obj->written && above_done && copy->nfilling == 0 &&
+        copy->nreserved == 0)
+        vvi_copy_set_state(copy, VV_COPY_WRITE_COMPLETE);
+    if (copy->state == VV_COPY_WRITE_COMPLETE && core->tier[copy->tier].is_arena &&
+        (unsigned)copy->tier + 1 < core->ntiers && copy->ndirty == 0 && below_done && !obj->flush_err)
+        vvi_copy_set_state(copy, VV_COPY_FLUSHED);
+    if (copy->state == VV_COPY_READ_IN_PROGRESS && copy->nvalid == obj->nchunks)
+        vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
+    if (obj->consumed && copy->nfilling == 0 && copy->nreserved == 0) {
+        if (copy->state == VV_COPY_WRITE_COMPLETE || copy->state == VV_COPY_FLUSHED ||
+            copy->state == VV_COPY_READ_IN_PROGRESS)
+            vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
+        if (copy->state == VV_COPY_READ_COMPLETE)
+            vvi_copy_set_state(copy, VV_COPY_CONSUMED);
+    }
+}
+
+void vvi_object_settle(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    bool down;
+
+    if (obj->dead)
+        return;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (obj->copy[t])
+            settle_copy(core, obj, obj->copy[t]);
+    down = obj->written && (obj->flush_err || vvi_object_complete_down(core, obj));
+    h->ndown += (uint64_t)down - (uint64_t)obj->down;
+    obj->down = down;
+}
+
+/* ---- lives ------------------------------------------------------------------------------------------------- */
+
+void vvi_object_written(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    vvi_hint_account(core, obj, -1);
+    obj->writing = false;
+    obj->written = true;
+    vvi_hint_account(core, obj, 1);
+    obj->ordinal = h->next_ordinal++;
+    obj->older = h->newest;
+    if (h->newest)
+        h->newest->newer = obj;
+    else
+        h->oldest = obj;
+    h->newest = obj;
+    h->nwritten++;
+    if (obj->hint_first)
+        for (unsigned t = 0; t < core->ntiers; t++)
+            h->cursor[t] = VV_MIN(h->cursor[t], obj->hint_first);
+    vvi_object_refresh(core, obj);
+    vvi_object_settle(core, obj);
+}
+
+/* Frees what no transfer uses. The rest follows as the orders in flight end. */
+static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
+{
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        struct vv_copy *copy = obj->copy[t];
+        if (!copy || !core->tier[t].is_arena)
+            continue;
+        for (uint32_t c = 0; c < obj->nchunks; c++)
+            if (copy->page[c] != VV_PAGE_NONE && vvi_page(core, copy, c)->state != VV_PAGE_FILLING &&
+                vvi_page(core, copy, c)->pins == 0)
+                vvi_chunk_drop(core, copy, c);
+        vvi_copy_maybe_free(core, copy);
+    }
+    vvi_object_refresh(core, obj);
+}
+
+static void list_unlink(struct hist *h, struct vv_object *obj)
+{
+    if (obj->older)
+        obj->older->newer = obj->newer;
+    else
+        h->oldest = obj->newer;
+    if (obj->newer)
+        obj->newer->older = obj->older;
+    else
+        h->newest = obj->older;
+}
+
+void vvi_object_gone(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    vv_assert(!obj->dead);
+    vvi_predict_forget(core, obj);
+    vvi_hint_account(core, obj, -1);
+    if (obj->written) {
+        list_unlink(h, obj);
+        h->nwritten--;
+        h->ndown -= obj->down;
+        h->ndurable -= obj->durable;
+    }
+    table_remove(h, obj);
+    obj->dead = true;
+    obj->writing = false;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        for (int p = 0; p < 2; p++)
+            if (core->tier[t].commit[p].obj == obj)
+                core->tier[t].commit[p].obj = NULL;
+    if (obj->hint_first) {
+        /* The hints stay, for the version may be written again. */
+        struct vv_object *next = vvi_object_new(core, obj->hist, obj->version);
+        vvi_hint_moved(core, obj, next);
+        if (next)
+            vvi_hint_account(core, next, 1);
+    }
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    drop_idle_pages(core, obj);
+    core->stats.discarded++;
+    obj->refs++;
+    vvi_object_unref(core, obj);
+}
+
+void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
+{
+    vv_assert(obj->refs > 0);
+    if (--obj->refs > 0)
+        return;
+    if (!obj->dead) {
+        /* A version that is only hinted, and not even that any more. */
+        if (!obj->written && !obj->writing && !obj->hint_first) {
+            table_remove(vvi_hist(core, obj->hist), obj);
+            object_free(core, obj);
+        }
+        return;
+    }
+    drop_idle_pages(core, obj);
+    if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES && !obj->removing) {
+        bool on_disk = obj->durable || obj->copy[core->disk];
+        obj->removing = true;
+        if (on_disk && !(obj->keep_file && obj->durable)) {
+            vvi_sched_remove_file(core, obj); /* takes a reference */
+            return;
+        }
+        vvi_object_file_gone(core, obj);
+    }
+    if (core->disk >= 0 && obj->copy[core->disk])
+        vvi_copy_free(core, obj->copy[core->disk]);
+    object_free(core, obj);
+}
+
+void vvi_object_file_gone(struct vv_core *core, struct vv_object *obj)
+{
+    struct tier *t = &core->tier[core->disk];
+
+    vv_assert(t->used_bytes >= obj->file_bytes);
+    t->used_bytes -= obj->file_bytes;
+    obj->file_bytes = 0;
+}
+
+void vvi_object_consumed(struct vv_core *core, struct vv_object *obj)
+{
+    if (vvi_hist(core, obj->hist)->cfg.consume_once) {
+        vvi_object_gone(core, obj);
+        return;
+    }
+    if (!obj->hint_first)
+        obj->consumed = true;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (obj->copy[t])
+            obj->copy[t]->stamp_use = ++core->stamp;
+    vvi_object_refresh(core, obj);
+    vvi_object_settle(core, obj);
+}

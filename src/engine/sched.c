@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which order goes out next on each hop.
+ *
+ * Every call into the core ends here. Each hop has a few slots for orders in flight; a free slot is filled with the
+ * most urgent chunks there are now, and nothing is queued behind: the next completion looks again. In this order:
+ *
+ *   restores that wait (APP orders, then disk reads for them), puts that wait, prefetches by distance, flushes
+ *   farthest next use first.
+ *
+ * On the disk, whose reads and writes share its bandwidth, a flush goes out only when no read is under way, unless
+ * somebody waits for it: a blocked put, a wait for a level, or a history whose level is durable.
+ *
+ * Progress: orders in flight always end. With none in flight and none to be started, a request that is still
+ * pending can never end, and fails here.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "engine/core_private.h"
+
+/* ---- orders ------------------------------------------------------------------------------------------------ */
+
+static enum vv_hop hop_between(const struct vv_core *core, int src, int dst, bool app_is_device)
+{
+    enum vv_tier_kind app = app_is_device ? VV_TIER_DEVICE : VV_TIER_HOST;
+    enum vv_tier_kind from = src == VV_TIER_APP ? app : core->tier[src].kind;
+    enum vv_tier_kind to = dst == VV_TIER_APP ? app : core->tier[dst].kind;
+
+    if (from == VV_TIER_DEVICE)
+        return to == VV_TIER_DEVICE ? VV_HOP_D2D : VV_HOP_D2H;
+    if (from == VV_TIER_HOST)
+        return to == VV_TIER_DEVICE ? VV_HOP_H2D : to == VV_TIER_HOST ? VV_HOP_H2H : VV_HOP_H2F;
+    return VV_HOP_F2H;
+}
+
+static void order_push(struct vv_core *core, struct vv_order *o)
+{
+    o->issued_ns = core->now_ns;
+    o->next = NULL;
+    if (core->ready_tail)
+        core->ready_tail->next = o;
+    else
+        core->ready_head = o;
+    core->ready_tail = o;
+    core->inflight++;
+}
+
+static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind, struct vv_object *obj)
+{
+    struct vv_order *o = vvi_order_new(core, kind);
+
+    if (!o)
+        return NULL;
+    o->obj = obj;
+    o->hist = obj->hist;
+    o->version = obj->version;
+    o->generation = obj->generation;
+    o->size = obj->size;
+    o->src_tier = o->dst_tier = VV_TIER_APP;
+    obj->refs++;
+    return o;
+}
+
+/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena. */
+static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0, uint32_t n,
+                  const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
+{
+    struct vv_copy *to = NULL;
+    struct vv_order *o;
+
+    if (dst != VV_TIER_APP) {
+        to = vvi_copy_get(core, obj, (unsigned)dst, born);
+        if (!to)
+            return false;
+    }
+    o = order_for(core, req ? VV_ORDER_APP : VV_ORDER_COPY, obj);
+    if (!o) {
+        vvi_copy_maybe_free(core, to);
+        return false;
+    }
+    o->src_tier = src;
+    o->dst_tier = dst;
+    o->hop = hop_between(core, src, dst, req && req->app_is_device);
+    o->chunk0 = c0;
+    o->nchunks = n;
+    o->bytes = vvi_chunk_bytes(core, obj, c0, n);
+    o->req = req;
+    for (uint32_t i = 0; i < n; i++) {
+        if (src != VV_TIER_APP && core->tier[src].is_arena) {
+            o->src_page[i] = obj->copy[src]->page[c0 + i];
+            vvi_page(core, obj->copy[src], c0 + i)->pins++;
+        }
+        if (dst != VV_TIER_APP) {
+            o->dst_page[i] = pages ? pages[i] : 0;
+            if (to->page[c0 + i] == VV_PAGE_NONE)
+                vvi_chunk_place(core, to, c0 + i, o->dst_page[i], VV_PAGE_FILLING);
+            else
+                vvi_chunk_set(core, to, c0 + i, VV_PAGE_FILLING);
+        }
+    }
+    vvi_core_reclass(core, obj, c0, n);
+    if (!req)
+        core->hop[o->hop].inflight++;
+    order_push(core, o);
+    return true;
+}
+
+static bool slot_free(const struct vv_core *core, enum vv_hop hop)
+{
+    return core->hop[hop].inflight < core->hop[hop].slots;
+}
+
+/* ---- the application's own copies -------------------------------------------------------------------------- */
+
+static bool bit(const uint64_t *bits, uint32_t i)
+{
+    return bits[i / 64] >> (i % 64) & 1;
+}
+
+/* A chunk that this tier can give to the restore now. A chunk that a faster tier has, or is about to have, comes
+ * from there. */
+static bool gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
+{
+    if (bit(req->issued, c) || !vvi_chunk_valid(core, req->obj, tier, c))
+        return false;
+    for (unsigned t = 0; t < tier; t++) {
+        enum vv_page_state s = vvi_chunk_state(core, req->obj, t, c);
+        if (s == VV_PAGE_VALID || s == VV_PAGE_FILLING)
+            return false;
+    }
+    return true;
+}
+
+static bool serve_get_from(struct vv_core *core, struct vv_req *req, unsigned tier)
+{
+    struct vv_object *obj = req->obj;
+    enum vv_hop hop = hop_between(core, (int)tier, VV_TIER_APP, req->app_is_device);
+    bool any = false;
+
+    if (!obj->copy[tier])
+        return false;
+    for (uint32_t c = req->scan; c < obj->nchunks && req->from_inflight[tier] < APP_SLOTS;) {
+        uint32_t n = 0;
+        while (c + n < obj->nchunks && n < core->hop[hop].batch && gives(core, req, tier, c + n))
+            n++;
+        if (n == 0) {
+            c++;
+            continue;
+        }
+        if (!issue(core, obj, (int)tier, VV_TIER_APP, c, n, NULL, req, VV_COPY_INIT))
+            break;
+        for (uint32_t i = c; i < c + n; i++)
+            req->issued[i / 64] |= UINT64_C(1) << (i % 64);
+        req->from_inflight[tier]++;
+        req->inflight++;
+        c += n;
+        any = true;
+    }
+    return any;
+}
+
+static bool serve_gets(struct vv_core *core)
+{
+    bool any = false;
+    struct vv_req *next;
+
+    for (struct vv_req *req = core->gets; req; req = next) {
+        next = req->next;
+        if (req->obj->dead && !req->error)
+            req->error = -ENOENT;
+        if (req->error) {
+            if (req->inflight == 0)
+                vvi_req_end(core, req, req->error);
+            continue;
+        }
+        while (req->scan < req->obj->nchunks && bit(req->issued, req->scan))
+            req->scan++;
+        for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+            any |= serve_get_from(core, req, t);
+    }
+    return any;
+}
+
+/* Puts are served in order; a later one begins when all space for those before it has been found. */
+static bool serve_puts(struct vv_core *core)
+{
+    bool any = false;
+    struct vv_req *next;
+
+    for (struct vv_req *req = core->puts; req; req = next) {
+        struct vv_object *obj = req->obj;
+        next = req->next;
+        if (req->obj->dead && !req->error)
+            req->error = -ECANCELED;
+        if (req->error) {
+            if (req->inflight == 0)
+                vvi_req_end(core, req, req->error);
+            continue;
+        }
+        enum vv_hop hop = hop_between(core, VV_TIER_APP, obj->home, req->app_is_device);
+        while (req->scan < obj->nchunks && req->inflight < APP_SLOTS) {
+            uint32_t pages[VV_ORDER_MAX_PAGES];
+            uint32_t want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan), got;
+            got = vvi_space_take(core, obj->home, obj, req->scan, want, VV_FOR_PUT, pages);
+            if (got == 0 && obj->home == core->host && core->disk >= 0 && !obj->copy[obj->home])
+                obj->pass_through = !vvi_space_fits(core, obj->home, obj);
+            if (got == 0 && obj->pass_through)
+                got = vvi_space_transit(core, 0, false, want, pages);
+            if (got == 0)
+                return any;
+            if (!issue(core, obj, VV_TIER_APP, obj->home, req->scan, got, pages, req,
+                       VV_COPY_WRITE_IN_PROGRESS)) {
+                if (!obj->copy[obj->home] || !obj->copy[obj->home]->whole)
+                    vvi_space_untake(core, obj->home, pages, got);
+                return any;
+            }
+            req->inflight++;
+            req->scan += got;
+            any = true;
+        }
+        if (req->scan < obj->nchunks)
+            return any;
+    }
+    return any;
+}
+
+/* ---- up ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t missing_run(const struct vv_core *core, const struct vv_object *obj, const struct vv_req *req,
+                            uint32_t from, uint32_t most, uint32_t *ret_first)
+{
+    uint32_t c = from, n = 0;
+
+    if (obj->nmem == 0 && !req) {
+        *ret_first = from;
+        return VV_MIN(most, obj->nchunks - from);
+    }
+    while (c < obj->nchunks && (vvi_chunk_in_memory(core, obj, c) || (req && bit(req->issued, c))))
+        c++;
+    while (c + n < obj->nchunks && n < most && !vvi_chunk_in_memory(core, obj, c + n) &&
+           !(req && bit(req->issued, c + n)))
+        n++;
+    *ret_first = c;
+    return n;
+}
+
+static bool on_disk(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
+{
+    return core->disk >= 0 && vvi_chunk_valid(core, obj, (unsigned)core->disk, c);
+}
+
+static bool read_for_gets(struct vv_core *core)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES];
+    bool any = false;
+
+    for (struct vv_req *req = core->gets; req; req = req->next) {
+        struct vv_object *obj = req->obj;
+        uint32_t c, n, got;
+        while (!req->error && slot_free(core, VV_HOP_F2H)) {
+            n = missing_run(core, obj, req, req->scan, core->hop[VV_HOP_F2H].batch, &c);
+            if (n == 0 || !on_disk(core, obj, c))
+                break;
+            got = vvi_space_transit(core, 1, true, n, pages);
+            if (got == 0)
+                got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_DEMAND, pages);
+            if (got == 0)
+                break;
+            if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS)) {
+                vvi_space_untake(core, (unsigned)core->host, pages, got);
+                return any;
+            }
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* The prefetcher has come to this object and found it complete here: it stays until it is consumed. */
+static void claim(struct vv_object *obj, unsigned tier)
+{
+    struct vv_copy *copy = obj->copy[tier];
+
+    if (copy && (copy->state == VV_COPY_WRITE_COMPLETE || copy->state == VV_COPY_FLUSHED ||
+                 copy->state == VV_COPY_CONSUMED))
+        vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
+}
+
+enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
+
+/* Host to device. */
+static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_copy *from = obj->copy[core->host];
+    uint32_t pages[VV_ORDER_MAX_PAGES], c, n = 0, got, most = core->hop[VV_HOP_H2D].batch;
+
+    if (!from || from->nup == 0)
+        return FETCH_NOTHING;
+    for (c = from->up_low; c < obj->nchunks; c++)
+        if (from->page[c] != VV_PAGE_NONE && (vvi_page(core, from, c)->class & CLASS_UP))
+            break;
+    from->up_low = c;
+    while (c + n < obj->nchunks && n < most && from->page[c + n] != VV_PAGE_NONE &&
+           (vvi_page(core, from, c + n)->class & CLASS_UP))
+        n++;
+    if (n == 0)
+        return FETCH_NOTHING;
+    got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
+    if (got == 0)
+        return FETCH_NO_ROOM;
+    if (!issue(core, obj, core->host, core->device, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS)) {
+        if (!obj->copy[core->device] || !obj->copy[core->device]->whole)
+            vvi_space_untake(core, (unsigned)core->device, pages, got);
+        return FETCH_NO_ROOM;
+    }
+    return FETCH_ISSUED;
+}
+
+/* Disk to host, or through the host to the device when only that has room. */
+static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got;
+
+    n = missing_run(core, obj, NULL, obj->miss_low, core->hop[VV_HOP_F2H].batch, &c);
+    obj->miss_low = c;
+    if (n == 0 || !on_disk(core, obj, c))
+        return FETCH_NOTHING;
+    got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_PREFETCH, pages);
+    if (got == 0 && obj->home == core->device &&
+        vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH))
+        got = vvi_space_transit(core, 1, false, n, pages);
+    if (got == 0)
+        return FETCH_NO_ROOM;
+    if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS)) {
+        if (!obj->copy[core->host] || !obj->copy[core->host]->whole)
+            vvi_space_untake(core, (unsigned)core->host, pages, got);
+        return FETCH_NO_ROOM;
+    }
+    return FETCH_ISSUED;
+}
+
+static bool fetchable(const struct vv_object *obj)
+{
+    return obj && obj->written && !obj->dead && !obj->no_prefetch;
+}
+
+static bool complete_for(const struct vv_core *core, const struct vv_object *obj, unsigned tier)
+{
+    if (obj->home > tier)
+        return true; /* it is never brought up to here */
+    return (int)tier == core->host ? obj->nmem == obj->nchunks : vvi_object_complete_at(core, obj, tier);
+}
+
+static enum fetch fetch(struct vv_core *core, struct vv_object *obj, unsigned tier)
+{
+    return (int)tier == core->host ? fetch_to_host(core, obj) : fetch_to_device(core, obj);
+}
+
+/* Passed-over hints come after all live ones. */
+static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
+{
+    bool any = false;
+
+    for (size_t i = h->passed_at; i < h->npassed && i < h->passed_at + LOOK_AHEAD && slot_free(core, hop); i++) {
+        struct vv_object *obj = vvi_object_find(core, (uint32_t)(h - core->hist), h->passed[i]);
+        if (!obj || !obj->passed || (fetchable(obj) && complete_for(core, obj, tier))) {
+            if (i == h->passed_at && (!obj || !obj->passed))
+                h->passed_at++;
+            continue;
+        }
+        if (!fetchable(obj))
+            continue;
+        if (fetch(core, obj, tier) != FETCH_ISSUED)
+            break;
+        any = true;
+    }
+    return any;
+}
+
+static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
+{
+    bool any = false;
+    unsigned looked = 0;
+    uint64_t s = VV_MAX(h->cursor[tier], h->head);
+
+    while (s < h->tail && looked < LOOK_AHEAD && slot_free(core, hop)) {
+        struct vv_object *obj = vvi_hint_at(h, s);
+        bool settled = !obj || (fetchable(obj) && complete_for(core, obj, tier));
+        if (settled && obj)
+            claim(obj, tier);
+        if (settled && s == h->cursor[tier])
+            h->cursor[tier] = s + 1;
+        if (settled || !fetchable(obj)) {
+            s++;
+            looked += !settled;
+            continue;
+        }
+        switch (fetch(core, obj, tier)) {
+        case FETCH_ISSUED:
+            any = true;
+            break;
+        case FETCH_NOTHING:
+            s++;
+            looked++;
+            break;
+        case FETCH_NO_ROOM:
+            return any; /* whatever is farther would be refused as well */
+        }
+    }
+    if (s == h->tail)
+        any |= prefetch_passed(core, h, tier, hop);
+    return any;
+}
+
+static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < core->nhist && slot_free(core, hop); i++)
+        if (core->hist[i].used && core->hist[i].started)
+            any |= prefetch_history(core, &core->hist[i], tier, hop);
+    return any;
+}
+
+/* ---- down -------------------------------------------------------------------------------------------------- */
+
+static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
+{
+    struct vv_copy *best = NULL;
+    uint64_t best_rank = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        const struct vvi_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
+        struct vv_copy *copy = vvi_heap_top(heap);
+        uint64_t rank = 0;
+        if (copy)
+            rank = core->paged ? vvi_rank(core, copy->obj, tier, copy->dirty_top) : ~copy->stamp_in;
+        if (copy && (!best || rank > best_rank)) {
+            best = copy;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+/* The last run of chunks to be flushed: [*ret_first, top]. */
+static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most, uint32_t *ret_first)
+{
+    uint32_t top = copy->dirty_top, n = 0;
+
+    while (n < most && n <= top && copy->page[top - n] != VV_PAGE_NONE &&
+           (vvi_page(core, copy, top - n)->class & CLASS_DIRTY))
+        n++;
+    *ret_first = top - n + 1;
+    return n;
+}
+
+/* May a flush pass a full host tier through a transit page? Only if the disk takes it next: anything farther that is
+ * still to be flushed from there would hold the page up. */
+static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
+{
+    const struct vv_copy *next = farthest_dirty(core, (unsigned)core->host);
+
+    if (core->disk < 0)
+        return false;
+    if (!next || core->inflight == 0)
+        return true;
+    if (!core->paged)
+        return core->puts || core->waits;
+    return vvi_rank(core, obj, (unsigned)core->host, chunk) >=
+           vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
+}
+
+static bool flush_device(struct vv_core *core)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES];
+    bool any = false;
+
+    while (slot_free(core, VV_HOP_D2H)) {
+        struct vv_copy *copy = farthest_dirty(core, (unsigned)core->device);
+        struct vv_object *obj;
+        uint32_t c, n, got;
+        if (!copy)
+            break;
+        obj = copy->obj;
+        n = dirty_run(core, copy, core->hop[VV_HOP_D2H].batch, &c);
+        got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
+        if (got == 0 && may_pass(core, obj, c + n - 1) && (!obj->copy[core->host] || !obj->copy[core->host]->whole))
+            got = vvi_space_transit(core, 0, false, n, pages);
+        if (got == 0)
+            break;
+        /* What was found is for the last chunks; a whole copy has a page for each. */
+        if (!obj->copy[core->host] || !obj->copy[core->host]->whole)
+            c += n - got;
+        if (!issue(core, obj, core->device, core->host, c, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS)) {
+            if (!obj->copy[core->host] || !obj->copy[core->host]->whole)
+                vvi_space_untake(core, (unsigned)core->host, pages, got);
+            break;
+        }
+        any = true;
+    }
+    return any;
+}
+
+static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj)
+{
+    if (!core->cfg.disk_shared || core->hop[VV_HOP_F2H].inflight == 0 || core->puts || core->waits)
+        return true;
+    return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE && core->hop[VV_HOP_H2F].inflight == 0;
+}
+
+static bool flush_host(struct vv_core *core)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES];
+    bool any = false, files;
+
+    if (core->disk < 0)
+        return false;
+    files = core->tier[core->disk].kind == VV_TIER_FILES;
+    while (slot_free(core, VV_HOP_H2F)) {
+        struct vv_copy *copy = farthest_dirty(core, (unsigned)core->host);
+        struct vv_object *obj;
+        uint32_t c, n, got;
+        if (!copy || !flush_may_go(core, copy->obj))
+            break;
+        obj = copy->obj;
+        n = got = dirty_run(core, copy, core->hop[VV_HOP_H2F].batch, &c);
+        if (!files) {
+            got = vvi_space_take(core, (unsigned)core->disk, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
+            if (got == 0)
+                break;
+            if (!obj->copy[core->disk] || !obj->copy[core->disk]->whole)
+                c += n - got;
+        }
+        if (!issue(core, obj, core->host, core->disk, c, got, files ? NULL : pages, NULL,
+                   VV_COPY_WRITE_IN_PROGRESS)) {
+            if (!files && (!obj->copy[core->disk] || !obj->copy[core->disk]->whole))
+                vvi_space_untake(core, (unsigned)core->disk, pages, got);
+            break;
+        }
+        any = true;
+    }
+    return any;
+}
+
+void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_copy *copy = core->disk >= 0 ? obj->copy[core->disk] : NULL;
+    struct vv_order *o;
+
+    if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead || !obj->written ||
+        obj->flush_err || copy->nvalid < obj->nchunks)
+        return;
+    o = order_for(core, VV_ORDER_COMMIT, obj);
+    if (!o)
+        return;
+    o->hop = VV_HOP_H2F;
+    o->dst_tier = core->disk;
+    copy->commit_issued = true;
+    order_push(core, o);
+}
+
+void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_order *o = order_for(core, VV_ORDER_REMOVE, obj);
+
+    if (!o) { /* out of memory: the file stays until the history is opened again */
+        obj->refs++;
+        vvi_object_file_gone(core, obj);
+        vvi_object_unref(core, obj);
+        return;
+    }
+    o->hop = VV_HOP_H2F;
+    o->dst_tier = core->disk;
+    order_push(core, o);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------- */
+
+static void end_waits(struct vv_core *core)
+{
+    struct vv_req *next;
+
+    for (struct vv_req *req = core->waits; req; req = next) {
+        struct hist *h = vvi_hist(core, req->hist);
+        struct vv_object *obj = req->obj;
+        next = req->next;
+        if (req->kind == VV_REQ_WAIT_ALL) {
+            if (h->ndown == h->nwritten)
+                vvi_req_end(core, req, h->late_err);
+        } else if (obj->dead) {
+            vvi_req_end(core, req, -ENOENT);
+        } else if (obj->durable) {
+            vvi_req_end(core, req, 0);
+        } else if (obj->flush_err) {
+            vvi_req_end(core, req, obj->flush_err);
+        }
+    }
+}
+
+/* Nothing is under way and nothing can be started: whoever still waits, waits in vain. */
+static bool fail_stuck(struct vv_core *core)
+{
+    if (core->inflight > 0)
+        return false;
+    if (core->puts) {
+        uint64_t all = 0;
+        for (unsigned t = 0; t < core->ntiers; t++)
+            all += core->tier[t].is_arena ? core->tier[t].arena.npages : 0;
+        vvi_req_end(core, core->puts, core->puts->obj->nchunks > all ? -EFBIG : -ENOSPC);
+        return true;
+    }
+    if (core->gets) {
+        vvi_req_end(core, core->gets, -EIO);
+        return true;
+    }
+    if (core->waits) {
+        vvi_req_end(core, core->waits, -ENOSPC);
+        return true;
+    }
+    return false;
+}
+
+static bool pass(struct vv_core *core)
+{
+    bool any = serve_gets(core);
+
+    any |= serve_puts(core);
+    if (core->disk >= 0)
+        any |= read_for_gets(core);
+    if (core->device >= 0)
+        any |= prefetch(core, (unsigned)core->device, VV_HOP_H2D);
+    if (core->disk >= 0 && !(core->puts && core->hop[VV_HOP_H2F].inflight > 0))
+        any |= prefetch(core, (unsigned)core->host, VV_HOP_F2H);
+    if (core->device >= 0)
+        any |= flush_device(core);
+    any |= flush_host(core);
+    return any;
+}
+
+void vvi_sched(struct vv_core *core)
+{
+    do {
+        while (pass(core))
+            ;
+        end_waits(core);
+    } while (fail_stuck(core));
+}

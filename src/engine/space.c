@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who makes room for whom. All reservations of arena space come through vvi_space_take().
+ *
+ * Paged (`next`): free pages first, then pages that may go, one by one, farthest next use first, as far as the policy
+ * agrees (policy/next.h). A duplicate of what a faster tier holds goes before anything that would have to be read
+ * again: tiers are exclusive where it matters. Nothing is ever promised ahead: what cannot be had now is asked for
+ * again at the next completion.
+ *
+ * Contiguous (`score`, `score-now`, `fifo`, `lru`): an object's pages on a tier are one run, taken at once, out of a
+ * window of consecutive fragments (policy/window.h). `score` commits to its window and waits until all of it may go.
+ *
+ * Transit pages, a few of them in each direction, stand behind the host arena. They let a chunk pass a full
+ * host tier and are never part of a window.
+ */
+#include <stdlib.h>
+
+#include "engine/core_private.h"
+#include "trace/trace.h"
+
+/* ---- paged ------------------------------------------------------------------------------------------------- */
+
+/* Once puts come between restores, prefetching leaves room for one object of the largest size. */
+static uint32_t free_for(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
+{
+    uint32_t room = 0;
+
+    if (purpose == VV_FOR_PREFETCH && core->puts_between)
+        room = vvi_nchunks(core, core->largest_bytes);
+    return t->arena.nfree > room ? t->arena.nfree - room : 0;
+}
+
+/* Is there less room above than the next put may need? Only while more puts can be expected. */
+static bool headroom_low(const struct vv_core *core, unsigned tier, const struct hist *h)
+{
+    const struct tier *above;
+
+    if (tier == 0)
+        return true;
+    if (core->puts)
+        return true;
+    if (h->hinted && h->unwritten == 0)
+        return false;
+    above = &core->tier[tier - 1];
+    return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
+}
+
+static struct vv_next_question question(const struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                                        uint32_t chunk, const struct vv_copy *victim, enum vv_purpose purpose)
+{
+    const struct vv_object *v = victim->obj;
+    const struct hist *h = vvi_hist(core, v->hist);
+    bool in_memory = false;
+
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        in_memory |= t != tier && vvi_chunk_valid(core, v, t, victim->evict_top);
+    return (struct vv_next_question){
+        .purpose = purpose,
+        .phase = core->phase,
+        .rank = vvi_rank(core, obj, tier, chunk),
+        .victim = vvi_rank(core, v, tier, victim->evict_top),
+        .victim_expected = vvi_object_expected(core, v),
+        .victim_in_memory = in_memory,
+        .headroom_low = purpose == VV_FOR_FLUSH && headroom_low(core, tier, vvi_hist(core, obj->hist)),
+        .disk_has_time =
+            vv_next_disk_has_time(h->ready, h->interval_ns, h->missing_chunks * core->cfg.page_bytes,
+                                  (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s),
+    };
+}
+
+static struct vv_copy *farthest_evictable(const struct vv_core *core, unsigned tier)
+{
+    struct vv_copy *best = NULL;
+    uint64_t best_rank = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        struct vv_copy *copy = vvi_heap_top(&core->hist[i].heap[tier][HEAP_EVICT]);
+        uint64_t rank = copy ? vvi_rank(core, copy->obj, tier, copy->evict_top) : 0;
+        if (copy && (!best || rank > best_rank)) {
+            best = copy;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+/* A duplicate of what is wanted before `rank` and is held by a faster tier already. */
+static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned tier, uint64_t rank)
+{
+    struct vv_copy *best = NULL;
+    uint64_t best_rank = rank;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        struct vv_copy *copy = vvi_heap_top(&core->hist[i].heap[tier][HEAP_DUP]);
+        uint64_t r = copy ? vvi_rank(core, copy->obj, tier, 0) : 0;
+        if (copy && r < best_rank && copy->nevict > 0) {
+            best = copy;
+            best_rank = r;
+        }
+    }
+    return best;
+}
+
+/* Lets up to `n` pages of the copy go that have all of these class bits, last chunks first. */
+static uint32_t evict_pages(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n)
+{
+    struct vv_object *obj = copy->obj;
+    unsigned tier = copy->tier;
+    uint32_t gone = 0, low = 0, high = 0;
+
+    if (copy->state == VV_COPY_READ_COMPLETE) {
+        vvi_copy_set_state(copy, VV_COPY_FLUSHED);
+        core->stats.revoked_pages += n;
+    }
+    for (uint32_t c = copy->evict_top + 1; c-- > 0 && gone < n;) {
+        if (copy->page[c] == VV_PAGE_NONE || (vvi_page(core, copy, c)->class & class) != class)
+            continue;
+        if (gone++ == 0)
+            high = c;
+        low = c;
+        vvi_chunk_drop(core, copy, c);
+    }
+    if (gone == 0)
+        return 0;
+    core->stats.evicted_pages += gone;
+    vv_trace(VV_TRACE_EVICT, obj->version, tier, low, gone);
+    vvi_core_reclass(core, obj, low, high - low + 1);
+    vvi_copy_maybe_free(core, copy);
+    return gone;
+}
+
+static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_object *obj, uint32_t chunk,
+                           uint32_t n, enum vv_purpose purpose)
+{
+    struct vv_copy *copy;
+
+    if (purpose == VV_FOR_FLUSH || purpose == VV_FOR_PREFETCH) {
+        copy = nearest_duplicate(core, tier, vvi_rank(core, obj, tier, chunk));
+        if (copy && copy->obj != obj) {
+            uint32_t gone = evict_pages(core, copy, CLASS_EVICT | CLASS_DUP, n);
+            if (gone)
+                return gone;
+        }
+    }
+    copy = farthest_evictable(core, tier);
+    if (!copy)
+        return 0;
+    struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
+    return vv_next_may_evict(&q) ? evict_pages(core, copy, CLASS_EVICT, n) : 0;
+}
+
+static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0, uint32_t want,
+                           enum vv_purpose purpose, uint32_t *pages)
+{
+    struct tier *t = &core->tier[tier];
+    uint32_t got = 0;
+
+    while (got < want) {
+        uint32_t n = VV_MIN(free_for(core, t, purpose), want - got), run = 0, first;
+        if (n == 0) {
+            if (!evict_some(core, tier, obj, chunk0, want - got, purpose))
+                break;
+            continue;
+        }
+        first = vv_arena_take(&t->arena, n, &run);
+        for (uint32_t i = 0; i < run; i++)
+            pages[got++] = first + i;
+    }
+    return got;
+}
+
+bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj, uint32_t chunk,
+                        enum vv_purpose purpose)
+{
+    struct vv_copy *copy;
+
+    if (!core->paged || free_for(core, &core->tier[tier], purpose) > 0)
+        return core->paged;
+    copy = farthest_evictable(core, tier);
+    if (!copy)
+        return false;
+    struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
+    return vv_next_may_evict(&q);
+}
+
+/* ---- contiguous -------------------------------------------------------------------------------------------- */
+
+static bool whole_may_go(const struct vv_copy *copy)
+{
+    return copy->nevict == copy->obj->nchunks;
+}
+
+/* Estimated time until the copy may go: the flushes queued before it and its own, or its restore. */
+static uint64_t time_until_evictable(const struct vv_core *core, const struct vv_copy *copy)
+{
+    enum vv_hop down = core->tier[copy->tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F;
+    const struct hop_state *hop = &core->hop[down];
+    const struct hist *h = vvi_hist(core, copy->obj->hist);
+    uint64_t ahead = copy->flush_mark > hop->done_bytes ? copy->flush_mark - hop->done_bytes : 0, ns;
+
+    if (copy->state == VV_COPY_READ_COMPLETE && copy->obj->hint_first)
+        ns = vv_predict_consumed_ns(copy->obj->hint_first - h->head, h->interval_ns, copy->obj->size,
+                                    (uint64_t)core->hop[VV_HOP_D2D].rate.bytes_per_s);
+    else
+        ns = vv_predict_transfer_ns(ahead, copy->obj->size, (uint64_t)hop->rate.bytes_per_s);
+    return VV_MAX(ns, 1);
+}
+
+static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_copy *copy, enum vv_purpose purpose,
+                                  bool revoke)
+{
+    const struct vv_object *obj = copy->obj;
+    const struct hist *h = vvi_hist(core, obj->hist);
+    bool claimed = copy->state == VV_COPY_READ_COMPLETE && obj->hint_first;
+    struct vv_frag f = {
+        .pages = obj->nchunks,
+        .distance = obj->hint_first ? obj->hint_first - h->head : h->tail - h->head + 1,
+        .stamp = core->cfg.policy == VV_POLICY_LRU ? copy->stamp_use : copy->stamp_in,
+    };
+
+    if (claimed && (purpose == VV_FOR_PREFETCH || !revoke))
+        f.barred = true;
+    else if (!whole_may_go(copy))
+        f.wait_ns = time_until_evictable(core, copy);
+    /* A copy that is being filled, or whose flush has failed, goes at no time that could be foretold. */
+    if (copy->nfilling || copy->nreserved || obj->flush_err)
+        f.barred = true;
+    return f;
+}
+
+static size_t list_fragments(struct vv_core *core, unsigned tier, enum vv_purpose purpose, bool revoke)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+    size_t n = 0;
+
+    for (uint32_t p = 0; p < a->npages;) {
+        const struct vv_copy *copy = a->page[p].u.owner;
+        if (n == core->frags_cap) {
+            size_t cap = core->frags_cap ? core->frags_cap * 2 : 256;
+            struct vv_frag *frags = realloc(core->frags, cap * sizeof(*frags));
+            if (!frags)
+                return 0;
+            core->frags = frags;
+            core->frags_cap = cap;
+        }
+        if (a->page[p].state == VV_PAGE_FREE)
+            core->frags[n] = (struct vv_frag){.pages = vv_arena_run(a, p)};
+        else
+            core->frags[n] = fragment_of(core, copy, purpose, revoke);
+        p += (uint32_t)core->frags[n++].pages;
+    }
+    return n;
+}
+
+static bool find_window(struct vv_core *core, unsigned tier, const struct vv_object *obj, enum vv_purpose purpose,
+                        uint32_t *ret_first, uint32_t *ret_n)
+{
+    struct vv_window w;
+    uint32_t first = 0, pages = 0;
+    bool found = false;
+
+    for (int revoke = 0; revoke < 2 && !found; revoke++) {
+        size_t n = list_fragments(core, tier, purpose, revoke);
+        if (core->cfg.policy == VV_POLICY_FIFO || core->cfg.policy == VV_POLICY_LRU)
+            found = vv_window_oldest(core->frags, n, obj->nchunks, &w);
+        else
+            found = vv_window_score(core->frags, n, obj->nchunks, core->cfg.policy == VV_POLICY_SCORE_NOW, &w);
+        if (purpose == VV_FOR_PREFETCH)
+            break;
+    }
+    if (!found)
+        return false;
+    for (size_t i = 0; i < w.first; i++)
+        first += (uint32_t)core->frags[i].pages;
+    for (size_t i = w.first; i < w.end; i++)
+        pages += (uint32_t)core->frags[i].pages;
+    *ret_first = first;
+    *ret_n = pages;
+    return true;
+}
+
+/* Whether every page of the window is free or may go. */
+static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t first, uint32_t n, enum vv_purpose purpose)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+
+    for (uint32_t p = first; p < first + n; p++) {
+        const struct vv_copy *copy = a->page[p].u.owner;
+        if (a->page[p].state == VV_PAGE_FREE)
+            continue;
+        if (!whole_may_go(copy) ||
+            (purpose == VV_FOR_PREFETCH && copy->state == VV_COPY_READ_COMPLETE && copy->obj->hint_first))
+            return false;
+    }
+    return true;
+}
+
+static void evict_window(struct vv_core *core, unsigned tier, uint32_t first, uint32_t n)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+
+    for (uint32_t p = first; p < first + n; p++)
+        if (a->page[p].state != VV_PAGE_FREE) {
+            struct vv_copy *copy = a->page[p].u.owner;
+            evict_pages(core, copy, CLASS_EVICT, copy->obj->nchunks);
+        }
+}
+
+static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t first, uint32_t n,
+                     enum vv_copy_state born)
+{
+    struct vv_copy *copy = vvi_copy_get(core, obj, tier, born);
+
+    if (!copy)
+        return false;
+    evict_window(core, tier, first, n);
+    /* The end of a window may be part of a larger gap: what is left over stays free. */
+    vv_arena_take_at(&core->tier[tier].arena, first, obj->nchunks);
+    copy->whole = true;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        vvi_chunk_place(core, copy, c, first + c, VV_PAGE_RESERVED);
+    if (born == VV_COPY_WRITE_IN_PROGRESS) {
+        struct hop_state *down =
+            &core->hop[core->tier[tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F];
+        copy->flush_mark = down->queued_bytes;
+        down->queued_bytes += obj->size;
+    }
+    return true;
+}
+
+/* Nobody waits for the window any more. */
+static bool commit_stale(const struct vv_core *core, unsigned tier, unsigned slot)
+{
+    const struct vv_object *obj = core->tier[tier].commit[slot].obj;
+
+    if (slot)
+        return !obj->hint_first || vvi_object_complete_at(core, obj, tier);
+    return !obj->writing && (tier == 0 || !obj->copy[tier - 1] || obj->copy[tier - 1]->ndirty == 0);
+}
+
+/* Reserves the whole object, or looks on while the window that `score` committed to empties. */
+static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object *obj, enum vv_purpose purpose)
+{
+    struct tier *t = &core->tier[tier];
+    unsigned slot = purpose == VV_FOR_PREFETCH;
+    enum vv_copy_state born = slot ? VV_COPY_READ_IN_PROGRESS : VV_COPY_WRITE_IN_PROGRESS;
+    uint32_t first, n;
+
+    if (obj->nchunks > t->arena.npages || obj->copy[tier])
+        return false;
+    if (t->commit[slot].obj && commit_stale(core, tier, slot))
+        t->commit[slot].obj = NULL;
+    if (t->commit[slot].obj && t->commit[slot].obj != obj)
+        return false; /* one at a time: within a priority, reservations are served in order */
+    if (t->commit[slot].obj == obj) {
+        first = t->commit[slot].first;
+        n = t->commit[slot].n;
+    } else {
+        if (t->tried_epoch[slot] == t->freed_epoch + 1 && t->tried_pages[slot] <= obj->nchunks)
+            return false;
+        if (!find_window(core, tier, obj, purpose, &first, &n)) {
+            t->tried_epoch[slot] = t->freed_epoch + 1;
+            t->tried_pages[slot] = obj->nchunks;
+            return false;
+        }
+    }
+    if (!window_clear(core, tier, first, n, purpose)) {
+        t->commit[slot].obj = obj;
+        t->commit[slot].first = first;
+        t->commit[slot].n = n;
+        return false;
+    }
+    t->commit[slot].obj = NULL;
+    return take_run(core, tier, obj, first, n, born);
+}
+
+static uint32_t take_whole(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0, uint32_t want,
+                           enum vv_purpose purpose, uint32_t *pages)
+{
+    uint32_t got = 0;
+
+    if (!obj->copy[tier] && !reserve_whole(core, tier, obj, purpose))
+        return 0;
+    if (!obj->copy[tier]->whole)
+        return 0;
+    while (got < want && vvi_chunk_state(core, obj, tier, chunk0 + got) == VV_PAGE_RESERVED) {
+        pages[got] = obj->copy[tier]->page[chunk0 + got];
+        got++;
+    }
+    return got;
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------- */
+
+bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_object *obj)
+{
+    const struct tier *t = &core->tier[tier];
+
+    return core->paged ? t->arena.npages > 0 : obj->nchunks <= t->arena.npages;
+}
+
+uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0, uint32_t want,
+                        enum vv_purpose purpose, uint32_t *pages)
+{
+    if (want == 0 || core->tier[tier].arena.npages == 0)
+        return 0;
+    if (core->paged)
+        return take_paged(core, tier, obj, chunk0, want, purpose, pages);
+    return purpose == VV_FOR_DEMAND ? 0 : take_whole(core, tier, obj, chunk0, want, purpose, pages);
+}
+
+/* A transit page on the way up holds what the disk has as well: a restore may take it from a prefetch. */
+static bool reclaim_transit_up(struct vv_core *core)
+{
+    struct tier *t = &core->tier[core->host];
+    uint32_t first = t->arena.npages + t->transit_all;
+
+    for (uint32_t p = first; p < first + t->transit_all; p++) {
+        struct vv_page *page = &t->arena.page[p];
+        struct vv_copy *copy = page->u.owner;
+        if (page->state == VV_PAGE_VALID && (page->class & CLASS_EVICT)) {
+            uint32_t c = page->chunk;
+            struct vv_object *obj = copy->obj;
+            vvi_chunk_drop(core, copy, c);
+            vvi_core_reclass(core, obj, c, 1);
+            vvi_copy_maybe_free(core, copy);
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want, uint32_t *pages)
+{
+    struct tier *t = &core->tier[core->host];
+    uint32_t got = 0;
+
+    while (got < want) {
+        if (t->ntransit[up] == 0 && !(up && reclaim && got == 0 && reclaim_transit_up(core)))
+            break;
+        pages[got] = t->transit[up][--t->ntransit[up]];
+        t->arena.page[pages[got++]].state = VV_PAGE_RESERVED;
+    }
+    return got;
+}
+
+void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages, uint32_t n)
+{
+    struct tier *t = &core->tier[tier];
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (pages[i] < t->arena.npages) {
+            vv_arena_give(&t->arena, pages[i], 1);
+        } else {
+            int up = pages[i] - t->arena.npages >= t->transit_all;
+            t->arena.page[pages[i]] = (struct vv_page){0};
+            t->transit[up][t->ntransit[up]++] = pages[i];
+        }
+    }
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/next.h"
+
+bool vv_next_disk_has_time(uint64_t calls, uint64_t interval_ns, uint64_t missing_bytes,
+                           uint64_t disk_rate)
+{
+    if (disk_rate == 0)
+        return false;
+    return (double)calls * (double)interval_ns > (double)missing_bytes * 1e9 / (double)disk_rate;
+}
+
+bool vv_next_may_evict(const struct vv_next_question *q)
+{
+    /* A blocked application takes whatever may go; the caller offers the farthest first. */
+    if (q->purpose == VV_FOR_PUT || q->purpose == VV_FOR_DEMAND)
+        return true;
+    /* Nobody makes room for what is wanted later than what has to go. */
+    if (q->victim <= q->rank)
+        return false;
+    if (!q->victim_expected && vv_next_use(q->victim) == VV_USE_CONSUMED)
+        return true;
+    if (q->purpose == VV_FOR_FLUSH) {
+        /* Making room in the slower tier before the faster one needs it would only fill it with
+         * duplicates; and while flushes are waited for, or restores have begun, the faster tier
+         * gains nothing by it. */
+        return q->phase == VV_PHASE_WRITING && q->headroom_low;
+    }
+    return !q->victim_expected || q->victim_in_memory || q->disk_has_time;
+}

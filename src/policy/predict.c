@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/predict.h"
+
+void vv_rate_init(struct vv_rate *rate, uint64_t first_estimate)
+{
+    *rate = (struct vv_rate){.bytes_per_s = (double)first_estimate};
+}
+
+void vv_rate_add(struct vv_rate *rate, uint64_t bytes, uint64_t ns)
+{
+    /* Beyond this much seen, an average forgets: the last 64 MiB count about as much as all before.
+     */
+    const double memory = 64.0 * 1024 * 1024;
+    double sample, weight = (double)bytes;
+
+    if (bytes == 0 || ns == 0)
+        return;
+    sample = (double)bytes * 1e9 / (double)ns;
+    if (rate->bytes_per_s <= 0)
+        rate->weight_bytes = 0;
+    /* Average times, not speeds: a fast sample must not outweigh a slow one of the same size. */
+    if (rate->weight_bytes > 0)
+        rate->bytes_per_s = (rate->weight_bytes + weight) /
+                            (rate->weight_bytes / rate->bytes_per_s + weight / sample);
+    else
+        rate->bytes_per_s = sample;
+    rate->weight_bytes =
+        rate->weight_bytes + weight > memory ? memory : rate->weight_bytes + weight;
+}
+
+uint64_t vv_predict_transfer_ns(uint64_t ahead_bytes, uint64_t bytes, uint64_t bytes_per_s)
+{
+    if (bytes_per_s == 0)
+        return 0;
+    return (uint64_t)(((double)ahead_bytes + (double)bytes) * 1e9 / (double)bytes_per_s);
+}
+
+uint64_t vv_predict_consumed_ns(uint64_t distance, uint64_t interval_ns, uint64_t bytes,
+                                uint64_t bytes_per_s)
+{
+    uint64_t copy_ns = vv_predict_transfer_ns(0, bytes, bytes_per_s);
+
+    return (distance + 1) * (interval_ns + copy_ns);
+}

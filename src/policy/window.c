@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Both searches move a window [i, j) over the fragments: j runs on until the window is large
+ * enough, then i drops its first fragment, and so on. Fragments that cannot go are counted, not
+ * given an infinite time, so that sums stay exact when they leave the window again.
+ *
+ * As printed, the algorithm stops when j reaches n, and so never looks at the windows that begin
+ * later and end with the last fragment; and its inner loop compares with `size_target`, which is
+ * the size of the new checkpoint. Here i runs on until the rest is too small.
+ */
+#include "policy/window.h"
+
+static bool bars(const struct vv_frag *f, bool now_only)
+{
+    return f->barred || (now_only && f->wait_ns > 0);
+}
+
+bool vv_window_score(const struct vv_frag *frags, size_t n, uint64_t pages, bool now_only,
+                     struct vv_window *ret_window)
+{
+    uint64_t size = 0, wait = 0, distance = 0, barred = 0, best_wait = 0, best_distance = 0;
+    bool found = false;
+
+    for (size_t i = 0, j = 0; i < n; i++) {
+        for (; size < pages && j < n; j++) {
+            size += frags[j].pages;
+            wait += frags[j].wait_ns;
+            distance += frags[j].distance;
+            barred += bars(&frags[j], now_only);
+        }
+        if (size < pages)
+            break;
+        if (barred == 0 &&
+            (!found || wait < best_wait || (wait == best_wait && distance > best_distance))) {
+            found = true;
+            best_wait = wait;
+            best_distance = distance;
+            *ret_window = (struct vv_window){.first = i, .end = j, .wait_ns = wait};
+        }
+        size -= frags[i].pages;
+        wait -= frags[i].wait_ns;
+        distance -= frags[i].distance;
+        barred -= bars(&frags[i], now_only);
+    }
+    return found;
+}
+
+bool vv_window_oldest(struct vv_frag *frags, size_t n, uint64_t pages, struct vv_window *ret_window)
+{
+    uint64_t size = 0, barred = 0, best = 0;
+    size_t head = 0,
+           tail = 0; /* frags[head..tail).scratch: indices with falling stamps, the maximum first */
+    bool found = false;
+
+    for (size_t i = 0, j = 0; i < n; i++) {
+        for (; size < pages && j < n; j++) {
+            size += frags[j].pages;
+            barred += bars(&frags[j], true);
+            while (tail > head && frags[frags[tail - 1].scratch].stamp <= frags[j].stamp)
+                tail--;
+            frags[tail++].scratch = (uint32_t)j;
+        }
+        if (size < pages)
+            break;
+        if (barred == 0 && (!found || frags[frags[head].scratch].stamp < best)) {
+            found = true;
+            best = frags[frags[head].scratch].stamp;
+            *ret_window = (struct vv_window){.first = i, .end = j};
+        }
+        size -= frags[i].pages;
+        barred -= bars(&frags[i], true);
+        if (frags[head].scratch == i)
+            head++;
+    }
+    return found;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Contiguous policies: which consecutive fragments make way for a new one.
+ *
+ * `score` is Algorithm 1 of Maurya et al., HPDC'23: among all windows of consecutive fragments that
+ * are large enough it takes the one that is evictable soonest (the sum of the times until each is),
+ * and among equals the one whose fragments are wanted last (the sum of their prefetch distances).
+ * O(n): each end of the window moves forward only.
+ */
+#ifndef VV_POLICY_WINDOW_H
+#define VV_POLICY_WINDOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vv_frag {
+    uint64_t pages;
+    uint64_t wait_ns;  /* estimated time until it may go; 0: now. Gaps: 0 */
+    uint64_t distance; /* restores before it is wanted; gaps: 0 */
+    uint64_t stamp;    /* fifo: when it came, lru: when it was used last; gaps: 0 */
+    bool barred;       /* cannot go, whatever time passes: bars every window it is in */
+    uint32_t scratch;  /* the search's own */
+};
+
+struct vv_window {
+    size_t first, end; /* fragments [first, end) */
+    uint64_t wait_ns;  /* sum over them */
+};
+
+/* Algorithm 1. With `now_only`, fragments that cannot go at once bar a window too. false: there is
+ * none. */
+bool vv_window_score(const struct vv_frag *frags, size_t n, uint64_t pages, bool now_only,
+                     struct vv_window *ret_window);
+/* The window whose newest fragment is oldest, among those that may go at once. */
+bool vv_window_oldest(struct vv_frag *frags, size_t n, uint64_t pages,
+                      struct vv_window *ret_window);
+
+#endif

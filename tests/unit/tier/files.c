@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store of committed files: writing, committing, reading and removing, on every backend and in
+ * both modes. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store_test.h"
+
+static struct st_tier tier;
+static struct vv_files *files;
+static const char *dir;
+
+static void set_up(void)
+{
+    tier.opts = st_opts;
+    dir = t_tmpdir();
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+}
+
+static void tear_down(void)
+{
+    vv_files_close(files);
+    st_tier_close(&tier);
+}
+
+static void reopen(void)
+{
+    tear_down();
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+}
+
+static bool exists(const char *name)
+{
+    struct stat st;
+    return stat(st_path(dir, name), &st) == 0;
+}
+
+static int count_entry(void *user, const struct vv_files_entry *e)
+{
+    (void)e;
+    ++*(int *)user;
+    return 0;
+}
+
+static int listed(void)
+{
+    int n = 0;
+    T_OK(vv_files_list(files, count_entry, &n));
+    return n;
+}
+
+static void round_trip(void)
+{
+    static const uint64_t sizes[] = {0,           1,           4095,           4096,
+                                     4097,        ST_PAGE - 1, ST_PAGE,        ST_PAGE + 1,
+                                     9 * ST_PAGE, 60 * ST_PAGE + 77};
+    set_up();
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(sizes); i++) {
+        T_OK(st_put_version(tier.writer, files, i, 0, sizes[i], ST_PAGE));
+        if (sizes[i] > 0)
+            T_OK(st_check_version(tier.reader, files, i, 0, sizes[i], ST_PAGE));
+        char name[64];
+        struct stat st;
+        snprintf(name, sizeof(name), "h/r0.v%u.g0.ckpt", i);
+        T_OK(stat(st_path(dir, name), &st));
+        T_EQ(st.st_size, vv_files_bytes(sizes[i], 2, ST_PAGE));
+    }
+    reopen();
+    for (unsigned i = 1; i < VV_ARRAY_SIZE(sizes); i++)
+        T_OK(st_check_version(tier.reader, files, i, 0, sizes[i], ST_PAGE));
+    T_EQ(listed(), VV_ARRAY_SIZE(sizes));
+    T_EQ(listed(), 0); /* once per open */
+    T_EQ(vv_files_first_generation(files), 1);
+    tear_down();
+}
+
+/* Chunks in any order and grouping; read back before the commit by another store. */
+static void any_order_and_read_back(void)
+{
+    set_up();
+    struct st_object o;
+    struct vv_store_io io;
+    st_object_init(&o, files, 5, 3, 7 * ST_PAGE + 100, ST_PAGE);
+    io = st_io(&o, VV_STORE_WRITE, 4, 4);
+    T_OK(st_run(tier.writer, &io));
+    io = st_io(&o, VV_STORE_READ, 6, 2);
+    memset(o.mem[6], 0, ST_PAGE);
+    T_OK(st_run(tier.reader, &io));
+    io = st_io(&o, VV_STORE_WRITE, 3, 1);
+    T_OK(st_run(tier.writer, &io));
+    io = st_io(&o, VV_STORE_WRITE, 0, 3);
+    T_OK(st_run(tier.writer, &io));
+    T_CHECK(exists("h/r0.v5.g3.tmp"));
+    T_CHECK(!exists("h/r0.v5.g3.ckpt"));
+    st_object_clear(&o, ST_PAGE);
+    T_OK(st_do(tier.reader, &o, VV_STORE_READ));
+    T_CHECK(st_object_intact(&o, ST_PAGE));
+    T_OK(st_do(tier.writer, &o, VV_STORE_COMMIT));
+    T_CHECK(!exists("h/r0.v5.g3.tmp"));
+    T_CHECK(exists("h/r0.v5.g3.ckpt"));
+    T_OK(st_check_version(tier.reader, files, 5, 3, o.size, ST_PAGE));
+    st_object_fini(&o);
+    tear_down();
+}
+
+static void refused_requests(void)
+{
+    set_up();
+    struct st_object o;
+    st_object_init(&o, files, 1, 0, 3 * ST_PAGE, ST_PAGE);
+    struct vv_store_io io = st_io(&o, VV_STORE_WRITE, 0, 2);
+    T_OK(st_run(tier.writer, &io));
+    T_ERR(st_do(tier.writer, &o, VV_STORE_COMMIT), -EINVAL); /* a chunk is missing */
+    T_ERR(st_run(tier.writer, &io), -EEXIST);                /* chunk 0 a second time */
+    io = st_io(&o, VV_STORE_WRITE, 2, 2);
+    T_ERR(st_run(tier.writer, &io), -EINVAL); /* beyond the object */
+    io = st_io(&o, VV_STORE_WRITE, 2, 1);
+    T_OK(st_run(tier.writer, &io));
+    o.region[0].bytes++;
+    T_ERR(st_do(tier.writer, &o, VV_STORE_COMMIT), -EINVAL); /* regions do not add up */
+    o.region[0].bytes--;
+    T_OK(st_do(tier.writer, &o, VV_STORE_COMMIT));
+    T_ERR(st_do(tier.writer, &o, VV_STORE_COMMIT), -EEXIST);
+    T_ERR(st_do(tier.writer, &o, VV_STORE_WRITE), -EEXIST);
+    T_ERR(st_check_version(tier.reader, files, 2, 0, 100, ST_PAGE), -ENOENT);
+    io = st_io(&o, VV_STORE_READ, 0, 1);
+    io.key.history = NULL;
+    T_ERR(st_run(tier.reader, &io), -EINVAL);
+    reopen();
+    /* A generation that the history has had. */
+    o.key = (struct vv_store_key){files, 9, 0};
+    T_ERR(st_do(tier.writer, &o, VV_STORE_WRITE), -EINVAL);
+    T_ERR(st_do(tier.writer, &o, VV_STORE_COMMIT), -EINVAL);
+    st_object_fini(&o);
+    tear_down();
+}
+
+static void removal(void)
+{
+    set_up();
+    struct st_object o;
+    st_object_init(&o, files, 1, 0, 3 * ST_PAGE, ST_PAGE);
+    T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE)); /* nothing written */
+    T_OK(st_do(tier.writer, &o, VV_STORE_WRITE));
+    T_CHECK(exists("h/r0.v1.g0.tmp"));
+    T_OK(st_do(tier.reader, &o, VV_STORE_REMOVE)); /* written, not committed */
+    T_CHECK(!exists("h/r0.v1.g0.tmp"));
+    T_OK(st_put(tier.writer, &o)); /* the same key again: nothing of it was left */
+    T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
+    T_CHECK(!exists("h/r0.v1.g0.ckpt"));
+    T_ERR(st_do(tier.reader, &o, VV_STORE_READ), -ENOENT);
+    T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
+    o.key.generation = 1;
+    T_OK(st_put(tier.writer, &o));
+    o.key.version = 2;
+    T_OK(st_put(tier.writer, &o));
+    T_OK(st_do(tier.reader, &o, VV_STORE_REMOVE));
+    reopen();
+    T_EQ(listed(), 1);
+    T_EQ(vv_files_first_generation(files), 2);
+    st_object_fini(&o);
+    tear_down();
+}
+
+static void unfinished_writes_vanish(void)
+{
+    set_up();
+    struct st_object o;
+    st_object_init(&o, files, 1, 0, 3 * ST_PAGE, ST_PAGE);
+    T_OK(st_do(tier.writer, &o, VV_STORE_WRITE));
+    tear_down(); /* closing deletes it */
+    T_CHECK(!exists("h/r0.v1.g0.tmp"));
+    /* As after a crash; another rank's is not ours to delete. */
+    T_CHECK(close(open(st_path(dir, "h/r0.v8.g0.tmp"), O_CREAT | O_WRONLY, 0666)) == 0);
+    T_CHECK(close(open(st_path(dir, "h/r1.v8.g0.tmp"), O_CREAT | O_WRONLY, 0666)) == 0);
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+    T_CHECK(!exists("h/r0.v8.g0.tmp"));
+    T_CHECK(exists("h/r1.v8.g0.tmp"));
+    T_EQ(listed(), 0);
+    st_object_fini(&o);
+    tear_down();
+}
+
+/* Few descriptors, many objects, those being written included. */
+static void bounded_descriptors(void)
+{
+    enum { N = 20 };
+    struct fault_os fault;
+    fault_os_init(&fault);
+    struct vv_store_opts saved = st_opts;
+    st_opts.os = &fault.os;
+    st_opts.max_open = 3;
+    set_up();
+    int before = atomic_load(&fault.descriptors);
+    static struct st_object o[N];
+    for (uint32_t i = 0; i < N; i++) {
+        st_object_init(&o[i], files, i, 0, 2 * ST_PAGE, ST_PAGE);
+        struct vv_store_io io = st_io(&o[i], VV_STORE_WRITE, 1, 1);
+        T_OK(st_run(tier.writer, &io));
+        T_CHECK(atomic_load(&fault.descriptors) <= before + 3);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        struct vv_store_io io = st_io(&o[i], VV_STORE_WRITE, 0, 1);
+        T_OK(st_run(tier.writer, &io));
+        T_OK(st_do(tier.writer, &o[i], VV_STORE_COMMIT));
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        st_object_clear(&o[i], ST_PAGE);
+        T_OK(st_do(tier.reader, &o[i], VV_STORE_READ));
+        T_CHECK(st_object_intact(&o[i], ST_PAGE));
+        T_CHECK(atomic_load(&fault.descriptors) <= before + 3);
+        st_object_fini(&o[i]);
+    }
+    tear_down();
+    T_EQ(atomic_load(&fault.descriptors), 0);
+    st_opts = saved;
+}
+
+/* Commits in flight at once share the folder's fsync, and all come out right. */
+static void grouped_commits(void)
+{
+    enum { N = 24 };
+    struct fault_os fault;
+    fault_os_init(&fault);
+    struct vv_store_opts saved = st_opts;
+    st_opts.os = &fault.os;
+    set_up();
+    static struct st_object o[N];
+    static struct vv_store_io io[N];
+    for (uint32_t i = 0; i < N; i++) {
+        st_object_init(&o[i], files, i, 0, 1000 + i, ST_PAGE);
+        T_OK(st_do(tier.writer, &o[i], VV_STORE_WRITE));
+    }
+    long before = atomic_load(&fault.per_call[FAULT_AIO_FSYNC]);
+    long writes = atomic_load(&fault.per_call[FAULT_PWRITE]);
+    for (uint32_t i = 0; i < N; i++) {
+        io[i] = st_io(&o[i], VV_STORE_COMMIT, 0, 0);
+        T_OK(tier.writer->ops->submit(tier.writer, &io[i]));
+    }
+    for (int left = N; left > 0;) {
+        struct vv_store_io *done[N];
+        int n = tier.writer->ops->poll(tier.writer, done, N, -1);
+        for (int i = 0; i < n; i++)
+            T_OK(done[i]->status);
+        left -= n;
+    }
+    long fsyncs = atomic_load(&fault.per_call[FAULT_AIO_FSYNC]) - before;
+    t_note("%d commits: %ld fsyncs, %ld index writes", N, fsyncs,
+           atomic_load(&fault.per_call[FAULT_PWRITE]) - writes);
+    T_CHECK(fsyncs >= N + 1 && fsyncs < 2 * N);
+    reopen();
+    for (uint32_t i = 0; i < N; i++) {
+        T_OK(st_check_version(tier.reader, files, i, 0, 1000 + i, ST_PAGE));
+        st_object_fini(&o[i]);
+    }
+    tear_down();
+    st_opts = saved;
+}
+
+static void flip(const char *name, uint64_t at)
+{
+    int fd = open(st_path(dir, name), O_RDWR);
+    unsigned char c;
+    T_CHECK(fd >= 0);
+    T_EQ(pread(fd, &c, 1, (off_t)at), 1);
+    c ^= 0x40;
+    T_EQ(pwrite(fd, &c, 1, (off_t)at), 1);
+    T_OK(fsync(fd));
+    close(fd);
+}
+
+/* Wrong bytes are never returned with success, and nothing good suffers. */
+static void corruption(void)
+{
+    set_up();
+    for (uint64_t v = 0; v < 4; v++)
+        T_OK(st_put_version(tier.writer, files, v, 0, 5 * ST_PAGE + 9, ST_PAGE));
+    reopen();
+    flip("h/r0.v0.g0.ckpt", 4096 + 3 * ST_PAGE + 17);
+    flip("h/r0.v1.g0.ckpt", vv_files_bytes(5 * ST_PAGE + 9, 2, ST_PAGE) - 200); /* the tables */
+    T_OK(truncate(st_path(dir, "h/r0.v2.g0.ckpt"), 4096 + 2 * ST_PAGE));
+    struct st_object o;
+    st_object_init(&o, files, 0, 0, 5 * ST_PAGE + 9, ST_PAGE);
+    struct vv_store_io io = st_io(&o, VV_STORE_READ, 1, 4);
+    T_ERR(st_run(tier.reader, &io), -EBADMSG);
+    T_EQ(io.bad_chunk, 3);
+    io = st_io(&o, VV_STORE_READ, 4, 2); /* the chunks around it are fine */
+    T_OK(st_run(tier.reader, &io));
+    st_object_fini(&o);
+    T_ERR(st_check_version(tier.reader, files, 1, 0, 5 * ST_PAGE + 9, ST_PAGE), -EBADMSG);
+    T_ERR(st_check_version(tier.reader, files, 2, 0, 5 * ST_PAGE + 9, ST_PAGE), -EBADMSG);
+    T_OK(st_check_version(tier.reader, files, 3, 0, 5 * ST_PAGE + 9, ST_PAGE));
+    /* Asked for with another size than it has. */
+    T_ERR(st_check_version(tier.reader, files, 3, 0, 5 * ST_PAGE, ST_PAGE), -EBADMSG);
+    tear_down();
+}
+
+/* Cut while it is open, after its footer was read. */
+static void truncated_while_open(void)
+{
+    set_up();
+    T_OK(st_put_version(tier.writer, files, 0, 0, 5 * ST_PAGE, ST_PAGE));
+    T_OK(st_check_version(tier.reader, files, 0, 0, 5 * ST_PAGE, ST_PAGE));
+    T_OK(truncate(st_path(dir, "h/r0.v0.g0.ckpt"), 4096 + 2 * ST_PAGE));
+    T_ERR(st_check_version(tier.reader, files, 0, 0, 5 * ST_PAGE, ST_PAGE), -EBADMSG);
+    tear_down();
+}
+
+/* Files written with one page size are read with another. */
+static void other_page_sizes(void)
+{
+    static const uint32_t pages[] = {4096, 8192, ST_PAGE, 65536};
+    const uint64_t size = 5 * ST_PAGE + 4097;
+    struct vv_store_opts saved = st_opts;
+    for (unsigned w = 0; w < 4; w++) {
+        st_opts.page_bytes = pages[w];
+        set_up();
+        T_OK(st_put_version(tier.writer, files, 1, 0, size, pages[w]));
+        for (unsigned r = 0; r < 4; r++) {
+            tear_down();
+            tier.opts.page_bytes = pages[r];
+            st_tier_open(&tier, dir);
+            files = st_files_open(&tier, "h");
+            T_OK(st_check_version(tier.reader, files, 1, 0, size, pages[r]));
+            struct st_object o; /* chunk by chunk */
+            st_object_init(&o, files, 1, 0, size, pages[r]);
+            st_object_clear(&o, pages[r]);
+            for (uint32_t c = 0; c < o.nchunks; c++) {
+                struct vv_store_io io = st_io(&o, VV_STORE_READ, c, 1);
+                T_OK(st_run(tier.reader, &io));
+            }
+            T_CHECK(st_object_intact(&o, pages[r]));
+            st_object_fini(&o);
+        }
+        tear_down();
+        tier.opts.page_bytes = 4096;
+        st_tier_open(&tier, dir);
+        files = st_files_open(&tier, "h");
+        flip("h/r0.v1.g0.ckpt", 4096 + 3 * ST_PAGE);
+        struct st_object o;
+        st_object_init(&o, files, 1, 0, size, 4096);
+        struct vv_store_io io = st_io(&o, VV_STORE_READ, 12, 1);
+        T_ERR(st_run(tier.reader, &io), -EBADMSG);
+        st_object_fini(&o);
+        tear_down();
+    }
+    st_opts = saved;
+}
+
+static void short_transfers(void)
+{
+    struct fault_os fault;
+    fault_os_init(&fault);
+    fault.short_bytes = 8192;
+    struct vv_store_opts saved = st_opts;
+    st_opts.os = &fault.os;
+    set_up();
+    T_OK(st_put_version(tier.writer, files, 1, 0, 3 * ST_PAGE + 1, ST_PAGE));
+    reopen();
+    T_OK(st_check_version(tier.reader, files, 1, 0, 3 * ST_PAGE + 1, ST_PAGE));
+    tear_down();
+    st_opts = saved;
+}
+
+/* A full disk fails this object at its first write and leaves the others alone. */
+static void full_disk(void)
+{
+    struct fault_os fault;
+    fault_os_init(&fault);
+    struct vv_store_opts saved = st_opts;
+    st_opts.os = &fault.os;
+    set_up();
+    T_OK(st_put_version(tier.writer, files, 1, 0, 3 * ST_PAGE, ST_PAGE));
+    fault.calls = 1u << FAULT_FALLOCATE;
+    fault.err = ENOSPC;
+    fault.at = 1;
+    fault.mode = FAULT_ONCE;
+    atomic_store(&fault.count, 0);
+    struct st_object o;
+    st_object_init(&o, files, 2, 0, 3 * ST_PAGE, ST_PAGE);
+    T_ERR(st_do(tier.writer, &o, VV_STORE_WRITE), -ENOSPC);
+    T_CHECK(!exists("h/r0.v2.g0.tmp"));
+    T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
+    T_OK(st_put(tier.writer, &o));
+    /* Where blocks cannot be allocated ahead, writing still works. */
+    fault.err = EOPNOTSUPP;
+    atomic_store(&fault.count, 0);
+    st_object_fini(&o);
+    T_OK(st_put_version(tier.writer, files, 3, 0, 3 * ST_PAGE, ST_PAGE));
+    for (uint64_t v = 1; v <= 3; v++)
+        T_OK(st_check_version(tier.reader, files, v, 0, 3 * ST_PAGE, ST_PAGE));
+    tear_down();
+    st_opts = saved;
+}
+
+static void cases(void)
+{
+    T_RUN(round_trip);
+    T_RUN(any_order_and_read_back);
+    T_RUN(refused_requests);
+    T_RUN(removal);
+    T_RUN(unfinished_writes_vanish);
+    T_RUN(bounded_descriptors);
+    T_RUN(grouped_commits);
+    T_RUN(corruption);
+    T_RUN(truncated_while_open);
+    T_RUN(other_page_sizes);
+    T_RUN(short_transfers);
+    T_RUN(full_disk);
+}
+
+int main(void)
+{
+    st_each_mode(cases);
+    return t_done();
+}

@@ -10,14 +10,13 @@
 #include <unistd.h>
 
 #define SEED_DEFAULT UINT64_C(20230616)
-#define TMPDIRS_MAX  64
 
 static const char *current = "";
 static int runs;
 static bool seed_used;
 
 static pthread_mutex_t tmp_lock = PTHREAD_MUTEX_INITIALIZER;
-static char *tmp_dirs[TMPDIRS_MAX];
+static char **tmp_dirs;
 static int tmp_count;
 static pid_t tmp_owner;
 
@@ -38,6 +37,8 @@ static void remove_tmpdirs(void)
         nftw(tmp_dirs[--tmp_count], remove_one, 16, FTW_DEPTH | FTW_PHYS);
         free(tmp_dirs[tmp_count]);
     }
+    free(tmp_dirs);
+    tmp_dirs = NULL;
     pthread_mutex_unlock(&tmp_lock);
 }
 
@@ -121,7 +122,7 @@ int t_done(void)
 const char *t_tmpdir(void)
 {
     const char *base = getenv("TMPDIR");
-    char *path;
+    char *path, **grown;
 
     if (asprintf(&path, "%s/varve-test-XXXXXX", base && *base ? base : "/tmp") < 0)
         t_fail(__FILE__, __LINE__, "out of memory");
@@ -135,10 +136,14 @@ const char *t_tmpdir(void)
         tmp_owner = getpid();
         tmp_count = 0;
     }
-    if (tmp_count == TMPDIRS_MAX)
-        t_fail(__FILE__, __LINE__, "more than %d temporary folders", TMPDIRS_MAX);
-    tmp_dirs[tmp_count++] = path;
+    grown = realloc(tmp_dirs, (size_t)(tmp_count + 1) * sizeof(*tmp_dirs));
+    if (grown) {
+        tmp_dirs = grown;
+        tmp_dirs[tmp_count++] = path;
+    }
     pthread_mutex_unlock(&tmp_lock);
+    if (!grown)
+        t_fail(__FILE__, __LINE__, "out of memory");
     return path;
 }
 

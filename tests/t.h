@@ -46,7 +46,7 @@
         int t_rc_ = (int)(expr), t_want_ = (err);                                                  \
         if (t_rc_ != t_want_)                                                                      \
             t_fail(__FILE__, __LINE__, "%s: %d (%s), expected %s", #expr, t_rc_, t_errname(t_rc_), \
-                   #err);                                                                          \
+                   t_errname(t_want_));                                                            \
     } while (0)
 
 #define T_RUN(fn) t_run(#fn, fn)

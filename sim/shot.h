@@ -143,7 +143,6 @@ struct shot_script {
     uint64_t get_bytes;
     uint64_t largest_bytes;
     uint64_t peak_live_bytes; /* the most that has to be kept at one time */
-    uint64_t peak_live_pages; /* the same in pages, each object in pages of its own */
 };
 
 /* What process `rank` does. Ranks differ in the permutation of an irregular order. -ENOMEM,

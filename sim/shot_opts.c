@@ -415,6 +415,9 @@ static int settle(struct parsed *p, char *err, size_t err_size)
     o->wait = p->wait == UNSET ? !binomial : p->wait;
     if (binomial && o->slots == 0)
         o->slots = VV_MAX((uint32_t)vv_div_up(o->ckpts, 8), UINT32_C(2));
+    /* As the library has it: without a device, the first copy is the one within host memory. */
+    if (o->rate[SHOT_HOP_H2H] == 0)
+        o->rate[SHOT_HOP_H2H] = o->rate[SHOT_HOP_D2D];
     return check_numbers(o, err, err_size);
 }
 

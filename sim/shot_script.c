@@ -173,14 +173,13 @@ static int emit(const struct shot_opts *opts, const struct shot_sizes *sizes,
                 const struct steps *steps, struct shot_script *s)
 {
     bool consume_once = opts->consume == SHOT_CONSUME_ONCE;
-    uint64_t live_bytes = 0, live_pages = 0;
+    uint64_t live_bytes = 0;
     int rc = opts->hints == SHOT_HINTS_ALL ? add_hints(steps, s) : 0;
 
     for (size_t i = 0; rc == 0 && i < steps->nr; i++) {
         const struct step *step = &steps->items[i];
         bool first_get = step->get && s->nr_gets == 0;
         uint64_t bytes = sizes->bytes[step->version];
-        uint64_t pages = vv_div_up(bytes, opts->page_bytes);
 
         if (first_get && opts->wait)
             rc = add_op(s, (struct shot_op){.kind = SHOT_WAIT_FLUSH});
@@ -190,16 +189,11 @@ static int emit(const struct shot_opts *opts, const struct shot_sizes *sizes,
             rc = add_op(s, (struct shot_op){SHOT_HINT, .version = step[1].version});
         if (rc == 0)
             rc = add_call(opts, sizes, step, s);
-        if (!step->get) {
+        if (!step->get)
             live_bytes += bytes;
-            live_pages += pages;
-        }
         s->peak_live_bytes = VV_MAX(s->peak_live_bytes, live_bytes);
-        s->peak_live_pages = VV_MAX(s->peak_live_pages, live_pages);
-        if (step->discard || (step->get && consume_once)) {
+        if (step->discard || (step->get && consume_once))
             live_bytes -= bytes;
-            live_pages -= pages;
-        }
     }
     return rc;
 }

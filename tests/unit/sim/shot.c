@@ -100,7 +100,7 @@ static void rates_for_the_library(void)
     char buf[64], small[8] = "keep";
 
     T_OK(shot_opts_rates(&o, buf, sizeof(buf)));
-    T_STREQ(buf, "d2d=4000000000,h2f=40000000");
+    T_STREQ(buf, "d2d=4000000000,h2h=4000000000,h2f=40000000");
     T_ERR(shot_opts_rates(&o, small, sizeof(small)), -ENOSPC);
     T_STREQ(small, "keep");
 }

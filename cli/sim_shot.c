@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* varve sim shot: the experiment in virtual time. */
+#include <stdio.h>
+#include <string.h>
+
+#include <varve/varve.h>
+
+#include "cli/cli.h"
+#include "sim/run.h"
+
+static int complain(const char *text)
+{
+    fprintf(stderr, "varve sim shot: %s\n", text);
+    return CLI_FAILED;
+}
+
+static int sim_shot(int argc, char **argv)
+{
+    struct shot_opts opts;
+    struct shot_report report;
+    char err[512] = "";
+    int rc = shot_opts_parse(argc, argv, err, sizeof(err), &opts);
+
+    if (rc < 0) {
+        complain(err);
+        return CLI_USAGE;
+    }
+    if (opts.help) {
+        shot_opts_usage(stdout, "varve sim shot");
+        return CLI_OK;
+    }
+    rc = sim_run_shot(&opts, err, sizeof(err), &report);
+    if (rc < 0)
+        return complain(err[0] ? err : varve_strerror(rc));
+    if (opts.json)
+        shot_report_print_json(stdout, &report);
+    else
+        shot_report_print(stdout, &report);
+    rc = shot_report_check(&report, err, sizeof(err));
+    shot_report_fini(&report);
+    return rc < 0 ? complain(err) : CLI_OK;
+}
+
+int cli_sim(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "shot") == 0)
+        return sim_shot(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        printf("usage: varve sim shot [OPTION]...\n\n'varve sim shot --help' lists the options.\n");
+        return CLI_OK;
+    }
+    fprintf(stderr, "varve sim: what is to be simulated? There is 'varve sim shot'.\n");
+    return CLI_USAGE;
+}

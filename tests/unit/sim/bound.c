@@ -445,7 +445,7 @@ static void make_mixture(struct t_rng *r, struct instance *in)
 static void never_above_the_optimum(void)
 {
     struct t_rng r = {t_seed()};
-    unsigned instances = t_long() ? 2000 : 160, phases = 0, tight = 0, positive = 0;
+    unsigned instances = t_long() ? 2000 : 100, phases = 0, tight = 0, positive = 0;
 
     for (unsigned n = 0; n < instances; n++) {
         struct instance in = {.above = 1 + (unsigned)t_rng_below(&r, 4),

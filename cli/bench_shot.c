@@ -3,12 +3,12 @@
  * varve bench shot: the experiment on the library itself.
  *
  * The parent parses, measures the bandwidths that are not throttled, forks one child per process of
- * the shot, waits, measures again, and prints. A child opens a context of its own, carries its script
- * out (sim/shot_run.c) and leaves its figures in memory shared with the parent; it never prints.
+ * the shot, waits, measures again, and prints. A child opens a context of its own, carries its
+ * script out (sim/shot_run.c) and leaves its figures in memory shared with the parent; it never prints.
  * The parent has no thread when it forks: the probes join theirs.
  *
- * A child that fails, or dies, sets `failed`, and the others leave their next barrier with an error:
- * nobody waits for ever for somebody who will not come.
+ * A child that fails, or dies, sets `failed`, and the others leave their next barrier with an
+ * error: nobody waits for ever for somebody who will not come.
  *
  * All files live in a folder made for the run, inside --local, and are removed with it.
  */
@@ -107,7 +107,8 @@ static double larger(uint64_t configured, double measured)
 
 static int probe_memory(const struct bench *b, double *ret_bps)
 {
-    /* Objects of the size that will be copied, so that caches help the loop no less than the run. */
+    /* Objects of the size that will be copied, so that caches help the loop no less than the
+     * run. */
     uint64_t bytes = b->sizes.total_bytes / b->sizes.nr;
 
     bytes = VV_MIN(VV_MAX(bytes, UINT64_C(1) << 20), UINT64_C(64) << 20);

@@ -26,15 +26,16 @@ struct shot_run {
     bool has_disk; /* the slowest tier is no cache in memory */
     void *buf;     /* of the script's largest object; the processor must be able to reach it */
     uint64_t seed; /* of the contents */
-    /* Called before the first operation and by SHOT_BARRIER; negative errno: give up. NULL: none. */
+    /* Called before the first operation and by SHOT_BARRIER; negative errno: give up. May be
+     * NULL. */
     int (*barrier)(void *arg);
     /* Called after every operation with the number done; NULL: not. */
     void (*progress)(void *arg, size_t ops_done);
     void *arg;
 };
 
-/* Fills before each put, verifies after each get, both outside the time that counts as blocked. Wrong
- * bytes are no error: `verified` is false then, and `err` says which. Other errors: those of the
+/* Fills before each put, verifies after each get, both outside the time that counts as blocked.
+ * Wrong bytes are no error: `verified` is false then, and `err` says which. Other errors: those of the
  * library, with a line of text. */
 VV_WARN_UNUSED int shot_run(const struct shot_run *run, char *err, size_t err_size,
                             struct shot_trace *trace);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripts of every order run against the library, with every byte checked; and wrong bytes do not go
- * unnoticed. */
+/* Scripts of every order run against the library, with every byte checked; and wrong bytes do
+ * not go unnoticed. */
 #include "sim/shot_run.h"
 
 #include <stdio.h>

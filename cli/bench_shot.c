@@ -4,7 +4,8 @@
  *
  * The parent parses, measures the bandwidths that are not throttled, forks one child per process of
  * the shot, waits, measures again, and prints. A child opens a context of its own, carries its
- * script out (sim/shot_run.c) and leaves its figures in memory shared with the parent; it never prints.
+ * script out (sim/shot_run.c) and leaves its figures in memory shared with the parent; it never
+ * prints.
  * The parent has no thread when it forks: the probes join theirs.
  *
  * A child that fails, or dies, sets `failed`, and the others leave their next barrier with an

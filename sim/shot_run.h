@@ -35,8 +35,8 @@ struct shot_run {
 };
 
 /* Fills before each put, verifies after each get, both outside the time that counts as blocked.
- * Wrong bytes are no error: `verified` is false then, and `err` says which. Other errors: those of the
- * library, with a line of text. */
+ * Wrong bytes are no error: `verified` is false then, and `err` says which. Other errors: those of
+ * the library, with a line of text. */
 VV_WARN_UNUSED int shot_run(const struct shot_run *run, char *err, size_t err_size,
                             struct shot_trace *trace);
 

@@ -376,10 +376,8 @@ static void bound_of_a_script(void)
     /* Measured gaps of 0 instead: 1000 bytes down at 100, 1000 up at 250. */
     T_CHECK(fabs(bound_of("--ckpts 2 --size 1000 --interval-ms 100000", &m, gaps) - 14) < 1e-9);
     /* Host memory and disk: 500 of 2000 bytes fit, staging included. */
-    m = (struct shot_machine){.has_disk = true,
-                              .device_bytes = 1 << 20,
-                              .host_bytes = 400,
-                              .staging_bytes = 100};
+    m = (struct shot_machine){
+        .has_disk = true, .device_bytes = 1 << 20, .host_bytes = 400, .staging_bytes = 100};
     m.rate[SHOT_HOP_H2H] = 1e6;
     m.rate[SHOT_HOP_H2F] = m.rate[SHOT_HOP_F2H] = 10;
     T_CHECK(fabs(bound_of("--ckpts 2 --size 1000 --interval-ms 0", &m, NULL) - 300) < 0.01);

@@ -29,6 +29,10 @@
 
 #define DEVICE_WAIT_NS ((int64_t)1000000000)
 
+/* The engine keeps a table of all pages of the spill file. Without a limit given, a huge disk must
+ * not make it huge: 4 TiB of the usual pages are enough. */
+#define SPILL_PAGES_MAX (UINT32_C(1) << 24)
+
 int vvi_ctx_enter(struct varve_ctx *ctx)
 {
     if (!ctx)
@@ -114,7 +118,8 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .page_bytes = opts->page_bytes,
         .device_cache_bytes = opts->device_cache,
         .host_cache_bytes = opts->host_cache,
-        .disk_bytes = ctx->spill ? (uint64_t)vv_spill_pages(ctx->spill) * opts->page_bytes
+        .disk_bytes = ctx->spill ? (uint64_t)VV_MIN(vv_spill_pages(ctx->spill), SPILL_PAGES_MAX) *
+                                       opts->page_bytes
                                  : opts->local_cache,
         .disk = ctx->spill ? VV_TIER_SPILL : VV_TIER_FILES,
         .device = ctx->device,

@@ -210,12 +210,22 @@ int varve_history_open(struct varve_ctx *ctx, const char *name, struct varve_his
     return varve_history_open_with(ctx, name, NULL, ret_history);
 }
 
+/* Why a version is not on disk, for the first of them. */
+static void not_durable(void *arg, const struct vv_object_info *info)
+{
+    int *rc = arg;
+    if (*rc == 0 && !info->durable)
+        *rc = info->flush_error ? info->flush_error : -EIO;
+}
+
 int vvi_history_end(struct varve_history *h)
 {
     struct varve_ctx *ctx = h->ctx;
     int rc = 0;
-    if (ctx->folder)
+    if (ctx->folder) {
         rc = vv_engine_wait_all(ctx->engine, h->hist, vv_deadline_ns(ctx->opts.close_timeout_ms));
+        vv_engine_each(ctx->engine, h->hist, not_durable, &rc);
+    }
     vv_engine_history_drop(ctx->engine, h->hist);
     history_free(h);
     return rc;

@@ -49,6 +49,7 @@ static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
     struct vvi_mover *m = mover_of(e, o);
     e->hist[o->hist].inflight++;
     e->inflight++;
+    e->removals += o->kind == VV_ORDER_REMOVE;
     vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
     if (m->polling)
         m->kick = true;
@@ -84,7 +85,8 @@ void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int sta
         vv_assert(h->inflight > 0 && e->inflight > 0);
         h->inflight--;
         e->inflight--;
-        if (h->inflight == 0)
+        e->removals -= o->kind == VV_ORDER_REMOVE;
+        if (h->inflight == 0 || o->kind == VV_ORDER_REMOVE)
             vv_cond_broadcast(&e->idle);
     }
     if (status)
@@ -216,9 +218,12 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
     }
     vvi_pacer_init(&e->h2h, cfg->rate[VV_HOP_H2H]);
 
-    int rc = core_init(e);
-    if (rc)
-        snprintf(err, err_bytes, "the engine cannot be set up: %s", strerror(-rc));
+    int rc = vvi_engine_mem_check(cfg, err, err_bytes);
+    if (rc == 0) {
+        rc = core_init(e);
+        if (rc)
+            snprintf(err, err_bytes, "the engine cannot be set up: %s", strerror(-rc));
+    }
     if (rc == 0)
         rc = vvi_engine_mem_init(e, err, err_bytes);
     if (rc == 0) {
@@ -332,6 +337,17 @@ static int finish_request(struct vv_engine *e, struct vvi_req *r, int rc, uint64
     return rc;
 }
 
+/* A version discarded takes space on disk until its file is gone. Whether it is worth asking
+ * again. */
+static bool wait_for_removal_locked(struct vv_engine *e, uint64_t deadline_ns)
+{
+    uint64_t before = e->removals;
+    while (e->removals > 0 && e->removals >= before)
+        if (vvi_engine_wait_locked(e, &e->idle, deadline_ns) == -ETIMEDOUT)
+            return false;
+    return before > 0;
+}
+
 int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                   uint64_t user, const struct vv_engine_app *app, uint64_t deadline_ns)
 {
@@ -339,7 +355,10 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     vvi_req_init(&r, app);
     vv_trace(VV_TRACE_REQUEST_START, VV_REQ_PUT, version, size, 0);
     vv_mutex_lock(&e->lock);
-    int rc = vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r.req);
+    int rc;
+    do
+        rc = vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r.req);
+    while (rc == -ENOSPC && wait_for_removal_locked(e, deadline_ns));
     if (rc && e->cfg.release_user)
         e->cfg.release_user(e->cfg.user_arg, user);
     rc = finish_request(e, &r, rc, deadline_ns);

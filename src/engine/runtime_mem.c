@@ -112,21 +112,26 @@ static int register_host(struct vv_engine *e, char *base, size_t bytes, char *er
     return 0;
 }
 
-static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err, size_t err_bytes)
+int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes)
 {
     char want[VV_BYTES_TEXT], have[VV_BYTES_TEXT];
     uint64_t available = memory_available();
+    if (available == 0 || cfg->host_cache_bytes <= available)
+        return 0;
+    snprintf(err, err_bytes, "host cache: %s wanted, %s available",
+             vv_bytes_human(cfg->host_cache_bytes, want, sizeof(want)),
+             vv_bytes_human(available, have, sizeof(have)));
+    return -ENOMEM;
+}
+
+static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err, size_t err_bytes)
+{
     bytes = vv_align_up(bytes, HUGE_BYTES);
-    if (available && bytes > available) {
-        snprintf(err, err_bytes, "host cache: %s wanted, %s available",
-                 vv_bytes_human(bytes, want, sizeof(want)),
-                 vv_bytes_human(available, have, sizeof(have)));
-        return -ENOMEM;
-    }
     char *map =
         mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) {
         int rc = -errno;
+        char want[VV_BYTES_TEXT];
         snprintf(err, err_bytes, "host cache: cannot map %s",
                  vv_bytes_human(bytes, want, sizeof(want)));
         return rc;

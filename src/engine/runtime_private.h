@@ -117,7 +117,8 @@ struct vv_engine {
     struct vv_core *core;
     struct vvi_engine_hist *hist; /* by history number */
     uint32_t nhist;
-    struct vv_cond idle; /* some inflight count came to 0 */
+    struct vv_cond idle; /* some inflight count came to 0, or a removal ended */
+    uint64_t removals;   /* orders in flight */
     uint64_t inflight;   /* orders of all histories */
     bool stopping;
     struct vvi_lanes *spare_lanes;
@@ -158,6 +159,8 @@ static inline uint64_t vvi_order_chunk_bytes(const struct vv_engine *e, const st
 }
 
 /* ---- runtime_mem.c ---- */
+/* Whether there is so much memory at all; before the core sizes its tables by it. */
+int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes);
 int vvi_engine_mem_init(struct vv_engine *e, char *err, size_t err_bytes);
 void vvi_engine_mem_fini(struct vv_engine *e);
 void vvi_pacer_init(struct vvi_pacer *p, uint64_t bytes_per_s);

@@ -24,10 +24,11 @@ static uint64_t nth(enum order order, uint64_t i)
     return order == SEQ ? i : order == REV ? K - 1 - i : (i * 7 + 3) % K;
 }
 
-static void shot(const struct ck_cfg *cfg, enum order order, bool hints, bool wait)
+static void shot(const struct ck_cfg *cfg, const char *name, enum order order, bool hints,
+                 bool wait)
 {
     struct varve_ctx *ctx = ck_open(cfg);
-    struct varve_history *h = ck_history(ctx, "shot");
+    struct varve_history *h = ck_history(ctx, name);
     char *buf = ck_alloc(ctx, cfg->device, MAX_BYTES);
 
     for (uint64_t i = 0; hints && i < K; i++)
@@ -60,13 +61,15 @@ static void shot(const struct ck_cfg *cfg, enum order order, bool hints, bool wa
 
 static void all_shots(struct ck_cfg cfg)
 {
+    if (cfg.local)
+        cfg.local = t_tmpdir();
     for (int policy = VARVE_POLICY_NEXT; policy <= VARVE_POLICY_LRU; policy++) {
         for (int order = SEQ; order < ORDERS; order++) {
             for (int hints = 0; hints < 2; hints++) {
+                char name[64];
+                snprintf(name, sizeof(name), "p%d-o%d-h%d", policy, order, hints);
                 cfg.policy = policy;
-                if (cfg.local)
-                    cfg.local = t_tmpdir();
-                shot(&cfg, (enum order)order, hints, order == IRR);
+                shot(&cfg, name, (enum order)order, hints, order == IRR);
             }
         }
     }
@@ -79,12 +82,16 @@ static void test_host_only(void)
 
 static void test_host_and_spill(void)
 {
-    all_shots((struct ck_cfg){.host_cache = 12 * PAGE, .local = ""});
+    all_shots(
+        (struct ck_cfg){.host_cache = 12 * PAGE, .local = "", .local_cache = 4 * K * MAX_BYTES});
 }
 
 static void test_host_and_files(void)
 {
-    all_shots((struct ck_cfg){.host_cache = 12 * PAGE, .local = "", .level = VARVE_LEVEL_LOCAL});
+    all_shots((struct ck_cfg){.host_cache = 12 * PAGE,
+                              .local = "",
+                              .local_cache = 4 * K * MAX_BYTES,
+                              .level = VARVE_LEVEL_LOCAL});
 }
 
 static void test_device_and_host(void)
@@ -95,8 +102,11 @@ static void test_device_and_host(void)
 
 static void test_device_host_and_spill(void)
 {
-    all_shots((struct ck_cfg){
-        .device = true, .device_cache = 12 * PAGE, .host_cache = 20 * PAGE, .local = ""});
+    all_shots((struct ck_cfg){.device = true,
+                              .device_cache = 12 * PAGE,
+                              .host_cache = 20 * PAGE,
+                              .local = "",
+                              .local_cache = 4 * K * MAX_BYTES});
 }
 
 static void test_device_host_and_files(void)
@@ -105,18 +115,22 @@ static void test_device_host_and_files(void)
                               .device_cache = 12 * PAGE,
                               .host_cache = 20 * PAGE,
                               .local = "",
+                              .local_cache = 4 * K * MAX_BYTES,
                               .level = VARVE_LEVEL_LOCAL});
 }
 
 static void test_no_host_cache(void)
 {
-    all_shots((struct ck_cfg){.device = true, .device_cache = 12 * PAGE, .local = ""});
-    all_shots((struct ck_cfg){.local = "", .level = VARVE_LEVEL_LOCAL});
+    all_shots((struct ck_cfg){
+        .device = true, .device_cache = 12 * PAGE, .local = "", .local_cache = 4 * K * MAX_BYTES});
+    all_shots(
+        (struct ck_cfg){.local = "", .local_cache = 4 * K * MAX_BYTES, .level = VARVE_LEVEL_LOCAL});
 }
 
 static void test_device_without_cache(void)
 {
-    all_shots((struct ck_cfg){.device = true, .host_cache = 12 * PAGE, .local = ""});
+    all_shots((struct ck_cfg){
+        .device = true, .host_cache = 12 * PAGE, .local = "", .local_cache = 4 * K * MAX_BYTES});
 }
 
 /* Tiers that hold nothing of an object pass it through to the next one that can. */

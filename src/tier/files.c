@@ -321,7 +321,7 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     f->folder = folder;
     f->rank = rank;
-    f->lock_fd = -1;
+    f->dirfd = f->lock_fd = -1;
     f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : draw_id();
     snprintf(f->history, sizeof(f->history), "%s", history);
     int rc = open_history_folder(f, err, err_bytes);

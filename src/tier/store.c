@@ -85,7 +85,8 @@ int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, s
     return fd;
 }
 
-/* File systems without direct I/O refuse at open or at the first transfer. */
+/* File systems without direct I/O refuse at open or at the first transfer. A read of nothing does for
+ * one: it needs no space, so that a full disk keeps nobody from what is on it. */
 static int try_direct(const struct vv_os *os, int dirfd)
 {
     char name[64];
@@ -93,16 +94,14 @@ static int try_direct(const struct vv_os *os, int dirfd)
     snprintf(name, sizeof(name), ".probe-%ld-%llx", (long)getpid(),
              (unsigned long long)vv_now_ns());
     int fd = vvi_store_openat(os, dirfd, name, O_RDWR | O_CREAT | O_EXCL, true);
-    if (fd < 0) {
-        /* Some leave the file behind when they refuse the flag. */
+    /* Some leave the file behind when they refuse the flag. */
+    if (fd >= 0 || fd == -EINVAL)
         os->unlinkat(os, dirfd, name);
-        return fd;
-    }
-    os->unlinkat(os, dirfd, name);
+    if (fd < 0)
+        return fd == -ENOSPC || fd == -EDQUOT ? 0 : fd;
     int rc = -ENOMEM;
     if (posix_memalign(&block, VV_STORE_ALIGN, VV_STORE_ALIGN) == 0) {
-        memset(block, 0, VV_STORE_ALIGN);
-        rc = vv_os_write_all(os, fd, block, VV_STORE_ALIGN, 0);
+        rc = (int)os->pread(os, fd, block, VV_STORE_ALIGN, 0);
         free(block);
     }
     os->close(os, fd);
@@ -126,7 +125,7 @@ int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *fol
                              "%s: the file system takes no direct I/O; use buffered or auto",
                              folder);
         } else if (rc < 0) {
-            return vvi_error(rc, err, err_bytes, "%s: cannot write: %s", folder, strerror(-rc));
+            return vvi_error(rc, err, err_bytes, "%s: cannot use it: %s", folder, strerror(-rc));
         }
     }
     *ret_direct = direct;

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a history: the lock, the index in every state of disrepair, damaged files, generations. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store_test.h"
+
+static struct st_tier tier;
+static struct vv_files *files;
+static struct fault_os fault;
+static const char *dir;
+
+static void open_all(void)
+{
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+}
+
+static void close_all(void)
+{
+    vv_files_close(files);
+    st_tier_close(&tier);
+}
+
+static void set_up(void)
+{
+    fault_os_init(&fault);
+    vv_store_opts_init(&tier.opts);
+    tier.opts.os = &fault.os;
+    tier.opts.page_bytes = ST_PAGE;
+    dir = t_tmpdir();
+    open_all();
+}
+
+struct seen {
+    int n;
+    uint64_t version[64], generation[64], size[64];
+};
+
+static int see(void *user, const struct vv_files_entry *e)
+{
+    struct seen *s = user;
+    T_CHECK(s->n < 64);
+    T_CHECK(s->n == 0 || s->version[s->n - 1] < e->version);
+    s->version[s->n] = e->version;
+    s->generation[s->n] = e->generation;
+    s->size[s->n++] = e->size;
+    T_EQ(e->nregions, 2);
+    T_EQ(e->regions[0].id, 7);
+    T_EQ(e->regions[1].id, -2);
+    T_EQ(e->regions[0].bytes, e->size / 3);
+    T_EQ(e->regions[0].bytes + e->regions[1].bytes, e->size);
+    T_CHECK(e->run_id != 0 && e->commit_time_ns != 0);
+    return 0;
+}
+
+/* Opens again and says what is there and how many checkpoint files were opened for it. */
+static struct seen look_again(long *ret_opened)
+{
+    struct seen s = {0};
+    close_all();
+    st_tier_open(&tier, dir);
+    long before = atomic_load(&fault.per_call[FAULT_FILE_BYTES]);
+    files = st_files_open(&tier, "h");
+    /* One for the index itself. */
+    if (ret_opened != NULL)
+        *ret_opened = atomic_load(&fault.per_call[FAULT_FILE_BYTES]) - before - 1;
+    T_OK(vv_files_list(files, see, &s));
+    return s;
+}
+
+static void put(uint64_t version, uint64_t generation)
+{
+    T_OK(st_put_version(tier.writer, files, version, generation, 1000 + version, ST_PAGE));
+}
+
+static void write_versions(int n)
+{
+    for (int i = 0; i < n; i++)
+        put((uint64_t)i * 3, 0);
+}
+
+static void index_saves_opening(void)
+{
+    long opened;
+    set_up();
+    write_versions(10);
+    struct seen s = look_again(&opened);
+    T_EQ(s.n, 10);
+    T_EQ(opened, 0);
+    for (int i = 0; i < 10; i++) {
+        T_EQ(s.version[i], i * 3);
+        T_EQ(s.size[i], 1000 + i * 3);
+    }
+    T_CHECK(vv_files_run_id(files) != 0);
+    close_all();
+}
+
+static void damage_index(uint64_t from_end, bool cut)
+{
+    struct stat st;
+    const char *path = st_path(dir, "h/index.0");
+    T_OK(stat(path, &st));
+    if (cut) {
+        T_OK(truncate(path, st.st_size - (off_t)from_end));
+        return;
+    }
+    int fd = open(path, O_RDWR);
+    char c;
+    T_EQ(pread(fd, &c, 1, st.st_size - (off_t)from_end), 1);
+    c ^= 1;
+    T_EQ(pwrite(fd, &c, 1, st.st_size - (off_t)from_end), 1);
+    close(fd);
+}
+
+/* Whatever happens to the index, the same versions are found, and it is good again afterwards. */
+static void damaged_index(void)
+{
+    static const struct {
+        uint64_t from_end;
+        bool cut;
+        int lost;
+    } damage[] = {
+        {1, true, 1},
+        {96, true, 1},
+        {97, true, 2},
+        {1, false, 1},
+        {96 * 5, false, 5},
+        /* the header */
+        {10 * 96 + 64, false, 10},
+        {10 * 96 + 1, true, 10},
+        {10 * 96 + 64, true, 10},
+    };
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(damage); i++) {
+        long opened;
+        set_up();
+        write_versions(10);
+        close_all();
+        damage_index(damage[i].from_end, damage[i].cut);
+        open_all();
+        struct seen s = look_again(&opened);
+        T_EQ(s.n, 10);
+        T_EQ(opened, 0);
+        close_all();
+    }
+    /* How much of a damaged one was still of use. */
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(damage); i++) {
+        set_up();
+        write_versions(10);
+        close_all();
+        damage_index(damage[i].from_end, damage[i].cut);
+        st_tier_open(&tier, dir);
+        long before = atomic_load(&fault.per_call[FAULT_FILE_BYTES]);
+        files = st_files_open(&tier, "h");
+        T_EQ(atomic_load(&fault.per_call[FAULT_FILE_BYTES]) - before - 1, damage[i].lost);
+        close_all();
+    }
+}
+
+static void missing_index(void)
+{
+    long opened;
+    set_up();
+    write_versions(5);
+    close_all();
+    T_OK(unlink(st_path(dir, "h/index.0")));
+    open_all();
+    struct seen s = look_again(&opened);
+    T_EQ(s.n, 5);
+    T_EQ(opened, 0);
+    close_all();
+}
+
+static void records_without_files(void)
+{
+    set_up();
+    write_versions(4);
+    put(100, 9);
+    close_all();
+    T_OK(unlink(st_path(dir, "h/r0.v3.g0.ckpt")));
+    T_OK(unlink(st_path(dir, "h/r0.v100.g9.ckpt")));
+    open_all();
+    /* The generation of a file that is gone is not used again. */
+    T_EQ(vv_files_first_generation(files), 10);
+    struct seen s = look_again(NULL);
+    T_EQ(s.n, 3);
+    T_EQ(s.version[1], 6);
+    close_all();
+}
+
+static void higher_generation_wins(void)
+{
+    struct stat st;
+    set_up();
+    put(1, 0);
+    put(2, 0);
+    put(2, 1);
+    put(2, 5);
+    put(3, 0);
+    struct seen s = look_again(NULL);
+    T_EQ(s.n, 3);
+    T_EQ(s.version[1], 2);
+    T_EQ(s.generation[1], 5);
+    T_CHECK(stat(st_path(dir, "h/r0.v2.g0.ckpt"), &st) != 0);
+    T_CHECK(stat(st_path(dir, "h/r0.v2.g1.ckpt"), &st) != 0);
+    T_OK(st_check_version(tier.reader, files, 2, 5, 1002, ST_PAGE));
+    T_EQ(vv_files_first_generation(files), 6);
+    close_all();
+}
+
+/* Damaged files are counted, kept, not listed; a good lower generation stands in. */
+static void damaged_files(void)
+{
+    struct stat st;
+    set_up();
+    put(1, 0);
+    put(2, 0);
+    put(2, 4);
+    put(3, 0);
+    close_all();
+    T_OK(unlink(st_path(dir, "h/index.0")));
+    T_OK(truncate(st_path(dir, "h/r0.v2.g4.ckpt"), 5000));
+    T_OK(truncate(st_path(dir, "h/r0.v3.g0.ckpt"), 0));
+    open_all();
+    T_EQ(vv_files_damaged(files), 2);
+    T_EQ(vv_files_first_generation(files), 5);
+    struct seen s = look_again(NULL);
+    T_EQ(s.n, 2);
+    T_EQ(s.generation[1], 0);
+    T_OK(stat(st_path(dir, "h/r0.v2.g4.ckpt"), &st));
+    T_OK(stat(st_path(dir, "h/r0.v3.g0.ckpt"), &st));
+    close_all();
+}
+
+/* A file copied to another's name is not that version. */
+static void misnamed_file(void)
+{
+    char from[4096];
+    set_up();
+    put(1, 0);
+    close_all();
+    snprintf(from, sizeof(from), "%s", st_path(dir, "h/r0.v1.g0.ckpt"));
+    T_OK(link(from, st_path(dir, "h/r0.v7.g0.ckpt")));
+    T_OK(link(from, st_path(dir, "h/r0.v1.g00.ckpt"))); /* not a name of ours */
+    open_all();
+    T_EQ(vv_files_damaged(files), 1);
+    T_ERR(st_check_version(tier.reader, files, 7, 0, 1001, ST_PAGE), -EBADMSG);
+    struct seen s = look_again(NULL);
+    T_EQ(s.n, 1);
+    close_all();
+}
+
+/* After many removals the index is rewritten, not longer than what is alive. */
+static void index_is_compacted(void)
+{
+    struct stat before, after;
+    set_up();
+    for (uint64_t v = 0; v < 40; v++) {
+        put(v, 0);
+        struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, v, 0}};
+        T_OK(st_run(tier.writer, &io));
+    }
+    put(500, 0);
+    T_OK(stat(st_path(dir, "h/index.0"), &before));
+    struct seen s = look_again(NULL);
+    T_EQ(s.n, 1);
+    T_OK(stat(st_path(dir, "h/index.0"), &after));
+    T_CHECK(before.st_size > 40 * 96);
+    T_EQ(after.st_size, 64 + 96);
+    close_all();
+}
+
+static void lock_conflicts(void)
+{
+    char err[256] = "", want[64];
+    struct vv_files *other;
+    set_up();
+    /* Another handle of this process. */
+    T_ERR(vv_files_open(tier.folder, "h", 0, NULL, err, sizeof(err), &other), -EBUSY);
+    snprintf(want, sizeof(want), "in use by process %ld", (long)getpid());
+    T_CHECK(strstr(err, want) != NULL);
+    /* Another rank and another history are free. */
+    T_OK(vv_files_open(tier.folder, "h", 1, NULL, err, sizeof(err), &other));
+    vv_files_close(other);
+    T_OK(vv_files_open(tier.folder, "g", 0, NULL, err, sizeof(err), &other));
+    vv_files_close(other);
+    close_all();
+    /* Another process, until it dies. */
+    int ready[2];
+    T_OK(pipe(ready));
+    pid_t pid = fork();
+    T_CHECK(pid >= 0);
+    if (pid == 0) {
+        open_all();
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+    }
+    char c;
+    T_EQ(read(ready[0], &c, 1), 1);
+    st_tier_open(&tier, dir);
+    T_ERR(vv_files_open(tier.folder, "h", 0, NULL, err, sizeof(err), &files), -EBUSY);
+    snprintf(want, sizeof(want), "in use by process %ld", (long)pid);
+    T_CHECK(strstr(err, want) != NULL);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    files = st_files_open(&tier, "h");
+    close_all();
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void names(void)
+{
+    char err[256], long_name[300];
+    struct vv_files *f;
+    set_up();
+    memset(long_name, 'a', sizeof(long_name) - 1);
+    long_name[sizeof(long_name) - 1] = '\0';
+    T_ERR(vv_files_open(tier.folder, "", 0, NULL, err, sizeof(err), &f), -EINVAL);
+    T_ERR(vv_files_open(tier.folder, NULL, 0, NULL, err, sizeof(err), &f), -EINVAL);
+    T_ERR(vv_files_open(tier.folder, ".x", 0, NULL, err, sizeof(err), &f), -EINVAL);
+    T_ERR(vv_files_open(tier.folder, "a/b", 0, NULL, err, sizeof(err), &f), -EINVAL);
+    T_ERR(vv_files_open(tier.folder, long_name, 0, NULL, err, sizeof(err), &f), -EINVAL);
+    long_name[200] = '\0';
+    T_OK(vv_files_open(tier.folder, long_name, 0, NULL, err, sizeof(err), &f));
+    vv_files_close(f);
+    vv_files_close(NULL);
+    close_all();
+    struct vv_folder *folder;
+    T_ERR(vv_folder_new("/no/such/place", &tier.opts, err, sizeof(err), &folder), -ENOENT);
+    T_CHECK(strstr(err, "/no/such/place") != NULL);
+    /* File names. */
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    T_CHECK(vv_ckfile_parse_name("r4294967295.v18446744073709551615.g5.ckpt", &kind, &rank,
+                                 &version, &generation));
+    T_CHECK(rank == UINT32_MAX && version == UINT64_MAX && generation == 5);
+    static const char *const bad[] = {"",
+                                      "index.0",
+                                      "r0.v1.g0",
+                                      "r0.v1.g0.ckpt.x",
+                                      "r0.v01.g0.ckpt",
+                                      "r0.v-1.g0.ckpt",
+                                      "r0.v1.g0.CKPT",
+                                      "r4294967296.v1.g0.ckpt",
+                                      "r0.v18446744073709551616.g0.ckpt",
+                                      "r0.v1.g18446744073709551615.ckpt",
+                                      "r0.v.g0.ckpt"};
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(bad); i++)
+        T_CHECK(!vv_ckfile_parse_name(bad[i], &kind, &rank, &version, &generation));
+}
+
+/* The index cannot be written: nothing fails, and the next open finds everything. */
+static void index_without_space(void)
+{
+    set_up();
+    put(1, 0);
+    fault.calls = 1u << FAULT_PWRITE;
+    fault.mode = FAULT_FOREVER;
+    fault.at = 1;
+    fault.err = ENOSPC;
+    put(2, 0);
+    struct stat st;
+    T_CHECK(stat(st_path(dir, "h/index.0"), &st) != 0);
+    put(3, 0);
+    struct seen s = look_again(NULL);
+    T_EQ(s.n, 3);
+    fault.mode = FAULT_NONE;
+    s = look_again(NULL);
+    T_EQ(s.n, 3);
+    close_all();
+}
+
+int main(void)
+{
+    T_RUN(index_saves_opening);
+    T_RUN(damaged_index);
+    T_RUN(missing_index);
+    T_RUN(records_without_files);
+    T_RUN(higher_generation_wins);
+    T_RUN(damaged_files);
+    T_RUN(misnamed_file);
+    T_RUN(index_is_compacted);
+    T_RUN(lock_conflicts);
+    T_RUN(names);
+    T_RUN(index_without_space);
+    return t_done();
+}

@@ -231,7 +231,9 @@ static void golden_files(void)
     }
 }
 
-/* VARVE_MAKE_GOLDEN=dir writes such files, for a new version of the format. */
+/* ---- files for others ---- */
+
+/* For a new version of the format: tests/golden/checkpoint-N. */
 static void make_golden(const char *to)
 {
     struct vv_files_opts opts = {.run_id = 0x0123456789abcdef};
@@ -246,10 +248,42 @@ static void make_golden(const char *to)
     tear_down();
 }
 
-int main(void)
+/* For the tests of the commands: history "run", versions 1 to 5 of ranks 0 and 1. With hold, then
+ * keeps rank 0 open, an unfinished write in it, until standard input ends. */
+static void make_run(const char *to, bool hold)
 {
-    if (getenv("VARVE_MAKE_GOLDEN") != NULL) {
-        make_golden(getenv("VARVE_MAKE_GOLDEN"));
+    struct st_object o;
+    char c;
+    vv_store_opts_init(&tier.opts);
+    tier.opts.page_bytes = PAGE;
+    st_tier_open(&tier, to);
+    for (uint32_t rank = 2; rank-- > 0;) {
+        T_OK(vv_files_open(tier.folder, "run", rank, NULL, NULL, 0, &files));
+        for (uint64_t v = 1; v <= 5; v++)
+            T_OK(st_put_version(tier.writer, files, v, 0, SIZE, PAGE));
+        if (rank > 0 || !hold)
+            vv_files_close(files);
+    }
+    if (hold) {
+        st_object_init(&o, files, 6, 0, SIZE, PAGE);
+        T_OK(st_do(tier.writer, &o, VV_STORE_WRITE));
+        printf("ready\n");
+        fflush(stdout);
+        while (read(STDIN_FILENO, &c, 1) > 0)
+            continue;
+        st_object_fini(&o);
+        vv_files_close(files);
+    }
+    st_tier_close(&tier);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3) {
+        if (strcmp(argv[1], "make-golden") == 0)
+            make_golden(argv[2]);
+        else
+            make_run(argv[2], strcmp(argv[1], "hold-run") == 0);
         return 0;
     }
     T_RUN(problems_are_named);

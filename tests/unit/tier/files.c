@@ -56,9 +56,8 @@ static int listed(void)
 
 static void round_trip(void)
 {
-    static const uint64_t sizes[] = {0,           1,           4095,           4096,
-                                     4097,        ST_PAGE - 1, ST_PAGE,        ST_PAGE + 1,
-                                     9 * ST_PAGE, 60 * ST_PAGE + 77};
+    static const uint64_t sizes[] = {
+        0, 1, 4095, 4096, 4097, ST_PAGE - 1, ST_PAGE, ST_PAGE + 1, 9 * ST_PAGE, 60 * ST_PAGE + 77};
     set_up();
     for (unsigned i = 0; i < VV_ARRAY_SIZE(sizes); i++) {
         T_OK(st_put_version(tier.writer, files, i, 0, sizes[i], ST_PAGE));

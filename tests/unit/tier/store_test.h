@@ -14,7 +14,7 @@
 #include "tier/ckfile.h"
 #include "tier/store.h"
 
-#define ST_PAGE 16384u
+#define ST_PAGE      16384u
 #define ST_PAGES_MAX 64u
 
 struct st_object {

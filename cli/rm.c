@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* varve rm: removes versions of a history, damaged ones included. It takes the history's lock, so it
+ * refuses while a program has the history open. What it reports removed stays removed. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/files.h"
+#include "tier/ckfile.h"
+#include "tier/store.h"
+
+struct range {
+    uint64_t first, last;
+    bool found;
+};
+
+struct victim {
+    uint64_t version, generation;
+};
+
+struct removal {
+    const char *folder, *history;
+    bool json, dry_run, all, one_rank;
+    uint32_t rank; /* being worked on */
+    struct range *ranges;
+    int nranges;
+    /* Ranks that the history has. */
+    uint32_t *ranks;
+    size_t nranks;
+    /* Of this rank. */
+    struct victim *victims;
+    size_t n, room;
+    uint64_t removed;
+};
+
+static int see_rank(void *user, const struct vv_files_found *f)
+{
+    struct removal *r = user;
+    for (size_t i = 0; i < r->nranks; i++)
+        if (r->ranks[i] == f->rank)
+            return 0;
+    if (r->one_rank && f->rank != r->rank)
+        return 0;
+    uint32_t *more = realloc(r->ranks, (r->nranks + 1) * sizeof(*more));
+    if (more == NULL)
+        return -ENOMEM;
+    r->ranks = more;
+    r->ranks[r->nranks++] = f->rank;
+    return 0;
+}
+
+static bool wanted(struct removal *r, uint64_t version)
+{
+    bool yes = r->all;
+    for (int i = 0; i < r->nranges; i++)
+        if (version >= r->ranges[i].first && version <= r->ranges[i].last)
+            yes = r->ranges[i].found = true;
+    return yes;
+}
+
+static int see_victim(void *user, const struct vv_files_found *f)
+{
+    struct removal *r = user;
+    if (f->rank != r->rank || f->kind != VV_CKFILE_COMMITTED || !wanted(r, f->version))
+        return 0;
+    if (r->n == r->room) {
+        size_t room = r->room == 0 ? 64 : r->room * 2;
+        void *more = realloc(r->victims, room * sizeof(*r->victims));
+        if (more == NULL)
+            return -ENOMEM;
+        r->victims = more;
+        r->room = room;
+    }
+    r->victims[r->n++] = (struct victim){f->version, f->generation};
+    return 0;
+}
+
+static void tell(struct removal *r, const struct victim *v)
+{
+    if (r->json)
+        printf("%s\n  {\"rank\": %" PRIu32 ", \"version\": %" PRIu64 ", \"generation\": %" PRIu64
+               "}",
+               r->removed > 0 ? "," : "", r->rank, v->version, v->generation);
+    else
+        printf("%s %s version %" PRIu64 " (rank %" PRIu32 ")\n",
+               r->dry_run ? "would remove" : "removed", r->history, v->version, r->rank);
+    r->removed++;
+}
+
+/* Some at a time: they share the folder's fsync. */
+static int remove_victims(struct removal *r, struct vv_store *store, struct vv_files *files)
+{
+    enum { GROUP = 64 };
+    struct vv_store_io io[GROUP], *done[GROUP];
+    int result = 0;
+    for (size_t at = 0; at < r->n; at += GROUP) {
+        size_t n = VV_MIN(r->n - at, (size_t)GROUP);
+        for (size_t i = 0; i < n; i++) {
+            struct victim *v = &r->victims[at + i];
+            io[i] = (struct vv_store_io){
+                .op = VV_STORE_REMOVE, .key = {files, v->version, v->generation}, .user = v};
+            int rc = store->ops->submit(store, &io[i]);
+            if (rc < 0)
+                return rc;
+        }
+        for (size_t left = n; left > 0;) {
+            int got = store->ops->poll(store, done, GROUP, -1);
+            for (int i = 0; i < got; i++) {
+                if (done[i]->status == 0)
+                    tell(r, done[i]->user);
+                else
+                    result = done[i]->status;
+            }
+            left -= (size_t)VV_MAX(got, 0);
+        }
+        files_progress("rm", at + n, r->n);
+    }
+    files_progress("rm", 0, 0);
+    return result;
+}
+
+static int remove_rank(struct removal *r, struct vv_folder *folder, struct vv_store *store)
+{
+    char err[512] = "";
+    struct vv_files *files;
+    int rc = vv_files_open(folder, r->history, r->rank, NULL, err, sizeof(err), &files);
+    if (rc < 0) {
+        fprintf(stderr, "varve rm: %s\n", err);
+        return CLI_FAILED;
+    }
+    /* The lock is ours: what the scan finds now is what there is. */
+    r->n = 0;
+    rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_victim, r);
+    if (rc == 0 && r->dry_run)
+        for (size_t i = 0; i < r->n; i++)
+            tell(r, &r->victims[i]);
+    else if (rc == 0)
+        rc = remove_victims(r, store, files);
+    vv_files_close(files);
+    return rc < 0 ? files_complain("rm", r->folder, r->history, rc) : CLI_OK;
+}
+
+static int remove_all(struct removal *r)
+{
+    char err[512] = "";
+    struct vv_store_opts opts;
+    struct vv_folder *folder = NULL;
+    struct vv_store *store = NULL;
+    vv_store_opts_init(&opts);
+    opts.mode = VV_STORE_BUFFERED; /* no data moves */
+    int rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_rank, r);
+    if (rc < 0)
+        return files_complain("rm", r->folder, r->history, rc);
+    rc = vv_folder_new(r->folder, &opts, err, sizeof(err), &folder);
+    if (rc == 0)
+        rc = vv_folder_store(folder, &store);
+    if (rc < 0) {
+        fprintf(stderr, "varve rm: %s\n", err[0] != '\0' ? err : strerror(-rc));
+        vv_folder_free(folder);
+        return CLI_FAILED;
+    }
+    int result = CLI_OK;
+    for (size_t i = 0; i < r->nranks; i++) {
+        r->rank = r->ranks[i];
+        rc = remove_rank(r, folder, store);
+        result = rc != CLI_OK ? rc : result;
+    }
+    store->ops->close(store);
+    vv_folder_free(folder);
+    for (int i = 0; i < r->nranges && result == CLI_OK; i++)
+        if (!r->ranges[i].found) {
+            fprintf(stderr, "varve rm: no version %" PRIu64 "%s in history '%s'\n",
+                    r->ranges[i].first, r->ranges[i].last > r->ranges[i].first ? " or after" : "",
+                    r->history);
+            result = CLI_FAILED;
+        }
+    return result;
+}
+
+static bool parse_range(const char *text, struct range *ret_range)
+{
+    char first[32];
+    const char *dash = strchr(text, '-');
+    struct range range = {0};
+    if (dash == NULL) {
+        if (!files_number(text, &range.first))
+            return false;
+        range.last = range.first;
+    } else {
+        if (dash - text >= (ptrdiff_t)sizeof(first))
+            return false;
+        snprintf(first, sizeof(first), "%.*s", (int)(dash - text), text);
+        if (!files_number(first, &range.first) || !files_number(dash + 1, &range.last) ||
+            range.last < range.first)
+            return false;
+    }
+    *ret_range = range;
+    return true;
+}
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: varve rm [--local FOLDER] [--rank N] [--dry-run] [--json] HISTORY "
+                 "{--all | VERSION | FIRST-LAST}...\n\n"
+                 "Removes versions of a history that no program has open.\n\n"
+                 "  --local FOLDER  where to look; by default the folder that VARVE_LOCAL names\n"
+                 "  --all           every version\n"
+                 "  --rank N        of this rank only; by default of every rank in the folder\n"
+                 "  --dry-run       only tell what would be removed\n"
+                 "  --json          print one JSON object\n"
+                 "  --help          print this\n");
+}
+
+/* CLI_OK, an exit status, or -1: go on. */
+static int parse(int argc, char **argv, struct removal *r)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"local", required_argument, NULL, 'l'},
+                                            {"all", no_argument, NULL, 'a'},
+                                            {"rank", required_argument, NULL, 'r'},
+                                            {"dry-run", no_argument, NULL, 'n'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    const char *local = NULL;
+    uint64_t rank;
+    for (int opt; (opt = getopt_long(argc, argv, "hn", options, NULL)) != -1;) {
+        switch (opt) {
+        case 'j':
+            r->json = true;
+            break;
+        case 'l':
+            local = optarg;
+            break;
+        case 'a':
+            r->all = true;
+            break;
+        case 'r':
+            if (!files_number(optarg, &rank) || rank > UINT32_MAX) {
+                fprintf(stderr, "varve rm: '%s' is not a rank\n", optarg);
+                return CLI_USAGE;
+            }
+            r->rank = (uint32_t)rank;
+            r->one_rank = true;
+            break;
+        case 'n':
+            r->dry_run = true;
+            break;
+        case 'h':
+            usage(stdout);
+            return CLI_OK;
+        default:
+            usage(stderr);
+            return CLI_USAGE;
+        }
+    }
+    if (optind >= argc || r->all == (argc - optind > 1)) {
+        fprintf(stderr, "varve rm: name a history, and either versions or --all\n");
+        return CLI_USAGE;
+    }
+    r->history = argv[optind];
+    r->ranges = calloc((size_t)(argc - optind), sizeof(*r->ranges));
+    if (r->ranges == NULL)
+        return CLI_FAILED;
+    for (int i = optind + 1; i < argc; i++)
+        if (!parse_range(argv[i], &r->ranges[r->nranges++])) {
+            fprintf(stderr, "varve rm: '%s' is not a version or FIRST-LAST\n", argv[i]);
+            return CLI_USAGE;
+        }
+    r->folder = files_folder("rm", local);
+    return r->folder == NULL ? CLI_USAGE : -1;
+}
+
+int cli_rm(int argc, char **argv)
+{
+    struct removal r = {0};
+    int result = parse(argc, argv, &r);
+    if (result < 0) {
+        if (r.json)
+            printf("{\"removed\": [");
+        result = remove_all(&r);
+        if (r.json)
+            printf("\n], \"dry_run\": %s, \"ok\": %s}\n", r.dry_run ? "true" : "false",
+                   result == CLI_OK ? "true" : "false");
+    }
+    free(r.ranges);
+    free(r.ranks);
+    free(r.victims);
+    return result;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* varve verify: reads every byte of the checkpoints in a folder, or of single files, and names what is
+ * wrong. Takes no lock and changes nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/files.h"
+#include "core/bytes.h"
+#include "tier/ckfile.h"
+
+struct check {
+    bool json;
+    char (*paths)[1024]; /* of files to check */
+    size_t n, room;
+    uint64_t problems, bad_files, bytes, unfinished;
+    const char *current; /* path */
+};
+
+static int collect(void *user, const struct vv_files_found *f)
+{
+    struct check *c = user;
+    if (f->kind == VV_CKFILE_TEMP) {
+        c->unfinished++;
+        return 0;
+    }
+    if (c->n == c->room) {
+        size_t room = c->room == 0 ? 64 : c->room * 2;
+        void *paths = realloc(c->paths, room * sizeof(*c->paths));
+        if (paths == NULL)
+            return -ENOMEM;
+        c->paths = paths;
+        c->room = room;
+    }
+    snprintf(c->paths[c->n++], sizeof(*c->paths), "%s", f->path);
+    return 0;
+}
+
+static void report(void *user, const struct vv_ckfile_problem *p)
+{
+    struct check *c = user;
+    if (c->json) {
+        printf("%s\n  {\"file\": ", c->problems > 0 ? "," : "");
+        files_json_text(stdout, c->current);
+        printf(", \"version\": %" PRIu64, p->version);
+        if (p->chunk >= 0)
+            printf(", \"region\": %" PRId64 ", \"chunk\": %" PRId64, p->region, p->chunk);
+        printf(", \"problem\": ");
+        files_json_text(stdout, p->what);
+        printf("}");
+    } else {
+        files_progress("verify", 0, 0);
+        printf("%s: version %" PRIu64, c->current, p->version);
+        if (p->chunk >= 0)
+            printf(", region %" PRId64 ", chunk %" PRId64, p->region, p->chunk);
+        printf(": %s\n", p->what);
+    }
+    c->problems++;
+}
+
+static void check_file(struct check *c, int dirfd, const char *path)
+{
+    const struct vv_os *os = vv_os_posix();
+    struct vv_ckfile_info info;
+    c->current = path;
+    int rc = vv_ckfile_verify(os, dirfd, path, report, c, &info);
+    if (rc == 0) {
+        c->bytes += info.id.size;
+        vv_ckfile_info_fini(&info);
+        return;
+    }
+    c->bad_files++;
+    if (rc != -EBADMSG) {
+        enum vv_ckfile_kind kind;
+        uint32_t rank;
+        uint64_t generation;
+        struct vv_ckfile_problem p = {.region = -1, .chunk = -1, .what = strerror(-rc)};
+        const char *base = strrchr(path, '/');
+        (void)vv_ckfile_parse_name(base != NULL ? base + 1 : path, &kind, &rank, &p.version,
+                                   &generation);
+        report(c, &p);
+    }
+}
+
+static int check_folder(struct check *c, const char *folder, const char *history)
+{
+    const struct vv_os *os = vv_os_posix();
+    c->n = 0;
+    int rc = vv_files_scan(os, folder, history, collect, c);
+    if (rc < 0)
+        return files_complain("verify", folder, history, rc);
+    int dirfd = os->openat(os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
+    if (dirfd < 0)
+        return files_complain("verify", folder, NULL, dirfd);
+    for (size_t i = 0; i < c->n; i++) {
+        files_progress("verify", i, c->n);
+        check_file(c, dirfd, c->paths[i]);
+    }
+    files_progress("verify", 0, 0);
+    os->close(os, dirfd);
+    return CLI_OK;
+}
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: varve verify [--json] [--local FOLDER] [HISTORY | FILE.ckpt]...\n\n"
+                 "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
+                 "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
+                 "whatever is wrong.\n\n"
+                 "  --local FOLDER  where to look\n"
+                 "  --json          print one JSON object\n"
+                 "  --help          print this\n");
+}
+
+/* A path to a file, not the name of a history. */
+static bool is_file(const char *arg)
+{
+    size_t n = strlen(arg);
+    return strchr(arg, '/') != NULL || (n > 5 && strcmp(arg + n - 5, ".ckpt") == 0);
+}
+
+static int check_all(struct check *c, int n, char **args, const char *local)
+{
+    int result = CLI_OK;
+    uint64_t files = 0;
+    for (int i = 0; i < n || i == 0; i++) {
+        const char *arg = i < n ? args[i] : NULL;
+        if (arg != NULL && is_file(arg)) {
+            check_file(c, AT_FDCWD, arg);
+            files++;
+            continue;
+        }
+        const char *folder = files_folder("verify", local);
+        if (folder == NULL)
+            return CLI_USAGE;
+        int rc = check_folder(c, folder, arg);
+        result = rc != CLI_OK ? rc : result;
+        files += rc == CLI_OK ? c->n : 0;
+    }
+    c->n = files;
+    return result;
+}
+
+int cli_verify(int argc, char **argv)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"local", required_argument, NULL, 'l'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    struct check c = {0};
+    const char *local = NULL;
+    for (int opt; (opt = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+        switch (opt) {
+        case 'j':
+            c.json = true;
+            break;
+        case 'l':
+            local = optarg;
+            break;
+        case 'h':
+            usage(stdout);
+            return CLI_OK;
+        default:
+            usage(stderr);
+            return CLI_USAGE;
+        }
+    }
+    if (c.json)
+        printf("{\"problems\": [");
+    int result = check_all(&c, argc - optind, argv + optind, local);
+    free(c.paths);
+    if (c.json) {
+        printf("\n], \"files\": %zu, \"bad_files\": %" PRIu64 ", \"unfinished\": %" PRIu64
+               ", \"good_bytes\": %" PRIu64 ", \"ok\": %s}\n",
+               c.n, c.bad_files, c.unfinished, c.bytes,
+               c.problems == 0 && result == CLI_OK ? "true" : "false");
+    } else if (result == CLI_OK) {
+        char bytes[VV_BYTES_TEXT];
+        printf("%zu checkpoints, %" PRIu64 " damaged, %s good\n", c.n, c.bad_files,
+               vv_bytes_human(c.bytes, bytes, sizeof(bytes)));
+    }
+    return result != CLI_OK ? result : c.problems > 0 ? CLI_FAILED : CLI_OK;
+}

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "ckpt/ckpt_private.h"
+#include "ckpt/hooks.h"
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -32,6 +33,14 @@
 /* The engine keeps a table of all pages of the spill file. Without a limit given, a huge disk must
  * not make it huge: 4 TiB of the usual pages are enough. */
 #define SPILL_PAGES_MAX (UINT32_C(1) << 24)
+
+/* Synchronization: none; see hooks.h. */
+static const struct vv_ckpt_hooks *hooks;
+
+void vv_ckpt_set_hooks(const struct vv_ckpt_hooks *new_hooks)
+{
+    hooks = new_hooks;
+}
 
 int vvi_ctx_enter(struct varve_ctx *ctx)
 {
@@ -77,7 +86,19 @@ static int device_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT])
     o.engine[VV_DEVICE_HOST_D2D].bytes_per_s = rate[VV_HOP_D2D];
     o.engine[VV_DEVICE_HOST_D2H].bytes_per_s = rate[VV_HOP_D2H];
     o.engine[VV_DEVICE_HOST_H2D].bytes_per_s = rate[VV_HOP_H2D];
-    return vv_device_open_host(&o, &ctx->device);
+    int rc = vv_device_open_host(&o, &ctx->device);
+    if (rc == 0 && hooks && hooks->device)
+        ctx->device = hooks->device(hooks->arg, ctx->device);
+    return rc;
+}
+
+static int store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
+{
+    int rc = ctx->folder ? vv_folder_store(ctx->folder, ret_store)
+                         : vv_spill_store(ctx->spill, ret_store);
+    if (rc == 0 && hooks && hooks->store)
+        *ret_store = hooks->store(hooks->arg, *ret_store);
+    return rc;
 }
 
 static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
@@ -93,21 +114,18 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     o.page_bytes = opts->page_bytes;
     o.write_bytes_per_s = rate[VV_HOP_H2F];
     o.read_bytes_per_s = rate[VV_HOP_F2H];
+    int rc;
     if (opts->level == VARVE_LEVEL_LOCAL) {
-        int rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
-        if (rc == 0)
-            rc = vv_folder_store(ctx->folder, &ctx->write_store);
-        return rc ? rc : vv_folder_store(ctx->folder, &ctx->read_store);
-    }
-    if (mkdir(opts->local, 0777) && errno != EEXIST) {
-        int rc = -errno;
+        rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
+    } else if (mkdir(opts->local, 0777) && errno != EEXIST) {
+        rc = -errno;
         snprintf(err, err_bytes, "%s: %s", opts->local, strerror(-rc));
-        return rc;
+    } else {
+        rc = vv_spill_new(opts->local, opts->local_cache, &o, err, err_bytes, &ctx->spill);
     }
-    int rc = vv_spill_new(opts->local, opts->local_cache, &o, err, err_bytes, &ctx->spill);
     if (rc == 0)
-        rc = vv_spill_store(ctx->spill, &ctx->write_store);
-    return rc ? rc : vv_spill_store(ctx->spill, &ctx->read_store);
+        rc = store_open(ctx, &ctx->write_store);
+    return rc ? rc : store_open(ctx, &ctx->read_store);
 }
 
 static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,

@@ -118,7 +118,7 @@ static int gather_submit(struct gather *g)
 {
     if (g->n == 0)
         return 0;
-    int rc = vv_device_copy_async(g->e->cfg.device, g->stream, g->segs, g->n);
+    int rc = vvi_device_copy(g->e, g->stream, g->segs, g->n);
     if (rc == 0)
         g->submitted = true;
     g->n = 0;
@@ -225,7 +225,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
             lane->count++;
             return 1;
         }
-        vvi_device_settle(e->cfg.device, lane->stream, lane->event[at], rec);
+        vvi_device_settle(e, lane->stream, lane->event[at], rec);
         rc = rec;
     }
     return rc;
@@ -250,7 +250,7 @@ static bool lane_reap(struct vv_engine *e, struct vvi_lane *lane, int64_t wait_n
     if (rc == -EBUSY || rc == -ETIMEDOUT)
         return false;
     if (rc)
-        vvi_device_settle(e->cfg.device, lane->stream, event, rc);
+        vvi_device_settle(e, lane->stream, event, rc);
     *ret_ended = (struct ended){lane->order[lane->head], rc};
     lane->head = (lane->head + 1) % VVI_LANE_DEPTH;
     lane->count--;

@@ -49,11 +49,23 @@ size_t vvi_seg_add(const struct vv_engine *e, struct vv_copy_seg *segs, size_t n
     return n + 1;
 }
 
-void vvi_device_settle(struct vv_device *d, struct vv_stream *stream, struct vv_event *event,
+int vvi_device_copy(struct vv_engine *e, struct vv_stream *stream, const struct vv_copy_seg *segs,
+                    size_t n)
+{
+    if (atomic_load_explicit(&e->device_lost, memory_order_relaxed))
+        return -ENODEV;
+    return vv_device_copy_async(e->cfg.device, stream, segs, n);
+}
+
+void vvi_device_settle(struct vv_engine *e, struct vv_stream *stream, struct vv_event *event,
                        int error)
 {
-    if (error == -ENODEV)
-        return; /* a lost device has stopped touching memory */
+    struct vv_device *d = e->cfg.device;
+    if (error == -ENODEV) {
+        /* A lost device has stopped touching memory. */
+        atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
+        return;
+    }
     for (int i = 0; i < SETTLE_TRIES; i++) {
         if (vv_device_event_record(d, event, stream))
             continue;
@@ -68,8 +80,9 @@ void vvi_device_settle(struct vv_device *d, struct vv_stream *stream, struct vv_
     void *ptr;
     if (vv_device_mem_alloc(d, 1, &ptr) == 0 && vv_device_mem_free(d, ptr) == 0)
         return;
-    /* The device refuses everything and can no longer be asked. All that is left is to give copies
-     * accepted earlier the time to end. */
+    /* The device refuses everything and can no longer be asked: from now on it counts as lost. All
+     * that is left is to give copies accepted earlier the time to end. */
+    atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
     vv_sleep_until_ns(vv_now_ns() + SETTLE_REST_NS);
 }
 
@@ -89,7 +102,7 @@ static int move_order(struct device_worker *w, const struct vv_order *o)
         n = vvi_seg_add(e, segs, n, vvi_engine_page(e, o->dst_tier, o->dst_page[i]),
                         vvi_engine_page(e, o->src_tier, o->src_page[i]),
                         vvi_order_chunk_bytes(e, o, o->chunk0 + i));
-    int rc = vv_device_copy_async(d, w->stream, segs, n);
+    int rc = vvi_device_copy(e, w->stream, segs, n);
     if (rc)
         return rc;
     rc = vv_device_event_record(d, w->event, w->stream);
@@ -98,7 +111,7 @@ static int move_order(struct device_worker *w, const struct vv_order *o)
             rc = vv_device_event_wait(d, w->event, WAIT_STEP_NS);
         while (rc == -ETIMEDOUT);
     if (rc)
-        vvi_device_settle(d, w->stream, w->event, rc);
+        vvi_device_settle(e, w->stream, w->event, rc);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 #define VV_ENGINE_RUNTIME_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/copy.h"
 #include "core/lock.h"
@@ -111,6 +112,9 @@ struct vv_engine {
     size_t registered_bytes; /* of the host tier, in slices */
     struct vvi_pacer h2h;
 
+    /* Synchronization: relaxed. Seen late, it costs one more call that fails. */
+    _Atomic bool device_lost;
+
     /* Protects the core and every field marked with it. Never held across a copy, a wait for a
      * device or a system call. */
     struct vv_mutex lock;
@@ -173,8 +177,11 @@ void vvi_pacer_end(struct vvi_pacer *p, uint64_t start_ns, uint64_t bytes);
  * border of registered slices. Returns the new number of segments. */
 size_t vvi_seg_add(const struct vv_engine *e, struct vv_copy_seg *segs, size_t n, char *dst,
                    const char *src, size_t bytes);
+/* Starts copies, unless the device is lost. */
+int vvi_device_copy(struct vv_engine *e, struct vv_stream *stream, const struct vv_copy_seg *segs,
+                    size_t n);
 /* After an error on a stream: returns when its copies have stopped touching memory. */
-void vvi_device_settle(struct vv_device *d, struct vv_stream *stream, struct vv_event *event,
+void vvi_device_settle(struct vv_engine *e, struct vv_stream *stream, struct vv_event *event,
                        int error);
 int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 

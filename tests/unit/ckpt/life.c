@@ -13,10 +13,9 @@
 enum { PAGE = 4096, BYTES = 8 * PAGE };
 
 /* A disk so slow that flushes stay pending for as long as a test wants. */
-static struct ck_cfg slow_disk(void)
+static struct ck_cfg slow_disk(const char *folder)
 {
-    return (struct ck_cfg){
-        .host_cache = 16 * PAGE, .local = t_tmpdir(), .rate = "h2f=256K,f2h=10G"};
+    return (struct ck_cfg){.host_cache = 16 * PAGE, .local = folder, .rate = "h2f=256K,f2h=10G"};
 }
 
 static void put(struct varve_history *h, char *buf, uint64_t v)
@@ -36,7 +35,7 @@ static void get(struct varve_history *h, char *buf, uint64_t v)
 
 static void test_timeouts(void)
 {
-    struct ck_cfg cfg = slow_disk();
+    struct ck_cfg cfg = slow_disk(t_tmpdir());
     struct varve_ctx *ctx = ck_open(&cfg);
     struct varve_history *h = ck_history(ctx, "t");
     char *buf = malloc(BYTES);
@@ -87,7 +86,7 @@ static void test_restore_timeout(void)
 /* Closing at level cached does not wait for flushes. */
 static void test_close_pending(void)
 {
-    struct ck_cfg cfg = slow_disk();
+    struct ck_cfg cfg = slow_disk(t_tmpdir());
     cfg.rate = "h2f=64K";
     struct varve_ctx *ctx = ck_open(&cfg);
     struct varve_history *h = ck_history(ctx, "pending");
@@ -191,7 +190,7 @@ static void *blocked_main(void *arg)
 
 static void test_close_in_use(void)
 {
-    struct ck_cfg cfg = slow_disk();
+    struct ck_cfg cfg = slow_disk(t_tmpdir());
     struct varve_ctx *ctx = ck_open(&cfg);
     struct blocked b = {ck_history(ctx, "busy"), malloc(BYTES), false};
     pthread_t thread;
@@ -213,9 +212,10 @@ static void test_close_in_use(void)
 /* Leaving without closing, in parent and child, is no crash. */
 static void test_exit_without_close(void)
 {
+    const char *folder = t_tmpdir();
     pid_t child = fork();
     if (child == 0) {
-        struct ck_cfg cfg = slow_disk();
+        struct ck_cfg cfg = slow_disk(folder);
         struct varve_ctx *ctx = ck_open(&cfg);
         struct varve_history *h = ck_history(ctx, "exit");
         char *buf = malloc(BYTES);

@@ -90,6 +90,7 @@ static void stress(bool device, int level, int policy)
                          .device_cache = 24 * PAGE,
                          .host_cache = 40 * PAGE,
                          .local = t_tmpdir(),
+                         .local_cache = 1024 * PAGE,
                          .level = level,
                          .policy = policy};
     struct varve_ctx *ctx = ck_open(&cfg);
@@ -178,7 +179,7 @@ static void test_shared_history(void)
     pthread_t thread[THREADS];
     for (int i = 0; i < THREADS; i++) {
         s[i] = (struct sharer){
-            .h = h, .rounds = t_long() ? 2000 : 100, .rng = {t_seed() * 3 + (uint64_t)i}};
+            .h = h, .rounds = t_long() ? 2000 : 60, .rng = {t_seed() * 3 + (uint64_t)i}};
         T_OK(pthread_create(&thread[i], NULL, sharer_main, &s[i]));
     }
     for (int i = 0; i < THREADS; i++)

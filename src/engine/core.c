@@ -793,6 +793,12 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
 
     enter(core, now_ns);
     core->inflight--;
+    if (o->all_prev)
+        o->all_prev->all_next = o->all_next;
+    else
+        core->orders = o->all_next;
+    if (o->all_next)
+        o->all_next->all_prev = o->all_prev;
     switch (o->kind) {
     case VV_ORDER_COPY:
     case VV_ORDER_APP:

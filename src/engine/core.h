@@ -120,6 +120,7 @@ struct vv_order {
     void *runtime;      /* the carrier's, from issue to completion */
     uint64_t issued_ns; /* from here on private to the core */
     struct vv_order *next;
+    struct vv_order *all_next, *all_prev; /* every order from issue to completion */
 };
 
 enum vv_req_kind { VV_REQ_PUT, VV_REQ_GET, VV_REQ_WAIT, VV_REQ_WAIT_ALL };

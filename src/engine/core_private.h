@@ -166,6 +166,7 @@ struct vv_core {
     uint64_t now_ns, next_generation, stamp;
     uint64_t inflight;                        /* orders issued and not completed */
     struct vv_order *ready_head, *ready_tail; /* to be handed out */
+    struct vv_order *orders;                  /* all of them, handed out or not */
     struct vv_order *free_orders, wake_order;
     struct vv_req *wake_head, *wake_tail; /* ended, to be told */
     struct vv_req *puts, *gets, *waits; /* pending, oldest first */
@@ -219,6 +220,11 @@ void vvi_object_settle(struct vv_core *core,
                        struct vv_object *obj); /* advance the life cycle of its copies */
 uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                   uint32_t c);
+uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                           uint32_t c);
+/* The class bits that a page of the object on that tier should have now. */
+unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                      uint32_t c, const struct vv_page *p);
 bool vvi_object_complete_at(const struct vv_core *core, const struct vv_object *obj, unsigned tier);
 bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object *obj);
 

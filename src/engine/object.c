@@ -269,7 +269,7 @@ static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj
     return obj->dead || on_slower || (on_faster && core->paged);
 }
 
-static unsigned classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c,
+unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c,
                          const struct vv_page *p)
 {
     bool on_faster = false, to_faster = false, on_slower = false, to_slower = false;
@@ -308,7 +308,7 @@ static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, u
 
 /* Absolute form of the rank: within one history, hinted objects compare by sequence number, which does not change as
  * the head of the queue moves on. */
-static uint64_t rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
 
@@ -324,7 +324,7 @@ static uint64_t rank_absolute(const struct vv_core *core, const struct vv_object
 
 uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
 {
-    uint64_t rank = rank_absolute(core, obj, tier, c);
+    uint64_t rank = vvi_rank_absolute(core, obj, tier, c);
 
     if (vv_next_use(rank) == VV_USE_HINTED)
         rank -= vvi_hist(core, obj->hist)->head;
@@ -350,18 +350,18 @@ static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
     if (copy->ndirty) {
         copy->dirty_top = top_of(core, copy, CLASS_DIRTY, copy->dirty_top);
         /* The contiguous policies flush in order of arrival, as the paper's queue does. */
-        key = core->paged ? rank_absolute(core, obj, copy->tier, copy->dirty_top) : ~copy->stamp_in;
+        key = core->paged ? vvi_rank_absolute(core, obj, copy->tier, copy->dirty_top) : ~copy->stamp_in;
     }
     heap_follow(&heap[HEAP_DIRTY], copy, HEAP_DIRTY, copy->ndirty > 0, key);
     if (!core->paged)
         return;
     if (copy->nevict) {
         copy->evict_top = top_of(core, copy, CLASS_EVICT, copy->evict_top);
-        key = rank_absolute(core, obj, copy->tier, copy->evict_top);
+        key = vvi_rank_absolute(core, obj, copy->tier, copy->evict_top);
     }
     heap_follow(&heap[HEAP_EVICT], copy, HEAP_EVICT, copy->nevict > 0, key);
     heap_follow(&heap[HEAP_DUP], copy, HEAP_DUP, copy->ndup > 0 && core->tier[copy->tier].memory,
-                ~rank_absolute(core, obj, copy->tier, 0));
+                ~vvi_rank_absolute(core, obj, copy->tier, 0));
 }
 
 void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
@@ -383,7 +383,7 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
             if (copy->page[c] == VV_PAGE_NONE)
                 continue;
             p = vvi_page(core, copy, c);
-            class = classify(core, obj, t, c, p);
+            class = vvi_classify(core, obj, t, c, p);
             if (class == p->class)
                 continue;
             if (class & ~p->class & CLASS_EVICT)

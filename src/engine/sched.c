@@ -43,6 +43,11 @@ static void order_push(struct vv_core *core, struct vv_order *o)
     else
         core->ready_head = o;
     core->ready_tail = o;
+    o->all_prev = NULL;
+    o->all_next = core->orders;
+    if (core->orders)
+        core->orders->all_prev = o;
+    core->orders = o;
     core->inflight++;
 }
 

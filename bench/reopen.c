@@ -1,121 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long opening a history takes: with its index, and without (every file is read).
+/*
+ * How long opening a history takes that holds many committed versions.
  *
- *   bench_reopen [--dir DIR] [--versions N]
+ *     bench_reopen FOLDER [versions]
  *
- * The files are written without syncing, straight in their format: what is measured is the opening. */
-#include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
+ * The versions are written the first time (4 KiB each, at level local), and left in the folder. Shown
+ * are the time of varve_open and of varve_history_open, with the index and without (removed before:
+ * it is rebuilt from the files), for a warm page cache.
+ */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <varve/ckpt.h>
+
 #include "core/clock.h"
-#include "core/hash.h"
-#include "tier/ckfile.h"
-#include "tier/store.h"
 
-static void die(const char *what)
+static void check(int rc, const char *what)
 {
-    fprintf(stderr, "bench_reopen: %s: %s\n", what, strerror(errno));
-    exit(2);
-}
-
-static void write_version(int dirfd, uint64_t version)
-{
-    static char file[3 * 4096];
-    char name[VV_CKFILE_NAME_MAX];
-    struct vv_store_region region = {.id = 0, .bytes = sizeof(version)};
-    struct vv_store_meta meta = {.nregions = 1, .regions = &region};
-    struct vv_ckfile_id id = {.version = version,
-                              .run_id = 1,
-                              .size = sizeof(version),
-                              .chunk_bytes = VV_PAGE_BYTES_DEFAULT};
-    uint64_t sum = vv_hash64(&version, sizeof(version));
-    struct vv_ckfile_header *header = (void *)file;
-    vv_ckfile_header_fill(header, &id, "h");
-    memcpy(file + 4096, &version, sizeof(version));
-    vv_ckfile_tail_fill(file + 8192, &id, &meta, &sum, header->sum, 1);
-    vv_ckfile_name(name, VV_CKFILE_COMMITTED, 0, version, 0);
-    int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (fd < 0 || write(fd, file, sizeof(file)) != (ssize_t)sizeof(file) || close(fd) != 0)
-        die(name);
-}
-
-static int count(void *user, const struct vv_files_entry *e)
-{
-    (void)e;
-    ++*(uint64_t *)user;
-    return 0;
-}
-
-static double open_once(const char *dir, uint64_t versions)
-{
-    char err[256] = "";
-    struct vv_store_opts opts;
-    struct vv_folder *folder;
-    struct vv_files *files;
-    uint64_t n = 0;
-    vv_store_opts_init(&opts);
-    uint64_t begin = vv_now_ns();
-    int rc = vv_folder_new(dir, &opts, err, sizeof(err), &folder);
     if (rc == 0)
-        rc = vv_files_open(folder, "h", 0, NULL, err, sizeof(err), &files);
-    if (rc < 0) {
-        fprintf(stderr, "bench_reopen: %s\n", err);
-        exit(2);
+        return;
+    struct varve_error e = {.error_size = sizeof(e)};
+    if (varve_last_error(NULL, &e))
+        e.text[0] = 0;
+    fprintf(stderr, "%s: %s %s\n", what, varve_strerror(rc), e.text);
+    exit(1);
+}
+
+static struct varve_history *open_all(const char *folder, struct varve_ctx **ret_ctx,
+                                      double *ret_open, double *ret_history)
+{
+    struct varve_opts opts;
+    struct varve_history *h;
+    check(varve_opts_init(&opts, sizeof(opts)), "options");
+    opts.device = VARVE_DEVICE_NONE;
+    opts.level = VARVE_LEVEL_LOCAL;
+    opts.host_cache = 256 << 20;
+    opts.page_bytes = 4096;
+    snprintf(opts.local, sizeof(opts.local), "%s", folder);
+    uint64_t t0 = vv_now_ns();
+    check(varve_open(&opts, ret_ctx), "open");
+    uint64_t t1 = vv_now_ns();
+    check(varve_history_open(*ret_ctx, "reopen", &h), "history");
+    uint64_t t2 = vv_now_ns();
+    *ret_open = (double)(t1 - t0) / 1e9;
+    *ret_history = (double)(t2 - t1) / 1e9;
+    return h;
+}
+
+static void remove_index(const char *folder)
+{
+    char path[1200];
+    snprintf(path, sizeof(path), "%s/reopen", folder);
+    DIR *d = opendir(path);
+    struct dirent *e;
+    while (d && (e = readdir(d)) != NULL) {
+        if (strncmp(e->d_name, "index", 5) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/reopen/%s", folder, e->d_name);
+        unlink(path);
     }
-    (void)vv_files_list(files, count, &n);
-    double seconds = (double)(vv_now_ns() - begin) / 1e9;
-    vv_files_close(files);
-    vv_folder_free(folder);
-    if (n != versions) {
-        fprintf(stderr, "bench_reopen: found %llu\n", (unsigned long long)n);
-        exit(2);
-    }
-    return seconds;
+    if (d)
+        closedir(d);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"dir", required_argument, NULL, 'd'}, {"versions", required_argument, NULL, 'n'}, {0}};
-    const char *dir = ".";
-    uint64_t versions = 100000;
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == 'd')
-            dir = optarg;
-        else if (c == 'n')
-            versions = strtoull(optarg, NULL, 10);
-        else
-            return 2;
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s FOLDER [versions]\n", argv[0]);
+        return 2;
     }
-    char root[1024], path[1100];
-    snprintf(root, sizeof(root), "%s/reopen.%ld", dir, (long)getpid());
-    snprintf(path, sizeof(path), "%s/h", root);
-    if (mkdir(root, 0777) != 0 || mkdir(path, 0777) != 0)
-        die(path);
-    int dirfd = open(path, O_RDONLY | O_DIRECTORY);
-    if (dirfd < 0)
-        die(path);
-    for (uint64_t v = 0; v < versions; v++)
-        write_version(dirfd, v);
-    double without = open_once(root, versions);
-    double with = open_once(root, versions);
-    printf("%llu versions: %.3f s with the index, %.3f s without\n", (unsigned long long)versions,
-           with, without);
-    for (uint64_t v = 0; v < versions; v++) {
-        char name[VV_CKFILE_NAME_MAX];
-        vv_ckfile_name(name, VV_CKFILE_COMMITTED, 0, v, 0);
-        unlinkat(dirfd, name, 0);
+    size_t n = argc > 2 ? strtoull(argv[2], NULL, 0) : 100000, have;
+    static char buf[4096];
+    struct varve_ctx *ctx;
+    double t_open, t_history;
+    struct varve_history *h = open_all(argv[1], &ctx, &t_open, &t_history);
+    check(varve_protect(h, 0, buf, sizeof(buf)), "protect");
+    check(varve_versions(h, NULL, 0, &have), "versions");
+    uint64_t t0 = vv_now_ns();
+    for (size_t v = have; v < n; v++) {
+        memcpy(buf, &v, sizeof(v));
+        check(varve_checkpoint(h, v), "checkpoint");
     }
-    unlinkat(dirfd, "index.0", 0);
-    unlinkat(dirfd, "lock.0", 0);
-    close(dirfd);
-    if (rmdir(path) != 0 || rmdir(root) != 0)
-        die(root);
+    check(varve_close(ctx), "close");
+    if (have < n)
+        printf("%zu versions written in %.1f s\n", n - have, (double)(vv_now_ns() - t0) / 1e9);
+    for (int i = 0; i < 4; i++) {
+        if (i == 3)
+            remove_index(argv[1]);
+        h = open_all(argv[1], &ctx, &t_open, &t_history);
+        check(varve_versions(h, NULL, 0, &have), "versions");
+        check(varve_protect(h, 0, buf, sizeof(buf)), "protect");
+        size_t v = have / 2, got;
+        check(varve_restore(h, v), "restore");
+        memcpy(&got, buf, sizeof(got));
+        struct varve_stats s = {.stats_size = sizeof(s)};
+        check(varve_stats(ctx, &s), "stats");
+        printf("%s: %zu versions, open %.3f s, history %.3f s, %.0f bytes of memory each%s\n",
+               i == 3 ? "without index" : "with index", have, t_open, t_history,
+               (double)s.metadata_bytes / (double)(have ? have : 1),
+               got == v ? "" : ", WRONG BYTES");
+        check(varve_close(ctx), "close");
+        if (got != v)
+            return 1;
+    }
     return 0;
 }

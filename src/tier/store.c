@@ -23,8 +23,6 @@
 #include "core/clock.h"
 #include "tier/store_private.h"
 
-#define REAP_MAX 64u
-
 int vvi_error(int rc, char *err, size_t err_bytes, const char *fmt, ...)
 {
     if (err != NULL && err_bytes > 0) {
@@ -256,15 +254,13 @@ void vvi_batch_end(struct vvi_port *port, struct vvi_batch *b)
     batch_report(port, b);
 }
 
-static void reap(struct vvi_port *port, struct vv_aio_req **reqs, int n)
+static void reap(struct vvi_port *port, struct vv_aio_req *req)
 {
-    for (int i = 0; i < n; i++) {
-        struct vvi_batch *b = reqs[i]->user;
-        if (b->io->status == 0)
-            b->io->status = reqs[i]->result;
-        if (--b->left == 0 && port->advance(port, b))
-            vvi_batch_end(port, b);
-    }
+    struct vvi_batch *b = req->user;
+    if (b->io->status == 0)
+        b->io->status = req->result;
+    if (--b->left == 0 && port->advance(port, b))
+        vvi_batch_end(port, b);
 }
 
 /* Reports the batches whose time has come; returns when the next one's will. */
@@ -300,33 +296,32 @@ static int take_done(struct vvi_port *port, struct vv_store_io **ret_done, size_
     return (int)n;
 }
 
+/* Completions are taken one by one, and no more once there is something to report: checking what was
+ * read takes time, in which the caller could have put the next request in its place. */
 int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
                   int64_t timeout_ns)
 {
     struct vvi_port *port = (struct vvi_port *)store;
-    struct vv_aio_req *reqs[REAP_MAX];
     uint64_t deadline = timeout_ns < 0 ? VV_NEVER_NS : vv_now_ns() + (uint64_t)timeout_ns;
     if (max == 0 || max > INT32_MAX)
         return -EINVAL;
     for (;;) {
-        uint64_t due = release_due(port);
-        /* With something to report only look what else is there, to keep the queue filled. */
-        uint64_t until = port->done != NULL ? 0 : VV_MIN(deadline, due);
+        struct vv_aio_req *req;
+        uint64_t until = VV_MIN(deadline, release_due(port));
+        if (port->done != NULL)
+            return take_done(port, ret_done, max);
         int64_t wait_ns = -1;
         if (until != VV_NEVER_NS) {
             uint64_t now = vv_now_ns();
             wait_ns = until > now ? (int64_t)(until - now) : 0;
         }
-        int n = vv_aio_wait(port->aio, reqs, REAP_MAX, wait_ns);
+        int n = vv_aio_wait(port->aio, &req, 1, wait_ns);
         if (n > 0)
-            reap(port, reqs, n);
-        release_due(port);
-        if (port->done != NULL)
-            return take_done(port, ret_done, max);
-        if (n == 0)
+            reap(port, req);
+        else if (n == 0)
             return 0;
-        if (n < 0 && deadline != VV_NEVER_NS && vv_now_ns() >= deadline)
-            return -ETIMEDOUT;
+        else if (vv_now_ns() >= deadline)
+            return -ETIMEDOUT; /* a paced batch due by now is the next poll's */
     }
 }
 
@@ -337,12 +332,10 @@ void vvi_port_kick(struct vv_store *store)
 
 void vvi_port_fini(struct vvi_port *port)
 {
-    struct vv_aio_req *reqs[REAP_MAX];
-    while (port->active > 0) {
-        int n = vv_aio_wait(port->aio, reqs, REAP_MAX, -1);
-        if (n > 0)
-            reap(port, reqs, n);
-    }
+    struct vv_aio_req *req;
+    while (port->active > 0)
+        if (vv_aio_wait(port->aio, &req, 1, -1) > 0)
+            reap(port, req);
     while (port->waiting != NULL) {
         struct vvi_batch *b = port->waiting;
         port->waiting = b->next;

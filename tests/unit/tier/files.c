@@ -3,7 +3,7 @@
  * both modes. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/resource.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -414,8 +414,105 @@ static void cases(void)
     T_RUN(full_disk);
 }
 
+/* ---- once, whatever the mode ---- */
+
+static const char *small_disk;
+
+static void small_disk_gone(void)
+{
+    umount2(small_disk, MNT_DETACH);
+}
+
+/* A file system that is really full: what was committed stays, and room made is used again. */
+static void really_full_disk(void)
+{
+    small_disk = t_tmpdir();
+    if (mount("tmpfs", small_disk, "tmpfs", 0, "size=2m") != 0) {
+        t_note("a full file system: not tested, mounting one is not allowed here");
+        return;
+    }
+    atexit(small_disk_gone);
+    vv_store_opts_init(&tier.opts);
+    tier.opts.page_bytes = ST_PAGE;
+    dir = small_disk;
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+    const uint64_t size = 20 * ST_PAGE;
+    struct st_object o;
+    int rc = 0, n = 0;
+    while (rc == 0) {
+        st_object_init(&o, files, (uint64_t)n, 0, size, ST_PAGE);
+        rc = st_put(tier.writer, &o);
+        if (rc < 0)
+            T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
+        n += rc == 0;
+        st_object_fini(&o);
+    }
+    T_EQ(rc, -ENOSPC);
+    T_CHECK(n >= 3);
+    for (int i = 0; i < n; i++)
+        T_OK(st_check_version(tier.reader, files, (uint64_t)i, 0, size, ST_PAGE));
+    reopen();
+    T_EQ(listed(), n);
+    struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, 0, 0}};
+    T_OK(st_run(tier.writer, &io));
+    T_OK(st_put_version(tier.writer, files, 100, 1, size, ST_PAGE));
+    T_OK(st_check_version(tier.reader, files, 100, 1, size, ST_PAGE));
+    tear_down();
+    /* A spill file on it. */
+    struct vv_spill *spill;
+    struct vv_store *store;
+    T_OK(vv_spill_new(dir, 64 << 20, &tier.opts, NULL, 0, &spill));
+    T_OK(vv_spill_store(spill, &store));
+    uint32_t pages[20];
+    for (uint32_t i = 0; i < 20; i++)
+        pages[i] = 1000 + i;
+    st_object_init(&o, NULL, 1, 0, size, ST_PAGE);
+    io = st_io(&o, VV_STORE_WRITE, 0, 20);
+    io.pages = pages;
+    T_ERR(st_run(store, &io), -ENOSPC);
+    store->ops->close(store);
+    vv_spill_free(spill);
+    st_object_fini(&o);
+}
+
+static int no_direct_openat(const struct vv_os *os, int dirfd, const char *path, int flags,
+                            unsigned mode)
+{
+    return flags & O_DIRECT ? -EINVAL : vv_os_posix()->openat(os, dirfd, path, flags, mode);
+}
+
+static void direct_refused(void)
+{
+    struct vv_os os = *vv_os_posix();
+    struct vv_folder *folder;
+    struct vv_spill *spill;
+    char err[256] = "";
+    os.openat = no_direct_openat;
+    vv_store_opts_init(&tier.opts);
+    tier.opts.os = &os;
+    tier.opts.page_bytes = ST_PAGE;
+    tier.opts.mode = VV_STORE_DIRECT;
+    dir = t_tmpdir();
+    T_ERR(vv_folder_new(dir, &tier.opts, err, sizeof(err), &folder), -EOPNOTSUPP);
+    T_CHECK(strstr(err, "direct") != NULL && strstr(err, dir) != NULL);
+    T_ERR(vv_spill_new(dir, 1 << 20, &tier.opts, err, sizeof(err), &spill), -EOPNOTSUPP);
+    tier.opts.mode = VV_STORE_AUTO;
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+    T_CHECK(strstr(vv_folder_note(tier.folder), "buffered") != NULL);
+    T_OK(st_put_version(tier.writer, files, 1, 0, 3 * ST_PAGE, ST_PAGE));
+    T_OK(st_check_version(tier.reader, files, 1, 0, 3 * ST_PAGE, ST_PAGE));
+    tear_down();
+    T_OK(vv_spill_new(dir, 1 << 20, &tier.opts, err, sizeof(err), &spill));
+    T_CHECK(strstr(vv_spill_note(spill), "buffered") != NULL);
+    vv_spill_free(spill);
+}
+
 int main(void)
 {
     st_each_mode(cases);
+    T_RUN(really_full_disk);
+    T_RUN(direct_refused);
     return t_done();
 }

@@ -200,8 +200,8 @@ static void leave(struct vv_core *core)
     if (core->cfg.check) {
         const char *wrong = vv_core_check(core);
         core->stats.invariant_checks++;
-        vv_assert(wrong == NULL);
-        (void)wrong;
+        if (wrong)
+            vv_assert_fail(__FILE__, __LINE__, wrong);
     }
 }
 
@@ -273,8 +273,13 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
         else
             vvi_object_gone(core, obj);
     }
-    if (req->kind == VV_REQ_GET && status == 0 && !obj->dead)
-        vvi_object_consumed(core, obj);
+    if (req->kind == VV_REQ_GET) {
+        obj->restoring--;
+        if (status == 0 && !obj->dead)
+            vvi_object_consumed(core, obj);
+        else
+            vvi_object_refresh(core, obj);
+    }
     if (obj)
         vvi_object_unref(core, obj);
     if (!core->waits && core->phase == VV_PHASE_WAITING)
@@ -324,6 +329,7 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
 static void begin_writing(struct vv_core *core, struct hist *h)
 {
     core->phase = VV_PHASE_WRITING;
+    core->seed_pages = 2 * core->hop[VV_HOP_D2H].batch;
     if (h->started && h->ready > 0) {
         core->puts_between = true;
         return;
@@ -397,8 +403,10 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     req->app_is_device = app_is_device;
     req->chunks_left = obj->nchunks;
     req->issued = issued;
+    obj->restoring++;
     vvi_predict(core, obj);
     vvi_hint_restored(core, obj);
+    vvi_object_refresh(core, obj);
     req->distance = vvi_hint_distance_ready(core, hist);
     core->stats.gets++;
     if (vvi_object_complete_at(core, obj, obj->home))
@@ -674,7 +682,7 @@ static void drop_transit(struct vv_core *core, struct vv_order *o)
     for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
         if (from->page[c] == VV_PAGE_NONE || from->page[c] < first)
             continue;
-        if (vvi_page(core, from, c)->class & CLASS_EVICT)
+        if (vvi_page(core, from, c)->class & (CLASS_EVICT | CLASS_DUP))
             vvi_chunk_drop(core, from, c);
     }
     vvi_core_reclass(core, o->obj, o->chunk0, o->nchunks);

@@ -36,10 +36,10 @@ enum {
 
 /* What a page is good for, derived; bits of vv_page.class. */
 enum {
-    CLASS_EVICT = 1, /* may go: see chunk_may_go() */
+    CLASS_EVICT = 1, /* may go: a slower tier has its bytes */
     CLASS_DIRTY = 2, /* no slower tier has its bytes: to be flushed */
     CLASS_UP = 4,    /* no faster memory tier has its bytes: could be prefetched */
-    CLASS_DUP = 8,   /* a faster tier has its bytes as well */
+    CLASS_DUP = 8,   /* may go: a faster tier has its bytes */
 };
 
 enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_KINDS };
@@ -81,6 +81,7 @@ struct vv_object {
     bool writing;      /* its put is pending */
     bool dead;         /* discarded: nothing of it is wanted */
     bool consumed;
+    uint16_t restoring; /* restores under way: it is wanted before anything else */
     bool durable;     /* committed on the files tier */
     bool removing;    /* a REMOVE order is out, or done */
     bool passed;      /* hint passed over */
@@ -173,6 +174,7 @@ struct vv_core {
     enum vv_phase phase;
     uint64_t largest_bytes; /* object seen */
     bool puts_between; /* a put came after prefetching had begun */
+    uint32_t seed_pages; /* restoring: pages that may still be given up to begin an exchange of places */
     struct vv_frag *frags; /* scratch for window searches */
     size_t frags_cap;
     double util_pages_ns; uint64_t util_since_ns; /* occupancy of memory tiers over time */
@@ -248,6 +250,9 @@ uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *o
                         uint32_t want, enum vv_purpose purpose, uint32_t *pages);
 /* Transit pages, [0] down, [1] up; `reclaim`: a blocked restore may take them from a prefetch. */
 uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want, uint32_t *pages);
+/* The copy whose farthest evictable page is farthest of all on the tier. */
+struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier);
+uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n);
 void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages, uint32_t n);
 bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_object *obj);
 bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj,

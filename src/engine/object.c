@@ -287,14 +287,16 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
             to_slower |= on_its_way(s);
         }
     }
-    if (chunk_may_go(core, obj, p, on_faster, on_slower))
-        class |= CLASS_EVICT;
+    if (chunk_may_go(core, obj, p, on_faster, on_slower)) {
+        /* A page that only a faster tier has besides is no candidate for eviction at large: its bytes would have
+         * to be flushed again at once. It goes as a duplicate. */
+        class |= obj->dead || on_slower ? CLASS_EVICT : 0;
+        class |= on_faster ? CLASS_DUP : 0;
+    }
     if (!to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead)
         class |= CLASS_DIRTY;
     if (obj->home < tier && !to_faster)
         class |= CLASS_UP;
-    if (on_faster)
-        class |= CLASS_DUP;
     return class;
 }
 
@@ -312,6 +314,8 @@ uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *o
 {
     const struct hist *h = vvi_hist(core, obj->hist);
 
+    if (obj->restoring)
+        return vv_next_rank(VV_USE_HINTED, 0);
     if (obj->hint_first)
         return vv_next_rank(VV_USE_HINTED, obj->hint_first);
     if (obj->consumed)
@@ -326,7 +330,7 @@ uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsig
 {
     uint64_t rank = vvi_rank_absolute(core, obj, tier, c);
 
-    if (vv_next_use(rank) == VV_USE_HINTED)
+    if (vv_next_use(rank) == VV_USE_HINTED && !obj->restoring)
         rank -= vvi_hist(core, obj->hist)->head;
     return rank;
 }

@@ -294,6 +294,82 @@ static void claim(struct vv_object *obj, unsigned tier)
 
 enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
 
+static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
+{
+    struct vv_copy *best = NULL;
+    uint64_t best_rank = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        const struct vvi_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
+        struct vv_copy *copy = vvi_heap_top(heap);
+        uint64_t rank = 0;
+        if (copy)
+            rank = core->paged ? vvi_rank(core, copy->obj, tier, copy->dirty_top) : ~copy->stamp_in;
+        if (copy && (!best || rank > best_rank)) {
+            best = copy;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+/* The last run of chunks to be flushed: [*ret_first, top]. */
+static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most, uint32_t *ret_first)
+{
+    uint32_t top = copy->dirty_top, n = 0;
+
+    while (n < most && n <= top && copy->page[top - n] != VV_PAGE_NONE &&
+           (vvi_page(core, copy, top - n)->class & CLASS_DIRTY))
+        n++;
+    *ret_first = top - n + 1;
+    return n;
+}
+
+/* The last run of chunks that may go from the device and are not on the host: [*ret_first, top]. */
+static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most, uint32_t *ret_first)
+{
+    uint32_t top = copy->evict_top, n = 0;
+
+    while (n < most && n <= top && copy->page[top - n] != VV_PAGE_NONE &&
+           (vvi_page(core, copy, top - n)->class & CLASS_EVICT) &&
+           vvi_chunk_state(core, copy->obj, (unsigned)core->host, top - n) == VV_PAGE_FREE)
+        n++;
+    *ret_first = top - n + 1;
+    return n;
+}
+
+/* The device is full of what is wanted later than this. Let the two change places: what is wanted last moves down
+ * into pages that the host has free or double, and the next completion finds the room. A few pages may be given up
+ * altogether to set the exchange going. Returns true if room was made at once. */
+static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
+{
+    unsigned device = (unsigned)core->device, host = (unsigned)core->host;
+    struct vv_copy *clean = vvi_space_farthest(core, device), *dirty = farthest_dirty(core, device), *from;
+    uint64_t clean_rank = clean ? vvi_rank(core, clean->obj, device, clean->evict_top) : 0;
+    uint64_t dirty_rank = dirty ? vvi_rank(core, dirty->obj, device, dirty->dirty_top) : 0;
+    uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got, most = core->hop[VV_HOP_D2H].batch;
+
+    if (!core->paged || !slot_free(core, VV_HOP_D2H))
+        return false;
+    from = clean && (!dirty || clean_rank > dirty_rank) ? clean : dirty;
+    if (!from || VV_MAX(clean_rank, dirty_rank) <= vvi_rank(core, obj, device, chunk))
+        return false;
+    n = from == clean && clean_rank >= dirty_rank ? clean_run(core, from, most, &c) : dirty_run(core, from, most, &c);
+    if (n == 0)
+        return false;
+    got = vvi_space_take(core, host, from->obj, c + n - 1, n, VV_FOR_DEMOTE, pages);
+    if (got == 0) {
+        if (from != clean || core->seed_pages == 0)
+            return false;
+        n = VV_MIN(n, core->seed_pages);
+        core->seed_pages -= n;
+        return vvi_space_evict(core, from, CLASS_EVICT, n) > 0;
+    }
+    if (!issue(core, from->obj, core->device, core->host, c + n - got, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS))
+        vvi_space_untake(core, host, pages, got);
+    return false;
+}
+
 /* Host to device. */
 static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
 {
@@ -312,6 +388,8 @@ static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
     if (n == 0)
         return FETCH_NOTHING;
     got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
+    if (got == 0 && demote_for(core, obj, c))
+        got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
     if (got == 0)
         return FETCH_NO_ROOM;
     if (!issue(core, obj, core->host, core->device, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS)) {
@@ -430,37 +508,6 @@ static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
 
 /* ---- down -------------------------------------------------------------------------------------------------- */
 
-static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
-{
-    struct vv_copy *best = NULL;
-    uint64_t best_rank = 0;
-
-    for (uint32_t i = 0; i < core->nhist; i++) {
-        const struct vvi_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
-        struct vv_copy *copy = vvi_heap_top(heap);
-        uint64_t rank = 0;
-        if (copy)
-            rank = core->paged ? vvi_rank(core, copy->obj, tier, copy->dirty_top) : ~copy->stamp_in;
-        if (copy && (!best || rank > best_rank)) {
-            best = copy;
-            best_rank = rank;
-        }
-    }
-    return best;
-}
-
-/* The last run of chunks to be flushed: [*ret_first, top]. */
-static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most, uint32_t *ret_first)
-{
-    uint32_t top = copy->dirty_top, n = 0;
-
-    while (n < most && n <= top && copy->page[top - n] != VV_PAGE_NONE &&
-           (vvi_page(core, copy, top - n)->class & CLASS_DIRTY))
-        n++;
-    *ret_first = top - n + 1;
-    return n;
-}
-
 /* May a flush pass a full host tier through a transit page? Only if the disk takes it next: anything farther that is
  * still to be flushed from there would hold the page up. */
 static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
@@ -481,6 +528,8 @@ static bool flush_device(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
     bool any = false;
+    /* While restoring, free pages of the host are for what comes up; flushes only pass through. */
+    bool restoring = core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
 
     while (slot_free(core, VV_HOP_D2H)) {
         struct vv_copy *copy = farthest_dirty(core, (unsigned)core->device);
@@ -490,7 +539,9 @@ static bool flush_device(struct vv_core *core)
             break;
         obj = copy->obj;
         n = dirty_run(core, copy, core->hop[VV_HOP_D2H].batch, &c);
-        got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
+        got = 0;
+        if (!restoring)
+            got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
         if (got == 0 && may_pass(core, obj, c + n - 1) && (!obj->copy[core->host] || !obj->copy[core->host]->whole))
             got = vvi_space_transit(core, 0, false, n, pages);
         if (got == 0)

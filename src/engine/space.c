@@ -68,7 +68,7 @@ static struct vv_next_question question(const struct vv_core *core, unsigned tie
     };
 }
 
-static struct vv_copy *farthest_evictable(const struct vv_core *core, unsigned tier)
+struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier)
 {
     struct vv_copy *best = NULL;
     uint64_t best_rank = 0;
@@ -93,7 +93,7 @@ static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned ti
     for (uint32_t i = 0; i < core->nhist; i++) {
         struct vv_copy *copy = vvi_heap_top(&core->hist[i].heap[tier][HEAP_DUP]);
         uint64_t r = copy ? vvi_rank(core, copy->obj, tier, 0) : 0;
-        if (copy && r < best_rank && copy->nevict > 0) {
+        if (copy && r < best_rank) {
             best = copy;
             best_rank = r;
         }
@@ -102,7 +102,7 @@ static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned ti
 }
 
 /* Lets up to `n` pages of the copy go that have all of these class bits, last chunks first. */
-static uint32_t evict_pages(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n)
+uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n)
 {
     struct vv_object *obj = copy->obj;
     unsigned tier = copy->tier;
@@ -129,24 +129,56 @@ static uint32_t evict_pages(struct vv_core *core, struct vv_copy *copy, unsigned
     return gone;
 }
 
+/* Lets duplicates of what is wanted before `rank` go, first chunks first. A duplicate that no slower tier has would
+ * have to be flushed again: it goes only if `unflushed`. */
+static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank, bool unflushed, uint32_t n)
+{
+    struct vv_object *obj = copy->obj;
+    unsigned tier = copy->tier;
+    uint32_t gone = 0, low = 0, high = 0;
+
+    for (uint32_t c = 0; c < obj->nchunks && gone < n && vvi_rank(core, obj, tier, c) < rank; c++) {
+        if (copy->page[c] == VV_PAGE_NONE || !(vvi_page(core, copy, c)->class & CLASS_DUP))
+            continue;
+        if (!unflushed && (vvi_page(core, copy, c)->class & CLASS_DIRTY))
+            continue;
+        if (gone++ == 0)
+            low = c;
+        high = c;
+        vvi_chunk_drop(core, copy, c);
+    }
+    if (gone == 0)
+        return 0;
+    core->stats.evicted_pages += gone;
+    vv_trace(VV_TRACE_EVICT, obj->version, tier, low, gone);
+    vvi_core_reclass(core, obj, low, high - low + 1);
+    vvi_copy_maybe_free(core, copy);
+    return gone;
+}
+
 static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_object *obj, uint32_t chunk,
                            uint32_t n, enum vv_purpose purpose)
 {
     struct vv_copy *copy;
 
-    if (purpose == VV_FOR_FLUSH || purpose == VV_FOR_PREFETCH) {
-        copy = nearest_duplicate(core, tier, vvi_rank(core, obj, tier, chunk));
+    if (purpose != VV_FOR_PUT && purpose != VV_FOR_DEMAND) {
+        /* A flush takes the place of duplicates only of what is wanted earlier: those wanted later are what the
+         * faster tier lets go next. */
+        uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
+        bool unflushed = purpose != VV_FOR_FLUSH ||
+                         (core->phase == VV_PHASE_WRITING && headroom_low(core, tier, vvi_hist(core, obj->hist)));
+        copy = nearest_duplicate(core, tier, rank);
         if (copy && copy->obj != obj) {
-            uint32_t gone = evict_pages(core, copy, CLASS_EVICT | CLASS_DUP, n);
+            uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
             if (gone)
                 return gone;
         }
     }
-    copy = farthest_evictable(core, tier);
+    copy = vvi_space_farthest(core, tier);
     if (!copy)
         return 0;
     struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
-    return vv_next_may_evict(&q) ? evict_pages(core, copy, CLASS_EVICT, n) : 0;
+    return vv_next_may_evict(&q) ? vvi_space_evict(core, copy, CLASS_EVICT, n) : 0;
 }
 
 static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0, uint32_t want,
@@ -176,7 +208,7 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 
     if (!core->paged || free_for(core, &core->tier[tier], purpose) > 0)
         return core->paged;
-    copy = farthest_evictable(core, tier);
+    copy = vvi_space_farthest(core, tier);
     if (!copy)
         return false;
     struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
@@ -302,7 +334,7 @@ static void evict_window(struct vv_core *core, unsigned tier, uint32_t first, ui
     for (uint32_t p = first; p < first + n; p++)
         if (a->page[p].state != VV_PAGE_FREE) {
             struct vv_copy *copy = a->page[p].u.owner;
-            evict_pages(core, copy, CLASS_EVICT, copy->obj->nchunks);
+            vvi_space_evict(core, copy, CLASS_EVICT, copy->obj->nchunks);
         }
 }
 
@@ -418,7 +450,7 @@ static bool reclaim_transit_up(struct vv_core *core)
     for (uint32_t p = first; p < first + t->transit_all; p++) {
         struct vv_page *page = &t->arena.page[p];
         struct vv_copy *copy = page->u.owner;
-        if (page->state == VV_PAGE_VALID && (page->class & CLASS_EVICT)) {
+        if (page->state == VV_PAGE_VALID && (page->class & (CLASS_EVICT | CLASS_DUP))) {
             uint32_t c = page->chunk;
             struct vv_object *obj = copy->obj;
             vvi_chunk_drop(core, copy, c);

@@ -21,6 +21,6 @@ void vv_core_cfg_tune(struct vv_core_cfg *cfg)
     if (!cfg->transit_pages) {
         uint32_t down = cfg->batch_pages[VV_HOP_H2F] * cfg->slots[VV_HOP_H2F];
         uint32_t up = cfg->batch_pages[VV_HOP_F2H] * cfg->slots[VV_HOP_F2H];
-        cfg->transit_pages = VV_MAX(8, 2 * VV_MAX(down, up));
+        cfg->transit_pages = 2 * VV_MAX(down, up);
     }
 }

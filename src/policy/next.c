@@ -14,16 +14,22 @@ bool vv_next_may_evict(const struct vv_next_question *q)
     /* A blocked application takes whatever may go; the caller offers the farthest first. */
     if (q->purpose == VV_FOR_PUT || q->purpose == VV_FOR_DEMAND)
         return true;
+    /* An exchange of places takes what is free or double, and nothing from anybody else. */
+    if (q->purpose == VV_FOR_DEMOTE)
+        return false;
+    if (q->purpose == VV_FOR_FLUSH && q->phase == VV_PHASE_WRITING && q->headroom_low) {
+        /* Puts press, and the disk is what holds them up. Whatever it has been given already is worth more than
+         * what it would have to be given now, wanted early or late. */
+        return true;
+    }
     /* Nobody makes room for what is wanted later than what has to go. */
     if (q->victim <= q->rank)
         return false;
     if (!q->victim_expected && vv_next_use(q->victim) == VV_USE_CONSUMED)
         return true;
-    if (q->purpose == VV_FOR_FLUSH) {
-        /* Making room in the slower tier before the faster one needs it would only fill it with
-         * duplicates; and while flushes are waited for, or restores have begun, the faster tier
-         * gains nothing by it. */
-        return q->phase == VV_PHASE_WRITING && q->headroom_low;
-    }
+    /* Room in the slower tier before the faster one needs it would only fill it with duplicates; and while flushes
+     * are waited for, or restores have begun, the faster tier gains nothing by it. */
+    if (q->purpose == VV_FOR_FLUSH)
+        return false;
     return !q->victim_expected || q->victim_in_memory || q->disk_has_time;
 }

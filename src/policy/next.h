@@ -46,6 +46,7 @@ enum vv_purpose {
     VV_FOR_PUT,      /* the application is blocked on it */
     VV_FOR_FLUSH,    /* room for a copy that a faster tier wants to let go */
     VV_FOR_PREFETCH, /* room for a copy that will be wanted */
+    VV_FOR_DEMOTE,   /* room for a copy that leaves a faster tier to one that is wanted earlier */
     VV_FOR_DEMAND,   /* room for a copy that a blocked restore wants now */
 };
 

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/drive.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "t.h"
+
+static void complain(struct drive *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void complain(struct drive *d, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (d->wrong[0])
+        return;
+    va_start(ap, fmt);
+    vsnprintf(d->wrong, sizeof(d->wrong), fmt, ap);
+    va_end(ap);
+}
+
+/* ---- data -------------------------------------------------------------------------------------------------- */
+
+static uint64_t tag_of(uint32_t hist, uint64_t version, uint64_t generation, uint32_t chunk)
+{
+    uint64_t x = version * UINT64_C(0x9e3779b97f4a7c15) +
+                 generation * UINT64_C(0xc2b2ae3d27d4eb4f) +
+                 (uint64_t)hist * UINT64_C(0x165667b19e3779f9) + chunk;
+
+    x ^= x >> 29;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    return x | 2;
+}
+
+static struct drive_file *file_of(struct drive *d, const struct vv_order *o)
+{
+    for (unsigned i = 0; i < DRIVE_MAX_FILES; i++) {
+        struct drive_file *f = &d->file[i];
+        if (f->used && f->hist == o->hist && f->version == o->version &&
+            f->generation == o->generation)
+            return f;
+    }
+    return NULL;
+}
+
+static struct drive_file *file_new(struct drive *d, uint32_t hist, uint64_t version,
+                                   uint64_t generation, uint32_t nchunks)
+{
+    for (unsigned i = 0; i < DRIVE_MAX_FILES; i++)
+        if (!d->file[i].used) {
+            d->file[i] = (struct drive_file){.used = true,
+                                             .hist = hist,
+                                             .version = version,
+                                             .generation = generation,
+                                             .nchunks = nchunks};
+            return &d->file[i];
+        }
+    t_fail(__FILE__, __LINE__, "too many files");
+}
+
+/* Where a chunk of an order comes from or goes to; NULL: the application, or a file that is not there. */
+static uint64_t *cell(struct drive *d, const struct vv_order *o, int tier, const uint32_t *page,
+                      uint32_t i)
+{
+    struct drive_file *f;
+
+    if (tier == VV_TIER_APP)
+        return NULL;
+    if (d->tag[tier])
+        return &d->tag[tier][page[i]];
+    f = file_of(d, o);
+    return f ? &f->tag[o->chunk0 + i] : NULL;
+}
+
+static void check_source(struct drive *d, const struct vv_order *o, const char *when)
+{
+    if (o->src_tier == VV_TIER_APP)
+        return;
+    for (uint32_t i = 0; i < o->nchunks; i++) {
+        uint64_t *from = cell(d, o, o->src_tier, o->src_page, i);
+        if (!from)
+            complain(d, "version %llu is read from a file that is not there",
+                     (unsigned long long)o->version);
+        else if (*from != tag_of(o->hist, o->version, o->generation, o->chunk0 + i))
+            complain(d,
+                     "wrong bytes in chunk %u of version %llu on tier %d at the %s of a transfer",
+                     o->chunk0 + i, (unsigned long long)o->version, o->src_tier, when);
+    }
+}
+
+static void set_destination(struct drive *d, const struct vv_order *o, bool good)
+{
+    if (o->dst_tier == VV_TIER_APP)
+        return;
+    if (!d->tag[o->dst_tier] && !file_of(d, o))
+        file_new(d, o->hist, o->version, o->generation, (uint32_t)vv_div_up(o->size, DRIVE_PAGE));
+    for (uint32_t i = 0; i < o->nchunks; i++) {
+        uint64_t *to = cell(d, o, o->dst_tier, o->dst_page, i);
+        *to = good ? tag_of(o->hist, o->version, o->generation, o->chunk0 + i) : DRIVE_BAD_TAG;
+    }
+}
+
+static void deliver(struct drive *d, const struct vv_order *o)
+{
+    struct drive_call *call = o->req->user;
+
+    if (o->dst_tier != VV_TIER_APP)
+        return;
+    if (o->generation != call->generation)
+        complain(d, "a restore of version %llu got bytes of another generation",
+                 (unsigned long long)o->version);
+    for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
+        if (call->delivered >> c & 1)
+            complain(d, "chunk %u of version %llu was delivered twice", c,
+                     (unsigned long long)o->version);
+        call->delivered |= UINT64_C(1) << c;
+    }
+}
+
+static void commit_file(struct drive *d, const struct vv_order *o)
+{
+    struct drive_file *f = file_of(d, o);
+
+    if (!f || f->committed) {
+        complain(d, "version %llu is committed without a file, or twice",
+                 (unsigned long long)o->version);
+        return;
+    }
+    for (uint32_t c = 0; c < f->nchunks; c++)
+        if (f->tag[c] != tag_of(f->hist, f->version, f->generation, c))
+            complain(d, "version %llu is committed without chunk %u",
+                     (unsigned long long)o->version, c);
+    f->committed = true;
+}
+
+static void carry_out(struct drive *d, const struct vv_order *o)
+{
+    struct drive_file *f;
+
+    switch (o->kind) {
+    case VV_ORDER_COPY:
+    case VV_ORDER_APP:
+        check_source(d, o, "end");
+        set_destination(d, o, true);
+        if (o->kind == VV_ORDER_APP)
+            deliver(d, o);
+        break;
+    case VV_ORDER_COMMIT:
+        commit_file(d, o);
+        break;
+    case VV_ORDER_REMOVE:
+        f = file_of(d, o);
+        if (f)
+            f->used = false;
+        break;
+    case VV_ORDER_WAKE:
+        break;
+    }
+}
+
+/* ---- orders ------------------------------------------------------------------------------------------------ */
+
+static void woken(struct drive *d, struct drive_call *call)
+{
+    uint64_t all = call->nchunks == 64 ? ~UINT64_C(0) : (UINT64_C(1) << call->nchunks) - 1;
+
+    if (!call->pending)
+        complain(d, "a request was woken twice");
+    call->pending = false;
+    d->wakes++;
+    if (call->req.status == -EINPROGRESS)
+        complain(d, "a request was woken before it ended");
+    if (call->req.kind == VV_REQ_GET && call->req.status == 0 && call->delivered != all)
+        complain(d, "a restore of version %llu ended well without all of its bytes",
+                 (unsigned long long)call->version);
+}
+
+static void collect(struct drive *d)
+{
+    struct vv_order *o;
+
+    while ((o = vv_core_next_order(d->core))) {
+        if (o->kind == VV_ORDER_WAKE) {
+            woken(d, o->req->user);
+            continue;
+        }
+        if (d->norders == DRIVE_MAX_ORDERS)
+            t_fail(__FILE__, __LINE__, "too many orders");
+        d->order[d->norders++] = o;
+        if (o->kind == VV_ORDER_COPY || o->kind == VV_ORDER_APP) {
+            check_source(d, o, "start");
+            set_destination(d, o, false);
+        }
+    }
+}
+
+void drive_end(struct drive *d, unsigned i, int status)
+{
+    struct vv_order *o = d->order[i];
+
+    if (status == 0)
+        carry_out(d, o);
+    else
+        d->app_failures += o->kind == VV_ORDER_APP;
+    d->norders--;
+    memmove(&d->order[i], &d->order[i + 1], (d->norders - i) * sizeof(d->order[0]));
+    d->now_ns += d->step_ns;
+    vv_core_complete(d->core, o, status, d->now_ns);
+    collect(d);
+}
+
+int drive_find(const struct drive *d, enum vv_order_kind kind, int src, int dst, uint64_t version)
+{
+    for (unsigned i = 0; i < d->norders; i++) {
+        const struct vv_order *o = d->order[i];
+        if (o->kind == kind && o->version == version &&
+            (kind >= VV_ORDER_COMMIT || (o->src_tier == src && o->dst_tier == dst)))
+            return (int)i;
+    }
+    return -1;
+}
+
+void drive_run(struct drive *d)
+{
+    while (d->norders)
+        drive_end(d, 0, 0);
+}
+
+int drive_finish(struct drive *d, struct drive_call *call)
+{
+    while (call->pending && d->norders)
+        drive_end(d, 0, 0);
+    return call->pending ? -EINPROGRESS : call->req.status;
+}
+
+/* ---- opening and requests ---------------------------------------------------------------------------------- */
+
+void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy)
+{
+    struct vv_core_cfg cfg = {.page_bytes = DRIVE_PAGE, .policy = policy, .transit_pages = 1};
+
+    for (const char *s = tiers; *s;) {
+        char kind = *s++;
+        cfg.tier[cfg.ntiers].kind = kind == 'D'   ? VV_TIER_DEVICE
+                                    : kind == 'H' ? VV_TIER_HOST
+                                    : kind == 'S' ? VV_TIER_SPILL
+                                                  : VV_TIER_FILES;
+        cfg.tier[cfg.ntiers++].capacity_bytes = (uint64_t)strtoul(s, (char **)&s, 10) * DRIVE_PAGE;
+    }
+    for (int h = 0; h < VV_HOP_COUNT; h++) {
+        cfg.slots[h] = 1;
+        cfg.batch_pages[h] = 4;
+        cfg.rate[h] = 1000000;
+    }
+    *ret_cfg = cfg;
+}
+
+static void released(void *arg, uint64_t user)
+{
+    struct drive *d = arg;
+
+    (void)user;
+    d->nreleased++;
+}
+
+void drive_init(struct drive *d, const struct vv_core_cfg *cfg)
+{
+    memset(d, 0, sizeof(*d));
+    d->cfg = *cfg;
+    d->cfg.release_user = released;
+    d->cfg.release_arg = d;
+    T_OK(vv_core_new(&d->cfg, &d->core));
+    for (unsigned t = 0; t < cfg->ntiers; t++) {
+        uint64_t pages = vv_core_tier_pages(d->core, t);
+        if (cfg->tier[t].kind == VV_TIER_DEVICE)
+            d->app_is_device = true;
+        if (cfg->tier[t].kind == VV_TIER_FILES)
+            continue;
+        d->tag[t] = calloc(pages + 1, sizeof(uint64_t));
+        T_CHECK(d->tag[t] != NULL);
+        for (uint64_t p = 0; p < pages; p++)
+            d->tag[t][p] = DRIVE_BAD_TAG;
+    }
+}
+
+void drive_fini(struct drive *d)
+{
+    drive_run(d);
+    vv_core_free(d->core);
+    for (unsigned t = 0; t < VV_MAX_TIERS; t++)
+        free(d->tag[t]);
+    d->core = NULL;
+}
+
+uint32_t drive_history(struct drive *d, bool consume_once, uint64_t keep, enum vv_core_level level)
+{
+    struct vv_core_hist_cfg cfg = {.consume_once = consume_once, .keep = keep, .level = level};
+    uint32_t hist = 0;
+
+    T_OK(vv_core_history_new(d->core, &cfg, &hist));
+    return hist;
+}
+
+static int started(struct drive *d, struct drive_call *call, int r)
+{
+    if (r < 0)
+        call->pending = false;
+    collect(d);
+    return r;
+}
+
+static void call_init(struct drive *d, struct drive_call *call, uint64_t version)
+{
+    memset(call, 0, sizeof(*call));
+    call->req.user = call;
+    call->pending = true;
+    call->version = version;
+    d->now_ns += d->step_ns;
+}
+
+int drive_put(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
+              uint64_t size)
+{
+    call_init(d, call, version);
+    return started(d, call,
+                   vv_core_put(d->core, hist, version, size, version + 1, d->app_is_device,
+                               d->now_ns, &call->req));
+}
+
+int drive_get(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version)
+{
+    struct vv_object_info info = {0};
+
+    call_init(d, call, version);
+    if (vv_core_lookup(d->core, hist, version, &info) == 0) {
+        call->generation = info.generation;
+        call->nchunks = info.chunks;
+    }
+    return started(d, call,
+                   vv_core_get(d->core, hist, version, d->app_is_device, d->now_ns, &call->req));
+}
+
+int drive_wait(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
+               enum vv_core_level level)
+{
+    call_init(d, call, version);
+    return started(d, call, vv_core_wait(d->core, hist, version, level, d->now_ns, &call->req));
+}
+
+int drive_wait_all(struct drive *d, struct drive_call *call, uint32_t hist)
+{
+    call_init(d, call, 0);
+    return started(d, call, vv_core_wait_all(d->core, hist, d->now_ns, &call->req));
+}
+
+int drive_hint(struct drive *d, uint32_t hist, uint64_t version)
+{
+    int r = vv_core_hint(d->core, hist, version, d->now_ns);
+
+    collect(d);
+    return r;
+}
+
+void drive_hint_clear(struct drive *d, uint32_t hist)
+{
+    vv_core_hint_clear(d->core, hist, d->now_ns);
+    collect(d);
+}
+
+void drive_start(struct drive *d, uint32_t hist)
+{
+    vv_core_prefetch_start(d->core, hist, d->now_ns);
+    collect(d);
+}
+
+int drive_discard(struct drive *d, uint32_t hist, uint64_t version)
+{
+    int r = vv_core_discard(d->core, hist, version, d->now_ns);
+
+    collect(d);
+    return r;
+}
+
+int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
+                uint64_t size)
+{
+    int r = vv_core_adopt(d->core, hist, version, generation, size, version + 1);
+
+    if (r == 0) {
+        uint32_t n = (uint32_t)vv_div_up(size, DRIVE_PAGE);
+        struct drive_file *f = file_new(d, hist, version, generation, n);
+        f->committed = true;
+        for (uint32_t c = 0; c < n; c++)
+            f->tag[c] = tag_of(hist, version, generation, c);
+    }
+    return r;
+}
+
+bool drive_cancel(struct drive *d, struct drive_call *call, int status)
+{
+    for (unsigned i = 0; i < d->norders; i++)
+        if (d->order[i]->req == &call->req)
+            return false;
+    vv_core_cancel(d->core, &call->req, status, d->now_ns);
+    collect(d);
+    return true;
+}
+
+uint64_t drive_digest(const struct drive *d)
+{
+    uint64_t files = 0;
+
+    for (unsigned i = 0; i < DRIVE_MAX_FILES; i++)
+        if (d->file[i].used)
+            files +=
+                (d->file[i].version * 31 + d->file[i].committed) * UINT64_C(0x9e3779b97f4a7c15);
+    return vv_core_digest(d->core) * 31 + files;
+}

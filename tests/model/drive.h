@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Drives an engine core by hand: orders are carried out when the test says so, in the order that the test says, with
+ * the result that the test says. No byte moves, but its way is followed: every page of every arena and every chunk of
+ * every file holds a tag of what was written there last. A transfer's destination is garbage from its start to its
+ * successful end, and its source is compared at the start and at the end; a restore that ends well must have delivered
+ * every chunk of the generation that was alive when it began.
+ */
+#ifndef TESTS_MODEL_DRIVE_H
+#define TESTS_MODEL_DRIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/core.h"
+
+enum {
+    DRIVE_PAGE = 4096,
+    DRIVE_MAX_ORDERS = 256,
+    DRIVE_MAX_CHUNKS = 64,
+    DRIVE_MAX_FILES = 256,
+    DRIVE_BAD_TAG = 1, /* never a tag of data */
+};
+
+/* One call of the application that may block. */
+struct drive_call {
+    struct vv_req req;
+    bool pending;
+    uint64_t version, generation;
+    uint32_t nchunks;
+    uint64_t delivered; /* GET: a bit for each chunk */
+};
+
+struct drive_file {
+    bool used, committed;
+    uint32_t hist, nchunks;
+    uint64_t version, generation;
+    uint64_t tag[DRIVE_MAX_CHUNKS];
+};
+
+struct drive {
+    struct vv_core *core;
+    struct vv_core_cfg cfg;
+    uint64_t now_ns, step_ns; /* time passes by step_ns at each completion and request */
+    struct vv_order *order[DRIVE_MAX_ORDERS];
+    unsigned norders;
+    uint64_t *tag[VV_MAX_TIERS];
+    struct drive_file file[DRIVE_MAX_FILES];
+    bool app_is_device;
+    unsigned wakes;        /* told so far */
+    char wrong[200];       /* the first wrong byte, missing file, ...; empty: none */
+    uint64_t nreleased;    /* objects that the core let go */
+    unsigned app_failures; /* of orders that drive_end() was asked to fail */
+};
+
+/* Writes a configuration with these tiers, e.g. "D2H1F" (device of 2 pages, host of 1, files), "H4S8", "H1". */
+void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy);
+/* cfg.check is set by the caller. */
+void drive_init(struct drive *d, const struct vv_core_cfg *cfg);
+/* Carries out all that is pending and frees the core. */
+void drive_fini(struct drive *d);
+uint32_t drive_history(struct drive *d, bool consume_once, uint64_t keep, enum vv_core_level level);
+
+/* Requests: the result of the core's call; when 0, call->pending tells whether it has not ended yet. */
+int drive_put(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
+              uint64_t size);
+int drive_get(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version);
+int drive_wait(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
+               enum vv_core_level level);
+int drive_wait_all(struct drive *d, struct drive_call *call, uint32_t hist);
+int drive_hint(struct drive *d, uint32_t hist, uint64_t version);
+void drive_hint_clear(struct drive *d, uint32_t hist);
+void drive_start(struct drive *d, uint32_t hist);
+int drive_discard(struct drive *d, uint32_t hist, uint64_t version);
+int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
+                uint64_t size);
+/* false: one of its orders is in flight, so that it cannot be cancelled now. */
+bool drive_cancel(struct drive *d, struct drive_call *call, int status);
+
+/* The order at place i ends. */
+void drive_end(struct drive *d, unsigned i, int status);
+/* The place of the first pending order of this kind between these tiers (VV_TIER_APP included) for this version; -1:
+ * none. */
+int drive_find(const struct drive *d, enum vv_order_kind kind, int src, int dst, uint64_t version);
+/* Ends pending orders, oldest first, until none is left. */
+void drive_run(struct drive *d);
+/* The same, until the call has ended; its status. */
+int drive_finish(struct drive *d, struct drive_call *call);
+
+/* Digest of what is on the way and where which tags are. */
+uint64_t drive_digest(const struct drive *d);
+
+#endif

@@ -239,10 +239,9 @@ static double fio(const struct bench *b, const char *rw)
         unlink(path); /* new blocks, as ours are */
     snprintf(command, sizeof(command),
              "fio --name=disk --filename='%s/fio.data' --size=%lluM --bs=%lluk --iodepth=%u "
-             "--ioengine=%s --direct=%d --rw=%s --fallocate=posix %s --minimal 2>/dev/null",
+             "--ioengine=io_uring --direct=%d --rw=%s --fallocate=posix %s --minimal 2>/dev/null",
              b->dir, (unsigned long long)(b->bytes >> 20),
-             (unsigned long long)b->page * b->batch_pages >> 10, b->depth,
-             b->backend == VV_AIO_THREADS ? "psync" : "io_uring", !b->buffered, rw,
+             (unsigned long long)b->page * b->batch_pages >> 10, b->depth, !b->buffered, rw,
              strcmp(rw, "write") == 0 && !b->spill ? "--end_fsync=1" : "");
     FILE *f = popen(command, "r");
     if (f == NULL)

@@ -106,9 +106,11 @@ struct vv_store_ops {
     const char *name;
     /* Waits for what is in flight (its results are lost). */
     void (*close)(struct vv_store *store);
-    /* 0: poll will report it. -EINVAL (a malformed request) and -ENOMEM: refused, nothing done. */
+    /* 0: poll will report it. -EINVAL (a malformed request, or a new object whose generation is not
+     * new) and -ENOMEM: refused, nothing done. */
     int (*submit)(struct vv_store *store, struct vv_store_io *io);
-    /* Number of requests reported, 0 after a kick, or -ETIMEDOUT. Timeout as in vv_aio_wait. */
+    /* Number of requests reported, 0 after a kick, or -ETIMEDOUT. Timeout as in vv_aio_wait. There
+     * may be more to report: call again. */
     int (*poll)(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
                 int64_t timeout_ns);
     void (*kick)(struct vv_store *store); /* any thread */

@@ -479,6 +479,9 @@ static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier
             looked += !settled;
             continue;
         }
+        /* What is nearest may arrive from below at any moment: keep a slot for it. */
+        if (looked > 0 && core->hop[hop].inflight > 0)
+            break;
         switch (fetch(core, obj, tier)) {
         case FETCH_ISSUED:
             any = true;
@@ -561,8 +564,11 @@ static bool flush_device(struct vv_core *core)
 
 static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj)
 {
-    if (!core->cfg.disk_shared || core->hop[VV_HOP_F2H].inflight == 0 || core->puts || core->waits)
+    if (!core->cfg.disk_shared || core->puts || core->waits)
         return true;
+    /* While restoring, one at a time: the next read must not wait for two. */
+    if (core->hop[VV_HOP_F2H].inflight == 0)
+        return core->phase != VV_PHASE_RESTORING || core->hop[VV_HOP_H2F].inflight == 0;
     return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE && core->hop[VV_HOP_H2F].inflight == 0;
 }
 

@@ -233,7 +233,7 @@ static const char *check_chunk(const struct vv_core *core, const struct vv_copy 
     REQUIRE(class == vvi_classify(core, copy->obj, copy->tier, c, p), "a page's class is stale");
     for (unsigned t = 0; t < core->ntiers; t++)
         elsewhere |= t != copy->tier && vvi_chunk_valid(core, copy->obj, t, c);
-    if (class & (CLASS_EVICT | CLASS_DUP))
+    if (class & (CLASS_EVICT | CLASS_DUP | CLASS_PASS))
         REQUIRE(p->state == VV_PAGE_VALID && p->pins == 0 && elsewhere,
                 "a page may go that is the only copy, or being read");
     REQUIRE(p->pins == 0 || readers(core, copy->obj, copy->tier, c) == p->pins,

@@ -682,7 +682,7 @@ static void drop_transit(struct vv_core *core, struct vv_order *o)
     for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
         if (from->page[c] == VV_PAGE_NONE || from->page[c] < first)
             continue;
-        if (vvi_page(core, from, c)->class & (CLASS_EVICT | CLASS_DUP))
+        if (vvi_page(core, from, c)->class & CLASS_PASS)
             vvi_chunk_drop(core, from, c);
     }
     vvi_core_reclass(core, o->obj, o->chunk0, o->nchunks);

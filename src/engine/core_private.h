@@ -40,6 +40,7 @@ enum {
     CLASS_DIRTY = 2, /* no slower tier has its bytes: to be flushed */
     CLASS_UP = 4,    /* no faster memory tier has its bytes: could be prefetched */
     CLASS_DUP = 8,   /* may go: a faster tier has its bytes */
+    CLASS_PASS = 16, /* may go, but stands in a transit page: its going makes no room in the arena */
 };
 
 enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_KINDS };

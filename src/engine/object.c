@@ -292,6 +292,8 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
          * to be flushed again at once. It goes as a duplicate. */
         class |= obj->dead || on_slower ? CLASS_EVICT : 0;
         class |= on_faster ? CLASS_DUP : 0;
+        if (obj->copy[tier]->page[c] >= core->tier[tier].arena.npages)
+            class = CLASS_PASS;
     }
     if (!to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead)
         class |= CLASS_DIRTY;

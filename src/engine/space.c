@@ -450,7 +450,7 @@ static bool reclaim_transit_up(struct vv_core *core)
     for (uint32_t p = first; p < first + t->transit_all; p++) {
         struct vv_page *page = &t->arena.page[p];
         struct vv_copy *copy = page->u.owner;
-        if (page->state == VV_PAGE_VALID && (page->class & (CLASS_EVICT | CLASS_DUP))) {
+        if (page->state == VV_PAGE_VALID && (page->class & CLASS_PASS)) {
             uint32_t c = page->chunk;
             struct vv_object *obj = copy->obj;
             vvi_chunk_drop(core, copy, c);

@@ -9,6 +9,8 @@
 
 #include "t.h"
 
+enum { ENDLESS = 20000 };
+
 static void complain(struct drive *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static void complain(struct drive *d, const char *fmt, ...)
@@ -225,8 +227,13 @@ int drive_find(const struct drive *d, enum vv_order_kind kind, int src, int dst,
 
 void drive_run(struct drive *d)
 {
-    while (d->norders)
+    for (unsigned n = 0; d->norders; n++) {
+        if (n == ENDLESS) {
+            complain(d, "with no request pending, transfers go on for ever");
+            return;
+        }
         drive_end(d, 0, 0);
+    }
 }
 
 int drive_finish(struct drive *d, struct drive_call *call)
@@ -289,6 +296,8 @@ void drive_init(struct drive *d, const struct vv_core_cfg *cfg)
 void drive_fini(struct drive *d)
 {
     drive_run(d);
+    if (d->wrong[0])
+        t_fail(__FILE__, __LINE__, "%s", d->wrong);
     vv_core_free(d->core);
     for (unsigned t = 0; t < VV_MAX_TIERS; t++)
         free(d->tag[t]);

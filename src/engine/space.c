@@ -21,12 +21,15 @@
 /* ---- paged ------------------------------------------------------------------------------------------------- */
 
 /* Once puts come between restores, prefetching leaves room for one object of the largest size. */
+static uint32_t room_kept(const struct vv_core *core, enum vv_purpose purpose)
+{
+    return purpose == VV_FOR_PREFETCH && core->puts_between ? vvi_nchunks(core, core->largest_bytes) : 0;
+}
+
 static uint32_t free_for(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
 {
-    uint32_t room = 0;
+    uint32_t room = room_kept(core, purpose);
 
-    if (purpose == VV_FOR_PREFETCH && core->puts_between)
-        room = vvi_nchunks(core, core->largest_bytes);
     return t->arena.nfree > room ? t->arena.nfree - room : 0;
 }
 
@@ -165,7 +168,8 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
         /* A flush takes the place of duplicates only of what is wanted earlier: those wanted later are what the
          * faster tier lets go next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
-        bool unflushed = purpose != VV_FOR_FLUSH ||
+        /* What has to be flushed again goes only for a page that is really had: else both would go on for ever. */
+        bool unflushed = purpose != VV_FOR_FLUSH ? core->tier[tier].arena.nfree >= room_kept(core, purpose) :
                          (core->phase == VV_PHASE_WRITING && headroom_low(core, tier, vvi_hist(core, obj->hist)));
         copy = nearest_duplicate(core, tier, rank);
         if (copy && copy->obj != obj) {

@@ -555,7 +555,7 @@ static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
                 vvi_chunk_drop(core, copy, c);
         vvi_copy_maybe_free(core, copy);
     }
-    vvi_object_refresh(core, obj);
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
 }
 
 static void list_unlink(struct hist *h, struct vv_object *obj)

@@ -542,12 +542,23 @@ void vvi_object_written(struct vv_core *core, struct vv_object *obj)
     vvi_object_settle(core, obj);
 }
 
-/* Frees what no transfer uses. The rest follows as the orders in flight end. */
+static bool copy_busy(const struct vv_core *core, const struct vv_copy *copy)
+{
+    if (copy->nfilling > 0)
+        return true;
+    for (uint32_t c = 0; c < copy->obj->nchunks; c++)
+        if (copy->page[c] != VV_PAGE_NONE && vvi_page(core, copy, c)->pins > 0)
+            return true;
+    return false;
+}
+
+/* Frees what no transfer uses. The rest follows as the orders in flight end. A run that was taken whole goes whole:
+ * the window searches count on it. */
 static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++) {
         struct vv_copy *copy = obj->copy[t];
-        if (!copy || !core->tier[t].is_arena)
+        if (!copy || !core->tier[t].is_arena || (copy->whole && copy_busy(core, copy)))
             continue;
         for (uint32_t c = 0; c < obj->nchunks; c++)
             if (copy->page[c] != VV_PAGE_NONE && vvi_page(core, copy, c)->state != VV_PAGE_FILLING &&

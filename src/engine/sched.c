@@ -67,20 +67,26 @@ static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind,
     return o;
 }
 
-/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena. */
+/* Under the contiguous policies a copy has its pages before it is filled. */
+static bool whole_at(const struct vv_object *obj, int tier)
+{
+    return obj->copy[tier] && obj->copy[tier]->whole;
+}
+
+/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given back when memory for
+ * the order is lacking. */
 static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0, uint32_t n,
                   const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
 {
     struct vv_copy *to = NULL;
     struct vv_order *o;
 
-    if (dst != VV_TIER_APP) {
+    if (dst != VV_TIER_APP)
         to = vvi_copy_get(core, obj, (unsigned)dst, born);
-        if (!to)
-            return false;
-    }
-    o = order_for(core, req ? VV_ORDER_APP : VV_ORDER_COPY, obj);
+    o = dst != VV_TIER_APP && !to ? NULL : order_for(core, req ? VV_ORDER_APP : VV_ORDER_COPY, obj);
     if (!o) {
+        if (pages && !whole_at(obj, dst))
+            vvi_space_untake(core, (unsigned)dst, pages, n);
         vvi_copy_maybe_free(core, to);
         return false;
     }
@@ -98,6 +104,7 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
         }
         if (dst != VV_TIER_APP) {
             o->dst_page[i] = pages ? pages[i] : 0;
+            vv_assert(to->page[c0 + i] == VV_PAGE_NONE || to->page[c0 + i] == pages[i]);
             if (to->page[c0 + i] == VV_PAGE_NONE)
                 vvi_chunk_place(core, to, c0 + i, o->dst_page[i], VV_PAGE_FILLING);
             else
@@ -215,11 +222,8 @@ static bool serve_puts(struct vv_core *core)
             if (got == 0)
                 return any;
             if (!issue(core, obj, VV_TIER_APP, obj->home, req->scan, got, pages, req,
-                       VV_COPY_WRITE_IN_PROGRESS)) {
-                if (!obj->copy[obj->home] || !obj->copy[obj->home]->whole)
-                    vvi_space_untake(core, obj->home, pages, got);
+                       VV_COPY_WRITE_IN_PROGRESS))
                 return any;
-            }
             req->inflight++;
             req->scan += got;
             any = true;
@@ -267,15 +271,13 @@ static bool read_for_gets(struct vv_core *core)
             n = missing_run(core, obj, req, req->scan, core->hop[VV_HOP_F2H].batch, &c);
             if (n == 0 || !on_disk(core, obj, c))
                 break;
-            got = vvi_space_transit(core, 1, true, n, pages);
+            got = whole_at(obj, core->host) ? 0 : vvi_space_transit(core, 1, true, n, pages);
             if (got == 0)
                 got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_DEMAND, pages);
             if (got == 0)
                 break;
-            if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS)) {
-                vvi_space_untake(core, (unsigned)core->host, pages, got);
+            if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
                 return any;
-            }
             any = true;
         }
     }
@@ -365,8 +367,7 @@ static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32
         core->seed_pages -= n;
         return vvi_space_evict(core, from, CLASS_EVICT, n) > 0;
     }
-    if (!issue(core, from->obj, core->device, core->host, c + n - got, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS))
-        vvi_space_untake(core, host, pages, got);
+    (void)issue(core, from->obj, core->device, core->host, c + n - got, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS);
     return false;
 }
 
@@ -392,11 +393,8 @@ static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
         got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
     if (got == 0)
         return FETCH_NO_ROOM;
-    if (!issue(core, obj, core->host, core->device, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS)) {
-        if (!obj->copy[core->device] || !obj->copy[core->device]->whole)
-            vvi_space_untake(core, (unsigned)core->device, pages, got);
+    if (!issue(core, obj, core->host, core->device, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
         return FETCH_NO_ROOM;
-    }
     return FETCH_ISSUED;
 }
 
@@ -410,16 +408,13 @@ static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
     if (n == 0 || !on_disk(core, obj, c))
         return FETCH_NOTHING;
     got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_PREFETCH, pages);
-    if (got == 0 && obj->home == core->device &&
+    if (got == 0 && obj->home == core->device && !whole_at(obj, core->host) &&
         vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH))
         got = vvi_space_transit(core, 1, false, n, pages);
     if (got == 0)
         return FETCH_NO_ROOM;
-    if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS)) {
-        if (!obj->copy[core->host] || !obj->copy[core->host]->whole)
-            vvi_space_untake(core, (unsigned)core->host, pages, got);
+    if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
         return FETCH_NO_ROOM;
-    }
     return FETCH_ISSUED;
 }
 
@@ -545,18 +540,15 @@ static bool flush_device(struct vv_core *core)
         got = 0;
         if (!restoring)
             got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
-        if (got == 0 && may_pass(core, obj, c + n - 1) && (!obj->copy[core->host] || !obj->copy[core->host]->whole))
+        if (got == 0 && may_pass(core, obj, c + n - 1) && !whole_at(obj, core->host))
             got = vvi_space_transit(core, 0, false, n, pages);
         if (got == 0)
             break;
         /* What was found is for the last chunks; a whole copy has a page for each. */
-        if (!obj->copy[core->host] || !obj->copy[core->host]->whole)
+        if (!whole_at(obj, core->host))
             c += n - got;
-        if (!issue(core, obj, core->device, core->host, c, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS)) {
-            if (!obj->copy[core->host] || !obj->copy[core->host]->whole)
-                vvi_space_untake(core, (unsigned)core->host, pages, got);
+        if (!issue(core, obj, core->device, core->host, c, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS))
             break;
-        }
         any = true;
     }
     return any;
@@ -592,15 +584,12 @@ static bool flush_host(struct vv_core *core)
             got = vvi_space_take(core, (unsigned)core->disk, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
             if (got == 0)
                 break;
-            if (!obj->copy[core->disk] || !obj->copy[core->disk]->whole)
+            if (!whole_at(obj, core->disk))
                 c += n - got;
         }
         if (!issue(core, obj, core->host, core->disk, c, got, files ? NULL : pages, NULL,
-                   VV_COPY_WRITE_IN_PROGRESS)) {
-            if (!files && (!obj->copy[core->disk] || !obj->copy[core->disk]->whole))
-                vvi_space_untake(core, (unsigned)core->disk, pages, got);
+                   VV_COPY_WRITE_IN_PROGRESS))
             break;
-        }
         any = true;
     }
     return any;

@@ -442,7 +442,10 @@ uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *o
         return 0;
     if (core->paged)
         return take_paged(core, tier, obj, chunk0, want, purpose, pages);
-    return purpose == VV_FOR_DEMAND ? 0 : take_whole(core, tier, obj, chunk0, want, purpose, pages);
+    /* A restore that is waiting reserves no window, but fills one that was reserved for it. */
+    if (purpose == VV_FOR_DEMAND && !obj->copy[tier])
+        return 0;
+    return take_whole(core, tier, obj, chunk0, want, purpose, pages);
 }
 
 /* A transit page on the way up holds what the disk has as well: a restore may take it from a prefetch. */

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every interleaving of small configurations.
+ *
+ * A configuration is a set of tiers of one or two pages and a few application threads, each with a short script. In
+ * every state there is a set of choices: a thread that is not blocked takes its next step, or an order in flight ends
+ * (well; or badly, as often as the configuration allows). A depth-first search takes all of them. States are known by a
+ * digest of the core, the threads and the files; one that has been seen is not entered again. The core cannot be
+ * copied, so that going back means running the choices again from the start.
+ *
+ * In every state the core's invariants hold (vv_core_check), every byte that was read is the right one (model/drive),
+ * and a thread is blocked only while something is in flight. At the end of every run each thread has come to the end of
+ * its script with results that the configuration allows, and each version that should be there is restored once more.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "model/drive.h"
+#include "t.h"
+
+enum { MAX_THREADS = 2, MAX_STEPS = 20, MAX_DEPTH = 400 };
+
+/*
+ * A script, one letter for each step, followed by the version:
+ *   p put one page   P put two pages   g get   h hint   c clear hints   s start prefetching
+ *   w wait for durable   a wait for all   d discard   x get that may find nothing   y discard that may find nothing
+ */
+struct config {
+    const char *name, *tiers, *script[MAX_THREADS];
+    bool consume_once;
+    uint64_t keep;
+    bool durable;
+    bool may_be_full; /* puts may get -ENOSPC or -EFBIG */
+    bool long_only;
+};
+
+static const struct config configs[] = {
+    {.name = "two objects, one host page", .tiers = "H1F", .script = {"p1p2g1g2"}, .durable = true},
+    {.name = "three objects, one page each", .tiers = "D1H1F", .script = {"p1p2p3g3g2g1"}},
+    {.name = "forward without hints",
+     .tiers = "D1H1F",
+     .script = {"p1p2p3g1g2g3"},
+     .durable = true},
+    {.name = "three objects, spilled", .tiers = "D1H1S1", .script = {"p1p2p3g1g2g3"}},
+    {.name = "one page too few",
+     .tiers = "D1H1S1",
+     .script = {"p1p2p3p4g1x4"},
+     .may_be_full = true},
+    {.name = "memory only, one page too few",
+     .tiers = "D1H1",
+     .script = {"p1p2p3g1g2"},
+     .may_be_full = true},
+    {.name = "one host page and no more",
+     .tiers = "H1",
+     .script = {"p1g1p2d1p3x2"},
+     .may_be_full = true},
+    {.name = "hints before the versions", .tiers = "D1H1F", .script = {"h3h2h1p1p2p3sg3g2g1"}},
+    {.name = "hints never consumed", .tiers = "D1H1F", .script = {"h1h2h3p1p2p3sp4a"}},
+    {.name = "hints of versions never written", .tiers = "H1F", .script = {"h9h1h8h2p1p2sg1g2a"}},
+    {.name = "put while all is prefetched", .tiers = "D1H1F", .script = {"p1p2ah1h2sp3g1"}},
+    {.name = "put beside prefetches", .tiers = "D1H1F", .script = {"p1p2h1h2sg2", "p3p4"}},
+    {.name = "flush and prefetch cross", .tiers = "D1H1S4", .script = {"h1h2p1p2sg1g2", "p3p4g3"}},
+    {.name = "flush and prefetch cross, files",
+     .tiers = "D1H1F",
+     .script = {"h1h2p1p2sg1g2", "p3p4g3"},
+     .durable = true},
+    {.name = "hints deviated from", .tiers = "D1H1F", .script = {"h1h2h3p1p2p3sg2g1g3"}},
+    {.name = "hints cleared", .tiers = "D1H1F", .script = {"h1h2p1p2p3scg3h1g1"}},
+    {.name = "one version hinted twice", .tiers = "D1H1F", .script = {"h1h2h1p1p2sg1g2g1"}},
+    {.name = "discard and write again",
+     .tiers = "D1H1F",
+     .script = {"p1d1p1g1d1p1a"},
+     .durable = true},
+    {.name = "discard what is hinted", .tiers = "D1H1F", .script = {"h1h2p1p2sd1p1g1g2"}},
+    {.name = "discard while others read", .tiers = "D1H1F", .script = {"p1p2x1x2", "y1y2"}},
+    {.name = "discard while others read, spilled",
+     .tiers = "H1S2",
+     .script = {"p1p2x1x2", "y1y2p3"}},
+    {.name = "consume once",
+     .tiers = "D1H1F",
+     .script = {"h2h1p1p2sg2g1p3g3"},
+     .consume_once = true},
+    {.name = "keep one", .tiers = "H1F", .script = {"p1p2p3ax1x3"}, .keep = 1, .durable = true},
+    {.name = "wait for durable", .tiers = "D1H1F", .script = {"p1p2w1", "p3w3"}, .durable = true},
+    {.name = "two readers of one version", .tiers = "D1H1F", .script = {"p1p2g1", "x1x2"}},
+    {.name = "two pages, partly resident", .tiers = "D2H2F", .script = {"P1P2p3g1g2"}},
+    {.name = "two pages through one host page", .tiers = "D2H1F", .script = {"h1h2P1P2sg1g2"}},
+    {.name = "larger than every memory tier",
+     .tiers = "D1H1F",
+     .script = {"P1p2g1g2"},
+     .durable = true},
+    {.name = "no host pages but transit", .tiers = "D1H0F", .script = {"p1p2h1sg2g1"}},
+    {.name = "nothing but transit", .tiers = "H0F", .script = {"p1P2g1g2"}, .durable = true},
+    {.name = "two pages, two threads",
+     .tiers = "D2H2F",
+     .script = {"h1h3P1P2sg1", "P3g3"},
+     .long_only = true},
+    {.name = "four objects, two threads",
+     .tiers = "D1H1F",
+     .script = {"h1h2p1p2sg1g2", "h3h4p3p4g4g3"},
+     .long_only = true},
+    {.name = "three writers' worth",
+     .tiers = "D1H2S4",
+     .script = {"h1h2h3p1p2p3sg1g2", "p4p5g4d5"},
+     .long_only = true},
+};
+
+struct thread {
+    const char *at;
+    struct drive_call call;
+    char step; /* being carried out; 0: none */
+};
+
+/* One run of a configuration, from its start. */
+struct run {
+    const struct config *cfg;
+    struct drive d;
+    uint32_t hist;
+    struct thread thread[MAX_THREADS];
+    unsigned failures_left, failures;
+};
+
+struct choice {
+    uint16_t kind; /* 0: thread, 1: order ends well, 2: order fails */
+    uint16_t which;
+};
+
+/* ---- a set of digests -------------------------------------------------------------------------------------- */
+
+static uint64_t *seen;
+static size_t seen_cap, nseen;
+
+static bool seen_add(uint64_t d)
+{
+    size_t i;
+
+    d += d == 0;
+    if (nseen * 2 >= seen_cap) {
+        size_t old = seen_cap;
+        uint64_t *from = seen;
+        seen_cap = old ? old * 2 : 4096;
+        seen = calloc(seen_cap, sizeof(*seen));
+        T_CHECK(seen != NULL);
+        for (size_t k = 0; k < old; k++)
+            if (from[k]) {
+                for (i = from[k] & (seen_cap - 1); seen[i]; i = (i + 1) & (seen_cap - 1))
+                    ;
+                seen[i] = from[k];
+            }
+        free(from);
+    }
+    for (i = d & (seen_cap - 1); seen[i]; i = (i + 1) & (seen_cap - 1))
+        if (seen[i] == d)
+            return false;
+    seen[i] = d;
+    nseen++;
+    return true;
+}
+
+/* ---- one run ----------------------------------------------------------------------------------------------- */
+
+static char path_text[MAX_DEPTH * 8];
+
+static void broken(const struct run *r, const char *text)
+{
+    fprintf(stderr, "%s, tiers %s, policy %s\nscripts: %s %s\nchoices: %s\n", r->cfg->name,
+            r->cfg->tiers, vv_policy_name(r->d.cfg.policy), r->cfg->script[0],
+            r->cfg->script[1] ? r->cfg->script[1] : "", path_text);
+    t_fail(__FILE__, __LINE__, "%s", text);
+}
+
+static const struct run *current;
+
+static void on_assert(const char *file, int line, const char *text)
+{
+    char buffer[400];
+
+    snprintf(buffer, sizeof(buffer), "%s:%d: %s", file, line, text);
+    broken(current, buffer);
+}
+
+static void run_start(struct run *r, const struct config *cfg, enum vv_policy policy,
+                      unsigned failures)
+{
+    struct vv_core_cfg core_cfg;
+
+    memset(r, 0, sizeof(*r));
+    current = r;
+    r->cfg = cfg;
+    r->failures_left = failures;
+    drive_cfg(&core_cfg, cfg->tiers, policy);
+    drive_init(&r->d, &core_cfg);
+    r->hist = drive_history(&r->d, cfg->consume_once, cfg->keep,
+                            cfg->durable ? VV_CORE_DURABLE : VV_CORE_CACHED);
+    for (int i = 0; i < MAX_THREADS; i++)
+        r->thread[i].at = cfg->script[i] ? cfg->script[i] : "";
+}
+
+static void judge(const struct run *r, char step, uint64_t version, int status)
+{
+    char text[100];
+
+    if (status == 0 || (r->failures && status != -EINPROGRESS))
+        return;
+    if (strchr("pP", step) && r->cfg->may_be_full && (status == -ENOSPC || status == -EFBIG))
+        return;
+    if (strchr("xy", step) && status == -ENOENT)
+        return;
+    snprintf(text, sizeof(text), "step %c%llu got %s", step, (unsigned long long)version,
+             t_errname(status));
+    broken(r, text);
+}
+
+static void thread_step(struct run *r, struct thread *th)
+{
+    char step = *th->at++;
+    uint64_t version = *th->at >= '0' && *th->at <= '9' ? (uint64_t)(*th->at++ - '0') : 0;
+    struct drive *d = &r->d;
+    int rc = 0;
+
+    th->call.pending = false;
+    switch (step) {
+    case 'p':
+    case 'P':
+        rc = drive_put(d, &th->call, r->hist, version, step == 'p' ? DRIVE_PAGE : DRIVE_PAGE + 100);
+        break;
+    case 'g':
+    case 'x':
+        rc = drive_get(d, &th->call, r->hist, version);
+        break;
+    case 'w':
+        rc = drive_wait(d, &th->call, r->hist, version, VV_CORE_DURABLE);
+        break;
+    case 'a':
+        rc = drive_wait_all(d, &th->call, r->hist);
+        break;
+    case 'h':
+        rc = drive_hint(d, r->hist, version);
+        break;
+    case 'c':
+        drive_hint_clear(d, r->hist);
+        break;
+    case 's':
+        drive_start(d, r->hist);
+        break;
+    case 'd':
+    case 'y':
+        rc = drive_discard(d, r->hist, version);
+        break;
+    }
+    th->step = step;
+    if (rc < 0 || !strchr("pPgxwa", step)) {
+        judge(r, step, version, rc);
+        th->step = 0;
+    }
+}
+
+static void after(struct run *r)
+{
+    for (int i = 0; i < MAX_THREADS; i++) {
+        struct thread *th = &r->thread[i];
+        if (!th->step || th->call.pending)
+            continue;
+        judge(r, th->step, th->call.version, th->call.req.status);
+        th->step = 0;
+    }
+}
+
+static void take(struct run *r, struct choice c)
+{
+    if (c.kind == 0) {
+        thread_step(r, &r->thread[c.which]);
+    } else {
+        r->failures_left -= c.kind == 2;
+        r->failures += c.kind == 2;
+        drive_end(&r->d, c.which, c.kind == 2 ? -EIO : 0);
+    }
+    after(r);
+}
+
+static unsigned choices(const struct run *r, struct choice *ret)
+{
+    unsigned n = 0;
+
+    for (uint16_t i = 0; i < MAX_THREADS; i++)
+        if (!r->thread[i].step && *r->thread[i].at)
+            ret[n++] = (struct choice){.kind = 0, .which = i};
+    for (uint16_t i = 0; i < r->d.norders; i++)
+        ret[n++] = (struct choice){.kind = 1, .which = i};
+    for (uint16_t i = 0; r->failures_left && i < r->d.norders; i++)
+        ret[n++] = (struct choice){.kind = 2, .which = i};
+    return n;
+}
+
+static uint64_t digest(const struct run *r)
+{
+    uint64_t d = drive_digest(&r->d);
+
+    for (int i = 0; i < MAX_THREADS; i++) {
+        const struct thread *th = &r->thread[i];
+        d = d * 31 + (uint64_t)(th->at - (r->cfg->script[i] ? r->cfg->script[i] : th->at));
+        d = d * 31 + (uint64_t)th->step;
+        d = d * 31 + (th->step ? th->call.delivered : 0);
+    }
+    return d * 31 + r->failures;
+}
+
+static void check_state(const struct run *r)
+{
+    const char *wrong = vv_core_check(r->d.core);
+    struct vv_core_stats stats;
+    uint64_t capacity;
+
+    if (wrong)
+        broken(r, wrong);
+    if (r->d.wrong[0])
+        broken(r, r->d.wrong);
+    vv_core_get_stats(r->d.core, &stats);
+    capacity = r->d.cfg.tier[r->d.cfg.ntiers - 1].capacity_bytes;
+    if (r->d.cfg.tier[r->d.cfg.ntiers - 1].kind == VV_TIER_FILES && capacity &&
+        stats.files_bytes > capacity)
+        broken(r, "the files tier holds more than its capacity");
+}
+
+/* Everything has been done: what is there can be restored. */
+static void check_end(struct run *r)
+{
+    struct drive_call call;
+
+    for (int i = 0; i < MAX_THREADS; i++)
+        if (r->thread[i].step)
+            broken(r, "a thread is blocked and nothing is in flight");
+    for (uint64_t v = 0; v < 10; v++) {
+        int rc = drive_get(&r->d, &call, r->hist, v);
+        if (rc == 0)
+            rc = drive_finish(&r->d, &call);
+        if (rc != 0 && rc != -ENOENT && !r->failures)
+            broken(r, "a version cannot be restored in the end");
+        check_state(r);
+    }
+}
+
+/* ---- the search -------------------------------------------------------------------------------------------- */
+
+struct level {
+    struct choice choice[MAX_THREADS + 2 * DRIVE_MAX_ORDERS];
+    unsigned n, next;
+};
+
+static struct level *stack;
+
+static void describe_path(unsigned depth)
+{
+    size_t at = 0;
+
+    for (unsigned i = 0; i < depth && at + 8 < sizeof(path_text); i++) {
+        struct choice c = stack[i].choice[stack[i].next - 1];
+        at += (size_t)snprintf(path_text + at, sizeof(path_text) - at, "%c%u ", "tef"[c.kind],
+                               c.which);
+    }
+    path_text[at] = '\0';
+}
+
+static void run_again(struct run *r, enum vv_policy policy, unsigned failures, unsigned depth)
+{
+    const struct config *cfg = r->cfg;
+
+    drive_run(&r->d);
+    if (r->d.wrong[0])
+        broken(r, r->d.wrong);
+    drive_fini(&r->d);
+    run_start(r, cfg, policy, failures);
+    for (unsigned i = 0; i < depth; i++)
+        take(r, stack[i].choice[stack[i].next - 1]);
+}
+
+static size_t explore(const struct config *cfg, enum vv_policy policy, unsigned failures,
+                      size_t most)
+{
+    static struct run r;
+    unsigned depth = 0;
+    bool fresh = true; /* the run stands where the stack says */
+
+    nseen = 0;
+    if (seen)
+        memset(seen, 0, seen_cap * sizeof(*seen));
+    run_start(&r, cfg, policy, failures);
+    seen_add(digest(&r));
+    stack[0].n = choices(&r, stack[0].choice);
+    stack[0].next = 0;
+    for (;;) {
+        struct level *l = &stack[depth];
+        if (l->next == l->n || nseen > most) {
+            if (depth == 0)
+                break;
+            depth--;
+            fresh = false;
+            continue;
+        }
+        if (!fresh)
+            run_again(&r, policy, failures, depth);
+        l->next++;
+        describe_path(depth + 1);
+        take(&r, l->choice[l->next - 1]);
+        fresh = false;
+        check_state(&r);
+        if (!seen_add(digest(&r)))
+            continue;
+        T_CHECK(depth + 1 < MAX_DEPTH);
+        depth++;
+        stack[depth].n = choices(&r, stack[depth].choice);
+        stack[depth].next = 0;
+        fresh = true;
+        if (stack[depth].n == 0) {
+            check_end(&r);
+            fresh = false;
+        }
+    }
+    drive_fini(&r.d);
+    return nseen;
+}
+
+static void explore_all(unsigned failures, size_t most)
+{
+    size_t total = 0;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(configs); i++) {
+        const struct config *cfg = &configs[i];
+        char line[200];
+        size_t at = 0;
+        if (cfg->long_only && !t_long())
+            continue;
+        for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
+            size_t n = explore(cfg, (enum vv_policy)policy, failures, most);
+            total += n;
+            at += (size_t)snprintf(line + at, sizeof(line) - at, " %s %zu%s",
+                                   vv_policy_name((enum vv_policy)policy), n, n > most ? "+" : "");
+        }
+        t_note("%-36s states:%s", cfg->name, line);
+    }
+    t_note("%zu states in all, %u failure%s allowed in each run", total, failures,
+           failures == 1 ? "" : "s");
+}
+
+static void all_end_well(void)
+{
+    explore_all(0, t_long() ? 300000 : 3000);
+}
+
+static void one_order_fails(void)
+{
+    explore_all(1, t_long() ? 100000 : 500);
+}
+
+static void two_orders_fail(void)
+{
+    explore_all(2, 30000);
+}
+
+int main(void)
+{
+    stack = calloc(MAX_DEPTH, sizeof(*stack));
+    T_CHECK(stack != NULL);
+    vv_assert_set_handler(on_assert);
+    T_RUN(all_end_well);
+    T_RUN(one_order_fails);
+    if (t_long())
+        T_RUN(two_orders_fail);
+    free(stack);
+    free(seen);
+    return t_done();
+}

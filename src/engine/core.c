@@ -120,15 +120,15 @@ void vv_core_free(struct vv_core *core)
 
     if (!core)
         return;
-    for (uint32_t i = 0; i < core->nhist; i++) {
+    for (uint32_t i = 0; i < core->nhist; i++)
         if (core->hist[i].used)
             vv_core_history_drop(core, i, core->now_ns);
-        history_fini(&core->hist[i], core->ntiers);
-    }
     /* What the drops ordered is not carried out any more; temporary files are removed at the next opening. */
     while ((o = vv_core_next_order(core)))
         if (o->kind != VV_ORDER_WAKE)
             vv_core_complete(core, o, 0, core->now_ns);
+    for (uint32_t i = 0; i < core->nhist; i++)
+        history_fini(&core->hist[i], core->ntiers);
     for (o = core->free_orders; o; o = next) {
         next = o->next;
         free(o);

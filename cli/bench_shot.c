@@ -298,7 +298,7 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
             o.host_cache = b->core.tier[t].capacity_bytes;
     }
     o.local_cache = shot_cap_bytes(&b->opts.local_cache, b->history_bytes, b->opts.page_bytes);
-    o.page_bytes = (uint32_t)b->opts.page_bytes;
+    o.page_bytes = b->core.page_bytes;
     o.rank = (int32_t)rank;
     snprintf(o.local, sizeof(o.local), "%s", b->folder);
     o.remote[0] = '\0';

@@ -101,7 +101,8 @@ static struct event event_pop(struct sim *s)
 
 static uint64_t tag_of(const struct vv_order *o, uint32_t chunk)
 {
-    uint64_t x = o->version * UINT64_C(0x9e3779b97f4a7c15) + o->generation * UINT64_C(0xc2b2ae3d27d4eb4f) + chunk;
+    uint64_t x = o->version * UINT64_C(0x9e3779b97f4a7c15) +
+                 o->generation * UINT64_C(0xc2b2ae3d27d4eb4f) + chunk;
 
     x ^= x >> 29;
     x *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -113,7 +114,8 @@ static bool follow(struct proc *p, const struct vv_order *o)
 {
     for (uint32_t i = 0; i < o->nchunks; i++) {
         uint64_t tag = tag_of(o, o->chunk0 + i);
-        if (o->src_tier != VV_TIER_APP && p->tags[o->src_tier] && p->tags[o->src_tier][o->src_page[i]] != tag)
+        if (o->src_tier != VV_TIER_APP && p->tags[o->src_tier] &&
+            p->tags[o->src_tier][o->src_page[i]] != tag)
             return false;
         if (o->dst_tier != VV_TIER_APP && p->tags[o->dst_tier])
             p->tags[o->dst_tier][o->dst_page[i]] = tag;
@@ -161,7 +163,8 @@ static int finish_call(struct sim *s, uint32_t i)
     double blocked = (double)(s->now_ns - p->call_ns) / 1e9;
 
     if (p->req.status < 0) {
-        snprintf(s->err, s->err_size, "version %" PRIu64 ": %s", op->version, strerror(-p->req.status));
+        snprintf(s->err, s->err_size, "version %" PRIu64 ": %s", op->version,
+                 strerror(-p->req.status));
         return p->req.status;
     }
     if (op->kind == SHOT_PUT) {
@@ -288,7 +291,8 @@ static int run_events(struct sim *s)
             r = step(s, e.proc);
             continue;
         }
-        if ((e.order->kind == VV_ORDER_COPY || e.order->kind == VV_ORDER_APP) && !follow(p, e.order)) {
+        if ((e.order->kind == VV_ORDER_COPY || e.order->kind == VV_ORDER_APP) &&
+            !follow(p, e.order)) {
             snprintf(s->err, s->err_size, "version %" PRIu64 ": wrong bytes", e.order->version);
             return -EBADMSG;
         }
@@ -309,14 +313,19 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
     struct vv_core_cfg cfg = {.page_bytes = (uint32_t)opts->page_bytes, .disk_shared = true};
     bool disk = !opts->local || strcmp(opts->local, "none") != 0;
     uint64_t local = shot_cap_bytes(&opts->local_cache, history_bytes, opts->page_bytes);
+    uint64_t device = 0;
+    uint64_t host = shot_cap_bytes(&opts->host_cache, history_bytes, opts->page_bytes);
 
     cfg.policy = (enum vv_policy)opts->policy;
     if (opts->device == VARVE_DEVICE_HOST) {
+        device = shot_cap_bytes(&opts->device_cache, history_bytes, opts->page_bytes);
         cfg.tier[cfg.ntiers].kind = VV_TIER_DEVICE;
-        cfg.tier[cfg.ntiers++].capacity_bytes = shot_cap_bytes(&opts->device_cache, history_bytes, opts->page_bytes);
+        cfg.tier[cfg.ntiers++].capacity_bytes = device;
     }
     cfg.tier[cfg.ntiers].kind = VV_TIER_HOST;
-    cfg.tier[cfg.ntiers++].capacity_bytes = shot_cap_bytes(&opts->host_cache, history_bytes, opts->page_bytes);
+    cfg.tier[cfg.ntiers++].capacity_bytes = host;
+    if (!cfg.page_bytes)
+        cfg.page_bytes = vv_core_page_bytes(device, host);
     if (disk && opts->level == VARVE_LEVEL_CACHED) {
         cfg.tier[cfg.ntiers].kind = VV_TIER_SPILL;
         /* Twice the history: contiguous policies must find their windows in it. */
@@ -334,7 +343,8 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
     *ret_cfg = cfg;
 }
 
-static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *cfg, struct shot_machine *m)
+static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *cfg,
+                        struct shot_machine *m)
 {
     *m = (struct shot_machine){.has_device = opts->device == VARVE_DEVICE_HOST};
     for (unsigned t = 0; t < cfg->ntiers; t++) {
@@ -356,7 +366,8 @@ static int proc_init(struct sim *s, uint32_t i, const struct shot_sizes *sizes)
     const struct shot_opts *opts = s->opts;
     struct proc *p = &s->proc[i];
     struct vv_core_hist_cfg hist = {.consume_once = opts->consume == SHOT_CONSUME_ONCE,
-                                    .level = opts->level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED : VV_CORE_DURABLE};
+                                    .level = opts->level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED
+                                                                               : VV_CORE_DURABLE};
     int r = shot_script_init(opts, sizes, s->interval_ns, i, &p->script);
 
     if (r < 0)
@@ -414,14 +425,16 @@ static int fill_report(struct sim *s, struct shot_report *report)
         p->out->put_bytes = p->script.put_bytes;
         p->out->get_bytes = p->script.get_bytes;
         p->out->verified = true;
-        r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, &report->machine, NULL, &p->out->bound);
+        r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, &report->machine, NULL,
+                       &p->out->bound);
     }
     if (r == 0)
         shot_report_finish(report);
     return r;
 }
 
-int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size, struct shot_report *ret_report)
+int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size,
+                 struct shot_report *ret_report)
 {
     struct sim s = {.opts = opts, .nprocs = opts->procs, .err = err, .err_size = err_size};
     struct shot_sizes sizes = {0};

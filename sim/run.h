@@ -13,6 +13,7 @@ VV_WARN_UNUSED int sim_run_shot(const struct shot_opts *opts, char *err, size_t 
 
 /* What a script needs of an engine, from the options; shared with `varve bench`. */
 struct vv_core_cfg;
-void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct vv_core_cfg *ret_cfg);
+void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes,
+                  struct vv_core_cfg *ret_cfg);
 
 #endif

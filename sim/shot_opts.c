@@ -111,7 +111,7 @@ static const struct option options[] = {
     {"rate", T_RATES, AT(rate), "HOP=BYTES/S,...",
      "throttle hops: d2d h2h d2h h2d h2f f2h f2r r2f; link, disk: see the manual", NO_CHOICES},
     {"policy", T_CHOICE, AT(policy), NULL, "eviction policy (next)", policies},
-    {"page", T_BYTES, AT(page_bytes), "BYTES", "unit of space and transfer (256K)", NO_CHOICES},
+    {"page", T_BYTES, AT(page_bytes), "BYTES", "unit of space and transfer (0: by the caches)", NO_CHOICES},
     {"procs", T_U32, AT(procs), "N", "processes (1)", NO_CHOICES},
     {"json", T_ON, AT(json), NULL, "print one JSON object", NO_CHOICES},
     {"help", T_ON, AT(help), NULL, "this text", NO_CHOICES},
@@ -149,7 +149,6 @@ void shot_opts_init(struct shot_opts *opts)
         .device = VARVE_DEVICE_HOST,
         .device_cache.share = 0.025,
         .host_cache.share = 0.075,
-        .page_bytes = VV_PAGE_BYTES_DEFAULT,
     };
 }
 
@@ -382,8 +381,8 @@ static int check_numbers(const struct shot_opts *o, char *err, size_t err_size)
         return fail(err, err_size, "--size must not be 0");
     if (o->scale <= 0)
         return fail(err, err_size, "--scale must be more than 0");
-    if (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||
-        o->page_bytes > UINT64_C(64) << 20)
+    if (o->page_bytes && (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||
+                          o->page_bytes > UINT64_C(64) << 20))
         return fail(err, err_size, "--page must be a power of two, 4K to 64M");
     if (o->local && strcmp(o->local, "none") == 0 && o->level != VARVE_LEVEL_CACHED)
         return fail(err, err_size, "--level %s needs a local disk", levels[o->level]);
@@ -592,12 +591,17 @@ void shot_opts_print_json(FILE *f, const struct shot_opts *opts)
     fputc('}', f);
 }
 
+/* Shares are whole multiples of this when the page size follows from the caches. */
+#define CAP_UNIT ((uint64_t)256 << 10)
+
 uint64_t shot_cap_bytes(const struct shot_cap *cap, uint64_t history_bytes, uint64_t page_bytes)
 {
     uint64_t bytes;
 
     if (cap->share <= 0)
         return cap->bytes;
+    if (page_bytes == 0)
+        page_bytes = CAP_UNIT;
     bytes = vv_align_down((uint64_t)(cap->share * (double)history_bytes), page_bytes);
     return VV_MAX(bytes, page_bytes);
 }

@@ -82,7 +82,8 @@ struct varve_opts {
     uint64_t
         host_cache; /* bytes of host memory for copies; 0: only what is needed to pass through */
     uint64_t local_cache;     /* bytes on local disk at most; 0: no limit of ours */
-    uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB */
+    uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB;
+                                 0: 64 to 256 KiB, by the sizes of the caches */
     int32_t rank;             /* of this process; part of the names of its files */
     int32_t trace;            /* not 0: record events from the start */
     int32_t close_timeout_ms; /* how long closing may wait for pending flushes; negative: without

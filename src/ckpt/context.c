@@ -199,6 +199,10 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
     int rc = opts_take(opts, &ctx->opts);
     if (rc == 0)
         rc = vvi_opts_check(&ctx->opts, rate, err, sizeof(err));
+    if (rc == 0 && ctx->opts.page_bytes == 0)
+        ctx->opts.page_bytes =
+            vv_core_page_bytes(ctx->opts.device == VARVE_DEVICE_HOST ? ctx->opts.device_cache : 0,
+                               ctx->opts.host_cache);
     if (rc == 0)
         rc = device_open(ctx, rate);
     if (rc == 0)

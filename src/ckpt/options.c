@@ -143,8 +143,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "local_io: no such mode");
     if (o->rank < 0)
         return refuse(err, n, -EINVAL, "rank: negative");
-    if (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||
-        o->page_bytes > VV_CONFIG_PAGE_MAX)
+    if (o->page_bytes && (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||
+                          o->page_bytes > VV_CONFIG_PAGE_MAX))
         return refuse(err, n, -EINVAL, "page: not a power of two from 4K to 64M");
     if (o->device == VARVE_DEVICE_CUDA)
         return refuse(err, n, -ENOTSUP, "device: this build has no support for CUDA devices");

@@ -107,7 +107,7 @@ static int set_bytes(const struct vv_config_key *key, uint64_t *field, const cha
         return fail(err, err_size, "%s: '%s' is too large", key->name, value);
     if (rc != 0)
         return fail(err, err_size, "%s: '%s' is not a size (such as 512M or 4G)", key->name, value);
-    if (key->offset == offsetof(struct vv_config, page) &&
+    if (key->offset == offsetof(struct vv_config, page) && bytes != 0 &&
         (!vv_is_pow2(bytes) || bytes < VV_PAGE_BYTES_MIN || bytes > VV_CONFIG_PAGE_MAX))
         return fail(err, err_size, "%s: '%s' is not a power of two from 4K to 64M", key->name,
                     value);

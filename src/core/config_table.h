@@ -32,8 +32,8 @@
       "of the node, complete the loss of any rank half-way through.")                                                  \
     X(policy, ENUM, policy, "next", "next|score|score-now|fifo|lru",                                                   \
       "What makes room when a cache is full. next is the best known; the others are there to be compared with.")       \
-    X(page, BYTES, page, "256K", "SIZE",                                                                               \
-      "Unit of memory and of transfers: a power of two, 4K to 64M.")                                                   \
+    X(page, BYTES, page, "0", "SIZE",                                                                                  \
+      "Unit of memory and of transfers: a power of two, 4K to 64M; 0: 64K to 256K, by the sizes of the caches.")        \
     X(rank, INT, rank, "0", "NUMBER",                                                                                  \
       "Number of this process among those that share a folder; part of its file names.")                               \
     X(trace, BOOL, trace, "off", "on|off",                                                                             \

@@ -66,7 +66,9 @@ static int tiers_check(struct vv_core *core)
         return -EINVAL;
     for (unsigned i = 0; i < cfg->ntiers; i++) {
         enum vv_tier_kind kind = cfg->tier[i].kind;
-        int *slot = kind == VV_TIER_DEVICE ? &core->device : kind == VV_TIER_HOST ? &core->host : &core->disk;
+        int *slot = kind == VV_TIER_DEVICE ? &core->device
+                    : kind == VV_TIER_HOST ? &core->host
+                                           : &core->disk;
         if (*slot >= 0 || (kind == VV_TIER_SPILL && cfg->tier[i].capacity_bytes == 0))
             return -EINVAL;
         *slot = (int)i;
@@ -92,7 +94,8 @@ int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core)
         r = tier_init(core, i);
     for (int i = 0; i < VV_HOP_COUNT; i++) {
         core->hop[i].slots = cfg->slots[i] ? cfg->slots[i] : 2;
-        core->hop[i].batch = cfg->batch_pages[i] ? VV_MIN(cfg->batch_pages[i], (uint32_t)VV_ORDER_MAX_PAGES) : 4;
+        core->hop[i].batch =
+            cfg->batch_pages[i] ? VV_MIN(cfg->batch_pages[i], (uint32_t)VV_ORDER_MAX_PAGES) : 4;
         vv_rate_init(&core->hop[i].rate, cfg->rate[i]);
     }
     core->next_generation = 1;
@@ -150,11 +153,13 @@ uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier)
     return t->is_arena ? (uint64_t)t->arena.npages + 2 * (uint64_t)t->transit_all : 0;
 }
 
-int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg, uint32_t *ret_hist)
+int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
+                        uint32_t *ret_hist)
 {
     uint32_t i = 0;
 
-    if (cfg->level == VV_CORE_DURABLE && (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
+    if (cfg->level == VV_CORE_DURABLE &&
+        (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
         return -EINVAL;
     while (i < core->nhist && (core->hist[i].used || core->hist[i].nalive))
         i++;
@@ -207,14 +212,18 @@ static void leave(struct vv_core *core)
 
 /* ---- requests ---------------------------------------------------------------------------------------------- */
 
-static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req *req, enum vv_req_kind kind,
-                      uint32_t hist, struct vv_object *obj)
+static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req *req,
+                      enum vv_req_kind kind, uint32_t hist, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, hist);
     void *user = req->user;
     struct vv_req *last = *list;
 
-    *req = (struct vv_req){.kind = kind, .status = -EINPROGRESS, .user = user, .hist = hist, .obj = obj,
+    *req = (struct vv_req){.kind = kind,
+                           .status = -EINPROGRESS,
+                           .user = user,
+                           .hist = hist,
+                           .obj = obj,
                            .start_ns = core->now_ns};
     if (obj)
         obj->refs++;
@@ -266,7 +275,8 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
     core->wake_tail = req;
     h->pending--;
     h->last_end_ns = core->now_ns;
-    vv_trace(VV_TRACE_REQUEST_END, obj ? obj->version : 0, req->kind, req->hist, (uint64_t)(int64_t)status);
+    vv_trace(VV_TRACE_REQUEST_END, obj ? obj->version : 0, req->kind, req->hist,
+             (uint64_t)(int64_t)status);
     if (req->kind == VV_REQ_PUT && !obj->dead) {
         if (status == 0)
             vvi_object_written(core, obj);
@@ -382,8 +392,8 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     return 0;
 }
 
-int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device, uint64_t now_ns,
-                struct vv_req *req)
+int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device,
+                uint64_t now_ns, struct vv_req *req)
 {
     struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj = vvi_object_find(core, hist, version);
@@ -428,14 +438,15 @@ static void flush_again(struct vv_core *core, struct vv_object *obj)
     vvi_sched_commit(core, obj);
 }
 
-int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level, uint64_t now_ns,
-                 struct vv_req *req)
+int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
+                 uint64_t now_ns, struct vv_req *req)
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
 
     if (!obj || !obj->written)
         return -ENOENT;
-    if (level == VV_CORE_DURABLE && (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
+    if (level == VV_CORE_DURABLE &&
+        (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
         return -EINVAL;
     enter(core, now_ns);
     req_start(core, &core->waits, req, VV_REQ_WAIT, hist, obj);
@@ -537,8 +548,8 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
     leave(core);
 }
 
-int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation, uint64_t size,
-                  uint64_t user)
+int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                  uint64_t size, uint64_t user)
 {
     struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj;
@@ -847,12 +858,15 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
         const struct vv_copy *copy = obj->copy[t];
         bool committed = core->tier[t].kind == VV_TIER_FILES && obj->durable;
         info.resident[t] = copy ? copy->nvalid : committed ? obj->nchunks : 0;
-        info.state[t] = copy ? (enum vv_copy_state)copy->state : committed ? VV_COPY_WRITE_COMPLETE : VV_COPY_INIT;
+        info.state[t] = copy        ? (enum vv_copy_state)copy->state
+                        : committed ? VV_COPY_WRITE_COMPLETE
+                                    : VV_COPY_INIT;
     }
     return info;
 }
 
-int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version, struct vv_object_info *ret_info)
+int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
+                   struct vv_object_info *ret_info)
 {
     const struct vv_object *obj = vvi_object_find(core, hist, version);
 
@@ -875,8 +889,8 @@ int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_vers
     return 0;
 }
 
-void vv_core_each(const struct vv_core *core, uint32_t hist, void (*fn)(void *arg, const struct vv_object_info *info),
-                  void *arg)
+void vv_core_each(const struct vv_core *core, uint32_t hist,
+                  void (*fn)(void *arg, const struct vv_object_info *info), void *arg)
 {
     for (const struct vv_object *obj = vvi_hist(core, hist)->oldest; obj; obj = obj->newer) {
         struct vv_object_info info = info_of(core, obj);
@@ -922,7 +936,8 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     }
     ret_stats->object_bytes = core->stats.objects * sizeof(struct vv_object);
     for (uint32_t i = 0; i < core->nhist; i++)
-        ret_stats->object_bytes += core->hist[i].nslots * sizeof(void *) + core->hist[i].ring_size * sizeof(struct hint);
+        ret_stats->object_bytes +=
+            core->hist[i].nslots * sizeof(void *) + core->hist[i].ring_size * sizeof(struct hint);
     if (pages && core->now_ns > core->util_since_ns)
         ret_stats->utilisation =
             core->util_pages_ns / ((double)pages * (double)(core->now_ns - core->util_since_ns));

@@ -140,16 +140,19 @@ struct vv_req {
     uint8_t app_is_device, level;
     uint32_t inflight; /* APP orders issued and not completed */
     uint32_t chunks_left;
-    int error; /* it fails with this as soon as no order of it is in flight */
-    uint32_t scan;              /* chunks before this one have been issued */
+    int error;     /* it fails with this as soon as no order of it is in flight */
+    uint32_t scan; /* chunks before this one have been issued */
     uint32_t from_inflight[VV_MAX_TIERS];
-    uint64_t *issued;           /* GET: one bit for each chunk */
+    uint64_t *issued; /* GET: one bit for each chunk */
     struct vv_req *next, *prev;
 };
 
 /* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
 uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
 
+/* The page size for caches of these sizes: small caches need small pages, or the ends of objects waste too
+ * much of them. 64 to 256 KiB. */
+uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes);
 /* Fills in slots, batches and transit pages that are 0, from the page size and the rates. */
 void vv_core_cfg_tune(struct vv_core_cfg *cfg);
 int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core) VV_WARN_UNUSED;

@@ -40,7 +40,8 @@ enum {
     CLASS_DIRTY = 2, /* no slower tier has its bytes: to be flushed */
     CLASS_UP = 4,    /* no faster memory tier has its bytes: could be prefetched */
     CLASS_DUP = 8,   /* may go: a faster tier has its bytes */
-    CLASS_PASS = 16, /* may go, but stands in a transit page: its going makes no room in the arena */
+    CLASS_PASS =
+        16, /* may go, but stands in a transit page: its going makes no room in the arena */
 };
 
 enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_KINDS };
@@ -83,14 +84,14 @@ struct vv_object {
     bool dead;         /* discarded: nothing of it is wanted */
     bool consumed;
     uint16_t restoring; /* restores under way: it is wanted before anything else */
-    bool durable;     /* committed on the files tier */
-    bool removing;    /* a REMOVE order is out, or done */
-    bool passed;      /* hint passed over */
-    bool no_prefetch; /* a transfer up failed: left to restores */
-    bool down;         /* written, and complete on the slowest tier or given up: in hist->ndown */
-    bool keep_file;    /* dead for this process only: its committed file stays */
-    bool pass_through; /* fits no tier: its put goes through transit pages */
-    uint8_t home;     /* tier it enters and is prefetched to */
+    bool durable;       /* committed on the files tier */
+    bool removing;      /* a REMOVE order is out, or done */
+    bool passed;        /* hint passed over */
+    bool no_prefetch;   /* a transfer up failed: left to restores */
+    bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
+    bool keep_file;     /* dead for this process only: its committed file stays */
+    bool pass_through;  /* fits no tier: its put goes through transit pages */
+    uint8_t home;       /* tier it enters and is prefetched to */
 };
 
 struct hint {
@@ -105,7 +106,7 @@ struct hist {
     bool hinted;     /* the application has given hints: the detector keeps out */
     struct vv_core_hist_cfg cfg;
 
-    struct vv_object **slot; /* open-addressed table of versions */
+    struct vv_object **slot;         /* open-addressed table of versions */
     size_t nslots, nobjects, nalive; /* nalive: dead ones included */
     struct vv_object *oldest, *newest;
     uint64_t next_ordinal, ndurable, nwritten, ndown;
@@ -140,11 +141,12 @@ struct tier {
     uint32_t *transit[2]; /* stacks of free transit pages: [0] down, [1] up */
     uint32_t ntransit[2];
     uint32_t transit_all;
-    uint32_t nevict; /* pages that may go */
+    uint32_t nevict;      /* pages that may go */
     uint64_t freed_epoch; /* counts events that may make room */
-    uint64_t tried_epoch[2]; /* contiguous, by purpose: nothing has changed since a window was sought in vain */
+    uint64_t tried_epoch
+        [2]; /* contiguous, by purpose: nothing has changed since a window was sought in vain */
     uint32_t tried_pages[2];
-    struct {              /* score: the window committed to, by purpose */
+    struct { /* score: the window committed to, by purpose */
         struct vv_object *obj;
         uint32_t first, n;
     } commit[2];
@@ -171,14 +173,16 @@ struct vv_core {
     struct vv_order *orders;                  /* all of them, handed out or not */
     struct vv_order *free_orders, wake_order;
     struct vv_req *wake_head, *wake_tail; /* ended, to be told */
-    struct vv_req *puts, *gets, *waits; /* pending, oldest first */
+    struct vv_req *puts, *gets, *waits;   /* pending, oldest first */
     enum vv_phase phase;
     uint64_t largest_bytes; /* object seen */
-    bool puts_between; /* a put came after prefetching had begun */
-    uint32_t seed_pages; /* restoring: pages that may still be given up to begin an exchange of places */
+    bool puts_between;      /* a put came after prefetching had begun */
+    uint32_t
+        seed_pages; /* restoring: pages that may still be given up to begin an exchange of places */
     struct vv_frag *frags; /* scratch for window searches */
     size_t frags_cap;
-    double util_pages_ns; uint64_t util_since_ns; /* occupancy of memory tiers over time */
+    double util_pages_ns;
+    uint64_t util_since_ns; /* occupancy of memory tiers over time */
     struct vv_core_stats stats;
 };
 
@@ -197,7 +201,8 @@ struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uin
 struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version);
 void vvi_object_gone(struct vv_core *core,
                      struct vv_object *obj); /* dead or cancelled: out of the books */
-void vvi_object_file_gone(struct vv_core *core, struct vv_object *obj); /* gives back its share of the capacity */
+void vvi_object_file_gone(struct vv_core *core,
+                          struct vv_object *obj); /* gives back its share of the capacity */
 void vvi_object_unref(struct vv_core *core, struct vv_object *obj);
 void vvi_object_written(struct vv_core *core, struct vv_object *obj);
 void vvi_object_consumed(struct vv_core *core, struct vv_object *obj);
@@ -250,7 +255,8 @@ bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj
 uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
                         uint32_t want, enum vv_purpose purpose, uint32_t *pages);
 /* Transit pages, [0] down, [1] up; `reclaim`: a blocked restore may take them from a prefetch. */
-uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want, uint32_t *pages);
+uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want,
+                           uint32_t *pages);
 /* The copy whose farthest evictable page is farthest of all on the tier. */
 struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier);
 uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n);

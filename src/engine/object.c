@@ -114,7 +114,8 @@ static void object_free(struct vv_core *core, struct vv_object *obj)
 
 /* ---- chunks and pages -------------------------------------------------------------------------------------- */
 
-uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0, uint32_t n)
+uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0,
+                         uint32_t n)
 {
     uint64_t from = (uint64_t)chunk0 * core->cfg.page_bytes;
 
@@ -126,12 +127,14 @@ struct vv_page *vvi_page(const struct vv_core *core, const struct vv_copy *copy,
     return &core->tier[copy->tier].arena.page[copy->page[c]];
 }
 
-enum vv_page_state vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+enum vv_page_state vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj,
+                                   unsigned tier, uint32_t c)
 {
     const struct vv_copy *copy = obj->copy[tier];
 
     if (!copy)
-        return core->tier[tier].kind == VV_TIER_FILES && obj->durable ? VV_PAGE_VALID : VV_PAGE_FREE;
+        return core->tier[tier].kind == VV_TIER_FILES && obj->durable ? VV_PAGE_VALID
+                                                                      : VV_PAGE_FREE;
     if (copy->page[c] == VV_PAGE_NONE)
         return VV_PAGE_FREE;
     if (core->tier[tier].is_arena)
@@ -139,7 +142,8 @@ enum vv_page_state vvi_chunk_state(const struct vv_core *core, const struct vv_o
     return copy->page[c] == FILE_CHUNK_VALID ? VV_PAGE_VALID : VV_PAGE_FILLING;
 }
 
-bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                     uint32_t c)
 {
     return vvi_chunk_state(core, obj, tier, c) == VV_PAGE_VALID;
 }
@@ -157,7 +161,8 @@ bool vvi_chunk_in_memory(const struct vv_core *core, const struct vv_object *obj
     return false;
 }
 
-static bool in_other_memory(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+static bool in_other_memory(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                            uint32_t c)
 {
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
         if (t != tier && on_its_way(vvi_chunk_state(core, obj, t, c)))
@@ -189,15 +194,19 @@ static void count_in_memory(struct vv_core *core, struct vv_copy *copy, uint32_t
 
 static uint32_t *state_count(struct vv_copy *copy, enum vv_page_state state)
 {
-    return state == VV_PAGE_VALID ? &copy->nvalid : state == VV_PAGE_FILLING ? &copy->nfilling : &copy->nreserved;
+    return state == VV_PAGE_VALID     ? &copy->nvalid
+           : state == VV_PAGE_FILLING ? &copy->nfilling
+                                      : &copy->nreserved;
 }
 
-void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uint32_t page, enum vv_page_state state)
+void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uint32_t page,
+                     enum vv_page_state state)
 {
     vv_assert(copy->page[c] == VV_PAGE_NONE);
     if (core->tier[copy->tier].is_arena) {
         copy->page[c] = page;
-        *vvi_page(core, copy, c) = (struct vv_page){.u.owner = copy, .chunk = c, .state = (uint8_t)state};
+        *vvi_page(core, copy, c) =
+            (struct vv_page){.u.owner = copy, .chunk = c, .state = (uint8_t)state};
     } else {
         copy->page[c] = state == VV_PAGE_VALID ? FILE_CHUNK_VALID : FILE_CHUNK_FILLING;
     }
@@ -261,16 +270,16 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
 /* The one predicate: may this page go? No transfer reads it, and the object is discarded or the same bytes are
  * complete on another tier. The contiguous policies demand a slower one: they never go back to flush a copy
  * again. Whether it *should* go, and for whom, is the policy's to say. */
-static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj, const struct vv_page *p,
-                         bool on_faster, bool on_slower)
+static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj,
+                         const struct vv_page *p, bool on_faster, bool on_slower)
 {
     if (p->state != VV_PAGE_VALID || p->pins > 0)
         return false;
     return obj->dead || on_slower || (on_faster && core->paged);
 }
 
-unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c,
-                         const struct vv_page *p)
+unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                      uint32_t c, const struct vv_page *p)
 {
     bool on_faster = false, to_faster = false, on_slower = false, to_slower = false;
     unsigned class = 0;
@@ -302,7 +311,8 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
     return class;
 }
 
-static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, unsigned class, uint32_t from)
+static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, unsigned class,
+                       uint32_t from)
 {
     for (uint32_t c = from + 1; c-- > 0;)
         if (copy->page[c] != VV_PAGE_NONE && (vvi_page(core, copy, c)->class & class))
@@ -312,7 +322,8 @@ static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, u
 
 /* Absolute form of the rank: within one history, hinted objects compare by sequence number, which does not change as
  * the head of the queue moves on. */
-uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                           uint32_t c)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
 
@@ -322,13 +333,15 @@ uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *o
         return vv_next_rank(VV_USE_HINTED, obj->hint_first);
     if (obj->consumed)
         return vv_next_rank(VV_USE_CONSUMED, vv_next_position(c, obj->nchunks));
-    if (!h->hinted && !h->detect.any && obj->ordinal < VV_NEXT_FIRST_KEPT && (int)tier == core->host &&
+    if (!h->hinted && !h->detect.any && obj->ordinal < VV_NEXT_FIRST_KEPT &&
+        (int)tier == core->host &&
         (uint64_t)obj->nchunks * 2 * VV_NEXT_FIRST_KEPT <= core->tier[tier].arena.npages)
         return vv_next_rank(VV_USE_FIRST, obj->ordinal);
     return vv_next_rank(VV_USE_UNKNOWN, vv_next_position(c, obj->nchunks));
 }
 
-uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                  uint32_t c)
 {
     uint64_t rank = vvi_rank_absolute(core, obj, tier, c);
 
@@ -337,7 +350,8 @@ uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsig
     return rank;
 }
 
-static void heap_follow(struct vvi_heap *heap, struct vv_copy *copy, enum heap_kind kind, bool in, uint64_t key)
+static void heap_follow(struct vvi_heap *heap, struct vv_copy *copy, enum heap_kind kind, bool in,
+                        uint64_t key)
 {
     if (in)
         vvi_heap_set(heap, &copy->heap_pos[kind], copy, key);
@@ -356,7 +370,8 @@ static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
     if (copy->ndirty) {
         copy->dirty_top = top_of(core, copy, CLASS_DIRTY, copy->dirty_top);
         /* The contiguous policies flush in order of arrival, as the paper's queue does. */
-        key = core->paged ? vvi_rank_absolute(core, obj, copy->tier, copy->dirty_top) : ~copy->stamp_in;
+        key = core->paged ? vvi_rank_absolute(core, obj, copy->tier, copy->dirty_top)
+                          : ~copy->stamp_in;
     }
     heap_follow(&heap[HEAP_DIRTY], copy, HEAP_DIRTY, copy->ndirty > 0, key);
     if (!core->paged)
@@ -396,7 +411,7 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
                 core->tier[t].freed_epoch++;
             class_count(core, copy, p->class, -1);
             class_count(core, copy, class, 1);
-            p->class = (uint8_t)class;
+            p->class = (uint8_t) class;
             if (class & CLASS_EVICT)
                 copy->evict_top = VV_MAX(copy->evict_top, c);
             if (class & CLASS_DIRTY)
@@ -410,7 +425,8 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
 
 /* ---- copies ------------------------------------------------------------------------------------------------ */
 
-struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsigned tier, enum vv_copy_state born)
+struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsigned tier,
+                             enum vv_copy_state born)
 {
     struct hist *h = vvi_hist(core, obj->hist);
     struct vv_copy *copy = obj->copy[tier];
@@ -469,7 +485,8 @@ bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object
 
     if (core->tier[last].memory)
         return true; /* memory only: there is nowhere else to go */
-    return core->tier[last].kind == VV_TIER_FILES ? obj->durable : vvi_object_complete_at(core, obj, last);
+    return core->tier[last].kind == VV_TIER_FILES ? obj->durable
+                                                  : vvi_object_complete_at(core, obj, last);
 }
 
 static void settle_copy(struct vv_core *core, struct vv_object *obj, struct vv_copy *copy)
@@ -485,11 +502,12 @@ static void settle_copy(struct vv_core *core, struct vv_object *obj, struct vv_c
         else
             below_done &= other->nfilling == 0;
     }
-    if (copy->state == VV_COPY_WRITE_IN_PROGRESS && obj->written && above_done && copy->nfilling == 0 &&
-        copy->nreserved == 0)
+    if (copy->state == VV_COPY_WRITE_IN_PROGRESS && obj->written && above_done &&
+        copy->nfilling == 0 && copy->nreserved == 0)
         vvi_copy_set_state(copy, VV_COPY_WRITE_COMPLETE);
     if (copy->state == VV_COPY_WRITE_COMPLETE && core->tier[copy->tier].is_arena &&
-        (unsigned)copy->tier + 1 < core->ntiers && copy->ndirty == 0 && below_done && !obj->flush_err)
+        (unsigned)copy->tier + 1 < core->ntiers && copy->ndirty == 0 && below_done &&
+        !obj->flush_err)
         vvi_copy_set_state(copy, VV_COPY_FLUSHED);
     if (copy->state == VV_COPY_READ_IN_PROGRESS && copy->nvalid == obj->nchunks)
         vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
@@ -561,7 +579,8 @@ static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
         if (!copy || !core->tier[t].is_arena || (copy->whole && copy_busy(core, copy)))
             continue;
         for (uint32_t c = 0; c < obj->nchunks; c++)
-            if (copy->page[c] != VV_PAGE_NONE && vvi_page(core, copy, c)->state != VV_PAGE_FILLING &&
+            if (copy->page[c] != VV_PAGE_NONE &&
+                vvi_page(core, copy, c)->state != VV_PAGE_FILLING &&
                 vvi_page(core, copy, c)->pins == 0)
                 vvi_chunk_drop(core, copy, c);
         vvi_copy_maybe_free(core, copy);

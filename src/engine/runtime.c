@@ -28,15 +28,6 @@
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
-#define ORDER_NS          (2 * VV_NS_PER_MS) /* one order on a memory hop takes about this long */
-#define ORDER_MIN_BYTES   ((uint64_t)256 << 10)
-#define ORDER_MAX_BYTES   ((uint64_t)16 << 20)
-#define LINK_BYTES        ((uint64_t)8 << 20) /* per order on a link of unknown speed */
-#define DISK_BYTES        ((uint64_t)4 << 20) /* per order on a disk at full speed */
-#define DISK_SLOTS        4
-#define DISK_SLOTS_PACED  2
-#define TRANSIT_PAGES_MIN 8
-
 /* ---- orders ---- */
 
 static struct vvi_mover *mover_of(struct vv_engine *e, const struct vv_order *o)
@@ -121,40 +112,6 @@ int vvi_engine_wait_locked(struct vv_engine *e, struct vv_cond *cond, uint64_t d
 
 /* ---- open and close ---- */
 
-static uint32_t order_pages(uint64_t rate, uint64_t unknown_bytes, uint32_t page_bytes)
-{
-    uint64_t bytes = rate ? (uint64_t)((double)rate * (double)ORDER_NS / 1e9) : unknown_bytes;
-    bytes = VV_MIN(VV_MAX(bytes, ORDER_MIN_BYTES), ORDER_MAX_BYTES);
-    return (uint32_t)VV_MIN(VV_MAX(bytes / page_bytes, (uint64_t)1), (uint64_t)VV_ORDER_MAX_PAGES);
-}
-
-/* Memory hops: orders long enough to hide what starting one costs, short enough to follow closely
- * behind one another. Disk at full speed: large requests, several in flight. Disk slowed down for a
- * measurement: single pages, two in flight, so that the slow medium is always busy and never far
- * behind the decisions. */
-static void order_sizes(const struct vv_engine_cfg *cfg, struct vv_core_cfg *core)
-{
-    uint32_t largest = 1;
-    for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
-        uint64_t rate = cfg->rate[hop];
-        bool disk = hop == VV_HOP_H2F || hop == VV_HOP_F2H;
-        bool app = hop == VV_HOP_D2D || hop == VV_HOP_H2H;
-        core->rate[hop] = rate;
-        if (disk) {
-            core->slots[hop] = rate ? DISK_SLOTS_PACED : DISK_SLOTS;
-            core->batch_pages[hop] = rate ? 1 : order_pages(0, DISK_BYTES, cfg->page_bytes);
-        } else {
-            core->slots[hop] = VVI_DEVICE_MOVER_THREADS;
-            core->batch_pages[hop] =
-                order_pages(rate, app ? ORDER_MAX_BYTES : LINK_BYTES, cfg->page_bytes);
-        }
-        if (!app)
-            largest = VV_MAX(largest, core->batch_pages[hop]);
-    }
-    /* Two orders of the longest kind, so that one can be filled while the other is emptied. */
-    core->transit_pages = VV_MAX(2 * largest, (uint32_t)TRANSIT_PAGES_MIN);
-}
-
 static void add_tier(struct vv_engine *e, enum vv_tier_kind kind, uint64_t capacity_bytes)
 {
     struct vv_core_cfg *core = &e->core_cfg;
@@ -179,7 +136,8 @@ static int core_init(struct vv_engine *e)
     add_tier(e, VV_TIER_HOST, cfg->host_cache_bytes);
     if (cfg->write_store)
         add_tier(e, cfg->disk, cfg->disk_bytes);
-    order_sizes(cfg, core);
+    memcpy(core->rate, cfg->rate, sizeof(core->rate));
+    vv_core_cfg_tune(core);
     return vv_core_new(core, &e->core);
 }
 

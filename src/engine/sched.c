@@ -51,7 +51,8 @@ static void order_push(struct vv_core *core, struct vv_order *o)
     core->inflight++;
 }
 
-static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind, struct vv_object *obj)
+static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind,
+                                  struct vv_object *obj)
 {
     struct vv_order *o = vvi_order_new(core, kind);
 
@@ -75,8 +76,8 @@ static bool whole_at(const struct vv_object *obj, int tier)
 
 /* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given back when memory for
  * the order is lacking. */
-static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0, uint32_t n,
-                  const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
+static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
+                  uint32_t n, const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
 {
     struct vv_copy *to = NULL;
     struct vv_order *o;
@@ -236,8 +237,9 @@ static bool serve_puts(struct vv_core *core)
 
 /* ---- up ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t missing_run(const struct vv_core *core, const struct vv_object *obj, const struct vv_req *req,
-                            uint32_t from, uint32_t most, uint32_t *ret_first)
+static uint32_t missing_run(const struct vv_core *core, const struct vv_object *obj,
+                            const struct vv_req *req, uint32_t from, uint32_t most,
+                            uint32_t *ret_first)
 {
     uint32_t c = from, n = 0;
 
@@ -276,7 +278,8 @@ static bool read_for_gets(struct vv_core *core)
                 got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_DEMAND, pages);
             if (got == 0)
                 break;
-            if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
+            if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL,
+                       VV_COPY_READ_IN_PROGRESS))
                 return any;
             any = true;
         }
@@ -316,7 +319,8 @@ static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
 }
 
 /* The last run of chunks to be flushed: [*ret_first, top]. */
-static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most, uint32_t *ret_first)
+static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most,
+                          uint32_t *ret_first)
 {
     uint32_t top = copy->dirty_top, n = 0;
 
@@ -328,7 +332,8 @@ static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy
 }
 
 /* The last run of chunks that may go from the device and are not on the host: [*ret_first, top]. */
-static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most, uint32_t *ret_first)
+static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most,
+                          uint32_t *ret_first)
 {
     uint32_t top = copy->evict_top, n = 0;
 
@@ -346,7 +351,8 @@ static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy
 static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     unsigned device = (unsigned)core->device, host = (unsigned)core->host;
-    struct vv_copy *clean = vvi_space_farthest(core, device), *dirty = farthest_dirty(core, device), *from;
+    struct vv_copy *clean = vvi_space_farthest(core, device), *dirty = farthest_dirty(core, device),
+                   *from;
     uint64_t clean_rank = clean ? vvi_rank(core, clean->obj, device, clean->evict_top) : 0;
     uint64_t dirty_rank = dirty ? vvi_rank(core, dirty->obj, device, dirty->dirty_top) : 0;
     uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got, most = core->hop[VV_HOP_D2H].batch;
@@ -356,7 +362,8 @@ static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32
     from = clean && (!dirty || clean_rank > dirty_rank) ? clean : dirty;
     if (!from || VV_MAX(clean_rank, dirty_rank) <= vvi_rank(core, obj, device, chunk))
         return false;
-    n = from == clean && clean_rank >= dirty_rank ? clean_run(core, from, most, &c) : dirty_run(core, from, most, &c);
+    n = from == clean && clean_rank >= dirty_rank ? clean_run(core, from, most, &c)
+                                                  : dirty_run(core, from, most, &c);
     if (n == 0)
         return false;
     got = vvi_space_take(core, host, from->obj, c + n - 1, n, VV_FOR_DEMOTE, pages);
@@ -367,7 +374,8 @@ static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32
         core->seed_pages -= n;
         return vvi_space_evict(core, from, CLASS_EVICT, n) > 0;
     }
-    (void)issue(core, from->obj, core->device, core->host, c + n - got, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS);
+    (void)issue(core, from->obj, core->device, core->host, c + n - got, got, pages, NULL,
+                VV_COPY_WRITE_IN_PROGRESS);
     return false;
 }
 
@@ -427,7 +435,8 @@ static bool complete_for(const struct vv_core *core, const struct vv_object *obj
 {
     if (obj->home > tier)
         return true; /* it is never brought up to here */
-    return (int)tier == core->host ? obj->nmem == obj->nchunks : vvi_object_complete_at(core, obj, tier);
+    return (int)tier == core->host ? obj->nmem == obj->nchunks
+                                   : vvi_object_complete_at(core, obj, tier);
 }
 
 static enum fetch fetch(struct vv_core *core, struct vv_object *obj, unsigned tier)
@@ -440,7 +449,8 @@ static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier,
 {
     bool any = false;
 
-    for (size_t i = h->passed_at; i < h->npassed && i < h->passed_at + LOOK_AHEAD && slot_free(core, hop); i++) {
+    for (size_t i = h->passed_at;
+         i < h->npassed && i < h->passed_at + LOOK_AHEAD && slot_free(core, hop); i++) {
         struct vv_object *obj = vvi_object_find(core, (uint32_t)(h - core->hist), h->passed[i]);
         if (!obj || !obj->passed || (fetchable(obj) && complete_for(core, obj, tier))) {
             if (i == h->passed_at && (!obj || !obj->passed))
@@ -527,7 +537,8 @@ static bool flush_device(struct vv_core *core)
     uint32_t pages[VV_ORDER_MAX_PAGES];
     bool any = false;
     /* While restoring, free pages of the host are for what comes up; flushes only pass through. */
-    bool restoring = core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
+    bool restoring =
+        core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
 
     while (slot_free(core, VV_HOP_D2H)) {
         struct vv_copy *copy = farthest_dirty(core, (unsigned)core->device);
@@ -539,7 +550,8 @@ static bool flush_device(struct vv_core *core)
         n = dirty_run(core, copy, core->hop[VV_HOP_D2H].batch, &c);
         got = 0;
         if (!restoring)
-            got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
+            got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n,
+                                 VV_FOR_FLUSH, pages);
         if (got == 0 && may_pass(core, obj, c + n - 1) && !whole_at(obj, core->host))
             got = vvi_space_transit(core, 0, false, n, pages);
         if (got == 0)
@@ -547,7 +559,8 @@ static bool flush_device(struct vv_core *core)
         /* What was found is for the last chunks; a whole copy has a page for each. */
         if (!whole_at(obj, core->host))
             c += n - got;
-        if (!issue(core, obj, core->device, core->host, c, got, pages, NULL, VV_COPY_WRITE_IN_PROGRESS))
+        if (!issue(core, obj, core->device, core->host, c, got, pages, NULL,
+                   VV_COPY_WRITE_IN_PROGRESS))
             break;
         any = true;
     }
@@ -561,7 +574,8 @@ static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj
     /* While restoring, one at a time: the next read must not wait for two. */
     if (core->hop[VV_HOP_F2H].inflight == 0)
         return core->phase != VV_PHASE_RESTORING || core->hop[VV_HOP_H2F].inflight == 0;
-    return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE && core->hop[VV_HOP_H2F].inflight == 0;
+    return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE &&
+           core->hop[VV_HOP_H2F].inflight == 0;
 }
 
 static bool flush_host(struct vv_core *core)
@@ -581,7 +595,8 @@ static bool flush_host(struct vv_core *core)
         obj = copy->obj;
         n = got = dirty_run(core, copy, core->hop[VV_HOP_H2F].batch, &c);
         if (!files) {
-            got = vvi_space_take(core, (unsigned)core->disk, obj, core->paged ? c + n - 1 : c, n, VV_FOR_FLUSH, pages);
+            got = vvi_space_take(core, (unsigned)core->disk, obj, core->paged ? c + n - 1 : c, n,
+                                 VV_FOR_FLUSH, pages);
             if (got == 0)
                 break;
             if (!whole_at(obj, core->disk))
@@ -600,8 +615,8 @@ void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
     struct vv_copy *copy = core->disk >= 0 ? obj->copy[core->disk] : NULL;
     struct vv_order *o;
 
-    if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead || !obj->written ||
-        obj->flush_err || copy->nvalid < obj->nchunks)
+    if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
+        !obj->written || obj->flush_err || copy->nvalid < obj->nchunks)
         return;
     o = order_for(core, VV_ORDER_COMMIT, obj);
     if (!o)

@@ -23,7 +23,8 @@
 /* Once puts come between restores, prefetching leaves room for one object of the largest size. */
 static uint32_t room_kept(const struct vv_core *core, enum vv_purpose purpose)
 {
-    return purpose == VV_FOR_PREFETCH && core->puts_between ? vvi_nchunks(core, core->largest_bytes) : 0;
+    return purpose == VV_FOR_PREFETCH && core->puts_between ? vvi_nchunks(core, core->largest_bytes)
+                                                            : 0;
 }
 
 static uint32_t free_for(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
@@ -48,8 +49,9 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
 }
 
-static struct vv_next_question question(const struct vv_core *core, unsigned tier, const struct vv_object *obj,
-                                        uint32_t chunk, const struct vv_copy *victim, enum vv_purpose purpose)
+static struct vv_next_question question(const struct vv_core *core, unsigned tier,
+                                        const struct vv_object *obj, uint32_t chunk,
+                                        const struct vv_copy *victim, enum vv_purpose purpose)
 {
     const struct vv_object *v = victim->obj;
     const struct hist *h = vvi_hist(core, v->hist);
@@ -64,10 +66,11 @@ static struct vv_next_question question(const struct vv_core *core, unsigned tie
         .victim = vvi_rank(core, v, tier, victim->evict_top),
         .victim_expected = vvi_object_expected(core, v),
         .victim_in_memory = in_memory,
-        .headroom_low = purpose == VV_FOR_FLUSH && headroom_low(core, tier, vvi_hist(core, obj->hist)),
-        .disk_has_time =
-            vv_next_disk_has_time(h->ready, h->interval_ns, h->missing_chunks * core->cfg.page_bytes,
-                                  (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s),
+        .headroom_low =
+            purpose == VV_FOR_FLUSH && headroom_low(core, tier, vvi_hist(core, obj->hist)),
+        .disk_has_time = vv_next_disk_has_time(h->ready, h->interval_ns,
+                                               h->missing_chunks * core->cfg.page_bytes,
+                                               (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s),
     };
 }
 
@@ -134,7 +137,8 @@ uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned cl
 
 /* Lets duplicates of what is wanted before `rank` go, first chunks first. A duplicate that no slower tier has would
  * have to be flushed again: it goes only if `unflushed`. */
-static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank, bool unflushed, uint32_t n)
+static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank,
+                                 bool unflushed, uint32_t n)
 {
     struct vv_object *obj = copy->obj;
     unsigned tier = copy->tier;
@@ -159,8 +163,8 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
     return gone;
 }
 
-static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_object *obj, uint32_t chunk,
-                           uint32_t n, enum vv_purpose purpose)
+static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                           uint32_t chunk, uint32_t n, enum vv_purpose purpose)
 {
     struct vv_copy *copy;
 
@@ -169,8 +173,10 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
          * faster tier lets go next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
         /* What has to be flushed again goes only for a page that is really had: else both would go on for ever. */
-        bool unflushed = purpose != VV_FOR_FLUSH ? core->tier[tier].arena.nfree >= room_kept(core, purpose) :
-                         (core->phase == VV_PHASE_WRITING && headroom_low(core, tier, vvi_hist(core, obj->hist)));
+        bool unflushed = purpose != VV_FOR_FLUSH
+                             ? core->tier[tier].arena.nfree >= room_kept(core, purpose)
+                             : (core->phase == VV_PHASE_WRITING &&
+                                headroom_low(core, tier, vvi_hist(core, obj->hist)));
         copy = nearest_duplicate(core, tier, rank);
         if (copy && copy->obj != obj) {
             uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
@@ -185,8 +191,8 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     return vv_next_may_evict(&q) ? vvi_space_evict(core, copy, CLASS_EVICT, n) : 0;
 }
 
-static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0, uint32_t want,
-                           enum vv_purpose purpose, uint32_t *pages)
+static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object *obj,
+                           uint32_t chunk0, uint32_t want, enum vv_purpose purpose, uint32_t *pages)
 {
     struct tier *t = &core->tier[tier];
     uint32_t got = 0;
@@ -205,8 +211,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
     return got;
 }
 
-bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj, uint32_t chunk,
-                        enum vv_purpose purpose)
+bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                        uint32_t chunk, enum vv_purpose purpose)
 {
     struct vv_copy *copy;
 
@@ -232,18 +238,20 @@ static uint64_t time_until_evictable(const struct vv_core *core, const struct vv
     enum vv_hop down = core->tier[copy->tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F;
     const struct hop_state *hop = &core->hop[down];
     const struct hist *h = vvi_hist(core, copy->obj->hist);
-    uint64_t ahead = copy->flush_mark > hop->done_bytes ? copy->flush_mark - hop->done_bytes : 0, ns;
+    uint64_t ahead = copy->flush_mark > hop->done_bytes ? copy->flush_mark - hop->done_bytes : 0,
+             ns;
 
     if (copy->state == VV_COPY_READ_COMPLETE && copy->obj->hint_first)
-        ns = vv_predict_consumed_ns(copy->obj->hint_first - h->head, h->interval_ns, copy->obj->size,
-                                    (uint64_t)core->hop[VV_HOP_D2D].rate.bytes_per_s);
+        ns =
+            vv_predict_consumed_ns(copy->obj->hint_first - h->head, h->interval_ns, copy->obj->size,
+                                   (uint64_t)core->hop[VV_HOP_D2D].rate.bytes_per_s);
     else
         ns = vv_predict_transfer_ns(ahead, copy->obj->size, (uint64_t)hop->rate.bytes_per_s);
     return VV_MAX(ns, 1);
 }
 
-static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_copy *copy, enum vv_purpose purpose,
-                                  bool revoke)
+static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_copy *copy,
+                                  enum vv_purpose purpose, bool revoke)
 {
     const struct vv_object *obj = copy->obj;
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -264,7 +272,8 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
     return f;
 }
 
-static size_t list_fragments(struct vv_core *core, unsigned tier, enum vv_purpose purpose, bool revoke)
+static size_t list_fragments(struct vv_core *core, unsigned tier, enum vv_purpose purpose,
+                             bool revoke)
 {
     const struct vv_arena *a = &core->tier[tier].arena;
     size_t n = 0;
@@ -288,8 +297,8 @@ static size_t list_fragments(struct vv_core *core, unsigned tier, enum vv_purpos
     return n;
 }
 
-static bool find_window(struct vv_core *core, unsigned tier, const struct vv_object *obj, enum vv_purpose purpose,
-                        uint32_t *ret_first, uint32_t *ret_n)
+static bool find_window(struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                        enum vv_purpose purpose, uint32_t *ret_first, uint32_t *ret_n)
 {
     struct vv_window w;
     uint32_t first = 0, pages = 0;
@@ -300,7 +309,8 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
         if (core->cfg.policy == VV_POLICY_FIFO || core->cfg.policy == VV_POLICY_LRU)
             found = vv_window_oldest(core->frags, n, obj->nchunks, &w);
         else
-            found = vv_window_score(core->frags, n, obj->nchunks, core->cfg.policy == VV_POLICY_SCORE_NOW, &w);
+            found = vv_window_score(core->frags, n, obj->nchunks,
+                                    core->cfg.policy == VV_POLICY_SCORE_NOW, &w);
         if (purpose == VV_FOR_PREFETCH)
             break;
     }
@@ -316,7 +326,8 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
 }
 
 /* Whether every page of the window is free or may go. */
-static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t first, uint32_t n, enum vv_purpose purpose)
+static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t first, uint32_t n,
+                         enum vv_purpose purpose)
 {
     const struct vv_arena *a = &core->tier[tier].arena;
 
@@ -324,8 +335,8 @@ static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t fir
         const struct vv_copy *copy = a->page[p].u.owner;
         if (a->page[p].state == VV_PAGE_FREE)
             continue;
-        if (!whole_may_go(copy) ||
-            (purpose == VV_FOR_PREFETCH && copy->state == VV_COPY_READ_COMPLETE && copy->obj->hint_first))
+        if (!whole_may_go(copy) || (purpose == VV_FOR_PREFETCH &&
+                                    copy->state == VV_COPY_READ_COMPLETE && copy->obj->hint_first))
             return false;
     }
     return true;
@@ -342,8 +353,8 @@ static void evict_window(struct vv_core *core, unsigned tier, uint32_t first, ui
         }
 }
 
-static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t first, uint32_t n,
-                     enum vv_copy_state born)
+static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t first,
+                     uint32_t n, enum vv_copy_state born)
 {
     struct vv_copy *copy = vvi_copy_get(core, obj, tier, born);
 
@@ -375,7 +386,8 @@ static bool commit_stale(const struct vv_core *core, unsigned tier, unsigned slo
 }
 
 /* Reserves the whole object, or looks on while the window that `score` committed to empties. */
-static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object *obj, enum vv_purpose purpose)
+static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object *obj,
+                          enum vv_purpose purpose)
 {
     struct tier *t = &core->tier[tier];
     unsigned slot = purpose == VV_FOR_PREFETCH;
@@ -410,8 +422,8 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
     return take_run(core, tier, obj, first, n, born);
 }
 
-static uint32_t take_whole(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0, uint32_t want,
-                           enum vv_purpose purpose, uint32_t *pages)
+static uint32_t take_whole(struct vv_core *core, unsigned tier, struct vv_object *obj,
+                           uint32_t chunk0, uint32_t want, enum vv_purpose purpose, uint32_t *pages)
 {
     uint32_t got = 0;
 
@@ -435,8 +447,8 @@ bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_o
     return core->paged ? t->arena.npages > 0 : obj->nchunks <= t->arena.npages;
 }
 
-uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0, uint32_t want,
-                        enum vv_purpose purpose, uint32_t *pages)
+uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
+                        uint32_t want, enum vv_purpose purpose, uint32_t *pages)
 {
     if (want == 0 || core->tier[tier].arena.npages == 0)
         return 0;
@@ -469,7 +481,8 @@ static bool reclaim_transit_up(struct vv_core *core)
     return false;
 }
 
-uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want, uint32_t *pages)
+uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want,
+                           uint32_t *pages)
 {
     struct tier *t = &core->tier[core->host];
     uint32_t got = 0;

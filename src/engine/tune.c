@@ -1,24 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How finely work is cut: shared by the runtime and the simulator, so that both run the same machine. */
+/*
+ * How finely space and work are cut: shared by the runtime and the simulator, so that both run the
+ * same machine.
+ */
 #include "engine/core_private.h"
 
-/* One order takes about this long: short enough that an urgent one soon has its turn, long enough that the cost of
- * starting it does not show. */
+/* One order takes about this long: short enough that an urgent one soon has its turn, long enough
+ * that the cost of starting it does not show. */
 #define ORDER_NS 2e6
+/* On a hop of unknown speed. A disk at full speed wants large requests, several in flight; one that
+ * is slowed down for a measurement wants to be followed closely: two short ones. */
+#define LINK_BYTES  (8 << 20)
+#define DISK_BYTES  (4 << 20)
+#define DISK_SLOTS  4
+#define OTHER_SLOTS 2
+
+enum { PAGE_MIN = 64 << 10, PAGE_MAX = 256 << 10, PAGES_WANTED = 1024 };
+
+uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes)
+{
+    uint64_t least = host_cache_bytes;
+    uint32_t page = PAGE_MAX;
+
+    if (device_cache_bytes && (!least || device_cache_bytes < least))
+        least = device_cache_bytes;
+    while (page > PAGE_MIN && least / page < PAGES_WANTED)
+        page /= 2;
+    return page;
+}
 
 void vv_core_cfg_tune(struct vv_core_cfg *cfg)
 {
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         bool disk = hop == VV_HOP_H2F || hop == VV_HOP_F2H;
-        /* A disk whose rate is not given is fed with what saturates real ones: 8 requests of 1 MiB. */
-        double bytes = cfg->rate[hop] ? (double)cfg->rate[hop] * ORDER_NS / 1e9 : disk ? 1 << 20 : 8 << 20;
-        uint64_t pages = (uint64_t)(bytes / cfg->page_bytes);
+        double bytes = disk ? DISK_BYTES : LINK_BYTES;
+        if (cfg->rate[hop])
+            bytes = (double)cfg->rate[hop] * ORDER_NS / 1e9;
+        uint64_t pages = VV_MAX((uint64_t)(bytes / cfg->page_bytes), (uint64_t)1);
         if (!cfg->batch_pages[hop])
-            cfg->batch_pages[hop] = (uint32_t)VV_MIN(VV_MAX(pages, 1), VV_ORDER_MAX_PAGES);
+            cfg->batch_pages[hop] = (uint32_t)VV_MIN(pages, (uint64_t)VV_ORDER_MAX_PAGES);
         if (!cfg->slots[hop])
-            cfg->slots[hop] = disk && !cfg->rate[hop] ? 8 : 2;
+            cfg->slots[hop] = disk && !cfg->rate[hop] ? DISK_SLOTS : OTHER_SLOTS;
     }
     if (!cfg->transit_pages) {
+        /* Twice what is in flight, so that one half can be filled while the other is emptied. */
         uint32_t down = cfg->batch_pages[VV_HOP_H2F] * cfg->slots[VV_HOP_H2F];
         uint32_t up = cfg->batch_pages[VV_HOP_F2H] * cfg->slots[VV_HOP_F2H];
         cfg->transit_pages = 2 * VV_MAX(down, up);

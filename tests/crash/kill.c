@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <varve/ckpt.h>
+
 #include "core/clock.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -172,7 +172,7 @@ static void woken(struct drive *d, struct drive_call *call)
     if (!call->pending)
         complain(d, "a request was woken twice");
     call->pending = false;
-    d->wakes++;
+    call->seq = ++d->wakes;
     if (call->req.status == -EINPROGRESS)
         complain(d, "a request was woken before it ended");
     if (call->req.kind == VV_REQ_GET && call->req.status == 0 && call->delivered != all)

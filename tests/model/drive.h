@@ -30,6 +30,7 @@ struct drive_call {
     uint64_t version, generation;
     uint32_t nchunks;
     uint64_t delivered; /* GET: a bit for each chunk */
+    unsigned seq;       /* ended: place in the order of all ends */
 };
 
 struct drive_file {

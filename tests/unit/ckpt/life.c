@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <varve/ckpt.h>
+
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

@@ -46,7 +46,7 @@ static void defaults(void)
     T_EQ(cfg.device, VV_CONFIG_DEVICE_AUTO);
     T_EQ(cfg.host_cache, UINT64_C(1) << 30);
     T_EQ(cfg.local_cache, 0);
-    T_EQ(cfg.page, VV_PAGE_BYTES_DEFAULT);
+    T_EQ(cfg.page, 0);
     T_EQ(cfg.level, VV_CONFIG_LEVEL_CACHED);
     T_EQ(cfg.policy, VV_CONFIG_POLICY_NEXT);
     T_EQ(cfg.close_timeout_ms, -1);

@@ -58,7 +58,7 @@ static void defaults(void)
     T_EQ(o.hints, SHOT_HINTS_ALL);
     T_EQ(o.consume, SHOT_CONSUME_ONCE);
     T_CHECK(o.wait && !o.barrier && !o.json && !o.help);
-    T_EQ(o.page_bytes, 256 << 10);
+    T_EQ(o.page_bytes, 0);
 }
 
 static void every_option(void)

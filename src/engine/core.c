@@ -349,6 +349,7 @@ static void begin_writing(struct vv_core *core, struct hist *h)
         h->detect = (struct vv_detect){0};
         h->predicting = false;
         h->predict_from = NULL;
+        vvi_hint_refresh_first(core, h);
     }
 }
 

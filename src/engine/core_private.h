@@ -246,6 +246,7 @@ void vvi_hint_restored(struct vv_core *core, struct vv_object *obj); /* a restor
 void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to);
 void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign);
 struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq);
+void vvi_hint_refresh_first(struct vv_core *core, struct hist *h);
 uint32_t vvi_hint_distance_ready(const struct vv_core *core, uint32_t hist);
 void vvi_predict(struct vv_core *core, struct vv_object *obj); /* a restore without hints came */
 void vvi_predict_forget(struct vv_core *core, struct vv_object *obj);

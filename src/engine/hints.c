@@ -82,6 +82,15 @@ static int hint_append(struct vv_core *core, struct vv_object *obj)
     return 0;
 }
 
+/* The first versions are ranked by themselves while no restore or hint has come: after a change of that, again. */
+void vvi_hint_refresh_first(struct vv_core *core, struct hist *h)
+{
+    struct vv_object *obj = h->oldest;
+
+    for (int i = 0; i < VV_NEXT_FIRST_KEPT && obj; i++, obj = obj->newer)
+        vvi_object_refresh(core, obj);
+}
+
 int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
 {
     struct hist *h = vvi_hist(core, hist);
@@ -90,7 +99,10 @@ int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
 
     if (h->predicting)
         vvi_hint_clear(core, hist);
-    h->hinted = true;
+    if (!h->hinted) {
+        h->hinted = true;
+        vvi_hint_refresh_first(core, h);
+    }
     obj = vvi_object_find(core, hist, version);
     if (!obj)
         obj = vvi_object_new(core, hist, version);
@@ -192,6 +204,7 @@ void vvi_hint_clear(struct vv_core *core, uint32_t hist)
     h->npassed = h->passed_at = 0;
     h->hinted = h->predicting = false;
     h->predict_from = NULL;
+    vvi_hint_refresh_first(core, h);
 }
 
 void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to)
@@ -274,11 +287,8 @@ void vvi_predict(struct vv_core *core, struct vv_object *obj)
         break;
     }
     /* The first versions were kept whole for this moment only. */
-    if (first_ever) {
-        struct vv_object *o = h->oldest;
-        for (int i = 0; i < VV_NEXT_FIRST_KEPT && o; i++, o = o->newer)
-            vvi_object_refresh(core, o);
-    }
+    if (first_ever)
+        vvi_hint_refresh_first(core, h);
 }
 
 void vvi_predict_forget(struct vv_core *core, struct vv_object *obj)

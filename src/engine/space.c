@@ -172,13 +172,17 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
         /* A flush takes the place of duplicates only of what is wanted earlier: those wanted later are what the
          * faster tier lets go next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
-        /* What has to be flushed again goes only for a page that is really had: else both would go on for ever. */
-        bool unflushed = purpose != VV_FOR_FLUSH
-                             ? core->tier[tier].arena.nfree >= room_kept(core, purpose)
-                             : (core->phase == VV_PHASE_WRITING &&
-                                headroom_low(core, tier, vvi_hist(core, obj->hist)));
         copy = nearest_duplicate(core, tier, rank);
         if (copy && copy->obj != obj) {
+            const struct vv_object *flushed = purpose == VV_FOR_FLUSH ? obj : copy->obj;
+            bool pressed = core->phase == VV_PHASE_WRITING &&
+                           headroom_low(core, tier, vvi_hist(core, flushed->hist));
+            /* What has to be flushed again goes only for a page that is really had, and if flushing it does not take
+             * that page back: else both would go on for ever. */
+            bool unflushed =
+                purpose == VV_FOR_FLUSH
+                    ? pressed
+                    : !pressed && core->tier[tier].arena.nfree >= room_kept(core, purpose);
             uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
             if (gone)
                 return gone;

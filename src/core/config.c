@@ -278,7 +278,7 @@ int vv_config_check(const struct vv_config *cfg, char *err, size_t err_size)
         return fail(err, err_size, "this level needs a folder on local disk: set local");
     if (cfg->level >= VV_CONFIG_LEVEL_REMOTE && cfg->remote[0] == '\0')
         return fail(err, err_size, "this level needs a folder on shared storage: set remote");
-    if (cfg->local_cache > 0 && cfg->local_cache < cfg->page)
+    if (cfg->local_cache > 0 && cfg->local_cache < (cfg->page ? cfg->page : VV_PAGE_BYTES_DEFAULT))
         return fail(err, err_size, "local_cache is smaller than one page");
     return 0;
 }

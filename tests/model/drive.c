@@ -203,6 +203,11 @@ void drive_end(struct drive *d, unsigned i, int status)
 {
     struct vv_order *o = d->order[i];
 
+    if (d->trace)
+        fprintf(stderr, "  %s of history %u version %llu chunks %u+%u from %d to %d ends: %d\n",
+                (const char *[]){"copy", "app", "commit", "remove"}[o->kind], o->hist,
+                (unsigned long long)o->version, o->chunk0, o->nchunks, o->src_tier, o->dst_tier,
+                status);
     if (status == 0)
         carry_out(d, o);
     else

@@ -49,6 +49,7 @@ struct drive {
     uint64_t *tag[VV_MAX_TIERS];
     struct drive_file file[DRIVE_MAX_FILES];
     bool app_is_device;
+    bool trace;            /* print every order as it ends: to understand a failure */
     unsigned wakes;        /* told so far */
     char wrong[200];       /* the first wrong byte, missing file, ...; empty: none */
     uint64_t nreleased;    /* objects that the core let go */

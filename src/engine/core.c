@@ -450,6 +450,9 @@ static void flush_again(struct vv_core *core, struct vv_object *obj)
     if (!obj->flush_err)
         return;
     obj->flush_err = 0;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (obj->copy[t])
+            obj->copy[t]->failed = false;
     vvi_core_reclass(core, obj, 0, obj->nchunks);
     vvi_object_settle(core, obj);
     vvi_sched_commit(core, obj);
@@ -647,16 +650,27 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
     h->late_version = obj->version;
 }
 
-/* A transfer that failed leaves no half-filled run behind: under the contiguous policies a copy is whole or not
- * there. */
+static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
+{
+    if (copy->obj->dead || !vvi_chunk_valid(core, copy->obj, copy->tier, c))
+        return false;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (t != copy->tier && vvi_chunk_valid(core, copy->obj, t, c))
+            return false;
+    return true;
+}
+
+/* A transfer that failed leaves no half-filled run behind, once no other transfer uses it: under the contiguous
+ * policies a copy is whole or not there. What came through transit pages may have its only copy here, and stays. */
 static void abandon_whole(struct vv_core *core, struct vv_copy *copy)
 {
     struct vv_object *obj = copy->obj;
 
-    if (copy->nfilling > 0)
+    if (!copy->failed || copy->nfilling > 0)
         return;
     for (uint32_t c = 0; c < obj->nchunks; c++)
-        if (copy->page[c] != VV_PAGE_NONE && vvi_page(core, copy, c)->pins > 0)
+        if (copy->page[c] != VV_PAGE_NONE &&
+            (vvi_page(core, copy, c)->pins > 0 || only_copy(core, copy, c)))
             return;
     for (uint32_t c = 0; c < obj->nchunks; c++)
         if (copy->page[c] != VV_PAGE_NONE)
@@ -679,7 +693,8 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
         else
             vvi_chunk_drop(core, to, c);
     }
-    if (status < 0 && whole && o->kind == VV_ORDER_COPY)
+    to->failed |= status < 0 && whole && o->kind == VV_ORDER_COPY;
+    if (to->failed)
         abandon_whole(core, to);
     else
         vvi_copy_maybe_free(core, to);
@@ -814,6 +829,8 @@ static void transfer_done(struct vv_core *core, struct vv_order *o, int status)
     vvi_core_reclass(core, obj, o->chunk0, o->nchunks);
     if (o->src_tier != VV_TIER_APP)
         drop_transit(core, o);
+    if (o->src_tier != VV_TIER_APP && obj->copy[o->src_tier])
+        abandon_whole(core, obj->copy[o->src_tier]);
     if (status < 0)
         vvi_core_reclass(core, obj, 0, obj->nchunks);
     vvi_object_settle(core, obj);

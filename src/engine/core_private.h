@@ -56,6 +56,7 @@ struct vv_copy {
     uint8_t state; /* enum vv_copy_state */
     bool whole;    /* contiguous policies: all its pages are one run, taken at once */
     bool commit_issued;
+    bool failed; /* whole: a transfer to it failed, it goes when no other uses it */
     uint32_t nvalid, nfilling, nreserved;
     uint32_t nevict, ndirty, nup, ndup; /* pages of each class */
     uint32_t evict_top, dirty_top,

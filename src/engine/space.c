@@ -400,6 +400,10 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
 
     if (obj->nchunks > t->arena.npages || obj->copy[tier])
         return false;
+    /* What has begun to pass this tier in transit pages goes on so: a run for it would never fill. */
+    for (unsigned below = tier + 1; purpose == VV_FOR_FLUSH && below < core->ntiers; below++)
+        if (obj->copy[below])
+            return false;
     if (t->commit[slot].obj && commit_stale(core, tier, slot))
         t->commit[slot].obj = NULL;
     if (t->commit[slot].obj && t->commit[slot].obj != obj)

@@ -693,6 +693,8 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
         else
             vvi_chunk_drop(core, to, c);
     }
+    if (whole && to->nfilling == 0 && to->nreserved > 0)
+        core->tier[o->dst_tier].freed_epoch++; /* half fetched, it may go now */
     to->failed |= status < 0 && whole && o->kind == VV_ORDER_COPY;
     if (to->failed)
         abandon_whole(core, to);

@@ -132,8 +132,11 @@ static void hint_pop(struct vv_core *core, struct vv_object *obj)
 
     vvi_hint_account(core, obj, -1);
     obj->hint_first = hint->next_same;
-    if (!obj->hint_first)
+    if (!obj->hint_first) {
         obj->hint_last = 0;
+        for (unsigned t = 0; t < core->ntiers; t++)
+            core->tier[t].freed_epoch++; /* nothing claims its copies any more */
+    }
     *hint = (struct hint){0};
     vvi_hint_account(core, obj, 1);
     vvi_object_refresh(core, obj);

@@ -231,9 +231,22 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 
 /* ---- contiguous -------------------------------------------------------------------------------------------- */
 
+/* A prefetch fills a run bit by bit. Between two transfers it may be given up, with the pages still to be filled. */
+static bool half_fetched(const struct vv_copy *copy)
+{
+    return copy->state == VV_COPY_READ_IN_PROGRESS && copy->nreserved > 0 && copy->nfilling == 0;
+}
+
 static bool whole_may_go(const struct vv_copy *copy)
 {
-    return copy->nevict == copy->obj->nchunks;
+    return copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
+}
+
+/* Fetched for a restore that is still to come: no other prefetch takes it. */
+static bool claimed(const struct vv_copy *copy)
+{
+    return copy->obj->hint_first &&
+           (copy->state == VV_COPY_READ_COMPLETE || copy->state == VV_COPY_READ_IN_PROGRESS);
 }
 
 /* Estimated time until the copy may go: the flushes queued before it and its own, or its restore. */
@@ -259,19 +272,18 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
 {
     const struct vv_object *obj = copy->obj;
     const struct hist *h = vvi_hist(core, obj->hist);
-    bool claimed = copy->state == VV_COPY_READ_COMPLETE && obj->hint_first;
     struct vv_frag f = {
         .pages = obj->nchunks,
         .distance = obj->hint_first ? obj->hint_first - h->head : h->tail - h->head + 1,
         .stamp = core->cfg.policy == VV_POLICY_LRU ? copy->stamp_use : copy->stamp_in,
     };
 
-    if (claimed && (purpose == VV_FOR_PREFETCH || !revoke))
+    if (claimed(copy) && (purpose == VV_FOR_PREFETCH || !revoke))
         f.barred = true;
     else if (!whole_may_go(copy))
         f.wait_ns = time_until_evictable(core, copy);
     /* A copy that is being filled, or whose flush has failed, goes at no time that could be foretold. */
-    if (copy->nfilling || copy->nreserved || obj->flush_err)
+    if (copy->nfilling || (copy->nreserved && !whole_may_go(copy)) || obj->flush_err)
         f.barred = true;
     return f;
 }
@@ -339,11 +351,21 @@ static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t fir
         const struct vv_copy *copy = a->page[p].u.owner;
         if (a->page[p].state == VV_PAGE_FREE)
             continue;
-        if (!whole_may_go(copy) || (purpose == VV_FOR_PREFETCH &&
-                                    copy->state == VV_COPY_READ_COMPLETE && copy->obj->hint_first))
+        if (!whole_may_go(copy) || (purpose == VV_FOR_PREFETCH && claimed(copy)))
             return false;
     }
     return true;
+}
+
+static void evict_run(struct vv_core *core, struct vv_copy *copy)
+{
+    for (uint32_t c = 0; copy->nreserved > 0; c++)
+        if (vvi_page(core, copy, c)->state == VV_PAGE_RESERVED)
+            vvi_chunk_drop(core, copy, c);
+    if (copy->nevict)
+        vvi_space_evict(core, copy, CLASS_EVICT, copy->obj->nchunks);
+    else
+        vvi_copy_maybe_free(core, copy);
 }
 
 static void evict_window(struct vv_core *core, unsigned tier, uint32_t first, uint32_t n)
@@ -351,10 +373,8 @@ static void evict_window(struct vv_core *core, unsigned tier, uint32_t first, ui
     const struct vv_arena *a = &core->tier[tier].arena;
 
     for (uint32_t p = first; p < first + n; p++)
-        if (a->page[p].state != VV_PAGE_FREE) {
-            struct vv_copy *copy = a->page[p].u.owner;
-            vvi_space_evict(core, copy, CLASS_EVICT, copy->obj->nchunks);
-        }
+        if (a->page[p].state != VV_PAGE_FREE)
+            evict_run(core, a->page[p].u.owner);
 }
 
 static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t first,

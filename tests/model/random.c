@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random workloads on the core, against a plain model.
+ *
+ * The model of a history is the list of its versions in the order of writing. A put that ends well appends, a discard
+ * or a restore that consumes removes, retention removes the oldest, reopening keeps what was committed. After every
+ * operation the core must tell the same story (vv_core_each, vv_core_latest), every result must be one that the
+ * model allows, no invariant may be broken and no wrong byte read (model/drive). In the end all failures stop, and
+ * then every version can be restored and, on files, made durable.
+ *
+ * A workload is a text: one line of configuration, then one operation a line, in numbers that are taken modulo what
+ * there is, so that it means something whatever the core does in between. The workload that failed is made as short as
+ * it can be and written to model-failure.txt in the working folder; kept under tests/model/failures/ it is run again by
+ * every run of this test.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/assert.h"
+#include "model/drive.h"
+#include "t.h"
+
+enum { MAX_OPS = 4000, MAX_HISTS = 2, MAX_CALLS = 3, MAX_VERSIONS = 64, VERSIONS = 12 };
+
+struct op {
+    char kind;
+    unsigned a, b, c, d;
+};
+
+struct workload {
+    char tiers[16];
+    unsigned policy, transit, slots, batch, step_ns, shared;
+    struct {
+        unsigned once, keep, durable;
+    } hist[MAX_HISTS];
+    struct op op[MAX_OPS];
+    unsigned nops;
+};
+
+struct model_hist {
+    uint64_t version[MAX_VERSIONS]; /* oldest first */
+    unsigned n;
+    uint32_t id; /* the core's */
+};
+
+struct world {
+    const struct workload *w;
+    struct drive d;
+    struct model_hist hist[MAX_HISTS];
+    struct {
+        struct drive_call call;
+        bool busy;
+        char kind;
+        unsigned hist;
+    } call[MAX_CALLS];
+    bool failed; /* an order was made to fail */
+    bool writing[MAX_HISTS][VERSIONS];
+    uint64_t accepted; /* puts and adoptions: each must be released once */
+    unsigned at;
+};
+
+static void wrong(const struct world *x, const char *text, long long a, long long b)
+{
+    t_fail(__FILE__, __LINE__, "operation %u (%c %u %u %u %u): %s (%lld, %lld)", x->at,
+           x->w->op[x->at].kind, x->w->op[x->at].a, x->w->op[x->at].b, x->w->op[x->at].c,
+           x->w->op[x->at].d, text, a, b);
+}
+
+#define EXPECT(cond, a, b)                                   \
+    do {                                                     \
+        if (!(cond))                                         \
+            wrong(x, #cond, (long long)(a), (long long)(b)); \
+    } while (0)
+
+/* ---- what the model allows --------------------------------------------------------------------------------- */
+
+static int find(const struct model_hist *h, uint64_t version)
+{
+    for (unsigned i = 0; i < h->n; i++)
+        if (h->version[i] == version)
+            return (int)i;
+    return -1;
+}
+
+static void forget(struct model_hist *h, uint64_t version)
+{
+    int i = find(h, version);
+
+    if (i < 0)
+        return;
+    h->n--;
+    memmove(&h->version[i], &h->version[i + 1], (h->n - (unsigned)i) * sizeof(h->version[0]));
+}
+
+static bool on_files(const struct world *x)
+{
+    return x->d.cfg.tier[x->d.cfg.ntiers - 1].kind == VV_TIER_FILES;
+}
+
+static bool bounded(const struct world *x)
+{
+    return !on_files(x) || x->d.cfg.tier[x->d.cfg.ntiers - 1].capacity_bytes > 0;
+}
+
+static void check_put_result(struct world *x, unsigned k)
+{
+    int status = x->call[k].call.req.status;
+    unsigned h = x->call[k].hist;
+    uint64_t v = x->call[k].call.version;
+
+    x->writing[h][v] = false;
+    if (status == 0) {
+        EXPECT(x->hist[h].n < MAX_VERSIONS && find(&x->hist[h], v) < 0, v, x->hist[h].n);
+        x->hist[h].version[x->hist[h].n++] = v;
+        return;
+    }
+    EXPECT(x->failed || status == -ECANCELED ||
+               (bounded(x) && (status == -ENOSPC || status == -EFBIG)),
+           status, v);
+}
+
+static void check_get_result(struct world *x, unsigned k)
+{
+    int status = x->call[k].call.req.status;
+    struct model_hist *h = &x->hist[x->call[k].hist];
+    uint64_t v = x->call[k].call.version;
+
+    if (status == 0 && x->w->hist[x->call[k].hist].once) {
+        struct vv_object_info info;
+        /* It may have been discarded and written again meanwhile: that life goes on. */
+        if (vv_core_lookup(x->d.core, h->id, v, &info) < 0)
+            forget(h, v);
+    }
+    EXPECT(status == 0 || status == -ENOENT || status == -ECANCELED || x->failed, status, v);
+}
+
+static void check_wait_result(struct world *x, unsigned k)
+{
+    int status = x->call[k].call.req.status;
+    const struct model_hist *h = &x->hist[x->call[k].hist];
+    struct vv_object_info info;
+
+    EXPECT(status == 0 || status == -ENOENT || status == -ECANCELED || x->failed ||
+               (bounded(x) && status == -ENOSPC),
+           status, 0);
+    if (status == 0 && x->call[k].kind == 'W' &&
+        vv_core_lookup(x->d.core, h->id, x->call[k].call.version, &info) == 0)
+        EXPECT(info.durable || x->w->hist[x->call[k].hist].once || x->failed, info.version, 0);
+}
+
+/* Calls that have ended, in the order in which they did. */
+static void settle_calls(struct world *x)
+{
+    for (;;) {
+        int next = -1;
+        for (int k = 0; k < MAX_CALLS; k++)
+            if (x->call[k].busy && !x->call[k].call.pending &&
+                (next < 0 || x->call[k].call.seq < x->call[next].call.seq))
+                next = k;
+        if (next < 0)
+            return;
+        x->call[next].busy = false;
+        if (x->call[next].kind == 'P')
+            check_put_result(x, (unsigned)next);
+        else if (x->call[next].kind == 'G')
+            check_get_result(x, (unsigned)next);
+        else
+            check_wait_result(x, (unsigned)next);
+    }
+}
+
+struct listing {
+    uint64_t version[MAX_VERSIONS];
+    bool durable[MAX_VERSIONS];
+    uint64_t size[MAX_VERSIONS], generation[MAX_VERSIONS];
+    unsigned n;
+};
+
+static void list_one(void *arg, const struct vv_object_info *info)
+{
+    struct listing *l = arg;
+
+    T_CHECK(l->n < MAX_VERSIONS);
+    l->durable[l->n] = info->durable;
+    l->size[l->n] = info->size;
+    l->generation[l->n] = info->generation;
+    l->version[l->n++] = info->version;
+}
+
+/* Retention may have removed what is older than `keep` others. */
+static void apply_retention(struct world *x, unsigned i, const struct listing *l)
+{
+    struct model_hist *h = &x->hist[i];
+    unsigned keep = x->w->hist[i].keep, k = 0;
+
+    while (keep && k < h->n && h->n > l->n && h->n > keep) {
+        bool there = false;
+        for (unsigned j = 0; j < l->n; j++)
+            there |= l->version[j] == h->version[k];
+        if (there)
+            k++;
+        else
+            forget(h, h->version[k]);
+    }
+}
+
+static void compare(struct world *x)
+{
+    struct vv_core_stats stats;
+
+    for (unsigned i = 0; i < MAX_HISTS; i++) {
+        struct model_hist *h = &x->hist[i];
+        struct listing l = {0};
+        uint64_t latest = 0;
+        int rc = vv_core_latest(x->d.core, h->id, &latest), newest = -1;
+        vv_core_each(x->d.core, h->id, list_one, &l);
+        apply_retention(x, i, &l);
+        EXPECT(l.n == h->n, l.n, h->n);
+        for (unsigned k = 0; k < l.n; k++) {
+            EXPECT(l.version[k] == h->version[k], l.version[k], h->version[k]);
+            if (l.durable[k] || !x->w->hist[i].durable)
+                newest = (int)k;
+        }
+        EXPECT(rc == (newest < 0 ? -ENOENT : 0), rc, newest);
+        EXPECT(rc < 0 || latest == l.version[newest], latest, newest);
+        if (x->w->hist[i].keep && !x->w->hist[i].durable)
+            EXPECT(h->n <= x->w->hist[i].keep, h->n, x->w->hist[i].keep);
+    }
+    vv_core_get_stats(x->d.core, &stats);
+    if (on_files(x) && bounded(x))
+        EXPECT(stats.files_bytes <= x->d.cfg.tier[x->d.cfg.ntiers - 1].capacity_bytes,
+               stats.files_bytes, 0);
+    EXPECT(stats.inflight_orders == x->d.norders, stats.inflight_orders, x->d.norders);
+    if (x->d.wrong[0])
+        t_fail(__FILE__, __LINE__, "operation %u: %s", x->at, x->d.wrong);
+    for (unsigned k = 0; k < MAX_CALLS; k++)
+        EXPECT(!x->call[k].busy || x->d.norders > 0, k, 0);
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------- */
+
+static void do_put(struct world *x, const struct op *op)
+{
+    unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS;
+    uint64_t v = op->c % VERSIONS;
+    int rc;
+
+    if (x->call[k].busy)
+        return;
+    x->call[k].kind = 'P';
+    x->call[k].hist = h;
+    rc = drive_put(&x->d, &x->call[k].call, x->hist[h].id, v, 1 + op->d);
+    if (find(&x->hist[h], v) >= 0 || x->writing[h][v]) {
+        EXPECT(rc == -EEXIST, rc, v);
+        return;
+    }
+    x->accepted += rc == 0;
+    EXPECT(rc == 0 || (bounded(x) && (rc == -EFBIG || rc == -ENOSPC)), rc, v);
+    x->call[k].busy = x->writing[h][v] = rc == 0;
+}
+
+static void do_call(struct world *x, const struct op *op)
+{
+    unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS;
+    uint64_t v = op->c % VERSIONS;
+    bool there = find(&x->hist[h], v) >= 0;
+    int rc;
+
+    if (x->call[k].busy)
+        return;
+    x->call[k].kind = op->kind;
+    x->call[k].hist = h;
+    if (op->kind == 'G') {
+        rc = drive_get(&x->d, &x->call[k].call, x->hist[h].id, v);
+        EXPECT(rc == (there ? 0 : -ENOENT), rc, v);
+    } else if (op->kind == 'W') {
+        rc = drive_wait(&x->d, &x->call[k].call, x->hist[h].id, v, VV_CORE_DURABLE);
+        EXPECT(rc == (!there ? -ENOENT : on_files(x) ? 0 : -EINVAL), rc, v);
+    } else {
+        rc = drive_wait_all(&x->d, &x->call[k].call, x->hist[h].id);
+        EXPECT(rc == 0, rc, v);
+    }
+    x->call[k].busy = rc == 0;
+}
+
+static void finish_all(struct world *x)
+{
+    drive_run(&x->d);
+    settle_calls(x);
+    compare(x);
+}
+
+/* Closes a history and opens it again: what was committed is there, nothing else is. */
+static void do_reopen(struct world *x, unsigned h)
+{
+    struct model_hist *m = &x->hist[h];
+    struct listing l = {0};
+
+    finish_all(x);
+    if (!on_files(x))
+        return;
+    vv_core_each(x->d.core, m->id, list_one, &l);
+    vv_core_history_drop(x->d.core, m->id, x->d.now_ns);
+    for (unsigned i = 0; i < DRIVE_MAX_FILES; i++)
+        if (x->d.file[i].used && x->d.file[i].committed && x->d.file[i].hist == m->id)
+            x->d.file[i].used = false;
+    m->id = drive_history(&x->d, x->w->hist[h].once, x->w->hist[h].keep,
+                          x->w->hist[h].durable ? VV_CORE_DURABLE : VV_CORE_CACHED);
+    m->n = 0;
+    for (unsigned k = 0; k < l.n; k++)
+        if (l.durable[k]) {
+            int rc = drive_adopt(&x->d, m->id, l.version[k], l.generation[k], l.size[k]);
+            EXPECT(rc == 0, rc, l.version[k]);
+            x->accepted++;
+            m->version[m->n++] = l.version[k];
+        }
+    /* Removals of what was not committed. */
+    drive_hint_clear(&x->d, m->id);
+}
+
+static void do_op(struct world *x, const struct op *op)
+{
+    unsigned h = op->b % MAX_HISTS;
+    uint64_t v = op->c % VERSIONS;
+    int rc;
+
+    switch (op->kind) {
+    case 'P':
+        do_put(x, op);
+        break;
+    case 'G':
+    case 'W':
+    case 'A':
+        do_call(x, op);
+        break;
+    case 'H':
+        T_OK(drive_hint(&x->d, x->hist[h].id, v));
+        break;
+    case 'C':
+        drive_hint_clear(&x->d, x->hist[h].id);
+        break;
+    case 'S':
+        drive_start(&x->d, x->hist[h].id);
+        break;
+    case 'D':
+        rc = drive_discard(&x->d, x->hist[h].id, v);
+        EXPECT(rc == (find(&x->hist[h], v) >= 0 ? 0 : -ENOENT), rc, v);
+        if (rc == 0)
+            forget(&x->hist[h], v);
+        break;
+    case 'X':
+        if (x->call[op->a % MAX_CALLS].busy)
+            drive_cancel(&x->d, &x->call[op->a % MAX_CALLS].call, -ECANCELED);
+        break;
+    case 'R':
+        do_reopen(x, h);
+        break;
+    case 'E':
+        if (x->d.norders)
+            drive_end(&x->d, op->a % x->d.norders, 0);
+        break;
+    case 'F':
+        if (x->d.norders) {
+            x->failed = true;
+            drive_end(&x->d, op->a % x->d.norders, op->b % 2 ? -EIO : -ENOSPC);
+        }
+        break;
+    }
+    settle_calls(x);
+}
+
+/* ---- a whole run ------------------------------------------------------------------------------------------- */
+
+/* Nothing fails any more: whatever the model says is there, is there. */
+static void check_end(struct world *x)
+{
+    struct drive_call call;
+    uint64_t version;
+    int tier;
+
+    finish_all(x);
+    for (unsigned h = 0; h < MAX_HISTS; h++) {
+        struct model_hist m = x->hist[h];
+        vv_core_take_error(x->d.core, m.id, &version, &tier);
+        for (unsigned i = 0; i < m.n; i++) {
+            struct vv_object_info info;
+            T_OK(vv_core_lookup(x->d.core, m.id, m.version[i], &info));
+            if (on_files(x)) {
+                T_OK(drive_wait(&x->d, &call, m.id, m.version[i], VV_CORE_DURABLE));
+                int rc = drive_finish(&x->d, &call);
+                EXPECT(rc == 0 || (x->w->hist[h].keep && rc == -ENOENT), rc, m.version[i]);
+                if (rc != 0)
+                    continue;
+            }
+            int rc = drive_get(&x->d, &call, m.id, m.version[i]);
+            if (rc == 0)
+                rc = drive_finish(&x->d, &call);
+            EXPECT(rc == 0 || (x->w->hist[h].keep && rc == -ENOENT), rc, m.version[i]);
+        }
+    }
+    drive_run(&x->d);
+    if (x->d.wrong[0])
+        t_fail(__FILE__, __LINE__, "%s", x->d.wrong);
+}
+
+static bool trace;
+
+static void run_workload(const struct workload *w)
+{
+    static struct world world;
+    struct world *x = &world;
+    struct vv_core_cfg cfg;
+
+    memset(x, 0, sizeof(*x));
+    x->w = w;
+    drive_cfg(&cfg, w->tiers, (enum vv_policy)(w->policy % VV_POLICY_COUNT));
+    cfg.check = true;
+    cfg.transit_pages = 1 + w->transit % 4;
+    cfg.disk_shared = w->shared % 2;
+    for (int h = 0; h < VV_HOP_COUNT; h++) {
+        cfg.slots[h] = 1 + w->slots % 3;
+        cfg.batch_pages[h] = 1 + w->batch % 4;
+    }
+    drive_init(&x->d, &cfg);
+    x->d.step_ns = w->step_ns;
+    x->d.trace = trace;
+    for (unsigned h = 0; h < MAX_HISTS; h++)
+        x->hist[h].id = drive_history(&x->d, w->hist[h].once, w->hist[h].keep,
+                                      w->hist[h].durable ? VV_CORE_DURABLE : VV_CORE_CACHED);
+    compare(x);
+    for (x->at = 0; x->at < w->nops; x->at++) {
+        const struct op *op = &w->op[x->at];
+        if (trace)
+            fprintf(stderr, "%c %u %u %u %u\n", op->kind, op->a, op->b, op->c, op->d);
+        do_op(x, &w->op[x->at]);
+        compare(x);
+    }
+    x->at = w->nops ? w->nops - 1 : 0;
+    check_end(x);
+    drive_fini(&x->d);
+    EXPECT(x->d.nreleased == x->accepted, x->d.nreleased, x->accepted);
+}
+
+/* ---- workloads as text ------------------------------------------------------------------------------------- */
+
+static void write_workload(const struct workload *w, const char *path)
+{
+    FILE *f = fopen(path, "w");
+
+    T_CHECK(f != NULL);
+    fprintf(f, "%s %u %u %u %u %u %u", w->tiers, w->policy, w->transit, w->slots, w->batch,
+            w->step_ns, w->shared);
+    for (unsigned h = 0; h < MAX_HISTS; h++)
+        fprintf(f, " %u %u %u", w->hist[h].once, w->hist[h].keep, w->hist[h].durable);
+    fprintf(f, "\n");
+    for (unsigned i = 0; i < w->nops; i++)
+        fprintf(f, "%c %u %u %u %u\n", w->op[i].kind, w->op[i].a, w->op[i].b, w->op[i].c,
+                w->op[i].d);
+    T_EQ(fclose(f), 0);
+}
+
+static void read_workload(struct workload *w, const char *path)
+{
+    FILE *f = fopen(path, "r");
+
+    T_CHECK(f != NULL);
+    memset(w, 0, sizeof(*w));
+    T_EQ(fscanf(f, "%15s %u %u %u %u %u %u", w->tiers, &w->policy, &w->transit, &w->slots,
+                &w->batch, &w->step_ns, &w->shared),
+         7);
+    for (unsigned h = 0; h < MAX_HISTS; h++)
+        T_EQ(fscanf(f, "%u %u %u", &w->hist[h].once, &w->hist[h].keep, &w->hist[h].durable), 3);
+    while (w->nops < MAX_OPS) {
+        struct op *op = &w->op[w->nops];
+        if (fscanf(f, " %c %u %u %u %u", &op->kind, &op->a, &op->b, &op->c, &op->d) != 5)
+            break;
+        w->nops++;
+    }
+    fclose(f);
+}
+
+static void draw_workload(struct workload *w, uint64_t seed)
+{
+    static const char *const tiers[] = {"D2H3F", "D4H4S16", "H2F",  "H4",     "D3H5", "H0F",
+                                        "D2H0F", "D1H1S6",  "H3F9", "D6H12F", "H2S9", "D1H1F"};
+    static const char kinds[] = "PPPPGGGGGHHHHSDDWAXC";
+    struct t_rng r = {seed};
+    unsigned fail = (unsigned)t_rng_below(&r, 3) ? 0 : 30;
+
+    memset(w, 0, sizeof(*w));
+    strcpy(w->tiers, tiers[t_rng_below(&r, VV_ARRAY_SIZE(tiers))]);
+    w->policy = t_rng_below(&r, 2) ? VV_POLICY_NEXT : (unsigned)t_rng_below(&r, VV_POLICY_COUNT);
+    w->transit = (unsigned)t_rng_below(&r, 4);
+    w->slots = (unsigned)t_rng_below(&r, 3);
+    w->batch = (unsigned)t_rng_below(&r, 4);
+    w->step_ns = t_rng_below(&r, 2) ? 1000 : 0;
+    w->shared = (unsigned)t_rng_below(&r, 2);
+    for (unsigned h = 0; h < MAX_HISTS; h++) {
+        w->hist[h].once = t_rng_below(&r, 4) == 0;
+        w->hist[h].keep = t_rng_below(&r, 4) == 0 ? 1 + (unsigned)t_rng_below(&r, 3) : 0;
+        w->hist[h].durable = strchr(w->tiers, 'F') && t_rng_below(&r, 2);
+    }
+    w->nops = 100 + (unsigned)t_rng_below(&r, 300);
+    for (unsigned i = 0; i < w->nops; i++) {
+        struct op *op = &w->op[i];
+        op->kind = t_rng_below(&r, 10) < 6 ? 'E' : kinds[t_rng_below(&r, sizeof(kinds) - 1)];
+        if (op->kind == 'E' && fail && t_rng_below(&r, fail) == 0)
+            op->kind = 'F';
+        if (t_rng_below(&r, 150) == 0)
+            op->kind = 'R';
+        op->a = (unsigned)t_rng_below(&r, 12);
+        op->b = (unsigned)t_rng_below(&r, 4) ? 0 : 1;
+        op->c = (unsigned)t_rng_below(&r, VERSIONS);
+        op->d = (unsigned)t_rng_below(&r, 6 * DRIVE_PAGE);
+    }
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------- */
+
+/* In a process of its own, quietly: does it fail? */
+static bool fails(const struct workload *w)
+{
+    int status = 0;
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    T_CHECK(pid >= 0);
+    if (pid == 0) {
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(2);
+        alarm(20);
+        run_workload(w);
+        _exit(0);
+    }
+    T_EQ(waitpid(pid, &status, 0), pid);
+    return status != 0;
+}
+
+static void shorten(struct workload *w)
+{
+    static struct workload less;
+
+    for (unsigned n = w->nops / 2; n > 0; n /= 2)
+        for (unsigned at = 0; at + n <= w->nops;) {
+            less = *w;
+            memmove(&less.op[at], &less.op[at + n], (w->nops - at - n) * sizeof(less.op[0]));
+            less.nops -= n;
+            if (fails(&less))
+                *w = less;
+            else
+                at += n;
+        }
+}
+
+static void run_seed(uint64_t seed)
+{
+    static struct workload w;
+
+    draw_workload(&w, seed);
+    if (!fails(&w))
+        return;
+    shorten(&w);
+    write_workload(&w, "model-failure.txt");
+    t_note("seed %llu fails: %u operations are left in model-failure.txt; keep it in "
+           "tests/model/failures/",
+           (unsigned long long)seed, w.nops);
+    run_workload(&w);
+    t_fail(__FILE__, __LINE__, "failed in a process of its own only");
+}
+
+static void former_failures(void)
+{
+    static struct workload w;
+    const char *source = getenv("SOURCE_DIR");
+    char path[512];
+    struct dirent *e;
+    unsigned n = 0;
+    DIR *dir;
+
+    snprintf(path, sizeof(path), "%s/tests/model/failures", source ? source : ".");
+    dir = opendir(path);
+    if (!dir) {
+        t_note("no folder %s: set SOURCE_DIR", path);
+        return;
+    }
+    while ((e = readdir(dir))) {
+        if (!strstr(e->d_name, ".txt"))
+            continue;
+        snprintf(path, sizeof(path), "%s/tests/model/failures/%s", source ? source : ".",
+                 e->d_name);
+        t_note("%s", e->d_name);
+        read_workload(&w, path);
+        run_workload(&w);
+        n++;
+    }
+    closedir(dir);
+    t_note("%u former failures run again", n);
+}
+
+static void random_workloads(void)
+{
+    uint64_t first = t_seed(), n = t_long() ? 50000 : 500;
+
+    t_note("seeds %llu to %llu", (unsigned long long)first, (unsigned long long)(first + n - 1));
+    for (uint64_t i = 0; i < n; i++)
+        run_seed(first + i);
+}
+
+/* With the name of a workload: runs it and tells what happens. */
+int main(int argc, char **argv)
+{
+    static struct workload w;
+
+    if (argc > 1) {
+        trace = true;
+        read_workload(&w, argv[1]);
+        run_workload(&w);
+        return 0;
+    }
+    T_RUN(former_failures);
+    T_RUN(random_workloads);
+    return t_done();
+}

@@ -242,11 +242,13 @@ static bool whole_may_go(const struct vv_copy *copy)
     return copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
 }
 
-/* Fetched for a restore that is still to come: no other prefetch takes it. */
-static bool claimed(const struct vv_copy *copy)
+/* Fetched for a restore that is still to come: no other prefetch takes it. What was passed over gives way to live
+ * hints, but not to others that were passed over: they would take turns for ever. */
+static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
 {
-    return copy->obj->hint_first &&
-           (copy->state == VV_COPY_READ_COMPLETE || copy->state == VV_COPY_READ_IN_PROGRESS);
+    if (!copy->obj->hint_first)
+        return copy->obj->passed && by->passed;
+    return copy->state == VV_COPY_READ_COMPLETE || copy->state == VV_COPY_READ_IN_PROGRESS;
 }
 
 /* Estimated time until the copy may go: the flushes queued before it and its own, or its restore. */
@@ -268,7 +270,7 @@ static uint64_t time_until_evictable(const struct vv_core *core, const struct vv
 }
 
 static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_copy *copy,
-                                  enum vv_purpose purpose, bool revoke)
+                                  const struct vv_object *by, enum vv_purpose purpose, bool revoke)
 {
     const struct vv_object *obj = copy->obj;
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -278,7 +280,7 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
         .stamp = core->cfg.policy == VV_POLICY_LRU ? copy->stamp_use : copy->stamp_in,
     };
 
-    if (claimed(copy) && (purpose == VV_FOR_PREFETCH || !revoke))
+    if (claimed(copy, by) && (purpose == VV_FOR_PREFETCH || !revoke))
         f.barred = true;
     else if (!whole_may_go(copy))
         f.wait_ns = time_until_evictable(core, copy);
@@ -288,8 +290,8 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
     return f;
 }
 
-static size_t list_fragments(struct vv_core *core, unsigned tier, enum vv_purpose purpose,
-                             bool revoke)
+static size_t list_fragments(struct vv_core *core, unsigned tier, const struct vv_object *by,
+                             enum vv_purpose purpose, bool revoke)
 {
     const struct vv_arena *a = &core->tier[tier].arena;
     size_t n = 0;
@@ -307,7 +309,7 @@ static size_t list_fragments(struct vv_core *core, unsigned tier, enum vv_purpos
         if (a->page[p].state == VV_PAGE_FREE)
             core->frags[n] = (struct vv_frag){.pages = vv_arena_run(a, p)};
         else
-            core->frags[n] = fragment_of(core, copy, purpose, revoke);
+            core->frags[n] = fragment_of(core, copy, by, purpose, revoke);
         p += (uint32_t)core->frags[n++].pages;
     }
     return n;
@@ -321,7 +323,7 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
     bool found = false;
 
     for (int revoke = 0; revoke < 2 && !found; revoke++) {
-        size_t n = list_fragments(core, tier, purpose, revoke);
+        size_t n = list_fragments(core, tier, obj, purpose, revoke);
         if (core->cfg.policy == VV_POLICY_FIFO || core->cfg.policy == VV_POLICY_LRU)
             found = vv_window_oldest(core->frags, n, obj->nchunks, &w);
         else
@@ -343,7 +345,7 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
 
 /* Whether every page of the window is free or may go. */
 static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t first, uint32_t n,
-                         enum vv_purpose purpose)
+                         const struct vv_object *by, enum vv_purpose purpose)
 {
     const struct vv_arena *a = &core->tier[tier].arena;
 
@@ -351,7 +353,7 @@ static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t fir
         const struct vv_copy *copy = a->page[p].u.owner;
         if (a->page[p].state == VV_PAGE_FREE)
             continue;
-        if (!whole_may_go(copy) || (purpose == VV_FOR_PREFETCH && claimed(copy)))
+        if (!whole_may_go(copy) || (purpose == VV_FOR_PREFETCH && claimed(copy, by)))
             return false;
     }
     return true;
@@ -440,7 +442,7 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
             return false;
         }
     }
-    if (!window_clear(core, tier, first, n, purpose)) {
+    if (!window_clear(core, tier, first, n, obj, purpose)) {
         t->commit[slot].obj = obj;
         t->commit[slot].first = first;
         t->commit[slot].n = n;

@@ -164,7 +164,7 @@ static void all(int level, enum t_inject_mode mode, int64_t count)
 #ifdef __SANITIZE_THREAD__
     /* A device that refuses everything can only be given time to end its copies. They have ended
      * then, but ThreadSanitizer cannot know. */
-    if (mode == T_INJECT_REFUSE && count < 0)
+    if (count < 0)
         return;
 #endif
     t_note("level %d, mode %d, count %lld: %llu operations, %llu of them made to fail", level, mode,

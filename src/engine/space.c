@@ -204,7 +204,12 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
     while (got < want) {
         uint32_t n = VV_MIN(free_for(core, t, purpose), want - got), run = 0, first;
         if (n == 0) {
-            if (!evict_some(core, tier, obj, chunk0, want - got, purpose))
+            uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
+            /* Where chunks of one object differ in rank, each asks for its own place: two versions that are not
+             * hinted would else take pages from each other for ever. */
+            if (purpose == VV_FOR_PREFETCH && vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
+                most = 1;
+            if (!evict_some(core, tier, obj, chunk, most, purpose))
                 break;
             continue;
         }

@@ -650,12 +650,16 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
     h->late_version = obj->version;
 }
 
+/* What stands in a transit page is there for a moment, and counts for nothing. */
 static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
 {
-    if (copy->obj->dead || !vvi_chunk_valid(core, copy->obj, copy->tier, c))
+    const struct vv_object *obj = copy->obj;
+
+    if (obj->dead || !vvi_chunk_valid(core, obj, copy->tier, c))
         return false;
     for (unsigned t = 0; t < core->ntiers; t++)
-        if (t != copy->tier && vvi_chunk_valid(core, copy->obj, t, c))
+        if (t != copy->tier && vvi_chunk_valid(core, obj, t, c) &&
+            !(core->tier[t].is_arena && obj->copy[t]->page[c] >= core->tier[t].arena.npages))
             return false;
     return true;
 }

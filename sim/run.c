@@ -33,6 +33,8 @@ struct proc {
     size_t pc, nputs, ngets;
     struct vv_req req;
     uint64_t call_ns, free_ns[LINK_COUNT];
+    uint64_t left_ns;  /* the last call or wait ended */
+    uint64_t *gaps_ns; /* before each put and get, barriers included */
     bool done, at_barrier;
     uint64_t *tags[VV_MAX_TIERS]; /* by page */
     struct shot_proc *out;
@@ -175,6 +177,7 @@ static int finish_call(struct sim *s, uint32_t i)
     } else {
         p->out->wait_s += blocked;
     }
+    p->left_ns = s->now_ns;
     p->pc++;
     return step(s, i);
 }
@@ -219,6 +222,8 @@ static int start_call(struct sim *s, uint32_t i, const struct shot_op *op)
     int r;
 
     p->call_ns = s->now_ns;
+    if (op->kind != SHOT_WAIT_FLUSH)
+        p->gaps_ns[p->nputs + p->ngets] = s->now_ns - p->left_ns;
     if (op->kind == SHOT_PUT)
         r = vv_core_put(p->core, p->hist, op->version, op->bytes, 0, on_device, s->now_ns, &p->req);
     else if (op->kind == SHOT_GET)
@@ -334,7 +339,10 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
         cfg.tier[cfg.ntiers].kind = VV_TIER_FILES;
         cfg.tier[cfg.ntiers++].capacity_bytes = local;
     }
-    cfg.rate[VV_HOP_D2D] = cfg.rate[VV_HOP_H2H] = opts->rate[SHOT_HOP_D2D];
+    cfg.rate[VV_HOP_D2D] = opts->rate[SHOT_HOP_D2D];
+    /* As the library has it: the first copy is within host memory where there is no device. */
+    cfg.rate[VV_HOP_H2H] =
+        opts->rate[SHOT_HOP_H2H] ? opts->rate[SHOT_HOP_H2H] : opts->rate[SHOT_HOP_D2D];
     cfg.rate[VV_HOP_D2H] = opts->rate[SHOT_HOP_D2H];
     cfg.rate[VV_HOP_H2D] = opts->rate[SHOT_HOP_H2D];
     cfg.rate[VV_HOP_H2F] = opts->rate[SHOT_HOP_H2F];
@@ -359,6 +367,7 @@ static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *
     m->staging_bytes = 2 * (uint64_t)cfg->transit_pages * cfg->page_bytes;
     for (int h = 0; h < SHOT_HOP_NR; h++)
         m->rate[h] = (double)opts->rate[h];
+    m->rate[SHOT_HOP_H2H] = (double)cfg->rate[VV_HOP_H2H];
 }
 
 static int proc_init(struct sim *s, uint32_t i, const struct shot_sizes *sizes)
@@ -372,6 +381,9 @@ static int proc_init(struct sim *s, uint32_t i, const struct shot_sizes *sizes)
 
     if (r < 0)
         return r;
+    p->gaps_ns = calloc(p->script.nr_puts + p->script.nr_gets + 1, sizeof(*p->gaps_ns));
+    if (!p->gaps_ns)
+        return -ENOMEM;
     sim_core_cfg(opts, p->script.peak_live_bytes, &p->cfg);
     p->cfg.check = getenv("VARVE_CHECK") != NULL;
     r = vv_core_new(&p->cfg, &p->core);
@@ -392,6 +404,7 @@ static void proc_fini(struct proc *p)
 {
     shot_script_fini(&p->script);
     vv_core_free(p->core);
+    free(p->gaps_ns);
     for (unsigned t = 0; t < VV_MAX_TIERS; t++)
         free(p->tags[t]);
 }
@@ -425,8 +438,8 @@ static int fill_report(struct sim *s, struct shot_report *report)
         p->out->put_bytes = p->script.put_bytes;
         p->out->get_bytes = p->script.get_bytes;
         p->out->verified = true;
-        r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, &report->machine, NULL,
-                       &p->out->bound);
+        r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, &report->machine,
+                       p->gaps_ns, &p->out->bound);
     }
     if (r == 0)
         shot_report_finish(report);

@@ -500,7 +500,7 @@ static const char *check_order_of_writing(const struct hist *h)
 
 static const char *check_hist_counts(const struct vv_core *core, const struct hist *h)
 {
-    uint64_t objects = 0, ready = 0, missing = 0, unwritten = 0, durable = 0, down = 0;
+    uint64_t objects = 0, ready = 0, missing = 0, unwritten = 0, durable = 0, down = 0, failed = 0;
 
     for (size_t i = 0; i < h->nslots; i++) {
         const struct vv_object *obj = h->slot[i];
@@ -509,6 +509,7 @@ static const char *check_hist_counts(const struct vv_core *core, const struct hi
         objects++;
         durable += obj->durable;
         down += obj->down;
+        failed += obj->flush_err != 0;
         if (!obj->hint_first)
             continue;
         ready += obj->written;
@@ -518,6 +519,7 @@ static const char *check_hist_counts(const struct vv_core *core, const struct hi
     REQUIRE(objects == h->nobjects, "versions are miscounted");
     REQUIRE(durable == h->ndurable, "committed versions are miscounted");
     REQUIRE(down == h->ndown, "versions complete below are miscounted");
+    REQUIRE(failed == h->nfailed, "versions whose flush failed are miscounted");
     REQUIRE(ready == h->ready, "hinted versions are miscounted");
     REQUIRE(missing == h->missing_chunks, "chunks to be read for hints are miscounted");
     REQUIRE(unwritten == h->unwritten, "hinted versions still to come are miscounted");

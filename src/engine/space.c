@@ -20,16 +20,20 @@
 
 /* ---- paged ------------------------------------------------------------------------------------------------- */
 
-/* Once puts come between restores, prefetching leaves room for one object of the largest size. */
-static uint32_t room_kept(const struct vv_core *core, enum vv_purpose purpose)
+/* Once puts come between restores, prefetching leaves room for one object of the largest size. Pages that may go are
+ * such room: a put takes them at once. */
+static uint32_t room_kept(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
 {
-    return purpose == VV_FOR_PREFETCH && core->puts_between ? vvi_nchunks(core, core->largest_bytes)
-                                                            : 0;
+    uint32_t room = vvi_nchunks(core, core->largest_bytes);
+
+    if (purpose != VV_FOR_PREFETCH || !core->puts_between)
+        return 0;
+    return room > t->nevict ? room - t->nevict : 0;
 }
 
 static uint32_t free_for(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
 {
-    uint32_t room = room_kept(core, purpose);
+    uint32_t room = room_kept(core, t, purpose);
 
     return t->arena.nfree > room ? t->arena.nfree - room : 0;
 }
@@ -179,10 +183,10 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
                            headroom_low(core, tier, vvi_hist(core, flushed->hist));
             /* What has to be flushed again goes only for a page that is really had, and if flushing it does not take
              * that page back: else both would go on for ever. */
-            bool unflushed =
-                purpose == VV_FOR_FLUSH
-                    ? pressed
-                    : !pressed && core->tier[tier].arena.nfree >= room_kept(core, purpose);
+            bool unflushed = purpose == VV_FOR_FLUSH
+                                 ? pressed
+                                 : !pressed && core->tier[tier].arena.nfree >=
+                                                   room_kept(core, &core->tier[tier], purpose);
             uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
             if (gone)
                 return gone;
@@ -207,7 +211,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
             uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
             /* Where chunks of one object differ in rank, each asks for its own place: two versions that are not
              * hinted would else take pages from each other for ever. */
-            if (purpose == VV_FOR_PREFETCH && vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
+            if (purpose == VV_FOR_PREFETCH &&
+                vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
                 most = 1;
             if (!evict_some(core, tier, obj, chunk, most, purpose))
                 break;

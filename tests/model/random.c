@@ -44,8 +44,8 @@ struct workload {
 
 struct model_hist {
     uint64_t version[MAX_VERSIONS]; /* oldest first */
-    unsigned n;
-    uint32_t id; /* the core's */
+    unsigned n, excess;             /* excess: versions that retention may remove at any time */
+    uint32_t id;                    /* the core's */
 };
 
 struct world {
@@ -110,13 +110,16 @@ static bool bounded(const struct world *x)
 static void check_put_result(struct world *x, unsigned k)
 {
     int status = x->call[k].call.req.status;
-    unsigned h = x->call[k].hist;
+    unsigned h = x->call[k].hist, keep;
     uint64_t v = x->call[k].call.version;
 
     x->writing[h][v] = false;
     if (status == 0) {
         EXPECT(x->hist[h].n < MAX_VERSIONS && find(&x->hist[h], v) < 0, v, x->hist[h].n);
         x->hist[h].version[x->hist[h].n++] = v;
+        keep = x->w->hist[h].keep;
+        if (keep && x->hist[h].n > keep)
+            x->hist[h].excess = VV_MAX(x->hist[h].excess, x->hist[h].n - keep);
         return;
     }
     EXPECT(x->failed || status == -ECANCELED ||
@@ -192,20 +195,21 @@ static void list_one(void *arg, const struct vv_object_info *info)
     l->version[l->n++] = info->version;
 }
 
-/* Retention may have removed what is older than `keep` others. */
+/* Retention may have removed the oldest of those that were too many. */
 static void apply_retention(struct world *x, unsigned i, const struct listing *l)
 {
     struct model_hist *h = &x->hist[i];
-    unsigned keep = x->w->hist[i].keep, k = 0;
 
-    while (keep && k < h->n && h->n > l->n && h->n > keep) {
+    for (unsigned k = 0; k < h->n && h->excess;) {
         bool there = false;
         for (unsigned j = 0; j < l->n; j++)
             there |= l->version[j] == h->version[k];
-        if (there)
+        if (there) {
             k++;
-        else
+        } else {
             forget(h, h->version[k]);
+            h->excess--;
+        }
     }
 }
 

@@ -351,6 +351,34 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
     return (uint8_t)core->host;
 }
 
+/* Somebody asks for it again: what kept it from being flushed may be over. */
+static void flush_again(struct vv_core *core, struct vv_object *obj)
+{
+    if (!obj->flush_err)
+        return;
+    obj->flush_err = 0;
+    vvi_hist(core, obj->hist)->nfailed--;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (obj->copy[t])
+            obj->copy[t]->failed = false;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_object_settle(core, obj);
+    vvi_sched_commit(core, obj);
+}
+
+/* A flush that failed half-way through the host keeps a transit page from all others: each new request that may need
+ * one gives it another try. */
+static void retry_transit(struct vv_core *core)
+{
+    struct tier *t = &core->tier[core->host];
+
+    for (uint32_t p = t->arena.npages; p < t->arena.npages + t->transit_all; p++) {
+        struct vv_copy *copy = t->arena.page[p].u.owner;
+        if (t->arena.page[p].state == VV_PAGE_VALID && !copy->obj->dead)
+            flush_again(core, copy->obj);
+    }
+}
+
 /* A put when nothing is left to restore begins a new shot. */
 static void begin_writing(struct vv_core *core, struct hist *h)
 {
@@ -388,6 +416,7 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     enter(core, now_ns);
     see_interval(core, h);
     begin_writing(core, h);
+    retry_transit(core);
     vvi_hint_account(core, obj, -1);
     obj->writing = true;
     vvi_hint_account(core, obj, 1);
@@ -444,20 +473,6 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     return 0;
 }
 
-/* Somebody asks for it again: what kept it from being flushed may be over. */
-static void flush_again(struct vv_core *core, struct vv_object *obj)
-{
-    if (!obj->flush_err)
-        return;
-    obj->flush_err = 0;
-    for (unsigned t = 0; t < core->ntiers; t++)
-        if (obj->copy[t])
-            obj->copy[t]->failed = false;
-    vvi_core_reclass(core, obj, 0, obj->nchunks);
-    vvi_object_settle(core, obj);
-    vvi_sched_commit(core, obj);
-}
-
 int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
                  uint64_t now_ns, struct vv_req *req)
 {
@@ -474,6 +489,7 @@ int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_
         vvi_req_end(core, req, 0);
     else
         flush_again(core, obj);
+    retry_transit(core);
     leave(core);
     return 0;
 }
@@ -485,11 +501,10 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struc
     enter(core, now_ns);
     if (core->phase == VV_PHASE_WRITING)
         core->phase = VV_PHASE_WAITING;
-    if (h->late_err) {
-        h->late_err = 0;
-        for (struct vv_object *obj = h->oldest; obj; obj = obj->newer)
-            flush_again(core, obj);
-    }
+    h->late_err = 0;
+    for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
+        flush_again(core, obj);
+    retry_transit(core);
     req_start(core, &core->waits, req, VV_REQ_WAIT_ALL, hist, NULL);
     leave(core);
     return 0;
@@ -533,9 +548,7 @@ void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns
 /* Room on the disk may be what failed flushes were waiting for. */
 static void retry_flushes(struct vv_core *core, struct hist *h)
 {
-    if (!h->late_err)
-        return;
-    for (struct vv_object *obj = h->oldest; obj; obj = obj->newer)
+    for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
         flush_again(core, obj);
 }
 
@@ -641,6 +654,7 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
 {
     struct hist *h = vvi_hist(core, obj->hist);
 
+    h->nfailed += !obj->flush_err;
     obj->flush_err = (int16_t)err;
     vv_trace(VV_TRACE_ERROR, obj->version, (uint64_t)tier, (uint64_t)(int64_t)err, 0);
     if (h->late_err)

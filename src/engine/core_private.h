@@ -130,6 +130,7 @@ struct hist {
 
     int late_err, late_tier;
     uint64_t late_version;
+    uint64_t nfailed; /* versions whose flushing was given up */
     uint32_t pending; /* requests */
 };
 

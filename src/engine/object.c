@@ -607,6 +607,7 @@ void vvi_object_gone(struct vv_core *core, struct vv_object *obj)
     vv_assert(!obj->dead);
     vvi_predict_forget(core, obj);
     vvi_hint_account(core, obj, -1);
+    h->nfailed -= obj->flush_err != 0;
     if (obj->written) {
         list_unlink(h, obj);
         h->nwritten--;

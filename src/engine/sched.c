@@ -644,6 +644,16 @@ void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------- */
 
+/* The late error may have been taken by somebody else meanwhile. */
+static int first_error(const struct hist *h)
+{
+    const struct vv_object *obj = h->nfailed ? h->oldest : NULL;
+
+    while (obj && !obj->flush_err)
+        obj = obj->newer;
+    return obj ? obj->flush_err : h->late_err;
+}
+
 static void end_waits(struct vv_core *core)
 {
     struct vv_req *next;
@@ -654,7 +664,7 @@ static void end_waits(struct vv_core *core)
         next = req->next;
         if (req->kind == VV_REQ_WAIT_ALL) {
             if (h->ndown == h->nwritten)
-                vvi_req_end(core, req, h->late_err);
+                vvi_req_end(core, req, first_error(h));
         } else if (obj->dead) {
             vvi_req_end(core, req, -ENOENT);
         } else if (obj->durable) {

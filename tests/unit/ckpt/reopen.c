@@ -113,6 +113,26 @@ static void test_close_in_time(void)
     free(buf);
 }
 
+/* Pages may have another size in every life; the files say what theirs was. */
+static void test_other_pages(void)
+{
+    static const uint32_t page[] = {16384, 4096, 65536};
+    enum { LIVES = 3 };
+    struct ck_cfg cfg = config(t_tmpdir());
+    char *buf = malloc(BYTES);
+    cfg.host_cache = 4 * 65536;
+    for (int life = 0; life < LIVES; life++) {
+        cfg.page_bytes = page[life];
+        struct varve_ctx *ctx = ck_open(&cfg);
+        struct varve_history *h = ck_history(ctx, "pages");
+        for (int v = 0; v < life; v++)
+            get(h, buf, (uint64_t)v);
+        put(h, buf, (uint64_t)life);
+        T_OK(varve_close(ctx));
+    }
+    free(buf);
+}
+
 /* A version discarded is gone for good, and may be written again. */
 static void test_discard(void)
 {
@@ -239,6 +259,7 @@ int main(void)
     T_RUN(test_find_all);
     T_RUN(test_close_flushes);
     T_RUN(test_close_in_time);
+    T_RUN(test_other_pages);
     T_RUN(test_discard);
     T_RUN(test_keep);
     T_RUN(test_consume_once);

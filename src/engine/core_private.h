@@ -185,7 +185,7 @@ struct vv_core {
     size_t frags_cap;
     double util_pages_ns;
     uint64_t util_since_ns; /* occupancy of memory tiers over time */
-    uint64_t check_in; /* calls until the next check of the invariants */
+    uint64_t check_in;      /* calls until the next check of the invariants */
     struct vv_core_stats stats;
 };
 

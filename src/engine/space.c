@@ -317,7 +317,7 @@ static size_t list_fragments(struct vv_core *core, unsigned tier, const struct v
             core->frags_cap = cap;
         }
         if (a->page[p].state == VV_PAGE_FREE)
-            core->frags[n] = (struct vv_frag){.pages = vv_arena_run(a, p)};
+            core->frags[n] = (struct vv_frag){.pages = vv_arena_run(a, p), .gap = true};
         else
             core->frags[n] = fragment_of(core, copy, by, purpose, revoke);
         p += (uint32_t)core->frags[n++].pages;
@@ -348,6 +348,9 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
         first += (uint32_t)core->frags[i].pages;
     for (size_t i = w.first; i < w.end; i++)
         pages += (uint32_t)core->frags[i].pages;
+    /* A gap at the end may be most of a large file: no more of it than is needed. */
+    if (core->frags[w.end - 1].gap)
+        pages = obj->nchunks;
     *ret_first = first;
     *ret_n = pages;
     return true;

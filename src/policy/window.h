@@ -20,6 +20,7 @@ struct vv_frag {
     uint64_t distance; /* restores before it is wanted; gaps: 0 */
     uint64_t stamp;    /* fifo: when it came, lru: when it was used last; gaps: 0 */
     bool barred;       /* cannot go, whatever time passes: bars every window it is in */
+    bool gap;          /* free: the part of it that is not needed stays free */
     uint32_t scratch;  /* the search's own */
 };
 

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The restore order: hints given early, cleared, deviated from, given twice, of versions never written; predictions. */
+#include "unit/engine/hand.h"
+
+static struct drive d;
+
+/* The version that the disk reads for next; 0: none. */
+static uint64_t reads_next(void)
+{
+    for (unsigned i = 0; i < d.norders; i++)
+        if (d.order[i]->kind == VV_ORDER_COPY && d.order[i]->hop == VV_HOP_F2H)
+            return d.order[i]->version;
+    return 0;
+}
+
+static void end_read(uint64_t version)
+{
+    T_EQ(reads_next(), version);
+    hand_end(&d, VV_ORDER_COPY, 1, 0, version, 0);
+}
+
+/* Host 0, files 1: n versions of one page on disk only. */
+static uint32_t open_with(const char *tiers, unsigned n)
+{
+    uint32_t h = hand_open(&d, tiers, VV_POLICY_NEXT, VV_CORE_DURABLE);
+
+    for (uint64_t v = 1; v <= n; v++)
+        T_OK(drive_adopt(&d, h, v, v, DRIVE_PAGE));
+    return h;
+}
+
+static void before_the_version_exists(void)
+{
+    uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_object_info info;
+
+    T_OK(drive_hint(&d, h, 1));
+    T_OK(drive_hint(&d, h, 2));
+    T_EQ(d.norders, 0);
+    T_ERR(vv_core_lookup(d.core, h, 1, &info), -ENOENT);
+    T_EQ(vvi_hist(d.core, h)->unwritten, 2);
+    hand_put(&d, h, 2, 1);
+    T_EQ(vvi_hist(d.core, h)->unwritten, 1);
+    T_EQ(vvi_hist(d.core, h)->ready, 1);
+    /* It became live when it was written: prefetching claims it where it is. */
+    drive_start(&d, h);
+    T_EQ(hand_state(&d, h, 2, 0), VV_COPY_READ_COMPLETE);
+    T_EQ(hand_object(&d, h, 2)->hint_first - vvi_hist(d.core, h)->head, 1);
+    hand_get(&d, h, 2); /* passes the hint of 1 over, which nothing is known of any more */
+    T_CHECK(hand_object(&d, h, 1) == NULL);
+    hand_close(&d);
+}
+
+static void cleared(void)
+{
+    uint32_t h = open_with("H2F", 2);
+
+    T_OK(drive_hint(&d, h, 1));
+    T_OK(drive_hint(&d, h, 2));
+    T_OK(drive_hint(&d, h, 7));
+    drive_hint_clear(&d, h);
+    drive_start(&d, h);
+    T_EQ(d.norders, 0);
+    T_CHECK(hand_object(&d, h, 7) == NULL);
+    T_EQ(vvi_hist(d.core, h)->ready, 0);
+    T_OK(drive_hint(&d, h, 2));
+    end_read(2);
+    hand_close(&d);
+}
+
+/* 1 2 3 4 hinted, 3 restored: 1 and 2 are passed over and fetched after the live ones. */
+static void deviated_from(void)
+{
+    uint32_t h = open_with("H8F", 4);
+    struct drive_call call;
+
+    for (uint64_t v = 1; v <= 4; v++)
+        T_OK(drive_hint(&d, h, v));
+    T_OK(drive_get(&d, &call, h, 3));
+    T_EQ(reads_next(), 3);
+    T_CHECK(hand_object(&d, h, 1)->passed && hand_object(&d, h, 2)->passed);
+    T_CHECK(!hand_object(&d, h, 1)->hint_first);
+    T_EQ(vvi_hist(d.core, h)->ready, 1);
+    end_read(3);
+    end_read(4);
+    end_read(1);
+    end_read(2);
+    T_OK(drive_finish(&d, &call));
+    hand_get(&d, h, 1); /* a passed one may come after all */
+    T_CHECK(!hand_object(&d, h, 1)->passed);
+    hand_close(&d);
+}
+
+/* A version hinted twice has the distance of its first live hint; each restore takes one. */
+static void given_twice(void)
+{
+    uint32_t h = open_with("H8F", 2);
+    struct vv_object *obj;
+    struct hist *hist;
+
+    T_OK(drive_hint(&d, h, 1));
+    T_OK(drive_hint(&d, h, 2));
+    T_OK(drive_hint(&d, h, 1));
+    obj = hand_object(&d, h, 1);
+    hist = vvi_hist(d.core, h);
+    T_EQ(obj->hint_first - hist->head, 0);
+    hand_get(&d, h, 1);
+    T_EQ(obj->hint_first - hist->head, 1);
+    T_CHECK(!obj->consumed); /* wanted again */
+    hand_get(&d, h, 2);
+    T_EQ(obj->hint_first - hist->head, 0);
+    hand_get(&d, h, 1);
+    T_EQ(obj->hint_first, 0);
+    T_CHECK(obj->consumed);
+    T_EQ(hist->head, hist->tail);
+    hand_close(&d);
+}
+
+static void never_written(void)
+{
+    uint32_t h = open_with("H8F", 2);
+
+    T_OK(drive_hint(&d, h, 8));
+    T_OK(drive_hint(&d, h, 2));
+    T_OK(drive_hint(&d, h, 9));
+    T_OK(drive_hint(&d, h, 1));
+    drive_start(&d, h);
+    end_read(2);
+    end_read(1);
+    T_EQ(d.norders, 0);
+    hand_get(&d, h, 2);
+    hand_get(&d, h, 1);
+    T_CHECK(hand_object(&d, h, 8) == NULL && hand_object(&d, h, 9) == NULL);
+    hand_close(&d);
+}
+
+/* A discarded version keeps its hints, for it may be written again. */
+static void discarded_and_written_again(void)
+{
+    uint32_t h = open_with("H8F", 2);
+
+    T_OK(drive_hint(&d, h, 1));
+    T_OK(drive_hint(&d, h, 2));
+    T_OK(drive_discard(&d, h, 1));
+    T_EQ(vvi_hist(d.core, h)->unwritten, 1);
+    drive_run(&d);
+    hand_put(&d, h, 1, 1);
+    T_EQ(hand_object(&d, h, 1)->hint_first, vvi_hist(d.core, h)->head);
+    T_EQ(vvi_hist(d.core, h)->unwritten, 0);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* The distance of a restore: hinted versions after it that are complete on the fastest tier, up to the first that is
+ * not. */
+static void distance(void)
+{
+    uint32_t h = open_with("H8F", 4);
+    struct drive_call call;
+
+    for (uint64_t v = 1; v <= 4; v++)
+        T_OK(drive_hint(&d, h, v));
+    drive_start(&d, h);
+    end_read(1);
+    end_read(2);
+    end_read(3);
+    T_OK(drive_get(&d, &call, h, 1));
+    T_EQ(call.req.distance, 2);
+    T_OK(drive_finish(&d, &call));
+    T_OK(drive_get(&d, &call, h, 2));
+    T_EQ(call.req.distance, 2); /* 4 has come in between */
+    hand_close(&d);
+}
+
+/* The nearest is fetched first, however late its hint came to be live; and never beyond the room there is. */
+static void nearest_first(void)
+{
+    uint32_t h = open_with("H2F", 4);
+
+    for (uint64_t v = 4; v >= 1; v--)
+        T_OK(drive_hint(&d, h, v));
+    drive_start(&d, h);
+    end_read(4);
+    end_read(3);
+    T_EQ(d.norders, 0); /* full of what is wanted earlier */
+    hand_get(&d, h, 4);
+    end_read(2);
+    hand_close(&d);
+}
+
+/* Without hints: one request for the first version predicts the rest, a miss drops the predictions. */
+static void predictions(void)
+{
+    uint32_t h = open_with("H8F", 6);
+    struct drive_call call;
+
+    T_OK(drive_get(&d, &call, h, 1));
+    T_CHECK(vvi_hist(d.core, h)->predicting);
+    T_EQ(vvi_hist(d.core, h)->tail - vvi_hist(d.core, h)->head, 5);
+    end_read(1);
+    T_OK(drive_finish(&d, &call));
+    drive_run(&d);
+    T_EQ(hand_resident(&d, h, 6, 0), 1);
+    hand_get(&d, h, 2);
+    T_CHECK(vvi_hist(d.core, h)->predicting);
+    hand_get(&d, h, 6);
+    T_CHECK(!vvi_hist(d.core, h)->predicting);
+    T_EQ(vvi_hist(d.core, h)->tail, vvi_hist(d.core, h)->head);
+    hand_close(&d);
+    /* Hints of the application keep the detector out. */
+    h = open_with("H8F", 6);
+    T_OK(drive_hint(&d, h, 5));
+    hand_get(&d, h, 1);
+    T_CHECK(!vvi_hist(d.core, h)->predicting);
+    hand_close(&d);
+}
+
+/* Nothing is fetched before the first restore or the start. */
+static void begins_when_told(void)
+{
+    uint32_t h = open_with("H8F", 3);
+
+    T_OK(drive_hint(&d, h, 2));
+    T_EQ(d.norders, 0);
+    drive_start(&d, h);
+    T_EQ(reads_next(), 2);
+    hand_close(&d);
+    h = open_with("H8F", 3);
+    T_OK(drive_hint(&d, h, 1));
+    T_OK(drive_hint(&d, h, 3));
+    hand_get(&d, h, 1);
+    T_EQ(reads_next(), 3);
+    hand_close(&d);
+}
+
+int main(void)
+{
+    T_RUN(before_the_version_exists);
+    T_RUN(cleared);
+    T_RUN(deviated_from);
+    T_RUN(given_twice);
+    T_RUN(never_written);
+    T_RUN(discarded_and_written_again);
+    T_RUN(distance);
+    T_RUN(nearest_first);
+    T_RUN(predictions);
+    T_RUN(begins_when_told);
+    return t_done();
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors of each kind of order, cancelling, discarding under way, lives of one version, retention, adoption. */
+#include "unit/engine/hand.h"
+
+static struct drive d;
+
+static void a_put_fails(void)
+{
+    uint32_t h = hand_open(&d, "D2H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_stats stats;
+    struct drive_call call, again;
+
+    T_OK(drive_put(&d, &call, h, 1, 2 * DRIVE_PAGE));
+    T_ERR(drive_put(&d, &again, h, 1, DRIVE_PAGE), -EEXIST); /* while it is being written */
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, -EIO);
+    T_EQ(call.req.status, -EIO);
+    T_CHECK(hand_object(&d, h, 1) == NULL);
+    vv_core_get_stats(d.core, &stats);
+    T_EQ(stats.tier_used_pages[0], 0);
+    T_EQ(stats.files_bytes, 0);
+    T_EQ(d.nreleased, 1);
+    hand_put(&d, h, 1, 2);
+    T_ERR(drive_put(&d, &call, h, 1, DRIVE_PAGE), -EEXIST);
+    hand_close(&d);
+}
+
+static void a_restore_fails(void)
+{
+    uint32_t h = hand_open(&d, "D2H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct drive_call call;
+
+    T_ERR(drive_get(&d, &call, h, 1), -ENOENT);
+    hand_put(&d, h, 1, 1);
+    T_OK(drive_get(&d, &call, h, 1));
+    hand_end(&d, VV_ORDER_APP, 0, VV_TIER_APP, 1, -EFAULT);
+    T_EQ(call.req.status, -EFAULT);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+static void a_read_fails(void)
+{
+    for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
+        uint32_t h = hand_open(&d, "H2F", (enum vv_policy)policy, VV_CORE_DURABLE);
+        struct drive_call call;
+        T_OK(drive_adopt(&d, h, 1, 1, 2 * DRIVE_PAGE));
+        T_OK(drive_get(&d, &call, h, 1));
+        hand_end(&d, VV_ORDER_COPY, 1, 0, 1, -EBADMSG);
+        T_EQ(call.req.status, -EBADMSG);
+        hand_get(&d, h, 1); /* it may be tried again */
+        hand_close(&d);
+    }
+}
+
+/* The put has ended well: the error is told later, by whoever asks, and the bytes stay. */
+static void a_flush_fails(void)
+{
+    uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_object_info info;
+    struct drive_call call;
+    uint64_t version = 0;
+    int tier = -1;
+
+    hand_put(&d, h, 1, 1);
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -ENOSPC);
+    T_EQ(d.norders, 0);
+    T_OK(vv_core_lookup(d.core, h, 1, &info));
+    T_EQ(info.flush_error, -ENOSPC);
+    T_EQ(vv_core_take_error(d.core, h, &version, &tier), -ENOSPC);
+    T_EQ(version, 1);
+    T_EQ(tier, 1);
+    T_EQ(vv_core_take_error(d.core, h, &version, &tier), 0);
+    hand_get(&d, h, 1);
+    /* Waiting tries again; a second failure is what it returns. */
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -EIO);
+    T_EQ(call.req.status, -EIO);
+    T_EQ(vv_core_take_error(d.core, h, &version, &tier), -EIO);
+    /* So does waiting for all, though nobody is left to tell of the error. */
+    T_OK(drive_wait_all(&d, &call, h));
+    T_CHECK(call.pending);
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -EIO);
+    T_EQ(call.req.status, -EIO);
+    T_OK(drive_wait_all(&d, &call, h));
+    T_OK(drive_finish(&d, &call));
+    T_CHECK(hand_object(&d, h, 1)->durable);
+    hand_close(&d);
+}
+
+static void a_commit_fails(void)
+{
+    uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct drive_call call;
+    uint64_t latest = 0;
+
+    hand_put(&d, h, 1, 1);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, 0);
+    hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, -EIO);
+    T_EQ(call.req.status, -EIO);
+    T_ERR(vv_core_latest(d.core, h, &latest), -ENOENT);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, 0);
+    T_OK(call.req.status);
+    T_OK(vv_core_latest(d.core, h, &latest));
+    T_EQ(latest, 1);
+    hand_close(&d);
+}
+
+/* The share of the capacity is given back whatever the removal says: the file is not the core's any more. */
+static void a_removal_fails(void)
+{
+    uint32_t h = hand_open(&d, "H2F9", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_stats stats;
+
+    hand_put(&d, h, 1, 1);
+    drive_run(&d);
+    T_OK(drive_discard(&d, h, 1));
+    hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, -EIO);
+    vv_core_get_stats(d.core, &stats);
+    T_EQ(stats.files_bytes, 0);
+    T_EQ(d.nreleased, 1);
+    hand_close(&d);
+}
+
+static void cancelled(void)
+{
+    uint32_t h = hand_open(&d, "H1F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct drive_call one, two, get;
+
+    T_OK(drive_put(&d, &one, h, 1, DRIVE_PAGE));
+    T_CHECK(!drive_cancel(&d, &one, -ETIMEDOUT)); /* its copy is under way */
+    T_OK(drive_put(&d, &two, h, 2, DRIVE_PAGE));
+    T_CHECK(two.pending);
+    T_CHECK(drive_cancel(&d, &two, -ETIMEDOUT));
+    T_EQ(two.req.status, -ETIMEDOUT);
+    T_CHECK(hand_object(&d, h, 2) == NULL);
+    T_OK(drive_finish(&d, &one));
+    T_OK(drive_wait(&d, &two, h, 1, VV_CORE_DURABLE));
+    T_CHECK(drive_cancel(&d, &two, -ETIMEDOUT));
+    drive_run(&d);
+    hand_put(&d, h, 3, 1);
+    drive_run(&d);
+    T_OK(drive_get(&d, &get, h, 1)); /* from disk */
+    T_CHECK(drive_cancel(&d, &get, -ETIMEDOUT));
+    T_EQ(get.req.status, -ETIMEDOUT);
+    drive_run(&d); /* the read it had asked for ends */
+    hand_get(&d, h, 1);
+    vv_core_cancel(d.core, &get.req, -EIO, 0); /* ended already: nothing happens */
+    T_EQ(get.req.status, -ETIMEDOUT);
+    hand_close(&d);
+}
+
+/* Discarded while its flush is in flight and written again at once: two lives side by side. */
+static void discarded_in_flight_and_written_again(void)
+{
+    uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_object_info first, second;
+    struct drive_call call;
+    int old;
+
+    T_ERR(drive_discard(&d, h, 1), -ENOENT);
+    hand_put(&d, h, 1, 1);
+    T_OK(vv_core_lookup(d.core, h, 1, &first));
+    old = drive_find(&d, VV_ORDER_COPY, 0, 1, 1);
+    T_CHECK(old >= 0);
+    T_OK(drive_discard(&d, h, 1));
+    T_ERR(vv_core_lookup(d.core, h, 1, &second), -ENOENT);
+    T_ERR(drive_get(&d, &call, h, 1), -ENOENT);
+    T_OK(drive_put(&d, &call, h, 1, 2 * DRIVE_PAGE));
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, 0);
+    T_OK(vv_core_lookup(d.core, h, 1, &second));
+    T_CHECK(second.generation > first.generation);
+    T_EQ(d.nreleased, 0);
+    drive_end(&d, (unsigned)drive_find(&d, VV_ORDER_COPY, 0, 1, 1), 0); /* of the former life */
+    T_CHECK(drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1) >= 0);
+    drive_run(&d);
+    T_EQ(d.nreleased, 1);
+    hand_get(&d, h, 1);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    T_OK(drive_finish(&d, &call));
+    hand_close(&d);
+}
+
+/* A restore whose version is discarded under it ends with -ENOENT, and never with other bytes. */
+static void discarded_while_read(void)
+{
+    uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct drive_call get, wait;
+
+    T_OK(drive_adopt(&d, h, 1, 1, 3 * DRIVE_PAGE));
+    T_OK(drive_get(&d, &get, h, 1));
+    T_OK(drive_discard(&d, h, 1));
+    T_CHECK(drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1) < 0); /* not while it is read */
+    drive_run(&d);
+    T_EQ(get.req.status, -ENOENT);
+    hand_put(&d, h, 2, 1);
+    T_OK(drive_wait(&d, &wait, h, 2, VV_CORE_DURABLE));
+    T_OK(drive_discard(&d, h, 2));
+    T_EQ(wait.req.status, -ENOENT);
+    hand_close(&d);
+}
+
+static void consumed_once(void)
+{
+    struct vv_core_cfg cfg;
+    struct drive_call call;
+    uint32_t h;
+
+    drive_cfg(&cfg, "H4F", VV_POLICY_NEXT);
+    cfg.check = true;
+    drive_init(&d, &cfg);
+    h = drive_history(&d, true, 0, VV_CORE_CACHED);
+    hand_put(&d, h, 1, 1);
+    hand_get(&d, h, 1); /* its flush is in flight, and not waited for */
+    T_ERR(drive_get(&d, &call, h, 1), -ENOENT);
+    drive_run(&d);
+    T_EQ(d.nreleased, 1);
+    hand_put(&d, h, 1, 1);
+    hand_close(&d);
+}
+
+static void keeps_the_newest(void)
+{
+    struct vv_core_cfg cfg;
+    uint64_t latest = 0;
+    uint32_t h;
+
+    drive_cfg(&cfg, "H4F", VV_POLICY_NEXT);
+    cfg.check = true;
+    drive_init(&d, &cfg);
+    h = drive_history(&d, false, 2, VV_CORE_DURABLE);
+    for (uint64_t v = 1; v <= 4; v++) {
+        hand_put(&d, h, v, 1);
+        T_CHECK(hand_object(&d, h, v > 2 ? v - 2 : 1) !=
+                NULL); /* not before newer ones are durable */
+        drive_run(&d);
+    }
+    T_CHECK(hand_object(&d, h, 2) == NULL);
+    T_CHECK(hand_object(&d, h, 3) != NULL);
+    T_OK(vv_core_latest(d.core, h, &latest));
+    T_EQ(latest, 4);
+    hand_close(&d);
+}
+
+static void adopted(void)
+{
+    uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE), other;
+    struct vv_object_info info;
+    struct drive_call call;
+
+    T_OK(drive_adopt(&d, h, 5, 40, 2 * DRIVE_PAGE));
+    T_ERR(drive_adopt(&d, h, 5, 41, DRIVE_PAGE), -EEXIST);
+    T_ERR(drive_adopt(&d, h, 6, 41, 0), -EINVAL);
+    T_OK(vv_core_lookup(d.core, h, 5, &info));
+    T_CHECK(info.durable);
+    T_EQ(info.generation, 40);
+    T_OK(drive_wait(&d, &call, h, 5, VV_CORE_DURABLE));
+    T_CHECK(!call.pending && call.req.status == 0);
+    hand_get(&d, h, 5);
+    hand_put(&d, h, 6, 1);
+    T_OK(vv_core_lookup(d.core, h, 6, &info));
+    T_CHECK(info.generation > 40); /* generations never come twice */
+    drive_run(&d);
+    /* Another history keeps apart. */
+    other = drive_history(&d, false, 0, VV_CORE_CACHED);
+    T_ERR(drive_get(&d, &call, other, 5), -ENOENT);
+    hand_put(&d, other, 5, 1);
+    hand_get(&d, other, 5);
+    drive_run(&d);
+    /* Forgetting a history removes no committed file. */
+    vv_core_history_drop(d.core, h, 0);
+    T_CHECK(drive_find(&d, VV_ORDER_REMOVE, 0, 0, 5) < 0);
+    hand_close(&d);
+}
+
+static void bad_configurations(void)
+{
+    static const char *const bad[] = {"", "F", "D2F", "H2D2", "FH2", "H2H2", "H1S0", "H1F1S1"};
+    struct vv_core_hist_cfg durable = {.level = VV_CORE_DURABLE};
+    struct vv_core *core = NULL;
+    struct vv_core_cfg cfg;
+    uint32_t h;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(bad); i++) {
+        drive_cfg(&cfg, bad[i], VV_POLICY_NEXT);
+        T_ERR(vv_core_new(&cfg, &core), -EINVAL);
+    }
+    drive_cfg(&cfg, "H1F", VV_POLICY_NEXT);
+    cfg.transit_pages = 0;
+    T_ERR(vv_core_new(&cfg, &core), -EINVAL);
+    cfg.transit_pages = 1;
+    cfg.page_bytes = 5000;
+    T_ERR(vv_core_new(&cfg, &core), -EINVAL);
+    cfg.page_bytes = DRIVE_PAGE;
+    cfg.policy = VV_POLICY_COUNT;
+    T_ERR(vv_core_new(&cfg, &core), -EINVAL);
+    T_CHECK(core == NULL);
+    vv_core_free(NULL);
+    h = hand_open(&d, "H2S4", VV_POLICY_NEXT, VV_CORE_CACHED);
+    T_ERR(vv_core_history_new(d.core, &durable, &h), -EINVAL);
+    hand_put(&d, h, 1, 1);
+    struct drive_call call;
+    T_ERR(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE), -EINVAL);
+    T_ERR(drive_wait(&d, &call, h, 2, VV_CORE_CACHED), -ENOENT);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_CACHED));
+    T_CHECK(!call.pending);
+    T_ERR(drive_adopt(&d, h, 7, 1, 10), -EINVAL);
+    hand_close(&d);
+}
+
+/* The checker sees what it is there for. */
+static void checker_sees(void)
+{
+    uint32_t h = hand_open(&d, "D2H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_object *obj;
+    struct vv_copy *copy;
+
+    hand_put(&d, h, 1, 2);
+    obj = hand_object(&d, h, 1);
+    copy = obj->copy[0];
+    T_CHECK(vv_core_check(d.core) == NULL);
+#define BREAK(what, value)                      \
+    do {                                        \
+        __typeof__(what) was = (what);          \
+        (what) = (value);                       \
+        T_CHECK(vv_core_check(d.core) != NULL); \
+        (what) = was;                           \
+        T_CHECK(vv_core_check(d.core) == NULL); \
+    } while (0)
+    BREAK(copy->nvalid, 1);
+    BREAK(copy->ndirty, copy->ndirty + 1);
+    BREAK(copy->state, VV_COPY_INIT);
+    BREAK(copy->page[0], copy->page[1]);
+    BREAK(obj->nmem, 0);
+    BREAK(obj->refs, obj->refs + 1);
+    BREAK(obj->dead, true);
+    BREAK(obj->down, !obj->down);
+    BREAK(vvi_page(d.core, copy, 0)->pins, 9);
+    BREAK(vvi_page(d.core, copy, 1)->class, 0xf);
+    BREAK(vvi_page(d.core, copy, 1)->state, VV_PAGE_RESERVED);
+    BREAK(d.core->tier[0].nevict, 7);
+    BREAK(d.core->tier[1].ntransit[0], 0);
+    BREAK(d.core->tier[2].used_bytes, 1);
+    BREAK(d.core->inflight, 0);
+    BREAK(vvi_hist(d.core, h)->nwritten, 4);
+    BREAK(vvi_hist(d.core, h)->ready, 1);
+    BREAK(copy->heap_pos[HEAP_DIRTY], 3);
+#undef BREAK
+    hand_close(&d);
+}
+
+int main(void)
+{
+    T_RUN(a_put_fails);
+    T_RUN(a_restore_fails);
+    T_RUN(a_read_fails);
+    T_RUN(a_flush_fails);
+    T_RUN(a_commit_fails);
+    T_RUN(a_removal_fails);
+    T_RUN(cancelled);
+    T_RUN(discarded_in_flight_and_written_again);
+    T_RUN(discarded_while_read);
+    T_RUN(consumed_once);
+    T_RUN(keeps_the_newest);
+    T_RUN(adopted);
+    T_RUN(bad_configurations);
+    T_RUN(checker_sees);
+    return t_done();
+}

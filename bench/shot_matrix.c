@@ -2,7 +2,7 @@
 /*
  * The shot in many cases, against the bars that Varve sets itself:
  *
- *     bench_shot_matrix [--ckpts N] [--sizes FILE] [--tables abcd] [--real N] [--case NAME]... [--seed N] [--local DIR]
+ *     bench_shot_matrix [--ckpts N] [--sizes FILE] [--tables abcd|none] [--real N] [--case NAME]... [--seed N] [--local DIR]
  *
  * A case is a set of sizes (uniform: 8 MiB each; variable: a sixteenth of those in FILE, by default
  * bench/data/rtm-sizes-30x8.csv), caches that hold 10% or 40% of the history, a quarter of that on the emulated
@@ -692,8 +692,8 @@ static int parse_option(struct matrix *m, const char *name, const char *value)
     } else if (strcmp(name, "--local") == 0) {
         m->local = value;
     } else if (strcmp(name, "--tables") == 0) {
-        m->tables = value;
-        rc = strspn(value, "abcd") == strlen(value) ? 0 : -EINVAL;
+        m->tables = strcmp(value, "none") == 0 ? "" : value;
+        rc = !*m->tables || strspn(value, "abcd") == strlen(value) ? 0 : -EINVAL;
     } else if (strcmp(name, "--case") == 0) {
         rc = m->nr_real < MAX_REAL ? parse_cell(value, &m->real_cells[m->nr_real]) : -EINVAL;
         if (rc == 0)
@@ -729,7 +729,7 @@ static int measure_sizes(struct matrix *m)
 }
 
 static const char usage[] =
-    "usage: bench_shot_matrix [--ckpts N] [--sizes FILE] [--tables abcd] [--real N] [--case "
+    "usage: bench_shot_matrix [--ckpts N] [--sizes FILE] [--tables abcd|none] [--real N] [--case "
     "NAME]... [--seed N]\n"
     "                         [--local DIR]\n"
     "A case is named {uniform|variable},{10|40},{wait|no-wait},{seq|rev|irr},LOAD.\n";

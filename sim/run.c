@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A discrete-event simulation. Each process has an engine core, a script and the links of its node; time jumps from
- * one event to the next. A link serves its orders one after the other, each for bytes / rate; both directions of the
- * disk are one link, those of the device are two. The application's own copies use the links that they cross.
+ * A discrete-event simulation. Each process has an engine core, a script and the links of its node;
+ * time jumps from one event to the next. A link serves its orders one after the other, each for
+ * bytes / rate; both directions of the disk are one link, those of the device are two. The
+ * application's own copies use the links that they cross.
  *
- * No data is moved, but its way is followed: each page of each tier holds a tag of the chunk that was written there
- * last, so that a copy out of the wrong page, or of a page that was reused too early, is seen as wrong bytes.
+ * No data is moved, but its way is followed: each page of each tier holds a tag of the chunk that
+ * was written there last, so that a copy out of the wrong page, or of a page that was reused too
+ * early, is seen as wrong bytes.
  */
 #include "sim/run.h"
 
@@ -51,7 +53,7 @@ struct sim {
     size_t err_size;
 };
 
-/* ---- events ------------------------------------------------------------------------------------------------ */
+/* ---- events ---- */
 
 static bool before(const struct event *a, const struct event *b)
 {
@@ -99,7 +101,7 @@ static struct event event_pop(struct sim *s)
     return top;
 }
 
-/* ---- the way of the data ----------------------------------------------------------------------------------- */
+/* ---- the way of the data ---- */
 
 static uint64_t tag_of(const struct vv_order *o, uint32_t chunk)
 {
@@ -125,7 +127,7 @@ static bool follow(struct proc *p, const struct vv_order *o)
     return true;
 }
 
-/* ---- carrying orders out ----------------------------------------------------------------------------------- */
+/* ---- carrying orders out ---- */
 
 static enum link link_of(enum vv_hop hop)
 {
@@ -197,7 +199,7 @@ static int drain(struct sim *s, uint32_t i)
     return r == 0 && woken ? finish_call(s, i) : r;
 }
 
-/* ---- the application --------------------------------------------------------------------------------------- */
+/* ---- the application ---- */
 
 static int pass_barrier(struct sim *s, uint32_t i)
 {
@@ -311,7 +313,7 @@ static int run_events(struct sim *s)
     return r;
 }
 
-/* ---- setting up -------------------------------------------------------------------------------------------- */
+/* ---- setting up ---- */
 
 void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct vv_core_cfg *ret_cfg)
 {

@@ -5,9 +5,10 @@
 
 #include "sim/report.h"
 
-/* Runs the shot and fills in the report, bound included; the caller frees it with shot_report_fini(). Rates that are
- * not given are taken as without limit. Every byte has a place: a restore of a chunk that was lost is -EBADMSG, with
- * a line of text in `err`. -EINVAL, -ENOMEM, -ENOSPC and what the engine reports. */
+/* Runs the shot and fills in the report, bound included; the caller frees it with
+ * shot_report_fini(). Rates that are not given are taken as without limit. Every byte has a
+ * place: a restore of a chunk that was lost is -EBADMSG, with a line of text in `err`. -EINVAL,
+ * -ENOMEM, -ENOSPC and what the engine reports. */
 VV_WARN_UNUSED int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size,
                                 struct shot_report *ret_report);
 

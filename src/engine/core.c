@@ -2,8 +2,8 @@
 /*
  * Requests, completions, questions: the surface of the state machine.
  *
- * Every entry that changes something has the same shape: take the time, change the books, let sched.c start what can
- * be started now. A request ends in vvi_req_end() and nowhere else.
+ * Every entry that changes something has the same shape: take the time, change the books, let
+ * sched.c start what can be started now. A request ends in vvi_req_end() and nowhere else.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ const char *vv_tier_kind_name(enum vv_tier_kind kind)
     return (unsigned)kind < VV_ARRAY_SIZE(names) ? names[kind] : "unknown";
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------------------- */
+/* ---- opening and closing ---- */
 
 static int tier_init(struct vv_core *core, unsigned i)
 {
@@ -126,7 +126,8 @@ void vv_core_free(struct vv_core *core)
     for (uint32_t i = 0; i < core->nhist; i++)
         if (core->hist[i].used)
             vv_core_history_drop(core, i, core->now_ns);
-    /* What the drops ordered is not carried out any more; temporary files are removed at the next opening. */
+    /* What the drops ordered is not carried out any more; temporary files are removed at the
+     * next opening. */
     while ((o = vv_core_next_order(core)))
         if (o->kind != VV_ORDER_WAKE)
             vv_core_complete(core, o, 0, core->now_ns);
@@ -179,7 +180,7 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     return 0;
 }
 
-/* ---- the shape of every entry ------------------------------------------------------------------------------ */
+/* ---- the shape of every entry ---- */
 
 static uint64_t memory_pages_used(const struct vv_core *core)
 {
@@ -215,8 +216,8 @@ static void leave(struct vv_core *core)
     const char *wrong;
 
     vvi_sched(core);
-    /* A check reads all there is. With large tiers or long histories it is made at some calls only, so that its cost
-     * for each call stays bounded. */
+    /* A check reads all there is. With large tiers or long histories it is made at some calls
+     * only, so that its cost for each call stays bounded. */
     if (!core->cfg.check || core->check_in-- > 0)
         return;
     core->check_in = check_weight(core) / CHECK_EACH_CALL;
@@ -226,7 +227,7 @@ static void leave(struct vv_core *core)
         vv_assert_fail(__FILE__, __LINE__, wrong);
 }
 
-/* ---- requests ---------------------------------------------------------------------------------------------- */
+/* ---- requests ---- */
 
 static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req *req,
                       enum vv_req_kind kind, uint32_t hist, struct vv_object *obj)
@@ -366,8 +367,8 @@ static void flush_again(struct vv_core *core, struct vv_object *obj)
     vvi_sched_commit(core, obj);
 }
 
-/* A flush that failed half-way through the host keeps a transit page from all others: each new request that may need
- * one gives it another try. */
+/* A flush that failed half-way through the host keeps a transit page from all others: each new
+ * request that may need one gives it another try. */
 static void retry_transit(struct vv_core *core)
 {
     struct tier *t = &core->tier[core->host];
@@ -454,7 +455,8 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     see_interval(core, h);
     core->phase = VV_PHASE_RESTORING;
     h->started = true;
-    /* The object is read now, whatever the hints say: it must not go while its hint is taken out. */
+    /* The object is read now, whatever the hints say: it must not go while its hint is taken
+     * out. */
     req_start(core, &core->gets, req, VV_REQ_GET, hist, obj);
     req->app_is_device = app_is_device;
     req->chunks_left = obj->nchunks;
@@ -610,7 +612,7 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
     return 0;
 }
 
-/* ---- orders and their ends --------------------------------------------------------------------------------- */
+/* ---- orders and their ends ---- */
 
 struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind)
 {
@@ -678,8 +680,9 @@ static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, ui
     return true;
 }
 
-/* A transfer that failed leaves no half-filled run behind, once no other transfer uses it: under the contiguous
- * policies a copy is whole or not there. What came through transit pages may have its only copy here, and stays. */
+/* A transfer that failed leaves no half-filled run behind, once no other transfer uses it: under
+ * the contiguous policies a copy is whole or not there. What came through transit pages may have
+ * its only copy here, and stays. */
 static void abandon_whole(struct vv_core *core, struct vv_copy *copy)
 {
     struct vv_object *obj = copy->obj;
@@ -720,8 +723,8 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
         vvi_copy_maybe_free(core, to);
 }
 
-/* Pages that a transfer has read: unpin them. What stands in a transit page has no business there any longer once
- * the bytes are elsewhere. */
+/* Pages that a transfer has read: unpin them. What stands in a transit page has no business
+ * there any longer once the bytes are elsewhere. */
 static void chunks_leave(struct vv_core *core, struct vv_order *o)
 {
     struct vv_copy *from = o->obj->copy[o->src_tier];
@@ -765,8 +768,8 @@ static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
         if (!o->obj->dead)
             late_error(core, o->obj, o->dst_tier, status);
     } else {
-        /* The bytes stay where they are. Prefetching gives up on them; a restore that needs them fails now and
-         * may be tried again. */
+        /* The bytes stay where they are. Prefetching gives up on them; a restore that needs them
+         * fails now and may be tried again. */
         o->obj->no_prefetch = true;
         if (o->src_tier == core->disk)
             fail_gets_of(core, o->obj, status);
@@ -894,7 +897,7 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
     leave(core);
 }
 
-/* ---- questions --------------------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 static struct vv_object_info info_of(const struct vv_core *core, const struct vv_object *obj)
 {

@@ -150,8 +150,8 @@ struct vv_req {
 /* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
 uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
 
-/* The page size for caches of these sizes: small caches need small pages, or the ends of objects waste too
- * much of them. 64 to 256 KiB. */
+/* The page size for caches of these sizes: small caches need small pages, or the ends of objects
+ * waste too much of them. 64 to 256 KiB. */
 uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes);
 /* Fills in slots, batches and transit pages that are 0, from the page size and the rates. */
 void vv_core_cfg_tune(struct vv_core_cfg *cfg);

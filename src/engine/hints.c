@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The restore order of each history: a queue of hints, each with a sequence number that never changes. An object
- * knows its first live hint, and each hint the next one of the same version, so that the distance of an object is
- * one subtraction.
+ * The restore order of each history: a queue of hints, each with a sequence number that never
+ * changes. An object knows its first live hint, and each hint the next one of the same version, so
+ * that the distance of an object is one subtraction.
  *
- * A hint may name a version that does not exist yet: then an empty object holds its place in the table of versions
- * and becomes the real one when it is written. hist->ready and ->missing_chunks count what is hinted and written,
- * hist->unwritten what is hinted and still to come; vvi_hint_account() takes an object out of the counts before a
- * change and puts it back after.
+ * A hint may name a version that does not exist yet: then an empty object holds its place in the
+ * table of versions and becomes the real one when it is written. hist->ready and ->missing_chunks
+ * count what is hinted and written, hist->unwritten what is hinted and still to come;
+ * vvi_hint_account() takes an object out of the counts before a change and puts it back after.
  *
  * The detector's predictions are hints like any other, but for being dropped at the first miss.
  */
@@ -82,7 +82,8 @@ static int hint_append(struct vv_core *core, struct vv_object *obj)
     return 0;
 }
 
-/* The first versions are ranked by themselves while no restore or hint has come: after a change of that, again. */
+/* The first versions are ranked by themselves while no restore or hint has come: after a change
+ * of that, again. */
 void vvi_hint_refresh_first(struct vv_core *core, struct hist *h)
 {
     struct vv_object *obj = h->oldest;
@@ -247,7 +248,7 @@ bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj
     return obj->hint_first || (vvi_hist(core, obj->hist)->predicting && !obj->consumed);
 }
 
-/* ---- predictions ------------------------------------------------------------------------------------------- */
+/* ---- predictions ---- */
 
 static struct vv_object *walk(struct vv_object *obj, int64_t stride)
 {

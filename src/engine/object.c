@@ -3,12 +3,13 @@
  * The books: objects by version, copies by tier, pages by chunk.
  *
  * Holds true between two calls into the core:
- *  - a live object is in its history's table under its version; a dead one is not, and lives on only for the orders
- *    and requests that hold a reference;
+ *  - a live object is in its history's table under its version; a dead one is not, and lives on
+ *    only for the orders and requests that hold a reference;
  *  - copy->page[c] names a page exactly when that page's owner and chunk name the copy and c;
- *  - the counters of a copy (nvalid, nfilling, nreserved, nevict, ndirty, nup, ndup) and of an object (nmem) are what
- *    counting would give;
- *  - a copy is in a heap of its history exactly when it has pages of that kind, at the key of its farthest one.
+ *  - the counters of a copy (nvalid, nfilling, nreserved, nevict, ndirty, nup, ndup) and of an
+ *    object (nmem) are what counting would give;
+ *  - a copy is in a heap of its history exactly when it has pages of that kind, at the key of its
+ *    farthest one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #include "engine/core_private.h"
 
-/* ---- versions ---------------------------------------------------------------------------------------------- */
+/* ---- versions ---- */
 
 static size_t slot_of(uint64_t version, size_t nslots)
 {
@@ -67,7 +68,8 @@ static int table_grow(struct hist *h)
     return 0;
 }
 
-/* Removal shifts later members of the run back, so that no run ever holds a gap and no tombstones pile up. */
+/* Removal shifts later members of the run back, so that no run ever holds a gap and no
+ * tombstones pile up. */
 static void table_remove(struct hist *h, const struct vv_object *obj)
 {
     size_t mask = h->nslots - 1, hole = slot_of(obj->version, h->nslots);
@@ -112,7 +114,7 @@ static void object_free(struct vv_core *core, struct vv_object *obj)
     free(obj);
 }
 
-/* ---- chunks and pages -------------------------------------------------------------------------------------- */
+/* ---- chunks and pages ---- */
 
 uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0,
                          uint32_t n)
@@ -265,11 +267,12 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
         count_in_memory(core, copy, c, false);
 }
 
-/* ---- what pages are good for ------------------------------------------------------------------------------- */
+/* ---- what pages are good for ---- */
 
-/* The one predicate: may this page go? No transfer reads it, and the object is discarded or the same bytes are
- * complete on another tier. The contiguous policies demand a slower one: they never go back to flush a copy
- * again. Whether it *should* go, and for whom, is the policy's to say. */
+/* The one predicate: may this page go? No transfer reads it, and the object is discarded or the
+ * same bytes are complete on another tier. The contiguous policies demand a slower one: they
+ * never go back to flush a copy again. Whether it *should* go, and for whom, is the policy's to
+ * say. */
 static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj,
                          const struct vv_page *p, bool on_faster, bool on_slower)
 {
@@ -297,8 +300,8 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
         }
     }
     if (chunk_may_go(core, obj, p, on_faster, on_slower)) {
-        /* A page that only a faster tier has besides is no candidate for eviction at large: its bytes would have
-         * to be flushed again at once. It goes as a duplicate. */
+        /* A page that only a faster tier has besides is no candidate for eviction at large: its
+         * bytes would have to be flushed again at once. It goes as a duplicate. */
         class |= obj->dead || on_slower ? CLASS_EVICT : 0;
         class |= on_faster ? CLASS_DUP : 0;
         if (obj->copy[tier]->page[c] >= core->tier[tier].arena.npages)
@@ -320,8 +323,8 @@ static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, u
     return 0;
 }
 
-/* Absolute form of the rank: within one history, hinted objects compare by sequence number, which does not change as
- * the head of the queue moves on. */
+/* Absolute form of the rank: within one history, hinted objects compare by sequence number,
+ * which does not change as the head of the queue moves on. */
 uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                            uint32_t c)
 {
@@ -423,7 +426,7 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
     }
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------ */
+/* ---- copies ---- */
 
 struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsigned tier,
                              enum vv_copy_state born)
@@ -535,7 +538,7 @@ void vvi_object_settle(struct vv_core *core, struct vv_object *obj)
     obj->down = down;
 }
 
-/* ---- lives ------------------------------------------------------------------------------------------------- */
+/* ---- lives ---- */
 
 void vvi_object_written(struct vv_core *core, struct vv_object *obj)
 {
@@ -570,8 +573,8 @@ static bool copy_busy(const struct vv_core *core, const struct vv_copy *copy)
     return false;
 }
 
-/* Frees what no transfer uses. The rest follows as the orders in flight end. A run that was taken whole goes whole:
- * the window searches count on it. */
+/* Frees what no transfer uses. The rest follows as the orders in flight end. A run that was
+ * taken whole goes whole: the window searches count on it. */
 static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++) {

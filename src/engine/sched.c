@@ -2,24 +2,26 @@
 /*
  * Which order goes out next on each hop.
  *
- * Every call into the core ends here. Each hop has a few slots for orders in flight; a free slot is filled with the
- * most urgent chunks there are now, and nothing is queued behind: the next completion looks again. In this order:
+ * Every call into the core ends here. Each hop has a few slots for orders in flight; a free slot is
+ * filled with the most urgent chunks there are now, and nothing is queued behind: the next
+ * completion looks again. In this order:
  *
- *   restores that wait (APP orders, then disk reads for them), puts that wait, prefetches by distance, flushes
- *   farthest next use first.
+ *   restores that wait (APP orders, then disk reads for them), puts that wait, prefetches by
+ *   distance, flushes farthest next use first.
  *
- * On the disk, whose reads and writes share its bandwidth, a flush goes out only when no read is under way, unless
- * somebody waits for it: a blocked put, a wait for a level, or a history whose level is durable.
+ * On the disk, whose reads and writes share its bandwidth, a flush goes out only when no read is
+ * under way, unless somebody waits for it: a blocked put, a wait for a level, or a history whose
+ * level is durable.
  *
- * Progress: orders in flight always end. With none in flight and none to be started, a request that is still
- * pending can never end, and fails here.
+ * Progress: orders in flight always end. With none in flight and none to be started, a request that
+ * is still pending can never end, and fails here.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "engine/core_private.h"
 
-/* ---- orders ------------------------------------------------------------------------------------------------ */
+/* ---- orders ---- */
 
 static enum vv_hop hop_between(const struct vv_core *core, int src, int dst, bool app_is_device)
 {
@@ -74,8 +76,8 @@ static bool whole_at(const struct vv_object *obj, int tier)
     return obj->copy[tier] && obj->copy[tier]->whole;
 }
 
-/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given back when memory for
- * the order is lacking. */
+/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given
+ * back when memory for the order is lacking. */
 static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
                   uint32_t n, const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
 {
@@ -124,15 +126,15 @@ static bool slot_free(const struct vv_core *core, enum vv_hop hop)
     return core->hop[hop].inflight < core->hop[hop].slots;
 }
 
-/* ---- the application's own copies -------------------------------------------------------------------------- */
+/* ---- the application's own copies ---- */
 
 static bool bit(const uint64_t *bits, uint32_t i)
 {
     return bits[i / 64] >> (i % 64) & 1;
 }
 
-/* A chunk that this tier can give to the restore now. A chunk that a faster tier has, or is about to have, comes
- * from there. */
+/* A chunk that this tier can give to the restore now. A chunk that a faster tier has, or is
+ * about to have, comes from there. */
 static bool gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
 {
     if (bit(req->issued, c) || !vvi_chunk_valid(core, req->obj, tier, c))
@@ -195,7 +197,8 @@ static bool serve_gets(struct vv_core *core)
     return any;
 }
 
-/* Puts are served in order; a later one begins when all space for those before it has been found. */
+/* Puts are served in order; a later one begins when all space for those before it has been
+ * found. */
 static bool serve_puts(struct vv_core *core)
 {
     bool any = false;
@@ -235,7 +238,7 @@ static bool serve_puts(struct vv_core *core)
     return any;
 }
 
-/* ---- up ---------------------------------------------------------------------------------------------------- */
+/* ---- up ---- */
 
 static uint32_t missing_run(const struct vv_core *core, const struct vv_object *obj,
                             const struct vv_req *req, uint32_t from, uint32_t most,
@@ -287,7 +290,8 @@ static bool read_for_gets(struct vv_core *core)
     return any;
 }
 
-/* The prefetcher has come to this object and found it complete here: it stays until it is consumed. */
+/* The prefetcher has come to this object and found it complete here: it stays until it is
+ * consumed. */
 static void claim(struct vv_object *obj, unsigned tier)
 {
     struct vv_copy *copy = obj->copy[tier];
@@ -345,9 +349,10 @@ static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy
     return n;
 }
 
-/* The device is full of what is wanted later than this. Let the two change places: what is wanted last moves down
- * into pages that the host has free or double, and the next completion finds the room. A few pages may be given up
- * altogether to set the exchange going. Returns true if room was made at once. */
+/* The device is full of what is wanted later than this. Let the two change places: what is
+ * wanted last moves down into pages that the host has free or double, and the next completion
+ * finds the room. A few pages may be given up altogether to set the exchange going. Returns true
+ * if room was made at once. */
 static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     unsigned device = (unsigned)core->device, host = (unsigned)core->host;
@@ -514,10 +519,10 @@ static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
     return any;
 }
 
-/* ---- down -------------------------------------------------------------------------------------------------- */
+/* ---- down ---- */
 
-/* May a flush pass a full host tier through a transit page? Only if the disk takes it next: anything farther that is
- * still to be flushed from there would hold the page up. */
+/* May a flush pass a full host tier through a transit page? Only if the disk takes it next:
+ * anything farther that is still to be flushed from there would hold the page up. */
 static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     const struct vv_copy *next = farthest_dirty(core, (unsigned)core->host);
@@ -642,7 +647,7 @@ void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
     order_push(core, o);
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 /* The late error may have been taken by somebody else meanwhile. */
 static int first_error(const struct hist *h)

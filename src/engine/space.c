@@ -2,26 +2,27 @@
 /*
  * Who makes room for whom. All reservations of arena space come through vvi_space_take().
  *
- * Paged (`next`): free pages first, then pages that may go, one by one, farthest next use first, as far as the policy
- * agrees (policy/next.h). A duplicate of what a faster tier holds goes before anything that would have to be read
- * again: tiers are exclusive where it matters. Nothing is ever promised ahead: what cannot be had now is asked for
- * again at the next completion.
+ * Paged (`next`): free pages first, then pages that may go, one by one, farthest next use first, as
+ * far as the policy agrees (policy/next.h). A duplicate of what a faster tier holds goes before
+ * anything that would have to be read again: tiers are exclusive where it matters. Nothing is ever
+ * promised ahead: what cannot be had now is asked for again at the next completion.
  *
- * Contiguous (`score`, `score-now`, `fifo`, `lru`): an object's pages on a tier are one run, taken at once, out of a
- * window of consecutive fragments (policy/window.h). `score` commits to its window and waits until all of it may go.
+ * Contiguous (`score`, `score-now`, `fifo`, `lru`): an object's pages on a tier are one run, taken
+ * at once, out of a window of consecutive fragments (policy/window.h). `score` commits to its
+ * window and waits until all of it may go.
  *
- * Transit pages, a few of them in each direction, stand behind the host arena. They let a chunk pass a full
- * host tier and are never part of a window.
+ * Transit pages, a few of them in each direction, stand behind the host arena. They let a chunk
+ * pass a full host tier and are never part of a window.
  */
 #include <stdlib.h>
 
 #include "engine/core_private.h"
 #include "trace/trace.h"
 
-/* ---- paged ------------------------------------------------------------------------------------------------- */
+/* ---- paged ---- */
 
-/* Once puts come between restores, prefetching leaves room for one object of the largest size. Pages that may go are
- * such room: a put takes them at once. */
+/* Once puts come between restores, prefetching leaves room for one object of the largest size.
+ * Pages that may go are such room: a put takes them at once. */
 static uint32_t room_kept(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
 {
     uint32_t room = vvi_nchunks(core, core->largest_bytes);
@@ -111,17 +112,27 @@ static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned ti
     return best;
 }
 
+/* Brings the books up to date after `gone` chunks of [low, high] have been dropped. */
+static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t low, uint32_t high,
+                           uint32_t gone)
+{
+    if (gone == 0)
+        return 0;
+    core->stats.evicted_pages += gone;
+    vv_trace(VV_TRACE_EVICT, copy->obj->version, copy->tier, low, gone);
+    vvi_core_reclass(core, copy->obj, low, high - low + 1);
+    vvi_copy_maybe_free(core, copy);
+    return gone;
+}
+
 /* Lets up to `n` pages of the copy go that have all of these class bits, last chunks first. */
 uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n)
 {
-    struct vv_object *obj = copy->obj;
-    unsigned tier = copy->tier;
+    bool revoked = copy->state == VV_COPY_READ_COMPLETE;
     uint32_t gone = 0, low = 0, high = 0;
 
-    if (copy->state == VV_COPY_READ_COMPLETE) {
+    if (revoked)
         vvi_copy_set_state(copy, VV_COPY_FLUSHED);
-        core->stats.revoked_pages += n;
-    }
     for (uint32_t c = copy->evict_top + 1; c-- > 0 && gone < n;) {
         if (copy->page[c] == VV_PAGE_NONE || (vvi_page(core, copy, c)->class & class) != class)
             continue;
@@ -130,25 +141,20 @@ uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned cl
         low = c;
         vvi_chunk_drop(core, copy, c);
     }
-    if (gone == 0)
-        return 0;
-    core->stats.evicted_pages += gone;
-    vv_trace(VV_TRACE_EVICT, obj->version, tier, low, gone);
-    vvi_core_reclass(core, obj, low, high - low + 1);
-    vvi_copy_maybe_free(core, copy);
-    return gone;
+    core->stats.revoked_pages += revoked ? gone : 0;
+    return pages_gone(core, copy, low, high, gone);
 }
 
-/* Lets duplicates of what is wanted before `rank` go, first chunks first. A duplicate that no slower tier has would
- * have to be flushed again: it goes only if `unflushed`. */
+/* Lets duplicates of what is wanted before `rank` go, first chunks first. A duplicate that no
+ * slower tier has would have to be flushed again: it goes only if `unflushed`. */
 static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank,
                                  bool unflushed, uint32_t n)
 {
-    struct vv_object *obj = copy->obj;
-    unsigned tier = copy->tier;
+    const struct vv_object *obj = copy->obj;
     uint32_t gone = 0, low = 0, high = 0;
 
-    for (uint32_t c = 0; c < obj->nchunks && gone < n && vvi_rank(core, obj, tier, c) < rank; c++) {
+    for (uint32_t c = 0; c < obj->nchunks && gone < n && vvi_rank(core, obj, copy->tier, c) < rank;
+         c++) {
         if (copy->page[c] == VV_PAGE_NONE || !(vvi_page(core, copy, c)->class & CLASS_DUP))
             continue;
         if (!unflushed && (vvi_page(core, copy, c)->class & CLASS_DIRTY))
@@ -158,13 +164,7 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
         high = c;
         vvi_chunk_drop(core, copy, c);
     }
-    if (gone == 0)
-        return 0;
-    core->stats.evicted_pages += gone;
-    vv_trace(VV_TRACE_EVICT, obj->version, tier, low, gone);
-    vvi_core_reclass(core, obj, low, high - low + 1);
-    vvi_copy_maybe_free(core, copy);
-    return gone;
+    return pages_gone(core, copy, low, high, gone);
 }
 
 static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_object *obj,
@@ -173,16 +173,16 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     struct vv_copy *copy;
 
     if (purpose != VV_FOR_PUT && purpose != VV_FOR_DEMAND) {
-        /* A flush takes the place of duplicates only of what is wanted earlier: those wanted later are what the
-         * faster tier lets go next. */
+        /* A flush takes the place of duplicates only of what is wanted earlier: those wanted
+         * later are what the faster tier lets go next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
         copy = nearest_duplicate(core, tier, rank);
         if (copy && copy->obj != obj) {
             const struct vv_object *flushed = purpose == VV_FOR_FLUSH ? obj : copy->obj;
             bool pressed = core->phase == VV_PHASE_WRITING &&
                            headroom_low(core, tier, vvi_hist(core, flushed->hist));
-            /* What has to be flushed again goes only for a page that is really had, and if flushing it does not take
-             * that page back: else both would go on for ever. */
+            /* What has to be flushed again goes only for a page that is really had, and if
+             * flushing it does not take that page back: else both would go on for ever. */
             bool unflushed = purpose == VV_FOR_FLUSH
                                  ? pressed
                                  : !pressed && core->tier[tier].arena.nfree >=
@@ -209,8 +209,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
         uint32_t n = VV_MIN(free_for(core, t, purpose), want - got), run = 0, first;
         if (n == 0) {
             uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
-            /* Where chunks of one object differ in rank, each asks for its own place: two versions that are not
-             * hinted would else take pages from each other for ever. */
+            /* Where chunks of one object differ in rank, each asks for its own place: two
+             * versions that are not hinted would else take pages from each other for ever. */
             if (purpose == VV_FOR_PREFETCH &&
                 vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
                 most = 1;
@@ -239,9 +239,10 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
     return vv_next_may_evict(&q);
 }
 
-/* ---- contiguous -------------------------------------------------------------------------------------------- */
+/* ---- contiguous ---- */
 
-/* A prefetch fills a run bit by bit. Between two transfers it may be given up, with the pages still to be filled. */
+/* A prefetch fills a run bit by bit. Between two transfers it may be given up, with the pages
+ * still to be filled. */
 static bool half_fetched(const struct vv_copy *copy)
 {
     return copy->state == VV_COPY_READ_IN_PROGRESS && copy->nreserved > 0 && copy->nfilling == 0;
@@ -252,8 +253,9 @@ static bool whole_may_go(const struct vv_copy *copy)
     return copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
 }
 
-/* Fetched for a restore that is still to come: no other prefetch takes it. What was passed over gives way to live
- * hints, but not to others that were passed over: they would take turns for ever. */
+/* Fetched for a restore that is still to come: no other prefetch takes it. What was passed over
+ * gives way to live hints, but not to others that were passed over: they would take turns for
+ * ever. */
 static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
 {
     if (!copy->obj->hint_first)
@@ -261,7 +263,8 @@ static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
     return copy->state == VV_COPY_READ_COMPLETE || copy->state == VV_COPY_READ_IN_PROGRESS;
 }
 
-/* Estimated time until the copy may go: the flushes queued before it and its own, or its restore. */
+/* Estimated time until the copy may go: the flushes queued before it and its own, or its
+ * restore. */
 static uint64_t time_until_evictable(const struct vv_core *core, const struct vv_copy *copy)
 {
     enum vv_hop down = core->tier[copy->tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F;
@@ -294,7 +297,8 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
         f.barred = true;
     else if (!whole_may_go(copy))
         f.wait_ns = time_until_evictable(core, copy);
-    /* A copy that is being filled, or whose flush has failed, goes at no time that could be foretold. */
+    /* A copy that is being filled, or whose flush has failed, goes at no time that could be
+     * foretold. */
     if (copy->nfilling || (copy->nreserved && !whole_may_go(copy)) || obj->flush_err)
         f.barred = true;
     return f;
@@ -435,7 +439,8 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
 
     if (obj->nchunks > t->arena.npages || obj->copy[tier])
         return false;
-    /* What has begun to pass this tier in transit pages goes on so: a run for it would never fill. */
+    /* What has begun to pass this tier in transit pages goes on so: a run for it would never
+     * fill. */
     for (unsigned below = tier + 1; purpose == VV_FOR_FLUSH && below < core->ntiers; below++)
         if (obj->copy[below])
             return false;
@@ -481,7 +486,7 @@ static uint32_t take_whole(struct vv_core *core, unsigned tier, struct vv_object
     return got;
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------- */
+/* ---- both ---- */
 
 bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_object *obj)
 {
@@ -503,7 +508,8 @@ uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *o
     return take_whole(core, tier, obj, chunk0, want, purpose, pages);
 }
 
-/* A transit page on the way up holds what the disk has as well: a restore may take it from a prefetch. */
+/* A transit page on the way up holds what the disk has as well: a restore may take it from a
+ * prefetch. */
 static bool reclaim_transit_up(struct vv_core *core)
 {
     struct tier *t = &core->tier[core->host];

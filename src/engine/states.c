@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life cycle of a copy on one tier (Figure 1 of Maurya et al., HPDC'23, with the ways back that it leaves out).
+ * The life cycle of a copy on one tier (Figure 1 of Maurya et al., HPDC'23, with the ways back that
+ * it leaves out).
  *
  *   INIT -> WRITE_IN_PROGRESS -> WRITE_COMPLETE -> FLUSHED        checkpointing path
  *   INIT -> READ_IN_PROGRESS  -> READ_COMPLETE  -> CONSUMED       prefetching path
@@ -9,9 +10,9 @@
  *   READ_COMPLETE -> FLUSHED                                      hint cleared, passed over or revoked
  *   WRITE_IN_PROGRESS, READ_IN_PROGRESS -> INIT                   failed or cancelled
  *
- * Eviction and discard end a copy; they are no transition. The state tells the story of a copy as a whole. Whether a
- * page of it may go is decided page by page, by chunk_may_go() in object.c: pages of a copy come and go while it
- * is partly resident.
+ * Eviction and discard end a copy; they are no transition. The state tells the story of a copy as a
+ * whole. Whether a page of it may go is decided page by page, by chunk_may_go() in object.c: pages
+ * of a copy come and go while it is partly resident.
  */
 #include "engine/core_private.h"
 #include "trace/trace.h"

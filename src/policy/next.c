@@ -18,8 +18,8 @@ bool vv_next_may_evict(const struct vv_next_question *q)
     if (q->purpose == VV_FOR_DEMOTE)
         return false;
     if (q->purpose == VV_FOR_FLUSH && q->phase == VV_PHASE_WRITING && q->headroom_low) {
-        /* Puts press, and the disk is what holds them up. Whatever it has been given already is worth more than
-         * what it would have to be given now, wanted early or late. */
+        /* Puts press, and the disk is what holds them up. Whatever it has been given already is
+         * worth more than what it would have to be given now, wanted early or late. */
         return true;
     }
     /* Nobody makes room for what is wanted later than what has to go. */
@@ -27,8 +27,9 @@ bool vv_next_may_evict(const struct vv_next_question *q)
         return false;
     if (!q->victim_expected && vv_next_use(q->victim) == VV_USE_CONSUMED)
         return true;
-    /* Room in the slower tier before the faster one needs it would only fill it with duplicates; and while flushes
-     * are waited for, or restores have begun, the faster tier gains nothing by it. */
+    /* Room in the slower tier before the faster one needs it would only fill it with duplicates;
+     * and while flushes are waited for, or restores have begun, the faster tier gains nothing by
+     * it. */
     if (q->purpose == VV_FOR_FLUSH)
         return false;
     return !q->victim_expected || q->victim_in_memory || q->disk_has_time;

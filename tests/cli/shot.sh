@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+# varve sim shot and varve bench shot. All hops are throttled, so that nothing depends on the machine's own bandwidths,
+# and nothing is asked of the times but that they are there and not below the bound.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "shot: $*" >&2; exit 1; }
+json() { python3 -c "import json, sys; d = json.load(sys.stdin); o = d['options']; p = d['processes']; assert $1, d"; }
+# Runs a command that shall end with a status; output in $dir/out and $dir/err.
+expect() {
+    local want=$1 rc=0
+    shift
+    "$VARVE_BIN" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "varve $*: $rc, not $want"; }
+}
+keys='all(k in d for k in ("checkpoint_gbps", "restore_gbps", "blocked_checkpoint_s", "blocked_restore_s", "bound_s",
+ "bound_ratio", "prefetch_distance_mean", "utilisation", "verified"))'
+sound='d["verified"] is True and d["failure"] is None and d["bound_s"] > 0 and d["bound_ratio"] >= 0.98'
+rates=d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M
+sizes=$SOURCE_DIR/bench/data/rtm-sizes-30x8.csv
+
+check() { json "$1" <"$dir/out" || fail "${2:-$1}"; }
+
+# sim: every order, sizes from a file, every policy, several processes
+expect 0 sim shot --json --rate $rates
+check "$keys" "a key is missing"
+check "$sound"
+check 'd["command"] == "sim" and len(p) == 1 and len(p[0]["checkpoint_blocked_s"]) == 96'
+for order in seq rev irr binomial; do
+    expect 0 sim shot --json --ckpts 24 --sizes "$sizes" --scale 0.0625 --order $order --load 2 --rate $rates
+    check "$sound" "sim --order $order"
+done
+expect 0 sim shot --json --ckpts 24 --sizes "$sizes:3" --scale 0.0625 --hints none --no-wait --rate $rates
+check "$sound"
+for policy in next score score-now fifo lru; do
+    expect 0 sim shot --json --ckpts 24 --order irr --hints one --consume keep --policy $policy --rate $rates
+    check "$sound" "sim --policy $policy"
+done
+expect 0 sim shot --json --ckpts 12 --order irr --procs 8 --barrier --load 2 --rate $rates
+check "$sound"
+check 'len(p) == 8 and o["barrier"] is True'
+expect 0 sim shot --json --ckpts 12 --device none --rate h2h=1G,h2f=40M,f2h=40M
+check "$sound"
+
+# The same seed gives the same figures, and the line that a report begins with repeats it.
+expect 0 sim shot --ckpts 12 --order irr --seed 7 --rate $rates
+cp "$dir/out" "$dir/first"
+read -r -a words < <(head -1 "$dir/first")
+expect 0 "${words[@]:1}"
+cmp "$dir/first" "$dir/out" || fail "a simulation cannot be repeated"
+grep -q '^ratio ' "$dir/out" || fail "the report has no ratio"
+
+# bench, on the emulated device and without one
+bench="bench shot --json --ckpts 16 --size 1M --interval-ms 20 --local $dir"
+expect 0 $bench --rate $rates
+check "$keys" "a key is missing"
+check "$sound"
+check 'd["command"] == "bench" and d["machine"]["has_device"] and d["machine"]["has_disk"] and not d["void"]'
+expect 0 $bench --order irr --no-wait --device none --rate h2h=1G,h2f=40M,f2h=40M
+check "$sound"
+check 'not d["machine"]["has_device"] and o["device"] == "none"'
+expect 0 $bench --ckpts 8 --order irr --procs 2 --barrier --rate $rates
+check "$sound"
+check 'len(p) == 2 and all(x["verified"] for x in p)'
+[ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "bench leaves files behind"
+
+# What is wrong is named, on standard error, and nothing is run.
+refuse() { # STATUS TEXT ARGUMENT...
+    local want=$1 text=$2 command
+    shift 2
+    for command in sim bench; do
+        expect "$want" $command shot --ckpts 2 "$@"
+        grep -qF -- "varve $command shot: $text" "$dir/err" || { cat "$dir/err"; fail "$command shot $*"; }
+        [ ! -s "$dir/out" ] || fail "$command shot $* prints something"
+    done
+}
+refuse 2 "unknown option '--nonsense'" --nonsense
+refuse 2 "unexpected argument 'extra'" extra
+refuse 2 "--order sideways: expected seq|rev|irr|binomial" --order sideways
+refuse 2 "--hints some: expected none|one|all" --hints some
+refuse 2 "--size needs a value" --size
+refuse 2 "--size must not be 0" --size 0
+refuse 2 "--ckpts must be 1 to" --ckpts 0
+refuse 2 "--json takes no value" --json=1
+refuse 2 "--rate x2y=4: expected HOP=BYTES/S" --rate x2y=4
+refuse 2 "--size and --sizes exclude each other" --size 1M --sizes "$sizes"
+refuse 2 "--interval-ms and --load exclude each other" --interval-ms 1 --load 2
+refuse 1 "$dir/none.csv: " --sizes "$dir/none.csv"
+refuse 1 "--load needs" --load 2 --local none
+expect 1 bench shot --ckpts 2 --local "$dir/nowhere"
+grep -qF -- "--local $dir/nowhere: " "$dir/err" || fail "bench in a folder that is not there"
+for command in sim bench; do
+    expect 2 $command
+    grep -q "varve $command shot" "$dir/err" || fail "$command does not name its subcommand"
+    expect 0 $command shot --help
+    grep -q -- '--device-cache' "$dir/out" || fail "$command shot --help"
+done

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# The programs of examples/ and the code in README.md compile without a warning against what was built, and do what
+# they say. So do the commands in README.md. Its links lead somewhere.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "examples: $*" >&2; exit 1; }
+unset VARVE_LOCAL VARVE_LEVEL
+export VARVE_HOST_CACHE=128M
+
+flags=(-std=c99 -D_POSIX_C_SOURCE=200809L -O1 -g -Wall -Wextra -Werror "-I$SOURCE_DIR/include")
+[ -z "${VARVE_SANITIZE:-}" ] || flags+=("-fsanitize=$VARVE_SANITIZE")
+compile() {
+    "${CC:-cc}" "${flags[@]}" "$1" "-L$BUILD_DIR/lib" -lvarve "-Wl,-rpath,$BUILD_DIR/lib" -lm -o "$2" ||
+        fail "$1 does not compile"
+}
+
+# ---- examples/
+for source in "$SOURCE_DIR"/examples/*.c; do
+    compile "$source" "$dir/$(basename "$source" .c)"
+done
+"$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint"; }
+grep -q ': the same$' "$dir/out" || fail "adjoint: the gradient"
+VARVE_HOST_CACHE=16M VARVE_LOCAL=$dir "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint, spilling"; }
+
+mkdir "$dir/whole" "$dir/killed"
+"$dir/restart" "$dir/whole" >"$dir/out" || fail "restart"
+grep -q '^no checkpoint' "$dir/out" || fail "restart found something in an empty folder"
+want=$(tail -1 "$dir/out")
+rc=0; { "$dir/restart" "$dir/killed" 700 >"$dir/out"; } 2>/dev/null || rc=$?
+[ $rc -eq 137 ] || fail "restart was to be killed: $rc"
+"$dir/restart" "$dir/killed" >"$dir/out" || fail "restart after a kill"
+[ "$(tail -1 "$dir/out")" = "$want" ] || { cat "$dir/out"; fail "restart: the result differs after a kill"; }
+"$dir/restart" "$dir/killed" >"$dir/out" && grep -q '^going on from step 1000' "$dir/out" || fail "restart of what had finished"
+rc=0; VARVE_LEVEL=local "$dir/adjoint" 2>"$dir/err" || rc=$?
+[ $rc -eq 1 ] && grep -q 'needs a folder' "$dir/err" || { cat "$dir/err"; fail "level local without a folder"; }
+
+# ---- README.md
+readme=$SOURCE_DIR/README.md
+awk -v dir="$dir" '/^```c$/ { n++; on = 1; next } /^```/ { on = 0 } on { print > (dir "/readme" n ".c") }' "$readme"
+[ -s "$dir/readme1.c" ] || fail "README.md has no program"
+for source in "$dir"/readme*.c; do
+    compile "$source" "${source%.c}"
+    (cd "$dir" && "${source%.c}" >"$dir/out") || fail "the program of README.md: $(basename "$source")"
+done
+
+# Lines '$ varve ...' of console blocks, run one after the other where the program left its files.
+mkdir "$dir/bin" "$dir/console"
+ln -s "$VARVE_BIN" "$dir/bin/varve"
+cp "$dir/restart" "$dir/console"
+PATH=$dir/bin:$PATH
+cd "$dir/console"
+awk '/^```console$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$readme" >"$dir/commands"
+[ "$(grep -c '^varve ' "$dir/commands")" -ge 5 ] || fail "README.md shows too few commands"
+while read -r line; do
+    bash -c "$line" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "README.md: $line"; }
+done <"$dir/commands"
+
+# Links to files, here and in docs/.
+cd "$SOURCE_DIR"
+for page in README.md CONTRIBUTING.md docs/*.md docs/*/*.md src/*/README.md; do
+    [ -e "$page" ] || continue
+    { grep -oE '\]\([^)#: ]+' "$page" || true; } | sed 's/^](//' | while read -r target; do
+        [ -e "$(dirname "$page")/$target" ] || echo "$page: $target"
+    done
+done >"$dir/dead"
+[ ! -s "$dir/dead" ] || { cat "$dir/dead"; fail "links that lead nowhere"; }
+echo "ok"

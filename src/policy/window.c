@@ -7,6 +7,10 @@
  * As printed, the algorithm stops when j reaches n, and so never looks at the windows that begin
  * later and end with the last fragment; and its inner loop compares with `size_target`, which is
  * the size of the new checkpoint. Here i runs on until the rest is too small.
+ *
+ * Gaps go first, as the text of the paper has it: one that is large enough is taken as it is, and in
+ * a window with others a gap counts as wanted later than any of them. With a distance of 0 it would
+ * lose against every copy that may go, and free space would never be used.
  */
 #include "policy/window.h"
 
@@ -15,17 +19,34 @@ static bool bars(const struct vv_frag *f, bool now_only)
     return f->barred || (now_only && f->wait_ns > 0);
 }
 
+static uint64_t distance_of(const struct vv_frag *f, uint64_t farthest)
+{
+    return f->gap ? farthest + 1 : f->distance;
+}
+
 bool vv_window_score(const struct vv_frag *frags, size_t n, uint64_t pages, bool now_only,
                      struct vv_window *ret_window)
 {
     uint64_t size = 0, wait = 0, distance = 0, barred = 0, best_wait = 0, best_distance = 0;
+    uint64_t farthest = 0;
+    size_t gap = n;
     bool found = false;
 
+    for (size_t i = 0; i < n; i++) {
+        farthest = frags[i].distance > farthest ? frags[i].distance : farthest;
+        if (frags[i].gap && frags[i].pages >= pages &&
+            (gap == n || frags[i].pages < frags[gap].pages))
+            gap = i;
+    }
+    if (gap < n) {
+        *ret_window = (struct vv_window){.first = gap, .end = gap + 1};
+        return true;
+    }
     for (size_t i = 0, j = 0; i < n; i++) {
         for (; size < pages && j < n; j++) {
             size += frags[j].pages;
             wait += frags[j].wait_ns;
-            distance += frags[j].distance;
+            distance += distance_of(&frags[j], farthest);
             barred += bars(&frags[j], now_only);
         }
         if (size < pages)
@@ -39,7 +60,7 @@ bool vv_window_score(const struct vv_frag *frags, size_t n, uint64_t pages, bool
         }
         size -= frags[i].pages;
         wait -= frags[i].wait_ns;
-        distance -= frags[i].distance;
+        distance -= distance_of(&frags[i], farthest);
         barred -= bars(&frags[i], now_only);
     }
     return found;

@@ -5,6 +5,7 @@
  * `score` is Algorithm 1 of Maurya et al., HPDC'23: among all windows of consecutive fragments that
  * are large enough it takes the one that is evictable soonest (the sum of the times until each is),
  * and among equals the one whose fragments are wanted last (the sum of their prefetch distances).
+ * A gap that is large enough goes before all of them, the smallest first.
  * O(n): each end of the window moves forward only.
  */
 #ifndef VV_POLICY_WINDOW_H

@@ -37,7 +37,7 @@ static void gap_at_the_end(void)
         {.pages = 4, .wait_ns = 5 * SECOND, .distance = 1},
         {.pages = 4, .wait_ns = 5 * SECOND, .distance = 1},
         {.pages = 2, .wait_ns = 9 * SECOND, .distance = 1},
-        {.pages = 8},
+        {.pages = 8, .gap = true},
     };
     struct vv_window w = {0};
 
@@ -104,6 +104,26 @@ static void ties(void)
     T_CHECK(!vv_window_score(f, 4, 4, true, &w)); /* one of them cannot go now */
 }
 
+/* Free space is used before anything is evicted, and the smallest gap that will do. */
+static void gaps_go_first(void)
+{
+    struct vv_frag f[] = {
+        {.pages = 4, .distance = 100}, {.pages = 9, .gap = true},   {.pages = 4, .distance = 50},
+        {.pages = 5, .gap = true},     {.pages = 4, .distance = 1},
+    };
+    struct vv_window w = {0};
+
+    T_CHECK(vv_window_score(f, 5, 4, false, &w));
+    T_EQ(w.first, 3);
+    T_EQ(w.end, 4);
+    T_CHECK(vv_window_score(f, 5, 6, false, &w));
+    T_EQ(w.first, 1);
+    /* None is large enough: the more of a window is gaps, the better, all else being equal. */
+    T_CHECK(vv_window_score(f, 5, 15, false, &w));
+    T_EQ(w.first, 1);
+    T_EQ(w.end, 4);
+}
+
 /* The shortest window that begins at i and is large enough; 0: there is none. */
 static size_t window_at(const struct vv_frag *f, size_t n, size_t i, uint64_t pages)
 {
@@ -120,16 +140,25 @@ static size_t window_at(const struct vv_frag *f, size_t n, size_t i, uint64_t pa
 static bool score_by_force(const struct vv_frag *f, size_t n, uint64_t pages, bool now_only,
                            struct vv_window *ret)
 {
-    uint64_t best_distance = 0;
+    uint64_t best_distance = 0, farthest = 0, smallest = UINT64_MAX;
     bool found = false;
 
+    for (size_t i = 0; i < n; i++) {
+        farthest = VV_MAX(farthest, f[i].distance);
+        if (f[i].gap && f[i].pages >= pages && f[i].pages < smallest) {
+            smallest = f[i].pages;
+            *ret = (struct vv_window){.first = i, .end = i + 1};
+        }
+    }
+    if (smallest < UINT64_MAX)
+        return true;
     for (size_t i = 0; i < n; i++) {
         size_t end = window_at(f, n, i, pages);
         uint64_t wait = 0, distance = 0;
         bool barred = end == 0;
         for (size_t k = i; k < end; k++) {
             wait += f[k].wait_ns;
-            distance += f[k].distance;
+            distance += f[k].gap ? farthest + 1 : f[k].distance;
             barred |= f[k].barred || (now_only && f[k].wait_ns > 0);
         }
         if (barred ||
@@ -171,8 +200,9 @@ static size_t draw(struct t_rng *r, struct vv_frag *f)
 
     for (size_t i = 0; i < n; i++) {
         f[i] = (struct vv_frag){.pages = 1 + t_rng_below(r, 6)};
-        if (t_rng_below(r, 4) == 0)
-            continue; /* a gap */
+        f[i].gap = t_rng_below(r, 4) == 0;
+        if (f[i].gap)
+            continue;
         f[i].wait_ns = t_rng_below(r, 3) ? 0 : t_rng_below(r, 4);
         f[i].distance = t_rng_below(r, 5);
         f[i].stamp = 1 + t_rng_below(r, 30);
@@ -209,6 +239,7 @@ int main(void)
     T_RUN(gap_at_the_end);
     T_RUN(window_ends_when_large_enough);
     T_RUN(ties);
+    T_RUN(gaps_go_first);
     T_RUN(against_brute_force);
     return t_done();
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine core itself costs, on one core, with no data moved and every order carried out at once:
+ * What the engine core itself costs, on one core, with no data moved and every order carried out at
+ * once:
  *
- *   - a put that must evict among 1,000 fragments, each policy: the time in the core from the request until its last
- *     byte has a place (bar: 20 us, median);
- *   - each operation at histories of 1e3 to 1e6 versions (bar: the cost at 1e6 is no more than 3 times that at 1e3 and a
- *     microsecond: the processor's caches do not hold the tables of a million versions);
- *   - memory for one version of one region at rest on disk, with and without a hint (bar: 256 bytes).
+ *   - a put that must evict among 1,000 fragments, each policy: the time in the core from the
+ *     request until its last byte has a place (bar: 20 us, median);
+ *   - each operation at histories of 1e3 to 1e6 versions (bar: the cost at 1e6 is no more than 3
+ *     times that at 1e3 and a microsecond: the processor's caches do not hold the tables of a
+ *     million versions);
+ *   - memory for one version of one region at rest on disk, with and without a hint (bar: 256
+ *     bytes).
  *
  * Prints a table; exit status 1 when a bar is missed. With --json one object.
  */
@@ -64,7 +67,7 @@ static double high_us(const uint64_t *ns, size_t n)
     return (double)ns[n * 99 / 100] / 1e3;
 }
 
-/* ---- a core, and whoever carries its orders out ------------------------------------------------------------- */
+/* ---- a core, and whoever carries its orders out ---- */
 
 struct bench {
     struct vv_core *core;
@@ -159,7 +162,7 @@ static void finish_request(struct bench *b)
     }
 }
 
-/* ---- a put among 1,000 fragments ---------------------------------------------------------------------------- */
+/* ---- a put among 1,000 fragments ---- */
 
 static void evicting_put(enum vv_policy policy, bool hinted)
 {
@@ -201,7 +204,7 @@ static void evicting_put(enum vv_policy policy, bool hinted)
                us < 20 ? "" : "   MISSED: 20");
 }
 
-/* ---- the length of the history ------------------------------------------------------------------------------ */
+/* ---- the length of the history ---- */
 
 enum { OP_HINT, OP_PUT, OP_GET, OP_LOOKUP, OP_DISCARD, OP_KINDS };
 static const char *const op_names[OP_KINDS] = {"hint", "put", "get", "lookup", "discard"};
@@ -219,8 +222,9 @@ struct cost {
     double bytes, hinted_bytes;
 };
 
-/* Every version of `length` is on disk, one region of one page; then some more are put, the hinted ones restored in
- * reverse, and discarded. A put and a get count with all the orders that they entail. */
+/* Every version of `length` is on disk, one region of one page; then some more are put, the hinted
+ * ones restored in reverse, and discarded. A put and a get count with all the orders that they
+ * entail. */
 static void at_length(uint64_t length, struct cost *ret)
 {
     static uint64_t ns[OPS];

@@ -2,15 +2,18 @@
 /*
  * The invariants of the core, and a digest of its state.
  *
- * vv_core_check() trusts no counter, no heap and no derived bit: it goes from the page tables, the orders in flight
- * and the pending requests, counts everything again and compares. It changes nothing and allocates nothing, so that
- * it may run after every call. Its cost grows with everything there is, and with the square of the orders in flight.
+ * vv_core_check() trusts no counter, no heap and no derived bit: it goes from the page tables, the
+ * orders in flight and the pending requests, counts everything again and compares. It changes
+ * nothing and allocates nothing, so that it may run after every call. Its cost grows with
+ * everything there is, and with the square of the orders in flight.
  *
- * What it cannot see in one state is checked by whoever drives the core and sees two: that a claimed copy is not taken
- * by a prefetch, and that a restore returns the bytes that were put (tests/explore, tests/model).
+ * What it cannot see in one state is checked by whoever drives the core and sees two: that a
+ * claimed copy is not taken by a prefetch, and that a restore returns the bytes that were put
+ * (tests/explore, tests/model).
  *
- * vv_core_digest() hashes what decides about the future and leaves out what does not: addresses, absolute stamps,
- * sequence numbers and generations. Where only an order counts (stamps), it hashes places in that order.
+ * vv_core_digest() hashes what decides about the future and leaves out what does not: addresses,
+ * absolute stamps, sequence numbers and generations. Where only an order counts (stamps), it hashes
+ * places in that order.
  */
 #include <errno.h>
 
@@ -22,7 +25,7 @@
             return text;    \
     } while (0)
 
-/* ---- tiers ------------------------------------------------------------------------------------------------- */
+/* ---- tiers ---- */
 
 static const char *check_transit(const struct tier *t)
 {
@@ -81,7 +84,7 @@ static const char *check_arena_tier(const struct vv_core *core, unsigned tier)
     return NULL;
 }
 
-/* ---- orders and requests ----------------------------------------------------------------------------------- */
+/* ---- orders and requests ---- */
 
 static bool order_covers(const struct vv_order *o, const struct vv_object *obj, uint32_t c)
 {
@@ -213,7 +216,7 @@ static uint32_t refs_of(const struct vv_core *core, const struct vv_object *obj)
     return n;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------ */
+/* ---- copies ---- */
 
 struct totals {
     uint32_t valid, filling, reserved, evict, dirty, up, dup;
@@ -318,7 +321,7 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
     return check_heaps_of(core, copy, &n);
 }
 
-/* ---- objects ----------------------------------------------------------------------------------------------- */
+/* ---- objects ---- */
 
 /* The only copy of live data is never evicted, and a put ends only when every byte has a place. */
 static const char *check_bytes_kept(const struct vv_core *core, const struct vv_object *obj)
@@ -396,8 +399,8 @@ static bool seen_before(const struct vv_core *core, const struct vv_order *last)
     return false;
 }
 
-/* What live and dead objects take of the files tier adds up. A dead object that only a request refers to has given its
- * share back or is about to be removed. */
+/* What live and dead objects take of the files tier adds up. A dead object that only a request
+ * refers to has given its share back or is about to be removed. */
 static const char *check_files(const struct vv_core *core)
 {
     uint64_t used = 0;
@@ -421,7 +424,7 @@ static const char *check_files(const struct vv_core *core)
     return NULL;
 }
 
-/* ---- histories --------------------------------------------------------------------------------------------- */
+/* ---- histories ---- */
 
 static const char *check_hints(const struct vv_core *core, const struct hist *h)
 {
@@ -453,8 +456,8 @@ static const char *check_hints(const struct vv_core *core, const struct hist *h)
     return NULL;
 }
 
-/* Prefetching begins at the cursor: whatever it skips must need nothing. A version that was discarded and is to be
- * written again brings the cursor back when it is. */
+/* Prefetching begins at the cursor: whatever it skips must need nothing. A version that was
+ * discarded and is to be written again brings the cursor back when it is. */
 static const char *check_cursors(const struct vv_core *core, const struct hist *h)
 {
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
@@ -567,7 +570,7 @@ const char *vv_core_check(const struct vv_core *core)
     return wrong ? wrong : check_requests(core);
 }
 
-/* ---- digest ------------------------------------------------------------------------------------------------ */
+/* ---- digest ---- */
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -597,14 +600,16 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
     uint64_t done = core->hop[down].done_bytes;
 
     d = mix(d, (uint64_t)copy->tier << 16 | (uint64_t)copy->state << 8 |
-                   (uint64_t)copy->whole << 1 | (uint64_t)copy->commit_issued);
+                   (uint64_t)copy->failed << 2 | (uint64_t)copy->whole << 1 |
+                   (uint64_t)copy->commit_issued);
     for (uint32_t c = 0; c < copy->obj->nchunks; c++) {
         uint32_t page = copy->page[c];
         if (page == VV_PAGE_NONE || !t->is_arena) {
             d = mix(d, page);
             continue;
         }
-        /* Transit pages of one direction are as good as each other, and so are all pages to `next`. */
+        /* Transit pages of one direction are as good as each other, and so are all pages to
+         * `next`. */
         if (page >= t->arena.npages)
             page = t->arena.npages + (page - t->arena.npages >= t->transit_all);
         else if (core->paged)
@@ -687,7 +692,7 @@ static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req,
 uint64_t vv_core_digest(const struct vv_core *core)
 {
     uint64_t flags = (uint64_t)core->phase << 1 | core->puts_between, orders = 0;
-    uint64_t d = mix(flags, core->largest_bytes);
+    uint64_t d = mix(mix(flags, core->largest_bytes), core->seed_pages);
 
     for (uint32_t i = 0; i < core->nhist; i++)
         d = digest_hist(core, &core->hist[i], d);

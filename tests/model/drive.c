@@ -24,7 +24,7 @@ static void complain(struct drive *d, const char *fmt, ...)
     va_end(ap);
 }
 
-/* ---- data -------------------------------------------------------------------------------------------------- */
+/* ---- data ---- */
 
 static uint64_t tag_of(uint32_t hist, uint64_t version, uint64_t generation, uint32_t chunk)
 {
@@ -63,7 +63,8 @@ static struct drive_file *file_new(struct drive *d, uint32_t hist, uint64_t vers
     t_fail(__FILE__, __LINE__, "too many files");
 }
 
-/* Where a chunk of an order comes from or goes to; NULL: the application, or a file that is not there. */
+/* Where a chunk of an order comes from or goes to; NULL: the application, or a file that is not
+ * there. */
 static uint64_t *cell(struct drive *d, const struct vv_order *o, int tier, const uint32_t *page,
                       uint32_t i)
 {
@@ -163,7 +164,7 @@ static void carry_out(struct drive *d, const struct vv_order *o)
     }
 }
 
-/* ---- orders ------------------------------------------------------------------------------------------------ */
+/* ---- orders ---- */
 
 static void woken(struct drive *d, struct drive_call *call)
 {
@@ -248,7 +249,7 @@ int drive_finish(struct drive *d, struct drive_call *call)
     return call->pending ? -EINPROGRESS : call->req.status;
 }
 
-/* ---- opening and requests ---------------------------------------------------------------------------------- */
+/* ---- opening and requests ---- */
 
 void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drives an engine core by hand: orders are carried out when the test says so, in the order that the test says, with
- * the result that the test says. No byte moves, but its way is followed: every page of every arena and every chunk of
- * every file holds a tag of what was written there last. A transfer's destination is garbage from its start to its
- * successful end, and its source is compared at the start and at the end; a restore that ends well must have delivered
- * every chunk of the generation that was alive when it began.
+ * Drives an engine core by hand: orders are carried out when the test says so, in the order that
+ * the test says, with the result that the test says. No byte moves, but its way is followed: every
+ * page of every arena and every chunk of every file holds a tag of what was written there last. A
+ * transfer's destination is garbage from its start to its successful end, and its source is
+ * compared at the start and at the end; a restore that ends well must have delivered every chunk of
+ * the generation that was alive when it began.
  */
 #ifndef TESTS_MODEL_DRIVE_H
 #define TESTS_MODEL_DRIVE_H
@@ -56,7 +57,8 @@ struct drive {
     unsigned app_failures; /* of orders that drive_end() was asked to fail */
 };
 
-/* Writes a configuration with these tiers, e.g. "D2H1F" (device of 2 pages, host of 1, files), "H4S8", "H1". */
+/* Writes a configuration with these tiers, e.g. "D2H1F" (device of 2 pages, host of 1, files),
+ * "H4S8", "H1". */
 void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy);
 /* cfg.check is set by the caller. */
 void drive_init(struct drive *d, const struct vv_core_cfg *cfg);
@@ -64,7 +66,8 @@ void drive_init(struct drive *d, const struct vv_core_cfg *cfg);
 void drive_fini(struct drive *d);
 uint32_t drive_history(struct drive *d, bool consume_once, uint64_t keep, enum vv_core_level level);
 
-/* Requests: the result of the core's call; when 0, call->pending tells whether it has not ended yet. */
+/* Requests: the result of the core's call; when 0, call->pending tells whether it has not ended
+ * yet. */
 int drive_put(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
               uint64_t size);
 int drive_get(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version);
@@ -82,8 +85,8 @@ bool drive_cancel(struct drive *d, struct drive_call *call, int status);
 
 /* The order at place i ends. */
 void drive_end(struct drive *d, unsigned i, int status);
-/* The place of the first pending order of this kind between these tiers (VV_TIER_APP included) for this version; -1:
- * none. */
+/* The place of the first pending order of this kind between these tiers (VV_TIER_APP included) for
+ * this version; -1: none. */
 int drive_find(const struct drive *d, enum vv_order_kind kind, int src, int dst, uint64_t version);
 /* Ends pending orders, oldest first, until none is left. */
 void drive_run(struct drive *d);

@@ -2,16 +2,17 @@
 /*
  * Random workloads on the core, against a plain model.
  *
- * The model of a history is the list of its versions in the order of writing. A put that ends well appends, a discard
- * or a restore that consumes removes, retention removes the oldest, reopening keeps what was committed. After every
- * operation the core must tell the same story (vv_core_each, vv_core_latest), every result must be one that the
- * model allows, no invariant may be broken and no wrong byte read (model/drive). In the end all failures stop, and
- * then every version can be restored and, on files, made durable.
+ * The model of a history is the list of its versions in the order of writing. A put that ends well
+ * appends, a discard or a restore that consumes removes, retention removes the oldest, reopening
+ * keeps what was committed. After every operation the core must tell the same story (vv_core_each,
+ * vv_core_latest), every result must be one that the model allows, no invariant may be broken and
+ * no wrong byte read (model/drive). In the end all failures stop, and then every version can be
+ * restored and, on files, made durable.
  *
- * A workload is a text: one line of configuration, then one operation a line, in numbers that are taken modulo what
- * there is, so that it means something whatever the core does in between. The workload that failed is made as short as
- * it can be and written to model-failure.txt in the working folder; kept under tests/model/failures/ it is run again by
- * every run of this test.
+ * A workload is a text: one line of configuration, then one operation a line, in numbers that are
+ * taken modulo what there is, so that it means something whatever the core does in between. The
+ * workload that failed is made as short as it can be and written to model-failure.txt in the
+ * working folder; kept under tests/model/failures/ it is run again by every run of this test.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -77,7 +78,7 @@ static void wrong(const struct world *x, const char *text, long long a, long lon
             wrong(x, #cond, (long long)(a), (long long)(b)); \
     } while (0)
 
-/* ---- what the model allows --------------------------------------------------------------------------------- */
+/* ---- what the model allows ---- */
 
 static int find(const struct model_hist *h, uint64_t version)
 {
@@ -246,7 +247,7 @@ static void compare(struct world *x)
         EXPECT(!x->call[k].busy || x->d.norders > 0, k, 0);
 }
 
-/* ---- operations -------------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 static void do_put(struct world *x, const struct op *op)
 {
@@ -378,7 +379,7 @@ static void do_op(struct world *x, const struct op *op)
     settle_calls(x);
 }
 
-/* ---- a whole run ------------------------------------------------------------------------------------------- */
+/* ---- a whole run ---- */
 
 /* Nothing fails any more: whatever the model says is there, is there. */
 static void check_end(struct world *x)
@@ -450,7 +451,7 @@ static void run_workload(const struct workload *w)
     EXPECT(x->d.nreleased == x->accepted, x->d.nreleased, x->accepted);
 }
 
-/* ---- workloads as text ------------------------------------------------------------------------------------- */
+/* ---- workloads as text ---- */
 
 static void write_workload(const struct workload *w, const char *path)
 {
@@ -524,7 +525,7 @@ static void draw_workload(struct workload *w, uint64_t seed)
     }
 }
 
-/* ---- failures ---------------------------------------------------------------------------------------------- */
+/* ---- failures ---- */
 
 /* In a process of its own, quietly: does it fail? */
 static bool fails(const struct workload *w)

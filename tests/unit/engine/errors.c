@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of each kind of order, cancelling, discarding under way, lives of one version, retention, adoption. */
+/* Errors of each kind of order, cancelling, discarding under way, lives of one version, retention,
+ * adoption. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
@@ -107,7 +108,8 @@ static void a_commit_fails(void)
     hand_close(&d);
 }
 
-/* The share of the capacity is given back whatever the removal says: the file is not the core's any more. */
+/* The share of the capacity is given back whatever the removal says: the file is not the core's any
+ * more. */
 static void a_removal_fails(void)
 {
     uint32_t h = hand_open(&d, "H2F9", VV_POLICY_NEXT, VV_CORE_DURABLE);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The restore order: hints given early, cleared, deviated from, given twice, of versions never written; predictions. */
+/* The restore order: hints given early, cleared, deviated from, given twice, of versions never
+ * written; predictions. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
@@ -151,8 +152,8 @@ static void discarded_and_written_again(void)
     hand_close(&d);
 }
 
-/* The distance of a restore: hinted versions after it that are complete on the fastest tier, up to the first that is
- * not. */
+/* The distance of a restore: hinted versions after it that are complete on the fastest tier, up to
+ * the first that is not. */
 static void distance(void)
 {
     uint32_t h = open_with("H8F", 4);
@@ -172,7 +173,8 @@ static void distance(void)
     hand_close(&d);
 }
 
-/* The nearest is fetched first, however late its hint came to be live; and never beyond the room there is. */
+/* The nearest is fetched first, however late its hint came to be live; and never beyond the room
+ * there is. */
 static void nearest_first(void)
 {
     uint32_t h = open_with("H2F", 4);
@@ -188,7 +190,8 @@ static void nearest_first(void)
     hand_close(&d);
 }
 
-/* Without hints: one request for the first version predicts the rest, a miss drops the predictions. */
+/* Without hints: one request for the first version predicts the rest, a miss drops the
+ * predictions. */
 static void predictions(void)
 {
     uint32_t h = open_with("H8F", 6);

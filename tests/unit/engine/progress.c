@@ -4,7 +4,8 @@
 
 static struct drive d;
 
-/* Every page holds a prefetched copy: a put takes the one that is wanted last, which the disk has too. */
+/* Every page holds a prefetched copy: a put takes the one that is wanted last, which the disk has
+ * too. */
 static void a_put_revokes_the_farthest(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -198,7 +199,8 @@ static void flush_farthest_first(void)
     hand_close(&d);
 }
 
-/* A restore is served while flushes of the same object are pending, and from the part that is resident. */
+/* A restore is served while flushes of the same object are pending, and from the part that is
+ * resident. */
 static void served_from_where_it_is(void)
 {
     uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);

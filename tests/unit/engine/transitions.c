@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every legal transition of a copy, made by requests and completions; and every illegal one refused by the table. Tiers
- * are 0 device, 1 host, 2 files.
+ * Every legal transition of a copy, made by requests and completions; and every illegal one refused
+ * by the table. Tiers are 0 device, 1 host, 2 files.
  */
 #include "core/assert.h"
 #include "unit/engine/hand.h"
@@ -78,8 +78,8 @@ static void claimed_before_flushed(void)
     hand_close(&d);
 }
 
-/* FLUSHED -> READ_COMPLETE -> FLUSHED: claimed, then the hint is cleared. READ_COMPLETE again, then consumed, then wanted
- * again. */
+/* FLUSHED -> READ_COMPLETE -> FLUSHED: claimed, then the hint is cleared. READ_COMPLETE again, then
+ * consumed, then wanted again. */
 static void claimed_released_and_wanted_again(void)
 {
     uint32_t h = hand_open(&d, "D4H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -101,7 +101,8 @@ static void claimed_released_and_wanted_again(void)
     hand_close(&d);
 }
 
-/* READ_COMPLETE -> FLUSHED: a hint that is passed over, and a copy that a blocked put revokes a page of. */
+/* READ_COMPLETE -> FLUSHED: a hint that is passed over, and a copy that a blocked put revokes a
+ * page of. */
 static void passed_over_and_revoked(void)
 {
     uint32_t h = hand_open(&d, "D4H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -173,7 +174,7 @@ static void consumed_without_prefetch(void)
     hand_close(&d);
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 static const char legal[VV_COPY_STATE_COUNT][VV_COPY_STATE_COUNT + 1] = {
     /*                          I W C F R P X   (to: INIT, WIP, WC, FLUSHED, RIP, RC, CONSUMED) */

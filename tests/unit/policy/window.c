@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows of the contiguous policies: the printed algorithm's slips, and all windows tried one by one. */
+/* Windows of the contiguous policies: the printed algorithm's slips, and all windows tried one by
+ * one. */
 #include "policy/window.h"
 
 #include "core/util.h"
@@ -9,8 +10,8 @@ enum { MAX_FRAGS = 24 };
 
 #define SECOND UINT64_C(1000000000)
 
-/* The algorithm as it is printed: the scan ends when j reaches n, and the inner loop compares with a size that is
- * given from outside. Kept to show that the examples below tell the two apart. */
+/* The algorithm as it is printed: the scan ends when j reaches n, and the inner loop compares with
+ * a size that is given from outside. Kept to show that the examples below tell the two apart. */
 static bool as_printed(const struct vv_frag *f, size_t n, uint64_t size_new, uint64_t size_target,
                        struct vv_window *ret)
 {
@@ -50,8 +51,9 @@ static void gap_at_the_end(void)
     T_EQ(w.wait_ns, 10 * SECOND);
 }
 
-/* `size_target` of the printed inner loop is the size of the new checkpoint: a window ends as soon as that much is in
- * it. Whatever else one reads into it (all there is, the largest fragment, the size so far) gives another window. */
+/* `size_target` of the printed inner loop is the size of the new checkpoint: a window ends as soon
+ * as that much is in it. Whatever else one reads into it (all there is, the largest fragment, the
+ * size so far) gives another window. */
 static void window_ends_when_large_enough(void)
 {
     const struct vv_frag f[] = {

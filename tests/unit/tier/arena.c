@@ -120,7 +120,8 @@ static uint32_t longest_run(const bool *used)
     return best;
 }
 
-/* Random takes and gives. A take gets all it wants if some run holds it, and else the longest run. */
+/* Random takes and gives. A take gets all it wants if some run holds it, and else the longest
+ * run. */
 static void against_a_model(void)
 {
     struct t_rng r = {t_seed()};

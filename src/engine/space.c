@@ -59,7 +59,8 @@ static struct vv_next_question question(const struct vv_core *core, unsigned tie
                                         const struct vv_copy *victim, enum vv_purpose purpose)
 {
     const struct vv_object *v = victim->obj;
-    const struct hist *h = vvi_hist(core, v->hist);
+    const struct hist *h = vvi_hist(core, v->hist), *own = vvi_hist(core, obj->hist);
+    uint64_t disk_rate = (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s;
     bool in_memory = false;
 
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
@@ -73,9 +74,12 @@ static struct vv_next_question question(const struct vv_core *core, unsigned tie
         .victim_in_memory = in_memory,
         .headroom_low =
             purpose == VV_FOR_FLUSH && headroom_low(core, tier, vvi_hist(core, obj->hist)),
+        .disk_idles =
+            obj->hint_first && vv_next_disk_idles(obj->hint_first - own->head,
+                                                  (uint64_t)obj->nmem * core->cfg.page_bytes,
+                                                  own->interval_ns, disk_rate),
         .disk_has_time = vv_next_disk_has_time(h->ready, h->interval_ns,
-                                               h->missing_chunks * core->cfg.page_bytes,
-                                               (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s),
+                                               h->missing_chunks * core->cfg.page_bytes, disk_rate),
     };
 }
 

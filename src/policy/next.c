@@ -9,6 +9,12 @@ bool vv_next_disk_has_time(uint64_t calls, uint64_t interval_ns, uint64_t missin
     return (double)calls * (double)interval_ns > (double)missing_bytes * 1e9 / (double)disk_rate;
 }
 
+bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t interval_ns,
+                        uint64_t disk_rate)
+{
+    return distance == 0 && (double)resident_bytes < (double)interval_ns * (double)disk_rate / 1e9;
+}
+
 bool vv_next_may_evict(const struct vv_next_question *q)
 {
     /* A blocked application takes whatever may go; the caller offers the farthest first. */
@@ -32,5 +38,5 @@ bool vv_next_may_evict(const struct vv_next_question *q)
      * it. */
     if (q->purpose == VV_FOR_FLUSH)
         return false;
-    return !q->victim_expected || q->victim_in_memory || q->disk_has_time;
+    return !q->victim_expected || q->victim_in_memory || q->disk_has_time || q->disk_idles;
 }

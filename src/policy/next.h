@@ -65,6 +65,7 @@ struct vv_next_question {
     bool victim_in_memory; /* the same bytes are on another memory tier: no disk read will bring
                               them back */
     bool headroom_low;     /* flush: the faster tier has less room than the next put may need */
+    bool disk_idles;       /* vv_next_disk_idles() */
     bool disk_has_time;    /* vv_next_disk_has_time() */
 };
 
@@ -76,5 +77,11 @@ bool vv_next_may_evict(const struct vv_next_question *q);
  * disk only. */
 bool vv_next_disk_has_time(uint64_t calls, uint64_t interval_ns, uint64_t missing_bytes,
                            uint64_t disk_rate);
+
+/* The disk must not stand still before the very next restore for want of room: would it? `distance`
+ * live hints come before the object, `resident_bytes` of it are in memory or on their way. Room for
+ * what the disk reads in one interval is enough; it is the next object's after that restore. */
+bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t interval_ns,
+                        uint64_t disk_rate);
 
 #endif

@@ -178,13 +178,24 @@ static bool seen_add(uint64_t d)
 
 /* ---- one run ---- */
 
-static char path_text[MAX_DEPTH * 8];
+struct level {
+    struct choice choice[MAX_THREADS + 2 * DRIVE_MAX_ORDERS];
+    unsigned n, next;
+};
+
+static struct level *stack;
+static unsigned path_depth; /* choices taken so far */
 
 static void broken(const struct run *r, const char *text)
 {
-    fprintf(stderr, "%s, tiers %s, policy %s\nscripts: %s %s\nchoices: %s\n", r->cfg->name,
+    fprintf(stderr, "%s, tiers %s, policy %s\nscripts: %s %s\nchoices: ", r->cfg->name,
             r->cfg->tiers, vv_policy_name(r->d.cfg.policy), r->cfg->script[0],
-            r->cfg->script[1] ? r->cfg->script[1] : "", path_text);
+            r->cfg->script[1] ? r->cfg->script[1] : "");
+    for (unsigned i = 0; i < path_depth; i++) {
+        struct choice c = stack[i].choice[stack[i].next - 1];
+        fprintf(stderr, "%c%u ", "tef"[c.kind], c.which);
+    }
+    fprintf(stderr, "\n");
     t_fail(__FILE__, __LINE__, "%s", text);
 }
 
@@ -203,7 +214,8 @@ static void run_start(struct run *r, const struct config *cfg, enum vv_policy po
 {
     struct vv_core_cfg core_cfg;
 
-    memset(r, 0, sizeof(*r));
+    memset(r->thread, 0, sizeof(r->thread));
+    r->failures = 0;
     current = r;
     r->cfg = cfg;
     r->failures_left = failures;
@@ -361,25 +373,6 @@ static void check_end(struct run *r)
 
 /* ---- the search ---- */
 
-struct level {
-    struct choice choice[MAX_THREADS + 2 * DRIVE_MAX_ORDERS];
-    unsigned n, next;
-};
-
-static struct level *stack;
-
-static void describe_path(unsigned depth)
-{
-    size_t at = 0;
-
-    for (unsigned i = 0; i < depth && at + 8 < sizeof(path_text); i++) {
-        struct choice c = stack[i].choice[stack[i].next - 1];
-        at += (size_t)snprintf(path_text + at, sizeof(path_text) - at, "%c%u ", "tef"[c.kind],
-                               c.which);
-    }
-    path_text[at] = '\0';
-}
-
 static void run_again(struct run *r, enum vv_policy policy, unsigned failures, unsigned depth)
 {
     const struct config *cfg = r->cfg;
@@ -419,7 +412,7 @@ static size_t explore(const struct config *cfg, enum vv_policy policy, unsigned 
         if (!fresh)
             run_again(&r, policy, failures, depth);
         l->next++;
-        describe_path(depth + 1);
+        path_depth = depth + 1;
         take(&r, l->choice[l->next - 1]);
         fresh = false;
         check_state(&r);

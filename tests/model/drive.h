@@ -48,13 +48,14 @@ struct drive {
     struct vv_order *order[DRIVE_MAX_ORDERS];
     unsigned norders;
     uint64_t *tag[VV_MAX_TIERS];
-    struct drive_file file[DRIVE_MAX_FILES];
     bool app_is_device;
     bool trace;            /* print every order as it ends: to understand a failure */
     unsigned wakes;        /* told so far */
     char wrong[200];       /* the first wrong byte, missing file, ...; empty: none */
     uint64_t nreleased;    /* objects that the core let go */
     unsigned app_failures; /* of orders that drive_end() was asked to fail */
+    unsigned nfiles;       /* places in use or used once; last, so that opening is cheap */
+    struct drive_file file[DRIVE_MAX_FILES];
 };
 
 /* Writes a configuration with these tiers, e.g. "D2H1F" (device of 2 pages, host of 1, files),

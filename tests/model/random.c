@@ -311,7 +311,7 @@ static void do_reopen(struct world *x, unsigned h)
         return;
     vv_core_each(x->d.core, m->id, list_one, &l);
     vv_core_history_drop(x->d.core, m->id, x->d.now_ns);
-    for (unsigned i = 0; i < DRIVE_MAX_FILES; i++)
+    for (unsigned i = 0; i < x->d.nfiles; i++)
         if (x->d.file[i].used && x->d.file[i].committed && x->d.file[i].hist == m->id)
             x->d.file[i].used = false;
     m->id = drive_history(&x->d, x->w->hist[h].once, x->w->hist[h].keep,

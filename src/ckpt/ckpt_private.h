@@ -83,6 +83,10 @@ struct vv_store_region vvi_layout_region(uint64_t user, uint64_t size, uint32_t 
 
 /* ---- options.c ---- */
 
+/* The options of a context: `opts`, and the defaults, environment included, for whatever it has not
+ * (NULL: everything). -EINVAL with a text. */
+int vvi_opts_take(const struct varve_opts *opts, char *err, size_t err_bytes,
+                  struct varve_opts *ret_opts);
 /* What a context needs to know beyond struct varve_opts. -EINVAL with a text. */
 int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT], char *err,
                    size_t err_bytes);

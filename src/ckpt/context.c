@@ -2,8 +2,8 @@
 /*
  * Contexts: what varve_open puts together and varve_close takes apart.
  *
- *   device    the emulated one if asked for; its memory beyond the cache is the application's to
- * take storage   level cached: a spill file, if a folder is given; level local: a folder of files
+ *   device    the emulated one if asked for; the application takes the memory beyond the cache
+ *   storage   level cached: a spill file, if a folder is given; level local: a folder of files
  *   engine    on top of both
  *
  * Threads: a context may be used by many. ctx->lock protects the list of histories and the error
@@ -170,18 +170,6 @@ static void ctx_free(struct varve_ctx *ctx)
     free(ctx);
 }
 
-static int opts_take(const struct varve_opts *opts, struct varve_opts *ret_opts)
-{
-    int rc = varve_opts_init(ret_opts, sizeof(*ret_opts));
-    if (rc || !opts)
-        return rc;
-    if (opts->opts_size < offsetof(struct varve_opts, local) || opts->opts_size > 1u << 20)
-        return -EINVAL;
-    memcpy(ret_opts, opts, VV_MIN(opts->opts_size, sizeof(*ret_opts)));
-    ret_opts->opts_size = sizeof(*ret_opts);
-    return 0;
-}
-
 int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 {
     static const struct vvi_where in_open = {"open", 0, -1, -1};
@@ -196,7 +184,7 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
     ctx->pid = getpid();
     ctx->error.tier = ctx->error.region = -1;
 
-    int rc = opts_take(opts, &ctx->opts);
+    int rc = vvi_opts_take(opts, err, sizeof(err), &ctx->opts);
     if (rc == 0)
         rc = vvi_opts_check(&ctx->opts, rate, err, sizeof(err));
     if (rc == 0 && ctx->opts.page_bytes == 0)

@@ -76,18 +76,25 @@ static bool size_ok(const struct varve_opts *opts)
 
 static const struct vvi_where in_options = {"options", 0, -1, -1};
 
+static int load_defaults(char *err, size_t err_bytes, struct varve_opts *ret_opts)
+{
+    struct vv_config cfg;
+    vv_config_init(&cfg);
+    int rc = vv_config_load_env(&cfg, err, err_bytes);
+    if (rc == 0)
+        from_config(ret_opts, &cfg);
+    return rc;
+}
+
 int varve_opts_init(struct varve_opts *opts, size_t opts_size)
 {
     char err[256] = "";
-    struct vv_config cfg;
     struct varve_opts o = {.opts_size = opts_size};
     if (!opts || !size_ok(&o))
         return vvi_fail(NULL, &in_options, -EINVAL, "NULL or a size of %zu bytes", opts_size);
-    vv_config_init(&cfg);
-    int rc = vv_config_load_env(&cfg, err, sizeof(err));
+    int rc = load_defaults(err, sizeof(err), &o);
     if (rc)
         return vvi_fail(NULL, &in_options, rc, "%s", err);
-    from_config(&o, &cfg);
     memset(opts, 0, opts_size);
     memcpy(opts, &o, VV_MIN(opts_size, sizeof(o)));
     return 0;
@@ -122,6 +129,25 @@ int varve_opts_set(struct varve_opts *opts, const char *key, const char *value)
     if (rc)
         return vvi_fail(NULL, &in_options, rc, "%s", err);
     from_config(opts, &cfg);
+    return 0;
+}
+
+int vvi_opts_take(const struct varve_opts *opts, char *err, size_t err_bytes,
+                  struct varve_opts *ret_opts)
+{
+    struct varve_opts o = {0};
+    if (opts && !size_ok(opts)) {
+        snprintf(err, err_bytes, "opts_size is %zu: the options were not initialised",
+                 opts->opts_size);
+        return -EINVAL;
+    }
+    int rc = load_defaults(err, err_bytes, &o);
+    if (rc)
+        return rc;
+    if (opts)
+        memcpy(&o, opts, VV_MIN(opts->opts_size, sizeof(o)));
+    o.opts_size = sizeof(o);
+    *ret_opts = o;
     return 0;
 }
 

@@ -131,12 +131,24 @@ static void test_options(void)
     T_CHECK(varve_open(&o, &(struct varve_ctx *){NULL}) < 0);
     o = good;
     o.opts_size = 7;
-    open_refused(&o, -EINVAL, "");
+    open_refused(&o, -EINVAL, "opts_size is 7");
     T_ERR(varve_opts_set(&good, "no_such_key", "1"), -EINVAL);
     ck_error(NULL, -EINVAL, "no_such_key");
     T_ERR(varve_opts_set(&good, "host_cache", "lots"), -EINVAL);
     T_OK(varve_opts_set(&good, "host_cache", "2M"));
     T_EQ(good.host_cache, 2 << 20);
+}
+
+/* What is wrong with the environment is said by varve_open itself, with options or without. */
+static void test_environment(void)
+{
+    struct varve_opts good;
+    T_OK(varve_opts_init(&good, sizeof(good)));
+    T_OK(setenv("VARVE_HOST_CACHE", "1Q", 1));
+    open_refused(NULL, -EINVAL, "VARVE_HOST_CACHE");
+    open_refused(NULL, -EINVAL, "1Q");
+    open_refused(&good, -EINVAL, "VARVE_HOST_CACHE");
+    T_OK(unsetenv("VARVE_HOST_CACHE"));
 }
 
 static void write_text(const char *path, const char *text)
@@ -437,6 +449,7 @@ int main(void)
 {
     T_RUN(test_null_and_absurd);
     T_RUN(test_options);
+    T_RUN(test_environment);
     T_RUN(test_ini);
     T_RUN(test_versions);
     T_RUN(test_too_large);

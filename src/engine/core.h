@@ -6,8 +6,8 @@
  * of call:
  *
  *   requests      vv_core_put, _get, _hint, _wait, _discard, ...      from the application
- *   completions   vv_core_complete(order, status)                     from whoever carried an order
- * out time          `now_ns`, passed in with each of them
+ *   completions   vv_core_complete(order, status)                     from who carried an order out
+ *   time          `now_ns`, passed in with each of them
  *
  * After every call the caller drains vv_core_next_order() and carries the orders out:
  * engine/runtime with threads, sim/ in virtual time, tests by hand. Calls on one core are made by
@@ -88,8 +88,8 @@ struct vv_core_cfg {
     uint32_t batch_pages[VV_HOP_COUNT]; /* most pages in one order, at most VV_ORDER_MAX_PAGES */
     bool disk_shared;                   /* reads and writes of the disk share its bandwidth */
     bool check; /* assert every invariant after every call: tests and debugging */
-    void (*release_user)(void *arg,
-                         uint64_t user); /* an object with this `user` word is gone; may be NULL */
+    /* An object with this `user` word is gone. May be NULL. */
+    void (*release_user)(void *arg, uint64_t user);
     void *release_arg;
 };
 
@@ -100,7 +100,7 @@ enum vv_order_kind {
     VV_ORDER_COMMIT, /* VV_TIER_FILES: all chunks are written, make the file durable and visible */
     VV_ORDER_REMOVE, /* VV_TIER_FILES: remove the file, committed or not */
     VV_ORDER_WAKE,   /* request `req` has ended, with req->status. Needs no completion; the order is
-                        void at the   next call to vv_core_next_order(). */
+                        void at the next call to vv_core_next_order(). */
 };
 
 /* Owned by the core from issue to completion; read-only for whoever carries it out. */
@@ -131,9 +131,9 @@ enum vv_req_kind { VV_REQ_PUT, VV_REQ_GET, VV_REQ_WAIT, VV_REQ_WAIT_ALL };
 struct vv_req {
     enum vv_req_kind kind;
     int status;
-    uint32_t
-        distance; /* GET: successive hinted versions complete on the fastest tier when it came */
-    void *user;   /* the caller's */
+    uint32_t distance; /* GET: successive hinted versions complete on the fastest tier when it
+                          came */
+    void *user;        /* the caller's */
     uint64_t start_ns; /* from here on private to the core, read-only for the caller */
     struct vv_object *obj;
     uint32_t hist;
@@ -180,7 +180,8 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
 /*
  * Requests. PUT and GET end when the application's memory may be used again. `app_is_device`: where
  * the application's memory is. Immediate refusals come back from the call (then no WAKE follows):
- *   put   -EEXIST, -EINVAL (size 0), -EFBIG, -ENOSPC, -ENOMEM      get   -ENOENT, -EIO (lost)
+ *   put   -EEXIST, -EINVAL (size 0), -EFBIG, -ENOSPC, -ENOMEM
+ *   get   -ENOENT, -EIO (lost)
  */
 int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
                 bool app_is_device, uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
@@ -207,7 +208,9 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,
 /* Orders. The pointer is valid until its completion. NULL: nothing more to start now. */
 struct vv_order *vv_core_next_order(struct vv_core *core);
 /* COPY, APP, COMMIT, REMOVE. status 0 or a negative errno; a failed COPY or APP has moved nothing
- * that counts. -EBADMSG and -EIO from a storage source mean that its copy is bad. */
+ * that counts, and condemns no copy. After a failed read from disk, pending restores of the version
+ * fail with `status`, prefetching leaves it alone, and a later restore reads it again. After a
+ * failed write the version stays where it was, and the error is told once, late. */
 void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, uint64_t now_ns);
 
 /* Asking. */
@@ -235,8 +238,8 @@ struct vv_core_stats {
         inflight_orders;
     uint64_t moved_bytes[VV_HOP_COUNT], rate[VV_HOP_COUNT];
     uint64_t tier_pages[VV_MAX_TIERS], tier_used_pages[VV_MAX_TIERS];
-    uint64_t files_bytes, objects,
-        object_bytes; /* object_bytes: memory that the core itself takes */
+    uint64_t files_bytes, objects;
+    uint64_t object_bytes; /* memory that the core itself takes */
     uint64_t invariant_checks;
     double utilisation; /* share of the memory tiers' pages in use, averaged over time */
 };

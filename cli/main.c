@@ -5,14 +5,6 @@
 #include "cli/cli.h"
 #include "core/util.h"
 
-/* Commands are built only where their file is there: a missing one is a null pointer, and is not
- * listed. */
-#pragma weak cli_bench
-#pragma weak cli_ls
-#pragma weak cli_rm
-#pragma weak cli_sim
-#pragma weak cli_verify
-
 static const struct cli_command commands[] = {
     {"doctor", "what this build and this machine have, what is off, and how to get it", cli_doctor},
     {"bench", "run an experiment and compare it with the least time it could take", cli_bench},
@@ -26,8 +18,7 @@ static void usage(FILE *out)
 {
     fprintf(out, "usage: varve COMMAND [OPTION]...\n\n");
     for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++)
-        if (commands[i].run)
-            fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fprintf(out,
             "\n'varve COMMAND --help' tells about one command, 'varve --version' the version.\n");
 }
@@ -48,7 +39,7 @@ static int unknown(const char *name)
     size_t most = 1; /* one letter in common is no hint */
 
     for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++) {
-        if (commands[i].run && common(commands[i].name, name) > most) {
+        if (common(commands[i].name, name) > most) {
             most = common(commands[i].name, name);
             best = commands[i].name;
         }
@@ -78,7 +69,7 @@ int main(int argc, char **argv)
         return CLI_OK;
     }
     for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++)
-        if (commands[i].run && strcmp(commands[i].name, name) == 0)
+        if (strcmp(commands[i].name, name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     return unknown(name);
 }

@@ -64,9 +64,10 @@ VARVE_API int varve_history_opts_init(struct varve_history_opts *opts,
 /*
  * Opens a history, new or, at level `local`, with every version committed earlier. The caller owns
  * the handle and ends it with varve_history_close; closing the context ends it too. `name` has 1 to
- * 200 bytes, no '/', no leading dot. -EBUSY     another process, or another handle of this one, has
- * this history and rank open -EINVAL    bad name or options -EBADMSG   the folder holds files that
- * are not a history of Varve, or of a newer format Blocks while the folder is read.
+ * 200 bytes, no '/', no leading dot. Blocks while the folder is read.
+ *   -EBUSY    another process, or another handle of this one, has this history and rank open
+ *   -EINVAL   bad name or options
+ *   -EBADMSG  the folder holds files that are not a history of Varve, or of a newer format
  */
 VARVE_API int varve_history_open(struct varve_ctx *ctx, const char *name,
                                  struct varve_history **ret_history) VARVE_CHECK;
@@ -94,7 +95,9 @@ VARVE_API int varve_unprotect(struct varve_history *h, int region);
 /*
  * Writes all protected regions as a new version. Returns when the memory may be changed again, that
  * is when the bytes are in a cache, or have passed through to a slower tier if they fit no cache.
- * Blocks while there is no room. -EEXIST   the version exists -ENODATA  no region is protected
+ * Blocks while there is no room.
+ *   -EEXIST   the version exists
+ *   -ENODATA  no region is protected
  *   -ENOSPC   there is no room and nothing in progress will make any
  *   -EFBIG    it can never fit
  *   -ENODEV, -EIO  the device failed
@@ -108,7 +111,9 @@ VARVE_API int varve_checkpoint_for(struct varve_history *h, uint64_t version,
  * Reads a version back into the regions protected now. Each of them must exist in the version, with
  * at most as many bytes as its buffer has; a larger buffer gets the stored bytes at its beginning.
  * Regions of the version that are not protected now are left out. Returns when the memory may be
- * used. Blocks while data is on its way. -ENOENT   no such version -ENODATA  no region is protected
+ * used. Blocks while data is on its way.
+ *   -ENOENT   no such version
+ *   -ENODATA  no region is protected
  *   -ESRCH    a protected region is not in the version (varve_last_error tells which)
  *   -ENOBUFS  a protected region is too small (varve_last_error tells the sizes)
  *   -EBADMSG  stored bytes are damaged and there is no good copy

@@ -74,13 +74,13 @@ enum { VARVE_PATH_BYTES = 1024, VARVE_RATE_BYTES = 1024 };
  */
 struct varve_opts {
     size_t opts_size;
-    int device;            /* enum varve_device_kind */
-    int policy;            /* enum varve_policy_kind */
-    int level;             /* enum varve_level: how far every version shall come */
-    int local_io;          /* enum varve_local_io */
-    uint64_t device_cache; /* bytes of device memory for copies; 0: no cache on the device */
-    uint64_t
-        host_cache; /* bytes of host memory for copies; 0: only what is needed to pass through */
+    int device;               /* enum varve_device_kind */
+    int policy;               /* enum varve_policy_kind */
+    int level;                /* enum varve_level: how far every version shall come */
+    int local_io;             /* enum varve_local_io */
+    uint64_t device_cache;    /* bytes of device memory for copies; 0: no cache on the device */
+    uint64_t host_cache;      /* bytes of host memory for copies; 0: only what is needed to pass
+                                 through */
     uint64_t local_cache;     /* bytes on local disk at most; 0: no limit of ours */
     uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB;
                                  0: 64 to 256 KiB, by the sizes of the caches */
@@ -115,8 +115,9 @@ VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
 /*
  * Opens a context: allocates the caches and starts the threads that move data. `opts` may be NULL
  * for the defaults (environment included) and is not needed afterwards. May block while memory is
- * prepared. The caller owns the context and ends it with varve_close. -EINVAL   an option makes no
- * sense, or level `local` without a folder -ENOTSUP  a level or device that is not available
+ * prepared. The caller owns the context and ends it with varve_close.
+ *   -EINVAL   an option makes no sense, or level `local` without a folder
+ *   -ENOTSUP  a level or device that is not available
  *   -ENOMEM   a cache cannot be allocated
  *   other     the folder cannot be used
  * varve_last_error(NULL, ...) tells more.
@@ -184,17 +185,17 @@ struct varve_stats {
     uint64_t hints, evicted_pages, revoked_pages, discarded;
     uint64_t versions; /* objects that the context knows of */
     uint64_t checkpoint_bytes, restore_bytes;
-    uint64_t checkpoint_blocked_ns,
-        restore_blocked_ns; /* time that calls of the application took, added up */
+    uint64_t checkpoint_blocked_ns; /* time that calls of the application took, added up */
+    uint64_t restore_blocked_ns;
     uint64_t moved_bytes[VARVE_HOPS];
     uint64_t rate[VARVE_HOPS]; /* measured bytes/s of each hop; 0: not known yet */
     uint64_t page_bytes;
     uint32_t tiers;
-    uint64_t tier_bytes[VARVE_TIERS_MAX],
-        tier_used_bytes[VARVE_TIERS_MAX]; /* 0 bytes: no limit of ours */
-    uint64_t metadata_bytes;              /* memory that the bookkeeping itself takes */
-    uint64_t last_restore_distance;       /* hinted versions ready in the fastest tier when the last
-                                             restore came */
+    uint64_t tier_bytes[VARVE_TIERS_MAX]; /* 0: no limit of ours */
+    uint64_t tier_used_bytes[VARVE_TIERS_MAX];
+    uint64_t metadata_bytes;        /* memory that the bookkeeping itself takes */
+    uint64_t last_restore_distance; /* hinted versions ready in the fastest tier when the last
+                                       restore came */
     uint64_t last_restore_blocked_ns;
 };
 

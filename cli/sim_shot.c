@@ -29,6 +29,11 @@ static int sim_shot(int argc, char **argv)
         shot_opts_usage(stdout, "varve sim shot");
         return CLI_OK;
     }
+    rc = sim_check_rates(&opts, err, sizeof(err));
+    if (rc < 0) {
+        complain(err);
+        return CLI_USAGE;
+    }
     rc = sim_run_shot(&opts, err, sizeof(err), &report);
     if (rc < 0)
         return complain(err[0] ? err : varve_strerror(rc));

@@ -353,6 +353,40 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
     *ret_cfg = cfg;
 }
 
+int sim_check_rates(const struct shot_opts *opts, char *err, size_t err_size)
+{
+    bool device = opts->device == VARVE_DEVICE_HOST;
+    bool disk = !opts->local || strcmp(opts->local, "none") != 0;
+    const struct {
+        enum shot_hop hop;
+        bool used;
+        const char *example;
+    } hops[] = {
+        {SHOT_HOP_D2D, device, "4G"},   {SHOT_HOP_H2H, !device, "4G"},
+        {SHOT_HOP_D2H, device, "400M"}, {SHOT_HOP_H2D, device, "400M"},
+        {SHOT_HOP_H2F, disk, "40M"},    {SHOT_HOP_F2H, disk, "40M"},
+    };
+    char missing[64] = "", example[96] = "";
+    size_t nm = 0, ne = 0;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(hops); i++) {
+        const char *name = shot_hop_name(hops[i].hop);
+        if (!hops[i].used)
+            continue;
+        ne += (size_t)snprintf(example + ne, sizeof(example) - ne, "%s%s=%s", ne ? "," : "", name,
+                               hops[i].example);
+        if (opts->rate[hops[i].hop] == 0)
+            nm +=
+                (size_t)snprintf(missing + nm, sizeof(missing) - nm, "%s%s", nm ? ", " : "", name);
+    }
+    if (nm == 0)
+        return 0;
+    snprintf(err, err_size,
+             "simulated hops need a rate, and %s %s none: give for example --rate %s", missing,
+             strchr(missing, ',') ? "have" : "has", example);
+    return -EINVAL;
+}
+
 static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *cfg,
                         struct shot_machine *m)
 {

@@ -5,6 +5,10 @@
 
 #include "sim/report.h"
 
+/* Whether every hop that the shot crosses has a rate: without one it would take no time, and the
+ * bound be 0. -EINVAL with a line of text that names the missing ones and an example. */
+VV_WARN_UNUSED int sim_check_rates(const struct shot_opts *opts, char *err, size_t err_size);
+
 /* Runs the shot and fills in the report, bound included; the caller frees it with
  * shot_report_fini(). Rates that are not given are taken as without limit. Every byte has a
  * place: a restore of a chunk that was lost is -EBADMSG, with a line of text in `err`. -EINVAL,

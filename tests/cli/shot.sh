@@ -85,8 +85,25 @@ refuse 2 "--json takes no value" --json=1
 refuse 2 "--rate x2y=4: expected HOP=BYTES/S" --rate x2y=4
 refuse 2 "--size and --sizes exclude each other" --size 1M --sizes "$sizes"
 refuse 2 "--interval-ms and --load exclude each other" --interval-ms 1 --load 2
-refuse 1 "$dir/none.csv: " --sizes "$dir/none.csv"
-refuse 1 "--load needs" --load 2 --local none
+refuse 1 "$dir/none.csv: " --sizes "$dir/none.csv" --rate $rates
+refuse 1 "--load needs" --load 2 --local none --rate d2d=4G,d2h=400M,h2d=400M
+
+# A simulated hop without a rate would take no time. What the message proposes can be run.
+unrated() { # MISSING ARGUMENT...
+    local missing=$1
+    shift
+    expect 2 sim shot --ckpts 2 "$@"
+    grep -qF "simulated hops need a rate, and $missing none: give for example --rate " "$dir/err" ||
+        { cat "$dir/err"; fail "sim shot $*"; }
+    [ ! -s "$dir/out" ] || fail "sim shot $* prints something"
+    expect 0 sim shot --json --ckpts 2 "$@" --rate "$(sed 's/.*--rate //' "$dir/err")"
+    check "$sound" "sim shot $*"
+}
+unrated "d2d, d2h, h2d, h2f, f2h have"
+unrated "d2d, d2h, h2d have" --local none --host-cache 100%
+unrated "h2h, h2f, f2h have" --device none
+unrated "h2h has" --device none --local none --host-cache 100%
+unrated "f2h has" --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M
 expect 1 bench shot --ckpts 2 --local "$dir/nowhere"
 grep -qF -- "--local $dir/nowhere: " "$dir/err" || fail "bench in a folder that is not there"
 for command in sim bench; do

@@ -286,6 +286,19 @@ static void thread_step(struct run *r, struct thread *th)
     }
 }
 
+/* What a call that ended well has promised. */
+static void check_promise(const struct run *r, const struct thread *th)
+{
+    struct vv_object_info info;
+
+    if (th->call.req.status != 0 || vv_core_lookup(r->d.core, r->hist, th->call.version, &info) < 0)
+        return;
+    if (th->step == 'w' && !info.durable)
+        broken(r, "a wait for durable ended before the version was");
+    if (strchr("gx", th->step) && r->cfg->consume_once && info.generation == th->call.generation)
+        broken(r, "a version is still there after it was consumed");
+}
+
 static void after(struct run *r)
 {
     for (int i = 0; i < MAX_THREADS; i++) {
@@ -293,6 +306,7 @@ static void after(struct run *r)
         if (!th->step || th->call.pending)
             continue;
         judge(r, th->step, th->call.version, th->call.req.status);
+        check_promise(r, th);
         th->step = 0;
     }
 }

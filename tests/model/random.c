@@ -135,10 +135,11 @@ static void check_get_result(struct world *x, unsigned k)
     uint64_t v = x->call[k].call.version;
 
     if (status == 0 && x->w->hist[x->call[k].hist].once) {
-        struct vv_object_info info;
+        struct vv_object_info info = {0};
         /* It may have been discarded and written again meanwhile: that life goes on. */
         if (vv_core_lookup(x->d.core, h->id, v, &info) < 0)
             forget(h, v);
+        EXPECT(info.generation != x->call[k].call.generation, v, info.generation);
     }
     EXPECT(status == 0 || status == -ENOENT || status == -ECANCELED || x->failed, status, v);
 }

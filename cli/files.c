@@ -1,24 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "tier/ckfile.h"
 
-const char *files_folder(const char *command, const char *option)
+bool files_is_folder(const char *path)
 {
-    const char *folder = option != NULL ? option : getenv("VARVE_LOCAL");
-    if (folder == NULL || folder[0] == '\0') {
-        fprintf(stderr, "varve %s: which folder? Give --local FOLDER or set VARVE_LOCAL\n",
-                command);
-        return NULL;
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static const char *environment(void)
+{
+    const char *folder = getenv("VARVE_LOCAL");
+    return folder != NULL && folder[0] != '\0' ? folder : NULL;
+}
+
+bool files_folder_known(void)
+{
+    return environment() != NULL;
+}
+
+const char *files_folder(const char *command, const char *option, int argc, char *const *argv,
+                         int *first)
+{
+    const char *arg = *first < argc ? argv[*first] : NULL;
+    if (option != NULL && option[0] != '\0')
+        return option;
+    if (arg != NULL && (strchr(arg, '/') != NULL || arg[0] == '.' ||
+                        (environment() == NULL && files_is_folder(arg)))) {
+        ++*first;
+        return arg;
     }
-    return folder;
+    if (environment() != NULL)
+        return environment();
+    fprintf(stderr, "varve %s: ", command);
+    if (arg != NULL)
+        fprintf(stderr, "%s is not a folder; ", arg);
+    fprintf(stderr, "which folder? Name it before the history, give --local FOLDER, or set "
+                    "VARVE_LOCAL\n");
+    return NULL;
 }
 
 char *files_time(uint64_t ns, char *buf, size_t size)
@@ -78,10 +108,41 @@ int files_complain(const char *command, const char *folder, const char *history,
 {
     fprintf(stderr, "varve %s: ", command);
     if (rc == -EINVAL && history != NULL)
-        fprintf(stderr, "'%s' is not a name for a history\n", history);
-    else if (rc == -ENOENT && history != NULL)
-        fprintf(stderr, "no history '%s' in %s\n", history, folder);
+        fprintf(stderr, "'%s' is not a name for a history", history);
+    else if (rc == -ENOENT && history != NULL && files_is_folder(folder))
+        fprintf(stderr, "no history '%s' in %s", history, folder);
+    else if (rc == -ENOTDIR)
+        fprintf(stderr, "%s is not a folder; for a single file: varve verify %s", folder, folder);
     else
-        fprintf(stderr, "%s: %s\n", folder, strerror(-rc));
+        fprintf(stderr, "%s: %s", folder, strerror(-rc));
+    if (history != NULL && files_is_folder(history))
+        fprintf(stderr, "; for the folder %s: varve %s --local %s", history, command, history);
+    fputc('\n', stderr);
+    return CLI_FAILED;
+}
+
+int files_check_empty(const char *command, const char *folder)
+{
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    bool found = false;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir != NULL && !found && (e = readdir(dir)) != NULL;)
+        found = vv_ckfile_parse_name(e->d_name, &kind, &rank, &version, &generation);
+    if (dir != NULL)
+        closedir(dir);
+    if (!found)
+        return CLI_OK;
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    size_t base = n;
+    while (base > 0 && folder[base - 1] != '/')
+        base--;
+    fprintf(stderr, "varve %s: %s is one history: name its folder and the history, ", command,
+            folder);
+    fprintf(stderr, "varve %s --local %.*s %.*s\n", command, base > 0 ? (int)base : 1,
+            base > 0 ? folder : ".", (int)(n - base), folder + base);
     return CLI_FAILED;
 }

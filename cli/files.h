@@ -7,8 +7,17 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The folder to look into: the option's argument, or else VARVE_LOCAL. NULL: none, and said so. */
-const char *files_folder(const char *command, const char *option);
+/* The folder to look into: the argument of --local, or else the first of the other arguments, or
+ * else VARVE_LOCAL. Names of histories have no '/' and no leading dot, so that such an argument is a
+ * folder; any other is one only if VARVE_LOCAL is not set. `first` is moved behind it then. NULL:
+ * none, and said so. */
+const char *files_folder(const char *command, const char *option, int argc, char *const *argv,
+                         int *first);
+
+bool files_is_folder(const char *path);
+
+/* Does VARVE_LOCAL name a folder? */
+bool files_folder_known(void);
 
 /* "2026-11-15 04:55:39" in UTC. Returns buf. */
 char *files_time(uint64_t ns, char *buf, size_t size);
@@ -16,13 +25,18 @@ char *files_time(uint64_t ns, char *buf, size_t size);
 /* Text as a JSON string, quotes included. */
 void files_json_text(FILE *out, const char *text);
 
-/* A line on standard error that overwrites itself; on a terminal only. Call with total 0 to clear. */
+/* A line on standard error that overwrites itself; on a terminal only. Total 0: clear it. */
 void files_progress(const char *what, uint64_t done, uint64_t total);
 
 /* A whole unsigned number, nothing else. */
 bool files_number(const char *text, uint64_t *ret_value);
 
-/* Says why a folder or history could not be read. Returns CLI_FAILED. */
+/* Says why a folder or history could not be read, and what may have been meant. Returns
+ * CLI_FAILED. */
 int files_complain(const char *command, const char *folder, const char *history, int rc);
+
+/* Where nothing was found: is the folder one history's own? Then says so and returns CLI_FAILED,
+ * otherwise CLI_OK. */
+int files_check_empty(const char *command, const char *folder);
 
 #endif

@@ -78,9 +78,10 @@ static int show(void *user, const struct vv_files_found *f)
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: varve ls [--json] [--local FOLDER] [HISTORY]...\n\n"
+    fprintf(out, "usage: varve ls [--json] [[--local] FOLDER] [HISTORY]...\n\n"
                  "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names.\n\n"
-                 "  --local FOLDER  where to look\n"
+                 "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
+                 "                  set or FOLDER has a slash in it\n"
                  "  --json          print one JSON object\n"
                  "  --help          print this\n");
 }
@@ -109,7 +110,8 @@ int cli_ls(int argc, char **argv)
             return CLI_USAGE;
         }
     }
-    const char *folder = files_folder("ls", local);
+    int first = optind;
+    const char *folder = files_folder("ls", local, argc, argv, &first);
     if (folder == NULL)
         return CLI_USAGE;
     if (l.json) {
@@ -118,12 +120,14 @@ int cli_ls(int argc, char **argv)
         printf(", \"checkpoints\": [");
     }
     int result = CLI_OK;
-    for (int i = optind; i < argc || i == optind; i++) {
+    for (int i = first; i < argc || i == first; i++) {
         const char *history = i < argc ? argv[i] : NULL;
         int rc = vv_files_scan(vv_os_posix(), folder, history, show, &l);
         if (rc < 0)
             result = files_complain("ls", folder, history, rc);
     }
+    if (l.n == 0 && result == CLI_OK)
+        result = files_check_empty("ls", folder);
     if (l.json)
         printf("\n]}\n");
     else if (l.n == 0 && result == CLI_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve rm: removes versions of a history, damaged ones included. It takes the history's lock, so it
- * refuses while a program has the history open. What it reports removed stays removed. */
+/* varve rm: removes versions of a history, damaged ones included. It takes the history's lock, so
+ * it refuses while a program has the history open. What it reports removed stays removed. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -204,10 +204,12 @@ static bool parse_range(const char *text, struct range *ret_range)
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: varve rm [--local FOLDER] [--rank N] [--dry-run] [--json] HISTORY "
+    fprintf(out, "usage: varve rm [--rank N] [--dry-run] [--json] [[--local] FOLDER] HISTORY "
                  "{--all | VERSION | FIRST-LAST}...\n\n"
                  "Removes versions of a history that no program has open.\n\n"
-                 "  --local FOLDER  where to look; by default the folder that VARVE_LOCAL names\n"
+                 "  --local FOLDER  where to look; by default the folder that VARVE_LOCAL names.\n"
+                 "                  --local may be left out if VARVE_LOCAL is not set or FOLDER\n"
+                 "                  has a slash in it\n"
                  "  --all           every version\n"
                  "  --rank N        of this rank only; by default of every rank in the folder\n"
                  "  --dry-run       only tell what would be removed\n"
@@ -215,7 +217,31 @@ static void usage(FILE *out)
                  "  --help          print this\n");
 }
 
-/* CLI_OK, an exit status, or -1: go on. */
+/* What getopt has left: [FOLDER] HISTORY VERSION... An exit status, or -1: go on. */
+static int parse_operands(int argc, char **argv, const char *local, struct removal *r)
+{
+    int first = optind;
+    r->folder = files_folder("rm", local, argc, argv, &first);
+    if (r->folder == NULL)
+        return CLI_USAGE;
+    if (first >= argc || r->all == (argc - first > 1)) {
+        fprintf(stderr, "varve rm: name a history%s%s, and either versions or --all\n",
+                first > optind ? " in " : "", first > optind ? r->folder : "");
+        return CLI_USAGE;
+    }
+    r->history = argv[first];
+    r->ranges = calloc((size_t)(argc - first), sizeof(*r->ranges));
+    if (r->ranges == NULL)
+        return CLI_FAILED;
+    for (int i = first + 1; i < argc; i++)
+        if (!parse_range(argv[i], &r->ranges[r->nranges++])) {
+            fprintf(stderr, "varve rm: '%s' is not a version or FIRST-LAST\n", argv[i]);
+            return CLI_USAGE;
+        }
+    return -1;
+}
+
+/* The same for the whole line. CLI_OK: help was asked for. */
 static int parse(int argc, char **argv, struct removal *r)
 {
     static const struct option options[] = {{"json", no_argument, NULL, 'j'},
@@ -257,21 +283,7 @@ static int parse(int argc, char **argv, struct removal *r)
             return CLI_USAGE;
         }
     }
-    if (optind >= argc || r->all == (argc - optind > 1)) {
-        fprintf(stderr, "varve rm: name a history, and either versions or --all\n");
-        return CLI_USAGE;
-    }
-    r->history = argv[optind];
-    r->ranges = calloc((size_t)(argc - optind), sizeof(*r->ranges));
-    if (r->ranges == NULL)
-        return CLI_FAILED;
-    for (int i = optind + 1; i < argc; i++)
-        if (!parse_range(argv[i], &r->ranges[r->nranges++])) {
-            fprintf(stderr, "varve rm: '%s' is not a version or FIRST-LAST\n", argv[i]);
-            return CLI_USAGE;
-        }
-    r->folder = files_folder("rm", local);
-    return r->folder == NULL ? CLI_USAGE : -1;
+    return parse_operands(argc, argv, local, r);
 }
 
 int cli_rm(int argc, char **argv)

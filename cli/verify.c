@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve verify: reads every byte of the checkpoints in a folder, or of single files, and names what is
- * wrong. Takes no lock and changes nothing. */
+/* varve verify: reads every byte of the checkpoints in a folder, or of single files, and names what
+ * is wrong. Takes no lock and changes nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "cli/files.h"
@@ -103,42 +104,59 @@ static int check_folder(struct check *c, const char *folder, const char *history
     }
     files_progress("verify", 0, 0);
     os->close(os, dirfd);
-    return CLI_OK;
+    return c->n == 0 && history == NULL ? files_check_empty("verify", folder) : CLI_OK;
 }
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: varve verify [--json] [--local FOLDER] [HISTORY | FILE.ckpt]...\n\n"
+    fprintf(out, "usage: varve verify [--json] [[--local] FOLDER] [HISTORY | FILE.ckpt]...\n\n"
                  "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
                  "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
                  "whatever is wrong.\n\n"
-                 "  --local FOLDER  where to look\n"
+                 "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
+                 "                  set or FOLDER has a slash in it\n"
                  "  --json          print one JSON object\n"
                  "  --help          print this\n");
 }
 
-/* A path to a file, not the name of a history. */
-static bool is_file(const char *arg)
+/* A path to a file, not a folder or the name of a history. Where no folder is known, there are no
+ * histories that a file could be mistaken for. */
+static bool is_file(const char *arg, const char *local)
 {
     size_t n = strlen(arg);
-    return strchr(arg, '/') != NULL || (n > 5 && strcmp(arg + n - 5, ".ckpt") == 0);
+    struct stat st;
+    if (strchr(arg, '/') != NULL || (n > 5 && strcmp(arg + n - 5, ".ckpt") == 0))
+        return !files_is_folder(arg);
+    return local == NULL && !files_folder_known() && stat(arg, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 static int check_all(struct check *c, int n, char **args, const char *local)
 {
-    int result = CLI_OK;
+    int first = 0, histories = 0, result = CLI_OK;
     uint64_t files = 0;
-    for (int i = 0; i < n || i == 0; i++) {
-        const char *arg = i < n ? args[i] : NULL;
-        if (arg != NULL && is_file(arg)) {
-            check_file(c, AT_FDCWD, arg);
+    const char *folder = NULL;
+    for (int i = 0; i < n; i++)
+        histories += !is_file(args[i], local);
+    if (histories > 0 || n == 0) {
+        /* A file first: then the folder is not among the arguments. */
+        int none = n;
+        folder = files_folder("verify", local, n, args,
+                              n > 0 && is_file(args[0], local) ? &none : &first);
+        if (folder == NULL)
+            return CLI_USAGE;
+        histories -= first;
+    }
+    if (folder != NULL && histories == 0) {
+        result = check_folder(c, folder, NULL);
+        files += result == CLI_OK ? c->n : 0;
+    }
+    for (int i = first; i < n; i++) {
+        if (is_file(args[i], local)) {
+            check_file(c, AT_FDCWD, args[i]);
             files++;
             continue;
         }
-        const char *folder = files_folder("verify", local);
-        if (folder == NULL)
-            return CLI_USAGE;
-        int rc = check_folder(c, folder, arg);
+        int rc = check_folder(c, folder, args[i]);
         result = rc != CLI_OK ? rc : result;
         files += rc == CLI_OK ? c->n : 0;
     }

@@ -38,9 +38,38 @@ mkdir "$dir/empty"
 expect 0 ls --local "$dir/empty"
 grep -q "no checkpoints" "$dir/out" || fail "ls of an empty folder"
 
+(cd "$dir" && expect 0 ls store) || fail "ls of a folder without --local"
+expect 0 ls --json "$store" run
+json 'len(d["checkpoints"]) == 10' <"$dir/out"
+VARVE_LOCAL=$dir/empty expect 0 ls "$store/"
+[ "$(grep -c ' ok$' "$dir/out")" -eq 10 ] || fail "a folder named on the line does not count"
+(cd "$dir" && VARVE_LOCAL=$dir/empty expect 1 ls store) || fail "a history and a folder of one name"
+grep -q "no history 'store' in .*/empty; for the folder store: varve ls --local store" "$dir/err" ||
+    fail "ls does not suggest --local"
+expect 1 ls "$store/run/"
+grep -q "is one history: .*varve ls --local $store/ run$" "$dir/err" ||
+    fail "ls of a history's own folder"
+expect 1 ls "$store/run/r0.v1.g0.ckpt"
+grep -q 'is not a folder; for a single file: varve verify' "$dir/err" || fail "ls of a file"
+(cd "$dir" && expect 2 ls nothing) || fail "ls of nothing"
+grep -q 'nothing is not a folder; which folder?' "$dir/err" || fail "ls of nothing"
+
 # verify
 expect 0 verify --local "$store"
 grep -q '^10 checkpoints, 0 damaged' "$dir/out" || fail "verify of good files"
+expect 0 verify "$store"
+grep -q '^10 checkpoints, 0 damaged' "$dir/out" || fail "verify of a folder"
+expect 0 verify "$store" run
+grep -q '^10 checkpoints, 0 damaged' "$dir/out" || fail "verify of a folder and a history"
+(cd "$dir" && expect 0 verify store) || fail "verify of a folder without a slash"
+grep -q '^10 checkpoints, 0 damaged' "$dir/out" || fail "verify of a folder without a slash"
+expect 0 verify "$store" "$store/run/r0.v1.g0.ckpt"
+grep -q '^11 checkpoints, 0 damaged' "$dir/out" || fail "verify of a folder and a file"
+expect 1 verify "$store/run"
+grep -q 'is one history' "$dir/err" || fail "verify of a history's own folder"
+cp "$store/run/r0.v1.g0.ckpt" "$dir/copy"
+(cd "$dir" && expect 0 verify copy) || fail "verify of a file of any name"
+(cd "$dir" && expect 1 verify --local store copy) || fail "verify of a history that is a file here"
 flip "$store/run/r0.v2.g0.ckpt" $((4096 + 8192 + 3))
 truncate -s 8192 "$store/run/r1.v3.g0.ckpt"
 expect 1 verify --local "$store" run
@@ -62,6 +91,12 @@ expect 2 rm --local "$store" run --all 3
 expect 2 rm --local "$store" run x
 expect 2 rm --local "$store" run 5-3
 expect 2 rm --local "$store" --rank x run 3
+expect 2 rm "$store" run
+grep -q "name a history in $store, and" "$dir/err" || fail "rm of a folder and a history"
+(cd "$dir" && expect 2 rm run 3) || fail "rm without a folder"
+grep -q 'run is not a folder; which folder?' "$dir/err" || fail "rm without a folder"
+expect 0 rm "$store" --dry-run run 2-4
+[ "$(grep -c 'would remove' "$dir/out")" -eq 6 ] || fail "rm of a folder without --local"
 expect 1 rm --local "$store" run 99
 grep -q 'no version 99' "$dir/err" || fail "rm of a version that is not there"
 expect 1 rm --local "$store" ../run 1

@@ -244,6 +244,8 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
                            .start_ns = core->now_ns};
     if (obj)
         obj->refs++;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        core->tier[t].freed_epoch++; /* for it, fetched copies may go that could not before */
     h->pending++;
     while (last && last->next)
         last = last->next;

@@ -145,7 +145,7 @@ uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned cl
         low = c;
         vvi_chunk_drop(core, copy, c);
     }
-    core->stats.revoked_pages += revoked ? gone : 0;
+    core->stats.revoked_pages += revoked && copy->obj->hint_first ? gone : 0;
     return pages_gone(core, copy, low, high, gone);
 }
 
@@ -347,7 +347,9 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
         else
             found = vv_window_score(core->frags, n, obj->nchunks,
                                     core->cfg.policy == VV_POLICY_SCORE_NOW, &w);
-        if (purpose == VV_FOR_PREFETCH)
+        /* Only a blocked request, or a flush that it waits for, takes what was fetched. */
+        if (purpose == VV_FOR_PREFETCH ||
+            (purpose == VV_FOR_FLUSH && !core->puts && !core->gets && !core->waits))
             break;
     }
     if (!found)

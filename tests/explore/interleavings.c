@@ -311,8 +311,20 @@ static void after(struct run *r)
     }
 }
 
+static bool blocked(const struct run *r)
+{
+    for (int i = 0; i < MAX_THREADS; i++)
+        if (r->thread[i].step)
+            return true;
+    return false;
+}
+
 static void take(struct run *r, struct choice c)
 {
+    struct vv_core_stats before, now;
+    bool was_blocked = blocked(r);
+
+    vv_core_get_stats(r->d.core, &before);
     if (c.kind == 0) {
         thread_step(r, &r->thread[c.which]);
     } else {
@@ -320,6 +332,10 @@ static void take(struct run *r, struct choice c)
         r->failures += c.kind == 2;
         drive_end(&r->d, c.which, c.kind == 2 ? -EIO : 0);
     }
+    vv_core_get_stats(r->d.core, &now);
+    /* `next` may give up one wanted later for one wanted earlier, `score` has committed itself. */
+    if (r->d.cfg.policy > VV_POLICY_SCORE && c.kind != 0 && !was_blocked && now.revoked_pages > before.revoked_pages)
+        broken(r, "a claimed copy was taken while nobody was blocked");
     after(r);
 }
 

@@ -334,7 +334,8 @@ static void take(struct run *r, struct choice c)
     }
     vv_core_get_stats(r->d.core, &now);
     /* `next` may give up one wanted later for one wanted earlier, `score` has committed itself. */
-    if (r->d.cfg.policy > VV_POLICY_SCORE && c.kind != 0 && !was_blocked && now.revoked_pages > before.revoked_pages)
+    if (r->d.cfg.policy > VV_POLICY_SCORE && c.kind != 0 && !was_blocked &&
+        now.revoked_pages > before.revoked_pages)
         broken(r, "a claimed copy was taken while nobody was blocked");
     after(r);
 }

@@ -9,13 +9,12 @@
  * that the cost of starting it does not show. */
 #define ORDER_NS 2e6
 /* On a hop of unknown speed. A disk at full speed wants large requests, several in flight; one that
- * is slowed down for a measurement wants to be followed closely: short ones, and one more than the
- * two that would do if the real disk below never hesitated. */
-#define LINK_BYTES       (8 << 20)
-#define DISK_BYTES       (4 << 20)
-#define DISK_SLOTS       4
-#define DISK_SLOTS_PACED 3
-#define LINK_SLOTS       2
+ * is slowed down for a measurement wants short ones, to be followed closely, and as many of them,
+ * because the real disk below hesitates now and then. */
+#define LINK_BYTES (8 << 20)
+#define LINK_SLOTS 2
+#define DISK_BYTES (1 << 20)
+#define DISK_SLOTS 8
 
 enum { PAGE_MIN = 64 << 10, PAGE_MAX = 256 << 10, PAGES_WANTED = 1024 };
 
@@ -42,12 +41,13 @@ void vv_core_cfg_tune(struct vv_core_cfg *cfg)
         if (!cfg->batch_pages[hop])
             cfg->batch_pages[hop] = (uint32_t)VV_MIN(pages, (uint64_t)VV_ORDER_MAX_PAGES);
         if (!cfg->slots[hop])
-            cfg->slots[hop] = !disk ? LINK_SLOTS : cfg->rate[hop] ? DISK_SLOTS_PACED : DISK_SLOTS;
+            cfg->slots[hop] = disk ? DISK_SLOTS : LINK_SLOTS;
     }
     if (!cfg->transit_pages) {
-        /* Twice what is in flight, so that one half can be filled while the other is emptied. */
+        /* As much as is in flight: a page is emptied in a fraction of the time that the disk takes
+         * to fill the others. They come on top of the host cache: no more than is needed. */
         uint32_t down = cfg->batch_pages[VV_HOP_H2F] * cfg->slots[VV_HOP_H2F];
         uint32_t up = cfg->batch_pages[VV_HOP_F2H] * cfg->slots[VV_HOP_F2H];
-        cfg->transit_pages = 2 * VV_MAX(down, up);
+        cfg->transit_pages = VV_MAX(down, up);
     }
 }

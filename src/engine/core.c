@@ -428,6 +428,8 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     obj->nchunks = vvi_nchunks(core, size);
     obj->generation = core->next_generation++;
     obj->home = put_home(core, obj, app_is_device);
+    obj->pass_through = obj->home == core->host && core->disk >= 0 &&
+                        obj->nchunks > core->tier[core->host].arena.npages;
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
     if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES) {
         obj->file_bytes = file_bytes(core, size);

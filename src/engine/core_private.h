@@ -91,7 +91,7 @@ struct vv_object {
     bool no_prefetch;   /* a transfer up failed: left to restores */
     bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
     bool keep_file;     /* dead for this process only: its committed file stays */
-    bool pass_through;  /* fits no tier: its put goes through transit pages */
+    bool pass_through; /* larger than its tier: its put goes through transit pages as well */
     uint8_t home;       /* tier it enters and is prefetched to */
 };
 

@@ -219,8 +219,6 @@ static bool serve_puts(struct vv_core *core)
             uint32_t pages[VV_ORDER_MAX_PAGES];
             uint32_t want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan), got;
             got = vvi_space_take(core, obj->home, obj, req->scan, want, VV_FOR_PUT, pages);
-            if (got == 0 && obj->home == core->host && core->disk >= 0 && !obj->copy[obj->home])
-                obj->pass_through = !vvi_space_fits(core, obj->home, obj);
             if (got == 0 && obj->pass_through)
                 got = vvi_space_transit(core, 0, false, want, pages);
             if (got == 0)

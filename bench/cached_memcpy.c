@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Level cached in host memory only: how long is an application blocked by 64 checkpoints of 32 MiB and
- * by restoring them, compared with a plain memcpy of the same bytes in the same run?
+ * Level cached in host memory only: how long is an application blocked by 64 checkpoints of 32 MiB
+ * and by restoring them, compared with a plain memcpy of the same bytes in the same run?
  *
  * The comparison copies from the same buffer into memory as large as the cache, touched before, so
  * that both sides pay for the same cache misses and neither for page faults. Copies and checkpoints

@@ -3,7 +3,8 @@
  * against fio with the same block size, mode and queue depth on the same disk in the same run.
  *
  *   bench_disk [--dir DIR] [--mib N] [--object-mib N] [--batch PAGES] [--depth N] [--rounds N]
- *              [--buffered] [--backend uring|threads] [--store files|spill] [--no-fio] [--min RATIO]
+ *              [--buffered] [--backend uring|threads] [--store files|spill] [--no-fio]
+ *              [--min RATIO]
  *
  * Each round writes and reads with the store, then with fio, so that a disk whose speed drifts
  * treats both alike; the ratio is of the medians. Every byte read is compared with what was written

@@ -3,7 +3,7 @@
  *
  *   bench_files_open [--dir DIR] [--versions N]
  *
- * The files are written without syncing, straight in their format: what is measured is the opening. */
+ * The files are written without syncing, straight in their format: only the opening is measured. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -4,9 +4,9 @@
  *
  *     bench_reopen FOLDER [versions]
  *
- * The versions are written the first time (4 KiB each, at level local), and left in the folder. Shown
- * are the time of varve_open and of varve_history_open, with the index and without (removed before:
- * it is rebuilt from the files), for a warm page cache.
+ * The versions are written the first time (4 KiB each, at level local), and left in the folder.
+ * Shown are the time of varve_open and of varve_history_open, with the index and without (removed
+ * before: it is rebuilt from the files), for a warm page cache.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -2,23 +2,29 @@
 /*
  * The shot in many cases, against the bars that Varve sets itself:
  *
- *     bench_shot_matrix [--ckpts N] [--sizes FILE] [--tables abcd|none] [--real N] [--case NAME]... [--seed N] [--local DIR]
+ *     bench_shot_matrix [--ckpts N] [--sizes FILE] [--tables abcd|none] [--real N]
+ *                       [--case NAME]... [--seed N] [--local DIR]
  *
  * A case is a set of sizes (uniform: 8 MiB each; variable: a sixteenth of those in FILE, by default
- * bench/data/rtm-sizes-30x8.csv), caches that hold 10% or 40% of the history, a quarter of that on the emulated
- * device, waiting for the flushes or not before the restores, the order of the restores, and the load u: how many
- * times what the disk can take the application makes. Its name is those, such as variable,10,no-wait,irr,0.5.
+ * bench/data/rtm-sizes-30x8.csv), caches that hold 10% or 40% of the history, a quarter of that on
+ * the emulated device, waiting for the flushes or not before the restores, the order of the
+ * restores, and the load u: how many times what the disk can take the application makes. Its name
+ * is those, such as variable,10,no-wait,irr,0.5.
  *
  *     a  all hints: blocked time over the bound, at most 1.10
- *     b  all hints, u from 0.5 to 8: blocked at most 1.15 x the bound and three of the largest objects over the disk
+ *     b  all hints, u from 0.5 to 8: blocked at most 1.15 x the bound and three of the largest
+ *        objects over the disk
  *     c  no hints, seq and rev: blocked at most 1.3 x what it is with all hints
- *     d  variable sizes: the default policy no slower than fifo and lru (2% tolerance); its gain over all others
- *     e  --real: N cases chosen by --seed, and those named by --case, run by `varve bench shot`, which must be blocked,
- *        and last, as long as the simulator says, to within 10% of the blocked time or 2% of the duration
+ *     d  variable sizes: the default policy no slower than fifo and lru (2% tolerance); its gain
+ *        over all others
+ *     e  --real: N cases chosen by --seed, and those named by --case, run by `varve bench shot`,
+ *        which must be blocked, and last, as long as the simulator says, to within 10% of the
+ *        blocked time or 2% of the duration
  *
- * Tables a to d come from the simulator, in virtual time: they are the same on every machine. `varve` is looked for
- * beside this program. Everything is printed as Markdown; each miss is followed by the command that repeats it. Exit
- * status 1: a bar was missed, or a run failed; 2: usage.
+ * Tables a to d come from the simulator, in virtual time: they are the same on every machine.
+ * `varve` is looked for beside this program. Everything is printed as Markdown; each miss is
+ * followed by the command that repeats it. Exit status 1: a bar was missed, or a run failed; 2:
+ * usage.
  *
  * One thread. A simulation that does not come to an end is ended by the alarm clock.
  */
@@ -91,7 +97,7 @@ struct matrix {
     unsigned misses;
 };
 
-/* ---- one run ----------------------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 static char running[256]; /* what the alarm clock names */
 
@@ -154,7 +160,8 @@ static int cell_args(const struct matrix *m, const struct cell *c, const char **
     return n;
 }
 
-/* Says what was missed, and the command that shows it. The tables are on their way out: a miss is printed below. */
+/* Says what was missed, and the command that shows it. The tables are on their way out: a miss is
+ * printed below. */
 static void miss(struct matrix *m, const struct cell *c, const char *what)
 {
     const char *argv[ARGS];
@@ -197,7 +204,7 @@ static struct result run_sim(struct matrix *m, const struct cell *c)
     return res;
 }
 
-/* ---- going through the cases ------------------------------------------------------------------------------- */
+/* ---- going through the cases ----------------------------------------------------------------- */
 
 /* The 24 rows of most tables: everything but the load. */
 #define ROWS 24
@@ -265,7 +272,7 @@ static bool within(double x, double bar)
     return x <= bar * (1 + 1e-9);
 }
 
-/* ---- the tables -------------------------------------------------------------------------------------------- */
+/* ---- the tables ------------------------------------------------------------------------------ */
 
 static void print_load_heads(void)
 {
@@ -307,7 +314,8 @@ static void table_bound(struct matrix *m)
     tell_misses(m, &list);
 }
 
-/* From 0.5 to 2 in steps of 0.05, because most things happen around 1, and on to 8 in steps of 0.25. */
+/* From 0.5 to 2 in steps of 0.05, because most things happen around 1, and on to 8 in steps of
+ * 0.25. */
 #define LOAD_STEPS 55
 
 static double load_step(int i)
@@ -475,7 +483,7 @@ static void table_policies(struct matrix *m)
     tell_misses(m, &list);
 }
 
-/* ---- the real thing ---------------------------------------------------------------------------------------- */
+/* ---- the real thing -------------------------------------------------------------------------- */
 
 static int read_all(int fd, char *buf, size_t size)
 {
@@ -612,7 +620,7 @@ static void table_real(struct matrix *m)
     tell_misses(m, &list);
 }
 
-/* ---- arguments --------------------------------------------------------------------------------------------- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t *state)
 {
@@ -704,7 +712,8 @@ static int parse_option(struct matrix *m, const char *name, const char *value)
     return rc;
 }
 
-/* The largest object of both sets of sizes, in seconds of the disk. Tells early that the file cannot be read. */
+/* The largest object of both sets of sizes, in seconds of the disk. Tells early that the file
+ * cannot be read. */
 static int measure_sizes(struct matrix *m)
 {
     for (int variable = 0; variable < 2; variable++) {

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 /* The folder to look into: the argument of --local, or else the first of the other arguments, or
- * else VARVE_LOCAL. Names of histories have no '/' and no leading dot, so that such an argument is a
- * folder; any other is one only if VARVE_LOCAL is not set. `first` is moved behind it then. NULL:
+ * else VARVE_LOCAL. Names of histories have no '/' and no leading dot, so that such an argument is
+ * a folder; any other is one only if VARVE_LOCAL is not set. `first` is moved behind it then. NULL:
  * none, and said so. */
 const char *files_folder(const char *command, const char *option, int argc, char *const *argv,
                          int *first);

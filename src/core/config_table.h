@@ -12,36 +12,42 @@
 #define VV_CORE_CONFIG_TABLE_H
 
 /* clang-format off */
-#define VV_CONFIG_TABLE(X)                                                                                             \
-    X(device, ENUM, device, "auto", "auto|cuda|host|none",                                                             \
-      "Where device memory is: auto takes a GPU if there is one and otherwise none, host is the emulated device.")     \
-    X(device_cache, BYTES, device_cache, "1G", "SIZE",                                                                 \
-      "Memory on the device that holds checkpoints. Not used without a device.")                                       \
-    X(host_cache, BYTES, host_cache, "1G", "SIZE",                                                                     \
-      "Host memory that holds checkpoints.")                                                                    \
-    X(local, TEXT, local, "", "FOLDER",                                                                                \
-      "Folder on local disk. Without one there is no disk tier.")                                                      \
-    X(local_cache, BYTES, local_cache, "0", "SIZE",                                                                    \
-      "Space on local disk that is never exceeded; 0 is no limit but the disk's own.")                                 \
-    X(local_io, ENUM, local_io, "auto", "auto|direct|buffered",                                                        \
-      "direct goes past the page cache, buffered through it; auto is direct where the file system allows it.")         \
-    X(remote, TEXT, remote, "", "FOLDER",                                                                              \
-      "Folder on shared storage.")                                                                                     \
-    X(level, ENUM, level, "cached", "cached|local|remote|complete",                                                    \
-      "How far every checkpoint is brought: cached survives nothing, local the end of the process, remote the loss "   \
-      "of the node, complete the loss of any rank half-way through.")                                                  \
-    X(policy, ENUM, policy, "next", "next|score|score-now|fifo|lru",                                                   \
-      "What makes room when a cache is full. next is the best known; the others are there to be compared with.")       \
-    X(page, BYTES, page, "0", "SIZE",                                                                                  \
-      "Unit of memory and of transfers: a power of two, 4K to 64M; 0: 64K to 256K, by the sizes of the caches.")        \
-    X(rank, INT, rank, "0", "NUMBER",                                                                                  \
-      "Number of this process among those that share a folder; part of its file names.")                               \
-    X(trace, BOOL, trace, "off", "on|off",                                                                             \
-      "Record events from the start.")                                                                                 \
-    X(rate, TEXT, rate, "", "HOP=RATE,...",                                                                            \
-      "Slow hops down to so many bytes per second, for experiments: d2d, h2h, d2h, h2d, h2f, f2h, f2r, r2f.")          \
-    X(close_timeout_ms, INT, close_timeout_ms, "-1", "NUMBER",                                                         \
-      "How long closing may wait for checkpoints that are still on their way, in milliseconds; negative: no limit.")
+#define VV_CONFIG_TABLE(X)                                                                         \
+    X(device, ENUM, device, "auto", "auto|cuda|host|none",                                         \
+      "Where device memory is: auto takes a GPU if there is one and otherwise none, host is the "  \
+      "emulated device.")                                                                          \
+    X(device_cache, BYTES, device_cache, "1G", "SIZE",                                             \
+      "Memory on the device that holds checkpoints. Not used without a device.")                   \
+    X(host_cache, BYTES, host_cache, "1G", "SIZE",                                                 \
+      "Host memory that holds checkpoints.")                                                       \
+    X(local, TEXT, local, "", "FOLDER",                                                            \
+      "Folder on local disk. Without one there is no disk tier.")                                  \
+    X(local_cache, BYTES, local_cache, "0", "SIZE",                                                \
+      "Space on local disk that is never exceeded; 0 is no limit but the disk's own.")             \
+    X(local_io, ENUM, local_io, "auto", "auto|direct|buffered",                                    \
+      "direct goes past the page cache, buffered through it; auto is direct where the file "       \
+      "system allows it.")                                                                         \
+    X(remote, TEXT, remote, "", "FOLDER",                                                          \
+      "Folder on shared storage.")                                                                 \
+    X(level, ENUM, level, "cached", "cached|local|remote|complete",                                \
+      "How far every checkpoint is brought: cached survives nothing, local the end of the "        \
+      "process, remote the loss of the node, complete the loss of any rank half-way through.")     \
+    X(policy, ENUM, policy, "next", "next|score|score-now|fifo|lru",                               \
+      "What makes room when a cache is full. next is the best known; the others are there to be "  \
+      "compared with.")                                                                            \
+    X(page, BYTES, page, "0", "SIZE",                                                              \
+      "Unit of memory and of transfers: a power of two, 4K to 64M; 0: 64K to 256K, by the sizes "  \
+      "of the caches.")                                                                            \
+    X(rank, INT, rank, "0", "NUMBER",                                                              \
+      "Number of this process among those that share a folder; part of its file names.")           \
+    X(trace, BOOL, trace, "off", "on|off",                                                         \
+      "Record events from the start.")                                                             \
+    X(rate, TEXT, rate, "", "HOP=RATE,...",                                                        \
+      "Slow hops down to so many bytes per second, for experiments: d2d, h2h, d2h, h2d, h2f, "     \
+      "f2h, f2r, r2f.")                                                                            \
+    X(close_timeout_ms, INT, close_timeout_ms, "-1", "NUMBER",                                     \
+      "How long closing may wait for checkpoints that are still on their way, in milliseconds; "   \
+      "negative: no limit.")
 /* clang-format on */
 
 #endif

@@ -3,12 +3,12 @@
  * The life cycle of a copy on one tier (Figure 1 of Maurya et al., HPDC'23, with the ways back that
  * it leaves out).
  *
- *   INIT -> WRITE_IN_PROGRESS -> WRITE_COMPLETE -> FLUSHED        checkpointing path
- *   INIT -> READ_IN_PROGRESS  -> READ_COMPLETE  -> CONSUMED       prefetching path
- *   WRITE_COMPLETE, FLUSHED -> READ_COMPLETE                      a hint or restore claims it
- *   CONSUMED -> READ_COMPLETE                                     wanted again
- *   READ_COMPLETE -> FLUSHED                                      hint cleared, passed over or revoked
- *   WRITE_IN_PROGRESS, READ_IN_PROGRESS -> INIT                   failed or cancelled
+ *   INIT -> WRITE_IN_PROGRESS -> WRITE_COMPLETE -> FLUSHED     checkpointing path
+ *   INIT -> READ_IN_PROGRESS  -> READ_COMPLETE  -> CONSUMED    prefetching path
+ *   WRITE_COMPLETE, FLUSHED -> READ_COMPLETE                   a hint or restore claims it
+ *   CONSUMED -> READ_COMPLETE                                  wanted again
+ *   READ_COMPLETE -> FLUSHED                                   hint cleared, passed over or revoked
+ *   WRITE_IN_PROGRESS, READ_IN_PROGRESS -> INIT                failed or cancelled
  *
  * Eviction and discard end a copy; they are no transition. The state tells the story of a copy as a
  * whole. Whether a page of it may go is decided page by page, by chunk_may_go() in object.c: pages

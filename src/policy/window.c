@@ -8,9 +8,9 @@
  * later and end with the last fragment; and its inner loop compares with `size_target`, which is
  * the size of the new checkpoint. Here i runs on until the rest is too small.
  *
- * Gaps go first, as the text of the paper has it: one that is large enough is taken as it is, and in
- * a window with others a gap counts as wanted later than any of them. With a distance of 0 it would
- * lose against every copy that may go, and free space would never be used.
+ * Gaps go first, as the text of the paper has it: one that is large enough is taken as it is, and
+ * in a window with others a gap counts as wanted later than any of them. With a distance of 0 it
+ * would lose against every copy that may go, and free space would never be used.
  */
 #include "policy/window.h"
 

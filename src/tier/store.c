@@ -83,8 +83,8 @@ int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, s
     return fd;
 }
 
-/* File systems without direct I/O refuse at open or at the first transfer. A read of nothing does for
- * one: it needs no space, so that a full disk keeps nobody from what is on it. */
+/* File systems without direct I/O refuse at open or at the first transfer. A read of nothing does
+ * for one: it needs no space, so that a full disk keeps nobody from what is on it. */
 static int try_direct(const struct vv_os *os, int dirfd)
 {
     char name[64];
@@ -296,8 +296,8 @@ static int take_done(struct vvi_port *port, struct vv_store_io **ret_done, size_
     return (int)n;
 }
 
-/* Completions are taken one by one, and no more once there is something to report: checking what was
- * read takes time, in which the caller could have put the next request in its place. */
+/* Completions are taken one by one, and no more once there is something to report: checking what
+ * was read takes time, in which the caller could have put the next request in its place. */
 int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
                   int64_t timeout_ns)
 {

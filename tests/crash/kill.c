@@ -7,8 +7,8 @@
  *   - every version reported committed, and not announced as being discarded, is there and correct;
  *   - nothing is visible that was not announced, and everything visible is correct;
  *   - what one reopening has missed or discarded does not come back in a later one.
- * The same folder is used for all rounds, so that each also finds the leftovers of the one before, and
- * the history goes on growing across lives.
+ * The same folder is used for all rounds, so that each also finds the leftovers of the one before,
+ * and the history goes on growing across lives.
  */
 #include <errno.h>
 #include <signal.h>

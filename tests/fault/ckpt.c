@@ -7,8 +7,8 @@
  * restore returns wrong bytes with success, an error comes with a text, and at level local every
  * version that was reported committed is there when the history is opened again without failures.
  *
- * Which operation is the Nth depends on how threads interleave; every N is run for in the long mode,
- * a sample chosen by the seed otherwise.
+ * Which operation is the Nth depends on how threads interleave; every N is run for in the long
+ * mode, a sample chosen by the seed otherwise.
  */
 #include <stdio.h>
 #include <stdlib.h>

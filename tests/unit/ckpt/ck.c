@@ -14,7 +14,7 @@ void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts)
     ret_opts->device_cache = cfg->device_cache;
     ret_opts->host_cache = cfg->host_cache;
     ret_opts->local_cache = cfg->local_cache;
-    /* A spill file as large as the disk has a page table that debug builds would walk all the time. */
+    /* A spill file as large as the disk has a page table that debug builds would walk each time. */
     if (cfg->local && cfg->level == VARVE_LEVEL_CACHED && cfg->local_cache == 0)
         ret_opts->local_cache = UINT64_C(16) << 20;
     ret_opts->level = cfg->level;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the checkpoint history share: contexts in a few lines, patterns to recognise. */
+/* What the tests of the checkpoint history share: contexts in few lines, patterns to recognise. */
 #ifndef CK_H
 #define CK_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bars of bench/shot_matrix.c, on a sample of its cases small enough for every build: in virtual time, so that the
- * machine does not matter. The seed chooses the loads and permutations; VARVE_TEST_LONG takes more of them.
+ * The bars of bench/shot_matrix.c, on a sample of its cases small enough for every build: in
+ * virtual time, so that the machine does not matter. The seed chooses the loads and permutations;
+ * VARVE_TEST_LONG takes more of them.
  */
 #include "sim/run.h"
 #include "t.h"
@@ -162,8 +163,8 @@ static void default_is_no_slower_than_fifo_and_lru(void)
     }
 }
 
-/* Who comes early to a barrier has more time between its calls than its script says, and a smaller bound: a report that
- * leaves that out is refused. */
+/* Who comes early to a barrier has more time between its calls than its script says, and a smaller
+ * bound: a report that leaves that out is refused. */
 static void waiting_at_a_barrier_counts_as_time(void)
 {
     struct cell c = {.variable = 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One workload on committed files with every system call failing in turn, once and from then on, and
- * with the process killed before every system call in turn. Afterwards, with a sound system:
+/* One workload on committed files with every system call failing in turn, once and from then on,
+ * and with the process killed before every system call in turn. Afterwards, with a sound system:
  * what was reported committed is there, what was reported removed is not, and whatever is listed is
  * intact. */
 #include <dirent.h>

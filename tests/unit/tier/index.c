@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a history: the lock, the index in every state of disrepair, damaged files, generations. */
+/* Opening a history: the lock, the index in every state of disrepair, damaged files, generations.
+ * What is committed is always found. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

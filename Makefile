@@ -5,14 +5,16 @@ JOBS ?= $(shell nproc)
 
 .PHONY: all setup test test-long check-fast bench install format clean portable docs
 
-all: setup build/build.ninja
+all: build/build.ninja
 	cmake --build build -j $(JOBS)
 
-build/build.ninja: | setup
-	cmake --preset release
+# CMake knows best what is missing: only if it is not content does scripts/setup look for what to install.
+build/build.ninja:
+	cmake --preset release || { scripts/setup build && cmake --preset release; }
 
+# What tests, benchmarks and documentation need beyond a build.
 setup:
-	@scripts/setup
+	@scripts/setup test
 
 # Every test, in debug mode, under AddressSanitizer and UndefinedBehaviorSanitizer, and the concurrent ones under
 # ThreadSanitizer.
@@ -27,23 +29,23 @@ test-long: setup
 check-fast: setup
 	cmake --preset dev >/dev/null
 	cmake --build --preset dev -j $(JOBS)
-	ctest --preset dev -j $(JOBS) -L '^(unit|lint)$$' -E '^lint/(install|portable)$$'
+	ctest --preset dev -j $(JOBS) -L '^(unit|lint)$$' -E '^lint/(install|portable|without)$$'
 
-bench: all
+bench: setup all
 	@scripts/bench
 
 install: all
 	cmake --install build --prefix $(PREFIX)
 
-portable: setup
-	cmake --preset portable
+portable:
+	cmake --preset portable || { scripts/setup build && cmake --preset portable; }
 	cmake --build --preset portable -j $(JOBS)
 
 format:
 	@scripts/format
 
 # Documentation that is generated from the sources and committed.
-docs: all
+docs: setup all
 	@scripts/docs build/bin/varve-docgen
 
 clean:

@@ -10,25 +10,42 @@ endif()
 add_library(varve_deps INTERFACE)
 target_link_libraries(varve_deps INTERFACE ${CMAKE_DL_LIBS})
 
-function(varve_find name header library required package)
+# AUTO: used when found. ON: an error when it is not. OFF: not even looked for.
+foreach(name LIBURING HWLOC)
+    set(VARVE_WITH_${name} AUTO CACHE STRING "use it: AUTO, ON or OFF")
+    set_property(CACHE VARVE_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
+endforeach()
+
+# Where to look besides CMake's own places (CMAKE_PREFIX_PATH among them): where pkg-config says, and where the
+# compiler would look by itself.
+find_package(PkgConfig QUIET)
+
+function(varve_find name header library with module package)
     string(TOUPPER ${name} upper)
-    find_path(${upper}_INCLUDE_DIR ${header})
-    find_library(${upper}_LIBRARY ${library})
+    set(HAVE_${upper} 0 PARENT_SCOPE)
+    if("${with}" STREQUAL "OFF")
+        return()
+    endif()
+    if(PKG_CONFIG_FOUND)
+        pkg_check_modules(PC_${upper} QUIET ${module})
+    endif()
+    find_path(${upper}_INCLUDE_DIR ${header} HINTS ${PC_${upper}_INCLUDE_DIRS} ENV C_INCLUDE_PATH ENV CPATH)
+    find_library(${upper}_LIBRARY ${library} HINTS ${PC_${upper}_LIBRARY_DIRS} ENV LIBRARY_PATH)
     mark_as_advanced(${upper}_INCLUDE_DIR ${upper}_LIBRARY)
     if(${upper}_INCLUDE_DIR AND ${upper}_LIBRARY)
         set(HAVE_${upper} 1 PARENT_SCOPE)
-    elseif(required)
-        message(FATAL_ERROR "${name} was not found (Debian: ${package}); scripts/setup installs it")
-    else()
+    elseif("${with}" STREQUAL "AUTO")
         message(STATUS "${name} was not found (Debian: ${package}); what needs it is off")
-        set(HAVE_${upper} 0 PARENT_SCOPE)
+    else()
+        message(FATAL_ERROR "${name} was not found. Debian has it as ${package}; if it lies in a folder of its own, "
+            "name that folder in CMAKE_PREFIX_PATH, or its pkgconfig folder in PKG_CONFIG_PATH.")
     endif()
 endfunction()
 
-varve_find(inih ini.h inih TRUE libinih-dev)
-varve_find(xxhash xxhash.h xxhash TRUE libxxhash-dev)
-varve_find(liburing liburing.h uring FALSE liburing-dev)
-varve_find(hwloc hwloc.h hwloc FALSE libhwloc-dev)
+varve_find(inih ini.h inih ON inih libinih-dev)
+varve_find(xxhash xxhash.h xxhash ON libxxhash libxxhash-dev)
+varve_find(liburing liburing.h uring "${VARVE_WITH_LIBURING}" liburing liburing-dev)
+varve_find(hwloc hwloc.h hwloc "${VARVE_WITH_HWLOC}" hwloc libhwloc-dev)
 
 # A static hwloc drags in whatever its builder enabled, so it is used only if a program links with it.
 if(VARVE_PORTABLE AND HAVE_HWLOC)

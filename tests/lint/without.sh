@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# Varve can be built without what is optional, and its disk tier and topology work then too; and libraries that lie
+# where only the compiler's variables or pkg-config tell are found.
+. "$SOURCE_DIR/tests/lint/common.sh.inc"
+build=$BUILD_DIR/lint-without
+cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Debug -DVARVE_WERROR=ON -DCMAKE_C_COMPILER="${CC:-cc}" \
+    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure"; }
+tests=$(cd tests/unit && printf '%s\n' tier/*.c ckpt/life.c ckpt/tiers.c | sed 's,/,_,;s,\.c$,,;s,^,t_unit_,')
+# Helpers have no main and so no target of their own.
+ninja -C "$build" -t targets all | sed 's,:.*,,' | sort >"$dir/targets"
+tests=$(printf '%s\n' $tests | sort | comm -12 - "$dir/targets")
+# shellcheck disable=SC2086 # a list
+cmake --build "$build" -j 2 --target varve_cli varve_shared $tests >"$dir/log" 2>&1 ||
+    { tail -40 "$dir/log"; fail "the build without liburing and hwloc fails"; }
+(cd "$build" && ctest -j 2 --output-on-failure -R '^unit/(tier/|ckpt/(life|tiers)$)') || fail "its tests fail"
+ldd "$build/bin/varve" >"$dir/ldd"
+grep -E 'uring|hwloc' "$dir/ldd" && fail "it links them all the same"
+"$build/bin/varve" doctor >"$dir/doctor"
+grep -q 'missing  liburing' "$dir/doctor" || { cat "$dir/doctor"; fail "doctor does not say so"; }
+
+# A library that lies elsewhere. Its header is found as the compiler would, or through pkg-config.
+header=$(echo '#include <ini.h>' | "${CC:-cc}" -E -x c - | sed -n 's,^# [0-9]* "\(.*/ini\.h\)".*,\1,p' | head -1)
+mkdir -p "$dir/else/include" "$dir/else/pkgconfig"
+cp "$header" "$dir/else/include"
+cat >"$dir/else/pkgconfig/inih.pc" <<END
+Name: inih
+Description: the same, elsewhere
+Version: 1
+Cflags: -I$dir/else/include
+END
+found() {
+    env "$@" cmake -G Ninja -S . -B "$dir/found" --fresh -DCMAKE_C_COMPILER="${CC:-cc}" -DVARVE_BUILD_TESTS=OFF \
+        >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure with $1"; }
+    grep -q "INIH_INCLUDE_DIR:PATH=$dir/else/include" "$dir/found/CMakeCache.txt" || fail "$1 is not honoured"
+}
+found C_INCLUDE_PATH="$dir/else/include"
+found CPATH="$dir/else/include"
+command -v pkg-config >/dev/null && found PKG_CONFIG_PATH="$dir/else/pkgconfig"
+exit 0

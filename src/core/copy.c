@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "core/lock.h"
+#include "core/thread.h"
 #include "core/topo.h"
 
 /* Small enough to share a few MiB evenly, large enough that the counter does not matter. */
@@ -131,11 +132,11 @@ int vv_copy_pool_new(unsigned helpers, struct vv_copy_pool **ret_pool)
     vv_cond_init(&pool->work);
     vv_cond_init(&pool->idle);
     for (; pool->helpers < helpers; pool->helpers++) {
-        int rc = pthread_create(&pool->threads[pool->helpers], NULL, helper_main, pool);
+        int rc = vv_thread_start(&pool->threads[pool->helpers], helper_main, pool);
 
         if (rc != 0) {
             vv_copy_pool_free(pool);
-            return -rc;
+            return rc;
         }
     }
     *ret_pool = pool;

@@ -17,6 +17,7 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/thread.h"
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
@@ -178,7 +179,7 @@ int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop)
         int rc = worker_new(m, &w);
         if (rc)
             return rc;
-        rc = -pthread_create(&m->thread[m->nthreads], NULL, device_mover_main, w);
+        rc = vv_thread_start(&m->thread[m->nthreads], device_mover_main, w);
         if (rc) {
             worker_free(w);
             return rc;

@@ -19,6 +19,7 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/thread.h"
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
@@ -227,7 +228,7 @@ int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *
         w->ios[i].next = *spare;
         *spare = &w->ios[i];
     }
-    int rc = -pthread_create(&m->thread[0], NULL, disk_mover_main, w);
+    int rc = vv_thread_start(&m->thread[0], disk_mover_main, w);
     if (rc) {
         disk_worker_free(w);
         return rc;

@@ -24,6 +24,7 @@
 
 #include "core/bytes.h"
 #include "core/clock.h"
+#include "core/thread.h"
 #include "engine/runtime_private.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -71,7 +72,7 @@ static void touch_all(char *base, size_t bytes)
         if (part[i].bytes == 0)
             continue;
         if (i + 1 < n)
-            started[i] = pthread_create(&thread[i], NULL, touch_main, &part[i]) == 0;
+            started[i] = vv_thread_start(&thread[i], touch_main, &part[i]) == 0;
         if (!started[i])
             touch_main(&part[i]);
     }

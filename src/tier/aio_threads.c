@@ -5,13 +5,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "core/clock.h"
 #include "core/lock.h"
+#include "core/thread.h"
 #include "tier/aio_private.h"
 
 #define WORKERS_MAX 8u
@@ -153,21 +153,16 @@ int vvi_aio_threads_new(const struct vv_os *os, unsigned depth, struct vv_aio **
     vvi_aio_queue_init(&aio->todo);
     vvi_aio_queue_init(&aio->done);
 
-    /* Signals are the application's: none of its handlers shall run on our threads. */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = 0;
     for (unsigned i = 0; i < VV_MIN(depth, WORKERS_MAX); i++) {
-        rc = pthread_create(&aio->workers[i], NULL, worker, aio);
+        rc = vv_thread_start(&aio->workers[i], worker, aio);
         if (rc != 0)
             break;
         aio->nworkers++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (aio->nworkers == 0) {
         threads_free(&aio->base);
-        return -rc;
+        return rc;
     }
     *ret_aio = &aio->base;
     return 0;

@@ -25,6 +25,7 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/copy.h"
+#include "core/thread.h"
 #include "device/host/host_private.h"
 
 /* The longest time that an engine spins for one batch. */
@@ -193,9 +194,9 @@ int vvi_device_engines_start(struct vvi_device_host *d)
         struct vvi_device_engine *e = &d->engine[i];
         int rc;
 
-        rc = pthread_create(&e->thread, NULL, engine_main, e);
+        rc = vv_thread_start(&e->thread, engine_main, e);
         if (rc)
-            return -rc;
+            return rc;
         e->started = true;
     }
     return 0;

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads of the library. */
+#ifndef VV_CORE_THREAD_H
+#define VV_CORE_THREAD_H
+
+#include <pthread.h>
+
+#include "core/util.h"
+
+/* Starts a thread with every signal blocked: signals are the application's, and none of its
+ * handlers shall run on a thread it does not know. 0, or -EAGAIN and the like. Joined with
+ * pthread_join. */
+int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg) VV_WARN_UNUSED;
+
+#endif

@@ -101,7 +101,8 @@ void vvi_history_leave(struct varve_history *h);
 
 /* ---- history.c ---- */
 
-/* Ends a history that is out of the context's list; returns what flushing came to. */
-int vvi_history_end(struct varve_history *h);
+/* Ends a history that is out of the context's list; returns what flushing by the deadline came
+ * to. */
+int vvi_history_end(struct varve_history *h, uint64_t deadline_ns);
 
 #endif

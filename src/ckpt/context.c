@@ -216,11 +216,13 @@ int varve_close(struct varve_ctx *ctx)
     /* Pairs with the release in vvi_ctx_leave: what those calls did has happened. */
     if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)
         return -EBUSY;
+    /* One for all histories: the option says how long closing may take. */
+    uint64_t deadline_ns = vv_deadline_ns(ctx->opts.close_timeout_ms);
     int result = 0;
     while (ctx->histories) {
         struct varve_history *h = ctx->histories;
         ctx->histories = h->next;
-        int rc = vvi_history_end(h);
+        int rc = vvi_history_end(h, deadline_ns);
         if (rc && !result)
             result = rc;
     }

@@ -218,12 +218,12 @@ static void not_durable(void *arg, const struct vv_object_info *info)
         *rc = info->flush_error ? info->flush_error : -EIO;
 }
 
-int vvi_history_end(struct varve_history *h)
+int vvi_history_end(struct varve_history *h, uint64_t deadline_ns)
 {
     struct varve_ctx *ctx = h->ctx;
     int rc = 0;
     if (ctx->folder) {
-        rc = vv_engine_wait_all(ctx->engine, h->hist, vv_deadline_ns(ctx->opts.close_timeout_ms));
+        rc = vv_engine_wait_all(ctx->engine, h->hist, deadline_ns);
         vv_engine_each(ctx->engine, h->hist, not_durable, &rc);
     }
     vv_engine_history_drop(ctx->engine, h->hist);
@@ -253,7 +253,7 @@ int varve_history_close(struct varve_history *h)
         }
     }
     vv_mutex_unlock(&ctx->lock);
-    rc = vvi_history_end(h);
+    rc = vvi_history_end(h, vv_deadline_ns(ctx->opts.close_timeout_ms));
     if (rc)
         vvi_fail(ctx, &here, rc, "versions were left that had not reached the disk: %s",
                  vv_strerror(rc));

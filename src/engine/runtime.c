@@ -236,7 +236,12 @@ int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cf
 {
     uint32_t hist;
     vv_mutex_lock(&e->lock);
-    int rc = vv_core_history_new(e->core, cfg, &hist);
+    int rc;
+    while ((rc = vv_core_history_new(e->core, cfg, &hist)) == 0 && hist < e->nhist &&
+           e->hist[hist].draining) {
+        vv_core_history_drop(e->core, hist, vv_now_ns());
+        vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
+    }
     if (rc == 0 && hist >= e->nhist) {
         uint32_t n = VV_MAX(hist + 1, 2 * e->nhist);
         struct vvi_engine_hist *more = realloc(e->hist, n * sizeof(*more));
@@ -261,11 +266,14 @@ int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cf
 void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
 {
     vv_mutex_lock(&e->lock);
+    e->hist[hist].draining = true;
     vv_core_history_drop(e->core, hist, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     while (e->hist[hist].inflight > 0)
         vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
     e->hist[hist].files = NULL;
+    e->hist[hist].draining = false;
+    vv_cond_broadcast(&e->idle); /* for a new history that was given this number */
     vvi_engine_unlock(e);
 }
 

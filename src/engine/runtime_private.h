@@ -89,6 +89,9 @@ struct vvi_req {
 struct vvi_engine_hist {
     struct vv_files *files;
     uint64_t inflight; /* orders for movers, issued and not completed */
+    /* Being dropped: the core may give the number to a new history as soon as the last order has
+     * ended, but whoever drops it looks here once more after that, having let go of the lock. */
+    bool draining;
     /* The core numbers new objects above those it adopted; files must be numbered above all that
      * ever were in the folder. See vvi_engine_file_generation. */
     uint64_t adopted_max, first_generation;
@@ -121,7 +124,7 @@ struct vv_engine {
     struct vv_core *core;
     struct vvi_engine_hist *hist; /* by history number */
     uint32_t nhist;
-    struct vv_cond idle; /* some inflight count came to 0, or a removal ended */
+    struct vv_cond idle; /* some inflight count came to 0, a removal or a drop ended */
     uint64_t removals;   /* orders in flight */
     uint64_t inflight;   /* orders of all histories */
     bool stopping;

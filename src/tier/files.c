@@ -2,10 +2,12 @@
 /* Opening one history: the lock, what was committed, and the index.
  *
  * The listing of the folder says which files there are. For each the index says what is in it, or
- * else the file itself does. Of two generations of a version the higher is kept: the lower one was
+ * else the file itself does. Of two generations of a version the higher counts: the lower one was
  * discarded and its removal cut off by a crash. Files under temporary names belong to nobody once
  * we hold the lock. Nothing that looks committed but does not check is deleted: it is left to
- * `varve verify` and its owner.
+ * `varve verify` and its owner. It still counts as the higher generation, or else bytes that the
+ * application replaced would come back as the version; what it hides stays on disk and goes when
+ * it is removed.
  *
  * Everything here runs on the thread that opens or closes. */
 #define _GNU_SOURCE
@@ -145,8 +147,9 @@ static void apply_index(struct vv_files *f)
     }
 }
 
-/* Reads one file that the index does not know. -EBADMSG and -ENOENT: not usable, not fatal. */
-static int read_file(struct vv_files *f, struct vvi_found *found)
+/* Reads one file that the index does not know. Errors of the file are not fatal; err says what it
+ * is. */
+static int read_file(struct vv_files *f, struct vvi_found *found, char *err, size_t err_bytes)
 {
     const struct vv_os *os = f->folder->opts.os;
     char name[VV_CKFILE_NAME_MAX];
@@ -155,15 +158,15 @@ static int read_file(struct vv_files *f, struct vvi_found *found)
                    found->entry.generation);
     int fd = os->openat(os, f->dirfd, name, O_RDONLY, 0);
     if (fd < 0)
-        return fd;
-    int rc = vv_ckfile_read(os, fd, true, NULL, 0, &info);
+        return vvi_error(fd, err, err_bytes, "%s", strerror(-fd));
+    int rc = vv_ckfile_read(os, fd, true, err, err_bytes, &info);
     os->close(os, fd);
     if (rc < 0)
         return rc;
     if (info.id.version != found->entry.version || info.id.generation != found->entry.generation ||
         info.id.rank != f->rank || strcmp(info.history, f->history) != 0) {
         vv_ckfile_info_fini(&info);
-        return -EBADMSG;
+        return vvi_error(-EBADMSG, err, err_bytes, "holds another checkpoint than its name says");
     }
     found->known = true;
     found->entry.size = info.id.size;
@@ -184,43 +187,84 @@ static int read_unknown(struct vv_files *f, size_t *ret_nread)
         f->first_generation = VV_MAX(f->first_generation, found->entry.generation + 1);
         if (found->known)
             continue;
-        int rc = read_file(f, found);
+        char err[256] = "";
+        int rc = read_file(f, found, err, sizeof(err));
         if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
             return rc; /* our trouble, not the file's */
-        if (rc < 0)
-            f->damaged++;
+        if (rc < 0) {
+            found->status = rc;
+            found->what = strdup(err[0] != '\0' ? err : strerror(-rc));
+            if (found->what == NULL)
+                return -ENOMEM;
+        }
         nread += rc == 0;
     }
     *ret_nread = nread;
     return 0;
 }
 
-/* Keeps one generation of each version, and of what is kept only what is known. */
+static int delete_superseded(struct vv_files *f, const struct vvi_found *old)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, old->entry.version, old->entry.generation);
+    int rc = os->unlinkat(os, f->dirfd, name);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static void found_fini(struct vvi_found *found)
+{
+    free(found->owned);
+    free(found->what);
+    found->owned = NULL;
+    found->what = NULL;
+}
+
+/* Found [first, last] are the generations of one version, the highest last: it stays, at *kept if it
+ * is known and as damaged if it is not. The others go, from disk too where a known one replaces
+ * them; damaged ones are never deleted. */
+static int settle_version(struct vv_files *f, size_t first, size_t last, size_t *kept,
+                          size_t *removed)
+{
+    struct vvi_found top = f->found[last];
+    for (size_t i = first; i < last; i++) {
+        struct vvi_found *old = &f->found[i];
+        if (!top.known) {
+            f->hidden[f->nhidden++] =
+                (struct vvi_hidden){old->entry.version, old->entry.generation};
+        } else if (old->known) {
+            int rc = delete_superseded(f, old);
+            if (rc < 0)
+                return rc;
+            (*removed)++;
+        }
+        found_fini(old);
+    }
+    f->found[last].owned = NULL; /* they move with `top` */
+    f->found[last].what = NULL;
+    *(top.known ? &f->found[(*kept)++] : &f->damaged[f->ndamaged++]) = top;
+    return 0;
+}
+
+/* Leaves one generation of each version. */
 static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
 {
     const struct vv_os *os = f->folder->opts.os;
     size_t kept = 0, removed = 0;
-    for (size_t i = 0; i < f->nfound; i++) {
-        struct vvi_found *found = &f->found[i];
-        if (!found->known)
-            continue;
-        if (kept > 0 && f->found[kept - 1].entry.version == found->entry.version) {
-            struct vvi_found *old = &f->found[--kept]; /* sorted: the lower generation */
-            char name[VV_CKFILE_NAME_MAX];
-            vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, old->entry.version,
-                           old->entry.generation);
-            int rc = os->unlinkat(os, f->dirfd, name);
-            if (rc < 0 && rc != -ENOENT)
-                return rc;
-            free(old->owned);
-            old->owned = NULL;
-            removed++;
-        }
-        if (kept != i) {
-            f->found[kept] = *found;
-            found->owned = NULL;
-        }
-        kept++;
+    if (f->nfound == 0)
+        return 0;
+    f->damaged = calloc(f->nfound, sizeof(*f->damaged));
+    f->hidden = calloc(f->nfound, sizeof(*f->hidden));
+    if (f->damaged == NULL || f->hidden == NULL)
+        return -ENOMEM;
+    for (size_t first = 0, last; first < f->nfound; first = last + 1) {
+        last = first;
+        while (last + 1 < f->nfound &&
+               f->found[last + 1].entry.version == f->found[first].entry.version)
+            last++;
+        int rc = settle_version(f, first, last, &kept, &removed);
+        if (rc < 0)
+            return rc;
     }
     f->nfound = kept;
     *ret_nremoved = removed;
@@ -251,7 +295,7 @@ static void start_index(struct vv_files *f, bool incomplete)
 static void forget_found(struct vv_files *f)
 {
     for (size_t i = 0; i < f->nfound; i++)
-        free(f->found[i].owned);
+        found_fini(&f->found[i]);
     free(f->found);
     f->found = NULL;
     f->nfound = 0;
@@ -345,6 +389,10 @@ void vv_files_close(struct vv_files *f)
     const struct vv_os *os = f->folder->opts.os;
     vvi_obj_drop_all(f);
     forget_found(f);
+    for (size_t i = 0; i < f->ndamaged; i++)
+        found_fini(&f->damaged[i]);
+    free(f->damaged);
+    free(f->hidden);
     vvi_index_fini(&f->index);
     if (f->lock_fd >= 0)
         os->close(os, f->lock_fd); /* the lock goes with it, last of all */
@@ -363,17 +411,22 @@ int vv_files_list(struct vv_files *f, int (*visit)(void *user, const struct vv_f
     return rc;
 }
 
+int vv_files_list_damaged(const struct vv_files *f,
+                          int (*visit)(void *user, const struct vv_files_damage *d), void *user)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < f->ndamaged; i++) {
+        const struct vvi_found *found = &f->damaged[i];
+        struct vv_files_damage d = {.version = found->entry.version,
+                                    .generation = found->entry.generation,
+                                    .status = found->status,
+                                    .what = found->what};
+        rc = visit(user, &d);
+    }
+    return rc;
+}
+
 uint64_t vv_files_first_generation(const struct vv_files *f)
 {
     return f->first_generation;
-}
-
-uint64_t vv_files_run_id(const struct vv_files *f)
-{
-    return f->run_id;
-}
-
-uint32_t vv_files_damaged(const struct vv_files *f)
-{
-    return f->damaged;
 }

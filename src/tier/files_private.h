@@ -132,16 +132,27 @@ void vvi_index_flush(struct vvi_index *ix);
 struct vvi_found {
     struct vv_files_entry entry;
     bool known;                    /* entry is complete */
+    int status;                    /* what reading the file gave, if not known */
+    char *what;                    /* what is wrong with it, if not known; owned */
     struct vv_store_region *owned; /* regions read from the file itself */
 };
 
+struct vvi_hidden {
+    uint64_t version, generation;
+};
+
 struct vv_files {
-    struct vv_folder *folder; /* immutable, down to damaged */
+    struct vv_folder *folder; /* immutable, down to nhidden */
     char history[VV_CKFILE_HISTORY_MAX + 1];
     int dirfd, lock_fd;
     uint32_t rank;
     uint64_t run_id, first_generation;
-    uint32_t damaged;
+    /* Versions whose highest generation is damaged (known is false), ascending, and the lower
+     * generations of them that were left where they are. */
+    struct vvi_found *damaged;
+    size_t ndamaged;
+    struct vvi_hidden *hidden;
+    size_t nhidden;
     struct vvi_index index;
     /* Found at open; until vv_files_list. Owner: whoever opened. */
     struct vvi_found *found;

@@ -382,13 +382,35 @@ static void drop_locked(struct vv_folder *folder, struct vvi_obj *obj, struct vv
     *ret_free = obj->pins == 0 ? obj : NULL;
 }
 
+/* Deletes what a damaged generation hid, before that one goes: a removal that is cut off must not
+ * leave the older bytes as the version. */
+static int remove_hidden(struct vv_files *files, const struct vv_store_key *key, bool *ret_any)
+{
+    const struct vv_os *os = files->folder->opts.os;
+    for (size_t i = 0; i < files->nhidden; i++) {
+        const struct vvi_hidden *h = &files->hidden[i];
+        char name[VV_CKFILE_NAME_MAX];
+        if (h->version != key->version || h->generation >= key->generation)
+            continue;
+        vv_ckfile_name(name, VV_CKFILE_COMMITTED, files->rank, h->version, h->generation);
+        int rc = os->unlinkat(os, files->dirfd, name);
+        if (rc < 0 && rc != -ENOENT)
+            return rc;
+        *ret_any |= rc == 0;
+    }
+    return 0;
+}
+
 int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_committed)
 {
     struct vv_folder *folder = files->folder;
     const struct vv_os *os = folder->opts.os;
     char name[VV_CKFILE_NAME_MAX];
     struct vvi_obj *gone = NULL;
-    bool temp = false;
+    bool temp = false, hidden = false;
+    int rc = remove_hidden(files, key, &hidden);
+    if (rc < 0)
+        return rc;
     vv_mutex_lock(&folder->lock);
     struct vvi_obj *obj = find_locked(folder, files, key);
     if (obj != NULL) {
@@ -399,7 +421,7 @@ int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool 
     obj_free(gone);
     vv_ckfile_name(name, temp ? VV_CKFILE_TEMP : VV_CKFILE_COMMITTED, files->rank, key->version,
                    key->generation);
-    int rc = os->unlinkat(os, files->dirfd, name);
+    rc = os->unlinkat(os, files->dirfd, name);
     if (rc == -ENOENT && obj == NULL) {
         /* A removal that failed half-way has forgotten which of the two it was. */
         vv_ckfile_name(name, VV_CKFILE_TEMP, files->rank, key->version, key->generation);
@@ -408,7 +430,7 @@ int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool 
     }
     if (rc < 0 && rc != -ENOENT)
         return rc;
-    *ret_committed = !temp && rc == 0;
+    *ret_committed = hidden || (!temp && rc == 0);
     return 0;
 }
 

@@ -168,12 +168,21 @@ struct vv_files_entry {
  * that. The list is then forgotten: once per open. */
 int vv_files_list(struct vv_files *files, int (*visit)(void *user, const struct vv_files_entry *e),
                   void *user);
+/* A version whose file was there at open but cannot be used. */
+struct vv_files_damage {
+    uint64_t version, generation;
+    int status;       /* -EBADMSG: damaged or of a newer format; otherwise why it cannot be read */
+    const char *what; /* in words */
+};
+
+/* The same for the versions that are not listed because their highest generation cannot be used;
+ * any number of times. Their files are left where they are, lower generations of the version
+ * included; a REMOVE of the one told here deletes those with it. */
+int vv_files_list_damaged(const struct vv_files *files,
+                          int (*visit)(void *user, const struct vv_files_damage *d), void *user);
 /* Higher than every generation this history was seen to have had. Writing below it could let a
  * stale index record speak for a new file. */
 uint64_t vv_files_first_generation(const struct vv_files *files);
-uint64_t vv_files_run_id(const struct vv_files *files);
-/* Files at open that look committed but are damaged: left where they are, not listed. */
-uint32_t vv_files_damaged(const struct vv_files *files);
 
 /* Bytes of disk that an object's file takes. */
 uint64_t vv_files_bytes(uint64_t size, uint32_t nregions, uint32_t page_bytes);

@@ -95,7 +95,6 @@ static void index_saves_opening(void)
         T_EQ(s.version[i], i * 3);
         T_EQ(s.size[i], 1000 + i * 3);
     }
-    T_CHECK(vv_files_run_id(files) != 0);
     close_all();
 }
 
@@ -211,7 +210,31 @@ static void higher_generation_wins(void)
     close_all();
 }
 
-/* Damaged files are counted, kept, not listed; a good lower generation stands in. */
+struct damage {
+    int n;
+    uint64_t version[8], generation[8];
+};
+
+static int see_damage(void *user, const struct vv_files_damage *d)
+{
+    struct damage *s = user;
+    T_CHECK(s->n < 8);
+    T_EQ(d->status, -EBADMSG);
+    T_CHECK(d->what[0] != '\0');
+    s->version[s->n] = d->version;
+    s->generation[s->n++] = d->generation;
+    return 0;
+}
+
+static struct damage damage_now(void)
+{
+    struct damage d = {0};
+    T_OK(vv_files_list_damaged(files, see_damage, &d));
+    return d;
+}
+
+/* Damaged files are kept and told, not listed. A lower generation does not stand in: the
+ * application had replaced it. It goes for good when the damaged one is removed. */
 static void damaged_files(void)
 {
     struct stat st;
@@ -225,13 +248,45 @@ static void damaged_files(void)
     T_OK(truncate(st_path(dir, "h/r0.v2.g4.ckpt"), 5000));
     T_OK(truncate(st_path(dir, "h/r0.v3.g0.ckpt"), 0));
     open_all();
-    T_EQ(vv_files_damaged(files), 2);
+    T_EQ(damage_now().n, 2);
     T_EQ(vv_files_first_generation(files), 5);
     struct seen s = look_again(NULL);
-    T_EQ(s.n, 2);
-    T_EQ(s.generation[1], 0);
+    T_EQ(s.n, 1);
+    T_EQ(s.version[0], 1);
+    struct damage d = damage_now();
+    T_EQ(d.n, 2);
+    T_EQ(d.version[0], 2);
+    T_EQ(d.generation[0], 4);
+    T_EQ(d.version[1], 3);
+    T_OK(stat(st_path(dir, "h/r0.v2.g0.ckpt"), &st));
     T_OK(stat(st_path(dir, "h/r0.v2.g4.ckpt"), &st));
     T_OK(stat(st_path(dir, "h/r0.v3.g0.ckpt"), &st));
+    struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, 2, 4}};
+    T_OK(st_run(tier.writer, &io));
+    s = look_again(NULL);
+    T_EQ(s.n, 1);
+    T_EQ(damage_now().n, 1);
+    T_CHECK(stat(st_path(dir, "h/r0.v2.g0.ckpt"), &st) != 0);
+    T_CHECK(stat(st_path(dir, "h/r0.v2.g4.ckpt"), &st) != 0);
+    close_all();
+}
+
+/* A damaged lower generation is nobody's: neither told nor deleted. */
+static void damaged_and_replaced(void)
+{
+    struct stat st;
+    set_up();
+    put(2, 0);
+    put(2, 4);
+    close_all();
+    T_OK(unlink(st_path(dir, "h/index.0")));
+    T_OK(truncate(st_path(dir, "h/r0.v2.g0.ckpt"), 5000));
+    open_all();
+    T_EQ(damage_now().n, 0);
+    struct seen s = look_again(NULL);
+    T_EQ(s.n, 1);
+    T_EQ(s.generation[0], 4);
+    T_OK(stat(st_path(dir, "h/r0.v2.g0.ckpt"), &st));
     close_all();
 }
 
@@ -246,7 +301,7 @@ static void misnamed_file(void)
     T_OK(link(from, st_path(dir, "h/r0.v7.g0.ckpt")));
     T_OK(link(from, st_path(dir, "h/r0.v1.g00.ckpt"))); /* not a name of ours */
     open_all();
-    T_EQ(vv_files_damaged(files), 1);
+    T_EQ(damage_now().n, 1);
     T_ERR(st_check_version(tier.reader, files, 7, 0, 1001, ST_PAGE), -EBADMSG);
     struct seen s = look_again(NULL);
     T_EQ(s.n, 1);
@@ -384,6 +439,7 @@ int main(void)
     T_RUN(records_without_files);
     T_RUN(higher_generation_wins);
     T_RUN(damaged_files);
+    T_RUN(damaged_and_replaced);
     T_RUN(misnamed_file);
     T_RUN(index_is_compacted);
     T_RUN(lock_conflicts);

@@ -116,7 +116,8 @@ VARVE_API int varve_checkpoint_for(struct varve_history *h, uint64_t version,
  *   -ENODATA  no region is protected
  *   -ESRCH    a protected region is not in the version (varve_last_error tells which)
  *   -ENOBUFS  a protected region is too small (varve_last_error tells the sizes)
- *   -EBADMSG  stored bytes are damaged and there is no good copy
+ *   -EBADMSG  stored bytes are damaged and there is no good copy; varve_last_error names region and
+ *             tier. All of a version is verified: damage in a region left out fails it too
  *   -EIO, -ENODEV  disk or device failed
  * After an error other than the first four the content of the regions is undefined.
  */

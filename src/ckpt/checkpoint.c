@@ -210,6 +210,34 @@ static int match(struct varve_history *h, const struct vv_object_info *info,
     return at == r->n ? 0 : match_fail(h, info->version, &r->v[at], -ESRCH, 0);
 }
 
+/* Says where the bytes are that did not verify. A chunk may hold the end of one region and others
+ * behind it: the first is named, as the smallest unit that has a checksum is the chunk. */
+static void damage_fail(struct varve_history *h, const struct vv_object_info *info)
+{
+    struct vvi_where here = {"restore", info->version, -1, -1};
+    unsigned long long v = info->version;
+    uint64_t from = 0, to = 0, at = 0;
+    if (vv_engine_damage(h->ctx->engine, h->hist, info->version, info->generation, &here.tier,
+                         &from, &to)) {
+        say(h, "restore", info->version, -EBADMSG);
+        return;
+    }
+    for (uint32_t i = 0; i < vvi_layout_count(info->user); i++) {
+        struct vv_store_region s = vvi_layout_region(info->user, info->size, i);
+        at += s.bytes;
+        if (at > from) {
+            here.region = s.id;
+            break;
+        }
+    }
+    to = VV_MIN(to, info->size);
+    vvi_fail(h->ctx, &here, -EBADMSG,
+             "version %llu, region %d: its bytes in %s are damaged (within %llu to %llu of the "
+             "version)",
+             v, here.region, vvi_tier_name(h->ctx, here.tier), (unsigned long long)from,
+             (unsigned long long)to);
+}
+
 static int restore(struct varve_history *h, uint64_t version, uint64_t deadline_ns)
 {
     struct varve_ctx *ctx = h->ctx;
@@ -231,7 +259,9 @@ static int restore(struct varve_history *h, uint64_t version, uint64_t deadline_
             struct vv_engine_app app = {p.v, p.n, p.device};
             rc = vv_engine_get(ctx->engine, h->hist, version, info.generation, &app, deadline_ns,
                                &distance);
-            if (rc && rc != -ESTALE)
+            if (rc == -EBADMSG)
+                damage_fail(h, &info);
+            else if (rc && rc != -ESTALE)
                 say(h, "restore", version, rc);
         }
         pieces_free(&p);

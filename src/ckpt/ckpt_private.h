@@ -71,6 +71,9 @@ struct vvi_where {
 int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, const char *fmt, ...)
     VV_PRINTF(4, 5);
 
+/* What a user calls a tier: a setting, not a number. */
+const char *vvi_tier_name(const struct varve_ctx *ctx, int tier);
+
 /* ---- layout.c: the regions of a version, as the `user` word of its object ---- */
 
 int vvi_layout_new(const struct vv_store_region *regions, uint32_t n, uint64_t *ret_user);

@@ -46,6 +46,22 @@ int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, cons
     return err;
 }
 
+const char *vvi_tier_name(const struct varve_ctx *ctx, int tier)
+{
+    if (tier < 0 || (unsigned)tier >= vv_engine_tiers(ctx->engine))
+        return "memory of the application";
+    switch (vv_engine_tier_kind(ctx->engine, (unsigned)tier)) {
+    case VV_TIER_DEVICE:
+        return "the device cache";
+    case VV_TIER_HOST:
+        return "the host cache";
+    case VV_TIER_SPILL:
+        return "the spill file";
+    default:
+        return "the local files";
+    }
+}
+
 int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error)
 {
     if (!ret_error || ret_error->error_size < sizeof(size_t) + sizeof(int))

@@ -352,6 +352,22 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     return rc;
 }
 
+int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                     int *ret_tier, uint64_t *ret_from, uint64_t *ret_to)
+{
+    int rc = -ENOENT;
+    vv_mutex_lock(&e->lock);
+    const struct vvi_engine_hist *h = &e->hist[hist];
+    if (h->bad.set && h->bad.version == version && h->bad.generation == generation) {
+        *ret_tier = h->bad.tier;
+        *ret_from = (uint64_t)h->bad.chunk * e->cfg.page_bytes;
+        *ret_to = *ret_from + e->cfg.page_bytes;
+        rc = 0;
+    }
+    vvi_engine_unlock(e);
+    return rc;
+}
+
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
                    uint64_t deadline_ns)
 {

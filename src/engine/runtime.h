@@ -87,6 +87,10 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
 int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                   const struct vv_engine_app *app, uint64_t deadline_ns,
                   uint32_t *ret_distance) VV_WARN_UNUSED;
+/* After vv_engine_get gave -EBADMSG: the tier, and the bytes of the object it was found in.
+ * -ENOENT: others have failed since, nothing is known any more. */
+int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                     int *ret_tier, uint64_t *ret_from, uint64_t *ret_to) VV_WARN_UNUSED;
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
                    uint64_t deadline_ns) VV_WARN_UNUSED;
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;

@@ -165,6 +165,14 @@ static void finish_locked(struct disk_worker *w, struct disk_io *io)
     if (o->kind == VV_ORDER_COPY)
         vv_trace5(VV_TRACE_COPY_END, w->mover->hop, o->version, o->chunk0, o->bytes,
                   (uint64_t)status);
+    if (status == -EBADMSG && o->kind == VV_ORDER_COPY) {
+        struct vvi_engine_hist *h = &w->mover->engine->hist[o->hist];
+        h->bad.set = true;
+        h->bad.version = o->version;
+        h->bad.generation = o->generation;
+        h->bad.chunk = io->io.bad_chunk;
+        h->bad.tier = o->src_tier;
+    }
     w->inflight--;
     give_back(w, io);
     vvi_engine_complete_locked(w->mover->engine, o, status);

@@ -95,6 +95,13 @@ struct vvi_engine_hist {
     /* The core numbers new objects above those it adopted; files must be numbered above all that
      * ever were in the folder. See vvi_engine_file_generation. */
     uint64_t adopted_max, first_generation;
+    /* The last chunk whose bytes did not verify. */
+    struct {
+        bool set;
+        uint64_t version, generation;
+        uint32_t chunk;
+        int tier;
+    } bad;
 };
 
 /* Copies between host memory and host memory, slowed down to a rate for measurements.

@@ -633,7 +633,7 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     uint64_t d = mix(obj->hist, obj->version);
 
     d = mix(d, flags | (uint64_t)obj->home << 16 | (uint64_t)(uint16_t)obj->flush_err << 32);
-    d = mix(mix(d, obj->size), obj->refs);
+    d = mix(mix(mix(d, obj->size), obj->refs), obj->reflushed);
     for (unsigned t = 0; t < core->ntiers; t++)
         if (obj->copy[t])
             d = digest_copy(core, obj->copy[t], d);

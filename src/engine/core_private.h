@@ -32,6 +32,7 @@ enum {
                              finds a pattern */
     LOOK_AHEAD = 32, /* hinted versions beyond the first incomplete one that a prefetch considers */
     APP_SLOTS = 2,   /* orders in flight for one request on one hop */
+    REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
 };
 
 /* What a page is good for, derived; bits of vv_page.class. */
@@ -78,6 +79,7 @@ struct vv_object {
     uint32_t nmem;     /* chunks valid or filling on a memory tier */
     uint32_t miss_low; /* no chunk before this one is missing from memory */
     uint32_t refs;     /* orders in flight and pending requests */
+    uint32_t reflushed; /* pages dropped before they were flushed, another tier having them */
     uint32_t hist;
     int16_t flush_err; /* why flushing it was given up; 0: not */
     bool written;      /* its put has ended: it may be restored */

@@ -39,6 +39,15 @@ static uint32_t free_for(const struct vv_core *core, const struct tier *t, enum 
     return t->arena.nfree > room ? t->arena.nfree - room : 0;
 }
 
+/* A page that goes leaves as much room for puts as before, free instead of evictable. If that is
+ * too little already, a prefetch would let it go in vain, and have it fetched again. */
+static bool evicting_helps(const struct vv_core *core, const struct tier *t,
+                           enum vv_purpose purpose)
+{
+    return purpose != VV_FOR_PREFETCH || !core->puts_between ||
+           t->arena.nfree + t->nevict > vvi_nchunks(core, core->largest_bytes);
+}
+
 /* Is there less room above than the next put may need? Only while more puts can be expected. */
 static bool headroom_low(const struct vv_core *core, unsigned tier, const struct hist *h)
 {
@@ -161,8 +170,13 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
          c++) {
         if (copy->page[c] == VV_PAGE_NONE || !(vvi_page(core, copy, c)->class & CLASS_DUP))
             continue;
-        if (!unflushed && (vvi_page(core, copy, c)->class & CLASS_DIRTY))
-            continue;
+        if (vvi_page(core, copy, c)->class & CLASS_DIRTY) {
+            /* Not without end: flushing it again may cost just the page that it has made way for,
+             * and the two would take turns for ever. */
+            if (!unflushed || obj->reflushed / REFLUSH_MOST >= obj->nchunks)
+                continue;
+            copy->obj->reflushed++;
+        }
         if (gone++ == 0)
             low = c;
         high = c;
@@ -218,7 +232,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
             if (purpose == VV_FOR_PREFETCH &&
                 vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
                 most = 1;
-            if (!evict_some(core, tier, obj, chunk, most, purpose))
+            if (!evicting_helps(core, t, purpose) ||
+                !evict_some(core, tier, obj, chunk, most, purpose))
                 break;
             continue;
         }
@@ -237,7 +252,7 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
     if (!core->paged || free_for(core, &core->tier[tier], purpose) > 0)
         return core->paged;
     copy = vvi_space_farthest(core, tier);
-    if (!copy)
+    if (!copy || !evicting_helps(core, &core->tier[tier], purpose))
         return false;
     struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
     return vv_next_may_evict(&q);

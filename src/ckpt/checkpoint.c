@@ -81,9 +81,7 @@ static int late_error(struct varve_history *h, const char *operation)
         vv_mutex_unlock(&h->lock);
         if (told)
             continue;
-        struct vvi_where here = {operation, version, -1, tier};
-        return vvi_fail(h->ctx, &here, rc, "version %llu could not be moved to tier %d: %s",
-                        (unsigned long long)version, tier, vv_strerror(rc));
+        return vvi_fail_flush(h, operation, version, tier, rc);
     }
     return 0;
 }
@@ -145,7 +143,9 @@ static int checkpoint(struct varve_history *h, uint64_t version, uint64_t deadli
     }
     pieces_free(&p);
     regions_free(&r);
-    return rc;
+    if (rc == -ENOSPC || (rc == -EFBIG && size <= INT64_MAX))
+        return vvi_fail_put(h, version, size, rc);
+    return rc ? say(h, "checkpoint", version, rc) : 0;
 }
 
 int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_ms)
@@ -155,11 +155,8 @@ int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_
     if (rc)
         return rc;
     rc = late_error(h, "checkpoint");
-    if (rc == 0) {
+    if (rc == 0)
         rc = checkpoint(h, version, vv_deadline_ns(timeout_ms));
-        if (rc)
-            say(h, "checkpoint", version, rc);
-    }
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
     vvi_history_leave(h);
     return rc;
@@ -368,22 +365,31 @@ int varve_prefetch_start(struct varve_history *h)
 
 /* ---- waiting ---- */
 
+static int level_fail(struct varve_history *h, uint64_t version, int level)
+{
+    static const char *const names[] = {"cached", "local", "remote", "complete"};
+    struct vvi_where here = {"wait", version, -1, -1};
+    if (level < VARVE_LEVEL_CACHED || level > VARVE_LEVEL_COMPLETE)
+        return vvi_fail(h->ctx, &here, -EINVAL, "there is no level %d", level);
+    return vvi_fail(h->ctx, &here, -EINVAL, "level %s is above this context's level, %s",
+                    names[level], names[h->ctx->opts.level]);
+}
+
 int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level, int timeout_ms)
 {
-    struct vvi_where here = {"wait", version, -1, -1};
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
     if ((int)level < VARVE_LEVEL_CACHED || (int)level > h->ctx->opts.level) {
-        rc = vvi_fail(h->ctx, &here, -EINVAL, "level %d is not one that this context reaches",
-                      (int)level);
+        rc = level_fail(h, version, (int)level);
     } else {
         rc = vv_engine_wait(h->ctx->engine, h->hist, version,
                             level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED : VV_CORE_DURABLE,
                             vv_deadline_ns(timeout_ms));
-        if (rc)
+        if (rc == -ETIMEDOUT || rc == -ENOENT) {
             say(h, "wait", version, rc);
-        if (rc && rc != -ETIMEDOUT && rc != -ENOENT) {
+        } else if (rc) {
+            vvi_fail_flush(h, "wait", version, -1, rc);
             vv_mutex_lock(&h->lock);
             h->told = true;
             h->told_version = version;
@@ -396,7 +402,6 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
 
 int varve_flush(struct varve_history *h, int timeout_ms)
 {
-    struct vvi_where here = {"flush", 0, -1, -1};
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
@@ -404,7 +409,7 @@ int varve_flush(struct varve_history *h, int timeout_ms)
     if (rc == 0) {
         rc = vv_engine_wait_all(h->ctx->engine, h->hist, vv_deadline_ns(timeout_ms));
         if (rc)
-            vvi_fail(h->ctx, &here, rc, "versions are left to be flushed: %s", vv_strerror(rc));
+            vvi_fail_flush_all(h, rc);
     }
     vvi_history_leave(h);
     return rc;

@@ -74,6 +74,18 @@ int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, cons
 /* What a user calls a tier: a setting, not a number. */
 const char *vvi_tier_name(const struct varve_ctx *ctx, int tier);
 
+/* ---- explain.c ---- */
+
+/* Why a version did not reach a tier. */
+const char *vvi_flush_reason(int err);
+/* -ENOSPC or -EFBIG of a put: says what is full, or too small, and what to do about it. */
+int vvi_fail_put(struct varve_history *h, uint64_t version, uint64_t size, int rc);
+/* A version that could not be flushed; `tier` -1: to the disk. */
+int vvi_fail_flush(struct varve_history *h, const char *operation, uint64_t version, int tier,
+                   int rc);
+/* The same for the first of the history's versions that could not. */
+int vvi_fail_flush_all(struct varve_history *h, int rc);
+
 /* ---- layout.c: the regions of a version, as the `user` word of its object ---- */
 
 int vvi_layout_new(const struct vv_store_region *regions, uint32_t n, uint64_t *ret_user);
@@ -104,8 +116,8 @@ void vvi_history_leave(struct varve_history *h);
 
 /* ---- history.c ---- */
 
-/* Ends a history that is out of the context's list; returns what flushing by the deadline came
- * to. */
-int vvi_history_end(struct varve_history *h, uint64_t deadline_ns);
+/* Ends a history that is out of the context's list; returns what flushing by the deadline came to.
+ * `text` is filled in if that is an error. */
+int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes);
 
 #endif

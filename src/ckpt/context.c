@@ -209,23 +209,28 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 
 int varve_close(struct varve_ctx *ctx)
 {
+    static const struct vvi_where here = {"close", 0, -1, -1};
+    char text[256] = "";
     if (!ctx)
         return 0;
     if (ctx->pid != getpid())
-        return -EPERM;
+        return vvi_fail(NULL, &here, -EPERM, "the context belongs to another process");
     /* Pairs with the release in vvi_ctx_leave: what those calls did has happened. */
     if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)
-        return -EBUSY;
+        return vvi_fail(NULL, &here, -EBUSY, "a call on the context is in progress");
     /* One for all histories: the option says how long closing may take. */
     uint64_t deadline_ns = vv_deadline_ns(ctx->opts.close_timeout_ms);
     int result = 0;
     while (ctx->histories) {
         struct varve_history *h = ctx->histories;
         ctx->histories = h->next;
-        int rc = vvi_history_end(h, deadline_ns);
+        char *more = result ? NULL : text; /* the first is told */
+        int rc = vvi_history_end(h, deadline_ns, more, more ? sizeof(text) : 0);
         if (rc && !result)
             result = rc;
     }
+    if (result)
+        vvi_fail(NULL, &here, result, "%s", text);
     ctx_free(ctx);
     return result;
 }

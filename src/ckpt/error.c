@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Error records. A context keeps that of the last call on it that failed, under its lock; calls
- * without a context (options, opening) leave theirs with the calling thread.
+ * without a context (options, opening), and closing, after which there is none, leave theirs with
+ * the calling thread.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -210,21 +210,42 @@ int varve_history_open(struct varve_ctx *ctx, const char *name, struct varve_his
     return varve_history_open_with(ctx, name, NULL, ret_history);
 }
 
-/* Why a version is not on disk, for the first of them. */
+/* What is lost when a history ends. */
+struct lost {
+    uint64_t n, version; /* how many versions, and the first of them */
+    int err;             /* why that one is not on disk */
+};
+
 static void not_durable(void *arg, const struct vv_object_info *info)
 {
-    int *rc = arg;
-    if (*rc == 0 && !info->durable)
-        *rc = info->flush_error ? info->flush_error : -EIO;
+    struct lost *lost = arg;
+    if (info->durable)
+        return;
+    if (lost->n++ == 0) {
+        lost->version = info->version;
+        lost->err = info->flush_error ? info->flush_error : -EIO;
+    }
 }
 
-int vvi_history_end(struct varve_history *h, uint64_t deadline_ns)
+int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
 {
     struct varve_ctx *ctx = h->ctx;
     int rc = 0;
     if (ctx->folder) {
+        struct lost lost = {0};
         rc = vv_engine_wait_all(ctx->engine, h->hist, deadline_ns);
-        vv_engine_each(ctx->engine, h->hist, not_durable, &rc);
+        vv_engine_each(ctx->engine, h->hist, not_durable, &lost);
+        if (rc == 0)
+            rc = lost.err;
+        if (rc && lost.n == 0)
+            snprintf(text, text_bytes, "history %.60s: %s", h->name, vv_strerror(rc));
+        else if (rc)
+            snprintf(text, text_bytes,
+                     "history %.60s: %llu version%s did not reach local disk, %.80s, and %s lost, "
+                     "version %llu first: %s",
+                     h->name, (unsigned long long)lost.n, lost.n == 1 ? "" : "s", ctx->opts.local,
+                     lost.n == 1 ? "is" : "are", (unsigned long long)lost.version,
+                     vvi_flush_reason(rc));
     }
     vv_engine_history_drop(ctx->engine, h->hist);
     history_free(h);
@@ -234,6 +255,7 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns)
 int varve_history_close(struct varve_history *h)
 {
     static const struct vvi_where here = {"history_close", 0, -1, -1};
+    char text[256] = "";
     if (!h)
         return 0;
     struct varve_ctx *ctx = h->ctx;
@@ -253,10 +275,9 @@ int varve_history_close(struct varve_history *h)
         }
     }
     vv_mutex_unlock(&ctx->lock);
-    rc = vvi_history_end(h, vv_deadline_ns(ctx->opts.close_timeout_ms));
+    rc = vvi_history_end(h, vv_deadline_ns(ctx->opts.close_timeout_ms), text, sizeof(text));
     if (rc)
-        vvi_fail(ctx, &here, rc, "versions were left that had not reached the disk: %s",
-                 vv_strerror(rc));
+        vvi_fail(ctx, &here, rc, "%s", text);
     vvi_ctx_leave(ctx);
     return rc;
 }

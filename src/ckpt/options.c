@@ -105,7 +105,7 @@ int varve_opts_load(struct varve_opts *opts, const char *ini_path)
     char err[256] = "";
     struct vv_config cfg;
     if (!size_ok(opts) || !ini_path)
-        return vvi_fail(NULL, &in_options, -EINVAL, "NULL or options that were not initialised");
+        return vvi_fail(NULL, &in_options, -EINVAL, "NULL, or options without varve_opts_init");
     vv_config_init(&cfg);
     to_config(&cfg, opts);
     int rc = vv_config_load_ini(&cfg, ini_path, err, sizeof(err));
@@ -122,7 +122,7 @@ int varve_opts_set(struct varve_opts *opts, const char *key, const char *value)
     char err[256] = "";
     struct vv_config cfg;
     if (!size_ok(opts) || !key || !value)
-        return vvi_fail(NULL, &in_options, -EINVAL, "NULL or options that were not initialised");
+        return vvi_fail(NULL, &in_options, -EINVAL, "NULL, or options without varve_opts_init");
     vv_config_init(&cfg);
     to_config(&cfg, opts);
     int rc = vv_config_set(&cfg, key, value, err, sizeof(err));
@@ -137,7 +137,7 @@ int vvi_opts_take(const struct varve_opts *opts, char *err, size_t err_bytes,
 {
     struct varve_opts o = {0};
     if (opts && !size_ok(opts)) {
-        snprintf(err, err_bytes, "opts_size is %zu: the options were not initialised",
+        snprintf(err, err_bytes, "opts_size is %zu: call varve_opts_init on the options first",
                  opts->opts_size);
         return -EINVAL;
     }

@@ -44,8 +44,9 @@ static int take_lock(struct vv_files *f, char *err, size_t err_bytes)
     int rc = os->lock(os, f->lock_fd);
     if (rc == -EBUSY)
         return vvi_error(rc, err, err_bytes,
-                         "history %s (rank %" PRIu32 ") in %s is in use by process %ld", f->history,
-                         f->rank, f->folder->path, lock_holder(os, f->lock_fd));
+                         "history %s (rank %" PRIu32 ") in %s is in use by process %ld; give each "
+                         "process its own rank",
+                         f->history, f->rank, f->folder->path, lock_holder(os, f->lock_fd));
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot lock %s/%s/%s: %s", f->folder->path,
                          f->history, name, strerror(-rc));

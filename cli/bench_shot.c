@@ -11,12 +11,15 @@
  * A child that fails, or dies, sets `failed`, and the others leave their next barrier with an
  * error: nobody waits for ever for somebody who will not come.
  *
- * All files live in a folder made for the run, inside --local, and are removed with it.
+ * All files live in a folder made for the run, inside --local, and are removed with it; also when
+ * the run is interrupted: the signal only sets `interrupted`, which the parent looks at between its
+ * steps and while it waits for its children. It then ends them, cleans up, and dies of the signal.
  */
 #include <errno.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -82,6 +85,26 @@ struct child_env {
     struct bench *bench;
     struct child *child;
 };
+
+/* The signal that ends the run; 0: none yet. */
+static volatile sig_atomic_t interrupted;
+
+static const int ending_signals[] = {SIGHUP, SIGINT, SIGTERM};
+
+static void note_signal(int signal)
+{
+    interrupted = signal;
+}
+
+/* Signals that were ignored, as under nohup, stay so. */
+static void set_signals(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(ending_signals); i++)
+        if (sigaction(ending_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(ending_signals[i], &action, NULL);
+}
 
 VV_PRINTF(3, 4)
 static int fail(char *err, int rc, const char *fmt, ...)
@@ -378,12 +401,21 @@ static void show_progress(const struct bench *b, size_t nr_ops, bool end)
     fflush(stderr);
 }
 
+static void end_children(const pid_t *pids, uint32_t started)
+{
+    for (uint32_t i = 0; i < started; i++)
+        if (pids[i] > 0)
+            kill(pids[i], SIGKILL); /* their files are removed with the folder */
+}
+
 /* Waits for all children that were started; a child that ended badly makes the others give up. */
 static void reap(struct bench *b, pid_t *pids, uint32_t started, size_t nr_ops)
 {
     uint32_t left = started;
 
     while (left > 0) {
+        if (interrupted)
+            end_children(pids, started);
         for (uint32_t i = 0; i < started; i++) {
             int status;
 
@@ -423,6 +455,7 @@ static int run_children(struct bench *b, size_t nr_ops)
         if (pids[started] == 0) {
             struct child *c = &b->children[started];
 
+            set_signals(SIG_DFL);
             c->rc = child_run(b, started, c);
             c->finished = true;
             _exit(0);
@@ -493,6 +526,7 @@ static int make_report(struct bench *b, const double *rates, bool is_void,
     if (rc < 0)
         return fail(b->err, rc, "report: %s", strerror(-rc));
     r.command = "bench";
+    r.head_printed = true;
     r.opts = b->opts;
     r.interval_ns = b->interval_ns;
     r.is_void = is_void;
@@ -529,10 +563,17 @@ static int run_bench(struct bench *b, struct shot_report *ret_report)
         sim_core_cfg(&b->opts, b->history_bytes, &b->core);
         rc = map_shared(b, script.nr_puts, script.nr_gets);
     }
-    if (rc == 0)
+    if (rc == 0 && !interrupted) {
+        FILE *out = b->opts.json ? stderr : stdout;
+
+        shot_report_print_head(out, "bench", &b->opts);
+        fflush(out);
         rc = run_children(b, script.nr_ops);
-    if (rc == 0)
+    }
+    if (rc == 0 && !interrupted)
         rc = measure(b, after);
+    if (rc == 0 && interrupted)
+        rc = fail(b->err, -EINTR, "interrupted");
     if (rc == 0) {
         differ = merge_rates(before, after, rates);
         rc = make_report(b, rates, differ, &script, ret_report);
@@ -574,11 +615,15 @@ static int bench_shot(int argc, char **argv)
         return CLI_OK;
     }
     rc = shot_sizes_init(&b.opts, b.err, sizeof(b.err), &b.sizes);
+    set_signals(note_signal);
     if (rc == 0)
         rc = make_folder(&b);
     if (rc == 0)
         rc = run_bench(&b, &report);
     remove_folder(&b);
+    set_signals(SIG_DFL);
+    if (interrupted)
+        raise(interrupted);
     if (rc == 0) {
         status = print_report(&report);
         shot_report_fini(&report);

@@ -15,7 +15,7 @@ enum {
 
 struct cli_command {
     const char *name, *summary;
-    /* argv[0] is the name of the command. */
+    /* argv[0] is "varve" and the name of the command. */
     int (*run)(int argc, char **argv);
 };
 

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "build_info.h"
+#include "ckpt/options.h"
 #include "cli/cli.h"
 #include "core/bytes.h"
 #include "core/config.h"
@@ -237,11 +238,9 @@ static void look_at_machine(struct doctor *d)
 /* A variable that looks like a setting but is none is most likely a slip of the pen. */
 static void look_at_environment(struct doctor *d)
 {
-    struct vv_config cfg;
-    char err[200];
+    char err[200] = "";
 
-    vv_config_init(&cfg);
-    if (vv_config_load_env(&cfg, err, sizeof(err)) != 0)
+    if (vv_ckpt_check_environment(err, sizeof(err)) != 0)
         add(d, "configuration", WARNING, "%s", err)->effect = "opening a context fails";
     for (char **e = environ; *e; e++) {
         size_t n = strcspn(*e, "=");

@@ -68,8 +68,15 @@ int main(int argc, char **argv)
         printf("varve %s\n", VV_VERSION);
         return CLI_OK;
     }
-    for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++) {
+        char full[32];
+
+        if (strcmp(commands[i].name, name) != 0)
+            continue;
+        /* What getopt's messages begin with. */
+        snprintf(full, sizeof(full), "varve %s", name);
+        argv[1] = full;
+        return commands[i].run(argc - 1, argv + 1);
+    }
     return unknown(name);
 }

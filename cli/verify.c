@@ -104,7 +104,14 @@ static int check_folder(struct check *c, const char *folder, const char *history
     }
     files_progress("verify", 0, 0);
     os->close(os, dirfd);
-    return c->n == 0 && history == NULL ? files_check_empty("verify", folder) : CLI_OK;
+    if (c->n > 0)
+        return CLI_OK;
+    /* Somebody who believes that his checkpoints were verified must not be told that all is well. */
+    if (history != NULL)
+        fprintf(stderr, "varve verify: no checkpoint of '%s' in %s\n", history, folder);
+    else if (files_check_empty("verify", folder) == CLI_OK)
+        fprintf(stderr, "varve verify: no checkpoints in %s\n", folder);
+    return CLI_FAILED;
 }
 
 static void usage(FILE *out)

@@ -152,6 +152,13 @@ static void print_procs(FILE *f, const struct shot_report *r)
     }
 }
 
+void shot_report_print_head(FILE *f, const char *command, const struct shot_opts *opts)
+{
+    fprintf(f, "varve %s shot ", command);
+    shot_opts_print(f, opts);
+    fprintf(f, "\n");
+}
+
 void shot_report_print(FILE *f, const struct shot_report *r)
 {
     struct bound_result parts = {0};
@@ -162,9 +169,9 @@ void shot_report_print(FILE *f, const struct shot_report *r)
         parts.restore_s += r->procs[i].bound.restore_s;
         parts.cross_s += r->procs[i].bound.cross_s;
     }
-    fprintf(f, "varve %s shot ", r->command);
-    shot_opts_print(f, &r->opts);
-    fprintf(f, "\n\n");
+    if (!r->head_printed)
+        shot_report_print_head(f, r->command, &r->opts);
+    fprintf(f, "\n");
     print_machine(f, &r->machine);
     fprintf(f, "interval      %.3f ms\n\n", (double)r->interval_ns / 1e6);
     fprintf(f, "              blocked     throughput\n");

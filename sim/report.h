@@ -28,7 +28,8 @@ struct shot_report {
     struct shot_opts opts;
     struct shot_machine machine; /* rates and capacities behind the bound */
     uint64_t interval_ns;
-    bool is_void; /* the bandwidths before and after differ too much */
+    bool head_printed; /* shot_report_print_head was called when the run began */
+    bool is_void;      /* the bandwidths before and after differ too much */
     struct shot_proc *procs;
     uint32_t nr_procs;
     size_t nr_puts;
@@ -63,6 +64,8 @@ void shot_report_finish(struct shot_report *report);
  * bandwidths changed during the run, -ERANGE blocked for less than the bound. */
 VV_WARN_UNUSED int shot_report_check(const struct shot_report *report, char *err, size_t err_size);
 
+/* The line that repeats the run. */
+void shot_report_print_head(FILE *f, const char *command, const struct shot_opts *opts);
 void shot_report_print(FILE *f, const struct shot_report *report);
 void shot_report_print_json(FILE *f, const struct shot_report *report);
 

@@ -17,6 +17,7 @@
 #include <varve/varve.h>
 
 #include "core/bytes.h"
+#include "core/config.h"
 #include "sim/json.h"
 #include "sim/shot.h"
 
@@ -372,6 +373,32 @@ static int parse_args(int argc, char *const *argv, char *err, size_t err_size, s
     return 0;
 }
 
+static int check_cap(const char *name, const struct shot_cap *cap, char *err, size_t err_size)
+{
+    if (cap->bytes == 0 || cap->bytes >= VV_PAGE_BYTES_MIN)
+        return 0;
+    return fail(err, err_size,
+                "--%s: %" PRIu64 " bytes hold nothing; did you mean %" PRIu64 "M or %" PRIu64 "%%?",
+                name, cap->bytes, cap->bytes, cap->bytes);
+}
+
+/* Numbers without the unit that was meant. */
+static int check_units(const struct shot_opts *o, char *err, size_t err_size)
+{
+    int rc = check_cap("device-cache", &o->device_cache, err, err_size);
+
+    if (rc == 0)
+        rc = check_cap("host-cache", &o->host_cache, err, err_size);
+    if (rc == 0)
+        rc = check_cap("local-cache", &o->local_cache, err, err_size);
+    for (size_t h = 0; h < SHOT_HOP_NR && rc == 0; h++)
+        if (o->rate[h] > 0 && o->rate[h] < VV_CONFIG_RATE_MIN)
+            rc = fail(err, err_size,
+                      "--rate %s=%" PRIu64 " is bytes per second; did you mean %" PRIu64 "M?",
+                      hop_names[h], o->rate[h], o->rate[h]);
+    return rc;
+}
+
 static int check_numbers(const struct shot_opts *o, char *err, size_t err_size)
 {
     if (o->ckpts == 0 || o->ckpts > MAX_CKPTS)
@@ -387,7 +414,7 @@ static int check_numbers(const struct shot_opts *o, char *err, size_t err_size)
         return fail(err, err_size, "--page must be a power of two, 4K to 64M");
     if (o->local && strcmp(o->local, "none") == 0 && o->level != VARVE_LEVEL_CACHED)
         return fail(err, err_size, "--level %s needs a local disk", levels[o->level]);
-    return 0;
+    return check_units(o, err, err_size);
 }
 
 /* Conflicts, and defaults that depend on other options. */

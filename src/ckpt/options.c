@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ckpt/ckpt_private.h"
+#include "ckpt/options.h"
 #include "core/config.h"
 
 _Static_assert((int)VARVE_DEVICE_NONE == (int)VV_CONFIG_DEVICE_NONE &&
@@ -209,4 +210,12 @@ int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT
     ret_rate[VV_HOP_H2F] = r.h2f;
     ret_rate[VV_HOP_F2H] = r.f2h;
     return 0;
+}
+
+int vv_ckpt_check_environment(char *err, size_t err_bytes)
+{
+    struct varve_opts o;
+    uint64_t rate[VV_HOP_COUNT];
+    int rc = vvi_opts_take(NULL, err, err_bytes, &o);
+    return rc ? rc : vvi_opts_check(&o, rate, err, err_bytes);
 }

@@ -13,6 +13,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -97,6 +98,13 @@ static int parse_bool(const char *s)
     return -EINVAL;
 }
 
+static bool is_cache(const struct vv_config_key *key)
+{
+    return key->offset == offsetof(struct vv_config, device_cache) ||
+           key->offset == offsetof(struct vv_config, host_cache) ||
+           key->offset == offsetof(struct vv_config, local_cache);
+}
+
 static int set_bytes(const struct vv_config_key *key, uint64_t *field, const char *value, char *err,
                      size_t err_size)
 {
@@ -111,6 +119,9 @@ static int set_bytes(const struct vv_config_key *key, uint64_t *field, const cha
         (!vv_is_pow2(bytes) || bytes < VV_PAGE_BYTES_MIN || bytes > VV_CONFIG_PAGE_MAX))
         return fail(err, err_size, "%s: '%s' is not a power of two from 4K to 64M", key->name,
                     value);
+    if (is_cache(key) && bytes != 0 && bytes < VV_PAGE_BYTES_MIN)
+        return fail(err, err_size, "%s: %" PRIu64 " bytes hold nothing; did you mean %" PRIu64 "M?",
+                    key->name, bytes, bytes);
     *field = bytes;
     return 0;
 }
@@ -278,6 +289,13 @@ int vv_config_check(const struct vv_config *cfg, char *err, size_t err_size)
         return fail(err, err_size, "this level needs a folder on local disk: set local");
     if (cfg->level >= VV_CONFIG_LEVEL_REMOTE && cfg->remote[0] == '\0')
         return fail(err, err_size, "this level needs a folder on shared storage: set remote");
+    for (size_t i = 0; i < vv_config_key_count; i++) {
+        const struct vv_config_key *key = &vv_config_keys[i];
+        uint64_t bytes = is_cache(key) ? *(const uint64_t *)((const char *)cfg + key->offset) : 0;
+
+        if (bytes > 0 && bytes < VV_PAGE_BYTES_MIN)
+            return fail(err, err_size, "%s: %" PRIu64 " bytes hold nothing", key->name, bytes);
+    }
     if (cfg->local_cache > 0 && cfg->local_cache < (cfg->page ? cfg->page : VV_PAGE_BYTES_DEFAULT))
         return fail(err, err_size, "local_cache is smaller than one page");
     return 0;
@@ -350,6 +368,10 @@ int vv_config_rates_parse(const char *text, char *err, size_t err_size,
         if (vv_rate_parse(value, hop) != 0 || *hop == 0)
             return fail(err, err_size, "'%s' is not a rate (such as 400M or 4G bytes per second)",
                         value);
+        if (*hop < VV_CONFIG_RATE_MIN)
+            return fail(err, err_size,
+                        "'%.*s' is %" PRIu64 " bytes per second; did you mean %" PRIu64 "M?",
+                        (int)item, text, *hop, *hop);
         text += item;
         if (*text == ',' && *++text == '\0')
             return fail(err, err_size, "nothing after the last comma");

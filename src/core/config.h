@@ -44,6 +44,8 @@ enum vv_config_policy {
 enum { VV_CONFIG_TEXT = 1024 };
 
 #define VV_CONFIG_PAGE_MAX (UINT64_C(64) << 20)
+/* Bytes per second. Less is a number whose unit was forgotten. */
+#define VV_CONFIG_RATE_MIN UINT64_C(1000)
 
 /* X(name, what it is): the hops of the `rate` key. */
 #define VV_CONFIG_HOPS(X)        \
@@ -103,7 +105,8 @@ VV_WARN_UNUSED int vv_config_check(const struct vv_config *cfg, char *err, size_
 VV_WARN_UNUSED int vv_config_get(const struct vv_config *cfg, const char *key, char *buf,
                                  size_t size);
 
-/* "d2d=4G,h2f=40M". -EINVAL: no such hop, hop given twice, rate missing or 0. */
+/* "d2d=4G,h2f=40M". -EINVAL: no such hop, hop given twice, rate missing, 0 or below
+ * VV_CONFIG_RATE_MIN. */
 VV_WARN_UNUSED int vv_config_rates_parse(const char *text, char *err, size_t err_size,
                                          struct vv_config_rates *ret_rates);
 

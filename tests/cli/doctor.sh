@@ -30,6 +30,13 @@ VARVE_HOST_CAHCE=1G VARVE_POLICY=best "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q 'VARVE_HOST_CAHCE is not a setting' "$dir/out" || fail "misspelt variable"
 grep -q "'best' is not one of" "$dir/out" || fail "malformed variable"
 
+VARVE_LEVEL=local "$VARVE_BIN" doctor "$dir" >"$dir/out"
+grep -q 'level local needs a folder' "$dir/out" || fail "level local without a folder"
+VARVE_REMOTE=/somewhere "$VARVE_BIN" doctor "$dir" >"$dir/out"
+grep -q 'remote: not available yet' "$dir/out" || fail "remote"
+"$VARVE_BIN" doctor "$dir" >"$dir/out"
+! grep -q ' configuration ' "$dir/out" || fail "nothing is set, and something is wrong with it"
+
 "$VARVE_BIN" doctor --json "$dir" >"$dir/json"
 python3 - "$dir/json" <<'PY'
 import json, sys

@@ -82,6 +82,14 @@ expect 1 verify "$store/run/r0.v2.g0.ckpt"
 expect 1 verify "$store/run/r0.v99.g0.ckpt"
 expect 1 verify --local "$store" nothing
 expect 2 verify
+expect 1 verify "$dir/empty"
+grep -q 'no checkpoints in ' "$dir/err" || fail "verify of an empty folder"
+expect 1 verify --json "$dir/empty"
+grep -q '"ok": false' "$dir/out" || fail "verify of an empty folder, as JSON"
+for command in ls verify rm; do
+    expect 2 $command --nonsense
+    grep -q "^varve $command: " "$dir/err" || fail "$command does not say who complains"
+done
 expect 0 ls --json --local "$store"
 json '[c["version"] for c in d["checkpoints"] if c["status"] == "damaged"] == [3]' <"$dir/out"
 

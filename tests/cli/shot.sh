@@ -64,6 +64,28 @@ check "$sound"
 check 'len(p) == 2 and all(x["verified"] for x in p)'
 [ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "bench leaves files behind"
 
+# The line that repeats the run comes first, where it does not disturb.
+grep -q '^varve bench shot .*--ckpts 8' "$dir/err" || fail "no line on standard error"
+expect 0 bench shot --ckpts 2 --size 64K --local "$dir" --rate $rates
+[ "$(grep -c '^varve bench shot ' "$dir/out")" = 1 ] && [ ! -s "$dir/err" ] || fail "the line of a text report"
+
+# An interrupted run dies of the signal and leaves nothing behind.
+for signal in INT TERM; do
+    # A shell has its background jobs ignore SIGINT; python3 gives it back.
+    python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
+        "$VARVE_BIN" bench shot --ckpts 1000 --size 64K --interval-ms 1000 --local "$dir" --rate $rates >"$dir/out" 2>&1 &
+    pid=$!
+    until grep -q '^varve bench shot ' "$dir/out"; do
+        kill -0 $pid || fail "bench ended by itself"
+        sleep 0.05
+    done
+    [ -n "$(find "$dir" -name 'varve-bench-*')" ] || fail "bench has no folder"
+    kill -$signal $pid
+    rc=0; wait $pid || rc=$?
+    [ $rc -eq $((128 + $(kill -l $signal))) ] || fail "SIG$signal: status $rc"
+    [ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "bench leaves its folder after SIG$signal"
+done
+
 # What is wrong is named, on standard error, and nothing is run.
 refuse() { # STATUS TEXT ARGUMENT...
     local want=$1 text=$2 command
@@ -83,6 +105,8 @@ refuse 2 "--size must not be 0" --size 0
 refuse 2 "--ckpts must be 1 to" --ckpts 0
 refuse 2 "--json takes no value" --json=1
 refuse 2 "--rate x2y=4: expected HOP=BYTES/S" --rate x2y=4
+refuse 2 "--rate h2f=40 is bytes per second; did you mean 40M?" --rate d2d=4G,h2f=40
+refuse 2 "--host-cache: 64 bytes hold nothing; did you mean 64M or 64%?" --host-cache 64
 refuse 2 "--size and --sizes exclude each other" --size 1M --sizes "$sizes"
 refuse 2 "--interval-ms and --load exclude each other" --interval-ms 1 --load 2
 refuse 1 "$dir/none.csv: " --sizes "$dir/none.csv" --rate $rates

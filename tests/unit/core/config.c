@@ -99,6 +99,8 @@ static void bad_files(void)
     refuse("rate = d2x=4G\n", 1, "not a hop");
     refuse("rate = d2d=4G,d2d=5G\n", 1, "twice");
     refuse("rate = d2d=0\n", 1, "not a rate");
+    refuse("rate = h2f=40\n", 1, "did you mean 40M?");
+    refuse("host_cache = 512\n", 1, "did you mean 512M?");
     refuse("rate = d2d=4G,\n", 1, "last comma");
     refuse("rate = d2d\n", 1, "HOP=RATE");
     refuse("[veloc]\nhost_cache = 4G\n", 2, "unknown section [veloc]");

@@ -71,11 +71,10 @@ static void write_and_read(struct run *r, struct varve_ctx *ctx, struct varve_hi
     went_well(r, ctx, "start", varve_prefetch_start(h));
     for (uint64_t v = K; v-- > 0;) {
         memset(buf, 0, BYTES);
-        int rc = varve_restore_for(h, v, CK_LIMIT_MS);
-        if (went_well(r, ctx, "restore", rc))
+        if (went_well(r, ctx, "restore", varve_restore_for(h, v, CK_LIMIT_MS))) {
+            T_CHECK(put[v]); /* a checkpoint that failed left nothing behind */
             ck_check(buf, BYTES, v, 0);
-        else if (!put[v])
-            T_CHECK(rc != 0);
+        }
     }
     if (put[1] && went_well(r, ctx, "discard", varve_discard(h, 1)))
         r->committed[1] = false;

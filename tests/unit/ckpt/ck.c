@@ -88,7 +88,12 @@ void ck_fill(char *buf, size_t bytes, uint64_t version, int region)
 
 bool ck_same(const char *buf, size_t bytes, uint64_t version, int region)
 {
-    for (size_t at = 0; at < bytes; at += 8) {
+    return ck_same_from(buf, 0, bytes, version, region);
+}
+
+bool ck_same_from(const char *buf, size_t from, size_t bytes, uint64_t version, int region)
+{
+    for (size_t at = from; at < bytes; at += 8) {
         uint64_t w = word(version, region, at);
         if (memcmp(buf + at, &w, bytes - at < 8 ? bytes - at : 8) != 0)
             return false;

@@ -34,6 +34,8 @@ void ck_free(struct varve_ctx *ctx, bool device, char *buf);
 /* Bytes that tell version, region and offset; ck_check fails the test where they differ. */
 void ck_fill(char *buf, size_t bytes, uint64_t version, int region);
 bool ck_same(const char *buf, size_t bytes, uint64_t version, int region);
+/* The same behind the first `from` bytes, a multiple of 8. */
+bool ck_same_from(const char *buf, size_t from, size_t bytes, uint64_t version, int region);
 void ck_check(const char *buf, size_t bytes, uint64_t version, int region);
 
 /* The context's last error has this code and its text contains `text`. */

@@ -85,10 +85,12 @@ struct varve_opts {
     uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB;
                                  0: 64 to 256 KiB, by the sizes of the caches */
     int32_t rank;             /* of this process; part of the names of its files */
-    int32_t trace;            /* not 0: record events from the start */
+    int32_t trace;            /* not 0: record events from the start, in memory; nothing writes them
+                                 out yet */
     int32_t close_timeout_ms; /* how long closing may wait for pending flushes; negative: without
                                  limit */
-    char local[VARVE_PATH_BYTES];  /* folder on local disk; empty: no disk tier */
+    char local[VARVE_PATH_BYTES];  /* folder on local disk; empty: no disk tier. Created if missing,
+                                      but not the folders above it */
     char remote[VARVE_PATH_BYTES]; /* folder or address; must be empty for now */
     char rate[VARVE_RATE_BYTES];   /* "d2d=4G,h2f=40M": slow these hops down to so many bytes/s;
                                       empty: full speed */

@@ -21,7 +21,8 @@
     X(host_cache, BYTES, host_cache, "1G", "SIZE",                                                 \
       "Host memory that holds checkpoints.")                                                       \
     X(local, TEXT, local, "", "FOLDER",                                                            \
-      "Folder on local disk. Without one there is no disk tier.")                                  \
+      "Folder on local disk. Without one there is no disk tier. It is created if missing, "        \
+      "but not the folders above it.")                                                             \
     X(local_cache, BYTES, local_cache, "0", "SIZE",                                                \
       "Space on local disk that is never exceeded; 0 is no limit but the disk's own.")             \
     X(local_io, ENUM, local_io, "auto", "auto|direct|buffered",                                    \
@@ -41,7 +42,8 @@
     X(rank, INT, rank, "0", "NUMBER",                                                              \
       "Number of this process among those that share a folder; part of its file names.")           \
     X(trace, BOOL, trace, "off", "on|off",                                                         \
-      "Record events from the start.")                                                             \
+      "Record events from the start, in memory. Nothing in this version writes them out: "         \
+      "exporters come later.")                                                                     \
     X(rate, TEXT, rate, "", "HOP=RATE,...",                                                        \
       "Slow hops down to so many bytes per second, for experiments: d2d, h2h, d2h, h2d, h2f, "     \
       "f2h, f2r, r2f.")                                                                            \

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/hooks.h"
 #include "fault/inject.h"
@@ -140,6 +141,25 @@ static void test_levels(void)
     T_OK(varve_close(ctx));
 }
 
+/* The folder is created, those above it are not. */
+static void test_folder(void)
+{
+    struct varve_ctx *ctx;
+    struct varve_opts o;
+    char path[1024];
+    for (int level = VARVE_LEVEL_CACHED; level <= VARVE_LEVEL_LOCAL; level++) {
+        struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = path, .level = level};
+        const char *base = t_tmpdir();
+        snprintf(path, sizeof(path), "%s/a/b", base);
+        ck_opts(&cfg, &o);
+        T_ERR(varve_open(&o, &ctx), -ENOENT);
+        ck_error(NULL, -ENOENT, path);
+        snprintf(path, sizeof(path), "%s/a", base);
+        T_OK(varve_close(ck_open(&cfg)));
+        T_OK(access(path, R_OK | W_OK | X_OK));
+    }
+}
+
 static void test_zeroed_options(void)
 {
     struct varve_opts o = {0};
@@ -158,6 +178,7 @@ int main(void)
     T_RUN(test_files);
     T_RUN(test_late);
     T_RUN(test_levels);
+    T_RUN(test_folder);
     T_RUN(test_zeroed_options);
     return t_done();
 }

@@ -4,6 +4,8 @@
 #ifndef VV_TIER_FILES_PRIVATE_H
 #define VV_TIER_FILES_PRIVATE_H
 
+#include <stdatomic.h>
+
 #include "core/lock.h"
 #include "tier/ckfile.h"
 #include "tier/store_private.h"
@@ -21,6 +23,10 @@ struct vvi_obj {
     bool dead; /* out of the list; the last pin frees it */
     unsigned pins;
     int fd; /* -1: closed to make room */
+    /* The first error of writing or committing it, or 0. Set by the store that writes the object,
+     * which may therefore read it without the lock. Never cleared: the kernel drops pages that it
+     * could not write and reports that once, so that success later on would prove nothing. */
+    int spoiled;
     /* Owner: the one store that writes the object. */
     bool header_sent;
     uint32_t written; /* chunks */
@@ -43,16 +49,20 @@ struct vv_folder {
     unsigned nopen; /* objects with a descriptor */
 };
 
-/* Finds or creates the object under its temporary name, blocks allocated. Pins it. */
+/* Finds or creates the object under its temporary name, blocks allocated. Pins it. A spoiled one is
+ * refused with its error, and failing to create it spoils it. */
 int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint64_t size,
                    struct vvi_obj **ret_obj);
 /* Finds or opens the object for reading, written in part or committed. Pins it. */
 int vvi_obj_open(struct vv_files *files, const struct vv_store_key *key, struct vvi_obj **ret_obj);
 void vvi_obj_unpin(struct vvi_obj *obj);
+/* From now on only reads and removal. */
+void vvi_obj_spoil(struct vvi_obj *obj, int error);
 /* Gives the object its committed name. */
 int vvi_obj_rename(struct vvi_obj *obj);
-/* Deletes whatever there is. ret_committed: a committed file went. */
-int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_committed);
+/* Deletes whatever there is. ret_sync: it lasts only once the folder was synced. After a failure the
+ * object is as it was. */
+int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_sync);
 /* Drops every object of a history, deleting uncommitted files. */
 void vvi_obj_drop_all(struct vv_files *files);
 
@@ -153,6 +163,8 @@ struct vv_files {
     size_t ndamaged;
     struct vvi_hidden *hidden;
     size_t nhidden;
+    /* A removal was not synced. Repeated, it finds no file and must be synced all the same. */
+    atomic_bool removal_unsynced;
     struct vvi_index index;
     /* Found at open; until vv_files_list. Owner: whoever opened. */
     struct vvi_found *found;

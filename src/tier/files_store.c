@@ -2,15 +2,18 @@
 /* The store of committed files.
  *
  * WRITE   the batch's pages become one vectored write at consecutive offsets; the file's header
- * goes in front of chunk 0, so that it costs no request of its own. Checksums are computed once the
- *         write is with the kernel: the pages do not change while it runs.
+ *         goes in front of chunk 0, so that it costs no request of its own. Checksums are computed
+ *         once the write is with the kernel: the pages do not change while it runs.
  * READ    one vectored read; every chunk is checked before the batch is reported. A file written
  *         with larger pages than ours has larger checksummed chunks; it is read through a bounce
  *         buffer that covers whole ones.
  * COMMIT  TAIL: write tables and footer -> SYNC: fsync the file -> rename -> FOLDER: fsync the
  *         folder -> index record. Up to the rename the object is invisible to a later open; from
- * the folder's fsync on it is there for good. REMOVE  unlink -> FOLDER (if it was committed) ->
- * index record.
+ *         the folder's fsync on it is there for good.
+ * REMOVE  unlink -> FOLDER (if it was committed) -> index record.
+ *
+ * Whatever fails on the way of a WRITE or COMMIT spoils the object, a failed fsync above all: it
+ * is not repeated, because the next one would report success for pages that are gone.
  *
  * Folder fsyncs are shared: whoever gets to FOLDER while one is running waits for the next, which
  * serves all that came meanwhile. The one that carries the request is the leader, the others ride.
@@ -75,7 +78,11 @@ static void end_with_folder(struct vvi_port *port, struct vvi_batch *b)
     if (io->status == 0 && io->op == VV_STORE_COMMIT) {
         struct vv_files_entry e = committed_entry(b);
         vvi_index_add(index, VVI_RECORD_COMMIT, &e);
+    } else if (io->op == VV_STORE_COMMIT) {
+        vvi_obj_spoil(b->obj, io->status);
     } else if (io->op == VV_STORE_REMOVE) {
+        if (io->status < 0)
+            atomic_store(&io->key.history->removal_unsynced, true);
         struct vv_files_entry e = {.version = io->key.version, .generation = io->key.generation};
         vvi_index_add(index, VVI_RECORD_REMOVE, &e);
     }
@@ -149,6 +156,7 @@ static void folder_sync_done(struct files_port *p, struct vvi_batch *leader)
 static void commit_fail(struct vvi_port *port, struct vvi_batch *b, int status)
 {
     b->io->status = status;
+    vvi_obj_spoil(b->obj, status);
     vvi_obj_unpin(b->obj);
     vvi_batch_end(port, b);
 }
@@ -198,8 +206,6 @@ static int commit_start(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
     struct vvi_obj *obj = b->obj;
-    if (obj->written != obj->nchunks)
-        return -EINVAL;
     bool with_header = !obj->header_sent;
     uint64_t tail_bytes = vv_ckfile_tail_bytes(obj->nchunks, io->meta->nregions);
     uint64_t head_bytes = with_header ? VV_CKFILE_HEADER_BYTES : 0;
@@ -236,6 +242,10 @@ static int submit_commit(struct files_port *p, struct vv_store_io *io)
         return -ENOMEM;
     struct vvi_obj *obj;
     int rc = vvi_obj_create(io->key.history, &io->key, io->size, &obj);
+    if (rc == 0 && obj->written != obj->nchunks) {
+        vvi_obj_unpin(obj); /* too early, and no harm done */
+        rc = -EINVAL;
+    }
     if (rc == 0) {
         b->obj = obj;
         rc = commit_start(p, b);
@@ -253,9 +263,9 @@ static int submit_remove(struct files_port *p, struct vv_store_io *io)
     struct vvi_batch *b = vvi_batch_new(&p->port, io, 1, 1);
     if (b == NULL)
         return -ENOMEM;
-    bool committed = false;
-    io->status = vvi_obj_remove(io->key.history, &io->key, &committed);
-    if (io->status == 0 && committed) {
+    bool sync = false;
+    io->status = vvi_obj_remove(io->key.history, &io->key, &sync);
+    if (io->status == 0 && sync) {
         folder_sync_join(p, b);
         vv_aio_flush(p->port.aio);
     } else {
@@ -305,6 +315,7 @@ static int write_start(struct files_port *p, struct vvi_batch *b)
             return -EEXIST;
         if (posix_memalign(&b->bounce, VV_STORE_ALIGN, VV_CKFILE_HEADER_BYTES) != 0) {
             b->bounce = NULL;
+            vvi_obj_spoil(obj, -ENOMEM);
             return -ENOMEM;
         }
         add_header(obj, b->bounce);
@@ -414,7 +425,9 @@ static void data_advance(struct files_port *p, struct vvi_batch *b)
         io->status = -EBADMSG;
         io->bad_chunk = io->chunk0;
     }
-    if (io->status == 0 && io->op == VV_STORE_WRITE)
+    if (io->status < 0 && io->op == VV_STORE_WRITE)
+        vvi_obj_spoil(obj, io->status);
+    else if (io->status == 0 && io->op == VV_STORE_WRITE)
         obj->written += io->nchunks;
     else if (io->status == 0 && b->bounce != NULL)
         verify_bounce(p, b);

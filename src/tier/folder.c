@@ -6,6 +6,8 @@
  * what is pinned), and batches of one object come in a row, so searching it from the front is
  * cheap. A descriptor is closed only while its object is not pinned; an object being written keeps
  * its checksums then and is opened again when needed, a committed one is dropped and read afresh.
+ * An object that could not be written or committed stays in the list, so that nobody takes it for
+ * a good one, until it is removed or the history is closed.
  *
  * folder->lock protects the list and is never held across a system call: files are opened before an
  * object enters the list, and the loser of a race between two movers closes its own. Several
@@ -124,7 +126,7 @@ static int take_surplus_locked(struct vv_folder *folder, struct vvi_obj **ret_dr
     if (obj == NULL)
         return -1;
     folder->nopen--;
-    if (!obj->temp) {
+    if (!obj->temp && obj->spoiled == 0) {
         list_remove(folder, obj);
         *ret_drop = obj;
         return -1;
@@ -182,7 +184,7 @@ static struct vvi_obj *insert_and_pin(struct vv_files *files, const struct vv_st
         obj = fresh;
         obj->pins = 1;
         list_push_front(folder, obj);
-        folder->nopen++;
+        folder->nopen += obj->fd >= 0;
     }
     vv_mutex_unlock(&folder->lock);
     if (obj != fresh)
@@ -265,9 +267,21 @@ static int create_file(struct vvi_obj *obj)
         os->fallocate(os, obj->fd, 0, vv_files_bytes(obj->id.size, 0, folder->opts.page_bytes));
     if (rc < 0 && rc != -EOPNOTSUPP) {
         os->unlinkat(os, obj->files->dirfd, name);
+        os->close(os, obj->fd);
+        obj->fd = -1;
         return rc;
     }
     return 0;
+}
+
+void vvi_obj_spoil(struct vvi_obj *obj, int error)
+{
+    struct vv_folder *folder = obj->files->folder;
+    vv_assert(error < 0);
+    vv_mutex_lock(&folder->lock);
+    if (obj->spoiled == 0)
+        obj->spoiled = error;
+    vv_mutex_unlock(&folder->lock);
 }
 
 int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint64_t size,
@@ -286,17 +300,21 @@ int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint6
             return -ENOMEM;
         obj->temp = true;
         obj->sums = calloc((size_t)obj->nchunks + 1, sizeof(uint64_t));
-        int rc = obj->sums == NULL ? -ENOMEM : create_file(obj);
-        if (rc < 0) {
-            obj_free(obj);
-            return rc;
-        }
+        obj->spoiled = obj->sums == NULL ? -ENOMEM : create_file(obj);
         obj = insert_and_pin(files, key, obj);
     }
-    int rc = obj->id.size != size ? -EINVAL : reopen(obj);
-    /* Synchronization: temp changes only through the writing store, which is the caller. */
+    /* Synchronization: spoiled and temp change only through the writing store, which is the
+     * caller. */
+    int rc = obj->spoiled;
+    if (rc == 0 && obj->id.size != size)
+        rc = -EINVAL;
     if (rc == 0 && !obj->temp)
         rc = -EEXIST;
+    if (rc == 0) {
+        rc = reopen(obj);
+        if (rc < 0)
+            vvi_obj_spoil(obj, rc);
+    }
     if (rc < 0) {
         vvi_obj_unpin(obj);
         return rc;
@@ -401,36 +419,53 @@ static int remove_hidden(struct vv_files *files, const struct vv_store_key *key,
     return 0;
 }
 
-int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_committed)
+/* What is known of an object tells its name. Otherwise, and of one whose rename failed, either name
+ * may be there. */
+static int remove_names(struct vv_files *files, const struct vv_store_key *key, bool known,
+                        bool temp, bool *ret_committed)
+{
+    static const enum vv_ckfile_kind kinds[] = {VV_CKFILE_COMMITTED, VV_CKFILE_TEMP};
+    const struct vv_os *os = files->folder->opts.os;
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(kinds); i++) {
+        char name[VV_CKFILE_NAME_MAX];
+        if (known && temp != (kinds[i] == VV_CKFILE_TEMP))
+            continue;
+        vv_ckfile_name(name, kinds[i], files->rank, key->version, key->generation);
+        int rc = os->unlinkat(os, files->dirfd, name);
+        if (rc < 0 && rc != -ENOENT)
+            return rc;
+        if (rc == 0) {
+            *ret_committed = kinds[i] == VV_CKFILE_COMMITTED;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_sync)
 {
     struct vv_folder *folder = files->folder;
-    const struct vv_os *os = folder->opts.os;
-    char name[VV_CKFILE_NAME_MAX];
     struct vvi_obj *gone = NULL;
-    bool temp = false, hidden = false;
-    int rc = remove_hidden(files, key, &hidden);
-    if (rc < 0)
-        return rc;
+    bool temp = false, hidden = false, committed = false;
     vv_mutex_lock(&folder->lock);
     struct vvi_obj *obj = find_locked(folder, files, key);
-    if (obj != NULL) {
+    bool known = obj != NULL && obj->spoiled == 0;
+    if (obj != NULL)
         temp = obj->temp;
+    vv_mutex_unlock(&folder->lock);
+    int rc = remove_hidden(files, key, &hidden);
+    if (rc == 0)
+        rc = remove_names(files, key, known, temp, &committed);
+    if (rc < 0)
+        return rc;
+    /* Only now: had it failed, a spoiled object would be forgotten with its file in place. */
+    vv_mutex_lock(&folder->lock);
+    obj = find_locked(folder, files, key);
+    if (obj != NULL)
         drop_locked(folder, obj, &gone);
-    }
     vv_mutex_unlock(&folder->lock);
     obj_free(gone);
-    vv_ckfile_name(name, temp ? VV_CKFILE_TEMP : VV_CKFILE_COMMITTED, files->rank, key->version,
-                   key->generation);
-    rc = os->unlinkat(os, files->dirfd, name);
-    if (rc == -ENOENT && obj == NULL) {
-        /* A removal that failed half-way has forgotten which of the two it was. */
-        vv_ckfile_name(name, VV_CKFILE_TEMP, files->rank, key->version, key->generation);
-        rc = os->unlinkat(os, files->dirfd, name);
-        temp = true;
-    }
-    if (rc < 0 && rc != -ENOENT)
-        return rc;
-    *ret_committed = hidden || (!temp && rc == 0);
+    *ret_sync = hidden || committed || atomic_load(&files->removal_unsynced);
     return 0;
 }
 

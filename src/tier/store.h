@@ -80,8 +80,12 @@ enum vv_store_op { VV_STORE_READ, VV_STORE_WRITE, VV_STORE_COMMIT, VV_STORE_REMO
  * COMMIT  (files) once, after every write of the object was reported; when it is reported with
  *         status 0 the object survives a crash.
  * REMOVE  (files) with nothing of the object in flight. Deletes it in whatever shape it is,
- *         nothing written included; when reported, no crash brings it back. After a failed WRITE or
- *         COMMIT it is the only request left.
+ *         nothing written included; when reported, no crash brings it back.
+ * After a WRITE or COMMIT of an object (this generation of it) that was reported as failed, all
+ * further ones are refused with that first error; reads go on as before, and only REMOVE ends it.
+ * (Misuse is refused and spoils nothing: -EINVAL for a COMMIT with writes missing or another size,
+ * -EEXIST for the first chunk twice or what is committed.) Meanwhile the version may be written
+ * again under a higher generation, whatever the failed one has left on disk.
  * Spill has neither commit nor removal: a page is written again when its owner changes. */
 struct vv_store_io {
     enum vv_store_op op;
@@ -154,8 +158,8 @@ struct vv_files_opts {
 VV_WARN_UNUSED int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
                                  const struct vv_files_opts *opts, char *err, size_t err_bytes,
                                  struct vv_files **ret_files);
-/* With no request on it in flight. Objects neither committed nor removed are deleted. NULL is fine.
- */
+/* With no request on it in flight. Objects neither committed nor removed are deleted; one whose
+ * commit failed in its last step, after the rename, may be found at the next open. NULL is fine. */
 void vv_files_close(struct vv_files *files);
 
 struct vv_files_entry {

@@ -67,7 +67,8 @@ VARVE_API int varve_history_opts_init(struct varve_history_opts *opts,
  * 200 bytes, no '/', no leading dot. Blocks while the folder is read.
  *   -EBUSY    another process, or another handle of this one, has this history and rank open
  *   -EINVAL   bad name or options
- *   -EBADMSG  the folder holds files that are not a history of Varve, or of a newer format
+ * A version whose file is damaged or of a newer format does not keep the history from being opened:
+ * see varve_restore and varve_discard.
  */
 VARVE_API int varve_history_open(struct varve_ctx *ctx, const char *name,
                                  struct varve_history **ret_history) VARVE_CHECK;
@@ -96,7 +97,7 @@ VARVE_API int varve_unprotect(struct varve_history *h, int region);
  * Writes all protected regions as a new version. Returns when the memory may be changed again, that
  * is when the bytes are in a cache, or have passed through to a slower tier if they fit no cache.
  * Blocks while there is no room.
- *   -EEXIST   the version exists
+ *   -EEXIST   the version exists, or there is a damaged file of it, to be discarded first
  *   -ENODATA  no region is protected
  *   -ENOSPC   there is no room and nothing in progress will make any
  *   -EFBIG    it can never fit
@@ -117,7 +118,10 @@ VARVE_API int varve_checkpoint_for(struct varve_history *h, uint64_t version,
  *   -ESRCH    a protected region is not in the version (varve_last_error tells which)
  *   -ENOBUFS  a protected region is too small (varve_last_error tells the sizes)
  *   -EBADMSG  stored bytes are damaged and there is no good copy; varve_last_error names region and
- *             tier. All of a version is verified: damage in a region left out fails it too
+ *             tier. All of a version is verified: damage in a region left out fails it too.
+ *             A version whose file was found unusable at opening (damaged, of a newer format) gives
+ *             this from varve_restore, varve_region_size and varve_wait; it is not listed by
+ *             varve_versions and not the latest
  *   -EIO, -ENODEV  disk or device failed
  * After an error other than the first four the content of the regions is undefined.
  */
@@ -152,7 +156,8 @@ VARVE_API int varve_wait(struct varve_history *h, uint64_t version, enum varve_l
 VARVE_API int varve_flush(struct varve_history *h, int timeout_ms) VARVE_CHECK;
 
 /* Removes a version, from disk too. It is gone at once and may be written again. -ENOENT. Does not
- * block. */
+ * block, except for a version whose file was found unusable at opening: then it waits until the file
+ * is gone, and returns the error if it cannot be removed. */
 VARVE_API int varve_discard(struct varve_history *h, uint64_t version);
 
 /* The newest version that has reached the level of the context. -ENOENT: there is none. Does not

@@ -156,6 +156,8 @@ int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_
         return rc;
     rc = late_error(h, "checkpoint");
     if (rc == 0)
+        rc = vvi_damage_check(h, "checkpoint", version, -EEXIST);
+    if (rc == 0)
         rc = checkpoint(h, version, vv_deadline_ns(timeout_ms));
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
     vvi_history_leave(h);
@@ -283,6 +285,8 @@ int varve_restore_for(struct varve_history *h, uint64_t version, int timeout_ms)
         return rc;
     rc = late_error(h, "restore");
     if (rc == 0)
+        rc = vvi_damage_check(h, "restore", version, 0);
+    if (rc == 0)
         rc = restore(h, version, vv_deadline_ns(timeout_ms));
     uint64_t blocked_ns = vv_now_ns() - start_ns;
     h->ctx->restore_blocked_ns += blocked_ns;
@@ -305,6 +309,11 @@ int varve_region_size(struct varve_history *h, uint64_t version, int region, siz
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    rc = vvi_damage_check(h, "region_size", version, 0);
+    if (rc) {
+        vvi_history_leave(h);
+        return rc;
+    }
     rc = vv_engine_lookup(h->ctx->engine, h->hist, version, &info);
     if (rc) {
         say(h, "region_size", version, rc);
@@ -382,7 +391,7 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
         return rc;
     if ((int)level < VARVE_LEVEL_CACHED || (int)level > h->ctx->opts.level) {
         rc = level_fail(h, version, (int)level);
-    } else {
+    } else if ((rc = vvi_damage_check(h, "wait", version, 0)) == 0) {
         rc = vv_engine_wait(h->ctx->engine, h->hist, version,
                             level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED : VV_CORE_DURABLE,
                             vv_deadline_ns(timeout_ms));
@@ -423,6 +432,8 @@ int varve_discard(struct varve_history *h, uint64_t version)
     if (rc)
         return rc;
     rc = vv_engine_discard(h->ctx->engine, h->hist, version);
+    if (rc == -ENOENT)
+        rc = vvi_damage_discard(h, version);
     if (rc)
         say(h, "discard", version, rc);
     vvi_history_leave(h);

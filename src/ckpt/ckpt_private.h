@@ -22,6 +22,14 @@ struct vvi_region {
     size_t bytes;
 };
 
+/* A version that is on disk but cannot be used. See damage.c. */
+struct vvi_damaged {
+    uint64_t version, generation;
+    int status;
+    bool going; /* being discarded */
+    char *what; /* owned */
+};
+
 struct varve_history {
     struct varve_ctx *ctx;      /* immutable */
     char *name;                 /* immutable, owned */
@@ -32,8 +40,10 @@ struct varve_history {
     struct vv_mutex lock;
     struct vvi_region *regions; /* by ascending id. Synchronization: lock */
     size_t nregions, cap;
-    bool told;             /* a wait has returned the late error of told_version. */
-    uint64_t told_version; /* Synchronization: lock, both */
+    bool told;                   /* a wait has returned the late error of told_version. */
+    uint64_t told_version;       /* Synchronization: lock, both */
+    struct vvi_damaged *damaged; /* Synchronization: lock */
+    size_t ndamaged;
 
     _Atomic uint32_t calls; /* in progress. Relaxed: only tells misuse from use */
 };
@@ -113,6 +123,19 @@ int vvi_ctx_enter(struct varve_ctx *ctx);
 void vvi_ctx_leave(struct varve_ctx *ctx);
 int vvi_history_enter(struct varve_history *h);
 void vvi_history_leave(struct varve_history *h);
+/* A store of the context's storage, for one thread; closed by its own `close`. */
+int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store);
+
+/* ---- damage.c: versions whose files were found unusable at opening ---- */
+
+/* Fills in the list, before anybody else has the history. -ENOMEM. */
+int vvi_damage_find(struct varve_history *h);
+void vvi_damage_free(struct varve_history *h);
+/* 0, or for a version of the list `refusal` (0: what is wrong with its file), recorded with a
+ * text. */
+int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal);
+/* Removes the file; waits for the disk. -ENOENT: not in the list. */
+int vvi_damage_discard(struct varve_history *h, uint64_t version);
 
 /* ---- history.c ---- */
 

@@ -92,7 +92,7 @@ static int device_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT])
     return rc;
 }
 
-static int store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
+int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
 {
     int rc = ctx->folder ? vv_folder_store(ctx->folder, ret_store)
                          : vv_spill_store(ctx->spill, ret_store);
@@ -124,8 +124,8 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
         rc = vv_spill_new(opts->local, opts->local_cache, &o, err, err_bytes, &ctx->spill);
     }
     if (rc == 0)
-        rc = store_open(ctx, &ctx->write_store);
-    return rc ? rc : store_open(ctx, &ctx->read_store);
+        rc = vvi_store_open(ctx, &ctx->write_store);
+    return rc ? rc : vvi_store_open(ctx, &ctx->read_store);
 }
 
 static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,

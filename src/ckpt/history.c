@@ -98,6 +98,7 @@ static void history_free(struct varve_history *h)
         return;
     vv_files_close(h->files);
     vv_mutex_fini(&h->lock);
+    vvi_damage_free(h);
     free(h->regions);
     free(h->name);
     free(h);
@@ -129,6 +130,8 @@ static int history_new(struct varve_ctx *ctx, const char *name,
                                    h->files ? vv_files_first_generation(h->files) : 0, &h->hist);
     if (rc == 0 && h->files) {
         rc = adopt_all(h);
+        if (rc == 0)
+            rc = vvi_damage_find(h);
         if (rc)
             vv_engine_history_drop(ctx->engine, h->hist);
     }

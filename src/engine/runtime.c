@@ -357,10 +357,10 @@ int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
 {
     int rc = -ENOENT;
     vv_mutex_lock(&e->lock);
-    const struct vvi_engine_hist *h = &e->hist[hist];
-    if (h->bad.set && h->bad.version == version && h->bad.generation == generation) {
-        *ret_tier = h->bad.tier;
-        *ret_from = (uint64_t)h->bad.chunk * e->cfg.page_bytes;
+    const struct vvi_bad_chunk *bad = vvi_bad_chunk_find(&e->hist[hist], version, generation);
+    if (bad) {
+        *ret_tier = bad->tier;
+        *ret_from = (uint64_t)bad->chunk * e->cfg.page_bytes;
         *ret_to = *ret_from + e->cfg.page_bytes;
         rc = 0;
     }

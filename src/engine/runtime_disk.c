@@ -65,8 +65,8 @@ static struct disk_io *take_locked(struct disk_worker *w)
     *spare = io->next;
     io->order = o;
     const struct vvi_engine_hist *h = &m->engine->hist[o->hist];
-    io->io.key =
-        (struct vv_store_key){h->files, o->version, vvi_engine_file_generation(h, o->generation)};
+    io->io.key = (struct vv_store_key){h->files, o->version,
+                                       vvi_engine_file_generation(h, o->generation)};
     return io;
 }
 
@@ -167,11 +167,11 @@ static void finish_locked(struct disk_worker *w, struct disk_io *io)
                   (uint64_t)status);
     if (status == -EBADMSG && o->kind == VV_ORDER_COPY) {
         struct vvi_engine_hist *h = &w->mover->engine->hist[o->hist];
-        h->bad.set = true;
-        h->bad.version = o->version;
-        h->bad.generation = o->generation;
-        h->bad.chunk = io->io.bad_chunk;
-        h->bad.tier = o->src_tier;
+        struct vvi_bad_chunk *bad = vvi_bad_chunk_find(h, o->version, o->generation);
+        if (!bad)
+            bad = &h->bad[h->bad_next++ % VVI_BAD_CHUNKS];
+        *bad =
+            (struct vvi_bad_chunk){true, o->version, o->generation, io->io.bad_chunk, o->src_tier};
     }
     w->inflight--;
     give_back(w, io);

@@ -14,6 +14,7 @@ enum {
     VVI_DEVICE_MOVER_THREADS = 2, /* orders in flight on a memory hop */
     VVI_LANE_DEPTH = 4,           /* copies one request keeps in flight on one stream */
     VVI_LANES = 2,
+    VVI_BAD_CHUNKS = 8,
     VVI_CONTROL_IOS = 8, /* commits and removals in flight beside the writes */
     VVI_SLICE_BYTES =
         32 << 20, /* host memory is registered with the device in slices of this size */
@@ -86,6 +87,14 @@ struct vvi_req {
     struct vvi_lanes *lanes; /* owner thread */
 };
 
+/* Bytes that did not verify. */
+struct vvi_bad_chunk {
+    bool set;
+    uint64_t version, generation;
+    uint32_t chunk;
+    int tier;
+};
+
 struct vvi_engine_hist {
     struct vv_files *files;
     uint64_t inflight; /* orders for movers, issued and not completed */
@@ -95,13 +104,10 @@ struct vvi_engine_hist {
     /* The core numbers new objects above those it adopted; files must be numbered above all that
      * ever were in the folder. See vvi_engine_file_generation. */
     uint64_t adopted_max, first_generation;
-    /* The last chunk whose bytes did not verify. */
-    struct {
-        bool set;
-        uint64_t version, generation;
-        uint32_t chunk;
-        int tier;
-    } bad;
+    /* The last chunks whose bytes did not verify, each of another version. Several, as prefetching
+     * goes on to the next version while the error of this one is on its way to the caller. */
+    struct vvi_bad_chunk bad[VVI_BAD_CHUNKS];
+    uint32_t bad_next;
 };
 
 /* Copies between host memory and host memory, slowed down to a rate for measurements.
@@ -157,6 +163,16 @@ static inline uint64_t vvi_engine_file_generation(const struct vvi_engine_hist *
     if (generation <= h->adopted_max)
         return generation;
     return generation - h->adopted_max - 1 + VV_MAX(h->first_generation, h->adopted_max + 1);
+}
+
+/* The record of a version, or NULL. Engine lock held. */
+static inline struct vvi_bad_chunk *vvi_bad_chunk_find(struct vvi_engine_hist *h, uint64_t version,
+                                                       uint64_t generation)
+{
+    for (int i = 0; i < VVI_BAD_CHUNKS; i++)
+        if (h->bad[i].set && h->bad[i].version == version && h->bad[i].generation == generation)
+            return &h->bad[i];
+    return NULL;
 }
 
 static inline char *vvi_engine_page(const struct vv_engine *e, int tier, uint32_t page)

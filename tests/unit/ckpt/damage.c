@@ -11,7 +11,9 @@
 
 #include <varve/ckpt.h>
 
+#include "core/hash.h"
 #include "t.h"
+#include "tier/ckfile.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 8 * PAGE, REGION_A = 0, REGION_B = 5 };
@@ -107,8 +109,112 @@ static void test_names_region(void)
     free(b);
 }
 
+/* ---- found at opening ---- */
+
+/* Files are looked into only if there is no index. */
+static void drop_index(const struct ck_cfg *cfg)
+{
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/h/index.0", cfg->local);
+    T_OK(unlink(path));
+}
+
+static void cut(const struct ck_cfg *cfg, uint64_t version)
+{
+    char path[1024];
+    T_CHECK(file_of(cfg, version, path, sizeof(path)));
+    T_OK(truncate(path, 2 * PAGE));
+}
+
+/* A file that is in order, but of a format that this library does not know. */
+static void make_newer(const struct ck_cfg *cfg, uint64_t version)
+{
+    char path[1024];
+    struct vv_ckfile_header header;
+    struct vv_ckfile_footer footer;
+    T_CHECK(file_of(cfg, version, path, sizeof(path)));
+    int fd = open(path, O_RDWR);
+    T_CHECK(fd >= 0);
+    off_t end = lseek(fd, 0, SEEK_END);
+    off_t at = end - (off_t)sizeof(footer);
+    T_EQ(pread(fd, &header, sizeof(header), 0), sizeof(header));
+    T_EQ(pread(fd, &footer, sizeof(footer), at), sizeof(footer));
+    header.format = footer.format = VV_CKFILE_FORMAT + 1;
+    header.sum = vv_hash64(&header, offsetof(struct vv_ckfile_header, sum));
+    footer.header_sum = header.sum;
+    T_EQ(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
+    T_EQ(pwrite(fd, &footer, sizeof(footer), at), sizeof(footer));
+    char *tail = malloc(footer.tail_bytes);
+    T_EQ(pread(fd, tail, footer.tail_bytes, end - (off_t)footer.tail_bytes), footer.tail_bytes);
+    footer.tail_sum = vv_hash64(tail, footer.tail_bytes - sizeof(footer.tail_sum));
+    T_EQ(pwrite(fd, &footer, sizeof(footer), at), sizeof(footer));
+    free(tail);
+    close(fd);
+}
+
+/* Version 3 of 3 is unusable: it is told so by every call that names it, the others are as they
+ * were, and once discarded it may be written again. */
+static void unusable(void (*spoil)(const struct ck_cfg *cfg, uint64_t version), const char *text)
+{
+    struct ck_cfg cfg = config();
+    char *a = malloc(BYTES), path[1024];
+    uint64_t v, found[4];
+    size_t n;
+    write_some(&cfg, 3);
+    spoil(&cfg, 3);
+    drop_index(&cfg);
+    for (int life = 0; life < 2; life++) { /* the index is there again in the second */
+        struct varve_ctx *ctx = ck_open(&cfg);
+        struct varve_history *h = ck_history(ctx, "h");
+        T_OK(varve_protect(h, REGION_A, a, BYTES));
+        T_ERR(varve_restore_for(h, 3, CK_LIMIT_MS), -EBADMSG);
+        error_is(ctx, 3, -1, 1, text);
+        T_ERR(varve_wait(h, 3, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+        error_is(ctx, 3, -1, 1, text);
+        T_ERR(varve_region_size(h, 3, REGION_A, &n), -EBADMSG);
+        error_is(ctx, 3, -1, 1, text);
+        T_ERR(varve_checkpoint_for(h, 3, CK_LIMIT_MS), -EEXIST);
+        ck_error(ctx, -EEXIST, text);
+        T_OK(varve_versions(h, found, 4, &n));
+        T_EQ(n, 2);
+        T_OK(varve_latest(h, &v));
+        T_EQ(v, 2);
+        T_OK(varve_restore_for(h, 2, CK_LIMIT_MS));
+        ck_check(a, BYTES, 2, REGION_A);
+        T_CHECK(file_of(&cfg, 3, path, sizeof(path)));
+        if (life == 1) {
+            T_OK(varve_discard(h, 3));
+            T_CHECK(!file_of(&cfg, 3, path, sizeof(path)));
+            T_ERR(varve_discard(h, 3), -ENOENT);
+            T_ERR(varve_restore_for(h, 3, CK_LIMIT_MS), -ENOENT);
+            ck_fill(a, BYTES, 33, REGION_A);
+            T_OK(varve_checkpoint_for(h, 3, CK_LIMIT_MS));
+        }
+        T_OK(varve_close(ctx));
+    }
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, REGION_A, a, BYTES));
+    T_OK(varve_restore_for(h, 3, CK_LIMIT_MS));
+    ck_check(a, BYTES, 33, REGION_A);
+    T_OK(varve_close(ctx));
+    free(a);
+}
+
+static void test_cut_off(void)
+{
+    unusable(cut, "version 3: its file");
+}
+
+static void test_newer_format(void)
+{
+    unusable(make_newer, "format");
+}
+
 int main(void)
 {
     T_RUN(test_names_region);
+    T_RUN(test_cut_off);
+    T_RUN(test_newer_format);
     return t_done();
 }

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Versions whose files were found unusable when the history was opened: damaged, cut off, of a newer
+ * format. The engine does not know them. They keep their number, so that nobody takes them for
+ * never written: reading one fails and says what is wrong, writing it is refused until it has been
+ * discarded, which removes the file.
+ *
+ * The list is nearly always empty. It only shrinks, under h->lock; a version that is being discarded
+ * stays in it, marked, until its file is gone, so that it cannot be written while it may yet turn
+ * out that the file cannot be removed.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/error.h"
+
+#define POLL_NS ((int64_t)1000000000)
+
+static int add(void *arg, const struct vv_files_damage *d)
+{
+    struct varve_history *h = arg;
+    if (d->status == -ENOENT)
+        return 0; /* it went away while the folder was read */
+    struct vvi_damaged *more = realloc(h->damaged, (h->ndamaged + 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    h->damaged = more;
+    char *what = strdup(d->what);
+    if (!what)
+        return -ENOMEM;
+    h->damaged[h->ndamaged++] =
+        (struct vvi_damaged){d->version, d->generation, d->status, false, what};
+    return 0;
+}
+
+int vvi_damage_find(struct varve_history *h)
+{
+    return vv_files_list_damaged(h->files, add, h);
+}
+
+void vvi_damage_free(struct varve_history *h)
+{
+    for (size_t i = 0; i < h->ndamaged; i++)
+        free(h->damaged[i].what);
+    free(h->damaged);
+}
+
+static struct vvi_damaged *find_locked(struct varve_history *h, uint64_t version)
+{
+    for (size_t i = 0; i < h->ndamaged; i++)
+        if (h->damaged[i].version == version)
+            return &h->damaged[i];
+    return NULL;
+}
+
+int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal)
+{
+    struct vvi_where here = {operation, version, -1, (int)vv_engine_tiers(h->ctx->engine) - 1};
+    char what[160] = "";
+    int status = 0;
+    vv_mutex_lock(&h->lock);
+    const struct vvi_damaged *d = find_locked(h, version);
+    if (d) {
+        status = refusal ? refusal : d->status;
+        strncpy(what, d->what, sizeof(what) - 1);
+    }
+    vv_mutex_unlock(&h->lock);
+    return status ? vvi_fail(h->ctx, &here, status,
+                             "version %llu: its file in %s cannot be used: %s; discard it to write "
+                             "it again",
+                             (unsigned long long)version, vvi_tier_name(h->ctx, here.tier), what)
+                  : 0;
+}
+
+/* Through a store of its own: those of the engine belong to its movers. */
+static int remove_file(struct varve_history *h, uint64_t version, uint64_t generation)
+{
+    struct vv_store *store;
+    struct vv_store_io *done, io = {.op = VV_STORE_REMOVE, .key = {h->files, version, generation}};
+    int rc = vvi_store_open(h->ctx, &store);
+    if (rc)
+        return rc;
+    rc = store->ops->submit(store, &io);
+    if (rc == 0) {
+        int n;
+        do
+            n = store->ops->poll(store, &done, 1, POLL_NS);
+        while (n == 0 || n == -ETIMEDOUT);
+        rc = n < 0 ? n : io.status;
+    }
+    store->ops->close(store);
+    return rc;
+}
+
+int vvi_damage_discard(struct varve_history *h, uint64_t version)
+{
+    uint64_t generation = 0;
+    vv_mutex_lock(&h->lock);
+    struct vvi_damaged *d = find_locked(h, version);
+    int rc = d && !d->going ? 0 : -ENOENT;
+    if (rc == 0) {
+        d->going = true;
+        generation = d->generation;
+    }
+    vv_mutex_unlock(&h->lock);
+    if (rc)
+        return rc;
+    rc = remove_file(h, version, generation);
+    vv_mutex_lock(&h->lock);
+    d = find_locked(h, version); /* others may have gone meanwhile */
+    d->going = false;
+    if (rc == 0) {
+        free(d->what);
+        *d = h->damaged[--h->ndamaged];
+    }
+    vv_mutex_unlock(&h->lock);
+    return rc;
+}

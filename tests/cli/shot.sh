@@ -73,9 +73,9 @@ expect 0 bench shot --ckpts 2 --size 64K --local "$dir" --rate $rates
 for signal in INT TERM; do
     # A shell has its background jobs ignore SIGINT; python3 gives it back.
     python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
-        "$VARVE_BIN" bench shot --ckpts 1000 --size 64K --interval-ms 1000 --local "$dir" --rate $rates >"$dir/out" 2>&1 &
+        "$VARVE_BIN" bench shot --ckpts 1000 --size 64K --interval-ms 1000 --local "$dir" --rate $rates >"$dir/$signal" 2>&1 &
     pid=$!
-    until grep -q '^varve bench shot ' "$dir/out"; do
+    until grep -q '^varve bench shot ' "$dir/$signal" 2>/dev/null; do
         kill -0 $pid || fail "bench ended by itself"
         sleep 0.05
     done

@@ -142,6 +142,12 @@ static inline int fault_lock(const struct vv_os *os, int fd)
     FAULT_FORWARD(FAULT_LOCK, lock, fd);
 }
 
+/* Like closing. */
+static inline int fault_unlock(const struct vv_os *os, int fd)
+{
+    return FAULT_REAL(os)->unlock(FAULT_REAL(os), fd);
+}
+
 static inline int fault_list(const struct vv_os *os, int dirfd,
                              int (*visit)(void *user, const char *name), void *user)
 {
@@ -181,6 +187,7 @@ static inline void fault_os_init(struct fault_os *f)
         .pread = fault_pread,
         .pwrite = fault_pwrite,
         .lock = fault_lock,
+        .unlock = fault_unlock,
         .list = fault_list,
         .aio = fault_aio,
     };

@@ -48,11 +48,14 @@ const char *vv_aio_name(const struct vv_aio *aio);
 void vv_aio_submit(struct vv_aio *aio, struct vv_aio_req *req);
 /* Hands everything submitted to the kernel without waiting. */
 void vv_aio_flush(struct vv_aio *aio);
-/* Up to max finished requests. Waits until there is one; 0: kicked; -ETIMEDOUT: timeout_ns passed.
+/* Up to max finished requests. Waits until there is one; 0: kicked; -ETIMEDOUT: timeout_ns passed;
+ * any other error: the kernel refuses to wait, nothing changes.
  * timeout_ns 0 polls, negative waits without limit. A kick that found nobody waiting ends the next
  * wait that has nothing to return. */
 VV_WARN_UNUSED int vv_aio_wait(struct vv_aio *aio, struct vv_aio_req **ret_reqs, unsigned max,
                                int64_t timeout_ns);
+/* For those who must go on asking: the time between two tries. */
+#define VV_AIO_REST_NS UINT64_C(1000000)
 /* Any thread. */
 void vv_aio_kick(struct vv_aio *aio);
 

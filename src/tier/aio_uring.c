@@ -164,16 +164,18 @@ static void uring_flush(struct vv_aio *base)
     (void)io_uring_submit(&aio->ring);
 }
 
-static void enter(struct uring_aio *aio, uint64_t left_ns)
+/* 0, or an error that the next try may well meet again. */
+static int enter(struct uring_aio *aio, uint64_t left_ns)
 {
     struct io_uring_cqe *cqe;
     if (left_ns == VV_NEVER_NS) {
-        io_uring_submit_and_wait(&aio->ring, 1);
-        return;
+        int rc = io_uring_submit_and_wait(&aio->ring, 1);
+        return rc == -EINTR ? 0 : VV_MIN(rc, 0);
     }
     struct __kernel_timespec ts = {.tv_sec = (long long)(left_ns / 1000000000u),
                                    .tv_nsec = (long long)(left_ns % 1000000000u)};
-    io_uring_submit_and_wait_timeout(&aio->ring, &cqe, 1, &ts, NULL);
+    int rc = io_uring_submit_and_wait_timeout(&aio->ring, &cqe, 1, &ts, NULL);
+    return rc == -EINTR || rc == -ETIME ? 0 : VV_MIN(rc, 0);
 }
 
 static int uring_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsigned max,
@@ -182,6 +184,7 @@ static int uring_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsigne
     struct uring_aio *aio = (struct uring_aio *)base;
     uint64_t deadline = timeout_ns < 0 ? VV_NEVER_NS : vv_now_ns() + (uint64_t)timeout_ns;
     bool entered = false;
+    int rc = 0;
     for (;;) {
         reap(aio);
         unsigned n = 0;
@@ -196,6 +199,8 @@ static int uring_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsigne
             uring_flush(base);
             return 0;
         }
+        if (rc < 0)
+            return rc;
         uint64_t now = timeout_ns < 0 ? 0 : vv_now_ns();
         if (now >= deadline && entered)
             return -ETIMEDOUT;
@@ -204,7 +209,7 @@ static int uring_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsigne
             /* Polling: completions that wait for this thread to enter the kernel come up too. */
             io_uring_submit_and_get_events(&aio->ring);
         else
-            enter(aio, timeout_ns < 0 ? VV_NEVER_NS : deadline - now);
+            rc = enter(aio, timeout_ns < 0 ? VV_NEVER_NS : deadline - now);
     }
 }
 
@@ -224,7 +229,8 @@ static void uring_free(struct vv_aio *base)
     struct uring_aio *aio = (struct uring_aio *)base;
     /* The kernel must be done with the callers' memory before we are gone. */
     for (reap(aio); aio->in_kernel > 0; reap(aio))
-        enter(aio, VV_NEVER_NS);
+        if (enter(aio, VV_NEVER_NS) < 0)
+            vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
     io_uring_queue_exit(&aio->ring);
     close(aio->event_fd);
     free(aio->cuts);

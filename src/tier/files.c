@@ -50,8 +50,9 @@ static int take_lock(struct vv_files *f, char *err, size_t err_bytes)
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot lock %s/%s/%s: %s", f->folder->path,
                          f->history, name, strerror(-rc));
+    f->locked_by = getpid();
     /* For the text above only: a full disk must not keep anybody from reading a history. */
-    int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+    int n = snprintf(text, sizeof(text), "%ld\n", (long)f->locked_by);
     if (os->ftruncate(os, f->lock_fd, 0) == 0)
         (void)os->pwrite(os, f->lock_fd, text, (size_t)n, 0);
     return 0;
@@ -311,9 +312,10 @@ static int open_history_folder(struct vv_files *f, char *err, size_t err_bytes)
     struct vv_folder *folder = f->folder;
     const struct vv_os *os = folder->opts.os;
     int rc = os->mkdirat(os, folder->dirfd, f->history, 0777);
-    if (rc == 0)
+    /* Also if it was there: who made it may have been cut off, or have failed, before this. */
+    if (rc == 0 || rc == -EEXIST)
         rc = os->fsync(os, folder->dirfd);
-    if (rc < 0 && rc != -EEXIST)
+    if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot create %s/%s: %s", folder->path, f->history,
                          strerror(-rc));
     f->dirfd = os->openat(os, folder->dirfd, f->history, O_RDONLY | O_DIRECTORY, 0);
@@ -395,8 +397,12 @@ void vv_files_close(struct vv_files *f)
     free(f->damaged);
     free(f->hidden);
     vvi_index_fini(&f->index);
+    /* Last of all. A child forked meanwhile holds the descriptor too, so that closing ours would
+     * leave the lock; and should the child get here, it is not the child's to give up. */
+    if (f->locked_by == getpid())
+        (void)os->unlock(os, f->lock_fd);
     if (f->lock_fd >= 0)
-        os->close(os, f->lock_fd); /* the lock goes with it, last of all */
+        os->close(os, f->lock_fd);
     if (f->dirfd >= 0)
         os->close(os, f->dirfd);
     free(f);

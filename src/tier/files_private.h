@@ -5,6 +5,7 @@
 #define VV_TIER_FILES_PRIVATE_H
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "core/lock.h"
 #include "tier/ckfile.h"
@@ -41,7 +42,6 @@ struct vv_folder {
     char *path;
     int dirfd;
     bool direct;
-    char note[256];
     struct vvi_pace pace;
     struct vv_mutex lock;
     /* Synchronization: lock. */
@@ -155,6 +155,7 @@ struct vv_files {
     struct vv_folder *folder; /* immutable, down to nhidden */
     char history[VV_CKFILE_HISTORY_MAX + 1];
     int dirfd, lock_fd;
+    pid_t locked_by;
     uint32_t rank;
     uint64_t run_id, first_generation;
     /* Versions whose highest generation is damaged (known is false), ascending, and the lower

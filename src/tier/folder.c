@@ -40,8 +40,7 @@ int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err,
     else if (folder->dirfd < 0)
         rc = folder->dirfd;
     else
-        rc = vvi_store_probe(opts, folder->dirfd, path, err, err_bytes, folder->note,
-                             sizeof(folder->note), &folder->direct);
+        rc = vvi_store_probe(opts, folder->dirfd, path, err, err_bytes, &folder->direct);
     if (rc < 0) {
         vv_folder_free(folder);
         return rc;
@@ -61,11 +60,6 @@ void vv_folder_free(struct vv_folder *folder)
     vvi_pace_fini(&folder->pace);
     free(folder->path);
     free(folder);
-}
-
-const char *vv_folder_note(const struct vv_folder *folder)
-{
-    return folder->note;
 }
 
 /* ---- the list ---- */
@@ -215,18 +209,23 @@ static int reopen(struct vvi_obj *obj)
 {
     struct vv_folder *folder = obj->files->folder;
     const struct vv_os *os = folder->opts.os;
-    char name[VV_CKFILE_NAME_MAX];
-    vv_mutex_lock(&folder->lock);
-    bool open = obj->fd >= 0;
-    obj_name(obj, obj->temp, name);
-    vv_mutex_unlock(&folder->lock);
-    if (open)
-        return 0;
-    int fd = vvi_store_openat(os, obj->files->dirfd, name, O_RDWR, folder->direct);
+    int fd = -ENOENT;
+    /* Twice, because another mover's commit may rename it between our taking the name and using
+     * it. That happens once to an object. */
+    for (int tries = 0; tries < 2 && fd == -ENOENT; tries++) {
+        char name[VV_CKFILE_NAME_MAX];
+        vv_mutex_lock(&folder->lock);
+        bool open = obj->fd >= 0;
+        obj_name(obj, obj->temp, name);
+        vv_mutex_unlock(&folder->lock);
+        if (open)
+            return 0;
+        fd = vvi_store_openat(os, obj->files->dirfd, name, O_RDWR, folder->direct);
+    }
     if (fd < 0)
         return fd;
     vv_mutex_lock(&folder->lock);
-    open = obj->fd >= 0;
+    bool open = obj->fd >= 0;
     if (!open) {
         obj->fd = fd;
         folder->nopen++;

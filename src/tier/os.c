@@ -133,6 +133,15 @@ static int posix_lock(const struct vv_os *os, int fd)
     return 0;
 }
 
+static int posix_unlock(const struct vv_os *os, int fd)
+{
+    (void)os;
+    struct flock fl = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    int rc;
+    RETRY(rc, fcntl(fd, F_OFD_SETLK, &fl));
+    return rc < 0 ? -errno : 0;
+}
+
 static int posix_list(const struct vv_os *os, int dirfd, int (*visit)(void *user, const char *name),
                       void *user)
 {
@@ -177,6 +186,7 @@ const struct vv_os *vv_os_posix(void)
         .pread = posix_pread,
         .pwrite = posix_pwrite,
         .lock = posix_lock,
+        .unlock = posix_unlock,
         .list = posix_list,
     };
     return &os;

@@ -31,6 +31,8 @@ struct vv_os {
                       uint64_t offset);
     /* Exclusive lock of the open file, not of the process. -EBUSY if another holds it. */
     int (*lock)(const struct vv_os *os, int fd);
+    /* Closing does not do it while a forked child has the descriptor too. */
+    int (*unlock)(const struct vv_os *os, int fd);
     /* Calls visit for every entry but "." and "..", until it returns non-zero. */
     int (*list)(const struct vv_os *os, int dirfd, int (*visit)(void *user, const char *name),
                 void *user);

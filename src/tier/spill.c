@@ -39,7 +39,6 @@ struct vv_spill {
     /* Synchronization: stored under lock, loaded acquire without it. A stale value costs one look
      * under the lock. */
     _Atomic uint64_t allocated_bytes;
-    char note[256];
 };
 
 struct spill_port {
@@ -116,8 +115,7 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     if (pages == 0)
         return vvi_error(-ENOSPC, err, err_bytes, "%s: room for not even one page", folder);
     s->pages = (uint32_t)VV_MIN(pages, (uint64_t)UINT32_MAX);
-    int rc = vvi_store_probe(&s->opts, dirfd, folder, err, err_bytes, s->note, sizeof(s->note),
-                             &s->direct);
+    int rc = vvi_store_probe(&s->opts, dirfd, folder, err, err_bytes, &s->direct);
     if (rc < 0)
         return rc;
     s->fd = open_unlinked(os, dirfd, s->direct);
@@ -178,11 +176,6 @@ void vv_spill_free(struct vv_spill *s)
 uint32_t vv_spill_pages(const struct vv_spill *s)
 {
     return s->pages;
-}
-
-const char *vv_spill_note(const struct vv_spill *s)
-{
-    return s->note;
 }
 
 /* ---- its stores ---- */

@@ -60,25 +60,33 @@ int vvi_store_openat(const struct vv_os *os, int dirfd, const char *name, int fl
     return os->openat(os, dirfd, name, flags | (direct ? O_DIRECT : 0), 0666);
 }
 
+/* What is committed in a folder lasts only if the folder does. One that was there already is no
+ * exception: who made it may have been cut off before this. But then the folder above may be
+ * somebody else's, out of reach or not to be synced, and that is no reason to refuse. */
+static int sync_parent(const struct vv_os *os, int fd, bool fresh)
+{
+    int parent = os->openat(os, fd, "..", O_RDONLY | O_DIRECTORY, 0);
+    if (parent < 0)
+        return !fresh && (parent == -EACCES || parent == -EPERM) ? 0 : parent;
+    int rc = os->fsync(os, parent);
+    os->close(os, parent);
+    return !fresh && (rc == -EINVAL || rc == -EROFS) ? 0 : rc;
+}
+
 int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, size_t err_bytes)
 {
     int rc = os->mkdirat(os, AT_FDCWD, path, 0777);
     if (rc < 0 && rc != -EEXIST)
         return vvi_error(rc, err, err_bytes, "cannot create folder %s: %s", path, strerror(-rc));
+    bool fresh = rc == 0;
     int fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return vvi_error(fd, err, err_bytes, "cannot open folder %s: %s", path, strerror(-fd));
-    if (rc == 0) {
-        /* What is committed in a new folder lasts only if the folder does. */
-        int parent = os->openat(os, fd, "..", O_RDONLY | O_DIRECTORY, 0);
-        rc = parent < 0 ? parent : os->fsync(os, parent);
-        if (parent >= 0)
-            os->close(os, parent);
-        if (rc < 0) {
-            os->close(os, fd);
-            return vvi_error(rc, err, err_bytes, "cannot sync the folder above %s: %s", path,
-                             strerror(-rc));
-        }
+    rc = sync_parent(os, fd, fresh);
+    if (rc < 0) {
+        os->close(os, fd);
+        return vvi_error(rc, err, err_bytes, "cannot sync the folder above %s: %s", path,
+                         strerror(-rc));
     }
     return fd;
 }
@@ -107,16 +115,13 @@ static int try_direct(const struct vv_os *os, int dirfd)
 }
 
 int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *folder, char *err,
-                    size_t err_bytes, char *note, size_t note_bytes, bool *ret_direct)
+                    size_t err_bytes, bool *ret_direct)
 {
-    note[0] = '\0';
     bool direct = opts->mode != VV_STORE_BUFFERED;
     if (direct) {
         int rc = try_direct(opts->os, dirfd);
         bool refused = rc == -EINVAL || rc == -EOPNOTSUPP;
         if (refused && opts->mode == VV_STORE_AUTO) {
-            snprintf(note, note_bytes, "%s: the file system takes no direct I/O; using buffered",
-                     folder);
             direct = false;
         } else if (refused) {
             return vvi_error(-EOPNOTSUPP, err, err_bytes,
@@ -320,6 +325,8 @@ int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t 
             reap(port, req);
         else if (n == 0)
             return 0;
+        else if (n != -ETIMEDOUT)
+            return n;
         else if (vv_now_ns() >= deadline)
             return -ETIMEDOUT; /* a paced batch due by now is the next poll's */
     }
@@ -333,9 +340,13 @@ void vvi_port_kick(struct vv_store *store)
 void vvi_port_fini(struct vvi_port *port)
 {
     struct vv_aio_req *req;
-    while (port->active > 0)
-        if (vv_aio_wait(port->aio, &req, 1, -1) > 0)
+    while (port->active > 0) {
+        int n = vv_aio_wait(port->aio, &req, 1, -1);
+        if (n > 0)
             reap(port, req);
+        else if (n < 0) /* the kernel has the callers' memory: we must go on asking */
+            vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
+    }
     while (port->waiting != NULL) {
         struct vvi_batch *b = port->waiting;
         port->waiting = b->next;

@@ -29,7 +29,7 @@ struct vv_files;  /* one history and rank in a folder, locked against other proc
 /* ---- options ---- */
 
 enum vv_store_mode {
-    VV_STORE_AUTO,    /* direct where the file system takes it, buffered with a note elsewhere */
+    VV_STORE_AUTO,    /* direct where the file system takes it, buffered elsewhere */
     VV_STORE_DIRECT,  /* O_DIRECT or an error */
     VV_STORE_BUFFERED /* through the page cache */
 };
@@ -114,7 +114,8 @@ struct vv_store_ops {
      * new) and -ENOMEM: refused, nothing done. */
     int (*submit)(struct vv_store *store, struct vv_store_io *io);
     /* Number of requests reported, 0 after a kick, or -ETIMEDOUT. Timeout as in vv_aio_wait. There
-     * may be more to report: call again. */
+     * may be more to report: call again. Any other error is the kernel's, which cannot be asked at
+     * the moment: what is in flight stays so; call again, after a rest. */
     int (*poll)(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
                 int64_t timeout_ns);
     void (*kick)(struct vv_store *store); /* any thread */
@@ -134,7 +135,6 @@ VV_WARN_UNUSED int vv_spill_new(const char *folder, uint64_t capacity_bytes,
 /* After its stores were closed. Accepts NULL. */
 void vv_spill_free(struct vv_spill *spill);
 uint32_t vv_spill_pages(const struct vv_spill *spill);
-const char *vv_spill_note(const struct vv_spill *spill); /* "" or what a user should know */
 VV_WARN_UNUSED int vv_spill_store(struct vv_spill *spill, struct vv_store **ret_store);
 
 /* ---- files ---- */
@@ -144,7 +144,6 @@ VV_WARN_UNUSED int vv_folder_new(const char *path, const struct vv_store_opts *o
                                  size_t err_bytes, struct vv_folder **ret_folder);
 /* After its stores and histories were closed. Accepts NULL. */
 void vv_folder_free(struct vv_folder *folder);
-const char *vv_folder_note(const struct vv_folder *folder);
 VV_WARN_UNUSED int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store);
 
 struct vv_files_opts {
@@ -154,7 +153,10 @@ struct vv_files_opts {
 /* Opens or creates a history, takes its lock, deletes leftovers of unfinished writes and finds what
  * was committed. -EBUSY: in use; the text names the process. -EINVAL: not a history name (empty, a
  * leading dot, a slash, over 200 bytes). May block on the disk; any thread, one at a time for one
- * history. */
+ * history.
+ *
+ * The lock ends with vv_files_close or with the process. A child forked meanwhile shares it: should
+ * the process be killed, the history is in use until the child has called exec or ended. */
 VV_WARN_UNUSED int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
                                  const struct vv_files_opts *opts, char *err, size_t err_bytes,
                                  struct vv_files **ret_files);

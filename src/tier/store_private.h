@@ -91,10 +91,10 @@ struct iovec vvi_io_vec(const struct vv_store_io *io, uint32_t page_bytes, uint3
 int vvi_store_opts_check(const struct vv_store_opts *opts);
 /* Whether files in the folder shall be opened with O_DIRECT; tries it on a file of its own. */
 int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *folder, char *err,
-                    size_t err_bytes, char *note, size_t note_bytes, bool *ret_direct);
+                    size_t err_bytes, bool *ret_direct);
 /* Opens a file for I/O in the chosen mode. */
 int vvi_store_openat(const struct vv_os *os, int dirfd, const char *name, int flags, bool direct);
-/* Opens a folder, creating it if missing. */
+/* Opens a folder, creating it if missing. It lasts then. */
 int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, size_t err_bytes);
 
 /* Formats into err if there is room and returns rc. */

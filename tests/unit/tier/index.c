@@ -368,6 +368,61 @@ static void lock_conflicts(void)
     close(ready[1]);
 }
 
+/* A forked child has the lock's descriptor too: the lock is given up all the same when the parent
+ * closes, and not when the child does. */
+static void lock_and_fork(void)
+{
+    char err[256] = "";
+    struct vv_files *other;
+    set_up();
+    pid_t child = fork();
+    T_CHECK(child >= 0);
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    pid_t closer = fork();
+    T_CHECK(closer >= 0);
+    if (closer == 0) {
+        vv_files_close(files);
+        _exit(0);
+    }
+    int status;
+    T_EQ(waitpid(closer, &status, 0), closer);
+    T_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    T_ERR(vv_files_open(tier.folder, "h", 0, NULL, err, sizeof(err), &other), -EBUSY);
+    vv_files_close(files);
+    files = st_files_open(&tier, "h");
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close_all();
+}
+
+/* Making a folder and syncing the one above are two steps. Whoever comes after the first without
+ * the second does it. */
+static void folders_are_synced(void)
+{
+    char err[256] = "", path[4096];
+    struct vv_folder *folder;
+    struct vv_files *f;
+    set_up();
+    fault.calls = 1u << FAULT_FSYNC;
+    fault.mode = FAULT_FOREVER;
+    fault.at = 1;
+    for (int i = 0; i < 2; i++)
+        T_ERR(vv_files_open(tier.folder, "g", 0, NULL, err, sizeof(err), &f), -EIO);
+    snprintf(path, sizeof(path), "%s", st_path(dir, "new"));
+    for (int i = 0; i < 2; i++)
+        T_ERR(vv_folder_new(path, &tier.opts, err, sizeof(err), &folder), -EIO);
+    T_CHECK(strstr(err, path) != NULL);
+    fault.mode = FAULT_NONE;
+    T_OK(vv_files_open(tier.folder, "g", 0, NULL, err, sizeof(err), &f));
+    vv_files_close(f);
+    T_OK(vv_folder_new(path, &tier.opts, err, sizeof(err), &folder));
+    vv_folder_free(folder);
+    close_all();
+}
+
 static void names(void)
 {
     char err[256], long_name[300];
@@ -443,6 +498,8 @@ int main(void)
     T_RUN(misnamed_file);
     T_RUN(index_is_compacted);
     T_RUN(lock_conflicts);
+    T_RUN(lock_and_fork);
+    T_RUN(folders_are_synced);
     T_RUN(names);
     T_RUN(index_without_space);
     return t_done();

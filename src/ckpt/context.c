@@ -114,6 +114,8 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     o.page_bytes = opts->page_bytes;
     o.write_bytes_per_s = rate[VV_HOP_H2F];
     o.read_bytes_per_s = rate[VV_HOP_F2H];
+    if (hooks && hooks->os)
+        o.os = hooks->os;
     int rc;
     if (opts->level == VARVE_LEVEL_LOCAL) {
         rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);

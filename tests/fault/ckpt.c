@@ -130,7 +130,7 @@ static void look_again(struct run *r)
 static uint64_t one(int level, enum t_inject_mode mode, uint64_t nth, int64_t count)
 {
     struct t_inject inj;
-    struct vv_ckpt_hooks hooks = {hook_device, hook_store, &inj};
+    struct vv_ckpt_hooks hooks = {.device = hook_device, .store = hook_store, .arg = &inj};
     struct run r = {.cfg = {.device = true,
                             .device_cache = 16 * PAGE,
                             .host_cache = 16 * PAGE,

@@ -106,7 +106,7 @@ static void test_files(void)
 static void test_late(void)
 {
     struct t_inject inj;
-    struct vv_ckpt_hooks hooks = {NULL, hook_store, &inj};
+    struct vv_ckpt_hooks hooks = {.store = hook_store, .arg = &inj};
     struct ck_cfg cfg = {.host_cache = 64 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
     static char buf[2 * PAGE];
     t_inject_init(&inj);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* varve rm: removes versions of a history, damaged ones included. It takes the history's lock, so
- * it refuses while a program has the history open. What it reports removed stays removed. */
+ * it refuses while a program has the history open. What it reports removed stays removed. A dry run
+ * takes no lock and writes nothing, not even the leftovers of a crash are cleared away; what it
+ * tells is the moment's. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -10,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/files.h"
+#include "core/clock.h"
 #include "tier/ckfile.h"
 #include "tier/store.h"
 
@@ -98,17 +101,21 @@ static int remove_victims(struct removal *r, struct vv_store *store, struct vv_f
     struct vv_store_io io[GROUP], *done[GROUP];
     int result = 0;
     for (size_t at = 0; at < r->n; at += GROUP) {
-        size_t n = VV_MIN(r->n - at, (size_t)GROUP);
+        size_t n = VV_MIN(r->n - at, (size_t)GROUP), left = 0;
         for (size_t i = 0; i < n; i++) {
             struct victim *v = &r->victims[at + i];
             io[i] = (struct vv_store_io){
                 .op = VV_STORE_REMOVE, .key = {files, v->version, v->generation}, .user = v};
             int rc = store->ops->submit(store, &io[i]);
             if (rc < 0)
-                return rc;
+                result = rc;
+            else
+                left++;
         }
-        for (size_t left = n; left > 0;) {
+        while (left > 0) {
             int got = store->ops->poll(store, done, GROUP, -1);
+            if (got < 0)
+                vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
             for (int i = 0; i < got; i++) {
                 if (done[i]->status == 0)
                     tell(r, done[i]->user);
@@ -135,16 +142,27 @@ static int remove_rank(struct removal *r, struct vv_folder *folder, struct vv_st
     /* The lock is ours: what the scan finds now is what there is. */
     r->n = 0;
     rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_victim, r);
-    if (rc == 0 && r->dry_run)
-        for (size_t i = 0; i < r->n; i++)
-            tell(r, &r->victims[i]);
-    else if (rc == 0)
+    if (rc == 0)
         rc = remove_victims(r, store, files);
     vv_files_close(files);
     return rc < 0 ? files_complain("rm", r->folder, r->history, rc) : CLI_OK;
 }
 
-static int remove_all(struct removal *r)
+static int tell_ranks(struct removal *r)
+{
+    for (size_t i = 0; i < r->nranks; i++) {
+        r->rank = r->ranks[i];
+        r->n = 0;
+        int rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_victim, r);
+        if (rc < 0)
+            return files_complain("rm", r->folder, r->history, rc);
+        for (size_t v = 0; v < r->n; v++)
+            tell(r, &r->victims[v]);
+    }
+    return CLI_OK;
+}
+
+static int remove_ranks(struct removal *r)
 {
     char err[512] = "";
     struct vv_store_opts opts;
@@ -152,10 +170,7 @@ static int remove_all(struct removal *r)
     struct vv_store *store = NULL;
     vv_store_opts_init(&opts);
     opts.mode = VV_STORE_BUFFERED; /* no data moves */
-    int rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_rank, r);
-    if (rc < 0)
-        return files_complain("rm", r->folder, r->history, rc);
-    rc = vv_folder_new(r->folder, &opts, err, sizeof(err), &folder);
+    int rc = vv_folder_new(r->folder, &opts, err, sizeof(err), &folder);
     if (rc == 0)
         rc = vv_folder_store(folder, &store);
     if (rc < 0) {
@@ -171,6 +186,15 @@ static int remove_all(struct removal *r)
     }
     store->ops->close(store);
     vv_folder_free(folder);
+    return result;
+}
+
+static int remove_all(struct removal *r)
+{
+    int rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_rank, r);
+    if (rc < 0)
+        return files_complain("rm", r->folder, r->history, rc);
+    int result = r->dry_run ? tell_ranks(r) : remove_ranks(r);
     for (int i = 0; i < r->nranges && result == CLI_OK; i++)
         if (!r->ranges[i].found) {
             fprintf(stderr, "varve rm: no version %" PRIu64 "%s in history '%s'\n",

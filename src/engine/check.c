@@ -420,6 +420,7 @@ static const char *check_files(const struct vv_core *core)
                 counted = r->obj == req->obj;
             used += counted ? 0 : req->obj->file_bytes;
         }
+    used += core->tier[core->disk].unremoved_bytes;
     REQUIRE(core->tier[core->disk].used_bytes == used, "bytes of files are miscounted");
     return NULL;
 }

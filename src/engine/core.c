@@ -315,15 +315,24 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
         core->phase = VV_PHASE_WRITING;
 }
 
-/* What a committed file takes: header, data in blocks, checksums and footer. */
-static uint64_t file_bytes(const struct vv_core *core, uint64_t size)
+static bool has_files(const struct vv_core *core)
 {
-    uint64_t sums = (uint64_t)vvi_nchunks(core, size) * 8 + 64;
-
-    return 4096 + vv_align_up(size, 4096) + vv_align_up(sums, 4096);
+    return core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
 }
 
-static int put_admit(const struct vv_core *core, uint64_t size)
+/* What a committed file takes; without somebody who knows: header, data in blocks, checksums. */
+static uint64_t file_bytes(const struct vv_core *core, uint64_t size, uint64_t user)
+{
+    if (!has_files(core))
+        return 0;
+    if (core->cfg.file_bytes)
+        return core->cfg.file_bytes(core->cfg.release_arg, size, user);
+    return 4096 + vv_align_up(size, 4096) +
+           vv_align_up((uint64_t)vvi_nchunks(core, size) * 8 + 128, 4096);
+}
+
+/* Can it ever be held? Whether there is room now, is for serve_puts() to wait for. */
+static int put_admit(const struct vv_core *core, uint64_t size, uint64_t user, bool app_is_device)
 {
     const struct tier *disk = core->disk >= 0 ? &core->tier[core->disk] : NULL;
     uint64_t pages = 0, chunks = (size + core->cfg.page_bytes - 1) / core->cfg.page_bytes;
@@ -332,15 +341,13 @@ static int put_admit(const struct vv_core *core, uint64_t size)
         return -EINVAL;
     if (chunks >= FILE_CHUNK_FILLING)
         return -EFBIG;
-    if (disk && disk->kind == VV_TIER_FILES) {
-        if (disk->capacity_bytes == 0)
-            return 0;
-        if (file_bytes(core, size) > disk->capacity_bytes)
-            return -EFBIG;
-        return disk->used_bytes + file_bytes(core, size) > disk->capacity_bytes ? -ENOSPC : 0;
-    }
+    if (has_files(core))
+        return disk->capacity_bytes && file_bytes(core, size, user) > disk->capacity_bytes ? -EFBIG
+                                                                                           : 0;
     for (unsigned t = 0; t < core->ntiers; t++) {
         uint32_t n = core->tier[t].arena.npages;
+        if ((int)t == core->device && !app_is_device)
+            continue; /* what is in host memory never enters the device */
         pages = core->paged ? pages + n : VV_MAX(pages, n);
     }
     return chunks > pages ? -EFBIG : 0;
@@ -354,10 +361,21 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
     return (uint8_t)core->host;
 }
 
+/* Is it too large to stay in memory until its file is committed? */
+static bool streams(const struct vv_core *core, const struct vv_object *obj)
+{
+    uint64_t pages = core->tier[core->host].arena.npages;
+
+    if (obj->home == core->device)
+        pages = core->paged ? pages + core->tier[core->device].arena.npages
+                            : VV_MIN(pages, core->tier[core->device].arena.npages);
+    return (uint64_t)obj->nchunks * 2 > pages;
+}
+
 /* Somebody asks for it again: what kept it from being flushed may be over. */
 static void flush_again(struct vv_core *core, struct vv_object *obj)
 {
-    if (!obj->flush_err)
+    if (!obj->flush_err || obj->spoiled)
         return;
     obj->flush_err = 0;
     vvi_hist(core, obj->hist)->nfailed--;
@@ -409,7 +427,7 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
 
     if (obj && (obj->written || obj->writing))
         return -EEXIST;
-    r = put_admit(core, size);
+    r = put_admit(core, size, user, app_is_device);
     if (r < 0)
         return r;
     if (!obj)
@@ -426,17 +444,15 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     obj->size = size;
     obj->user = user;
     obj->nchunks = vvi_nchunks(core, size);
-    obj->generation = core->next_generation++;
+    obj->generation = obj->file_generation = core->next_generation++;
     obj->home = put_home(core, obj, app_is_device);
     obj->pass_through = obj->home == core->host && core->disk >= 0 &&
                         obj->nchunks > core->tier[core->host].arena.npages;
+    obj->streams = has_files(core) && streams(core, obj);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
-    if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES) {
-        obj->file_bytes = file_bytes(core, size);
-        core->tier[core->disk].used_bytes += obj->file_bytes;
-    }
     req_start(core, &core->puts, req, VV_REQ_PUT, hist, obj);
     req->app_is_device = app_is_device;
+    req->file_bytes = file_bytes(core, size, user);
     req->chunks_left = obj->nchunks;
     core->stats.puts++;
     leave(core);
@@ -486,8 +502,7 @@ int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_
 
     if (!obj || !obj->written)
         return -ENOENT;
-    if (level == VV_CORE_DURABLE &&
-        (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
+    if (level == VV_CORE_DURABLE && !has_files(core))
         return -EINVAL;
     enter(core, now_ns);
     req_start(core, &core->waits, req, VV_REQ_WAIT, hist, obj);
@@ -593,19 +608,19 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
     struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj;
 
-    if (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES || size == 0)
+    if (!has_files(core) || size == 0)
         return -EINVAL;
     if (vvi_object_find(core, hist, version))
         return -EEXIST;
     obj = vvi_object_new(core, hist, version);
     if (!obj)
         return -ENOMEM;
-    obj->generation = generation;
+    obj->generation = obj->file_generation = generation;
     obj->size = size;
     obj->user = user;
     obj->nchunks = vvi_nchunks(core, size);
     obj->durable = true;
-    obj->file_bytes = file_bytes(core, size);
+    obj->file_bytes = file_bytes(core, size, user);
     core->tier[core->disk].used_bytes += obj->file_bytes;
     /* Where it is restored to is not known before it is; the fastest tier is the best guess. */
     obj->home = put_home(core, obj, true);
@@ -662,11 +677,20 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
 
     h->nfailed += !obj->flush_err;
     obj->flush_err = (int16_t)err;
+    obj->err_tier = (uint8_t)tier;
+    obj->told = false;
     vv_trace(VV_TRACE_ERROR, obj->version, (uint64_t)tier, (uint64_t)(int64_t)err, 0);
-    if (h->late_err)
+}
+
+/* The object is about to go, its error stays with the history. */
+void vvi_late_error(struct vv_core *core, const struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    if (h->late_err || obj->told)
         return;
-    h->late_err = err;
-    h->late_tier = tier;
+    h->late_err = obj->flush_err;
+    h->late_tier = obj->err_tier;
     h->late_version = obj->version;
 }
 
@@ -766,11 +790,23 @@ static void fail_gets_of(struct vv_core *core, const struct vv_object *obj, int 
             req->error = status;
 }
 
+static bool fail_put_of(struct vv_core *core, const struct vv_object *obj, int status)
+{
+    for (struct vv_req *req = core->puts; req; req = req->next)
+        if (req->obj == obj) {
+            req->error = req->error ? req->error : status;
+            return true;
+        }
+    return false;
+}
+
 static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
 {
     if (o->dst_tier > o->src_tier) {
-        if (!o->obj->dead)
+        /* While it is still being written, its own put is told. */
+        if (!o->obj->dead && !fail_put_of(core, o->obj, status))
             late_error(core, o->obj, o->dst_tier, status);
+        o->obj->spoiled |= core->tier[o->dst_tier].kind == VV_TIER_FILES;
     } else {
         /* The bytes stay where they are. Prefetching gives up on them; a restore that needs them
          * fails now and may be tried again. */
@@ -817,7 +853,11 @@ static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
     if (obj->dead)
         return;
     if (status < 0) {
+        /* What the kernel could not bring to the disk it may have dropped: asking it again would
+         * be answered with success. */
+        obj->spoiled = true;
         late_error(core, obj, core->disk, status);
+        vvi_file_clean(core, obj);
         vvi_object_settle(core, obj);
         return;
     }
@@ -826,6 +866,28 @@ static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
     vvi_copy_free(core, copy);
     vvi_core_reclass(core, obj, 0, obj->nchunks);
     vvi_object_settle(core, obj);
+}
+
+/* A file that could not be removed still takes its space, and its version would be there again when
+ * the history is opened next: somebody must hear of it. */
+static void remove_done(struct vv_core *core, const struct vv_order *o, int status)
+{
+    struct hist *h = vvi_hist(core, o->hist);
+
+    if (status < 0) {
+        if (!h->late_err) {
+            h->late_err = status;
+            h->late_tier = core->disk;
+            h->late_version = o->version;
+        }
+        vv_trace(VV_TRACE_ERROR, o->version, (uint64_t)core->disk, (uint64_t)(int64_t)status, 0);
+        if (o->file_generation == o->obj->file_generation) {
+            core->tier[core->disk].unremoved_bytes += o->obj->file_bytes;
+            o->obj->file_bytes = 0;
+        }
+    } else if (o->file_generation == o->obj->file_generation) {
+        vvi_object_file_gone(core, o->obj);
+    }
 }
 
 static void measure(struct vv_core *core, const struct vv_order *o)
@@ -860,6 +922,8 @@ static void transfer_done(struct vv_core *core, struct vv_order *o, int status)
         abandon_whole(core, obj->copy[o->src_tier]);
     if (status < 0)
         vvi_core_reclass(core, obj, 0, obj->nchunks);
+    if (obj->spoiled)
+        vvi_file_clean(core, obj);
     vvi_object_settle(core, obj);
     if (o->kind == VV_ORDER_APP)
         app_done(core, o, status);
@@ -888,7 +952,7 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
         commit_done(core, obj, status);
         break;
     case VV_ORDER_REMOVE:
-        vvi_object_file_gone(core, obj);
+        remove_done(core, o, status);
         break;
     case VV_ORDER_WAKE:
         break;
@@ -962,14 +1026,23 @@ void vv_core_each(const struct vv_core *core, uint32_t hist,
 int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier)
 {
     struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj = h->nfailed ? h->oldest : NULL;
     int err = h->late_err;
 
     if (err) {
         *ret_version = h->late_version;
         *ret_tier = h->late_tier;
         h->late_err = 0;
+        return err;
     }
-    return err;
+    while (obj && (!obj->flush_err || obj->told))
+        obj = obj->newer;
+    if (!obj)
+        return 0;
+    obj->told = true;
+    *ret_version = obj->version;
+    *ret_tier = obj->err_tier;
+    return obj->flush_err;
 }
 
 uint64_t vv_object_user(const struct vv_object *obj)

@@ -91,6 +91,8 @@ struct vv_core_cfg {
     /* An object with this `user` word is gone. May be NULL. */
     void (*release_user)(void *arg, uint64_t user);
     void *release_arg;
+    /* Bytes that the committed file of such an object takes; NULL: an estimate. With release_arg. */
+    uint64_t (*file_bytes)(void *arg, uint64_t size, uint64_t user);
 };
 
 enum vv_order_kind {
@@ -110,10 +112,11 @@ struct vv_order {
     struct vv_object *obj;
     uint32_t hist;
     uint64_t version, generation; /* a version discarded and written again has another generation */
-    uint64_t size;                /* of the object, in bytes */
-    int src_tier, dst_tier;       /* VV_TIER_APP for the application's side */
-    uint32_t chunk0, nchunks;     /* consecutive chunks of the object */
-    uint64_t bytes;               /* that they hold together */
+    uint64_t file_generation; /* of its file: a file that failed is written anew under another */
+    uint64_t size;            /* of the object, in bytes */
+    int src_tier, dst_tier;   /* VV_TIER_APP for the application's side */
+    uint32_t chunk0, nchunks; /* consecutive chunks of the object */
+    uint64_t bytes;           /* that they hold together */
     uint32_t src_page[VV_ORDER_MAX_PAGES]; /* pages of each chunk, where that tier is an arena */
     uint32_t dst_page[VV_ORDER_MAX_PAGES];
     struct vv_req *req; /* APP and WAKE */
@@ -140,8 +143,9 @@ struct vv_req {
     uint8_t app_is_device, level;
     uint32_t inflight; /* APP orders issued and not completed */
     uint32_t chunks_left;
-    int error;     /* it fails with this as soon as no order of it is in flight */
-    uint32_t scan; /* chunks before this one have been issued */
+    uint64_t file_bytes; /* PUT: waits for this much of the files tier's capacity */
+    int error;           /* it fails with this as soon as no order of it is in flight */
+    uint32_t scan;       /* chunks before this one have been issued */
     uint32_t from_inflight[VV_MAX_TIERS];
     uint64_t *issued; /* GET: one bit for each chunk */
     struct vv_req *next, *prev;
@@ -240,6 +244,7 @@ struct vv_core_stats {
     uint64_t tier_pages[VV_MAX_TIERS], tier_used_pages[VV_MAX_TIERS];
     uint64_t files_bytes, objects;
     uint64_t object_bytes; /* memory that the core itself takes */
+    uint64_t lost;         /* versions larger than memory whose files could not be written */
     uint64_t invariant_checks;
     double utilisation; /* share of the memory tiers' pages in use, averaged over time */
 };

@@ -70,15 +70,16 @@ struct vv_copy {
 
 struct vv_object {
     uint64_t version, generation, size, user;
+    uint64_t file_generation;
     struct vv_copy *copy[VV_MAX_TIERS];
     struct vv_object *older, *newer; /* in order of writing; written objects only */
     uint64_t ordinal;                /* place in the order of writing, for the detector */
     uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
     uint64_t file_bytes;             /* of the files tier's capacity that it takes */
     uint32_t nchunks;
-    uint32_t nmem;     /* chunks valid or filling on a memory tier */
-    uint32_t miss_low; /* no chunk before this one is missing from memory */
-    uint32_t refs;     /* orders in flight and pending requests */
+    uint32_t nmem;      /* chunks valid or filling on a memory tier */
+    uint32_t miss_low;  /* no chunk before this one is missing from memory */
+    uint32_t refs;      /* orders in flight and pending requests */
     uint32_t reflushed; /* pages dropped before they were flushed, another tier having them */
     uint32_t hist;
     int16_t flush_err; /* why flushing it was given up; 0: not */
@@ -93,8 +94,12 @@ struct vv_object {
     bool no_prefetch;   /* a transfer up failed: left to restores */
     bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
     bool keep_file;     /* dead for this process only: its committed file stays */
-    bool pass_through; /* larger than its tier: its put goes through transit pages as well */
-    uint8_t home;       /* tier it enters and is prefetched to */
+    bool pass_through;  /* larger than its tier: its put goes through transit pages as well */
+    bool streams;       /* too large to stay in memory until its file is committed */
+    bool spoiled;     /* a write to its file or its commit failed: that file is good for nothing */
+    bool told;        /* its flush_err has been reported */
+    uint8_t err_tier; /* that flush_err is about */
+    uint8_t home;     /* tier it enters and is prefetched to */
 };
 
 struct hint {
@@ -118,7 +123,8 @@ struct hist {
     struct hint *ring;              /* live hints, by sequence number modulo its size */
     uint64_t ring_size, head, tail; /* [head, tail) */
     uint64_t cursor[VV_MAX_TIERS];  /* hints before it are complete on that tier or faster */
-    uint64_t *passed;               /* versions of passed-over hints, oldest first */
+    uint64_t ready_to; /* hints before it are complete on the tier that they are restored from */
+    uint64_t *passed;  /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
 
@@ -141,6 +147,7 @@ struct tier {
     bool memory; /* device or host */
     bool is_arena;
     uint64_t capacity_bytes, used_bytes; /* files */
+    uint64_t unremoved_bytes;            /* files: of used_bytes, what could not be removed */
     struct vv_arena arena;
     uint32_t *transit[2]; /* stacks of free transit pages: [0] down, [1] up */
     uint32_t ntransit[2];
@@ -181,6 +188,8 @@ struct vv_core {
     enum vv_phase phase;
     uint64_t largest_bytes; /* object seen */
     bool puts_between;      /* a put came after prefetching had begun */
+    struct vv_object
+        *filing; /* its file is being written: it is finished before another is begun */
     uint32_t
         seed_pages; /* restoring: pages that may still be given up to begin an exchange of places */
     struct vv_frag *frags; /* scratch for window searches */
@@ -252,7 +261,7 @@ void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_obje
 void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign);
 struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq);
 void vvi_hint_refresh_first(struct vv_core *core, struct hist *h);
-uint32_t vvi_hint_distance_ready(const struct vv_core *core, uint32_t hist);
+uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist);
 void vvi_predict(struct vv_core *core, struct vv_object *obj); /* a restore without hints came */
 void vvi_predict_forget(struct vv_core *core, struct vv_object *obj);
 bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj);
@@ -275,8 +284,11 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 void vvi_sched(struct vv_core *core);
 void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
+/* Takes back what was written to a spoiled file, once nothing writes to it, and has it removed. */
+void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
 
 /* core.c */
+void vvi_late_error(struct vv_core *core, const struct vv_object *obj);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
 struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);
 

@@ -227,20 +227,16 @@ void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_obje
     from->hint_first = from->hint_last = 0;
 }
 
-uint32_t vvi_hint_distance_ready(const struct vv_core *core, uint32_t hist)
+uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist)
 {
-    const struct hist *h = vvi_hist(core, hist);
-    uint32_t n = 0;
+    struct hist *h = vvi_hist(core, hist);
 
-    for (uint64_t s = h->head; s < h->tail; s++) {
-        const struct vv_object *obj = vvi_hint_at(h, s);
-        if (!obj)
-            continue;
-        if (!obj->written || !vvi_object_complete_at(core, obj, obj->home))
+    for (h->ready_to = VV_MAX(h->ready_to, h->head); h->ready_to < h->tail; h->ready_to++) {
+        const struct vv_object *obj = vvi_hint_at(h, h->ready_to);
+        if (obj && (!obj->written || !vvi_object_complete_at(core, obj, obj->home)))
             break;
-        n++;
     }
-    return n;
+    return (uint32_t)(h->ready_to - h->head);
 }
 
 bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj)

@@ -263,28 +263,56 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
         t->freed_epoch++;
     }
     copy->page[c] = VV_PAGE_NONE;
-    if (on_its_way(state))
-        count_in_memory(core, copy, c, false);
+    if (!on_its_way(state))
+        return;
+    count_in_memory(core, copy, c, false);
+    /* A hinted version is no longer complete here: prefetching takes it up again. */
+    if (t->memory && copy->obj->hint_first) {
+        struct hist *h = vvi_hist(core, copy->obj->hist);
+        h->cursor[copy->tier] = VV_MIN(h->cursor[copy->tier], copy->obj->hint_first);
+        h->ready_to = VV_MIN(h->ready_to, copy->obj->hint_first);
+    }
 }
 
 /* ---- what pages are good for ---- */
 
 /* The one predicate: may this page go? No transfer reads it, and the object is discarded or the
- * same bytes are complete on another tier. The contiguous policies demand a slower one: they
- * never go back to flush a copy again. Whether it *should* go, and for whom, is the policy's to
+ * same bytes are complete on another tier. The contiguous policies demand a slower one, but for
+ * what only passes through: they never go back to flush a copy again. Whether it *should* go, and for whom, is the policy's to
  * say. */
 static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj,
-                         const struct vv_page *p, bool on_faster, bool on_slower)
+                         const struct vv_page *p, bool on_faster, bool on_slower, bool transit)
 {
     if (p->state != VV_PAGE_VALID || p->pins > 0)
         return false;
-    return obj->dead || on_slower || (on_faster && core->paged);
+    return obj->dead || on_slower || (on_faster && (core->paged || transit));
+}
+
+static bool in_transit(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                       uint32_t c)
+{
+    return core->tier[tier].is_arena && obj->copy[tier] &&
+           obj->copy[tier]->page[c] != VV_PAGE_NONE &&
+           obj->copy[tier]->page[c] >= core->tier[tier].arena.npages;
+}
+
+/* Does a chunk that is valid on this slower tier let faster copies go? What is written to a file
+ * may be lost until the file is committed: memory keeps it until then, transit pages not counted,
+ * unless it could never hold all of the object. */
+static bool kept_by(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                    uint32_t c)
+{
+    bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
+
+    return !files || obj->durable || obj->streams ||
+           (core->tier[tier].is_arena && !in_transit(core, obj, tier, c));
 }
 
 unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                       uint32_t c, const struct vv_page *p)
 {
     bool on_faster = false, to_faster = false, on_slower = false, to_slower = false;
+    bool transit = in_transit(core, obj, tier, c);
     unsigned class = 0;
 
     if (p->state != VV_PAGE_VALID)
@@ -295,16 +323,16 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
             on_faster |= s == VV_PAGE_VALID;
             to_faster |= on_its_way(s);
         } else {
-            on_slower |= s == VV_PAGE_VALID;
+            on_slower |= s == VV_PAGE_VALID && kept_by(core, obj, t, c);
             to_slower |= on_its_way(s);
         }
     }
-    if (chunk_may_go(core, obj, p, on_faster, on_slower)) {
+    if (chunk_may_go(core, obj, p, on_faster, on_slower, transit)) {
         /* A page that only a faster tier has besides is no candidate for eviction at large: its
          * bytes would have to be flushed again at once. It goes as a duplicate. */
         class |= obj->dead || on_slower ? CLASS_EVICT : 0;
         class |= on_faster ? CLASS_DUP : 0;
-        if (obj->copy[tier]->page[c] >= core->tier[tier].arena.npages)
+        if (transit)
             class = CLASS_PASS;
     }
     if (!to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead)
@@ -559,6 +587,8 @@ void vvi_object_written(struct vv_core *core, struct vv_object *obj)
     if (obj->hint_first)
         for (unsigned t = 0; t < core->ntiers; t++)
             h->cursor[t] = VV_MIN(h->cursor[t], obj->hint_first);
+    if (obj->hint_first)
+        h->ready_to = VV_MIN(h->ready_to, obj->hint_first);
     vvi_object_refresh(core, obj);
     vvi_object_settle(core, obj);
 }
@@ -620,6 +650,8 @@ void vvi_object_gone(struct vv_core *core, struct vv_object *obj)
     table_remove(h, obj);
     obj->dead = true;
     obj->writing = false;
+    if (core->filing == obj)
+        core->filing = NULL;
     for (unsigned t = 0; t < core->ntiers; t++)
         for (int p = 0; p < 2; p++)
             if (core->tier[t].commit[p].obj == obj)

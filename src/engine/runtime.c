@@ -40,7 +40,6 @@ static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
     struct vvi_mover *m = mover_of(e, o);
     e->hist[o->hist].inflight++;
     e->inflight++;
-    e->removals += o->kind == VV_ORDER_REMOVE;
     vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
     if (m->polling)
         m->kick = true;
@@ -76,8 +75,7 @@ void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int sta
         vv_assert(h->inflight > 0 && e->inflight > 0);
         h->inflight--;
         e->inflight--;
-        e->removals -= o->kind == VV_ORDER_REMOVE;
-        if (h->inflight == 0 || o->kind == VV_ORDER_REMOVE)
+        if (h->inflight == 0)
             vv_cond_broadcast(&e->idle);
     }
     if (status)
@@ -121,6 +119,21 @@ static void add_tier(struct vv_engine *e, enum vv_tier_kind kind, uint64_t capac
     core->ntiers++;
 }
 
+static void release_user(void *arg, uint64_t user)
+{
+    struct vv_engine *e = arg;
+    if (e->cfg.release_user)
+        e->cfg.release_user(e->cfg.user_arg, user);
+}
+
+static uint64_t file_bytes(void *arg, uint64_t size, uint64_t user)
+{
+    const struct vv_engine *e = arg;
+    uint32_t nregions =
+        e->cfg.describe_user ? e->cfg.describe_user(e->cfg.user_arg, user, size, NULL, 0) : 0;
+    return vv_files_bytes(size, nregions, e->cfg.page_bytes);
+}
+
 static int core_init(struct vv_engine *e)
 {
     const struct vv_engine_cfg *cfg = &e->cfg;
@@ -129,8 +142,9 @@ static int core_init(struct vv_engine *e)
     core->policy = cfg->policy;
     core->disk_shared = true;
     core->check = cfg->check;
-    core->release_user = cfg->release_user;
-    core->release_arg = cfg->user_arg;
+    core->release_user = release_user;
+    core->file_bytes = file_bytes;
+    core->release_arg = e;
     if (cfg->device && cfg->device_cache_bytes >= cfg->page_bytes)
         add_tier(e, VV_TIER_DEVICE, cfg->device_cache_bytes);
     add_tier(e, VV_TIER_HOST, cfg->host_cache_bytes);
@@ -303,17 +317,6 @@ static int finish_request(struct vv_engine *e, struct vvi_req *r, int rc, uint64
     return rc;
 }
 
-/* A version discarded takes space on disk until its file is gone. Whether it is worth asking
- * again. */
-static bool wait_for_removal_locked(struct vv_engine *e, uint64_t deadline_ns)
-{
-    uint64_t before = e->removals;
-    while (e->removals > 0 && e->removals >= before)
-        if (vvi_engine_wait_locked(e, &e->idle, deadline_ns) == -ETIMEDOUT)
-            return false;
-    return before > 0;
-}
-
 int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                   uint64_t user, const struct vv_engine_app *app, uint64_t deadline_ns)
 {
@@ -321,12 +324,9 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     vvi_req_init(&r, app);
     vv_trace(VV_TRACE_REQUEST_START, VV_REQ_PUT, version, size, 0);
     vv_mutex_lock(&e->lock);
-    int rc;
-    do
-        rc = vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r.req);
-    while (rc == -ENOSPC && wait_for_removal_locked(e, deadline_ns));
-    if (rc && e->cfg.release_user)
-        e->cfg.release_user(e->cfg.user_arg, user);
+    int rc = vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r.req);
+    if (rc)
+        release_user(e, user);
     rc = finish_request(e, &r, rc, deadline_ns);
     vv_trace(VV_TRACE_REQUEST_END, VV_REQ_PUT, version, size, (uint64_t)rc);
     return rc;

@@ -41,7 +41,8 @@ struct vv_engine_cfg {
     void (*release_user)(void *arg, uint64_t user);
     /* Fills in what a committed file says about its regions; `ret_regions` has room for
      * `max` of them. Returns their number, which may be greater: then it is called again with more
-     * room. Called without the lock, while the object is alive. */
+     * room, or with none, for the number alone. Called with and without the lock, while the object
+     * is alive. */
     uint32_t (*describe_user)(void *arg, uint64_t user, uint64_t size,
                               struct vv_store_region *ret_regions, uint32_t max);
     void *user_arg;

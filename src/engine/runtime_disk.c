@@ -66,7 +66,7 @@ static struct disk_io *take_locked(struct disk_worker *w)
     io->order = o;
     const struct vvi_engine_hist *h = &m->engine->hist[o->hist];
     io->io.key = (struct vv_store_key){h->files, o->version,
-                                       vvi_engine_file_generation(h, o->generation)};
+                                       vvi_engine_file_generation(h, o->file_generation)};
     return io;
 }
 

@@ -137,8 +137,7 @@ struct vv_engine {
     struct vv_core *core;
     struct vvi_engine_hist *hist; /* by history number */
     uint32_t nhist;
-    struct vv_cond idle; /* some inflight count came to 0, a removal or a drop ended */
-    uint64_t removals;   /* orders in flight */
+    struct vv_cond idle; /* some inflight count came to 0, or a drop ended */
     uint64_t inflight;   /* orders of all histories */
     bool stopping;
     struct vvi_lanes *spare_lanes;

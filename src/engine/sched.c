@@ -64,6 +64,7 @@ static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind,
     o->hist = obj->hist;
     o->version = obj->version;
     o->generation = obj->generation;
+    o->file_generation = obj->file_generation;
     o->size = obj->size;
     o->src_tier = o->dst_tier = VV_TIER_APP;
     obj->refs++;
@@ -197,23 +198,49 @@ static bool serve_gets(struct vv_core *core)
     return any;
 }
 
+static void end_failed_puts(struct vv_core *core)
+{
+    struct vv_req *next;
+
+    for (struct vv_req *req = core->puts; req; req = next) {
+        next = req->next;
+        if (req->obj->dead && !req->error)
+            req->error = -ECANCELED;
+        if (req->error && req->inflight == 0)
+            vvi_req_end(core, req, req->error);
+    }
+}
+
+/* A capacity given to the files tier is never exceeded: a put waits for its share, as long as
+ * flushes, commits or removals under way may yield it. */
+static bool charge_file(struct vv_core *core, struct vv_req *req)
+{
+    struct tier *t;
+
+    if (req->file_bytes == 0)
+        return true;
+    t = &core->tier[core->disk];
+    if (t->capacity_bytes && t->used_bytes + req->file_bytes > t->capacity_bytes)
+        return false;
+    t->used_bytes += req->file_bytes;
+    req->obj->file_bytes = req->file_bytes;
+    req->file_bytes = 0;
+    return true;
+}
+
 /* Puts are served in order; a later one begins when all space for those before it has been
  * found. */
 static bool serve_puts(struct vv_core *core)
 {
     bool any = false;
-    struct vv_req *next;
 
-    for (struct vv_req *req = core->puts; req; req = next) {
+    end_failed_puts(core);
+    for (struct vv_req *req = core->puts; req; req = req->next) {
         struct vv_object *obj = req->obj;
-        next = req->next;
-        if (req->obj->dead && !req->error)
-            req->error = -ECANCELED;
-        if (req->error) {
-            if (req->inflight == 0)
-                vvi_req_end(core, req, req->error);
+        if (req->error)
             continue;
-        }
+        if (!charge_file(core, req))
+            return any;
         enum vv_hop hop = hop_between(core, VV_TIER_APP, obj->home, req->app_is_device);
         while (req->scan < obj->nchunks && req->inflight < APP_SLOTS) {
             uint32_t pages[VV_ORDER_MAX_PAGES];
@@ -318,6 +345,14 @@ static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
         }
     }
     return best;
+}
+
+/* A file is finished before another is begun: only a committed one lets memory go. */
+static struct vv_copy *next_dirty(const struct vv_core *core, unsigned tier)
+{
+    struct vv_copy *copy = core->filing ? core->filing->copy[tier] : NULL;
+
+    return copy && copy->ndirty > 0 ? copy : farthest_dirty(core, tier);
 }
 
 /* The last run of chunks to be flushed: [*ret_first, top]. */
@@ -544,7 +579,7 @@ static bool flush_device(struct vv_core *core)
         core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
 
     while (slot_free(core, VV_HOP_D2H)) {
-        struct vv_copy *copy = farthest_dirty(core, (unsigned)core->device);
+        struct vv_copy *copy = next_dirty(core, (unsigned)core->device);
         struct vv_object *obj;
         uint32_t c, n, got;
         if (!copy)
@@ -590,7 +625,7 @@ static bool flush_host(struct vv_core *core)
         return false;
     files = core->tier[core->disk].kind == VV_TIER_FILES;
     while (slot_free(core, VV_HOP_H2F)) {
-        struct vv_copy *copy = farthest_dirty(core, (unsigned)core->host);
+        struct vv_copy *copy = next_dirty(core, (unsigned)core->host);
         struct vv_object *obj;
         uint32_t c, n, got;
         if (!copy || !flush_may_go(core, copy->obj))
@@ -608,9 +643,40 @@ static bool flush_host(struct vv_core *core)
         if (!issue(core, obj, core->host, core->disk, c, got, files ? NULL : pages, NULL,
                    VV_COPY_WRITE_IN_PROGRESS))
             break;
+        if (files)
+            core->filing = obj;
         any = true;
     }
     return any;
+}
+
+void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_copy *copy = obj->copy[core->disk];
+
+    if (!obj->spoiled || obj->dead || obj->writing)
+        return;
+    /* Memory does not hold all of it any more: the version is lost, and whoever calls next is told. */
+    if (obj->streams) {
+        vvi_late_error(core, obj);
+        core->stats.lost++;
+        vvi_object_gone(core, obj);
+        return;
+    }
+    if (copy && (copy->nfilling > 0 || copy->commit_issued))
+        return;
+    if (core->filing == obj)
+        core->filing = NULL;
+    if (copy) {
+        vvi_sched_remove_file(core, obj);
+        for (uint32_t c = 0; c < obj->nchunks; c++)
+            if (copy->page[c] != VV_PAGE_NONE)
+                vvi_chunk_drop(core, copy, c);
+        vvi_copy_free(core, copy);
+    }
+    obj->file_generation = core->next_generation++;
+    obj->spoiled = false;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
 }
 
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
@@ -650,10 +716,12 @@ void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
 /* The late error may have been taken by somebody else meanwhile. */
 static int first_error(const struct hist *h)
 {
-    const struct vv_object *obj = h->nfailed ? h->oldest : NULL;
+    struct vv_object *obj = h->nfailed ? h->oldest : NULL;
 
     while (obj && !obj->flush_err)
         obj = obj->newer;
+    if (obj)
+        obj->told = true;
     return obj ? obj->flush_err : h->late_err;
 }
 
@@ -669,27 +737,56 @@ static void end_waits(struct vv_core *core)
             if (h->ndown == h->nwritten)
                 vvi_req_end(core, req, first_error(h));
         } else if (obj->dead) {
-            vvi_req_end(core, req, -ENOENT);
+            vvi_req_end(core, req, obj->flush_err ? obj->flush_err : -ENOENT);
         } else if (obj->durable) {
             vvi_req_end(core, req, 0);
         } else if (obj->flush_err) {
+            obj->told = true;
             vvi_req_end(core, req, obj->flush_err);
         }
     }
 }
 
+/* Pages of a cache, or those through which flushes pass. */
+static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
+{
+    return tier != VV_TIER_APP && core->tier[tier].is_arena &&
+           page < core->tier[tier].arena.npages + core->tier[tier].transit_all;
+}
+
+/* May an order in flight make room for a put? Flushes, commits and removals may, and so may
+ * whatever uses pages that a put could get. Restores of others that pass through on their way up do
+ * not: a put must not wait in vain for as long as they go on. */
+static bool room_may_come(const struct vv_core *core)
+{
+    for (const struct vv_order *o = core->orders; o; o = o->all_next) {
+        if (o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE)
+            return true;
+        if (o->kind == VV_ORDER_COPY && o->dst_tier > o->src_tier)
+            return true;
+        if (uses_room(core, o->src_tier, o->src_page[0]) ||
+            uses_room(core, o->dst_tier, o->dst_page[0]))
+            return true;
+    }
+    return false;
+}
+
 /* Nothing is under way and nothing can be started: whoever still waits, waits in vain. */
 static bool fail_stuck(struct vv_core *core)
 {
-    if (core->inflight > 0)
-        return false;
-    if (core->puts) {
+    struct vv_req *put = core->puts;
+
+    /* One that has failed already waits for its own copies to end. */
+    if (put && put->inflight == 0 && !put->error && !room_may_come(core)) {
         uint64_t all = 0;
+        bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
         for (unsigned t = 0; t < core->ntiers; t++)
             all += core->tier[t].is_arena ? core->tier[t].arena.npages : 0;
-        vvi_req_end(core, core->puts, core->puts->obj->nchunks > all ? -EFBIG : -ENOSPC);
+        vvi_req_end(core, put, !files && put->obj->nchunks > all ? -EFBIG : -ENOSPC);
         return true;
     }
+    if (core->inflight > 0)
+        return false;
     if (core->gets) {
         vvi_req_end(core, core->gets, -EIO);
         return true;

@@ -42,14 +42,14 @@ static struct drive_file *file_of(struct drive *d, const struct vv_order *o)
     for (unsigned i = 0; i < d->nfiles; i++) {
         struct drive_file *f = &d->file[i];
         if (f->used && f->hist == o->hist && f->version == o->version &&
-            f->generation == o->generation)
+            f->generation == o->file_generation)
             return f;
     }
     return NULL;
 }
 
 static struct drive_file *file_new(struct drive *d, uint32_t hist, uint64_t version,
-                                   uint64_t generation, uint32_t nchunks)
+                                   uint64_t generation, uint64_t content, uint32_t nchunks)
 {
     unsigned i = 0;
 
@@ -61,6 +61,7 @@ static struct drive_file *file_new(struct drive *d, uint32_t hist, uint64_t vers
                                      .hist = hist,
                                      .version = version,
                                      .generation = generation,
+                                     .content = content,
                                      .nchunks = nchunks};
     return &d->file[i];
 }
@@ -101,7 +102,8 @@ static void set_destination(struct drive *d, const struct vv_order *o, bool good
     if (o->dst_tier == VV_TIER_APP)
         return;
     if (!d->tag[o->dst_tier] && !file_of(d, o))
-        file_new(d, o->hist, o->version, o->generation, (uint32_t)vv_div_up(o->size, DRIVE_PAGE));
+        file_new(d, o->hist, o->version, o->file_generation, o->generation,
+                 (uint32_t)vv_div_up(o->size, DRIVE_PAGE));
     for (uint32_t i = 0; i < o->nchunks; i++) {
         uint64_t *to = cell(d, o, o->dst_tier, o->dst_page, i);
         *to = good ? tag_of(o->hist, o->version, o->generation, o->chunk0 + i) : DRIVE_BAD_TAG;
@@ -135,7 +137,7 @@ static void commit_file(struct drive *d, const struct vv_order *o)
         return;
     }
     for (uint32_t c = 0; c < f->nchunks; c++)
-        if (f->tag[c] != tag_of(f->hist, f->version, f->generation, c))
+        if (f->tag[c] != tag_of(f->hist, f->version, f->content, c))
             complain(d, "version %llu is committed without chunk %u",
                      (unsigned long long)o->version, c);
     f->committed = true;
@@ -408,7 +410,7 @@ int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t gener
 
     if (r == 0) {
         uint32_t n = (uint32_t)vv_div_up(size, DRIVE_PAGE);
-        struct drive_file *f = file_new(d, hist, version, generation, n);
+        struct drive_file *f = file_new(d, hist, version, generation, generation, n);
         f->committed = true;
         for (uint32_t c = 0; c < n; c++)
             f->tag[c] = tag_of(hist, version, generation, c);

@@ -37,7 +37,8 @@ struct drive_call {
 struct drive_file {
     bool used, committed;
     uint32_t hist, nchunks;
-    uint64_t version, generation;
+    uint64_t version, generation; /* generation: of the file */
+    uint64_t content;             /* of the object that it holds */
     uint64_t tag[DRIVE_MAX_CHUNKS];
 };
 

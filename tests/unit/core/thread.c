@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of the library have every signal blocked, and their creators keep their own mask. */
+#include <pthread.h>
 #include <signal.h>
 
 #include "core/thread.h"

@@ -703,6 +703,7 @@ static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, ui
         return false;
     for (unsigned t = 0; t < core->ntiers; t++)
         if (t != copy->tier && vvi_chunk_valid(core, obj, t, c) &&
+            (t < copy->tier || vvi_chunk_kept_by(core, obj, t, c)) &&
             !(core->tier[t].is_arena && obj->copy[t]->page[c] >= core->tier[t].arena.npages))
             return false;
     return true;

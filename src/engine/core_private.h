@@ -230,6 +230,8 @@ bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj, un
                      uint32_t c);
 bool vvi_chunk_in_memory(const struct vv_core *core, const struct vv_object *obj,
                          uint32_t c); /* or on its way */
+bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                       uint32_t c);
 struct vv_page *vvi_page(const struct vv_core *core, const struct vv_copy *copy, uint32_t c);
 void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uint32_t page,
                      enum vv_page_state state);

@@ -299,8 +299,8 @@ static bool in_transit(const struct vv_core *core, const struct vv_object *obj, 
 /* Does a chunk that is valid on this slower tier let faster copies go? What is written to a file
  * may be lost until the file is committed: memory keeps it until then, transit pages not counted,
  * unless it could never hold all of the object. */
-static bool kept_by(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
-                    uint32_t c)
+bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                       uint32_t c)
 {
     bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
 
@@ -323,7 +323,7 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
             on_faster |= s == VV_PAGE_VALID;
             to_faster |= on_its_way(s);
         } else {
-            on_slower |= s == VV_PAGE_VALID && kept_by(core, obj, t, c);
+            on_slower |= s == VV_PAGE_VALID && vvi_chunk_kept_by(core, obj, t, c);
             to_slower |= on_its_way(s);
         }
     }

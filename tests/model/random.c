@@ -335,9 +335,16 @@ static void do_reopen(struct world *x, unsigned h)
         return;
     vv_core_each(x->d.core, m->id, list_one, &l);
     vv_core_history_drop(x->d.core, m->id, x->d.now_ns);
-    for (unsigned i = 0; i < x->d.nfiles; i++)
-        if (x->d.file[i].used && x->d.file[i].committed && x->d.file[i].hist == m->id)
-            x->d.file[i].used = false;
+    for (unsigned i = 0; i < x->d.nfiles; i++) {
+        struct drive_file *f = &x->d.file[i];
+        if (!f->used || !f->committed || f->hist != m->id)
+            continue;
+        f->used = false;
+        /* A folder knows the generations of files. */
+        for (unsigned k = 0; k < l.n; k++)
+            if (l.version[k] == f->version)
+                l.generation[k] = f->generation;
+    }
     m->id = drive_history(&x->d, x->w->hist[h].once, x->w->hist[h].keep,
                           x->w->hist[h].durable ? VV_CORE_DURABLE : VV_CORE_CACHED);
     m->n = 0;

@@ -177,13 +177,17 @@ static void waiting_at_a_barrier_counts_as_time(void)
                      .seed = 1,
                      .ckpts = 24};
     struct shot_report apart, together;
+    unsigned lower = 0;
 
     run(&c, &apart);
     c.more[2] = "--barrier";
     run(&c, &together);
-    T_CHECK(together.wall_s > apart.wall_s);
-    for (uint32_t i = 0; i < together.nr_procs; i++)
-        T_CHECK(together.procs[i].bound.total_s < apart.procs[i].bound.total_s);
+    /* Whoever waits for others computes, as the bound sees it; the slowest waits for nobody. */
+    for (uint32_t i = 0; i < together.nr_procs; i++) {
+        T_CHECK(together.procs[i].bound.total_s <= apart.procs[i].bound.total_s);
+        lower += together.procs[i].bound.total_s < apart.procs[i].bound.total_s;
+    }
+    T_CHECK(lower > 0);
     shot_report_fini(&apart);
     shot_report_fini(&together);
 }

@@ -151,8 +151,8 @@ VARVE_API int varve_prefetch_start(struct varve_history *h);
  */
 VARVE_API int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level,
                          int timeout_ms) VARVE_CHECK;
-/* Waits until every version is complete on the slowest tier there is, so that nothing is left to
- * flush. */
+/* Waits until every version is complete on the slowest tier there is and the files of discarded
+ * versions are gone, so that nothing is left to flush. */
 VARVE_API int varve_flush(struct varve_history *h, int timeout_ms) VARVE_CHECK;
 
 /* Removes a version, from disk too. It is gone at once and may be written again. -ENOENT. Does not

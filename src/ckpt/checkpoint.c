@@ -419,6 +419,8 @@ int varve_flush(struct varve_history *h, int timeout_ms)
         rc = vv_engine_wait_all(h->ctx->engine, h->hist, vv_deadline_ns(timeout_ms));
         if (rc)
             vvi_fail_flush_all(h, rc);
+        else
+            rc = late_error(h, "flush"); /* of a removal that ended meanwhile */
     }
     vvi_history_leave(h);
     return rc;

@@ -230,25 +230,53 @@ static void not_durable(void *arg, const struct vv_object_info *info)
     }
 }
 
+/* A late error that nobody was told and that closing would hide: the file of a discarded version
+ * could not be removed, so that it is there again at the next opening. (A flush that failed shows in
+ * the version itself.) */
+static void not_removed(struct varve_history *h, struct lost *unremoved)
+{
+    struct vv_object_info info;
+    uint64_t version = 0;
+    int tier, err;
+    while ((err = vv_engine_take_error(h->ctx->engine, h->hist, &version, &tier)) != 0) {
+        if (vv_engine_lookup(h->ctx->engine, h->hist, version, &info) == 0) {
+            vvi_layout_release(NULL, info.user);
+        } else if (unremoved->n++ == 0) {
+            unremoved->version = version;
+            unremoved->err = err;
+        }
+    }
+}
+
 int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
 {
     struct varve_ctx *ctx = h->ctx;
     int rc = 0;
     if (ctx->folder) {
-        struct lost lost = {0};
+        struct lost lost = {0}, unremoved = {0};
+        not_removed(h, &unremoved);
         rc = vv_engine_wait_all(ctx->engine, h->hist, deadline_ns);
+        not_removed(h, &unremoved);
         vv_engine_each(ctx->engine, h->hist, not_durable, &lost);
         if (rc == 0)
             rc = lost.err;
-        if (rc && lost.n == 0)
+        if (rc == 0 && unremoved.n) {
+            rc = unremoved.err;
+            snprintf(text, text_bytes,
+                     "history %.60s: the file of discarded version %llu could not be removed from "
+                     "%.80s: %s",
+                     h->name, (unsigned long long)unremoved.version, ctx->opts.local,
+                     vv_strerror(rc));
+        } else if (rc && lost.n == 0) {
             snprintf(text, text_bytes, "history %.60s: %s", h->name, vv_strerror(rc));
-        else if (rc)
+        } else if (rc) {
             snprintf(text, text_bytes,
                      "history %.60s: %llu version%s did not reach local disk, %.80s, and %s lost, "
                      "version %llu first: %s",
                      h->name, (unsigned long long)lost.n, lost.n == 1 ? "" : "s", ctx->opts.local,
                      lost.n == 1 ? "is" : "are", (unsigned long long)lost.version,
                      vvi_flush_reason(rc));
+        }
     }
     vv_engine_history_drop(ctx->engine, h->hist);
     history_free(h);

@@ -39,6 +39,7 @@ static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
 {
     struct vvi_mover *m = mover_of(e, o);
     e->hist[o->hist].inflight++;
+    e->hist[o->hist].removals += o->kind == VV_ORDER_REMOVE;
     e->inflight++;
     vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
     if (m->polling)
@@ -75,7 +76,8 @@ void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int sta
         vv_assert(h->inflight > 0 && e->inflight > 0);
         h->inflight--;
         e->inflight--;
-        if (h->inflight == 0)
+        h->removals -= o->kind == VV_ORDER_REMOVE;
+        if (h->inflight == 0 || (o->kind == VV_ORDER_REMOVE && h->removals == 0))
             vv_cond_broadcast(&e->idle);
     }
     if (status)
@@ -384,7 +386,12 @@ int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
     vvi_req_init(&r, NULL);
     vv_mutex_lock(&e->lock);
     int rc = vv_core_wait_all(e->core, hist, vv_now_ns(), &r.req);
-    return finish_request(e, &r, rc, deadline_ns);
+    rc = finish_request(e, &r, rc, deadline_ns);
+    vv_mutex_lock(&e->lock);
+    while (rc == 0 && e->hist[hist].removals > 0)
+        rc = vvi_engine_wait_locked(e, &e->idle, deadline_ns);
+    vvi_engine_unlock(e);
+    return rc;
 }
 
 int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version)

@@ -94,6 +94,7 @@ int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
                      int *ret_tier, uint64_t *ret_from, uint64_t *ret_to) VV_WARN_UNUSED;
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
                    uint64_t deadline_ns) VV_WARN_UNUSED;
+/* Until every version is complete on the slowest tier and the files of discarded ones are gone. */
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 
 int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;

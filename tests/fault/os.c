@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Nth system call of a small history at level local fails, for every N: once, with an I/O error,
+ * and from then on, with a full disk.
+ *
+ * Whatever fails: no call crashes or needs its time limit, no restore returns wrong bytes, and what
+ * was reported committed is there when the history is opened again. After a failure that has passed,
+ * everything can be repeated: opening, the checkpoint, the wait, which writes the version anew, and
+ * the restore.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <varve/ckpt.h>
+
+#include "ckpt/hooks.h"
+#include "fault_os.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096, K = 3, BYTES = 5 * PAGE + 7 };
+
+struct run {
+    struct ck_cfg cfg;
+    struct fault_os os;
+    enum fault_mode mode;
+    bool put[K], committed[K];
+    long failures; /* calls that returned an error */
+};
+
+/* Whether a call may be repeated: it failed, and the failure is one that passes. */
+static bool failed(struct run *r, const char *what, int rc)
+{
+    if (rc == 0)
+        return false;
+    r->failures++;
+    if (rc == -ETIMEDOUT || rc > 0 || r->mode == FAULT_NONE)
+        t_fail(__FILE__, __LINE__, "%s, call %ld: %s", what, r->os.at, t_errname(rc));
+    return true;
+}
+
+/* The error of one system call comes back from one call of ours, late errors from one more. */
+#define TRY(r, expr)                           \
+    ({                                         \
+        int try_rc_ = 0;                       \
+        for (int try_ = 0; try_ < 3; try_++) { \
+            try_rc_ = (expr);                  \
+            if (!failed(r, #expr, try_rc_))    \
+                break;                         \
+        }                                      \
+        if ((r)->mode == FAULT_ONCE)           \
+            T_OK(try_rc_);                     \
+        try_rc_ == 0;                          \
+    })
+
+static struct varve_ctx *open_all(struct run *r, struct varve_history **ret_h)
+{
+    struct varve_opts opts;
+    struct varve_ctx *ctx = NULL;
+    ck_opts(&r->cfg, &opts);
+    if (!TRY(r, varve_open(&opts, &ctx)))
+        return NULL;
+    if (TRY(r, varve_history_open(ctx, "os", ret_h)))
+        return ctx;
+    varve_close(ctx);
+    return NULL;
+}
+
+static void write_phase(struct run *r, char *buf)
+{
+    struct varve_history *h;
+    struct varve_ctx *ctx = open_all(r, &h);
+    if (!ctx)
+        return;
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    for (uint64_t v = 0; v < K; v++) {
+        ck_fill(buf, BYTES, v, 0);
+        r->put[v] = TRY(r, varve_checkpoint_for(h, v, CK_LIMIT_MS));
+        if (r->put[v] && v != 1)
+            r->committed[v] = TRY(r, varve_wait(h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    }
+    /* What failed on the way is told, but all of it is in memory. */
+    for (uint64_t v = 0; v < K; v++) {
+        memset(buf, 0, BYTES);
+        if (r->put[v] && TRY(r, varve_restore_for(h, v, CK_LIMIT_MS)))
+            ck_check(buf, BYTES, v, 0);
+    }
+    if (r->put[1]) {
+        T_OK(varve_discard(h, 1));
+        r->put[1] = false;
+        TRY(r, varve_flush(h, CK_LIMIT_MS)); /* a removal that failed is told */
+    }
+    int rc = varve_close(ctx);
+    failed(r, "close", rc);
+    for (int v = 0; v < K; v++)
+        r->committed[v] |= rc == 0 && r->put[v];
+}
+
+static void read_phase(struct run *r, char *buf)
+{
+    struct varve_history *h;
+    uint64_t found[K + 1];
+    size_t n;
+    struct varve_ctx *ctx = open_all(r, &h);
+    if (!ctx)
+        return;
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_versions(h, found, K + 1, &n));
+    T_CHECK(n <= K);
+    for (uint64_t v = 0; v < K; v++) {
+        bool listed = false;
+        for (size_t i = 0; i < n; i++)
+            listed |= found[i] == v;
+        if (r->mode == FAULT_NONE && r->committed[v])
+            T_CHECK(listed);
+        if (listed && v == 1)
+            T_CHECK(r->failures > 0); /* it could not be removed, and that was told */
+        memset(buf, 0, BYTES);
+        if (listed && TRY(r, varve_restore_for(h, v, CK_LIMIT_MS)))
+            ck_check(buf, BYTES, v, 0);
+    }
+    failed(r, "close", varve_close(ctx));
+}
+
+/* Returns the calls seen. */
+static long one(enum fault_mode mode, long at, int err)
+{
+    struct run r = {.cfg = {.host_cache = 64 * PAGE,
+                            .local = t_tmpdir(),
+                            .level = VARVE_LEVEL_LOCAL,
+                            .close_timeout_ms = CK_LIMIT_MS},
+                    .mode = mode};
+    char *buf = malloc(BYTES);
+    fault_os_init(&r.os);
+    r.os.mode = mode;
+    r.os.at = at;
+    r.os.err = err;
+    struct vv_ckpt_hooks hooks = {.os = &r.os.os};
+    vv_ckpt_set_hooks(&hooks);
+    write_phase(&r, buf);
+    read_phase(&r, buf);
+    long seen = atomic_load(&r.os.count);
+    r.os.mode = r.mode = FAULT_NONE;
+    read_phase(&r, buf);
+    vv_ckpt_set_hooks(NULL);
+    T_EQ(atomic_load(&r.os.descriptors), 0);
+    free(buf);
+    return seen;
+}
+
+static void every(enum fault_mode mode, int err)
+{
+    long seen = one(FAULT_NONE, 0, 0);
+    T_CHECK(seen > 30);
+    t_note("%ld system calls, each made to fail", seen);
+    for (long at = 1; at <= seen; at++)
+        one(mode, at, err);
+}
+
+static void test_once(void)
+{
+    every(FAULT_ONCE, EIO);
+}
+
+static void test_for_ever(void)
+{
+    every(FAULT_FOREVER, ENOSPC);
+}
+
+int main(void)
+{
+    T_RUN(test_once);
+    T_RUN(test_for_ever);
+    return t_done();
+}

@@ -487,7 +487,7 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     vvi_object_refresh(core, obj);
     req->distance = vvi_hint_distance_ready(core, hist);
     core->stats.gets++;
-    if (vvi_object_complete_at(core, obj, obj->home))
+    if (vvi_object_ready(core, obj))
         core->stats.hits++;
     else
         core->stats.misses++;

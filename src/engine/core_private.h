@@ -283,6 +283,9 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
                         uint32_t chunk, enum vv_purpose purpose);
 
 /* sched.c */
+/* Is it where a restore gets it fastest: on the device, but for the share that the link delivers in
+ * the same time, or wherever it is restored from? */
+bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj);
 void vvi_sched(struct vv_core *core);
 void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);

@@ -233,7 +233,7 @@ uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist)
 
     for (h->ready_to = VV_MAX(h->ready_to, h->head); h->ready_to < h->tail; h->ready_to++) {
         const struct vv_object *obj = vvi_hint_at(h, h->ready_to);
-        if (obj && (!obj->written || !vvi_object_complete_at(core, obj, obj->home)))
+        if (obj && (!obj->written || !vvi_object_ready(core, obj)))
             break;
     }
     return (uint32_t)(h->ready_to - h->head);

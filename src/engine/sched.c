@@ -326,6 +326,37 @@ static void claim(struct vv_object *obj, unsigned tier)
         vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
 }
 
+/* A restore takes chunks from device and host at the same time: the share of an object that the
+ * link delivers while the device delivers the rest is as well off on the host. An eighth at most:
+ * rates are estimates. */
+static uint32_t device_share(const struct vv_core *core, const struct vv_object *obj)
+{
+    double device = core->hop[VV_HOP_D2D].rate.bytes_per_s;
+    double link = core->hop[VV_HOP_H2D].rate.bytes_per_s;
+    uint32_t rest;
+
+    if (!core->paged || device <= 0 || link <= 0)
+        return obj->nchunks;
+    rest = (uint32_t)(obj->nchunks * (link / (device + link)));
+    return obj->nchunks - VV_MIN(rest, obj->nchunks / 8);
+}
+
+static uint32_t on_device(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_copy *copy = obj->copy[core->device];
+
+    return copy ? copy->nvalid + copy->nfilling : 0;
+}
+
+bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_copy *copy = obj->copy[obj->home];
+
+    if (obj->home != core->device)
+        return vvi_object_complete_at(core, obj, obj->home);
+    return obj->nmem == obj->nchunks && copy && copy->nvalid >= device_share(core, obj);
+}
+
 enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
 
 static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
@@ -423,8 +454,9 @@ static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
     struct vv_copy *from = obj->copy[core->host];
     uint32_t pages[VV_ORDER_MAX_PAGES], c, n = 0, got, most = core->hop[VV_HOP_H2D].batch;
 
-    if (!from || from->nup == 0)
+    if (!from || from->nup == 0 || on_device(core, obj) >= device_share(core, obj))
         return FETCH_NOTHING;
+    most = VV_MIN(most, device_share(core, obj) - on_device(core, obj));
     for (c = from->up_low; c < obj->nchunks; c++)
         if (from->page[c] != VV_PAGE_NONE && (vvi_page(core, from, c)->class & CLASS_UP))
             break;
@@ -473,8 +505,9 @@ static bool complete_for(const struct vv_core *core, const struct vv_object *obj
 {
     if (obj->home > tier)
         return true; /* it is never brought up to here */
-    return (int)tier == core->host ? obj->nmem == obj->nchunks
-                                   : vvi_object_complete_at(core, obj, tier);
+    if ((int)tier == core->host)
+        return obj->nmem == obj->nchunks;
+    return vvi_object_ready(core, obj);
 }
 
 static enum fetch fetch(struct vv_core *core, struct vv_object *obj, unsigned tier)

@@ -81,7 +81,15 @@ static int late_error(struct varve_history *h, const char *operation)
         vv_mutex_unlock(&h->lock);
         if (told)
             continue;
-        return vvi_fail_flush(h, operation, version, tier, rc);
+        struct vv_object_info info;
+        if (vv_engine_lookup(h->ctx->engine, h->hist, version, &info) == 0) {
+            vvi_layout_release(NULL, info.user);
+            return vvi_fail_flush(h, operation, version, tier, rc);
+        }
+        struct vvi_where here = {operation, version, -1, tier};
+        return vvi_fail(h->ctx, &here, rc,
+                        "the file of discarded version %llu could not be removed from %.80s: %s",
+                        (unsigned long long)version, h->ctx->opts.local, vv_strerror(rc));
     }
     return 0;
 }

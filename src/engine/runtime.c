@@ -380,11 +380,27 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
     return finish_request(e, &r, rc, deadline_ns);
 }
 
+/* Waiting for all versions, the core forgets its late error, as failed flushes are found again in
+ * the versions themselves. A failed removal is not: its version is gone. */
+static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
+{
+    struct vvi_engine_hist *h = &e->hist[hist];
+    struct vv_object_info info;
+    uint64_t version;
+    int tier, err = vv_core_take_error(e->core, hist, &version, &tier);
+    if (err == 0 || h->unremoved.err || vv_core_lookup(e->core, hist, version, &info) == 0)
+        return;
+    h->unremoved.err = err;
+    h->unremoved.tier = tier;
+    h->unremoved.version = version;
+}
+
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
 {
     struct vvi_req r;
     vvi_req_init(&r, NULL);
     vv_mutex_lock(&e->lock);
+    keep_removal_error_locked(e, hist);
     int rc = vv_core_wait_all(e->core, hist, vv_now_ns(), &r.req);
     rc = finish_request(e, &r, rc, deadline_ns);
     vv_mutex_lock(&e->lock);
@@ -460,7 +476,15 @@ void vv_engine_each(struct vv_engine *e, uint32_t hist,
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier)
 {
     vv_mutex_lock(&e->lock);
-    int rc = vv_core_take_error(e->core, hist, ret_version, ret_tier);
+    struct vvi_engine_hist *h = &e->hist[hist];
+    int rc = h->unremoved.err;
+    if (rc) {
+        *ret_version = h->unremoved.version;
+        *ret_tier = h->unremoved.tier;
+        h->unremoved.err = 0;
+    } else {
+        rc = vv_core_take_error(e->core, hist, ret_version, ret_tier);
+    }
     vvi_engine_unlock(e);
     return rc;
 }

@@ -109,6 +109,11 @@ struct vvi_engine_hist {
      * goes on to the next version while the error of this one is on its way to the caller. */
     struct vvi_bad_chunk bad[VVI_BAD_CHUNKS];
     uint32_t bad_next;
+    /* A removal that failed and that nobody was told of. See keep_removal_error_locked. */
+    struct {
+        int err, tier;
+        uint64_t version;
+    } unremoved;
 };
 
 /* Copies between host memory and host memory, slowed down to a rate for measurements.

@@ -11,7 +11,9 @@
 
 #include <varve/ckpt.h>
 
+#include "ckpt/hooks.h"
 #include "core/hash.h"
+#include "fault_os.h"
 #include "t.h"
 #include "tier/ckfile.h"
 #include "unit/ckpt/ck.h"
@@ -211,10 +213,52 @@ static void test_newer_format(void)
     unusable(make_newer, "format");
 }
 
+/* ---- files that stay ---- */
+
+/* Told by the next call, or at the latest by closing; the version is there again afterwards. */
+static void not_removed(bool flush)
+{
+    struct ck_cfg cfg = config();
+    struct fault_os os;
+    struct vv_ckpt_hooks hooks = {.os = &os.os};
+    size_t n;
+    write_some(&cfg, 3);
+    fault_os_init(&os);
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    os.calls = 1u << FAULT_UNLINKAT;
+    os.at = 1;
+    os.mode = FAULT_FOREVER;
+    T_OK(varve_discard(h, 2));
+    if (flush) {
+        int rc = varve_flush(h, CK_LIMIT_MS);
+        T_EQ(rc, -EIO);
+        ck_error(ctx, -EIO, "discarded version 2 could not be removed");
+        T_OK(varve_flush(h, CK_LIMIT_MS));
+        T_OK(varve_close(ctx));
+    } else {
+        T_ERR(varve_close(ctx), -EIO);
+        ck_error(NULL, -EIO, "discarded version 2 could not be removed");
+    }
+    vv_ckpt_set_hooks(NULL);
+    ctx = ck_open(&cfg);
+    T_OK(varve_versions(ck_history(ctx, "h"), NULL, 0, &n));
+    T_EQ(n, 3);
+    T_OK(varve_close(ctx));
+}
+
+static void test_not_removed(void)
+{
+    not_removed(true);
+    not_removed(false);
+}
+
 int main(void)
 {
     T_RUN(test_names_region);
     T_RUN(test_cut_off);
     T_RUN(test_newer_format);
+    T_RUN(test_not_removed);
     return t_done();
 }

@@ -2,6 +2,7 @@
 /* Opening a history: the lock, the index in every state of disrepair, damaged files, generations.
  * What is committed is always found. */
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -378,6 +379,7 @@ static void lock_and_fork(void)
     pid_t child = fork();
     T_CHECK(child >= 0);
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
         pause();
         _exit(0);
     }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "store_test.h"
+#include "tier/store.h"
 
 #define SIZE (4 * ST_PAGE + 100)
 

@@ -16,12 +16,13 @@
 /* An object that is being written or was read of late. Synchronization: folder->lock, but for what
  * is marked; `fd` does not change while the object is pinned. */
 struct vvi_obj {
-    struct vvi_obj *prev, *next; /* most recently used first */
+    struct vvi_obj *prev, *next; /* with a descriptor: most recently used first */
+    struct vvi_obj *chain;       /* the next one in its bucket */
     struct vv_files *files;      /* immutable, as are id and nchunks */
     struct vv_ckfile_id id;
     uint32_t nchunks;
     bool temp; /* not committed: under its temporary name */
-    bool dead; /* out of the list; the last pin frees it */
+    bool dead; /* out of the table; the last pin frees it */
     unsigned pins;
     int fd; /* -1: closed to make room */
     /* The first error of writing or committing it, or 0. Set by the store that writes the object,
@@ -37,6 +38,8 @@ struct vvi_obj {
     uint64_t *sums;
 };
 
+enum { VVI_FOLDER_BUCKETS = 4096 };
+
 struct vv_folder {
     struct vv_store_opts opts; /* immutable, down to pace */
     char *path;
@@ -45,8 +48,9 @@ struct vv_folder {
     struct vvi_pace pace;
     struct vv_mutex lock;
     /* Synchronization: lock. */
-    struct vvi_obj *first, *last;
-    unsigned nopen; /* objects with a descriptor */
+    struct vvi_obj *bucket[VVI_FOLDER_BUCKETS]; /* all objects, by version */
+    struct vvi_obj *first, *last;               /* those with a descriptor */
+    unsigned nopen;                             /* how many these are */
 };
 
 /* Finds or creates the object under its temporary name, blocks allocated. Pins it. A spoiled one is

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A folder of committed files and the objects open in it.
  *
- * One list, most recently used first, holds the objects being written (each until it is committed
- * or removed) and committed ones that were read of late. It is short (`max_open` descriptors plus
- * what is pinned), and batches of one object come in a row, so searching it from the front is
- * cheap. A descriptor is closed only while its object is not pinned; an object being written keeps
- * its checksums then and is opened again when needed, a committed one is dropped and read afresh.
- * An object that could not be written or committed stays in the list, so that nobody takes it for
- * a good one, until it is removed or the history is closed.
+ * A hash table holds the objects being written (each until it is committed or removed) and
+ * committed ones that were read of late. There may be many of the first kind: small versions are
+ * written much faster than they are committed. Those with a descriptor are also in a list, most
+ * recently used first, which is short: `max_open` and what is pinned. A descriptor is closed only
+ * while its object is not pinned; an object being written keeps its checksums then and is opened
+ * again when needed, a committed one is dropped and read afresh. An object that could not be
+ * written or committed stays in the table, so that nobody takes it for a good one, until it is
+ * removed or the history is closed.
  *
- * folder->lock protects the list and is never held across a system call: files are opened before an
- * object enters the list, and the loser of a race between two movers closes its own. Several
+ * folder->lock protects table and list and is never held across a system call: files are opened
+ * before an object enters them, and the loser of a race between two movers closes its own. Several
  * threads: every mover with a store on the folder. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -53,7 +54,8 @@ void vv_folder_free(struct vv_folder *folder)
 {
     if (folder == NULL)
         return;
-    vv_assert(folder->first == NULL);
+    for (size_t i = 0; i < VVI_FOLDER_BUCKETS; i++)
+        vv_assert(folder->bucket[i] == NULL);
     if (folder->dirfd >= 0)
         folder->opts.os->close(folder->opts.os, folder->dirfd);
     vv_mutex_fini(&folder->lock);
@@ -62,10 +64,34 @@ void vv_folder_free(struct vv_folder *folder)
     free(folder);
 }
 
-/* ---- the list ---- */
+/* ---- table and list ---- */
+
+/* Where a version is in the table: versions mostly come in a row, and then each has a bucket of its
+ * own. */
+static struct vvi_obj **bucket_of(struct vv_folder *folder, uint64_t version)
+{
+    return &folder->bucket[version % VVI_FOLDER_BUCKETS];
+}
+
+static void table_add(struct vv_folder *folder, struct vvi_obj *obj)
+{
+    struct vvi_obj **bucket = bucket_of(folder, obj->id.version);
+    obj->chain = *bucket;
+    *bucket = obj;
+}
+
+static void table_remove(struct vv_folder *folder, struct vvi_obj *obj)
+{
+    struct vvi_obj **at = bucket_of(folder, obj->id.version);
+    while (*at != obj)
+        at = &(*at)->chain;
+    *at = obj->chain;
+    obj->chain = NULL;
+}
 
 static void list_remove(struct vv_folder *folder, struct vvi_obj *obj)
 {
+    folder->nopen--;
     *(obj->prev != NULL ? &obj->prev->next : &folder->first) = obj->next;
     *(obj->next != NULL ? &obj->next->prev : &folder->last) = obj->prev;
     obj->prev = obj->next = NULL;
@@ -73,20 +99,21 @@ static void list_remove(struct vv_folder *folder, struct vvi_obj *obj)
 
 static void list_push_front(struct vv_folder *folder, struct vvi_obj *obj)
 {
+    folder->nopen++;
     obj->prev = NULL;
     obj->next = folder->first;
     *(obj->next != NULL ? &obj->next->prev : &folder->last) = obj;
     folder->first = obj;
 }
 
-static struct vvi_obj *find_locked(const struct vv_folder *folder, const struct vv_files *files,
+static struct vvi_obj *find_locked(struct vv_folder *folder, const struct vv_files *files,
                                    const struct vv_store_key *key)
 {
     vv_assert(vv_mutex_held(&folder->lock));
-    struct vvi_obj *obj = folder->first;
+    struct vvi_obj *obj = *bucket_of(folder, key->version);
     while (obj != NULL && (obj->files != files || obj->id.version != key->version ||
                            obj->id.generation != key->generation))
-        obj = obj->next;
+        obj = obj->chain;
     return obj;
 }
 
@@ -115,13 +142,13 @@ static int take_surplus_locked(struct vv_folder *folder, struct vvi_obj **ret_dr
     if (folder->nopen <= folder->opts.max_open)
         return -1;
     struct vvi_obj *obj = folder->last;
-    while (obj != NULL && (obj->pins > 0 || obj->fd < 0))
+    while (obj != NULL && obj->pins > 0)
         obj = obj->prev;
     if (obj == NULL)
         return -1;
-    folder->nopen--;
+    list_remove(folder, obj);
     if (!obj->temp && obj->spoiled == 0) {
-        list_remove(folder, obj);
+        table_remove(folder, obj);
         *ret_drop = obj;
         return -1;
     }
@@ -146,12 +173,14 @@ static void trim(struct vv_folder *folder)
     }
 }
 
-/* Pins an object of the list and makes it the most recent. */
+/* Pins an object of the table and makes it the most recent. */
 static void pin_locked(struct vv_folder *folder, struct vvi_obj *obj)
 {
     obj->pins++;
-    list_remove(folder, obj);
-    list_push_front(folder, obj);
+    if (obj->fd >= 0) {
+        list_remove(folder, obj);
+        list_push_front(folder, obj);
+    }
 }
 
 static struct vvi_obj *find_and_pin(struct vv_files *files, const struct vv_store_key *key)
@@ -165,7 +194,7 @@ static struct vvi_obj *find_and_pin(struct vv_files *files, const struct vv_stor
     return obj;
 }
 
-/* Puts a new object into the list, pinned; if another thread was faster, takes its one. */
+/* Puts a new object into the table, pinned; if another thread was faster, takes its one. */
 static struct vvi_obj *insert_and_pin(struct vv_files *files, const struct vv_store_key *key,
                                       struct vvi_obj *fresh)
 {
@@ -177,8 +206,9 @@ static struct vvi_obj *insert_and_pin(struct vv_files *files, const struct vv_st
     } else {
         obj = fresh;
         obj->pins = 1;
-        list_push_front(folder, obj);
-        folder->nopen += obj->fd >= 0;
+        table_add(folder, obj);
+        if (obj->fd >= 0)
+            list_push_front(folder, obj);
     }
     vv_mutex_unlock(&folder->lock);
     if (obj != fresh)
@@ -228,7 +258,7 @@ static int reopen(struct vvi_obj *obj)
     bool open = obj->fd >= 0;
     if (!open) {
         obj->fd = fd;
-        folder->nopen++;
+        list_push_front(folder, obj);
     }
     vv_mutex_unlock(&folder->lock);
     if (open)
@@ -390,11 +420,12 @@ int vvi_obj_rename(struct vvi_obj *obj)
     return 0;
 }
 
-/* Takes an object out of the list; its memory goes now or with its last pin. */
+/* Takes an object out of the table; its memory goes now or with its last pin. */
 static void drop_locked(struct vv_folder *folder, struct vvi_obj *obj, struct vvi_obj **ret_free)
 {
-    list_remove(folder, obj);
-    folder->nopen -= obj->fd >= 0;
+    table_remove(folder, obj);
+    if (obj->fd >= 0)
+        list_remove(folder, obj);
     obj->dead = true;
     *ret_free = obj->pins == 0 ? obj : NULL;
 }
@@ -472,19 +503,21 @@ void vvi_obj_drop_all(struct vv_files *files)
 {
     struct vv_folder *folder = files->folder;
     const struct vv_os *os = folder->opts.os;
-    for (;;) {
+    for (size_t i = 0; i < VVI_FOLDER_BUCKETS;) {
         struct vvi_obj *gone = NULL;
         vv_mutex_lock(&folder->lock);
-        struct vvi_obj *obj = folder->first;
+        struct vvi_obj *obj = folder->bucket[i];
         while (obj != NULL && obj->files != files)
-            obj = obj->next;
+            obj = obj->chain;
         if (obj != NULL) {
             vv_assert(obj->pins == 0);
             drop_locked(folder, obj, &gone);
         }
         vv_mutex_unlock(&folder->lock);
-        if (obj == NULL)
-            return;
+        if (obj == NULL) {
+            i++;
+            continue;
+        }
         if (gone != NULL && gone->temp) {
             char name[VV_CKFILE_NAME_MAX];
             obj_name(gone, true, name);

@@ -2,7 +2,7 @@
 /*
  * A device: memory of its own, copy engines, streams and events, behind one table of operations.
  *
- * Every backend (the emulated one in host/, CUDA later) embeds `struct vv_device` as its first
+ * Every backend (cuda/, and the emulated one in host/) embeds `struct vv_device` as its first
  * member and fills `struct vv_device_ops`. Callers use the inline wrappers below and never name a
  * backend after opening it.
  *
@@ -20,6 +20,7 @@
 #ifndef VV_DEVICE_DEVICE_H
 #define VV_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,30 @@ struct vv_device {
 struct vv_stream;
 struct vv_event;
 
+struct vv_device_info {
+    char name[64];
+    char pci_bus_id[16]; /* "0000:00:06.0", empty: none */
+    int index;           /* as the driver counts devices */
+    bool kernels;        /* launch works */
+};
+
+/* Our own few kernels. None of them is needed to move data; measurements and tests use them. */
+enum vv_kernel_kind {
+    VV_KERNEL_FILL,   /* writes pattern_word(seed, version, offset / 8 + i) to word i of ptr */
+    VV_KERNEL_VERIFY, /* adds the number of bytes that differ from it to *bad */
+    VV_KERNEL_SPIN,   /* keeps one block busy for `ns` */
+};
+
+struct vv_kernel {
+    enum vv_kernel_kind kind;
+    void *ptr; /* device memory, 16-byte aligned */
+    size_t bytes;
+    uint64_t seed, version;
+    uint64_t offset; /* of ptr in the object, a multiple of 8 */
+    uint64_t *bad;   /* device memory, 8-byte aligned */
+    uint64_t ns;
+};
+
 /* Names the operations, for counters and injected failures. */
 enum vv_device_op {
     VV_DEVICE_OP_MEM_ALLOC,
@@ -60,6 +85,8 @@ enum vv_device_op {
     VV_DEVICE_OP_EVENT_WAIT,
     VV_DEVICE_OP_STREAM_WAIT_EVENT,
     VV_DEVICE_OP_AFTER_APP,
+    VV_DEVICE_OP_STREAM_ADOPT,
+    VV_DEVICE_OP_LAUNCH,
     VV_DEVICE_OP_COUNT,
     VV_DEVICE_OP_ANY = VV_DEVICE_OP_COUNT,
 };
@@ -101,8 +128,10 @@ struct vv_device_ops {
     /* Enqueues one batch; the direction of each segment follows from its pointers, and one side at
      * least is device memory (-EINVAL otherwise). Either the whole batch is enqueued or nothing.
      * Segments of one batch may run in any order, so they must not depend on one another. With a
-     * segment in unregistered host memory the call returns only when the batch is done. `segs` may
-     * be reused at once. -EFAULT: a range leaves its device allocation. */
+     * segment in unregistered host memory the call returns only when the batch is done. A segment
+     * may cross from one registered slice to the next: drivers refuse that, so backends split it;
+     * one that is registered in part is -EINVAL. `segs` may be reused at once. -EFAULT: a range
+     * leaves its device allocation. */
     int (*copy_async)(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
                       size_t n_segs);
 
@@ -130,6 +159,22 @@ struct vv_device_ops {
     /* Work submitted to `s` from now on starts after what the application has put on its legacy
      * default stream. */
     int (*after_app)(struct vv_device *d, struct vv_stream *s);
+
+    /* One of the application's streams as one of ours, so that work is submitted to it in the
+     * application's own order. `native` is the driver's handle; NULL: the legacy default stream.
+     * -EBUSY while the stream is being captured into a graph. stream_free frees what is ours and
+     * leaves the application's stream alone. Cheap: may be called for every request. */
+    int (*stream_adopt)(struct vv_device *d, void *native, struct vv_stream **ret_stream);
+
+    /* Submits one kernel. -ENOTSUP: they were not built, or the device cannot run them. */
+    int (*launch)(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k);
+
+    /* Never blocks, works on a lost device. */
+    void (*describe)(struct vv_device *d, struct vv_device_info *ret_info);
+
+    /* The driver's own code behind the last error that the calling thread got from this device,
+     * and its name ("CUDA_ERROR_OUT_OF_MEMORY"); 0 and "": there is none. `ret_name` is constant. */
+    int (*last_code)(struct vv_device *d, const char **ret_name);
 };
 
 static inline void vv_device_close(struct vv_device *d)
@@ -227,6 +272,28 @@ vv_device_stream_wait_event(struct vv_device *d, struct vv_stream *s, struct vv_
 VV_WARN_UNUSED static inline int vv_device_after_app(struct vv_device *d, struct vv_stream *s)
 {
     return d->ops->after_app(d, s);
+}
+
+VV_WARN_UNUSED static inline int vv_device_stream_adopt(struct vv_device *d, void *native,
+                                                        struct vv_stream **ret_stream)
+{
+    return d->ops->stream_adopt(d, native, ret_stream);
+}
+
+VV_WARN_UNUSED static inline int vv_device_launch(struct vv_device *d, struct vv_stream *s,
+                                                  const struct vv_kernel *k)
+{
+    return d->ops->launch(d, s, k);
+}
+
+static inline void vv_device_describe(struct vv_device *d, struct vv_device_info *ret_info)
+{
+    d->ops->describe(d, ret_info);
+}
+
+static inline int vv_device_last_code(struct vv_device *d, const char **ret_name)
+{
+    return d->ops->last_code(d, ret_name);
 }
 
 #endif

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "sim/pattern.h"
+#include "core/pattern.h"
 
 struct state {
     const struct shot_run *run;
@@ -82,7 +82,7 @@ static int put(struct state *s, const struct shot_op *op)
     uint64_t start, end;
     int rc;
 
-    pattern_fill(run->buf, op->bytes, run->seed, op->version, 0);
+    vv_pattern_fill(run->buf, op->bytes, run->seed, op->version, 0);
     rc = varve_protect(run->history, 0, run->buf, op->bytes);
     if (rc < 0)
         return fail(s, rc, "protect");
@@ -123,7 +123,7 @@ static int get(struct state *s, const struct shot_op *op)
         sample(s, &stats);
     }
     s->gets++;
-    if (!pattern_verify(run->buf, op->bytes, run->seed, op->version, 0, &bad) &&
+    if (!vv_pattern_verify(run->buf, op->bytes, run->seed, op->version, 0, &bad) &&
         s->trace->verified) {
         s->trace->verified = false;
         snprintf(s->err, s->err_size, "version %" PRIu64 ": byte %zu is wrong", op->version, bad);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The threads that do the work: one per copy direction, so that all directions run at once, and one
- * for the application's kernels.
+ * for kernels, the application's and ours.
  *
  * Pacing. Each engine and each stream keeps a clock of its own, which says when work would have
  * ended had no thread ever been late. A batch starts, by these clocks, when it is submitted, the
@@ -124,6 +124,12 @@ static uint64_t run_kernel_locked(struct vvi_device_host *d, struct vvi_device_e
     if (it->fn) {
         vv_mutex_unlock(&d->lock);
         it->fn(it->arg);
+        vv_mutex_lock(&d->lock);
+        return vv_now_ns();
+    }
+    if (it->ours) {
+        vv_mutex_unlock(&d->lock);
+        vvi_device_kernel_run(&it->kernel);
         vv_mutex_lock(&d->lock);
         return vv_now_ns();
     }

@@ -284,10 +284,9 @@ struct vv_stream *vv_device_host_app_stream(struct vv_device *dev)
     return vvi_device_host_of(dev)->app;
 }
 
-static int app_submit(struct vv_device *dev, void (*fn)(void *arg), void *arg, uint64_t run_ns,
-                      bool hold)
+int vvi_device_app_submit(struct vvi_device_host *d, struct vv_stream *s, void (*fn)(void *arg),
+                          void *arg, uint64_t run_ns, bool hold)
 {
-    struct vvi_device_host *d = vvi_device_host_of(dev);
     struct vvi_device_item *it;
     int rc = 0;
 
@@ -299,7 +298,7 @@ static int app_submit(struct vv_device *dev, void (*fn)(void *arg), void *arg, u
         it->arg = arg;
         it->run_ns = run_ns;
         it->hold = hold;
-        vvi_device_submit_locked(d, d->app, it);
+        vvi_device_submit_locked(d, s, it);
     } else {
         rc = d->losing ? -ENODEV : -ENOMEM;
     }
@@ -307,19 +306,25 @@ static int app_submit(struct vv_device *dev, void (*fn)(void *arg), void *arg, u
     return rc;
 }
 
-int vv_device_host_app_launch(struct vv_device *d, uint64_t ns)
+int vv_device_host_app_launch(struct vv_device *dev, uint64_t ns)
 {
-    return app_submit(d, NULL, NULL, ns, false);
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+
+    return vvi_device_app_submit(d, d->app, NULL, NULL, ns, false);
 }
 
-int vv_device_host_app_run(struct vv_device *d, void (*fn)(void *arg), void *arg)
+int vv_device_host_app_run(struct vv_device *dev, void (*fn)(void *arg), void *arg)
 {
-    return app_submit(d, fn, arg, 0, false);
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+
+    return vvi_device_app_submit(d, d->app, fn, arg, 0, false);
 }
 
-int vv_device_host_app_hold(struct vv_device *d)
+int vv_device_host_app_hold(struct vv_device *dev)
 {
-    return app_submit(d, NULL, NULL, 0, true);
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+
+    return vvi_device_app_submit(d, d->app, NULL, NULL, 0, true);
 }
 
 void vv_device_host_app_release(struct vv_device *dev)
@@ -419,6 +424,10 @@ static const struct vv_device_ops host_ops = {
     .event_wait = vvi_device_event_wait,
     .stream_wait_event = vvi_device_stream_wait_event,
     .after_app = vvi_device_after_app,
+    .stream_adopt = vvi_device_stream_adopt,
+    .launch = vvi_device_launch,
+    .describe = vvi_device_describe,
+    .last_code = vvi_device_last_code,
 };
 
 void vv_device_host_opts_init(struct vv_device_host_opts *ret_opts)
@@ -450,8 +459,10 @@ int vv_device_open_host(const struct vv_device_host_opts *opts, struct vv_device
     }
 
     rc = vvi_device_stream_new_locked(d, &d->app);
-    if (!rc)
+    if (!rc) {
+        d->app->native = true;
         rc = vvi_device_engines_start(d);
+    }
     if (rc) {
         vvi_device_engines_stop(d);
         host_free(d);

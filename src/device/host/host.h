@@ -74,6 +74,22 @@ VV_WARN_UNUSED int vv_device_host_app_run(struct vv_device *d, void (*fn)(void *
 VV_WARN_UNUSED int vv_device_host_app_hold(struct vv_device *d);
 void vv_device_host_app_release(struct vv_device *d);
 
+/* ---- other streams of the application ---- */
+
+/* A non-blocking stream of the application: the handle that stream_adopt takes. It belongs to the
+ * caller; what is left of them goes with the device. */
+VV_WARN_UNUSED int vv_device_host_native_new(struct vv_device *d, void **ret_native);
+
+/* Work already submitted still runs. NULL is fine; a stream still adopted is not. */
+void vv_device_host_native_free(struct vv_device *d, void *native);
+
+/* The stream is being captured into a graph, or no longer. `native` NULL: the legacy stream. */
+void vv_device_host_native_capture(struct vv_device *d, void *native, bool on);
+
+/* As vv_device_host_app_hold, on this stream. Held kernels end in the order in which they started.
+ */
+VV_WARN_UNUSED int vv_device_host_native_hold(struct vv_device *d, void *native);
+
 /* ---- failures ---- */
 
 /* The nth next call (1: the very next) of `op`, or of any operation, and the calls after it up to

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the emulated device share. host.c opens, closes and keeps memory; stream.c
- * keeps streams, events and the order of work; engine.c runs it; fault.c decides which call fails.
+ * keeps streams, events and the order of work; engine.c runs it; kernels.c has our kernels and the
+ * application's streams; fault.c decides which call fails.
  *
  * Synchronization: one lock, `lock` of struct vvi_device_host, covers every field here unless it
  * says otherwise. It is never held while bytes are copied, a kernel function runs or memory is
@@ -67,6 +68,8 @@ struct vvi_device_item {
     void *arg;
     uint64_t run_ns;
     bool hold;
+    bool ours;               /* runs `kernel` */
+    struct vv_kernel kernel; /* by addresses that the processor can reach */
 
     /* COPY */
     unsigned engine;
@@ -84,6 +87,9 @@ struct vv_stream {
     uint64_t clock_ns; /* when its last work was done, had no thread ever been late */
     int err;           /* first failure since the last record */
     bool runnable, parked, closing;
+    bool native;      /* the application's: belongs to it, or to the device */
+    bool capturing;   /* only the application's may be */
+    unsigned adopted; /* times that we hold it as ours */
 };
 
 struct vv_event {
@@ -181,6 +187,9 @@ VV_WARN_UNUSED int vvi_device_stream_new_locked(struct vvi_device_host *d,
                                                 struct vv_stream **ret_stream);
 void vvi_device_streams_fini(struct vvi_device_host *d);
 
+/* Nothing more will be submitted to it; frees it now or with its last item. */
+void vvi_device_stream_end_locked(struct vvi_device_host *d, struct vv_stream *s);
+
 struct vvi_device_item *vvi_device_item_new(enum vvi_device_item_kind kind, size_t n_segs);
 
 /* Frees a chain that was not submitted. */
@@ -219,6 +228,23 @@ VV_WARN_UNUSED int vvi_device_sync_locked(struct vvi_device_host *d, struct vv_s
 
 int vvi_device_copy_async(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
                           size_t n_segs);
+
+/* ---- kernels.c ---- */
+
+int vvi_device_launch(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k);
+int vvi_device_stream_adopt(struct vv_device *d, void *native, struct vv_stream **ret_stream);
+void vvi_device_describe(struct vv_device *d, struct vv_device_info *ret_info);
+int vvi_device_last_code(struct vv_device *d, const char **ret_name);
+
+/* FILL and VERIFY, on the compute thread, without the lock. */
+void vvi_device_kernel_run(const struct vv_kernel *k);
+
+/* ---- host.c ---- */
+
+/* A kernel of the application. */
+VV_WARN_UNUSED int vvi_device_app_submit(struct vvi_device_host *d, struct vv_stream *s,
+                                         void (*fn)(void *arg), void *arg, uint64_t run_ns,
+                                         bool hold);
 
 /* ---- engine.c ---- */
 

@@ -315,13 +315,23 @@ void vvi_device_stream_free(struct vv_device *dev, struct vv_stream *s)
     if (!s)
         return;
     vvi_device_enter_void(d, VV_DEVICE_OP_STREAM_FREE);
-    vv_assert(s != d->app && !s->closing);
     d->stats.n_streams--;
+    if (s->native) {
+        vv_assert(s->adopted > 0);
+        s->adopted--; /* the stream itself is the application's */
+    } else {
+        vvi_device_stream_end_locked(d, s);
+    }
+    vvi_device_leave(d);
+}
+
+void vvi_device_stream_end_locked(struct vvi_device_host *d, struct vv_stream *s)
+{
+    vv_assert(vv_mutex_held(&d->lock) && !s->closing);
     if (s->head)
         s->closing = true; /* freed by the step that takes off its last item */
     else
         stream_destroy(d, s);
-    vvi_device_leave(d);
 }
 
 /* What the caller did not free. The engines have stopped, and nothing is pending. */

@@ -105,6 +105,14 @@ static int call_op(enum vv_device_op op)
     case VV_DEVICE_OP_AFTER_APP:
         rc = vv_device_after_app(w.d, w.s);
         break;
+    case VV_DEVICE_OP_STREAM_ADOPT:
+        rc = vv_device_stream_adopt(w.d, NULL, &s);
+        if (!rc)
+            vv_device_stream_free(w.d, s);
+        break;
+    case VV_DEVICE_OP_LAUNCH:
+        rc = vv_device_launch(w.d, w.s, &(struct vv_kernel){.kind = VV_KERNEL_SPIN, .ns = 1});
+        break;
     case VV_DEVICE_OP_COUNT:
         T_CHECK(false);
     }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sim/pattern.h"
+#include "core/pattern.h"
 #include "t.h"
 
 struct fixture {
@@ -102,7 +102,7 @@ static void wrong_bytes_are_seen(void)
     struct shot_op ops[] = {{SHOT_GET, 1, 1000, 0}};
 
     set_up(&f, SHOT_ORDER_SEQ, SHOT_HINTS_NONE, false);
-    pattern_fill(f.buf, 1000, 5, 2, 0);
+    vv_pattern_fill(f.buf, 1000, 5, 2, 0);
     T_OK(varve_protect(f.history, 0, f.buf, 1000));
     T_OK(varve_checkpoint(f.history, 1));
     shot_script_fini(&f.script);

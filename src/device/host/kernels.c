@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our own kernels on the emulated device, the application's streams as ours, and what the device
+ * says about itself.
+ *
+ * A kernel is an item of its stream like any other and runs on the compute thread, where the
+ * application's kernels run too: one at a time, so a kernel that is held keeps ours waiting whatever
+ * stream they are on. Its addresses are checked and turned into ones that the processor reaches when
+ * it is submitted; mem_free waits for submitted work, so they stay good.
+ *
+ * The handle of an application's stream is the stream itself. Adopting counts, so that freeing an
+ * adopted stream frees nothing but the adoption, and a test sees one that was forgotten.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/pattern.h"
+#include "device/host/host_private.h"
+
+/* What a SPIN may take at most. A test that asks for more by mistake must not hang. */
+#define MAX_SPIN_NS VV_NS_PER_S
+
+/* ---- kernels ---- */
+
+/* `ptr` as the processor reaches it. -EINVAL: no device memory; -EFAULT: it ends too soon. */
+static int map_locked(const struct vvi_device_host *d, const void *ptr, size_t bytes,
+                      void **ret_map)
+{
+    uintptr_t p = (uintptr_t)ptr;
+    const struct vvi_device_range *r = vvi_device_ranges_find(&d->allocs, p);
+
+    if (!r || r->dead)
+        return -EINVAL;
+    if (p - r->start > r->bytes || bytes > r->bytes - (p - r->start))
+        return -EFAULT;
+    *ret_map = (char *)r->map + (p - r->start);
+    return 0;
+}
+
+static int check_locked(const struct vvi_device_host *d, const struct vv_kernel *k,
+                        struct vv_kernel *ret_mapped)
+{
+    struct vv_kernel mapped = *k;
+    void *map;
+    int rc;
+
+    switch (k->kind) {
+    case VV_KERNEL_SPIN:
+        break;
+    case VV_KERNEL_VERIFY:
+        if ((uintptr_t)k->bad % 8)
+            return -EINVAL;
+        rc = map_locked(d, k->bad, sizeof(*k->bad), &map);
+        if (rc)
+            return rc;
+        mapped.bad = map;
+        /* fall through */
+    case VV_KERNEL_FILL:
+        if ((uintptr_t)k->ptr % 16 || k->offset % 8)
+            return -EINVAL;
+        rc = map_locked(d, k->ptr, k->bytes, &mapped.ptr);
+        if (rc)
+            return rc;
+        break;
+    default:
+        return -EINVAL;
+    }
+    *ret_mapped = mapped;
+    return 0;
+}
+
+void vvi_device_kernel_run(const struct vv_kernel *k)
+{
+    if (k->kind == VV_KERNEL_FILL)
+        vv_pattern_fill(k->ptr, k->bytes, k->seed, k->version, k->offset);
+    else if (k->kind == VV_KERNEL_VERIFY)
+        *k->bad += vv_pattern_count_bad(k->ptr, k->bytes, k->seed, k->version, k->offset);
+}
+
+int vvi_device_launch(struct vv_device *dev, struct vv_stream *s, const struct vv_kernel *k)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct vvi_device_item *it = NULL;
+    struct vv_kernel mapped;
+    int rc = vvi_device_enter(d, VV_DEVICE_OP_LAUNCH);
+
+    if (rc)
+        return rc;
+    rc = check_locked(d, k, &mapped);
+    if (!rc) {
+        it = vvi_device_item_new(VVI_DEVICE_ITEM_KERNEL, 0);
+        rc = it ? 0 : -ENOMEM;
+    }
+    if (!rc) {
+        it->engine = VVI_DEVICE_ENGINE_APP;
+        it->ours = mapped.kind != VV_KERNEL_SPIN;
+        it->kernel = mapped;
+        it->run_ns = it->ours ? 0 : VV_MIN(k->ns, MAX_SPIN_NS);
+        vvi_device_submit_locked(d, s, it);
+    }
+    vvi_device_leave(d);
+    return rc;
+}
+
+/* ---- the application's streams ---- */
+
+/* The application's stream behind a handle, or NULL. */
+static struct vv_stream *native_locked(struct vvi_device_host *d, const void *native)
+{
+    if (!native)
+        return d->app;
+    for (struct vv_stream *s = d->streams; s; s = s->next)
+        if (s == native)
+            return s->native && !s->closing ? s : NULL;
+    return NULL;
+}
+
+int vvi_device_stream_adopt(struct vv_device *dev, void *native, struct vv_stream **ret_stream)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct vv_stream *s;
+    int rc = vvi_device_enter(d, VV_DEVICE_OP_STREAM_ADOPT);
+
+    if (rc)
+        return rc;
+    s = native_locked(d, native);
+    if (!s) {
+        rc = -EINVAL;
+    } else if (s->capturing) {
+        rc = -EBUSY;
+    } else {
+        s->adopted++;
+        d->stats.n_streams++;
+        *ret_stream = s;
+    }
+    vvi_device_leave(d);
+    return rc;
+}
+
+int vv_device_host_native_new(struct vv_device *dev, void **ret_native)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct vv_stream *s;
+    int rc;
+
+    vv_mutex_lock(&d->lock);
+    rc = vvi_device_stream_new_locked(d, &s);
+    if (!rc) {
+        s->native = true;
+        *ret_native = s;
+    }
+    vv_mutex_unlock(&d->lock);
+    return rc;
+}
+
+void vv_device_host_native_free(struct vv_device *dev, void *native)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct vv_stream *s;
+
+    if (!native)
+        return;
+    vv_mutex_lock(&d->lock);
+    s = native_locked(d, native);
+    vv_assert(s && s != d->app && !s->adopted);
+    vvi_device_stream_end_locked(d, s);
+    vv_mutex_unlock(&d->lock);
+}
+
+void vv_device_host_native_capture(struct vv_device *dev, void *native, bool on)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct vv_stream *s;
+
+    vv_mutex_lock(&d->lock);
+    s = native_locked(d, native);
+    vv_assert(s);
+    s->capturing = on;
+    vv_mutex_unlock(&d->lock);
+}
+
+int vv_device_host_native_hold(struct vv_device *dev, void *native)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct vv_stream *s;
+
+    vv_mutex_lock(&d->lock);
+    s = native_locked(d, native);
+    vv_mutex_unlock(&d->lock);
+    return s ? vvi_device_app_submit(d, s, NULL, NULL, 0, true) : -EINVAL;
+}
+
+/* ---- what it is ---- */
+
+void vvi_device_describe(struct vv_device *dev, struct vv_device_info *ret_info)
+{
+    (void)dev;
+    *ret_info = (struct vv_device_info){.name = "emulated device", .kernels = true};
+}
+
+int vvi_device_last_code(struct vv_device *dev, const char **ret_name)
+{
+    (void)dev;
+    *ret_name = "";
+    return 0;
+}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc. Only looked for, so that
-# `varve doctor` can say what is there: MPI, UCX, nvcc. The result is the interface library varve_deps.
+# `varve doctor` can say what is there: MPI, UCX. The result is the interface library varve_deps. VarveKernels.cmake
+# finds nvcc.
 
 if(VARVE_PORTABLE)
     set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
@@ -76,17 +77,12 @@ endif()
 
 set(HAVE_MPI 0)
 set(HAVE_UCX 0)
-set(HAVE_NVCC 0)
 find_program(MPICC_PROGRAM mpicc)
 find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
-find_program(NVCC_PROGRAM nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
-mark_as_advanced(MPICC_PROGRAM UCX_INCLUDE_DIR NVCC_PROGRAM)
+mark_as_advanced(MPICC_PROGRAM UCX_INCLUDE_DIR)
 if(MPICC_PROGRAM)
     set(HAVE_MPI 1)
 endif()
 if(UCX_INCLUDE_DIR)
     set(HAVE_UCX 1)
-endif()
-if(NVCC_PROGRAM)
-    set(HAVE_NVCC 1)
 endif()

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our own kernels: writing and checking contents, keeping the device busy, and copying many segments
+ * at once. kernels.c launches them by the names here; tests emulate them by the same names.
+ *
+ * What stays true: no kernel needs another block to make progress, none writes outside the ranges
+ * that it is given, and each ends by itself, SPIN after a second at the latest.
+ *
+ * The gather kernel is bound by memory. One block copies a tile of 64 KiB at a time, each thread
+ * four words of 16 bytes, all loads before the first store, past the caches' usual retention: the
+ * bytes are not looked at again. Segments of which both sides are not alike modulo 16 are copied in
+ * the widest words that fit both.
+ */
+#include <stdint.h>
+
+#include "core/pattern.h"
+#include "device/cuda/gather.h"
+
+#define SPIN_MAX_NS 1000000000ULL
+
+/* CUDA 12.1 is the first to pass more than 4 KiB. */
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 1)
+#define LARGE_PARAMETERS 1
+#endif
+
+static_assert(sizeof(struct vvi_gather_small) <= 4096, "what every driver takes");
+static_assert(sizeof(struct vvi_gather_large) <= 32764, "the most that any driver takes");
+
+/* ---- contents ---- */
+
+__device__ static uint64_t global_thread()
+{
+    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ static uint64_t all_threads()
+{
+    return (uint64_t)gridDim.x * blockDim.x;
+}
+
+/* `first` is the pattern's word at p. Each thread writes two words at a time; the last bytes, fewer
+ * than 16, are left to one thread. */
+extern "C" __global__ void varve_fill(unsigned char *p, uint64_t bytes, uint64_t first)
+{
+    ulonglong2 *pairs = (ulonglong2 *)p;
+    uint64_t n = bytes / 16;
+
+    for (uint64_t i = global_thread(); i < n; i += all_threads()) {
+        uint64_t w = first + 2 * i * VV_PATTERN_STEP;
+
+        pairs[i] = make_ulonglong2(w, w + VV_PATTERN_STEP);
+    }
+    if (global_thread() == 0)
+        for (uint64_t at = 16 * n; at < bytes; at++)
+            p[at] = (unsigned char)(first + at / 8 * VV_PATTERN_STEP >> 8 * (at % 8));
+}
+
+extern "C" __global__ void varve_verify(const unsigned char *p, uint64_t bytes, uint64_t first,
+                                        unsigned long long *bad)
+{
+    const ulonglong2 *pairs = (const ulonglong2 *)p;
+    uint64_t n = bytes / 16;
+    unsigned long long wrong = 0;
+
+    for (uint64_t i = global_thread(); i < n; i += all_threads()) {
+        ulonglong2 v = __ldcs(&pairs[i]);
+        uint64_t w = first + 2 * i * VV_PATTERN_STEP;
+
+        wrong += vv_pattern_bytes_differing(v.x, w) +
+                 vv_pattern_bytes_differing(v.y, w + VV_PATTERN_STEP);
+    }
+    if (global_thread() == 0)
+        for (uint64_t at = 16 * n; at < bytes; at++)
+            wrong += p[at] !=
+                     (unsigned char)(first + at / 8 * VV_PATTERN_STEP >> 8 * (at % 8));
+    if (wrong)
+        atomicAdd(bad, wrong);
+}
+
+/* ---- time ---- */
+
+__device__ static uint64_t global_ns()
+{
+    uint64_t ns;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+extern "C" __global__ void varve_spin(uint64_t ns)
+{
+    uint64_t start = global_ns();
+
+    if (ns > SPIN_MAX_NS)
+        ns = SPIN_MAX_NS;
+    while (global_ns() - start < ns)
+        ;
+}
+
+/* ---- many segments ---- */
+
+/* Both sides start at a multiple of sizeof(T); bytes is any number. All threads of the block. */
+template <typename T>
+__device__ static void copy_words(unsigned char *dst, const unsigned char *src, uint32_t bytes)
+{
+    const T *from = (const T *)src;
+    T *to = (T *)dst;
+    uint32_t n = bytes / sizeof(T);
+    uint32_t i = threadIdx.x;
+
+    for (; i + 3 * VVI_GATHER_THREADS < n; i += 4 * VVI_GATHER_THREADS) {
+        T a = __ldcs(&from[i]);
+        T b = __ldcs(&from[i + VVI_GATHER_THREADS]);
+        T c = __ldcs(&from[i + 2 * VVI_GATHER_THREADS]);
+        T d = __ldcs(&from[i + 3 * VVI_GATHER_THREADS]);
+
+        __stcs(&to[i], a);
+        __stcs(&to[i + VVI_GATHER_THREADS], b);
+        __stcs(&to[i + 2 * VVI_GATHER_THREADS], c);
+        __stcs(&to[i + 3 * VVI_GATHER_THREADS], d);
+    }
+    for (; i < n; i += VVI_GATHER_THREADS)
+        __stcs(&to[i], __ldcs(&from[i]));
+    i = n * (uint32_t)sizeof(T) + threadIdx.x;
+    if (i < bytes)
+        dst[i] = src[i];
+}
+
+/* As copy_words, from any address, if both sides are alike modulo sizeof(T). */
+template <typename T>
+__device__ static void copy_alike(unsigned char *dst, const unsigned char *src, uint32_t bytes)
+{
+    uint32_t head = (uint32_t)(-(uint64_t)dst % sizeof(T));
+
+    if (head > bytes)
+        head = bytes;
+    if (threadIdx.x < head)
+        dst[threadIdx.x] = src[threadIdx.x];
+    copy_words<T>(dst + head, src + head, bytes - head);
+}
+
+__device__ static void copy_tile(unsigned char *dst, const unsigned char *src, uint32_t bytes)
+{
+    uint64_t unlike = (uint64_t)dst ^ (uint64_t)src;
+
+    if (unlike % 16 == 0)
+        copy_alike<uint4>(dst, src, bytes);
+    else if (unlike % 8 == 0)
+        copy_alike<uint2>(dst, src, bytes);
+    else if (unlike % 4 == 0)
+        copy_alike<unsigned>(dst, src, bytes);
+    else
+        copy_alike<unsigned char>(dst, src, bytes);
+}
+
+template <typename Table> __device__ static void gather(const Table &t)
+{
+    for (uint32_t tile = blockIdx.x; tile < t.head.n_tiles; tile += gridDim.x) {
+        uint32_t lo = 0, hi = t.head.n_segs - 1;
+        uint32_t first, offset, bytes;
+
+        while (lo < hi) {
+            uint32_t mid = (lo + hi) / 2;
+
+            if (t.seg[mid].end_tile > tile)
+                hi = mid;
+            else
+                lo = mid + 1;
+        }
+        first = lo ? t.seg[lo - 1].end_tile : 0;
+        offset = (tile - first) * VVI_GATHER_TILE;
+        bytes = t.seg[lo].bytes - offset;
+        if (bytes > VVI_GATHER_TILE)
+            bytes = VVI_GATHER_TILE;
+        copy_tile((unsigned char *)t.seg[lo].dst + offset,
+                  (const unsigned char *)t.seg[lo].src + offset, bytes);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(VVI_GATHER_THREADS)
+    varve_gather_small(const __grid_constant__ struct vvi_gather_small t)
+{
+    gather(t);
+}
+
+#ifdef LARGE_PARAMETERS
+extern "C" __global__ void __launch_bounds__(VVI_GATHER_THREADS)
+    varve_gather_middle(const __grid_constant__ struct vvi_gather_middle t)
+{
+    gather(t);
+}
+
+extern "C" __global__ void __launch_bounds__(VVI_GATHER_THREADS)
+    varve_gather_large(const __grid_constant__ struct vvi_gather_large t)
+{
+    gather(t);
+}
+#endif

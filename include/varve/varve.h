@@ -83,7 +83,7 @@ struct varve_opts {
                                  through */
     uint64_t local_cache;     /* bytes on local disk at most; 0: no limit of ours */
     uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB;
-                                 0: 64 to 256 KiB, by the sizes of the caches */
+                                 0: 64 KiB to 1 MiB, by the sizes of the caches */
     int32_t rank;             /* of this process; part of the names of its files */
     int32_t trace;            /* not 0: record events from the start, in memory; nothing writes them
                                  out yet */

@@ -297,10 +297,13 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
     vv_trace(VV_TRACE_REQUEST_END, obj ? obj->version : 0, req->kind, req->hist,
              (uint64_t)(int64_t)status);
     if (req->kind == VV_REQ_PUT && !obj->dead) {
-        if (status == 0)
+        if (status == 0) {
             vvi_object_written(core, obj);
-        else
+            if (obj->spoiled)
+                vvi_file_clean(core, obj); /* a flush that ran ahead has failed */
+        } else {
             vvi_object_gone(core, obj);
+        }
     }
     if (req->kind == VV_REQ_GET) {
         obj->restoring--;
@@ -680,6 +683,17 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
     obj->err_tier = (uint8_t)tier;
     obj->told = false;
     vv_trace(VV_TRACE_ERROR, obj->version, (uint64_t)tier, (uint64_t)(int64_t)err, 0);
+}
+
+void vv_core_promise(struct vv_core *core, struct vv_req *req)
+{
+    struct vv_object *obj = req->obj;
+
+    if (!req->error || obj->dead)
+        return;
+    if (req->kind == VV_REQ_PUT)
+        late_error(core, obj, core->disk >= 0 ? core->disk : core->host, req->error);
+    req->error = 0;
 }
 
 /* The object is about to go, its error stays with the history. */

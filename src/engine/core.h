@@ -30,7 +30,7 @@
 enum {
     VV_MAX_TIERS = 4,
     VV_TIER_APP = -1, /* the application's own memory, as source or destination of an order */
-    VV_ORDER_MAX_PAGES = 64, /* most chunks that one order moves */
+    VV_ORDER_MAX_PAGES = 256, /* most chunks that one order moves */
 };
 
 enum vv_tier_kind {
@@ -155,7 +155,7 @@ struct vv_req {
 uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
 
 /* The page size for caches of these sizes: small caches need small pages, or the ends of objects
- * waste too much of them. 64 to 256 KiB. */
+ * waste too much of them. 64 KiB to 1 MiB. */
 uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes);
 /* Fills in slots, batches and transit pages that are 0, from the page size and the rates. */
 void vv_core_cfg_tune(struct vv_core_cfg *cfg);
@@ -200,6 +200,10 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns,
 /* Ends a pending request with `status`, through its WAKE order. A cancelled put leaves no version
  * behind. No APP order of the request may be in flight. */
 void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64_t now_ns);
+/* The caller of a put or get has been told that it succeeded, all its APP orders having been carried
+ * out; their completions with status 0 follow at once. What else has gone wrong with the version by
+ * now, in a flush that ran ahead, becomes its late error. */
+void vv_core_promise(struct vv_core *core, struct vv_req *req);
 
 int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version,
                  uint64_t now_ns) VV_WARN_UNUSED;

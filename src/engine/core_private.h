@@ -32,6 +32,7 @@ enum {
                              finds a pattern */
     LOOK_AHEAD = 32, /* hinted versions beyond the first incomplete one that a prefetch considers */
     APP_SLOTS = 2,   /* orders in flight for one request on one hop */
+    SHARE_LEAST = 16,  /* a device so many times faster than its link restores without its help */
     REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
 };
 
@@ -209,6 +210,55 @@ static inline uint32_t vvi_nchunks(const struct vv_core *core, uint64_t bytes)
 {
     return (uint32_t)((bytes + core->cfg.page_bytes - 1) / core->cfg.page_bytes);
 }
+static inline struct vv_page *vvi_page(const struct vv_core *core, const struct vv_copy *copy,
+                                       uint32_t c)
+{
+    return &core->tier[copy->tier].arena.page[copy->page[c]];
+}
+
+static inline enum vv_page_state
+vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj, unsigned tier, uint32_t c)
+{
+    const struct vv_copy *copy = obj->copy[tier];
+
+    if (!copy)
+        return core->tier[tier].kind == VV_TIER_FILES && obj->durable ? VV_PAGE_VALID
+                                                                      : VV_PAGE_FREE;
+    if (copy->page[c] == VV_PAGE_NONE)
+        return VV_PAGE_FREE;
+    if (core->tier[tier].is_arena)
+        return (enum vv_page_state)vvi_page(core, copy, c)->state;
+    return copy->page[c] == FILE_CHUNK_VALID ? VV_PAGE_VALID : VV_PAGE_FILLING;
+}
+
+static inline bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj,
+                                   unsigned tier, uint32_t c)
+{
+    return vvi_chunk_state(core, obj, tier, c) == VV_PAGE_VALID;
+}
+
+/* Does it stand in one of the pages behind the arena, for a moment? */
+static inline bool vvi_chunk_in_transit(const struct vv_core *core, const struct vv_object *obj,
+                                        unsigned tier, uint32_t c)
+{
+    const struct vv_copy *copy = obj->copy[tier];
+
+    return core->tier[tier].is_arena && copy && copy->page[c] != VV_PAGE_NONE &&
+           copy->page[c] >= core->tier[tier].arena.npages;
+}
+
+/* Does a chunk that is valid on this slower tier let faster copies go? What is written to a file
+ * may be lost until the file is committed: memory keeps it until then, transit pages not counted,
+ * unless it could never hold all of the object. */
+static inline bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv_object *obj,
+                                     unsigned tier, uint32_t c)
+{
+    bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
+
+    return !files || obj->durable || obj->streams ||
+           (core->tier[tier].is_arena && !vvi_chunk_in_transit(core, obj, tier, c));
+}
+
 uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0,
                          uint32_t n);
 struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uint64_t version);
@@ -224,15 +274,8 @@ struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsign
                              enum vv_copy_state born);
 void vvi_copy_maybe_free(struct vv_core *core, struct vv_copy *copy);
 void vvi_copy_free(struct vv_core *core, struct vv_copy *copy);
-enum vv_page_state vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj,
-                                   unsigned tier, uint32_t c);
-bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
-                     uint32_t c);
 bool vvi_chunk_in_memory(const struct vv_core *core, const struct vv_object *obj,
                          uint32_t c); /* or on its way */
-bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
-                       uint32_t c);
-struct vv_page *vvi_page(const struct vv_core *core, const struct vv_copy *copy, uint32_t c);
 void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uint32_t page,
                      enum vv_page_state state);
 void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c,

@@ -124,32 +124,6 @@ uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj
     return VV_MIN(obj->size, from + (uint64_t)n * core->cfg.page_bytes) - from;
 }
 
-struct vv_page *vvi_page(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
-{
-    return &core->tier[copy->tier].arena.page[copy->page[c]];
-}
-
-enum vv_page_state vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj,
-                                   unsigned tier, uint32_t c)
-{
-    const struct vv_copy *copy = obj->copy[tier];
-
-    if (!copy)
-        return core->tier[tier].kind == VV_TIER_FILES && obj->durable ? VV_PAGE_VALID
-                                                                      : VV_PAGE_FREE;
-    if (copy->page[c] == VV_PAGE_NONE)
-        return VV_PAGE_FREE;
-    if (core->tier[tier].is_arena)
-        return (enum vv_page_state)vvi_page(core, copy, c)->state;
-    return copy->page[c] == FILE_CHUNK_VALID ? VV_PAGE_VALID : VV_PAGE_FILLING;
-}
-
-bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
-                     uint32_t c)
-{
-    return vvi_chunk_state(core, obj, tier, c) == VV_PAGE_VALID;
-}
-
 static bool on_its_way(enum vv_page_state state)
 {
     return state == VV_PAGE_VALID || state == VV_PAGE_FILLING;
@@ -234,11 +208,13 @@ void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c, enum 
 
 static void class_count(struct vv_core *core, struct vv_copy *copy, unsigned class, int sign)
 {
-    copy->nevict += (class & CLASS_EVICT) ? (uint32_t)sign : 0;
-    copy->ndirty += (class & CLASS_DIRTY) ? (uint32_t)sign : 0;
-    copy->nup += (class & CLASS_UP) ? (uint32_t)sign : 0;
-    copy->ndup += (class & CLASS_DUP) ? (uint32_t)sign : 0;
-    core->tier[copy->tier].nevict += (class & CLASS_EVICT) ? (uint32_t)sign : 0;
+    uint32_t one = (uint32_t)sign;
+
+    copy->nevict += (class & CLASS_EVICT) ? one : 0;
+    copy->ndirty += (class & CLASS_DIRTY) ? one : 0;
+    copy->nup += (class & CLASS_UP) ? one : 0;
+    copy->ndup += (class & CLASS_DUP) ? one : 0;
+    core->tier[copy->tier].nevict += (class & CLASS_EVICT) ? one : 0;
 }
 
 void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
@@ -288,31 +264,11 @@ static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj
     return obj->dead || on_slower || (on_faster && (core->paged || transit));
 }
 
-static bool in_transit(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
-                       uint32_t c)
-{
-    return core->tier[tier].is_arena && obj->copy[tier] &&
-           obj->copy[tier]->page[c] != VV_PAGE_NONE &&
-           obj->copy[tier]->page[c] >= core->tier[tier].arena.npages;
-}
-
-/* Does a chunk that is valid on this slower tier let faster copies go? What is written to a file
- * may be lost until the file is committed: memory keeps it until then, transit pages not counted,
- * unless it could never hold all of the object. */
-bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
-                       uint32_t c)
-{
-    bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
-
-    return !files || obj->durable || obj->streams ||
-           (core->tier[tier].is_arena && !in_transit(core, obj, tier, c));
-}
-
 unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                       uint32_t c, const struct vv_page *p)
 {
     bool on_faster = false, to_faster = false, on_slower = false, to_slower = false;
-    bool transit = in_transit(core, obj, tier, c);
+    bool transit = vvi_chunk_in_transit(core, obj, tier, c);
     unsigned class = 0;
 
     if (p->state != VV_PAGE_VALID)
@@ -423,35 +379,102 @@ void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
             copy_refresh(core, obj->copy[t]);
 }
 
+/* Where a chunk is, tier by tier, as bits. */
+struct whereabouts {
+    unsigned valid, way; /* way: valid, or on its way there */
+    unsigned kept;       /* valid, and good enough to let faster copies go */
+    unsigned transit;
+    struct vv_page *page[VV_MAX_TIERS]; /* NULL: none, or no arena */
+};
+
+static inline void locate(const struct vv_core *core, const struct vv_object *obj, bool keeps,
+                          uint32_t c, struct whereabouts *w)
+{
+    w->valid = w->way = w->transit = 0;
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct tier *tier = &core->tier[t];
+        const struct vv_copy *copy = obj->copy[t];
+        enum vv_page_state s = VV_PAGE_FREE;
+
+        w->page[t] = NULL;
+        if (tier->is_arena && copy && copy->page[c] != VV_PAGE_NONE) {
+            w->page[t] = &tier->arena.page[copy->page[c]];
+            w->transit |= (unsigned)(copy->page[c] >= tier->arena.npages) << t;
+            s = (enum vv_page_state)w->page[t]->state;
+        } else if (!tier->is_arena) {
+            s = vvi_chunk_state(core, obj, t, c);
+        }
+        w->valid |= (unsigned)(s == VV_PAGE_VALID) << t;
+        w->way |= (unsigned)on_its_way(s) << t;
+    }
+    w->kept = w->valid;
+    for (unsigned t = 0; !keeps && t < core->ntiers; t++)
+        if (!core->tier[t].is_arena || (w->transit >> t & 1))
+            w->kept &= ~(1u << t);
+}
+
+/* What vvi_classify() says, from what is known of all tiers at once. */
+static inline unsigned classify_at(const struct vv_core *core, const struct vv_object *obj,
+                                   unsigned tier, const struct whereabouts *w)
+{
+    unsigned faster = (1u << tier) - 1, slower = ~(faster | 1u << tier), class = 0;
+    bool transit = w->transit >> tier & 1, on_slower = w->kept & slower;
+    bool on_faster = w->valid & faster;
+
+    if (!(w->valid >> tier & 1))
+        return 0;
+    if (chunk_may_go(core, obj, w->page[tier], on_faster, on_slower, transit)) {
+        class |= obj->dead || on_slower ? CLASS_EVICT : 0;
+        class |= on_faster ? CLASS_DUP : 0;
+        if (transit)
+            class = CLASS_PASS;
+    }
+    if (!(w->way & slower) && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead)
+        class |= CLASS_DIRTY;
+    if (obj->home < tier && !(w->way & faster))
+        class |= CLASS_UP;
+    return class;
+}
+
+static void set_class(struct vv_core *core, struct vv_copy *copy, uint32_t c, struct vv_page *p,
+                      unsigned class)
+{
+    if (class & ~p->class & CLASS_EVICT)
+        core->tier[copy->tier].freed_epoch++;
+    class_count(core, copy, p->class, -1);
+    class_count(core, copy, class, 1);
+    p->class = (uint8_t) class;
+    if (class & CLASS_EVICT)
+        copy->evict_top = VV_MAX(copy->evict_top, c);
+    if (class & CLASS_DIRTY)
+        copy->dirty_top = VV_MAX(copy->dirty_top, c);
+    if (class & CLASS_UP)
+        copy->up_low = VV_MIN(copy->up_low, c);
+}
+
+/* Called for every change of a chunk, and so written to cost little: an object of many chunks
+ * passes here a dozen times in its life. */
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n)
 {
-    for (unsigned t = 0; t < core->ntiers; t++) {
-        struct vv_copy *copy = obj->copy[t];
-        if (!copy || !core->tier[t].is_arena)
-            continue;
-        for (uint32_t c = c0; c < c0 + n; c++) {
-            struct vv_page *p;
+    bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
+    bool keeps = !files || obj->durable || obj->streams;
+
+    for (uint32_t c = c0; c < c0 + n; c++) {
+        struct whereabouts w;
+
+        locate(core, obj, keeps, c, &w);
+        for (unsigned t = 0; t < core->ntiers; t++) {
             unsigned class;
-            if (copy->page[c] == VV_PAGE_NONE)
+            if (!w.page[t])
                 continue;
-            p = vvi_page(core, copy, c);
-            class = vvi_classify(core, obj, t, c, p);
-            if (class == p->class)
-                continue;
-            if (class & ~p->class & CLASS_EVICT)
-                core->tier[t].freed_epoch++;
-            class_count(core, copy, p->class, -1);
-            class_count(core, copy, class, 1);
-            p->class = (uint8_t) class;
-            if (class & CLASS_EVICT)
-                copy->evict_top = VV_MAX(copy->evict_top, c);
-            if (class & CLASS_DIRTY)
-                copy->dirty_top = VV_MAX(copy->dirty_top, c);
-            if (class & CLASS_UP)
-                copy->up_low = VV_MIN(copy->up_low, c);
+            class = classify_at(core, obj, t, &w);
+            if (class != w.page[t]->class)
+                set_class(core, obj->copy[t], c, w.page[t], class);
         }
-        copy_refresh(core, copy);
     }
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (obj->copy[t])
+            copy_refresh(core, obj->copy[t]);
 }
 
 /* ---- copies ---- */

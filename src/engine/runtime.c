@@ -71,6 +71,12 @@ void vvi_engine_dispatch_locked(struct vv_engine *e)
 
 void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int status)
 {
+    vvi_engine_complete_at_locked(e, o, status, vv_now_ns());
+}
+
+void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int status,
+                                   uint64_t now_ns)
+{
     if (o->kind != VV_ORDER_APP) {
         struct vvi_engine_hist *h = &e->hist[o->hist];
         vv_assert(h->inflight > 0 && e->inflight > 0);
@@ -82,7 +88,7 @@ void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int sta
     }
     if (status)
         vv_trace(VV_TRACE_ERROR, (uint64_t)-status, (uint64_t)o->src_tier, o->version, o->chunk0);
-    vv_core_complete(e->core, o, status, vv_now_ns());
+    vv_core_complete(e->core, o, status, now_ns);
     vvi_engine_dispatch_locked(e);
 }
 
@@ -104,10 +110,12 @@ int vvi_engine_wait_locked(struct vv_engine *e, struct vv_cond *cond, uint64_t d
 {
     if (e->mover[VV_HOP_H2F].kick || e->mover[VV_HOP_F2H].kick) {
         vvi_engine_unlock(e);
-        vv_mutex_lock(&e->lock);
+        vvi_engine_lock(e);
         return 0;
     }
-    return vv_cond_wait_until(cond, &e->lock, deadline_ns);
+    int rc = vv_cond_wait_until(cond, &e->lock, deadline_ns);
+    vvi_engine_drain_locked(e);
+    return rc;
 }
 
 /* ---- open and close ---- */
@@ -159,8 +167,8 @@ static int core_init(struct vv_engine *e)
 
 static int movers_start(struct vv_engine *e)
 {
-    int rc = 0;
-    if (e->kind[0] == VV_TIER_DEVICE) {
+    int rc = e->cfg.device ? vvi_finisher_start(e) : 0;
+    if (rc == 0 && e->kind[0] == VV_TIER_DEVICE) {
         rc = vvi_device_mover_start(e, VV_HOP_D2H);
         if (rc == 0)
             rc = vvi_device_mover_start(e, VV_HOP_H2D);
@@ -185,6 +193,8 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
     e->cfg = *cfg;
     vv_mutex_init(&e->lock, "engine", VV_RANK_ENGINE);
     vv_cond_init(&e->idle);
+    vv_mutex_init(&e->finisher_lock, "engine finisher", VV_RANK_MOVER);
+    vv_cond_init(&e->finisher_cond);
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         e->mover[hop].engine = e;
         e->mover[hop].hop = (enum vv_hop)hop;
@@ -218,27 +228,26 @@ void vv_engine_close(struct vv_engine *e)
 {
     if (!e)
         return;
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     while (e->inflight > 0)
         vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
     e->stopping = true;
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
         vv_cond_broadcast(&e->mover[hop].cond);
     vvi_engine_unlock(e);
+    vvi_finisher_stop(e);
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
         for (unsigned i = 0; i < e->mover[hop].nthreads; i++)
             pthread_join(e->mover[hop].thread[i], NULL);
 
-    while (e->spare_lanes) {
-        struct vvi_lanes *next = e->spare_lanes->next;
-        vvi_lanes_free(e, e->spare_lanes);
-        e->spare_lanes = next;
-    }
+    vvi_reqs_free(e);
     vv_core_free(e->core);
     vvi_engine_mem_fini(e);
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
         vv_cond_fini(&e->mover[hop].cond);
     vv_cond_fini(&e->idle);
+    vv_cond_fini(&e->finisher_cond);
+    vv_mutex_fini(&e->finisher_lock);
     vvi_pacer_fini(&e->h2h);
     vv_mutex_fini(&e->lock);
     free(e->hist);
@@ -251,7 +260,7 @@ int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cf
                           struct vv_files *files, uint64_t first_generation, uint32_t *ret_hist)
 {
     uint32_t hist;
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     int rc;
     while ((rc = vv_core_history_new(e->core, cfg, &hist)) == 0 && hist < e->nhist &&
            e->hist[hist].draining) {
@@ -281,7 +290,7 @@ int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cf
 
 void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     e->hist[hist].draining = true;
     vv_core_history_drop(e->core, hist, vv_now_ns());
     vvi_engine_dispatch_locked(e);
@@ -296,7 +305,7 @@ void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
 int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                     uint64_t size, uint64_t user)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     int rc = vv_core_adopt(e->core, hist, version, generation, size, user);
     if (rc == 0 && generation > e->hist[hist].adopted_max)
         e->hist[hist].adopted_max = generation;
@@ -313,8 +322,9 @@ static int finish_request(struct vv_engine *e, struct vvi_req *r, int rc, uint64
 {
     vvi_engine_dispatch_locked(e);
     if (rc == 0)
-        rc = vvi_req_run_locked(e, r, deadline_ns);
-    vvi_req_fini_locked(e, r);
+        return vvi_req_run(e, r, deadline_ns);
+    if (r)
+        vvi_req_put_locked(e, r);
     vvi_engine_unlock(e);
     return rc;
 }
@@ -322,14 +332,14 @@ static int finish_request(struct vv_engine *e, struct vvi_req *r, int rc, uint64
 int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                   uint64_t user, const struct vv_engine_app *app, uint64_t deadline_ns)
 {
-    struct vvi_req r;
-    vvi_req_init(&r, app);
     vv_trace(VV_TRACE_REQUEST_START, VV_REQ_PUT, version, size, 0);
-    vv_mutex_lock(&e->lock);
-    int rc = vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r.req);
+    vvi_engine_lock(e);
+    struct vvi_req *r = vvi_req_new_locked(e, app, size);
+    int rc = r ? vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r->req)
+               : -ENOMEM;
     if (rc)
         release_user(e, user);
-    rc = finish_request(e, &r, rc, deadline_ns);
+    rc = finish_request(e, r, rc, deadline_ns);
     vv_trace(VV_TRACE_REQUEST_END, VV_REQ_PUT, version, size, (uint64_t)rc);
     return rc;
 }
@@ -337,20 +347,24 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
 int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                   const struct vv_engine_app *app, uint64_t deadline_ns, uint32_t *ret_distance)
 {
-    struct vvi_req r;
     struct vv_object_info info = {0};
-    vvi_req_init(&r, app);
-    vv_mutex_lock(&e->lock);
+    struct vvi_req *r = NULL;
+    uint32_t distance = 0;
+    vvi_engine_lock(e);
     int rc = vv_core_lookup(e->core, hist, version, &info);
     vv_trace(VV_TRACE_REQUEST_START, VV_REQ_GET, version, info.size, 0);
     if (rc == 0 && info.generation != generation)
         rc = -ESTALE;
+    if (rc == 0) {
+        r = vvi_req_new_locked(e, app, info.size);
+        rc = r ? vv_core_get(e->core, hist, version, app->device, vv_now_ns(), &r->req) : -ENOMEM;
+    }
     if (rc == 0)
-        rc = vv_core_get(e->core, hist, version, app->device, vv_now_ns(), &r.req);
-    rc = finish_request(e, &r, rc, deadline_ns);
+        distance = r->req.distance;
+    rc = finish_request(e, r, rc, deadline_ns);
     vv_trace(VV_TRACE_REQUEST_END, VV_REQ_GET, version, info.size, (uint64_t)rc);
     if (rc == 0)
-        *ret_distance = r.req.distance;
+        *ret_distance = distance;
     return rc;
 }
 
@@ -358,7 +372,7 @@ int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
                      int *ret_tier, uint64_t *ret_from, uint64_t *ret_to)
 {
     int rc = -ENOENT;
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     const struct vvi_bad_chunk *bad = vvi_bad_chunk_find(&e->hist[hist], version, generation);
     if (bad) {
         *ret_tier = bad->tier;
@@ -373,11 +387,10 @@ int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
                    uint64_t deadline_ns)
 {
-    struct vvi_req r;
-    vvi_req_init(&r, NULL);
-    vv_mutex_lock(&e->lock);
-    int rc = vv_core_wait(e->core, hist, version, level, vv_now_ns(), &r.req);
-    return finish_request(e, &r, rc, deadline_ns);
+    vvi_engine_lock(e);
+    struct vvi_req *r = vvi_req_new_locked(e, NULL, 0);
+    int rc = r ? vv_core_wait(e->core, hist, version, level, vv_now_ns(), &r->req) : -ENOMEM;
+    return finish_request(e, r, rc, deadline_ns);
 }
 
 /* Waiting for all versions, the core forgets its late error, as failed flushes are found again in
@@ -397,13 +410,12 @@ static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
 
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
 {
-    struct vvi_req r;
-    vvi_req_init(&r, NULL);
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     keep_removal_error_locked(e, hist);
-    int rc = vv_core_wait_all(e->core, hist, vv_now_ns(), &r.req);
-    rc = finish_request(e, &r, rc, deadline_ns);
-    vv_mutex_lock(&e->lock);
+    struct vvi_req *r = vvi_req_new_locked(e, NULL, 0);
+    int rc = r ? vv_core_wait_all(e->core, hist, vv_now_ns(), &r->req) : -ENOMEM;
+    rc = finish_request(e, r, rc, deadline_ns);
+    vvi_engine_lock(e);
     while (rc == 0 && e->hist[hist].removals > 0)
         rc = vvi_engine_wait_locked(e, &e->idle, deadline_ns);
     vvi_engine_unlock(e);
@@ -412,7 +424,7 @@ int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
 
 int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     int rc = vv_core_hint(e->core, hist, version, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
@@ -421,7 +433,7 @@ int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version)
 
 void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     vv_core_hint_clear(e->core, hist, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
@@ -429,7 +441,7 @@ void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist)
 
 void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     vv_core_prefetch_start(e->core, hist, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
@@ -437,7 +449,7 @@ void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist)
 
 int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     int rc = vv_core_discard(e->core, hist, version, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
@@ -449,7 +461,7 @@ int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version)
 int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
                      struct vv_object_info *ret_info)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     int rc = vv_core_lookup(e->core, hist, version, ret_info);
     if (rc == 0 && e->cfg.retain_user)
         e->cfg.retain_user(e->cfg.user_arg, ret_info->user);
@@ -459,7 +471,7 @@ int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
 
 int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     int rc = vv_core_latest(e->core, hist, ret_version);
     vvi_engine_unlock(e);
     return rc;
@@ -468,14 +480,14 @@ int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version)
 void vv_engine_each(struct vv_engine *e, uint32_t hist,
                     void (*fn)(void *arg, const struct vv_object_info *info), void *arg)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     vv_core_each(e->core, hist, fn, arg);
     vvi_engine_unlock(e);
 }
 
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     struct vvi_engine_hist *h = &e->hist[hist];
     int rc = h->unremoved.err;
     if (rc) {
@@ -491,7 +503,7 @@ int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_versi
 
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats)
 {
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     vv_core_get_stats(e->core, ret_stats);
     vvi_engine_unlock(e);
 }

@@ -15,7 +15,9 @@
  * has been issued is carried out; that takes the time of one copy, and a request that can be served
  * at once is served even with a deadline in the past.
  *
- * The request lives on the caller's stack; the engine lock protects what dispatch writes into it.
+ * When the last copy of a request has been submitted, the thread waits for it without the lock and
+ * leaves the books to others (runtime_finish.c). The engine lock protects what dispatch writes into
+ * a request.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,30 +28,53 @@
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
-#define WAIT_BOTH_NS ((int64_t)100000)  /* while the other stream may finish first */
-#define WAIT_ONE_NS  ((int64_t)1000000) /* while more orders may come */
-#define SEGS_MAX     128
+#define WAIT_BOTH_NS   ((int64_t)100000)  /* while the other stream may finish first */
+#define WAIT_ONE_NS    ((int64_t)1000000) /* while more orders may come */
+#define WAIT_FINISH_NS ((int64_t)1000000000)
+#define SEGS_MAX       512
 
-void vvi_req_init(struct vvi_req *r, const struct vv_engine_app *app)
+struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_app *app,
+                                   uint64_t size)
 {
-    memset(r, 0, sizeof(*r));
-    vv_cond_init(&r->cond);
+    struct vvi_req *r = e->spare_reqs;
+
+    if (r) {
+        e->spare_reqs = r->next;
+    } else {
+        r = calloc(1, sizeof(*r));
+        if (!r)
+            return NULL;
+        vv_cond_init(&r->cond);
+    }
+    r->orders = (struct vvi_order_queue){NULL, NULL};
+    r->done = false;
     r->app = app;
-    r->req.user = r;
+    r->chunks_left = (uint32_t)vv_div_up(size, e->cfg.page_bytes);
+    r->req = (struct vv_req){.user = r};
+    r->lanes = NULL;
+    if (app && app->device && e->spare_lanes) {
+        r->lanes = e->spare_lanes;
+        e->spare_lanes = r->lanes->next;
+    }
+    return r;
 }
 
-void vvi_req_fini_locked(struct vv_engine *e, struct vvi_req *r)
+void vvi_req_put_locked(struct vv_engine *e, struct vvi_req *r)
 {
     if (r->lanes) {
+        for (int i = 0; i < VVI_LANES; i++)
+            r->lanes->lane[i].ordered = false;
         r->lanes->next = e->spare_lanes;
         e->spare_lanes = r->lanes;
+        r->lanes = NULL;
     }
-    vv_cond_fini(&r->cond);
+    r->next = e->spare_reqs;
+    e->spare_reqs = r;
 }
 
 /* ---- streams ---- */
 
-void vvi_lanes_free(struct vv_engine *e, struct vvi_lanes *lanes)
+static void lanes_free(struct vv_engine *e, struct vvi_lanes *lanes)
 {
     if (!lanes)
         return;
@@ -73,32 +98,45 @@ static int lanes_new(struct vv_engine *e, struct vvi_lanes **ret_lanes)
             rc = vv_device_event_new(e->cfg.device, &lanes->lane[i].event[k]);
     }
     if (rc) {
-        vvi_lanes_free(e, lanes);
+        lanes_free(e, lanes);
         return rc;
     }
     *ret_lanes = lanes;
     return 0;
 }
 
-static int lanes_get(struct vv_engine *e, struct vvi_lanes **ret_lanes)
+/* The application's own work on its memory comes before the first copy on a lane. */
+static int lane_ready(struct vv_engine *e, struct vvi_req *r, unsigned index,
+                      struct vvi_lane **ret_lane)
 {
-    vv_mutex_lock(&e->lock);
-    struct vvi_lanes *lanes = e->spare_lanes;
-    if (lanes)
-        e->spare_lanes = lanes->next;
-    vvi_engine_unlock(e);
-    int rc = lanes ? 0 : lanes_new(e, &lanes);
+    int rc = r->lanes ? 0 : lanes_new(e, &r->lanes);
+
     if (rc)
         return rc;
-    /* The application's own work on its memory comes first. */
-    for (int i = 0; i < VVI_LANES && rc == 0; i++)
-        rc = vv_device_after_app(e->cfg.device, lanes->lane[i].stream);
-    if (rc) {
-        vvi_lanes_free(e, lanes);
-        return rc;
+    struct vvi_lane *lane = &r->lanes->lane[index];
+    if (!lane->ordered) {
+        rc = vv_device_after_app(e->cfg.device, lane->stream);
+        if (rc)
+            return rc;
+        lane->ordered = true;
     }
-    *ret_lanes = lanes;
+    *ret_lane = lane;
     return 0;
+}
+
+void vvi_reqs_free(struct vv_engine *e)
+{
+    while (e->spare_lanes) {
+        struct vvi_lanes *lanes = e->spare_lanes;
+        e->spare_lanes = lanes->next;
+        lanes_free(e, lanes);
+    }
+    while (e->spare_reqs) {
+        struct vvi_req *r = e->spare_reqs;
+        e->spare_reqs = r->next;
+        vv_cond_fini(&r->cond);
+        free(r);
+    }
 }
 
 /* ---- one order ---- */
@@ -208,11 +246,11 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
     uint64_t start_ns = e->h2h.bytes_per_s ? vv_now_ns() : 0;
     int rc = 0;
     vv_trace(VV_TRACE_COPY_START, o->hop, o->version, o->chunk0, o->bytes);
-    if (!r->lanes && needs_device(e, r, o))
-        rc = lanes_get(e, &r->lanes);
+    struct vvi_lane *lane = NULL;
+    if (needs_device(e, r, o))
+        rc = lane_ready(e, r, o->hop == VV_HOP_D2D ? 0 : 1, &lane);
     if (rc)
         return rc;
-    struct vvi_lane *lane = r->lanes ? &r->lanes->lane[o->hop == VV_HOP_D2D ? 0 : 1] : NULL;
     struct gather g = {.e = e, .stream = lane ? lane->stream : NULL};
     rc = gather_order(&g, r->app, o);
     if (g.host_bytes)
@@ -223,6 +261,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
         if (rec == 0) {
             lane->order[at] = o;
             lane->count++;
+            r->chunks_left -= o->nchunks;
             return 1;
         }
         vvi_device_settle(e, lane->stream, lane->event[at], rec);
@@ -297,19 +336,56 @@ static void reap_locked(struct vv_engine *e, struct vvi_req *r)
     struct ended ended[VVI_LANES * VVI_LANE_DEPTH];
     vvi_engine_unlock(e);
     size_t n = lanes_reap(e, r->lanes, ended);
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     for (size_t i = 0; i < n; i++)
         order_end_locked(e, ended[i].order, ended[i].status);
 }
 
-int vvi_req_run_locked(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns)
+void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r)
 {
+    for (int i = 0; i < VVI_LANES; i++) {
+        struct vvi_lane *lane = &r->lanes->lane[i];
+        for (; lane->count > 0; lane->count--) {
+            struct vv_order *o = lane->order[lane->head];
+            lane->head = (lane->head + 1) % VVI_LANE_DEPTH;
+            vv_trace5(VV_TRACE_COPY_END, o->hop, o->version, o->chunk0, o->bytes, 0);
+            vvi_engine_complete_at_locked(e, o, 0, r->end_ns);
+        }
+    }
+}
+
+/* All copies of the request are in flight: waits for them without the lock, and leaves the books to
+ * others. False: not all of them went well, or not within the first second. */
+static bool finish_behind(struct vv_engine *e, struct vvi_req *r)
+{
+    vvi_finisher_wake(e);
+    for (int i = 0; i < VVI_LANES; i++) {
+        struct vvi_lane *lane = &r->lanes->lane[i];
+        for (unsigned k = 0; k < lane->count; k++) {
+            struct vv_event *event = lane->event[(lane->head + k) % VVI_LANE_DEPTH];
+            if (vv_device_event_wait(e->cfg.device, event, WAIT_FINISH_NS)) {
+                vvi_finisher_forget(e);
+                return false;
+            }
+        }
+    }
+    r->end_ns = vv_now_ns();
+    vvi_finish(e, r);
+    return true;
+}
+
+int vvi_req_run(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns)
+{
+    int status;
+
     for (;;) {
         struct vv_order *o = lanes_full(r->lanes) ? NULL : vvi_order_pop(&r->orders);
         if (o) {
             vvi_engine_unlock(e);
             int rc = order_start(e, r, o);
-            vv_mutex_lock(&e->lock);
+            if (rc > 0 && r->chunks_left == 0 && finish_behind(e, r))
+                return 0;
+            vvi_engine_lock(e);
             if (rc <= 0)
                 order_end_locked(e, o, rc);
             continue;
@@ -319,11 +395,15 @@ int vvi_req_run_locked(struct vv_engine *e, struct vvi_req *r, uint64_t deadline
             continue;
         }
         if (r->done)
-            return r->req.status;
+            break;
         if (vvi_engine_wait_locked(e, &r->cond, deadline_ns) == -ETIMEDOUT && !r->done &&
             !r->orders.head) {
             vv_core_cancel(e->core, &r->req, -ETIMEDOUT, vv_now_ns());
             vvi_engine_dispatch_locked(e);
         }
     }
+    status = r->req.status;
+    vvi_req_put_locked(e, r);
+    vvi_engine_unlock(e);
+    return status;
 }

@@ -150,7 +150,7 @@ static void *device_mover_main(void *arg)
     struct vvi_mover *m = w->mover;
     struct vv_engine *e = m->engine;
 
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     for (;;) {
         struct vv_order *o = vvi_order_pop(&m->queue);
         if (!o) {
@@ -163,7 +163,7 @@ static void *device_mover_main(void *arg)
         vv_trace(VV_TRACE_COPY_START, m->hop, o->version, o->chunk0, o->bytes);
         int rc = move_order(w, o);
         vv_trace5(VV_TRACE_COPY_END, m->hop, o->version, o->chunk0, o->bytes, (uint64_t)rc);
-        vv_mutex_lock(&e->lock);
+        vvi_engine_lock(e);
         vvi_engine_complete_locked(e, o, rc);
     }
     vvi_engine_unlock(e);

@@ -147,7 +147,7 @@ static void start_locked(struct disk_worker *w)
     while ((io = take_locked(w))) {
         vvi_engine_unlock(e);
         int rc = submit(w, io);
-        vv_mutex_lock(&e->lock);
+        vvi_engine_lock(e);
         if (rc == 0) {
             w->inflight++;
             continue;
@@ -193,7 +193,7 @@ static void *disk_mover_main(void *arg)
     struct vv_engine *e = m->engine;
     struct vv_store_io *done[POLL_MAX];
 
-    vv_mutex_lock(&e->lock);
+    vvi_engine_lock(e);
     for (;;) {
         start_locked(w);
         if (w->inflight == 0) {
@@ -207,7 +207,7 @@ static void *disk_mover_main(void *arg)
         int n = m->store->ops->poll(m->store, done, POLL_MAX, POLL_NS);
         if (n < 0 && n != -ETIMEDOUT)
             vv_sleep_until_ns(vv_now_ns() + POLL_REST_NS);
-        vv_mutex_lock(&e->lock);
+        vvi_engine_lock(e);
         m->polling = false;
         for (int i = 0; i < n; i++)
             finish_locked(w, done[i]->user);

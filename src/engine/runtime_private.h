@@ -65,6 +65,7 @@ struct vvi_mover {
 /* A stream with the copies in flight on it, oldest first. Owned by the thread of one request. */
 struct vvi_lane {
     struct vv_stream *stream;
+    bool ordered; /* this request's copies on it come after the application's work */
     struct vv_event *event[VVI_LANE_DEPTH];
     struct vv_order *order[VVI_LANE_DEPTH];
     unsigned head, count;
@@ -77,14 +78,17 @@ struct vvi_lanes {
     struct vvi_lanes *next; /* Synchronization: engine lock, while in the pool */
 };
 
-/* A request under way, on the stack of the application's thread. */
+/* A request under way. Made by the application's thread, and used again when it has ended. */
 struct vvi_req {
     struct vv_req req;
-    struct vv_cond cond;           /* signalled with the engine lock held */
-    struct vvi_order_queue orders; /* Synchronization: engine lock */
-    bool done;                     /* Synchronization: engine lock */
-    const struct vv_engine_app *app;
-    struct vvi_lanes *lanes; /* owner thread */
+    struct vv_cond cond;             /* signalled with the engine lock held */
+    struct vvi_order_queue orders;   /* Synchronization: engine lock */
+    bool done;                       /* Synchronization: engine lock */
+    const struct vv_engine_app *app; /* until the call returns */
+    struct vvi_lanes *lanes;         /* owner thread */
+    uint32_t chunks_left;            /* not yet submitted to a lane. Owner thread */
+    uint64_t end_ns;                 /* when its last copy had ended. Owner thread */
+    struct vvi_req *next;            /* in the pool, or among the finished */
 };
 
 /* Bytes that did not verify. */
@@ -147,6 +151,19 @@ struct vv_engine {
     uint64_t inflight;   /* orders of all histories */
     bool stopping;
     struct vvi_lanes *spare_lanes;
+    struct vvi_req *spare_reqs;
+
+    /* Requests whose callers have been told that they succeeded, newest first, to be completed by
+     * whoever takes the lock next. See runtime_finish.c. Synchronization: pushed with release, taken
+     * with acquire by the holder of the lock. */
+    _Atomic(struct vvi_req *) finished;
+    /* Requests that will be pushed soon. Synchronization: relaxed; the finisher looks again. */
+    _Atomic uint32_t finishing;
+    struct vv_mutex finisher_lock; /* rank MOVER */
+    struct vv_cond finisher_cond;
+    bool finisher_awake, finisher_stop; /* Synchronization: finisher_lock */
+    bool finisher_runs;                 /* its thread is there */
+    pthread_t finisher;
 
     struct vvi_mover mover[VV_HOP_COUNT]; /* those that have threads */
 };
@@ -155,6 +172,13 @@ struct vv_engine {
 void vvi_engine_dispatch_locked(struct vv_engine *e);
 /* Reports an order and dispatches what follows from it. Engine lock held. */
 void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int status);
+/* The same for an order that ended at `now_ns`. */
+void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int status,
+                                   uint64_t now_ns);
+/* Takes the engine lock, and completes what was finished since. */
+void vvi_engine_lock(struct vv_engine *e);
+/* The same after a wait. Engine lock held. */
+void vvi_engine_drain_locked(struct vv_engine *e);
 /* Unlocks, and wakes movers that wait inside a store: that takes a system call. */
 void vvi_engine_unlock(struct vv_engine *e);
 /* Waits on a condition variable of the engine lock, with those wake-ups done first. 0, perhaps
@@ -220,11 +244,26 @@ int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
 
 /* ---- runtime_app.c ---- */
-/* Runs a request that the core has taken until it ends. Engine lock held, and released in
- * between. */
-int vvi_req_run_locked(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns);
-void vvi_req_init(struct vvi_req *r, const struct vv_engine_app *app);
-void vvi_req_fini_locked(struct vv_engine *e, struct vvi_req *r);
-void vvi_lanes_free(struct vv_engine *e, struct vvi_lanes *lanes);
+/* A request for `size` bytes of `app`, NULL if memory is lacking. Engine lock held. */
+struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_app *app,
+                                   uint64_t size);
+/* Back to the pool. Engine lock held. */
+void vvi_req_put_locked(struct vv_engine *e, struct vvi_req *r);
+/* Runs a request that the core has taken until it ends, and gives it back. Engine lock held on
+ * entry, released on return. */
+int vvi_req_run(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns);
+/* Completes the copies of a request in flight on its lanes, all of which have ended well. */
+void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r);
+void vvi_reqs_free(struct vv_engine *e);
+
+/* ---- runtime_finish.c ---- */
+int vvi_finisher_start(struct vv_engine *e);
+void vvi_finisher_stop(struct vv_engine *e);
+/* A request will be finished soon: be awake by then. */
+void vvi_finisher_wake(struct vv_engine *e);
+/* It will not after all: it goes on under the lock. */
+void vvi_finisher_forget(struct vv_engine *e);
+/* The request is the engine's from now on. */
+void vvi_finish(struct vv_engine *e, struct vvi_req *r);
 
 #endif

@@ -115,7 +115,9 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
                 vvi_chunk_set(core, to, c0 + i, VV_PAGE_FILLING);
         }
     }
-    vvi_core_reclass(core, obj, c0, n);
+    /* What is being filled has no class, and nothing else of a first copy has changed. */
+    if (src != VV_TIER_APP || obj->nmem > to->nfilling + to->nvalid)
+        vvi_core_reclass(core, obj, c0, n);
     if (!req)
         core->hop[o->hop].inflight++;
     order_push(core, o);
@@ -328,14 +330,15 @@ static void claim(struct vv_object *obj, unsigned tier)
 
 /* A restore takes chunks from device and host at the same time: the share of an object that the
  * link delivers while the device delivers the rest is as well off on the host. An eighth at most:
- * rates are estimates. */
+ * rates are estimates. Where the link is far slower nothing is left there: the share would be small,
+ * and would wait for whatever the link has under way. */
 static uint32_t device_share(const struct vv_core *core, const struct vv_object *obj)
 {
     double device = core->hop[VV_HOP_D2D].rate.bytes_per_s;
     double link = core->hop[VV_HOP_H2D].rate.bytes_per_s;
     uint32_t rest;
 
-    if (!core->paged || device <= 0 || link <= 0)
+    if (!core->paged || device <= 0 || link * SHARE_LEAST < device)
         return obj->nchunks;
     rest = (uint32_t)(obj->nchunks * (link / (device + link)));
     return obj->nchunks - VV_MIN(rest, obj->nchunks / 8);

@@ -15,18 +15,27 @@
 #define LINK_SLOTS 2
 #define DISK_BYTES (1 << 20)
 #define DISK_SLOTS 8
+/* Within a memory at full speed, an order takes as much as it can: the copy is over in no time, and
+ * what it costs to start it is what shows. */
+#define PACED_PAGES 64
 
-enum { PAGE_MIN = 64 << 10, PAGE_MAX = 256 << 10, PAGES_WANTED = 1024 };
+/* Small enough that the ends of objects waste little. Beyond what that asks for, pages are larger
+ * where there are many: the books of a page cost the same whatever its size, and a call that copies
+ * at a thousand GB/s feels them. */
+enum { PAGE_MIN = 64 << 10, PAGE_MID = 256 << 10, PAGE_MAX = 1 << 20 };
+enum { PAGES_WANTED = 1024, PAGES_PLENTY = 4096 };
 
 uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes)
 {
     uint64_t least = host_cache_bytes;
-    uint32_t page = PAGE_MAX;
+    uint32_t page = PAGE_MID;
 
     if (device_cache_bytes && (!least || device_cache_bytes < least))
         least = device_cache_bytes;
     while (page > PAGE_MIN && least / page < PAGES_WANTED)
         page /= 2;
+    while (page >= PAGE_MID && page < PAGE_MAX && least / (2 * page) >= PAGES_PLENTY)
+        page *= 2;
     return page;
 }
 
@@ -34,12 +43,16 @@ void vv_core_cfg_tune(struct vv_core_cfg *cfg)
 {
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         bool disk = hop == VV_HOP_H2F || hop == VV_HOP_F2H;
+        bool within = hop == VV_HOP_D2D;
         double bytes = disk ? DISK_BYTES : LINK_BYTES;
         if (cfg->rate[hop])
             bytes = (double)cfg->rate[hop] * ORDER_NS / 1e9;
         uint64_t pages = VV_MAX((uint64_t)(bytes / cfg->page_bytes), (uint64_t)1);
+        pages = VV_MIN(pages, (uint64_t)PACED_PAGES);
+        if (within && !cfg->rate[hop])
+            pages = VV_ORDER_MAX_PAGES;
         if (!cfg->batch_pages[hop])
-            cfg->batch_pages[hop] = (uint32_t)VV_MIN(pages, (uint64_t)VV_ORDER_MAX_PAGES);
+            cfg->batch_pages[hop] = (uint32_t)pages;
         if (!cfg->slots[hop])
             cfg->slots[hop] = disk ? DISK_SLOTS : LINK_SLOTS;
     }

@@ -158,21 +158,23 @@ static int probe_folder(struct bench *b, struct probe_disk_rates *ret_rates)
     return rc;
 }
 
-/* The rates of all hops: as configured, or else as measured now. */
+/* The rates of all hops: as configured, or else as measured now; 0 where nobody asks for a bound. */
 static int measure(struct bench *b, double *ret_rates)
 {
     const uint64_t *set = b->opts.rate;
     double memory = 0;
     struct probe_disk_rates disk = {0};
-    bool device = has_device(&b->opts);
+    bool memory_open = has_device(&b->opts)
+                           ? !set[SHOT_HOP_D2D] || !set[SHOT_HOP_D2H] || !set[SHOT_HOP_H2D]
+                           : !set[SHOT_HOP_H2H];
+    bool disk_open = b->folder[0] && (!set[SHOT_HOP_H2F] || !set[SHOT_HOP_F2H]);
     int rc = 0;
 
-    if (device ? !set[SHOT_HOP_D2D] || !set[SHOT_HOP_D2H] || !set[SHOT_HOP_H2D]
-               : !set[SHOT_HOP_H2H])
+    if (memory_open && !b->opts.no_bound)
         rc = probe_memory(b, &memory);
     if (rc < 0)
         return fail(b->err, rc, "measuring memory: %s", strerror(-rc));
-    if (b->folder[0] && (!set[SHOT_HOP_H2F] || !set[SHOT_HOP_F2H]))
+    if (disk_open && !b->opts.no_bound)
         rc = probe_folder(b, &disk);
     if (rc < 0)
         return fail(b->err, rc, "measuring the disk: %s", strerror(-rc));
@@ -511,8 +513,9 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     p->wait_s = t->wait_s;
     p->utilisation = t->utilisation;
     p->verified = t->verified;
-    rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
-                    &p->bound);
+    if (!b->opts.no_bound)
+        rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
+                        &p->bound);
     shot_script_fini(&script);
     return rc;
 }

@@ -177,9 +177,13 @@ void shot_report_print(FILE *f, const struct shot_report *r)
     fprintf(f, "              blocked     throughput\n");
     fprintf(f, "checkpoint  %9.4f s  %9.3f GB/s\n", r->blocked_checkpoint_s, r->checkpoint_gbps);
     fprintf(f, "restore     %9.4f s  %9.3f GB/s\n", r->blocked_restore_s, r->restore_gbps);
-    fprintf(f, "bound       %9.4f s  (copies %.4f, writing %.4f, restoring %.4f, both %.4f)\n",
-            r->bound_s, parts.copy_s, parts.write_s, parts.restore_s, parts.cross_s);
-    fprintf(f, "ratio       %9.3f\n\n", r->bound_ratio);
+    if (r->opts.no_bound) {
+        fprintf(f, "bound        not computed\n\n");
+    } else {
+        fprintf(f, "bound       %9.4f s  (copies %.4f, writing %.4f, restoring %.4f, both %.4f)\n",
+                r->bound_s, parts.copy_s, parts.write_s, parts.restore_s, parts.cross_s);
+        fprintf(f, "ratio       %9.3f\n\n", r->bound_ratio);
+    }
     fprintf(
         f, "prefetch distance %.2f   cache utilisation %.1f%%   wall %.3f s   waited %.3f s   %s\n",
         r->prefetch_distance_mean, 100 * r->utilisation, r->wall_s, r->wait_s,
@@ -256,8 +260,8 @@ void shot_report_print_json(FILE *f, const struct shot_report *r)
     json_field(f, "restore_gbps", r->restore_gbps);
     json_field(f, "blocked_checkpoint_s", r->blocked_checkpoint_s);
     json_field(f, "blocked_restore_s", r->blocked_restore_s);
-    json_field(f, "bound_s", r->bound_s);
-    json_field(f, "bound_ratio", r->bound_ratio);
+    json_field(f, "bound_s", r->opts.no_bound ? NAN : r->bound_s);
+    json_field(f, "bound_ratio", r->opts.no_bound ? NAN : r->bound_ratio);
     json_field(f, "prefetch_distance_mean", r->prefetch_distance_mean);
     json_field(f, "utilisation", r->utilisation);
     fprintf(f, ",\"verified\":%s,\"void\":%s", r->verified ? "true" : "false",

@@ -474,6 +474,8 @@ static int fill_report(struct sim *s, struct shot_report *report)
         p->out->put_bytes = p->script.put_bytes;
         p->out->get_bytes = p->script.get_bytes;
         p->out->verified = true;
+        if (s->opts->no_bound)
+            continue;
         r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, &report->machine,
                        p->gaps_ns, &p->out->bound);
     }

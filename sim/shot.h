@@ -46,6 +46,7 @@ struct shot_opts {
     bool help;
     bool json;
     bool barrier;
+    bool no_bound; /* measure no bandwidths, compute no bound */
     bool wait;
     uint32_t ckpts;
     uint32_t procs;

@@ -115,6 +115,8 @@ static const struct option options[] = {
     {"page", T_BYTES, AT(page_bytes), "BYTES", "unit of space and transfer (0: by the caches)",
      NO_CHOICES},
     {"procs", T_U32, AT(procs), "N", "processes (1)", NO_CHOICES},
+    {"no-bound", T_ON, AT(no_bound), NULL, "measure no bandwidths and compute no bound",
+     NO_CHOICES},
     {"json", T_ON, AT(json), NULL, "print one JSON object", NO_CHOICES},
     {"help", T_ON, AT(help), NULL, "this text", NO_CHOICES},
 };
@@ -429,6 +431,10 @@ static int settle(struct parsed *p, char *err, size_t err_size)
         return fail(err, err_size, "--interval-ms and --load exclude each other");
     if (p->given_load && o->load <= 0)
         return fail(err, err_size, "--load must be more than 0");
+    if (p->given_load && o->no_bound && o->rate[SHOT_HOP_H2F] == 0)
+        return fail(
+            err, err_size,
+            "--load needs the disk's bandwidth: give --rate h2f=..., or leave out --no-bound");
     if (o->slots && !binomial)
         return fail(err, err_size, "--slots is for --order binomial");
     if (binomial && p->wait == true)

@@ -69,6 +69,12 @@ grep -q '^varve bench shot .*--ckpts 8' "$dir/err" || fail "no line on standard 
 expect 0 bench shot --ckpts 2 --size 64K --local "$dir" --rate $rates
 [ "$(grep -c '^varve bench shot ' "$dir/out")" = 1 ] && [ ! -s "$dir/err" ] || fail "the line of a text report"
 
+# Without a bound.
+for command in sim bench; do
+    expect 0 $command shot --json --no-bound --ckpts 4 --size 64K --interval-ms 1 --local "$dir" --rate $rates
+    check 'd["verified"] is True and d["bound_s"] is None and d["bound_ratio"] is None and o["no-bound"] is True'
+done
+
 # An interrupted run dies of the signal and leaves nothing behind.
 for signal in INT TERM; do
     # A shell has its background jobs ignore SIGINT; python3 gives it back.
@@ -109,6 +115,7 @@ refuse 2 "--rate h2f=40 is bytes per second; did you mean 40M?" --rate d2d=4G,h2
 refuse 2 "--host-cache: 64 bytes hold nothing; did you mean 64M or 64%?" --host-cache 64
 refuse 2 "--size and --sizes exclude each other" --size 1M --sizes "$sizes"
 refuse 2 "--interval-ms and --load exclude each other" --interval-ms 1 --load 2
+refuse 2 "--load needs the disk's bandwidth" --load 2 --no-bound
 refuse 1 "$dir/none.csv: " --sizes "$dir/none.csv" --rate $rates
 refuse 1 "--load needs" --load 2 --local none --rate d2d=4G,d2h=400M,h2d=400M
 

@@ -24,6 +24,7 @@ int cli_doctor(int argc, char **argv);
 int cli_ls(int argc, char **argv);
 int cli_rm(int argc, char **argv);
 int cli_sim(int argc, char **argv);
+int cli_sim_scale(int argc, char **argv);
 int cli_verify(int argc, char **argv);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve sim shot: the experiment in virtual time. */
+/* varve sim shot: the experiment in virtual time; and the way to the other simulations. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,10 +50,15 @@ int cli_sim(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "shot") == 0)
         return sim_shot(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "scale") == 0)
+        return cli_sim_scale(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf("usage: varve sim shot [OPTION]...\n\n'varve sim shot --help' lists the options.\n");
+        printf("usage: varve sim shot [OPTION]...\n       varve sim scale [OPTION]...\n\n"
+               "shot runs one experiment, scale the same on more and more nodes; "
+               "'varve sim shot --help'\nand 'varve sim scale --help' list the options.\n");
         return CLI_OK;
     }
-    fprintf(stderr, "varve sim: what is to be simulated? There is 'varve sim shot'.\n");
+    fprintf(stderr, "varve sim: what is to be simulated? There are 'varve sim shot' and "
+                    "'varve sim scale'.\n");
     return CLI_USAGE;
 }

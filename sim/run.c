@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A discrete-event simulation. Each process has an engine core, a script and the links of its node;
- * time jumps from one event to the next. A link serves its orders one after the other, each for
- * bytes / rate; both directions of the disk are one link, those of the device are two. The
- * application's own copies use the links that they cross.
+ * A discrete-event simulation. Each process has an engine core, a script and links; time jumps from
+ * one event to the next. A link serves its orders one after the other, each for bytes / rate; both
+ * directions of the disk are one link, those of the device are two. The application's own copies
+ * use the links that they cross.
+ *
+ * On nodes, processes share their disk, their host memory and, in groups, the links to it. An order
+ * then passes all that it crosses at the same time, each in the order of submission, and ends when
+ * the last has let it through. Engines do not know of each other: each measures what it gets, as
+ * the library does, and begins with its share as a first estimate.
+ *
+ * Processes that share nothing, not even a barrier, cannot influence each other. They are simulated
+ * one group after the other, so that memory is needed for one group only.
  *
  * No data is moved, but its way is followed: each page of each tier holds a tag of the chunk that
  * was written there last, so that a copy out of the wrong page, or of a page that was reused too
@@ -27,6 +35,16 @@ struct event {
     struct vv_order *order; /* ends now; NULL: the process goes on */
 };
 
+/* What the processes of a node share: until when it is busy. */
+struct node {
+    uint64_t disk_ns, memory_ns;
+};
+
+/* One link to host memory and the devices behind it. */
+struct node_link {
+    uint64_t down_ns, up_ns;
+};
+
 struct proc {
     struct vv_core *core;
     struct vv_core_cfg cfg;
@@ -42,13 +60,19 @@ struct proc {
     struct shot_proc *out;
 };
 
+/* The fields from `proc` to `seq` are of the group that runs. */
 struct sim {
     const struct shot_opts *opts;
+    const struct sim_nodes *nodes; /* NULL: every process has a machine of its own */
+    uint64_t rate[VV_HOP_COUNT];
     struct proc *proc;
+    struct node *node;
+    struct node_link *link;
     uint32_t nprocs, ndone, nwaiting;
     struct event *heap;
     size_t nheap, cap;
-    uint64_t now_ns, seq, interval_ns;
+    uint64_t now_ns, seq;
+    uint64_t interval_ns;
     char *err;
     size_t err_size;
 };
@@ -144,18 +168,55 @@ static enum link link_of(enum vv_hop hop)
     }
 }
 
+/* When `bytes` that come now have passed something that is busy until *busy_ns. */
+static uint64_t pass(const struct sim *s, uint64_t *busy_ns, uint64_t bytes, uint64_t rate)
+{
+    uint64_t ns = rate ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0;
+
+    *busy_ns = VV_MAX(*busy_ns, s->now_ns) + ns;
+    return *busy_ns;
+}
+
+/* When the order has passed what its process shares with others. */
+static uint64_t pass_shared(struct sim *s, uint32_t i, const struct vv_order *o)
+{
+    struct node *node = &s->node[i / s->nodes->procs];
+    struct node_link *link = &s->link[i / s->nodes->link_procs];
+    uint64_t memory_bps = s->nodes->memory_bps;
+    uint64_t done, memory_done;
+
+    switch (o->hop) {
+    case VV_HOP_D2D:
+        return 0;
+    case VV_HOP_H2H: /* read and written */
+        return pass(s, &node->memory_ns, 2 * o->bytes, memory_bps);
+    case VV_HOP_D2H:
+        done = pass(s, &link->down_ns, o->bytes, s->nodes->link_bps);
+        break;
+    case VV_HOP_H2D:
+        done = pass(s, &link->up_ns, o->bytes, s->nodes->link_bps);
+        break;
+    default:
+        done = pass(s, &node->disk_ns, o->bytes, s->rate[o->hop]);
+        break;
+    }
+    memory_done = pass(s, &node->memory_ns, o->bytes, memory_bps);
+    return VV_MAX(done, memory_done);
+}
+
 static int start_order(struct sim *s, uint32_t i, struct vv_order *o)
 {
     struct proc *p = &s->proc[i];
-    enum link link = link_of(o->hop);
-    uint64_t rate = p->cfg.rate[o->hop], ns = 0;
+    uint64_t end, shared_end;
 
     if (o->kind != VV_ORDER_COPY && o->kind != VV_ORDER_APP)
         return event_add(s, s->now_ns, i, o);
-    if (rate)
-        ns = (uint64_t)((double)o->bytes * 1e9 / (double)rate);
-    p->free_ns[link] = VV_MAX(p->free_ns[link], s->now_ns) + ns;
-    return event_add(s, p->free_ns[link], i, o);
+    end = pass(s, &p->free_ns[link_of(o->hop)], o->bytes, s->rate[o->hop]);
+    if (s->nodes) {
+        shared_end = pass_shared(s, i, o);
+        end = VV_MAX(end, shared_end);
+    }
+    return event_add(s, end, i, o);
 }
 
 static int step(struct sim *s, uint32_t i);
@@ -406,21 +467,67 @@ static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *
     m->rate[SHOT_HOP_H2H] = (double)cfg->rate[VV_HOP_H2H];
 }
 
-static int proc_init(struct sim *s, uint32_t i, const struct shot_sizes *sizes)
+/* The share of one process, as the first estimate of its engine. */
+static void share_rates(const struct sim_nodes *nodes, struct shot_opts *opts)
 {
-    const struct shot_opts *opts = s->opts;
-    struct proc *p = &s->proc[i];
-    struct vv_core_hist_cfg hist = {.consume_once = opts->consume == SHOT_CONSUME_ONCE,
-                                    .level = opts->level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED
-                                                                               : VV_CORE_DURABLE};
-    int r = shot_script_init(opts, sizes, s->interval_ns, i, &p->script);
+    uint64_t link = nodes->link_bps / nodes->link_procs;
+    const enum shot_hop links[] = {SHOT_HOP_D2H, SHOT_HOP_H2D};
+
+    for (size_t i = 0; link && i < VV_ARRAY_SIZE(links); i++)
+        if (opts->rate[links[i]] > link)
+            opts->rate[links[i]] = link;
+    opts->rate[SHOT_HOP_H2F] /= nodes->procs;
+    opts->rate[SHOT_HOP_F2H] /= nodes->procs;
+}
+
+/* The sizes of one process on a node, for the caller to free. */
+static int turn_sizes(const struct sim *s, uint32_t rank, const struct shot_sizes *sizes,
+                      struct shot_sizes *ret_sizes)
+{
+    size_t start = rank % s->nodes->procs * (sizes->nr / s->nodes->procs) + rank / s->nodes->procs;
+    struct shot_sizes turned = *sizes;
+
+    turned.bytes = calloc(sizes->nr, sizeof(*turned.bytes));
+    if (!turned.bytes)
+        return -ENOMEM;
+    for (size_t v = 0; v < sizes->nr; v++)
+        turned.bytes[v] = sizes->bytes[(start + v) % sizes->nr];
+    *ret_sizes = turned;
+    return 0;
+}
+
+static int proc_script(const struct sim *s, struct proc *p, uint32_t rank,
+                       const struct shot_sizes *sizes)
+{
+    struct shot_sizes turned;
+    int r;
+
+    if (!s->nodes)
+        return shot_script_init(s->opts, sizes, s->interval_ns, rank, &p->script);
+    r = turn_sizes(s, rank, sizes, &turned);
+    if (r < 0)
+        return r;
+    r = shot_script_init(s->opts, &turned, s->interval_ns, rank, &p->script);
+    shot_sizes_fini(&turned);
+    return r;
+}
+
+static int proc_init(struct sim *s, struct proc *p, uint32_t rank, const struct shot_sizes *sizes)
+{
+    struct shot_opts opts = *s->opts;
+    struct vv_core_hist_cfg hist = {.consume_once = opts.consume == SHOT_CONSUME_ONCE,
+                                    .level = opts.level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED
+                                                                              : VV_CORE_DURABLE};
+    int r = proc_script(s, p, rank, sizes);
 
     if (r < 0)
         return r;
     p->gaps_ns = calloc(p->script.nr_puts + p->script.nr_gets + 1, sizeof(*p->gaps_ns));
     if (!p->gaps_ns)
         return -ENOMEM;
-    sim_core_cfg(opts, p->script.peak_live_bytes, &p->cfg);
+    if (s->nodes)
+        share_rates(s->nodes, &opts);
+    sim_core_cfg(&opts, p->script.peak_live_bytes, &p->cfg);
     p->cfg.check = getenv("VARVE_CHECK") != NULL;
     r = vv_core_new(&p->cfg, &p->core);
     if (r == 0)
@@ -461,14 +568,49 @@ static void complete_rest(struct sim *s)
     }
 }
 
-static int fill_report(struct sim *s, struct shot_report *report)
+/* ---- groups of processes that share something ---- */
+
+static int group_init(struct sim *s, uint32_t first, uint32_t nprocs,
+                      const struct shot_sizes *sizes)
 {
     int r = 0;
 
-    report->command = "sim";
-    report->opts = *s->opts;
-    report->interval_ns = s->interval_ns;
-    set_machine(s->opts, &s->proc[0].cfg, &report->machine);
+    s->now_ns = s->seq = 0;
+    s->ndone = s->nwaiting = 0;
+    s->nprocs = nprocs;
+    s->proc = calloc(nprocs, sizeof(*s->proc));
+    if (!s->proc)
+        return -ENOMEM;
+    if (s->nodes) {
+        s->node = calloc(vv_div_up(nprocs, s->nodes->procs), sizeof(*s->node));
+        s->link = calloc(vv_div_up(nprocs, s->nodes->link_procs), sizeof(*s->link));
+        if (!s->node || !s->link)
+            return -ENOMEM;
+    }
+    for (uint32_t i = 0; r == 0 && i < nprocs; i++)
+        r = proc_init(s, &s->proc[i], first + i, sizes);
+    return r;
+}
+
+/* Accepts what group_init left half-built. */
+static void group_fini(struct sim *s)
+{
+    if (s->proc)
+        complete_rest(s);
+    for (uint32_t i = 0; s->proc && i < s->nprocs; i++)
+        proc_fini(&s->proc[i]);
+    free(s->proc);
+    free(s->node);
+    free(s->link);
+    s->proc = NULL;
+    s->node = NULL;
+    s->link = NULL;
+}
+
+static int group_report(const struct sim *s, const struct shot_machine *machine)
+{
+    int r = 0;
+
     for (uint32_t i = 0; r == 0 && i < s->nprocs; i++) {
         struct proc *p = &s->proc[i];
         p->out->put_bytes = p->script.put_bytes;
@@ -476,46 +618,87 @@ static int fill_report(struct sim *s, struct shot_report *report)
         p->out->verified = true;
         if (s->opts->no_bound)
             continue;
-        r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, &report->machine,
-                       p->gaps_ns, &p->out->bound);
+        r = shot_bound(&p->script, s->opts->consume == SHOT_CONSUME_ONCE, machine, p->gaps_ns,
+                       &p->out->bound);
     }
-    if (r == 0)
-        shot_report_finish(report);
     return r;
 }
 
-int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size,
-                 struct shot_report *ret_report)
+/* Processes `first` and following. */
+static int run_group(struct sim *s, uint32_t first, uint32_t nprocs, const struct shot_sizes *sizes,
+                     struct shot_report *report)
 {
-    struct sim s = {.opts = opts, .nprocs = opts->procs, .err = err, .err_size = err_size};
-    struct shot_sizes sizes = {0};
-    struct shot_report report = {0};
-    int r = shot_sizes_init(opts, err, err_size, &sizes);
+    int r = group_init(s, first, nprocs, sizes);
 
+    if (r == 0 && !report->procs) {
+        const struct proc *p = &s->proc[0];
+        r = shot_report_init(s->opts->procs, p->script.nr_puts, p->script.nr_gets, report);
+        if (r == 0)
+            set_machine(s->opts, &p->cfg, &report->machine);
+    }
+    for (uint32_t i = 0; r == 0 && i < nprocs; i++)
+        s->proc[i].out = &report->procs[first + i];
+    if (r == 0)
+        r = run_events(s);
+    if (r == 0)
+        r = group_report(s, &report->machine);
+    group_fini(s);
+    return r;
+}
+
+static int run_groups(struct sim *s, const struct shot_sizes *sizes, struct shot_report *report)
+{
+    uint32_t procs = s->opts->procs;
+    uint32_t group = s->opts->barrier ? procs : s->nodes ? s->nodes->procs : 1;
+    int r = 0;
+
+    for (uint32_t first = 0; r == 0 && first < procs; first += group)
+        r = run_group(s, first, VV_MIN(group, procs - first), sizes, report);
     if (r < 0)
         return r;
-    r = shot_interval_ns(opts, &sizes, (double)opts->rate[SHOT_HOP_H2F], &s.interval_ns);
+    report->command = "sim";
+    report->opts = *s->opts;
+    report->interval_ns = s->interval_ns;
+    shot_report_finish(report);
+    return 0;
+}
+
+static int check_nodes(const struct sim_nodes *nodes, char *err, size_t err_size)
+{
+    if (nodes->procs == 0 || nodes->link_procs == 0) {
+        snprintf(err, err_size, "a node has at least one process, and so has a link");
+        return -EINVAL;
+    }
+    if (nodes->procs % nodes->link_procs != 0) {
+        snprintf(err, err_size,
+                 "%" PRIu32 " processes on a node cannot be shared out to links of %" PRIu32,
+                 nodes->procs, nodes->link_procs);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int sim_run_nodes(const struct shot_opts *opts, const struct sim_nodes *nodes, char *err,
+                  size_t err_size, struct shot_report *ret_report)
+{
+    struct sim s = {.opts = opts, .nodes = nodes, .err = err, .err_size = err_size};
+    double disk_bps = (double)opts->rate[SHOT_HOP_H2F] / (nodes && nodes->procs ? nodes->procs : 1);
+    struct shot_sizes sizes = {0};
+    struct shot_report report = {0};
+    struct vv_core_cfg cfg;
+    int r = nodes ? check_nodes(nodes, err, err_size) : 0;
+
+    if (r == 0)
+        r = shot_sizes_init(opts, err, err_size, &sizes);
+    if (r < 0)
+        return r;
+    sim_core_cfg(opts, sizes.total_bytes, &cfg);
+    memcpy(s.rate, cfg.rate, sizeof(s.rate));
+    r = shot_interval_ns(opts, &sizes, disk_bps, &s.interval_ns);
     if (r < 0)
         snprintf(err, err_size, "--load needs the rate of the disk: --rate h2f=...");
     if (r == 0)
-        s.proc = calloc(s.nprocs, sizeof(*s.proc));
-    if (r == 0 && !s.proc)
-        r = -ENOMEM;
-    for (uint32_t i = 0; r == 0 && i < s.nprocs; i++)
-        r = proc_init(&s, i, &sizes);
-    if (r == 0)
-        r = shot_report_init(s.nprocs, s.proc[0].script.nr_puts, s.proc[0].script.nr_gets, &report);
-    for (uint32_t i = 0; r == 0 && i < s.nprocs; i++)
-        s.proc[i].out = &report.procs[i];
-    if (r == 0)
-        r = run_events(&s);
-    if (r == 0)
-        r = fill_report(&s, &report);
-    if (s.proc)
-        complete_rest(&s);
-    for (uint32_t i = 0; s.proc && i < s.nprocs; i++)
-        proc_fini(&s.proc[i]);
-    free(s.proc);
+        r = run_groups(&s, &sizes, &report);
     free(s.heap);
     shot_sizes_fini(&sizes);
     if (r < 0)
@@ -523,4 +706,10 @@ int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size,
     else
         *ret_report = report;
     return r;
+}
+
+int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size,
+                 struct shot_report *ret_report)
+{
+    return sim_run_nodes(opts, NULL, err, err_size, ret_report);
 }

@@ -16,6 +16,22 @@ VV_WARN_UNUSED int sim_check_rates(const struct shot_opts *opts, char *err, size
 VV_WARN_UNUSED int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size,
                                 struct shot_report *ret_report);
 
+/* Machines of several processes each, one device to a process. The options' rates of h2f and f2h are
+ * then those of a node's disk, one medium for all; those of d2h and h2d what one device can do. */
+struct sim_nodes {
+    uint32_t procs;      /* on a node                                                            */
+    uint32_t link_procs; /* devices behind one link to host memory; divides procs                */
+    uint64_t link_bps;   /* of such a link, in each direction; 0: no limit                       */
+    uint64_t memory_bps; /* of a node's host memory, reads and writes together; 0: no limit      */
+};
+
+/* The same on nodes: opts->procs processes fill them one after the other. Processes take the sizes
+ * in the same order, but begin at different ones, spread evenly over a node. The bound is that of a
+ * process that has its node to itself: valid, but lower than what sharing allows. `nodes` NULL:
+ * sim_run_shot. -EINVAL also for nodes that make no sense. */
+VV_WARN_UNUSED int sim_run_nodes(const struct shot_opts *opts, const struct sim_nodes *nodes,
+                                 char *err, size_t err_size, struct shot_report *ret_report);
+
 /* What a script needs of an engine, from the options; shared with `varve bench`. */
 struct vv_core_cfg;
 void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes,

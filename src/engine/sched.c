@@ -124,6 +124,8 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
     return true;
 }
 
+static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier);
+
 static bool slot_free(const struct vv_core *core, enum vv_hop hop)
 {
     return core->hop[hop].inflight < core->hop[hop].slots;
@@ -230,6 +232,32 @@ static bool charge_file(struct vv_core *core, struct vv_req *req)
     return true;
 }
 
+/* Pages for the next chunks of a put, on its home tier or, in *tier, on another. What is being
+ * flushed from a full device makes room there as fast as the link allows, so nothing would come
+ * sooner over the link straight to the host. But while nothing can be flushed, because all of it is
+ * lent, or being read or filled, the host takes what the device cannot. */
+static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigned *tier,
+                         uint32_t *pages)
+{
+    struct vv_object *obj = req->obj;
+    unsigned host = (unsigned)core->host;
+    enum vv_hop hop = hop_between(core, VV_TIER_APP, (int)*tier, req->app_is_device);
+    uint32_t want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan), got;
+
+    got = vvi_space_take(core, *tier, obj, req->scan, want, VV_FOR_PUT, pages);
+    if (got == 0 && obj->pass_through)
+        got = vvi_space_transit(core, 0, false, want, pages);
+    if (got > 0 || !core->paged || *tier == host || core->hop[VV_HOP_D2H].inflight > 0 ||
+        farthest_dirty(core, *tier))
+        return got;
+    hop = hop_between(core, VV_TIER_APP, (int)host, req->app_is_device);
+    want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan);
+    got = vvi_space_take(core, host, obj, req->scan, want, VV_FOR_PUT, pages);
+    if (got > 0)
+        *tier = host;
+    return got;
+}
+
 /* Puts are served in order; a later one begins when all space for those before it has been
  * found. */
 static bool serve_puts(struct vv_core *core)
@@ -243,16 +271,13 @@ static bool serve_puts(struct vv_core *core)
             continue;
         if (!charge_file(core, req))
             return any;
-        enum vv_hop hop = hop_between(core, VV_TIER_APP, obj->home, req->app_is_device);
         while (req->scan < obj->nchunks && req->inflight < APP_SLOTS) {
             uint32_t pages[VV_ORDER_MAX_PAGES];
-            uint32_t want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan), got;
-            got = vvi_space_take(core, obj->home, obj, req->scan, want, VV_FOR_PUT, pages);
-            if (got == 0 && obj->pass_through)
-                got = vvi_space_transit(core, 0, false, want, pages);
+            unsigned tier = obj->home;
+            uint32_t got = put_room(core, req, &tier, pages);
             if (got == 0)
                 return any;
-            if (!issue(core, obj, VV_TIER_APP, obj->home, req->scan, got, pages, req,
+            if (!issue(core, obj, VV_TIER_APP, (int)tier, req->scan, got, pages, req,
                        VV_COPY_WRITE_IN_PROGRESS))
                 return any;
             req->inflight++;

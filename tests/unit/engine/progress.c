@@ -224,6 +224,27 @@ static void served_from_where_it_is(void)
     hand_close(&d);
 }
 
+/* All of the device is being read: the put goes straight to the host, and is prefetched from
+ * there like any other. */
+static void a_put_goes_to_the_host_when_the_device_cannot_take_it(void)
+{
+    uint32_t h = hand_open(&d, "D2H4", VV_POLICY_NEXT, VV_CORE_CACHED);
+    struct drive_call get, put;
+
+    hand_put(&d, h, 1, 2);
+    drive_run(&d);
+    T_OK(drive_get(&d, &get, h, 1));
+    T_CHECK(drive_find(&d, VV_ORDER_APP, 0, VV_TIER_APP, 1) >= 0);
+    T_OK(drive_put(&d, &put, h, 2, 2 * DRIVE_PAGE));
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 1, 2, 0);
+    T_CHECK(!put.pending);
+    T_EQ(hand_resident(&d, h, 2, 1), 2);
+    T_OK(drive_finish(&d, &get));
+    hand_get(&d, h, 2);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
 int main(void)
 {
     T_RUN(a_put_revokes_the_farthest);
@@ -237,5 +258,6 @@ int main(void)
     T_RUN(demand_before_prefetch);
     T_RUN(flush_farthest_first);
     T_RUN(served_from_where_it_is);
+    T_RUN(a_put_goes_to_the_host_when_the_device_cannot_take_it);
     return t_done();
 }

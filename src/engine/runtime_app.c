@@ -150,6 +150,7 @@ struct gather {
     size_t n;
     uint64_t host_bytes;
     bool submitted; /* the stream has work of this order */
+    bool apart;     /* the next segment begins another piece of the application's memory */
 };
 
 static int gather_submit(struct gather *g)
@@ -175,7 +176,12 @@ static int gather_add(struct gather *g, char *dst, const char *src, size_t bytes
         if (rc)
             return rc;
     }
-    g->n = vvi_seg_add(g->e, g->segs, g->n, dst, src, bytes);
+    /* Pieces that touch may be two allocations: drivers refuse a copy across both. */
+    if (g->apart)
+        g->segs[g->n++] = (struct vv_copy_seg){dst, src, bytes};
+    else
+        g->n = vvi_seg_add(g->segs, g->n, dst, src, bytes);
+    g->apart = false;
     return 0;
 }
 
@@ -214,14 +220,10 @@ static int gather_order(struct gather *g, const struct vv_engine_app *app, const
             while (offset == p->bytes) {
                 p++;
                 offset = 0;
+                g->apart = true;
             }
             uint64_t n = VV_MIN(left, p->bytes - offset);
             bool device = tier_device || p->kind == VV_MEM_DEVICE;
-            /* A device copy must not cross slices of registered memory: one page at a time, and
-             * vvi_seg_add joins them again where it may. */
-            if (device)
-                n = VV_MIN(n,
-                           e->cfg.page_bytes - (uint64_t)(mem - e->base[tier]) % e->cfg.page_bytes);
             if (p->ptr)
                 rc = put ? gather_add(g, mem, p->ptr + offset, n, device)
                          : gather_add(g, p->ptr + offset, mem, n, device);

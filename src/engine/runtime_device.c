@@ -25,23 +25,12 @@
 #define SETTLE_TRIES   4
 #define SETTLE_REST_NS (100 * VV_NS_PER_MS)
 
-size_t vvi_seg_add(const struct vv_engine *e, struct vv_copy_seg *segs, size_t n, char *dst,
-                   const char *src, size_t bytes)
+size_t vvi_seg_add(struct vv_copy_seg *segs, size_t n, char *dst, const char *src, size_t bytes)
 {
     if (n > 0) {
         struct vv_copy_seg *last = &segs[n - 1];
-        bool joins =
-            (char *)last->dst + last->bytes == dst && (const char *)last->src + last->bytes == src;
-        for (unsigned t = 0; joins && t < e->ntiers; t++) {
-            const char *base = e->base[t];
-            if (e->kind[t] != VV_TIER_HOST || !base)
-                continue;
-            if (dst >= base && dst < base + e->base_bytes[t])
-                joins = (size_t)(dst - base) % VVI_SLICE_BYTES != 0;
-            if (joins && src >= base && src < base + e->base_bytes[t])
-                joins = (size_t)(src - base) % VVI_SLICE_BYTES != 0;
-        }
-        if (joins) {
+        if ((char *)last->dst + last->bytes == dst &&
+            (const char *)last->src + last->bytes == src) {
             last->bytes += bytes;
             return n;
         }
@@ -100,7 +89,7 @@ static int move_order(struct device_worker *w, const struct vv_order *o)
     struct vv_copy_seg segs[VV_ORDER_MAX_PAGES];
     size_t n = 0;
     for (uint32_t i = 0; i < o->nchunks; i++)
-        n = vvi_seg_add(e, segs, n, vvi_engine_page(e, o->dst_tier, o->dst_page[i]),
+        n = vvi_seg_add(segs, n, vvi_engine_page(e, o->dst_tier, o->dst_page[i]),
                         vvi_engine_page(e, o->src_tier, o->src_page[i]),
                         vvi_order_chunk_bytes(e, o, o->chunk0 + i));
     int rc = vvi_device_copy(e, w->stream, segs, n);

@@ -5,8 +5,7 @@
  * The host tier is one anonymous mapping, aligned to huge pages and touched in parallel before it
  * is used: an application blocked in its first checkpoints must not pay for page faults. With a
  * device it is registered in slices with pauses in between, because registering holds up every
- * other call to a driver; whoever copies must not cross a border of two slices (vvi_seg_add sees to
- * it).
+ * other call to a driver.
  *
  * All of this runs in vv_engine_open and vv_engine_close, while no other thread uses the engine,
  * except the pacer.

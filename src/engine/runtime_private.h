@@ -228,10 +228,9 @@ void vvi_pacer_fini(struct vvi_pacer *p);
 void vvi_pacer_end(struct vvi_pacer *p, uint64_t start_ns, uint64_t bytes);
 
 /* ---- runtime_device.c ---- */
-/* Adds a segment, joined to the last one where both sides go on. Joined segments never cross a
- * border of registered slices. Returns the new number of segments. */
-size_t vvi_seg_add(const struct vv_engine *e, struct vv_copy_seg *segs, size_t n, char *dst,
-                   const char *src, size_t bytes);
+/* Adds a segment, joined to the last one where both sides go on. Returns the new number of
+ * segments. */
+size_t vvi_seg_add(struct vv_copy_seg *segs, size_t n, char *dst, const char *src, size_t bytes);
 /* Starts copies, unless the device is lost. */
 int vvi_device_copy(struct vv_engine *e, struct vv_stream *stream, const struct vv_copy_seg *segs,
                     size_t n);

@@ -2,16 +2,19 @@
 /*
  * Checking a batch of copies and cutting it into work for the engines.
  *
- * Each address must lie, with its whole length, in one device allocation, in one registered slice
- * of host memory, or in host memory that touches no registered slice: what real drivers accept, and
- * nothing else. Device pointers are turned into addresses here, under the lock; that they stay
- * mapped until the copy has run is seen to by mem_free, which waits for submitted work.
+ * What an engine copies lies, on each side and with its whole length, in one device allocation, in
+ * one registered slice of host memory, or in host memory that touches no registered slice: what
+ * real drivers accept, and nothing else (check_copy). Callers do not know of slices, so a segment
+ * is cut at their borders first; one that leaves registered memory in its middle is refused. Device
+ * pointers are turned into addresses here, under the lock; that they stay mapped until the copy has
+ * run is seen to by mem_free, which waits for submitted work.
  *
  * Segments one after the other that use the same engine, and are alike in being pinned or not,
  * become one item. Nothing is submitted before every segment was accepted and every item allocated.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/host/host_private.h"
 
@@ -59,8 +62,9 @@ struct checked {
     bool pageable;
 };
 
-static int check_seg(const struct vvi_device_host *d, const struct vv_copy_seg *seg,
-                     struct checked *ret_checked)
+/* As a driver does: one copy, and no crossing of borders. */
+static int check_copy(const struct vvi_device_host *d, const struct vv_copy_seg *seg,
+                      struct checked *ret_checked)
 {
     struct place dst, src;
     unsigned engine;
@@ -85,23 +89,68 @@ static int check_seg(const struct vvi_device_host *d, const struct vv_copy_seg *
     return 0;
 }
 
-/* Segments of no bytes are left out. */
-static int check_batch(const struct vvi_device_host *d, const struct vv_copy_seg *segs,
-                       size_t n_segs, struct checked *checked, size_t *ret_n)
+int vvi_device_copy_check(const struct vvi_device_host *d, const struct vv_copy_seg *seg)
 {
-    size_t n = 0;
+    struct checked checked;
 
-    for (size_t i = 0; i < n_segs; i++) {
+    return check_copy(d, seg, &checked);
+}
+
+/* The copies of one batch. */
+struct batch {
+    struct checked few[8];
+    struct checked *v; /* `few`, or allocated */
+    size_t n, cap;
+};
+
+static int batch_add(struct batch *b, const struct checked *c)
+{
+    if (b->n == b->cap) {
+        size_t cap = b->cap * 2;
+        struct checked *v = malloc(cap * sizeof(*v));
+
+        if (!v)
+            return -ENOMEM;
+        memcpy(v, b->v, b->n * sizeof(*v));
+        if (b->v != b->few)
+            free(b->v);
+        b->v = v;
+        b->cap = cap;
+    }
+    b->v[b->n++] = *c;
+    return 0;
+}
+
+/* Bytes from `ptr` to the end of the registered slice that holds it; SIZE_MAX: none does. */
+static size_t slice_left(const struct vvi_device_host *d, const void *ptr)
+{
+    uintptr_t p = (uintptr_t)ptr;
+    const struct vvi_device_range *r = vvi_device_ranges_find(&d->slices, p);
+
+    return r ? r->bytes - (p - r->start) : SIZE_MAX;
+}
+
+/* Cuts a segment at the borders of registered slices. */
+static int split_seg(const struct vvi_device_host *d, const struct vv_copy_seg *seg,
+                     struct batch *b)
+{
+    for (size_t at = 0; at < seg->bytes;) {
+        struct vv_copy_seg part = {(char *)seg->dst + at, (const char *)seg->src + at,
+                                   seg->bytes - at};
+        struct checked c;
         int rc;
 
-        if (!segs[i].bytes)
-            continue;
-        rc = check_seg(d, &segs[i], &checked[n]);
+        part.bytes = VV_MIN(part.bytes, slice_left(d, part.dst));
+        part.bytes = VV_MIN(part.bytes, slice_left(d, part.src));
+        rc = check_copy(d, &part, &c);
+        if (!rc && at && c.pageable)
+            rc = -EINVAL; /* it went beyond the last slice */
+        if (!rc)
+            rc = batch_add(b, &c);
         if (rc)
             return rc;
-        n++;
+        at += part.bytes;
     }
-    *ret_n = n;
     return 0;
 }
 
@@ -145,21 +194,21 @@ static int make_items(struct vvi_device_host *d, const struct checked *c, size_t
 }
 
 static int copy_locked(struct vvi_device_host *d, struct vv_stream *s,
-                       const struct vv_copy_seg *segs, size_t n_segs, struct checked *checked)
+                       const struct vv_copy_seg *segs, size_t n_segs, struct batch *b)
 {
     struct vvi_device_item *chain;
     bool pageable = false;
-    size_t n = 0;
-    int rc;
+    int rc = 0;
 
-    rc = check_batch(d, segs, n_segs, checked, &n);
-    if (rc || !n)
+    for (size_t i = 0; i < n_segs && !rc; i++)
+        rc = split_seg(d, &segs[i], b);
+    if (rc || !b->n)
         return rc;
-    rc = make_items(d, checked, n, vvi_device_async_error_locked(d), &chain);
+    rc = make_items(d, b->v, b->n, vvi_device_async_error_locked(d), &chain);
     if (rc)
         return rc;
-    for (size_t i = 0; i < n; i++)
-        pageable |= checked[i].pageable;
+    for (size_t i = 0; i < b->n; i++)
+        pageable |= b->v[i].pageable;
     vvi_device_submit_locked(d, s, chain);
     return pageable ? vvi_device_sync_locked(d, s) : 0;
 }
@@ -168,17 +217,15 @@ int vvi_device_copy_async(struct vv_device *dev, struct vv_stream *s,
                           const struct vv_copy_seg *segs, size_t n_segs)
 {
     struct vvi_device_host *d = vvi_device_host_of(dev);
-    struct checked few[8];
-    struct checked *checked = few;
+    struct batch b = {.cap = VV_ARRAY_SIZE(b.few)};
     int rc = vvi_device_enter(d, VV_DEVICE_OP_COPY_ASYNC);
 
     if (rc)
         return rc;
-    if (n_segs > VV_ARRAY_SIZE(few))
-        checked = calloc(n_segs, sizeof(*checked));
-    rc = checked ? copy_locked(d, s, segs, n_segs, checked) : -ENOMEM;
+    b.v = b.few;
+    rc = copy_locked(d, s, segs, n_segs, &b);
     vvi_device_leave(d);
-    if (checked != few)
-        free(checked);
+    if (b.v != b.few)
+        free(b.v);
     return rc;
 }

@@ -226,6 +226,10 @@ VV_WARN_UNUSED int vvi_device_sync_locked(struct vvi_device_host *d, struct vv_s
 
 /* ---- copy.c ---- */
 
+/* What a driver below would say to one copy: it refuses those that cross a border of registered
+ * slices, and batches are cut so that none does. Lock held. */
+VV_WARN_UNUSED int vvi_device_copy_check(const struct vvi_device_host *d,
+                                         const struct vv_copy_seg *seg);
 int vvi_device_copy_async(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
                           size_t n_segs);
 

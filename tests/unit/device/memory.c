@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <signal.h>
 
+#include "device/host/host_private.h"
 #include "unit/device/emulated.h"
 
 static void options_are_checked(void)
@@ -98,7 +99,21 @@ static void guarded_pointers_fault(void)
     vv_device_close(d);
 }
 
-static void slices_cannot_be_crossed(void)
+static int driver_says(struct vv_device *d, void *dst, const void *src, size_t bytes)
+{
+    struct vvi_device_host *host = vvi_device_host_of(d);
+    struct vv_copy_seg seg = {dst, src, bytes};
+    int rc;
+
+    vv_mutex_lock(&host->lock);
+    rc = vvi_device_copy_check(host, &seg);
+    vv_mutex_unlock(&host->lock);
+    return rc;
+}
+
+/* Copies go from one slice to the next, cut where a driver would refuse them; none goes from
+ * registered memory to memory that is not. */
+static void slices_are_crossed_in_parts(void)
 {
     struct vv_device *d = emu_open(4 * MIB, true);
     unsigned char *h = emu_host(4 * MIB);
@@ -112,24 +127,25 @@ static void slices_cannot_be_crossed(void)
     for (int to_host = 0; to_host < 2; to_host++) {
         static const struct {
             size_t at, bytes;
-            int rc;
+            int rc, driver;
         } c[] = {
-            {0, MIB, 0},
-            {MIB, MIB, 0},
-            {2 * MIB, MIB, 0},
-            {3 * MIB, MIB, 0},
-            {0, MIB + 1, -EINVAL},
-            {2 * MIB - 1, 2, -EINVAL},
-            {MIB, 2 * MIB, -EINVAL},
-            {3 * MIB - 1, 2, -EINVAL},
-            {0, 4 * MIB, -EINVAL},
+            {0, MIB, 0, 0},
+            {MIB, MIB, 0, 0},
+            {2 * MIB, MIB, 0, 0},
+            {3 * MIB, MIB, 0, 0},
+            {0, MIB + 1, -EINVAL, -EINVAL},
+            {2 * MIB - 1, 2, 0, -EINVAL},
+            {MIB, 2 * MIB, 0, -EINVAL},
+            {3 * MIB - 1, 2, -EINVAL, -EINVAL},
+            {MIB, 2 * MIB + 1, -EINVAL, -EINVAL},
+            {0, 4 * MIB, -EINVAL, -EINVAL},
         };
 
         for (size_t i = 0; i < VV_ARRAY_SIZE(c); i++) {
-            if (to_host)
-                T_ERR(emu_copy(d, s, h + c[i].at, p, c[i].bytes), c[i].rc);
-            else
-                T_ERR(emu_copy(d, s, p, h + c[i].at, c[i].bytes), c[i].rc);
+            void *dst = to_host ? (void *)(h + c[i].at) : p;
+            const void *src = to_host ? p : (void *)(h + c[i].at);
+            T_ERR(emu_copy(d, s, dst, src, c[i].bytes), c[i].rc);
+            T_ERR(driver_says(d, dst, src, c[i].bytes), c[i].driver);
         }
     }
     T_ERR(vv_device_host_register(d, p, 4096), -EINVAL);
@@ -141,6 +157,40 @@ static void slices_cannot_be_crossed(void)
     vv_device_stream_free(d, s);
     T_EQ(munmap(h, 4 * MIB), 0);
     vv_device_close(d);
+}
+
+/* Many slices, many segments, both directions: every byte arrives, in its place. */
+static void parts_add_up(void)
+{
+    enum { SLICE = 4096, SLICES = 64, SEGS = 20 };
+    size_t bytes = (size_t)SLICE * SLICES, each = bytes / SEGS;
+    struct vv_device *d = emu_open(4 * MIB, true);
+    unsigned char *from = emu_host(bytes), *to = emu_host(bytes);
+    char *p = emu_alloc(d, bytes);
+    struct vv_stream *s = emu_stream(d);
+    struct vv_event *ev = emu_event(d);
+    struct vv_copy_seg in[SEGS], out[SEGS];
+
+    for (size_t i = 0; i < bytes; i++)
+        from[i] = (unsigned char)(i * 31 + i / 251);
+    for (size_t i = 0; i < SLICES; i++) {
+        T_OK(vv_device_host_register(d, from + i * SLICE, SLICE));
+        T_OK(vv_device_host_register(d, to + i * SLICE, SLICE));
+    }
+    for (size_t i = 0; i < SEGS; i++) {
+        in[i] = (struct vv_copy_seg){p + i * each, from + i * each, each};
+        out[i] = (struct vv_copy_seg){to + i * each, p + i * each, each};
+    }
+    T_OK(vv_device_copy_async(d, s, in, SEGS));
+    T_OK(vv_device_copy_async(d, s, out, SEGS));
+    T_OK(vv_device_event_record(d, ev, s));
+    T_OK(vv_device_event_wait(d, ev, -1));
+    T_EQ(memcmp(from, to, each * SEGS), 0);
+    vv_device_event_free(d, ev);
+    vv_device_stream_free(d, s);
+    vv_device_close(d);
+    T_EQ(munmap(from, bytes), 0);
+    T_EQ(munmap(to, bytes), 0);
 }
 
 static void device_ranges_cannot_be_left(void)
@@ -275,7 +325,8 @@ int main(void)
     T_RUN(capacity_is_a_limit);
     T_RUN(guarded_pointers_cannot_be_used);
     T_RUN(guarded_pointers_fault);
-    T_RUN(slices_cannot_be_crossed);
+    T_RUN(slices_are_crossed_in_parts);
+    T_RUN(parts_add_up);
     T_RUN(device_ranges_cannot_be_left);
     T_RUN(pageable_copies_are_synchronous);
     T_RUN(free_and_unregister_wait_for_kernels);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host memory registered in several slices: the device refuses a copy across their borders, so
- * every batch has to be cut there. And the application's default stream: a checkpoint sees what was
- * launched before it.
+ * Host memory registered in several slices: versions lie across their borders, which only the
+ * device knows of. And the application's default stream: a checkpoint sees what was launched before
+ * it.
  */
 #include <stdlib.h>
 

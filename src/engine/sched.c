@@ -832,6 +832,20 @@ static bool room_may_come(const struct vv_core *core)
     return false;
 }
 
+/* A put that memory should have held until its file is committed, and cannot: parts of it have
+ * passed a host tier that was full at the time, so that they are in the file and on the device,
+ * where it needs their pages. From now on the file keeps them. */
+static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
+{
+    const struct vv_copy *file = obj->copy[core->disk];
+
+    if (obj->streams || !file || file->nvalid == 0 || obj->spoiled || obj->file_bytes == 0)
+        return false;
+    obj->streams = true;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    return true;
+}
+
 /* Nothing is under way and nothing can be started: whoever still waits, waits in vain. */
 static bool fail_stuck(struct vv_core *core)
 {
@@ -841,6 +855,8 @@ static bool fail_stuck(struct vv_core *core)
     if (put && put->inflight == 0 && !put->error && !room_may_come(core)) {
         uint64_t all = 0;
         bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
+        if (files && stream_stuck(core, put->obj))
+            return true;
         for (unsigned t = 0; t < core->ntiers; t++)
             all += core->tier[t].is_arena ? core->tier[t].arena.npages : 0;
         vvi_req_end(core, put, !files && put->obj->nchunks > all ? -EFBIG : -ENOSPC);

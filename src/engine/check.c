@@ -78,7 +78,7 @@ static const char *check_arena_tier(const struct vv_core *core, unsigned tier)
     for (int slot = 0; slot < 2; slot++) {
         const struct vv_object *obj = t->commit[slot].obj;
         REQUIRE(!obj || !obj->dead, "a window is kept for a discarded object");
-        REQUIRE(!obj || t->commit[slot].first + t->commit[slot].n <= t->arena.npages,
+        REQUIRE(!obj || t->commit[slot].first + t->commit[slot].n <= t->arena.nready,
                 "a window reaches beyond its tier");
     }
     return NULL;
@@ -187,7 +187,7 @@ static const char *check_requests(const struct vv_core *core)
         for (const struct vv_req *req = list[i]; req && !wrong; req = req->next)
             wrong = check_req(core, req);
     REQUIRE(!wrong, wrong);
-    REQUIRE(core->inflight > 0 || (!core->puts && !core->gets && !core->waits),
+    REQUIRE(core->inflight > 0 || vvi_growing(core) || (!core->puts && !core->gets && !core->waits),
             "a request is blocked and nothing is in flight");
     return NULL;
 }
@@ -630,7 +630,7 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     uint64_t flags = obj->written | obj->writing << 1 | obj->dead << 2 | obj->consumed << 3 |
                      obj->durable << 4 | obj->removing << 5 | obj->passed << 6 |
                      obj->no_prefetch << 7 | obj->down << 8 | obj->keep_file << 9 |
-                     obj->pass_through << 10;
+                     obj->pass_through << 10 | obj->streams << 11;
     uint64_t d = mix(obj->hist, obj->version);
 
     d = mix(d, flags | (uint64_t)obj->home << 16 | (uint64_t)(uint16_t)obj->flush_err << 32);
@@ -709,6 +709,7 @@ uint64_t vv_core_digest(const struct vv_core *core)
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct tier *tier = &core->tier[t];
         d = mix(d, tier->used_bytes);
+        d = mix(d, (uint64_t)tier->arena.nready << 32 | tier->arena.npromised);
         for (int slot = 0; slot < 2; slot++) {
             const struct vv_object *obj = tier->commit[slot].obj;
             bool tried = tier->tried_epoch[slot] == tier->freed_epoch + 1;

@@ -43,7 +43,8 @@ static int tier_init(struct vv_core *core, unsigned i)
     if (pages >= VV_PAGE_NONE / 2)
         return -EINVAL;
     t->transit_all = t->kind == VV_TIER_HOST ? core->cfg.transit_pages : 0;
-    r = vv_arena_init(&t->arena, (uint32_t)pages, 2 * t->transit_all);
+    r = vv_arena_init(&t->arena, (uint32_t)pages, core->cfg.tier[i].grows ? 0 : (uint32_t)pages,
+                      2 * t->transit_all);
     if (r < 0)
         return r;
     for (int up = 0; up < 2 && t->transit_all; up++) {
@@ -187,7 +188,7 @@ static uint64_t memory_pages_used(const struct vv_core *core)
     uint64_t used = 0;
 
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
-        used += core->tier[t].arena.npages - core->tier[t].arena.nfree;
+        used += core->tier[t].arena.nready - core->tier[t].arena.nfree;
     return used;
 }
 
@@ -206,7 +207,7 @@ static uint64_t check_weight(const struct vv_core *core)
     uint64_t weight = core->stats.objects;
 
     for (unsigned t = 0; t < core->ntiers; t++)
-        weight += core->tier[t].arena.npages;
+        weight += core->tier[t].arena.nready;
     return weight;
 }
 
@@ -348,7 +349,7 @@ static int put_admit(const struct vv_core *core, uint64_t size, uint64_t user, b
         return disk->capacity_bytes && file_bytes(core, size, user) > disk->capacity_bytes ? -EFBIG
                                                                                            : 0;
     for (unsigned t = 0; t < core->ntiers; t++) {
-        uint32_t n = core->tier[t].arena.npages;
+        uint32_t n = core->tier[t].arena.npromised;
         if ((int)t == core->device && !app_is_device)
             continue; /* what is in host memory never enters the device */
         pages = core->paged ? pages + n : VV_MAX(pages, n);
@@ -367,12 +368,21 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
 /* Is it too large to stay in memory until its file is committed? */
 static bool streams(const struct vv_core *core, const struct vv_object *obj)
 {
-    uint64_t pages = core->tier[core->host].arena.npages;
+    uint64_t pages = core->tier[core->host].arena.npromised;
 
+    if (!has_files(core))
+        return false;
     if (obj->home == core->device)
-        pages = core->paged ? pages + core->tier[core->device].arena.npages
-                            : VV_MIN(pages, core->tier[core->device].arena.npages);
+        pages = core->paged ? pages + core->tier[core->device].arena.npromised
+                            : VV_MIN(pages, core->tier[core->device].arena.npromised);
     return (uint64_t)obj->nchunks * 2 > pages;
+}
+
+/* Is it larger than the tier that it enters, so that transit pages have to help? */
+static bool passes_through(const struct vv_core *core, const struct vv_object *obj)
+{
+    return obj->home == core->host && core->disk >= 0 &&
+           obj->nchunks > core->tier[core->host].arena.npromised;
 }
 
 /* Somebody asks for it again: what kept it from being flushed may be over. */
@@ -449,9 +459,8 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     obj->nchunks = vvi_nchunks(core, size);
     obj->generation = obj->file_generation = core->next_generation++;
     obj->home = put_home(core, obj, app_is_device);
-    obj->pass_through = obj->home == core->host && core->disk >= 0 &&
-                        obj->nchunks > core->tier[core->host].arena.npages;
-    obj->streams = has_files(core) && streams(core, obj);
+    obj->pass_through = passes_through(core, obj);
+    obj->streams = streams(core, obj);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
     req_start(core, &core->puts, req, VV_REQ_PUT, hist, obj);
     req->app_is_device = app_is_device;
@@ -632,6 +641,46 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
     h->ndurable++;
     vvi_object_written(core, obj);
     return 0;
+}
+
+/* ---- tiers that grow ---- */
+
+void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t now_ns)
+{
+    struct tier *t = &core->tier[tier];
+
+    enter(core, now_ns);
+    vv_arena_grow(&t->arena, (uint32_t)npages);
+    t->freed_epoch++;
+    /* `score` waits for windows that it would not have chosen beside so much free space. */
+    t->commit[0].obj = t->commit[1].obj = NULL;
+    leave(core);
+}
+
+void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
+{
+    struct tier *t = &core->tier[tier];
+
+    if (!vv_arena_growing(&t->arena))
+        return;
+    enter(core, now_ns);
+    vv_arena_stop(&t->arena);
+    t->freed_epoch++;
+    /* What was let in for the full size may be too large now. What has been written has its place
+     * and keeps it. */
+    for (struct vv_req *req = core->puts; req; req = req->next) {
+        struct vv_object *obj = req->obj;
+        if (!obj->copy[obj->home])
+            obj->home = put_home(core, obj, req->app_is_device);
+        obj->pass_through |= passes_through(core, obj);
+        obj->streams |= streams(core, obj);
+        vvi_core_reclass(core, obj, 0, obj->nchunks);
+    }
+    /* Ranks depend on how much the tier can hold. */
+    for (uint32_t i = 0; i < core->nhist; i++)
+        for (struct vv_object *obj = core->hist[i].oldest; obj; obj = obj->newer)
+            vvi_object_refresh(core, obj);
+    leave(core);
 }
 
 /* ---- orders and their ends ---- */
@@ -1077,9 +1126,10 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     }
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct tier *tier = &core->tier[t];
-        ret_stats->tier_pages[t] = tier->arena.npages;
-        ret_stats->tier_used_pages[t] = tier->arena.npages - tier->arena.nfree;
-        pages += tier->memory ? tier->arena.npages : 0;
+        ret_stats->tier_pages[t] = tier->arena.npromised;
+        ret_stats->tier_ready_pages[t] = tier->arena.nready;
+        ret_stats->tier_used_pages[t] = tier->arena.nready - tier->arena.nfree;
+        pages += tier->memory ? tier->arena.npromised : 0;
         if (!tier->is_arena)
             ret_stats->files_bytes = tier->used_bytes;
     }

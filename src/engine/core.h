@@ -80,6 +80,8 @@ struct vv_core_cfg {
         enum vv_tier_kind kind;
         uint64_t capacity_bytes; /* rounded down to pages; 0 on VV_TIER_FILES and VV_TIER_SPILL: no
                                     limit of ours */
+        bool grows; /* an arena whose pages are made while it is in use: none of them is ready at
+                       first, transit pages excepted, and vv_core_grow() tells of them */
     } tier[VV_MAX_TIERS];
     enum vv_policy policy;
     uint32_t transit_pages;             /* host pages kept for passing through, in each direction */
@@ -162,6 +164,16 @@ void vv_core_cfg_tune(struct vv_core_cfg *cfg);
 int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core) VV_WARN_UNUSED;
 /* All orders must have been completed. Accepts NULL. */
 void vv_core_free(struct vv_core *core);
+
+/*
+ * A tier that grows: its first `npages` pages are ready, of vv_core_tier_pages() less the transit
+ * pages at most, and never fewer than before. What fits and what can never fit is decided by the
+ * full size; a put that finds too little ready waits. Whoever opens a core with a tier that grows
+ * sees to it that all of it becomes ready, or calls vv_core_grow_stop(): then what is ready is all
+ * there will ever be, and whoever waits for more is told.
+ */
+void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t now_ns);
+void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns);
 
 enum vv_core_level { VV_CORE_CACHED, VV_CORE_DURABLE };
 
@@ -246,6 +258,7 @@ struct vv_core_stats {
         inflight_orders;
     uint64_t moved_bytes[VV_HOP_COUNT], rate[VV_HOP_COUNT];
     uint64_t tier_pages[VV_MAX_TIERS], tier_used_pages[VV_MAX_TIERS];
+    uint64_t tier_ready_pages[VV_MAX_TIERS]; /* of tier_pages; fewer while a tier grows */
     uint64_t files_bytes, objects;
     uint64_t object_bytes; /* memory that the core itself takes */
     uint64_t lost;         /* versions larger than memory whose files could not be written */

@@ -259,6 +259,14 @@ static inline bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv
            (core->tier[tier].is_arena && !vvi_chunk_in_transit(core, obj, tier, c));
 }
 
+/* Will there be more pages on some tier, whatever else happens? */
+static inline bool vvi_growing(const struct vv_core *core)
+{
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (vv_arena_growing(&core->tier[t].arena))
+            return true;
+    return false;
+}
 uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0,
                          uint32_t n);
 struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uint64_t version);

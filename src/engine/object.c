@@ -322,7 +322,7 @@ uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *o
         return vv_next_rank(VV_USE_CONSUMED, vv_next_position(c, obj->nchunks));
     if (!h->hinted && !h->detect.any && obj->written && !obj->dead &&
         obj->ordinal < VV_NEXT_FIRST_KEPT && (int)tier == core->host &&
-        (uint64_t)obj->nchunks * 2 * VV_NEXT_FIRST_KEPT <= core->tier[tier].arena.npages)
+        (uint64_t)obj->nchunks * 2 * VV_NEXT_FIRST_KEPT <= core->tier[tier].arena.npromised)
         return vv_next_rank(VV_USE_FIRST, obj->ordinal);
     return vv_next_rank(VV_USE_UNKNOWN, vv_next_position(c, obj->nchunks));
 }

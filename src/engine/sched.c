@@ -13,8 +13,9 @@
  * under way, unless somebody waits for it: a blocked put, a wait for a level, or a history whose
  * level is durable.
  *
- * Progress: orders in flight always end. With none in flight and none to be started, a request that
- * is still pending can never end, and fails here.
+ * Progress: orders in flight always end, and so does the growing of a tier. With none in flight,
+ * none to be started and no tier that grows, a request that is still pending can never end, and
+ * fails here.
  */
 #include <errno.h>
 #include <string.h>
@@ -623,6 +624,10 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
 
     if (core->disk < 0)
         return false;
+    /* A put that needs the page it comes from: only a place on the host that lasts gives it that.
+     * While the host grows, such places come. */
+    if (obj->writing && !obj->streams && vv_arena_growing(&core->tier[core->host].arena))
+        return false;
     if (!next || core->inflight == 0)
         return true;
     if (!core->paged)
@@ -815,11 +820,14 @@ static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
            page < core->tier[tier].arena.npages + core->tier[tier].transit_all;
 }
 
-/* May an order in flight make room for a put? Flushes, commits and removals may, and so may
- * whatever uses pages that a put could get. Restores of others that pass through on their way up do
- * not: a put must not wait in vain for as long as they go on. */
+/* May a put still get room? A tier that grows will have more. Of the orders in flight, flushes,
+ * commits and removals may make some, and so may whatever uses pages that a put could get. Restores
+ * of others that pass through on their way up do not: a put must not wait in vain for as long as
+ * they go on. */
 static bool room_may_come(const struct vv_core *core)
 {
+    if (vvi_growing(core))
+        return true;
     for (const struct vv_order *o = core->orders; o; o = o->all_next) {
         if (o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE)
             return true;
@@ -858,11 +866,11 @@ static bool fail_stuck(struct vv_core *core)
         if (files && stream_stuck(core, put->obj))
             return true;
         for (unsigned t = 0; t < core->ntiers; t++)
-            all += core->tier[t].is_arena ? core->tier[t].arena.npages : 0;
+            all += core->tier[t].is_arena ? core->tier[t].arena.npromised : 0;
         vvi_req_end(core, put, !files && put->obj->nchunks > all ? -EFBIG : -ENOSPC);
         return true;
     }
-    if (core->inflight > 0)
+    if (core->inflight > 0 || vvi_growing(core))
         return false;
     if (core->gets) {
         vvi_req_end(core, core->gets, -EIO);

@@ -329,7 +329,7 @@ static size_t list_fragments(struct vv_core *core, unsigned tier, const struct v
     const struct vv_arena *a = &core->tier[tier].arena;
     size_t n = 0;
 
-    for (uint32_t p = 0; p < a->npages;) {
+    for (uint32_t p = 0; p < a->nready;) {
         const struct vv_copy *copy = a->page[p].u.owner;
         if (n == core->frags_cap) {
             size_t cap = core->frags_cap ? core->frags_cap * 2 : 256;
@@ -458,7 +458,7 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
     enum vv_copy_state born = slot ? VV_COPY_READ_IN_PROGRESS : VV_COPY_WRITE_IN_PROGRESS;
     uint32_t first, n;
 
-    if (obj->nchunks > t->arena.npages || obj->copy[tier])
+    if (obj->nchunks > t->arena.npromised || obj->copy[tier])
         return false;
     /* What has begun to pass this tier in transit pages goes on so: a run for it would never
      * fill. */
@@ -513,13 +513,13 @@ bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_o
 {
     const struct tier *t = &core->tier[tier];
 
-    return core->paged ? t->arena.npages > 0 : obj->nchunks <= t->arena.npages;
+    return core->paged ? t->arena.npromised > 0 : obj->nchunks <= t->arena.npromised;
 }
 
 uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
                         uint32_t want, enum vv_purpose purpose, uint32_t *pages)
 {
-    if (want == 0 || core->tier[tier].arena.npages == 0)
+    if (want == 0 || core->tier[tier].arena.npromised == 0)
         return 0;
     if (core->paged)
         return take_paged(core, tier, obj, chunk0, want, purpose, pages);

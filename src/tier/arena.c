@@ -5,7 +5,8 @@
  * but for a short look at the runs of about the right size.
  *
  * Holds true: no two free runs touch; a run is in exactly the list of its length; nfree counts free
- * pages. The extra pages behind the arena have a record each, but are nobody's to hand out here.
+ * pages; no page that is not ready yet is part of a run. The extra pages behind the arena have a
+ * record each, but are nobody's to hand out here.
  */
 #include "tier/arena.h"
 
@@ -48,11 +49,13 @@ static void run_unlink(struct vv_arena *a, uint32_t first)
         a->buckets_used &= ~(1u << b);
 }
 
-int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t extra_pages)
+int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready, uint32_t extra_pages)
 {
     uint64_t records = (uint64_t)npages + extra_pages;
 
-    *arena = (struct vv_arena){.npages = npages, .nfree = npages};
+    vv_assert(nready <= npages);
+    *arena =
+        (struct vv_arena){.npages = npages, .nready = nready, .npromised = npages, .nfree = nready};
     for (unsigned b = 0; b < VV_ARRAY_SIZE(arena->bucket); b++)
         arena->bucket[b] = VV_PAGE_NONE;
     if (records >= VV_PAGE_NONE)
@@ -60,8 +63,8 @@ int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t extra_pages)
     arena->page = calloc(records ? records : 1, sizeof(*arena->page));
     if (!arena->page)
         return -ENOMEM;
-    if (npages)
-        run_link(arena, 0, npages);
+    if (nready)
+        run_link(arena, 0, nready);
     return 0;
 }
 
@@ -131,12 +134,12 @@ void vv_arena_give(struct vv_arena *arena, uint32_t first, uint32_t n)
 {
     uint32_t start = first, end = first + n;
 
-    vv_assert(n > 0 && end <= arena->npages);
+    vv_assert(n > 0 && end <= arena->nready);
     for (uint32_t p = first; p < end; p++) {
         vv_assert(arena->page[p].state != VV_PAGE_FREE && arena->page[p].pins == 0);
         arena->page[p] = (struct vv_page){.state = VV_PAGE_FREE};
     }
-    if (end < arena->npages && arena->page[end].state == VV_PAGE_FREE) {
+    if (end < arena->nready && arena->page[end].state == VV_PAGE_FREE) {
         uint32_t after = end;
         end += arena->page[after].chunk;
         run_unlink(arena, after);
@@ -149,6 +152,22 @@ void vv_arena_give(struct vv_arena *arena, uint32_t first, uint32_t n)
     arena->nfree += n;
 }
 
+void vv_arena_grow(struct vv_arena *arena, uint32_t nready)
+{
+    uint32_t start = arena->nready;
+
+    vv_assert(nready >= start && nready <= arena->npromised);
+    if (nready == start)
+        return;
+    arena->nfree += nready - start;
+    arena->nready = nready;
+    if (start > 0 && arena->page[start - 1].state == VV_PAGE_FREE) {
+        start -= arena->page[start - 1].chunk;
+        run_unlink(arena, start);
+    }
+    run_link(arena, start, nready - start);
+}
+
 uint32_t vv_arena_run(const struct vv_arena *arena, uint32_t first)
 {
     vv_assert(arena->page[first].state == VV_PAGE_FREE);
@@ -159,21 +178,23 @@ const char *vv_arena_check(const struct vv_arena *arena)
 {
     uint32_t nfree = 0, listed = 0;
 
-    for (uint32_t p = 0; p < arena->npages;) {
+    if (arena->nready > arena->npromised || arena->npromised > arena->npages)
+        return "arena: more pages are ready than promised, or promised than there are";
+    for (uint32_t p = 0; p < arena->nready;) {
         uint32_t len;
         if (arena->page[p].state != VV_PAGE_FREE) {
             p++;
             continue;
         }
         len = arena->page[p].chunk;
-        if (len == 0 || len > arena->npages - p || arena->page[p + len - 1].chunk != len)
+        if (len == 0 || len > arena->nready - p || arena->page[p + len - 1].chunk != len)
             return "arena: a free run has a wrong length";
         for (uint32_t i = p; i < p + len; i++)
             if (arena->page[i].state != VV_PAGE_FREE)
                 return "arena: a free run holds a page in use";
         p += len;
         nfree += len;
-        if (p < arena->npages && arena->page[p].state == VV_PAGE_FREE)
+        if (p < arena->nready && arena->page[p].state == VV_PAGE_FREE)
             return "arena: two free runs touch";
     }
     for (unsigned b = 0; b < VV_ARRAY_SIZE(arena->bucket); b++)

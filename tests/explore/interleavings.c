@@ -4,13 +4,13 @@
  *
  * A configuration is a set of tiers of one or two pages and a few application threads, each with a
  * short script. In every state there is a set of choices: a thread that is not blocked takes its
- * next step, or an order in flight ends (well; or badly, as often as the configuration allows). A
- * depth-first search takes all of them. States are known by a digest of the core, the threads and
+ * next step, an order in flight ends (well; or badly, as often as the configuration allows), or a
+ * tier that grows has one more page. A depth-first search takes all of them. States are known by a digest of the core, the threads and
  * the files; one that has been seen is not entered again. The core cannot be copied, so that going
  * back means running the choices again from the start.
  *
  * In every state the core's invariants hold (vv_core_check), every byte that was read is the right
- * one (model/drive), and a thread is blocked only while something is in flight. At the end of every
+ * one (model/drive), and a thread is blocked only while something is in flight or grows. At the end of every
  * run each thread has come to the end of its script with results that the configuration allows, and
  * each version that should be there is restored once more.
  */
@@ -37,6 +37,7 @@ struct config {
     uint64_t keep;
     bool durable;
     bool may_be_full; /* puts may get -ENOSPC or -EFBIG */
+    bool may_stop;    /* tiers that grow may stop growing before they have their full size */
     bool long_only;
 };
 
@@ -97,6 +98,30 @@ static const struct config configs[] = {
      .durable = true},
     {.name = "no host pages but transit", .tiers = "D1H0F", .script = {"p1p2h1sg2g1"}},
     {.name = "nothing but transit", .tiers = "H0F", .script = {"p1P2g1g2"}, .durable = true},
+    {.name = "a put waits for its page", .tiers = "h2", .script = {"p1p2g1g2"}},
+    {.name = "a put waits for a page that never comes",
+     .tiers = "h2",
+     .script = {"p1p2x1x2"},
+     .may_be_full = true,
+     .may_stop = true},
+    {.name = "the host grows beneath the device", .tiers = "D1h2", .script = {"p1p2p3g1g2g3"}},
+    {.name = "the host grows, two pages",
+     .tiers = "D2h3F",
+     .script = {"P1P2g1g2"},
+     .durable = true,
+     .may_stop = true},
+    {.name = "larger than the device, the host grows",
+     .tiers = "D1h3F",
+     .script = {"P1p2g1g2"},
+     .may_stop = true},
+    {.name = "prefetches while the host grows",
+     .tiers = "D1h2F",
+     .script = {"h1h2p1p2sg1", "p3g3"},
+     .may_stop = true},
+    {.name = "the host grows above the spill",
+     .tiers = "D1h1S3",
+     .script = {"p1p2p3g1g2"},
+     .may_stop = true},
     {.name = "puts beside prefetches",
      .tiers = "D1H1F",
      .script = {"p1p2h1h2sg2", "p3p4"},
@@ -140,7 +165,7 @@ struct run {
 };
 
 struct choice {
-    uint16_t kind; /* 0: thread, 1: order ends well, 2: order fails */
+    uint16_t kind; /* 0: thread, 1: order ends well, 2: order fails, 3: tier grows, 4: and stops */
     uint16_t which;
 };
 
@@ -179,7 +204,7 @@ static bool seen_add(uint64_t d)
 /* ---- one run ---- */
 
 struct level {
-    struct choice choice[MAX_THREADS + 2 * DRIVE_MAX_ORDERS];
+    struct choice choice[MAX_THREADS + 2 * DRIVE_MAX_ORDERS + 2 * VV_MAX_TIERS];
     unsigned n, next;
 };
 
@@ -193,7 +218,7 @@ static void broken(const struct run *r, const char *text)
             r->cfg->script[1] ? r->cfg->script[1] : "");
     for (unsigned i = 0; i < path_depth; i++) {
         struct choice c = stack[i].choice[stack[i].next - 1];
-        fprintf(stderr, "%c%u ", "tef"[c.kind], c.which);
+        fprintf(stderr, "%c%u ", "tefgs"[c.kind], c.which);
     }
     fprintf(stderr, "\n");
     t_fail(__FILE__, __LINE__, "%s", text);
@@ -327,6 +352,10 @@ static void take(struct run *r, struct choice c)
     vv_core_get_stats(r->d.core, &before);
     if (c.kind == 0) {
         thread_step(r, &r->thread[c.which]);
+    } else if (c.kind == 3) {
+        drive_grow(&r->d, c.which);
+    } else if (c.kind == 4) {
+        drive_grow_stop(&r->d, c.which);
     } else {
         r->failures_left -= c.kind == 2;
         r->failures += c.kind == 2;
@@ -351,6 +380,13 @@ static unsigned choices(const struct run *r, struct choice *ret)
         ret[n++] = (struct choice){.kind = 1, .which = i};
     for (uint16_t i = 0; r->failures_left && i < r->d.norders; i++)
         ret[n++] = (struct choice){.kind = 2, .which = i};
+    for (uint16_t t = 0; t < r->d.cfg.ntiers && drive_growing(&r->d); t++) {
+        if (!r->d.cfg.tier[t].grows)
+            continue;
+        ret[n++] = (struct choice){.kind = 3, .which = t};
+        if (r->cfg->may_stop)
+            ret[n++] = (struct choice){.kind = 4, .which = t};
+    }
     return n;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/drive.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -235,8 +236,51 @@ int drive_find(const struct drive *d, enum vv_order_kind kind, int src, int dst,
     return -1;
 }
 
+bool drive_grow(struct drive *d, unsigned tier)
+{
+    struct vv_core_stats s;
+
+    vv_core_get_stats(d->core, &s);
+    if (s.tier_ready_pages[tier] >= s.tier_pages[tier])
+        return false;
+    if (d->trace)
+        fprintf(stderr, "  tier %u grows\n", tier);
+    vv_core_grow(d->core, tier, s.tier_ready_pages[tier] + 1, d->now_ns);
+    collect(d);
+    return true;
+}
+
+void drive_grow_stop(struct drive *d, unsigned tier)
+{
+    if (d->trace)
+        fprintf(stderr, "  tier %u grows no more\n", tier);
+    vv_core_grow_stop(d->core, tier, d->now_ns);
+    collect(d);
+}
+
+bool drive_growing(const struct drive *d)
+{
+    struct vv_core_stats s;
+
+    vv_core_get_stats(d->core, &s);
+    for (unsigned t = 0; t < d->cfg.ntiers; t++)
+        if (s.tier_ready_pages[t] < s.tier_pages[t])
+            return true;
+    return false;
+}
+
+static bool grow_some(struct drive *d)
+{
+    for (unsigned t = 0; t < d->cfg.ntiers; t++)
+        if (d->cfg.tier[t].grows && drive_grow(d, t))
+            return true;
+    return false;
+}
+
 void drive_run(struct drive *d)
 {
+    while (grow_some(d))
+        ;
     for (unsigned n = 0; d->norders; n++) {
         if (n == ENDLESS) {
             complain(d, "with no request pending, transfers go on for ever");
@@ -248,8 +292,9 @@ void drive_run(struct drive *d)
 
 int drive_finish(struct drive *d, struct drive_call *call)
 {
-    while (call->pending && d->norders)
-        drive_end(d, 0, 0);
+    while (call->pending && (d->norders || grow_some(d)))
+        if (d->norders)
+            drive_end(d, 0, 0);
     return call->pending ? -EINPROGRESS : call->req.status;
 }
 
@@ -260,7 +305,8 @@ void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy po
     struct vv_core_cfg cfg = {.page_bytes = DRIVE_PAGE, .policy = policy, .transit_pages = 1};
 
     for (const char *s = tiers; *s;) {
-        char kind = *s++;
+        char kind = (char)toupper((unsigned char)*s);
+        cfg.tier[cfg.ntiers].grows = kind != *s++;
         cfg.tier[cfg.ntiers].kind = kind == 'D'   ? VV_TIER_DEVICE
                                     : kind == 'H' ? VV_TIER_HOST
                                     : kind == 'S' ? VV_TIER_SPILL

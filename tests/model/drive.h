@@ -60,7 +60,7 @@ struct drive {
 };
 
 /* Writes a configuration with these tiers, e.g. "D2H1F" (device of 2 pages, host of 1, files),
- * "H4S8", "H1". */
+ * "H4S8", "H1". A small letter is a tier that grows, with no page ready yet: "D2h4F". */
 void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy);
 /* cfg.check is set by the caller. */
 void drive_init(struct drive *d, const struct vv_core_cfg *cfg);
@@ -90,7 +90,14 @@ void drive_end(struct drive *d, unsigned i, int status);
 /* The place of the first pending order of this kind between these tiers (VV_TIER_APP included) for
  * this version; -1: none. */
 int drive_find(const struct drive *d, enum vv_order_kind kind, int src, int dst, uint64_t version);
-/* Ends pending orders, oldest first, until none is left. */
+/* One more page of a tier that grows becomes ready; false: it does not grow any more. */
+bool drive_grow(struct drive *d, unsigned tier);
+/* No more pages come. */
+void drive_grow_stop(struct drive *d, unsigned tier);
+/* Is there a tier that grows? */
+bool drive_growing(const struct drive *d);
+/* Ends pending orders, oldest first, until none is left; tiers that grow have all their pages
+ * then. */
 void drive_run(struct drive *d);
 /* The same, until the call has ended; its status. */
 int drive_finish(struct drive *d, struct drive_call *call);

@@ -13,7 +13,7 @@ static void whole_and_empty(void)
     struct vv_arena a;
     uint32_t got = 0;
 
-    T_OK(vv_arena_init(&a, 8, 4));
+    T_OK(vv_arena_init(&a, 8, 8, 4));
     T_EQ(a.nfree, 8);
     T_EQ(vv_arena_run(&a, 0), 8);
     T_EQ(vv_arena_take(&a, 100, &got), 0);
@@ -27,11 +27,11 @@ static void whole_and_empty(void)
     T_CHECK(vv_arena_check(&a) == NULL);
     T_EQ(vv_arena_run(&a, 0), 8);
     vv_arena_fini(&a);
-    T_OK(vv_arena_init(&a, 0, 2));
+    T_OK(vv_arena_init(&a, 0, 0, 2));
     T_CHECK(vv_arena_take(&a, 1, &got) == VV_PAGE_NONE);
     T_CHECK(vv_arena_check(&a) == NULL);
     vv_arena_fini(&a);
-    T_ERR(vv_arena_init(&a, VV_PAGE_NONE - 1, 1), -EINVAL);
+    T_ERR(vv_arena_init(&a, VV_PAGE_NONE - 1, 0, 1), -EINVAL);
 }
 
 /* Leaves free runs of these lengths, one used page between each two. */
@@ -41,7 +41,7 @@ static void make_runs(struct vv_arena *a, const uint32_t *len, unsigned n)
 
     for (unsigned i = 0; i < n; i++)
         total += len[i];
-    T_OK(vv_arena_init(a, total, 0));
+    T_OK(vv_arena_init(a, total, total, 0));
     vv_arena_take(a, total, &got);
     for (unsigned i = 0; i < n; i++) {
         vv_arena_give(a, at, len[i]);
@@ -93,7 +93,7 @@ static void checker_sees(void)
     struct vv_arena a;
     uint32_t got;
 
-    T_OK(vv_arena_init(&a, 16, 0));
+    T_OK(vv_arena_init(&a, 16, 16, 0));
     vv_arena_take(&a, 4, &got);
     T_CHECK(vv_arena_check(&a) == NULL);
     a.nfree++;
@@ -106,6 +106,44 @@ static void checker_sees(void)
     T_CHECK(vv_arena_check(&a) != NULL);
     a.page[9].state = VV_PAGE_FREE;
     T_CHECK(vv_arena_check(&a) == NULL);
+    vv_arena_fini(&a);
+}
+
+/* Pages become ready from the first on; the last free run goes on into what is new. */
+static void grows(void)
+{
+    struct vv_arena a;
+    uint32_t got = 0;
+
+    T_OK(vv_arena_init(&a, 16, 0, 4));
+    T_CHECK(vv_arena_growing(&a));
+    T_EQ(a.nfree, 0);
+    T_EQ(vv_arena_take(&a, 3, &got), VV_PAGE_NONE);
+    vv_arena_grow(&a, 0);
+    T_EQ(a.nfree, 0);
+    vv_arena_grow(&a, 4);
+    T_EQ(vv_arena_run(&a, 0), 4);
+    T_EQ(vv_arena_take(&a, 8, &got), 0);
+    T_EQ(got, 4);
+    vv_arena_grow(&a, 6); /* behind pages in use */
+    T_EQ(vv_arena_run(&a, 4), 2);
+    vv_arena_grow(&a, 9); /* behind a free run */
+    T_EQ(vv_arena_run(&a, 4), 5);
+    T_EQ(a.nfree, 5);
+    T_CHECK(vv_arena_check(&a) == NULL);
+    vv_arena_give(&a, 2, 2); /* given back at the border of what is ready: nothing beyond joins */
+    T_EQ(vv_arena_run(&a, 2), 7);
+    T_CHECK(vv_arena_check(&a) == NULL);
+    vv_arena_stop(&a);
+    T_CHECK(!vv_arena_growing(&a));
+    T_EQ(a.npromised, 9);
+    T_EQ(a.npages, 16);
+    T_EQ(vv_arena_take(&a, 9, &got), 2);
+    T_EQ(got, 7);
+    T_EQ(vv_arena_take(&a, 1, &got), VV_PAGE_NONE);
+    T_CHECK(vv_arena_check(&a) == NULL);
+    a.nready = 10;
+    T_CHECK(vv_arena_check(&a) != NULL);
     vv_arena_fini(&a);
 }
 
@@ -129,7 +167,7 @@ static void against_a_model(void)
     struct vv_arena a;
     uint32_t nused = 0;
 
-    T_OK(vv_arena_init(&a, PAGES, 3));
+    T_OK(vv_arena_init(&a, PAGES, PAGES, 3));
     for (int step = 0; step < 20000; step++) {
         uint32_t want = 1 + (uint32_t)t_rng_below(&r, 20), got = 0, first;
         bool give = t_rng_below(&r, 100) < nused * 100 / PAGES;
@@ -169,6 +207,7 @@ int main(void)
     T_RUN(choice_of_runs);
     T_RUN(exact_pages);
     T_RUN(checker_sees);
+    T_RUN(grows);
     T_RUN(against_a_model);
     return t_done();
 }

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One batch of copies: looked at first, then given to the driver.
+ *
+ * Looking cuts each segment where a registered slice of host memory ends, because the driver
+ * refuses a copy that touches two of them, and finds the direction of every piece. Nothing has been
+ * submitted when one of them is refused. Pieces of one batch may run in any order, so those of one
+ * direction go together, in the form that is fastest for it: within the device, by a kernel of ours
+ * where it was built (many small copies take thirty times as long one by one); over the link, by the
+ * driver's batched copy, which keeps the link busy with pieces of one page; a single one by a plain
+ * copy.
+ *
+ * Host memory that is not registered is copied synchronously: cuMemcpyAsync returns before the end
+ * for some sizes and directions, and our contract says that the caller may have its memory back.
+ *
+ * What could go wrong: the driver refuses a piece half-way through a batch, which looking should
+ * have found. The pieces before it then run; whoever gets an error must not assume that they do not.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/cuda_private.h"
+
+enum direction { D2D, H2D, D2H, PAGEABLE, DIRECTIONS };
+
+#define FEW       160 /* more than the engine's batches have; beyond that, memory is allocated */
+#define PART_SIZE 160
+
+struct batch {
+    struct vvi_cuda *d;
+    struct vvi_cuda_place dst, src; /* found last; the next segment is often in the same place */
+    struct vv_copy_seg *seg;
+    uint8_t *direction;
+    size_t n, cap;
+    size_t count[DIRECTIONS];
+    struct vv_copy_seg few_seg[FEW];
+    uint8_t few_direction[FEW];
+};
+
+static void batch_init(struct batch *b, struct vvi_cuda *d)
+{
+    b->d = d;
+    b->dst.known = b->src.known = false;
+    b->seg = b->few_seg;
+    b->direction = b->few_direction;
+    b->n = 0;
+    b->cap = FEW;
+    memset(b->count, 0, sizeof(b->count));
+}
+
+static void batch_fini(struct batch *b)
+{
+    if (b->seg != b->few_seg) {
+        free(b->seg);
+        free(b->direction);
+    }
+}
+
+static int batch_grow(struct batch *b)
+{
+    struct vv_copy_seg *seg = calloc(2 * b->cap, sizeof(*seg));
+    uint8_t *direction = calloc(2 * b->cap, sizeof(*direction));
+
+    if (!seg || !direction) {
+        free(seg);
+        free(direction);
+        return -ENOMEM;
+    }
+    memcpy(seg, b->seg, b->n * sizeof(*seg));
+    memcpy(direction, b->direction, b->n * sizeof(*direction));
+    batch_fini(b);
+    b->seg = seg;
+    b->direction = direction;
+    b->cap *= 2;
+    return 0;
+}
+
+static int batch_add(struct batch *b, enum direction direction, char *dst, const char *src,
+                     size_t bytes)
+{
+    if (b->n == b->cap) {
+        int rc = batch_grow(b);
+
+        if (rc)
+            return rc;
+    }
+    b->seg[b->n] = (struct vv_copy_seg){dst, src, bytes};
+    b->direction[b->n] = (uint8_t)direction;
+    b->count[direction]++;
+    b->n++;
+    return 0;
+}
+
+/* ---- looking ---- */
+
+static int locate(struct vvi_cuda *d, const char *ptr, struct vvi_cuda_place *place)
+{
+    uintptr_t p = (uintptr_t)ptr;
+
+    if (place->known && p >= place->start && p <= place->last)
+        return 0;
+    return vvi_cuda_place_of(d, ptr, place);
+}
+
+/* How much of the next `bytes` can be copied at once as far as this side is concerned. `first`: it
+ * begins the segment; the rest of a segment that began in registered memory must be registered too.
+ */
+static int extent_of(struct vvi_cuda *d, const struct vvi_cuda_place *place, const char *ptr,
+                     size_t bytes, bool first, size_t *ret_bytes)
+{
+    size_t beyond = place->last - (uintptr_t)ptr; /* the first byte not counted */
+    struct vvi_cuda_place end;
+    int rc;
+
+    if (place->kind == VV_MEM_DEVICE) {
+        if (beyond < bytes - 1)
+            return -EFAULT;
+        *ret_bytes = bytes;
+        return 0;
+    }
+    if (place->pinned) {
+        *ret_bytes = beyond < bytes - 1 ? beyond + 1 : bytes;
+        return 0;
+    }
+    if (!first || beyond < bytes - 1)
+        return -EINVAL;
+    rc = vvi_cuda_place_of(d, ptr + (bytes - 1), &end);
+    if (rc)
+        return rc;
+    if (end.kind != VV_MEM_HOST || end.pinned)
+        return -EINVAL;
+    *ret_bytes = bytes;
+    return 0;
+}
+
+static enum direction direction_of(const struct vvi_cuda_place *dst,
+                                   const struct vvi_cuda_place *src)
+{
+    if (!dst->pinned || !src->pinned)
+        return PAGEABLE;
+    if (dst->kind == VV_MEM_HOST)
+        return D2H;
+    return src->kind == VV_MEM_HOST ? H2D : D2D;
+}
+
+static int look_at(struct batch *b, const struct vv_copy_seg *seg)
+{
+    char *dst = seg->dst;
+    const char *src = seg->src;
+    size_t left = seg->bytes;
+
+    if (left && (!dst || !src))
+        return -EINVAL;
+    while (left > 0) {
+        bool first = left == seg->bytes;
+        size_t dst_bytes, src_bytes, n;
+        int rc = locate(b->d, dst, &b->dst);
+
+        if (!rc)
+            rc = locate(b->d, src, &b->src);
+        if (rc)
+            return rc;
+        if (b->dst.kind == VV_MEM_HOST && b->src.kind == VV_MEM_HOST)
+            return -EINVAL;
+        rc = extent_of(b->d, &b->dst, dst, left, first, &dst_bytes);
+        if (!rc)
+            rc = extent_of(b->d, &b->src, src, left, first, &src_bytes);
+        if (rc)
+            return rc;
+        n = VV_MIN(dst_bytes, src_bytes);
+        rc = batch_add(b, direction_of(&b->dst, &b->src), dst, src, n);
+        if (rc)
+            return rc;
+        dst += n;
+        src += n;
+        left -= n;
+    }
+    return 0;
+}
+
+/* ---- submitting ---- */
+
+static CUdeviceptr address(const void *ptr)
+{
+    return (CUdeviceptr)(uintptr_t)ptr;
+}
+
+static int copy_each(struct vvi_cuda *d, CUstream stream, const struct vv_copy_seg *seg, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = vvi_cuda_status(d, d->drv.cuMemcpyAsync(address(seg[i].dst), address(seg[i].src),
+                                                     seg[i].bytes, stream));
+    return rc;
+}
+
+/* -ENOTSUP: the driver has none, or refuses. */
+static int copy_batched(struct vvi_cuda *d, CUstream stream, const struct vv_copy_seg *seg,
+                        size_t n)
+{
+    struct vvi_cu_copy_attributes attributes = {.src_access_order = VVI_CU_SRC_ACCESS_STREAM};
+    CUdeviceptr dst[PART_SIZE], src[PART_SIZE];
+    size_t bytes[PART_SIZE];
+    size_t first = 0, failed = 0;
+
+    /* The driver does not take batches for the legacy default stream. */
+    if (!stream || (!d->drv.cuMemcpyBatchAsync && !d->drv.cuMemcpyBatchAsync_v12080))
+        return -ENOTSUP;
+    for (size_t done = 0, part; done < n; done += part) {
+        unsigned int code;
+        int rc;
+
+        part = VV_MIN(n - done, (size_t)PART_SIZE);
+        for (size_t i = 0; i < part; i++) {
+            dst[i] = address(seg[done + i].dst);
+            src[i] = address(seg[done + i].src);
+            bytes[i] = seg[done + i].bytes;
+        }
+        code =
+            d->drv.cuMemcpyBatchAsync
+                ? d->drv.cuMemcpyBatchAsync(dst, src, bytes, part, &attributes, &first, 1, stream)
+                : d->drv.cuMemcpyBatchAsync_v12080(dst, src, bytes, part, &attributes, &first, 1,
+                                                   &failed, stream);
+        rc = vvi_cuda_status(d, code);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* All of one direction. */
+static int submit_alike(struct vvi_cuda *d, CUstream stream, enum direction direction,
+                        const struct vv_copy_seg *seg, size_t n)
+{
+    int rc = -ENOTSUP;
+
+    if (n > 1 && direction != PAGEABLE)
+        rc = copy_batched(d, stream, seg, n);
+    return rc == -ENOTSUP ? copy_each(d, stream, seg, n) : rc;
+}
+
+/* Those of one direction out of a mixture. */
+static int submit_some(struct batch *b, CUstream stream, enum direction direction)
+{
+    struct vv_copy_seg part[PART_SIZE];
+    size_t n = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < b->n && !rc; i++) {
+        if (b->direction[i] == direction)
+            part[n++] = b->seg[i];
+        if (n == PART_SIZE || (n && i + 1 == b->n)) {
+            rc = submit_alike(b->d, stream, direction, part, n);
+            n = 0;
+        }
+    }
+    return rc;
+}
+
+static int submit(struct batch *b, CUstream stream)
+{
+    int rc = 0;
+
+    for (int i = 0; i < DIRECTIONS && !rc; i++) {
+        if (b->count[i] == b->n)
+            rc = submit_alike(b->d, stream, (enum direction)i, b->seg, b->n);
+        else if (b->count[i])
+            rc = submit_some(b, stream, (enum direction)i);
+    }
+    if (!rc && b->count[PAGEABLE])
+        rc = vvi_cuda_status(b->d, b->d->drv.cuStreamSynchronize(stream));
+    return rc;
+}
+
+int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *s, const struct vv_copy_seg *segs,
+                        size_t n_segs)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    struct batch b;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    batch_init(&b, d);
+    for (size_t i = 0; i < n_segs && !rc; i++)
+        rc = look_at(&b, &segs[i]);
+    if (!rc && b.n)
+        rc = submit(&b, s->native);
+    batch_fini(&b);
+    vvi_cuda_leave(d, &scope);
+    return rc;
+}

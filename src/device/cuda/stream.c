@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams and events.
+ *
+ * Our streams are non-blocking: they do not wait for the application's legacy default stream, nor
+ * it for them, unless after_app says so. Events carry no times, which makes them cheap. Nothing here
+ * uses host callbacks: the end of work is seen by asking, and asking never blocks.
+ *
+ * Waiting asks in a loop at first, because a copy within the device is over sooner than a thread
+ * could be woken, and then sleeps in steps that grow. The context stays current meanwhile; that is a
+ * matter of the calling thread alone.
+ *
+ * Streams and events are in lists under the device's lock for one reason: so that closing finds
+ * those that nobody freed.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "device/cuda/cuda_private.h"
+
+/* The driver's other name for the legacy default stream, which NULL is too. */
+#define LEGACY_HANDLE ((CUstream)(uintptr_t)1)
+
+#define SPIN_NS      (150 * VV_NS_PER_US)
+#define SLEEP_MIN_NS (20 * VV_NS_PER_US)
+#define SLEEP_MAX_NS (100 * VV_NS_PER_US)
+
+static void stream_link(struct vvi_cuda *d, struct vv_stream *s)
+{
+    vv_mutex_lock(&d->lock);
+    s->next = d->streams;
+    s->link = &d->streams;
+    if (s->next)
+        s->next->link = &s->next;
+    d->streams = s;
+    vv_mutex_unlock(&d->lock);
+}
+
+int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    struct vv_stream *s;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    s = calloc(1, sizeof(*s));
+    rc = s ? vvi_cuda_status(d, d->drv.cuStreamCreate(&s->native, VVI_CU_STREAM_NON_BLOCKING))
+           : -ENOMEM;
+    vvi_cuda_leave(d, &scope);
+    if (rc) {
+        free(s);
+        return rc;
+    }
+    stream_link(d, s);
+    *ret_stream = s;
+    return 0;
+}
+
+/* Whether work of ours may go to one of the application's streams. */
+static int check_native(struct vvi_cuda *d, CUstream native)
+{
+    unsigned int capture = VVI_CU_CAPTURE_NONE;
+    CUcontext ctx = NULL;
+    int rc = vvi_cuda_status(d, d->drv.cuStreamIsCapturing(native, &capture));
+
+    if (rc)
+        return rc;
+    if (capture != VVI_CU_CAPTURE_NONE)
+        return -EBUSY;
+    if (!native)
+        return 0; /* the default stream of whatever context is current, and that is ours */
+    rc = vvi_cuda_status(d, d->drv.cuStreamGetCtx(native, &ctx));
+    return rc ? rc : ctx == d->ctx ? 0 : -EXDEV;
+}
+
+int vvi_cuda_stream_adopt(struct vv_device *dev, void *native, struct vv_stream **ret_stream)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    CUstream stream = native == LEGACY_HANDLE ? NULL : native;
+    struct vvi_cuda_scope scope;
+    struct vv_stream *s;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    rc = check_native(d, stream);
+    vvi_cuda_leave(d, &scope);
+    if (rc)
+        return rc;
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    s->native = stream;
+    s->adopted = true;
+    stream_link(d, s);
+    *ret_stream = s;
+    return 0;
+}
+
+/* Between enter and leave if `usable`, otherwise without the driver. */
+static void stream_end(struct vvi_cuda *d, struct vv_stream *s, bool usable)
+{
+    CUevent event = atomic_load_explicit(&s->app_event, memory_order_acquire);
+
+    if (usable && event)
+        (void)d->drv.cuEventDestroy(event);
+    if (usable && !s->adopted)
+        (void)d->drv.cuStreamDestroy(s->native);
+    free(s);
+}
+
+void vvi_cuda_stream_free(struct vv_device *dev, struct vv_stream *s)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    bool usable;
+
+    if (!s)
+        return;
+    vv_mutex_lock(&d->lock);
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    vv_mutex_unlock(&d->lock);
+    usable = vvi_cuda_enter_quietly(d, &scope) == 0;
+    stream_end(d, s, usable);
+    if (usable)
+        vvi_cuda_leave(d, &scope);
+}
+
+int vvi_cuda_stream_wait_event(struct vv_device *dev, struct vv_stream *s, struct vv_event *ev)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    rc = vvi_cuda_status(d, d->drv.cuStreamWaitEvent(s->native, ev->native, 0));
+    vvi_cuda_leave(d, &scope);
+    return rc;
+}
+
+/* The stream's own event for after_app. Of two threads that make one at the same time, the first
+ * keeps it. */
+static int app_event(struct vvi_cuda *d, struct vv_stream *s, CUevent *ret_event)
+{
+    CUevent event = atomic_load_explicit(&s->app_event, memory_order_acquire);
+    CUevent none = NULL;
+    int rc;
+
+    if (!event) {
+        rc = vvi_cuda_status(d, d->drv.cuEventCreate(&event, VVI_CU_EVENT_DISABLE_TIMING));
+        if (rc)
+            return rc;
+        if (!atomic_compare_exchange_strong_explicit(&s->app_event, &none, event,
+                                                     memory_order_acq_rel, memory_order_acquire)) {
+            (void)d->drv.cuEventDestroy(event);
+            event = none;
+        }
+    }
+    *ret_event = event;
+    return 0;
+}
+
+/* Recorded again by another thread before we wait for it, the event stands for more of the
+ * application's work than it must, never for less. */
+int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    CUevent event;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    rc = app_event(d, s, &event);
+    if (!rc)
+        rc = vvi_cuda_status(d, d->drv.cuEventRecord(event, NULL));
+    if (!rc)
+        rc = vvi_cuda_status(d, d->drv.cuStreamWaitEvent(s->native, event, 0));
+    vvi_cuda_leave(d, &scope);
+    return rc;
+}
+
+/* ---- events ---- */
+
+int vvi_cuda_event_new(struct vv_device *dev, struct vv_event **ret_event)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    struct vv_event *ev;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    ev = calloc(1, sizeof(*ev));
+    rc = ev ? vvi_cuda_status(d, d->drv.cuEventCreate(&ev->native, VVI_CU_EVENT_DISABLE_TIMING))
+            : -ENOMEM;
+    vvi_cuda_leave(d, &scope);
+    if (rc) {
+        free(ev);
+        return rc;
+    }
+    vv_mutex_lock(&d->lock);
+    ev->next = d->events;
+    ev->link = &d->events;
+    if (ev->next)
+        ev->next->link = &ev->next;
+    d->events = ev;
+    vv_mutex_unlock(&d->lock);
+    *ret_event = ev;
+    return 0;
+}
+
+void vvi_cuda_event_free(struct vv_device *dev, struct vv_event *ev)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+
+    if (!ev)
+        return;
+    vv_mutex_lock(&d->lock);
+    *ev->link = ev->next;
+    if (ev->next)
+        ev->next->link = ev->link;
+    vv_mutex_unlock(&d->lock);
+    if (vvi_cuda_enter_quietly(d, &scope) == 0) {
+        (void)d->drv.cuEventDestroy(ev->native);
+        vvi_cuda_leave(d, &scope);
+    }
+    free(ev);
+}
+
+int vvi_cuda_event_record(struct vv_device *dev, struct vv_event *ev, struct vv_stream *s)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    rc = vvi_cuda_status(d, d->drv.cuEventRecord(ev->native, s->native));
+    vvi_cuda_leave(d, &scope);
+    return rc;
+}
+
+int vvi_cuda_event_query(struct vv_device *dev, struct vv_event *ev)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    rc = vvi_cuda_status(d, d->drv.cuEventQuery(ev->native));
+    vvi_cuda_leave(d, &scope);
+    return rc;
+}
+
+/* Asks until the event is done or the time is over. */
+static int poll_event(struct vvi_cuda *d, CUevent event, uint64_t start_ns, uint64_t deadline_ns)
+{
+    uint64_t nap_ns = SLEEP_MIN_NS;
+
+    for (;;) {
+        int rc = vvi_cuda_status(d, d->drv.cuEventQuery(event));
+        uint64_t now_ns;
+
+        if (rc != -EBUSY)
+            return rc;
+        /* Another thread may have found the device lost. */
+        if (atomic_load_explicit(&d->lost, memory_order_relaxed))
+            return -ENODEV;
+        now_ns = vv_now_ns();
+        if (now_ns >= deadline_ns)
+            return -ETIMEDOUT;
+        if (now_ns - start_ns < SPIN_NS)
+            continue;
+        vv_sleep_until_ns(VV_MIN(now_ns + nap_ns, deadline_ns));
+        nap_ns = VV_MIN(nap_ns + SLEEP_MIN_NS, SLEEP_MAX_NS);
+    }
+}
+
+int vvi_cuda_event_wait(struct vv_device *dev, struct vv_event *ev, int64_t timeout_ns)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    uint64_t start_ns = vv_now_ns();
+    uint64_t deadline_ns = timeout_ns < 0 ? VV_NEVER_NS : start_ns + (uint64_t)timeout_ns;
+    struct vvi_cuda_scope scope;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (rc)
+        return rc;
+    rc = poll_event(d, ev->native, start_ns, deadline_ns);
+    vvi_cuda_leave(d, &scope);
+    return rc;
+}
+
+void vvi_cuda_streams_fini(struct vvi_cuda *d)
+{
+    bool usable = !atomic_load_explicit(&d->lost, memory_order_relaxed);
+    struct vv_stream *s;
+    struct vv_event *ev;
+
+    while ((s = d->streams)) {
+        d->streams = s->next;
+        stream_end(d, s, usable);
+    }
+    while ((ev = d->events)) {
+        d->events = ev->next;
+        if (usable)
+            (void)d->drv.cuEventDestroy(ev->native);
+        free(ev);
+    }
+}

@@ -33,7 +33,20 @@ endforeach()
 
 add_library(varve_testlib STATIC ${helper_files})
 target_include_directories(varve_testlib PUBLIC ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR})
-target_link_libraries(varve_testlib PUBLIC varve_sim varve_static m)
+target_link_libraries(varve_testlib PUBLIC varve_sim varve_static m ${CMAKE_DL_LIBS})
+
+# The stand-in for the CUDA driver, which tests load in place of libcuda.so.1: one as new drivers are, one as old
+# ones are. It is no part of what is installed.
+file(GLOB fake_cuda_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fake/cuda/*.c)
+foreach(age new old)
+    string(REPLACE "new" "" folder ${age})
+    add_library(fake_cuda_${age} SHARED ${fake_cuda_files})
+    set_target_properties(fake_cuda_${age} PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+        C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake/${folder})
+    target_link_options(fake_cuda_${age} PRIVATE -Wl,-z,nodelete)
+    target_link_libraries(fake_cuda_${age} PRIVATE varve_flags ${CMAKE_DL_LIBS})
+endforeach()
+target_compile_definitions(fake_cuda_old PRIVATE FAKE_CUDA_OLD=1)
 
 foreach(file ${program_files})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
@@ -53,6 +66,9 @@ foreach(file ${program_files})
     set_target_properties(t_${target} PROPERTIES OUTPUT_NAME ${base}
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${folder})
     target_link_libraries(t_${target} PRIVATE varve_testlib)
+    if(file MATCHES "/tests/unit/device/")
+        add_dependencies(t_${target} fake_cuda_new fake_cuda_old)
+    endif()
     add_test(NAME ${name} COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77
         ENVIRONMENT "${test_environment}")

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda_private.h"
+#include "device/cuda/kernels.h"
 
 enum direction { D2D, H2D, D2H, PAGEABLE, DIRECTIONS };
 
@@ -236,6 +237,8 @@ static int submit_alike(struct vvi_cuda *d, CUstream stream, enum direction dire
 {
     int rc = -ENOTSUP;
 
+    if (n > 1 && direction == D2D && d->kernels)
+        return vvi_cuda_status(d, vvi_cuda_kernels_gather(&d->drv, d->kernels, stream, seg, n));
     if (n > 1 && direction != PAGEABLE)
         rc = copy_batched(d, stream, seg, n);
     return rc == -ENOTSUP ? copy_each(d, stream, seg, n) : rc;

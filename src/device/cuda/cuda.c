@@ -31,6 +31,7 @@
 
 #include "core/assert.h"
 #include "device/cuda/cuda_private.h"
+#include "device/cuda/kernels.h"
 
 /* ---- results ---- */
 
@@ -279,14 +280,6 @@ static void describe(struct vv_device *dev, struct vv_device_info *ret_info)
     *ret_info = vvi_cuda_of(dev)->info;
 }
 
-static int launch(struct vv_device *dev, struct vv_stream *s, const struct vv_kernel *k)
-{
-    (void)dev;
-    (void)s;
-    (void)k;
-    return -ENOTSUP;
-}
-
 /* ---- opening and closing ---- */
 
 static void free_ranges(struct vvi_cuda *d)
@@ -316,6 +309,7 @@ static void cuda_close(struct vv_device *dev)
     if (!usable)
         lose(d, VVI_CU_DEINITIALIZED);
     vvi_cuda_streams_fini(d);
+    vvi_cuda_kernels_unload(&d->drv, d->kernels, usable);
     if (usable) {
         free_ranges(d);
         vvi_cuda_leave(d, &scope);
@@ -348,7 +342,7 @@ static const struct vv_device_ops cuda_ops = {
     .stream_wait_event = vvi_cuda_stream_wait_event,
     .after_app = vvi_cuda_after_app,
     .stream_adopt = vvi_cuda_stream_adopt,
-    .launch = launch,
+    .launch = vvi_cuda_launch,
     .describe = describe,
     .last_code = last_code,
 };
@@ -434,6 +428,28 @@ static int open_context(struct vvi_cuda *d, char *err, size_t err_bytes)
     return 0;
 }
 
+/* The device can do without them, so why they cannot be had is not asked; unless the device cannot
+ * be used at all. */
+static int open_kernels(struct vvi_cuda *d, char *err, size_t err_bytes)
+{
+    struct vvi_cuda_scope scope;
+    unsigned int code;
+    bool lost = false;
+    int rc = vvi_cuda_enter(d, &scope);
+
+    if (!rc) {
+        code = vvi_cuda_kernels_load(&d->drv, d->device, &d->kernels);
+        (void)vvi_cuda_errno(code, &lost);
+        if (lost)
+            rc = open_error(code, "loading kernels", err, err_bytes);
+        vvi_cuda_leave(d, &scope);
+    } else {
+        snprintf(err, err_bytes, "the GPU's context cannot be used");
+    }
+    d->info.kernels = d->kernels != NULL;
+    return rc;
+}
+
 int vv_device_open_cuda(const struct vv_device_cuda_opts *opts, char *err, size_t err_bytes,
                         struct vv_device **ret_device)
 {
@@ -464,6 +480,8 @@ int vv_device_open_cuda(const struct vv_device_cuda_opts *opts, char *err, size_
         rc = choose_device(d, opts->index, err, err_bytes);
     if (!rc)
         rc = open_context(d, err, err_bytes);
+    if (!rc)
+        rc = open_kernels(d, err, err_bytes);
     if (rc) {
         cuda_close(&d->base);
         return rc;

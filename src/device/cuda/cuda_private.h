@@ -99,6 +99,11 @@ VV_WARN_UNUSED int vvi_cuda_ptr_kind(struct vv_device *dev, const void *ptr,
 VV_WARN_UNUSED int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *s,
                                        const struct vv_copy_seg *segs, size_t n_segs);
 
+/* ---- launch.c ---- */
+
+VV_WARN_UNUSED int vvi_cuda_launch(struct vv_device *dev, struct vv_stream *s,
+                                   const struct vv_kernel *k);
+
 /* ---- stream.c ---- */
 
 VV_WARN_UNUSED int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream);

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loading and launching our kernels.
+ *
+ * The fatbin is part of the binary where an nvcc built it. The gather kernel exists in three sizes
+ * that differ in how many segments their parameter holds; the tables begin alike, so one table
+ * serves all, and the smallest kernel that takes its segments is launched. Drivers before CUDA 12.1
+ * have the small one only: then more segments take more launches.
+ *
+ * Nothing here is shared between threads but what was loaded, which does not change.
+ */
+#include "device/cuda/kernels.h"
+
+#include <stdlib.h>
+
+#include "core/pattern.h"
+#include "core/util.h"
+#include "device/cuda/gather.h"
+
+#define FILL_THREADS  256
+#define BLOCKS_PER_SM 8
+
+/* What a driver needs to be asked for parameters of more than 4 KiB. */
+#define LARGE_PARAMETERS_SINCE 12010
+
+enum { GATHERS = 3 };
+
+struct vvi_cuda_kernels {
+    CUmodule module;
+    CUfunction fill, verify, spin;
+    CUfunction gather[GATHERS]; /* NULL: the driver cannot */
+    unsigned int blocks;        /* that keep the whole device busy */
+};
+
+static const struct {
+    const char *name;
+    uint32_t segs;
+} gathers[GATHERS] = {
+    {"varve_gather_small", VVI_GATHER_SMALL},
+    {"varve_gather_middle", VVI_GATHER_MIDDLE},
+    {"varve_gather_large", VVI_GATHER_LARGE},
+};
+
+#ifdef VV_HAVE_KERNELS
+extern const unsigned char vvi_cuda_fatbin[];
+static const unsigned char *const fatbin = vvi_cuda_fatbin;
+#else
+static const unsigned char *const fatbin = NULL;
+#endif
+
+bool vvi_cuda_kernels_built(void)
+{
+    return fatbin != NULL;
+}
+
+static unsigned int find_all(const struct vvi_cuda_driver *driver, struct vvi_cuda_kernels *k)
+{
+    const struct {
+        const char *name;
+        CUfunction *function;
+    } wanted[] = {
+        {"varve_fill", &k->fill},
+        {"varve_verify", &k->verify},
+        {"varve_spin", &k->spin},
+        {gathers[0].name, &k->gather[0]},
+    };
+    unsigned int code = VVI_CU_SUCCESS;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(wanted) && code == VVI_CU_SUCCESS; i++)
+        code = driver->cuModuleGetFunction(wanted[i].function, k->module, wanted[i].name);
+    if (code != VVI_CU_SUCCESS || driver->version < LARGE_PARAMETERS_SINCE)
+        return code;
+    /* A toolkit too old for these leaves them out; small launches do as well. */
+    for (size_t i = 1; i < GATHERS; i++)
+        if (driver->cuModuleGetFunction(&k->gather[i], k->module, gathers[i].name) !=
+            VVI_CU_SUCCESS)
+            k->gather[i] = NULL;
+    return VVI_CU_SUCCESS;
+}
+
+unsigned int vvi_cuda_kernels_load(const struct vvi_cuda_driver *driver, CUdevice device,
+                                   struct vvi_cuda_kernels **ret_kernels)
+{
+    struct vvi_cuda_kernels *k;
+    int processors = 0;
+    unsigned int code;
+
+    if (!vvi_cuda_kernels_built() || !driver->cuModuleLoadDataEx || !driver->cuModuleUnload ||
+        !driver->cuModuleGetFunction || !driver->cuLaunchKernel)
+        return VVI_CU_NOT_SUPPORTED;
+    k = calloc(1, sizeof(*k));
+    if (!k)
+        return VVI_CU_OUT_OF_MEMORY;
+    code = driver->cuDeviceGetAttribute(&processors, VVI_CU_DEVICE_MULTIPROCESSORS, device);
+    k->blocks = BLOCKS_PER_SM * (unsigned int)VV_MAX(processors, 1);
+    if (code == VVI_CU_SUCCESS)
+        code = driver->cuModuleLoadDataEx(&k->module, fatbin, 0, NULL, NULL);
+    if (code == VVI_CU_SUCCESS)
+        code = find_all(driver, k);
+    if (code == VVI_CU_SUCCESS)
+        *ret_kernels = k;
+    else
+        vvi_cuda_kernels_unload(driver, k, true);
+    return code;
+}
+
+void vvi_cuda_kernels_unload(const struct vvi_cuda_driver *driver, struct vvi_cuda_kernels *kernels,
+                             bool alive)
+{
+    if (kernels && kernels->module && alive)
+        (void)driver->cuModuleUnload(kernels->module);
+    free(kernels);
+}
+
+static unsigned int launch(const struct vvi_cuda_driver *driver, CUfunction function,
+                           unsigned int blocks, unsigned int threads, CUstream stream,
+                           void **parameters)
+{
+    return driver->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters,
+                                  NULL);
+}
+
+/* Blocks for so many 16-byte words; one at least, which sees to the last bytes. */
+static unsigned int blocks_for(const struct vvi_cuda_kernels *kernels, size_t bytes)
+{
+    uint64_t blocks = vv_div_up(bytes / 16, FILL_THREADS);
+
+    return (unsigned int)VV_MIN(VV_MAX(blocks, UINT64_C(1)), (uint64_t)kernels->blocks);
+}
+
+unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
+                                     const struct vvi_cuda_kernels *kernels, CUstream stream,
+                                     const struct vv_kernel *k)
+{
+    CUdeviceptr ptr = (uintptr_t)k->ptr, bad = (uintptr_t)k->bad;
+    uint64_t bytes = k->bytes, ns = k->ns;
+    uint64_t first = vv_pattern_word(k->seed, k->version, k->offset / 8);
+
+    if (!kernels)
+        return VVI_CU_NOT_SUPPORTED;
+    if (k->kind == VV_KERNEL_SPIN)
+        return launch(driver, kernels->spin, 1, 1, stream, (void *[]){&ns});
+    if (ptr % 16 || k->offset % 8)
+        return VVI_CU_INVALID_VALUE;
+    if (k->kind == VV_KERNEL_FILL)
+        return launch(driver, kernels->fill, blocks_for(kernels, k->bytes), FILL_THREADS, stream,
+                      (void *[]){&ptr, &bytes, &first});
+    if (k->kind == VV_KERNEL_VERIFY && bad && bad % 8 == 0)
+        return launch(driver, kernels->verify, blocks_for(kernels, k->bytes), FILL_THREADS, stream,
+                      (void *[]){&ptr, &bytes, &first, &bad});
+    return VVI_CU_INVALID_VALUE;
+}
+
+static unsigned int launch_gather(const struct vvi_cuda_driver *driver,
+                                  const struct vvi_cuda_kernels *kernels, CUstream stream,
+                                  struct vvi_gather_large *table)
+{
+    unsigned int blocks = VV_MIN(kernels->blocks, table->head.n_tiles);
+    size_t i = 0;
+
+    while (gathers[i].segs < table->head.n_segs || !kernels->gather[i])
+        i++;
+    return launch(driver, kernels->gather[i], blocks, VVI_GATHER_THREADS, stream,
+                  (void *[]){table});
+}
+
+unsigned int vvi_cuda_kernels_gather(const struct vvi_cuda_driver *driver,
+                                     const struct vvi_cuda_kernels *kernels, CUstream stream,
+                                     const struct vv_copy_seg *segs, size_t n_segs)
+{
+    struct vvi_gather_large table;
+    uint32_t most = VVI_GATHER_SMALL, n = 0, tiles = 0;
+    unsigned int code = VVI_CU_SUCCESS;
+
+    if (!kernels)
+        return VVI_CU_NOT_SUPPORTED;
+    for (size_t i = 1; i < GATHERS; i++)
+        if (kernels->gather[i])
+            most = gathers[i].segs;
+    for (size_t i = 0; i < n_segs && code == VVI_CU_SUCCESS; i++) {
+        for (size_t at = 0, bytes; at < segs[i].bytes && code == VVI_CU_SUCCESS; at += bytes) {
+            bytes = VV_MIN(segs[i].bytes - at, (size_t)VVI_GATHER_MAX_BYTES);
+            tiles += (uint32_t)vv_div_up(bytes, VVI_GATHER_TILE);
+            table.seg[n++] = (struct vvi_gather_seg){
+                .dst = (uintptr_t)segs[i].dst + at,
+                .src = (uintptr_t)segs[i].src + at,
+                .bytes = (uint32_t)bytes,
+                .end_tile = tiles,
+            };
+            if (n < most)
+                continue;
+            table.head = (struct vvi_gather_head){.n_segs = n, .n_tiles = tiles};
+            code = launch_gather(driver, kernels, stream, &table);
+            n = tiles = 0;
+        }
+    }
+    if (code == VVI_CU_SUCCESS && n > 0) {
+        table.head = (struct vvi_gather_head){.n_segs = n, .n_tiles = tiles};
+        code = launch_gather(driver, kernels, stream, &table);
+    }
+    return code;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our kernels behind the table of operations. Whatever a kernel would touch is looked at first: an
+ * address that is not the device's ends the context for the whole application, not the kernel alone.
+ */
+#include <errno.h>
+
+#include "device/cuda/cuda_private.h"
+#include "device/cuda/kernels.h"
+
+static int check_memory(struct vvi_cuda *d, const void *ptr, size_t bytes)
+{
+    struct vvi_cuda_place place;
+    int rc = vvi_cuda_place_of(d, ptr, &place);
+
+    if (rc)
+        return rc;
+    if (place.kind != VV_MEM_DEVICE)
+        return -EINVAL;
+    return bytes && place.last - (uintptr_t)ptr < bytes - 1 ? -EFAULT : 0;
+}
+
+int vvi_cuda_launch(struct vv_device *dev, struct vv_stream *s, const struct vv_kernel *k)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    int rc;
+
+    if (!d->kernels)
+        return -ENOTSUP;
+    rc = vvi_cuda_enter(d, &scope);
+    if (rc)
+        return rc;
+    if (k->kind == VV_KERNEL_FILL || k->kind == VV_KERNEL_VERIFY)
+        rc = check_memory(d, k->ptr, k->bytes);
+    if (!rc && k->kind == VV_KERNEL_VERIFY)
+        rc = check_memory(d, k->bad, sizeof(*k->bad));
+    if (!rc)
+        rc = vvi_cuda_status(d, vvi_cuda_kernels_launch(&d->drv, d->kernels, s->native, k));
+    vvi_cuda_leave(d, &scope);
+    return rc;
+}

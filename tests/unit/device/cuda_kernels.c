@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our kernels on the CUDA backend: over the stand-in driver, or on a GPU with
+ * VARVE_TEST_DEVICE=cuda. Contents as the processor writes them, wrong bytes counted, and copies of
+ * many segments of every size and alignment, byte for byte.
+ */
+#include <stdlib.h>
+
+#include "core/pattern.h"
+#include "device/cuda/cuda.h"
+#include "device/cuda/gather.h"
+#include "t.h"
+#include "t_cuda.h"
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+static struct vv_device *dev;
+static struct vv_stream *s;
+static struct vv_event *ev;
+
+static void set_up(bool old)
+{
+    struct vv_device_cuda_opts opts = {.index = 0};
+    struct vv_device_info info;
+    char err[256] = "";
+
+    if (!t_device_is_cuda())
+        opts.library = t_fake_path(old);
+    if (vv_device_open_cuda(&opts, err, sizeof(err), &dev))
+        t_fail(__FILE__, __LINE__, "%s", err);
+    vv_device_describe(dev, &info);
+    if (!info.kernels)
+        T_SKIP("kernels were not built");
+    T_OK(vv_device_stream_new(dev, &s));
+    T_OK(vv_device_event_new(dev, &ev));
+}
+
+static void tear_down(void)
+{
+    vv_device_event_free(dev, ev);
+    vv_device_stream_free(dev, s);
+    vv_device_close(dev);
+}
+
+static void finish(void)
+{
+    T_OK(vv_device_event_record(dev, ev, s));
+    T_OK(vv_device_event_wait(dev, ev, -1));
+}
+
+static void copy(void *dst, const void *src, size_t bytes)
+{
+    T_OK(vv_device_copy_async(dev, s, &(struct vv_copy_seg){dst, src, bytes}, 1));
+    finish();
+}
+
+static void *alloc(size_t bytes)
+{
+    void *p;
+
+    T_OK(vv_device_mem_alloc(dev, bytes, &p));
+    return p;
+}
+
+static void launch(enum vv_kernel_kind kind, void *ptr, size_t bytes, uint64_t *bad)
+{
+    struct vv_kernel k = {.kind = kind,
+                          .ptr = ptr,
+                          .bytes = bytes,
+                          .seed = 3,
+                          .version = 9,
+                          .offset = 64,
+                          .bad = bad};
+
+    T_OK(vv_device_launch(dev, s, &k));
+    finish();
+}
+
+static void fills_and_counts(void)
+{
+    static const size_t lengths[] = {0, 1, 8, 15, 16, 17, 100003, 3 * MIB, 3 * MIB - 5};
+    unsigned char *host = malloc(4 * MIB), *p;
+    uint64_t *bad, count = 0, want = 0;
+
+    set_up(false);
+    p = alloc(4 * MIB);
+    bad = alloc(8);
+    T_CHECK(host);
+    copy(bad, &count, 8);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(lengths); i++) {
+        size_t n = lengths[i];
+
+        memset(host, 0xee, 4 * MIB);
+        copy(p, host, 4 * MIB);
+        launch(VV_KERNEL_FILL, p, n, NULL);
+        copy(host, p, 4 * MIB);
+        T_CHECK(vv_pattern_verify(host, n, 3, 9, 64, NULL));
+        T_EQ(host[n], 0xee);
+        launch(VV_KERNEL_VERIFY, p, n, bad);
+        copy(&count, bad, 8);
+        T_EQ(count, want);
+        if (n == 0)
+            continue;
+        host[0] ^= 0x10;
+        host[n / 2] ^= 0x01;
+        host[n - 1] ^= 0x80;
+        copy(p, host, 4 * MIB);
+        launch(VV_KERNEL_VERIFY, p, n, bad);
+        copy(&count, bad, 8);
+        want += vv_pattern_count_bad(host, n, 3, 9, 64);
+        T_EQ(count, want);
+    }
+    T_CHECK(want > 0);
+    launch(VV_KERNEL_SPIN, NULL, 0, NULL);
+    free(host);
+    tear_down();
+}
+
+static void refuses(void)
+{
+    static uint64_t in_host[4];
+    unsigned char *p;
+    struct vv_kernel k = {.kind = VV_KERNEL_FILL, .bytes = 16};
+
+    set_up(false);
+    p = alloc(MIB);
+    k.ptr = p + 8;
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    k.ptr = in_host;
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    k.ptr = p;
+    k.bytes = MIB + 1;
+    T_ERR(vv_device_launch(dev, s, &k), -EFAULT);
+    k.bytes = 16;
+    k.offset = 4;
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    k.kind = VV_KERNEL_VERIFY;
+    k.offset = 0;
+    k.bad = in_host;
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    k.kind = (enum vv_kernel_kind)99;
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    finish(); /* nothing of it has harmed the device */
+    tear_down();
+}
+
+/* Segments side by side with gaps of a few bytes, in another order on the other side; sizes from
+ * one byte to several tiles. Compared with what the processor makes of the same table. */
+static void gather_one(size_t n_segs, uint64_t seed, bool aligned)
+{
+    struct vv_copy_seg *segs = calloc(n_segs, sizeof(*segs));
+    size_t *size = calloc(n_segs, sizeof(*size)), *at = calloc(n_segs, sizeof(*at));
+    size_t room = 0, used = 0;
+    unsigned char *src, *dst, *host, *want, *got;
+
+    T_CHECK(segs && size && at);
+    for (size_t i = 0; i < n_segs; i++) {
+        uint64_t r = vv_pattern_word(seed, 1, i);
+
+        size[i] = 1 + (r >> 33) % (r % 16 == 0 ? 5 * VVI_GATHER_TILE / 2 : 3000);
+        if (aligned)
+            size[i] = vv_align_up(size[i], 16);
+        room += size[i] + 64;
+    }
+    src = alloc(room);
+    dst = alloc(room);
+    host = malloc(room);
+    want = malloc(room);
+    got = malloc(room);
+    T_CHECK(host && want && got);
+    vv_pattern_fill(host, room, seed, 2, 0);
+    copy(src, host, room);
+    memset(want, 0x5a, room);
+    copy(dst, want, room);
+    for (size_t i = 0; i < n_segs; i++) {
+        at[i] = used + (aligned ? 0 : vv_pattern_word(seed, 3, i) >> 40 & 31);
+        used = vv_align_up(at[i] + size[i], aligned ? 16 : 1);
+    }
+    used = 0;
+    for (size_t i = 0; i < n_segs; i++) {
+        size_t j = n_segs - 1 - i; /* the last first */
+
+        used += aligned ? 0 : vv_pattern_word(seed, 4, i) >> 40 & 31;
+        segs[i] = (struct vv_copy_seg){dst + used, src + at[j], size[j]};
+        memcpy(want + used, host + at[j], size[j]);
+        used = vv_align_up(used + size[j], aligned ? 16 : 1);
+    }
+    T_OK(vv_device_copy_async(dev, s, segs, n_segs));
+    finish();
+    copy(got, dst, room);
+    T_CHECK(memcmp(got, want, room) == 0);
+    T_OK(vv_device_mem_free(dev, src));
+    T_OK(vv_device_mem_free(dev, dst));
+    free(host);
+    free(want);
+    free(got);
+    free(segs);
+    free(size);
+    free(at);
+}
+
+static void gather_all(void)
+{
+    static const size_t counts[] = {2,
+                                    3,
+                                    64,
+                                    VVI_GATHER_SMALL,
+                                    VVI_GATHER_SMALL + 1,
+                                    VVI_GATHER_MIDDLE,
+                                    VVI_GATHER_MIDDLE + 1,
+                                    VVI_GATHER_LARGE,
+                                    VVI_GATHER_LARGE + 1};
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(counts); i++) {
+        gather_one(counts[i], i, true);
+        gather_one(counts[i], 100 + i, false);
+    }
+}
+
+static void gathers(void)
+{
+    set_up(false);
+    gather_all();
+    tear_down();
+}
+
+/* A driver that takes small parameters only. */
+static void gathers_in_small_launches(void)
+{
+    set_up(!t_device_is_cuda());
+    gather_all();
+    tear_down();
+}
+
+int main(void)
+{
+    T_RUN(fills_and_counts);
+    T_RUN(refuses);
+    T_RUN(gathers);
+    T_RUN(gathers_in_small_launches);
+    return t_done();
+}

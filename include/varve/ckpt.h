@@ -14,8 +14,8 @@
  * and, during a checkpoint, unchanged until the call returns.
  *
  * Device memory. A blocking call on device memory is ordered behind the application's work on the
- * default stream, and has ended when it returns, like a synchronous copy. Host memory needs no
- * alignment.
+ * default stream, and has ended when it returns, like a synchronous copy. Work on other streams is
+ * the caller's to order, or uses the calls named `_on`. Host memory needs no alignment.
  *
  * Time. Calls named `_for` and those with `timeout_ms` end after about that time with -ETIMEDOUT: 0
  * polls, negative waits without limit. Every other blocking call waits without limit, but a wait
@@ -43,6 +43,7 @@ extern "C" {
 #endif
 
 struct varve_history;
+struct CUstream_st; /* what a stream handle of CUDA points to */
 
 enum varve_consume {
     VARVE_CONSUME_KEEP, /* a restored version stays */
@@ -170,6 +171,39 @@ VARVE_API int varve_latest(struct varve_history *h, uint64_t *ret_version) VARVE
  */
 VARVE_API int varve_versions(struct varve_history *h, uint64_t *ret_versions, size_t max,
                              size_t *ret_count) VARVE_CHECK;
+
+/*
+ * Ordered by a stream. These calls do what varve_checkpoint and varve_restore do, behind the work
+ * that stands in `stream` when they are called and before what is put there later: a handle of the
+ * CUDA driver or runtime, NULL for the legacy default stream. The memory may be used again by later
+ * work of the same stream at once, by anything else after that. A call returns when its copies
+ * stand in the stream. It may block until there is room in a cache, or, for a restore, until the
+ * last bytes have come up from disk and were verified, but it waits for the stream itself in two
+ * cases only: regions in host memory, which the processor copies, and a version larger than the
+ * memory that it passes through. `timeout_ms` 0: -EAGAIN instead of blocking, and then nothing
+ * stands in the stream.
+ *
+ * A version written so is there when the stream has come to it: until then it is not listed, is not
+ * the latest and has no region sizes; a varve_restore, varve_restore_on or varve_wait for it waits,
+ * a varve_discard drops it. What fails on the stream is a late error (see above), told by
+ * varve_wait for that version too; the version never appears.
+ *   -EAGAIN     timeout_ms is 0 and the call would have to wait
+ *   -EBUSY      the stream is being captured into a graph
+ *   -ENODEV     a stream, and no device
+ *   -ETIMEDOUT  part of the copies may stand in the stream; the version will not be there, or the
+ *               content of the regions is undefined
+ * and those of varve_checkpoint and varve_restore. Without a device, stream must be NULL, and the
+ * calls are those. Closing waits for the streams within close_timeout_ms, -ETIMEDOUT; memory that
+ * a stream still uses is waited for without limit when the context is closed.
+ */
+VARVE_API int varve_checkpoint_on(struct varve_history *h, uint64_t version,
+                                  struct CUstream_st *stream) VARVE_CHECK;
+VARVE_API int varve_checkpoint_on_for(struct varve_history *h, uint64_t version,
+                                      struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
+VARVE_API int varve_restore_on(struct varve_history *h, uint64_t version,
+                               struct CUstream_st *stream) VARVE_CHECK;
+VARVE_API int varve_restore_on_for(struct varve_history *h, uint64_t version,
+                                   struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
 
 #ifdef __cplusplus
 }

@@ -23,14 +23,14 @@ struct pieces {
     struct vv_engine_piece few[VVI_PIECES_INLINE];
     struct vv_engine_piece *v;
     size_t n;
-    bool device;
+    bool device, host; /* some are in device memory, in host memory */
 };
 
 static int pieces_alloc(struct pieces *p, size_t n)
 {
     p->v = n <= VVI_PIECES_INLINE ? p->few : calloc(n, sizeof(*p->v));
     p->n = n;
-    p->device = false;
+    p->device = p->host = false;
     return p->v ? 0 : -ENOMEM;
 }
 
@@ -69,11 +69,26 @@ static void regions_free(struct regions *r)
         free(r->v);
 }
 
+/* What a stream brought about after its call had returned; `only`: of this version. */
+static int stream_error(struct varve_history *h, const char *operation, const uint64_t *only)
+{
+    enum vv_req_kind kind = VV_REQ_PUT;
+    struct vvi_where here = {operation, 0, -1, -1};
+    int rc = vv_engine_take_ordered_error(h->ctx->engine, h->hist, only, &here.version, &kind);
+    if (rc == 0)
+        return 0;
+    return vvi_fail(h->ctx, &here, rc, "version %llu: its stream-ordered %s failed%s: %s",
+                    (unsigned long long)here.version, kind == VV_REQ_PUT ? "checkpoint" : "restore",
+                    kind == VV_REQ_PUT ? ", the version does not exist" : "", vv_strerror(rc));
+}
+
 /* What failed after its call had returned, told once. */
-static int late_error(struct varve_history *h, const char *operation)
+int vvi_history_late_error(struct varve_history *h, const char *operation)
 {
     uint64_t version = 0;
-    int tier = -1, rc;
+    int tier = -1, rc = stream_error(h, operation, NULL);
+    if (rc)
+        return rc;
     while ((rc = vv_engine_take_error(h->ctx->engine, h->hist, &version, &tier)) != 0) {
         vv_mutex_lock(&h->lock);
         bool told = h->told && h->told_version == version;
@@ -94,11 +109,16 @@ static int late_error(struct varve_history *h, const char *operation)
     return 0;
 }
 
-static int say(struct varve_history *h, const char *operation, uint64_t version, int rc)
+int vvi_history_say(struct varve_history *h, const char *operation, uint64_t version, int rc)
 {
     struct vvi_where here = {operation, version, -1, -1};
     return vvi_fail(h->ctx, &here, rc, "version %llu: %s", (unsigned long long)version,
-                    rc == -ENODATA ? "no region is protected" : vv_strerror(rc));
+                    rc == -ENODATA  ? "no region is protected"
+                    : rc == -EBUSY  ? "the stream is being captured into a graph"
+                    : rc == -EAGAIN ? "the call would have to wait"
+                    : rc == -ENODEV && !h->ctx->device
+                        ? "a stream was given, but the context has no device"
+                        : vv_strerror(rc));
 }
 
 /* ---- checkpoint ---- */
@@ -120,6 +140,7 @@ static int layout_of(const struct regions *r, struct pieces *p, uint64_t *ret_si
         list[i] = (struct vv_store_region){.id = g->id, .bytes = g->bytes};
         p->v[i] = (struct vv_engine_piece){g->ptr, g->bytes, g->kind};
         p->device |= g->kind == VV_MEM_DEVICE;
+        p->host |= g->kind == VV_MEM_HOST;
     }
     if (rc == 0)
         rc = vvi_layout_new(list, (uint32_t)r->n, ret_user);
@@ -130,7 +151,33 @@ static int layout_of(const struct regions *r, struct pieces *p, uint64_t *ret_si
     return rc;
 }
 
-static int checkpoint(struct varve_history *h, uint64_t version, uint64_t deadline_ns)
+uint64_t vvi_on_deadline_ns(int timeout_ms)
+{
+    return timeout_ms == 0 ? 0 : vv_deadline_ns(timeout_ms);
+}
+
+/* Host memory is copied by the processor, which cannot be put on a stream: wait until the stream
+ * has come to this point, and go on as without one. */
+static int leave_stream(struct varve_history *h, const struct pieces *p,
+                        const struct vvi_on_stream **on, uint64_t *deadline_ns)
+{
+    int rc = 0;
+    if (!*on)
+        return 0;
+    if (!h->ctx->device)
+        rc = (*on)->native ? -ENODEV : 0;
+    else if (p->host || !p->device)
+        rc = vv_engine_stream_wait(h->ctx->engine, (*on)->native, *deadline_ns);
+    else
+        return 0;
+    if (*deadline_ns == 0)
+        *deadline_ns = vv_now_ns();
+    *on = NULL;
+    return rc;
+}
+
+static int checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
+                      uint64_t deadline_ns)
 {
     struct varve_ctx *ctx = h->ctx;
     struct regions r = {.n = 0};
@@ -141,7 +188,14 @@ static int checkpoint(struct varve_history *h, uint64_t version, uint64_t deadli
         rc = layout_of(&r, &p, &size, &user);
     if (rc == 0) {
         struct vv_engine_app app = {p.v, p.n, p.device};
-        rc = vv_engine_put(ctx->engine, h->hist, version, size, user, &app, deadline_ns);
+        rc = leave_stream(h, &p, &on, &deadline_ns);
+        if (rc)
+            vvi_layout_release(NULL, user);
+        else if (on)
+            rc = vv_engine_put_on(ctx->engine, h->hist, version, size, user, &app, on->native,
+                                  deadline_ns);
+        else
+            rc = vv_engine_put(ctx->engine, h->hist, version, size, user, &app, deadline_ns);
     }
     if (rc == 0) {
         ctx->checkpoint_bytes += size;
@@ -153,23 +207,30 @@ static int checkpoint(struct varve_history *h, uint64_t version, uint64_t deadli
     regions_free(&r);
     if (rc == -ENOSPC || (rc == -EFBIG && size <= INT64_MAX))
         return vvi_fail_put(h, version, size, rc);
-    return rc ? say(h, "checkpoint", version, rc) : 0;
+    return rc ? vvi_history_say(h, "checkpoint", version, rc) : 0;
 }
 
-int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_ms)
+int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
+                   int timeout_ms)
 {
     uint64_t start_ns = vv_now_ns();
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = late_error(h, "checkpoint");
+    rc = vvi_history_late_error(h, "checkpoint");
     if (rc == 0)
         rc = vvi_damage_check(h, "checkpoint", version, -EEXIST);
     if (rc == 0)
-        rc = checkpoint(h, version, vv_deadline_ns(timeout_ms));
+        rc = checkpoint(h, version, on,
+                        on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms));
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
     vvi_history_leave(h);
     return rc;
+}
+
+int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_ms)
+{
+    return vvi_checkpoint(h, version, NULL, timeout_ms);
 }
 
 int varve_checkpoint(struct varve_history *h, uint64_t version)
@@ -199,7 +260,7 @@ static int match(struct varve_history *h, const struct vv_object_info *info,
     size_t at = 0;
     int rc = pieces_alloc(p, nstored);
     if (rc)
-        return say(h, "restore", info->version, rc);
+        return vvi_history_say(h, "restore", info->version, rc);
     for (uint32_t i = 0; i < nstored; i++) {
         struct vv_store_region s = vvi_layout_region(info->user, info->size, i);
         p->v[i] = (struct vv_engine_piece){NULL, s.bytes, VV_MEM_HOST};
@@ -213,6 +274,7 @@ static int match(struct varve_history *h, const struct vv_object_info *info,
         p->v[i].ptr = g->ptr;
         p->v[i].kind = g->kind;
         p->device |= g->kind == VV_MEM_DEVICE;
+        p->host |= g->kind == VV_MEM_HOST;
     }
     return at == r->n ? 0 : match_fail(h, info->version, &r->v[at], -ESRCH, 0);
 }
@@ -226,7 +288,7 @@ static void damage_fail(struct varve_history *h, const struct vv_object_info *in
     uint64_t from = 0, to = 0, at = 0;
     if (vv_engine_damage(h->ctx->engine, h->hist, info->version, info->generation, &here.tier,
                          &from, &to)) {
-        say(h, "restore", info->version, -EBADMSG);
+        vvi_history_say(h, "restore", info->version, -EBADMSG);
         return;
     }
     for (uint32_t i = 0; i < vvi_layout_count(info->user); i++) {
@@ -245,33 +307,68 @@ static void damage_fail(struct varve_history *h, const struct vv_object_info *in
              (unsigned long long)to);
 }
 
-static int restore(struct varve_history *h, uint64_t version, uint64_t deadline_ns)
+/* One attempt on the version as it was looked up. -ESTALE: it is another one by now. */
+static int restore_info(struct varve_history *h, const struct vv_object_info *info,
+                        const struct regions *r, const struct vvi_on_stream *on,
+                        uint64_t deadline_ns, uint32_t *ret_distance)
+{
+    struct pieces p = {.n = 0};
+    int rc = match(h, info, r, &p);
+    if (rc == 0) {
+        struct vv_engine *e = h->ctx->engine;
+        struct vv_engine_app app = {p.v, p.n, p.device};
+        rc = leave_stream(h, &p, &on, &deadline_ns);
+        if (rc == 0 && on)
+            rc = vv_engine_get_on(e, h->hist, info->version, info->generation, &app, on->native,
+                                  deadline_ns, ret_distance);
+        else if (rc == 0)
+            rc = vv_engine_get(e, h->hist, info->version, info->generation, &app, deadline_ns,
+                               ret_distance);
+        if (rc == -EBADMSG)
+            damage_fail(h, info);
+        else if (rc && rc != -ESTALE)
+            vvi_history_say(h, "restore", info->version, rc);
+    }
+    pieces_free(&p);
+    return rc;
+}
+
+/* A version that a stream has still to write may be waited for; 0: it is there. */
+static int await_written(struct varve_history *h, uint64_t version, bool on, uint64_t deadline_ns)
+{
+    int rc = vv_engine_wait(h->ctx->engine, h->hist, version, VV_CORE_CACHED,
+                            deadline_ns ? deadline_ns : vv_now_ns());
+    if (rc == -ETIMEDOUT && on && deadline_ns == 0)
+        rc = -EAGAIN;
+    if (rc && rc != -ETIMEDOUT && rc != -EAGAIN) {
+        int late = stream_error(h, "restore", &version);
+        if (late)
+            return late;
+    }
+    return rc ? vvi_history_say(h, "restore", version, rc) : 0;
+}
+
+static int restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
+                   uint64_t deadline_ns)
 {
     struct varve_ctx *ctx = h->ctx;
     struct regions r = {.n = 0};
     uint32_t distance = 0;
     int rc = regions_copy(h, &r);
     if (rc)
-        say(h, "restore", version, rc);
+        vvi_history_say(h, "restore", version, rc);
     while (rc == 0) {
         struct vv_object_info info;
-        struct pieces p = {.n = 0};
         rc = vv_engine_lookup(ctx->engine, h->hist, version, &info);
+        if (rc == -ENOENT) {
+            rc = await_written(h, version, on != NULL, deadline_ns);
+            continue;
+        }
         if (rc) {
-            say(h, "restore", version, rc);
+            vvi_history_say(h, "restore", version, rc);
             break;
         }
-        rc = match(h, &info, &r, &p);
-        if (rc == 0) {
-            struct vv_engine_app app = {p.v, p.n, p.device};
-            rc = vv_engine_get(ctx->engine, h->hist, version, info.generation, &app, deadline_ns,
-                               &distance);
-            if (rc == -EBADMSG)
-                damage_fail(h, &info);
-            else if (rc && rc != -ESTALE)
-                say(h, "restore", version, rc);
-        }
-        pieces_free(&p);
+        rc = restore_info(h, &info, &r, on, deadline_ns, &distance);
         vvi_layout_release(NULL, info.user);
         if (rc == 0) {
             ctx->restore_bytes += info.size;
@@ -285,22 +382,29 @@ static int restore(struct varve_history *h, uint64_t version, uint64_t deadline_
     return rc;
 }
 
-int varve_restore_for(struct varve_history *h, uint64_t version, int timeout_ms)
+int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
+                int timeout_ms)
 {
     uint64_t start_ns = vv_now_ns();
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = late_error(h, "restore");
+    rc = vvi_history_late_error(h, "restore");
     if (rc == 0)
         rc = vvi_damage_check(h, "restore", version, 0);
     if (rc == 0)
-        rc = restore(h, version, vv_deadline_ns(timeout_ms));
+        rc = restore(h, version, on,
+                     on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms));
     uint64_t blocked_ns = vv_now_ns() - start_ns;
     h->ctx->restore_blocked_ns += blocked_ns;
     h->ctx->last_blocked_ns = blocked_ns;
     vvi_history_leave(h);
     return rc;
+}
+
+int varve_restore_for(struct varve_history *h, uint64_t version, int timeout_ms)
+{
+    return vvi_restore(h, version, NULL, timeout_ms);
 }
 
 int varve_restore(struct varve_history *h, uint64_t version)
@@ -324,7 +428,7 @@ int varve_region_size(struct varve_history *h, uint64_t version, int region, siz
     }
     rc = vv_engine_lookup(h->ctx->engine, h->hist, version, &info);
     if (rc) {
-        say(h, "region_size", version, rc);
+        vvi_history_say(h, "region_size", version, rc);
     } else {
         uint32_t n = vvi_layout_count(info.user);
         rc = -ESRCH;
@@ -353,7 +457,7 @@ int varve_hint(struct varve_history *h, uint64_t version)
         return rc;
     rc = vv_engine_hint(h->ctx->engine, h->hist, version);
     if (rc)
-        say(h, "hint", version, rc);
+        vvi_history_say(h, "hint", version, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -373,7 +477,7 @@ int varve_prefetch_start(struct varve_history *h)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = late_error(h, "prefetch_start");
+    rc = vvi_history_late_error(h, "prefetch_start");
     if (rc == 0)
         vv_engine_prefetch_start(h->ctx->engine, h->hist);
     vvi_history_leave(h);
@@ -392,6 +496,22 @@ static int level_fail(struct varve_history *h, uint64_t version, int level)
                     names[level], names[h->ctx->opts.level]);
 }
 
+/* What the engine says of a wait, in words. */
+static int wait_fail(struct varve_history *h, uint64_t version, int rc)
+{
+    int late = rc == -ETIMEDOUT ? 0 : stream_error(h, "wait", &version);
+    if (late)
+        return late;
+    if (rc == -ETIMEDOUT || rc == -ENOENT)
+        return vvi_history_say(h, "wait", version, rc);
+    vvi_fail_flush(h, "wait", version, -1, rc);
+    vv_mutex_lock(&h->lock);
+    h->told = true;
+    h->told_version = version;
+    vv_mutex_unlock(&h->lock);
+    return rc;
+}
+
 int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level, int timeout_ms)
 {
     int rc = vvi_history_enter(h);
@@ -399,19 +519,13 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
         return rc;
     if ((int)level < VARVE_LEVEL_CACHED || (int)level > h->ctx->opts.level) {
         rc = level_fail(h, version, (int)level);
-    } else if ((rc = vvi_damage_check(h, "wait", version, 0)) == 0) {
+    } else if ((rc = vvi_damage_check(h, "wait", version, 0)) == 0 &&
+               (rc = stream_error(h, "wait", &version)) == 0) {
         rc = vv_engine_wait(h->ctx->engine, h->hist, version,
                             level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED : VV_CORE_DURABLE,
                             vv_deadline_ns(timeout_ms));
-        if (rc == -ETIMEDOUT || rc == -ENOENT) {
-            say(h, "wait", version, rc);
-        } else if (rc) {
-            vvi_fail_flush(h, "wait", version, -1, rc);
-            vv_mutex_lock(&h->lock);
-            h->told = true;
-            h->told_version = version;
-            vv_mutex_unlock(&h->lock);
-        }
+        if (rc)
+            rc = wait_fail(h, version, rc);
     }
     vvi_history_leave(h);
     return rc;
@@ -422,13 +536,13 @@ int varve_flush(struct varve_history *h, int timeout_ms)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = late_error(h, "flush");
+    rc = vvi_history_late_error(h, "flush");
     if (rc == 0) {
         rc = vv_engine_wait_all(h->ctx->engine, h->hist, vv_deadline_ns(timeout_ms));
         if (rc)
             vvi_fail_flush_all(h, rc);
         else
-            rc = late_error(h, "flush"); /* of a removal that ended meanwhile */
+            rc = vvi_history_late_error(h, "flush"); /* of a removal that ended meanwhile */
     }
     vvi_history_leave(h);
     return rc;
@@ -445,7 +559,7 @@ int varve_discard(struct varve_history *h, uint64_t version)
     if (rc == -ENOENT)
         rc = vvi_damage_discard(h, version);
     if (rc)
-        say(h, "discard", version, rc);
+        vvi_history_say(h, "discard", version, rc);
     vvi_history_leave(h);
     return rc;
 }

@@ -106,6 +106,25 @@ uint32_t vvi_layout_describe(void *arg, uint64_t user, uint64_t size,
 uint32_t vvi_layout_count(uint64_t user);
 struct vv_store_region vvi_layout_region(uint64_t user, uint64_t size, uint32_t i);
 
+/* ---- checkpoint.c ---- */
+
+/* The stream that orders a call: its driver's handle, NULL for the default stream. */
+struct vvi_on_stream {
+    void *native;
+};
+
+/* Deadline of a call that a stream orders: 0 is "do not wait" to the engine. */
+uint64_t vvi_on_deadline_ns(int timeout_ms);
+/* What failed after its call had returned, told once: recorded, and returned. */
+int vvi_history_late_error(struct varve_history *h, const char *operation);
+/* Records "version N: text of the error". */
+int vvi_history_say(struct varve_history *h, const char *operation, uint64_t version, int rc);
+/* `on` NULL: as blocking calls. */
+int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
+                   int timeout_ms);
+int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
+                int timeout_ms);
+
 /* ---- options.c ---- */
 
 /* The options of a context: `opts`, and the defaults, environment included, for whatever it has not

@@ -248,10 +248,30 @@ static void not_removed(struct varve_history *h, struct lost *unremoved)
     }
 }
 
+/* Waits for the application's streams; what came of it if that is an error nobody was told. */
+static int end_ordered(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
+{
+    struct vv_engine *e = h->ctx->engine;
+    enum vv_req_kind kind;
+    uint64_t version = 0;
+    int rc = vv_engine_wait_ordered(e, h->hist, deadline_ns);
+    if (rc) {
+        snprintf(text, text_bytes, "a stream has not come to its checkpoints and restores in time");
+        return rc;
+    }
+    rc = vv_engine_take_ordered_error(e, h->hist, NULL, &version, &kind);
+    if (rc)
+        snprintf(text, text_bytes, "the stream-ordered %s of version %llu failed: %s",
+                 kind == VV_REQ_PUT ? "checkpoint" : "restore", (unsigned long long)version,
+                 vv_strerror(rc));
+    return rc;
+}
+
 int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
 {
     struct varve_ctx *ctx = h->ctx;
-    int rc = 0;
+    char late[160] = "";
+    int rc = 0, ordered = end_ordered(h, deadline_ns, late, sizeof(late));
     if (ctx->folder) {
         struct lost lost = {0}, unremoved = {0};
         not_removed(h, &unremoved);
@@ -277,6 +297,10 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
                      lost.n == 1 ? "is" : "are", (unsigned long long)lost.version,
                      vvi_flush_reason(rc));
         }
+    }
+    if (rc == 0 && ordered) {
+        rc = ordered;
+        snprintf(text, text_bytes, "history %.60s: %s", h->name, late);
     }
     vv_engine_history_drop(ctx->engine, h->hist);
     history_free(h);

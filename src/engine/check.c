@@ -163,6 +163,27 @@ static uint32_t orders_of_req(const struct vv_core *core, const struct vv_req *r
     return n;
 }
 
+static uint32_t chunks_unissued(const struct vv_req *req)
+{
+    uint32_t n = 0;
+
+    for (uint32_t c = 0; c < req->obj->nchunks; c++)
+        n += !(req->issued[c / 64] >> (c % 64) & 1);
+    return n;
+}
+
+/* What waits for a stream has all its orders in flight; a wait is for such a put. */
+static const char *check_ordered(const struct vv_req *req)
+{
+    if (req->kind == VV_REQ_WAIT) {
+        REQUIRE(req->obj->writing && req->obj->ordered, "a wait for a stream that has ended");
+        return NULL;
+    }
+    REQUIRE(req->ordered && req->unissued == 0 && req->inflight > 0,
+            "a request waits for a stream that has no order of it");
+    return NULL;
+}
+
 static const char *check_req(const struct vv_core *core, const struct vv_req *req)
 {
     REQUIRE(req->status == -EINPROGRESS, "a pending request has ended");
@@ -171,6 +192,10 @@ static const char *check_req(const struct vv_core *core, const struct vv_req *re
             "orders in flight of a request are miscounted");
     if (req->kind == VV_REQ_PUT)
         REQUIRE(req->obj->writing || req->obj->dead, "a put of what is not being written");
+    if (req->kind == VV_REQ_PUT)
+        REQUIRE(req->unissued == req->obj->nchunks - req->scan, "chunks to be put are miscounted");
+    if (req->kind == VV_REQ_GET)
+        REQUIRE(req->unissued == chunks_unissued(req), "chunks to be restored are miscounted");
     if (req->kind == VV_REQ_GET)
         for (unsigned t = 0; t < core->ntiers; t++)
             REQUIRE(req->from_inflight[t] == orders_of_req(core, req, (int)t),
@@ -180,21 +205,24 @@ static const char *check_req(const struct vv_core *core, const struct vv_req *re
 
 static const char *check_requests(const struct vv_core *core)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits};
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->ordered};
     const char *wrong = NULL;
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
         for (const struct vv_req *req = list[i]; req && !wrong; req = req->next)
             wrong = check_req(core, req);
+    for (const struct vv_req *req = core->ordered; req && !wrong; req = req->next)
+        wrong = check_ordered(req);
     REQUIRE(!wrong, wrong);
-    REQUIRE(core->inflight > 0 || vvi_growing(core) || (!core->puts && !core->gets && !core->waits),
+    REQUIRE(core->inflight > 0 || (!core->puts && !core->gets && !core->waits && !core->ordered) ||
+                (vvi_growing(core) && !core->ordered),
             "a request is blocked and nothing is in flight");
     return NULL;
 }
 
 static uint32_t pending_of_hist(const struct vv_core *core, uint32_t hist)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits};
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->ordered};
     uint32_t n = 0;
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
@@ -205,7 +233,7 @@ static uint32_t pending_of_hist(const struct vv_core *core, uint32_t hist)
 
 static uint32_t refs_of(const struct vv_core *core, const struct vv_object *obj)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits};
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->ordered};
     uint32_t n = 0;
 
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
@@ -371,9 +399,14 @@ static const char *check_live(const struct vv_core *core, const struct vv_object
     return wrong;
 }
 
+enum { REQ_LISTS = 4 };
+
 static const struct vv_req *first_req(const struct vv_core *core, unsigned list)
 {
-    return list == 0 ? core->puts : list == 1 ? core->gets : core->waits;
+    return list == 0   ? core->puts
+           : list == 1 ? core->gets
+           : list == 2 ? core->waits
+                       : core->ordered;
 }
 
 /* Discarded objects live on for the orders and requests that refer to them. */
@@ -384,7 +417,7 @@ static const char *check_dead(const struct vv_core *core)
     for (const struct vv_order *o = core->orders; o && !wrong; o = o->all_next)
         if (o->obj->dead)
             wrong = check_copies(core, o->obj);
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < REQ_LISTS; i++)
         for (const struct vv_req *req = first_req(core, i); req && !wrong; req = req->next)
             if (req->obj && req->obj->dead)
                 wrong = check_copies(core, req->obj);
@@ -411,7 +444,7 @@ static const char *check_files(const struct vv_core *core)
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
         if (o->obj->dead && !seen_before(core, o))
             used += o->obj->file_bytes;
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < REQ_LISTS; i++)
         for (const struct vv_req *req = first_req(core, i); req; req = req->next) {
             bool counted = !req->obj || !req->obj->dead;
             for (const struct vv_order *o = core->orders; o && !counted; o = o->all_next)
@@ -630,7 +663,7 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     uint64_t flags = obj->written | obj->writing << 1 | obj->dead << 2 | obj->consumed << 3 |
                      obj->durable << 4 | obj->removing << 5 | obj->passed << 6 |
                      obj->no_prefetch << 7 | obj->down << 8 | obj->keep_file << 9 |
-                     obj->pass_through << 10 | obj->streams << 11;
+                     obj->pass_through << 10 | obj->streams << 11 | obj->ordered << 12;
     uint64_t d = mix(obj->hist, obj->version);
 
     d = mix(d, flags | (uint64_t)obj->home << 16 | (uint64_t)(uint16_t)obj->flush_err << 32);
@@ -681,7 +714,7 @@ static uint64_t digest_order(const struct vv_core *core, const struct vv_order *
 
 static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req, uint64_t d)
 {
-    d = mix(d, (uint64_t)req->kind << 8 | req->app_is_device);
+    d = mix(d, (uint64_t)req->kind << 8 | (uint64_t)req->ordered << 1 | req->app_is_device);
     d = mix(d, (uint64_t)req->inflight << 32 | req->chunks_left);
     d = mix(d, (uint64_t)req->scan << 32 | (uint32_t)req->error);
     d = mix(d, req->obj ? digest_object(core, req->obj) : req->hist);
@@ -701,7 +734,7 @@ uint64_t vv_core_digest(const struct vv_core *core)
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
         orders += digest_order(core, o);
     d = mix(d, orders);
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < REQ_LISTS; i++)
         for (const struct vv_req *req = first_req(core, i); req; req = req->next)
             d = digest_req(core, req, mix(d, i));
     for (int i = 0; i < VV_HOP_COUNT; i++)

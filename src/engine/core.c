@@ -230,16 +230,47 @@ static void leave(struct vv_core *core)
 
 /* ---- requests ---- */
 
+static void req_link(struct vv_req **list, struct vv_req *req)
+{
+    struct vv_req *last = *list;
+
+    while (last && last->next)
+        last = last->next;
+    req->next = NULL;
+    req->prev = last;
+    if (last)
+        last->next = req;
+    else
+        *list = req;
+}
+
+static void req_unlink(struct vv_core *core, struct vv_req *req)
+{
+    struct vv_req **list = req->kind == VV_REQ_PUT   ? &core->puts
+                           : req->kind == VV_REQ_GET ? &core->gets
+                                                     : &core->waits;
+
+    if (req->prev)
+        req->prev->next = req->next;
+    else if (core->ordered == req)
+        core->ordered = req->next;
+    else
+        *list = req->next;
+    if (req->next)
+        req->next->prev = req->prev;
+    req->next = req->prev = NULL;
+}
+
 static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req *req,
                       enum vv_req_kind kind, uint32_t hist, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, hist);
     void *user = req->user;
-    struct vv_req *last = *list;
 
     *req = (struct vv_req){.kind = kind,
                            .status = -EINPROGRESS,
                            .user = user,
+                           .ordered = req->ordered,
                            .hist = hist,
                            .obj = obj,
                            .start_ns = core->now_ns};
@@ -248,13 +279,7 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
     for (unsigned t = 0; t < core->ntiers; t++)
         core->tier[t].freed_epoch++; /* for it, fetched copies may go that could not before */
     h->pending++;
-    while (last && last->next)
-        last = last->next;
-    req->prev = last;
-    if (last)
-        last->next = req;
-    else
-        *list = req;
+    req_link(list, req);
     vv_trace(VV_TRACE_REQUEST_START, obj ? obj->version : 0, kind, hist, 0);
 }
 
@@ -269,35 +294,48 @@ static void see_interval(struct vv_core *core, struct hist *h)
     h->interval_ns = h->interval_ns ? h->interval_ns - h->interval_ns / 4 + gap / 4 : gap;
 }
 
+void vvi_req_issued(struct vv_core *core, struct vv_req *req)
+{
+    req_unlink(core, req);
+    req_link(&core->ordered, req);
+    /* For the application the call ends here. */
+    vvi_hist(core, req->hist)->last_end_ns = core->now_ns;
+}
+
+/* Whoever waits for the version is told why it never came. */
+static void fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
+{
+    struct vv_req *list[] = {core->waits, core->ordered};
+
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
+        for (struct vv_req *req = list[i]; req; req = req->next)
+            if (req->kind == VV_REQ_WAIT && req->obj == obj)
+                req->error = status;
+}
+
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
 {
-    struct vv_req **list = req->kind == VV_REQ_PUT   ? &core->puts
-                           : req->kind == VV_REQ_GET ? &core->gets
-                                                     : &core->waits;
     struct hist *h = vvi_hist(core, req->hist);
     struct vv_object *obj = req->obj;
 
     vv_assert(req->inflight == 0 && req->status == -EINPROGRESS);
-    if (req->prev)
-        req->prev->next = req->next;
-    else
-        *list = req->next;
-    if (req->next)
-        req->next->prev = req->prev;
+    req_unlink(core, req);
     req->status = status;
     free(req->issued);
     req->issued = NULL;
-    req->next = NULL;
     if (core->wake_tail)
         core->wake_tail->next = req;
     else
         core->wake_head = req;
     core->wake_tail = req;
     h->pending--;
-    h->last_end_ns = core->now_ns;
+    if (!req->ordered)
+        h->last_end_ns = core->now_ns;
     vv_trace(VV_TRACE_REQUEST_END, obj ? obj->version : 0, req->kind, req->hist,
              (uint64_t)(int64_t)status);
     if (req->kind == VV_REQ_PUT && !obj->dead) {
+        if (status < 0)
+            fail_waits_of(core, obj, status);
         if (status == 0) {
             vvi_object_written(core, obj);
             if (obj->spoiled)
@@ -465,7 +503,8 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     req_start(core, &core->puts, req, VV_REQ_PUT, hist, obj);
     req->app_is_device = app_is_device;
     req->file_bytes = file_bytes(core, size, user);
-    req->chunks_left = obj->nchunks;
+    req->chunks_left = req->unissued = obj->nchunks;
+    obj->ordered = req->ordered;
     core->stats.puts++;
     leave(core);
     return 0;
@@ -491,7 +530,7 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
      * out. */
     req_start(core, &core->gets, req, VV_REQ_GET, hist, obj);
     req->app_is_device = app_is_device;
-    req->chunks_left = obj->nchunks;
+    req->chunks_left = req->unissued = obj->nchunks;
     req->issued = issued;
     obj->restoring++;
     vvi_predict(core, obj);
@@ -507,20 +546,26 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     return 0;
 }
 
+/* May be waited for and discarded. */
+static bool known(const struct vv_object *obj)
+{
+    return obj->written || (obj->writing && obj->ordered);
+}
+
 int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
                  uint64_t now_ns, struct vv_req *req)
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
+    bool cached = level == VV_CORE_CACHED;
 
-    if (!obj || !obj->written)
+    if (!obj || !known(obj))
         return -ENOENT;
     if (level == VV_CORE_DURABLE && !has_files(core))
         return -EINVAL;
     enter(core, now_ns);
-    req_start(core, &core->waits, req, VV_REQ_WAIT, hist, obj);
-    if (level == VV_CORE_CACHED)
-        vvi_req_end(core, req, 0);
-    else
+    /* Waiting for the stream presses nobody to flush. */
+    req_start(core, cached ? &core->ordered : &core->waits, req, VV_REQ_WAIT, hist, obj);
+    if (!cached)
         flush_again(core, obj);
     retry_transit(core);
     leave(core);
@@ -548,7 +593,10 @@ void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64
     if (req->status != -EINPROGRESS)
         return;
     enter(core, now_ns);
-    vvi_req_end(core, req, status);
+    if (req->ordered && req->inflight > 0)
+        req->error = req->error ? req->error : status;
+    else
+        vvi_req_end(core, req, status);
     leave(core);
 }
 
@@ -589,7 +637,7 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
 
-    if (!obj || !obj->written)
+    if (!obj || !known(obj))
         return -ENOENT;
     enter(core, now_ns);
     vvi_object_gone(core, obj);
@@ -601,10 +649,16 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
 void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
 {
     struct hist *h = vvi_hist(core, hist);
+    uint32_t ordered = 0;
 
     enter(core, now_ns);
-    vv_assert(h->pending == 0);
     vvi_hint_clear(core, hist);
+    for (struct vv_req *req = core->ordered; req; req = req->next) {
+        ordered += req->hist == hist;
+        if (req->hist == hist && req->kind == VV_REQ_PUT && !req->obj->dead)
+            vvi_object_gone(core, req->obj);
+    }
+    vv_assert(h->pending == ordered);
     while (h->oldest) {
         struct vv_object *obj = h->oldest;
         obj->keep_file = true;
@@ -856,11 +910,14 @@ static void fail_gets_of(struct vv_core *core, const struct vv_object *obj, int 
 
 static bool fail_put_of(struct vv_core *core, const struct vv_object *obj, int status)
 {
-    for (struct vv_req *req = core->puts; req; req = req->next)
-        if (req->obj == obj) {
-            req->error = req->error ? req->error : status;
-            return true;
-        }
+    struct vv_req *list[] = {core->puts, core->ordered};
+
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
+        for (struct vv_req *req = list[i]; req; req = req->next)
+            if (req->kind == VV_REQ_PUT && req->obj == obj) {
+                req->error = req->error ? req->error : status;
+                return true;
+            }
     return false;
 }
 
@@ -961,11 +1018,14 @@ static void measure(struct vv_core *core, const struct vv_order *o)
 
     if (o->kind == VV_ORDER_COPY)
         hop->inflight--;
+    hop->moved_bytes += o->bytes;
+    hop->done_bytes += o->bytes;
+    /* How long a stream took says more about the application's kernels before it. */
+    if (o->req && o->req->ordered)
+        return;
     if (core->now_ns > from)
         vv_rate_add(&hop->rate, o->bytes, core->now_ns - from);
     hop->last_done_ns = core->now_ns;
-    hop->moved_bytes += o->bytes;
-    hop->done_bytes += o->bytes;
 }
 
 static void transfer_done(struct vv_core *core, struct vv_order *o, int status)

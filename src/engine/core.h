@@ -139,7 +139,12 @@ struct vv_req {
     uint32_t distance; /* GET: successive hinted versions complete on the fastest tier when it
                           came */
     void *user;        /* the caller's */
-    uint64_t start_ns; /* from here on private to the core, read-only for the caller */
+    /* PUT and GET, the caller's: its orders are put on a stream of the application and may take
+     * long to end. Any number of them is issued at once, and when `unissued` has come to 0 the
+     * request waits for that stream and for nothing else: it no longer counts as blocked. */
+    bool ordered;
+    uint32_t unissued; /* chunks without an order yet; read-only for the caller, as all below */
+    uint64_t start_ns; /* from here on private to the core */
     struct vv_object *obj;
     uint32_t hist;
     uint8_t app_is_device, level;
@@ -186,7 +191,8 @@ struct vv_core_hist_cfg {
 int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
                         uint32_t *ret_hist) VV_WARN_UNUSED;
 /* Forgets the history: what is only in memory is dropped, committed files stay. No request on it
- * may be pending. Orders in flight for it still complete. */
+ * may be pending but `ordered` ones, which end when their orders do. Orders in flight for it still
+ * complete. */
 void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns);
 /* Declares a version found committed on the files tier when the history was opened, oldest first.
  */
@@ -198,19 +204,23 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
  * the application's memory is. Immediate refusals come back from the call (then no WAKE follows):
  *   put   -EEXIST, -EINVAL (size 0), -EFBIG, -ENOSPC, -ENOMEM
  *   get   -ENOENT, -EIO (lost)
+ * A version whose put is `ordered` and has not ended cannot be looked up or restored, but it can be
+ * waited for and discarded.
  */
 int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
                 bool app_is_device, uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
 int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device,
                 uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
-/* Ends when the version has reached the level, or with the error that keeps it from it. */
+/* Ends when the version has reached the level, or with the error that keeps it from it; that of its
+ * put included, if it is still pending and `ordered`. */
 int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
                  uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
 /* Ends when every version of the history is complete on the slowest tier. */
 int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns,
                      struct vv_req *req) VV_WARN_UNUSED;
 /* Ends a pending request with `status`, through its WAKE order. A cancelled put leaves no version
- * behind. No APP order of the request may be in flight. */
+ * behind. No APP order of the request may be in flight; an `ordered` one with orders in flight gets
+ * no more of them and ends when they have ended. */
 void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64_t now_ns);
 /* The caller of a put or get has been told that it succeeded, all its APP orders having been carried
  * out; their completions with status 0 follow at once. What else has gone wrong with the version by

@@ -86,6 +86,7 @@ struct vv_object {
     int16_t flush_err; /* why flushing it was given up; 0: not */
     bool written;      /* its put has ended: it may be restored */
     bool writing;      /* its put is pending */
+    bool ordered;      /* its put is ordered by a stream: known before it is written */
     bool dead;         /* discarded: nothing of it is wanted */
     bool consumed;
     uint16_t restoring; /* restores under way: it is wanted before anything else */
@@ -186,6 +187,9 @@ struct vv_core {
     struct vv_order *free_orders, wake_order;
     struct vv_req *wake_head, *wake_tail; /* ended, to be told */
     struct vv_req *puts, *gets, *waits;   /* pending, oldest first */
+    struct vv_req *ordered; /* puts and gets with all orders issued that wait for a stream of the
+                               application, and waits for such puts: none of them is blocked on
+                               anything that the core could do */
     enum vv_phase phase;
     uint64_t largest_bytes; /* object seen */
     bool puts_between;      /* a put came after prefetching had begun */
@@ -346,6 +350,8 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
 /* core.c */
 void vvi_late_error(struct vv_core *core, const struct vv_object *obj);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
+/* All orders of an ordered request are out: it is not blocked any more. */
+void vvi_req_issued(struct vv_core *core, struct vv_req *req);
 struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);
 
 #endif

@@ -596,7 +596,7 @@ void vvi_object_written(struct vv_core *core, struct vv_object *obj)
     struct hist *h = vvi_hist(core, obj->hist);
 
     vvi_hint_account(core, obj, -1);
-    obj->writing = false;
+    obj->writing = obj->ordered = false;
     obj->written = true;
     vvi_hint_account(core, obj, 1);
     obj->ordinal = h->next_ordinal++;

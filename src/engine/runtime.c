@@ -61,6 +61,8 @@ void vvi_engine_dispatch_locked(struct vv_engine *e)
         case VV_ORDER_WAKE:
             r->done = true;
             vv_cond_signal(&r->cond);
+            if (r->on)
+                vvi_on_ended_locked(e, r->on);
             break;
         default:
             queue_for_mover_locked(e, o);
@@ -201,6 +203,7 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
         vv_cond_init(&e->mover[hop].cond);
     }
     vvi_pacer_init(&e->h2h, cfg->rate[VV_HOP_H2H]);
+    vvi_watcher_init(e);
 
     int rc = vvi_engine_mem_check(cfg, err, err_bytes);
     if (rc == 0) {
@@ -229,6 +232,7 @@ void vv_engine_close(struct vv_engine *e)
     if (!e)
         return;
     vvi_engine_lock(e);
+    vvi_watcher_drain_locked(e);
     while (e->inflight > 0)
         vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
     e->stopping = true;
@@ -239,6 +243,7 @@ void vv_engine_close(struct vv_engine *e)
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
         for (unsigned i = 0; i < e->mover[hop].nthreads; i++)
             pthread_join(e->mover[hop].thread[i], NULL);
+    vvi_watcher_fini(e);
 
     vvi_reqs_free(e);
     vv_core_free(e->core);
@@ -296,6 +301,7 @@ void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
     vvi_engine_dispatch_locked(e);
     while (e->hist[hist].inflight > 0)
         vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
+    vvi_on_forget_locked(e, hist);
     e->hist[hist].files = NULL;
     e->hist[hist].draining = false;
     vv_cond_broadcast(&e->idle); /* for a new history that was given this number */

@@ -94,6 +94,32 @@ int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
                      int *ret_tier, uint64_t *ret_from, uint64_t *ret_to) VV_WARN_UNUSED;
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
                    uint64_t deadline_ns) VV_WARN_UNUSED;
+
+/*
+ * Ordered by a stream of the application: its driver's handle, NULL for the default stream. All
+ * pieces are device memory. The calls return when every copy stands in the stream, having blocked
+ * at most until there was room for them, or, for a get, until the last chunk was in memory; what
+ * does not fit memory at once makes them wait for the stream itself. deadline_ns 0: -EAGAIN if it
+ * would block, and nothing stands in the stream then. -ETIMEDOUT: part of the copies may, and the
+ * version will never be there. -EBUSY: the stream is being captured.
+ *
+ * The request ends later, in the background: the version is then there, or the get counts as done.
+ * What fails by then is kept for vv_engine_take_ordered_error.
+ */
+int vv_engine_put_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
+                     uint64_t user, const struct vv_engine_app *app, void *native,
+                     uint64_t deadline_ns) VV_WARN_UNUSED;
+int vv_engine_get_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                     const struct vv_engine_app *app, void *native, uint64_t deadline_ns,
+                     uint32_t *ret_distance) VV_WARN_UNUSED;
+/* Waits until the stream has come to this point. deadline_ns 0: -EAGAIN if it has not. */
+int vv_engine_stream_wait(struct vv_engine *e, void *native, uint64_t deadline_ns) VV_WARN_UNUSED;
+/* Takes the oldest error of an ordered request of the history, or of this version of it; 0: none.
+ * `ret_kind` tells a put from a get. */
+int vv_engine_take_ordered_error(struct vv_engine *e, uint32_t hist, const uint64_t *version,
+                                 uint64_t *ret_version, enum vv_req_kind *ret_kind);
+/* Until no request of the history waits for a stream; -ETIMEDOUT. */
+int vv_engine_wait_ordered(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 /* Until every version is complete on the slowest tier and the files of discarded ones are gone. */
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 

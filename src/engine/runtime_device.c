@@ -47,6 +47,19 @@ int vvi_device_copy(struct vv_engine *e, struct vv_stream *stream, const struct 
     return vv_device_copy_async(e->cfg.device, stream, segs, n);
 }
 
+void vvi_device_drain(struct vv_engine *e)
+{
+    struct vv_device *d = e->cfg.device;
+    /* Freeing memory waits for all work submitted so far. */
+    void *ptr;
+    if (vv_device_mem_alloc(d, 1, &ptr) == 0 && vv_device_mem_free(d, ptr) == 0)
+        return;
+    /* The device refuses everything and can no longer be asked: from now on it counts as lost. All
+     * that is left is to give copies accepted earlier the time to end. */
+    atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
+    vv_sleep_until_ns(vv_now_ns() + SETTLE_REST_NS);
+}
+
 void vvi_device_settle(struct vv_engine *e, struct vv_stream *stream, struct vv_event *event,
                        int error)
 {
@@ -66,14 +79,7 @@ void vvi_device_settle(struct vv_engine *e, struct vv_stream *stream, struct vv_
         if (rc == 0 || rc == -ENODEV)
             return;
     }
-    /* Freeing memory waits for all work submitted so far. */
-    void *ptr;
-    if (vv_device_mem_alloc(d, 1, &ptr) == 0 && vv_device_mem_free(d, ptr) == 0)
-        return;
-    /* The device refuses everything and can no longer be asked: from now on it counts as lost. All
-     * that is left is to give copies accepted earlier the time to end. */
-    atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
-    vv_sleep_until_ns(vv_now_ns() + SETTLE_REST_NS);
+    vvi_device_drain(e);
 }
 
 struct device_worker {

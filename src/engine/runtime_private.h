@@ -78,6 +78,8 @@ struct vvi_lanes {
     struct vvi_lanes *next; /* Synchronization: engine lock, while in the pool */
 };
 
+struct vvi_on;
+
 /* A request under way. Made by the application's thread, and used again when it has ended. */
 struct vvi_req {
     struct vv_req req;
@@ -89,6 +91,30 @@ struct vvi_req {
     uint32_t chunks_left;            /* not yet submitted to a lane. Owner thread */
     uint64_t end_ns;                 /* when its last copy had ended. Owner thread */
     struct vvi_req *next;            /* in the pool, or among the finished */
+    struct vvi_on *on;               /* ordered by a stream: what it is part of. NULL: not */
+};
+
+/* Work that was put on a stream of the application, up to one event. See runtime_on.c. */
+struct vvi_batch {
+    struct vv_event *event;
+    struct vvi_order_queue orders; /* to be completed when it fires */
+    int status;                    /* first error of asking for it, while it may still be running */
+    struct vvi_batch *next;
+};
+
+/* The thread that waits for them. */
+struct vvi_watcher {
+    struct vv_mutex start_lock; /* around starting it */
+    _Atomic bool started; /* Synchronization: stored with release under start_lock, after what the
+                             thread needs was made; loaded with acquire */
+    pthread_t thread;
+    struct vv_stream *stream; /* of its own, for errors; the thread's */
+    struct vv_event *settled;
+    /* Synchronization: engine lock, all below. */
+    struct vvi_batch *incoming, *spare;
+    bool idle; /* it sleeps until there is a batch */
+    struct vv_cond cond;
+    uint64_t pending; /* requests that nobody's thread is inside of any more */
 };
 
 /* Bytes that did not verify. */
@@ -118,6 +144,8 @@ struct vvi_engine_hist {
         int err, tier;
         uint64_t version;
     } unremoved;
+    uint64_t ordered;      /* requests that wait for a stream of the application */
+    struct vvi_on *failed; /* those that failed, until somebody was told; oldest first */
 };
 
 /* Copies between host memory and host memory, slowed down to a rate for measurements.
@@ -166,6 +194,7 @@ struct vv_engine {
     pthread_t finisher;
 
     struct vvi_mover mover[VV_HOP_COUNT]; /* those that have threads */
+    struct vvi_watcher watcher;
 };
 
 /* Hands out what the core ordered since the last call. Engine lock held. */
@@ -237,6 +266,9 @@ int vvi_device_copy(struct vv_engine *e, struct vv_stream *stream, const struct 
 /* After an error on a stream: returns when its copies have stopped touching memory. */
 void vvi_device_settle(struct vv_engine *e, struct vv_stream *stream, struct vv_event *event,
                        int error);
+/* Returns when the device has ended all work submitted so far, the application's included, or counts
+ * it as lost. */
+void vvi_device_drain(struct vv_engine *e);
 int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 
 /* ---- runtime_disk.c ---- */
@@ -264,5 +296,16 @@ void vvi_finisher_wake(struct vv_engine *e);
 void vvi_finisher_forget(struct vv_engine *e);
 /* The request is the engine's from now on. */
 void vvi_finish(struct vv_engine *e, struct vvi_req *r);
+
+/* ---- runtime_on.c ---- */
+void vvi_watcher_init(struct vv_engine *e);
+/* Waits until nothing is left on the application's streams. Before the movers are stopped. */
+void vvi_watcher_drain_locked(struct vv_engine *e);
+/* After `stopping` was set, without the lock. */
+void vvi_watcher_fini(struct vv_engine *e);
+/* The core has ended the request. Engine lock held. */
+void vvi_on_ended_locked(struct vv_engine *e, struct vvi_on *on);
+/* Forgets what nobody was told. Engine lock held. */
+void vvi_on_forget_locked(struct vv_engine *e, uint32_t hist);
 
 #endif

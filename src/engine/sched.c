@@ -119,7 +119,9 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
     /* What is being filled has no class, and nothing else of a first copy has changed. */
     if (src != VV_TIER_APP || obj->nmem > to->nfilling + to->nvalid)
         vvi_core_reclass(core, obj, c0, n);
-    if (!req)
+    if (req)
+        req->unissued -= n;
+    else
         core->hop[o->hop].inflight++;
     order_push(core, o);
     return true;
@@ -161,7 +163,8 @@ static bool serve_get_from(struct vv_core *core, struct vv_req *req, unsigned ti
 
     if (!obj->copy[tier])
         return false;
-    for (uint32_t c = req->scan; c < obj->nchunks && req->from_inflight[tier] < APP_SLOTS;) {
+    for (uint32_t c = req->scan;
+         c < obj->nchunks && (req->ordered || req->from_inflight[tier] < APP_SLOTS);) {
         uint32_t n = 0;
         while (c + n < obj->nchunks && n < core->hop[hop].batch && gives(core, req, tier, c + n))
             n++;
@@ -199,6 +202,8 @@ static bool serve_gets(struct vv_core *core)
             req->scan++;
         for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
             any |= serve_get_from(core, req, t);
+        if (req->ordered && req->unissued == 0)
+            vvi_req_issued(core, req);
     }
     return any;
 }
@@ -264,15 +269,17 @@ static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigne
 static bool serve_puts(struct vv_core *core)
 {
     bool any = false;
+    struct vv_req *next;
 
     end_failed_puts(core);
-    for (struct vv_req *req = core->puts; req; req = req->next) {
+    for (struct vv_req *req = core->puts; req; req = next) {
         struct vv_object *obj = req->obj;
+        next = req->next;
         if (req->error)
             continue;
         if (!charge_file(core, req))
             return any;
-        while (req->scan < obj->nchunks && req->inflight < APP_SLOTS) {
+        while (req->scan < obj->nchunks && (req->ordered || req->inflight < APP_SLOTS)) {
             uint32_t pages[VV_ORDER_MAX_PAGES];
             unsigned tier = obj->home;
             uint32_t got = put_room(core, req, &tier, pages);
@@ -287,6 +294,8 @@ static bool serve_puts(struct vv_core *core)
         }
         if (req->scan < obj->nchunks)
             return any;
+        if (req->ordered)
+            vvi_req_issued(core, req);
     }
     return any;
 }
@@ -791,17 +800,37 @@ static int first_error(const struct hist *h)
     return obj ? obj->flush_err : h->late_err;
 }
 
+/* Versions of the history that a stream of the application has still to write. */
+static bool writes_to_come(const struct vv_core *core, uint32_t hist)
+{
+    for (const struct vv_req *req = core->ordered; req; req = req->next)
+        if (req->kind == VV_REQ_PUT && req->hist == hist)
+            return true;
+    return false;
+}
+
 static void end_waits(struct vv_core *core)
 {
     struct vv_req *next;
 
+    for (struct vv_req *req = core->ordered; req; req = next) {
+        next = req->next;
+        if (req->kind != VV_REQ_WAIT)
+            continue;
+        if (req->error)
+            vvi_req_end(core, req, req->error);
+        else if (req->obj->written || req->obj->dead)
+            vvi_req_end(core, req, req->obj->dead ? -ENOENT : 0);
+    }
     for (struct vv_req *req = core->waits; req; req = next) {
         struct hist *h = vvi_hist(core, req->hist);
         struct vv_object *obj = req->obj;
         next = req->next;
         if (req->kind == VV_REQ_WAIT_ALL) {
-            if (h->ndown == h->nwritten)
+            if (h->ndown == h->nwritten && !writes_to_come(core, req->hist))
                 vvi_req_end(core, req, first_error(h));
+        } else if (req->error) {
+            vvi_req_end(core, req, req->error);
         } else if (obj->dead) {
             vvi_req_end(core, req, obj->flush_err ? obj->flush_err : -ENOENT);
         } else if (obj->durable) {

@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints and restores that a stream orders: when they are there, what they hold, how they
+ * fail. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "ckpt/hooks.h"
+#include "device/host/host.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096, BYTES = 5 * PAGE + 321 };
+
+/* The device of the context opened last. */
+static struct vv_device *device;
+
+static struct vv_device *see_device(void *arg, struct vv_device *inner)
+{
+    (void)arg;
+    device = inner;
+    return inner;
+}
+
+static struct varve_ctx *open_ctx(const struct ck_cfg *cfg)
+{
+    static const struct vv_ckpt_hooks hooks = {.device = see_device};
+
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(cfg);
+    vv_ckpt_set_hooks(NULL);
+    return ctx;
+}
+
+static const struct ck_cfg roomy = {
+    .device = true, .device_cache = 64 * PAGE, .host_cache = 64 * PAGE};
+
+static struct CUstream_st *stream_new(void)
+{
+    void *native = NULL;
+    T_OK(vv_device_host_native_new(device, &native));
+    return native;
+}
+
+/* Waits until the stream is empty. */
+static void stream_sync(struct CUstream_st *stream)
+{
+    struct vv_stream *s = NULL;
+    struct vv_event *ev = NULL;
+    T_OK(vv_device_stream_adopt(device, stream, &s));
+    T_OK(vv_device_event_new(device, &ev));
+    T_OK(vv_device_event_record(device, ev, s));
+    T_OK(vv_device_event_wait(device, ev, -1));
+    vv_device_event_free(device, ev);
+    vv_device_stream_free(device, s);
+}
+
+static size_t count(struct varve_history *h)
+{
+    size_t n = 0;
+    T_OK(varve_versions(h, NULL, 0, &n));
+    return n;
+}
+
+struct fill {
+    char *buf;
+    uint64_t version;
+};
+
+static void fill_kernel(void *arg)
+{
+    const struct fill *f = arg;
+    ck_fill(f->buf, BYTES, f->version, 0);
+}
+
+struct see {
+    char *buf;
+    uint64_t version;
+    bool same;
+};
+
+static void see_kernel(void *arg)
+{
+    struct see *s = arg;
+    s->same = ck_same(s->buf, BYTES, s->version, 0);
+}
+
+/* ---- order ---- */
+
+static void checkpoint_takes_its_place(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    struct fill before = {buf, 1}, after = {buf, 99};
+    uint64_t latest = 0;
+    size_t bytes = 0;
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 50, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(vv_device_host_app_run(device, fill_kernel, &before));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_OK(vv_device_host_app_run(device, fill_kernel, &after));
+
+    /* The stream has not come to it. */
+    T_CHECK(ck_same(buf, BYTES, 50, 0));
+    T_EQ(count(h), 0);
+    T_ERR(varve_latest(h, &latest), -ENOENT);
+    T_ERR(varve_region_size(h, 1, 0, &bytes), -ENOENT);
+    T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, 0), -ETIMEDOUT);
+    T_ERR(varve_restore_for(h, 1, 0), -ETIMEDOUT);
+    T_ERR(varve_restore_on_for(h, 1, NULL, 0), -EAGAIN);
+    T_ERR(varve_checkpoint(h, 1), -EEXIST);
+
+    vv_device_host_app_release(device);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+    T_EQ(count(h), 1);
+    T_OK(varve_latest(h, &latest));
+    T_EQ(latest, 1);
+    T_OK(varve_region_size(h, 1, 0, &bytes));
+    T_EQ(bytes, BYTES);
+    T_OK(varve_restore(h, 1));
+    ck_check(buf, BYTES, 1, 0);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+static void restore_takes_its_place(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    struct fill before = {buf, 98};
+    struct see see = {buf, 1, false};
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint(h, 1));
+    ck_fill(buf, BYTES, 50, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(vv_device_host_app_run(device, fill_kernel, &before));
+    T_OK(varve_restore_on(h, 1, NULL));
+    T_OK(vv_device_host_app_run(device, see_kernel, &see));
+    T_CHECK(ck_same(buf, BYTES, 50, 0));
+    vv_device_host_app_release(device);
+    stream_sync(NULL);
+    T_CHECK(see.same);
+    ck_check(buf, BYTES, 1, 0);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+/* A restore on another stream, or without one, waits for the version. */
+static void restore_waits_for_the_stream(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    struct CUstream_st *writer = stream_new(), *reader = stream_new();
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 7, 0);
+    T_OK(vv_device_host_native_hold(device, writer));
+    T_OK(varve_checkpoint_on(h, 7, writer));
+    T_ERR(varve_restore_on_for(h, 7, reader, 20), -ETIMEDOUT);
+    vv_device_host_app_release(device);
+    T_OK(varve_restore_on(h, 7, reader));
+    stream_sync(reader);
+    ck_check(buf, BYTES, 7, 0);
+    vv_device_host_native_free(device, writer);
+    vv_device_host_native_free(device, reader);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+/* ---- refusals ---- */
+
+static void capture_is_refused(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    struct CUstream_st *s = stream_new();
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint_on(h, 1, s));
+    vv_device_host_native_capture(device, s, true);
+    T_ERR(varve_checkpoint_on(h, 2, s), -EBUSY);
+    ck_error(ctx, -EBUSY, "captured");
+    T_ERR(varve_restore_on(h, 1, s), -EBUSY);
+    vv_device_host_native_capture(device, s, false);
+    T_OK(varve_checkpoint_on(h, 2, s));
+    T_OK(varve_restore_on(h, 1, s));
+    vv_device_host_native_free(device, s);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+static void would_block(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 8 * PAGE, .host_cache = 0};
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    struct vv_device_host_stats before, after;
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    vv_device_host_stats(device, &before);
+    T_ERR(varve_checkpoint_on_for(h, 2, NULL, 0), -EAGAIN);
+    ck_error(ctx, -EAGAIN, "wait");
+    vv_device_host_stats(device, &after);
+    T_EQ(after.n_pending, before.n_pending);
+    T_EQ(after.calls[VV_DEVICE_OP_COPY_ASYNC], before.calls[VV_DEVICE_OP_COPY_ASYNC]);
+    T_ERR(varve_checkpoint_on_for(h, 2, NULL, 20), -ETIMEDOUT);
+    vv_device_host_app_release(device);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+    T_EQ(count(h), 1);
+    /* Nothing more will ever come: memory only, and full. */
+    T_ERR(varve_checkpoint_on(h, 2, NULL), -ENOSPC);
+    T_OK(varve_discard(h, 1));
+    T_OK(varve_checkpoint_on_for(h, 2, NULL, 0));
+    T_OK(varve_restore(h, 2));
+    ck_check(buf, BYTES, 1, 0);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+static void without_a_device(void)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, false, BYTES);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_ERR(varve_checkpoint_on(h, 1, (struct CUstream_st *)buf), -ENODEV);
+    ck_error(ctx, -ENODEV, "no device");
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_OK(varve_checkpoint_on_for(h, 2, NULL, 0));
+    memset(buf, 0, BYTES);
+    T_OK(varve_restore_on_for(h, 1, NULL, 0));
+    ck_check(buf, BYTES, 1, 0);
+    ck_free(ctx, false, buf);
+    T_OK(varve_close(ctx));
+}
+
+/* Regions in host memory are copied by the processor, behind the stream. */
+static void host_regions_wait(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *there = ck_alloc(ctx, true, BYTES), *here = ck_alloc(ctx, false, BYTES);
+
+    T_OK(varve_protect(h, 0, there, BYTES));
+    T_OK(varve_protect(h, 1, here, BYTES));
+    ck_fill(there, BYTES, 1, 0);
+    ck_fill(here, BYTES, 1, 1);
+    T_OK(vv_device_host_app_hold(device));
+    T_ERR(varve_checkpoint_on_for(h, 1, NULL, 0), -EAGAIN);
+    T_ERR(varve_checkpoint_on_for(h, 1, NULL, 10), -ETIMEDOUT);
+    vv_device_host_app_release(device);
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_EQ(count(h), 1);
+    memset(there, 0, BYTES);
+    memset(here, 0, BYTES);
+    T_OK(varve_restore_on(h, 1, NULL));
+    ck_check(there, BYTES, 1, 0);
+    ck_check(here, BYTES, 1, 1);
+    ck_free(ctx, true, there);
+    ck_free(ctx, false, here);
+    T_OK(varve_close(ctx));
+}
+
+/* ---- failures ---- */
+
+static void late_failure(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    vv_device_host_app_release(device);
+    T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS), -EIO);
+    ck_error(ctx, -EIO, "stream-ordered checkpoint");
+    T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS), -ENOENT);
+    T_EQ(count(h), 0);
+
+    /* The next call tells if nobody waits. */
+    T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
+    T_OK(varve_checkpoint_on(h, 2, NULL));
+    while (varve_wait(h, 2, VARVE_LEVEL_CACHED, 0) == -ETIMEDOUT)
+        ;
+    T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
+    T_OK(varve_checkpoint_on(h, 3, NULL));
+    stream_sync(NULL);
+    int rc;
+    while ((rc = varve_checkpoint_on(h, 4, NULL)) == 0)
+        T_OK(varve_discard(h, 4));
+    T_EQ(rc, -EIO);
+    ck_error(ctx, -EIO, "version 3");
+    T_OK(varve_checkpoint_on(h, 3, NULL));
+    T_OK(varve_restore(h, 3));
+
+    /* A restore that fails leaves its version. */
+    T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
+    T_OK(varve_restore_on(h, 3, NULL));
+    while ((rc = varve_prefetch_start(h)) == 0)
+        ;
+    T_EQ(rc, -EIO);
+    ck_error(ctx, -EIO, "restore");
+    T_OK(varve_restore(h, 3));
+    ck_check(buf, BYTES, 1, 0);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+/* Nobody asked: closing tells. */
+static void late_failure_at_close(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_ERR(varve_history_close(h), -EIO);
+    ck_error(ctx, -EIO, "version 1");
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+/* Each device call of a stream-ordered checkpoint and restore fails once. */
+static void every_call_fails_once(void)
+{
+    static const enum vv_device_op ops[] = {
+        VV_DEVICE_OP_STREAM_ADOPT, VV_DEVICE_OP_COPY_ASYNC,  VV_DEVICE_OP_EVENT_NEW,
+        VV_DEVICE_OP_EVENT_RECORD, VV_DEVICE_OP_EVENT_QUERY, VV_DEVICE_OP_STREAM_NEW};
+
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        for (uint64_t nth = 1; nth <= 3; nth++) {
+            struct varve_ctx *ctx = open_ctx(&roomy);
+            struct varve_history *h = ck_history(ctx, "h");
+            char *buf = ck_alloc(ctx, true, BYTES);
+
+            T_OK(varve_protect(h, 0, buf, BYTES));
+            ck_fill(buf, BYTES, 1, 0);
+            T_OK(vv_device_host_fail(device, ops[i], nth, 1, -EIO));
+            int rc = varve_checkpoint_on(h, 1, NULL);
+            if (rc == 0)
+                rc = varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS);
+            T_CHECK(rc == 0 || rc == -EIO);
+            vv_device_host_heal(device);
+            T_EQ(count(h), rc == 0);
+            if (rc) {
+                T_OK(varve_checkpoint_on(h, 1, NULL));
+                T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+            }
+            memset(buf, 0, BYTES);
+            rc = varve_restore_on(h, 1, NULL);
+            if (rc == -EIO) /* it was the flush that failed, and this tells */
+                rc = varve_restore_on(h, 1, NULL);
+            T_OK(rc);
+            stream_sync(NULL);
+            ck_check(buf, BYTES, 1, 0);
+            ck_free(ctx, true, buf);
+            T_OK(varve_close(ctx));
+        }
+}
+
+static void lost_device(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    vv_device_host_lose(device);
+    T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS), -ENODEV);
+    T_CHECK(varve_checkpoint_on(h, 2, NULL) == -ENODEV);
+    T_OK(varve_close(ctx));
+}
+
+/* ---- while it is under way ---- */
+
+static void discard_while_pending(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint(h, 0));
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_restore_on(h, 0, NULL));
+    T_OK(varve_discard(h, 0));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_OK(varve_discard(h, 1));
+    T_ERR(varve_discard(h, 1), -ENOENT);
+    T_OK(varve_checkpoint_on(h, 1, NULL)); /* again, before the first has ended */
+    vv_device_host_app_release(device);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+    T_EQ(count(h), 1);
+    memset(buf, 0, BYTES);
+    T_OK(varve_restore(h, 1));
+    ck_check(buf, BYTES, 1, 0);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+static void close_while_pending(void)
+{
+    struct ck_cfg cfg = roomy;
+    cfg.close_timeout_ms = -2;
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct varve_history *h = ck_history(ctx, "h"), *other = ck_history(ctx, "other");
+    char *buf = ck_alloc(ctx, true, BYTES);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_protect(other, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint(h, 0));
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_OK(varve_restore_on(h, 0, NULL));
+    T_OK(varve_checkpoint_on(other, 1, NULL));
+    T_ERR(varve_history_close(h), -ETIMEDOUT);
+    ck_error(ctx, -ETIMEDOUT, "stream");
+    /* The number of the history is taken while something of it is under way. */
+    h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_EQ(count(h), 0);
+    T_OK(varve_checkpoint_on(h, 5, NULL));
+    vv_device_host_app_release(device);
+    T_OK(varve_wait(h, 5, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+    T_OK(varve_wait(other, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+    T_OK(varve_history_close(h));
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+static void *release_later(void *arg)
+{
+    (void)arg;
+    vv_device_host_app_release(device);
+    return NULL;
+}
+
+/* Closing waits for streams, and at level local for the file of what they wrote. */
+static void close_waits(void)
+{
+    struct ck_cfg cfg = roomy;
+    cfg.local = t_tmpdir();
+    cfg.level = VARVE_LEVEL_LOCAL;
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    pthread_t thread;
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_OK(pthread_create(&thread, NULL, release_later, NULL));
+    T_OK(varve_history_close(h));
+    T_OK(pthread_join(thread, NULL));
+    h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    memset(buf, 0, BYTES);
+    T_OK(varve_restore_on(h, 1, NULL));
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    stream_sync(NULL);
+    ck_check(buf, BYTES, 1, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_checkpoint_on(h, 2, NULL));
+    T_ERR(varve_wait(h, 2, VARVE_LEVEL_LOCAL, 10), -ETIMEDOUT);
+    T_ERR(varve_flush(h, 10), -ETIMEDOUT);
+    vv_device_host_app_release(device);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_wait(h, 2, VARVE_LEVEL_LOCAL, 0));
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+/* Larger than the device cache, and than all memory: bit by bit, waiting for the stream. */
+static void larger_than_memory(void)
+{
+    for (int policy = 0; policy < 2; policy++) {
+        struct ck_cfg cfg = {.device = true, .device_cache = 8 * PAGE, .host_cache = 8 * PAGE};
+        enum { LARGE = 600 * PAGE };
+        cfg.local = t_tmpdir();
+        cfg.level = policy ? VARVE_LEVEL_LOCAL : VARVE_LEVEL_CACHED;
+        struct varve_ctx *ctx = open_ctx(&cfg);
+        struct varve_history *h = ck_history(ctx, "h");
+        char *buf = ck_alloc(ctx, true, LARGE);
+        struct CUstream_st *s = stream_new();
+
+        T_OK(varve_protect(h, 0, buf, LARGE));
+        for (uint64_t v = 0; v < 3; v++) {
+            ck_fill(buf, LARGE, v, 0);
+            T_OK(varve_checkpoint_on(h, v, s));
+            stream_sync(s);
+        }
+        for (uint64_t v = 3; v-- > 0;) {
+            memset(buf, 0, LARGE);
+            T_OK(varve_restore_on(h, v, s));
+            stream_sync(s);
+            ck_check(buf, LARGE, v, 0);
+        }
+        T_ERR(varve_restore_on_for(h, 0, s, 0), -EAGAIN);
+        vv_device_host_native_free(device, s);
+        ck_free(ctx, true, buf);
+        T_OK(varve_close(ctx));
+    }
+}
+
+/* ---- many ---- */
+
+enum { THREADS = 4, ROUNDS = 40 };
+
+struct worker {
+    struct varve_ctx *ctx;
+    struct varve_history *h;
+    int id;
+};
+
+static void *work(void *arg)
+{
+    const struct worker *w = arg;
+    char *buf = ck_alloc(w->ctx, true, BYTES);
+    struct CUstream_st *s = stream_new();
+    char name[16] = {'w', (char)('0' + w->id)};
+    struct varve_history *h = ck_history(w->ctx, name);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    for (uint64_t v = 0; v < ROUNDS; v++) {
+        stream_sync(s);
+        ck_fill(buf, BYTES, v, w->id);
+        T_OK(varve_checkpoint_on(h, v, s));
+        if (v % 3 == 2) {
+            T_OK(varve_restore_on(h, v - 1, s));
+            stream_sync(s);
+            ck_check(buf, BYTES, v - 1, w->id);
+        }
+        if (v % 7 == 6)
+            T_OK(varve_discard(h, v - 5));
+    }
+    for (uint64_t v = ROUNDS; v-- > 0;) {
+        if (v % 7 == 1 && v + 5 < ROUNDS)
+            continue;
+        T_OK(varve_restore_on(h, v, s));
+        stream_sync(s);
+        ck_check(buf, BYTES, v, w->id);
+    }
+    stream_sync(s);
+    T_OK(varve_history_close(h));
+    vv_device_host_native_free(device, s);
+    ck_free(w->ctx, true, buf);
+    return NULL;
+}
+
+static void threads_and_streams(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 40 * PAGE, .host_cache = 40 * PAGE};
+    cfg.local = t_tmpdir();
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct worker w[THREADS];
+    pthread_t thread[THREADS];
+
+    for (int i = 0; i < THREADS; i++) {
+        w[i] = (struct worker){ctx, NULL, i};
+        T_OK(pthread_create(&thread[i], NULL, work, &w[i]));
+    }
+    for (int i = 0; i < THREADS; i++)
+        T_OK(pthread_join(thread[i], NULL));
+    T_OK(varve_close(ctx));
+}
+
+int main(void)
+{
+    T_RUN(checkpoint_takes_its_place);
+    T_RUN(restore_takes_its_place);
+    T_RUN(restore_waits_for_the_stream);
+    T_RUN(capture_is_refused);
+    T_RUN(would_block);
+    T_RUN(without_a_device);
+    T_RUN(host_regions_wait);
+    T_RUN(late_failure);
+    T_RUN(late_failure_at_close);
+    T_RUN(every_call_fails_once);
+    T_RUN(lost_device);
+    T_RUN(discard_while_pending);
+    T_RUN(close_while_pending);
+    T_RUN(close_waits);
+    T_RUN(larger_than_memory);
+    T_RUN(threads_and_streams);
+    return t_done();
+}

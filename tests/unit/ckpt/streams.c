@@ -344,9 +344,9 @@ static void late_failure_at_close(void)
 /* Each device call of a stream-ordered checkpoint and restore fails once. */
 static void every_call_fails_once(void)
 {
-    static const enum vv_device_op ops[] = {
-        VV_DEVICE_OP_STREAM_ADOPT, VV_DEVICE_OP_COPY_ASYNC,  VV_DEVICE_OP_EVENT_NEW,
-        VV_DEVICE_OP_EVENT_RECORD, VV_DEVICE_OP_EVENT_QUERY, VV_DEVICE_OP_STREAM_NEW};
+    static const enum vv_device_op ops[] = {VV_DEVICE_OP_STREAM_ADOPT, VV_DEVICE_OP_COPY_ASYNC,
+                                            VV_DEVICE_OP_EVENT_NEW,    VV_DEVICE_OP_EVENT_RECORD,
+                                            VV_DEVICE_OP_EVENT_QUERY,  VV_DEVICE_OP_STREAM_NEW};
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
         for (uint64_t nth = 1; nth <= 3; nth++) {

@@ -55,7 +55,17 @@ enum vv_kernel_kind {
     VV_KERNEL_FILL,   /* writes pattern_word(seed, version, offset / 8 + i) to word i of ptr */
     VV_KERNEL_VERIFY, /* adds the number of bytes that differ from it to *bad */
     VV_KERNEL_SPIN,   /* keeps one block busy for `ns` */
+    VV_KERNEL_HASH,   /* writes the checksum (vv_hash64) of spans[i] to sums[i] */
 };
+
+/* A piece of device memory, 8-byte aligned. */
+struct vv_kernel_span {
+    const void *ptr;
+    uint64_t bytes;
+};
+
+/* Most spans of one HASH. */
+enum { VV_KERNEL_SPANS = 64 };
 
 struct vv_kernel {
     enum vv_kernel_kind kind;
@@ -65,6 +75,9 @@ struct vv_kernel {
     uint64_t offset; /* of ptr in the object, a multiple of 8 */
     uint64_t *bad;   /* device memory, 8-byte aligned */
     uint64_t ns;
+    const struct vv_kernel_span *spans; /* host memory, read before launch returns */
+    uint32_t n_spans;                   /* 1 to VV_KERNEL_SPANS */
+    uint64_t *sums;                     /* device memory, 8-byte aligned */
 };
 
 /* Names the operations, for counters and injected failures. */
@@ -165,6 +178,11 @@ struct vv_device_ops {
      * -EBUSY while the stream is being captured into a graph. stream_free frees what is ours and
      * leaves the application's stream alone. Cheap: may be called for every request. */
     int (*stream_adopt)(struct vv_device *d, void *native, struct vv_stream **ret_stream);
+
+    /* Between the two, what other libraries do on the calling thread concerns this device: a real
+     * driver's context is made current, and the caller's put back afterwards. Pairs nest. */
+    int (*enter)(struct vv_device *d);
+    void (*leave)(struct vv_device *d);
 
     /* Submits one kernel. -ENOTSUP: they were not built, or the device cannot run them. */
     int (*launch)(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k);
@@ -279,6 +297,16 @@ VV_WARN_UNUSED static inline int vv_device_stream_adopt(struct vv_device *d, voi
                                                         struct vv_stream **ret_stream)
 {
     return d->ops->stream_adopt(d, native, ret_stream);
+}
+
+VV_WARN_UNUSED static inline int vv_device_enter(struct vv_device *d)
+{
+    return d->ops->enter(d);
+}
+
+static inline void vv_device_leave(struct vv_device *d)
+{
+    d->ops->leave(d);
 }
 
 VV_WARN_UNUSED static inline int vv_device_launch(struct vv_device *d, struct vv_stream *s,

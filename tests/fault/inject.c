@@ -38,6 +38,8 @@ static const char *const device_op_name[VV_DEVICE_OP_COUNT] = {
     [VV_DEVICE_OP_EVENT_WAIT] = "event_wait",
     [VV_DEVICE_OP_STREAM_WAIT_EVENT] = "stream_wait_event",
     [VV_DEVICE_OP_AFTER_APP] = "after_app",
+    [VV_DEVICE_OP_STREAM_ADOPT] = "stream_adopt",
+    [VV_DEVICE_OP_LAUNCH] = "launch",
 };
 
 static const char *const store_op_name[] = {
@@ -382,6 +384,29 @@ static int inject_after_app(struct vv_device *dev, struct vv_stream *s)
     return rc ? rc : vv_device_after_app(d->inner, stream_of(s)->inner);
 }
 
+static int inject_enter(struct vv_device *dev)
+{
+    return vv_device_enter(device_of(dev)->inner);
+}
+
+static void inject_leave(struct vv_device *dev)
+{
+    vv_device_leave(device_of(dev)->inner);
+}
+
+static int inject_launch(struct vv_device *dev, struct vv_stream *s, const struct vv_kernel *k)
+{
+    struct inject_device *d = device_of(dev);
+    int rc = device_enter(d, VV_DEVICE_OP_LAUNCH);
+
+    return rc ? rc : vv_device_launch(d->inner, stream_of(s)->inner, k);
+}
+
+static void inject_describe(struct vv_device *dev, struct vv_device_info *ret_info)
+{
+    vv_device_describe(device_of(dev)->inner, ret_info);
+}
+
 static const struct vv_device_ops inject_device_ops = {
     .name = "inject",
     .close = inject_device_close,
@@ -401,6 +426,10 @@ static const struct vv_device_ops inject_device_ops = {
     .event_wait = inject_event_wait,
     .stream_wait_event = inject_stream_wait_event,
     .after_app = inject_after_app,
+    .enter = inject_enter,
+    .leave = inject_leave,
+    .launch = inject_launch,
+    .describe = inject_describe,
 };
 
 struct vv_device *t_inject_device(struct t_inject *inj, struct vv_device *inner)

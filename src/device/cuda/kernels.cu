@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Our own kernels: writing and checking contents, keeping the device busy, and copying many segments
- * at once. kernels.c launches them by the names here; tests emulate them by the same names.
+ * at once; checksums are in hash.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
  *
  * What stays true: no kernel needs another block to make progress, none writes outside the ranges
  * that it is given, and each ends by itself, SPIN after a second at the latest.
@@ -15,6 +15,7 @@
 
 #include "core/pattern.h"
 #include "device/cuda/gather.h"
+#include "device/cuda/hash.cuh"
 
 #define SPIN_MAX_NS 1000000000ULL
 

@@ -129,7 +129,7 @@ static uint64_t run_kernel_locked(struct vvi_device_host *d, struct vvi_device_e
     }
     if (it->ours) {
         vv_mutex_unlock(&d->lock);
-        vvi_device_kernel_run(&it->kernel);
+        vvi_device_kernel_run(it);
         vv_mutex_lock(&d->lock);
         return vv_now_ns();
     }

@@ -405,6 +405,22 @@ static void host_close(struct vv_device *dev)
     host_free(d);
 }
 
+/* There is no context to be current. */
+static int host_enter(struct vv_device *dev)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+
+    vv_mutex_lock(&d->lock);
+    bool lost = d->lost;
+    vv_mutex_unlock(&d->lock);
+    return lost ? -ENODEV : 0;
+}
+
+static void host_leave(struct vv_device *dev)
+{
+    (void)dev;
+}
+
 static const struct vv_device_ops host_ops = {
     .name = "host",
     .close = host_close,
@@ -425,6 +441,8 @@ static const struct vv_device_ops host_ops = {
     .stream_wait_event = vvi_device_stream_wait_event,
     .after_app = vvi_device_after_app,
     .stream_adopt = vvi_device_stream_adopt,
+    .enter = host_enter,
+    .leave = host_leave,
     .launch = vvi_device_launch,
     .describe = vvi_device_describe,
     .last_code = vvi_device_last_code,

@@ -76,7 +76,7 @@ struct vvi_device_item {
     bool pageable;
     int fail_err;
     uint64_t bytes;
-    size_t n_segs;
+    size_t n_segs;             /* of a HASH: from a span to its checksum */
     struct vv_copy_seg segs[]; /* by addresses that the processor can reach */
 };
 
@@ -240,8 +240,8 @@ int vvi_device_stream_adopt(struct vv_device *d, void *native, struct vv_stream 
 void vvi_device_describe(struct vv_device *d, struct vv_device_info *ret_info);
 int vvi_device_last_code(struct vv_device *d, const char **ret_name);
 
-/* FILL and VERIFY, on the compute thread, without the lock. */
-void vvi_device_kernel_run(const struct vv_kernel *k);
+/* All but SPIN, on the compute thread, without the lock. */
+void vvi_device_kernel_run(const struct vvi_device_item *it);
 
 /* ---- host.c ---- */
 

@@ -18,6 +18,7 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/pattern.h"
+#include "core/xxh3.h"
 #include "device/host/host_private.h"
 
 /* What a SPIN may take at most. A test that asks for more by mistake must not hang. */
@@ -65,6 +66,15 @@ static int check_locked(const struct vvi_device_host *d, const struct vv_kernel 
         if (rc)
             return rc;
         break;
+    case VV_KERNEL_HASH: /* its spans are segments of the item */
+        if (k->n_spans == 0 || k->n_spans > VV_KERNEL_SPANS || (uintptr_t)k->sums % 8)
+            return -EINVAL;
+        rc = map_locked(d, k->sums, k->n_spans * sizeof(*k->sums), &map);
+        if (rc)
+            return rc;
+        mapped.sums = map;
+        mapped.spans = NULL;
+        break;
     default:
         return -EINVAL;
     }
@@ -72,9 +82,31 @@ static int check_locked(const struct vvi_device_host *d, const struct vv_kernel 
     return 0;
 }
 
-void vvi_device_kernel_run(const struct vv_kernel *k)
+static int add_spans_locked(const struct vvi_device_host *d, const struct vv_kernel *k,
+                            struct vvi_device_item *it)
 {
-    if (k->kind == VV_KERNEL_FILL)
+    for (uint32_t i = 0; i < k->n_spans; i++) {
+        void *map;
+        int rc = (uintptr_t)k->spans[i].ptr % 8
+                     ? -EINVAL
+                     : map_locked(d, k->spans[i].ptr, k->spans[i].bytes, &map);
+
+        if (rc)
+            return rc;
+        it->segs[i] = (struct vv_copy_seg){&it->kernel.sums[i], map, k->spans[i].bytes};
+    }
+    it->n_segs = k->n_spans;
+    return 0;
+}
+
+void vvi_device_kernel_run(const struct vvi_device_item *it)
+{
+    const struct vv_kernel *k = &it->kernel;
+
+    if (k->kind == VV_KERNEL_HASH)
+        for (size_t i = 0; i < it->n_segs; i++)
+            *(uint64_t *)it->segs[i].dst = vv_xxh3(it->segs[i].src, it->segs[i].bytes);
+    else if (k->kind == VV_KERNEL_FILL)
         vv_pattern_fill(k->ptr, k->bytes, k->seed, k->version, k->offset);
     else if (k->kind == VV_KERNEL_VERIFY)
         *k->bad += vv_pattern_count_bad(k->ptr, k->bytes, k->seed, k->version, k->offset);
@@ -91,13 +123,20 @@ int vvi_device_launch(struct vv_device *dev, struct vv_stream *s, const struct v
         return rc;
     rc = check_locked(d, k, &mapped);
     if (!rc) {
-        it = vvi_device_item_new(VVI_DEVICE_ITEM_KERNEL, 0);
+        it =
+            vvi_device_item_new(VVI_DEVICE_ITEM_KERNEL, k->kind == VV_KERNEL_HASH ? k->n_spans : 0);
         rc = it ? 0 : -ENOMEM;
+    }
+    if (!rc) {
+        it->kernel = mapped;
+        if (k->kind == VV_KERNEL_HASH)
+            rc = add_spans_locked(d, k, it);
+        if (rc)
+            free(it);
     }
     if (!rc) {
         it->engine = VVI_DEVICE_ENGINE_APP;
         it->ours = mapped.kind != VV_KERNEL_SPIN;
-        it->kernel = mapped;
         it->run_ns = it->ours ? 0 : VV_MIN(k->ns, MAX_SPIN_NS);
         vvi_device_submit_locked(d, s, it);
     }

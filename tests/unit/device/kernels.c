@@ -3,6 +3,7 @@
  * Our kernels and the application's streams on the emulated device: the same words as the processor
  * writes, every wrong byte counted, in the order of the stream, and clear refusals.
  */
+#include "core/hash.h"
 #include "core/pattern.h"
 #include "emulated.h"
 
@@ -102,6 +103,52 @@ static void in_stream_order(void)
     finish(s);
     T_EQ(*count, 0);
     T_CHECK(vv_pattern_verify(vv_device_host_map(dev, q), MIB, SEED, VERSION, 0, NULL));
+    tear_down();
+}
+
+static void hashes(void)
+{
+    static const size_t length[] = {0, 1, 7, 16, 100, 240, 241, 4096, 65536, 65537};
+    struct vv_kernel_span spans[VV_ARRAY_SIZE(length)];
+    unsigned char *p, *map;
+    uint64_t *sums, *got;
+    size_t at = 0;
+
+    set_up();
+    p = emu_alloc(dev, MIB);
+    sums = emu_alloc(dev, VV_KERNEL_SPANS * sizeof(*sums));
+    map = vv_device_host_map(dev, p);
+    got = vv_device_host_map(dev, sums);
+    struct vv_kernel fill = kernel(VV_KERNEL_FILL, p, MIB, NULL);
+    struct vv_kernel k = {
+        .kind = VV_KERNEL_HASH, .spans = spans, .n_spans = VV_ARRAY_SIZE(length), .sums = sums};
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(length); i++) {
+        spans[i] = (struct vv_kernel_span){p + at, length[i]};
+        at += (length[i] + 7) / 8 * 8;
+    }
+    T_OK(vv_device_launch(dev, s, &fill));
+    T_OK(vv_device_launch(dev, s, &k));
+    memset(spans, 0, sizeof(spans)); /* the call has taken them */
+    finish(s);
+    at = 0;
+    for (size_t i = 0; i < VV_ARRAY_SIZE(length); i++) {
+        T_EQ(got[i], vv_hash64(map + at, length[i]));
+        at += (length[i] + 7) / 8 * 8;
+    }
+    spans[0] = (struct vv_kernel_span){p, MIB + 1};
+    k.n_spans = 1;
+    T_EQ(vv_device_launch(dev, s, &k), -EFAULT);
+    spans[0] = (struct vv_kernel_span){p + 4, 16};
+    T_EQ(vv_device_launch(dev, s, &k), -EINVAL);
+    spans[0] = (struct vv_kernel_span){p, 16};
+    k.sums = sums + VV_KERNEL_SPANS;
+    T_CHECK(vv_device_launch(dev, s, &k) < 0);
+    k.sums = sums;
+    k.n_spans = VV_KERNEL_SPANS + 1;
+    T_EQ(vv_device_launch(dev, s, &k), -EINVAL);
+    k.n_spans = 0;
+    T_EQ(vv_device_launch(dev, s, &k), -EINVAL);
     tear_down();
 }
 
@@ -221,6 +268,7 @@ int main(void)
 {
     T_RUN(fills_and_counts);
     T_RUN(in_stream_order);
+    T_RUN(hashes);
     T_RUN(refuses);
     T_RUN(lost_with_kernels_pending);
     T_RUN(adopts_the_legacy_stream);

@@ -48,6 +48,12 @@ foreach(age new old)
 endforeach()
 target_compile_definitions(fake_cuda_old PRIVATE FAKE_CUDA_OLD=1)
 
+# A stand-in for libcufile, under the name by which the library looks for it. Tests name the folder.
+add_library(varve_fake_cufile MODULE ${CMAKE_SOURCE_DIR}/tests/fake/libcufile.c)
+target_link_libraries(varve_fake_cufile PRIVATE varve_flags)
+set_target_properties(varve_fake_cufile PROPERTIES OUTPUT_NAME cufile SUFFIX .so.0
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake/cufile)
+
 foreach(file ${program_files})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
     string(REGEX REPLACE "\\.c$" "" name ${name})

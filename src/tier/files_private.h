@@ -24,7 +24,8 @@ struct vvi_obj {
     bool temp; /* not committed: under its temporary name */
     bool dead; /* out of the table; the last pin frees it */
     unsigned pins;
-    int fd; /* -1: closed to make room */
+    int fd;                   /* -1: closed to make room */
+    struct vvi_gds_file *gds; /* fd for device memory; NULL: not asked for yet */
     /* The first error of writing or committing it, or 0. Set by the store that writes the object,
      * which may therefore read it without the lock. Never cleared: the kernel drops pages that it
      * could not write and reports that once, so that success later on would prove nothing. */
@@ -60,6 +61,8 @@ int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint6
 /* Finds or opens the object for reading, written in part or committed. Pins it. */
 int vvi_obj_open(struct vv_files *files, const struct vv_store_key *key, struct vvi_obj **ret_obj);
 void vvi_obj_unpin(struct vvi_obj *obj);
+/* Its file for device memory; it goes with the descriptor, not while the object is pinned. */
+int vvi_obj_gds(struct vvi_obj *obj, struct vvi_gds_file **ret_file);
 /* From now on only reads and removal. */
 void vvi_obj_spoil(struct vvi_obj *obj, int error);
 /* Gives the object its committed name. */

@@ -7,6 +7,9 @@
  * READ    one vectored read; every chunk is checked before the batch is reported. A file written
  *         with larger pages than ours has larger checksummed chunks; it is read through a bounce
  *         buffer that covers whole ones.
+ *         On device memory both are requests to gds.c instead, the header of a write apart; checksums
+ *         come with them. What must be read through a bounce buffer is checked there and then taken
+ *         up to the device: UPLOAD.
  * COMMIT  TAIL: write tables and footer -> SYNC: fsync the file -> rename -> FOLDER: fsync the
  *         folder -> index record. Up to the rename the object is invisible to a later open; from
  *         the folder's fsync on it is there for good.
@@ -29,7 +32,7 @@
 #include "core/hash.h"
 #include "tier/files_private.h"
 
-enum step { STEP_DATA, STEP_TAIL, STEP_SYNC, STEP_FOLDER };
+enum step { STEP_DATA, STEP_UPLOAD, STEP_TAIL, STEP_SYNC, STEP_FOLDER };
 
 /* A running fsync of one history's folder. */
 struct folder_sync {
@@ -302,6 +305,30 @@ static uint64_t data_offset(const struct vv_store_io *io, uint32_t page_bytes)
     return VV_CKFILE_HEADER_BYTES + (uint64_t)io->chunk0 * page_bytes;
 }
 
+/* Hands the batch's chunks to gds.c, and the header in b->bounce, if it takes one along, to the
+ * kernel. On failure nothing was submitted. */
+static int gds_start(struct files_port *p, struct vvi_batch *b)
+{
+    struct vv_store_io *io = b->io;
+    struct vvi_obj *obj = b->obj;
+    uint32_t page_bytes = p->folder->opts.page_bytes;
+    struct vvi_gds_file *file;
+    int rc = vvi_obj_gds(obj, &file);
+    if (rc == 0)
+        rc = vvi_io_gds(b, file, data_offset(io, page_bytes), NULL, page_bytes,
+                        VV_MIN(page_bytes, obj->id.chunk_bytes));
+    if (rc < 0) {
+        if (io->op == VV_STORE_WRITE)
+            vvi_obj_spoil(obj, rc);
+        return rc;
+    }
+    b->due_ns = vvi_pace_book(p->port.pace, io->op, vvi_io_bytes(io, page_bytes));
+    if (b->bounce != NULL)
+        submit_vectors(p, b, 1, 0);
+    vvi_batch_submit_gds(&p->port, b);
+    return 0;
+}
+
 /* On failure nothing was submitted. */
 static int write_start(struct files_port *p, struct vvi_batch *b)
 {
@@ -322,6 +349,8 @@ static int write_start(struct files_port *p, struct vvi_batch *b)
         b->iov[niov++] = (struct iovec){.iov_base = b->bounce, .iov_len = VV_CKFILE_HEADER_BYTES};
         offset = 0;
     }
+    if (io->device)
+        return gds_start(p, b);
     for (uint32_t i = 0; i < io->nchunks; i++)
         b->iov[niov++] = vvi_io_vec(io, page_bytes, i);
     b->due_ns = vvi_pace_book(p->port.pace, io->op, vvi_io_bytes(io, page_bytes));
@@ -361,6 +390,8 @@ static int read_start(struct files_port *p, struct vvi_batch *b)
         io->bad_chunk = io->chunk0;
         return -EBADMSG;
     }
+    if (io->device && obj->id.chunk_bytes <= page_bytes)
+        return gds_start(p, b);
     b->due_ns = vvi_pace_book(p->port.pace, io->op, vvi_io_bytes(io, page_bytes));
     if (obj->id.chunk_bytes > page_bytes)
         return bounce_start(p, b);
@@ -379,6 +410,25 @@ static bool sums_ok(const struct vvi_obj *obj, const char *mem, uint64_t at, uin
             obj->sums[(at + done) / unit])
             return false;
     return true;
+}
+
+/* What gds.c has computed is stored for what was written, and compared for what was read. */
+static void settle_sums(struct files_port *p, struct vvi_batch *b)
+{
+    struct vv_store_io *io = b->io;
+    struct vvi_obj *obj = b->obj;
+    uint32_t page_bytes = p->folder->opts.page_bytes;
+    uint64_t unit = VV_MIN(page_bytes, obj->id.chunk_bytes);
+    uint64_t first = (uint64_t)io->chunk0 * page_bytes / unit;
+    for (size_t i = 0; i < b->gds->nspans; i++) {
+        if (io->op == VV_STORE_WRITE) {
+            obj->sums[first + i] = b->gds->sums[i];
+        } else if (obj->sums[first + i] != b->gds->sums[i]) {
+            io->status = -EBADMSG;
+            io->bad_chunk = (uint32_t)((first + i) * unit / page_bytes);
+            return;
+        }
+    }
 }
 
 static void verify_pages(struct files_port *p, struct vvi_batch *b)
@@ -412,12 +462,37 @@ static void verify_bounce(struct files_port *p, struct vvi_batch *b)
             io->bad_chunk = chunk;
             return;
         }
-        memcpy(io->mem[i], (char *)b->bounce + (at - begin),
-               vvi_chunk_bytes(io->size, page_bytes, chunk));
+        if (!io->device)
+            memcpy(io->mem[i], (char *)b->bounce + (at - begin),
+                   vvi_chunk_bytes(io->size, page_bytes, chunk));
     }
 }
 
-static void data_advance(struct files_port *p, struct vvi_batch *b)
+/* From the bounce buffer to the device. */
+static int upload_start(struct files_port *p, struct vvi_batch *b)
+{
+    struct vv_store_io *io = b->io;
+    uint32_t page_bytes = p->folder->opts.page_bytes;
+    uint64_t begin = vv_align_down((uint64_t)io->chunk0 * page_bytes,
+                                   ((struct vvi_obj *)b->obj)->id.chunk_bytes);
+    struct vvi_gds_req *req = vvi_gds_req_new(0, 0, io->nchunks);
+    if (req == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < io->nchunks; i++) {
+        uint64_t at = (uint64_t)(io->chunk0 + i) * page_bytes;
+        req->uploads[i] =
+            (struct vv_copy_seg){io->mem[i], (char *)b->bounce + (at - begin),
+                                 vvi_chunk_bytes(io->size, page_bytes, io->chunk0 + i)};
+    }
+    req->nuploads = io->nchunks;
+    b->gds = req;
+    b->step = STEP_UPLOAD;
+    vvi_batch_submit_gds(&p->port, b);
+    return 0;
+}
+
+/* False: it goes on. */
+static bool data_advance(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
     struct vvi_obj *obj = b->obj;
@@ -425,22 +500,30 @@ static void data_advance(struct files_port *p, struct vvi_batch *b)
         io->status = -EBADMSG;
         io->bad_chunk = io->chunk0;
     }
+    if (io->status == 0 && b->gds != NULL)
+        settle_sums(p, b);
     if (io->status < 0 && io->op == VV_STORE_WRITE)
         vvi_obj_spoil(obj, io->status);
     else if (io->status == 0 && io->op == VV_STORE_WRITE)
         obj->written += io->nchunks;
     else if (io->status == 0 && b->bounce != NULL)
         verify_bounce(p, b);
-    else if (io->status == 0)
+    else if (io->status == 0 && b->gds == NULL)
         verify_pages(p, b);
+    if (io->status == 0 && io->op == VV_STORE_READ && io->device && b->gds == NULL) {
+        io->status = upload_start(p, b);
+        if (io->status == 0)
+            return false;
+    }
     vvi_obj_unpin(obj);
+    return true;
 }
 
 static int submit_data(struct files_port *p, struct vv_store_io *io)
 {
     struct vv_files *files = io->key.history;
     bool write = io->op == VV_STORE_WRITE;
-    if (!vvi_io_valid(io, p->folder->opts.page_bytes) ||
+    if (!vvi_io_valid(io, p->folder->opts.page_bytes) || (io->device && p->port.gds == NULL) ||
         (write && io->key.generation < files->first_generation))
         return -EINVAL;
     unsigned niov = io->nchunks + 1; /* and the header */
@@ -473,7 +556,9 @@ static bool files_advance(struct vvi_port *port, struct vvi_batch *b)
     struct files_port *p = (struct files_port *)port;
     switch ((enum step)b->step) {
     case STEP_DATA:
-        data_advance(p, b);
+        return data_advance(p, b);
+    case STEP_UPLOAD:
+        vvi_obj_unpin(b->obj);
         return true;
     case STEP_TAIL:
     case STEP_SYNC:

@@ -42,6 +42,9 @@ int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err,
         rc = folder->dirfd;
     else
         rc = vvi_store_probe(opts, folder->dirfd, path, err, err_bytes, &folder->direct);
+    if (rc == 0 && opts->gds != NULL && !folder->direct)
+        rc = vvi_error(-ENOTSUP, err, err_bytes,
+                       "%s: no GPUDirect Storage here: it needs direct I/O", path);
     if (rc < 0) {
         vv_folder_free(folder);
         return rc;
@@ -122,6 +125,7 @@ static void obj_free(struct vvi_obj *obj)
     if (obj == NULL)
         return;
     const struct vv_os *os = obj->files->folder->opts.os;
+    vvi_gds_file_remove(obj->gds);
     if (obj->fd >= 0)
         os->close(os, obj->fd);
     free(obj->sums);
@@ -134,10 +138,12 @@ static void obj_name(const struct vvi_obj *obj, bool temp, char name[VV_CKFILE_N
                    obj->id.version, obj->id.generation);
 }
 
-/* Takes one descriptor too many from the least recently used. Returns one to close, or -1;
- * *ret_drop is an object to free, or NULL. */
-static int take_surplus_locked(struct vv_folder *folder, struct vvi_obj **ret_drop)
+/* Takes one descriptor too many from the least recently used. Returns one to close, *ret_gds first,
+ * or -1; *ret_drop is an object to free, or NULL. */
+static int take_surplus_locked(struct vv_folder *folder, struct vvi_gds_file **ret_gds,
+                               struct vvi_obj **ret_drop)
 {
+    *ret_gds = NULL;
     *ret_drop = NULL;
     if (folder->nopen <= folder->opts.max_open)
         return -1;
@@ -154,6 +160,8 @@ static int take_surplus_locked(struct vv_folder *folder, struct vvi_obj **ret_dr
     }
     int fd = obj->fd;
     obj->fd = -1;
+    *ret_gds = obj->gds;
+    obj->gds = NULL;
     return fd;
 }
 
@@ -161,12 +169,14 @@ static void trim(struct vv_folder *folder)
 {
     const struct vv_os *os = folder->opts.os;
     for (;;) {
+        struct vvi_gds_file *gds;
         struct vvi_obj *drop;
         vv_mutex_lock(&folder->lock);
-        int fd = take_surplus_locked(folder, &drop);
+        int fd = take_surplus_locked(folder, &gds, &drop);
         vv_mutex_unlock(&folder->lock);
         if (fd < 0 && drop == NULL)
             return;
+        vvi_gds_file_remove(gds);
         if (fd >= 0)
             os->close(os, fd);
         obj_free(drop);
@@ -230,6 +240,31 @@ void vvi_obj_unpin(struct vvi_obj *obj)
         obj_free(obj);
     else if (surplus)
         trim(folder);
+}
+
+int vvi_obj_gds(struct vvi_obj *obj, struct vvi_gds_file **ret_file)
+{
+    struct vv_folder *folder = obj->files->folder;
+    vv_mutex_lock(&folder->lock);
+    struct vvi_gds_file *file = obj->gds;
+    int fd = obj->fd;
+    vv_mutex_unlock(&folder->lock);
+    if (file == NULL) {
+        struct vvi_gds_file *fresh;
+        int rc = vvi_gds_file_add(folder->opts.gds, fd, &fresh);
+        if (rc < 0)
+            return rc;
+        vv_mutex_lock(&folder->lock);
+        if (obj->gds == NULL) {
+            obj->gds = fresh;
+            fresh = NULL;
+        }
+        file = obj->gds;
+        vv_mutex_unlock(&folder->lock);
+        vvi_gds_file_remove(fresh); /* another mover was faster */
+    }
+    *ret_file = file;
+    return 0;
 }
 
 /* ---- opening and creating ---- */

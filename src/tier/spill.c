@@ -34,6 +34,7 @@ struct vv_spill {
     uint32_t pages;
     uint64_t *sums; /* per page */
     size_t sums_bytes;
+    struct vvi_gds_file *gds; /* the same file for device memory; NULL: none */
     struct vvi_pace pace;
     struct vv_mutex lock;
     /* Synchronization: stored under lock, loaded acquire without it. A stale value costs one look
@@ -122,6 +123,12 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     if (s->fd < 0)
         return vvi_error(s->fd, err, err_bytes, "%s: cannot create the spill file: %s", folder,
                          strerror(-s->fd));
+    if (s->opts.gds != NULL) {
+        rc = s->direct ? vvi_gds_file_add(s->opts.gds, s->fd, &s->gds) : -ENOTSUP;
+        if (rc < 0)
+            return vvi_error(rc, err, err_bytes, "%s: no GPUDirect Storage here: %s", folder,
+                             s->direct ? strerror(-rc) : "it needs direct I/O");
+    }
     s->sums_bytes = (size_t)s->pages * sizeof(uint64_t);
     s->sums = mmap(NULL, s->sums_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -166,6 +173,7 @@ void vv_spill_free(struct vv_spill *s)
         return;
     if (s->sums != NULL)
         munmap(s->sums, s->sums_bytes);
+    vvi_gds_file_remove(s->gds);
     if (s->fd >= 0)
         s->opts.os->close(s->opts.os, s->fd);
     vv_mutex_fini(&s->lock);
@@ -186,11 +194,14 @@ static bool spill_advance(struct vvi_port *port, struct vvi_batch *b)
     struct vv_store_io *io = b->io;
     if (io->status == -ENODATA) /* the file is allocated: it cannot end before a page */
         io->status = -EIO;
-    if (io->op != VV_STORE_READ || io->status != 0)
+    if (io->status != 0 || (io->op != VV_STORE_READ && b->gds == NULL))
         return true;
     for (uint32_t i = 0; i < io->nchunks; i++) {
         uint32_t bytes = vvi_chunk_bytes(io->size, s->opts.page_bytes, io->chunk0 + i);
-        if (vv_hash64(io->mem[i], bytes) != s->sums[io->pages[i]]) {
+        uint64_t sum = b->gds != NULL ? b->gds->sums[i] : vv_hash64(io->mem[i], bytes);
+        if (io->op == VV_STORE_WRITE) {
+            s->sums[io->pages[i]] = sum;
+        } else if (sum != s->sums[io->pages[i]]) {
             io->status = -EBADMSG;
             io->bad_chunk = io->chunk0 + i;
             break;
@@ -230,7 +241,7 @@ static int spill_submit(struct vv_store *store, struct vv_store_io *io)
     struct vv_spill *s = ((struct spill_port *)store)->spill;
     uint32_t page_bytes = s->opts.page_bytes;
     if ((io->op != VV_STORE_READ && io->op != VV_STORE_WRITE) || io->pages == NULL ||
-        !vvi_io_valid(io, page_bytes))
+        !vvi_io_valid(io, page_bytes) || (io->device && port->gds == NULL))
         return -EINVAL;
     unsigned runs = 0;
     uint64_t need = 0;
@@ -244,11 +255,17 @@ static int spill_submit(struct vv_store *store, struct vv_store_io *io)
     if (b == NULL)
         return -ENOMEM;
     io->status = io->op == VV_STORE_WRITE ? grow(s, need) : 0;
+    if (io->status == 0 && io->device)
+        io->status = vvi_io_gds(b, s->gds, 0, io->pages, page_bytes, page_bytes);
     if (io->status < 0) {
         vvi_batch_end(port, b);
         return 0;
     }
     b->due_ns = vvi_pace_book(port->pace, io->op, vvi_io_bytes(io, page_bytes));
+    if (io->device) {
+        vvi_batch_submit_gds(port, b);
+        return 0;
+    }
     submit_runs(port, s, b);
     /* The pages do not change while they are written: hash them while the disk is busy. */
     if (io->op == VV_STORE_WRITE)

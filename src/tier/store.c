@@ -7,6 +7,11 @@
  * so that a kick wakes it whatever it waits for, and no lock is held meanwhile. Everything here
  * belongs to the port's thread; only the pace is shared.
  *
+ * Requests on device memory are carried out by threads of the port's own (gds.c), which kick the
+ * aio when one has ended: so poll waits in one place for both kinds. A kick that was the caller's
+ * and one of theirs may become one; poll then reports what has ended, which wakes the caller as
+ * well.
+ *
  * Pacing keeps one next-free time and books every transfer behind it. Being woken late moves no
  * booking, so errors of sleeping do not add up while the caller keeps a second batch in flight. */
 #define _GNU_SOURCE
@@ -140,6 +145,9 @@ int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *fol
 bool vvi_io_valid(const struct vv_store_io *io, uint32_t page_bytes)
 {
     uint64_t chunks = vv_div_up(io->size, page_bytes);
+    if (io->device && io->op == VV_STORE_WRITE && (uint64_t)io->chunk0 + io->nchunks == chunks &&
+        io->size % VV_STORE_ALIGN != 0)
+        return false;
     if (io->nchunks == 0 || chunks > UINT32_MAX || (uint64_t)io->chunk0 + io->nchunks > chunks ||
         io->mem == NULL)
         return false;
@@ -153,6 +161,36 @@ uint64_t vvi_io_bytes(const struct vv_store_io *io, uint32_t page_bytes)
 {
     uint64_t begin = (uint64_t)io->chunk0 * page_bytes;
     return VV_MIN(io->size - begin, (uint64_t)io->nchunks * page_bytes);
+}
+
+int vvi_io_gds(struct vvi_batch *b, struct vvi_gds_file *file, uint64_t offset,
+               const uint32_t *pages, uint32_t page_bytes, uint32_t unit)
+{
+    const struct vv_store_io *io = b->io;
+    uint32_t per_chunk = (uint32_t)vv_div_up(page_bytes, unit);
+    struct vvi_gds_req *req = vvi_gds_req_new(io->nchunks, (size_t)io->nchunks * per_chunk, 0);
+    if (req == NULL)
+        return -ENOMEM;
+    req->file = file;
+    req->write = io->op == VV_STORE_WRITE;
+    for (uint32_t i = 0; i < io->nchunks; i++) {
+        uint32_t bytes = vvi_chunk_bytes(io->size, page_bytes, io->chunk0 + i);
+        struct vvi_gds_part part = {.mem = io->mem[i],
+                                    .offset = pages != NULL ? (uint64_t)pages[i] * page_bytes
+                                                            : offset + (uint64_t)i * page_bytes,
+                                    .bytes = vv_align_up(bytes, VV_STORE_ALIGN)};
+        struct vvi_gds_part *last = req->nparts > 0 ? &req->parts[req->nparts - 1] : NULL;
+        if (last != NULL && last->offset + last->bytes == part.offset &&
+            (char *)last->mem + last->bytes == part.mem)
+            last->bytes += part.bytes;
+        else
+            req->parts[req->nparts++] = part;
+        for (uint32_t at = 0; at < bytes; at += unit)
+            req->spans[req->nspans++] =
+                (struct vv_kernel_span){(char *)io->mem[i] + at, VV_MIN(unit, bytes - at)};
+    }
+    b->gds = req;
+    return 0;
 }
 
 struct iovec vvi_io_vec(const struct vv_store_io *io, uint32_t page_bytes, uint32_t i)
@@ -194,18 +232,30 @@ uint64_t vvi_pace_book(struct vvi_pace *pace, enum vv_store_op op, uint64_t byte
 
 /* ---- ports ---- */
 
+static void kick_aio(void *arg)
+{
+    vv_aio_kick(arg);
+}
+
 int vvi_port_init(struct vvi_port *port, const struct vv_store_ops *ops,
                   const struct vv_store_opts *opts, struct vvi_pace *pace,
                   bool (*advance)(struct vvi_port *, struct vvi_batch *))
 {
     port->base.ops = ops;
+    port->gds = NULL;
     port->pace = pace;
     port->advance = advance;
     port->done = NULL;
     port->done_tail = &port->done;
     port->waiting = NULL;
     port->active = 0;
-    return vv_aio_new(opts->os, opts->backend, opts->depth, &port->aio);
+    int rc = vv_aio_new(opts->os, opts->backend, opts->depth, &port->aio);
+    if (rc == 0 && opts->gds != NULL) {
+        rc = vvi_gds_pool_new(opts->gds, opts->os, kick_aio, port->aio, &port->gds);
+        if (rc < 0)
+            vv_aio_free(port->aio);
+    }
+    return rc;
 }
 
 struct vvi_batch *vvi_batch_new(struct vvi_port *port, struct vv_store_io *io, unsigned nreqs,
@@ -231,6 +281,13 @@ void vvi_batch_submit(struct vvi_port *port, struct vvi_batch *b, struct vv_aio_
     vv_aio_submit(port->aio, req);
 }
 
+void vvi_batch_submit_gds(struct vvi_port *port, struct vvi_batch *b)
+{
+    b->gds->user = b;
+    b->left++;
+    vvi_gds_submit(port->gds, b->gds);
+}
+
 void vvi_port_report(struct vvi_port *port, struct vv_store_io *io)
 {
     io->next = NULL;
@@ -238,11 +295,17 @@ void vvi_port_report(struct vvi_port *port, struct vv_store_io *io)
     port->done_tail = &io->next;
 }
 
+static void batch_free(struct vvi_batch *b)
+{
+    free(b->bounce);
+    free(b->gds);
+    free(b);
+}
+
 static void batch_report(struct vvi_port *port, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
-    free(b->bounce);
-    free(b);
+    batch_free(b);
     vvi_port_report(port, io);
 }
 
@@ -259,13 +322,22 @@ void vvi_batch_end(struct vvi_port *port, struct vvi_batch *b)
     batch_report(port, b);
 }
 
-static void reap(struct vvi_port *port, struct vv_aio_req *req)
+static void reap(struct vvi_port *port, struct vvi_batch *b, int result)
 {
-    struct vvi_batch *b = req->user;
     if (b->io->status == 0)
-        b->io->status = req->result;
+        b->io->status = result;
     if (--b->left == 0 && port->advance(port, b))
         vvi_batch_end(port, b);
+}
+
+/* One request on device memory that has ended. */
+static bool reap_gds(struct vvi_port *port)
+{
+    struct vvi_gds_req *req = port->gds != NULL ? vvi_gds_reap(port->gds) : NULL;
+    if (req == NULL)
+        return false;
+    reap(port, req->user, req->result);
+    return true;
 }
 
 /* Reports the batches whose time has come; returns when the next one's will. */
@@ -315,6 +387,8 @@ int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t 
         uint64_t until = VV_MIN(deadline, release_due(port));
         if (port->done != NULL)
             return take_done(port, ret_done, max);
+        if (reap_gds(port))
+            continue;
         int64_t wait_ns = -1;
         if (until != VV_NEVER_NS) {
             uint64_t now = vv_now_ns();
@@ -322,7 +396,9 @@ int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t 
         }
         int n = vv_aio_wait(port->aio, &req, 1, wait_ns);
         if (n > 0)
-            reap(port, req);
+            reap(port, req->user, req->result);
+        else if (n == 0 && reap_gds(port))
+            continue;
         else if (n == 0)
             return 0;
         else if (n != -ETIMEDOUT)
@@ -341,17 +417,19 @@ void vvi_port_fini(struct vvi_port *port)
 {
     struct vv_aio_req *req;
     while (port->active > 0) {
+        if (reap_gds(port))
+            continue;
         int n = vv_aio_wait(port->aio, &req, 1, -1);
         if (n > 0)
-            reap(port, req);
+            reap(port, req->user, req->result);
         else if (n < 0) /* the kernel has the callers' memory: we must go on asking */
             vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
     }
     while (port->waiting != NULL) {
         struct vvi_batch *b = port->waiting;
         port->waiting = b->next;
-        free(b->bounce);
-        free(b);
+        batch_free(b);
     }
+    vvi_gds_pool_free(port->gds); /* its threads kick the aio */
     vv_aio_free(port->aio);
 }

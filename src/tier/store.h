@@ -16,6 +16,7 @@
 
 #include "core/util.h"
 #include "tier/aio.h"
+#include "tier/gds.h"
 #include "tier/os.h"
 
 struct vv_store;
@@ -46,6 +47,9 @@ struct vv_store_opts {
      * flight, or the medium idles between a report and the next submit. */
     uint64_t write_bytes_per_s;
     uint64_t read_bytes_per_s;
+    /* Takes requests on device memory too. Needs direct I/O: -ENOTSUP where the file system has
+     * none. NULL: host memory only. Outlives spill, folder and stores. */
+    struct vv_gds *gds;
 };
 
 void vv_store_opts_init(struct vv_store_opts *opts);
@@ -86,13 +90,19 @@ enum vv_store_op { VV_STORE_READ, VV_STORE_WRITE, VV_STORE_COMMIT, VV_STORE_REMO
  * (Misuse is refused and spoils nothing: -EINVAL for a COMMIT with writes missing or another size,
  * -EEXIST for the first chunk twice or what is committed.) Meanwhile the version may be written
  * again under a higher generation, whatever the failed one has left on disk.
- * Spill has neither commit nor removal: a page is written again when its owner changes. */
+ * Spill has neither commit nor removal: a page is written again when its owner changes.
+ *
+ * With `device` the chunks are in device memory, in the buffer of the store's gds, and never touched
+ * from the host. Writes then are of whole multiples of 4 KiB: what would be filled up with zeros
+ * goes through host memory. -EINVAL otherwise, or without a gds. Some chunks of an object may be
+ * written this way and some the other, and each read either way. */
 struct vv_store_io {
     enum vv_store_op op;
     struct vv_store_key key;
     uint64_t size; /* of the object */
     uint32_t chunk0, nchunks;
-    void **mem;                       /* host memory of each chunk: page_bytes, 4 KiB aligned. What
+    bool device;                      /* mem is device memory */
+    void **mem;                       /* memory of each chunk: page_bytes, 4 KiB aligned. What
                                        * follows the object's last byte up to the next 4 KiB is
                                        * overwritten, by writes (zeros) and reads alike. */
     const uint32_t *pages;            /* spill: page number of each chunk */

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 
 #include "core/lock.h"
+#include "tier/gds_private.h"
 #include "tier/store.h"
 
 /* ---- pacing: one medium with one next-free time, shared by both directions ---- */
@@ -33,6 +34,7 @@ struct vvi_batch {
     void *obj;       /* files: the open object */
     void *bounce;    /* owned memory that goes with the batch */
     size_t bounce_bytes;
+    struct vvi_gds_req *gds; /* on device memory, owned; NULL: none */
     struct vv_aio_req *reqs;
     struct iovec *iov;
 };
@@ -40,6 +42,7 @@ struct vvi_batch {
 struct vvi_port {
     struct vv_store base;
     struct vv_aio *aio;
+    struct vvi_gds_pool *gds; /* NULL: host memory only */
     struct vvi_pace *pace;
     /* All requests of the batch's current step are over (io->status: the first error). True: the
      * batch is finished. False: it has submitted its next step. */
@@ -59,6 +62,8 @@ struct vvi_batch *vvi_batch_new(struct vvi_port *port, struct vv_store_io *io, u
                                 unsigned niov);
 /* Submits one request of the batch. */
 void vvi_batch_submit(struct vvi_port *port, struct vvi_batch *b, struct vv_aio_req *req);
+/* The same for the batch's request on device memory. */
+void vvi_batch_submit_gds(struct vvi_port *port, struct vvi_batch *b);
 /* Finishes a batch that has nothing in flight: status is set. */
 void vvi_batch_end(struct vvi_port *port, struct vvi_batch *b);
 /* Reports a request that never became a batch. */
@@ -83,6 +88,10 @@ static inline uint32_t vvi_chunk_bytes(uint64_t size, uint32_t page_bytes, uint3
 bool vvi_io_valid(const struct vv_store_io *io, uint32_t page_bytes);
 /* Bytes of the object in the batch. */
 uint64_t vvi_io_bytes(const struct vv_store_io *io, uint32_t page_bytes);
+/* Makes the batch's request on device memory: chunk after chunk from `offset` of the file on, or
+ * where `pages` says; with checksums of every `unit` bytes of a chunk. */
+int vvi_io_gds(struct vvi_batch *b, struct vvi_gds_file *file, uint64_t offset,
+               const uint32_t *pages, uint32_t page_bytes, uint32_t unit);
 /* The vector of chunk0 + i, zeros written behind the object's last byte when writing. */
 struct iovec vvi_io_vec(const struct vv_store_io *io, uint32_t page_bytes, uint32_t i);
 

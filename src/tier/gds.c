@@ -186,8 +186,8 @@ static int driver_open(struct vv_gds *gds, char *err, size_t err_bytes)
     vv_device_leave(gds->device);
     gds->driver_open = e.code == 0;
     if (e.code != 0 && e.code != CODE_DRIVER_ALREADY_OPEN)
-        return vvi_error(-ENOTSUP, err, err_bytes, "libcufile does not work here: error %d, CUDA %d",
-                         e.code, e.cuda);
+        return vvi_error(-ENOTSUP, err, err_bytes,
+                         "libcufile does not work here: error %d, CUDA %d", e.code, e.cuda);
     return 0;
 }
 
@@ -318,7 +318,7 @@ struct gds_worker {
 };
 
 struct vvi_gds_pool {
-    struct vv_gds *gds;     /* immutable, down to notify_arg */
+    struct vv_gds *gds; /* immutable, down to notify_arg */
     const struct vv_os *os;
     void (*notify)(void *arg);
     void *notify_arg;

@@ -194,11 +194,12 @@ static bool begin(void *handle, const void *base, size_t bytes, off_t base_offse
         h = h->next;
     int i = 0;
     while (i < BUFFERS &&
-           (buffers[i].base != base || base_offset < 0 ||
-            (size_t)base_offset > buffers[i].bytes || bytes > buffers[i].bytes - (size_t)base_offset))
+           (buffers[i].base != base || base_offset < 0 || (size_t)base_offset > buffers[i].bytes ||
+            bytes > buffers[i].bytes - (size_t)base_offset))
         i++;
     if (h == NULL || i == BUFFERS) {
-        misuse_locked(0, h == NULL ? "transfer on an unknown file" : "transfer outside all buffers");
+        misuse_locked(0,
+                      h == NULL ? "transfer on an unknown file" : "transfer outside all buffers");
         ok = false;
     } else if (state.fail_nth > 0 && --state.fail_nth == 0) {
         *ret_rc = state.fail_code != 0 ? -state.fail_code : -1;

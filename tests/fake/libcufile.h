@@ -13,10 +13,10 @@ struct fake_cufile {
     int driver_open_code, handle_code, buf_code;
     /* The nth next transfer (1: the next one) fails or is spoiled; 0: none. */
     unsigned fail_nth;
-    int fail_errno;      /* returned as -1 and errno, or */
-    int fail_code;       /* as a negative code of the library */
-    unsigned spoil_nth;  /* a bit of what is read is turned over */
-    size_t short_bytes;  /* no transfer moves more than this; 0: all of it */
+    int fail_errno;     /* returned as -1 and errno, or */
+    int fail_code;      /* as a negative code of the library */
+    unsigned spoil_nth; /* a bit of what is read is turned over */
+    size_t short_bytes; /* no transfer moves more than this; 0: all of it */
     /* The address behind a device pointer; NULL: the same. */
     void *(*map)(void *arg, void *ptr);
     void *map_arg;

@@ -143,6 +143,25 @@ void vvi_cuda_leave(struct vvi_cuda *d, const struct vvi_cuda_scope *scope)
     (void)d->drv.cuCtxPopCurrent(&ours);
 }
 
+/* For other libraries' calls: they see to stream capture themselves. */
+static int enter(struct vv_device *dev)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    unsigned int code = gone(d);
+
+    if (code)
+        return -ENODEV;
+    code = d->drv.cuCtxPushCurrent(d->ctx);
+    return code ? lose(d, code) : 0;
+}
+
+static void leave(struct vv_device *dev)
+{
+    CUcontext ours;
+
+    (void)vvi_cuda_of(dev)->drv.cuCtxPopCurrent(&ours);
+}
+
 static int last_code(struct vv_device *dev, const char **ret_name)
 {
     unsigned int code =
@@ -342,6 +361,8 @@ static const struct vv_device_ops cuda_ops = {
     .stream_wait_event = vvi_cuda_stream_wait_event,
     .after_app = vvi_cuda_after_app,
     .stream_adopt = vvi_cuda_stream_adopt,
+    .enter = enter,
+    .leave = leave,
     .launch = vvi_cuda_launch,
     .describe = describe,
     .last_code = last_code,

@@ -15,7 +15,7 @@ enum {
 
 /* One block of threads for each span. */
 struct vvi_hash_params {
-    uint64_t sums; /* device addresses, as all here */
+    uint64_t sums, n_spans; /* addresses are the device's */
     struct {
         uint64_t ptr, bytes;
     } span[VVI_HASH_SPANS];

@@ -16,6 +16,7 @@
 #include "core/pattern.h"
 #include "core/util.h"
 #include "device/cuda/gather.h"
+#include "device/cuda/hash.h"
 
 #define FILL_THREADS  256
 #define BLOCKS_PER_SM 8
@@ -27,7 +28,7 @@ enum { GATHERS = 3 };
 
 struct vvi_cuda_kernels {
     CUmodule module;
-    CUfunction fill, verify, spin;
+    CUfunction fill, verify, spin, hash;
     CUfunction gather[GATHERS]; /* NULL: the driver cannot */
     unsigned int blocks;        /* that keep the whole device busy */
 };
@@ -59,10 +60,8 @@ static unsigned int find_all(const struct vvi_cuda_driver *driver, struct vvi_cu
         const char *name;
         CUfunction *function;
     } wanted[] = {
-        {"varve_fill", &k->fill},
-        {"varve_verify", &k->verify},
-        {"varve_spin", &k->spin},
-        {gathers[0].name, &k->gather[0]},
+        {"varve_fill", &k->fill}, {"varve_verify", &k->verify},     {"varve_spin", &k->spin},
+        {"varve_hash", &k->hash}, {gathers[0].name, &k->gather[0]},
     };
     unsigned int code = VVI_CU_SUCCESS;
 
@@ -128,6 +127,25 @@ static unsigned int blocks_for(const struct vvi_cuda_kernels *kernels, size_t by
     return (unsigned int)VV_MIN(VV_MAX(blocks, UINT64_C(1)), (uint64_t)kernels->blocks);
 }
 
+_Static_assert((int)VVI_HASH_SPANS == (int)VV_KERNEL_SPANS, "as many as may be asked for");
+
+static unsigned int launch_hash(const struct vvi_cuda_driver *driver,
+                                const struct vvi_cuda_kernels *kernels, CUstream stream,
+                                const struct vv_kernel *k)
+{
+    struct vvi_hash_params t = {.sums = (uintptr_t)k->sums, .n_spans = k->n_spans};
+
+    if (k->n_spans == 0 || k->n_spans > VVI_HASH_SPANS || t.sums % 8)
+        return VVI_CU_INVALID_VALUE;
+    for (uint32_t i = 0; i < k->n_spans; i++) {
+        t.span[i].ptr = (uintptr_t)k->spans[i].ptr;
+        t.span[i].bytes = k->spans[i].bytes;
+        if (t.span[i].ptr % 8)
+            return VVI_CU_INVALID_VALUE;
+    }
+    return launch(driver, kernels->hash, k->n_spans, VVI_HASH_THREADS, stream, (void *[]){&t});
+}
+
 unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
                                      const struct vvi_cuda_kernels *kernels, CUstream stream,
                                      const struct vv_kernel *k)
@@ -140,6 +158,8 @@ unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
         return VVI_CU_NOT_SUPPORTED;
     if (k->kind == VV_KERNEL_SPIN)
         return launch(driver, kernels->spin, 1, 1, stream, (void *[]){&ns});
+    if (k->kind == VV_KERNEL_HASH)
+        return launch_hash(driver, kernels, stream, k);
     if (ptr % 16 || k->offset % 8)
         return VVI_CU_INVALID_VALUE;
     if (k->kind == VV_KERNEL_FILL)

@@ -72,8 +72,7 @@ extern "C" __global__ void varve_verify(const unsigned char *p, uint64_t bytes, 
     }
     if (global_thread() == 0)
         for (uint64_t at = 16 * n; at < bytes; at++)
-            wrong += p[at] !=
-                     (unsigned char)(first + at / 8 * VV_PATTERN_STEP >> 8 * (at % 8));
+            wrong += p[at] != (unsigned char)(first + at / 8 * VV_PATTERN_STEP >> 8 * (at % 8));
     if (wrong)
         atomicAdd(bad, wrong);
 }

@@ -30,7 +30,7 @@ unsigned int vvi_cuda_kernels_load(const struct vvi_cuda_driver *driver, CUdevic
 void vvi_cuda_kernels_unload(const struct vvi_cuda_driver *driver, struct vvi_cuda_kernels *kernels,
                              bool alive);
 
-/* Submits FILL, VERIFY or SPIN. VVI_CU_INVALID_VALUE: misaligned. That the memory is the device's is
+/* Submits FILL, VERIFY, SPIN or HASH. VVI_CU_INVALID_VALUE: misaligned. That the memory is the device's is
  * not checked. */
 unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
                                      const struct vvi_cuda_kernels *kernels, CUstream stream,

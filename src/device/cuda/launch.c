@@ -20,6 +20,17 @@ static int check_memory(struct vvi_cuda *d, const void *ptr, size_t bytes)
     return bytes && place.last - (uintptr_t)ptr < bytes - 1 ? -EFAULT : 0;
 }
 
+static int check_spans(struct vvi_cuda *d, const struct vv_kernel *k)
+{
+    int rc = k->n_spans == 0 || k->n_spans > VV_KERNEL_SPANS
+                 ? -EINVAL
+                 : check_memory(d, k->sums, k->n_spans * sizeof(*k->sums));
+
+    for (uint32_t i = 0; rc == 0 && i < k->n_spans; i++)
+        rc = check_memory(d, k->spans[i].ptr, k->spans[i].bytes);
+    return rc;
+}
+
 int vvi_cuda_launch(struct vv_device *dev, struct vv_stream *s, const struct vv_kernel *k)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);
@@ -33,6 +44,8 @@ int vvi_cuda_launch(struct vv_device *dev, struct vv_stream *s, const struct vv_
         return rc;
     if (k->kind == VV_KERNEL_FILL || k->kind == VV_KERNEL_VERIFY)
         rc = check_memory(d, k->ptr, k->bytes);
+    if (k->kind == VV_KERNEL_HASH)
+        rc = check_spans(d, k);
     if (!rc && k->kind == VV_KERNEL_VERIFY)
         rc = check_memory(d, k->bad, sizeof(*k->bad));
     if (!rc)

@@ -11,13 +11,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/xxh3.h"
 #include "private.h"
 
 #define STEP UINT64_C(0x9e3779b97f4a7c15)
 
-enum { TILE = 64 << 10, SMALL = 170, MIDDLE = 600, LARGE = 1364 };
+enum { TILE = 64 << 10, SMALL = 170, MIDDLE = 600, LARGE = 1364, HASH_SPANS = 64 };
 
-enum kernel_kind { K_FILL, K_VERIFY, K_SPIN, K_GATHER };
+enum kernel_kind { K_FILL, K_VERIFY, K_SPIN, K_GATHER, K_HASH };
 
 struct seg {
     uint64_t dst, src;
@@ -40,6 +41,7 @@ static const struct function functions[] = {
     {"varve_fill", K_FILL, 0},
     {"varve_verify", K_VERIFY, 0},
     {"varve_spin", K_SPIN, 0},
+    {"varve_hash", K_HASH, HASH_SPANS},
     {"varve_gather_small", K_GATHER, SMALL},
     {"varve_gather_middle", K_GATHER, MIDDLE},
     {"varve_gather_large", K_GATHER, LARGE},
@@ -186,6 +188,12 @@ static void run(void *arg)
     case K_GATHER:
         gather(l);
         break;
+    case K_HASH: /* one checksum for each segment */
+        for (uint32_t i = 0; i < l->head.n_segs; i++) {
+            sum = vv_xxh3((const void *)(uintptr_t)l->segs[i].src, l->segs[i].bytes);
+            memcpy((void *)(uintptr_t)l->segs[i].dst, &sum, sizeof(sum));
+        }
+        break;
     }
 }
 
@@ -235,11 +243,41 @@ static int read_gather(const struct function *f, void **params, struct launch **
     return 0;
 }
 
+static int read_hash(const struct function *f, void **params, struct launch **ret_launch)
+{
+    struct {
+        uint64_t sums, n;
+        struct {
+            uint64_t ptr, bytes;
+        } span[HASH_SPANS];
+    } t;
+    memcpy(&t, params[0], sizeof(t));
+    *ret_launch = calloc(1, sizeof(**ret_launch) + HASH_SPANS * sizeof(struct seg));
+    if (!*ret_launch)
+        return 0;
+    struct launch *l = *ret_launch;
+    if (t.n == 0 || t.n > f->max_segs)
+        return FAKE_ILLEGAL_ADDRESS;
+    l->head.n_segs = (uint32_t)t.n;
+    for (uint32_t i = 0; i < t.n; i++) {
+        unsigned char *dst, *src = NULL;
+        int rc = resolve(t.sums + i * sizeof(uint64_t), sizeof(uint64_t), &dst);
+        if (rc == 0)
+            rc = resolve(t.span[i].ptr, t.span[i].bytes, &src);
+        if (rc)
+            return rc;
+        l->segs[i] = (struct seg){
+            .dst = (uintptr_t)dst, .src = (uintptr_t)src, .bytes = (uint32_t)t.span[i].bytes};
+    }
+    return 0;
+}
+
 static int read_params(const struct function *f, void **params, struct launch **ret_launch)
 {
     int rc = 0;
-    if (f->kind == K_GATHER) {
-        rc = read_gather(f, params, ret_launch);
+    if (f->kind == K_GATHER || f->kind == K_HASH) {
+        rc = f->kind == K_HASH ? read_hash(f, params, ret_launch)
+                               : read_gather(f, params, ret_launch);
         if (*ret_launch)
             (*ret_launch)->kind = f->kind;
         return rc;

@@ -107,7 +107,7 @@ API int cuInit(unsigned flags)
         LEAVE(FAKE_INVALID_VALUE);
     if (fake_set.devices <= 0)
         LEAVE(FAKE_NO_DEVICE);
-    fake_inited = true;
+    fake_start();
     LEAVE(0);
 }
 

@@ -61,7 +61,7 @@ int fake_lost;
 static struct rule rules[MAX_RULES];
 static struct fake_entry *entries;
 static _Atomic bool ended;
-static pid_t owner;
+static _Atomic pid_t owner; /* the process that has initialised CUDA; 0: none yet */
 
 API fake_cuda_set_fn fake_cuda_set;
 API fake_cuda_fail_fn fake_cuda_fail;
@@ -74,7 +74,6 @@ API fake_cuda_map_fn fake_cuda_map;
 
 __attribute__((constructor)) static void load(void)
 {
-    owner = getpid();
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         char name[NAME_BYTES] = "FAKE_CUDA_";
         size_t at = strlen(name);
@@ -89,10 +88,19 @@ __attribute__((constructor)) static void load(void)
         snprintf(fake_set.hide, sizeof(fake_set.hide), "%s", hide);
 }
 
-/* Exit handlers and destructors that run after ours still may call. */
-__attribute__((destructor)) static void unload(void)
+/* The driver ends when exit handlers registered before its initialisation have yet to run. */
+static void end(void)
 {
     atomic_store(&ended, true);
+}
+
+void fake_start(void)
+{
+    if (fake_inited)
+        return;
+    fake_inited = true;
+    atomic_store(&owner, getpid());
+    atexit(end);
 }
 
 uint64_t fake_now_ns(void)
@@ -144,7 +152,8 @@ int fake_enter(struct fake_entry *e, unsigned need)
 {
     if (atomic_load(&ended))
         return FAKE_DEINITIALIZED;
-    if (getpid() != owner)
+    pid_t pid = atomic_load(&owner);
+    if (pid && getpid() != pid)
         return FAKE_NOT_INITIALIZED;
     pthread_mutex_lock(&fake_lock);
     if (!e->known) {

@@ -79,6 +79,8 @@ extern int fake_lost;
 /* 0 with the lock held, or the code to return. */
 int fake_enter(struct fake_entry *e, unsigned need);
 int fake_leave(int rc);
+/* CUDA is initialised: it belongs to this process now, until the exit handlers run. */
+void fake_start(void);
 /* A copy or kernel is about to be accepted: the code with which it is to fail later, or 0. */
 int fake_late_failure(void);
 bool fake_hidden(const char *name);

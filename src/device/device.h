@@ -190,9 +190,8 @@ struct vv_device_ops {
     /* Never blocks, works on a lost device. */
     void (*describe)(struct vv_device *d, struct vv_device_info *ret_info);
 
-    /* The driver's own code behind the error that the calling thread's last operation with a result
-     * returned, and its name ("CUDA_ERROR_OUT_OF_MEMORY"); 0 and "": it succeeded, or the error was
-     * not the driver's. `ret_name` is constant. */
+    /* The driver's own code behind the last error that the calling thread got from this device,
+     * and its name ("CUDA_ERROR_OUT_OF_MEMORY"); 0 and "": there is none. `ret_name` is constant. */
     int (*last_code)(struct vv_device *d, const char **ret_name);
 };
 

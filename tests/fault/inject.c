@@ -394,6 +394,24 @@ static void inject_leave(struct vv_device *dev)
     vv_device_leave(device_of(dev)->inner);
 }
 
+static int inject_stream_adopt(struct vv_device *dev, void *native, struct vv_stream **ret_stream)
+{
+    struct inject_device *d = device_of(dev);
+    struct inject_stream *s;
+    int rc = device_enter(d, VV_DEVICE_OP_STREAM_ADOPT);
+
+    if (rc)
+        return rc;
+    s = calloc(1, sizeof(*s));
+    T_CHECK(s);
+    rc = vv_device_stream_adopt(d->inner, native, &s->inner);
+    if (rc)
+        free(s);
+    else
+        *ret_stream = (struct vv_stream *)s;
+    return rc;
+}
+
 static int inject_launch(struct vv_device *dev, struct vv_stream *s, const struct vv_kernel *k)
 {
     struct inject_device *d = device_of(dev);
@@ -405,6 +423,11 @@ static int inject_launch(struct vv_device *dev, struct vv_stream *s, const struc
 static void inject_describe(struct vv_device *dev, struct vv_device_info *ret_info)
 {
     vv_device_describe(device_of(dev)->inner, ret_info);
+}
+
+static int inject_last_code(struct vv_device *dev, const char **ret_name)
+{
+    return vv_device_last_code(device_of(dev)->inner, ret_name);
 }
 
 static const struct vv_device_ops inject_device_ops = {
@@ -428,8 +451,10 @@ static const struct vv_device_ops inject_device_ops = {
     .after_app = inject_after_app,
     .enter = inject_enter,
     .leave = inject_leave,
+    .stream_adopt = inject_stream_adopt,
     .launch = inject_launch,
     .describe = inject_describe,
+    .last_code = inject_last_code,
 };
 
 struct vv_device *t_inject_device(struct t_inject *inj, struct vv_device *inner)

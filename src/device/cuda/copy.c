@@ -6,15 +6,16 @@
  * refuses a copy that touches two of them, and finds the direction of every piece. Nothing has been
  * submitted when one of them is refused. Pieces of one batch may run in any order, so those of one
  * direction go together, in the form that is fastest for it: within the device, by a kernel of ours
- * where it was built (many small copies take thirty times as long one by one); over the link, by the
- * driver's batched copy, which keeps the link busy with pieces of one page; a single one by a plain
- * copy.
+ * where it was built (many small copies take thirty times as long one by one); over the link, by
+ * the driver's batched copy, which keeps the link busy with pieces of one page; a single one by a
+ * plain copy.
  *
  * Host memory that is not registered is copied synchronously: cuMemcpyAsync returns before the end
  * for some sizes and directions, and our contract says that the caller may have its memory back.
  *
  * What could go wrong: the driver refuses a piece half-way through a batch, which looking should
- * have found. The pieces before it then run; whoever gets an error must not assume that they do not.
+ * have found. The pieces before it then run; whoever gets an error must not assume that they do
+ * not.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static int batch_grow(struct batch *b)
     if (!seg || !direction) {
         free(seg);
         free(direction);
-        return -ENOMEM;
+        return vvi_cuda_refuse(b->d, -ENOMEM);
     }
     memcpy(seg, b->seg, b->n * sizeof(*seg));
     memcpy(direction, b->direction, b->n * sizeof(*direction));
@@ -116,7 +117,7 @@ static int extent_of(struct vvi_cuda *d, const struct vvi_cuda_place *place, con
 
     if (place->kind == VV_MEM_DEVICE) {
         if (beyond < bytes - 1)
-            return -EFAULT;
+            return vvi_cuda_refuse(d, -EFAULT);
         *ret_bytes = bytes;
         return 0;
     }
@@ -125,12 +126,12 @@ static int extent_of(struct vvi_cuda *d, const struct vvi_cuda_place *place, con
         return 0;
     }
     if (!first || beyond < bytes - 1)
-        return -EINVAL;
+        return vvi_cuda_refuse(d, -EINVAL);
     rc = vvi_cuda_place_of(d, ptr + (bytes - 1), &end);
     if (rc)
         return rc;
     if (end.kind != VV_MEM_HOST || end.pinned)
-        return -EINVAL;
+        return vvi_cuda_refuse(d, -EINVAL);
     *ret_bytes = bytes;
     return 0;
 }
@@ -152,7 +153,7 @@ static int look_at(struct batch *b, const struct vv_copy_seg *seg)
     size_t left = seg->bytes;
 
     if (left && (!dst || !src))
-        return -EINVAL;
+        return vvi_cuda_refuse(b->d, -EINVAL);
     while (left > 0) {
         bool first = left == seg->bytes;
         size_t dst_bytes, src_bytes, n;
@@ -163,7 +164,7 @@ static int look_at(struct batch *b, const struct vv_copy_seg *seg)
         if (rc)
             return rc;
         if (b->dst.kind == VV_MEM_HOST && b->src.kind == VV_MEM_HOST)
-            return -EINVAL;
+            return vvi_cuda_refuse(b->d, -EINVAL);
         rc = extent_of(b->d, &b->dst, dst, left, first, &dst_bytes);
         if (!rc)
             rc = extent_of(b->d, &b->src, src, left, first, &src_bytes);

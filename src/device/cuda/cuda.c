@@ -109,28 +109,30 @@ static unsigned int gone(const struct vvi_cuda *d)
     return code;
 }
 
-int vvi_cuda_enter_quietly(struct vvi_cuda *d, struct vvi_cuda_scope *scope)
+int vvi_cuda_refuse(const struct vvi_cuda *d, int err)
 {
-    unsigned int code = gone(d);
-
-    if (code)
-        return -ENODEV;
-    code = d->drv.cuCtxPushCurrent(d->ctx);
-    /* With nothing pushed, nothing can be done, whatever the reason is. */
-    if (code)
-        return lose(d, code);
-    scope->capture_mode = VVI_CU_CAPTURE_MODE_RELAXED;
-    if (d->drv.cuThreadExchangeStreamCaptureMode)
-        (void)d->drv.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
-    return 0;
+    remember(d, VVI_CU_SUCCESS);
+    return err;
 }
 
 int vvi_cuda_enter(struct vvi_cuda *d, struct vvi_cuda_scope *scope)
 {
-    int rc = vvi_cuda_enter_quietly(d, scope);
+    unsigned int code = gone(d);
 
-    remember(d, rc ? gone(d) : VVI_CU_SUCCESS);
-    return rc;
+    if (code) {
+        remember(d, code);
+        return -ENODEV;
+    }
+    code = d->drv.cuCtxPushCurrent(d->ctx);
+    if (code) {
+        /* With nothing pushed, nothing can be done, whatever the reason is. */
+        remember(d, code);
+        return lose(d, code);
+    }
+    scope->capture_mode = VVI_CU_CAPTURE_MODE_RELAXED;
+    if (d->drv.cuThreadExchangeStreamCaptureMode)
+        (void)d->drv.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+    return 0;
 }
 
 void vvi_cuda_leave(struct vvi_cuda *d, const struct vvi_cuda_scope *scope)
@@ -189,7 +191,7 @@ static int mem_alloc(struct vv_device *dev, size_t bytes, void **ret_ptr)
     int rc;
 
     if (!bytes)
-        return -EINVAL;
+        return vvi_cuda_refuse(d, -EINVAL);
     rc = vvi_cuda_enter(d, &scope);
     if (rc)
         return rc;
@@ -198,10 +200,12 @@ static int mem_alloc(struct vv_device *dev, size_t bytes, void **ret_ptr)
         vv_mutex_lock(&d->lock);
         rc = vvi_cuda_ranges_add(&d->ranges, VVI_CUDA_ALLOC, (void *)(uintptr_t)ptr, bytes);
         vv_mutex_unlock(&d->lock);
-        if (rc)
+        if (rc) {
             (void)d->drv.cuMemFree(ptr);
-        else
+            (void)vvi_cuda_refuse(d, rc);
+        } else {
             *ret_ptr = (void *)(uintptr_t)ptr;
+        }
     }
     vvi_cuda_leave(d, &scope);
     return rc;
@@ -214,7 +218,7 @@ static int forget_range(struct vvi_cuda *d, enum vvi_cuda_range_kind kind, const
     vv_mutex_lock(&d->lock);
     rc = vvi_cuda_ranges_remove(&d->ranges, kind, ptr);
     vv_mutex_unlock(&d->lock);
-    return rc;
+    return rc ? vvi_cuda_refuse(d, rc) : 0;
 }
 
 /* cuMemFree waits for the work that was submitted. */
@@ -260,7 +264,7 @@ static int host_register(struct vv_device *dev, void *ptr, size_t bytes)
     int rc;
 
     if (!ptr || !bytes || bytes - 1 > UINTPTR_MAX - (uintptr_t)ptr)
-        return -EINVAL;
+        return vvi_cuda_refuse(d, -EINVAL);
     rc = vvi_cuda_enter(d, &scope);
     if (rc)
         return rc;
@@ -269,8 +273,10 @@ static int host_register(struct vv_device *dev, void *ptr, size_t bytes)
         vv_mutex_lock(&d->lock);
         rc = vvi_cuda_ranges_add(&d->ranges, VVI_CUDA_SLICE, ptr, bytes);
         vv_mutex_unlock(&d->lock);
-        if (rc)
+        if (rc) {
             (void)d->drv.cuMemHostUnregister(ptr);
+            (void)vvi_cuda_refuse(d, rc);
+        }
     }
     vvi_cuda_leave(d, &scope);
     return rc;
@@ -283,7 +289,7 @@ static int host_unregister(struct vv_device *dev, void *ptr)
     int rc;
 
     if (!ptr)
-        return -EINVAL;
+        return vvi_cuda_refuse(d, -EINVAL);
     rc = vvi_cuda_enter(d, &scope);
     if (rc)
         return rc;

@@ -10,10 +10,9 @@
 #include "core/lock.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/kernels.h"
 #include "device/cuda/ranges.h"
 #include "device/device.h"
-
-struct vvi_cuda_kernels;
 
 struct vvi_cuda {
     struct vv_device base;
@@ -26,7 +25,7 @@ struct vvi_cuda {
     uint64_t serial;           /* of this opening, never used twice */
     unsigned forks;            /* of the process, when this was opened */
     struct vv_device_info info;
-    struct vvi_cuda_kernels *kernels; /* owned by kernels.c; NULL: not built, or not usable */
+    struct vvi_cuda_kernels *kernels; /* owned; NULL: not built, or not for this device */
 
     /* The code that ended the device, 0 while it works. Set once. Synchronization: relaxed; it says
      * nothing about other memory. */
@@ -64,17 +63,17 @@ struct vvi_cuda_scope {
 };
 
 /* Makes our context current. -ENODEV on a lost device and in a forked child, without a call of the
- * driver; then no leave. The thread's last code is forgotten. */
+ * driver; then no leave. */
 VV_WARN_UNUSED int vvi_cuda_enter(struct vvi_cuda *d, struct vvi_cuda_scope *scope);
-/* The same for operations without a result, which are often called on the way out of a failure: the
- * thread's last code stays. */
-VV_WARN_UNUSED int vvi_cuda_enter_quietly(struct vvi_cuda *d, struct vvi_cuda_scope *scope);
 void vvi_cuda_leave(struct vvi_cuda *d, const struct vvi_cuda_scope *scope);
 
 /* The negative errno of a driver's result, which the thread remembers for last_code. A result that
  * means the end of the context, or comes after it, makes the device lost. Between enter and leave.
  */
 int vvi_cuda_status(struct vvi_cuda *d, unsigned int code);
+
+/* Returns `err`, an error of our own that no code of the driver is behind. Anywhere. */
+int vvi_cuda_refuse(const struct vvi_cuda *d, int err);
 
 /* ---- pointer.c: where pointers point ---- */
 

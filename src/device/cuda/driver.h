@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of the CUDA driver API that Varve uses, declared here so that no toolkit is needed to
- * build, and found at run time so that none of it is linked. tests/unit/device/cuda_decls.c compares
+ * build, and found at run time so that none of it is linked. A test, cuda_decls.c, compares
  * everything below with cuda.h where there is one.
  *
  * Handles carry the driver's own names and tags: a program may include cuda.h as well. Enumerations

@@ -55,7 +55,7 @@ static int place_of_foreign(struct vvi_cuda *d, uintptr_t p, struct vvi_cuda_ran
         return rc;
     if (a.type == VVI_CU_MEMORYTYPE_DEVICE || a.managed) {
         if (!a.managed && (a.ordinal != d->device || (a.ctx && a.ctx != d->ctx)))
-            return -EXDEV;
+            return vvi_cuda_refuse(d, -EXDEV);
         place.kind = VV_MEM_DEVICE;
         place.pinned = true;
     } else if (a.type == VVI_CU_MEMORYTYPE_HOST) {
@@ -91,7 +91,7 @@ int vvi_cuda_ptr_kind(struct vv_device *dev, const void *ptr, enum vv_mem_kind *
     int rc;
 
     if (!ptr)
-        return -EINVAL;
+        return vvi_cuda_refuse(d, -EINVAL);
     rc = vvi_cuda_enter(d, &scope);
     if (rc)
         return rc;

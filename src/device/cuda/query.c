@@ -15,6 +15,7 @@
 
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_private.h"
+#include "device/cuda/kernels.h"
 
 /* The functions of a library that this process has loaded already. */
 struct loaded {
@@ -138,6 +139,7 @@ int vv_device_cuda_list(const char *library, char *err, size_t err_bytes,
     if (rc)
         return rc;
     report.driver_version = drv.version;
+    report.kernels = vvi_cuda_kernels_built();
     if (drv.cuDeviceGetCount(&report.count) != 0)
         report.count = 0;
     for (int i = 0; i < report.count && (size_t)i < max; i++)

@@ -49,7 +49,7 @@ VV_WARN_UNUSED int vvi_cuda_ranges_add(struct vvi_cuda_ranges *r, enum vvi_cuda_
 int vvi_cuda_ranges_remove(struct vvi_cuda_ranges *r, enum vvi_cuda_range_kind kind,
                            const void *ptr);
 
-/* The first range of the kind, or one of kind VVI_CUDA_NONE. For the thread that changes the table. */
+/* The first range of the kind, or one of kind VVI_CUDA_NONE. For whoever may change the table. */
 struct vvi_cuda_range vvi_cuda_ranges_first(const struct vvi_cuda_ranges *r,
                                             enum vvi_cuda_range_kind kind);
 

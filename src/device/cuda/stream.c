@@ -3,12 +3,12 @@
  * Streams and events.
  *
  * Our streams are non-blocking: they do not wait for the application's legacy default stream, nor
- * it for them, unless after_app says so. Events carry no times, which makes them cheap. Nothing here
- * uses host callbacks: the end of work is seen by asking, and asking never blocks.
+ * it for them, unless after_app says so. Events carry no times, which makes them cheap. Nothing
+ * here uses host callbacks: the end of work is seen by asking, and asking never blocks.
  *
  * Waiting asks in a loop at first, because a copy within the device is over sooner than a thread
- * could be woken, and then sleeps in steps that grow. The context stays current meanwhile; that is a
- * matter of the calling thread alone.
+ * could be woken, and then sleeps in steps that grow. The context stays current meanwhile; that is
+ * a matter of the calling thread alone.
  *
  * Streams and events are in lists under the device's lock for one reason: so that closing finds
  * those that nobody freed.
@@ -48,7 +48,7 @@ int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream)
         return rc;
     s = calloc(1, sizeof(*s));
     rc = s ? vvi_cuda_status(d, d->drv.cuStreamCreate(&s->native, VVI_CU_STREAM_NON_BLOCKING))
-           : -ENOMEM;
+           : vvi_cuda_refuse(d, -ENOMEM);
     vvi_cuda_leave(d, &scope);
     if (rc) {
         free(s);
@@ -69,11 +69,11 @@ static int check_native(struct vvi_cuda *d, CUstream native)
     if (rc)
         return rc;
     if (capture != VVI_CU_CAPTURE_NONE)
-        return -EBUSY;
+        return vvi_cuda_refuse(d, -EBUSY);
     if (!native)
         return 0; /* the default stream of whatever context is current, and that is ours */
     rc = vvi_cuda_status(d, d->drv.cuStreamGetCtx(native, &ctx));
-    return rc ? rc : ctx == d->ctx ? 0 : -EXDEV;
+    return rc || ctx == d->ctx ? rc : vvi_cuda_refuse(d, -EXDEV);
 }
 
 int vvi_cuda_stream_adopt(struct vv_device *dev, void *native, struct vv_stream **ret_stream)
@@ -92,7 +92,7 @@ int vvi_cuda_stream_adopt(struct vv_device *dev, void *native, struct vv_stream 
         return rc;
     s = calloc(1, sizeof(*s));
     if (!s)
-        return -ENOMEM;
+        return vvi_cuda_refuse(d, -ENOMEM);
     s->native = stream;
     s->adopted = true;
     stream_link(d, s);
@@ -125,7 +125,7 @@ void vvi_cuda_stream_free(struct vv_device *dev, struct vv_stream *s)
     if (s->next)
         s->next->link = s->link;
     vv_mutex_unlock(&d->lock);
-    usable = vvi_cuda_enter_quietly(d, &scope) == 0;
+    usable = vvi_cuda_enter(d, &scope) == 0;
     stream_end(d, s, usable);
     if (usable)
         vvi_cuda_leave(d, &scope);
@@ -199,7 +199,7 @@ int vvi_cuda_event_new(struct vv_device *dev, struct vv_event **ret_event)
         return rc;
     ev = calloc(1, sizeof(*ev));
     rc = ev ? vvi_cuda_status(d, d->drv.cuEventCreate(&ev->native, VVI_CU_EVENT_DISABLE_TIMING))
-            : -ENOMEM;
+            : vvi_cuda_refuse(d, -ENOMEM);
     vvi_cuda_leave(d, &scope);
     if (rc) {
         free(ev);
@@ -228,7 +228,7 @@ void vvi_cuda_event_free(struct vv_device *dev, struct vv_event *ev)
     if (ev->next)
         ev->next->link = ev->link;
     vv_mutex_unlock(&d->lock);
-    if (vvi_cuda_enter_quietly(d, &scope) == 0) {
+    if (vvi_cuda_enter(d, &scope) == 0) {
         (void)d->drv.cuEventDestroy(ev->native);
         vvi_cuda_leave(d, &scope);
     }

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "core/clock.h"
+#include "device/cuda/cuda.h"
 #include "device/device.h"
 #include "device/host/host.h"
 #include "t.h"
@@ -28,11 +29,22 @@ static int open_host(struct vv_device **ret_device)
     return vv_device_open_host(&opts, ret_device);
 }
 
+static int open_cuda(struct vv_device **ret_device)
+{
+    char err[256] = "";
+    int rc = vv_device_open_cuda(NULL, err, sizeof(err), ret_device);
+
+    if (rc == -ENODEV)
+        T_SKIP("%s", err);
+    return rc;
+}
+
 static const struct backend {
     const char *name;
     int (*open)(struct vv_device **ret_device);
 } backends[] = {
     {"host", open_host},
+    {"cuda", open_cuda},
 };
 
 static unsigned char pattern(uint64_t seed, size_t i)

@@ -46,8 +46,10 @@ enum varve_level {
 };
 
 enum varve_device_kind {
-    VARVE_DEVICE_AUTO, /* a real device if there is one, otherwise none */
-    VARVE_DEVICE_CUDA, /* not available yet: -ENOTSUP */
+    VARVE_DEVICE_AUTO, /* a GPU if the process uses CUDA when the context is opened (a context is
+                          current in the calling thread, or a primary one active), otherwise none:
+                          programs that do not use CUDA do not pay for it */
+    VARVE_DEVICE_CUDA, /* an NVIDIA GPU, on its primary context; an error where there is none */
     VARVE_DEVICE_HOST, /* the emulated device: separate memory and copy engines, on the CPU */
     VARVE_DEVICE_NONE  /* host memory only */
 };
@@ -94,6 +96,8 @@ struct varve_opts {
     char remote[VARVE_PATH_BYTES]; /* folder or address; must be empty for now */
     char rate[VARVE_RATE_BYTES];   /* "d2d=4G,h2f=40M": slow these hops down to so many bytes/s;
                                       empty: full speed */
+    int32_t device_id;             /* which GPU, as CUDA counts; -1: that of the current CUDA
+                                      context, or else one in use, or else the first */
 };
 
 /*
@@ -119,8 +123,9 @@ VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
  * for the defaults (environment included) and is not needed afterwards. May block while memory is
  * prepared. The caller owns the context and ends it with varve_close.
  *   -EINVAL   an option makes no sense, or level `local` without a folder
- *   -ENOTSUP  a level or device that is not available
- *   -ENOMEM   a cache cannot be allocated
+ *   -ENODEV   no NVIDIA driver, or no GPU that can be used
+ *   -ENOTSUP  a level that is not available, or a driver or GPU that is too old
+ *   -ENOMEM   a cache cannot be allocated; for the device the text says how much is free
  *   other     the folder cannot be used
  * varve_last_error(NULL, ...) tells more.
  */

@@ -52,6 +52,7 @@ struct varve_ctx {
     pid_t pid; /* immutable, as is all of this block once open */
     struct varve_opts opts;
     struct vv_device *device;
+    bool wants_gpu; /* the device is, or should have been, a real one */
     struct vv_spill *spill;
     struct vv_folder *folder;
     struct vv_store *write_store, *read_store;
@@ -80,6 +81,20 @@ struct vvi_where {
 /* Records a failure and returns `err`. `ctx` NULL: the calling thread's record. */
 int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, const char *fmt, ...)
     VV_PRINTF(4, 5);
+
+/* Somebody else's code behind a failure. */
+struct vvi_foreign {
+    const char *domain; /* NULL: there is none */
+    int code;
+    const char *name; /* added to the text; may be empty */
+};
+
+/* The code behind the last error that this thread got from the device; none if that is NULL. */
+struct vvi_foreign vvi_device_code(struct vv_device *device);
+
+/* As vvi_fail, with a foreign code. */
+int vvi_fail_foreign(struct varve_ctx *ctx, const struct vvi_where *where, int err,
+                     struct vvi_foreign foreign, const char *fmt, ...) VV_PRINTF(5, 6);
 
 /* What a user calls a tier: a setting, not a number. */
 const char *vvi_tier_name(const struct varve_ctx *ctx, int tier);

@@ -2,7 +2,8 @@
 /*
  * Contexts: what varve_open puts together and varve_close takes apart.
  *
- *   device    the emulated one if asked for; the application takes the memory beyond the cache
+ *   device    a GPU or the emulated one, as the options say; the application takes the memory beyond
+ *             the cache
  *   storage   level cached: a spill file, if a folder is given; level local: a folder of files
  *   engine    on top of both
  *
@@ -25,6 +26,7 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "trace/trace.h"
 
@@ -74,10 +76,8 @@ void vvi_history_leave(struct varve_history *h)
     vvi_ctx_leave(ctx);
 }
 
-static int device_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT])
+static int emulated_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT])
 {
-    if (ctx->opts.device != VARVE_DEVICE_HOST)
-        return 0; /* auto: there is no real device that this build could use */
     struct vv_device_host_opts o;
     vv_device_host_opts_init(&o);
     /* As much as the machine has: the application allocates from it too. */
@@ -86,8 +86,40 @@ static int device_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT])
     o.engine[VV_DEVICE_HOST_D2D].bytes_per_s = rate[VV_HOP_D2D];
     o.engine[VV_DEVICE_HOST_D2H].bytes_per_s = rate[VV_HOP_D2H];
     o.engine[VV_DEVICE_HOST_H2D].bytes_per_s = rate[VV_HOP_H2D];
-    int rc = vv_device_open_host(&o, &ctx->device);
-    if (rc == 0 && hooks && hooks->device)
+    return vv_device_open_host(&o, &ctx->device);
+}
+
+static int cuda_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
+                     size_t err_bytes)
+{
+    struct vv_device_cuda_opts o = {.index = ctx->opts.device_id};
+    char why[224] = "";
+    if (rate[VV_HOP_D2D] || rate[VV_HOP_D2H] || rate[VV_HOP_H2D]) {
+        snprintf(err, err_bytes,
+                 "rate: d2d, d2h and h2d can be slowed down on the emulated device only "
+                 "(device = host)");
+        return -EINVAL;
+    }
+    int rc = vv_device_open_cuda(&o, why, sizeof(why), &ctx->device);
+    if (rc)
+        snprintf(err, err_bytes, "device = %s: %s",
+                 ctx->opts.device == VARVE_DEVICE_CUDA ? "cuda" : "auto", why);
+    return rc;
+}
+
+static int device_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
+                       size_t err_bytes)
+{
+    int kind = ctx->opts.device;
+    int rc = 0;
+    if (kind == VARVE_DEVICE_AUTO)
+        kind = vv_device_cuda_in_use() ? VARVE_DEVICE_CUDA : VARVE_DEVICE_NONE;
+    ctx->wants_gpu = kind == VARVE_DEVICE_CUDA;
+    if (ctx->wants_gpu)
+        rc = cuda_open(ctx, rate, err, err_bytes);
+    else if (kind == VARVE_DEVICE_HOST)
+        rc = emulated_open(ctx, rate);
+    if (rc == 0 && ctx->device && hooks && hooks->device)
         ctx->device = hooks->device(hooks->arg, ctx->device);
     return rc;
 }
@@ -172,6 +204,16 @@ static void ctx_free(struct varve_ctx *ctx)
     free(ctx);
 }
 
+/* The driver's code behind an opening that failed: of the device, or of its own opening. */
+static struct vvi_foreign open_code(const struct varve_ctx *ctx)
+{
+    if (ctx->device || !ctx->wants_gpu)
+        return vvi_device_code(ctx->device);
+    const char *name;
+    int code = vv_device_cuda_open_code(&name);
+    return (struct vvi_foreign){code ? "cuda" : NULL, code, ""}; /* the text has the name */
+}
+
 int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 {
     static const struct vvi_where in_open = {"open", 0, -1, -1};
@@ -189,19 +231,19 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
     int rc = vvi_opts_take(opts, err, sizeof(err), &ctx->opts);
     if (rc == 0)
         rc = vvi_opts_check(&ctx->opts, rate, err, sizeof(err));
+    if (rc == 0)
+        rc = device_open(ctx, rate, err, sizeof(err));
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =
-            vv_core_page_bytes(ctx->opts.device == VARVE_DEVICE_HOST ? ctx->opts.device_cache : 0,
-                               ctx->opts.host_cache);
-    if (rc == 0)
-        rc = device_open(ctx, rate);
+            vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
     if (rc == 0)
         rc = storage_open(ctx, rate, err, sizeof(err));
     if (rc == 0)
         rc = engine_open(ctx, rate, err, sizeof(err));
     if (rc) {
+        vvi_fail_foreign(NULL, &in_open, rc, open_code(ctx), "%s", err[0] ? err : vv_strerror(rc));
         ctx_free(ctx);
-        return vvi_fail(NULL, &in_open, rc, "%s", err[0] ? err : vv_strerror(rc));
+        return rc;
     }
     if (ctx->opts.trace)
         vv_trace_start(0);
@@ -300,7 +342,8 @@ int varve_device_alloc(struct varve_ctx *ctx, size_t bytes, void **ret_ptr)
     else
         rc = vv_device_mem_alloc(ctx->device, bytes, ret_ptr);
     if (rc && ctx->device && ret_ptr && bytes)
-        vvi_fail(ctx, &here, rc, "%zu bytes of device memory: %s", bytes, vv_strerror(rc));
+        vvi_fail_foreign(ctx, &here, rc, vvi_device_code(ctx->device),
+                         "%zu bytes of device memory: %s", bytes, vv_strerror(rc));
     vvi_ctx_leave(ctx);
     return rc;
 }
@@ -314,7 +357,8 @@ int varve_device_free(struct varve_ctx *ctx, void *ptr)
     if (ptr) {
         rc = ctx->device ? vv_device_mem_free(ctx->device, ptr) : -EINVAL;
         if (rc)
-            vvi_fail(ctx, &here, rc, "%p: %s", ptr, vv_strerror(rc));
+            vvi_fail_foreign(ctx, &here, rc, vvi_device_code(ctx->device), "%p: %s", ptr,
+                             vv_strerror(rc));
     }
     vvi_ctx_leave(ctx);
     return rc;
@@ -351,13 +395,12 @@ int varve_device_copy(struct varve_ctx *ctx, void *dst, const void *src, size_t 
     if (rc)
         return rc;
     if (!dst || !src)
-        rc = -EINVAL;
+        rc = vvi_fail(ctx, &here, -EINVAL, "a pointer is NULL");
     else if (!ctx->device)
-        rc = -ENODEV;
-    else if (bytes > 0)
-        rc = device_copy(ctx->device, dst, src, bytes);
-    if (rc)
-        vvi_fail(ctx, &here, rc, "copy of %zu bytes: %s", bytes, vv_strerror(rc));
+        rc = vvi_fail(ctx, &here, -ENODEV, "the context has no device");
+    else if (bytes > 0 && (rc = device_copy(ctx->device, dst, src, bytes)) != 0)
+        vvi_fail_foreign(ctx, &here, rc, vvi_device_code(ctx->device), "copy of %zu bytes: %s",
+                         bytes, vv_strerror(rc));
     vvi_ctx_leave(ctx);
     return rc;
 }

@@ -22,21 +22,23 @@ static int scope_of(int err, int tier)
     return VARVE_SCOPE_OPERATION;
 }
 
-int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, const char *fmt, ...)
+static VV_PRINTF(5, 0) int record(struct varve_ctx *ctx, const struct vvi_where *where, int err,
+                                  struct vvi_foreign foreign, const char *fmt, va_list ap)
 {
+    if (!foreign.domain)
+        foreign = (struct vvi_foreign){"errno", -err, ""};
     struct varve_error e = {.error_size = sizeof(e),
                             .err = err,
                             .scope = scope_of(err, where->tier),
                             .tier = where->tier,
                             .region = where->region,
-                            .code = -err,
+                            .code = foreign.code,
                             .version = where->version};
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(e.text, sizeof(e.text), fmt, ap);
-    va_end(ap);
+    int n = vsnprintf(e.text, sizeof(e.text), fmt, ap);
+    if (foreign.name[0] && n >= 0 && (size_t)n < sizeof(e.text))
+        snprintf(e.text + n, sizeof(e.text) - (size_t)n, " (%s)", foreign.name);
     snprintf(e.operation, sizeof(e.operation), "%s", where->operation);
-    snprintf(e.domain, sizeof(e.domain), "errno");
+    snprintf(e.domain, sizeof(e.domain), "%s", foreign.domain);
     if (!ctx) {
         thread_error = e;
         return err;
@@ -44,6 +46,32 @@ int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, cons
     vv_mutex_lock(&ctx->lock);
     ctx->error = e;
     vv_mutex_unlock(&ctx->lock);
+    return err;
+}
+
+int vvi_fail(struct varve_ctx *ctx, const struct vvi_where *where, int err, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    record(ctx, where, err, (struct vvi_foreign){0}, fmt, ap);
+    va_end(ap);
+    return err;
+}
+
+struct vvi_foreign vvi_device_code(struct vv_device *device)
+{
+    const char *name = "";
+    int code = device ? vv_device_last_code(device, &name) : 0;
+    return (struct vvi_foreign){code ? device->ops->name : NULL, code, name};
+}
+
+int vvi_fail_foreign(struct varve_ctx *ctx, const struct vvi_where *where, int err,
+                     struct vvi_foreign foreign, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    record(ctx, where, err, foreign, fmt, ap);
+    va_end(ap);
     return err;
 }
 

@@ -18,6 +18,7 @@
 #include "ckpt/ckpt_private.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "device/cuda/cuda.h"
 
 int varve_history_opts_init(struct varve_history_opts *opts, size_t opts_size)
 {
@@ -381,6 +382,32 @@ static int region_set(struct varve_history *h, const struct vvi_region *region)
     return rc;
 }
 
+/* Whether the memory is the host's or the device's, and all there. */
+static int region_kind(struct varve_ctx *ctx, const struct vvi_where *here, struct vvi_region *r)
+{
+    size_t left = 0;
+    if (!ctx->wants_gpu && vv_device_cuda_owns(r->ptr))
+        return vvi_fail(ctx, here, -ENODEV,
+                        "region %d: %p is memory of a GPU, and the context was opened without one: "
+                        "open it with device = cuda, or with auto after CUDA was first used",
+                        r->id, (void *)r->ptr);
+    if (!ctx->device)
+        return 0;
+    int rc = vv_device_ptr_kind(ctx->device, r->ptr, &r->kind, &left);
+    if (rc == -EXDEV)
+        return vvi_fail(ctx, here, rc,
+                        "region %d: %p is memory of another GPU, or of a CUDA context that is not "
+                        "the primary one; device_id chooses the GPU",
+                        r->id, (void *)r->ptr);
+    if (rc)
+        return vvi_fail_foreign(ctx, here, rc, vvi_device_code(ctx->device), "region %d at %p: %s",
+                                r->id, (void *)r->ptr, vv_strerror(rc));
+    if (r->kind == VV_MEM_DEVICE && left < r->bytes)
+        return vvi_fail(ctx, here, -EFAULT, "region %d: %zu bytes at %p, %zu of them in one piece",
+                        r->id, r->bytes, (void *)r->ptr, left);
+    return 0;
+}
+
 int varve_protect(struct varve_history *h, int region, void *ptr, size_t bytes)
 {
     struct vvi_where here = {"protect", 0, region, -1};
@@ -388,19 +415,12 @@ int varve_protect(struct varve_history *h, int region, void *ptr, size_t bytes)
     if (rc)
         return rc;
     struct vvi_region r = {region, VV_MEM_HOST, ptr, bytes};
-    if (region < 0 || !ptr || bytes == 0 || bytes > INT64_MAX) {
+    if (region < 0 || !ptr || bytes == 0 || bytes > INT64_MAX)
         rc = vvi_fail(h->ctx, &here, -EINVAL,
                       "region %d: the number is negative, the pointer NULL or the size absurd",
                       region);
-    } else if (h->ctx->device) {
-        size_t left = 0;
-        rc = vv_device_ptr_kind(h->ctx->device, ptr, &r.kind, &left);
-        if (rc == 0 && r.kind == VV_MEM_DEVICE && left < bytes)
-            rc = -EFAULT;
-        if (rc)
-            vvi_fail(h->ctx, &here, rc, "region %d: %zu bytes at %p, %zu of them in one piece",
-                     region, bytes, ptr, left);
-    }
+    else
+        rc = region_kind(h->ctx, &here, &r);
     if (rc == 0) {
         rc = region_set(h, &r);
         if (rc)

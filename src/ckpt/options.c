@@ -42,6 +42,7 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->local, sizeof(o->local), "%s", c->local);
     snprintf(o->remote, sizeof(o->remote), "%s", c->remote);
     snprintf(o->rate, sizeof(o->rate), "%s", c->rate);
+    o->device_id = c->device_id;
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -68,6 +69,7 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     text_in(c->local, sizeof(c->local), o->local, sizeof(o->local));
     text_in(c->remote, sizeof(c->remote), o->remote, sizeof(o->remote));
     text_in(c->rate, sizeof(c->rate), o->rate, sizeof(o->rate));
+    c->device_id = o->device_id;
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -76,6 +78,25 @@ static bool size_ok(const struct varve_opts *opts)
 }
 
 static const struct vvi_where in_options = {"options", 0, -1, -1};
+
+/* A configuration with what the program's options hold; fields that they are too short for take
+ * their defaults. */
+static void config_of(struct vv_config *ret_cfg, const struct varve_opts *opts)
+{
+    struct varve_opts all = {0};
+    vv_config_init(ret_cfg);
+    from_config(&all, ret_cfg);
+    memcpy(&all, opts, VV_MIN(opts->opts_size, sizeof(all)));
+    to_config(ret_cfg, &all);
+}
+
+/* The way back, no further than the options reach. */
+static void config_into(struct varve_opts *opts, const struct vv_config *cfg)
+{
+    struct varve_opts all = {.opts_size = opts->opts_size};
+    from_config(&all, cfg);
+    memcpy(opts, &all, VV_MIN(opts->opts_size, sizeof(all)));
+}
 
 static int load_defaults(char *err, size_t err_bytes, struct varve_opts *ret_opts)
 {
@@ -107,14 +128,13 @@ int varve_opts_load(struct varve_opts *opts, const char *ini_path)
     struct vv_config cfg;
     if (!size_ok(opts) || !ini_path)
         return vvi_fail(NULL, &in_options, -EINVAL, "NULL, or options without varve_opts_init");
-    vv_config_init(&cfg);
-    to_config(&cfg, opts);
+    config_of(&cfg, opts);
     int rc = vv_config_load_ini(&cfg, ini_path, err, sizeof(err));
     if (rc == 0)
         rc = vv_config_load_env(&cfg, err, sizeof(err));
     if (rc)
         return vvi_fail(NULL, &in_options, rc, "%s", err[0] ? err : ini_path);
-    from_config(opts, &cfg);
+    config_into(opts, &cfg);
     return 0;
 }
 
@@ -124,12 +144,11 @@ int varve_opts_set(struct varve_opts *opts, const char *key, const char *value)
     struct vv_config cfg;
     if (!size_ok(opts) || !key || !value)
         return vvi_fail(NULL, &in_options, -EINVAL, "NULL, or options without varve_opts_init");
-    vv_config_init(&cfg);
-    to_config(&cfg, opts);
+    config_of(&cfg, opts);
     int rc = vv_config_set(&cfg, key, value, err, sizeof(err));
     if (rc)
         return vvi_fail(NULL, &in_options, rc, "%s", err);
-    from_config(opts, &cfg);
+    config_into(opts, &cfg);
     return 0;
 }
 
@@ -173,8 +192,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
     if (o->page_bytes && (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||
                           o->page_bytes > VV_CONFIG_PAGE_MAX))
         return refuse(err, n, -EINVAL, "page: not a power of two from 4K to 64M");
-    if (o->device == VARVE_DEVICE_CUDA)
-        return refuse(err, n, -ENOTSUP, "device: this build has no support for CUDA devices");
+    if (o->device_id < -1)
+        return refuse(err, n, -EINVAL, "device_id: neither -1 nor the number of a device");
     if (o->level > VARVE_LEVEL_LOCAL)
         return refuse(err, n, -ENOTSUP, "level: remote and complete are not available yet");
     if (o->remote[0])

@@ -73,6 +73,7 @@ struct vv_config {
     int rank;
     int trace; /* 0 or 1 */
     int close_timeout_ms;
+    int device_id; /* -1: chosen at opening */
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;

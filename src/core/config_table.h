@@ -14,8 +14,12 @@
 /* clang-format off */
 #define VV_CONFIG_TABLE(X)                                                                         \
     X(device, ENUM, device, "auto", "auto|cuda|host|none",                                         \
-      "Where device memory is: auto takes a GPU if there is one and otherwise none, host is the "  \
+      "Where device memory is: auto takes a GPU if the program uses CUDA already when the "        \
+      "context is opened, and otherwise none; cuda takes one in any case, or fails; host is the "  \
       "emulated device.")                                                                          \
+    X(device_id, INT, device_id, "-1", "NUMBER",                                                   \
+      "Which GPU, as CUDA counts them; -1: that of the current CUDA context, or else one that "    \
+      "the program uses, or else the first.")                                                      \
     X(device_cache, BYTES, device_cache, "1G", "SIZE",                                             \
       "Memory on the device that holds checkpoints. Not used without a device.")                   \
     X(host_cache, BYTES, host_cache, "1G", "SIZE",                                                 \

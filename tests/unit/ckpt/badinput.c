@@ -115,8 +115,12 @@ static void test_options(void)
     o.page_bytes = 5000;
     open_refused(&o, -EINVAL, "page");
     o = good;
+    o.device_id = -2;
+    open_refused(&o, -EINVAL, "device_id");
+    o = good;
     o.device = VARVE_DEVICE_CUDA;
-    open_refused(&o, -ENOTSUP, "CUDA");
+    snprintf(o.rate, sizeof(o.rate), "d2h=1G");
+    open_refused(&o, -EINVAL, "emulated");
     o = good;
     o.policy = -1;
     open_refused(&o, -EINVAL, "policy");

@@ -22,6 +22,7 @@ struct cli_command {
 int cli_bench(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ls(int argc, char **argv);
+int cli_probe(int argc, char **argv);
 int cli_rm(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_sim_scale(int argc, char **argv);

@@ -7,6 +7,7 @@
 
 static const struct cli_command commands[] = {
     {"doctor", "what this build and this machine have, what is off, and how to get it", cli_doctor},
+    {"probe", "measure this machine and find settings that suit it", cli_probe},
     {"bench", "run an experiment and compare it with the least time it could take", cli_bench},
     {"sim", "run the same experiment in virtual time", cli_sim},
     {"ls", "list the histories and versions in a folder", cli_ls},

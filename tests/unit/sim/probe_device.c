@@ -8,7 +8,7 @@
 #include "device/host/host.h"
 #include "t.h"
 
-#define BYTES ((size_t)4 << 20)
+#define BYTES ((size_t)2 << 20)
 
 static struct vv_device *open_device(void)
 {
@@ -37,7 +37,7 @@ static void check_empty(struct vv_device *d)
 static int run_all(struct probe_device *p)
 {
     struct probe_pin_opts pin = {
-        .bytes = 3 << 20, .slice_bytes = 1 << 20, .pause_ns = 1000, .threads = 2};
+        .bytes = 3 << 19, .slice_bytes = 1 << 19, .pause_ns = 1000, .threads = 2};
     struct probe_copies copies;
     struct probe_pin pinned;
     double bps = 0;
@@ -123,7 +123,7 @@ static void bad_input(void)
     o.down = false;
     T_ERR(probe_device_link(p, &o, &bps), -EINVAL);
     o.down = true;
-    o.seg_bytes = 3 << 20;
+    o.seg_bytes = 3 << 19;
     T_ERR(probe_device_link(p, &o, &bps), -EINVAL);
     o.seg_bytes = 4096; /* more segments than a batch has room for */
     T_ERR(probe_device_link(p, &o, &bps), -EINVAL);
@@ -146,7 +146,7 @@ static void failures(void)
     };
 
     for (size_t i = 0; i < VV_ARRAY_SIZE(ops); i++) {
-        for (uint64_t nth = 1; nth <= 24; nth++) {
+        for (uint64_t nth = 1; nth <= 32; nth = nth < 4 ? nth + 1 : 2 * nth) {
             struct vv_device *d = open_device();
             struct probe_device *p = NULL;
             int rc;

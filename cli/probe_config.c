@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From what was measured to settings, and to a file that holds them.
+ *
+ * Sizes are shares of what is free now, not of what the machine has: what others use stays theirs.
+ * They are meant for one process; the file says so.
+ *
+ * The file is written under a temporary name beside its place, with all signals blocked, read back
+ * by the library's own parser, compared value by value, and only then moved to its place. So what
+ * stands there in the end is a file that varve_opts_load accepts, whatever was in a path.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/probe.h"
+#include "core/bytes.h"
+#include "tier/os.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define MIB (UINT64_C(1) << 20)
+
+/* Of free device memory: most of it is the application's. */
+#define DEVICE_SHARE 8
+/* Of available host memory. Where files go through the page cache, it needs as much again to be of
+ * use, and the application wants some too. */
+#define HOST_SHARE_DIRECT   2
+#define HOST_SHARE_BUFFERED 4
+/* Buffered writing has to be so much faster in the long run to be worth the memory it takes. */
+#define BUFFERED_GAIN 1.1
+
+const char *const probe_config_keys[] = {"device", "device_cache", "host_cache",
+                                         "local",  "local_io",     NULL};
+
+/* ---- memory ---- */
+
+/* The number behind a word at the start of a line, in bytes; UINT64_MAX: none. */
+static uint64_t read_number(const char *path, const char *word)
+{
+    FILE *f = fopen(path, "re");
+    char line[256];
+    uint64_t value = UINT64_MAX;
+
+    while (f && value == UINT64_MAX && fgets(line, sizeof(line), f)) {
+        char *end;
+        unsigned long long n;
+
+        if (strncmp(line, word, strlen(word)) != 0)
+            continue;
+        errno = 0;
+        n = strtoull(line + strlen(word), &end, 10);
+        if (errno == 0 && end != line + strlen(word))
+            value = strstr(end, "kB") ? n * 1024 : n;
+    }
+    if (f)
+        fclose(f);
+    return value;
+}
+
+/* What the control group leaves, in the one hierarchy of version 2; UINT64_MAX: no limit. */
+static uint64_t cgroup_left(void)
+{
+    char line[1024] = "", path[1200];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    uint64_t limit, used;
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof(line), f))
+        found = strncmp(line, "0::", 3) == 0;
+    if (f)
+        fclose(f);
+    if (!found)
+        return UINT64_MAX;
+    line[strcspn(line, "\n")] = '\0';
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
+    limit = read_number(path, "");
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", line + 3);
+    used = read_number(path, "");
+    if (limit == UINT64_MAX || used == UINT64_MAX)
+        return UINT64_MAX;
+    return limit > used ? limit - used : 0;
+}
+
+void probe_memory(uint64_t *ret_bytes, uint64_t *ret_available_bytes)
+{
+    uint64_t total = read_number("/proc/meminfo", "MemTotal:");
+    uint64_t available = read_number("/proc/meminfo", "MemAvailable:");
+    uint64_t left = cgroup_left();
+
+    if (total == UINT64_MAX)
+        total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (available == UINT64_MAX)
+        available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    *ret_bytes = total;
+    *ret_available_bytes = VV_MIN(available, left);
+}
+
+/* ---- settings ---- */
+
+/* Down to a number that is easily read. */
+static uint64_t round_size(uint64_t bytes)
+{
+    if (bytes >= 8 * GIB)
+        return vv_align_down(bytes, GIB);
+    if (bytes >= 64 * MIB)
+        return vv_align_down(bytes, 64 * MIB);
+    return VV_MAX(vv_align_down(bytes, MIB), MIB);
+}
+
+static int settle_local_io(const struct probe_facts *f)
+{
+    if (!f->folder[0])
+        return VV_CONFIG_LOCAL_IO_AUTO;
+    if (f->direct_refused)
+        return VV_CONFIG_LOCAL_IO_BUFFERED;
+    if (f->direct_write_bps <= 0)
+        return VV_CONFIG_LOCAL_IO_AUTO;
+    return f->buffered_write_bps > BUFFERED_GAIN * f->direct_write_bps ? VV_CONFIG_LOCAL_IO_BUFFERED
+                                                                       : VV_CONFIG_LOCAL_IO_DIRECT;
+}
+
+void probe_settle(const struct probe_facts *f, struct vv_config *ret_cfg)
+{
+    struct vv_config cfg;
+
+    vv_config_init(&cfg);
+    cfg.device = strcmp(f->device, "cuda") == 0   ? VV_CONFIG_DEVICE_CUDA
+                 : strcmp(f->device, "host") == 0 ? VV_CONFIG_DEVICE_HOST
+                                                  : VV_CONFIG_DEVICE_NONE;
+    if (cfg.device != VV_CONFIG_DEVICE_NONE && f->device_free_bytes > 0)
+        cfg.device_cache = round_size(f->device_free_bytes / DEVICE_SHARE);
+    cfg.local_io = settle_local_io(f);
+    cfg.host_cache = round_size(
+        f->memory_available_bytes /
+        (cfg.local_io == VV_CONFIG_LOCAL_IO_BUFFERED ? HOST_SHARE_BUFFERED : HOST_SHARE_DIRECT));
+    snprintf(cfg.local, sizeof(cfg.local), "%s", f->folder);
+    *ret_cfg = cfg;
+}
+
+/* ---- the file ---- */
+
+static const char *key_comment(const char *key, const struct probe_facts *f,
+                               const struct vv_config *cfg)
+{
+    if (strcmp(key, "device_cache") == 0)
+        return "an eighth of the device memory that was free";
+    if (strcmp(key, "host_cache") == 0)
+        return cfg->local_io == VV_CONFIG_LOCAL_IO_BUFFERED
+                   ? "a quarter of the memory that was available: the page cache needs room too"
+                   : "half of the memory that was available";
+    if (strcmp(key, "local_io") != 0)
+        return NULL;
+    if (f->direct_refused)
+        return "the file system refuses direct access";
+    return cfg->local_io == VV_CONFIG_LOCAL_IO_AUTO ? "direct access could not be measured"
+                                                    : "what wrote faster in the long run";
+}
+
+/* Whether a key has something to say. */
+bool probe_config_applies(const char *key, const struct vv_config *cfg)
+{
+    if (strcmp(key, "device_cache") == 0)
+        return cfg->device != VV_CONFIG_DEVICE_NONE;
+    if (strcmp(key, "local") == 0 || strcmp(key, "local_io") == 0)
+        return cfg->local[0] != '\0';
+    return true;
+}
+
+static void print_row(FILE *f, const struct probe_row *r)
+{
+    if (r->rc < 0)
+        fprintf(f, "#   %-5s %-44.44s not measured\n", r->hop, r->what);
+    else if (r->unit == PROBE_RATE)
+        fprintf(f, "#   %-5s %-44.44s %9.3f GB/s\n", r->hop, r->what, r->value / 1e9);
+    else
+        fprintf(f, "#   %-5s %-44.44s %9.3f ms\n", r->hop, r->what, r->value * 1e3);
+}
+
+static int print_config(FILE *f, const struct probe_facts *facts, const struct probe_rows *rows,
+                        const struct vv_config *cfg)
+{
+    char value[VV_CONFIG_TEXT + 1], date[32];
+    time_t now = time(NULL);
+    struct tm tm;
+
+    strftime(date, sizeof(date), "%Y-%m-%d", gmtime_r(&now, &tm));
+    fprintf(
+        f,
+        "# Settings for Varve, made by '" PROBE_COMMAND "' on %s. varve.conf(5) tells about\n"
+        "# the keys. The sizes are for one process: with several on this machine, divide them.\n"
+        "[varve]\n",
+        date);
+    for (size_t i = 0; probe_config_keys[i]; i++) {
+        const char *key = probe_config_keys[i], *comment = key_comment(key, facts, cfg);
+        int rc = vv_config_get(cfg, key, value, sizeof(value));
+
+        if (rc < 0)
+            return rc;
+        if (!probe_config_applies(key, cfg))
+            continue;
+        if (comment)
+            fprintf(f, "# %s\n", comment);
+        fprintf(f, "%s = %s\n", key, value);
+    }
+    fprintf(f, "\n# What was measured:\n#   device: %s%s%.60s\n", facts->device,
+            facts->device_name[0] ? ", " : "", facts->device_name);
+    for (size_t i = 0; i < rows->nr; i++)
+        print_row(f, &rows->row[i]);
+    return 0;
+}
+
+int probe_config_text(const struct probe_facts *facts, const struct probe_rows *rows,
+                      const struct vv_config *cfg, char **ret_text)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    int rc;
+
+    if (!f)
+        return -ENOMEM;
+    rc = print_config(f, facts, rows, cfg);
+    if (fclose(f) != 0 && rc == 0)
+        rc = -ENOMEM;
+    if (rc < 0)
+        free(text);
+    else
+        *ret_text = text;
+    return rc;
+}
+
+int probe_config_check(const char *path, bool force)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
+    return force ? 0 : -EEXIST;
+}
+
+/* Whether the file at `path` says what `cfg` says. */
+static int read_back(const char *path, const struct vv_config *cfg, char *err, size_t err_size)
+{
+    struct vv_config got;
+    int rc;
+
+    vv_config_init(&got);
+    rc = vv_config_load_ini(&got, path, err, err_size);
+    for (size_t i = 0; rc == 0 && probe_config_keys[i]; i++) {
+        char want[VV_CONFIG_TEXT + 1], have[VV_CONFIG_TEXT + 1];
+
+        if (!probe_config_applies(probe_config_keys[i], cfg))
+            continue;
+        rc = vv_config_get(cfg, probe_config_keys[i], want, sizeof(want));
+        if (rc == 0)
+            rc = vv_config_get(&got, probe_config_keys[i], have, sizeof(have));
+        if (rc == 0 && strcmp(want, have) != 0) {
+            snprintf(err, err_size, "an INI file cannot hold %s = %s", probe_config_keys[i], want);
+            rc = -EINVAL;
+        }
+    }
+    return rc;
+}
+
+static int write_file(const char *path, const char *text, const struct vv_config *cfg, bool force,
+                      char *err, size_t err_size)
+{
+    const struct vv_os *os = vv_os_posix();
+    char temporary[4096];
+    mode_t mask = umask(0);
+    int fd, rc;
+
+    umask(mask);
+    if (snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= (int)sizeof(temporary))
+        return -ENAMETOOLONG;
+    fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    rc = vv_os_write_all(os, fd, text, strlen(text), 0);
+    /* As a file that an editor makes: mkostemp lets nobody else read it. */
+    if (rc == 0 && fchmod(fd, 0666 & ~mask) < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = os->fsync(os, fd);
+    close(fd);
+    if (rc == 0)
+        rc = read_back(temporary, cfg, err, err_size);
+    if (rc == 0)
+        rc = os->rename(os, AT_FDCWD, temporary, path, force);
+    if (rc < 0)
+        unlink(temporary);
+    return rc;
+}
+
+int probe_config_write(const char *path, const char *text, const struct vv_config *cfg, bool force,
+                       char *err, size_t err_size)
+{
+    sigset_t all, old;
+    int rc;
+
+    err[0] = '\0';
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    rc = write_file(path, text, cfg, force, err, err_size);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc < 0 && !err[0])
+        snprintf(err, err_size, "%s",
+                 rc == -EEXIST ? "there is such a file; --force replaces it" : strerror(-rc));
+    return rc;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Charts as SVG: lines over numbers, or bars in groups. A chart has one or more panels side by side
+ * and one legend for all of them, so every panel has the same series in the same order. No script,
+ * no font and no file from elsewhere; light on a light page and dark on a dark one.
+ */
+#ifndef VARVE_SIM_PLOT_H
+#define VARVE_SIM_PLOT_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "core/util.h"
+
+enum plot_kind { PLOT_LINES, PLOT_BARS };
+
+/* Lines are told apart by this as well as by their colour. */
+enum plot_dash { PLOT_SOLID, PLOT_DASHED, PLOT_DOTTED };
+
+/* As a y: nothing was to be there, so nothing is missing. */
+#define PLOT_NOTHING INFINITY
+
+struct plot_series {
+    const char *name;
+    const char *colour; /* "#0072b2" */
+    enum plot_dash dash;
+    /* Lines: nr points, x rising. Bars: y[g] belongs to group g. A y that is no finite number, or
+     * not above 0 on a logarithmic axis, is missing: a cross on the axis, and a gap in a line. */
+    const double *x;
+    const double *y;
+    size_t nr;
+};
+
+struct plot_panel {
+    enum plot_kind kind;
+    const char *title;
+    const char *x_label;
+    const char *y_label;       /* with the unit */
+    bool log_x;                /* base 2, lines only */
+    bool log_y;                /* base 10            */
+    const char *const *groups; /* bars: their names */
+    size_t nr_groups;
+    const struct plot_series *series;
+    size_t nr_series;
+};
+
+struct plot {
+    const char *title;
+    const char *note; /* a line below the title; NULL: none */
+    const struct plot_panel *panels;
+    size_t nr_panels;
+};
+
+/* Writes one <svg> element. -EINVAL: no panel, or panels whose series do not match; -EIO. */
+VV_WARN_UNUSED int plot_write(FILE *f, const struct plot *plot);
+
+/* The axis that holds lo to hi, and the step of its ticks: 1, 2 or 5 times a power of ten, at most
+ * `most` steps. For tests. */
+void plot_axis(double lo, double hi, unsigned most, double *ret_lo, double *ret_hi,
+               double *ret_step);
+
+#endif

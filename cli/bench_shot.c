@@ -641,10 +641,14 @@ int cli_bench(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "shot") == 0)
         return bench_shot(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "paper") == 0)
+        return cli_bench_paper(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf("usage: " COMMAND " [OPTION]...\n\n'" COMMAND " --help' lists the options.\n");
+        printf("usage: varve bench shot|paper [OPTION]...\n\n'varve bench shot --help' and 'varve "
+               "bench paper --help' list the options.\n");
         return CLI_OK;
     }
-    fprintf(stderr, "varve bench: what is to be measured? There is '" COMMAND "'.\n");
+    fprintf(stderr, "varve bench: what is to be measured? There are 'varve bench shot' and 'varve "
+                    "bench paper'.\n");
     return CLI_USAGE;
 }

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+# varve bench paper on the emulated device: every figure has its CSV, SVG and place on the page, the page's numbers are
+# those of the CSVs, failures are shown, results are kept, and an interrupted run leaves a page. Nothing is asked of the
+# numbers themselves.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "bench_paper: $*" >&2; exit 1; }
+expect() { # STATUS ARGUMENT...
+    local want=$1 rc=0
+    shift
+    "$VARVE_BIN" bench paper "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "bench paper $*: $rc, not $want"; }
+}
+figures="5a 5b 6a 6b 7 8a 8b 9a 9b"
+sizes=$SOURCE_DIR/bench/data/rtm-sizes-30x8.csv
+tiny="--device host --ckpts 6 --scale 0.0005 --interval-ms 0.5 --sizes $sizes --local $dir"
+
+# Compares the page of a folder with its CSVs: every figure, every row, letter by letter.
+check_page() {
+    python3 - "$1" ${2:-$figures} <<'EOF'
+import csv, html.parser, sys
+folder, figures = sys.argv[1], sys.argv[2:]
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tables, self.sections, self.table, self.cell, self.svgs = {}, set(), None, None, 0
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "section":
+            self.sections.add(attributes["id"])
+        elif tag == "svg":
+            self.svgs += 1
+        elif tag == "table":
+            self.table = self.tables.setdefault(attributes.get("id", ""), [])
+        elif tag == "tr":
+            self.table.append([])
+        elif tag in ("td", "th"):
+            self.cell = ""
+        for name in ("src", "href"):
+            assert not attributes.get(name, "").startswith(("http", "//")), attributes
+    def handle_data(self, data):
+        if self.cell is not None:
+            self.cell += data
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.table[-1].append(self.cell)
+            self.cell = None
+        elif tag == "table":
+            self.table = None
+
+page = Page()
+page.feed(open(f"{folder}/index.html", encoding="utf-8").read())
+assert page.svgs == len(figures), page.svgs
+runs = list(csv.DictReader(open(f"{folder}/runs.csv", encoding="utf-8")))
+for figure in figures:
+    assert f"fig-{figure}" in page.sections, figure
+    table = page.tables[f"table-{figure}"]
+    rows = list(csv.DictReader(open(f"{folder}/fig-{figure}.csv", encoding="utf-8")))
+    names = table[0][:6]
+    if figure == "7":
+        want = {"figure", "hints", "engine", "iteration", "restore_gbps", "prefetch_distance"}
+        assert not rows or set(rows[0]) == want, rows[0]
+        continue
+    columns = ["figure", "sizes", "wait"] + names
+    assert names[1:] == ["hints", "engine", "checkpoint_gbps", "restore_gbps", "status"], names
+    assert rows and list(rows[0]) == columns, (figure, columns)
+    assert [row[:6] for row in table[1:]] == [[row[name] for name in names] for row in rows], figure
+    for row in rows:
+        if row["status"] in ("ok", "simulated"):
+            assert float(row["checkpoint_gbps"]) > 0 and float(row["restore_gbps"]) > 0, row
+        else:
+            assert row["checkpoint_gbps"] == "" and row["restore_gbps"] == "", row
+for name in ("device", "processor", "memory", "kernel", "varve", "command", "date"):
+    assert any(row[0] == name for row in page.tables["machine"]), name
+assert all(run["command"].startswith("varve bench shot ") for run in runs)
+EOF
+}
+
+# Every figure.
+expect 0 $tiny --short --engines varve --out "$dir/a"
+grep -q '^48 runs ok, 0 doubtful, 0 failed, 0 not run' "$dir/out" || { cat "$dir/out"; fail "runs of all figures"; }
+check_page "$dir/a" || fail "page and CSVs"
+for figure in $figures; do
+    [ -s "$dir/a/fig-$figure.svg" ] || fail "no SVG of figure $figure"
+    if command -v xmllint >/dev/null; then xmllint --noout "$dir/a/fig-$figure.svg" || fail "SVG of figure $figure"; fi
+done
+[ "$(wc -l <"$dir/a/fig-7.csv")" -eq 19 ] || fail "figure 7 has not every iteration"
+[ -z "$(find "$dir" -name '*.new' -o -name 'varve-bench-*')" ] || fail "files are left behind"
+
+# A run can be repeated by the command that is written with it.
+command=$(python3 -c 'import csv, sys; print(next(csv.DictReader(open(sys.argv[1])))["command"])' "$dir/a/runs.csv")
+read -r -a words <<<"$command"
+"$VARVE_BIN" "${words[@]:1}" >"$dir/out" 2>"$dir/err" || { cat "$dir/err"; fail "$command"; }
+
+# What was measured is kept, with the same figures; with other settings it is not taken up.
+cp "$dir/a/fig-6a.csv" "$dir/before"
+expect 0 $tiny --short --engines varve --out "$dir/a" --resume --time-limit 0.000001
+[ "$(grep -c '(kept)' "$dir/out")" -eq 48 ] || fail "results are not kept"
+cmp "$dir/before" "$dir/a/fig-6a.csv" || fail "kept results differ"
+expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2
+! grep -q '(kept)' "$dir/out" || fail "a result of other settings was taken up"
+
+# Runs that fail, and runs that were not started, are shown as such, with the reason.
+expect 1 $tiny --figures 6a,7 --engines varve,uvm --out "$dir/b" --json
+python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["failed"] == 9 and d["ok"] == 9, d' "$dir/out" ||
+    fail "failures are not counted"
+check_page "$dir/b" "6a 7" || fail "page with failures"
+[ "$(grep -c '<td class="bad">failed</td>' "$dir/b/index.html")" -eq 9 ] || fail "failures are not on the page"
+grep -q 'vp-gone" x1' "$dir/b/fig-6a.svg" || fail "failures are not in the chart"
+expect 0 $tiny --figures 6a --engines varve --out "$dir/c" --time-limit 0.000001
+grep -q '9 not run' "$dir/out" || fail "the time limit"
+check_page "$dir/c" 6a || fail "page of nothing"
+grep -q 'the time was over' "$dir/c/index.html" || fail "runs that were not started are not on the page"
+expect 1 $tiny --figures 7 --engines varve --out "$dir/d" --run-limit 0.001
+grep -q 'longer than --run-limit' "$dir/d/index.html" || fail "the limit of a run"
+
+# An interrupted run leaves a page and dies of the signal.
+python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
+    "$VARVE_BIN" bench paper $tiny --figures 6a --engines varve --ckpts 40 --interval-ms 50 --out "$dir/e" >"$dir/log" 2>&1 &
+pid=$!
+until grep -q '^\[  1/9\]' "$dir/log"; do
+    kill -0 $pid || { cat "$dir/log"; fail "it ended by itself"; }
+    sleep 0.05
+done
+kill -INT $pid
+rc=0; wait $pid || rc=$?
+[ $rc -eq 130 ] || fail "SIGINT: status $rc"
+check_page "$dir/e" 6a || fail "page of an interrupted run"
+[ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "an interrupted run leaves its folder"
+
+# What is wrong is named, and nothing is run.
+refuse() { # TEXT ARGUMENT...
+    local text=$1
+    shift
+    expect 2 --out "$dir/f" "$@"
+    grep -qF -- "$text" "$dir/err" || { cat "$dir/err"; fail "bench paper $*"; }
+    [ ! -e "$dir/f" ] || fail "bench paper $* makes a folder"
+}
+refuse "--figures 5c makes no sense" --figures 5c
+refuse "--engines varve,adios makes no sense" --engines varve,adios
+refuse "--ckpts 0 makes no sense" --ckpts 0
+refuse "--size 12 makes no sense" --size 12
+refuse "unexpected argument 'extra'" extra
+refuse "nonsense" --nonsense
+expect 0 --help
+grep -q -- '--time-limit' "$dir/out" || fail "--help"
+expect 0 $tiny --list --figures 5a --engines varve,uvm
+[ "$(grep -c '^varve bench shot .*--engine uvm' "$dir/out")" -eq 9 ] && [ "$(wc -l <"$dir/out")" -eq 18 ] || fail "--list"

@@ -96,7 +96,10 @@ struct paper_run {
     double checkpoint_gbps, restore_gbps;
     double blocked_checkpoint_s, blocked_restore_s;
     double prefetch_distance, utilisation;
+    double first_utilisation; /* of the device's cache, once it was full */
+    double ready_s;           /* opening, and the first checkpoint */
     double wait_s, wall_s, bound_ratio;
+    double expected_checkpoint_s, expected_restore_s; /* of a baseline, by its bandwidths */
     uint64_t get_bytes;
     double *restore_s; /* per restore; NULL: not reported */
     double *distance;

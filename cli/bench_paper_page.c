@@ -242,9 +242,13 @@ static void csv_run(FILE *f, const struct paper_run *r)
                               r->blocked_restore_s,
                               r->prefetch_distance,
                               r->utilisation,
+                              r->first_utilisation,
+                              r->ready_s,
                               r->wait_s,
                               r->wall_s,
                               r->bound_ratio,
+                              r->expected_checkpoint_s,
+                              r->expected_restore_s,
                               r->elapsed_s};
     char text[PAPER_NUMBER];
     const char *between = "";
@@ -279,7 +283,8 @@ static int csv_runs(FILE *f, const struct paper *paper, enum paper_figure_id fig
     (void)t;
     fprintf(f, "id,figures,engine,sizes,wait,order,hints,interval_ms,device_cache_bytes,"
                "checkpoint_gbps,restore_gbps,blocked_checkpoint_s,blocked_restore_s,"
-               "prefetch_distance_mean,utilisation,wait_s,wall_s,bound_ratio,elapsed_s,"
+               "prefetch_distance_mean,utilisation,first_tier_utilisation,ready_s,wait_s,wall_s,"
+               "bound_ratio,expected_checkpoint_s,expected_restore_s,elapsed_s,"
                "status,kept,text,command\n");
     for (size_t i = 0; i < paper->nr_runs; i++)
         csv_run(f, &paper->runs[i]);
@@ -539,7 +544,7 @@ static size_t put_comparison(FILE *f, const struct table *t, enum paper_engine o
         struct range put = compare(t, PAPER_VARVE, other, h, other_hints, false);
         struct range get = compare(t, PAPER_VARVE, other, h, other_hints, true);
 
-        if (put.nr == 0)
+        if (put.nr == 0 || get.nr == 0)
             continue;
         fprintf(f, "<li>Varve over %s, %s: checkpoint ", paper_engine_title(other),
                 paper_hints_title(h));
@@ -550,6 +555,47 @@ static size_t put_comparison(FILE *f, const struct table *t, enum paper_engine o
         n++;
     }
     return n;
+}
+
+static void widen(struct range *r, double x)
+{
+    if (!isfinite(x))
+        return;
+    r->lo = fmin(r->lo, x);
+    r->hi = fmax(r->hi, x);
+    r->nr++;
+}
+
+/* How the blocked time compares with what can be had: the bound, and for a baseline what its own
+ * bandwidths explain. Only runs with --bound know. */
+static void put_explained(FILE *f, const struct table *t)
+{
+    for (int e = 0; e < PAPER_ENGINE_NR; e++) {
+        struct range bound = {INFINITY, -INFINITY, 0}, put = bound, get = bound;
+
+        for (size_t i = 0; i < t->nr; i++) {
+            const struct paper_run *r = t->rows[i].run;
+
+            if (!r || !shows(r) || r->engine != (enum paper_engine)e)
+                continue;
+            widen(&bound, r->bound_ratio);
+            widen(&put, r->blocked_checkpoint_s / r->expected_checkpoint_s);
+            widen(&get, r->blocked_restore_s / r->expected_restore_s);
+        }
+        if (bound.nr) {
+            fprintf(f, "<li>%s was blocked ", paper_engine_title((enum paper_engine)e));
+            put_range(f, &bound);
+            fputs(" times as long as the bound</li>\n", f);
+        }
+        if (put.nr && get.nr) {
+            fprintf(f, "<li>%s: measured over what its bandwidths explain, checkpoint ",
+                    paper_engine_title((enum paper_engine)e));
+            put_range(f, &put);
+            fputs(", restore ", f);
+            put_range(f, &get);
+            fputs("</li>\n", f);
+        }
+    }
 }
 
 /* Where nothing can be compared: what was reached. */
@@ -611,6 +657,7 @@ static void put_showed(FILE *f, enum paper_figure_id figure, const struct table 
         n += put_comparison(f, t, others[i]);
     if (n == 0 && paper_figures[figure].kind != PAPER_OVER_TIME)
         n = put_reached(f, t);
+    put_explained(f, t);
     if (n == 0 && paper_figures[figure].kind != PAPER_OVER_TIME)
         fputs("<li class=\"bad\">nothing was measured</li>\n", f);
     fputs("</ul>\n", f);

@@ -390,6 +390,7 @@ static void reset_result(struct paper_run *r)
     r->text[0] = '\0';
     r->checkpoint_gbps = r->restore_gbps = r->blocked_checkpoint_s = r->blocked_restore_s = NAN;
     r->prefetch_distance = r->utilisation = r->wait_s = r->wall_s = r->bound_ratio = NAN;
+    r->first_utilisation = r->ready_s = r->expected_checkpoint_s = r->expected_restore_s = NAN;
 }
 
 /* Fills the run in from what it printed; false: that is no result. -ENOMEM. */
@@ -414,6 +415,10 @@ static int read_result(const char *json, struct paper_run *r, bool *ret_found)
     r->wait_s = json_double(json, "wait_s");
     r->wall_s = json_double(json, "wall_s");
     r->bound_ratio = json_double(json, "bound_ratio");
+    r->first_utilisation = json_double(json, "first_tier_utilisation");
+    r->ready_s = json_double(json, "ready_s");
+    r->expected_checkpoint_s = json_double(json, "expected_checkpoint_s");
+    r->expected_restore_s = json_double(json, "expected_restore_s");
     json_text(json, "failure", r->text, sizeof(r->text));
     if (!json_true(json, "verified")) {
         r->status = PAPER_FAILED;

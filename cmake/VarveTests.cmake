@@ -80,6 +80,15 @@ foreach(file ${program_files})
         ENVIRONMENT "${test_environment}")
 endforeach()
 
+# cuda.h, to compare our declarations with. Nothing else looks at it.
+get_filename_component(nvcc_folder "${NVCC_PROGRAM}" DIRECTORY)
+find_path(CUDA_INCLUDE_DIR cuda.h HINTS ${nvcc_folder}/../include ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda
+    PATH_SUFFIXES include)
+mark_as_advanced(CUDA_INCLUDE_DIR)
+if(CUDA_INCLUDE_DIR AND TARGET t_unit_device_cuda_decls)
+    target_include_directories(t_unit_device_cuda_decls SYSTEM PRIVATE ${CUDA_INCLUDE_DIR})
+endif()
+
 foreach(file ${shell_files})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
     string(REGEX REPLACE "\\.sh$" "" name ${name})

@@ -18,8 +18,8 @@
  *   out before it is given back.
  *
  * What could go wrong: closing after the context has gone. Handles are then dead and naming them
- * could crash the driver, so everything is left to it, our reference to the primary context
- * included: after a reset it may be the application's new one.
+ * could crash the driver, so everything is left to it; our reference to the primary context too,
+ * unless it is known to be the one that we took: after a reset it may be the application's new one.
  */
 #include "device/cuda/cuda.h"
 
@@ -321,6 +321,14 @@ static void free_ranges(struct vvi_cuda *d)
     }
 }
 
+/* Whether our reference to the primary context is still there to be given back. */
+static bool holds_context(const struct vvi_cuda *d)
+{
+    if (!d->ctx || atomic_load_explicit(&fork_count, memory_order_relaxed) != d->forks)
+        return false;
+    return alive(d) && (d->ctx_id || !gone(d));
+}
+
 /* Accepts a device that was opened half-way. */
 static void cuda_close(struct vv_device *dev)
 {
@@ -330,7 +338,7 @@ static void cuda_close(struct vv_device *dev)
 
     if (!d)
         return;
-    usable = d->ctx && !gone(d) && alive(d) && vvi_cuda_enter(d, &scope) == 0;
+    usable = holds_context(d) && vvi_cuda_enter(d, &scope) == 0;
     if (!usable)
         lose(d, VVI_CU_DEINITIALIZED);
     vvi_cuda_streams_fini(d);
@@ -338,9 +346,9 @@ static void cuda_close(struct vv_device *dev)
     if (usable) {
         free_ranges(d);
         vvi_cuda_leave(d, &scope);
-        if (!gone(d))
-            (void)d->drv.cuDevicePrimaryCtxRelease(d->device);
     }
+    if (holds_context(d))
+        (void)d->drv.cuDevicePrimaryCtxRelease(d->device);
     vvi_cuda_ranges_fini(&d->ranges);
     vvi_cuda_driver_unload(&d->drv);
     vv_mutex_fini(&d->lock);

@@ -63,17 +63,17 @@ int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream)
 static int check_native(struct vvi_cuda *d, CUstream native)
 {
     unsigned int capture = VVI_CU_CAPTURE_NONE;
-    CUcontext ctx = NULL;
-    int rc = vvi_cuda_status(d, d->drv.cuStreamIsCapturing(native, &capture));
+    CUcontext ctx =
+        d->ctx; /* NULL is the default stream of the current context, and that is ours */
+    int rc = native ? vvi_cuda_status(d, d->drv.cuStreamGetCtx(native, &ctx)) : 0;
 
-    if (rc)
-        return rc;
-    if (capture != VVI_CU_CAPTURE_NONE)
+    if (!rc && ctx != d->ctx)
+        return vvi_cuda_refuse(d, -EXDEV);
+    if (!rc)
+        rc = vvi_cuda_status(d, d->drv.cuStreamIsCapturing(native, &capture));
+    if (!rc && capture != VVI_CU_CAPTURE_NONE)
         return vvi_cuda_refuse(d, -EBUSY);
-    if (!native)
-        return 0; /* the default stream of whatever context is current, and that is ours */
-    rc = vvi_cuda_status(d, d->drv.cuStreamGetCtx(native, &ctx));
-    return rc || ctx == d->ctx ? rc : vvi_cuda_refuse(d, -EXDEV);
+    return rc;
 }
 
 int vvi_cuda_stream_adopt(struct vv_device *dev, void *native, struct vv_stream **ret_stream)

@@ -392,7 +392,7 @@ size_t fake_stream_live(const char *what)
         return pending;
     if (strcmp(what, "events") == 0) {
         for (struct event *e = events; e; e = e->next)
-            n++;
+            n += e->ctx->alive && e->ctx->life == e->life;
     } else if (strcmp(what, "streams") == 0) {
         for (struct fake_stream *s = streams; s; s = s->next)
             n += !s->destroyed && !stream_dead(s) && s != s->ctx->legacy && s != s->ctx->per_thread;

@@ -718,8 +718,7 @@ static int measure(struct probe *p)
     if (p->facts.folder[0])
         plan_disk(p);
     p->step_s = p->scale.seconds / (double)p->nr_steps;
-    fprintf(stderr, PROBE_COMMAND ": this takes about %.0f seconds\n",
-            fmax(ceil(p->scale.seconds), 1));
+    fprintf(stderr, PROBE_COMMAND ": this takes about %.0f s\n", fmax(ceil(p->scale.seconds), 1));
     run_plan(p);
     return report(p, (double)(vv_now_ns() - start) / 1e9);
 }

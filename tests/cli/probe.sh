@@ -133,6 +133,13 @@ if ! "$VARVE_BIN" doctor | grep -q 'device  *0:'; then
     expect 1 $short --device cuda
     [ -s "$dir/err" ] || fail "no GPU, and no word of it"
 fi
+# The way through the CUDA backend, on the stand-in for its driver.
+if [ -e "$BUILD_DIR/fake/libcuda.so.1" ]; then
+    LD_LIBRARY_PATH="$BUILD_DIR/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+        expect 0 --quick --seconds 0.2 --device cuda --local none --write "$dir/cuda.conf"
+    grep -q '^device  cuda, stand-in' "$dir/out" && grep -q '^link ' "$dir/out" && grep -q '^device = cuda' "$dir/cuda.conf" ||
+        { cat "$dir/out" "$dir/err"; fail "the stand-in"; }
+fi
 expect 0 --help
 grep -q '^usage: varve probe' "$dir/out" || fail "--help"
 echo ok

@@ -34,7 +34,7 @@
 #include "core/clock.h"
 #include "sim/json.h"
 
-#define SHORT_CKPTS   72
+#define SHORT_CKPTS   60
 #define SHORT_LIMIT_S 450
 #define RUN_LIMIT_S   600
 #define SIZES_FILE    "bench/data/rtm-sizes-30x8.csv"

@@ -803,13 +803,19 @@ static int write_page(FILE *f, const struct paper *paper, enum paper_figure_id f
           "Prefetching\" (HPDC'23), Figures 5 to 9, as Varve performs them. A shot writes a number "
           "of checkpoints, computing before each, and then restores every one of them. Throughput "
           "is bytes over the time for which the calls blocked the application; 1 GB is 10<sup>9"
-          "</sup> bytes. Axes of throughput are logarithmic. The paper measured eight GPUs of one "
-          "node at once; here one GPU has the machine for itself.</p>\n"
+          "</sup> bytes. Axes of throughput are logarithmic.</p>\n"
           "<p>Of the paper's competitors, <em>UVM</em> is our own program after its description, "
           "and <em>on-demand copies</em> to pinned host memory stand where ADIOS2 stood: no cache "
           "on the GPU. <em>Plain files</em> are written and read through a staging buffer. A red "
           "cross is a run that failed or was not run.</p>\n",
           f);
+    fputs(
+        strcmp(paper->opts.device, "host") == 0
+            ? "<p>Here the device is emulated by the processor: the figures show that the "
+              "experiments run, not what a GPU would reach.</p>\n"
+            : "<p>The paper measured eight GPUs of one node at once; here one GPU has the machine "
+              "for itself.</p>\n",
+        f);
     if (!(paper->opts.engines & 1u << PAPER_UVM))
         fputs("<p>UVM was not part of this run.</p>\n", f);
     put_machine(f, paper);

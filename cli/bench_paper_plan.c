@@ -97,13 +97,13 @@ static const struct paper_series all_series[] = {
     {PAPER_ONDEMAND, SHOT_HINTS_NONE, "no hints, on-demand copies", "#a3abb5", PLOT_DOTTED},
     {PAPER_UVM, SHOT_HINTS_NONE, "no hints, UVM", "#f6cf8b", PLOT_DASHED},
     {PAPER_SCORE, SHOT_HINTS_NONE, "no hints, Varve score", "#8fd6c1", PLOT_DASHED},
-    {PAPER_VARVE, SHOT_HINTS_NONE, "no hints, Varve", "#9bcdf0", PLOT_DASHED},
+    {PAPER_VARVE, SHOT_HINTS_NONE, "no hints, Varve", "#b3daf7", PLOT_DASHED},
     {PAPER_UVM, SHOT_HINTS_ONE, "single hint, UVM", "#e69f00", PLOT_DOTTED},
-    {PAPER_SCORE, SHOT_HINTS_ONE, "single hint, Varve score", "#009e73", PLOT_DOTTED},
-    {PAPER_VARVE, SHOT_HINTS_ONE, "single hint, Varve", "#2f8fd0", PLOT_DOTTED},
+    {PAPER_SCORE, SHOT_HINTS_ONE, "single hint, Varve score", "#1fb58a", PLOT_DOTTED},
+    {PAPER_VARVE, SHOT_HINTS_ONE, "single hint, Varve", "#4fa3dd", PLOT_DOTTED},
     {PAPER_UVM, SHOT_HINTS_ALL, "all hints, UVM", "#b36b00", PLOT_SOLID},
-    {PAPER_SCORE, SHOT_HINTS_ALL, "all hints, Varve score", "#00674b", PLOT_SOLID},
-    {PAPER_VARVE, SHOT_HINTS_ALL, "all hints, Varve", "#0b5394", PLOT_SOLID},
+    {PAPER_SCORE, SHOT_HINTS_ALL, "all hints, Varve score", "#0a7d5c", PLOT_SOLID},
+    {PAPER_VARVE, SHOT_HINTS_ALL, "all hints, Varve", "#1565b0", PLOT_SOLID},
 };
 
 static const int orders[] = {SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR};

@@ -91,6 +91,7 @@ int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core)
     core->ntiers = cfg->ntiers;
     core->paged = cfg->policy == VV_POLICY_NEXT;
     r = tiers_check(core);
+    core->gds = cfg->gds && core->paged && core->device >= 0 && core->disk >= 0;
     for (unsigned i = 0; r == 0 && i < core->ntiers; i++)
         r = tier_init(core, i);
     for (int i = 0; i < VV_HOP_COUNT; i++) {

@@ -40,7 +40,8 @@ enum vv_tier_kind {
     VV_TIER_FILES,  /* one committed file per version, level `local` and above */
 };
 
-/* A hop is one direction of one link. H2H is the memory copy between the application's host buffers
+/* A hop is one direction of one link. H2F and F2H are the disk's, whichever memory is at the other
+ * end. H2H is the memory copy between the application's host buffers
  * and the host tier; D2D the same within a device. */
 enum vv_hop {
     VV_HOP_D2D,
@@ -88,8 +89,12 @@ struct vv_core_cfg {
     uint64_t rate[VV_HOP_COUNT];        /* bytes/s, first estimates; 0: unknown */
     uint32_t slots[VV_HOP_COUNT];       /* orders in flight on each hop at most (movers only) */
     uint32_t batch_pages[VV_HOP_COUNT]; /* most pages in one order, at most VV_ORDER_MAX_PAGES */
-    bool disk_shared;                   /* reads and writes of the disk share its bandwidth */
-    bool check; /* assert every invariant after every call: tests and debugging */
+    /* The movers of the disk reach device memory (GPUDirect Storage): what would only pass a full
+     * host tier between the two goes past it, as an order of hop H2F or F2H whose other end is the
+     * device. Whole pages down; under paged policies. */
+    bool gds;
+    bool disk_shared; /* reads and writes of the disk share its bandwidth */
+    bool check;       /* assert every invariant after every call: tests and debugging */
     /* An object with this `user` word is gone. May be NULL. */
     void (*release_user)(void *arg, uint64_t user);
     void *release_arg;

@@ -176,6 +176,7 @@ struct vv_core {
     bool paged;
     unsigned ntiers;
     int device, host, disk; /* tier numbers, -1: none */
+    bool gds;               /* the disk reads and writes the device itself */
     struct tier tier[VV_MAX_TIERS];
     struct hop_state hop[VV_HOP_COUNT];
     struct hist *hist;

@@ -30,11 +30,13 @@ static enum vv_hop hop_between(const struct vv_core *core, int src, int dst, boo
     enum vv_tier_kind from = src == VV_TIER_APP ? app : core->tier[src].kind;
     enum vv_tier_kind to = dst == VV_TIER_APP ? app : core->tier[dst].kind;
 
+    if (from != VV_TIER_DEVICE && from != VV_TIER_HOST)
+        return VV_HOP_F2H;
+    if (to != VV_TIER_DEVICE && to != VV_TIER_HOST)
+        return VV_HOP_H2F;
     if (from == VV_TIER_DEVICE)
         return to == VV_TIER_DEVICE ? VV_HOP_D2D : VV_HOP_D2H;
-    if (from == VV_TIER_HOST)
-        return to == VV_TIER_DEVICE ? VV_HOP_H2D : to == VV_TIER_HOST ? VV_HOP_H2H : VV_HOP_H2F;
-    return VV_HOP_F2H;
+    return to == VV_TIER_DEVICE ? VV_HOP_H2D : VV_HOP_H2H;
 }
 
 static void order_push(struct vv_core *core, struct vv_order *o)
@@ -514,7 +516,19 @@ static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
     return FETCH_ISSUED;
 }
 
-/* Disk to host, or through the host to the device when only that has room. */
+/* Disk to device, past a full host tier. */
+static bool fetch_past_host(struct vv_core *core, struct vv_object *obj, uint32_t c, uint32_t n)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES], got;
+
+    if (!core->gds)
+        return false;
+    got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
+    return got > 0 && issue(core, obj, core->disk, core->device, c, got, pages, NULL,
+                            VV_COPY_READ_IN_PROGRESS);
+}
+
+/* Disk to host, or past or through the host to the device when only that has room. */
 static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got;
@@ -525,8 +539,11 @@ static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
         return FETCH_NOTHING;
     got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_PREFETCH, pages);
     if (got == 0 && obj->home == core->device && !whole_at(obj, core->host) &&
-        vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH))
+        vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH)) {
+        if (fetch_past_host(core, obj, c, n))
+            return FETCH_ISSUED;
         got = vvi_space_transit(core, 1, false, n, pages);
+    }
     if (got == 0)
         return FETCH_NO_ROOM;
     if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
@@ -645,6 +662,43 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
            vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
 }
 
+static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj)
+{
+    if (!core->cfg.disk_shared || core->puts || core->waits)
+        return true;
+    /* While restoring, one at a time: the next read must not wait for two. */
+    if (core->hop[VV_HOP_F2H].inflight == 0)
+        return core->phase != VV_PHASE_RESTORING || core->hop[VV_HOP_H2F].inflight == 0;
+    return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE &&
+           core->hop[VV_HOP_H2F].inflight == 0;
+}
+
+/* Device to disk, past a full host tier: the last of chunks [c, c + n) that may go so. The end of an
+ * object that does not fill its page goes through the host, where it can be filled up. */
+static bool flush_past_host(struct vv_core *core, struct vv_object *obj, uint32_t c, uint32_t n)
+{
+    bool files = core->tier[core->disk].kind == VV_TIER_FILES;
+    const struct vv_copy *filing = core->filing ? core->filing->copy[core->host] : NULL;
+    uint32_t pages[VV_ORDER_MAX_PAGES], most = core->hop[VV_HOP_H2F].batch, got;
+
+    if (!core->gds || !slot_free(core, VV_HOP_H2F) || !flush_may_go(core, obj) ||
+        (core->filing != obj && filing && filing->ndirty > 0))
+        return false;
+    if (c + n == obj->nchunks && obj->size % core->cfg.page_bytes != 0)
+        n--;
+    got = VV_MIN(n, most);
+    c += n - got;
+    n = got;
+    if (n > 0 && !files)
+        got = vvi_space_take(core, (unsigned)core->disk, obj, c + n - 1, n, VV_FOR_FLUSH, pages);
+    if (got == 0 || !issue(core, obj, core->device, core->disk, c + n - got, got,
+                           files ? NULL : pages, NULL, VV_COPY_WRITE_IN_PROGRESS))
+        return false;
+    if (files)
+        core->filing = obj;
+    return true;
+}
+
 static bool flush_device(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
@@ -665,8 +719,13 @@ static bool flush_device(struct vv_core *core)
         if (!restoring)
             got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n,
                                  VV_FOR_FLUSH, pages);
-        if (got == 0 && may_pass(core, obj, c + n - 1) && !whole_at(obj, core->host))
+        if (got == 0 && may_pass(core, obj, c + n - 1) && !whole_at(obj, core->host)) {
+            if (flush_past_host(core, obj, c, n)) {
+                any = true;
+                continue;
+            }
             got = vvi_space_transit(core, 0, false, n, pages);
+        }
         if (got == 0)
             break;
         /* What was found is for the last chunks; a whole copy has a page for each. */
@@ -678,17 +737,6 @@ static bool flush_device(struct vv_core *core)
         any = true;
     }
     return any;
-}
-
-static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj)
-{
-    if (!core->cfg.disk_shared || core->puts || core->waits)
-        return true;
-    /* While restoring, one at a time: the next read must not wait for two. */
-    if (core->hop[VV_HOP_F2H].inflight == 0)
-        return core->phase != VV_PHASE_RESTORING || core->hop[VV_HOP_H2F].inflight == 0;
-    return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE &&
-           core->hop[VV_HOP_H2F].inflight == 0;
 }
 
 static bool flush_host(struct vv_core *core)

@@ -304,7 +304,8 @@ void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy po
 {
     struct vv_core_cfg cfg = {.page_bytes = DRIVE_PAGE, .policy = policy, .transit_pages = 1};
 
-    for (const char *s = tiers; *s;) {
+    cfg.gds = strchr(tiers, '+') != NULL;
+    for (const char *s = tiers; *s && *s != '+';) {
         char kind = (char)toupper((unsigned char)*s);
         cfg.tier[cfg.ntiers].grows = kind != *s++;
         cfg.tier[cfg.ntiers].kind = kind == 'D'   ? VV_TIER_DEVICE

@@ -535,9 +535,10 @@ static void read_workload(struct workload *w, const char *path)
 static void draw_workload(struct workload *w, uint64_t seed)
 {
     static const char *const tiers[] = {
-        "D2H3F",   "D4H4S16", "H2F",    "H4",     "D3H5",  "H0F",   "D2H0F",
-        "D1H1S6",  "H3F9",    "D6H12F", "H2S9",   "D1H1F", "D2H4F", "D2h4F",
-        "D2h4S12", "h5F",     "h5",     "D6h12F", "d2h4F",
+        "D2H3F",   "D4H4S16", "H2F",     "H4",     "D3H5",  "H0F",    "D2H0F",
+        "D1H1S6",  "H3F9",    "D6H12F",  "H2S9",   "D1H1F", "D2H4F",  "D2h4F",
+        "D2h4S12", "h5F",     "h5",      "D6h12F", "d2h4F", "D2H3F+", "D4H4S16+",
+        "D2H0F+",  "D1H1S6+", "D6H12F+", "D2h4F+",
     };
     static const char kinds[] = "PPPPGGGGGHHHHSDDWAXC";
     struct t_rng r = {seed};

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GPUDirect Storage in the core: what would only pass a full host tier goes past it. */
+#include "unit/engine/hand.h"
+
+static struct drive d;
+
+enum { DEVICE, HOST, DISK };
+
+/* Version 1 fills the host and is on its way to the disk; the slot beside it is version 2's. */
+static uint32_t with_full_host(const char *tiers, enum vv_policy policy)
+{
+    struct vv_core_cfg cfg;
+    struct drive_call one;
+
+    drive_cfg(&cfg, tiers, policy);
+    cfg.check = true;
+    cfg.slots[VV_HOP_H2F] = 2;
+    drive_init(&d, &cfg);
+    uint32_t h = drive_history(&d, false, 0, VV_CORE_DURABLE);
+    T_OK(drive_put(&d, &one, h, 1, DRIVE_PAGE));
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, DEVICE, 1, 0);
+    hand_end(&d, VV_ORDER_COPY, DEVICE, HOST, 1, 0);
+    T_CHECK(drive_find(&d, VV_ORDER_COPY, HOST, DISK, 1) >= 0);
+    return h;
+}
+
+static void put(uint32_t h, uint64_t version, uint64_t bytes)
+{
+    struct drive_call call;
+
+    T_OK(drive_put(&d, &call, h, version, bytes));
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, DEVICE, version, 0);
+    T_CHECK(!call.pending);
+}
+
+static void a_flush_goes_past(void)
+{
+    uint32_t h = with_full_host("D4H1F+", VV_POLICY_NEXT);
+
+    put(h, 2, DRIVE_PAGE);
+    int i = drive_find(&d, VV_ORDER_COPY, DEVICE, DISK, 2);
+    T_CHECK(i >= 0);
+    T_EQ(d.order[i]->hop, VV_HOP_H2F);
+    T_EQ(drive_find(&d, VV_ORDER_COPY, DEVICE, HOST, 2), -1);
+    hand_end(&d, VV_ORDER_COPY, DEVICE, DISK, 2, 0);
+    T_CHECK(!hand_object(&d, h, 2)->durable); /* and not before the commit */
+    T_CHECK(drive_find(&d, VV_ORDER_COMMIT, 0, 0, 2) >= 0);
+    drive_run(&d);
+    T_CHECK(hand_object(&d, h, 2)->durable);
+    T_EQ(hand_resident(&d, h, 2, HOST), 0);
+    T_EQ(hand_resident(&d, h, 2, DEVICE), 1);
+    hand_close(&d);
+}
+
+/* The last page is not full: it has to be filled up, in host memory. */
+static void the_end_goes_through(void)
+{
+    uint32_t h = with_full_host("D4H1F+", VV_POLICY_NEXT);
+
+    put(h, 2, 2 * DRIVE_PAGE + 100);
+    int i = drive_find(&d, VV_ORDER_COPY, DEVICE, DISK, 2);
+    T_CHECK(i >= 0);
+    T_EQ(d.order[i]->chunk0, 0);
+    T_EQ(d.order[i]->nchunks, 2);
+    i = drive_find(&d, VV_ORDER_COPY, DEVICE, HOST, 2);
+    T_CHECK(i >= 0);
+    T_EQ(d.order[i]->chunk0, 2);
+    drive_run(&d);
+    T_CHECK(hand_object(&d, h, 2)->durable);
+    hand_close(&d);
+}
+
+/* Other policies, or none of it asked for: through the host, as ever. */
+static void nothing_goes_past_unasked(void)
+{
+    for (int policy = 0; policy <= VV_POLICY_COUNT; policy++) {
+        bool all = policy == VV_POLICY_COUNT;
+        if (policy == VV_POLICY_NEXT && !all)
+            continue;
+        uint32_t h =
+            with_full_host(all ? "D4H1F" : "D4H1F+", all ? VV_POLICY_NEXT : (enum vv_policy)policy);
+        put(h, 2, DRIVE_PAGE);
+        T_EQ(drive_find(&d, VV_ORDER_COPY, DEVICE, DISK, 2), -1);
+        drive_run(&d);
+        T_CHECK(hand_object(&d, h, 2)->durable);
+        hand_close(&d);
+    }
+}
+
+static void a_failed_write_is_told(void)
+{
+    uint32_t h = with_full_host("D4H1F+", VV_POLICY_NEXT);
+    uint64_t version = 0;
+    int tier = -1;
+
+    put(h, 2, DRIVE_PAGE);
+    hand_end(&d, VV_ORDER_COPY, DEVICE, DISK, 2, -EIO);
+    drive_run(&d);
+    T_EQ(hand_resident(&d, h, 2, DEVICE), 1);
+    T_EQ(vv_core_take_error(d.core, h, &version, &tier), -EIO);
+    T_EQ(version, 2);
+    T_EQ(tier, DISK);
+    hand_get(&d, h, 2);
+    hand_close(&d);
+}
+
+/* A host without pages: prefetches come straight to the device. */
+static void open_for_prefetch(uint32_t *ret_hist)
+{
+    *ret_hist = hand_open(&d, "D2H0F+", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    T_OK(drive_adopt(&d, *ret_hist, 1, 1, DRIVE_PAGE + 100));
+    T_OK(drive_hint(&d, *ret_hist, 1));
+    drive_start(&d, *ret_hist);
+}
+
+static void a_prefetch_comes_past(void)
+{
+    uint32_t h;
+
+    open_for_prefetch(&h);
+    int i = drive_find(&d, VV_ORDER_COPY, DISK, DEVICE, 1);
+    T_CHECK(i >= 0);
+    T_EQ(d.order[i]->hop, VV_HOP_F2H);
+    drive_run(&d);
+    T_EQ(hand_resident(&d, h, 1, DEVICE), 2); /* the unfilled end too */
+    T_EQ(hand_state(&d, h, 1, DEVICE), VV_COPY_READ_COMPLETE);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* A restore that waits for it fails; a later one reads through the host. */
+static void a_failed_read_fails_the_restore(void)
+{
+    struct drive_call get;
+    uint32_t h;
+
+    open_for_prefetch(&h);
+    T_OK(drive_get(&d, &get, h, 1));
+    T_CHECK(get.pending);
+    hand_end(&d, VV_ORDER_COPY, DISK, DEVICE, 1, -EBADMSG);
+    T_ERR(drive_finish(&d, &get), -EBADMSG);
+    T_EQ(hand_resident(&d, h, 1, DEVICE), 0);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+int main(void)
+{
+    T_RUN(a_flush_goes_past);
+    T_RUN(the_end_goes_through);
+    T_RUN(nothing_goes_past_unasked);
+    T_RUN(a_failed_write_is_told);
+    T_RUN(a_prefetch_comes_past);
+    T_RUN(a_failed_read_fails_the_restore);
+    return t_done();
+}

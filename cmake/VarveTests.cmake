@@ -51,6 +51,7 @@ target_compile_definitions(fake_cuda_old PRIVATE FAKE_CUDA_OLD=1)
 # A stand-in for libcufile, under the name by which the library looks for it. Tests name the folder.
 add_library(varve_fake_cufile MODULE ${CMAKE_SOURCE_DIR}/tests/fake/libcufile.c)
 target_link_libraries(varve_fake_cufile PRIVATE varve_flags)
+target_link_options(varve_fake_cufile PRIVATE -Wl,-soname,libcufile.so.0)
 set_target_properties(varve_fake_cufile PROPERTIES OUTPUT_NAME cufile SUFFIX .so.0
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake/cufile)
 

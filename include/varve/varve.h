@@ -98,6 +98,8 @@ struct varve_opts {
                                       empty: full speed */
     int32_t device_id;             /* which GPU, as CUDA counts; -1: that of the current CUDA
                                       context, or else one in use, or else the first */
+    int32_t gds;                   /* not 0: GPUDirect Storage between device and local disk, or
+                                      -ENOTSUP from varve_open; not used without either of them */
 };
 
 /*

@@ -52,7 +52,8 @@ struct varve_ctx {
     pid_t pid; /* immutable, as is all of this block once open */
     struct varve_opts opts;
     struct vv_device *device;
-    bool wants_gpu; /* the device is, or should have been, a real one */
+    bool wants_gpu;     /* the device is, or should have been, a real one */
+    struct vv_gds *gds; /* NULL: off */
     struct vv_spill *spill;
     struct vv_folder *folder;
     struct vv_store *write_store, *read_store;

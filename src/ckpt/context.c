@@ -4,6 +4,7 @@
  *
  *   device    a GPU or the emulated one, as the options say; the application takes the memory beyond
  *             the cache
+ *   gds       GPUDirect Storage between the two, if asked for
  *   storage   level cached: a spill file, if a folder is given; level local: a folder of files
  *   engine    on top of both
  *
@@ -124,6 +125,17 @@ static int device_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
     return rc;
 }
 
+static int gds_open(struct varve_ctx *ctx, char *err, size_t err_bytes)
+{
+    char why[224] = "";
+    if (!ctx->opts.gds || !ctx->device || !ctx->opts.local[0])
+        return 0;
+    int rc = vv_gds_open(ctx->device, NULL, why, sizeof(why), &ctx->gds);
+    if (rc)
+        snprintf(err, err_bytes, "gds = on: %s", why);
+    return rc;
+}
+
 int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
 {
     int rc = ctx->folder ? vv_folder_store(ctx->folder, ret_store)
@@ -146,6 +158,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     o.page_bytes = opts->page_bytes;
     o.write_bytes_per_s = rate[VV_HOP_H2F];
     o.read_bytes_per_s = rate[VV_HOP_F2H];
+    o.gds = ctx->gds;
     if (hooks && hooks->os)
         o.os = hooks->os;
     int rc;
@@ -177,6 +190,7 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .device = ctx->device,
         .write_store = ctx->write_store,
         .read_store = ctx->read_store,
+        .gds = ctx->gds,
         .policy = (enum vv_policy)opts->policy,
         .retain_user = vvi_layout_retain,
         .release_user = vvi_layout_release,
@@ -199,6 +213,7 @@ static void ctx_free(struct varve_ctx *ctx)
         ctx->read_store->ops->close(ctx->read_store);
     vv_spill_free(ctx->spill);
     vv_folder_free(ctx->folder);
+    vv_gds_close(ctx->gds);
     vv_device_close(ctx->device);
     vv_mutex_fini(&ctx->lock);
     free(ctx);
@@ -236,6 +251,8 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =
             vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
+    if (rc == 0)
+        rc = gds_open(ctx, err, sizeof(err));
     if (rc == 0)
         rc = storage_open(ctx, rate, err, sizeof(err));
     if (rc == 0)

@@ -43,6 +43,7 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->remote, sizeof(o->remote), "%s", c->remote);
     snprintf(o->rate, sizeof(o->rate), "%s", c->rate);
     o->device_id = c->device_id;
+    o->gds = c->gds;
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -70,6 +71,7 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     text_in(c->remote, sizeof(c->remote), o->remote, sizeof(o->remote));
     text_in(c->rate, sizeof(c->rate), o->rate, sizeof(o->rate));
     c->device_id = o->device_id;
+    c->gds = o->gds != 0;
 }
 
 static bool size_ok(const struct varve_opts *opts)

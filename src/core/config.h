@@ -74,6 +74,7 @@ struct vv_config {
     int trace; /* 0 or 1 */
     int close_timeout_ms;
     int device_id; /* -1: chosen at opening */
+    int gds;       /* 0 or 1 */
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;

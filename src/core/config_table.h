@@ -32,6 +32,10 @@
     X(local_io, ENUM, local_io, "auto", "auto|direct|buffered",                                    \
       "direct goes past the page cache, buffered through it; auto is direct where the file "       \
       "system allows it.")                                                                         \
+    X(gds, BOOL, gds, "off", "on|off",                                                             \
+      "GPUDirect Storage: what would only pass a full host cache goes straight between device "    \
+      "and local disk, through libcufile. Needs direct I/O. `varve probe` writes on where it "     \
+      "measured it to be faster. Not used without a device and a folder.")                         \
     X(remote, TEXT, remote, "", "FOLDER",                                                          \
       "Folder on shared storage.")                                                                 \
     X(level, ENUM, level, "cached", "cached|local|remote|complete",                                \

@@ -153,6 +153,7 @@ static int core_init(struct vv_engine *e)
     core->page_bytes = cfg->page_bytes;
     core->policy = cfg->policy;
     core->disk_shared = true;
+    core->gds = cfg->gds != NULL;
     core->check = cfg->check;
     core->release_user = release_user;
     core->file_bytes = file_bytes;
@@ -213,6 +214,8 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
     }
     if (rc == 0)
         rc = vvi_engine_mem_init(e, err, err_bytes);
+    if (rc == 0 && cfg->gds && e->kind[0] == VV_TIER_DEVICE)
+        rc = vv_gds_memory_add(cfg->gds, e->base[0], e->base_bytes[0], err, err_bytes);
     if (rc == 0) {
         rc = movers_start(e);
         if (rc)
@@ -247,6 +250,8 @@ void vv_engine_close(struct vv_engine *e)
 
     vvi_reqs_free(e);
     vv_core_free(e->core);
+    if (e->cfg.gds)
+        vv_gds_memory_remove(e->cfg.gds);
     vvi_engine_mem_fini(e);
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
         vv_cond_fini(&e->mover[hop].cond);

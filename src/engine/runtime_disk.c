@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Movers between host memory and the storage tier: one thread each for writing and for reading,
- * each with a store of its own.
+ * Movers between memory and the storage tier: one thread each for writing and for reading, each with
+ * a store of its own. The memory is the host's, or with GPUDirect Storage the device's, which the
+ * order tells.
  *
  * The thread keeps as many requests in the store as the core has slots, and waits in one of two
  * places: on its condition variable while nothing is in flight, inside store->poll while something
@@ -108,6 +109,7 @@ static int submit(struct disk_worker *w, struct disk_io *io)
     int memory_tier = writes ? o->src_tier : o->dst_tier;
     const uint32_t *memory_page = writes ? o->src_page : o->dst_page;
 
+    io->io.device = o->kind == VV_ORDER_COPY && e->kind[memory_tier] == VV_TIER_DEVICE;
     io->io.size = o->size;
     io->io.chunk0 = o->chunk0;
     io->io.nchunks = o->nchunks;

@@ -28,6 +28,7 @@
 #include "core/bytes.h"
 #include "core/config.h"
 #include "core/topo.h"
+#include "tier/gds.h"
 
 enum status { FOUND, MISSING, WARNING, INFO };
 
@@ -159,6 +160,18 @@ static void look_at_cuda(struct doctor *d)
             add(d, "device", INFO, "%d: %s", i, name);
     }
     dlclose(lib);
+}
+
+static void look_at_gds(struct doctor *d)
+{
+    char why[256] = "";
+
+    if (vv_gds_find(NULL, why, sizeof(why)) == 0)
+        add(d, VV_GDS_LIBRARY, FOUND,
+            "GPUDirect Storage; 'varve probe' tells whether it is faster");
+    else
+        remedy(add(d, VV_GDS_LIBRARY, MISSING, "%s", why),
+               "no GPUDirect Storage: 'gds = on' is refused", "libcufile0", NULL);
 }
 
 /* Whether a block written past the page cache arrives. */
@@ -366,6 +379,7 @@ int cli_doctor(int argc, char **argv)
     look_at_build(&d);
     look_at_uring(&d);
     look_at_cuda(&d);
+    look_at_gds(&d);
     look_at_later(&d);
     look_at_folder(&d);
     look_at_machine(&d);

@@ -20,9 +20,13 @@ rc=0; "$VARVE_BIN" doctor a b 2>"$dir/err" || rc=$?
 "$VARVE_BIN" doctor --help | grep -q '^usage: varve doctor' || fail "doctor --help"
 
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
-for name in inih xxHash liburing io_uring hwloc MPI UCX nvcc libcuda.so.1 O_DIRECT cores memory "locked memory"; do
+for name in inih xxHash liburing io_uring hwloc MPI UCX nvcc libcuda.so.1 libcufile.so.0 O_DIRECT cores memory "locked memory"; do
     grep -q " $name " "$dir/out" || fail "nothing about $name"
 done
+if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
+    LD_LIBRARY_PATH=$BUILD_DIR/fake/cufile "$VARVE_BIN" doctor "$dir" >"$dir/out"
+    grep 'libcufile.so.0' "$dir/out" | grep -q 'GPUDirect Storage' || fail "libcufile is there and not found"
+fi
 [ "$(ls "$dir" | sort | tr '\n' ' ')" = "err out " ] || fail "it left something in the folder"
 "$VARVE_BIN" doctor "$dir/nowhere" | grep -q 'cannot write in' || fail "a folder that is not there"
 

@@ -39,7 +39,7 @@
 #define RUN_LIMIT_S   600
 #define SIZES_FILE    "bench/data/rtm-sizes-30x8.csv"
 
-static const char *const devices[] = {"cuda", "host", "auto", NULL};
+static const char *const devices[] = {"cuda", "host", NULL};
 static const char *const local_ios[] = {"auto", "direct", "buffered", NULL};
 static const int ending_signals[] = {SIGHUP, SIGINT, SIGTERM};
 
@@ -446,6 +446,8 @@ static int prepare(struct paper *paper, char *sizes, size_t sizes_size)
     if (o->list)
         return 0;
     paper_describe(paper, paper->machine, sizeof(paper->machine));
+    if (paper_interrupted)
+        return -EINTR;
     if (strcmp(o->device, "cuda") == 0 && strncmp(paper->machine, "device\t", 7) != 0) {
         fprintf(stderr, PAPER_COMMAND ": no GPU was found ('varve doctor' tells more); --device "
                                       "host runs on the emulated device\n");

@@ -3,6 +3,7 @@
 #ifndef CLI_BENCH_PAPER_H
 #define CLI_BENCH_PAPER_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,7 @@
 #define PAPER_ARGS    48
 #define PAPER_ARG     1100
 #define PAPER_NUMBER  32
+#define PAPER_LINE    4096 /* a command line */
 
 /* `score` is Varve with the policy of that name, which is the paper's algorithm. */
 enum paper_engine {
@@ -86,7 +88,7 @@ struct paper_run {
     unsigned figures; /* those that show it */
     int rank;         /* lower ones run first */
     char id[96];
-    char command[1536]; /* that repeats it, starting with "varve" */
+    char command[PAPER_LINE]; /* that repeats it, starting with "varve" */
 
     enum paper_status status;
     bool kept; /* from an earlier run of the command */
@@ -122,11 +124,11 @@ struct paper {
     size_t nr_runs, cap_runs;
     struct paper_scale_row *scale;
     size_t nr_scale;
-    char scale_command[1536];
+    char scale_command[PAPER_LINE];
     char scale_text[PAPER_TEXT]; /* why there is nothing in `scale` */
     char program[PAPER_PATH];
-    char command[1536]; /* this one, as it was given */
-    char machine[2048]; /* lines "name\ttext\n" */
+    char command[PAPER_LINE]; /* this one, as it was given */
+    char machine[2048];       /* lines "name\ttext\n" */
     char date[32];
     double elapsed_s;
 };
@@ -194,7 +196,7 @@ void paper_plan_fini(struct paper *paper);
 /* ---- bench_paper_run.c: running them ---- */
 
 /* Set by the signal that ends the command. */
-extern volatile int paper_interrupted;
+extern volatile sig_atomic_t paper_interrupted;
 
 /* Gives every run its command and its name, and no result. */
 void paper_name(struct paper *paper);

@@ -2,7 +2,8 @@
 /*
  * Runs of `varve bench shot` in processes of their own: one that crashes, hangs or is refused is a
  * result like any other, and does not take the others with it. A run that is over its limit gets
- * SIGTERM, upon which it removes its files, and SIGKILL if that does not help.
+ * SIGTERM, upon which it removes its files, and SIGKILL if that does not help. It has a process
+ * group of its own, so that the terminal's interrupt reaches it only through this command.
  *
  * What a run prints, one JSON object, is kept as runs/ID.json. ID ends with a hash of the command
  * line, the version and the machine, so that --resume takes up nothing that was measured otherwise.
@@ -35,7 +36,7 @@
 #define POLL_MS    200
 #define GRACE_NS   (10 * VV_NS_PER_S)
 
-volatile int paper_interrupted;
+volatile sig_atomic_t paper_interrupted;
 
 /* What is read from one pipe. */
 struct pipe_text {
@@ -103,6 +104,7 @@ static pid_t start(const char *program, char *const *argv, struct pipe_text *out
     if (pid < 0)
         pid = -errno;
     if (pid == 0) {
+        setpgid(0, 0);
         if (dup2(o[1], STDOUT_FILENO) >= 0 && dup2(e[1], STDERR_FILENO) >= 0)
             execv(program, argv);
         _exit(127);
@@ -114,6 +116,7 @@ static pid_t start(const char *program, char *const *argv, struct pipe_text *out
         close(e[0]);
         return pid;
     }
+    setpgid(pid, pid); /* whoever of the two comes first */
     out->fd = o[0];
     err->fd = e[0];
     return pid;
@@ -142,7 +145,7 @@ static int follow(pid_t pid, double limit_s, struct pipe_text *out, struct pipe_
             kill(pid, SIGTERM);
             kill_at = now + GRACE_NS;
         } else if (rc < 0 && (r < 0 || now > kill_at)) {
-            kill(pid, SIGKILL);
+            kill(-pid, SIGKILL); /* its own processes too: nobody else would end them */
             break;
         }
     }
@@ -338,13 +341,39 @@ static size_t run_args(const struct paper_opts *o, const struct paper_run *r,
     return nr;
 }
 
+/* As a shell takes it; most need no quotes. */
+static void quote(const char *arg, char *buf, size_t size)
+{
+    size_t n = 0;
+
+    if (*arg && strspn(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                            "-_=+,./:%@") == strlen(arg)) {
+        snprintf(buf, size, "%s", arg);
+        return;
+    }
+    buf[n++] = '\'';
+    for (; *arg && n + 6 < size; arg++) {
+        if (*arg == '\'') {
+            memcpy(buf + n, "'\\'", 3);
+            n += 3;
+        }
+        buf[n++] = *arg;
+    }
+    buf[n++] = '\'';
+    buf[n] = '\0';
+}
+
 static void join_args(char (*args)[PAPER_ARG], size_t nr, char *buf, size_t size)
 {
     size_t n = 0;
 
     buf[0] = '\0';
-    for (size_t i = 0; i < nr && n < size; i++)
-        n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? " " : "", args[i]);
+    for (size_t i = 0; i < nr && n < size; i++) {
+        char word[2 * PAPER_ARG];
+
+        quote(args[i], word, sizeof(word));
+        n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? " " : "", word);
+    }
 }
 
 static void name_run(const struct paper *paper, struct paper_run *r)

@@ -122,8 +122,11 @@ VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
 
 /*
  * Opens a context: allocates the caches and starts the threads that move data. `opts` may be NULL
- * for the defaults (environment included) and is not needed afterwards. May block while memory is
- * prepared. The caller owns the context and ends it with varve_close.
+ * for the defaults (environment included) and is not needed afterwards. The first part of the host
+ * cache is ready when this returns; threads make the rest while the context is in use. If that
+ * fails, the next checkpoint, restore, flush or start of prefetching on the context returns the
+ * error, once, and the context goes on with what there is. The caller owns the context and ends it
+ * with varve_close.
  *   -EINVAL   an option makes no sense, or level `local` without a folder
  *   -ENODEV   no NVIDIA driver, or no GPU that can be used
  *   -ENOTSUP  a level that is not available, or a driver or GPU that is too old
@@ -207,6 +210,9 @@ struct varve_stats {
     uint64_t last_restore_distance; /* hinted versions ready in the fastest tier when the last
                                        restore came */
     uint64_t last_restore_blocked_ns;
+    /* Of the host cache, what is ready to be used: it is made while the first checkpoints are
+     * taken. Less than its tier_bytes until then. */
+    uint64_t host_ready_bytes;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

@@ -82,11 +82,27 @@ static int stream_error(struct varve_history *h, const char *operation, const ui
                     kind == VV_REQ_PUT ? ", the version does not exist" : "", vv_strerror(rc));
 }
 
+/* Less of the host cache than was asked for, found out after opening. */
+static int memory_error(struct varve_ctx *ctx, const char *operation)
+{
+    char text[160];
+    int rc = vv_engine_take_memory_error(ctx->engine, text, sizeof(text));
+    if (rc == 0)
+        return 0;
+    struct vvi_where here = {operation, 0, -1, -1};
+    for (unsigned t = 0; t < vv_engine_tiers(ctx->engine); t++)
+        if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_HOST)
+            here.tier = (int)t;
+    return vvi_fail(ctx, &here, rc, "%s. The context goes on with what there is", text);
+}
+
 /* What failed after its call had returned, told once. */
 int vvi_history_late_error(struct varve_history *h, const char *operation)
 {
     uint64_t version = 0;
     int tier = -1, rc = stream_error(h, operation, NULL);
+    if (rc == 0)
+        rc = memory_error(h->ctx, operation);
     if (rc)
         return rc;
     while ((rc = vv_engine_take_error(h->ctx->engine, h->hist, &version, &tier)) != 0) {

@@ -334,6 +334,8 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
     for (unsigned t = 0; t < s.tiers; t++) {
         s.tier_bytes[t] = c.tier_pages[t] * s.page_bytes;
         s.tier_used_bytes[t] = c.tier_used_pages[t] * s.page_bytes;
+        if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_HOST)
+            s.host_ready_bytes = c.tier_ready_pages[t] * s.page_bytes;
         if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_FILES) {
             s.tier_bytes[t] = ctx->opts.local_cache;
             s.tier_used_bytes[t] = c.files_bytes;

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/topo.h"
 
+#include <errno.h>
 #include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "core/util.h"
 
@@ -29,7 +33,65 @@ static void ask_hwloc(struct vv_topo *topo)
     hwloc_topology_destroy(t);
 }
 
+static int bind_near(hwloc_topology_t t, void *ptr, size_t bytes, const char *pci_bus_id)
+{
+    hwloc_obj_t device, place;
+
+    hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_ALL);
+    errno = 0;
+    if (hwloc_topology_load(t) != 0)
+        return errno ? -errno : -EIO;
+    if (hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_NUMANODE) <= 1)
+        return 0;
+    device = hwloc_get_pcidev_by_busidstring(t, pci_bus_id);
+    place = device ? hwloc_get_non_io_ancestor_obj(t, device) : NULL;
+    if (!place || !place->nodeset)
+        return -ENOENT;
+    /* Not strictly: what the node cannot give comes from others. */
+    errno = 0;
+    if (hwloc_set_area_membind(t, ptr, bytes, place->nodeset, HWLOC_MEMBIND_BIND,
+                               HWLOC_MEMBIND_BYNODESET) != 0)
+        return errno ? -errno : -EIO;
+    return 0;
+}
+
+/* Known without asking hwloc, which takes its time. */
+static bool one_node(void)
+{
+    char list[32] = "";
+    FILE *f = fopen("/sys/devices/system/node/has_memory", "re");
+
+    if (!f)
+        return false;
+    if (!fgets(list, sizeof(list), f))
+        list[0] = 0;
+    fclose(f);
+    return list[0] && !strpbrk(list, ",-");
+}
+
+int vv_topo_bind_near(void *ptr, size_t bytes, const char *pci_bus_id)
+{
+    hwloc_topology_t t;
+    int rc;
+
+    if (one_node())
+        return 0;
+    if (hwloc_topology_init(&t) != 0)
+        return -ENOMEM;
+    rc = bind_near(t, ptr, bytes, pci_bus_id);
+    hwloc_topology_destroy(t);
+    return rc;
+}
+
 #else
+
+int vv_topo_bind_near(void *ptr, size_t bytes, const char *pci_bus_id)
+{
+    (void)ptr;
+    (void)bytes;
+    (void)pci_bus_id;
+    return 0;
+}
 
 static void ask_hwloc(struct vv_topo *topo)
 {
@@ -38,13 +100,20 @@ static void ask_hwloc(struct vv_topo *topo)
 
 #endif
 
-void vv_topo_get(struct vv_topo *ret_topo)
+unsigned vv_topo_threads(void)
 {
-    struct vv_topo topo = {1, 1, 1};
     cpu_set_t cpus;
 
     if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) > 0)
-        topo.threads = (unsigned)CPU_COUNT(&cpus);
+        return (unsigned)CPU_COUNT(&cpus);
+    return 1;
+}
+
+void vv_topo_get(struct vv_topo *ret_topo)
+{
+    struct vv_topo topo = {1, 1, 1};
+
+    topo.threads = vv_topo_threads();
     topo.cores = topo.threads;
     ask_hwloc(&topo);
     *ret_topo = topo;

@@ -3,6 +3,10 @@
 #ifndef VV_CORE_TOPO_H
 #define VV_CORE_TOPO_H
 
+#include <stddef.h>
+
+#include "core/util.h"
+
 struct vv_topo {
     unsigned threads; /* hardware threads */
     unsigned
@@ -12,5 +16,13 @@ struct vv_topo {
 
 /* Takes some milliseconds with hwloc. Every number is at least 1. Any thread. */
 void vv_topo_get(struct vv_topo *ret_topo);
+/* Hardware threads that this process may use, at least 1. Cheap. Any thread. */
+unsigned vv_topo_threads(void);
+
+/* Has memory that nobody has touched yet come from the memory node nearest to a PCI device, such as
+ * "0000:00:06.0", as far as that node has any. 0, also where there is nothing to choose: one node,
+ * or no hwloc. -ENOENT: no such device is known; or the system's error. `ptr` is page-aligned. Takes
+ * some tens of milliseconds where there are several nodes. Any thread. */
+int vv_topo_bind_near(void *ptr, size_t bytes, const char *pci_bus_id) VV_WARN_UNUSED;
 
 #endif

@@ -704,7 +704,8 @@ void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t
 {
     struct tier *t = &core->tier[tier];
 
-    enter(core, now_ns);
+    if (core->util_since_ns)
+        enter(core, now_ns); /* before the first request no time passes */
     vv_arena_grow(&t->arena, (uint32_t)npages);
     t->freed_epoch++;
     /* `score` waits for windows that it would not have chosen beside so much free space. */

@@ -128,6 +128,7 @@ static void add_tier(struct vv_engine *e, enum vv_tier_kind kind, uint64_t capac
     e->kind[e->ntiers++] = kind;
     core->tier[core->ntiers].kind = kind;
     core->tier[core->ntiers].capacity_bytes = capacity_bytes;
+    core->tier[core->ntiers].grows = kind == VV_TIER_HOST;
     core->ntiers++;
 }
 
@@ -198,6 +199,8 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
     vv_cond_init(&e->idle);
     vv_mutex_init(&e->finisher_lock, "engine finisher", VV_RANK_MOVER);
     vv_cond_init(&e->finisher_cond);
+    vv_mutex_init(&e->grow.lock, "engine grow", VV_RANK_MOVER);
+    vv_cond_init(&e->grow.cond);
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         e->mover[hop].engine = e;
         e->mover[hop].hop = (enum vv_hop)hop;
@@ -221,6 +224,11 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
         if (rc)
             snprintf(err, err_bytes, "movers cannot be started: %s", strerror(-rc));
     }
+    if (rc == 0) {
+        rc = vvi_grow_start(e);
+        if (rc)
+            snprintf(err, err_bytes, "host cache: no thread for it: %s", strerror(-rc));
+    }
     if (rc) {
         vv_engine_close(e);
         return rc;
@@ -234,6 +242,7 @@ void vv_engine_close(struct vv_engine *e)
 {
     if (!e)
         return;
+    vvi_grow_stop(e);
     vvi_engine_lock(e);
     vvi_watcher_drain_locked(e);
     while (e->inflight > 0)
@@ -256,6 +265,8 @@ void vv_engine_close(struct vv_engine *e)
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
         vv_cond_fini(&e->mover[hop].cond);
     vv_cond_fini(&e->idle);
+    vv_cond_fini(&e->grow.cond);
+    vv_mutex_fini(&e->grow.lock);
     vv_cond_fini(&e->finisher_cond);
     vv_mutex_fini(&e->finisher_lock);
     vvi_pacer_fini(&e->h2h);

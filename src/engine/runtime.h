@@ -63,7 +63,8 @@ struct vv_engine_app {
     bool device; /* enter and leave through the device: one piece at least is device memory */
 };
 
-/* -ENOMEM, -EINVAL, or the device's error; err gets a text on failure. */
+/* Most of the host cache is made behind the first requests: see vv_engine_take_memory_error.
+ * -ENOMEM, -EINVAL, or the device's error; err gets a text on failure. */
 int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
                    struct vv_engine **ret_engine) VV_WARN_UNUSED;
 /* All histories must have been dropped. Waits for transfers in flight. Accepts NULL. */
@@ -137,6 +138,9 @@ int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version) 
 void vv_engine_each(struct vv_engine *e, uint32_t hist,
                     void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier);
+/* Once, if less of the host cache could be made than was asked for, which is found out after
+ * opening: why, and a text. 0: all is well, or it was told. Cheap. */
+int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_bytes);
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
 
 /* Tiers as the core numbers them, fast to slow. */

@@ -2,10 +2,9 @@
 /*
  * The buffers of the memory tiers, and pacing of copies within host memory.
  *
- * The host tier is one anonymous mapping, aligned to huge pages and touched in parallel before it
- * is used: an application blocked in its first checkpoints must not pay for page faults. With a
- * device it is registered in slices with pauses in between, because registering holds up every
- * other call to a driver.
+ * The host tier is one anonymous mapping, aligned to huge pages and placed near the device; its
+ * pages are made ready in runtime_grow.c, most of them while it is in use. The device tier is one
+ * allocation of the device.
  *
  * All of this runs in vv_engine_open and vv_engine_close, while no other thread uses the engine,
  * except the pacer.
@@ -23,105 +22,39 @@
 
 #include "core/bytes.h"
 #include "core/clock.h"
-#include "core/thread.h"
+#include "core/log.h"
+#include "core/topo.h"
 #include "engine/runtime_private.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
-#define HUGE_BYTES       ((size_t)2 << 20)
-#define TOUCH_THREADS    16
-#define TOUCH_SLICE_MIN  ((size_t)64 << 20) /* less is not worth a thread */
-#define REGISTER_REST_NS (200 * VV_NS_PER_US)
+#define HUGE_BYTES ((size_t)2 << 20)
 
 /* A copy that begins this soon after the paced end of the last one counts as following it at once:
  * what a sleep overshoots is given back instead of adding up. */
 #define PACER_SLACK_NS (150 * VV_NS_PER_US)
 
-struct touch {
-    char *from;
-    size_t bytes;
-};
-
-static void *touch_main(void *arg)
-{
-    const struct touch *t = arg;
-    if (madvise(t->from, t->bytes, MADV_POPULATE_WRITE) == 0)
-        return NULL;
-    long page = sysconf(_SC_PAGESIZE);
-    for (size_t at = 0; at < t->bytes; at += (size_t)page)
-        *(volatile char *)(t->from + at) = 0;
-    return NULL;
-}
-
-static void touch_all(char *base, size_t bytes)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t n = VV_MIN((size_t)VV_MAX(cores, 1L), (size_t)TOUCH_THREADS);
-    n = VV_MIN(n, VV_MAX(bytes / TOUCH_SLICE_MIN, (size_t)1));
-    size_t share = vv_align_up(vv_div_up(bytes, n), HUGE_BYTES);
-    struct touch part[TOUCH_THREADS];
-    pthread_t thread[TOUCH_THREADS];
-    bool started[TOUCH_THREADS] = {false};
-
-    for (size_t i = 0; i < n; i++) {
-        size_t from = VV_MIN(i * share, bytes);
-        part[i] = (struct touch){base + from, VV_MIN(share, bytes - from)};
-        if (part[i].bytes == 0)
-            continue;
-        if (i + 1 < n)
-            started[i] = vv_thread_start(&thread[i], touch_main, &part[i]) == 0;
-        if (!started[i])
-            touch_main(&part[i]);
-    }
-    for (size_t i = 0; i < n; i++)
-        if (started[i])
-            pthread_join(thread[i], NULL);
-}
-
-/* Memory the system can still give, 0 if it does not tell. */
-static uint64_t memory_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f)
-        return 0;
-    char line[128];
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof(line), f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    fclose(f);
-    return (uint64_t)kib << 10;
-}
-
-static int register_host(struct vv_engine *e, char *base, size_t bytes, char *err, size_t err_bytes)
-{
-    for (size_t at = 0; at < bytes; at += VVI_SLICE_BYTES) {
-        size_t n = VV_MIN((size_t)VVI_SLICE_BYTES, bytes - at);
-        int rc = vv_device_host_register(e->cfg.device, base + at, n);
-        if (rc) {
-            snprintf(err, err_bytes, "host cache: the device refused to register %zu bytes: %s", n,
-                     strerror(-rc));
-            return rc;
-        }
-        e->registered_bytes = at + n;
-        if (at + n < bytes)
-            vv_sleep_until_ns(vv_now_ns() + REGISTER_REST_NS);
-    }
-    return 0;
-}
-
 int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes)
 {
     char want[VV_BYTES_TEXT], have[VV_BYTES_TEXT];
-    uint64_t available = memory_available();
+    uint64_t available = vvi_memory_available();
     if (available == 0 || cfg->host_cache_bytes <= available)
         return 0;
     snprintf(err, err_bytes, "host cache: %s wanted, %s available",
              vv_bytes_human(cfg->host_cache_bytes, want, sizeof(want)),
              vv_bytes_human(available, have, sizeof(have)));
     return -ENOMEM;
+}
+
+/* Only a matter of speed: memory that is farther away serves as well. */
+static void place_near_device(const struct vv_engine *e, void *base, size_t bytes)
+{
+    struct vv_device_info info = {0};
+    if (!e->cfg.device)
+        return;
+    vv_device_describe(e->cfg.device, &info);
+    int rc = info.pci_bus_id[0] ? vv_topo_bind_near(base, bytes, info.pci_bus_id) : 0;
+    if (rc)
+        vv_log(VV_LOG_INFO, "host cache: it could not be placed near %s: %s", info.pci_bus_id,
+               strerror(-rc));
 }
 
 static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err, size_t err_bytes)
@@ -145,8 +78,8 @@ static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err
     madvise(base, bytes, MADV_HUGEPAGE);
     e->base[tier] = base;
     e->base_bytes[tier] = bytes;
-    touch_all(base, bytes);
-    return e->cfg.device ? register_host(e, base, bytes, err, err_bytes) : 0;
+    place_near_device(e, base, bytes);
+    return vvi_grow_init(e, tier, err, err_bytes);
 }
 
 static int device_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err,
@@ -194,8 +127,7 @@ void vvi_engine_mem_fini(struct vv_engine *e)
             vv_device_mem_free(e->cfg.device, e->base[t]);
             continue;
         }
-        for (size_t at = 0; at < e->registered_bytes; at += VVI_SLICE_BYTES)
-            vv_device_host_unregister(e->cfg.device, e->base[t] + at);
+        vvi_grow_fini(e);
         munmap(e->base[t], e->base_bytes[t]);
     }
 }

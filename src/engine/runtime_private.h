@@ -16,6 +16,7 @@ enum {
     VVI_LANES = 2,
     VVI_BAD_CHUNKS = 8,
     VVI_CONTROL_IOS = 8, /* commits and removals in flight beside the writes */
+    VVI_TOUCHERS = 8,    /* most threads that touch host memory */
     VVI_SLICE_BYTES =
         32 << 20, /* host memory is registered with the device in slices of this size */
 };
@@ -156,6 +157,29 @@ struct vvi_pacer {
     uint64_t next_free_ns;
 };
 
+/* The host cache while it is made ready, slice by slice. See runtime_grow.c. */
+struct vvi_grow {
+    unsigned tier; /* immutable once open, as is all of this block */
+    char *base;
+    size_t bytes, nslices; /* of the cache, transit pages not counted */
+    bool transit_pinned;
+    bool runs; /* the pinner is there. Owner: who opens and closes the engine */
+    pthread_t pinner, toucher[VVI_TOUCHERS];
+    unsigned ntouchers;
+
+    struct vv_mutex lock; /* rank MOVER */
+    struct vv_cond cond;  /* a slice was touched, or stop */
+    bool *touched;        /* by slice. Synchronization: lock */
+    size_t next;          /* slice to be touched. Synchronization: lock */
+    unsigned touching;    /* slices being touched. Synchronization: lock */
+    int error;            /* why no more is touched, or 0. Synchronization: lock */
+    _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
+    size_t nready;    /* Owner: the pinner, before it starts and after it has ended the engine */
+    bool refused;     /* the device has refused a slice. Owner: the pinner */
+    char text[160];   /* Synchronization: written before `late` is set */
+    _Atomic int late; /* an error that nobody was told of yet */
+};
+
 struct vv_engine {
     struct vv_engine_cfg cfg;    /* immutable */
     struct vv_core_cfg core_cfg; /* immutable */
@@ -163,7 +187,7 @@ struct vv_engine {
     enum vv_tier_kind kind[VV_MAX_TIERS];
     char *base[VV_MAX_TIERS]; /* buffers of the memory tiers */
     size_t base_bytes[VV_MAX_TIERS];
-    size_t registered_bytes; /* of the host tier, in slices */
+    struct vvi_grow grow; /* see there */
     struct vvi_pacer h2h;
 
     /* Synchronization: relaxed. Seen late, it costs one more call that fails. */
@@ -251,6 +275,20 @@ static inline uint64_t vvi_order_chunk_bytes(const struct vv_engine *e, const st
 int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes);
 int vvi_engine_mem_init(struct vv_engine *e, char *err, size_t err_bytes);
 void vvi_engine_mem_fini(struct vv_engine *e);
+
+/* ---- runtime_grow.c ---- */
+/* Memory the system can still give, 0 if it does not tell. Tests replace it, before any engine is
+ * open. */
+extern uint64_t (*vvi_memory_available)(void);
+/* Makes the transit pages and the first slice of a host tier that is mapped. */
+int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_bytes);
+/* Has the rest made, if there is any. */
+int vvi_grow_start(struct vv_engine *e);
+/* Returns when nobody makes any more of it. */
+void vvi_grow_stop(struct vv_engine *e);
+/* Unregisters what was registered. */
+void vvi_grow_fini(struct vv_engine *e);
+
 void vvi_pacer_init(struct vvi_pacer *p, uint64_t bytes_per_s);
 void vvi_pacer_fini(struct vvi_pacer *p);
 /* Sleeps until a copy of so many bytes that began at start_ns may end. */

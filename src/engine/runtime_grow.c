@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making the host cache ready behind the application's first checkpoints.
+ *
+ * Memory has to be touched before it is used, or an application blocked in a checkpoint pays for
+ * page faults, and registered with the device, which would else copy at a fraction of its speed.
+ * Both take a second for every 20 to 30 GiB. So opening an engine makes only the transit pages and
+ * the first slice of the cache, and a few threads make the rest while it is in use:
+ *
+ *   touchers   take the next slice that nobody has touched, ahead of
+ *   the pinner, which registers slices one after the other, tells the core of each
+ *              (vv_core_grow), and rests: registering holds up every other call to a driver, and a
+ *              slice with a pause behind it is what a copy on the device may have to wait for
+ *
+ * What must stay true: the core knows of a page only when it is touched and registered, and slices
+ * become ready in their order, so that what is ready is always the first part of the buffer. Nobody
+ * else writes to a slice that is not ready: touching needs no care about contents.
+ *
+ * What could go wrong: the device refuses a slice, or the system runs out of memory, which would
+ * kill the process, so that the memory available is looked at again before each slice. Then the
+ * rest of the buffer goes back to the system, the core is told that no more will come
+ * (vv_core_grow_stop), and the error is kept for the next call of the application: what was asked
+ * for at opening is not what there is.
+ *
+ * Locks: `lock` of rank MOVER, taken alone; the pinner takes the engine lock to tell the core. Not
+ * held while touching or registering. Closing waits for the touching of a few MiB and for one
+ * registration at most.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/thread.h"
+#include "core/topo.h"
+#include "engine/runtime_private.h"
+#include "trace/trace.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define PIN_REST_NS (200 * VV_NS_PER_US)
+/* Touched at once; closing waits for no more than that. */
+#define TOUCH_BYTES ((size_t)8 << 20)
+/* Left to the rest of the system when memory runs out. */
+#define SPARE_BYTES ((uint64_t)64 << 20)
+
+/* ---- memory of the system ---- */
+
+static uint64_t memory_available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f)
+        return 0;
+    char line[128];
+    unsigned long long kib = 0;
+    while (fgets(line, sizeof(line), f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            break;
+    fclose(f);
+    return (uint64_t)kib << 10;
+}
+
+uint64_t (*vvi_memory_available)(void) = memory_available;
+
+static bool memory_left(size_t bytes)
+{
+    uint64_t available = vvi_memory_available();
+    return available == 0 || available >= bytes + SPARE_BYTES;
+}
+
+/* ---- slices ---- */
+
+static size_t slice_bytes(const struct vvi_grow *g, size_t slice)
+{
+    return VV_MIN((size_t)VVI_SLICE_BYTES, g->bytes - slice * VVI_SLICE_BYTES);
+}
+
+/* 0; -ENOMEM; or -ECANCELED when the engine is being closed. */
+static int touch(struct vvi_grow *g, char *from, size_t bytes)
+{
+    size_t step = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t at = 0; at < bytes; at += TOUCH_BYTES) {
+        size_t n = VV_MIN(TOUCH_BYTES, bytes - at);
+        if (atomic_load_explicit(&g->stop, memory_order_relaxed))
+            return -ECANCELED;
+        if (madvise(from + at, n, MADV_POPULATE_WRITE) == 0)
+            continue;
+        if (errno == ENOMEM)
+            return -ENOMEM;
+        /* A kernel that does not know it. */
+        for (size_t i = 0; i < n; i += step)
+            *(volatile char *)(from + at + i) = 0;
+    }
+    return 0;
+}
+
+static int pin(struct vv_engine *e, char *from, size_t bytes)
+{
+    return e->cfg.device ? vv_device_host_register(e->cfg.device, from, bytes) : 0;
+}
+
+static void describe_failure(const struct vvi_grow *g, int rc, char *text, size_t text_bytes)
+{
+    char ready[VV_BYTES_TEXT], all[VV_BYTES_TEXT];
+    snprintf(text, text_bytes, "host cache: %s of %s could be %s: %s",
+             vv_bytes_human(VV_MIN(g->nready * VVI_SLICE_BYTES, g->bytes), ready, sizeof(ready)),
+             vv_bytes_human(g->bytes, all, sizeof(all)),
+             g->refused ? "registered with the device" : "had from the system",
+             rc == -ENOMEM && !g->refused ? "memory runs out" : vv_strerror(rc));
+}
+
+/* Tells the core of the slices that are ready. Engine lock held, or nobody else there. */
+static void tell_core(struct vv_engine *e)
+{
+    struct vvi_grow *g = &e->grow;
+    size_t ready = VV_MIN(g->nready * VVI_SLICE_BYTES, g->bytes);
+    vv_core_grow(e->core, g->tier, ready / e->cfg.page_bytes, vv_now_ns());
+}
+
+/* ---- touchers ---- */
+
+/* Takes the next slice that nobody has touched. `lock` held. */
+static bool claim_locked(struct vvi_grow *g, size_t *ret_slice)
+{
+    if (g->next == g->nslices || g->error || atomic_load_explicit(&g->stop, memory_order_relaxed))
+        return false;
+    *ret_slice = g->next++;
+    g->touching++;
+    return true;
+}
+
+static void touch_slice(struct vvi_grow *g, size_t slice)
+{
+    size_t bytes = slice_bytes(g, slice);
+    int rc = memory_left(bytes) ? touch(g, g->base + slice * VVI_SLICE_BYTES, bytes) : -ENOMEM;
+    vv_mutex_lock(&g->lock);
+    g->touched[slice] = rc == 0;
+    if (rc && !g->error)
+        g->error = rc;
+    g->touching--;
+    vv_cond_broadcast(&g->cond);
+    vv_mutex_unlock(&g->lock);
+}
+
+static void *toucher_main(void *arg)
+{
+    struct vvi_grow *g = arg;
+    size_t slice;
+    for (;;) {
+        vv_mutex_lock(&g->lock);
+        bool more = claim_locked(g, &slice);
+        vv_mutex_unlock(&g->lock);
+        if (!more)
+            return NULL;
+        touch_slice(g, slice);
+    }
+}
+
+/* ---- the pinner ---- */
+
+/* Waits until a slice is touched, or touches it if nobody else does. 0, or why it will not be. */
+static int wait_touched(struct vvi_grow *g, size_t slice)
+{
+    int rc = 0;
+    vv_mutex_lock(&g->lock);
+    while (!g->touched[slice] && rc == 0) {
+        size_t mine;
+        if (g->next == slice && claim_locked(g, &mine)) {
+            vv_mutex_unlock(&g->lock);
+            touch_slice(g, mine);
+            vv_mutex_lock(&g->lock);
+        } else if (g->next > slice && g->touching > 0) {
+            vv_cond_wait(&g->cond, &g->lock);
+        } else {
+            rc = g->error ? g->error : -ECANCELED;
+        }
+    }
+    if (atomic_load_explicit(&g->stop, memory_order_relaxed))
+        rc = -ECANCELED;
+    vv_mutex_unlock(&g->lock);
+    return rc;
+}
+
+/* The calls of others have their turn; ends early when the engine is being closed. */
+static void rest(struct vvi_grow *g)
+{
+    uint64_t until_ns = vv_now_ns() + PIN_REST_NS;
+    vv_mutex_lock(&g->lock);
+    while (!atomic_load_explicit(&g->stop, memory_order_relaxed) &&
+           vv_cond_wait_until(&g->cond, &g->lock, until_ns) != -ETIMEDOUT)
+        ;
+    vv_mutex_unlock(&g->lock);
+}
+
+/* No more comes: what was touched beyond goes back, and everybody is told. */
+static void give_up(struct vv_engine *e, int rc)
+{
+    struct vvi_grow *g = &e->grow;
+    char text[sizeof(g->text)];
+    vv_mutex_lock(&g->lock);
+    if (!g->error)
+        g->error = rc; /* touchers stop */
+    while (g->touching > 0)
+        vv_cond_wait(&g->cond, &g->lock);
+    vv_mutex_unlock(&g->lock);
+    size_t ready = VV_MIN(g->nready * VVI_SLICE_BYTES, g->bytes);
+    madvise(g->base + ready, g->bytes - ready, MADV_DONTNEED);
+    describe_failure(g, rc, text, sizeof(text));
+    vv_log(VV_LOG_WARNING, "%s", text);
+    vv_trace(VV_TRACE_ERROR, (uint64_t)-rc, g->tier, 0, 0);
+    vvi_engine_lock(e);
+    memcpy(g->text, text, sizeof(text));
+    vv_core_grow_stop(e->core, g->tier, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    /* Pairs with the load in vv_engine_take_memory_error: the text is there. */
+    atomic_store_explicit(&g->late, rc, memory_order_release);
+    vvi_engine_unlock(e);
+}
+
+static void *pinner_main(void *arg)
+{
+    struct vv_engine *e = arg;
+    struct vvi_grow *g = &e->grow;
+    int rc = 0;
+    while (g->nready < g->nslices && rc == 0) {
+        rc = wait_touched(g, g->nready);
+        if (rc == 0) {
+            rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
+            g->refused = rc != 0;
+        }
+        if (rc)
+            break;
+        vvi_engine_lock(e);
+        g->nready++;
+        tell_core(e);
+        vvi_engine_dispatch_locked(e);
+        vvi_engine_unlock(e);
+        if (e->cfg.device && g->nready < g->nslices)
+            rest(g);
+    }
+    if (rc && rc != -ECANCELED)
+        give_up(e, rc);
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_bytes)
+{
+    struct vvi_grow *g = &e->grow;
+    struct vv_core_stats stats;
+    vv_core_get_stats(e->core, &stats);
+    g->tier = tier;
+    g->base = e->base[tier];
+    g->bytes = stats.tier_pages[tier] * e->cfg.page_bytes;
+    g->nslices = vv_div_up(g->bytes, VVI_SLICE_BYTES);
+    g->touched = calloc(g->nslices + 1, sizeof(*g->touched));
+    if (!g->touched)
+        return -ENOMEM;
+    /* Behind the cache. Without them nothing could pass on its way to the disk and back. */
+    size_t transit = vv_core_tier_pages(e->core, tier) * e->cfg.page_bytes - g->bytes;
+    int rc = 0;
+    if (transit > 0) {
+        rc = touch(g, g->base + g->bytes, transit);
+        if (rc == 0)
+            rc = pin(e, g->base + g->bytes, transit);
+        g->transit_pinned = rc == 0 && e->cfg.device;
+    }
+    if (rc == 0 && g->nslices > 0) {
+        rc = touch(g, g->base, slice_bytes(g, 0));
+        if (rc == 0)
+            rc = pin(e, g->base, slice_bytes(g, 0));
+        if (rc == 0) {
+            g->nready = g->next = 1;
+            tell_core(e);
+        }
+    }
+    if (rc)
+        snprintf(err, err_bytes, "host cache: the first of it could not be %s: %s",
+                 rc == -ENOMEM ? "had" : "registered with the device", vv_strerror(rc));
+    return rc;
+}
+
+int vvi_grow_start(struct vv_engine *e)
+{
+    struct vvi_grow *g = &e->grow;
+    if (g->nready == g->nslices)
+        return 0;
+    int rc = vv_thread_start(&g->pinner, pinner_main, e);
+    if (rc)
+        return rc;
+    g->runs = true;
+    /* Half of the processors: the others are the application's. The pinner touches as well when
+     * nobody has come to its slice yet, so that none of these is indispensable. */
+    unsigned want = VV_MIN(vv_topo_threads() / 2, (unsigned)VVI_TOUCHERS);
+    want = (unsigned)VV_MIN((size_t)VV_MAX(want, 1u), g->nslices - g->nready);
+    while (g->ntouchers < want &&
+           vv_thread_start(&g->toucher[g->ntouchers], toucher_main, g) == 0)
+        g->ntouchers++;
+    return 0;
+}
+
+void vvi_grow_stop(struct vv_engine *e)
+{
+    struct vvi_grow *g = &e->grow;
+    vv_mutex_lock(&g->lock);
+    atomic_store_explicit(&g->stop, true, memory_order_relaxed);
+    vv_cond_broadcast(&g->cond);
+    vv_mutex_unlock(&g->lock);
+    for (unsigned i = 0; i < g->ntouchers; i++)
+        pthread_join(g->toucher[i], NULL);
+    if (g->runs)
+        pthread_join(g->pinner, NULL);
+    g->ntouchers = 0;
+    g->runs = false;
+}
+
+void vvi_grow_fini(struct vv_engine *e)
+{
+    struct vvi_grow *g = &e->grow;
+    /* A driver takes back what it was given, slice by slice. A lost one takes nothing, and asking
+     * it for each would only take time. */
+    int rc = 0;
+    if (g->transit_pinned)
+        rc = vv_device_host_unregister(e->cfg.device, g->base + g->bytes);
+    for (size_t i = 0; e->cfg.device && i < g->nready && rc != -ENODEV; i++)
+        rc = vv_device_host_unregister(e->cfg.device, g->base + i * VVI_SLICE_BYTES);
+    free(g->touched);
+    g->touched = NULL;
+    g->nready = 0;
+    g->transit_pinned = false;
+}
+
+int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_bytes)
+{
+    struct vvi_grow *g = &e->grow;
+    /* Pairs with the store in give_up. */
+    if (atomic_load_explicit(&g->late, memory_order_acquire) == 0)
+        return 0;
+    int rc = atomic_exchange_explicit(&g->late, 0, memory_order_acquire);
+    if (rc)
+        snprintf(text, text_bytes, "%s", g->text);
+    return rc;
+}

@@ -2,7 +2,8 @@
 /*
  * engine/core, inside. What each file does:
  *
- *   core.c     open and close, requests, completions, questions
+ *   core.c     open and close, requests, completions, growth
+ *   ask.c      questions
  *   object.c   objects, their versions, copies and pages: the books
  *   states.c   the life cycle of a copy
  *   hints.c    the restore order: hints, passed-over hints, predictions

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions: what the core tells about versions, late errors and itself. Nothing here starts or
+ * decides anything; taking a late error marks it as told.
+ */
+#include <errno.h>
+
+#include "engine/core_private.h"
+
+static struct vv_object_info info_of(const struct vv_core *core, const struct vv_object *obj)
+{
+    struct vv_object_info info = {
+        .version = obj->version,
+        .generation = obj->generation,
+        .size = obj->size,
+        .user = obj->user,
+        .durable = obj->durable,
+        .flush_error = obj->flush_err,
+        .chunks = obj->nchunks,
+    };
+
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct vv_copy *copy = obj->copy[t];
+        bool committed = core->tier[t].kind == VV_TIER_FILES && obj->durable;
+        info.resident[t] = copy ? copy->nvalid : committed ? obj->nchunks : 0;
+        info.state[t] = copy        ? (enum vv_copy_state)copy->state
+                        : committed ? VV_COPY_WRITE_COMPLETE
+                                    : VV_COPY_INIT;
+    }
+    return info;
+}
+
+int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
+                   struct vv_object_info *ret_info)
+{
+    const struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    if (!obj || !obj->written)
+        return -ENOENT;
+    *ret_info = info_of(core, obj);
+    return 0;
+}
+
+int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_version)
+{
+    const struct hist *h = vvi_hist(core, hist);
+    const struct vv_object *obj = h->newest;
+
+    while (obj && h->cfg.level == VV_CORE_DURABLE && !obj->durable)
+        obj = obj->older;
+    if (!obj)
+        return -ENOENT;
+    *ret_version = obj->version;
+    return 0;
+}
+
+void vv_core_each(const struct vv_core *core, uint32_t hist,
+                  void (*fn)(void *arg, const struct vv_object_info *info), void *arg)
+{
+    for (const struct vv_object *obj = vvi_hist(core, hist)->oldest; obj; obj = obj->newer) {
+        struct vv_object_info info = info_of(core, obj);
+        fn(arg, &info);
+    }
+}
+
+int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier)
+{
+    struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj = h->nfailed ? h->oldest : NULL;
+    int err = h->late_err;
+
+    if (err) {
+        *ret_version = h->late_version;
+        *ret_tier = h->late_tier;
+        h->late_err = 0;
+        return err;
+    }
+    while (obj && (!obj->flush_err || obj->told))
+        obj = obj->newer;
+    if (!obj)
+        return 0;
+    obj->told = true;
+    *ret_version = obj->version;
+    *ret_tier = obj->err_tier;
+    return obj->flush_err;
+}
+
+uint64_t vv_object_user(const struct vv_object *obj)
+{
+    return obj->user;
+}
+
+void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats)
+{
+    uint64_t pages = 0;
+
+    *ret_stats = core->stats;
+    ret_stats->inflight_orders = core->inflight;
+    for (int i = 0; i < VV_HOP_COUNT; i++) {
+        ret_stats->moved_bytes[i] = core->hop[i].moved_bytes;
+        ret_stats->rate[i] = (uint64_t)core->hop[i].rate.bytes_per_s;
+    }
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct tier *tier = &core->tier[t];
+        ret_stats->tier_pages[t] = tier->arena.npromised;
+        ret_stats->tier_ready_pages[t] = tier->arena.nready;
+        ret_stats->tier_used_pages[t] = tier->arena.nready - tier->arena.nfree;
+        pages += tier->memory ? tier->arena.npromised : 0;
+        if (!tier->is_arena)
+            ret_stats->files_bytes = tier->used_bytes;
+    }
+    ret_stats->object_bytes = core->stats.objects * sizeof(struct vv_object);
+    for (uint32_t i = 0; i < core->nhist; i++)
+        ret_stats->object_bytes +=
+            core->hist[i].nslots * sizeof(void *) + core->hist[i].ring_size * sizeof(struct hint);
+    if (pages && core->now_ns > core->util_since_ns)
+        ret_stats->utilisation =
+            core->util_pages_ns / ((double)pages * (double)(core->now_ns - core->util_since_ns));
+}

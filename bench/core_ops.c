@@ -83,7 +83,8 @@ static void open_core(struct bench *b, enum vv_policy policy, uint64_t host_page
 {
     struct vv_core_cfg cfg = {.page_bytes = PAGE,
                               .ntiers = 2,
-                              .tier = {{VV_TIER_HOST, host_pages * PAGE}, {VV_TIER_FILES, 0}},
+                              .tier = {{.kind = VV_TIER_HOST, .capacity_bytes = host_pages * PAGE},
+                                       {.kind = VV_TIER_FILES}},
                               .policy = policy};
     struct vv_core_hist_cfg hist = {.level = VV_CORE_DURABLE};
 

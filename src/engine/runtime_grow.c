@@ -302,8 +302,7 @@ int vvi_grow_start(struct vv_engine *e)
      * nobody has come to its slice yet, so that none of these is indispensable. */
     unsigned want = VV_MIN(vv_topo_threads() / 2, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)VV_MAX(want, 1u), g->nslices - g->nready);
-    while (g->ntouchers < want &&
-           vv_thread_start(&g->toucher[g->ntouchers], toucher_main, g) == 0)
+    while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, g) == 0)
         g->ntouchers++;
     return 0;
 }

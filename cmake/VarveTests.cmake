@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every .c file under tests/{unit,model,fault,crash,explore} that has a main is one test; the others, and tests/*.c,
+# Every .c file under tests/{unit,model,fault,crash,explore,gpu} that has a main is one test; the others, and tests/*.c,
 # are helpers that all tests link. A test is known by its path without tests/ and .c, and labelled with each folder
 # of that path; and with "threads" if it includes something that has threads, which is what ThreadSanitizer runs.
 # Exit status 77 means skipped. Shell tests live in tests/lint and tests/cli.
 
-set(test_folders unit model fault crash explore)
+set(test_folders unit model fault crash explore gpu)
 set(test_patterns)
 foreach(folder ${test_folders})
     list(APPEND test_patterns ${CMAKE_SOURCE_DIR}/tests/${folder}/*.c)
@@ -43,6 +43,8 @@ foreach(age new old)
     add_library(fake_cuda_${age} SHARED ${fake_cuda_files})
     set_target_properties(fake_cuda_${age} PROPERTIES OUTPUT_NAME cuda SOVERSION 1
         C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake/${folder})
+    # Thread-local memory that is made at the first use is freed behind ThreadSanitizer's back.
+    target_compile_options(fake_cuda_${age} PRIVATE -ftls-model=initial-exec)
     target_link_options(fake_cuda_${age} PRIVATE -Wl,-z,nodelete)
     target_link_libraries(fake_cuda_${age} PRIVATE varve_flags ${CMAKE_DL_LIBS})
 endforeach()
@@ -79,6 +81,27 @@ foreach(file ${program_files})
     add_test(NAME ${name} COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77
         ENVIRONMENT "${test_environment}")
+    if(folder STREQUAL "gpu")
+        # Here, without asking for a GPU; scripts/gpu-test runs them on one.
+        add_dependencies(t_${target} fake_cuda_new)
+        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake")
+    endif()
+endforeach()
+
+# Tests that honour VARVE_TEST_DEVICE run a second time on the CUDA backend, the stand-in for its driver.
+set(cuda_tests unit/device/conformance unit/ckpt/tiers unit/ckpt/regions unit/ckpt/life unit/ckpt/stress
+    unit/ckpt/threads unit/ckpt/texts fault/ckpt crash/kill)
+foreach(name ${cuda_tests})
+    string(REPLACE "/" "_" target ${name})
+    if(NOT TARGET t_${target})
+        continue()
+    endif()
+    get_filename_component(folder ${name} DIRECTORY)
+    string(REPLACE "/" ";" labels ${folder})
+    add_test(NAME "${name} [cuda]" COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    add_dependencies(t_${target} fake_cuda_new)
+    set_tests_properties("${name} [cuda]" PROPERTIES LABELS "${labels};threads;cuda" SKIP_RETURN_CODE 77
+        ENVIRONMENT "${test_environment};VARVE_TEST_DEVICE=cuda;LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake")
 endforeach()
 
 # cuda.h, to compare our declarations with. Nothing else looks at it.

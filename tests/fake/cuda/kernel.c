@@ -16,7 +16,7 @@
 
 #define STEP UINT64_C(0x9e3779b97f4a7c15)
 
-enum { TILE = 64 << 10, SMALL = 170, MIDDLE = 600, LARGE = 1364, HASH_SPANS = 64 };
+enum { BLOCK = 4096, TILE = 64 << 10, SMALL = 170, MIDDLE = 600, LARGE = 1364, HASH_SPANS = 64 };
 
 enum kernel_kind { K_FILL, K_VERIFY, K_SPIN, K_GATHER, K_HASH };
 
@@ -145,9 +145,28 @@ API int cuModuleGetFunction(void **ret_function, void *handle, const char *name)
 
 /* ---- what they do ---- */
 
-static unsigned char pattern_byte(uint64_t first, uint64_t at)
+/* Fills in up to a block of the pattern, from word `k` on. */
+static void pattern(uint64_t first, uint64_t k, unsigned char *ret_block, size_t bytes)
 {
-    return (unsigned char)((first + at / 8 * STEP) >> 8 * (at % 8));
+    for (size_t at = 0; at < bytes; at += 8) {
+        uint64_t word = first + (k + at / 8) * STEP;
+        memcpy(ret_block + at, &word, bytes - at < 8 ? bytes - at : 8);
+    }
+}
+
+static uint64_t count_wrong(const struct launch *l)
+{
+    unsigned char block[BLOCK];
+    uint64_t wrong = 0;
+    for (uint64_t at = 0; at < l->bytes; at += BLOCK) {
+        size_t n = l->bytes - at < BLOCK ? (size_t)(l->bytes - at) : BLOCK;
+        pattern(l->first, at / 8, block, n);
+        if (memcmp(block, l->ptr + at, n) == 0)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            wrong += l->ptr[at + i] != block[i];
+    }
+    return wrong;
 }
 
 static void gather(const struct launch *l)
@@ -168,18 +187,15 @@ static void gather(const struct launch *l)
 static void run(void *arg)
 {
     struct launch *l = arg;
-    uint64_t wrong = 0, sum;
+    uint64_t sum;
     struct timespec t = {(time_t)(l->ns / 1000000000u), (long)(l->ns % 1000000000u)};
     switch (l->kind) {
     case K_FILL:
-        for (uint64_t at = 0; at < l->bytes; at++)
-            l->ptr[at] = pattern_byte(l->first, at);
+        pattern(l->first, 0, l->ptr, l->bytes);
         break;
     case K_VERIFY:
-        for (uint64_t at = 0; at < l->bytes; at++)
-            wrong += l->ptr[at] != pattern_byte(l->first, at);
         memcpy(&sum, l->bad, sizeof(sum));
-        sum += wrong;
+        sum += count_wrong(l);
         memcpy(l->bad, &sum, sizeof(sum));
         break;
     case K_SPIN:

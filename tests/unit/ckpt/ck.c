@@ -1,16 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/ckpt/ck.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "t.h"
+#include "t_cuda.h"
+
+enum { MAX_KNOWN = 64 };
+
+/* Memory that the processor cannot reach. */
+static struct known {
+    struct varve_ctx *ctx;
+    const char *buf;
+    size_t bytes;
+} known[MAX_KNOWN];
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts)
 {
     T_OK(varve_opts_init(ret_opts, sizeof(*ret_opts)));
-    ret_opts->device = cfg->device ? VARVE_DEVICE_HOST : VARVE_DEVICE_NONE;
+    ret_opts->device = !cfg->device         ? VARVE_DEVICE_NONE
+                       : t_device_is_cuda() ? VARVE_DEVICE_CUDA
+                                            : VARVE_DEVICE_HOST;
     ret_opts->device_cache = cfg->device_cache;
     ret_opts->host_cache = cfg->host_cache;
     ret_opts->local_cache = cfg->local_cache;
@@ -51,6 +65,40 @@ struct varve_history *ck_history(struct varve_ctx *ctx, const char *name)
     return h;
 }
 
+void ck_know(struct varve_ctx *ctx, char *buf, size_t bytes)
+{
+    size_t i = 0;
+    pthread_mutex_lock(&known_lock);
+    while (i < MAX_KNOWN && known[i].buf)
+        i++;
+    T_CHECK(i < MAX_KNOWN);
+    known[i] = (struct known){ctx, buf, bytes};
+    pthread_mutex_unlock(&known_lock);
+}
+
+void ck_forget(const char *buf)
+{
+    pthread_mutex_lock(&known_lock);
+    for (size_t i = 0; i < MAX_KNOWN; i++) {
+        if (known[i].buf == buf)
+            known[i].buf = NULL;
+    }
+    pthread_mutex_unlock(&known_lock);
+}
+
+/* NULL: the processor can reach it. */
+static struct varve_ctx *ctx_of(const char *buf)
+{
+    struct varve_ctx *ctx = NULL;
+    pthread_mutex_lock(&known_lock);
+    for (size_t i = 0; i < MAX_KNOWN; i++) {
+        if (known[i].buf && buf >= known[i].buf && buf < known[i].buf + known[i].bytes)
+            ctx = known[i].ctx;
+    }
+    pthread_mutex_unlock(&known_lock);
+    return ctx;
+}
+
 char *ck_alloc(struct varve_ctx *ctx, bool device, size_t bytes)
 {
     void *p = NULL;
@@ -59,15 +107,53 @@ char *ck_alloc(struct varve_ctx *ctx, bool device, size_t bytes)
     else
         p = malloc(bytes);
     T_CHECK(p);
+    if (device && t_device_is_cuda())
+        ck_know(ctx, p, bytes);
     return p;
 }
 
 void ck_free(struct varve_ctx *ctx, bool device, char *buf)
 {
+    ck_forget(buf);
     if (device)
         T_OK(varve_device_free(ctx, buf));
     else
         free(buf);
+}
+
+/* Memory of our own in place of what the processor cannot reach; the caller frees it. */
+static char *stand_in(size_t bytes)
+{
+    char *p = malloc(bytes ? bytes : 1);
+    T_CHECK(p);
+    return p;
+}
+
+void ck_get(const char *buf, void *ret, size_t bytes)
+{
+    struct varve_ctx *ctx = ctx_of(buf);
+    if (ctx)
+        T_OK(varve_device_copy(ctx, ret, buf, bytes));
+    else
+        memcpy(ret, buf, bytes);
+}
+
+void ck_set(char *buf, int c, size_t bytes)
+{
+    struct varve_ctx *ctx = ctx_of(buf);
+    char *p = ctx ? stand_in(bytes) : buf;
+    memset(p, c, bytes);
+    if (!ctx)
+        return;
+    T_OK(varve_device_copy(ctx, buf, p, bytes));
+    free(p);
+}
+
+char ck_byte(const char *buf, size_t at)
+{
+    char c;
+    ck_get(buf + at, &c, 1);
+    return c;
 }
 
 static uint64_t word(uint64_t version, int region, uint64_t i)
@@ -80,10 +166,16 @@ static uint64_t word(uint64_t version, int region, uint64_t i)
 
 void ck_fill(char *buf, size_t bytes, uint64_t version, int region)
 {
+    struct varve_ctx *ctx = ctx_of(buf);
+    char *p = ctx ? stand_in(bytes) : buf;
     for (size_t at = 0; at < bytes; at += 8) {
         uint64_t w = word(version, region, at);
-        memcpy(buf + at, &w, bytes - at < 8 ? bytes - at : 8);
+        memcpy(p + at, &w, bytes - at < 8 ? bytes - at : 8);
     }
+    if (!ctx)
+        return;
+    T_OK(varve_device_copy(ctx, buf, p, bytes));
+    free(p);
 }
 
 bool ck_same(const char *buf, size_t bytes, uint64_t version, int region)
@@ -93,12 +185,19 @@ bool ck_same(const char *buf, size_t bytes, uint64_t version, int region)
 
 bool ck_same_from(const char *buf, size_t from, size_t bytes, uint64_t version, int region)
 {
-    for (size_t at = from; at < bytes; at += 8) {
-        uint64_t w = word(version, region, at);
-        if (memcmp(buf + at, &w, bytes - at < 8 ? bytes - at : 8) != 0)
-            return false;
+    char *copy = NULL;
+    bool same = true;
+    if (ctx_of(buf)) {
+        copy = stand_in(bytes);
+        ck_get(buf, copy, bytes);
+        buf = copy;
     }
-    return true;
+    for (size_t at = from; at < bytes && same; at += 8) {
+        uint64_t w = word(version, region, at);
+        same = memcmp(buf + at, &w, bytes - at < 8 ? bytes - at : 8) == 0;
+    }
+    free(copy);
+    return same;
 }
 
 void ck_check(const char *buf, size_t bytes, uint64_t version, int region)

@@ -14,7 +14,7 @@
 enum { CK_LIMIT_MS = 60000 };
 
 struct ck_cfg {
-    bool device; /* the emulated one */
+    bool device; /* the emulated one; a CUDA device with VARVE_TEST_DEVICE=cuda */
     uint64_t device_cache, host_cache, local_cache;
     const char *local; /* NULL: no disk */
     int level, policy;
@@ -30,6 +30,19 @@ struct varve_history *ck_history(struct varve_ctx *ctx, const char *name);
 /* A buffer in device memory if the context has a device and `device` is set; else of the heap. */
 char *ck_alloc(struct varve_ctx *ctx, bool device, size_t bytes);
 void ck_free(struct varve_ctx *ctx, bool device, char *buf);
+
+/* Device memory that did not come from ck_alloc, until ck_forget: the functions below reach it by
+ * varve_device_copy in `ctx`. */
+void ck_know(struct varve_ctx *ctx, char *buf, size_t bytes);
+void ck_forget(const char *buf);
+
+/* The following take host memory, and device memory of ck_alloc and ck_know. A CUDA device's memory
+ * is copied to be looked at; all of these fail the test if that fails. */
+
+/* memset, memcpy from and to memory of the test's own, one byte. */
+void ck_set(char *buf, int c, size_t bytes);
+void ck_get(const char *buf, void *ret, size_t bytes);
+char ck_byte(const char *buf, size_t at);
 
 /* Bytes that tell version, region and offset; ck_check fails the test where they differ. */
 void ck_fill(char *buf, size_t bytes, uint64_t version, int region);

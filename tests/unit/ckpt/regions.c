@@ -44,14 +44,16 @@ static void test_mixed(void)
             size_t bytes = 0;
             T_OK(varve_region_size(h, v, region[i].id, &bytes));
             T_EQ(bytes, region[i].bytes);
-            memset(other[i], 0x55, bytes + 100);
+            ck_set(other[i], 0x55, bytes + 100);
             T_OK(varve_protect(h, region[i].id, other[i], bytes + 100));
         }
         T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
         for (int i = 0; i < N; i++) {
             ck_check(other[i], region[i].bytes, v, region[i].id);
-            for (int k = 0; k < 100; k++)
-                T_EQ(other[i][region[i].bytes + (size_t)k], 0x55);
+            char behind[100];
+            ck_get(other[i] + region[i].bytes, behind, sizeof(behind));
+            for (size_t k = 0; k < sizeof(behind); k++)
+                T_EQ(behind[k], 0x55);
         }
     }
     for (int i = 0; i < N; i++) {

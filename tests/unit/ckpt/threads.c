@@ -16,6 +16,7 @@
 
 #include "core/clock.h"
 #include "t.h"
+#include "t_cuda.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 16 * PAGE, OPENERS = 6 };
@@ -148,6 +149,8 @@ static void test_close_once(void)
 int main(void)
 {
     T_RUN(test_signals);
+    if (t_device_is_cuda())
+        return t_done(); /* the others use no device */
     T_RUN(test_open_and_close);
     T_RUN(test_close_once);
     return t_done();

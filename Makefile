@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup test test-long check-fast bench install format clean portable docs
+.PHONY: all setup test test-long gpu-test check-fast bench install format clean portable docs
 
 all: build/build.ninja
 	cmake --build build -j $(JOBS)
@@ -24,6 +24,10 @@ test: setup
 # The same with far more random cases than a gate can afford.
 test-long: setup
 	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev asan tsan
+
+# On a machine with a GPU: the tests of devices and of what stands on them, with the CUDA backend.
+gpu-test:
+	@scripts/gpu-test
 
 # Under a minute: what to run before every commit.
 check-fast: setup

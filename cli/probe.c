@@ -250,10 +250,8 @@ static void step_pin(struct probe *p, const struct step *s)
              s->a ? PROBE_NOTE_PIN : PROBE_NOTE_NONE);
     set_time(add_row(p, "pin", rc, "slices %s: slowest d2d copy beside", how), pin.worst_copy_ns,
              s->a ? PROBE_NOTE_WORST : PROBE_NOTE_NONE);
-    if (!s->a)
-        return;
-    p->facts.pin_bps = pin.pin_bps;
-    set_rate(add_row(p, "pin", rc, "taking slices back"), pin.unpin_bps, PROBE_NOTE_NONE);
+    if (s->a)
+        set_rate(add_row(p, "pin", rc, "taking slices back"), pin.unpin_bps, PROBE_NOTE_NONE);
 }
 
 /* ---- memory ---- */
@@ -267,8 +265,6 @@ static void step_touch(struct probe *p, const struct step *s)
     set_rate(add_row(p, "touch", rc, "%s pages, %u thread%s", s->b ? "huge" : "small", s->a,
                      s->a == 1 ? "" : "s"),
              bps, last ? PROBE_NOTE_TOUCH : PROBE_NOTE_NONE);
-    if (last)
-        p->facts.touch_bps = bps;
 }
 
 static void step_memcpy(struct probe *p, const struct step *s)
@@ -458,9 +454,9 @@ static void run_plan(struct probe *p)
     progress_clear(&bar);
     mark_enough(p, "h2h", "memcpy", PROBE_NOTE_THREADS);
     p->facts.direct_write_bps = mark_enough(p, "h2f", "direct", PROBE_NOTE_DEPTH);
-    p->facts.direct_read_bps = mark_enough(p, "f2h", "direct", PROBE_NOTE_DEPTH);
+    mark_enough(p, "f2h", "direct", PROBE_NOTE_DEPTH);
     p->facts.buffered_write_bps = mark_enough(p, "h2f", "buffered", PROBE_NOTE_DEPTH);
-    p->facts.buffered_read_bps = mark_enough(p, "f2h", "buffered", PROBE_NOTE_DEPTH);
+    mark_enough(p, "f2h", "buffered", PROBE_NOTE_DEPTH);
 }
 
 /* ---- what is there ---- */

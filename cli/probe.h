@@ -58,11 +58,9 @@ struct probe_facts {
     char folder[VV_CONFIG_TEXT]; /* empty: no disk */
     uint64_t copy_bytes;         /* of one copy on the device */
     unsigned cores;
-    bool direct_refused; /* by the file system */
-    double pin_bps;
-    double touch_bps;
-    double direct_write_bps, direct_read_bps;     /* at the best depth */
-    double buffered_write_bps, buffered_read_bps; /* in the long run, at the best depth */
+    bool direct_refused;       /* by the file system */
+    double direct_write_bps;   /* at the best depth */
+    double buffered_write_bps; /* in the long run, at the best depth */
 };
 
 struct probe_rows {

@@ -470,14 +470,15 @@ static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *
 /* The share of one process, as the first estimate of its engine. */
 static void share_rates(const struct sim_nodes *nodes, struct shot_opts *opts)
 {
-    uint64_t link = nodes->link_bps / nodes->link_procs;
+    uint32_t on_node = VV_MIN(nodes->procs, opts->procs);
+    uint64_t link = nodes->link_bps / VV_MIN(nodes->link_procs, on_node);
     const enum shot_hop links[] = {SHOT_HOP_D2H, SHOT_HOP_H2D};
 
     for (size_t i = 0; link && i < VV_ARRAY_SIZE(links); i++)
         if (opts->rate[links[i]] > link)
             opts->rate[links[i]] = link;
-    opts->rate[SHOT_HOP_H2F] /= nodes->procs;
-    opts->rate[SHOT_HOP_F2H] /= nodes->procs;
+    opts->rate[SHOT_HOP_H2F] /= on_node;
+    opts->rate[SHOT_HOP_F2H] /= on_node;
 }
 
 /* The sizes of one process on a node, for the caller to free. */
@@ -682,7 +683,8 @@ int sim_run_nodes(const struct shot_opts *opts, const struct sim_nodes *nodes, c
                   size_t err_size, struct shot_report *ret_report)
 {
     struct sim s = {.opts = opts, .nodes = nodes, .err = err, .err_size = err_size};
-    double disk_bps = (double)opts->rate[SHOT_HOP_H2F] / (nodes && nodes->procs ? nodes->procs : 1);
+    uint32_t on_disk = nodes ? VV_MAX(VV_MIN(nodes->procs, opts->procs), UINT32_C(1)) : 1;
+    double disk_bps = (double)opts->rate[SHOT_HOP_H2F] / on_disk;
     struct shot_sizes sizes = {0};
     struct shot_report report = {0};
     struct vv_core_cfg cfg;

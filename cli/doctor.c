@@ -7,7 +7,6 @@
  * Each finding is one row of a list that is printed as text or as JSON, so that the two cannot
  * differ.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -28,6 +27,7 @@
 #include "core/bytes.h"
 #include "core/config.h"
 #include "core/topo.h"
+#include "device/cuda/cuda.h"
 #include "tier/gds.h"
 
 enum status { FOUND, MISSING, WARNING, INFO };
@@ -104,7 +104,6 @@ static void look_at_later(struct doctor *d)
     } later[] = {
         {"MPI", VV_BUILD_MPI, "libopenmpi-dev", "openmpi"},
         {"UCX", VV_BUILD_UCX, "libucx-dev", "ucx"},
-        {"nvcc", VV_BUILD_NVCC, "nvidia-cuda-toolkit", "cuda"},
     };
 
     for (size_t i = 0; i < VV_ARRAY_SIZE(later); i++) {
@@ -133,33 +132,44 @@ static void look_at_uring(struct doctor *d)
               "and the container's seccomp profile";
 }
 
-static void look_at_cuda(struct doctor *d)
+static void look_at_gpus(struct doctor *d)
 {
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    int (*init)(unsigned), (*get_count)(int *), (*get_name)(char *, int, int), count = 0, rc;
+    enum { GPUS_MAX = 16 };
+    struct vv_device_cuda_gpu gpu[GPUS_MAX];
+    struct vv_device_cuda_report report;
+    char err[224] = "", size[VV_BYTES_TEXT];
+    int rc = vv_device_cuda_list(NULL, err, sizeof(err), gpu, GPUS_MAX, &report);
 
-    if (!lib) {
-        remedy(add(d, "libcuda.so.1", MISSING, "no NVIDIA driver on this machine"),
-               "no real device; 'device = host' emulates one", "libcuda1", NULL);
+    if (rc) {
+        /* A driver that cannot be used is a reason to look closer, none at all is not. */
+        const char *name;
+        bool none = rc == -ENODEV && vv_device_cuda_open_code(&name) == 0;
+
+        remedy(add(d, "libcuda.so.1", none ? MISSING : WARNING, "%s", err),
+               "'device = cuda' fails, 'auto' is none; 'device = host' emulates one",
+               none ? "libcuda1" : NULL, NULL);
         return;
     }
-    *(void **)&init = dlsym(lib, "cuInit");
-    *(void **)&get_count = dlsym(lib, "cuDeviceGetCount");
-    *(void **)&get_name = dlsym(lib, "cuDeviceGetName");
-    if (!init || !get_count || !get_name)
-        add(d, "libcuda.so.1", WARNING, "it lacks functions of the driver API");
-    else if ((rc = init(0)) != 0 || (rc = get_count(&count)) != 0)
-        add(d, "libcuda.so.1", WARNING, "the driver cannot be used: CUDA error %d", rc);
-    else
-        add(d, "libcuda.so.1", FOUND, "%d device%s; this version does not use them yet", count,
-            count == 1 ? "" : "s");
-    for (int i = 0; i < count && i < 16; i++) {
-        char name[128] = "";
+    add(d, "libcuda.so.1", FOUND, "the driver has CUDA %d.%d; %d GPU%s",
+        report.driver_version / 1000, report.driver_version % 1000 / 10, report.count,
+        report.count == 1 ? "" : "s");
+    for (int i = 0; i < report.count && i < GPUS_MAX; i++)
+        add(d, "GPU", INFO, "%d: %s, %s, PCI %s, compute capability %d.%d", i, gpu[i].name,
+            vv_bytes_human(gpu[i].memory_bytes, size, sizeof(size)), gpu[i].pci_bus_id,
+            gpu[i].capability_major, gpu[i].capability_minor);
+    add(d, "device = auto", INFO,
+        "a GPU in programs that use CUDA before they open a context, none in others");
+}
 
-        if (get_name(name, sizeof(name), i) == 0)
-            add(d, "device", INFO, "%d: %s", i, name);
-    }
-    dlclose(lib);
+static void look_at_kernels(struct doctor *d)
+{
+    if (VV_BUILD_NVCC)
+        add(d, "GPU kernels", FOUND, "built in");
+    else
+        remedy(add(d, "GPU kernels", MISSING, "no nvcc when this was built"),
+               "scattered copies within a GPU go one by one through the driver, and nothing can "
+               "be verified there",
+               "nvidia-cuda-toolkit", "cuda");
 }
 
 static void look_at_gds(struct doctor *d)
@@ -378,7 +388,8 @@ int cli_doctor(int argc, char **argv)
     d.folder = optind < argc ? argv[optind] : local && *local ? local : ".";
     look_at_build(&d);
     look_at_uring(&d);
-    look_at_cuda(&d);
+    look_at_gpus(&d);
+    look_at_kernels(&d);
     look_at_gds(&d);
     look_at_later(&d);
     look_at_folder(&d);

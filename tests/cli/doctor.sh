@@ -20,7 +20,7 @@ rc=0; "$VARVE_BIN" doctor a b 2>"$dir/err" || rc=$?
 "$VARVE_BIN" doctor --help | grep -q '^usage: varve doctor' || fail "doctor --help"
 
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
-for name in inih xxHash liburing io_uring hwloc MPI UCX nvcc libcuda.so.1 libcufile.so.0 O_DIRECT cores memory "locked memory"; do
+for name in inih xxHash liburing io_uring hwloc MPI UCX "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT cores memory "locked memory"; do
     grep -q " $name " "$dir/out" || fail "nothing about $name"
 done
 if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
@@ -40,6 +40,16 @@ VARVE_REMOTE=/somewhere "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q 'remote: not available yet' "$dir/out" || fail "remote"
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
 ! grep -q ' configuration ' "$dir/out" || fail "nothing is set, and something is wrong with it"
+
+# With a driver, and with one that sees nothing.
+if [ -e "$BUILD_DIR/fake/libcuda.so.1" ]; then
+    LD_LIBRARY_PATH="$BUILD_DIR/fake" FAKE_CUDA_DEVICES=2 "$VARVE_BIN" doctor "$dir" >"$dir/out"
+    grep -q 'the driver has CUDA 13.0; 2 GPUs' "$dir/out" || fail "the driver"
+    [ "$(grep -c ' GPU  .* PCI ' "$dir/out")" -eq 2 ] || fail "the GPUs"
+    grep -q ' device = auto ' "$dir/out" || fail "what auto does"
+    LD_LIBRARY_PATH="$BUILD_DIR/fake" FAKE_CUDA_DEVICES=0 "$VARVE_BIN" doctor "$dir" >"$dir/out"
+    grep -q 'warning *libcuda.so.1 .*sees no GPU' "$dir/out" || fail "a driver without a GPU"
+fi
 
 "$VARVE_BIN" doctor --json "$dir" >"$dir/json"
 python3 - "$dir/json" <<'PY'

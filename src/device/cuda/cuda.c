@@ -173,6 +173,12 @@ static int last_code(struct vv_device *dev, const char **ret_name)
     return (int)code;
 }
 
+void vvi_cuda_open_failed(unsigned int code)
+{
+    last_error.serial = 0;
+    last_error.code = code;
+}
+
 int vv_device_cuda_open_code(const char **ret_name)
 {
     unsigned int code = last_error.serial == 0 ? last_error.code : VVI_CU_SUCCESS;
@@ -388,7 +394,7 @@ static int open_error(unsigned int code, const char *what, char *err, size_t err
     bool lost;
     int rc = vvi_cuda_errno(code, &lost);
 
-    last_error.code = code;
+    vvi_cuda_open_failed(code);
     if (rc)
         snprintf(err, err_bytes, "%s: %s (%u)", what, vvi_cuda_error_name(code), code);
     return rc;
@@ -479,7 +485,7 @@ static int open_kernels(struct vvi_cuda *d, char *err, size_t err_bytes)
             rc = open_error(code, "loading kernels", err, err_bytes);
         vvi_cuda_leave(d, &scope);
     } else {
-        snprintf(err, err_bytes, "the GPU's context cannot be used");
+        rc = open_error(gone(d), "using the GPU's primary context", err, err_bytes);
     }
     d->info.kernels = d->kernels != NULL;
     return rc;
@@ -494,8 +500,7 @@ int vv_device_open_cuda(const struct vv_device_cuda_opts *opts, char *err, size_
     unsigned int code;
     int rc;
 
-    last_error.serial = 0;
-    last_error.code = VVI_CU_SUCCESS;
+    vvi_cuda_open_failed(VVI_CU_SUCCESS);
     if (!opts)
         opts = &defaults;
     d = calloc(1, sizeof(*d));
@@ -510,7 +515,7 @@ int vv_device_open_cuda(const struct vv_device_cuda_opts *opts, char *err, size_
     vv_mutex_init(&d->lock, "device cuda", VV_RANK_DEVICE);
     vvi_cuda_ranges_init(&d->ranges);
     rc = vvi_cuda_driver_load(opts->library, err, err_bytes, &code, &d->drv);
-    last_error.code = code;
+    vvi_cuda_open_failed(code);
     if (!rc)
         rc = choose_device(d, opts->index, err, err_bytes);
     if (!rc)

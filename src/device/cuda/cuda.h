@@ -33,8 +33,8 @@ struct vv_device_cuda_opts {
 VV_WARN_UNUSED int vv_device_open_cuda(const struct vv_device_cuda_opts *opts, char *err,
                                        size_t err_bytes, struct vv_device **ret_device);
 
-/* The driver's code behind the last vv_device_open_cuda that failed in this thread, and its name;
- * 0 and "": it failed for another reason. */
+/* The driver's code behind the last vv_device_open_cuda or vv_device_cuda_list that failed in this
+ * thread, and its name; 0 and "": it failed for another reason. */
 int vv_device_cuda_open_code(const char **ret_name);
 
 /* Whether this process uses CUDA already: the driver is loaded and initialised, and a context is
@@ -55,11 +55,10 @@ struct vv_device_cuda_gpu {
 struct vv_device_cuda_report {
     int driver_version; /* 13000: 13.0 */
     int count;          /* of GPUs, which may be more than were asked for */
-    bool kernels;       /* our own were built in */
 };
 
 /* What is there, for people to read. Initialises CUDA, creates no context. Fills in up to `max`
- * GPUs. The errors of vv_device_open_cuda. */
+ * GPUs. The errors of vv_device_open_cuda; -ENODEV without a code: there is no driver. */
 VV_WARN_UNUSED int vv_device_cuda_list(const char *library, char *err, size_t err_bytes,
                                        struct vv_device_cuda_gpu *gpus, size_t max,
                                        struct vv_device_cuda_report *ret_report);

@@ -72,6 +72,9 @@ void vvi_cuda_leave(struct vvi_cuda *d, const struct vvi_cuda_scope *scope);
  */
 int vvi_cuda_status(struct vvi_cuda *d, unsigned int code);
 
+/* For vv_device_cuda_open_code. */
+void vvi_cuda_open_failed(unsigned int code);
+
 /* Returns `err`, an error of our own that no code of the driver is behind. Anywhere. */
 int vvi_cuda_refuse(const struct vvi_cuda *d, int err);
 

@@ -15,7 +15,6 @@
 
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_private.h"
-#include "device/cuda/kernels.h"
 
 /* The functions of a library that this process has loaded already. */
 struct loaded {
@@ -136,10 +135,11 @@ int vv_device_cuda_list(const char *library, char *err, size_t err_bytes,
     unsigned int code;
     int rc = vvi_cuda_driver_load(library, err, err_bytes, &code, &drv);
 
-    if (rc)
+    if (rc) {
+        vvi_cuda_open_failed(code);
         return rc;
+    }
     report.driver_version = drv.version;
-    report.kernels = vvi_cuda_kernels_built();
     if (drv.cuDeviceGetCount(&report.count) != 0)
         report.count = 0;
     for (int i = 0; i < report.count && (size_t)i < max; i++)

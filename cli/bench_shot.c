@@ -3,10 +3,10 @@
  * varve bench shot: the experiment on the library itself.
  *
  * The parent parses, measures the bandwidths that are not throttled, forks one child per process of
- * the shot, waits, measures again, and prints. A child opens a context of its own, carries its
- * script out (sim/shot_run.c) and leaves its figures in memory shared with the parent; it never
- * prints.
- * The parent has no thread when it forks: the probes join theirs.
+ * the shot, waits, measures again, and prints. A child (bench_child.c) opens an engine of its own,
+ * carries its script out (sim/shot_run.c) and leaves its figures in memory shared with the parent;
+ * it never prints. Devices are measured in a child as well.
+ * The parent has no thread when it forks, the probes join theirs, and never uses a device.
  *
  * A child that fails, or dies, sets `failed`, and the others leave their next barrier with an
  * error: nobody waits for ever for somebody who will not come.
@@ -29,62 +29,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <varve/ckpt.h>
-
+#include "cli/bench_shot.h"
 #include "cli/cli.h"
 #include "core/clock.h"
-#include "engine/core.h"
 #include "sim/probe.h"
-#include "sim/report.h"
 #include "sim/run.h"
-#include "sim/shot_run.h"
+#include "sim/shot_csv.h"
 
 #define COMMAND          "varve bench shot"
 #define VOID_TOLERANCE   0.10
-#define BARRIER_POLL_NS  (20 * VV_NS_PER_US)
 #define PROGRESS_NS      (200 * VV_NS_PER_MS)
+#define PROBE_POLL_NS    (5 * VV_NS_PER_MS)
 #define PROBE_SECONDS    0.4
 #define PROBE_FILE_BYTES (UINT64_C(256) << 20)
 #define PROBE_BLOCK      (UINT32_C(2) << 20)
 #define PROBE_THREADS    8
-#define TEXT_BYTES       512
-
-/* What one child leaves. Synchronization: the child's until it is reaped, but for ops_done. */
-struct child {
-    int rc;
-    bool finished;
-    char err[TEXT_BYTES];
-    struct shot_trace trace;   /* its arrays are in the same mapping */
-    _Atomic uint64_t ops_done; /* relaxed: for the progress display only */
-};
-
-/* At the start of the mapping that parent and children share. */
-struct shared {
-    /* A barrier that can be given up: who comes last moves the round on. Arrivals are counted with
-     * acq_rel, so that what was done before the barrier is seen after it. */
-    _Atomic uint32_t arrived;
-    _Atomic uint32_t round; /* release by the last, acquire by those who wait */
-    _Atomic bool failed;    /* relaxed: seen a poll later is early enough */
-};
-
-struct bench {
-    struct shot_opts opts;
-    struct shot_sizes sizes;
-    uint64_t interval_ns;
-    uint64_t history_bytes;        /* what shares are shares of */
-    char folder[VARVE_PATH_BYTES]; /* empty: no disk */
-    struct vv_core_cfg core;       /* for the capacities and the size of the transit buffers */
-    struct shared *shared;
-    struct child *children;
-    size_t mapping_bytes;
-    char err[TEXT_BYTES];
-};
-
-/* What a child needs while it runs. */
-struct child_env {
-    struct bench *bench;
-    struct child *child;
-};
 
 /* The signal that ends the run; 0: none yet. */
 static volatile sig_atomic_t interrupted;
@@ -112,14 +71,9 @@ static int fail(char *err, int rc, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(err, TEXT_BYTES, fmt, ap);
+    vsnprintf(err, BENCH_TEXT_BYTES, fmt, ap);
     va_end(ap);
     return rc;
-}
-
-static bool has_device(const struct shot_opts *opts)
-{
-    return opts->device == VARVE_DEVICE_HOST;
 }
 
 /* ---- bandwidths ---- */
@@ -158,47 +112,114 @@ static int probe_folder(struct bench *b, struct probe_disk_rates *ret_rates)
     return rc;
 }
 
-/* The rates of all hops: as configured, or else as measured now; 0 where nobody asks for a bound. */
-static int measure(struct bench *b, double *ret_rates)
+/* Runs bench_child_probe in a child. */
+static int probe_in_child(struct bench *b, struct bench_probe *ret_probe)
+{
+    struct bench_probe *p =
+        mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status, rc = 0;
+    pid_t pid;
+
+    if (p == MAP_FAILED)
+        return fail(b->err, -errno, "memory for the results: %s", strerror(errno));
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        set_signals(SIG_DFL);
+        p->rc = bench_child_probe(b, p);
+        p->finished = true;
+        _exit(0);
+    }
+    if (pid < 0)
+        rc = fail(b->err, -errno, "fork: %s", strerror(errno));
+    while (rc == 0 && waitpid(pid, &status, WNOHANG) == 0) {
+        if (interrupted)
+            kill(pid, SIGKILL);
+        vv_sleep_until_ns(vv_now_ns() + PROBE_POLL_NS);
+    }
+    if (rc == 0 && !interrupted && !p->finished)
+        rc = fail(b->err, -ECHILD, "the process that measures the device died");
+    else if (rc == 0 && p->rc < 0)
+        rc = fail(b->err, p->rc, "%s", p->err);
+    if (rc == 0)
+        *ret_probe = *p;
+    munmap(p, sizeof(*p));
+    return rc;
+}
+
+/* Bandwidths, and what a baseline ought to take. */
+struct rates {
+    double hop[SHOT_HOP_NR];
+    struct shot_expected expected;
+};
+
+/* The hops that are memory. A real device is asked itself; the emulated one copies as the processor
+ * does. */
+static int measure_memory(struct bench *b, struct rates *r)
 {
     const uint64_t *set = b->opts.rate;
+    bool cuda = b->opts.device == VARVE_DEVICE_CUDA;
+    bool open = shot_has_device(&b->opts)
+                    ? !set[SHOT_HOP_D2D] || !set[SHOT_HOP_D2H] || !set[SHOT_HOP_H2D]
+                    : !set[SHOT_HOP_H2H];
+    struct bench_probe p = {0};
     double memory = 0;
-    struct probe_disk_rates disk = {0};
-    bool memory_open = has_device(&b->opts)
-                           ? !set[SHOT_HOP_D2D] || !set[SHOT_HOP_D2H] || !set[SHOT_HOP_H2D]
-                           : !set[SHOT_HOP_H2H];
-    bool disk_open = b->folder[0] && (!set[SHOT_HOP_H2F] || !set[SHOT_HOP_F2H]);
     int rc = 0;
 
-    if (memory_open && !b->opts.no_bound)
-        rc = probe_memory(b, &memory);
+    if (cuda || b->opts.engine != SHOT_ENGINE_VARVE)
+        rc = probe_in_child(b, &p);
+    else if (open && (rc = probe_memory(b, &memory)) < 0)
+        fail(b->err, rc, "measuring memory: %s", strerror(-rc));
     if (rc < 0)
-        return fail(b->err, rc, "measuring memory: %s", strerror(-rc));
+        return rc;
+    r->expected = p.expected;
+    r->hop[SHOT_HOP_H2H] = larger(set[SHOT_HOP_H2H], memory);
+    r->hop[SHOT_HOP_D2D] = larger(set[SHOT_HOP_D2D], cuda ? p.d2d_bps : memory);
+    r->hop[SHOT_HOP_D2H] = larger(set[SHOT_HOP_D2H], cuda ? p.d2h_bps : memory);
+    r->hop[SHOT_HOP_H2D] = larger(set[SHOT_HOP_H2D], cuda ? p.h2d_bps : memory);
+    r->hop[SHOT_HOP_LINK] = larger(set[SHOT_HOP_LINK], p.link_bps);
+    return 0;
+}
+
+/* The rates of all hops: as configured, or else as measured now; 0 where nobody asks for a bound. */
+static int measure(struct bench *b, struct rates *ret_rates)
+{
+    const uint64_t *set = b->opts.rate;
+    struct probe_disk_rates disk = {0};
+    struct rates r = {0};
+    bool disk_open = b->folder[0] && (!set[SHOT_HOP_H2F] || !set[SHOT_HOP_F2H]) &&
+                     b->opts.engine == SHOT_ENGINE_VARVE;
+    int rc = 0;
+
+    for (int h = 0; h < SHOT_HOP_NR; h++)
+        r.hop[h] = (double)set[h];
+    if (!b->opts.no_bound)
+        rc = measure_memory(b, &r);
+    if (rc < 0)
+        return rc;
     if (disk_open && !b->opts.no_bound)
         rc = probe_folder(b, &disk);
     if (rc < 0)
         return fail(b->err, rc, "measuring the disk: %s", strerror(-rc));
-    for (int h = 0; h < SHOT_HOP_NR; h++)
-        ret_rates[h] = (double)set[h];
-    ret_rates[SHOT_HOP_H2H] = larger(set[SHOT_HOP_H2H], memory);
-    ret_rates[SHOT_HOP_D2D] = larger(set[SHOT_HOP_D2D], memory);
-    ret_rates[SHOT_HOP_D2H] = larger(set[SHOT_HOP_D2H], memory);
-    ret_rates[SHOT_HOP_H2D] = larger(set[SHOT_HOP_H2D], memory);
-    ret_rates[SHOT_HOP_H2F] = larger(set[SHOT_HOP_H2F], disk.write_bps);
-    ret_rates[SHOT_HOP_F2H] = larger(set[SHOT_HOP_F2H], disk.read_bps);
-    ret_rates[SHOT_HOP_DISK] = larger(set[SHOT_HOP_DISK], disk.both_bps);
+    r.hop[SHOT_HOP_H2F] = larger(set[SHOT_HOP_H2F], disk.write_bps);
+    r.hop[SHOT_HOP_F2H] = larger(set[SHOT_HOP_F2H], disk.read_bps);
+    r.hop[SHOT_HOP_DISK] = larger(set[SHOT_HOP_DISK], disk.both_bps);
+    *ret_rates = r;
     return 0;
 }
 
 /* The larger of two measurements: the bound must not be computed from less than the machine can do.
  * Returns whether they are too far apart. */
-static bool merge_rates(const double *before, const double *after, double *ret_rates)
+static bool merge_rates(const struct rates *before, const struct rates *after,
+                        struct rates *ret_rates)
 {
     bool differ = false;
 
+    *ret_rates = *before;
     for (int h = 0; h < SHOT_HOP_NR; h++) {
-        differ |= before[h] > 0 && probe_differs(before[h], after[h], VOID_TOLERANCE);
-        ret_rates[h] = fmax(before[h], after[h]);
+        differ |=
+            before->hop[h] > 0 && probe_differs(before->hop[h], after->hop[h], VOID_TOLERANCE);
+        ret_rates->hop[h] = fmax(before->hop[h], after->hop[h]);
     }
     return differ;
 }
@@ -249,7 +270,7 @@ static void remove_folder(struct bench *b)
 static int map_shared(struct bench *b, size_t nr_puts, size_t nr_gets)
 {
     size_t calls = nr_puts + nr_gets;
-    size_t per_child = sizeof(struct child) + calls * (sizeof(double) + sizeof(uint64_t)) +
+    size_t per_child = sizeof(struct bench_child) + calls * (sizeof(double) + sizeof(uint64_t)) +
                        nr_gets * sizeof(uint32_t) + 64;
     size_t bytes = 4096 + b->opts.procs * vv_align_up(per_child, 64);
     char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -258,9 +279,9 @@ static int map_shared(struct bench *b, size_t nr_puts, size_t nr_gets)
     if (map == MAP_FAILED)
         return fail(b->err, -errno, "memory for the results: %s", strerror(errno));
     b->mapping_bytes = bytes;
-    b->shared = (struct shared *)(void *)map;
-    b->children = (struct child *)(void *)next;
-    next += b->opts.procs * sizeof(struct child);
+    b->shared = (struct bench_shared *)(void *)map;
+    b->children = (struct bench_child *)(void *)next;
+    next += b->opts.procs * sizeof(struct bench_child);
     for (uint32_t i = 0; i < b->opts.procs; i++) {
         struct shot_trace *t = &b->children[i].trace;
 
@@ -272,118 +293,6 @@ static int map_shared(struct bench *b, size_t nr_puts, size_t nr_gets)
             calls * (sizeof(double) + sizeof(uint64_t)) + nr_gets * sizeof(uint32_t), 8);
     }
     return 0;
-}
-
-static int wait_at_barrier(void *arg)
-{
-    struct bench *b = ((struct child_env *)arg)->bench;
-    struct shared *sh = b->shared;
-    uint32_t round = atomic_load_explicit(&sh->round, memory_order_acquire);
-
-    if (atomic_fetch_add_explicit(&sh->arrived, 1, memory_order_acq_rel) + 1 == b->opts.procs) {
-        atomic_store_explicit(&sh->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&sh->round, round + 1, memory_order_release);
-        return 0;
-    }
-    while (atomic_load_explicit(&sh->round, memory_order_acquire) == round) {
-        if (atomic_load_explicit(&sh->failed, memory_order_relaxed))
-            return -ECANCELED;
-        vv_sleep_until_ns(vv_now_ns() + BARRIER_POLL_NS);
-    }
-    return 0;
-}
-
-static void note_progress(void *arg, size_t ops_done)
-{
-    struct child *c = ((struct child_env *)arg)->child;
-
-    atomic_store_explicit(&c->ops_done, ops_done, memory_order_relaxed);
-}
-
-/* ---- a child ---- */
-
-static int open_context(const struct bench *b, uint32_t rank, char *err, struct varve_ctx **ret_ctx)
-{
-    struct varve_opts o;
-    struct varve_error error = {.error_size = sizeof(error)};
-    int rc = varve_opts_init(&o, sizeof(o));
-
-    if (rc < 0)
-        return fail(err, rc, "options: %s", varve_strerror(rc));
-    o.device = b->opts.device;
-    o.policy = b->opts.policy;
-    o.level = b->opts.level;
-    o.local_io = b->opts.local_io;
-    o.device_cache = 0;
-    o.host_cache = 0;
-    for (unsigned t = 0; t < b->core.ntiers; t++) {
-        if (b->core.tier[t].kind == VV_TIER_DEVICE)
-            o.device_cache = b->core.tier[t].capacity_bytes;
-        else if (b->core.tier[t].kind == VV_TIER_HOST)
-            o.host_cache = b->core.tier[t].capacity_bytes;
-    }
-    o.local_cache = shot_cap_bytes(&b->opts.local_cache, b->history_bytes, b->opts.page_bytes);
-    o.page_bytes = b->core.page_bytes;
-    o.rank = (int32_t)rank;
-    snprintf(o.local, sizeof(o.local), "%s", b->folder);
-    o.remote[0] = '\0';
-    rc = shot_opts_rates(&b->opts, o.rate, sizeof(o.rate));
-    if (rc < 0)
-        return fail(err, rc, "--rate: too long");
-    rc = varve_open(&o, ret_ctx);
-    if (rc < 0)
-        return fail(err, rc, "opening the library: %s",
-                    varve_last_error(NULL, &error) == 0 && error.text[0] ? error.text
-                                                                         : varve_strerror(rc));
-    return 0;
-}
-
-static int get_buffer(const struct bench *b, struct varve_ctx *ctx, uint64_t bytes, char *err,
-                      void **ret_buf)
-{
-    int rc = has_device(&b->opts) ? varve_device_alloc(ctx, bytes, ret_buf)
-                                  : -posix_memalign(ret_buf, 4096, vv_align_up(bytes, 4096));
-
-    return rc < 0 ? fail(err, rc, "memory for the application: %s", varve_strerror(rc)) : 0;
-}
-
-static int child_run(struct bench *b, uint32_t rank, struct child *c)
-{
-    struct child_env env = {b, c};
-    struct varve_history_opts ho;
-    struct shot_script script = {0};
-    struct shot_run run = {.script = &script,
-                           .has_disk = b->folder[0] != '\0',
-                           .seed = b->opts.seed + rank,
-                           .barrier = wait_at_barrier,
-                           .progress = note_progress,
-                           .arg = &env};
-    int close_rc, rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, rank, &script);
-
-    if (rc < 0)
-        return fail(c->err, rc, "script: %s", strerror(-rc));
-    rc = open_context(b, rank, c->err, &run.ctx);
-    if (rc == 0)
-        rc = get_buffer(b, run.ctx, script.largest_bytes, c->err, &run.buf);
-    if (rc == 0)
-        rc = varve_history_opts_init(&ho, sizeof(ho));
-    if (rc == 0) {
-        ho.consume = b->opts.consume == SHOT_CONSUME_ONCE ? VARVE_CONSUME_ONCE : VARVE_CONSUME_KEEP;
-        rc = varve_history_open_with(run.ctx, "shot", &ho, &run.history);
-        if (rc < 0)
-            fail(c->err, rc, "opening the history: %s", varve_strerror(rc));
-    }
-    if (rc == 0)
-        rc = shot_run(&run, c->err, sizeof(c->err), &c->trace);
-    close_rc = varve_history_close(run.history);
-    if (has_device(&b->opts) && run.ctx)
-        varve_device_free(run.ctx, run.buf);
-    else
-        free(run.buf);
-    if (varve_close(run.ctx) < 0 || close_rc < 0)
-        rc = rc < 0 ? rc : fail(c->err, -EIO, "closing the library failed");
-    shot_script_fini(&script);
-    return rc;
 }
 
 /* ---- the parent ---- */
@@ -455,10 +364,10 @@ static int run_children(struct bench *b, size_t nr_ops)
             break;
         }
         if (pids[started] == 0) {
-            struct child *c = &b->children[started];
+            struct bench_child *c = &b->children[started];
 
             set_signals(SIG_DFL);
-            c->rc = child_run(b, started, c);
+            c->rc = bench_child_run(b, started, c);
             c->finished = true;
             _exit(0);
         }
@@ -478,10 +387,10 @@ static int run_children(struct bench *b, size_t nr_ops)
     return rc;
 }
 
-static void set_machine(const struct bench *b, const double *rates, struct shot_machine *m)
+static void set_machine(const struct bench *b, const struct rates *rates, struct shot_machine *m)
 {
-    *m =
-        (struct shot_machine){.has_device = has_device(&b->opts), .has_disk = b->folder[0] != '\0'};
+    *m = (struct shot_machine){.has_device = shot_has_device(&b->opts),
+                               .has_disk = b->folder[0] != '\0'};
     for (unsigned t = 0; t < b->core.ntiers; t++) {
         uint64_t bytes = vv_align_down(b->core.tier[t].capacity_bytes, b->core.page_bytes);
 
@@ -491,7 +400,7 @@ static void set_machine(const struct bench *b, const double *rates, struct shot_
             m->host_bytes = bytes;
     }
     m->staging_bytes = 2 * (uint64_t)b->core.transit_pages * b->core.page_bytes;
-    memcpy(m->rate, rates, sizeof(m->rate));
+    memcpy(m->rate, rates->hop, sizeof(m->rate));
 }
 
 /* One process's part of the report, its bound from the gaps as they were. */
@@ -512,15 +421,17 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     p->wall_s = t->wall_s;
     p->wait_s = t->wait_s;
     p->utilisation = t->utilisation;
+    p->first_utilisation = t->first_utilisation;
+    p->open_s = b->children[rank].open_s;
     p->verified = t->verified;
-    if (!b->opts.no_bound)
+    if (!b->opts.no_bound && b->opts.engine == SHOT_ENGINE_VARVE)
         rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
                         &p->bound);
     shot_script_fini(&script);
     return rc;
 }
 
-static int make_report(struct bench *b, const double *rates, bool is_void,
+static int make_report(struct bench *b, const struct rates *rates, bool is_void,
                        const struct shot_script *script, struct shot_report *ret_report)
 {
     struct shot_report r;
@@ -532,7 +443,8 @@ static int make_report(struct bench *b, const double *rates, bool is_void,
     r.head_printed = true;
     r.opts = b->opts;
     r.interval_ns = b->interval_ns;
-    r.is_void = is_void;
+    r.is_void = is_void && b->opts.engine == SHOT_ENGINE_VARVE;
+    r.expected = rates->expected;
     set_machine(b, rates, &r.machine);
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
         rc = collect(b, i, &r);
@@ -548,16 +460,16 @@ static int make_report(struct bench *b, const double *rates, bool is_void,
 /* Everything between the folder's making and its removal. */
 static int run_bench(struct bench *b, struct shot_report *ret_report)
 {
-    double before[SHOT_HOP_NR], after[SHOT_HOP_NR], rates[SHOT_HOP_NR];
+    struct rates before, after, rates;
     struct shot_script script = {0};
     bool differ;
-    int rc = measure(b, before);
+    int rc = measure(b, &before);
 
     /* What an unthrottled disk takes is shared by all; a throttle is each process's own. */
-    if (rc == 0 &&
-        shot_interval_ns(&b->opts, &b->sizes,
-                         before[SHOT_HOP_H2F] / (b->opts.rate[SHOT_HOP_H2F] ? 1 : b->opts.procs),
-                         &b->interval_ns) < 0)
+    if (rc == 0 && shot_interval_ns(&b->opts, &b->sizes,
+                                    before.hop[SHOT_HOP_H2F] /
+                                        (b->opts.rate[SHOT_HOP_H2F] ? 1 : b->opts.procs),
+                                    &b->interval_ns) < 0)
         rc = fail(b->err, -EINVAL, "--load needs a disk");
     if (rc == 0)
         rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, 0, &script);
@@ -574,12 +486,12 @@ static int run_bench(struct bench *b, struct shot_report *ret_report)
         rc = run_children(b, script.nr_ops);
     }
     if (rc == 0 && !interrupted)
-        rc = measure(b, after);
+        rc = measure(b, &after);
     if (rc == 0 && interrupted)
         rc = fail(b->err, -EINTR, "interrupted");
     if (rc == 0) {
-        differ = merge_rates(before, after, rates);
-        rc = make_report(b, rates, differ, &script, ret_report);
+        differ = merge_rates(&before, &after, &rates);
+        rc = make_report(b, &rates, differ, &script, ret_report);
     }
     shot_script_fini(&script);
     if (b->shared)
@@ -589,14 +501,16 @@ static int run_bench(struct bench *b, struct shot_report *ret_report)
 
 static int print_report(const struct shot_report *report)
 {
-    char err[TEXT_BYTES];
+    char err[BENCH_TEXT_BYTES];
     int rc;
 
     if (report->opts.json)
         shot_report_print_json(stdout, report);
     else
         shot_report_print(stdout, report);
-    rc = shot_report_check(report, err, sizeof(err));
+    rc = report->opts.csv ? shot_csv_write(report->opts.csv, report, err, sizeof(err)) : 0;
+    if (rc == 0)
+        rc = shot_report_check(report, err, sizeof(err));
     if (rc < 0)
         fprintf(stderr, COMMAND ": %s\n", err);
     return rc < 0 ? CLI_FAILED : CLI_OK;
@@ -616,6 +530,11 @@ static int bench_shot(int argc, char **argv)
     if (b.opts.help) {
         shot_opts_usage(stdout, COMMAND);
         return CLI_OK;
+    }
+    if (b.opts.device == VARVE_DEVICE_CUDA &&
+        (b.opts.rate[SHOT_HOP_D2D] || b.opts.rate[SHOT_HOP_D2H] || b.opts.rate[SHOT_HOP_H2D])) {
+        fprintf(stderr, COMMAND ": --rate: a real device cannot be throttled\n");
+        return CLI_USAGE;
     }
     rc = shot_sizes_init(&b.opts, b.err, sizeof(b.err), &b.sizes);
     set_signals(note_signal);

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "sim/run.h"
+#include "sim/shot_csv.h"
 
 static int complain(const char *text)
 {
@@ -29,6 +30,10 @@ static int sim_shot(int argc, char **argv)
         shot_opts_usage(stdout, "varve sim shot");
         return CLI_OK;
     }
+    if (opts.engine != SHOT_ENGINE_VARVE || opts.compute != SHOT_COMPUTING_SLEEP) {
+        complain("--engine and --compute are for 'varve bench shot'");
+        return CLI_USAGE;
+    }
     rc = sim_check_rates(&opts, err, sizeof(err));
     if (rc < 0) {
         complain(err);
@@ -41,7 +46,9 @@ static int sim_shot(int argc, char **argv)
         shot_report_print_json(stdout, &report);
     else
         shot_report_print(stdout, &report);
-    rc = shot_report_check(&report, err, sizeof(err));
+    rc = opts.csv ? shot_csv_write(opts.csv, &report, err, sizeof(err)) : 0;
+    if (rc == 0)
+        rc = shot_report_check(&report, err, sizeof(err));
     shot_report_fini(&report);
     return rc < 0 ? complain(err) : CLI_OK;
 }

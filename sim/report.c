@@ -65,12 +65,27 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* The bound is that of the library's caches. */
+static bool has_bound(const struct shot_report *r)
+{
+    return !r->opts.no_bound && r->opts.engine == SHOT_ENGINE_VARVE;
+}
+
+/* Of all processes together, `calls` each. */
+static double expected_s(const struct shot_report *r, double bytes, size_t calls, double bps,
+                         double link_bps)
+{
+    double gaps_s = (double)calls * r->nr_procs * (double)r->interval_ns * 1e-9;
+
+    return fmax(ratio(bytes, bps), ratio(bytes, link_bps) - gaps_s);
+}
+
 void shot_report_finish(struct shot_report *r)
 {
     double put_bytes = 0, get_bytes = 0, distances = 0;
 
     r->blocked_checkpoint_s = r->blocked_restore_s = r->bound_s = 0;
-    r->utilisation = r->wall_s = r->wait_s = 0;
+    r->utilisation = r->first_utilisation = r->wall_s = r->wait_s = r->open_s = r->ready_s = 0;
     r->verified = true;
     for (uint32_t i = 0; i < r->nr_procs; i++) {
         struct shot_proc *p = &r->procs[i];
@@ -85,6 +100,10 @@ void shot_report_finish(struct shot_report *r)
         r->blocked_restore_s += p->blocked_restore_s;
         r->bound_s += p->bound.total_s;
         r->utilisation += p->utilisation / r->nr_procs;
+        r->first_utilisation += p->first_utilisation / r->nr_procs;
+        r->open_s = fmax(r->open_s, p->open_s);
+        if (p->open_s > 0 && r->nr_puts > 0)
+            r->ready_s = fmax(r->ready_s, p->open_s + p->put_blocked_s[0]);
         r->wall_s = fmax(r->wall_s, p->wall_s);
         r->wait_s += p->wait_s;
         r->verified = r->verified && p->verified;
@@ -93,6 +112,10 @@ void shot_report_finish(struct shot_report *r)
     r->restore_gbps = ratio(get_bytes, r->blocked_restore_s) / 1e9;
     r->bound_ratio = ratio(r->blocked_checkpoint_s + r->blocked_restore_s, r->bound_s);
     r->prefetch_distance_mean = ratio(distances, (double)r->nr_gets * r->nr_procs);
+    r->expected_checkpoint_s =
+        expected_s(r, put_bytes, r->nr_puts, r->expected.put_bps, r->expected.put_link_bps);
+    r->expected_restore_s =
+        expected_s(r, get_bytes, r->nr_gets, r->expected.get_bps, r->expected.get_link_bps);
 }
 
 int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
@@ -159,6 +182,16 @@ void shot_report_print_head(FILE *f, const char *command, const struct shot_opts
     fprintf(f, "\n");
 }
 
+/* A baseline counts when what limits it is understood: the two should agree within 20%. */
+static void print_expected(FILE *f, const struct shot_report *r)
+{
+    fprintf(f, "expected    %9.4f s  checkpoint, %.4f s restore: %s\n", r->expected_checkpoint_s,
+            r->expected_restore_s, r->expected.text);
+    fprintf(f, "measured    %9.3f x  checkpoint, %.3f x restore\n\n",
+            ratio(r->blocked_checkpoint_s, r->expected_checkpoint_s),
+            ratio(r->blocked_restore_s, r->expected_restore_s));
+}
+
 void shot_report_print(FILE *f, const struct shot_report *r)
 {
     struct bound_result parts = {0};
@@ -177,7 +210,9 @@ void shot_report_print(FILE *f, const struct shot_report *r)
     fprintf(f, "              blocked     throughput\n");
     fprintf(f, "checkpoint  %9.4f s  %9.3f GB/s\n", r->blocked_checkpoint_s, r->checkpoint_gbps);
     fprintf(f, "restore     %9.4f s  %9.3f GB/s\n", r->blocked_restore_s, r->restore_gbps);
-    if (r->opts.no_bound) {
+    if (r->expected.known) {
+        print_expected(f, r);
+    } else if (!has_bound(r)) {
         fprintf(f, "bound        not computed\n\n");
     } else {
         fprintf(f, "bound       %9.4f s  (copies %.4f, writing %.4f, restoring %.4f, both %.4f)\n",
@@ -188,6 +223,11 @@ void shot_report_print(FILE *f, const struct shot_report *r)
         f, "prefetch distance %.2f   cache utilisation %.1f%%   wall %.3f s   waited %.3f s   %s\n",
         r->prefetch_distance_mean, 100 * r->utilisation, r->wall_s, r->wait_s,
         r->verified ? "verified" : "WRONG BYTES");
+    if (r->first_utilisation > 0)
+        fprintf(f, "fastest tier %.1f%% in use since it was full\n", 100 * r->first_utilisation);
+    if (r->open_s > 0)
+        fprintf(f, "opened after %.3f s, first checkpoint included %.3f s\n", r->open_s,
+                r->ready_s);
     if (r->nr_procs > 1) {
         fputc('\n', f);
         print_procs(f, r);
@@ -260,10 +300,20 @@ void shot_report_print_json(FILE *f, const struct shot_report *r)
     json_field(f, "restore_gbps", r->restore_gbps);
     json_field(f, "blocked_checkpoint_s", r->blocked_checkpoint_s);
     json_field(f, "blocked_restore_s", r->blocked_restore_s);
-    json_field(f, "bound_s", r->opts.no_bound ? NAN : r->bound_s);
-    json_field(f, "bound_ratio", r->opts.no_bound ? NAN : r->bound_ratio);
+    json_field(f, "bound_s", has_bound(r) ? r->bound_s : NAN);
+    json_field(f, "bound_ratio", has_bound(r) ? r->bound_ratio : NAN);
     json_field(f, "prefetch_distance_mean", r->prefetch_distance_mean);
     json_field(f, "utilisation", r->utilisation);
+    json_field(f, "first_tier_utilisation", r->first_utilisation > 0 ? r->first_utilisation : NAN);
+    json_field(f, "open_s", r->open_s > 0 ? r->open_s : NAN);
+    json_field(f, "ready_s", r->ready_s > 0 ? r->ready_s : NAN);
+    json_field(f, "expected_checkpoint_s", r->expected.known ? r->expected_checkpoint_s : NAN);
+    json_field(f, "expected_restore_s", r->expected.known ? r->expected_restore_s : NAN);
+    fprintf(f, ",\"expected_by\":");
+    if (r->expected.known)
+        json_string(f, r->expected.text);
+    else
+        fputs("null", f);
     fprintf(f, ",\"verified\":%s,\"void\":%s", r->verified ? "true" : "false",
             r->is_void ? "true" : "false");
     json_field(f, "wall_s", r->wall_s);

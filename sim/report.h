@@ -15,10 +15,22 @@ struct shot_proc {
     double wall_s;      /* from the first operation to the end of the last */
     double wait_s;      /* in SHOT_WAIT_FLUSH, which counts as nobody's    */
     double utilisation; /* mean share of the caches that holds live data, 0 to 1 */
-    bool verified;      /* every byte that came back was right */
+    double
+        first_utilisation; /* of the fastest tier, over time, once it was full; 0: it never was */
+    double open_s;         /* opening the engine; 0: not measured */
+    bool verified;         /* every byte that came back was right */
     struct bound_result bound;
     double blocked_checkpoint_s; /* by shot_report_finish */
     double blocked_restore_s;    /* by shot_report_finish */
+};
+
+/* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls, or what
+ * the link takes longer than the compute time. Rates of 0: without limit. */
+struct shot_expected {
+    bool known;
+    double put_bps, put_link_bps;
+    double get_bps, get_link_bps;
+    char text[192]; /* what limits it, in words */
 };
 
 /* All processes. Times and bytes are added up over them (wall_s: the longest), so that a throughput
@@ -28,8 +40,9 @@ struct shot_report {
     struct shot_opts opts;
     struct shot_machine machine; /* rates and capacities behind the bound */
     uint64_t interval_ns;
-    bool head_printed; /* shot_report_print_head was called when the run began */
-    bool is_void;      /* the bandwidths before and after differ too much */
+    bool head_printed;             /* shot_report_print_head was called when the run began */
+    bool is_void;                  /* the bandwidths before and after differ too much */
+    struct shot_expected expected; /* of baselines, instead of a bound */
     struct shot_proc *procs;
     uint32_t nr_procs;
     size_t nr_puts;
@@ -43,6 +56,11 @@ struct shot_report {
     double bound_ratio;
     double prefetch_distance_mean;
     double utilisation;
+    double first_utilisation;
+    double open_s;  /* the longest */
+    double ready_s; /* opening, and the first checkpoint; the longest */
+    double expected_checkpoint_s;
+    double expected_restore_s;
     double wall_s;
     double wait_s;
     bool verified;

@@ -281,7 +281,7 @@ static int pass_barrier(struct sim *s, uint32_t i)
 static int start_call(struct sim *s, uint32_t i, const struct shot_op *op)
 {
     struct proc *p = &s->proc[i];
-    bool on_device = s->opts->device == VARVE_DEVICE_HOST;
+    bool on_device = shot_has_device(s->opts);
     int r;
 
     p->call_ns = s->now_ns;
@@ -385,7 +385,7 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
     uint64_t host = shot_cap_bytes(&opts->host_cache, history_bytes, opts->page_bytes);
 
     cfg.policy = (enum vv_policy)opts->policy;
-    if (opts->device == VARVE_DEVICE_HOST) {
+    if (shot_has_device(opts)) {
         device = shot_cap_bytes(&opts->device_cache, history_bytes, opts->page_bytes);
         cfg.tier[cfg.ntiers].kind = VV_TIER_DEVICE;
         cfg.tier[cfg.ntiers++].capacity_bytes = device;
@@ -416,7 +416,7 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
 
 int sim_check_rates(const struct shot_opts *opts, char *err, size_t err_size)
 {
-    bool device = opts->device == VARVE_DEVICE_HOST;
+    bool device = shot_has_device(opts);
     bool disk = !opts->local || strcmp(opts->local, "none") != 0;
     const struct {
         enum shot_hop hop;
@@ -451,7 +451,7 @@ int sim_check_rates(const struct shot_opts *opts, char *err, size_t err_size)
 static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *cfg,
                         struct shot_machine *m)
 {
-    *m = (struct shot_machine){.has_device = opts->device == VARVE_DEVICE_HOST};
+    *m = (struct shot_machine){.has_device = shot_has_device(opts)};
     for (unsigned t = 0; t < cfg->ntiers; t++) {
         uint64_t bytes = cfg->tier[t].capacity_bytes / cfg->page_bytes * cfg->page_bytes;
         if (cfg->tier[t].kind == VV_TIER_DEVICE)

@@ -18,6 +18,14 @@
 enum shot_order { SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR, SHOT_ORDER_BINOMIAL };
 enum shot_hints { SHOT_HINTS_NONE, SHOT_HINTS_ONE, SHOT_HINTS_ALL };
 enum shot_consume { SHOT_CONSUME_ONCE, SHOT_CONSUME_KEEP };
+/* What carries the calls out: the library, or one of the baselines (sim/shot_engine.h). */
+enum shot_engine_kind {
+    SHOT_ENGINE_VARVE,
+    SHOT_ENGINE_UVM,
+    SHOT_ENGINE_ONDEMAND,
+    SHOT_ENGINE_FILE
+};
+enum shot_computing { SHOT_COMPUTING_SLEEP, SHOT_COMPUTING_GPU };
 
 /* The last two are no movers: both directions of the device link, and of the disk, together. */
 enum shot_hop {
@@ -60,6 +68,8 @@ struct shot_opts {
     int order;    /* enum shot_order        */
     int hints;    /* enum shot_hints        */
     int consume;  /* enum shot_consume      */
+    int engine;   /* enum shot_engine_kind  */
+    int compute;  /* enum shot_computing    */
     int device;   /* enum varve_device_kind */
     int level;    /* enum varve_level       */
     int local_io; /* enum varve_local_io    */
@@ -68,6 +78,7 @@ struct shot_opts {
     struct shot_cap host_cache;
     struct shot_cap local_cache; /* 0: no limit */
     const char *local;           /* folder; NULL: a temporary one; "none": no disk tier */
+    const char *csv;             /* file for the figures of every call, or NULL */
     uint64_t page_bytes;
     uint64_t rate[SHOT_HOP_NR]; /* bytes per second; 0: not throttled */
 };
@@ -92,6 +103,10 @@ void shot_opts_print_json(FILE *f, const struct shot_opts *opts);
 VV_WARN_UNUSED int shot_opts_rates(const struct shot_opts *opts, char *buf, size_t size);
 
 const char *shot_hop_name(enum shot_hop hop);
+const char *shot_engine_name(enum shot_engine_kind engine);
+
+/* Whether the application's data is on a device, real or emulated. */
+bool shot_has_device(const struct shot_opts *opts);
 
 /* How many bytes a capacity stands for: shares are cut to whole pages, and to one at least. Take
  * the script's peak_live_bytes for history_bytes. */

@@ -30,6 +30,12 @@ enum type { T_U32, T_U64, T_BYTES, T_REAL, T_MS, T_TEXT, T_CHOICE, T_CAP, T_RATE
 static const char *const orders[] = {"seq", "rev", "irr", "binomial", NULL};
 static const char *const hints[] = {"none", "one", "all", NULL};
 static const char *const consumes[] = {"once", "keep", NULL};
+static const char *const engines[] = {[SHOT_ENGINE_VARVE] = "varve",
+                                      [SHOT_ENGINE_UVM] = "uvm",
+                                      [SHOT_ENGINE_ONDEMAND] = "ondemand",
+                                      [SHOT_ENGINE_FILE] = "file",
+                                      NULL};
+static const char *const computings[] = {"sleep", "gpu", NULL};
 static const char *const devices[] = {[VARVE_DEVICE_AUTO] = "auto",
                                       [VARVE_DEVICE_CUDA] = "cuda",
                                       [VARVE_DEVICE_HOST] = "host",
@@ -97,6 +103,10 @@ static const struct option options[] = {
      "whether a restored version is discarded (once; binomial: keep)", consumes},
     {"barrier", T_ON, AT(barrier), NULL, "processes wait for each other before every call",
      NO_CHOICES},
+    {"engine", T_CHOICE, AT(engine), NULL,
+     "what carries the calls out: the library (varve), or a baseline", engines},
+    {"compute", T_CHOICE, AT(compute), NULL,
+     "compute by sleeping, or by a kernel on the device (sleep)", computings},
     {"device", T_CHOICE, AT(device), NULL, "where the application's data is (host: emulated)",
      devices},
     {"device-cache", T_CAP, AT(device_cache), "BYTES|P%",
@@ -117,6 +127,7 @@ static const struct option options[] = {
     {"procs", T_U32, AT(procs), "N", "processes (1)", NO_CHOICES},
     {"no-bound", T_ON, AT(no_bound), NULL, "measure no bandwidths and compute no bound",
      NO_CHOICES},
+    {"csv", T_TEXT, AT(csv), "FILE", "write the figures of every call to this file", NO_CHOICES},
     {"json", T_ON, AT(json), NULL, "print one JSON object", NO_CHOICES},
     {"help", T_ON, AT(help), NULL, "this text", NO_CHOICES},
 };
@@ -135,6 +146,16 @@ VV_PRINTF(3, 4) static int fail(char *err, size_t err_size, const char *fmt, ...
 const char *shot_hop_name(enum shot_hop hop)
 {
     return (unsigned)hop < SHOT_HOP_NR ? hop_names[hop] : "?";
+}
+
+const char *shot_engine_name(enum shot_engine_kind engine)
+{
+    return engines[engine];
+}
+
+bool shot_has_device(const struct shot_opts *opts)
+{
+    return opts->device == VARVE_DEVICE_HOST || opts->device == VARVE_DEVICE_CUDA;
 }
 
 void shot_opts_init(struct shot_opts *opts)
@@ -401,6 +422,21 @@ static int check_units(const struct shot_opts *o, char *err, size_t err_size)
     return rc;
 }
 
+static int check_engine(const struct shot_opts *o, char *err, size_t err_size)
+{
+    if (o->engine == SHOT_ENGINE_UVM && o->device != VARVE_DEVICE_CUDA)
+        return fail(
+            err, err_size,
+            "--engine uvm needs a real GPU, --device cuda: nothing else has managed memory");
+    if (o->engine != SHOT_ENGINE_VARVE && !shot_has_device(o))
+        return fail(err, err_size, "--engine %s needs a device: cuda or host", engines[o->engine]);
+    if (o->engine == SHOT_ENGINE_FILE && o->local && strcmp(o->local, "none") == 0)
+        return fail(err, err_size, "--engine file needs a local disk");
+    if (o->compute == SHOT_COMPUTING_GPU && !shot_has_device(o))
+        return fail(err, err_size, "--compute gpu needs a device: cuda or host");
+    return 0;
+}
+
 static int check_numbers(const struct shot_opts *o, char *err, size_t err_size)
 {
     if (o->ckpts == 0 || o->ckpts > MAX_CKPTS)
@@ -451,7 +487,7 @@ static int settle(struct parsed *p, char *err, size_t err_size)
     /* As the library has it: without a device, the first copy is the one within host memory. */
     if (o->rate[SHOT_HOP_H2H] == 0)
         o->rate[SHOT_HOP_H2H] = o->rate[SHOT_HOP_D2D];
-    return check_numbers(o, err, err_size);
+    return check_engine(o, err, err_size) < 0 ? -EINVAL : check_numbers(o, err, err_size);
 }
 
 int shot_opts_parse(int argc, char *const *argv, char *err, size_t err_size,
@@ -563,6 +599,7 @@ static bool applies(const struct option *opt, const struct shot_opts *o)
         return o->load <= 0;
     case AT(load):
         return o->load > 0;
+    case AT(csv):
     case AT(json):
     case AT(help):
         return false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The application of a shot. Blocked time is what passes inside varve_checkpoint and varve_restore.
- * Everything else between two calls is the gap: filling or verifying the buffer is part of the
- * compute time that the script asks for, and lengthens it if it takes longer. Gaps are recorded as
- * they were, because the bound is only valid for those.
+ * The application of a shot. Blocked time is what passes inside the calls that checkpoint and
+ * restore. Everything else between two calls is the gap: filling or verifying the buffer is part of
+ * the compute time that the script asks for, and lengthens it if it takes longer. Gaps are recorded
+ * as they were, because the bound is only valid for those.
  *
  * One thread. It stops at the first error; wrong bytes do not stop it.
  */
@@ -12,10 +12,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "core/clock.h"
-#include "core/pattern.h"
 
 struct state {
     const struct shot_run *run;
@@ -24,117 +23,151 @@ struct state {
     size_t err_size;
     uint64_t free_since_ns; /* the last call returned, or the wait ended */
     uint64_t compute_until_ns;
+    uint64_t put_bytes;
     size_t puts, gets, samples;
     double utilisation; /* sum over the samples */
+    bool full;          /* the fastest tier has had more to hold than it can */
+    struct shot_sample when_full, last;
 };
 
 VV_PRINTF(3, 4)
 static int fail(struct state *s, int rc, const char *fmt, ...)
 {
-    struct varve_error error = {.error_size = sizeof(error)};
-    size_t n = 0;
+    struct shot_engine *e = s->run->engine;
+    char what[96], why[256] = "";
     va_list ap;
 
     va_start(ap, fmt);
-    if (s->err_size)
-        n = (size_t)vsnprintf(s->err, s->err_size, fmt, ap);
+    vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
-    if (n >= s->err_size)
-        return rc;
-    if (varve_last_error(s->run->ctx, &error) == 0 && error.err == rc && error.text[0])
-        snprintf(s->err + n, s->err_size - n, ": %s", error.text);
-    else
-        snprintf(s->err + n, s->err_size - n, ": %s", varve_strerror(rc));
+    e->ops->explain(e, rc, why, sizeof(why));
+    snprintf(s->err, s->err_size, "%s: %s", what, why);
     return rc;
 }
 
-/* How full the memory tiers are now. */
-static void sample(struct state *s, const struct varve_stats *stats)
+/* Errors of the application's own memory. */
+static int app_fail(struct state *s, int rc, const char *what)
 {
-    uint32_t tiers = stats->tiers - s->run->has_disk;
-    double used = 0, all = 0;
+    snprintf(s->err, s->err_size, "%s: %s", what, varve_strerror(rc));
+    return rc;
+}
 
-    for (uint32_t t = 0; t < tiers && t < VARVE_TIERS_MAX; t++) {
-        used += (double)stats->tier_used_bytes[t];
-        all += (double)stats->tier_bytes[t];
-    }
-    if (all > 0) {
-        s->utilisation += used / all;
+/* How full the caches are now. */
+static void sample(struct state *s)
+{
+    struct shot_sample now;
+
+    s->run->engine->ops->sample(s->run->engine, &now);
+    if (now.cache_bytes > 0) {
+        s->utilisation += (double)now.used_bytes / (double)now.cache_bytes;
         s->samples++;
     }
+    if (!s->full && now.first_bytes > 0 && s->put_bytes >= now.first_bytes) {
+        s->full = true;
+        s->when_full = now;
+    }
+    s->last = now;
 }
 
 /* Ends the gap before a call. */
-static uint64_t begin_call(struct state *s)
+static int begin_call(struct state *s, uint64_t *ret_start)
 {
-    uint64_t now;
+    int rc = 0;
 
-    vv_sleep_until_ns(s->compute_until_ns);
-    now = vv_now_ns();
-    s->trace->gaps_ns[s->puts + s->gets] = now - s->free_since_ns;
-    return now;
+    if (s->run->gpu_compute)
+        rc = shot_app_compute(s->run->app, s->compute_until_ns);
+    else
+        vv_sleep_until_ns(s->compute_until_ns);
+    if (rc)
+        return app_fail(s, rc, "computing");
+    sample(s);
+    *ret_start = vv_now_ns();
+    s->trace->gaps_ns[s->puts + s->gets] = *ret_start - s->free_since_ns;
+    return 0;
+}
+
+static int prepare(struct state *s, const struct shot_op *op)
+{
+    struct shot_engine *e = s->run->engine;
+    int rc = e->ops->prepare ? e->ops->prepare(e, s->run->app->buf, op->bytes) : 0;
+
+    return rc ? fail(s, rc, "protect") : 0;
 }
 
 static int put(struct state *s, const struct shot_op *op)
 {
     const struct shot_run *run = s->run;
-    struct varve_stats stats = {.stats_size = sizeof(stats)};
-    uint64_t start, end;
-    int rc;
+    struct shot_engine *e = run->engine;
+    uint64_t start = 0, end;
+    int rc = shot_app_fill(run->app, op->bytes, run->seed, op->version);
 
-    vv_pattern_fill(run->buf, op->bytes, run->seed, op->version, 0);
-    rc = varve_protect(run->history, 0, run->buf, op->bytes);
-    if (rc < 0)
-        return fail(s, rc, "protect");
-    start = begin_call(s);
-    rc = varve_checkpoint(run->history, op->version);
+    if (rc)
+        return app_fail(s, rc, "filling");
+    rc = prepare(s, op);
+    if (rc == 0)
+        rc = begin_call(s, &start);
+    if (rc)
+        return rc;
+    rc = e->ops->checkpoint(e, op->version, run->app->buf, op->bytes);
     end = vv_now_ns();
     if (rc < 0)
         return fail(s, rc, "checkpoint %" PRIu64, op->version);
     s->trace->put_blocked_s[s->puts++] = (double)(end - start) * 1e-9;
     s->free_since_ns = s->compute_until_ns = end;
-    if (varve_stats(run->ctx, &stats) == 0)
-        sample(s, &stats);
+    s->put_bytes += op->bytes;
+    return 0;
+}
+
+static int verify(struct state *s, const struct shot_op *op)
+{
+    const struct shot_run *run = s->run;
+    uint64_t bad = 0;
+    int rc = shot_app_verify(run->app, op->bytes, run->seed, op->version, &bad);
+
+    if (rc)
+        return app_fail(s, rc, "verifying");
+    if (bad > 0 && s->trace->verified) {
+        s->trace->verified = false;
+        snprintf(s->err, s->err_size,
+                 "version %" PRIu64 ": %" PRIu64 " of %" PRIu64 " bytes are wrong", op->version,
+                 bad, op->bytes);
+    }
     return 0;
 }
 
 static int get(struct state *s, const struct shot_op *op)
 {
     const struct shot_run *run = s->run;
-    struct varve_stats stats = {.stats_size = sizeof(stats)};
-    uint64_t start, end;
-    size_t bad = 0;
-    int rc = varve_protect(run->history, 0, run->buf, op->bytes);
+    struct shot_engine *e = run->engine;
+    struct shot_sample after;
+    uint64_t start = 0, end;
+    int rc = prepare(s, op);
 
-    if (rc < 0)
-        return fail(s, rc, "protect");
     /* What the last call left there must not pass for what this one brings. */
-    memset(run->buf, 0, op->bytes);
-    start = begin_call(s);
-    rc = varve_restore(run->history, op->version);
+    if (rc == 0) {
+        rc = shot_app_fill(run->app, op->bytes, ~run->seed, op->version);
+        if (rc)
+            return app_fail(s, rc, "filling");
+        rc = begin_call(s, &start);
+    }
+    if (rc)
+        return rc;
+    rc = e->ops->restore(e, op->version, run->app->buf, op->bytes);
     end = vv_now_ns();
     if (rc < 0)
         return fail(s, rc, "restore %" PRIu64, op->version);
-    s->trace->get_blocked_s[s->gets] = (double)(end - start) * 1e-9;
+    e->ops->sample(e, &after);
+    s->trace->distance[s->gets] = (uint32_t)VV_MIN(after.distance, (uint64_t)UINT32_MAX);
+    s->trace->get_blocked_s[s->gets++] = (double)(end - start) * 1e-9;
     s->free_since_ns = s->compute_until_ns = end;
-    if (varve_stats(run->ctx, &stats) == 0) {
-        s->trace->distance[s->gets] =
-            (uint32_t)VV_MIN(stats.last_restore_distance, (uint64_t)UINT32_MAX);
-        sample(s, &stats);
-    }
-    s->gets++;
-    if (!vv_pattern_verify(run->buf, op->bytes, run->seed, op->version, 0, &bad) &&
-        s->trace->verified) {
-        s->trace->verified = false;
-        snprintf(s->err, s->err_size, "version %" PRIu64 ": byte %zu is wrong", op->version, bad);
-    }
-    return 0;
+    return verify(s, op);
 }
 
 static int wait_flush(struct state *s)
 {
+    struct shot_engine *e = s->run->engine;
     uint64_t start = vv_now_ns();
-    int rc = varve_flush(s->run->history, -1);
+    int rc = e->ops->flush(e);
 
     if (rc < 0)
         return fail(s, rc, "flush");
@@ -146,6 +179,7 @@ static int wait_flush(struct state *s)
 static int perform(struct state *s, const struct shot_op *op)
 {
     const struct shot_run *run = s->run;
+    struct shot_engine *e = run->engine;
     int rc = 0;
 
     switch (op->kind) {
@@ -157,22 +191,33 @@ static int perform(struct state *s, const struct shot_op *op)
         vv_sleep_until_ns(s->compute_until_ns);
         return run->barrier ? run->barrier(run->arg) : 0;
     case SHOT_HINT:
-        rc = varve_hint(run->history, op->version);
+        rc = e->ops->hint(e, op->version);
         break;
     case SHOT_PUT:
         return put(s, op);
     case SHOT_WAIT_FLUSH:
         return wait_flush(s);
     case SHOT_START:
-        rc = varve_prefetch_start(run->history);
+        rc = e->ops->start(e);
         break;
     case SHOT_GET:
         return get(s, op);
     case SHOT_DISCARD:
-        rc = varve_discard(run->history, op->version);
+        rc = e->ops->discard(e, op->version);
         break;
     }
     return rc < 0 ? fail(s, rc, "version %" PRIu64, op->version) : 0;
+}
+
+/* The fastest tier's, from when it was full to the last call, which began at `last`. */
+static double first_utilisation(const struct state *s)
+{
+    double seconds = (double)(s->last.time_ns - s->when_full.time_ns) * 1e-9;
+
+    if (!s->full || s->last.time_ns <= s->when_full.time_ns)
+        return 0;
+    return (s->last.first_used_byte_s - s->when_full.first_used_byte_s) /
+           ((double)s->last.first_bytes * seconds);
 }
 
 int shot_run(const struct shot_run *run, char *err, size_t err_size, struct shot_trace *trace)
@@ -183,8 +228,6 @@ int shot_run(const struct shot_run *run, char *err, size_t err_size, struct shot
 
     trace->wait_s = 0;
     trace->verified = true;
-    /* Fault the buffer in: the first call must not pay for it. */
-    memset(run->buf, 0, run->script->largest_bytes);
     if (run->barrier)
         rc = run->barrier(run->arg);
     start = s.free_since_ns = s.compute_until_ns = vv_now_ns();
@@ -195,5 +238,6 @@ int shot_run(const struct shot_run *run, char *err, size_t err_size, struct shot
     }
     trace->wall_s = (double)(vv_now_ns() - start) * 1e-9;
     trace->utilisation = s.samples ? s.utilisation / (double)s.samples : 0;
+    trace->first_utilisation = first_utilisation(&s);
     return rc;
 }

@@ -213,6 +213,11 @@ struct varve_stats {
     /* Of the host cache, what is ready to be used: it is made while the first checkpoints are
      * taken. Less than its tier_bytes until then. */
     uint64_t host_ready_bytes;
+    /* How many bytes of each memory tier were in use for how many seconds, added up over time, and
+     * until when (a monotonic clock). The difference between two calls, over capacity and time, is
+     * the share that was in use between them. */
+    double tier_used_byte_s[VARVE_TIERS_MAX];
+    uint64_t used_until_ns;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

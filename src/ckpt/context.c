@@ -45,6 +45,11 @@ void vv_ckpt_set_hooks(const struct vv_ckpt_hooks *new_hooks)
     hooks = new_hooks;
 }
 
+struct vv_device *vv_ckpt_device(struct varve_ctx *ctx)
+{
+    return ctx->device;
+}
+
 int vvi_ctx_enter(struct varve_ctx *ctx)
 {
     if (!ctx)
@@ -326,6 +331,7 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         .metadata_bytes = c.object_bytes,
         .last_restore_distance = ctx->last_distance,
         .last_restore_blocked_ns = ctx->last_blocked_ns,
+        .used_until_ns = c.now_ns,
     };
     for (int i = 0; i < VARVE_HOPS; i++) {
         s.moved_bytes[i] = c.moved_bytes[i];
@@ -336,6 +342,7 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         s.tier_used_bytes[t] = c.tier_used_pages[t] * s.page_bytes;
         if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_HOST)
             s.host_ready_bytes = c.tier_ready_pages[t] * s.page_bytes;
+        s.tier_used_byte_s[t] = c.tier_used_page_ns[t] * (double)s.page_bytes * 1e-9;
         if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_FILES) {
             s.tier_bytes[t] = ctx->opts.local_cache;
             s.tier_used_bytes[t] = c.files_bytes;

@@ -9,6 +9,8 @@
 #include "device/device.h"
 #include "tier/store.h"
 
+struct varve_ctx;
+
 struct vv_ckpt_hooks {
     /* Each returns what the context shall use instead; closing that closes the inner one. */
     struct vv_device *(*device)(void *arg, struct vv_device *inner);
@@ -18,5 +20,9 @@ struct vv_ckpt_hooks {
 };
 
 void vv_ckpt_set_hooks(const struct vv_ckpt_hooks *hooks);
+
+/* The context's device, NULL if it has none: for measurements, which run kernels on the emulated
+ * one. */
+struct vv_device *vv_ckpt_device(struct varve_ctx *ctx);
 
 #endif

@@ -93,8 +93,10 @@ uint64_t vv_object_user(const struct vv_object *obj)
 void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats)
 {
     uint64_t pages = 0;
+    double used_page_ns = 0;
 
     *ret_stats = core->stats;
+    ret_stats->now_ns = core->now_ns;
     ret_stats->inflight_orders = core->inflight;
     for (int i = 0; i < VV_HOP_COUNT; i++) {
         ret_stats->moved_bytes[i] = core->hop[i].moved_bytes;
@@ -105,6 +107,8 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
         ret_stats->tier_pages[t] = tier->arena.npromised;
         ret_stats->tier_ready_pages[t] = tier->arena.nready;
         ret_stats->tier_used_pages[t] = tier->arena.nready - tier->arena.nfree;
+        ret_stats->tier_used_page_ns[t] = core->used_page_ns[t];
+        used_page_ns += core->used_page_ns[t];
         pages += tier->memory ? tier->arena.npromised : 0;
         if (!tier->is_arena)
             ret_stats->files_bytes = tier->used_bytes;
@@ -113,7 +117,7 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     for (uint32_t i = 0; i < core->nhist; i++)
         ret_stats->object_bytes +=
             core->hist[i].nslots * sizeof(void *) + core->hist[i].ring_size * sizeof(struct hint);
-    if (pages && core->now_ns > core->util_since_ns)
+    if (pages && core->now_ns > core->used_since_ns)
         ret_stats->utilisation =
-            core->util_pages_ns / ((double)pages * (double)(core->now_ns - core->util_since_ns));
+            used_page_ns / ((double)pages * (double)(core->now_ns - core->used_since_ns));
 }

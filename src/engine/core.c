@@ -184,21 +184,19 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
 
 /* ---- the shape of every entry ---- */
 
-static uint64_t memory_pages_used(const struct vv_core *core)
+static uint32_t pages_used(const struct tier *t)
 {
-    uint64_t used = 0;
-
-    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
-        used += core->tier[t].arena.nready - core->tier[t].arena.nfree;
-    return used;
+    return t->arena.nready - t->arena.nfree;
 }
 
 static void enter(struct vv_core *core, uint64_t now_ns)
 {
     if (core->now_ns && now_ns > core->now_ns)
-        core->util_pages_ns += (double)memory_pages_used(core) * (double)(now_ns - core->now_ns);
-    if (!core->util_since_ns)
-        core->util_since_ns = now_ns;
+        for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+            core->used_page_ns[t] +=
+                (double)pages_used(&core->tier[t]) * (double)(now_ns - core->now_ns);
+    if (!core->used_since_ns)
+        core->used_since_ns = now_ns;
     core->now_ns = VV_MAX(core->now_ns, now_ns);
 }
 
@@ -704,7 +702,7 @@ void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t
 {
     struct tier *t = &core->tier[tier];
 
-    if (core->util_since_ns)
+    if (core->used_since_ns)
         enter(core, now_ns); /* before the first request no time passes */
     vv_arena_grow(&t->arena, (uint32_t)npages);
     t->freed_epoch++;

@@ -279,6 +279,8 @@ struct vv_core_stats {
     uint64_t lost;         /* versions larger than memory whose files could not be written */
     uint64_t invariant_checks;
     double utilisation; /* share of the memory tiers' pages in use, averaged over time */
+    double tier_used_page_ns[VV_MAX_TIERS]; /* memory tiers: pages in use, added up over time */
+    uint64_t now_ns;                        /* until then */
 };
 void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats);
 

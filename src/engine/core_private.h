@@ -201,9 +201,9 @@ struct vv_core {
         seed_pages; /* restoring: pages that may still be given up to begin an exchange of places */
     struct vv_frag *frags; /* scratch for window searches */
     size_t frags_cap;
-    double util_pages_ns;
-    uint64_t util_since_ns; /* occupancy of memory tiers over time */
-    uint64_t check_in;      /* calls until the next check of the invariants */
+    double used_page_ns[VV_MAX_TIERS]; /* occupancy of memory tiers over time */
+    uint64_t used_since_ns;
+    uint64_t check_in; /* calls until the next check of the invariants */
     struct vv_core_stats stats;
 };
 

@@ -12,7 +12,6 @@
 #include "t.h"
 #include "t_cuda.h"
 
-#define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
 static struct vv_device *dev;
@@ -79,22 +78,22 @@ static void launch(enum vv_kernel_kind kind, void *ptr, size_t bytes, uint64_t *
 
 static void fills_and_counts(void)
 {
-    static const size_t lengths[] = {0, 1, 8, 15, 16, 17, 100003, 3 * MIB, 3 * MIB - 5};
-    unsigned char *host = malloc(4 * MIB), *p;
+    static const size_t lengths[] = {0, 1, 8, 15, 16, 17, 100003, MIB / 2, MIB / 2 - 5};
+    unsigned char *host = malloc(MIB), *p;
     uint64_t *bad, count = 0, want = 0;
 
     set_up(false);
-    p = alloc(4 * MIB);
+    p = alloc(MIB);
     bad = alloc(8);
     T_CHECK(host);
     copy(bad, &count, 8);
     for (size_t i = 0; i < VV_ARRAY_SIZE(lengths); i++) {
         size_t n = lengths[i];
 
-        memset(host, 0xee, 4 * MIB);
-        copy(p, host, 4 * MIB);
+        memset(host, 0xee, MIB);
+        copy(p, host, MIB);
         launch(VV_KERNEL_FILL, p, n, NULL);
-        copy(host, p, 4 * MIB);
+        copy(host, p, MIB);
         T_CHECK(vv_pattern_verify(host, n, 3, 9, 64, NULL));
         T_EQ(host[n], 0xee);
         launch(VV_KERNEL_VERIFY, p, n, bad);
@@ -105,7 +104,7 @@ static void fills_and_counts(void)
         host[0] ^= 0x10;
         host[n / 2] ^= 0x01;
         host[n - 1] ^= 0x80;
-        copy(p, host, 4 * MIB);
+        copy(p, host, MIB);
         launch(VV_KERNEL_VERIFY, p, n, bad);
         copy(&count, bad, 8);
         want += vv_pattern_count_bad(host, n, 3, 9, 64);
@@ -158,7 +157,7 @@ static void gather_one(size_t n_segs, uint64_t seed, bool aligned)
     for (size_t i = 0; i < n_segs; i++) {
         uint64_t r = vv_pattern_word(seed, 1, i);
 
-        size[i] = 1 + (r >> 33) % (r % 16 == 0 ? 5 * VVI_GATHER_TILE / 2 : 3000);
+        size[i] = 1 + (r >> 33) % (r % 64 == 0 ? 5 * VVI_GATHER_TILE / 2 : 300);
         if (aligned)
             size[i] = vv_align_up(size[i], 16);
         room += size[i] + 64;

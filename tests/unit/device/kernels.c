@@ -5,6 +5,7 @@
  */
 #include "core/hash.h"
 #include "core/pattern.h"
+#include "device/host/host.h"
 #include "emulated.h"
 
 #define SEED    7

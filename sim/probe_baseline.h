@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bandwidths of what the baselines do, from which follows how long they ought to take. */
+#ifndef VARVE_SIM_PROBE_BASELINE_H
+#define VARVE_SIM_PROBE_BASELINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/util.h"
+#include "device/device.h"
+
+/* Copies of `bytes` between device and pinned host memory, one at a time and waited for, for
+ * `seconds` in each direction. -ENOMEM, -EINVAL and what the device reports. */
+VV_WARN_UNUSED int probe_link_waited(struct vv_device *d, size_t bytes, double seconds,
+                                     double *ret_down_bps, double *ret_up_bps);
+
+/* The same of managed memory. */
+struct probe_managed_rates {
+    double write_bps;        /* copies on the device into memory that was never touched */
+    double to_host_bps;      /* moving it to the host */
+    double read_on_host_bps; /* copies on the device out of what is in host memory */
+    double to_device_bps;
+    double read_bps; /* copies out of what is on the device */
+};
+
+/* `count` pieces of `bytes` each. -ENOTSUP, -EINVAL: no such memory on this device. */
+VV_WARN_UNUSED int probe_managed(struct vv_device *d, size_t bytes, unsigned count,
+                                 struct probe_managed_rates *ret_rates);
+
+/* `count` new files of `bytes` in `dir`, written and read by one thread with plain write() and
+ * read(), and removed afterwards. Never synced: without `direct` this is the page cache, as long as
+ * it takes them. -EINVAL also when the file system refuses direct access; -ENOMEM, -ENOSPC and
+ * other errors of the files. */
+VV_WARN_UNUSED int probe_file(const char *dir, bool direct, size_t bytes, unsigned count,
+                              double *ret_write_bps, double *ret_read_bps);
+
+#endif

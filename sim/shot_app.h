@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The application's side of a shot: its memory, on a device or in the host, filled before every
+ * checkpoint and checked after every restore. On a device kernels do both, on the legacy default
+ * stream, where an application's own kernels would run.
+ *
+ * One thread.
+ */
+#ifndef VARVE_SIM_SHOT_APP_H
+#define VARVE_SIM_SHOT_APP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+struct shot_app {
+    struct vv_device *device; /* NULL: host memory */
+    void *buf;
+    size_t bytes;
+    /* The rest only with a device. */
+    struct vv_stream *stream;
+    struct vv_event *event;
+    uint64_t *bad;      /* in device memory: wrong bytes so far */
+    uint64_t known_bad; /* the same, as last read */
+};
+
+/* Memory for `bytes`. The device stays the caller's, and is open until shot_app_fini. -ENOTSUP: it
+ * has no kernels. -ENOMEM and what the device reports. */
+VV_WARN_UNUSED int shot_app_init(struct vv_device *device, size_t bytes, struct shot_app *ret_app);
+/* Accepts one that was not initialised. */
+void shot_app_fini(struct shot_app *app);
+
+/* Each returns when it is done. */
+
+/* The contents of a version: core/pattern.h. */
+VV_WARN_UNUSED int shot_app_fill(struct shot_app *app, size_t bytes, uint64_t seed,
+                                 uint64_t version);
+/* How many of the bytes are not the version's. */
+VV_WARN_UNUSED int shot_app_verify(struct shot_app *app, size_t bytes, uint64_t seed,
+                                   uint64_t version, uint64_t *ret_bad);
+/* Keeps the device busy until `until_ns`. -EINVAL: there is none. */
+VV_WARN_UNUSED int shot_app_compute(struct shot_app *app, uint64_t until_ns);
+
+#endif

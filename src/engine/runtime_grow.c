@@ -294,14 +294,14 @@ int vvi_grow_start(struct vv_engine *e)
     struct vvi_grow *g = &e->grow;
     if (g->nready == g->nslices)
         return 0;
-    int rc = vv_thread_start(&g->pinner, pinner_main, e);
-    if (rc)
-        return rc;
-    g->runs = true;
     /* Half of the processors: the others are the application's. The pinner touches as well when
      * nobody has come to its slice yet, so that none of these is indispensable. */
     unsigned want = VV_MIN(vv_topo_threads() / 2, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)VV_MAX(want, 1u), g->nslices - g->nready);
+    int rc = vv_thread_start(&g->pinner, pinner_main, e);
+    if (rc)
+        return rc;
+    g->runs = true;
     while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, g) == 0)
         g->ntouchers++;
     return 0;

@@ -32,6 +32,17 @@ static bool fits(const struct vvi_device_range *r, uintptr_t p, size_t bytes)
     return !r->dead && offset <= r->bytes && bytes <= r->bytes - offset;
 }
 
+/* Device memory with its whole length in one allocation, or no device memory at all. */
+static int check_alloc(const struct vvi_device_host *d, const void *ptr, size_t bytes)
+{
+    uintptr_t p = (uintptr_t)ptr;
+    const struct vvi_device_range *r = vvi_device_ranges_find(&d->allocs, p);
+
+    if (r ? !fits(r, p, bytes) : vvi_device_ranges_touches(&d->allocs, p, bytes))
+        return -EFAULT;
+    return 0;
+}
+
 static int place_of(const struct vvi_device_host *d, const void *ptr, size_t bytes,
                     struct place *ret_place)
 {
@@ -40,15 +51,13 @@ static int place_of(const struct vvi_device_host *d, const void *ptr, size_t byt
 
     if (!ptr)
         return -EINVAL;
+    if (check_alloc(d, ptr, bytes))
+        return -EFAULT;
     r = vvi_device_ranges_find(&d->allocs, p);
     if (r) {
-        if (!fits(r, p, bytes))
-            return -EFAULT;
         *ret_place = (struct place){VV_MEM_DEVICE, true, (char *)r->map + (p - r->start)};
         return 0;
     }
-    if (vvi_device_ranges_touches(&d->allocs, p, bytes))
-        return -EFAULT;
     r = vvi_device_ranges_find(&d->slices, p);
     if (r ? !fits(r, p, bytes) : vvi_device_ranges_touches(&d->slices, p, bytes))
         return -EINVAL;
@@ -134,6 +143,10 @@ static size_t slice_left(const struct vvi_device_host *d, const void *ptr)
 static int split_seg(const struct vvi_device_host *d, const struct vv_copy_seg *seg,
                      struct batch *b)
 {
+    /* Before it is cut: what lies beyond the end of an allocation may look like host memory. */
+    if (seg->bytes &&
+        (check_alloc(d, seg->dst, seg->bytes) || check_alloc(d, seg->src, seg->bytes)))
+        return -EFAULT;
     for (size_t at = 0; at < seg->bytes;) {
         struct vv_copy_seg part = {(char *)seg->dst + at, (const char *)seg->src + at,
                                    seg->bytes - at};

@@ -35,6 +35,7 @@
 #include "device/host/host.h"
 #include "sim/probe.h"
 #include "sim/probe_device.h"
+#include "sim/probe_gds.h"
 
 #define MIB            (UINT64_C(1) << 20)
 #define STEPS_MAX      128
@@ -77,6 +78,7 @@ struct probe {
     struct probe_device *on_device;
     struct probe_disk *disk;
     int disk_rc; /* why it is not open */
+    struct probe_gds *gds;
     /* What came of it. */
     struct probe_facts facts;
     struct probe_rows rows;
@@ -385,6 +387,44 @@ static void step_sync(struct probe *p, const struct step *s)
     set_time(add_row(p, "sync", rc, "fsync after 1 MiB"), ns, PROBE_NOTE_SYNC);
 }
 
+/* ---- device and disk ---- */
+
+static void open_gds(struct probe *p, const struct step *s)
+{
+    struct probe_gds_opts o = {
+        .device = p->device, .dir = p->facts.folder, .file_bytes = p->scale.file_bytes};
+    int rc = probe_gds_new(&o, p->facts.no_gds, sizeof(p->facts.no_gds), &p->gds);
+
+    (void)s;
+    if (rc < 0)
+        add_row(p, "f2h", rc, "to the device, past host memory")->note = PROBE_NOTE_PAST;
+}
+
+static void step_gds(struct probe *p, const struct step *s)
+{
+    bool write = s->a;
+    const char *hop = write ? "h2f" : "f2h", *where = write ? "from" : "to";
+    struct probe_gds_rates rates = {0};
+    int rc;
+
+    if (!p->gds)
+        return;
+    rc = probe_gds_compare(p->gds, write, p->step_s, &rates);
+    set_rate(add_row(p, hop, rc, "%s the device, through host memory", where), rates.through_bps,
+             PROBE_NOTE_THROUGH);
+    set_rate(add_row(p, hop, rc, "%s the device, past host memory", where), rates.past_bps,
+             PROBE_NOTE_PAST);
+    p->facts.through_bps[!write] = rates.through_bps;
+    p->facts.past_bps[!write] = rates.past_bps;
+}
+
+static void close_gds(struct probe *p, const struct step *s)
+{
+    (void)s;
+    probe_gds_free(p->gds);
+    p->gds = NULL;
+}
+
 /* ---- the plan ---- */
 
 static void plan(struct probe *p, void (*run)(struct probe *, const struct step *), unsigned a,
@@ -440,6 +480,14 @@ static void plan_disk(struct probe *p)
     plan(p, step_cached, 0, false, "page cache");
     plan(p, step_sync, 0, 0, "fsync");
     plan(p, close_disk, 0, 0, "a file");
+}
+
+static void plan_gds(struct probe *p)
+{
+    plan(p, open_gds, 0, 0, "GPUDirect Storage");
+    plan(p, step_gds, true, 0, "GPUDirect Storage");
+    plan(p, step_gds, false, 0, "GPUDirect Storage");
+    plan(p, close_gds, 0, 0, "GPUDirect Storage");
 }
 
 static void run_plan(struct probe *p)
@@ -622,7 +670,9 @@ static int report(struct probe *p, double seconds)
     for (size_t i = 0; i < p->rows.nr; i++) {
         const struct probe_row *r = &p->rows.row[i];
 
-        if (r->rc < 0 && r->note != PROBE_NOTE_REFUSED)
+        /* Being without GPUDirect Storage is no failure. */
+        if (r->rc < 0 && r->note != PROBE_NOTE_REFUSED &&
+            !(r->note == PROBE_NOTE_PAST && r->rc == -ENOTSUP))
             status = complain("%s, %s: %s", r->hop, r->what, r->so);
     }
     return status;
@@ -713,6 +763,8 @@ static int measure(struct probe *p)
     plan_memory(p);
     if (p->facts.folder[0])
         plan_disk(p);
+    if (p->device && p->facts.folder[0])
+        plan_gds(p);
     p->step_s = p->scale.seconds / (double)p->nr_steps;
     fprintf(stderr, PROBE_COMMAND ": this takes about %.0f s\n", fmax(ceil(p->scale.seconds), 1));
     run_plan(p);
@@ -738,6 +790,7 @@ int cli_probe(int argc, char **argv)
     status = look(&p);
     if (status == CLI_OK)
         status = measure(&p);
+    probe_gds_free(p.gds);
     probe_disk_close(p.disk);
     probe_device_free(p.on_device);
     vv_device_close(p.device);

@@ -32,7 +32,9 @@ enum probe_note {
     PROBE_NOTE_DEPTH,   /* the same */
     PROBE_NOTE_CACHED,
     PROBE_NOTE_SYNC,
-    PROBE_NOTE_REFUSED
+    PROBE_NOTE_REFUSED,
+    PROBE_NOTE_THROUGH, /* between device and disk, through host memory */
+    PROBE_NOTE_PAST,    /* the same with GPUDirect Storage */
 };
 
 /* One thing that was measured. */
@@ -61,6 +63,9 @@ struct probe_facts {
     bool direct_refused;       /* by the file system */
     double direct_write_bps;   /* at the best depth */
     double buffered_write_bps; /* in the long run, at the best depth */
+    /* Between device and disk: down and up, through host memory and past it. */
+    double through_bps[2], past_bps[2];
+    char no_gds[160]; /* why it could not be measured */
 };
 
 struct probe_rows {

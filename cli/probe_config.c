@@ -34,9 +34,11 @@
 #define HOST_SHARE_BUFFERED 4
 /* Buffered writing has to be so much faster in the long run to be worth the memory it takes. */
 #define BUFFERED_GAIN 1.1
+/* GPUDirect Storage, to be worth another library. */
+#define GDS_GAIN 1.05
 
-const char *const probe_config_keys[] = {"device", "device_cache", "host_cache",
-                                         "local",  "local_io",     NULL};
+const char *const probe_config_keys[] = {"device",   "device_cache", "host_cache", "local",
+                                         "local_io", "gds",          NULL};
 
 /* ---- memory ---- */
 
@@ -125,6 +127,20 @@ static int settle_local_io(const struct probe_facts *f)
                                                                        : VV_CONFIG_LOCAL_IO_DIRECT;
 }
 
+/* Down and up again, the time for a byte. It needs direct I/O. */
+static bool settle_gds(const struct probe_facts *f, int local_io)
+{
+    double through = 0, past = 0;
+
+    for (int up = 0; up < 2; up++) {
+        if (f->through_bps[up] <= 0 || f->past_bps[up] <= 0)
+            return false;
+        through += 1 / f->through_bps[up];
+        past += 1 / f->past_bps[up];
+    }
+    return local_io == VV_CONFIG_LOCAL_IO_DIRECT && through >= GDS_GAIN * past;
+}
+
 void probe_settle(const struct probe_facts *f, struct vv_config *ret_cfg)
 {
     struct vv_config cfg;
@@ -136,6 +152,7 @@ void probe_settle(const struct probe_facts *f, struct vv_config *ret_cfg)
     if (cfg.device != VV_CONFIG_DEVICE_NONE && f->device_free_bytes > 0)
         cfg.device_cache = round_size(f->device_free_bytes / DEVICE_SHARE);
     cfg.local_io = settle_local_io(f);
+    cfg.gds = settle_gds(f, cfg.local_io);
     cfg.host_cache = round_size(
         f->memory_available_bytes /
         (cfg.local_io == VV_CONFIG_LOCAL_IO_BUFFERED ? HOST_SHARE_BUFFERED : HOST_SHARE_DIRECT));
@@ -154,6 +171,8 @@ static const char *key_comment(const char *key, const struct probe_facts *f,
         return cfg->local_io == VV_CONFIG_LOCAL_IO_BUFFERED
                    ? "a quarter of the memory that was available: the page cache needs room too"
                    : "half of the memory that was available";
+    if (strcmp(key, "gds") == 0)
+        return "between device and disk, past host memory was faster by 5% or more";
     if (strcmp(key, "local_io") != 0)
         return NULL;
     if (f->direct_refused)
@@ -169,6 +188,8 @@ bool probe_config_applies(const char *key, const struct vv_config *cfg)
         return cfg->device != VV_CONFIG_DEVICE_NONE;
     if (strcmp(key, "local") == 0 || strcmp(key, "local_io") == 0)
         return cfg->local[0] != '\0';
+    if (strcmp(key, "gds") == 0)
+        return cfg->gds; /* off is the default */
     return true;
 }
 

@@ -59,6 +59,16 @@ static void explain(const struct probe_facts *f, const struct vv_config *cfg, st
     case PROBE_NOTE_SYNC:
         SAY(r, "level local: the file and its folder are synced for every version");
         break;
+    case PROBE_NOTE_THROUGH:
+        SAY(r, "what passes a full host_cache, and its checksums");
+        break;
+    case PROBE_NOTE_PAST:
+        if (r->rc < 0)
+            SAY(r, "no GPUDirect Storage: %.120s",
+                f->no_gds[0] ? f->no_gds : varve_strerror(r->rc));
+        else
+            SAY(r, "the same with GPUDirect Storage: gds = %s", cfg->gds ? "on" : "off");
+        break;
     case PROBE_NOTE_REFUSED:
         SAY(r, "the file system refuses direct access: local_io = buffered");
         break;
@@ -71,7 +81,7 @@ void probe_explain(const struct probe_facts *facts, const struct vv_config *cfg,
     for (size_t i = 0; i < rows->nr; i++) {
         struct probe_row *r = &rows->row[i];
 
-        if (r->rc < 0 && r->note != PROBE_NOTE_REFUSED)
+        if (r->rc < 0 && r->note != PROBE_NOTE_REFUSED && r->note != PROBE_NOTE_PAST)
             SAY(r, "%s", varve_strerror(r->rc));
         else
             explain(facts, cfg, r);

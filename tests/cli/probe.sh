@@ -83,6 +83,9 @@ assert (s["local_io"] == "direct") == (direct == "1") and (s["local_io"] == "buf
 assert size(s["device_cache"]) == int(device_cache) > 0 and size(s["host_cache"]) == int(host_cache) > 0
 PY
 
+expect 0 $short --device host
+cp "$dir/out" "$dir/text"
+
 # A file that is there is left alone, before anything is measured.
 echo mine >"$dir/mine.conf"
 expect 1 $short --device none --write "$dir/mine.conf"
@@ -133,6 +136,31 @@ if ! "$VARVE_BIN" doctor | grep -q 'device  *0:'; then
     expect 1 $short --device cuda
     [ -s "$dir/err" ] || fail "no GPU, and no word of it"
 fi
+# GPUDirect Storage, on the stand-in for its library: both ways are measured, and the file tells which one was faster.
+grep -q 'no GPUDirect Storage' "$dir/text" || ldconfig -p | grep -q libcufile || fail "no libcufile, and no word of it"
+if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
+    LD_LIBRARY_PATH="$BUILD_DIR/fake/cufile${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+        expect 0 $short --device host --json --write "$dir/gds.conf"
+    empty
+    python3 - "$dir/out" "$dir/gds.conf" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+rows = {(r["hop"], r["what"]): r for r in d["rows"]}
+past = [rows[k] for k in (("h2f", "from the device, past host memory"), ("f2h", "to the device, past host memory")) if k in rows]
+through = [rows[k] for k in (("h2f", "from the device, through host memory"), ("f2h", "to the device, through host memory")) if k in rows]
+if ("h2f", "direct") in rows:  # direct I/O was refused
+    assert not through and all(r["failed"] for r in past)
+    faster = False
+else:
+    assert len(past) == len(through) == 2 and not any(r["failed"] for r in past + through)
+    time = lambda rs: sum(1 / r["gbps"] for r in rs)
+    faster = d["settings"]["local_io"] == "direct" and time(through) >= 1.05 * time(past)
+assert d["settings"].get("gds", "off") == ("on" if faster else "off"), d["settings"]
+assert ("gds = on" in open(sys.argv[2]).read().split("# What was measured")[0]) == faster
+PY
+    "$dir/load" "$dir/gds.conf" >/dev/null || fail "the library refuses the file"
+fi
+
 # The way through the CUDA backend, on the stand-in for its driver.
 if [ -e "$BUILD_DIR/fake/libcuda.so.1" ]; then
     LD_LIBRARY_PATH="$BUILD_DIR/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \

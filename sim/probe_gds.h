@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Speed between a disk and a device, both ways that the library has: through host memory, and past
+ * it with libcufile. Chunks are written and read by the library's own store, checksums included, so
+ * both ways are measured with all that they cost.
+ *
+ * Threads: one at a time.
+ */
+#ifndef VARVE_SIM_PROBE_GDS_H
+#define VARVE_SIM_PROBE_GDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util.h"
+#include "device/device.h"
+
+struct probe_gds;
+
+struct probe_gds_opts {
+    struct vv_device *device;
+    const char *dir;
+    uint64_t file_bytes; /* without a name, and gone when the process ends */
+};
+
+struct probe_gds_rates {
+    double through_bps, past_bps; /* of the fastest rounds */
+};
+
+/* Writes the file once, so that reads find something. -ENOTSUP: no GPUDirect Storage, and why in
+ * `err`; otherwise what the disk or the device says. */
+VV_WARN_UNUSED int probe_gds_new(const struct probe_gds_opts *opts, char *err, size_t err_bytes,
+                                 struct probe_gds **ret_probe);
+/* Accepts NULL. */
+void probe_gds_free(struct probe_gds *probe);
+
+/* Takes turns between the two ways, for about `seconds` in all. */
+VV_WARN_UNUSED int probe_gds_compare(struct probe_gds *probe, bool write, double seconds,
+                                     struct probe_gds_rates *ret_rates);
+
+#endif

@@ -86,8 +86,11 @@ VARVE_API int varve_history_close(struct varve_history *h);
 /*
  * Declares a region: `bytes` (at least 1) of host or device memory at `ptr`, under a number of the
  * application's choice (0 or greater). A number in use is declared anew. The library keeps the
- * pointer until varve_unprotect. -EFAULT: device memory, but not wholly inside one allocation. Does
- * not block.
+ * pointer until varve_unprotect. Does not block.
+ *   -EFAULT  device memory, but not wholly inside one allocation
+ *   -ENODEV  memory of a GPU, and the context was opened without one; or the device is lost
+ *   -EXDEV   memory of another GPU than the context's, or of a CUDA context that is not the primary
+ *            one of its device
  */
 VARVE_API int varve_protect(struct varve_history *h, int region, void *ptr,
                             size_t bytes) VARVE_CHECK;

@@ -91,7 +91,9 @@ int vvi_cuda_status(struct vvi_cuda *d, unsigned int code)
 
     if (code == VVI_CU_SUCCESS || code == VVI_CU_NOT_READY)
         return rc;
-    if (!lost && !alive(d)) {
+    if (atomic_load_explicit(&d->lost, memory_order_relaxed)) {
+        lost = true; /* whatever this one says */
+    } else if (!lost && !alive(d)) {
         code = VVI_CU_CONTEXT_IS_DESTROYED;
         lost = true;
     }

@@ -10,6 +10,8 @@
  * Any thread.
  */
 #include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -32,12 +34,38 @@ static void *find(const struct loaded *l, const char *symbol)
     return dlsym(l->lib, symbol);
 }
 
+static int take_loads(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    if (bytes > offsetof(struct dl_phdr_info, dlpi_adds))
+        *(unsigned long long *)arg = info->dlpi_adds;
+    return 1; /* all entries say the same */
+}
+
+/* How many libraries this process has loaded so far; 0: not known. */
+static unsigned long long count_loads(void)
+{
+    unsigned long long loads = 0;
+
+    (void)dl_iterate_phdr(take_loads, &loads);
+    return loads;
+}
+
 static bool loaded_open(struct loaded *ret_loaded)
 {
-    struct loaded l = {.lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)};
+    /* The dynamic linker looks through its folders before it says no, which is too long for
+     * something that every varve_protect asks; as long as nothing was loaded since, the answer is
+     * the same. Synchronization: relaxed; a stale number only makes us look. */
+    static _Atomic unsigned long long absent_at;
+    unsigned long long loads = count_loads();
+    struct loaded l = {0};
 
-    if (!l.lib)
+    if (loads && atomic_load_explicit(&absent_at, memory_order_relaxed) == loads)
         return false;
+    l.lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (!l.lib) {
+        atomic_store_explicit(&absent_at, loads, memory_order_relaxed);
+        return false;
+    }
     *(void **)&l.cuCtxGetCurrent = find(&l, "cuCtxGetCurrent");
     *(void **)&l.cuDeviceGetCount = find(&l, "cuDeviceGetCount");
     *(void **)&l.cuDeviceGet = find(&l, "cuDeviceGet");

@@ -201,6 +201,7 @@ static void test_slow_disk(void)
 
 int main(void)
 {
+    ck_any_device();
     if (!t_device_is_cuda())
         T_RUN(test_full_speed);
     T_RUN(test_slow_disk);

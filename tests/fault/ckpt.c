@@ -207,6 +207,7 @@ static void test_local_for_ever(void)
 
 int main(void)
 {
+    ck_any_device();
     T_RUN(test_cached_once);
     T_RUN(test_cached_for_ever);
     T_RUN(test_local_once);

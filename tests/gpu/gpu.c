@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "t.h"
+#include "unit/ckpt/ck.h"
 
 struct gpu_driver cu;
 
@@ -52,6 +53,7 @@ void gpu_need(void)
     GPU_FUNCTIONS(X)
 #undef X
     T_EQ(setenv("VARVE_TEST_DEVICE", "cuda", 1), 0);
+    ck_any_device();
     if (in_child(try_init) != 0)
         T_SKIP("the NVIDIA driver cannot be used");
 }

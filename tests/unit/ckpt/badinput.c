@@ -451,6 +451,7 @@ static void test_device_range(void)
 
 int main(void)
 {
+    ck_any_device();
     T_RUN(test_null_and_absurd);
     T_RUN(test_options);
     T_RUN(test_environment);

@@ -19,12 +19,19 @@ static struct known {
 } known[MAX_KNOWN];
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static bool on_cuda;
+
+void ck_any_device(void)
+{
+    on_cuda = t_device_is_cuda();
+}
+
 void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts)
 {
     T_OK(varve_opts_init(ret_opts, sizeof(*ret_opts)));
-    ret_opts->device = !cfg->device         ? VARVE_DEVICE_NONE
-                       : t_device_is_cuda() ? VARVE_DEVICE_CUDA
-                                            : VARVE_DEVICE_HOST;
+    ret_opts->device = !cfg->device ? VARVE_DEVICE_NONE
+                       : on_cuda    ? VARVE_DEVICE_CUDA
+                                    : VARVE_DEVICE_HOST;
     ret_opts->device_cache = cfg->device_cache;
     ret_opts->host_cache = cfg->host_cache;
     ret_opts->local_cache = cfg->local_cache;
@@ -107,7 +114,7 @@ char *ck_alloc(struct varve_ctx *ctx, bool device, size_t bytes)
     else
         p = malloc(bytes);
     T_CHECK(p);
-    if (device && t_device_is_cuda())
+    if (device && on_cuda)
         ck_know(ctx, p, bytes);
     return p;
 }

@@ -14,7 +14,7 @@
 enum { CK_LIMIT_MS = 60000 };
 
 struct ck_cfg {
-    bool device; /* the emulated one; a CUDA device with VARVE_TEST_DEVICE=cuda */
+    bool device; /* the emulated one, unless ck_any_device was called */
     uint64_t device_cache, host_cache, local_cache;
     const char *local; /* NULL: no disk */
     int level, policy;
@@ -22,6 +22,10 @@ struct ck_cfg {
     const char *rate;     /* NULL: full speed */
     int close_timeout_ms; /* 0: CK_LIMIT_MS; to mean 0 give -2 */
 };
+
+/* From now on the device is the one that VARVE_TEST_DEVICE names, "cuda" or "host". For tests that
+ * use nothing that only the emulated device has, its memory's addresses included. */
+void ck_any_device(void);
 
 void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts);
 struct varve_ctx *ck_open(const struct ck_cfg *cfg);

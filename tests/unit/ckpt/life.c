@@ -242,6 +242,7 @@ static void test_exit_without_close(void)
 
 int main(void)
 {
+    ck_any_device();
     T_RUN(test_hints);
     T_RUN(test_discard_in_flight);
     if (t_device_is_cuda())

@@ -133,6 +133,7 @@ static void test_part(void)
 
 int main(void)
 {
+    ck_any_device();
     T_RUN(test_mixed);
     T_RUN(test_many);
     T_RUN(test_part);

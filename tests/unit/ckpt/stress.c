@@ -304,6 +304,7 @@ static void test_shared_history(void)
 
 int main(void)
 {
+    ck_any_device();
     T_RUN(test_cached);
     T_RUN(test_local);
     if (!t_device_is_cuda() || t_long()) {

@@ -172,6 +172,7 @@ static void test_zeroed_options(void)
 
 int main(void)
 {
+    ck_any_device();
     T_RUN(test_memory_only);
     T_RUN(test_two_caches);
     T_RUN(test_spill);

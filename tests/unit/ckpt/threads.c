@@ -148,6 +148,7 @@ static void test_close_once(void)
 
 int main(void)
 {
+    ck_any_device();
     T_RUN(test_signals);
     if (t_device_is_cuda())
         return t_done(); /* the others use no device */

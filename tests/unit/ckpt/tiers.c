@@ -200,6 +200,7 @@ static void test_across_kinds(void)
 
 int main(void)
 {
+    ck_any_device();
     if (!t_device_is_cuda()) {
         T_RUN(test_host_only);
         T_RUN(test_host_and_spill);

@@ -93,9 +93,10 @@ static int open_device(const struct bench *b, char *err, struct vv_device **ret_
     return rc ? fail(err, rc, "emulated device: %s", varve_strerror(rc)) : 0;
 }
 
-static int init_app(struct vv_device *device, size_t bytes, char *err, struct shot_app *ret_app)
+static int init_app(const struct bench *b, struct vv_device *device, size_t bytes, char *err,
+                    struct shot_app *ret_app)
 {
-    int rc = shot_app_init(device, bytes, ret_app);
+    int rc = shot_app_init(device, bytes, b->opts.calls == SHOT_CALLS_ON, ret_app);
 
     if (rc == -ENOTSUP)
         return fail(err, rc,
@@ -144,29 +145,25 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
     return 0;
 }
 
-static int open_varve(const struct bench *b, uint32_t rank, char *err, struct varve_ctx **ret_ctx,
-                      struct shot_engine **ret_engine)
+static int open_varve(const struct bench *b, uint32_t rank, char *err, struct shot_varve *ret_varve)
 {
+    struct shot_varve v = {.has_disk = b->folder[0] != '\0',
+                           .on_stream = b->opts.calls == SHOT_CALLS_ON};
     struct varve_history_opts ho;
-    struct varve_history *history = NULL;
-    struct varve_ctx *ctx = NULL;
-    int rc = open_context(b, rank, err, &ctx);
+    int rc = open_context(b, rank, err, &v.ctx);
 
     if (rc)
         return rc;
     rc = varve_history_opts_init(&ho, sizeof(ho));
     if (rc == 0) {
         ho.consume = b->opts.consume == SHOT_CONSUME_ONCE ? VARVE_CONSUME_ONCE : VARVE_CONSUME_KEEP;
-        rc = varve_history_open_with(ctx, "shot", &ho, &history);
+        rc = varve_history_open_with(v.ctx, "shot", &ho, &v.history);
     }
     if (rc) {
-        varve_close(ctx);
+        varve_close(v.ctx);
         return fail(err, rc, "opening the history: %s", varve_strerror(rc));
     }
-    rc = shot_engine_varve(ctx, history, b->folder[0] != '\0', ret_engine);
-    if (rc)
-        return fail(err, rc, "%s", varve_strerror(rc));
-    *ret_ctx = ctx;
+    *ret_varve = v;
     return 0;
 }
 
@@ -202,27 +199,47 @@ struct opened {
     struct shot_engine *engine;
 };
 
-static int open_all(struct bench *b, uint32_t rank, size_t bytes, struct bench_child *c,
+/* The library, with an application on its device where only the library has that. */
+static int open_with_varve(const struct bench *b, uint32_t rank, size_t bytes,
+                           struct bench_child *c, struct opened *o)
+{
+    uint64_t start = vv_now_ns();
+    struct shot_varve v;
+    int rc = open_varve(b, rank, c->err, &v);
+
+    c->open_s = (double)(vv_now_ns() - start) * 1e-9;
+    if (rc)
+        return rc;
+    if (!o->app.buf) {
+        rc = init_app(b, vv_ckpt_device(v.ctx), bytes, c->err, &o->app);
+        if (rc) {
+            varve_close(v.ctx);
+            return rc;
+        }
+    }
+    v.stream = o->app.native;
+    rc = shot_engine_varve(&v, &o->engine);
+    return rc ? fail(c->err, rc, "%s", varve_strerror(rc)) : 0;
+}
+
+static int open_all(const struct bench *b, uint32_t rank, size_t bytes, struct bench_child *c,
                     struct opened *o)
 {
     bool baseline = b->opts.engine != SHOT_ENGINE_VARVE;
     bool own_device = baseline || b->opts.device == VARVE_DEVICE_CUDA;
-    struct varve_ctx *ctx = NULL;
     uint64_t start;
     int rc = own_device ? open_device(b, c->err, &o->device) : 0;
 
-    /* The application is there before the engine is opened, except on a device that only the
-     * library has. */
+    /* The application is there before the engine is opened. */
     if (rc == 0 && own_device)
-        rc = init_app(o->device, bytes, c->err, &o->app);
+        rc = init_app(b, o->device, bytes, c->err, &o->app);
     if (rc)
         return rc;
+    if (!baseline)
+        return open_with_varve(b, rank, bytes, c, o);
     start = vv_now_ns();
-    rc = baseline ? open_baseline(b, rank, o->device, c->err, &o->engine)
-                  : open_varve(b, rank, c->err, &ctx, &o->engine);
+    rc = open_baseline(b, rank, o->device, c->err, &o->engine);
     c->open_s = (double)(vv_now_ns() - start) * 1e-9;
-    if (rc == 0 && !own_device)
-        rc = init_app(vv_ckpt_device(ctx), bytes, c->err, &o->app);
     return rc;
 }
 

@@ -187,17 +187,17 @@ static int measure(struct bench *b, struct rates *ret_rates)
     const uint64_t *set = b->opts.rate;
     struct probe_disk_rates disk = {0};
     struct rates r = {0};
-    bool disk_open = b->folder[0] && (!set[SHOT_HOP_H2F] || !set[SHOT_HOP_F2H]) &&
-                     b->opts.engine == SHOT_ENGINE_VARVE;
+    bool disk_open =
+        b->folder[0] && (!set[SHOT_HOP_H2F] || !set[SHOT_HOP_F2H]) && shot_has_bound(&b->opts);
     int rc = 0;
 
     for (int h = 0; h < SHOT_HOP_NR; h++)
         r.hop[h] = (double)set[h];
-    if (!b->opts.no_bound)
+    if (!b->opts.no_bound && b->opts.calls == SHOT_CALLS_BLOCKING)
         rc = measure_memory(b, &r);
     if (rc < 0)
         return rc;
-    if (disk_open && !b->opts.no_bound)
+    if (disk_open)
         rc = probe_folder(b, &disk);
     if (rc < 0)
         return fail(b->err, rc, "measuring the disk: %s", strerror(-rc));
@@ -424,7 +424,7 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     p->first_utilisation = t->first_utilisation;
     p->open_s = b->children[rank].open_s;
     p->verified = t->verified;
-    if (!b->opts.no_bound && b->opts.engine == SHOT_ENGINE_VARVE)
+    if (shot_has_bound(&b->opts))
         rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
                         &p->bound);
     shot_script_fini(&script);
@@ -443,7 +443,7 @@ static int make_report(struct bench *b, const struct rates *rates, bool is_void,
     r.head_printed = true;
     r.opts = b->opts;
     r.interval_ns = b->interval_ns;
-    r.is_void = is_void && b->opts.engine == SHOT_ENGINE_VARVE;
+    r.is_void = is_void && shot_has_bound(&b->opts);
     r.expected = rates->expected;
     set_machine(b, rates, &r.machine);
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)

@@ -30,8 +30,9 @@ static int sim_shot(int argc, char **argv)
         shot_opts_usage(stdout, "varve sim shot");
         return CLI_OK;
     }
-    if (opts.engine != SHOT_ENGINE_VARVE || opts.compute != SHOT_COMPUTING_SLEEP) {
-        complain("--engine and --compute are for 'varve bench shot'");
+    if (opts.engine != SHOT_ENGINE_VARVE || opts.compute != SHOT_COMPUTING_SLEEP ||
+        opts.calls != SHOT_CALLS_BLOCKING) {
+        complain("--engine, --compute and --calls are for 'varve bench shot'");
         return CLI_USAGE;
     }
     rc = sim_check_rates(&opts, err, sizeof(err));

@@ -9,9 +9,7 @@
 
 struct varve_engine {
     struct shot_engine base;
-    struct varve_ctx *ctx;
-    struct varve_history *history;
-    bool has_disk; /* the slowest tier is no cache in memory */
+    struct shot_varve v;
 };
 
 static struct varve_engine *of(struct shot_engine *e)
@@ -21,41 +19,45 @@ static struct varve_engine *of(struct shot_engine *e)
 
 static int hint(struct shot_engine *e, uint64_t version)
 {
-    return varve_hint(of(e)->history, version);
+    return varve_hint(of(e)->v.history, version);
 }
 
 static int start(struct shot_engine *e)
 {
-    return varve_prefetch_start(of(e)->history);
+    return varve_prefetch_start(of(e)->v.history);
 }
 
 static int prepare(struct shot_engine *e, void *buf, size_t bytes)
 {
-    return varve_protect(of(e)->history, 0, buf, bytes);
+    return varve_protect(of(e)->v.history, 0, buf, bytes);
 }
 
 static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
 {
     (void)buf;
     (void)bytes;
-    return varve_checkpoint(of(e)->history, version);
+    if (of(e)->v.on_stream)
+        return varve_checkpoint_on(of(e)->v.history, version, of(e)->v.stream);
+    return varve_checkpoint(of(e)->v.history, version);
 }
 
 static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
 {
     (void)buf;
     (void)bytes;
-    return varve_restore(of(e)->history, version);
+    if (of(e)->v.on_stream)
+        return varve_restore_on(of(e)->v.history, version, of(e)->v.stream);
+    return varve_restore(of(e)->v.history, version);
 }
 
 static int flush(struct shot_engine *e)
 {
-    return varve_flush(of(e)->history, -1);
+    return varve_flush(of(e)->v.history, -1);
 }
 
 static int discard(struct shot_engine *e, uint64_t version)
 {
-    return varve_discard(of(e)->history, version);
+    return varve_discard(of(e)->v.history, version);
 }
 
 static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
@@ -63,8 +65,8 @@ static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
     struct varve_stats stats = {.stats_size = sizeof(stats)};
     struct shot_sample s = {0};
 
-    if (varve_stats(of(e)->ctx, &stats) == 0) {
-        uint32_t tiers = VV_MIN(stats.tiers - of(e)->has_disk, (uint32_t)VARVE_TIERS_MAX);
+    if (varve_stats(of(e)->v.ctx, &stats) == 0) {
+        uint32_t tiers = VV_MIN(stats.tiers - of(e)->v.has_disk, (uint32_t)VARVE_TIERS_MAX);
 
         s.distance = stats.last_restore_distance;
         for (uint32_t t = 0; t < tiers; t++) {
@@ -84,7 +86,7 @@ static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
 {
     struct varve_error error = {.error_size = sizeof(error)};
 
-    if (varve_last_error(of(e)->ctx, &error) == 0 && error.err == rc && error.text[0])
+    if (varve_last_error(of(e)->v.ctx, &error) == 0 && error.err == rc && error.text[0])
         snprintf(buf, size, "%s", error.text);
     else
         snprintf(buf, size, "%s", varve_strerror(rc));
@@ -92,8 +94,8 @@ static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
 
 static int close_engine(struct shot_engine *e)
 {
-    int rc = varve_history_close(of(e)->history);
-    int ctx_rc = varve_close(of(e)->ctx);
+    int rc = varve_history_close(of(e)->v.history);
+    int ctx_rc = varve_close(of(e)->v.ctx);
 
     free(e);
     return rc ? rc : ctx_rc;
@@ -112,18 +114,16 @@ static const struct shot_engine_ops ops = {
     .close = close_engine,
 };
 
-int shot_engine_varve(struct varve_ctx *ctx, struct varve_history *history, bool has_disk,
-                      struct shot_engine **ret_engine)
+int shot_engine_varve(const struct shot_varve *v, struct shot_engine **ret_engine)
 {
     struct varve_engine *e = calloc(1, sizeof(*e));
 
     if (!e) {
-        varve_history_close(history);
-        varve_close(ctx);
+        varve_history_close(v->history);
+        varve_close(v->ctx);
         return -ENOMEM;
     }
-    *e = (struct varve_engine){
-        .base.ops = &ops, .ctx = ctx, .history = history, .has_disk = has_disk};
+    *e = (struct varve_engine){.base.ops = &ops, .v = *v};
     *ret_engine = &e->base;
     return 0;
 }

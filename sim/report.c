@@ -65,10 +65,9 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
-/* The bound is that of the library's caches. */
 static bool has_bound(const struct shot_report *r)
 {
-    return !r->opts.no_bound && r->opts.engine == SHOT_ENGINE_VARVE;
+    return shot_has_bound(&r->opts);
 }
 
 /* Of all processes together, `calls` each. */
@@ -225,6 +224,10 @@ void shot_report_print(FILE *f, const struct shot_report *r)
         r->verified ? "verified" : "WRONG BYTES");
     if (r->first_utilisation > 0)
         fprintf(f, "fastest tier %.1f%% in use since it was full\n", 100 * r->first_utilisation);
+    if (r->opts.calls == SHOT_CALLS_ON)
+        fprintf(f, "host time of a call: checkpoint %.1f us, restore %.1f us\n",
+                1e6 * ratio(r->blocked_checkpoint_s, (double)r->nr_puts * r->nr_procs),
+                1e6 * ratio(r->blocked_restore_s, (double)r->nr_gets * r->nr_procs));
     if (r->open_s > 0)
         fprintf(f, "opened after %.3f s, first checkpoint included %.3f s\n", r->open_s,
                 r->ready_s);

@@ -25,6 +25,7 @@ enum shot_engine_kind {
     SHOT_ENGINE_ONDEMAND,
     SHOT_ENGINE_FILE
 };
+enum shot_calls { SHOT_CALLS_BLOCKING, SHOT_CALLS_ON };
 enum shot_computing { SHOT_COMPUTING_SLEEP, SHOT_COMPUTING_GPU };
 
 /* The last two are no movers: both directions of the device link, and of the disk, together. */
@@ -70,6 +71,7 @@ struct shot_opts {
     int consume;  /* enum shot_consume      */
     int engine;   /* enum shot_engine_kind  */
     int compute;  /* enum shot_computing    */
+    int calls;    /* enum shot_calls        */
     int device;   /* enum varve_device_kind */
     int level;    /* enum varve_level       */
     int local_io; /* enum varve_local_io    */
@@ -107,6 +109,9 @@ const char *shot_engine_name(enum shot_engine_kind engine);
 
 /* Whether the application's data is on a device, real or emulated. */
 bool shot_has_device(const struct shot_opts *opts);
+/* Whether there is a bound: it is that of the library's caches, for calls that return when they are
+ * done. */
+bool shot_has_bound(const struct shot_opts *opts);
 
 /* How many bytes a capacity stands for: shares are cut to whole pages, and to one at least. Take
  * the script's peak_live_bytes for history_bytes. */

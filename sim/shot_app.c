@@ -7,6 +7,8 @@
 
 #include "core/clock.h"
 #include "core/pattern.h"
+#include "device/cuda/cuda.h"
+#include "device/host/host.h"
 
 #define ALIGN 4096
 /* Of one kernel; a longer computation takes several. */
@@ -34,7 +36,29 @@ static int copy(struct shot_app *app, void *dst, const void *src, size_t bytes)
     return rc ? rc : finish(app);
 }
 
-static int device_init(struct shot_app *app)
+static bool is_emulated(const struct vv_device *d)
+{
+    return strcmp(d->ops->name, "host") == 0;
+}
+
+static int open_stream(struct shot_app *app, bool own)
+{
+    struct vv_device *d = app->device;
+    int rc;
+
+    if (!own)
+        return vv_device_stream_adopt(d, NULL, &app->stream);
+    if (is_emulated(d)) {
+        rc = vv_device_host_native_new(d, &app->native);
+        return rc ? rc : vv_device_stream_adopt(d, app->native, &app->stream);
+    }
+    rc = vv_device_stream_new(d, &app->stream);
+    if (rc == 0)
+        app->native = vv_device_cuda_native(d, app->stream);
+    return rc;
+}
+
+static int device_init(struct shot_app *app, bool own_stream)
 {
     struct vv_device *d = app->device;
     struct vv_device_info info;
@@ -50,7 +74,7 @@ static int device_init(struct shot_app *app)
     if (rc)
         return rc;
     app->bad = bad;
-    rc = vv_device_stream_adopt(d, NULL, &app->stream);
+    rc = open_stream(app, own_stream);
     if (rc == 0)
         rc = vv_device_event_new(d, &app->event);
     if (rc == 0)
@@ -58,13 +82,13 @@ static int device_init(struct shot_app *app)
     return rc;
 }
 
-int shot_app_init(struct vv_device *device, size_t bytes, struct shot_app *ret_app)
+int shot_app_init(struct vv_device *device, size_t bytes, bool own_stream, struct shot_app *ret_app)
 {
     struct shot_app app = {.device = device, .bytes = vv_align_up(bytes, ALIGN)};
     int rc;
 
     if (device) {
-        rc = device_init(&app);
+        rc = device_init(&app, own_stream);
     } else {
         rc = -posix_memalign(&app.buf, ALIGN, app.bytes);
         if (rc == 0)
@@ -82,6 +106,8 @@ void shot_app_fini(struct shot_app *app)
     if (app->device) {
         vv_device_event_free(app->device, app->event);
         vv_device_stream_free(app->device, app->stream);
+        if (is_emulated(app->device))
+            vv_device_host_native_free(app->device, app->native);
         vv_device_mem_free(app->device, app->bad);
         vv_device_mem_free(app->device, app->buf);
     } else {

@@ -2,7 +2,7 @@
 /*
  * The application's side of a shot: its memory, on a device or in the host, filled before every
  * checkpoint and checked after every restore. On a device kernels do both, on the legacy default
- * stream, where an application's own kernels would run.
+ * stream or on a stream of the application's own.
  *
  * One thread.
  */
@@ -22,13 +22,16 @@ struct shot_app {
     /* The rest only with a device. */
     struct vv_stream *stream;
     struct vv_event *event;
+    void *native;       /* its own stream, as the library's calls take it; NULL: the legacy one */
     uint64_t *bad;      /* in device memory: wrong bytes so far */
     uint64_t known_bad; /* the same, as last read */
 };
 
-/* Memory for `bytes`. The device stays the caller's, and is open until shot_app_fini. -ENOTSUP: it
- * has no kernels. -ENOMEM and what the device reports. */
-VV_WARN_UNUSED int shot_app_init(struct vv_device *device, size_t bytes, struct shot_app *ret_app);
+/* Memory for `bytes`, and with `own_stream` a stream that no other waits for. The device stays the
+ * caller's, and is open until shot_app_fini. -ENOTSUP: it has no kernels. -ENOMEM and what the
+ * device reports. */
+VV_WARN_UNUSED int shot_app_init(struct vv_device *device, size_t bytes, bool own_stream,
+                                 struct shot_app *ret_app);
 /* Accepts one that was not initialised. */
 void shot_app_fini(struct shot_app *app);
 

@@ -50,9 +50,16 @@ struct shot_engine {
     const struct shot_engine_ops *ops;
 };
 
+struct shot_varve {
+    struct varve_ctx *ctx;
+    struct varve_history *history;
+    bool has_disk;  /* the slowest tier is no cache in memory */
+    bool on_stream; /* checkpoint and restore in the order of `stream`, without waiting for it */
+    void *stream;
+};
+
 /* The library. The engine takes context and history over, also when it fails. -ENOMEM. */
-VV_WARN_UNUSED int shot_engine_varve(struct varve_ctx *ctx, struct varve_history *history,
-                                     bool has_disk, struct shot_engine **ret_engine);
+VV_WARN_UNUSED int shot_engine_varve(const struct shot_varve *v, struct shot_engine **ret_engine);
 
 /* What the baselines need to know. */
 struct shot_baseline {

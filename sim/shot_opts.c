@@ -35,6 +35,7 @@ static const char *const engines[] = {[SHOT_ENGINE_VARVE] = "varve",
                                       [SHOT_ENGINE_ONDEMAND] = "ondemand",
                                       [SHOT_ENGINE_FILE] = "file",
                                       NULL};
+static const char *const calls[] = {"blocking", "on", NULL};
 static const char *const computings[] = {"sleep", "gpu", NULL};
 static const char *const devices[] = {[VARVE_DEVICE_AUTO] = "auto",
                                       [VARVE_DEVICE_CUDA] = "cuda",
@@ -107,6 +108,8 @@ static const struct option options[] = {
      "what carries the calls out: the library (varve), or a baseline", engines},
     {"compute", T_CHOICE, AT(compute), NULL,
      "compute by sleeping, or by a kernel on the device (sleep)", computings},
+    {"calls", T_CHOICE, AT(calls), NULL,
+     "calls that return when they are done, or that are put on a stream (blocking)", calls},
     {"device", T_CHOICE, AT(device), NULL, "where the application's data is (host: emulated)",
      devices},
     {"device-cache", T_CAP, AT(device_cache), "BYTES|P%",
@@ -156,6 +159,12 @@ const char *shot_engine_name(enum shot_engine_kind engine)
 bool shot_has_device(const struct shot_opts *opts)
 {
     return opts->device == VARVE_DEVICE_HOST || opts->device == VARVE_DEVICE_CUDA;
+}
+
+bool shot_has_bound(const struct shot_opts *opts)
+{
+    return !opts->no_bound && opts->engine == SHOT_ENGINE_VARVE &&
+           opts->calls == SHOT_CALLS_BLOCKING;
 }
 
 void shot_opts_init(struct shot_opts *opts)
@@ -432,6 +441,8 @@ static int check_engine(const struct shot_opts *o, char *err, size_t err_size)
         return fail(err, err_size, "--engine %s needs a device: cuda or host", engines[o->engine]);
     if (o->engine == SHOT_ENGINE_FILE && o->local && strcmp(o->local, "none") == 0)
         return fail(err, err_size, "--engine file needs a local disk");
+    if (o->calls == SHOT_CALLS_ON && (o->engine != SHOT_ENGINE_VARVE || !shot_has_device(o)))
+        return fail(err, err_size, "--calls on is for the library on a device: cuda or host");
     if (o->compute == SHOT_COMPUTING_GPU && !shot_has_device(o))
         return fail(err, err_size, "--compute gpu needs a device: cuda or host");
     return 0;

@@ -45,6 +45,10 @@ assert [int(r["prefetch_distance"]) for r in gets] == proc["prefetch_distance"]
 for some, name in ((puts, "checkpoint_blocked_s"), (gets, "restore_blocked_s")):
     assert all(abs(float(r["blocked_s"]) - b) < 1e-8 for r, b in zip(some, proc[name])), some
 PY
+expect 0 $shot --calls on --order irr
+check 'd["verified"] is True and d["bound_s"] is None and o["calls"] == "on"'
+expect 0 bench shot --ckpts 4 --size 64K --interval-ms 1 --calls on
+grep -q '^host time of a call: ' "$dir/out" || { cat "$dir/out"; fail "the host's time is not told"; }
 expect 0 sim shot --ckpts 3 --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M --csv "$dir/sim.csv"
 [ "$(wc -l <"$dir/sim.csv")" = 7 ] || fail "the simulator's table of calls"
 expect 1 $shot --no-bound --csv "$dir/nowhere/calls.csv"
@@ -62,5 +66,7 @@ refuse "--engine ondemand needs a device" bench shot --engine ondemand --device 
 refuse "--engine file needs a local disk" bench shot --engine file --local none
 refuse "--compute gpu needs a device" bench shot --compute gpu --device none
 refuse "a real device cannot be throttled" bench shot --device cuda --rate d2h=1G
+refuse "--calls on is for the library" bench shot --calls on --engine ondemand
+refuse "--calls on is for the library" bench shot --calls on --device none
 refuse "are for 'varve bench shot'" sim shot --engine ondemand --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M
 exit 0

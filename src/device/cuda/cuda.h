@@ -37,6 +37,9 @@ VV_WARN_UNUSED int vv_device_open_cuda(const struct vv_device_cuda_opts *opts, c
  * thread, and its name; 0 and "": it failed for another reason. */
 int vv_device_cuda_open_code(const char **ret_name);
 
+/* The driver's handle of a stream (CUstream), as an application would pass it to the library. */
+void *vv_device_cuda_native(struct vv_device *d, struct vv_stream *s);
+
 /* Whether this process uses CUDA already: the driver is loaded and initialised, and a context is
  * current in the calling thread or a primary one active. Initialises nothing. */
 bool vv_device_cuda_in_use(void);

@@ -338,3 +338,9 @@ void vvi_cuda_streams_fini(struct vvi_cuda *d)
         free(ev);
     }
 }
+
+void *vv_device_cuda_native(struct vv_device *dev, struct vv_stream *s)
+{
+    (void)dev;
+    return s->native;
+}

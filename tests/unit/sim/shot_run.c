@@ -46,7 +46,8 @@ static void set_up_script(struct fixture *f, enum shot_order order, enum shot_hi
             f->trace.gaps_ns);
 }
 
-static void set_up(struct fixture *f, enum shot_order order, enum shot_hints hints, bool device)
+static void set_up(struct fixture *f, enum shot_order order, enum shot_hints hints, bool device,
+                   bool on_stream)
 {
     struct varve_opts o;
     struct varve_history_opts ho;
@@ -64,8 +65,13 @@ static void set_up(struct fixture *f, enum shot_order order, enum shot_hints hin
     T_OK(varve_history_opts_init(&ho, sizeof(ho)));
     ho.consume = f->opts.consume == SHOT_CONSUME_ONCE ? VARVE_CONSUME_ONCE : VARVE_CONSUME_KEEP;
     T_OK(varve_history_open_with(ctx, "shot", &ho, &history));
-    T_OK(shot_engine_varve(ctx, history, true, &f->engine));
-    T_OK(shot_app_init(vv_ckpt_device(ctx), f->script.largest_bytes, &f->app));
+    T_OK(shot_app_init(vv_ckpt_device(ctx), f->script.largest_bytes, on_stream, &f->app));
+    T_OK(shot_engine_varve(&(struct shot_varve){.ctx = ctx,
+                                                .history = history,
+                                                .has_disk = true,
+                                                .on_stream = on_stream,
+                                                .stream = f->app.native},
+                           &f->engine));
     f->gpu_compute = device;
 }
 
@@ -80,7 +86,7 @@ static void set_up_baseline(struct fixture *f, enum shot_order order, enum shot_
     o.device_cache_bytes = 3 * f->opts.size_bytes;
     o.consume_once = f->opts.consume == SHOT_CONSUME_ONCE;
     f->device = device;
-    T_OK(shot_app_init(device, f->script.largest_bytes, &f->app));
+    T_OK(shot_app_init(device, f->script.largest_bytes, false, &f->app));
     rc = engine == SHOT_ENGINE_UVM ? shot_engine_uvm(&o, f->err, sizeof(f->err), &f->engine)
          : engine == SHOT_ENGINE_FILE
              ? shot_engine_file(&o, f->err, sizeof(f->err), &f->engine)
@@ -118,7 +124,7 @@ static void every_order(void)
     for (int i = 0; i < 24; i++) {
         struct fixture f = {0};
 
-        set_up(&f, (enum shot_order)(i % 4), (enum shot_hints)(i / 4 % 3), i >= 12);
+        set_up(&f, (enum shot_order)(i % 4), (enum shot_hints)(i / 4 % 3), i >= 12, false);
         if (run(&f) < 0)
             t_fail(__FILE__, __LINE__, "combination %d: %s", i, f.err);
         T_CHECK(f.trace.verified && f.trace.wall_s > 0);
@@ -127,6 +133,19 @@ static void every_order(void)
         for (size_t n = 0; n < f.script.nr_puts + f.script.nr_gets; n++)
             T_CHECK(f.trace.gaps_ns[n] > 0);
         tear_down(&f);
+    }
+}
+
+static void check_run(struct fixture *f, int i);
+
+/* Calls in the order of a stream. */
+static void on_a_stream(void)
+{
+    for (int i = 0; i < 4; i++) {
+        struct fixture f = {0};
+
+        set_up(&f, (enum shot_order)i, SHOT_HINTS_ALL, true, true);
+        check_run(&f, i);
     }
 }
 
@@ -206,7 +225,7 @@ static void wrong_bytes_are_seen(void)
     struct fixture f = {0};
     struct shot_op ops[] = {{SHOT_GET, 1, 1000, 0}};
 
-    set_up(&f, SHOT_ORDER_SEQ, SHOT_HINTS_NONE, false);
+    set_up(&f, SHOT_ORDER_SEQ, SHOT_HINTS_NONE, false, false);
     T_OK(shot_app_fill(&f.app, 1000, 5, 2));
     T_OK(f.engine->ops->prepare(f.engine, f.app.buf, 1000));
     T_OK(f.engine->ops->checkpoint(f.engine, 1, f.app.buf, 1000));
@@ -223,7 +242,7 @@ static void errors_name_the_version(void)
     struct fixture f = {0};
     struct shot_op ops[] = {{SHOT_GET, 77, 1000, 0}};
 
-    set_up(&f, SHOT_ORDER_SEQ, SHOT_HINTS_NONE, false);
+    set_up(&f, SHOT_ORDER_SEQ, SHOT_HINTS_NONE, false, false);
     shot_script_fini(&f.script);
     f.script = (struct shot_script){.ops = ops, .nr_ops = 1, .nr_gets = 1, .largest_bytes = 1000};
     T_ERR(run(&f), -ENOENT);
@@ -235,6 +254,7 @@ static void errors_name_the_version(void)
 int main(void)
 {
     T_RUN(every_order);
+    T_RUN(on_a_stream);
     T_RUN(baselines);
     T_RUN(managed);
     T_RUN(managed_needs_cuda);

@@ -424,6 +424,11 @@ static int make_folders(const struct paper_opts *o)
     return 0;
 }
 
+static bool has_device(const char *machine)
+{
+    return strncmp(machine, "device\t", 7) == 0 || strstr(machine, "\ndevice\t");
+}
+
 /* Negative errno: something is missing, and said so. */
 static int prepare(struct paper *paper, char *sizes, size_t sizes_size)
 {
@@ -448,7 +453,7 @@ static int prepare(struct paper *paper, char *sizes, size_t sizes_size)
     paper_describe(paper, paper->machine, sizeof(paper->machine));
     if (paper_interrupted)
         return -EINTR;
-    if (strcmp(o->device, "cuda") == 0 && strncmp(paper->machine, "device\t", 7) != 0) {
+    if (strcmp(o->device, "cuda") == 0 && !has_device(paper->machine)) {
         fprintf(stderr, PAPER_COMMAND ": no GPU was found ('varve doctor' tells more); --device "
                                       "host runs on the emulated device\n");
         return -ENODEV;

@@ -98,11 +98,12 @@ static void add_devices(const struct paper *paper, struct lines *l)
         char name[64], detail[256];
 
         if (finding_value(line, "name", name, sizeof(name)) &&
-            finding_value(line, "detail", detail, sizeof(detail)) && strcmp(name, "device") == 0)
-            add(l, "device", "%s", detail);
+            finding_value(line, "detail", detail, sizeof(detail)) &&
+            (strcmp(name, "GPU") == 0 || strcmp(name, "libcuda.so.1") == 0))
+            add(l, name[0] == 'G' ? "device" : "driver", "%s", detail);
     }
     if (find_line("/proc/driver/nvidia/version", "NVRM version", version, sizeof(version)))
-        add(l, "driver", "%s", version);
+        add(l, "kernel module", "%s", version);
     free(out);
     free(err);
 }

@@ -446,6 +446,8 @@ static int make_report(struct bench *b, const struct rates *rates, bool is_void,
     r.is_void = is_void && shot_has_bound(&b->opts);
     r.expected = rates->expected;
     set_machine(b, rates, &r.machine);
+    if (r.expected.put_link_bps > 0)
+        r.expected.cache_bytes = r.machine.device_bytes;
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
         rc = collect(b, i, &r);
     if (rc < 0) {
@@ -485,7 +487,8 @@ static int run_bench(struct bench *b, struct shot_report *ret_report)
         fflush(out);
         rc = run_children(b, script.nr_ops);
     }
-    if (rc == 0 && !interrupted)
+    after = before;
+    if (rc == 0 && !interrupted && shot_has_bound(&b->opts))
         rc = measure(b, &after);
     if (rc == 0 && interrupted)
         rc = fail(b->err, -EINTR, "interrupted");

@@ -70,13 +70,13 @@ static bool has_bound(const struct shot_report *r)
     return shot_has_bound(&r->opts);
 }
 
-/* Of all processes together, `calls` each. */
-static double expected_s(const struct shot_report *r, double bytes, size_t calls, double bps,
-                         double link_bps)
+/* Of all processes together, `calls` each; `cached` bytes need not cross the link. */
+static double expected_s(const struct shot_report *r, double bytes, double cached, size_t calls,
+                         double bps, double link_bps)
 {
     double gaps_s = (double)calls * r->nr_procs * (double)r->interval_ns * 1e-9;
 
-    return fmax(ratio(bytes, bps), ratio(bytes, link_bps) - gaps_s);
+    return fmax(ratio(bytes, bps), ratio(bytes - cached * r->nr_procs, link_bps) - gaps_s);
 }
 
 void shot_report_finish(struct shot_report *r)
@@ -111,10 +111,10 @@ void shot_report_finish(struct shot_report *r)
     r->restore_gbps = ratio(get_bytes, r->blocked_restore_s) / 1e9;
     r->bound_ratio = ratio(r->blocked_checkpoint_s + r->blocked_restore_s, r->bound_s);
     r->prefetch_distance_mean = ratio(distances, (double)r->nr_gets * r->nr_procs);
-    r->expected_checkpoint_s =
-        expected_s(r, put_bytes, r->nr_puts, r->expected.put_bps, r->expected.put_link_bps);
+    r->expected_checkpoint_s = expected_s(r, put_bytes, (double)r->expected.cache_bytes, r->nr_puts,
+                                          r->expected.put_bps, r->expected.put_link_bps);
     r->expected_restore_s =
-        expected_s(r, get_bytes, r->nr_gets, r->expected.get_bps, r->expected.get_link_bps);
+        expected_s(r, get_bytes, 0, r->nr_gets, r->expected.get_bps, r->expected.get_link_bps);
 }
 
 int shot_report_check(const struct shot_report *r, char *err, size_t err_size)

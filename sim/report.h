@@ -25,9 +25,11 @@ struct shot_proc {
 };
 
 /* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls, or what
- * the link takes longer than the compute time. Rates of 0: without limit. */
+ * the link takes longer than the compute time for what a cache does not hold. Rates of 0: without
+ * limit. */
 struct shot_expected {
     bool known;
+    uint64_t cache_bytes; /* written without waiting for the link */
     double put_bps, put_link_bps;
     double get_bps, get_link_bps;
     char text[192]; /* what limits it, in words */

@@ -37,6 +37,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/memory.h"
 #include "core/thread.h"
 #include "core/topo.h"
 #include "engine/runtime_private.h"
@@ -52,23 +53,7 @@
 /* Left to the rest of the system when memory runs out. */
 #define SPARE_BYTES ((uint64_t)64 << 20)
 
-/* ---- memory of the system ---- */
-
-static uint64_t memory_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f)
-        return 0;
-    char line[128];
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof(line), f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    fclose(f);
-    return (uint64_t)kib << 10;
-}
-
-uint64_t (*vvi_memory_available)(void) = memory_available;
+uint64_t (*vvi_memory_available)(void) = vv_memory_available;
 
 static bool memory_left(size_t bytes)
 {

@@ -98,6 +98,8 @@ static uint32_t readers(const struct vv_core *core, const struct vv_object *obj,
 
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
         n += o->src_tier == tier && order_covers(o, obj, c);
+    for (const struct vv_lend *l = core->lends; l && tier == 0; l = l->next)
+        n += !l->lease && l->obj == obj && c >= l->chunk0 && c - l->chunk0 < l->npages;
     return n;
 }
 
@@ -215,7 +217,7 @@ static const char *check_requests(const struct vv_core *core)
         wrong = check_ordered(req);
     REQUIRE(!wrong, wrong);
     REQUIRE(core->inflight > 0 || (!core->puts && !core->gets && !core->waits && !core->ordered) ||
-                (vvi_growing(core) && !core->ordered),
+                ((vvi_growing(core) || core->nending > 0) && !core->ordered),
             "a request is blocked and nothing is in flight");
     return NULL;
 }
@@ -241,6 +243,8 @@ static uint32_t refs_of(const struct vv_core *core, const struct vv_object *obj)
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
         for (const struct vv_req *req = list[i]; req; req = req->next)
             n += req->obj == obj;
+    for (const struct vv_lend *l = core->lends; l; l = l->next)
+        n += l->obj == obj;
     return n;
 }
 
@@ -424,6 +428,45 @@ static const char *check_dead(const struct vv_core *core)
     return wrong;
 }
 
+/* What is lent stands in one run and stays there; what is leased holds nothing and is nobody's. */
+static const char *check_lend(const struct vv_core *core, const struct vv_lend *l)
+{
+    const struct vv_copy *copy = l->obj->copy[0];
+
+    REQUIRE(!l->next || l->next->prev == l, "the list of what is lent is broken");
+    REQUIRE(copy != NULL, "the pages of what is lent are gone");
+    for (uint32_t i = 0; i < l->npages; i++) {
+        uint32_t c = l->chunk0 + i;
+        REQUIRE(copy->page[c] == l->first_page + i, "what is lent is not one run");
+        REQUIRE(vvi_page(core, copy, c)->state == (l->lease ? VV_PAGE_RESERVED : VV_PAGE_VALID),
+                "a page that is lent is in a wrong state");
+        REQUIRE(l->lease || vvi_page(core, copy, c)->pins > 0, "a page that is lent may go");
+    }
+    if (!l->lease)
+        return NULL;
+    REQUIRE(l->obj->nameless && l->obj->dead && l->npages == l->obj->nchunks,
+            "a lease is of something that has a name");
+    return check_copies(core, l->obj);
+}
+
+static const char *check_lends(const struct vv_core *core)
+{
+    uint32_t lent = 0, ending = 0;
+
+    for (const struct vv_lend *l = core->lends; l; l = l->next) {
+        const char *wrong = check_lend(core, l);
+        REQUIRE(!wrong, wrong);
+        lent += l->npages;
+        ending += l->ending;
+    }
+    for (const struct vv_req *req = core->puts; req; req = req->next)
+        lent += req->kind == VV_REQ_LEASE ? req->obj->nchunks : 0;
+    REQUIRE(lent == core->tier[0].lent, "lent pages are miscounted");
+    REQUIRE(lent <= core->tier[0].arena.npages / 2, "more than half of a tier is lent");
+    REQUIRE(ending == core->nending, "what is being given back is miscounted");
+    return NULL;
+}
+
 static bool seen_before(const struct vv_core *core, const struct vv_order *last)
 {
     for (const struct vv_order *o = core->orders; o != last; o = o->all_next)
@@ -599,6 +642,8 @@ const char *vv_core_check(const struct vv_core *core)
         wrong = check_hist(core, &core->hist[i]);
     if (!wrong)
         wrong = check_dead(core);
+    if (!wrong)
+        wrong = check_lends(core);
     if (!wrong && core->disk >= 0 && !core->tier[core->disk].is_arena)
         wrong = check_files(core);
     return wrong ? wrong : check_requests(core);
@@ -643,10 +688,10 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
             continue;
         }
         /* Transit pages of one direction are as good as each other, and so are all pages to
-         * `next`. */
+         * `next`, unless somebody wants a run of them. */
         if (page >= t->arena.npages)
             page = t->arena.npages + (page - t->arena.npages >= t->transit_all);
-        else if (core->paged)
+        else if (core->paged && !core->lent_ever)
             page = 0;
         d = mix(d, (uint64_t)page << 32 | (uint64_t)vvi_page(core, copy, c)->state << 16 |
                        vvi_page(core, copy, c)->pins);
@@ -733,6 +778,8 @@ uint64_t vv_core_digest(const struct vv_core *core)
     /* A set: which of them was issued first does not matter any more. */
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
         orders += digest_order(core, o);
+    for (const struct vv_lend *l = core->lends; l; l = l->next)
+        orders += mix((uint64_t)l->first_page << 32 | l->npages, digest_object(core, l->obj));
     d = mix(d, orders);
     for (unsigned i = 0; i < REQ_LISTS; i++)
         for (const struct vv_req *req = first_req(core, i); req; req = req->next)
@@ -741,7 +788,7 @@ uint64_t vv_core_digest(const struct vv_core *core)
         d = mix(d, (uint64_t)core->hop[i].rate.bytes_per_s);
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct tier *tier = &core->tier[t];
-        d = mix(d, tier->used_bytes);
+        d = mix(mix(d, tier->used_bytes), tier->lent);
         d = mix(d, (uint64_t)tier->arena.nready << 32 | tier->arena.npromised);
         for (int slot = 0; slot < 2; slot++) {
             const struct vv_object *obj = tier->commit[slot].obj;

@@ -189,7 +189,7 @@ static uint32_t pages_used(const struct tier *t)
     return t->arena.nready - t->arena.nfree;
 }
 
-static void enter(struct vv_core *core, uint64_t now_ns)
+void vvi_core_enter(struct vv_core *core, uint64_t now_ns)
 {
     if (core->now_ns && now_ns > core->now_ns)
         for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
@@ -210,7 +210,7 @@ static uint64_t check_weight(const struct vv_core *core)
     return weight;
 }
 
-static void leave(struct vv_core *core)
+void vvi_core_leave(struct vv_core *core)
 {
     enum { CHECK_EACH_CALL = 512 };
     const char *wrong;
@@ -245,9 +245,8 @@ static void req_link(struct vv_req **list, struct vv_req *req)
 
 static void req_unlink(struct vv_core *core, struct vv_req *req)
 {
-    struct vv_req **list = req->kind == VV_REQ_PUT   ? &core->puts
-                           : req->kind == VV_REQ_GET ? &core->gets
-                                                     : &core->waits;
+    bool put = req->kind == VV_REQ_PUT || req->kind == VV_REQ_LEASE;
+    struct vv_req **list = put ? &core->puts : req->kind == VV_REQ_GET ? &core->gets : &core->waits;
 
     if (req->prev)
         req->prev->next = req->next;
@@ -270,6 +269,7 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
                            .status = -EINPROGRESS,
                            .user = user,
                            .ordered = req->ordered,
+                           .keep = req->keep,
                            .hist = hist,
                            .obj = obj,
                            .start_ns = core->now_ns};
@@ -343,9 +343,11 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
             vvi_object_gone(core, obj);
         }
     }
+    if (req->kind == VV_REQ_LEASE && status < 0)
+        vvi_lend_failed(core, req);
     if (req->kind == VV_REQ_GET) {
         obj->restoring--;
-        if (status == 0 && !obj->dead)
+        if (status == 0 && !obj->dead && !req->keep)
             vvi_object_consumed(core, obj);
         else
             vvi_object_refresh(core, obj);
@@ -468,10 +470,11 @@ static void begin_writing(struct vv_core *core, struct hist *h)
     }
 }
 
-int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
-                bool app_is_device, uint64_t now_ns, struct vv_req *req)
+/* `lends`: its bytes stand in these already; NULL: they do not. */
+static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
+                     uint64_t user, bool app_is_device, struct vv_lend *const *lends, size_t nlends,
+                     struct vv_req *req)
 {
-    struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj = vvi_object_find(core, hist, version);
     int r;
 
@@ -484,18 +487,22 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
         obj = vvi_object_new(core, hist, version);
     if (!obj)
         return -ENOMEM;
-    enter(core, now_ns);
-    see_interval(core, h);
-    begin_writing(core, h);
+    obj->size = size;
+    obj->nchunks = vvi_nchunks(core, size);
+    obj->home = put_home(core, obj, app_is_device);
+    if (lends && vvi_lend_take_over(core, obj, lends, nlends) < 0) {
+        obj->refs++;
+        vvi_object_unref(core, obj);
+        return -ENOMEM;
+    }
+    see_interval(core, vvi_hist(core, hist));
+    begin_writing(core, vvi_hist(core, hist));
     retry_transit(core);
     vvi_hint_account(core, obj, -1);
     obj->writing = true;
     vvi_hint_account(core, obj, 1);
-    obj->size = size;
     obj->user = user;
-    obj->nchunks = vvi_nchunks(core, size);
     obj->generation = obj->file_generation = core->next_generation++;
-    obj->home = put_home(core, obj, app_is_device);
     obj->pass_through = passes_through(core, obj);
     obj->streams = streams(core, obj);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
@@ -503,16 +510,68 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     req->app_is_device = app_is_device;
     req->file_bytes = file_bytes(core, size, user);
     req->chunks_left = req->unissued = obj->nchunks;
+    req->lent = lends != NULL;
     obj->ordered = req->ordered;
     core->stats.puts++;
-    leave(core);
     return 0;
+}
+
+int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
+                bool app_is_device, uint64_t now_ns, struct vv_req *req)
+{
+    int r;
+
+    vvi_core_enter(core, now_ns);
+    r = put_start(core, hist, version, size, user, app_is_device, NULL, 0, req);
+    if (r == 0)
+        vvi_core_leave(core);
+    return r;
+}
+
+int vv_core_put_lent(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
+                     uint64_t user, struct vv_lend *const *lends, size_t n, uint64_t now_ns,
+                     struct vv_req *req)
+{
+    uint32_t pages = 0;
+    int r;
+
+    for (size_t i = 0; i < n; i++)
+        pages += lends[i]->npages;
+    if (size == 0 || pages != vvi_nchunks(core, size) || (n > 1 && !core->paged))
+        return -EINVAL;
+    vvi_core_enter(core, now_ns);
+    r = put_start(core, hist, version, size, user, core->device == 0, lends, n, req);
+    if (r == 0)
+        vvi_core_leave(core);
+    return r;
+}
+
+void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj, struct vv_req *req)
+{
+    retry_transit(core);
+    req_start(core, &core->puts, req, VV_REQ_LEASE, hist, obj);
+}
+
+void vvi_restore_begins(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    see_interval(core, h);
+    core->phase = VV_PHASE_RESTORING;
+    h->started = true;
+    vvi_predict(core, obj);
+    vvi_hint_restored(core, obj);
+    vvi_object_refresh(core, obj);
+    core->stats.gets++;
+    if (vvi_object_ready(core, obj))
+        core->stats.hits++;
+    else
+        core->stats.misses++;
 }
 
 int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device,
                 uint64_t now_ns, struct vv_req *req)
 {
-    struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj = vvi_object_find(core, hist, version);
     uint64_t *issued;
 
@@ -521,10 +580,7 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     issued = calloc(vv_div_up(obj->nchunks, 64), sizeof(*issued));
     if (!issued)
         return -ENOMEM;
-    enter(core, now_ns);
-    see_interval(core, h);
-    core->phase = VV_PHASE_RESTORING;
-    h->started = true;
+    vvi_core_enter(core, now_ns);
     /* The object is read now, whatever the hints say: it must not go while its hint is taken
      * out. */
     req_start(core, &core->gets, req, VV_REQ_GET, hist, obj);
@@ -532,16 +588,9 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     req->chunks_left = req->unissued = obj->nchunks;
     req->issued = issued;
     obj->restoring++;
-    vvi_predict(core, obj);
-    vvi_hint_restored(core, obj);
-    vvi_object_refresh(core, obj);
+    vvi_restore_begins(core, obj);
     req->distance = vvi_hint_distance_ready(core, hist);
-    core->stats.gets++;
-    if (vvi_object_ready(core, obj))
-        core->stats.hits++;
-    else
-        core->stats.misses++;
-    leave(core);
+    vvi_core_leave(core);
     return 0;
 }
 
@@ -549,6 +598,13 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
 static bool known(const struct vv_object *obj)
 {
     return obj->written || (obj->writing && obj->ordered);
+}
+
+bool vv_core_exists(const struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    const struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    return obj && (obj->written || obj->writing);
 }
 
 int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
@@ -561,13 +617,13 @@ int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_
         return -ENOENT;
     if (level == VV_CORE_DURABLE && !has_files(core))
         return -EINVAL;
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     /* Waiting for the stream presses nobody to flush. */
     req_start(core, cached ? &core->ordered : &core->waits, req, VV_REQ_WAIT, hist, obj);
     if (!cached)
         flush_again(core, obj);
     retry_transit(core);
-    leave(core);
+    vvi_core_leave(core);
     return 0;
 }
 
@@ -575,7 +631,7 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struc
 {
     struct hist *h = vvi_hist(core, hist);
 
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     if (core->phase == VV_PHASE_WRITING)
         core->phase = VV_PHASE_WAITING;
     h->late_err = 0;
@@ -583,7 +639,7 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struc
         flush_again(core, obj);
     retry_transit(core);
     req_start(core, &core->waits, req, VV_REQ_WAIT_ALL, hist, NULL);
-    leave(core);
+    vvi_core_leave(core);
     return 0;
 }
 
@@ -591,38 +647,38 @@ void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64
 {
     if (req->status != -EINPROGRESS)
         return;
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     if (req->ordered && req->inflight > 0)
         req->error = req->error ? req->error : status;
     else
         vvi_req_end(core, req, status);
-    leave(core);
+    vvi_core_leave(core);
 }
 
 int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
 {
     int r;
 
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     r = vvi_hint_add(core, hist, version);
-    leave(core);
+    vvi_core_leave(core);
     return r;
 }
 
 void vv_core_hint_clear(struct vv_core *core, uint32_t hist, uint64_t now_ns)
 {
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     vvi_hint_clear(core, hist);
-    leave(core);
+    vvi_core_leave(core);
 }
 
 void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns)
 {
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     vvi_hist(core, hist)->started = true;
     if (!core->puts)
         core->phase = VV_PHASE_RESTORING;
-    leave(core);
+    vvi_core_leave(core);
 }
 
 /* Room on the disk may be what failed flushes were waiting for. */
@@ -638,10 +694,10 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
 
     if (!obj || !known(obj))
         return -ENOENT;
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     vvi_object_gone(core, obj);
     retry_flushes(core, vvi_hist(core, hist));
-    leave(core);
+    vvi_core_leave(core);
     return 0;
 }
 
@@ -650,7 +706,7 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
     struct hist *h = vvi_hist(core, hist);
     uint32_t ordered = 0;
 
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     vvi_hint_clear(core, hist);
     for (struct vv_req *req = core->ordered; req; req = req->next) {
         ordered += req->hist == hist;
@@ -664,7 +720,7 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
         vvi_object_gone(core, obj);
     }
     h->used = false;
-    leave(core);
+    vvi_core_leave(core);
 }
 
 int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
@@ -703,12 +759,12 @@ void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t
     struct tier *t = &core->tier[tier];
 
     if (core->used_since_ns)
-        enter(core, now_ns); /* before the first request no time passes */
+        vvi_core_enter(core, now_ns); /* before the first request no time passes */
     vv_arena_grow(&t->arena, (uint32_t)npages);
     t->freed_epoch++;
     /* `score` waits for windows that it would not have chosen beside so much free space. */
     t->commit[0].obj = t->commit[1].obj = NULL;
-    leave(core);
+    vvi_core_leave(core);
 }
 
 void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
@@ -717,7 +773,7 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
 
     if (!vv_arena_growing(&t->arena))
         return;
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     vv_arena_stop(&t->arena);
     t->freed_epoch++;
     /* What was let in for the full size may be too large now. What has been written has its place
@@ -734,7 +790,7 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
     for (uint32_t i = 0; i < core->nhist; i++)
         for (struct vv_object *obj = core->hist[i].oldest; obj; obj = obj->newer)
             vvi_object_refresh(core, obj);
-    leave(core);
+    vvi_core_leave(core);
 }
 
 /* ---- orders and their ends ---- */
@@ -1018,6 +1074,8 @@ static void measure(struct vv_core *core, const struct vv_order *o)
 
     if (o->kind == VV_ORDER_COPY)
         hop->inflight--;
+    if (o->req && o->req->lent)
+        return; /* nothing was moved */
     hop->moved_bytes += o->bytes;
     hop->done_bytes += o->bytes;
     /* How long a stream took says more about the application's kernels before it. */
@@ -1059,7 +1117,7 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
     struct vv_object *obj = o->obj;
     struct hist *h = vvi_hist(core, obj->hist);
 
-    enter(core, now_ns);
+    vvi_core_enter(core, now_ns);
     core->inflight--;
     if (o->all_prev)
         o->all_prev->all_next = o->all_next;
@@ -1086,5 +1144,5 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
     vvi_object_unref(core, obj);
     o->next = core->free_orders;
     core->free_orders = o;
-    leave(core);
+    vvi_core_leave(core);
 }

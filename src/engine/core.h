@@ -133,7 +133,18 @@ struct vv_order {
     struct vv_order *all_next, *all_prev; /* every order from issue to completion */
 };
 
-enum vv_req_kind { VV_REQ_PUT, VV_REQ_GET, VV_REQ_WAIT, VV_REQ_WAIT_ALL };
+enum vv_req_kind { VV_REQ_PUT, VV_REQ_GET, VV_REQ_WAIT, VV_REQ_WAIT_ALL, VV_REQ_LEASE };
+
+/* Pages of the first tier, one run, that the application uses itself. Caller-owned memory, the same
+ * from the call that lends until they are given back or have become a version's. */
+struct vv_lend {
+    uint32_t first_page, npages;
+    struct vv_object *obj; /* from here on private to the core: whose pages they are */
+    uint32_t chunk0;
+    bool lease;  /* they are nobody's else */
+    bool ending; /* their return is under way */
+    struct vv_lend *next, *prev;
+};
 
 /* A request that may take time. Caller-owned memory, the same from the call that starts it until
  * its WAKE order came out; status is -EINPROGRESS until then. A request may end within the call
@@ -148,12 +159,15 @@ struct vv_req {
      * long to end. Any number of them is issued at once, and when `unissued` has come to 0 the
      * request waits for that stream and for nothing else: it no longer counts as blocked. */
     bool ordered;
+    bool keep;         /* GET, the caller's: the version does not count as consumed by it */
     uint32_t unissued; /* chunks without an order yet; read-only for the caller, as all below */
     uint64_t start_ns; /* from here on private to the core */
     struct vv_object *obj;
     uint32_t hist;
     uint8_t app_is_device, level;
-    uint32_t inflight; /* APP orders issued and not completed */
+    bool lent;            /* PUT: its bytes stand in its pages already */
+    struct vv_lend *lend; /* LEASE */
+    uint32_t inflight;    /* APP orders issued and not completed */
     uint32_t chunks_left;
     uint64_t file_bytes; /* PUT: waits for this much of the files tier's capacity */
     int error;           /* it fails with this as soon as no order of it is in flight */
@@ -231,6 +245,38 @@ void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64
  * out; their completions with status 0 follow at once. What else has gone wrong with the version by
  * now, in a flush that ran ahead, becomes its late error. */
 void vv_core_promise(struct vv_core *core, struct vv_req *req);
+
+/*
+ * Lending: pages of the first tier for the application to use itself, always one run. At most half
+ * of the tier is lent: -ENOSPC.
+ *
+ * vv_core_lend     chunks of a version, for reading where they are; they stay until they are given
+ *                  back, whatever becomes of the version. -ENOENT, -ESTALE (another generation),
+ *                  -EAGAIN: they do not stand there in one run. `first`: it counts as a restore.
+ * vv_core_lease    pages of nobody's, a request like a put. They hold nothing.
+ * vv_core_put_lent a version whose bytes stand in leases, in this order: the pages become its own,
+ *                  its APP orders move nothing and say when the bytes are there. All leases but the
+ *                  last are full: see vv_core_lends_join. Refusals as vv_core_put; the leases are
+ *                  the caller's then, and gone otherwise.
+ */
+int vv_core_lend(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                 uint32_t chunk0, uint32_t nchunks, bool first, uint64_t now_ns,
+                 struct vv_lend *lend) VV_WARN_UNUSED;
+int vv_core_lease(struct vv_core *core, uint32_t hist, uint32_t npages, uint64_t now_ns,
+                  struct vv_req *req, struct vv_lend *lend) VV_WARN_UNUSED;
+bool vv_core_lends_join(const struct vv_core *core, const uint64_t *bytes, size_t n);
+int vv_core_put_lent(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
+                     uint64_t user, struct vv_lend *const *lends, size_t n, uint64_t now_ns,
+                     struct vv_req *req) VV_WARN_UNUSED;
+/* Their return is under way and will come by itself: room that may be waited for. */
+void vv_core_lend_ends(struct vv_core *core, struct vv_lend *lend);
+/* The pages are given back. */
+void vv_core_unlend(struct vv_core *core, struct vv_lend *lend, uint64_t now_ns);
+/* The version, if it is still this generation, has been restored. */
+void vv_core_consume(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                     uint64_t now_ns);
+/* Is there such a version, or will a put under way make one? */
+bool vv_core_exists(const struct vv_core *core, uint32_t hist, uint64_t version);
 
 int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version,
                  uint64_t now_ns) VV_WARN_UNUSED;

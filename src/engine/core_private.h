@@ -9,6 +9,7 @@
  *   hints.c    the restore order: hints, passed-over hints, predictions
  *   space.c    who makes room for whom
  *   sched.c    which order goes out next on each hop
+ *   lend.c     pages that the application uses itself
  *   check.c    invariants and the digest
  *   heap.c     an indexed heap
  *
@@ -91,6 +92,8 @@ struct vv_object {
     bool dead;         /* discarded: nothing of it is wanted */
     bool consumed;
     uint16_t restoring; /* restores under way: it is wanted before anything else */
+    uint32_t lent;      /* times that pages of it are lent in place */
+    bool nameless;      /* of a lease: no version, never in the table */
     bool durable;       /* committed on the files tier */
     bool removing;      /* a REMOVE order is out, or done */
     bool passed;        /* hint passed over */
@@ -156,6 +159,7 @@ struct tier {
     uint32_t ntransit[2];
     uint32_t transit_all;
     uint32_t nevict;      /* pages that may go */
+    uint32_t lent;        /* pages lent, or to be lent to requests that wait */
     uint64_t freed_epoch; /* counts events that may make room */
     uint64_t tried_epoch
         [2]; /* contiguous, by purpose: nothing has changed since a window was sought in vain */
@@ -192,6 +196,9 @@ struct vv_core {
     struct vv_req *ordered; /* puts and gets with all orders issued that wait for a stream of the
                                application, and waits for such puts: none of them is blocked on
                                anything that the core could do */
+    struct vv_lend *lends;  /* all of them */
+    uint32_t nending;       /* those whose return is under way */
+    bool lent_ever;         /* a lease was made: where pages stand matters to the next */
     enum vv_phase phase;
     uint64_t largest_bytes; /* object seen */
     bool puts_between;      /* a put came after prefetching had begun */
@@ -277,6 +284,7 @@ uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj
                          uint32_t n);
 struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uint64_t version);
 struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version);
+struct vv_object *vvi_object_nameless(struct vv_core *core, uint32_t hist);
 void vvi_object_gone(struct vv_core *core,
                      struct vv_object *obj); /* dead or cancelled: out of the books */
 void vvi_object_file_gone(struct vv_core *core,
@@ -334,6 +342,11 @@ uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t 
 /* The copy whose farthest evictable page is farthest of all on the tier. */
 struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier);
 uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n);
+/* Lets one page go that may. */
+void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c);
+/* Contiguous policies: may all of it go, and let it go. */
+bool vvi_space_whole_may_go(const struct vv_copy *copy);
+void vvi_space_evict_run(struct vv_core *core, struct vv_copy *copy);
 void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages, uint32_t n);
 bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_object *obj);
 bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj,
@@ -349,7 +362,24 @@ void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
 /* Takes back what was written to a spoiled file, once nothing writes to it, and has it removed. */
 void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
 
+/* lend.c */
+/* Serves a lease; false: there is no room now. */
+bool vvi_lend_serve(struct vv_core *core, struct vv_req *req);
+/* A lease heads the queue for this tier. */
+bool vvi_lend_waits(const struct vv_core *core, unsigned tier);
+void vvi_lend_failed(struct vv_core *core, const struct vv_req *req);
+/* Leases become the pages of an object that is about to be put. */
+int vvi_lend_take_over(struct vv_core *core, struct vv_object *obj, struct vv_lend *const *lends,
+                       size_t n);
+
 /* core.c */
+/* What every entry that changes something begins and ends with. */
+void vvi_core_enter(struct vv_core *core, uint64_t now_ns);
+void vvi_core_leave(struct vv_core *core);
+/* Somebody reads the version: hints, predictions and figures follow. */
+void vvi_restore_begins(struct vv_core *core, struct vv_object *obj);
+void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj,
+                     struct vv_req *req);
 void vvi_late_error(struct vv_core *core, const struct vv_object *obj);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
 /* All orders of an ordered request are out: it is not blocked any more. */

@@ -105,11 +105,23 @@ struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t v
     return obj;
 }
 
+struct vv_object *vvi_object_nameless(struct vv_core *core, uint32_t hist)
+{
+    struct vv_object *obj = calloc(1, sizeof(*obj));
+
+    if (!obj)
+        return NULL;
+    obj->hist = hist;
+    obj->nameless = obj->dead = true;
+    vvi_hist(core, hist)->nalive++;
+    return obj;
+}
+
 static void object_free(struct vv_core *core, struct vv_object *obj)
 {
     if (obj->user && core->cfg.release_user)
         core->cfg.release_user(core->cfg.release_arg, obj->user);
-    core->stats.objects--;
+    core->stats.objects -= !obj->nameless;
     vvi_hist(core, obj->hist)->nalive--;
     free(obj);
 }

@@ -92,7 +92,7 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
         to = vvi_copy_get(core, obj, (unsigned)dst, born);
     o = dst != VV_TIER_APP && !to ? NULL : order_for(core, req ? VV_ORDER_APP : VV_ORDER_COPY, obj);
     if (!o) {
-        if (pages && !whole_at(obj, dst))
+        if (pages && !whole_at(obj, dst) && !(req && req->lent))
             vvi_space_untake(core, (unsigned)dst, pages, n);
         vvi_copy_maybe_free(core, to);
         return false;
@@ -216,7 +216,7 @@ static void end_failed_puts(struct vv_core *core)
 
     for (struct vv_req *req = core->puts; req; req = next) {
         next = req->next;
-        if (req->obj->dead && !req->error)
+        if (req->kind == VV_REQ_PUT && req->obj->dead && !req->error)
             req->error = -ECANCELED;
         if (req->error && req->inflight == 0)
             vvi_req_end(core, req, req->error);
@@ -252,6 +252,10 @@ static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigne
     enum vv_hop hop = hop_between(core, VV_TIER_APP, (int)*tier, req->app_is_device);
     uint32_t want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan), got;
 
+    for (got = 0; req->lent && got < want; got++)
+        pages[got] = obj->copy[*tier]->page[req->scan + got];
+    if (req->lent)
+        return got;
     got = vvi_space_take(core, *tier, obj, req->scan, want, VV_FOR_PUT, pages);
     if (got == 0 && obj->pass_through)
         got = vvi_space_transit(core, 0, false, want, pages);
@@ -279,6 +283,12 @@ static bool serve_puts(struct vv_core *core)
         next = req->next;
         if (req->error)
             continue;
+        if (req->kind == VV_REQ_LEASE) {
+            if (!vvi_lend_serve(core, req))
+                return any;
+            any = true;
+            continue;
+        }
         if (!charge_file(core, req))
             return any;
         while (req->scan < obj->nchunks && (req->ordered || req->inflight < APP_SLOTS)) {
@@ -506,6 +516,8 @@ static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
         n++;
     if (n == 0)
         return FETCH_NOTHING;
+    if (vvi_lend_waits(core, (unsigned)core->device))
+        return FETCH_NO_ROOM;
     got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
     if (got == 0 && demote_for(core, obj, c))
         got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
@@ -537,6 +549,8 @@ static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
     obj->miss_low = c;
     if (n == 0 || !on_disk(core, obj, c))
         return FETCH_NOTHING;
+    if (vvi_lend_waits(core, (unsigned)core->host))
+        return FETCH_NO_ROOM;
     got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_PREFETCH, pages);
     if (got == 0 && obj->home == core->device && !whole_at(obj, core->host) &&
         vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH)) {
@@ -903,7 +917,7 @@ static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
  * they go on. */
 static bool room_may_come(const struct vv_core *core)
 {
-    if (vvi_growing(core))
+    if (vvi_growing(core) || core->nending > 0)
         return true;
     for (const struct vv_order *o = core->orders; o; o = o->all_next) {
         if (o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE)
@@ -940,7 +954,7 @@ static bool fail_stuck(struct vv_core *core)
     if (put && put->inflight == 0 && !put->error && !room_may_come(core)) {
         uint64_t all = 0;
         bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
-        if (files && stream_stuck(core, put->obj))
+        if (files && put->kind == VV_REQ_PUT && stream_stuck(core, put->obj))
             return true;
         for (unsigned t = 0; t < core->ntiers; t++)
             all += core->tier[t].is_arena ? core->tier[t].arena.npromised : 0;

@@ -158,6 +158,17 @@ uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned cl
     return pages_gone(core, copy, low, high, gone);
 }
 
+void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c)
+{
+    bool revoked = copy->state == VV_COPY_READ_COMPLETE;
+
+    if (revoked)
+        vvi_copy_set_state(copy, VV_COPY_FLUSHED);
+    core->stats.revoked_pages += revoked && copy->obj->hint_first;
+    vvi_chunk_drop(core, copy, c);
+    pages_gone(core, copy, c, c, 1);
+}
+
 /* Lets duplicates of what is wanted before `rank` go, first chunks first. A duplicate that no
  * slower tier has would have to be flushed again: it goes only if `unflushed`. */
 static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank,
@@ -267,7 +278,7 @@ static bool half_fetched(const struct vv_copy *copy)
     return copy->state == VV_COPY_READ_IN_PROGRESS && copy->nreserved > 0 && copy->nfilling == 0;
 }
 
-static bool whole_may_go(const struct vv_copy *copy)
+bool vvi_space_whole_may_go(const struct vv_copy *copy)
 {
     return copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
 }
@@ -314,11 +325,12 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
 
     if (claimed(copy, by) && (purpose == VV_FOR_PREFETCH || !revoke))
         f.barred = true;
-    else if (!whole_may_go(copy))
+    else if (!vvi_space_whole_may_go(copy))
         f.wait_ns = time_until_evictable(core, copy);
     /* A copy that is being filled, or whose flush has failed, goes at no time that could be
      * foretold. */
-    if (copy->nfilling || (copy->nreserved && !whole_may_go(copy)) || obj->flush_err)
+    if (copy->nfilling || (copy->nreserved && !vvi_space_whole_may_go(copy)) || obj->flush_err ||
+        obj->lent)
         f.barred = true;
     return f;
 }
@@ -391,13 +403,13 @@ static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t fir
         const struct vv_copy *copy = a->page[p].u.owner;
         if (a->page[p].state == VV_PAGE_FREE)
             continue;
-        if (!whole_may_go(copy) || (purpose == VV_FOR_PREFETCH && claimed(copy, by)))
+        if (!vvi_space_whole_may_go(copy) || (purpose == VV_FOR_PREFETCH && claimed(copy, by)))
             return false;
     }
     return true;
 }
 
-static void evict_run(struct vv_core *core, struct vv_copy *copy)
+void vvi_space_evict_run(struct vv_core *core, struct vv_copy *copy)
 {
     for (uint32_t c = 0; copy->nreserved > 0; c++)
         if (vvi_page(core, copy, c)->state == VV_PAGE_RESERVED)
@@ -414,7 +426,7 @@ static void evict_window(struct vv_core *core, unsigned tier, uint32_t first, ui
 
     for (uint32_t p = first; p < first + n; p++)
         if (a->page[p].state != VV_PAGE_FREE)
-            evict_run(core, a->page[p].u.owner);
+            vvi_space_evict_run(core, a->page[p].u.owner);
 }
 
 static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t first,

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lending: pages of the first tier that the application reads or writes itself, always one run.
+ *
+ * In place: the pages of a version, if its chunks stand there one after the other. They are pinned
+ * like those that a transfer reads, and flushed meanwhile like any others.
+ *
+ * A lease: pages of nobody's. They belong to an object without a version, which is in no table and
+ * dead from the start, so that nothing flushes, fetches or evicts it; its pages are RESERVED, which
+ * bars every window they are in. A lease is filled with a copy of a version, or by the application,
+ * and may become the pages of a new version (vv_core_put_lent). It is a request in the queue of the
+ * puts: blocked like them, and failed like them when no room can come.
+ *
+ * Leases are contiguous under every policy. The window search of policy/window.h finds them among
+ * what may go at once; what is found nothing is waited for on, the next completion looks again.
+ * While a lease heads the queue no prefetch enters its tier: what may go there only grows.
+ *
+ * What could go wrong: an application that waits for room holds, as leases, what would be that
+ * room. So at most half of the tier is lent, and what would exceed it is refused, not waited for.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "engine/core_private.h"
+
+enum { LEND_TIER = 0 };
+
+static bool may_lend(const struct vv_core *core, uint32_t npages)
+{
+    const struct tier *t = &core->tier[LEND_TIER];
+
+    return npages <= t->arena.npromised / 2 && t->lent <= t->arena.npromised / 2 - npages;
+}
+
+static void lend_link(struct vv_core *core, struct vv_lend *lend)
+{
+    lend->prev = NULL;
+    lend->next = core->lends;
+    if (core->lends)
+        core->lends->prev = lend;
+    core->lends = lend;
+}
+
+static void lend_unlink(struct vv_core *core, struct vv_lend *lend)
+{
+    if (lend->prev)
+        lend->prev->next = lend->next;
+    else
+        core->lends = lend->next;
+    if (lend->next)
+        lend->next->prev = lend->prev;
+    core->tier[LEND_TIER].lent -= lend->npages;
+    core->nending -= lend->ending;
+}
+
+/* ---- in place ---- */
+
+static bool in_one_run(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk0,
+                       uint32_t n)
+{
+    const struct vv_copy *copy = obj->copy[LEND_TIER];
+
+    if (!copy)
+        return false;
+    for (uint32_t c = chunk0; c < chunk0 + n; c++) {
+        if (!vvi_chunk_valid(core, obj, LEND_TIER, c) ||
+            copy->page[c] >= core->tier[LEND_TIER].arena.npages ||
+            vvi_page(core, copy, c)->pins == UINT16_MAX)
+            return false;
+        if (c > chunk0 && copy->page[c] != copy->page[c - 1] + 1)
+            return false;
+    }
+    return true;
+}
+
+int vv_core_lend(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                 uint32_t chunk0, uint32_t nchunks, bool first, uint64_t now_ns,
+                 struct vv_lend *lend)
+{
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    if (!obj || !obj->written)
+        return -ENOENT;
+    if (obj->generation != generation)
+        return -ESTALE;
+    if (nchunks == 0 || chunk0 >= obj->nchunks || nchunks > obj->nchunks - chunk0)
+        return -EINVAL;
+    if (!may_lend(core, nchunks))
+        return -ENOSPC;
+    if (!in_one_run(core, obj, chunk0, nchunks))
+        return -EAGAIN;
+    vvi_core_enter(core, now_ns);
+    *lend = (struct vv_lend){.first_page = obj->copy[LEND_TIER]->page[chunk0],
+                             .npages = nchunks,
+                             .obj = obj,
+                             .chunk0 = chunk0};
+    obj->refs++;
+    obj->lent++;
+    for (uint32_t c = chunk0; c < chunk0 + nchunks; c++)
+        vvi_page(core, obj->copy[LEND_TIER], c)->pins++;
+    core->tier[LEND_TIER].lent += nchunks;
+    lend_link(core, lend);
+    if (first)
+        vvi_restore_begins(core, obj);
+    vvi_core_reclass(core, obj, chunk0, nchunks);
+    vvi_core_leave(core);
+    return 0;
+}
+
+static void unpin(struct vv_core *core, struct vv_lend *lend)
+{
+    struct vv_object *obj = lend->obj;
+
+    for (uint32_t c = lend->chunk0; c < lend->chunk0 + lend->npages; c++) {
+        struct vv_page *p = vvi_page(core, obj->copy[LEND_TIER], c);
+        vv_assert(p->pins > 0);
+        p->pins--;
+    }
+    obj->lent--;
+    vvi_core_reclass(core, obj, lend->chunk0, lend->npages);
+}
+
+void vv_core_lend_ends(struct vv_core *core, struct vv_lend *lend)
+{
+    vv_assert(!lend->ending);
+    lend->ending = true;
+    core->nending++;
+}
+
+void vv_core_unlend(struct vv_core *core, struct vv_lend *lend, uint64_t now_ns)
+{
+    vvi_core_enter(core, now_ns);
+    lend_unlink(core, lend);
+    if (!lend->lease)
+        unpin(core, lend);
+    vvi_object_unref(core, lend->obj);
+    core->tier[LEND_TIER].freed_epoch++;
+    vvi_core_leave(core);
+}
+
+void vv_core_consume(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                     uint64_t now_ns)
+{
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    if (!obj || !obj->written || obj->generation != generation)
+        return;
+    vvi_core_enter(core, now_ns);
+    vvi_object_consumed(core, obj);
+    vvi_core_leave(core);
+}
+
+/* ---- leases ---- */
+
+/* A page that may go now: alone if copies are paged, with its whole copy otherwise. */
+static bool page_may_go(const struct vv_core *core, const struct vv_page *p)
+{
+    const struct vv_copy *copy = p->u.owner;
+
+    if (!copy || copy->obj->lent > 0)
+        return false;
+    return core->paged ? (p->class & CLASS_EVICT) != 0 : vvi_space_whole_may_go(copy);
+}
+
+static bool frags_grow(struct vv_core *core, size_t n)
+{
+    size_t cap = core->frags_cap ? core->frags_cap * 2 : 256;
+    struct vv_frag *frags;
+
+    if (n < core->frags_cap)
+        return true;
+    frags = realloc(core->frags, cap * sizeof(*frags));
+    if (!frags)
+        return false;
+    core->frags = frags;
+    core->frags_cap = cap;
+    return true;
+}
+
+/* Gaps, and runs of pages of one copy that may all go or may not. */
+static size_t list_runs(struct vv_core *core)
+{
+    const struct vv_arena *a = &core->tier[LEND_TIER].arena;
+    size_t n = 0;
+
+    for (uint32_t p = 0, end; p < a->nready; p = end, n++) {
+        const struct vv_copy *copy = a->page[p].u.owner;
+        if (!frags_grow(core, n))
+            return 0;
+        if (a->page[p].state == VV_PAGE_FREE) {
+            end = p + vv_arena_run(a, p);
+            core->frags[n] = (struct vv_frag){.pages = end - p, .gap = true};
+            continue;
+        }
+        bool may_go = page_may_go(core, &a->page[p]);
+        for (end = p + 1; end < a->nready && a->page[end].state != VV_PAGE_FREE &&
+                          a->page[end].u.owner == copy &&
+                          page_may_go(core, &a->page[end]) == may_go;)
+            end++;
+        core->frags[n] = (struct vv_frag){.pages = end - p, .barred = !may_go};
+        if (may_go) {
+            const struct hist *h = vvi_hist(core, copy->obj->hist);
+            uint64_t first = copy->obj->hint_first;
+            core->frags[n].distance = first ? first - h->head : h->tail - h->head + 1;
+        }
+    }
+    return n;
+}
+
+static void make_way(struct vv_core *core, uint32_t first, uint32_t n)
+{
+    const struct vv_arena *a = &core->tier[LEND_TIER].arena;
+
+    for (uint32_t p = first; p < first + n; p++) {
+        if (a->page[p].state == VV_PAGE_FREE)
+            continue;
+        if (core->paged)
+            vvi_space_evict_page(core, a->page[p].u.owner, a->page[p].chunk);
+        else
+            vvi_space_evict_run(core, a->page[p].u.owner);
+    }
+}
+
+bool vvi_lend_serve(struct vv_core *core, struct vv_req *req)
+{
+    struct tier *t = &core->tier[LEND_TIER];
+    struct vv_object *obj = req->obj;
+    struct vv_lend *lend = req->lend;
+    struct vv_window w;
+    struct vv_copy *copy;
+    uint32_t first = 0;
+
+    if (!vv_window_score(core->frags, list_runs(core), obj->nchunks, true, &w))
+        return false;
+    copy = vvi_copy_get(core, obj, LEND_TIER, VV_COPY_WRITE_IN_PROGRESS);
+    if (!copy)
+        return false;
+    for (size_t i = 0; i < w.first; i++)
+        first += (uint32_t)core->frags[i].pages;
+    make_way(core, first, obj->nchunks);
+    vv_arena_take_at(&t->arena, first, obj->nchunks);
+    copy->whole = !core->paged;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        vvi_chunk_place(core, copy, c, first + c, VV_PAGE_RESERVED);
+    /* Whoever waits for a window may have lost part of it. */
+    for (int slot = 0; slot < 2; slot++)
+        t->commit[slot].obj = NULL;
+    obj->refs++;
+    lend->first_page = first;
+    lend_link(core, lend);
+    core->lent_ever = true;
+    vvi_req_end(core, req, 0);
+    return true;
+}
+
+bool vvi_lend_waits(const struct vv_core *core, unsigned tier)
+{
+    return tier == LEND_TIER && core->puts && core->puts->kind == VV_REQ_LEASE;
+}
+
+void vvi_lend_failed(struct vv_core *core, const struct vv_req *req)
+{
+    core->tier[LEND_TIER].lent -= req->obj->nchunks;
+}
+
+int vv_core_lease(struct vv_core *core, uint32_t hist, uint32_t npages, uint64_t now_ns,
+                  struct vv_req *req, struct vv_lend *lend)
+{
+    struct vv_object *obj;
+
+    if (npages == 0)
+        return -EINVAL;
+    if (!may_lend(core, npages))
+        return -ENOSPC;
+    obj = vvi_object_nameless(core, hist);
+    if (!obj)
+        return -ENOMEM;
+    vvi_core_enter(core, now_ns);
+    obj->nchunks = npages;
+    obj->size = (uint64_t)npages * core->cfg.page_bytes;
+    *lend = (struct vv_lend){.npages = npages, .obj = obj, .lease = true};
+    core->tier[LEND_TIER].lent += npages;
+    vvi_lease_start(core, hist, obj, req);
+    req->lend = lend;
+    vvi_core_leave(core);
+    return 0;
+}
+
+/* ---- a version out of leases ---- */
+
+/* The pages of a lease become those of the version from chunk c on. */
+static void adopt_pages(struct vv_core *core, struct vv_lend *lend, struct vv_copy *to, uint32_t c)
+{
+    struct vv_copy *from = lend->obj->copy[LEND_TIER];
+
+    for (uint32_t i = 0; i < lend->npages; i++) {
+        uint32_t page = from->page[i];
+        from->page[i] = VV_PAGE_NONE;
+        from->nreserved--;
+        vvi_chunk_place(core, to, c + i, page, VV_PAGE_RESERVED);
+    }
+    vvi_copy_maybe_free(core, from);
+}
+
+static void charge_flush(struct vv_core *core, struct vv_copy *copy)
+{
+    struct hop_state *down =
+        &core->hop[core->tier[LEND_TIER].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F];
+
+    copy->flush_mark = down->queued_bytes;
+    down->queued_bytes += copy->obj->size;
+}
+
+bool vv_core_lends_join(const struct vv_core *core, const uint64_t *bytes, size_t n)
+{
+    if (n > 1 && !core->paged)
+        return false; /* there, a copy is one run */
+    for (size_t i = 0; i + 1 < n; i++)
+        if (bytes[i] % core->cfg.page_bytes)
+            return false;
+    return n > 0;
+}
+
+int vvi_lend_take_over(struct vv_core *core, struct vv_object *obj, struct vv_lend *const *lends,
+                       size_t n)
+{
+    struct vv_copy *copy = vvi_copy_get(core, obj, LEND_TIER, VV_COPY_WRITE_IN_PROGRESS);
+    uint32_t c = 0;
+
+    if (!copy)
+        return -ENOMEM;
+    copy->whole = !core->paged;
+    for (size_t i = 0; i < n; i++) {
+        adopt_pages(core, lends[i], copy, c);
+        c += lends[i]->npages;
+        lend_unlink(core, lends[i]);
+        vvi_object_unref(core, lends[i]->obj);
+    }
+    vv_assert(c == obj->nchunks);
+    if (!core->paged)
+        charge_flush(core, copy);
+    return 0;
+}

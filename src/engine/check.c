@@ -475,6 +475,26 @@ static bool seen_before(const struct vv_core *core, const struct vv_order *last)
     return false;
 }
 
+/* What the files take of dead objects that nothing but lending keeps. */
+static uint64_t lent_files(const struct vv_core *core)
+{
+    uint64_t used = 0;
+
+    for (const struct vv_lend *l = core->lends; l; l = l->next) {
+        bool counted = !l->obj->dead;
+        for (const struct vv_order *o = core->orders; o && !counted; o = o->all_next)
+            counted = o->obj == l->obj;
+        for (unsigned i = 0; i < REQ_LISTS; i++)
+            for (const struct vv_req *req = first_req(core, i); req && !counted; req = req->next)
+                counted = req->obj == l->obj;
+        for (const struct vv_lend *before = core->lends; before != l && !counted;
+             before = before->next)
+            counted = before->obj == l->obj;
+        used += counted ? 0 : l->obj->file_bytes;
+    }
+    return used;
+}
+
 /* What live and dead objects take of the files tier adds up. A dead object that only a request
  * refers to has given its share back or is about to be removed. */
 static const char *check_files(const struct vv_core *core)
@@ -496,7 +516,7 @@ static const char *check_files(const struct vv_core *core)
                 counted = r->obj == req->obj;
             used += counted ? 0 : req->obj->file_bytes;
         }
-    used += core->tier[core->disk].unremoved_bytes;
+    used += core->tier[core->disk].unremoved_bytes + lent_files(core);
     REQUIRE(core->tier[core->disk].used_bytes == used, "bytes of files are miscounted");
     return NULL;
 }

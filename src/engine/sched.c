@@ -270,44 +270,52 @@ static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigne
     return got;
 }
 
+/* Issues what there is room for. False: it is blocked. */
+static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
+{
+    struct vv_object *obj = req->obj;
+
+    if (req->kind == VV_REQ_LEASE) {
+        bool served = vvi_lend_serve(core, req);
+        *any |= served;
+        return served;
+    }
+    if (!charge_file(core, req))
+        return false;
+    while (req->scan < obj->nchunks && (req->ordered || req->inflight < APP_SLOTS)) {
+        uint32_t pages[VV_ORDER_MAX_PAGES];
+        unsigned tier = obj->home;
+        uint32_t got = put_room(core, req, &tier, pages);
+        if (got == 0)
+            return false;
+        if (!issue(core, obj, VV_TIER_APP, (int)tier, req->scan, got, pages, req,
+                   VV_COPY_WRITE_IN_PROGRESS))
+            return false;
+        req->inflight++;
+        req->scan += got;
+        *any = true;
+    }
+    if (req->scan < obj->nchunks)
+        return false;
+    if (req->ordered)
+        vvi_req_issued(core, req);
+    return true;
+}
+
 /* Puts are served in order; a later one begins when all space for those before it has been
- * found. */
+ * found. One whose bytes stand in its pages already needs none, and may be what the others wait
+ * for. */
 static bool serve_puts(struct vv_core *core)
 {
-    bool any = false;
+    bool any = false, blocked = false;
     struct vv_req *next;
 
     end_failed_puts(core);
     for (struct vv_req *req = core->puts; req; req = next) {
-        struct vv_object *obj = req->obj;
         next = req->next;
-        if (req->error)
+        if (req->error || (blocked && !req->lent))
             continue;
-        if (req->kind == VV_REQ_LEASE) {
-            if (!vvi_lend_serve(core, req))
-                return any;
-            any = true;
-            continue;
-        }
-        if (!charge_file(core, req))
-            return any;
-        while (req->scan < obj->nchunks && (req->ordered || req->inflight < APP_SLOTS)) {
-            uint32_t pages[VV_ORDER_MAX_PAGES];
-            unsigned tier = obj->home;
-            uint32_t got = put_room(core, req, &tier, pages);
-            if (got == 0)
-                return any;
-            if (!issue(core, obj, VV_TIER_APP, (int)tier, req->scan, got, pages, req,
-                       VV_COPY_WRITE_IN_PROGRESS))
-                return any;
-            req->inflight++;
-            req->scan += got;
-            any = true;
-        }
-        if (req->scan < obj->nchunks)
-            return any;
-        if (req->ordered)
-            vvi_req_issued(core, req);
+        blocked |= !serve_put(core, req, &any);
     }
     return any;
 }
@@ -945,6 +953,27 @@ static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
     return true;
 }
 
+/* Under the contiguous policies what is lent may leave no window large enough. Then a put goes around
+ * that tier: to the host, or through it. */
+static bool go_around_lent(struct vv_core *core, struct vv_req *put)
+{
+    struct vv_object *obj = put->obj;
+    bool large = put->obj->nchunks > core->tier[core->host].arena.npromised;
+
+    if (!core->lends || core->paged || put->kind != VV_REQ_PUT || put->scan > 0 || put->lent)
+        return false;
+    if (obj->home == core->device && (core->disk >= 0 || !large)) {
+        obj->home = (uint8_t)core->host;
+        obj->pass_through = large;
+    } else if (core->disk >= 0 && !obj->pass_through) {
+        obj->pass_through = true;
+    } else {
+        return false;
+    }
+    obj->streams |= obj->pass_through && core->tier[core->disk].kind == VV_TIER_FILES;
+    return true;
+}
+
 /* Nothing is under way and nothing can be started: whoever still waits, waits in vain. */
 static bool fail_stuck(struct vv_core *core)
 {
@@ -956,8 +985,11 @@ static bool fail_stuck(struct vv_core *core)
         bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
         if (files && put->kind == VV_REQ_PUT && stream_stuck(core, put->obj))
             return true;
+        if (go_around_lent(core, put))
+            return true;
         for (unsigned t = 0; t < core->ntiers; t++)
             all += core->tier[t].is_arena ? core->tier[t].arena.npromised : 0;
+        files |= put->kind == VV_REQ_LEASE; /* of which there is always less than everything */
         vvi_req_end(core, put, !files && put->obj->nchunks > all ? -EFBIG : -ENOSPC);
         return true;
     }

@@ -474,6 +474,8 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
         return false;
     /* What has begun to pass this tier in transit pages goes on so: a run for it would never
      * fill. */
+    if (purpose == VV_FOR_PUT && obj->pass_through)
+        return false;
     for (unsigned below = tier + 1; purpose == VV_FOR_FLUSH && below < core->ntiers; below++)
         if (obj->copy[below])
             return false;

@@ -171,6 +171,25 @@ static void carry_out(struct drive *d, const struct vv_order *o)
 
 /* ---- orders ---- */
 
+static void lend_see(struct drive *d, struct drive_lend *lend, bool write)
+{
+    uint64_t *at = &d->tag[0][lend->lend.first_page];
+
+    lend->used = true;
+    for (uint32_t i = 0; i < lend->lend.npages; i++) {
+        if (write)
+            at[i] = ++d->ntags << 1 | 1;
+        lend->tag[i] = at[i];
+    }
+}
+
+static void lend_check(struct drive *d, const struct drive_lend *lend)
+{
+    for (uint32_t i = 0; i < lend->lend.npages; i++)
+        if (d->tag[0][lend->lend.first_page + i] != lend->tag[i])
+            complain(d, "page %u was changed while it was lent", lend->lend.first_page + i);
+}
+
 static void woken(struct drive *d, struct drive_call *call)
 {
     uint64_t all = call->nchunks == 64 ? ~UINT64_C(0) : (UINT64_C(1) << call->nchunks) - 1;
@@ -181,6 +200,8 @@ static void woken(struct drive *d, struct drive_call *call)
     call->seq = ++d->wakes;
     if (call->req.status == -EINPROGRESS)
         complain(d, "a request was woken before it ended");
+    if (call->req.kind == VV_REQ_LEASE && call->req.status == 0)
+        lend_see(d, call->lend, true);
     if (call->req.kind == VV_REQ_GET && call->req.status == 0 && call->delivered != all)
         complain(d, "a restore of version %llu ended well without all of its bytes",
                  (unsigned long long)call->version);
@@ -382,6 +403,7 @@ static void call_init(struct drive *d, struct drive_call *call, uint64_t version
 {
     memset(call, 0, sizeof(*call));
     call->req.user = call;
+    call->req.ordered = d->ordered;
     call->pending = true;
     call->version = version;
     d->now_ns += d->step_ns;
@@ -407,6 +429,63 @@ int drive_get(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t 
     }
     return started(d, call,
                    vv_core_get(d->core, hist, version, d->app_is_device, d->now_ns, &call->req));
+}
+
+int drive_lend(struct drive *d, struct drive_lend *lend, uint32_t hist, uint64_t version,
+               uint32_t chunk0, uint32_t nchunks)
+{
+    struct vv_object_info info = {0};
+    int r;
+
+    if (vv_core_lookup(d->core, hist, version, &info) == 0 && chunk0 < info.chunks)
+        nchunks = VV_MIN(nchunks, info.chunks - chunk0);
+    r = vv_core_lend(d->core, hist, version, info.generation, chunk0, nchunks, true, d->now_ns,
+                     &lend->lend);
+    if (r == 0) {
+        lend_see(d, lend, false);
+        for (uint32_t i = 0; i < nchunks; i++)
+            if (lend->tag[i] != tag_of(hist, version, info.generation, chunk0 + i))
+                complain(d, "chunk %u of version %llu is lent with wrong bytes", chunk0 + i,
+                         (unsigned long long)version);
+    }
+    collect(d);
+    return r;
+}
+
+int drive_lease(struct drive *d, struct drive_call *call, struct drive_lend *lend, uint32_t hist,
+                uint32_t npages)
+{
+    call_init(d, call, 0);
+    call->req.ordered = false;
+    call->lend = lend;
+    return started(d, call,
+                   vv_core_lease(d->core, hist, npages, d->now_ns, &call->req, &lend->lend));
+}
+
+int drive_put_lent(struct drive *d, struct drive_call *call, struct drive_lend **lends, size_t n,
+                   uint32_t hist, uint64_t version, uint64_t size)
+{
+    struct vv_lend *list[8] = {NULL};
+    int r;
+
+    T_CHECK(n <= VV_ARRAY_SIZE(list));
+    for (size_t i = 0; i < n; i++) {
+        lend_check(d, lends[i]);
+        list[i] = &lends[i]->lend;
+    }
+    call_init(d, call, version);
+    r = vv_core_put_lent(d->core, hist, version, size, version + 1, list, n, d->now_ns, &call->req);
+    for (size_t i = 0; i < n && r == 0; i++)
+        lends[i]->used = false;
+    return started(d, call, r);
+}
+
+void drive_unlend(struct drive *d, struct drive_lend *lend)
+{
+    lend_check(d, lend);
+    lend->used = false;
+    vv_core_unlend(d->core, &lend->lend, d->now_ns);
+    collect(d);
 }
 
 int drive_wait(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,

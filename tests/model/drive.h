@@ -30,8 +30,16 @@ struct drive_call {
     bool pending;
     uint64_t version, generation;
     uint32_t nchunks;
-    uint64_t delivered; /* GET: a bit for each chunk */
-    unsigned seq;       /* ended: place in the order of all ends */
+    uint64_t delivered;      /* GET: a bit for each chunk */
+    unsigned seq;            /* ended: place in the order of all ends */
+    struct drive_lend *lend; /* LEASE */
+};
+
+/* Pages in the application's hands, with what stood there when it got them. */
+struct drive_lend {
+    struct vv_lend lend;
+    bool used;
+    uint64_t tag[DRIVE_MAX_CHUNKS];
 };
 
 struct drive_file {
@@ -50,6 +58,8 @@ struct drive {
     unsigned norders;
     uint64_t *tag[VV_MAX_TIERS];
     bool app_is_device;
+    bool ordered;          /* puts and gets are ordered by a stream */
+    uint64_t ntags;        /* written into leases so far */
     bool trace;            /* print every order as it ends: to understand a failure */
     unsigned wakes;        /* told so far */
     char wrong[200];       /* the first wrong byte, missing file, ...; empty: none */
@@ -85,6 +95,16 @@ int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t gener
                 uint64_t size);
 /* false: one of its orders is in flight, so that it cannot be cancelled now. */
 bool drive_cancel(struct drive *d, struct drive_call *call, int status);
+
+/* Pages of a version where they are, for reading; or of nobody's, which the application writes. In
+ * its hands nobody may change them. A version may be made of what is leased. */
+int drive_lend(struct drive *d, struct drive_lend *lend, uint32_t hist, uint64_t version,
+               uint32_t chunk0, uint32_t nchunks);
+int drive_lease(struct drive *d, struct drive_call *call, struct drive_lend *lend, uint32_t hist,
+                uint32_t npages);
+int drive_put_lent(struct drive *d, struct drive_call *call, struct drive_lend **lends, size_t n,
+                   uint32_t hist, uint64_t version, uint64_t size);
+void drive_unlend(struct drive *d, struct drive_lend *lend);
 
 /* The order at place i ends. */
 void drive_end(struct drive *d, unsigned i, int status);

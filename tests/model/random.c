@@ -27,7 +27,14 @@
 #include "model/drive.h"
 #include "t.h"
 
-enum { MAX_OPS = 4000, MAX_HISTS = 2, MAX_CALLS = 3, MAX_VERSIONS = 64, VERSIONS = 12 };
+enum {
+    MAX_OPS = 4000,
+    MAX_HISTS = 2,
+    MAX_CALLS = 3,
+    MAX_LENDS = 3,
+    MAX_VERSIONS = 64,
+    VERSIONS = 12
+};
 
 struct op {
     char kind;
@@ -56,14 +63,17 @@ struct world {
     struct model_hist hist[MAX_HISTS];
     struct {
         struct drive_call call;
-        bool busy;
+        bool busy, gone; /* gone: its version was discarded before it was written */
         char kind;
         unsigned hist;
     } call[MAX_CALLS];
-    bool failed;   /* an order was made to fail */
-    uint64_t lost; /* versions too large for memory that went with their files */
+    struct drive_lend lend[MAX_LENDS];
+    bool leasing[MAX_LENDS]; /* a call is under way for it */
+    bool failed;             /* an order was made to fail */
+    uint64_t lost;           /* versions too large for memory that went with their files */
     bool writing[MAX_HISTS][VERSIONS];
-    uint64_t accepted; /* puts and adoptions: each must be released once */
+    bool ordered[MAX_HISTS][VERSIONS]; /* known while it is being written */
+    uint64_t accepted;                 /* puts and adoptions: each must be released once */
     unsigned at;
 };
 
@@ -116,7 +126,11 @@ static void check_put_result(struct world *x, unsigned k)
     unsigned h = x->call[k].hist, keep;
     uint64_t v = x->call[k].call.version;
 
-    x->writing[h][v] = false;
+    if (x->call[k].gone) {
+        EXPECT(status == 0 || status == -ECANCELED || x->failed || bounded(x), status, v);
+        return;
+    }
+    x->writing[h][v] = x->ordered[h][v] = false;
     if (status == 0) {
         EXPECT(x->hist[h].n < MAX_VERSIONS && find(&x->hist[h], v) < 0, v, x->hist[h].n);
         x->hist[h].version[x->hist[h].n++] = v;
@@ -160,6 +174,14 @@ static void check_wait_result(struct world *x, unsigned k)
         EXPECT(info.durable || x->w->hist[x->call[k].hist].once || x->failed, info.version, 0);
 }
 
+static void check_lease_result(struct world *x, unsigned k)
+{
+    int status = x->call[k].call.req.status;
+
+    x->leasing[x->call[k].call.lend - x->lend] = false;
+    EXPECT(status == 0 || status == -ENOSPC || status == -ECANCELED, status, 0);
+}
+
 /* Calls that have ended, in the order in which they did. */
 static void settle_calls(struct world *x)
 {
@@ -172,7 +194,9 @@ static void settle_calls(struct world *x)
         if (next < 0)
             return;
         x->call[next].busy = false;
-        if (x->call[next].kind == 'P')
+        if (x->call[next].kind == 'L')
+            check_lease_result(x, (unsigned)next);
+        else if (x->call[next].kind == 'P')
             check_put_result(x, (unsigned)next);
         else if (x->call[next].kind == 'G')
             check_get_result(x, (unsigned)next);
@@ -283,8 +307,11 @@ static void do_put(struct world *x, const struct op *op)
     if (x->call[k].busy)
         return;
     x->call[k].kind = 'P';
+    x->call[k].gone = false;
     x->call[k].hist = h;
+    x->d.ordered = op->kind == 'p';
     rc = drive_put(&x->d, &x->call[k].call, x->hist[h].id, v, 1 + op->d);
+    x->d.ordered = false;
     if (find(&x->hist[h], v) >= 0 || x->writing[h][v]) {
         EXPECT(rc == -EEXIST, rc, v);
         return;
@@ -292,6 +319,80 @@ static void do_put(struct world *x, const struct op *op)
     x->accepted += rc == 0;
     EXPECT(rc == 0 || (bounded(x) && (rc == -EFBIG || rc == -ENOSPC)), rc, v);
     x->call[k].busy = x->writing[h][v] = rc == 0;
+    x->ordered[h][v] = rc == 0 && op->kind == 'p';
+}
+
+/* Pages of a version, or of nobody's. */
+static void do_lend(struct world *x, const struct op *op)
+{
+    unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS, l = op->d % MAX_LENDS;
+    uint64_t v = op->c % VERSIONS;
+    int rc;
+
+    if (x->lend[l].used || x->leasing[l])
+        return;
+    if (op->kind == 'I') {
+        rc = drive_lend(&x->d, &x->lend[l], x->hist[h].id, v, op->a % 2, 1 + op->d % 3);
+        EXPECT(rc == 0 || rc == -EAGAIN || rc == -ENOSPC || rc == -ENOENT || rc == -EINVAL, rc, v);
+        EXPECT(rc == -ENOENT || find(&x->hist[h], v) >= 0, rc, v);
+        return;
+    }
+    if (x->call[k].busy)
+        return;
+    x->call[k].kind = 'L';
+    x->call[k].hist = h;
+    rc = drive_lease(&x->d, &x->call[k].call, &x->lend[l], x->hist[h].id, 1 + op->c % 3);
+    EXPECT(rc == 0 || rc == -ENOSPC, rc, op->c);
+    x->call[k].busy = x->leasing[l] = rc == 0;
+}
+
+/* A version out of leases: of two if there are two and the policy allows it. */
+static void do_put_lent(struct world *x, const struct op *op)
+{
+    unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS, l = op->d % MAX_LENDS;
+    uint64_t v = op->c % VERSIONS, size;
+    struct drive_lend *lends[2] = {&x->lend[l], &x->lend[(l + 1) % MAX_LENDS]};
+    size_t n = 1;
+    int rc;
+
+    if (x->call[k].busy || !lends[0]->used || !lends[0]->lend.lease)
+        return;
+    size = (uint64_t)lends[0]->lend.npages * DRIVE_PAGE;
+    if (x->d.cfg.policy == VV_POLICY_NEXT && op->d % 2 && lends[1]->used && lends[1]->lend.lease) {
+        size += (uint64_t)lends[1]->lend.npages * DRIVE_PAGE;
+        n = 2;
+    }
+    x->call[k].kind = 'P';
+    x->call[k].gone = false;
+    x->call[k].hist = h;
+    x->d.ordered = op->d % 3 > 0;
+    rc = drive_put_lent(&x->d, &x->call[k].call, lends, n, x->hist[h].id, v, size - op->d % 100);
+    bool ordered = x->d.ordered;
+    x->d.ordered = false;
+    if (find(&x->hist[h], v) >= 0 || x->writing[h][v]) {
+        EXPECT(rc == -EEXIST, rc, v);
+        return;
+    }
+    x->accepted += rc == 0;
+    EXPECT(rc == 0 || (bounded(x) && (rc == -EFBIG || rc == -ENOSPC)), rc, v);
+    x->call[k].busy = x->writing[h][v] = rc == 0;
+    x->ordered[h][v] = rc == 0 && ordered;
+}
+
+static void do_discard(struct world *x, unsigned h, uint64_t v)
+{
+    int rc = drive_discard(&x->d, x->hist[h].id, v);
+
+    EXPECT(rc == (find(&x->hist[h], v) >= 0 || x->ordered[h][v] ? 0 : -ENOENT), rc, v);
+    if (rc == 0)
+        forget(&x->hist[h], v);
+    if (!x->ordered[h][v])
+        return;
+    for (unsigned k = 0; k < MAX_CALLS; k++)
+        if (x->call[k].busy && x->call[k].kind == 'P' && x->call[k].hist == h &&
+            x->call[k].call.version == v && !x->call[k].gone)
+            x->call[k].gone = true;
+    x->writing[h][v] = x->ordered[h][v] = false;
 }
 
 static void do_call(struct world *x, const struct op *op)
@@ -305,11 +406,15 @@ static void do_call(struct world *x, const struct op *op)
         return;
     x->call[k].kind = op->kind;
     x->call[k].hist = h;
-    if (op->kind == 'G') {
+    if (op->kind == 'G' || op->kind == 'g') {
+        x->call[k].kind = 'G';
+        x->d.ordered = op->kind == 'g';
         rc = drive_get(&x->d, &x->call[k].call, x->hist[h].id, v);
+        x->d.ordered = false;
         EXPECT(rc == (there ? 0 : -ENOENT), rc, v);
     } else if (op->kind == 'W') {
         rc = drive_wait(&x->d, &x->call[k].call, x->hist[h].id, v, VV_CORE_DURABLE);
+        there |= x->ordered[h][v];
         EXPECT(rc == (!there ? -ENOENT : on_files(x) ? 0 : -EINVAL), rc, v);
     } else {
         rc = drive_wait_all(&x->d, &x->call[k].call, x->hist[h].id);
@@ -364,13 +469,25 @@ static void do_op(struct world *x, const struct op *op)
 {
     unsigned h = op->b % MAX_HISTS;
     uint64_t v = op->c % VERSIONS;
-    int rc;
 
     switch (op->kind) {
     case 'P':
+    case 'p':
         do_put(x, op);
         break;
+    case 'I':
+    case 'L':
+        do_lend(x, op);
+        break;
+    case 'Q':
+        do_put_lent(x, op);
+        break;
+    case 'U':
+        if (x->lend[op->d % MAX_LENDS].used)
+            drive_unlend(&x->d, &x->lend[op->d % MAX_LENDS]);
+        break;
     case 'G':
+    case 'g':
     case 'W':
     case 'A':
         do_call(x, op);
@@ -385,10 +502,7 @@ static void do_op(struct world *x, const struct op *op)
         drive_start(&x->d, x->hist[h].id);
         break;
     case 'D':
-        rc = drive_discard(&x->d, x->hist[h].id, v);
-        EXPECT(rc == (find(&x->hist[h], v) >= 0 ? 0 : -ENOENT), rc, v);
-        if (rc == 0)
-            forget(&x->hist[h], v);
+        do_discard(x, h, v);
         break;
     case 'X':
         if (x->call[op->a % MAX_CALLS].busy)
@@ -426,6 +540,10 @@ static void check_end(struct world *x)
     uint64_t version;
     int tier;
 
+    finish_all(x);
+    for (unsigned l = 0; l < MAX_LENDS; l++)
+        if (x->lend[l].used)
+            drive_unlend(&x->d, &x->lend[l]);
     finish_all(x);
     for (unsigned h = 0; h < MAX_HISTS; h++) {
         struct model_hist m = x->hist[h];
@@ -540,8 +658,11 @@ static void draw_workload(struct workload *w, uint64_t seed)
         "D2h4S12", "h5F",     "h5",      "D6h12F", "d2h4F", "D2H3F+", "D4H4S16+",
         "D2H0F+",  "D1H1S6+", "D6H12F+", "D2h4F+",
     };
-    static const char kinds[] = "PPPPGGGGGHHHHSDDWAXC";
+    static const char plain[] = "PPPPGGGGGHHHHSDDWAXC", more[] = "PPpGGgHHSDDWAXCIILLQQUUU";
     struct t_rng r = {seed};
+    /* Half of them with streams and lending. */
+    const char *kinds = seed % 2 ? more : plain;
+    size_t nkinds = strlen(kinds);
     unsigned fail = (unsigned)t_rng_below(&r, 3) ? 0 : 30;
 
     memset(w, 0, sizeof(*w));
@@ -561,7 +682,7 @@ static void draw_workload(struct workload *w, uint64_t seed)
     bool grows = strpbrk(w->tiers, "dh") != NULL;
     for (unsigned i = 0; i < w->nops; i++) {
         struct op *op = &w->op[i];
-        op->kind = t_rng_below(&r, 10) < 6 ? 'E' : kinds[t_rng_below(&r, sizeof(kinds) - 1)];
+        op->kind = t_rng_below(&r, 10) < 6 ? 'E' : kinds[t_rng_below(&r, nkinds)];
         if (op->kind == 'E' && fail && t_rng_below(&r, fail) == 0)
             op->kind = 'F';
         if (t_rng_below(&r, 150) == 0)

@@ -206,7 +206,7 @@ static int checkpoint(struct varve_history *h, uint64_t version, const struct vv
     if (rc == 0)
         rc = layout_of(&r, &p, &size, &user);
     if (rc == 0) {
-        struct vv_engine_app app = {p.v, p.n, p.device};
+        struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
         rc = leave_stream(h, &p, &on, &deadline_ns);
         if (rc)
             vvi_layout_release(NULL, user);
@@ -335,7 +335,7 @@ static int restore_info(struct varve_history *h, const struct vv_object_info *in
     int rc = match(h, info, r, &p);
     if (rc == 0) {
         struct vv_engine *e = h->ctx->engine;
-        struct vv_engine_app app = {p.v, p.n, p.device};
+        struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
         rc = leave_stream(h, &p, &on, &deadline_ns);
         if (rc == 0 && on)
             rc = vv_engine_get_on(e, h->hist, info->version, info->generation, &app, on->native,

@@ -270,6 +270,7 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
                            .user = user,
                            .ordered = req->ordered,
                            .keep = req->keep,
+                           .again = req->again,
                            .hist = hist,
                            .obj = obj,
                            .start_ns = core->now_ns};
@@ -588,7 +589,10 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     req->chunks_left = req->unissued = obj->nchunks;
     req->issued = issued;
     obj->restoring++;
-    vvi_restore_begins(core, obj);
+    if (!req->again)
+        vvi_restore_begins(core, obj);
+    else
+        vvi_object_refresh(core, obj);
     req->distance = vvi_hint_distance_ready(core, hist);
     vvi_core_leave(core);
     return 0;
@@ -717,6 +721,9 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
     while (h->oldest) {
         struct vv_object *obj = h->oldest;
         obj->keep_file = true;
+        /* Its file stays, and may be adopted before the last reader of its pages has gone. */
+        if (obj->durable)
+            vvi_object_file_gone(core, obj);
         vvi_object_gone(core, obj);
     }
     h->used = false;

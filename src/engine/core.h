@@ -159,7 +159,9 @@ struct vv_req {
      * long to end. Any number of them is issued at once, and when `unissued` has come to 0 the
      * request waits for that stream and for nothing else: it no longer counts as blocked. */
     bool ordered;
-    bool keep;         /* GET, the caller's: the version does not count as consumed by it */
+    /* GET, the caller's. keep: the version does not count as consumed by it; again: part of a
+     * restore that has begun already, which no hint was given for. */
+    bool keep, again;
     uint32_t unissued; /* chunks without an order yet; read-only for the caller, as all below */
     uint64_t start_ns; /* from here on private to the core */
     struct vv_object *obj;

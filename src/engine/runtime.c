@@ -340,7 +340,7 @@ int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64
 
 /* Runs what the core made of a request: `rc` is its immediate answer. Engine lock held on entry,
  * released on return. */
-static int finish_request(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns)
+int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns)
 {
     vvi_engine_dispatch_locked(e);
     if (rc == 0)
@@ -361,7 +361,7 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
                : -ENOMEM;
     if (rc)
         release_user(e, user);
-    rc = finish_request(e, r, rc, deadline_ns);
+    rc = vvi_request_finish(e, r, rc, deadline_ns);
     vv_trace(VV_TRACE_REQUEST_END, VV_REQ_PUT, version, size, (uint64_t)rc);
     return rc;
 }
@@ -379,11 +379,15 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
         rc = -ESTALE;
     if (rc == 0) {
         r = vvi_req_new_locked(e, app, info.size);
+        if (r) {
+            r->req.keep = app->keep;
+            r->req.again = app->again;
+        }
         rc = r ? vv_core_get(e->core, hist, version, app->device, vv_now_ns(), &r->req) : -ENOMEM;
     }
     if (rc == 0)
         distance = r->req.distance;
-    rc = finish_request(e, r, rc, deadline_ns);
+    rc = vvi_request_finish(e, r, rc, deadline_ns);
     vv_trace(VV_TRACE_REQUEST_END, VV_REQ_GET, version, info.size, (uint64_t)rc);
     if (rc == 0)
         *ret_distance = distance;
@@ -412,7 +416,7 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
     vvi_engine_lock(e);
     struct vvi_req *r = vvi_req_new_locked(e, NULL, 0);
     int rc = r ? vv_core_wait(e->core, hist, version, level, vv_now_ns(), &r->req) : -ENOMEM;
-    return finish_request(e, r, rc, deadline_ns);
+    return vvi_request_finish(e, r, rc, deadline_ns);
 }
 
 /* Waiting for all versions, the core forgets its late error, as failed flushes are found again in
@@ -436,7 +440,7 @@ int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
     keep_removal_error_locked(e, hist);
     struct vvi_req *r = vvi_req_new_locked(e, NULL, 0);
     int rc = r ? vv_core_wait_all(e->core, hist, vv_now_ns(), &r->req) : -ENOMEM;
-    rc = finish_request(e, r, rc, deadline_ns);
+    rc = vvi_request_finish(e, r, rc, deadline_ns);
     vvi_engine_lock(e);
     while (rc == 0 && e->hist[hist].removals > 0)
         rc = vvi_engine_wait_locked(e, &e->idle, deadline_ns);

@@ -60,7 +60,8 @@ struct vv_engine_piece {
 struct vv_engine_app {
     const struct vv_engine_piece *pieces;
     size_t npieces;
-    bool device; /* enter and leave through the device: one piece at least is device memory */
+    bool device;      /* enter and leave through the device: one piece at least is device memory */
+    bool keep, again; /* of a get: as in struct vv_req */
 };
 
 /* Most of the host cache is made behind the first requests: see vv_engine_take_memory_error.
@@ -124,6 +125,40 @@ int vv_engine_take_ordered_error(struct vv_engine *e, uint32_t hist, const uint6
 int vv_engine_wait_ordered(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 /* Until every version is complete on the slowest tier and the files of discarded ones are gone. */
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
+
+/*
+ * Lending: memory of the first tier for the application to use itself, as vv_core_lend and
+ * vv_core_lease have it. Deadlines and streams as above; `native` is NULL if there is no device.
+ */
+struct vv_engine_lend;
+
+/* `bytes` bytes of the version from `from` on, for reading: where they are, if they stand there in
+ * one piece and aligned to VV_LEND_ALIGN, or else in a copy. The stream may use them from now on.
+ * `again`: another part of the version is lent already. Errors as those of a get and -ENOSPC. */
+enum { VV_LEND_ALIGN = 256 };
+int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                      uint64_t from, uint64_t bytes, bool again, void *native, uint64_t deadline_ns,
+                      struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
+/* Given back when the stream has come to this point. `consume`: the version counts as restored
+ * then. On failure nothing has changed. */
+int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume,
+                      void *native) VV_WARN_UNUSED;
+/* Memory to be written. */
+int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64_t deadline_ns,
+                      struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
+/* Makes a version of what was reserved, one part behind the other: of the memory itself where the
+ * parts can be joined, and of copies otherwise. It is there when the stream has come to this point.
+ * Takes the caller's reference on `user` whatever the result. On failure `ret_kept` says whether
+ * the parts are still the caller's. */
+int vv_engine_commit(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t user,
+                     struct vv_engine_lend *const *lends, const uint64_t *bytes, size_t n,
+                     void *native, uint64_t deadline_ns, bool *ret_kept) VV_WARN_UNUSED;
+/* Gives reserved memory back at once. */
+void vv_engine_unlend(struct vv_engine *e, struct vv_engine_lend *lend);
+/* Is there such a version, or will a put under way make one? */
+bool vv_engine_exists(struct vv_engine *e, uint32_t hist, uint64_t version);
+/* Refuses a stream that cannot be used now: -EBUSY, -ENODEV, ... */
+int vv_engine_stream_check(struct vv_engine *e, void *native) VV_WARN_UNUSED;
 
 int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
 void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist);

@@ -43,17 +43,39 @@ struct vvi_on {
     struct vvi_req r;
     uint64_t version;
     uint32_t hist;
-    bool returned; /* the caller is gone. Synchronization: engine lock, all below */
-    bool told;     /* and knows of the failure */
+    bool returned;                 /* the caller is gone. Synchronization: engine lock, all below */
+    bool told;                     /* and knows of the failure */
+    bool lent;                     /* its bytes stand in their pages: nothing is copied */
+    struct vv_engine_lend **lends; /* used until it has ended */
+    size_t nlends;
     struct vvi_on *next;
 };
 
 /* ---- ends ---- */
 
+static void on_unuse_locked(struct vv_engine *e, struct vvi_on *on)
+{
+    for (size_t i = 0; i < on->nlends; i++)
+        vvi_lend_unuse_locked(e, on->lends[i]);
+    on->nlends = 0;
+}
+
 static void on_free(struct vvi_on *on)
 {
     vv_cond_fini(&on->r.cond);
+    free(on->lends);
     free(on);
+}
+
+/* Something that a stream ordered is over. */
+static void ordered_end_locked(struct vv_engine *e, uint32_t hist)
+{
+    struct vvi_engine_hist *h = &e->hist[hist];
+    vv_assert(h->ordered > 0 && e->watcher.pending > 0);
+    h->ordered--;
+    e->watcher.pending--;
+    if (h->ordered == 0 || e->watcher.pending == 0)
+        vv_cond_broadcast(&e->idle);
 }
 
 /* The caller is gone and the request has ended. */
@@ -61,11 +83,8 @@ static void on_finish_locked(struct vv_engine *e, struct vvi_on *on)
 {
     struct vvi_engine_hist *h = &e->hist[on->hist];
     struct vvi_on **at = &h->failed;
-    vv_assert(h->ordered > 0 && e->watcher.pending > 0);
-    h->ordered--;
-    e->watcher.pending--;
-    if (h->ordered == 0 || e->watcher.pending == 0)
-        vv_cond_broadcast(&e->idle);
+    ordered_end_locked(e, on->hist);
+    on_unuse_locked(e, on);
     /* A version that was discarded meanwhile has not failed. */
     if (on->r.req.status == 0 || on->r.req.status == -ECANCELED || on->told) {
         on_free(on);
@@ -180,6 +199,10 @@ static void batches_complete_locked(struct vv_engine *e, struct vvi_batch *ended
             vv_trace5(VV_TRACE_COPY_END, o->hop, o->version, o->chunk0, o->bytes,
                       (uint64_t)b->status);
             vvi_engine_complete_locked(e, o, b->status);
+        }
+        if (b->lend) {
+            ordered_end_locked(e, b->lend->hist);
+            vvi_lend_unuse_locked(e, b->lend);
         }
         b->next = e->watcher.spare;
         e->watcher.spare = b;
@@ -299,6 +322,7 @@ static int batch_get(struct vv_engine *e, struct vvi_batch **ret_batch)
         }
     }
     b->status = 0;
+    b->lend = NULL;
     b->next = NULL;
     *ret_batch = b;
     return 0;
@@ -384,7 +408,7 @@ static int segs_of_order(const struct vv_engine *e, const struct vv_engine_app *
 
 /* Puts the copies of all these orders on the stream, and the batch's event behind them. After an
  * error nothing of them is running any more. */
-static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vv_engine_app *app,
+static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vvi_on *on,
                   struct vvi_batch *b)
 {
     struct segs s = {.cap = SEGS_INLINE};
@@ -392,7 +416,8 @@ static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vv
     s.v = s.few;
     for (const struct vv_order *o = b->orders.head; o && rc == 0; o = o->runtime) {
         vv_trace(VV_TRACE_COPY_START, o->hop, o->version, o->chunk0, o->bytes);
-        rc = segs_of_order(e, app, o, &s);
+        if (!on->lent)
+            rc = segs_of_order(e, on->r.app, o, &s);
     }
     if (rc == 0 && s.n > 0)
         rc = vvi_device_copy(e, stream, s.v, s.n);
@@ -419,11 +444,16 @@ static void submit_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stre
     struct vvi_order_queue orders = on->r.orders;
     struct vvi_batch *b = NULL;
     on->r.orders = (struct vvi_order_queue){0};
+    if (!e->cfg.device) { /* the bytes are there */
+        vv_assert(on->lent);
+        orders_end_locked(e, &orders, 0);
+        return;
+    }
     vvi_engine_unlock(e);
     int rc = batch_get(e, &b);
     if (rc == 0) {
         b->orders = orders;
-        rc = submit(e, stream, on->r.app, b);
+        rc = submit(e, stream, on, b);
         if (rc)
             b->orders = (struct vvi_order_queue){0};
     }
@@ -483,92 +513,180 @@ static int on_run_locked(struct vv_engine *e, struct vvi_on *on, struct vv_strea
     }
 }
 
-/* Runs what the core made of a request: `rc` is its immediate answer. Engine lock held on entry,
- * released on return. */
-static int on_finish_call(struct vv_engine *e, struct vvi_on *on, int rc, struct vv_stream *stream,
-                          uint64_t deadline_ns, uint32_t *ret_distance)
-{
-    vvi_engine_dispatch_locked(e);
-    bool accepted = rc == 0;
-    if (accepted)
-        rc = on_run_locked(e, on, stream, deadline_ns);
-    if (rc == 0 && ret_distance)
-        *ret_distance = on->r.req.distance;
-    if (accepted && !on->r.done) {
-        e->hist[on->hist].ordered++;
-        e->watcher.pending++;
-        on->returned = true;
-        on = NULL;
-    }
-    vvi_engine_unlock(e);
-    if (on)
-        on_free(on);
-    vv_device_stream_free(e->cfg.device, stream);
-    return rc;
-}
-
-static int on_new(struct vv_engine *e, uint32_t hist, uint64_t version,
-                  const struct vv_engine_app *app, void *native, struct vv_stream **ret_stream,
+static int on_new(struct vv_engine *e, const struct vvi_on_args *a, struct vv_stream **ret_stream,
                   struct vvi_on **ret_on)
 {
-    int rc = watcher_start(e);
+    int rc = e->cfg.device ? watcher_start(e) : 0;
     if (rc)
         return rc;
     struct vvi_on *on = calloc(1, sizeof(*on));
     if (!on)
         return -ENOMEM;
-    rc = vv_device_stream_adopt(e->cfg.device, native, ret_stream);
+    on->lends = a->nlends && !a->lent ? calloc(a->nlends, sizeof(struct vv_engine_lend *)) : NULL;
+    if (a->nlends && !a->lent && !on->lends)
+        rc = -ENOMEM;
+    if (rc == 0 && e->cfg.device)
+        rc = vv_device_stream_adopt(e->cfg.device, a->native, ret_stream);
     if (rc) {
+        free(on->lends);
         free(on);
         return rc;
     }
     vv_cond_init(&on->r.cond);
-    on->r.app = app;
+    on->r.app = a->app;
     on->r.req.user = &on->r;
-    on->r.on = on;
     on->r.req.ordered = true;
-    on->hist = hist;
-    on->version = version;
+    on->r.req.keep = a->app && a->app->keep;
+    on->r.req.again = a->app && a->app->again;
+    on->r.on = on;
+    on->hist = a->hist;
+    on->version = a->version;
+    on->lent = a->lent;
     *ret_on = on;
     return 0;
+}
+
+/* Gives the request to the core. */
+static int on_start_locked(struct vv_engine *e, struct vvi_on *on, const struct vvi_on_args *a)
+{
+    struct vv_object_info info;
+    uint64_t now_ns = vv_now_ns();
+    int rc;
+    if (a->kind == VV_REQ_GET) {
+        rc = vv_core_lookup(e->core, a->hist, a->version, &info);
+        if (rc == 0 && info.generation != a->generation)
+            rc = -ESTALE;
+        if (rc == 0)
+            rc = vv_core_get(e->core, a->hist, a->version, true, now_ns, &on->r.req);
+    } else if (a->lent) {
+        struct vv_lend *few[8], **list = few;
+        if (a->nlends > VV_ARRAY_SIZE(few))
+            list = malloc(a->nlends * sizeof(struct vv_lend *));
+        for (size_t i = 0; list && i < a->nlends; i++)
+            list[i] = &a->lends[i]->lend;
+        rc = list ? vv_core_put_lent(e->core, a->hist, a->version, a->size, a->user, list,
+                                     a->nlends, now_ns, &on->r.req)
+                  : -ENOMEM;
+        if (list != few)
+            free(list);
+    } else {
+        rc = vv_core_put(e->core, a->hist, a->version, a->size, a->user, true, now_ns, &on->r.req);
+    }
+    for (size_t i = 0; rc == 0 && on->lends && i < a->nlends; i++) {
+        on->lends[on->nlends++] = a->lends[i];
+        a->lends[i]->uses++;
+    }
+    return rc;
+}
+
+int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_accepted,
+                uint32_t *ret_distance)
+{
+    struct vv_stream *stream = NULL;
+    struct vvi_on *on = NULL;
+    int rc = on_new(e, a, &stream, &on);
+    *ret_accepted = false;
+    if (rc) {
+        if (a->kind == VV_REQ_PUT && e->cfg.release_user)
+            e->cfg.release_user(e->cfg.user_arg, a->user);
+        return rc;
+    }
+    vvi_engine_lock(e);
+    rc = on_start_locked(e, on, a);
+    vvi_engine_dispatch_locked(e);
+    if (rc == 0) {
+        *ret_accepted = true;
+        rc = on_run_locked(e, on, stream, a->deadline_ns);
+    } else if (a->kind == VV_REQ_PUT && e->cfg.release_user) {
+        e->cfg.release_user(e->cfg.user_arg, a->user);
+    }
+    if (rc == 0 && ret_distance)
+        *ret_distance = on->r.req.distance;
+    if (*ret_accepted && !on->r.done) {
+        e->hist[on->hist].ordered++;
+        e->watcher.pending++;
+        on->returned = true;
+        on = NULL;
+    } else {
+        on_unuse_locked(e, on);
+    }
+    vvi_engine_unlock(e);
+    if (on)
+        on_free(on);
+    if (stream)
+        vv_device_stream_free(e->cfg.device, stream);
+    return rc;
 }
 
 int vv_engine_put_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                      uint64_t user, const struct vv_engine_app *app, void *native,
                      uint64_t deadline_ns)
 {
-    struct vv_stream *stream;
-    struct vvi_on *on;
-    int rc = on_new(e, hist, version, app, native, &stream, &on);
-    if (rc) {
-        if (e->cfg.release_user)
-            e->cfg.release_user(e->cfg.user_arg, user);
-        return rc;
-    }
-    vvi_engine_lock(e);
-    rc = vv_core_put(e->core, hist, version, size, user, true, vv_now_ns(), &on->r.req);
-    if (rc && e->cfg.release_user)
-        e->cfg.release_user(e->cfg.user_arg, user);
-    return on_finish_call(e, on, rc, stream, deadline_ns, NULL);
+    struct vvi_on_args args = {.kind = VV_REQ_PUT,
+                               .hist = hist,
+                               .version = version,
+                               .size = size,
+                               .user = user,
+                               .app = app,
+                               .native = native,
+                               .deadline_ns = deadline_ns};
+    bool accepted;
+    return vvi_on_call(e, &args, &accepted, NULL);
 }
 
 int vv_engine_get_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                      const struct vv_engine_app *app, void *native, uint64_t deadline_ns,
                      uint32_t *ret_distance)
 {
-    struct vv_object_info info;
+    struct vvi_on_args args = {.kind = VV_REQ_GET,
+                               .hist = hist,
+                               .version = version,
+                               .generation = generation,
+                               .app = app,
+                               .native = native,
+                               .deadline_ns = deadline_ns};
+    bool accepted;
+    return vvi_on_call(e, &args, &accepted, ret_distance);
+}
+
+int vvi_on_release(struct vv_engine *e, struct vv_engine_lend *lend, void *native)
+{
+    struct vv_device *d = e->cfg.device;
     struct vv_stream *stream;
-    struct vvi_on *on;
-    int rc = on_new(e, hist, version, app, native, &stream, &on);
+    struct vvi_batch *b = NULL;
+    int rc = watcher_start(e);
+    if (rc == 0)
+        rc = vv_device_stream_adopt(d, native, &stream);
     if (rc)
         return rc;
-    vvi_engine_lock(e);
-    rc = vv_core_lookup(e->core, hist, version, &info);
-    if (rc == 0 && info.generation != generation)
-        rc = -ESTALE;
+    rc = batch_get(e, &b);
     if (rc == 0)
-        rc = vv_core_get(e->core, hist, version, true, vv_now_ns(), &on->r.req);
-    return on_finish_call(e, on, rc, stream, deadline_ns, ret_distance);
+        rc = vv_device_event_record(d, b->event, stream);
+    vvi_engine_lock(e);
+    if (rc == 0) {
+        b->orders = (struct vvi_order_queue){0};
+        b->lend = lend;
+        vv_core_lend_ends(e->core, &lend->lend);
+        e->hist[lend->hist].ordered++;
+        e->watcher.pending++;
+        batch_watch_locked(e, b);
+    } else {
+        batch_put_locked(e, b);
+    }
+    vvi_engine_unlock(e);
+    vv_device_stream_free(d, stream);
+    return rc;
+}
+
+int vv_engine_stream_check(struct vv_engine *e, void *native)
+{
+    struct vv_stream *stream;
+    if (!e->cfg.device)
+        return native ? -ENODEV : 0;
+    int rc = vv_device_stream_adopt(e->cfg.device, native, &stream);
+    if (rc == 0)
+        vv_device_stream_free(e->cfg.device, stream);
+    return rc;
 }
 
 int vv_engine_stream_wait(struct vv_engine *e, void *native, uint64_t deadline_ns)

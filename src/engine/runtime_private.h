@@ -100,7 +100,18 @@ struct vvi_batch {
     struct vv_event *event;
     struct vvi_order_queue orders; /* to be completed when it fires */
     int status;                    /* first error of asking for it, while it may still be running */
+    struct vv_engine_lend *lend;   /* to be given back then */
     struct vvi_batch *next;
+};
+
+/* Pages in the application's hands. See runtime_lend.c. */
+struct vv_engine_lend {
+    struct vv_lend lend;
+    uint32_t hist;
+    uint64_t version, generation; /* acquired: of what */
+    bool consume;                 /* it counts as restored when they come back */
+    unsigned uses; /* the application, a copy from or to it, its return: given back when none is
+                      left. Synchronization: engine lock */
 };
 
 /* The thread that waits for them. */
@@ -335,7 +346,33 @@ void vvi_finisher_forget(struct vv_engine *e);
 /* The request is the engine's from now on. */
 void vvi_finish(struct vv_engine *e, struct vvi_req *r);
 
+/* ---- runtime.c ---- */
+/* Runs what the core made of a request: `rc` is its immediate answer. Engine lock held on entry,
+ * released on return. */
+int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns);
+
+/* ---- runtime_lend.c ---- */
+void vvi_lend_unuse_locked(struct vv_engine *e, struct vv_engine_lend *lend);
+
 /* ---- runtime_on.c ---- */
+/* A request that a stream orders. */
+struct vvi_on_args {
+    enum vv_req_kind kind; /* PUT or GET */
+    bool lent;             /* PUT: `lends` become the version's pages */
+    uint32_t hist;
+    uint64_t version, generation; /* GET: generation */
+    uint64_t size, user;          /* PUT */
+    const struct vv_engine_app *app;
+    struct vv_engine_lend *const *lends; /* that it uses until it has ended */
+    size_t nlends;
+    void *native;
+    uint64_t deadline_ns;
+};
+/* `ret_accepted`: the core has taken the request, whatever came of it. */
+int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *args, bool *ret_accepted,
+                uint32_t *ret_distance);
+/* The lend is given back when the stream has come to this point. */
+int vvi_on_release(struct vv_engine *e, struct vv_engine_lend *lend, void *native);
 void vvi_watcher_init(struct vv_engine *e);
 /* Waits until nothing is left on the application's streams. Before the movers are stopped. */
 void vvi_watcher_drain_locked(struct vv_engine *e);

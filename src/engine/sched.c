@@ -953,24 +953,25 @@ static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
     return true;
 }
 
-/* Under the contiguous policies what is lent may leave no window large enough. Then a put goes around
- * that tier: to the host, or through it. */
+/* What is lent may leave no room for a put, or under the contiguous policies no window large enough.
+ * Then it goes around that tier: to the host, or through it. */
 static bool go_around_lent(struct vv_core *core, struct vv_req *put)
 {
     struct vv_object *obj = put->obj;
     bool large = put->obj->nchunks > core->tier[core->host].arena.npromised;
 
-    if (!core->lends || core->paged || put->kind != VV_REQ_PUT || put->scan > 0 || put->lent)
+    if (!core->lends || put->kind != VV_REQ_PUT || put->lent || (put->scan > 0 && !core->paged))
         return false;
-    if (obj->home == core->device && (core->disk >= 0 || !large)) {
+    if (obj->home == core->device && !core->paged && (core->disk >= 0 || !large)) {
         obj->home = (uint8_t)core->host;
         obj->pass_through = large;
-    } else if (core->disk >= 0 && !obj->pass_through) {
+    } else if (obj->home == core->host && core->disk >= 0 && !obj->pass_through) {
         obj->pass_through = true;
     } else {
         return false;
     }
     obj->streams |= obj->pass_through && core->tier[core->disk].kind == VV_TIER_FILES;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
     return true;
 }
 

@@ -187,7 +187,7 @@ static uint64_t check_stamp(const char *buf, uint64_t version)
 static void share_put(struct sharer *s, uint64_t v)
 {
     struct vv_engine_piece piece = {s->buf, MAX_BYTES, VV_MEM_HOST};
-    struct vv_engine_app app = {&piece, 1, false};
+    struct vv_engine_app app = {.pieces = &piece, .npieces = 1};
     struct vv_store_region region = {.id = 0, .bytes = MAX_BYTES};
     uint64_t user;
     stamp(s->buf, v, atomic_fetch_add(&s->all->next_token, 1) + 1);
@@ -202,7 +202,7 @@ static void share_get(struct sharer *s, uint64_t v)
 {
     struct vv_engine *e = s->all->h->ctx->engine;
     struct vv_engine_piece piece = {s->buf, MAX_BYTES, VV_MEM_HOST};
-    struct vv_engine_app app = {&piece, 1, false};
+    struct vv_engine_app app = {.pieces = &piece, .npieces = 1};
     struct vv_object_info info;
     uint32_t distance;
     memset(s->buf, 0, MAX_BYTES);

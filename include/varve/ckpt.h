@@ -79,7 +79,8 @@ VARVE_API int varve_history_open_with(struct varve_ctx *ctx, const char *name,
 /*
  * Closes the history; NULL is allowed. Pending flushes are treated as varve_close treats them:
  * finished at level `local`, within close_timeout_ms, dropped at level `cached`. -EBUSY: a call on
- * it is in progress, nothing was done. With any other result the handle is gone.
+ * it is in progress, or a region is lent or reserved: nothing was done. With any other result the
+ * handle is gone.
  */
 VARVE_API int varve_history_close(struct varve_history *h);
 
@@ -207,6 +208,71 @@ VARVE_API int varve_restore_on(struct varve_history *h, uint64_t version,
                                struct CUstream_st *stream) VARVE_CHECK;
 VARVE_API int varve_restore_on_for(struct varve_history *h, uint64_t version,
                                    struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
+
+/*
+ * Lends the cached bytes of one region of a version for reading: a pointer to device memory, aligned
+ * to 256 bytes, or to host memory if the context has no device cache. No byte moves if the region
+ * stands in the fastest cache in one piece; otherwise it is brought together there, on the stream.
+ * Work put on `stream` from now on may read the memory, and nothing may write it. It stays until
+ * varve_release, even if the version is discarded. Acquiring a version counts as restoring it, and
+ * blocks as that does.
+ *   -EBUSY    the region is lent already, or the stream is being captured
+ *   -ENOSPC   more than half of the cache would be lent, or no room can be had; waiting for it could
+ *             be waiting for oneself
+ *   -ESRCH    the version has no such region
+ * and those of varve_restore_on.
+ */
+VARVE_API int varve_acquire(struct varve_history *h, uint64_t version, int region,
+                            struct CUstream_st *stream, void **ret_ptr,
+                            size_t *ret_bytes) VARVE_CHECK;
+VARVE_API int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
+                                struct CUstream_st *stream, int timeout_ms, void **ret_ptr,
+                                size_t *ret_bytes) VARVE_CHECK;
+/*
+ * Gives an acquired region back. The memory counts as read until `stream` has come to this point.
+ * With the last region of a version that is lent, the version has been restored: a history that
+ * consumes once discards it then. Does not block.
+ *   -ENOENT   the region is not lent, or was released already
+ *   -EBUSY    the stream is being captured, or another call works on the region
+ *   -ENODEV   the device is lost: the region is given back nonetheless; or a stream, and no device
+ */
+VARVE_API int varve_release(struct varve_history *h, uint64_t version, int region,
+                            struct CUstream_st *stream);
+
+/*
+ * Reserves memory in the fastest cache for one region of a version that is still to be written:
+ * device memory, or host memory if the context has no device cache, aligned to the page size. It
+ * holds nothing. Work put on `stream`, or on any other that the caller orders, may write it until
+ * varve_commit or varve_abort. A version may have several such regions. Blocks while there is no
+ * room.
+ *   -EEXIST   the version exists, or the region is reserved already
+ *   -ENOSPC   more than half of the cache would be lent, or no room can be had
+ *   -EINVAL   region negative, no bytes, no place for the pointer
+ * and those of varve_checkpoint_on.
+ */
+VARVE_API int varve_reserve(struct varve_history *h, uint64_t version, int region, size_t bytes,
+                            struct CUstream_st *stream, void **ret_ptr) VARVE_CHECK;
+VARVE_API int varve_reserve_for(struct varve_history *h, uint64_t version, int region, size_t bytes,
+                                struct CUstream_st *stream, int timeout_ms,
+                                void **ret_ptr) VARVE_CHECK;
+/*
+ * Makes a version of the regions reserved for it, with what they hold when `stream` has come to this
+ * point; it is there from then on, as after varve_checkpoint_on. Protected regions play no part. No
+ * byte moves if there is one region, or, under policy `next`, if all but the one with the highest
+ * number are multiples of the page size; otherwise they are copied on the stream. The memory is not
+ * the caller's any more.
+ *   -ENODATA  no region is reserved for the version
+ *   -EEXIST   the version exists
+ * and those of varve_checkpoint_on. After an error the regions are still reserved, except when the
+ * call ran out of time, or the device failed, where no byte moves: then they are given back.
+ */
+VARVE_API int varve_commit(struct varve_history *h, uint64_t version,
+                           struct CUstream_st *stream) VARVE_CHECK;
+VARVE_API int varve_commit_for(struct varve_history *h, uint64_t version,
+                               struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
+/* Gives the reserved memory of a version back at once: the caller sees to it that no work on it is
+ * left. -ENODATA: no region is reserved for the version. Does not block. */
+VARVE_API int varve_abort(struct varve_history *h, uint64_t version);
 
 #ifdef __cplusplus
 }

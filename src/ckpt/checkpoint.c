@@ -300,14 +300,15 @@ static int match(struct varve_history *h, const struct vv_object_info *info,
 
 /* Says where the bytes are that did not verify. A chunk may hold the end of one region and others
  * behind it: the first is named, as the smallest unit that has a checksum is the chunk. */
-static void damage_fail(struct varve_history *h, const struct vv_object_info *info)
+void vvi_damage_fail(struct varve_history *h, const char *operation,
+                     const struct vv_object_info *info)
 {
-    struct vvi_where here = {"restore", info->version, -1, -1};
+    struct vvi_where here = {operation, info->version, -1, -1};
     unsigned long long v = info->version;
     uint64_t from = 0, to = 0, at = 0;
     if (vv_engine_damage(h->ctx->engine, h->hist, info->version, info->generation, &here.tier,
                          &from, &to)) {
-        vvi_history_say(h, "restore", info->version, -EBADMSG);
+        vvi_history_say(h, operation, info->version, -EBADMSG);
         return;
     }
     for (uint32_t i = 0; i < vvi_layout_count(info->user); i++) {
@@ -344,7 +345,7 @@ static int restore_info(struct varve_history *h, const struct vv_object_info *in
             rc = vv_engine_get(e, h->hist, info->version, info->generation, &app, deadline_ns,
                                ret_distance);
         if (rc == -EBADMSG)
-            damage_fail(h, info);
+            vvi_damage_fail(h, "restore", info);
         else if (rc && rc != -ESTALE)
             vvi_history_say(h, "restore", info->version, rc);
     }
@@ -352,19 +353,19 @@ static int restore_info(struct varve_history *h, const struct vv_object_info *in
     return rc;
 }
 
-/* A version that a stream has still to write may be waited for; 0: it is there. */
-static int await_written(struct varve_history *h, uint64_t version, bool on, uint64_t deadline_ns)
+int vvi_await_written(struct varve_history *h, const char *operation, uint64_t version, bool on,
+                      uint64_t deadline_ns)
 {
     int rc = vv_engine_wait(h->ctx->engine, h->hist, version, VV_CORE_CACHED,
                             deadline_ns ? deadline_ns : vv_now_ns());
     if (rc == -ETIMEDOUT && on && deadline_ns == 0)
         rc = -EAGAIN;
     if (rc && rc != -ETIMEDOUT && rc != -EAGAIN) {
-        int late = stream_error(h, "restore", &version);
+        int late = stream_error(h, operation, &version);
         if (late)
             return late;
     }
-    return rc ? vvi_history_say(h, "restore", version, rc) : 0;
+    return rc ? vvi_history_say(h, operation, version, rc) : 0;
 }
 
 static int restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
@@ -380,7 +381,7 @@ static int restore(struct varve_history *h, uint64_t version, const struct vvi_o
         struct vv_object_info info;
         rc = vv_engine_lookup(ctx->engine, h->hist, version, &info);
         if (rc == -ENOENT) {
-            rc = await_written(h, version, on != NULL, deadline_ns);
+            rc = vvi_await_written(h, "restore", version, on != NULL, deadline_ns);
             continue;
         }
         if (rc) {

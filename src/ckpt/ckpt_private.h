@@ -44,6 +44,8 @@ struct varve_history {
     uint64_t told_version;       /* Synchronization: lock, both */
     struct vvi_damaged *damaged; /* Synchronization: lock */
     size_t ndamaged;
+    struct vvi_loan *loans; /* regions in the application's hands. Synchronization: lock; see
+                               loans.c */
 
     _Atomic uint32_t calls; /* in progress. Relaxed: only tells misuse from use */
 };
@@ -140,6 +142,19 @@ int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_o
                    int timeout_ms);
 int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
                 int timeout_ms);
+
+/* A version that a stream has still to write may be waited for; 0: it is there, or was. `on`: the
+ * deadline 0 means not to wait. */
+int vvi_await_written(struct varve_history *h, const char *operation, uint64_t version, bool on,
+                      uint64_t deadline_ns);
+/* Says where the bytes are that did not verify. */
+void vvi_damage_fail(struct varve_history *h, const char *operation,
+                     const struct vv_object_info *info);
+
+/* ---- loans.c ---- */
+
+/* Regions that are lent or reserved now. */
+size_t vvi_loans_count(struct varve_history *h);
 
 /* ---- options.c ---- */
 

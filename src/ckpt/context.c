@@ -284,6 +284,10 @@ int varve_close(struct varve_ctx *ctx)
     /* Pairs with the release in vvi_ctx_leave: what those calls did has happened. */
     if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)
         return vvi_fail(NULL, &here, -EBUSY, "a call on the context is in progress");
+    for (struct varve_history *h = ctx->histories; h; h = h->next)
+        if (vvi_loans_count(h))
+            return vvi_fail(NULL, &here, -EBUSY, "history %.60s: regions are lent or reserved",
+                            h->name);
     /* One for all histories: the option says how long closing may take. */
     uint64_t deadline_ns = vv_deadline_ns(ctx->opts.close_timeout_ms);
     int result = 0;

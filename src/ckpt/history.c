@@ -323,6 +323,13 @@ int varve_history_close(struct varve_history *h)
         vvi_ctx_leave(ctx);
         return -EBUSY;
     }
+    size_t lent = vvi_loans_count(h);
+    if (lent) {
+        rc = vvi_fail(ctx, &here, -EBUSY, "history %.60s: %zu region%s lent or reserved", h->name,
+                      lent, lent == 1 ? " is" : "s are");
+        vvi_ctx_leave(ctx);
+        return rc;
+    }
     vv_mutex_lock(&ctx->lock);
     for (struct varve_history **at = &ctx->histories; *at; at = &(*at)->next) {
         if (*at == h) {

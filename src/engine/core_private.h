@@ -158,8 +158,8 @@ struct tier {
     uint32_t *transit[2]; /* stacks of free transit pages: [0] down, [1] up */
     uint32_t ntransit[2];
     uint32_t transit_all;
-    uint32_t nevict;      /* pages that may go */
-    uint32_t lent;        /* pages lent, or to be lent to requests that wait */
+    uint32_t nevict; /* pages that may go */
+    uint32_t lent;   /* pages lent and not on their way back, or to be lent to requests that wait */
     uint64_t freed_epoch; /* counts events that may make room */
     uint64_t tried_epoch
         [2]; /* contiguous, by purpose: nothing has changed since a window was sought in vain */

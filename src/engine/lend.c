@@ -17,6 +17,7 @@
  *
  * What could go wrong: an application that waits for room holds, as leases, what would be that
  * room. So at most half of the tier is lent, and what would exceed it is refused, not waited for.
+ * What is on its way back does not count: it comes by itself.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static void lend_unlink(struct vv_core *core, struct vv_lend *lend)
         core->lends = lend->next;
     if (lend->next)
         lend->next->prev = lend->prev;
-    core->tier[LEND_TIER].lent -= lend->npages;
+    core->tier[LEND_TIER].lent -= lend->ending ? 0 : lend->npages;
     core->nending -= lend->ending;
 }
 
@@ -125,6 +126,7 @@ void vv_core_lend_ends(struct vv_core *core, struct vv_lend *lend)
     vv_assert(!lend->ending);
     lend->ending = true;
     core->nending++;
+    core->tier[LEND_TIER].lent -= lend->npages;
 }
 
 void vv_core_unlend(struct vv_core *core, struct vv_lend *lend, uint64_t now_ns)

@@ -188,6 +188,8 @@ int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool con
         int rc = vvi_on_release(e, lend, native);
         if (rc)
             lend->consume = false;
+        if (rc == -ENODEV)
+            vv_engine_unlend(e, lend); /* a lost device has stopped touching memory */
         return rc;
     }
     vv_engine_unlend(e, lend);
@@ -219,8 +221,7 @@ static int commit_copy(struct vv_engine *e, struct vvi_on_args *args, const uint
         rc = -ENOMEM;
     for (size_t i = 0; rc == 0 && i < args->nlends; i++)
         pieces[i] = (struct vv_engine_piece){lend_ptr(e, args->lends[i]), bytes[i], kind};
-    struct vv_engine_app app = {
-        .pieces = pieces, .npieces = args->nlends, .device = on_device(e)};
+    struct vv_engine_app app = {.pieces = pieces, .npieces = args->nlends, .device = on_device(e)};
     args->app = &app;
     if (rc == 0 && !on_device(e) && e->cfg.device)
         rc = vv_engine_stream_wait(e, args->native, args->deadline_ns);

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Regions in the application's hands: acquired for reading, reserved for writing.
+ *
+ * The engine lends memory; here is the list of who has which region of which version. An entry is
+ * made before the engine is asked, so that two threads cannot get the same region, and is `busy`
+ * while a call works on it: another call on the same region is told so instead of waiting. The list
+ * is short, as at most half of a tier is lent, and searched from the front.
+ *
+ * h->lock protects the list and is not held while the engine works. An entry that is busy is the
+ * thread's that made it so; the list may grow meanwhile, so that entries are pointers.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/error.h"
+
+struct vvi_loan {
+    struct vvi_loan *next;
+    uint64_t version;
+    int region;
+    bool reserved; /* for writing; otherwise acquired for reading */
+    bool busy;
+    uint64_t bytes;
+    struct vv_engine_lend *lend;
+};
+
+/* ---- the list ---- */
+
+static struct vvi_loan *loan_find_locked(struct varve_history *h, uint64_t version, int region,
+                                         bool reserved)
+{
+    struct vvi_loan *l = h->loans;
+    while (l && (l->version != version || l->region != region || l->reserved != reserved))
+        l = l->next;
+    return l;
+}
+
+/* A new entry, busy. -EEXIST: there is one. `ret_others`: others of the version were there. */
+static int loan_new(struct varve_history *h, uint64_t version, int region, bool reserved,
+                    struct vvi_loan **ret_loan, bool *ret_others)
+{
+    struct vvi_loan *l = calloc(1, sizeof(*l));
+    bool others = false;
+    if (!l)
+        return -ENOMEM;
+    *l = (struct vvi_loan){
+        .version = version, .region = region, .reserved = reserved, .busy = true};
+    vv_mutex_lock(&h->lock);
+    int rc = loan_find_locked(h, version, region, reserved) ? -EEXIST : 0;
+    for (const struct vvi_loan *o = h->loans; o; o = o->next)
+        others |= o->version == version && o->reserved == reserved;
+    if (rc == 0) {
+        l->next = h->loans;
+        h->loans = l;
+    }
+    vv_mutex_unlock(&h->lock);
+    if (rc) {
+        free(l);
+        return rc;
+    }
+    *ret_loan = l;
+    *ret_others = others;
+    return 0;
+}
+
+static void loan_drop(struct varve_history *h, struct vvi_loan *loan)
+{
+    vv_mutex_lock(&h->lock);
+    struct vvi_loan **at = &h->loans;
+    while (*at != loan)
+        at = &(*at)->next;
+    *at = loan->next;
+    vv_mutex_unlock(&h->lock);
+    free(loan);
+}
+
+static void loan_settle(struct varve_history *h, struct vvi_loan *loan)
+{
+    vv_mutex_lock(&h->lock);
+    loan->busy = false;
+    vv_mutex_unlock(&h->lock);
+}
+
+size_t vvi_loans_count(struct varve_history *h)
+{
+    size_t n = 0;
+    vv_mutex_lock(&h->lock);
+    for (const struct vvi_loan *l = h->loans; l; l = l->next)
+        n++;
+    vv_mutex_unlock(&h->lock);
+    return n;
+}
+
+/* ---- errors ---- */
+
+static int lend_fail(struct varve_history *h, const char *operation, uint64_t version, int region,
+                     uint64_t bytes, int rc)
+{
+    struct vvi_where here = {operation, version, region, -1};
+    unsigned long long v = version;
+    struct vv_core_stats stats;
+    char want[VV_BYTES_TEXT], half[VV_BYTES_TEXT];
+    if (rc != -ENOSPC)
+        return vvi_history_say(h, operation, version, rc);
+    vv_engine_get_stats(h->ctx->engine, &stats);
+    here.tier = 0;
+    return vvi_fail(h->ctx, &here, rc,
+                    "version %llu, region %d: no run of %s can be had in %s, of which at most half "
+                    "(%s) is lent at a time; release, commit or abort what is lent",
+                    v, region, vv_bytes_human(bytes, want, sizeof(want)), vvi_tier_name(h->ctx, 0),
+                    vv_bytes_human(stats.tier_pages[0] / 2 * h->ctx->opts.page_bytes, half,
+                                   sizeof(half)));
+}
+
+static int say_region(struct varve_history *h, const char *operation, uint64_t version, int region,
+                      int rc, const char *what)
+{
+    struct vvi_where here = {operation, version, region, -1};
+    return vvi_fail(h->ctx, &here, rc, "version %llu, region %d: %s", (unsigned long long)version,
+                    region, what);
+}
+
+/* ---- reading ---- */
+
+/* Where the region stands in the version. */
+static int region_at(const struct vv_object_info *info, int region, uint64_t *ret_from,
+                     uint64_t *ret_bytes)
+{
+    uint64_t from = 0;
+    for (uint32_t i = 0; i < vvi_layout_count(info->user); i++) {
+        struct vv_store_region s = vvi_layout_region(info->user, info->size, i);
+        if (s.id == region) {
+            *ret_from = from;
+            *ret_bytes = s.bytes;
+            return 0;
+        }
+        from += s.bytes;
+    }
+    return -ESRCH;
+}
+
+/* One attempt on the version as it is now. -ESTALE: it is another one by now. */
+static int acquire_once(struct varve_history *h, struct vvi_loan *loan, bool again, void *native,
+                        uint64_t deadline_ns, void **ret_ptr)
+{
+    struct vv_engine *e = h->ctx->engine;
+    struct vv_object_info info;
+    uint64_t from = 0;
+    int rc = vv_engine_lookup(e, h->hist, loan->version, &info);
+    if (rc == -ENOENT) {
+        rc = vvi_await_written(h, "acquire", loan->version, true, deadline_ns);
+        return rc ? rc : -ESTALE;
+    }
+    if (rc)
+        return vvi_history_say(h, "acquire", loan->version, rc);
+    rc = region_at(&info, loan->region, &from, &loan->bytes);
+    if (rc) {
+        say_region(h, "acquire", loan->version, loan->region, rc, "there is no such region");
+    } else {
+        rc = vv_engine_acquire(e, h->hist, loan->version, info.generation, from, loan->bytes, again,
+                               native, deadline_ns, &loan->lend, ret_ptr);
+        if (rc == -EBADMSG)
+            vvi_damage_fail(h, "acquire", &info);
+        else if (rc && rc != -ESTALE)
+            lend_fail(h, "acquire", loan->version, loan->region, loan->bytes, rc);
+    }
+    vvi_layout_release(NULL, info.user);
+    return rc;
+}
+
+static int acquire(struct varve_history *h, uint64_t version, int region, void *native,
+                   uint64_t deadline_ns, void **ret_ptr, size_t *ret_bytes)
+{
+    struct vvi_loan *loan;
+    void *ptr = NULL;
+    bool again;
+    int rc = loan_new(h, version, region, false, &loan, &again);
+    if (rc)
+        return say_region(h, "acquire", version, region, rc == -EEXIST ? -EBUSY : rc,
+                          rc == -EEXIST ? "it is lent already" : vv_strerror(rc));
+    do
+        rc = acquire_once(h, loan, again, native, deadline_ns, &ptr);
+    while (rc == -ESTALE);
+    if (rc) {
+        loan_drop(h, loan);
+        return rc;
+    }
+    h->ctx->restore_bytes += loan->bytes;
+    *ret_ptr = ptr;
+    *ret_bytes = loan->bytes;
+    loan_settle(h, loan);
+    return 0;
+}
+
+int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
+                      struct CUstream_st *stream, int timeout_ms, void **ret_ptr, size_t *ret_bytes)
+{
+    uint64_t start_ns = vv_now_ns();
+    if (!ret_ptr || !ret_bytes)
+        return -EINVAL;
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    rc = vvi_history_late_error(h, "acquire");
+    if (rc == 0)
+        rc = vvi_damage_check(h, "acquire", version, 0);
+    if (rc == 0)
+        rc = acquire(h, version, region, stream, vvi_on_deadline_ns(timeout_ms), ret_ptr,
+                     ret_bytes);
+    h->ctx->restore_blocked_ns += vv_now_ns() - start_ns;
+    vvi_history_leave(h);
+    return rc;
+}
+
+int varve_acquire(struct varve_history *h, uint64_t version, int region, struct CUstream_st *stream,
+                  void **ret_ptr, size_t *ret_bytes)
+{
+    return varve_acquire_for(h, version, region, stream, -1, ret_ptr, ret_bytes);
+}
+
+int varve_release(struct varve_history *h, uint64_t version, int region, struct CUstream_st *stream)
+{
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    bool last = true, busy = false;
+    vv_mutex_lock(&h->lock);
+    struct vvi_loan *loan = loan_find_locked(h, version, region, false);
+    if (loan) {
+        busy = loan->busy;
+        loan->busy = true;
+    }
+    for (const struct vvi_loan *l = h->loans; l; l = l->next)
+        last &= l == loan || l->version != version || l->reserved;
+    vv_mutex_unlock(&h->lock);
+    if (!loan) {
+        rc = say_region(h, "release", version, region, -ENOENT, "it is not lent");
+    } else if (busy) {
+        rc = say_region(h, "release", version, region, -EBUSY, "another call works on it");
+    } else {
+        bool device = h->ctx->device != NULL;
+        rc = !device && stream ? -ENODEV
+                               : vv_engine_release(h->ctx->engine, loan->lend, last, stream);
+        /* A lost device has nothing left to give back. */
+        if (rc == 0 || (rc == -ENODEV && device))
+            loan_drop(h, loan);
+        else
+            loan_settle(h, loan);
+        if (rc)
+            vvi_history_say(h, "release", version, rc);
+    }
+    vvi_history_leave(h);
+    return rc;
+}
+
+/* ---- writing ---- */
+
+static int reserve(struct varve_history *h, uint64_t version, int region, size_t bytes,
+                   uint64_t deadline_ns, void **ret_ptr)
+{
+    struct vv_engine *e = h->ctx->engine;
+    struct vvi_loan *loan;
+    void *ptr = NULL;
+    bool others;
+    if (vv_engine_exists(e, h->hist, version))
+        return say_region(h, "reserve", version, region, -EEXIST, "the version exists");
+    int rc = loan_new(h, version, region, true, &loan, &others);
+    if (rc)
+        return say_region(h, "reserve", version, region, rc,
+                          rc == -EEXIST ? "it is reserved already" : vv_strerror(rc));
+    loan->bytes = bytes;
+    rc = vv_engine_reserve(e, h->hist, bytes, deadline_ns, &loan->lend, &ptr);
+    if (rc) {
+        loan_drop(h, loan);
+        return lend_fail(h, "reserve", version, region, bytes, rc);
+    }
+    *ret_ptr = ptr;
+    loan_settle(h, loan);
+    return 0;
+}
+
+int varve_reserve_for(struct varve_history *h, uint64_t version, int region, size_t bytes,
+                      struct CUstream_st *stream, int timeout_ms, void **ret_ptr)
+{
+    uint64_t start_ns = vv_now_ns();
+    if (!ret_ptr || region < 0 || bytes == 0 || bytes > INT64_MAX)
+        return -EINVAL;
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    rc = vvi_history_late_error(h, "reserve");
+    if (rc == 0)
+        rc = vvi_damage_check(h, "reserve", version, -EEXIST);
+    if (rc == 0) {
+        rc = vv_engine_stream_check(h->ctx->engine, stream);
+        if (rc)
+            vvi_history_say(h, "reserve", version, rc);
+    }
+    if (rc == 0)
+        rc = reserve(h, version, region, bytes, vvi_on_deadline_ns(timeout_ms), ret_ptr);
+    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_history_leave(h);
+    return rc;
+}
+
+int varve_reserve(struct varve_history *h, uint64_t version, int region, size_t bytes,
+                  struct CUstream_st *stream, void **ret_ptr)
+{
+    return varve_reserve_for(h, version, region, bytes, stream, -1, ret_ptr);
+}
+
+/* The reserved regions of one version, by ascending number, taken out of the hands of others. */
+struct parts {
+    struct vvi_loan **loan;
+    struct vv_engine_lend **lend;
+    uint64_t *bytes;
+    struct vv_store_region *region;
+    size_t n;
+};
+
+static void parts_free(struct parts *p)
+{
+    free(p->loan);
+    free(p->lend);
+    free(p->bytes);
+    free(p->region);
+}
+
+static int loan_order(const void *a, const void *b)
+{
+    const struct vvi_loan *const *x = a, *const *y = b;
+    return (*x)->region < (*y)->region ? -1 : (*x)->region > (*y)->region;
+}
+
+static int parts_alloc(struct parts *p, size_t n)
+{
+    p->loan = calloc(n, sizeof(struct vvi_loan *));
+    p->lend = calloc(n, sizeof(struct vv_engine_lend *));
+    p->bytes = calloc(n, sizeof(*p->bytes));
+    p->region = calloc(n, sizeof(*p->region));
+    return p->loan && p->lend && p->bytes && p->region ? 0 : -ENOMEM;
+}
+
+/* -ENODATA: nothing is reserved; -EBUSY: another call works on a region. */
+static int parts_take(struct varve_history *h, uint64_t version, struct parts *p)
+{
+    size_t n = vvi_loans_count(h);
+    int rc = n ? parts_alloc(p, n) : -ENODATA;
+    if (rc)
+        return rc;
+    vv_mutex_lock(&h->lock);
+    for (struct vvi_loan *l = h->loans; l && rc == 0; l = l->next) {
+        if (!l->reserved || l->version != version)
+            continue;
+        rc = l->busy || p->n == n ? -EBUSY : 0;
+        if (rc == 0)
+            p->loan[p->n++] = l;
+    }
+    for (size_t i = 0; i < p->n && rc == 0; i++)
+        p->loan[i]->busy = true;
+    vv_mutex_unlock(&h->lock);
+    if (rc == 0 && p->n == 0)
+        rc = -ENODATA;
+    if (rc)
+        return rc;
+    qsort(p->loan, p->n, sizeof(struct vvi_loan *), loan_order);
+    for (size_t i = 0; i < p->n; i++) {
+        p->lend[i] = p->loan[i]->lend;
+        p->bytes[i] = p->loan[i]->bytes;
+        p->region[i] =
+            (struct vv_store_region){.id = p->loan[i]->region, .bytes = p->loan[i]->bytes};
+    }
+    return 0;
+}
+
+static void parts_end(struct varve_history *h, struct parts *p, bool kept)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (kept)
+            loan_settle(h, p->loan[i]);
+        else
+            loan_drop(h, p->loan[i]);
+    }
+}
+
+static int parts_fail(struct varve_history *h, const char *operation, uint64_t version, int rc)
+{
+    struct vvi_where here = {operation, version, -1, -1};
+    unsigned long long v = version;
+    if (rc == -ENODATA)
+        return vvi_fail(h->ctx, &here, rc, "version %llu: no region is reserved", v);
+    if (rc == -EBUSY)
+        return vvi_fail(h->ctx, &here, rc,
+                        "version %llu: another call works on a reserved region", v);
+    return vvi_history_say(h, operation, version, rc);
+}
+
+static int commit(struct varve_history *h, uint64_t version, void *native, uint64_t deadline_ns)
+{
+    struct parts p = {.n = 0};
+    uint64_t user = 0, size = 0;
+    bool kept = true;
+    int rc = parts_take(h, version, &p);
+    if (rc) {
+        parts_free(&p);
+        return parts_fail(h, "commit", version, rc);
+    }
+    for (size_t i = 0; i < p.n; i++)
+        size += p.bytes[i];
+    rc = vv_engine_stream_check(h->ctx->engine, native);
+    if (rc == 0)
+        rc = vvi_layout_new(p.region, (uint32_t)p.n, &user);
+    if (rc == 0)
+        rc = vv_engine_commit(h->ctx->engine, h->hist, version, user, p.lend, p.bytes, p.n, native,
+                              deadline_ns, &kept);
+    if (rc == 0)
+        h->ctx->checkpoint_bytes += size;
+    parts_end(h, &p, rc && kept);
+    parts_free(&p);
+    if (rc == -ENOSPC || rc == -EFBIG)
+        return vvi_fail_put(h, version, size, rc);
+    return rc ? vvi_history_say(h, "commit", version, rc) : 0;
+}
+
+int varve_commit_for(struct varve_history *h, uint64_t version, struct CUstream_st *stream,
+                     int timeout_ms)
+{
+    uint64_t start_ns = vv_now_ns();
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    rc = vvi_history_late_error(h, "commit");
+    if (rc == 0)
+        rc = commit(h, version, stream, vvi_on_deadline_ns(timeout_ms));
+    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_history_leave(h);
+    return rc;
+}
+
+int varve_commit(struct varve_history *h, uint64_t version, struct CUstream_st *stream)
+{
+    return varve_commit_for(h, version, stream, -1);
+}
+
+int varve_abort(struct varve_history *h, uint64_t version)
+{
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    struct parts p = {.n = 0};
+    rc = parts_take(h, version, &p);
+    if (rc == 0) {
+        for (size_t i = 0; i < p.n; i++)
+            vv_engine_unlend(h->ctx->engine, p.lend[i]);
+        parts_end(h, &p, false);
+    } else {
+        parts_fail(h, "abort", version, rc);
+    }
+    parts_free(&p);
+    vvi_history_leave(h);
+    return rc;
+}

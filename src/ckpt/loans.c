@@ -47,8 +47,8 @@ static int loan_new(struct varve_history *h, uint64_t version, int region, bool 
     bool others = false;
     if (!l)
         return -ENOMEM;
-    *l = (struct vvi_loan){
-        .version = version, .region = region, .reserved = reserved, .busy = true};
+    *l =
+        (struct vvi_loan){.version = version, .region = region, .reserved = reserved, .busy = true};
     vv_mutex_lock(&h->lock);
     int rc = loan_find_locked(h, version, region, reserved) ? -EEXIST : 0;
     for (const struct vvi_loan *o = h->loans; o; o = o->next)
@@ -108,12 +108,12 @@ static int lend_fail(struct varve_history *h, const char *operation, uint64_t ve
         return vvi_history_say(h, operation, version, rc);
     vv_engine_get_stats(h->ctx->engine, &stats);
     here.tier = 0;
-    return vvi_fail(h->ctx, &here, rc,
-                    "version %llu, region %d: no run of %s can be had in %s, of which at most half "
-                    "(%s) is lent at a time; release, commit or abort what is lent",
-                    v, region, vv_bytes_human(bytes, want, sizeof(want)), vvi_tier_name(h->ctx, 0),
-                    vv_bytes_human(stats.tier_pages[0] / 2 * h->ctx->opts.page_bytes, half,
-                                   sizeof(half)));
+    return vvi_fail(
+        h->ctx, &here, rc,
+        "version %llu, region %d: no run of %s can be had in %s, of which at most half "
+        "(%s) is lent at a time; release, commit or abort what is lent",
+        v, region, vv_bytes_human(bytes, want, sizeof(want)), vvi_tier_name(h->ctx, 0),
+        vv_bytes_human(stats.tier_pages[0] / 2 * h->ctx->opts.page_bytes, half, sizeof(half)));
 }
 
 static int say_region(struct varve_history *h, const char *operation, uint64_t version, int region,
@@ -209,8 +209,8 @@ int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
     if (rc == 0)
         rc = vvi_damage_check(h, "acquire", version, 0);
     if (rc == 0)
-        rc = acquire(h, version, region, stream, vvi_on_deadline_ns(timeout_ms), ret_ptr,
-                     ret_bytes);
+        rc =
+            acquire(h, version, region, stream, vvi_on_deadline_ns(timeout_ms), ret_ptr, ret_bytes);
     h->ctx->restore_blocked_ns += vv_now_ns() - start_ns;
     vvi_history_leave(h);
     return rc;
@@ -394,8 +394,8 @@ static int parts_fail(struct varve_history *h, const char *operation, uint64_t v
     if (rc == -ENODATA)
         return vvi_fail(h->ctx, &here, rc, "version %llu: no region is reserved", v);
     if (rc == -EBUSY)
-        return vvi_fail(h->ctx, &here, rc,
-                        "version %llu: another call works on a reserved region", v);
+        return vvi_fail(h->ctx, &here, rc, "version %llu: another call works on a reserved region",
+                        v);
     return vvi_history_say(h, operation, version, rc);
 }
 

@@ -200,10 +200,8 @@ static void acquire_a_copy(void)
 static void acquire_from_below(void)
 {
     for (int policy = VARVE_POLICY_NEXT; policy <= VARVE_POLICY_LRU; policy++) {
-        struct ck_cfg cfg = {.device = true,
-                             .device_cache = 16 * PAGE,
-                             .host_cache = 16 * PAGE,
-                             .policy = policy};
+        struct ck_cfg cfg = {
+            .device = true, .device_cache = 16 * PAGE, .host_cache = 16 * PAGE, .policy = policy};
         cfg.local = t_tmpdir();
         struct varve_ctx *ctx = open_ctx(&cfg);
         struct varve_history *h = ck_history(ctx, "h");

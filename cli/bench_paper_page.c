@@ -426,16 +426,18 @@ static void note_text(const struct paper *paper, const struct paper_figure *fig,
                       size_t size)
 {
     const struct paper_opts *o = &paper->opts;
-    char device[VV_BYTES_TEXT], host[VV_BYTES_TEXT], each[VV_BYTES_TEXT];
+    char device[VV_BYTES_TEXT], host[VV_BYTES_TEXT], each[VV_BYTES_TEXT], compute[48] = "";
 
     vv_bytes_human((uint64_t)((double)o->size_bytes * o->scale), each, sizeof(each));
     vv_bytes_human(o->device_cache, device, sizeof(device));
     vv_bytes_human(o->host_cache, host, sizeof(host));
-    snprintf(buf, size, "%s%" PRIu32 " checkpoints %s%s, %s%s%s host cache%s",
+    if (fig->kind != PAPER_OVER_INTERVALS)
+        snprintf(compute, sizeof(compute), ", %g ms before each call", o->interval_ms);
+    snprintf(buf, size, "%s%" PRIu32 " checkpoints %s%s, %s%s%s host cache%s%s",
              fig->kind == PAPER_OVER_GPUS ? "Simulated, for each GPU: " : "", o->ckpts,
              fig->variable ? "of variable size" : "of ", fig->variable ? "" : each,
              fig->kind == PAPER_OVER_CACHES ? "" : device,
-             fig->kind == PAPER_OVER_CACHES ? "" : " device cache, ", host,
+             fig->kind == PAPER_OVER_CACHES ? "" : " device cache, ", host, compute,
              fig->kind == PAPER_OVER_TIME ? ", sequential restores" : "");
 }
 

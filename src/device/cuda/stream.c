@@ -170,17 +170,21 @@ static int app_event(struct vvi_cuda *d, struct vv_stream *s, CUevent *ret_event
 }
 
 /* Recorded again by another thread before we wait for it, the event stands for more of the
- * application's work than it must, never for less. */
+ * application's work than it must, never for less. While a blocking stream is being captured nothing
+ * may be put on the default stream, and trying to would spoil the capture; asking does not. */
 int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);
     struct vvi_cuda_scope scope;
+    unsigned int capture;
     CUevent event;
     int rc = vvi_cuda_enter(d, &scope);
 
     if (rc)
         return rc;
-    rc = app_event(d, s, &event);
+    rc = vvi_cuda_status(d, d->drv.cuStreamIsCapturing(NULL, &capture));
+    if (!rc)
+        rc = app_event(d, s, &event);
     if (!rc)
         rc = vvi_cuda_status(d, d->drv.cuEventRecord(event, NULL));
     if (!rc)

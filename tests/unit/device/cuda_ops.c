@@ -415,6 +415,15 @@ static void captures_are_left_alone(void)
     T_OK(vv_device_stream_adopt(dev, native, &adopted));
     vv_device_stream_free(dev, adopted);
     T_EQ(app.cuStreamDestroy(native), 0); /* ours was freed, theirs is alive */
+
+    /* The default stream waits for blocking ones, so a capture of one keeps us off it. */
+    T_EQ(app.cuStreamCreate(&native, 0), 0);
+    T_EQ(more.cuStreamBeginCapture(native, 0), 0);
+    T_ERR(vv_device_after_app(dev, s), -EBUSY);
+    T_ERR(vv_device_stream_adopt(dev, NULL, &adopted), -EBUSY);
+    T_EQ(more.cuStreamEndCapture(native, &graph), 0);
+    T_OK(vv_device_after_app(dev, s));
+    T_EQ(app.cuStreamDestroy(native), 0);
     T_EQ(app.cuCtxPopCurrent(&ctx), 0);
     T_EQ(app.cuDevicePrimaryCtxRelease(0), 0);
     tear_down();

@@ -97,9 +97,19 @@ static uint32_t readers(const struct vv_core *core, const struct vv_object *obj,
     uint32_t n = 0;
 
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
-        n += o->src_tier == tier && order_covers(o, obj, c);
+        n += o->src_tier == tier && !o->whole && order_covers(o, obj, c);
     for (const struct vv_lend *l = core->lends; l && tier == 0; l = l->next)
         n += !l->lease && l->obj == obj && c >= l->chunk0 && c - l->chunk0 < l->npages;
+    return n;
+}
+
+/* Orders that read all of a copy. */
+static uint32_t whole_readers(const struct vv_core *core, const struct vv_copy *copy)
+{
+    uint32_t n = 0;
+
+    for (const struct vv_order *o = core->orders; o; o = o->all_next)
+        n += o->whole && o->obj == copy->obj && o->src_tier == copy->tier;
     return n;
 }
 
@@ -310,11 +320,12 @@ static const char *check_heaps_of(const struct vv_core *core, const struct vv_co
         key = vvi_rank_absolute(core, obj, copy->tier, n->dirty_top);
     wrong = check_in_heap(core, copy, HEAP_DIRTY, n->dirty > 0, key);
     if (!wrong)
-        wrong = check_in_heap(core, copy, HEAP_EVICT, core->paged && n->evict > 0,
+        wrong = check_in_heap(core, copy, HEAP_EVICT, core->paged && n->evict > 0 && !copy->readers,
                               vvi_rank_absolute(core, obj, copy->tier, n->evict_top));
     if (!wrong)
         wrong = check_in_heap(core, copy, HEAP_DUP,
-                              core->paged && n->dup > 0 && core->tier[copy->tier].memory,
+                              core->paged && n->dup > 0 && !copy->readers &&
+                                  core->tier[copy->tier].memory,
                               ~vvi_rank_absolute(core, obj, copy->tier, 0));
     return wrong;
 }
@@ -343,6 +354,8 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
     REQUIRE(n.valid == copy->nvalid && n.filling == copy->nfilling && n.reserved == copy->nreserved,
             "pages of a copy are miscounted");
     REQUIRE(n.valid + n.filling + n.reserved > 0 || !arena, "a copy without a page lives on");
+    REQUIRE(copy->readers == whole_readers(core, copy), "readers of a copy are miscounted");
+    REQUIRE(!copy->readers || n.valid == obj->nchunks, "a copy that is read whole has a gap");
     if (!arena)
         return NULL;
     REQUIRE(n.evict == copy->nevict && n.dirty == copy->ndirty && n.up == copy->nup &&
@@ -700,7 +713,7 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
 
     d = mix(d, (uint64_t)copy->tier << 16 | (uint64_t)copy->state << 8 |
                    (uint64_t)copy->failed << 2 | (uint64_t)copy->whole << 1 |
-                   (uint64_t)copy->commit_issued);
+                   (uint64_t)copy->commit_issued | (uint64_t)copy->readers << 32);
     for (uint32_t c = 0; c < copy->obj->nchunks; c++) {
         uint32_t page = copy->page[c];
         if (page == VV_PAGE_NONE || !t->is_arena) {

@@ -896,7 +896,7 @@ static void abandon_whole(struct vv_core *core, struct vv_copy *copy)
 {
     struct vv_object *obj = copy->obj;
 
-    if (!copy->failed || copy->nfilling > 0)
+    if (!copy->failed || copy->nfilling > 0 || copy->readers > 0)
         return;
     for (uint32_t c = 0; c < obj->nchunks; c++)
         if (copy->page[c] != VV_PAGE_NONE &&
@@ -940,6 +940,13 @@ static void chunks_leave(struct vv_core *core, struct vv_order *o)
 
     if (!core->tier[o->src_tier].is_arena)
         return;
+    if (o->whole) {
+        vv_assert(from->readers > 0);
+        from->readers--;
+        core->tier[o->src_tier].freed_epoch++;
+        vvi_object_refresh(core, o->obj);
+        return;
+    }
     for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
         struct vv_page *p = vvi_page(core, from, c);
         vv_assert(p->pins > 0);
@@ -1104,7 +1111,8 @@ static void transfer_done(struct vv_core *core, struct vv_order *o, int status)
         chunks_arrive(core, o, status);
     if (status < 0 && o->kind == VV_ORDER_COPY)
         copy_failed(core, o, status);
-    vvi_core_reclass(core, obj, o->chunk0, o->nchunks);
+    if (!o->whole)
+        vvi_core_reclass(core, obj, o->chunk0, o->nchunks);
     if (o->src_tier != VV_TIER_APP)
         drop_transit(core, o);
     if (o->src_tier != VV_TIER_APP && obj->copy[o->src_tier])

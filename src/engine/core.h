@@ -122,6 +122,7 @@ struct vv_order {
     uint64_t file_generation; /* of its file: a file that failed is written anew under another */
     uint64_t size;            /* of the object, in bytes */
     int src_tier, dst_tier;   /* VV_TIER_APP for the application's side */
+    bool whole;               /* reads all of the copy at src_tier, which is held as one */
     uint32_t chunk0, nchunks; /* consecutive chunks of the object */
     uint64_t bytes;           /* that they hold together */
     uint32_t src_page[VV_ORDER_MAX_PAGES]; /* pages of each chunk, where that tier is an arena */

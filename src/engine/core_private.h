@@ -61,6 +61,9 @@ struct vv_copy {
     bool whole;    /* contiguous policies: all its pages are one run, taken at once */
     bool commit_issued;
     bool failed; /* whole: a transfer to it failed, it goes when no other uses it */
+    /* Orders that read all of it. None of its pages may go meanwhile, whatever their class: it is
+     * out of the heaps that victims are taken from. Cheaper than a pin on each page. */
+    uint16_t readers;
     uint32_t nvalid, nfilling, nreserved;
     uint32_t nevict, ndirty, nup, ndup; /* pages of each class */
     uint32_t evict_top, dirty_top,
@@ -300,9 +303,15 @@ bool vvi_chunk_in_memory(const struct vv_core *core, const struct vv_object *obj
                          uint32_t c); /* or on its way */
 void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uint32_t page,
                      enum vv_page_state state);
+/* Chunks of which no memory tier has anything yet, to be filled now: vvi_chunk_place, but cheaper. */
+void vvi_chunks_fill(struct vv_core *core, struct vv_copy *copy, uint32_t c0, uint32_t n,
+                     const uint32_t *pages);
 void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c,
                    enum vv_page_state state);
 void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c);
+/* The same for chunks [c0, c0 + n), valid pages of an arena, and cheaper. Ends, like the
+ * other, with classes to be derived anew. */
+void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, uint32_t n);
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n);
 void vvi_object_refresh(struct vv_core *core, struct vv_object *obj); /* its rank has changed */
 void vvi_object_settle(struct vv_core *core,

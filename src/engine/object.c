@@ -203,6 +203,25 @@ void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uin
         count_in_memory(core, copy, c, true);
 }
 
+void vvi_chunks_fill(struct vv_core *core, struct vv_copy *copy, uint32_t c0, uint32_t n,
+                     const uint32_t *pages)
+{
+    struct tier *t = &core->tier[copy->tier];
+    struct vv_object *obj = copy->obj;
+
+    vv_assert(t->is_arena && t->memory);
+    for (uint32_t i = 0; i < n; i++) {
+        vv_assert(copy->page[c0 + i] == VV_PAGE_NONE);
+        copy->page[c0 + i] = pages[i];
+        t->arena.page[pages[i]] =
+            (struct vv_page){.u.owner = copy, .chunk = c0 + i, .state = VV_PAGE_FILLING};
+    }
+    copy->nfilling += n;
+    vvi_hint_account(core, obj, -1);
+    obj->nmem += n;
+    vvi_hint_account(core, obj, 1);
+}
+
 void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c, enum vv_page_state state)
 {
     enum vv_page_state from = vvi_chunk_state(core, copy->obj, copy->tier, c);
@@ -227,6 +246,17 @@ static void class_count(struct vv_core *core, struct vv_copy *copy, unsigned cla
     copy->nup += (class & CLASS_UP) ? one : 0;
     copy->ndup += (class & CLASS_DUP) ? one : 0;
     core->tier[copy->tier].nevict += (class & CLASS_EVICT) ? one : 0;
+}
+
+/* A hinted version is no longer complete on this tier: prefetching takes it up again. */
+static void missing_here(struct vv_core *core, const struct vv_copy *copy)
+{
+    struct hist *h = vvi_hist(core, copy->obj->hist);
+
+    if (!copy->obj->hint_first)
+        return;
+    h->cursor[copy->tier] = VV_MIN(h->cursor[copy->tier], copy->obj->hint_first);
+    h->ready_to = VV_MIN(h->ready_to, copy->obj->hint_first);
 }
 
 void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
@@ -254,12 +284,54 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
     if (!on_its_way(state))
         return;
     count_in_memory(core, copy, c, false);
-    /* A hinted version is no longer complete here: prefetching takes it up again. */
-    if (t->memory && copy->obj->hint_first) {
-        struct hist *h = vvi_hist(core, copy->obj->hist);
-        h->cursor[copy->tier] = VV_MIN(h->cursor[copy->tier], copy->obj->hint_first);
-        h->ready_to = VV_MIN(h->ready_to, copy->obj->hint_first);
+    if (t->memory)
+        missing_here(core, copy);
+}
+
+/* Whether all chunks of the object are, or will be, in another memory tier than this. */
+static bool all_elsewhere(const struct vv_core *core, const struct vv_object *obj, unsigned tier)
+{
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        if (t != tier && obj->copy[t] &&
+            obj->copy[t]->nvalid + obj->copy[t]->nfilling == obj->nchunks)
+            return true;
+    return false;
+}
+
+void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, uint32_t n)
+{
+    struct tier *t = &core->tier[copy->tier];
+    struct vv_object *obj = copy->obj;
+    bool elsewhere = all_elsewhere(core, obj, copy->tier);
+    uint32_t evict = 0, dirty = 0, up = 0, dup = 0;
+
+    for (uint32_t c = c0; c < c0 + n;) {
+        uint32_t first = copy->page[c], run = 0;
+
+        /* Pages that follow one another go back as one. */
+        for (; c + run < c0 + n && copy->page[c + run] == first + run; run++) {
+            const struct vv_page *p = &t->arena.page[first + run];
+            vv_assert(p->state == VV_PAGE_VALID && p->pins == 0);
+            evict += (p->class & CLASS_EVICT) != 0;
+            dirty += (p->class & CLASS_DIRTY) != 0;
+            up += (p->class & CLASS_UP) != 0;
+            dup += (p->class & CLASS_DUP) != 0;
+            copy->page[c + run] = VV_PAGE_NONE;
+        }
+        vv_arena_give(&t->arena, first, run);
+        for (uint32_t k = c; !elsewhere && k < c + run; k++)
+            count_in_memory(core, copy, k, false);
+        c += run;
     }
+    copy->nvalid -= n;
+    copy->nevict -= evict;
+    copy->ndirty -= dirty;
+    copy->nup -= up;
+    copy->ndup -= dup;
+    t->nevict -= evict;
+    t->freed_epoch++;
+    if (t->memory)
+        missing_here(core, copy);
 }
 
 /* ---- what pages are good for ---- */
@@ -379,8 +451,9 @@ static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
         copy->evict_top = top_of(core, copy, CLASS_EVICT, copy->evict_top);
         key = vvi_rank_absolute(core, obj, copy->tier, copy->evict_top);
     }
-    heap_follow(&heap[HEAP_EVICT], copy, HEAP_EVICT, copy->nevict > 0, key);
-    heap_follow(&heap[HEAP_DUP], copy, HEAP_DUP, copy->ndup > 0 && core->tier[copy->tier].memory,
+    heap_follow(&heap[HEAP_EVICT], copy, HEAP_EVICT, copy->nevict > 0 && !copy->readers, key);
+    heap_follow(&heap[HEAP_DUP], copy, HEAP_DUP,
+                copy->ndup > 0 && !copy->readers && core->tier[copy->tier].memory,
                 ~vvi_rank_absolute(core, obj, copy->tier, 0));
 }
 
@@ -391,6 +464,35 @@ void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
             copy_refresh(core, obj->copy[t]);
 }
 
+/* One tier of an object, for a pass over its chunks. */
+struct view {
+    const uint32_t *page; /* NULL: no copy, or no arena */
+    struct vv_page *record;
+    uint32_t npages;    /* those beyond are transit pages */
+    bool valid;         /* no copy, and yet all of it is there: a committed file */
+    bool keeps, passes; /* what is valid there lets faster copies go: in the arena, beyond it */
+    uint32_t evict, dirty, up, dup; /* changes in the numbers of each class */
+    bool freed;                     /* a page may go that could not before */
+};
+
+static void view_of(const struct vv_core *core, const struct vv_object *obj, unsigned t,
+                    struct view *v)
+{
+    const struct tier *tier = &core->tier[t];
+    const struct vv_copy *copy = obj->copy[t];
+    bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
+    bool keeps = !files || obj->durable || obj->streams;
+
+    *v = (struct view){
+        .page = tier->is_arena && copy ? copy->page : NULL,
+        .record = tier->arena.page,
+        .npages = tier->arena.npages,
+        .valid = !tier->is_arena && !copy && obj->durable,
+        .keeps = keeps || tier->is_arena,
+        .passes = keeps,
+    };
+}
+
 /* Where a chunk is, tier by tier, as bits. */
 struct whereabouts {
     unsigned valid, way; /* way: valid, or on its way there */
@@ -399,30 +501,40 @@ struct whereabouts {
     struct vv_page *page[VV_MAX_TIERS]; /* NULL: none, or no arena */
 };
 
-static inline void locate(const struct vv_core *core, const struct vv_object *obj, bool keeps,
-                          uint32_t c, struct whereabouts *w)
+static inline void locate(const struct vv_core *core, const struct vv_object *obj,
+                          const struct view *view, uint32_t c, struct whereabouts *w)
 {
-    w->valid = w->way = w->transit = 0;
+    unsigned valid = 0, way = 0, kept = 0, transit = 0;
+
     for (unsigned t = 0; t < core->ntiers; t++) {
-        const struct tier *tier = &core->tier[t];
-        const struct vv_copy *copy = obj->copy[t];
-        enum vv_page_state s = VV_PAGE_FREE;
+        const struct view *v = &view[t];
+        enum vv_page_state s = v->valid ? VV_PAGE_VALID : VV_PAGE_FREE;
+        bool keeps = v->keeps;
 
         w->page[t] = NULL;
-        if (tier->is_arena && copy && copy->page[c] != VV_PAGE_NONE) {
-            w->page[t] = &tier->arena.page[copy->page[c]];
-            w->transit |= (unsigned)(copy->page[c] >= tier->arena.npages) << t;
+        if (v->page) {
+            uint32_t page = v->page[c];
+            if (page == VV_PAGE_NONE)
+                continue;
+            w->page[t] = &v->record[page];
             s = (enum vv_page_state)w->page[t]->state;
-        } else if (!tier->is_arena) {
-            s = vvi_chunk_state(core, obj, t, c);
+            if (page >= v->npages) {
+                transit |= 1u << t;
+                keeps = v->passes;
+            }
+        } else if (obj->copy[t]) {
+            s = vvi_chunk_state(core, obj, t, c); /* a file that is being written */
         }
-        w->valid |= (unsigned)(s == VV_PAGE_VALID) << t;
-        w->way |= (unsigned)on_its_way(s) << t;
+        if (s == VV_PAGE_VALID) {
+            valid |= 1u << t;
+            kept |= (unsigned)keeps << t;
+        }
+        way |= (unsigned)on_its_way(s) << t;
     }
-    w->kept = w->valid;
-    for (unsigned t = 0; !keeps && t < core->ntiers; t++)
-        if (!core->tier[t].is_arena || (w->transit >> t & 1))
-            w->kept &= ~(1u << t);
+    w->valid = valid;
+    w->way = way;
+    w->kept = kept;
+    w->transit = transit;
 }
 
 /* What vvi_classify() says, from what is known of all tiers at once. */
@@ -448,13 +560,16 @@ static inline unsigned classify_at(const struct vv_core *core, const struct vv_o
     return class;
 }
 
-static void set_class(struct vv_core *core, struct vv_copy *copy, uint32_t c, struct vv_page *p,
-                      unsigned class)
+static inline void set_class(struct vv_copy *copy, struct view *v, uint32_t c, struct vv_page *p,
+                             unsigned class)
 {
-    if (class & ~p->class & CLASS_EVICT)
-        core->tier[copy->tier].freed_epoch++;
-    class_count(core, copy, p->class, -1);
-    class_count(core, copy, class, 1);
+    unsigned old = p->class;
+
+    v->evict += ((class & CLASS_EVICT) != 0) - ((old & CLASS_EVICT) != 0);
+    v->dirty += ((class & CLASS_DIRTY) != 0) - ((old & CLASS_DIRTY) != 0);
+    v->up += ((class & CLASS_UP) != 0) - ((old & CLASS_UP) != 0);
+    v->dup += ((class & CLASS_DUP) != 0) - ((old & CLASS_DUP) != 0);
+    v->freed |= (class & ~old & CLASS_EVICT) != 0;
     p->class = (uint8_t) class;
     if (class & CLASS_EVICT)
         copy->evict_top = VV_MAX(copy->evict_top, c);
@@ -464,29 +579,66 @@ static void set_class(struct vv_core *core, struct vv_copy *copy, uint32_t c, st
         copy->up_low = VV_MIN(copy->up_low, c);
 }
 
+/* All that the classes of a chunk depend on besides its object, in one word; and its pages. */
+static inline uint32_t signature(const struct vv_core *core, const struct vv_object *obj,
+                                 const struct view *view, uint32_t c, struct vv_page **pages)
+{
+    uint32_t sig = 0;
+
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct view *v = &view[t];
+        uint32_t bits = 0;
+
+        pages[t] = NULL;
+        if (v->page && v->page[c] != VV_PAGE_NONE) {
+            const struct vv_page *p = pages[t] = &v->record[v->page[c]];
+            bits = 16u | (v->page[c] >= v->npages ? 8u : 0) | (p->pins ? 4u : 0) | p->state;
+        } else if (!v->page && obj->copy[t]) {
+            bits = vvi_chunk_state(core, obj, t, c); /* a file that is being written */
+        }
+        sig = sig << 5 | bits;
+    }
+    return sig;
+}
+
 /* Called for every change of a chunk, and so written to cost little: an object of many chunks
- * passes here a dozen times in its life. */
+ * passes here a dozen times in its life. Neighbours are mostly alike, and then so are their
+ * classes. */
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n)
 {
-    bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
-    bool keeps = !files || obj->durable || obj->streams;
+    struct view view[VV_MAX_TIERS];
+    unsigned class[VV_MAX_TIERS] = {0};
+    uint32_t last = UINT32_MAX; /* no signature */
 
-    for (uint32_t c = c0; c < c0 + n; c++) {
-        struct whereabouts w;
-
-        locate(core, obj, keeps, c, &w);
-        for (unsigned t = 0; t < core->ntiers; t++) {
-            unsigned class;
-            if (!w.page[t])
-                continue;
-            class = classify_at(core, obj, t, &w);
-            if (class != w.page[t]->class)
-                set_class(core, obj->copy[t], c, w.page[t], class);
-        }
-    }
     for (unsigned t = 0; t < core->ntiers; t++)
-        if (obj->copy[t])
-            copy_refresh(core, obj->copy[t]);
+        view_of(core, obj, t, &view[t]);
+    for (uint32_t c = c0; c < c0 + n; c++) {
+        struct vv_page *pages[VV_MAX_TIERS];
+        uint32_t sig = signature(core, obj, view, c, pages);
+
+        if (sig != last) {
+            struct whereabouts w;
+            locate(core, obj, view, c, &w);
+            for (unsigned t = 0; t < core->ntiers; t++)
+                class[t] = w.page[t] ? classify_at(core, obj, t, &w) : 0;
+            last = sig;
+        }
+        for (unsigned t = 0; t < core->ntiers; t++)
+            if (pages[t] && class[t] != pages[t]->class)
+                set_class(obj->copy[t], &view[t], c, pages[t], class[t]);
+    }
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        struct vv_copy *copy = obj->copy[t];
+        if (!copy)
+            continue;
+        copy->nevict += view[t].evict;
+        copy->ndirty += view[t].dirty;
+        copy->nup += view[t].up;
+        copy->ndup += view[t].dup;
+        core->tier[t].nevict += view[t].evict;
+        core->tier[t].freed_epoch += view[t].freed;
+        copy_refresh(core, copy);
+    }
 }
 
 /* ---- copies ---- */
@@ -630,7 +782,7 @@ void vvi_object_written(struct vv_core *core, struct vv_object *obj)
 
 static bool copy_busy(const struct vv_core *core, const struct vv_copy *copy)
 {
-    if (copy->nfilling > 0)
+    if (copy->nfilling > 0 || copy->readers > 0)
         return true;
     for (uint32_t c = 0; c < copy->obj->nchunks; c++)
         if (copy->page[c] != VV_PAGE_NONE && vvi_page(core, copy, c)->pins > 0)
@@ -644,7 +796,8 @@ static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++) {
         struct vv_copy *copy = obj->copy[t];
-        if (!copy || !core->tier[t].is_arena || (copy->whole && copy_busy(core, copy)))
+        if (!copy || !core->tier[t].is_arena || copy->readers ||
+            (copy->whole && copy_busy(core, copy)))
             continue;
         for (uint32_t c = 0; c < obj->nchunks; c++)
             if (copy->page[c] != VV_PAGE_NONE &&

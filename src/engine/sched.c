@@ -80,6 +80,38 @@ static bool whole_at(const struct vv_object *obj, int tier)
     return obj->copy[tier] && obj->copy[tier]->whole;
 }
 
+static void pin_pages(struct vv_core *core, struct vv_order *o)
+{
+    const struct vv_copy *from = o->obj->copy[o->src_tier];
+
+    for (uint32_t i = 0; i < o->nchunks; i++) {
+        o->src_page[i] = from->page[o->chunk0 + i];
+        vvi_page(core, from, o->chunk0 + i)->pins++;
+    }
+}
+
+static void fill_pages(struct vv_core *core, struct vv_order *o, struct vv_copy *to,
+                       const uint32_t *pages)
+{
+    if (pages)
+        memcpy(o->dst_page, pages, o->nchunks * sizeof(*pages));
+    else
+        memset(o->dst_page, 0, o->nchunks * sizeof(*pages));
+    /* A put: what it writes is nowhere else. */
+    if (o->src_tier == VV_TIER_APP && !to->whole) {
+        vvi_chunks_fill(core, to, o->chunk0, o->nchunks, pages);
+        return;
+    }
+    for (uint32_t i = 0; i < o->nchunks; i++) {
+        uint32_t c = o->chunk0 + i;
+        vv_assert(to->page[c] == VV_PAGE_NONE || to->page[c] == pages[i]);
+        if (to->page[c] == VV_PAGE_NONE)
+            vvi_chunk_place(core, to, c, o->dst_page[i], VV_PAGE_FILLING);
+        else
+            vvi_chunk_set(core, to, c, VV_PAGE_FILLING);
+    }
+}
+
 /* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given
  * back when memory for the order is lacking. */
 static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
@@ -104,20 +136,10 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
     o->nchunks = n;
     o->bytes = vvi_chunk_bytes(core, obj, c0, n);
     o->req = req;
-    for (uint32_t i = 0; i < n; i++) {
-        if (src != VV_TIER_APP && core->tier[src].is_arena) {
-            o->src_page[i] = obj->copy[src]->page[c0 + i];
-            vvi_page(core, obj->copy[src], c0 + i)->pins++;
-        }
-        if (dst != VV_TIER_APP) {
-            o->dst_page[i] = pages ? pages[i] : 0;
-            vv_assert(to->page[c0 + i] == VV_PAGE_NONE || to->page[c0 + i] == pages[i]);
-            if (to->page[c0 + i] == VV_PAGE_NONE)
-                vvi_chunk_place(core, to, c0 + i, o->dst_page[i], VV_PAGE_FILLING);
-            else
-                vvi_chunk_set(core, to, c0 + i, VV_PAGE_FILLING);
-        }
-    }
+    if (src != VV_TIER_APP && core->tier[src].is_arena)
+        pin_pages(core, o);
+    if (dst != VV_TIER_APP)
+        fill_pages(core, o, to, pages);
     /* What is being filled has no class, and nothing else of a first copy has changed. */
     if (src != VV_TIER_APP || obj->nmem > to->nfilling + to->nvalid)
         vvi_core_reclass(core, obj, c0, n);
@@ -157,6 +179,39 @@ static bool gives(const struct vv_core *core, const struct vv_req *req, unsigned
     return true;
 }
 
+/* All of it is on the device, and nothing of it has been asked for: one order that holds the copy as
+ * a whole. This is the restore that everything else is there for. */
+static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned tier)
+{
+    struct vv_object *obj = req->obj;
+    struct vv_copy *copy = obj->copy[tier];
+    enum vv_hop hop = hop_between(core, (int)tier, VV_TIER_APP, req->app_is_device);
+    struct vv_order *o;
+
+    if ((int)tier != core->device || copy->nvalid < obj->nchunks || req->unissued < obj->nchunks ||
+        obj->nchunks > core->hop[hop].batch)
+        return false;
+    o = order_for(core, VV_ORDER_APP, obj);
+    if (!o)
+        return false;
+    o->whole = true;
+    o->src_tier = (int)tier;
+    o->hop = hop;
+    o->nchunks = obj->nchunks;
+    o->bytes = obj->size;
+    o->req = req;
+    memcpy(o->src_page, copy->page, obj->nchunks * sizeof(copy->page[0]));
+    copy->readers++;
+    vvi_object_refresh(core, obj);
+    memset(req->issued, 0xff, vv_div_up(obj->nchunks, 64) * sizeof(*req->issued));
+    req->scan = obj->nchunks;
+    req->unissued = 0;
+    req->from_inflight[tier]++;
+    req->inflight++;
+    order_push(core, o);
+    return true;
+}
+
 static bool serve_get_from(struct vv_core *core, struct vv_req *req, unsigned tier)
 {
     struct vv_object *obj = req->obj;
@@ -165,6 +220,8 @@ static bool serve_get_from(struct vv_core *core, struct vv_req *req, unsigned ti
 
     if (!obj->copy[tier])
         return false;
+    if (serve_get_whole(core, req, tier))
+        return true;
     for (uint32_t c = req->scan;
          c < obj->nchunks && (req->ordered || req->from_inflight[tier] < APP_SLOTS);) {
         uint32_t n = 0;

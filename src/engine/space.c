@@ -146,13 +146,21 @@ uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned cl
 
     if (revoked)
         vvi_copy_set_state(copy, VV_COPY_FLUSHED);
-    for (uint32_t c = copy->evict_top + 1; c-- > 0 && gone < n;) {
-        if (copy->page[c] == VV_PAGE_NONE || (vvi_page(core, copy, c)->class & class) != class)
+    for (uint32_t c = copy->evict_top + 1; c > 0 && gone < n;) {
+        uint32_t run = 0;
+        while (run < c && gone + run < n && copy->page[c - 1 - run] != VV_PAGE_NONE &&
+               (vvi_page(core, copy, c - 1 - run)->class & class) == class)
+            run++;
+        if (run == 0) {
+            c--;
             continue;
-        if (gone++ == 0)
-            high = c;
+        }
+        if (gone == 0)
+            high = c - 1;
+        gone += run;
+        c -= run;
         low = c;
-        vvi_chunk_drop(core, copy, c);
+        vvi_chunks_drop(core, copy, c, run);
     }
     core->stats.revoked_pages += revoked && copy->obj->hint_first ? gone : 0;
     return pages_gone(core, copy, low, high, gone);
@@ -280,7 +288,8 @@ static bool half_fetched(const struct vv_copy *copy)
 
 bool vvi_space_whole_may_go(const struct vv_copy *copy)
 {
-    return copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
+    return !copy->readers &&
+           copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
 }
 
 /* Fetched for a restore that is still to come: no other prefetch takes it. What was passed over

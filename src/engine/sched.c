@@ -778,13 +778,24 @@ static bool flush_past_host(struct vv_core *core, struct vv_object *obj, uint32_
     return true;
 }
 
+/* Will all that is still to come up from the disk find free pages on the host? */
+static bool host_has_plenty(const struct vv_core *core)
+{
+    uint64_t missing = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++)
+        missing += core->hist[i].missing_chunks;
+    return core->tier[core->host].arena.nfree > missing + core->hop[VV_HOP_D2H].batch;
+}
+
 static bool flush_device(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
     bool any = false;
-    /* While restoring, free pages of the host are for what comes up; flushes only pass through. */
-    bool restoring =
-        core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
+    /* While restoring, free pages of the host are for what comes up; flushes only pass through,
+     * unless there is room for both and puts come in between, which want room above. */
+    bool restoring = core->paged && core->phase == VV_PHASE_RESTORING && !core->puts &&
+                     !core->waits && !(core->puts_between && host_has_plenty(core));
 
     while (slot_free(core, VV_HOP_D2H)) {
         struct vv_copy *copy = next_dirty(core, (unsigned)core->device);

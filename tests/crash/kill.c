@@ -11,6 +11,7 @@
  * and the history goes on growing across lives.
  */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,9 @@ static void rounds(const char *rate, bool device)
             child_main(&cfg, fds[1], next);
         }
         close(fds[1]);
+        /* Opening a GPU takes far longer than what follows: wait for the first message. */
+        if (device && t_device_is_cuda())
+            T_EQ(poll(&(struct pollfd){.fd = fds[0], .events = POLLIN}, 1, CK_LIMIT_MS), 1);
         vv_sleep_until_ns(vv_now_ns() + t_rng_below(&rng, 60 * VV_NS_PER_MS));
         T_OK(kill(child, SIGKILL));
         messages += listen_to(fds[0]);

@@ -18,6 +18,13 @@
 
 enum { PAGE = 4096, BYTES = 37 * PAGE + 5, THREADS = 6, ROUNDS = 8 };
 
+/* Leaving without closing is a case here: threads that have ended by then were never joined. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "report_thread_leaks=0";
+}
+
 static const struct ck_cfg cfg = {
     .device = true, .device_cache = 128 * PAGE, .host_cache = 4096 * PAGE};
 

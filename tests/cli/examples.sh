@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of examples/ and the code in README.md compile without a warning against what was built, and do what
+# The programs of examples/ and the code in README.md and docs/ compile without a warning against what was built, and do what
 # they say. So do the commands in README.md. Its links lead somewhere.
 set -euo pipefail
 dir=$(mktemp -d)
@@ -43,6 +43,18 @@ for source in "$dir"/readme*.c; do
     compile "$source" "${source%.c}"
     (cd "$dir" && "${source%.c}" >"$dir/out") || fail "the program of README.md: $(basename "$source")"
 done
+
+# ---- docs/
+for page in "$SOURCE_DIR"/docs/*.md; do
+    name=$(basename "$page" .md)
+    awk -v out="$dir/$name" '/^```c$/ { n++; on = 1; next } /^```/ { on = 0 } on { print > (out n ".c") }' "$page"
+    for source in "$dir/$name"[0-9]*.c; do
+        [ -e "$source" ] || continue
+        compile "$source" "${source%.c}"
+        "${source%.c}" >"$dir/out" || fail "the program of docs/$name.md"
+    done
+done
+[ -e "$dir/streams1" ] || fail "docs/streams.md has no program"
 
 # Lines '$ varve ...' of console blocks, run one after the other where the program left its files.
 mkdir "$dir/bin" "$dir/console"

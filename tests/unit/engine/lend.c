@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lending and ordered requests, driven by hand: who waits for whom, and who does not. */
+#include "unit/engine/hand.h"
+
+static const enum vv_policy policies[] = {VV_POLICY_NEXT, VV_POLICY_SCORE, VV_POLICY_SCORE_NOW,
+                                          VV_POLICY_FIFO, VV_POLICY_LRU};
+
+static void discard_all(struct drive *d, uint32_t hist, uint64_t n)
+{
+    for (uint64_t v = 0; v < n; v++)
+        T_OK(drive_discard(d, hist, v));
+}
+
+/* What is lent in place is not evicted, whoever wants the room, and may go once it is given back. */
+static void lent_pages_stay(void)
+{
+    for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
+        struct drive d;
+        struct drive_lend lend = {.used = false};
+        uint32_t h = hand_open(&d, "H4S16", policies[p], VV_CORE_CACHED);
+
+        hand_put(&d, h, 0, 2);
+        T_OK(drive_lend(&d, &lend, h, 0, 0, 2));
+        for (uint64_t v = 1; v < 6; v++)
+            hand_put(&d, h, v, 2);
+        drive_run(&d);
+        T_EQ(hand_resident(&d, h, 0, 0), 2);
+        drive_unlend(&d, &lend);
+        for (uint64_t v = 6; v < 8; v++)
+            hand_put(&d, h, v, 2);
+        drive_run(&d);
+        T_CHECK(hand_resident(&d, h, 0, 0) < 2 || policies[p] == VV_POLICY_NEXT);
+        hand_get(&d, h, 0);
+        hand_close(&d);
+    }
+}
+
+/* Discarded, they stay until they are given back, and are free then. */
+static void discarded_while_lent(void)
+{
+    for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
+        struct drive d;
+        struct drive_lend lend = {.used = false};
+        struct vv_core_stats s;
+        uint32_t h = hand_open(&d, "H4", policies[p], VV_CORE_CACHED);
+
+        hand_put(&d, h, 0, 2);
+        T_OK(drive_lend(&d, &lend, h, 0, 0, 2));
+        T_OK(drive_discard(&d, h, 0));
+        vv_core_get_stats(d.core, &s);
+        T_EQ(s.tier_used_pages[0], 2);
+        drive_unlend(&d, &lend);
+        vv_core_get_stats(d.core, &s);
+        T_EQ(s.tier_used_pages[0], 0);
+        hand_close(&d);
+    }
+}
+
+/* A lease waits until what is in its way was flushed, and no longer. */
+static void a_lease_waits_for_flushes(void)
+{
+    for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
+        struct drive d;
+        struct drive_call lease, put;
+        struct drive_lend lend = {.used = false};
+        uint32_t h = hand_open(&d, "H4S16", policies[p], VV_CORE_CACHED);
+
+        for (uint64_t v = 0; v < 4; v++) {
+            T_OK(drive_put(&d, &put, h, v, DRIVE_PAGE));
+            while (put.pending)
+                hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, v, 0);
+        }
+        T_OK(drive_lease(&d, &lease, &lend, h, 2));
+        T_CHECK(lease.pending);
+        T_OK(drive_finish(&d, &lease));
+        T_CHECK(lend.used);
+        T_ERR(drive_lease(&d, &lease, &lend, h, 1), -ENOSPC); /* half of it is lent */
+        drive_run(&d);
+        for (uint64_t v = 0; v < 4; v++)
+            hand_get(&d, h, v);
+        drive_unlend(&d, &lend);
+        hand_close(&d);
+    }
+}
+
+/* Memory only, and full: a lease fails at once, as a put would; but not while pages come back. */
+static void a_lease_in_vain(void)
+{
+    for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
+        struct drive d;
+        struct drive_call lease;
+        struct drive_lend one = {.used = false}, two = {.used = false};
+        uint32_t h = hand_open(&d, "H4", policies[p], VV_CORE_CACHED);
+
+        T_OK(drive_lease(&d, &lease, &one, h, 2));
+        T_CHECK(!lease.pending && one.used);
+        hand_put(&d, h, 0, 1);
+        hand_put(&d, h, 1, 1);
+        vv_core_lend_ends(d.core, &one.lend);
+        T_OK(drive_lease(&d, &lease, &two, h, 1));
+        T_CHECK(lease.pending);
+        drive_unlend(&d, &one);
+        T_CHECK(!lease.pending && two.used);
+        drive_unlend(&d, &two);
+        discard_all(&d, h, 2);
+        for (uint64_t v = 2; v < 6; v++)
+            hand_put(&d, h, v, 1);
+        T_OK(drive_lease(&d, &lease, &one, h, 1));
+        T_ERR(drive_finish(&d, &lease), -ENOSPC);
+        hand_close(&d);
+    }
+}
+
+/* The pages of leases become a version; where they are in parts, only if copies may be scattered. */
+static void a_version_of_leases(void)
+{
+    for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
+        struct drive d;
+        struct drive_call call;
+        struct drive_lend one = {.used = false}, two = {.used = false};
+        struct drive_lend *both[] = {&one, &two};
+        uint64_t parts[] = {DRIVE_PAGE, 2 * DRIVE_PAGE - 5};
+        bool paged = policies[p] == VV_POLICY_NEXT;
+        uint32_t h = hand_open(&d, "D8H8S16", policies[p], VV_CORE_CACHED);
+        struct vv_core_stats before, after;
+
+        d.app_is_device = true;
+        T_OK(drive_lease(&d, &call, &one, h, 1));
+        T_OK(drive_lease(&d, &call, &two, h, 2));
+        T_EQ(vv_core_lends_join(d.core, parts, 2), paged);
+        parts[0]--;
+        T_CHECK(!vv_core_lends_join(d.core, parts, 2));
+        T_CHECK(vv_core_lends_join(d.core, parts, 1));
+        vv_core_get_stats(d.core, &before);
+        if (paged)
+            T_OK(drive_put_lent(&d, &call, both, 2, h, 7, 3 * DRIVE_PAGE - 5));
+        else
+            T_ERR(drive_put_lent(&d, &call, both, 2, h, 7, 3 * DRIVE_PAGE - 5), -EINVAL);
+        if (!paged)
+            T_OK(drive_put_lent(&d, &call, &both[1], 1, h, 7, 2 * DRIVE_PAGE - 5));
+        T_CHECK(call.pending);
+        T_OK(drive_finish(&d, &call));
+        vv_core_get_stats(d.core, &after);
+        T_EQ(after.moved_bytes[VV_HOP_D2D], before.moved_bytes[VV_HOP_D2D]);
+        T_EQ(hand_resident(&d, h, 7, 0), paged ? 3 : 2);
+        drive_run(&d);
+        hand_get(&d, h, 7);
+        if (!paged)
+            drive_unlend(&d, &one);
+        T_ERR(drive_lease(&d, &call, &one, h, 5), -ENOSPC);
+        hand_close(&d);
+    }
+}
+
+/* One that needs no room is not held up by a put that does: it may be what that one waits for. */
+static void a_lent_put_overtakes(void)
+{
+    struct drive d;
+    struct drive_call lease, blocked, lent;
+    struct drive_lend lend = {.used = false}, *list = &lend;
+    uint32_t h = hand_open(&d, "H4S16", VV_POLICY_SCORE, VV_CORE_CACHED);
+
+    T_OK(drive_lease(&d, &lease, &lend, h, 2));
+    vv_core_lend_ends(d.core, &lend.lend); /* so that the put waits */
+    T_OK(drive_put(&d, &blocked, h, 0, 4 * DRIVE_PAGE));
+    T_CHECK(blocked.pending && d.norders == 0);
+    T_OK(drive_put_lent(&d, &lent, &list, 1, h, 1, 2 * DRIVE_PAGE));
+    T_CHECK(drive_find(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1) >= 0);
+    T_OK(drive_finish(&d, &lent));
+    T_OK(drive_finish(&d, &blocked));
+    hand_close(&d);
+}
+
+/* ---- ordered ---- */
+
+/* All orders go out at once, and then nobody is blocked; the version is not there before they have
+ * ended. */
+static void ordered_put(void)
+{
+    struct drive d;
+    struct drive_call put, other, wait;
+    struct vv_object_info info;
+    uint32_t h = hand_open(&d, "D8H8S64", VV_POLICY_NEXT, VV_CORE_CACHED);
+
+    d.app_is_device = d.ordered = true;
+    T_OK(drive_put(&d, &put, h, 0, 8 * DRIVE_PAGE));
+    T_EQ(put.req.unissued, 0);
+    T_CHECK(put.pending && d.core->ordered == &put.req && !d.core->puts);
+    d.ordered = false;
+    T_ERR(vv_core_lookup(d.core, h, 0, &info), -ENOENT);
+    T_ERR(drive_get(&d, &other, h, 0), -ENOENT);
+    T_ERR(drive_put(&d, &other, h, 0, DRIVE_PAGE), -EEXIST);
+    T_OK(drive_wait(&d, &wait, h, 0, VV_CORE_CACHED));
+    T_CHECK(wait.pending && !d.core->waits);
+    T_OK(drive_finish(&d, &put));
+    T_CHECK(!wait.pending && wait.req.status == 0);
+    T_OK(vv_core_lookup(d.core, h, 0, &info));
+    hand_get(&d, h, 0);
+    hand_close(&d);
+}
+
+static void ordered_put_fails(void)
+{
+    struct drive d;
+    struct drive_call put, wait;
+    uint32_t h = hand_open(&d, "D8H8S64", VV_POLICY_NEXT, VV_CORE_CACHED);
+
+    d.app_is_device = d.ordered = true;
+    T_OK(drive_put(&d, &put, h, 0, 2 * DRIVE_PAGE));
+    d.ordered = false;
+    T_OK(drive_wait(&d, &wait, h, 0, VV_CORE_CACHED));
+    while (put.pending)
+        hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 0, -EIO);
+    T_EQ(put.req.status, -EIO);
+    T_CHECK(!wait.pending);
+    T_EQ(wait.req.status, -EIO);
+    hand_put(&d, h, 0, 2);
+    hand_close(&d);
+}
+
+static void ordered_and_discarded(void)
+{
+    struct drive d;
+    struct drive_call put, wait;
+    struct vv_core_stats s;
+    uint32_t h = hand_open(&d, "D8H8", VV_POLICY_NEXT, VV_CORE_CACHED);
+
+    d.app_is_device = d.ordered = true;
+    T_OK(drive_put(&d, &put, h, 0, 2 * DRIVE_PAGE));
+    T_OK(drive_wait(&d, &wait, h, 0, VV_CORE_CACHED));
+    T_OK(drive_discard(&d, h, 0));
+    T_CHECK(!wait.pending);
+    T_EQ(wait.req.status, -ENOENT);
+    T_ERR(drive_discard(&d, h, 0), -ENOENT);
+    vv_core_get_stats(d.core, &s);
+    T_EQ(s.tier_used_pages[0], 2); /* the stream still writes to them */
+    T_OK(drive_finish(&d, &put));
+    vv_core_get_stats(d.core, &s);
+    T_EQ(s.tier_used_pages[0], 0);
+    hand_close(&d);
+}
+
+/* Cancelled half-way it gets no more orders, and ends when those that are out have ended. */
+static void ordered_and_cancelled(void)
+{
+    struct drive d;
+    struct drive_call put;
+    uint32_t h = hand_open(&d, "H2S64", VV_POLICY_NEXT, VV_CORE_CACHED);
+
+    d.ordered = true;
+    T_OK(drive_put(&d, &put, h, 0, 5 * DRIVE_PAGE));
+    T_CHECK(put.req.unissued > 0 && put.req.inflight > 0 && d.core->puts == &put.req);
+    vv_core_cancel(d.core, &put.req, -ETIMEDOUT, d.now_ns);
+    T_CHECK(put.pending);
+    T_ERR(drive_finish(&d, &put), -ETIMEDOUT);
+    T_ERR(drive_discard(&d, h, 0), -ENOENT);
+    hand_close(&d);
+}
+
+/* The history goes while a stream still writes and reads; its number is not given away. */
+static void ordered_and_closed(void)
+{
+    struct drive d;
+    struct drive_call put, get;
+    uint32_t h = hand_open(&d, "D8H8", VV_POLICY_NEXT, VV_CORE_CACHED);
+
+    d.app_is_device = true;
+    hand_put(&d, h, 0, 2);
+    drive_run(&d);
+    d.ordered = true;
+    T_OK(drive_put(&d, &put, h, 1, 2 * DRIVE_PAGE));
+    T_OK(drive_get(&d, &get, h, 0));
+    vv_core_history_drop(d.core, h, d.now_ns);
+    T_CHECK(put.pending && get.pending);
+    T_CHECK(drive_history(&d, false, 0, VV_CORE_CACHED) != h);
+    T_OK(drive_finish(&d, &put));
+    T_OK(drive_finish(&d, &get));
+    T_EQ(drive_history(&d, false, 0, VV_CORE_CACHED), h);
+    hand_close(&d);
+}
+
+int main(void)
+{
+    T_RUN(lent_pages_stay);
+    T_RUN(discarded_while_lent);
+    T_RUN(a_lease_waits_for_flushes);
+    T_RUN(a_lease_in_vain);
+    T_RUN(a_version_of_leases);
+    T_RUN(a_lent_put_overtakes);
+    T_RUN(ordered_put);
+    T_RUN(ordered_put_fails);
+    T_RUN(ordered_and_discarded);
+    T_RUN(ordered_and_cancelled);
+    T_RUN(ordered_and_closed);
+    return t_done();
+}

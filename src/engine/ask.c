@@ -85,6 +85,15 @@ int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_versio
     return obj->flush_err;
 }
 
+bool vv_core_dying(const struct vv_core *core, uint32_t hist)
+{
+    for (const struct vv_order *o = core->orders; o; o = o->all_next)
+        if (o->hist == hist && o->kind != VV_ORDER_APP &&
+            (o->kind == VV_ORDER_REMOVE || o->obj->dead))
+            return true;
+    return false;
+}
+
 uint64_t vv_object_user(const struct vv_object *obj)
 {
     return obj->user;

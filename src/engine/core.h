@@ -315,6 +315,10 @@ void vv_core_each(const struct vv_core *core, uint32_t hist,
 /* Takes the oldest late error of the history (a flush that failed after its put had returned): 0
  * when none. */
 int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier);
+/* Is anything in flight for discarded versions of the history, or to remove a file? Their files go
+ * when that has ended. What somebody still reads does not count: it may last for as long as he
+ * likes. */
+bool vv_core_dying(const struct vv_core *core, uint32_t hist);
 uint64_t vv_object_user(const struct vv_object *obj);
 
 struct vv_core_stats {

@@ -39,7 +39,6 @@ static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
 {
     struct vvi_mover *m = mover_of(e, o);
     e->hist[o->hist].inflight++;
-    e->hist[o->hist].removals += o->kind == VV_ORDER_REMOVE;
     e->inflight++;
     vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
     if (m->polling)
@@ -69,6 +68,8 @@ void vvi_engine_dispatch_locked(struct vv_engine *e)
             break;
         }
     }
+    if (e->lingering)
+        vv_cond_broadcast(&e->idle);
 }
 
 void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int status)
@@ -84,8 +85,7 @@ void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int 
         vv_assert(h->inflight > 0 && e->inflight > 0);
         h->inflight--;
         e->inflight--;
-        h->removals -= o->kind == VV_ORDER_REMOVE;
-        if (h->inflight == 0 || (o->kind == VV_ORDER_REMOVE && h->removals == 0))
+        if (h->inflight == 0)
             vv_cond_broadcast(&e->idle);
     }
     if (status)
@@ -442,8 +442,12 @@ int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
     int rc = r ? vv_core_wait_all(e->core, hist, vv_now_ns(), &r->req) : -ENOMEM;
     rc = vvi_request_finish(e, r, rc, deadline_ns);
     vvi_engine_lock(e);
-    while (rc == 0 && e->hist[hist].removals > 0)
+    /* A version discarded while it was being flushed has its file removed when the flush has ended:
+     * counting removals would miss those that are still to come. */
+    e->lingering++;
+    while (rc == 0 && vv_core_dying(e->core, hist))
         rc = vvi_engine_wait_locked(e, &e->idle, deadline_ns);
+    e->lingering--;
     vvi_engine_unlock(e);
     return rc;
 }

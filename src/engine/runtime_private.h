@@ -140,7 +140,6 @@ struct vvi_bad_chunk {
 struct vvi_engine_hist {
     struct vv_files *files;
     uint64_t inflight; /* orders for movers, issued and not completed */
-    uint64_t removals; /* those of them that remove a file */
     /* Being dropped: the core may give the number to a new history as soon as the last order has
      * ended, but whoever drops it looks here once more after that, having let go of the lock. */
     bool draining;
@@ -210,7 +209,8 @@ struct vv_engine {
     struct vv_core *core;
     struct vvi_engine_hist *hist; /* by history number */
     uint32_t nhist;
-    struct vv_cond idle; /* some inflight count or removals came to 0, or a drop ended */
+    struct vv_cond idle; /* some inflight count came to 0, a drop ended, or see `lingering` */
+    unsigned lingering;  /* calls that wait for the last of discarded versions */
     uint64_t inflight;   /* orders of all histories */
     bool stopping;
     struct vvi_lanes *spare_lanes;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting, hints, discarding and closing while transfers are under way. */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,6 +10,8 @@
 
 #include <varve/ckpt.h>
 
+#include "ckpt/hooks.h"
+#include "fault_os.h"
 #include "t.h"
 #include "t_cuda.h"
 #include "unit/ckpt/ck.h"
@@ -240,11 +243,82 @@ static void test_exit_without_close(void)
     T_EQ(status, 0);
 }
 
+/* Writes wait here until the test lets them go. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool shut, waiting;
+} writes = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+
+static int64_t hold_writes(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
+                           size_t bytes)
+{
+    (void)os;
+    (void)fd;
+    (void)offset;
+    (void)bytes;
+    T_EQ(pthread_mutex_lock(&writes.lock), 0);
+    while (op == VV_OS_AIO_WRITE && writes.shut) {
+        writes.waiting = true;
+        pthread_cond_broadcast(&writes.cond);
+        pthread_cond_wait(&writes.cond, &writes.lock);
+    }
+    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
+    return 0;
+}
+
+static unsigned files_in(const char *folder)
+{
+    unsigned n = 0;
+    struct dirent *e;
+    DIR *d = opendir(folder);
+    T_CHECK(d != NULL);
+    while ((e = readdir(d)) != NULL)
+        n += strchr(e->d_name, 'v') != NULL; /* of a version, committed or not: not index, lock */
+    closedir(d);
+    return n;
+}
+
+/* Discarded while it is being written, a version leaves a file that can be removed only later. A
+ * flush waits for that too. */
+static void test_flush_waits_for_removals(void)
+{
+    const char *folder = t_tmpdir();
+    struct fault_os os;
+    struct vv_ckpt_hooks hooks = {.os = &os.os};
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE, .local = folder, .level = VARVE_LEVEL_LOCAL};
+    char *buf = malloc(BYTES), path[600];
+    fault_os_init(&os);
+    os.os.aio = hold_writes;
+    writes.shut = true;
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "r");
+    put(h, buf, 1);
+    T_EQ(pthread_mutex_lock(&writes.lock), 0);
+    while (!writes.waiting)
+        pthread_cond_wait(&writes.cond, &writes.lock);
+    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
+    T_OK(varve_discard(h, 1));
+    T_ERR(varve_flush(h, 0), -ETIMEDOUT);
+    T_EQ(pthread_mutex_lock(&writes.lock), 0);
+    writes.shut = false;
+    pthread_cond_broadcast(&writes.cond);
+    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    snprintf(path, sizeof(path), "%s/r", folder);
+    T_EQ(files_in(path), 0);
+    T_OK(varve_close(ctx));
+    vv_ckpt_set_hooks(NULL);
+    free(buf);
+}
+
 int main(void)
 {
     ck_any_device();
     T_RUN(test_hints);
     T_RUN(test_discard_in_flight);
+    T_RUN(test_flush_waits_for_removals);
     if (t_device_is_cuda())
         return t_done(); /* the others use no device */
     T_RUN(test_timeouts);

@@ -50,7 +50,7 @@ foreach(age new old)
 endforeach()
 target_compile_definitions(fake_cuda_old PRIVATE FAKE_CUDA_OLD=1)
 
-# A stand-in for libcufile, under the name by which the library looks for it. Tests name the folder.
+# A stand-in for libcufile, under the name by which the library looks for it. Tests load it by its path first.
 add_library(varve_fake_cufile MODULE ${CMAKE_SOURCE_DIR}/tests/fake/libcufile.c)
 target_link_libraries(varve_fake_cufile PRIVATE varve_flags)
 target_link_options(varve_fake_cufile PRIVATE -Wl,-soname,libcufile.so.0)
@@ -90,7 +90,7 @@ endforeach()
 
 # Tests that honour VARVE_TEST_DEVICE run a second time on the CUDA backend, the stand-in for its driver.
 set(cuda_tests unit/device/conformance unit/ckpt/tiers unit/ckpt/regions unit/ckpt/life unit/ckpt/stress
-    unit/ckpt/threads unit/ckpt/texts unit/ckpt/badinput fault/ckpt crash/kill)
+    unit/ckpt/threads unit/ckpt/texts unit/ckpt/badinput unit/ckpt/gds fault/ckpt crash/kill)
 foreach(name ${cuda_tests})
     string(REPLACE "/" "_" target ${name})
     if(NOT TARGET t_${target})

@@ -37,7 +37,8 @@
 #include "tier/gds_private.h"
 #include "tier/store_private.h"
 
-#define POOL_THREADS 4u
+/* As many as a mover has requests in flight at most. */
+#define POOL_THREADS 8u
 #define WAIT_STEP_NS ((int64_t)VV_NS_PER_S)
 
 /* ---- the library's interface ---- */

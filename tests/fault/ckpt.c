@@ -19,6 +19,7 @@
 #include "fault/inject.h"
 #include "t.h"
 #include "t_cuda.h"
+#include "t_cufile.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, K = 6, BYTES = 7 * PAGE + 11, SAMPLE = 16 };
@@ -133,13 +134,14 @@ static void look_again(struct run *r)
 }
 
 /* Returns the operations seen. */
-static uint64_t one(int level, enum t_inject_mode mode, uint64_t nth, int64_t count)
+static uint64_t one(int level, bool gds, enum t_inject_mode mode, uint64_t nth, int64_t count)
 {
     struct t_inject inj;
     struct vv_ckpt_hooks hooks = {.device = hook_device, .store = hook_store, .arg = &inj};
     struct run r = {.cfg = {.device = true,
                             .device_cache = 16 * PAGE,
-                            .host_cache = 16 * PAGE,
+                            .host_cache = gds ? 2 * PAGE : 16 * PAGE,
+                            .gds = gds,
                             .local = t_tmpdir(),
                             .level = level,
                             .close_timeout_ms = CK_LIMIT_MS}};
@@ -157,14 +159,16 @@ static uint64_t one(int level, enum t_inject_mode mode, uint64_t nth, int64_t co
     if (nth == 0)
         T_EQ(r.failures, 0);
     T_CHECK(failed == 0 || nth);
+    if (gds)
+        t_cufile_check();
     if (level == VARVE_LEVEL_LOCAL)
         look_again(&r);
     return seen;
 }
 
-static void all(int level, enum t_inject_mode mode, int64_t count)
+static void all(int level, bool gds, enum t_inject_mode mode, int64_t count)
 {
-    uint64_t seen = one(level, mode, 0, 0);
+    uint64_t seen = one(level, gds, mode, 0, 0);
     struct t_rng rng = {t_seed() + (uint64_t)level * 16 + (uint64_t)mode * 4 +
                         (uint64_t)(count < 0)};
     uint64_t runs = t_long() ? seen : t_device_is_cuda() ? SAMPLE / 4 : SAMPLE;
@@ -178,31 +182,43 @@ static void all(int level, enum t_inject_mode mode, int64_t count)
     t_note("level %d, mode %d, count %lld: %llu operations, %llu of them made to fail", level, mode,
            (long long)count, (unsigned long long)seen, (unsigned long long)runs);
     for (uint64_t i = 0; i < runs; i++)
-        one(level, mode, t_long() ? i + 1 : 1 + t_rng_below(&rng, seen), count);
+        one(level, gds, mode, t_long() ? i + 1 : 1 + t_rng_below(&rng, seen), count);
 }
 
 static void test_cached_once(void)
 {
-    all(VARVE_LEVEL_CACHED, T_INJECT_REFUSE, 1);
-    all(VARVE_LEVEL_CACHED, T_INJECT_REPORT, 1);
+    all(VARVE_LEVEL_CACHED, false, T_INJECT_REFUSE, 1);
+    all(VARVE_LEVEL_CACHED, false, T_INJECT_REPORT, 1);
 }
 
 static void test_cached_for_ever(void)
 {
-    all(VARVE_LEVEL_CACHED, T_INJECT_REFUSE, -1);
-    all(VARVE_LEVEL_CACHED, T_INJECT_REPORT, -1);
+    all(VARVE_LEVEL_CACHED, false, T_INJECT_REFUSE, -1);
+    all(VARVE_LEVEL_CACHED, false, T_INJECT_REPORT, -1);
 }
 
 static void test_local_once(void)
 {
-    all(VARVE_LEVEL_LOCAL, T_INJECT_REFUSE, 1);
-    all(VARVE_LEVEL_LOCAL, T_INJECT_REPORT, 1);
+    all(VARVE_LEVEL_LOCAL, false, T_INJECT_REFUSE, 1);
+    all(VARVE_LEVEL_LOCAL, false, T_INJECT_REPORT, 1);
 }
 
 static void test_local_for_ever(void)
 {
-    all(VARVE_LEVEL_LOCAL, T_INJECT_REFUSE, -1);
-    all(VARVE_LEVEL_LOCAL, T_INJECT_REPORT, -1);
+    all(VARVE_LEVEL_LOCAL, false, T_INJECT_REFUSE, -1);
+    all(VARVE_LEVEL_LOCAL, false, T_INJECT_REPORT, -1);
+}
+
+/* Past the host, with a stand-in for libcufile: the device's calls are those of its threads too. */
+static void test_past_the_host(void)
+{
+    struct fake_cufile *fake = t_cufile_load();
+    for (int level = VARVE_LEVEL_CACHED; level <= VARVE_LEVEL_LOCAL; level++) {
+        t_cufile_reset();
+        all(level, true, T_INJECT_REFUSE, 1);
+        all(level, true, T_INJECT_REPORT, 1);
+        T_CHECK(fake->writes > 0 && fake->reads > 0);
+    }
 }
 
 int main(void)
@@ -212,5 +228,6 @@ int main(void)
     T_RUN(test_cached_for_ever);
     T_RUN(test_local_once);
     T_RUN(test_local_for_ever);
+    T_RUN(test_past_the_host); /* last: it is skipped where there is no stand-in */
     return t_done();
 }

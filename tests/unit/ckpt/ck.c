@@ -40,6 +40,7 @@ void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts)
         ret_opts->local_cache = UINT64_C(16) << 20;
     ret_opts->level = cfg->level;
     ret_opts->policy = cfg->policy;
+    ret_opts->gds = cfg->gds;
     ret_opts->page_bytes = cfg->page_bytes ? cfg->page_bytes : 4096;
     ret_opts->close_timeout_ms = cfg->close_timeout_ms == -2  ? 0
                                  : cfg->close_timeout_ms == 0 ? CK_LIMIT_MS

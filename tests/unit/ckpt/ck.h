@@ -21,6 +21,7 @@ struct ck_cfg {
     uint32_t page_bytes;  /* 0: 4 KiB */
     const char *rate;     /* NULL: full speed */
     int close_timeout_ms; /* 0: CK_LIMIT_MS; to mean 0 give -2 */
+    bool gds;
 };
 
 /* From now on the device is the one that VARVE_TEST_DEVICE names, "cuda" or "host". For tests that

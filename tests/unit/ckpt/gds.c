@@ -4,14 +4,10 @@
  * small for what passes between them, and a stand-in for libcufile. Once the test has loaded it, the
  * library finds it by its name.
  */
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include <varve/ckpt.h>
 
-#include "fake/libcufile.h"
 #include "t.h"
+#include "t_cufile.h"
 #include "tier/gds.h"
 #include "unit/ckpt/ck.h"
 
@@ -42,23 +38,15 @@ static int open_with_gds(const struct ck_cfg *cfg, struct varve_ctx **ret_ctx)
     return varve_open(&o, ret_ctx);
 }
 
-static void nothing_left(void)
-{
-    if (fake->misuse > 0)
-        t_note("%s", fake->what);
-    T_EQ(fake->misuse, 0);
-    T_EQ(fake->drivers, 0);
-    T_EQ(fake->handles, 0);
-    T_EQ(fake->bufs, 0);
-}
-
 static void without_the_library(void)
 {
     struct ck_cfg cfg = small_caches(VARVE_LEVEL_LOCAL);
     struct varve_ctx *ctx;
     char err[256];
-    if (vv_gds_find(NULL, err, sizeof(err)) == 0)
-        T_SKIP("this machine has a libcufile");
+    if (vv_gds_find(NULL, err, sizeof(err)) == 0) {
+        t_note("this machine has a libcufile");
+        return;
+    }
     T_ERR(open_with_gds(&cfg, &ctx), -ENOTSUP);
     ck_error(NULL, -ENOTSUP, "libcufile");
     /* With nothing to use it between, it is not asked for. */
@@ -77,7 +65,7 @@ static void refused(void)
     struct ck_cfg cfg = small_caches(VARVE_LEVEL_LOCAL);
     struct varve_opts o;
     struct varve_ctx *ctx;
-    memset(fake, 0, sizeof(*fake));
+    t_cufile_reset();
     ck_opts(&cfg, &o);
     o.gds = 1;
     o.local_io = VARVE_LOCAL_IO_BUFFERED;
@@ -92,7 +80,7 @@ static void refused(void)
     T_ERR(varve_open(&o, &ctx), -ENOMEM);
     ck_error(NULL, -ENOMEM, "device memory");
     fake->buf_code = 0;
-    nothing_left();
+    t_cufile_check();
 }
 
 /* Writes K versions, and restores them in reverse with hints. Where something was spoiled on
@@ -102,7 +90,7 @@ static void shot(int level, unsigned spoil_nth, unsigned fail_nth)
     struct ck_cfg cfg = small_caches(level);
     struct varve_ctx *ctx;
     unsigned failed = 0;
-    memset(fake, 0, sizeof(*fake));
+    t_cufile_reset();
     T_OK(open_with_gds(&cfg, &ctx));
     struct varve_history *h = ck_history(ctx, "h");
     char *buf = ck_alloc(ctx, true, MAX_BYTES);
@@ -120,7 +108,7 @@ static void shot(int level, unsigned spoil_nth, unsigned fail_nth)
     fake->fail_errno = EIO;
     T_OK(varve_prefetch_start(h));
     for (uint64_t v = K; v-- > 0;) {
-        memset(buf, 0xee, MAX_BYTES);
+        ck_set(buf, 0xee, MAX_BYTES);
         T_OK(varve_protect(h, 0, buf, MAX_BYTES));
         int rc = varve_restore_for(h, v, CK_LIMIT_MS);
         if (rc != 0) {
@@ -134,7 +122,7 @@ static void shot(int level, unsigned spoil_nth, unsigned fail_nth)
     T_CHECK(fake->reads > 0);
     ck_free(ctx, true, buf);
     T_OK(varve_close(ctx));
-    nothing_left();
+    t_cufile_check();
 }
 
 static void files(void)
@@ -165,7 +153,7 @@ static void either_way_is_the_same(void)
     struct ck_cfg cfg = small_caches(VARVE_LEVEL_LOCAL);
     for (int gds = 0; gds < 2; gds++) {
         struct varve_ctx *ctx = NULL;
-        memset(fake, 0, sizeof(*fake));
+        t_cufile_reset();
         for (int half = 0; half < 2; half++) {
             bool use = (half == 0) == (gds == 0);
             if (use)
@@ -190,30 +178,20 @@ static void either_way_is_the_same(void)
             T_OK(varve_close(ctx));
         }
         T_CHECK(gds == 0 ? fake->writes > 0 : fake->reads > 0);
-        nothing_left();
+        t_cufile_check();
     }
 }
 
 int main(void)
 {
-    char path[4096];
-    const char *build = getenv("BUILD_DIR");
+    ck_any_device();
     T_RUN(without_the_library);
-    snprintf(path, sizeof(path), "%s/fake/cufile/libcufile.so.0", build ? build : ".");
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL)
-        T_SKIP("no stand-in for libcufile: %s", dlerror());
-    void *symbol = dlsym(lib, "fake_cufile");
-    fake_cufile_fn *find;
-    T_CHECK(symbol != NULL);
-    memcpy(&find, &symbol, sizeof(find));
-    fake = find();
-
+    fake = t_cufile_load();
     struct ck_cfg cfg = small_caches(VARVE_LEVEL_LOCAL);
     struct varve_ctx *ctx;
     int rc = open_with_gds(&cfg, &ctx);
     if (rc == -ENOTSUP)
-        T_SKIP("the file system takes no direct I/O");
+        T_SKIP("no direct I/O on this file system, or no kernels in this build");
     T_OK(rc);
     T_OK(varve_close(ctx));
     T_RUN(refused);

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "core/hash.h"
 #include "core/pattern.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/gather.h"
@@ -112,6 +113,58 @@ static void fills_and_counts(void)
     }
     T_CHECK(want > 0);
     launch(VV_KERNEL_SPIN, NULL, 0, NULL);
+    free(host);
+    tear_down();
+}
+
+/* Checksums as the processor computes them, of every kind of length: up to the border of the short
+ * ones, around blocks of 1 KiB, and more blocks than a tile of the kernel has. */
+static void hashes(void)
+{
+    static const size_t lengths[] = {
+        0,   1,    3,    4,    8,    9,     16,    17,        128,           129,   240,
+        241, 1024, 1025, 4096, 5000, 65536, 65543, 256 << 10, 256 << 10 | 1, 700001};
+    enum { N = VV_ARRAY_SIZE(lengths) };
+    struct vv_kernel_span spans[N];
+    struct vv_kernel k = {.kind = VV_KERNEL_HASH, .spans = spans, .n_spans = N};
+    uint64_t sums[N + 1], guard = 0x5555;
+    unsigned char *host = malloc(2 * MIB), *p;
+    size_t at = 0;
+
+    set_up(false);
+    p = alloc(2 * MIB);
+    k.sums = alloc(sizeof(sums));
+    T_CHECK(host);
+    for (size_t i = 0; i < 2 * MIB; i++)
+        host[i] = (unsigned char)(i * 131 + (i >> 8) * 29);
+    copy(p, host, 2 * MIB);
+    copy(k.sums + N, &guard, sizeof(guard));
+    for (size_t i = 0; i < N; i++) {
+        spans[i] = (struct vv_kernel_span){p + at, lengths[i]};
+        at += (lengths[i] + 7) / 8 * 8;
+    }
+    T_CHECK(at <= 2 * MIB);
+    T_OK(vv_device_launch(dev, s, &k));
+    memset(spans, 0, sizeof(spans)); /* the call has taken them */
+    finish();
+    copy(sums, k.sums, sizeof(sums));
+    at = 0;
+    for (size_t i = 0; i < N; i++) {
+        T_EQ(sums[i], vv_hash64(host + at, lengths[i]));
+        at += (lengths[i] + 7) / 8 * 8;
+    }
+    T_EQ(sums[N], guard);
+
+    spans[0] = (struct vv_kernel_span){p, 2 * MIB + 1};
+    k.n_spans = 1;
+    T_ERR(vv_device_launch(dev, s, &k), -EFAULT);
+    spans[0] = (struct vv_kernel_span){p + 4, 16};
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    spans[0] = (struct vv_kernel_span){host, 16};
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    k.n_spans = VV_KERNEL_SPANS + 1;
+    T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
+    finish();
     free(host);
     tear_down();
 }
@@ -235,6 +288,7 @@ static void gathers_in_small_launches(void)
 int main(void)
 {
     T_RUN(fills_and_counts);
+    T_RUN(hashes);
     T_RUN(refuses);
     T_RUN(gathers);
     T_RUN(gathers_in_small_launches);

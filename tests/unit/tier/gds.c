@@ -3,20 +3,14 @@
  * guarded, so that touching one from the host ends the test. */
 #include "tier/gds.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <unistd.h>
-
-#include "core/hash.h"
 #include "device/host/host.h"
-#include "fake/libcufile.h"
 #include "store_test.h"
+#include "t_cufile.h"
 
 #define ARENA_PAGES 64u
 #define ARENA_BYTES ((size_t)ARENA_PAGES * ST_PAGE)
 
 static struct fake_cufile *fake;
-static char fake_path[4096];
 static struct vv_device *device;
 static struct vv_gds *gds;
 static char *arena; /* device memory */
@@ -39,11 +33,11 @@ static struct vv_device *open_device(void)
 static void set_up(void)
 {
     char err[256] = "";
-    memset(fake, 0, sizeof(*fake));
+    t_cufile_reset();
     device = open_device();
     fake->map = map;
     fake->map_arg = device;
-    T_OK(vv_gds_open(device, fake_path, err, sizeof(err), &gds));
+    T_OK(vv_gds_open(device, t_cufile_path(), err, sizeof(err), &gds));
     T_OK(vv_device_mem_alloc(device, ARENA_BYTES, (void **)&arena));
     T_OK(vv_gds_memory_add(gds, arena, ARENA_BYTES, err, sizeof(err)));
     st_opts.gds = gds;
@@ -53,12 +47,7 @@ static void tear_down(void)
 {
     vv_gds_memory_remove(gds);
     vv_gds_close(gds);
-    T_EQ(fake->drivers, 0);
-    T_EQ(fake->handles, 0);
-    T_EQ(fake->bufs, 0);
-    if (fake->misuse > 0)
-        t_note("%s", fake->what);
-    T_EQ(fake->misuse, 0);
+    t_cufile_check();
     vv_device_mem_free(device, arena);
     vv_device_close(device);
     st_opts.gds = NULL;
@@ -111,8 +100,8 @@ static void opening(void)
 {
     char err[256] = "";
     struct vv_gds *g = NULL;
-    memset(fake, 0, sizeof(*fake));
-    T_OK(vv_gds_find(fake_path, err, sizeof(err)));
+    t_cufile_reset();
+    T_OK(vv_gds_find(t_cufile_path(), err, sizeof(err)));
     T_ERR(vv_gds_find("libvarve-no-such-thing.so", err, sizeof(err)), -ENOTSUP);
     T_CHECK(strstr(err, "libvarve-no-such-thing") != NULL);
     T_ERR(vv_gds_find("libpthread.so.0", err, sizeof(err)), -ENOTSUP);
@@ -121,10 +110,10 @@ static void opening(void)
     struct vv_device *d = open_device();
     T_ERR(vv_gds_open(d, "libvarve-no-such-thing.so", err, sizeof(err), &g), -ENOTSUP);
     fake->driver_open_code = 5007;
-    T_ERR(vv_gds_open(d, fake_path, err, sizeof(err), &g), -ENOTSUP);
+    T_ERR(vv_gds_open(d, t_cufile_path(), err, sizeof(err), &g), -ENOTSUP);
     T_CHECK(strstr(err, "5007") != NULL);
     fake->driver_open_code = 5026; /* open already: by the application, and left to it */
-    T_OK(vv_gds_open(d, fake_path, err, sizeof(err), &g));
+    T_OK(vv_gds_open(d, t_cufile_path(), err, sizeof(err), &g));
     vv_gds_close(g);
     T_EQ(fake->misuse, 0);
     fake->driver_open_code = 0;
@@ -132,7 +121,7 @@ static void opening(void)
     struct vv_device_ops ops = *d->ops;
     struct vv_device plain = {&ops};
     ops.describe = no_kernels;
-    T_ERR(vv_gds_open(&plain, fake_path, err, sizeof(err), &g), -ENOTSUP);
+    T_ERR(vv_gds_open(&plain, t_cufile_path(), err, sizeof(err), &g), -ENOTSUP);
     T_EQ(no_kernels_describe_calls, 1);
     T_CHECK(strstr(err, "kernels") != NULL);
     vv_gds_close(NULL);
@@ -144,10 +133,10 @@ static void memory(void)
     char err[256] = "";
     struct vv_gds *g = NULL;
     void *ptr;
-    memset(fake, 0, sizeof(*fake));
+    t_cufile_reset();
     struct vv_device *d = open_device();
     T_OK(vv_device_mem_alloc(d, ST_PAGE, &ptr));
-    T_OK(vv_gds_open(d, fake_path, err, sizeof(err), &g));
+    T_OK(vv_gds_open(d, t_cufile_path(), err, sizeof(err), &g));
     fake->buf_code = 5036;
     T_ERR(vv_gds_memory_add(g, ptr, ST_PAGE, err, sizeof(err)), -ENOMEM);
     fake->buf_code = 0;
@@ -296,7 +285,7 @@ static void without_gds(void)
 {
     struct st_object o;
     char err[256] = "";
-    memset(fake, 0, sizeof(*fake));
+    t_cufile_reset();
     spill_open();
     st_object_init(&o, NULL, 3, 1, 8 * ST_PAGE, ST_PAGE);
     struct vv_store_io io = device_io(&o, VV_STORE_READ, o.mem, 0, 8);
@@ -567,16 +556,7 @@ static void cases(void)
 
 int main(void)
 {
-    const char *build = getenv("BUILD_DIR");
-    snprintf(fake_path, sizeof(fake_path), "%s/fake/cufile/libcufile.so.0", build ? build : ".");
-    void *lib = dlopen(fake_path, RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL)
-        T_SKIP("no stand-in for libcufile: %s", dlerror());
-    void *symbol = dlsym(lib, "fake_cufile");
-    fake_cufile_fn *find;
-    T_CHECK(symbol != NULL);
-    memcpy(&find, &symbol, sizeof(find));
-    fake = find();
+    fake = t_cufile_load();
     T_RUN(opening);
     T_RUN(memory);
     st_each_mode(cases);

@@ -47,7 +47,7 @@ struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_a
         vv_cond_init(&r->cond);
     }
     r->orders = (struct vvi_order_queue){NULL, NULL};
-    r->done = false;
+    r->done = r->failed = false;
     r->app = app;
     r->chunks_left = (uint32_t)vv_div_up(size, e->cfg.page_bytes);
     r->req = (struct vv_req){.user = r};
@@ -339,8 +339,10 @@ static void reap_locked(struct vv_engine *e, struct vvi_req *r)
     vvi_engine_unlock(e);
     size_t n = lanes_reap(e, r->lanes, ended);
     vvi_engine_lock(e);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        r->failed |= ended[i].status != 0;
         order_end_locked(e, ended[i].order, ended[i].status);
+    }
 }
 
 void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r)
@@ -356,8 +358,8 @@ void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r)
     }
 }
 
-/* All copies of the request are in flight: waits for them without the lock, and leaves the books to
- * others. False: not all of them went well, or not within the first second. */
+/* All copies of the request are in flight or have ended well: waits for them without the lock, and
+ * leaves the books to others. False: not all of them went well, or not within the first second. */
 static bool finish_behind(struct vv_engine *e, struct vvi_req *r)
 {
     vvi_finisher_wake(e);
@@ -385,7 +387,7 @@ int vvi_req_run(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns)
         if (o) {
             vvi_engine_unlock(e);
             int rc = order_start(e, r, o);
-            if (rc > 0 && r->chunks_left == 0 && finish_behind(e, r))
+            if (rc > 0 && r->chunks_left == 0 && !r->failed && finish_behind(e, r))
                 return 0;
             vvi_engine_lock(e);
             if (rc <= 0)

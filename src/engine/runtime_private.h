@@ -90,6 +90,7 @@ struct vvi_req {
     const struct vv_engine_app *app; /* until the call returns */
     struct vvi_lanes *lanes;         /* owner thread */
     uint32_t chunks_left;            /* not yet submitted to a lane. Owner thread */
+    bool failed;                     /* a copy that was submitted went wrong. Owner thread */
     uint64_t end_ns;                 /* when its last copy had ended. Owner thread */
     struct vvi_req *next;            /* in the pool, or among the finished */
     struct vvi_on *on;               /* ordered by a stream: what it is part of. NULL: not */

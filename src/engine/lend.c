@@ -159,7 +159,7 @@ static bool page_may_go(const struct vv_core *core, const struct vv_page *p)
 {
     const struct vv_copy *copy = p->u.owner;
 
-    if (!copy || copy->obj->lent > 0)
+    if (!copy || copy->obj->lent > 0 || copy->readers > 0)
         return false;
     return core->paged ? (p->class & CLASS_EVICT) != 0 : vvi_space_whole_may_go(copy);
 }

@@ -98,7 +98,7 @@ static void fill_pages(struct vv_core *core, struct vv_order *o, struct vv_copy 
     else
         memset(o->dst_page, 0, o->nchunks * sizeof(*pages));
     /* A put: what it writes is nowhere else. */
-    if (o->src_tier == VV_TIER_APP && !to->whole) {
+    if (o->src_tier == VV_TIER_APP && !to->whole && !o->req->lent) {
         vvi_chunks_fill(core, to, o->chunk0, o->nchunks, pages);
         return;
     }

@@ -107,7 +107,8 @@ enum vv_device_op {
 struct vv_device_ops {
     const char *name;
 
-    /* Drops pending work, frees everything the device still holds, and the device. Accepts NULL. */
+    /* Drops pending work or waits for it, frees everything the device still holds, and the device.
+     * Accepts NULL. */
     void (*close)(struct vv_device *d);
 
     /* Device memory. -ENOMEM when it does not fit, -EINVAL for 0 bytes. */

@@ -333,6 +333,9 @@ void vvi_cuda_streams_fini(struct vvi_cuda *d)
 
     while ((s = d->streams)) {
         d->streams = s->next;
+        /* The driver cannot drop work, and the caller's memory is its own again afterwards. */
+        if (usable && !s->adopted)
+            (void)d->drv.cuStreamSynchronize(s->native);
         stream_end(d, s, usable);
     }
     while ((ev = d->events)) {

@@ -72,21 +72,19 @@ static void put_entry(struct entry *e, struct vvi_cuda_range range)
     atomic_store_explicit(&e->kind, (int)range.kind, memory_order_release);
 }
 
-/* Index of the first range that ends at or after `p`. */
+/* Index of the first range that ends at or after `p`. Halves without a branch: which way to go
+ * cannot be guessed, and a wrong guess costs more than the rest of the step. */
 static size_t first_reaching(const struct vvi_cuda_table *t, size_t n, uintptr_t p)
 {
-    size_t lo = 0;
-    size_t hi = n;
+    size_t first = 0;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
+    while (n > 1) {
+        size_t half = n / 2;
 
-        if (get(&t->v[mid].last) >= p)
-            hi = mid;
-        else
-            lo = mid + 1;
+        first += (size_t)(get(&t->v[first + half - 1].last) < p) * half;
+        n -= half;
     }
-    return lo;
+    return n ? first + (get(&t->v[first].last) < p) : 0;
 }
 
 static struct vvi_cuda_range find_once(const struct vvi_cuda_table *t, uintptr_t p)

@@ -209,6 +209,18 @@ static int commit_join(struct vv_engine *e, struct vvi_on_args *args, bool *ret_
     return rc;
 }
 
+/* The application has done with them; copies on a stream may have not, and give them back. */
+static void leave_to_copies(struct vv_engine *e, struct vv_engine_lend *const *lends, size_t n)
+{
+    vvi_engine_lock(e);
+    for (size_t i = 0; i < n; i++) {
+        if (lends[i]->uses > 1)
+            vv_core_lend_ends(e->core, &lends[i]->lend);
+        vvi_lend_unuse_locked(e, lends[i]);
+    }
+    vvi_engine_unlock(e);
+}
+
 static int commit_copy(struct vv_engine *e, struct vvi_on_args *args, const uint64_t *bytes)
 {
     struct vv_engine_piece few[PARTS_INLINE], *pieces = few;
@@ -234,8 +246,8 @@ static int commit_copy(struct vv_engine *e, struct vvi_on_args *args, const uint
         rc = vv_engine_put(e, args->hist, args->version, args->size, args->user, &app,
                            args->deadline_ns ? args->deadline_ns : vv_now_ns());
     }
-    for (size_t i = 0; rc == 0 && i < args->nlends; i++)
-        vv_engine_unlend(e, args->lends[i]); /* the copies still use it */
+    if (rc == 0)
+        leave_to_copies(e, args->lends, args->nlends);
     if (pieces != few)
         free(pieces);
     return rc == -ETIMEDOUT && args->deadline_ns == 0 ? -EAGAIN : rc;

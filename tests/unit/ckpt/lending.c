@@ -407,6 +407,25 @@ static void commit_regions(void)
         }
 }
 
+/* What copies on a stream still read comes back by itself, and does not count as lent. */
+static void committed_is_not_lent(void)
+{
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = ck_history(ctx, "h");
+    void *ptr = NULL;
+
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_reserve(h, 1, 0, 100, NULL, &ptr));
+    T_OK(varve_reserve(h, 1, 1, 10 * PAGE, NULL, &ptr));
+    T_OK(varve_commit(h, 1, NULL));
+    T_OK(varve_reserve(h, 2, 0, 25 * PAGE, NULL, &ptr));
+    T_ERR(varve_reserve(h, 2, 1, 8 * PAGE, NULL, &ptr), -ENOSPC);
+    vv_device_host_app_release(device);
+    T_OK(varve_abort(h, 2));
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+}
+
 static void abort_gives_back(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -650,6 +669,7 @@ int main(void)
     T_RUN(consumed_once);
     T_RUN(commit_moves_nothing);
     T_RUN(commit_regions);
+    T_RUN(committed_is_not_lent);
     T_RUN(abort_gives_back);
     T_RUN(refusals);
     T_RUN(host_memory);

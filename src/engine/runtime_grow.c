@@ -48,8 +48,9 @@
 #endif
 
 #define PIN_REST_NS (200 * VV_NS_PER_US)
-/* Touched at once; closing waits for no more than that. */
-#define TOUCH_BYTES ((size_t)8 << 20)
+/* Touched at once: closing waits for no more than that, and neither does whoever maps memory, as
+ * touching keeps the process's address space from being changed. */
+#define TOUCH_BYTES ((size_t)2 << 20)
 /* Left to the rest of the system when memory runs out. */
 #define SPARE_BYTES ((uint64_t)64 << 20)
 
@@ -279,9 +280,9 @@ int vvi_grow_start(struct vv_engine *e)
     struct vvi_grow *g = &e->grow;
     if (g->nready == g->nslices)
         return 0;
-    /* Half of the processors: the others are the application's. The pinner touches as well when
-     * nobody has come to its slice yet, so that none of these is indispensable. */
-    unsigned want = VV_MIN(vv_topo_threads() / 2, (unsigned)VVI_TOUCHERS);
+    /* Three of four processors: the others are the application's and the movers'. The pinner touches
+     * as well when nobody has come to its slice yet, so that none of these is indispensable. */
+    unsigned want = VV_MIN(vv_topo_threads() * 3 / 4, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)VV_MAX(want, 1u), g->nslices - g->nready);
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     if (rc)

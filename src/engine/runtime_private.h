@@ -16,7 +16,7 @@ enum {
     VVI_LANES = 2,
     VVI_BAD_CHUNKS = 8,
     VVI_CONTROL_IOS = 8, /* commits and removals in flight beside the writes */
-    VVI_TOUCHERS = 8,    /* most threads that touch host memory */
+    VVI_TOUCHERS = 12,   /* most threads that touch host memory */
     VVI_SLICE_BYTES =
         32 << 20, /* host memory is registered with the device in slices of this size */
 };

@@ -656,7 +656,7 @@ static void draw_workload(struct workload *w, uint64_t seed)
         "D2H3F",   "D4H4S16", "H2F",     "H4",     "D3H5",  "H0F",    "D2H0F",
         "D1H1S6",  "H3F9",    "D6H12F",  "H2S9",   "D1H1F", "D2H4F",  "D2h4F",
         "D2h4S12", "h5F",     "h5",      "D6h12F", "d2h4F", "D2H3F+", "D4H4S16+",
-        "D2H0F+",  "D1H1S6+", "D6H12F+", "D2h4F+",
+        "D2H0F+",  "D1H1S6+", "D6H12F+", "D2h4F+", "h6F+",  "h6+",    "h6S9+",
     };
     static const char plain[] = "PPPPGGGGGHHHHSDDWAXC", more[] = "PPpGGgHHSDDWAXCIILLQQUUU";
     struct t_rng r = {seed};

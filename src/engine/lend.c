@@ -161,8 +161,7 @@ static bool page_may_go(const struct vv_core *core, const struct vv_page *p)
 
     if (!copy || copy->obj->lent > 0 || copy->readers > 0)
         return false;
-    return core->paged ? (p->class & CLASS_EVICT) && !copy->readers
-                       : vvi_space_whole_may_go(copy);
+    return core->paged ? (p->class & CLASS_EVICT) != 0 : vvi_space_whole_may_go(copy);
 }
 
 static bool frags_grow(struct vv_core *core, size_t n)

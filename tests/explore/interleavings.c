@@ -23,13 +23,16 @@
 #include "model/drive.h"
 #include "t.h"
 
-enum { MAX_THREADS = 2, MAX_STEPS = 20, MAX_DEPTH = 400 };
+enum { MAX_THREADS = 2, MAX_STEPS = 20, MAX_DEPTH = 400, MAX_ORDERED = 3 };
 
 /*
  * A script, one letter for each step, followed by the version:
  *   p put one page   P put two pages   g get   h hint   c clear hints   s start prefetching
  *   w wait for durable   a wait for all   d discard   x get that may find nothing   y discard that
  *   may find nothing
+ *   o put one page, ordered by a stream   W wait until it is there, if it is still to come
+ *   l lease a page   i lend a page of the version where it is, if it can be   u give back what this
+ *   thread was lent   q make a version of the lease, if there is one
  */
 struct config {
     const char *name, *tiers, *script[MAX_THREADS];
@@ -132,6 +135,12 @@ static const struct config configs[] = {
      .tiers = "D1h1S3",
      .script = {"p1p2p3g1g2"},
      .may_stop = true},
+    {.name = "ordered by a stream", .tiers = "D1H1F", .script = {"o1o2W1g1W2g2"}},
+    {.name = "ordered and discarded", .tiers = "D1H1S4", .script = {"o1y1o2W2x2", "y2p3"}},
+    {.name = "a lease between puts", .tiers = "H2S4", .script = {"p1lp2p3ug1g2"}},
+    {.name = "lent where it is", .tiers = "D2H1F", .script = {"p1i1p2p3d1ug2g3"}},
+    {.name = "a version of a lease", .tiers = "D2H2S4", .script = {"lp1q2x2g1", "p3"}},
+    {.name = "a lease beside prefetches", .tiers = "D2H1F", .script = {"h1p1p2sg1", "lu"}},
     {.name = "puts beside prefetches",
      .tiers = "D1H1F",
      .script = {"p1p2h1h2sg2", "p3p4"},
@@ -162,7 +171,10 @@ static const struct config configs[] = {
 struct thread {
     const char *at;
     struct drive_call call;
-    char step; /* being carried out; 0: none */
+    char step;                              /* being carried out; 0: none */
+    struct drive_call ordered[MAX_ORDERED]; /* puts that a stream orders, ended or not */
+    unsigned nordered;
+    struct drive_lend lend;
 };
 
 /* One run of a configuration, from its start. */
@@ -270,11 +282,40 @@ static void judge(const struct run *r, char step, uint64_t version, int status)
         return;
     if (strchr("pP", step) && r->cfg->may_be_full && (status == -ENOSPC || status == -EFBIG))
         return;
-    if (strchr("xy", step) && status == -ENOENT)
+    if (strchr("xyWi", step) && status == -ENOENT)
+        return;
+    if (strchr("li", step) && (status == -ENOSPC || (step == 'i' && status == -EAGAIN)))
         return;
     snprintf(text, sizeof(text), "step %c%llu got %s", step, (unsigned long long)version,
              t_errname(status));
     broken(r, text);
+}
+
+/* Steps that lend. A thread has one lend at a time, and goes on if there is nothing to be done. */
+static int lend_step(struct run *r, struct thread *th, char step, uint64_t version)
+{
+    struct drive_lend *lend = &th->lend;
+    bool mine = lend->used, lease = mine && lend->lend.lease;
+
+    switch (step) {
+    case 'l':
+        return mine ? -ENOSPC : drive_lease(&r->d, &th->call, lend, r->hist, 1);
+    case 'i':
+        return mine ? -EAGAIN : drive_lend(&r->d, lend, r->hist, version, 0, 1);
+    case 'q':
+        return lease ? drive_put_lent(&r->d, &th->call, &lend, 1, r->hist, version, DRIVE_PAGE) : 0;
+    default:
+        if (mine)
+            drive_unlend(&r->d, lend);
+        return 0;
+    }
+}
+
+static void give_back(struct run *r)
+{
+    for (int i = 0; i < MAX_THREADS; i++)
+        if (r->thread[i].lend.used)
+            drive_unlend(&r->d, &r->thread[i].lend);
 }
 
 static void thread_step(struct run *r, struct thread *th)
@@ -285,7 +326,22 @@ static void thread_step(struct run *r, struct thread *th)
     int rc = 0;
 
     th->call.pending = false;
+    th->call.req.status = 0;
     switch (step) {
+    case 'o':
+        d->ordered = true;
+        rc = drive_put(d, &th->ordered[th->nordered++], r->hist, version, DRIVE_PAGE);
+        d->ordered = false;
+        break;
+    case 'W':
+        rc = drive_wait(d, &th->call, r->hist, version, VV_CORE_CACHED);
+        break;
+    case 'l':
+    case 'i':
+    case 'q':
+    case 'u':
+        rc = lend_step(r, th, step, version);
+        break;
     case 'p':
     case 'P':
         rc = drive_put(d, &th->call, r->hist, version, step == 'p' ? DRIVE_PAGE : DRIVE_PAGE + 100);
@@ -315,7 +371,7 @@ static void thread_step(struct run *r, struct thread *th)
         break;
     }
     th->step = step;
-    if (rc < 0 || !strchr("pPgxwa", step)) {
+    if (rc < 0 || !strchr("pPgxwaoWlq", step)) {
         judge(r, step, version, rc);
         th->step = 0;
     }
@@ -334,12 +390,24 @@ static void check_promise(const struct run *r, const struct thread *th)
         broken(r, "a version is still there after it was consumed");
 }
 
+/* A put that a stream orders holds its thread up only until all its orders are out. */
+static bool holds_up(const struct thread *th)
+{
+    const struct drive_call *last = th->step == 'o' ? &th->ordered[th->nordered - 1] : NULL;
+
+    return last ? last->pending && last->req.unissued > 0 : th->call.pending;
+}
+
 static void after(struct run *r)
 {
     for (int i = 0; i < MAX_THREADS; i++) {
         struct thread *th = &r->thread[i];
-        if (!th->step || th->call.pending)
+        if (!th->step || holds_up(th))
             continue;
+        if (th->step == 'o') {
+            th->step = 0;
+            continue;
+        }
         judge(r, th->step, th->call.version, th->call.req.status);
         check_promise(r, th);
         th->step = 0;
@@ -409,6 +477,9 @@ static uint64_t digest(const struct run *r)
         d = d * 31 + (uint64_t)(th->at - (r->cfg->script[i] ? r->cfg->script[i] : th->at));
         d = d * 31 + (uint64_t)th->step;
         d = d * 31 + (th->step ? th->call.delivered : 0);
+        d = d * 31 + (th->lend.used ? 1 + th->lend.lend.first_page : 0);
+        for (unsigned k = 0; k < th->nordered; k++)
+            d = d * 31 + th->ordered[k].pending;
     }
     return d * 31 + r->failures;
 }
@@ -438,6 +509,7 @@ static void check_end(struct run *r)
     for (int i = 0; i < MAX_THREADS; i++)
         if (r->thread[i].step)
             broken(r, "a thread is blocked and nothing is in flight");
+    give_back(r);
     for (uint64_t v = 0; v < 10; v++) {
         int rc = drive_get(&r->d, &call, r->hist, v);
         if (rc == 0)
@@ -455,6 +527,7 @@ static void run_again(struct run *r, enum vv_policy policy, unsigned failures, u
     const struct config *cfg = r->cfg;
 
     drive_run(&r->d);
+    give_back(r);
     if (r->d.wrong[0])
         broken(r, r->d.wrong);
     drive_fini(&r->d);
@@ -505,6 +578,8 @@ static size_t explore(const struct config *cfg, enum vv_policy policy, unsigned 
             fresh = false;
         }
     }
+    drive_run(&r.d);
+    give_back(&r);
     drive_fini(&r.d);
     return nseen;
 }

@@ -103,14 +103,18 @@ void vvi_engine_unlock(struct vv_engine *e)
             kick[n++] = e->mover[hop].store;
         e->mover[hop].kick = false;
     }
+    bool wake = e->watcher.wake;
+    e->watcher.wake = false;
     vv_mutex_unlock(&e->lock);
+    if (wake)
+        vv_cond_signal(&e->watcher.cond);
     for (unsigned i = 0; i < n; i++)
         kick[i]->ops->kick(kick[i]);
 }
 
 int vvi_engine_wait_locked(struct vv_engine *e, struct vv_cond *cond, uint64_t deadline_ns)
 {
-    if (e->mover[VV_HOP_H2F].kick || e->mover[VV_HOP_F2H].kick) {
+    if (e->mover[VV_HOP_H2F].kick || e->mover[VV_HOP_F2H].kick || e->watcher.wake) {
         vvi_engine_unlock(e);
         vvi_engine_lock(e);
         return 0;

@@ -341,9 +341,10 @@ static void batch_watch_locked(struct vv_engine *e, struct vvi_batch *b)
     struct vvi_watcher *w = &e->watcher;
     b->next = w->incoming;
     w->incoming = b;
-    /* While it has others to ask for it looks here by itself: no system call for the caller. */
-    if (w->idle)
-        vv_cond_signal(&w->cond);
+    /* While it has others to ask for it looks here by itself: no system call for the caller. Else
+     * it is woken after the unlock, as it would only run into the lock before. */
+    w->wake |= w->idle;
+    w->idle = false;
 }
 
 /* The copies of several orders, for one submission. */

@@ -126,6 +126,7 @@ struct vvi_watcher {
     /* Synchronization: engine lock, all below. */
     struct vvi_batch *incoming, *spare;
     bool idle; /* it sleeps until there is a batch */
+    bool wake; /* to be woken at unlock */
     struct vv_cond cond;
     uint64_t pending; /* requests that nobody's thread is inside of any more */
 };
@@ -244,7 +245,7 @@ void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int 
 void vvi_engine_lock(struct vv_engine *e);
 /* The same after a wait. Engine lock held. */
 void vvi_engine_drain_locked(struct vv_engine *e);
-/* Unlocks, and wakes movers that wait inside a store: that takes a system call. */
+/* Unlocks, and wakes movers that wait inside a store and the watcher: that takes system calls. */
 void vvi_engine_unlock(struct vv_engine *e);
 /* Waits on a condition variable of the engine lock, with those wake-ups done first. 0, perhaps
  * without a signal, or -ETIMEDOUT. */

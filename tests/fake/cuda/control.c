@@ -143,6 +143,30 @@ static int rule_code(const char *name, bool late)
     return code;
 }
 
+/* After these nothing runs in a context any more. */
+static bool is_fatal(int code)
+{
+    static const int codes[] = {3,   4,   46,  100, 214, 220, 226, 700, 702,
+                                709, 710, 714, 715, 716, 717, 718, 719, 721};
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        if (codes[i] == code)
+            return true;
+    }
+    return false;
+}
+
+/* Drops the lock while running work ends. */
+static void break_contexts(int code)
+{
+    for (struct fake_ctx *c = fake_contexts; c; c = c->next) {
+        if (!c->alive)
+            continue;
+        if (c->error == 0)
+            c->error = code;
+        fake_streams_drop(c, c->life);
+    }
+}
+
 int fake_late_failure(void)
 {
     return rule_code("", true);
@@ -163,6 +187,8 @@ int fake_enter(struct fake_entry *e, unsigned need)
     }
     e->calls++;
     int rc = rule_code(e->name, false);
+    if (rc && fake_inited && is_fatal(rc))
+        break_contexts(rc);
     if (rc == 0)
         rc = fake_lost;
     if (rc == 0 && fake_set.hide[0] && fake_hidden(e->name))

@@ -27,8 +27,10 @@
 typedef int fake_cuda_set_fn(const char *key, long long value);
 
 /* The nth next call (1: the very next) of the entry point `name` ("*": of any), and the calls after
- * it up to `count` in all (negative: for ever) return `code` and do nothing. Names come without
- * their version suffix. -1: bad arguments, or all places are taken. */
+ * it up to `count` in all (negative: for ever) return `code` and do nothing. A code that means the
+ * end of a context (an illegal address, say) ends all of them: their work is dropped, and every call
+ * returns it until they are destroyed. Names come without their version suffix. -1: bad arguments,
+ * or all places are taken. */
 typedef int fake_cuda_fail_fn(const char *name, unsigned long long nth, long long count, int code);
 
 /* The same for copies and kernels that are accepted and fail when they run: nothing of them

@@ -201,7 +201,7 @@ void fake_op_unref(struct fake_op *op);
 void fake_op_wait(struct fake_op *op);
 /* Waits for all work submitted in contexts of the device. Drops the lock meanwhile. */
 void fake_drain(int dev);
-/* Drops what waits and waits for what runs. Drops the lock meanwhile. */
+/* Drops what waits, and waits for what the device runs. Drops the lock meanwhile. */
 void fake_streams_drop(struct fake_ctx *c, unsigned life);
 struct fake_stream *fake_stream_make(struct fake_ctx *c, bool nonblocking);
 /* Somebody's capture forbids calls that may block or free: 0 or the code. */

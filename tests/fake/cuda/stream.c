@@ -33,6 +33,8 @@ struct event {
     struct fake_op *op; /* NULL: never recorded */
 };
 
+static void run_host_call(void *arg);
+
 static struct fake_stream *streams;
 static struct event *events;
 static size_t pending;
@@ -143,7 +145,7 @@ static void run_op(struct fake_stream *s, struct fake_op *op)
     if (op->fail && s->ctx->error == 0)
         s->ctx->error = op->fail;
     if (op->kind == FAKE_OP_WAIT) {
-        while (!op->target->done && !stream_dead(s))
+        while (!op->target->done && !stream_dead(s) && s->ctx->error == 0)
             pthread_cond_wait(&fake_done, &fake_lock);
         return;
     }
@@ -309,11 +311,17 @@ void fake_drain(int dev)
     }
 }
 
+/* A function of the application is not the device's work: it may take as long as it likes. */
+static bool device_works(const struct fake_stream *s)
+{
+    return s->current && s->current->fn != run_host_call;
+}
+
 void fake_streams_drop(struct fake_ctx *c, unsigned life)
 {
     for (;;) {
         struct fake_stream *s = streams;
-        while (s && !(s->ctx == c && s->life == life && (s->head || s->current)))
+        while (s && !(s->ctx == c && s->life == life && (s->head || device_works(s))))
             s = s->next;
         if (!s)
             break;
@@ -323,7 +331,7 @@ void fake_streams_drop(struct fake_ctx *c, unsigned life)
             op_finish(op);
         }
         s->tail = NULL;
-        if (s->current) {
+        if (device_works(s)) {
             pthread_cond_broadcast(&fake_done); /* a wait looks again whether its stream lives */
             pthread_cond_wait(&fake_done, &fake_lock);
         }

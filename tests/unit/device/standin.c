@@ -5,6 +5,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -31,6 +32,7 @@ enum {
     CAPTURE_UNSUPPORTED = 900,
     CAPTURE_INVALIDATED = 901,
     CAPTURE_IMPLICIT = 906,
+    UNKNOWN = 999,
 };
 
 struct attributes {
@@ -306,10 +308,10 @@ static void failures_come_on_demand(void)
 {
     uintptr_t d;
     unsigned long long before = fake.calls("cuMemAlloc");
-    T_EQ(fake.fail("cuMemAlloc", 2, 1, ECC), 0);
+    T_EQ(fake.fail("cuMemAlloc", 2, 1, UNKNOWN), 0);
     d = dev_new(MIB);
     uintptr_t none;
-    T_EQ(cu.alloc(&none, MIB), ECC);
+    T_EQ(cu.alloc(&none, MIB), UNKNOWN);
     T_EQ(cu.mem_free(d), 0);
     d = dev_new(MIB);
     T_EQ(fake.calls("cuMemAlloc") - before, 3);
@@ -386,9 +388,12 @@ static void resets_void_everything(void)
     T_EQ(cu.copy((uintptr_t)h, d, MIB, s), 0);
     T_EQ(cu.record(ev, s), 0);
     gate_wait_entered(&g);
-    gate_open(&g);
+    /* The copy is dropped; a function of the application's own nobody can end. */
     T_EQ(cu.reset(0), 0);
-    T_EQ(fake.live("pending"), 0);
+    T_EQ(fake.live("pending"), 1);
+    gate_open(&g);
+    while (fake.live("pending"))
+        sched_yield();
     T_EQ(cu.query(ev), DESTROYED);
     T_EQ(cu.copy(d, (uintptr_t)h, MIB, s), DESTROYED);
     T_EQ(cu.mem_free(d), DESTROYED);
@@ -400,6 +405,19 @@ static void resets_void_everything(void)
     T_EQ(cu.pin(h, MIB, 1), 0);
     T_EQ(cu.unpin(h), 0);
     munmap(h, MIB);
+}
+
+/* A code that ends a context does so wherever it comes from. */
+static void fatal_failures_stick(void)
+{
+    void *again;
+    T_EQ(fake.fail("cuMemGetInfo", 1, 1, ILLEGAL_ADDRESS), 0);
+    size_t a, b;
+    T_EQ(cu.info(&a, &b), ILLEGAL_ADDRESS);
+    T_EQ(cu.info(&a, &b), ILLEGAL_ADDRESS);
+    T_EQ(cu.reset(0), 0);
+    T_EQ(cu.retain(&again, 0), 0);
+    T_EQ(cu.info(&a, &b), 0);
 }
 
 /* Last: nothing works afterwards. */
@@ -452,6 +470,7 @@ int main(void)
     T_EQ(fake.live("events"), 0);
     T_EQ(fake.live("allocations"), 0);
     T_RUN(resets_void_everything);
+    T_RUN(fatal_failures_stick);
     T_RUN(late_failures_stick);
     return t_done();
 }

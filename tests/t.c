@@ -72,6 +72,8 @@ void t_skip(const char *fmt, ...)
 {
     va_list ap;
 
+    if (runs > 0)
+        printf("%d cases passed, the rest is ", runs);
     printf("skipped: ");
     va_start(ap, fmt);
     vprintf(fmt, ap);

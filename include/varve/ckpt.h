@@ -234,7 +234,8 @@ VARVE_API int varve_acquire_for(struct varve_history *h, uint64_t version, int r
  * consumes once discards it then. Does not block.
  *   -ENOENT   the region is not lent, or was released already
  *   -EBUSY    the stream is being captured, or another call works on the region
- *   -ENODEV   the device is lost: the region is given back nonetheless; or a stream, and no device
+ *   -ENODEV   the device is lost; or a stream, and no device
+ * If the device fails, the region is given back nonetheless.
  */
 VARVE_API int varve_release(struct varve_history *h, uint64_t version, int region,
                             struct CUstream_st *stream);

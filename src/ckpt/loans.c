@@ -242,11 +242,12 @@ int varve_release(struct varve_history *h, uint64_t version, int region, struct 
     } else if (busy) {
         rc = say_region(h, "release", version, region, -EBUSY, "another call works on it");
     } else {
-        bool device = h->ctx->device != NULL;
-        rc = !device && stream ? -ENODEV
-                               : vv_engine_release(h->ctx->engine, loan->lend, last, stream);
-        /* A lost device has nothing left to give back. */
-        if (rc == 0 || (rc == -ENODEV && device))
+        bool back = false;
+        if (stream && !h->ctx->device)
+            rc = -ENODEV;
+        else
+            rc = vv_engine_release(h->ctx->engine, loan->lend, last, stream, &back);
+        if (back)
             loan_drop(h, loan);
         else
             loan_settle(h, loan);

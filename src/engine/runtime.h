@@ -139,11 +139,11 @@ enum { VV_LEND_ALIGN = 256 };
 int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                       uint64_t from, uint64_t bytes, bool again, void *native, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
-/* Given back when the stream has come to this point. `consume`: the version counts as restored
- * then. On failure nothing has changed, except that with -ENODEV, of a lost device, it has been
- * given back. */
-int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume,
-                      void *native) VV_WARN_UNUSED;
+/* Given back when the stream has come to this point, or, if the device fails, before the call
+ * returns its error. `consume`: the version counts as restored then. `ret_back` false: with this
+ * error (-EBUSY, -EINVAL, -ENOMEM) nothing has changed. */
+int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume, void *native,
+                      bool *ret_back) VV_WARN_UNUSED;
 /* Memory to be written. */
 int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;

@@ -181,19 +181,28 @@ int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint
                      ret_lend, ret_ptr);
 }
 
-int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume, void *native)
+int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume, void *native,
+                      bool *ret_back)
 {
+    int rc = 0;
     lend->consume = consume;
+    *ret_back = true;
     if (e->cfg.device) {
-        int rc = vvi_on_release(e, lend, native);
-        if (rc)
-            lend->consume = false;
-        if (rc == -ENODEV)
-            vv_engine_unlend(e, lend); /* a lost device has stopped touching memory */
+        rc = vvi_on_release(e, lend, native);
+        if (rc == 0)
+            return 0;
+    }
+    if (rc == -EBUSY || rc == -EINVAL || rc == -ENOMEM) {
+        lend->consume = *ret_back = false;
         return rc;
     }
+    /* A device that fails must not keep the application from ever giving it back. */
+    if (rc == -ENODEV)
+        atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
+    else if (rc)
+        vvi_device_drain(e);
     vv_engine_unlend(e, lend);
-    return 0;
+    return rc;
 }
 
 /* ---- writing ---- */

@@ -650,33 +650,46 @@ int vv_engine_get_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
     return vvi_on_call(e, &args, &accepted, ret_distance);
 }
 
+/* Records the event of a release; after an error nothing of the stream stands for it. */
+static int record_release(struct vv_engine *e, struct vv_stream *stream,
+                          struct vvi_batch **ret_batch)
+{
+    struct vvi_batch *b = NULL;
+    int rc = batch_get(e, &b);
+    if (rc == 0)
+        rc = vv_device_event_record(e->cfg.device, b->event, stream);
+    if (rc == 0) {
+        *ret_batch = b;
+        return 0;
+    }
+    vvi_engine_lock(e);
+    batch_put_locked(e, b);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
 int vvi_on_release(struct vv_engine *e, struct vv_engine_lend *lend, void *native)
 {
-    struct vv_device *d = e->cfg.device;
-    struct vv_stream *stream;
+    struct vv_stream *stream = NULL;
     struct vvi_batch *b = NULL;
     int rc = watcher_start(e);
     if (rc == 0)
-        rc = vv_device_stream_adopt(d, native, &stream);
+        rc = vv_device_stream_adopt(e->cfg.device, native, &stream);
+    if (rc == 0)
+        rc = record_release(e, stream, &b);
+    if (stream)
+        vv_device_stream_free(e->cfg.device, stream);
     if (rc)
         return rc;
-    rc = batch_get(e, &b);
-    if (rc == 0)
-        rc = vv_device_event_record(d, b->event, stream);
     vvi_engine_lock(e);
-    if (rc == 0) {
-        b->orders = (struct vvi_order_queue){0};
-        b->lend = lend;
-        vv_core_lend_ends(e->core, &lend->lend);
-        e->hist[lend->hist].ordered++;
-        e->watcher.pending++;
-        batch_watch_locked(e, b);
-    } else {
-        batch_put_locked(e, b);
-    }
+    b->orders = (struct vvi_order_queue){0};
+    b->lend = lend;
+    vv_core_lend_ends(e->core, &lend->lend);
+    e->hist[lend->hist].ordered++;
+    e->watcher.pending++;
+    batch_watch_locked(e, b);
     vvi_engine_unlock(e);
-    vv_device_stream_free(d, stream);
-    return rc;
+    return 0;
 }
 
 int vv_engine_stream_check(struct vv_engine *e, void *native)

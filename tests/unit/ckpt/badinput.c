@@ -23,6 +23,7 @@ static void test_null_and_absurd(void)
     struct varve_history *h = NULL;
     uint64_t v;
     size_t n;
+    void *ptr;
     char buf[16];
     T_ERR(varve_opts_init(NULL, sizeof(opts)), -EINVAL);
     T_ERR(varve_opts_init(&opts, 3), -EINVAL);
@@ -46,6 +47,13 @@ static void test_null_and_absurd(void)
     T_ERR(varve_discard(NULL, 0), -EINVAL);
     T_ERR(varve_latest(NULL, &v), -EINVAL);
     T_ERR(varve_versions(NULL, NULL, 0, &n), -EINVAL);
+    T_ERR(varve_checkpoint_on(NULL, 0, NULL), -EINVAL);
+    T_ERR(varve_restore_on(NULL, 0, NULL), -EINVAL);
+    T_ERR(varve_acquire(NULL, 0, 0, NULL, &ptr, &n), -EINVAL);
+    T_ERR(varve_release(NULL, 0, 0, NULL), -EINVAL);
+    T_ERR(varve_reserve(NULL, 0, 0, 1, NULL, &ptr), -EINVAL);
+    T_ERR(varve_commit(NULL, 0, NULL), -EINVAL);
+    T_ERR(varve_abort(NULL, 0), -EINVAL);
     T_ERR(varve_stats(NULL, NULL), -EINVAL);
     T_ERR(varve_last_error(NULL, NULL), -EINVAL);
     T_CHECK(varve_strerror(12345)[0]);
@@ -73,6 +81,9 @@ static void test_null_and_absurd(void)
     ck_error(ctx, -ENODATA, "no region is protected");
     T_ERR(varve_restore(h, 0), -ENODATA);
     T_ERR(varve_latest(h, NULL), -EINVAL);
+    T_ERR(varve_acquire(h, 0, 0, NULL, NULL, &n), -EINVAL);
+    T_ERR(varve_acquire(h, 0, 0, NULL, &ptr, NULL), -EINVAL);
+    T_ERR(varve_reserve(h, 0, 0, 1, NULL, NULL), -EINVAL);
     T_ERR(varve_latest(h, &v), -ENOENT);
     T_ERR(varve_versions(h, NULL, 1, &n), -EINVAL);
     T_ERR(varve_versions(h, NULL, 0, NULL), -EINVAL);

@@ -569,7 +569,7 @@ static void late_failures(void)
     T_OK(varve_acquire(h, 1, 0, NULL, &ptr, &bytes));
     T_OK(vv_device_host_fail(device, VV_DEVICE_OP_EVENT_RECORD, 1, 1, -EIO));
     T_ERR(varve_release(h, 1, 0, NULL), -EIO);
-    T_OK(varve_release(h, 1, 0, NULL));
+    T_ERR(varve_release(h, 1, 0, NULL), -ENOENT);
     T_OK(vv_device_host_fail(device, VV_DEVICE_OP_EVENT_RECORD, 1, 1, -EIO));
     T_ERR(varve_commit(h, 3, NULL), -EIO);
     T_ERR(varve_commit(h, 3, NULL), -ENODATA);

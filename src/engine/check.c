@@ -822,6 +822,7 @@ uint64_t vv_core_digest(const struct vv_core *core)
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct tier *tier = &core->tier[t];
         d = mix(mix(d, tier->used_bytes), tier->lent);
+        d = mix(d, tier->lease_epoch == tier->freed_epoch + 1 ? tier->lease_pages + 1 : 0);
         d = mix(d, (uint64_t)tier->arena.nready << 32 | tier->arena.npromised);
         for (int slot = 0; slot < 2; slot++) {
             const struct vv_object *obj = tier->commit[slot].obj;

@@ -167,6 +167,8 @@ struct tier {
     uint64_t tried_epoch
         [2]; /* contiguous, by purpose: nothing has changed since a window was sought in vain */
     uint32_t tried_pages[2];
+    uint64_t lease_epoch; /* the same for leases */
+    uint32_t lease_pages;
     struct { /* score: the window committed to, by purpose */
         struct vv_object *obj;
         uint32_t first, n;

@@ -223,33 +223,58 @@ static void make_way(struct vv_core *core, uint32_t first, uint32_t n)
     }
 }
 
-bool vvi_lend_serve(struct vv_core *core, struct vv_req *req)
+/* A run of free pages, or one made of what may go. Its pages are taken; VV_PAGE_NONE: there is none
+ * now. */
+static uint32_t take_run(struct vv_core *core, uint32_t n)
 {
     struct tier *t = &core->tier[LEND_TIER];
-    struct vv_object *obj = req->obj;
-    struct vv_lend *lend = req->lend;
     struct vv_window w;
-    struct vv_copy *copy;
-    uint32_t first = 0;
+    uint32_t got = 0, first = vv_arena_take(&t->arena, n, &got);
+    size_t nfrags;
 
-    if (!vv_window_score(core->frags, list_runs(core), obj->nchunks, true, &w))
-        return false;
-    copy = vvi_copy_get(core, obj, LEND_TIER, VV_COPY_WRITE_IN_PROGRESS);
-    if (!copy)
-        return false;
+    if (got == n)
+        return first;
+    if (got > 0)
+        vv_arena_give(&t->arena, first, got);
+    /* A search looks at every page: not again before something has changed. */
+    if (t->lease_epoch == t->freed_epoch + 1 && t->lease_pages <= n)
+        return VV_PAGE_NONE;
+    nfrags = list_runs(core); /* may move them */
+    if (!vv_window_score(core->frags, nfrags, n, true, &w)) {
+        t->lease_epoch = t->freed_epoch + 1;
+        t->lease_pages = n;
+        return VV_PAGE_NONE;
+    }
+    first = 0;
     for (size_t i = 0; i < w.first; i++)
         first += (uint32_t)core->frags[i].pages;
-    make_way(core, first, obj->nchunks);
-    vv_arena_take_at(&t->arena, first, obj->nchunks);
-    copy->whole = !core->paged;
-    for (uint32_t c = 0; c < obj->nchunks; c++)
-        vvi_chunk_place(core, copy, c, first + c, VV_PAGE_RESERVED);
+    make_way(core, first, n);
+    vv_arena_take_at(&t->arena, first, n);
     /* Whoever waits for a window may have lost part of it. */
     for (int slot = 0; slot < 2; slot++)
         t->commit[slot].obj = NULL;
+    return first;
+}
+
+bool vvi_lend_serve(struct vv_core *core, struct vv_req *req)
+{
+    struct vv_object *obj = req->obj;
+    struct vv_copy *copy = vvi_copy_get(core, obj, LEND_TIER, VV_COPY_WRITE_IN_PROGRESS);
+    uint32_t first;
+
+    if (!copy)
+        return false;
+    first = take_run(core, obj->nchunks);
+    if (first == VV_PAGE_NONE) {
+        vvi_copy_free(core, copy);
+        return false;
+    }
+    copy->whole = !core->paged;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        vvi_chunk_place(core, copy, c, first + c, VV_PAGE_RESERVED);
     obj->refs++;
-    lend->first_page = first;
-    lend_link(core, lend);
+    req->lend->first_page = first;
+    lend_link(core, req->lend);
     core->lent_ever = true;
     vvi_req_end(core, req, 0);
     return true;

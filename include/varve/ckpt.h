@@ -24,8 +24,9 @@
  *
  * Late errors. What fails after a checkpoint has returned (a flush to a full disk, say) is reported
  * once: by a varve_wait for that version, or else by the next varve_checkpoint, varve_restore,
- * varve_prefetch_start or varve_flush on the history. That call has then done nothing and may be
- * repeated. varve_last_error names the version and the tier.
+ * varve_acquire, varve_reserve, varve_commit (in any form), varve_prefetch_start or varve_flush on
+ * the history. That call has then done nothing and may be repeated. varve_last_error names the
+ * version and the tier.
  *
  * Errors of every function besides its own: -EINVAL for NULL handles and absurd arguments, -EPERM
  * in a forked child.

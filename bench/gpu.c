@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one call costs where the application's data is on a device, and how fast the link is kept
+ * busy: the figures that a shot as a whole does not show one by one.
+ *
+ *     bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] [--host-cache BYTES]
+ *               [--open-cache BYTES] [--rounds N]
+ *
+ * Every buffer is filled by a kernel before it is written and checked by one after it was restored,
+ * outside of the times. A row that misses its bar ends in `!`; bars are those of an H200 and hold for
+ * the default sizes only, so that on other devices the table is to be read without them.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <varve/ckpt.h>
+
+#include "ckpt/hooks.h"
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "device/device.h"
+
+#define SEED      7
+#define ROUNDS    64
+#define WAIT_NS   (INT64_C(20) * 1000000000)
+#define RUNS      64
+#define GAP_NS    (4 * VV_NS_PER_MS)
+#define BUFFERS   2
+
+static struct {
+    int device;
+    uint64_t size, device_cache, host_cache, open_cache;
+    uint32_t rounds;
+} opt = {VARVE_DEVICE_CUDA, UINT64_C(128) << 20, UINT64_C(4) << 30, UINT64_C(48) << 30,
+         UINT64_C(32) << 30, ROUNDS};
+
+/* The context under test, and its device. */
+static struct vv_device *dev;
+static struct varve_ctx *ctx;
+static struct varve_history *hist;
+static struct vv_stream *stream;
+static struct vv_event *event;
+static char *buf[BUFFERS];
+static uint64_t *bad;
+static uint64_t host_bytes; /* the context's host cache */
+static int missed;
+
+static void check(int rc, const char *what)
+{
+    if (rc == 0)
+        return;
+    struct varve_error e = {.error_size = sizeof(e)};
+    const char *text = "";
+    if (varve_last_error(ctx, &e) == 0)
+        text = e.text;
+    fprintf(stderr, "%s: %s (%s)\n", what, varve_strerror(rc), text);
+    exit(1);
+}
+
+static struct vv_device *take_device(void *arg, struct vv_device *inner)
+{
+    (void)arg;
+    dev = inner;
+    return inner;
+}
+
+static double us_since(uint64_t start_ns)
+{
+    return (double)(vv_now_ns() - start_ns) / 1e3;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(double *v, size_t n, double q)
+{
+    qsort(v, n, sizeof(*v), compare);
+    return v[(size_t)(q * (double)(n - 1))];
+}
+
+/* bar > 0: at least; bar < 0: at most. */
+static void row(const char *what, double value, const char *unit, double bar)
+{
+    bool miss = (bar > 0 && value < bar) || (bar < 0 && value > -bar);
+    char text[32] = "";
+    if (bar > 0)
+        snprintf(text, sizeof(text), ">= %.0f", bar);
+    if (bar < 0)
+        snprintf(text, sizeof(text), "<= %.0f", -bar);
+    printf("| %-66s | %10.1f %-4s | %9s |%s\n", what, value, unit, text, miss ? " !" : "");
+    fflush(stdout);
+    missed += miss;
+}
+
+/* ---- the device ---- */
+
+static void wait_stream(void)
+{
+    check(vv_device_event_record(dev, event, stream), "event");
+    check(vv_device_event_wait(dev, event, WAIT_NS), "waiting for the device");
+}
+
+static void fill(unsigned b, uint64_t version, uint64_t bytes)
+{
+    struct vv_kernel k = {
+        .kind = VV_KERNEL_FILL, .ptr = buf[b], .bytes = bytes, .seed = SEED, .version = version};
+    check(vv_device_launch(dev, stream, &k), "fill");
+    wait_stream();
+}
+
+/* Also wipes the counter's host copy: any wrong byte ends the run. */
+static void verify(unsigned b, uint64_t version, uint64_t bytes)
+{
+    struct vv_kernel k = {.kind = VV_KERNEL_VERIFY,
+                          .ptr = buf[b],
+                          .bytes = bytes,
+                          .seed = SEED,
+                          .version = version,
+                          .bad = bad};
+    uint64_t count = 0;
+    check(vv_device_launch(dev, stream, &k), "verify");
+    wait_stream();
+    check(varve_device_copy(ctx, &count, bad, sizeof(count)), "verify");
+    if (count == 0)
+        return;
+    fprintf(stderr, "version %" PRIu64 ": %" PRIu64 " wrong bytes\n", version, count);
+    exit(1);
+}
+
+static void open_context(uint64_t host_cache, int consume)
+{
+    struct varve_opts o;
+    uint64_t zero = 0;
+    check(varve_opts_init(&o, sizeof(o)), "options");
+    o.device = opt.device;
+    o.device_cache = opt.device_cache;
+    o.host_cache = host_cache;
+    o.local[0] = '\0';
+    check(varve_open(&o, &ctx), "open");
+    struct varve_history_opts ho;
+    check(varve_history_opts_init(&ho, sizeof(ho)), "history options");
+    ho.consume = consume;
+    check(varve_history_open_with(ctx, "gpu", &ho, &hist), "history");
+    check(vv_device_stream_new(dev, &stream), "stream");
+    check(vv_device_event_new(dev, &event), "event");
+    for (unsigned b = 0; b < BUFFERS; b++)
+        check(varve_device_alloc(ctx, opt.size, (void **)&buf[b]), "device memory");
+    check(varve_device_alloc(ctx, sizeof(*bad), (void **)&bad), "device memory");
+    check(varve_device_copy(ctx, bad, &zero, sizeof(zero)), "device memory");
+    check(varve_protect(hist, 0, buf[0], opt.size), "protect");
+    host_bytes = host_cache;
+}
+
+static void close_context(void)
+{
+    for (unsigned b = 0; b < BUFFERS; b++)
+        varve_device_free(ctx, buf[b]);
+    varve_device_free(ctx, bad);
+    vv_device_event_free(dev, event);
+    vv_device_stream_free(dev, stream);
+    check(varve_close(ctx), "close");
+    ctx = NULL;
+}
+
+static struct varve_stats stats(void)
+{
+    struct varve_stats s = {.stats_size = sizeof(s)};
+    check(varve_stats(ctx, &s), "stats");
+    return s;
+}
+
+/* Until no hop has moved anything for a while. */
+static void settle(void)
+{
+    while (stats().host_ready_bytes < host_bytes)
+        vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
+    uint64_t last = UINT64_MAX, sum;
+    for (;;) {
+        struct varve_stats s = stats();
+        sum = 0;
+        for (int i = 0; i < VARVE_HOPS; i++)
+            sum += s.moved_bytes[i];
+        if (sum == last)
+            return;
+        last = sum;
+        vv_sleep_until_ns(vv_now_ns() + 20 * VV_NS_PER_MS);
+    }
+}
+
+static double gbs(double us, uint64_t bytes)
+{
+    return (double)bytes / us / 1e3;
+}
+
+/* The time between two calls, in which an application waits for its kernels: without sleeping, as
+ * CUDA programs do by default, because a processor that has slept is slow for a while. */
+static void gap(void)
+{
+    uint64_t until_ns = vv_now_ns() + GAP_NS;
+    while (vv_now_ns() < until_ns)
+        ;
+}
+
+/* ---- the application's side of CUDA ---- */
+
+static struct CUstream_st *app_stream;
+
+static void *driver_call(void *lib, const char *name)
+{
+    void *fn = dlsym(lib, name);
+    if (!fn) {
+        fprintf(stderr, "libcuda.so.1: no %s\n", name);
+        exit(1);
+    }
+    return fn;
+}
+
+/* A context that is there before varve_open, as in any program that uses CUDA, and a stream. */
+static void use_cuda(void)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL;
+    int device = 0;
+    if (!lib) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    int (*init)(unsigned) = (int (*)(unsigned))driver_call(lib, "cuInit");
+    int (*get)(int *, int) = (int (*)(int *, int))driver_call(lib, "cuDeviceGet");
+    int (*retain)(void **, int) =
+        (int (*)(void **, int))driver_call(lib, "cuDevicePrimaryCtxRetain");
+    int (*set)(void *) = (int (*)(void *))driver_call(lib, "cuCtxSetCurrent");
+    int (*create)(void **, unsigned) = (int (*)(void **, unsigned))driver_call(lib, "cuStreamCreate");
+    void *made = NULL;
+    if (init(0) || get(&device, 0) || retain(&context, device) || set(context) || create(&made, 1)) {
+        fprintf(stderr, "CUDA cannot be used\n");
+        exit(1);
+    }
+    app_stream = made;
+}
+
+/* ---- one call at a time ---- */
+
+/* The plain copy that all calls are compared with. */
+static double plain_copy(void)
+{
+    double t[ROUNDS];
+    struct vv_copy_seg seg = {buf[1], buf[0], opt.size};
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t start = vv_now_ns();
+        check(vv_device_copy_async(dev, stream, &seg, 1), "copy");
+        wait_stream();
+        t[i] = us_since(start);
+    }
+    return quantile(t, ROUNDS, 0.5);
+}
+
+static double contiguous_put, contiguous_get; /* us */
+
+static void single_calls(void)
+{
+    uint32_t n = (uint32_t)VV_MIN((uint64_t)opt.rounds, opt.device_cache / opt.size);
+    double put[ROUNDS], get[ROUNDS];
+    double copy = plain_copy();
+
+    settle();
+
+    row("device copy, synchronised each time", gbs(copy, opt.size), "GB/s", 0);
+    for (uint32_t v = 0; v < n; v++) {
+        fill(0, v, opt.size);
+        uint64_t start = vv_now_ns();
+        check(varve_checkpoint(hist, v), "checkpoint");
+        put[v] = us_since(start);
+        gap();
+    }
+    settle();
+    for (uint32_t v = n; v-- > 0;) {
+        uint64_t start = vv_now_ns();
+        check(varve_restore(hist, v), "restore");
+        get[v] = us_since(start);
+        verify(0, v, opt.size);
+        gap();
+    }
+    double p = contiguous_put = quantile(put, n, 0.5);
+    double g = contiguous_get = quantile(get, n, 0.5);
+    row("checkpoint into the device cache, blocking call, median", gbs(p, opt.size), "GB/s", 1565);
+    row("  the same, slowest call", put[n - 1], "us", 0);
+    row("restore that hits the device cache, blocking call, median", gbs(g, opt.size), "GB/s", 1565);
+    row("  the same, slowest call", get[n - 1], "us", 0);
+}
+
+/* What the host spends in a call whose copy is ordered by the application's stream. */
+static void stream_calls(void)
+{
+    uint32_t n = (uint32_t)VV_MIN((uint64_t)opt.rounds, opt.device_cache / opt.size / 2);
+    double put[ROUNDS], get[ROUNDS];
+
+    for (uint32_t v = 0; v < n; v++) {
+        fill(0, 500 + v, opt.size);
+        uint64_t start = vv_now_ns();
+        check(varve_checkpoint_on(hist, 500 + v, app_stream), "checkpoint_on");
+        put[v] = us_since(start);
+        check(varve_wait(hist, 500 + v, VARVE_LEVEL_CACHED, -1), "wait");
+        gap();
+    }
+    settle();
+    for (uint32_t v = n; v-- > 0;) {
+        uint64_t start = vv_now_ns();
+        check(varve_restore_on(hist, 500 + v, app_stream), "restore_on");
+        get[v] = us_since(start);
+        gap();
+        verify(0, 500 + v, opt.size);
+        check(varve_discard(hist, 500 + v), "discard");
+    }
+    row("stream-ordered checkpoint, host time per call, median", quantile(put, n, 0.5), "us", -20);
+    row("  the same, slowest call", put[n - 1], "us", 0);
+    row("stream-ordered restore, host time per call, median", quantile(get, n, 0.5), "us", -20);
+    row("  the same, slowest call", get[n - 1], "us", 0);
+}
+
+/* Free space in runs of a 64th of the object: small versions side by side, every other one gone. */
+static void scattered(void)
+{
+    uint64_t part = opt.size / RUNS, v = 1000, n = opt.device_cache / part;
+    double put[ROUNDS], get[ROUNDS];
+    int rounds = 16;
+
+    check(varve_protect(hist, 0, buf[0], part), "protect");
+    for (uint64_t i = 0; i < n; i++)
+        check(varve_checkpoint(hist, v + i), "checkpoint");
+    settle();
+    for (uint64_t i = 0; i < n; i += 2)
+        check(varve_discard(hist, v + i), "discard");
+    check(varve_protect(hist, 0, buf[0], opt.size), "protect");
+    for (int i = 0; i < rounds; i++) {
+        check(varve_hint(hist, 900), "hint");
+        fill(0, 900, opt.size);
+        uint64_t start = vv_now_ns();
+        check(varve_checkpoint(hist, 900), "checkpoint");
+        put[i] = us_since(start);
+        gap();
+        settle();
+        gap();
+        start = vv_now_ns();
+        check(varve_restore(hist, 900), "restore");
+        get[i] = us_since(start);
+        verify(0, 900, opt.size);
+        check(varve_discard(hist, 900), "discard");
+    }
+    row("checkpoint into 64 scattered runs, median", gbs(quantile(put, (size_t)rounds, 0.5), opt.size),
+        "GB/s", 0.9 * gbs(contiguous_put, opt.size));
+    row("restore from 64 scattered runs, median", gbs(quantile(get, (size_t)rounds, 0.5), opt.size),
+        "GB/s", 0.9 * gbs(contiguous_get, opt.size));
+    for (uint64_t i = 1; i < n; i += 2)
+        check(varve_discard(hist, v + i), "discard");
+}
+
+/* ---- the link ---- */
+
+struct window {
+    uint64_t start_ns, down, up;
+};
+
+static struct window window_open(void)
+{
+    struct varve_stats s = stats();
+    return (struct window){vv_now_ns(), s.moved_bytes[VARVE_HOP_D2H], s.moved_bytes[VARVE_HOP_H2D]};
+}
+
+/* GB/s of both directions together since then. */
+static double window_rate(const struct window *w)
+{
+    struct varve_stats s = stats();
+    uint64_t bytes = s.moved_bytes[VARVE_HOP_D2H] - w->down + s.moved_bytes[VARVE_HOP_H2D] - w->up;
+    return (double)bytes / (double)(vv_now_ns() - w->start_ns);
+}
+
+static void put_next(uint64_t version)
+{
+    fill(0, version, opt.size);
+    check(varve_checkpoint(hist, version), "checkpoint");
+}
+
+static void get_next(uint64_t version)
+{
+    check(varve_restore(hist, version), "restore");
+    verify(0, version, opt.size);
+}
+
+/* Checkpoints and restores back to back, the device cache being full: the link sets the pace, and
+ * filling and checking in between do not keep it from working. */
+static void link_rates(void)
+{
+    uint64_t on_device = opt.device_cache / opt.size, all = opt.host_cache / opt.size;
+    uint64_t v = 0, r = 0, half = all / 2;
+    struct window w;
+
+    settle();
+    for (; v < on_device; v++)
+        put_next(v);
+    w = window_open();
+    for (; v < half; v++)
+        put_next(v);
+    row("flush alone, sustained", window_rate(&w), "GB/s", 52);
+    settle();
+
+    /* Restores in the order of writing: what was written first is on the host. */
+    for (uint64_t i = 0; i < half; i++)
+        check(varve_hint(hist, i), "hint");
+    check(varve_prefetch_start(hist), "prefetch");
+    settle();
+    for (; r < on_device; r++)
+        get_next(r);
+    w = window_open();
+    for (; r < half / 2; r++)
+        get_next(r);
+    row("prefetch alone, sustained", window_rate(&w), "GB/s", 52);
+
+    /* One written for each restored. */
+    w = window_open();
+    for (; r < half - on_device; r++, v++) {
+        get_next(r);
+        put_next(v);
+    }
+    row("flush and prefetch at once, sustained, together", window_rate(&w), "GB/s", 95);
+    for (; r < half; r++)
+        get_next(r);
+}
+
+/* ---- opening ---- */
+
+static void opening(void)
+{
+    double hits[4096], first_ms, all_ms = 0;
+    size_t n = 0;
+    uint64_t start = vv_now_ns();
+
+    open_context(opt.open_cache, VARVE_CONSUME_KEEP);
+    check(varve_checkpoint(hist, 0), "checkpoint");
+    first_ms = us_since(start) / 1e3;
+    /* Hits in the device cache while the rest is being pinned. */
+    for (;;) {
+        struct varve_stats s = stats();
+        uint64_t t = vv_now_ns();
+        check(varve_restore(hist, 0), "restore");
+        if (n < VV_ARRAY_SIZE(hits))
+            hits[n++] = us_since(t);
+        if (s.host_ready_bytes >= opt.open_cache) {
+            all_ms = us_since(start) / 1e3;
+            break;
+        }
+    }
+    double median = quantile(hits, n, 0.5);
+    row("varve_open until the first checkpoint has returned", first_ms, "ms", -100);
+    row("varve_open until all of the host cache is pinned", all_ms, "ms", -2000);
+    row("hit in the device cache meanwhile, median", median, "us", 0);
+    row("  slowest", hits[n - 1], "us", -3000);
+    start = vv_now_ns();
+    close_context();
+    row("varve_close", us_since(start) / 1e3, "ms", 0);
+}
+
+static int parse(int argc, char **argv)
+{
+    for (int i = 1; i + 1 < argc; i += 2) {
+        uint64_t value = 0;
+        if (strcmp(argv[i], "--device") == 0) {
+            opt.device = strcmp(argv[i + 1], "host") == 0 ? VARVE_DEVICE_HOST : VARVE_DEVICE_CUDA;
+            continue;
+        }
+        if (vv_bytes_parse(argv[i + 1], &value))
+            return -EINVAL;
+        if (strcmp(argv[i], "--size") == 0)
+            opt.size = value;
+        else if (strcmp(argv[i], "--device-cache") == 0)
+            opt.device_cache = value;
+        else if (strcmp(argv[i], "--host-cache") == 0)
+            opt.host_cache = value;
+        else if (strcmp(argv[i], "--open-cache") == 0)
+            opt.open_cache = value;
+        else if (strcmp(argv[i], "--rounds") == 0 && value > 0 && value <= ROUNDS)
+            opt.rounds = (uint32_t)value;
+        else
+            return -EINVAL;
+    }
+    return argc % 2 == 1 ? 0 : -EINVAL;
+}
+
+int main(int argc, char **argv)
+{
+    struct vv_ckpt_hooks hooks = {.device = take_device};
+    struct vv_device_info info;
+
+    if (parse(argc, argv)) {
+        fprintf(stderr, "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
+                        "[--host-cache BYTES] [--open-cache BYTES] [--rounds N]\n");
+        return 2;
+    }
+    if (opt.device == VARVE_DEVICE_CUDA)
+        use_cuda();
+    vv_ckpt_set_hooks(&hooks);
+    open_context(opt.host_cache, VARVE_CONSUME_KEEP);
+    vv_device_describe(dev, &info);
+    printf("%s, objects of %" PRIu64 " MiB, device cache %" PRIu64 " MiB, host cache %" PRIu64
+           " MiB\n\n",
+           info.name, opt.size >> 20, opt.device_cache >> 20, opt.host_cache >> 20);
+    printf("| %-66s | %15s | %9s |\n| --- | --- | --- |\n", "what", "measured", "bar");
+    single_calls();
+    stream_calls();
+    close_context();
+    open_context(opt.host_cache, VARVE_CONSUME_KEEP);
+    scattered();
+    close_context();
+    open_context(opt.host_cache, VARVE_CONSUME_ONCE);
+    link_rates();
+    close_context();
+    opening();
+    return missed ? 1 : 0;
+}

@@ -56,6 +56,7 @@ struct shot_opts {
     bool json;
     bool barrier;
     bool no_bound; /* measure no bandwidths, compute no bound */
+    bool at_once;  /* begin while the host cache is still being made ready */
     bool wait;
     uint32_t ckpts;
     uint32_t procs;

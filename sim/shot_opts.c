@@ -107,7 +107,7 @@ static const struct option options[] = {
     {"engine", T_CHOICE, AT(engine), NULL,
      "what carries the calls out: the library (varve), or a baseline", engines},
     {"compute", T_CHOICE, AT(compute), NULL,
-     "compute by sleeping, or by a kernel on the device (sleep)", computings},
+     "compute by sleeping, or by a kernel on the device (sleep; gpu on a real one)", computings},
     {"calls", T_CHOICE, AT(calls), NULL,
      "calls that return when they are done, or that are put on a stream (blocking)", calls},
     {"device", T_CHOICE, AT(device), NULL, "where the application's data is (host: emulated)",
@@ -128,6 +128,8 @@ static const struct option options[] = {
     {"page", T_BYTES, AT(page_bytes), "BYTES", "unit of space and transfer (0: by the caches)",
      NO_CHOICES},
     {"procs", T_U32, AT(procs), "N", "processes (1)", NO_CHOICES},
+    {"at-once", T_ON, AT(at_once), NULL,
+     "begin while the host cache is still being made ready (wait for it)", NO_CHOICES},
     {"no-bound", T_ON, AT(no_bound), NULL, "measure no bandwidths and compute no bound",
      NO_CHOICES},
     {"csv", T_TEXT, AT(csv), "FILE", "write the figures of every call to this file", NO_CHOICES},
@@ -492,6 +494,8 @@ static int settle(struct parsed *p, char *err, size_t err_size)
                     "--order binomial restores versions repeatedly: --consume once cannot be");
     if (o->consume == UNSET)
         o->consume = binomial ? SHOT_CONSUME_KEEP : SHOT_CONSUME_ONCE;
+    if (o->compute == UNSET)
+        o->compute = o->device == VARVE_DEVICE_CUDA ? SHOT_COMPUTING_GPU : SHOT_COMPUTING_SLEEP;
     o->wait = p->wait == UNSET ? !binomial : p->wait;
     if (binomial && o->slots == 0)
         o->slots = VV_MAX((uint32_t)vv_div_up(o->ckpts, 8), UINT32_C(2));
@@ -508,7 +512,7 @@ int shot_opts_parse(int argc, char *const *argv, char *err, size_t err_size,
     int rc;
 
     shot_opts_init(&p.o);
-    p.o.consume = UNSET;
+    p.o.consume = p.o.compute = UNSET;
     rc = parse_args(argc, argv, err, err_size, &p);
     if (rc == 0 && !p.o.help)
         rc = settle(&p, err, err_size);

@@ -2,6 +2,9 @@
 #include "core/thread.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
+
+#define SLACK_NS 1000UL
 
 int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
 {
@@ -16,4 +19,9 @@ int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
     if (rc == 0)
         *ret_thread = thread;
     return -rc;
+}
+
+void vv_thread_sharpen(void)
+{
+    (void)prctl(PR_SET_TIMERSLACK, SLACK_NS, 0UL, 0UL, 0UL);
 }

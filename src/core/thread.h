@@ -12,4 +12,8 @@
  * pthread_join. */
 int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg) VV_WARN_UNUSED;
 
+/* Sleeps of the calling thread end when they should, not up to 50 us later: for threads that look
+ * for something every few microseconds. */
+void vv_thread_sharpen(void);
+
 #endif

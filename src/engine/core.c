@@ -340,6 +340,7 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
             vvi_object_written(core, obj);
             if (obj->spoiled)
                 vvi_file_clean(core, obj); /* a flush that ran ahead has failed */
+            vvi_space_ahead(core, obj);
         } else {
             vvi_object_gone(core, obj);
         }

@@ -34,6 +34,7 @@ enum {
                              finds a pattern */
     LOOK_AHEAD = 32, /* hinted versions beyond the first incomplete one that a prefetch considers */
     APP_SLOTS = 2,   /* orders in flight for one request on one hop */
+    AHEAD_PART = 24, /* room for one object is made ahead where it is at most this part of a tier */
     SHARE_LEAST = 16,  /* a device so many times faster than its link restores without its help */
     REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
 };
@@ -353,6 +354,8 @@ uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t 
 /* The copy whose farthest evictable page is farthest of all on the tier. */
 struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier);
 uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n);
+/* Makes room on the device for the put that will follow the one of `written`. */
+void vvi_space_ahead(struct vv_core *core, const struct vv_object *written);
 /* Lets one page go that may. */
 void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c);
 /* Contiguous policies: may all of it go, and let it go. */

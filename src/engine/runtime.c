@@ -359,6 +359,7 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
                   uint64_t user, const struct vv_engine_app *app, uint64_t deadline_ns)
 {
     vv_trace(VV_TRACE_REQUEST_START, VV_REQ_PUT, version, size, 0);
+    atomic_fetch_add_explicit(&e->device_calls, app->device, memory_order_relaxed);
     vvi_engine_lock(e);
     struct vvi_req *r = vvi_req_new_locked(e, app, size);
     int rc = r ? vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r->req)
@@ -366,6 +367,7 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     if (rc)
         release_user(e, user);
     rc = vvi_request_finish(e, r, rc, deadline_ns);
+    atomic_fetch_sub_explicit(&e->device_calls, app->device, memory_order_relaxed);
     vv_trace(VV_TRACE_REQUEST_END, VV_REQ_PUT, version, size, (uint64_t)rc);
     return rc;
 }
@@ -376,6 +378,7 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     struct vv_object_info info = {0};
     struct vvi_req *r = NULL;
     uint32_t distance = 0;
+    atomic_fetch_add_explicit(&e->device_calls, app->device, memory_order_relaxed);
     vvi_engine_lock(e);
     int rc = vv_core_lookup(e->core, hist, version, &info);
     vv_trace(VV_TRACE_REQUEST_START, VV_REQ_GET, version, info.size, 0);
@@ -392,6 +395,7 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     if (rc == 0)
         distance = r->req.distance;
     rc = vvi_request_finish(e, r, rc, deadline_ns);
+    atomic_fetch_sub_explicit(&e->device_calls, app->device, memory_order_relaxed);
     vv_trace(VV_TRACE_REQUEST_END, VV_REQ_GET, version, info.size, (uint64_t)rc);
     if (rc == 0)
         *ret_distance = distance;

@@ -253,7 +253,12 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
         rc = lane_ready(e, r, o->hop == VV_HOP_D2D ? 0 : 1, &lane);
     if (rc)
         return rc;
-    struct gather g = {.e = e, .stream = lane ? lane->stream : NULL};
+    struct gather g; /* its segments are written before they are read, and too many to be cleared */
+    g.e = e;
+    g.stream = lane ? lane->stream : NULL;
+    g.n = 0;
+    g.host_bytes = 0;
+    g.submitted = g.apart = false;
     rc = gather_order(&g, r->app, o);
     if (g.host_bytes)
         vvi_pacer_end(&e->h2h, start_ns, g.host_bytes);

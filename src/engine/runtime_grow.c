@@ -47,10 +47,12 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PIN_REST_NS (200 * VV_NS_PER_US)
+#define PIN_REST_NS  (200 * VV_NS_PER_US)
+#define PASS_LOOK_NS (10 * VV_NS_PER_US)
+#define PASS_LOOKS   50
 /* Touched at once: closing waits for no more than that, and neither does whoever maps memory, as
  * touching keeps the process's address space from being changed. */
-#define TOUCH_BYTES ((size_t)2 << 20)
+#define TOUCH_BYTES ((size_t)8 << 20)
 /* Left to the rest of the system when memory runs out. */
 #define SPARE_BYTES ((uint64_t)64 << 20)
 
@@ -211,14 +213,30 @@ static void give_up(struct vv_engine *e, int rc)
     vvi_engine_unlock(e);
 }
 
+/* Lets a call of the application on the device end before a slice is registered: it makes several
+ * calls of the driver, and each of them could have to wait for a registration of its own. Not for
+ * long, because the next one may follow at once. */
+static void let_pass(struct vv_engine *e)
+{
+    struct vvi_grow *g = &e->grow;
+    for (int i = 0; i < PASS_LOOKS; i++) {
+        if (atomic_load_explicit(&e->device_calls, memory_order_relaxed) == 0 ||
+            atomic_load_explicit(&g->stop, memory_order_relaxed))
+            return;
+        vv_sleep_until_ns(vv_now_ns() + PASS_LOOK_NS);
+    }
+}
+
 static void *pinner_main(void *arg)
 {
     struct vv_engine *e = arg;
     struct vvi_grow *g = &e->grow;
     int rc = 0;
+    vv_thread_sharpen();
     while (g->nready < g->nslices && rc == 0) {
         rc = wait_touched(g, g->nready);
         if (rc == 0) {
+            let_pass(e);
             rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
             g->refused = rc != 0;
         }
@@ -280,9 +298,10 @@ int vvi_grow_start(struct vv_engine *e)
     struct vvi_grow *g = &e->grow;
     if (g->nready == g->nslices)
         return 0;
-    /* Three of four processors: the others are the application's and the movers'. The pinner touches
+    /* Half of the processors: the others are the application's and the movers', and with more of
+     * them registering takes longer, with calls of the application waiting for it. The pinner touches
      * as well when nobody has come to its slice yet, so that none of these is indispensable. */
-    unsigned want = VV_MIN(vv_topo_threads() * 3 / 4, (unsigned)VVI_TOUCHERS);
+    unsigned want = VV_MIN(vv_topo_threads() / 2, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)VV_MAX(want, 1u), g->nslices - g->nready);
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     if (rc)

@@ -216,6 +216,7 @@ static void *watcher_main(void *arg)
     struct vvi_batch *list = NULL, **tail;
     uint64_t rest_ns = POLL_FIRST_NS;
 
+    vv_thread_sharpen();
     vvi_engine_lock(e);
     while (!e->stopping || list || w->incoming) {
         if (w->incoming) {

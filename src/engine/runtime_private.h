@@ -16,7 +16,7 @@ enum {
     VVI_LANES = 2,
     VVI_BAD_CHUNKS = 8,
     VVI_CONTROL_IOS = 8, /* commits and removals in flight beside the writes */
-    VVI_TOUCHERS = 12,   /* most threads that touch host memory */
+    VVI_TOUCHERS = 8,    /* most threads that touch host memory */
     VVI_SLICE_BYTES =
         32 << 20, /* host memory is registered with the device in slices of this size */
 };
@@ -204,6 +204,9 @@ struct vv_engine {
 
     /* Synchronization: relaxed. Seen late, it costs one more call that fails. */
     _Atomic bool device_lost;
+    /* Requests of the application on device memory under way. Synchronization: relaxed; seen late,
+     * one of them waits for a registration. */
+    _Atomic uint32_t device_calls;
 
     /* Protects the core and every field marked with it. Never held across a copy, a wait for a
      * device or a system call. */

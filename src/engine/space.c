@@ -236,6 +236,25 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     return vv_next_may_evict(&q) ? vvi_space_evict(core, copy, CLASS_EVICT, n) : 0;
 }
 
+/* The next put will let go what is farthest: while more puts are to be expected, that is done before
+ * it comes, so that it finds room at once. Only where it is a small part of the tier. */
+void vvi_space_ahead(struct vv_core *core, const struct vv_object *written)
+{
+    const struct hist *h = vvi_hist(core, written->hist);
+    unsigned tier = written->home;
+    struct tier *t = &core->tier[tier];
+    uint32_t room = vvi_nchunks(core, core->largest_bytes);
+
+    if (!core->paged || (int)tier != core->device || core->phase != VV_PHASE_WRITING ||
+        core->puts || (h->hinted && h->unwritten == 0) || room > t->arena.npages / AHEAD_PART)
+        return;
+    while (t->arena.nfree < room) {
+        struct vv_copy *copy = vvi_space_farthest(core, tier);
+        if (!copy || !vvi_space_evict(core, copy, CLASS_EVICT, room - t->arena.nfree))
+            return;
+    }
+}
+
 static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object *obj,
                            uint32_t chunk0, uint32_t want, enum vv_purpose purpose, uint32_t *pages)
 {

@@ -24,19 +24,19 @@
 #include "core/clock.h"
 #include "device/device.h"
 
-#define SEED      7
-#define ROUNDS    64
-#define WAIT_NS   (INT64_C(20) * 1000000000)
-#define RUNS      64
-#define GAP_NS    (4 * VV_NS_PER_MS)
-#define BUFFERS   2
+#define SEED    7
+#define ROUNDS  64
+#define WAIT_NS (INT64_C(20) * 1000000000)
+#define RUNS    64
+#define GAP_NS  (4 * VV_NS_PER_MS)
+#define BUFFERS 2
 
 static struct {
     int device;
     uint64_t size, device_cache, host_cache, open_cache;
     uint32_t rounds;
-} opt = {VARVE_DEVICE_CUDA, UINT64_C(128) << 20, UINT64_C(4) << 30, UINT64_C(48) << 30,
-         UINT64_C(32) << 30, ROUNDS};
+} opt = {VARVE_DEVICE_CUDA,  UINT64_C(128) << 20, UINT64_C(4) << 30,
+         UINT64_C(48) << 30, UINT64_C(32) << 30,  ROUNDS};
 
 /* The context under test, and its device. */
 static struct vv_device *dev;
@@ -236,9 +236,11 @@ static void use_cuda(void)
     int (*retain)(void **, int) =
         (int (*)(void **, int))driver_call(lib, "cuDevicePrimaryCtxRetain");
     int (*set)(void *) = (int (*)(void *))driver_call(lib, "cuCtxSetCurrent");
-    int (*create)(void **, unsigned) = (int (*)(void **, unsigned))driver_call(lib, "cuStreamCreate");
+    int (*create)(void **, unsigned) =
+        (int (*)(void **, unsigned))driver_call(lib, "cuStreamCreate");
     void *made = NULL;
-    if (init(0) || get(&device, 0) || retain(&context, device) || set(context) || create(&made, 1)) {
+    if (init(0) || get(&device, 0) || retain(&context, device) || set(context) ||
+        create(&made, 1)) {
         fprintf(stderr, "CUDA cannot be used\n");
         exit(1);
     }
@@ -291,7 +293,8 @@ static void single_calls(void)
     double g = contiguous_get = quantile(get, n, 0.5);
     row("checkpoint into the device cache, blocking call, median", gbs(p, opt.size), "GB/s", 1565);
     row("  the same, slowest call", put[n - 1], "us", 0);
-    row("restore that hits the device cache, blocking call, median", gbs(g, opt.size), "GB/s", 1565);
+    row("restore that hits the device cache, blocking call, median", gbs(g, opt.size), "GB/s",
+        1565);
     row("  the same, slowest call", get[n - 1], "us", 0);
 }
 
@@ -353,8 +356,9 @@ static void scattered(void)
         verify(0, 900, opt.size);
         check(varve_discard(hist, 900), "discard");
     }
-    row("checkpoint into 64 scattered runs, median", gbs(quantile(put, (size_t)rounds, 0.5), opt.size),
-        "GB/s", 0.9 * gbs(contiguous_put, opt.size));
+    row("checkpoint into 64 scattered runs, median",
+        gbs(quantile(put, (size_t)rounds, 0.5), opt.size), "GB/s",
+        0.9 * gbs(contiguous_put, opt.size));
     row("restore from 64 scattered runs, median", gbs(quantile(get, (size_t)rounds, 0.5), opt.size),
         "GB/s", 0.9 * gbs(contiguous_get, opt.size));
     for (uint64_t i = 1; i < n; i += 2)
@@ -498,8 +502,9 @@ int main(int argc, char **argv)
     struct vv_device_info info;
 
     if (parse(argc, argv)) {
-        fprintf(stderr, "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
-                        "[--host-cache BYTES] [--open-cache BYTES] [--rounds N]\n");
+        fprintf(stderr,
+                "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
+                "[--host-cache BYTES] [--open-cache BYTES] [--rounds N]\n");
         return 2;
     }
     if (opt.device == VARVE_DEVICE_CUDA)

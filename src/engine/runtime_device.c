@@ -18,6 +18,7 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/thread.h"
+#include "engine/nap.h"
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
@@ -87,7 +88,7 @@ struct device_worker {
     struct vvi_mover *mover;
     struct vv_stream *stream;
     struct vv_event *event;
-    uint64_t ns_per_mib; /* what a copy took lately, the one before it on the link included */
+    struct vvi_nap nap;
 };
 
 /* Sleeps through most of a copy and then asks now and then. Asking all the time would hold up every
@@ -95,14 +96,16 @@ struct device_worker {
  * nothing, because the other thread of the hop has its copy queued behind. */
 static int wait_politely(struct device_worker *w, uint64_t bytes)
 {
-    uint64_t start_ns = vv_now_ns(), mib = VV_MAX(bytes >> 20, (uint64_t)1), took_ns;
+    uint64_t start_ns = vv_now_ns();
+    bool overslept = true;
     int rc;
 
-    vv_sleep_until_ns(start_ns + w->ns_per_mib * mib * 3 / 4);
-    while ((rc = vv_device_event_query(w->mover->engine->cfg.device, w->event)) == -EBUSY)
+    vv_sleep_until_ns(start_ns + vvi_nap_ns(&w->nap, bytes));
+    while ((rc = vv_device_event_query(w->mover->engine->cfg.device, w->event)) == -EBUSY) {
+        overslept = false;
         vv_sleep_until_ns(vv_now_ns() + ASK_REST_NS);
-    took_ns = (vv_now_ns() - start_ns) / mib;
-    w->ns_per_mib = w->ns_per_mib ? w->ns_per_mib - w->ns_per_mib / 4 + took_ns / 4 : took_ns;
+    }
+    vvi_nap_learn(&w->nap, bytes, vv_now_ns() - start_ns, overslept);
     return rc;
 }
 
@@ -144,6 +147,7 @@ static int worker_new(struct vvi_mover *m, struct device_worker **ret_worker)
     if (!w)
         return -ENOMEM;
     w->mover = m;
+    vvi_nap_init(&w->nap);
     int rc = vv_device_stream_new(d, &w->stream);
     if (rc == 0)
         rc = vv_device_event_new(d, &w->event);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long movers sleep while the device copies: in virtual time, with links of every speed. */
+#include "engine/nap.h"
+
+#include "t.h"
+
+#define MIB     ((uint64_t)1 << 20)
+#define LOOK_NS 20000
+
+/* One copy that takes copy_ns; returns by how much its end is noticed late. */
+static uint64_t one(struct vvi_nap *n, uint64_t bytes, uint64_t copy_ns)
+{
+    uint64_t now = vvi_nap_ns(n, bytes);
+    bool overslept = now >= copy_ns;
+
+    while (now < copy_ns)
+        now += LOOK_NS;
+    vvi_nap_learn(n, bytes, now, overslept);
+    return now - copy_ns;
+}
+
+/* Copies of one size at one speed: after some of them, most of each is slept through, and never
+ * more than all of it. */
+static void steady(void)
+{
+    for (uint64_t per_mib = 20000; per_mib < 1000000000; per_mib *= 3) {
+        struct vvi_nap n;
+
+        vvi_nap_init(&n);
+        for (int i = 0; i < 100; i++) {
+            uint64_t late = one(&n, 32 * MIB, 32 * per_mib);
+
+            T_CHECK(late <= LOOK_NS);
+            if (i >= 80)
+                T_CHECK(vvi_nap_ns(&n, 32 * MIB) > 32 * per_mib * 7 / 10);
+        }
+    }
+}
+
+/* One copy that is held up costs those behind it nothing; some in a row cost little. */
+static void held_up(void)
+{
+    for (int in_a_row = 1; in_a_row <= 4; in_a_row++) {
+        struct vvi_nap n;
+        uint64_t copy_ns = 32 * 20000, late = 0;
+
+        vvi_nap_init(&n);
+        for (int i = 0; i < 50; i++)
+            one(&n, 32 * MIB, copy_ns);
+        for (int i = 0; i < in_a_row; i++)
+            one(&n, 32 * MIB, 1000 * copy_ns);
+        for (int i = 0; i < 50; i++) {
+            uint64_t l = one(&n, 32 * MIB, copy_ns);
+
+            late += l > LOOK_NS ? l : 0;
+        }
+        T_CHECK(in_a_row > 1 || late == 0);
+        T_CHECK(late <= 3 * copy_ns);
+    }
+}
+
+/* Nothing is known of the first copy, which may take much longer than all others. */
+static void slow_at_first(void)
+{
+    struct vvi_nap n;
+
+    vvi_nap_init(&n);
+    one(&n, 50000, 100000000);
+    T_CHECK(vvi_nap_ns(&n, 50000) <= LOOK_NS);
+}
+
+/* A link that becomes faster is found out in a few copies. */
+static void faster(void)
+{
+    struct vvi_nap n;
+    int i;
+
+    vvi_nap_init(&n);
+    for (i = 0; i < 100; i++)
+        one(&n, 8 * MIB, 8 * 1000000);
+    for (i = 0; i < 100 && one(&n, 8 * MIB, 8 * 20000) > LOOK_NS; i++)
+        continue;
+    T_CHECK(i < 20);
+}
+
+/* Small copies end within the shortest sleep, and large ones after them are not guessed from it. */
+static void tiny(void)
+{
+    struct vvi_nap n;
+
+    vvi_nap_init(&n);
+    for (int i = 0; i < 1000; i++)
+        one(&n, 1, 1);
+    T_CHECK(one(&n, 64 * MIB, 64 * 20000) <= LOOK_NS);
+    for (int i = 0; i < 100; i++)
+        one(&n, 64 * MIB, 64 * 20000);
+    T_CHECK(vvi_nap_ns(&n, 64 * MIB) > 64 * 20000 / 2);
+}
+
+int main(void)
+{
+    T_RUN(steady);
+    T_RUN(held_up);
+    T_RUN(slow_at_first);
+    T_RUN(faster);
+    T_RUN(tiny);
+    return t_done();
+}

@@ -706,18 +706,33 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
     return 0;
 }
 
+/* Requests of the history that nobody's call is inside of any more: all of them are on a stream, and
+ * end when it has come to them. Versions that they write will not be there. */
+static uint32_t leave_to_streams(struct vv_core *core, struct vv_req *list, uint32_t hist)
+{
+    uint32_t n = 0;
+
+    for (struct vv_req *req = list; req; req = req->next) {
+        if (req->hist != hist)
+            continue;
+        n += req->ordered;
+        if (req->kind == VV_REQ_PUT && !req->obj->dead)
+            vvi_object_gone(core, req->obj);
+    }
+    return n;
+}
+
 void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
 {
     struct hist *h = vvi_hist(core, hist);
-    uint32_t ordered = 0;
+    uint32_t ordered;
 
     vvi_core_enter(core, now_ns);
     vvi_hint_clear(core, hist);
-    for (struct vv_req *req = core->ordered; req; req = req->next) {
-        ordered += req->hist == hist;
-        if (req->hist == hist && req->kind == VV_REQ_PUT && !req->obj->dead)
-            vvi_object_gone(core, req->obj);
-    }
+    /* Those whose calls ran out of time have not got as far as the last list. */
+    ordered = leave_to_streams(core, core->puts, hist);
+    ordered += leave_to_streams(core, core->gets, hist);
+    ordered += leave_to_streams(core, core->ordered, hist);
     vv_assert(h->pending == ordered);
     while (h->oldest) {
         struct vv_object *obj = h->oldest;

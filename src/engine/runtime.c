@@ -316,7 +316,7 @@ int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cf
 void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
 {
     vvi_engine_lock(e);
-    e->hist[hist].draining = true;
+    e->hist[hist].draining = e->hist[hist].dropped = true;
     vv_core_history_drop(e->core, hist, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     while (e->hist[hist].inflight > 0)

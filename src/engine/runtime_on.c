@@ -86,7 +86,7 @@ static void on_finish_locked(struct vv_engine *e, struct vvi_on *on)
     ordered_end_locked(e, on->hist);
     on_unuse_locked(e, on);
     /* A version that was discarded meanwhile has not failed. */
-    if (on->r.req.status == 0 || on->r.req.status == -ECANCELED || on->told) {
+    if (on->r.req.status == 0 || on->r.req.status == -ECANCELED || on->told || h->dropped) {
         on_free(on);
         return;
     }

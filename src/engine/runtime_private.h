@@ -145,6 +145,7 @@ struct vvi_engine_hist {
     /* Being dropped: the core may give the number to a new history as soon as the last order has
      * ended, but whoever drops it looks here once more after that, having let go of the lock. */
     bool draining;
+    bool dropped; /* nobody will ask for its errors any more */
     /* The core numbers new objects above those it adopted; files must be numbered above all that
      * ever were in the folder. See vvi_engine_file_generation. */
     uint64_t adopted_max, first_generation;

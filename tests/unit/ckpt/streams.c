@@ -529,6 +529,62 @@ static void larger_than_memory(void)
     }
 }
 
+/* A call that ran out of time half-way has copies in the stream when its history is closed. */
+static void close_after_giving_up(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 8 * PAGE, .host_cache = 8 * PAGE};
+    enum { LARGE = 600 * PAGE };
+    cfg.local = t_tmpdir();
+    cfg.close_timeout_ms = -2;
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, LARGE);
+
+    T_OK(varve_protect(h, 0, buf, LARGE));
+    ck_fill(buf, LARGE, 1, 0);
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(vv_device_host_app_hold(device));
+    T_ERR(varve_restore_on_for(h, 1, NULL, 20), -ETIMEDOUT);
+    T_ERR(varve_checkpoint_on_for(h, 2, NULL, 20), -ETIMEDOUT);
+    T_ERR(varve_history_close(h), -ETIMEDOUT);
+    h = ck_history(ctx, "h");
+    T_EQ(count(h), 0);
+    vv_device_host_app_release(device);
+    T_OK(varve_protect(h, 0, buf, LARGE));
+    T_OK(varve_checkpoint(h, 3));
+    memset(buf, 0, LARGE);
+    T_OK(varve_restore(h, 3));
+    T_OK(varve_history_close(h));
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+/* What fails after its history was closed is nobody's any more. */
+static void failure_after_closing(void)
+{
+    struct ck_cfg cfg = roomy;
+    cfg.close_timeout_ms = -2;
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
+    T_OK(varve_restore_on(h, 1, NULL));
+    T_ERR(varve_history_close(h), -ETIMEDOUT);
+    vv_device_host_app_release(device);
+    stream_sync(NULL);
+    h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_history_close(h));
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
 /* ---- many ---- */
 
 enum { THREADS = 4, ROUNDS = 40 };
@@ -608,6 +664,8 @@ int main(void)
     T_RUN(close_while_pending);
     T_RUN(close_waits);
     T_RUN(larger_than_memory);
+    T_RUN(close_after_giving_up);
+    T_RUN(failure_after_closing);
     T_RUN(threads_and_streams);
     return t_done();
 }

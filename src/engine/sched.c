@@ -598,7 +598,7 @@ static bool fetch_past_host(struct vv_core *core, struct vv_object *obj, uint32_
 {
     uint32_t pages[VV_ORDER_MAX_PAGES], got;
 
-    if (!core->gds)
+    if (!core->gds || vvi_lend_waits(core, (unsigned)core->device))
         return false;
     got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
     return got > 0 && issue(core, obj, core->disk, core->device, c, got, pages, NULL,

@@ -144,6 +144,32 @@ static void a_failed_read_fails_the_restore(void)
     hand_close(&d);
 }
 
+/* Whoever waits for a run of device pages is not passed by what is brought up: room only grows. */
+static void a_lease_is_not_overtaken(void)
+{
+    uint32_t h = hand_open(&d, "D4H0F+", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct drive_call call, get;
+    struct drive_lend lend = {0};
+
+    T_OK(drive_adopt(&d, h, 1, 1, DRIVE_PAGE));
+    put(h, 2, 3 * DRIVE_PAGE);
+    drive_run(&d);
+    T_OK(drive_hint(&d, h, 2));
+    T_OK(drive_get(&d, &get, h, 2)); /* holds all but one page */
+    T_EQ(drive_find(&d, VV_ORDER_COPY, DISK, DEVICE, 1), -1);
+    T_OK(drive_lease(&d, &call, &lend, h, 2));
+    T_CHECK(call.pending);
+    T_OK(drive_hint(&d, h, 1));
+    drive_start(&d, h);
+    T_EQ(drive_find(&d, VV_ORDER_COPY, DISK, DEVICE, 1), -1);
+    T_OK(drive_finish(&d, &get));
+    T_OK(drive_finish(&d, &call));
+    drive_unlend(&d, &lend);
+    hand_get(&d, h, 1);
+    hand_get(&d, h, 2);
+    hand_close(&d);
+}
+
 int main(void)
 {
     T_RUN(a_flush_goes_past);
@@ -152,5 +178,6 @@ int main(void)
     T_RUN(a_failed_write_is_told);
     T_RUN(a_prefetch_comes_past);
     T_RUN(a_failed_read_fails_the_restore);
+    T_RUN(a_lease_is_not_overtaken);
     return t_done();
 }

@@ -140,7 +140,8 @@ struct vv_device_ops {
     void (*stream_free)(struct vv_device *d, struct vv_stream *s);
 
     /* Enqueues one batch; the direction of each segment follows from its pointers, and one side at
-     * least is device memory (-EINVAL otherwise). Either the whole batch is enqueued or nothing.
+     * least is device memory (-EINVAL otherwise). Either the whole batch is enqueued, or, after an
+     * error, nothing of it is running.
      * Segments of one batch may run in any order, so they must not depend on one another. With a
      * segment in unregistered host memory the call returns only when the batch is done. A segment
      * may cross from one registered slice to the next: drivers refuse that, so backends split it;

@@ -14,14 +14,15 @@
  * for some sizes and directions, and our contract says that the caller may have its memory back.
  *
  * What could go wrong: the driver refuses a piece half-way through a batch, which looking should
- * have found. The pieces before it then run; whoever gets an error must not assume that they do
- * not.
+ * have found, or runs out of memory. Whoever gets an error takes the memory back at once, so the
+ * pieces before it are waited for.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda/cuda_private.h"
+#include "device/cuda/gather.h"
 #include "device/cuda/kernels.h"
 
 enum direction { D2D, H2D, D2H, PAGEABLE, DIRECTIONS };
@@ -36,6 +37,7 @@ struct batch {
     uint8_t *direction;
     size_t n, cap;
     size_t count[DIRECTIONS];
+    bool begun; /* the driver may have taken some of it */
     struct vv_copy_seg few_seg[FEW];
     uint8_t few_direction[FEW];
 };
@@ -48,6 +50,7 @@ static void batch_init(struct batch *b, struct vvi_cuda *d)
     b->direction = b->few_direction;
     b->n = 0;
     b->cap = FEW;
+    b->begun = false;
     memset(b->count, 0, sizeof(b->count));
 }
 
@@ -188,20 +191,23 @@ static CUdeviceptr address(const void *ptr)
     return (CUdeviceptr)(uintptr_t)ptr;
 }
 
-static int copy_each(struct vvi_cuda *d, CUstream stream, const struct vv_copy_seg *seg, size_t n)
+static int copy_each(struct batch *b, CUstream stream, const struct vv_copy_seg *seg, size_t n)
 {
+    struct vvi_cuda *d = b->d;
     int rc = 0;
 
-    for (size_t i = 0; i < n && !rc; i++)
+    for (size_t i = 0; i < n && !rc; i++) {
         rc = vvi_cuda_status(d, d->drv.cuMemcpyAsync(address(seg[i].dst), address(seg[i].src),
                                                      seg[i].bytes, stream));
+        b->begun |= !rc;
+    }
     return rc;
 }
 
 /* -ENOTSUP: the driver has none, or refuses. */
-static int copy_batched(struct vvi_cuda *d, CUstream stream, const struct vv_copy_seg *seg,
-                        size_t n)
+static int copy_batched(struct batch *b, CUstream stream, const struct vv_copy_seg *seg, size_t n)
 {
+    struct vvi_cuda *d = b->d;
     struct vvi_cu_copy_attributes attributes = {.src_access_order = VVI_CU_SRC_ACCESS_STREAM};
     CUdeviceptr dst[PART_SIZE], src[PART_SIZE];
     size_t bytes[PART_SIZE];
@@ -228,21 +234,26 @@ static int copy_batched(struct vvi_cuda *d, CUstream stream, const struct vv_cop
         rc = vvi_cuda_status(d, code);
         if (rc)
             return rc;
+        b->begun = true;
     }
     return 0;
 }
 
 /* All of one direction. */
-static int submit_alike(struct vvi_cuda *d, CUstream stream, enum direction direction,
+static int submit_alike(struct batch *b, CUstream stream, enum direction direction,
                         const struct vv_copy_seg *seg, size_t n)
 {
+    struct vvi_cuda *d = b->d;
     int rc = -ENOTSUP;
 
-    if (n > 1 && direction == D2D && d->kernels)
-        return vvi_cuda_status(d, vvi_cuda_kernels_gather(&d->drv, d->kernels, stream, seg, n));
+    if (n > 1 && direction == D2D && d->kernels) {
+        rc = vvi_cuda_status(d, vvi_cuda_kernels_gather(&d->drv, d->kernels, stream, seg, n));
+        b->begun |= !rc || n > VVI_GATHER_SMALL; /* perhaps several launches */
+        return rc;
+    }
     if (n > 1 && direction != PAGEABLE)
-        rc = copy_batched(d, stream, seg, n);
-    return rc == -ENOTSUP ? copy_each(d, stream, seg, n) : rc;
+        rc = copy_batched(b, stream, seg, n);
+    return rc == -ENOTSUP ? copy_each(b, stream, seg, n) : rc;
 }
 
 /* Those of one direction out of a mixture. */
@@ -256,11 +267,22 @@ static int submit_some(struct batch *b, CUstream stream, enum direction directio
         if (b->direction[i] == direction)
             part[n++] = b->seg[i];
         if (n == PART_SIZE || (n && i + 1 == b->n)) {
-            rc = submit_alike(b->d, stream, direction, part, n);
+            rc = submit_alike(b, stream, direction, part, n);
             n = 0;
         }
     }
     return rc;
+}
+
+/* Until nothing of a batch that failed half-way runs any more. The code of the failure stays the one
+ * that the thread remembers. */
+static int settle(struct vvi_cuda *d, CUstream stream)
+{
+    bool lost = false;
+    unsigned int code = d->drv.cuStreamSynchronize(stream);
+
+    (void)vvi_cuda_errno(code, &lost);
+    return lost ? vvi_cuda_status(d, code) : 0;
 }
 
 static int submit(struct batch *b, CUstream stream)
@@ -269,12 +291,14 @@ static int submit(struct batch *b, CUstream stream)
 
     for (int i = 0; i < DIRECTIONS && !rc; i++) {
         if (b->count[i] == b->n)
-            rc = submit_alike(b->d, stream, (enum direction)i, b->seg, b->n);
+            rc = submit_alike(b, stream, (enum direction)i, b->seg, b->n);
         else if (b->count[i])
             rc = submit_some(b, stream, (enum direction)i);
     }
     if (!rc && b->count[PAGEABLE])
         rc = vvi_cuda_status(b->d, b->d->drv.cuStreamSynchronize(stream));
+    if (rc && rc != -ENODEV && b->begun && settle(b->d, stream) == -ENODEV)
+        rc = -ENODEV;
     return rc;
 }
 

@@ -259,6 +259,32 @@ static void failures_of_copies_are_returned(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
+/* Nor is any of it running: the caller takes the memory back at once. */
+static void nothing_runs_after_a_failure(void)
+{
+    enum { N = 300, PIECE = 1000 };
+    struct vv_copy_seg segs[N];
+    char *h = host_new(MIB), *p;
+
+    T_EQ(fake.set("latency_ns", 30 * 1000 * 1000), 0);
+    set_up();
+    p = dev_new(MIB);
+    T_OK(vv_device_host_register(dev, h, MIB));
+    for (size_t i = 0; i < N; i++)
+        segs[i] = (struct vv_copy_seg){p + i * 2 * PIECE, h + i * PIECE, PIECE};
+    T_EQ(fake.fail("cuMemcpyBatchAsync", 2, 1, VVI_CU_OUT_OF_MEMORY), 0);
+    T_ERR(vv_device_copy_async(dev, s, segs, N), -ENOMEM);
+    T_EQ(fake.live("pending"), 0);
+    /* A batch and a copy of another kind behind it. */
+    segs[1] = (struct vv_copy_seg){h, p, 10};
+    T_EQ(fake.fail("cuMemcpyAsync", 2, 1, VVI_CU_OUT_OF_MEMORY), 0);
+    T_ERR(vv_device_copy_async(dev, s, segs, 2), -ENOMEM);
+    T_EQ(fake.live("pending"), 0);
+    T_EQ(fake.set("latency_ns", 0), 0);
+    tear_down();
+    T_EQ(munmap(h, MIB), 0);
+}
+
 /* ---- memory of the application ---- */
 
 static void foreign_memory_has_a_kind(void)
@@ -716,6 +742,7 @@ int main(void)
     T_RUN(scattered_copies_by_kernel);
     T_RUN(scattered_copies_without_kernels);
     T_RUN(failures_of_copies_are_returned);
+    T_RUN(nothing_runs_after_a_failure);
     T_RUN(foreign_memory_has_a_kind);
     T_RUN(memory_of_others_is_refused);
     T_RUN(after_app_waits_for_the_default_stream);

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -168,9 +169,20 @@ static int open_varve(const struct bench *b, uint32_t rank, char *err, struct sh
     return 0;
 }
 
+/* The host's memory is ready unless the shot is to begin at once, as with the library. */
+static int uvm_opts(const struct bench *b, char *err, struct shot_uvm_opts *ret_opts)
+{
+    int rc = shot_uvm_opts_parse(getenv("VARVE_BENCH_UVM"), err, BENCH_TEXT_BYTES, ret_opts);
+
+    if (rc == 0 && b->opts.at_once)
+        ret_opts->touch = false;
+    return rc;
+}
+
 static int open_baseline(const struct bench *b, uint32_t rank, struct vv_device *device, char *err,
                          struct shot_engine **ret_engine)
 {
+    int rc;
     struct shot_baseline o = {
         .device = device,
         .sizes = &b->sizes,
@@ -183,7 +195,8 @@ static int open_baseline(const struct bench *b, uint32_t rank, struct vv_device 
 
     switch (b->opts.engine) {
     case SHOT_ENGINE_UVM:
-        return shot_engine_uvm(&o, err, BENCH_TEXT_BYTES, ret_engine);
+        rc = uvm_opts(b, err, &o.uvm);
+        return rc ? rc : shot_engine_uvm(&o, err, BENCH_TEXT_BYTES, ret_engine);
     case SHOT_ENGINE_ONDEMAND:
         return shot_engine_ondemand(&o, err, BENCH_TEXT_BYTES, ret_engine);
     default:
@@ -348,24 +361,50 @@ static int expect_file(const struct bench *b, struct vv_device *d, char *err,
     return 0;
 }
 
+/* The share of the restores that come while the prefetcher is at work: it is until the cache is full,
+ * which it becomes by what the link brings beyond what the application takes. Later it is done with
+ * one version long before the next restore. */
+static double share_beside(const struct bench *b, double up_bps)
+{
+    double interval_s = (double)b->interval_ns * 1e-9;
+    double bytes = (double)b->sizes.total_bytes;
+    double used_bps = bytes / ((double)b->sizes.nr * interval_s);
+
+    if (b->opts.hints != SHOT_HINTS_ALL)
+        return 0;
+    if (!(up_bps > used_bps))
+        return 1;
+    return fmin(1, (double)tier_bytes(b, VV_TIER_DEVICE) / (up_bps - used_bps) * used_bps / bytes);
+}
+
 static int expect_uvm(const struct bench *b, struct vv_device *d, char *err,
                       struct shot_expected *x)
 {
+    struct probe_managed_opts o = {.bytes = probe_bytes(b), .count = PROBE_MANAGED};
     struct probe_managed_rates m;
     bool hints = b->opts.hints != SHOT_HINTS_NONE;
-    int rc = probe_managed(d, probe_bytes(b), PROBE_MANAGED, &m);
+    double share;
+    int rc = uvm_opts(b, err, &o.uvm);
 
     if (rc)
+        return rc;
+    o.in_call = !hints;
+    rc = probe_managed(d, &o, &m);
+    if (rc)
         return fail(err, rc, "measuring managed memory: %s", varve_strerror(rc));
-    x->put_bps = m.write_bps;
-    x->put_link_bps = m.to_host_bps;
-    x->get_bps = hints ? m.read_bps : m.read_on_host_bps;
+    share = share_beside(b, m.to_device_bps);
+    x->put_bps = o.uvm.ahead > 0 ? m.write_bps : in_turn(m.prepare_bps, m.write_bps);
+    x->put_link_bps = o.uvm.ahead > 0 ? fmin(m.to_host_bps, m.prepare_bps) : m.to_host_bps;
+    if (hints)
+        x->get_bps = 1 / (share / m.beside_bps + (1 - share) / m.read_bps);
+    else
+        x->get_bps = o.uvm.fetch ? in_turn(m.to_device_bps, m.read_bps) : m.read_on_host_bps;
     x->get_link_bps = hints ? m.to_device_bps : 0;
     snprintf(x->text, sizeof(x->text),
-             "GB/s: first writes %.1f, moving to the host %.1f, reading %.1f from there, moving "
-             "back %.1f, reading on the device %.1f",
-             m.write_bps / 1e9, m.to_host_bps / 1e9, m.read_on_host_bps / 1e9,
-             m.to_device_bps / 1e9, m.read_bps / 1e9);
+             "GB/s: making ready %.1f, writing %.1f, to the host %.1f, reading from there %.1f, "
+             "back %.1f, reading %.1f, %.1f beside moves (%.0f%% of the restores)",
+             m.prepare_bps / 1e9, m.write_bps / 1e9, m.to_host_bps / 1e9, m.read_on_host_bps / 1e9,
+             m.to_device_bps / 1e9, m.read_bps / 1e9, m.beside_bps / 1e9, 100 * share);
     return 0;
 }
 

@@ -75,7 +75,7 @@ foreach(file ${program_files})
     set_target_properties(t_${target} PROPERTIES OUTPUT_NAME ${base}
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${folder})
     target_link_libraries(t_${target} PRIVATE varve_testlib)
-    if(file MATCHES "/tests/(unit/(device/|ckpt/|sim/shot_run)|fault/)")
+    if(file MATCHES "/tests/(unit/(device/|ckpt/|sim/(shot_run|probe_baseline))|fault/)")
         add_dependencies(t_${target} fake_cuda_new fake_cuda_old)
     endif()
     add_test(NAME ${name} COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})

@@ -11,6 +11,16 @@
  * as gone at once and is advised to belong in host memory, so that the driver may drop it first; it
  * is not moved back, which is more than fair, as it costs the link nothing.
  *
+ * A copy into pages that are not on the device is a storm of faults, many times slower than moving
+ * them there. So the places of the next versions in a row are moved up ahead of their checkpoints,
+ * by the prefetcher and within the same budget: they are PREPARED, and a call that finds its own so
+ * only copies. One that does not, moves it first. Pages that were never anywhere take longer to
+ * move; unless told otherwise each is moved up and down once before the run, as the library has its
+ * caches ready by then too.
+ *
+ * The driver serves one caller at a time while it moves, so both threads move in steps and begin
+ * none while a call copies (managed.c).
+ *
  * The allocation is never larger than what the device has free: otherwise the driver would evict on
  * its own, and that would measure something else.
  *
@@ -18,8 +28,10 @@
  * and both queues, and is never held during a call of the device. Moving a version that is being
  * read is the driver's business: managed memory is coherent.
  *
- * No deadlock: prefetches leave room for the largest version, and everything else that is counted is
- * about to be flushed, so a checkpoint gets its room without the application doing anything.
+ * No deadlock: prefetches leave room for the largest version, a checkpoint that finds no room takes
+ * that of places prepared for others, and everything else that is counted is about to be flushed, so
+ * a checkpoint gets its room without the application doing anything. Steps wait for calls that copy,
+ * never for calls that wait.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -28,6 +40,7 @@
 
 #include "core/bytes.h"
 #include "device/cuda/managed.h"
+#include "sim/managed.h"
 #include "sim/shot_engine.h"
 
 #define SLOT_ALIGN    ((size_t)2 << 20)
@@ -35,6 +48,9 @@
 
 enum place {
     NOWHERE,   /* not written, or discarded */
+    PREPARING, /* counted; the prefetcher moves its place up */
+    PREPARED,  /* counted; its place is on the device, with nothing in it */
+    WRITING,   /* counted; a checkpoint has it */
     ON_DEVICE, /* counted; the flusher has it in its queue */
     CLAIMED,   /* counted; ready to be restored, not to be flushed */
     MOVING_UP, /* counted; the prefetcher moves it */
@@ -60,11 +76,14 @@ struct uvm {
     const struct shot_sizes *sizes;
     uint64_t cache_bytes;
     bool consume_once;
+    struct shot_uvm_opts opts;
     char *map;
     size_t *slot;
 
-    struct vv_stream *app_stream, *flush_stream, *up_stream;
-    struct vv_event *app_event, *flush_event, *up_event;
+    struct vv_stream *app_stream;
+    struct vv_event *app_event;
+    struct managed_mover down, up; /* the flusher's and the prefetcher's */
+    struct managed_mover own;      /* the application's */
     pthread_t flusher, prefetcher;
     bool flusher_runs, prefetcher_runs;
 
@@ -75,8 +94,11 @@ struct uvm {
     uint64_t counted_bytes;
     struct queue flush, hints;
     uint64_t distance;
+    uint64_t next_put; /* places from here on are prepared; nr: none */
     bool started, busy, stop;
-    int error; /* of a thread, the first */
+    bool waiting; /* a checkpoint, for room */
+    bool copying; /* a call */
+    int error;    /* of a thread, the first */
 };
 
 static struct uvm *of(struct shot_engine *e)
@@ -105,30 +127,41 @@ static uint64_t queue_pop(struct queue *q)
     return q->v[q->head++];
 }
 
-static int wait_for(struct uvm *u, struct vv_event *event, struct vv_stream *stream)
-{
-    int rc = vv_device_event_record(u->device, event, stream);
-
-    return rc ? rc : vv_device_event_wait(u->device, event, -1);
-}
-
 static uint64_t bytes_of(const struct uvm *u, uint64_t version)
 {
     return u->sizes->bytes[version];
 }
 
+static bool is_written(const struct version *ver)
+{
+    return ver->place == ON_DEVICE || ver->place == CLAIMED || ver->place == MOVING_UP ||
+           ver->place == ON_HOST;
+}
+
+static int move(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
+{
+    return managed_move(m, u->map + u->slot[version], bytes_of(u, version), to_host);
+}
+
+/* Of both threads: the application goes first. */
+static void before_step(void *arg)
+{
+    struct uvm *u = arg;
+
+    pthread_mutex_lock(&u->lock);
+    while (u->copying && !u->stop)
+        pthread_cond_wait(&u->changed, &u->lock);
+    pthread_mutex_unlock(&u->lock);
+}
+
 /* ---- the flusher ---- */
 
-static int flush_one(struct uvm *u, uint64_t version, bool move)
+static int flush_one(struct uvm *u, uint64_t version, bool down)
 {
-    const char *ptr = u->map + u->slot[version];
-    size_t bytes = bytes_of(u, version);
-    int rc = vv_device_cuda_managed_advise(u->device, ptr, bytes, VV_DEVICE_CUDA_PREFER_HOST);
-
-    if (rc || !move)
-        return rc;
-    rc = vv_device_cuda_managed_move(u->device, u->flush_stream, ptr, bytes, true);
-    return rc ? rc : wait_for(u, u->flush_event, u->flush_stream);
+    if (down)
+        return move(u, &u->down, version, true);
+    return vv_device_cuda_managed_advise(u->device, u->map + u->slot[version], bytes_of(u, version),
+                                         VV_DEVICE_CUDA_PREFER_HOST);
 }
 
 static void *flusher_main(void *arg)
@@ -139,7 +172,7 @@ static void *flusher_main(void *arg)
     while (!u->stop) {
         struct version *ver;
         uint64_t version;
-        bool move;
+        bool down;
         int rc;
 
         if (u->flush.n == 0) {
@@ -149,18 +182,20 @@ static void *flusher_main(void *arg)
         version = queue_pop(&u->flush);
         ver = &u->version[version];
         ver->queued = false;
-        move = ver->place == ON_DEVICE;
-        if (!move && !ver->consumed)
-            continue; /* claimed again meanwhile */
+        down = ver->place == ON_DEVICE;
+        if (!down && !(ver->consumed && ver->place == NOWHERE)) {
+            pthread_cond_broadcast(&u->changed); /* claimed or written again meanwhile */
+            continue;
+        }
         u->busy = ver->moving = true;
         pthread_mutex_unlock(&u->lock);
-        rc = flush_one(u, version, move);
+        rc = flush_one(u, version, down);
         pthread_mutex_lock(&u->lock);
         u->busy = ver->moving = false;
         if (rc && !u->error)
             u->error = rc;
         /* Consumed or claimed while it moved: whoever did that has settled the count. */
-        if (move && ver->place == ON_DEVICE) {
+        if (down && ver->place == ON_DEVICE) {
             ver->place = ON_HOST;
             u->counted_bytes -= bytes_of(u, version);
         }
@@ -170,6 +205,7 @@ static void *flusher_main(void *arg)
     return NULL;
 }
 
+/* The caller wakes the flusher. */
 static int queue_flush_locked(struct uvm *u, uint64_t version)
 {
     int rc = 0;
@@ -178,7 +214,6 @@ static int queue_flush_locked(struct uvm *u, uint64_t version)
         rc = queue_push(&u->flush, version);
     if (rc == 0)
         u->version[version].queued = true;
-    pthread_cond_broadcast(&u->changed);
     return rc;
 }
 
@@ -192,8 +227,10 @@ static bool next_hint_locked(struct uvm *u, uint64_t *ret_version)
         struct version *ver = &u->version[version];
         uint64_t room = u->cache_bytes - VV_MIN(u->cache_bytes, u->sizes->largest_bytes);
 
-        if (ver->place == NOWHERE && !ver->consumed)
-            return false; /* not written yet */
+        if (!is_written(ver) && !ver->consumed)
+            return false;
+        if (ver->place == ON_DEVICE && ver->moving)
+            return false; /* it has to come back */
         if (ver->place == ON_DEVICE)
             ver->place = CLAIMED; /* it is where it shall be */
         if (ver->place == ON_HOST) {
@@ -207,6 +244,42 @@ static bool next_hint_locked(struct uvm *u, uint64_t *ret_version)
     return false;
 }
 
+/* Whether a place is to be prepared; those ahead of it are. A checkpoint that waits gets the room. */
+static bool next_place_locked(struct uvm *u, uint64_t *ret_version)
+{
+    uint64_t end = VV_MIN(u->next_put + u->opts.ahead, u->sizes->nr);
+
+    if (u->waiting)
+        return false;
+    for (uint64_t v = u->next_put; v < end; v++) {
+        if (u->version[v].place != NOWHERE)
+            continue;
+        if (u->version[v].moving || u->counted_bytes + bytes_of(u, v) > u->cache_bytes)
+            return false;
+        *ret_version = v;
+        return true;
+    }
+    return false;
+}
+
+/* Moves one up. */
+static void move_up_locked(struct uvm *u, uint64_t version, enum place meanwhile, enum place then)
+{
+    struct version *ver = &u->version[version];
+    int rc;
+
+    ver->place = meanwhile;
+    u->counted_bytes += bytes_of(u, version);
+    pthread_mutex_unlock(&u->lock);
+    rc = move(u, &u->up, version, false);
+    pthread_mutex_lock(&u->lock);
+    if (rc && !u->error)
+        u->error = rc;
+    ver->place = then;
+    pthread_cond_broadcast(&u->changed);
+}
+
+/* Places first: who writes now reads later. */
 static void *prefetcher_main(void *arg)
 {
     struct uvm *u = arg;
@@ -214,33 +287,28 @@ static void *prefetcher_main(void *arg)
     pthread_mutex_lock(&u->lock);
     while (!u->stop) {
         uint64_t version;
-        const char *ptr;
-        int rc;
 
-        if (!next_hint_locked(u, &version)) {
+        if (next_place_locked(u, &version)) {
+            move_up_locked(u, version, PREPARING, PREPARED);
+        } else if (next_hint_locked(u, &version)) {
+            (void)queue_pop(&u->hints);
+            move_up_locked(u, version, MOVING_UP, CLAIMED);
+        } else {
             pthread_cond_wait(&u->changed, &u->lock);
-            continue;
         }
-        (void)queue_pop(&u->hints);
-        u->version[version].place = MOVING_UP;
-        u->counted_bytes += bytes_of(u, version);
-        pthread_mutex_unlock(&u->lock);
-        ptr = u->map + u->slot[version];
-        rc = vv_device_cuda_managed_advise(u->device, ptr, bytes_of(u, version),
-                                           VV_DEVICE_CUDA_PREFER_DEVICE);
-        if (rc == 0)
-            rc = vv_device_cuda_managed_move(u->device, u->up_stream, ptr, bytes_of(u, version),
-                                             false);
-        if (rc == 0)
-            rc = wait_for(u, u->up_event, u->up_stream);
-        pthread_mutex_lock(&u->lock);
-        if (rc && !u->error)
-            u->error = rc;
-        u->version[version].place = CLAIMED;
-        pthread_cond_broadcast(&u->changed);
     }
     pthread_mutex_unlock(&u->lock);
     return NULL;
+}
+
+/* Prepared places are empty: giving them up is a matter of counting. */
+static void give_up_places_locked(struct uvm *u, uint64_t but)
+{
+    for (uint64_t v = 0; v < u->sizes->nr; v++)
+        if (v != but && u->version[v].place == PREPARED) {
+            u->version[v].place = NOWHERE;
+            u->counted_bytes -= bytes_of(u, v);
+        }
 }
 
 /* ---- the application's calls ---- */
@@ -250,7 +318,9 @@ static int copy(struct uvm *u, void *dst, const void *src, size_t bytes)
     struct vv_copy_seg seg = {dst, src, bytes};
     int rc = vv_device_copy_async(u->device, u->app_stream, &seg, 1);
 
-    return rc ? rc : wait_for(u, u->app_event, u->app_stream);
+    if (rc == 0)
+        rc = vv_device_event_record(u->device, u->app_event, u->app_stream);
+    return rc ? rc : vv_device_event_wait(u->device, u->app_event, -1);
 }
 
 static int check(const struct uvm *u, uint64_t version, size_t bytes)
@@ -274,6 +344,8 @@ static int hint(struct shot_engine *e, uint64_t version)
 
 static void start_locked(struct uvm *u)
 {
+    if (u->started)
+        return; /* waking threads takes time, and this is part of every restore */
     u->started = true;
     pthread_cond_broadcast(&u->changed);
 }
@@ -288,32 +360,59 @@ static int start(struct shot_engine *e)
     return 0;
 }
 
+/* Until the place of the version is counted and nobody else has it. The result says whether it is on
+ * the device. One that is larger than the cache goes alone. */
+static bool take_place_locked(struct uvm *u, uint64_t version)
+{
+    struct version *ver = &u->version[version];
+
+    while (!u->error && (ver->moving || ver->place == PREPARING || ver->place == MOVING_UP))
+        pthread_cond_wait(&u->changed, &u->lock);
+    if (ver->place == PREPARED)
+        return true;
+    u->waiting = true;
+    if (ver->place == ON_DEVICE || ver->place == CLAIMED) /* written once more */
+        u->counted_bytes -= bytes_of(u, version);
+    ver->place = NOWHERE;
+    while (!u->error && u->counted_bytes > 0 &&
+           u->counted_bytes + bytes_of(u, version) > u->cache_bytes) {
+        uint64_t before = u->counted_bytes;
+
+        give_up_places_locked(u, version);
+        if (u->counted_bytes == before)
+            pthread_cond_wait(&u->changed, &u->lock);
+    }
+    u->waiting = false;
+    u->counted_bytes += bytes_of(u, version);
+    return false;
+}
+
 static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
 {
     struct uvm *u = of(e);
+    bool prepared;
     int rc = check(u, version, bytes);
 
     if (rc)
         return rc;
     pthread_mutex_lock(&u->lock);
-    /* One that is larger than the cache goes alone; one of the same number may still be on its way
-     * out. */
-    while (!u->error &&
-           (u->version[version].moving ||
-            (u->counted_bytes > 0 && u->counted_bytes + bytes_of(u, version) > u->cache_bytes)))
-        pthread_cond_wait(&u->changed, &u->lock);
+    prepared = take_place_locked(u, version);
+    u->version[version].place = WRITING;
+    u->next_put = version + 1;
+    u->copying = u->opts.yield;
     rc = u->error;
-    if (rc == 0)
-        u->counted_bytes += bytes_of(u, version);
     pthread_mutex_unlock(&u->lock);
+    if (rc == 0 && !prepared)
+        rc = move(u, &u->own, version, false);
     if (rc == 0)
         rc = copy(u, u->map + u->slot[version], buf, bytes);
-    if (rc)
-        return rc;
     pthread_mutex_lock(&u->lock);
+    u->copying = false;
     u->version[version].place = ON_DEVICE;
     u->version[version].consumed = false;
-    rc = queue_flush_locked(u, version);
+    pthread_cond_broadcast(&u->changed);
+    if (rc == 0)
+        rc = queue_flush_locked(u, version);
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
@@ -328,39 +427,69 @@ static uint64_t distance_locked(const struct uvm *u, uint64_t version)
     return n;
 }
 
-static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
+/* Whether it is to be moved by the call, and is counted from now on for that. */
+static bool take_back_locked(struct uvm *u, uint64_t version)
 {
-    struct uvm *u = of(e);
-    struct version *ver;
-    int rc = check(u, version, bytes);
+    struct version *ver = &u->version[version];
 
-    if (rc)
-        return rc;
-    ver = &u->version[version];
-    pthread_mutex_lock(&u->lock);
-    start_locked(u);
-    u->distance = distance_locked(u, version);
     while (ver->place == MOVING_UP && !u->error)
         pthread_cond_wait(&u->changed, &u->lock);
-    rc = u->error;
-    if (rc == 0 && ver->place == NOWHERE)
-        rc = -ENOENT;
-    pthread_mutex_unlock(&u->lock);
-    if (rc == 0)
-        rc = copy(u, buf, u->map + u->slot[version], bytes);
-    if (rc)
-        return rc;
-    pthread_mutex_lock(&u->lock);
+    if (!u->opts.fetch || ver->place != ON_HOST)
+        return false;
+    ver->place = CLAIMED;
+    u->counted_bytes += bytes_of(u, version);
+    return true;
+}
+
+/* What has been restored is gone, or the flusher may have it. */
+static int let_go_locked(struct uvm *u, uint64_t version)
+{
+    struct version *ver = &u->version[version];
+
     if (u->consume_once) {
         if (ver->place != ON_HOST)
             u->counted_bytes -= bytes_of(u, version);
         ver->place = NOWHERE;
         ver->consumed = true;
-        rc = queue_flush_locked(u, version);
     } else if (ver->place == CLAIMED) {
-        ver->place = ON_DEVICE; /* the flusher may have it */
-        rc = queue_flush_locked(u, version);
+        ver->place = ON_DEVICE;
+    } else {
+        return 0;
     }
+    return queue_flush_locked(u, version);
+}
+
+static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
+{
+    struct uvm *u = of(e);
+    bool fetch;
+    int rc = check(u, version, bytes);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&u->lock);
+    start_locked(u);
+    /* Who reads does not write next. */
+    u->next_put = u->sizes->nr;
+    give_up_places_locked(u, u->sizes->nr);
+    u->distance = distance_locked(u, version);
+    fetch = take_back_locked(u, version);
+    rc = u->error;
+    if (rc == 0 && !is_written(&u->version[version]))
+        rc = -ENOENT;
+    u->copying = u->opts.yield && rc == 0;
+    pthread_mutex_unlock(&u->lock);
+    if (rc)
+        return rc;
+    if (fetch)
+        rc = move(u, &u->own, version, false);
+    if (rc == 0)
+        rc = copy(u, buf, u->map + u->slot[version], bytes);
+    pthread_mutex_lock(&u->lock);
+    u->copying = false;
+    pthread_cond_broadcast(&u->changed);
+    if (rc == 0)
+        rc = let_go_locked(u, version);
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
@@ -388,13 +517,14 @@ static int discard(struct shot_engine *e, uint64_t version)
         return rc;
     ver = &u->version[version];
     pthread_mutex_lock(&u->lock);
-    while (ver->place == MOVING_UP && !u->error)
+    while ((ver->place == MOVING_UP || ver->place == PREPARING) && !u->error)
         pthread_cond_wait(&u->changed, &u->lock);
-    if (ver->place == ON_DEVICE || ver->place == CLAIMED)
+    if (ver->place == ON_DEVICE || ver->place == CLAIMED || ver->place == PREPARED)
         u->counted_bytes -= bytes_of(u, version);
     ver->place = NOWHERE;
     ver->consumed = true;
     rc = u->error ? u->error : queue_flush_locked(u, version);
+    pthread_cond_broadcast(&u->changed);
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
@@ -437,11 +567,10 @@ static int uvm_close(struct shot_engine *e)
         pthread_join(u->prefetcher, NULL);
     rc = u->error;
     vv_device_event_free(u->device, u->app_event);
-    vv_device_event_free(u->device, u->flush_event);
-    vv_device_event_free(u->device, u->up_event);
     vv_device_stream_free(u->device, u->app_stream);
-    vv_device_stream_free(u->device, u->flush_stream);
-    vv_device_stream_free(u->device, u->up_stream);
+    managed_mover_fini(&u->down);
+    managed_mover_fini(&u->up);
+    managed_mover_fini(&u->own);
     vv_device_cuda_managed_free(u->device, u->map);
     pthread_cond_destroy(&u->changed);
     pthread_mutex_destroy(&u->lock);
@@ -490,27 +619,54 @@ static int alloc_managed(struct uvm *u, char *err, size_t err_size)
     return rc;
 }
 
-static int start_threads(struct uvm *u)
+static int open_movers(struct uvm *u)
 {
-    struct vv_device *d = u->device;
-    int rc = vv_device_stream_adopt(d, NULL, &u->app_stream);
+    uint64_t step = u->opts.step_bytes;
+    int rc = vv_device_stream_adopt(u->device, NULL, &u->app_stream);
 
     if (rc == 0)
-        rc = vv_device_stream_new(d, &u->flush_stream);
+        rc = vv_device_event_new(u->device, &u->app_event);
     if (rc == 0)
-        rc = vv_device_stream_new(d, &u->up_stream);
+        rc = managed_mover_init(u->device, step, &u->down);
     if (rc == 0)
-        rc = vv_device_event_new(d, &u->app_event);
+        rc = managed_mover_init(u->device, step, &u->up);
     if (rc == 0)
-        rc = vv_device_event_new(d, &u->flush_event);
-    if (rc == 0)
-        rc = vv_device_event_new(d, &u->up_event);
-    if (rc == 0)
-        rc = -pthread_create(&u->flusher, NULL, flusher_main, u);
+        rc = managed_mover_init(u->device, 0, &u->own);
+    u->down.before_step = u->up.before_step = before_step;
+    u->down.arg = u->up.arg = u;
+    return rc;
+}
+
+/* Up first: what comes to the host from somewhere need not be cleared there. */
+static int touch(struct uvm *u)
+{
+    int rc = 0;
+
+    for (uint64_t v = 0; rc == 0 && u->opts.touch && v < u->sizes->nr; v++) {
+        rc = move(u, &u->own, v, false);
+        if (rc == 0)
+            rc = move(u, &u->own, v, true);
+    }
+    return rc;
+}
+
+/* The first places are ready when the run begins. */
+static int start_threads(struct uvm *u)
+{
+    uint64_t v;
+    int rc = -pthread_create(&u->flusher, NULL, flusher_main, u);
+
     u->flusher_runs = rc == 0;
     if (rc == 0)
         rc = -pthread_create(&u->prefetcher, NULL, prefetcher_main, u);
     u->prefetcher_runs = rc == 0;
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&u->lock);
+    while (!u->error && (next_place_locked(u, &v) || u->version[0].place == PREPARING))
+        pthread_cond_wait(&u->changed, &u->lock);
+    rc = u->error;
+    pthread_mutex_unlock(&u->lock);
     return rc;
 }
 
@@ -528,7 +684,8 @@ int shot_engine_uvm(const struct shot_baseline *o, char *err, size_t err_size,
                       .device = o->device,
                       .sizes = o->sizes,
                       .cache_bytes = o->device_cache_bytes,
-                      .consume_once = o->consume_once};
+                      .consume_once = o->consume_once,
+                      .opts = o->uvm};
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->changed, NULL);
     u->slot = calloc(o->sizes->nr + 1, sizeof(*u->slot));
@@ -541,7 +698,11 @@ int shot_engine_uvm(const struct shot_baseline *o, char *err, size_t err_size,
     else
         snprintf(err, err_size, "uvm: %s", varve_strerror(rc));
     if (rc == 0) {
-        rc = start_threads(u);
+        rc = open_movers(u);
+        if (rc == 0)
+            rc = touch(u);
+        if (rc == 0)
+            rc = start_threads(u);
         if (rc)
             snprintf(err, err_size, "uvm: %s", varve_strerror(rc));
     }

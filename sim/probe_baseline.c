@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,12 @@
 
 #define ROUNDS 4
 #define PAGE   ((size_t)4096)
+
+/* Copies beside moves: how many, and how long after the beginning of a step they come. */
+#define MANAGED_ALIGN   ((size_t)2 << 20)
+#define BESIDE_COPIES   48
+#define BESIDE_PHASES   8
+#define BESIDE_PHASE_NS (50 * VV_NS_PER_US)
 
 struct probe {
     struct vv_device *d;
@@ -121,77 +128,217 @@ int probe_link_waited(struct vv_device *d, size_t bytes, double seconds, double 
 
 /* ---- managed memory ---- */
 
-/* Copies all pieces in or out, one at a time, or moves them. */
-static int managed_pass(struct probe *p, char *managed, unsigned count, bool out, double *ret_bps)
+struct managed {
+    struct probe p;
+    const struct probe_managed_opts *o;
+    struct managed_mover mover;
+    char *map;
+    /* The thread that moves beside copies. */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* Synchronization: lock. */
+    bool copying, stop;
+    unsigned moves;
+    int error;
+};
+
+static double rate(const struct managed *m, unsigned pieces, uint64_t since_ns)
+{
+    uint64_t ns = vv_now_ns() - since_ns;
+
+    return (double)m->p.bytes * pieces * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
+}
+
+static char *piece(const struct managed *m, unsigned i)
+{
+    return m->map + (size_t)i * vv_align_up(m->p.bytes, MANAGED_ALIGN);
+}
+
+/* Copies all pieces in or out, one at a time. What can be repeated without moving anything is. */
+static int managed_pass(struct managed *m, bool out, int rounds, double *ret_bps)
+{
+    double best = 0;
+    int rc = 0;
+
+    for (int round = 0; rc == 0 && round < rounds; round++) {
+        uint64_t start = vv_now_ns();
+
+        for (unsigned i = 0; rc == 0 && i < m->o->count; i++)
+            rc = copy(&m->p, out ? m->p.dev : piece(m, i), out ? piece(m, i) : m->p.dev);
+        best = fmax(best, rate(m, m->o->count, start));
+    }
+    if (rc == 0)
+        *ret_bps = best;
+    return rc;
+}
+
+/* Moves all pieces; at once each, or in steps as the threads of the baseline do. */
+static int managed_moves(struct managed *m, bool to_host, bool at_once, double *ret_bps)
 {
     uint64_t start = vv_now_ns();
     int rc = 0;
 
-    for (unsigned i = 0; rc == 0 && i < count; i++) {
-        char *at = managed + (size_t)i * p->bytes;
-
-        rc = copy(p, out ? p->dev : at, out ? at : p->dev);
-    }
+    m->mover.step_bytes = at_once ? 0 : m->o->uvm.step_bytes;
+    for (unsigned i = 0; rc == 0 && i < m->o->count; i++)
+        rc = managed_move(&m->mover, piece(m, i), m->p.bytes, to_host);
     if (rc == 0)
-        *ret_bps = (double)p->bytes * count * 1e9 / (double)VV_MAX(vv_now_ns() - start, 1);
+        *ret_bps = rate(m, m->o->count, start);
     return rc;
 }
 
-static int managed_move(struct probe *p, char *managed, unsigned count, bool to_host,
-                        double *ret_bps)
+static void before_step(void *arg)
 {
-    uint64_t start = vv_now_ns();
+    struct managed *m = arg;
+
+    pthread_mutex_lock(&m->lock);
+    while (m->copying && !m->stop)
+        pthread_cond_wait(&m->changed, &m->lock);
+    m->moves++;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* Moves all pieces but the first, there and back. */
+static void *mover_main(void *arg)
+{
+    struct managed *m = arg;
+    bool to_host = true, stop = false;
     int rc = 0;
 
-    for (unsigned i = 0; rc == 0 && i < count; i++) {
-        char *at = managed + (size_t)i * p->bytes;
-
-        rc = vv_device_cuda_managed_advise(p->d, at, p->bytes,
-                                           to_host ? VV_DEVICE_CUDA_PREFER_HOST
-                                                   : VV_DEVICE_CUDA_PREFER_DEVICE);
-        if (rc == 0)
-            rc = vv_device_cuda_managed_move(p->d, p->stream, at, p->bytes, to_host);
-        if (rc == 0)
-            rc = vv_device_event_record(p->d, p->event, p->stream);
-        if (rc == 0)
-            rc = vv_device_event_wait(p->d, p->event, -1);
+    for (unsigned i = 1; rc == 0 && !stop; i++) {
+        if (i == m->o->count) {
+            to_host = !to_host;
+            i = 1;
+        }
+        rc = managed_move(&m->mover, piece(m, i), m->p.bytes, to_host);
+        pthread_mutex_lock(&m->lock);
+        m->error = rc;
+        stop = m->stop;
+        pthread_cond_broadcast(&m->changed);
+        pthread_mutex_unlock(&m->lock);
     }
-    if (rc == 0)
-        *ret_bps = (double)p->bytes * count * 1e9 / (double)VV_MAX(vv_now_ns() - start, 1);
-    return rc;
+    return NULL;
 }
 
-int probe_managed(struct vv_device *d, size_t bytes, unsigned count,
-                  struct probe_managed_rates *ret_rates)
+/* One copy, which comes at any time during a step. */
+static int copy_beside(struct managed *m, unsigned nr, uint64_t *ns)
 {
-    struct probe p = {.d = d, .bytes = bytes};
-    struct probe_managed_rates r = {0};
-    void *map = NULL;
+    uint64_t start;
+    unsigned seen;
     int rc;
 
-    if (bytes == 0 || count == 0)
-        return -EINVAL;
-    rc = probe_init(&p);
+    pthread_mutex_lock(&m->lock);
+    seen = m->moves;
+    while (m->moves == seen && !m->error)
+        pthread_cond_wait(&m->changed, &m->lock);
+    rc = m->error;
+    pthread_mutex_unlock(&m->lock);
+    if (rc)
+        return rc;
+    vv_sleep_until_ns(vv_now_ns() + nr % BESIDE_PHASES * BESIDE_PHASE_NS);
+    start = vv_now_ns();
+    pthread_mutex_lock(&m->lock);
+    m->copying = m->o->uvm.yield;
+    pthread_mutex_unlock(&m->lock);
+    rc = copy(&m->p, m->p.dev, piece(m, 0));
+    pthread_mutex_lock(&m->lock);
+    m->copying = false;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+    *ns += vv_now_ns() - start;
+    return rc;
+}
+
+static int managed_beside(struct managed *m, double *ret_bps)
+{
+    uint64_t ns = 0;
+    int rc;
+
+    m->mover.step_bytes = m->o->uvm.step_bytes;
+    m->mover.before_step = before_step;
+    m->mover.arg = m;
+    rc = -pthread_create(&m->thread, NULL, mover_main, m);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; rc == 0 && i < BESIDE_COPIES; i++)
+        rc = copy_beside(m, i, &ns);
+    pthread_mutex_lock(&m->lock);
+    m->stop = true;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
     if (rc == 0)
-        rc = vv_device_cuda_managed_alloc(d, bytes * count, &map);
+        rc = m->error;
     if (rc == 0)
-        rc = vv_device_cuda_managed_advise(d, map, bytes * count, VV_DEVICE_CUDA_USED_BY_DEVICE);
+        *ret_bps = (double)m->p.bytes * BESIDE_COPIES * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
+    return rc;
+}
+
+static int managed_init(struct managed *m)
+{
+    size_t bytes = vv_align_up(m->p.bytes, MANAGED_ALIGN) * m->o->count;
+    void *map = NULL;
+    double ignored;
+    int rc = probe_init(&m->p);
+
     if (rc == 0)
-        rc = managed_pass(&p, map, count, false, &r.write_bps);
+        rc = managed_mover_init(m->p.d, 0, &m->mover);
     if (rc == 0)
-        rc = managed_move(&p, map, count, true, &r.to_host_bps);
+        rc = vv_device_cuda_managed_alloc(m->p.d, bytes, &map);
+    m->map = map;
     if (rc == 0)
-        rc = managed_pass(&p, map, count, true, &r.read_on_host_bps);
+        rc = vv_device_cuda_managed_advise(m->p.d, map, bytes, VV_DEVICE_CUDA_USED_BY_DEVICE);
+    if (rc == 0 && m->o->uvm.touch)
+        rc = managed_moves(m, false, true, &ignored);
+    if (rc == 0 && m->o->uvm.touch)
+        rc = managed_moves(m, true, true, &ignored);
+    return rc;
+}
+
+static int measure_managed(struct managed *m, struct probe_managed_rates *r)
+{
+    double ignored;
+    int rc = managed_moves(m, false, m->o->uvm.ahead == 0, &r->prepare_bps);
+
+    if (rc == 0)
+        rc = managed_pass(m, false, ROUNDS, &r->write_bps);
+    if (rc == 0)
+        rc = managed_moves(m, true, false, &r->to_host_bps);
+    if (rc == 0)
+        rc = managed_pass(m, true, 1, &r->read_on_host_bps);
     /* Reading may have moved it. */
     if (rc == 0)
-        rc = managed_move(&p, map, count, true, &(double){0});
+        rc = managed_moves(m, true, false, &ignored);
     if (rc == 0)
-        rc = managed_move(&p, map, count, false, &r.to_device_bps);
+        rc = managed_moves(m, false, m->o->in_call, &r->to_device_bps);
     if (rc == 0)
-        rc = managed_pass(&p, map, count, true, &r.read_bps);
-    if (map)
-        vv_device_cuda_managed_free(d, map);
-    probe_fini(&p);
+        rc = managed_pass(m, true, ROUNDS, &r->read_bps);
+    if (rc == 0)
+        rc = managed_beside(m, &r->beside_bps);
+    return rc;
+}
+
+int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
+                  struct probe_managed_rates *ret_rates)
+{
+    struct managed m = {.p = {.d = d, .bytes = opts->bytes}, .o = opts};
+    struct probe_managed_rates r = {0};
+    int rc;
+
+    if (opts->bytes == 0 || opts->count < 2)
+        return -EINVAL;
+    pthread_mutex_init(&m.lock, NULL);
+    pthread_cond_init(&m.changed, NULL);
+    rc = managed_init(&m);
+    if (rc == 0)
+        rc = measure_managed(&m, &r);
+    managed_mover_fini(&m.mover);
+    if (m.map)
+        vv_device_cuda_managed_free(d, m.map);
+    probe_fini(&m.p);
+    pthread_cond_destroy(&m.changed);
+    pthread_mutex_destroy(&m.lock);
     if (rc == 0)
         *ret_rates = r;
     return rc;

@@ -8,23 +8,33 @@
 
 #include "core/util.h"
 #include "device/device.h"
+#include "sim/managed.h"
 
 /* Copies of `bytes` between device and pinned host memory, one at a time and waited for, for
  * `seconds` in each direction. -ENOMEM, -EINVAL and what the device reports. */
 VV_WARN_UNUSED int probe_link_waited(struct vv_device *d, size_t bytes, double seconds,
                                      double *ret_down_bps, double *ret_up_bps);
 
-/* The same of managed memory. */
-struct probe_managed_rates {
-    double write_bps;        /* copies on the device into memory that was never touched */
-    double to_host_bps;      /* moving it to the host */
-    double read_on_host_bps; /* copies on the device out of what is in host memory */
-    double to_device_bps;
-    double read_bps; /* copies out of what is on the device */
+/* How managed memory is used: `count` pieces of `bytes`. */
+struct probe_managed_opts {
+    size_t bytes;
+    unsigned count;
+    struct shot_uvm_opts uvm;
+    bool in_call; /* restores move it themselves, all at once */
 };
 
-/* `count` pieces of `bytes` each. -ENOTSUP, -EINVAL: no such memory on this device. */
-VV_WARN_UNUSED int probe_managed(struct vv_device *d, size_t bytes, unsigned count,
+struct probe_managed_rates {
+    double prepare_bps;      /* moving pieces without contents to the device */
+    double write_bps;        /* copies on the device into them */
+    double to_host_bps;      /* moving them to the host */
+    double read_on_host_bps; /* copies on the device out of what is in host memory */
+    double to_device_bps;
+    double read_bps;   /* copies out of what is on the device */
+    double beside_bps; /* the same while another thread moves other pieces there */
+};
+
+/* -ENOTSUP, -EINVAL: no such memory on this device. */
+VV_WARN_UNUSED int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
                                  struct probe_managed_rates *ret_rates);
 
 /* `count` new files of `bytes` in `dir`, written and read by one thread with plain write() and

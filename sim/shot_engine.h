@@ -11,6 +11,7 @@
 #include <varve/ckpt.h>
 
 #include "device/device.h"
+#include "sim/managed.h"
 #include "sim/shot.h"
 
 /* How the caches are used now. */
@@ -70,6 +71,7 @@ struct shot_baseline {
     uint32_t rank;      /* file: part of the names */
     bool direct;        /* file: past the page cache */
     bool consume_once;  /* uvm: a restored version is gone */
+    struct shot_uvm_opts uvm;
 };
 
 /*

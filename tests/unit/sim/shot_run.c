@@ -21,6 +21,7 @@ struct fixture {
     struct vv_device *device; /* baselines */
     struct shot_app app;
     struct shot_trace trace;
+    struct shot_uvm_opts uvm;
     bool gpu_compute;
     char err[256];
 };
@@ -85,6 +86,7 @@ static void set_up_baseline(struct fixture *f, enum shot_order order, enum shot_
     o.sizes = &f->sizes;
     o.device_cache_bytes = 3 * f->opts.size_bytes;
     o.consume_once = f->opts.consume == SHOT_CONSUME_ONCE;
+    o.uvm = f->uvm;
     f->device = device;
     T_OK(shot_app_init(device, f->script.largest_bytes, false, &f->app));
     rc = engine == SHOT_ENGINE_UVM ? shot_engine_uvm(&o, f->err, sizeof(f->err), &f->engine)
@@ -181,16 +183,21 @@ static void baselines(void)
     }
 }
 
-/* Managed memory is the driver's: over the stand-in, or a GPU. */
+/* Managed memory is the driver's: over the stand-in, or a GPU. In every way that it can be used. */
 static void managed(void)
 {
+    static const struct shot_uvm_opts ways[] = {
+        {.touch = true, .ahead = 2, .step_bytes = 4096, .yield = true},
+        {.ahead = 0},
+        {.ahead = 64, .step_bytes = 40000, .fetch = true},
+    };
     struct vv_device_cuda_opts opts = {.index = 0};
     char err[256];
 
     if (!t_device_is_cuda())
         opts.library = t_fake_path(false);
-    for (int i = 0; i < 12; i++) {
-        struct fixture f = {0};
+    for (int i = 0; i < 36; i++) {
+        struct fixture f = {.uvm = ways[i / 12]};
         struct vv_device_info info;
         struct vv_device *d;
 
@@ -200,8 +207,8 @@ static void managed(void)
             vv_device_close(d);
             return; /* built without them: nothing could be checked */
         }
-        set_up_baseline(&f, (enum shot_order)(i % 4), SHOT_ENGINE_UVM, (enum shot_hints)(i / 4), d,
-                        false);
+        set_up_baseline(&f, (enum shot_order)(i % 4), SHOT_ENGINE_UVM, (enum shot_hints)(i / 4 % 3),
+                        d, false);
         check_run(&f, i);
     }
 }

@@ -225,7 +225,8 @@ static int wait_until_ready(struct varve_ctx *ctx, uint64_t host_bytes, char *er
         rc = varve_stats(ctx, &s);
         if (rc)
             return fail(err, rc, "statistics: %s", varve_strerror(rc));
-        if (s.host_ready_bytes >= host_bytes)
+        /* What is left of a size beyond whole pages is never made ready. */
+        if (s.host_ready_bytes >= host_bytes - host_bytes % s.page_bytes)
             return 0;
         if (s.host_ready_bytes > last) {
             last = s.host_ready_bytes;

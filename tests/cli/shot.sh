@@ -56,6 +56,7 @@ expect 0 $bench --rate $rates
 check "$keys" "a key is missing"
 check "$sound"
 check 'd["command"] == "bench" and d["machine"]["has_device"] and d["machine"]["has_disk"] and not d["void"]'
+expect 0 $bench --host-cache 2096K --no-bound # not a whole number of pages
 expect 0 $bench --order irr --no-wait --device none --rate h2h=1G,h2f=40M,f2h=40M
 check "$sound"
 check 'not d["machine"]["has_device"] and o["device"] == "none"'

@@ -182,7 +182,8 @@ struct vv_device_ops {
     int (*stream_adopt)(struct vv_device *d, void *native, struct vv_stream **ret_stream);
 
     /* Between the two, what other libraries do on the calling thread concerns this device: a real
-     * driver's context is made current, and the caller's put back afterwards. Pairs nest. */
+     * driver's context is made current, and the caller's put back afterwards. Pairs nest; a thread
+     * is inside one device at a time (-EBUSY). Operations on it cost less inside. */
     int (*enter)(struct vv_device *d);
     void (*leave)(struct vv_device *d);
 

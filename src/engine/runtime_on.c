@@ -33,6 +33,10 @@
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
+/* With nothing to watch it looks again for a while before it goes to sleep: waking it is a system
+ * call, which the next caller would pay for. */
+#define NAP_NS        (50 * VV_NS_PER_US)
+#define NAPS          400
 #define POLL_FIRST_NS (20 * VV_NS_PER_US)
 #define POLL_LAST_NS  (500 * VV_NS_PER_US)
 #define WAIT_STEP_NS  ((int64_t)100000000)
@@ -215,6 +219,7 @@ static void *watcher_main(void *arg)
     struct vvi_watcher *w = &e->watcher;
     struct vvi_batch *list = NULL, **tail;
     uint64_t rest_ns = POLL_FIRST_NS;
+    unsigned naps = 0;
 
     vv_thread_sharpen();
     vvi_engine_lock(e);
@@ -226,6 +231,14 @@ static void *watcher_main(void *arg)
             w->incoming = NULL;
             rest_ns = POLL_FIRST_NS;
         }
+        if (!list && naps < NAPS && !e->stopping) {
+            naps++;
+            vvi_engine_unlock(e);
+            vv_sleep_until_ns(vv_now_ns() + NAP_NS);
+            vvi_engine_lock(e);
+            continue;
+        }
+        naps = 0;
         if (!list) {
             w->idle = true;
             vvi_engine_wait_locked(e, &w->cond, VV_NEVER_NS);
@@ -581,8 +594,8 @@ static int on_start_locked(struct vv_engine *e, struct vvi_on *on, const struct 
     return rc;
 }
 
-int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_accepted,
-                uint32_t *ret_distance)
+static int on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_accepted,
+                   uint32_t *ret_distance)
 {
     struct vv_stream *stream = NULL;
     struct vvi_on *on = NULL;
@@ -617,6 +630,17 @@ int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_acce
         on_free(on);
     if (stream)
         vv_device_stream_free(e->cfg.device, stream);
+    return rc;
+}
+
+/* All of it inside the device, whose operations cost less there. */
+int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_accepted,
+                uint32_t *ret_distance)
+{
+    bool inside = e->cfg.device && vv_device_enter(e->cfg.device) == 0;
+    int rc = on_call(e, a, ret_accepted, ret_distance);
+    if (inside)
+        vv_device_leave(e->cfg.device);
     return rc;
 }
 

@@ -60,6 +60,7 @@ static inline struct vvi_cuda *vvi_cuda_of(struct vv_device *d)
 /* What the calling thread had before. */
 struct vvi_cuda_scope {
     unsigned int capture_mode;
+    bool inner; /* the thread is inside the device already: nothing was changed */
 };
 
 /* Makes our context current. -ENODEV on a lost device and in a forked child, without a call of the

@@ -239,8 +239,9 @@ int vv_gds_memory_add(struct vv_gds *gds, void *base, size_t bytes, char *err, s
         return vvi_error(rc, err, err_bytes, "the device cannot be used: %s", strerror(-rc));
     struct cufile_error e = gds->lib.buf_register(base, bytes, 0);
     vv_device_leave(gds->device);
+    /* Whatever it is, this machine's library does not do what it was asked for. */
     if (e.code != 0)
-        return vvi_error(errno_of(e.code), err, err_bytes,
+        return vvi_error(errno_of(e.code) == -EIO ? -ENOTSUP : errno_of(e.code), err, err_bytes,
                          "libcufile refused %zu bytes of device memory: error %d, CUDA %d", bytes,
                          e.code, e.cuda);
     gds->base = base;

@@ -68,6 +68,15 @@ while read -r line; do
     bash -c "$line" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "README.md: $line"; }
 done <"$dir/commands"
 
+# Blocks marked 'gpu' take a GPU, and minutes: with none to be seen they must get as far as asking for one.
+awk '/^```console gpu$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$readme" >"$dir/commands"
+[ -s "$dir/commands" ] || fail "README.md shows no command for a GPU"
+while read -r line; do
+    ! CUDA_VISIBLE_DEVICES='' bash -c "$line" >"$dir/out" 2>&1 </dev/null && grep -q 'no GPU was found' "$dir/out" ||
+        { cat "$dir/out"; fail "README.md: $line"; }
+    echo "not run, because it takes a GPU and minutes: $line"
+done <"$dir/commands"
+
 # Links to files, here and in docs/.
 cd "$SOURCE_DIR"
 for page in README.md CONTRIBUTING.md docs/*.md docs/*/*.md src/*/README.md; do

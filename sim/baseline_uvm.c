@@ -275,7 +275,9 @@ static void move_up_locked(struct uvm *u, uint64_t version, enum place meanwhile
     pthread_mutex_lock(&u->lock);
     if (rc && !u->error)
         u->error = rc;
-    ver->place = then;
+    /* Consumed while it moved: whoever did that has settled the count. */
+    if (ver->place == meanwhile)
+        ver->place = then;
     pthread_cond_broadcast(&u->changed);
 }
 

@@ -420,9 +420,11 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     p->get_bytes = script.get_bytes;
     p->wall_s = t->wall_s;
     p->wait_s = t->wait_s;
+    p->barrier_s = t->barrier_s;
     p->utilisation = t->utilisation;
     p->first_utilisation = t->first_utilisation;
     p->open_s = b->children[rank].open_s;
+    p->host_ready_s = b->children[rank].host_ready_s;
     p->verified = t->verified;
     if (shot_has_bound(&b->opts))
         rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,

@@ -17,6 +17,7 @@ struct bench_child {
     bool finished;
     char err[BENCH_TEXT_BYTES];
     double open_s;
+    double host_ready_s;       /* from the beginning of the opening; 0: not waited for */
     struct shot_trace trace;   /* its arrays are in the same mapping */
     _Atomic uint64_t ops_done; /* relaxed: for the progress display only */
 };

@@ -509,7 +509,7 @@ static uint64_t nodes_of(const struct scale_opts *o, const struct point *p)
 static void print_table(FILE *f, const struct scale_opts *o, const struct point *points, size_t nr)
 {
     fprintf(f, "sync     series           GPUs  nodes  checkpoint GB/s  restore GB/s  distance"
-               "   wall s\n");
+               "  barrier s   wall s\n");
     for (size_t i = 0; i < nr; i++) {
         const struct point *p = &points[i];
         const struct shot_report *r = &p->report;
@@ -519,8 +519,9 @@ static void print_table(FILE *f, const struct scale_opts *o, const struct point 
         if (p->rc < 0)
             fprintf(f, "  failed: %s\n", p->err);
         else
-            fprintf(f, "  %15.3f  %12.3f  %8.2f  %7.3f\n", r->checkpoint_gbps, r->restore_gbps,
-                    r->prefetch_distance_mean, r->wall_s);
+            fprintf(f, "  %15.3f  %12.3f  %8.2f  %9.3f  %7.3f\n", r->checkpoint_gbps,
+                    r->restore_gbps, r->prefetch_distance_mean, r->barrier_s / p->shot.procs,
+                    r->wall_s);
     }
 }
 
@@ -531,6 +532,7 @@ static void print_table(FILE *f, const struct scale_opts *o, const struct point 
     X(blocked_checkpoint_s, r->blocked_checkpoint_s)        \
     X(blocked_restore_s, r->blocked_restore_s)              \
     X(wait_s, r->wait_s)                                    \
+    X(barrier_s, r->barrier_s)                              \
     X(wall_s, r->wall_s)                                    \
     X(bound_s, p->shot.no_bound ? (double)NAN : r->bound_s) \
     X(prefetch_distance_mean, r->prefetch_distance_mean)    \

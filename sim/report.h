@@ -14,10 +14,12 @@ struct shot_proc {
     uint64_t get_bytes;
     double wall_s;      /* from the first operation to the end of the last */
     double wait_s;      /* in SHOT_WAIT_FLUSH, which counts as nobody's    */
+    double barrier_s;   /* in SHOT_BARRIER, waiting for other processes: not blocked either */
     double utilisation; /* mean share of the caches that holds live data, 0 to 1 */
     double
         first_utilisation; /* of the fastest tier, over time, once it was full; 0: it never was */
     double open_s;         /* opening the engine; 0: not measured */
+    double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
     bool verified;         /* every byte that came back was right */
     struct bound_result bound;
     double blocked_checkpoint_s; /* by shot_report_finish */
@@ -60,11 +62,14 @@ struct shot_report {
     double utilisation;
     double first_utilisation;
     double open_s;  /* the longest */
-    double ready_s; /* opening, and the first checkpoint; the longest */
+    double ready_s; /* opening, and the first checkpoint; the longest. 0: not the same, because the
+                     * host cache was waited for in between, until host_ready_s */
+    double host_ready_s;
     double expected_checkpoint_s;
     double expected_restore_s;
     double wall_s;
     double wait_s;
+    double barrier_s;
     bool verified;
 };
 

@@ -53,9 +53,10 @@ struct proc {
     size_t pc, nputs, ngets;
     struct vv_req req;
     uint64_t call_ns, free_ns[LINK_COUNT];
-    uint64_t left_ns;  /* the last call or wait ended */
-    uint64_t *gaps_ns; /* before each put and get, barriers included */
-    bool done, at_barrier;
+    uint64_t left_ns;    /* the last call or wait ended */
+    uint64_t barrier_ns; /* came to the barrier */
+    uint64_t *gaps_ns;   /* before each put and get, barriers included */
+    bool done;
     uint64_t *tags[VV_MAX_TIERS]; /* by page */
     struct shot_proc *out;
 };
@@ -266,12 +267,12 @@ static int pass_barrier(struct sim *s, uint32_t i)
 {
     int r = 0;
 
-    s->proc[i].at_barrier = true;
+    s->proc[i].barrier_ns = s->now_ns;
     if (++s->nwaiting < s->nprocs)
         return 0;
     s->nwaiting = 0;
     for (uint32_t k = 0; r == 0 && k < s->nprocs; k++) {
-        s->proc[k].at_barrier = false;
+        s->proc[k].out->barrier_s += (double)(s->now_ns - s->proc[k].barrier_ns) / 1e9;
         s->proc[k].pc++;
         r = event_add(s, s->now_ns, k, NULL);
     }

@@ -69,15 +69,34 @@ static void sample(struct state *s)
     s->last = now;
 }
 
+/* Until the compute time asked for is over. */
+static int compute(struct state *s)
+{
+    if (s->run->gpu_compute)
+        return shot_app_compute(s->run->app, s->compute_until_ns);
+    vv_sleep_until_ns(s->compute_until_ns);
+    return 0;
+}
+
+/* Whoever comes early waits, after its compute time. */
+static int pass_barrier(struct state *s)
+{
+    uint64_t start;
+    int rc = compute(s);
+
+    if (rc)
+        return app_fail(s, rc, "computing");
+    start = vv_now_ns();
+    rc = s->run->barrier ? s->run->barrier(s->run->arg) : 0;
+    s->trace->barrier_s += (double)(vv_now_ns() - start) * 1e-9;
+    return rc;
+}
+
 /* Ends the gap before a call. */
 static int begin_call(struct state *s, uint64_t *ret_start)
 {
-    int rc = 0;
+    int rc = compute(s);
 
-    if (s->run->gpu_compute)
-        rc = shot_app_compute(s->run->app, s->compute_until_ns);
-    else
-        vv_sleep_until_ns(s->compute_until_ns);
     if (rc)
         return app_fail(s, rc, "computing");
     sample(s);
@@ -178,8 +197,7 @@ static int wait_flush(struct state *s)
 
 static int perform(struct state *s, const struct shot_op *op)
 {
-    const struct shot_run *run = s->run;
-    struct shot_engine *e = run->engine;
+    struct shot_engine *e = s->run->engine;
     int rc = 0;
 
     switch (op->kind) {
@@ -187,9 +205,7 @@ static int perform(struct state *s, const struct shot_op *op)
         s->compute_until_ns += op->ns;
         return 0;
     case SHOT_BARRIER:
-        /* Whoever comes early waits here, after its compute time. */
-        vv_sleep_until_ns(s->compute_until_ns);
-        return run->barrier ? run->barrier(run->arg) : 0;
+        return pass_barrier(s);
     case SHOT_HINT:
         rc = e->ops->hint(e, op->version);
         break;
@@ -226,7 +242,7 @@ int shot_run(const struct shot_run *run, char *err, size_t err_size, struct shot
     uint64_t start;
     int rc = 0;
 
-    trace->wait_s = 0;
+    trace->wait_s = trace->barrier_s = 0;
     trace->verified = true;
     if (run->barrier)
         rc = run->barrier(run->arg);

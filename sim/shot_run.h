@@ -15,6 +15,7 @@ struct shot_trace {
     uint64_t *gaps_ns; /* before each put and get, in order */
     double wall_s;
     double wait_s;
+    double barrier_s;         /* waiting for other processes */
     double utilisation;       /* of all memory tiers, mean over the calls */
     double first_utilisation; /* of the fastest tier, over time; see shot_run */
     bool verified;

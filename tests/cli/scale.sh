@@ -29,6 +29,7 @@ for a, b in zip(rows, report["rows"]):
     assert int(a["gpus"]) == b["gpus"] and int(a["nodes"]) == b["nodes"] == -(-b["gpus"] // 4)
     assert float(a["checkpoint_gbps"]) == b["checkpoint_gbps"] > 0
     assert float(a["restore_gbps"]) == b["restore_gbps"] > 0
+    assert (b["barrier_s"] > 0) == (b["sync"] == "barrier") and float(a["barrier_s"]) == b["barrier_s"]
     assert a["verified"] == "1" and b["verified"] and a["failure"] == "" and b["failure"] is None
 assert {r["sync"] for r in rows} == {"barrier", "none"}
 assert {r["series"] for r in rows} == {"next/all", "next/one", "next/none", "score/all", "score/none", "ondemand"}

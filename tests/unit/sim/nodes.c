@@ -139,6 +139,34 @@ static void nodes_do_not_mix(void)
     shot_report_fini(&b);
 }
 
+/* Everything that passes is something: computing, blocked, waiting for the flushes or for others. */
+static void time_adds_up(void)
+{
+    struct shot_opts o = small_shot();
+    struct sim_nodes nodes = {.procs = 2, .link_procs = 2, .link_bps = UINT64_C(400000000)};
+
+    o.procs = 6;
+    for (int barrier = 0; barrier <= 1; barrier++) {
+        struct shot_report r;
+        double others = 0;
+
+        o.barrier = barrier;
+        run(&o, &nodes, &r);
+        for (uint32_t i = 0; i < r.nr_procs; i++) {
+            const struct shot_proc *p = &r.procs[i];
+            double compute = (double)r.interval_ns * 1e-9 * (double)(r.nr_puts + r.nr_gets);
+            double sum =
+                compute + p->blocked_checkpoint_s + p->blocked_restore_s + p->wait_s + p->barrier_s;
+
+            T_CHECK(fabs(p->wall_s - sum) < 1e-6);
+            others += p->barrier_s;
+        }
+        T_CHECK(barrier ? others > 0 : others == 0);
+        T_CHECK(fabs(r.barrier_s - others) < 1e-6);
+        shot_report_fini(&r);
+    }
+}
+
 static void bad_nodes(void)
 {
     struct shot_opts o = small_shot();
@@ -161,6 +189,7 @@ int main(void)
     T_RUN(memory_is_shared);
     T_RUN(disk_is_shared);
     T_RUN(nodes_do_not_mix);
+    T_RUN(time_adds_up);
     T_RUN(bad_nodes);
     return t_done();
 }

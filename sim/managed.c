@@ -93,9 +93,8 @@ void managed_mover_fini(struct managed_mover *m)
 int managed_move(struct managed_mover *m, const void *ptr, size_t bytes, bool to_host)
 {
     size_t step = m->step_bytes ? m->step_bytes : bytes;
-    int rc = vv_device_cuda_managed_advise(m->device, ptr, bytes,
-                                           to_host ? VV_DEVICE_CUDA_PREFER_HOST
-                                                   : VV_DEVICE_CUDA_PREFER_DEVICE);
+    int rc = vv_device_cuda_managed_advise(
+        m->device, ptr, bytes, to_host ? VV_DEVICE_CUDA_PREFER_HOST : VV_DEVICE_CUDA_PREFER_DEVICE);
 
     for (size_t at = 0; rc == 0 && at < bytes; at += step) {
         if (m->before_step)

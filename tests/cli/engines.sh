@@ -29,6 +29,22 @@ expect 0 bench shot --ckpts 4 --size 64K --interval-ms 1 --engine ondemand
 grep -q '^expected .*the link' "$dir/out" || { cat "$dir/out"; fail "a baseline's report does not say what limits it"; }
 [ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "files are left behind"
 
+# Managed memory over the stand-in for the driver, where our kernels, which verify, are in the build.
+if [ -e "$BUILD_DIR/fake/libcuda.so.1" ] && "$VARVE_BIN" doctor | grep -q '^found *GPU kernels'; then
+    (
+        export LD_LIBRARY_PATH="$BUILD_DIR/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+        uvm="bench shot --json --device cuda --engine uvm --ckpts 12 --size 1000001 --interval-ms 1 --device-cache 4M"
+        for ways in "" touch=0,ahead=0,step=0,yield=0,fetch=1; do
+            for hints in all none; do
+                VARVE_BENCH_UVM=$ways expect 0 $uvm --hints $hints
+                check "$baseline and o['engine'] == 'uvm'"
+            done
+        done
+        VARVE_BENCH_UVM=stride=1 expect 1 $uvm
+        grep -q "'stride'" "$dir/err" || { cat "$dir/err"; fail "VARVE_BENCH_UVM is not checked"; }
+    )
+fi
+
 # The library, computing by a kernel; every call in a table.
 expect 0 $shot --no-bound --compute gpu --device-cache 3M --host-cache 6M --csv "$dir/calls.csv"
 check 'd["verified"] is True and 0 < d["first_tier_utilisation"] <= 1 and 0 < d["open_s"] <= d["host_ready_s"]'

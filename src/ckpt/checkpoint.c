@@ -176,11 +176,13 @@ uint64_t vvi_on_deadline_ns(int timeout_ms)
 }
 
 /* Host memory is copied by the processor, which cannot be put on a stream: wait until the stream
- * has come to this point, and go on as without one. */
+ * has come to this point, and go on as without one. `ret_polls`: a call that then runs out of time
+ * was not to wait at all. */
 static int leave_stream(struct varve_history *h, const struct pieces *p,
-                        const struct vvi_on_stream **on, uint64_t *deadline_ns)
+                        const struct vvi_on_stream **on, uint64_t *deadline_ns, bool *ret_polls)
 {
     int rc = 0;
+    *ret_polls = false;
     if (!*on)
         return 0;
     if (!h->ctx->device)
@@ -189,8 +191,10 @@ static int leave_stream(struct varve_history *h, const struct pieces *p,
         rc = vv_engine_stream_wait(h->ctx->engine, (*on)->native, *deadline_ns);
     else
         return 0;
-    if (*deadline_ns == 0)
+    if (*deadline_ns == 0) {
         *deadline_ns = vv_now_ns();
+        *ret_polls = true;
+    }
     *on = NULL;
     return rc;
 }
@@ -207,7 +211,8 @@ static int checkpoint(struct varve_history *h, uint64_t version, const struct vv
         rc = layout_of(&r, &p, &size, &user);
     if (rc == 0) {
         struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
-        rc = leave_stream(h, &p, &on, &deadline_ns);
+        bool polls;
+        rc = leave_stream(h, &p, &on, &deadline_ns, &polls);
         if (rc)
             vvi_layout_release(NULL, user);
         else if (on)
@@ -215,6 +220,8 @@ static int checkpoint(struct varve_history *h, uint64_t version, const struct vv
                                   deadline_ns);
         else
             rc = vv_engine_put(ctx->engine, h->hist, version, size, user, &app, deadline_ns);
+        if (rc == -ETIMEDOUT && polls)
+            rc = -EAGAIN;
     }
     if (rc == 0) {
         ctx->checkpoint_bytes += size;
@@ -337,13 +344,16 @@ static int restore_info(struct varve_history *h, const struct vv_object_info *in
     if (rc == 0) {
         struct vv_engine *e = h->ctx->engine;
         struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
-        rc = leave_stream(h, &p, &on, &deadline_ns);
+        bool polls;
+        rc = leave_stream(h, &p, &on, &deadline_ns, &polls);
         if (rc == 0 && on)
             rc = vv_engine_get_on(e, h->hist, info->version, info->generation, &app, on->native,
                                   deadline_ns, ret_distance);
         else if (rc == 0)
             rc = vv_engine_get(e, h->hist, info->version, info->generation, &app, deadline_ns,
                                ret_distance);
+        if (rc == -ETIMEDOUT && polls)
+            rc = -EAGAIN;
         if (rc == -EBADMSG)
             vvi_damage_fail(h, "restore", info);
         else if (rc && rc != -ESTALE)

@@ -118,8 +118,9 @@ static void *finisher_main(void *arg)
         vv_mutex_unlock(&e->finisher_lock);
         finish_all(e);
         vv_mutex_lock(&e->finisher_lock);
-        /* A request that came after the last look has found the finisher awake. */
-        if (atomic_load_explicit(&e->finishing, memory_order_relaxed) == 0 &&
+        /* A request that came after the last look has found the finisher awake. Pairs with the
+         * release in vvi_finish: one that is no longer coming is seen on the list. */
+        if (atomic_load_explicit(&e->finishing, memory_order_acquire) == 0 &&
             !atomic_load_explicit(&e->finished, memory_order_relaxed))
             e->finisher_awake = false;
     }

@@ -226,7 +226,8 @@ struct vv_engine {
      * whoever takes the lock next. See runtime_finish.c. Synchronization: pushed with release, taken
      * with acquire by the holder of the lock. */
     _Atomic(struct vvi_req *) finished;
-    /* Requests that will be pushed soon. Synchronization: relaxed; the finisher looks again. */
+    /* Requests that will be pushed soon. Synchronization: taken down with release when they have
+     * been, read with acquire by the finisher. */
     _Atomic uint32_t finishing;
     struct vv_mutex finisher_lock; /* rank MOVER */
     struct vv_cond finisher_cond;

@@ -276,6 +276,32 @@ static void host_regions_wait(void)
     T_OK(varve_close(ctx));
 }
 
+/* The stream has come to the call, but there is no room, or the bytes are still on disk. */
+static void host_regions_would_block(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 8 * PAGE, .host_cache = 8 * PAGE};
+    enum { LARGE = 600 * PAGE };
+    cfg.local = t_tmpdir();
+    cfg.rate = "h2f=20M,f2h=20M";
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, false, LARGE);
+
+    T_OK(varve_protect(h, 0, buf, LARGE));
+    ck_fill(buf, LARGE, 1, 0);
+    T_ERR(varve_checkpoint_on_for(h, 1, NULL, 0), -EAGAIN);
+    T_ERR(varve_checkpoint_on_for(h, 1, NULL, 1), -ETIMEDOUT);
+    T_EQ(count(h), 0);
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_ERR(varve_restore_on_for(h, 1, NULL, 0), -EAGAIN);
+    ck_error(ctx, -EAGAIN, "wait");
+    memset(buf, 0, LARGE);
+    T_OK(varve_restore_on(h, 1, NULL));
+    ck_check(buf, LARGE, 1, 0);
+    ck_free(ctx, false, buf);
+    T_OK(varve_close(ctx));
+}
+
 /* ---- failures ---- */
 
 static void late_failure(void)
@@ -533,8 +559,9 @@ static void larger_than_memory(void)
 static void close_after_giving_up(void)
 {
     struct ck_cfg cfg = {.device = true, .device_cache = 8 * PAGE, .host_cache = 8 * PAGE};
-    enum { LARGE = 600 * PAGE };
+    enum { LARGE = 6000 * PAGE }; /* more than passes through memory at once */
     cfg.local = t_tmpdir();
+    cfg.local_cache = 4 * LARGE;
     cfg.close_timeout_ms = -2;
     struct varve_ctx *ctx = open_ctx(&cfg);
     struct varve_history *h = ck_history(ctx, "h");
@@ -571,6 +598,7 @@ static void failure_after_closing(void)
     T_OK(varve_protect(h, 0, buf, BYTES));
     ck_fill(buf, BYTES, 1, 0);
     T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
     T_OK(vv_device_host_app_hold(device));
     T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
     T_OK(varve_restore_on(h, 1, NULL));
@@ -656,6 +684,7 @@ int main(void)
     T_RUN(would_block);
     T_RUN(without_a_device);
     T_RUN(host_regions_wait);
+    T_RUN(host_regions_would_block);
     T_RUN(late_failure);
     T_RUN(late_failure_at_close);
     T_RUN(every_call_fails_once);

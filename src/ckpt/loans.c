@@ -24,6 +24,7 @@ struct vvi_loan {
     int region;
     bool reserved; /* for writing; otherwise acquired for reading */
     bool busy;
+    bool leaving; /* being released */
     uint64_t bytes;
     struct vv_engine_lend *lend;
 };
@@ -81,7 +82,7 @@ static void loan_drop(struct varve_history *h, struct vvi_loan *loan)
 static void loan_settle(struct varve_history *h, struct vvi_loan *loan)
 {
     vv_mutex_lock(&h->lock);
-    loan->busy = false;
+    loan->busy = loan->leaving = false;
     vv_mutex_unlock(&h->lock);
 }
 
@@ -233,9 +234,11 @@ int varve_release(struct varve_history *h, uint64_t version, int region, struct 
     if (loan) {
         busy = loan->busy;
         loan->busy = true;
+        loan->leaving |= !busy;
     }
+    /* Of several threads that release at the same time, one is the last. */
     for (const struct vvi_loan *l = h->loans; l; l = l->next)
-        last &= l == loan || l->version != version || l->reserved;
+        last &= l->leaving || l->version != version || l->reserved;
     vv_mutex_unlock(&h->lock);
     if (!loan) {
         rc = say_region(h, "release", version, region, -ENOENT, "it is not lent");

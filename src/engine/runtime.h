@@ -141,7 +141,7 @@ int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
 /* Given back when the stream has come to this point, or, if the device fails, before the call
  * returns its error. `consume`: the version counts as restored then. `ret_back` false: with this
- * error (-EBUSY, -EINVAL, -ENOMEM) nothing has changed. */
+ * error (-EBUSY, -EINVAL, -EXDEV, -ENOMEM) nothing has changed. */
 int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume, void *native,
                       bool *ret_back) VV_WARN_UNUSED;
 /* Memory to be written. */

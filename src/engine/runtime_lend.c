@@ -192,7 +192,7 @@ int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool con
         if (rc == 0)
             return 0;
     }
-    if (rc == -EBUSY || rc == -EINVAL || rc == -ENOMEM) {
+    if (rc == -EBUSY || rc == -EINVAL || rc == -EXDEV || rc == -ENOMEM) {
         lend->consume = *ret_back = false;
         return rc;
     }

@@ -327,6 +327,65 @@ static void consumed_once(void)
     }
 }
 
+enum { SHARERS = 3 };
+
+struct sharer {
+    struct varve_history *h;
+    pthread_barrier_t *all;
+    int region;
+};
+
+static void *release_one(void *arg)
+{
+    const struct sharer *s = arg;
+
+    for (uint64_t v = 0; v < 50; v++) {
+        pthread_barrier_wait(s->all);
+        T_OK(varve_release(s->h, v, s->region, NULL));
+        pthread_barrier_wait(s->all);
+    }
+    return NULL;
+}
+
+/* Regions released at the same time: the last of them ends the version, whichever that is. */
+static void consumed_once_by_threads(void)
+{
+    struct varve_history_opts opts;
+    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_history *h = NULL;
+    char *buf = ck_alloc(ctx, true, PAGE);
+    pthread_barrier_t all;
+    struct sharer sharer[SHARERS];
+    pthread_t thread[SHARERS];
+    void *ptr = NULL;
+    size_t bytes = 0;
+
+    T_OK(varve_history_opts_init(&opts, sizeof(opts)));
+    opts.consume = VARVE_CONSUME_ONCE;
+    T_OK(varve_history_open_with(ctx, "once", &opts, &h));
+    T_OK(pthread_barrier_init(&all, NULL, SHARERS + 1));
+    for (int i = 0; i < SHARERS; i++) {
+        T_OK(varve_protect(h, i, buf, PAGE));
+        sharer[i] = (struct sharer){h, &all, i};
+        T_OK(pthread_create(&thread[i], NULL, release_one, &sharer[i]));
+    }
+    for (uint64_t v = 0; v < 50; v++) {
+        T_OK(varve_checkpoint(h, v));
+        for (int i = 0; i < SHARERS; i++)
+            T_OK(varve_acquire(h, v, i, NULL, &ptr, &bytes));
+        pthread_barrier_wait(&all);
+        pthread_barrier_wait(&all);
+    }
+    for (int i = 0; i < SHARERS; i++)
+        T_OK(pthread_join(thread[i], NULL));
+    while (count(h))
+        ;
+    T_OK(pthread_barrier_destroy(&all));
+    T_OK(varve_history_close(h));
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
 /* ---- writing ---- */
 
 static void commit_moves_nothing(void)
@@ -667,6 +726,7 @@ int main(void)
     T_RUN(half_a_tier);
     T_RUN(release_waits_for_the_stream);
     T_RUN(consumed_once);
+    T_RUN(consumed_once_by_threads);
     T_RUN(commit_moves_nothing);
     T_RUN(commit_regions);
     T_RUN(committed_is_not_lent);

@@ -37,7 +37,8 @@
 #define SHORT_CKPTS   60
 #define SHORT_LIMIT_S 450
 #define RUN_LIMIT_S   600
-#define SIZES_FILE    "bench/data/rtm-sizes-30x8.csv"
+#define SIZES_NAME    "rtm-sizes-30x8.csv"
+#define SIZES_FILE    "bench/data/" SIZES_NAME
 
 static const char *const devices[] = {"cuda", "host", NULL};
 static const char *const local_ios[] = {"auto", "direct", "buffered", NULL};
@@ -369,16 +370,18 @@ static int parse(int argc, char **argv, struct paper_opts *o)
 
 /* ---- before the first run ---- */
 
-/* The table of real sizes: in a source tree, seen from where we are or from where this program is. */
+/* The table of real sizes: in a source tree, seen from where we are or from where this program is, or
+ * where it is installed with the program. */
 static const char *find_sizes(const struct paper *paper, char *buf, size_t size)
 {
-    static const char *const up[] = {"/../..", "/../../.."};
+    static const char *const places[] = {"/../../" SIZES_FILE, "/../../../" SIZES_FILE,
+                                         "/../share/varve/" SIZES_NAME};
     int dir = (int)(strrchr(paper->program, '/') - paper->program);
 
     if (access(SIZES_FILE, R_OK) == 0)
         return SIZES_FILE;
-    for (size_t i = 0; i < VV_ARRAY_SIZE(up); i++) {
-        snprintf(buf, size, "%.*s%s/%s", dir, paper->program, up[i], SIZES_FILE);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(places); i++) {
+        snprintf(buf, size, "%.*s%s", dir, paper->program, places[i]);
         if (access(buf, R_OK) == 0)
             return buf;
     }
@@ -443,7 +446,8 @@ static int prepare(struct paper *paper, char *sizes, size_t sizes_size)
     if (needs_sizes(o) && !o->sizes) {
         o->sizes = find_sizes(paper, sizes, sizes_size);
         if (!o->sizes) {
-            fprintf(stderr, PAPER_COMMAND ": variable sizes need a table: give --sizes FILE, or "
+            fprintf(stderr, PAPER_COMMAND ": variable sizes need a table, and " SIZES_FILE
+                                          " of the sources is not here: give --sizes FILE, or "
                                           "--figures without 5b, 6b, 8a, 8b, 9a and 9b\n");
             return -ENOENT;
         }

@@ -6,6 +6,8 @@ install(TARGETS varve_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET varve_cli)
     install(TARGETS varve_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+# Sizes for `varve bench paper`.
+install(FILES bench/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
 if(EXISTS ${CMAKE_SOURCE_DIR}/include/varve)
     install(DIRECTORY include/varve DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")

@@ -18,6 +18,7 @@ libdir=$(dirname "$PKG_CONFIG_PATH")
 [ -x "$prefix/bin/varve" ] || fail "no tool"
 [ -e "$prefix/share/man/man1/varve.1" ] && [ -e "$prefix/share/man/man3/varve_open.3" ] || fail "no man pages"
 "$prefix/bin/varve" --version >/dev/null
+(cd "$dir" && "$prefix/bin/varve" bench paper --device host --short --list >/dev/null) || fail "bench paper finds no sizes"
 [ "varve $(pkg-config --modversion varve)" = "$("$prefix/bin/varve" --version)" ] || fail "version"
 
 cat >"$dir/user.c" <<'EOF'

@@ -88,7 +88,7 @@ static int emulated_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT
     vv_device_host_opts_init(&o);
     /* As much as the machine has: the application allocates from it too. */
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    o.capacity_bytes = VV_MAX((uint64_t)pages * (uint64_t)page, ctx->opts.device_cache);
+    o.capacity_bytes = (uint64_t)pages * (uint64_t)page;
     o.engine[VV_DEVICE_HOST_D2D].bytes_per_s = rate[VV_HOP_D2D];
     o.engine[VV_DEVICE_HOST_D2H].bytes_per_s = rate[VV_HOP_D2H];
     o.engine[VV_DEVICE_HOST_H2D].bytes_per_s = rate[VV_HOP_H2D];
@@ -388,7 +388,8 @@ int varve_device_free(struct varve_ctx *ctx, void *ptr)
         rc = ctx->device ? vv_device_mem_free(ctx->device, ptr) : -EINVAL;
         if (rc)
             vvi_fail_foreign(ctx, &here, rc, vvi_device_code(ctx->device), "%p: %s", ptr,
-                             vv_strerror(rc));
+                             rc == -EINVAL ? "this is no memory of varve_device_alloc"
+                                           : vv_strerror(rc));
     }
     vvi_ctx_leave(ctx);
     return rc;

@@ -104,17 +104,20 @@ static int lend_fail(struct varve_history *h, const char *operation, uint64_t ve
     struct vvi_where here = {operation, version, region, -1};
     unsigned long long v = version;
     struct vv_core_stats stats;
+    uint64_t most;
     char want[VV_BYTES_TEXT], half[VV_BYTES_TEXT];
     if (rc != -ENOSPC)
         return vvi_history_say(h, operation, version, rc);
     vv_engine_get_stats(h->ctx->engine, &stats);
+    most = stats.tier_pages[0] / 2 * h->ctx->opts.page_bytes;
     here.tier = 0;
-    return vvi_fail(
-        h->ctx, &here, rc,
-        "version %llu, region %d: no run of %s can be had in %s, of which at most half "
-        "(%s) is lent at a time; release, commit or abort what is lent",
-        v, region, vv_bytes_human(bytes, want, sizeof(want)), vvi_tier_name(h->ctx, 0),
-        vv_bytes_human(stats.tier_pages[0] / 2 * h->ctx->opts.page_bytes, half, sizeof(half)));
+    return vvi_fail(h->ctx, &here, rc,
+                    "version %llu, region %d: no run of %s can be had in %s, of which at most half "
+                    "(%s) is lent at a time; %s",
+                    v, region, vv_bytes_human(bytes, want, sizeof(want)), vvi_tier_name(h->ctx, 0),
+                    vv_bytes_human(most, half, sizeof(half)),
+                    bytes > most ? "make the cache larger"
+                                 : "release, commit or abort what is lent");
 }
 
 static int say_region(struct varve_history *h, const char *operation, uint64_t version, int region,

@@ -128,7 +128,8 @@ int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
     }
     if (r->is_void) {
         snprintf(err, err_size,
-                 "void: the bandwidths before and after the run differ by more than 10%%");
+                 "void: the bandwidths before and after the run differ by more than 10%%; repeat "
+                 "it when nothing else is busy here, or do without a bound, --no-bound");
         return -EAGAIN;
     }
     /* A process blocked for less than its bound must not hide behind the others. */
@@ -151,17 +152,20 @@ int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
 static void print_machine(FILE *f, const struct shot_machine *m)
 {
     char text[VV_BYTES_TEXT];
+    bool any = false;
 
     fprintf(f, "caches        ");
     if (m->has_device)
         fprintf(f, "device %s, ", vv_bytes_human(m->device_bytes, text, sizeof(text)));
     fprintf(f, "host %s%s\n", vv_bytes_human(m->host_bytes, text, sizeof(text)),
             m->has_disk ? ", disk below" : "");
-    fprintf(f, "rates, GB/s   ");
     for (int h = 0; h < SHOT_HOP_NR; h++)
-        if (m->rate[h] > 0)
-            fprintf(f, "%s %.3f  ", shot_hop_name((enum shot_hop)h), m->rate[h] / 1e9);
-    fputc('\n', f);
+        if (m->rate[h] > 0) {
+            fprintf(f, "%s%s %.3f", any ? "  " : "rates, GB/s   ", shot_hop_name((enum shot_hop)h),
+                    m->rate[h] / 1e9);
+            any = true;
+        }
+    fputs(any ? "\n" : "rates         not measured\n", f);
 }
 
 static void print_procs(FILE *f, const struct shot_report *r)

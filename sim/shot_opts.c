@@ -110,8 +110,8 @@ static const struct option options[] = {
      "compute by sleeping, or by a kernel on the device (sleep; gpu on a real one)", computings},
     {"calls", T_CHOICE, AT(calls), NULL,
      "calls that return when they are done, or that are put on a stream (blocking)", calls},
-    {"device", T_CHOICE, AT(device), NULL, "where the application's data is (host: emulated)",
-     devices},
+    {"device", T_CHOICE, AT(device), NULL,
+     "where the application's data is (host, the emulated device)", devices},
     {"device-cache", T_CAP, AT(device_cache), "BYTES|P%",
      "cache on the device; P% is a share of the history (2.5%)", NO_CHOICES},
     {"host-cache", T_CAP, AT(host_cache), "BYTES|P%", "cache in host memory (7.5%)", NO_CHOICES},
@@ -123,7 +123,7 @@ static const struct option options[] = {
      local_ios},
     {"level", T_CHOICE, AT(level), NULL, "how far versions shall come (cached)", levels},
     {"rate", T_RATES, AT(rate), "HOP=BYTES/S,...",
-     "throttle hops: d2d h2h d2h h2d h2f f2h f2r r2f; link, disk: see the manual", NO_CHOICES},
+     "throttle hops: d2d h2h d2h h2d h2f f2h f2r r2f; link, disk: see varve-bench(1)", NO_CHOICES},
     {"policy", T_CHOICE, AT(policy), NULL, "eviction policy (next)", policies},
     {"page", T_BYTES, AT(page_bytes), "BYTES", "unit of space and transfer (0: by the caches)",
      NO_CHOICES},
@@ -523,7 +523,7 @@ int shot_opts_parse(int argc, char *const *argv, char *err, size_t err_size,
 
 void shot_opts_usage(FILE *f, const char *command)
 {
-    fprintf(f, "usage: %s [OPTION]...\n\nOptions (defaults in brackets):\n", command);
+    fprintf(f, "usage: %s [OPTION]...\n\nOptions (defaults in parentheses):\n", command);
     for (size_t i = 0; i < VV_ARRAY_SIZE(options); i++) {
         const struct option *opt = &options[i];
         char form[96], left[128];

@@ -37,14 +37,14 @@ int vvi_cuda_launch(struct vv_device *dev, struct vv_stream *s, const struct vv_
     struct vvi_cuda_scope scope;
     int rc;
 
-    if (!d->kernels)
-        return -ENOTSUP;
     rc = vvi_cuda_enter(d, &scope);
     if (rc)
         return rc;
-    if (k->kind == VV_KERNEL_FILL || k->kind == VV_KERNEL_VERIFY)
+    if (!d->kernels)
+        rc = -ENOTSUP;
+    else if (k->kind == VV_KERNEL_FILL || k->kind == VV_KERNEL_VERIFY)
         rc = check_memory(d, k->ptr, k->bytes);
-    if (k->kind == VV_KERNEL_HASH)
+    else if (k->kind == VV_KERNEL_HASH)
         rc = check_spans(d, k);
     if (!rc && k->kind == VV_KERNEL_VERIFY)
         rc = check_memory(d, k->bad, sizeof(*k->bad));

@@ -164,6 +164,29 @@ bool t_long(void)
     return text && *text && strcmp(text, "0") != 0;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false
+#endif
+
+bool t_sanitized(void)
+{
+    return SANITIZED;
+}
+
+uint64_t t_cases(uint64_t gate, uint64_t many)
+{
+    uint64_t n = t_long() ? many : t_sanitized() ? gate / 4 : gate;
+
+    return n ? n : 1;
+}
+
 uint64_t t_rng_u64(struct t_rng *r)
 {
     uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);

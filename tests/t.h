@@ -72,6 +72,14 @@ uint64_t t_seed(void);
 /* VARVE_TEST_LONG is set: run more cases than a gate can afford. */
 bool t_long(void);
 
+/* Built with AddressSanitizer or ThreadSanitizer, under which everything takes several times as
+ * long and tests try fewer cases: what a case is about was tried without them. */
+bool t_sanitized(void);
+
+/* How many cases to try: `many` when VARVE_TEST_LONG is set, else `gate`, or a quarter of it under
+ * a sanitizer. At least 1. */
+uint64_t t_cases(uint64_t gate, uint64_t many);
+
 struct t_rng {
     uint64_t state;
 };

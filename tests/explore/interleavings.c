@@ -608,12 +608,12 @@ static void explore_all(unsigned failures, size_t most)
 
 static void all_end_well(void)
 {
-    explore_all(0, t_long() ? 300000 : 15000);
+    explore_all(0, t_cases(15000, 300000));
 }
 
 static void one_order_fails(void)
 {
-    explore_all(1, t_long() ? 100000 : 400);
+    explore_all(1, t_cases(400, 100000));
 }
 
 static void two_orders_fail(void)

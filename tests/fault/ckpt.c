@@ -22,7 +22,7 @@
 #include "t_cufile.h"
 #include "unit/ckpt/ck.h"
 
-enum { PAGE = 4096, K = 6, BYTES = 7 * PAGE + 11, SAMPLE = 16, OTHERS = 100 };
+enum { PAGE = 4096, K = 6, BYTES = 7 * PAGE + 11, SAMPLE = 8, OTHERS = 100 };
 
 struct run {
     struct ck_cfg cfg;
@@ -201,7 +201,7 @@ static void all(int level, bool gds, enum t_inject_mode mode, int64_t count)
     uint64_t seen = one(level, gds, mode, 0, 0);
     struct t_rng rng = {t_seed() + (uint64_t)level * 16 + (uint64_t)mode * 4 +
                         (uint64_t)(count < 0)};
-    uint64_t runs = t_long() ? seen : t_device_is_cuda() ? SAMPLE / 4 : SAMPLE;
+    uint64_t runs = t_cases(t_device_is_cuda() ? SAMPLE / 2 : SAMPLE, seen);
     T_CHECK(seen > 50);
 #ifdef __SANITIZE_THREAD__
     /* A device that refuses everything can only be given time to end its copies. They have ended

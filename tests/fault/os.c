@@ -152,8 +152,11 @@ static void every(enum fault_mode mode, int err)
 {
     long seen = one(FAULT_NONE, 0, 0);
     T_CHECK(seen > 30);
-    t_note("%ld system calls, each made to fail", seen);
-    for (long at = 1; at <= seen; at++)
+    /* Each of them, or one in so many. */
+    uint64_t step = (uint64_t)seen / t_cases((uint64_t)seen, (uint64_t)seen);
+    struct t_rng rng = {t_seed() + (uint64_t)mode};
+    t_note("%ld system calls, one in %llu made to fail", seen, (unsigned long long)step);
+    for (long at = 1 + (long)t_rng_below(&rng, step); at <= seen; at += (long)step)
         one(mode, at, err);
 }
 

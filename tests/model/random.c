@@ -781,7 +781,7 @@ static void former_failures(void)
 
 static void random_workloads(void)
 {
-    uint64_t first = t_seed(), n = t_long() ? 50000 : 500;
+    uint64_t first = t_seed(), n = t_cases(500, 50000);
 
     t_note("seeds %llu to %llu", (unsigned long long)first, (unsigned long long)(first + n - 1));
     for (uint64_t i = 0; i < n; i++)

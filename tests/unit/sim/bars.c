@@ -116,7 +116,7 @@ static void tell(const struct cell *c, double value)
 
 static unsigned samples(void)
 {
-    return t_long() ? 100 : 5;
+    return (unsigned)t_cases(5, 100);
 }
 
 static void all_hints_stay_near_the_bound(void)

@@ -126,6 +126,9 @@ static void every_order(void)
     for (int i = 0; i < 24; i++) {
         struct fixture f = {0};
 
+        /* Each order with each of the hints, with a device or without. */
+        if (t_sanitized() && !t_long() && (i + i / 4 + i / 12) % 2)
+            continue;
         set_up(&f, (enum shot_order)(i % 4), (enum shot_hints)(i / 4 % 3), i >= 12, false);
         if (run(&f) < 0)
             t_fail(__FILE__, __LINE__, "combination %d: %s", i, f.err);

@@ -21,6 +21,7 @@
 
 #include "cli/probe.h"
 #include "core/bytes.h"
+#include "core/memory.h"
 #include "tier/os.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -42,65 +43,13 @@ const char *const probe_config_keys[] = {"device",   "device_cache", "host_cache
 
 /* ---- memory ---- */
 
-/* The number behind a word at the start of a line, in bytes; UINT64_MAX: none. */
-static uint64_t read_number(const char *path, const char *word)
-{
-    FILE *f = fopen(path, "re");
-    char line[256];
-    uint64_t value = UINT64_MAX;
-
-    while (f && value == UINT64_MAX && fgets(line, sizeof(line), f)) {
-        char *end;
-        unsigned long long n;
-
-        if (strncmp(line, word, strlen(word)) != 0)
-            continue;
-        errno = 0;
-        n = strtoull(line + strlen(word), &end, 10);
-        if (errno == 0 && end != line + strlen(word))
-            value = strstr(end, "kB") ? n * 1024 : n;
-    }
-    if (f)
-        fclose(f);
-    return value;
-}
-
-/* What the control group leaves, in the one hierarchy of version 2; UINT64_MAX: no limit. */
-static uint64_t cgroup_left(void)
-{
-    char line[1024] = "", path[1200];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    uint64_t limit, used;
-    bool found = false;
-
-    while (f && !found && fgets(line, sizeof(line), f))
-        found = strncmp(line, "0::", 3) == 0;
-    if (f)
-        fclose(f);
-    if (!found)
-        return UINT64_MAX;
-    line[strcspn(line, "\n")] = '\0';
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
-    limit = read_number(path, "");
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", line + 3);
-    used = read_number(path, "");
-    if (limit == UINT64_MAX || used == UINT64_MAX)
-        return UINT64_MAX;
-    return limit > used ? limit - used : 0;
-}
-
 void probe_memory(uint64_t *ret_bytes, uint64_t *ret_available_bytes)
 {
-    uint64_t total = read_number("/proc/meminfo", "MemTotal:");
-    uint64_t available = read_number("/proc/meminfo", "MemAvailable:");
-    uint64_t left = cgroup_left();
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t available = vv_memory_available();
 
-    if (total == UINT64_MAX)
-        total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (available == UINT64_MAX)
-        available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    *ret_bytes = total;
-    *ret_available_bytes = VV_MIN(available, left);
+    *ret_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
+    *ret_available_bytes = available ? available : (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page;
 }
 
 /* ---- settings ---- */

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "core/bytes.h"
+#include "core/memory.h"
 #include "sim/shot_engine.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -67,21 +68,6 @@ static int copy(struct baseline *b, void *dst, const void *src, size_t bytes)
 
 /* ---- pinned memory ---- */
 
-static uint64_t memory_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    unsigned long long kib = 0;
-    char line[128];
-
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof(line), f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    fclose(f);
-    return (uint64_t)kib << 10;
-}
-
 struct touch {
     pthread_t thread;
     char *from;
@@ -120,7 +106,7 @@ static void touch_all(char *map, size_t bytes)
 static int pin(struct baseline *b, char *err, size_t err_size)
 {
     char want[VV_BYTES_TEXT], have[VV_BYTES_TEXT];
-    uint64_t available = memory_available();
+    uint64_t available = vv_memory_available();
 
     b->map_bytes = b->slot[b->nr_slots];
     if (available && b->map_bytes > available) {

@@ -108,26 +108,11 @@ static int parse_real(const char *s, double *ret_value)
     return 0;
 }
 
-static int parse_u64(const char *s, uint64_t max, uint64_t *ret_value)
-{
-    char *end;
-    unsigned long long v;
-
-    if (*s < '0' || *s > '9')
-        return -EINVAL;
-    errno = 0;
-    v = strtoull(s, &end, 10);
-    if (errno || *end || v > max)
-        return -EINVAL;
-    *ret_value = v;
-    return 0;
-}
-
 static int parse_ckpts(const char *s, uint32_t *ret_value)
 {
     uint64_t v;
 
-    if (parse_u64(s, 1000000, &v) < 0 || v == 0)
+    if (shot_parse_u64(s, 1000000, &v) < 0 || v == 0)
         return -EINVAL;
     *ret_value = (uint32_t)v;
     return 0;
@@ -280,7 +265,7 @@ static int set_value(int id, const char *s, struct paper_opts *o)
     case OPT_RATE:
         return parse_text(s, &o->rate);
     case OPT_SEED:
-        return parse_u64(s, UINT64_MAX, &o->seed);
+        return shot_parse_u64(s, UINT64_MAX, &o->seed);
     case OPT_TIME_LIMIT:
         return parse_real(s, &o->time_limit_s);
     case OPT_RUN_LIMIT:

@@ -138,14 +138,9 @@ VV_PRINTF(2, 3) static int fail(char *err, const char *fmt, ...)
 
 static int parse_number(const char *s, uint32_t max, uint32_t *ret_value)
 {
-    char *end;
-    unsigned long v;
+    uint64_t v;
 
-    if (*s < '0' || *s > '9')
-        return -EINVAL;
-    errno = 0;
-    v = strtoul(s, &end, 10);
-    if (errno || *end || v == 0 || v > max)
+    if (shot_parse_u64(s, max, &v) < 0 || v == 0)
         return -EINVAL;
     *ret_value = (uint32_t)v;
     return 0;

@@ -22,6 +22,7 @@
 
 #include "core/bytes.h"
 #include "core/memory.h"
+#include "sim/probe_baseline.h"
 #include "sim/shot_engine.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -158,15 +159,20 @@ static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
     *ret_sample = (struct shot_sample){0};
 }
 
-static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
+void shot_device_explain(struct vv_device *device, int rc, char *buf, size_t size)
 {
     const char *name = "";
-    int code = vv_device_last_code(of(e)->device, &name);
+    int code = vv_device_last_code(device, &name);
 
     if (code)
         snprintf(buf, size, "%s (%s)", varve_strerror(rc), name);
     else
         snprintf(buf, size, "%s", varve_strerror(rc));
+}
+
+static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
+{
+    shot_device_explain(of(e)->device, rc, buf, size);
 }
 
 static int baseline_close(struct shot_engine *e)
@@ -282,21 +288,6 @@ static void file_name(const struct baseline *b, uint64_t version, char *buf, siz
     snprintf(buf, size, "%s/r%" PRIu32 ".v%" PRIu64, b->folder, b->rank, version);
 }
 
-/* The whole buffer to or from the file's beginning. */
-static int transfer(int fd, char *buf, size_t bytes, bool writing)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = writing ? write(fd, buf + at, bytes - at) : read(fd, buf + at, bytes - at);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        at += (size_t)n;
-    }
-    return 0;
-}
-
 /* Past the page cache only whole blocks move. */
 static size_t file_bytes(const struct baseline *b, size_t bytes)
 {
@@ -327,7 +318,7 @@ static int file_checkpoint(struct shot_engine *e, uint64_t version, void *buf, s
         rc = open_version(b, version, O_WRONLY | O_CREAT | O_TRUNC, &fd);
     if (rc)
         return rc;
-    rc = transfer(fd, b->map, file_bytes(b, bytes), true);
+    rc = probe_file_transfer(fd, b->map, file_bytes(b, bytes), true);
     if (close(fd) && rc == 0)
         rc = -errno;
     return rc;
@@ -350,7 +341,7 @@ static int file_restore(struct shot_engine *e, uint64_t version, void *buf, size
         rc = open_version(b, version, O_RDONLY, &fd);
     if (rc)
         return rc;
-    rc = transfer(fd, b->map, file_bytes(b, bytes), false);
+    rc = probe_file_transfer(fd, b->map, file_bytes(b, bytes), false);
     close(fd);
     return rc ? rc : copy(b, buf, b->map, bytes);
 }

@@ -542,13 +542,7 @@ static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
 
 static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
 {
-    const char *name = "";
-    int code = vv_device_last_code(of(e)->device, &name);
-
-    if (code)
-        snprintf(buf, size, "%s (%s)", varve_strerror(rc), name);
-    else
-        snprintf(buf, size, "%s", varve_strerror(rc));
+    shot_device_explain(of(e)->device, rc, buf, size);
 }
 
 /* ---- opening and closing ---- */

@@ -346,7 +346,7 @@ int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
 
 /* ---- files ---- */
 
-static int transfer(int fd, char *buf, size_t bytes, bool writing)
+int probe_file_transfer(int fd, char *buf, size_t bytes, bool writing)
 {
     for (size_t at = 0; at < bytes;) {
         ssize_t n = writing ? write(fd, buf + at, bytes - at) : read(fd, buf + at, bytes - at);
@@ -368,7 +368,7 @@ static int one_file(const char *path, bool direct, char *buf, size_t bytes, bool
 
     if (fd < 0)
         return -errno;
-    rc = transfer(fd, buf, bytes, writing);
+    rc = probe_file_transfer(fd, buf, bytes, writing);
     if (close(fd) && rc == 0)
         rc = -errno;
     return rc;

@@ -37,6 +37,9 @@ struct probe_managed_rates {
 VV_WARN_UNUSED int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
                                  struct probe_managed_rates *ret_rates);
 
+/* The whole buffer to or from where the file is, in as few calls as it takes. -EIO: the file ends. */
+VV_WARN_UNUSED int probe_file_transfer(int fd, char *buf, size_t bytes, bool writing);
+
 /* `count` new files of `bytes` in `dir`, written and read by one thread with plain write() and
  * read(), and removed afterwards. Never synced: without `direct` this is the page cache, as long as
  * it takes them. -EINVAL also when the file system refuses direct access; -ENOMEM, -ENOSPC and

@@ -93,6 +93,9 @@ void shot_opts_init(struct shot_opts *opts);
 VV_WARN_UNUSED int shot_opts_parse(int argc, char *const *argv, char *err, size_t err_size,
                                    struct shot_opts *ret_opts);
 
+/* A decimal number up to `max` and nothing else. -EINVAL. */
+VV_WARN_UNUSED int shot_parse_u64(const char *s, uint64_t max, uint64_t *ret_value);
+
 /* `command` is what stands before the options, such as "varve bench shot". */
 void shot_opts_usage(FILE *f, const char *command);
 

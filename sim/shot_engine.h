@@ -95,6 +95,9 @@ VV_WARN_UNUSED int shot_engine_file(const struct shot_baseline *b, char *err, si
 VV_WARN_UNUSED int shot_engine_uvm(const struct shot_baseline *b, char *err, size_t err_size,
                                    struct shot_engine **ret_engine);
 
+/* A line about an error of a baseline, with what the device says of it. */
+void shot_device_explain(struct vv_device *device, int rc, char *buf, size_t size);
+
 /* Closes an engine; NULL is fine. */
 static inline int shot_engine_close(struct shot_engine *e)
 {

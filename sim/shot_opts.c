@@ -188,7 +188,7 @@ void shot_opts_init(struct shot_opts *opts)
     };
 }
 
-static int parse_u64(const char *s, uint64_t max, uint64_t *ret_value)
+int shot_parse_u64(const char *s, uint64_t max, uint64_t *ret_value)
 {
     char *end;
     unsigned long long v;
@@ -292,12 +292,12 @@ static int set_value(const struct option *opt, const char *s, struct parsed *p)
 
     switch (opt->type) {
     case T_U32:
-        rc = parse_u64(s, UINT32_MAX, &u);
+        rc = shot_parse_u64(s, UINT32_MAX, &u);
         if (rc == 0)
             *(uint32_t *)(void *)field = (uint32_t)u;
         return rc;
     case T_U64:
-        return parse_u64(s, UINT64_MAX, (uint64_t *)(void *)field);
+        return shot_parse_u64(s, UINT64_MAX, (uint64_t *)(void *)field);
     case T_BYTES:
         return vv_bytes_parse(s, (uint64_t *)(void *)field);
     case T_REAL:

@@ -100,6 +100,7 @@ struct paper_run {
     double prefetch_distance, utilisation;
     double first_utilisation; /* of the device's cache, once it was full */
     double ready_s;           /* opening, and the first checkpoint */
+    double host_ready_s;      /* opening, until the host cache was ready: instead of ready_s */
     double wait_s, wall_s, bound_ratio;
     double expected_checkpoint_s, expected_restore_s; /* of a baseline, by its bandwidths */
     uint64_t get_bytes;
@@ -115,7 +116,7 @@ struct paper_scale_row {
     enum paper_engine engine;
     uint32_t gpus;
     bool failed;
-    double checkpoint_gbps, restore_gbps;
+    double checkpoint_gbps, restore_gbps, wall_s;
 };
 
 struct paper {

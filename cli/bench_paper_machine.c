@@ -5,6 +5,7 @@
  * another process: this one never initialises CUDA, so that the runs have the device for
  * themselves.
  */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "build_info.h"
 #include "cli/bench_paper.h"
 #include "core/bytes.h"
+#include "core/hash.h"
 #include "core/topo.h"
 
 #define DOCTOR_LIMIT_S 60
@@ -164,6 +166,24 @@ static void add_disk(const struct paper *paper, struct lines *l)
         model[0] ? ")" : "", paper->opts.local_io ? paper->opts.local_io : "auto");
 }
 
+/* Of the program, which has the library in it: versions say nothing about what was changed in
+ * between. 0: it cannot be read. */
+static uint64_t program_hash(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    uint64_t hash[2] = {0, 0}; /* so far, and of the next part */
+    char part[1 << 14];
+    size_t n;
+
+    while (f && (n = fread(part, 1, sizeof(part), f)) > 0) {
+        hash[1] = vv_hash64(part, n);
+        hash[0] = vv_hash64(hash, sizeof(hash));
+    }
+    if (f)
+        fclose(f);
+    return hash[0];
+}
+
 void paper_describe(const struct paper *paper, char *buf, size_t size)
 {
     struct lines l = {.buf = buf, .size = size};
@@ -183,5 +203,6 @@ void paper_describe(const struct paper *paper, char *buf, size_t size)
     add_disk(paper, &l);
     if (uname(&uts) == 0)
         add(&l, "kernel", "%s %s, %s", uts.sysname, uts.release, uts.machine);
-    add(&l, "varve", "%s, %s build by %s", VV_VERSION, VV_BUILD_TYPE, VV_BUILD_COMPILER);
+    add(&l, "varve", "%s, %s build by %s, program %016" PRIx64, VV_VERSION, VV_BUILD_TYPE,
+        VV_BUILD_COMPILER, program_hash(paper->program));
 }

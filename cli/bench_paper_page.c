@@ -29,6 +29,7 @@ struct row {
     const struct paper_run *run;          /* NULL: simulated    */
     const struct paper_scale_row *scaled; /* NULL: a real run   */
     double checkpoint_gbps, restore_gbps; /* NAN: none          */
+    double wall_s;                        /* the whole shot     */
 };
 
 struct table {
@@ -80,7 +81,8 @@ static int add_runs(const struct paper *paper, enum paper_figure_id figure, stru
             struct row row = {.series = series[s],
                               .point = points[i],
                               .checkpoint_gbps = NAN,
-                              .restore_gbps = NAN};
+                              .restore_gbps = NAN,
+                              .wall_s = NAN};
             struct paper_run key;
 
             if (!paper_run_at(&paper->opts, figure, &series[s], points[i], &key))
@@ -89,6 +91,7 @@ static int add_runs(const struct paper *paper, enum paper_figure_id figure, stru
             if (row.run && shows(row.run)) {
                 row.checkpoint_gbps = row.run->checkpoint_gbps;
                 row.restore_gbps = row.run->restore_gbps;
+                row.wall_s = row.run->wall_s;
             }
             rc = add_row(t, &row);
         }
@@ -110,7 +113,8 @@ static int add_simulated(const struct paper *paper, enum paper_figure_id figure,
                               .point = r->gpus,
                               .scaled = r,
                               .checkpoint_gbps = r->checkpoint_gbps,
-                              .restore_gbps = r->restore_gbps};
+                              .restore_gbps = r->restore_gbps,
+                              .wall_s = r->wall_s};
 
             if (r->engine == series[s].engine && r->hints == series[s].hints &&
                 r->barrier == paper_figures[figure].barrier)
@@ -187,18 +191,19 @@ static int csv_table(FILE *f, const struct paper *paper, enum paper_figure_id fi
     const struct paper_figure *fig = &paper_figures[figure];
 
     (void)paper;
-    fprintf(f, "figure,sizes,wait,%s,hints,engine,checkpoint_gbps,restore_gbps,status\n",
+    fprintf(f, "figure,sizes,wait,%s,hints,engine,checkpoint_gbps,restore_gbps,wall_s,status\n",
             point_name(fig->kind));
     for (size_t i = 0; i < t->nr; i++) {
         const struct row *r = &t->rows[i];
-        char point[PAPER_NUMBER], put[PAPER_NUMBER], get[PAPER_NUMBER];
+        char point[PAPER_NUMBER], put[PAPER_NUMBER], get[PAPER_NUMBER], wall[PAPER_NUMBER];
 
-        fprintf(f, "%s,%s,%s,%s,%s,%s,%s,%s,%s\n", fig->id, fig->variable ? "variable" : "uniform",
-                fig->wait ? "wait" : "no-wait",
+        fprintf(f, "%s,%s,%s,%s,%s,%s,%s,%s,%s,%s\n", fig->id,
+                fig->variable ? "variable" : "uniform", fig->wait ? "wait" : "no-wait",
                 point_text(fig->kind, r->point, point, sizeof(point)),
                 paper_hints_name(r->series.hints), paper_engine_name(r->series.engine),
                 paper_number(r->checkpoint_gbps, put, sizeof(put)),
-                paper_number(r->restore_gbps, get, sizeof(get)), row_status(r));
+                paper_number(r->restore_gbps, get, sizeof(get)),
+                paper_number(r->wall_s, wall, sizeof(wall)), row_status(r));
     }
     return 0;
 }
@@ -244,6 +249,7 @@ static void csv_run(FILE *f, const struct paper_run *r)
                               r->utilisation,
                               r->first_utilisation,
                               r->ready_s,
+                              r->host_ready_s,
                               r->wait_s,
                               r->wall_s,
                               r->bound_ratio,
@@ -283,7 +289,8 @@ static int csv_runs(FILE *f, const struct paper *paper, enum paper_figure_id fig
     (void)t;
     fprintf(f, "id,figures,engine,sizes,wait,order,hints,interval_ms,device_cache_bytes,"
                "checkpoint_gbps,restore_gbps,blocked_checkpoint_s,blocked_restore_s,"
-               "prefetch_distance_mean,utilisation,first_tier_utilisation,ready_s,wait_s,wall_s,"
+               "prefetch_distance_mean,utilisation,first_tier_utilisation,ready_s,host_ready_s,"
+               "wait_s,wall_s,"
                "bound_ratio,expected_checkpoint_s,expected_restore_s,elapsed_s,"
                "status,kept,text,command\n");
     for (size_t i = 0; i < paper->nr_runs; i++)
@@ -672,19 +679,20 @@ static void put_table(FILE *f, enum paper_figure_id figure, const struct table *
     fprintf(f,
             "<details><summary>Table</summary>\n<table id=\"table-%s\"><tr><th>%s</th>"
             "<th>hints</th><th>engine</th><th>checkpoint_gbps</th><th>restore_gbps</th>"
-            "<th>status</th><th>remark</th></tr>\n",
+            "<th>wall_s</th><th>status</th><th>remark</th></tr>\n",
             fig->id, point_name(fig->kind));
     for (size_t i = 0; i < t->nr; i++) {
         const struct row *r = &t->rows[i];
-        char point[PAPER_NUMBER], put[PAPER_NUMBER], get[PAPER_NUMBER];
+        char point[PAPER_NUMBER], put[PAPER_NUMBER], get[PAPER_NUMBER], wall[PAPER_NUMBER];
 
         fprintf(f,
                 "<tr><td>%s</td><td>%s</td><td>%s</td><td class=\"n\">%s</td>"
-                "<td class=\"n\">%s</td><td>%s</td><td>",
+                "<td class=\"n\">%s</td><td class=\"n\">%s</td><td>%s</td><td>",
                 point_text(fig->kind, r->point, point, sizeof(point)),
                 paper_hints_name(r->series.hints), paper_engine_name(r->series.engine),
                 paper_number(r->checkpoint_gbps, put, sizeof(put)),
-                paper_number(r->restore_gbps, get, sizeof(get)), row_status(r));
+                paper_number(r->restore_gbps, get, sizeof(get)),
+                paper_number(r->wall_s, wall, sizeof(wall)), row_status(r));
         page_text(f, r->run ? r->run->text : "");
         fputs("</td></tr>\n", f);
     }
@@ -711,6 +719,12 @@ static int put_figure(FILE *f, const struct paper *paper, enum paper_figure_id f
         page_text(f, paper->scale_text);
         fputs("</p>\n", f);
     }
+    if (fig->barrier)
+        fputs(
+            "<p>Waiting for other processes at a barrier is not blocked time. One that is blocked "
+            "makes all others wait, and their transfers go on meanwhile: a series can reach a "
+            "higher rate and yet take longer. The table has the duration of each shot.</p>\n",
+            f);
     put_showed(f, figure, &t);
     fputs("</div></div>\n", f);
     put_table(f, figure, &t);

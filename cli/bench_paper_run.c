@@ -6,7 +6,7 @@
  * group of its own, so that the terminal's interrupt reaches it only through this command.
  *
  * What a run prints, one JSON object, is kept as runs/ID.json. ID ends with a hash of the command
- * line, the version and the machine, so that --resume takes up nothing that was measured otherwise.
+ * line, the machine and the program, so that --resume takes up nothing that was measured otherwise.
  * The file appears by rename: half a result is none.
  *
  * The JSON is our own, written by sim/report.c: names are looked up by text, and those of the
@@ -383,7 +383,7 @@ static void name_run(const struct paper *paper, struct paper_run *r)
     char cache[VV_BYTES_TEXT];
 
     join_args(args, run_args(&paper->opts, r, args), r->command, sizeof(r->command));
-    snprintf(text, sizeof(text), "%s\n%s\n%s", VV_VERSION, r->command, paper->machine);
+    snprintf(text, sizeof(text), "%s\n%s", r->command, paper->machine);
     snprintf(r->id, sizeof(r->id), "%s-%s-%s-%s-%s-%gms-%s-%08" PRIx32,
              r->variable ? "variable" : "uniform", r->wait ? "wait" : "nowait",
              paper_order_name(r->order), paper_hints_name(r->hints), paper_engine_name(r->engine),
@@ -419,7 +419,8 @@ static void reset_result(struct paper_run *r)
     r->text[0] = '\0';
     r->checkpoint_gbps = r->restore_gbps = r->blocked_checkpoint_s = r->blocked_restore_s = NAN;
     r->prefetch_distance = r->utilisation = r->wait_s = r->wall_s = r->bound_ratio = NAN;
-    r->first_utilisation = r->ready_s = r->expected_checkpoint_s = r->expected_restore_s = NAN;
+    r->first_utilisation = r->ready_s = r->host_ready_s = NAN;
+    r->expected_checkpoint_s = r->expected_restore_s = NAN;
 }
 
 /* Fills the run in from what it printed; false: that is no result. -ENOMEM. */
@@ -446,6 +447,7 @@ static int read_result(const char *json, struct paper_run *r, bool *ret_found)
     r->bound_ratio = json_double(json, "bound_ratio");
     r->first_utilisation = json_double(json, "first_tier_utilisation");
     r->ready_s = json_double(json, "ready_s");
+    r->host_ready_s = json_double(json, "host_ready_s");
     r->expected_checkpoint_s = json_double(json, "expected_checkpoint_s");
     r->expected_restore_s = json_double(json, "expected_restore_s");
     json_text(json, "failure", r->text, sizeof(r->text));
@@ -590,6 +592,9 @@ int paper_perform(struct paper *paper, struct paper_run *r, bool may_start)
 
 /* ---- many GPUs ---- */
 
+/* Columns of `varve sim scale --csv`: that of wall_s, and all as far as the one behind it. */
+enum { SCALE_WALL = 10, SCALE_FIELDS };
+
 static size_t scale_args(const struct paper_opts *o, char (*args)[PAPER_ARG])
 {
     size_t nr = 0;
@@ -639,11 +644,12 @@ static bool parse_series(const char *s, struct paper_scale_row *row)
     return false;
 }
 
-/* sync,series,gpus,nodes,checkpoint_gbps,restore_gbps,...: true if the line is a row. */
+/* sync,series,gpus,nodes,checkpoint_gbps,restore_gbps,... and further on wall_s: true if the line is a
+ * row. */
 static bool parse_row(char *line, struct paper_scale_row *ret_row)
 {
-    struct paper_scale_row row = {.checkpoint_gbps = NAN, .restore_gbps = NAN};
-    char *fields[6] = {line}, *end;
+    struct paper_scale_row row = {.checkpoint_gbps = NAN, .restore_gbps = NAN, .wall_s = NAN};
+    char *fields[SCALE_FIELDS] = {line}, *end;
 
     for (size_t i = 1; i < VV_ARRAY_SIZE(fields); i++) {
         fields[i] = strchr(fields[i - 1], ',');
@@ -660,8 +666,9 @@ static bool parse_row(char *line, struct paper_scale_row *ret_row)
     row.checkpoint_gbps = strtod(fields[4], &end);
     row.failed = end == fields[4];
     row.restore_gbps = strtod(fields[5], &end);
+    row.wall_s = strtod(fields[SCALE_WALL], &end);
     if (row.failed)
-        row.checkpoint_gbps = row.restore_gbps = NAN;
+        row.checkpoint_gbps = row.restore_gbps = row.wall_s = NAN;
     *ret_row = row;
     return true;
 }

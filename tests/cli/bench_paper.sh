@@ -58,20 +58,21 @@ for figure in figures:
     assert f"fig-{figure}" in page.sections, figure
     table = page.tables[f"table-{figure}"]
     rows = list(csv.DictReader(open(f"{folder}/fig-{figure}.csv", encoding="utf-8")))
-    names = table[0][:6]
+    names = table[0][:7]
     if figure == "7":
         want = {"figure", "hints", "engine", "iteration", "restore_gbps", "prefetch_distance"}
         assert not rows or set(rows[0]) == want, rows[0]
         continue
     columns = ["figure", "sizes", "wait"] + names
-    assert names[1:] == ["hints", "engine", "checkpoint_gbps", "restore_gbps", "status"], names
+    assert names[1:] == ["hints", "engine", "checkpoint_gbps", "restore_gbps", "wall_s", "status"], names
     assert rows and list(rows[0]) == columns, (figure, columns)
-    assert [row[:6] for row in table[1:]] == [[row[name] for name in names] for row in rows], figure
+    assert [row[:7] for row in table[1:]] == [[row[name] for name in names] for row in rows], figure
     for row in rows:
         if row["status"] in ("ok", "simulated"):
             assert float(row["checkpoint_gbps"]) > 0 and float(row["restore_gbps"]) > 0, row
+            assert 0 < float(row["wall_s"]) < 600, row
         else:
-            assert row["checkpoint_gbps"] == "" and row["restore_gbps"] == "", row
+            assert row["checkpoint_gbps"] == row["restore_gbps"] == row["wall_s"] == "", row
 for name in ("device", "processor", "memory", "kernel", "varve", "command", "date"):
     assert any(row[0] == name for row in page.tables["machine"]), name
 assert all(run["command"].startswith("varve bench shot ") for run in runs)
@@ -101,6 +102,11 @@ expect 0 $tiny --short --out "$dir/a" --resume --time-limit 0.000001
 cmp "$dir/before" "$dir/a/fig-6a.csv" || fail "kept results differ"
 expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2
 ! grep -q '(kept)' "$dir/out" || fail "a result of other settings was taken up"
+cp "$VARVE_BIN" "$dir/other" && echo >>"$dir/other"
+VARVE_BIN=$dir/other expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2
+! grep -q '(kept)' "$dir/out" || fail "a result of another program was taken up"
+expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2
+grep -q '(kept)' "$dir/out" || fail "a result of the same program was not taken up"
 
 # Without a GPU there is a word about it. With one, or what stands in for its driver, every engine takes part.
 if ! "$VARVE_BIN" doctor | grep -q '^ *GPU  '; then

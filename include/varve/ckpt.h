@@ -102,7 +102,8 @@ VARVE_API int varve_unprotect(struct varve_history *h, int region);
 /*
  * Writes all protected regions as a new version. Returns when the memory may be changed again, that
  * is when the bytes are in a cache, or have passed through to a slower tier if they fit no cache.
- * Blocks while there is no room.
+ * Blocks while there is no room. Device memory is read behind what stands in the default stream;
+ * kernels on other streams have to be waited for first, or see varve_checkpoint_on.
  *   -EEXIST   the version exists, or there is a damaged file of it, to be discarded first
  *   -ENODATA  no region is protected
  *   -ENOSPC   there is no room and nothing in progress will make any
@@ -190,7 +191,7 @@ VARVE_API int varve_versions(struct varve_history *h, uint64_t *ret_versions, si
  *
  * A version written so is there when the stream has come to it: until then it is not listed, is not
  * the latest and has no region sizes; a varve_restore, varve_restore_on or varve_wait for it waits,
- * a varve_discard drops it. What fails on the stream is a late error (see above), told by
+ * a varve_discard drops it. What fails on the stream is a late error (see varve_ckpt(7)), told by
  * varve_wait for that version too; the version never appears.
  *   -EAGAIN     timeout_ms is 0 and the call would have to wait
  *   -EBUSY      the stream is being captured into a graph

@@ -14,4 +14,4 @@ done
 [ $missing -eq 0 ] || fail "man pages are missing"
 need mandoc
 # Pages that are a link to another one are looked at there.
-grep -L '^\.so ' man/*.[135] | xargs -r mandoc -T lint -W warning || fail "malformed man pages"
+grep -L '^\.so ' man/*.[1357] | xargs -r mandoc -T lint -W warning || fail "malformed man pages"

@@ -167,8 +167,8 @@ static void look_at_kernels(struct doctor *d)
         add(d, "GPU kernels", FOUND, "built in");
     else
         remedy(add(d, "GPU kernels", MISSING, "no nvcc when this was built"),
-               "scattered copies within a GPU go one by one through the driver, and nothing can "
-               "be verified there",
+               "scattered copies within a GPU go one by one through the driver, and 'bench shot "
+               "--device cuda' and 'bench paper' cannot check what they restore",
                "nvidia-cuda-toolkit", "cuda");
 }
 

@@ -13,7 +13,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -172,7 +171,7 @@ static int open_varve(const struct bench *b, uint32_t rank, char *err, struct sh
 /* The host's memory is ready unless the shot is to begin at once, as with the library. */
 static int uvm_opts(const struct bench *b, char *err, struct shot_uvm_opts *ret_opts)
 {
-    int rc = shot_uvm_opts_parse(getenv("VARVE_BENCH_UVM"), err, BENCH_TEXT_BYTES, ret_opts);
+    int rc = shot_uvm_opts_parse(b->opts.uvm, err, BENCH_TEXT_BYTES, ret_opts);
 
     if (rc == 0 && b->opts.at_once)
         ret_opts->touch = false;

@@ -106,6 +106,8 @@ static const struct option options[] = {
      NO_CHOICES},
     {"engine", T_CHOICE, AT(engine), NULL,
      "what carries the calls out: the library (varve), or a baseline", engines},
+    {"uvm", T_TEXT, AT(uvm), "WAY=N,...", "engine uvm: how it uses managed memory; see the manual",
+     NO_CHOICES},
     {"compute", T_CHOICE, AT(compute), NULL,
      "compute by sleeping, or by a kernel on the device (sleep; gpu on a real one)", computings},
     {"calls", T_CHOICE, AT(calls), NULL,
@@ -439,6 +441,8 @@ static int check_engine(const struct shot_opts *o, char *err, size_t err_size)
         return fail(
             err, err_size,
             "--engine uvm needs a real GPU, --device cuda: nothing else has managed memory");
+    if (o->uvm && o->engine != SHOT_ENGINE_UVM)
+        return fail(err, err_size, "--uvm is for --engine uvm");
     if (o->engine != SHOT_ENGINE_VARVE && !shot_has_device(o))
         return fail(err, err_size, "--engine %s needs a device: cuda or host", engines[o->engine]);
     if (o->engine == SHOT_ENGINE_FILE && o->local && strcmp(o->local, "none") == 0)

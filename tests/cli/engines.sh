@@ -36,12 +36,13 @@ if [ -e "$BUILD_DIR/fake/libcuda.so.1" ] && "$VARVE_BIN" doctor | grep -q '^foun
         uvm="bench shot --json --device cuda --engine uvm --ckpts 12 --size 1000001 --interval-ms 1 --device-cache 4M"
         for ways in "" touch=0,ahead=0,step=0,yield=0,fetch=1; do
             for hints in all none; do
-                VARVE_BENCH_UVM=$ways expect 0 $uvm --hints $hints
+                expect 0 $uvm ${ways:+--uvm $ways} --hints $hints
                 check "$baseline and o['engine'] == 'uvm'"
             done
         done
-        VARVE_BENCH_UVM=stride=1 expect 1 $uvm
-        grep -q "'stride'" "$dir/err" || { cat "$dir/err"; fail "VARVE_BENCH_UVM is not checked"; }
+        grep -q 'uvm touch=0,ahead=0' "$dir/err" || fail "the line that repeats a run does not have --uvm"
+        expect 1 $uvm --uvm stride=1
+        grep -q "'stride'" "$dir/err" || { cat "$dir/err"; fail "--uvm is not checked"; }
     )
 fi
 

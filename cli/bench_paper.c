@@ -360,7 +360,7 @@ static int parse(int argc, char **argv, struct paper_opts *o)
 static const char *find_sizes(const struct paper *paper, char *buf, size_t size)
 {
     static const char *const places[] = {"/../../" SIZES_FILE, "/../../../" SIZES_FILE,
-                                         "/../share/varve/" SIZES_NAME};
+                                         ("/../share/varve/" SIZES_NAME)};
     int dir = (int)(strrchr(paper->program, '/') - paper->program);
 
     if (access(SIZES_FILE, R_OK) == 0)

@@ -483,6 +483,8 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     if (obj && (obj->written || obj->writing))
         return -EEXIST;
     r = put_admit(core, size, user, app_is_device);
+    if (r == 0 && lends)
+        r = vvi_lend_admit(core, file_bytes(core, size, user));
     if (r < 0)
         return r;
     if (!obj)
@@ -513,6 +515,8 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     req->file_bytes = file_bytes(core, size, user);
     req->chunks_left = req->unissued = obj->nchunks;
     req->lent = lends != NULL;
+    if (lends)
+        (void)vvi_charge_file(core, req); /* it was admitted */
     obj->ordered = req->ordered;
     core->stats.puts++;
     return 0;

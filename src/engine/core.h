@@ -259,8 +259,9 @@ void vv_core_promise(struct vv_core *core, struct vv_req *req);
  * vv_core_lease    pages of nobody's, a request like a put. They hold nothing.
  * vv_core_put_lent a version whose bytes stand in leases, in this order: the pages become its own,
  *                  its APP orders move nothing and say when the bytes are there. All leases but the
- *                  last are full: see vv_core_lends_join. Refusals as vv_core_put; the leases are
- *                  the caller's then, and gone otherwise.
+ *                  last are full: see vv_core_lends_join. Refusals as vv_core_put, and -EAGAIN
+ *                  or -ENOSPC while the disk has no room for its file; the leases are the caller's
+ *                  then, and gone otherwise.
  */
 int vv_core_lend(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
                  uint32_t chunk0, uint32_t nchunks, bool first, uint64_t now_ns,

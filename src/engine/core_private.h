@@ -372,6 +372,10 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj);
 void vvi_sched(struct vv_core *core);
 void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
+/* Takes a put's share of a files tier with a capacity; false: not yet. */
+bool vvi_charge_file(struct vv_core *core, struct vv_req *req);
+/* May what a put waits for still come? */
+bool vvi_room_may_come(const struct vv_core *core);
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
 /* Takes back what was written to a spoiled file, once nothing writes to it, and has it removed. */
 void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
@@ -382,6 +386,9 @@ bool vvi_lend_serve(struct vv_core *core, struct vv_req *req);
 /* A lease heads the queue for this tier. */
 bool vvi_lend_waits(const struct vv_core *core, unsigned tier);
 void vvi_lend_failed(struct vv_core *core, const struct vv_req *req);
+/* A version takes leases over with its share of the disk, or not at all: one that waited for that and
+ * failed would take them along. -EAGAIN: not yet; -ENOSPC: nothing will make room. */
+int vvi_lend_admit(const struct vv_core *core, uint64_t file_bytes);
 /* Leases become the pages of an object that is about to be put. */
 int vvi_lend_take_over(struct vv_core *core, struct vv_object *obj, struct vv_lend *const *lends,
                        size_t n);

@@ -348,6 +348,16 @@ bool vv_core_lends_join(const struct vv_core *core, const uint64_t *bytes, size_
     return n > 0;
 }
 
+int vvi_lend_admit(const struct vv_core *core, uint64_t file_bytes)
+{
+    const struct tier *disk = core->disk >= 0 ? &core->tier[core->disk] : NULL;
+
+    if (file_bytes == 0 || !disk->capacity_bytes ||
+        disk->used_bytes + file_bytes <= disk->capacity_bytes)
+        return 0;
+    return vvi_room_may_come(core) ? -EAGAIN : -ENOSPC;
+}
+
 int vvi_lend_take_over(struct vv_core *core, struct vv_object *obj, struct vv_lend *const *lends,
                        size_t n)
 {

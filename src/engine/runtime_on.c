@@ -40,6 +40,7 @@
 #define POLL_FIRST_NS (20 * VV_NS_PER_US)
 #define POLL_LAST_NS  (500 * VV_NS_PER_US)
 #define WAIT_STEP_NS  ((int64_t)100000000)
+#define RETRY_NS      VV_NS_PER_MS
 #define QUERY_TRIES   4
 #define SEGS_INLINE   64
 
@@ -594,6 +595,18 @@ static int on_start_locked(struct vv_engine *e, struct vvi_on *on, const struct 
     return rc;
 }
 
+/* The same; a version made of leases that the disk has no room for yet is tried again. */
+static int on_start_in_time_locked(struct vv_engine *e, struct vvi_on *on,
+                                   const struct vvi_on_args *a)
+{
+    int rc;
+    while ((rc = on_start_locked(e, on, a)) == -EAGAIN && vv_now_ns() < a->deadline_ns) {
+        vvi_engine_dispatch_locked(e);
+        vvi_engine_wait_locked(e, &e->idle, VV_MIN(a->deadline_ns, vv_now_ns() + RETRY_NS));
+    }
+    return rc == -EAGAIN && a->deadline_ns != 0 ? -ETIMEDOUT : rc;
+}
+
 static int on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_accepted,
                    uint32_t *ret_distance)
 {
@@ -607,7 +620,7 @@ static int on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_a
         return rc;
     }
     vvi_engine_lock(e);
-    rc = on_start_locked(e, on, a);
+    rc = on_start_in_time_locked(e, on, a);
     vvi_engine_dispatch_locked(e);
     if (rc == 0) {
         *ret_accepted = true;

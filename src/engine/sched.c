@@ -282,7 +282,7 @@ static void end_failed_puts(struct vv_core *core)
 
 /* A capacity given to the files tier is never exceeded: a put waits for its share, as long as
  * flushes, commits or removals under way may yield it. */
-static bool charge_file(struct vv_core *core, struct vv_req *req)
+bool vvi_charge_file(struct vv_core *core, struct vv_req *req)
 {
     struct tier *t;
 
@@ -337,7 +337,7 @@ static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
         *any |= served;
         return served;
     }
-    if (!charge_file(core, req))
+    if (!vvi_charge_file(core, req))
         return false;
     while (req->scan < obj->nchunks && (req->ordered || req->inflight < APP_SLOTS)) {
         uint32_t pages[VV_ORDER_MAX_PAGES];
@@ -991,7 +991,7 @@ static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
  * commits and removals may make some, and so may whatever uses pages that a put could get. Restores
  * of others that pass through on their way up do not: a put must not wait in vain for as long as
  * they go on. */
-static bool room_may_come(const struct vv_core *core)
+bool vvi_room_may_come(const struct vv_core *core)
 {
     if (vvi_growing(core) || core->nending > 0)
         return true;
@@ -1049,7 +1049,7 @@ static bool fail_stuck(struct vv_core *core)
     struct vv_req *put = core->puts;
 
     /* One that has failed already waits for its own copies to end. */
-    if (put && put->inflight == 0 && !put->error && !room_may_come(core)) {
+    if (put && put->inflight == 0 && !put->error && !vvi_room_may_come(core)) {
         uint64_t all = 0;
         bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
         if (files && put->kind == VV_REQ_PUT && stream_stuck(core, put->obj))

@@ -172,7 +172,7 @@ static int enter(struct vv_device *dev)
         inside.depth++;
         return 0;
     }
-    if (inside.d)
+    if (inside.d && inside.d != d)
         return -EBUSY;
     rc = vvi_cuda_enter(d, &scope);
     if (rc)

@@ -485,6 +485,34 @@ static void committed_is_not_lent(void)
     T_OK(varve_close(ctx));
 }
 
+/* What the disk has no room for is still in the application's hands. */
+static void commit_without_room_on_disk(void)
+{
+    struct ck_cfg cfg = roomy;
+    cfg.local = t_tmpdir();
+    cfg.level = VARVE_LEVEL_LOCAL;
+    cfg.local_cache = 20 * PAGE;
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, 10 * PAGE);
+    void *ptr = NULL;
+
+    T_OK(varve_protect(h, 0, buf, 10 * PAGE));
+    T_OK(varve_checkpoint(h, 0));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_reserve(h, 1, 0, 10 * PAGE, NULL, &ptr));
+    ck_fill(ptr, 10 * PAGE, 1, 0);
+    T_ERR(varve_commit_for(h, 1, NULL, 0), -ENOSPC);
+    T_ERR(varve_commit(h, 1, NULL), -ENOSPC);
+    T_OK(varve_discard(h, 0));
+    T_OK(varve_commit(h, 1, NULL)); /* waits until the file is gone */
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_OK(varve_restore(h, 1));
+    ck_check(buf, 10 * PAGE, 1, 0);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
 static void abort_gives_back(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -730,6 +758,7 @@ int main(void)
     T_RUN(commit_moves_nothing);
     T_RUN(commit_regions);
     T_RUN(committed_is_not_lent);
+    T_RUN(commit_without_room_on_disk);
     T_RUN(abort_gives_back);
     T_RUN(refusals);
     T_RUN(host_memory);

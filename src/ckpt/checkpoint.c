@@ -128,12 +128,13 @@ int vvi_history_late_error(struct varve_history *h, const char *operation)
 int vvi_history_say(struct varve_history *h, const char *operation, uint64_t version, int rc)
 {
     struct vvi_where here = {operation, version, -1, -1};
-    const char *why = rc == -ENODATA  ? "no region is protected"
-                      : rc == -EBUSY  ? "the stream is being captured into a graph"
-                      : rc == -EAGAIN ? "the call would have to wait"
-                      : rc == -ENODEV && !h->ctx->device
-                          ? "a stream was given, but the context has no device"
-                          : vv_strerror(rc);
+    const char *why =
+        rc == -ENODATA  ? "no region is protected"
+        : rc == -EBUSY  ? "the stream is being captured into a graph"
+        : rc == -EAGAIN ? "the call would have to wait"
+        : rc == -EINVAL ? "no such stream, or memory of a region is not there any more"
+        : rc == -ENODEV && !h->ctx->device ? "a stream was given, but the context has no device"
+                                           : vv_strerror(rc);
     /* A device that another thread found lost leaves no code with this one. */
     return vvi_fail_foreign(h->ctx, &here, rc,
                             vvi_device_code(rc == -ENODEV ? h->ctx->device : NULL),

@@ -113,7 +113,7 @@ static const struct option options[] = {
     {"calls", T_CHOICE, AT(calls), NULL,
      "calls that return when they are done, or that are put on a stream (blocking)", calls},
     {"device", T_CHOICE, AT(device), NULL,
-     "where the application's data is (host, the emulated device)", devices},
+     "where the application's data is (host, the emulated device; auto is none here)", devices},
     {"device-cache", T_CAP, AT(device_cache), "BYTES|P%",
      "cache on the device; P% is a share of the history (2.5%)", NO_CHOICES},
     {"host-cache", T_CAP, AT(host_cache), "BYTES|P%", "cache in host memory (7.5%)", NO_CHOICES},

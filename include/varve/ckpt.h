@@ -88,7 +88,8 @@ VARVE_API int varve_history_close(struct varve_history *h);
 /*
  * Declares a region: `bytes` (at least 1) of host or device memory at `ptr`, under a number of the
  * application's choice (0 or greater). A number in use is declared anew. The library keeps the
- * pointer until varve_unprotect. Does not block.
+ * pointer until varve_unprotect: memory that is freed before that must not be checkpointed or
+ * restored. Does not block.
  *   -EFAULT  device memory, but not wholly inside one allocation
  *   -ENODEV  memory of a GPU, and the context was opened without one; or the device is lost
  *   -EXDEV   memory of another GPU than the context's, or of a CUDA context that is not the primary

@@ -2,6 +2,7 @@
 #include "gpu/gpu.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -56,6 +57,20 @@ void gpu_need(void)
     ck_any_device();
     if (in_child(try_init) != 0)
         T_SKIP("the NVIDIA driver cannot be used");
+}
+
+void gpu_run_users(struct varve_ctx *ctx, void *(*fn)(void *))
+{
+    struct gpu_user u[GPU_USERS];
+    pthread_t thread[GPU_USERS];
+    void *primary;
+    CU(retain(&primary, 0));
+    for (int i = 0; i < GPU_USERS; i++) {
+        u[i] = (struct gpu_user){ctx, primary, i};
+        T_EQ(pthread_create(&thread[i], NULL, fn, &u[i]), 0);
+    }
+    for (int i = 0; i < GPU_USERS; i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
 }
 
 static void init_and_run(void)

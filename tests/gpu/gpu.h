@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <varve/varve.h>
+
 /* X(member, symbol, parameters): the driver's functions, by the names of its library. */
 #define GPU_FUNCTIONS(X)                                                        \
     X(init, "cuInit", (unsigned))                                               \
@@ -47,6 +49,17 @@ extern struct gpu_driver cu;
 
 /* Checks one of them: it returns 0. */
 #define CU(call) T_EQ(cu.call, 0)
+
+/* One of several threads that use a context, and the device's primary context. */
+enum { GPU_USERS = 4 };
+struct gpu_user {
+    struct varve_ctx *ctx;
+    void *primary;
+    int id;
+};
+
+/* Runs `fn` in so many threads, with a struct gpu_user each, and waits for them. */
+void gpu_run_users(struct varve_ctx *ctx, void *(*fn)(void *));
 
 /* Loads the driver without using it, and skips the test where there is none or no GPU. */
 void gpu_need(void);

@@ -3,7 +3,6 @@
  * Memory of the device cache in the hands of an application that uses the CUDA driver: its own work
  * reads versions where they are cached, and writes new ones there, on its own streams.
  */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include <varve/ckpt.h>
@@ -12,7 +11,7 @@
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
-enum { PAGE = 4096, BYTES = 61 * PAGE + 9, VERSIONS = 10, THREADS = 4 };
+enum { PAGE = 4096, BYTES = 61 * PAGE + 9, VERSIONS = 10 };
 
 static const struct ck_cfg cfg = {
     .device = true, .device_cache = 512 * PAGE, .host_cache = 4096 * PAGE};
@@ -122,15 +121,9 @@ static void not_into_a_capture(void)
 
 /* ---- threads ---- */
 
-struct user {
-    struct varve_ctx *ctx;
-    void *primary;
-    int id;
-};
-
 static void *user_main(void *arg)
 {
-    const struct user *u = arg;
+    const struct gpu_user *u = arg;
     char name[8] = {(char)('a' + u->id), 0};
     void *s, *ptr;
     size_t bytes;
@@ -160,17 +153,8 @@ static void *user_main(void *arg)
 
 static void in_many_threads(void)
 {
-    struct user u[THREADS];
-    pthread_t thread[THREADS];
-    void *primary;
-    CU(retain(&primary, 0));
     struct varve_ctx *ctx = ck_open(&cfg);
-    for (int i = 0; i < THREADS; i++) {
-        u[i] = (struct user){ctx, primary, i};
-        T_EQ(pthread_create(&thread[i], NULL, user_main, &u[i]), 0);
-    }
-    for (int i = 0; i < THREADS; i++)
-        T_EQ(pthread_join(thread[i], NULL), 0);
+    gpu_run_users(ctx, user_main);
     T_OK(varve_close(ctx));
 }
 

@@ -140,8 +140,8 @@ VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_c
  * result. At level `local` it first finishes the flushes that can be finished, for at most
  * `close_timeout_ms`; what did not reach the disk by then is dropped, and the result is -ETIMEDOUT
  * or the error that held it up. Versions that had reached the disk stay. At level `cached`
- * everything is dropped. No other call on the context may be in progress: -EBUSY if one is (then
- * the context stays open).
+ * everything is dropped. No other call on the context may be in progress, and no region lent or
+ * reserved: -EBUSY otherwise, and the context stays open.
  */
 VARVE_API int varve_close(struct varve_ctx *ctx);
 

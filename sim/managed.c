@@ -46,7 +46,7 @@ int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
                         struct shot_uvm_opts *ret_opts)
 {
     struct shot_uvm_opts o = {
-        .touch = true, .ahead = DEFAULT_AHEAD, .step_bytes = DEFAULT_STEP_BYTES, .yield = true};
+        .touch = false, .ahead = DEFAULT_AHEAD, .step_bytes = DEFAULT_STEP_BYTES, .yield = true};
     char *copy = strdup(text ? text : ""), *rest = NULL;
     int rc = copy ? 0 : -ENOMEM;
 

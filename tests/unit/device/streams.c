@@ -196,7 +196,7 @@ static void directions_are_independent(void)
         set_up();
         p = emu_alloc(d, 16384);
         for (unsigned i = 0; i < VV_DEVICE_HOST_ENGINES; i++) {
-            void *dst = i == VV_DEVICE_HOST_D2H ? h + 4096 : p + 4096;
+            void *dst = i == VV_DEVICE_HOST_D2H ? h + 4096 : i == VV_DEVICE_HOST_H2D ? p : p + 4096;
             void *src = i == VV_DEVICE_HOST_H2D ? h + 8192 : p + 8192;
 
             vv_device_host_set_rate(d, (enum vv_device_host_engine)i, i == quick ? fast : slow);

@@ -877,8 +877,10 @@ void vv_core_promise(struct vv_core *core, struct vv_req *req)
 
     if (!req->error || obj->dead)
         return;
-    if (req->kind == VV_REQ_PUT)
+    if (req->kind == VV_REQ_PUT) {
         late_error(core, obj, core->disk >= 0 ? core->disk : core->host, req->error);
+        vvi_core_reclass(core, obj, 0, obj->nchunks); /* nothing of it is to be flushed any more */
+    }
     req->error = 0;
 }
 

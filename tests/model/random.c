@@ -374,7 +374,7 @@ static void do_put_lent(struct world *x, const struct op *op)
         return;
     }
     x->accepted += rc == 0;
-    EXPECT(rc == 0 || (bounded(x) && (rc == -EFBIG || rc == -ENOSPC)), rc, v);
+    EXPECT(rc == 0 || (bounded(x) && (rc == -EFBIG || rc == -ENOSPC || rc == -EAGAIN)), rc, v);
     x->call[k].busy = x->writing[h][v] = rc == 0;
     x->ordered[h][v] = rc == 0 && ordered;
 }

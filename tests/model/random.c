@@ -70,6 +70,7 @@ struct world {
     struct drive_lend lend[MAX_LENDS];
     bool leasing[MAX_LENDS]; /* a call is under way for it */
     bool failed;             /* an order was made to fail */
+    bool shrunk;             /* a tier was told to grow no more: all there is may be lent */
     uint64_t lost;           /* versions too large for memory that went with their files */
     bool writing[MAX_HISTS][VERSIONS];
     bool ordered[MAX_HISTS][VERSIONS]; /* known while it is being written */
@@ -139,7 +140,7 @@ static void check_put_result(struct world *x, unsigned k)
             x->hist[h].excess = VV_MAX(x->hist[h].excess, x->hist[h].n - keep);
         return;
     }
-    EXPECT(x->failed || status == -ECANCELED ||
+    EXPECT(x->failed || status == -ECANCELED || (x->shrunk && status == -ENOSPC) ||
                (bounded(x) && (status == -ENOSPC || status == -EFBIG)),
            status, v);
 }
@@ -519,6 +520,7 @@ static void do_op(struct world *x, const struct op *op)
         drive_grow(&x->d, op->a % x->d.cfg.ntiers);
         break;
     case 'N':
+        x->shrunk = true;
         drive_grow_stop(&x->d, op->a % x->d.cfg.ntiers);
         break;
     case 'F':

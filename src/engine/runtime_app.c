@@ -150,7 +150,6 @@ struct gather {
     size_t n;
     uint64_t host_bytes;
     bool submitted; /* the stream has work of this order */
-    bool apart;     /* the next segment begins another piece of the application's memory */
 };
 
 static int gather_submit(struct gather *g)
@@ -164,11 +163,12 @@ static int gather_submit(struct gather *g)
     return rc;
 }
 
-static int gather_add(struct gather *g, char *dst, const char *src, size_t bytes, bool device)
+static int gather_add(void *arg, const struct vvi_span *span)
 {
-    if (!device) {
-        vv_copy(dst, src, bytes);
-        g->host_bytes += bytes;
+    struct gather *g = arg;
+    if (!span->device) {
+        vv_copy(span->dst, span->src, span->bytes);
+        g->host_bytes += span->bytes;
         return 0;
     }
     if (g->n == SEGS_MAX) {
@@ -177,11 +177,10 @@ static int gather_add(struct gather *g, char *dst, const char *src, size_t bytes
             return rc;
     }
     /* Pieces that touch may be two allocations: drivers refuse a copy across both. */
-    if (g->apart)
-        g->segs[g->n++] = (struct vv_copy_seg){dst, src, bytes};
+    if (span->apart)
+        g->segs[g->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
     else
-        g->n = vvi_seg_add(g->segs, g->n, dst, src, bytes);
-    g->apart = false;
+        g->n = vvi_seg_add(g->segs, g->n, span->dst, span->src, span->bytes);
     return 0;
 }
 
@@ -197,15 +196,14 @@ static const struct vv_engine_piece *find_piece(const struct vv_engine_app *app,
     return p;
 }
 
-/* Starts all copies of an order between the application's pieces and a tier's pages. Pages that
- * follow one another, in the tier and in the object, are copied as one. */
-static int gather_order(struct gather *g, const struct vv_engine_app *app, const struct vv_order *o)
+int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
+                    const struct vv_order *o, vvi_span_fn *fn, void *arg)
 {
-    struct vv_engine *e = g->e;
     bool put = o->src_tier == VV_TIER_APP;
     int tier = put ? o->dst_tier : o->src_tier;
     const uint32_t *page = put ? o->dst_page : o->src_page;
     bool tier_device = e->kind[tier] == VV_TIER_DEVICE;
+    struct vvi_span span = {.apart = false};
     uint64_t offset;
     const struct vv_engine_piece *p =
         find_piece(app, (uint64_t)o->chunk0 * e->cfg.page_bytes, &offset);
@@ -220,18 +218,28 @@ static int gather_order(struct gather *g, const struct vv_engine_app *app, const
             while (offset == p->bytes) {
                 p++;
                 offset = 0;
-                g->apart = true;
+                span.apart = true;
             }
-            uint64_t n = VV_MIN(left, p->bytes - offset);
-            bool device = tier_device || p->kind == VV_MEM_DEVICE;
-            if (p->ptr)
-                rc = put ? gather_add(g, mem, p->ptr + offset, n, device)
-                         : gather_add(g, p->ptr + offset, mem, n, device);
-            mem += n;
-            offset += n;
-            left -= n;
+            span.bytes = VV_MIN(left, p->bytes - offset);
+            if (p->ptr) {
+                span.dst = put ? mem : p->ptr + offset;
+                span.src = put ? p->ptr + offset : mem;
+                span.device = tier_device || p->kind == VV_MEM_DEVICE;
+                rc = fn(arg, &span);
+                span.apart = false;
+            }
+            mem += span.bytes;
+            offset += span.bytes;
+            left -= span.bytes;
         }
     }
+    return rc;
+}
+
+/* Starts all copies of an order between the application's pieces and a tier's pages. */
+static int gather_order(struct gather *g, const struct vv_engine_app *app, const struct vv_order *o)
+{
+    int rc = vvi_order_spans(g->e, app, o, gather_add, g);
     return rc ? rc : gather_submit(g);
 }
 
@@ -258,7 +266,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
     g.stream = lane ? lane->stream : NULL;
     g.n = 0;
     g.host_bytes = 0;
-    g.submitted = g.apart = false;
+    g.submitted = false;
     rc = gather_order(&g, r->app, o);
     if (g.host_bytes)
         vvi_pacer_end(&e->h2h, start_ns, g.host_bytes);

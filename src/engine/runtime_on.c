@@ -369,8 +369,9 @@ struct segs {
     size_t n, cap;
 };
 
-static int segs_add(struct segs *s, char *dst, const char *src, size_t bytes)
+static int segs_add(void *arg, const struct vvi_span *span)
 {
+    struct segs *s = arg;
     if (s->n == s->cap) {
         size_t cap = 4 * s->cap;
         struct vv_copy_seg *more = malloc(cap * sizeof(*more));
@@ -382,44 +383,8 @@ static int segs_add(struct segs *s, char *dst, const char *src, size_t bytes)
         s->v = more;
         s->cap = cap;
     }
-    s->v[s->n++] = (struct vv_copy_seg){dst, src, bytes};
+    s->v[s->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
     return 0;
-}
-
-/* Pages that follow one another, in the tier and in the object, are copied as one. */
-static int segs_of_order(const struct vv_engine *e, const struct vv_engine_app *app,
-                         const struct vv_order *o, struct segs *s)
-{
-    bool put = o->src_tier == VV_TIER_APP;
-    int tier = put ? o->dst_tier : o->src_tier;
-    const uint32_t *page = put ? o->dst_page : o->src_page;
-    const struct vv_engine_piece *p = app->pieces;
-    uint64_t offset = (uint64_t)o->chunk0 * e->cfg.page_bytes;
-    int rc = 0;
-
-    while (offset >= p->bytes)
-        offset -= (p++)->bytes;
-    for (uint32_t i = 0; i < o->nchunks && rc == 0;) {
-        char *mem = vvi_engine_page(e, tier, page[i]);
-        uint64_t left = vvi_order_chunk_bytes(e, o, o->chunk0 + i);
-        for (i++; i < o->nchunks && page[i] == page[i - 1] + 1; i++)
-            left += vvi_order_chunk_bytes(e, o, o->chunk0 + i);
-        while (left > 0 && rc == 0) {
-            while (offset == p->bytes) {
-                p++;
-                offset = 0;
-            }
-            uint64_t n = VV_MIN(left, p->bytes - offset);
-            char *mine = p->ptr ? p->ptr + offset : NULL;
-            vv_assert(p + 1 <= app->pieces + app->npieces);
-            if (mine)
-                rc = put ? segs_add(s, mem, mine, n) : segs_add(s, mine, mem, n);
-            mem += n;
-            offset += n;
-            left -= n;
-        }
-    }
-    return rc;
 }
 
 /* Puts the copies of all these orders on the stream, and the batch's event behind them. After an
@@ -433,7 +398,7 @@ static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vv
     for (const struct vv_order *o = b->orders.head; o && rc == 0; o = o->runtime) {
         vv_trace(VV_TRACE_COPY_START, o->hop, o->version, o->chunk0, o->bytes);
         if (!on->lent)
-            rc = segs_of_order(e, on->r.app, o, &s);
+            rc = vvi_order_spans(e, on->r.app, o, segs_add, &s);
     }
     if (rc == 0 && s.n > 0)
         rc = vvi_device_copy(e, stream, s.v, s.n);

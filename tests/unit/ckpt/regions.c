@@ -2,9 +2,12 @@
 /* Several regions in one version, host and device memory mixed, restored into other buffers. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include <varve/ckpt.h>
 
+#include "ckpt/hooks.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
@@ -131,11 +134,43 @@ static void test_part(void)
     T_OK(varve_close(ctx));
 }
 
+/* Regions that touch in memory need not be alike: one copy across both would be refused. */
+static void test_touching_regions(void)
+{
+    enum { BYTES = 1 << 16 };
+    struct ck_cfg cfg = {.device = true, .device_cache = 16 * BYTES, .host_cache = 16 * BYTES};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "touching");
+    char *buf = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *dev = ck_alloc(ctx, true, BYTES);
+
+    T_CHECK(buf != MAP_FAILED);
+    T_OK(vv_device_host_register(vv_ckpt_device(ctx), buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    ck_fill(buf + BYTES, BYTES, 1, 1);
+    ck_fill(dev, BYTES, 1, 2);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_protect(h, 1, buf + BYTES, BYTES));
+    T_OK(varve_protect(h, 2, dev, BYTES));
+    T_OK(varve_checkpoint(h, 1));
+    memset(buf, 0, 2 * BYTES);
+    ck_set(dev, 0, BYTES);
+    T_OK(varve_restore(h, 1));
+    ck_check(buf, BYTES, 1, 0);
+    ck_check(buf + BYTES, BYTES, 1, 1);
+    ck_check(dev, BYTES, 1, 2);
+    T_OK(vv_device_host_unregister(vv_ckpt_device(ctx), buf));
+    ck_free(ctx, true, dev);
+    T_OK(varve_close(ctx));
+    munmap(buf, 2 * BYTES);
+}
+
 int main(void)
 {
     ck_any_device();
     T_RUN(test_mixed);
     T_RUN(test_many);
     T_RUN(test_part);
+    T_RUN(test_touching_regions);
     return t_done();
 }

@@ -363,6 +363,31 @@ static void checker_sees(void)
     hand_close(&d);
 }
 
+/* A flush that ran ahead of a put fails after the caller was told that the put has succeeded: a late
+ * error of the version, of which nothing is to be flushed any more. */
+static void an_error_after_the_promise(void)
+{
+    uint32_t h = hand_open(&d, "D8H1F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct drive_call put;
+    uint64_t version = 0;
+    int tier = -1;
+
+    T_OK(drive_put(&d, &put, h, 1, 8 * DRIVE_PAGE));
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, 0);
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -EIO);
+    T_CHECK(put.pending);
+    T_EQ(put.req.error, -EIO);
+    vv_core_promise(d.core, &put.req);
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, 0);
+    T_CHECK(!put.pending);
+    T_EQ(put.req.status, 0);
+    T_EQ(hand_object(&d, h, 1)->copy[0]->ndirty, 0);
+    T_EQ(vv_core_take_error(d.core, h, &version, &tier), -EIO);
+    T_EQ(version, 1);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
 int main(void)
 {
     T_RUN(a_put_fails);
@@ -379,5 +404,6 @@ int main(void)
     T_RUN(adopted);
     T_RUN(bad_configurations);
     T_RUN(checker_sees);
+    T_RUN(an_error_after_the_promise);
     return t_done();
 }

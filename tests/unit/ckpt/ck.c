@@ -225,3 +225,22 @@ void ck_error(struct varve_ctx *ctx, int err, const char *text)
     T_CHECK(e.operation[0]);
     T_CHECK(varve_strerror(err)[0]);
 }
+
+size_t ck_count(struct varve_history *h)
+{
+    size_t n = 0;
+    T_OK(varve_versions(h, NULL, 0, &n));
+    return n;
+}
+
+void ck_stream_sync(struct vv_device *device, struct CUstream_st *stream)
+{
+    struct vv_stream *s = NULL;
+    struct vv_event *ev = NULL;
+    T_OK(vv_device_stream_adopt(device, stream, &s));
+    T_OK(vv_device_event_new(device, &ev));
+    T_OK(vv_device_event_record(device, ev, s));
+    T_OK(vv_device_event_wait(device, ev, -1));
+    vv_device_event_free(device, ev);
+    vv_device_stream_free(device, s);
+}

@@ -10,6 +10,8 @@
 #include <varve/ckpt.h>
 #include <varve/varve.h>
 
+#include "device/device.h"
+
 /* No call of a test may take longer than this; it is there to end a hang, not to measure. */
 enum { CK_LIMIT_MS = 60000 };
 
@@ -58,5 +60,9 @@ void ck_check(const char *buf, size_t bytes, uint64_t version, int region);
 
 /* The context's last error has this code and its text contains `text`. */
 void ck_error(struct varve_ctx *ctx, int err, const char *text);
+/* Versions that can be restored. */
+size_t ck_count(struct varve_history *h);
+/* Waits until the application's stream is empty. */
+void ck_stream_sync(struct vv_device *device, struct CUstream_st *stream);
 
 #endif

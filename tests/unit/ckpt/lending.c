@@ -51,25 +51,6 @@ static uint64_t copies(void)
     return s.engine[VV_DEVICE_HOST_D2D].bytes;
 }
 
-static void stream_sync(struct CUstream_st *stream)
-{
-    struct vv_stream *s = NULL;
-    struct vv_event *ev = NULL;
-    T_OK(vv_device_stream_adopt(device, stream, &s));
-    T_OK(vv_device_event_new(device, &ev));
-    T_OK(vv_device_event_record(device, ev, s));
-    T_OK(vv_device_event_wait(device, ev, -1));
-    vv_device_event_free(device, ev);
-    vv_device_stream_free(device, s);
-}
-
-static size_t count(struct varve_history *h)
-{
-    size_t n = 0;
-    T_OK(varve_versions(h, NULL, 0, &n));
-    return n;
-}
-
 static uint64_t used(struct varve_ctx *ctx)
 {
     struct varve_stats s = {.stats_size = sizeof(s)};
@@ -185,12 +166,12 @@ static void acquire_a_copy(void)
     T_OK(varve_release(h, 1, 1, NULL)); /* the kernel is still to come */
     T_CHECK(used(ctx) > before);
     vv_device_host_app_release(device);
-    stream_sync(NULL);
+    ck_stream_sync(device, NULL);
     T_CHECK(see.same);
     T_EQ(copies() - on_device, BYTES);
     while (used(ctx) != before)
         ;
-    T_EQ(count(h), 1);
+    T_EQ(ck_count(h), 1);
     ck_free(ctx, true, a);
     ck_free(ctx, true, b);
     T_OK(varve_close(ctx));
@@ -216,11 +197,11 @@ static void acquire_from_below(void)
         }
         for (uint64_t v = 0; v < 12; v++) {
             T_OK(varve_acquire(h, v, 0, NULL, &ptr, &bytes));
-            stream_sync(NULL);
+            ck_stream_sync(device, NULL);
             ck_check(ptr, BYTES, v, 0);
             T_OK(varve_release(h, v, 0, NULL));
         }
-        T_EQ(count(h), 12);
+        T_EQ(ck_count(h), 12);
         ck_free(ctx, true, buf);
         T_OK(varve_close(ctx));
     }
@@ -250,7 +231,7 @@ static void half_a_tier(void)
     while ((rc = varve_acquire(h, 2, 0, NULL, &two, &bytes)) == -ENOSPC)
         ; /* the event of the release is seen a little later */
     T_OK(rc);
-    stream_sync(NULL);
+    ck_stream_sync(device, NULL);
     ck_check(two, BYTES, 2, 0);
     T_OK(varve_release(h, 2, 0, NULL));
     T_ERR(varve_reserve(h, 3, 0, 7 * PAGE, NULL, &two), -ENOSPC);
@@ -311,13 +292,13 @@ static void consumed_once(void)
         T_OK(varve_checkpoint(h, 1));
         T_OK(varve_acquire(h, 1, 0, NULL, &ptr, &bytes));
         T_OK(varve_acquire(h, 1, 1, NULL, &ptr, &bytes));
-        stream_sync(NULL);
+        ck_stream_sync(device, NULL);
         ck_check(ptr, PAGE, 1, 1);
         T_OK(varve_release(h, 1, 0, NULL));
-        stream_sync(NULL);
-        T_EQ(count(h), 1);
+        ck_stream_sync(device, NULL);
+        T_EQ(ck_count(h), 1);
         T_OK(varve_release(h, 1, 1, NULL));
-        while (count(h))
+        while (ck_count(h))
             ;
         T_ERR(varve_restore(h, 1), -ENOENT);
         T_OK(varve_history_close(h));
@@ -378,7 +359,7 @@ static void consumed_once_by_threads(void)
     }
     for (int i = 0; i < SHARERS; i++)
         T_OK(pthread_join(thread[i], NULL));
-    while (count(h))
+    while (ck_count(h))
         ;
     T_OK(pthread_barrier_destroy(&all));
     T_OK(varve_history_close(h));
@@ -403,18 +384,18 @@ static void commit_moves_nothing(void)
         T_OK(varve_reserve(h, 1, 2, BYTES, NULL, &ptr));
         T_EQ((uintptr_t)ptr % 256, 0);
         ck_fill(ptr, BYTES, 1, 2);
-        T_EQ(count(h), 0);
+        T_EQ(ck_count(h), 0);
         T_ERR(varve_restore(h, 1), -ENOENT);
         uint64_t before = moved(ctx), on_device = copies();
         T_OK(vv_device_host_app_hold(device));
         T_OK(varve_commit(h, 1, NULL));
-        T_EQ(count(h), 0);
+        T_EQ(ck_count(h), 0);
         T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, 10), -ETIMEDOUT);
         T_ERR(varve_reserve(h, 1, 2, BYTES, NULL, &back), -EEXIST);
         T_ERR(varve_commit(h, 1, NULL), -ENODATA);
         vv_device_host_app_release(device);
         T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
-        T_EQ(count(h), 1);
+        T_EQ(ck_count(h), 1);
         T_EQ(moved(ctx), before);
         T_EQ(copies(), on_device);
         /* It is in one piece: read where it was written. */
@@ -533,7 +514,7 @@ static void abort_gives_back(void)
         T_OK(varve_abort(h, 1));
         T_EQ(used(ctx), 0);
     }
-    T_EQ(count(h), 0);
+    T_EQ(ck_count(h), 0);
     T_OK(varve_close(ctx));
 }
 
@@ -647,7 +628,7 @@ static void late_failures(void)
     T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
     T_OK(varve_commit(h, 2, NULL));
     T_ERR(varve_wait(h, 2, VARVE_LEVEL_CACHED, CK_LIMIT_MS), -EIO);
-    T_EQ(count(h), 1);
+    T_EQ(ck_count(h), 1);
     T_ERR(varve_abort(h, 2), -ENODATA);
     /* Recording the event of a release or a commit fails. */
     T_OK(varve_reserve(h, 3, 0, PAGE, NULL, &ptr));
@@ -715,14 +696,14 @@ static void *work(void *arg)
             while ((rc = varve_acquire(h, v - 1, 0, native, &ptr, &bytes)) == -ENOSPC)
                 ;
             T_OK(rc);
-            stream_sync(native);
+            ck_stream_sync(device, native);
             ck_check(ptr, bytes, v - 1, w->id);
             T_OK(varve_release(h, v - 1, 0, native));
         }
         if (v % 5 == 4)
             T_OK(varve_discard(h, v - 2));
     }
-    stream_sync(native);
+    ck_stream_sync(device, native);
     T_OK(varve_history_close(h));
     vv_device_host_native_free(device, native);
     return NULL;

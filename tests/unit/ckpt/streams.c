@@ -41,26 +41,6 @@ static struct CUstream_st *stream_new(void)
     return native;
 }
 
-/* Waits until the stream is empty. */
-static void stream_sync(struct CUstream_st *stream)
-{
-    struct vv_stream *s = NULL;
-    struct vv_event *ev = NULL;
-    T_OK(vv_device_stream_adopt(device, stream, &s));
-    T_OK(vv_device_event_new(device, &ev));
-    T_OK(vv_device_event_record(device, ev, s));
-    T_OK(vv_device_event_wait(device, ev, -1));
-    vv_device_event_free(device, ev);
-    vv_device_stream_free(device, s);
-}
-
-static size_t count(struct varve_history *h)
-{
-    size_t n = 0;
-    T_OK(varve_versions(h, NULL, 0, &n));
-    return n;
-}
-
 struct fill {
     char *buf;
     uint64_t version;
@@ -104,7 +84,7 @@ static void checkpoint_takes_its_place(void)
 
     /* The stream has not come to it. */
     T_CHECK(ck_same(buf, BYTES, 50, 0));
-    T_EQ(count(h), 0);
+    T_EQ(ck_count(h), 0);
     T_ERR(varve_latest(h, &latest), -ENOENT);
     T_ERR(varve_region_size(h, 1, 0, &bytes), -ENOENT);
     T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, 0), -ETIMEDOUT);
@@ -114,7 +94,7 @@ static void checkpoint_takes_its_place(void)
 
     vv_device_host_app_release(device);
     T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
-    T_EQ(count(h), 1);
+    T_EQ(ck_count(h), 1);
     T_OK(varve_latest(h, &latest));
     T_EQ(latest, 1);
     T_OK(varve_region_size(h, 1, 0, &bytes));
@@ -143,7 +123,7 @@ static void restore_takes_its_place(void)
     T_OK(vv_device_host_app_run(device, see_kernel, &see));
     T_CHECK(ck_same(buf, BYTES, 50, 0));
     vv_device_host_app_release(device);
-    stream_sync(NULL);
+    ck_stream_sync(device, NULL);
     T_CHECK(see.same);
     ck_check(buf, BYTES, 1, 0);
     ck_free(ctx, true, buf);
@@ -165,7 +145,7 @@ static void restore_waits_for_the_stream(void)
     T_ERR(varve_restore_on_for(h, 7, reader, 20), -ETIMEDOUT);
     vv_device_host_app_release(device);
     T_OK(varve_restore_on(h, 7, reader));
-    stream_sync(reader);
+    ck_stream_sync(device, reader);
     ck_check(buf, BYTES, 7, 0);
     vv_device_host_native_free(device, writer);
     vv_device_host_native_free(device, reader);
@@ -218,7 +198,7 @@ static void would_block(void)
     T_ERR(varve_checkpoint_on_for(h, 2, NULL, 20), -ETIMEDOUT);
     vv_device_host_app_release(device);
     T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
-    T_EQ(count(h), 1);
+    T_EQ(ck_count(h), 1);
     /* Nothing more will ever come: memory only, and full. */
     T_ERR(varve_checkpoint_on(h, 2, NULL), -ENOSPC);
     T_OK(varve_discard(h, 1));
@@ -265,7 +245,7 @@ static void host_regions_wait(void)
     T_ERR(varve_checkpoint_on_for(h, 1, NULL, 10), -ETIMEDOUT);
     vv_device_host_app_release(device);
     T_OK(varve_checkpoint_on(h, 1, NULL));
-    T_EQ(count(h), 1);
+    T_EQ(ck_count(h), 1);
     memset(there, 0, BYTES);
     memset(here, 0, BYTES);
     T_OK(varve_restore_on(h, 1, NULL));
@@ -291,7 +271,7 @@ static void host_regions_would_block(void)
     ck_fill(buf, LARGE, 1, 0);
     T_ERR(varve_checkpoint_on_for(h, 1, NULL, 0), -EAGAIN);
     T_ERR(varve_checkpoint_on_for(h, 1, NULL, 1), -ETIMEDOUT);
-    T_EQ(count(h), 0);
+    T_EQ(ck_count(h), 0);
     T_OK(varve_checkpoint_on(h, 1, NULL));
     T_ERR(varve_restore_on_for(h, 1, NULL, 0), -EAGAIN);
     ck_error(ctx, -EAGAIN, "wait");
@@ -319,7 +299,7 @@ static void late_failure(void)
     T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS), -EIO);
     ck_error(ctx, -EIO, "stream-ordered checkpoint");
     T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS), -ENOENT);
-    T_EQ(count(h), 0);
+    T_EQ(ck_count(h), 0);
 
     /* The next call tells if nobody waits. */
     T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
@@ -328,7 +308,7 @@ static void late_failure(void)
         ;
     T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
     T_OK(varve_checkpoint_on(h, 3, NULL));
-    stream_sync(NULL);
+    ck_stream_sync(device, NULL);
     int rc;
     while ((rc = varve_checkpoint_on(h, 4, NULL)) == 0)
         T_OK(varve_discard(h, 4));
@@ -388,7 +368,7 @@ static void every_call_fails_once(void)
                 rc = varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS);
             T_CHECK(rc == 0 || rc == -EIO);
             vv_device_host_heal(device);
-            T_EQ(count(h), rc == 0);
+            T_EQ(ck_count(h), rc == 0);
             if (rc) {
                 T_OK(varve_checkpoint_on(h, 1, NULL));
                 T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
@@ -398,7 +378,7 @@ static void every_call_fails_once(void)
             if (rc == -EIO) /* it was the flush that failed, and this tells */
                 rc = varve_restore_on(h, 1, NULL);
             T_OK(rc);
-            stream_sync(NULL);
+            ck_stream_sync(device, NULL);
             ck_check(buf, BYTES, 1, 0);
             ck_free(ctx, true, buf);
             T_OK(varve_close(ctx));
@@ -441,7 +421,7 @@ static void discard_while_pending(void)
     T_OK(varve_checkpoint_on(h, 1, NULL)); /* again, before the first has ended */
     vv_device_host_app_release(device);
     T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
-    T_EQ(count(h), 1);
+    T_EQ(ck_count(h), 1);
     memset(buf, 0, BYTES);
     T_OK(varve_restore(h, 1));
     ck_check(buf, BYTES, 1, 0);
@@ -470,7 +450,7 @@ static void close_while_pending(void)
     /* The number of the history is taken while something of it is under way. */
     h = ck_history(ctx, "h");
     T_OK(varve_protect(h, 0, buf, BYTES));
-    T_EQ(count(h), 0);
+    T_EQ(ck_count(h), 0);
     T_OK(varve_checkpoint_on(h, 5, NULL));
     vv_device_host_app_release(device);
     T_OK(varve_wait(h, 5, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
@@ -510,7 +490,7 @@ static void close_waits(void)
     memset(buf, 0, BYTES);
     T_OK(varve_restore_on(h, 1, NULL));
     T_OK(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
-    stream_sync(NULL);
+    ck_stream_sync(device, NULL);
     ck_check(buf, BYTES, 1, 0);
     T_OK(vv_device_host_app_hold(device));
     T_OK(varve_checkpoint_on(h, 2, NULL));
@@ -540,12 +520,12 @@ static void larger_than_memory(void)
         for (uint64_t v = 0; v < 3; v++) {
             ck_fill(buf, LARGE, v, 0);
             T_OK(varve_checkpoint_on(h, v, s));
-            stream_sync(s);
+            ck_stream_sync(device, s);
         }
         for (uint64_t v = 3; v-- > 0;) {
             memset(buf, 0, LARGE);
             T_OK(varve_restore_on(h, v, s));
-            stream_sync(s);
+            ck_stream_sync(device, s);
             ck_check(buf, LARGE, v, 0);
         }
         T_ERR(varve_restore_on_for(h, 0, s, 0), -EAGAIN);
@@ -575,7 +555,7 @@ static void close_after_giving_up(void)
     T_ERR(varve_checkpoint_on_for(h, 2, NULL, 20), -ETIMEDOUT);
     T_ERR(varve_history_close(h), -ETIMEDOUT);
     h = ck_history(ctx, "h");
-    T_EQ(count(h), 0);
+    T_EQ(ck_count(h), 0);
     vv_device_host_app_release(device);
     T_OK(varve_protect(h, 0, buf, LARGE));
     T_OK(varve_checkpoint(h, 3));
@@ -604,7 +584,7 @@ static void failure_after_closing(void)
     T_OK(varve_restore_on(h, 1, NULL));
     T_ERR(varve_history_close(h), -ETIMEDOUT);
     vv_device_host_app_release(device);
-    stream_sync(NULL);
+    ck_stream_sync(device, NULL);
     h = ck_history(ctx, "h");
     T_OK(varve_protect(h, 0, buf, BYTES));
     T_OK(varve_checkpoint(h, 1));
@@ -633,12 +613,12 @@ static void *work(void *arg)
 
     T_OK(varve_protect(h, 0, buf, BYTES));
     for (uint64_t v = 0; v < ROUNDS; v++) {
-        stream_sync(s);
+        ck_stream_sync(device, s);
         ck_fill(buf, BYTES, v, w->id);
         T_OK(varve_checkpoint_on(h, v, s));
         if (v % 3 == 2) {
             T_OK(varve_restore_on(h, v - 1, s));
-            stream_sync(s);
+            ck_stream_sync(device, s);
             ck_check(buf, BYTES, v - 1, w->id);
         }
         if (v % 7 == 6)
@@ -648,10 +628,10 @@ static void *work(void *arg)
         if (v % 7 == 1 && v + 5 < ROUNDS)
             continue;
         T_OK(varve_restore_on(h, v, s));
-        stream_sync(s);
+        ck_stream_sync(device, s);
         ck_check(buf, BYTES, v, w->id);
     }
-    stream_sync(s);
+    ck_stream_sync(device, s);
     T_OK(varve_history_close(h));
     vv_device_host_native_free(device, s);
     ck_free(w->ctx, true, buf);

@@ -93,8 +93,7 @@ static int call_op(enum vv_device_op op)
         break;
     case VV_DEVICE_OP_EVENT_QUERY:
         rc = vv_device_event_query(w.d, w.ev);
-        if (rc == -EBUSY) /* the copies of other cases */
-            rc = 0;
+        rc = rc == -EBUSY ? 0 : rc; /* the copies of other cases */
         break;
     case VV_DEVICE_OP_EVENT_WAIT:
         rc = vv_device_event_wait(w.d, w.ev, -1);

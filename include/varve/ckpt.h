@@ -180,6 +180,24 @@ VARVE_API int varve_versions(struct varve_history *h, uint64_t *ret_versions, si
                              size_t *ret_count) VARVE_CHECK;
 
 /*
+ * The numbers of a version's regions, ascending: up to `max` of them in `ret_regions`, which may be
+ * NULL if `max` is 0, and how many there are in `ret_count`. Errors as those of varve_region_size.
+ * Does not block.
+ */
+VARVE_API int varve_regions(struct varve_history *h, uint64_t version, int *ret_regions, size_t max,
+                            size_t *ret_count) VARVE_CHECK;
+/* Whether a version stands ready where restores are fastest (1) or has to be brought up first (0).
+ * -ENOENT: no such version. Does not block; what it tells may change at once. */
+VARVE_API int varve_ready(struct varve_history *h, uint64_t version, int *ret_ready) VARVE_CHECK;
+/*
+ * The run that wrote a version: `run_id` of the context that did. Processes of one job that have the
+ * same version of the same run have parts of one state; of different runs, they have not, even if
+ * the number is the same. -ENOENT: no such version. Does not block.
+ */
+VARVE_API int varve_version_run(struct varve_history *h, uint64_t version,
+                                uint64_t *ret_run_id) VARVE_CHECK;
+
+/*
  * Ordered by a stream. These calls do what varve_checkpoint and varve_restore do, behind the work
  * that stands in `stream` when they are called and before what is put there later: a handle of the
  * CUDA driver or runtime, NULL for the legacy default stream. The memory may be used again by later

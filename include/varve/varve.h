@@ -100,6 +100,9 @@ struct varve_opts {
                                       context, or else one in use, or else the first */
     int32_t gds;                   /* not 0: GPUDirect Storage between device and local disk, or
                                       -ENOTSUP from varve_open; not used without either of them */
+    uint64_t run_id; /* of this life of the job, the same on every rank, another one at every start;
+                        0: drawn at opening. Files carry it, so that what two lives of a job wrote
+                        under the same numbers can be told apart. */
 };
 
 /*

@@ -30,11 +30,18 @@ struct vvi_damaged {
     char *what; /* owned */
 };
 
+/* Generations from `generation` on, up to the next of its kind, were written by `run_id`. */
+struct vvi_run {
+    uint64_t generation, run_id;
+};
+
 struct varve_history {
-    struct varve_ctx *ctx;      /* immutable */
-    char *name;                 /* immutable, owned */
-    struct vv_files *files;     /* immutable, owned; NULL at level cached */
-    uint32_t hist;              /* immutable */
+    struct varve_ctx *ctx;  /* immutable */
+    char *name;             /* immutable, owned */
+    struct vv_files *files; /* immutable, owned; NULL at level cached */
+    uint32_t hist;          /* immutable */
+    struct vvi_run *runs;   /* by ascending generation; immutable once open, owned */
+    size_t nruns;
     struct varve_history *next; /* Synchronization: ctx->lock */
 
     struct vv_mutex lock;

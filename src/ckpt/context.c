@@ -256,6 +256,8 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =
             vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
+    if (rc == 0 && ctx->opts.run_id == 0)
+        ctx->opts.run_id = vv_files_draw_id();
     if (rc == 0)
         rc = gds_open(ctx, err, sizeof(err));
     if (rc == 0)

@@ -38,7 +38,7 @@ static int name_check(const char *name)
 /* ---- versions found on disk ---- */
 
 struct found {
-    uint64_t version, generation, size, user;
+    uint64_t version, generation, size, user, run_id;
 };
 
 struct found_list {
@@ -57,7 +57,7 @@ static int found_add(void *arg, const struct vv_files_entry *entry)
         list->v = more;
         list->cap = cap;
     }
-    struct found f = {entry->version, entry->generation, entry->size, 0};
+    struct found f = {entry->version, entry->generation, entry->size, 0, entry->run_id};
     int rc = vvi_layout_new(entry->regions, entry->nregions, &f.user);
     if (rc == 0)
         list->v[list->n++] = f;
@@ -72,13 +72,34 @@ static int found_order(const void *a, const void *b)
     return x->version < y->version ? -1 : x->version > y->version;
 }
 
+/* Generations grow with every version written, so that those of one run lie together: however many
+ * versions there are, the list is as short as the number of runs whose versions are left. The engine
+ * numbers new versions from behind the last adopted one. */
+static int note_runs(struct varve_history *h, const struct found_list *list)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < list->n; i++)
+        n += i == 0 || list->v[i].run_id != list->v[i - 1].run_id;
+    h->runs = calloc(n, sizeof(*h->runs));
+    if (!h->runs)
+        return -ENOMEM;
+    for (size_t i = 0; i < list->n; i++)
+        if (i == 0 || list->v[i].run_id != list->v[i - 1].run_id)
+            h->runs[h->nruns++] = (struct vvi_run){list->v[i].generation, list->v[i].run_id};
+    h->runs[h->nruns++] =
+        (struct vvi_run){list->n ? list->v[list->n - 1].generation + 1 : 0, h->ctx->opts.run_id};
+    return 0;
+}
+
 static int adopt_all(struct varve_history *h)
 {
     struct found_list list = {0};
     size_t adopted = 0;
-    int rc = vv_files_list(h->files, found_add, &list);
+    int rc = h->files ? vv_files_list(h->files, found_add, &list) : 0;
     if (list.n > 1)
         qsort(list.v, list.n, sizeof(*list.v), found_order);
+    if (rc == 0)
+        rc = note_runs(h, &list);
     for (; rc == 0 && adopted < list.n; adopted++) {
         const struct found *f = &list.v[adopted];
         rc = vv_engine_adopt(h->ctx->engine, h->hist, f->version, f->generation, f->size, f->user);
@@ -101,6 +122,7 @@ static void history_free(struct varve_history *h)
     vv_mutex_fini(&h->lock);
     vvi_damage_free(h);
     free(h->regions);
+    free(h->runs);
     free(h->name);
     free(h);
 }
@@ -122,16 +144,16 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     h->name = strdup(name);
     int rc = h->name ? 0 : -ENOMEM;
     if (rc == 0 && ctx->folder) {
-        struct vv_files_opts files = {0};
+        struct vv_files_opts files = {.run_id = ctx->opts.run_id};
         rc = vv_files_open(ctx->folder, name, (uint32_t)ctx->opts.rank, &files, err, err_bytes,
                            &h->files);
     }
     if (rc == 0)
         rc = vv_engine_history_new(ctx->engine, &cfg, h->files,
                                    h->files ? vv_files_first_generation(h->files) : 0, &h->hist);
-    if (rc == 0 && h->files) {
+    if (rc == 0) {
         rc = adopt_all(h);
-        if (rc == 0)
+        if (rc == 0 && h->files)
             rc = vvi_damage_find(h);
         if (rc)
             vv_engine_history_drop(ctx->engine, h->hist);

@@ -17,6 +17,7 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
         .durable = obj->durable,
         .flush_error = obj->flush_err,
         .chunks = obj->nchunks,
+        .ready = obj->written && vvi_object_ready(core, obj),
     };
 
     for (unsigned t = 0; t < core->ntiers; t++) {

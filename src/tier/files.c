@@ -344,7 +344,7 @@ static int find_versions(struct vv_files *f, char *err, size_t err_bytes)
     return 0;
 }
 
-static uint64_t draw_id(void)
+uint64_t vv_files_draw_id(void)
 {
     uint64_t id = 0;
     while (id == 0)
@@ -369,7 +369,7 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
     f->folder = folder;
     f->rank = rank;
     f->dirfd = f->lock_fd = -1;
-    f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : draw_id();
+    f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : vv_files_draw_id();
     snprintf(f->history, sizeof(f->history), "%s", history);
     int rc = open_history_folder(f, err, err_bytes);
     vvi_index_init(&f->index, folder->opts.os, f->dirfd, rank);

@@ -156,6 +156,9 @@ VV_WARN_UNUSED int vv_folder_new(const char *path, const struct vv_store_opts *o
 void vv_folder_free(struct vv_folder *folder);
 VV_WARN_UNUSED int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store);
 
+/* A run id: never 0, and not drawn twice. */
+uint64_t vv_files_draw_id(void);
+
 struct vv_files_opts {
     uint64_t run_id; /* written into every file; 0: draw one */
 };

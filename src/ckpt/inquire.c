@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What can be asked about one version: its regions, whether it is near, who wrote it. Nothing here
+ * waits, or changes anything.
+ */
+#include <errno.h>
+
+#include "ckpt/ckpt_private.h"
+
+/* Brackets a question; on success the caller has a reference on ret_info->user and has to
+ * call ask_end. */
+static int ask_begin(struct varve_history *h, const char *operation, uint64_t version,
+                     struct vv_object_info *ret_info)
+{
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    rc = vvi_damage_check(h, operation, version, 0);
+    if (rc == 0) {
+        rc = vv_engine_lookup(h->ctx->engine, h->hist, version, ret_info);
+        if (rc)
+            vvi_history_say(h, operation, version, rc);
+    }
+    if (rc)
+        vvi_history_leave(h);
+    return rc;
+}
+
+static void ask_end(struct varve_history *h, const struct vv_object_info *info)
+{
+    vvi_layout_release(NULL, info->user);
+    vvi_history_leave(h);
+}
+
+int varve_regions(struct varve_history *h, uint64_t version, int *ret_regions, size_t max,
+                  size_t *ret_count)
+{
+    struct vv_object_info info;
+    if (!ret_count || (max > 0 && !ret_regions))
+        return -EINVAL;
+    int rc = ask_begin(h, "regions", version, &info);
+    if (rc)
+        return rc;
+    uint32_t n = vvi_layout_count(info.user);
+    for (uint32_t i = 0; i < n && i < max; i++)
+        ret_regions[i] = vvi_layout_region(info.user, info.size, i).id;
+    *ret_count = n;
+    ask_end(h, &info);
+    return 0;
+}
+
+int varve_ready(struct varve_history *h, uint64_t version, int *ret_ready)
+{
+    struct vv_object_info info;
+    if (!ret_ready)
+        return -EINVAL;
+    int rc = ask_begin(h, "ready", version, &info);
+    if (rc)
+        return rc;
+    *ret_ready = info.ready;
+    ask_end(h, &info);
+    return 0;
+}
+
+int varve_version_run(struct varve_history *h, uint64_t version, uint64_t *ret_run_id)
+{
+    struct vv_object_info info;
+    if (!ret_run_id)
+        return -EINVAL;
+    int rc = ask_begin(h, "version_run", version, &info);
+    if (rc)
+        return rc;
+    /* The last run that begins at or before the version's generation. There are few. */
+    size_t at = h->nruns - 1;
+    while (at > 0 && h->runs[at].generation > info.generation)
+        at--;
+    *ret_run_id = h->runs[at].run_id;
+    ask_end(h, &info);
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions about versions: their regions, whether they are ready, which run wrote them. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096 };
+
+static struct varve_ctx *open_run(const char *folder, uint64_t run_id)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
+                         .local = folder,
+                         .level = folder ? VARVE_LEVEL_LOCAL : VARVE_LEVEL_CACHED};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    ck_opts(&cfg, &opts);
+    opts.run_id = run_id;
+    T_OK(varve_open(&opts, &ctx));
+    return ctx;
+}
+
+static void test_regions(void)
+{
+    struct varve_ctx *ctx = open_run(NULL, 0);
+    struct varve_history *h = ck_history(ctx, "h");
+    char buf[64];
+    int ids[8] = {0};
+    size_t n;
+    static const int numbers[] = {7, 0, INT32_MAX, 12};
+    for (unsigned i = 0; i < 4; i++)
+        T_OK(varve_protect(h, numbers[i], buf + i * 8, 8));
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_regions(h, 1, NULL, 0, &n));
+    T_EQ(n, 4);
+    T_OK(varve_regions(h, 1, ids, 2, &n));
+    T_EQ(n, 4);
+    T_CHECK(ids[0] == 0 && ids[1] == 7 && ids[2] == 0);
+    T_OK(varve_regions(h, 1, ids, 8, &n));
+    T_CHECK(ids[2] == 12 && ids[3] == INT32_MAX);
+    T_ERR(varve_regions(h, 2, ids, 8, &n), -ENOENT);
+    T_ERR(varve_regions(h, 1, ids, 8, NULL), -EINVAL);
+    T_ERR(varve_regions(h, 1, NULL, 8, &n), -EINVAL);
+    T_OK(varve_close(ctx));
+}
+
+static void test_ready(void)
+{
+    const char *folder = t_tmpdir();
+    struct varve_ctx *ctx = open_run(folder, 0);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = calloc(4, PAGE);
+    int ready = -1;
+    T_OK(varve_protect(h, 0, buf, 4 * PAGE));
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_ready(h, 1, &ready));
+    T_EQ(ready, 1);
+    T_OK(varve_close(ctx));
+    /* It is on disk only, until it was restored. */
+    ctx = open_run(folder, 0);
+    h = ck_history(ctx, "h");
+    T_OK(varve_ready(h, 1, &ready));
+    T_EQ(ready, 0);
+    T_OK(varve_hint(h, 1));
+    T_OK(varve_prefetch_start(h));
+    for (uint64_t end = vv_now_ns() + CK_LIMIT_MS * VV_NS_PER_MS; !ready && vv_now_ns() < end;) {
+        vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
+        T_OK(varve_ready(h, 1, &ready));
+    }
+    T_EQ(ready, 1);
+    T_ERR(varve_ready(h, 2, &ready), -ENOENT);
+    T_ERR(varve_ready(h, 1, NULL), -EINVAL);
+    T_OK(varve_close(ctx));
+    free(buf);
+}
+
+static void run_is(struct varve_history *h, uint64_t version, uint64_t want)
+{
+    uint64_t run = 0;
+    T_OK(varve_version_run(h, version, &run));
+    T_EQ(run, want);
+}
+
+/* Three lives of a job, each of which writes some numbers of the ones before again. */
+static void test_runs(void)
+{
+    const char *folder = t_tmpdir();
+    char buf[16] = "";
+    for (uint64_t life = 1; life <= 3; life++) {
+        struct varve_ctx *ctx = open_run(folder, 100 + life);
+        struct varve_history *h = ck_history(ctx, "h"), *other = ck_history(ctx, "other");
+        T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+        T_OK(varve_protect(other, 0, buf, sizeof(buf)));
+        if (life > 1) {
+            for (uint64_t v = 0; v < 4; v++)
+                run_is(h, v, v < 2 || life == 2 ? 101 : 102);
+            run_is(other, 5, 101);
+            T_OK(varve_discard(h, 2));
+            T_OK(varve_discard(h, 3));
+        }
+        for (uint64_t v = life > 1 ? 2 : 0; v < 4; v++)
+            T_OK(varve_checkpoint(h, v));
+        if (life == 1)
+            T_OK(varve_checkpoint(other, 5));
+        for (uint64_t v = 0; v < 4; v++)
+            run_is(h, v, v < 2 ? 101 : 100 + life);
+        run_is(other, 5, 101);
+        uint64_t run;
+        T_ERR(varve_version_run(h, 9, &run), -ENOENT);
+        T_ERR(varve_version_run(h, 1, NULL), -EINVAL);
+        T_OK(varve_close(ctx));
+    }
+}
+
+/* Not given, a run has an id of its own. */
+static void test_drawn(void)
+{
+    char buf[16] = "";
+    uint64_t run[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        struct varve_ctx *ctx = open_run(NULL, 0);
+        struct varve_history *a = ck_history(ctx, "a"), *b = ck_history(ctx, "b");
+        T_OK(varve_protect(a, 0, buf, sizeof(buf)));
+        T_OK(varve_protect(b, 0, buf, sizeof(buf)));
+        T_OK(varve_checkpoint(a, 1));
+        T_OK(varve_checkpoint(b, 1));
+        T_OK(varve_version_run(a, 1, &run[i]));
+        run_is(b, 1, run[i]);
+        T_OK(varve_close(ctx));
+    }
+    T_CHECK(run[0] != 0 && run[1] != 0 && run[0] != run[1]);
+}
+
+int main(void)
+{
+    T_RUN(test_regions);
+    T_RUN(test_ready);
+    T_RUN(test_runs);
+    T_RUN(test_drawn);
+    return t_done();
+}

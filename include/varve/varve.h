@@ -87,8 +87,7 @@ struct varve_opts {
     uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB;
                                  0: 64 KiB to 1 MiB, by the sizes of the caches */
     int32_t rank;             /* of this process; part of the names of its files */
-    int32_t trace;            /* not 0: record events from the start, in memory; nothing writes them
-                                 out yet */
+    int32_t trace;            /* not 0: record events in memory, the last of each thread */
     int32_t close_timeout_ms; /* how long closing may wait for pending flushes; negative: without
                                  limit */
     char local[VARVE_PATH_BYTES];  /* folder on local disk; empty: no disk tier. Created if missing,
@@ -103,6 +102,9 @@ struct varve_opts {
     uint64_t run_id; /* of this life of the job, the same on every rank, another one at every start;
                         0: drawn at opening. Files carry it, so that what two lives of a job wrote
                         under the same numbers can be told apart. */
+    char trace_file[VARVE_PATH_BYTES]; /* where events are recorded, for `varve trace`; empty: they
+                                          are not. "%p" is the process id, "%r" the rank. See
+                                          varve/trace.h */
 };
 
 /*

@@ -201,7 +201,7 @@ static int leave_stream(struct varve_history *h, const struct pieces *p,
 }
 
 static int checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
-                      uint64_t deadline_ns)
+                      uint64_t deadline_ns, uint64_t *size_out)
 {
     struct varve_ctx *ctx = h->ctx;
     struct regions r = {.n = 0};
@@ -210,6 +210,7 @@ static int checkpoint(struct varve_history *h, uint64_t version, const struct vv
     int rc = regions_copy(h, &r);
     if (rc == 0)
         rc = layout_of(&r, &p, &size, &user);
+    *size_out = size;
     if (rc == 0) {
         struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
         bool polls;
@@ -244,13 +245,16 @@ int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_o
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    uint64_t size = 0;
+    vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, version);
     rc = vvi_history_late_error(h, "checkpoint");
     if (rc == 0)
         rc = vvi_damage_check(h, "checkpoint", version, -EEXIST);
     if (rc == 0)
         rc = checkpoint(h, version, on,
-                        on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms));
+                        on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms), &size);
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, version, size, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -380,7 +384,7 @@ int vvi_await_written(struct varve_history *h, const char *operation, uint64_t v
 }
 
 static int restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
-                   uint64_t deadline_ns)
+                   uint64_t deadline_ns, uint64_t *size_out)
 {
     struct varve_ctx *ctx = h->ctx;
     struct regions r = {.n = 0};
@@ -402,8 +406,10 @@ static int restore(struct varve_history *h, uint64_t version, const struct vvi_o
         rc = restore_info(h, &info, &r, on, deadline_ns, &distance);
         vvi_layout_release(NULL, info.user);
         if (rc == 0) {
+            *size_out = info.size;
             ctx->restore_bytes += info.size;
             ctx->last_distance = distance;
+            vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), version, distance, 0);
             break;
         }
         if (rc == -ESTALE)
@@ -420,15 +426,18 @@ int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_s
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    uint64_t size = 0;
+    vvi_trace_call(h, VV_TRACE_CALL_RESTORE, version);
     rc = vvi_history_late_error(h, "restore");
     if (rc == 0)
         rc = vvi_damage_check(h, "restore", version, 0);
     if (rc == 0)
         rc = restore(h, version, on,
-                     on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms));
+                     on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms), &size);
     uint64_t blocked_ns = vv_now_ns() - start_ns;
     h->ctx->restore_blocked_ns += blocked_ns;
     h->ctx->last_blocked_ns = blocked_ns;
+    vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, version, size, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -548,6 +557,7 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    vvi_trace_call(h, VV_TRACE_CALL_WAIT, version);
     if ((int)level < VARVE_LEVEL_CACHED || (int)level > h->ctx->opts.level) {
         rc = level_fail(h, version, (int)level);
     } else if ((rc = vvi_damage_check(h, "wait", version, 0)) == 0 &&
@@ -558,6 +568,7 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
         if (rc)
             rc = wait_fail(h, version, rc);
     }
+    vvi_trace_call_end(h, VV_TRACE_CALL_WAIT, version, 0, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -567,6 +578,7 @@ int varve_flush(struct varve_history *h, int timeout_ms)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    vvi_trace_call(h, VV_TRACE_CALL_FLUSH, 0);
     rc = vvi_history_late_error(h, "flush");
     if (rc == 0) {
         rc = vv_engine_wait_all(h->ctx->engine, h->hist, vv_deadline_ns(timeout_ms));
@@ -575,6 +587,7 @@ int varve_flush(struct varve_history *h, int timeout_ms)
         else
             rc = vvi_history_late_error(h, "flush"); /* of a removal that ended meanwhile */
     }
+    vvi_trace_call_end(h, VV_TRACE_CALL_FLUSH, 0, 0, rc);
     vvi_history_leave(h);
     return rc;
 }

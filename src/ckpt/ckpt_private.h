@@ -12,6 +12,7 @@
 
 #include "core/lock.h"
 #include "engine/runtime.h"
+#include "trace/trace.h"
 
 enum { VVI_PIECES_INLINE = 8, VVI_NAME_MAX = 200 };
 
@@ -67,6 +68,8 @@ struct varve_ctx {
     struct vv_folder *folder;
     struct vv_store *write_store, *read_store;
     struct vv_engine *engine;
+    uint32_t trace_id; /* in traces; never 0 */
+    bool trace_file;   /* it has a part in the trace file */
 
     struct vv_mutex lock;
     struct varve_history *histories; /* Synchronization: lock */
@@ -163,7 +166,41 @@ void vvi_damage_fail(struct varve_history *h, const char *operation,
 /* Regions that are lent or reserved now. */
 size_t vvi_loans_count(struct varve_history *h);
 
+/* ---- trace.c ---- */
+
+/* The history as traces know it. */
+static inline uint64_t vvi_trace_history(const struct varve_history *h)
+{
+    return VV_TRACE_HISTORY(h->ctx->trace_id, h->hist);
+}
+
+/* Around each call in which the application waits. */
+static inline void vvi_trace_call(const struct varve_history *h, enum vv_trace_call call,
+                                  uint64_t version)
+{
+    vv_trace(VV_TRACE_CALL_START, call, vvi_trace_history(h), version, 0);
+}
+
+static inline void vvi_trace_call_end(const struct varve_history *h, enum vv_trace_call call,
+                                      uint64_t version, uint64_t bytes, int status)
+{
+    vv_trace5(VV_TRACE_CALL_END, call, vvi_trace_history(h), version, bytes,
+              (uint64_t)(int64_t)status);
+}
+
+/* Begins what the options ask for, when the rest of the context is there. -EBUSY, -EEXIST, or the
+ * error of opening the file, with a text. */
+int vvi_trace_open(struct varve_ctx *ctx, char *err, size_t err_bytes);
+/* What can only be said at the end, while the engine is there. */
+void vvi_trace_closing(struct varve_ctx *ctx);
+/* The context's part in the trace ends. */
+void vvi_trace_close(struct varve_ctx *ctx);
+
 /* ---- options.c ---- */
+
+/* Calls back for each key of the configuration with its value as text. */
+void vvi_opts_each(const struct varve_opts *opts,
+                   void (*fn)(void *arg, const char *key, const char *value), void *arg);
 
 /* The options of a context: `opts`, and the defaults, environment included, for whatever it has not
  * (NULL: everything). -EINVAL with a text. */

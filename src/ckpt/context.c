@@ -197,6 +197,7 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .read_store = ctx->read_store,
         .gds = ctx->gds,
         .policy = (enum vv_policy)opts->policy,
+        .trace_id = ctx->trace_id,
         .retain_user = vvi_layout_retain,
         .release_user = vvi_layout_release,
         .describe_user = vvi_layout_describe,
@@ -211,7 +212,9 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
 /* Accepts half-open contexts. */
 static void ctx_free(struct varve_ctx *ctx)
 {
+    vvi_trace_closing(ctx);
     vv_engine_close(ctx->engine);
+    vvi_trace_close(ctx); /* all that the engine recorded is in it */
     if (ctx->write_store)
         ctx->write_store->ops->close(ctx->write_store);
     if (ctx->read_store)
@@ -246,6 +249,7 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
         return vvi_fail(NULL, &in_open, -ENOMEM, "no memory for a context");
     vv_mutex_init(&ctx->lock, "context", VV_RANK_CTX);
     ctx->pid = getpid();
+    ctx->trace_id = vv_trace_new_context();
     ctx->error.tier = ctx->error.region = -1;
 
     int rc = vvi_opts_take(opts, err, sizeof(err), &ctx->opts);
@@ -264,13 +268,13 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
         rc = storage_open(ctx, rate, err, sizeof(err));
     if (rc == 0)
         rc = engine_open(ctx, rate, err, sizeof(err));
+    if (rc == 0)
+        rc = vvi_trace_open(ctx, err, sizeof(err));
     if (rc) {
         vvi_fail_foreign(NULL, &in_open, rc, open_code(ctx), "%s", err[0] ? err : vv_strerror(rc));
         ctx_free(ctx);
         return rc;
     }
-    if (ctx->opts.trace)
-        vv_trace_start(0);
     *ret_ctx = ctx;
     return 0;
 }
@@ -290,6 +294,7 @@ int varve_close(struct varve_ctx *ctx)
         if (vvi_loans_count(h))
             return vvi_fail(NULL, &here, -EBUSY, "history %.60s: regions are lent or reserved",
                             h->name);
+    vv_trace(VV_TRACE_CALL_START, VV_TRACE_CALL_CLOSE, VV_TRACE_HISTORY(ctx->trace_id, 0), 0, 0);
     /* One for all histories: the option says how long closing may take. */
     uint64_t deadline_ns = vv_deadline_ns(ctx->opts.close_timeout_ms);
     int result = 0;
@@ -303,6 +308,8 @@ int varve_close(struct varve_ctx *ctx)
     }
     if (result)
         vvi_fail(NULL, &here, result, "%s", text);
+    vv_trace5(VV_TRACE_CALL_END, VV_TRACE_CALL_CLOSE, VV_TRACE_HISTORY(ctx->trace_id, 0), 0, 0,
+              (uint64_t)(int64_t)result);
     ctx_free(ctx);
     return result;
 }

@@ -223,10 +223,13 @@ int varve_history_open_with(struct varve_ctx *ctx, const char *name,
             history_free(h);
         }
     }
-    if (rc)
+    if (rc) {
         vvi_fail(ctx, &here, rc, "%s", err[0] ? err : vv_strerror(rc));
-    else
+    } else {
+        if (vv_trace_enabled())
+            vv_trace(VV_TRACE_HISTORY_OPEN, vvi_trace_history(h), vv_trace_name(name), 0, 0);
         *ret_history = h;
+    }
     vvi_ctx_leave(ctx);
     return rc;
 }
@@ -325,6 +328,7 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
         rc = ordered;
         snprintf(text, text_bytes, "history %.60s: %s", h->name, late);
     }
+    vv_trace(VV_TRACE_HISTORY_CLOSE, vvi_trace_history(h), 0, 0, 0);
     vv_engine_history_drop(ctx->engine, h->hist);
     history_free(h);
     return rc;
@@ -360,7 +364,10 @@ int varve_history_close(struct varve_history *h)
         }
     }
     vv_mutex_unlock(&ctx->lock);
+    uint64_t history = vvi_trace_history(h);
+    vvi_trace_call(h, VV_TRACE_CALL_CLOSE, 0);
     rc = vvi_history_end(h, vv_deadline_ns(ctx->opts.close_timeout_ms), text, sizeof(text));
+    vv_trace5(VV_TRACE_CALL_END, VV_TRACE_CALL_CLOSE, history, 0, 0, (uint64_t)(int64_t)rc);
     if (rc)
         vvi_fail(ctx, &here, rc, "%s", text);
     vvi_ctx_leave(ctx);

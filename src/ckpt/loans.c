@@ -209,6 +209,7 @@ int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    vvi_trace_call(h, VV_TRACE_CALL_ACQUIRE, version);
     rc = vvi_history_late_error(h, "acquire");
     if (rc == 0)
         rc = vvi_damage_check(h, "acquire", version, 0);
@@ -216,6 +217,7 @@ int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
         rc =
             acquire(h, version, region, stream, vvi_on_deadline_ns(timeout_ms), ret_ptr, ret_bytes);
     h->ctx->restore_blocked_ns += vv_now_ns() - start_ns;
+    vvi_trace_call_end(h, VV_TRACE_CALL_ACQUIRE, version, rc ? 0 : *ret_bytes, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -299,6 +301,7 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    vvi_trace_call(h, VV_TRACE_CALL_RESERVE, version);
     rc = vvi_history_late_error(h, "reserve");
     if (rc == 0)
         rc = vvi_damage_check(h, "reserve", version, -EEXIST);
@@ -310,6 +313,7 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
     if (rc == 0)
         rc = reserve(h, version, region, bytes, vvi_on_deadline_ns(timeout_ms), ret_ptr);
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_trace_call_end(h, VV_TRACE_CALL_RESERVE, version, bytes, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -406,7 +410,8 @@ static int parts_fail(struct varve_history *h, const char *operation, uint64_t v
     return vvi_history_say(h, operation, version, rc);
 }
 
-static int commit(struct varve_history *h, uint64_t version, void *native, uint64_t deadline_ns)
+static int commit(struct varve_history *h, uint64_t version, void *native, uint64_t deadline_ns,
+                  uint64_t *size_out)
 {
     struct parts p = {.n = 0};
     uint64_t user = 0, size = 0;
@@ -418,6 +423,7 @@ static int commit(struct varve_history *h, uint64_t version, void *native, uint6
     }
     for (size_t i = 0; i < p.n; i++)
         size += p.bytes[i];
+    *size_out = size;
     rc = vv_engine_stream_check(h->ctx->engine, native);
     if (rc == 0)
         rc = vvi_layout_new(p.region, (uint32_t)p.n, &user);
@@ -440,10 +446,13 @@ int varve_commit_for(struct varve_history *h, uint64_t version, struct CUstream_
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
+    uint64_t size = 0;
+    vvi_trace_call(h, VV_TRACE_CALL_COMMIT, version);
     rc = vvi_history_late_error(h, "commit");
     if (rc == 0)
-        rc = commit(h, version, stream, vvi_on_deadline_ns(timeout_ms));
+        rc = commit(h, version, stream, vvi_on_deadline_ns(timeout_ms), &size);
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_trace_call_end(h, VV_TRACE_CALL_COMMIT, version, size, rc);
     vvi_history_leave(h);
     return rc;
 }

@@ -44,6 +44,7 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->rate, sizeof(o->rate), "%s", c->rate);
     o->device_id = c->device_id;
     o->gds = c->gds;
+    snprintf(o->trace_file, sizeof(o->trace_file), "%s", c->trace_file);
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -72,6 +73,7 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     text_in(c->rate, sizeof(c->rate), o->rate, sizeof(o->rate));
     c->device_id = o->device_id;
     c->gds = o->gds != 0;
+    text_in(c->trace_file, sizeof(c->trace_file), o->trace_file, sizeof(o->trace_file));
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -204,6 +206,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "level local needs a folder: set `local`");
     if (strnlen(o->local, sizeof(o->local)) == sizeof(o->local))
         return refuse(err, n, -EINVAL, "local: the path has no end");
+    if (strnlen(o->trace_file, sizeof(o->trace_file)) == sizeof(o->trace_file))
+        return refuse(err, n, -EINVAL, "trace_file: the path has no end");
     return 0;
 }
 
@@ -231,6 +235,18 @@ int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT
     ret_rate[VV_HOP_H2F] = r.h2f;
     ret_rate[VV_HOP_F2H] = r.f2h;
     return 0;
+}
+
+void vvi_opts_each(const struct varve_opts *opts,
+                   void (*fn)(void *arg, const char *key, const char *value), void *arg)
+{
+    char value[VV_CONFIG_TEXT];
+    struct vv_config cfg;
+
+    config_of(&cfg, opts);
+    for (size_t i = 0; i < vv_config_key_count; i++)
+        if (vv_config_get(&cfg, vv_config_keys[i].name, value, sizeof(value)) == 0)
+            fn(arg, vv_config_keys[i].name, value);
 }
 
 int vv_ckpt_check_environment(char *err, size_t err_bytes)

@@ -81,6 +81,7 @@ struct vv_config {
     char local[VV_CONFIG_TEXT];
     char remote[VV_CONFIG_TEXT];
     char rate[VV_CONFIG_TEXT]; /* as given; vv_config_rates_parse reads it */
+    char trace_file[VV_CONFIG_TEXT];
 };
 
 /* The defaults, without file and environment. */

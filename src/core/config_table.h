@@ -50,8 +50,12 @@
     X(rank, INT, rank, "0", "NUMBER",                                                              \
       "Number of this process among those that share a folder; part of its file names.")           \
     X(trace, BOOL, trace, "off", "on|off",                                                         \
-      "Record events from the start, in memory. Nothing in this version writes them out: "         \
-      "exporters come later.")                                                                     \
+      "Record events in memory, the last of each thread, for debuggers. What `varve trace` reads " \
+      "is written with trace_file.")                                                               \
+    X(trace_file, TEXT, trace_file, "", "FILE",                                                    \
+      "Record events and write them to this file, which `varve trace` turns into timelines and "   \
+      "reports. %p in the name is the number of the process, %r the rank. A trace that is there "  \
+      "is replaced, any other file is not.")                                                       \
     X(rate, TEXT, rate, "", "HOP=RATE,...",                                                        \
       "Slow hops down to so many bytes per second, for experiments: d2d, h2h, d2h, h2d, h2f, "     \
       "f2h, f2r, r2f.")                                                                            \

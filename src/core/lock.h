@@ -26,7 +26,8 @@
     X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \
     X(AIO, "an asynchronous I/O queue's thread pool")                                          \
     X(COPY, "the pool of copy threads")                                                        \
-    X(TRACE, "the list of trace rings")                                                        \
+    X(TRACE_FILE, "starting and ending a trace file")                                          \
+    X(TRACE, "traces: the list of rings, the names, the queue of the file; never two at once") \
     X(LOG, "the log sink")
 
 enum vv_lock_rank {

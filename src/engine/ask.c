@@ -131,3 +131,27 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
         ret_stats->utilisation =
             used_page_ns / ((double)pages * (double)(core->now_ns - core->used_since_ns));
 }
+
+void vvi_trace_occupancy(struct vv_core *core)
+{
+    enum { PART = 256 };
+    const uint64_t late_ns = 1000000;
+
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct tier *tier = &core->tier[t];
+        uint64_t page = core->cfg.page_bytes;
+        uint64_t bytes =
+            tier->is_arena ? (tier->arena.nready - tier->arena.nfree) * page : tier->used_bytes;
+        uint64_t all = tier->is_arena ? tier->arena.npages * page : tier->capacity_bytes;
+        uint64_t before = core->traced[t].bytes;
+        uint64_t change = bytes > before ? bytes - before : before - bytes;
+
+        if (change == 0 ||
+            (change < all / PART && core->now_ns - core->traced[t].time_ns < late_ns))
+            continue;
+        core->traced[t].bytes = bytes;
+        core->traced[t].time_ns = core->now_ns;
+        vv_trace(VV_TRACE_OCCUPANCY, core->cfg.trace_id, t, bytes,
+                 tier->is_arena ? tier->arena.nready * page : all);
+    }
+}

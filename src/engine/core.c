@@ -216,6 +216,8 @@ void vvi_core_leave(struct vv_core *core)
     const char *wrong;
 
     vvi_sched(core);
+    if (vv_trace_enabled())
+        vvi_trace_occupancy(core);
     /* A check reads all there is. With large tiers or long histories it is made at some calls
      * only, so that its cost for each call stays bounded. */
     if (!core->cfg.check || core->check_in-- > 0)
@@ -280,7 +282,8 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
         core->tier[t].freed_epoch++; /* for it, fetched copies may go that could not before */
     h->pending++;
     req_link(list, req);
-    vv_trace(VV_TRACE_REQUEST_START, obj ? obj->version : 0, kind, hist, 0);
+    vv_trace(VV_TRACE_REQUEST_START, kind, vvi_trace_history(core, hist), obj ? obj->version : 0,
+             obj ? obj->size : 0);
 }
 
 /* The time that the application takes between two requests tells when the next will come. */
@@ -331,8 +334,8 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
     h->pending--;
     if (!req->ordered)
         h->last_end_ns = core->now_ns;
-    vv_trace(VV_TRACE_REQUEST_END, obj ? obj->version : 0, req->kind, req->hist,
-             (uint64_t)(int64_t)status);
+    vv_trace(VV_TRACE_REQUEST_END, req->kind, vvi_trace_history(core, req->hist),
+             obj ? obj->version : 0, (uint64_t)(int64_t)status);
     if (req->kind == VV_REQ_PUT && !obj->dead) {
         if (status < 0)
             fail_waits_of(core, obj, status);
@@ -704,6 +707,7 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
     if (!obj || !known(obj))
         return -ENOENT;
     vvi_core_enter(core, now_ns);
+    vv_trace(VV_TRACE_DISCARD, vvi_trace_history(core, hist), version, 0, 0);
     vvi_object_gone(core, obj);
     retry_flushes(core, vvi_hist(core, hist));
     vvi_core_leave(core);
@@ -868,7 +872,8 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
     obj->flush_err = (int16_t)err;
     obj->err_tier = (uint8_t)tier;
     obj->told = false;
-    vv_trace(VV_TRACE_ERROR, obj->version, (uint64_t)tier, (uint64_t)(int64_t)err, 0);
+    vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version, (uint64_t)tier, 0,
+              (uint64_t)(int64_t)err);
 }
 
 void vv_core_promise(struct vv_core *core, struct vv_req *req)
@@ -1093,7 +1098,8 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
             h->late_tier = core->disk;
             h->late_version = o->version;
         }
-        vv_trace(VV_TRACE_ERROR, o->version, (uint64_t)core->disk, (uint64_t)(int64_t)status, 0);
+        vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, o->hist), o->version,
+                  (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
         if (o->file_generation == o->obj->file_generation) {
             core->tier[core->disk].unremoved_bytes += o->obj->file_bytes;
             o->obj->file_bytes = 0;

@@ -98,6 +98,7 @@ struct vv_core_cfg {
     /* An object with this `user` word is gone. May be NULL. */
     void (*release_user)(void *arg, uint64_t user);
     void *release_arg;
+    uint32_t trace_id; /* of the context, in traces */
     /* Bytes that the committed file of such an object takes; NULL: an estimate. With release_arg. */
     uint64_t (*file_bytes)(void *arg, uint64_t size, uint64_t user);
 };

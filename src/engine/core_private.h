@@ -28,6 +28,7 @@
 #include "policy/predict.h"
 #include "policy/window.h"
 #include "tier/arena.h"
+#include "trace/trace.h"
 
 enum {
     PREDICT_AHEAD = 4096, /* most predicted hints outstanding: bounds the cost of the request that
@@ -217,6 +218,9 @@ struct vv_core {
     double used_page_ns[VV_MAX_TIERS]; /* occupancy of memory tiers over time */
     uint64_t used_since_ns;
     uint64_t check_in; /* calls until the next check of the invariants */
+    struct {           /* what the trace was told last of each tier */
+        uint64_t bytes, time_ns;
+    } traced[VV_MAX_TIERS];
     struct vv_core_stats stats;
 };
 
@@ -224,6 +228,11 @@ struct vv_core {
 static inline struct hist *vvi_hist(const struct vv_core *core, uint32_t hist)
 {
     return &core->hist[hist];
+}
+/* The history as traces know it. */
+static inline uint64_t vvi_trace_history(const struct vv_core *core, uint32_t hist)
+{
+    return VV_TRACE_HISTORY(core->cfg.trace_id, hist);
 }
 static inline uint32_t vvi_nchunks(const struct vv_core *core, uint64_t bytes)
 {
@@ -329,8 +338,13 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
 bool vvi_object_complete_at(const struct vv_core *core, const struct vv_object *obj, unsigned tier);
 bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object *obj);
 
+/* ask.c */
+/* Tells the trace how full the tiers are: what changed by more than a small part of the tier at
+ * once, and the rest after a millisecond. */
+void vvi_trace_occupancy(struct vv_core *core);
+
 /* states.c */
-void vvi_copy_set_state(struct vv_copy *copy, enum vv_copy_state to);
+void vvi_copy_set_state(struct vv_core *core, struct vv_copy *copy, enum vv_copy_state to);
 
 /* hints.c */
 int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version);

@@ -113,7 +113,7 @@ int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
     r = hint_append(core, obj);
     vvi_object_unref(core, obj);
     core->stats.hints += r == 0;
-    vv_trace(VV_TRACE_HINT, version, hist, h->tail - h->head, 0);
+    vv_trace(VV_TRACE_HINT, vvi_trace_history(core, hist), version, h->tail - h->head, 0);
     return r;
 }
 
@@ -122,7 +122,7 @@ static void unclaim(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++)
         if (obj->copy[t] && obj->copy[t]->state == VV_COPY_READ_COMPLETE)
-            vvi_copy_set_state(obj->copy[t], VV_COPY_FLUSHED);
+            vvi_copy_set_state(core, obj->copy[t], VV_COPY_FLUSHED);
 }
 
 /* Takes the object's first live hint out of the queue. */

@@ -667,7 +667,7 @@ struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsign
         copy->page[c] = VV_PAGE_NONE;
     obj->copy[tier] = copy;
     h->ncopies[tier]++;
-    vvi_copy_set_state(copy, born);
+    vvi_copy_set_state(core, copy, born);
     return copy;
 }
 
@@ -722,19 +722,19 @@ static void settle_copy(struct vv_core *core, struct vv_object *obj, struct vv_c
     }
     if (copy->state == VV_COPY_WRITE_IN_PROGRESS && obj->written && above_done &&
         copy->nfilling == 0 && copy->nreserved == 0)
-        vvi_copy_set_state(copy, VV_COPY_WRITE_COMPLETE);
+        vvi_copy_set_state(core, copy, VV_COPY_WRITE_COMPLETE);
     if (copy->state == VV_COPY_WRITE_COMPLETE && core->tier[copy->tier].is_arena &&
         (unsigned)copy->tier + 1 < core->ntiers && copy->ndirty == 0 && below_done &&
         !obj->flush_err)
-        vvi_copy_set_state(copy, VV_COPY_FLUSHED);
+        vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
     if (copy->state == VV_COPY_READ_IN_PROGRESS && copy->nvalid == obj->nchunks)
-        vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
+        vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
     if (obj->consumed && copy->nfilling == 0 && copy->nreserved == 0) {
         if (copy->state == VV_COPY_WRITE_COMPLETE || copy->state == VV_COPY_FLUSHED ||
             copy->state == VV_COPY_READ_IN_PROGRESS)
-            vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
+            vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
         if (copy->state == VV_COPY_READ_COMPLETE)
-            vvi_copy_set_state(copy, VV_COPY_CONSUMED);
+            vvi_copy_set_state(core, copy, VV_COPY_CONSUMED);
     }
 }
 

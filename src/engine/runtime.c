@@ -89,7 +89,8 @@ void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int 
             vv_cond_broadcast(&e->idle);
     }
     if (status)
-        vv_trace(VV_TRACE_ERROR, (uint64_t)-status, (uint64_t)o->src_tier, o->version, o->chunk0);
+        vv_trace5(VV_TRACE_ERROR, vvi_trace_history_of(e, o), o->version, (uint64_t)o->src_tier,
+                  o->chunk0, (uint64_t)(int64_t)status);
     vv_core_complete(e->core, o, status, now_ns);
     vvi_engine_dispatch_locked(e);
 }
@@ -160,6 +161,7 @@ static int core_init(struct vv_engine *e)
     core->disk_shared = true;
     core->gds = cfg->gds != NULL;
     core->check = cfg->check;
+    core->trace_id = cfg->trace_id;
     core->release_user = release_user;
     core->file_bytes = file_bytes;
     core->release_arg = e;
@@ -358,7 +360,6 @@ int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t 
 int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                   uint64_t user, const struct vv_engine_app *app, uint64_t deadline_ns)
 {
-    vv_trace(VV_TRACE_REQUEST_START, VV_REQ_PUT, version, size, 0);
     atomic_fetch_add_explicit(&e->device_calls, app->device, memory_order_relaxed);
     vvi_engine_lock(e);
     struct vvi_req *r = vvi_req_new_locked(e, app, size);
@@ -368,7 +369,6 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
         release_user(e, user);
     rc = vvi_request_finish(e, r, rc, deadline_ns);
     atomic_fetch_sub_explicit(&e->device_calls, app->device, memory_order_relaxed);
-    vv_trace(VV_TRACE_REQUEST_END, VV_REQ_PUT, version, size, (uint64_t)rc);
     return rc;
 }
 
@@ -381,7 +381,6 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     atomic_fetch_add_explicit(&e->device_calls, app->device, memory_order_relaxed);
     vvi_engine_lock(e);
     int rc = vv_core_lookup(e->core, hist, version, &info);
-    vv_trace(VV_TRACE_REQUEST_START, VV_REQ_GET, version, info.size, 0);
     if (rc == 0 && info.generation != generation)
         rc = -ESTALE;
     if (rc == 0) {
@@ -396,7 +395,6 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
         distance = r->req.distance;
     rc = vvi_request_finish(e, r, rc, deadline_ns);
     atomic_fetch_sub_explicit(&e->device_calls, app->device, memory_order_relaxed);
-    vv_trace(VV_TRACE_REQUEST_END, VV_REQ_GET, version, info.size, (uint64_t)rc);
     if (rc == 0)
         *ret_distance = distance;
     return rc;

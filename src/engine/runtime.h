@@ -34,7 +34,8 @@ struct vv_engine_cfg {
     /* What the hops are slowed down to, in bytes/s, by device and stores; 0: full speed. The engine
      * itself paces copies between host memory and host memory. */
     uint64_t rate[VV_HOP_COUNT];
-    bool check; /* assert the core's invariants after every step */
+    bool check;        /* assert the core's invariants after every step */
+    uint32_t trace_id; /* of the context, in traces */
 
     /* The `user` words of objects. An object holds one reference, and vv_engine_lookup hands out
      * another. Both are called with the engine's lock held and must not call back. */

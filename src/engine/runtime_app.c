@@ -255,7 +255,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
 {
     uint64_t start_ns = e->h2h.bytes_per_s ? vv_now_ns() : 0;
     int rc = 0;
-    vv_trace(VV_TRACE_COPY_START, o->hop, o->version, o->chunk0, o->bytes);
+    vvi_trace_copy_start(e, o);
     struct vvi_lane *lane = NULL;
     if (needs_device(e, r, o))
         rc = lane_ready(e, r, o->hop == VV_HOP_D2D ? 0 : 1, &lane);
@@ -342,7 +342,7 @@ static bool lanes_full(const struct vvi_lanes *lanes)
 
 static void order_end_locked(struct vv_engine *e, struct vv_order *o, int status)
 {
-    vv_trace5(VV_TRACE_COPY_END, o->hop, o->version, o->chunk0, o->bytes, (uint64_t)status);
+    vvi_trace_copy_end(e, o, status);
     vvi_engine_complete_locked(e, o, status);
 }
 
@@ -365,7 +365,7 @@ void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r)
         for (; lane->count > 0; lane->count--) {
             struct vv_order *o = lane->order[lane->head];
             lane->head = (lane->head + 1) % VVI_LANE_DEPTH;
-            vv_trace5(VV_TRACE_COPY_END, o->hop, o->version, o->chunk0, o->bytes, 0);
+            vvi_trace_copy_ended(e, o, r->end_ns);
             vvi_engine_complete_at_locked(e, o, 0, r->end_ns);
         }
     }

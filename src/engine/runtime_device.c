@@ -166,6 +166,7 @@ static void *device_mover_main(void *arg)
     struct vv_engine *e = m->engine;
 
     vv_thread_sharpen();
+    vv_trace_thread(vv_hop_name(m->hop));
     vvi_engine_lock(e);
     for (;;) {
         struct vv_order *o = vvi_order_pop(&m->queue);
@@ -176,9 +177,9 @@ static void *device_mover_main(void *arg)
             continue;
         }
         vvi_engine_unlock(e);
-        vv_trace(VV_TRACE_COPY_START, m->hop, o->version, o->chunk0, o->bytes);
+        vvi_trace_copy_start(e, o);
         int rc = move_order(w, o);
-        vv_trace5(VV_TRACE_COPY_END, m->hop, o->version, o->chunk0, o->bytes, (uint64_t)rc);
+        vvi_trace_copy_end(e, o, rc);
         vvi_engine_lock(e);
         vvi_engine_complete_locked(e, o, rc);
     }

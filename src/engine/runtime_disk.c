@@ -123,10 +123,11 @@ static int submit(struct disk_worker *w, struct disk_io *io)
         io->io.op = writes ? VV_STORE_WRITE : VV_STORE_READ;
         for (uint32_t i = 0; i < o->nchunks; i++)
             io->mem[i] = vvi_engine_page(e, memory_tier, memory_page[i]);
-        vv_trace(VV_TRACE_COPY_START, w->mover->hop, o->version, o->chunk0, o->bytes);
+        vvi_trace_copy_start(e, o);
         break;
     case VV_ORDER_COMMIT: {
         io->io.op = VV_STORE_COMMIT;
+        vv_trace(VV_TRACE_COMMIT_START, vvi_trace_history_of(e, o), o->version, o->size, 0);
         int rc = describe(e, io);
         if (rc)
             return rc;
@@ -139,6 +140,15 @@ static int submit(struct disk_worker *w, struct disk_io *io)
         break;
     }
     return w->mover->store->ops->submit(w->mover->store, &io->io);
+}
+
+static void trace_end(const struct vv_engine *e, const struct vv_order *o, int status)
+{
+    if (o->kind == VV_ORDER_COPY)
+        vvi_trace_copy_end(e, o, status);
+    else if (o->kind == VV_ORDER_COMMIT)
+        vv_trace(VV_TRACE_COMMIT_END, vvi_trace_history_of(e, o), o->version,
+                 (uint64_t)(int64_t)status, 0);
 }
 
 /* Takes what can be started, lock held on entry and return. */
@@ -155,6 +165,7 @@ static void start_locked(struct disk_worker *w)
             continue;
         }
         struct vv_order *o = io->order;
+        trace_end(e, o, rc);
         give_back(w, io);
         vvi_engine_complete_locked(e, o, rc);
     }
@@ -164,9 +175,7 @@ static void finish_locked(struct disk_worker *w, struct disk_io *io)
 {
     struct vv_order *o = io->order;
     int status = io->io.status;
-    if (o->kind == VV_ORDER_COPY)
-        vv_trace5(VV_TRACE_COPY_END, w->mover->hop, o->version, o->chunk0, o->bytes,
-                  (uint64_t)status);
+    trace_end(w->mover->engine, o, status);
     if (status == -EBADMSG && o->kind == VV_ORDER_COPY) {
         struct vvi_engine_hist *h = &w->mover->engine->hist[o->hist];
         struct vvi_bad_chunk *bad = vvi_bad_chunk_find(h, o->version, o->generation);
@@ -195,6 +204,7 @@ static void *disk_mover_main(void *arg)
     struct vv_engine *e = m->engine;
     struct vv_store_io *done[POLL_MAX];
 
+    vv_trace_thread(vv_hop_name(m->hop));
     vvi_engine_lock(e);
     for (;;) {
         start_locked(w);

@@ -109,6 +109,7 @@ static void *finisher_main(void *arg)
     struct vv_engine *e = arg;
 
     vv_thread_sharpen();
+    vv_trace_thread("finisher");
     vv_mutex_lock(&e->finisher_lock);
     while (!e->finisher_stop) {
         if (!e->finisher_awake) {

@@ -203,7 +203,8 @@ static void give_up(struct vv_engine *e, int rc)
     madvise(g->base + ready, g->bytes - ready, MADV_DONTNEED);
     describe_failure(g, rc, text, sizeof(text));
     vv_log(VV_LOG_WARNING, "%s", text);
-    vv_trace(VV_TRACE_ERROR, (uint64_t)-rc, g->tier, 0, 0);
+    vv_trace5(VV_TRACE_ERROR, VV_TRACE_HISTORY(e->cfg.trace_id, 0), 0, g->tier, 0,
+              (uint64_t)(int64_t)rc);
     vvi_engine_lock(e);
     memcpy(g->text, text, sizeof(text));
     vv_core_grow_stop(e->core, g->tier, vv_now_ns());
@@ -233,6 +234,7 @@ static void *pinner_main(void *arg)
     struct vvi_grow *g = &e->grow;
     int rc = 0;
     vv_thread_sharpen();
+    vv_trace_thread("pinner");
     while (g->nready < g->nslices && rc == 0) {
         rc = wait_touched(g, g->nready);
         if (rc == 0) {

@@ -201,8 +201,7 @@ static void batches_complete_locked(struct vv_engine *e, struct vvi_batch *ended
     for (struct vvi_batch *b = ended, *next; b; b = next) {
         next = b->next;
         while ((o = vvi_order_pop(&b->orders))) {
-            vv_trace5(VV_TRACE_COPY_END, o->hop, o->version, o->chunk0, o->bytes,
-                      (uint64_t)b->status);
+            vvi_trace_copy_end(e, o, b->status);
             vvi_engine_complete_locked(e, o, b->status);
         }
         if (b->lend) {
@@ -223,6 +222,7 @@ static void *watcher_main(void *arg)
     unsigned naps = 0;
 
     vv_thread_sharpen();
+    vv_trace_thread("watcher");
     vvi_engine_lock(e);
     while (!e->stopping || list || w->incoming) {
         if (w->incoming) {
@@ -396,7 +396,7 @@ static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vv
     int rc = 0;
     s.v = s.few;
     for (const struct vv_order *o = b->orders.head; o && rc == 0; o = o->runtime) {
-        vv_trace(VV_TRACE_COPY_START, o->hop, o->version, o->chunk0, o->bytes);
+        vvi_trace_copy_start(e, o);
         if (!on->lent)
             rc = vvi_order_spans(e, on->r.app, o, segs_add, &s);
     }
@@ -415,8 +415,10 @@ static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vv
 static void orders_end_locked(struct vv_engine *e, struct vvi_order_queue *orders, int status)
 {
     struct vv_order *o;
-    while ((o = vvi_order_pop(orders)))
+    while ((o = vvi_order_pop(orders))) {
+        vvi_trace_copy_end(e, o, status);
         vvi_engine_complete_locked(e, o, status);
+    }
 }
 
 /* Submits what the core has issued so far. Engine lock held, released in between. */

@@ -9,6 +9,7 @@
 #include "core/copy.h"
 #include "core/lock.h"
 #include "engine/runtime.h"
+#include "trace/trace.h"
 
 enum {
     VVI_DEVICE_MOVER_THREADS = 2, /* orders in flight on a memory hop */
@@ -286,6 +287,37 @@ static inline uint64_t vvi_order_chunk_bytes(const struct vv_engine *e, const st
 {
     uint64_t from = (uint64_t)chunk * e->cfg.page_bytes;
     return VV_MIN((uint64_t)e->cfg.page_bytes, o->size - from);
+}
+
+/* ---- traces ---- */
+
+static inline uint64_t vvi_trace_history_of(const struct vv_engine *e, const struct vv_order *o)
+{
+    return VV_TRACE_HISTORY(e->cfg.trace_id, o->hist);
+}
+
+static inline void vvi_trace_copy_start(const struct vv_engine *e, const struct vv_order *o)
+{
+    vv_trace5(VV_TRACE_COPY_START, VV_TRACE_ROUTE(o->hop, o->src_tier, o->dst_tier),
+              vvi_trace_history_of(e, o), o->version, o->chunk0, o->bytes);
+}
+
+static inline void vvi_trace_copy_end(const struct vv_engine *e, const struct vv_order *o,
+                                      int status)
+{
+    vv_trace5(VV_TRACE_COPY_END, VV_TRACE_ROUTE(o->hop, o->src_tier, o->dst_tier),
+              vvi_trace_history_of(e, o), o->version, o->chunk0, (uint64_t)(int64_t)status);
+}
+
+/* The same for one that was seen to end earlier. */
+static inline void vvi_trace_copy_ended(const struct vv_engine *e, const struct vv_order *o,
+                                        uint64_t end_ns)
+{
+    if (!vv_trace_enabled())
+        return;
+    const uint64_t arg[VV_TRACE_ARGS] = {VV_TRACE_ROUTE(o->hop, o->src_tier, o->dst_tier),
+                                         vvi_trace_history_of(e, o), o->version, o->chunk0, 0};
+    vv_trace_at(end_ns, VV_TRACE_COPY_END, arg);
 }
 
 /* ---- runtime_mem.c ---- */

@@ -431,13 +431,13 @@ static bool read_for_gets(struct vv_core *core)
 
 /* The prefetcher has come to this object and found it complete here: it stays until it is
  * consumed. */
-static void claim(struct vv_object *obj, unsigned tier)
+static void claim(struct vv_core *core, struct vv_object *obj, unsigned tier)
 {
     struct vv_copy *copy = obj->copy[tier];
 
     if (copy && (copy->state == VV_COPY_WRITE_COMPLETE || copy->state == VV_COPY_FLUSHED ||
                  copy->state == VV_COPY_CONSUMED))
-        vvi_copy_set_state(copy, VV_COPY_READ_COMPLETE);
+        vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
 }
 
 /* A restore takes chunks from device and host at the same time: the share of an object that the
@@ -681,7 +681,7 @@ static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier
         struct vv_object *obj = vvi_hint_at(h, s);
         bool settled = !obj || (fetchable(obj) && complete_for(core, obj, tier));
         if (settled && obj)
-            claim(obj, tier);
+            claim(core, obj, tier);
         if (settled && s == h->cursor[tier])
             h->cursor[tier] = s + 1;
         if (settled || !fetchable(obj)) {

@@ -132,7 +132,8 @@ static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t 
     if (gone == 0)
         return 0;
     core->stats.evicted_pages += gone;
-    vv_trace(VV_TRACE_EVICT, copy->obj->version, copy->tier, low, gone);
+    vv_trace5(VV_TRACE_EVICT, vvi_trace_history(core, copy->obj->hist), copy->obj->version,
+              copy->tier, low, gone);
     vvi_core_reclass(core, copy->obj, low, high - low + 1);
     vvi_copy_maybe_free(core, copy);
     return gone;
@@ -145,7 +146,7 @@ uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned cl
     uint32_t gone = 0, low = 0, high = 0;
 
     if (revoked)
-        vvi_copy_set_state(copy, VV_COPY_FLUSHED);
+        vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
     for (uint32_t c = copy->evict_top + 1; c > 0 && gone < n;) {
         uint32_t run = 0;
         while (run < c && gone + run < n && copy->page[c - 1 - run] != VV_PAGE_NONE &&
@@ -171,7 +172,7 @@ void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c
     bool revoked = copy->state == VV_COPY_READ_COMPLETE;
 
     if (revoked)
-        vvi_copy_set_state(copy, VV_COPY_FLUSHED);
+        vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
     core->stats.revoked_pages += revoked && copy->obj->hint_first;
     vvi_chunk_drop(core, copy, c);
     pages_gone(core, copy, c, c, 1);

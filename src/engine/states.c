@@ -50,7 +50,7 @@ bool vv_copy_state_may_change(enum vv_copy_state from, enum vv_copy_state to)
            (may_become[from] >> to & 1);
 }
 
-void vvi_copy_set_state(struct vv_copy *copy, enum vv_copy_state to)
+void vvi_copy_set_state(struct vv_core *core, struct vv_copy *copy, enum vv_copy_state to)
 {
     enum vv_copy_state from = (enum vv_copy_state)copy->state;
 
@@ -58,5 +58,6 @@ void vvi_copy_set_state(struct vv_copy *copy, enum vv_copy_state to)
         return;
     vv_assert(vv_copy_state_may_change(from, to));
     copy->state = (uint8_t)to;
-    vv_trace(VV_TRACE_STATE, copy->obj->version, copy->tier, from, to);
+    vv_trace5(VV_TRACE_STATE, vvi_trace_history(core, copy->obj->hist), copy->obj->version,
+              copy->tier, from, to);
 }

@@ -14,8 +14,15 @@
  * thread that needs one, so that their number is the largest number of threads that traced at once.
  * The list's lock orders the handing over. A reset does not touch the rings either; it notes in
  * each from which record on it counts.
+ *
+ * A trace file drains the rings from where it began or got to last. It does not hold up the writers:
+ * one that comes round before its records were taken overwrites them, and they count as lost. A
+ * thread announces itself (who it is) with its first event after a trace file was begun.
+ *
+ * A forked child has the rings but none of the other threads, and records nothing until it turns
+ * tracing on itself.
  */
-#include "trace/trace.h"
+#include "trace/trace_private.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -37,6 +44,7 @@ struct ring {
     struct ring *next;     /* immutable once listed */
     size_t mask;           /* immutable */
     bool owned;            /* Synchronization: rings.lock */
+    uint64_t drained;      /* records taken or passed over. Owner: who drains, or begins to */
     _Atomic uint64_t base; /* relaxed, under rings.lock: records before this number were reset */
     _Atomic uint64_t
         head; /* records written; stored by the owner (release), loaded by readers (acquire) */
@@ -45,11 +53,13 @@ struct ring {
 
 static struct {
     struct vv_mutex lock;
-    struct ring *list;        /* Synchronization: lock */
-    size_t capacity;          /* Synchronization: lock */
-    pthread_key_t key;        /* immutable after init */
-    bool key_valid;           /* immutable after init */
-    _Atomic uint64_t dropped; /* relaxed: events that found no memory for a ring */
+    struct ring *list;          /* Synchronization: lock */
+    size_t capacity;            /* Synchronization: lock */
+    pthread_key_t key;          /* immutable after init */
+    bool key_valid;             /* immutable after init */
+    bool memory_on, file_on;    /* who wants events. Synchronization: lock */
+    _Atomic uint64_t dropped;   /* relaxed: events that found no memory for a ring */
+    _Atomic uint64_t undrained; /* the same, since the trace file last asked */
 } rings;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -57,8 +67,15 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Owner's: nobody else reads them. */
 static _Thread_local struct ring *my_ring;
 static _Thread_local uint32_t my_thread;
+static _Thread_local uint32_t my_epoch;
+static _Thread_local const char *my_name;
 
 _Atomic bool vvi_trace_on;
+
+/* Counts trace files begun. Synchronization: relaxed; a thread that sees it late announces itself
+ * with a later event. */
+static _Atomic uint32_t epoch;
+static _Atomic uint32_t contexts;
 
 static const struct {
     const char *name, *arg[VV_TRACE_ARGS];
@@ -78,6 +95,26 @@ const char *vv_trace_arg_name(uint32_t kind, unsigned arg)
     return kind < VV_TRACE_KIND_COUNT && arg < VV_TRACE_ARGS ? kinds[kind].arg[arg] : "";
 }
 
+const char *vv_trace_call_name(uint32_t call)
+{
+    static const char *const names[] = {
+#define X(call, name, waits) name,
+        VV_TRACE_CALLS(X)
+#undef X
+    };
+    return call < VV_ARRAY_SIZE(names) ? names[call] : "?";
+}
+
+void vv_trace_thread(const char *name)
+{
+    my_name = name;
+}
+
+uint32_t vv_trace_new_context(void)
+{
+    return atomic_fetch_add_explicit(&contexts, 1, memory_order_relaxed) + 1;
+}
+
 /* At the end of a thread that traced. */
 static void give_up_ring(void *arg)
 {
@@ -89,9 +126,24 @@ static void give_up_ring(void *arg)
     my_ring = NULL;
 }
 
+static void update_on_locked(void)
+{
+    atomic_store_explicit(&vvi_trace_on, rings.memory_on || rings.file_on, memory_order_relaxed);
+}
+
+/* Somebody who is not there may have held the lock. The list is whole at any instant. */
+static void after_fork_child(void)
+{
+    vv_mutex_init(&rings.lock, "trace rings", VV_RANK_TRACE);
+    rings.memory_on = rings.file_on = false;
+    update_on_locked();
+    my_thread = (uint32_t)gettid();
+}
+
 static void init(void)
 {
     vv_mutex_init(&rings.lock, "trace rings", VV_RANK_TRACE);
+    (void)pthread_atfork(NULL, NULL, after_fork_child);
     rings.capacity = VV_TRACE_RING_DEFAULT;
     rings.key_valid = pthread_key_create(&rings.key, give_up_ring) == 0;
 }
@@ -127,23 +179,38 @@ static struct ring *take_ring(void)
     return ring;
 }
 
-void vvi_trace_write(enum vv_trace_kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
-                     uint64_t e)
+/* Says who the calling thread is. */
+static void announce(uint32_t now)
 {
+    char name[32] = "";
+
+    my_epoch = now; /* first: the event written here must not announce it again */
+    if (!my_name)
+        (void)pthread_getname_np(pthread_self(), name, sizeof(name));
+    vvi_trace_write(VV_TRACE_THREAD, vv_trace_name(my_name ? my_name : name),
+                    my_name ? VV_TRACE_ROLE_LIBRARY : VV_TRACE_ROLE_APP, 0, 0, 0);
+}
+
+static inline void write_at(uint64_t time_ns, enum vv_trace_kind kind,
+                            const uint64_t arg[VV_TRACE_ARGS])
+{
+    uint32_t now_epoch = atomic_load_explicit(&epoch, memory_order_relaxed);
+    if (__builtin_expect(my_epoch != now_epoch, 0))
+        announce(now_epoch);
     struct ring *ring = my_ring ? my_ring : take_ring();
-    const uint64_t arg[VV_TRACE_ARGS] = {a, b, c, d, e};
     struct slot *slot;
     uint64_t n;
 
     if (!ring) {
         atomic_fetch_add_explicit(&rings.dropped, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&rings.undrained, 1, memory_order_relaxed);
         return;
     }
     n = atomic_load_explicit(&ring->head, memory_order_relaxed);
     slot = &ring->slots[n & ring->mask];
     atomic_store_explicit(&slot->word[WORD_SEQ], 0, memory_order_relaxed);
     /* Each release orders the invalidation before it; pairs with the acquires in read_slot. */
-    atomic_store_explicit(&slot->word[WORD_TIME], vv_now_ns(), memory_order_release);
+    atomic_store_explicit(&slot->word[WORD_TIME], time_ns, memory_order_release);
     atomic_store_explicit(&slot->word[WORD_KIND], (uint64_t)my_thread << 32 | (uint32_t)kind,
                           memory_order_release);
     for (int i = 0; i < VV_TRACE_ARGS; i++)
@@ -151,6 +218,20 @@ void vvi_trace_write(enum vv_trace_kind kind, uint64_t a, uint64_t b, uint64_t c
     /* The record is whole; pairs with the first load in read_slot. */
     atomic_store_explicit(&slot->word[WORD_SEQ], n + 1, memory_order_release);
     atomic_store_explicit(&ring->head, n + 1, memory_order_release);
+}
+
+void vvi_trace_write(enum vv_trace_kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
+                     uint64_t e)
+{
+    const uint64_t arg[VV_TRACE_ARGS] = {a, b, c, d, e};
+
+    write_at(vv_now_ns(), kind, arg);
+}
+
+void vv_trace_at(uint64_t time_ns, enum vv_trace_kind kind, const uint64_t arg[VV_TRACE_ARGS])
+{
+    if (vv_trace_enabled())
+        write_at(time_ns, kind, arg);
 }
 
 /* False if record `n` (from 0) is not, or not wholly, in the ring any more. */
@@ -253,11 +334,69 @@ void vv_trace_start(size_t ring_records)
     pthread_once(&once, init);
     vv_mutex_lock(&rings.lock);
     rings.capacity = capacity;
+    rings.memory_on = true;
+    update_on_locked();
     vv_mutex_unlock(&rings.lock);
-    atomic_store_explicit(&vvi_trace_on, true, memory_order_relaxed);
 }
 
 void vv_trace_stop(void)
 {
-    atomic_store_explicit(&vvi_trace_on, false, memory_order_relaxed);
+    pthread_once(&once, init);
+    vv_mutex_lock(&rings.lock);
+    rings.memory_on = false;
+    update_on_locked();
+    vv_mutex_unlock(&rings.lock);
+}
+
+/* ---- for a trace file ---- */
+
+void vvi_trace_file_wants(bool on)
+{
+    pthread_once(&once, init);
+    vv_mutex_lock(&rings.lock);
+    for (struct ring *ring = rings.list; ring && on; ring = ring->next)
+        ring->drained = atomic_load_explicit(&ring->head, memory_order_acquire);
+    atomic_store_explicit(&rings.undrained, 0, memory_order_relaxed);
+    rings.file_on = on;
+    if (on)
+        atomic_fetch_add_explicit(&epoch, 1, memory_order_relaxed);
+    update_on_locked();
+    vv_mutex_unlock(&rings.lock);
+}
+
+static size_t drain_ring(struct ring *ring, struct vv_trace_record *ret_records, size_t max,
+                         uint64_t *lost)
+{
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+    uint64_t n = ring->drained;
+    size_t count = 0;
+
+    if (head - n > ring->mask + 1) {
+        *lost += head - (ring->mask + 1) - n;
+        n = head - (ring->mask + 1);
+    }
+    for (; n < head && count < max; n++) {
+        if (read_slot(ring, n, &ret_records[count]))
+            count++;
+        else
+            ++*lost;
+    }
+    ring->drained = n;
+    return count;
+}
+
+size_t vvi_trace_drain(struct vv_trace_record *ret_records, size_t max, uint64_t *lost)
+{
+    struct ring *ring;
+    size_t count = 0;
+
+    pthread_once(&once, init);
+    vv_mutex_lock(&rings.lock);
+    ring = rings.list;
+    vv_mutex_unlock(&rings.lock);
+    /* What is listed stays; `next` and `drained` are nobody else's here. */
+    for (; ring && count < max; ring = ring->next)
+        count += drain_ring(ring, ret_records + count, max - count, lost);
+    *lost += atomic_exchange_explicit(&rings.undrained, 0, memory_order_relaxed);
+    return count;
 }

@@ -16,21 +16,40 @@
 
 #define VV_TRACE_ARGS 5
 
-/* X(kind, name, names of the arguments). Exporters and tests read the names from here. Append only.
+/*
+ * X(kind, name, names of the arguments). Exporters and tests read the names from here. The numbers
+ * stand in trace files: append only.
+ *
+ * history   VV_TRACE_HISTORY: context and number of the history in it; HISTORY_OPEN names it
+ * object    the version
+ * tier      as the context numbers its tiers, fast to slow
+ * route     VV_TRACE_ROUTE: the hop, and from which tier to which
+ * status    0 or a negative errno value
+ * name, phase   VV_TRACE_NAME: numbers of vv_trace_name()
  */
-#define VV_TRACE_KINDS(X)                                                     \
-    X(NONE, "none", "", "", "", "", "")                                       \
-    X(STATE, "state", "object", "tier", "from", "to", "")                     \
-    X(COPY_START, "copy-start", "hop", "object", "chunk", "bytes", "")        \
-    X(COPY_END, "copy-end", "hop", "object", "chunk", "bytes", "status")      \
-    X(EVICT, "evict", "object", "tier", "chunk", "bytes", "")                 \
-    X(REQUEST_START, "request-start", "request", "object", "bytes", "", "")   \
-    X(REQUEST_END, "request-end", "request", "object", "bytes", "status", "") \
-    X(HINT, "hint", "object", "distance", "", "", "")                         \
-    X(ERROR, "error", "error", "tier", "object", "chunk", "")                 \
-    X(PHASE, "phase", "phase", "", "", "", "")                                \
-    X(RESERVE, "reserve", "object", "tier", "bytes", "", "")                  \
-    X(COMMIT, "commit", "object", "tier", "bytes", "", "")
+#define VV_TRACE_KINDS(X)                                                          \
+    X(NONE, "none", "", "", "", "", "")                                            \
+    X(STATE, "state", "history", "object", "tier", "from", "to")                   \
+    X(COPY_START, "copy-start", "route", "history", "object", "chunk", "bytes")    \
+    X(COPY_END, "copy-end", "route", "history", "object", "chunk", "status")       \
+    X(EVICT, "evict", "history", "object", "tier", "chunk", "pages")               \
+    X(REQUEST_START, "request-start", "request", "history", "object", "bytes", "") \
+    X(REQUEST_END, "request-end", "request", "history", "object", "status", "")    \
+    X(HINT, "hint", "history", "object", "position", "", "")                       \
+    X(ERROR, "error", "history", "object", "tier", "chunk", "status")              \
+    X(PHASE_BEGIN, "phase-begin", "phase", "", "", "", "")                         \
+    X(PHASE_END, "phase-end", "", "", "", "", "")                                  \
+    X(COMMIT_START, "commit-start", "history", "object", "bytes", "", "")          \
+    X(COMMIT_END, "commit-end", "history", "object", "status", "", "")             \
+    X(CALL_START, "call-start", "call", "history", "object", "", "")               \
+    X(CALL_END, "call-end", "call", "history", "object", "bytes", "status")        \
+    X(DISTANCE, "distance", "history", "object", "distance", "", "")               \
+    X(OCCUPANCY, "occupancy", "context", "tier", "bytes", "ready", "")             \
+    X(HISTORY_OPEN, "history-open", "history", "name", "", "", "")                 \
+    X(HISTORY_CLOSE, "history-close", "history", "", "", "", "")                   \
+    X(DISCARD, "discard", "history", "object", "", "", "")                         \
+    X(THREAD, "thread", "name", "role", "", "", "")                                \
+    X(LOST, "lost", "records", "", "", "", "")
 
 enum vv_trace_kind {
 #define X(kind, ...) VV_TRACE_##kind,
@@ -49,6 +68,38 @@ struct vv_trace_record {
 
 _Static_assert(sizeof(struct vv_trace_record) == 64, "a record is one cache line");
 
+/* X(call, name, what the application waits for in it). The numbers stand in trace files: append
+ * only. */
+#define VV_TRACE_CALLS(X)              \
+    X(CHECKPOINT, "checkpoint", WRITE) \
+    X(RESTORE, "restore", READ)        \
+    X(RESERVE, "reserve", WRITE)       \
+    X(COMMIT, "commit", WRITE)         \
+    X(ACQUIRE, "acquire", READ)        \
+    X(WAIT, "wait", OTHER)             \
+    X(FLUSH, "flush", OTHER)           \
+    X(CLOSE, "close", OTHER)
+
+enum vv_trace_call {
+#define X(call, ...) VV_TRACE_CALL_##call,
+    VV_TRACE_CALLS(X)
+#undef X
+        VV_TRACE_CALL_COUNT
+};
+
+/* Who a thread is. */
+enum vv_trace_role { VV_TRACE_ROLE_APP, VV_TRACE_ROLE_LIBRARY };
+
+#define VV_TRACE_HISTORY(context, hist)   ((uint64_t)(context) << 32 | (uint32_t)(hist))
+#define VV_TRACE_HISTORY_CONTEXT(history) ((uint32_t)((history) >> 32))
+#define VV_TRACE_HISTORY_NUMBER(history)  ((uint32_t)(history))
+/* Tiers from -1, the application, on. */
+#define VV_TRACE_ROUTE(hop, src_tier, dst_tier) \
+    ((uint64_t)(hop) | (uint64_t)((src_tier) + 1) << 8 | (uint64_t)((dst_tier) + 1) << 16)
+#define VV_TRACE_ROUTE_HOP(route) ((uint32_t)(route)&0xff)
+#define VV_TRACE_ROUTE_SRC(route) ((int)((route) >> 8 & 0xff) - 1)
+#define VV_TRACE_ROUTE_DST(route) ((int)((route) >> 16 & 0xff) - 1)
+
 struct vv_trace_log {
     struct vv_trace_record
         *records; /* by time; those of one thread in the order they were written */
@@ -60,8 +111,8 @@ struct vv_trace_log {
 /* Records per thread; rounded up to a power of two. */
 #define VV_TRACE_RING_DEFAULT 65536
 
-/* Turns tracing on. `ring_records` (0: the default) is the size of rings made from now on. Any
- * thread. */
+/* Turns recording in memory on. `ring_records` (0: the default) is the size of rings made from now
+ * on. Any thread. Off, events are still recorded while a trace file is being written. */
 void vv_trace_start(size_t ring_records);
 void vv_trace_stop(void);
 
@@ -72,6 +123,22 @@ void vv_trace_reset(void);
  * overwritten is left out and counted as lost. -ENOMEM. */
 VV_WARN_UNUSED int vv_trace_snapshot(struct vv_trace_log *ret_log);
 void vv_trace_log_fini(struct vv_trace_log *log);
+
+/* The number of a text, the same for equal texts; they are kept to the end of the process. At most
+ * VV_TRACE_NAME_BYTES of it count. NULL: "(unnamed)". VV_TRACE_NAME_OTHER when there are too many, or
+ * memory is lacking. Any thread; a text that was seen before takes no lock. */
+enum { VV_TRACE_NAME_UNNAMED, VV_TRACE_NAME_OTHER, VV_TRACE_NAME_BYTES = 255 };
+uint32_t vv_trace_name(const char *text);
+
+/* What the calling thread is called in traces, as one of the library's; a constant. Threads that do
+ * not say so are the application's, by the names that they have in the system. */
+void vv_trace_thread(const char *name);
+
+/* A number for a context, unique in the process and never 0. */
+uint32_t vv_trace_new_context(void);
+
+/* "?" beyond the last. */
+const char *vv_trace_call_name(uint32_t call);
 
 /* "?" beyond the last kind. */
 const char *vv_trace_kind_name(uint32_t kind);
@@ -88,6 +155,9 @@ static inline bool vv_trace_enabled(void)
 {
     return __builtin_expect(atomic_load_explicit(&vvi_trace_on, memory_order_relaxed), 0);
 }
+
+/* The same for what happened at another time. */
+void vv_trace_at(uint64_t time_ns, enum vv_trace_kind kind, const uint64_t arg[VV_TRACE_ARGS]);
 
 static inline void vv_trace5(enum vv_trace_kind kind, uint64_t a, uint64_t b, uint64_t c,
                              uint64_t d, uint64_t e)

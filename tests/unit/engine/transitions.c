@@ -199,6 +199,7 @@ static void count_refusal(const char *file, int line, const char *text)
 
 static void whole_table(void)
 {
+    static struct vv_core core; /* for its number in traces */
     struct vv_object obj = {.version = 1};
     struct vv_copy copy = {.obj = &obj};
     unsigned nlegal = 0, nrefused = 0;
@@ -211,7 +212,7 @@ static void whole_table(void)
             nlegal += may;
             copy.state = (uint8_t)from;
             refused = 0;
-            vvi_copy_set_state(&copy, (enum vv_copy_state)to);
+            vvi_copy_set_state(&core, &copy, (enum vv_copy_state)to);
             nrefused += refused;
 #ifdef VV_DEBUG
             T_EQ(refused, !may && from != to);

@@ -64,8 +64,8 @@ static void fields(void)
 static void names(void)
 {
     T_STREQ(vv_trace_kind_name(VV_TRACE_COPY_START), "copy-start");
-    T_STREQ(vv_trace_arg_name(VV_TRACE_COPY_START, 3), "bytes");
-    T_STREQ(vv_trace_arg_name(VV_TRACE_COPY_START, 4), "");
+    T_STREQ(vv_trace_arg_name(VV_TRACE_COPY_START, 4), "bytes");
+    T_STREQ(vv_trace_arg_name(VV_TRACE_HINT, 4), "");
     T_STREQ(vv_trace_kind_name(VV_TRACE_KIND_COUNT), "?");
     T_STREQ(vv_trace_arg_name(VV_TRACE_STATE, VV_TRACE_ARGS), "");
     for (uint32_t i = 0; i < VV_TRACE_KIND_COUNT; i++)

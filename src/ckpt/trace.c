@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Traces: what a context tells the trace about itself, and the application's part in it.
+ *
+ * A context that has a trace file joins it when everything else of it is there, so that an opening
+ * that fails leaves no file behind, and leaves it when its engine has ended, so that all events are
+ * in. The file says nothing that is needed for anything but reading traces: where something cannot
+ * be said for want of memory, it is left out.
+ */
+#include <varve/trace.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/error.h"
+#include "device/device.h"
+#include "trace/write.h"
+
+enum { NAME_BYTES_MAX = 255 };
+
+/* ---- contexts ---- */
+
+static void say(const struct varve_ctx *ctx, const char *key, const char *value)
+{
+    (void)!vv_trace_meta(ctx->trace_id, key, value);
+}
+
+static void say_number(const struct varve_ctx *ctx, const char *key, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+    say(ctx, key, text);
+}
+
+static void say_option(void *arg, const char *key, const char *value)
+{
+    char name[80];
+    snprintf(name, sizeof(name), "config.%s", key);
+    say(arg, name, value);
+}
+
+static void say_device(const struct varve_ctx *ctx)
+{
+    struct vv_device_info info;
+    if (!ctx->device)
+        return;
+    memset(&info, 0, sizeof(info));
+    vv_device_describe(ctx->device, &info);
+    say(ctx, "device", info.name);
+    size_t left = 0, total = 0;
+    if (vv_device_mem_info(ctx->device, &left, &total) == 0)
+        say_number(ctx, "device.memory", total);
+}
+
+static void say_tiers(const struct varve_ctx *ctx)
+{
+    struct vv_core_stats stats;
+    char key[48];
+    vv_engine_get_stats(ctx->engine, &stats);
+    for (unsigned t = 0; t < vv_engine_tiers(ctx->engine); t++) {
+        enum vv_tier_kind kind = vv_engine_tier_kind(ctx->engine, t);
+        uint64_t bytes = stats.tier_pages[t] * ctx->opts.page_bytes;
+        snprintf(key, sizeof(key), "tier.%u", t);
+        say(ctx, key, vv_tier_kind_name(kind));
+        snprintf(key, sizeof(key), "tier.%u.bytes", t);
+        say_number(ctx, key, kind == VV_TIER_FILES ? ctx->opts.local_cache : bytes);
+    }
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
+        snprintf(key, sizeof(key), "hop.%d", hop);
+        say(ctx, key, vv_hop_name((enum vv_hop)hop));
+    }
+}
+
+int vvi_trace_open(struct varve_ctx *ctx, char *err, size_t err_bytes)
+{
+    char path[VARVE_PATH_BYTES + 64], why[224] = "";
+    if (ctx->opts.trace)
+        vv_trace_start(0);
+    if (!ctx->opts.trace_file[0])
+        return 0;
+    int rc = vv_trace_path(ctx->opts.trace_file, ctx->opts.rank, path, sizeof(path));
+    if (rc == 0)
+        rc = vv_trace_write_start(path, why, sizeof(why));
+    if (rc) {
+        snprintf(err, err_bytes, "trace_file: %s", why[0] ? why : vv_strerror(rc));
+        return rc;
+    }
+    ctx->trace_file = true;
+    (void)!vv_trace_meta_machine();
+    vvi_opts_each(&ctx->opts, say_option, ctx);
+    say_device(ctx);
+    say_tiers(ctx);
+    return 0;
+}
+
+void vvi_trace_closing(struct varve_ctx *ctx)
+{
+    struct vv_core_stats stats;
+    char key[48];
+    if (!ctx->trace_file)
+        return;
+    vv_engine_get_stats(ctx->engine, &stats);
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
+        snprintf(key, sizeof(key), "rate.%s", vv_hop_name((enum vv_hop)hop));
+        say_number(ctx, key, stats.rate[hop]);
+        snprintf(key, sizeof(key), "moved.%s", vv_hop_name((enum vv_hop)hop));
+        say_number(ctx, key, stats.moved_bytes[hop]);
+    }
+    say_number(ctx, "restore.hits", stats.hits);
+    say_number(ctx, "restore.misses", stats.misses);
+    say_number(ctx, "revoked.pages", stats.revoked_pages);
+}
+
+void vvi_trace_close(struct varve_ctx *ctx)
+{
+    if (ctx->trace_file)
+        vv_trace_write_stop();
+    ctx->trace_file = false;
+}
+
+/* ---- the application ---- */
+
+static const struct vvi_where in_trace = {"trace", 0, -1, -1};
+
+int varve_trace_on(void)
+{
+    return vv_trace_enabled();
+}
+
+void varve_trace_begin(const char *phase)
+{
+    if (vv_trace_enabled())
+        vv_trace(VV_TRACE_PHASE_BEGIN, vv_trace_name(phase), 0, 0, 0);
+}
+
+void varve_trace_end(void)
+{
+    vv_trace(VV_TRACE_PHASE_END, 0, 0, 0, 0);
+}
+
+int varve_trace_note(const char *key, const char *value)
+{
+    if (!key || !value || !key[0] ||
+        strnlen(key, VARVE_TRACE_NOTE_BYTES) + strnlen(value, VARVE_TRACE_NOTE_BYTES) >=
+            VARVE_TRACE_NOTE_BYTES)
+        return vvi_fail(NULL, &in_trace, -EINVAL, "a note without key or value, or too long a one");
+    int rc = vv_trace_note(key, value);
+    return rc ? vvi_fail(NULL, &in_trace, rc, "note: %s", vv_strerror(rc)) : 0;
+}
+
+static bool name_ok(const char *name)
+{
+    size_t n = name ? strnlen(name, NAME_BYTES_MAX + 1) : 0;
+    return n > 0 && n <= NAME_BYTES_MAX;
+}
+
+int varve_trace_attach(const char *name, const char *type, const void *bytes, size_t size)
+{
+    if (!name_ok(name) || !name_ok(type) || (!bytes && size > 0))
+        return vvi_fail(NULL, &in_trace, -EINVAL,
+                        "name and type of an attachment have 1 to %d bytes, and it has a content",
+                        NAME_BYTES_MAX);
+    if (size > VARVE_TRACE_ATTACH_BYTES)
+        return vvi_fail(NULL, &in_trace, -EFBIG, "attachment %.80s: %zu bytes, at most %zu", name,
+                        size, VARVE_TRACE_ATTACH_BYTES);
+    int rc = vv_trace_attach(name, type, bytes, size);
+    return rc ? vvi_fail(NULL, &in_trace, rc, "attachment %.80s: %s", name, vv_strerror(rc)) : 0;
+}
+
+int varve_trace_flush(void)
+{
+    int rc = vv_trace_flush();
+    return rc ? vvi_fail(NULL, &in_trace, rc, "the trace file could not be written: %s",
+                         vv_strerror(rc))
+              : 0;
+}

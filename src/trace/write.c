@@ -1,0 +1,675 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The writer of trace files.
+ *
+ * One thread does all that touches the file: it writes the header, drains the rings every few
+ * milliseconds, or without a pause while there is much to drain, and writes what others have left in
+ * the queue (pairs, attachments), each as one block. Others only put things in the queue; the two
+ * that wait for it are whoever starts it, until the header is written, and a flush. So a slow disk
+ * costs records, which are counted, and nobody's time.
+ *
+ * Order. Names that records speak of are written before the records: a name is there before the
+ * record that has its number, so that the names known after a drain are enough for it. What the
+ * queue held before a drain is written after it. A flush or the end is answered by a pass that began
+ * after it was asked for.
+ *
+ * Failure. A block that cannot be written whole is cut off again, so that the file ends with a whole
+ * one. From then on nothing is recorded or written; the error is kept for flushes.
+ *
+ * Locks. `life` is around starting and ending, the thread's end included; `lock` protects the queue
+ * and what is asked of the thread, and is never held across a system call that may block.
+ */
+#include "trace/write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/lock.h"
+#include "core/log.h"
+#include "core/thread.h"
+#include "trace/format.h"
+#include "trace/trace_private.h"
+
+#define PERIOD_NS (10 * VV_NS_PER_MS)
+/* Records in a block at most; as many are taken at once. */
+#define BATCH_RECORDS 8192u
+/* Data that waits to be written at most. */
+#define QUEUE_BYTES_MAX ((size_t)256 << 20)
+
+/* A block to be: its header, its payload, zeros up to the alignment. */
+struct item {
+    struct item *next;
+    uint32_t type;
+    size_t bytes; /* of the payload */
+    struct {
+        struct vv_trace_block head;
+        char payload[];
+    } block;
+};
+
+/* What the thread itself goes by. Owner: the thread; before and after it, the holder of `life`. */
+struct out {
+    int fd;
+    uint64_t end; /* of the last whole block */
+    uint64_t number;
+    uint32_t names;
+    uint64_t records, lost;
+    struct item *batch;
+};
+
+static struct {
+    struct vv_mutex life;
+    /* Synchronization: life, all of this block. */
+    unsigned users;
+    char path[4096];
+    dev_t dev; /* of the file that was written last, and how far */
+    ino_t ino;
+    uint64_t resume_end, resume_number;
+    pthread_t thread;
+    struct out out;
+
+    struct vv_mutex lock;
+    /* Synchronization: lock, all below. */
+    struct vv_cond work, answer;
+    struct item *first, **last;
+    size_t queued_bytes;
+    uint64_t asked, answered; /* passes */
+    bool started, stop, failed;
+    int error;
+
+    _Atomic bool writing; /* relaxed: seen late, something is queued for nothing or left out */
+} w;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void init_locks(void)
+{
+    vv_mutex_init(&w.life, "trace file", VV_RANK_TRACE_FILE);
+    vv_mutex_init(&w.lock, "trace queue", VV_RANK_TRACE);
+    vv_cond_init(&w.work);
+    vv_cond_init(&w.answer);
+}
+
+/* The thread is not there, and the file is the parent's. Locks may have been held by threads that
+ * are not there either. */
+static void after_fork_child(void)
+{
+    if (w.users > 0)
+        close(w.out.fd);
+    w.users = 0;
+    w.dev = 0;
+    w.ino = 0;
+    w.first = NULL;
+    w.queued_bytes = 0;
+    atomic_store_explicit(&w.writing, false, memory_order_relaxed);
+    init_locks();
+}
+
+static void init(void)
+{
+    init_locks();
+    (void)pthread_atfork(NULL, NULL, after_fork_child);
+}
+
+bool vv_trace_writing(void)
+{
+    return atomic_load_explicit(&w.writing, memory_order_relaxed);
+}
+
+/* ---- blocks ---- */
+
+static struct item *item_new(uint32_t type, uint64_t payload_bytes)
+{
+    if (payload_bytes > VV_TRACE_BLOCK_MAX)
+        return NULL;
+    size_t room = vv_align_up(payload_bytes, VV_TRACE_BLOCK_ALIGN);
+    struct item *item = malloc(sizeof(*item) + room);
+    if (!item)
+        return NULL;
+    item->next = NULL;
+    item->type = type;
+    item->bytes = (size_t)payload_bytes;
+    return item;
+}
+
+/* Returns where it ends. */
+static char *put(char *at, const void *data, size_t bytes)
+{
+    memcpy(at, data, bytes);
+    return at + bytes;
+}
+
+static char *put_u32(char *at, uint32_t value)
+{
+    return put(at, &value, sizeof(value));
+}
+
+static int write_at(int fd, const char *data, size_t bytes, uint64_t offset)
+{
+    while (bytes > 0) {
+        ssize_t n = pwrite(fd, data, bytes, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        data += n;
+        bytes -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* Writes a block, or nothing. */
+static int item_write(struct out *o, struct item *item)
+{
+    size_t padded = vv_align_up(item->bytes, VV_TRACE_BLOCK_ALIGN);
+    struct vv_trace_block *head = &item->block.head;
+
+    memset(item->block.payload + item->bytes, 0, padded - item->bytes);
+    *head = (struct vv_trace_block){.magic = VV_TRACE_BLOCK_MAGIC,
+                                    .type = item->type,
+                                    .bytes = item->bytes,
+                                    .number = o->number,
+                                    .payload_sum = vv_hash64(item->block.payload, padded)};
+    head->sum = vv_hash64(head, offsetof(struct vv_trace_block, sum));
+    int rc = write_at(o->fd, (const char *)&item->block, sizeof(*head) + padded, o->end);
+    if (rc) {
+        /* What stands there in part is skipped by readers in any case. */
+        if (ftruncate(o->fd, (off_t)o->end))
+            vv_log(VV_LOG_DEBUG, "trace file: %s", strerror(errno));
+        return rc;
+    }
+    o->end += sizeof(*head) + padded;
+    o->number++;
+    return 0;
+}
+
+static int item_write_and_free(struct out *o, struct item *item)
+{
+    int rc = item ? item_write(o, item) : -ENOMEM;
+
+    free(item);
+    return rc;
+}
+
+/* ---- what the thread writes ---- */
+
+static int write_names(struct out *o)
+{
+    uint32_t count = vvi_trace_names();
+    size_t bytes = sizeof(struct vv_trace_texts);
+
+    if (count == o->names)
+        return 0;
+    for (uint32_t i = o->names; i < count; i++)
+        bytes += 8 + strlen(vvi_trace_name_text(i));
+    struct item *item = item_new(VV_TRACE_BLOCK_NAMES, bytes);
+    if (!item)
+        return -ENOMEM;
+    struct vv_trace_texts texts = {.count = count - o->names};
+    char *at = put(item->block.payload, &texts, sizeof(texts));
+    for (uint32_t i = o->names; i < count; i++) {
+        const char *text = vvi_trace_name_text(i);
+        at = put_u32(at, i);
+        at = put_u32(at, (uint32_t)strlen(text));
+        at = put(at, text, strlen(text));
+    }
+    int rc = item_write_and_free(o, item);
+    if (rc == 0)
+        o->names = count;
+    return rc;
+}
+
+static size_t kind_text_bytes(uint32_t kind)
+{
+    size_t bytes = strlen(vv_trace_kind_name(kind)) + 1;
+
+    for (unsigned a = 0; a < VV_TRACE_ARGS; a++)
+        bytes += strlen(vv_trace_arg_name(kind, a)) + 1;
+    return bytes;
+}
+
+static int write_kinds(struct out *o)
+{
+    size_t bytes = sizeof(struct vv_trace_texts);
+
+    for (uint32_t k = 0; k < VV_TRACE_KIND_COUNT; k++)
+        bytes += 8 + kind_text_bytes(k);
+    struct item *item = item_new(VV_TRACE_BLOCK_KINDS, bytes);
+    if (!item)
+        return -ENOMEM;
+    struct vv_trace_texts texts = {.count = VV_TRACE_KIND_COUNT};
+    char *at = put(item->block.payload, &texts, sizeof(texts));
+    for (uint32_t k = 0; k < VV_TRACE_KIND_COUNT; k++) {
+        const char *name = vv_trace_kind_name(k);
+        at = put_u32(at, k);
+        at = put_u32(at, (uint32_t)kind_text_bytes(k));
+        at = put(at, name, strlen(name) + 1);
+        for (unsigned a = 0; a < VV_TRACE_ARGS; a++)
+            at = put(at, vv_trace_arg_name(k, a), strlen(vv_trace_arg_name(k, a)) + 1);
+    }
+    return item_write_and_free(o, item);
+}
+
+static int write_head(struct out *o)
+{
+    struct timespec wall;
+    int rc = 0;
+
+    if (o->end == 0) {
+        clock_gettime(CLOCK_REALTIME, &wall);
+        struct vv_trace_head head = {
+            .magic = VV_TRACE_MAGIC,
+            .format = VV_TRACE_FORMAT,
+            .head_bytes = sizeof(head),
+            .clock_ns = vv_now_ns(),
+            .wall_ns = (uint64_t)wall.tv_sec * VV_NS_PER_S + (uint64_t)wall.tv_nsec,
+            .pid = (uint64_t)getpid(),
+        };
+        head.sum = vv_hash64(&head, offsetof(struct vv_trace_head, sum));
+        rc = ftruncate(o->fd, 0) ? -errno : write_at(o->fd, (char *)&head, sizeof(head), 0);
+        o->end = sizeof(head);
+    } else if (ftruncate(o->fd, (off_t)o->end)) {
+        rc = -errno;
+    }
+    return rc ? rc : write_kinds(o);
+}
+
+/* Takes all that the rings hold. */
+static int write_records(struct out *o)
+{
+    struct item *item = o->batch;
+    struct vv_trace_batch *batch = (struct vv_trace_batch *)(void *)item->block.payload;
+    struct vv_trace_record *records = (struct vv_trace_record *)(batch + 1);
+    size_t n;
+
+    do {
+        uint64_t lost = 0;
+        /* The last is kept for the news that some were lost. */
+        n = vvi_trace_drain(records, BATCH_RECORDS - 1, &lost);
+        size_t count = n;
+        o->lost += lost;
+        batch->time_ns = vv_now_ns();
+        batch->lost = o->lost;
+        if (lost > 0)
+            records[count++] = (struct vv_trace_record){
+                .time_ns = batch->time_ns, .kind = VV_TRACE_LOST, .arg = {lost}};
+        int rc = write_names(o);
+        if (rc)
+            return rc;
+        if (count == 0)
+            return 0;
+        item->bytes = sizeof(*batch) + count * sizeof(*records);
+        rc = item_write(o, item);
+        if (rc)
+            return rc;
+        o->records += count;
+    } while (n >= BATCH_RECORDS / 2);
+    return 0;
+}
+
+static int write_queue(struct out *o, struct item *queue)
+{
+    int rc = 0;
+
+    for (struct item *item = queue, *next; item; item = next) {
+        next = item->next;
+        if (rc == 0)
+            rc = item_write(o, item);
+        free(item);
+    }
+    return rc;
+}
+
+static int write_end(struct out *o)
+{
+    struct item *item = item_new(VV_TRACE_BLOCK_END, sizeof(struct vv_trace_closing));
+    struct vv_trace_closing closing = {vv_now_ns(), o->records, o->lost};
+
+    if (item)
+        put(item->block.payload, &closing, sizeof(closing));
+    return item_write_and_free(o, item);
+}
+
+/* ---- the thread ---- */
+
+static void fail_locked(int error)
+{
+    w.failed = true;
+    w.error = error;
+    atomic_store_explicit(&w.writing, false, memory_order_relaxed);
+}
+
+/* Waits until there is something to do, and takes it. */
+static struct item *take_locked(uint64_t *ret_pass, bool *ret_stop)
+{
+    uint64_t until_ns = vv_now_ns() + PERIOD_NS;
+
+    while (!w.stop && w.asked == w.answered && !w.first) {
+        /* Nothing will be recorded any more; somebody will ask or stop. */
+        if (vv_cond_wait_until(&w.work, &w.lock, w.failed ? VV_NEVER_NS : until_ns))
+            break;
+    }
+    struct item *queue = w.first;
+    w.first = NULL;
+    w.last = &w.first;
+    w.queued_bytes = 0;
+    *ret_pass = w.asked;
+    *ret_stop = w.stop;
+    return queue;
+}
+
+static void *writer_main(void *arg)
+{
+    struct out *o = arg;
+    bool stop = false;
+    uint64_t pass;
+    int rc = write_head(o);
+
+    vv_mutex_lock(&w.lock);
+    w.started = true;
+    if (rc)
+        fail_locked(rc);
+    vv_cond_broadcast(&w.answer);
+    while (!stop) {
+        struct item *queue = take_locked(&pass, &stop);
+        vv_mutex_unlock(&w.lock);
+        if (rc == 0) {
+            rc = write_records(o);
+            int queue_rc = write_queue(o, queue);
+            rc = rc ? rc : queue_rc;
+            if (rc == 0 && stop)
+                rc = write_end(o);
+            if (rc) {
+                vvi_trace_file_wants(false);
+                vv_log(VV_LOG_WARNING, "trace file: %s; tracing has stopped", vv_strerror(rc));
+            }
+        } else {
+            for (struct item *next; queue; queue = next) {
+                next = queue->next;
+                free(queue);
+            }
+        }
+        vv_mutex_lock(&w.lock);
+        if (rc && !w.failed)
+            fail_locked(rc);
+        w.answered = pass;
+        vv_cond_broadcast(&w.answer);
+    }
+    vv_mutex_unlock(&w.lock);
+    return NULL;
+}
+
+/* ---- the file ---- */
+
+int vv_trace_path(const char *pattern, int rank, char *buf, size_t size)
+{
+    size_t n = 0;
+
+    for (const char *p = pattern; *p && n < size; p++) {
+        if (p[0] == '%' && (p[1] == 'p' || p[1] == 'r')) {
+            p++;
+            n += (size_t)snprintf(buf + n, size - n, "%d", *p == 'p' ? (int)getpid() : rank);
+        } else {
+            buf[n++] = *p;
+        }
+    }
+    if (n >= size)
+        return -ENAMETOOLONG;
+    buf[n] = '\0';
+    return 0;
+}
+
+/* Whether a file that is there may be replaced. */
+static int file_check(int fd, const struct stat *st, const char **ret_why)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char magic[8] = "";
+
+    if (!S_ISREG(st->st_mode)) {
+        *ret_why = "not a file";
+        return -EINVAL;
+    }
+    if (fcntl(fd, F_OFD_SETLK, &lock) && (errno == EAGAIN || errno == EACCES)) {
+        *ret_why = "another process is writing its trace to it (%p in the name is replaced by the "
+                   "number of the process, %r by the rank)";
+        return -EBUSY;
+    }
+    if (st->st_size > 0 && (pread(fd, magic, sizeof(magic), 0) != (ssize_t)sizeof(magic) ||
+                            memcmp(magic, VV_TRACE_MAGIC, sizeof(magic)) != 0)) {
+        *ret_why = "it is there already, and is no trace: not overwritten";
+        return -EEXIST;
+    }
+    return 0;
+}
+
+static int file_open(const char *path, char *err, size_t err_bytes, struct out *ret_out)
+{
+    struct out o = {.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)};
+    const char *why = NULL;
+    struct stat st;
+    int rc = 0;
+
+    if (o.fd < 0 || fstat(o.fd, &st))
+        rc = -errno;
+    else
+        rc = file_check(o.fd, &st, &why);
+    if (rc == 0) {
+        o.batch =
+            item_new(VV_TRACE_BLOCK_RECORDS, sizeof(struct vv_trace_batch) +
+                                                 BATCH_RECORDS * sizeof(struct vv_trace_record));
+        rc = o.batch ? 0 : -ENOMEM;
+    }
+    if (rc) {
+        snprintf(err, err_bytes, "%s: %s", path, why ? why : vv_strerror(rc));
+        if (o.fd >= 0)
+            close(o.fd);
+        return rc;
+    }
+    if (w.ino == st.st_ino && w.dev == st.st_dev && (uint64_t)st.st_size >= w.resume_end &&
+        strcmp(w.path, path) == 0) {
+        o.end = w.resume_end;
+        o.number = w.resume_number;
+    }
+    w.dev = st.st_dev;
+    w.ino = st.st_ino;
+    *ret_out = o;
+    return 0;
+}
+
+static void file_close(void)
+{
+    w.resume_end = w.out.end;
+    w.resume_number = w.out.number;
+    free(w.out.batch);
+    close(w.out.fd); /* the lock goes with it */
+}
+
+/* ---- start and stop ---- */
+
+static int thread_start(void)
+{
+    w.first = NULL;
+    w.last = &w.first;
+    w.queued_bytes = 0;
+    w.asked = w.answered = 0;
+    w.started = w.stop = w.failed = false;
+    w.error = 0;
+    atomic_store_explicit(&w.writing, true, memory_order_relaxed);
+    vvi_trace_file_wants(true);
+    int rc = vv_thread_start(&w.thread, writer_main, &w.out);
+    if (rc == 0) {
+        vv_mutex_lock(&w.lock);
+        while (!w.started)
+            vv_cond_wait(&w.answer, &w.lock);
+        rc = w.error;
+        w.stop = w.failed;
+        vv_cond_signal(&w.work);
+        vv_mutex_unlock(&w.lock);
+        if (rc)
+            pthread_join(w.thread, NULL);
+    }
+    if (rc) {
+        vvi_trace_file_wants(false);
+        atomic_store_explicit(&w.writing, false, memory_order_relaxed);
+    }
+    return rc;
+}
+
+int vv_trace_write_start(const char *path, char *err, size_t err_bytes)
+{
+    int rc = 0;
+
+    pthread_once(&once, init);
+    if (strlen(path) >= sizeof(w.path)) {
+        snprintf(err, err_bytes, "the path is too long");
+        return -ENAMETOOLONG;
+    }
+    vv_mutex_lock(&w.life);
+    if (w.users > 0 && strcmp(path, w.path) != 0) {
+        snprintf(err, err_bytes, "%.200s: this process is writing its trace to %.200s", path,
+                 w.path);
+        rc = -EBUSY;
+    } else if (w.users == 0) {
+        rc = file_open(path, err, err_bytes, &w.out);
+        if (rc == 0) {
+            snprintf(w.path, sizeof(w.path), "%s", path);
+            rc = thread_start();
+            if (rc) {
+                snprintf(err, err_bytes, "%s: %s", path, vv_strerror(rc));
+                file_close();
+            }
+        }
+    }
+    if (rc == 0)
+        w.users++;
+    vv_mutex_unlock(&w.life);
+    return rc;
+}
+
+void vv_trace_write_stop(void)
+{
+    vv_mutex_lock(&w.life);
+    vv_assert(w.users > 0);
+    if (--w.users == 0) {
+        vvi_trace_file_wants(false);
+        vv_mutex_lock(&w.lock);
+        atomic_store_explicit(&w.writing, false, memory_order_relaxed);
+        w.stop = true;
+        vv_cond_signal(&w.work);
+        vv_mutex_unlock(&w.lock);
+        pthread_join(w.thread, NULL);
+        vv_mutex_lock(&w.lock);
+        w.error = 0; /* of a file that is there no more */
+        vv_mutex_unlock(&w.lock);
+        file_close();
+    }
+    vv_mutex_unlock(&w.life);
+}
+
+/* ---- what others leave ---- */
+
+/* Takes the item. */
+static int enqueue(struct item *item)
+{
+    int rc = 0;
+
+    if (!item)
+        return -ENOMEM;
+    vv_mutex_lock(&w.lock);
+    /* Stored under the lock when the file ends: what is queued now is still taken. */
+    if (!vv_trace_writing()) {
+        free(item);
+    } else if (w.queued_bytes > 0 && w.queued_bytes + item->bytes > QUEUE_BYTES_MAX) {
+        free(item);
+        rc = -ENOMEM;
+    } else {
+        *w.last = item;
+        w.last = &item->next;
+        w.queued_bytes += item->bytes;
+        vv_cond_signal(&w.work);
+    }
+    vv_mutex_unlock(&w.lock);
+    return rc;
+}
+
+static int add_pair(uint32_t type, uint32_t context, const char *key, const char *value)
+{
+    if (!vv_trace_writing())
+        return 0;
+    size_t key_bytes = strlen(key), value_bytes = strlen(value);
+    if (key_bytes > VV_TRACE_BLOCK_MAX / 4 || value_bytes > VV_TRACE_BLOCK_MAX / 4)
+        return -EFBIG;
+    struct vv_trace_pairs pairs = {.time_ns = vv_now_ns(), .context = context, .count = 1};
+    struct item *item = item_new(type, sizeof(pairs) + 8 + key_bytes + value_bytes);
+    if (!item)
+        return -ENOMEM;
+    char *at = put(item->block.payload, &pairs, sizeof(pairs));
+    at = put_u32(at, (uint32_t)key_bytes);
+    at = put_u32(at, (uint32_t)value_bytes);
+    at = put(at, key, key_bytes);
+    put(at, value, value_bytes);
+    return enqueue(item);
+}
+
+int vv_trace_meta(uint32_t context, const char *key, const char *value)
+{
+    return add_pair(VV_TRACE_BLOCK_META, context, key, value);
+}
+
+int vv_trace_note(const char *key, const char *value)
+{
+    return add_pair(VV_TRACE_BLOCK_NOTE, 0, key, value);
+}
+
+int vv_trace_attach(const char *name, const char *type, const void *bytes, size_t size)
+{
+    struct vv_trace_attached a = {.name_bytes = (uint32_t)strnlen(name, 4096),
+                                  .type_bytes = (uint32_t)strnlen(type, 4096)};
+
+    if (!vv_trace_writing())
+        return 0;
+    a.time_ns = vv_now_ns();
+    if (size > VV_TRACE_BLOCK_MAX - sizeof(a) - a.name_bytes - a.type_bytes)
+        return -EFBIG;
+    struct item *item = item_new(VV_TRACE_BLOCK_ATTACHMENT,
+                                 sizeof(a) + a.name_bytes + a.type_bytes + (uint64_t)size);
+    if (!item)
+        return -ENOMEM;
+    char *at = put(item->block.payload, &a, sizeof(a));
+    at = put(at, name, a.name_bytes);
+    at = put(at, type, a.type_bytes);
+    if (size > 0)
+        put(at, bytes, size);
+    return enqueue(item);
+}
+
+int vv_trace_flush(void)
+{
+    int rc = 0;
+
+    pthread_once(&once, init);
+    vv_mutex_lock(&w.lock);
+    if (vv_trace_writing()) {
+        uint64_t pass = ++w.asked;
+        vv_cond_signal(&w.work);
+        while (w.answered < pass)
+            vv_cond_wait(&w.answer, &w.lock);
+    }
+    rc = w.error;
+    vv_mutex_unlock(&w.lock);
+    return rc;
+}

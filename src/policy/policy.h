@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy: pure decisions. A snapshot goes in, a decision comes out: no lock, no clock, no I/O, no
- * allocation.
+ * policy: pure decisions. A snapshot goes in, a decision comes out: no lock, no clock, no I/O; no
+ * allocation but where a map of nodes is made (place.h).
  */
 #ifndef VV_POLICY_POLICY_H
 #define VV_POLICY_POLICY_H

@@ -24,6 +24,8 @@ int cli_bench_paper(int argc, char **argv); /* a part of bench */
 int cli_doctor(int argc, char **argv);
 int cli_ls(int argc, char **argv);
 int cli_probe(int argc, char **argv);
+int cli_ring(int argc, char **argv);
+int cli_ring_sim(int argc, char **argv); /* a part of ring */
 int cli_rm(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_sim_scale(int argc, char **argv);

@@ -107,7 +107,7 @@ static void set_range(const struct plot_panel *p, struct frame *fr)
             }
             if (present(p, se->y[i])) {
                 y_lo = fmin(y_lo, y_of(p, se->y[i]));
-                y_hi = fmax(y_hi, y_of(p, se->y[i]));
+                y_hi = fmax(y_hi, y_of(p, se->y[i] + (se->err ? se->err[i] : 0)));
             }
         }
     }
@@ -315,6 +315,14 @@ static void draw_bar(FILE *f, const struct plot_panel *p, const struct frame *fr
     fputs(", ", f);
     page_text(f, p->groups[g]);
     fprintf(f, ": %s</title></rect>\n", text);
+    if (se->err && se->err[g] > 0) {
+        double high = py(fr, y_of(p, y + se->err[g]));
+
+        put_line(f, "vp-axis", mid, high, mid,
+                 present(p, y - se->err[g]) ? py(fr, y_of(p, y - se->err[g])) : base);
+        put_line(f, "vp-axis", mid - 3, high, mid + 3, high);
+        top = fmin(top, high);
+    }
     if (width >= BAR_TEXT)
         put_turned(f, mid + 3.5, fmin(top, base) - 4, 10, "start", text);
 }

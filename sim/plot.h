@@ -31,6 +31,7 @@ struct plot_series {
     const double *x;
     const double *y;
     size_t nr;
+    const double *err; /* bars: as far up and down as this reaches; NULL: none */
 };
 
 struct plot_panel {

@@ -112,8 +112,9 @@ int vv_place_new(const struct vv_place_opts *opts, const struct vv_place_node *n
     struct vv_place *p;
     int rc;
 
-    if (nr_nodes == 0 || nr_nodes > VV_PLACE_NODES_MAX || limit < 100 || limit > VV_PLACE_LIMIT_MAX ||
-        vnodes > VV_PLACE_VNODES_MAX || (unsigned)opts->scheme >= VV_PLACE_SCHEMES)
+    if (nr_nodes == 0 || nr_nodes > VV_PLACE_NODES_MAX || limit < 100 ||
+        limit > VV_PLACE_LIMIT_MAX || vnodes > VV_PLACE_VNODES_MAX ||
+        (unsigned)opts->scheme >= VV_PLACE_SCHEMES)
         return -EINVAL;
     p = calloc(1, sizeof(*p));
     if (!p)
@@ -237,15 +238,9 @@ uint64_t vvi_place_total(const struct vv_place_loads *loads, uint64_t bytes)
     return VV_MAX(loads->total + bytes, loads->expected);
 }
 
-uint32_t vv_place_bounded(const struct vv_place *p, uint64_t key, const uint64_t *up,
-                          const struct vv_place_loads *loads, uint64_t bytes, uint32_t *ret_home)
+uint32_t vv_place_bounded(const struct vv_place *p, uint64_t key, uint32_t home, const uint64_t *up,
+                          const struct vv_place_loads *loads, uint64_t bytes)
 {
-    uint32_t home = vv_place_owner(p, key, up);
-
-    if (home == VV_PLACE_NONE)
-        return home;
-    if (ret_home)
-        *ret_home = home;
     if (p->scheme != VV_PLACE_HRW_BOUNDED ||
         loads->bytes[home] + bytes <=
             vv_place_limit(p, home, vvi_place_total(loads, bytes), loads->weight))

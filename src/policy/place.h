@@ -123,12 +123,12 @@ struct vv_place_loads {
 /* How much a node may hold when all hold `total`: limit_pct of its share by weight, rounded down. */
 uint64_t vv_place_limit(const struct vv_place *p, uint32_t node, uint64_t total, uint64_t weight);
 
-/* Where the home puts a file of `bytes` that nobody holds: on itself, or, if that took it beyond its
- * limit (the total being what is expected or, if more, what there is with this file), on the first node in rendezvous order that stays
- * within its own. Where no node does, because the file is large beside a share, the one that is
- * least full by weight afterwards. Every scheme but hrw-bounded answers the owner.
- * VV_PLACE_NONE: none is up. */
-uint32_t vv_place_bounded(const struct vv_place *p, uint64_t key, const uint64_t *up,
-                          const struct vv_place_loads *loads, uint64_t bytes, uint32_t *ret_home);
+/* Where a home (vv_place_owner) puts a file of `bytes` that nobody holds: on itself, or, if that took
+ * it beyond its limit (the total being what is expected or, if more, what there is with this file),
+ * on the first node in rendezvous order that stays within its own. Where no node does, because the
+ * file is large beside a share, the one that is least full by weight afterwards. Every scheme but
+ * hrw-bounded answers the home. */
+uint32_t vv_place_bounded(const struct vv_place *p, uint64_t key, uint32_t home, const uint64_t *up,
+                          const struct vv_place_loads *loads, uint64_t bytes);
 
 #endif

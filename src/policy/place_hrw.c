@@ -19,7 +19,7 @@
 
 #include "policy/place_private.h"
 
-#define EXP_SHIFT  58 /* binary digits after the point; 64 ln 2 fits in front of it */
+#define EXP_SHIFT  58        /* binary digits after the point; 64 ln 2 fits in front of it */
 #define STEP_SHIFT (64 - 10) /* a step of the table is 2^-10 */
 /* What rounding may have taken off an entry of the table, generously. */
 #define EXP_SLACK UINT64_C(65536)
@@ -102,8 +102,8 @@ static inline void take_least(const struct vv_place *p, uint64_t key, uint32_t n
 {
     uint64_t h = place_hash_salted(key, p->salt[node]);
 
-    if (h < best->h || (h == best->h && (best->node == VV_PLACE_NONE ||
-                                         p->ids[node] < p->ids[best->node]))) {
+    if (h < best->h ||
+        (h == best->h && (best->node == VV_PLACE_NONE || p->ids[node] < p->ids[best->node]))) {
         best->h = h;
         best->node = node;
     }

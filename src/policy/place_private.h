@@ -17,7 +17,7 @@ struct vv_place {
     enum vv_place_scheme scheme;
     uint32_t nr_nodes;
     uint32_t limit_pct;
-    bool uniform;     /* all weights are the same */
+    bool uniform; /* all weights are the same */
     uint64_t weight_max;
     uint64_t *ids;    /* of each node */
     uint64_t *weight; /* of each node */

@@ -26,8 +26,7 @@ static int by_position(const void *a, const void *b)
 
 static uint64_t points_of(const struct vv_place *p, uint32_t node, uint32_t vnodes, uint64_t unit)
 {
-    uint64_t n =
-        (uint64_t)(((unsigned __int128)p->weight[node] * vnodes + unit / 2) / unit);
+    uint64_t n = (uint64_t)(((unsigned __int128)p->weight[node] * vnodes + unit / 2) / unit);
 
     return VV_MAX(n, UINT64_C(1));
 }

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What commands that compute something for a while and write tables and charts share. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include <stdio.h>
+
+#include "sim/parallel.h"
+
+/* Writes a file with fn, "-" being standard output; complains in the name of `command`. fn returns 0
+ * or a negative errno. */
+VV_WARN_UNUSED int output_write(const char *command, const char *path,
+                                int (*fn)(FILE *f, const void *arg), const void *arg);
+
+/* Runs fn(arg) and shows meanwhile how far it is, on a terminal. Returns what fn does. */
+int output_watch(int (*fn)(void *arg), void *arg, struct sim_progress *progress, const char *what);
+
+/* Numbers from 1 to max with commas in between. -EINVAL: something else, or more than room. */
+VV_WARN_UNUSED int output_parse_list(const char *list, uint64_t max, uint64_t *values, size_t room,
+                                     size_t *ret_nr);
+
+/* The i-th word of a list, cut off at the comma; false: there is none, or it does not fit. */
+bool output_next_word(const char **list, char *word, size_t size);
+
+#endif

@@ -100,6 +100,74 @@ uint64_t vv_object_user(const struct vv_object *obj)
     return obj->user;
 }
 
+void vvi_figures_done(struct vv_core *core, const struct vv_order *o, int status)
+{
+    struct hop_state *hop = &core->hop[o->hop];
+
+    if (--hop->orders == 0)
+        hop->busy_ns += core->now_ns - hop->busy_since_ns;
+    hop->errors += status < 0;
+    core->stats.bad_reads += status == -EBADMSG;
+    /* It could not be read before, and now it could. */
+    core->stats.reread +=
+        status == 0 && o->kind == VV_ORDER_COPY && o->obj->no_prefetch && o->src_tier == core->disk;
+}
+
+static void add_requests(struct vv_core_stats *s, const struct vv_req *list)
+{
+    for (const struct vv_req *req = list; req; req = req->next) {
+        if (req->kind == VV_REQ_GET)
+            s->waiting_gets++;
+        else
+            s->waiting_puts++;
+        if (!s->waiting_since_ns || req->start_ns < s->waiting_since_ns)
+            s->waiting_since_ns = req->start_ns;
+    }
+}
+
+static void add_hop(const struct vv_core *core, int hop, struct vv_core_stats *s)
+{
+    const struct hop_state *h = &core->hop[hop];
+
+    s->moved_bytes[hop] = h->moved_bytes;
+    s->rate[hop] = (uint64_t)h->rate.bytes_per_s;
+    s->hop_orders[hop] = h->orders;
+    s->hop_errors[hop] = h->errors;
+    s->hop_busy_ns[hop] = h->busy_ns + (h->orders ? core->now_ns - h->busy_since_ns : 0);
+}
+
+/* Successive hinted versions that a restore would find ready. What the last restore found is known;
+ * how many have come since is counted, but not without end: this is called under a lock. */
+static uint64_t ready_distance(const struct vv_core *core, const struct hist *h)
+{
+    enum { LOOK = 256 };
+    uint64_t to = VV_MAX(h->ready_to, h->head), end = VV_MIN(h->tail, to + LOOK);
+
+    for (; to < end; to++) {
+        const struct vv_object *obj = vvi_hint_at(h, to);
+        if (obj && (!obj->written || !vvi_object_ready(core, obj)))
+            break;
+    }
+    return to - h->head;
+}
+
+void vv_core_get_hist_stats(const struct vv_core *core, uint32_t hist,
+                            struct vv_core_hist_stats *ret_stats)
+{
+    const struct hist *h = vvi_hist(core, hist);
+
+    *ret_stats = (struct vv_core_hist_stats){
+        .versions = h->nwritten,
+        .durable = h->ndurable,
+        .failed = h->nfailed,
+        .hints = h->tail - h->head,
+        .ready = ready_distance(core, h),
+        .predicting = h->predicting,
+        .prefetching = h->started,
+        .pending = h->pending,
+    };
+}
+
 void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats)
 {
     uint64_t pages = 0;
@@ -108,15 +176,20 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     *ret_stats = core->stats;
     ret_stats->now_ns = core->now_ns;
     ret_stats->inflight_orders = core->inflight;
-    for (int i = 0; i < VV_HOP_COUNT; i++) {
-        ret_stats->moved_bytes[i] = core->hop[i].moved_bytes;
-        ret_stats->rate[i] = (uint64_t)core->hop[i].rate.bytes_per_s;
-    }
+    for (int i = 0; i < VV_HOP_COUNT; i++)
+        add_hop(core, i, ret_stats);
+    add_requests(ret_stats, core->puts);
+    add_requests(ret_stats, core->gets);
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct tier *tier = &core->tier[t];
         ret_stats->tier_pages[t] = tier->arena.npromised;
         ret_stats->tier_ready_pages[t] = tier->arena.nready;
         ret_stats->tier_used_pages[t] = tier->arena.nready - tier->arena.nfree;
+        ret_stats->tier_dirty_pages[t] = tier->ndirty;
+        ret_stats->tier_evictable_pages[t] = tier->nevict;
+        for (uint32_t i = 0; i < core->nhist; i++)
+            ret_stats->tier_copies[t] +=
+                core->hist[i].ncopies[t] + (tier->is_arena ? 0 : core->hist[i].ndurable);
         ret_stats->tier_used_page_ns[t] = core->used_page_ns[t];
         used_page_ns += core->used_page_ns[t];
         pages += tier->memory ? tier->arena.npromised : 0;

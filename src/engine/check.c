@@ -64,17 +64,20 @@ static const char *check_arena_tier(const struct vv_core *core, unsigned tier)
 {
     const struct tier *t = &core->tier[tier];
     const char *wrong = vv_arena_check(&t->arena);
-    uint32_t nevict = 0;
+    uint32_t nevict = 0, ndirty = 0;
 
     if (!wrong)
         wrong = check_transit(t);
     for (uint32_t p = 0; !wrong && p < vv_core_tier_pages(core, tier); p++) {
         wrong = check_page(core, tier, p);
-        if (t->arena.page[p].state != VV_PAGE_FREE)
+        if (t->arena.page[p].state != VV_PAGE_FREE) {
             nevict += (t->arena.page[p].class & CLASS_EVICT) != 0;
+            ndirty += (t->arena.page[p].class & CLASS_DIRTY) != 0;
+        }
     }
     REQUIRE(!wrong, wrong);
     REQUIRE(nevict == t->nevict, "pages of a tier that may go are miscounted");
+    REQUIRE(ndirty == t->ndirty, "pages of a tier to be flushed are miscounted");
     for (int slot = 0; slot < 2; slot++) {
         const struct vv_object *obj = t->commit[slot].obj;
         REQUIRE(!obj || !obj->dead, "a window is kept for a discarded object");

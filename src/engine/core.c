@@ -869,6 +869,7 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
     struct hist *h = vvi_hist(core, obj->hist);
 
     h->nfailed += !obj->flush_err;
+    core->stats.late_errors++;
     obj->flush_err = (int16_t)err;
     obj->err_tier = (uint8_t)tier;
     obj->told = false;
@@ -1162,6 +1163,7 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
 
     vvi_core_enter(core, now_ns);
     core->inflight--;
+    vvi_figures_done(core, o, status);
     if (o->all_prev)
         o->all_prev->all_next = o->all_next;
     else

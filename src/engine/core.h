@@ -329,7 +329,17 @@ struct vv_core_stats {
         inflight_orders;
     uint64_t moved_bytes[VV_HOP_COUNT], rate[VV_HOP_COUNT];
     uint64_t tier_pages[VV_MAX_TIERS], tier_used_pages[VV_MAX_TIERS];
-    uint64_t tier_ready_pages[VV_MAX_TIERS]; /* of tier_pages; fewer while a tier grows */
+    uint64_t tier_ready_pages[VV_MAX_TIERS];     /* of tier_pages; fewer while a tier grows */
+    uint64_t tier_dirty_pages[VV_MAX_TIERS];     /* to be flushed; 0 on files, as the next two */
+    uint64_t tier_evictable_pages[VV_MAX_TIERS]; /* that may go */
+    uint64_t tier_copies[VV_MAX_TIERS];          /* of versions, whole or in part */
+    /* Orders of each hop: under way, for how long at least one was, and how many failed. */
+    uint64_t hop_orders[VV_HOP_COUNT], hop_busy_ns[VV_HOP_COUNT], hop_errors[VV_HOP_COUNT];
+    uint64_t waiting_puts, waiting_gets; /* requests that have not ended */
+    uint64_t waiting_since_ns;           /* the oldest of them; 0: there is none */
+    uint64_t late_errors; /* versions that could not be flushed after their put had returned */
+    uint64_t bad_reads;   /* orders that found bytes that do not verify */
+    uint64_t reread;      /* orders that could read a version that could not be read before */
     uint64_t files_bytes, objects;
     uint64_t object_bytes; /* memory that the core itself takes */
     uint64_t lost;         /* versions larger than memory whose files could not be written */
@@ -339,6 +349,17 @@ struct vv_core_stats {
     uint64_t now_ns;                        /* until then */
 };
 void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats);
+
+/* Of one history. */
+struct vv_core_hist_stats {
+    uint64_t versions, durable, failed; /* versions; failed: not flushed, and given up */
+    uint64_t hints;                     /* not yet used */
+    uint64_t ready;                     /* of them from the first on, ready to be restored */
+    uint64_t pending;                   /* requests */
+    bool predicting, prefetching;
+};
+void vv_core_get_hist_stats(const struct vv_core *core, uint32_t hist,
+                            struct vv_core_hist_stats *ret_stats);
 
 /* Asserts every invariant; cost grows with everything there is. Returns NULL, or what is wrong. */
 const char *vv_core_check(const struct vv_core *core);

@@ -164,6 +164,7 @@ struct tier {
     uint32_t ntransit[2];
     uint32_t transit_all;
     uint32_t nevict; /* pages that may go */
+    uint32_t ndirty; /* pages to be flushed */
     uint32_t lent;   /* pages lent and not on their way back, or to be lent to requests that wait */
     uint64_t freed_epoch; /* counts events that may make room */
     uint64_t tried_epoch
@@ -181,6 +182,9 @@ struct hop_state {
     uint32_t inflight, slots, batch;
     struct vv_rate rate;
     uint64_t last_done_ns, queued_bytes, done_bytes, moved_bytes;
+    /* For the figures only: orders of any kind under way, for how long there was at least one, the
+     * present one of these times not included, and how many failed. */
+    uint64_t orders, busy_ns, busy_since_ns, errors;
 };
 
 struct vv_core {
@@ -406,6 +410,10 @@ int vvi_lend_admit(const struct vv_core *core, uint64_t file_bytes);
 /* Leases become the pages of an object that is about to be put. */
 int vvi_lend_take_over(struct vv_core *core, struct vv_object *obj, struct vv_lend *const *lends,
                        size_t n);
+
+/* ask.c */
+/* An order has ended: for the figures. */
+void vvi_figures_done(struct vv_core *core, const struct vv_order *o, int status);
 
 /* core.c */
 /* What every entry that changes something begins and ends with. */

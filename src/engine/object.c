@@ -246,6 +246,7 @@ static void class_count(struct vv_core *core, struct vv_copy *copy, unsigned cla
     copy->nup += (class & CLASS_UP) ? one : 0;
     copy->ndup += (class & CLASS_DUP) ? one : 0;
     core->tier[copy->tier].nevict += (class & CLASS_EVICT) ? one : 0;
+    core->tier[copy->tier].ndirty += (class & CLASS_DIRTY) ? one : 0;
 }
 
 /* A hinted version is no longer complete on this tier: prefetching takes it up again. */
@@ -329,6 +330,7 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
     copy->nup -= up;
     copy->ndup -= dup;
     t->nevict -= evict;
+    t->ndirty -= dirty;
     t->freed_epoch++;
     if (t->memory)
         missing_here(core, copy);
@@ -636,6 +638,7 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
         copy->nup += view[t].up;
         copy->ndup += view[t].dup;
         core->tier[t].nevict += view[t].evict;
+        core->tier[t].ndirty += view[t].dirty;
         core->tier[t].freed_epoch += view[t].freed;
         copy_refresh(core, copy);
     }

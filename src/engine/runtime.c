@@ -544,6 +544,14 @@ void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats)
     vvi_engine_unlock(e);
 }
 
+void vv_engine_get_hist_stats(struct vv_engine *e, uint32_t hist,
+                              struct vv_core_hist_stats *ret_stats)
+{
+    vvi_engine_lock(e);
+    vv_core_get_hist_stats(e->core, hist, ret_stats);
+    vvi_engine_unlock(e);
+}
+
 unsigned vv_engine_tiers(const struct vv_engine *e)
 {
     return e->ntiers;

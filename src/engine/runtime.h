@@ -179,6 +179,8 @@ int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_versi
  * opening: why, and a text. 0: all is well, or it was told. Cheap. */
 int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_bytes);
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
+void vv_engine_get_hist_stats(struct vv_engine *e, uint32_t hist,
+                              struct vv_core_hist_stats *ret_stats);
 
 /* Tiers as the core numbers them, fast to slow. */
 unsigned vv_engine_tiers(const struct vv_engine *e);

@@ -54,6 +54,8 @@ static void order_push(struct vv_core *core, struct vv_order *o)
         core->orders->all_prev = o;
     core->orders = o;
     core->inflight++;
+    if (core->hop[o->hop].orders++ == 0)
+        core->hop[o->hop].busy_since_ns = core->now_ns;
 }
 
 static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 # The lowest first; modules of one row do not know each other.
-ROWS = [["core"], ["trace"], ["policy"], ["device"], ["tier"], ["engine"],
+ROWS = [["core"], ["trace", "stats"], ["policy"], ["device"], ["tier"], ["engine"],
         ["ckpt", "vector", "dataset", "gpufile", "ooc"], ["compat"]]
 RANK = {module: row for row, modules in enumerate(ROWS) for module in modules}
 FIRST_FACE = RANK["ckpt"]

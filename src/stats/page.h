@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The statistics page: a small file in memory in which a process tells others how it is doing. One
+ * for each context, docs/format/stats-page.md has the format.
+ *
+ * A page is a header, which never changes, and two records. The writer overwrites the older record;
+ * every record carries a sequence number and a checksum. A reader takes the newer one that is whole:
+ * it never sees figures of two moments mixed, never waits for the writer, and gets the last figures
+ * of a process that was killed while it wrote.
+ *
+ * Nothing is mapped: both sides use pread and pwrite, so that a full or truncated file is an error
+ * and not a signal.
+ *
+ * A writer belongs to one thread at a time, and to the process that opened it. Reading may be done
+ * by anybody, at any time.
+ */
+#ifndef VV_STATS_PAGE_H
+#define VV_STATS_PAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util.h"
+
+#define VV_STATS_MAGIC "varvest\n"
+
+enum {
+    VV_STATS_FORMAT = 1,
+    VV_STATS_TIERS = 8,
+    VV_STATS_HOPS = 16,
+    VV_STATS_HISTORIES = 16,
+    VV_STATS_SLOTS = 2,
+    VV_STATS_PATH = 1200,
+};
+
+/* Written once. All numbers are in the byte order of the machine: nobody else reads it. */
+struct vv_stats_header {
+    char magic[8];
+    uint32_t format;
+    uint32_t header_bytes, record_bytes; /* as the writer knows them: fields may be appended */
+    uint32_t slots;
+    uint64_t checksum;    /* of header_bytes bytes, this one counted as 0 */
+    uint64_t pid;         /* in the namespace of the next line */
+    uint64_t pid_space;   /* inode of the process namespace; 0: not known */
+    uint64_t start_ticks; /* when the process began, as /proc/PID/stat has it; 0: not known */
+    uint64_t opened_unix_ns, opened_ns; /* the context: wall clock, and CLOCK_MONOTONIC */
+    uint64_t interval_ns;               /* a new record this often, at least */
+    uint64_t page_bytes;
+    uint32_t context; /* number among those of the process, from 0 */
+    int32_t rank;
+    char version[16];  /* of the library */
+    char program[32];  /* short name */
+    char command[256]; /* with arguments, separated by blanks; cut */
+    char level[16], policy[16], device[16];
+    char local[128]; /* folder; cut */
+    uint8_t reserved[64];
+};
+
+_Static_assert(sizeof(struct vv_stats_header) == 640, "on disk");
+
+struct vv_stats_tier {
+    char name[8];            /* "device", "host", "disk", "remote" */
+    char kind[8];            /* "memory", "spill", "files" */
+    uint64_t capacity_bytes; /* 0: no limit of ours */
+    uint64_t ready_bytes;    /* of it, usable by now */
+    uint64_t used_bytes, dirty_bytes, evictable_bytes;
+    uint64_t copies;    /* of versions, whole or in part */
+    double used_byte_s; /* used_bytes over time, added up */
+};
+
+struct vv_stats_hop {
+    char name[8]; /* "d2h" */
+    uint64_t moved_bytes, busy_ns;
+    uint64_t orders; /* under way or queued */
+    uint64_t errors;
+    uint64_t bytes_per_s; /* estimate that scheduling goes by; 0: not known yet */
+    uint64_t recent_bytes, recent_busy_ns;
+};
+
+struct vv_stats_history {
+    char name[64]; /* cut */
+    uint64_t versions, durable, failed, hints, ready, pending;
+    uint32_t predicting, prefetching;
+};
+
+/* Calls of one kind. */
+struct vv_stats_calls {
+    uint64_t count, bytes, blocked_ns;
+    uint64_t waiting; /* under way */
+    uint64_t recent_count, recent_bytes, recent_blocked_ns;
+};
+
+enum vv_stats_state { VV_STATS_OPEN, VV_STATS_CLOSING, VV_STATS_CLOSED };
+
+/* What is called recent is of the last recent_ns nanoseconds. */
+struct vv_stats_record {
+    uint64_t checksum; /* of record_bytes bytes, this one counted as 0 */
+    uint64_t seq;      /* from 1 */
+    uint64_t time_ns, unix_ns;
+    uint64_t recent_ns;
+    uint32_t state; /* enum vv_stats_state */
+    uint32_t ntiers, nhops;
+    uint32_t nhistories; /* listed below; `histories` counts all */
+    uint64_t histories;
+    struct vv_stats_calls checkpoint, restore;
+    uint64_t waiting_ns; /* for how long the oldest call under way has been */
+    uint64_t hits, misses;
+    uint64_t hints, ready; /* live ones of all histories; those ready to be restored */
+    uint64_t last_distance, last_blocked_ns;
+    uint64_t versions; /* written, of all histories */
+    uint64_t discarded, evicted_pages, revoked_pages;
+    uint64_t metadata_bytes;
+    uint64_t failed_calls, late_errors, bad_reads, reread, lost;
+    uint64_t page_errors; /* records and metrics files that could not be written */
+    struct vv_stats_tier tier[VV_STATS_TIERS];
+    struct vv_stats_hop hop[VV_STATS_HOPS];
+    struct vv_stats_history history[VV_STATS_HISTORIES];
+};
+
+_Static_assert(sizeof(struct vv_stats_record) == 3840, "on disk");
+
+/* ---- writing ---- */
+
+struct vv_stats_writer;
+
+/* Makes a page. `folder` NULL: /dev/shm, or else $XDG_RUNTIME_DIR. Of `about` the caller fills in
+ * what is not about the process and the format. -ENOENT, -ENOSPC, -EACCES and the like. */
+int vv_stats_writer_open(const char *folder, const struct vv_stats_header *about,
+                         struct vv_stats_writer **ret_writer) VV_WARN_UNUSED;
+/* Publishes a record; sequence number and checksum are filled in. */
+int vv_stats_writer_put(struct vv_stats_writer *w, struct vv_stats_record *record) VV_WARN_UNUSED;
+/* The header as it was written, and the name of the file. */
+const struct vv_stats_header *vv_stats_writer_header(const struct vv_stats_writer *w);
+const char *vv_stats_writer_path(const struct vv_stats_writer *w);
+/* Removes the page. Accepts NULL. */
+void vv_stats_writer_close(struct vv_stats_writer *w);
+
+/* Of `about`, what is about this process: all that vv_stats_writer_open fills in itself but the
+ * format. */
+void vv_stats_about_process(struct vv_stats_header *about);
+
+/* ---- reading ---- */
+
+enum vv_stats_owner {
+    VV_STATS_ALIVE,
+    VV_STATS_DEAD,    /* the process has ended without closing */
+    VV_STATS_UNKNOWN, /* it lives, or lived, in another process namespace */
+};
+
+struct vv_stats_page {
+    char path[VV_STATS_PATH];
+    uint64_t file[2]; /* device and inode, to recognise it */
+    int status;       /* 0: header and record are good */
+    char error[160];  /* why not */
+    enum vv_stats_owner owner;
+    struct vv_stats_header header;
+    struct vv_stats_record record;
+};
+
+/* Reads one page. -ENOENT: it is gone; -EACCES: of another user; -EAGAIN: it is just being made;
+ * -EPROTO: of another version of Varve; -EBADMSG: damaged. Texts are terminated and counts within
+ * bounds whatever the file holds. ret_page->path and error are filled in on failure too. */
+int vv_stats_page_read(const char *path, struct vv_stats_page *ret_page) VV_WARN_UNUSED;
+
+/* Calls back for every page of this user in `folder` (NULL: both places), good or not, those just
+ * being made excepted; a result other than 0 ends it and is returned. A folder that is not there has
+ * no pages. */
+int vv_stats_page_each(const char *folder, int (*fn)(void *arg, const struct vv_stats_page *page),
+                       void *arg) VV_WARN_UNUSED;
+
+/* Removes the page of a dead process. -ESTALE: there is another file of that name now. */
+int vv_stats_page_remove(const struct vv_stats_page *page) VV_WARN_UNUSED;
+
+/* Removes the pages of processes that have ended. Returns how many. */
+unsigned vv_stats_clean(const char *folder);
+
+#endif

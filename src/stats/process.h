@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which process is it, and is it still there? Numbers of processes are used again: a process is
+ * known by its number and the time at which it began. */
+#ifndef VV_STATS_PROCESS_H
+#define VV_STATS_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/util.h"
+
+/* When it began, in the kernel's ticks since boot. -ESRCH: there is none, or what is left of it
+ * waits to be collected; other errors: it cannot be told. */
+int vvi_process_start(const char *proc, pid_t pid, uint64_t *ret_ticks) VV_WARN_UNUSED;
+
+/* The namespace that the calling process has its number in; 0: not known. */
+uint64_t vvi_process_space(void);
+
+/* Its arguments separated by blanks, cut to size. */
+void vvi_process_command(char *buf, size_t size);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of statistics pages in Prometheus' text exposition format, version 0.0.4. */
+#ifndef VV_STATS_PROMETHEUS_H
+#define VV_STATS_PROMETHEUS_H
+
+#include <stdio.h>
+
+#include "stats/page.h"
+
+/* One that is told about. `about` and `record` as a reader gets them. */
+struct vv_stats_target {
+    const struct vv_stats_header *about;
+    const struct vv_stats_record *record;
+};
+
+/* All families, the samples of all targets in each. */
+void vv_stats_prometheus(FILE *out, const struct vv_stats_target *targets, size_t n);
+
+/* A file with this in it, rewritten as a whole: whoever reads it sees one version or the other. */
+struct vv_stats_file;
+
+/* `path`: %p stands for the number of the process, %r for its rank, %% for a percent sign. The
+ * folder has to be there; it is opened here, so that a change of the working directory does not
+ * matter. `err` gets a text on failure: -EINVAL, -ENOENT, -EACCES, ... */
+int vv_stats_file_open(const char *path, int rank, char *err, size_t err_bytes,
+                       struct vv_stats_file **ret_file) VV_WARN_UNUSED;
+int vv_stats_file_put(struct vv_stats_file *f, const struct vv_stats_target *target) VV_WARN_UNUSED;
+/* The file stays. Accepts NULL. */
+void vv_stats_file_close(struct vv_stats_file *f);
+
+#endif

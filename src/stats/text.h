@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names that come from outside, on their way to a terminal or a parser. */
+#ifndef VV_STATS_TEXT_H
+#define VV_STATS_TEXT_H
+
+#include <stddef.h>
+
+/* Ends the text within `size` bytes, and puts a question mark for whatever is not printable UTF-8:
+ * control characters, and pieces of characters that were cut. */
+void vv_stats_text_clean(char *text, size_t size);
+
+#endif

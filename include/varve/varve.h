@@ -105,6 +105,10 @@ struct varve_opts {
     char trace_file[VARVE_PATH_BYTES]; /* where events are recorded, for `varve trace`; empty: they
                                           are not. "%p" is the process id, "%r" the rank. See
                                           varve/trace.h */
+    char stats[VARVE_PATH_BYTES];   /* where figures are published for `varve top`: "auto", "off" or
+                                       a folder; a place that cannot be used counts as "off" */
+    char metrics[VARVE_PATH_BYTES]; /* file for Prometheus, rewritten every few seconds; empty:
+                                       none. %p: process, %r: rank */
 };
 
 /*

@@ -79,6 +79,10 @@ struct varve_ctx {
     /* Figures. Synchronization: relaxed, each counts for itself. */
     _Atomic uint64_t checkpoint_bytes, checkpoint_blocked_ns, restore_bytes, restore_blocked_ns;
     _Atomic uint64_t last_distance, last_blocked_ns;
+    _Atomic uint64_t failed_calls;
+    _Atomic bool closing;
+
+    struct vvi_publisher *publisher; /* NULL: off. Owner: who opens and closes the context */
 };
 
 /* ---- error.c ---- */
@@ -219,6 +223,15 @@ int vvi_history_enter(struct varve_history *h);
 void vvi_history_leave(struct varve_history *h);
 /* A store of the context's storage, for one thread; closed by its own `close`. */
 int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store);
+
+/* ---- publish.c: figures for `varve top` and Prometheus ---- */
+
+/* Starts a thread that publishes them, if options ask for it. Only a `metrics` file that cannot be
+ * written is an error, with a text. */
+int vvi_publisher_start(struct varve_ctx *ctx, char *err, size_t err_bytes);
+/* Ends it, before anything that it looks at is taken apart. The page goes, the metrics file stays.
+ */
+void vvi_publisher_stop(struct varve_ctx *ctx);
 
 /* ---- damage.c: versions whose files were found unusable at opening ---- */
 

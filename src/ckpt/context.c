@@ -213,6 +213,7 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
 static void ctx_free(struct varve_ctx *ctx)
 {
     vvi_trace_closing(ctx);
+    vvi_publisher_stop(ctx);
     vv_engine_close(ctx->engine);
     vvi_trace_close(ctx); /* all that the engine recorded is in it */
     if (ctx->write_store)
@@ -270,6 +271,8 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
         rc = engine_open(ctx, rate, err, sizeof(err));
     if (rc == 0)
         rc = vvi_trace_open(ctx, err, sizeof(err));
+    if (rc == 0)
+        rc = vvi_publisher_start(ctx, err, sizeof(err));
     if (rc) {
         vvi_fail_foreign(NULL, &in_open, rc, open_code(ctx), "%s", err[0] ? err : vv_strerror(rc));
         ctx_free(ctx);
@@ -298,9 +301,12 @@ int varve_close(struct varve_ctx *ctx)
     /* One for all histories: the option says how long closing may take. */
     uint64_t deadline_ns = vv_deadline_ns(ctx->opts.close_timeout_ms);
     int result = 0;
+    atomic_store_explicit(&ctx->closing, true, memory_order_relaxed);
     while (ctx->histories) {
         struct varve_history *h = ctx->histories;
+        vv_mutex_lock(&ctx->lock); /* the publisher goes on meanwhile */
         ctx->histories = h->next;
+        vv_mutex_unlock(&ctx->lock);
         char *more = result ? NULL : text; /* the first is told */
         int rc = vvi_history_end(h, deadline_ns, more, more ? sizeof(text) : 0);
         if (rc && !result)

@@ -43,6 +43,7 @@ static VV_PRINTF(5, 0) int record(struct varve_ctx *ctx, const struct vvi_where 
         thread_error = e;
         return err;
     }
+    atomic_fetch_add_explicit(&ctx->failed_calls, 1, memory_order_relaxed);
     vv_mutex_lock(&ctx->lock);
     ctx->error = e;
     vv_mutex_unlock(&ctx->lock);

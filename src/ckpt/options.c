@@ -45,6 +45,8 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     o->device_id = c->device_id;
     o->gds = c->gds;
     snprintf(o->trace_file, sizeof(o->trace_file), "%s", c->trace_file);
+    snprintf(o->stats, sizeof(o->stats), "%s", c->stats);
+    snprintf(o->metrics, sizeof(o->metrics), "%s", c->metrics);
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -74,6 +76,8 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     c->device_id = o->device_id;
     c->gds = o->gds != 0;
     text_in(c->trace_file, sizeof(c->trace_file), o->trace_file, sizeof(o->trace_file));
+    text_in(c->stats, sizeof(c->stats), o->stats, sizeof(o->stats));
+    text_in(c->metrics, sizeof(c->metrics), o->metrics, sizeof(o->metrics));
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -208,6 +212,10 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "local: the path has no end");
     if (strnlen(o->trace_file, sizeof(o->trace_file)) == sizeof(o->trace_file))
         return refuse(err, n, -EINVAL, "trace_file: the path has no end");
+    if (strnlen(o->stats, sizeof(o->stats)) == sizeof(o->stats))
+        return refuse(err, n, -EINVAL, "stats: the path has no end");
+    if (strnlen(o->metrics, sizeof(o->metrics)) == sizeof(o->metrics))
+        return refuse(err, n, -EINVAL, "metrics: the path has no end");
     return 0;
 }
 

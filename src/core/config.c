@@ -138,6 +138,10 @@ static int set_text(const struct vv_config_key *key, char *field, const char *va
         if (vv_config_rates_parse(value, why, sizeof(why), &rates) != 0)
             return fail(err, err_size, "%s: %s", key->name, why);
     }
+    if (key->offset == offsetof(struct vv_config, stats) && strcmp(value, "auto") != 0 &&
+        strcmp(value, "off") != 0 && !strchr(value, '/'))
+        return fail(err, err_size, "%s: '%s' is neither auto, off nor a folder (with a slash)",
+                    key->name, value);
     /* `value` may be the field itself. */
     memmove(field, value, strlen(value) + 1);
     return 0;

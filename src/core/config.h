@@ -80,6 +80,8 @@ struct vv_config {
     uint64_t page;
     char local[VV_CONFIG_TEXT];
     char remote[VV_CONFIG_TEXT];
+    char stats[VV_CONFIG_TEXT]; /* "auto", "off" or a folder */
+    char metrics[VV_CONFIG_TEXT];
     char rate[VV_CONFIG_TEXT]; /* as given; vv_config_rates_parse reads it */
     char trace_file[VV_CONFIG_TEXT];
 };

@@ -56,6 +56,13 @@
       "Record events and write them to this file, which `varve trace` turns into timelines and "   \
       "reports. %p in the name is the number of the process, %r the rank. A trace that is there "  \
       "is replaced, any other file is not.")                                                       \
+    X(stats, TEXT, stats, "auto", "auto, off or FOLDER",                                           \
+      "Where the figures that `varve top` shows are published, in a small file of this user's: "   \
+      "auto is /dev/shm, or else $XDG_RUNTIME_DIR; a folder has a slash in its name.")             \
+    X(metrics, TEXT, metrics, "", "FILE",                                                          \
+      "File that is rewritten every five seconds with the same figures for Prometheus, as the "    \
+      "textfile collector of the node exporter reads them; %p in the name is the number of the "   \
+      "process, %r its rank.")                                                                     \
     X(rate, TEXT, rate, "", "HOP=RATE,...",                                                        \
       "Slow hops down to so many bytes per second, for experiments: d2d, h2h, d2h, h2d, h2f, "     \
       "f2h, f2r, r2f.")                                                                            \

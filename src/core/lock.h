@@ -28,6 +28,7 @@
     X(COPY, "the pool of copy threads")                                                        \
     X(TRACE_FILE, "starting and ending a trace file")                                          \
     X(TRACE, "traces: the list of rings, the names, the queue of the file; never two at once") \
+    X(STATS, "the thread that publishes figures: when it shall stop")                          \
     X(LOG, "the log sink")
 
 enum vv_lock_rank {

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a context publishes: the figures of varve_stats, soon; and nothing that could hurt it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <varve/ckpt.h>
+
+#include "core/clock.h"
+#include "stats/page.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096, BYTES = 8 * PAGE };
+
+static struct vv_stats_page page;
+
+struct hunt {
+    unsigned n;
+    uint32_t context;
+};
+
+static int take(void *arg, const struct vv_stats_page *p)
+{
+    struct hunt *h = arg;
+
+    T_OK(p->status);
+    h->n++;
+    if (p->header.context == h->context)
+        page = *p;
+    return 0;
+}
+
+static unsigned pages(const char *folder, uint32_t context)
+{
+    struct hunt h = {.context = context};
+
+    T_OK(vv_stats_page_each(folder, take, &h));
+    return h.n;
+}
+
+/* Until the page says so; it is there soon, but not at once. */
+static void until(const char *folder, uint32_t context, bool (*ok)(void))
+{
+    uint64_t end = vv_deadline_ns(CK_LIMIT_MS);
+
+    while (pages(folder, context) == 0 || page.header.context != context || !ok()) {
+        T_CHECK(vv_now_ns() < end);
+        usleep(2000);
+    }
+}
+
+static void opts_for(const struct ck_cfg *cfg, const char *stats, const char *metrics,
+                     struct varve_opts *ret_opts)
+{
+    ck_opts(cfg, ret_opts);
+    T_OK(varve_opts_set(ret_opts, "stats", stats));
+    T_OK(varve_opts_set(ret_opts, "metrics", metrics));
+}
+
+static bool four_restored(void)
+{
+    return page.record.restore.bytes == 4 * BYTES && page.record.failed_calls > 0;
+}
+
+static bool there(void)
+{
+    return page.record.seq > 2;
+}
+
+static bool reopened(void)
+{
+    return page.record.nhistories == 0 && page.record.seq > 2;
+}
+
+static void figures(void)
+{
+    const char *dir = t_tmpdir();
+    struct ck_cfg cfg = {
+        .device = true, .device_cache = 16 * PAGE, .host_cache = 32 * PAGE, .local = t_tmpdir()};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    struct varve_stats s = {.stats_size = sizeof(s)};
+    char *buf;
+
+    opts_for(&cfg, dir, "", &opts);
+    T_OK(varve_open(&opts, &ctx));
+    struct varve_history *h = ck_history(ctx, "some history");
+    buf = ck_alloc(ctx, true, BYTES);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    for (uint64_t v = 0; v < 20; v++) {
+        ck_fill(buf, BYTES, v, 0);
+        T_OK(varve_hint(h, 19 - v));
+        T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+    }
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    for (uint64_t v = 19; v > 15; v--)
+        T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
+    T_ERR(varve_restore_for(h, 77, CK_LIMIT_MS), -ENOENT);
+    until(dir, 0, four_restored);
+    T_OK(varve_stats(ctx, &s));
+    const struct vv_stats_record *r = &page.record;
+    T_EQ(page.header.pid, getpid());
+    T_EQ(page.header.page_bytes, PAGE);
+    T_STREQ(page.header.device, "host");
+    T_STREQ(page.header.level, "cached");
+    T_EQ(r->state, VV_STATS_OPEN);
+    T_EQ(r->checkpoint.count, 20);
+    T_EQ(r->checkpoint.bytes, s.checkpoint_bytes);
+    T_EQ(r->restore.bytes, s.restore_bytes);
+    T_EQ(r->checkpoint.blocked_ns, s.checkpoint_blocked_ns);
+    T_CHECK(r->checkpoint.blocked_ns > 0);
+    T_EQ(r->hits + r->misses, 4);
+    T_EQ(r->hits, s.restore_hits);
+    T_EQ(r->hints, 16);
+    T_EQ(r->versions, 20);
+    T_CHECK(r->failed_calls >= 1);
+    T_EQ(r->ntiers, 3);
+    T_STREQ(r->tier[0].name, "device");
+    T_STREQ(r->tier[1].name, "host");
+    T_STREQ(r->tier[2].name, "disk");
+    for (int t = 0; t < 3; t++) {
+        T_EQ(r->tier[t].capacity_bytes, s.tier_bytes[t]);
+        T_CHECK(r->tier[t].used_bytes > 0 && r->tier[t].copies > 0);
+    }
+    T_EQ(r->tier[0].dirty_bytes, 0); /* all is flushed */
+    T_CHECK(r->tier[0].evictable_bytes + r->tier[1].evictable_bytes > 0);
+    T_EQ(r->nhops, VARVE_HOPS);
+    T_STREQ(r->hop[VARVE_HOP_H2F].name, "h2f");
+    T_CHECK(r->hop[VARVE_HOP_H2F].moved_bytes >= 20 * BYTES - 16 * PAGE - 32 * PAGE);
+    T_CHECK(r->hop[VARVE_HOP_H2F].busy_ns > 0);
+    T_EQ(r->nhistories, 1);
+    T_STREQ(r->history[0].name, "some history");
+    T_EQ(r->history[0].versions, 20);
+    T_EQ(r->history[0].hints, 16);
+    T_EQ(r->history[0].prefetching, 1);
+    T_OK(varve_history_close(h));
+    until(dir, 0, reopened);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+    T_EQ(pages(dir, 0), 0);
+}
+
+static void several(void)
+{
+    const char *dir = t_tmpdir();
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE};
+    struct varve_opts opts;
+    struct varve_ctx *a, *b;
+    int status;
+
+    opts_for(&cfg, dir, "", &opts);
+    opts.rank = 7;
+    T_OK(varve_open(&opts, &a));
+    until(dir, 0, there);
+    T_OK(varve_open(&opts, &b));
+    until(dir, 1, there);
+    T_EQ(page.header.rank, 7);
+    T_EQ(pages(dir, 0), 2);
+    /* A child has neither of them, and does no harm to them. */
+    pid_t child = fork();
+    T_CHECK(child >= 0);
+    if (child == 0)
+        _exit(varve_close(a) == -EPERM && varve_close(b) == -EPERM ? 0 : 1);
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+    T_EQ(pages(dir, 0), 2);
+    T_OK(varve_close(a));
+    T_EQ(pages(dir, 1), 1);
+    T_OK(varve_close(b));
+    T_EQ(pages(dir, 0), 0);
+}
+
+static void nowhere(void)
+{
+    const char *dir = t_tmpdir();
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    char path[300];
+
+    /* Without a place there is no page, and nothing else is different. */
+    opts_for(&cfg, "/nonexistent/folder", "", &opts);
+    T_OK(varve_open(&opts, &ctx));
+    T_OK(varve_close(ctx));
+    opts_for(&cfg, "off", "", &opts);
+    T_OK(varve_open(&opts, &ctx));
+    T_OK(varve_close(ctx));
+    T_ERR(varve_opts_set(&opts, "stats", "of"), -EINVAL);
+    /* Options of a program that knows nothing of pages. */
+    ck_opts(&cfg, &opts);
+    opts.opts_size = offsetof(struct varve_opts, stats);
+    setenv("VARVE_STATS", dir, 1);
+    T_OK(varve_open(&opts, &ctx));
+    until(dir, 0, there);
+    unsetenv("VARVE_STATS");
+    T_OK(varve_close(ctx));
+    /* A file that was asked for is an error at once, with its name. */
+    opts_for(&cfg, "off", "/nonexistent/x.prom", &opts);
+    T_ERR(varve_open(&opts, &ctx), -ENOENT);
+    ck_error(NULL, -ENOENT, "metrics: folder /nonexistent");
+    snprintf(path, sizeof(path), "%s/", dir);
+    opts_for(&cfg, "off", path, &opts);
+    T_ERR(varve_open(&opts, &ctx), -EINVAL);
+}
+
+static char *text_of(const char *path)
+{
+    static char text[1 << 17];
+    FILE *f = fopen(path, "r");
+
+    if (!f)
+        return NULL;
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+static void metrics(void)
+{
+    struct ck_cfg cfg = {.host_cache = 32 * PAGE};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    char path[300], pattern[300], want[200];
+    const char *dir = t_tmpdir();
+    uint64_t end = vv_deadline_ns(CK_LIMIT_MS);
+
+    snprintf(pattern, sizeof(pattern), "%s/v-%%p.prom", dir);
+    snprintf(path, sizeof(path), "%s/v-%ld.prom", dir, (long)getpid());
+    opts_for(&cfg, "off", pattern, &opts);
+    T_OK(varve_open(&opts, &ctx));
+    while (access(path, F_OK) != 0) {
+        T_CHECK(vv_now_ns() < end);
+        usleep(2000);
+    }
+    snprintf(want, sizeof(want), "\nvarve_up{pid=\"%ld\",context=\"0\",rank=\"0\"} 1\n",
+             (long)getpid());
+    T_CHECK(strstr(text_of(path), want));
+    struct varve_history *h = ck_history(ctx, "m");
+    char *buf = malloc(BYTES);
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    /* The last figures stay. */
+    want[strlen(want) - 2] = '0';
+    T_CHECK(strstr(text_of(path), want));
+    T_CHECK(strstr(text_of(path), "call=\"checkpoint\"} 1\n"));
+    free(buf);
+}
+
+int main(void)
+{
+    T_RUN(figures);
+    T_RUN(several);
+    T_RUN(nowhere);
+    T_RUN(metrics);
+    return t_done();
+}

@@ -489,17 +489,6 @@ static int draw(FILE *f, const struct paper *paper, enum paper_figure_id figure,
 
 /* ---- the page ---- */
 
-static const char page_style[] =
-    "body{font:15px/1.5 sans-serif;max-width:1160px;margin:2em auto;padding:0 1em;color:#24292f;"
-    "background:#fff}h1{font-size:1.6em}h2{font-size:1.25em;margin-top:2.2em}"
-    "svg{max-width:100%;height:auto}table{border-collapse:collapse;font-size:13px;margin:.6em 0}"
-    "td,th{border:1px solid #d0d7de;padding:2px 8px;text-align:left}"
-    "td.n{text-align:right;font-variant-numeric:tabular-nums}"
-    ".two{display:grid;grid-template-columns:1fr 1fr;gap:1.5em}.bad{color:#cf222e}"
-    "code{font-size:12px;word-break:break-word}"
-    "@media (prefers-color-scheme: dark){body{color:#d0d7de;background:#0d1117}"
-    "td,th{border-color:#30363d}.bad{color:#ff7b72}a{color:#58a6ff}}";
-
 struct range {
     double lo, hi;
     size_t nr;
@@ -677,7 +666,8 @@ static void put_table(FILE *f, enum paper_figure_id figure, const struct table *
     const struct paper_figure *fig = &paper_figures[figure];
 
     fprintf(f,
-            "<details><summary>Table</summary>\n<table id=\"table-%s\"><tr><th>%s</th>"
+            "<details><summary>Table</summary>\n<div class=\"scroll\"><table "
+            "id=\"table-%s\"><tr><th>%s</th>"
             "<th>hints</th><th>engine</th><th>checkpoint_gbps</th><th>restore_gbps</th>"
             "<th>wall_s</th><th>status</th><th>remark</th></tr>\n",
             fig->id, point_name(fig->kind));
@@ -696,7 +686,7 @@ static void put_table(FILE *f, enum paper_figure_id figure, const struct table *
         page_text(f, r->run ? r->run->text : "");
         fputs("</td></tr>\n", f);
     }
-    fputs("</table></details>\n", f);
+    fputs("</table></div></details>\n", f);
 }
 
 static int put_figure(FILE *f, const struct paper *paper, enum paper_figure_id figure)
@@ -734,15 +724,6 @@ static int put_figure(FILE *f, const struct paper *paper, enum paper_figure_id f
     return rc;
 }
 
-static void put_pair(FILE *f, const char *name, const char *text, bool code)
-{
-    fputs("<tr><th>", f);
-    page_text(f, name);
-    fprintf(f, "</th><td>%s", code ? "<code>" : "");
-    page_text(f, text);
-    fprintf(f, "%s</td></tr>\n", code ? "</code>" : "");
-}
-
 static void put_machine(FILE *f, const struct paper *paper)
 {
     const char *s = paper->machine;
@@ -754,13 +735,13 @@ static void put_machine(FILE *f, const struct paper *paper)
 
         snprintf(name, sizeof(name), "%.*s", (int)n, s);
         snprintf(text, sizeof(text), "%.*s", m ? (int)m - 1 : 0, s + n + 1);
-        put_pair(f, name, text, false);
+        page_pair(f, name, text, false);
         s += n + m + (s[n + m] == '\n');
     }
-    put_pair(f, "command", paper->command, true);
-    put_pair(f, "date", paper->date, false);
+    page_pair(f, "command", paper->command, true);
+    page_pair(f, "date", paper->date, false);
     snprintf(text, sizeof(text), "%.0f s", paper->elapsed_s);
-    put_pair(f, "duration", text, false);
+    page_pair(f, "duration", text, false);
     fputs("</table>\n", f);
 }
 
@@ -781,7 +762,8 @@ static void put_failures(FILE *f, const struct paper *paper)
             count[PAPER_TO_DO], kept);
     if (count[PAPER_OK] == paper->nr_runs)
         return;
-    fputs("<details open><summary class=\"bad\">Runs that are not ok</summary><table>\n"
+    fputs("<details open><summary class=\"bad\">Runs that are not ok</summary><div "
+          "class=\"scroll\"><table>\n"
           "<tr><th>run</th><th>status</th><th>reason</th><th>command</th></tr>\n",
           f);
     for (size_t i = 0; i < paper->nr_runs; i++) {
@@ -798,7 +780,7 @@ static void put_failures(FILE *f, const struct paper *paper)
         page_text(f, r->command);
         fputs("</code></td></tr>\n", f);
     }
-    fputs("</table></details>\n", f);
+    fputs("</table></div></details>\n", f);
 }
 
 static int write_page(FILE *f, const struct paper *paper, enum paper_figure_id figure,
@@ -808,13 +790,9 @@ static int write_page(FILE *f, const struct paper *paper, enum paper_figure_id f
 
     (void)figure;
     (void)t;
-    fprintf(f,
-            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-            "<meta name=\"viewport\" content=\"width=device-width\">\n"
-            "<title>Varve: the experiments of the HPDC'23 paper</title>\n<style>%s</style>\n"
-            "</head><body>\n<h1>GPU checkpoint caching and prefetching: the paper's experiments, "
-            "run anew</h1>\n",
-            page_style);
+    page_begin(f, "Varve: the experiments of the HPDC'23 paper", false);
+    fputs("<h1>GPU checkpoint caching and prefetching: the paper's experiments, run anew</h1>\n",
+          f);
     fputs("<p>The experiments of \"GPU-Enabled Asynchronous Multi-level Checkpoint Caching and "
           "Prefetching\" (HPDC'23), Figures 5 to 9, as Varve performs them. A shot writes a number "
           "of checkpoints, computing before each, and then restores every one of them. Throughput "
@@ -845,8 +823,9 @@ static int write_page(FILE *f, const struct paper *paper, enum paper_figure_id f
         fputs("</code></p>\n", f);
     }
     fputs("<p>All runs, with the command that repeats each: <a href=\"runs.csv\">runs.csv</a>"
-          "</p>\n</body></html>\n",
+          "</p>\n",
           f);
+    page_end(f, false);
     return rc;
 }
 

@@ -390,6 +390,13 @@ static bool params_valid(const struct bound_params *p)
 int bound_compute(const struct bound_event *events, size_t nr_events,
                   const struct bound_params *params, struct bound_result *ret_result)
 {
+    return bound_compute_calls(events, nr_events, params, NULL, ret_result);
+}
+
+int bound_compute_calls(const struct bound_event *events, size_t nr_events,
+                        const struct bound_params *params, double *ret_at_s,
+                        struct bound_result *ret_result)
+{
     struct graph g = {.params = params};
     int rc;
 
@@ -404,6 +411,8 @@ int bound_compute(const struct bound_event *events, size_t nr_events,
         index_deaths_and_cuts(&g);
         longest_path(&g);
         *ret_result = trace_path(&g);
+        for (size_t n = 1; n <= g.nr_calls && ret_at_s; n++)
+            ret_at_s[n - 1] = g.beta[n];
     }
     graph_fini(&g);
     return rc;

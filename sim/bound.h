@@ -58,4 +58,10 @@ VV_WARN_UNUSED int bound_compute(const struct bound_event *events, size_t nr_eve
                                  const struct bound_params *params,
                                  struct bound_result *ret_result);
 
+/* The same, and the bound of the calls up to each one: `ret_at_s` has a place for every put and get,
+ * or is NULL. It never falls. */
+VV_WARN_UNUSED int bound_compute_calls(const struct bound_event *events, size_t nr_events,
+                                       const struct bound_params *params, double *ret_at_s,
+                                       struct bound_result *ret_result);
+
 #endif

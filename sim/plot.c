@@ -26,6 +26,7 @@
 #define INSET_L     58.0 /* of the axes within a panel */
 #define INSET_R     12.0
 #define INSET_T     52.0 /* title, and the figures on the highest bar */
+#define INSET_BARE  14.0 /* without a title */
 #define INSET_B     50.0
 #define LEGEND_ROW  20.0
 #define CHAR_W      7.0 /* of 12 pixel text, rather too much */
@@ -254,6 +255,11 @@ static void put_cross(FILE *f, double x, double base, double r)
     put_line(f, "vp-gone", x - r, base - 2, x + r, base - 2 * r - 2);
 }
 
+static bool marked(const struct plot_series *se)
+{
+    return se->nr <= MARKERS_MAX && !se->plain;
+}
+
 static void put_stroke(FILE *f, const struct plot_series *se)
 {
     fprintf(f, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"", se->colour);
@@ -262,11 +268,35 @@ static void put_stroke(FILE *f, const struct plot_series *se)
     fputs("/>\n", f);
 }
 
+/* A run of points without a gap, down to the axis. */
+static void draw_fill(FILE *f, const struct plot_panel *p, const struct frame *fr,
+                      const struct plot_series *se)
+{
+    double base = p->log_y ? fr->bottom : py(fr, 0);
+
+    for (size_t i = 0; i < se->nr;) {
+        size_t n = i;
+
+        while (n < se->nr && present(p, se->y[n]))
+            n++;
+        if (n > i) {
+            fprintf(f, "<path d=\"M%.1f %.1f", px(fr, x_of(p, se->x[i])), base);
+            for (size_t k = i; k < n; k++)
+                fprintf(f, "L%.1f %.1f", px(fr, x_of(p, se->x[k])), py(fr, y_of(p, se->y[k])));
+            fprintf(f, "L%.1f %.1fz\" fill=\"%s\" fill-opacity=\".16\"/>\n",
+                    px(fr, x_of(p, se->x[n - 1])), base, se->colour);
+        }
+        i = n + 1;
+    }
+}
+
 static void draw_line(FILE *f, const struct plot_panel *p, const struct frame *fr, size_t s)
 {
     const struct plot_series *se = &p->series[s];
     bool open = false, any = false;
 
+    if (se->fill)
+        draw_fill(f, p, fr, se);
     for (size_t i = 0; i < se->nr; i++) {
         if (!present(p, se->y[i])) {
             open = false;
@@ -281,7 +311,7 @@ static void draw_line(FILE *f, const struct plot_panel *p, const struct frame *f
     }
     if (any)
         put_stroke(f, se);
-    for (size_t i = 0; i < se->nr && se->nr <= MARKERS_MAX; i++) {
+    for (size_t i = 0; i < se->nr && marked(se); i++) {
         double x = px(fr, x_of(p, se->x[i]));
 
         if (present(p, se->y[i]))
@@ -353,7 +383,10 @@ static void draw_panel(FILE *f, const struct plot_panel *p, double x, double y, 
     double mid = (fr.left + fr.right) / 2;
 
     set_range(p, &fr);
-    put_text(f, mid, y + 16, 13, "middle", " font-weight=\"bold\"", p->title);
+    if (p->title)
+        put_text(f, mid, y + 16, 13, "middle", " font-weight=\"bold\"", p->title);
+    else if (p->kind == PLOT_LINES)
+        fr.top = y + INSET_BARE;
     put_text(f, mid, y + PANEL_H - 10, 12, "middle", "", p->x_label);
     if (fr.has_data) {
         y_axis(f, p, &fr);
@@ -378,14 +411,14 @@ static double entry_width(const struct plot_series *se)
 }
 
 /* Draws the legend, or with f NULL only finds out how high it is. */
-static double legend(FILE *f, const struct plot_panel *p, double top)
+static double legend(FILE *f, const struct plot_panel *p, double chart_width, double top)
 {
     double x = MARGIN + 4, y = top;
 
     for (size_t s = 0; s < p->nr_series; s++) {
         const struct plot_series *se = &p->series[s];
 
-        if (x > MARGIN + 4 && x + entry_width(se) > WIDTH - MARGIN) {
+        if (x > MARGIN + 4 && x + entry_width(se) > chart_width - MARGIN) {
             x = MARGIN + 4;
             y += LEGEND_ROW;
         }
@@ -397,7 +430,7 @@ static double legend(FILE *f, const struct plot_panel *p, double top)
         } else if (f) {
             fprintf(f, "<path d=\"M%.1f %.1fh24", x, y + 9);
             put_stroke(f, se);
-            if (se->nr <= MARKERS_MAX)
+            if (marked(se))
                 put_marker(f, s, se->colour, x + 12, y + 9);
         }
         if (f)
@@ -428,26 +461,26 @@ static bool is_sound(const struct plot *plot)
 
 int plot_write(FILE *f, const struct plot *plot)
 {
-    double y = 44, width, height;
+    double y = 44, chart = plot->width > 0 ? plot->width : WIDTH, width, height;
 
     if (!is_sound(plot))
         return -EINVAL;
     if (plot->note)
         y += 18;
-    height = y + legend(NULL, plot->panels, y) + 8 + PANEL_H + 4;
+    height = y + legend(NULL, plot->panels, chart, y) + 8 + PANEL_H + 4;
     width =
-        (WIDTH - 2 * MARGIN - PANEL_GAP * (double)(plot->nr_panels - 1)) / (double)plot->nr_panels;
+        (chart - 2 * MARGIN - PANEL_GAP * (double)(plot->nr_panels - 1)) / (double)plot->nr_panels;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
             "height=\"%.0f\" role=\"img\">\n<title>",
-            WIDTH, height, WIDTH, height);
+            chart, height, chart, height);
     page_text(f, plot->title);
     fprintf(f, "</title>\n<style>%s</style>\n", style);
-    fprintf(f, "<rect class=\"vp-bg\" width=\"%.0f\" height=\"%.0f\" rx=\"6\"/>\n", WIDTH, height);
+    fprintf(f, "<rect class=\"vp-bg\" width=\"%.0f\" height=\"%.0f\" rx=\"6\"/>\n", chart, height);
     put_text(f, MARGIN + 4, 28, 16, NULL, " font-weight=\"bold\"", plot->title);
     if (plot->note)
         put_text(f, MARGIN + 4, 48, 12, NULL, "", plot->note);
-    y += legend(f, plot->panels, y) + 8;
+    y += legend(f, plot->panels, chart, y) + 8;
     for (size_t i = 0; i < plot->nr_panels; i++)
         draw_panel(f, &plot->panels[i], MARGIN + (width + PANEL_GAP) * (double)i, y, width);
     fputs("</svg>\n", f);

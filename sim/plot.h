@@ -26,6 +26,8 @@ struct plot_series {
     const char *name;
     const char *colour; /* "#0072b2" */
     enum plot_dash dash;
+    bool fill;  /* lines: what is below is tinted */
+    bool plain; /* lines: the points are not marked, however few they are */
     /* Lines: nr points, x rising. Bars: y[g] belongs to group g. A y that is no finite number, or
      * not above 0 on a logarithmic axis, is missing: a cross on the axis, and a gap in a line. */
     const double *x;
@@ -36,7 +38,7 @@ struct plot_series {
 
 struct plot_panel {
     enum plot_kind kind;
-    const char *title;
+    const char *title; /* NULL: none, the chart's says it */
     const char *x_label;
     const char *y_label;       /* with the unit */
     bool log_x;                /* base 2, lines only */
@@ -50,6 +52,8 @@ struct plot_panel {
 struct plot {
     const char *title;
     const char *note; /* a line below the title; NULL: none */
+    double width;     /* in pixels; 0: that of a page. Text keeps its size, so that a chart that is
+                       * to be read on a phone has to be narrow. */
     const struct plot_panel *panels;
     size_t nr_panels;
 };

@@ -1,0 +1,415 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at a report in headless Chromium, as its readers do.
+
+report_browser.py PAGE.html FOLDER
+
+The page has to load without a complaint and without asking the network for anything; its timeline zooms and pans by
+wheel, mouse, fingers, keys and buttons; on a phone nothing is wider than the screen; dark it is dark; without
+JavaScript everything but the zooming is there; and where a plot belongs there is one, in the pixels. Speaks WebDriver
+to chromedriver, which is started here and listens on the loopback interface only. Screenshots are left in FOLDER.
+Exit status 77: no browser.
+"""
+import base64
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import zlib
+
+SCALE = 0.5  # of screenshots: there is no need to count every pixel
+PHONE = (390, 844)
+DESKTOP = (1280, 900)
+
+
+def fail(text):
+    sys.exit(f"report in a browser: {text}")
+
+
+def check(condition, text):
+    if not condition:
+        fail(text)
+
+
+# ---- pixels ----
+
+def read_png(data):
+    """Width, height and rows of (r, g, b) bytes of a picture as Chromium writes them: 8 bits, not interlaced."""
+    check(data[:8] == b"\x89PNG\r\n\x1a\n", "a screenshot is no PNG")
+    at, packed, head = 8, b"", None
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        if kind == b"IHDR":
+            head = struct.unpack(">IIBBBBB", data[at + 8:at + 21])
+        elif kind == b"IDAT":
+            packed += data[at + 8:at + 8 + length]
+        at += 12 + length
+    width, height, depth, colour, _, _, interlaced = head
+    check(depth == 8 and colour in (2, 6) and not interlaced, "a PNG of another kind than expected")
+    step = 3 if colour == 2 else 4
+    raw, rows, before, at = zlib.decompress(packed), [], bytearray(width * step), 0
+    for _ in range(height):
+        how, row = raw[at], bytearray(raw[at + 1:at + 1 + width * step])
+        at += 1 + width * step
+        for i in range(len(row)):
+            left = row[i - step] if i >= step else 0
+            up = before[i]
+            corner = before[i - step] if i >= step else 0
+            if how == 1:
+                row[i] = (row[i] + left) & 255
+            elif how == 2:
+                row[i] = (row[i] + up) & 255
+            elif how == 3:
+                row[i] = (row[i] + (left + up) // 2) & 255
+            elif how == 4:
+                a, b, c = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+                row[i] = (row[i] + (left if a <= b and a <= c else up if b <= c else corner)) & 255
+        rows.append(row)
+        before = row
+    return width, height, step, rows
+
+
+def shades(picture, box):
+    """How many pixels of a box differ from its most frequent colour, as a share."""
+    width, height, step, rows = picture
+    left, top = max(0, int(box["x"])), max(0, int(box["y"]))
+    right, bottom = min(width, int(box["x"] + box["width"])), min(height, int(box["y"] + box["height"]))
+    count = {}
+    for y in range(top, bottom):
+        row = rows[y]
+        for x in range(left, right):
+            pixel = bytes(row[x * step:x * step + 3])
+            count[pixel] = count.get(pixel, 0) + 1
+    total = sum(count.values())
+    return 1 - max(count.values()) / total if total else 0
+
+
+# ---- the browser ----
+
+class Browser:
+    def __init__(self, folder):
+        self.folder = folder
+        self.log = open(os.path.join(folder, "chromedriver.log"), "w+", encoding="utf-8")
+        self.driver = subprocess.Popen([shutil.which("chromedriver"), "--port=0"], stdout=self.log, stderr=self.log)
+        self.session = None
+        for _ in range(600):
+            self.log.seek(0)
+            port = re.search(r"started successfully on port (\d+)", self.log.read())
+            if port:
+                break
+            check(self.driver.poll() is None, "chromedriver ended")
+            time.sleep(0.05)
+        else:
+            fail("chromedriver does not start")
+        self.base = f"http://127.0.0.1:{port.group(1)}"
+
+    def call(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.base + path, data=data, method=method,
+                                         headers={"Content-Type": "application/json"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=120) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as e:
+            fail(f"{path}: {e.read().decode()[:1000]}")
+
+    def start(self, size, phone=False):
+        """A fresh browser with a window of that size."""
+        args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+                "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                f"--user-data-dir={self.folder}/profile-{size[0]}"]
+        metrics = {"width": size[0], "height": size[1], "pixelRatio": 1, "touch": phone, "mobile": phone}
+        options = {"args": args, "mobileEmulation": {"deviceMetrics": metrics}}
+        self.stop()
+        self.session = "/session/" + self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}})["sessionId"]
+        self.size = size
+        # What the browser does for itself until there is a page.
+        self.logs("browser")
+        self.logs("performance")
+
+    def stop(self):
+        if self.session:
+            self.call("DELETE", self.session)
+        self.session = None
+
+    def end(self):
+        try:
+            self.stop()
+        finally:
+            self.driver.terminate()
+            self.driver.wait()
+            self.log.close()
+
+    def cdp(self, cmd, **params):
+        return self.call("POST", self.session + "/goog/cdp/execute", {"cmd": cmd, "params": params})
+
+    def load(self, page):
+        self.call("POST", self.session + "/url", {"url": "file://" + os.path.abspath(page)})
+        self.settle()
+
+    def run(self, script):
+        return self.call("POST", self.session + "/execute/sync", {"script": script, "args": []})
+
+    def settle(self):
+        """Until what was asked for is drawn: two frames."""
+        self.call("POST", self.session + "/execute/async", {
+            "script": "var done = arguments[0]; requestAnimationFrame(function () { requestAnimationFrame(function () { done(); }); });",
+            "args": []})
+
+    def act(self, *sources):
+        self.call("POST", self.session + "/actions", {"actions": list(sources)})
+        self.call("DELETE", self.session + "/actions")
+        self.settle()
+
+    def logs(self, kind):
+        return self.call("POST", self.session + "/se/log", {"type": kind})
+
+    def screenshot(self, name):
+        """From the top to the end of the last plot."""
+        height = self.run("return document.getElementById('hops').getBoundingClientRect().bottom + scrollY")
+        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=True,
+                        clip={"x": 0, "y": 0, "width": self.size[0], "height": height, "scale": SCALE})
+        data = base64.b64decode(shot["data"])
+        with open(os.path.join(self.folder, name), "wb") as f:
+            f.write(data)
+        return read_png(data)
+
+
+BOXES = """return Array.prototype.map.call(document.querySelectorAll('%s'), function (e) {
+  var r = e.getBoundingClientRect();
+  return { id: e.id || e.parentNode.id || e.className, x: r.left + scrollX, y: r.top + scrollY, width: r.width, height: r.height };
+});"""
+
+
+def boxes(browser, selector):
+    """Where the elements are in a screenshot."""
+    found = browser.run(BOXES % selector)
+    for box in found:
+        for side in ("x", "y", "width", "height"):
+            box[side] *= SCALE
+    return found
+
+
+def view(browser):
+    t = browser.run("var d = document.getElementById('timeline').dataset; return [+d.from, +d.to];")
+    return t[0], t[1]
+
+
+def check_quiet(browser, what):
+    for entry in browser.logs("browser"):
+        check(entry["level"] not in ("SEVERE", "WARNING"), f"{what}: the console says: {entry['message']}")
+    for entry in browser.logs("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            url = message["params"]["request"]["url"]
+            check(url.startswith(("file:", "data:", "about:", "chrome:")), f"{what}: it asks for {url}")
+
+
+def check_plots(picture, found, what, least):
+    check(found, f"{what}: nothing to look at")
+    for box in found:
+        share = shades(picture, box)
+        check(share >= least, f"{what}: {box['id']} at {box['x']:.0f},{box['y']:.0f} is empty ({share:.4f})")
+
+
+def check_static(browser, picture, what):
+    """What has to be seen with and without JavaScript."""
+    check_plots(picture, boxes(browser, "figure.chart svg"), what, 0.01)
+    lanes = boxes(browser, ".tl-bars")
+    check(len(lanes) >= 3, f"{what}: {len(lanes)} lanes")
+    drawn = [box for box in lanes if shades(picture, box) > 0.002]
+    check(len(drawn) >= 3, f"{what}: only {len(drawn)} of {len(lanes)} lanes are drawn")
+
+
+def middle_of(browser):
+    """In the lane of the application, a little left of the middle."""
+    browser.run("document.getElementById('timeline').scrollIntoView({ block: 'center' });")
+    browser.settle()
+    r = browser.run("var r = document.querySelectorAll('.tl-bars')[%s].getBoundingClientRect();"
+                    "return [r.left, r.top, r.width, r.height];" %
+                    "Math.min(1, document.querySelectorAll('.tl-bars').length - 1)")
+    return int(r[0] + 0.4 * r[2]), int(r[1] + r[3] / 2), r[2]
+
+
+def pointer(name, kind, *steps):
+    return {"type": "pointer", "id": name, "parameters": {"pointerType": kind}, "actions": list(steps)}
+
+
+def move(x, y, ms=0):
+    return {"type": "pointerMove", "duration": ms, "x": int(x), "y": int(y)}
+
+
+DOWN, UP = {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}
+
+
+def narrower(before, after, what):
+    check(after[1] - after[0] < 0.999 * (before[1] - before[0]), f"{what} does not zoom in: {before} {after}")
+
+
+def desktop(browser, page):
+    browser.start(DESKTOP)
+    browser.load(page)
+    picture = browser.screenshot("desktop.png")
+    check_static(browser, picture, "desktop")
+    whole = view(browser)
+    check(whole[0] == 0 and whole[1] > 0, f"the whole run is not shown first: {whole}")
+    text = browser.run("return document.querySelector('#timeline-tools output').textContent")
+    check("whole run" in text, f"the view is called '{text}'")
+
+    x, y, width = middle_of(browser)
+    for _ in range(4):
+        browser.act({"type": "wheel", "id": "w", "actions": [
+            {"type": "scroll", "x": x, "y": y, "deltaX": 0, "deltaY": -300, "duration": 0}]})
+        time.sleep(0.1)
+    wheeled = view(browser)
+    narrower(whole, wheeled, "the wheel")
+    zoomed = browser.screenshot("desktop-zoomed.png")
+    lanes = boxes(browser, ".tl-bars")
+    check(any(shades_differ(picture, zoomed, box) for box in lanes), "zooming changes nothing that is drawn")
+    # The moment under the pointer stays there.
+    share = 0.4
+    check(abs(wheeled[0] + share * (wheeled[1] - wheeled[0]) - share * whole[1]) < 0.02 * whole[1],
+          f"the wheel zooms elsewhere: {wheeled}")
+
+    x, y, width = middle_of(browser)
+    browser.act(pointer("m", "mouse", move(x, y), DOWN, move(x - 100, y, 100), UP))
+    dragged = view(browser)
+    check(dragged[0] > wheeled[0] and abs((dragged[1] - dragged[0]) - (wheeled[1] - wheeled[0])) <= 2,
+          f"dragging does not move the view: {wheeled} {dragged}")
+
+    browser.act(pointer("m", "mouse", move(x, y)))
+    tip = browser.run("var t = document.querySelector('.tl-tip'); return t.hidden ? '' : t.textContent;")
+    check(tip != "", "pointing at an interval tells nothing")
+
+    browser.run("document.getElementById('timeline').focus();")
+    for key, test in (("+", lambda a, b: b[1] - b[0] < a[1] - a[0]), ("-", lambda a, b: b[1] - b[0] > a[1] - a[0]),
+                      ("\ue014", lambda a, b: b[0] > a[0]), ("\ue012", lambda a, b: b[0] < a[0]),
+                      ("0", lambda a, b: b == whole)):
+        before = view(browser)
+        browser.act({"type": "key", "id": "k", "actions": [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]})
+        check(test(before, view(browser)), f"key {key!r}: {before} {view(browser)}")
+
+    buttons(browser, whole)
+    # From the table of waits to the timeline.
+    browser.run("document.querySelector('[data-show] button').click();")
+    browser.settle()
+    narrower(whole, view(browser), "a wait in the table")
+    check(browser.run("return document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window")
+    check_quiet(browser, "desktop")
+
+
+def buttons(browser, whole):
+    for action, test in (("in", lambda a, b: b[1] - b[0] < a[1] - a[0]), ("right", lambda a, b: b[0] > a[0]),
+                         ("left", lambda a, b: b[0] < a[0]), ("out", lambda a, b: b[1] - b[0] > a[1] - a[0]),
+                         ("reset", lambda a, b: b == whole)):
+        before = view(browser)
+        browser.run(f"document.querySelector('[data-action={action}]').click();")
+        browser.settle()
+        check(test(before, view(browser)), f"button {action}: {before} {view(browser)}")
+
+
+def shades_differ(one, other, box):
+    _, _, step, rows = one
+    _, _, step2, rows2 = other
+    for y in range(int(box["y"]), int(box["y"] + box["height"])):
+        a, b = int(box["x"]), int(box["x"] + box["width"])
+        if y < len(rows) and y < len(rows2) and (
+                rows[y][a * step:b * step:step] != rows2[y][a * step2:b * step2:step2]):
+            return True
+    return False
+
+
+def phone(browser, page):
+    browser.start(PHONE, phone=True)
+    browser.load(page)
+    wide = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+    check(wide[1] == PHONE[0] and wide[0] <= wide[1], f"on a phone the page is {wide[0]} wide, the screen {wide[1]}")
+    sticking_out = browser.run(
+        "return Array.prototype.filter.call(document.querySelectorAll('body *'), function (e) {"
+        "  var r = e.getBoundingClientRect(); return r.width > 0 && r.right > innerWidth + 1 && !e.closest('.scroll');"
+        "}).map(function (e) { return e.tagName + ' ' + e.id + ' ' + e.className; });")
+    check(not sticking_out, f"on a phone these stick out: {sticking_out[:5]}")
+    check_static(browser, browser.screenshot("phone.png"), "phone")
+    whole = view(browser)
+    x, y, width = middle_of(browser)
+    browser.act(pointer("a", "touch", move(x - 20, y), DOWN, move(x - 90, y, 100), UP),
+                pointer("b", "touch", move(x + 20, y), DOWN, move(x + 90, y, 100), UP))
+    pinched = view(browser)
+    narrower(whole, pinched, "a pinch")
+    browser.act(pointer("a", "touch", move(x, y), DOWN, move(x - 60, y, 100), UP))
+    check(view(browser)[0] > pinched[0], f"a finger does not move the view: {pinched} {view(browser)}")
+    browser.act(pointer("a", "touch", move(x, y), DOWN, UP))
+    tip = browser.run("var t = document.querySelector('.tl-tip'); return t.hidden ? '' : t.textContent;")
+    check(tip != "", "a tap on an interval tells nothing")
+    check_quiet(browser, "phone")
+
+
+LUMINANCE = """function lum(c) { c = c.match(/[\\d.]+/g).slice(0, 3).map(function (v) { v /= 255;
+  return v <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4); }); return 0.2126 * c[0] + 0.7152 * c[1] + 0.0722 * c[2]; }
+function paper(e) { for (; e; e = e.parentElement) { var b = getComputedStyle(e).backgroundColor;
+  if (!/, 0\\)$/.test(b) && b !== 'transparent') return b; } return 'rgb(255, 255, 255)'; }
+function ratio(e) { var a = lum(getComputedStyle(e).color), b = lum(paper(e)); return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); }
+"""
+
+
+def contrast(browser, what):
+    low = browser.run(LUMINANCE + """
+      return Array.prototype.filter.call(document.querySelectorAll('p, h1, h2, h3, td, th, small, b, li, .name, .tl-name, figcaption, button, summary'),
+        function (e) { return e.textContent.trim() && ratio(e) < 4.5; }).map(function (e) { return e.tagName + ' ' + e.textContent.trim().slice(0, 30); });""")
+    check(not low, f"{what}: too little contrast: {low[:5]}")
+
+
+def dark(browser, page):
+    """In the browser of the desktop."""
+    contrast(browser, "light")
+    browser.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    browser.load(page)
+    background = browser.run(LUMINANCE + "return lum(paper(document.body));")
+    check(background < 0.05, f"dark, the page is not: {background}")
+    contrast(browser, "dark")
+    check_static(browser, browser.screenshot("dark.png"), "dark")
+    check_quiet(browser, "dark")
+    browser.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
+
+
+def without_script(browser, page):
+    browser.cdp("Emulation.setScriptExecutionDisabled", value=True)
+    browser.call("POST", browser.session + "/url", {"url": "file://" + os.path.abspath(page)})
+    check(browser.run("return document.querySelectorAll('canvas').length") == 0, "scripts are not off")
+    check_static(browser, browser.screenshot("without-script.png"), "without JavaScript")
+    hidden = browser.run("return Array.prototype.every.call(document.querySelectorAll('.js-only, .tl-tools'),"
+                         "function (e) { return e.getBoundingClientRect().height === 0; });")
+    check(hidden, "without JavaScript there are buttons that do nothing")
+    check(len(browser.run("return document.querySelector('main').innerText")) > 1500, "without JavaScript there is little text")
+    browser.cdp("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def main():
+    page, folder = sys.argv[1:3]
+    if not shutil.which("chromedriver") or not (shutil.which("chromium") or shutil.which("google-chrome")):
+        print("skipped: no chromium and chromedriver (Debian: chromium, chromium-driver)")
+        return 77
+    browser = Browser(folder)
+    try:
+        desktop(browser, page)
+        dark(browser, page)
+        without_script(browser, page)
+        phone(browser, page)
+    finally:
+        browser.end()
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -39,18 +39,6 @@ static const char *const kind_colours[] = {
 
 static const char *const tier_colours[] = {"#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00"};
 
-/* What all calls of one kind add up to. */
-struct total {
-    size_t nr, failed, ready;
-    double bytes, blocked_s, ahead;
-    size_t nr_ahead;
-};
-
-struct totals {
-    struct total put, get;
-    double blocked_s;
-};
-
 const char *span_kind_title(enum span_kind kind)
 {
     return kind_titles[kind];
@@ -61,13 +49,13 @@ const char *span_kind_colour(enum span_kind kind)
     return kind_colours[kind];
 }
 
-static struct totals add_up(const struct trace_page *p)
+struct trace_totals trace_page_totals(const struct trace_page *p)
 {
-    struct totals t = {0};
+    struct trace_totals t = {0};
 
     for (size_t i = 0; i < p->nr_calls; i++) {
         const struct trace_call *c = &p->calls[i];
-        struct total *one = c->is_get ? &t.get : &t.put;
+        struct trace_total *one = c->is_get ? &t.get : &t.put;
 
         one->nr++;
         one->failed += c->failed;
@@ -96,7 +84,7 @@ static const char *plural(size_t n)
 
 /* ---- head lines ---- */
 
-static void put_summary(FILE *f, const struct trace_page *p, const struct totals *t)
+static void put_summary(FILE *f, const struct trace_page *p, const struct trace_totals *t)
 {
     char wall[PAGE_AMOUNT], blocked[PAGE_AMOUNT], put[PAGE_AMOUNT], get[PAGE_AMOUNT],
         bound[PAGE_AMOUNT];
@@ -112,8 +100,10 @@ static void put_summary(FILE *f, const struct trace_page *p, const struct totals
             page_seconds(t->put.blocked_s, put, sizeof(put)), t->get.nr, plural(t->get.nr),
             page_seconds(t->get.blocked_s, get, sizeof(get)));
     if (!p->bound.missing)
-        fprintf(f, " With the same computing in between, no schedule could have done with less than %s.",
-                page_seconds(p->bound.result.total_s, bound, sizeof(bound)));
+        fprintf(
+            f,
+            " With the same computing in between, no schedule could have done with less than %s.",
+            page_seconds(p->bound.result.total_s, bound, sizeof(bound)));
     fputs("</p>\n", f);
 }
 
@@ -129,7 +119,7 @@ static void card(FILE *f, const char *id, const char *name, const char *value, c
     fputs("</small></li>\n", f);
 }
 
-static void call_card(FILE *f, const char *id, const char *name, const struct total *t)
+static void call_card(FILE *f, const char *id, const char *name, const struct trace_total *t)
 {
     char value[PAGE_AMOUNT] = "none", more[128] = "", bytes[PAGE_AMOUNT], blocked[PAGE_AMOUNT];
 
@@ -142,7 +132,7 @@ static void call_card(FILE *f, const char *id, const char *name, const struct to
     card(f, id, name, value, more, false);
 }
 
-static void bound_card(FILE *f, const struct trace_page *p, const struct totals *t)
+static void bound_card(FILE *f, const struct trace_page *p, const struct trace_totals *t)
 {
     char value[PAGE_AMOUNT] = "unknown", more[160], bound[PAGE_AMOUNT];
     double least = p->bound.result.total_s;
@@ -158,7 +148,7 @@ static void bound_card(FILE *f, const struct trace_page *p, const struct totals 
     card(f, "bound", "Against the bound", value, more, false);
 }
 
-static void ready_card(FILE *f, const struct total *get)
+static void ready_card(FILE *f, const struct trace_total *get)
 {
     char value[PAGE_AMOUNT] = "none", more[160] = "no restores";
 
@@ -187,7 +177,7 @@ static void moved_card(FILE *f, const struct trace_page *p)
     card(f, "moved", "Moved", value, more, false);
 }
 
-static void put_cards(FILE *f, const struct trace_page *p, const struct totals *t)
+static void put_cards(FILE *f, const struct trace_page *p, const struct trace_totals *t)
 {
     double threads = p->nr_threads > 1 ? p->nr_threads : 1;
     char value[PAGE_AMOUNT], more[160];
@@ -318,7 +308,8 @@ static int put_data(FILE *f, const struct trace_page *p, const struct tracks *tr
 {
     int rc;
 
-    fprintf(f, "<script type=\"application/json\" id=\"trace-meta\">{\"wall_ns\":%.0f,\"phase\":%d,",
+    fprintf(f,
+            "<script type=\"application/json\" id=\"trace-meta\">{\"wall_ns\":%.0f,\"phase\":%d,",
             p->wall_s * 1e9, SPAN_PHASE);
     fputs("\"lanes\":[", f);
     for (size_t i = 0; i < p->nr_lanes; i++) {
@@ -348,20 +339,23 @@ static int put_timeline(FILE *f, const struct trace_page *p)
 
     if (rc < 0)
         return rc;
-    fputs("<section id=\"sec-timeline\">\n<h2>Timeline</h2>\n"
-          "<p>Each lane is a thread of the application or a mover; the height of its colour is the "
-          "share of the time that it was busy.<span class=\"js-only\" hidden> Wheel, pinch or + "
-          "and - zoom, dragging or the arrow keys move, a tap or the pointer tells what an interval "
-          "was, a double click shows it whole.</span></p>\n"
-          "<div class=\"tl-tools\" id=\"timeline-tools\" hidden>\n"
-          "<button type=\"button\" data-action=\"in\" aria-label=\"zoom in\">+</button>\n"
-          "<button type=\"button\" data-action=\"out\" aria-label=\"zoom out\">\xe2\x88\x92</button>\n"
-          "<button type=\"button\" data-action=\"left\" aria-label=\"earlier\">\xe2\x86\x90</button>\n"
-          "<button type=\"button\" data-action=\"right\" aria-label=\"later\">\xe2\x86\x92</button>\n"
-          "<button type=\"button\" data-action=\"reset\">whole run</button>\n"
-          "<output aria-live=\"polite\"></output>\n</div>\n"
-          "<div class=\"tl\" id=\"timeline\" role=\"group\" aria-label=\"timeline of the run\">\n",
-          f);
+    fputs(
+        "<section id=\"sec-timeline\">\n<h2>Timeline</h2>\n"
+        "<p>Each lane is a thread of the application or a mover; the height of its colour is the "
+        "share of the time that it was busy.<span class=\"js-only\" hidden> Wheel, pinch or + "
+        "and - zoom, dragging or the arrow keys move, a tap or the pointer tells what an interval "
+        "was, a double click shows it whole.</span></p>\n"
+        "<div class=\"tl-tools\" id=\"timeline-tools\" hidden>\n"
+        "<button type=\"button\" data-action=\"in\" aria-label=\"zoom in\">+</button>\n"
+        "<button type=\"button\" data-action=\"out\" aria-label=\"zoom "
+        "out\">\xe2\x88\x92</button>\n"
+        "<button type=\"button\" data-action=\"left\" "
+        "aria-label=\"earlier\">\xe2\x86\x90</button>\n"
+        "<button type=\"button\" data-action=\"right\" aria-label=\"later\">\xe2\x86\x92</button>\n"
+        "<button type=\"button\" data-action=\"reset\">whole run</button>\n"
+        "<output aria-live=\"polite\"></output>\n</div>\n"
+        "<div class=\"tl\" id=\"timeline\" role=\"group\" aria-label=\"timeline of the run\">\n",
+        f);
     for (size_t i = 0; i < p->nr_lanes && rc == 0; i++)
         rc = put_lane(f, p, &tracks, i);
     fputs("<div class=\"tl-axis\"><div class=\"ticks\">", f);
@@ -372,7 +366,8 @@ static int put_timeline(FILE *f, const struct trace_page *p)
         fprintf(f,
                 "<p class=\"muted\" id=\"merged\">Of %" PRIu64 " intervals, those shorter than %s "
                 "are drawn together where they are close: %zu are left.</p>\n",
-                tracks.nr_before, page_seconds((double)tracks.merged_ns / 1e9, merged, sizeof(merged)),
+                tracks.nr_before,
+                page_seconds((double)tracks.merged_ns / 1e9, merged, sizeof(merged)),
                 tracks.nr_spans);
     if (rc == 0)
         rc = put_data(f, p, &tracks);
@@ -404,7 +399,7 @@ static int put_chart(FILE *f, const struct chart *c)
     struct plot plot = {.title = c->title, .width = CHART_WIDTH, .panels = &panel, .nr_panels = 1};
     int rc;
 
-    fprintf(f, "<figure class=\"chart\" id=\"%s\" style=\"margin:0\">\n", c->id);
+    fprintf(f, "<figure class=\"chart\" id=\"%s\">\n", c->id);
     rc = plot_write(f, &plot);
     fputs("<figcaption>", f);
     page_text(f, c->caption);
@@ -546,9 +541,11 @@ static int put_distance(FILE *f, const struct points *pt)
         .caption = caption,
     };
 
-    caption_of(pt, "How many of the next versions in the restore order were complete in the fastest tier "
-                   "when a restore was asked for.",
-               caption, sizeof(caption));
+    caption_of(
+        pt,
+        "How many of the next versions in the restore order were complete in the fastest tier "
+        "when a restore was asked for.",
+        caption, sizeof(caption));
     return put_chart(f, &chart);
 }
 
@@ -561,7 +558,8 @@ static void call_row(FILE *f, const struct trace_page *p, const struct trace_cal
             c->failed ? " <span class=\"bad\">failed</span>" : "");
     page_text(f, label_of(p, c->label));
     fprintf(f,
-            "</td><td class=\"n\">%" PRIu64 "</td><td class=\"n\">%.6f s</td><td class=\"n\">%s</td>"
+            "</td><td class=\"n\">%" PRIu64
+            "</td><td class=\"n\">%.6f s</td><td class=\"n\">%s</td>"
             "<td class=\"n\">%s</td><td class=\"n\">%s</td>",
             c->version, (double)c->start_ns / 1e9, page_seconds(ns / 1e9, blocked, sizeof(blocked)),
             page_bytes((double)c->bytes, bytes, sizeof(bytes)),
@@ -569,8 +567,10 @@ static void call_row(FILE *f, const struct trace_page *p, const struct trace_cal
 }
 
 static const char call_head[] =
-    "<thead><tr><th scope=\"col\">call</th><th scope=\"col\">history</th><th scope=\"col\" class=\"n\">"
-    "version</th><th scope=\"col\" class=\"n\">began at</th><th scope=\"col\" class=\"n\">blocked</th>"
+    "<thead><tr><th scope=\"col\">call</th><th scope=\"col\">history</th><th scope=\"col\" "
+    "class=\"n\">"
+    "version</th><th scope=\"col\" class=\"n\">began at</th><th scope=\"col\" "
+    "class=\"n\">blocked</th>"
     "<th scope=\"col\" class=\"n\">size</th><th scope=\"col\" class=\"n\">rate</th>";
 
 static void put_all_calls(FILE *f, const struct trace_page *p)
@@ -594,7 +594,7 @@ static void put_all_calls(FILE *f, const struct trace_page *p)
     fputs("</details>\n", f);
 }
 
-static int put_calls(FILE *f, const struct trace_page *p, const struct totals *t)
+static int put_calls(FILE *f, const struct trace_page *p, const struct trace_totals *t)
 {
     struct points put = {0}, get = {0};
     int rc = make_points(p, false, t->put.nr, &put);
@@ -664,13 +664,14 @@ static void set_causes(const struct trace_page *p, bool is_get, struct part *par
     parts[0] = (struct part){"copying its own bytes", "#009e73", s[BLOCKED_COPYING]};
     parts[1] = (struct part){is_get ? "while the disk was read" : "while the disk was written",
                              "#0072b2", s[BLOCKED_DISK]};
-    parts[2] = (struct part){is_get ? "while the device was filled" : "while the device was emptied",
-                             "#56b4e9", s[BLOCKED_LINK]};
+    parts[2] =
+        (struct part){is_get ? "while the device was filled" : "while the device was emptied",
+                      "#56b4e9", s[BLOCKED_LINK]};
     parts[3] = (struct part){"while remote storage was in use", "#e69f00", s[BLOCKED_REMOTE]};
     parts[4] = (struct part){"nothing was moved", "#cc79a7", s[BLOCKED_ELSE]};
 }
 
-static void put_bound_parts(FILE *f, const struct trace_page *p, const struct totals *t)
+static void put_bound_parts(FILE *f, const struct trace_page *p, const struct trace_totals *t)
 {
     const struct bound_result *b = &p->bound.result;
     struct part was[] = {{"checkpoints", kind_colours[SPAN_WRITE], t->put.blocked_s},
@@ -780,7 +781,7 @@ static int put_longest(FILE *f, const struct trace_page *p)
     return 0;
 }
 
-static int put_blocked(FILE *f, const struct trace_page *p, const struct totals *t)
+static int put_blocked(FILE *f, const struct trace_page *p, const struct trace_totals *t)
 {
     struct part put[BLOCKED_CAUSE_NR], get[BLOCKED_CAUSE_NR];
     int rc;
@@ -803,7 +804,8 @@ static int put_blocked(FILE *f, const struct trace_page *p, const struct totals 
     for (int g = 0; g < 2; g++) {
         struct part *parts = g ? get : put;
 
-        fprintf(f, "<ul class=\"key\"><li><strong>%s</strong></li>\n", g ? "Restores" : "Checkpoints");
+        fprintf(f, "<ul class=\"key\"><li><strong>%s</strong></li>\n",
+                g ? "Restores" : "Checkpoints");
         put_parts_key(f, parts, BLOCKED_CAUSE_NR);
         fputs("</ul>\n", f);
     }
@@ -863,7 +865,13 @@ static int put_tier(FILE *f, const struct trace_page *p, size_t i)
          .fill = true,
          .x = x,
          .y = y},
-        {.name = "capacity", .colour = "#8b949e", .dash = PLOT_DASHED, .plain = true, .x = full_x, .y = full, .nr = 2},
+        {.name = "capacity",
+         .colour = "#8b949e",
+         .dash = PLOT_DASHED,
+         .plain = true,
+         .x = full_x,
+         .y = full,
+         .nr = 2},
     };
     char id[48], title[96], caption[160], peak[PAGE_AMOUNT], cap[PAGE_AMOUNT];
     struct chart chart = {.id = id, .title = title, .caption = caption, .x_label = "time, s"};
@@ -908,7 +916,8 @@ static void put_hops(FILE *f, const struct trace_page *p)
         fputs("<tr><th scope=\"row\">", f);
         page_text(f, h->title);
         fprintf(f,
-                "</th><td class=\"n\">%s</td><td class=\"n\">%" PRIu64 "</td><td class=\"n\">%s</td>"
+                "</th><td class=\"n\">%s</td><td class=\"n\">%" PRIu64
+                "</td><td class=\"n\">%s</td>"
                 "<td class=\"n\">%.1f%%</td><td class=\"n\">%s</td><td class=\"n\">%s</td>"
                 "<td class=\"n%s\">%" PRIu64 "</td></tr>\n",
                 page_bytes((double)h->bytes, bytes, sizeof(bytes)), h->copies,
@@ -960,10 +969,11 @@ static void put_errors(FILE *f, const struct trace_page *p)
 {
     if (p->nr_errors == 0)
         return;
-    fputs("<section id=\"sec-errors\">\n<h2 class=\"bad\">Errors</h2>\n<div class=\"scroll\"><table>"
-          "<thead><tr><th scope=\"col\" class=\"n\">at</th><th scope=\"col\">what</th></tr></thead>"
-          "<tbody>\n",
-          f);
+    fputs(
+        "<section id=\"sec-errors\">\n<h2 class=\"bad\">Errors</h2>\n<div class=\"scroll\"><table>"
+        "<thead><tr><th scope=\"col\" class=\"n\">at</th><th scope=\"col\">what</th></tr></thead>"
+        "<tbody>\n",
+        f);
     for (size_t i = 0; i < p->nr_errors && i < CALLS_SHOWN; i++) {
         fprintf(f, "<tr><td class=\"n\">%.6f s</td><td>", p->errors[i].time_s);
         page_text(f, p->errors[i].text);
@@ -998,16 +1008,17 @@ static void put_conditions(FILE *f, const struct trace_page *p)
     put_pairs(f, "config", "Configuration", &p->config, true);
     put_pairs(f, "machine", "Machine", &p->machine, false);
     fputs("</div>\n", f);
-    fprintf(f, "<p class=\"muted\" id=\"records\">Made from %" PRIu64 " records of the trace, %" PRIu64
-               " lost. 1 GB is 10<sup>9</sup> bytes, 1 GiB 2<sup>30</sup>. The same trace can be "
-               "looked at in other programs: <code>varve trace json</code>, <code>svg</code>, "
-               "<code>csv</code>.</p>\n</section>\n",
+    fprintf(f,
+            "<p class=\"muted\" id=\"records\">Made from %" PRIu64 " records of the trace, %" PRIu64
+            " lost. 1 GB is 10<sup>9</sup> bytes, 1 GiB 2<sup>30</sup>. The same trace can be "
+            "looked at in other programs: <code>varve trace json</code>, <code>svg</code>, "
+            "<code>csv</code>.</p>\n</section>\n",
             p->nr_records, p->lost_records);
 }
 
 int trace_page_write(FILE *f, const struct trace_page *p)
 {
-    struct totals totals = add_up(p);
+    struct trace_totals totals = trace_page_totals(p);
     int rc;
 
     page_begin(f, p->title, true);

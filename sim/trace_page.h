@@ -61,35 +61,35 @@ struct lane {
 struct trace_call {
     bool is_get;
     bool failed;
-    bool ready;        /* a restore whose bytes were all in the first tier when it began */
-    uint32_t label;    /* the history */
+    bool ready;     /* a restore whose bytes were all in the first tier when it began */
+    uint32_t label; /* the history */
     uint64_t version;
     uint64_t bytes;
     uint64_t start_ns; /* from the start of the trace */
     uint64_t blocked_ns;
-    double ahead;      /* restores: versions ready ahead of this one; NAN: not known */
+    double ahead; /* restores: versions ready ahead of this one; NAN: not known */
 };
 
 /* How the blocked time of puts, or of gets, was spent: while the first of these was going on. */
 enum blocked_cause {
-    BLOCKED_COPYING,   /* its own bytes were copied from or to the application  */
-    BLOCKED_DISK,      /* the disk was written (puts) or read (gets)            */
-    BLOCKED_LINK,      /* the device's link was in use, down (puts) or up (gets) */
-    BLOCKED_REMOTE,    /* remote storage, the same                              */
-    BLOCKED_ELSE,      /* nothing that has to do with it                        */
+    BLOCKED_COPYING, /* its own bytes were copied from or to the application  */
+    BLOCKED_DISK,    /* the disk was written (puts) or read (gets)            */
+    BLOCKED_LINK,    /* the device's link was in use, down (puts) or up (gets) */
+    BLOCKED_REMOTE,  /* remote storage, the same                              */
+    BLOCKED_ELSE,    /* nothing that has to do with it                        */
     BLOCKED_CAUSE_NR
 };
 
 struct trace_hop {
     const char *name;
     const char *title;
-    bool down;         /* away from the application */
-    bool own;          /* to or from the application's own memory, not between tiers */
+    bool down; /* away from the application */
+    bool own;  /* to or from the application's own memory, not between tiers */
     uint64_t bytes;
     uint64_t copies;
     uint64_t failures;
-    double busy_s;     /* at least one copy was going on */
-    double best_bps;   /* the most that it kept up; 0: not known */
+    double busy_s;   /* at least one copy was going on */
+    double best_bps; /* the most that it kept up; 0: not known */
 };
 
 struct trace_tier {
@@ -124,7 +124,7 @@ struct trace_error {
 struct trace_bound {
     const char *missing; /* why there is none; NULL: there is */
     struct bound_result result;
-    double *at_s; /* nr_calls: the bound of the calls so far, in the order of the calls */
+    double *at_s;    /* nr_calls: the bound of the calls so far, in the order of the calls */
     const char *how; /* which bandwidths and capacities it was computed from */
 };
 
@@ -154,10 +154,28 @@ struct trace_page {
     const char *lost_text; /* what else is not there, or NULL */
 };
 
+/* What all calls of one kind add up to. */
+struct trace_total {
+    size_t nr, failed, ready;
+    double bytes, blocked_s;
+    double ahead; /* added up over the nr_ahead calls for which it is known */
+    size_t nr_ahead;
+};
+
+struct trace_totals {
+    struct trace_total put, get;
+    double blocked_s;
+};
+
+struct trace_totals trace_page_totals(const struct trace_page *page);
+
 /* Most spans that a page has. More are drawn together, shortest first. */
 #define TRACE_PAGE_SPANS 200000
 
 /* Writes the page. -ENOMEM, -EIO. */
 VV_WARN_UNUSED int trace_page_write(FILE *f, const struct trace_page *page);
+
+/* Its figures as one JSON object on a line. */
+void trace_page_json(FILE *f, const struct trace_page *page);
 
 #endif

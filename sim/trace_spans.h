@@ -18,9 +18,9 @@ struct track {
 struct tracks {
     struct track *tracks; /* by lane, then by row */
     size_t nr;
-    size_t nr_spans;     /* of all tracks   */
-    uint64_t nr_before;  /* of all lanes    */
-    uint64_t merged_ns;  /* spans shorter than this may have been drawn together; 0: none were */
+    size_t nr_spans;    /* of all tracks   */
+    uint64_t nr_before; /* of all lanes    */
+    uint64_t merged_ns; /* spans shorter than this may have been drawn together; 0: none were */
     double wall_ns;
 };
 

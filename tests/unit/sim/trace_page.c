@@ -38,15 +38,15 @@ struct run {
 static const char *const labels[] = {"", "wavefield", HOSTILE, "forward", "backward"};
 
 /* 1 x 1 pixels. */
-static const unsigned char png[] = {
-    0x89, 'P',  'N',  'G',  '\r', '\n', 0x1a, '\n', 0,    0,    0,    13,   'I',  'H',
-    'D',  'R',  0,    0,    0,    1,    0,    0,    0,    1,    8,    0,    0,    0,
-    0,    0x3a, 0x7e, 0x9b, 0x55, 0,    0,    0,    10,   'I',  'D',  'A',  'T',  0x78,
-    0x9c, 0x63, 0x68, 0,    0,    0,    0x82, 0,    0x81, 0x77, 0xcd, 0x72, 0xb6, 0,
-    0,    0,    0,    'I',  'E',  'N',  'D',  0xae, 0x42, 0x60, 0x82};
+static const unsigned char png[] = {0x89, 'P', 'N',  'G',  '\r', '\n', 0x1a, '\n', 0,    0, 0, 13,
+                                    'I',  'H', 'D',  'R',  0,    0,    0,    1,    0,    0, 0, 1,
+                                    8,    0,   0,    0,    0,    0x3a, 0x7e, 0x9b, 0x55, 0, 0, 0,
+                                    10,   'I', 'D',  'A',  'T',  0x78, 0x9c, 0x63, 0x68, 0, 0, 0,
+                                    0x82, 0,   0x81, 0x77, 0xcd, 0x72, 0xb6, 0,    0,    0, 0, 'I',
+                                    'E',  'N', 'D',  0xae, 0x42, 0x60, 0x82};
 
-static void add(struct lane *lane, enum span_kind kind, uint64_t start, uint64_t ns, uint64_t version,
-                uint32_t label)
+static void add(struct lane *lane, enum span_kind kind, uint64_t start, uint64_t ns,
+                uint64_t version, uint32_t label)
 {
     lane->spans[lane->nr++] = (struct span){.start_ns = start,
                                             .ns = ns,
@@ -78,7 +78,8 @@ static uint64_t invent_calls(struct run *r, size_t nr)
         if (i == nr / 2)
             middle = now;
         add(&r->lanes[LANE_APP], is_get ? SPAN_READ : SPAN_WRITE, now, blocked, version, 1);
-        add(&r->lanes[LANE_OWN], is_get ? SPAN_UP : SPAN_DOWN, now + blocked - 70000, 70000, version, 1);
+        add(&r->lanes[LANE_OWN], is_get ? SPAN_UP : SPAN_DOWN, now + blocked - 70000, 70000,
+            version, 1);
         if (!is_get) {
             add(&r->lanes[LANE_D2H], SPAN_DOWN, now + blocked, 2500000, version, 1);
             add(&r->lanes[LANE_D2H], SPAN_DOWN, now + blocked + 1000000, 2500000, version, 1);
@@ -98,7 +99,8 @@ static uint64_t invent_calls(struct run *r, size_t nr)
         now += blocked;
         r->at_s[i] = (double)now / 1e9 * 0.05 * (is_get ? 1.3 : 1);
         r->page.cause_s[is_get][BLOCKED_COPYING] += 70e-6;
-        r->page.cause_s[is_get][is_get ? BLOCKED_DISK : BLOCKED_LINK] += (double)(blocked - 70000) / 1e9;
+        r->page.cause_s[is_get][is_get ? BLOCKED_DISK : BLOCKED_LINK] +=
+            (double)(blocked - 70000) / 1e9;
     }
     add(&r->lanes[LANE_PHASES], SPAN_PHASE, 0, middle, SPAN_NO_VERSION, 3);
     add(&r->lanes[LANE_PHASES], SPAN_PHASE, middle, now - middle, SPAN_NO_VERSION, 4);
@@ -148,8 +150,9 @@ static void invent_hops(struct run *r)
 
 static struct run *invent(size_t nr_calls)
 {
-    static const char *const names[] = {"application",       "phases", "own copies", "device to host",
-                                        "host to device", "host to disk", HOSTILE};
+    static const char *const names[] = {"application",    "phases",         "own copies",
+                                        "device to host", "host to device", "host to disk",
+                                        HOSTILE};
     static const struct trace_pair config[] = {{"device_cache", "4G"}, {"local", HOSTILE}};
     static const struct trace_pair machine[] = {{"processor", "an invented one"}};
     static const struct trace_pair run_pairs[] = {{"command", "rtm --nx 256 " HOSTILE}};
@@ -327,7 +330,9 @@ static void no_markup_from_texts(void)
     T_EQ(count(text, "<script"), 3);
     T_EQ(count(text, "</script"), 3);
     T_EQ(count(text, "<img"), 1);
-    T_EQ(count(text, "onerror=alert(2)&gt;"), count(text, "onerror"  "=alert(2)") - 2);
+    T_EQ(count(text, "onerror=alert(2)&gt;"), count(text, "onerror"
+                                                          "=alert(2)") -
+                                                  2);
     T_EQ(count(text, "\xff"), 0);
     T_EQ(count(text, "\x01"), 0);
     T_CHECK(count(text, "&lt;/script&gt;") > 5);
@@ -356,12 +361,13 @@ static void loads_nothing(void)
 
 static void all_sections(void)
 {
-    static const char *const ids[] = {
-        "summary",      "figures",          "timeline",         "trace-meta",    "trace-spans",
-        "cause-parts",  "bound-parts",      "chart-cumulative", "longest",       "chart-checkpoint",
-        "chart-restore", "chart-distance", "chart-tier-0",     "chart-tier-2",  "hops",
-        "sec-pictures", "sec-errors",       "run",              "config",        "machine",
-        "records"};
+    static const char *const ids[] = {"summary",          "figures",          "timeline",
+                                      "trace-meta",       "trace-spans",      "cause-parts",
+                                      "bound-parts",      "chart-cumulative", "longest",
+                                      "chart-checkpoint", "chart-restore",    "chart-distance",
+                                      "chart-tier-0",     "chart-tier-2",     "hops",
+                                      "sec-pictures",     "sec-errors",       "run",
+                                      "config",           "machine",          "records"};
     struct run *r = invent(40);
     size_t len;
     char *text, id[40];
@@ -441,7 +447,8 @@ static void amounts(void)
 
 static void base64(void)
 {
-    static const char *const want[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
+    static const char *const want[] = {"",         "Zg==",     "Zm8=",    "Zm9v",
+                                       "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
 
     for (size_t n = 0; n <= 6; n++) {
         char *text = NULL;

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line: one table of options. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rtm.h"
+
+enum kind {
+    TEXT,
+    COUNT,  /* 1 or more */
+    NUMBER, /* 0 or more */
+    CHOICE,
+    SET,   /* a flag that sets a bool */
+    CLEAR, /* a flag that clears one */
+    GRID,
+    MEMORY,
+    IN_MEMORY,
+    VARVE, /* a key of the library's configuration */
+    LOCAL,
+    VARVE_DEVICE_CHOICE,
+    HELP
+};
+
+static const char *const devices[] = {"cpu", "cuda", NULL};
+static const char *const stores[] = {"varve", "file", "memory", NULL};
+static const char *const hints[] = {"first", "turn", "none", NULL};
+static const char *const accesses[] = {"auto", "copy", "lend", NULL};
+
+#define AT(field) offsetof(struct rtm_params, field)
+
+static const struct option {
+    const char *name, *value;
+    enum kind kind;
+    size_t at;
+    const void *more; /* CHOICE: the words; VARVE: the key */
+    const char *help;
+} options[] = {
+    {NULL, NULL, TEXT, 0, NULL, "The ground"},
+    {"model", "NAME|FILE", TEXT, AT(model), NULL,
+     "layers, salt, graded, or a file of floats in m/s, depth fastest, then x, then y (salt)"},
+    {"grid", "XxZ|XxYxZ", GRID, 0, NULL, "cells, in two or three dimensions (401x201)"},
+    {"spacing", "M", NUMBER, AT(spacing), NULL, "side of a cell in metres (10)"},
+    {"migration-model", "FILE", TEXT, AT(migration_model), NULL,
+     "velocities to migrate with (the model, smoothed)"},
+    {"smooth", "M", NUMBER, AT(smooth), NULL, "how far the model is smoothed (6 cells)"},
+    {NULL, NULL, TEXT, 0, NULL, "The survey"},
+    {"frequency", "HZ", NUMBER, AT(frequency), NULL, "peak of the Ricker wavelet (15)"},
+    {"shots", "N", COUNT, AT(shots), NULL, "how many (1)"},
+    {"receiver-step", "CELLS", COUNT, AT(receiver_step), NULL, "between receivers (1, in 3D 2)"},
+    {"time", "S", NUMBER, AT(time), NULL, "to listen for (down to the bottom and back)"},
+    {"steps", "N", COUNT, AT(steps), NULL, "instead of --time"},
+    {"dt", "S", NUMBER, AT(dt), NULL, "time step (0.8 of what is stable)"},
+    {"every", "N", COUNT, AT(every), NULL, "steps between snapshots (as the frequency needs)"},
+    {"border", "CELLS", COUNT, AT(border), NULL, "width of the absorbing borders (20)"},
+    {"data", "FILE", TEXT, AT(data), NULL,
+     "observed data: floats, receiver fastest, then step, then shot (modelled)"},
+    {"write-data", "FILE", TEXT, AT(write_data), NULL, "keep the modelled data"},
+    {NULL, NULL, TEXT, 0, NULL, "The history"},
+    {"store", "KIND", CHOICE, AT(store), stores,
+     "varve; file: plain blocking writes and reads past the page cache; memory: all in memory"},
+    {"in-memory", NULL, IN_MEMORY, 0, NULL, "--store memory: the reference, without Varve"},
+    {"memory", "SIZE", MEMORY, 0, NULL,
+     "memory for the history: the host cache, on a GPU the device cache (1G)"},
+    {"device-cache", "SIZE", VARVE, 0, "device_cache",
+     "the same, each by itself; these and VARVE_*"},
+    {"host-cache", "SIZE", VARVE, 0, "host_cache", "variables are the library's settings"},
+    {"local", "FOLDER", LOCAL, 0, NULL, "on local disk; none: no disk (OUT/history)"},
+    {"local-cache", "SIZE", VARVE, 0, "local_cache", "space on disk that is never exceeded"},
+    {"local-io", "KIND", VARVE, 0, "local_io", "auto, direct, buffered"},
+    {"page", "SIZE", VARVE, 0, "page", "unit of space and transfer"},
+    {"policy", "NAME", VARVE, 0, "policy", "next, score, score-now, fifo, lru"},
+    {"rate", "HOP=RATE,...", VARVE, 0, "rate", "slow hops down, as h2f=400M,f2h=400M"},
+    {"varve-device", "KIND", VARVE_DEVICE_CHOICE, 0, NULL,
+     "on the CPU: none, or host: snapshots pass the emulated device's memory"},
+    {"zfp", "SHARE", NUMBER, AT(zfp), NULL,
+     "compress snapshots, to this share of their largest amplitude, such as 1e-3"},
+    {"hints", "WHEN", CHOICE, AT(hints), hints,
+     "first: before the first snapshot; turn: before going back; none"},
+    {"access", "HOW", CHOICE, AT(access), accesses,
+     "copy: checkpoint and restore; lend: write and read in the cache (auto: lend on a GPU)"},
+    {"keep", NULL, CLEAR, AT(consume), NULL, "do not drop snapshots once they were restored"},
+    {"no-prefetch", NULL, CLEAR, AT(prefetch), NULL, "begin with the first restore"},
+    {NULL, NULL, TEXT, 0, NULL, "The run"},
+    {"device", "KIND", CHOICE, AT(device), devices, "cpu or cuda (cpu)"},
+    {"threads", "N", COUNT, AT(threads), NULL, "on the CPU (OMP_NUM_THREADS, or all)"},
+    {"out", "FOLDER", TEXT, AT(out), NULL, "for all that is written (rtm-out)"},
+    {"trace", "FILE", TEXT, AT(trace_file), NULL, "record what happened, for varve trace"},
+    {"measure-disk", NULL, SET, AT(measure_disk), NULL, "tell what the disk can do, too"},
+    {"json", NULL, SET, AT(json), NULL, "print one object instead of a table"},
+    {"quiet", NULL, SET, AT(quiet), NULL, "no progress"},
+    {"help", NULL, HELP, 0, NULL, "this text"},
+};
+
+enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
+
+void rtm_params_init(struct rtm_params *ret_params)
+{
+    struct rtm_params p = {
+        .dims = 2,
+        .n = {201, 401, 1},
+        .spacing = 10,
+        .model = "salt",
+        .smooth = -1,
+        .frequency = 15,
+        .shots = 1,
+        .border = 20,
+        .prefetch = true,
+        .consume = true,
+        .out = "rtm-out",
+    };
+
+    *ret_params = p;
+}
+
+static void help(FILE *out)
+{
+    fprintf(out,
+            "Usage: varve-rtm [OPTION]...\n"
+            "Migrates seismic shots in reverse time, with the history of wavefields in Varve.\n");
+    for (int i = 0; i < OPTIONS; i++) {
+        const struct option *o = &options[i];
+        char head[64];
+
+        if (!o->name) {
+            fprintf(out, "\n%s:\n", o->help);
+            continue;
+        }
+        snprintf(head, sizeof(head), "--%s%s%s", o->name, o->value ? " " : "",
+                 o->value ? o->value : "");
+        fprintf(out, "  %-28s %s\n", head, o->help);
+    }
+    fprintf(out,
+            "\nWrites image.png, image.raw (floats, depth fastest), model.png, migration.png and\n"
+            "summary.json into the folder of --out.\n");
+}
+
+static int bad_value(const struct option *o, const char *value, const char *wanted)
+{
+    return rtm_error(-EINVAL, "--%s %s: %s", o->name, value, wanted);
+}
+
+static int parse_grid(const struct option *o, const char *text, struct rtm_params *p)
+{
+    int a, b, c, end = 0, n;
+    const int most = 1 << 16;
+
+    n = sscanf(text, "%dx%dx%d%n", &a, &b, &c, &end);
+    if (n < 3 && (end = 0, n = sscanf(text, "%dx%d%n", &a, &b, &end)) < 2)
+        return bad_value(o, text, "as 401x201 or 200x200x100");
+    if (!end || text[end] || a < 1 || b < 1 || a > most || b > most ||
+        (n == 3 && (c < 1 || c > most)))
+        return bad_value(o, text, "as 401x201 or 200x200x100");
+    p->dims = n;
+    p->n[RTM_X] = a;
+    p->n[RTM_Y] = n == 3 ? b : 1;
+    p->n[RTM_Z] = n == 3 ? c : b;
+    return 0;
+}
+
+static int parse_number(const struct option *o, const char *text, struct rtm_params *p)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (o->kind == COUNT) {
+        if (end == text || *end || !(value >= 1 && value <= 1e9) || value != floor(value))
+            return bad_value(o, text, "a whole number of 1 or more is needed");
+        *(int *)((char *)p + o->at) = (int)value;
+        return 0;
+    }
+    if (end == text || *end || !(value >= 0) || !isfinite(value))
+        return bad_value(o, text, "a number is needed, not below 0");
+    *(double *)((char *)p + o->at) = value;
+    return 0;
+}
+
+static int parse_choice(const struct option *o, const char *text, struct rtm_params *p)
+{
+    const char *const *words = o->more;
+    char wanted[128] = "one of";
+
+    for (int i = 0; words[i]; i++) {
+        if (strcmp(words[i], text) == 0) {
+            *(int *)((char *)p + o->at) = i;
+            return 0;
+        }
+        snprintf(wanted + strlen(wanted), sizeof(wanted) - strlen(wanted), " %s", words[i]);
+    }
+    return bad_value(o, text, wanted);
+}
+
+static int parse_varve(const char *key, const char *value, struct rtm_params *p)
+{
+    int rc = varve_opts_set(&p->varve, key, value);
+
+    return rc ? rtm_error_varve(NULL, rc, key) : 0;
+}
+
+static int parse_value(const struct option *o, const char *value, struct rtm_params *p)
+{
+    switch (o->kind) {
+    case TEXT:
+        if (strlen(value) >= RTM_PATH)
+            return bad_value(o, value, "too long");
+        strcpy((char *)p + o->at, value);
+        return 0;
+    case COUNT:
+    case NUMBER:
+        return parse_number(o, value, p);
+    case CHOICE:
+        return parse_choice(o, value, p);
+    case GRID:
+        return parse_grid(o, value, p);
+    case MEMORY:
+        return rtm_parse_bytes(value, &p->memory) || p->memory == 0
+                   ? bad_value(o, value, "a size is needed, as 256M")
+                   : 0;
+    case LOCAL:
+        p->no_local = strcmp(value, "none") == 0;
+        return p->no_local ? 0 : parse_varve("local", value, p);
+    case VARVE_DEVICE_CHOICE:
+        if (strcmp(value, "none") != 0 && strcmp(value, "host") != 0)
+            return bad_value(o, value, "none or host; for a GPU use --device cuda");
+        return parse_varve("device", value, p);
+    default:
+        return parse_varve(o->more, value, p);
+    }
+}
+
+static const struct option *find(const char *name, size_t length)
+{
+    for (int i = 0; i < OPTIONS; i++)
+        if (options[i].name && strlen(options[i].name) == length &&
+            strncmp(options[i].name, name, length) == 0)
+            return &options[i];
+    return NULL;
+}
+
+/* One argument and its value, if it has one. Returns how many words it took, 0 for help. */
+static int parse_one(char **word, FILE *out, struct rtm_params *p)
+{
+    const char *name = word[0] + 2, *equals = strchr(word[0], '=');
+    const struct option *o = strncmp(word[0], "--", 2) == 0
+                                 ? find(name, equals ? (size_t)(equals - name) : strlen(name))
+                                 : NULL;
+    const char *value = equals ? equals + 1 : word[1];
+    int rc;
+
+    if (strcmp(word[0], "-h") == 0 || (o && o->kind == HELP)) {
+        help(out);
+        return 0;
+    }
+    if (!o)
+        return rtm_error(-EINVAL, "%s? --help tells what there is", word[0]);
+    if (!o->value) {
+        if (equals)
+            return bad_value(o, value, "takes no value");
+        if (o->kind == IN_MEMORY)
+            p->store = RTM_STORE_MEMORY;
+        else
+            *(bool *)((char *)p + o->at) = o->kind == SET;
+        return 1;
+    }
+    if (!value)
+        return rtm_error(-EINVAL, "--%s needs a value: %s", o->name, o->value);
+    rc = parse_value(o, value, p);
+    return rc ? rc : equals ? 1 : 2;
+}
+
+/* True if `--name` is among the arguments. */
+static bool given(int argc, char **argv, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], "--", 2) == 0 && strncmp(argv[i] + 2, name, length) == 0 &&
+            (argv[i][2 + length] == 0 || argv[i][2 + length] == '='))
+            return true;
+    return false;
+}
+
+int rtm_args(int argc, char **argv, FILE *out, struct rtm_params *ret_params)
+{
+    struct rtm_params p;
+    int rc;
+
+    rtm_params_init(&p);
+    rc = varve_opts_init(&p.varve, sizeof(p.varve));
+    if (rc)
+        return rtm_error_varve(NULL, rc, "environment");
+    for (int i = 1; i < argc;) {
+        int took = parse_one(argv + i, out, &p);
+
+        if (took <= 0)
+            return took < 0 ? took : 1;
+        i += took;
+    }
+    if (!(p.spacing > 0) || !(p.frequency > 0))
+        return rtm_error(-EINVAL, "--spacing and --frequency have to be above 0");
+    if (p.border < RTM_HALF)
+        return rtm_error(-EINVAL, "--border %d: %d cells at least", p.border, RTM_HALF);
+    /* What is said exactly goes over what is said roughly. */
+    if (p.memory && p.device == RTM_CUDA && !given(argc, argv, "device-cache"))
+        p.varve.device_cache = p.memory;
+    else if (p.memory && p.device != RTM_CUDA && !given(argc, argv, "host-cache"))
+        p.varve.host_cache = p.memory;
+    *ret_params = p;
+    return 0;
+}

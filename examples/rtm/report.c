@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far it is, how it went, and the files that it leaves. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rtm.h"
+
+/* ---- progress ---- */
+
+void rtm_progress_init(struct rtm_progress *pr, const struct rtm_params *params)
+{
+    memset(pr, 0, sizeof(*pr));
+    pr->on = !params->quiet;
+    pr->tty = isatty(STDERR_FILENO);
+    pr->started_s = rtm_now();
+    pr->last_percent = -1;
+}
+
+/* Where the history lies now. */
+static void place(const struct rtm_params *params, struct rtm_store *store, char *text, size_t room)
+{
+    struct varve_stats st;
+    static const char *const names[] = {"device", "memory", "disk", "remote"};
+    bool device = params->varve.device != VARVE_DEVICE_NONE && params->varve.device_cache > 0 &&
+                  (params->device == RTM_CUDA || params->varve.device == VARVE_DEVICE_HOST);
+
+    text[0] = 0;
+    if (!store)
+        return;
+    store->ops->stats(store, &st);
+    if (!st.stats_size) {
+        snprintf(text, room, "  %s %s", store->ops->name, rtm_bytes(store->live_bytes));
+        return;
+    }
+    for (unsigned t = 0; t < st.tiers && t + !device < 4; t++)
+        snprintf(text + strlen(text), room - strlen(text), "  %s %s", names[t + !device],
+                 rtm_bytes(st.tier_used_bytes[t]));
+}
+
+static void draw_bar(const char *phase, int shot, int shots, double share, const char *rest)
+{
+    enum { WIDTH = 20 };
+    char bar[WIDTH + 1];
+
+    for (int i = 0; i < WIDTH; i++)
+        bar[i] = i < share * WIDTH ? '#' : '.';
+    bar[WIDTH] = 0;
+    fprintf(stderr, "\r\033[K%-8s %d/%d [%s] %s", phase, shot + 1, shots, bar, rest);
+    fflush(stderr);
+}
+
+void rtm_progress_show(struct rtm_progress *pr, const struct rtm_params *params, const char *phase,
+                       int shot, int step, int steps, double blocked_s, struct rtm_store *store)
+{
+    double now, share = (double)(step + 1) / steps;
+    int percent = (int)(share * 100);
+    char where[160], rest[320];
+
+    if (!pr->on)
+        return;
+    if (pr->phase != phase) {
+        pr->phase = phase;
+        pr->phase_s = rtm_now();
+        pr->last_percent = -1;
+    }
+    /* A terminal is drawn on five times a second; elsewhere four lines a phase do. */
+    if (!pr->tty && (percent / 25 == pr->last_percent / 25 || percent < 25))
+        return;
+    now = rtm_now();
+    if (pr->tty && now < pr->next_s && step + 1 < steps)
+        return;
+    pr->next_s = now + 0.2;
+    pr->last_percent = percent;
+    place(params, store, where, sizeof(where));
+    snprintf(rest, sizeof(rest), "step %d/%d  %.0f steps/s  blocked %.2f s %s", step + 1, steps,
+             now > pr->phase_s ? (step + 1) / (now - pr->phase_s) : 0.0, blocked_s, where);
+    if (pr->tty)
+        draw_bar(phase, shot, params->shots, share, rest);
+    else
+        fprintf(stderr, "%-8s shot %d/%d  %s\n", phase, shot + 1, params->shots, rest);
+}
+
+void rtm_progress_clear(struct rtm_progress *pr)
+{
+    if (pr->on && pr->tty) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
+}
+
+/* ---- the summary ---- */
+
+static const char *store_name(int store)
+{
+    static const char *const names[] = {"varve", "file", "memory"};
+
+    return names[store];
+}
+
+static double per_s(uint64_t bytes, double s)
+{
+    return s > 0 ? (double)bytes / s : 0;
+}
+
+void rtm_report_table(FILE *f, const struct rtm_params *params, const struct rtm_summary *s)
+{
+    const struct rtm_grid *g = &s->grid;
+    double blocked = s->blocked_put_s + s->blocked_get_s;
+
+    if (g->dims == 3)
+        fprintf(f, "grid          %d x %d x %d cells of %g m\n", g->n[RTM_X], g->n[RTM_Y],
+                g->n[RTM_Z], s->spacing);
+    else
+        fprintf(f, "grid          %d x %d cells of %g m\n", g->n[RTM_X], g->n[RTM_Z], s->spacing);
+    fprintf(f, "survey        %d shot%s, %d receivers, %d steps of %.3g ms, %g Hz\n", s->shots,
+            s->shots == 1 ? "" : "s", s->receivers, s->steps, s->dt * 1e3, s->frequency);
+    fprintf(f, "history       %llu snapshots, %s a shot", (unsigned long long)s->snapshots,
+            rtm_bytes(s->history_bytes));
+    if (params->zfp > 0)
+        fprintf(f, " (compressed from %s)", rtm_bytes(s->snapshots * s->snapshot_bytes));
+    fprintf(f, "\nstore         %s, %s of memory: history %.1f times that\n",
+            store_name(params->store), rtm_bytes(s->cache_bytes),
+            s->cache_bytes ? (double)s->history_bytes / (double)s->cache_bytes : 0.0);
+    fprintf(f, "wall          %8.3f s  forward %.3f, backward %.3f\n", s->wall_s, s->forward_s,
+            s->backward_s);
+    fprintf(f, "compute       %8.3f s  %.0f million cells/s\n", s->compute_s, s->cells_per_s / 1e6);
+    fprintf(f, "blocked       %8.3f s  %.1f%% of wall: writing %.3f, reading %.3f\n", blocked,
+            s->wall_s > 0 ? 100 * blocked / s->wall_s : 0.0, s->blocked_put_s, s->blocked_get_s);
+    fprintf(f, "throughput    %8.2f GB/s written, %.2f GB/s read, while blocked\n",
+            per_s(s->bytes_put, s->blocked_put_s) / 1e9,
+            per_s(s->bytes_got, s->blocked_get_s) / 1e9);
+    if (s->disk_write_bps > 0)
+        fprintf(f, "disk          %8.2f GB/s writing, %.2f GB/s reading, measured\n",
+                s->disk_write_bps / 1e9, s->disk_read_bps / 1e9);
+    fprintf(f, "other         %8.3f s  modelling the data; opening %.3f, closing %.3f\n",
+            s->model_s, s->open_s, s->close_s);
+    fprintf(f, "memory        %s at most", rtm_bytes(s->peak_rss_bytes));
+    if (s->device_bytes)
+        fprintf(f, ", and %s on the GPU besides the history", rtm_bytes(s->device_bytes));
+    fprintf(f, "\n");
+    if (params->out[0])
+        fprintf(f, "image         %s/image.png\n", params->out);
+}
+
+static void json_text(FILE *f, const char *key, const char *text)
+{
+    fprintf(f, "  \"%s\": \"", key);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            fputc('\\', f);
+        if ((unsigned char)*text >= 0x20)
+            fputc(*text, f);
+    }
+    fputs("\",\n", f);
+}
+
+static void json_count(FILE *f, const char *key, uint64_t value)
+{
+    fprintf(f, "  \"%s\": %llu,\n", key, (unsigned long long)value);
+}
+
+static void json_number(FILE *f, const char *key, double value)
+{
+    fprintf(f, "  \"%s\": %.9g,\n", key, value);
+}
+
+static void json_stats(FILE *f, const struct varve_stats *st)
+{
+    static const char *const hops[VARVE_HOPS] = {"d2d", "h2h", "d2h", "h2d", "h2f", "f2h"};
+
+    fprintf(f, "  \"varve\": {\n");
+    fprintf(f, "    \"restore_hits\": %llu,\n", (unsigned long long)st->restore_hits);
+    fprintf(f, "    \"restore_misses\": %llu,\n", (unsigned long long)st->restore_misses);
+    fprintf(f, "    \"page_bytes\": %llu,\n", (unsigned long long)st->page_bytes);
+    for (int i = 0; i < VARVE_HOPS; i++)
+        fprintf(f, "    \"moved_%s_bytes\": %llu,\n", hops[i],
+                (unsigned long long)st->moved_bytes[i]);
+    fprintf(f, "    \"tiers\": %u\n  },\n", st->tiers);
+}
+
+void rtm_report_json(FILE *f, const struct rtm_params *params, const struct rtm_summary *s)
+{
+    double blocked = s->blocked_put_s + s->blocked_get_s;
+
+    fputs("{\n", f);
+    json_text(f, "program", "varve-rtm");
+    json_text(f, "varve_version", varve_version());
+    json_text(f, "model", params->model);
+    json_text(f, "store", store_name(params->store));
+    json_text(f, "device", params->device == RTM_CUDA ? "cuda" : "cpu");
+    json_text(f, "out", params->out);
+    json_count(f, "dims", (uint64_t)s->grid.dims);
+    json_count(f, "nx", (uint64_t)s->grid.n[RTM_X]);
+    json_count(f, "ny", (uint64_t)s->grid.n[RTM_Y]);
+    json_count(f, "nz", (uint64_t)s->grid.n[RTM_Z]);
+    json_number(f, "spacing_m", s->spacing);
+    json_number(f, "dt_s", s->dt);
+    json_number(f, "frequency_hz", s->frequency);
+    json_count(f, "steps", (uint64_t)s->steps);
+    json_count(f, "every", (uint64_t)s->every);
+    json_count(f, "shots", (uint64_t)s->shots);
+    json_count(f, "receivers", (uint64_t)s->receivers);
+    json_count(f, "snapshots", s->snapshots);
+    json_count(f, "snapshot_bytes", s->snapshot_bytes);
+    json_count(f, "history_bytes", s->history_bytes);
+    json_count(f, "cache_bytes", s->cache_bytes);
+    json_number(f, "history_over_cache",
+                s->cache_bytes ? (double)s->history_bytes / (double)s->cache_bytes : 0);
+    json_number(f, "wall_s", s->wall_s);
+    json_number(f, "forward_s", s->forward_s);
+    json_number(f, "backward_s", s->backward_s);
+    json_number(f, "compute_s", s->compute_s);
+    json_number(f, "blocked_write_s", s->blocked_put_s);
+    json_number(f, "blocked_read_s", s->blocked_get_s);
+    json_number(f, "blocked_s", blocked);
+    json_number(f, "blocked_share", s->wall_s > 0 ? blocked / s->wall_s : 0);
+    json_number(f, "calls_s", s->call_s);
+    json_number(f, "model_s", s->model_s);
+    json_number(f, "open_s", s->open_s);
+    json_number(f, "close_s", s->close_s);
+    json_number(f, "cells_per_s", s->cells_per_s);
+    json_count(f, "bytes_written", s->bytes_put);
+    json_count(f, "bytes_read", s->bytes_got);
+    json_number(f, "write_bytes_per_s", per_s(s->bytes_put, s->blocked_put_s));
+    json_number(f, "read_bytes_per_s", per_s(s->bytes_got, s->blocked_get_s));
+    json_number(f, "disk_write_bytes_per_s", s->disk_write_bps);
+    json_number(f, "disk_read_bytes_per_s", s->disk_read_bps);
+    json_count(f, "peak_memory_bytes", s->peak_rss_bytes);
+    json_count(f, "device_bytes", s->device_bytes);
+    if (s->stats.stats_size)
+        json_stats(f, &s->stats);
+    fprintf(f, "  \"zfp\": %.9g,\n  \"direct_io\": %s\n}\n", params->zfp,
+            s->direct ? "true" : "false");
+}
+
+/* ---- files ---- */
+
+static int write_raw(const char *path, const float *values, long count)
+{
+    FILE *f = fopen(path, "wb");
+    bool ok;
+
+    if (!f)
+        return rtm_error(-errno, "%s: %s", path, strerror(errno));
+    ok = fwrite(values, sizeof(float), (size_t)count, f) == (size_t)count;
+    ok = fclose(f) == 0 && ok;
+    return ok ? 0 : rtm_error(-EIO, "%s cannot be written: is the disk full?", path);
+}
+
+static int write_summary(const char *path, const struct rtm_params *params,
+                         const struct rtm_summary *s)
+{
+    FILE *f = fopen(path, "w");
+
+    if (!f)
+        return rtm_error(-errno, "%s: %s", path, strerror(errno));
+    rtm_report_json(f, params, s);
+    return fclose(f) == 0 ? 0 : rtm_error(-EIO, "%s cannot be written: is the disk full?", path);
+}
+
+int rtm_write_outputs(const struct rtm_params *params, const struct rtm_result *result)
+{
+    const struct rtm_grid *g = &result->summary.grid;
+    char path[RTM_PATH + 32];
+    int rc;
+
+    snprintf(path, sizeof(path), "%s/image.raw", params->out);
+    rc = write_raw(path, result->image, rtm_grid_points(g));
+    snprintf(path, sizeof(path), "%s/image.png", params->out);
+    if (rc == 0)
+        rc = rtm_image_png(path, g, result->image, false);
+    snprintf(path, sizeof(path), "%s/model.png", params->out);
+    if (rc == 0)
+        rc = rtm_image_png(path, g, result->model, true);
+    snprintf(path, sizeof(path), "%s/migration.png", params->out);
+    if (rc == 0)
+        rc = rtm_image_png(path, g, result->migration, true);
+    snprintf(path, sizeof(path), "%s/summary.json", params->out);
+    if (rc == 0)
+        rc = write_summary(path, params, &result->summary);
+    return rc;
+}

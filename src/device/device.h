@@ -172,7 +172,8 @@ struct vv_device_ops {
     int (*stream_wait_event)(struct vv_device *d, struct vv_stream *s, struct vv_event *ev);
 
     /* Work submitted to `s` from now on starts after what the application has put on its legacy
-     * default stream. */
+     * default stream; if `s` is that stream itself, this only asks whether anything may be put on
+     * it now. */
     int (*after_app)(struct vv_device *d, struct vv_stream *s);
 
     /* One of the application's streams as one of ours, so that work is submitted to it in the

@@ -3,9 +3,11 @@
  * Requests: what the thread of the application does inside a put, a get or a wait.
  *
  * The thread takes the APP orders of its request and carries them out itself: between host memory
- * and host memory by copying, otherwise on two streams (one for copies within the device, one for
- * the link), so that the part of an object on the device and the part on the host move at the same
- * time. In between it waits for more orders, for the end of the request, or for its deadline.
+ * and host memory by copying, otherwise on two streams, so that the part of an object on the device
+ * and the part on the host move at the same time. Copies within the device go to the application's
+ * own default stream, as a plain copy would: they need not be told to wait for it, which takes
+ * longer than to submit them. Those over the link, which others would have to wait for, have a
+ * stream of their own. In between it waits for more orders, for the end of the request, or for its deadline.
  *
  * What must stay true:
  * - An order is completed only when nobody touches its memory any more (see runtime_device.c), and
@@ -32,6 +34,8 @@
 #define WAIT_ONE_NS    ((int64_t)1000000) /* while more orders may come */
 #define WAIT_FINISH_NS ((int64_t)1000000000)
 #define SEGS_MAX       512
+
+enum { LANE_DEVICE, LANE_LINK };
 
 struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_app *app,
                                    uint64_t size)
@@ -93,7 +97,8 @@ static int lanes_new(struct vv_engine *e, struct vvi_lanes **ret_lanes)
         return -ENOMEM;
     int rc = 0;
     for (int i = 0; i < VVI_LANES && rc == 0; i++) {
-        rc = vv_device_stream_new(e->cfg.device, &lanes->lane[i].stream);
+        rc = i == LANE_DEVICE ? vv_device_stream_adopt(e->cfg.device, NULL, &lanes->lane[i].stream)
+                              : vv_device_stream_new(e->cfg.device, &lanes->lane[i].stream);
         for (int k = 0; k < VVI_LANE_DEPTH && rc == 0; k++)
             rc = vv_device_event_new(e->cfg.device, &lanes->lane[i].event[k]);
     }
@@ -258,7 +263,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
     vvi_trace_copy_start(e, o);
     struct vvi_lane *lane = NULL;
     if (needs_device(e, r, o))
-        rc = lane_ready(e, r, o->hop == VV_HOP_D2D ? 0 : 1, &lane);
+        rc = lane_ready(e, r, o->hop == VV_HOP_D2D ? LANE_DEVICE : LANE_LINK, &lane);
     if (rc)
         return rc;
     struct gather g; /* its segments are written before they are read, and too many to be cleared */

@@ -183,12 +183,13 @@ int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s)
     if (rc)
         return rc;
     rc = vvi_cuda_status(d, d->drv.cuStreamIsCapturing(NULL, &capture));
-    if (!rc)
+    if (!rc && s->native) { /* otherwise it is that stream */
         rc = app_event(d, s, &event);
-    if (!rc)
-        rc = vvi_cuda_status(d, d->drv.cuEventRecord(event, NULL));
-    if (!rc)
-        rc = vvi_cuda_status(d, d->drv.cuStreamWaitEvent(s->native, event, 0));
+        if (!rc)
+            rc = vvi_cuda_status(d, d->drv.cuEventRecord(event, NULL));
+        if (!rc)
+            rc = vvi_cuda_status(d, d->drv.cuStreamWaitEvent(s->native, event, 0));
+    }
     vvi_cuda_leave(d, &scope);
     return rc;
 }

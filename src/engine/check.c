@@ -685,6 +685,30 @@ const char *vv_core_check(const struct vv_core *core)
     return wrong ? wrong : check_requests(core);
 }
 
+/* Pages and objects that a check looks at. */
+static uint64_t check_weight(const struct vv_core *core)
+{
+    uint64_t weight = core->stats.objects;
+
+    for (unsigned t = 0; t < core->ntiers; t++)
+        weight += core->tier[t].arena.nready;
+    return weight;
+}
+
+void vvi_core_check_sometimes(struct vv_core *core)
+{
+    enum { CHECK_EACH_CALL = 512 };
+    const char *wrong;
+
+    if (core->check_in-- > 0)
+        return;
+    core->check_in = check_weight(core) / CHECK_EACH_CALL;
+    core->stats.invariant_checks++;
+    wrong = vv_core_check(core);
+    if (wrong)
+        vv_assert_fail(__FILE__, __LINE__, wrong);
+}
+
 /* ---- digest ---- */
 
 static uint64_t mix(uint64_t h, uint64_t v)

@@ -200,33 +200,25 @@ void vvi_core_enter(struct vv_core *core, uint64_t now_ns)
     core->now_ns = VV_MAX(core->now_ns, now_ns);
 }
 
-/* Pages and objects that a check looks at. */
-static uint64_t check_weight(const struct vv_core *core)
+static void leave_unscheduled(struct vv_core *core)
 {
-    uint64_t weight = core->stats.objects;
-
-    for (unsigned t = 0; t < core->ntiers; t++)
-        weight += core->tier[t].arena.nready;
-    return weight;
+    if (vv_trace_enabled())
+        vvi_trace_occupancy(core);
+    if (core->cfg.check)
+        vvi_core_check_sometimes(core);
 }
 
 void vvi_core_leave(struct vv_core *core)
 {
-    enum { CHECK_EACH_CALL = 512 };
-    const char *wrong;
-
     vvi_sched(core);
-    if (vv_trace_enabled())
-        vvi_trace_occupancy(core);
-    /* A check reads all there is. With large tiers or long histories it is made at some calls
-     * only, so that its cost for each call stays bounded. */
-    if (!core->cfg.check || core->check_in-- > 0)
-        return;
-    core->check_in = check_weight(core) / CHECK_EACH_CALL;
-    core->stats.invariant_checks++;
-    wrong = vv_core_check(core);
-    if (wrong)
-        vv_assert_fail(__FILE__, __LINE__, wrong);
+    leave_unscheduled(core);
+}
+
+static void leave_with(struct vv_core *core, struct vv_req *req)
+{
+    if (!vvi_sched_quick(core, req))
+        vvi_sched(core);
+    leave_unscheduled(core);
 }
 
 /* ---- requests ---- */
@@ -533,7 +525,7 @@ int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t 
     vvi_core_enter(core, now_ns);
     r = put_start(core, hist, version, size, user, app_is_device, NULL, 0, req);
     if (r == 0)
-        vvi_core_leave(core);
+        leave_with(core, req);
     return r;
 }
 
@@ -602,7 +594,7 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     else
         vvi_object_refresh(core, obj);
     req->distance = vvi_hint_distance_ready(core, hist);
-    vvi_core_leave(core);
+    leave_with(core, req);
     return 0;
 }
 

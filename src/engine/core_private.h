@@ -388,7 +388,14 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 /* Is it where a restore gets it fastest: on the device, but for the share that the link delivers in
  * the same time, or wherever it is restored from? */
 bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj);
+/* Checks all invariants, which reads all there is: with large tiers or long histories at some calls
+ * only, so that the cost for each call stays bounded. */
+void vvi_core_check_sometimes(struct vv_core *core);
 void vvi_sched(struct vv_core *core);
+/* Issues all of a new request at once if it is the only one and only the device has to do with it.
+ * True: it is done with, and whatever else could be started can as well be started when it ends, in
+ * less than a hundred microseconds, rather than while the application waits. */
+bool vvi_sched_quick(struct vv_core *core, struct vv_req *req);
 void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
 /* Takes a put's share of a files tier with a capacity; false: not yet. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req);

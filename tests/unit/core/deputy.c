@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A deputy makes every call exactly once, or says that it will not; it sleeps until calls come
+ * often, and again when they stop; and callers that it keeps waiting are woken.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "core/clock.h"
+#include "core/deputy.h"
+#include "t.h"
+
+enum { CALLERS = 4, CALLS = 2000 };
+
+#define FOREVER_NS (UINT64_C(3600) * VV_NS_PER_S)
+
+struct job {
+    int n, result;
+    uint64_t sleep_ns;
+    pthread_t by;
+};
+
+static int work(void *arg)
+{
+    struct job *job = arg;
+    job->n++;
+    job->by = pthread_self();
+    if (job->sleep_ns)
+        vv_sleep_until_ns(vv_now_ns() + job->sleep_ns);
+    return job->result;
+}
+
+static _Atomic unsigned warmed;
+
+static void warm(void *arg)
+{
+    atomic_fetch_add((_Atomic unsigned *)arg, 1);
+}
+
+static void open_deputy(uint64_t awake_ns, uint64_t take_ns, struct vv_deputy **ret_deputy)
+{
+    struct vv_deputy_opts o = {
+        .awake_ns = awake_ns, .warm = warm, .warm_arg = &warmed, .warm_ns = 1, .take_ns = take_ns};
+    T_OK(vv_deputy_new(&o, ret_deputy));
+}
+
+/* Two calls in short order, made without it, wake it. */
+static void wake(struct vv_deputy *d)
+{
+    struct job job = {0};
+    int rc;
+    for (;;) {
+        vv_deputy_missed(d);
+        if (vv_deputy_call(d, work, &job, &rc))
+            return;
+        sched_yield();
+    }
+}
+
+static void test_sleeps_at_first(void)
+{
+    struct vv_deputy *d;
+    struct job job = {0};
+    int rc = 0;
+    open_deputy(FOREVER_NS, FOREVER_NS, &d);
+    T_CHECK(!vv_deputy_call(d, work, &job, &rc));
+    T_EQ(job.n, 0);
+    T_EQ(vv_deputy_calls(d), 0u);
+    vv_deputy_free(d);
+    vv_deputy_free(NULL);
+}
+
+/* A call that nobody followed up does not wake it: it would burn a processor for nothing. */
+static void test_seldom_calls(void)
+{
+    struct vv_deputy *d;
+    open_deputy(1, FOREVER_NS, &d); /* no two calls are so near */
+    unsigned before = atomic_load(&warmed);
+    for (int i = 0; i < 100; i++)
+        vv_deputy_missed(d);
+    vv_deputy_free(d);
+    T_EQ(atomic_load(&warmed), before);
+}
+
+static void test_calls(void)
+{
+    struct vv_deputy *d;
+    struct job job = {.result = -5};
+    int rc = 0;
+    open_deputy(FOREVER_NS, FOREVER_NS, &d);
+    wake(d);
+    T_CHECK(atomic_load(&warmed) > 0);
+    T_CHECK(vv_deputy_call(d, work, &job, &rc));
+    T_EQ(rc, -5);
+    T_EQ(job.n, 1);
+    T_CHECK(!pthread_equal(job.by, pthread_self()));
+
+    struct job slow = {.result = 7, .sleep_ns = 5 * VV_NS_PER_MS}; /* the caller sleeps as well */
+    T_CHECK(vv_deputy_call(d, work, &slow, &rc));
+    T_EQ(rc, 7);
+    T_EQ(slow.n, 1);
+    vv_deputy_free(d);
+}
+
+static void test_sleeps_again(void)
+{
+    struct vv_deputy *d;
+    struct job job = {0};
+    int rc;
+    open_deputy(5 * VV_NS_PER_MS, FOREVER_NS, &d);
+    wake(d);
+    uint64_t limit_ns = vv_now_ns() + 60 * VV_NS_PER_S;
+    bool called = true;
+    while (called && vv_now_ns() < limit_ns) {
+        vv_sleep_until_ns(vv_now_ns() + 20 * VV_NS_PER_MS);
+        called = vv_deputy_call(d, work, &job, &rc);
+    }
+    T_CHECK(!called);
+    wake(d); /* and wakes again */
+    vv_deputy_free(d);
+}
+
+struct caller {
+    struct vv_deputy *d;
+    pthread_t thread;
+    struct job job;
+    uint64_t by_deputy;
+};
+
+static void *caller_main(void *arg)
+{
+    struct caller *c = arg;
+    for (int i = 0; i < CALLS; i++) {
+        int rc = 0, before = c->job.n;
+        c->job.result = i;
+        c->job.sleep_ns = i % 500 == 499 ? VV_NS_PER_MS : 0;
+        if (vv_deputy_call(c->d, work, &c->job, &rc)) {
+            T_EQ(rc, i);
+            c->by_deputy++;
+        } else {
+            T_EQ(c->job.n, before); /* it was not called, nor will it be */
+            work(&c->job);
+            vv_deputy_missed(c->d);
+        }
+        T_EQ(c->job.n, before + 1);
+    }
+    return NULL;
+}
+
+/* With little patience callers take calls back all the time; none is made twice or lost. */
+static void test_many(uint64_t take_ns)
+{
+    struct vv_deputy *d;
+    struct caller caller[CALLERS];
+    uint64_t sum = 0;
+    open_deputy(FOREVER_NS, take_ns, &d);
+    for (int i = 0; i < CALLERS; i++) {
+        caller[i] = (struct caller){.d = d};
+        T_EQ(pthread_create(&caller[i].thread, NULL, caller_main, &caller[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        T_EQ(pthread_join(caller[i].thread, NULL), 0);
+        T_EQ(caller[i].job.n, CALLS);
+        sum += caller[i].by_deputy;
+    }
+    T_EQ(vv_deputy_calls(d), sum);
+    vv_deputy_free(d);
+}
+
+static void test_many_patient(void)
+{
+    test_many(FOREVER_NS);
+}
+
+static void test_many_impatient(void)
+{
+    test_many(1);
+}
+
+int main(void)
+{
+    T_RUN(test_sleeps_at_first);
+    T_RUN(test_seldom_calls);
+    T_RUN(test_calls);
+    T_RUN(test_sleeps_again);
+    T_RUN(test_many_patient);
+    T_RUN(test_many_impatient);
+    return t_done();
+}

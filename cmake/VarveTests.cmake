@@ -17,6 +17,8 @@ file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
 
 set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_DIR}"
     "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
+    # On every machine the same: tests that want a deputy say so.
+    "VARVE_DEPUTY=off"
     "UBSAN_OPTIONS=print_stacktrace=1" "ASAN_OPTIONS=detect_stack_use_after_return=1"
     # Crash tests start threads in forked children.
     "TSAN_OPTIONS=die_after_fork=0:second_deadlock_stack=1")
@@ -105,6 +107,14 @@ foreach(name ${cuda_tests})
     add_dependencies(t_${target} fake_cuda_new)
     set_tests_properties("${name} [cuda]" PROPERTIES LABELS "${labels};threads;cuda" SKIP_RETURN_CODE 77
         ENVIRONMENT "${test_environment};VARVE_TEST_DEVICE=cuda;LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake")
+endforeach()
+
+# Some run once more with a deputy, which makes their calls on device memory.
+foreach(name unit/ckpt/stress unit/ckpt/threads unit/ckpt/tiers)
+    string(REPLACE "/" "_" target ${name})
+    add_test(NAME "${name} [deputy]" COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties("${name} [deputy]" PROPERTIES LABELS "unit;ckpt;threads" SKIP_RETURN_CODE 77
+        ENVIRONMENT "${test_environment};VARVE_DEPUTY=on")
 endforeach()
 
 # cuda.h, to compare our declarations with. Nothing else looks at it.

@@ -68,6 +68,12 @@ enum varve_local_io {
     VARVE_LOCAL_IO_BUFFERED /* through the page cache */
 };
 
+enum varve_deputy {
+    VARVE_DEPUTY_AUTO, /* with a GPU and at least four hardware threads */
+    VARVE_DEPUTY_ON,
+    VARVE_DEPUTY_OFF
+};
+
 enum { VARVE_PATH_BYTES = 1024, VARVE_RATE_BYTES = 1024 };
 
 /*
@@ -109,6 +115,8 @@ struct varve_opts {
                                        a folder; a place that cannot be used counts as "off" */
     char metrics[VARVE_PATH_BYTES]; /* file for Prometheus, rewritten every few seconds; empty:
                                        none. %p: process, %r: rank */
+    int32_t deputy;                /* enum varve_deputy: whether a thread of the library makes calls
+                                      on device memory for the application while they come often */
 };
 
 /*

@@ -16,7 +16,9 @@
 
 #include "ckpt/ckpt_private.h"
 #include "core/clock.h"
+#include "core/deputy.h"
 #include "core/error.h"
+#include "device/cuda/cuda.h"
 
 /* The pieces of one request, on the stack unless there are many. */
 struct pieces {
@@ -238,6 +240,49 @@ static int checkpoint(struct varve_history *h, uint64_t version, const struct vv
     return rc ? vvi_history_say(h, "checkpoint", version, rc) : 0;
 }
 
+/* One call of the application, whichever thread makes it. */
+struct call {
+    struct varve_history *h;
+    uint64_t version, deadline_ns;
+    const struct vvi_on_stream *on;
+    uint64_t size; /* of the version, if it got so far */
+};
+
+/* The deputy makes calls on device memory; host memory is copied by the thread that knows it. */
+static int make_call(struct call *c, int (*fn)(void *call))
+{
+    struct vv_deputy *deputy = c->h->ctx->deputy;
+    int rc;
+    if (!deputy || !atomic_load_explicit(&c->h->on_device, memory_order_relaxed) ||
+        (c->on && vv_device_cuda_stream_of_thread(c->on->native)))
+        return fn(c);
+    if (vv_deputy_call(deputy, fn, c, &rc))
+        return rc;
+    rc = fn(c);
+    vv_deputy_missed(deputy);
+    return rc;
+}
+
+static struct call call_of(struct varve_history *h, uint64_t version,
+                           const struct vvi_on_stream *on, int timeout_ms)
+{
+    return (struct call){
+        .h = h,
+        .version = version,
+        .deadline_ns = on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms),
+        .on = on,
+    };
+}
+
+static int checkpoint_call(void *arg)
+{
+    struct call *c = arg;
+    int rc = vvi_history_late_error(c->h, "checkpoint");
+    if (rc == 0)
+        rc = vvi_damage_check(c->h, "checkpoint", c->version, -EEXIST);
+    return rc ? rc : checkpoint(c->h, c->version, c->on, c->deadline_ns, &c->size);
+}
+
 int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
                    int timeout_ms)
 {
@@ -245,16 +290,11 @@ int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_o
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    uint64_t size = 0;
+    struct call call = call_of(h, version, on, timeout_ms);
     vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, version);
-    rc = vvi_history_late_error(h, "checkpoint");
-    if (rc == 0)
-        rc = vvi_damage_check(h, "checkpoint", version, -EEXIST);
-    if (rc == 0)
-        rc = checkpoint(h, version, on,
-                        on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms), &size);
+    rc = make_call(&call, checkpoint_call);
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
-    vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, version, size, rc);
+    vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, version, call.size, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -419,6 +459,15 @@ static int restore(struct varve_history *h, uint64_t version, const struct vvi_o
     return rc;
 }
 
+static int restore_call(void *arg)
+{
+    struct call *c = arg;
+    int rc = vvi_history_late_error(c->h, "restore");
+    if (rc == 0)
+        rc = vvi_damage_check(c->h, "restore", c->version, 0);
+    return rc ? rc : restore(c->h, c->version, c->on, c->deadline_ns, &c->size);
+}
+
 int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
                 int timeout_ms)
 {
@@ -426,18 +475,13 @@ int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_s
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    uint64_t size = 0;
+    struct call call = call_of(h, version, on, timeout_ms);
     vvi_trace_call(h, VV_TRACE_CALL_RESTORE, version);
-    rc = vvi_history_late_error(h, "restore");
-    if (rc == 0)
-        rc = vvi_damage_check(h, "restore", version, 0);
-    if (rc == 0)
-        rc = restore(h, version, on,
-                     on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms), &size);
+    rc = make_call(&call, restore_call);
     uint64_t blocked_ns = vv_now_ns() - start_ns;
     h->ctx->restore_blocked_ns += blocked_ns;
     h->ctx->last_blocked_ns = blocked_ns;
-    vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, version, size, rc);
+    vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, version, call.size, rc);
     vvi_history_leave(h);
     return rc;
 }

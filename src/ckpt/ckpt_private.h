@@ -56,6 +56,9 @@ struct varve_history {
                                loans.c */
 
     _Atomic uint32_t calls; /* in progress. Relaxed: only tells misuse from use */
+    /* All protected regions are in device memory, and there are some. Synchronization: relaxed;
+     * seen late, a call is made by another thread than it might have been. */
+    _Atomic bool on_device;
 };
 
 struct varve_ctx {
@@ -70,6 +73,7 @@ struct varve_ctx {
     struct vv_engine *engine;
     uint32_t trace_id; /* in traces; never 0 */
     bool trace_file;   /* it has a part in the trace file */
+    struct vv_deputy *deputy; /* NULL: none */
 
     struct vv_mutex lock;
     struct varve_history *histories; /* Synchronization: lock */

@@ -26,12 +26,17 @@
 #include "ckpt/hooks.h"
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/deputy.h"
 #include "core/error.h"
+#include "core/topo.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "trace/trace.h"
 
 #define DEVICE_WAIT_NS ((int64_t)1000000000)
+
+/* With fewer hardware threads than this the application needs them all. */
+#define DEPUTY_THREADS 4
 
 /* The engine keeps a table of all pages of the spill file. Without a limit given, a huge disk must
  * not make it huge: 4 TiB of the usual pages are enough. */
@@ -209,11 +214,30 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
     return vv_engine_open(&cfg, err, err_bytes, &ctx->engine);
 }
 
+static void keep_warm(void *engine)
+{
+    vv_engine_warm(engine);
+}
+
+static int deputy_open(struct varve_ctx *ctx)
+{
+    int mode = ctx->opts.deputy;
+    if (mode == VARVE_DEPUTY_AUTO)
+        mode = ctx->wants_gpu && vv_topo_threads() >= DEPUTY_THREADS ? VARVE_DEPUTY_ON
+                                                                     : VARVE_DEPUTY_OFF;
+    if (mode == VARVE_DEPUTY_OFF || !ctx->device)
+        return 0;
+    struct vv_deputy_opts o = {.warm = keep_warm, .warm_arg = ctx->engine};
+    int rc = vv_engine_warm_start(ctx->engine);
+    return rc ? rc : vv_deputy_new(&o, &ctx->deputy);
+}
+
 /* Accepts half-open contexts. */
 static void ctx_free(struct varve_ctx *ctx)
 {
     vvi_trace_closing(ctx);
     vvi_publisher_stop(ctx);
+    vv_deputy_free(ctx->deputy);
     vv_engine_close(ctx->engine);
     vvi_trace_close(ctx); /* all that the engine recorded is in it */
     if (ctx->write_store)
@@ -269,6 +293,8 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
         rc = storage_open(ctx, rate, err, sizeof(err));
     if (rc == 0)
         rc = engine_open(ctx, rate, err, sizeof(err));
+    if (rc == 0)
+        rc = deputy_open(ctx);
     if (rc == 0)
         rc = vvi_trace_open(ctx, err, sizeof(err));
     if (rc == 0)

@@ -391,6 +391,14 @@ static size_t region_find_locked(const struct varve_history *h, int id, bool *re
     return lo;
 }
 
+static void regions_changed_locked(struct varve_history *h)
+{
+    bool all = h->nregions > 0;
+    for (size_t i = 0; i < h->nregions; i++)
+        all = all && h->regions[i].kind == VV_MEM_DEVICE;
+    atomic_store_explicit(&h->on_device, all, memory_order_relaxed);
+}
+
 static int region_set(struct varve_history *h, const struct vvi_region *region)
 {
     int rc = 0;
@@ -413,6 +421,7 @@ static int region_set(struct varve_history *h, const struct vvi_region *region)
             h->nregions++;
         }
         h->regions[at] = *region;
+        regions_changed_locked(h);
     }
     vv_mutex_unlock(&h->lock);
     return rc;
@@ -478,6 +487,7 @@ int varve_unprotect(struct varve_history *h, int region)
     if (there) {
         h->nregions--;
         memmove(h->regions + at, h->regions + at + 1, (h->nregions - at) * sizeof(*h->regions));
+        regions_changed_locked(h);
     }
     vv_mutex_unlock(&h->lock);
     if (!there)

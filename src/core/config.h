@@ -41,6 +41,8 @@ enum vv_config_policy {
     VV_CONFIG_POLICY_LRU
 };
 
+enum vv_config_deputy { VV_CONFIG_DEPUTY_AUTO, VV_CONFIG_DEPUTY_ON, VV_CONFIG_DEPUTY_OFF };
+
 enum { VV_CONFIG_TEXT = 1024 };
 
 #define VV_CONFIG_PAGE_MAX (UINT64_C(64) << 20)
@@ -75,6 +77,7 @@ struct vv_config {
     int close_timeout_ms;
     int device_id; /* -1: chosen at opening */
     int gds;       /* 0 or 1 */
+    int deputy;    /* enum vv_config_deputy */
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;

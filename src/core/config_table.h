@@ -66,6 +66,10 @@
     X(rate, TEXT, rate, "", "HOP=RATE,...",                                                        \
       "Slow hops down to so many bytes per second, for experiments: d2d, h2h, d2h, h2d, h2f, "     \
       "f2h, f2r, r2f.")                                                                            \
+    X(deputy, ENUM, deputy, "auto", "auto|on|off",                                                 \
+      "A thread that makes calls on device memory for the application while they come often, "     \
+      "because a thread that comes from other work makes them slowly; it keeps one hardware "      \
+      "thread busy meanwhile. auto: with a GPU and at least four hardware threads.")               \
     X(close_timeout_ms, INT, close_timeout_ms, "-1", "NUMBER",                                     \
       "How long closing may wait for checkpoints that are still on their way, in milliseconds; "   \
       "negative: no limit.")

@@ -264,6 +264,7 @@ void vv_engine_close(struct vv_engine *e)
     vvi_watcher_fini(e);
 
     vvi_reqs_free(e);
+    vvi_warm_fini(e);
     vv_core_free(e->core);
     if (e->cfg.gds)
         vv_gds_memory_remove(e->cfg.gds);

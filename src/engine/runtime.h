@@ -182,6 +182,12 @@ void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
 void vv_engine_get_hist_stats(struct vv_engine *e, uint32_t hist,
                               struct vv_core_hist_stats *ret_stats);
 
+/* Prepares vv_engine_warm. The engine has a device. -ENOMEM and what devices return. */
+VV_WARN_UNUSED int vv_engine_warm_start(struct vv_engine *e);
+/* Called now and then by a thread that is about to make requests on device memory, keeps what they
+ * need of the driver in its processor's caches. One thread only, not after vv_engine_close began. */
+void vv_engine_warm(struct vv_engine *e);
+
 /* Tiers as the core numbers them, fast to slow. */
 unsigned vv_engine_tiers(const struct vv_engine *e);
 enum vv_tier_kind vv_engine_tier_kind(const struct vv_engine *e, unsigned tier);

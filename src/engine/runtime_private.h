@@ -194,6 +194,16 @@ struct vvi_grow {
     _Atomic int late; /* an error that nobody was told of yet */
 };
 
+/* See runtime_warm.c. Owner: the one thread that keeps itself warm; who opens and closes the engine
+ * before and after that. */
+struct vvi_warm {
+    struct vv_stream *stream;
+    struct vv_event *event;
+    void *memory; /* on the device; NULL: nothing is kept warm */
+    bool pending, broken;
+    unsigned count;
+};
+
 struct vv_engine {
     struct vv_engine_cfg cfg;    /* immutable */
     struct vv_core_cfg core_cfg; /* immutable */
@@ -238,6 +248,7 @@ struct vv_engine {
 
     struct vvi_mover mover[VV_HOP_COUNT]; /* those that have threads */
     struct vvi_watcher watcher;
+    struct vvi_warm warm;
 };
 
 /* Hands out what the core ordered since the last call. Engine lock held. */
@@ -358,6 +369,9 @@ void vvi_device_settle(struct vv_engine *e, struct vv_stream *stream, struct vv_
  * it as lost. */
 void vvi_device_drain(struct vv_engine *e);
 int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
+
+/* ---- runtime_warm.c ---- */
+void vvi_warm_fini(struct vv_engine *e);
 
 /* ---- runtime_disk.c ---- */
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);

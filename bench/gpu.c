@@ -369,8 +369,8 @@ static void scattered(void)
         uint64_t start = vv_now_ns();
         check(varve_checkpoint(hist, 900), "checkpoint");
         put[i] = us_since(start);
+        gap(); /* it is flushed meanwhile */
         gap();
-        settle();
         wipe(0, 900, opt.size);
         gap();
         start = vv_now_ns();
@@ -378,6 +378,7 @@ static void scattered(void)
         get[i] = us_since(start);
         verify(0, 900, opt.size);
         check(varve_discard(hist, 900), "discard");
+        gap();
     }
     row("checkpoint into 64 scattered runs, median",
         gbs(quantile(put, (size_t)rounds, 0.5), opt.size), "GB/s",

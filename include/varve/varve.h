@@ -115,7 +115,7 @@ struct varve_opts {
                                        a folder; a place that cannot be used counts as "off" */
     char metrics[VARVE_PATH_BYTES]; /* file for Prometheus, rewritten every few seconds; empty:
                                        none. %p: process, %r: rank */
-    int32_t deputy;                /* enum varve_deputy: whether a thread of the library makes calls
+    int32_t deputy; /* enum varve_deputy: whether a thread of the library makes calls
                                       on device memory for the application while they come often */
 };
 

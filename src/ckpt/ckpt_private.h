@@ -71,8 +71,8 @@ struct varve_ctx {
     struct vv_folder *folder;
     struct vv_store *write_store, *read_store;
     struct vv_engine *engine;
-    uint32_t trace_id; /* in traces; never 0 */
-    bool trace_file;   /* it has a part in the trace file */
+    uint32_t trace_id;        /* in traces; never 0 */
+    bool trace_file;          /* it has a part in the trace file */
     struct vv_deputy *deputy; /* NULL: none */
 
     struct vv_mutex lock;

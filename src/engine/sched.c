@@ -1099,8 +1099,8 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     bool get = req->kind == VV_REQ_GET, any = false;
     struct vv_req *alone = get ? core->gets : core->puts;
 
-    if (core->device < 0 || req->ordered || !req->app_is_device || req->obj->dead ||
-        alone != req || req->next || (get ? core->puts : core->gets))
+    if (core->device < 0 || req->ordered || !req->app_is_device || req->obj->dead || alone != req ||
+        req->next || (get ? core->puts : core->gets))
         return false;
     if (get)
         return req->obj->copy[core->device] && serve_get_whole(core, req, (unsigned)core->device);

@@ -295,8 +295,8 @@ static enum vv_span_kind call_kind(uint64_t call)
 
 static void iteration_add(struct build *b, struct thread *t)
 {
-    bool restore = t->call_number == VV_TRACE_CALL_RESTORE ||
-                   t->call_number == VV_TRACE_CALL_ACQUIRE;
+    bool restore =
+        t->call_number == VV_TRACE_CALL_RESTORE || t->call_number == VV_TRACE_CALL_ACQUIRE;
 
     if (!restore && t->call_number != VV_TRACE_CALL_CHECKPOINT &&
         t->call_number != VV_TRACE_CALL_COMMIT)
@@ -744,7 +744,8 @@ static void make_occupancy(struct build *b)
         struct vv_occupancy *o = &out[i];
         size_t bytes = from[i].points.n * sizeof(struct vv_occupancy_point);
         struct vv_occupancy_point *points = vvi_pool_alloc(&b->a->pool, bytes);
-        const char *tier = vv_timeline_tier(b->t, from[i].o.context, (int)(from[i].o.tier & 0xffff));
+        const char *tier =
+            vv_timeline_tier(b->t, from[i].o.context, (int)(from[i].o.tier & 0xffff));
 
         *o = from[i].o;
         if (b->t->ncontexts > 1)

@@ -158,11 +158,11 @@ static void with_phases(void)
         const char *name;
         unsigned row;
     } want[] = {
-        {10, 20, VV_SPAN_COMPUTE, "forward", 0},  {10, 80, VV_SPAN_PHASE, "forward", 1},
-        {20, 50, VV_SPAN_COMPUTE, "stencil", 0},  {20, 50, VV_SPAN_PHASE, "stencil", 2},
-        {50, 60, VV_SPAN_COMPUTE, "forward", 0},  {60, 70, VV_SPAN_WRITE, "checkpoint", 0},
-        {70, 80, VV_SPAN_COMPUTE, "forward", 0},  {80, 100, VV_SPAN_COMPUTE, "", 0},
-        {100, 110, VV_SPAN_READ, "restore", 0},   {110, 120, VV_SPAN_COMPUTE, "", 0},
+        {10, 20, VV_SPAN_COMPUTE, "forward", 0},   {10, 80, VV_SPAN_PHASE, "forward", 1},
+        {20, 50, VV_SPAN_COMPUTE, "stencil", 0},   {20, 50, VV_SPAN_PHASE, "stencil", 2},
+        {50, 60, VV_SPAN_COMPUTE, "forward", 0},   {60, 70, VV_SPAN_WRITE, "checkpoint", 0},
+        {70, 80, VV_SPAN_COMPUTE, "forward", 0},   {80, 100, VV_SPAN_COMPUTE, "", 0},
+        {100, 110, VV_SPAN_READ, "restore", 0},    {110, 120, VV_SPAN_COMPUTE, "", 0},
         {120, 200, VV_SPAN_COMPUTE, "forward", 0}, {120, 200, VV_SPAN_PHASE, "forward", 1},
     };
     for (size_t i = 0; i < VV_ARRAY_SIZE(want); i++) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc. Only looked for, so that
-# `varve doctor` can say what is there: MPI, UCX. The result is the interface library varve_deps. VarveKernels.cmake
+# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, MPI. Only looked
+# for, so that `varve doctor` can say what is there: UCX. The result is the interface library varve_deps. VarveKernels.cmake
 # finds nvcc.
 
 if(VARVE_PORTABLE)
@@ -12,7 +12,7 @@ add_library(varve_deps INTERFACE)
 target_link_libraries(varve_deps INTERFACE ${CMAKE_DL_LIBS})
 
 # AUTO: used when found. ON: an error when it is not. OFF: not even looked for.
-foreach(name LIBURING HWLOC)
+foreach(name LIBURING HWLOC MPI)
     set(VARVE_WITH_${name} AUTO CACHE STRING "use it: AUTO, ON or OFF")
     set_property(CACHE VARVE_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
@@ -75,14 +75,30 @@ if(VARVE_PORTABLE)
     target_link_libraries(varve_deps INTERFACE m)
 endif()
 
+# For libvarve-mpi alone, which is never part of a portable build's promise: an MPI is the machine's.
 set(HAVE_MPI 0)
-set(HAVE_UCX 0)
-find_program(MPICC_PROGRAM mpicc)
-find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
-mark_as_advanced(MPICC_PROGRAM UCX_INCLUDE_DIR)
-if(MPICC_PROGRAM)
-    set(HAVE_MPI 1)
+if(NOT VARVE_WITH_MPI STREQUAL "OFF")
+    if(VARVE_PORTABLE)
+        set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
+    endif()
+    set(MPI_CXX_SKIP_MPICXX ON)
+    find_package(MPI QUIET COMPONENTS C)
+    if(VARVE_PORTABLE)
+        set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+    endif()
+    if(MPI_C_FOUND)
+        set(HAVE_MPI 1)
+    elseif(VARVE_WITH_MPI STREQUAL "ON")
+        message(FATAL_ERROR "VARVE_WITH_MPI is ON, but no MPI was found. Debian has libopenmpi-dev and libmpich-dev; "
+            "MPI_C_COMPILER may name the mpicc to use.")
+    else()
+        message(STATUS "no MPI (Debian: libopenmpi-dev or libmpich-dev); libvarve-mpi and VELOC_Init are off")
+    endif()
 endif()
+
+set(HAVE_UCX 0)
+find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+mark_as_advanced(UCX_INCLUDE_DIR)
 if(UCX_INCLUDE_DIR)
     set(HAVE_UCX 1)
 endif()

@@ -13,7 +13,7 @@ endforeach()
 file(GLOB_RECURSE test_files CONFIGURE_DEPENDS ${test_patterns})
 file(GLOB helper_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*.c)
 file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
-    ${CMAKE_SOURCE_DIR}/tests/cli/*.sh)
+    ${CMAKE_SOURCE_DIR}/tests/cli/*.sh ${CMAKE_SOURCE_DIR}/tests/compat/*.sh)
 
 set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_DIR}"
     "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
@@ -67,7 +67,7 @@ foreach(file ${program_files})
     get_filename_component(base ${name} NAME)
     string(REPLACE "/" ";" labels ${folder})
     file(STRINGS ${file} has_threads
-        REGEX "#include.*(pthread|engine/runtime|device/|tier/|varve/|trace/|core/(lock|copy|log))")
+        REGEX "#include.*(pthread|engine/runtime|device/|tier/|varve/|trace/|core/(lock|copy|log)|veloc)")
     if(has_threads)
         list(APPEND labels threads)
     elseif(VARVE_SANITIZE MATCHES "thread")
@@ -79,6 +79,9 @@ foreach(file ${program_files})
     target_link_libraries(t_${target} PRIVATE varve_testlib)
     if(name MATCHES "^(unit|gpu)/rtm")
         target_link_libraries(t_${target} PRIVATE rtm)
+    endif()
+    if(file MATCHES "/tests/unit/compat/")
+        target_link_libraries(t_${target} PRIVATE varve_veloc_static)
     endif()
     if(file MATCHES "/tests/(unit/(device/|ckpt/|sim/(shot_run|probe_baseline))|fault/)")
         add_dependencies(t_${target} fake_cuda_new fake_cuda_old)

@@ -11,7 +11,9 @@ export VARVE_HOST_CACHE=128M
 flags=(-std=c99 -D_POSIX_C_SOURCE=200809L -O1 -g -Wall -Wextra -Werror "-I$SOURCE_DIR/include")
 [ -z "${VARVE_SANITIZE:-}" ] || flags+=("-fsanitize=$VARVE_SANITIZE")
 compile() {
-    "${CC:-cc}" "${flags[@]}" "$1" "-L$BUILD_DIR/lib" -lvarve "-Wl,-rpath,$BUILD_DIR/lib" -lm -o "$2" ||
+    local libs=(-lvarve)
+    grep -q '<veloc\.h>' "$1" && libs=(-lveloc-client)
+    "${CC:-cc}" "${flags[@]}" "$1" "-L$BUILD_DIR/lib" "${libs[@]}" "-Wl,-rpath,$BUILD_DIR/lib" -lm -o "$2" ||
         fail "$1 does not compile"
 }
 
@@ -51,7 +53,7 @@ for page in "$SOURCE_DIR"/docs/*.md; do
     for source in "$dir/$name"[0-9]*.c; do
         [ -e "$source" ] || continue
         compile "$source" "${source%.c}"
-        "${source%.c}" >"$dir/out" || fail "the program of docs/$name.md"
+        (cd "$dir" && "${source%.c}") >"$dir/out" || fail "the program of docs/$name.md"
     done
 done
 [ -e "$dir/streams1" ] || fail "docs/streams.md has no program"

@@ -45,6 +45,18 @@ if command -v "$CXX" >/dev/null; then
     $CXX -std=c++11 -Wall -Wextra -Werror "$dir/user.cpp" $flags -o "$dir/cpp" || fail "C++, pkg-config"
     LD_LIBRARY_PATH=$libdir "$dir/cpp" || fail "the C++ program"
 fi
+# VELOC's interface, by the line with which programs are linked with VELOC.
+echo '#include <veloc.h>
+int main(void) { return VELOC_Finalize(0) != VELOC_FAILURE; }' >"$dir/veloc.c"
+$CC -std=c99 -Wall -Wextra -Werror "$dir/veloc.c" "-I$prefix/include" "-L$libdir" -lveloc-client -o "$dir/veloc" || fail "veloc.h"
+LD_LIBRARY_PATH=$libdir "$dir/veloc" 2>/dev/null || fail "the program with VELOC's interface"
+$CC -std=c99 "$dir/veloc.c" $(pkg-config --cflags --libs veloc-client) -o "$dir/veloc" || fail "veloc-client.pc"
+if [ -e "$libdir/libvarve-mpi.so" ] && command -v mpicc >/dev/null; then
+    echo '#include <varve/mpi.h>
+int main(void) { return varve_close(NULL) + 0 * (varve_close_mpi == NULL); }' >"$dir/mpi.c"
+    OMPI_CC=$CC MPICH_CC=$CC mpicc -std=c99 "$dir/mpi.c" $(pkg-config --cflags --libs varve-mpi) -o "$dir/mpi" || fail "varve/mpi.h"
+    LD_LIBRARY_PATH=$libdir:${LD_LIBRARY_PATH:-} "$dir/mpi" || fail "the program with varve/mpi.h"
+fi
 mkdir "$dir/static"
 cp "$libdir/libvarve.a" "$dir/static"
 $CC -std=c99 "$dir/user.c" $(pkg-config --cflags varve) -L"$dir/static" \

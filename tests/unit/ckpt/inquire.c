@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include <varve/ckpt.h>
+
 #include "core/clock.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Libraries on top of libvarve.so, which use its public API alone: libvarve-mpi.so, where there is an MPI, and
+# libveloc-client.so, VELOC's interface. The latter is not linked with MPI: it loads libvarve-mpi.so when it is given a
+# communicator.
+
+function(varve_on_top target name map)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} C_VISIBILITY_PRESET hidden LINKER_LANGUAGE C
+        INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${map})
+    target_link_options(${target} PRIVATE -Wl,--version-script=${map} -Wl,--as-needed -Wl,-z,nodelete)
+    if(NOT VARVE_SANITIZE)
+        target_link_options(${target} PRIVATE -Wl,-z,defs)
+    endif()
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:varve_flags> varve_shared ${CMAKE_DL_LIBS})
+endfunction()
+
+if(HAVE_MPI)
+    file(GLOB varve_mpi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/mpi/*.c)
+    add_library(varve_mpi SHARED ${varve_mpi_sources})
+    varve_on_top(varve_mpi varve-mpi ${CMAKE_SOURCE_DIR}/src/mpi/libvarve-mpi.map)
+    set_target_properties(varve_mpi PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+        EXPORT_NAME mpi)
+    target_link_libraries(varve_mpi PRIVATE $<BUILD_INTERFACE:MPI::MPI_C>)
+endif()
+
+# Programs linked with VELOC's own library find this one under the same name, so that it has no number.
+file(GLOB varve_veloc_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compat/veloc/*.c)
+if(NOT HAVE_MPI)
+    list(FILTER varve_veloc_sources EXCLUDE REGEX "/init_mpi\\.c$")
+endif()
+add_library(varve_veloc SHARED ${varve_veloc_sources})
+varve_on_top(varve_veloc veloc-client ${CMAKE_SOURCE_DIR}/src/compat/veloc/libveloc-client.map)
+set_target_properties(varve_veloc PROPERTIES EXPORT_NAME veloc-client)
+target_include_directories(varve_veloc SYSTEM PRIVATE ${INIH_INCLUDE_DIR})
+target_link_libraries(varve_veloc PRIVATE $<BUILD_INTERFACE:${INIH_LIBRARY}> m)
+if(HAVE_MPI)
+    # Types only.
+    target_include_directories(varve_veloc SYSTEM PRIVATE ${MPI_C_INCLUDE_DIRS})
+    add_dependencies(varve_veloc varve_mpi)
+endif()
+
+# For tests, which want to see inside under sanitizers.
+add_library(varve_veloc_static STATIC EXCLUDE_FROM_ALL ${varve_veloc_sources})
+target_link_libraries(varve_veloc_static PUBLIC varve_static m)
+if(HAVE_MPI)
+    target_include_directories(varve_veloc_static SYSTEM PRIVATE ${MPI_C_INCLUDE_DIRS})
+endif()

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Varve for MPI: the few calls that the processes of a job make together. They are in a library of
+ * their own, libvarve-mpi, so that programs without MPI need none.
+ *
+ *     varve_open_mpi(MPI_COMM_WORLD, NULL, &ctx);
+ *     varve_history_open(ctx, "state", &h);
+ *     if (varve_latest_mpi(MPI_COMM_WORLD, h, &v) == 0) varve_restore_mpi(MPI_COMM_WORLD, h, v);
+ *
+ * Collective calls. Every function here is called by all processes of the communicator, in the same
+ * order, as a collective operation of MPI is, and returns the same result on all of them. MPI is used
+ * inside these calls and nowhere else: not by checkpoints and restores, and not by the library's
+ * threads, so that any thread level of MPI will do. Everything else (varve_checkpoint, varve_wait,
+ * varve_restore, ...) each process calls for itself.
+ *
+ * Failures. What MPI itself reports goes to the error handler of the communicator. A process that
+ * dies is MPI's business: most of them end the job.
+ */
+#ifndef VARVE_MPI_H
+#define VARVE_MPI_H
+
+#include <mpi.h>
+
+#include <varve/ckpt.h>
+#include <varve/varve.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Opens a context on every process of `comm`, as varve_open does, each with its number in `comm` as
+ * its rank. All get the same run_id: that of the first process, drawn if its options have none. Each
+ * process may have options of its own (a device, a local folder); NULL: the defaults, environment
+ * included. If any process fails, all do, with the least of the errors; varve_last_error(NULL, ...)
+ * tells more where it happened, and on the others that it happened elsewhere. The communicator is not
+ * kept.
+ */
+VARVE_API int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts,
+                             struct varve_ctx **ret_ctx) VARVE_CHECK;
+/* Closes the contexts, as varve_close does. 0: every process has flushed what it had. */
+VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
+/*
+ * The newest version that all processes of `comm` have, at the level of the context, and that one run
+ * has written: a number that one process has of this life of the job and another of an earlier one is
+ * passed over. -ENOENT: there is none. Processes that disagree about what exists get the same answer.
+ */
+VARVE_API int varve_latest_mpi(MPI_Comm comm, struct varve_history *h,
+                               uint64_t *ret_version) VARVE_CHECK;
+/* Restores a version on every process. If any fails, all do, with the least of the errors; what their
+ * regions hold is then undefined. */
+VARVE_API int varve_restore_mpi(MPI_Comm comm, struct varve_history *h,
+                                uint64_t version) VARVE_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing checkpoints.
+ *
+ * A version exists from VELOC_Checkpoint_mem on, which copies the regions, and goes down to its level
+ * in the background from then on. VELOC_Checkpoint_end(1) of mode sync waits for that; in mode async
+ * nothing does but VELOC_Checkpoint_wait. VELOC_Checkpoint_end(0) takes the version back, and returns
+ * when no crash can bring it back.
+ *
+ * What fails in the background is told once, by the next VELOC_Checkpoint or VELOC_Checkpoint_wait,
+ * whichever comes first. Varve tells it to whichever call comes first; `failed` keeps it until then.
+ * A version that did not get to its level is discarded then, and never offered for a restart.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <veloc.h>
+
+#include "compat/veloc/veloc_private.h"
+
+/* ---- taking ---- */
+
+/* Was the last error about another version than this? Varve tells once what failed behind a call,
+ * and has then done nothing else. */
+static bool is_late(struct vvi_veloc *c, int rc, int version)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+    return varve_last_error(c->ctx, &e) == 0 && e.err == rc && e.version != (uint64_t)version;
+}
+
+bool vvi_veloc_failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+    bool known = varve_last_error(c->ctx, &e) == 0 && e.err == rc;
+    vvi_veloc_fail(c, rc, "checkpoint \"%s\" failed in the background", hist->name);
+    c->failed = true;
+    return known && varve_discard(hist->h, e.version) == 0;
+}
+
+/* A version that exists is replaced. */
+static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version)
+{
+    for (int late = 0;;) {
+        int rc = varve_checkpoint(hist->h, (uint64_t)version);
+        if (rc == -EEXIST) {
+            rc = varve_discard(hist->h, (uint64_t)version);
+            if (rc == 0)
+                continue;
+        }
+        if (rc == 0 || !is_late(c, rc, version))
+            return rc;
+        /* Of as many as have failed, but not for ever. */
+        if (!vvi_veloc_failed(c, hist, rc) && ++late > 3)
+            return rc;
+    }
+}
+
+int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, size_t n)
+{
+    struct vvi_veloc_region *full = calloc(n + 1, sizeof(*full));
+    int *empty = calloc(n + 1, sizeof(*empty));
+    size_t nfull = 0, nempty = 0;
+    int rc = full && empty ? 0 : -ENOMEM;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (regions[i].bytes > 0)
+            full[nfull++] = regions[i];
+        else
+            empty[nempty++] = vvi_veloc_number(regions[i].id);
+    }
+    if (nempty > 0)
+        full[nfull++] = (struct vvi_veloc_region){
+            .id = VVI_VELOC_EMPTY, .ptr = empty, .bytes = nempty * sizeof(*empty)};
+    if (rc == 0)
+        rc = vvi_veloc_protect(c, c->current, full, nfull);
+    if (rc == 0) {
+        rc = write_version(c, c->current, c->version);
+        c->taken = rc == 0;
+        if (rc)
+            vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
+        /* The list is ours and goes now. */
+        if (vvi_veloc_protect(c, c->current, NULL, 0))
+            rc = rc ? rc : -EIO;
+    }
+    free(full);
+    free(empty);
+    return rc;
+}
+
+static int take_chosen(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
+{
+    const struct vvi_veloc_set *set = vvi_veloc_set_for(c->sets, c->current->name);
+    struct vvi_veloc_region *chosen = calloc(set ? set->n + 1 : 1, sizeof(*chosen));
+    size_t n = 0;
+    if (!chosen)
+        return -ENOMEM;
+    for (size_t i = 0; set && i < set->n; i++)
+        if (vvi_veloc_chosen(choice, set->v[i].id))
+            chosen[n++] = set->v[i];
+    int rc = -ENODATA;
+    if (n > 0)
+        rc = vvi_veloc_take(c, chosen, n);
+    else
+        vvi_veloc_say(c, "checkpoint \"%s\" version %d: no region is protected or chosen",
+                      c->current->name, c->version);
+    free(chosen);
+    return rc;
+}
+
+/* ---- phases ---- */
+
+static int begin(struct vvi_veloc *c, const char *name, int version)
+{
+    struct vvi_veloc_hist *hist;
+    if (c->phase != VVI_VELOC_IDLE) {
+        vvi_veloc_say(c, "a %s has begun and not ended",
+                      c->phase == VVI_VELOC_CHECKPOINT ? "checkpoint" : "restart");
+        return -EBUSY;
+    }
+    int rc = vvi_veloc_name_check(c, name, version);
+    if (rc == 0)
+        rc = vvi_veloc_history(c, name, &hist);
+    if (rc == 0)
+        rc = vvi_veloc_begins(hist, version);
+    if (rc)
+        return rc;
+    c->phase = VVI_VELOC_CHECKPOINT;
+    c->current = hist;
+    c->version = version;
+    c->taken = c->routed = false;
+    return 0;
+}
+
+static int mem(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
+{
+    if (c->phase != VVI_VELOC_CHECKPOINT) {
+        vvi_veloc_say(c, "VELOC_Checkpoint_begin was not called");
+        return -EPERM;
+    }
+    if (c->routed) {
+        vvi_veloc_say(c, "a checkpoint is memory or a file, not both");
+        return -EBUSY;
+    }
+    return take_chosen(c, choice);
+}
+
+/* Waits until nothing is left of a version that was taken back. */
+static int take_back(struct vvi_veloc *c)
+{
+    int rc = varve_discard(c->current->h, (uint64_t)c->version);
+    if (rc == 0) {
+        rc = varve_flush(c->current->h, -1);
+        while (rc && is_late(c, rc, c->version) && vvi_veloc_failed(c, c->current, rc))
+            rc = varve_flush(c->current->h, -1);
+    }
+    return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be discarded",
+                               c->current->name, c->version)
+              : 0;
+}
+
+static int end(struct vvi_veloc *c, bool success)
+{
+    if (c->phase != VVI_VELOC_CHECKPOINT) {
+        vvi_veloc_say(c, "VELOC_Checkpoint_begin was not called");
+        return -EPERM;
+    }
+    int rc = 0;
+    if (success && c->routed)
+        rc = vvi_veloc_route_take(c);
+    if (success && rc == 0 && !c->taken) {
+        vvi_veloc_say(c, "checkpoint \"%s\" version %d: nothing was written", c->current->name,
+                      c->version);
+        rc = -ENODATA;
+    }
+    if (success && rc == 0 && c->cfg.sync) {
+        rc = varve_wait(c->current->h, (uint64_t)c->version, c->level, -1);
+        if (rc) {
+            vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
+            success = false;
+        }
+    }
+    if (!success && c->taken) {
+        int bad = take_back(c);
+        rc = rc ? rc : bad;
+    }
+    vvi_veloc_route_drop(c);
+    c->phase = VVI_VELOC_IDLE;
+    return rc;
+}
+
+/* ---- waiting ---- */
+
+int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms)
+{
+    bool busy = false;
+    for (struct vvi_veloc_hist *h = c->hists; h; h = h->next) {
+        int rc;
+        while ((rc = varve_flush(h->h, timeout_ms)) != 0 && rc != -ETIMEDOUT)
+            if (!vvi_veloc_failed(c, h, rc))
+                break;
+        busy |= rc == -ETIMEDOUT;
+    }
+    if (busy)
+        return -ETIMEDOUT;
+    int rc = c->failed ? -EIO : 0;
+    if (timeout_ms != 0)
+        c->failed = false;
+    return rc;
+}
+
+/* VELOC_Checkpoint waits for the checkpoint before it, so that a kill costs one at most. With caches
+ * that were given to hold checkpoints, as programs do that read all of them back, it does not: there
+ * it only tells what has failed. */
+static int previous(struct vvi_veloc *c)
+{
+    bool caches = c->cfg.gpu_cache_gib >= 0 || c->cfg.host_cache_gib >= 0;
+    if (!c->cfg.sync && !caches)
+        return vvi_veloc_drain(c, -1);
+    int rc = c->failed ? -EIO : 0;
+    c->failed = false;
+    return rc;
+}
+
+/* ---- the calls ---- */
+
+static const struct vvi_veloc_choice everything = {VELOC_CKPT_ALL, NULL, 0};
+
+int VELOC_Checkpoint_begin(const char *name, int version)
+{
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Checkpoint_begin");
+    return c ? vvi_veloc_leave(begin(c, name, version)) : VELOC_FAILURE;
+}
+
+int VELOC_Checkpoint_selective(int mode, int *ids, int no_ids)
+{
+    struct vvi_veloc_choice choice = {mode, ids, no_ids};
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Checkpoint_selective");
+    if (!c)
+        return VELOC_FAILURE;
+    if (mode < VELOC_CKPT_ALL || mode > VELOC_CKPT_REST || no_ids < 0 || (no_ids > 0 && !ids))
+        return vvi_veloc_leave(-EINVAL);
+    return vvi_veloc_leave(mem(c, &choice));
+}
+
+int VELOC_Checkpoint_mem(void)
+{
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Checkpoint_mem");
+    return c ? vvi_veloc_leave(mem(c, &everything)) : VELOC_FAILURE;
+}
+
+int VELOC_Checkpoint_end(int success)
+{
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Checkpoint_end");
+    return c ? vvi_veloc_leave(end(c, success != 0)) : VELOC_FAILURE;
+}
+
+int VELOC_Checkpoint_wait(void)
+{
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Checkpoint_wait");
+    if (!c)
+        return VELOC_FAILURE;
+    if (c->phase == VVI_VELOC_CHECKPOINT) {
+        vvi_veloc_say(c, "VELOC_Checkpoint_wait: a checkpoint has begun and not ended");
+        return vvi_veloc_leave(-EBUSY);
+    }
+    return vvi_veloc_leave(c->cfg.sync ? 0 : vvi_veloc_drain(c, -1));
+}
+
+int VELOC_Checkpoint_finished(void)
+{
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Checkpoint_finished");
+    if (!c)
+        return VELOC_FAILURE;
+    if (c->cfg.sync)
+        return vvi_veloc_leave(0);
+    if (c->phase == VVI_VELOC_CHECKPOINT)
+        return vvi_veloc_leave(-EBUSY);
+    /* It has ended well or badly; VELOC_Checkpoint_wait tells which. */
+    return vvi_veloc_leave(vvi_veloc_drain(c, 0) == -ETIMEDOUT ? -ETIMEDOUT : 0);
+}
+
+int VELOC_Checkpoint(const char *name, int version)
+{
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Checkpoint");
+    if (!c)
+        return VELOC_FAILURE;
+    int rc = previous(c);
+    if (rc == 0)
+        rc = begin(c, name, version);
+    if (rc == 0) {
+        rc = mem(c, &everything);
+        int ended = end(c, rc == 0);
+        rc = rc ? rc : ended;
+    }
+    return vvi_veloc_leave(rc);
+}
+
+int VELOC_Cleanup(const char *name)
+{
+    struct vvi_veloc_hist *hist;
+    struct vvi_veloc *c = vvi_veloc_enter("VELOC_Cleanup");
+    if (!c)
+        return VELOC_FAILURE;
+    int rc = vvi_veloc_name_check(c, name, 0);
+    if (rc == 0 && c->phase != VVI_VELOC_IDLE)
+        rc = -EBUSY;
+    if (rc == 0)
+        rc = vvi_veloc_history(c, name, &hist);
+    uint64_t v;
+    size_t n;
+    while (rc == 0 && (rc = varve_versions(hist->h, &v, 1, &n)) == 0 && n > 0)
+        rc = varve_discard(hist->h, v);
+    if (rc == 0)
+        rc = varve_flush(hist->h, -1);
+    if (rc)
+        vvi_veloc_fail(c, rc, "VELOC_Cleanup of \"%s\"", name ? name : "");
+    else
+        vvi_veloc_legacy_remove(c, name);
+    return vvi_veloc_leave(rc);
+}

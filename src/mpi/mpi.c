@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libvarve-mpi: agreement among the processes of a job.
+ *
+ * Holds true: MPI is called only inside of the functions of varve/mpi.h and of the table in group.h,
+ * all of which the application calls together, on its own threads. Every branch that leads to another
+ * number of collective operations is taken on values that were reduced before, so that all processes
+ * take it.
+ *
+ * How versions are agreed on. Each process names the newest version that it has, not above a bound,
+ * and its run. If all name the same, that is it. Otherwise the bound becomes the least that was named,
+ * or, if they differ in the run only, one less; the bound falls with every round, so that there are at
+ * most as many rounds as versions, and in practice two or three: what ranks disagree about is the
+ * newest versions, which were on their way when the job died.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <varve/mpi.h>
+
+#include "mpi/group.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+struct vv_group {
+    MPI_Comm comm; /* ours */
+    int rank, size;
+};
+
+/* The errno of a failed call, where the communicator's handler lets it return. */
+static int of_mpi(int code)
+{
+    return code == MPI_SUCCESS ? 0 : -ECOMM;
+}
+
+/* ---- reductions ---- */
+
+/* MPI_MIN over unsigned numbers; `in` and the result may not overlap. */
+static int least(MPI_Comm comm, const uint64_t *in, uint64_t *out, int n)
+{
+    return of_mpi(MPI_Allreduce(in, out, n, MPI_UINT64_T, MPI_MIN, comm));
+}
+
+/* The least of all results. */
+static int all_of(MPI_Comm comm, int rc)
+{
+    int worst = 0, mpi = of_mpi(MPI_Allreduce(&rc, &worst, 1, MPI_INT, MPI_MIN, comm));
+    return mpi ? mpi : worst;
+}
+
+enum { HAVE, VERSION, NOT_VERSION, RUN, NOT_RUN, NUMBERS };
+
+static int agree(MPI_Comm comm, vv_group_newest_fn *newest, void *arg, uint64_t max,
+                 uint64_t *ret_version)
+{
+    for (uint64_t bound = max;;) {
+        uint64_t version = 0, run = 0, got[NUMBERS];
+        int rc = newest(arg, bound, &version, &run);
+        int bad = all_of(comm, rc == -ENOENT ? 0 : rc);
+        if (bad)
+            return bad;
+        /* The greatest of x is the complement of the least of ~x. */
+        uint64_t mine[NUMBERS] = {rc == 0, version, ~version, run, ~run};
+        bad = least(comm, mine, got, NUMBERS);
+        if (bad)
+            return bad;
+        if (!got[HAVE])
+            return -ENOENT;
+        bool same = got[VERSION] == ~got[NOT_VERSION];
+        if (same && got[RUN] == ~got[NOT_RUN]) {
+            *ret_version = got[VERSION];
+            return 0;
+        }
+        if (same && got[VERSION] == 0)
+            return -ENOENT;
+        bound = got[VERSION] - same;
+    }
+}
+
+/* ---- the table ---- */
+
+static void group_close(struct vv_group *g)
+{
+    int over = 1;
+    if (!g)
+        return;
+    if (MPI_Finalized(&over) == MPI_SUCCESS && !over)
+        MPI_Comm_free(&g->comm);
+    free(g);
+}
+
+static int group_open(const void *comm, struct vv_group **ret_group)
+{
+    int ready = 0, over = 0;
+    if (MPI_Initialized(&ready) != MPI_SUCCESS || MPI_Finalized(&over) != MPI_SUCCESS || !ready ||
+        over)
+        return -EPERM;
+    struct vv_group *g = calloc(1, sizeof(*g));
+    if (!g)
+        return -ENOMEM;
+    int rc = of_mpi(MPI_Comm_dup(*(const MPI_Comm *)comm, &g->comm));
+    if (rc) {
+        free(g);
+        return rc;
+    }
+    MPI_Comm_rank(g->comm, &g->rank);
+    MPI_Comm_size(g->comm, &g->size);
+    *ret_group = g;
+    return 0;
+}
+
+static int group_rank(const struct vv_group *g)
+{
+    return g->rank;
+}
+
+static int group_size(const struct vv_group *g)
+{
+    return g->size;
+}
+
+static int group_broadcast(struct vv_group *g, void *data, int bytes)
+{
+    return of_mpi(MPI_Bcast(data, bytes, MPI_BYTE, 0, g->comm));
+}
+
+static int group_all(struct vv_group *g, int rc)
+{
+    return all_of(g->comm, rc);
+}
+
+static int group_agree(struct vv_group *g, vv_group_newest_fn *newest, void *arg, uint64_t max,
+                       uint64_t *ret_version)
+{
+    return agree(g->comm, newest, arg, max, ret_version);
+}
+
+extern const struct vv_group_ops varve_group_ops_mpi;
+EXPORTED const struct vv_group_ops varve_group_ops_mpi = {
+    .format = VV_GROUP_FORMAT,
+    .open = group_open,
+    .close = group_close,
+    .rank = group_rank,
+    .size = group_size,
+    .broadcast = group_broadcast,
+    .all = group_all,
+    .agree = group_agree,
+};
+
+/* ---- varve/mpi.h ---- */
+
+static uint64_t draw_id(void)
+{
+    uint64_t id = 0;
+    while (id == 0)
+        if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
+            struct timespec ts;
+            clock_gettime(CLOCK_REALTIME, &ts);
+            id = (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec ^ (uint64_t)getpid() << 48;
+        }
+    return id;
+}
+
+/* Rank, run and what else a process of a job needs, over what its options say. */
+static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_opts *ret_opts)
+{
+    int rank = 0, rc = varve_opts_init(ret_opts, sizeof(*ret_opts));
+    MPI_Comm_rank(comm, &rank);
+    if (rc == 0 && opts) {
+        if (opts->opts_size < sizeof(size_t))
+            return -EINVAL;
+        memcpy(ret_opts, opts,
+               opts->opts_size < sizeof(*ret_opts) ? opts->opts_size : sizeof(*ret_opts));
+        ret_opts->opts_size = sizeof(*ret_opts);
+    }
+    uint64_t run = rc == 0 && ret_opts->run_id ? ret_opts->run_id : draw_id();
+    int bad = of_mpi(MPI_Bcast(&run, 1, MPI_UINT64_T, 0, comm));
+    ret_opts->run_id = run;
+    ret_opts->rank = rank;
+    return rc ? rc : bad;
+}
+
+int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ctx **ret_ctx)
+{
+    struct varve_opts o;
+    struct varve_ctx *ctx = NULL;
+    int rc = opts_of(comm, opts, &o);
+    if (rc == 0)
+        rc = ret_ctx ? varve_open(&o, &ctx) : -EINVAL;
+    int all = all_of(comm, rc);
+    if (all == 0) {
+        *ret_ctx = ctx;
+        return 0;
+    }
+    /* The error of a context that could be opened, but not elsewhere, would hide theirs. */
+    if (rc == 0)
+        varve_close(ctx);
+    return all;
+}
+
+int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx)
+{
+    return all_of(comm, varve_close(ctx));
+}
+
+struct own {
+    struct varve_history *h;
+    int level;
+};
+
+static int newest_own(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_run)
+{
+    struct own *own = arg;
+    uint64_t *list = NULL;
+    size_t n = 0, room = 0;
+    int rc = varve_versions(own->h, NULL, 0, &n);
+    while (rc == 0 && n > room) {
+        free(list);
+        room = n + 16;
+        list = calloc(room, sizeof(*list));
+        rc = list ? varve_versions(own->h, list, room, &n) : -ENOMEM;
+    }
+    bool any = false;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        uint64_t run;
+        if (list[i] > max || (any && list[i] < *ret_version) ||
+            varve_wait(own->h, list[i], (enum varve_level)own->level, 0) != 0 ||
+            varve_version_run(own->h, list[i], &run) != 0)
+            continue;
+        *ret_version = list[i];
+        *ret_run = run;
+        any = true;
+    }
+    free(list);
+    return rc ? rc : any ? 0 : -ENOENT;
+}
+
+int varve_latest_mpi(MPI_Comm comm, struct varve_history *h, uint64_t *ret_version)
+{
+    struct own own = {h, VARVE_LEVEL_COMPLETE};
+    uint64_t version;
+    int rc = h && ret_version ? 0 : -EINVAL;
+    int all = all_of(comm, rc);
+    if (all)
+        return all;
+    /* The level of the context is the highest that may be waited for. */
+    while (own.level > VARVE_LEVEL_CACHED &&
+           varve_wait(h, 0, (enum varve_level)own.level, 0) == -EINVAL)
+        own.level--;
+    rc = agree(comm, newest_own, &own, UINT64_MAX, &version);
+    if (rc == 0)
+        *ret_version = version;
+    return rc;
+}
+
+int varve_restore_mpi(MPI_Comm comm, struct varve_history *h, uint64_t version)
+{
+    return all_of(comm, varve_restore(h, version));
+}

@@ -64,10 +64,6 @@ static void set_calls(struct vv_stats_calls *c, uint64_t count, uint64_t bytes, 
 static void set_tiers(const struct varve_ctx *ctx, const struct vv_core_stats *c,
                       struct vv_stats_record *r)
 {
-    static const char *const name[] = {[VV_TIER_DEVICE] = "device",
-                                       [VV_TIER_HOST] = "host",
-                                       [VV_TIER_SPILL] = "disk",
-                                       [VV_TIER_FILES] = "disk"};
     uint64_t page = ctx->opts.page_bytes;
 
     r->ntiers = vv_engine_tiers(ctx->engine);
@@ -75,7 +71,8 @@ static void set_tiers(const struct varve_ctx *ctx, const struct vv_core_stats *c
         struct vv_stats_tier *t = &r->tier[i];
         enum vv_tier_kind kind = vv_engine_tier_kind(ctx->engine, i);
 
-        snprintf(t->name, sizeof(t->name), "%s", name[kind]);
+        snprintf(t->name, sizeof(t->name), "%s",
+                 kind == VV_TIER_SPILL || kind == VV_TIER_FILES ? "disk" : vv_tier_kind_name(kind));
         snprintf(t->kind, sizeof(t->kind), "%s", vv_tier_kind_name(kind));
         t->capacity_bytes = c->tier_pages[i] * page;
         t->ready_bytes = c->tier_ready_pages[i] * page;

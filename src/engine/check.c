@@ -663,7 +663,7 @@ static const char *check_hist(const struct vv_core *core, const struct hist *h)
 const char *vv_core_check(const struct vv_core *core)
 {
     const char *wrong = NULL;
-    uint64_t inflight = 0;
+    uint64_t inflight = 0, of_hop[VV_HOP_COUNT] = {0};
 
     for (unsigned t = 0; t < core->ntiers && !wrong; t++)
         if (core->tier[t].is_arena)
@@ -671,9 +671,12 @@ const char *vv_core_check(const struct vv_core *core)
     for (const struct vv_order *o = core->orders; o && !wrong; o = o->all_next) {
         wrong = check_order(core, o);
         inflight++;
+        of_hop[o->hop]++;
     }
     REQUIRE(!wrong, wrong);
     REQUIRE(inflight == core->inflight, "orders in flight are miscounted");
+    for (int i = 0; i < VV_HOP_COUNT; i++)
+        REQUIRE(of_hop[i] == core->hop[i].orders, "orders of a hop are miscounted");
     for (uint32_t i = 0; i < core->nhist && !wrong; i++)
         wrong = check_hist(core, &core->hist[i]);
     if (!wrong)

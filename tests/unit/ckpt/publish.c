@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a context publishes: the figures of varve_stats, soon; and nothing that could hurt it. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -206,6 +208,71 @@ static void nowhere(void)
     T_ERR(varve_open(&opts, &ctx), -EINVAL);
 }
 
+/* Exchanges some bytes of the only committed file, or puts them back. */
+static void spoil(const char *folder)
+{
+    char path[600] = "", bytes[2][8] = {"damage!"};
+    snprintf(path, sizeof(path), "%s/h", folder);
+    DIR *d = opendir(path);
+    T_CHECK(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (strncmp(e->d_name, "r0.v1.", 6) == 0)
+            snprintf(path, sizeof(path), "%s/h/%s", folder, e->d_name);
+    closedir(d);
+    static char kept[8];
+    int fd = open(path, O_RDWR);
+    T_CHECK(fd >= 0);
+    T_EQ(pread(fd, bytes[1], 8, 2 * PAGE), 8);
+    T_EQ(pwrite(fd, memcmp(bytes[0], bytes[1], 8) == 0 ? kept : bytes[0], 8, 2 * PAGE), 8);
+    memcpy(kept, bytes[1], 8);
+    close(fd);
+}
+
+static bool read_badly(void)
+{
+    return page.record.bad_reads > 0 && page.record.failed_calls > 0;
+}
+
+static bool read_after_all(void)
+{
+    return page.record.reread > 0;
+}
+
+/* Bytes that do not verify are counted, and so is that they could be read after all. */
+static void errors(void)
+{
+    const char *dir = t_tmpdir();
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    char *buf = malloc(BYTES);
+
+    opts_for(&cfg, dir, "", &opts);
+    T_OK(varve_open(&opts, &ctx));
+    struct varve_history *h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    spoil(cfg.local);
+    T_OK(varve_open(&opts, &ctx));
+    h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_ERR(varve_restore_for(h, 1, CK_LIMIT_MS), -EBADMSG);
+    until(dir, 0, read_badly);
+    T_STREQ(page.record.tier[1].name, "disk");
+    T_STREQ(page.record.tier[1].kind, "files");
+    T_EQ(page.record.tier[1].copies, 1);
+    T_EQ(page.record.history[0].durable, 1);
+    T_CHECK(page.record.hop[page.record.nhops - 1].errors > 0);
+    spoil(cfg.local);
+    T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
+    ck_check(buf, BYTES, 1, 0);
+    until(dir, 0, read_after_all);
+    T_OK(varve_close(ctx));
+    free(buf);
+}
+
 static char *text_of(const char *path)
 {
     static char text[1 << 17];
@@ -256,6 +323,7 @@ int main(void)
     T_RUN(figures);
     T_RUN(several);
     T_RUN(nowhere);
+    T_RUN(errors);
     T_RUN(metrics);
     return t_done();
 }

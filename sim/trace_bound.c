@@ -220,6 +220,24 @@ struct machine {
     double least_bps;
 };
 
+/* A put enters through one way, a restore may come through two. Where the application's memory is on
+ * a device, its way to the host is the link, which movers may have driven harder than calls. */
+static void set_copies(const struct trace_view *view, struct bound_params *p)
+{
+    double link_down = 0, link_up = 0;
+
+    if (view->capacity[PLACE_DEVICE] > 0) {
+        link_down = best_of(view, PLACE_DEVICE, PLACE_HOST);
+        link_up = best_of(view, PLACE_HOST, PLACE_DEVICE);
+    }
+    p->put_copy_bps =
+        fmax(fmax(best_of(view, PLACE_APP, PLACE_DEVICE), link_down),
+             fmax(best_of(view, PLACE_APP, PLACE_HOST), best_of(view, PLACE_APP, PLACE_DISK)));
+    p->get_copy_bps = best_of(view, PLACE_DEVICE, PLACE_APP) +
+                      fmax(best_of(view, PLACE_HOST, PLACE_APP), link_up) +
+                      best_of(view, PLACE_DISK, PLACE_APP);
+}
+
 static int set_machine(const struct trace_view *view, struct machine *m)
 {
     const struct way *disk[] = {
@@ -230,13 +248,8 @@ static int set_machine(const struct trace_view *view, struct machine *m)
     int rc;
 
     *m = (struct machine){.params = {.hops = m->hops}};
-    if (!view->has_loans) {
-        for (int p = PLACE_DEVICE; p < PLACE_NR; p++) {
-            m->params.put_copy_bps =
-                fmax(m->params.put_copy_bps, best_of(view, PLACE_APP, (enum place)p));
-            m->params.get_copy_bps += best_of(view, (enum place)p, PLACE_APP);
-        }
-    }
+    if (!view->has_loans)
+        set_copies(view, &m->params);
     if (device > 0) {
         struct bound_hop *hop = &m->hops[n];
 

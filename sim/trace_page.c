@@ -148,14 +148,14 @@ static void bound_card(FILE *f, const struct trace_page *p, const struct trace_t
     card(f, "bound", "Against the bound", value, more, false);
 }
 
-static void ready_card(FILE *f, const struct trace_total *get)
+static void ready_card(FILE *f, const struct trace_page *p, const struct trace_total *get)
 {
     char value[PAGE_AMOUNT] = "none", more[160] = "no restores";
 
     if (get->nr > 0) {
-        snprintf(value, sizeof(value), "%.1f%%", 100 * (double)get->ready / (double)get->nr);
-        snprintf(more, sizeof(more), "%zu of %zu restores found all bytes in the fastest tier%s",
-                 get->ready, get->nr, "");
+        snprintf(value, sizeof(value), "%.1f%%", 100 * (double)p->ready / (double)get->nr);
+        snprintf(more, sizeof(more), "%zu of %zu restores found their bytes in the fastest tier",
+                 p->ready, get->nr);
     }
     if (get->nr_ahead > 0)
         snprintf(more + strlen(more), sizeof(more) - strlen(more), "; %.1f ready ahead on average",
@@ -194,7 +194,7 @@ static void put_cards(FILE *f, const struct trace_page *p, const struct trace_to
     bound_card(f, p, t);
     call_card(f, "checkpoint", "Checkpoint throughput", &t->put);
     call_card(f, "restore", "Restore throughput", &t->get);
-    ready_card(f, &t->get);
+    ready_card(f, p, &t->get);
     moved_card(f, p);
     if (p->nr_errors + failed == 0 && p->nr_repairs == 0)
         snprintf(value, sizeof(value), "none");
@@ -204,6 +204,28 @@ static void put_cards(FILE *f, const struct trace_page *p, const struct trace_to
              failed, plural(failed), p->nr_errors, plural(p->nr_errors), p->nr_repairs);
     card(f, "errors", "Errors", value, more, p->nr_errors + failed > 0);
     fputs("</ul>\n", f);
+}
+
+/* What was run, when and where. */
+static void put_origin(FILE *f, const struct trace_page *p)
+{
+    if (!p->command && !p->when && !p->where)
+        return;
+    fputs("<p class=\"muted\" id=\"origin\">", f);
+    if (p->command) {
+        fputs("<code>", f);
+        page_text(f, p->command);
+        fputs("</code>", f);
+    }
+    if (p->where) {
+        fputs(" on ", f);
+        page_text(f, p->where);
+    }
+    if (p->when) {
+        fputs(", ", f);
+        page_text(f, p->when);
+    }
+    fputs("</p>\n", f);
 }
 
 static void put_notices(FILE *f, const struct trace_page *p)
@@ -883,11 +905,12 @@ static int put_tier(FILE *f, const struct trace_page *p, size_t i)
     for (size_t k = 0; k < t->nr; k++)
         top = fmax(top, t->bytes[k]);
     most = fmax(most, top);
-    unit = bytes_unit(most, &chart.y_label);
+    unit = bytes_unit(most <= 4 * top ? most : top, &chart.y_label);
     full[0] = full[1] = (double)t->capacity / unit;
     series[0].nr = thin_out(t, unit, x, y);
     chart.series = series;
-    chart.nr_series = t->capacity > 0 ? 2 : 1;
+    /* A limit that is far away would leave nothing to be seen of the rest. */
+    chart.nr_series = t->capacity > 0 && most <= 4 * top ? 2 : 1;
     snprintf(id, sizeof(id), "chart-tier-%zu", i);
     snprintf(title, sizeof(title), "Occupancy: %s", t->name);
     snprintf(caption, sizeof(caption), "At most %s%s%s%s.", page_bytes(top, peak, sizeof(peak)),
@@ -1024,7 +1047,9 @@ int trace_page_write(FILE *f, const struct trace_page *p)
     page_begin(f, p->title, true);
     fputs("<header><h1>", f);
     page_text(f, p->title);
-    fputs("</h1></header>\n<main>\n", f);
+    fputs("</h1>\n", f);
+    put_origin(f, p);
+    fputs("</header>\n<main>\n", f);
     put_notices(f, p);
     put_summary(f, p, &totals);
     put_cards(f, p, &totals);

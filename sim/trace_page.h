@@ -16,14 +16,14 @@
 
 /* What a stretch of a lane was spent on. X(name, colour, title). The colours are told apart by
  * people who do not see all of them, on white and on black. */
-#define SPAN_KINDS(X)                                   \
-    X(COMPUTE, "#009e73", "computing")                  \
-    X(PHASE, "#a9b4c0", "phase of the application")     \
-    X(WRITE, "#e69f00", "blocked in a checkpoint")      \
-    X(READ, "#d55e00", "blocked in a restore")          \
-    X(WAIT, "#cc79a7", "waiting for a level or a loan") \
-    X(DOWN, "#0072b2", "away from the application")     \
-    X(UP, "#56b4e9", "towards the application")         \
+#define SPAN_KINDS(X)                                             \
+    X(COMPUTE, "#009e73", "computing")                            \
+    X(PHASE, "#a9b4c0", "phase of the application")               \
+    X(WRITE, "#e69f00", "blocked in a checkpoint")                \
+    X(READ, "#d55e00", "blocked in a restore")                    \
+    X(WAIT, "#cc79a7", "waiting for a level, a flush or the end") \
+    X(DOWN, "#0072b2", "away from the application")               \
+    X(UP, "#56b4e9", "towards the application")                   \
     X(OTHER, "#8b7fc7", "other work")
 
 enum span_kind {
@@ -61,7 +61,7 @@ struct lane {
 struct trace_call {
     bool is_get;
     bool failed;
-    bool ready;     /* a restore whose bytes were all in the first tier when it began */
+    bool ready;     /* a restore during which nothing was fetched from a slower tier */
     uint32_t label; /* the history */
     uint64_t version;
     uint64_t bytes;
@@ -130,6 +130,7 @@ struct trace_bound {
 
 struct trace_page {
     const char *title;
+    const char *command, *when, *where; /* NULL: not known */
     double wall_s;
     unsigned nr_threads; /* that made calls */
     const char *const *labels;
@@ -138,6 +139,7 @@ struct trace_page {
     size_t nr_lanes;
     const struct trace_call *calls; /* by start */
     size_t nr_calls;
+    size_t ready; /* restores whose bytes were all in the first tier when they were asked for */
     double cause_s[2][BLOCKED_CAUSE_NR]; /* puts, gets */
     const struct trace_hop *hops;
     size_t nr_hops;

@@ -193,31 +193,6 @@ static int add_lane(struct trace_view *view, const struct vv_lane *from, bool ph
     return 0;
 }
 
-/* "device to host (d2h)", from its first copy; ways of several kinds in one lane: its label. */
-static const char *mover_name(struct trace_view *view, const struct vv_lane *lane)
-{
-    enum place src = PLACE_NR, dst = PLACE_NR;
-
-    for (size_t i = 0; i < lane->nspans; i++) {
-        const struct vv_span *s = &lane->spans[i];
-        enum place a, b;
-
-        if (s->kind != VV_SPAN_COPY)
-            continue;
-        a = view_place(view, s->history, s->src_tier);
-        b = view_place(view, s->history, s->dst_tier);
-        if (a == PLACE_APP || b == PLACE_APP)
-            return view_text(view, "calls' own copies, %s", lane->label);
-        if (src != PLACE_NR && (src != a || dst != b))
-            return lane->label;
-        src = a;
-        dst = b;
-    }
-    if (src == PLACE_NR)
-        return lane->label;
-    return view_text(view, "%s to %s, %s", place_names[src], place_names[dst], lane->label);
-}
-
 static int make_lanes(struct trace_view *view)
 {
     const struct vv_timeline *t = view->timeline;
@@ -231,7 +206,7 @@ static int make_lanes(struct trace_view *view)
         const struct vv_lane *lane = &t->lanes[i];
 
         if (lane->kind != VV_LANE_APP) {
-            rc = add_lane(view, lane, false, mover_name(view, lane));
+            rc = add_lane(view, lane, false, lane->label);
             continue;
         }
         rc = add_lane(view, lane, true, view_text(view, "%s: phases", lane->label));
@@ -272,6 +247,29 @@ static int make_calls(struct trace_view *view)
     return 0;
 }
 
+/* ---- what contexts say ---- */
+
+/* Later ones of the same key and context count. */
+static bool is_last(const struct vv_trace_file *f, size_t i)
+{
+    for (size_t k = i + 1; k < f->npairs && k < i + 4096; k++)
+        if (f->pairs[k].context == f->pairs[i].context && f->pairs[k].note == f->pairs[i].note &&
+            strcmp(f->pairs[k].key, f->pairs[i].key) == 0)
+            return false;
+    return true;
+}
+
+/* The values that all contexts gave for a key, added up. */
+static double sum_of(const struct vv_trace_file *f, const char *key)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < f->npairs; i++)
+        if (!f->pairs[i].note && strcmp(f->pairs[i].key, key) == 0 && is_last(f, i))
+            sum += strtod(f->pairs[i].value, NULL);
+    return isfinite(sum) && sum > 0 ? sum : 0;
+}
+
 /* ---- tiers ---- */
 
 /* A value holds until the next, so that a step is two points. */
@@ -305,7 +303,6 @@ static int make_tier(const struct vv_occupancy *o, double wall_s, struct trace_t
 static int make_tiers(struct trace_view *view)
 {
     const struct vv_timeline *t = view->timeline;
-    const char *transit;
     int rc = 0;
 
     view->tiers = calloc(t->noccupancy + 1, sizeof(*view->tiers));
@@ -319,11 +316,7 @@ static int make_tiers(struct trace_view *view)
         rc = make_tier(o, view->page.wall_s, &view->tiers[i]);
         view->page.nr_tiers += rc == 0;
     }
-    for (uint32_t c = 1; c <= t->ncontexts; c++) {
-        transit = vv_trace_file_meta(t->file, c, "transit.bytes");
-        if (transit)
-            view->transit_bytes += strtod(transit, NULL);
-    }
+    view->transit_bytes = sum_of(t->file, "transit.bytes");
     view->page.tiers = view->tiers;
     return rc;
 }
@@ -393,16 +386,6 @@ static bool is_machine(const char *key)
         if (strcmp(keys[i], key) == 0)
             return true;
     return false;
-}
-
-/* Later ones of the same key and context count. */
-static bool is_last(const struct vv_trace_file *f, size_t i)
-{
-    for (size_t k = i + 1; k < f->npairs && k < i + 4096; k++)
-        if (f->pairs[k].context == f->pairs[i].context && f->pairs[k].note == f->pairs[i].note &&
-            strcmp(f->pairs[k].key, f->pairs[i].key) == 0)
-            return false;
-    return true;
 }
 
 static int add_pair(struct trace_view *view, int where, const char *name, const char *text)
@@ -547,6 +530,21 @@ static void make_title(struct trace_view *view)
         snprintf(view->title, sizeof(view->title), "Varve report");
     }
     view->page.title = view->title;
+    view->page.command = command;
+    view->page.when = vv_trace_file_meta(f, 0, "time");
+    view->page.where = vv_trace_file_meta(f, 0, "host");
+}
+
+/* The library's own count of restores whose bytes were ready, where it was written down and is of
+ * the restores that the trace has. */
+static int take_hits(struct trace_view *view)
+{
+    const struct vv_trace_file *f = view->timeline->file;
+    double hits = sum_of(f, "restore.hits"), misses = sum_of(f, "restore.misses");
+    struct trace_totals totals = trace_page_totals(&view->page);
+
+    view->page.ready = hits + misses == (double)totals.get.nr ? (size_t)hits : totals.get.ready;
+    return 0;
 }
 
 /* ---- all of it ---- */
@@ -554,8 +552,8 @@ static void make_title(struct trace_view *view)
 int trace_view_new(const struct vv_timeline *timeline, struct trace_view **ret_view)
 {
     static int (*const parts[])(struct trace_view *) = {
-        make_lanes,       make_calls,      make_tiers,  view_find_ways, view_make_hops,
-        view_find_causes, view_find_bound, make_errors, make_pairs,     make_pictures};
+        make_lanes, make_calls,      make_tiers,  view_find_ways, view_make_hops, view_find_causes,
+        take_hits,  view_find_bound, make_errors, make_pairs,     make_pictures};
     struct trace_view *view = calloc(1, sizeof(*view));
     int rc = 0;
 

@@ -368,12 +368,11 @@ static size_t find_version(const struct trace_view *view, uint64_t history, uint
     return low;
 }
 
-/* A call's own copies, as covered time; notes whether a restore found everything in the first tier,
- * and whether a copy went on after the call. */
+/* A call's own copies, as covered time; notes whether a restore had to wait for a slower tier, and
+ * whether a copy went on after the call. */
 static void look_at_copies(struct trace_view *view, const struct vv_iteration *it,
                            struct trace_call *call, struct cover *own)
 {
-    enum place fastest = view->capacity[PLACE_DEVICE] > 0 ? PLACE_DEVICE : PLACE_HOST;
     bool ready = true, any = false;
 
     own->nr = 0;
@@ -392,7 +391,7 @@ static void look_at_copies(struct trace_view *view, const struct vv_iteration *i
             continue;
         }
         any = true;
-        ready &= src == fastest;
+        ready &= src != PLACE_DISK && src != PLACE_REMOTE;
         view->on_streams |= s->end_ns > it->end_ns + 1000;
         if (own->nr > 0 && s->start_ns <= own->at[own->nr - 1][1]) {
             if (s->end_ns > own->at[own->nr - 1][1])

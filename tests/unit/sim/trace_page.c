@@ -183,6 +183,10 @@ static struct run *invent(size_t nr_calls)
     r->page.title = "Varve report: rtm";
     r->page.wall_s = (double)wall / 1e9;
     r->page.nr_threads = 1;
+    r->page.command = "rtm --nx 256 " HOSTILE;
+    r->page.when = "2026-11-15T11:24:03Z";
+    r->page.where = HOSTILE;
+    r->page.ready = nr_calls / 4;
     r->page.labels = labels;
     r->page.nr_labels = VV_ARRAY_SIZE(labels);
     r->page.lanes = r->lanes;

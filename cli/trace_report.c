@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve trace report: a page of one trace. It appears by rename, so that nobody sees half of it and
+ * a page that was there stays when a new one cannot be made.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "core/error.h"
+#include "sim/trace_view.h"
+#include "trace/file.h"
+#include "trace/timeline.h"
+
+#define COMMAND    "varve trace report"
+#define PATH_BYTES 4096
+
+static void usage(FILE *out)
+{
+    fprintf(out,
+            "usage: varve trace report [OPTION]... FILE\n\n"
+            "Makes a page of a trace that can be read and sent around without anything else: what\n"
+            "blocked the application and for how long, against the least that was possible, a\n"
+            "timeline that zooms, every call, how full the tiers were, the pictures that the\n"
+            "application attached, the configuration and the machine.\n\n"
+            "  -o, --output PAGE  where to; '-' is standard output (default: FILE with .html for\n"
+            "                     the end of its name)\n"
+            "      --json         print the figures of the page as JSON, and write no page unless\n"
+            "                     -o says where\n"
+            "  -h, --help         this text\n");
+}
+
+/* run.vtrace -> run.html, in the same folder. */
+static bool default_output(const char *path, char *buf, size_t size)
+{
+    const char *base = strrchr(path, '/'), *dot;
+
+    base = base ? base + 1 : path;
+    dot = strrchr(base, '.');
+    if (!dot || dot == base)
+        dot = base + strlen(base);
+    return snprintf(buf, size, "%.*s.html", (int)(dot - path), path) < (int)size;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int write_page(const struct trace_page *page, const char *path)
+{
+    char made[PATH_BYTES];
+    FILE *f;
+    int rc = 0;
+
+    if (strcmp(path, "-") == 0) {
+        rc = trace_page_write(stdout, page);
+        return fflush(stdout) != 0 && rc == 0 ? -errno : rc;
+    }
+    if (snprintf(made, sizeof(made), "%s.%ld.new", path, (long)getpid()) >= (int)sizeof(made))
+        return -ENAMETOOLONG;
+    f = fopen(made, "wxe");
+    if (!f)
+        return -errno;
+    rc = trace_page_write(f, page);
+    if (fclose(f) != 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(made, path) < 0)
+        rc = -errno;
+    if (rc < 0)
+        unlink(made);
+    return rc;
+}
+
+static int make_report(const char *path, const char *output, bool json)
+{
+    struct vv_trace_file *file = NULL;
+    struct vv_timeline *timeline = NULL;
+    struct trace_view *view = NULL;
+    char err[256] = "";
+    int rc = vv_trace_file_open(path, err, sizeof(err), &file);
+
+    if (rc < 0) {
+        fprintf(stderr, COMMAND ": %s: %s\n", path, err[0] ? err : vv_strerror(rc));
+        return CLI_FAILED;
+    }
+    rc = vv_timeline_new(file, &timeline);
+    if (rc == 0)
+        rc = trace_view_new(timeline, &view);
+    if (rc < 0)
+        fprintf(stderr, COMMAND ": %s: %s\n", path, vv_strerror(rc));
+    if (rc == 0 && output) {
+        rc = write_page(trace_view_page(view), output);
+        if (rc < 0)
+            fprintf(stderr, COMMAND ": %s: %s\n", output, strerror(-rc));
+    }
+    if (rc == 0 && json)
+        trace_page_json(stdout, trace_view_page(view));
+    else if (rc == 0 && output && strcmp(output, "-") != 0)
+        printf("%s\n", output);
+    trace_view_free(view);
+    vv_timeline_free(timeline);
+    vv_trace_file_free(file);
+    return rc < 0 ? CLI_FAILED : CLI_OK;
+}
+
+int cli_trace_report(int argc, char **argv)
+{
+    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    const char *output = NULL;
+    char path[PATH_BYTES];
+    bool json = false;
+    int c;
+
+    optind = 1;
+    while ((c = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
+        switch (c) {
+        case 'o':
+            output = optarg;
+            break;
+        case 'j':
+            json = true;
+            break;
+        case 'h':
+            usage(stdout);
+            return CLI_OK;
+        default:
+            return CLI_USAGE;
+        }
+    }
+    if (argc - optind != 1) {
+        fprintf(stderr, COMMAND ": %s\n", argc > optind ? "one trace at a time" : "which trace?");
+        return CLI_USAGE;
+    }
+    if (json && output && strcmp(output, "-") == 0) {
+        fprintf(stderr, COMMAND ": --json and -o - would mix page and figures\n");
+        return CLI_USAGE;
+    }
+    if (!output && !json) {
+        if (!default_output(argv[optind], path, sizeof(path))) {
+            fprintf(stderr, COMMAND ": too long a name; -o names another\n");
+            return CLI_USAGE;
+        }
+        output = path;
+    }
+    if (output && same_file(output, argv[optind])) {
+        fprintf(stderr, COMMAND ": %s is the trace itself\n", output);
+        return CLI_USAGE;
+    }
+    return make_report(argv[optind], output, json);
+}

@@ -88,7 +88,7 @@ static int make_report(const char *path, const char *output, bool json)
     int rc = vv_trace_file_open(path, err, sizeof(err), &file);
 
     if (rc < 0) {
-        fprintf(stderr, COMMAND ": %s: %s\n", path, err[0] ? err : vv_strerror(rc));
+        fprintf(stderr, COMMAND ": %s\n", err[0] ? err : vv_strerror(rc));
         return CLI_FAILED;
     }
     rc = vv_timeline_new(file, &timeline);

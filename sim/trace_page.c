@@ -690,7 +690,7 @@ static void set_causes(const struct trace_page *p, bool is_get, struct part *par
         (struct part){is_get ? "while the device was filled" : "while the device was emptied",
                       "#56b4e9", s[BLOCKED_LINK]};
     parts[3] = (struct part){"while remote storage was in use", "#e69f00", s[BLOCKED_REMOTE]};
-    parts[4] = (struct part){"nothing was moved", "#cc79a7", s[BLOCKED_ELSE]};
+    parts[4] = (struct part){"something else: latency, scheduling", "#cc79a7", s[BLOCKED_ELSE]};
 }
 
 static void put_bound_parts(FILE *f, const struct trace_page *p, const struct trace_totals *t)
@@ -720,6 +720,10 @@ static void put_bound_parts(FILE *f, const struct trace_page *p, const struct tr
           "calls of these sizes, in this order, with this computing in between. ",
           f);
     page_text(f, p->bound.how);
+    if (b->total_s < 0.01 * p->wall_s)
+        fputs(" It is less than a hundredth of the wall time here, so that their quotient says "
+              "little: what the bound does not count, waking a thread for one, takes as long.",
+              f);
     fputs("</p>\n", f);
 }
 

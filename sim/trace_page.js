@@ -130,6 +130,7 @@
   /* For each column the share of its time that each kind was busy; then the shares stacked. */
   function drawRow(g, row, y, height, width, ratio, paper, ink) {
     var scale = width / (to - from), kinds = meta.kinds.length, share = [], edges = [], words = [], k, c, i;
+    var least = Math.min(1, 3 * ratio / height), lastKind = -1, lastEnd = 0;
     for (i = 0; i < kinds; i++)
       share.push(null);
     for (k = firstAt(row, from); k < row.n && row.start[k] < to; k++) {
@@ -139,24 +140,27 @@
       var density = row.ns[k] ? row.busy[k] / row.ns[k] : 0, column = share[kind] || (share[kind] = new Float32Array(width));
       for (c = Math.max(0, Math.floor(a)); c < width && c < b; c++)
         column[c] += density * (Math.min(b, c + 1) - Math.max(a, c));
-      if (b - a > 5)
-        edges.push(a);
+      if (b - a > 5 && kind === lastKind && a - lastEnd < 1.5)
+        edges.push(a);                 /* one ends where the next of its kind begins */
+      lastKind = kind;
+      lastEnd = b;
       if (b - a > 40 && row.label[k] && row.count[k] === 1 && kind === meta.phase)
         words.push([Math.max(a, 0), Math.min(b, width), meta.labels[row.label[k]]]);
       if (row.flags[k] & 16)
         words.push([Math.max(a, 0), Math.max(b, a + 8), '!']);
     }
     var sum = new Float32Array(width);
-    for (i = 0; i < kinds; i++) {
+    /* Computing, the first kind, comes on top; whatever else was there can be seen, however short it was. */
+    for (i = kinds - 1; i >= 0; i--) {
       if (!share[i])
         continue;
       g.fillStyle = meta.kinds[i].colour;
       for (c = 0; c < width; ) {
-        var low = sum[c], high = Math.min(1, low + share[i][c]), n = c + 1;
-        while (n < width && sum[n] === low && Math.min(1, sum[n] + share[i][n]) === high)
+        var low = sum[c], mine = share[i][c], high = mine ? Math.min(1, low + Math.max(mine, least)) : low, n = c + 1;
+        while (n < width && sum[n] === low && share[i][n] === mine)
           n++;
         if (high > low)
-          g.fillRect(c, Math.min(y + height * (1 - high), y + height - 2 * ratio), n - c, Math.max(2 * ratio, height * (high - low)));
+          g.fillRect(c, y + height * (1 - high), n - c, height * (high - low));
         for (; c < n; c++)
           sum[c] = high;
       }

@@ -23,7 +23,8 @@
 #include "sim/page.h"
 
 #define COLUMNS    720
-#define ROW_HEIGHT 48 /* units of the drawing, and so the steps of a share */
+#define ROW_HEIGHT 48  /* units of the drawing, and so the steps of a share */
+#define VISIBLE    5.0 /* units */
 
 /* ---- rows ---- */
 
@@ -204,23 +205,20 @@ static void draw_track(FILE *f, const struct track *t, double wall_ns, double *s
 {
     int row_height = ROW_HEIGHT / (int)t->nr_rows, y0 = (int)t->row * row_height;
     int base[COLUMNS] = {0}, top[COLUMNS];
-    double sum[COLUMNS] = {0};
+    double sum[COLUMNS] = {0}, least = fmin(VISIBLE / row_height, 1);
 
     memset(share, 0, sizeof(*share) * COLUMNS * SPAN_KIND_NR);
     for (size_t i = 0; i < t->nr; i++)
         cover(&t->spans[i], wall_ns, share + COLUMNS * t->spans[i].kind);
-    for (int k = 0; k < SPAN_KIND_NR; k++) {
+    /* Computing, the first kind, comes on top, so that it hides nothing. */
+    for (int k = SPAN_KIND_NR; k-- > 0;) {
         for (int c = 0; c < COLUMNS; c++) {
             double more = share[COLUMNS * k + c];
-            bool seen = more > 0 && base[c] < row_height;
 
-            sum[c] = fmin(sum[c] + more, 1);
-            top[c] = (int)lround(sum[c] * row_height);
             /* What is there can be seen, however short it was. */
-            if (seen && top[c] <= base[c])
-                top[c] = base[c] + 1;
-            if (top[c] < base[c])
-                top[c] = base[c];
+            if (more > 0)
+                sum[c] = fmin(sum[c] + fmax(more, least), 1);
+            top[c] = (int)lround(sum[c] * row_height);
         }
         draw_kind(f, k, base, top, y0, row_height);
         memcpy(base, top, sizeof(base));

@@ -54,9 +54,11 @@ enum varve_consume {
 
 struct varve_history_opts {
     size_t opts_size;
-    int consume;   /* enum varve_consume */
-    uint64_t keep; /* newest versions kept once they have reached the level; older ones are
+    int consume;         /* enum varve_consume */
+    uint64_t keep;       /* newest versions kept once they have reached the level; older ones are
                       discarded; 0: all */
+    uint64_t keep_every; /* with `keep`, versions whose number is a multiple of this stay too; 0:
+                            none. Levels remote and complete only */
 };
 
 /* Fills in the defaults: keep everything. */
@@ -64,11 +66,13 @@ VARVE_API int varve_history_opts_init(struct varve_history_opts *opts,
                                       size_t opts_size) VARVE_CHECK;
 
 /*
- * Opens a history, new or, at level `local`, with every version committed earlier. The caller owns
+ * Opens a history, new or, at level `local` and above, with every version committed earlier; at level
+ * `complete`, with every version that is complete. The caller owns
  * the handle and ends it with varve_history_close; closing the context ends it too. `name` has 1 to
  * 200 bytes, no '/', no leading dot. Blocks while the folder is read.
  *   -EBUSY    another process, or another handle of this one, has this history and rank open
- *   -EINVAL   bad name or options
+ *   -EINVAL   bad name or options; at level `complete`, versions of another number of ranks are there,
+ *             or the history was last written by a job with the same `run`
  * A version whose file is damaged or of a newer format does not keep the history from being opened:
  * see varve_restore and varve_discard.
  */

@@ -40,9 +40,9 @@ enum varve_level {
     VARVE_LEVEL_CACHED,  /* device or host memory: survives nothing */
     VARVE_LEVEL_LOCAL,   /* local disk, synced, committed by rename: survives the end of the process
                             at any instant */
-    VARVE_LEVEL_REMOTE,  /* shared storage: survives the loss of the node. Not available yet:
-                            -ENOTSUP */
-    VARVE_LEVEL_COMPLETE /* shared storage on every rank of the job. Not available yet: -ENOTSUP */
+    VARVE_LEVEL_REMOTE,  /* shared storage, by the same commit: survives the loss of the node */
+    VARVE_LEVEL_COMPLETE /* shared storage on every rank of the job, with one record written last:
+                            survives the loss of any rank half-way through */
 };
 
 enum varve_device_kind {
@@ -74,7 +74,7 @@ enum varve_deputy {
     VARVE_DEPUTY_OFF
 };
 
-enum { VARVE_PATH_BYTES = 1024, VARVE_RATE_BYTES = 1024 };
+enum { VARVE_PATH_BYTES = 1024, VARVE_RATE_BYTES = 1024, VARVE_RUN_BYTES = 256 };
 
 /*
  * Options of a context. Plain data: it may be copied, and the library keeps no pointer into it.
@@ -96,14 +96,17 @@ struct varve_opts {
     int32_t trace;            /* not 0: record events in memory, the last of each thread */
     int32_t close_timeout_ms; /* how long closing may wait for pending flushes; negative: without
                                  limit */
-    char local[VARVE_PATH_BYTES];  /* folder on local disk; empty: no disk tier. Created if missing,
+    char local[VARVE_PATH_BYTES]; /* folder on local disk; empty: no disk tier. Created if missing,
                                       but not the folders above it */
-    char remote[VARVE_PATH_BYTES]; /* folder or address; must be empty for now */
-    char rate[VARVE_RATE_BYTES];   /* "d2d=4G,h2f=40M": slow these hops down to so many bytes/s;
+    char
+        remote[VARVE_PATH_BYTES]; /* folder on shared storage, for levels remote and complete, which
+                                      need it; not used below them. Created if missing, but not the
+                                      folders above it */
+    char rate[VARVE_RATE_BYTES];  /* "d2d=4G,h2f=40M": slow these hops down to so many bytes/s;
                                       empty: full speed */
-    int32_t device_id;             /* which GPU, as CUDA counts; -1: that of the current CUDA
+    int32_t device_id;            /* which GPU, as CUDA counts; -1: that of the current CUDA
                                       context, or else one in use, or else the first */
-    int32_t gds;                   /* not 0: GPUDirect Storage between device and local disk, or
+    int32_t gds;                  /* not 0: GPUDirect Storage between device and local disk, or
                                       -ENOTSUP from varve_open; not used without either of them */
     uint64_t run_id; /* of this life of the job, the same on every rank, another one at every start;
                         0: drawn at opening. Files carry it, so that what two lives of a job wrote
@@ -115,8 +118,13 @@ struct varve_opts {
                                        a folder; a place that cannot be used counts as "off" */
     char metrics[VARVE_PATH_BYTES]; /* file for Prometheus, rewritten every few seconds; empty:
                                        none. %p: process, %r: rank */
-    int32_t deputy; /* enum varve_deputy: whether a thread of the library makes calls
+    int32_t deputy;            /* enum varve_deputy: whether a thread of the library makes calls
                                       on device memory for the application while they come often */
+    int32_t ranks;             /* processes of the job; rank is below it at level complete */
+    uint64_t remote_rate;      /* bytes/s that all processes of the node together copy to the
+                                      remote folder at most; 0: no limit */
+    char run[VARVE_RUN_BYTES]; /* what tells this start of the job from all others, the same on
+                                      all ranks; empty: drawn, for one rank only */
 };
 
 /*
@@ -144,9 +152,10 @@ VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
  * fails, the next checkpoint, restore, flush or start of prefetching on the context returns the
  * error, once, and the context goes on with what there is. The caller owns the context and ends it
  * with varve_close.
- *   -EINVAL   an option makes no sense, or level `local` without a folder
+ *   -EINVAL   an option makes no sense, a level without its folder, or level `complete` on several
+ *             ranks without `run`
  *   -ENODEV   no NVIDIA driver, or no GPU that can be used
- *   -ENOTSUP  a level that is not available, or a driver or GPU that is too old
+ *   -ENOTSUP  GPUDirect Storage together with a remote level, or a driver or GPU that is too old
  *   -ENOMEM   a cache cannot be allocated; for the device the text says how much is free
  *   other     the folder cannot be used
  * varve_last_error(NULL, ...) tells more.
@@ -156,7 +165,9 @@ VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_c
  * Closes the context and all its histories; NULL is allowed. The context is gone whatever the
  * result. At level `local` it first finishes the flushes that can be finished, for at most
  * `close_timeout_ms`; what did not reach the disk by then is dropped, and the result is -ETIMEDOUT
- * or the error that held it up. Versions that had reached the disk stay. At level `cached`
+ * or the error that held it up. Versions that had reached the disk stay. At levels `remote` and
+ * `complete` the same holds for the shared folder; closing does not wait for other ranks. At level
+ * `cached`
  * everything is dropped. No other call on the context may be in progress, and no region lent or
  * reserved: -EBUSY otherwise, and the context stays open.
  */
@@ -235,6 +246,11 @@ struct varve_stats {
      * the share that was in use between them. */
     double tier_used_byte_s[VARVE_TIERS_MAX];
     uint64_t used_until_ns;
+    /* Levels remote and complete: bytes of data copied to the shared folder and read from there;
+     * chunks read from there because the local copy was bad, and chunks put right where they
+     * were. */
+    uint64_t remote_written_bytes, remote_read_bytes;
+    uint64_t healed_chunks, repaired_chunks;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

@@ -122,9 +122,9 @@ int vvi_history_late_error(struct varve_history *h, const char *operation)
         struct vvi_where here = {operation, version, -1, tier};
         return vvi_fail(h->ctx, &here, rc,
                         "the file of discarded version %llu could not be removed from %.80s: %s",
-                        (unsigned long long)version, h->ctx->opts.local, vv_strerror(rc));
+                        (unsigned long long)version, vvi_files_path(h->ctx), vv_strerror(rc));
     }
-    return 0;
+    return vvi_shared_late_error(h, operation);
 }
 
 int vvi_history_say(struct varve_history *h, const char *operation, uint64_t version, int rc)
@@ -280,6 +280,8 @@ static int checkpoint_call(void *arg)
     int rc = vvi_history_late_error(c->h, "checkpoint");
     if (rc == 0)
         rc = vvi_damage_check(c->h, "checkpoint", c->version, -EEXIST);
+    if (rc == 0)
+        vvi_shared_supersede(c->h, c->version);
     return rc ? rc : checkpoint(c->h, c->version, c->on, c->deadline_ns, &c->size);
 }
 
@@ -606,11 +608,14 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
         rc = level_fail(h, version, (int)level);
     } else if ((rc = vvi_damage_check(h, "wait", version, 0)) == 0 &&
                (rc = stream_error(h, "wait", &version)) == 0) {
+        uint64_t deadline_ns = vv_deadline_ns(timeout_ms);
         rc = vv_engine_wait(h->ctx->engine, h->hist, version,
                             level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED : VV_CORE_DURABLE,
-                            vv_deadline_ns(timeout_ms));
+                            deadline_ns);
         if (rc)
             rc = wait_fail(h, version, rc);
+        else if (level >= VARVE_LEVEL_REMOTE)
+            rc = vvi_shared_wait(h, version, level, deadline_ns);
     }
     vvi_trace_call_end(h, VV_TRACE_CALL_WAIT, version, 0, rc);
     vvi_history_leave(h);
@@ -625,10 +630,13 @@ int varve_flush(struct varve_history *h, int timeout_ms)
     vvi_trace_call(h, VV_TRACE_CALL_FLUSH, 0);
     rc = vvi_history_late_error(h, "flush");
     if (rc == 0) {
-        rc = vv_engine_wait_all(h->ctx->engine, h->hist, vv_deadline_ns(timeout_ms));
+        uint64_t deadline_ns = vv_deadline_ns(timeout_ms);
+        rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);
         if (rc)
             vvi_fail_flush_all(h, rc);
-        else
+        else if (h->remote)
+            rc = vvi_shared_flush(h, "flush", false, deadline_ns);
+        if (rc == 0)
             rc = vvi_history_late_error(h, "flush"); /* of a removal that ended meanwhile */
     }
     vvi_trace_call_end(h, VV_TRACE_CALL_FLUSH, 0, 0, rc);
@@ -660,7 +668,8 @@ int varve_latest(struct varve_history *h, uint64_t *ret_version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = vv_engine_latest(h->ctx->engine, h->hist, ret_version);
+    rc = h->remote ? vv_remote_latest(h->remote, ret_version)
+                   : vv_engine_latest(h->ctx->engine, h->hist, ret_version);
     if (rc)
         vvi_fail(h->ctx, &here, rc, "no version has reached the level");
     vvi_history_leave(h);

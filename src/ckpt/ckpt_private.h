@@ -12,6 +12,7 @@
 
 #include "core/lock.h"
 #include "engine/runtime.h"
+#include "tier/remote.h"
 #include "trace/trace.h"
 
 enum { VVI_PIECES_INLINE = 8, VVI_NAME_MAX = 200 };
@@ -37,11 +38,13 @@ struct vvi_run {
 };
 
 struct varve_history {
-    struct varve_ctx *ctx;  /* immutable */
-    char *name;             /* immutable, owned */
-    struct vv_files *files; /* immutable, owned; NULL at level cached */
-    uint32_t hist;          /* immutable */
-    struct vvi_run *runs;   /* by ascending generation; immutable once open, owned */
+    struct varve_ctx *ctx;         /* immutable */
+    char *name;                    /* immutable, owned */
+    struct vv_files *files;        /* immutable, owned; NULL at level cached. Without a local folder
+                                   it is the remote's */
+    struct vv_remote_hist *remote; /* immutable, owned; NULL below level remote */
+    uint32_t hist;                 /* immutable */
+    struct vvi_run *runs;          /* by ascending generation; immutable once open, owned */
     size_t nruns;
     struct varve_history *next; /* Synchronization: ctx->lock */
 
@@ -68,7 +71,8 @@ struct varve_ctx {
     bool wants_gpu;     /* the device is, or should have been, a real one */
     struct vv_gds *gds; /* NULL: off */
     struct vv_spill *spill;
-    struct vv_folder *folder;
+    struct vv_folder *folder; /* of the engine's files; without a local one the remote's own */
+    struct vv_remote *remote; /* NULL below level remote */
     struct vv_store *write_store, *read_store;
     struct vv_engine *engine;
     uint32_t trace_id;        /* in traces; never 0 */
@@ -217,6 +221,8 @@ int vvi_opts_take(const struct varve_opts *opts, char *err, size_t err_bytes,
 /* What a context needs to know beyond struct varve_opts. -EINVAL with a text. */
 int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT], char *err,
                    size_t err_bytes);
+/* What the hops to and from the remote folder are slowed down to; 0: full speed. */
+void vvi_opts_remote_rates(const struct varve_opts *opts, uint64_t *ret_f2r, uint64_t *ret_r2f);
 
 /* ---- context.c ---- */
 
@@ -247,6 +253,30 @@ void vvi_damage_free(struct varve_history *h);
 int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal);
 /* Removes the file; waits for the disk. -ENOENT: not in the list. */
 int vvi_damage_discard(struct varve_history *h, uint64_t version);
+
+/* ---- shared.c: levels remote and complete ---- */
+
+/* Is there a shared folder behind the local one? */
+bool vvi_is_shared(const struct varve_opts *opts);
+/* The id that a text stands for. */
+uint64_t vvi_shared_run_id(const char *run);
+/* Where the engine's files are. */
+const char *vvi_files_path(const struct varve_ctx *ctx);
+/* `store`: as for the local folder; rates of the hops to and from the shared folder, 0: none. */
+int vvi_shared_open(struct varve_ctx *ctx, const struct vv_store_opts *store, uint64_t f2r,
+                    uint64_t r2f, char *err, size_t err_bytes);
+/* Opens the history's shared half; h->files, if there is a local folder, is open. */
+int vvi_shared_history(struct varve_history *h, const struct varve_history_opts *opts, char *err,
+                       size_t err_bytes);
+/* All of these record what they return. The version is committed in the engine's folder. */
+int vvi_shared_wait(struct varve_history *h, uint64_t version, enum varve_level level,
+                    uint64_t deadline_ns);
+/* `alone`: as far as this rank can bring them without the others. */
+int vvi_shared_flush(struct varve_history *h, const char *operation, bool alone,
+                     uint64_t deadline_ns);
+int vvi_shared_late_error(struct varve_history *h, const char *operation);
+/* Makes room for a version number that an earlier life had begun to write. */
+void vvi_shared_supersede(struct varve_history *h, uint64_t version);
 
 /* ---- history.c ---- */
 

@@ -5,7 +5,8 @@
  *   device    a GPU or the emulated one, as the options say; the application takes the memory beyond
  *             the cache
  *   gds       GPUDirect Storage between the two, if asked for
- *   storage   level cached: a spill file, if a folder is given; level local: a folder of files
+ *   storage   level cached: a spill file, if a folder is given; level local: a folder of files;
+ *             above that, with a remote folder behind it, or that alone
  *   engine    on top of both
  *
  * Threads: a context may be used by many. ctx->lock protects the list of histories and the error
@@ -152,6 +153,12 @@ int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
                          : vv_spill_store(ctx->spill, ret_store);
     if (rc == 0 && hooks && hooks->store)
         *ret_store = hooks->store(hooks->arg, *ret_store);
+    if (rc == 0 && ctx->remote) {
+        struct vv_store *inner = *ret_store;
+        rc = vv_remote_store(ctx->remote, inner, ret_store);
+        if (rc)
+            inner->ops->close(inner);
+    }
     return rc;
 }
 
@@ -160,7 +167,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
 {
     static const enum vv_store_mode mode[] = {VV_STORE_AUTO, VV_STORE_DIRECT, VV_STORE_BUFFERED};
     const struct varve_opts *opts = &ctx->opts;
-    if (!opts->local[0])
+    if (!opts->local[0] && !vvi_is_shared(opts))
         return 0;
     struct vv_store_opts o;
     vv_store_opts_init(&o);
@@ -171,13 +178,20 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     o.gds = ctx->gds;
     if (hooks && hooks->os)
         o.os = hooks->os;
-    int rc;
-    if (opts->level == VARVE_LEVEL_LOCAL) {
+    int rc = 0;
+    if (vvi_is_shared(opts)) {
+        uint64_t f2r, r2f;
+        vvi_opts_remote_rates(opts, &f2r, &r2f);
+        rc = vvi_shared_open(ctx, &o, f2r, r2f, err, err_bytes);
+    }
+    if (rc == 0 && vvi_is_shared(opts) && !opts->local[0]) {
+        ctx->folder = vv_remote_folder(ctx->remote);
+    } else if (rc == 0 && opts->level >= VARVE_LEVEL_LOCAL) {
         rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
-    } else if (mkdir(opts->local, 0777) && errno != EEXIST) {
+    } else if (rc == 0 && mkdir(opts->local, 0777) && errno != EEXIST) {
         rc = -errno;
         snprintf(err, err_bytes, "%s: %s", opts->local, strerror(-rc));
-    } else {
+    } else if (rc == 0) {
         rc = vv_spill_new(opts->local, opts->local_cache, &o, err, err_bytes, &ctx->spill);
     }
     if (rc == 0)
@@ -195,7 +209,8 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .host_cache_bytes = opts->host_cache,
         .disk_bytes = ctx->spill ? (uint64_t)VV_MIN(vv_spill_pages(ctx->spill), SPILL_PAGES_MAX) *
                                        opts->page_bytes
-                                 : opts->local_cache,
+                      : opts->local[0] ? opts->local_cache
+                                       : 0, /* the limit is that of local disk */
         .disk = ctx->spill ? VV_TIER_SPILL : VV_TIER_FILES,
         .device = ctx->device,
         .write_store = ctx->write_store,
@@ -245,7 +260,9 @@ static void ctx_free(struct varve_ctx *ctx)
     if (ctx->read_store)
         ctx->read_store->ops->close(ctx->read_store);
     vv_spill_free(ctx->spill);
-    vv_folder_free(ctx->folder);
+    if (!ctx->remote || ctx->folder != vv_remote_folder(ctx->remote))
+        vv_folder_free(ctx->folder);
+    vv_remote_free(ctx->remote);
     vv_gds_close(ctx->gds);
     vv_device_close(ctx->device);
     vv_mutex_fini(&ctx->lock);
@@ -286,7 +303,7 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
         ctx->opts.page_bytes =
             vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
     if (rc == 0 && ctx->opts.run_id == 0)
-        ctx->opts.run_id = vv_files_draw_id();
+        ctx->opts.run_id = ctx->opts.run[0] ? vvi_shared_run_id(ctx->opts.run) : vv_files_draw_id();
     if (rc == 0)
         rc = gds_open(ctx, err, sizeof(err));
     if (rc == 0)
@@ -392,6 +409,14 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
             s.tier_bytes[t] = ctx->opts.local_cache;
             s.tier_used_bytes[t] = c.files_bytes;
         }
+    }
+    if (ctx->remote) {
+        struct vv_remote_stats r;
+        vv_remote_get_stats(ctx->remote, &r);
+        s.remote_written_bytes = r.written_bytes;
+        s.remote_read_bytes = r.read_bytes;
+        s.healed_chunks = r.healed_chunks;
+        s.repaired_chunks = r.repaired_chunks;
     }
     memcpy(ret_stats, &s, bytes);
     vvi_ctx_leave(ctx);

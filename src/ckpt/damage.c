@@ -37,7 +37,8 @@ static int add(void *arg, const struct vv_files_damage *d)
 
 int vvi_damage_find(struct varve_history *h)
 {
-    return vv_files_list_damaged(h->files, add, h);
+    return h->remote ? vv_remote_list_damaged(h->remote, add, h)
+                     : vv_files_list_damaged(h->files, add, h);
 }
 
 void vvi_damage_free(struct varve_history *h)

@@ -88,7 +88,7 @@ const char *vvi_tier_name(const struct varve_ctx *ctx, int tier)
     case VV_TIER_SPILL:
         return "the spill file";
     default:
-        return "the local files";
+        return ctx->opts.local[0] ? "the local files" : "the remote files";
     }
 }
 

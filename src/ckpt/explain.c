@@ -20,7 +20,8 @@ enum { PATH_SHOWN = 80 };
 static char *tier_name(const struct varve_ctx *ctx, int tier, char *buf, size_t size)
 {
     if (tier >= 0 && vv_engine_tier_kind(ctx->engine, (unsigned)tier) == VV_TIER_FILES)
-        snprintf(buf, size, "local disk, %.*s", PATH_SHOWN, ctx->opts.local);
+        snprintf(buf, size, "%s, %.*s", ctx->opts.local[0] ? "local disk" : "the remote folder",
+                 PATH_SHOWN, vvi_files_path(ctx));
     else
         snprintf(buf, size, "%s", vvi_tier_name(ctx, tier));
     return buf;
@@ -92,7 +93,7 @@ static void no_room(struct varve_history *h, const struct vv_core_stats *s, char
     if (failed.err && failed.err != -ENOENT) {
         snprintf(text, size,
                  "%s %s full, and what is in there cannot be written to %.*s (version %llu: %s)",
-                 names, two ? "are" : "is", PATH_SHOWN, ctx->opts.local,
+                 names, two ? "are" : "is", PATH_SHOWN, vvi_files_path(ctx),
                  (unsigned long long)failed.version, vvi_flush_reason(failed.err));
     } else if (ctx->folder && ctx->opts.local_cache) {
         snprintf(text, size, "local_cache %s has %s in use; discard versions or raise local_cache",

@@ -87,7 +87,8 @@ static int note_runs(struct varve_history *h, const struct found_list *list)
         if (i == 0 || list->v[i].run_id != list->v[i - 1].run_id)
             h->runs[h->nruns++] = (struct vvi_run){list->v[i].generation, list->v[i].run_id};
     h->runs[h->nruns++] =
-        (struct vvi_run){list->n ? list->v[list->n - 1].generation + 1 : 0, h->ctx->opts.run_id};
+        (struct vvi_run){list->n ? list->v[list->n - 1].generation + 1 : 0,
+                         h->remote ? vv_remote_run_id(h->remote) : h->ctx->opts.run_id};
     return 0;
 }
 
@@ -95,7 +96,9 @@ static int adopt_all(struct varve_history *h)
 {
     struct found_list list = {0};
     size_t adopted = 0;
-    int rc = h->files ? vv_files_list(h->files, found_add, &list) : 0;
+    int rc = h->remote  ? vv_remote_list(h->remote, found_add, &list)
+             : h->files ? vv_files_list(h->files, found_add, &list)
+                        : 0;
     if (list.n > 1)
         qsort(list.v, list.n, sizeof(*list.v), found_order);
     if (rc == 0)
@@ -118,7 +121,13 @@ static void history_free(struct varve_history *h)
 {
     if (!h)
         return;
-    vv_files_close(h->files);
+    if (!h->remote || h->files != vv_remote_files(h->remote)) {
+        struct vv_files *local = h->files;
+        vv_remote_close(h->remote);
+        vv_files_close(local);
+    } else {
+        vv_remote_close(h->remote);
+    }
     vv_mutex_fini(&h->lock);
     vvi_damage_free(h);
     free(h->regions);
@@ -133,7 +142,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
 {
     struct vv_core_hist_cfg cfg = {
         .consume_once = opts->consume == VARVE_CONSUME_ONCE,
-        .keep = opts->keep,
+        .keep = ctx->remote ? 0 : opts->keep,
         .level = ctx->folder ? VV_CORE_DURABLE : VV_CORE_CACHED,
     };
     struct varve_history *h = calloc(1, sizeof(*h));
@@ -143,25 +152,36 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     vv_mutex_init(&h->lock, "history", VV_RANK_HISTORY);
     h->name = strdup(name);
     int rc = h->name ? 0 : -ENOMEM;
-    if (rc == 0 && ctx->folder) {
-        struct vv_files_opts files = {.run_id = ctx->opts.run_id};
+    if (rc == 0 && ctx->folder && (!ctx->remote || ctx->opts.local[0])) {
+        struct vv_files_opts files = {.run_id = ctx->opts.run_id,
+                                      .all_generations = ctx->remote != NULL};
         rc = vv_files_open(ctx->folder, name, (uint32_t)ctx->opts.rank, &files, err, err_bytes,
                            &h->files);
     }
+    if (rc == 0 && ctx->remote)
+        rc = vvi_shared_history(h, opts, err, err_bytes);
     if (rc == 0)
         rc = vv_engine_history_new(ctx->engine, &cfg, h->files,
-                                   h->files ? vv_files_first_generation(h->files) : 0, &h->hist);
+                                   h->remote  ? vv_remote_first_generation(h->remote)
+                                   : h->files ? vv_files_first_generation(h->files)
+                                              : 0,
+                                   &h->hist);
     if (rc == 0) {
         rc = adopt_all(h);
         if (rc == 0 && h->files)
             rc = vvi_damage_find(h);
-        if (rc)
+        if (rc) {
+            if (h->remote)
+                vv_remote_stop(h->remote);
             vv_engine_history_drop(ctx->engine, h->hist);
+        }
     }
     if (rc) {
         history_free(h);
         return rc;
     }
+    if (h->remote)
+        vv_remote_start(h->remote, vvi_trace_history(h));
     *ret_history = h;
     return 0;
 }
@@ -219,6 +239,8 @@ int varve_history_open_with(struct varve_ctx *ctx, const char *name,
         vv_mutex_unlock(&ctx->lock);
         if (rc) {
             snprintf(err, sizeof(err), "history %s is open already", name);
+            if (h->remote)
+                vv_remote_stop(h->remote);
             vv_engine_history_drop(ctx->engine, h->hist);
             history_free(h);
         }
@@ -311,15 +333,16 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
             snprintf(text, text_bytes,
                      "history %.60s: the file of discarded version %llu could not be removed from "
                      "%.80s: %s",
-                     h->name, (unsigned long long)unremoved.version, ctx->opts.local,
+                     h->name, (unsigned long long)unremoved.version, vvi_files_path(ctx),
                      vv_strerror(rc));
         } else if (rc && lost.n == 0) {
             snprintf(text, text_bytes, "history %.60s: %s", h->name, vv_strerror(rc));
         } else if (rc) {
             snprintf(text, text_bytes,
-                     "history %.60s: %llu version%s did not reach local disk, %.80s, and %s lost, "
+                     "history %.60s: %llu version%s did not reach %s, %.80s, and %s lost, "
                      "version %llu first: %s",
-                     h->name, (unsigned long long)lost.n, lost.n == 1 ? "" : "s", ctx->opts.local,
+                     h->name, (unsigned long long)lost.n, lost.n == 1 ? "" : "s",
+                     ctx->opts.local[0] ? "local disk" : "the remote folder", vvi_files_path(ctx),
                      lost.n == 1 ? "is" : "are", (unsigned long long)lost.version,
                      vvi_flush_reason(rc));
         }
@@ -329,6 +352,16 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
         snprintf(text, text_bytes, "history %.60s: %s", h->name, late);
     }
     vv_trace(VV_TRACE_HISTORY_CLOSE, vvi_trace_history(h), 0, 0, 0);
+    if (h->remote) {
+        uint64_t version = 0;
+        int shared = vv_remote_wait_all(h->remote, true, deadline_ns, &version);
+        if (rc == 0 && shared) {
+            rc = shared;
+            snprintf(text, text_bytes, "history %.60s: version %llu did not reach %.80s: %s",
+                     h->name, (unsigned long long)version, ctx->opts.remote, vvi_flush_reason(rc));
+        }
+        vv_remote_stop(h->remote);
+    }
     vv_engine_history_drop(ctx->engine, h->hist);
     history_free(h);
     return rc;

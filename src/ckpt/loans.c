@@ -305,6 +305,8 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
     rc = vvi_history_late_error(h, "reserve");
     if (rc == 0)
         rc = vvi_damage_check(h, "reserve", version, -EEXIST);
+    if (rc == 0)
+        vvi_shared_supersede(h, version);
     if (rc == 0) {
         rc = vv_engine_stream_check(h->ctx->engine, stream);
         if (rc)

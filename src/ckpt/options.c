@@ -49,6 +49,9 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->stats, sizeof(o->stats), "%s", c->stats);
     snprintf(o->metrics, sizeof(o->metrics), "%s", c->metrics);
     o->deputy = c->deputy;
+    o->ranks = c->ranks;
+    o->remote_rate = c->remote_rate;
+    snprintf(o->run, sizeof(o->run), "%.*s", (int)sizeof(o->run) - 1, c->run);
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -81,6 +84,9 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     text_in(c->stats, sizeof(c->stats), o->stats, sizeof(o->stats));
     text_in(c->metrics, sizeof(c->metrics), o->metrics, sizeof(o->metrics));
     c->deputy = o->deputy;
+    c->ranks = o->ranks;
+    c->remote_rate = o->remote_rate;
+    text_in(c->run, sizeof(c->run), o->run, sizeof(o->run));
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -188,6 +194,30 @@ static int refuse(char *err, size_t err_bytes, int rc, const char *text)
     return rc;
 }
 
+static int check_remote(const struct varve_opts *o, char *err, size_t n)
+{
+    if (strnlen(o->remote, sizeof(o->remote)) == sizeof(o->remote))
+        return refuse(err, n, -EINVAL, "remote: the path has no end");
+    if (strnlen(o->run, sizeof(o->run)) == sizeof(o->run))
+        return refuse(err, n, -EINVAL, "run: the text has no end");
+    if (o->ranks < 1)
+        return refuse(err, n, -EINVAL, "ranks: less than one");
+    if (o->level < VARVE_LEVEL_REMOTE)
+        return 0;
+    if (!o->remote[0])
+        return refuse(err, n, -EINVAL, "levels remote and complete need a folder: set `remote`");
+    if (strcmp(o->remote, o->local) == 0)
+        return refuse(err, n, -EINVAL, "local and remote are the same folder: leave `local` empty");
+    if (o->gds)
+        return refuse(err, n, -ENOTSUP, "gds: not together with levels remote and complete");
+    if (o->level == VARVE_LEVEL_COMPLETE && o->rank >= o->ranks)
+        return refuse(err, n, -EINVAL, "rank: not below ranks");
+    if (o->level == VARVE_LEVEL_COMPLETE && o->ranks > 1 && !o->run[0] && o->run_id == 0)
+        return refuse(err, n, -EINVAL,
+                      "level complete on several ranks needs `run`, the same on all of them");
+    return 0;
+}
+
 static int check_values(const struct varve_opts *o, char *err, size_t n)
 {
     if (o->device < VARVE_DEVICE_AUTO || o->device > VARVE_DEVICE_NONE)
@@ -205,10 +235,6 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "page: not a power of two from 4K to 64M");
     if (o->device_id < -1)
         return refuse(err, n, -EINVAL, "device_id: neither -1 nor the number of a device");
-    if (o->level > VARVE_LEVEL_LOCAL)
-        return refuse(err, n, -ENOTSUP, "level: remote and complete are not available yet");
-    if (o->remote[0])
-        return refuse(err, n, -ENOTSUP, "remote: not available yet");
     if (o->level == VARVE_LEVEL_LOCAL && !o->local[0])
         return refuse(err, n, -EINVAL, "level local needs a folder: set `local`");
     if (strnlen(o->local, sizeof(o->local)) == sizeof(o->local))
@@ -219,7 +245,7 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "stats: the path has no end");
     if (strnlen(o->metrics, sizeof(o->metrics)) == sizeof(o->metrics))
         return refuse(err, n, -EINVAL, "metrics: the path has no end");
-    return 0;
+    return check_remote(o, err, n);
 }
 
 int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT], char *err,
@@ -246,6 +272,16 @@ int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT
     ret_rate[VV_HOP_H2F] = r.h2f;
     ret_rate[VV_HOP_F2H] = r.f2h;
     return 0;
+}
+
+void vvi_opts_remote_rates(const struct varve_opts *opts, uint64_t *ret_f2r, uint64_t *ret_r2f)
+{
+    struct vv_config_rates r = {0};
+    /* They were checked when the context was opened. */
+    if (opts->rate[0] && vv_config_rates_parse(opts->rate, NULL, 0, &r))
+        r = (struct vv_config_rates){0};
+    *ret_f2r = r.f2r;
+    *ret_r2f = r.r2f;
 }
 
 void vvi_opts_each(const struct varve_opts *opts,

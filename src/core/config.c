@@ -289,7 +289,7 @@ int vv_config_load_env(struct vv_config *cfg, char *err, size_t err_size)
 
 int vv_config_check(const struct vv_config *cfg, char *err, size_t err_size)
 {
-    if (cfg->level >= VV_CONFIG_LEVEL_LOCAL && cfg->local[0] == '\0')
+    if (cfg->level == VV_CONFIG_LEVEL_LOCAL && cfg->local[0] == '\0')
         return fail(err, err_size, "this level needs a folder on local disk: set local");
     if (cfg->level >= VV_CONFIG_LEVEL_REMOTE && cfg->remote[0] == '\0')
         return fail(err, err_size, "this level needs a folder on shared storage: set remote");

@@ -78,13 +78,16 @@ struct vv_config {
     int device_id; /* -1: chosen at opening */
     int gds;       /* 0 or 1 */
     int deputy;    /* enum vv_config_deputy */
+    int ranks;
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;
+    uint64_t remote_rate; /* bytes/s; 0: no limit */
     char local[VV_CONFIG_TEXT];
     char remote[VV_CONFIG_TEXT];
     char stats[VV_CONFIG_TEXT]; /* "auto", "off" or a folder */
     char metrics[VV_CONFIG_TEXT];
+    char run[VV_CONFIG_TEXT];
     char rate[VV_CONFIG_TEXT]; /* as given; vv_config_rates_parse reads it */
     char trace_file[VV_CONFIG_TEXT];
 };

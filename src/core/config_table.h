@@ -37,7 +37,11 @@
       "and local disk, through libcufile. Needs direct I/O. `varve probe` writes on where it "     \
       "measured it to be faster. Not used without a device and a folder.")                         \
     X(remote, TEXT, remote, "", "FOLDER",                                                          \
-      "Folder on shared storage.")                                                                 \
+      "Folder on shared storage, for levels remote and complete; not used below them. It is "      \
+      "created if missing, but not the folders above it.")                                         \
+    X(remote_rate, BYTES, remote_rate, "0", "SIZE",                                                \
+      "Bytes per second that all processes of this node together copy to the remote folder at "    \
+      "most; 0: no limit.")                                                                        \
     X(level, ENUM, level, "cached", "cached|local|remote|complete",                                \
       "How far every checkpoint is brought: cached survives nothing, local the end of the "        \
       "process, remote the loss of the node, complete the loss of any rank half-way through.")     \
@@ -49,6 +53,13 @@
       "of the caches.")                                                                            \
     X(rank, INT, rank, "0", "NUMBER",                                                              \
       "Number of this process among those that share a folder; part of its file names.")           \
+    X(ranks, INT, ranks, "1", "NUMBER",                                                            \
+      "How many processes the job has: level complete is reached when all of them have their "     \
+      "part in the remote folder. rank is below it then.")                                         \
+    X(run, TEXT, run, "", "TEXT",                                                                  \
+      "What tells this start of the job from all others, the same on all its ranks: a number of "  \
+      "the batch system and how often it restarted the job, say. Empty: drawn, which is for one "  \
+      "rank only.")                                                                                \
     X(trace, BOOL, trace, "off", "on|off",                                                         \
       "Record events in memory, the last of each thread, for debuggers. What `varve trace` reads " \
       "is written with trace_file.")                                                               \

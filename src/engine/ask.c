@@ -12,6 +12,7 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
     struct vv_object_info info = {
         .version = obj->version,
         .generation = obj->generation,
+        .file_generation = obj->file_generation,
         .size = obj->size,
         .user = obj->user,
         .durable = obj->durable,

@@ -302,6 +302,7 @@ void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, 
 /* Asking. */
 struct vv_object_info {
     uint64_t version, generation, size, user;
+    uint64_t file_generation;
     bool durable;                            /* committed on the files tier */
     bool ready;                              /* a restore of it now would be a hit */
     int flush_error;                         /* why it has not reached a slower tier, or 0 */

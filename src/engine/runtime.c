@@ -493,6 +493,21 @@ int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version)
     return rc;
 }
 
+int vv_engine_discard_file(struct vv_engine *e, uint32_t hist, uint64_t version,
+                           uint64_t generation)
+{
+    struct vv_object_info info;
+    vvi_engine_lock(e);
+    int rc = vv_core_lookup(e->core, hist, version, &info);
+    if (rc == 0 && vvi_engine_file_generation(&e->hist[hist], info.file_generation) != generation)
+        rc = -ENOENT;
+    if (rc == 0)
+        rc = vv_core_discard(e->core, hist, version, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
 /* ---- asking ---- */
 
 int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,

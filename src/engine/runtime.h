@@ -166,6 +166,10 @@ int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN
 void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist);
 void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist);
 int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
+/* The same for a version whose file has this generation in its name; -ENOENT if it is another one by
+ * now. */
+int vv_engine_discard_file(struct vv_engine *e, uint32_t hist, uint64_t version,
+                           uint64_t generation) VV_WARN_UNUSED;
 
 /* On success the caller has a reference on ret_info->user. */
 int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,

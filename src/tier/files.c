@@ -261,7 +261,7 @@ static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
         return -ENOMEM;
     for (size_t first = 0, last; first < f->nfound; first = last + 1) {
         last = first;
-        while (last + 1 < f->nfound &&
+        while (!f->all_generations && last + 1 < f->nfound &&
                f->found[last + 1].entry.version == f->found[first].entry.version)
             last++;
         int rc = settle_version(f, first, last, &kept, &removed);
@@ -370,6 +370,7 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
     f->rank = rank;
     f->dirfd = f->lock_fd = -1;
     f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : vv_files_draw_id();
+    f->all_generations = opts != NULL && opts->all_generations;
     snprintf(f->history, sizeof(f->history), "%s", history);
     int rc = open_history_folder(f, err, err_bytes);
     vvi_index_init(&f->index, folder->opts.os, f->dirfd, rank);

@@ -165,6 +165,8 @@ struct vv_files {
     pid_t locked_by;
     uint32_t rank;
     uint64_t run_id, first_generation;
+    bool all_generations;
+    struct vv_remote_hist *remote; /* that sees what is committed here; NULL: nobody does */
     /* Versions whose highest generation is damaged (known is false), ascending, and the lower
      * generations of them that were left where they are. */
     struct vvi_found *damaged;

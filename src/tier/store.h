@@ -161,6 +161,9 @@ uint64_t vv_files_draw_id(void);
 
 struct vv_files_opts {
     uint64_t run_id; /* written into every file; 0: draw one */
+    /* Lists every generation that can be used, and deletes none: for whoever knows better than by
+     * its height which one counts. */
+    bool all_generations;
 };
 
 /* Opens or creates a history, takes its lock, deletes leftovers of unfinished writes and finds what

@@ -49,7 +49,9 @@
     X(HISTORY_CLOSE, "history-close", "history", "", "", "", "")                   \
     X(DISCARD, "discard", "history", "object", "", "", "")                         \
     X(THREAD, "thread", "name", "role", "", "", "")                                \
-    X(LOST, "lost", "records", "", "", "", "")
+    X(LOST, "lost", "records", "", "", "", "")                                     \
+    X(REMOTE, "remote", "history", "object", "bytes", "complete", "")              \
+    X(HEAL, "heal", "history", "object", "from", "to", "status")
 
 enum vv_trace_kind {
 #define X(kind, ...) VV_TRACE_##kind,

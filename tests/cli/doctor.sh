@@ -36,8 +36,8 @@ grep -q "'best' is not one of" "$dir/out" || fail "malformed variable"
 
 VARVE_LEVEL=local "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q 'level local needs a folder' "$dir/out" || fail "level local without a folder"
-VARVE_REMOTE=/somewhere "$VARVE_BIN" doctor "$dir" >"$dir/out"
-grep -q 'remote: not available yet' "$dir/out" || fail "remote"
+VARVE_LEVEL=complete VARVE_RANKS=2 VARVE_REMOTE=/somewhere "$VARVE_BIN" doctor "$dir" >"$dir/out"
+grep -q 'level complete on several ranks needs' "$dir/out" || fail "level complete without a run"
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
 ! grep -q ' configuration ' "$dir/out" || fail "nothing is set, and something is wrong with it"
 

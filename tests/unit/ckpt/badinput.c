@@ -119,7 +119,21 @@ static void test_options(void)
     o.level = VARVE_LEVEL_LOCAL;
     open_refused(&o, -EINVAL, "local");
     o.level = VARVE_LEVEL_REMOTE;
-    open_refused(&o, -ENOTSUP, "remote");
+    open_refused(&o, -EINVAL, "remote");
+    snprintf(o.remote, sizeof(o.remote), "%s", o.local);
+    if (o.local[0])
+        open_refused(&o, -EINVAL, "same folder");
+    snprintf(o.remote, sizeof(o.remote), "/nowhere/at/all");
+    o.level = VARVE_LEVEL_COMPLETE;
+    o.ranks = 0;
+    open_refused(&o, -EINVAL, "ranks");
+    o.ranks = 2;
+    open_refused(&o, -EINVAL, "run");
+    o.rank = 2;
+    open_refused(&o, -EINVAL, "rank");
+    o.rank = 0;
+    o.ranks = 1;
+    o.remote[0] = 0;
     o.level = 9;
     open_refused(&o, -EINVAL, "level");
     o = good;

@@ -47,6 +47,12 @@ void ck_opts(const struct ck_cfg *cfg, struct varve_opts *ret_opts)
                                                               : cfg->close_timeout_ms;
     if (cfg->local)
         snprintf(ret_opts->local, sizeof(ret_opts->local), "%s", cfg->local);
+    if (cfg->remote)
+        snprintf(ret_opts->remote, sizeof(ret_opts->remote), "%s", cfg->remote);
+    ret_opts->rank = cfg->rank;
+    ret_opts->ranks = cfg->ranks ? cfg->ranks : 1;
+    if (cfg->run)
+        snprintf(ret_opts->run, sizeof(ret_opts->run), "%s", cfg->run);
     if (cfg->rate)
         snprintf(ret_opts->rate, sizeof(ret_opts->rate), "%s", cfg->rate);
 }

@@ -24,6 +24,9 @@ struct ck_cfg {
     const char *rate;     /* NULL: full speed */
     int close_timeout_ms; /* 0: CK_LIMIT_MS; to mean 0 give -2 */
     bool gds;
+    const char *remote; /* NULL: no shared folder */
+    int rank, ranks;    /* 0 ranks: 1 */
+    const char *run;    /* NULL: drawn */
 };
 
 /* From now on the device is the one that VARVE_TEST_DEVICE names, "cuda" or "host". For tests that

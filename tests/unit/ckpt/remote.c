@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Levels remote and complete on one rank: what comes to the shared folder, what is found there when
+ * the local one is lost, what lives do to each other, retention. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <varve/ckpt.h>
+
+#include "core/util.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096, BYTES = 9 * PAGE + 3 };
+
+static char buf[BYTES];
+
+static void put(struct varve_history *h, uint64_t v, int life)
+{
+    ck_fill(buf, BYTES, v, life);
+    T_OK(varve_protect(h, 2, buf, BYTES));
+    T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+}
+
+static void get(struct varve_history *h, uint64_t v, int life)
+{
+    memset(buf, 0, BYTES);
+    T_OK(varve_protect(h, 2, buf, BYTES));
+    T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
+    ck_check(buf, BYTES, v, life);
+}
+
+static struct varve_stats stats(struct varve_ctx *ctx)
+{
+    struct varve_stats s = {.stats_size = sizeof(s)};
+    T_OK(varve_stats(ctx, &s));
+    return s;
+}
+
+/* Files in a history's folder whose names end so. */
+static int count_files(const char *folder, const char *below, const char *end)
+{
+    char path[512];
+    int n = 0;
+    snprintf(path, sizeof(path), "%s/%s", folder, below);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        size_t len = strlen(e->d_name), tail = strlen(end);
+        n += len > tail && strcmp(e->d_name + len - tail, end) == 0;
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static struct ck_cfg config(int level, bool local)
+{
+    return (struct ck_cfg){.host_cache = 16 * PAGE,
+                           .local = local ? t_tmpdir() : NULL,
+                           .remote = t_tmpdir(),
+                           .level = level};
+}
+
+/* Written, waited for, closed, and found by another node, which has only the shared folder. */
+static void round_trip(int level, bool local)
+{
+    struct ck_cfg cfg = config(level, local);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "trip");
+    uint64_t latest;
+    T_ERR(varve_latest(h, &latest), -ENOENT);
+    for (uint64_t v = 0; v < 5; v++)
+        put(h, v, 0);
+    T_OK(varve_wait(h, 4, (enum varve_level)level, CK_LIMIT_MS));
+    T_OK(varve_wait(h, 4, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_OK(varve_latest(h, &latest));
+    T_EQ(latest, 4);
+    if (level == VARVE_LEVEL_REMOTE)
+        T_ERR(varve_wait(h, 4, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS), -EINVAL);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_EQ(stats(ctx).remote_written_bytes, local ? 5 * BYTES : 0);
+    T_OK(varve_discard(h, 2));
+    T_OK(varve_close(ctx));
+    T_EQ(count_files(cfg.remote, "trip", ".ckpt"), 4);
+    T_EQ(count_files(cfg.remote, "trip", ".tmp"), 0);
+    T_EQ(count_files(cfg.remote, "trip/group", ".group"), level == VARVE_LEVEL_COMPLETE ? 4 : 0);
+    T_EQ(count_files(cfg.remote, "trip/group", ".mark"), 0);
+    T_EQ(count_files(cfg.remote, "trip/group", ".tmp"), 0);
+
+    for (int life = 0; life < 2; life++) {
+        if (local && life == 1)
+            cfg.local = t_tmpdir();
+        ctx = ck_open(&cfg);
+        h = ck_history(ctx, "trip");
+        T_EQ(ck_count(h), 4 + life);
+        T_OK(varve_latest(h, &latest));
+        T_EQ(latest, life == 0 ? 4 : 7);
+        for (uint64_t v = 0; v < 5; v++)
+            if (v != 2)
+                get(h, v, 0);
+        T_EQ(stats(ctx).remote_read_bytes > 0, local && life == 1);
+        T_EQ(stats(ctx).healed_chunks, 0);
+        memset(buf, 0, BYTES);
+        T_ERR(varve_restore_for(h, 2, CK_LIMIT_MS), -ENOENT);
+        T_ERR(varve_checkpoint_for(h, 1, CK_LIMIT_MS), -EEXIST);
+        put(h, 7 + (uint64_t)life, 0);
+        T_OK(varve_close(ctx)); /* brings it there */
+    }
+}
+
+static void test_remote(void)
+{
+    round_trip(VARVE_LEVEL_REMOTE, true);
+}
+
+static void test_remote_direct(void)
+{
+    round_trip(VARVE_LEVEL_REMOTE, false);
+}
+
+static void test_complete(void)
+{
+    round_trip(VARVE_LEVEL_COMPLETE, true);
+}
+
+static void test_complete_direct(void)
+{
+    round_trip(VARVE_LEVEL_COMPLETE, false);
+}
+
+/* A version that came no further than local disk is found by the next life there, brought to the
+ * shared folder, and may be written anew instead. */
+static void test_unfinished(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
+    cfg.rate = "f2r=1K"; /* one version takes half a minute */
+    cfg.close_timeout_ms = -2;
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "u");
+    uint64_t latest;
+    for (uint64_t v = 0; v < 3; v++)
+        put(h, v, 0);
+    T_OK(varve_wait(h, 2, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_ERR(varve_wait(h, 2, VARVE_LEVEL_REMOTE, 0), -ETIMEDOUT);
+    T_ERR(varve_close(ctx), -ETIMEDOUT);
+    T_CHECK(count_files(cfg.remote, "u", ".ckpt") <= 1);
+    T_EQ(count_files(cfg.remote, "u", ".tmp"), 0);
+
+    cfg.rate = NULL;
+    cfg.close_timeout_ms = 0;
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "u");
+    T_EQ(ck_count(h), 3);
+    put(h, 2, 1);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    T_OK(varve_wait(h, 2, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    T_OK(varve_latest(h, &latest));
+    T_EQ(latest, 2);
+    get(h, 1, 0);
+    get(h, 2, 1);
+    T_OK(varve_close(ctx));
+    cfg.local = t_tmpdir();
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "u");
+    T_EQ(ck_count(h), 3);
+    get(h, 2, 1);
+    T_OK(varve_close(ctx));
+}
+
+/* At level complete it is not: the ranks could not agree on it. */
+static void test_incomplete(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "i");
+    put(h, 0, 0);
+    T_OK(varve_wait(h, 0, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    cfg.rate = "f2r=1K";
+    cfg.close_timeout_ms = -2;
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "i");
+    put(h, 1, 0);
+    put(h, 2, 0);
+    T_OK(varve_wait(h, 2, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_ERR(varve_close(ctx), -ETIMEDOUT);
+
+    cfg.rate = NULL;
+    cfg.close_timeout_ms = 0;
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "i");
+    T_EQ(ck_count(h), 1);
+    put(h, 1, 1);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS));
+    /* What was left over goes when a version of the later life is complete. */
+    for (int i = 0; i < CK_LIMIT_MS && count_files(cfg.local, "i", ".ckpt") > 2; i++)
+        usleep(1000);
+    T_EQ(count_files(cfg.local, "i", ".ckpt"), 2);
+    T_EQ(count_files(cfg.remote, "i", ".ckpt"), 2);
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "i");
+    T_EQ(ck_count(h), 2);
+    get(h, 0, 0);
+    get(h, 1, 1);
+    T_OK(varve_close(ctx));
+}
+
+/* A node that was away while another went on must not bring its own versions back. */
+static void test_two_nodes(void)
+{
+    struct ck_cfg a = config(VARVE_LEVEL_REMOTE, true), b = a;
+    b.local = t_tmpdir();
+    struct varve_ctx *ctx = ck_open(&a);
+    struct varve_history *h = ck_history(ctx, "n");
+    put(h, 1, 0);
+    T_OK(varve_close(ctx));
+    a.rate = "f2r=1K";
+    a.close_timeout_ms = -2;
+    ctx = ck_open(&a);
+    h = ck_history(ctx, "n");
+    put(h, 2, 0);
+    put(h, 3, 0);
+    T_OK(varve_wait(h, 3, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_ERR(varve_close(ctx), -ETIMEDOUT);
+    a.rate = NULL;
+    a.close_timeout_ms = 0;
+
+    ctx = ck_open(&b); /* elsewhere, from version 1 */
+    h = ck_history(ctx, "n");
+    T_EQ(ck_count(h), 1);
+    put(h, 2, 1);
+    T_OK(varve_close(ctx));
+
+    ctx = ck_open(&a);
+    h = ck_history(ctx, "n");
+    T_EQ(ck_count(h), 2);
+    get(h, 1, 0);
+    get(h, 2, 1);
+    T_ERR(varve_restore_for(h, 3, CK_LIMIT_MS), -ENOENT);
+    put(h, 3, 2);
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&b);
+    h = ck_history(ctx, "n");
+    get(h, 2, 1);
+    get(h, 3, 2);
+    T_OK(varve_close(ctx));
+}
+
+static void keep_some(int level, bool local)
+{
+    struct ck_cfg cfg = config(level, local);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history_opts o;
+    struct varve_history *h;
+    T_OK(varve_history_opts_init(&o, sizeof(o)));
+    o.keep = 3;
+    o.keep_every = 5;
+    T_OK(varve_history_open_with(ctx, "k", &o, &h));
+    for (uint64_t v = 0; v < 13; v++) {
+        put(h, v, 0);
+        T_OK(varve_wait(h, v, (enum varve_level)level, CK_LIMIT_MS));
+        T_CHECK(ck_count(h) >= VV_MIN(v + 1, (uint64_t)3));
+    }
+    /* 0, 5, 10 by number; 11 and 12 with it as the newest. */
+    for (int i = 0; i < CK_LIMIT_MS && ck_count(h) > 5; i++)
+        usleep(1000);
+    T_EQ(ck_count(h), 5);
+    T_OK(varve_close(ctx));
+    T_EQ(count_files(cfg.remote, "k", ".ckpt"), 5);
+    if (local)
+        T_EQ(count_files(cfg.local, "k", ".ckpt"), 5);
+    T_EQ(count_files(cfg.remote, "k/group", ".group"), level == VARVE_LEVEL_COMPLETE ? 5 : 0);
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "k");
+    static const uint64_t left[] = {0, 5, 10, 11, 12};
+    T_EQ(ck_count(h), 5);
+    for (int i = 0; i < 5; i++)
+        get(h, left[i], 0);
+    T_OK(varve_close(ctx));
+}
+
+static void test_keep(void)
+{
+    keep_some(VARVE_LEVEL_REMOTE, true);
+    keep_some(VARVE_LEVEL_REMOTE, false);
+    keep_some(VARVE_LEVEL_COMPLETE, true);
+    keep_some(VARVE_LEVEL_COMPLETE, false);
+}
+
+/* Nothing is given up for a version that has not reached the level. */
+static void test_keep_waits(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
+    struct varve_history_opts o;
+    struct varve_history *h;
+    cfg.ranks = 2; /* and the other one never comes */
+    cfg.run = "1";
+    struct varve_ctx *ctx = ck_open(&cfg);
+    T_OK(varve_history_opts_init(&o, sizeof(o)));
+    o.keep = 1;
+    T_OK(varve_history_open_with(ctx, "w", &o, &h));
+    for (uint64_t v = 0; v < 4; v++) {
+        put(h, v, 0);
+        T_OK(varve_wait(h, v, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+        T_ERR(varve_wait(h, v, VARVE_LEVEL_COMPLETE, 1), -ETIMEDOUT);
+        ck_error(ctx, -ETIMEDOUT, "a rank has not");
+    }
+    T_EQ(ck_count(h), 4);
+    uint64_t latest;
+    T_ERR(varve_latest(h, &latest), -ENOENT);
+    T_OK(varve_close(ctx));
+    T_EQ(count_files(cfg.remote, "w", ".ckpt"), 4);
+}
+
+/* A run id is used once. */
+static void test_run_twice(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
+    struct varve_history *h;
+    cfg.run = "job 7";
+    struct varve_ctx *ctx = ck_open(&cfg);
+    h = ck_history(ctx, "r");
+    put(h, 0, 0);
+    T_OK(varve_history_close(h));
+    h = ck_history(ctx, "r"); /* the same start of the job */
+    get(h, 0, 0);
+    put(h, 1, 0);
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&cfg);
+    T_OK(varve_history_open(ctx, "other", &h));
+    T_OK(varve_close(ctx));
+    cfg.run = "job 7 again";
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "r");
+    T_EQ(ck_count(h), 2);
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&cfg);
+    T_ERR(varve_history_open(ctx, "r", &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "run");
+    T_OK(varve_close(ctx));
+}
+
+int main(void)
+{
+    T_RUN(test_remote);
+    T_RUN(test_remote_direct);
+    T_RUN(test_complete);
+    T_RUN(test_complete_direct);
+    T_RUN(test_unfinished);
+    T_RUN(test_incomplete);
+    T_RUN(test_two_nodes);
+    T_RUN(test_keep);
+    T_RUN(test_keep_waits);
+    T_RUN(test_run_twice);
+    return t_done();
+}

@@ -29,6 +29,7 @@ int cli_ring_sim(int argc, char **argv); /* a part of ring */
 int cli_rm(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_sim_scale(int argc, char **argv);
+int cli_sim_training(int argc, char **argv);
 int cli_top(int argc, char **argv);
 int cli_trace_report(int argc, char **argv); /* a part of trace */
 int cli_verify(int argc, char **argv);

@@ -60,13 +60,18 @@ int cli_sim(int argc, char **argv)
         return sim_shot(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "scale") == 0)
         return cli_sim_scale(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "training") == 0)
+        return cli_sim_training(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf("usage: varve sim shot [OPTION]...\n       varve sim scale [OPTION]...\n\n"
-               "shot runs one experiment, scale the same on more and more nodes; "
-               "'varve sim shot --help'\nand 'varve sim scale --help' list the options.\n");
+        printf(
+            "usage: varve sim shot [OPTION]...\n       varve sim scale [OPTION]...\n"
+            "       varve sim training [OPTION]...\n\n"
+            "shot runs one experiment, scale the same on more and more nodes; training is a job\n"
+            "that reads a data set from its nodes' disks while nodes fail. 'varve sim shot "
+            "--help'\nand so on list the options.\n");
         return CLI_OK;
     }
-    fprintf(stderr, "varve sim: what is to be simulated? There are 'varve sim shot' and "
-                    "'varve sim scale'.\n");
+    fprintf(stderr, "varve sim: what is to be simulated? There are 'varve sim shot', "
+                    "'varve sim scale' and\n'varve sim training'.\n");
     return CLI_USAGE;
 }

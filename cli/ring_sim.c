@@ -275,6 +275,7 @@ static int draw(FILE *f, const void *arg)
                                                "files that each of them takes",
                                                "fullest node over the mean"};
     const struct rows *r = arg;
+    uint32_t limit = r->o->sim.limit_pct ? r->o->sim.limit_pct : VV_PLACE_LIMIT_PCT;
     char names[ROWS][32], note[128];
     const char *groups[ROWS];
     double y[PANELS][ROWS], err[PANELS][ROWS] = {0};
@@ -288,10 +289,10 @@ static int draw(FILE *f, const void *arg)
 
         if (x->vnodes)
             snprintf(names[i], sizeof(names[i]), "%" PRIu32, x->vnodes);
+        else if (x->scheme == VV_PLACE_HRW_BOUNDED)
+            snprintf(names[i], sizeof(names[i]), "≤%.4g", limit / 100.0);
         else
-            snprintf(names[i], sizeof(names[i]), "%s",
-                     x->scheme == VV_PLACE_HRW_BOUNDED ? "bounded"
-                                                       : vv_place_scheme_name(x->scheme));
+            snprintf(names[i], sizeof(names[i]), "%s", vv_place_scheme_name(x->scheme));
         groups[i] = names[i];
         y[0][i] = x->receivers_mean;
         err[0][i] = x->receivers_sd;
@@ -305,17 +306,18 @@ static int draw(FILE *f, const void *arg)
                                          .y = y[p],
                                          .nr = r->nr,
                                          .err = err[p]};
-        panels[p] = (struct plot_panel){.kind = PLOT_BARS,
-                                        .title = titles[p],
-                                        .x_label = "virtual nodes of a ring, or another scheme",
-                                        .y_label = p == 0   ? "nodes"
-                                                   : p == 1 ? "files"
-                                                            : "ratio",
-                                        .log_y = p == 1,
-                                        .groups = groups,
-                                        .nr_groups = r->nr,
-                                        .series = &series[p],
-                                        .nr_series = 1};
+        panels[p] = (struct plot_panel){
+            .kind = PLOT_BARS,
+            .title = titles[p],
+            .x_label = "virtual nodes of a ring, or another scheme (≤: hrw-bounded)",
+            .y_label = p == 0   ? "nodes"
+                       : p == 1 ? "files"
+                                : "ratio",
+            .log_y = p == 1,
+            .groups = groups,
+            .nr_groups = r->nr,
+            .series = &series[p],
+            .nr_series = 1};
     }
     snprintf(note, sizeof(note),
              "%" PRIu32 " nodes, %" PRIu64 " files, %" PRIu32 " failures of one node each",

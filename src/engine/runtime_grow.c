@@ -254,6 +254,7 @@ static void *pinner_main(void *arg)
     }
     if (rc && rc != -ECANCELED)
         give_up(e, rc);
+    atomic_store_explicit(&g->pinning, false, memory_order_relaxed);
     return NULL;
 }
 
@@ -305,6 +306,7 @@ int vvi_grow_start(struct vv_engine *e)
      * as well when nobody has come to its slice yet, so that none of these is indispensable. */
     unsigned want = VV_MIN(vv_topo_threads() / 2, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)VV_MAX(want, 1u), g->nslices - g->nready);
+    atomic_store_explicit(&g->pinning, e->cfg.device != NULL, memory_order_relaxed);
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     if (rc)
         return rc;

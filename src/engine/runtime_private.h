@@ -188,6 +188,8 @@ struct vvi_grow {
     unsigned touching;    /* slices being touched. Synchronization: lock */
     int error;            /* why no more is touched, or 0. Synchronization: lock */
     _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
+    _Atomic bool pinning; /* the pinner is at work. Synchronization: relaxed; seen late, a copy that
+                             keeps a thread warm waits for a registration */
     size_t nready;    /* Owner: the pinner, before it starts and after it has ended the engine */
     bool refused;     /* the device has refused a slice. Owner: the pinner */
     char text[160];   /* Synchronization: written before `late` is set */

@@ -59,7 +59,10 @@ void vv_engine_warm(struct vv_engine *e)
     const struct vv_copy_seg segs[] = {{to, from, WARM_BYTES},
                                        {to + WARM_APART, from + WARM_APART, WARM_BYTES}};
 
-    if (!w->memory || w->broken || vv_device_enter(d))
+    /* Registering memory holds up all other calls of the driver, and these would hold it up in turn.
+     */
+    if (!w->memory || w->broken || atomic_load_explicit(&e->grow.pinning, memory_order_relaxed) ||
+        vv_device_enter(d))
         return;
     int rc = w->pending ? vv_device_event_query(d, w->event) : 0;
     if (rc == 0)

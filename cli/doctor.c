@@ -28,6 +28,7 @@
 #include "core/config.h"
 #include "core/topo.h"
 #include "device/cuda/cuda.h"
+#include "stats/page.h"
 #include "tier/gds.h"
 
 enum status { FOUND, MISSING, WARNING, INFO };
@@ -228,6 +229,31 @@ static void look_at_folder(struct doctor *d)
         add(d, "O_DIRECT", WARNING, "cannot write in %.180s: %s", d->folder, strerror(-rc));
 }
 
+/* Tries what a context would do. */
+static void look_at_stats(struct doctor *d)
+{
+    const char *setting = getenv("VARVE_STATS");
+    const char *folder = setting && strchr(setting, '/') ? setting : NULL;
+    struct vv_stats_header about = {0};
+    struct vv_stats_writer *w = NULL;
+
+    if (setting && strcmp(setting, "off") == 0) {
+        add(d, "statistics", INFO, "VARVE_STATS=off: `varve top` will not see processes");
+        return;
+    }
+    int rc = vv_stats_writer_open(folder, &about, &w);
+    if (rc == 0) {
+        const char *path = vv_stats_writer_path(w);
+        add(d, "statistics", FOUND, "processes publish theirs in %.*s",
+            (int)(strrchr(path, '/') - path), path);
+    } else {
+        add(d, "statistics", MISSING, "no page can be made in %s: %s",
+            folder ? folder : "/dev/shm or $XDG_RUNTIME_DIR", strerror(-rc))
+            ->effect = "`varve top` will not see processes; 'stats' can name another folder";
+    }
+    vv_stats_writer_close(w);
+}
+
 static void look_at_machine(struct doctor *d)
 {
     long pages = sysconf(_SC_PHYS_PAGES), free_pages = sysconf(_SC_AVPHYS_PAGES);
@@ -393,6 +419,7 @@ int cli_doctor(int argc, char **argv)
     look_at_gds(&d);
     look_at_later(&d);
     look_at_folder(&d);
+    look_at_stats(&d);
     look_at_machine(&d);
     look_at_environment(&d);
     if (json)

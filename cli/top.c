@@ -237,6 +237,8 @@ static void json_process(const struct vv_stats_page *p)
     field("late_errors", r->late_errors);
     field("bad_reads", r->bad_reads);
     field("rereads", r->reread);
+    field("healed_chunks", r->healed_chunks);
+    field("repaired_chunks", r->repaired_chunks);
     field("lost", r->lost);
     json_tiers(r);
     json_hops(r);

@@ -232,6 +232,9 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
             ", distance %" PRIu64 "   %s",
             r->hits, r->hits + r->misses, percent(r->hits, r->hits + r->misses), r->hints, r->ready,
             r->last_distance, waiting);
+    if (r->healed_chunks + r->repaired_chunks)
+        top_row(t, "from shared storage: %" PRIu64 " chunks healed, %" PRIu64 " repaired",
+                r->healed_chunks, r->repaired_chunks);
     if (errors == 0)
         top_row(t, "no errors");
     else
@@ -312,7 +315,7 @@ void top_view_help(struct top_text *t)
     static const char *const lines[] = {
         "TIER    a place for versions, fast to slow. DIRTY: no slower tier has these bytes",
         "        yet. MAY GO: can be given up for others.",
-        "MOVER   d device, h host, f file; h2f moves from host to file. QUEUE: transfers",
+        "MOVER   d device, h host, f file, r remote; h2f: from host to file. QUEUE: transfers",
         "        queued and under way. BANDWIDTH: as measured, whatever is moved now.",
         "CALL    BLOCKED: time that the application spent in calls; NOW: the share of the",
         "        last second, more than 100% if several threads were blocked.",

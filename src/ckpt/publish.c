@@ -33,7 +33,8 @@ enum {
     METRICS_EVERY = 50, /* snapshots */
 };
 
-_Static_assert((int)VV_HOP_COUNT <= (int)VV_STATS_HOPS && (int)VV_MAX_TIERS <= (int)VV_STATS_TIERS,
+_Static_assert((int)VV_HOP_COUNT + 2 <= (int)VV_STATS_HOPS &&
+                   (int)VV_MAX_TIERS <= (int)VV_STATS_TIERS,
                "all fit");
 
 struct vvi_publisher {
@@ -120,6 +121,24 @@ static void set_hops(const struct varve_ctx *ctx, const struct vv_core_stats *c,
         h->errors = c->hop_errors[i];
         h->bytes_per_s = c->rate[i];
     }
+}
+
+/* Behind the store, where the engine does not look: bytes are all that is known of it. */
+static void set_remote(const struct varve_ctx *ctx, struct vv_stats_record *r)
+{
+    struct vv_remote_stats s;
+
+    if (!ctx->remote)
+        return;
+    vv_remote_get_stats(ctx->remote, &s);
+    r->healed_chunks = s.healed_chunks;
+    r->repaired_chunks = s.repaired_chunks;
+    struct vv_stats_hop *h = &r->hop[r->nhops++];
+    snprintf(h->name, sizeof(h->name), "f2r");
+    h->moved_bytes = s.written_bytes;
+    h = &r->hop[r->nhops++];
+    snprintf(h->name, sizeof(h->name), "r2f");
+    h->moved_bytes = s.read_bytes;
 }
 
 static void set_histories(struct varve_ctx *ctx, struct vv_stats_record *r)
@@ -211,6 +230,7 @@ static struct vv_stats_record *snapshot(struct vvi_publisher *p, enum vv_stats_s
     now.page_errors = p->errors;
     set_tiers(ctx, &c, &now);
     set_hops(ctx, &c, &now);
+    set_remote(ctx, &now);
     set_histories(ctx, &now);
     if (p->taken > 0)
         set_recent(&now, p->taken + 1 < RECENT ? &p->ring[0] : old);

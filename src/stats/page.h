@@ -112,13 +112,15 @@ struct vv_stats_record {
     uint64_t discarded, evicted_pages, revoked_pages;
     uint64_t metadata_bytes;
     uint64_t failed_calls, late_errors, bad_reads, reread, lost;
-    uint64_t page_errors; /* records and metrics files that could not be written */
+    uint64_t healed_chunks;   /* read from shared storage because the local copy was bad */
+    uint64_t repaired_chunks; /* put right where they were bad */
+    uint64_t page_errors;     /* records and metrics files that could not be written */
     struct vv_stats_tier tier[VV_STATS_TIERS];
     struct vv_stats_hop hop[VV_STATS_HOPS];
     struct vv_stats_history history[VV_STATS_HISTORIES];
 };
 
-_Static_assert(sizeof(struct vv_stats_record) == 3840, "on disk");
+_Static_assert(sizeof(struct vv_stats_record) == 3856, "on disk");
 
 /* ---- writing ---- */
 

@@ -20,7 +20,7 @@ rc=0; "$VARVE_BIN" doctor a b 2>"$dir/err" || rc=$?
 "$VARVE_BIN" doctor --help | grep -q '^usage: varve doctor' || fail "doctor --help"
 
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
-for name in inih xxHash liburing io_uring hwloc MPI UCX "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT cores memory "locked memory"; do
+for name in inih xxHash liburing io_uring hwloc MPI UCX "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT statistics cores memory "locked memory"; do
     grep -q " $name " "$dir/out" || fail "nothing about $name"
 done
 if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
@@ -29,6 +29,10 @@ if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
 fi
 [ "$(ls "$dir" | sort | tr '\n' ' ')" = "err out " ] || fail "it left something in the folder"
 "$VARVE_BIN" doctor "$dir/nowhere" | grep -q 'cannot write in' || fail "a folder that is not there"
+
+VARVE_STATS=$dir "$VARVE_BIN" doctor "$dir" | grep -q "found *statistics .* in $dir\$" || fail "where statistics are published"
+VARVE_STATS=$dir/nowhere "$VARVE_BIN" doctor "$dir" | grep -q "missing *statistics .*$dir/nowhere: No such file" || fail "statistics nowhere"
+[ -z "$(find "$dir" -name 'varve-stats.*')" ] || fail "it left a page"
 
 VARVE_HOST_CAHCE=1G VARVE_POLICY=best "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q 'VARVE_HOST_CAHCE is not a setting' "$dir/out" || fail "misspelt variable"

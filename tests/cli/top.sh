@@ -244,7 +244,7 @@ stop
 # A damaged page is an error with its name, no crash; the others are shown.
 start
 await 1
-for bytes in 0 1 100 640 5000 8320 100000; do
+for bytes in 0 1 100 640 5000 8352 100000; do
     head -c $bytes /dev/urandom >"$dir/pages/varve-stats.1.0"
     if [ $bytes -ge 100 ]; then
         expect 1 --once

@@ -273,6 +273,36 @@ static void errors(void)
     free(buf);
 }
 
+static bool copied(void)
+{
+    return page.record.hop[page.record.nhops - 2].moved_bytes >= BYTES;
+}
+
+static void shared(void)
+{
+    const char *dir = t_tmpdir();
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_REMOTE};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    char *buf = malloc(BYTES);
+
+    opts_for(&cfg, dir, "", &opts);
+    T_OK(varve_opts_set(&opts, "remote", t_tmpdir()));
+    T_OK(varve_open(&opts, &ctx));
+    struct varve_history *h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    until(dir, 0, copied);
+    T_STREQ(page.header.level, "remote");
+    T_STREQ(page.record.hop[page.record.nhops - 2].name, "f2r");
+    T_STREQ(page.record.hop[page.record.nhops - 1].name, "r2f");
+    T_EQ(page.record.hop[page.record.nhops - 1].moved_bytes, 0);
+    T_OK(varve_close(ctx));
+    free(buf);
+}
+
 static char *text_of(const char *path)
 {
     static char text[1 << 17];
@@ -324,6 +354,7 @@ int main(void)
     T_RUN(several);
     T_RUN(nowhere);
     T_RUN(errors);
+    T_RUN(shared);
     T_RUN(metrics);
     return t_done();
 }

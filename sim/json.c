@@ -3,20 +3,11 @@
 
 #include <math.h>
 
+#include "trace/text.h"
+
 void json_string(FILE *f, const char *s)
 {
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(f, "\\u%04x", c);
-        else
-            fputc(c, f);
-    }
-    fputc('"', f);
+    vv_text_json(f, s);
 }
 
 void json_number(FILE *f, double x)

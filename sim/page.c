@@ -8,72 +8,15 @@
 
 #include <math.h>
 
+#include "trace/text.h"
+
 /* Made from sim/page.css and sim/trace_page.js. */
 extern const unsigned char page_css[], trace_page_js[], trace_page_js_sha256[32];
 extern const size_t page_css_bytes, trace_page_js_bytes;
 
-/* The bytes of the character at s, 0 if it is none that UTF-8 knows. */
-static size_t utf8_bytes(const char *s)
-{
-    const unsigned char *p = (const unsigned char *)s;
-    size_t n = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    uint32_t c = p[0] & (0x7fu >> n);
-
-    if (n == 1)
-        return 1;
-    if (p[0] < 0xc2 || p[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    if ((n == 3 && c < 0x800) || (n == 4 && (c < 0x10000 || c > 0x10ffff)) ||
-        (c >= 0xd800 && c < 0xe000))
-        return 0;
-    return n;
-}
-
-/* Writes the character at s, or where there is none the sign for that. Returns its last byte. */
-static const char *put_character(FILE *f, const char *s)
-{
-    size_t n = utf8_bytes(s);
-
-    if (n == 0) {
-        fputs("\xef\xbf\xbd", f);
-        return s;
-    }
-    fwrite(s, 1, n, f);
-    return s + n - 1;
-}
-
 void page_text(FILE *f, const char *s)
 {
-    for (; *s; s++) {
-        switch (*s) {
-        case '&':
-            fputs("&amp;", f);
-            break;
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '"':
-            fputs("&quot;", f);
-            break;
-        case '\'':
-            fputs("&#39;", f);
-            break;
-        default:
-            if (((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f)
-                fputc(' ', f);
-            else
-                s = put_character(f, s);
-            break;
-        }
-    }
+    vv_text_xml(f, s);
 }
 
 void page_base64(FILE *f, const void *bytes, size_t nr_bytes)

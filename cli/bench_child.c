@@ -116,6 +116,20 @@ static uint64_t tier_bytes(const struct bench *b, enum vv_tier_kind kind)
     return 0;
 }
 
+/* Each process has a file of its own, by its rank unless the name says otherwise. */
+static int set_trace_file(const struct bench *b, struct varve_opts *o)
+{
+    char name[sizeof(o->trace_file)];
+    const char *given = b->opts.trace ? b->opts.trace : o->trace_file;
+    bool shared = b->opts.procs > 1 && given[0] && !strstr(given, "%r") && !strstr(given, "%p");
+    int n = snprintf(name, sizeof(name), "%s%s", given, shared ? ".%r" : "");
+
+    if (n < 0 || (size_t)n >= sizeof(name))
+        return -ENAMETOOLONG;
+    memcpy(o->trace_file, name, (size_t)n + 1);
+    return 0;
+}
+
 static int open_context(const struct bench *b, uint32_t rank, char *err, struct varve_ctx **ret_ctx)
 {
     struct varve_opts o;
@@ -135,6 +149,9 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
     o.rank = (int32_t)rank;
     snprintf(o.local, sizeof(o.local), "%s", b->folder);
     o.remote[0] = '\0';
+    rc = set_trace_file(b, &o);
+    if (rc < 0)
+        return fail(err, rc, "--trace: too long");
     rc = shot_opts_rates(&b->opts, o.rate, sizeof(o.rate));
     if (rc < 0)
         return fail(err, rc, "--rate: too long");

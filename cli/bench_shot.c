@@ -541,6 +541,10 @@ static int bench_shot(int argc, char **argv)
         fprintf(stderr, COMMAND ": --rate: a real device cannot be throttled\n");
         return CLI_USAGE;
     }
+    if (b.opts.trace && b.opts.engine != SHOT_ENGINE_VARVE) {
+        fprintf(stderr, COMMAND ": --trace: only the library records what it does\n");
+        return CLI_USAGE;
+    }
     rc = shot_sizes_init(&b.opts, b.err, sizeof(b.err), &b.sizes);
     set_signals(note_signal);
     if (rc == 0)

@@ -31,6 +31,7 @@ int cli_sim(int argc, char **argv);
 int cli_sim_scale(int argc, char **argv);
 int cli_sim_training(int argc, char **argv);
 int cli_top(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 int cli_trace_report(int argc, char **argv); /* a part of trace */
 int cli_verify(int argc, char **argv);
 

@@ -10,6 +10,7 @@ static const struct cli_command commands[] = {
     {"probe", "measure this machine and find settings that suit it", cli_probe},
     {"bench", "run an experiment and compare it with the least time it could take", cli_bench},
     {"sim", "run the same experiment in virtual time", cli_sim},
+    {"trace", "what a run did and when: timelines, tables, reports", cli_trace},
     {"top", "watch running processes: tiers, movers, hits, blocked time", cli_top},
     {"ring", "where files of a dataset go, and what a failing node moves", cli_ring},
     {"ls", "list the histories and versions in a folder", cli_ls},

@@ -31,8 +31,8 @@ static int sim_shot(int argc, char **argv)
         return CLI_OK;
     }
     if (opts.engine != SHOT_ENGINE_VARVE || opts.compute != SHOT_COMPUTING_SLEEP ||
-        opts.calls != SHOT_CALLS_BLOCKING) {
-        complain("--engine, --compute and --calls are for 'varve bench shot'");
+        opts.calls != SHOT_CALLS_BLOCKING || opts.trace) {
+        complain("--engine, --compute, --calls and --trace are for 'varve bench shot'");
         return CLI_USAGE;
     }
     rc = sim_check_rates(&opts, err, sizeof(err));

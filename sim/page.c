@@ -50,7 +50,7 @@ void page_json_string(FILE *f, const char *s)
         else if (c < 0x20 || c == '<' || c == '>' || c == '&')
             fprintf(f, "\\u%04x", c);
         else
-            s = put_character(f, s);
+            s += vv_text_character(f, s) - 1;
     }
     fputc('"', f);
 }

@@ -82,6 +82,7 @@ struct shot_opts {
     struct shot_cap local_cache; /* 0: no limit */
     const char *local;           /* folder; NULL: a temporary one; "none": no disk tier */
     const char *csv;             /* file for the figures of every call, or NULL */
+    const char *trace;           /* file for what happened when, or NULL */
     const char *uvm;             /* for shot_uvm_opts_parse (sim/managed.h), or NULL */
     uint64_t page_bytes;
     uint64_t rate[SHOT_HOP_NR]; /* bytes per second; 0: not throttled */

@@ -135,6 +135,7 @@ static const struct option options[] = {
     {"no-bound", T_ON, AT(no_bound), NULL, "measure no bandwidths and compute no bound",
      NO_CHOICES},
     {"csv", T_TEXT, AT(csv), "FILE", "write the figures of every call to this file", NO_CHOICES},
+    {"trace", T_TEXT, AT(trace), "FILE", "record what happens when, for 'varve trace'", NO_CHOICES},
     {"json", T_ON, AT(json), NULL, "print one JSON object", NO_CHOICES},
     {"help", T_ON, AT(help), NULL, "this text", NO_CHOICES},
 };
@@ -619,6 +620,7 @@ static bool applies(const struct option *opt, const struct shot_opts *o)
     case AT(load):
         return o->load > 0;
     case AT(csv):
+    case AT(trace):
     case AT(json):
     case AT(help):
         return false;

@@ -14,6 +14,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include <varve/trace.h>
+
 #include "core/clock.h"
 
 struct state {
@@ -27,6 +29,7 @@ struct state {
     size_t puts, gets, samples;
     double utilisation; /* sum over the samples */
     bool full;          /* the fastest tier has had more to hold than it can */
+    bool backward;      /* restores have begun, or are being waited for */
     struct shot_sample when_full, last;
 };
 
@@ -225,6 +228,18 @@ static int perform(struct state *s, const struct shot_op *op)
     return rc < 0 ? fail(s, rc, "version %" PRIu64, op->version) : 0;
 }
 
+/* Phases for a trace: forward until the checkpoints are over. */
+static void mark_phase(struct state *s, const struct shot_op *op)
+{
+    bool turns = op->kind == SHOT_WAIT_FLUSH || op->kind == SHOT_START || op->kind == SHOT_GET;
+
+    if (s->backward || !turns)
+        return;
+    s->backward = true;
+    varve_trace_end();
+    varve_trace_begin("backward");
+}
+
 /* The fastest tier's, from when it was full to the last call, which began at `last`. */
 static double first_utilisation(const struct state *s)
 {
@@ -247,11 +262,14 @@ int shot_run(const struct shot_run *run, char *err, size_t err_size, struct shot
     if (run->barrier)
         rc = run->barrier(run->arg);
     start = s.free_since_ns = s.compute_until_ns = vv_now_ns();
+    varve_trace_begin("forward");
     for (size_t i = 0; rc == 0 && i < run->script->nr_ops; i++) {
+        mark_phase(&s, &run->script->ops[i]);
         rc = perform(&s, &run->script->ops[i]);
         if (run->progress)
             run->progress(run->arg, i + 1);
     }
+    varve_trace_end();
     trace->wall_s = (double)(vv_now_ns() - start) * 1e-9;
     trace->utilisation = s.samples ? s.utilisation / (double)s.samples : 0;
     trace->first_utilisation = first_utilisation(&s);

@@ -188,14 +188,24 @@ static enum look look_of(struct picture *p, const struct vv_span *s)
     return look;
 }
 
-/* Which colours there are, for the legend, which comes first. */
+/* Which colours there are, for the legend, which comes first. Moments between two phases that nobody
+ * can see are not worth a place in it. */
 static void find_looks(struct picture *p)
 {
-    for (size_t i = 0; i < p->t->nlanes; i++)
-        for (size_t k = 0; k < p->t->lanes[i].nspans; k++)
-            if (in_view(p, &p->t->lanes[i].spans[k]) &&
-                p->t->lanes[i].spans[k].kind != VV_SPAN_PHASE)
-                (void)look_of(p, &p->t->lanes[i].spans[k]);
+    uint64_t outside_ns = 0;
+
+    for (size_t i = 0; i < p->t->nlanes; i++) {
+        for (size_t k = 0; k < p->t->lanes[i].nspans; k++) {
+            const struct vv_span *s = &p->t->lanes[i].spans[k];
+            if (s->kind == VV_SPAN_COMPUTE)
+                (void)phase_look(p, s->name); /* the same colour in every part of a trace */
+            if (!in_view(p, s) || s->kind == VV_SPAN_PHASE)
+                continue;
+            if (look_of(p, s) == LOOK_OUTSIDE)
+                outside_ns += s->end_ns - s->start_ns;
+        }
+    }
+    p->used[LOOK_OUTSIDE] = outside_ns > (p->to_ns - p->from_ns) / COLUMNS;
 }
 
 /* ---- lanes ---- */
@@ -227,16 +237,16 @@ struct columns {
     double share[COLUMNS][LOOKS]; /* of the column's time */
 };
 
-static void columns_add(const struct picture *p, struct columns *c, const struct vv_span *s,
-                        enum look look, double rows)
+static void columns_add(const struct picture *p, struct columns *c, uint64_t from_ns,
+                        uint64_t to_ns, enum look look)
 {
-    double from = x_of(p, s->start_ns) - LEFT, to = x_of(p, s->end_ns) - LEFT;
+    double from = x_of(p, from_ns) - LEFT, to = x_of(p, to_ns) - LEFT;
 
     for (int i = (int)from; i < COLUMNS && i < to; i++) {
         double a = from > i ? from : i, b = to < i + 1 ? to : i + 1;
 
         if (b > a)
-            c->share[i][look] += (b - a) / rows;
+            c->share[i][look] += b - a;
     }
 }
 
@@ -285,10 +295,15 @@ static int put_band(struct picture *p, const struct vv_lane *l, unsigned rows, d
     struct columns *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
+    /* What overlaps counts once: the column shows for how long something went on. */
+    uint64_t covered_ns = 0;
     for (size_t i = 0; i < l->nspans; i++) {
         const struct vv_span *s = &l->spans[i];
-        if (s->row < rows && in_view(p, s))
-            columns_add(p, c, s, look_of(p, s), rows);
+        uint64_t from_ns = VV_MAX(s->start_ns, covered_ns);
+        if (s->row >= rows || !in_view(p, s) || s->end_ns <= from_ns)
+            continue;
+        columns_add(p, c, from_ns, s->end_ns, look_of(p, s));
+        covered_ns = s->end_ns;
     }
     columns_put(p, c, p->y, h);
     free(c);
@@ -341,33 +356,31 @@ static int put_lane(struct picture *p, const struct vv_lane *l)
 
 static void put_tier(struct picture *p, const struct vv_occupancy *o)
 {
-    uint64_t all = VV_MAX(o->capacity_bytes, o->peak_bytes);
-    double value[COLUMNS] = {0}, now = 0;
+    /* A disk of which little is used is shown by what is. */
+    bool little = o->capacity_bytes / 8 >= o->peak_bytes;
+    uint64_t all = little ? o->peak_bytes : VV_MAX(o->capacity_bytes, o->peak_bytes);
+    double before = 0, now = 0;
     char size[VV_BYTES_TEXT], text[96];
     size_t k = 0;
 
     put_rect(p, "b", LEFT, p->y, COLUMNS, TIER_H);
     put_label(p, p->y + TIER_H / 2.0, o->label);
-    snprintf(text, sizeof(text), "%s %s", o->capacity_bytes ? "of" : "at most",
+    snprintf(text, sizeof(text), "%s %s", little ? "at most" : "of",
              vv_bytes_human(all, size, sizeof(size)));
     put_text(p, "t s", "end", LEFT - 8, p->y + TIER_H / 2.0 + 14, text);
     fprintf(p->f, "<path class=\"o\" d=\"M%d %.1f", LEFT, p->y + TIER_H);
     for (int i = 0; i < COLUMNS; i++) {
-        value[i] = now; /* the highest in the column */
+        double highest = now;
         while (k < o->npoints && x_of(p, o->points[k].time_ns) < LEFT + i + 1) {
             now = all ? (double)o->points[k].bytes / (double)all : 0;
-            value[i] = VV_MAX(value[i], now);
+            highest = VV_MAX(highest, now);
             k++;
         }
-        double y = p->y + TIER_H * (1 - value[i]);
-        if (i == 0 || value[i] != value[i - 1])
-            fprintf(p->f, "L%d %.1f", LEFT + i, y);
-        if (i + 1 == COLUMNS || (i > 0 && value[i] != value[i - 1]))
-            fprintf(p->f, "H%d", LEFT + i + 1);
-        else if (i == 0)
-            fprintf(p->f, "H%d", LEFT + 1);
+        if (highest != before)
+            fprintf(p->f, "H%dV%.1f", LEFT + i, p->y + TIER_H * (1 - highest));
+        before = highest;
     }
-    fprintf(p->f, "V%.1fz\"/>\n", p->y + TIER_H);
+    fprintf(p->f, "H%dV%.1fz\"/>\n", LEFT + COLUMNS, p->y + TIER_H);
     p->y += TIER_H + GAP;
 }
 

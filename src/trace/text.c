@@ -25,8 +25,7 @@ static size_t utf8_length(const char *s)
     return n;
 }
 
-/* Writes the character at `s` as it is, or what stands for it. Returns its length. */
-static size_t put_character(FILE *f, const char *s)
+size_t vv_text_character(FILE *f, const char *s)
 {
     size_t n = utf8_length(s);
 
@@ -49,7 +48,7 @@ void vv_text_json(FILE *f, const char *s)
         else if (c < 0x20 || c == 0x7f)
             fprintf(f, "\\u%04x", c);
         else {
-            s += put_character(f, s);
+            s += vv_text_character(f, s);
             continue;
         }
         s++;
@@ -73,7 +72,7 @@ void vv_text_xml(FILE *f, const char *s)
         else if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
             fputc(' ', f);
         else {
-            s += put_character(f, s);
+            s += vv_text_character(f, s);
             continue;
         }
         s++;
@@ -89,7 +88,7 @@ void vv_text_csv(FILE *f, const char *s)
     while (*s) {
         if (*s == '"')
             fputc('"', f);
-        s += put_character(f, s);
+        s += vv_text_character(f, s);
     }
     if (quoted)
         fputc('"', f);

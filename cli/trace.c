@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve trace: what is in a trace file, and the same in other formats.
+ *
+ * Each part is a function with arguments of its own, listed in `parts`. Whatever is wrong with a file
+ * is said on standard error; what can be read of it is shown in any case.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/files.h"
+#include "cli/trace.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "trace/export.h"
+#include "trace/text.h"
+
+int cli_trace_open(const char *command, const char *path, struct cli_trace *ret_trace)
+{
+    struct cli_trace t = {0};
+    char err[512] = "";
+    int rc = vv_trace_file_open(path, err, sizeof(err), &t.file);
+
+    if (rc == 0) {
+        rc = vv_timeline_new(t.file, &t.timeline);
+        if (rc)
+            snprintf(err, sizeof(err), "%s: %s", path, vv_strerror(rc));
+    }
+    if (rc) {
+        fprintf(stderr, "%s: %s\n", command, err);
+        vv_trace_file_free(t.file);
+        return CLI_FAILED;
+    }
+    if (t.file->lost > 0)
+        fprintf(stderr,
+                "%s: %s: %" PRIu64 " records were lost, as they came faster than they could be "
+                "written\n",
+                command, path, t.file->lost);
+    if (t.file->damaged_bytes > 0)
+        fprintf(stderr, "%s: %s: %" PRIu64 " bytes are damaged and were passed over\n", command,
+                path, t.file->damaged_bytes);
+    *ret_trace = t;
+    return 0;
+}
+
+void cli_trace_close(struct cli_trace *trace)
+{
+    vv_timeline_free(trace->timeline);
+    vv_trace_file_free(trace->file);
+}
+
+/* ---- info ---- */
+
+static double in_seconds(uint64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+static void print_meta(const struct vv_trace_file *f, const char *label, const char *key)
+{
+    const char *value = vv_trace_file_meta(f, 0, key);
+
+    if (value)
+        printf("%-12s %s\n", label, value);
+}
+
+static void print_machine(const struct vv_trace_file *f)
+{
+    const char *threads = vv_trace_file_meta(f, 0, "threads");
+    const char *memory = vv_trace_file_meta(f, 0, "memory");
+    char text[VV_BYTES_TEXT];
+
+    print_meta(f, "command", "command");
+    print_meta(f, "host", "host");
+    print_meta(f, "system", "kernel");
+    print_meta(f, "processor", "cpu");
+    if (threads && memory)
+        printf("%-12s %s hardware threads, %s of memory\n", "", threads,
+               vv_bytes_human(strtoull(memory, NULL, 10), text, sizeof(text)));
+}
+
+static void print_contexts(const struct vv_trace_file *f)
+{
+    for (size_t i = 0; i < f->npairs; i++) {
+        const struct vv_trace_pair *p = &f->pairs[i];
+        const char *policy = vv_trace_file_meta(f, p->context, "config.policy");
+        const char *level = vv_trace_file_meta(f, p->context, "config.level");
+        const char *device = vv_trace_file_meta(f, p->context, "device");
+
+        if (p->note || !p->context || strcmp(p->key, "tier.0") != 0)
+            continue;
+        printf("context %-4u policy %s, level %s, device %s\n", p->context, policy ? policy : "?",
+               level ? level : "?", device ? device : "none");
+    }
+}
+
+static void print_lanes(const struct vv_timeline *t)
+{
+    char text[VV_BYTES_TEXT];
+
+    for (size_t i = 0; i < t->nlanes; i++) {
+        const struct vv_lane *l = &t->lanes[i];
+
+        if (l->kind == VV_LANE_APP) {
+            printf("%-28s compute %.4f s, blocked: write %.4f s, read %.4f s, other %.4f s\n",
+                   l->label, in_seconds(l->kind_ns[VV_SPAN_COMPUTE]),
+                   in_seconds(l->kind_ns[VV_SPAN_WRITE]), in_seconds(l->kind_ns[VV_SPAN_READ]),
+                   in_seconds(l->kind_ns[VV_SPAN_OTHER]));
+            continue;
+        }
+        printf("%-28s busy %.4f s, %s", l->label, in_seconds(l->kind_ns[VV_SPAN_COPY]),
+               vv_bytes_human(l->bytes, text, sizeof(text)));
+        if (l->kind_ns[VV_SPAN_COPY] > 0)
+            printf(", %.3f GB/s", (double)l->bytes / (double)l->kind_ns[VV_SPAN_COPY]);
+        if (l->kind_ns[VV_SPAN_COMMIT] > 0)
+            printf(", commits %.4f s", in_seconds(l->kind_ns[VV_SPAN_COMMIT]));
+        putchar('\n');
+    }
+    for (size_t i = 0; i < t->noccupancy; i++) {
+        const struct vv_occupancy *o = &t->occupancy[i];
+
+        printf("tier %-23s peak %s", o->label, vv_bytes_human(o->peak_bytes, text, sizeof(text)));
+        if (o->capacity_bytes)
+            printf(" of %s", vv_bytes_human(o->capacity_bytes, text, sizeof(text)));
+        putchar('\n');
+    }
+}
+
+static void info_text(const char *path, const struct cli_trace *tr)
+{
+    const struct vv_trace_file *f = tr->file;
+    const struct vv_timeline *t = tr->timeline;
+    char text[VV_BYTES_TEXT], when[32];
+
+    printf("%-12s %s, %s, %s\n", "file", path, vv_bytes_human(f->file_bytes, text, sizeof(text)),
+           f->complete ? "complete" : "not ended: the process was killed, or still runs");
+    if (f->wall_ns)
+        printf("%-12s %s UTC, process %" PRIu64 "\n", "written",
+               files_time(f->wall_ns, when, sizeof(when)), f->pid);
+    print_machine(f);
+    print_contexts(f);
+    printf("%-12s %zu in %.4f s, %" PRIu64 " lost\n", "records", f->nrecords,
+           in_seconds(t->length_ns), f->lost);
+    for (size_t i = 0; i < t->nhistories; i++)
+        printf("%-12s %s\n", "history", t->histories[i].name);
+    printf("%-12s %" PRIu64 ", %s\n", "checkpoints", t->totals.checkpoints,
+           vv_bytes_human(t->totals.checkpoint_bytes, text, sizeof(text)));
+    printf("%-12s %" PRIu64 ", %s\n", "restores", t->totals.restores,
+           vv_bytes_human(t->totals.restore_bytes, text, sizeof(text)));
+    if (t->totals.errors > 0)
+        printf("%-12s %" PRIu64 "\n", "errors", t->totals.errors);
+    for (size_t i = 0; i < f->npairs; i++)
+        if (f->pairs[i].note)
+            printf("%-12s %s: %s\n", "note", f->pairs[i].key, f->pairs[i].value);
+    for (size_t i = 0; i < f->nattachments; i++)
+        printf("%-12s %s (%s), %s\n", "attachment", f->attachments[i].name, f->attachments[i].type,
+               vv_bytes_human(f->attachments[i].size, text, sizeof(text)));
+    putchar('\n');
+    print_lanes(t);
+}
+
+static void json_pairs(const struct vv_trace_file *f)
+{
+    const char *comma = "";
+
+    printf(",\n \"meta\": [");
+    for (size_t i = 0; i < f->npairs; i++) {
+        const struct vv_trace_pair *p = &f->pairs[i];
+
+        printf("%s\n  {\"context\": %u, \"note\": %s, \"key\": ", comma, p->context,
+               p->note ? "true" : "false");
+        vv_text_json(stdout, p->key);
+        printf(", \"value\": ");
+        vv_text_json(stdout, p->value);
+        putchar('}');
+        comma = ",";
+    }
+    printf("],\n \"attachments\": [");
+    for (size_t i = 0; i < f->nattachments; i++) {
+        printf("%s\n  {\"name\": ", i ? "," : "");
+        vv_text_json(stdout, f->attachments[i].name);
+        printf(", \"type\": ");
+        vv_text_json(stdout, f->attachments[i].type);
+        printf(", \"bytes\": %zu}", f->attachments[i].size);
+    }
+    putchar(']');
+}
+
+static void json_lanes(const struct vv_timeline *t)
+{
+    printf(",\n \"lanes\": [");
+    for (size_t i = 0; i < t->nlanes; i++) {
+        const struct vv_lane *l = &t->lanes[i];
+
+        printf("%s\n  {\"kind\": \"%s\", \"label\": ", i ? "," : "",
+               l->kind == VV_LANE_APP ? "application" : "mover");
+        vv_text_json(stdout, l->label);
+        printf(", \"thread\": %u, \"context\": %u, \"spans\": %zu, \"bytes\": %" PRIu64, l->thread,
+               l->context, l->nspans, l->bytes);
+        for (int k = 0; k < VV_SPAN_KINDS; k++) {
+            printf(", ");
+            vv_text_json(stdout, vv_span_kind_name((enum vv_span_kind)k));
+            printf(": %" PRIu64, l->kind_ns[k]);
+        }
+        putchar('}');
+    }
+    printf("],\n \"tiers\": [");
+    for (size_t i = 0; i < t->noccupancy; i++) {
+        const struct vv_occupancy *o = &t->occupancy[i];
+
+        printf("%s\n  {\"context\": %u, \"tier\": %u, \"label\": ", i ? "," : "", o->context,
+               o->tier);
+        vv_text_json(stdout, o->label);
+        printf(", \"capacity\": %" PRIu64 ", \"peak\": %" PRIu64 "}", o->capacity_bytes,
+               o->peak_bytes);
+    }
+    printf("],\n \"histories\": [");
+    for (size_t i = 0; i < t->nhistories; i++) {
+        printf("%s", i ? ", " : "");
+        vv_text_json(stdout, t->histories[i].name);
+    }
+    putchar(']');
+}
+
+static void info_json(const char *path, const struct cli_trace *tr)
+{
+    const struct vv_trace_file *f = tr->file;
+    const struct vv_timeline *t = tr->timeline;
+    const struct vv_timeline_totals *s = &t->totals;
+
+    printf("{\"file\": ");
+    vv_text_json(stdout, path);
+    printf(", \"file_bytes\": %" PRIu64 ", \"complete\": %s, \"wall_ns\": %" PRIu64
+           ", \"pid\": %" PRIu64 ",\n \"records\": %zu, \"lost\": %" PRIu64
+           ", \"damaged_bytes\": %" PRIu64 ", \"length_ns\": %" PRIu64 ", \"phased\": %s,\n",
+           f->file_bytes, f->complete ? "true" : "false", f->wall_ns, f->pid, f->nrecords, f->lost,
+           f->damaged_bytes, t->length_ns, t->phased ? "true" : "false");
+    printf(" \"checkpoints\": %" PRIu64 ", \"checkpoint_bytes\": %" PRIu64
+           ", \"restores\": %" PRIu64 ", \"restore_bytes\": %" PRIu64
+           ",\n \"blocked_write_ns\": %" PRIu64 ", \"blocked_read_ns\": %" PRIu64
+           ", \"blocked_other_ns\": %" PRIu64 ", \"compute_ns\": %" PRIu64 ", \"errors\": %" PRIu64,
+           s->checkpoints, s->checkpoint_bytes, s->restores, s->restore_bytes, s->write_ns,
+           s->read_ns, s->other_ns, s->compute_ns, s->errors);
+    json_pairs(f);
+    json_lanes(t);
+    printf("}\n");
+}
+
+static int usage_error(const char *command, const char *text)
+{
+    fprintf(stderr, "%s: %s ('%s --help' tells more)\n", command, text, command);
+    return CLI_USAGE;
+}
+
+static int trace_info(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+    struct cli_trace t;
+    bool json = false;
+    int c, status;
+
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (c == 'h') {
+            printf("usage: varve trace info [--json] FILE\n\nTells what a trace is of, what it "
+                   "holds, and where the time went.\n");
+            return CLI_OK;
+        }
+        if (c != 'j')
+            return CLI_USAGE;
+        json = true;
+    }
+    if (optind + 1 != argc)
+        return usage_error(argv[0], "one file is expected");
+    status = cli_trace_open(argv[0], argv[optind], &t);
+    if (status)
+        return status;
+    if (json)
+        info_json(argv[optind], &t);
+    else
+        info_text(argv[optind], &t);
+    cli_trace_close(&t);
+    return fflush(stdout) || ferror(stdout) ? CLI_FAILED : CLI_OK;
+}
+
+/* ---- export ---- */
+
+struct export_opts {
+    const char *format, *out;
+    enum vv_trace_table table;
+    uint64_t from_ns, to_ns;
+};
+
+static const char *const tables[] = {"spans", "iterations", "occupancy", "records"};
+
+static int export_to(FILE *f, const struct export_opts *o, const struct vv_timeline *t)
+{
+    if (strcmp(o->format, "chrome") == 0)
+        return vv_trace_export_chrome(f, t);
+    if (strcmp(o->format, "svg") == 0)
+        return vv_trace_export_svg(f, t, o->from_ns, o->to_ns);
+    return vv_trace_export_csv(f, t, o->table);
+}
+
+static int export_file(const char *command, const struct export_opts *o,
+                       const struct vv_timeline *t)
+{
+    bool to_stdout = !o->out || strcmp(o->out, "-") == 0;
+    FILE *f = to_stdout ? stdout : fopen(o->out, "we");
+    int rc = f ? export_to(f, o, t) : -errno;
+
+    if (f && !to_stdout && fclose(f) && rc == 0)
+        rc = -errno;
+    if (rc == 0)
+        return CLI_OK;
+    fprintf(stderr, "%s: %s: %s\n", command, to_stdout ? "standard output" : o->out,
+            vv_strerror(rc));
+    if (f && !to_stdout)
+        remove(o->out); /* half of it is of no use */
+    return CLI_FAILED;
+}
+
+static bool parse_seconds(const char *text, uint64_t *ret_ns)
+{
+    char *end;
+    double s = strtod(text, &end);
+
+    if (end == text || *end || !(s >= 0) || s > 1e9)
+        return false;
+    *ret_ns = (uint64_t)llround(s * 1e9);
+    return true;
+}
+
+static void export_usage(void)
+{
+    printf("usage: varve trace export --format chrome|svg|csv [OPTION]... FILE\n\n"
+           "  --format chrome   JSON for ui.perfetto.dev and chrome://tracing\n"
+           "  --format svg      a picture: threads, movers, tiers over time\n"
+           "  --format csv      a table\n"
+           "  -o, --output OUT  the file to write (standard output)\n"
+           "  --table WHAT      csv: spans, iterations, occupancy or records (spans)\n"
+           "  --from S, --to S  svg: only this part, in seconds\n"
+           "  --help            this text\n");
+}
+
+/* Below 0: go on; otherwise an exit status. */
+static int export_parse(int argc, char **argv, struct export_opts *o)
+{
+    static const struct option options[] = {{"format", required_argument, NULL, 'F'},
+                                            {"output", required_argument, NULL, 'o'},
+                                            {"table", required_argument, NULL, 't'},
+                                            {"from", required_argument, NULL, 'a'},
+                                            {"to", required_argument, NULL, 'b'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
+        unsigned i = 0;
+
+        switch (c) {
+        case 'F':
+            o->format = optarg;
+            break;
+        case 'o':
+            o->out = optarg;
+            break;
+        case 't':
+            while (i < VV_ARRAY_SIZE(tables) && strcmp(tables[i], optarg) != 0)
+                i++;
+            if (i == VV_ARRAY_SIZE(tables))
+                return usage_error(argv[0],
+                                   "--table: there are spans, iterations, occupancy and records");
+            o->table = (enum vv_trace_table)i;
+            break;
+        case 'a':
+        case 'b':
+            if (!parse_seconds(optarg, c == 'a' ? &o->from_ns : &o->to_ns))
+                return usage_error(argv[0], "--from and --to: a number of seconds");
+            break;
+        case 'h':
+            export_usage();
+            return CLI_OK;
+        default:
+            return CLI_USAGE;
+        }
+    }
+    if (!o->format || (strcmp(o->format, "chrome") != 0 && strcmp(o->format, "svg") != 0 &&
+                       strcmp(o->format, "csv") != 0))
+        return usage_error(argv[0], "--format: there are chrome, svg and csv");
+    if (o->to_ns && o->to_ns <= o->from_ns)
+        return usage_error(argv[0], "--to has to lie behind --from");
+    return optind + 1 == argc ? -1 : usage_error(argv[0], "one file is expected");
+}
+
+static int trace_export(int argc, char **argv)
+{
+    struct export_opts o = {0};
+    struct cli_trace t;
+    int status = export_parse(argc, argv, &o);
+
+    if (status >= 0)
+        return status;
+    status = cli_trace_open(argv[0], argv[optind], &t);
+    if (status)
+        return status;
+    status = export_file(argv[0], &o, t.timeline);
+    cli_trace_close(&t);
+    return status;
+}
+
+/* ---- the parts ---- */
+
+static const struct cli_command parts[] = {
+    {"info", "what a trace is of, and where the time went", trace_info},
+    {"report", "a page with everything, to be read in a browser", cli_trace_report},
+    {"export", "a trace as JSON for Perfetto, as SVG or as CSV", trace_export},
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: varve trace PART [OPTION]... FILE\n\n");
+    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
+        fprintf(out, "  %-8s %s\n", parts[i].name, parts[i].summary);
+    fprintf(out, "\nA trace is written by any program that uses the library, with "
+                 "VARVE_TRACE_FILE=FILE, and by\n'varve bench shot --trace FILE'. "
+                 "'varve trace PART --help' tells about one part.\n");
+}
+
+int cli_trace(int argc, char **argv)
+{
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    for (size_t i = 0; argc > 1 && i < VV_ARRAY_SIZE(parts); i++) {
+        char full[32];
+
+        if (strcmp(parts[i].name, argv[1]) != 0)
+            continue;
+        snprintf(full, sizeof(full), "varve trace %s", parts[i].name);
+        argv[1] = full;
+        return parts[i].run(argc - 1, argv + 1);
+    }
+    if (argc > 1)
+        fprintf(stderr, "varve trace: there is no '%s'\n", argv[1]);
+    usage(stderr);
+    return CLI_USAGE;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of `varve trace` share. */
+#ifndef CLI_TRACE_H
+#define CLI_TRACE_H
+
+#include "trace/timeline.h"
+
+/* A trace that is open. */
+struct cli_trace {
+    struct vv_trace_file *file;
+    struct vv_timeline *timeline;
+};
+
+/* Reads a trace, and says what is wrong with it: why it cannot be read, or, as a warning, that parts
+ * of it are missing. `command` is what the texts begin with. 0, or an exit status. */
+int cli_trace_open(const char *command, const char *path, struct cli_trace *ret_trace);
+void cli_trace_close(struct cli_trace *trace);
+
+#endif

@@ -211,7 +211,7 @@ static void put_origin(FILE *f, const struct trace_page *p)
 {
     if (!p->command && !p->when && !p->where)
         return;
-    fputs("<p class=\"muted\" id=\"origin\">", f);
+    fputs("<p class=\"muted origin\" id=\"origin\">", f);
     if (p->command) {
         fputs("<code>", f);
         page_text(f, p->command);
@@ -289,6 +289,7 @@ static int put_lane(FILE *f, const struct trace_page *p, const struct tracks *tr
 {
     const struct lane *lane = &p->lanes[i];
     double busy = 0;
+    bool calls = false;
     unsigned rows = 1;
     int rc;
 
@@ -299,10 +300,15 @@ static int put_lane(FILE *f, const struct trace_page *p, const struct tracks *tr
         for (size_t s = 0; s < tracks->tracks[k].nr; s++)
             busy += (double)tracks->tracks[k].spans[s].busy_ns;
     }
+    for (size_t k = 0; k < lane->nr && !calls; k++)
+        calls = lane->spans[k].kind == SPAN_COMPUTE || lane->spans[k].kind == SPAN_WRITE ||
+                lane->spans[k].kind == SPAN_READ;
     fputs("<div class=\"tl-lane\"><div class=\"tl-name\">", f);
     page_text(f, lane->name);
     fprintf(f, "</div><div class=\"tl-bars\" style=\"height:%upx\" role=\"img\" aria-label=\"",
-            rows > 1 ? 14 + 8 * rows : 22);
+            rows > 1 ? 14 + 8 * rows
+            : calls  ? 36
+                     : 24);
     page_text(f, lane->name);
     fprintf(f, ": %zu intervals, %.3g s in all\">", lane->nr, busy / 1e9);
     rc = tracks_draw(f, tracks, i);

@@ -12,10 +12,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/trace.h"
 #include "core/error.h"
 #include "sim/trace_view.h"
-#include "trace/file.h"
-#include "trace/timeline.h"
 
 #define COMMAND    "varve trace report"
 #define PATH_BYTES 4096
@@ -58,12 +57,10 @@ static int write_page(const struct trace_page *page, const char *path)
 {
     char made[PATH_BYTES];
     FILE *f;
-    int rc = 0;
+    int rc;
 
-    if (strcmp(path, "-") == 0) {
-        rc = trace_page_write(stdout, page);
-        return fflush(stdout) != 0 && rc == 0 ? -errno : rc;
-    }
+    if (strcmp(path, "-") == 0)
+        return trace_page_write(stdout, page);
     if (snprintf(made, sizeof(made), "%s.%ld.new", path, (long)getpid()) >= (int)sizeof(made))
         return -ENAMETOOLONG;
     f = fopen(made, "wxe");
@@ -81,19 +78,13 @@ static int write_page(const struct trace_page *page, const char *path)
 
 static int make_report(const char *path, const char *output, bool json)
 {
-    struct vv_trace_file *file = NULL;
-    struct vv_timeline *timeline = NULL;
     struct trace_view *view = NULL;
-    char err[256] = "";
-    int rc = vv_trace_file_open(path, err, sizeof(err), &file);
+    struct cli_trace trace;
+    int rc, status = cli_trace_open(COMMAND, path, &trace);
 
-    if (rc < 0) {
-        fprintf(stderr, COMMAND ": %s\n", err[0] ? err : vv_strerror(rc));
-        return CLI_FAILED;
-    }
-    rc = vv_timeline_new(file, &timeline);
-    if (rc == 0)
-        rc = trace_view_new(timeline, &view);
+    if (status)
+        return status;
+    rc = trace_view_new(trace.timeline, &view);
     if (rc < 0)
         fprintf(stderr, COMMAND ": %s: %s\n", path, vv_strerror(rc));
     if (rc == 0 && output) {
@@ -105,9 +96,12 @@ static int make_report(const char *path, const char *output, bool json)
         trace_page_json(stdout, trace_view_page(view));
     else if (rc == 0 && output && strcmp(output, "-") != 0)
         printf("%s\n", output);
+    if (rc == 0 && fflush(stdout) != 0) {
+        rc = -errno;
+        fprintf(stderr, COMMAND ": standard output: %s\n", strerror(-rc));
+    }
     trace_view_free(view);
-    vv_timeline_free(timeline);
-    vv_trace_file_free(file);
+    cli_trace_close(&trace);
     return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 

@@ -616,8 +616,8 @@ static void put_all_calls(FILE *f, const struct trace_page *p)
     fputs("</tbody></table></div>\n", f);
     if (p->nr_calls > CALLS_SHOWN)
         fprintf(f,
-                "<p>These are the first %d of %zu; <code>varve trace csv</code> writes all of "
-                "them.</p>\n",
+                "<p>These are the first %d of %zu; <code>varve trace export --format csv "
+                "--table iterations</code> writes all of them.</p>\n",
                 CALLS_SHOWN, p->nr_calls);
     fputs("</details>\n", f);
 }
@@ -1043,9 +1043,8 @@ static void put_conditions(FILE *f, const struct trace_page *p)
     fputs("</div>\n", f);
     fprintf(f,
             "<p class=\"muted\" id=\"records\">Made from %" PRIu64 " records of the trace, %" PRIu64
-            " lost. 1 GB is 10<sup>9</sup> bytes, 1 GiB 2<sup>30</sup>. The same trace can be "
-            "looked at in other programs: <code>varve trace json</code>, <code>svg</code>, "
-            "<code>csv</code>.</p>\n</section>\n",
+            " lost. 1 GB is 10<sup>9</sup> bytes, 1 GiB 2<sup>30</sup>. Other "
+            "programs can read the same trace: <code>varve trace export</code>.</p>\n</section>\n",
             p->nr_records, p->lost_records);
 }
 

@@ -67,6 +67,7 @@ static void say_tiers(const struct varve_ctx *ctx)
         snprintf(key, sizeof(key), "tier.%u.bytes", t);
         say_number(ctx, key, kind == VV_TIER_FILES ? ctx->opts.local_cache : bytes);
     }
+    say_number(ctx, "transit.bytes", stats.transit_pages * ctx->opts.page_bytes);
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         snprintf(key, sizeof(key), "hop.%d", hop);
         say(ctx, key, vv_hop_name((enum vv_hop)hop));

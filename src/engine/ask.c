@@ -193,6 +193,7 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
                 core->hist[i].ncopies[t] + (tier->is_arena ? 0 : core->hist[i].ndurable);
         ret_stats->tier_used_page_ns[t] = core->used_page_ns[t];
         used_page_ns += core->used_page_ns[t];
+        ret_stats->transit_pages += 2 * tier->transit_all;
         pages += tier->memory ? tier->arena.npromised : 0;
         if (!tier->is_arena)
             ret_stats->files_bytes = tier->used_bytes;

@@ -334,6 +334,7 @@ struct vv_core_stats {
     uint64_t tier_dirty_pages[VV_MAX_TIERS];     /* to be flushed; 0 on files, as the next two */
     uint64_t tier_evictable_pages[VV_MAX_TIERS]; /* that may go */
     uint64_t tier_copies[VV_MAX_TIERS];          /* of versions, whole or in part */
+    uint64_t transit_pages; /* besides those of the host tier, both directions together */
     /* Orders of each hop: under way, for how long at least one was, and how many failed. */
     uint64_t hop_orders[VV_HOP_COUNT], hop_busy_ns[VV_HOP_COUNT], hop_errors[VV_HOP_COUNT];
     uint64_t waiting_puts, waiting_gets; /* requests that have not ended */

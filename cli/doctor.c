@@ -104,6 +104,7 @@ static void look_at_later(struct doctor *d)
         const char *debian, *spack;
     } later[] = {
         {"MPI", VV_BUILD_MPI, "libopenmpi-dev", "openmpi"},
+        {"Fortran", VV_BUILD_FORTRAN, "gfortran", "gcc languages=fortran"},
         {"UCX", VV_BUILD_UCX, "libucx-dev", "ucx"},
     };
 

@@ -4,7 +4,7 @@
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 build=$BUILD_DIR/lint-without
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Debug -DVARVE_WERROR=ON -DCMAKE_C_COMPILER="${CC:-cc}" \
-    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF \
+    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF \
     >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure"; }
 tests=$(cd tests/unit && printf '%s\n' tier/*.c device/*.c ckpt/life.c ckpt/gds.c | sed 's,/,_,;s,\.c$,,;s,^,t_unit_,')
 # Helpers have no main and so no target of their own.

@@ -1,0 +1,550 @@
+! SPDX-License-Identifier: Apache-2.0
+!
+! Varve for Fortran: checkpoint histories (varve/ckpt.h) over iso_c_binding.
+!
+!     use varve
+!     type(varve_context) :: ctx
+!     type(varve_history) :: h
+!     type(varve_options) :: opts
+!     real(8), target     :: field(100, 100)
+!
+!     call opts%set('level', 'local')
+!     call opts%set('local', 'checkpoints')
+!     call ctx%open(opts)
+!     call h%open(ctx, 'state', keep=2_varve_version)
+!     call h%protect(0, field)
+!     call h%latest(step, found)
+!     if (found) call h%restore(step)
+!
+! Errors. Every procedure ends with optional stat and errmsg, as those of the language do. stat is 0, or the negative
+! errno value of the C function (varve_enoent, ...); errmsg is assigned only if there was an error. Without stat an error
+! ends the program, with its message.
+!
+! Memory. What is protected must have the target attribute, be contiguous, and stay where it is until it is unprotected:
+! an array that is deallocated or moved must not be checkpointed any more.
+!
+! Handles are passed by reference and must not be copied: close ends them. Threads: as in C.
+module varve
+    use, intrinsic :: iso_c_binding
+    use, intrinsic :: iso_fortran_env, only: error_unit
+    implicit none
+    private
+
+    ! The kind of version numbers. They are not negative.
+    integer, parameter, public :: varve_version = c_int64_t
+
+    integer, parameter, public :: varve_level_cached = 0, varve_level_local = 1, varve_level_remote = 2, &
+        varve_level_complete = 3
+    ! Values of stat that programs ask for.
+    integer, parameter, public :: varve_enoent = -2, varve_eagain = -11, varve_enomem = -12, varve_eexist = -17, &
+        varve_einval = -22, varve_enospc = -28, varve_ebadmsg = -74, varve_enobufs = -105, varve_etimedout = -110
+
+    ! Larger than the C structure, which tells by its size how much of it the program knows.
+    integer, parameter :: opts_bytes = 65536
+
+    type, public :: varve_options
+        private
+        integer(c_int8_t), allocatable :: c(:)
+    contains
+        procedure :: set => options_set
+        procedure :: load => options_load
+    end type
+
+    type, public :: varve_context
+        private
+        type(c_ptr) :: c = c_null_ptr
+    contains
+        procedure :: open => context_open
+        procedure :: close => context_close
+        procedure :: is_open => context_is_open
+    end type
+
+    type, public :: varve_history
+        private
+        type(c_ptr) :: c = c_null_ptr
+        type(c_ptr) :: ctx = c_null_ptr
+    contains
+        procedure :: open => history_open
+        procedure :: close => history_close
+        procedure :: protect => history_protect
+        procedure :: protect_address => history_protect_address
+        procedure :: unprotect => history_unprotect
+        procedure :: checkpoint => history_checkpoint
+        procedure :: restore => history_restore
+        procedure :: region_size => history_region_size
+        procedure :: hint => history_hint
+        procedure :: hint_clear => history_hint_clear
+        procedure :: prefetch_start => history_prefetch_start
+        procedure :: wait => history_wait
+        procedure :: flush => history_flush
+        procedure :: discard => history_discard
+        procedure :: latest => history_latest
+        procedure :: versions => history_versions
+    end type
+
+    public :: varve_library_version
+
+    ! struct varve_history_opts, as far as this module uses it
+    type, bind(c) :: c_history_opts
+        integer(c_size_t) :: opts_size
+        integer(c_int) :: consume
+        integer(c_int64_t) :: keep
+    end type
+
+    ! struct varve_error
+    type, bind(c) :: c_error
+        integer(c_size_t) :: error_size
+        integer(c_int) :: err, scope, tier, region, code
+        integer(c_int64_t) :: version
+        character(kind=c_char) :: operation(32), domain(16), text(256)
+    end type
+
+    interface
+        integer(c_int) function c_opts_init(opts, bytes) bind(c, name='varve_opts_init')
+            import
+            integer(c_int8_t), intent(inout) :: opts(*)
+            integer(c_size_t), value :: bytes
+        end function
+        integer(c_int) function c_opts_load(opts, path) bind(c, name='varve_opts_load')
+            import
+            integer(c_int8_t), intent(inout) :: opts(*)
+            character(kind=c_char), intent(in) :: path(*)
+        end function
+        integer(c_int) function c_opts_set(opts, key, val) bind(c, name='varve_opts_set')
+            import
+            integer(c_int8_t), intent(inout) :: opts(*)
+            character(kind=c_char), intent(in) :: key(*), val(*)
+        end function
+        integer(c_int) function c_open(opts, ctx) bind(c, name='varve_open')
+            import
+            type(c_ptr), value :: opts
+            type(c_ptr), intent(out) :: ctx
+        end function
+        integer(c_int) function c_close(ctx) bind(c, name='varve_close')
+            import
+            type(c_ptr), value :: ctx
+        end function
+        integer(c_int) function c_last_error(ctx, e) bind(c, name='varve_last_error')
+            import
+            type(c_ptr), value :: ctx
+            type(c_error), intent(inout) :: e
+        end function
+        type(c_ptr) function c_strerror(err) bind(c, name='varve_strerror')
+            import
+            integer(c_int), value :: err
+        end function
+        type(c_ptr) function c_version() bind(c, name='varve_version')
+            import
+        end function
+        integer(c_int) function c_history_open(ctx, name, opts, h) bind(c, name='varve_history_open_with')
+            import
+            type(c_ptr), value :: ctx
+            character(kind=c_char), intent(in) :: name(*)
+            type(c_history_opts), intent(in) :: opts
+            type(c_ptr), intent(out) :: h
+        end function
+        integer(c_int) function c_history_close(h) bind(c, name='varve_history_close')
+            import
+            type(c_ptr), value :: h
+        end function
+        integer(c_int) function c_protect(h, region, ptr, bytes) bind(c, name='varve_protect')
+            import
+            type(c_ptr), value :: h, ptr
+            integer(c_int), value :: region
+            integer(c_size_t), value :: bytes
+        end function
+        ! By a descriptor, which knows address and size of anything; see array.c.
+        integer(c_int) function c_protect_array(h, region, x) bind(c, name='varve_protect_array')
+            import
+            type(c_ptr), value :: h
+            integer(c_int), value :: region
+            type(*), dimension(..), intent(inout) :: x
+        end function
+        integer(c_int) function c_unprotect(h, region) bind(c, name='varve_unprotect')
+            import
+            type(c_ptr), value :: h
+            integer(c_int), value :: region
+        end function
+        integer(c_int) function c_checkpoint(h, version, timeout_ms) bind(c, name='varve_checkpoint_for')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), value :: version
+            integer(c_int), value :: timeout_ms
+        end function
+        integer(c_int) function c_restore(h, version, timeout_ms) bind(c, name='varve_restore_for')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), value :: version
+            integer(c_int), value :: timeout_ms
+        end function
+        integer(c_int) function c_region_size(h, version, region, bytes) bind(c, name='varve_region_size')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), value :: version
+            integer(c_int), value :: region
+            integer(c_size_t), intent(inout) :: bytes
+        end function
+        integer(c_int) function c_hint(h, version) bind(c, name='varve_hint')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), value :: version
+        end function
+        integer(c_int) function c_hint_clear(h) bind(c, name='varve_hint_clear')
+            import
+            type(c_ptr), value :: h
+        end function
+        integer(c_int) function c_prefetch_start(h) bind(c, name='varve_prefetch_start')
+            import
+            type(c_ptr), value :: h
+        end function
+        integer(c_int) function c_wait(h, version, level, timeout_ms) bind(c, name='varve_wait')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), value :: version
+            integer(c_int), value :: level, timeout_ms
+        end function
+        integer(c_int) function c_flush(h, timeout_ms) bind(c, name='varve_flush')
+            import
+            type(c_ptr), value :: h
+            integer(c_int), value :: timeout_ms
+        end function
+        integer(c_int) function c_discard(h, version) bind(c, name='varve_discard')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), value :: version
+        end function
+        integer(c_int) function c_latest(h, version) bind(c, name='varve_latest')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), intent(inout) :: version
+        end function
+        integer(c_int) function c_versions(h, list, max, count) bind(c, name='varve_versions')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), intent(inout) :: list(*)
+            integer(c_size_t), value :: max
+            integer(c_size_t), intent(inout) :: count
+        end function
+    end interface
+
+contains
+
+    ! ---- errors ----
+
+    ! The text of a C string.
+    function text_of(c) result(text)
+        type(c_ptr), intent(in) :: c
+        character(len=:), allocatable :: text
+        character(kind=c_char), pointer :: chars(:)
+        integer :: n, i
+        call c_f_pointer(c, chars, [4096])
+        n = 0
+        do while (n < 4096)
+            if (chars(n + 1) == c_null_char) exit
+            n = n + 1
+        end do
+        allocate (character(len=n) :: text)
+        do i = 1, n
+            text(i:i) = chars(i)
+        end do
+    end function
+
+    ! What happened, as the library tells it; the meaning of the number otherwise.
+    function message_of(ctx, rc) result(text)
+        type(c_ptr), intent(in) :: ctx
+        integer(c_int), intent(in) :: rc
+        character(len=:), allocatable :: text
+        type(c_error) :: e
+        integer :: i
+        text = text_of(c_strerror(rc))
+        e%error_size = c_sizeof(e)
+        if (c_last_error(ctx, e) /= 0) return
+        if (e%err /= rc .or. e%text(1) == c_null_char) return
+        text = ''
+        do i = 1, size(e%text)
+            if (e%text(i) == c_null_char) exit
+            text = text//e%text(i)
+        end do
+    end function
+
+    subroutine finish(ctx, what, rc, stat, errmsg)
+        type(c_ptr), intent(in) :: ctx
+        character(len=*), intent(in) :: what
+        integer(c_int), intent(in) :: rc
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        if (present(stat)) stat = int(rc)
+        if (rc == 0) return
+        if (present(errmsg)) errmsg = message_of(ctx, rc)
+        if (present(stat)) return
+        write (error_unit, '(4a)') 'varve: ', what, ': ', message_of(ctx, rc)
+        error stop 1
+    end subroutine
+
+    integer(c_int) function limit_of(timeout_ms)
+        integer, intent(in), optional :: timeout_ms
+        limit_of = -1
+        if (present(timeout_ms)) limit_of = int(timeout_ms, c_int)
+    end function
+
+    ! "0.1.0"
+    function varve_library_version() result(text)
+        character(len=:), allocatable :: text
+        text = text_of(c_version())
+    end function
+
+    ! ---- options ----
+
+    integer(c_int) function options_ready(opts)
+        class(varve_options), intent(inout) :: opts
+        options_ready = 0
+        if (allocated(opts%c)) return
+        allocate (opts%c(opts_bytes))
+        options_ready = c_opts_init(opts%c, int(opts_bytes, c_size_t))
+        if (options_ready /= 0) deallocate (opts%c)
+    end function
+
+    ! One setting by its key, as in a configuration file: 'host_cache', '4G'.
+    subroutine options_set(self, key, val, stat, errmsg)
+        class(varve_options), intent(inout) :: self
+        character(len=*), intent(in) :: key, val
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int) :: rc
+        rc = options_ready(self)
+        if (rc == 0) rc = c_opts_set(self%c, trim(key)//c_null_char, trim(val)//c_null_char)
+        call finish(c_null_ptr, 'options', rc, stat, errmsg)
+    end subroutine
+
+    ! A configuration file, and the environment over it.
+    subroutine options_load(self, path, stat, errmsg)
+        class(varve_options), intent(inout) :: self
+        character(len=*), intent(in) :: path
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int) :: rc
+        rc = options_ready(self)
+        if (rc == 0) rc = c_opts_load(self%c, trim(path)//c_null_char)
+        call finish(c_null_ptr, 'options', rc, stat, errmsg)
+    end subroutine
+
+    ! ---- contexts ----
+
+    ! Without options: the defaults, environment included.
+    subroutine context_open(self, opts, stat, errmsg)
+        class(varve_context), intent(inout) :: self
+        type(varve_options), intent(inout), target, optional :: opts
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int) :: rc
+        type(c_ptr) :: c, handle
+        c = c_null_ptr
+        handle = c_null_ptr
+        rc = 0
+        if (c_associated(self%c)) rc = varve_eexist
+        if (rc == 0 .and. present(opts)) then
+            rc = options_ready(opts)
+            if (rc == 0) c = c_loc(opts%c)
+        end if
+        if (rc == 0) rc = c_open(c, handle)
+        if (rc == 0) self%c = handle
+        call finish(c_null_ptr, 'open', rc, stat, errmsg)
+    end subroutine
+
+    ! Ends the context and its histories; what is on its way to the level of the context gets there first.
+    subroutine context_close(self, stat, errmsg)
+        class(varve_context), intent(inout) :: self
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int) :: rc
+        rc = c_close(self%c)
+        if (rc /= -16) self%c = c_null_ptr ! -EBUSY: nothing was done
+        call finish(c_null_ptr, 'close', rc, stat, errmsg)
+    end subroutine
+
+    logical function context_is_open(self)
+        class(varve_context), intent(in) :: self
+        context_is_open = c_associated(self%c)
+    end function
+
+    ! ---- histories ----
+
+    ! keep: so many of the newest versions; all if it is not given. consume_once: a version is discarded when it was
+    ! restored.
+    subroutine history_open(self, ctx, name, keep, consume_once, stat, errmsg)
+        class(varve_history), intent(inout) :: self
+        type(varve_context), intent(in) :: ctx
+        character(len=*), intent(in) :: name
+        integer(varve_version), intent(in), optional :: keep
+        logical, intent(in), optional :: consume_once
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        type(c_history_opts) :: opts
+        type(c_ptr) :: handle
+        integer(c_int) :: rc
+        opts = c_history_opts(c_sizeof(opts), 0, 0)
+        if (present(keep)) opts%keep = keep
+        if (present(consume_once)) opts%consume = merge(1, 0, consume_once)
+        handle = c_null_ptr
+        rc = 0
+        if (c_associated(self%c)) rc = varve_eexist
+        if (rc == 0) rc = c_history_open(ctx%c, trim(name)//c_null_char, opts, handle)
+        if (rc == 0) then
+            self%c = handle
+            self%ctx = ctx%c
+        end if
+        call finish(ctx%c, 'history', rc, stat, errmsg)
+    end subroutine
+
+    subroutine history_close(self, stat, errmsg)
+        class(varve_history), intent(inout) :: self
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int) :: rc
+        rc = c_history_close(self%c)
+        if (rc /= -16) self%c = c_null_ptr
+        call finish(self%ctx, 'history', rc, stat, errmsg)
+    end subroutine
+
+    ! A variable or array of any type, kind and rank.
+    subroutine history_protect(self, region, x, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer, intent(in) :: region
+        type(*), dimension(..), intent(inout), target :: x
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'protect', c_protect_array(self%c, int(region, c_int), x), stat, errmsg)
+    end subroutine
+
+    ! Memory by its address: of a GPU, say.
+    subroutine history_protect_address(self, region, ptr, bytes, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer, intent(in) :: region
+        type(c_ptr), intent(in) :: ptr
+        integer(c_size_t), intent(in) :: bytes
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'protect', c_protect(self%c, int(region, c_int), ptr, bytes), stat, errmsg)
+    end subroutine
+
+    subroutine history_unprotect(self, region, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer, intent(in) :: region
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'unprotect', c_unprotect(self%c, int(region, c_int)), stat, errmsg)
+    end subroutine
+
+    subroutine history_checkpoint(self, version, timeout_ms, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(in) :: version
+        integer, intent(in), optional :: timeout_ms
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'checkpoint', c_checkpoint(self%c, version, limit_of(timeout_ms)), stat, errmsg)
+    end subroutine
+
+    subroutine history_restore(self, version, timeout_ms, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(in) :: version
+        integer, intent(in), optional :: timeout_ms
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'restore', c_restore(self%c, version, limit_of(timeout_ms)), stat, errmsg)
+    end subroutine
+
+    ! Bytes, not elements.
+    subroutine history_region_size(self, version, region, bytes, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(in) :: version
+        integer, intent(in) :: region
+        integer(c_size_t), intent(inout) :: bytes
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'region_size', c_region_size(self%c, version, int(region, c_int), bytes), stat, errmsg)
+    end subroutine
+
+    subroutine history_hint(self, version, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(in) :: version
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'hint', c_hint(self%c, version), stat, errmsg)
+    end subroutine
+
+    subroutine history_hint_clear(self, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'hint_clear', c_hint_clear(self%c), stat, errmsg)
+    end subroutine
+
+    subroutine history_prefetch_start(self, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'prefetch_start', c_prefetch_start(self%c), stat, errmsg)
+    end subroutine
+
+    subroutine history_wait(self, version, level, timeout_ms, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(in) :: version
+        integer, intent(in) :: level
+        integer, intent(in), optional :: timeout_ms
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'wait', c_wait(self%c, version, int(level, c_int), limit_of(timeout_ms)), stat, errmsg)
+    end subroutine
+
+    subroutine history_flush(self, timeout_ms, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer, intent(in), optional :: timeout_ms
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'flush', c_flush(self%c, limit_of(timeout_ms)), stat, errmsg)
+    end subroutine
+
+    subroutine history_discard(self, version, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(in) :: version
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call finish(self%ctx, 'discard', c_discard(self%c, version), stat, errmsg)
+    end subroutine
+
+    ! The newest version that has reached the level of the context. That there is none is no error.
+    subroutine history_latest(self, version, found, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(inout) :: version
+        logical, intent(out) :: found
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int) :: rc
+        rc = c_latest(self%c, version)
+        found = rc == 0
+        if (rc == varve_enoent) rc = 0
+        call finish(self%ctx, 'latest', rc, stat, errmsg)
+    end subroutine
+
+    ! All versions that can be restored, in the order of writing.
+    subroutine history_versions(self, list, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), allocatable, intent(out) :: list(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(varve_version), allocatable :: room(:)
+        integer(c_size_t) :: n, max
+        integer(c_int) :: rc
+        max = 16
+        do
+            n = 0
+            allocate (room(max))
+            rc = c_versions(self%c, room, max, n)
+            if (rc /= 0 .or. n <= max) exit
+            deallocate (room)
+            max = n + 16
+        end do
+        list = room(1:merge(n, 0_c_size_t, rc == 0))
+        call finish(self%ctx, 'versions', rc, stat, errmsg)
+    end subroutine
+end module

@@ -30,8 +30,8 @@ extern "C" {
 
 /*
  * Opens a context on every process of `comm`, as varve_open does, each with its number in `comm` as
- * its rank. All get the same run_id: that of the first process, drawn if its options have none. Each
- * process may have options of its own (a device, a local folder); NULL: the defaults, environment
+ * its rank, and with their number as `ranks`. All get the same run_id: that of the first process, drawn
+ * if its options have neither that nor `run`. Each process may have options of its own (a device, a local folder); NULL: the defaults, environment
  * included. If any process fails, all do, with the least of the errors; varve_last_error(NULL, ...)
  * tells more where it happened, and on the others that it happened elsewhere. The communicator is not
  * kept.

@@ -169,8 +169,9 @@ static uint64_t draw_id(void)
 /* Rank, run and what else a process of a job needs, over what its options say. */
 static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_opts *ret_opts)
 {
-    int rank = 0, rc = varve_opts_init(ret_opts, sizeof(*ret_opts));
+    int rank = 0, size = 1, rc = varve_opts_init(ret_opts, sizeof(*ret_opts));
     MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
     if (rc == 0 && opts) {
         if (opts->opts_size < sizeof(size_t))
             return -EINVAL;
@@ -178,10 +179,15 @@ static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_op
                opts->opts_size < sizeof(*ret_opts) ? opts->opts_size : sizeof(*ret_opts));
         ret_opts->opts_size = sizeof(*ret_opts);
     }
+    /* `run` of the first process is turned into a number by varve_open, and so is that of the others:
+     * it is either given to all or to none. */
     uint64_t run = rc == 0 && ret_opts->run_id ? ret_opts->run_id : draw_id();
+    if (rc == 0 && ret_opts->run[0] && !ret_opts->run_id)
+        run = 0;
     int bad = of_mpi(MPI_Bcast(&run, 1, MPI_UINT64_T, 0, comm));
     ret_opts->run_id = run;
     ret_opts->rank = rank;
+    ret_opts->ranks = size;
     return rc ? rc : bad;
 }
 

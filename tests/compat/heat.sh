@@ -19,7 +19,7 @@ run() {
     if [ "$n" -eq 0 ]; then
         timeout 120 "$dir/heat" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
     else
-        mpi "$n" "$dir/heat" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+        mpi "$n" "$dir/heat" "$@" >"$dir/out" 2>"$dir/err" </dev/null || rc=$?
     fi
     [ $rc -ne 3 ] && ! grep -q ' holds step ' "$dir/err" || { cat "$dir/err"; fail "a mixture of two lives"; }
     echo $rc
@@ -30,30 +30,41 @@ whole() { # the sum of an undisturbed run
 }
 
 cases=0
-for n in 0 4; do
-    for mode in sync async; do
-        for kind in mem file; do
-            [ "$kind" = mem ] || [ "$n" = 4 ] || continue
-            folder=$dir/$n-$mode-$kind
-            config "$dir/ini" "$folder" $mode
-            if [ $mode-$kind = sync-mem ]; then
-                want=$(whole "$n" "$dir/ini" $kind 1)
-                grep -q '^fresh' "$dir/out" || fail "something was found in an empty folder"
-                rm -rf "$folder"
-            fi
-            # Two kills; what the first left the second life writes again.
-            for life in 1 2; do
-                rank=$([ "$n" = 4 ] && random 4 || echo 0)
-                step=$((7 + $(random 15) + 18 * (life - 1)))
-                [ "$(run "$n" "$dir/ini" $kind $life $step "$rank")" -ne 0 ] || fail "it was to be killed"
-            done
-            got=$(whole "$n" "$dir/ini" $kind 3)
-            [ "$got" = "$want" ] || fail "$n processes, $mode, $kind: $got after kills, $want without"
-            grep -q '^restart' "$dir/out" || { cat "$dir/out" "$dir/err"; fail "$n, $mode, $kind: nothing was restarted"; }
-            cases=$((cases + 1))
-        done
+want=
+# PROCESSES MODE KIND LINE: on scratch and persistent storage, or, with an interval below 0, on scratch alone.
+while read -r n mode kind line; do
+    folder=$dir/$n-$mode-$kind-$cases
+    config "$dir/ini" "$folder" "$mode" "$line"
+    if [ "${whole_n:-none}" != "$n" ]; then
+        want=$(whole "$n" "$dir/ini" "$kind" 1) whole_n=$n
+        grep -q '^fresh' "$dir/out" || fail "something was found in an empty folder"
+        rm -rf "$folder"
+    fi
+    # Two kills; what the first left the second life writes again.
+    for life in 1 2; do
+        rank=$([ "$n" = 4 ] && random 4 || echo 0)
+        step=$((7 + $(random 15) + 18 * (life - 1)))
+        [ "$(run "$n" "$dir/ini" "$kind" $life $step "$rank")" -ne 0 ] || fail "it was to be killed"
     done
-done
+    got=$(whole "$n" "$dir/ini" "$kind" 3)
+    [ "$got" = "$want" ] || fail "$n processes, $mode, $kind, $line: $got after kills, $want without"
+    grep -q '^restart' "$dir/out" || { cat "$dir/out" "$dir/err"; fail "$n, $mode, $kind, $line: nothing was restarted"; }
+    cases=$((cases + 1))
+done <<END
+0 sync mem persistent_interval = 0
+0 async mem persistent_interval = -1
+4 sync mem persistent_interval = -1
+4 async mem persistent_interval = 0
+4 async file persistent_interval = 0
+END
+
+# Scratch is lost: persistent storage has everything. Two processes cannot go on with what four have written.
+config "$dir/ini" "$folder" async
+rm -rf "$folder/scratch"
+[ "$(run 4 "$dir/ini" file 4)" -eq 0 ] && grep -q '^restart 60 ' "$dir/out" || { cat "$dir/out" "$dir/err"; fail "without scratch"; }
+[ "$(run 2 "$dir/ini" file 5)" -ne 0 ] || grep -q '^fresh' "$dir/out" || { cat "$dir/out"; fail "two processes restarted from four"; }
+grep -qE '(written by 4 processes|4 ranks)' "$dir/err" || { cat "$dir/err"; fail "nothing is said about the number of processes"; }
+cases=$((cases + 2))
 
 # The job goes back again and again: every life begins behind the last agreed version and dies a little later, in another
 # rank, at a moment of its own.

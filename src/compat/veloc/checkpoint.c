@@ -19,6 +19,9 @@
 
 #include "compat/veloc/veloc_private.h"
 
+/* How long the last traces of a discarded version may take to go. */
+enum { GONE_MS = 10000 };
+
 /* ---- taking ---- */
 
 /* Was the last error about another version than this? Varve tells once what failed behind a call,
@@ -74,8 +77,12 @@ int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, 
     if (rc == 0)
         rc = vvi_veloc_protect(c, c->current, full, nfull);
     if (rc == 0) {
-        rc = write_version(c, c->current, c->version);
+        rc = vvi_veloc_pending(c->current, c->version);
+        if (rc == 0)
+            rc = write_version(c, c->current, c->version);
         c->taken = rc == 0;
+        if (rc)
+            vvi_veloc_settled(c->current, c->version);
         if (rc)
             vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
         /* The list is ours and goes now. */
@@ -144,14 +151,20 @@ static int mem(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
     return take_chosen(c, choice);
 }
 
-/* Waits until nothing is left of a version that was taken back. */
+/* Waits until nothing is left of a version that was taken back. Flushing is more than that: in a group
+ * it waits for others, who may have taken it back too and will never come. */
 static int take_back(struct vvi_veloc *c)
 {
+    int limit_ms = c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1;
+    vvi_veloc_settled(c->current, c->version);
     int rc = varve_discard(c->current->h, (uint64_t)c->version);
     if (rc == 0) {
-        rc = varve_flush(c->current->h, -1);
-        while (rc && is_late(c, rc, c->version) && vvi_veloc_failed(c, c->current, rc))
-            rc = varve_flush(c->current->h, -1);
+        rc = varve_flush(c->current->h, limit_ms);
+        while (rc && is_late(c, rc, c->version) && rc != -ETIMEDOUT &&
+               vvi_veloc_failed(c, c->current, rc))
+            rc = varve_flush(c->current->h, limit_ms);
+        if (rc == -ETIMEDOUT && limit_ms >= 0)
+            rc = 0;
     }
     return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be discarded",
                                c->current->name, c->version)
@@ -173,7 +186,8 @@ static int end(struct vvi_veloc *c, bool success)
         rc = -ENODATA;
     }
     if (success && rc == 0 && c->cfg.sync) {
-        rc = varve_wait(c->current->h, (uint64_t)c->version, c->level, -1);
+        rc = varve_wait(c->current->h, (uint64_t)c->version, c->wait_level, -1);
+        vvi_veloc_settled(c->current, c->version);
         if (rc) {
             vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
             success = false;
@@ -190,16 +204,27 @@ static int end(struct vvi_veloc *c, bool success)
 
 /* ---- waiting ---- */
 
+/* Of one history, oldest first. True: something is still on its way. */
+static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_ms)
+{
+    while (hist->npending > 0) {
+        int version = hist->pending[0];
+        int rc = varve_wait(hist->h, (uint64_t)version, c->wait_level, timeout_ms);
+        if (rc == -ETIMEDOUT)
+            return true;
+        /* Discarded meanwhile, by whom it may concern. */
+        if (rc != 0 && rc != -ENOENT)
+            vvi_veloc_failed(c, hist, rc);
+        vvi_veloc_settled(hist, version);
+    }
+    return false;
+}
+
 int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms)
 {
     bool busy = false;
-    for (struct vvi_veloc_hist *h = c->hists; h; h = h->next) {
-        int rc;
-        while ((rc = varve_flush(h->h, timeout_ms)) != 0 && rc != -ETIMEDOUT)
-            if (!vvi_veloc_failed(c, h, rc))
-                break;
-        busy |= rc == -ETIMEDOUT;
-    }
+    for (struct vvi_veloc_hist *h = c->hists; h; h = h->next)
+        busy |= drain(c, h, timeout_ms);
     if (busy)
         return -ETIMEDOUT;
     int rc = c->failed ? -EIO : 0;
@@ -311,7 +336,7 @@ int VELOC_Cleanup(const char *name)
     while (rc == 0 && (rc = varve_versions(hist->h, &v, 1, &n)) == 0 && n > 0)
         rc = varve_discard(hist->h, v);
     if (rc == 0)
-        rc = varve_flush(hist->h, -1);
+        rc = varve_flush(hist->h, c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1);
     if (rc)
         vvi_veloc_fail(c, rc, "VELOC_Cleanup of \"%s\"", name ? name : "");
     else

@@ -6,8 +6,12 @@
  * calls from several threads are merely one after the other; phases (begin to end) are still the
  * caller's to keep apart. The lock is recursive: release routines run inside, and may call back.
  *
- * What level a checkpoint is brought to, and how long it is kept, is decided in configure() and
- * nowhere else.
+ * What level a checkpoint is brought to is decided in level_of(), how long it is kept in
+ * history_open(), and nowhere else.
+ *
+ * Run ids. The processes of a group have one and the same, drawn by the first. Its highest bits are
+ * the number of processes: a version tells by its run how many have written it, so that another number
+ * of them does not take up what is only a part.
  */
 #include <errno.h>
 #include <math.h>
@@ -118,6 +122,32 @@ static int make_folders(const char *path)
     }
 }
 
+/* How far checkpoints are brought. A group's are brought to where all of them count together. VELOC
+ * brings one in so many seconds to persistent storage, by the clock of each node; ranks cannot agree
+ * on which without talking, so that it is all or none: none in files of the prefetching extension,
+ * whose programs discard what they have read back, and give an interval to keep it off the disk. */
+static int level_of(const struct vvi_veloc *c)
+{
+    const struct vvi_veloc_cfg *cfg = &c->cfg;
+    bool caches = cfg->gpu_cache_gib >= 0 || cfg->host_cache_gib >= 0;
+    if (!cfg->persistent[0] || cfg->persistent_interval < 0 ||
+        (cfg->persistent_interval > 0 && caches))
+        return VARVE_LEVEL_LOCAL;
+    return c->ops ? VARVE_LEVEL_COMPLETE : VARVE_LEVEL_REMOTE;
+}
+
+/* Scratch and persistent storage, and what goes where. */
+static void configure_folders(const struct vvi_veloc *c, struct varve_opts *opts)
+{
+    const struct vvi_veloc_cfg *cfg = &c->cfg;
+    opts->level = level_of(c);
+    if (opts->level >= VARVE_LEVEL_REMOTE)
+        snprintf(opts->remote, sizeof(opts->remote), "%s", cfg->persistent);
+    /* One folder for both is written once. */
+    if (opts->level < VARVE_LEVEL_REMOTE || strcmp(cfg->scratch, cfg->persistent) != 0)
+        snprintf(opts->local, sizeof(opts->local), "%s", cfg->scratch);
+}
+
 /* VELOC's settings as Varve's. */
 static int configure(struct vvi_veloc *c, struct varve_opts *opts)
 {
@@ -125,8 +155,7 @@ static int configure(struct vvi_veloc *c, struct varve_opts *opts)
     int rc = varve_opts_init(opts, sizeof(*opts));
     if (rc)
         return vvi_veloc_fail(NULL, rc, "settings");
-    snprintf(opts->local, sizeof(opts->local), "%s", cfg->scratch);
-    opts->level = VARVE_LEVEL_LOCAL;
+    configure_folders(c, opts);
     if (cfg->host_cache_gib >= 0)
         opts->host_cache = (uint64_t)ldexp(cfg->host_cache_gib, 30);
     if (cfg->gpu_cache_gib >= 0) {
@@ -145,6 +174,10 @@ static int configure(struct vvi_veloc *c, struct varve_opts *opts)
     if (rc)
         return vvi_veloc_fail(NULL, rc, "settings of the environment");
     opts->rank = c->rank;
+    opts->run[0] = 0; /* runs are told apart by our own id */
+    opts->ranks = 1;
+    if (c->ops)
+        opts->ranks = c->ops->size(c->group);
     return 0;
 }
 
@@ -170,6 +203,7 @@ static void client_free(struct vvi_veloc *c)
         struct vvi_veloc_hist *next = c->hists->next;
         free(c->hists->protected);
         free(c->hists->begun);
+        free(c->hists->pending);
         free(c->hists->name);
         free(c->hists);
         c->hists = next;
@@ -193,10 +227,14 @@ static int client_open(struct vvi_veloc *c, const char *path)
     if (rc)
         return rc;
     opts.run_id = c->run_id;
-    rc = context_open(c, &opts);
+    if (opts.level >= VARVE_LEVEL_REMOTE)
+        rc = make_folders(opts.remote);
+    if (rc == 0)
+        rc = context_open(c, &opts);
     if (rc)
         return rc;
     c->level = (enum varve_level)opts.level;
+    c->wait_level = VV_MIN(c->level, VARVE_LEVEL_REMOTE);
     c->has_device = varve_device_alloc(c->ctx, 1, &probe) == 0;
     if (probe)
         varve_device_free(c->ctx, probe);
@@ -204,16 +242,19 @@ static int client_open(struct vvi_veloc *c, const char *path)
     return 0;
 }
 
-static uint64_t draw_id(void)
+/* Never 0, and not drawn twice; `size` 0: of a process by itself. */
+static uint64_t draw_id(int size)
 {
     uint64_t id = 0;
-    while (id == 0)
+    while (id == 0) {
         if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
             struct timespec now;
             clock_gettime(CLOCK_REALTIME, &now);
-            id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 48;
+            id = (uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 20;
         }
-    return id;
+        id &= (UINT64_C(1) << VVI_VELOC_RUN_BITS) - 1;
+    }
+    return id | (uint64_t)size << VVI_VELOC_RUN_BITS;
 }
 
 int vvi_veloc_open(int rank, const char *path, const struct vv_group_ops *ops,
@@ -233,8 +274,7 @@ int vvi_veloc_open(int rank, const char *path, const struct vv_group_ops *ops,
     }
     if (rc == 0 && !path)
         rc = -EINVAL;
-    /* One number for all; 0 lets a process that is by itself draw its own. */
-    uint64_t run_id = ops ? draw_id() : 0;
+    uint64_t run_id = draw_id(ops ? ops->size(group) : 0);
     if (ops) {
         int bad = ops->broadcast(group, &run_id, (int)sizeof(run_id));
         rc = rc ? rc : bad;
@@ -301,13 +341,23 @@ int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, int version)
     return -EINVAL;
 }
 
+/* How many versions are kept. On scratch each process applies the rule by itself, and another may not
+ * have the newest yet: two more make sure that there is one that all have, where each waits for the
+ * checkpoint before the last. On persistent storage versions go when newer ones are complete. */
+static uint64_t keep_of(const struct vvi_veloc *c)
+{
+    long keep = c->cfg.max_versions;
+    if (c->level < VARVE_LEVEL_REMOTE && c->cfg.scratch_versions)
+        keep = c->cfg.scratch_versions;
+    return keep == 0 ? 0 : (uint64_t)keep + (c->ops && c->level < VARVE_LEVEL_REMOTE ? 2 : 0);
+}
+
 static int history_open(struct vvi_veloc *c, const char *name, struct varve_history **ret_h)
 {
     const struct timespec nap = {.tv_nsec = BUSY_SLEEP_NS};
     struct varve_history_opts opts;
     int rc = varve_history_opts_init(&opts, sizeof(opts));
-    long keep = c->cfg.scratch_versions ? c->cfg.scratch_versions : c->cfg.max_versions;
-    opts.keep = (uint64_t)keep;
+    opts.keep = keep_of(c);
     for (int i = 0; rc == 0 && i < BUSY_TRIES; i++) {
         rc = varve_history_open_with(c->ctx, name, &opts, ret_h);
         if (rc != -EBUSY)
@@ -380,6 +430,30 @@ int vvi_veloc_begins(struct vvi_veloc_hist *hist, int version)
     hist->begun[at] = version;
     hist->nbegun++;
     return 0;
+}
+
+int vvi_veloc_pending(struct vvi_veloc_hist *hist, int version)
+{
+    vvi_veloc_settled(hist, version);
+    if (hist->npending == hist->pending_cap) {
+        size_t cap = hist->pending_cap ? 2 * hist->pending_cap : 16;
+        int *more = realloc(hist->pending, cap * sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        hist->pending = more;
+        hist->pending_cap = cap;
+    }
+    hist->pending[hist->npending++] = version;
+    return 0;
+}
+
+void vvi_veloc_settled(struct vvi_veloc_hist *hist, int version)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < hist->npending; i++)
+        if (hist->pending[i] != version)
+            hist->pending[n++] = hist->pending[i];
+    hist->npending = n;
 }
 
 static int room_for(struct vvi_veloc_hist *hist, size_t n)

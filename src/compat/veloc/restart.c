@@ -44,11 +44,33 @@ static int versions_of(struct varve_history *h, uint64_t **ret_list, size_t *ret
     return 0;
 }
 
+/* Whether as many processes have written a version as there are now; 0: a file of VELOC's, which does
+ * not tell. */
+static bool of_our_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version)
+{
+    uint64_t run = 0;
+    unsigned long long ours = c->ops ? (unsigned long long)c->ops->size(c->group) : 1;
+    if (varve_version_run(hist->h, version, &run) != 0)
+        return false;
+    unsigned long long theirs = VV_MAX(run >> VVI_VELOC_RUN_BITS, (uint64_t)1);
+    if (theirs == ours)
+        return true;
+    if (!hist->told_size)
+        vvi_veloc_say(c,
+                      "checkpoint \"%s\" was written by %llu processes, and cannot be restarted "
+                      "from by %llu",
+                      hist->name, theirs, ours);
+    hist->told_size = true;
+    return false;
+}
+
 /* A version that is on its way to its level can be restored now; one that did not get there has
  * failed. */
 static bool counts(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version)
 {
-    int rc = varve_wait(hist->h, version, c->level, 0);
+    if (!of_our_size(c, hist, version))
+        return false;
+    int rc = varve_wait(hist->h, version, c->wait_level, 0);
     if (rc != 0 && rc != -ETIMEDOUT && rc != -ENOENT)
         vvi_veloc_failed(c, hist, rc);
     return rc == 0 || rc == -ETIMEDOUT;

@@ -22,6 +22,9 @@
  */
 enum { VVI_VELOC_FILE = 0x5646494c, VVI_VELOC_EMPTY = 0x5645505a };
 
+/* Of a run id, behind the number of processes that have it. */
+enum { VVI_VELOC_RUN_BITS = 44 };
+
 static inline int vvi_veloc_number(int id)
 {
     return id & INT32_MAX;
@@ -94,8 +97,11 @@ struct vvi_veloc_hist {
     int *protected; /* what Varve has protected now, owned */
     size_t nprotected, cap;
     bool hinted;
-    int *begun; /* versions that this run has begun to write, ascending, owned */
+    bool told_size; /* it was said that another number of processes has written it */
+    int *begun;     /* versions that this run has begun to write, ascending, owned */
     size_t nbegun, begun_cap;
+    int *pending; /* versions written and not seen at the level that is waited for, owned */
+    size_t npending, pending_cap;
     struct vvi_veloc_hist *next;
 };
 
@@ -106,7 +112,8 @@ struct vvi_veloc {
     struct varve_ctx *ctx;
     uint64_t run_id;
     int rank;
-    enum varve_level level;
+    enum varve_level level;      /* of the context */
+    enum varve_level wait_level; /* as far as one process can bring a version by itself */
     bool has_device;
     const struct vv_group_ops *ops; /* NULL: by itself */
     struct vv_group *group;
@@ -143,6 +150,9 @@ VV_WARN_UNUSED int vvi_veloc_history(struct vvi_veloc *c, const char *name,
 /* Notes that this run writes a version, and tells whether it did. */
 VV_WARN_UNUSED int vvi_veloc_begins(struct vvi_veloc_hist *hist, int version);
 bool vvi_veloc_begun(const struct vvi_veloc_hist *hist, int version);
+/* Notes a version that is on its way, or is not any more. */
+VV_WARN_UNUSED int vvi_veloc_pending(struct vvi_veloc_hist *hist, int version);
+void vvi_veloc_settled(struct vvi_veloc_hist *hist, int version);
 /* Makes `regions` what the history has protected. */
 VV_WARN_UNUSED int vvi_veloc_protect(struct vvi_veloc *c, struct vvi_veloc_hist *hist,
                                      const struct vvi_veloc_region *regions, size_t n);

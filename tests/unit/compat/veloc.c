@@ -375,15 +375,60 @@ static void test_overwrite(void)
     V_OK(VELOC_Finalize(0));
 }
 
+/* On scratch alone, and on both: there versions go behind the back. */
 static void test_retention(void)
 {
-    begin_in(t_tmpdir(), "sync", "max_versions = 2\n");
-    for (int v = 1; v <= 6; v++)
-        save("k", v);
-    T_EQ(VELOC_Restart_test("k", 0), 6);
-    T_EQ(VELOC_Restart_test("k", 5), 5);
-    V_FAIL(VELOC_Restart_test("k", 4));
-    V_OK(VELOC_Finalize(0));
+    static const char *const more[] = {"scratch_versions = 2\npersistent_interval = -1\n",
+                                       "max_versions = 2\n"};
+    for (int i = 0; i < 2; i++) {
+        begin_in(t_tmpdir(), "sync", more[i]);
+        for (int v = 1; v <= 6; v++)
+            save("k", v);
+        T_EQ(VELOC_Restart_test("k", 0), 6);
+        T_EQ(VELOC_Restart_test("k", 5), 5);
+        uint64_t end = vv_now_ns() + 60 * VV_NS_PER_S;
+        while (i == 1 && VELOC_Restart_test("k", 4) != VELOC_FAILURE && vv_now_ns() < end)
+            vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
+        V_FAIL(VELOC_Restart_test("k", 4));
+        V_OK(VELOC_Finalize(0));
+    }
+}
+
+static void remove_folder(const char *name)
+{
+    char line[600];
+    snprintf(line, sizeof(line), "rm -rf '%s/%s'", folder, name);
+    T_EQ(system(line), 0);
+}
+
+/* Persistent storage has all that was drained, scratch or not; without it scratch has. */
+static void test_levels(void)
+{
+    begin_in(t_tmpdir(), "async", "");
+    save("l", 1);
+    save("l", 2);
+    V_OK(VELOC_Finalize(1));
+    remove_folder("scratch");
+    begin_in(folder, "async", "");
+    T_EQ(VELOC_Restart_test("l", 0), 2);
+    V_OK(VELOC_Restart("l", 2));
+    T_CHECK(holds(a, 2) && holds(b, 2));
+    V_OK(VELOC_Finalize(1));
+
+    begin_in(t_tmpdir(), "sync", "persistent_interval = -1\n");
+    save("l", 1);
+    V_OK(VELOC_Finalize(1));
+    remove_folder("persistent");
+    begin_in(folder, "sync", "persistent_interval = 100000\nhost_cache_size = 0.01\n");
+    T_EQ(VELOC_Restart_test("l", 0), 1);
+    V_OK(VELOC_Restart("l", 1));
+    save("l", 2);
+    V_OK(VELOC_Finalize(1));
+    T_CHECK(access("persistent", F_OK) != 0);
+    remove_folder("scratch");
+    begin_in(folder, "sync", "");
+    V_FAIL(VELOC_Restart_test("l", 0));
+    V_OK(VELOC_Finalize(1));
 }
 
 /* ---- what VELOC wrote ---- */
@@ -581,6 +626,7 @@ int main(void)
     T_RUN(test_files);
     T_RUN(test_overwrite);
     T_RUN(test_retention);
+    T_RUN(test_levels);
     T_RUN(test_legacy);
     T_RUN(test_failed);
     T_RUN(test_config);

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# varve/mpi.h on four processes: they agree on what to restart from, across several lives of a job.
+. "$SOURCE_DIR/tests/compat/common.sh.inc"
+case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanitizer" ;; esac
+mpi_setup
+"$mpicc" -std=c99 -D_POSIX_C_SOURCE=200809L "${flags[@]}" "$SOURCE_DIR/tests/compat/mpi.c" "${link[@]}" -lvarve-mpi -lvarve -o "$dir/mpi" ||
+    fail "mpi.c does not compile"
+mkdir "$dir/folder"
+for part in first second third fourth errors complete; do
+    mpi 4 "$dir/mpi" "$dir/folder" $part >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/out" "$dir/err"; fail "$part"; }
+    grep -q '^ok$' "$dir/out" || fail "$part did nothing"
+done
+echo ok

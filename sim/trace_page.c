@@ -68,6 +68,8 @@ struct trace_totals trace_page_totals(const struct trace_page *p)
             one->nr_ahead++;
         }
     }
+    t.put.blocked_s += p->other_s[0];
+    t.get.blocked_s += p->other_s[1];
     t.blocked_s = t.put.blocked_s + t.get.blocked_s;
     return t;
 }

@@ -65,9 +65,9 @@ struct trace_call {
     uint32_t label; /* the history */
     uint64_t version;
     uint64_t bytes;
-    uint64_t start_ns; /* from the start of the trace */
-    uint64_t blocked_ns;
-    double ahead; /* restores: versions ready ahead of this one; NAN: not known */
+    uint64_t start_ns;   /* from the start of the trace */
+    uint64_t blocked_ns; /* with the time to reserve what it commits */
+    double ahead;        /* restores: versions ready ahead of this one; NAN: not known */
 };
 
 /* How the blocked time of puts, or of gets, was spent: while the first of these was going on. */
@@ -139,6 +139,7 @@ struct trace_page {
     size_t nr_lanes;
     const struct trace_call *calls; /* by start */
     size_t nr_calls;
+    double other_s[2]; /* puts, gets: blocked, but for none of these calls */
     size_t ready; /* restores whose bytes were all in the first tier when they were asked for */
     double cause_s[2][BLOCKED_CAUSE_NR]; /* puts, gets */
     const struct trace_hop *hops;

@@ -218,12 +218,91 @@ static int make_lanes(struct trace_view *view)
 
 /* ---- calls ---- */
 
+static void add_stretch(struct trace_view *view, const struct vv_span *s, struct trace_call *call)
+{
+    if (s->end_ns >= s->start_ns)
+        view->stretches[view->nr_stretches++] = (struct stretch){.history = s->history,
+                                                                 .version = s->version,
+                                                                 .start_ns = s->start_ns,
+                                                                 .end_ns = s->end_ns,
+                                                                 .is_get = s->kind == VV_SPAN_READ,
+                                                                 .call = call};
+}
+
+/* The call of a thread that began then, or NULL. */
+static struct trace_call *call_at(const struct trace_view *view, uint32_t thread, uint64_t start_ns)
+{
+    const struct vv_timeline *t = view->timeline;
+    size_t low = 0, high = t->niterations;
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+
+        if (t->iterations[mid].start_ns < start_ns)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    for (; low < t->niterations && t->iterations[low].start_ns == start_ns; low++)
+        if (t->iterations[low].thread == thread)
+            return &view->calls[low];
+    return NULL;
+}
+
+/* The call that a stretch belongs to which is none itself: memory is reserved before the commit, on
+ * the same thread. */
+static struct trace_call *partner(const struct vv_lane *lane, size_t i,
+                                  struct trace_call *const *call_of)
+{
+    const struct vv_span *s = &lane->spans[i];
+
+    for (size_t k = i + 1; k < lane->nspans && k < i + 256; k++)
+        if (call_of[k] && lane->spans[k].kind == s->kind && lane->spans[k].history == s->history &&
+            lane->spans[k].version == s->version)
+            return call_of[k];
+    return NULL;
+}
+
+/* Every wait of a thread: those that are calls, and those that belong to one. */
+static int find_stretches(struct trace_view *view, const struct vv_lane *lane)
+{
+    struct trace_call **call_of = calloc(lane->nspans + 1, sizeof(struct trace_call *));
+
+    if (!call_of)
+        return -ENOMEM;
+    for (size_t i = 0; i < lane->nspans; i++)
+        if (lane->spans[i].kind == VV_SPAN_WRITE || lane->spans[i].kind == VV_SPAN_READ)
+            call_of[i] = call_at(view, lane->thread, lane->spans[i].start_ns);
+    for (size_t i = 0; i < lane->nspans; i++) {
+        const struct vv_span *s = &lane->spans[i];
+        struct trace_call *call;
+
+        if (s->kind != VV_SPAN_WRITE && s->kind != VV_SPAN_READ)
+            continue;
+        add_stretch(view, s, call_of[i]);
+        if (call_of[i] || s->end_ns < s->start_ns)
+            continue;
+        call = partner(lane, i, call_of);
+        if (call)
+            call->blocked_ns += s->end_ns - s->start_ns;
+        else
+            view->page.other_s[s->kind == VV_SPAN_READ] += (double)(s->end_ns - s->start_ns) / 1e9;
+    }
+    free(call_of);
+    return 0;
+}
+
 static int make_calls(struct trace_view *view)
 {
     const struct vv_timeline *t = view->timeline;
+    size_t nr_spans = 0;
+    int rc = 0;
 
+    for (size_t i = 0; i < t->nlanes; i++)
+        nr_spans += t->lanes[i].kind == VV_LANE_APP ? t->lanes[i].nspans : 0;
     view->calls = calloc(t->niterations + 1, sizeof(*view->calls));
-    if (!view->calls)
+    view->stretches = calloc(nr_spans + 1, sizeof(*view->stretches));
+    if (!view->calls || !view->stretches)
         return -ENOMEM;
     for (size_t i = 0; i < t->niterations; i++) {
         const struct vv_iteration *it = &t->iterations[i];
@@ -235,16 +314,20 @@ static int make_calls(struct trace_view *view)
             .version = it->version,
             .bytes = it->bytes,
             .start_ns = it->start_ns,
-            .blocked_ns = it->end_ns - it->start_ns,
+            .blocked_ns = it->end_ns > it->start_ns ? it->end_ns - it->start_ns : 0,
             .ahead = it->restore && it->distance != VV_NO_DISTANCE ? (double)it->distance : NAN,
         };
         view->has_loans |= it->call == VV_TRACE_CALL_COMMIT || it->call == VV_TRACE_CALL_ACQUIRE;
     }
     view->page.calls = view->calls;
     view->page.nr_calls = t->niterations;
-    for (size_t i = 0; i < t->nlanes; i++)
-        view->page.nr_threads += t->lanes[i].kind == VV_LANE_APP;
-    return 0;
+    for (size_t i = 0; i < t->nlanes && rc == 0; i++) {
+        if (t->lanes[i].kind != VV_LANE_APP)
+            continue;
+        view->page.nr_threads++;
+        rc = find_stretches(view, &t->lanes[i]);
+    }
+    return rc;
 }
 
 /* ---- what contexts say ---- */
@@ -594,6 +677,7 @@ void trace_view_free(struct trace_view *view)
     }
     free(view->by_version);
     free(view->calls);
+    free(view->stretches);
     free(view->lanes);
     free(view->labels);
     free(view->slots);

@@ -22,6 +22,14 @@ struct cover {
     size_t nr;
 };
 
+/* Time that a thread was blocked on behalf of a version. A call is one stretch; to write
+ * into lent memory gives two, to reserve and to commit. */
+struct stretch {
+    uint64_t history, version, start_ns, end_ns;
+    bool is_get;
+    struct trace_call *call; /* NULL for what comes before the call itself */
+};
+
 struct trace_view {
     const struct vv_timeline *timeline;
     struct trace_page page;
@@ -30,6 +38,8 @@ struct trace_view {
     /* Every copy whose data is a version's, by history, version and start. */
     const struct vv_span **by_version;
     size_t nr_by_version;
+    struct stretch *stretches;
+    size_t nr_stretches;
     bool on_streams; /* a call returned before its own bytes were copied */
     bool has_loans;  /* the application wrote or read memory of a tier itself */
     double capacity[PLACE_NR];

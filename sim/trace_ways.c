@@ -370,8 +370,7 @@ static size_t find_version(const struct trace_view *view, uint64_t history, uint
 
 /* A call's own copies, as covered time; notes whether a restore had to wait for a slower tier, and
  * whether a copy went on after the call. */
-static void look_at_copies(struct trace_view *view, const struct vv_iteration *it,
-                           struct trace_call *call, struct cover *own)
+static void look_at_copies(struct trace_view *view, const struct stretch *it, struct cover *own)
 {
     bool ready = true, any = false;
 
@@ -387,7 +386,7 @@ static void look_at_copies(struct trace_view *view, const struct vv_iteration *i
         if (s->end_ns <= it->start_ns)
             continue;
         if (!is_own) {
-            ready &= !(it->restore && s->up);
+            ready &= !s->up;
             continue;
         }
         any = true;
@@ -401,7 +400,8 @@ static void look_at_copies(struct trace_view *view, const struct vv_iteration *i
             own->at[own->nr++][1] = s->end_ns;
         }
     }
-    call->ready = it->restore && any && ready && it->status == 0;
+    if (it->call && it->is_get)
+        it->call->ready = any && ready && !it->call->failed;
 }
 
 /* The ways that a put, or a get, may wait for, by cause. */
@@ -431,19 +431,18 @@ struct causes {
     struct rest rest[2];
 };
 
-static int divide(struct trace_view *view, struct causes *c, const struct vv_iteration *it,
-                  struct trace_call *call)
+static int divide(struct trace_view *view, struct causes *c, const struct stretch *it)
 {
-    double *s = view->page.cause_s[call->is_get];
+    double *s = view->page.cause_s[it->is_get];
     struct rest *rest = &c->rest[0], *other = &c->rest[1], *swap;
 
-    look_at_copies(view, it, call, &c->own);
+    look_at_copies(view, it, &c->own);
     rest->nr = 0;
     if (rest_add(rest, it->start_ns, it->end_ns) < 0)
         return -ENOMEM;
     for (int cause = 0; cause < BLOCKED_ELSE; cause++) {
         const struct cover *cover =
-            cause == BLOCKED_COPYING ? &c->own : &c->cover[call->is_get][cause];
+            cause == BLOCKED_COPYING ? &c->own : &c->cover[it->is_get][cause];
         double taken = take(rest, cover, other);
 
         if (taken < 0)
@@ -469,8 +468,8 @@ int view_find_causes(struct trace_view *view)
     for (int g = 0; g < 2 && rc == 0; g++)
         for (int k = BLOCKED_DISK; k < BLOCKED_ELSE && rc == 0; k++)
             rc = make_cause(view, g, (enum blocked_cause)k, &c.cover[g][k]);
-    for (size_t i = 0; i < view->page.nr_calls && rc == 0; i++)
-        rc = divide(view, &c, &view->timeline->iterations[i], &view->calls[i]);
+    for (size_t i = 0; i < view->nr_stretches && rc == 0; i++)
+        rc = divide(view, &c, &view->stretches[i]);
     for (int g = 0; g < 2; g++)
         for (int k = BLOCKED_DISK; k < BLOCKED_ELSE; k++)
             free(c.cover[g][k].at);

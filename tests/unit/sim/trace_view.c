@@ -271,6 +271,68 @@ static void bound_of_a_shot(void)
     forget(r);
 }
 
+/* Lent memory: reserving belongs to the commit; one that was never committed counts as well. Each instant is still in one cause. */
+static void loans(void)
+{
+    struct trace_totals totals;
+    struct reading r;
+
+    begin("4096", "8192");
+    call(0, 30 * US, VV_TRACE_CALL_RESERVE, 1, 1000, 0);
+    copy(0, 20 * US, D2H, DEVICE, HOST, 90, 1000);
+    call(100 * US, 101 * US, VV_TRACE_CALL_COMMIT, 1, 1000, 0);
+    call(200 * US, 210 * US, VV_TRACE_CALL_RESERVE, 2, 1000, 0);
+    call(300 * US, 340 * US, VV_TRACE_CALL_ACQUIRE, 1, 1000, 0);
+    copy(290 * US, 330 * US, H2D, HOST, DEVICE, 1, 1000);
+    r = end();
+    totals = trace_page_totals(r.page);
+    T_EQ(totals.put.nr, 1);
+    T_EQ(totals.get.nr, 1);
+    T_EQ(r.page->calls[0].blocked_ns, 31 * US);
+    T_EQ(r.page->calls[1].blocked_ns, 40 * US);
+    expect(r.page->other_s[0], 10e-6);
+    expect(totals.put.blocked_s, 41e-6);
+    expect(totals.get.blocked_s, 40e-6);
+    expect(r.page->cause_s[0][BLOCKED_LINK], 20e-6);
+    expect(r.page->cause_s[0][BLOCKED_ELSE], 21e-6);
+    expect(r.page->cause_s[1][BLOCKED_LINK], 30e-6);
+    expect(r.page->cause_s[1][BLOCKED_ELSE], 10e-6);
+    forget(r);
+}
+
+/* Records that no engine would write: nothing is out of bounds, and there is a page. */
+static void nonsense(void)
+{
+    struct t_rng rng = {t_seed()};
+    uint64_t rounds = t_cases(40, 2000);
+
+    for (uint64_t k = 0; k < rounds; k++) {
+        uint64_t nr = t_rng_below(&rng, 300), t = 0;
+        FILE *f = fopen("/dev/null", "we");
+        struct reading r;
+
+        T_CHECK(f);
+        begin("4096", "8192");
+        for (uint64_t i = 0; i < nr; i++) {
+            uint64_t arg[VV_TRACE_ARGS];
+
+            for (int a = 0; a < VV_TRACE_ARGS; a++) {
+                uint64_t any = t_rng_u64(&rng);
+
+                arg[a] = any % 3 == 0 ? HIST : any % 3 == 1 ? any >> 32 & 7 : t_rng_u64(&rng);
+            }
+            t += t_rng_below(&rng, 50) == 0 ? t_rng_u64(&rng) >> 24 : t_rng_below(&rng, 2000);
+            vv_trace_at(zero_ns + t, (enum vv_trace_kind)t_rng_below(&rng, VV_TRACE_KIND_COUNT),
+                        arg);
+        }
+        r = end();
+        T_OK(trace_page_write(f, r.page));
+        trace_page_json(f, r.page);
+        T_EQ(fclose(f), 0);
+        forget(r);
+    }
+}
+
 /* A second process that only reads: what it reads was there before, and only reading it counts. */
 static void bound_of_what_was_there(void)
 {
@@ -462,6 +524,8 @@ int main(void)
     T_RUN(where_the_time_went);
     T_RUN(found_ready);
     T_RUN(rates);
+    T_RUN(loans);
+    T_RUN(nonsense);
     T_RUN(bound_of_a_shot);
     T_RUN(bound_of_what_was_there);
     T_RUN(bound_holds);

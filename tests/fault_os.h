@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/util.h"
 #include "tier/os.h"
 
 enum fault_call {
@@ -42,7 +43,7 @@ struct fault_os {
     unsigned calls; /* bit set of fault_call; 0: all */
     long at;        /* 1: the first */
     int err;
-    int64_t short_bytes; /* > 0: every aio read and write is cut to this */
+    int64_t short_bytes; /* > 0: every read and write is cut to this */
     /* Synchronization: counters, from any thread. */
     atomic_long count;
     atomic_long per_call[FAULT_CALLS];
@@ -128,12 +129,16 @@ static inline int fault_free_bytes(const struct vv_os *os, int fd, uint64_t *ret
 static inline int64_t fault_pread(const struct vv_os *os, int fd, void *buf, size_t bytes,
                                   uint64_t offset)
 {
+    if (((const struct fault_os *)os)->short_bytes > 0)
+        bytes = VV_MIN(bytes, (size_t)((const struct fault_os *)os)->short_bytes);
     FAULT_FORWARD(FAULT_PREAD, pread, fd, buf, bytes, offset);
 }
 
 static inline int64_t fault_pwrite(const struct vv_os *os, int fd, const void *buf, size_t bytes,
                                    uint64_t offset)
 {
+    if (((const struct fault_os *)os)->short_bytes > 0)
+        bytes = VV_MIN(bytes, (size_t)((const struct fault_os *)os)->short_bytes);
     FAULT_FORWARD(FAULT_PWRITE, pwrite, fd, buf, bytes, offset);
 }
 

@@ -262,3 +262,70 @@ int vvi_copy_mend(const struct vv_os *os, int good_dirfd, int bad_dirfd, const c
     *ret_repaired = repaired;
     return rc;
 }
+
+/* ---- one out of two ---- */
+
+/* Opens what there is of two copies; the tables are those of the first that checks. */
+static int open_both(const struct vv_os *os, const int dirfd[2], const char *name, int fd[2],
+                     struct vv_ckfile_info *ret_info)
+{
+    int rc = -ENOENT;
+    for (int i = 0; i < 2; i++) {
+        fd[i] = os->openat(os, dirfd[i], name, O_RDONLY, 0);
+        if (rc < 0 && fd[i] >= 0)
+            rc = vv_ckfile_read(os, fd[i], false, NULL, 0, ret_info);
+    }
+    return rc;
+}
+
+/* Puts bytes [at, at + n) of the data where they belong; `first` is the byte that pages[0] begins
+ * with. */
+static void scatter(const char *mem, uint64_t at, uint64_t n, uint64_t first, void *const *pages,
+                    uint32_t page_bytes)
+{
+    for (uint64_t done = 0; done < n;) {
+        uint64_t place = at + done - first, in_page = place % page_bytes;
+        uint64_t bytes = VV_MIN(n - done, page_bytes - in_page);
+        memcpy((char *)pages[place / page_bytes] + in_page, mem + done, bytes);
+        done += bytes;
+    }
+}
+
+static int gather_chunk(const struct vv_os *os, const int fd[2], const struct vv_ckfile_info *info,
+                        uint32_t chunk, char *mem)
+{
+    uint32_t bytes = vvi_chunk_bytes(info->id.size, info->id.chunk_bytes, chunk);
+    uint64_t offset = VV_CKFILE_HEADER_BYTES + (uint64_t)chunk * info->id.chunk_bytes;
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0 && vv_os_read_all(os, fd[i], mem, bytes, offset) == 0 &&
+            vv_hash64(mem, bytes) == info->sums[chunk])
+            return 0;
+    return -EBADMSG;
+}
+
+int vvi_copy_gather(const struct vv_os *os, const int dirfd[2], const char *name, uint64_t from,
+                    uint64_t to, void *const *pages, uint32_t page_bytes, uint64_t *ret_bad)
+{
+    struct vv_ckfile_info info = {0};
+    int fd[2] = {-1, -1};
+    int rc = open_both(os, dirfd, name, fd, &info);
+    char *mem = rc == 0 ? malloc(info.id.chunk_bytes) : NULL;
+    if (rc == 0 && (mem == NULL || to > info.id.size))
+        rc = mem == NULL ? -ENOMEM : -EBADMSG;
+    for (uint64_t at = from; rc == 0 && at < to;) {
+        uint32_t unit = info.id.chunk_bytes, chunk = (uint32_t)(at / unit);
+        uint64_t begin = (uint64_t)chunk * unit, end = VV_MIN(begin + unit, to);
+        rc = gather_chunk(os, fd, &info, chunk, mem);
+        if (rc == 0)
+            scatter(mem + (at - begin), at, end - at, from, pages, page_bytes);
+        else
+            *ret_bad = at;
+        at = end;
+    }
+    free(mem);
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0)
+            os->close(os, fd[i]);
+    vv_ckfile_info_fini(&info);
+    return rc;
+}

@@ -39,4 +39,9 @@ int vvi_copy_identify(const struct vv_os *os, int dirfd, const char *name, uint6
 int vvi_copy_mend(const struct vv_os *os, int good_dirfd, int bad_dirfd, const char *name,
                   uint64_t from, uint64_t to, uint64_t *ret_repaired);
 
+/* Reads bytes [from, to) of the data, chunk by chunk from whichever of two copies has it good, to
+ * pages of page_bytes each. -EBADMSG: a chunk is wrong in both, *ret_bad is a byte of it. */
+int vvi_copy_gather(const struct vv_os *os, const int dirfd[2], const char *name, uint64_t from,
+                    uint64_t to, void *const *pages, uint32_t page_bytes, uint64_t *ret_bad);
+
 #endif

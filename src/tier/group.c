@@ -13,7 +13,11 @@
  *
  * The last rank to leave its marker finds all the others: it looks after its own marker is there
  * for good, and so did they. A rank that dies in between leaves all markers behind; then the next
- * one that looks, or opens the history, writes the record. */
+ * one that looks, or opens the history, writes the record.
+ *
+ * A record that is there but damaged says at least that the version was complete. Its markers may be
+ * gone by then, but the files are not, and they tell run, generation and checksum: with one file of
+ * the same run for each rank the record is written anew. */
 #define _GNU_SOURCE
 #include "tier/group.h"
 
@@ -25,6 +29,7 @@
 #include <string.h>
 
 #include "core/hash.h"
+#include "tier/ckcopy.h"
 
 enum { NAME_MAX_BYTES = 80 };
 
@@ -153,6 +158,7 @@ int vv_group_open(const struct vv_os *os, int history_fd, const char *history, u
         return fd;
     *ret_group = (struct vv_group){.os = os,
                                    .dirfd = fd,
+                                   .history_fd = history_fd,
                                    .rank = rank,
                                    .ranks = ranks,
                                    .history_sum = vv_hash64(history, strlen(history))};
@@ -464,6 +470,86 @@ static int finish_records(const struct vv_group *g)
     return rc;
 }
 
+/* ---- a record from the files ---- */
+
+struct candidate {
+    uint64_t run_id;
+    uint32_t rank;
+    struct vv_group_file file;
+};
+
+struct candidates {
+    const struct vv_group *group;
+    uint64_t version;
+    struct candidate *v;
+    size_t n, room;
+};
+
+static int list_candidate(void *user, const char *name)
+{
+    struct candidates *c = user;
+    struct candidate x = {0};
+    enum vv_ckfile_kind kind;
+    uint64_t version;
+    if (!vv_ckfile_parse_name(name, &kind, &x.rank, &version, &x.file.generation) ||
+        kind != VV_CKFILE_COMMITTED || version != c->version || x.rank >= c->group->ranks)
+        return 0;
+    int rc = vvi_copy_identify(c->group->os, c->group->history_fd, name, &x.run_id, &x.file);
+    if (rc < 0)
+        return rc == -ENOMEM ? rc : 0; /* of no use */
+    if (c->n == c->room) {
+        size_t room = VV_MAX(2 * c->room, (size_t)16);
+        struct candidate *more = realloc(c->v, room * sizeof(*more));
+        if (more == NULL)
+            return -ENOMEM;
+        c->v = more;
+        c->room = room;
+    }
+    c->v[c->n++] = x;
+    return 0;
+}
+
+/* The files of one run; false: not all ranks have one. */
+static bool choose_files(const struct candidates *c, uint64_t run_id, struct vv_group_file *files)
+{
+    uint32_t ranks = c->group->ranks, found = 0;
+    memset(files, 0, ranks * sizeof(*files));
+    for (size_t i = 0; i < c->n; i++) {
+        const struct candidate *x = &c->v[i];
+        if (x->run_id != run_id || x->file.generation < files[x->rank].generation)
+            continue;
+        found += files[x->rank].file_bytes == 0;
+        files[x->rank] = x->file;
+    }
+    return found == ranks;
+}
+
+static int rebuild(const struct vv_group *g, uint64_t version)
+{
+    struct candidates c = {.group = g, .version = version};
+    struct vv_group_record r = {.version = version, .ranks = g->ranks};
+    uint64_t best = 0;
+    bool any = false;
+    int rc = g->os->list(g->os, g->history_fd, list_candidate, &c);
+    r.file = calloc(g->ranks, sizeof(*r.file));
+    if (rc == 0 && r.file == NULL)
+        rc = -ENOMEM;
+    /* Of two runs that all ranks have files of, the later one. */
+    for (size_t i = 0; rc == 0 && i < c.n; i++) {
+        const struct candidate *x = &c.v[i];
+        if (x->rank == 0 && x->file.generation >= best && choose_files(&c, x->run_id, r.file)) {
+            best = x->file.generation;
+            r.run_id = x->run_id;
+            any = true;
+        }
+    }
+    if (rc == 0 && any)
+        rc = choose_files(&c, r.run_id, r.file) ? write_record(g, &r) : -EBADMSG;
+    free(c.v);
+    vv_group_record_fini(&r);
+    return rc < 0 ? rc : any ? 0 : -EBADMSG;
+}
+
 int vv_group_scan(const struct vv_group *g, bool write,
                   int (*visit)(void *user, const struct vv_group_record *record, int error),
                   void *user)
@@ -475,6 +561,8 @@ int vv_group_scan(const struct vv_group *g, bool write,
     for (size_t i = 0; rc == 0 && i < l.n; i++) {
         struct vv_group_record r = {.version = l.v[i].version};
         int error = vv_group_read_record(g, l.v[i].version, &r);
+        if (error == -EBADMSG && write && rebuild(g, l.v[i].version) == 0)
+            error = vv_group_read_record(g, l.v[i].version, &r);
         if (error == -ENOENT)
             continue; /* it went away meanwhile */
         rc = error == -ENOMEM ? error : visit(user, &r, error);

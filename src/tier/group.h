@@ -83,12 +83,13 @@ struct vv_group_record {
 /* The group folder of one history, as one rank sees it. */
 struct vv_group {
     const struct vv_os *os;
-    int dirfd;
+    int dirfd, history_fd;
     uint32_t rank, ranks;
     uint64_t history_sum;
 };
 
-/* Opens the folder below that of the history, creating it if asked to. -ENOENT: not there. */
+/* Opens the folder below that of the history, creating it if asked to. -ENOENT: not there. The
+ * history's own folder stays open as long. */
 VV_WARN_UNUSED int vv_group_open(const struct vv_os *os, int history_fd, const char *history,
                                  uint32_t rank, uint32_t ranks, bool create,
                                  struct vv_group *ret_group);
@@ -128,9 +129,9 @@ void vv_group_drop_marker(const struct vv_group *group, uint64_t version, uint64
 VV_WARN_UNUSED int vv_group_complete(const struct vv_group *group, uint64_t version,
                                      uint64_t run_id, bool sweep);
 
-/* Writes the records of versions that have the markers of all ranks, and calls visit for every
- * record then, in order of version, until it returns non-zero, and returns that. A damaged record
- * has `error` set and no files. */
+/* Calls visit for every record, in order of version, until it returns non-zero, and returns that. A
+ * damaged record has `error` set and no files. `write`: first writes the records of versions that
+ * have the markers of all ranks, and those that are damaged and can be told from the files. */
 int vv_group_scan(const struct vv_group *group, bool write,
                   int (*visit)(void *user, const struct vv_group_record *record, int error),
                   void *user);

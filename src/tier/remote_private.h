@@ -99,6 +99,7 @@ struct vvi_rread {
     struct vv_remote_hist *hist;
     int local_status; /* why it came here; 0: there is no local copy */
     uint32_t local_bad;
+    bool both; /* it took both folders to serve it */
 };
 
 /* One mover's store, wrapped. Owner: the mover's thread, but for what the lock protects. */

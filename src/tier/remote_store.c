@@ -56,10 +56,34 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
     vv_mutex_unlock(&r->lock);
 }
 
+/* Neither folder has all chunks of the batch good. Perhaps each chunk is good in one of them. */
+static void gather(struct vv_remote *r, struct vvi_rread *read, uint64_t from, uint64_t to)
+{
+    struct vv_remote_hist *h = read->hist;
+    const struct vv_store_io *io = read->orig;
+    const int dirfd[2] = {h->local->dirfd, h->files->dirfd};
+    char name[VV_CKFILE_NAME_MAX];
+    uint64_t bad = from;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, io->key.version, io->key.generation);
+    int rc = vvi_copy_gather(r->opts.store.os, dirfd, name, from, to, io->mem,
+                             r->opts.store.page_bytes, &bad);
+    if (rc == 0) {
+        read->io.status = 0;
+        read->both = true;
+    } else if (rc == -EBADMSG) {
+        read->local_status = rc;
+        read->local_bad = (uint32_t)(bad / r->opts.store.page_bytes);
+    }
+}
+
 static void read_done(struct vv_remote *r, struct vvi_rread *read)
 {
     struct vvi_rstore *s = read->store;
     struct vv_store_io *io = read->orig;
+    uint64_t page = r->opts.store.page_bytes;
+    uint64_t from = io->chunk0 * page, to = VV_MIN(from + io->nchunks * page, io->size);
+    if (read->local_status < 0 && read->io.status < 0)
+        gather(r, read, from, to);
     bool healed = read->local_status < 0 && read->io.status == 0;
     io->status = read->io.status;
     io->bad_chunk = read->io.bad_chunk;
@@ -67,8 +91,6 @@ static void read_done(struct vv_remote *r, struct vvi_rread *read)
         io->status = read->local_status;
         io->bad_chunk = read->local_bad;
     }
-    uint64_t page = r->opts.store.page_bytes;
-    uint64_t from = io->chunk0 * page, to = VV_MIN(from + io->nchunks * page, io->size);
     if (read->io.status == 0)
         atomic_fetch_add_explicit(&r->read_bytes, to - from, memory_order_relaxed);
     if (healed)
@@ -79,6 +101,9 @@ static void read_done(struct vv_remote *r, struct vvi_rread *read)
             .version = io->key.version, .generation = io->key.generation, .from = from, .to = to};
         atomic_fetch_add_explicit(&r->healed_chunks, io->nchunks, memory_order_relaxed);
         vvi_remote_repair_locked(read->hist, &repair);
+        repair.to_remote = true;
+        if (read->both)
+            vvi_remote_repair_locked(read->hist, &repair);
     }
     read->hist->busy--;
     vv_cond_broadcast(&r->idle);

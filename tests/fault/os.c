@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Nth system call of a small history at level local fails, for every N: once, with an I/O error,
- * and from then on, with a full disk.
+ * The Nth system call of a small history at levels local, remote and complete fails, for every N:
+ * once, with an I/O error, and from then on, with a full disk; and every read and write may be cut
+ * short.
  *
  * Whatever fails: no call crashes or needs its time limit, no restore returns wrong bytes, and what
  * was reported committed is there when the history is opened again. After a failure that has passed,
@@ -14,6 +15,7 @@
 #include <varve/ckpt.h>
 
 #include "ckpt/hooks.h"
+#include "core/util.h"
 #include "fault_os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
@@ -77,7 +79,7 @@ static void write_phase(struct run *r, char *buf)
         ck_fill(buf, BYTES, v, 0);
         r->put[v] = TRY(r, varve_checkpoint_for(h, v, CK_LIMIT_MS));
         if (r->put[v] && v != 1)
-            r->committed[v] = TRY(r, varve_wait(h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+            r->committed[v] = TRY(r, varve_wait(h, v, (enum varve_level)r->cfg.level, CK_LIMIT_MS));
     }
     /* What failed on the way is told, but all of it is in memory. */
     for (uint64_t v = 0; v < K; v++) {
@@ -122,12 +124,19 @@ static void read_phase(struct run *r, char *buf)
     failed(r, "close", varve_close(ctx));
 }
 
+/* What the history is kept in. */
+struct where {
+    int level;
+    bool local, remote;
+};
+
 /* Returns the calls seen. */
-static long one(enum fault_mode mode, long at, int err)
+static long one(const struct where *w, enum fault_mode mode, long at, int err, int64_t short_bytes)
 {
     struct run r = {.cfg = {.host_cache = 64 * PAGE,
-                            .local = t_tmpdir(),
-                            .level = VARVE_LEVEL_LOCAL,
+                            .local = w->local ? t_tmpdir() : NULL,
+                            .remote = w->remote ? t_tmpdir() : NULL,
+                            .level = w->level,
                             .close_timeout_ms = CK_LIMIT_MS},
                     .mode = mode};
     char *buf = malloc(BYTES);
@@ -135,6 +144,7 @@ static long one(enum fault_mode mode, long at, int err)
     r.os.mode = mode;
     r.os.at = at;
     r.os.err = err;
+    r.os.short_bytes = short_bytes;
     struct vv_ckpt_hooks hooks = {.os = &r.os.os};
     vv_ckpt_set_hooks(&hooks);
     write_phase(&r, buf);
@@ -148,31 +158,67 @@ static long one(enum fault_mode mode, long at, int err)
     return seen;
 }
 
-static void every(enum fault_mode mode, int err)
+static void every(const struct where *w, enum fault_mode mode, int err, uint64_t gate)
 {
-    long seen = one(FAULT_NONE, 0, 0);
+    static uint64_t salt;
+    long seen = one(w, FAULT_NONE, 0, 0, 0);
     T_CHECK(seen > 30);
     /* Each of them, or one in so many. */
-    uint64_t step = (uint64_t)seen / t_cases((uint64_t)seen, (uint64_t)seen);
-    struct t_rng rng = {t_seed() + (uint64_t)mode};
+    uint64_t n = t_cases(VV_MIN(gate, (uint64_t)seen), (uint64_t)seen), step = (uint64_t)seen / n;
+    struct t_rng rng = {t_seed() + (uint64_t)mode + salt++};
     t_note("%ld system calls, one in %llu made to fail", seen, (unsigned long long)step);
     for (long at = 1 + (long)t_rng_below(&rng, step); at <= seen; at += (long)step)
-        one(mode, at, err);
+        one(w, mode, at, err, 0);
 }
+
+static const struct where local = {VARVE_LEVEL_LOCAL, true, false};
+static const struct where remote = {VARVE_LEVEL_REMOTE, true, true};
+static const struct where complete = {VARVE_LEVEL_COMPLETE, true, true};
+static const struct where direct = {VARVE_LEVEL_COMPLETE, false, true};
 
 static void test_once(void)
 {
-    every(FAULT_ONCE, EIO);
+    every(&local, FAULT_ONCE, EIO, UINT64_MAX);
 }
 
 static void test_for_ever(void)
 {
-    every(FAULT_FOREVER, ENOSPC);
+    every(&local, FAULT_FOREVER, ENOSPC, UINT64_MAX);
+}
+
+static void test_remote(void)
+{
+    every(&remote, FAULT_ONCE, EIO, 24);
+    every(&remote, FAULT_FOREVER, ENOSPC, 10);
+}
+
+static void test_complete(void)
+{
+    every(&complete, FAULT_ONCE, EIO, 24);
+    every(&complete, FAULT_FOREVER, ENOSPC, 10);
+}
+
+static void test_direct(void)
+{
+    every(&direct, FAULT_ONCE, EIO, 12);
+    every(&direct, FAULT_FOREVER, ENOSPC, 6);
+}
+
+/* Reads and writes come in pieces. */
+static void test_short(void)
+{
+    const struct where *all[] = {&local, &remote, &complete, &direct};
+    for (size_t i = 0; i < VV_ARRAY_SIZE(all); i++)
+        one(all[i], FAULT_NONE, 0, 0, PAGE);
 }
 
 int main(void)
 {
     T_RUN(test_once);
     T_RUN(test_for_ever);
+    T_RUN(test_remote);
+    T_RUN(test_complete);
+    T_RUN(test_direct);
+    T_RUN(test_short);
     return t_done();
 }

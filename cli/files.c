@@ -22,6 +22,8 @@ bool files_is_folder(const char *path)
 static const char *environment(void)
 {
     const char *folder = getenv("VARVE_LOCAL");
+    if (folder == NULL || folder[0] == '\0')
+        folder = getenv("VARVE_REMOTE");
     return folder != NULL && folder[0] != '\0' ? folder : NULL;
 }
 

@@ -8,15 +8,15 @@
 #include <stdio.h>
 
 /* The folder to look into: the argument of --local, or else the first of the other arguments, or
- * else VARVE_LOCAL. Names of histories have no '/' and no leading dot, so that such an argument is
- * a folder; any other is one only if VARVE_LOCAL is not set. `first` is moved behind it then. NULL:
+ * else VARVE_LOCAL, or else VARVE_REMOTE. Names of histories have no '/' and no leading dot, so that such an argument is
+ * a folder; any other is one only if neither is set. `first` is moved behind it then. NULL:
  * none, and said so. */
 const char *files_folder(const char *command, const char *option, int argc, char *const *argv,
                          int *first);
 
 bool files_is_folder(const char *path);
 
-/* Does VARVE_LOCAL name a folder? */
+/* Does one of the two variables name a folder? */
 bool files_folder_known(void);
 
 /* "2026-11-15 04:55:39" in UTC. Returns buf. */

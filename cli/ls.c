@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* varve ls: what is committed in a folder. Takes no lock, so it works beside a running program. */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,10 +12,15 @@
 #include "cli/files.h"
 #include "core/bytes.h"
 #include "tier/ckfile.h"
+#include "tier/group.h"
 
 struct listing {
     bool json;
     uint64_t n;
+    const char *folder;
+    struct vv_group group; /* of the history being listed; dirfd -1: it has none */
+    char history[VV_CKFILE_HISTORY_MAX + 1];
+    int history_fd;
 };
 
 static const char *state_name(const struct vv_files_found *f)
@@ -22,7 +28,47 @@ static const char *state_name(const struct vv_files_found *f)
     return f->status == 0 ? "ok" : f->kind == VV_CKFILE_TEMP ? "unfinished" : "damaged";
 }
 
-static void print_json(const struct listing *l, const struct vv_files_found *f)
+static void leave_history(struct listing *l)
+{
+    const struct vv_os *os = vv_os_posix();
+    vv_group_close(&l->group);
+    if (l->history_fd >= 0)
+        os->close(os, l->history_fd);
+    l->history_fd = -1;
+}
+
+static void enter_history(struct listing *l, const char *history)
+{
+    const struct vv_os *os = vv_os_posix();
+    char path[1024 + VV_CKFILE_HISTORY_MAX];
+    if (strcmp(l->history, history) == 0)
+        return;
+    leave_history(l);
+    snprintf(l->history, sizeof(l->history), "%s", history);
+    snprintf(path, sizeof(path), "%s/%s", l->folder, history);
+    l->history_fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+    if (l->history_fd < 0 || vv_group_open(os, l->history_fd, history, 0, 1, false, &l->group) < 0)
+        l->group.dirfd = -1;
+}
+
+/* What the folder says about how far a file has come. */
+static const char *level_name(struct listing *l, const struct vv_files_found *f)
+{
+    struct vv_group_record r;
+    enter_history(l, f->history);
+    if (f->status != 0)
+        return "-";
+    if (l->group.dirfd < 0)
+        return "local";
+    if (vv_group_read_record(&l->group, f->version, &r) < 0)
+        return "remote";
+    bool complete = f->rank < r.ranks && r.run_id == f->info->id.run_id &&
+                    r.file[f->rank].generation == f->generation;
+    vv_group_record_fini(&r);
+    return complete ? "complete" : "remote";
+}
+
+static void print_json(struct listing *l, const struct vv_files_found *f)
 {
     printf("%s\n  {\"history\": ", l->n > 0 ? "," : "");
     files_json_text(stdout, f->history);
@@ -31,14 +77,15 @@ static void print_json(const struct listing *l, const struct vv_files_found *f)
            f->rank, f->version, f->generation);
     files_json_text(stdout, f->path);
     printf(", \"file_bytes\": %" PRIu64 ", \"status\": \"%s\"", f->file_bytes, state_name(f));
+    const char *level = level_name(l, f);
     if (f->status != 0) {
         printf(", \"error\": ");
         files_json_text(stdout, f->error);
     } else {
         char when[32];
-        printf(", \"size\": %" PRIu64 ", \"chunk_bytes\": %" PRIu32 ", \"run\": \"%016" PRIx64
-               "\", \"committed\": \"%s\", \"regions\": [",
-               f->info->id.size, f->info->id.chunk_bytes, f->info->id.run_id,
+        printf(", \"level\": \"%s\", \"size\": %" PRIu64 ", \"chunk_bytes\": %" PRIu32
+               ", \"run\": \"%016" PRIx64 "\", \"committed\": \"%s\", \"regions\": [",
+               level, f->info->id.size, f->info->id.chunk_bytes, f->info->id.run_id,
                files_time(f->info->commit_time_ns, when, sizeof(when)));
         for (uint32_t i = 0; i < f->info->nregions; i++)
             printf("%s{\"id\": %" PRId32 ", \"bytes\": %" PRIu64 "}", i > 0 ? ", " : "",
@@ -48,20 +95,20 @@ static void print_json(const struct listing *l, const struct vv_files_found *f)
     printf("}");
 }
 
-static void print_text(const struct listing *l, const struct vv_files_found *f)
+static void print_text(struct listing *l, const struct vv_files_found *f)
 {
     if (l->n == 0)
-        printf("%-20s %5s %12s %4s %11s %7s  %-19s  %s\n", "HISTORY", "RANK", "VERSION", "GEN",
-               "SIZE", "REGIONS", "COMMITTED (UTC)", "STATE");
+        printf("%-20s %5s %12s %4s %11s %7s  %-19s  %-8s  %s\n", "HISTORY", "RANK", "VERSION",
+               "GEN", "SIZE", "REGIONS", "COMMITTED (UTC)", "LEVEL", "STATE");
     printf("%-20s %5" PRIu32 " %12" PRIu64 " %4" PRIu64, f->history, f->rank, f->version,
            f->generation);
     if (f->status == 0) {
         char size[VV_BYTES_TEXT], when[32];
-        printf(" %11s %7" PRIu32 "  %-19s  ok\n",
+        printf(" %11s %7" PRIu32 "  %-19s  %-8s  ok\n",
                vv_bytes_human(f->info->id.size, size, sizeof(size)), f->info->nregions,
-               files_time(f->info->commit_time_ns, when, sizeof(when)));
+               files_time(f->info->commit_time_ns, when, sizeof(when)), level_name(l, f));
     } else {
-        printf(" %11s %7s  %-19s  %s: %s\n", "-", "-", "-", state_name(f), f->error);
+        printf(" %11s %7s  %-19s  %-8s  %s: %s\n", "-", "-", "-", "-", state_name(f), f->error);
     }
 }
 
@@ -78,21 +125,26 @@ static int show(void *user, const struct vv_files_found *f)
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: varve ls [--json] [[--local] FOLDER] [HISTORY]...\n\n"
-                 "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names.\n\n"
-                 "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
-                 "                  set or FOLDER has a slash in it\n"
-                 "  --json          print one JSON object\n"
-                 "  --help          print this\n");
+    fprintf(out,
+            "usage: varve ls [--json] [[--local | --remote] FOLDER] [HISTORY]...\n\n"
+            "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names, or\n"
+            "else VARVE_REMOTE, and how far each has come: in a local folder, in a remote one,\n"
+            "or complete there on all ranks.\n\n"
+            "  --local FOLDER  where to look; --local may be left out if neither variable is\n"
+            "                  set or FOLDER has a slash in it\n"
+            "  --remote FOLDER the same\n"
+            "  --json          print one JSON object\n"
+            "  --help          print this\n");
 }
 
 int cli_ls(int argc, char **argv)
 {
     static const struct option options[] = {{"json", no_argument, NULL, 'j'},
                                             {"local", required_argument, NULL, 'l'},
+                                            {"remote", required_argument, NULL, 'l'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    struct listing l = {0};
+    struct listing l = {.group = {.os = vv_os_posix(), .dirfd = -1}, .history_fd = -1};
     const char *local = NULL;
     for (int opt; (opt = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (opt) {
@@ -114,6 +166,7 @@ int cli_ls(int argc, char **argv)
     const char *folder = files_folder("ls", local, argc, argv, &first);
     if (folder == NULL)
         return CLI_USAGE;
+    l.folder = folder;
     if (l.json) {
         printf("{\"folder\": ");
         files_json_text(stdout, folder);
@@ -126,6 +179,7 @@ int cli_ls(int argc, char **argv)
         if (rc < 0)
             result = files_complain("ls", folder, history, rc);
     }
+    leave_history(&l);
     if (l.n == 0 && result == CLI_OK)
         result = files_check_empty("ls", folder);
     if (l.json)

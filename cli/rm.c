@@ -4,6 +4,7 @@
  * takes no lock and writes nothing, not even the leftovers of a crash are cleared away; what it
  * tells is the moment's. */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "cli/files.h"
 #include "core/clock.h"
 #include "tier/ckfile.h"
+#include "tier/group.h"
 #include "tier/store.h"
 
 struct range {
@@ -23,6 +25,7 @@ struct range {
 
 struct victim {
     uint64_t version, generation;
+    uint64_t run_id; /* 0: not known */
 };
 
 struct removal {
@@ -78,7 +81,8 @@ static int see_victim(void *user, const struct vv_files_found *f)
         r->victims = more;
         r->room = room;
     }
-    r->victims[r->n++] = (struct victim){f->version, f->generation};
+    r->victims[r->n++] =
+        (struct victim){f->version, f->generation, f->info != NULL ? f->info->id.run_id : 0};
     return 0;
 }
 
@@ -130,11 +134,36 @@ static int remove_victims(struct removal *r, struct vv_store *store, struct vv_f
     return result;
 }
 
+/* In a shared folder, a version is complete no longer before the first of its files goes. */
+static int retract_victims(struct removal *r)
+{
+    const struct vv_os *os = vv_os_posix();
+    struct vv_group group;
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/%s", r->folder, r->history);
+    int fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return fd;
+    int rc = vv_group_open(os, fd, r->history, r->rank, 1, false, &group);
+    if (rc == 0) {
+        for (size_t i = 0; rc == 0 && i < r->n; i++)
+            rc = vv_group_retract(&group, r->victims[i].version, r->victims[i].run_id,
+                                  r->victims[i].generation);
+        vv_group_close(&group);
+    } else if (rc == -ENOENT) {
+        rc = 0; /* not a shared folder */
+    }
+    os->close(os, fd);
+    return rc;
+}
+
 static int remove_rank(struct removal *r, struct vv_folder *folder, struct vv_store *store)
 {
     char err[512] = "";
     struct vv_files *files;
-    int rc = vv_files_open(folder, r->history, r->rank, NULL, err, sizeof(err), &files);
+    /* Which generation counts is not ours to decide: in a shared folder it may be a lower one. */
+    struct vv_files_opts opts = {.all_generations = true};
+    int rc = vv_files_open(folder, r->history, r->rank, &opts, err, sizeof(err), &files);
     if (rc < 0) {
         fprintf(stderr, "varve rm: %s\n", err);
         return CLI_FAILED;
@@ -142,6 +171,8 @@ static int remove_rank(struct removal *r, struct vv_folder *folder, struct vv_st
     /* The lock is ours: what the scan finds now is what there is. */
     r->n = 0;
     rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_victim, r);
+    if (rc == 0)
+        rc = retract_victims(r);
     if (rc == 0)
         rc = remove_victims(r, store, files);
     vv_files_close(files);

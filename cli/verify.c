@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* varve verify: reads every byte of the checkpoints in a folder, or of single files, and names what
- * is wrong. Takes no lock and changes nothing. */
+ * is wrong. Takes no lock and changes nothing, unless it is asked to repair. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -12,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/files.h"
+#include "cli/repair.h"
 #include "core/bytes.h"
 #include "tier/ckfile.h"
 
@@ -114,14 +115,77 @@ static int check_folder(struct check *c, const char *folder, const char *history
     return CLI_FAILED;
 }
 
+/* ---- repairing ---- */
+
+static void tell_repair(void *user, const char *folder, const char *path, const char *why)
+{
+    struct check *c = user;
+    if (c->json) {
+        printf("%s\n  {\"folder\": ", c->problems > 0 ? "," : "");
+        files_json_text(stdout, folder);
+        printf(", \"file\": ");
+        files_json_text(stdout, path);
+        printf(", \"repaired\": %s", why == NULL ? "true" : "false");
+        if (why != NULL) {
+            printf(", \"problem\": ");
+            files_json_text(stdout, why);
+        }
+        printf("}");
+    } else {
+        files_progress("repair", 0, 0);
+        printf("%s/%s: damaged, %s%s\n", folder, path,
+               why == NULL ? "repaired" : "not repaired: ", why == NULL ? "" : why);
+    }
+    c->problems++;
+}
+
+static int repair_all(struct check *c, int n, char **args, const char *local, const char *remote)
+{
+    struct repair_result all = {0};
+    int first = 0, result = CLI_OK;
+    if (remote == NULL)
+        remote = getenv("VARVE_REMOTE");
+    if (remote == NULL || remote[0] == '\0') {
+        fprintf(stderr, "varve verify: repair from which folder? Give --remote FOLDER, or set "
+                        "VARVE_REMOTE\n");
+        return CLI_USAGE;
+    }
+    const char *folder = files_folder("verify", local, n, args, &first);
+    if (folder == NULL)
+        return CLI_USAGE;
+    if (c->json)
+        printf("{\"damaged\": [");
+    for (int i = first; i < n || i == first; i++) {
+        struct repair_result r = {0};
+        const char *history = i < n ? args[i] : NULL;
+        int rc = repair_folders(folder, remote, history, tell_repair, c, &r);
+        if (rc < 0)
+            result = files_complain("verify", folder, history, rc);
+        all.repaired += r.repaired;
+        all.unrepaired += r.unrepaired;
+    }
+    if (c->json)
+        printf("\n], \"repaired\": %" PRIu64 ", \"unrepaired\": %" PRIu64 ", \"ok\": %s}\n",
+               all.repaired, all.unrepaired,
+               result == CLI_OK && all.unrepaired == 0 ? "true" : "false");
+    else if (result == CLI_OK)
+        printf("%" PRIu64 " repaired, %" PRIu64 " left damaged\n", all.repaired, all.unrepaired);
+    return result != CLI_OK ? result : all.unrepaired > 0 ? CLI_FAILED : CLI_OK;
+}
+
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: varve verify [--json] [[--local] FOLDER] [HISTORY | FILE.ckpt]...\n\n"
+    fprintf(out, "usage: varve verify [--json] [[--local] FOLDER] [HISTORY | FILE.ckpt]...\n"
+                 "       varve verify --repair [--json] [--local] FOLDER --remote FOLDER "
+                 "[HISTORY]...\n\n"
                  "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
                  "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
-                 "whatever is wrong.\n\n"
+                 "whatever is wrong. With --repair, replaces damaged files in one of two folders\n"
+                 "by the good copy in the other.\n\n"
                  "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
                  "                  set or FOLDER has a slash in it\n"
+                 "  --repair        repair; refused while a program has the history open\n"
+                 "  --remote FOLDER the other folder; by default the one that VARVE_REMOTE names\n"
                  "  --json          print one JSON object\n"
                  "  --help          print this\n");
 }
@@ -173,12 +237,13 @@ static int check_all(struct check *c, int n, char **args, const char *local)
 
 int cli_verify(int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"local", required_argument, NULL, 'l'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},         {"local", required_argument, NULL, 'l'},
+        {"remote", required_argument, NULL, 'r'}, {"repair", no_argument, NULL, 'R'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     struct check c = {0};
-    const char *local = NULL;
+    const char *local = NULL, *remote = NULL;
+    bool repair = false;
     for (int opt; (opt = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (opt) {
         case 'j':
@@ -187,6 +252,12 @@ int cli_verify(int argc, char **argv)
         case 'l':
             local = optarg;
             break;
+        case 'r':
+            remote = optarg;
+            break;
+        case 'R':
+            repair = true;
+            break;
         case 'h':
             usage(stdout);
             return CLI_OK;
@@ -194,6 +265,13 @@ int cli_verify(int argc, char **argv)
             usage(stderr);
             return CLI_USAGE;
         }
+    }
+    if (repair)
+        return repair_all(&c, argc - optind, argv + optind, local, remote);
+    if (remote != NULL) {
+        fprintf(stderr, "varve verify: --remote goes with --repair; to verify that folder alone, "
+                        "give it as --local\n");
+        return CLI_USAGE;
     }
     if (c.json)
         printf("{\"problems\": [");

@@ -330,8 +330,8 @@ int vv_group_retract(const struct vv_group *g, uint64_t version, uint64_t run_id
         return rc;
     rc = vv_group_read_record(g, version, &r);
     if (rc == 0) {
-        bool names_it =
-            g->rank < r.ranks && r.run_id == run_id && r.file[g->rank].generation == generation;
+        bool names_it = g->rank < r.ranks && (run_id == 0 || r.run_id == run_id) &&
+                        r.file[g->rank].generation == generation;
         vv_group_record_fini(&r);
         record_name(name, version);
         if (names_it)

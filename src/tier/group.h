@@ -112,7 +112,7 @@ VV_WARN_UNUSED int vv_group_write_marker(const struct vv_group *group, uint64_t 
 VV_WARN_UNUSED int vv_group_write_life(const struct vv_group *group, uint64_t run_id,
                                        uint64_t first_generation);
 /* The file of this rank is going to be removed: takes its marker away, and the record if it names
- * that file. 0 also if neither was there. */
+ * that file. run_id 0: not known, as the file is damaged. 0 also if neither was there. */
 VV_WARN_UNUSED int vv_group_retract(const struct vv_group *group, uint64_t version, uint64_t run_id,
                                     uint64_t generation);
 /* Takes this rank's marker away, without making that last: the record says all that it said. */

@@ -403,8 +403,7 @@ static void run_remove(const struct job *job)
         active_end(r);
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, key->version, key->generation);
-    /* Of a damaged file nothing is known. Its marker then stays; its record goes by itself. */
-    uint64_t run_id = e != NULL ? e->run_id : h->run_id;
+    uint64_t run_id = e != NULL ? e->run_id : 0; /* of a damaged file nothing is known */
     bool reached_there = e == NULL || e->stored;
     vv_mutex_unlock(&r->lock);
     int rc = reached_there

@@ -105,10 +105,8 @@ static const struct block {
 
 static struct ck_cfg config(int level)
 {
-    return (struct ck_cfg){.host_cache = 8 * PAGE,
-                           .local = t_tmpdir(),
-                           .remote = t_tmpdir(),
-                           .level = level};
+    return (struct ck_cfg){
+        .host_cache = 8 * PAGE, .local = t_tmpdir(), .remote = t_tmpdir(), .level = level};
 }
 
 static void write_some(const struct ck_cfg *cfg)

@@ -342,8 +342,31 @@ static void test_run_twice(void)
     T_OK(varve_close(ctx));
 }
 
-int main(void)
+/* For tests/cli: some versions in two folders. */
+static void make(const char *local, const char *remote)
 {
+    struct ck_cfg cfg = {
+        .host_cache = 16 * PAGE, .local = local, .remote = remote, .level = VARVE_LEVEL_COMPLETE};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "made");
+    for (uint64_t v = 0; v < 4; v++)
+        put(h, v, 0);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    cfg.ranks = 2;
+    cfg.run = "one of two";
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "alone");
+    put(h, 4, 0);
+    T_OK(varve_close(ctx));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "make") == 0) {
+        make(argv[2], argv[3]);
+        return 0;
+    }
     T_RUN(test_remote);
     T_RUN(test_remote_direct);
     T_RUN(test_complete);

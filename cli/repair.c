@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Repairing damaged checkpoint files from their copies in another folder.
+ *
+ * Copies have the same name and the same bytes. A file is replaced as a whole, by the same commit as
+ * any other, while the lock of its rank is held: a program that has the history open repairs by
+ * itself what it reads. The copy is verified while it is made; nothing damaged is spread. */
+#include "cli/repair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/files.h"
+#include "tier/ckfile.h"
+#include "tier/remote.h"
+
+struct file {
+    char history[VV_CKFILE_HISTORY_MAX + 1], name[VV_CKFILE_NAME_MAX];
+    uint32_t rank;
+};
+
+struct side {
+    const char *path;
+    struct file *v;
+    size_t n, room;
+};
+
+struct job {
+    void (*tell)(void *user, const char *folder, const char *path, const char *why);
+    void *user;
+    struct repair_result result;
+};
+
+static int collect(void *user, const struct vv_files_found *f)
+{
+    struct side *s = user;
+    if (f->kind != VV_CKFILE_COMMITTED)
+        return 0;
+    if (s->n == s->room) {
+        size_t room = s->room == 0 ? 64 : 2 * s->room;
+        struct file *more = realloc(s->v, room * sizeof(*more));
+        if (more == NULL)
+            return -ENOMEM;
+        s->v = more;
+        s->room = room;
+    }
+    struct file *file = &s->v[s->n++];
+    snprintf(file->history, sizeof(file->history), "%s", f->history);
+    snprintf(file->name, sizeof(file->name), "%s", strrchr(f->path, '/') + 1);
+    file->rank = f->rank;
+    return 0;
+}
+
+static void ignore(void *user, const struct vv_ckfile_problem *p)
+{
+    (void)user;
+    (void)p;
+}
+
+static int open_history(const char *folder, const char *history)
+{
+    const struct vv_os *os = vv_os_posix();
+    char path[1024 + VV_CKFILE_HISTORY_MAX];
+    snprintf(path, sizeof(path), "%s/%s", folder, history);
+    return os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+}
+
+/* Copies the good one over the bad one. NULL, or why not. */
+static const char *replace(int good_fd, int bad_fd, const struct file *file)
+{
+    const struct vv_os *os = vv_os_posix();
+    char lock[32];
+    snprintf(lock, sizeof(lock), "lock.%" PRIu32, file->rank);
+    int fd = os->openat(os, bad_fd, lock, O_RDWR | O_CREAT, 0666);
+    if (fd < 0)
+        return strerror(-fd);
+    int rc = os->lock(os, fd);
+    if (rc == 0) {
+        rc = vv_ckfile_copy(os, good_fd, bad_fd, file->name);
+        (void)os->unlock(os, fd);
+    }
+    os->close(os, fd);
+    return rc == 0          ? NULL
+           : rc == -EBUSY   ? "a program has the history open"
+           : rc == -ENOENT  ? "the other folder does not have it"
+           : rc == -EBADMSG ? "it is damaged in the other folder too"
+                            : strerror(-rc);
+}
+
+static void check_file(struct job *j, const struct side *side, const char *other,
+                       const struct file *file)
+{
+    const struct vv_os *os = vv_os_posix();
+    char path[VV_CKFILE_HISTORY_MAX + VV_CKFILE_NAME_MAX + 2];
+    int here = open_history(side->path, file->history);
+    if (here < 0)
+        return; /* it went away meanwhile */
+    if (vv_ckfile_verify(os, here, file->name, ignore, NULL, NULL) != 0) {
+        int there = open_history(other, file->history);
+        const char *why =
+            there < 0 ? "the other folder does not have it" : replace(there, here, file);
+        snprintf(path, sizeof(path), "%s/%s", file->history, file->name);
+        j->tell(j->user, side->path, path, why);
+        *(why == NULL ? &j->result.repaired : &j->result.unrepaired) += 1;
+        if (there >= 0)
+            os->close(os, there);
+    }
+    os->close(os, here);
+}
+
+int repair_folders(const char *local, const char *remote, const char *history,
+                   void (*tell)(void *user, const char *folder, const char *path, const char *why),
+                   void *user, struct repair_result *ret_result)
+{
+    struct job j = {.tell = tell, .user = user};
+    const char *folder[] = {local, remote};
+    int rc = 0, found = 0;
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct side side = {.path = folder[i]};
+        rc = vv_files_scan(vv_os_posix(), folder[i], history, collect, &side);
+        found += rc == 0;
+        for (size_t k = 0; rc == 0 && k < side.n; k++) {
+            files_progress("repair", k, side.n);
+            check_file(&j, &side, folder[1 - i], &side.v[k]);
+        }
+        files_progress("repair", 0, 0);
+        free(side.v);
+        if (rc == -ENOENT && history != NULL && (i == 0 || found > 0))
+            rc = 0; /* one of them has it */
+    }
+    if (rc == 0 && found == 0)
+        rc = -ENOENT;
+    if (rc == 0)
+        *ret_result = j.result;
+    return rc;
+}

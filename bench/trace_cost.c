@@ -14,9 +14,9 @@
 #include "trace/trace.h"
 #include "trace/write.h"
 
-#define EVENTS      5000000
-#define FILE_EVENTS 1000000
-#define ROUNDS      7
+#define BATCH        1000
+#define BATCHES      20000
+#define FILE_BATCHES 5000
 
 static volatile uint64_t sink;
 
@@ -56,18 +56,23 @@ static int by_value(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-static double median_ns(void (*loop)(uint64_t n), uint64_t n)
+/* The median of many short runs: the machine's other work hits some of them, and not that. */
+static double median_ns(void (*loop)(uint64_t n), size_t batches)
 {
-    double ns[ROUNDS];
+    double *ns = malloc(batches * sizeof(*ns)), median;
 
-    for (int i = 0; i < ROUNDS; i++) {
+    if (!ns)
+        exit(1);
+    for (size_t i = 0; i < batches; i++) {
         uint64_t start = vv_now_ns();
 
-        loop(n);
-        ns[i] = (double)(vv_now_ns() - start) / (double)n;
+        loop(BATCH);
+        ns[i] = (double)(vv_now_ns() - start) / BATCH;
     }
-    qsort(ns, ROUNDS, sizeof(ns[0]), by_value);
-    return ns[ROUNDS / 2];
+    qsort(ns, batches, sizeof(ns[0]), by_value);
+    median = ns[batches / 2];
+    free(ns);
+    return median;
 }
 
 /* Records that came to the file, and that did not. */
@@ -89,17 +94,17 @@ static int count(const char *path, uint64_t *ret_written, uint64_t *ret_lost)
 int main(void)
 {
     const char *tmp = getenv("TMPDIR");
-    double empty = median_ns(empty_loop, EVENTS), clock = median_ns(clock_loop, EVENTS);
+    double empty = median_ns(empty_loop, BATCHES), clock = median_ns(clock_loop, BATCHES);
     double off, phase_off, on, phase_on, file, phase_file;
     uint64_t written, lost;
     char path[1024], err[256];
     int rc;
 
-    off = median_ns(event_loop, EVENTS);
-    phase_off = median_ns(phase_loop, EVENTS);
+    off = median_ns(event_loop, BATCHES);
+    phase_off = median_ns(phase_loop, BATCHES);
     vv_trace_start(0);
-    on = median_ns(event_loop, EVENTS);
-    phase_on = median_ns(phase_loop, EVENTS);
+    on = median_ns(event_loop, BATCHES);
+    phase_on = median_ns(phase_loop, BATCHES);
     vv_trace_stop();
     snprintf(path, sizeof(path), "%s/varve-trace-cost.%d", tmp && *tmp ? tmp : "/var/tmp",
              (int)getpid());
@@ -107,8 +112,8 @@ int main(void)
         fprintf(stderr, "%s\n", err);
         return 1;
     }
-    file = median_ns(event_loop, FILE_EVENTS);
-    phase_file = median_ns(phase_loop, FILE_EVENTS);
+    file = median_ns(event_loop, FILE_BATCHES);
+    phase_file = median_ns(phase_loop, FILE_BATCHES);
     vv_trace_write_stop();
     rc = count(path, &written, &lost);
     unlink(path);
@@ -117,7 +122,7 @@ int main(void)
     printf("{\"events\": %d, \"loop_ns\": %.2f, \"clock_ns\": %.2f, \"off_ns\": %.2f, \"on_ns\": "
            "%.2f, \"file_ns\": %.2f,\n \"phase_off_ns\": %.2f, \"phase_on_ns\": %.2f, "
            "\"phase_file_ns\": %.2f, \"written\": %llu, \"lost\": %llu}\n",
-           EVENTS, empty, clock, off - empty, on - empty, file - empty, phase_off - empty,
+           BATCH * BATCHES, empty, clock, off - empty, on - empty, file - empty, phase_off - empty,
            phase_on - empty, phase_file - empty, (unsigned long long)written,
            (unsigned long long)lost);
     return 0;

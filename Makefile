@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup test test-long gpu-test check-fast bench install format clean portable docs
+.PHONY: all demo setup test test-long gpu-test check-fast bench install format clean portable docs
 
 all: build/build.ninja
 	cmake --build build -j $(JOBS)
@@ -11,6 +11,10 @@ all: build/build.ninja
 # CMake knows best what is missing: only if it is not content does scripts/setup look for what to install.
 build/build.ninja:
 	cmake --preset release || { scripts/setup build && cmake --preset release; }
+
+# The main job: images a piece of ground, with its history in Varve and without. Options: make demo DEMO='--small'.
+demo: all
+	@scripts/demo $(DEMO)
 
 # What tests, benchmarks and documentation need beyond a build.
 setup:

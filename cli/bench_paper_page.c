@@ -698,9 +698,10 @@ static int put_figure(FILE *f, const struct paper *paper, enum paper_figure_id f
     fprintf(f, "<section id=\"fig-%s\">\n<h2>Figure %s: ", fig->id, fig->id);
     page_text(f, fig->title);
     fputs("</h2>\n", f);
+    fputs("<div class=\"scroll wide\">\n", f);
     if (rc == 0)
         rc = draw(f, paper, figure, &t);
-    fputs("<div class=\"two\"><div><h3>The paper</h3>\n<p>", f);
+    fputs("</div>\n<div class=\"two\"><div><h3>The paper</h3>\n<p>", f);
     page_text(f, fig->claim);
     fprintf(f, "</p></div>\n<div><h3>%s</h3>\n",
             fig->kind == PAPER_OVER_GPUS ? "The simulation" : "This machine");

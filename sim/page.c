@@ -89,7 +89,7 @@ void page_pair(FILE *f, const char *name, const char *text, bool code)
 {
     fputs("<tr><th scope=\"row\">", f);
     page_text(f, name);
-    fprintf(f, "</th><td>%s", code ? "<code>" : "");
+    fprintf(f, "</th><td class=\"text\">%s", code ? "<code>" : "");
     page_text(f, text);
     fprintf(f, "%s</td></tr>\n", code ? "</code>" : "");
 }

@@ -101,11 +101,13 @@ static void put_summary(FILE *f, const struct trace_page *p, const struct trace_
             p->nr_threads > 1 ? ", all threads added up" : "", t->put.nr, plural(t->put.nr),
             page_seconds(t->put.blocked_s, put, sizeof(put)), t->get.nr, plural(t->get.nr),
             page_seconds(t->get.blocked_s, get, sizeof(get)));
-    if (!p->bound.missing)
-        fprintf(
-            f,
-            " With the same computing in between, no schedule could have done with less than %s.",
-            page_seconds(p->bound.result.total_s, bound, sizeof(bound)));
+    if (!p->bound.missing && p->bound.result.total_s > 0)
+        fprintf(f,
+                " With the same computing in between, no schedule could have done with less than "
+                "%s.",
+                page_seconds(p->bound.result.total_s, bound, sizeof(bound)));
+    else if (!p->bound.missing)
+        fputs(" With the same computing in between, all of it could have been hidden.", f);
     fputs("</p>\n", f);
 }
 
@@ -141,11 +143,13 @@ static void bound_card(FILE *f, const struct trace_page *p, const struct trace_t
 
     if (p->bound.missing) {
         snprintf(more, sizeof(more), "%s", p->bound.missing);
-    } else {
-        if (least > 0)
-            snprintf(value, sizeof(value), "%.2f \xc3\x97", t->blocked_s / least);
+    } else if (least > 0) {
+        snprintf(value, sizeof(value), "%.2f \xc3\x97", t->blocked_s / least);
         snprintf(more, sizeof(more), "blocked time over the least possible, %s",
                  page_seconds(least, bound, sizeof(bound)));
+    } else {
+        snprintf(value, sizeof(value), "+ %s", page_seconds(t->blocked_s, bound, sizeof(bound)));
+        snprintf(more, sizeof(more), "blocked time; the least possible is none");
     }
     card(f, "bound", "Against the bound", value, more, false);
 }
@@ -228,6 +232,19 @@ static void put_origin(FILE *f, const struct trace_page *p)
         page_text(f, p->when);
     }
     fputs("</p>\n", f);
+}
+
+static void put_contents(FILE *f, const struct trace_page *p)
+{
+    fputs("<nav aria-label=\"contents\"><a href=\"#sec-timeline\">Timeline</a>"
+          "<a href=\"#sec-blocked\">Blocked time</a><a href=\"#sec-calls\">Call by call</a>"
+          "<a href=\"#sec-tiers\">Tiers</a>",
+          f);
+    if (p->nr_pictures > 0)
+        fputs("<a href=\"#sec-pictures\">Pictures</a>", f);
+    if (p->nr_errors > 0)
+        fputs("<a href=\"#sec-errors\">Errors</a>", f);
+    fputs("<a href=\"#sec-conditions\">Run, configuration, machine</a></nav>\n", f);
 }
 
 static void put_notices(FILE *f, const struct trace_page *p)
@@ -1064,6 +1081,7 @@ int trace_page_write(FILE *f, const struct trace_page *p)
     put_notices(f, p);
     put_summary(f, p, &totals);
     put_cards(f, p, &totals);
+    put_contents(f, p);
     rc = put_timeline(f, p);
     if (rc == 0)
         rc = put_blocked(f, p, &totals);

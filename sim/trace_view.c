@@ -489,6 +489,7 @@ static int file_pair(struct trace_view *view, const struct vv_trace_pair *p)
     const struct vv_timeline *t = view->timeline;
     bool config = !p->note && strncmp(p->key, "config.", 7) == 0;
     const char *name = config ? p->key + 7 : p->key, *value = p->value;
+    bool rate = !p->note && strncmp(p->key, "rate.", 5) == 0;
     bool bytes =
         !p->note && (strcmp(p->key, "memory") == 0 || strcmp(p->key, "device.memory") == 0 ||
                      strcmp(p->key, "transit.bytes") == 0);
@@ -498,9 +499,11 @@ static int file_pair(struct trace_view *view, const struct vv_trace_pair *p)
     if (!p->note && (strncmp(p->key, "tier.", 5) == 0 || strncmp(p->key, "hop.", 4) == 0 ||
                      strncmp(p->key, "moved.", 6) == 0))
         return 0;
+    if (rate && strcmp(p->value, "0") == 0)
+        return 0; /* never measured */
     if (bytes)
         value = view_text(view, "%s", page_bytes(strtod(p->value, NULL), amount, sizeof(amount)));
-    else if (!p->note && strncmp(p->key, "rate.", 5) == 0)
+    else if (rate)
         value = view_text(view, "%s", page_rate(strtod(p->value, NULL), amount, sizeof(amount)));
     if (t->ncontexts > 1 && p->context > 0)
         name = view_text(view, "%s (context %" PRIu32 ")", name, p->context);
@@ -596,22 +599,20 @@ static void make_title(struct trace_view *view)
 {
     const struct vv_trace_file *f = view->timeline->file;
     const char *note = vv_trace_file_note(f, "title"),
-               *command = vv_trace_file_meta(f, 0, "command");
-    size_t n;
+               *application = vv_trace_file_note(f, "application");
+    const char *command = vv_trace_file_meta(f, 0, "command");
+    const char *end = command ? command + strcspn(command, " ") : NULL, *base = command;
 
-    if (note) {
+    for (const char *s = command; s && s < end; s++)
+        base = *s == '/' ? s + 1 : base;
+    if (note)
         snprintf(view->title, sizeof(view->title), "%s", note);
-    } else if (command) {
-        const char *base;
-
-        n = strcspn(command, " ");
-        base = memrchr(command, '/', n);
-        base = base ? base + 1 : command;
-        snprintf(view->title, sizeof(view->title), "Varve report: %.*s",
-                 (int)(n - (size_t)(base - command)), base);
-    } else {
+    else if (application)
+        snprintf(view->title, sizeof(view->title), "Varve report: %s", application);
+    else if (command)
+        snprintf(view->title, sizeof(view->title), "Varve report: %.*s", (int)(end - base), base);
+    else
         snprintf(view->title, sizeof(view->title), "Varve report");
-    }
     view->page.title = view->title;
     view->page.command = command;
     view->page.when = vv_trace_file_meta(f, 0, "time");

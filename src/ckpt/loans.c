@@ -200,6 +200,16 @@ static int acquire(struct varve_history *h, uint64_t version, int region, void *
     return 0;
 }
 
+/* How many of the next versions are ready, as a restore tells of itself. */
+static void trace_distance(struct varve_history *h, uint64_t version)
+{
+    struct vv_core_hist_stats stats;
+    if (!vv_trace_enabled())
+        return;
+    vv_engine_get_hist_stats(h->ctx->engine, h->hist, &stats);
+    vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), version, stats.ready, 0);
+}
+
 int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
                       struct CUstream_st *stream, int timeout_ms, void **ret_ptr, size_t *ret_bytes)
 {
@@ -217,6 +227,8 @@ int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
         rc =
             acquire(h, version, region, stream, vvi_on_deadline_ns(timeout_ms), ret_ptr, ret_bytes);
     h->ctx->restore_blocked_ns += vv_now_ns() - start_ns;
+    if (rc == 0)
+        trace_distance(h, version);
     vvi_trace_call_end(h, VV_TRACE_CALL_ACQUIRE, version, rc ? 0 : *ret_bytes, rc);
     vvi_history_leave(h);
     return rc;

@@ -137,6 +137,41 @@ static void whole_run(void)
     forget(r);
 }
 
+/* Memory that is lent: a version is one iteration when it is committed and one when it is acquired,
+ * which tells how far ahead it was as a restore does. */
+static void lent(void)
+{
+    struct varve_history *h;
+    struct varve_ctx *ctx;
+    size_t bytes;
+    void *p;
+
+    snprintf(path, sizeof(path), "%s/lent.vtrace", t_tmpdir());
+    T_OK(open_with(path, &ctx));
+    T_OK(varve_history_open(ctx, "field", &h));
+    for (uint64_t v = 0; v < 2; v++) {
+        T_OK(varve_reserve(h, v, 0, BYTES, NULL, &p));
+        memset(p, (int)v, BYTES);
+        T_OK(varve_commit(h, v, NULL));
+    }
+    T_OK(varve_hint(h, 1));
+    T_OK(varve_hint(h, 0));
+    for (uint64_t v = 2; v-- > 0;) {
+        T_OK(varve_acquire(h, v, 0, NULL, &p, &bytes));
+        T_OK(varve_release(h, v, 0, NULL));
+    }
+    T_OK(varve_history_close(h));
+    T_OK(varve_close(ctx));
+
+    struct reading r = read_back(path);
+    T_EQ(r.t->niterations, 4);
+    T_CHECK(!r.t->iterations[1].restore && r.t->iterations[2].restore);
+    T_EQ(r.t->iterations[0].distance, VV_NO_DISTANCE);
+    T_EQ(r.t->iterations[2].distance, 1);
+    T_EQ(r.t->iterations[3].distance, 0);
+    forget(r);
+}
+
 static void *work_in_thread(void *arg)
 {
     work(arg, "other");
@@ -235,6 +270,7 @@ int main(void)
 {
     T_RUN(refusals);
     T_RUN(whole_run);
+    T_RUN(lent);
     T_RUN(two_contexts);
     T_RUN(memory_only);
     return t_done();

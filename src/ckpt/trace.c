@@ -20,6 +20,8 @@
 
 enum { NAME_BYTES_MAX = 255 };
 
+_Static_assert((int)VV_TRACE_HOP_F2R == (int)VV_HOP_COUNT, "they follow the engine's");
+
 /* ---- contexts ---- */
 
 static void say(const struct varve_ctx *ctx, const char *key, const char *value)
@@ -71,6 +73,12 @@ static void say_tiers(const struct varve_ctx *ctx)
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         snprintf(key, sizeof(key), "hop.%d", hop);
         say(ctx, key, vv_hop_name((enum vv_hop)hop));
+    }
+    if (ctx->remote) {
+        snprintf(key, sizeof(key), "hop.%d", VV_TRACE_HOP_F2R);
+        say(ctx, key, "f2r");
+        snprintf(key, sizeof(key), "hop.%d", VV_TRACE_HOP_R2F);
+        say(ctx, key, "r2f");
     }
 }
 

@@ -76,12 +76,20 @@ static void gather(struct vv_remote *r, struct vvi_rread *read, uint64_t from, u
     }
 }
 
+static void trace_read(const struct vvi_rread *read, enum vv_trace_kind kind, uint64_t last)
+{
+    const struct vv_store_io *io = read->orig;
+    vv_trace5(kind, VV_TRACE_ROUTE(VV_TRACE_HOP_R2F, VV_TRACE_TIER_REMOTE, VV_TRACE_TIER_FILE),
+              read->hist->trace_history, io->key.version, io->chunk0, last);
+}
+
 static void read_done(struct vv_remote *r, struct vvi_rread *read)
 {
     struct vvi_rstore *s = read->store;
     struct vv_store_io *io = read->orig;
     uint64_t page = r->opts.store.page_bytes;
     uint64_t from = io->chunk0 * page, to = VV_MIN(from + io->nchunks * page, io->size);
+    trace_read(read, VV_TRACE_COPY_END, (uint64_t)(int64_t)read->io.status);
     if (read->local_status < 0 && read->io.status < 0)
         gather(r, read, from, to);
     bool healed = read->local_status < 0 && read->io.status == 0;
@@ -130,6 +138,7 @@ void *vvi_remote_reader(void *arg)
     struct vv_store *store = r->read_store;
     struct vv_store_io *done[READER_MAX];
     unsigned inflight = 0;
+    vv_trace_thread("remote reader");
     vv_mutex_lock(&r->lock);
     for (;;) {
         struct vvi_rread *next, *list = take_reads_locked(r);
@@ -145,6 +154,8 @@ void *vvi_remote_reader(void *arg)
             next = list->next;
             vv_budget_book_restore(r->budget, list->io.nchunks * (uint64_t)r->opts.store.page_bytes,
                                    r->opts.bytes_per_s, vv_now_ns());
+            trace_read(list, VV_TRACE_COPY_START,
+                       list->io.nchunks * (uint64_t)r->opts.store.page_bytes);
             int rc = store->ops->submit(store, &list->io);
             if (rc == 0) {
                 inflight++;

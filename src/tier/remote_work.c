@@ -281,6 +281,19 @@ static uint64_t step_bytes(const struct vv_remote *r)
     return rate == 0 ? STEP_BYTES : VV_MIN((uint64_t)STEP_BYTES, rate / STEPS_PER_S);
 }
 
+static void trace_step(const struct vv_remote *r, uint64_t start_ns, uint64_t chunk, uint64_t bytes)
+{
+    const struct vv_remote_hist *h = r->active.hist;
+    uint64_t route =
+        r->active.to_local
+            ? VV_TRACE_ROUTE(VV_TRACE_HOP_R2F, VV_TRACE_TIER_REMOTE, VV_TRACE_TIER_FILE)
+            : VV_TRACE_ROUTE(VV_TRACE_HOP_F2R, VV_TRACE_TIER_FILE, VV_TRACE_TIER_REMOTE);
+    const uint64_t start[VV_TRACE_ARGS] = {route, h->trace_history, r->active.version, chunk,
+                                           bytes};
+    vv_trace_at(start_ns, VV_TRACE_COPY_START, start);
+    vv_trace5(VV_TRACE_COPY_END, route, h->trace_history, r->active.version, chunk, 0);
+}
+
 static void run_step(const struct job *job)
 {
     struct vv_remote *r = job->hist->remote;
@@ -301,8 +314,10 @@ static void run_step(const struct job *job)
         r->free_ns = yield_ns;
         return;
     }
+    uint64_t start_ns = vv_now_ns(), chunk = r->active.copy.at / r->opts.store.page_bytes;
     int rc = vvi_copy_step(&r->active.copy, step_bytes(r), &moved);
     if (rc == 0 && moved > 0) {
+        trace_step(r, start_ns, chunk, moved);
         if (!r->active.to_local)
             atomic_fetch_add_explicit(&r->written_bytes, moved, memory_order_relaxed);
         r->free_ns = pace(r, moved);
@@ -554,6 +569,7 @@ static void run(const struct job *job)
 void *vvi_remote_worker(void *arg)
 {
     struct vv_remote *r = arg;
+    vv_trace_thread("remote");
     vv_mutex_lock(&r->lock);
     for (;;) {
         uint64_t due;

@@ -133,6 +133,8 @@ const char *vv_timeline_tier(const struct vv_timeline *t, uint32_t context, int 
 
     if (tier == -1)
         return "application";
+    if (tier == VV_TRACE_TIER_FILE || tier == VV_TRACE_TIER_REMOTE)
+        return tier == VV_TRACE_TIER_FILE ? "disk" : "remote";
     if (!kind)
         return "?";
     return strcmp(kind, "spill") == 0 || strcmp(kind, "files") == 0 ? "disk" : kind;

@@ -387,16 +387,24 @@ static size_t drain_ring(struct ring *ring, struct vv_trace_record *ret_records,
 
 size_t vvi_trace_drain(struct vv_trace_record *ret_records, size_t max, uint64_t *lost)
 {
-    struct ring *ring;
+    static struct ring *last; /* where the one before stopped. Owner: who drains */
+    struct ring *list, *ring;
     size_t count = 0;
 
     pthread_once(&once, init);
     vv_mutex_lock(&rings.lock);
-    ring = rings.list;
+    list = rings.list;
     vv_mutex_unlock(&rings.lock);
-    /* What is listed stays; `next` and `drained` are nobody else's here. */
-    for (; ring && count < max; ring = ring->next)
+    /* What is listed stays. In turn, so that a thread that writes without end does not keep the
+     * others' records from being taken. */
+    ring = last && last->next ? last->next : list;
+    for (struct ring *first = ring; ring && count < max;) {
         count += drain_ring(ring, ret_records + count, max - count, lost);
+        last = ring;
+        ring = ring->next ? ring->next : list;
+        if (ring == first)
+            break;
+    }
     *lost += atomic_exchange_explicit(&rings.undrained, 0, memory_order_relaxed);
     return count;
 }

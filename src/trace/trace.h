@@ -98,6 +98,10 @@ enum vv_trace_role { VV_TRACE_ROLE_APP, VV_TRACE_ROLE_LIBRARY };
 /* Tiers from -1, the application, on. */
 #define VV_TRACE_ROUTE(hop, src_tier, dst_tier) \
     ((uint64_t)(hop) | (uint64_t)((src_tier) + 1) << 8 | (uint64_t)((dst_tier) + 1) << 16)
+/* What the engine does not move itself: between local files and remote ones. The hops follow those of
+ * the engine, the tiers are above all of a context's. */
+enum { VV_TRACE_HOP_F2R = 6, VV_TRACE_HOP_R2F };
+enum { VV_TRACE_TIER_FILE = 252, VV_TRACE_TIER_REMOTE };
 #define VV_TRACE_ROUTE_HOP(route) ((uint32_t)(route)&0xff)
 #define VV_TRACE_ROUTE_SRC(route) ((int)((route) >> 8 & 0xff) - 1)
 #define VV_TRACE_ROUTE_DST(route) ((int)((route) >> 16 & 0xff) - 1)

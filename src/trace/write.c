@@ -77,6 +77,7 @@ static struct {
     dev_t dev; /* of the file that was written last, and how far */
     ino_t ino;
     uint64_t resume_end, resume_number;
+    bool created; /* the file was not there, or empty, before it was begun */
     pthread_t thread;
     struct out out;
 
@@ -484,6 +485,7 @@ static int file_open(const char *path, char *err, size_t err_bytes, struct out *
         o.end = w.resume_end;
         o.number = w.resume_number;
     }
+    w.created = st.st_size == 0;
     w.dev = st.st_dev;
     w.ino = st.st_ino;
     *ret_out = o;
@@ -551,6 +553,8 @@ int vv_trace_write_start(const char *path, char *err, size_t err_bytes)
             if (rc) {
                 snprintf(err, err_bytes, "%s: %s", path, vv_strerror(rc));
                 file_close();
+                if (w.created)
+                    unlink(path);
             }
         }
     }

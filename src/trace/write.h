@@ -18,7 +18,7 @@ VV_WARN_UNUSED int vv_trace_path(const char *pattern, int rank, char *buf, size_
 
 /*
  * Begins a file, or joins those who write it already; vv_trace_write_stop for each success. A file
- * that is there is replaced, if it is a trace; one that this process has written before is gone on
+ * that is there is replaced, if it is a trace; the one that this process has written last is gone on
  * with. A text says what is wrong:
  *   -EBUSY    this process writes another one, or another process this one
  *   -EEXIST   the file is there, and is no trace

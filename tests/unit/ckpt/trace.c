@@ -212,6 +212,40 @@ static void two_contexts(void)
     forget(r);
 }
 
+/* What goes to a shared folder behind the engine's back has lanes as well. */
+static void remote(void)
+{
+    struct varve_opts o;
+    struct varve_ctx *ctx;
+    bool seen = false;
+
+    T_OK(varve_opts_init(&o, sizeof(o)));
+    o.device = VARVE_DEVICE_NONE;
+    o.host_cache = 1 << 20;
+    o.level = VARVE_LEVEL_REMOTE;
+    snprintf(o.local, sizeof(o.local), "%s", t_tmpdir());
+    snprintf(o.remote, sizeof(o.remote), "%s", t_tmpdir());
+    snprintf(o.trace_file, sizeof(o.trace_file), "%s/t", t_tmpdir());
+    T_OK(varve_open(&o, &ctx));
+    work(ctx, "field");
+    T_OK(varve_close(ctx));
+    struct reading r = read_back(o.trace_file);
+    for (size_t i = 0; i < r.t->nlanes; i++) {
+        const struct vv_lane *l = &r.t->lanes[i];
+        if (l->kind != VV_LANE_MOVER || l->hop != VV_TRACE_HOP_F2R)
+            continue;
+        seen = true;
+        T_STREQ(l->label, "f2r file to remote");
+        T_CHECK(l->bytes >= (VERSIONS - 1) * BYTES); /* version 0 was discarded */
+        T_CHECK(!l->spans[0].up);
+        T_STREQ(vv_timeline_tier(r.t, l->context, l->spans[0].src_tier), "disk");
+        T_STREQ(vv_timeline_tier(r.t, l->context, l->spans[0].dst_tier), "remote");
+        T_STREQ(vv_timeline_history(r.t, l->spans[0].history, l->spans[0].start_ns), "field");
+    }
+    T_CHECK(seen);
+    forget(r);
+}
+
 static void refusals(void)
 {
     struct varve_ctx *ctx;
@@ -272,6 +306,7 @@ int main(void)
     T_RUN(whole_run);
     T_RUN(lent);
     T_RUN(two_contexts);
+    T_RUN(remote);
     T_RUN(memory_only);
     return t_done();
 }

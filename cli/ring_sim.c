@@ -306,18 +306,17 @@ static int draw(FILE *f, const void *arg)
                                          .y = y[p],
                                          .nr = r->nr,
                                          .err = err[p]};
-        panels[p] = (struct plot_panel){
-            .kind = PLOT_BARS,
-            .title = titles[p],
-            .x_label = "virtual nodes of a ring, or another scheme (≤: hrw-bounded)",
-            .y_label = p == 0   ? "nodes"
-                       : p == 1 ? "files"
-                                : "ratio",
-            .log_y = p == 1,
-            .groups = groups,
-            .nr_groups = r->nr,
-            .series = &series[p],
-            .nr_series = 1};
+        panels[p] = (struct plot_panel){.kind = PLOT_BARS,
+                                        .title = titles[p],
+                                        .x_label = "points of a ring, or a scheme (≤: bounded)",
+                                        .y_label = p == 0   ? "nodes"
+                                                   : p == 1 ? "files"
+                                                            : "ratio",
+                                        .log_y = p == 1,
+                                        .groups = groups,
+                                        .nr_groups = r->nr,
+                                        .series = &series[p],
+                                        .nr_series = 1};
     }
     snprintf(note, sizeof(note),
              "%" PRIu32 " nodes, %" PRIu64 " files, %" PRIu32 " failures of one node each",

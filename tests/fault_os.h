@@ -147,6 +147,11 @@ static inline int fault_lock(const struct vv_os *os, int fd)
     FAULT_FORWARD(FAULT_LOCK, lock, fd);
 }
 
+static inline int fault_lock_shared(const struct vv_os *os, int fd)
+{
+    FAULT_FORWARD(FAULT_LOCK, lock_shared, fd);
+}
+
 /* Like closing. */
 static inline int fault_unlock(const struct vv_os *os, int fd)
 {
@@ -192,6 +197,7 @@ static inline void fault_os_init(struct fault_os *f)
         .pread = fault_pread,
         .pwrite = fault_pwrite,
         .lock = fault_lock,
+        .lock_shared = fault_lock_shared,
         .unlock = fault_unlock,
         .list = fault_list,
         .aio = fault_aio,

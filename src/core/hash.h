@@ -9,4 +9,14 @@
 
 uint64_t vv_hash64(const void *p, size_t n);
 
+/* The same of bytes that come piece by piece. One thread at a time. */
+struct vv_hash_stream;
+
+/* NULL: out of memory. */
+struct vv_hash_stream *vv_hash_stream_new(void);
+void vv_hash_stream_free(struct vv_hash_stream *s);
+void vv_hash_stream_add(struct vv_hash_stream *s, const void *p, size_t n);
+/* Of what was added so far; more may follow. */
+uint64_t vv_hash_stream_value(const struct vv_hash_stream *s);
+
 #endif

@@ -23,6 +23,7 @@
     X(ENGINE, "engine/core and the runtime's queues; short sections, no system call inside")   \
     X(MOVER, "one mover's own list of orders and completions")                                 \
     X(DEVICE, "a device: allocations, streams, registered memory")                             \
+    X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it anew")              \
     X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \
     X(AIO, "an asynchronous I/O queue's thread pool")                                          \
     X(COPY, "the pool of copy threads")                                                        \

@@ -120,17 +120,28 @@ static int64_t posix_pwrite(const struct vv_os *os, int fd, const void *buf, siz
     return n < 0 ? -errno : n;
 }
 
-static int posix_lock(const struct vv_os *os, int fd)
+/* A lock of the open file description: it keeps out other handles of the same process too, and
+ * closing an unrelated descriptor of the file does not drop it. */
+static int lock_as(int fd, short type)
 {
-    (void)os;
-    /* A lock of the open file description: it keeps out other handles of the same process too,
-     * and closing an unrelated descriptor of the file does not drop it. */
-    struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct flock fl = {.l_type = type, .l_whence = SEEK_SET};
     int rc;
     RETRY(rc, fcntl(fd, F_OFD_SETLK, &fl));
     if (rc < 0)
         return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
     return 0;
+}
+
+static int posix_lock(const struct vv_os *os, int fd)
+{
+    (void)os;
+    return lock_as(fd, F_WRLCK);
+}
+
+static int posix_lock_shared(const struct vv_os *os, int fd)
+{
+    (void)os;
+    return lock_as(fd, F_RDLCK);
 }
 
 static int posix_unlock(const struct vv_os *os, int fd)
@@ -186,6 +197,7 @@ const struct vv_os *vv_os_posix(void)
         .pread = posix_pread,
         .pwrite = posix_pwrite,
         .lock = posix_lock,
+        .lock_shared = posix_lock_shared,
         .unlock = posix_unlock,
         .list = posix_list,
     };

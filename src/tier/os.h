@@ -31,6 +31,9 @@ struct vv_os {
                       uint64_t offset);
     /* Exclusive lock of the open file, not of the process. -EBUSY if another holds it. */
     int (*lock)(const struct vv_os *os, int fd);
+    /* A shared one, which keeps exclusive ones out. Whoever has a copy of the descriptor, by dup, fork
+     * or a message, keeps it. -EBUSY if another holds an exclusive one. */
+    int (*lock_shared)(const struct vv_os *os, int fd);
     /* Closing does not do it while a forked child has the descriptor too. */
     int (*unlock)(const struct vv_os *os, int fd);
     /* Calls visit for every entry but "." and "..", until it returns non-zero. */

@@ -75,11 +75,37 @@ static void one_bit_matters(void)
     free(p);
 }
 
+/* Pieces of any length, one after the other; and its value may be asked for in between. */
+static void as_a_stream(void)
+{
+    struct t_rng rng = {t_seed()};
+    unsigned char *p = random_bytes(MOST);
+    for (int round = 0; round < 50; round++) {
+        struct vv_hash_stream *s = vv_hash_stream_new();
+        size_t done = 0;
+        T_CHECK(s != NULL);
+        T_EQ(vv_hash_stream_value(s), vv_hash64(p, 0));
+        while (done < MOST) {
+            size_t n = t_rng_below(&rng, (uint64_t)1 << t_rng_below(&rng, 17));
+            n = VV_MIN(n, MOST - done);
+            vv_hash_stream_add(s, p + done, n);
+            done += n;
+            if (t_rng_below(&rng, 8) == 0)
+                T_EQ(vv_hash_stream_value(s), vv_hash64(p, done));
+        }
+        T_EQ(vv_hash_stream_value(s), vv_hash64(p, MOST));
+        vv_hash_stream_free(s);
+    }
+    vv_hash_stream_free(NULL);
+    free(p);
+}
+
 int main(void)
 {
     T_RUN(every_short_length);
     T_RUN(around_pages);
     T_RUN(in_parallel_pieces);
     T_RUN(one_bit_matters);
+    T_RUN(as_a_stream);
     return t_done();
 }

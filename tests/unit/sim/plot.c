@@ -135,6 +135,24 @@ static void bars_and_crosses(void)
     free(text);
 }
 
+/* How far values vary: a line through the end of a bar and one across its upper end. */
+static void error_bars(void)
+{
+    double good[] = {1000, 0.5}, err[] = {200, 0};
+    struct plot_series series[] = {{.name = "good", .colour = "#0072b2", .y = good, .nr = 2}};
+    struct plot_panel panels[2];
+    struct plot plot = bars(panels, series, 1);
+    char *text = written(&plot);
+    size_t without = count(text, "vp-axis\" x1");
+
+    free(text);
+    series[0].err = err;
+    text = written(&plot);
+    check_nesting(text);
+    T_EQ(count(text, "vp-axis\" x1"), without + 4); /* two panels, one bar that varies */
+    free(text);
+}
+
 static void lines_and_gaps(void)
 {
     double x[] = {8, 16, 32, 64}, y[] = {1, NAN, 4, 5}, z[] = {3, 3, 3, 3};
@@ -201,6 +219,7 @@ int main(void)
     T_RUN(axes);
     T_RUN(axes_hold);
     T_RUN(bars_and_crosses);
+    T_RUN(error_bars);
     T_RUN(lines_and_gaps);
     T_RUN(nothing_at_all);
     T_RUN(text_is_escaped);

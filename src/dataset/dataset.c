@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of a dataset cache, and its space.
+ *
+ * An entry is one generation of one file: a content file of its own, whose name is a number that is
+ * never used again, so that no record, descriptor or reader can take one for another. Entries are
+ * found by path; an entry that is not to be handed out any more (another generation is here, it was
+ * dropped, it is damaged) leaves the table at once and the disk when nobody has it open.
+ *
+ * Who has it open is asked of the kernel: every descriptor that is handed out carries a shared lock on
+ * its open file description, which lasts as long as anybody has a copy of it, in whatever process. To
+ * remove a file its remover needs the exclusive lock.
+ *
+ * dataset->lock protects all of this and is never held across a system call. An entry that is used
+ * without it is pinned; a pinned entry is not removed. An entry whose removal is under way (GOING) is
+ * neither handed out nor anybody else's to remove; if the file turns out to be open it becomes again
+ * what it was.
+ *
+ * Space is counted in blocks, from before the file is created until it is unlinked and closed, so that
+ * the capacity is never exceeded. The manifest's lock is taken before this one, never after.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "core/log.h"
+#include "dataset/dataset_private.h"
+#include "policy/next.h"
+
+#define BUCKETS_MIN 64
+
+void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
+{
+    snprintf(name, VVI_DATASET_NAME, "%016llx.%s", (unsigned long long)id, temp ? "tmp" : "data");
+}
+
+/* ---- states ---- */
+
+static const bool allowed[][DATASET_GONE + 1] = {
+    [DATASET_FILLING] = {[DATASET_READY] = true, [DATASET_GONE] = true},
+    [DATASET_READY] = {[DATASET_DOOMED] = true, [DATASET_GOING] = true},
+    [DATASET_DOOMED] = {[DATASET_GOING] = true},
+    [DATASET_GOING] = {[DATASET_READY] = true, [DATASET_DOOMED] = true, [DATASET_GONE] = true},
+    [DATASET_GONE] = {false},
+};
+
+static void count(struct vv_dataset *d, const struct vvi_entry *e, bool in)
+{
+    uint64_t bytes = vvi_dataset_blocks(e->gen.size);
+
+    if (e->state == DATASET_READY) {
+        d->stats.files += in ? 1 : (uint64_t)-1;
+        d->stats.bytes += in ? bytes : 0 - bytes;
+    } else if (e->state == DATASET_DOOMED) {
+        d->stats.waiting += in ? 1 : (uint64_t)-1;
+    }
+}
+
+static struct vvi_entry **bucket_of(struct vv_dataset *d, uint64_t hash)
+{
+    return &d->bucket[hash & (d->nr_buckets - 1)];
+}
+
+static void unchain(struct vv_dataset *d, struct vvi_entry *e)
+{
+    struct vvi_entry **at = bucket_of(d, e->hash);
+
+    while (*at && *at != e)
+        at = &(*at)->chain;
+    if (!*at)
+        return;
+    *at = e->chain;
+    e->chain = NULL;
+    d->nr_chained--;
+}
+
+void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
+                                  enum vvi_dataset_state state)
+{
+    vv_assert(vv_mutex_held(&d->lock));
+    vv_assert(allowed[e->state][state]);
+    count(d, e, false);
+    e->state = state;
+    count(d, e, true);
+    if (state == DATASET_DOOMED || state == DATASET_GONE)
+        unchain(d, e);
+    if (state == DATASET_GONE) {
+        d->all[e->at] = d->all[--d->nr];
+        d->all[e->at]->at = e->at;
+    }
+}
+
+void vvi_dataset_unpin_locked(struct vv_dataset *d, struct vvi_entry *e)
+{
+    vv_assert(vv_mutex_held(&d->lock) && e->pins > 0);
+    (void)d;
+    if (--e->pins == 0 && e->state == DATASET_GONE)
+        vvi_dataset_entry_free(e);
+}
+
+/* ---- entries ---- */
+
+struct vvi_entry *vvi_dataset_entry_new(const char *path, const struct vv_dataset_gen *gen)
+{
+    struct vvi_entry *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->path = strdup(path);
+    if (!e->path) {
+        free(e);
+        return NULL;
+    }
+    e->gen = *gen;
+    e->hash = vv_hash64(path, strlen(path));
+    e->next_use = VV_DATASET_UNKNOWN;
+    return e;
+}
+
+void vvi_dataset_entry_free(struct vvi_entry *e)
+{
+    if (!e)
+        return;
+    free(e->path);
+    free(e);
+}
+
+static int grow_table(struct vv_dataset *d)
+{
+    size_t n = d->nr_buckets ? 2 * d->nr_buckets : BUCKETS_MIN;
+    struct vvi_entry **old = d->bucket, **bucket = calloc(n, sizeof(struct vvi_entry *));
+    size_t nr_old = d->nr_buckets;
+
+    if (!bucket)
+        return -ENOMEM;
+    d->bucket = bucket;
+    d->nr_buckets = n;
+    for (size_t i = 0; i < nr_old; i++) {
+        for (struct vvi_entry *e = old[i], *next; e; e = next) {
+            struct vvi_entry **to = bucket_of(d, e->hash);
+
+            next = e->chain;
+            e->chain = *to;
+            *to = e;
+        }
+    }
+    free(old);
+    return 0;
+}
+
+int vvi_dataset_add_locked(struct vv_dataset *d, struct vvi_entry *e)
+{
+    struct vvi_entry **bucket;
+
+    vv_assert(vv_mutex_held(&d->lock));
+    if (d->nr_chained >= d->nr_buckets && grow_table(d) < 0)
+        return -ENOMEM;
+    if (d->nr == d->room) {
+        size_t room = d->room ? 2 * d->room : BUCKETS_MIN;
+        struct vvi_entry **all = realloc(d->all, room * sizeof(struct vvi_entry *));
+
+        if (!all)
+            return -ENOMEM;
+        d->all = all;
+        d->room = room;
+    }
+    e->at = d->nr;
+    d->all[d->nr++] = e;
+    bucket = bucket_of(d, e->hash);
+    e->chain = *bucket;
+    *bucket = e;
+    d->nr_chained++;
+    count(d, e, true);
+    return 0;
+}
+
+struct vvi_entry *vvi_dataset_find_locked(struct vv_dataset *d, const char *path)
+{
+    uint64_t hash = vv_hash64(path, strlen(path));
+    struct vvi_entry *e;
+
+    vv_assert(vv_mutex_held(&d->lock));
+    for (e = *bucket_of(d, hash); e; e = e->chain)
+        if (e->state == DATASET_READY && e->hash == hash && strcmp(e->path, path) == 0)
+            return e;
+    return NULL;
+}
+
+/* ---- removing ---- */
+
+/* Unlinks the file of an entry that is GOING and pinned, if nobody has it open. */
+static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
+{
+    char name[VVI_DATASET_NAME];
+    int fd, rc;
+
+    vvi_dataset_name(name, e->id, false);
+    fd = d->os->openat(d->os, d->dirfd, name, O_RDWR, 0);
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    rc = d->os->lock(d->os, fd);
+    if (rc == 0)
+        rc = d->os->unlinkat(d->os, d->dirfd, name);
+    d->os->close(d->os, fd);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* Takes one entry, which the caller has pinned, off the disk. -EBUSY: somebody has it open, or has it
+ * pinned, or it is not what it was any more. */
+static int remove_entry(struct vv_dataset *d, struct vvi_entry *e, enum vvi_dataset_state from)
+{
+    int rc;
+
+    vv_mutex_lock(&d->lock);
+    if (e->state != from || e->pins > 1) {
+        vv_mutex_unlock(&d->lock);
+        return -EBUSY;
+    }
+    vvi_dataset_set_state_locked(d, e, DATASET_GOING);
+    vv_mutex_unlock(&d->lock);
+
+    rc = unlink_unused(d, e);
+    vv_mutex_lock(&d->manifest.lock);
+    vv_mutex_lock(&d->lock);
+    if (rc == 0) {
+        vvi_dataset_set_state_locked(d, e, DATASET_GONE);
+        d->stats.used -= vvi_dataset_blocks(e->gen.size);
+    } else {
+        vvi_dataset_set_state_locked(d, e, e->doomed ? DATASET_DOOMED : DATASET_READY);
+        d->stats.refused_busy += rc == -EBUSY;
+    }
+    vv_mutex_unlock(&d->lock);
+    /* A doomed one was taken off when it became so, or must be now. */
+    if (rc == 0 || e->doomed)
+        vvi_manifest_unlist_locked(d, e);
+    vv_mutex_unlock(&d->manifest.lock);
+    return rc;
+}
+
+void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e)
+{
+    vv_mutex_lock(&d->manifest.lock);
+    vv_mutex_lock(&d->lock);
+    if (e->state == DATASET_READY) {
+        e->doomed = true;
+        vvi_dataset_set_state_locked(d, e, DATASET_DOOMED);
+    }
+    vv_mutex_unlock(&d->lock);
+    if (e->doomed)
+        vvi_manifest_unlist_locked(d, e);
+    vv_mutex_unlock(&d->manifest.lock);
+}
+
+/* An entry to look at later, pinned, with its rank at the time. */
+struct candidate {
+    struct vvi_entry *e;
+    uint64_t rank;
+};
+
+static int farthest_first(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    return x->rank > y->rank ? -1 : x->rank < y->rank;
+}
+
+uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, uint64_t last_use)
+{
+    if (next_use != VV_DATASET_UNKNOWN && next_use >= d->place)
+        return vv_next_rank(VV_USE_HINTED, next_use - d->place);
+    /* The longer ago the farther. */
+    return vv_next_rank(VV_USE_UNKNOWN, ((UINT64_C(1) << 56) - 1) - last_use);
+}
+
+/* All unpinned entries of a state, with a rank only those that rank farther; pinned, farthest
+ * first. */
+static int collect(struct vv_dataset *d, enum vvi_dataset_state state, uint64_t rank,
+                   struct candidate **ret_list, size_t *ret_nr)
+{
+    struct candidate *list;
+    size_t n = 0;
+
+    vv_mutex_lock(&d->lock);
+    list = malloc(VV_MAX(d->nr, (size_t)1) * sizeof(*list));
+    for (size_t i = 0; list && i < d->nr; i++) {
+        struct vvi_entry *e = d->all[i];
+        uint64_t its = vvi_dataset_rank_locked(d, e->next_use, e->last_use);
+
+        if (e->state != state || e->pins > 0 || (rank > 0 && its <= rank))
+            continue;
+        e->pins++;
+        list[n++] = (struct candidate){e, its};
+    }
+    vv_mutex_unlock(&d->lock);
+    if (!list)
+        return -ENOMEM;
+    qsort(list, n, sizeof(*list), farthest_first);
+    *ret_list = list;
+    *ret_nr = n;
+    return 0;
+}
+
+static void release(struct vv_dataset *d, struct candidate *list, size_t nr)
+{
+    vv_mutex_lock(&d->lock);
+    for (size_t i = 0; i < nr; i++)
+        vvi_dataset_unpin_locked(d, list[i].e);
+    vv_mutex_unlock(&d->lock);
+    free(list);
+}
+
+void vvi_dataset_bury(struct vv_dataset *d)
+{
+    struct candidate *list;
+    uint64_t waiting;
+    size_t nr;
+
+    vv_mutex_lock(&d->lock);
+    waiting = d->stats.waiting;
+    vv_mutex_unlock(&d->lock);
+    if (waiting == 0 || collect(d, DATASET_DOOMED, 0, &list, &nr) < 0)
+        return;
+    for (size_t i = 0; i < nr; i++)
+        (void)remove_entry(d, list[i].e, DATASET_DOOMED); /* busy ones are tried again later */
+    release(d, list, nr);
+}
+
+/* ---- space ---- */
+
+static uint64_t used_now(struct vv_dataset *d)
+{
+    uint64_t used;
+
+    vv_mutex_lock(&d->lock);
+    used = d->stats.used;
+    vv_mutex_unlock(&d->lock);
+    return used;
+}
+
+/* Removes files, the farthest first, until no more than `goal` bytes are used or none is left. */
+static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank)
+{
+    struct candidate *list;
+    uint64_t evicted = 0;
+    size_t nr;
+    int rc;
+
+    vvi_dataset_bury(d);
+    rc = collect(d, DATASET_READY, rank, &list, &nr);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < nr && used_now(d) > goal; i++)
+        evicted += remove_entry(d, list[i].e, DATASET_READY) == 0;
+    release(d, list, nr);
+    vv_mutex_lock(&d->lock);
+    d->stats.evicted += evicted;
+    vv_mutex_unlock(&d->lock);
+    return 0;
+}
+
+/* A share of the capacity, which may be any 64-bit number. */
+static uint64_t share(const struct vv_dataset *d, unsigned pct)
+{
+    return (uint64_t)((unsigned __int128)d->opts.capacity * pct / 100);
+}
+
+static bool take(struct vv_dataset *d, uint64_t bytes, uint64_t limit)
+{
+    bool fits;
+
+    vv_mutex_lock(&d->lock);
+    fits = bytes <= limit && d->stats.used <= limit - bytes;
+    if (fits)
+        d->stats.used += bytes;
+    vv_mutex_unlock(&d->lock);
+    return fits;
+}
+
+int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
+{
+    uint64_t low = share(d, d->opts.low_pct), high = share(d, d->opts.high_pct);
+    int rc;
+
+    if (take(d, bytes, high))
+        return 0;
+    rc = evict(d, bytes <= low ? low - bytes : d->opts.capacity - bytes, rank);
+    if (rc < 0)
+        return rc;
+    /* The last percents are for files that somebody waits for. */
+    return take(d, bytes, rank > 0 ? high : d->opts.capacity) ? 0 : -ENOSPC;
+}
+
+/* ---- opening and closing ---- */
+
+VV_PRINTF(4, 5)
+static int complain(int rc, char *err, size_t err_bytes, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (err && err_bytes)
+        vsnprintf(err, err_bytes, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+static int open_folder(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
+{
+    int rc = d->os->mkdirat(d->os, AT_FDCWD, folder, 0700);
+
+    if (rc < 0 && rc != -EEXIST)
+        return complain(rc, err, err_bytes, "cannot create folder %s: %s", folder, strerror(-rc));
+    d->dirfd = d->os->openat(d->os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
+    if (d->dirfd < 0)
+        return complain(d->dirfd, err, err_bytes, "cannot open folder %s: %s", folder,
+                        strerror(-d->dirfd));
+    d->lock_fd = d->os->openat(d->os, d->dirfd, "lock", O_RDWR | O_CREAT, 0600);
+    if (d->lock_fd < 0)
+        return complain(d->lock_fd, err, err_bytes, "cannot write in folder %s: %s", folder,
+                        strerror(-d->lock_fd));
+    rc = d->os->lock(d->os, d->lock_fd);
+    if (rc == -EBUSY)
+        return complain(rc, err, err_bytes, "folder %s is in use by another process", folder);
+    return rc < 0 ? complain(rc, err, err_bytes, "cannot lock folder %s: %s", folder, strerror(-rc))
+                  : 0;
+}
+
+static bool are_sound(const struct vv_dataset_opts *o)
+{
+    return o->capacity >= VVI_DATASET_BLOCK && o->high_pct <= 100 && o->low_pct <= o->high_pct &&
+           o->low_pct > 0;
+}
+
+int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char *err,
+                    size_t err_bytes, struct vv_dataset **ret_dataset)
+{
+    struct vv_dataset *d = calloc(1, sizeof(*d));
+    int rc;
+
+    if (!d)
+        return complain(-ENOMEM, err, err_bytes, "out of memory");
+    d->opts = *opts;
+    d->opts.high_pct = opts->high_pct ? opts->high_pct : VV_DATASET_HIGH_PCT;
+    d->opts.low_pct = opts->low_pct ? opts->low_pct : VV_MIN(VV_DATASET_LOW_PCT, d->opts.high_pct);
+    d->os = opts->os ? opts->os : vv_os_posix();
+    d->dirfd = d->lock_fd = d->manifest.fd = -1;
+    vv_mutex_init(&d->manifest.lock, "manifest", VV_RANK_MANIFEST);
+    vv_mutex_init(&d->lock, "dataset", VV_RANK_STORE);
+    rc = are_sound(&d->opts) ? 0 : complain(-EINVAL, err, err_bytes, "malformed options");
+    if (rc == 0)
+        rc = open_folder(d, folder, err, err_bytes);
+    if (rc == 0) {
+        rc = grow_table(d);
+        if (rc == 0)
+            rc = vvi_manifest_load(d);
+        /* There may be less room than there was. */
+        if (rc == 0 && d->stats.used > d->opts.capacity)
+            rc = evict(d, share(d, d->opts.low_pct), 0);
+        if (rc < 0)
+            complain(rc, err, err_bytes, "cannot take up folder %s: %s", folder, strerror(-rc));
+    }
+    if (rc < 0) {
+        vv_dataset_close(d);
+        return rc;
+    }
+    d->stats.evicted = 0;
+    *ret_dataset = d;
+    return 0;
+}
+
+void vv_dataset_close(struct vv_dataset *d)
+{
+    if (!d)
+        return;
+    vvi_manifest_close(d);
+    for (size_t i = 0; i < d->nr; i++) {
+        vv_assert(d->all[i]->state != DATASET_FILLING && d->all[i]->pins == 0);
+        vvi_dataset_entry_free(d->all[i]);
+    }
+    if (d->lock_fd >= 0) {
+        d->os->unlock(d->os, d->lock_fd);
+        d->os->close(d->os, d->lock_fd);
+    }
+    if (d->dirfd >= 0)
+        d->os->close(d->os, d->dirfd);
+    vv_mutex_fini(&d->lock);
+    vv_mutex_fini(&d->manifest.lock);
+    free(d->all);
+    free(d->bucket);
+    free(d);
+}
+
+/* ---- what is expected, and looking ---- */
+
+int vv_dataset_expect(struct vv_dataset *d, const char *path, uint64_t next_use)
+{
+    struct vvi_entry *e;
+
+    vv_mutex_lock(&d->lock);
+    e = vvi_dataset_find_locked(d, path);
+    if (e)
+        e->next_use = next_use;
+    vv_mutex_unlock(&d->lock);
+    return e ? 0 : -ENOENT;
+}
+
+void vv_dataset_advance(struct vv_dataset *d, uint64_t place)
+{
+    vv_mutex_lock(&d->lock);
+    d->place = place;
+    vv_mutex_unlock(&d->lock);
+}
+
+void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats)
+{
+    vv_mutex_lock(&d->lock);
+    *ret_stats = d->stats;
+    vv_mutex_unlock(&d->lock);
+}
+
+int vv_dataset_list(struct vv_dataset *d,
+                    int (*visit)(void *user, const struct vv_dataset_entry *e), void *user)
+{
+    struct vvi_entry **list;
+    size_t n = 0;
+    int rc = 0;
+
+    vv_mutex_lock(&d->lock);
+    list = malloc(VV_MAX(d->nr, (size_t)1) * sizeof(struct vvi_entry *));
+    for (size_t i = 0; list && i < d->nr; i++) {
+        if (d->all[i]->state != DATASET_READY)
+            continue;
+        d->all[i]->pins++;
+        list[n++] = d->all[i];
+    }
+    vv_mutex_unlock(&d->lock);
+    if (!list)
+        return -ENOMEM;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct vv_dataset_entry e = {list[i]->path, list[i]->gen, list[i]->sum};
+
+        rc = visit(user, &e);
+    }
+    vv_mutex_lock(&d->lock);
+    for (size_t i = 0; i < n; i++)
+        vvi_dataset_unpin_locked(d, list[i]);
+    vv_mutex_unlock(&d->lock);
+    free(list);
+    return rc;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dataset cache of one node: copies of files of a shared file system in a folder on local disk,
+ * handed out as descriptors. It knows nothing of other nodes and never looks at the shared file
+ * system; whoever does brings the bytes, and says which generation of the file they are.
+ *
+ * What always holds: a descriptor that was handed out is one generation of one file, whole and
+ * verified; what is on disk never exceeds the capacity; nothing that somebody has open goes. It is a
+ * cache: a crash may lose any file of it, and never spoils one.
+ *
+ * Threads: any, on all calls but opening and closing. A fill belongs to one thread at a time.
+ */
+#ifndef VV_DATASET_DATASET_H
+#define VV_DATASET_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util.h"
+#include "tier/os.h"
+
+/* What tells one state of a file from another. With the path it is the whole identity of bytes. */
+struct vv_dataset_gen {
+    uint64_t size;
+    uint64_t mtime_ns, ctime_ns;
+    uint64_t inode;
+};
+
+#define VV_DATASET_HIGH_PCT 95
+#define VV_DATASET_LOW_PCT  90
+#define VV_DATASET_PATH_MAX 4095u
+#define VV_DATASET_UNKNOWN  UINT64_MAX /* as a next use */
+
+struct vv_dataset_opts {
+    const struct vv_os *os; /* NULL: the real one */
+    uint64_t capacity;      /* bytes on disk, in blocks of 4 KiB */
+    unsigned high_pct;      /* above this share room is made ... */
+    unsigned low_pct;       /* ... down to this one; 0: the defaults */
+    uint64_t max_file;      /* larger ones are refused; 0: only by the capacity */
+};
+
+struct vv_dataset;
+struct vv_dataset_fill;
+
+/* Opens a folder, which is made if it is missing, and takes up what an earlier life left there.
+ * -EBUSY: another process has it open; -EINVAL: options that make no sense; or the system's error,
+ * with a text in `err`. */
+VV_WARN_UNUSED int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts,
+                                   char *err, size_t err_bytes, struct vv_dataset **ret_dataset);
+/* All fills must have ended. Descriptors that were handed out stay good. Accepts NULL. */
+void vv_dataset_close(struct vv_dataset *d);
+
+/* ---- putting files in ---- */
+
+struct vv_dataset_want {
+    const char *path;
+    struct vv_dataset_gen gen;
+    uint64_t next_use; /* its place in the order of use, or VV_DATASET_UNKNOWN */
+    /* Nobody waits for it: it takes the place only of files that are wanted later, or that nobody is
+     * known to want. */
+    bool ahead;
+};
+
+/* Begins to take in a file, making room for it. Blocks for as long as removing files takes.
+ *   -EALREADY  it is being taken in by somebody else
+ *   -EEXIST    this generation is here
+ *   -EFBIG     larger than max_file or the capacity
+ *   -ENOSPC    no room: what is here is in use or wanted earlier, or the disk is full
+ *   -ENAMETOOLONG, -EINVAL, -ENOMEM, other system errors */
+VV_WARN_UNUSED int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
+                                    struct vv_dataset_fill **ret_fill);
+/* The next bytes. -EFBIG: more than its size; or the system's error. */
+VV_WARN_UNUSED int vv_dataset_write(struct vv_dataset_fill *f, const void *buf, size_t bytes);
+/* The file is whole: it can be handed out from here on, and an older generation of it no more. The
+ * fill is gone, whatever the result. `sum` is what the sender says its checksum (vv_hash64) is; NULL:
+ * nobody says. -EBADMSG: it is not that; -ENODATA: bytes are missing; or the system's error. */
+VV_WARN_UNUSED int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum);
+/* Forgets it. Accepts NULL. */
+void vv_dataset_abort(struct vv_dataset_fill *f);
+
+/* ---- handing them out ---- */
+
+/* A descriptor of its own for each call, read-only, at the beginning of the file. As long as it or a
+ * copy of it is open, the file stays. The first time after opening the folder the whole file is read
+ * and verified. The caller closes it.
+ *   -ENOENT   not here
+ *   -ESTALE   another generation than `gen` is here (NULL takes any)
+ *   -EBADMSG  what was here was damaged, and is here no more
+ *   other system errors */
+VV_WARN_UNUSED int vv_dataset_get(struct vv_dataset *d, const char *path,
+                                  const struct vv_dataset_gen *gen, int *ret_fd,
+                                  struct vv_dataset_gen *ret_gen);
+
+/* The file has changed, or shall go: it is handed out no more from here on. Its space is free when
+ * nobody has it open. -ENOENT. */
+int vv_dataset_drop(struct vv_dataset *d, const char *path);
+
+/* When a file is wanted next: its place in the order of use. -ENOENT. */
+int vv_dataset_expect(struct vv_dataset *d, const char *path, uint64_t next_use);
+/* The order of use has come to this place; what is expected before it is expected no more. */
+void vv_dataset_advance(struct vv_dataset *d, uint64_t place);
+
+/* Reads and verifies files in turn until it has read `bytes`, or all of them once; what is damaged is
+ * dropped. Returns how many were, or a negative errno. `ret_around`: every file there is has been
+ * read since this was last true. */
+int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around);
+
+/* ---- looking ---- */
+
+struct vv_dataset_stats {
+    uint64_t files, bytes; /* that can be handed out; bytes as on disk */
+    uint64_t used;         /* bytes on disk, with what is being taken in or waits to go */
+    uint64_t waiting;      /* files that were dropped and are still open somewhere */
+    /* Since opening: */
+    uint64_t hits, misses, evicted, damaged, refused_busy;
+};
+
+void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats);
+
+struct vv_dataset_entry {
+    const char *path;
+    struct vv_dataset_gen gen;
+    uint64_t sum;
+};
+
+/* Calls visit for every file that can be handed out, until it returns non-zero, which is then
+ * returned. A snapshot: visit may call anything. -ENOMEM. */
+int vv_dataset_list(struct vv_dataset *d,
+                    int (*visit)(void *user, const struct vv_dataset_entry *e), void *user);
+
+#endif

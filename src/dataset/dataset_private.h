@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VV_DATASET_DATASET_PRIVATE_H
+#define VV_DATASET_DATASET_PRIVATE_H
+
+#include "core/hash.h"
+#include "core/lock.h"
+#include "dataset/dataset.h"
+
+#define VVI_DATASET_BLOCK UINT64_C(4096)
+#define VVI_DATASET_NAME  24 /* "0123456789abcdef.data" */
+
+/* FILLING -> READY -> DOOMED -> gone; FILLING -> gone; READY -> GOING -> gone, or back if somebody has
+ * it open; DOOMED -> GOING likewise. One function (dataset.c) changes states. */
+enum vvi_dataset_state {
+    DATASET_FILLING, /* its fill's; not handed out */
+    DATASET_READY,
+    DATASET_DOOMED, /* not handed out any more; on disk while somebody has it open */
+    DATASET_GOING,  /* somebody tries to remove it */
+    DATASET_GONE,   /* not in any list; freed when nobody has it pinned */
+};
+
+struct vvi_entry {
+    /* Immutable once the entry is in the table. */
+    uint64_t id; /* of its file; never used twice */
+    struct vv_dataset_gen gen;
+    uint64_t hash; /* of the path */
+    char *path;
+    /* Synchronization: dataset->lock. */
+    enum vvi_dataset_state state;
+    uint64_t sum; /* of the content; set before READY */
+    /* Written under manifest.lock as well: either lock is enough to read it. */
+    bool doomed; /* never to be handed out again; where GOING came from and may go back to */
+    bool verified;
+    unsigned pins; /* somebody uses the entry without the lock: it must not be freed or go */
+    uint64_t next_use, last_use;
+    size_t at;               /* in dataset->all */
+    struct vvi_entry *chain; /* in its bucket; doomed ones are in none */
+    /* Synchronization: manifest.lock. The manifest has a record of it that none has ended. */
+    bool listed;
+};
+
+struct vvi_manifest {
+    struct vv_mutex lock; /* rank MANIFEST: held across system calls, and around dataset->lock */
+    /* Synchronization: lock. */
+    int fd;                 /* -1: none, because it could not be written */
+    uint64_t bytes;         /* where the next record goes */
+    uint64_t records, gone; /* in it; how many of them are of files that are gone */
+};
+
+struct vv_dataset {
+    struct vv_dataset_opts opts; /* immutable, without defaults */
+    const struct vv_os *os;
+    int dirfd, lock_fd;
+    struct vvi_manifest manifest;
+    struct vv_mutex lock; /* rank STORE: never held across a system call */
+    /* Synchronization: lock. */
+    struct vvi_entry **all;
+    size_t nr, room;
+    struct vvi_entry **bucket;
+    size_t nr_buckets, nr_chained; /* a power of two */
+    uint64_t next_id, clock, place, scrub_id;
+    struct vv_dataset_stats stats;
+};
+
+struct vv_dataset_fill {
+    struct vv_dataset *d;
+    struct vvi_entry *e;
+    int fd;
+    uint64_t written;
+    struct vv_hash_stream *hash;
+};
+
+static inline uint64_t vvi_dataset_blocks(uint64_t size)
+{
+    return vv_align_up(size, VVI_DATASET_BLOCK);
+}
+
+void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp);
+
+/* dataset.c: the table. _locked: dataset->lock. */
+struct vvi_entry *vvi_dataset_find_locked(struct vv_dataset *d, const char *path);
+/* Room in the table for one more; entry_new gives it an identity. */
+int vvi_dataset_add_locked(struct vv_dataset *d, struct vvi_entry *e);
+struct vvi_entry *vvi_dataset_entry_new(const char *path, const struct vv_dataset_gen *gen);
+void vvi_dataset_entry_free(struct vvi_entry *e);
+void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
+                                  enum vvi_dataset_state state);
+void vvi_dataset_unpin_locked(struct vv_dataset *d, struct vvi_entry *e);
+/* Takes an entry that is ready, pinned, and to be handed out no more off the list. */
+void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e);
+/* Tries to remove the files of entries that nobody is to be given any more. */
+void vvi_dataset_bury(struct vv_dataset *d);
+/* Makes room for so many bytes on disk, and takes them. `rank`, if not 0: only files that rank farther
+ * go, and the high watermark is the limit. */
+int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank);
+uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, uint64_t last_use);
+
+/* manifest.c */
+/* Reads it and fills the table with what it lists and the folder has; removes everything else. */
+int vvi_manifest_load(struct vv_dataset *d);
+void vvi_manifest_close(struct vv_dataset *d);
+/* An entry that can be handed out, or that cannot any more, which need not have been listed;
+ * manifest.lock must be held. A failure costs the manifest, not the cache: it is written anew with
+ * the next record. */
+void vvi_manifest_list_locked(struct vv_dataset *d, struct vvi_entry *e);
+void vvi_manifest_unlist_locked(struct vv_dataset *d, struct vvi_entry *e);
+
+/* verify.c: reads all of a file. -EBADMSG: its bytes or its size are others. */
+int vvi_dataset_verify(const struct vv_dataset *d, int fd, uint64_t size, uint64_t sum);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files on their way in. A fill has an entry, which keeps others from beginning the same file, space,
+ * and a file under a temporary name; its checksum is computed from the bytes as they are written. The
+ * file becomes visible in one step, together with the end of an older generation: a reader gets the
+ * one or the other, whole.
+ *
+ * Nothing is synced. After a crash a content file may have lost bytes that its record in the manifest
+ * promises; then its checksum does not match when it is first handed out.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "dataset/dataset_private.h"
+
+static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
+{
+    return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns &&
+           a->inode == b->inode;
+}
+
+/* Puts an entry in place for a new file. */
+static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struct vvi_entry *e,
+                 uint64_t *ret_rank)
+{
+    struct vvi_entry *ready, *other;
+    int rc = 0;
+
+    vv_mutex_lock(&d->lock);
+    ready = vvi_dataset_find_locked(d, want->path);
+    if (ready && same_gen(&ready->gen, &want->gen))
+        rc = -EEXIST;
+    for (other = d->bucket[e->hash & (d->nr_buckets - 1)]; other && rc == 0; other = other->chain)
+        if (other->state == DATASET_FILLING && strcmp(other->path, want->path) == 0)
+            rc = -EALREADY;
+    if (rc == 0) {
+        e->id = d->next_id++;
+        e->state = DATASET_FILLING;
+        e->pins = 1;
+        e->next_use = want->next_use;
+        e->last_use = ++d->clock;
+        *ret_rank = want->ahead ? vvi_dataset_rank_locked(d, want->next_use, e->last_use) : 0;
+        rc = vvi_dataset_add_locked(d, e);
+    }
+    vv_mutex_unlock(&d->lock);
+    return rc;
+}
+
+/* The entry of a fill that came to nothing; `bytes` reserved for it are free. */
+static void unclaim(struct vv_dataset *d, struct vvi_entry *e, uint64_t bytes)
+{
+    vv_mutex_lock(&d->lock);
+    d->stats.used -= bytes;
+    vvi_dataset_set_state_locked(d, e, DATASET_GONE);
+    vvi_dataset_unpin_locked(d, e);
+    vv_mutex_unlock(&d->lock);
+}
+
+/* Removes the file of a fill that came to nothing. False: it is still there, and has to be counted
+ * until the folder is opened again, which removes it. */
+static bool unlink_temp(struct vv_dataset *d, const struct vvi_entry *e)
+{
+    char name[VVI_DATASET_NAME];
+    int rc;
+
+    vvi_dataset_name(name, e->id, true);
+    rc = d->os->unlinkat(d->os, d->dirfd, name);
+    return rc == 0 || rc == -ENOENT;
+}
+
+static int create(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd, bool *ret_left)
+{
+    char name[VVI_DATASET_NAME];
+    int fd, rc = 0;
+
+    *ret_left = false;
+
+    vvi_dataset_name(name, e->id, true);
+    fd = d->os->openat(d->os, d->dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0)
+        return fd;
+    /* A full disk shows here, not in the middle. */
+    if (e->gen.size > 0)
+        rc = d->os->fallocate(d->os, fd, 0, e->gen.size);
+    if (rc < 0 && rc != -EOPNOTSUPP) {
+        d->os->close(d->os, fd);
+        *ret_left = !unlink_temp(d, e);
+        return rc;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
+                     struct vv_dataset_fill **ret_fill)
+{
+    uint64_t bytes = 0, rank = 0;
+    size_t length = strlen(want->path);
+    struct vv_dataset_fill *f;
+    struct vvi_entry *e;
+    bool left;
+    int rc;
+
+    if (length == 0)
+        return -EINVAL;
+    if (length > VV_DATASET_PATH_MAX)
+        return -ENAMETOOLONG;
+    if ((d->opts.max_file && want->gen.size > d->opts.max_file) ||
+        want->gen.size > d->opts.capacity || vvi_dataset_blocks(want->gen.size) > d->opts.capacity)
+        return -EFBIG;
+    f = calloc(1, sizeof(*f));
+    e = vvi_dataset_entry_new(want->path, &want->gen);
+    if (f)
+        f->hash = vv_hash_stream_new();
+    if (!f || !e || !f->hash) {
+        rc = -ENOMEM;
+        goto free_both;
+    }
+    rc = claim(d, want, e, &rank);
+    if (rc < 0)
+        goto free_both;
+    rc = vvi_dataset_reserve(d, vvi_dataset_blocks(want->gen.size), rank);
+    if (rc < 0)
+        goto give_up;
+    rc = create(d, e, &f->fd, &left);
+    if (rc < 0) {
+        bytes = left ? 0 : vvi_dataset_blocks(want->gen.size);
+        goto give_up;
+    }
+    f->d = d;
+    f->e = e;
+    *ret_fill = f;
+    return 0;
+
+give_up:
+    unclaim(d, e, bytes);
+    e = NULL;
+free_both:
+    vvi_dataset_entry_free(e);
+    if (f)
+        vv_hash_stream_free(f->hash);
+    free(f);
+    return rc;
+}
+
+int vv_dataset_write(struct vv_dataset_fill *f, const void *buf, size_t bytes)
+{
+    const struct vv_os *os = f->d->os;
+    int rc;
+
+    if (bytes > f->e->gen.size - f->written)
+        return -EFBIG;
+    rc = vv_os_write_all(os, f->fd, buf, bytes, f->written);
+    if (rc < 0)
+        return rc;
+    vv_hash_stream_add(f->hash, buf, bytes);
+    f->written += bytes;
+    return 0;
+}
+
+static void fill_free(struct vv_dataset_fill *f)
+{
+    vv_hash_stream_free(f->hash);
+    free(f);
+}
+
+void vv_dataset_abort(struct vv_dataset_fill *f)
+{
+    if (!f)
+        return;
+    f->d->os->close(f->d->os, f->fd);
+    unclaim(f->d, f->e, unlink_temp(f->d, f->e) ? vvi_dataset_blocks(f->e->gen.size) : 0);
+    fill_free(f);
+}
+
+/* Whatever else is there under this path is not handed out any more. manifest.lock must be held, and
+ * an entry that is given up is taken off the manifest after dataset->lock: at most one is ready. */
+static bool doom_others_locked(struct vv_dataset *d, const char *path, const struct vvi_entry *but,
+                               struct vvi_entry **ret_ready)
+{
+    uint64_t hash = vv_hash64(path, strlen(path));
+    struct vvi_entry *e, *next;
+    bool any = false;
+
+    *ret_ready = NULL;
+    for (e = d->bucket[hash & (d->nr_buckets - 1)]; e; e = next) {
+        next = e->chain;
+        if (e == but || e->state == DATASET_FILLING || strcmp(e->path, path) != 0)
+            continue;
+        any = true;
+        e->doomed = true; /* one that is GOING comes back, if at all, as DOOMED */
+        if (e->state != DATASET_READY)
+            continue;
+        e->pins++;
+        *ret_ready = e;
+        vvi_dataset_set_state_locked(d, e, DATASET_DOOMED);
+    }
+    return any;
+}
+
+int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
+{
+    char temp[VVI_DATASET_NAME], name[VVI_DATASET_NAME];
+    uint64_t value = vv_hash_stream_value(f->hash);
+    struct vv_dataset *d = f->d;
+    struct vvi_entry *former;
+    int rc = 0;
+
+    if (f->written != f->e->gen.size)
+        rc = -ENODATA;
+    else if (sum && *sum != value)
+        rc = -EBADMSG;
+    vvi_dataset_name(temp, f->e->id, true);
+    vvi_dataset_name(name, f->e->id, false);
+    if (rc == 0)
+        rc = d->os->rename(d->os, d->dirfd, temp, name, false);
+    if (rc < 0) {
+        vv_dataset_abort(f);
+        return rc;
+    }
+    d->os->close(d->os, f->fd);
+    vv_mutex_lock(&d->manifest.lock);
+    vv_mutex_lock(&d->lock);
+    f->e->sum = value;
+    f->e->verified = true;
+    vvi_dataset_set_state_locked(d, f->e, DATASET_READY);
+    (void)doom_others_locked(d, f->e->path, f->e, &former);
+    vv_mutex_unlock(&d->lock);
+    vvi_manifest_list_locked(d, f->e);
+    if (former)
+        vvi_manifest_unlist_locked(d, former);
+    vv_mutex_unlock(&d->manifest.lock);
+    vv_mutex_lock(&d->lock);
+    vvi_dataset_unpin_locked(d, f->e);
+    if (former)
+        vvi_dataset_unpin_locked(d, former);
+    vv_mutex_unlock(&d->lock);
+    fill_free(f);
+    vvi_dataset_bury(d);
+    return 0;
+}
+
+int vv_dataset_drop(struct vv_dataset *d, const char *path)
+{
+    struct vvi_entry *e;
+    bool any;
+
+    vv_mutex_lock(&d->manifest.lock);
+    vv_mutex_lock(&d->lock);
+    any = doom_others_locked(d, path, NULL, &e);
+    vv_mutex_unlock(&d->lock);
+    if (e)
+        vvi_manifest_unlist_locked(d, e);
+    vv_mutex_unlock(&d->manifest.lock);
+    if (e) {
+        vv_mutex_lock(&d->lock);
+        vvi_dataset_unpin_locked(d, e);
+        vv_mutex_unlock(&d->lock);
+    }
+    vvi_dataset_bury(d);
+    return any ? 0 : -ENOENT;
+}

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The manifest: one append-only file of checksummed records that says which content file is which
+ * generation of which path, so that the next life of the cache can take up what is on disk. Its layout
+ * is in docs/format/dataset-manifest.md.
+ *
+ * It is believed only about files that are there, and only together with their own checksums. So it is
+ * never synced, a record that does not check ends it, and a failure to write costs it its place: it is
+ * written anew with the next record. A content file without a record is removed at opening. Ids are
+ * never used twice, neither those of files in the folder nor those in records, so that a record cannot
+ * speak for a later file.
+ *
+ * manifest.lock is held across the system calls here, and is the outer one of the two locks.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "core/log.h"
+#include "dataset/dataset_private.h"
+
+#define MAGIC        "VARVEDS\n"
+#define FORMAT       1u
+#define RECORD_MAGIC UINT32_C(0x52445656) /* "VVDR" */
+#define REWRITE_MIN  1024u                /* records; a shorter one is not worth writing anew */
+#define BYTES_MAX    (UINT64_C(1) << 32)
+
+struct header {
+    char magic[8];
+    uint32_t format;
+    uint32_t zero[11];
+    uint64_t sum; /* of the bytes before */
+};
+_Static_assert(sizeof(struct header) == 64, "the header is 64 bytes");
+
+/* The path follows, and zeros up to a multiple of 8. */
+struct record {
+    uint64_t sum; /* of everything after it, path and zeros included */
+    uint32_t magic;
+    uint32_t bytes; /* of the record, all in all */
+    uint32_t kind;
+    uint32_t path_bytes;
+    uint64_t id;
+    uint64_t size, mtime_ns, ctime_ns, inode;
+    uint64_t content_sum;
+};
+_Static_assert(sizeof(struct record) == 72, "a record begins with 72 bytes");
+
+enum record_kind { RECORD_CACHED = 1, RECORD_GONE = 2 };
+
+/* ---- writing ---- */
+
+/* One that is being removed may be found to be in use, and stay. */
+static bool belongs(const struct vvi_entry *e)
+{
+    return e->state == DATASET_READY || (e->state == DATASET_GOING && !e->doomed);
+}
+
+static size_t record_bytes(const struct vvi_entry *e, enum record_kind kind)
+{
+    return sizeof(struct record) +
+           (kind == RECORD_CACHED ? (size_t)vv_align_up(strlen(e->path), 8) : 0);
+}
+
+static void encode(const struct vvi_entry *e, enum record_kind kind, char *to)
+{
+    size_t bytes = record_bytes(e, kind);
+    struct record r = {.magic = RECORD_MAGIC, .bytes = (uint32_t)bytes, .kind = kind, .id = e->id};
+
+    memset(to, 0, bytes);
+    if (kind == RECORD_CACHED) {
+        r.path_bytes = (uint32_t)strlen(e->path);
+        r.size = e->gen.size;
+        r.mtime_ns = e->gen.mtime_ns;
+        r.ctime_ns = e->gen.ctime_ns;
+        r.inode = e->gen.inode;
+        r.content_sum = e->sum;
+        memcpy(to + sizeof(r), e->path, r.path_bytes);
+    }
+    memcpy(to, &r, sizeof(r));
+    r.sum = vv_hash64(to + sizeof(r.sum), bytes - sizeof(r.sum));
+    memcpy(to, &r.sum, sizeof(r.sum));
+}
+
+/* The whole manifest in memory. */
+static char *encode_all(struct vv_dataset *d, uint64_t *ret_bytes, uint64_t *ret_records)
+{
+    struct header h = {.magic = MAGIC, .format = FORMAT};
+    uint64_t bytes = sizeof(h), records = 0;
+    char *buf;
+
+    h.sum = vv_hash64(&h, offsetof(struct header, sum));
+    vv_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->nr; i++)
+        if (belongs(d->all[i]))
+            bytes += record_bytes(d->all[i], RECORD_CACHED);
+    buf = malloc(bytes);
+    if (buf) {
+        char *to = buf + sizeof(h);
+
+        memcpy(buf, &h, sizeof(h));
+        for (size_t i = 0; i < d->nr; i++) {
+            if (!belongs(d->all[i]))
+                continue;
+            encode(d->all[i], RECORD_CACHED, to);
+            to += record_bytes(d->all[i], RECORD_CACHED);
+            records++;
+        }
+    }
+    vv_mutex_unlock(&d->lock);
+    *ret_bytes = bytes;
+    *ret_records = records;
+    return buf;
+}
+
+static void close_fd(struct vv_dataset *d)
+{
+    if (d->manifest.fd >= 0)
+        d->os->close(d->os, d->manifest.fd);
+    d->manifest.fd = -1;
+}
+
+static void rewrite_locked(struct vv_dataset *d)
+{
+    struct vvi_manifest *m = &d->manifest;
+    uint64_t bytes, records;
+    char *buf = encode_all(d, &bytes, &records);
+    int fd = -ENOMEM, rc;
+
+    if (buf)
+        fd = d->os->openat(d->os, d->dirfd, "manifest.tmp", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    rc = fd < 0 ? fd : vv_os_write_all(d->os, fd, buf, bytes, 0);
+    free(buf);
+    if (rc == 0)
+        rc = d->os->rename(d->os, d->dirfd, "manifest.tmp", "manifest", true);
+    close_fd(d);
+    if (rc < 0) {
+        if (fd >= 0) {
+            d->os->close(d->os, fd);
+            (void)d->os->unlinkat(d->os, d->dirfd, "manifest.tmp");
+        }
+        vv_log(VV_LOG_WARNING, "dataset: cannot write the manifest: %s", strerror(-rc));
+        return;
+    }
+    m->fd = fd;
+    m->bytes = bytes;
+    m->records = records;
+    m->gone = 0;
+}
+
+static void add(struct vv_dataset *d, enum record_kind kind, const struct vvi_entry *e)
+{
+    struct vvi_manifest *m = &d->manifest;
+    size_t bytes = record_bytes(e, kind);
+    char buf[sizeof(struct record) + VV_DATASET_PATH_MAX + 8];
+    int rc;
+
+    vv_assert(vv_mutex_held(&m->lock));
+    if (m->fd < 0 || (m->records > REWRITE_MIN && m->gone > m->records / 2)) {
+        rewrite_locked(d); /* the state of the entry is in it */
+        return;
+    }
+    encode(e, kind, buf);
+    rc = vv_os_write_all(d->os, m->fd, buf, bytes, m->bytes);
+    if (rc < 0) {
+        vv_log(VV_LOG_WARNING, "dataset: cannot add to the manifest: %s", strerror(-rc));
+        close_fd(d);
+        return;
+    }
+    m->bytes += bytes;
+    m->records++;
+    m->gone += kind == RECORD_GONE ? 2 : 0; /* the record, and the one it ends */
+}
+
+void vvi_manifest_list_locked(struct vv_dataset *d, struct vvi_entry *e)
+{
+    add(d, RECORD_CACHED, e);
+    e->listed = true;
+}
+
+void vvi_manifest_unlist_locked(struct vv_dataset *d, struct vvi_entry *e)
+{
+    if (e->listed)
+        add(d, RECORD_GONE, e);
+    e->listed = false;
+}
+
+void vvi_manifest_close(struct vv_dataset *d)
+{
+    vv_mutex_lock(&d->manifest.lock);
+    /* One more try: without it the next life begins with nothing. */
+    if (d->manifest.fd < 0 && d->lock_fd >= 0 && d->stats.files > 0)
+        rewrite_locked(d);
+    close_fd(d);
+    vv_mutex_unlock(&d->manifest.lock);
+}
+
+/* ---- reading ---- */
+
+/* What is known of the folder while it is taken up, sorted by id. */
+struct loading {
+    struct vv_dataset *d;
+    struct vvi_entry **entry; /* of records, in their order, then by id */
+    bool *present;            /* the folder has its file */
+    size_t nr, room;
+    uint64_t *gone; /* ids of records that end others */
+    size_t nr_gone, room_gone;
+    uint64_t *orphan; /* ids of files without a record; twice the id, and 1 for a temporary one */
+    size_t nr_orphans, room_orphans;
+    uint64_t highest;
+    bool damaged; /* not all of the manifest could be read */
+};
+
+static int push(uint64_t **list, size_t *nr, size_t *room, uint64_t value)
+{
+    if (*nr == *room) {
+        size_t more = *room ? 2 * *room : 64;
+        uint64_t *grown = realloc(*list, more * sizeof(**list));
+
+        if (!grown)
+            return -ENOMEM;
+        *list = grown;
+        *room = more;
+    }
+    (*list)[(*nr)++] = value;
+    return 0;
+}
+
+static int push_entry(struct loading *l, struct vvi_entry *e)
+{
+    if (l->nr == l->room) {
+        size_t room = l->room ? 2 * l->room : 256;
+        struct vvi_entry **entry = realloc(l->entry, room * sizeof(struct vvi_entry *));
+
+        if (!entry)
+            return -ENOMEM;
+        l->entry = entry;
+        l->room = room;
+    }
+    l->entry[l->nr++] = e;
+    return 0;
+}
+
+static bool is_sound(const struct record *r, const char *at, uint64_t left)
+{
+    return r->magic == RECORD_MAGIC && r->bytes >= sizeof(*r) && r->bytes <= left &&
+           r->bytes % 8 == 0 && r->path_bytes <= r->bytes - sizeof(*r) &&
+           r->path_bytes <= VV_DATASET_PATH_MAX && r->id <= UINT64_MAX / 4 &&
+           r->size <= UINT64_MAX / 4 &&
+           r->sum == vv_hash64(at + sizeof(r->sum), r->bytes - sizeof(r->sum));
+}
+
+static int parse_record(struct loading *l, const char *at, uint64_t left, struct record *r)
+{
+    struct vv_dataset_gen gen;
+    char path[VV_DATASET_PATH_MAX + 1];
+    struct vvi_entry *e;
+    int rc;
+
+    if (left < sizeof(*r))
+        return -EBADMSG;
+    memcpy(r, at, sizeof(*r));
+    if (!is_sound(r, at, left))
+        return -EBADMSG;
+    l->highest = VV_MAX(l->highest, r->id);
+    if (r->kind == RECORD_GONE)
+        return push(&l->gone, &l->nr_gone, &l->room_gone, r->id);
+    memcpy(path, at + sizeof(*r), r->path_bytes);
+    path[r->path_bytes] = '\0';
+    if (r->kind != RECORD_CACHED || r->path_bytes == 0 || strlen(path) != r->path_bytes)
+        return -EBADMSG;
+    gen = (struct vv_dataset_gen){r->size, r->mtime_ns, r->ctime_ns, r->inode};
+    e = vvi_dataset_entry_new(path, &gen);
+    if (!e)
+        return -ENOMEM;
+    e->id = r->id;
+    e->sum = r->content_sum;
+    e->listed = true;
+    rc = push_entry(l, e);
+    if (rc < 0)
+        vvi_dataset_entry_free(e);
+    return rc;
+}
+
+/* Reads records up to the first that does not check. */
+static int parse(struct loading *l, const char *buf, uint64_t bytes)
+{
+    struct vvi_manifest *m = &l->d->manifest;
+    struct header h;
+
+    m->bytes = 0;
+    if (bytes < sizeof(h))
+        return -EBADMSG;
+    memcpy(&h, buf, sizeof(h));
+    if (memcmp(h.magic, MAGIC, sizeof(h.magic)) != 0 || h.format != FORMAT ||
+        h.sum != vv_hash64(&h, offsetof(struct header, sum)))
+        return -EBADMSG;
+    for (m->bytes = sizeof(h); m->bytes < bytes;) {
+        struct record r;
+        int rc = parse_record(l, buf + m->bytes, bytes - m->bytes, &r);
+
+        if (rc < 0)
+            return rc;
+        m->bytes += r.bytes;
+        m->records++;
+        m->gone += r.kind == RECORD_GONE ? 2 : 0;
+    }
+    return 0;
+}
+
+static int read_manifest(struct loading *l)
+{
+    struct vv_dataset *d = l->d;
+    int fd = d->os->openat(d->os, d->dirfd, "manifest", O_RDWR, 0), rc;
+    uint64_t bytes = 0;
+    char *buf = NULL;
+
+    if (fd < 0) {
+        l->damaged = true;
+        return fd == -ENOMEM || fd == -EMFILE || fd == -ENFILE ? fd : 0;
+    }
+    rc = d->os->file_bytes(d->os, fd, &bytes);
+    if (rc == 0 && bytes > BYTES_MAX)
+        rc = -EBADMSG;
+    if (rc == 0) {
+        buf = malloc(VV_MAX(bytes, UINT64_C(1)));
+        rc = buf ? vv_os_read_all(d->os, fd, buf, bytes, 0) : -ENOMEM;
+    }
+    if (rc == 0)
+        rc = parse(l, buf, bytes);
+    free(buf);
+    d->manifest.fd = fd;
+    if (rc == -ENOMEM)
+        return rc;
+    l->damaged = rc < 0;
+    return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct vvi_entry *x = *(struct vvi_entry *const *)a, *y = *(struct vvi_entry *const *)b;
+
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static size_t find_id(const struct loading *l, uint64_t id)
+{
+    size_t lo = 0, n = l->nr;
+
+    while (n > 0) {
+        size_t half = n / 2;
+
+        if (l->entry[lo + half]->id < id) {
+            lo += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return lo < l->nr && l->entry[lo]->id == id ? lo : SIZE_MAX;
+}
+
+/* "0123456789abcdef.data" or ".tmp"; anything else is not ours. */
+static bool parse_name(const char *name, uint64_t *ret_id, bool *ret_temp)
+{
+    char want[VVI_DATASET_NAME];
+    unsigned long long id;
+
+    if (strlen(name) < 17 || sscanf(name, "%16llx.", &id) != 1)
+        return false;
+    for (int temp = 0; temp < 2; temp++) {
+        vvi_dataset_name(want, id, temp);
+        if (strcmp(want, name) == 0) {
+            *ret_id = id;
+            *ret_temp = temp;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int see_file(void *user, const char *name)
+{
+    struct loading *l = user;
+    uint64_t id;
+    size_t at;
+    bool temp;
+
+    if (!parse_name(name, &id, &temp) || id > UINT64_MAX / 4)
+        return 0;
+    l->highest = VV_MAX(l->highest, id);
+    at = temp ? SIZE_MAX : find_id(l, id);
+    if (at != SIZE_MAX) {
+        l->present[at] = true;
+        return 0;
+    }
+    return push(&l->orphan, &l->nr_orphans, &l->room_orphans, 2 * id + temp);
+}
+
+/* Sorts the entries and takes those out that have come to an end. */
+static void settle(struct loading *l)
+{
+    size_t n = 0;
+
+    if (l->nr > 0)
+        qsort(l->entry, l->nr, sizeof(struct vvi_entry *), by_id);
+    for (size_t i = 0; i < l->nr_gone; i++) {
+        size_t at = find_id(l, l->gone[i]);
+
+        if (at != SIZE_MAX)
+            l->entry[at]->listed = false;
+    }
+    for (size_t i = 0; i < l->nr; i++) {
+        if (l->entry[i]->listed)
+            l->entry[n++] = l->entry[i];
+        else
+            vvi_dataset_entry_free(l->entry[i]);
+    }
+    l->nr = n;
+}
+
+/* A file that stays cannot be counted, and could fill the disk: then there is no opening. */
+static int remove_orphans(struct loading *l)
+{
+    struct vv_dataset *d = l->d;
+
+    for (size_t i = 0; i < l->nr_orphans; i++) {
+        char name[VVI_DATASET_NAME];
+        int rc;
+
+        vvi_dataset_name(name, l->orphan[i] / 2, l->orphan[i] % 2);
+        rc = d->os->unlinkat(d->os, d->dirfd, name);
+        if (rc < 0 && rc != -ENOENT)
+            return rc;
+    }
+    return 0;
+}
+
+/* Entries whose files are there enter the table, the newest of a path to be handed out. */
+static int fill_table(struct loading *l)
+{
+    struct vv_dataset *d = l->d;
+    int rc = 0;
+
+    vv_mutex_lock(&d->lock);
+    d->next_id = l->highest + 1;
+    for (size_t i = l->nr; i-- > 0 && rc == 0;) {
+        struct vvi_entry *e = l->entry[i];
+        bool newer;
+
+        if (!l->present[i])
+            continue;
+        newer = vvi_dataset_find_locked(d, e->path) != NULL;
+        e->state = DATASET_READY;
+        rc = vvi_dataset_add_locked(d, e);
+        if (rc < 0)
+            break;
+        l->entry[i] = NULL;
+        d->stats.used += vvi_dataset_blocks(e->gen.size);
+        if (newer) {
+            e->doomed = true;
+            vvi_dataset_set_state_locked(d, e, DATASET_DOOMED);
+        }
+    }
+    vv_mutex_unlock(&d->lock);
+    return rc;
+}
+
+int vvi_manifest_load(struct vv_dataset *d)
+{
+    struct loading l = {.d = d};
+    int rc;
+
+    vv_mutex_lock(&d->manifest.lock);
+    rc = read_manifest(&l);
+    if (rc == 0) {
+        settle(&l);
+        l.present = calloc(VV_MAX(l.nr, (size_t)1), sizeof(*l.present));
+        rc = l.present ? d->os->list(d->os, d->dirfd, see_file, &l) : -ENOMEM;
+    }
+    if (rc == 0)
+        rc = remove_orphans(&l);
+    if (rc == 0)
+        rc = fill_table(&l);
+    if (rc == 0 && l.damaged)
+        rewrite_locked(d);
+    vv_mutex_unlock(&d->manifest.lock);
+    for (size_t i = 0; i < l.nr; i++)
+        vvi_dataset_entry_free(l.entry[i]);
+    free(l.entry);
+    free(l.present);
+    free(l.gone);
+    free(l.orphan);
+    if (rc == 0)
+        vvi_dataset_bury(d);
+    return rc;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files on their way out, and the scrub. A file is read as a whole and compared with its checksum
+ * before the first descriptor of it is handed out in a life of the cache; one that does not match, or
+ * that the disk will not give, is taken out, and its content is somebody else's to bring again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "core/log.h"
+#include "dataset/dataset_private.h"
+
+#define READ_BYTES ((size_t)1 << 20)
+
+int vvi_dataset_verify(const struct vv_dataset *d, int fd, uint64_t size, uint64_t sum)
+{
+    struct vv_hash_stream *hash = vv_hash_stream_new();
+    char *buf = malloc(READ_BYTES);
+    uint64_t done = 0, bytes = 0;
+    int rc = hash && buf ? d->os->file_bytes(d->os, fd, &bytes) : -ENOMEM;
+
+    if (rc == 0 && bytes != size)
+        rc = -EBADMSG;
+    while (rc == 0 && done < size) {
+        size_t n = (size_t)VV_MIN(size - done, READ_BYTES);
+
+        rc = vv_os_read_all(d->os, fd, buf, n, done);
+        if (rc == 0)
+            vv_hash_stream_add(hash, buf, n);
+        done += n;
+    }
+    if (rc == 0 && vv_hash_stream_value(hash) != sum)
+        rc = -EBADMSG;
+    vv_hash_stream_free(hash);
+    free(buf);
+    return rc;
+}
+
+/* What of all errors means that the file is of no use any more. */
+static bool is_damage(int rc)
+{
+    return rc == -EBADMSG || rc == -EIO || rc == -ENODATA || rc == -ENOENT;
+}
+
+/* Opens the file of a pinned entry, with the lock that keeps it there. */
+static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd)
+{
+    char name[VVI_DATASET_NAME];
+    int fd, rc;
+
+    vvi_dataset_name(name, e->id, false);
+    fd = d->os->openat(d->os, d->dirfd, name, O_RDONLY, 0);
+    if (fd < 0)
+        return fd;
+    rc = d->os->lock_shared(d->os, fd);
+    if (rc < 0) {
+        d->os->close(d->os, fd);
+        return rc;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* Unpins an entry after it was looked at. What was damaged is damaged for everybody. */
+static void finish(struct vv_dataset *d, struct vvi_entry *e, bool good, bool damaged, bool hit)
+{
+    if (damaged) {
+        vv_log(VV_LOG_WARNING, "dataset: the cached copy of %s is damaged and is dropped", e->path);
+        vvi_dataset_doom(d, e);
+    }
+    vv_mutex_lock(&d->lock);
+    e->verified |= good;
+    d->stats.damaged += damaged;
+    d->stats.hits += hit;
+    vvi_dataset_unpin_locked(d, e);
+    vv_mutex_unlock(&d->lock);
+    if (damaged)
+        vvi_dataset_bury(d);
+}
+
+/* Finds and pins what is asked for. */
+static int look_up(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
+                   struct vvi_entry **ret_entry, bool *ret_verified)
+{
+    struct vvi_entry *e;
+    int rc = 0;
+
+    vv_mutex_lock(&d->lock);
+    e = vvi_dataset_find_locked(d, path);
+    if (!e)
+        rc = -ENOENT;
+    else if (gen && (gen->size != e->gen.size || gen->mtime_ns != e->gen.mtime_ns ||
+                     gen->ctime_ns != e->gen.ctime_ns || gen->inode != e->gen.inode))
+        rc = -ESTALE;
+    if (rc == 0) {
+        e->pins++;
+        e->last_use = ++d->clock;
+        *ret_verified = e->verified;
+        *ret_entry = e;
+    } else {
+        d->stats.misses++;
+    }
+    vv_mutex_unlock(&d->lock);
+    return rc;
+}
+
+int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
+                   int *ret_fd, struct vv_dataset_gen *ret_gen)
+{
+    struct vvi_entry *e;
+    struct vv_dataset_gen its;
+    uint64_t bytes = 0;
+    bool verified;
+    int fd = -1, rc = look_up(d, path, gen, &e, &verified);
+
+    if (rc < 0)
+        return rc;
+    its = e->gen;
+    rc = open_entry(d, e, &fd);
+    if (rc == 0 && verified) {
+        /* Cheap, and sees a file that was cut off since. */
+        rc = d->os->file_bytes(d->os, fd, &bytes);
+        if (rc == 0 && bytes != its.size)
+            rc = -EBADMSG;
+    } else if (rc == 0) {
+        rc = vvi_dataset_verify(d, fd, its.size, e->sum);
+    }
+    if (rc < 0 && fd >= 0)
+        d->os->close(d->os, fd);
+    finish(d, e, rc == 0, is_damage(rc), rc == 0);
+    if (rc < 0)
+        return is_damage(rc) ? -EBADMSG : rc;
+    *ret_fd = fd;
+    if (ret_gen)
+        *ret_gen = its;
+    return 0;
+}
+
+/* The file that comes after the last one that was read. NULL: that was the last of all. */
+static struct vvi_entry *next_to_scrub(struct vv_dataset *d)
+{
+    struct vvi_entry *next = NULL;
+
+    vv_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->nr; i++) {
+        struct vvi_entry *e = d->all[i];
+
+        if (e->state == DATASET_READY && e->id >= d->scrub_id && (!next || e->id < next->id))
+            next = e;
+    }
+    d->scrub_id = next ? next->id + 1 : 0;
+    if (next)
+        next->pins++;
+    vv_mutex_unlock(&d->lock);
+    return next;
+}
+
+int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around)
+{
+    uint64_t done = 0;
+    int damaged = 0;
+
+    vvi_dataset_bury(d);
+    while (done < bytes) {
+        struct vvi_entry *e = next_to_scrub(d);
+        int fd = -1, rc;
+
+        if (!e) {
+            *ret_around = true;
+            return damaged;
+        }
+        rc = open_entry(d, e, &fd);
+        if (rc == 0)
+            rc = vvi_dataset_verify(d, fd, e->gen.size, e->sum);
+        if (fd >= 0)
+            d->os->close(d->os, fd);
+        done += VV_MAX(e->gen.size, UINT64_C(1));
+        damaged += is_damage(rc);
+        finish(d, e, rc == 0, is_damage(rc), false);
+        if (rc < 0 && !is_damage(rc))
+            return rc;
+    }
+    *ret_around = false;
+    return damaged;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a dataset cache takes up from an earlier life, and what it finds out about it; and the scrub. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "unit/dataset/ds.h"
+
+#define BIG   (UINT64_C(1) << 30)
+#define FILES 20u
+
+/* File i has i + 1 KiB, so that its content file can be told by its size. */
+static const char *path_of(unsigned i)
+{
+    static char path[2][32];
+    static unsigned turn;
+
+    turn ^= 1;
+    snprintf(path[turn], sizeof(path[turn]), "/data/file-%u", i);
+    return path[turn];
+}
+
+static void fill_folder(const char *folder)
+{
+    struct vv_dataset *d = ds_open(folder, BIG, NULL);
+
+    for (unsigned i = 0; i < FILES; i++)
+        T_OK(ds_put(d, path_of(i), i, (i + 1) * DS_KIB));
+    vv_dataset_close(d);
+}
+
+static const char *in(const char *folder, const char *name)
+{
+    static char path[512];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+static unsigned good_ones(struct vv_dataset *d)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < FILES; i++) {
+        int rc = ds_check(d, path_of(i));
+
+        T_CHECK(rc == 0 || rc == -ENOENT);
+        n += rc == 0;
+    }
+    return n;
+}
+
+/* The folder has what the cache says, and nothing else. */
+static void consistent(struct vv_dataset *d, const char *folder)
+{
+    unsigned files;
+    uint64_t bytes = ds_on_disk(folder, &files);
+
+    T_EQ(files, ds_stats(d).files + ds_stats(d).waiting);
+    T_EQ(bytes, ds_stats(d).used);
+}
+
+static void everything_is_there(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d;
+    struct vv_dataset_gen gen = ds_gen(3, 4 * DS_KIB);
+    int fd;
+
+    fill_folder(folder);
+    for (int life = 0; life < 3; life++) {
+        d = ds_open(folder, BIG, NULL);
+        T_EQ(ds_stats(d).files, FILES);
+        T_EQ(good_ones(d), FILES);
+        T_OK(vv_dataset_get(d, path_of(3), &gen, &fd, NULL));
+        close(fd);
+        consistent(d, folder);
+        T_ERR(ds_put(d, path_of(5), 5, 6 * DS_KIB), -EEXIST);
+        vv_dataset_close(d);
+    }
+    /* What was removed in one life is not there in the next; numbers of files are not used again. */
+    d = ds_open(folder, BIG, NULL);
+    T_OK(vv_dataset_drop(d, path_of(5)));
+    T_OK(ds_put(d, path_of(6), 99, 100));
+    vv_dataset_close(d);
+    d = ds_open(folder, BIG, NULL);
+    T_EQ(good_ones(d), FILES - 1);
+    consistent(d, folder);
+    vv_dataset_close(d);
+}
+
+static void one_at_a_time(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d = ds_open(folder, BIG, NULL), *other = NULL;
+    struct vv_dataset_opts opts = {.capacity = BIG};
+    char err[256];
+
+    T_ERR(vv_dataset_open(folder, &opts, err, sizeof(err), &other), -EBUSY);
+    T_CHECK(strstr(err, folder) && !other);
+    vv_dataset_close(d);
+    d = ds_open(folder, BIG, NULL);
+    vv_dataset_close(d);
+    T_ERR(vv_dataset_open(in(folder, "no/such"), &opts, err, sizeof(err), &other), -ENOENT);
+}
+
+/* A bit flipped, a byte missing, a byte too many, the file gone, while nobody looked: never handed
+ * out, and the file can be brought again. */
+static void damage_while_down(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d;
+
+    fill_folder(folder);
+    ds_flip(ds_file_of(folder, 1 * DS_KIB), 500);
+    ds_flip(ds_file_of(folder, 2 * DS_KIB), -1);
+    T_EQ(truncate(ds_file_of(folder, 3 * DS_KIB), 3 * DS_KIB - 1), 0);
+    T_EQ(truncate(ds_file_of(folder, 4 * DS_KIB), 4 * DS_KIB + 1), 0);
+    T_EQ(unlink(ds_file_of(folder, 5 * DS_KIB)), 0);
+    d = ds_open(folder, BIG, NULL);
+    for (unsigned i = 0; i < 5; i++) {
+        T_ERR(ds_check(d, path_of(i)), i == 4 ? -ENOENT : -EBADMSG);
+        T_ERR(ds_check(d, path_of(i)), -ENOENT);
+        T_OK(ds_put(d, path_of(i), 40 + i, (i + 1) * DS_KIB));
+        T_OK(ds_check(d, path_of(i)));
+    }
+    T_EQ(ds_stats(d).damaged, 4);
+    T_EQ(good_ones(d), FILES);
+    consistent(d, folder);
+    vv_dataset_close(d);
+    d = ds_open(folder, BIG, NULL);
+    T_EQ(good_ones(d), FILES);
+    T_EQ(ds_stats(d).damaged, 0);
+    vv_dataset_close(d);
+}
+
+/* While it runs: the scrub finds it within one round. */
+static void scrub(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d;
+    bool around = false;
+    unsigned calls = 0;
+    int found = 0;
+
+    fill_folder(folder);
+    d = ds_open(folder, BIG, NULL);
+    T_EQ(good_ones(d), FILES);
+    T_EQ(vv_dataset_scrub(d, BIG, &around), 0);
+    T_CHECK(around);
+    ds_flip(ds_file_of(folder, 7 * DS_KIB), 100);
+    ds_flip(ds_file_of(folder, 17 * DS_KIB), 0);
+    T_EQ(unlink(ds_file_of(folder, 18 * DS_KIB)), 0);
+    for (around = false; !around; calls++) {
+        int rc = vv_dataset_scrub(d, 20 * DS_KIB, &around);
+
+        T_CHECK(rc >= 0);
+        found += rc;
+    }
+    T_EQ(found, 3);
+    T_CHECK(calls > 5 && calls < 20); /* 210 KiB, 20 to 40 at a time */
+    T_EQ(good_ones(d), FILES - 3);
+    /* A file that was cut off is found by whoever asks for it. */
+    T_EQ(truncate(ds_file_of(folder, 12 * DS_KIB), 5), 0);
+    T_ERR(ds_check(d, path_of(11)), -EBADMSG);
+    consistent(d, folder);
+    vv_dataset_close(d);
+}
+
+/* What the manifest does not speak of goes, and nothing that is not ours. */
+static void leftovers(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d;
+    static const char *const names[] = {"00000000000000ff.data", "0000000000000100.tmp", "readme",
+                                        "00000000000000FF.data", "ff.data"};
+
+    fill_folder(folder);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(names); i++)
+        close(open(in(folder, names[i]), O_CREAT | O_WRONLY, 0600));
+    d = ds_open(folder, BIG, NULL);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(names); i++)
+        T_EQ(access(in(folder, names[i]), F_OK) == 0, i >= 2);
+    T_EQ(good_ones(d), FILES);
+    T_OK(ds_put(d, "/new", 0, 30 * DS_KIB));
+    T_EQ(access(in(folder, "0000000000000101.data"), F_OK), 0);
+    vv_dataset_close(d);
+}
+
+/* Cut off or changed anywhere: what can still be read is there, right, and the rest is gone. */
+static void damaged_manifest(void)
+{
+    const char *folder = t_tmpdir();
+    struct t_rng r = {t_seed()};
+    unsigned all_but_one = 0;
+    struct stat st;
+
+    fill_folder(folder);
+    T_EQ(stat(in(folder, "manifest"), &st), 0);
+    for (uint64_t round = 0; round < t_cases(60, 2000); round++) {
+        long at = (long)t_rng_below(&r, (uint64_t)st.st_size);
+        const char *copy = t_tmpdir();
+        struct vv_dataset *d;
+        unsigned n;
+
+        for (unsigned i = 1; i <= FILES; i++) { /* numbers begin with 1 */
+            char name[32];
+
+            snprintf(name, sizeof(name), "%016x.data", i);
+            if (access(in(folder, name), F_OK) == 0) {
+                char from[512];
+
+                snprintf(from, sizeof(from), "%s", in(folder, name));
+                T_EQ(link(from, in(copy, name)), 0);
+            }
+        }
+        {
+            char command[1200];
+
+            snprintf(command, sizeof(command), "cp '%s/manifest' '%s/manifest'", folder, copy);
+            T_EQ(system(command), 0);
+        }
+        if (round % 2)
+            T_EQ(truncate(in(copy, "manifest"), at), 0);
+        else
+            ds_flip(in(copy, "manifest"), at);
+        d = ds_open(copy, BIG, NULL);
+        n = good_ones(d);
+        T_CHECK(n < FILES);
+        T_CHECK(at >= 64 || n == 0);
+        all_but_one += n == FILES - 1;
+        consistent(d, copy);
+        T_OK(ds_put(d, "/new", 1, 5));
+        vv_dataset_close(d);
+        d = ds_open(copy, BIG, NULL);
+        T_EQ(good_ones(d), n);
+        T_OK(ds_check(d, "/new"));
+        vv_dataset_close(d);
+    }
+    T_CHECK(t_sanitized() || all_but_one > 0);
+}
+
+/* Thousands of changes: the manifest is written anew, and stays short. */
+static void manifest_stays_short(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d = ds_open(folder, BIG, NULL);
+    struct stat st;
+
+    for (unsigned i = 0; i < 3000; i++)
+        T_OK(ds_put(d, path_of(i % FILES), i, i % 100));
+    T_EQ(stat(in(folder, "manifest"), &st), 0);
+    T_CHECK(st.st_size < 200 * 1000);
+    vv_dataset_close(d);
+    d = ds_open(folder, BIG, NULL);
+    T_EQ(good_ones(d), FILES);
+    consistent(d, folder);
+    vv_dataset_close(d);
+}
+
+static void less_room(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d;
+
+    fill_folder(folder);
+    d = ds_open(folder, 100 * DS_KIB, NULL);
+    T_CHECK(ds_stats(d).used <= 90 * DS_KIB && ds_stats(d).files > 3);
+    consistent(d, folder);
+    (void)good_ones(d);
+    vv_dataset_close(d);
+}
+
+int main(void)
+{
+    T_RUN(everything_is_there);
+    T_RUN(one_at_a_time);
+    T_RUN(damage_while_down);
+    T_RUN(scrub);
+    T_RUN(leftovers);
+    T_RUN(damaged_manifest);
+    T_RUN(manifest_stays_short);
+    T_RUN(less_room);
+    return t_done();
+}

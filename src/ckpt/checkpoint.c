@@ -213,6 +213,10 @@ static int checkpoint(struct varve_history *h, uint64_t version, const struct vv
     if (rc == 0)
         rc = layout_of(&r, &p, &size, &user);
     *size_out = size;
+    if (rc == 0 && !vvi_shared_fits(ctx, size)) {
+        vvi_layout_release(NULL, user);
+        rc = -EFBIG;
+    }
     if (rc == 0) {
         struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
         bool polls;

@@ -12,6 +12,7 @@
 
 #include "core/lock.h"
 #include "engine/runtime.h"
+#include "tier/budget.h"
 #include "tier/remote.h"
 #include "trace/trace.h"
 
@@ -68,8 +69,9 @@ struct varve_ctx {
     pid_t pid; /* immutable, as is all of this block once open */
     struct varve_opts opts;
     struct vv_device *device;
-    bool wants_gpu;     /* the device is, or should have been, a real one */
-    struct vv_gds *gds; /* NULL: off */
+    bool wants_gpu;         /* the device is, or should have been, a real one */
+    struct vv_gds *gds;     /* NULL: off */
+    struct vv_budget *disk; /* of the local folder; NULL: none */
     struct vv_spill *spill;
     struct vv_folder *folder; /* of the engine's files; without a local one the remote's own */
     struct vv_remote *remote; /* NULL below level remote */
@@ -268,6 +270,8 @@ int vvi_shared_open(struct varve_ctx *ctx, const struct vv_store_opts *store, ui
 /* Opens the history's shared half; h->files, if there is a local folder, is open. */
 int vvi_shared_history(struct varve_history *h, const struct varve_history_opts *opts, char *err,
                        size_t err_bytes);
+/* Can a version of this size be brought to the local folder at all? */
+bool vvi_shared_fits(const struct varve_ctx *ctx, uint64_t size);
 /* All of these record what they return. The version is committed in the engine's folder. */
 int vvi_shared_wait(struct varve_history *h, uint64_t version, enum varve_level level,
                     uint64_t deadline_ns);

@@ -151,6 +151,12 @@ int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
 {
     int rc = ctx->folder ? vv_folder_store(ctx->folder, ret_store)
                          : vv_spill_store(ctx->spill, ret_store);
+    if (rc == 0 && ctx->disk) {
+        struct vv_store *inner = *ret_store;
+        rc = vv_budget_store(ctx->disk, inner, ctx->opts.page_bytes, ret_store);
+        if (rc)
+            inner->ops->close(inner);
+    }
     if (rc == 0 && hooks && hooks->store)
         *ret_store = hooks->store(hooks->arg, *ret_store);
     if (rc == 0 && ctx->remote) {
@@ -160,6 +166,23 @@ int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
             inner->ops->close(inner);
     }
     return rc;
+}
+
+/* Of the disk that the local folder is on, or will be. */
+static int budget_open(struct varve_ctx *ctx)
+{
+    struct stat st;
+    char path[VARVE_PATH_BYTES + 4];
+    size_t n = strlen(ctx->opts.local);
+    snprintf(path, sizeof(path), "%s", ctx->opts.local);
+    if (stat(path, &st) != 0) {
+        while (n > 0 && path[n - 1] == '/')
+            n--;
+        while (n > 0 && path[n - 1] != '/')
+            n--;
+        snprintf(path + n, sizeof(path) - n, ".");
+    }
+    return vv_budget_new(path, VV_BUDGET_DISK, NULL, &ctx->disk);
 }
 
 static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
@@ -178,8 +201,8 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     o.gds = ctx->gds;
     if (hooks && hooks->os)
         o.os = hooks->os;
-    int rc = 0;
-    if (vvi_is_shared(opts)) {
+    int rc = opts->local[0] ? budget_open(ctx) : 0;
+    if (rc == 0 && vvi_is_shared(opts)) {
         uint64_t f2r, r2f;
         vvi_opts_remote_rates(opts, &f2r, &r2f);
         rc = vvi_shared_open(ctx, &o, f2r, r2f, err, err_bytes);
@@ -209,8 +232,8 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .host_cache_bytes = opts->host_cache,
         .disk_bytes = ctx->spill ? (uint64_t)VV_MIN(vv_spill_pages(ctx->spill), SPILL_PAGES_MAX) *
                                        opts->page_bytes
-                      : opts->local[0] ? opts->local_cache
-                                       : 0, /* the limit is that of local disk */
+                      : opts->local[0] && !ctx->remote ? opts->local_cache
+                                                       : 0, /* the remote keeps that limit */
         .disk = ctx->spill ? VV_TIER_SPILL : VV_TIER_FILES,
         .device = ctx->device,
         .write_store = ctx->write_store,
@@ -263,6 +286,7 @@ static void ctx_free(struct varve_ctx *ctx)
     if (!ctx->remote || ctx->folder != vv_remote_folder(ctx->remote))
         vv_folder_free(ctx->folder);
     vv_remote_free(ctx->remote);
+    vv_budget_free(ctx->disk);
     vv_gds_close(ctx->gds);
     vv_device_close(ctx->device);
     vv_mutex_fini(&ctx->lock);
@@ -417,6 +441,8 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         s.remote_read_bytes = r.read_bytes;
         s.healed_chunks = r.healed_chunks;
         s.repaired_chunks = r.repaired_chunks;
+        if (ctx->opts.local[0] && ctx->opts.local_cache)
+            s.tier_used_bytes[s.tiers - 1] = r.local_bytes;
     }
     memcpy(ret_stats, &s, bytes);
     vvi_ctx_leave(ctx);

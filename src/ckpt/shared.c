@@ -49,6 +49,8 @@ int vvi_shared_open(struct varve_ctx *ctx, const struct vv_store_opts *store, ui
         .direct = !o->local[0],
         .bytes_per_s = o->remote_rate,
         .pace_bytes_per_s = f2r,
+        .disk = ctx->disk,
+        .local_bytes = o->local[0] ? o->local_cache : 0,
     };
     r.store.mode = VV_STORE_AUTO;
     if (r.direct) {
@@ -80,6 +82,13 @@ int vvi_shared_history(struct varve_history *h, const struct varve_history_opts 
     if (rc == 0 && !h->files)
         h->files = vv_remote_files(h->remote);
     return rc;
+}
+
+bool vvi_shared_fits(const struct varve_ctx *ctx, uint64_t size)
+{
+    const struct varve_opts *o = &ctx->opts;
+    return !ctx->remote || !o->local[0] || !o->local_cache ||
+           vv_files_bytes(size, 64, o->page_bytes) <= o->local_cache;
 }
 
 /* ---- waiting ---- */

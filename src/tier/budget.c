@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A bandwidth budget in shared memory.
  *
- * One object of shared memory for each user holds a table of folders, known by device and inode.
+ * One object of shared memory for each user holds a table of folders, known by device and inode, and
+ * of disks, known by device.
  * Nothing in it is ever locked: whoever is killed leaves numbers behind that time makes harmless.
  *
  *   free_ns    when everything booked at a rate will be over. A flush is booked behind it and pushes
@@ -79,7 +80,8 @@ static struct folder_budget *find_folder(struct table *table, uint64_t key)
     return &table->folder[key % FOLDERS];
 }
 
-int vv_budget_new(int dirfd, const char *name, struct vv_budget **ret_budget)
+int vv_budget_new(const char *path, enum vv_budget_of what, const char *name,
+                  struct vv_budget **ret_budget)
 {
     struct stat st = {0};
     struct vv_budget *b = calloc(1, sizeof(*b));
@@ -95,8 +97,8 @@ int vv_budget_new(int dirfd, const char *name, struct vv_budget **ret_budget)
         }
         b->table = mem;
     }
-    (void)fstat(dirfd, &st);
-    uint64_t id[2] = {(uint64_t)st.st_dev, (uint64_t)st.st_ino};
+    (void)stat(path, &st);
+    uint64_t id[2] = {(uint64_t)st.st_dev, what == VV_BUDGET_FOLDER ? (uint64_t)st.st_ino : 0};
     b->folder = find_folder(b->table, vv_hash64(id, sizeof(id)) | 1);
     b->place = (unsigned)getpid() % PLACES;
     *ret_budget = b;

@@ -58,7 +58,7 @@ int vv_remote_new(const struct vv_remote_opts *opts, char *err, size_t err_bytes
     vv_cond_init(&r->reads_come);
     int rc = vv_folder_new(opts->path, &opts->store, err, err_bytes, &r->folder);
     if (rc == 0)
-        rc = vv_budget_new(r->folder->dirfd, NULL, &r->budget);
+        rc = vv_budget_new(opts->path, VV_BUDGET_FOLDER, NULL, &r->budget);
     if (rc == 0) {
         rc = threads_start(r);
         if (rc < 0)
@@ -115,6 +115,9 @@ void vv_remote_get_stats(struct vv_remote *r, struct vv_remote_stats *ret_stats)
         .healed_chunks = atomic_load_explicit(&r->healed_chunks, memory_order_relaxed),
         .repaired_chunks = atomic_load_explicit(&r->repaired_chunks, memory_order_relaxed),
     };
+    vv_mutex_lock(&r->lock);
+    ret_stats->local_bytes = r->used;
+    vv_mutex_unlock(&r->lock);
 }
 
 /* ---- entries ---- */

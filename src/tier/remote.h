@@ -22,6 +22,7 @@
 #include "core/util.h"
 #include "tier/store.h"
 
+struct vv_budget;
 struct vv_remote;      /* a context's way to the shared folder */
 struct vv_remote_hist; /* one history there */
 
@@ -34,6 +35,8 @@ struct vv_remote_opts {
     bool direct;               /* the engine writes to the shared folder itself */
     uint64_t bytes_per_s;      /* of copies, for the whole node; 0: no limit */
     uint64_t pace_bytes_per_s; /* the same for this process alone */
+    struct vv_budget *disk;    /* of the local folder; outlives this; NULL: none */
+    uint64_t local_bytes;      /* of local disk that the files take at most; 0: no limit */
 };
 
 VV_WARN_UNUSED int vv_remote_new(const struct vv_remote_opts *opts, char *err, size_t err_bytes,
@@ -111,6 +114,7 @@ struct vv_remote_stats {
     uint64_t written_bytes, read_bytes; /* of data, to and from the shared folder */
     uint64_t healed_chunks;             /* read from there because the local copy was bad */
     uint64_t repaired_chunks;           /* put right where they were bad */
+    uint64_t local_bytes;               /* of local disk in use; 0 without a limit */
 };
 void vv_remote_get_stats(struct vv_remote *remote, struct vv_remote_stats *ret_stats);
 

@@ -18,6 +18,7 @@
  *
  * Everything here runs on the thread that opens or closes. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,6 +159,23 @@ static struct vvi_rdamage *find_damage(const struct opening *o, uint64_t version
     return NULL;
 }
 
+/* What a local file counts for. */
+static uint64_t local_bytes(const struct vv_remote_hist *h, const struct vvi_rfound *f)
+{
+    const struct vv_os *os = h->remote->opts.store.os;
+    char name[VV_CKFILE_NAME_MAX];
+    uint64_t bytes = 0;
+    if (!f->local || h->local == NULL || h->remote->opts.local_bytes == 0)
+        return 0;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->e.rank, f->e.version, f->e.generation);
+    int fd = os->openat(os, h->local->dirfd, name, O_RDONLY, 0);
+    if (fd >= 0) {
+        (void)os->file_bytes(os, fd, &bytes);
+        os->close(os, fd);
+    }
+    return VV_MAX(bytes, (uint64_t)1);
+}
+
 /* ---- what becomes of them ---- */
 
 static int tell_damage(struct vv_remote_hist *h, uint64_t version, uint64_t generation, int status,
@@ -184,6 +202,7 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
                            .generation = f->e.generation,
                            .run_id = f->e.run_id,
                            .local = f->local,
+                           .local_bytes = local_bytes(h, f),
                            .stored = f->remote || complete,
                            .marked = complete,
                            .complete = complete};
@@ -196,6 +215,7 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
     o->used++;
     vv_mutex_lock(&h->remote->lock);
     bool fits = vvi_remote_add(h, &e) != NULL;
+    h->remote->used += fits ? e.local_bytes : 0;
     if (fits && mends)
         vvi_remote_repair_locked(h, &repair);
     vv_mutex_unlock(&h->remote->lock);
@@ -317,8 +337,16 @@ static int settle(struct opening *o)
             h->found[h->nfound++] = *f;
             f->regions = NULL;
         } else {
-            h->left[h->nleft++] =
-                (struct vvi_rleft){f->e.version, f->e.generation, f->e.run_id, f->local, f->remote};
+            struct vvi_rleft left = {.version = f->e.version,
+                                     .generation = f->e.generation,
+                                     .run_id = f->e.run_id,
+                                     .local_bytes = local_bytes(h, f),
+                                     .local = f->local,
+                                     .remote = f->remote};
+            h->left[h->nleft++] = left;
+            vv_mutex_lock(&h->remote->lock);
+            h->remote->used += left.local_bytes;
+            vv_mutex_unlock(&h->remote->lock);
         }
     }
     return 0;
@@ -453,6 +481,7 @@ void vv_remote_stop(struct vv_remote_hist *h)
     struct vv_remote *r = h->remote;
     vv_mutex_lock(&r->lock);
     h->stopped = true;
+    vvi_space_wake_locked(r);
     vv_cond_signal(&r->work);
     while (h->busy > 0)
         vv_cond_wait(&r->idle, &r->lock);
@@ -471,6 +500,7 @@ void vv_remote_close(struct vv_remote_hist *h)
             *at = h->next;
             break;
         }
+    vvi_space_forget_locked(h);
     vv_mutex_unlock(&r->lock);
     if (h->local != NULL)
         h->local->remote = NULL;

@@ -20,6 +20,7 @@ struct vvi_rentry {
     uint64_t version, generation, run_id;
     struct vv_group_file file; /* file_bytes 0: not known yet */
     bool local;                /* the local folder has it, for all we know */
+    uint64_t local_bytes;      /* that it counts for there; 0 without a limit */
     bool stored, marked, complete;
     bool unfinished; /* found at opening, not at the level */
     bool told;       /* err was */
@@ -31,8 +32,15 @@ struct vvi_rentry {
 
 /* A file of an earlier life that nobody will ask for again. */
 struct vvi_rleft {
-    uint64_t version, generation, run_id;
+    uint64_t version, generation, run_id, local_bytes;
     bool local, remote;
+};
+
+/* A local file that is being written. */
+struct vvi_radmitted {
+    struct vvi_radmitted *next;
+    struct vv_remote_hist *hist;
+    uint64_t version, generation, bytes;
 };
 
 /* A bad copy to be put right. */
@@ -111,6 +119,10 @@ struct vvi_rstore {
     struct vv_store_io *done, **done_tail; /* to be reported */
     struct vvi_rremove *resume;            /* removals to go on with, in the inner store */
     unsigned away;                         /* requests with the worker or the reader */
+    struct vv_store_io *held, **held_tail; /* writes that wait for room on local disk */
+    bool retry;                            /* they are to be tried again, or to fail with this: */
+    int retry_status;
+    struct vvi_rstore *next;
 };
 
 struct vvi_opened {
@@ -136,6 +148,10 @@ struct vv_remote {
     struct vvi_rremove *removals, **removals_tail;
     struct vvi_rread *reads, **reads_tail;
     bool reader_polls, stopping;
+    struct vvi_rstore *stores;
+    uint64_t used, wanted; /* bytes of local disk; what a held write needs, 0: none is */
+    struct vvi_radmitted *admitted;
+    bool space_due; /* the worker shall see to it */
 
     /* Owner: the worker. The copy that is under way. */
     struct {
@@ -170,6 +186,22 @@ void vvi_remote_wake_locked(struct vv_remote_hist *hist, size_t index);
 void *vvi_remote_worker(void *arg);
 /* Asks for a repair; nothing happens if there is no memory for it. Lock held. */
 void vvi_remote_repair_locked(struct vv_remote_hist *hist, const struct vvi_repair *repair);
+
+/* ---- remote_space.c: the limit of local disk ---- */
+
+/* May this write begin, or go on with, its file? False: it is held, or *ret_error is set. */
+bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_error);
+/* The file is committed and has so many bytes: what it counts for from now on. */
+uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
+                                    uint64_t bytes);
+/* A file that was never committed is gone. */
+void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation);
+/* The history is being closed. */
+void vvi_space_forget_locked(struct vv_remote_hist *h);
+/* There may be room now, or none will come: whoever is held back is looked at again. */
+void vvi_space_wake_locked(struct vv_remote *r);
+/* One step towards letting held writes go on. The worker's. */
+void vvi_space_make(struct vv_remote *r);
 
 /* ---- remote_store.c ---- */
 

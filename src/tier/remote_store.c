@@ -252,6 +252,11 @@ static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
         return remove_start(s, io);
     if (io->op == VV_STORE_READ && !s->remote->opts.direct && read_there(s, io, 0))
         return 0;
+    if ((io->op == VV_STORE_WRITE || io->op == VV_STORE_COMMIT) && s->remote->opts.local_bytes) {
+        int rc;
+        if (!vvi_space_admit(s, io, &rc))
+            return rc;
+    }
     return s->inner->ops->submit(s->inner, io);
 }
 
@@ -266,6 +271,10 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
                            .local = !r->opts.direct,
                            .stored = r->opts.direct};
     vv_mutex_lock(&r->lock);
+    if (r->opts.local_bytes != 0)
+        e.local_bytes = vvi_space_committed_locked(
+            h, e.version, e.generation,
+            vv_files_bytes(io->size, io->meta->nregions, r->opts.store.page_bytes));
     struct vvi_rentry *added = vvi_remote_add(h, &e);
     /* Without memory for its entry, the version stays where it is: waiting for it says so. */
     if (added != NULL) {
@@ -279,6 +288,22 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
     vv_mutex_unlock(&r->lock);
 }
 
+/* The local file is gone, or cannot be removed and still takes its space. */
+static void removed(struct vvi_rstore *s, const struct vv_store_io *io)
+{
+    struct vv_remote *r = s->remote;
+    struct vv_remote_hist *h = io->key.history->remote;
+    vv_mutex_lock(&r->lock);
+    const struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
+    if (e != NULL && io->status == 0)
+        r->used -= e->local_bytes;
+    vvi_remote_erase(h, io->key.version, io->key.generation);
+    if (io->status == 0)
+        vvi_space_removed_locked(h, io->key.version, io->key.generation);
+    vv_cond_broadcast(&r->changed);
+    vv_mutex_unlock(&r->lock);
+}
+
 /* What the inner store reports: false if the request goes elsewhere now. */
 static bool inspect(struct vvi_rstore *s, struct vv_store_io *io)
 {
@@ -286,10 +311,36 @@ static bool inspect(struct vvi_rstore *s, struct vv_store_io *io)
         return true;
     if (io->op == VV_STORE_COMMIT && io->status == 0)
         committed(s, io);
+    if (io->op == VV_STORE_REMOVE)
+        removed(s, io);
     if (io->op != VV_STORE_READ || io->status == 0 || io->status == -ENOMEM ||
         s->remote->opts.direct)
         return true;
     return !read_there(s, io, io->status);
+}
+
+/* Writes that were held back for want of room: again, or for good. */
+static void try_held_locked(struct vvi_rstore *s)
+{
+    struct vv_remote *r = s->remote;
+    struct vv_store_io *io = s->held, *next;
+    int status = s->retry_status;
+    s->held = NULL;
+    s->held_tail = &s->held;
+    s->retry = false;
+    for (; io != NULL; io = next) {
+        next = io->next;
+        int rc = status;
+        if (rc == 0) {
+            vv_mutex_unlock(&r->lock);
+            rc = s->base.ops->submit(&s->base, io);
+            vv_mutex_lock(&r->lock);
+        }
+        if (rc < 0) {
+            io->status = rc;
+            report_locked(s, io);
+        }
+    }
 }
 
 /* Goes on with removals whose shared part is done, and takes what is to be reported. */
@@ -310,6 +361,8 @@ static int take_done(struct vvi_rstore *s, struct vv_store_io **ret_done, size_t
         }
         free(removal);
     }
+    if (s->retry)
+        try_held_locked(s);
     for (; s->done != NULL && (size_t)n < max; n++) {
         ret_done[n] = s->done;
         s->done = s->done->next;
@@ -345,7 +398,12 @@ static void rstore_close(struct vv_store *store)
     struct vvi_rstore *s = (struct vvi_rstore *)store;
     struct vv_remote *r = s->remote;
     vv_mutex_lock(&r->lock);
-    vv_assert(s->away == 0);
+    vv_assert(s->away == 0 && s->held == NULL);
+    for (struct vvi_rstore **at = &r->stores; *at != NULL; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
     vv_mutex_unlock(&r->lock);
     s->inner->ops->close(s->inner);
     free(s);
@@ -365,6 +423,11 @@ int vv_remote_store(struct vv_remote *r, struct vv_store *inner, struct vv_store
     s->remote = r;
     s->inner = inner;
     s->done_tail = &s->done;
+    s->held_tail = &s->held;
+    vv_mutex_lock(&r->lock);
+    s->next = r->stores;
+    r->stores = s;
+    vv_mutex_unlock(&r->lock);
     *ret_store = &s->base;
     return 0;
 }

@@ -3,6 +3,7 @@
  *
  * It picks one small job after the other, the most urgent first:
  *   remove    somebody may be waiting for it
+ *   space     a write waits for room on local disk (remote_space.c)
  *   mark      a version is stored: leave its marker, look whether it was the last
  *   poll      a version is marked: is it complete by now?
  *   expire    versions that the retention rule gives up are told to the engine, which discards them
@@ -40,6 +41,7 @@ enum { MISSES_MAX = 5 };
 enum job_kind {
     JOB_NONE,
     JOB_REMOVE,
+    JOB_SPACE,
     JOB_MARK,
     JOB_POLL,
     JOB_EXPIRE,
@@ -119,6 +121,11 @@ static struct job pick_locked(struct vv_remote *r, uint64_t now_ns, uint64_t *du
             r->removals_tail = &r->removals;
         return job;
     }
+    if (r->space_due) {
+        r->space_due = false;
+        job.kind = JOB_SPACE;
+        return job;
+    }
     for (struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
         if (!h->stopped &&
             (pick_agreement_locked(h, now_ns, &job, due) || pick_upkeep_locked(h, &job)))
@@ -171,6 +178,7 @@ static void enter(const struct job *job, const struct vvi_rentry *now, int err)
         if (!before && vvi_remote_reached(h, e))
             reached_locked(h, e);
         vv_cond_broadcast(&h->remote->changed);
+        vvi_space_wake_locked(h->remote);
     }
     vv_mutex_unlock(&h->remote->lock);
 }
@@ -308,7 +316,12 @@ static void run_step(const struct job *job)
         active_end(r);
         return;
     }
-    uint64_t yield_ns = r->yielded ? 0 : vv_budget_yield_until(r->budget, vv_now_ns());
+    uint64_t now_ns = vv_now_ns(), yield_ns = 0;
+    if (!r->yielded) {
+        yield_ns = vv_budget_yield_until(r->budget, now_ns);
+        if (yield_ns == 0 && r->opts.disk != NULL)
+            yield_ns = vv_budget_yield_until(r->opts.disk, now_ns);
+    }
     r->yielded = yield_ns != 0;
     if (r->yielded) {
         r->free_ns = yield_ns;
@@ -424,11 +437,6 @@ static void run_remove(const struct job *job)
     int rc = reached_there
                  ? remove_shared(h, key->version, key->generation, run_id, !r->opts.direct)
                  : 0;
-    vv_mutex_lock(&r->lock);
-    if (rc == 0)
-        vvi_remote_erase(h, key->version, key->generation);
-    vv_cond_broadcast(&r->changed);
-    vv_mutex_unlock(&r->lock);
     vvi_rstore_removed(job->removal, rc);
 }
 
@@ -487,9 +495,13 @@ static void run_sweep(const struct job *job)
             return;
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, left.version, left.generation);
         if (left.remote && remove_shared(h, left.version, left.generation, left.run_id, true) < 0)
-            continue;
+            left.local = false; /* with its copy, if at all */
         if (left.local && h->local != NULL)
             (void)os->unlinkat(os, h->local->dirfd, name);
+        vv_mutex_lock(&r->lock);
+        r->used -= left.local_bytes;
+        vvi_space_wake_locked(r);
+        vv_mutex_unlock(&r->lock);
     }
 }
 
@@ -526,7 +538,13 @@ static void run_repair(const struct job *job)
         rc = vvi_copy_mend(r->opts.store.os, good->dirfd, bad->dirfd, name, p->from, p->to,
                            &repaired);
     atomic_fetch_add_explicit(&r->repaired_chunks, repaired, memory_order_relaxed);
-    if (rc < 0) /* there is more wrong with it than a chunk */
+    /* There is more wrong with it than a chunk. Where space is limited, a local copy that is not
+     * there stays away. */
+    vv_mutex_lock(&r->lock);
+    const struct vvi_rentry *e = vvi_remote_find(h, p->version, p->generation);
+    bool room = e != NULL && (p->to_remote || r->opts.local_bytes == 0 || e->local_bytes > 0);
+    vv_mutex_unlock(&r->lock);
+    if (rc < 0 && room)
         rc = copy_begin(h, p->version, p->generation, !p->to_remote);
     vv_trace5(VV_TRACE_HEAL, h->trace_history, p->version, p->from, p->to, (uint64_t)(int64_t)rc);
     free(job->repair);
@@ -539,6 +557,8 @@ static void run(const struct job *job)
     switch (job->kind) {
     case JOB_REMOVE:
         run_remove(job);
+        break;
+    case JOB_SPACE: /* it is nobody's job alone: the thread does it */
         break;
     case JOB_MARK:
         run_mark(job);
@@ -578,6 +598,12 @@ void *vvi_remote_worker(void *arg)
             if (r->stopping)
                 break;
             vv_cond_wait_until(&r->work, &r->lock, due);
+            continue;
+        }
+        if (job.kind == JOB_SPACE) {
+            vv_mutex_unlock(&r->lock);
+            vvi_space_make(r);
+            vv_mutex_lock(&r->lock);
             continue;
         }
         job.hist->busy++;

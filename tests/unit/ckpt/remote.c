@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <varve/ckpt.h>
@@ -342,6 +343,102 @@ static void test_run_twice(void)
     T_OK(varve_close(ctx));
 }
 
+static uint64_t folder_bytes(const char *folder, const char *below)
+{
+    char path[1024];
+    uint64_t bytes = 0;
+    snprintf(path, sizeof(path), "%s/%s", folder, below);
+    DIR *dir = opendir(path);
+    T_CHECK(dir != NULL);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        struct stat st;
+        if (strstr(e->d_name, ".v") != NULL && fstatat(dirfd(dir), e->d_name, &st, 0) == 0)
+            bytes += (uint64_t)st.st_size;
+    }
+    closedir(dir);
+    return bytes;
+}
+
+/* A limit on local disk makes local copies go, not versions. */
+static void test_local_limit(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
+    cfg.local_cache = 4 * (BYTES + 3 * PAGE);
+    cfg.host_cache = 32 * PAGE;
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "l");
+    for (uint64_t v = 0; v < 20; v++) {
+        put(h, v, 0);
+        T_CHECK(folder_bytes(cfg.local, "l") <= cfg.local_cache);
+    }
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_EQ(ck_count(h), 20);
+    T_CHECK(folder_bytes(cfg.local, "l") <= cfg.local_cache);
+    T_CHECK(count_files(cfg.local, "l", ".ckpt") <= 4);
+    T_EQ(count_files(cfg.remote, "l", ".ckpt"), 20);
+    struct varve_stats s = stats(ctx);
+    T_EQ(s.tier_used_bytes[s.tiers - 1], folder_bytes(cfg.local, "l"));
+    for (uint64_t v = 20; v-- > 0;)
+        get(h, v, 0);
+    T_CHECK(stats(ctx).remote_read_bytes > 0);
+    for (uint64_t v = 0; v < 20; v += 2)
+        T_OK(varve_discard(h, v));
+    for (uint64_t v = 20; v < 30; v++)
+        put(h, v, 0);
+    T_OK(varve_close(ctx));
+    /* Another node, and back; everything but one file's worth is elsewhere. */
+    const char *first = cfg.local;
+    for (int node = 0; node < 2; node++) {
+        cfg.local = node ? first : t_tmpdir();
+        ctx = ck_open(&cfg);
+        h = ck_history(ctx, "l");
+        T_EQ(ck_count(h), 20 + node);
+        for (uint64_t v = 1; v < 30; v += v < 20 ? 2 : 1)
+            get(h, v, 0);
+        put(h, 30 + (uint64_t)node, 0);
+        T_OK(varve_close(ctx));
+        T_CHECK(folder_bytes(cfg.local, "l") <= cfg.local_cache);
+    }
+    cfg.local_cache = 2 * PAGE;
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "l");
+    ck_fill(buf, BYTES, 40, 0);
+    T_OK(varve_protect(h, 2, buf, BYTES));
+    T_ERR(varve_checkpoint_for(h, 40, CK_LIMIT_MS), -EFBIG);
+    ck_error(ctx, -EFBIG, "local_cache");
+    T_OK(varve_close(ctx));
+}
+
+/* ... and where the shared folder takes nothing, versions stay in memory and it is told. */
+static void test_local_limit_stuck(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
+    cfg.local_cache = 2 * (BYTES + 3 * PAGE);
+    cfg.host_cache = 128 * PAGE;
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "s");
+    char path[1024];
+    snprintf(path, sizeof(path), "rm -rf %s/s && : > %s/s", cfg.remote, cfg.remote);
+    T_EQ(system(path), 0);
+    int told = 0;
+    for (uint64_t v = 0; v < 6; v++) {
+        ck_fill(buf, BYTES, v, 0);
+        T_OK(varve_protect(h, 2, buf, BYTES));
+        int rc;
+        while ((rc = varve_checkpoint_for(h, v, CK_LIMIT_MS)) != 0 && told++ < 100)
+            T_CHECK(rc != -ETIMEDOUT && rc != -EEXIST);
+        T_OK(rc);
+    }
+    int rc;
+    while ((rc = varve_restore_for(h, 0, CK_LIMIT_MS)) != 0 && told++ < 100)
+        T_CHECK(rc != -ETIMEDOUT);
+    ck_check(buf, BYTES, 0, 0);
+    rc = varve_wait(h, 5, VARVE_LEVEL_REMOTE, CK_LIMIT_MS);
+    T_CHECK(rc != 0 && rc != -ETIMEDOUT);
+    T_CHECK(varve_close(ctx) != 0);
+    T_CHECK(folder_bytes(cfg.local, "s") <= cfg.local_cache);
+}
+
 /* For tests/cli: some versions in two folders. */
 static void make(const char *local, const char *remote)
 {
@@ -377,5 +474,7 @@ int main(int argc, char **argv)
     T_RUN(test_keep);
     T_RUN(test_keep_waits);
     T_RUN(test_run_twice);
+    T_RUN(test_local_limit);
+    T_RUN(test_local_limit_stuck);
     return t_done();
 }

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store that shares its disk with other processes of the node.
+ *
+ * Reads tell the budget that this process restores. A write that finds another process restoring is
+ * held back for the few milliseconds that the budget says, together with those that come behind it,
+ * and goes on then, whatever the others do: writes get slower, not starved. Everything else passes.
+ *
+ * Belongs to the mover's thread, as the store inside; only kick comes from elsewhere. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "tier/budget.h"
+
+struct budget_store {
+    struct vv_store base;
+    struct vv_store *inner;
+    struct vv_budget *budget;
+    uint32_t page_bytes;
+    struct vv_store_io *held, **held_tail;
+    uint64_t due_ns;           /* when the held ones go on */
+    struct vv_store_io *ended; /* refused when they went on */
+};
+
+static int budget_submit(struct vv_store *store, struct vv_store_io *io)
+{
+    struct budget_store *s = (struct budget_store *)store;
+    uint64_t now_ns = vv_now_ns();
+    if (io->op == VV_STORE_READ)
+        vv_budget_book_restore(s->budget, (uint64_t)io->nchunks * s->page_bytes, 0, now_ns);
+    if (io->op != VV_STORE_WRITE)
+        return s->inner->ops->submit(s->inner, io);
+    if (s->held == NULL) {
+        s->due_ns = vv_budget_yield_until(s->budget, now_ns);
+        if (s->due_ns == 0)
+            return s->inner->ops->submit(s->inner, io);
+    }
+    io->next = NULL;
+    *s->held_tail = io;
+    s->held_tail = &io->next;
+    return 0;
+}
+
+/* Lets the held writes go on. */
+static void go_on(struct budget_store *s)
+{
+    struct vv_store_io *io = s->held, *next;
+    s->held = NULL;
+    s->held_tail = &s->held;
+    for (; io != NULL; io = next) {
+        next = io->next;
+        int rc = s->inner->ops->submit(s->inner, io);
+        if (rc == 0)
+            continue;
+        io->status = rc;
+        io->next = s->ended;
+        s->ended = io;
+    }
+}
+
+static int budget_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
+                       int64_t timeout_ns)
+{
+    struct budget_store *s = (struct budget_store *)store;
+    uint64_t now_ns = vv_now_ns();
+    int n = 0;
+    bool cut = false;
+    if (s->held != NULL && now_ns >= s->due_ns)
+        go_on(s);
+    for (; s->ended != NULL && (size_t)n < max; n++) {
+        ret_done[n] = s->ended;
+        s->ended = s->ended->next;
+    }
+    if (n > 0)
+        return n;
+    if (s->held != NULL) {
+        int64_t left = (int64_t)(s->due_ns - now_ns);
+        cut = timeout_ns < 0 || left < timeout_ns;
+        timeout_ns = cut ? left : timeout_ns;
+    }
+    n = s->inner->ops->poll(s->inner, ret_done, max, timeout_ns);
+    return n == -ETIMEDOUT && cut ? 0 : n;
+}
+
+static void budget_kick(struct vv_store *store)
+{
+    struct budget_store *s = (struct budget_store *)store;
+    s->inner->ops->kick(s->inner);
+}
+
+static void budget_close(struct vv_store *store)
+{
+    struct budget_store *s = (struct budget_store *)store;
+    go_on(s); /* results are lost, but not what was to be written */
+    s->inner->ops->close(s->inner);
+    free(s);
+}
+
+int vv_budget_store(struct vv_budget *budget, struct vv_store *inner, uint32_t page_bytes,
+                    struct vv_store **ret_store)
+{
+    static const struct vv_store_ops ops = {.name = "budget",
+                                            .close = budget_close,
+                                            .submit = budget_submit,
+                                            .poll = budget_poll,
+                                            .kick = budget_kick};
+    struct budget_store *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return -ENOMEM;
+    s->base.ops = &ops;
+    s->inner = inner;
+    s->budget = budget;
+    s->page_bytes = page_bytes;
+    s->held_tail = &s->held;
+    *ret_store = &s->base;
+    return 0;
+}

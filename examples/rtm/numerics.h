@@ -62,10 +62,16 @@ struct rtm_grid {
     long slab_stride[RTM_AXES][RTM_AXES];
 };
 
+/* The second difference, from the cell and the sums of its neighbours at 1 to 4 cells. */
+RTM_FN float rtm_d2_of(float p0, float s1, float s2, float s3, float s4)
+{
+    return RTM_D2_0 * p0 + RTM_D2_1 * s1 + RTM_D2_2 * s2 + RTM_D2_3 * s3 + RTM_D2_4 * s4;
+}
+
 RTM_FN float rtm_d2(const float *p, long s)
 {
-    return RTM_D2_0 * p[0] + RTM_D2_1 * (p[s] + p[-s]) + RTM_D2_2 * (p[2 * s] + p[-2 * s]) +
-           RTM_D2_3 * (p[3 * s] + p[-3 * s]) + RTM_D2_4 * (p[4 * s] + p[-4 * s]);
+    return rtm_d2_of(p[0], p[s] + p[-s], p[2 * s] + p[-2 * s], p[3 * s] + p[-3 * s],
+                     p[4 * s] + p[-4 * s]);
 }
 
 RTM_FN float rtm_d1(const float *p, long s)

@@ -526,6 +526,7 @@ int rtm_prop_cpu_new(const struct rtm_setup *setup, struct rtm_prop **ret_prop)
     if (!c)
         return rtm_error(-ENOMEM, "out of memory");
     c->prop.ops = &cpu_ops;
+    c->prop.varve_device = VARVE_DEVICE_NONE;
     c->g = setup->grid;
     c->steps = setup->steps;
     c->receivers = setup->receivers;

@@ -18,6 +18,10 @@
 
 #include "numerics.h"
 
+#ifdef __cplusplus
+extern "C" { /* prop_cuda.cu */
+#endif
+
 enum { RTM_PATH = 1024 };
 
 enum rtm_device { RTM_CPU, RTM_CUDA };
@@ -147,7 +151,7 @@ struct rtm_setup {
     const long *receiver_cells;        /* in a field */
     const float *stretch[RTM_AXES][2]; /* a, b */
     int threads;
-    uint64_t snapshots;
+    int device_id; /* -1: the first */
 };
 
 enum rtm_pause { RTM_PAUSE_PUT, RTM_PAUSE_GET, RTM_PAUSES };
@@ -192,6 +196,7 @@ struct rtm_prop_ops {
 struct rtm_prop {
     const struct rtm_prop_ops *ops;
     struct CUstream_st *stream; /* NULL on the CPU */
+    int varve_device;           /* enum varve_device_kind: whose memory it works in */
     uint64_t device_bytes;
 };
 
@@ -292,5 +297,9 @@ void rtm_progress_clear(struct rtm_progress *pr);
 void rtm_report_table(FILE *f, const struct rtm_params *params, const struct rtm_summary *s);
 void rtm_report_json(FILE *f, const struct rtm_params *params, const struct rtm_summary *s);
 int rtm_write_outputs(const struct rtm_params *params, const struct rtm_result *result);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

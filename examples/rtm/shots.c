@@ -242,7 +242,7 @@ static int make_propagator(struct job *j)
         .receivers = j->sum->receivers,
         .receiver_cells = j->receiver_cells,
         .threads = j->p->threads,
-        .snapshots = j->sum->snapshots,
+        .device_id = j->p->varve.device_id,
     };
     float min, max;
 

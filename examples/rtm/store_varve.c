@@ -214,10 +214,8 @@ static int choose(const struct rtm_store_opts *opts, struct varve_opts *o)
     uint64_t fastest;
 
     *o = p->varve;
-    if (opts->prop->ops->on_device)
-        o->device = VARVE_DEVICE_CUDA;
-    else if (o->device != VARVE_DEVICE_HOST)
-        o->device = VARVE_DEVICE_NONE;
+    if (opts->prop->ops->on_device || o->device != VARVE_DEVICE_HOST)
+        o->device = opts->prop->varve_device;
     device = o->device != VARVE_DEVICE_NONE && o->device_cache > 0;
     fastest = device ? o->device_cache : o->host_cache;
     if (fastest < opts->max_bytes)
@@ -271,8 +269,8 @@ int rtm_store_varve_open(const struct rtm_store_opts *opts, struct rtm_store **r
     int rc = choose(opts, &o);
     bool has_device = o.device != VARVE_DEVICE_NONE && o.device_cache > 0;
     uint64_t fastest = has_device ? o.device_cache : o.host_cache;
-    bool can_lend = opts->fixed && opts->in_own && o.device != VARVE_DEVICE_HOST &&
-                    has_device == opts->prop->ops->on_device;
+    bool can_lend = opts->fixed && opts->in_own &&
+                    (has_device ? o.device == VARVE_DEVICE_CUDA : o.device == VARVE_DEVICE_NONE);
 
     if (rc)
         return rc;
@@ -288,9 +286,9 @@ int rtm_store_varve_open(const struct rtm_store_opts *opts, struct rtm_store **r
     s->in_own = opts->in_own;
     s->store.cache_bytes = (has_device ? o.device_cache : 0) + o.host_cache;
     /* Half of a cache may be lent, in one piece: small ones are better off with copies. */
-    s->lend =
-        can_lend && (p->access == RTM_ACCESS_LEND || (p->access == RTM_ACCESS_AUTO && has_device &&
-                                                      fastest >= 8 * (uint64_t)opts->max_bytes));
+    s->lend = can_lend && (p->access == RTM_ACCESS_LEND ||
+                           (p->access == RTM_ACCESS_AUTO && opts->prop->ops->on_device &&
+                            fastest >= 8 * (uint64_t)opts->max_bytes));
     if (p->access == RTM_ACCESS_LEND && !s->lend)
         rc = rtm_error(-EINVAL, "snapshots cannot be lent when they are compressed, or with the "
                                 "emulated device: leave out --access lend");

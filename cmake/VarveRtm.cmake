@@ -64,6 +64,20 @@ endif()
 add_executable(varve-rtm ${CMAKE_SOURCE_DIR}/examples/rtm/main.c)
 target_link_libraries(varve-rtm PRIVATE rtm)
 
+# A program of its own, because starting MPI takes time, and its libraries have to be there. They leak, so that
+# sanitizers would complain.
+if(NOT VARVE_PORTABLE AND NOT VARVE_SANITIZE AND NOT VARVE_WITH_MPI STREQUAL "OFF")
+    find_package(MPI QUIET COMPONENTS C)
+    if(MPI_C_FOUND)
+        add_executable(varve-rtm-mpi ${CMAKE_SOURCE_DIR}/examples/rtm/mpi.c)
+        target_link_libraries(varve-rtm-mpi PRIVATE rtm MPI::MPI_C)
+    elseif(VARVE_WITH_MPI STREQUAL "ON")
+        message(FATAL_ERROR "VARVE_WITH_MPI is ON, but there is no MPI. Debian has it as libopenmpi-dev.")
+    else()
+        message(STATUS "MPI was not found (Debian: libopenmpi-dev); varve-rtm-mpi is not built")
+    endif()
+endif()
+
 # For the tests: the same kernels on the CPU, with a stand-in for the CUDA runtime. Its object comes first, so that the
 # library's own is left out.
 find_program(GXX_PROGRAM g++)

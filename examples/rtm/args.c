@@ -86,7 +86,7 @@ static const struct option {
     {"device", "KIND", CHOICE, AT(device), devices, "cpu or cuda (cpu)"},
     {"threads", "N", COUNT, AT(threads), NULL, "on the CPU (OMP_NUM_THREADS, or all)"},
     {"out", "FOLDER", TEXT, AT(out), NULL, "for all that is written (rtm-out)"},
-    {"trace", "FILE", TEXT, AT(trace_file), NULL, "record what happened, for varve trace"},
+    {"trace", "FILE", VARVE, 0, "trace_file", "record what happens, for varve trace"},
     {"measure-disk", NULL, SET, AT(measure_disk), NULL, "tell what the disk can do, too"},
     {"json", NULL, SET, AT(json), NULL, "print one object instead of a table"},
     {"quiet", NULL, SET, AT(quiet), NULL, "no progress"},
@@ -249,7 +249,8 @@ static int parse_one(char **word, FILE *out, struct rtm_params *p)
     int rc;
 
     if (strcmp(word[0], "-h") == 0 || (o && o->kind == HELP)) {
-        help(out);
+        if (out)
+            help(out);
         return 0;
     }
     if (!o)

@@ -167,7 +167,8 @@ static void draw(const struct rtm_grid *g, const float *v, bool along_y, int sca
         }
 }
 
-int rtm_image_png(const char *path, const struct rtm_grid *g, const float *values, bool is_model)
+int rtm_image_png(const struct rtm_grid *g, const float *values, bool is_model, uint8_t **ret_png,
+                  size_t *ret_bytes)
 {
     enum { GAP = 6, WIDTH = 800 };
     int cells = g->n[RTM_X] + (g->dims == 3 ? g->n[RTM_Y] : 0);
@@ -192,7 +193,7 @@ int rtm_image_png(const char *path, const struct rtm_grid *g, const float *value
     draw(g, values, false, scale, &s, pixels, width);
     if (g->dims == 3)
         draw(g, values, true, scale, &s, pixels + g->n[RTM_X] * scale + GAP, width);
-    rc = rtm_png_write(path, width, height, pixels, palette);
+    rc = rtm_png(width, height, pixels, palette, ret_png, ret_bytes);
     free(pixels);
     return rc;
 }

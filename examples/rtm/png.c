@@ -119,19 +119,14 @@ static size_t deflate(const uint8_t *p, size_t bytes, uint8_t *to, size_t room)
     return b.bytes;
 }
 
-static int put_chunk(FILE *f, const char *type, const uint8_t *data, size_t bytes)
+static size_t put_chunk(uint8_t *to, const char *type, const uint8_t *data, size_t bytes)
 {
-    uint8_t head[8], tail[4];
-    uint32_t crc;
-
-    put_be32(head, (uint32_t)bytes);
-    memcpy(head + 4, type, 4);
-    crc = crc32_of(crc32_of(0, head + 4, 4), data, bytes);
-    put_be32(tail, crc);
-    return fwrite(head, 1, 8, f) == 8 && fwrite(data, 1, bytes, f) == bytes &&
-                   fwrite(tail, 1, 4, f) == 4
-               ? 0
-               : -EIO;
+    put_be32(to, (uint32_t)bytes);
+    memcpy(to + 4, type, 4);
+    if (bytes)
+        memmove(to + 8, data, bytes);
+    put_be32(to + 8 + bytes, crc32_of(0, to + 4, bytes + 4));
+    return bytes + 12;
 }
 
 /* Rows, each behind the number of its filter: the difference to the left. */
@@ -146,35 +141,39 @@ static void filter_rows(const uint8_t *pixels, int width, int height, uint8_t *t
     }
 }
 
-int rtm_png_write(const char *path, int width, int height, const uint8_t *pixels,
-                  const uint8_t palette[256][3])
+int rtm_png(int width, int height, const uint8_t *pixels, const uint8_t palette[256][3],
+            uint8_t **ret_png, size_t *ret_bytes)
 {
     static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-    size_t plain = ((size_t)width + 1) * (size_t)height, room = plain + plain / 4 + 64, bytes;
-    uint8_t *rows = malloc(plain), *packed = malloc(room), head[13] = {0};
-    FILE *f = NULL;
-    int rc = rows && packed ? 0 : -ENOMEM;
+    size_t plain = ((size_t)width + 1) * (size_t)height, room = plain + plain / 4 + 64, bytes,
+           at = 0;
+    uint8_t *rows = malloc(plain), *packed = malloc(room), *png = malloc(room + 1024),
+            head[13] = {0};
 
-    if (rc == 0 && !(f = fopen(path, "wb")))
-        rc = -errno;
-    if (rc == 0) {
-        filter_rows(pixels, width, height, rows);
-        packed[0] = 0x78;
-        packed[1] = 0x01;
-        bytes = 2 + deflate(rows, plain, packed + 2, room - 6);
-        put_be32(packed + bytes, adler32_of(rows, plain));
-        put_be32(head, (uint32_t)width);
-        put_be32(head + 4, (uint32_t)height);
-        head[8] = 8; /* bits */
-        head[9] = 3; /* palette */
-        if (fwrite(signature, 1, 8, f) != 8 || put_chunk(f, "IHDR", head, 13) ||
-            put_chunk(f, "PLTE", &palette[0][0], 768) || put_chunk(f, "IDAT", packed, bytes + 4) ||
-            put_chunk(f, "IEND", head, 0))
-            rc = -EIO;
+    if (!rows || !packed || !png) {
+        free(rows);
+        free(packed);
+        free(png);
+        return rtm_error(-ENOMEM, "no memory for a picture");
     }
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = -errno;
+    filter_rows(pixels, width, height, rows);
+    packed[0] = 0x78;
+    packed[1] = 0x01;
+    bytes = 2 + deflate(rows, plain, packed + 2, room - 6);
+    put_be32(packed + bytes, adler32_of(rows, plain));
+    put_be32(head, (uint32_t)width);
+    put_be32(head + 4, (uint32_t)height);
+    head[8] = 8; /* bits */
+    head[9] = 3; /* palette */
+    memcpy(png, signature, sizeof(signature));
+    at = sizeof(signature);
+    at += put_chunk(png + at, "IHDR", head, sizeof(head));
+    at += put_chunk(png + at, "PLTE", &palette[0][0], 768);
+    at += put_chunk(png + at, "IDAT", packed, bytes + 4);
+    at += put_chunk(png + at, "IEND", NULL, 0);
     free(rows);
     free(packed);
-    return rc ? rtm_error(rc, "%s: %s", path, strerror(-rc)) : 0;
+    *ret_png = png;
+    *ret_bytes = at;
+    return 0;
 }

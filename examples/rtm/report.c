@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far it is, how it went, and the files that it leaves. */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <varve/trace.h>
 
 #include "rtm.h"
 
@@ -236,16 +240,32 @@ void rtm_report_json(FILE *f, const struct rtm_params *params, const struct rtm_
 
 /* ---- files ---- */
 
-static int write_raw(const char *path, const float *values, long count)
+static int write_file(const char *folder, const char *name, const void *data, size_t bytes)
 {
-    FILE *f = fopen(path, "wb");
+    char path[RTM_PATH + 32];
+    FILE *f;
     bool ok;
 
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    f = fopen(path, "wb");
     if (!f)
         return rtm_error(-errno, "%s: %s", path, strerror(errno));
-    ok = fwrite(values, sizeof(float), (size_t)count, f) == (size_t)count;
+    ok = fwrite(data, 1, bytes, f) == bytes;
     ok = fclose(f) == 0 && ok;
     return ok ? 0 : rtm_error(-EIO, "%s cannot be written: is the disk full?", path);
+}
+
+static int write_picture(const char *folder, const char *name, const struct rtm_grid *g,
+                         const float *values, bool is_model)
+{
+    uint8_t *png = NULL;
+    size_t bytes = 0;
+    int rc = rtm_image_png(g, values, is_model, &png, &bytes);
+
+    if (rc == 0)
+        rc = write_file(folder, name, png, bytes);
+    free(png);
+    return rc;
 }
 
 static int write_summary(const char *path, const struct rtm_params *params,
@@ -263,21 +283,62 @@ int rtm_write_outputs(const struct rtm_params *params, const struct rtm_result *
 {
     const struct rtm_grid *g = &result->summary.grid;
     char path[RTM_PATH + 32];
-    int rc;
+    int rc = write_file(params->out, "image.raw", result->image,
+                        (size_t)rtm_grid_points(g) * sizeof(float));
 
-    snprintf(path, sizeof(path), "%s/image.raw", params->out);
-    rc = write_raw(path, result->image, rtm_grid_points(g));
-    snprintf(path, sizeof(path), "%s/image.png", params->out);
     if (rc == 0)
-        rc = rtm_image_png(path, g, result->image, false);
-    snprintf(path, sizeof(path), "%s/model.png", params->out);
+        rc = write_picture(params->out, "image.png", g, result->image, false);
     if (rc == 0)
-        rc = rtm_image_png(path, g, result->model, true);
-    snprintf(path, sizeof(path), "%s/migration.png", params->out);
+        rc = write_picture(params->out, "model.png", g, result->model, true);
     if (rc == 0)
-        rc = rtm_image_png(path, g, result->migration, true);
+        rc = write_picture(params->out, "migration.png", g, result->migration, true);
     snprintf(path, sizeof(path), "%s/summary.json", params->out);
-    if (rc == 0)
-        rc = write_summary(path, params, &result->summary);
-    return rc;
+    return rc ? rc : write_summary(path, params, &result->summary);
+}
+
+/* ---- the trace ---- */
+
+static void attach(const char *name, const struct rtm_grid *g, const float *values, bool is_model)
+{
+    uint8_t *png = NULL;
+    size_t bytes = 0;
+
+    /* A report without pictures is better than no image. */
+    if (rtm_image_png(g, values, is_model, &png, &bytes) == 0)
+        (void)!varve_trace_attach(name, "image/png", png, bytes);
+    free(png);
+}
+
+static void note(const char *key, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    (void)!varve_trace_note(key, text);
+}
+
+void rtm_trace_result(const struct rtm_params *params, const struct rtm_result *result)
+{
+    const struct rtm_summary *s = &result->summary;
+    const struct rtm_grid *g = &s->grid;
+
+    if (!varve_trace_on())
+        return;
+    note("application", "reverse time migration");
+    note("model", "%s", params->model);
+    if (g->dims == 3)
+        note("grid", "%d x %d x %d cells of %g m", g->n[RTM_X], g->n[RTM_Y], g->n[RTM_Z],
+             s->spacing);
+    else
+        note("grid", "%d x %d cells of %g m", g->n[RTM_X], g->n[RTM_Z], s->spacing);
+    note("survey", "%d shots, %d receivers, %d steps of %.3g ms, %g Hz", s->shots, s->receivers,
+         s->steps, s->dt * 1e3, s->frequency);
+    note("history", "%llu snapshots, %s a shot", (unsigned long long)s->snapshots,
+         rtm_bytes(s->history_bytes));
+    note("blocked", "%.3f s of %.3f s", s->blocked_put_s + s->blocked_get_s, s->wall_s);
+    attach("image", g, result->image, false);
+    attach("velocity model", g, result->model, true);
 }

@@ -63,8 +63,7 @@ struct rtm_params {
     bool measure_disk;
     bool no_local; /* Varve has no disk tier */
     bool quiet, json;
-    char out[RTM_PATH];        /* folder; empty: write nothing */
-    char trace_file[RTM_PATH]; /* empty: none */
+    char out[RTM_PATH]; /* folder; empty: write nothing */
     struct varve_opts varve;
 };
 
@@ -120,7 +119,7 @@ int rtm_parse_bytes(const char *text, uint64_t *ret_bytes);
 /* ---- args.c ---- */
 
 void rtm_params_init(struct rtm_params *ret_params);
-/* Reads the command line. Prints help and such to `out` and returns 1: nothing is left to do. */
+/* Reads the command line. Returns 1 if it asked for help, which went to `out`, if that is not NULL. */
 int rtm_args(int argc, char **argv, FILE *out, struct rtm_params *ret_params);
 
 /* ---- grid.c ---- */
@@ -262,9 +261,11 @@ int rtm_unpack(struct rtm_pack *pack, const void *buffer, float *snapshot);
 /* Divides by the illumination, and takes out what varies slowly. */
 void rtm_image_finish(const struct rtm_grid *g, const float *image, const float *light,
                       double spacing, int mute, float *ret_raw, float *ret_filtered);
-int rtm_image_png(const char *path, const struct rtm_grid *g, const float *values, bool is_model);
-int rtm_png_write(const char *path, int width, int height, const uint8_t *pixels,
-                  const uint8_t palette[256][3]);
+/* A picture of it, which the caller frees. */
+int rtm_image_png(const struct rtm_grid *g, const float *values, bool is_model, uint8_t **ret_png,
+                  size_t *ret_bytes);
+int rtm_png(int width, int height, const uint8_t *pixels, const uint8_t palette[256][3],
+            uint8_t **ret_png, size_t *ret_bytes);
 
 /* ---- shots.c ---- */
 
@@ -280,6 +281,11 @@ struct rtm_part {
 int rtm_run(const struct rtm_params *params, const struct rtm_part *part,
             struct rtm_result *ret_result);
 
+/* ---- program.c ---- */
+
+/* The whole program, and its exit status. */
+int rtm_main(int argc, char **argv, const struct rtm_part *part);
+
 /* ---- report.c ---- */
 
 struct rtm_progress {
@@ -294,6 +300,8 @@ void rtm_progress_init(struct rtm_progress *pr, const struct rtm_params *params)
 void rtm_progress_show(struct rtm_progress *pr, const struct rtm_params *params, const char *phase,
                        int shot, int step, int steps, double blocked_s, struct rtm_store *store);
 void rtm_progress_clear(struct rtm_progress *pr);
+/* Keeps what a report should show with the trace, if there is one. */
+void rtm_trace_result(const struct rtm_params *params, const struct rtm_result *result);
 void rtm_report_table(FILE *f, const struct rtm_params *params, const struct rtm_summary *s);
 void rtm_report_json(FILE *f, const struct rtm_params *params, const struct rtm_summary *s);
 int rtm_write_outputs(const struct rtm_params *params, const struct rtm_result *result);

@@ -23,6 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <varve/trace.h>
+
 #include "rtm.h"
 
 volatile sig_atomic_t rtm_interrupted;
@@ -46,7 +48,7 @@ struct job {
     float *plain; /* a snapshot before compression */
     long *receiver_cells;
     float *stretch[RTM_AXES][2];
-    char folder[RTM_PATH + 16];
+    char folder[RTM_PATH + 32];
     bool made_folder;
     FILE *data_in, *data_out;
     double blocked_s; /* so far, for the progress */
@@ -277,6 +279,9 @@ static int make_folders(struct job *j)
         snprintf(j->folder, sizeof(j->folder), "%s", p->varve.local);
     } else {
         snprintf(j->folder, sizeof(j->folder), "%s%shistory", p->out, p->out[0] ? "/" : "rtm-");
+        if (j->part && j->part->ranks > 1)
+            snprintf(j->folder + strlen(j->folder), sizeof(j->folder) - strlen(j->folder), "-%d",
+                     j->part->rank);
         j->made_folder = true;
     }
     if (mkdir(j->folder, 0777) != 0 && errno != EEXIST)
@@ -588,12 +593,18 @@ static int add_image(struct job *j, int shot)
 static int one_shot(struct job *j, int shot)
 {
     double paused[RTM_PAUSES];
-    int rc = observe(j, shot);
+    int rc;
 
+    varve_trace_begin("model the data");
+    rc = observe(j, shot);
+    varve_trace_end();
     if (rc == 0)
         rc = j->prop->ops->pauses(j->prop, paused); /* what came before is not counted */
+    varve_trace_begin("forward");
     if (rc == 0)
         rc = forward(j, shot);
+    varve_trace_end();
+    varve_trace_begin("backward");
     if (rc == 0) {
         double from = rtm_now();
 
@@ -604,6 +615,7 @@ static int one_shot(struct job *j, int shot)
         rc = backward(j, shot);
     if (rc == 0)
         rc = j->prop->ops->pauses(j->prop, paused);
+    varve_trace_end();
     if (rc == 0) {
         j->sum->blocked_put_s += paused[RTM_PAUSE_PUT];
         j->sum->blocked_get_s += paused[RTM_PAUSE_GET];
@@ -708,6 +720,7 @@ int rtm_run(const struct rtm_params *params, const struct rtm_part *part,
     if (rc == 0) {
         finish_summary(&j);
         j.store->ops->stats(j.store, &result.summary.stats);
+        rtm_trace_result(params, &result); /* while the store is open: it has the trace */
     }
     rc = tear_down(&j, rc);
     if (rc == 0)

@@ -79,7 +79,7 @@ static const struct option {
     {"hints", "WHEN", CHOICE, AT(hints), hints,
      "first: before the first snapshot; turn: before going back; none"},
     {"access", "HOW", CHOICE, AT(access), accesses,
-     "copy: checkpoint and restore; lend: write and read in the cache (auto: lend on a GPU)"},
+     "copy: checkpoint and restore; lend: write and read in the cache (auto)"},
     {"keep", NULL, CLEAR, AT(consume), NULL, "do not drop snapshots once they were restored"},
     {"no-prefetch", NULL, CLEAR, AT(prefetch), NULL, "begin with the first restore"},
     {NULL, NULL, TEXT, 0, NULL, "The run"},

@@ -46,7 +46,7 @@ static float taper(int z, int mute)
 void rtm_image_finish(const struct rtm_grid *g, const float *image, const float *light,
                       double spacing, int mute, float *ret_raw, float *ret_filtered)
 {
-    long points = rtm_grid_points(g), i = 0;
+    long points = rtm_grid_points(g);
     float brightest = 0, floor;
 
     /* What has hardly any light is not lifted further. */
@@ -55,13 +55,17 @@ void rtm_image_finish(const struct rtm_grid *g, const float *image, const float 
     floor = 1e-4f * brightest;
     if (!(floor > 0))
         floor = 1;
+    RTM_PARALLEL
     for (long k = 0; k < points; k++)
         ret_raw[k] = image[k] / (light[k] + floor);
-    for (int y = 0; y < g->n[RTM_Y]; y++)
-        for (int x = 0; x < g->n[RTM_X]; x++)
-            for (int z = 0; z < g->n[RTM_Z]; z++, i++)
-                ret_filtered[i] =
-                    -laplacian(g, ret_raw, z, x, y) * taper(z, mute) / (float)(spacing * spacing);
+    RTM_PARALLEL
+    for (long column = 0; column < (long)g->n[RTM_Y] * g->n[RTM_X]; column++) {
+        int x = (int)(column % g->n[RTM_X]), y = (int)(column / g->n[RTM_X]);
+
+        for (int z = 0; z < g->n[RTM_Z]; z++)
+            ret_filtered[column * g->n[RTM_Z] + z] =
+                -laplacian(g, ret_raw, z, x, y) * taper(z, mute) / (float)(spacing * spacing);
+    }
 }
 
 /* ---- pictures ---- */

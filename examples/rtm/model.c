@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Velocity models. The built-in ones are functions of place, in metres and as shares of the model's
- * size, so that they look alike at any size of the grid. In 3D the structures vary along y too.
+ * Velocity models. The built-in ones are functions of place, as shares of the model's size, so that they look alike at any size of the grid. In 3D the structures vary along y too.
  */
 #include <errno.h>
 #include <math.h>
@@ -13,9 +12,9 @@
 
 #define PI 3.14159265358979323846
 
-/* A place: shares of width (x, y) and depth (z), and metres of depth. */
+/* A place, as shares of width (x, y) and depth (z). */
 struct place {
-    double x, y, z, depth;
+    double x, y, z;
 };
 
 /* Folded and dipping layers, thicker with depth. */
@@ -106,29 +105,22 @@ static const struct {
     double (*velocity)(const struct place *p);
 } built_in[] = {{"layers", layers}, {"salt", salt}, {"graded", graded}};
 
-bool rtm_model_is_built_in(const char *name)
+static void build(double (*velocity)(const struct place *p), const int n[RTM_AXES], float *to)
 {
-    for (size_t i = 0; i < sizeof(built_in) / sizeof(built_in[0]); i++)
-        if (strcmp(name, built_in[i].name) == 0)
-            return true;
-    return false;
-}
+    RTM_PARALLEL
+    for (long column = 0; column < (long)n[RTM_Y] * n[RTM_X]; column++) {
+        int y = (int)(column / n[RTM_X]), x = (int)(column % n[RTM_X]);
 
-static void build(double (*velocity)(const struct place *p), const int n[RTM_AXES], double spacing,
-                  float *to)
-{
-    for (int y = 0; y < n[RTM_Y]; y++)
-        for (int x = 0; x < n[RTM_X]; x++)
-            for (int z = 0; z < n[RTM_Z]; z++) {
-                struct place p = {
-                    .x = (x + 0.5) / n[RTM_X],
-                    .y = (y + 0.5) / n[RTM_Y],
-                    .z = (z + 0.5) / n[RTM_Z],
-                    .depth = z * spacing,
-                };
+        for (int z = 0; z < n[RTM_Z]; z++) {
+            struct place p = {
+                .x = (x + 0.5) / n[RTM_X],
+                .y = (y + 0.5) / n[RTM_Y],
+                .z = (z + 0.5) / n[RTM_Z],
+            };
 
-                to[((long)y * n[RTM_X] + x) * n[RTM_Z] + z] = (float)velocity(&p);
-            }
+            to[column * n[RTM_Z] + z] = (float)velocity(&p);
+        }
+    }
 }
 
 static int read_model(const char *path, const int n[RTM_AXES], float *to)
@@ -164,8 +156,7 @@ static int read_model(const char *path, const int n[RTM_AXES], float *to)
     return 0;
 }
 
-int rtm_model_new(const char *name, int dims, const int n[RTM_AXES], double spacing,
-                  float **ret_velocity)
+int rtm_model_new(const char *name, int dims, const int n[RTM_AXES], float **ret_velocity)
 {
     int size[RTM_AXES] = {n[RTM_Z], n[RTM_X], dims == 3 ? n[RTM_Y] : 1};
     float *v = malloc((size_t)size[0] * (size_t)size[1] * (size_t)size[2] * sizeof(*v));
@@ -176,7 +167,7 @@ int rtm_model_new(const char *name, int dims, const int n[RTM_AXES], double spac
                          "not enough memory for the model: make the grid smaller (--grid)");
     for (size_t i = 0; i < sizeof(built_in) / sizeof(built_in[0]); i++)
         if (strcmp(name, built_in[i].name) == 0) {
-            build(built_in[i].velocity, size, spacing, v);
+            build(built_in[i].velocity, size, v);
             *ret_velocity = v;
             return 0;
         }
@@ -188,52 +179,58 @@ int rtm_model_new(const char *name, int dims, const int n[RTM_AXES], double spac
     return rc;
 }
 
-/* One pass of a running mean over 2 * half + 1 values of a line, which is extended by its ends. */
-static void mean_line(float *line, long stride, int count, int half, double *buffer)
+/* A running mean over 2 * half + 1 values of a line, which is extended by its ends, three times. */
+static void smooth_line(float *line, long stride, int count, int half, double *buffer)
 {
-    double sum = 0;
+    for (int pass = 0; pass < 3; pass++) {
+        double sum = 0;
 
-    for (int i = 0; i < count; i++)
-        buffer[i] = line[i * stride];
-    for (int i = -half; i <= half; i++)
-        sum += buffer[i < 0 ? 0 : i >= count ? count - 1 : i];
-    for (int i = 0; i < count; i++) {
-        int out = i - half, in = i + half + 1;
+        for (int i = 0; i < count; i++)
+            buffer[i] = line[i * stride];
+        for (int i = -half; i <= half; i++)
+            sum += buffer[i < 0 ? 0 : i >= count ? count - 1 : i];
+        for (int i = 0; i < count; i++) {
+            int out = i - half, in = i + half + 1;
 
-        line[i * stride] = (float)(sum / (2 * half + 1));
-        sum += buffer[in >= count ? count - 1 : in] - buffer[out < 0 ? 0 : out];
+            line[i * stride] = (float)(sum / (2 * half + 1));
+            sum += buffer[in >= count ? count - 1 : in] - buffer[out < 0 ? 0 : out];
+        }
     }
 }
 
 /* Three running means along each axis come close to a Gaussian whose standard deviation is `cells`.
  * They work on slowness, so that travel times are kept. */
-void rtm_model_smooth(const int n[RTM_AXES], double cells, float *velocity)
+int rtm_model_smooth(const int n[RTM_AXES], double cells, float *velocity)
 {
-    long points = (long)n[RTM_Z] * n[RTM_X] * n[RTM_Y],
-         stride[RTM_AXES] = {1, n[0], (long)n[0] * n[1]};
+    long points = (long)n[RTM_Z] * n[RTM_X] * n[RTM_Y];
+    long stride[RTM_AXES] = {1, n[RTM_Z], (long)n[RTM_Z] * n[RTM_X]};
     int half = (int)lround((sqrt(4 * cells * cells + 1) - 1) / 2);
-    int longest = n[0] > n[1] ? n[0] : n[1];
-    double *buffer = malloc(((size_t)(longest > n[2] ? longest : n[2])) * sizeof(*buffer));
+    bool failed = false;
 
-    if (!buffer || half < 1) {
-        free(buffer);
-        return;
-    }
+    if (half < 1)
+        return 0;
+    RTM_PARALLEL
     for (long i = 0; i < points; i++)
         velocity[i] = 1 / velocity[i];
     for (int d = 0; d < RTM_AXES; d++) {
         if (n[d] == 1)
             continue;
-        for (long i = 0; i < points; i++) {
-            if (i / stride[d] % n[d] != 0)
-                continue;
-            for (int pass = 0; pass < 3; pass++)
-                mean_line(velocity + i, stride[d], n[d], half, buffer);
+        RTM_PARALLEL
+        for (long line = 0; line < points / n[d]; line++) {
+            double *buffer = malloc((size_t)n[d] * sizeof(*buffer));
+            long at = line / stride[d] * stride[d] * n[d] + line % stride[d];
+
+            if (buffer)
+                smooth_line(velocity + at, stride[d], n[d], half, buffer);
+            else
+                failed = true;
+            free(buffer);
         }
     }
+    RTM_PARALLEL
     for (long i = 0; i < points; i++)
         velocity[i] = 1 / velocity[i];
-    free(buffer);
+    return failed ? rtm_error(-ENOMEM, "out of memory") : 0;
 }
 
 void rtm_model_range(const float *velocity, long points, float *ret_min, float *ret_max)

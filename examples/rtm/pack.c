@@ -11,9 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "rtm.h"
 
@@ -31,7 +28,7 @@ struct head {
 struct rtm_pack {
     struct rtm_grid grid;
     double tolerance;
-    int parts, threads;
+    int parts;
     size_t part_max; /* bytes that one may take at most */
     char *scratch;   /* parts * part_max */
 };
@@ -63,8 +60,7 @@ bool rtm_pack_built(void)
     return true;
 }
 
-int rtm_pack_new(const struct rtm_grid *grid, double tolerance, int threads,
-                 struct rtm_pack **ret_pack)
+int rtm_pack_new(const struct rtm_grid *grid, double tolerance, struct rtm_pack **ret_pack)
 {
     struct rtm_pack *pack = calloc(1, sizeof(*pack));
     zfp_stream *zfp = zfp_stream_open(NULL);
@@ -77,11 +73,6 @@ int rtm_pack_new(const struct rtm_grid *grid, double tolerance, int threads,
     }
     pack->grid = *grid;
     pack->tolerance = tolerance;
-    pack->threads = threads;
-#ifdef _OPENMP
-    if (pack->threads < 1)
-        pack->threads = omp_get_max_threads();
-#endif
     pack->parts = grid->n[grid->dims - 1] / PART_CELLS;
     pack->parts = pack->parts < 1 ? 1 : pack->parts > PARTS_MAX ? PARTS_MAX : pack->parts;
     zfp_stream_set_accuracy(zfp, tolerance);
@@ -151,7 +142,7 @@ int rtm_pack(struct rtm_pack *pack, const float *snapshot, void *buffer, size_t 
         largest = fabsf(snapshot[i]) > largest ? fabsf(snapshot[i]) : largest;
     head.tolerance = largest > 0 ? pack->tolerance * largest : pack->tolerance;
 #ifdef _OPENMP
-#pragma omp parallel for schedule(dynamic) num_threads(pack->threads) reduction(+ : bad)
+#pragma omp parallel for schedule(dynamic) reduction(+ : bad)
 #endif
     for (int i = 0; i < pack->parts; i++) {
         head.sizes[i] =
@@ -181,7 +172,7 @@ int rtm_unpack(struct rtm_pack *pack, const void *buffer, float *snapshot)
     for (int i = 0; i < pack->parts; i++)
         at[i] = i ? at[i - 1] + head.sizes[i - 1] : 0;
 #ifdef _OPENMP
-#pragma omp parallel for schedule(dynamic) num_threads(pack->threads) reduction(+ : bad)
+#pragma omp parallel for schedule(dynamic) reduction(+ : bad)
 #endif
     for (int i = 0; i < pack->parts; i++) {
         char *own = pack->scratch + (size_t)i * pack->part_max;
@@ -200,12 +191,10 @@ bool rtm_pack_built(void)
     return false;
 }
 
-int rtm_pack_new(const struct rtm_grid *grid, double tolerance, int threads,
-                 struct rtm_pack **ret_pack)
+int rtm_pack_new(const struct rtm_grid *grid, double tolerance, struct rtm_pack **ret_pack)
 {
     (void)grid;
     (void)tolerance;
-    (void)threads;
     (void)ret_pack;
     return rtm_error(-ENOTSUP,
                      "this program was built without zfp: install it (Debian: libzfp-dev) "

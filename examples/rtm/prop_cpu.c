@@ -8,6 +8,9 @@
  * processors are a hundred times slower. Such numbers are flushed to 0, in all threads and by the
  * kernels of the GPU alike.
  *
+ * Columns are handed out a few at a time: the store's threads want processors too, and where all
+ * columns are dealt out beforehand everybody waits for the one that had to give way.
+ *
  * A step has two parts: psi of all borders first, because its derivative is taken across columns;
  * then the cells. The inner loops are compiled for several vector widths, and the one that this
  * processor has is taken when the program starts.
@@ -27,11 +30,13 @@
 #ifdef _OPENMP
 #define TEAM     _Pragma("omp parallel num_threads(c->threads)")
 #define SHARED   _Pragma("omp for schedule(static) collapse(2) nowait") /* within a team */
+#define HANDED   _Pragma("omp for schedule(dynamic, c->chunk) collapse(2) nowait") /* the same */
 #define ARRIVE   _Pragma("omp barrier")
 #define PARALLEL _Pragma("omp parallel for schedule(static) collapse(2) num_threads(c->threads)")
 #else
 #define TEAM
 #define SHARED
+#define HANDED
 #define ARRIVE
 #define PARALLEL
 #endif
@@ -50,6 +55,7 @@ struct cpu {
     struct rtm_prop prop;
     struct rtm_grid g;
     int steps, threads;
+    int chunk; /* columns that a thread takes at a time */
     long receivers;
     long *receiver_cells;
     float *now, *last, *v2;
@@ -78,13 +84,17 @@ static void flush_tiny(void)
 #endif
 }
 
+/* All threads touch it, so that it is near all of them. */
 static void *zeros(size_t bytes)
 {
-    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    void *p = aligned_alloc(ALIGNMENT, rounded ? rounded : ALIGNMENT);
+    size_t blocks = (bytes + ALIGNMENT - 1) / ALIGNMENT;
+    char *p = aligned_alloc(ALIGNMENT, (blocks ? blocks : 1) * ALIGNMENT);
 
-    if (p)
-        memset(p, 0, rounded);
+    if (!p)
+        return NULL;
+    RTM_PARALLEL
+    for (size_t b = 0; b < blocks; b++)
+        memset(p + b * ALIGNMENT, 0, ALIGNMENT);
     return p;
 }
 
@@ -535,6 +545,8 @@ int rtm_prop_cpu_new(const struct rtm_setup *setup, struct rtm_prop **ret_prop)
     if (c->threads < 1)
         c->threads = omp_get_max_threads();
 #endif
+    c->chunk = c->g.m[RTM_X] * c->g.m[RTM_Y] / (16 * (c->threads > 0 ? c->threads : 1));
+    c->chunk = c->chunk < 1 ? 1 : c->chunk;
     flush_tiny();
     TEAM flush_tiny(); /* those that were there already */
     if (!allocate(c, setup)) {

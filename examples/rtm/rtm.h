@@ -22,6 +22,13 @@
 extern "C" { /* prop_cuda.cu */
 #endif
 
+/* Before a loop whose turns do not know each other. */
+#ifdef _OPENMP
+#define RTM_PARALLEL _Pragma("omp parallel for schedule(static)")
+#else
+#define RTM_PARALLEL
+#endif
+
 enum { RTM_PATH = 1024 };
 
 enum rtm_device { RTM_CPU, RTM_CUDA };
@@ -135,10 +142,8 @@ double rtm_grid_dt_max(int dims, double spacing, double velocity);
 /* ---- model.c ---- */
 
 /* The velocity in m/s of a built-in model or a file. */
-int rtm_model_new(const char *name, int dims, const int n[RTM_AXES], double spacing,
-                  float **ret_velocity);
-bool rtm_model_is_built_in(const char *name);
-void rtm_model_smooth(const int n[RTM_AXES], double cells, float *velocity);
+int rtm_model_new(const char *name, int dims, const int n[RTM_AXES], float **ret_velocity);
+int rtm_model_smooth(const int n[RTM_AXES], double cells, float *velocity);
 void rtm_model_range(const float *velocity, long points, float *ret_min, float *ret_max);
 
 /* ---- prop_cpu.c, prop_cuda.cu: propagators ---- */
@@ -249,8 +254,7 @@ struct rtm_pack;
 
 bool rtm_pack_built(void);
 /* -ENOTSUP: built without zfp. */
-int rtm_pack_new(const struct rtm_grid *grid, double tolerance, int threads,
-                 struct rtm_pack **ret_pack);
+int rtm_pack_new(const struct rtm_grid *grid, double tolerance, struct rtm_pack **ret_pack);
 void rtm_pack_free(struct rtm_pack *pack);
 size_t rtm_pack_max_bytes(const struct rtm_pack *pack);
 int rtm_pack(struct rtm_pack *pack, const float *snapshot, void *buffer, size_t *ret_bytes);

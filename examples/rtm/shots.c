@@ -22,6 +22,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include <varve/trace.h>
 
@@ -68,18 +71,17 @@ static int load_models(struct job *j)
         if (n[d] < MIN_CELLS)
             return rtm_error(-EINVAL, "the grid needs at least %d cells along each axis: --grid",
                              MIN_CELLS);
-    rc = rtm_model_new(p->model, p->dims, n, p->spacing, &j->out->model);
+    rc = rtm_model_new(p->model, p->dims, n, &j->out->model);
     if (rc)
         return rc;
     if (p->migration_model[0])
-        return rtm_model_new(p->migration_model, p->dims, n, p->spacing, &j->out->migration);
+        return rtm_model_new(p->migration_model, p->dims, n, &j->out->migration);
     j->out->migration = malloc((size_t)points * sizeof(float));
     if (!j->out->migration)
         return rtm_error(-ENOMEM,
                          "not enough memory for the model: make the grid smaller (--grid)");
     memcpy(j->out->migration, j->out->model, (size_t)points * sizeof(float));
-    rtm_model_smooth(n, smooth / p->spacing, j->out->migration);
-    return 0;
+    return rtm_model_smooth(n, smooth / p->spacing, j->out->migration);
 }
 
 /* Down to the bottom and up again, out to half the width, and the wavelet. */
@@ -172,6 +174,11 @@ static float *floats(size_t count)
     return calloc(count ? count : 1, sizeof(float));
 }
 
+static int inside(int cell, int cells)
+{
+    return cell < 0 ? 0 : cell >= cells ? cells - 1 : cell;
+}
+
 /* (c dt / h)^2 in every cell of a field; borders continue the model's edges. */
 static float *squares(const struct job *j, const float *velocity)
 {
@@ -179,21 +186,22 @@ static float *squares(const struct job *j, const float *velocity)
     float *v2 = floats((size_t)g->cells);
     double scale = j->sum->dt / j->p->spacing;
 
-    for (int y = 0; y < g->m[RTM_Y] && v2; y++)
-        for (int x = 0; x < g->m[RTM_X]; x++)
-            for (int z = 0; z < g->m[RTM_Z]; z++) {
-                int at[RTM_AXES] = {z, x, y};
-                double c;
+    if (!v2)
+        return NULL;
+    RTM_PARALLEL
+    for (long column = 0; column < (long)g->m[RTM_Y] * g->m[RTM_X]; column++) {
+        int x = (int)(column % g->m[RTM_X]), y = (int)(column / g->m[RTM_X]);
+        int from_x = inside(x - g->border, g->n[RTM_X]);
+        int from_y = g->dims == 3 ? inside(y - g->border, g->n[RTM_Y]) : 0;
+        const float *from = velocity + ((long)from_y * g->n[RTM_X] + from_x) * g->n[RTM_Z];
+        float *to = v2 + g->origin + x * g->stride[RTM_X] + y * g->stride[RTM_Y];
 
-                for (int d = 0; d < g->dims; d++) {
-                    at[d] -= g->border;
-                    at[d] = at[d] < 0 ? 0 : at[d] >= g->n[d] ? g->n[d] - 1 : at[d];
-                }
-                c = velocity[((long)at[RTM_Y] * g->n[RTM_X] + at[RTM_X]) * g->n[RTM_Z] +
-                             at[RTM_Z]] *
-                    scale;
-                v2[g->origin + z + x * g->stride[RTM_X] + y * g->stride[RTM_Y]] = (float)(c * c);
-            }
+        for (int z = 0; z < g->m[RTM_Z]; z++) {
+            double c = from[inside(z - g->border, g->n[RTM_Z])] * scale;
+
+            to[z] = (float)(c * c);
+        }
+    }
     return v2;
 }
 
@@ -332,7 +340,7 @@ static int open_store(struct job *j)
     j->sum->snapshot_bytes = (uint64_t)rtm_grid_points(&j->g) * sizeof(float);
     o.max_bytes = j->sum->snapshot_bytes;
     if (j->p->zfp > 0) {
-        rc = rtm_pack_new(&j->g, j->p->zfp, j->p->threads, &j->pack);
+        rc = rtm_pack_new(&j->g, j->p->zfp, &j->pack);
         if (rc)
             return rc;
         o.max_bytes = rtm_pack_max_bytes(j->pack);
@@ -538,8 +546,10 @@ static void subtract(struct job *j)
     int steps = j->sum->steps;
     float *r = j->observed;
 
+    RTM_PARALLEL
     for (long i = 0; i < steps * receivers; i++)
         r[i] -= j->recorded[i];
+    RTM_PARALLEL
     for (int it = 0; it < steps; it++) {
         const float *before = r + (it > 0 ? it - 1 : it) * receivers;
         const float *after = r + (it < steps - 1 ? it + 1 : it) * receivers;
@@ -583,6 +593,7 @@ static int add_image(struct job *j, int shot)
 
     if (j->part && j->part->sum)
         return j->part->sum(shot, points, j->image, j->light, j->sum_image, j->sum_light);
+    RTM_PARALLEL
     for (long i = 0; i < points; i++) {
         j->sum_image[i] += j->image[i];
         j->sum_light[i] += j->light[i];
@@ -706,6 +717,10 @@ int rtm_run(const struct rtm_params *params, const struct rtm_part *part,
     struct job j = {.p = params, .part = part, .out = &result, .sum = &result.summary};
     int rank = part ? part->rank : 0, ranks = part ? part->ranks : 1, rc;
 
+#ifdef _OPENMP
+    if (params->threads > 0)
+        omp_set_num_threads(params->threads);
+#endif
     rtm_progress_init(&j.progress, params);
     rc = set_up(&j);
     for (int shot = 0; shot < params->shots && rc == 0; shot++) {

@@ -286,9 +286,9 @@ int rtm_store_varve_open(const struct rtm_store_opts *opts, struct rtm_store **r
     s->in_own = opts->in_own;
     s->store.cache_bytes = (has_device ? o.device_cache : 0) + o.host_cache;
     /* Half of a cache may be lent, in one piece: small ones are better off with copies. */
-    s->lend = can_lend && (p->access == RTM_ACCESS_LEND ||
-                           (p->access == RTM_ACCESS_AUTO && opts->prop->ops->on_device &&
-                            fastest >= 8 * (uint64_t)opts->max_bytes));
+    s->lend =
+        can_lend && (p->access == RTM_ACCESS_LEND ||
+                     (p->access == RTM_ACCESS_AUTO && fastest >= 6 * (uint64_t)opts->max_bytes));
     if (p->access == RTM_ACCESS_LEND && !s->lend)
         rc = rtm_error(-EINVAL, "snapshots cannot be lent when they are compressed, or with the "
                                 "emulated device: leave out --access lend");

@@ -239,7 +239,7 @@ static void packing_keeps_its_promise(void)
     rtm_grid_init(&g, 2, n, 4);
     for (int i = 0; i < 2000; i++)
         field[i] = 3 * sinf(0.01f * (float)i) * cosf(0.3f * (float)(i % 40));
-    T_OK(rtm_pack_new(&g, 1e-3, 1, &pack));
+    T_OK(rtm_pack_new(&g, 1e-3, &pack));
     buffer = malloc(rtm_pack_max_bytes(pack));
     T_OK(rtm_pack(pack, field, buffer, &bytes));
     T_CHECK(bytes < 2000 * sizeof(float) / 2);

@@ -3,10 +3,8 @@
 # examples/rtm: varve-rtm, and varve-rtm-mpi where there is MPI. Found and used when present: OpenMP (threads), nvcc
 # (kernels for a GPU, with the static runtime library that comes with it), zfp (compression), MPI.
 
-foreach(name ZFP MPI)
-    set(VARVE_WITH_${name} AUTO CACHE STRING "use it: AUTO, ON or OFF")
-    set_property(CACHE VARVE_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
-endforeach()
+set(VARVE_WITH_ZFP AUTO CACHE STRING "use it: AUTO, ON or OFF")
+set_property(CACHE VARVE_WITH_ZFP PROPERTY STRINGS AUTO ON OFF)
 
 file(GLOB rtm_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/rtm/*.c)
 list(FILTER rtm_sources EXCLUDE REGEX "/(main|no_cuda|mpi)\\.c$")
@@ -66,16 +64,9 @@ target_link_libraries(varve-rtm PRIVATE rtm)
 
 # A program of its own, because starting MPI takes time, and its libraries have to be there. They leak, so that
 # sanitizers would complain.
-if(NOT VARVE_PORTABLE AND NOT VARVE_SANITIZE AND NOT VARVE_WITH_MPI STREQUAL "OFF")
-    find_package(MPI QUIET COMPONENTS C)
-    if(MPI_C_FOUND)
-        add_executable(varve-rtm-mpi ${CMAKE_SOURCE_DIR}/examples/rtm/mpi.c)
-        target_link_libraries(varve-rtm-mpi PRIVATE rtm MPI::MPI_C)
-    elseif(VARVE_WITH_MPI STREQUAL "ON")
-        message(FATAL_ERROR "VARVE_WITH_MPI is ON, but there is no MPI. Debian has it as libopenmpi-dev.")
-    else()
-        message(STATUS "MPI was not found (Debian: libopenmpi-dev); varve-rtm-mpi is not built")
-    endif()
+if(HAVE_MPI AND NOT VARVE_PORTABLE AND NOT VARVE_SANITIZE)
+    add_executable(varve-rtm-mpi ${CMAKE_SOURCE_DIR}/examples/rtm/mpi.c)
+    target_link_libraries(varve-rtm-mpi PRIVATE rtm MPI::MPI_C)
 endif()
 
 # For the tests: the same kernels on the CPU, with a stand-in for the CUDA runtime. Its object comes first, so that the

@@ -139,7 +139,8 @@ foreach(file ${shell_files})
 endforeach()
 
 # The longest begin first, so that none of them is left running alone at the end.
-foreach(name lint/without cli/bench_paper explore/interleavings lint/portable lint/clang fault/ckpt fault/os unit/ckpt/tiers
+foreach(name lint/without cli/bench_paper cli/report explore/interleavings lint/portable lint/clang fault/ckpt fault/os
+    unit/ckpt/tiers
     cli/probe cli/shot unit/sim/shot_run model/random)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST 100)

@@ -504,6 +504,7 @@ static void file_close(void)
 
 static int thread_start(void)
 {
+    vv_mutex_lock(&w.lock);
     w.first = NULL;
     w.last = &w.first;
     w.queued_bytes = 0;
@@ -511,6 +512,7 @@ static int thread_start(void)
     w.started = w.stop = w.failed = false;
     w.error = 0;
     atomic_store_explicit(&w.writing, true, memory_order_relaxed);
+    vv_mutex_unlock(&w.lock);
     vvi_trace_file_wants(true);
     int rc = vv_thread_start(&w.thread, writer_main, &w.out);
     if (rc == 0) {

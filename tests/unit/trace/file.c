@@ -347,6 +347,48 @@ static void while_recording(void)
     vv_trace_file_free(f);
 }
 
+static void *come_and_go(void *arg)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "thread %d", (int)(uintptr_t)arg);
+    for (int i = 0; i < 50; i++) {
+        must_start();
+        vv_trace(VV_TRACE_PHASE_BEGIN, vv_trace_name(name), 0, 0, 0);
+        T_OK(vv_trace_note(name, "x"));
+        if (i % 4 == 0)
+            T_OK(vv_trace_flush());
+        vv_trace_write_stop();
+        T_OK(vv_trace_note("whoever writes now", "x")); /* perhaps nobody */
+    }
+    return NULL;
+}
+
+/* Contexts come and go in several threads: each finds the file going on, and leaves it whole. */
+static void started_and_stopped_at_once(void)
+{
+    pthread_t thread[WRITERS];
+    char name[32];
+
+    new_path();
+    for (uintptr_t i = 0; i < WRITERS; i++)
+        T_EQ(pthread_create(&thread[i], NULL, come_and_go, (void *)i), 0);
+    for (int i = 0; i < WRITERS; i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
+    T_CHECK(!vv_trace_writing() && !vv_trace_enabled());
+    struct vv_trace_file *f = must_read(path);
+    T_CHECK(f->complete && f->damaged_bytes == 0 && f->lost == 0);
+    T_EQ(count_kind(f, VV_TRACE_PHASE_BEGIN), WRITERS * 50);
+    for (int i = 0; i < WRITERS; i++) {
+        size_t notes = 0;
+        snprintf(name, sizeof(name), "thread %d", i);
+        for (size_t k = 0; k < f->npairs; k++)
+            notes += strcmp(f->pairs[k].key, name) == 0;
+        T_EQ(notes, 50);
+    }
+    vv_trace_file_free(f);
+}
+
 /* More than the ring holds before anybody can take it. */
 static void losses_are_counted(void)
 {
@@ -578,6 +620,7 @@ int main(void)
     T_RUN(again);
     T_RUN(full);
     T_RUN(while_recording);
+    T_RUN(started_and_stopped_at_once);
     T_RUN(losses_are_counted);
     T_RUN(rest_is_read);
     T_RUN(any_damage);

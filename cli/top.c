@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPD"usage: varve top [--once | --json | --prometheus] [--interval SECONDS]\n"
+            "                 [--stats FOLDER] [PID]\n\n"-License-Identifier: Apache-2.0 */
 /*
  * varve top: how running processes are doing, from their statistics pages. It changes nothing but
  * this: pages of processes that have ended without closing are removed.
@@ -290,20 +291,18 @@ enum form { FORM_AUTO, FORM_ONCE, FORM_JSON, FORM_PROMETHEUS };
 
 static void usage(FILE *out)
 {
-    fprintf(
-        out,
-        "usage: varve top [--once | --json | --prometheus] [--interval SECONDS] [--stats FOLDER]\n"
-        "                 [PID]\n\n"
-        "Shows how processes that use Varve are doing: the process PID, or all of this user.\n"
-        "On a terminal it goes on until q is pressed, h explains what is shown; otherwise it\n"
-        "prints the same once.\n\n"
-        "  --once              print it once\n"
-        "  --json              print one JSON object, once\n"
-        "  --prometheus        print the figures as Prometheus reads them, once\n"
-        "  --interval SECONDS  look again after so long, 0.1 to 3600; 1 by default\n"
-        "  --stats FOLDER      where the processes publish, if their setting `stats` names a\n"
-        "                      folder; by default as VARVE_STATS says\n"
-        "  --help              print this\n");
+    fprintf(out, "usage: varve top [--once | --json | --prometheus] [--interval SECONDS]\n"
+                 "                 [--stats FOLDER] [PID]\n\n"
+                 "Shows how processes that use Varve are doing: the process PID, or all of this\n"
+                 "user. On a terminal it goes on until q is pressed, h explains what is shown;\n"
+                 "otherwise it prints the same once.\n\n"
+                 "  --once              print it once\n"
+                 "  --json              print one JSON object, once\n"
+                 "  --prometheus        print the figures as Prometheus reads them, once\n"
+                 "  --interval SECONDS  look again after so long, 0.1 to 3600; 1 by default\n"
+                 "  --stats FOLDER      where the processes publish, if their setting `stats`\n"
+                 "                      names a folder; by default as VARVE_STATS says\n"
+                 "  --help              print this\n");
 }
 
 static int bad(const char *what, const char *value)

@@ -86,7 +86,6 @@ struct shared {
     uint32_t *by_node; /* the files, by owner */
     uint64_t *first;   /* of each node in by_node, and the end */
     struct result *results;
-    struct sim_progress *progress;
 };
 
 /* The modes, and a job that loses nothing. */
@@ -648,8 +647,7 @@ static void sum_up(const struct shared *s, struct training_row *rows)
 int training_run(const struct training_opts *o, struct sim_progress *progress,
                  struct training_row ret_rows[TRAINING_MODES])
 {
-    struct shared s = {
-        .o = o, .p = &o->params, .files = (uint64_t)o->params.samples, .progress = progress};
+    struct shared s = {.o = o, .p = &o->params, .files = (uint64_t)o->params.samples};
     int rc;
 
     if (o->runs == 0 || o->nodes == 0 || o->params.failures >= o->nodes)

@@ -40,7 +40,8 @@ void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
 
 /* ---- states ---- */
 
-static const bool allowed[][DATASET_GONE + 1] = {
+/* Only assertions look at it. */
+__attribute__((unused)) static const bool allowed[][DATASET_GONE + 1] = {
     [DATASET_FILLING] = {[DATASET_READY] = true, [DATASET_GONE] = true},
     [DATASET_READY] = {[DATASET_DOOMED] = true, [DATASET_GOING] = true},
     [DATASET_DOOMED] = {[DATASET_GOING] = true},

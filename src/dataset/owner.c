@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A known file is a record of a path: which generation it was when it was last looked at, and when; and
+ * whether somebody is working on it. One thread works on a path at a time; the others who ask for it
+ * wait for that one and then look at the cache themselves. They never take over its result: what it got
+ * may be gone, and what it could not get may be there.
+ *
+ * Why no mixture of two generations gets into the cache: the generation is taken from the open file
+ * before the first byte is read and again after the last one, and has to be the same. (Within the
+ * granularity of the file system's times: a file that is changed twice within one tick, keeping its size,
+ * looks the same. So does it to everybody else.)
+ *
+ * Records stay as long as the owner; they are a hundred bytes and the path. owner->lock protects them, is
+ * never held across a call of the cache or a system call, and so nests with nothing.
+ */
+#include "dataset/owner.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/hash.h"
+#include "core/lock.h"
+
+#define BUCKETS_MIN 64
+#define READ_BYTES  ((size_t)1 << 20)
+#define TRIES       3
+
+struct known {
+    char *path;
+    uint64_t hash;
+    struct known *chain;
+    /* Synchronization: owner->lock. */
+    bool working; /* somebody is at it */
+    bool looked;  /* the next two mean something */
+    uint64_t looked_ns;
+    struct vv_dataset_gen gen;
+    uint64_t changes; /* how often it was invalidated */
+};
+
+struct vv_owner {
+    struct vv_owner_opts opts; /* immutable */
+    struct vv_mutex lock;
+    struct vv_cond ended; /* somebody has stopped working on something */
+    /* Synchronization: lock. */
+    struct known **bucket;
+    size_t nr_buckets, nr;
+    struct vv_owner_stats stats;
+};
+
+int vv_owner_new(const struct vv_owner_opts *opts, struct vv_owner **ret_owner)
+{
+    struct vv_owner *o = calloc(1, sizeof(*o));
+
+    if (!o)
+        return -ENOMEM;
+    o->opts = *opts;
+    if (!o->opts.now_ns)
+        o->opts.now_ns = vv_now_ns;
+    o->bucket = calloc(BUCKETS_MIN, sizeof(struct known *));
+    if (!o->bucket) {
+        free(o);
+        return -ENOMEM;
+    }
+    o->nr_buckets = BUCKETS_MIN;
+    vv_mutex_init(&o->lock, "owner", VV_RANK_STORE);
+    vv_cond_init(&o->ended);
+    *ret_owner = o;
+    return 0;
+}
+
+void vv_owner_free(struct vv_owner *o)
+{
+    if (!o)
+        return;
+    for (size_t i = 0; i < o->nr_buckets; i++) {
+        for (struct known *k = o->bucket[i], *next; k; k = next) {
+            vv_assert(!k->working);
+            next = k->chain;
+            free(k->path);
+            free(k);
+        }
+    }
+    vv_cond_fini(&o->ended);
+    vv_mutex_fini(&o->lock);
+    free(o->bucket);
+    free(o);
+}
+
+/* ---- records ---- */
+
+static struct known **bucket_of(struct vv_owner *o, uint64_t hash)
+{
+    return &o->bucket[hash & (o->nr_buckets - 1)];
+}
+
+/* Twice as many buckets; with too little memory the chains get longer, and that is all. */
+static void grow_locked(struct vv_owner *o)
+{
+    struct known **old = o->bucket, **bucket = calloc(2 * o->nr_buckets, sizeof(struct known *));
+    size_t nr_old = o->nr_buckets;
+
+    if (!bucket)
+        return;
+    o->bucket = bucket;
+    o->nr_buckets *= 2;
+    for (size_t i = 0; i < nr_old; i++) {
+        for (struct known *k = old[i], *next; k; k = next) {
+            struct known **to = bucket_of(o, k->hash);
+
+            next = k->chain;
+            k->chain = *to;
+            *to = k;
+        }
+    }
+    free(old);
+}
+
+/* The record of a path, made if there is none; NULL: out of memory. */
+static struct known *know_locked(struct vv_owner *o, const char *path)
+{
+    uint64_t hash = vv_hash64(path, strlen(path));
+    struct known *k, **bucket;
+
+    for (k = *bucket_of(o, hash); k; k = k->chain)
+        if (k->hash == hash && strcmp(k->path, path) == 0)
+            return k;
+    k = calloc(1, sizeof(*k));
+    if (!k)
+        return NULL;
+    k->path = strdup(path);
+    if (!k->path) {
+        free(k);
+        return NULL;
+    }
+    k->hash = hash;
+    if (o->nr >= o->nr_buckets)
+        grow_locked(o);
+    bucket = bucket_of(o, hash);
+    k->chain = *bucket;
+    *bucket = k;
+    o->nr++;
+    return k;
+}
+
+static bool is_fresh(const struct vv_owner *o, const struct known *k, uint64_t now_ns)
+{
+    return k->looked &&
+           (o->opts.revalidate_ns == 0 || now_ns - k->looked_ns < o->opts.revalidate_ns);
+}
+
+static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
+{
+    return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns &&
+           a->inode == b->inode;
+}
+
+/* What a look found; `begun_ns` is when it began, and `changes` how things stood then. */
+static void note(struct vv_owner *o, struct known *k, const struct vv_dataset_gen *gen,
+                 uint64_t begun_ns, uint64_t changes)
+{
+    vv_mutex_lock(&o->lock);
+    o->stats.changed += k->looked && !same_gen(&k->gen, gen);
+    k->gen = *gen;
+    k->looked_ns = begun_ns;
+    /* What was invalidated meanwhile may be older than that. */
+    k->looked = k->changes == changes;
+    vv_mutex_unlock(&o->lock);
+}
+
+/* ---- bringing ---- */
+
+struct order {
+    const char *path;
+    uint64_t next_use;
+    bool ahead;
+};
+
+/* Reads all of an open file into a fill. -EAGAIN: it is not as long as it was. */
+static int copy(struct vv_owner *o, int file, uint64_t size, struct vv_dataset_fill *fill)
+{
+    const struct vv_shared *s = o->opts.shared;
+    char *buf = malloc(READ_BYTES);
+    uint64_t done = 0;
+    int rc = buf ? 0 : -ENOMEM;
+
+    while (rc == 0 && done < size) {
+        int64_t n = s->read(s, file, buf, (size_t)VV_MIN(size - done, READ_BYTES), done);
+
+        if (n <= 0)
+            rc = n < 0 ? (int)n : -EAGAIN;
+        else
+            rc = vv_dataset_write(fill, buf, (size_t)n);
+        done += n > 0 ? (uint64_t)n : 0;
+    }
+    free(buf);
+    return rc;
+}
+
+/* Brings the file that is open, unless it is here. */
+static int bring_open(struct vv_owner *o, const struct order *order, int file,
+                      const struct vv_dataset_gen *gen)
+{
+    struct vv_dataset_want want = {order->path, *gen, order->next_use, order->ahead};
+    const struct vv_shared *s = o->opts.shared;
+    struct vv_dataset_gen after;
+    struct vv_dataset_fill *fill;
+    int rc = vv_dataset_begin(o->opts.cache, &want, &fill);
+
+    if (rc < 0)
+        return rc == -EEXIST ? 0 : rc;
+    rc = copy(o, file, gen->size, fill);
+    if (rc == 0)
+        rc = s->look_again(s, file, &after);
+    if (rc == 0 && !same_gen(gen, &after))
+        rc = -EAGAIN;
+    if (rc < 0) {
+        vv_dataset_abort(fill);
+        return rc;
+    }
+    vv_mutex_lock(&o->lock);
+    o->stats.fetches++;
+    o->stats.fetched_bytes += gen->size;
+    vv_mutex_unlock(&o->lock);
+    return vv_dataset_commit(fill, NULL);
+}
+
+static int bring(struct vv_owner *o, struct known *k, const struct order *order)
+{
+    const struct vv_shared *s = o->opts.shared;
+    int rc = -EAGAIN;
+
+    for (int i = 0; i < TRIES && rc == -EAGAIN; i++) {
+        uint64_t begun_ns = o->opts.now_ns(), changes;
+        struct vv_dataset_gen gen;
+        int file;
+
+        vv_mutex_lock(&o->lock);
+        changes = k->changes;
+        vv_mutex_unlock(&o->lock);
+        rc = s->open(s, order->path, &file, &gen);
+        if (rc < 0)
+            break;
+        rc = bring_open(o, order, file, &gen);
+        s->close(s, file);
+        if (rc == 0)
+            note(o, k, &gen, begun_ns, changes);
+    }
+    if (rc == -EFBIG || rc == -ENOSPC) {
+        vv_mutex_lock(&o->lock);
+        o->stats.passed++;
+        vv_mutex_unlock(&o->lock);
+    }
+    return rc;
+}
+
+/* Which generation is cached. -ENOENT: none that is any good. */
+static int cached_gen(struct vv_owner *o, const char *path, struct vv_dataset_gen *ret_gen)
+{
+    int fd, rc = vv_dataset_get(o->opts.cache, path, NULL, &fd, ret_gen);
+
+    if (rc == 0)
+        close(fd);
+    return rc == -EBADMSG ? -ENOENT : rc;
+}
+
+/* Looks whether a cached generation is still the file's. 0: yes; -ESTALE: no. */
+static int look(struct vv_owner *o, struct known *k, const char *path,
+                const struct vv_dataset_gen *cached)
+{
+    const struct vv_shared *s = o->opts.shared;
+    uint64_t begun_ns = o->opts.now_ns(), changes;
+    struct vv_dataset_gen gen;
+    int rc;
+
+    vv_mutex_lock(&o->lock);
+    o->stats.looks++;
+    changes = k->changes;
+    vv_mutex_unlock(&o->lock);
+    rc = s->look(s, path, &gen);
+    if (rc < 0)
+        return rc;
+    note(o, k, &gen, begun_ns, changes);
+    return same_gen(&gen, cached) ? 0 : -ESTALE;
+}
+
+/* The file is here, the generation that it is now; or an error. The caller is the one who works.
+ * Bringing a file looks at it as well, so that what is not here need not be looked at before. */
+static int make_sure(struct vv_owner *o, struct known *k, const struct order *order)
+{
+    struct vv_dataset_gen cached;
+    int rc = cached_gen(o, order->path, &cached);
+
+    if (rc == 0)
+        rc = look(o, k, order->path, &cached);
+    else if (rc == -ENOENT)
+        rc = -ESTALE;
+    if (rc == -ESTALE)
+        rc = bring(o, k, order);
+    /* Gone, or not ours to give any more. */
+    if (rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR || rc == -ELOOP)
+        (void)vv_dataset_drop(o->opts.cache, order->path);
+    return rc;
+}
+
+/* Becomes the one who works on a path, or waits for who does. 1: this thread works; 0: somebody else
+ * did, look again. */
+static int begin_work(struct vv_owner *o, struct known *k, uint64_t deadline_ns)
+{
+    int rc = 0;
+
+    vv_mutex_lock(&o->lock);
+    if (!k->working) {
+        k->working = true;
+        rc = 1;
+    } else {
+        o->stats.waits++;
+        while (k->working && rc == 0)
+            rc = vv_cond_wait_until(&o->ended, &o->lock, deadline_ns);
+        if (!k->working)
+            rc = 0;
+    }
+    vv_mutex_unlock(&o->lock);
+    return rc;
+}
+
+static void end_work(struct vv_owner *o, struct known *k)
+{
+    vv_mutex_lock(&o->lock);
+    k->working = false;
+    vv_cond_broadcast(&o->ended);
+    vv_mutex_unlock(&o->lock);
+}
+
+int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
+                 struct vv_dataset_gen *ret_gen)
+{
+    struct order order = {path, VV_DATASET_UNKNOWN, false};
+    int rc;
+
+    for (;;) {
+        struct vv_dataset_gen gen;
+        struct known *k;
+        bool fresh = false;
+
+        vv_mutex_lock(&o->lock);
+        k = know_locked(o, path);
+        if (k) {
+            fresh = is_fresh(o, k, o->opts.now_ns());
+            gen = k->gen;
+        }
+        vv_mutex_unlock(&o->lock);
+        if (!k)
+            return -ENOMEM;
+        if (fresh) {
+            rc = vv_dataset_get(o->opts.cache, path, &gen, ret_fd, ret_gen);
+            if (rc != -ENOENT && rc != -ESTALE && rc != -EBADMSG)
+                return rc;
+        }
+        rc = begin_work(o, k, deadline_ns);
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        rc = make_sure(o, k, &order);
+        if (rc == 0) {
+            rc = vv_dataset_get(o->opts.cache, path, NULL, ret_fd, ret_gen);
+            /* Out again already, or the disk does not give it back. The file itself is there. */
+            if (rc == -ENOENT || rc == -EBADMSG)
+                rc = -ENOSPC;
+        }
+        end_work(o, k);
+        return rc;
+    }
+}
+
+int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use)
+{
+    struct order order = {path, next_use, true};
+    struct known *k;
+    int rc;
+
+    if (vv_dataset_expect(o->opts.cache, path, next_use) == 0)
+        return 0;
+    vv_mutex_lock(&o->lock);
+    k = know_locked(o, path);
+    rc = !k ? -ENOMEM : k->working ? 0 : 1;
+    if (rc == 1)
+        k->working = true;
+    vv_mutex_unlock(&o->lock);
+    if (rc <= 0)
+        return rc;
+    rc = bring(o, k, &order);
+    end_work(o, k);
+    return rc;
+}
+
+void vv_owner_invalidate(struct vv_owner *o, const char *path)
+{
+    struct known *k;
+
+    vv_mutex_lock(&o->lock);
+    k = know_locked(o, path);
+    if (k) {
+        k->looked = false;
+        k->changes++;
+    }
+    vv_mutex_unlock(&o->lock);
+    (void)vv_dataset_drop(o->opts.cache, path);
+}
+
+void vv_owner_stats(struct vv_owner *o, struct vv_owner_stats *ret_stats)
+{
+    vv_mutex_lock(&o->lock);
+    *ret_stats = o->stats;
+    vv_mutex_unlock(&o->lock);
+}

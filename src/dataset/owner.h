@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the owner of files does: it has each of them in its cache, brings it from the shared file system
+ * when it is first asked for, once however many ask, and looks from time to time whether it is still the
+ * same. Whoever asks gets a descriptor of one generation, whole, that was the file's at some time within
+ * the last `revalidate`.
+ *
+ * Threads: any. A thread that asks may do the work for others who ask for the same file.
+ */
+#ifndef VV_DATASET_OWNER_H
+#define VV_DATASET_OWNER_H
+
+#include "dataset/dataset.h"
+#include "dataset/shared.h"
+
+struct vv_owner_opts {
+    struct vv_dataset *cache;
+    const struct vv_shared *shared;
+    uint64_t revalidate_ns;   /* 0: files never change */
+    uint64_t (*now_ns)(void); /* NULL: the real clock */
+};
+
+struct vv_owner;
+
+VV_WARN_UNUSED int vv_owner_new(const struct vv_owner_opts *opts, struct vv_owner **ret_owner);
+/* Nobody is in a call. The cache and the shared file system are the caller's. Accepts NULL. */
+void vv_owner_free(struct vv_owner *o);
+
+/* A descriptor as vv_dataset_get gives it. Waits, until `deadline_ns` at most, for somebody who is
+ * bringing or looking at the same file; bringing it itself takes as long as the shared file system does.
+ *   -EFBIG, -ENOSPC  it cannot be kept here: the caller reads the shared file system itself
+ *   -ETIMEDOUT       somebody else is still at it
+ *   -EAGAIN          it changed all the time while it was read
+ *   -ENOENT, -EACCES and other errors of the shared file system, or of the cache */
+VV_WARN_UNUSED int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns,
+                                int *ret_fd, struct vv_dataset_gen *ret_gen);
+
+/* Brings a file before anybody asks for it, unless it is here, or being brought; it is wanted at
+ * `next_use`, and takes the place only of what is wanted later. The same errors. */
+VV_WARN_UNUSED int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use);
+
+/* Somebody is writing to the file: it is handed out no more, and looked at again by the next who asks. */
+void vv_owner_invalidate(struct vv_owner *o, const char *path);
+
+struct vv_owner_stats {
+    uint64_t looks;   /* at files on the shared file system, without reading them */
+    uint64_t fetches; /* files read from it */
+    uint64_t fetched_bytes;
+    uint64_t waits;   /* for somebody who was bringing the same file */
+    uint64_t changed; /* files that were another generation when looked at */
+    uint64_t passed;  /* -EFBIG and -ENOSPC */
+};
+
+void vv_owner_stats(struct vv_owner *o, struct vv_owner_stats *ret_stats);
+
+#endif

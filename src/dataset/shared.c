@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of the real shared file system, and only those below the roots. Whether a path is allowed is
+ * decided from what it led to, never from how it is written, nor from what it led to a moment ago:
+ * the path is opened without access (O_PATH), which neither waits nor does anything to what is there;
+ * the kernel is asked where that descriptor is; and then the same object is opened for reading, through
+ * the descriptor. A link that is changed in between changes nothing.
+ *
+ * Immutable once made; any thread.
+ */
+#include "dataset/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct real {
+    struct vv_shared ops; /* first: the functions get a pointer to it */
+    char **roots;         /* resolved */
+    size_t nr_roots;
+};
+
+static bool is_below(const struct real *r, const char *path)
+{
+    for (size_t i = 0; i < r->nr_roots; i++) {
+        size_t n = strlen(r->roots[i]);
+
+        /* The root "/" ends in a slash, others are followed by one. */
+        if (strncmp(path, r->roots[i], n) == 0 && (r->roots[i][n - 1] == '/' || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+static void gen_of(const struct stat *st, struct vv_dataset_gen *gen)
+{
+    *gen = (struct vv_dataset_gen){
+        .size = (uint64_t)st->st_size,
+        .mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec,
+        .ctime_ns = (uint64_t)st->st_ctim.tv_sec * 1000000000u + (uint64_t)st->st_ctim.tv_nsec,
+        .inode = (uint64_t)st->st_ino,
+    };
+}
+
+/* Finds what a path leads to. The descriptor gives no access. */
+static int find(const struct real *r, const char *path, int *ret_fd, struct vv_dataset_gen *gen)
+{
+    char link[40], where[PATH_MAX];
+    struct stat st;
+    ssize_t n;
+    int fd;
+
+    if (path[0] != '/')
+        return -EINVAL;
+    fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, where, sizeof(where) - 1);
+    if (n < 0 || fstat(fd, &st) < 0) {
+        int rc = -errno;
+
+        close(fd);
+        return rc;
+    }
+    where[n] = '\0';
+    if (!S_ISREG(st.st_mode) || !is_below(r, where)) {
+        close(fd);
+        return -EACCES;
+    }
+    gen_of(&st, gen);
+    *ret_fd = fd;
+    return 0;
+}
+
+static int real_look(const struct vv_shared *s, const char *path, struct vv_dataset_gen *ret_gen)
+{
+    struct vv_dataset_gen gen;
+    int fd, rc = find((const struct real *)s, path, &fd, &gen);
+
+    if (rc < 0)
+        return rc;
+    close(fd);
+    *ret_gen = gen;
+    return 0;
+}
+
+static int real_look_again(const struct vv_shared *s, int file, struct vv_dataset_gen *ret_gen)
+{
+    struct stat st;
+
+    (void)s;
+    if (fstat(file, &st) < 0)
+        return -errno;
+    gen_of(&st, ret_gen);
+    return 0;
+}
+
+static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
+                     struct vv_dataset_gen *ret_gen)
+{
+    struct vv_dataset_gen gen;
+    char link[40];
+    int fd, file, rc = find((const struct real *)s, path, &fd, &gen);
+
+    if (rc < 0)
+        return rc;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    file = open(link, O_RDONLY | O_CLOEXEC);
+    rc = file < 0 ? -errno : real_look_again(s, file, &gen);
+    close(fd);
+    if (rc < 0) {
+        if (file >= 0)
+            close(file);
+        return rc;
+    }
+    *ret_file = file;
+    *ret_gen = gen;
+    return 0;
+}
+
+static int64_t real_read(const struct vv_shared *s, int file, void *buf, size_t bytes,
+                         uint64_t offset)
+{
+    ssize_t n;
+
+    (void)s;
+    do {
+        n = pread(file, buf, bytes, (off_t)offset);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+static void real_close(const struct vv_shared *s, int file)
+{
+    (void)s;
+    close(file);
+}
+
+int vv_shared_new(const char *const *roots, size_t nr_roots, struct vv_shared **ret_shared)
+{
+    struct real *r;
+    int rc = 0;
+
+    if (nr_roots == 0)
+        return -EINVAL;
+    r = calloc(1, sizeof(*r));
+    if (!r)
+        return -ENOMEM;
+    r->ops = (struct vv_shared){real_look, real_open, real_read, real_look_again, real_close};
+    r->roots = calloc(nr_roots, sizeof(*r->roots));
+    if (!r->roots)
+        rc = -ENOMEM;
+    for (size_t i = 0; i < nr_roots && rc == 0; i++) {
+        r->roots[i] = roots[i][0] == '/' ? realpath(roots[i], NULL) : NULL;
+        if (!r->roots[i])
+            rc = roots[i][0] == '/' ? -errno : -EINVAL;
+        else
+            r->nr_roots++;
+    }
+    if (rc < 0) {
+        vv_shared_free(&r->ops);
+        return rc;
+    }
+    *ret_shared = &r->ops;
+    return 0;
+}
+
+void vv_shared_free(struct vv_shared *s)
+{
+    struct real *r = (struct real *)s;
+
+    if (!r)
+        return;
+    for (size_t i = 0; i < r->nr_roots; i++)
+        free(r->roots[i]);
+    free(r->roots);
+    free(r);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shared file system as the dataset cache sees it: a table, so that tests have one of their own. */
+#ifndef VV_DATASET_SHARED_H
+#define VV_DATASET_SHARED_H
+
+#include "dataset/dataset.h"
+
+struct vv_shared {
+    /* What the file is now. -ENOENT, -EACCES (not below a root, or not a file), or another error. */
+    int (*look)(const struct vv_shared *s, const char *path, struct vv_dataset_gen *ret_gen);
+    /* Opens it for reading, and tells what it is. */
+    int (*open)(const struct vv_shared *s, const char *path, int *ret_file,
+                struct vv_dataset_gen *ret_gen);
+    /* One call, may be short; 0: the end. */
+    int64_t (*read)(const struct vv_shared *s, int file, void *buf, size_t bytes, uint64_t offset);
+    /* What an open one is now. */
+    int (*look_again)(const struct vv_shared *s, int file, struct vv_dataset_gen *ret_gen);
+    void (*close)(const struct vv_shared *s, int file);
+};
+
+/* The real one, for files below some folders: absolute paths, which are resolved once, here. A path
+ * may lead through links, but where it ends has to be below a root. -EINVAL: none, or one that is not
+ * absolute; -ENOENT and other errors of resolving; -ENOMEM. */
+VV_WARN_UNUSED int vv_shared_new(const char *const *roots, size_t nr_roots,
+                                 struct vv_shared **ret_shared);
+/* Accepts NULL. Only of what vv_shared_new made. */
+void vv_shared_free(struct vv_shared *s);
+
+#endif

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owners of files: each is brought once, looked at no more often than agreed, and never mixed. */
+#include "dataset/owner.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "unit/dataset/ds.h"
+
+#define BIG    (UINT64_C(1) << 30)
+#define SECOND UINT64_C(1000000000)
+#define FILES  4
+
+/* A shared file system in memory. File "/n" has `size` bytes of value `letter`, and a generation for
+ * each of its letters. */
+struct fake {
+    struct vv_shared ops; /* first: the functions get a pointer to it */
+    struct {
+        char letter; /* 0: no such file */
+        uint64_t size;
+    } file[FILES];
+    int fail;              /* the next read gives this */
+    int change_at;         /* this many reads from now the file becomes the next letter */
+    int changes;           /* how often that shall happen */
+    pthread_mutex_t *hold; /* reads take it first */
+    atomic_int looks, opens, reads, open_now, waiting;
+};
+
+static uint64_t now;
+
+static uint64_t fake_now(void)
+{
+    return now;
+}
+
+static int number(const char *path)
+{
+    return path[0] == '/' && path[1] >= '0' && path[1] < '0' + FILES && !path[2] ? path[1] - '0'
+                                                                                 : -1;
+}
+
+static struct fake *fake_of(const struct vv_shared *s)
+{
+    return (struct fake *)(uintptr_t)s;
+}
+
+static void fake_gen(const struct fake *f, int n, struct vv_dataset_gen *gen)
+{
+    *gen =
+        (struct vv_dataset_gen){f->file[n].size, (uint64_t)f->file[n].letter, 5, (uint64_t)n + 1};
+}
+
+static int fake_look(const struct vv_shared *s, const char *path, struct vv_dataset_gen *ret_gen)
+{
+    struct fake *f = fake_of(s);
+    int n = number(path);
+
+    atomic_fetch_add(&f->looks, 1);
+    if (n < 0 || !f->file[n].letter)
+        return -ENOENT;
+    fake_gen(f, n, ret_gen);
+    return 0;
+}
+
+static int fake_open(const struct vv_shared *s, const char *path, int *ret_file,
+                     struct vv_dataset_gen *ret_gen)
+{
+    struct fake *f = fake_of(s);
+    int n = number(path);
+
+    atomic_fetch_add(&f->opens, 1);
+    if (n < 0 || !f->file[n].letter)
+        return -ENOENT;
+    fake_gen(f, n, ret_gen);
+    atomic_fetch_add(&f->open_now, 1);
+    *ret_file = n;
+    return 0;
+}
+
+static int64_t fake_read(const struct vv_shared *s, int file, void *buf, size_t bytes,
+                         uint64_t offset)
+{
+    struct fake *f = fake_of(s);
+    size_t n = bytes > 1000 ? 1000 : bytes; /* short, as reads may be */
+
+    if (f->hold) {
+        atomic_fetch_add(&f->waiting, 1);
+        pthread_mutex_lock(f->hold);
+        pthread_mutex_unlock(f->hold);
+    }
+    atomic_fetch_add(&f->reads, 1);
+    if (f->fail)
+        return f->fail;
+    if (f->changes > 0 && f->change_at-- == 0) {
+        f->file[file].letter++;
+        f->changes--;
+        f->change_at = 2;
+    }
+    if (offset >= f->file[file].size)
+        return 0;
+    n = n < f->file[file].size - offset ? n : (size_t)(f->file[file].size - offset);
+    memset(buf, f->file[file].letter, n);
+    return (int64_t)n;
+}
+
+static int fake_look_again(const struct vv_shared *s, int file, struct vv_dataset_gen *ret_gen)
+{
+    fake_gen(fake_of(s), file, ret_gen);
+    return 0;
+}
+
+static void fake_close(const struct vv_shared *s, int file)
+{
+    (void)file;
+    atomic_fetch_sub(&fake_of(s)->open_now, 1);
+}
+
+struct setup {
+    struct fake fake;
+    struct vv_dataset *cache;
+    struct vv_owner *owner;
+};
+
+static void begin(struct setup *u, uint64_t capacity, uint64_t revalidate_ns)
+{
+    struct vv_owner_opts opts = {
+        .shared = &u->fake.ops, .revalidate_ns = revalidate_ns, .now_ns = fake_now};
+
+    memset(&u->fake, 0, sizeof(u->fake));
+    u->fake.ops = (struct vv_shared){fake_look, fake_open, fake_read, fake_look_again, fake_close};
+    for (int i = 0; i < FILES; i++) {
+        u->fake.file[i].letter = 'a';
+        u->fake.file[i].size = 4500;
+    }
+    u->cache = ds_open(t_tmpdir(), capacity, NULL);
+    opts.cache = u->cache;
+    T_OK(vv_owner_new(&opts, &u->owner));
+    now = 100 * SECOND;
+}
+
+static void end(struct setup *u)
+{
+    T_EQ(atomic_load(&u->fake.open_now), 0);
+    vv_owner_free(u->owner);
+    vv_dataset_close(u->cache);
+}
+
+/* The letter that a file consists of; all of it. */
+static int read_letter(struct vv_owner *o, const char *path, char *ret_letter)
+{
+    struct vv_dataset_gen gen;
+    char buf[8192];
+    int fd, rc = vv_owner_get(o, path, VV_NEVER_NS, &fd, &gen);
+
+    if (rc < 0)
+        return rc;
+    T_EQ(read(fd, buf, sizeof(buf)), gen.size);
+    for (uint64_t i = 0; i < gen.size; i++)
+        T_CHECK(buf[i] == (char)gen.mtime_ns);
+    *ret_letter = buf[0];
+    close(fd);
+    return 0;
+}
+
+static char letter_of(struct setup *u, const char *path)
+{
+    char c = 0;
+
+    T_OK(read_letter(u->owner, path, &c));
+    return c;
+}
+
+static struct vv_owner_stats stats(struct setup *u)
+{
+    struct vv_owner_stats s;
+
+    vv_owner_stats(u->owner, &s);
+    return s;
+}
+
+/* Read once; looked at once in an interval, and with an interval of 0 never. */
+static void once(void)
+{
+    struct setup u;
+
+    begin(&u, BIG, 5 * SECOND);
+    for (int i = 0; i < 10; i++)
+        T_EQ(letter_of(&u, "/1"), 'a');
+    T_EQ(stats(&u).fetches, 1);
+    T_EQ(stats(&u).fetched_bytes, 4500);
+    T_EQ(atomic_load(&u.fake.opens), 1);
+    T_EQ(atomic_load(&u.fake.looks), 0);
+    for (int i = 0; i < 10; i++) {
+        now += SECOND;
+        T_EQ(letter_of(&u, "/1"), 'a');
+    }
+    T_EQ(atomic_load(&u.fake.looks), 2);
+    T_EQ(stats(&u).looks, 2);
+    T_EQ(atomic_load(&u.fake.opens), 1);
+    end(&u);
+    begin(&u, BIG, 0);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    now += 1000000 * SECOND;
+    u.fake.file[1].letter = 'x';
+    T_EQ(letter_of(&u, "/1"), 'a');
+    T_EQ(atomic_load(&u.fake.looks), 0);
+    end(&u);
+}
+
+/* A change is seen after the interval, not before; a file that is gone is gone. */
+static void changes(void)
+{
+    struct setup u;
+    char c;
+
+    begin(&u, BIG, 5 * SECOND);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    u.fake.file[1].letter = 'b';
+    u.fake.file[1].size = 3000;
+    now += 4 * SECOND;
+    T_EQ(letter_of(&u, "/1"), 'a');
+    now += SECOND;
+    T_EQ(letter_of(&u, "/1"), 'b');
+    T_EQ(stats(&u).changed, 1);
+    T_EQ(stats(&u).fetches, 2);
+    u.fake.file[1].letter = 0;
+    T_EQ(letter_of(&u, "/1"), 'b');
+    now += 5 * SECOND;
+    T_ERR(read_letter(u.owner, "/1", &c), -ENOENT);
+    T_ERR(read_letter(u.owner, "/1", &c), -ENOENT);
+    T_EQ(ds_stats(u.cache).files, 0);
+    u.fake.file[1].letter = 'c';
+    T_EQ(letter_of(&u, "/1"), 'c');
+    T_ERR(read_letter(u.owner, "/none", &c), -ENOENT);
+    /* Told of a change: not after the interval but at once. */
+    u.fake.file[1].letter = 'd';
+    vv_owner_invalidate(u.owner, "/1");
+    T_EQ(letter_of(&u, "/1"), 'd');
+    end(&u);
+}
+
+/* It changes while it is read: read again, and never a mixture. */
+static void never_mixed(void)
+{
+    struct setup u;
+    char c;
+
+    for (int at = 0; at < 6; at++) {
+        begin(&u, BIG, 5 * SECOND);
+        u.fake.changes = 1;
+        u.fake.change_at = at;
+        T_EQ(letter_of(&u, "/1"), at < 5 ? 'b' : 'a'); /* 5 reads of 1000 */
+        end(&u);
+    }
+    begin(&u, BIG, 5 * SECOND);
+    u.fake.changes = 100;
+    T_ERR(read_letter(u.owner, "/1", &c), -EAGAIN);
+    T_EQ(ds_stats(u.cache).used, 0);
+    u.fake.changes = 0;
+    T_OK(read_letter(u.owner, "/1", &c));
+    end(&u);
+}
+
+static void errors(void)
+{
+    struct setup u;
+    char c;
+
+    begin(&u, 8192, 5 * SECOND);
+    u.fake.fail = -EIO;
+    T_ERR(read_letter(u.owner, "/1", &c), -EIO);
+    u.fake.fail = 0;
+    T_EQ(ds_stats(u.cache).used, 0);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    /* What cannot be kept is not read either. */
+    u.fake.file[2].size = 8193;
+    T_ERR(read_letter(u.owner, "/2", &c), -EFBIG);
+    T_EQ(stats(&u).passed, 1);
+    T_EQ(stats(&u).fetches, 1);
+    end(&u);
+}
+
+/* Damaged on disk, or evicted: brought again, and nobody notices. */
+static void lost_copies(void)
+{
+    struct setup u;
+    const char *folder = t_tmpdir();
+    struct vv_owner_opts opts;
+
+    begin(&u, BIG, 5 * SECOND);
+    vv_owner_free(u.owner);
+    vv_dataset_close(u.cache);
+    for (int life = 0; life < 3; life++) {
+        u.cache = ds_open(folder, BIG, NULL);
+        opts = (struct vv_owner_opts){u.cache, &u.fake.ops, 5 * SECOND, fake_now};
+        T_OK(vv_owner_new(&opts, &u.owner));
+        T_EQ(letter_of(&u, "/1"), 'a');
+        T_EQ(stats(&u).fetches, life != 1);
+        T_EQ(stats(&u).looks, life == 1); /* after a restart it may be another one */
+        T_OK(vv_dataset_drop(u.cache, "/1"));
+        T_EQ(letter_of(&u, "/1"), 'a');
+        T_EQ(stats(&u).fetches, 1 + (life != 1));
+        if (life == 2)
+            break;
+        vv_owner_free(u.owner);
+        vv_dataset_close(u.cache);
+        if (life == 1)
+            ds_flip(ds_file_of(folder, 4500), 77);
+    }
+    end(&u);
+}
+
+static void ahead(void)
+{
+    struct setup u;
+
+    begin(&u, 2 * 8192, 5 * SECOND);
+    T_OK(vv_owner_bring(u.owner, "/1", 5));
+    T_OK(vv_owner_bring(u.owner, "/1", 5));
+    T_EQ(letter_of(&u, "/1"), 'a');
+    T_EQ(stats(&u).fetches, 1);
+    T_ERR(vv_owner_bring(u.owner, "/2", 6), -ENOSPC); /* 95% is its limit, and /1 comes before it */
+    T_ERR(vv_owner_bring(u.owner, "/none", 6), -ENOENT);
+    T_OK(vv_owner_bring(u.owner, "/3", 4));
+    T_EQ(ds_stats(u.cache).files, 1);
+    end(&u);
+}
+
+struct reader {
+    struct setup *u;
+    uint64_t deadline_ns;
+    pthread_t thread;
+    int rc;
+};
+
+static void *read_one(void *arg)
+{
+    struct reader *r = arg;
+    int fd;
+
+    r->rc = vv_owner_get(r->u->owner, "/1", r->deadline_ns, &fd, NULL);
+    if (r->rc == 0)
+        close(fd);
+    return NULL;
+}
+
+/* Many ask while one is bringing it: one reading of it, and who does not want to wait need not. */
+static void single_flight(void)
+{
+    pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
+    struct reader readers[8], hasty = {.deadline_ns = 1};
+    struct setup u;
+
+    begin(&u, BIG, 5 * SECOND);
+    u.fake.hold = &hold;
+    pthread_mutex_lock(&hold);
+    for (size_t i = 0; i < 8; i++) {
+        readers[i] = (struct reader){.u = &u, .deadline_ns = VV_NEVER_NS};
+        T_EQ(pthread_create(&readers[i].thread, NULL, read_one, &readers[i]), 0);
+        while (i == 0 && atomic_load(&u.fake.waiting) == 0)
+            usleep(100);
+    }
+    while (stats(&u).waits < 7)
+        usleep(100);
+    hasty.u = &u;
+    read_one(&hasty);
+    T_ERR(hasty.rc, -ETIMEDOUT);
+    T_OK(vv_owner_bring(u.owner, "/1", 3)); /* somebody does already */
+    pthread_mutex_unlock(&hold);
+    for (size_t i = 0; i < 8; i++) {
+        pthread_join(readers[i].thread, NULL);
+        T_OK(readers[i].rc);
+    }
+    T_EQ(atomic_load(&u.fake.opens), 1);
+    T_EQ(atomic_load(&u.fake.reads), 5);
+    T_EQ(stats(&u).fetches, 1);
+    end(&u);
+    pthread_mutex_destroy(&hold);
+}
+
+/* The real one: files below the roots, wherever links lead. */
+static void roots(void)
+{
+    const char *dir = t_tmpdir();
+    char root[256], path[512], out[512], link[512];
+    const char *list[1] = {root}, *relative[1] = {"data"};
+    struct vv_shared *s;
+    struct vv_dataset_gen gen, again;
+    struct stat st;
+    char buf[8];
+    int file;
+
+    snprintf(root, sizeof(root), "%s/data", dir);
+    snprintf(path, sizeof(path), "%s/data/file", dir);
+    snprintf(out, sizeof(out), "%s/data2", dir); /* begins like the root */
+    snprintf(link, sizeof(link), "%s/data/link", dir);
+    T_ERR(vv_shared_new(list, 1, &s), -ENOENT);
+    T_EQ(mkdir(root, 0700), 0);
+    T_ERR(vv_shared_new(list, 0, &s), -EINVAL);
+    T_ERR(vv_shared_new(relative, 1, &s), -EINVAL);
+    T_OK(vv_shared_new(list, 1, &s));
+    T_ERR(s->look(s, path, &gen), -ENOENT);
+    file = open(path, O_CREAT | O_WRONLY, 0600);
+    T_EQ(write(file, "12345", 5), 5);
+    close(file);
+    close(open(out, O_CREAT | O_WRONLY, 0600));
+    T_OK(s->look(s, path, &gen));
+    T_EQ(stat(path, &st), 0);
+    T_CHECK(gen.size == 5 && gen.inode == st.st_ino &&
+            gen.mtime_ns % SECOND == (uint64_t)st.st_mtim.tv_nsec);
+    T_OK(s->open(s, path, &file, &again));
+    T_CHECK(memcmp(&gen, &again, sizeof(gen)) == 0);
+    T_EQ(s->read(s, file, buf, 8, 1), 4);
+    T_CHECK(memcmp(buf, "2345", 4) == 0);
+    T_EQ(s->read(s, file, buf, 8, 5), 0);
+    T_OK(s->look_again(s, file, &again));
+    s->close(s, file);
+    T_ERR(s->look(s, out, &gen), -EACCES);
+    T_ERR(s->look(s, root, &gen), -EACCES);
+    T_ERR(s->look(s, "data/file", &gen), -EINVAL);
+    T_EQ(symlink(out, link), 0);
+    T_ERR(s->open(s, link, &file, &gen), -EACCES);
+    T_EQ(unlink(link), 0);
+    T_EQ(symlink("file", link), 0);
+    T_OK(s->look(s, link, &gen));
+    T_EQ(unlink(link), 0);
+    /* One that nobody writes to: opening it for reading would never return. */
+    T_EQ(mkfifo(link, 0600), 0);
+    T_ERR(s->open(s, link, &file, &gen), -EACCES);
+    snprintf(link, sizeof(link), "%s/data/../data2", dir);
+    T_ERR(s->open(s, link, &file, &gen), -EACCES);
+    vv_shared_free(s);
+    vv_shared_free(NULL);
+}
+
+/* From the real file system into the cache, and out again. */
+static void real_files(void)
+{
+    const char *root = t_tmpdir();
+    struct vv_owner_opts opts = {.revalidate_ns = 1};
+    struct vv_shared *shared;
+    struct vv_owner *o;
+    char path[300], have[16] = "";
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/file", root);
+    opts.cache = ds_open(t_tmpdir(), BIG, NULL);
+    T_OK(vv_shared_new(&root, 1, &shared));
+    opts.shared = shared;
+    T_OK(vv_owner_new(&opts, &o));
+    for (unsigned i = 0; i < 3; i++) {
+        FILE *f = fopen(path, "w");
+
+        fprintf(f, "%.*s", (int)i + 3, "abcdefgh");
+        fclose(f);
+        T_OK(vv_owner_get(o, path, VV_NEVER_NS, &fd, NULL));
+        T_EQ(read(fd, have, sizeof(have)), i + 3);
+        close(fd);
+    }
+    T_EQ(unlink(path), 0);
+    T_ERR(vv_owner_get(o, path, VV_NEVER_NS, &fd, NULL), -ENOENT);
+    vv_owner_free(o);
+    vv_owner_free(NULL);
+    vv_shared_free(shared);
+    vv_dataset_close(opts.cache);
+}
+
+int main(void)
+{
+    T_RUN(once);
+    T_RUN(changes);
+    T_RUN(never_mixed);
+    T_RUN(errors);
+    T_RUN(lost_copies);
+    T_RUN(ahead);
+    T_RUN(single_flight);
+    T_RUN(roots);
+    T_RUN(real_files);
+    return t_done();
+}

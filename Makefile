@@ -26,7 +26,8 @@ test: setup
 	scripts/test dev asan tsan
 
 # The same with far more random cases than a gate can afford.
-test-long: setup
+test-long:
+	@VARVE_TEST_LONG=1 scripts/setup test
 	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev asan tsan
 
 # On a machine with a GPU: the tests of devices and of what stands on them, with the CUDA backend.

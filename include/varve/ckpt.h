@@ -59,6 +59,10 @@ struct varve_history_opts {
                       discarded; 0: all */
     uint64_t keep_every; /* with `keep`, versions whose number is a multiple of this stay too; 0:
                             none. Levels remote and complete only */
+    int overwrite;       /* not 0: varve_checkpoint, in any form, of a version that exists writes it
+                            anew. The old one is not seen any more, but until the new one has reached
+                            the level of the context it is what the next opening finds. If the
+                            checkpoint fails, the version is what it was on disk */
 };
 
 /* Fills in the defaults: keep everything. */
@@ -194,7 +198,8 @@ VARVE_API int varve_regions(struct varve_history *h, uint64_t version, int *ret_
  * -ENOENT: no such version. Does not block; what it tells may change at once. */
 VARVE_API int varve_ready(struct varve_history *h, uint64_t version, int *ret_ready) VARVE_CHECK;
 /*
- * The run that wrote a version: `run_id` of the context that did. Processes of one job that have the
+ * The run that wrote a version: `run_id` of the context that did, with another lower half if it has
+ * overwritten it, or discarded and written it again. Processes of one job that have the
  * same version of the same run have parts of one state; of different runs, they have not, even if
  * the number is the same. -ENOENT: no such version. Does not block.
  */

@@ -110,7 +110,8 @@ struct varve_opts {
                                       -ENOTSUP from varve_open; not used without either of them */
     uint64_t run_id; /* of this life of the job, the same on every rank, another one at every start;
                         0: drawn at opening. Files carry it, so that what two lives of a job wrote
-                        under the same numbers can be told apart. */
+                        under the same numbers can be told apart; and with another lower half what
+                        one life writes twice. */
     char trace_file[VARVE_PATH_BYTES]; /* where events are recorded, for `varve trace`; empty: they
                                           are not. "%p" is the process id, "%r" the rank. See
                                           varve/trace.h */

@@ -278,15 +278,35 @@ static struct call call_of(struct varve_history *h, uint64_t version,
     };
 }
 
+/* The version may exist. If this comes to nothing, it is what it was: unless it was not committed, and
+ * then it is lost, or another thread was faster. */
+static int checkpoint_anew(struct call *c)
+{
+    struct varve_history *h = c->h;
+    struct vv_engine *e = h->ctx->engine;
+    bool again = vvi_written_now(h, c->version);
+    int rc = again ? vv_files_edition(h->files, c->version) : 0;
+    if (rc)
+        return vvi_history_say(h, "checkpoint", c->version, rc);
+    bool gone = vv_engine_supersede(e, h->hist, c->version) == 0;
+    rc = checkpoint(h, c->version, c->on, c->deadline_ns, &c->size);
+    if (rc && gone && vv_engine_revive(e, h->hist, c->version) == 0 && again)
+        vv_files_edition_undo(h->files, c->version);
+    return rc;
+}
+
 static int checkpoint_call(void *arg)
 {
     struct call *c = arg;
     int rc = vvi_history_late_error(c->h, "checkpoint");
     if (rc == 0)
         rc = vvi_damage_check(c->h, "checkpoint", c->version, -EEXIST);
-    if (rc == 0)
-        vvi_shared_supersede(c->h, c->version);
-    return rc ? rc : checkpoint(c->h, c->version, c->on, c->deadline_ns, &c->size);
+    if (rc)
+        return rc;
+    vvi_shared_supersede(c->h, c->version);
+    vvi_shared_release(c->h);
+    return c->h->overwrite ? checkpoint_anew(c)
+                           : checkpoint(c->h, c->version, c->on, c->deadline_ns, &c->size);
 }
 
 int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
@@ -620,6 +640,8 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
             rc = wait_fail(h, version, rc);
         else if (level >= VARVE_LEVEL_REMOTE)
             rc = vvi_shared_wait(h, version, level, deadline_ns);
+        if (rc == 0)
+            vvi_shared_release(h);
     }
     vvi_trace_call_end(h, VV_TRACE_CALL_WAIT, version, 0, rc);
     vvi_history_leave(h);
@@ -640,6 +662,10 @@ int varve_flush(struct varve_history *h, int timeout_ms)
             vvi_fail_flush_all(h, rc);
         else if (h->remote)
             rc = vvi_shared_flush(h, "flush", false, deadline_ns);
+        if (rc == 0 && h->remote && h->overwrite) {
+            vvi_shared_release(h);
+            rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);
+        }
         if (rc == 0)
             rc = vvi_history_late_error(h, "flush"); /* of a removal that ended meanwhile */
     }
@@ -655,7 +681,10 @@ int varve_discard(struct varve_history *h, uint64_t version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = vv_engine_discard(h->ctx->engine, h->hist, version);
+    if (vvi_written_now(h, version))
+        rc = vv_files_edition(h->files, version); /* it may be written again */
+    if (rc == 0)
+        rc = vv_engine_discard(h->ctx->engine, h->hist, version);
     if (rc == -ENOENT)
         rc = vvi_damage_discard(h, version);
     if (rc)

@@ -45,6 +45,7 @@ struct varve_history {
                                    it is the remote's */
     struct vv_remote_hist *remote; /* immutable, owned; NULL below level remote */
     uint32_t hist;                 /* immutable */
+    bool overwrite;                /* immutable: versions that exist may be written anew */
     struct vvi_run *runs;          /* by ascending generation; immutable once open, owned */
     size_t nruns;
     struct varve_history *next; /* Synchronization: ctx->lock */
@@ -281,6 +282,13 @@ int vvi_shared_flush(struct varve_history *h, const char *operation, bool alone,
 int vvi_shared_late_error(struct varve_history *h, const char *operation);
 /* Makes room for a version number that an earlier life had begun to write. */
 void vvi_shared_supersede(struct varve_history *h, uint64_t version);
+/* Lets go of what was written anew, where the new one has reached the level. */
+void vvi_shared_release(struct varve_history *h);
+
+/* ---- inquire.c ---- */
+
+/* There is such a version, in a file or on its way to one, and this run has written it. */
+bool vvi_written_now(struct varve_history *h, uint64_t version);
 
 /* ---- history.c ---- */
 

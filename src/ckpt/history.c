@@ -144,11 +144,13 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         .consume_once = opts->consume == VARVE_CONSUME_ONCE,
         .keep = ctx->remote ? 0 : opts->keep,
         .level = ctx->folder ? VV_CORE_DURABLE : VV_CORE_CACHED,
+        .hold = ctx->remote != NULL,
     };
     struct varve_history *h = calloc(1, sizeof(*h));
     if (!h)
         return -ENOMEM;
     h->ctx = ctx;
+    h->overwrite = opts->overwrite != 0;
     vv_mutex_init(&h->lock, "history", VV_RANK_HISTORY);
     h->name = strdup(name);
     int rc = h->name ? 0 : -ENOMEM;
@@ -359,6 +361,11 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
             rc = shared;
             snprintf(text, text_bytes, "history %.60s: version %llu did not reach %.80s: %s",
                      h->name, (unsigned long long)version, ctx->opts.remote, vvi_flush_reason(rc));
+        }
+        if (shared == 0 && h->overwrite) {
+            /* What does not go in time is left over, and goes in another life. */
+            vvi_shared_release(h);
+            shared = vv_engine_wait_all(ctx->engine, h->hist, deadline_ns);
         }
         vv_remote_stop(h->remote);
     }

@@ -74,7 +74,18 @@ int varve_version_run(struct varve_history *h, uint64_t version, uint64_t *ret_r
     size_t at = h->nruns - 1;
     while (at > 0 && h->runs[at].generation > info.generation)
         at--;
-    *ret_run_id = h->runs[at].run_id;
+    *ret_run_id =
+        at == h->nruns - 1 && h->files ? vv_files_run_id(h->files, version) : h->runs[at].run_id;
     ask_end(h, &info);
     return 0;
+}
+
+/* What this run has written before counts as a run of its own when it is written again. */
+bool vvi_written_now(struct varve_history *h, uint64_t version)
+{
+    struct vv_object_info info;
+    if (!h->files || vv_engine_lookup(h->ctx->engine, h->hist, version, &info) != 0)
+        return false;
+    vvi_layout_release(NULL, info.user);
+    return info.generation >= h->runs[h->nruns - 1].generation;
 }

@@ -156,3 +156,19 @@ void vvi_shared_supersede(struct varve_history *h, uint64_t version)
     int rc = vv_engine_discard(h->ctx->engine, h->hist, version);
     (void)rc;
 }
+
+/* What was written anew may go when the new one has reached the level. */
+void vvi_shared_release(struct varve_history *h)
+{
+    struct vv_engine *e = h->ctx->engine;
+    uint64_t version = 0, generation = 0;
+    if (!h->remote || !h->overwrite)
+        return;
+    for (uint64_t from = 0; vv_engine_superseding(e, h->hist, from, &version, &generation) == 0;
+         from = version + 1) {
+        if (generation && vv_remote_has_reached(h->remote, version, generation))
+            vv_engine_release_superseded(e, h->hist, version);
+        if (version == UINT64_MAX)
+            break;
+    }
+}

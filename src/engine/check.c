@@ -532,6 +532,9 @@ static const char *check_files(const struct vv_core *core)
                 counted = r->obj == req->obj;
             used += counted ? 0 : req->obj->file_bytes;
         }
+    for (uint32_t i = 0; i < core->nhist; i++)
+        for (const struct vv_object *obj = core->hist[i].held; obj; obj = obj->newer)
+            used += obj->file_bytes;
     used += core->tier[core->disk].unremoved_bytes + lent_files(core);
     REQUIRE(core->tier[core->disk].used_bytes == used, "bytes of files are miscounted");
     return NULL;

@@ -742,6 +742,7 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
             vvi_object_file_gone(core, obj);
         vvi_object_gone(core, obj);
     }
+    vvi_hold_drop(core, hist);
     h->used = false;
     vvi_core_leave(core);
 }
@@ -754,9 +755,11 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
 
     if (!has_files(core) || size == 0)
         return -EINVAL;
-    if (vvi_object_find(core, hist, version))
+    obj = vvi_object_find(core, hist, version);
+    if (obj && (obj->written || obj->writing))
         return -EEXIST;
-    obj = vvi_object_new(core, hist, version);
+    if (!obj)
+        obj = vvi_object_new(core, hist, version);
     if (!obj)
         return -ENOMEM;
     obj->generation = obj->file_generation = generation;
@@ -1074,6 +1077,8 @@ static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
     }
     obj->durable = true;
     vvi_hist(core, obj->hist)->ndurable++;
+    if (!vvi_hist(core, obj->hist)->cfg.hold)
+        vvi_release(core, obj->hist, obj->version);
     vvi_copy_free(core, copy);
     vvi_core_reclass(core, obj, 0, obj->nchunks);
     vvi_object_settle(core, obj);

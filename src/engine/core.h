@@ -209,6 +209,8 @@ struct vv_core_hist_cfg {
     bool consume_once; /* a restored version is discarded and its pending flushes are dropped */
     uint64_t keep;     /* versions kept at most once they reached the level; 0: all */
     enum vv_core_level level;
+    bool hold; /* what was superseded stays until vv_core_release, not only until the commit of what
+                  replaces it */
 };
 
 int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
@@ -288,6 +290,23 @@ int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version,
 void vv_core_hint_clear(struct vv_core *core, uint32_t hist, uint64_t now_ns);
 void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns);
 /* The version is gone at once for everybody; its space follows when the last reader ends. */
+/*
+ * A version is going to be written anew: it is gone at once, as if discarded, but if it is committed
+ * its file stays until what replaces it is committed too (or vv_core_release tells), or is discarded.
+ * -ENOENT.
+ */
+int vv_core_supersede(struct vv_core *core, uint32_t hist, uint64_t version,
+                      uint64_t now_ns) VV_WARN_UNUSED;
+/* Nothing came of it: the version is what it was. -ENOENT: it was not committed; -EEXIST: it was
+ * written. */
+int vv_core_revive(struct vv_core *core, uint32_t hist, uint64_t version,
+                   uint64_t now_ns) VV_WARN_UNUSED;
+/* What the version has superseded may go. */
+void vv_core_release(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns);
+/* A version of which a superseded file is held, the first from `from` on, and the generation of the
+ * file that replaces it; 0: that is not committed. -ENOENT. */
+int vv_core_superseding(const struct vv_core *core, uint32_t hist, uint64_t from,
+                        uint64_t *ret_version, uint64_t *ret_file_generation) VV_WARN_UNUSED;
 int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,
                     uint64_t now_ns) VV_WARN_UNUSED;
 

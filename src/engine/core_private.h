@@ -105,6 +105,8 @@ struct vv_object {
     bool no_prefetch;   /* a transfer up failed: left to restores */
     bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
     bool keep_file;     /* dead for this process only: its committed file stays */
+    bool anew;          /* gone because it is written anew */
+    bool superseded;    /* so, and its file stays until what replaces it is safe; see hold.c */
     bool pass_through;  /* larger than its tier: its put goes through transit pages as well */
     bool streams;       /* too large to stay in memory until its file is committed */
     bool spoiled;     /* a write to its file or its commit failed: that file is good for nothing */
@@ -138,6 +140,8 @@ struct hist {
     uint64_t *passed;  /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
+    struct vv_object *held;         /* superseded, and nothing but that keeps them; by `newer` */
+    uint32_t nsuperseded;           /* held, or to be when their orders have ended */
 
     uint64_t ready,
         missing_chunks; /* hinted and written objects; their chunks that are on no memory tier */
@@ -435,5 +439,14 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
 /* All orders of an ordered request are out: it is not blocked any more. */
 void vvi_req_issued(struct vv_core *core, struct vv_req *req);
 struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);
+
+/* ---- hold.c ---- */
+
+/* The last reference to a superseded object has gone: keeps it. */
+void vvi_hold(struct vv_core *core, struct vv_object *obj);
+/* What a version superseded goes now: its file is removed. */
+void vvi_release(struct vv_core *core, uint32_t hist, uint64_t version);
+/* The history ends: the files stay. */
+void vvi_hold_drop(struct vv_core *core, uint32_t hist);
 
 #endif

@@ -829,6 +829,9 @@ void vvi_object_gone(struct vv_core *core, struct vv_object *obj)
     struct hist *h = vvi_hist(core, obj->hist);
 
     vv_assert(!obj->dead);
+    /* What it superseded would come back in its place. */
+    if (h->nsuperseded > 0 && !obj->anew && !obj->keep_file)
+        vvi_release(core, obj->hist, obj->version);
     vvi_predict_forget(core, obj);
     vvi_hint_account(core, obj, -1);
     h->nfailed -= obj->flush_err != 0;
@@ -875,6 +878,10 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
         return;
     }
     drop_idle_pages(core, obj);
+    if (obj->superseded) {
+        vvi_hold(core, obj);
+        return;
+    }
     if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES && !obj->removing) {
         bool on_disk = obj->durable || obj->copy[core->disk];
         obj->removing = true;

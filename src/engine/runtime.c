@@ -493,6 +493,44 @@ int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version)
     return rc;
 }
 
+int vv_engine_supersede(struct vv_engine *e, uint32_t hist, uint64_t version)
+{
+    vvi_engine_lock(e);
+    int rc = vv_core_supersede(e->core, hist, version, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+int vv_engine_revive(struct vv_engine *e, uint32_t hist, uint64_t version)
+{
+    vvi_engine_lock(e);
+    int rc = vv_core_revive(e->core, hist, version, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+void vv_engine_release_superseded(struct vv_engine *e, uint32_t hist, uint64_t version)
+{
+    vvi_engine_lock(e);
+    vv_core_release(e->core, hist, version, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+}
+
+int vv_engine_superseding(struct vv_engine *e, uint32_t hist, uint64_t from, uint64_t *ret_version,
+                          uint64_t *ret_generation)
+{
+    uint64_t generation = 0;
+    vvi_engine_lock(e);
+    int rc = vv_core_superseding(e->core, hist, from, ret_version, &generation);
+    if (rc == 0)
+        *ret_generation = generation ? vvi_engine_file_generation(&e->hist[hist], generation) : 0;
+    vvi_engine_unlock(e);
+    return rc;
+}
+
 int vv_engine_discard_file(struct vv_engine *e, uint32_t hist, uint64_t version,
                            uint64_t generation)
 {

@@ -166,7 +166,14 @@ int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN
 void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist);
 void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist);
 int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
-/* The same for a version whose file has this generation in its name; -ENOENT if it is another one by
+/* Writing versions anew: vv_core_supersede, _revive, _release, _superseding. The generation is that in
+ * the file's name. */
+int vv_engine_supersede(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
+int vv_engine_revive(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
+void vv_engine_release_superseded(struct vv_engine *e, uint32_t hist, uint64_t version);
+int vv_engine_superseding(struct vv_engine *e, uint32_t hist, uint64_t from, uint64_t *ret_version,
+                          uint64_t *ret_generation) VV_WARN_UNUSED;
+/* Discards a version whose file has this generation in its name; -ENOENT if it is another one by
  * now. */
 int vv_engine_discard_file(struct vv_engine *e, uint32_t hist, uint64_t version,
                            uint64_t generation) VV_WARN_UNUSED;

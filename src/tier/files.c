@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/hash.h"
 #include "tier/files_private.h"
 
 /* ---- the lock ---- */
@@ -397,6 +398,7 @@ void vv_files_close(struct vv_files *f)
         found_fini(&f->damaged[i]);
     free(f->damaged);
     free(f->hidden);
+    free(f->editions);
     vvi_index_fini(&f->index);
     /* Last of all. A child forked meanwhile holds the descriptor too, so that closing ours would
      * leave the lock; and should the child get here, it is not the child's to give up. */
@@ -437,4 +439,71 @@ int vv_files_list_damaged(const struct vv_files *f,
 uint64_t vv_files_first_generation(const struct vv_files *f)
 {
     return f->first_generation;
+}
+
+/* ---- editions ---- */
+
+/* Where a version is in the list, or would be. */
+static size_t edition_place(const struct vv_files *f, uint64_t version)
+{
+    size_t low = 0, high = f->neditions;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (f->editions[mid].version < version)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static int edition_insert_locked(struct vv_files *f, size_t at, uint64_t version)
+{
+    if (f->neditions == f->editions_cap) {
+        size_t cap = f->editions_cap ? 2 * f->editions_cap : 16;
+        struct vvi_edition *more = realloc(f->editions, cap * sizeof(*more));
+        if (more == NULL)
+            return -ENOMEM;
+        f->editions = more;
+        f->editions_cap = cap;
+    }
+    memmove(&f->editions[at + 1], &f->editions[at], (f->neditions - at) * sizeof(*f->editions));
+    f->editions[at] = (struct vvi_edition){.version = version};
+    f->neditions++;
+    return 0;
+}
+
+int vv_files_edition(struct vv_files *f, uint64_t version)
+{
+    int rc = 0;
+    vv_mutex_lock(&f->folder->lock);
+    size_t at = edition_place(f, version);
+    if (at == f->neditions || f->editions[at].version != version)
+        rc = edition_insert_locked(f, at, version);
+    if (rc == 0)
+        f->editions[at].edition++;
+    vv_mutex_unlock(&f->folder->lock);
+    return rc;
+}
+
+void vv_files_edition_undo(struct vv_files *f, uint64_t version)
+{
+    vv_mutex_lock(&f->folder->lock);
+    size_t at = edition_place(f, version);
+    if (at < f->neditions && f->editions[at].version == version && f->editions[at].edition > 0)
+        f->editions[at].edition--;
+    vv_mutex_unlock(&f->folder->lock);
+}
+
+uint64_t vv_files_run_id(struct vv_files *f, uint64_t version)
+{
+    vv_mutex_lock(&f->folder->lock);
+    size_t at = edition_place(f, version);
+    uint32_t edition =
+        at < f->neditions && f->editions[at].version == version ? f->editions[at].edition : 0;
+    vv_mutex_unlock(&f->folder->lock);
+    if (edition == 0)
+        return f->run_id;
+    uint64_t seed[2] = {f->run_id, edition}, low = vv_hash64(seed, sizeof(seed)) & UINT32_MAX;
+    return (f->run_id & ~(uint64_t)UINT32_MAX) | (low ? low : 1);
 }

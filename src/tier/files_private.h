@@ -158,6 +158,12 @@ struct vvi_hidden {
     uint64_t version, generation;
 };
 
+/* A version that this life writes for the so-manieth time; those written once are not listed. */
+struct vvi_edition {
+    uint64_t version;
+    uint32_t edition;
+};
+
 struct vv_files {
     struct vv_folder *folder; /* immutable, down to nhidden */
     char history[VV_CKFILE_HISTORY_MAX + 1];
@@ -173,6 +179,8 @@ struct vv_files {
     size_t ndamaged;
     struct vvi_hidden *hidden;
     size_t nhidden;
+    struct vvi_edition *editions; /* by version. Synchronization: folder->lock */
+    size_t neditions, editions_cap;
     /* A removal was not synced. Repeated, it finds no file and must be synced all the same. */
     atomic_bool removal_unsynced;
     struct vvi_index index;

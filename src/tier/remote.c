@@ -201,6 +201,15 @@ bool vv_remote_at_level(struct vv_remote_hist *h, uint64_t version)
     return at;
 }
 
+bool vv_remote_has_reached(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
+{
+    vv_mutex_lock(&h->remote->lock);
+    const struct vvi_rentry *e = vvi_remote_find(h, version, generation);
+    bool reached = e != NULL && !e->removing && vvi_remote_reached(h, e);
+    vv_mutex_unlock(&h->remote->lock);
+    return reached;
+}
+
 bool vv_remote_unfinished(struct vv_remote_hist *h, uint64_t version)
 {
     vv_mutex_lock(&h->remote->lock);

@@ -103,6 +103,8 @@ VV_WARN_UNUSED int vv_remote_wait_all(struct vv_remote_hist *hist, bool marked,
                                       uint64_t deadline_ns, uint64_t *ret_version);
 /* Has the version reached the level of the context? */
 bool vv_remote_at_level(struct vv_remote_hist *hist, uint64_t version);
+/* The same for one generation of it. */
+bool vv_remote_has_reached(struct vv_remote_hist *hist, uint64_t version, uint64_t generation);
 /* The newest version that has. -ENOENT. */
 VV_WARN_UNUSED int vv_remote_latest(struct vv_remote_hist *hist, uint64_t *ret_version);
 /* Was it left by an earlier life that had not brought it to the level? It may be written anew. */

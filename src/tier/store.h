@@ -190,6 +190,17 @@ struct vv_files_entry {
  * that. The list is then forgotten: once per open. */
 int vv_files_list(struct vv_files *files, int (*visit)(void *user, const struct vv_files_entry *e),
                   void *user);
+/*
+ * Versions that one life writes more than once. Files of a version that several ranks have belong
+ * together if they were written in the same run, so that each time counts as a run of its own: its id
+ * is that of the life with another lower half, the same on every rank that has written it as often.
+ * vv_files_edition: the version is going to be written once more, -ENOMEM; _undo: nothing came of it.
+ */
+VV_WARN_UNUSED int vv_files_edition(struct vv_files *files, uint64_t version);
+void vv_files_edition_undo(struct vv_files *files, uint64_t version);
+/* The id that files of the version carry if they are begun now. */
+uint64_t vv_files_run_id(struct vv_files *files, uint64_t version);
+
 /* A version whose file was there at open but cannot be used. */
 struct vv_files_damage {
     uint64_t version, generation;

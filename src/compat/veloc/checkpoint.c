@@ -41,7 +41,7 @@ bool vvi_veloc_failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc)
     return known && varve_discard(hist->h, e.version) == 0;
 }
 
-/* A version that exists is replaced. */
+/* A version that exists is written anew; one whose file is damaged has to be discarded first. */
 static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version)
 {
     for (int late = 0;;) {

@@ -358,6 +358,7 @@ static int history_open(struct vvi_veloc *c, const char *name, struct varve_hist
     struct varve_history_opts opts;
     int rc = varve_history_opts_init(&opts, sizeof(opts));
     opts.keep = keep_of(c);
+    opts.overwrite = 1;
     for (int i = 0; rc == 0 && i < BUSY_TRIES; i++) {
         rc = varve_history_open_with(c->ctx, name, &opts, ret_h);
         if (rc != -EBUSY)

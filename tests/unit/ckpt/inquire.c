@@ -135,11 +135,53 @@ static void test_drawn(void)
     T_CHECK(run[0] != 0 && run[1] != 0 && run[0] != run[1]);
 }
 
+/* What one run writes twice are two states: on ranks that have not come as far, the number alone would
+ * say that they belong together. The upper half of the id stays. */
+static void test_editions(void)
+{
+    uint64_t run[4] = {0}, base = UINT64_C(0x123456789abcdef0), other = 0;
+    const char *folder = t_tmpdir();
+    struct varve_ctx *ctx = open_run(folder, base);
+    struct varve_history_opts opts;
+    struct varve_history *h;
+    char buf[16] = "";
+    T_OK(varve_history_opts_init(&opts, sizeof(opts)));
+    opts.overwrite = 1;
+    T_OK(varve_history_open_with(ctx, "h", &opts, &h));
+    T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+    for (int i = 0; i < 4; i++) {
+        if (i == 2)
+            T_OK(varve_discard(h, 1));
+        T_OK(varve_checkpoint(h, 1));
+        T_OK(varve_version_run(h, 1, &run[i]));
+        T_EQ(run[i] >> 32, base >> 32);
+        for (int k = 0; k < i; k++)
+            T_CHECK(run[k] != run[i]);
+    }
+    T_EQ(run[0], base);
+    /* One that fails does not count. */
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_unprotect(h, 0));
+    T_ERR(varve_checkpoint(h, 1), -ENODATA);
+    run_is(h, 1, run[3]);
+    T_OK(varve_close(ctx));
+    /* The files say the same; another life begins with its own. */
+    ctx = open_run(folder, base + 1);
+    T_OK(varve_history_open_with(ctx, "h", &opts, &h));
+    T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+    run_is(h, 1, run[3]);
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_version_run(h, 1, &other));
+    T_EQ(other, base + 1);
+    T_OK(varve_close(ctx));
+}
+
 int main(void)
 {
     T_RUN(test_regions);
     T_RUN(test_ready);
     T_RUN(test_runs);
     T_RUN(test_drawn);
+    T_RUN(test_editions);
     return t_done();
 }

@@ -65,8 +65,8 @@ static const char *const look_names[LOOKS] = {[LOOK_OUTSIDE] = "outside of phase
 static const char style[] =
     ".bg{fill:#fff}.t{fill:#24292f;font-family:sans-serif;font-size:12px}.s{font-size:11px;"
     "fill:#57606a}.b{fill:#f6f8fa}.g{stroke:#d0d7de}.a{stroke:#57606a}"
-    ".k0{fill:#c8413b}.k1{fill:#eca0ad}.k2{fill:#8a63b8}.k3{fill:#b8860b}.k4{fill:#6b8e9e}"
-    ".k5{fill:#a0785a}.k6{fill:#d8dee4}.k7{fill:#1f6fd0}.k8{fill:#1a9850}.k9{fill:#6e40aa}"
+    ".k0{fill:#c8413b}.k1{fill:#eca0ad}.k2{fill:#87924f}.k3{fill:#a0785a}.k4{fill:#6b8e9e}"
+    ".k5{fill:#b58bb5}.k6{fill:#d8dee4}.k7{fill:#1f6fd0}.k8{fill:#1a9850}.k9{fill:#6e40aa}"
     ".k10{fill:#4b535c}.k11{fill:#f0a30a}.k12{fill:#00a3a3}.k13{fill:#ff00aa}"
     ".p{fill:#eaeef2;stroke:#8c959f;stroke-width:.5}.o{fill:#54aeff;fill-opacity:.55}"
     ".c{stroke:#cf222e;stroke-dasharray:4 3}"
@@ -144,9 +144,10 @@ static char *seconds(uint64_t ns, char *buf, size_t size)
 
 /* ---- colours ---- */
 
+/* The two that every adjoint code has always look the same. */
 static enum look phase_look(struct picture *p, const char *name)
 {
-    unsigned i = 0;
+    unsigned i = strcmp(name, "forward") == 0 ? 0 : strcmp(name, "backward") == 0 ? 1 : 2;
 
     if (!name[0])
         return LOOK_OUTSIDE;

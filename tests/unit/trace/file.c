@@ -533,7 +533,7 @@ static void hostile(void)
     _Alignas(8) char bytes[64 + 4096];
     char err[256];
 
-    for (uint64_t n = t_cases(20000, 1000000); n-- > 0;) {
+    for (uint64_t n = t_cases(20000, 200000); n-- > 0;) {
         struct vv_trace_head head = {
             .magic = VV_TRACE_MAGIC, .format = VV_TRACE_FORMAT, .head_bytes = sizeof(head)};
         struct vv_trace_file *f;

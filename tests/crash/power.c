@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The power of one node goes, at a numbered system call: what it had not synced is dropped, torn or
+ * kept, by chance and in no order, in its local folder and in what it wrote to the shared one. Levels
+ * local, remote and complete, on one rank and on four.
+ *
+ * Then the job is started again: every version that was reported at the level is there and correct,
+ * everything that is there is correct and the same on all ranks, and the job goes on.
+ *
+ * Ranks are threads of one process here, each with a context, a local folder and an OS table of its
+ * own.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <varve/ckpt.h>
+
+#include "ckpt/hooks.h"
+#include "core/util.h"
+#include "power_os.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096, BYTES = 3 * PAGE + 50, MAX_RANKS = 4, MAX_VERSIONS = 12, PER_LIFE = 2 };
+enum { LOST_WAIT_MS = 60 };
+
+struct job;
+
+struct rank {
+    struct job *job;
+    int rank;
+    const char *local;
+    struct power_os os;
+    struct varve_ctx *ctx;
+    struct varve_history *h;
+    pthread_t thread;
+    uint64_t found[MAX_VERSIONS]; /* the life that each version is of; 0: not there */
+    uint64_t latest;
+    bool reported[MAX_VERSIONS]; /* at the level, in this life */
+};
+
+struct job {
+    int level, ranks;
+    bool local, remote;
+    const char *shared;
+    uint64_t life;
+    int victim; /* -1: nobody */
+    struct rank rank[MAX_RANKS];
+    uint64_t complete[MAX_VERSIONS]; /* life that was reported at the level */
+};
+
+static void fill(char *buf, uint64_t version, int rank, uint64_t life)
+{
+    ck_fill(buf, BYTES, version * 100 + (uint64_t)rank, (int)life);
+    memcpy(buf, &life, sizeof(life));
+}
+
+/* Did the call fail because the power is gone? Anything else that fails is a defect. */
+static bool off(struct rank *r, int rc, const char *what)
+{
+    if (rc == 0)
+        return false;
+    pthread_mutex_lock(&r->os.lock);
+    bool dead = r->os.dead;
+    pthread_mutex_unlock(&r->os.lock);
+    if (!dead)
+        t_fail(__FILE__, __LINE__, "rank %d, life %llu: %s: %s", r->rank,
+               (unsigned long long)r->job->life, what, t_errname(rc));
+    return true;
+}
+
+static bool open_rank(struct rank *r, long at)
+{
+    struct job *j = r->job;
+    struct varve_opts opts;
+    char run[32];
+    snprintf(run, sizeof(run), "life %llu", (unsigned long long)j->life);
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE,
+                         .local = j->local ? r->local : NULL,
+                         .remote = j->remote ? j->shared : NULL,
+                         .level = j->level,
+                         .rank = r->rank,
+                         .ranks = j->ranks,
+                         .run = run};
+    power_os_init(&r->os, at);
+    struct vv_ckpt_hooks hooks = {.os = &r->os.os};
+    vv_ckpt_set_hooks(&hooks);
+    ck_opts(&cfg, &opts);
+    r->ctx = NULL;
+    bool dead = off(r, varve_open(&opts, &r->ctx), "open");
+    vv_ckpt_set_hooks(NULL);
+    return !dead && !off(r, varve_history_open(r->ctx, "p", &r->h), "history");
+}
+
+static bool look(struct rank *r)
+{
+    char buf[BYTES], want[BYTES];
+    uint64_t versions[MAX_VERSIONS], life;
+    size_t n;
+    memset(r->found, 0, sizeof(r->found));
+    T_OK(varve_versions(r->h, versions, MAX_VERSIONS, &n));
+    T_CHECK(n <= MAX_VERSIONS);
+    T_OK(varve_protect(r->h, 0, buf, BYTES));
+    for (size_t i = 0; i < n; i++) {
+        T_CHECK(versions[i] < MAX_VERSIONS);
+        if (off(r, varve_restore_for(r->h, versions[i], CK_LIMIT_MS), "restore"))
+            return false;
+        memcpy(&life, buf, sizeof(life));
+        fill(want, versions[i], r->rank, life);
+        T_CHECK(memcmp(buf, want, BYTES) == 0);
+        r->found[versions[i]] = life;
+    }
+    r->latest = 0;
+    int rc = varve_latest(r->h, &r->latest);
+    T_CHECK(rc == 0 || rc == -ENOENT);
+    T_OK(varve_unprotect(r->h, 0));
+    return true;
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank *r = arg;
+    struct job *j = r->job;
+    char buf[BYTES];
+    if (r->h == NULL || !look(r))
+        return NULL;
+    T_OK(varve_protect(r->h, 0, buf, BYTES));
+    for (uint64_t v = r->latest + 1; v <= r->latest + PER_LIFE; v++) {
+        fill(buf, v, r->rank, j->life);
+        if (off(r, varve_checkpoint_for(r->h, v, CK_LIMIT_MS), "checkpoint"))
+            break;
+        int rc = varve_wait(r->h, v, (enum varve_level)j->level,
+                            j->victim < 0 ? CK_LIMIT_MS : LOST_WAIT_MS);
+        if (rc == -ETIMEDOUT && j->victim >= 0)
+            break; /* for the dead */
+        if (off(r, rc, "wait"))
+            break;
+        r->reported[v] = true;
+        /* Nobody is told of versions that go, here: they are those of the beginning. */
+        if (v > 6)
+            (void)varve_discard(r->h, v - 6);
+    }
+    return NULL;
+}
+
+/* One life of the job; returns the calls that rank 0 made. */
+static long live(struct job *j, int victim, long at, struct t_rng *rng)
+{
+    long calls = 0;
+    j->life++;
+    j->victim = victim;
+    for (int i = 0; i < j->ranks; i++) {
+        struct rank *r = &j->rank[i];
+        memset(r->reported, 0, sizeof(r->reported));
+        r->h = NULL;
+        if (!open_rank(r, i == victim ? at : 0))
+            r->h = NULL;
+    }
+    for (int i = 0; i < j->ranks; i++)
+        T_OK(pthread_create(&j->rank[i].thread, NULL, rank_main, &j->rank[i]));
+    for (int i = 0; i < j->ranks; i++)
+        T_OK(pthread_join(j->rank[i].thread, NULL));
+    for (int i = 0; i < j->ranks; i++) {
+        struct rank *r = &j->rank[i];
+        off(r, varve_close(r->ctx), "close");
+        calls = VV_MAX(calls, r->os.count);
+        power_os_lose(&r->os, rng);
+        for (int v = 0; v < MAX_VERSIONS; v++)
+            if (r->reported[v])
+                j->complete[v] = j->life;
+    }
+    return calls;
+}
+
+static void forget_discarded(struct job *j)
+{
+    uint64_t newest = 0;
+    for (uint64_t v = 0; v < MAX_VERSIONS; v++)
+        if (j->complete[v])
+            newest = v;
+    for (uint64_t v = 0; v + 6 <= newest; v++)
+        j->complete[v] = 0;
+}
+
+static void check(const struct job *j, const uint64_t *before)
+{
+    for (uint64_t v = 0; v < MAX_VERSIONS; v++)
+        for (int i = 0; i < j->ranks; i++) {
+            const struct rank *r = &j->rank[i];
+            if (before[v] && r->found[v] != before[v])
+                t_fail(__FILE__, __LINE__,
+                       "rank %d: version %llu was at the level in life %llu and is of life %llu", i,
+                       (unsigned long long)v, (unsigned long long)before[v],
+                       (unsigned long long)r->found[v]);
+            if (j->level == VARVE_LEVEL_COMPLETE)
+                T_EQ(r->found[v], j->rank[0].found[v]);
+        }
+}
+
+static void one(const struct job *like, int victim, long at, uint64_t seed, long *ret_calls)
+{
+    static struct job j;
+    struct t_rng rng = {seed};
+    uint64_t before[MAX_VERSIONS];
+    j = *like;
+    j.shared = t_tmpdir();
+    for (int i = 0; i < j.ranks; i++)
+        j.rank[i] = (struct rank){.job = &j, .rank = i, .local = t_tmpdir()};
+    live(&j, -1, 0, &rng);
+    long calls = live(&j, victim, at, &rng);
+    forget_discarded(&j);
+    memcpy(before, j.complete, sizeof(before));
+    live(&j, -1, 0, &rng);
+    check(&j, before);
+    if (ret_calls)
+        *ret_calls = calls;
+}
+
+static void cases(const char *what, const struct job *like, uint64_t gate, uint64_t many)
+{
+    struct t_rng rng = {t_seed() ^ (uint64_t)like->level << 8 ^ (uint64_t)like->ranks};
+    long calls = 0;
+    one(like, -1, 0, 1, &calls);
+    T_CHECK(calls > 20);
+    uint64_t n = t_cases(gate, many);
+    for (uint64_t i = 0; i < n; i++) {
+        int victim = (int)t_rng_below(&rng, (uint64_t)like->ranks);
+        /* In the long run each call in turn, again and again. */
+        long at =
+            1 + (t_long() ? (long)(i % (uint64_t)calls) : (long)t_rng_below(&rng, (uint64_t)calls));
+        one(like, victim, at, t_rng_u64(&rng), NULL);
+    }
+    t_note("%s: the power cut %llu times, at %ld calls", what, (unsigned long long)n, calls);
+}
+
+static void test_local(void)
+{
+    struct job like = {.level = VARVE_LEVEL_LOCAL, .ranks = 1, .local = true};
+    cases("local", &like, 16, 600);
+}
+
+static void test_remote(void)
+{
+    struct job like = {.level = VARVE_LEVEL_REMOTE, .ranks = 1, .local = true, .remote = true};
+    cases("remote", &like, 16, 600);
+}
+
+static void test_complete(void)
+{
+    struct job like = {.level = VARVE_LEVEL_COMPLETE, .ranks = 1, .local = true, .remote = true};
+    cases("complete", &like, 16, 600);
+}
+
+static void test_direct(void)
+{
+    struct job like = {.level = VARVE_LEVEL_COMPLETE, .ranks = 1, .remote = true};
+    cases("complete, no local folder", &like, 12, 600);
+}
+
+static void test_four(void)
+{
+    struct job like = {.level = VARVE_LEVEL_COMPLETE, .ranks = 4, .local = true, .remote = true};
+    cases("complete on 4 ranks", &like, 8, 600);
+}
+
+int main(void)
+{
+    T_RUN(test_local);
+    T_RUN(test_remote);
+    T_RUN(test_complete);
+    T_RUN(test_direct);
+    T_RUN(test_four);
+    return t_done();
+}

@@ -32,6 +32,7 @@
 #include "policy/next.h"
 
 #define BUCKETS_MIN 64
+#define RANK_MAX    ((UINT64_C(1) << 56) - 1)
 
 void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
 {
@@ -89,9 +90,16 @@ void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
     count(d, e, true);
     if (state == DATASET_DOOMED || state == DATASET_GONE)
         unchain(d, e);
+    /* The scrub may have passed it by while it was GOING. */
+    if (state == DATASET_READY && e->round != d->round)
+        d->scrub_again = true;
     if (state == DATASET_GONE) {
-        d->all[e->at] = d->all[--d->nr];
-        d->all[e->at]->at = e->at;
+        struct vvi_entry *last = d->all[--d->nr];
+
+        d->all[e->at] = last;
+        last->at = e->at;
+        if (e->at < d->scrub_at && last->round != d->round)
+            d->scrub_again = true;
     }
 }
 
@@ -266,15 +274,17 @@ static int farthest_first(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
 
-    return x->rank > y->rank ? -1 : x->rank < y->rank;
+    if (x->rank != y->rank)
+        return x->rank > y->rank ? -1 : 1;
+    return x->e->id < y->e->id ? -1 : x->e->id > y->e->id;
 }
 
 uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, uint64_t last_use)
 {
     if (next_use != VV_DATASET_UNKNOWN && next_use >= d->place)
-        return vv_next_rank(VV_USE_HINTED, next_use - d->place);
+        return vv_next_rank(VV_USE_HINTED, VV_MIN(next_use - d->place, RANK_MAX));
     /* The longer ago the farther. */
-    return vv_next_rank(VV_USE_UNKNOWN, ((UINT64_C(1) << 56) - 1) - last_use);
+    return vv_next_rank(VV_USE_UNKNOWN, RANK_MAX - last_use);
 }
 
 /* All unpinned entries of a state, with a rank only those that rank farther; pinned, farthest
@@ -448,6 +458,7 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
     d->opts.high_pct = opts->high_pct ? opts->high_pct : VV_DATASET_HIGH_PCT;
     d->opts.low_pct = opts->low_pct ? opts->low_pct : VV_MIN(VV_DATASET_LOW_PCT, d->opts.high_pct);
     d->os = opts->os ? opts->os : vv_os_posix();
+    d->round = 1;
     d->dirfd = d->lock_fd = d->manifest.fd = -1;
     vv_mutex_init(&d->manifest.lock, "manifest", VV_RANK_MANIFEST);
     vv_mutex_init(&d->lock, "dataset", VV_RANK_STORE);

@@ -33,6 +33,7 @@ struct vvi_entry {
     bool verified;
     unsigned pins; /* somebody uses the entry without the lock: it must not be freed or go */
     uint64_t next_use, last_use;
+    uint64_t round;          /* of the scrub that has read it */
     size_t at;               /* in dataset->all */
     struct vvi_entry *chain; /* in its bucket; doomed ones are in none */
     /* Synchronization: manifest.lock. The manifest has a record of it that none has ended. */
@@ -58,7 +59,12 @@ struct vv_dataset {
     size_t nr, room;
     struct vvi_entry **bucket;
     size_t nr_buckets, nr_chained; /* a power of two */
-    uint64_t next_id, clock, place, scrub_id;
+    uint64_t next_id, clock, place;
+    /* The scrub goes through `all`; what slips behind it, because places are filled from the end,
+     * makes it go through once more. */
+    uint64_t round;
+    size_t scrub_at;
+    bool scrub_again;
     struct vv_dataset_stats stats;
 };
 

@@ -226,6 +226,7 @@ int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
     vv_mutex_lock(&d->lock);
     f->e->sum = value;
     f->e->verified = true;
+    f->e->round = d->round;
     vvi_dataset_set_state_locked(d, f->e, DATASET_READY);
     (void)doom_others_locked(d, f->e->path, f->e, &former);
     vv_mutex_unlock(&d->lock);

@@ -137,21 +137,31 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     return 0;
 }
 
-/* The file that comes after the last one that was read. NULL: that was the last of all. */
+/* The next file that was not read in this round. NULL: that was the last of them. */
 static struct vvi_entry *next_to_scrub(struct vv_dataset *d)
 {
     struct vvi_entry *next = NULL;
 
     vv_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->nr; i++) {
-        struct vvi_entry *e = d->all[i];
+    for (bool again = true; again && !next;) {
+        while (d->scrub_at < d->nr && !next) {
+            struct vvi_entry *e = d->all[d->scrub_at++];
 
-        if (e->state == DATASET_READY && e->id >= d->scrub_id && (!next || e->id < next->id))
-            next = e;
+            if (e->state == DATASET_READY && e->round != d->round)
+                next = e;
+        }
+        if (!next) {
+            again = d->scrub_again;
+            d->scrub_again = false;
+            d->scrub_at = 0;
+        }
     }
-    d->scrub_id = next ? next->id + 1 : 0;
-    if (next)
+    if (next) {
+        next->round = d->round;
         next->pins++;
+    } else {
+        d->round++;
+    }
     vv_mutex_unlock(&d->lock);
     return next;
 }

@@ -169,6 +169,38 @@ static void scrub(void)
     vv_dataset_close(d);
 }
 
+/* Files that come and go while the scrub is on its way keep it from none of the others. */
+static void scrub_misses_none(void)
+{
+    const char *folder = t_tmpdir();
+    struct t_rng r = {t_seed()};
+
+    for (uint64_t round = 0; round < t_cases(30, 300); round++) {
+        struct vv_dataset *d = ds_open(folder, BIG, NULL);
+        unsigned bad = (unsigned)t_rng_below(&r, FILES);
+        bool around = false;
+        int found = 0;
+
+        for (unsigned i = 0; i < FILES; i++)
+            (void)ds_put(d, path_of(i), 0, (i + 1) * DS_KIB); /* as many as are not there */
+        while (!around)                                       /* from here on a round is its own */
+            T_EQ(vv_dataset_scrub(d, BIG, &around), 0);
+        ds_flip(ds_file_of(folder, (bad + 1) * DS_KIB), 9);
+        for (around = false; !around;) {
+            unsigned other = (unsigned)t_rng_below(&r, FILES);
+
+            if (other != bad && t_rng_below(&r, 2)) {
+                (void)vv_dataset_drop(d, path_of(other));
+                if (t_rng_below(&r, 2))
+                    T_OK(ds_put(d, path_of(other), 0, (other + 1) * DS_KIB));
+            }
+            found += vv_dataset_scrub(d, 1, &around);
+        }
+        T_EQ(found, 1);
+        vv_dataset_close(d);
+    }
+}
+
 /* What the manifest does not speak of goes, and nothing that is not ours. */
 static void leftovers(void)
 {
@@ -279,6 +311,7 @@ int main(void)
     T_RUN(one_at_a_time);
     T_RUN(damage_while_down);
     T_RUN(scrub);
+    T_RUN(scrub_misses_none);
     T_RUN(leftovers);
     T_RUN(damaged_manifest);
     T_RUN(manifest_stays_short);

@@ -66,6 +66,17 @@ rm -rf "$folder/scratch"
 grep -qE '(written by 4 processes|4 ranks)' "$dir/err" || { cat "$dir/err"; fail "nothing is said about the number of processes"; }
 cases=$((cases + 2))
 
+# Many processes on one machine.
+if [ -n "${VARVE_TEST_LONG:-}" ]; then
+    config "$dir/ini" "$dir/many" async "host_cache_size = 0.004"
+    [ "$(run 64 "$dir/ini" mem 1 33 17)" -ne 0 ] || fail "it was to be killed"
+    got=$(whole 64 "$dir/ini" mem 2)
+    rm -rf "$dir/many"
+    [ "$got" = "$(whole 64 "$dir/ini" mem 3)" ] || fail "64 processes: another sum"
+    rm -rf "$dir/many"
+    cases=$((cases + 1))
+fi
+
 # The job goes back again and again: every life begins behind the last agreed version and dies a little later, in another
 # rank, at a moment of its own.
 config "$dir/ini" "$dir/lives" async "max_versions = 3"

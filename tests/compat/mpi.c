@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,9 +53,12 @@ static void settings(struct varve_opts *opts, int level)
 static void begin(int level)
 {
     struct varve_opts opts;
+    struct varve_history_opts hopts;
     settings(&opts, level);
     EQ(varve_open_mpi(MPI_COMM_WORLD, &opts, &ctx), 0);
-    EQ(varve_history_open(ctx, "h", &h), 0);
+    EQ(varve_history_opts_init(&hopts, sizeof(hopts)), 0);
+    hopts.overwrite = level == VARVE_LEVEL_COMPLETE;
+    EQ(varve_history_open_with(ctx, "h", &hopts, &h), 0);
     EQ(varve_protect(h, 0, data, sizeof(data)), 0);
 }
 
@@ -197,13 +201,58 @@ static void complete(void)
     end();
 }
 
+/* A complete version is written anew, in the same run and by all ranks but one, when the job is
+ * killed: the old one is there, whole. */
+static void again(void)
+{
+    begin(VARVE_LEVEL_COMPLETE);
+    write_version(3, 3);
+    EQ(varve_wait(h, 3, VARVE_LEVEL_COMPLETE, 60000), 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank != 1) {
+        write_version(3, 4);
+        EQ(varve_wait(h, 3, VARVE_LEVEL_REMOTE, 60000), 0);
+        EQ(varve_wait(h, 3, VARVE_LEVEL_COMPLETE, 300), -ETIMEDOUT);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("ok\n");
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    raise(SIGKILL);
+}
+
+/* The same from another life, and then by all. */
+static void still(void)
+{
+    begin(VARVE_LEVEL_COMPLETE);
+    latest_is(3);
+    holds(3, 3);
+    if (rank == 0) {
+        write_version(3, 5);
+        EQ(varve_wait(h, 3, VARVE_LEVEL_REMOTE, 60000), 0);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    end();
+    begin(VARVE_LEVEL_COMPLETE);
+    latest_is(3);
+    holds(3, 3);
+    write_version(3, 6);
+    EQ(varve_wait(h, 3, VARVE_LEVEL_COMPLETE, 60000), 0);
+    end();
+    begin(VARVE_LEVEL_COMPLETE);
+    latest_is(3);
+    holds(3, 6);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*fn)(void);
-    } parts[] = {{"first", first},   {"second", second}, {"third", third},
-                 {"fourth", fourth}, {"errors", errors}, {"complete", complete}};
+    } parts[] = {{"first", first},   {"second", second},     {"third", third}, {"fourth", fourth},
+                 {"errors", errors}, {"complete", complete}, {"again", again}, {"still", still}};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -301,10 +301,10 @@ static int recover(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
  * itself it need not agree about. Beginning a checkpoint is collective, so that all decide alike. */
 static int available(struct candidates *from, int version)
 {
-    uint64_t found = 0, run;
-    int rc = from->hist && vvi_veloc_begun(from->hist, version)
-                 ? newest(from, (uint64_t)version, &found, &run)
-                 : agreed(from, (uint64_t)version, &found);
+    uint64_t found = 0;
+    if (from->hist && vvi_veloc_begun(from->hist, version))
+        return counts(from->c, from->hist, (uint64_t)version) ? 0 : -ENOENT;
+    int rc = agreed(from, (uint64_t)version, &found);
     return rc == 0 && found != (uint64_t)version ? -ENOENT : rc;
 }
 

@@ -65,9 +65,9 @@ static int cuda_error(cudaError_t rc, const char *what)
     if (rc == cudaSuccess)
         return 0;
     if (rc == cudaErrorMemoryAllocation)
-        return rtm_error(-ENOMEM,
-                         "not enough memory on the GPU: make the grid smaller (--grid), the receivers "
-                         "fewer (--receiver-step), or the cache (--memory)");
+        return rtm_error(
+            -ENOMEM, "not enough memory on the GPU: make the grid smaller (--grid), the receivers "
+                     "fewer (--receiver-step), or the cache (--memory)");
     return rtm_error(-EIO, "%s: %s", what, cudaGetErrorString(rc));
 }
 
@@ -125,8 +125,9 @@ __global__ void step2_kernel(struct rtm_grid g, struct edges edges, const float 
 
     if (z >= g.m[RTM_Z] || x >= g.m[RTM_X])
         return;
-    last[at] = rtm_next(now[at], last[at], v2[at],
-                        borders(&g, &edges, z, x, 0, now + at, rtm_lap2(now + at, g.stride[RTM_X])));
+    last[at] =
+        rtm_next(now[at], last[at], v2[at],
+                 borders(&g, &edges, z, x, 0, now + at, rtm_lap2(now + at, g.stride[RTM_X])));
 }
 
 __global__ void step3_kernel(struct rtm_grid g, struct edges edges, const float *__restrict__ now,
@@ -179,7 +180,8 @@ __global__ void inject_data_kernel(long receivers, const long *cells, const floa
 }
 
 /* Cell of the model, as the field and as a snapshot count. False: there is none for this thread. */
-__device__ __forceinline__ bool model_cell(const struct rtm_grid *g, long *ret_field, long *ret_model)
+__device__ __forceinline__ bool model_cell(const struct rtm_grid *g, long *ret_field,
+                                           long *ret_model)
 {
     int z = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     int x = (int)(blockIdx.y * blockDim.y + threadIdx.y), y = (int)blockIdx.z;
@@ -240,8 +242,9 @@ static int gpu_step(struct rtm_prop *p)
                         blocks_for(g->m[RTM_Y], MARCH)),
                    threads, c->stream, *g, c->edges, c->now, c->last, c->v2);
     else
-        RTM_LAUNCH(step2_kernel, dim3(blocks_for(g->m[RTM_Z], WIDE), blocks_for(g->m[RTM_X], HIGH), 1),
-                   threads, c->stream, *g, c->edges, c->now, c->last, c->v2);
+        RTM_LAUNCH(step2_kernel,
+                   dim3(blocks_for(g->m[RTM_Z], WIDE), blocks_for(g->m[RTM_X], HIGH), 1), threads,
+                   c->stream, *g, c->edges, c->now, c->last, c->v2);
     swap = c->now;
     c->now = c->last;
     c->last = swap;
@@ -495,7 +498,8 @@ static int gpu_pauses(struct rtm_prop *p, double ret_s[RTM_PAUSES])
     for (size_t i = 0; i < c->nr_pauses && rc == 0; i++) {
         float ms = 0;
 
-        rc = cuda_error(cudaEventElapsedTime(&ms, c->pauses[i].begin, c->pauses[i].end), "an event");
+        rc =
+            cuda_error(cudaEventElapsedTime(&ms, c->pauses[i].begin, c->pauses[i].end), "an event");
         ret_s[c->pauses[i].kind] += ms * 1e-3;
     }
     c->nr_pauses = 0;

@@ -3,11 +3,12 @@
  * Requests: what the thread of the application does inside a put, a get or a wait.
  *
  * The thread takes the APP orders of its request and carries them out itself: between host memory
- * and host memory by copying, otherwise on two streams, so that the part of an object on the device
- * and the part on the host move at the same time. Copies within the device go to the application's
- * own default stream, as a plain copy would: they need not be told to wait for it, which takes
- * longer than to submit them. Those over the link, which others would have to wait for, have a
- * stream of their own. In between it waits for more orders, for the end of the request, or for its deadline.
+ * and host memory by copying, with the help of other threads if it is much, otherwise on two
+ * streams, so that the part of an object on the device and the part on the host move at the same
+ * time. Copies within the device go to the application's own default stream, as a plain copy would:
+ * they need not be told to wait for it, which takes longer than to submit them. Those over the link,
+ * which others would have to wait for, have a stream of their own. In between it waits for more
+ * orders, for the end of the request, or for its deadline.
  *
  * What must stay true:
  * - An order is completed only when nobody touches its memory any more (see runtime_device.c), and
@@ -27,6 +28,7 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/topo.h"
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
@@ -34,6 +36,9 @@
 #define WAIT_ONE_NS    ((int64_t)1000000) /* while more orders may come */
 #define WAIT_FINISH_NS ((int64_t)1000000000)
 #define SEGS_MAX       512
+
+#define COPIERS_MAX      8u /* more do not copy faster */
+#define COPY_ALONE_BYTES (UINT64_C(2) << 20)
 
 enum { LANE_DEVICE, LANE_LINK };
 
@@ -131,6 +136,7 @@ static int lane_ready(struct vv_engine *e, struct vvi_req *r, unsigned index,
 
 void vvi_reqs_free(struct vv_engine *e)
 {
+    vv_copy_pool_free(e->copy_pool);
     while (e->spare_lanes) {
         struct vvi_lanes *lanes = e->spare_lanes;
         e->spare_lanes = lanes->next;
@@ -146,16 +152,44 @@ void vvi_reqs_free(struct vv_engine *e)
 
 /* ---- one order ---- */
 
-/* Collects the copies of an order: those within host memory are made at once, the others gathered
- * for the stream. */
+/* Collects the copies of an order: for the stream, and those within host memory for the processors.
+ */
 struct gather {
     struct vv_engine *e;
     struct vv_stream *stream;
-    struct vv_copy_seg segs[SEGS_MAX];
-    size_t n;
+    struct vv_copy_seg segs[SEGS_MAX], host_segs[SEGS_MAX];
+    size_t n, nhost;
     uint64_t host_bytes;
     bool submitted; /* the stream has work of this order */
 };
+
+/* The threads that help to copy in host memory, started by the first copy that is worth it. NULL:
+ * there are none, and the caller copies alone. */
+static struct vv_copy_pool *copy_pool(struct vv_engine *e, uint64_t bytes)
+{
+    struct vv_copy_pool *pool = atomic_load_explicit(&e->copy_pool, memory_order_acquire);
+    struct vv_copy_pool *none = NULL;
+    unsigned helpers = VV_MIN(vv_topo_threads(), COPIERS_MAX) - 1;
+
+    if (pool || bytes < COPY_ALONE_BYTES || helpers == 0 || vv_copy_pool_new(helpers, &pool))
+        return pool;
+    if (atomic_compare_exchange_strong_explicit(&e->copy_pool, &none, pool, memory_order_acq_rel,
+                                                memory_order_acquire))
+        return pool;
+    vv_copy_pool_free(pool); /* another thread was first */
+    return none;
+}
+
+static void gather_copy(struct gather *g)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < g->nhost; i++)
+        bytes += g->host_segs[i].bytes;
+    if (g->nhost > 0)
+        vv_copy_parallel(copy_pool(g->e, bytes), g->host_segs, g->nhost);
+    g->host_bytes += bytes;
+    g->nhost = 0;
+}
 
 static int gather_submit(struct gather *g)
 {
@@ -172,8 +206,9 @@ static int gather_add(void *arg, const struct vvi_span *span)
 {
     struct gather *g = arg;
     if (!span->device) {
-        vv_copy(span->dst, span->src, span->bytes);
-        g->host_bytes += span->bytes;
+        if (g->nhost == SEGS_MAX)
+            gather_copy(g);
+        g->nhost = vvi_seg_add(g->host_segs, g->nhost, span->dst, span->src, span->bytes);
         return 0;
     }
     if (g->n == SEGS_MAX) {
@@ -245,7 +280,10 @@ int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
 static int gather_order(struct gather *g, const struct vv_engine_app *app, const struct vv_order *o)
 {
     int rc = vvi_order_spans(g->e, app, o, gather_add, g);
-    return rc ? rc : gather_submit(g);
+    if (rc == 0)
+        rc = gather_submit(g);
+    gather_copy(g); /* beside what the stream does */
+    return rc;
 }
 
 static bool needs_device(const struct vv_engine *e, const struct vvi_req *r,
@@ -269,7 +307,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
     struct gather g; /* its segments are written before they are read, and too many to be cleared */
     g.e = e;
     g.stream = lane ? lane->stream : NULL;
-    g.n = 0;
+    g.n = g.nhost = 0;
     g.host_bytes = 0;
     g.submitted = false;
     rc = gather_order(&g, r->app, o);

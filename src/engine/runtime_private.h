@@ -215,6 +215,8 @@ struct vv_engine {
     size_t base_bytes[VV_MAX_TIERS];
     struct vvi_grow grow; /* see there */
     struct vvi_pacer h2h;
+    /* Synchronization: stored with release when it was made, loaded with acquire. */
+    _Atomic(struct vv_copy_pool *) copy_pool;
 
     /* Synchronization: relaxed. Seen late, it costs one more call that fails. */
     _Atomic bool device_lost;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kill -9 at a random instant while a history at level local is being written, then reopening it.
+ * kill -9 at a random instant while a history at level local or remote is being written, then
+ * reopening it; at level remote, every few times without the local folder.
  *
- * The child writes versions, waits for them to reach level local and reports each through a pipe,
+ * The child writes versions, waits for them to reach the level and reports each through a pipe,
  * before and after; now and then it discards an old one, announced likewise. After the kill:
  *   - every version reported committed, and not announced as being discarded, is there and correct;
  *   - nothing is visible that was not announced, and everything visible is correct;
@@ -67,7 +68,7 @@ static void child_main(const struct ck_cfg *cfg, int fd, uint64_t first)
         T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
         if (v % 3 == 0)
             continue; /* several on their way at once */
-        T_OK(varve_wait(h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+        T_OK(varve_wait(h, v, (enum varve_level)cfg->level, CK_LIMIT_MS));
         tell(fd, COMMITTED, v);
         if (v % 5 == 1 && v >= first + 4) {
             tell(fd, DISCARDING, v - 4);
@@ -152,14 +153,16 @@ static uint64_t inspect(struct ck_cfg cfg)
     return next;
 }
 
-static void rounds(const char *rate, bool device)
+static void rounds(const char *rate, bool device, int level)
 {
     struct ck_cfg cfg = {.device = device,
                          .device_cache = 16 * PAGE,
                          .host_cache = 32 * PAGE,
                          .local = t_tmpdir(),
-                         .level = VARVE_LEVEL_LOCAL,
+                         .level = level,
                          .rate = rate};
+    if (level >= VARVE_LEVEL_REMOTE)
+        cfg.remote = t_tmpdir();
     struct t_rng rng = {t_seed()};
     uint64_t next = 0, messages = 0;
     memset(known, 0, sizeof(known));
@@ -186,6 +189,8 @@ static void rounds(const char *rate, bool device)
         T_EQ(waitpid(child, &status, 0), child);
         T_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         uint64_t first = next;
+        if (cfg.remote && i % 3 == 2)
+            cfg.local = t_tmpdir(); /* another node goes on */
         next = inspect(cfg);
         T_CHECK(next >= first);
     }
@@ -196,12 +201,22 @@ static void rounds(const char *rate, bool device)
 
 static void test_full_speed(void)
 {
-    rounds(NULL, false);
+    rounds(NULL, false, VARVE_LEVEL_LOCAL);
 }
 
 static void test_slow_disk(void)
 {
-    rounds("h2f=2M,f2h=1G", true);
+    rounds("h2f=2M,f2h=1G", true, VARVE_LEVEL_LOCAL);
+}
+
+static void test_remote(void)
+{
+    rounds(NULL, false, VARVE_LEVEL_REMOTE);
+}
+
+static void test_slow_remote(void)
+{
+    rounds("f2r=500K", false, VARVE_LEVEL_REMOTE);
 }
 
 int main(void)
@@ -210,5 +225,9 @@ int main(void)
     if (!t_device_is_cuda())
         T_RUN(test_full_speed);
     T_RUN(test_slow_disk);
+    if (!t_device_is_cuda()) {
+        T_RUN(test_remote);
+        T_RUN(test_slow_remote);
+    }
     return t_done();
 }

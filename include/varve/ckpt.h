@@ -163,16 +163,19 @@ VARVE_API int varve_prefetch_start(struct varve_history *h);
 
 /*
  * Waits until a version has reached a level. -EINVAL: a level above that of the context; -ENOENT:
- * no such version; -ETIMEDOUT; otherwise the error that keeps it from the level.
+ * no such version; -ETIMEDOUT, also if another rank does not bring its part; -ECANCELED: a later run of
+ * the job has written the version; otherwise the error that keeps it from the level.
  */
 VARVE_API int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level,
                          int timeout_ms) VARVE_CHECK;
-/* Waits until every version is complete on the slowest tier there is and the files of discarded
- * versions are gone, so that nothing is left to flush. */
+/* Waits until every version has reached the level of the context, and at level `cached` is complete on
+ * the slowest tier there is, and the files of discarded versions are gone, so that nothing is left to
+ * flush. At level `complete` that takes the other ranks. */
 VARVE_API int varve_flush(struct varve_history *h, int timeout_ms) VARVE_CHECK;
 
-/* Removes a version, from disk too. It is gone at once and may be written again. -ENOENT. Does not
- * block, except for a version whose file was found unusable at opening: then it waits until the file
+/* Removes a version, from disk and the remote folder too. It is gone at once and may be written
+ * again; at level `complete` it is not complete any more, on any rank, once this one's part goes.
+ * -ENOENT. Does not block, except for a version whose file was found unusable at opening: then it waits until the file
  * is gone, and returns the error if it cannot be removed. */
 VARVE_API int varve_discard(struct varve_history *h, uint64_t version);
 

@@ -84,6 +84,34 @@ static void reflector_is_where_it_is(void)
     }
 }
 
+/* The same in three dimensions, where the layers do not depend on y. */
+static void reflector_in_3d(void)
+{
+    enum { CELLS = 30, DEEP = 40, LAYER = 26 };
+    struct rtm_params p;
+    struct rtm_result r;
+    const float *column;
+    int at = 0;
+
+    if (t_sanitized())
+        return;
+    survey(&p, write_model(DEEP, CELLS * CELLS, LAYER, 2000, 2400));
+    p.dims = 3;
+    p.n[RTM_X] = p.n[RTM_Y] = CELLS;
+    p.n[RTM_Z] = DEEP;
+    p.border = 8;
+    p.shots = 1;
+    p.time = 0.45;
+    run(&p, &r);
+    column = r.image + ((long)(CELLS / 2) * CELLS + CELLS / 2) * DEEP;
+    for (int z = 0; z < DEEP; z++)
+        if (fabsf(column[z]) > fabsf(column[at]))
+            at = z;
+    t_note("3D: at cell %d, imaged at %d, %g", LAYER, at, (double)column[at]);
+    T_CHECK(abs(at - LAYER) <= 1 && column[at] > 0);
+    rtm_result_fini(&r);
+}
+
 /* With no contrast there is nothing to see, not even the direct wave. */
 static void nothing_is_imaged_where_nothing_is(void)
 {
@@ -277,6 +305,7 @@ static void sizes_are_read(void)
 int main(void)
 {
     T_RUN(reflector_is_where_it_is);
+    T_RUN(reflector_in_3d);
     T_RUN(nothing_is_imaged_where_nothing_is);
     T_RUN(borders_absorb);
     T_RUN(stable_up_to_the_limit);

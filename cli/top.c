@@ -1,5 +1,4 @@
-/* SPD"usage: varve top [--once | --json | --prometheus] [--interval SECONDS]\n"
-            "                 [--stats FOLDER] [PID]\n\n"-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * varve top: how running processes are doing, from their statistics pages. It changes nothing but
  * this: pages of processes that have ended without closing are removed.

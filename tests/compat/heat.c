@@ -24,6 +24,7 @@
 enum { WIDTH = 96, ROWS = 40 };
 
 static int rank, size, step, life, use_file;
+static const char *config;
 static double now[ROWS + 2][WIDTH], next[ROWS + 2][WIDTH];
 
 static void check(int rc, const char *what)
@@ -75,7 +76,7 @@ static int transfer(FILE *f, int writes)
 
 static void save(void)
 {
-    char path[VELOC_MAX_NAME];
+    char path[VELOC_MAX_NAME], original[VELOC_MAX_NAME];
 
     if (!use_file) {
         check(VELOC_Checkpoint("heat", step), "checkpoint");
@@ -83,21 +84,23 @@ static void save(void)
     }
     check(VELOC_Checkpoint_wait(), "wait");
     check(VELOC_Checkpoint_begin("heat", step), "begin");
-    check(VELOC_Route_file("heat.state", path), "route");
+    snprintf(original, sizeof(original), "%s.state-%d", config, rank);
+    check(VELOC_Route_file(original, path), "route");
     int ok = transfer(fopen(path, "wb"), 1);
     check(VELOC_Checkpoint_end(ok), "end");
 }
 
 static void load(int version)
 {
-    char path[VELOC_MAX_NAME];
+    char path[VELOC_MAX_NAME], original[VELOC_MAX_NAME];
 
     if (!use_file) {
         check(VELOC_Restart("heat", version), "restart");
         return;
     }
     check(VELOC_Restart_begin("heat", version), "restart begin");
-    check(VELOC_Route_file("heat.state", path), "route");
+    snprintf(original, sizeof(original), "%s.state-%d", config, rank);
+    check(VELOC_Route_file(original, path), "route");
     int ok = transfer(fopen(path, "rb"), 0);
     check(VELOC_Restart_end(ok), "restart end");
     if (!ok)
@@ -136,6 +139,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (argc < 6)
         MPI_Abort(MPI_COMM_WORLD, 2);
+    config = argv[1];
     use_file = strcmp(argv[2], "file") == 0;
     int steps = atoi(argv[3]), every = atoi(argv[4]);
     int die_step = argc > 7 ? atoi(argv[6]) : -1, die_rank = argc > 7 ? atoi(argv[7]) : -1;

@@ -58,6 +58,10 @@ done <<END
 4 async file persistent_interval = 0
 END
 
+for rank in 0 1 2 3; do
+    [ -s "$dir/ini.state-$rank" ] || fail "the file of rank $rank is not where the application wants it"
+done
+
 # Scratch is lost: persistent storage has everything. Two processes cannot go on with what four have written.
 config "$dir/ini" "$folder" async
 rm -rf "$folder/scratch"

@@ -188,12 +188,13 @@ static int end(struct vvi_veloc *c, bool success)
     if (success && rc == 0 && c->cfg.sync) {
         rc = varve_wait(c->current->h, (uint64_t)c->version, c->wait_level, -1);
         vvi_veloc_settled(c->current, c->version);
-        if (rc) {
+        if (rc)
             vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
-            success = false;
-        }
+        int late = vvi_veloc_delivered(c, true);
+        rc = rc ? rc : late;
     }
-    if (!success && c->taken) {
+    /* Whoever is told of a failure must not find the version. */
+    if ((!success || rc) && c->taken) {
         int bad = take_back(c);
         rc = rc ? rc : bad;
     }
@@ -225,6 +226,9 @@ int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms)
     bool busy = false;
     for (struct vvi_veloc_hist *h = c->hists; h; h = h->next)
         busy |= drain(c, h, timeout_ms);
+    int late = vvi_veloc_delivered(c, timeout_ms != 0);
+    busy |= late == -ETIMEDOUT;
+    c->failed |= late != 0 && late != -ETIMEDOUT;
     if (busy)
         return -ETIMEDOUT;
     int rc = c->failed ? -EIO : 0;

@@ -208,6 +208,7 @@ static void client_free(struct vvi_veloc *c)
         free(c->hists);
         c->hists = next;
     }
+    vvi_veloc_deliverer_free(c);
     vvi_veloc_sets_free(c->sets);
     if (c->ops)
         c->ops->close(c->group);
@@ -320,6 +321,8 @@ int VELOC_Finalize(int drain)
     vvi_veloc_route_drop(c);
     if (drain)
         rc = vvi_veloc_drain(c, -1);
+    int late = vvi_veloc_delivered(c, true);
+    rc = rc ? rc : late;
     int closed = varve_close(c->ctx);
     if (closed) {
         vvi_veloc_fail(NULL, closed, "VELOC_Finalize");

@@ -95,6 +95,20 @@ static void unmap(const struct vvi_veloc_region *r)
         munmap(r->ptr, r->bytes);
 }
 
+/* The working file goes on under a name of its own: the next one may have the same. */
+static int hand_over(struct vvi_veloc *c, const char *path)
+{
+    char away[VELOC_MAX_NAME];
+    int n = snprintf(away, sizeof(away), "%s/" FOLDER "/out%llu-%d-%d.dat", c->cfg.scratch,
+                     (unsigned long long)c->ndelivered++, c->rank, c->version);
+    int rc = n >= (int)sizeof(away) ? -ENAMETOOLONG : rename(path, away) ? -errno : 0;
+    if (rc == 0)
+        rc = vvi_veloc_deliver(c, away, c->original);
+    if (rc)
+        vvi_veloc_say(c, "%s: %s", c->original, strerror(-rc));
+    return rc;
+}
+
 int vvi_veloc_route_take(struct vvi_veloc *c)
 {
     struct vvi_veloc_region r;
@@ -108,6 +122,8 @@ int vvi_veloc_route_take(struct vvi_veloc *c)
     }
     rc = vvi_veloc_take(c, &r, 1);
     unmap(&r);
+    if (rc == 0 && c->original[0])
+        rc = hand_over(c, path);
     return rc;
 }
 
@@ -186,14 +202,31 @@ static int route(struct vvi_veloc *c, char path[VELOC_MAX_NAME])
     return 0;
 }
 
+/* Where the file shall appear. Some programs pass the memory for the result, which holds nothing. */
+static int note_original(struct vvi_veloc *c, const char *original, const char *routed)
+{
+    char folder[VARVE_PATH_BYTES];
+    c->original[0] = 0;
+    if (c->phase != VVI_VELOC_CHECKPOINT || c->level < VARVE_LEVEL_REMOTE || !original ||
+        original == routed || !original[0])
+        return 0;
+    if (original[0] != '/' && !getcwd(folder, sizeof(folder)))
+        return -errno;
+    int n = original[0] == '/'
+                ? snprintf(c->original, sizeof(c->original), "%s", original)
+                : snprintf(c->original, sizeof(c->original), "%s/%s", folder, original);
+    return n < (int)sizeof(c->original) ? 0 : -ENAMETOOLONG;
+}
+
 int VELOC_Route_file(const char *original, char *routed)
 {
     char path[VELOC_MAX_NAME];
-    (void)original; /* may be the same memory as `routed`, and hold nothing */
     struct vvi_veloc *c = vvi_veloc_enter("VELOC_Route_file");
     if (!c)
         return VELOC_FAILURE;
     int rc = routed ? route(c, path) : -EINVAL;
+    if (rc == 0)
+        rc = note_original(c, original, routed);
     if (rc == 0)
         memcpy(routed, path, strlen(path) + 1);
     return vvi_veloc_leave(rc);

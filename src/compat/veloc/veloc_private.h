@@ -124,8 +124,11 @@ struct vvi_veloc {
     enum vvi_veloc_phase phase;
     struct vvi_veloc_hist *current;
     int version;
-    bool taken;  /* this phase has written the version */
-    bool routed; /* this phase has given out a path */
+    bool taken;                      /* this phase has written the version */
+    bool routed;                     /* this phase has given out a path */
+    char original[VARVE_PATH_BYTES]; /* where the file of this phase shall appear; empty: nowhere */
+    struct vvi_veloc_deliverer *deliverer; /* NULL: not needed so far */
+    uint64_t ndelivered;
     bool legacy; /* what is restored is a file that VELOC wrote */
 };
 
@@ -184,6 +187,14 @@ VV_WARN_UNUSED int vvi_veloc_route_take(struct vvi_veloc *c);
 void vvi_veloc_route_drop(struct vvi_veloc *c);
 /* Removes what an earlier life of this process has left. */
 void vvi_veloc_route_clean(const struct vvi_veloc *c);
+
+/* ---- deliver.c: such files under their original names ---- */
+
+/* Copies a file in the background, and removes it. */
+VV_WARN_UNUSED int vvi_veloc_deliver(struct vvi_veloc *c, const char *from, const char *to);
+/* 0: all that were handed over are there. -ETIMEDOUT: not yet; otherwise the first error, once. */
+int vvi_veloc_delivered(struct vvi_veloc *c, bool wait);
+void vvi_veloc_deliverer_free(struct vvi_veloc *c);
 
 /* ---- legacy.c: files that VELOC itself wrote ---- */
 

@@ -181,7 +181,7 @@ static void test_discarded(void)
             V_OK(VELOC_Checkpoint_begin("x", 2));
             if (file) {
                 char path[VELOC_MAX_NAME];
-                V_OK(VELOC_Route_file("f", path));
+                V_OK(VELOC_Route_file("", path));
                 FILE *f = fopen(path, "w");
                 T_CHECK(f && fputs("unfinished", f) >= 0 && fclose(f) == 0);
             } else {
@@ -317,7 +317,7 @@ static void test_files(void)
     V_FAIL(VELOC_Route_file("f", path));
     V_OK(VELOC_Checkpoint_begin("f", 3));
     V_OK(VELOC_Route_file(path, path)); /* as some programs do */
-    V_OK(VELOC_Route_file("f", again));
+    V_OK(VELOC_Route_file("", again));
     T_STREQ(path, again);
     fill(8);
     write_file(path, a, N * sizeof(*a));
@@ -325,22 +325,22 @@ static void test_files(void)
     V_OK(VELOC_Checkpoint_end(1));
     T_CHECK(access(path, F_OK) != 0);
     V_OK(VELOC_Checkpoint_begin("f", 4)); /* an empty file */
-    V_OK(VELOC_Route_file("f", path));
+    V_OK(VELOC_Route_file("", path));
     write_file(path, "", 0);
     V_OK(VELOC_Checkpoint_end(1));
     V_OK(VELOC_Checkpoint_begin("f", 5)); /* none at all */
-    V_OK(VELOC_Route_file("f", path));
+    V_OK(VELOC_Route_file("", path));
     V_FAIL(VELOC_Checkpoint_end(1));
     V_OK(VELOC_Finalize(0));
 
     begin_in(folder, "async", "");
     T_EQ(VELOC_Restart_test("f", 0), 4);
     V_OK(VELOC_Restart_begin("f", 4));
-    V_OK(VELOC_Route_file("f", path));
+    V_OK(VELOC_Route_file("", path));
     read_is(path, "", 0);
     V_OK(VELOC_Restart_end(1));
     V_OK(VELOC_Restart_begin("f", 3));
-    V_OK(VELOC_Route_file("f", path));
+    V_OK(VELOC_Route_file("", path));
     read_is(path, a, N * sizeof(*a));
     V_OK(VELOC_Restart_end(1));
     T_CHECK(access(path, F_OK) != 0);
@@ -349,6 +349,46 @@ static void test_files(void)
     V_FAIL(VELOC_Route_file("f", path)); /* it is no file */
     V_OK(VELOC_Restart_end(0));
     V_OK(VELOC_Finalize(0));
+}
+
+/* The file appears under its original name, whole; what cannot be delivered is told. */
+static void test_original(void)
+{
+    static const char *const modes[] = {"sync", "async"};
+    char path[VELOC_MAX_NAME], to[VELOC_MAX_NAME];
+    for (int m = 0; m < 2; m++) {
+        begin_in(t_tmpdir(), modes[m], "");
+        snprintf(to, sizeof(to), "%s/result", folder);
+        for (int v = 1; v <= 3; v++) {
+            fill(v);
+            V_OK(VELOC_Checkpoint_begin("f", v));
+            V_OK(VELOC_Route_file(to, path));
+            write_file(path, a, N * sizeof(*a));
+            V_OK(VELOC_Checkpoint_end(1));
+        }
+        V_OK(VELOC_Checkpoint_wait());
+        read_is(to, a, N * sizeof(*a));
+        snprintf(to, sizeof(to), "%s/no/such/folder", folder);
+        V_OK(VELOC_Checkpoint_begin("f", 4));
+        V_OK(VELOC_Route_file(to, path));
+        write_file(path, a, N * sizeof(*a));
+        T_EQ(VELOC_Checkpoint_end(1), m == 0 ? VELOC_FAILURE : VELOC_SUCCESS);
+        if (m == 1)
+            V_FAIL(VELOC_Checkpoint_wait());
+        V_OK(VELOC_Checkpoint_wait());
+        T_EQ(VELOC_Restart_test("f", 0),
+             m == 0 ? 3 : 4); /* the copy for others is not the version */
+        V_OK(VELOC_Finalize(1));
+    }
+    /* Nothing goes to persistent storage, nothing appears. */
+    begin_in(t_tmpdir(), "async", "persistent_interval = -1\n");
+    snprintf(to, sizeof(to), "%s/result", folder);
+    V_OK(VELOC_Checkpoint_begin("f", 1));
+    V_OK(VELOC_Route_file(to, path));
+    write_file(path, a, 4);
+    V_OK(VELOC_Checkpoint_end(1));
+    V_OK(VELOC_Finalize(1));
+    T_CHECK(access(to, F_OK) != 0);
 }
 
 /* A version that exists is written anew. */
@@ -624,6 +664,7 @@ int main(void)
     T_RUN(test_named);
     T_RUN(test_odd_regions);
     T_RUN(test_files);
+    T_RUN(test_original);
     T_RUN(test_overwrite);
     T_RUN(test_retention);
     T_RUN(test_levels);

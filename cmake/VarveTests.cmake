@@ -83,7 +83,7 @@ foreach(file ${program_files})
     if(file MATCHES "/tests/unit/compat/")
         target_link_libraries(t_${target} PRIVATE varve_veloc_static)
     endif()
-    if(file MATCHES "/tests/(unit/(device/|ckpt/|sim/(shot_run|probe_baseline))|fault/)")
+    if(file MATCHES "/tests/(unit/(device/|ckpt/|compat/|sim/(shot_run|probe_baseline))|fault/)")
         add_dependencies(t_${target} fake_cuda_new fake_cuda_old)
     endif()
     add_test(NAME ${name} COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
@@ -139,7 +139,7 @@ foreach(file ${shell_files})
 endforeach()
 
 # The longest begin first, so that none of them is left running alone at the end.
-foreach(name lint/without cli/bench_paper cli/report explore/interleavings lint/portable lint/clang fault/ckpt fault/os
+foreach(name lint/without compat/heat cli/bench_paper cli/report explore/interleavings lint/portable lint/clang fault/ckpt fault/os
     unit/ckpt/tiers
     cli/probe cli/shot unit/sim/shot_run model/random)
     if(TEST ${name})

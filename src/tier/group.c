@@ -355,14 +355,35 @@ void vv_group_drop_marker(const struct vv_group *g, uint64_t version, uint64_t r
 
 /* ---- completing ---- */
 
-/* Reads the markers of all ranks: -EAGAIN until all of them are there. */
+struct count {
+    uint64_t version, run_id, n;
+};
+
+static int count_marker(void *user, const char *name)
+{
+    struct count *c = user;
+    uint64_t version, run_id;
+    uint32_t rank;
+    c->n += parse_marker(name, &version, &run_id, &rank) && version == c->version &&
+            run_id == c->run_id;
+    return 0;
+}
+
+/* Reads the markers of all ranks: -EAGAIN until all of them are there. The folder is listed first:
+ * one request where there would be one for each rank, and on NFS what makes the client forget that a
+ * name was not there when it last looked. */
 static int gather(const struct vv_group *g, uint64_t version, uint64_t run_id,
                   struct vv_group_record *ret_record)
 {
     struct vv_group_marker m;
     struct vv_group_record r = {.version = version, .run_id = run_id};
+    struct count count = {.version = version, .run_id = run_id};
+    int rc = g->os->list(g->os, g->dirfd, count_marker, &count);
     /* The number of ranks is the markers' own: a folder may be looked at by anybody. */
-    int rc = vv_group_read_marker(g, version, run_id, 0, &m);
+    if (rc == 0)
+        rc = vv_group_read_marker(g, version, run_id, 0, &m);
+    if (rc == 0 && count.n < m.ranks)
+        rc = -EAGAIN;
     if (rc == 0) {
         r.ranks = m.ranks;
         r.file = calloc(m.ranks, sizeof(*r.file));

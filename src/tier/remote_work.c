@@ -35,6 +35,7 @@
 #define POLL_FIRST_NS (2 * VV_NS_PER_MS)
 #define POLL_MOST_NS  VV_NS_PER_S
 #define POLL_WAIT_NS  (10 * VV_NS_PER_MS) /* while somebody waits */
+#define POLL_LATE_NS  (50 * VV_NS_PER_MS) /* and it takes long */
 #define PATIENCE_NS   (200 * VV_NS_PER_MS)
 enum { MISSES_MAX = 5 };
 
@@ -341,10 +342,13 @@ static void run_step(const struct job *job)
 
 /* ---- agreement ---- */
 
-static uint64_t next_rest_ns(const struct vv_remote_hist *h, uint64_t rest_ns)
+static uint64_t next_rest_ns(const struct vv_remote_hist *h, const struct vvi_rentry *e,
+                             uint64_t now_ns)
 {
-    uint64_t most = h->waiters > 0 ? POLL_WAIT_NS : POLL_MOST_NS;
-    return VV_MIN(VV_MAX(2 * rest_ns, POLL_FIRST_NS), most);
+    uint64_t most = h->waiters == 0                       ? POLL_MOST_NS
+                    : now_ns - e->marked_ns > PATIENCE_NS ? POLL_LATE_NS
+                                                          : POLL_WAIT_NS;
+    return VV_MIN(VV_MAX(2 * e->rest_ns, POLL_FIRST_NS), most);
 }
 
 static void look(const struct job *job, struct vvi_rentry *e, bool sweep)
@@ -357,9 +361,10 @@ static void look(const struct job *job, struct vvi_rentry *e, bool sweep)
     e->misses = rc < 0 && rc != -EAGAIN ? e->misses + 1 : 0;
     bool ends = rc == -ECANCELED || rc == -ERANGE || e->misses >= MISSES_MAX;
     vv_mutex_lock(&h->remote->lock);
-    e->rest_ns = next_rest_ns(h, e->rest_ns);
+    uint64_t now_ns = vv_now_ns();
+    e->rest_ns = next_rest_ns(h, e, now_ns);
     vv_mutex_unlock(&h->remote->lock);
-    e->poll_ns = vv_now_ns() + e->rest_ns;
+    e->poll_ns = now_ns + e->rest_ns;
     enter(job, e, ends ? rc : 0);
 }
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/hash.h"
 #include "tier/remote.h"
 #include "tier/store_private.h"
@@ -40,13 +41,26 @@ static int create_target(struct vvi_copy *c)
     return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-int vvi_copy_begin(struct vvi_copy *c, const struct vv_os *os, int src_dirfd, bool src_direct,
-                   int dst_dirfd, bool dst_direct, const char *name)
+static int alloc_buffers(struct vvi_copy *c)
+{
+    c->buf_bytes = VV_MAX((size_t)c->info.id.chunk_bytes, (size_t)STEP_BYTES);
+    for (int i = 0; i < (c->aio != NULL ? 2 : 1); i++) {
+        void *buf;
+        if (posix_memalign(&buf, VV_STORE_ALIGN, c->buf_bytes) != 0)
+            return -ENOMEM;
+        c->buf[i] = buf;
+    }
+    return 0;
+}
+
+int vvi_copy_begin(struct vvi_copy *c, const struct vv_os *os, struct vv_aio *aio, int src_dirfd,
+                   bool src_direct, int dst_dirfd, bool dst_direct, const char *name)
 {
     enum vv_ckfile_kind kind;
     uint32_t rank;
     uint64_t version, generation;
     *c = (struct vvi_copy){.os = os,
+                           .aio = aio,
                            .src_dirfd = src_dirfd,
                            .dst_dirfd = dst_dirfd,
                            .src_direct = src_direct,
@@ -62,14 +76,8 @@ int vvi_copy_begin(struct vvi_copy *c, const struct vv_os *os, int src_dirfd, bo
     if (rc == 0 && (c->info.id.version != version || c->info.id.generation != generation ||
                     c->info.id.rank != rank))
         rc = -EBADMSG;
-    if (rc == 0) {
-        c->buf_bytes = VV_MAX((size_t)c->info.id.chunk_bytes, (size_t)STEP_BYTES);
-        void *buf;
-        if (posix_memalign(&buf, VV_STORE_ALIGN, c->buf_bytes) == 0)
-            c->buf = buf;
-        else
-            rc = -ENOMEM;
-    }
+    if (rc == 0)
+        rc = alloc_buffers(c);
     if (rc == 0)
         rc = create_target(c);
     if (rc < 0)
@@ -88,6 +96,43 @@ static bool chunks_ok(const struct vv_ckfile_info *info, const char *mem, uint64
     return true;
 }
 
+/* Until the write under way has ended; what became of it. */
+static int settle_write(struct vvi_copy *c)
+{
+    if (!c->writing)
+        return 0;
+    struct vv_aio_req *done;
+    int n;
+    while ((n = vv_aio_wait(c->aio, &done, 1, -1)) != 1)
+        if (n < 0)
+            vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
+    c->writing = false;
+    return c->req.result;
+}
+
+/* Begins to write the buffer whose turn it is, once the other one is done. */
+static int write_buffer(struct vvi_copy *c, size_t bytes, uint64_t offset)
+{
+    char *mem = c->buf[c->turn];
+    if (c->aio == NULL)
+        return vv_os_write_all(c->os, c->dst, mem, bytes, offset);
+    int rc = settle_write(c);
+    if (rc < 0)
+        return rc;
+    c->iov = (struct iovec){.iov_base = mem, .iov_len = bytes};
+    c->req = (struct vv_aio_req){.op = VV_AIO_WRITE,
+                                 .fd = c->dst,
+                                 .offset = offset,
+                                 .iov = &c->iov,
+                                 .niov = 1,
+                                 .may_block = !c->dst_direct};
+    c->writing = true;
+    c->turn ^= 1;
+    vv_aio_submit(c->aio, &c->req);
+    vv_aio_flush(c->aio);
+    return 0;
+}
+
 int vvi_copy_step(struct vvi_copy *c, uint64_t max_bytes, uint64_t *ret_bytes)
 {
     const struct vv_ckfile_info *info = &c->info;
@@ -98,13 +143,14 @@ int vvi_copy_step(struct vvi_copy *c, uint64_t max_bytes, uint64_t *ret_bytes)
         return 0;
     }
     uint64_t whole = vv_align_up(n, VV_STORE_ALIGN), offset = VV_CKFILE_HEADER_BYTES + c->at;
-    int rc = vv_os_read_all(c->os, c->src, c->buf, whole, offset);
+    char *mem = c->buf[c->turn];
+    int rc = vv_os_read_all(c->os, c->src, mem, whole, offset);
     if (rc < 0)
         return rc == -ENODATA ? -EBADMSG : rc;
-    if (!chunks_ok(info, c->buf, c->at, n))
+    if (!chunks_ok(info, mem, c->at, n))
         return -EBADMSG;
-    memset(c->buf + n, 0, whole - n);
-    rc = vv_os_write_all(c->os, c->dst, c->buf, whole, offset);
+    memset(mem + n, 0, whole - n);
+    rc = write_buffer(c, whole, offset);
     if (rc < 0)
         return rc;
     c->at += n;
@@ -139,7 +185,9 @@ int vvi_copy_commit(struct vvi_copy *c, struct vv_group_file *ret_file)
 {
     const struct vv_os *os = c->os;
     struct vv_group_file file;
-    int rc = write_tables(c, &file);
+    int rc = settle_write(c);
+    if (rc == 0)
+        rc = write_tables(c, &file);
     if (rc == 0)
         rc = os->fsync(os, c->dst);
     if (rc == 0)
@@ -156,6 +204,7 @@ int vvi_copy_commit(struct vvi_copy *c, struct vv_group_file *ret_file)
 void vvi_copy_end(struct vvi_copy *c)
 {
     const struct vv_os *os = c->os;
+    (void)settle_write(c);
     if (c->src >= 0)
         os->close(os, c->src);
     if (c->dst >= 0)
@@ -163,10 +212,11 @@ void vvi_copy_end(struct vvi_copy *c)
     if (c->created)
         (void)os->unlinkat(os, c->dst_dirfd, c->temp);
     vv_ckfile_info_fini(&c->info);
-    free(c->buf);
+    free(c->buf[0]);
+    free(c->buf[1]);
     c->src = c->dst = -1;
     c->created = false;
-    c->buf = NULL;
+    c->buf[0] = c->buf[1] = NULL;
 }
 
 int vv_ckfile_copy(const struct vv_os *os, int src_dirfd, int dst_dirfd, const char *name)
@@ -174,7 +224,7 @@ int vv_ckfile_copy(const struct vv_os *os, int src_dirfd, int dst_dirfd, const c
     struct vvi_copy c;
     struct vv_group_file file;
     uint64_t moved = 1;
-    int rc = vvi_copy_begin(&c, os, src_dirfd, false, dst_dirfd, false, name);
+    int rc = vvi_copy_begin(&c, os, NULL, src_dirfd, false, dst_dirfd, false, name);
     if (rc < 0)
         return rc;
     while (rc == 0 && moved > 0)

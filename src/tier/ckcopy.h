@@ -4,6 +4,7 @@
 #ifndef VV_TIER_CKCOPY_H
 #define VV_TIER_CKCOPY_H
 
+#include "tier/aio.h"
 #include "tier/ckfile.h"
 #include "tier/group.h"
 
@@ -14,15 +15,23 @@ struct vvi_copy {
     char name[VV_CKFILE_NAME_MAX], temp[VV_CKFILE_NAME_MAX];
     int src, dst; /* -1: not open */
     struct vv_ckfile_info info;
-    char *buf;
+    char *buf[2]; /* one is filled while the other is being written; the second with an aio only */
     size_t buf_bytes;
+    unsigned turn; /* which is filled next */
+    /* The write under way. */
+    struct vv_aio *aio; /* NULL: writes are waited for at once */
+    struct vv_aio_req req;
+    struct iovec iov;
+    bool writing;
     uint64_t at; /* bytes of data copied */
     bool created;
 };
 
-/* Opens the source and creates the temporary file. On failure there is nothing to end. */
-int vvi_copy_begin(struct vvi_copy *c, const struct vv_os *os, int src_dirfd, bool src_direct,
-                   int dst_dirfd, bool dst_direct, const char *name);
+/* Opens the source and creates the temporary file. On failure there is nothing to end. `aio`: the
+ * caller's, for this copy alone until it has ended; what was read is then written while the next is
+ * read. NULL: one after the other. */
+int vvi_copy_begin(struct vvi_copy *c, const struct vv_os *os, struct vv_aio *aio, int src_dirfd,
+                   bool src_direct, int dst_dirfd, bool dst_direct, const char *name);
 /* Moves some more, not much above max_bytes: *ret_bytes, 0 when all data has been copied. */
 int vvi_copy_step(struct vvi_copy *c, uint64_t max_bytes, uint64_t *ret_bytes);
 /* Tables, fsync, rename, fsync of the folder. */

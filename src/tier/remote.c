@@ -30,7 +30,9 @@
 
 static int threads_start(struct vv_remote *r)
 {
-    int rc = vv_thread_start(&r->worker, vvi_remote_worker, r);
+    int rc = r->opts.direct ? 0 : vv_aio_new(r->opts.store.os, r->opts.store.backend, 1, &r->aio);
+    if (rc == 0)
+        rc = vv_thread_start(&r->worker, vvi_remote_worker, r);
     r->has_worker = rc == 0;
     if (rc == 0 && !r->opts.direct) {
         rc = vv_folder_store(r->folder, &r->read_store);
@@ -84,6 +86,7 @@ void vv_remote_free(struct vv_remote *r)
     vv_mutex_unlock(&r->lock);
     if (r->has_worker)
         pthread_join(r->worker, NULL);
+    vv_aio_free(r->aio);
     if (r->has_reader)
         pthread_join(r->reader, NULL);
     if (r->read_store != NULL)

@@ -153,6 +153,7 @@ struct vv_remote {
     struct vvi_radmitted *admitted;
     bool space_due; /* the worker shall see to it */
 
+    struct vv_aio *aio; /* owner: the worker; of the copy under way */
     /* Owner: the worker. The copy that is under way. */
     struct {
         bool on, to_local;

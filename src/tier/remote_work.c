@@ -205,8 +205,8 @@ static int copy_begin(struct vv_remote_hist *h, uint64_t version, uint64_t gener
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, version, generation);
     const struct vv_files *src = to_local ? h->files : h->local;
     const struct vv_files *dst = to_local ? h->local : h->files;
-    int rc = vvi_copy_begin(&r->active.copy, r->opts.store.os, src->dirfd, src->folder->direct,
-                            dst->dirfd, dst->folder->direct, name);
+    int rc = vvi_copy_begin(&r->active.copy, r->opts.store.os, r->aio, src->dirfd,
+                            src->folder->direct, dst->dirfd, dst->folder->direct, name);
     if (rc < 0)
         return rc;
     r->active.on = true;

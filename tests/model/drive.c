@@ -529,6 +529,22 @@ int drive_discard(struct drive *d, uint32_t hist, uint64_t version)
     return r;
 }
 
+int drive_supersede(struct drive *d, uint32_t hist, uint64_t version)
+{
+    int r = vv_core_supersede(d->core, hist, version, d->now_ns);
+
+    collect(d);
+    return r;
+}
+
+int drive_revive(struct drive *d, uint32_t hist, uint64_t version)
+{
+    int r = vv_core_revive(d->core, hist, version, d->now_ns);
+
+    collect(d);
+    return r;
+}
+
 int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
                 uint64_t size)
 {

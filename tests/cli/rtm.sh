@@ -45,11 +45,17 @@ for name in "image", "model", "migration":
 PY
 fi
 # Settings of the library count, and flags go over them.
-VARVE_HOST_CACHE=128K "$rtm" "${small[@]}" --json --out o | grep -q '"cache_bytes": 131072' || fail "VARVE_HOST_CACHE"
-VARVE_HOST_CACHE=1M "$rtm" "${small[@]}" --memory 192K --json --out o | grep -q '"cache_bytes": 196608' || fail "--memory"
-"$rtm" "${small[@]}" --memory 1M --host-cache 160K --json --out o | grep -q '"cache_bytes": 163840' || fail "--host-cache"
+cache() { # bytes, arguments
+    local want=$1
+    shift
+    "$rtm" "${small[@]}" --json --out o "$@" >out || fail "$*"
+    grep -q "\"cache_bytes\": $want," out || { cat out; fail "$*: the cache has not $want bytes"; }
+}
+VARVE_HOST_CACHE=128K cache 131072
+VARVE_HOST_CACHE=1M cache 196608 --memory 192K
+cache 163840 --memory 1M --host-cache 160K
 "$rtm" "${small[@]}" --memory 1M --quiet --out o 2>err >out && [ ! -s err ] || fail "not quiet"
-"$rtm" --help | grep -q -- '--memory' || fail "--help"
+"$rtm" --help >out && grep -q -- '--memory' out || fail "--help"
 
 # Data and models from files give the same image.
 "$rtm" "${small[@]}" --in-memory --write-data data.raw --out o >out
@@ -76,7 +82,8 @@ fi
 if [ -x "$BUILD_DIR/bin/varve-rtm-mpi" ] && command -v mpirun >/dev/null; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$dir
     mpi=(timeout 60 mpirun -n 2)
-    mpirun --version 2>&1 | grep -q 'Open MPI' &&
+    mpirun --version >out 2>&1 || true
+    ! grep -q 'Open MPI' out ||
         mpi+=(--oversubscribe --mca btl self,vader --mca oob_tcp_if_include lo)
     if "${mpi[@]}" true >out 2>&1; then
         "${mpi[@]}" "$BUILD_DIR/bin/varve-rtm-mpi" "${small[@]}" --memory 64K --page 4K --out mpi >out 2>err </dev/null ||

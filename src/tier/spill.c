@@ -125,6 +125,9 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
                          strerror(-s->fd));
     if (s->opts.gds != NULL) {
         rc = s->direct ? vvi_gds_file_add(s->opts.gds, s->fd, &s->gds) : -ENOTSUP;
+        /* Nothing has been read or written: this machine's library does not do it. */
+        if (rc == -EIO)
+            rc = -ENOTSUP;
         if (rc < 0)
             return vvi_error(rc, err, err_bytes, "%s: no GPUDirect Storage here: %s", folder,
                              s->direct ? strerror(-rc) : "it needs direct I/O");

@@ -170,6 +170,18 @@ static void spill_close(void)
     vv_spill_free(spill);
 }
 
+/* A library that takes no file, for whatever reason, is one that cannot be used here. */
+static void spill_refused(void)
+{
+    char err[256] = "";
+    set_up();
+    fake->handle_code = 5999; /* none that we know */
+    T_ERR(vv_spill_new(t_tmpdir(), 64 * ST_PAGE, &st_opts, err, sizeof(err), &spill), -ENOTSUP);
+    T_CHECK(strstr(err, "GPUDirect") != NULL);
+    fake->handle_code = 0;
+    tear_down();
+}
+
 static const uint32_t scattered[8] = {5, 6, 7, 30, 2, 3, 50, 51};
 
 static void spill_round_trips(void)
@@ -542,6 +554,7 @@ static void cases(void)
 {
     if (st_opts.mode != VV_STORE_DIRECT)
         return;
+    T_RUN(spill_refused);
     T_RUN(spill_round_trips);
     T_RUN(spill_odd_sizes);
     T_RUN(spill_errors);

@@ -6,8 +6,11 @@
  * given then. A snapshot is wanted once: the history consumes, and what was restored is gone.
  *
  * `copy` checkpoints a buffer that the propagator has filled, and restores into it. `lend` lets the
- * propagator write straight into the cache, and read there. With the emulated device snapshots are
- * carried into its memory first, as a program with a device would have them there.
+ * propagator write straight into the cache, and read there. To write there costs nothing but room;
+ * what is read there must first be brought together in one piece, unless it is in one, so that on
+ * processors, whose caches are small and whose copies are slow, a restore is as good. With the
+ * emulated device snapshots are carried into its memory first, as a program with a device would have
+ * them there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,10 +25,11 @@ struct varve_store {
     struct varve_history *history;
     size_t max_bytes;
     enum rtm_hints hints;
-    bool prefetch, consume, lend, in_own;
-    void *buffer;         /* the propagator's, or host memory */
-    void *staged;         /* in the emulated device; NULL: none */
-    size_t *sizes;        /* of the versions, as they were put */
+    bool prefetch, consume, in_own;
+    bool lend_put, lend_get; /* snapshots are written, are read in the cache */
+    void *buffer;            /* the propagator's, or host memory */
+    void *staged;            /* in the emulated device; NULL: none */
+    size_t *sizes;           /* of the versions, as they were put */
     uint64_t base, count; /* versions of this shot: base to base + count - 1. Numbers are not used
                              again, because what a stream has consumed may be gone only later */
     bool reserved;        /* this version is being written in place */
@@ -88,7 +92,7 @@ static int varve_put_begin(struct rtm_store *store, uint64_t version, void **ret
     struct varve_store *s = store_of(store);
     int rc;
 
-    if (!s->lend) {
+    if (!s->lend_put) {
         *ret_ptr = s->buffer;
         return 0;
     }
@@ -105,7 +109,7 @@ static int varve_put_end(struct rtm_store *store, uint64_t version, size_t bytes
     struct varve_store *s = store_of(store);
     int rc = 0;
 
-    if (s->lend) {
+    if (s->lend_put) {
         rc = varve_commit(s->history, s->base + version, s->prop->stream);
         s->reserved = rc != 0;
         return rc ? failed(s, rc, "committing a snapshot") : 0;
@@ -126,7 +130,7 @@ static int varve_get_begin(struct rtm_store *store, uint64_t version, void **ret
     size_t bytes = 0;
     int rc;
 
-    if (s->lend) {
+    if (s->lend_get) {
         rc = varve_acquire(s->history, s->base + version, 0, s->prop->stream, ret_ptr, &bytes);
         if (rc)
             return failed(s, rc, "acquiring a snapshot");
@@ -150,7 +154,7 @@ static int varve_get_end(struct rtm_store *store, uint64_t version)
     struct varve_store *s = store_of(store);
     int rc = 0;
 
-    if (s->lend) {
+    if (s->lend_get) {
         rc = varve_release(s->history, s->base + version, 0, s->prop->stream);
         s->acquired = false;
     }
@@ -248,7 +252,7 @@ static int make_buffers(struct varve_store *s, const struct varve_opts *o, uint6
 {
     int rc = 0;
 
-    if (s->lend)
+    if (s->lend_put && s->lend_get)
         return 0;
     s->sizes = calloc(snapshots, sizeof(*s->sizes));
     s->buffer = s->in_own ? s->prop->ops->own_alloc(s->prop, s->max_bytes)
@@ -259,6 +263,17 @@ static int make_buffers(struct varve_store *s, const struct varve_opts *o, uint6
     if (o->device == VARVE_DEVICE_HOST)
         rc = varve_device_alloc(s->ctx, s->max_bytes, &s->staged);
     return rc ? failed(s, rc, "memory of the emulated device") : 0;
+}
+
+/* Half of a cache may be lent, each snapshot in one piece: small ones are better off with copies. */
+static void choose_access(struct varve_store *s, enum rtm_access access, uint64_t lendable_bytes,
+                          bool on_device)
+{
+    uint64_t snapshots = lendable_bytes / s->max_bytes;
+
+    s->lend_put = access == RTM_ACCESS_LEND || (access == RTM_ACCESS_AUTO && snapshots >= 4);
+    s->lend_get =
+        access == RTM_ACCESS_LEND || (access == RTM_ACCESS_AUTO && on_device && snapshots >= 6);
 }
 
 int rtm_store_varve_open(const struct rtm_store_opts *opts, struct rtm_store **ret_store)
@@ -285,11 +300,8 @@ int rtm_store_varve_open(const struct rtm_store_opts *opts, struct rtm_store **r
     s->consume = p->consume;
     s->in_own = opts->in_own;
     s->store.cache_bytes = (has_device ? o.device_cache : 0) + o.host_cache;
-    /* Half of a cache may be lent, in one piece: small ones are better off with copies. */
-    s->lend =
-        can_lend && (p->access == RTM_ACCESS_LEND ||
-                     (p->access == RTM_ACCESS_AUTO && fastest >= 6 * (uint64_t)opts->max_bytes));
-    if (p->access == RTM_ACCESS_LEND && !s->lend)
+    choose_access(s, p->access, can_lend ? fastest : 0, has_device);
+    if (p->access == RTM_ACCESS_LEND && !can_lend)
         rc = rtm_error(-EINVAL, "snapshots cannot be lent when they are compressed, or with the "
                                 "emulated device: leave out --access lend");
     if (rc == 0) {

@@ -182,7 +182,7 @@ static void other_ways(void)
         use(&tiers[i == 4 ? 3 : 1], VARVE_POLICY_NEXT, &p);
         p.varve.host_cache *= 4;
         p.hints = i == 0 ? RTM_HINTS_TURN : i == 1 ? RTM_HINTS_NONE : RTM_HINTS_FIRST;
-        p.access = i == 2 ? RTM_ACCESS_LEND : RTM_ACCESS_COPY;
+        p.access = i == 2 ? RTM_ACCESS_LEND : i == 3 ? RTM_ACCESS_AUTO : RTM_ACCESS_COPY;
         p.consume = i < 3;
         p.prefetch = i != 1;
         same("otherwise", &p, want);

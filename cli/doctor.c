@@ -95,26 +95,31 @@ static void look_at_build(struct doctor *d)
                "hwloc");
 }
 
-/* Looked for, so that it can be told early; this version makes no use of them. */
-static void look_at_later(struct doctor *d)
+/*
+ * The libraries on top of libvarve.so: an MPI and a Fortran compiler are the machine's, so that a
+ * build has them or not.
+ */
+static void look_at_libraries(struct doctor *d)
 {
-    static const struct {
-        const char *name;
-        bool found;
-        const char *debian, *spack;
-    } later[] = {
-        {"MPI", VV_BUILD_MPI, "libopenmpi-dev", "openmpi"},
-        {"Fortran", VV_BUILD_FORTRAN, "gfortran", "gcc languages=fortran"},
-        {"UCX", VV_BUILD_UCX, "libucx-dev", "ucx"},
-    };
-
-    for (size_t i = 0; i < VV_ARRAY_SIZE(later); i++) {
-        if (later[i].found)
-            add(d, later[i].name, FOUND, "found when this was built; this version does not use it");
-        else
-            remedy(add(d, later[i].name, MISSING, "not found when this was built"),
-                   "nothing: this version does not use it", later[i].debian, later[i].spack);
-    }
+    if (VV_BUILD_MPI)
+        add(d, "MPI", FOUND, "libvarve-mpi.so was built: varve/mpi.h, VELOC_Init");
+    else
+        remedy(add(d, "MPI", MISSING, "not found when this was built"),
+               "no libvarve-mpi.so, and of VELOC's interface VELOC_Init_single alone",
+               "libopenmpi-dev", "openmpi");
+    if (VV_BUILD_FORTRAN)
+        add(d, "Fortran", FOUND, "libvarve-fortran.so was built: the module varve");
+    else
+        remedy(add(d, "Fortran", MISSING,
+                   "no compiler that suits the C compiler's when this was built"),
+               "no module file; share/varve/fortran has its sources", "gfortran",
+               "gcc languages=fortran");
+    /* Only looked for, so that it can be told early; what will use it is not there yet. */
+    if (VV_BUILD_UCX)
+        add(d, "UCX", FOUND, "found when this was built; this version does not use it");
+    else
+        remedy(add(d, "UCX", MISSING, "not found when this was built"),
+               "nothing: this version does not use it", "libucx-dev", "ucx");
 }
 
 static void look_at_uring(struct doctor *d)
@@ -418,7 +423,7 @@ int cli_doctor(int argc, char **argv)
     look_at_gpus(&d);
     look_at_kernels(&d);
     look_at_gds(&d);
-    look_at_later(&d);
+    look_at_libraries(&d);
     look_at_folder(&d);
     look_at_stats(&d);
     look_at_machine(&d);

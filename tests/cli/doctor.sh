@@ -23,6 +23,15 @@ rc=0; "$VARVE_BIN" doctor a b 2>"$dir/err" || rc=$?
 for name in inih xxHash liburing io_uring hwloc MPI UCX "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT statistics cores memory "locked memory"; do
     grep -q " $name " "$dir/out" || fail "nothing about $name"
 done
+# What it says of the libraries is what was built.
+says() { # NAME FILE
+    local status=missing
+    [ ! -e "$BUILD_DIR/lib/$2" ] || status=found
+    grep -q "^$status  *$1 .*" "$dir/out" || { cat "$dir/out"; fail "$1, and $2 says $status"; }
+    [ $status = missing ] || grep "^found  *$1 " "$dir/out" | grep -q "$2" || { cat "$dir/out"; fail "$1: nothing about $2"; }
+}
+says MPI libvarve-mpi.so
+says Fortran libvarve-fortran.so
 if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
     LD_LIBRARY_PATH=$BUILD_DIR/fake/cufile "$VARVE_BIN" doctor "$dir" >"$dir/out"
     grep 'libcufile.so.0' "$dir/out" | grep -q 'GPUDirect Storage' || fail "libcufile is there and not found"

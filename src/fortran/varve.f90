@@ -278,6 +278,7 @@ contains
         if (present(errmsg)) errmsg = message_of(ctx, rc)
         if (present(stat)) return
         write (error_unit, '(4a)') 'varve: ', what, ': ', message_of(ctx, rc)
+        flush (error_unit) ! before the backtrace that some compilers print
         error stop 1
     end subroutine
 

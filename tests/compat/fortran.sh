@@ -13,6 +13,7 @@ mkdir "$dir/a" "$dir/b" "$dir/whole" "$dir/cut" "$dir/own"
 "$dir/test" "$dir/a" >"$dir/out" 2>&1 || { cat "$dir/out"; fail "fortran.f90"; }
 rc=0; "$dir/test" "$dir/b" die >"$dir/out" 2>&1 || rc=$?
 [ $rc -eq 1 ] && grep -q 'varve: restore: ' "$dir/out" || { cat "$dir/out"; fail "an error without stat: status $rc"; }
+head -1 "$dir/out" | grep -q 'varve: restore: ' || { cat "$dir/out"; fail "what was wrong comes after the backtrace"; }
 
 "${fortran[@]}" "-J$dir" "-I$BUILD_DIR/fortran" "$SOURCE_DIR/examples/restart.f90" "${link[@]}" -lvarve-fortran -lvarve -o "$dir/restart" ||
     fail "the example does not compile"

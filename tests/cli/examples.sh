@@ -66,9 +66,17 @@ PATH=$dir/bin:$PATH
 cd "$dir/console"
 awk '/^```console$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$readme" >"$dir/commands"
 [ "$(grep -c '^varve ' "$dir/commands")" -ge 5 ] || fail "README.md shows too few commands"
+# Those that compute, and measure nothing, print on every machine what stands below them, but for what '...' leaves out.
+awk -v dir="$dir" '/^```console$/ { on = 1; next } /^```/ { on = 0; shown = "" }
+    on && sub(/^\$ /, "") { shown = ""; n++; if (/^varve (ring|sim) /) shown = dir "/shown" n; next }
+    on && shown && $0 != "..." { print > shown }' "$readme"
+n=0
 while read -r line; do
+    n=$((n + 1))
     bash -c "$line" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "README.md: $line"; }
+    [ ! -e "$dir/shown$n" ] || ! grep -vxFf "$dir/out" "$dir/shown$n" || { cat "$dir/out"; fail "README.md shows another result of: $line"; }
 done <"$dir/commands"
+[ "$(find "$dir" -name 'shown[0-9]*' | wc -l)" -ge 4 ] || fail "README.md shows too few results"
 
 # Blocks marked 'gpu' take a GPU, and minutes: with none to be seen they must get as far as asking for one.
 awk '/^```console gpu$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$readme" >"$dir/commands"

@@ -149,7 +149,9 @@ int tracks_make(const struct lane *lanes, size_t nr_lanes, double wall_s, size_t
         return rc;
     }
     count_spans(&t);
-    for (uint64_t slice = 1024; t.nr_spans > most && (double)slice < 2 * t.wall_ns; slice *= 2) {
+    /* The slice runs out of bits if a trace claims to have lasted for centuries. */
+    for (uint64_t slice = 1024; slice && t.nr_spans > most && (double)slice < 2 * t.wall_ns;
+         slice *= 2) {
         for (size_t i = 0; i < t.nr; i++)
             merge_short(&t.tracks[i], slice);
         t.merged_ns = slice;

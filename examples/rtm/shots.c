@@ -16,6 +16,7 @@
  * Images of shots are added in the order of the shots, whoever computed them.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@
 volatile sig_atomic_t rtm_interrupted;
 
 enum { SURFACE = 2, MIN_CELLS = 16 }; /* depth of sources and receivers in cells; see rtm_slab_at */
+#define MAX_STEPS 1e9
 
 struct job {
     const struct rtm_params *p;
@@ -107,7 +109,7 @@ static int choose_time(struct job *j)
     const struct rtm_params *p = j->p;
     long points = rtm_grid_points(&j->g);
     float min, max, smooth_min, smooth_max;
-    double limit, top = 2.5 * p->frequency; /* hardly any of the wavelet is above */
+    double limit, steps, every, top = 2.5 * p->frequency; /* hardly any of the wavelet is above */
 
     rtm_model_range(j->out->model, points, &min, &max);
     rtm_model_range(j->out->migration, points, &smooth_min, &smooth_max);
@@ -126,15 +128,19 @@ static int choose_time(struct job *j)
                  "cells of %.3g m (--spacing) or %.3g Hz (--frequency)",
                  min / (top * p->spacing), top, (double)min, min / (top * 3),
                  p->frequency * (min / (top * p->spacing)) / 3);
-    j->sum->steps = p->steps > 0
-                        ? p->steps
-                        : (int)ceil((p->time > 0 ? p->time : listening_time(j)) / j->sum->dt);
-    j->sum->every = p->every > 0 ? p->every : (int)floor(0.8 / (2 * top) / j->sum->dt);
-    if (j->sum->every < 1)
-        j->sum->every = 1;
-    if (p->every > 0 && p->every * j->sum->dt > 1 / (2 * top))
+    steps =
+        p->steps > 0 ? p->steps : ceil((p->time > 0 ? p->time : listening_time(j)) / j->sum->dt);
+    if (!(steps <= MAX_STEPS))
+        return rtm_error(-EINVAL,
+                         "%.3g steps of %.3g s are too many: set --time or --steps, or leave out "
+                         "--dt",
+                         steps, j->sum->dt);
+    j->sum->steps = (int)steps;
+    every = p->every > 0 ? p->every : floor(0.8 / (2 * top) / j->sum->dt);
+    j->sum->every = (int)fmin(fmax(every, 1), MAX_STEPS);
+    if (p->every > 1 && p->every * j->sum->dt > 1 / (2 * top))
         rtm_warn("a snapshot every %d steps is too seldom for %g Hz: use --every %d", p->every,
-                 p->frequency, (int)floor(1 / (2 * top) / j->sum->dt));
+                 p->frequency, (int)fmax(floor(1 / (2 * top) / j->sum->dt), 1));
     j->sum->snapshots = (uint64_t)(j->sum->steps - 1) / (uint64_t)j->sum->every + 1;
     return 0;
 }
@@ -308,7 +314,11 @@ static int open_data(struct job *j)
     uint64_t bytes = (uint64_t)j->p->shots * (uint64_t)j->sum->steps * (uint64_t)j->sum->receivers *
                      sizeof(float);
     struct stat st;
+    int fd;
 
+    if (p->data[0] && p->write_data[0])
+        return rtm_error(-EINVAL, "--write-data keeps the data that are modelled, and with --data "
+                                  "none are: leave out one of them");
     if (p->data[0]) {
         j->data_in = fopen(p->data, "rb");
         if (!j->data_in || fstat(fileno(j->data_in), &st) != 0)
@@ -321,8 +331,19 @@ static int open_data(struct job *j)
                 p->data, (long long)st.st_size, p->shots, j->sum->steps, j->sum->receivers,
                 (unsigned long long)bytes);
     }
-    if (p->write_data[0] && !(j->data_out = fopen(p->write_data, "wb")))
-        return rtm_error(-errno, "data %s: %s", p->write_data, strerror(errno));
+    if (!p->write_data[0])
+        return 0;
+    /* Another rank may have written some of it already: nothing is cut off. */
+    fd = open(p->write_data, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) == 0 || errno == EINVAL)) /* /dev/null */
+        j->data_out = fdopen(fd, "wb");
+    if (!j->data_out) {
+        int rc = rtm_error(-errno, "data %s: %s", p->write_data, strerror(errno));
+
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
     return 0;
 }
 
@@ -449,6 +470,15 @@ static int observe(struct job *j, int shot)
     return rc;
 }
 
+/* A call of the store, begun then, has returned. */
+static void called(struct job *j, double from)
+{
+    double s = rtm_now() - from;
+
+    j->sum->call_s += s;
+    j->blocked_s += s;
+}
+
 static int put_snapshot(struct job *j, uint64_t version, uint64_t *history_bytes)
 {
     const struct rtm_prop_ops *ops = j->prop->ops;
@@ -460,7 +490,7 @@ static int put_snapshot(struct job *j, uint64_t version, uint64_t *history_bytes
     if (rc == 0)
         rc = j->store->ops->put_begin(j->store, version, &to);
     end = ops->pause_end(j->prop, RTM_PAUSE_PUT);
-    j->sum->call_s += rtm_now() - from;
+    called(j, from);
     rc = rc ? rc : end;
     if (rc == 0 && j->pack) {
         rc = ops->snapshot_to_host(j->prop, j->plain);
@@ -476,8 +506,7 @@ static int put_snapshot(struct job *j, uint64_t version, uint64_t *history_bytes
     if (rc == 0)
         rc = j->store->ops->put_end(j->store, version, bytes);
     end = ops->pause_end(j->prop, RTM_PAUSE_PUT);
-    j->sum->call_s += rtm_now() - from;
-    j->blocked_s += rtm_now() - from;
+    called(j, from);
     *history_bytes += bytes;
     return rc ? rc : end;
 }
@@ -492,8 +521,7 @@ static int get_snapshot(struct job *j, uint64_t version)
     if (rc == 0)
         rc = j->store->ops->get_begin(j->store, version, &from_store);
     end = ops->pause_end(j->prop, RTM_PAUSE_GET);
-    j->sum->call_s += rtm_now() - from;
-    j->blocked_s += rtm_now() - from;
+    called(j, from);
     rc = rc ? rc : end;
     if (rc == 0 && j->pack) {
         rc = rtm_unpack(j->pack, from_store, j->plain);
@@ -509,7 +537,7 @@ static int get_snapshot(struct job *j, uint64_t version)
     if (rc == 0)
         rc = j->store->ops->get_end(j->store, version);
     end = ops->pause_end(j->prop, RTM_PAUSE_GET);
-    j->sum->call_s += rtm_now() - from;
+    called(j, from);
     return rc ? rc : end;
 }
 
@@ -672,8 +700,14 @@ static int finish_image(struct job *j)
 static int tear_down(struct job *j, int rc)
 {
     double from = rtm_now();
-    int closed = j->store ? j->store->ops->close(j->store) : 0;
+    char why[1024];
+    int closed;
 
+    /* What went wrong first is told, not what that did to the closing. */
+    snprintf(why, sizeof(why), "%s", rtm_error_text());
+    closed = j->store ? j->store->ops->close(j->store) : 0;
+    if (rc)
+        (void)rtm_error(rc, "%s", why);
     j->sum->close_s = rtm_now() - from;
     if (j->prop)
         j->prop->ops->free(j->prop);

@@ -198,13 +198,16 @@ static int open_nameless(const char *folder, bool *ret_direct)
             *ret_direct = i == 0;
             return fd;
         }
+        /* Some file systems make the file before they refuse the flag. */
+        if (errno == EINVAL)
+            unlink(path);
     }
     return rtm_error(-errno, "no file can be made in %s: %s; name another folder with --local",
                      folder, strerror(errno));
 }
 
-/* All of it, at that place. */
-static int transfer(int fd, bool is_write, char *buffer, uint64_t bytes, uint64_t offset)
+/* All of it, at that place; -ENODATA: the file ends before. */
+static int move(int fd, bool is_write, char *buffer, uint64_t bytes, uint64_t offset)
 {
     while (bytes > 0) {
         ssize_t n = is_write ? pwrite(fd, buffer, bytes, (off_t)offset)
@@ -213,14 +216,22 @@ static int transfer(int fd, bool is_write, char *buffer, uint64_t bytes, uint64_
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return rtm_error(n < 0 ? -errno : -EIO, "the history cannot be %s: %s",
-                             is_write ? "written" : "read",
-                             n < 0 ? strerror(errno) : "it ends early");
+            return n < 0 ? -errno : -ENODATA;
         buffer += n;
         bytes -= (uint64_t)n;
         offset += (uint64_t)n;
     }
     return 0;
+}
+
+static int transfer(int fd, bool is_write, char *buffer, uint64_t bytes, uint64_t offset)
+{
+    int rc = move(fd, is_write, buffer, bytes, offset);
+
+    if (rc == 0)
+        return 0;
+    return rtm_error(rc, "the history cannot be %s: %s", is_write ? "written" : "read",
+                     rc == -ENODATA ? "it ends early" : strerror(-rc));
 }
 
 static int file_close(struct rtm_store *s)
@@ -361,7 +372,7 @@ static void *measure_thread(void *arg)
     struct measure *m = arg;
 
     for (uint64_t b = (uint64_t)m->index; b < m->blocks && m->rc == 0; b += MEASURE_THREADS)
-        m->rc = transfer(m->fd, m->is_write, m->buffer, MEASURE_BLOCK, b * MEASURE_BLOCK);
+        m->rc = move(m->fd, m->is_write, m->buffer, MEASURE_BLOCK, b * MEASURE_BLOCK);
     return NULL;
 }
 
@@ -375,12 +386,10 @@ static int measure_pass(int fd, bool is_write, uint64_t blocks, char *buffers, d
     for (int i = 0; i < MEASURE_THREADS; i++) {
         m[i] = (struct measure){.fd = fd, .index = i, .is_write = is_write, .blocks = blocks};
         m[i].buffer = buffers + (size_t)i * MEASURE_BLOCK;
-        if (pthread_create(&threads[i], NULL, measure_thread, &m[i]) != 0)
-            rc = -EAGAIN;
-        else
-            started++;
+        rc = -pthread_create(&threads[i], NULL, measure_thread, &m[i]);
         if (rc)
             break;
+        started++;
     }
     for (int i = 0; i < started; i++) {
         pthread_join(threads[i], NULL);
@@ -390,7 +399,7 @@ static int measure_pass(int fd, bool is_write, uint64_t blocks, char *buffers, d
         rc = -errno;
     if (rc == 0)
         *ret_bps = (double)(blocks * MEASURE_BLOCK) / (rtm_now() - from);
-    return rc;
+    return rc ? rtm_error(rc, "the disk cannot be measured: %s", strerror(-rc)) : 0;
 }
 
 int rtm_measure_disk(const char *folder, uint64_t bytes, double *ret_write, double *ret_read)
@@ -408,7 +417,7 @@ int rtm_measure_disk(const char *folder, uint64_t bytes, double *ret_write, doub
             buffers[i] = (char)(i * 2654435761u >> 13);
         /* The first time over, blocks are allocated; a history is written to fresh blocks too, but
          * by Varve allocated ahead. Both shall be compared with the disk itself. */
-        rc = posix_fallocate(fd, 0, (off_t)(blocks * MEASURE_BLOCK)) == 0 ? 0 : 0;
+        (void)posix_fallocate(fd, 0, (off_t)(blocks * MEASURE_BLOCK));
         rc = measure_pass(fd, true, blocks, buffers, &write_bps);
     }
     if (rc == 0)

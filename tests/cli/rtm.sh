@@ -61,6 +61,10 @@ cache 163840 --memory 1M --host-cache 160K
 "$rtm" "${small[@]}" --in-memory --write-data data.raw --out o >out
 "$rtm" "${small[@]}" --in-memory --data data.raw --out o >out
 cmp ref/image.raw o/image.raw || fail "the image from data in a file is another"
+cp data.raw data.was
+head -c 100000 /dev/zero >>data.raw
+"$rtm" "${small[@]}" --in-memory --write-data data.raw --out o >out
+cmp data.raw data.was || fail "data that were longer before are others"
 
 # ---- the kernels for GPUs, run on the CPU
 if [ -x "$BUILD_DIR/fake/varve-rtm-fake" ]; then
@@ -124,6 +128,11 @@ refused 'nosuch' --nosuch
 refused 'needs a value' --store
 refused 'host_cache' --host-cache many
 refused 'data short.raw has 1000 bytes' --data short.raw
+refused 'leave out one of them' --data data.raw --write-data data.raw
+cmp data.raw data.was || fail "data that were to be read are gone"
+rc=0
+"$rtm" --grid 64x40 --time 1e30 --quiet --out bad >out 2>err || rc=$?
+[ $rc -eq 1 ] && grep -q 'steps of .* are too many: set --time or --steps' err || { cat err; fail "--time 1e30: $rc"; }
 [ "$(id -u)" -eq 0 ] || { mkdir ro && chmod 555 ro && refused 'Permission denied' --out ro; chmod 755 ro; }
 rc=0
 "$rtm" "${small[@]}" --device cuda --out bad >out 2>err || rc=$?

@@ -35,8 +35,7 @@ static void add(struct bytes *b, const void *data, size_t n)
 static void add_block(struct bytes *file, uint32_t type, struct bytes *payload)
 {
     static const char zeros[8];
-    struct vv_trace_block b = {
-        .magic = VV_TRACE_BLOCK_MAGIC, .type = type, .bytes = payload->n};
+    struct vv_trace_block b = {.magic = VV_TRACE_BLOCK_MAGIC, .type = type, .bytes = payload->n};
 
     add(payload, zeros, vv_align_up(payload->n, 8) - payload->n);
     b.payload_sum = vv_hash64(payload->v, payload->n);
@@ -93,10 +92,10 @@ static void add_records(struct bytes *file, struct bytes *payload, struct t_rng 
         for (int a = 0; a < VV_TRACE_ARGS; a++)
             r.arg[a] = number(rng);
         if (r.kind == VV_TRACE_COPY_START || r.kind == VV_TRACE_COPY_END)
-            r.arg[0] = t_rng_below(rng, 4) ? VV_TRACE_ROUTE(t_rng_below(rng, 6),
-                                                            (int)t_rng_below(rng, 4) - 1,
-                                                            (int)t_rng_below(rng, 4) - 1)
-                                           : r.arg[0];
+            r.arg[0] = t_rng_below(rng, 4)
+                           ? VV_TRACE_ROUTE(t_rng_below(rng, 6), (int)t_rng_below(rng, 4) - 1,
+                                            (int)t_rng_below(rng, 4) - 1)
+                           : r.arg[0];
         if (r.kind == VV_TRACE_CALL_START || r.kind == VV_TRACE_CALL_END)
             r.arg[1] = VV_TRACE_HISTORY(1, 1);
         add(payload, &r, sizeof(r));
@@ -122,10 +121,10 @@ static void add_texts(struct bytes *file, struct bytes *payload, struct t_rng *r
                                          "\"'&<>\\",
                                          "\xff\xfe\xc3",
                                          "]]>"};
-    static const char *const keys[] = {"tier.0",   "tier.1",       "tier.2",         "tier.0.bytes",
-                                       "hop.0",    "hop.3",        "hop.4",          "rate.h2f",
-                                       "rate.f2h", "restore.hits", "restore.misses", "command",
-                                       "time",     "transit.bytes", "memory",        "config.policy"};
+    static const char *const keys[] = {
+        "tier.0", "tier.1",        "tier.2",   "tier.0.bytes", "hop.0",          "hop.3",
+        "hop.4",  "rate.h2f",      "rate.f2h", "restore.hits", "restore.misses", "command",
+        "time",   "transit.bytes", "memory",   "config.policy"};
 
     for (uint64_t n = t_rng_below(rng, 24); n-- > 0;)
         add_pair(file, payload, (uint32_t)t_rng_below(rng, 3),

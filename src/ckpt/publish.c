@@ -22,6 +22,7 @@
 #include "ckpt/ckpt_private.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/hash.h"
 #include "core/thread.h"
 #include "stats/page.h"
 #include "stats/prometheus.h"
@@ -141,6 +142,21 @@ static void set_remote(const struct varve_ctx *ctx, struct vv_stats_record *r)
     h->moved_bytes = s.read_bytes;
 }
 
+/* Names may be longer than there is room for, or not fit to be shown; those who collect metrics
+ * refuse all of them if two are the same. */
+static void set_name(const char *name, char *to, size_t size)
+{
+    char hash[12];
+
+    snprintf(to, size, "%s", name);
+    vv_stats_text_clean(to, size);
+    if (strcmp(to, name) == 0)
+        return;
+    snprintf(hash, sizeof(hash), "~%08x", (unsigned)vv_hash64(name, strlen(name)));
+    snprintf(to + VV_MIN(strlen(to), size - sizeof(hash)), sizeof(hash), "%s", hash);
+    vv_stats_text_clean(to, size);
+}
+
 static void set_histories(struct varve_ctx *ctx, struct vv_stats_record *r)
 {
     /* A history is in the list from when it is open until it is closed. */
@@ -157,8 +173,7 @@ static void set_histories(struct varve_ctx *ctx, struct vv_stats_record *r)
         if (r->nhistories == VV_STATS_HISTORIES)
             continue;
         r->nhistories++;
-        snprintf(to->name, sizeof(to->name), "%s", h->name);
-        vv_stats_text_clean(to->name, sizeof(to->name));
+        set_name(h->name, to->name, sizeof(to->name));
         to->versions = s.versions;
         to->durable = s.durable;
         to->failed = s.failed;

@@ -53,8 +53,9 @@ struct vv_stats_header {
     char program[32];  /* short name */
     char command[256]; /* with arguments, separated by blanks; cut */
     char level[16], policy[16], device[16];
-    char local[128]; /* folder; cut */
-    uint8_t reserved[64];
+    char local[128];     /* folder; cut */
+    uint64_t node, boot; /* the machine, and its run since it was switched on; 0: not known */
+    uint8_t reserved[48];
 };
 
 _Static_assert(sizeof(struct vv_stats_header) == 640, "on disk");
@@ -147,7 +148,7 @@ void vv_stats_about_process(struct vv_stats_header *about);
 enum vv_stats_owner {
     VV_STATS_ALIVE,
     VV_STATS_DEAD,    /* the process has ended without closing */
-    VV_STATS_UNKNOWN, /* it lives, or lived, in another process namespace */
+    VV_STATS_UNKNOWN, /* it lives, or lived, in another process namespace or on another machine */
 };
 
 struct vv_stats_page {

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/hash.h"
+
 /* Field 22 of /proc/PID/stat, counted from the state, which is field 3. */
 #define START_FIELD 19
 
@@ -86,6 +88,21 @@ uint64_t vvi_process_space(void)
     struct stat st;
 
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+uint64_t vvi_process_node(void)
+{
+    char name[256] = "";
+
+    return gethostname(name, sizeof(name) - 1) == 0 && name[0] ? vv_hash64(name, strlen(name)) : 0;
+}
+
+uint64_t vvi_process_boot(void)
+{
+    char id[64];
+    ssize_t n = slurp("/proc/sys/kernel/random/boot_id", id, sizeof(id));
+
+    return n > 0 ? vv_hash64(id, (size_t)n) : 0;
 }
 
 void vvi_process_command(char *buf, size_t size)

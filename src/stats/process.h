@@ -18,6 +18,10 @@ int vvi_process_start(const char *proc, pid_t pid, uint64_t *ret_ticks) VV_WARN_
 /* The namespace that the calling process has its number in; 0: not known. */
 uint64_t vvi_process_space(void);
 
+/* The machine by its name, and its run since it was switched on; 0: not known. */
+uint64_t vvi_process_node(void);
+uint64_t vvi_process_boot(void);
+
 /* Its arguments separated by blanks, cut to size. */
 void vvi_process_command(char *buf, size_t size);
 

@@ -161,8 +161,11 @@ static ssize_t read_file(int fd, char **ret_data)
 
 static enum vv_stats_owner owner_of(const struct vv_stats_header *h)
 {
-    uint64_t ticks = 0, space = vvi_process_space();
+    uint64_t ticks = 0, space = vvi_process_space(), boot = vvi_process_boot();
 
+    /* A folder may be shared by machines, whose first namespaces all have the same number. */
+    if (h->boot && boot && h->boot != boot)
+        return h->node && h->node == vvi_process_node() ? VV_STATS_DEAD : VV_STATS_UNKNOWN;
     if (!h->pid_space || h->pid_space != space)
         return VV_STATS_UNKNOWN;
     int rc = vvi_process_start("/proc", (pid_t)h->pid, &ticks);
@@ -223,6 +226,19 @@ int vv_stats_page_read(const char *path, struct vv_stats_page *ret_page)
     return ret_page->status = rc;
 }
 
+/* varve-stats.PID.N, and nothing that somebody else may have called so. */
+static bool is_page_name(const char *name)
+{
+    size_t pid, n;
+
+    if (strncmp(name, VVI_STATS_NAME, strlen(VVI_STATS_NAME)) != 0)
+        return false;
+    name += strlen(VVI_STATS_NAME);
+    pid = strspn(name, "0123456789");
+    n = name[pid] == '.' ? strspn(name + pid + 1, "0123456789") : 0;
+    return pid > 0 && n > 0 && name[pid + 1 + n] == '\0';
+}
+
 static int each_in(const char *folder, int (*fn)(void *arg, const struct vv_stats_page *page),
                    void *arg)
 {
@@ -239,7 +255,7 @@ static int each_in(const char *folder, int (*fn)(void *arg, const struct vv_stat
     while (rc == 0 && (entry = readdir(dir))) {
         char path[VV_STATS_PATH];
 
-        if (strncmp(entry->d_name, VVI_STATS_NAME, strlen(VVI_STATS_NAME)) != 0 ||
+        if (!is_page_name(entry->d_name) ||
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name) >= sizeof(path))
             continue;
         int got = vv_stats_page_read(path, page);

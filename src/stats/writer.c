@@ -59,6 +59,8 @@ void vv_stats_about_process(struct vv_stats_header *about)
 
     about->pid = (uint64_t)getpid();
     about->pid_space = vvi_process_space();
+    about->node = vvi_process_node();
+    about->boot = vvi_process_boot();
     if (vvi_process_start("/proc", getpid(), &about->start_ticks) != 0)
         about->start_ticks = 0;
     clock_gettime(CLOCK_REALTIME, &wall);

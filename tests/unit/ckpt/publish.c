@@ -77,6 +77,33 @@ static bool reopened(void)
     return page.record.nhistories == 0 && page.record.seq > 2;
 }
 
+static bool two_histories(void)
+{
+    return page.record.nhistories == 2;
+}
+
+/* Whoever collects metrics refuses the same name twice. */
+static void long_names(void)
+{
+    const char *dir = t_tmpdir();
+    struct ck_cfg cfg = {.host_cache = 32 * PAGE};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    char name[2][120];
+
+    opts_for(&cfg, dir, "", &opts);
+    T_OK(varve_open(&opts, &ctx));
+    for (int i = 0; i < 2; i++) {
+        snprintf(name[i], sizeof(name[i]), "%0*d", 100, i);
+        (void)ck_history(ctx, name[i]);
+    }
+    until(dir, 0, two_histories);
+    const struct vv_stats_history *h = page.record.history;
+    T_CHECK(strcmp(h[0].name, h[1].name) != 0);
+    T_EQ(strncmp(h[0].name, name[0], 40), 0);
+    T_OK(varve_close(ctx));
+}
+
 static void figures(void)
 {
     const char *dir = t_tmpdir();
@@ -351,6 +378,7 @@ static void metrics(void)
 int main(void)
 {
     T_RUN(figures);
+    T_RUN(long_names);
     T_RUN(several);
     T_RUN(nowhere);
     T_RUN(errors);

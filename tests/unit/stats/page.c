@@ -242,6 +242,18 @@ static void gone(struct vv_stats_header *h)
     h->pid = 4194304 + 7;
 }
 
+static void on_other_machine(struct vv_stats_header *h)
+{
+    gone(h);
+    h->boot ^= 1;
+    h->node ^= 1;
+}
+
+static void before_reboot(struct vv_stats_header *h)
+{
+    h->boot ^= 1; /* the number and the time of start may be right by chance */
+}
+
 static void wild(struct vv_stats_header *h)
 {
     memset(h->command, 0x1b, sizeof(h->command));
@@ -275,6 +287,24 @@ static void owners(void)
     T_EQ(page.owner, VV_STATS_UNKNOWN);
     T_ERR(vv_stats_page_remove(&page), -EBUSY);
     T_EQ(vv_stats_clean(dir), 0);
+    /* So they are on another machine, whose first namespace has the number of ours. */
+    respell(path, mine, on_other_machine);
+    T_OK(vv_stats_page_read(path, &page));
+    if (page.header.boot != 1) {
+        T_EQ(page.owner, VV_STATS_UNKNOWN);
+        T_EQ(vv_stats_clean(dir), 0);
+        respell(path, mine, before_reboot);
+        T_EQ(vv_stats_clean(dir), 1);
+    }
+    /* What others call their files is none of our business. */
+    snprintf(path, sizeof(path), "%s/varve-stats.txt", dir);
+    spill(path, "x", 1);
+    struct timespec old[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    T_EQ(utimensat(AT_FDCWD, path, old, 0), 0);
+    T_EQ(vv_stats_clean(dir), 0);
+    T_EQ(count(dir), 1);
+    T_EQ(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/varve-stats.2.0", dir);
     /* Nothing that a terminal would obey gets out. */
     respell(path, mine, wild);
     T_OK(vv_stats_page_read(path, &page));

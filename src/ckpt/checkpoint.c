@@ -249,7 +249,8 @@ struct call {
     struct varve_history *h;
     uint64_t version, deadline_ns;
     const struct vvi_on_stream *on;
-    uint64_t size; /* of the version, if it got so far */
+    uint64_t size;     /* of the version, if it got so far */
+    uint32_t distance; /* of a restore that was made */
 };
 
 /* The deputy makes calls on device memory; host memory is copied by the thread that knows it. */
@@ -449,12 +450,12 @@ int vvi_await_written(struct varve_history *h, const char *operation, uint64_t v
     return rc ? vvi_history_say(h, operation, version, rc) : 0;
 }
 
-static int restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
-                   uint64_t deadline_ns, uint64_t *size_out)
+static int restore(struct call *c)
 {
+    struct varve_history *h = c->h;
     struct varve_ctx *ctx = h->ctx;
+    uint64_t version = c->version;
     struct regions r = {.n = 0};
-    uint32_t distance = 0;
     int rc = regions_copy(h, &r);
     if (rc)
         vvi_history_say(h, "restore", version, rc);
@@ -462,20 +463,19 @@ static int restore(struct varve_history *h, uint64_t version, const struct vvi_o
         struct vv_object_info info;
         rc = vv_engine_lookup(ctx->engine, h->hist, version, &info);
         if (rc == -ENOENT) {
-            rc = vvi_await_written(h, "restore", version, on != NULL, deadline_ns);
+            rc = vvi_await_written(h, "restore", version, c->on != NULL, c->deadline_ns);
             continue;
         }
         if (rc) {
             vvi_history_say(h, "restore", version, rc);
             break;
         }
-        rc = restore_info(h, &info, &r, on, deadline_ns, &distance);
+        rc = restore_info(h, &info, &r, c->on, c->deadline_ns, &c->distance);
         vvi_layout_release(NULL, info.user);
         if (rc == 0) {
-            *size_out = info.size;
+            c->size = info.size;
             ctx->restore_bytes += info.size;
-            ctx->last_distance = distance;
-            vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), version, distance, 0);
+            ctx->last_distance = c->distance;
             break;
         }
         if (rc == -ESTALE)
@@ -491,7 +491,7 @@ static int restore_call(void *arg)
     int rc = vvi_history_late_error(c->h, "restore");
     if (rc == 0)
         rc = vvi_damage_check(c->h, "restore", c->version, 0);
-    return rc ? rc : restore(c->h, c->version, c->on, c->deadline_ns, &c->size);
+    return rc ? rc : restore(c);
 }
 
 int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
@@ -507,6 +507,9 @@ int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_s
     uint64_t blocked_ns = vv_now_ns() - start_ns;
     h->ctx->restore_blocked_ns += blocked_ns;
     h->ctx->last_blocked_ns = blocked_ns;
+    /* By the thread that waited: readers of the trace look for it among that one's events. */
+    if (rc == 0)
+        vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), version, call.distance, 0);
     vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, version, call.size, rc);
     vvi_history_leave(h);
     return rc;

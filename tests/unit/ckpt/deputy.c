@@ -5,11 +5,13 @@
  * call, bytes and errors are the same.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/ckpt_private.h"
 #include "core/clock.h"
 #include "core/deputy.h"
 #include "t.h"
+#include "trace/trace.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 8 * PAGE };
@@ -93,6 +95,37 @@ static void test_not_for_all(void)
     T_OK(varve_close(ctx));
 }
 
+/* A trace has all of a call under the thread that waited for it. */
+static void test_traced_by_the_caller(void)
+{
+    struct varve_ctx *ctx = open_with("on");
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    uint64_t limit_ns = vv_now_ns() + 20 * VV_NS_PER_S, before;
+    struct vv_trace_log log;
+    size_t distances = 0;
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+    vv_trace_start(0);
+    do {
+        before = vv_deputy_calls(ctx->deputy);
+        T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
+    } while (vv_deputy_calls(ctx->deputy) == before && vv_now_ns() < limit_ns);
+    if (vv_deputy_calls(ctx->deputy) == before)
+        t_note("the deputy was not run in time to make a call");
+    vv_trace_stop();
+    T_OK(vv_trace_snapshot(&log));
+    for (size_t i = 0; i < log.count; i++)
+        if (log.records[i].kind == VV_TRACE_DISTANCE) {
+            T_EQ(log.records[i].thread, (uint32_t)gettid());
+            distances++;
+        }
+    T_CHECK(distances > 0);
+    vv_trace_log_fini(&log);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
 static void test_off(void)
 {
     struct varve_ctx *ctx = open_with("off");
@@ -104,6 +137,7 @@ int main(void)
 {
     T_RUN(test_same_bytes_and_errors);
     T_RUN(test_not_for_all);
+    T_RUN(test_traced_by_the_caller);
     T_RUN(test_off);
     return t_done();
 }

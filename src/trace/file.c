@@ -21,6 +21,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "trace/format.h"
+#include "trace/map.h"
 #include "trace/pool.h"
 
 enum { NAMES_MAX = 65536, KINDS_MAX = 1024, KIND_TEXTS = 1 + VV_TRACE_ARGS };
@@ -32,6 +33,7 @@ struct kind_texts {
 struct vvi_trace_tables {
     struct vvi_pool pool;
     struct vvi_list records, pairs, attachments;
+    struct vvi_map last_pair; /* where the last pair of a key is */
     const char *name[NAMES_MAX];
     struct kind_texts kind[KINDS_MAX];
 };
@@ -252,8 +254,13 @@ static int by_time(const void *x, const void *y)
     return a->seq < b->seq ? -1 : a->seq > b->seq;
 }
 
+static struct vvi_map_key pair_key(bool note, uint32_t context, const char *key)
+{
+    return (struct vvi_map_key){{note, context, vv_hash64(key, strlen(key))}};
+}
+
 /* Everything is read: sorts it and sets the fields that others look at. */
-static void conclude(const struct scan *s)
+static int conclude(const struct scan *s)
 {
     struct vv_trace_file *f = s->f;
     struct vvi_trace_tables *t = f->tables;
@@ -270,6 +277,12 @@ static void conclude(const struct scan *s)
     f->nattachments = t->attachments.n;
     f->begin_ns = f->nrecords ? f->records[0].time_ns : f->clock_ns;
     f->end_ns = f->nrecords ? f->records[f->nrecords - 1].time_ns : f->clock_ns;
+    for (size_t i = 0; i < f->npairs; i++) {
+        const struct vv_trace_pair *p = &f->pairs[i];
+        if (!vvi_map_put(&t->last_pair, pair_key(p->note, p->context, p->key), (uint32_t)i))
+            return -ENOMEM;
+    }
+    return 0;
 }
 
 static int read_head(struct scan *s, char *err, size_t err_bytes)
@@ -312,7 +325,7 @@ int vv_trace_file_parse(const void *bytes, size_t size, char *err, size_t err_by
         while (rc == 0 && s.at < s.size)
             rc = scan_step(&s);
         if (rc == 0)
-            conclude(&s);
+            rc = conclude(&s);
     }
     if (rc) {
         if (rc == -ENOMEM)
@@ -382,6 +395,7 @@ void vv_trace_file_free(struct vv_trace_file *f)
         free(f->tables->records.v);
         free(f->tables->pairs.v);
         free(f->tables->attachments.v);
+        free(f->tables->last_pair.slot);
         free(f->tables);
     }
     free(f);
@@ -392,6 +406,13 @@ void vv_trace_file_free(struct vv_trace_file *f)
 static const char *find_pair(const struct vv_trace_file *f, bool note, uint32_t context,
                              const char *key)
 {
+    uint32_t last = vvi_map_get(&f->tables->last_pair, pair_key(note, context, key));
+
+    if (last == VVI_MAP_NONE)
+        return NULL;
+    if (strcmp(f->pairs[last].key, key) == 0)
+        return f->pairs[last].value;
+    /* Another key of the same hash, which somebody must have looked for. */
     for (size_t i = f->npairs; i-- > 0;) {
         const struct vv_trace_pair *p = &f->pairs[i];
         if (p->note == note && p->context == context && strcmp(p->key, key) == 0)

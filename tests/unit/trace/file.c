@@ -597,6 +597,35 @@ static void golden(void)
     vv_trace_file_free(f);
 }
 
+/* A note for every step of a long run: the last of each key counts, and finding it takes no longer
+ * than in a short one. */
+static void many_notes(void)
+{
+    enum { NOTES = 60000, KEYS = NOTES - NOTES / 4 };
+    char key[32], value[32];
+
+    new_path();
+    must_start();
+    for (int i = 0; i < NOTES; i++) {
+        snprintf(key, sizeof(key), "step %d", i % KEYS);
+        snprintf(value, sizeof(value), "%d", i);
+        T_OK(vv_trace_note(key, value));
+        T_OK(i % 1000 ? 0 : vv_trace_flush());
+    }
+    T_OK(vv_trace_meta(0, "step 1", "of the library"));
+    vv_trace_write_stop();
+    struct vv_trace_file *f = must_read(path);
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof(key), "step %d", i);
+        snprintf(value, sizeof(value), "%d", i + KEYS < NOTES ? i + KEYS : i);
+        T_STREQ(vv_trace_file_note(f, key), value);
+    }
+    T_STREQ(vv_trace_file_meta(f, 0, "step 1"), "of the library");
+    T_CHECK(!vv_trace_file_meta(f, 0, "step 2") && !vv_trace_file_meta(f, 1, "step 1"));
+    T_CHECK(!vv_trace_file_note(f, "step") && !vv_trace_file_note(f, ""));
+    vv_trace_file_free(f);
+}
+
 static void paths(void)
 {
     char buf[64], want[64];
@@ -613,6 +642,7 @@ int main(void)
 {
     T_RUN(off);
     T_RUN(round_trip);
+    T_RUN(many_notes);
     T_RUN(paths);
     T_RUN(golden);
     T_RUN(killed);

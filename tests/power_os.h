@@ -51,6 +51,7 @@ struct power_os {
     long at; /* the power goes before this call; 0: it stays */
     long count;
     bool dead;
+    struct power_os *peers, *next_peer; /* nodes that share a folder; immutable once they work */
     const char *graveyard;
     int ngraves;
     struct power_write *writes;
@@ -136,6 +137,19 @@ static inline void power_bury(struct power_os *p, struct power_name *n, const ch
         n->grave = p->ngraves++;
 }
 
+static inline void power_names_synced(struct power_os *p, const struct stat *st)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < p->nnames; i++) {
+        struct power_name *n = &p->names[i];
+        if (n->dev == st->st_dev && n->ino == st->st_ino)
+            close(n->dirfd);
+        else
+            p->names[kept++] = *n;
+    }
+    p->nnames = kept;
+}
+
 static inline void power_synced(struct power_os *p, int fd)
 {
     struct stat st;
@@ -151,15 +165,21 @@ static inline void power_synced(struct power_os *p, int fd)
         }
     }
     p->nwrites = kept;
-    kept = 0;
-    for (size_t i = 0; i < p->nnames; i++) {
-        struct power_name *n = &p->names[i];
-        if (n->dev == st.st_dev && n->ino == st.st_ino)
-            close(n->dirfd);
-        else
-            p->names[kept++] = *n;
+    power_names_synced(p, &st);
+}
+
+/* A folder that nodes share is synced for all of them, whoever asks. */
+static inline void power_synced_for_all(const struct power_os *by, int fd)
+{
+    struct stat st;
+    T_OK(fstat(fd, &st));
+    for (struct power_os *p = by->peers; p != NULL; p = p->next_peer) {
+        if (p == by)
+            continue;
+        pthread_mutex_lock(&p->lock);
+        power_names_synced(p, &st);
+        pthread_mutex_unlock(&p->lock);
     }
-    p->nnames = kept;
 }
 
 /* ---- the calls ---- */
@@ -247,6 +267,7 @@ static inline int power_fsync(const struct vv_os *os, int fd)
         return -EIO;
     power_synced(power_of(os), fd);
     power_leave(os);
+    power_synced_for_all(power_of(os), fd);
     return 0;
 }
 

@@ -413,7 +413,9 @@ int vv_group_complete(const struct vv_group *g, uint64_t version, uint64_t run_i
         return there;
     if (there == 0 && old.run_id == run_id) {
         vv_group_record_fini(&old);
-        return 0;
+        /* Who wrote it may be cut off before the folder is synced, and what the caller does next,
+         * taking its marker away, must not outlive the record. */
+        return g->os->fsync(g->os, g->dirfd);
     }
     int rc = sweep ? gather(g, version, run_id, &r) : -EAGAIN;
     if (rc == 0) {

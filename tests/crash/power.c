@@ -70,7 +70,7 @@ static bool off(struct rank *r, int rc, const char *what)
     return true;
 }
 
-static bool open_rank(struct rank *r, long at)
+static bool open_rank(struct rank *r)
 {
     struct job *j = r->job;
     struct varve_opts opts;
@@ -83,7 +83,6 @@ static bool open_rank(struct rank *r, long at)
                          .rank = r->rank,
                          .ranks = j->ranks,
                          .run = run};
-    power_os_init(&r->os, at);
     struct vv_ckpt_hooks hooks = {.os = &r->os.os};
     vv_ckpt_set_hooks(&hooks);
     ck_opts(&cfg, &opts);
@@ -144,7 +143,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-/* One life of the job; returns the calls that rank 0 made. */
+/* One life of the job; returns the most calls that a rank made. */
 static long live(struct job *j, int victim, long at, struct t_rng *rng)
 {
     long calls = 0;
@@ -153,8 +152,14 @@ static long live(struct job *j, int victim, long at, struct t_rng *rng)
     for (int i = 0; i < j->ranks; i++) {
         struct rank *r = &j->rank[i];
         memset(r->reported, 0, sizeof(r->reported));
+        power_os_init(&r->os, i == victim ? at : 0);
+        r->os.peers = &j->rank[0].os;
+        r->os.next_peer = i + 1 < j->ranks ? &j->rank[i + 1].os : NULL;
+    }
+    for (int i = 0; i < j->ranks; i++) {
+        struct rank *r = &j->rank[i];
         r->h = NULL;
-        if (!open_rank(r, i == victim ? at : 0))
+        if (!open_rank(r))
             r->h = NULL;
     }
     for (int i = 0; i < j->ranks; i++)
@@ -165,6 +170,9 @@ static long live(struct job *j, int victim, long at, struct t_rng *rng)
         struct rank *r = &j->rank[i];
         off(r, varve_close(r->ctx), "close");
         calls = VV_MAX(calls, r->os.count);
+    }
+    for (int i = 0; i < j->ranks; i++) {
+        struct rank *r = &j->rank[i];
         power_os_lose(&r->os, rng);
         for (int v = 0; v < MAX_VERSIONS; v++)
             if (r->reported[v])

@@ -209,6 +209,7 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
     /* A good local file of a version whose shared one is damaged or gone. */
     struct vvi_repair repair = {.version = e.version, .generation = e.generation};
     repair.to_remote = complete && !f->remote;
+    e.lacking = repair.to_remote;
     bool mends = repair.to_remote || (bad != NULL && !in_remote && f->remote);
     e.unfinished = !vvi_remote_reached(h, &e);
     f->used = true;
@@ -323,7 +324,17 @@ static int take_highest(struct opening *o)
 
 /* ---- the rest ---- */
 
-/* What nobody took waits to be swept; what was taken waits to be listed. */
+static bool is_damaged(const struct vv_remote_hist *h, uint64_t version)
+{
+    for (size_t i = 0; i < h->ndamaged; i++)
+        if (h->damaged[i].version == version)
+            return true;
+    return false;
+}
+
+/* What nobody took waits to be swept; what was taken waits to be listed. A version whose record cannot
+ * be read was complete, and the record may be read or made another time: its files stay until it is
+ * discarded. */
 static int settle(struct opening *o)
 {
     struct vv_remote_hist *h = o->hist;
@@ -336,7 +347,7 @@ static int settle(struct opening *o)
         if (f->used) {
             h->found[h->nfound++] = *f;
             f->regions = NULL;
-        } else {
+        } else if (!h->remote->opts.complete || !is_damaged(h, f->e.version)) {
             struct vvi_rleft left = {.version = f->e.version,
                                      .generation = f->e.generation,
                                      .run_id = f->e.run_id,

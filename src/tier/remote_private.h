@@ -23,6 +23,8 @@ struct vvi_rentry {
     uint64_t local_bytes;      /* that it counts for there; 0 without a limit */
     bool stored, marked, complete;
     bool unfinished; /* found at opening, not at the level */
+    bool doubtful;   /* something failed on the way: there may be a file there, stored or not */
+    bool lacking;    /* the shared copy is known to be bad or gone: the local one has to stay */
     bool told;       /* err was */
     bool removing;   /* a removal is under way: it counts as gone */
     uint32_t misses; /* polls in a row that failed */

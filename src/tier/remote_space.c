@@ -8,7 +8,7 @@
  *   - every local file counts from its first write until it is removed (`used`);
  *   - a write that begins a file is admitted if the file fits, and held otherwise;
  *   - while one is held, the worker removes local files, those left over from earlier lives first,
- *     then the oldest that the shared folder has;
+ *     then the oldest that the shared folder has good, for all we know;
  *   - if there is none and none is on its way there, the write fails with -ENOSPC.
  *
  * Reads that come later go to the shared folder; reads that have begun keep the file they opened. */
@@ -129,7 +129,7 @@ static bool pick_victim_locked(struct vv_remote *r, struct vv_remote_hist **ret_
             }
         for (size_t i = 0; best == NULL && i < h->n; i++) {
             const struct vvi_rentry *e = &h->entry[i];
-            if (!e->local || !e->stored || e->removing || e->local_bytes == 0)
+            if (!e->local || !e->stored || e->lacking || e->removing || e->local_bytes == 0)
                 continue;
             best = h;
             *ret = (struct vvi_rleft){.version = e->version, .generation = e->generation};
@@ -139,6 +139,17 @@ static bool pick_victim_locked(struct vv_remote *r, struct vv_remote_hist **ret_
     return best != NULL;
 }
 
+/* Is a good copy of it on its way to the shared folder? */
+static bool on_its_way_locked(const struct vv_remote_hist *h, const struct vvi_rentry *e)
+{
+    const struct vv_remote *r = h->remote;
+    if (!e->local || h->stopped)
+        return false;
+    if (e->lacking)
+        return h->repairs != NULL || (r->active.on && r->active.hist == h);
+    return !e->stored && e->err == 0;
+}
+
 /* Will a local copy become superfluous without anybody doing anything? */
 static bool room_may_come_locked(const struct vv_remote *r)
 {
@@ -146,8 +157,7 @@ static bool room_may_come_locked(const struct vv_remote *r)
         return true;
     for (const struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
         for (size_t i = 0; i < h->n; i++)
-            if (h->entry[i].removing ||
-                (h->entry[i].local && !h->entry[i].stored && h->entry[i].err == 0 && !h->stopped))
+            if (h->entry[i].removing || on_its_way_locked(h, &h->entry[i]))
                 return true;
     return false;
 }

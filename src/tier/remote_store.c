@@ -83,6 +83,15 @@ static void trace_read(const struct vvi_rread *read, enum vv_trace_kind kind, ui
               read->hist->trace_history, io->key.version, io->chunk0, last);
 }
 
+/* The shared copy is bad too, elsewhere: now each has what the other lacks. */
+static void lacks_locked(struct vv_remote_hist *h, const struct vvi_repair *repair)
+{
+    struct vvi_rentry *e = vvi_remote_find(h, repair->version, repair->generation);
+    if (e != NULL)
+        e->lacking = true;
+    vvi_remote_repair_locked(h, repair);
+}
+
 static void read_done(struct vv_remote *r, struct vvi_rread *read)
 {
     struct vvi_rstore *s = read->store;
@@ -111,7 +120,7 @@ static void read_done(struct vv_remote *r, struct vvi_rread *read)
         vvi_remote_repair_locked(read->hist, &repair);
         repair.to_remote = true;
         if (read->both)
-            vvi_remote_repair_locked(read->hist, &repair);
+            lacks_locked(read->hist, &repair);
     }
     read->hist->busy--;
     vv_cond_broadcast(&r->idle);

@@ -174,6 +174,7 @@ static void enter(const struct job *job, const struct vvi_rentry *now, int err)
         e->rest_ns = now->rest_ns;
         e->poll_ns = now->poll_ns;
         e->err = err;
+        e->doubtful |= err != 0;
         e->told = false;
         h->low = VV_MIN(h->low, (size_t)(e - h->entry));
         if (!before && vvi_remote_reached(h, e))
@@ -243,6 +244,17 @@ static void index_add(struct vv_files *files, const struct vv_ckfile_info *info)
     vvi_index_flush(&files->index);
 }
 
+/* The shared copy is good again: the local one may go. */
+static void mended(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
+{
+    vv_mutex_lock(&h->remote->lock);
+    struct vvi_rentry *e = vvi_remote_find(h, version, generation);
+    if (e != NULL)
+        e->lacking = false;
+    vvi_space_wake_locked(h->remote);
+    vv_mutex_unlock(&h->remote->lock);
+}
+
 static void copied(struct vv_remote *r, struct vvi_rentry *e, int rc)
 {
     struct job job = {.hist = r->active.hist};
@@ -264,6 +276,8 @@ static void copied(struct vv_remote *r, struct vvi_rentry *e, int rc)
             there->local = true;
         vv_mutex_unlock(&r->lock);
     }
+    if (rc == 0 && !r->active.to_local)
+        mended(h, e->version, e->generation);
     bool enters = !r->active.to_local && !e->stored;
     e->stored |= rc == 0;
     active_end(r);
@@ -437,7 +451,7 @@ static void run_remove(const struct job *job)
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, key->version, key->generation);
     uint64_t run_id = e != NULL ? e->run_id : 0; /* of a damaged file nothing is known */
-    bool reached_there = e == NULL || e->stored;
+    bool reached_there = e == NULL || e->stored || e->doubtful;
     vv_mutex_unlock(&r->lock);
     int rc = reached_there
                  ? remove_shared(h, key->version, key->generation, run_id, !r->opts.direct)

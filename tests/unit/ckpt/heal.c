@@ -4,6 +4,7 @@
  * repaired. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,7 +12,9 @@
 
 #include <varve/ckpt.h>
 
+#include "ckpt/hooks.h"
 #include "core/util.h"
+#include "fault_os.h"
 #include "t.h"
 #include "tier/ckfile.h"
 #include "unit/ckpt/ck.h"
@@ -307,6 +310,98 @@ static void test_group(void)
     t_note("%d flipped bits in records and lives", n);
 }
 
+/* The shared copy is bad and cannot be replaced: the local one is no longer superfluous, whoever
+ * wants its room. */
+static void test_last_copy(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE);
+    char path[1024], inside[1100];
+    write_some(&cfg);
+    find(cfg.remote, "heal", "r0.v0.", ".ckpt", path);
+    T_OK(unlink(path));
+    T_OK(mkdir(path, 0777));
+    snprintf(inside, sizeof(inside), "%s/in the way", path);
+    T_OK(mkdir(inside, 0777));
+    forget_index(&cfg);
+    cfg.local_cache = 5 * (BYTES + 3 * PAGE);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "heal");
+    for (uint64_t v = 3; v < 12; v++)
+        put(h, v);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    for (uint64_t v = 12; v-- > 0;)
+        T_OK(get(h, v));
+    T_OK(varve_close(ctx));
+}
+
+/* A version whose record cannot be made again now is not garbage: mended by hand it is there. */
+static void test_record_lost(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE);
+    char record[1024], local[1024], remote[1024], command[2200];
+    write_some(&cfg);
+    find(cfg.remote, "heal/group", "v1.", ".group", record);
+    find(cfg.local, "heal", "r0.v1.", ".ckpt", local);
+    find(cfg.remote, "heal", "r0.v1.", ".ckpt", remote);
+    flip(record, 70);
+    T_OK(truncate(remote, 100));
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "heal");
+    T_EQ(ck_count(h), 2);
+    T_ERR(get(h, 1), -EBADMSG);
+    for (uint64_t v = 3; v < 5; v++) {
+        put(h, v);
+        T_OK(varve_wait(h, v, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS));
+    }
+    T_OK(varve_close(ctx));
+    snprintf(command, sizeof(command), "cp %s %s", local, remote);
+    T_EQ(system(command), 0);
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "heal");
+    T_EQ(ck_count(h), 5);
+    T_OK(get(h, 1));
+    T_OK(varve_close(ctx));
+}
+
+/* One fsync after the other fails; what was discarded then does not come back, from either folder.
+ * Returns whether the one that was to fail never came. */
+static bool discard_after(long at, long *ret_opening)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE);
+    struct fault_os os;
+    cfg.host_cache = 32 * PAGE; /* a version that fails is kept */
+    fault_os_init(&os);
+    os.calls = 1u << FAULT_FSYNC | 1u << FAULT_AIO_FSYNC;
+    os.at = at;
+    os.mode = FAULT_ONCE;
+    struct vv_ckpt_hooks hooks = {.os = &os.os};
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "heal");
+    *ret_opening = atomic_load(&os.count);
+    put(h, 0);
+    (void)!varve_wait(h, 0, VARVE_LEVEL_REMOTE, CK_LIMIT_MS);
+    bool over = atomic_load(&os.count) < at;
+    T_OK(varve_discard(h, 0));
+    int rc = varve_flush(h, CK_LIMIT_MS);
+    int closed = varve_close(ctx);
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "heal");
+    T_CHECK(rc != 0 || closed != 0 || ck_count(h) == 0);
+    T_OK(varve_close(ctx));
+    return over;
+}
+
+static void test_discarded(void)
+{
+    long opening, ignored, at;
+    T_CHECK(discard_after(LONG_MAX, &opening));
+    for (at = opening + 1; !discard_after(at, &ignored);)
+        at++;
+    T_CHECK(at > opening + 3);
+}
+
 int main(void)
 {
     T_RUN(test_local);
@@ -314,5 +409,8 @@ int main(void)
     T_RUN(test_both);
     T_RUN(test_missing);
     T_RUN(test_group);
+    T_RUN(test_last_copy);
+    T_RUN(test_record_lost);
+    T_RUN(test_discarded);
     return t_done();
 }

@@ -392,6 +392,19 @@ static uint64_t life_run_id(struct vv_remote *r, const char *history)
     return seed[2] == 0 ? r->run_id : vv_hash64(seed, sizeof(seed));
 }
 
+/* The life file tells of the last life only. Markers that an earlier one of the same id left would be
+ * taken for this one's; where there is a marker there is the file. */
+static bool wrote_before(const struct vv_remote_hist *h)
+{
+    for (size_t i = 0; i < h->nfound; i++)
+        if (h->found[i].e.run_id == h->run_id)
+            return true;
+    for (size_t i = 0; i < h->nleft; i++)
+        if (h->left[i].run_id == h->run_id)
+            return true;
+    return false;
+}
+
 static int begin_life(struct vv_remote_hist *h, const char *history, char *err, size_t err_bytes)
 {
     struct vv_group_life last = {0};
@@ -401,7 +414,7 @@ static int begin_life(struct vv_remote_hist *h, const char *history, char *err, 
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot read the life file of history %s: %s", history,
                          strerror(-rc));
-    if (last.run_id == h->run_id)
+    if (last.run_id == h->run_id || wrote_before(h))
         return vvi_error(-EINVAL, err, err_bytes,
                          "run %016" PRIx64 " has written history %s before: every start of a job "
                          "needs a run id of its own",

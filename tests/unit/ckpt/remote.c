@@ -341,6 +341,12 @@ static void test_run_twice(void)
     T_ERR(varve_history_open(ctx, "r", &h), -EINVAL);
     ck_error(ctx, -EINVAL, "run");
     T_OK(varve_close(ctx));
+    /* Not the last one, but an earlier one. */
+    cfg.run = "job 7";
+    ctx = ck_open(&cfg);
+    T_ERR(varve_history_open(ctx, "r", &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "run");
+    T_OK(varve_close(ctx));
 }
 
 static uint64_t folder_bytes(const char *folder, const char *below)

@@ -173,10 +173,11 @@ static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_op
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
     if (rc == 0 && opts) {
-        if (opts->opts_size < sizeof(size_t))
-            return -EINVAL;
-        memcpy(ret_opts, opts,
-               opts->opts_size < sizeof(*ret_opts) ? opts->opts_size : sizeof(*ret_opts));
+        size_t bytes = opts->opts_size < sizeof(*ret_opts) ? opts->opts_size : sizeof(*ret_opts);
+        if (bytes < sizeof(size_t))
+            rc = -EINVAL; /* here alone, perhaps: the others wait for us below */
+        else
+            memcpy(ret_opts, opts, bytes);
         ret_opts->opts_size = sizeof(*ret_opts);
     }
     /* `run` of the first process is turned into a number by varve_open, and so is that of the others:

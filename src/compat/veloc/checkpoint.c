@@ -250,6 +250,15 @@ static int previous(struct vvi_veloc *c)
     return rc;
 }
 
+/* The others may go on without us, where only ours has failed. All have to know alike what this run
+ * has begun: whether a restart is collective follows from it. */
+static void note_begun(struct vvi_veloc *c, const char *name, int version)
+{
+    struct vvi_veloc_hist *hist;
+    if (vvi_veloc_name_check(c, name, version) == 0 && vvi_veloc_history(c, name, &hist) == 0)
+        (void)!vvi_veloc_begins(hist, version);
+}
+
 /* ---- the calls ---- */
 
 static const struct vvi_veloc_choice everything = {VELOC_CKPT_ALL, NULL, 0};
@@ -316,6 +325,8 @@ int VELOC_Checkpoint(const char *name, int version)
     int rc = previous(c);
     if (rc == 0)
         rc = begin(c, name, version);
+    else
+        note_begun(c, name, version);
     if (rc == 0) {
         rc = mem(c, &everything);
         int ended = end(c, rc == 0);

@@ -6,7 +6,8 @@
  *
  * VELOC writes the bytes first and the table last, without syncing either. A file whose table does not
  * account for its length is one that the application wrote, unless it begins with a count of 0: that
- * is what a process killed half-way leaves. Such files are passed over, as if they were not there.
+ * is what a process killed half-way leaves; or with a table that makes sense and wants more bytes than
+ * there are: that is what is left where a copy to persistent storage was cut off. Such files are passed over, as if they were not there.
  *
  * These files are read only. They have no checksum: damage that does not show in the length is not
  * found.
@@ -23,7 +24,13 @@
 
 #include "compat/veloc/veloc_private.h"
 
-enum { ENTRY_BYTES = sizeof(int) + sizeof(size_t), MAX_REGIONS = 1 << 20, BOUNCE_BYTES = 4 << 20 };
+#define REGION_MAX (UINT64_C(1) << 40) /* bytes that a region may be believed to have */
+enum {
+    ENTRY_BYTES = sizeof(int) + sizeof(size_t),
+    MAX_REGIONS = 1 << 20,
+    TABLE_LOOKED_AT = 1024,
+    BOUNCE_BYTES = 4 << 20
+};
 
 static int read_at(int fd, void *buf, size_t bytes, uint64_t offset)
 {
@@ -38,6 +45,16 @@ static int read_at(int fd, void *buf, size_t bytes, uint64_t offset)
         offset += (uint64_t)n;
     }
     return 0;
+}
+
+/* VELOC's regions have numbers of their own. */
+static bool all_differ(const struct vvi_veloc_stored *v, size_t n)
+{
+    for (size_t i = 1; i < n && n <= TABLE_LOOKED_AT; i++)
+        for (size_t k = 0; k < i; k++)
+            if (v[k].id == v[i].id)
+                return false;
+    return n <= TABLE_LOOKED_AT;
 }
 
 /* The table, if there is one and it accounts for every byte; raw is set otherwise. -EBADMSG: neither
@@ -61,22 +78,22 @@ static int read_table(struct vvi_veloc_legacy *f, uint64_t file_bytes)
     f->v = calloc(n, sizeof(*f->v));
     rc = table && f->v ? read_at(f->fd, table, n * ENTRY_BYTES, sizeof(n)) : -ENOMEM;
     uint64_t at = sizeof(n) + n * ENTRY_BYTES;
-    bool fits = true;
-    for (size_t i = 0; rc == 0 && i < n && fits; i++) {
+    bool sound = true;
+    for (size_t i = 0; rc == 0 && i < n && sound; i++) {
         size_t bytes;
         memcpy(&f->v[i].id, table + i * ENTRY_BYTES, sizeof(int));
         memcpy(&bytes, table + i * ENTRY_BYTES + sizeof(int), sizeof(bytes));
         f->v[i].bytes = bytes;
         f->v[i].offset = at;
-        fits = bytes <= file_bytes - at;
-        at += fits ? bytes : 0;
+        sound = bytes <= REGION_MAX;
+        at += sound ? bytes : 0;
     }
     free(table);
-    if (rc == 0 && fits && at == file_bytes) {
+    if (rc == 0 && sound && at == file_bytes) {
         f->raw = false;
         f->n = n;
     }
-    return rc;
+    return rc == 0 && sound && at > file_bytes && all_differ(f->v, n) ? -EBADMSG : rc;
 }
 
 static int open_in(const char *folder, const char *name, int rank, int version,

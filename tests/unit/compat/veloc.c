@@ -507,6 +507,9 @@ static void test_legacy(void)
     veloc_file("persistent", "old-7", 90, 90); /* another name, though it begins alike */
     snprintf(path, sizeof(path), "%s/scratch/old-7-30.dat", folder);
     write_file(path, zeros, sizeof(zeros)); /* killed while it wrote */
+    veloc_file("persistent", "old", 50, 50);
+    snprintf(path, sizeof(path), "%s/persistent/old-7-50.dat", folder);
+    T_OK(truncate(path, 100)); /* and while it was copied */
     snprintf(path, sizeof(path), "%s/scratch/old-8-40.dat", folder);
     write_file(path, "of another rank", 15);
     snprintf(path, sizeof(path), "%s/scratch/raw-7-5.dat", folder);
@@ -525,6 +528,7 @@ static void test_legacy(void)
     T_CHECK(holds(a, 20) && holds(b, 10));
     V_OK(VELOC_Restart_end(1));
     V_FAIL(VELOC_Restart("old", 30));
+    V_FAIL(VELOC_Restart("old", 50));
     T_EQ(VELOC_Restart_test("raw", 0), 5);
     V_FAIL(VELOC_Restart("raw", 5));
     V_OK(VELOC_Restart_begin("raw", 5));

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <varve/trace.h>
@@ -42,15 +43,33 @@ static void place(const struct rtm_params *params, struct rtm_store *store, char
                  rtm_bytes(st.tier_used_bytes[t]));
 }
 
-static void draw_bar(const char *phase, int shot, int shots, double share, const char *rest)
+static int columns(void)
 {
-    enum { WIDTH = 20 };
-    char bar[WIDTH + 1];
+    struct winsize w;
 
-    for (int i = 0; i < WIDTH; i++)
-        bar[i] = i < share * WIDTH ? '#' : '.';
-    bar[WIDTH] = 0;
-    fprintf(stderr, "\r\033[K%-8s %d/%d [%s] %s", phase, shot + 1, shots, bar, rest);
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+}
+
+/* The first text that leaves room for a bar, in one row: what goes on in the next could not be drawn
+ * over. */
+static void draw_bar(const char *phase, int shot, int shots, double share, const char *rest,
+                     const char *shorter)
+{
+    enum { LEAST = 4, MOST = 20 };
+    char head[64], bar[MOST + 1], line[512];
+    int room = columns() - 1, left, width;
+
+    snprintf(head, sizeof(head), "%-8s %d/%d", phase, shot + 1, shots);
+    left = room - (int)strlen(head) - 4;
+    if (left - (int)strlen(rest) < LEAST)
+        rest = shorter;
+    width = left - (int)strlen(rest);
+    width = width < LEAST ? LEAST : width > MOST ? MOST : width;
+    for (int i = 0; i < width; i++)
+        bar[i] = i < share * width ? '#' : '.';
+    bar[width] = 0;
+    snprintf(line, sizeof(line), "%s [%s] %s", head, bar, rest);
+    fprintf(stderr, "\r\033[K%.*s", room, line);
     fflush(stderr);
 }
 
@@ -59,7 +78,8 @@ void rtm_progress_show(struct rtm_progress *pr, const struct rtm_params *params,
 {
     double now, share = (double)(step + 1) / steps;
     int percent = (int)(share * 100);
-    char where[160], rest[320];
+    char where[160], rest[320], shorter[320];
+    double per_s;
 
     if (!pr->on)
         return;
@@ -77,10 +97,13 @@ void rtm_progress_show(struct rtm_progress *pr, const struct rtm_params *params,
     pr->next_s = now + 0.2;
     pr->last_percent = percent;
     place(params, store, where, sizeof(where));
-    snprintf(rest, sizeof(rest), "step %d/%d  %.0f steps/s  blocked %.2f s %s", step + 1, steps,
-             now > pr->phase_s ? (step + 1) / (now - pr->phase_s) : 0.0, blocked_s, where);
+    per_s = now > pr->phase_s ? step / (now - pr->phase_s) : 0.0; /* it began behind the first */
+    snprintf(rest, sizeof(rest), "step %d/%d  %.0f steps/s  blocked %.2f s%s", step + 1, steps,
+             per_s, blocked_s, where);
+    snprintf(shorter, sizeof(shorter), "%d/%d %.0f/s blocked %.1fs%s", step + 1, steps, per_s,
+             blocked_s, where);
     if (pr->tty)
-        draw_bar(phase, shot, params->shots, share, rest);
+        draw_bar(phase, shot, params->shots, share, rest, shorter);
     else
         fprintf(stderr, "%-8s shot %d/%d  %s\n", phase, shot + 1, params->shots, rest);
 }

@@ -157,6 +157,9 @@ def read(fd):
 status = pty.spawn(sys.argv[1:], read)
 assert status == 0, (status, out)
 assert b"\r\x1b[K" in out and b"[####" in out and b"blocked" in out, out[-2000:]
+# In one row of a terminal that does not tell its size: what wraps is never drawn over.
+for frame in out.split(b"\r\x1b[K")[1:]:
+    assert len(frame.split(b"\r")[0].split(b"\n")[0]) < 80, frame
 P
 whole
 echo ok

@@ -11,8 +11,11 @@
  * and may become the pages of a new version (vv_core_put_lent). It is a request in the queue of the
  * puts: blocked like them, and failed like them when no room can come.
  *
- * Leases are contiguous under every policy. The window search of policy/window.h finds them among
+ * Leases are contiguous under every policy. The window searches of policy/window.h find them among
  * what may go at once; what is found nothing is waited for on, the next completion looks again.
+ * Where copies are in pages, the run is taken whose soonest wanted page is wanted last: the sum that
+ * the paper's search goes by grows with the number of fragments, and so prefers the small pieces of
+ * many versions, those that are wanted next among them.
  * While a lease heads the queue no prefetch enters its tier: what may go there only grows.
  *
  * What could go wrong: an application that waits for room holds, as leases, what would be that
@@ -204,6 +207,7 @@ static size_t list_runs(struct vv_core *core)
             const struct hist *h = vvi_hist(core, copy->obj->hist);
             uint64_t first = copy->obj->hint_first;
             core->frags[n].distance = first ? first - h->head : h->tail - h->head + 1;
+            core->frags[n].stamp = UINT64_MAX - core->frags[n].distance; /* gaps: before all */
         }
     }
     return n;
@@ -240,7 +244,8 @@ static uint32_t take_run(struct vv_core *core, uint32_t n)
     if (t->lease_epoch == t->freed_epoch + 1 && t->lease_pages <= n)
         return VV_PAGE_NONE;
     nfrags = list_runs(core); /* may move them */
-    if (!vv_window_score(core->frags, nfrags, n, true, &w)) {
+    if (!(core->paged ? vv_window_oldest(core->frags, nfrags, n, &w)
+                      : vv_window_score(core->frags, nfrags, n, true, &w))) {
         t->lease_epoch = t->freed_epoch + 1;
         t->lease_pages = n;
         return VV_PAGE_NONE;

@@ -83,6 +83,31 @@ static void a_lease_waits_for_flushes(void)
     }
 }
 
+/* A lease takes the run whose soonest wanted page is wanted last: one version wanted late makes way,
+ * not many that are wanted next, whose distances add up to more. */
+static void a_lease_spares_what_is_next(void)
+{
+    struct drive d;
+    struct drive_call lease;
+    struct drive_lend lend = {.used = false};
+    uint32_t h = hand_open(&d, "H8S32", VV_POLICY_NEXT, VV_CORE_CACHED);
+
+    for (uint64_t v = 1; v <= 4; v++)
+        T_OK(drive_hint(&d, h, v));
+    T_OK(drive_hint(&d, h, 0));
+    hand_put(&d, h, 0, 4);
+    for (uint64_t v = 1; v <= 4; v++)
+        hand_put(&d, h, v, 1);
+    drive_run(&d);
+    T_OK(drive_lease(&d, &lease, &lend, h, 4));
+    T_CHECK(!lease.pending && lend.used);
+    T_EQ(hand_resident(&d, h, 0, 0), 0);
+    for (uint64_t v = 1; v <= 4; v++)
+        T_EQ(hand_resident(&d, h, v, 0), 1);
+    drive_unlend(&d, &lend);
+    hand_close(&d);
+}
+
 /* Memory only, and full: a lease fails at once, as a put would; but not while pages come back. */
 static void a_lease_in_vain(void)
 {
@@ -284,6 +309,7 @@ int main(void)
     T_RUN(lent_pages_stay);
     T_RUN(discarded_while_lent);
     T_RUN(a_lease_waits_for_flushes);
+    T_RUN(a_lease_spares_what_is_next);
     T_RUN(a_lease_in_vain);
     T_RUN(a_version_of_leases);
     T_RUN(a_lent_put_overtakes);

@@ -62,6 +62,7 @@ done
 mkdir "$dir/bin" "$dir/console"
 ln -s "$VARVE_BIN" "$dir/bin/varve"
 cp "$dir/restart" "$dir/console"
+cp "$dir/readme1" "$dir/console/first"
 PATH=$dir/bin:$PATH
 cd "$dir/console"
 awk '/^```console$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$readme" >"$dir/commands"

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -63,12 +64,22 @@ static double in_seconds(uint64_t ns)
     return (double)ns * 1e-9;
 }
 
+/* Words of the file, which may be anybody's. */
+static void say(const char *before, const char *text, const char *after)
+{
+    fputs(before, stdout);
+    vv_text_plain(stdout, text);
+    fputs(after, stdout);
+}
+
 static void print_meta(const struct vv_trace_file *f, const char *label, const char *key)
 {
     const char *value = vv_trace_file_meta(f, 0, key);
 
-    if (value)
-        printf("%-12s %s\n", label, value);
+    if (value) {
+        printf("%-12s ", label);
+        say("", value, "\n");
+    }
 }
 
 static void print_machine(const struct vv_trace_file *f)
@@ -81,9 +92,11 @@ static void print_machine(const struct vv_trace_file *f)
     print_meta(f, "host", "host");
     print_meta(f, "system", "kernel");
     print_meta(f, "processor", "cpu");
-    if (threads && memory)
-        printf("%-12s %s hardware threads, %s of memory\n", "", threads,
-               vv_bytes_human(strtoull(memory, NULL, 10), text, sizeof(text)));
+    if (threads && memory) {
+        printf("%-12s ", "");
+        say("", threads, " hardware threads, ");
+        printf("%s of memory\n", vv_bytes_human(strtoull(memory, NULL, 10), text, sizeof(text)));
+    }
 }
 
 static void print_contexts(const struct vv_trace_file *f)
@@ -96,9 +109,19 @@ static void print_contexts(const struct vv_trace_file *f)
 
         if (p->note || !p->context || strcmp(p->key, "tier.0") != 0)
             continue;
-        printf("context %-4u policy %s, level %s, device %s\n", p->context, policy ? policy : "?",
-               level ? level : "?", device ? device : "none");
+        printf("context %-4u ", p->context);
+        say("policy ", policy ? policy : "?", "");
+        say(", level ", level ? level : "?", "");
+        say(", device ", device ? device : "none", "\n");
     }
+}
+
+static void say_label(const char *before, const char *label, int width)
+{
+    int n = (int)strlen(label);
+
+    say(before, label, "");
+    printf("%*s", n < width ? width - n : 0, "");
 }
 
 static void print_lanes(const struct vv_timeline *t)
@@ -108,14 +131,14 @@ static void print_lanes(const struct vv_timeline *t)
     for (size_t i = 0; i < t->nlanes; i++) {
         const struct vv_lane *l = &t->lanes[i];
 
+        say_label("", l->label, 28);
         if (l->kind == VV_LANE_APP) {
-            printf("%-28s compute %.4f s, blocked: write %.4f s, read %.4f s, other %.4f s\n",
-                   l->label, in_seconds(l->kind_ns[VV_SPAN_COMPUTE]),
-                   in_seconds(l->kind_ns[VV_SPAN_WRITE]), in_seconds(l->kind_ns[VV_SPAN_READ]),
-                   in_seconds(l->kind_ns[VV_SPAN_OTHER]));
+            printf(" compute %.4f s, blocked: write %.4f s, read %.4f s, other %.4f s\n",
+                   in_seconds(l->kind_ns[VV_SPAN_COMPUTE]), in_seconds(l->kind_ns[VV_SPAN_WRITE]),
+                   in_seconds(l->kind_ns[VV_SPAN_READ]), in_seconds(l->kind_ns[VV_SPAN_OTHER]));
             continue;
         }
-        printf("%-28s busy %.4f s, %s", l->label, in_seconds(l->kind_ns[VV_SPAN_COPY]),
+        printf(" busy %.4f s, %s", in_seconds(l->kind_ns[VV_SPAN_COPY]),
                vv_bytes_human(l->bytes, text, sizeof(text)));
         if (l->kind_ns[VV_SPAN_COPY] > 0)
             printf(", %.3f GB/s", (double)l->bytes / (double)l->kind_ns[VV_SPAN_COPY]);
@@ -126,7 +149,8 @@ static void print_lanes(const struct vv_timeline *t)
     for (size_t i = 0; i < t->noccupancy; i++) {
         const struct vv_occupancy *o = &t->occupancy[i];
 
-        printf("tier %-23s peak %s", o->label, vv_bytes_human(o->peak_bytes, text, sizeof(text)));
+        say_label("tier ", o->label, 23);
+        printf(" peak %s", vv_bytes_human(o->peak_bytes, text, sizeof(text)));
         if (o->capacity_bytes)
             printf(" of %s", vv_bytes_human(o->capacity_bytes, text, sizeof(text)));
         putchar('\n');
@@ -149,7 +173,7 @@ static void info_text(const char *path, const struct cli_trace *tr)
     printf("%-12s %zu in %.4f s, %" PRIu64 " lost\n", "records", f->nrecords,
            in_seconds(t->length_ns), f->lost);
     for (size_t i = 0; i < t->nhistories; i++)
-        printf("%-12s %s\n", "history", t->histories[i].name);
+        say("history      ", t->histories[i].name, "\n");
     printf("%-12s %" PRIu64 ", %s\n", "checkpoints", t->totals.checkpoints,
            vv_bytes_human(t->totals.checkpoint_bytes, text, sizeof(text)));
     printf("%-12s %" PRIu64 ", %s\n", "restores", t->totals.restores,
@@ -157,11 +181,15 @@ static void info_text(const char *path, const struct cli_trace *tr)
     if (t->totals.errors > 0)
         printf("%-12s %" PRIu64 "\n", "errors", t->totals.errors);
     for (size_t i = 0; i < f->npairs; i++)
-        if (f->pairs[i].note)
-            printf("%-12s %s: %s\n", "note", f->pairs[i].key, f->pairs[i].value);
-    for (size_t i = 0; i < f->nattachments; i++)
-        printf("%-12s %s (%s), %s\n", "attachment", f->attachments[i].name, f->attachments[i].type,
-               vv_bytes_human(f->attachments[i].size, text, sizeof(text)));
+        if (f->pairs[i].note) {
+            say("note         ", f->pairs[i].key, ": ");
+            say("", f->pairs[i].value, "\n");
+        }
+    for (size_t i = 0; i < f->nattachments; i++) {
+        say("attachment   ", f->attachments[i].name, "");
+        say(" (", f->attachments[i].type, "), ");
+        printf("%s\n", vv_bytes_human(f->attachments[i].size, text, sizeof(text)));
+    }
     putchar('\n');
     print_lanes(t);
 }
@@ -322,8 +350,9 @@ static int export_file(const char *command, const struct export_opts *o,
         return CLI_OK;
     fprintf(stderr, "%s: %s: %s\n", command, to_stdout ? "standard output" : o->out,
             vv_strerror(rc));
-    if (f && !to_stdout)
-        remove(o->out); /* half of it is of no use */
+    struct stat st;
+    if (f && !to_stdout && lstat(o->out, &st) == 0 && S_ISREG(st.st_mode))
+        unlink(o->out); /* half of it is of no use */
     return CLI_FAILED;
 }
 
@@ -408,6 +437,8 @@ static int trace_export(int argc, char **argv)
 
     if (status >= 0)
         return status;
+    if (o.out && cli_trace_same_file(o.out, argv[optind]))
+        return usage_error(argv[0], "--output is the trace itself");
     status = cli_trace_open(argv[0], argv[optind], &t);
     if (status)
         return status;

@@ -16,4 +16,7 @@ struct cli_trace {
 int cli_trace_open(const char *command, const char *path, struct cli_trace *ret_trace);
 void cli_trace_close(struct cli_trace *trace);
 
+/* Whether both are names of one file, so that writing one would destroy the other. */
+bool cli_trace_same_file(const char *a, const char *b);
+
 #endif

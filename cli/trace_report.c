@@ -46,7 +46,7 @@ static bool default_output(const char *path, char *buf, size_t size)
     return snprintf(buf, size, "%.*s.html", (int)(dot - path), path) < (int)size;
 }
 
-static bool same_file(const char *a, const char *b)
+bool cli_trace_same_file(const char *a, const char *b)
 {
     struct stat x, y;
 
@@ -56,11 +56,20 @@ static bool same_file(const char *a, const char *b)
 static int write_page(const struct trace_page *page, const char *path)
 {
     char made[PATH_BYTES];
+    struct stat st;
     FILE *f;
     int rc;
 
     if (strcmp(path, "-") == 0)
         return trace_page_write(stdout, page);
+    /* A device or a pipe must not be replaced by a file. */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        f = fopen(path, "we");
+        rc = f ? trace_page_write(f, page) : -errno;
+        if (f && fclose(f) != 0 && rc == 0)
+            rc = -errno;
+        return rc;
+    }
     if (snprintf(made, sizeof(made), "%s.%ld.new", path, (long)getpid()) >= (int)sizeof(made))
         return -ENAMETOOLONG;
     f = fopen(made, "wxe");
@@ -147,7 +156,7 @@ int cli_trace_report(int argc, char **argv)
         }
         output = path;
     }
-    if (output && same_file(output, argv[optind])) {
+    if (output && cli_trace_same_file(output, argv[optind])) {
         fprintf(stderr, COMMAND ": %s is the trace itself\n", output);
         return CLI_USAGE;
     }

@@ -271,12 +271,18 @@ int vv_stats_file_open(const char *path, int rank, char *err, size_t err_bytes,
     if (slash)
         slash[slash == full] = '\0'; /* "/x" is in "/" */
     f->folder = open(slash ? full : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->folder >= 0 && faccessat(f->folder, ".", W_OK, AT_EACCESS) == 0) {
+    bool writable = f->folder >= 0 && faccessat(f->folder, ".", W_OK, AT_EACCESS) == 0;
+    rc = writable ? 0 : -errno;
+    struct stat st;
+    if (rc == 0 && (fstatat(f->folder, f->name, &st, 0) != 0 || S_ISREG(st.st_mode))) {
         *ret_file = f;
         return 0;
     }
-    rc = -errno;
-    snprintf(err, err_bytes, "metrics: folder %.120s: %s", slash ? full : ".", strerror(-rc));
+    if (rc)
+        snprintf(err, err_bytes, "metrics: folder %.120s: %s", slash ? full : ".", strerror(-rc));
+    else /* a device, which a file would replace */
+        snprintf(err, err_bytes, "metrics: %.120s is there, and not a file", path);
+    rc = rc ? rc : -EINVAL;
     vv_stats_file_close(f);
     return rc;
 }

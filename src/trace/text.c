@@ -79,6 +79,21 @@ void vv_text_xml(FILE *f, const char *s)
     }
 }
 
+void vv_text_plain(FILE *f, const char *s)
+{
+    while (*s) {
+        unsigned char c = (unsigned char)s[0], d = (unsigned char)s[1];
+        bool second = c == 0xc2 && d >= 0x80 && d < 0xa0; /* controls of two bytes */
+
+        if (c < 0x20 || c == 0x7f || second) {
+            fputc('?', f);
+            s += second ? 2 : 1;
+        } else {
+            s += vv_text_character(f, s);
+        }
+    }
+}
+
 void vv_text_csv(FILE *f, const char *s)
 {
     bool quoted = s[strcspn(s, ",\"\r\n")] != '\0';

@@ -11,6 +11,8 @@ void vv_text_json(FILE *f, const char *s);
 /* For elements of SVG and HTML, and for their attributes in quotes. Control characters, which
  * XML does not know, become spaces. */
 void vv_text_xml(FILE *f, const char *s);
+/* For a terminal: control characters, which it might obey, become "?". */
+void vv_text_plain(FILE *f, const char *s);
 /* The character at `s`, which is not at its end, as it is; U+FFFD where there is none. Returns how
  * many bytes it has. */
 size_t vv_text_character(FILE *f, const char *s);

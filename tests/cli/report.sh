@@ -59,6 +59,13 @@ expect 2 trace report --nonsense "$dir/run.vtrace"
 expect 2 trace report --json -o - "$dir/run.vtrace"
 expect 2 trace report -o "$dir/run.vtrace" "$dir/run.vtrace"
 says "the trace itself"
+# What is no file is written to, not replaced.
+mkfifo "$dir/pipe"
+cat "$dir/pipe" >"$dir/through" &
+expect 0 trace report -o "$dir/pipe" "$dir/run.vtrace"
+wait $!
+[ -p "$dir/pipe" ] || fail "a pipe was replaced by a file"
+cmp "$dir/through" "$dir/run.html" || fail "another page comes through a pipe"
 expect 1 trace report "$dir/none.vtrace"
 [ ! -e "$dir/none.html" ] || fail "a page of nothing"
 expect 1 trace report -o "$dir/never.html" "$dir/run.html"

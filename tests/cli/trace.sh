@@ -162,5 +162,20 @@ if [ -e /dev/full ]; then
     rc=0
     "$VARVE_BIN" trace export --format chrome "$t" >/dev/full 2>"$dir/err" || rc=$?
     [ $rc -eq 1 ] || fail "a full device is not noticed"
+    ln -s /dev/full "$dir/full"
+    expect 1 trace export --format chrome -o "$dir/full" "$t"
+    [ -L "$dir/full" ] || fail "what is no file was removed"
 fi
+# The trace itself is not overwritten.
+cp "$t" "$dir/was"
+ln -s "$t" "$dir/link"
+expect 2 trace export --format csv -o "$dir/link" "$t"
+says "is the trace itself"
+cmp "$t" "$dir/was" || fail "the trace was overwritten"
+# What a file says is not obeyed by the terminal.
+odd=$dir/odd$(printf '\033')[2J
+mkdir "$odd"
+expect 0 bench shot --ckpts 2 --size 64K --interval-ms 1 --no-bound --local "$odd" --trace "$dir/odd.vtrace"
+expect 0 trace info "$dir/odd.vtrace"
+grep -q '^command .*odd?\[2J' "$dir/out" && ! grep -q "$(printf '\033')" "$dir/out" || { cat -v "$dir/out"; fail "a control character is printed"; }
 echo ok

@@ -101,7 +101,7 @@ static void test_traced_by_the_caller(void)
     struct varve_ctx *ctx = open_with("on");
     struct varve_history *h = ck_history(ctx, "h");
     char *buf = ck_alloc(ctx, true, BYTES);
-    uint64_t limit_ns = vv_now_ns() + 20 * VV_NS_PER_S, before;
+    uint64_t limit_ns = vv_now_ns() + 3 * VV_NS_PER_S, before;
     struct vv_trace_log log;
     size_t distances = 0;
     T_OK(varve_protect(h, 0, buf, BYTES));

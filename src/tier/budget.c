@@ -3,6 +3,9 @@
  *
  * One object of shared memory for each user holds a table of folders, known by device and inode, and
  * of disks, known by device.
+ * It stays behind, as files in /dev/shm do, until the machine is started again: some 64 KiB, and
+ * nobody can tell that he is the last to need it. Entries are taken over where the table is full, if
+ * all their times are past: then they say nothing. Whoever was using one finds that and looks anew.
  * Nothing in it is ever locked: whoever is killed leaves numbers behind that time makes harmless.
  *
  *   free_ns    when everything booked at a rate will be over. A flush is booked behind it and pushes
@@ -46,9 +49,11 @@ struct table {
 };
 
 struct vv_budget {
-    struct table *table; /* owned mapping */
-    struct folder_budget *folder;
+    struct table *table; /* owned mapping; immutable, as are the next two */
+    uint64_t key;
     unsigned place;
+    struct folder_budget
+        *_Atomic folder; /* Synchronization: relaxed; it is found anew by anybody */
 };
 
 static struct table *map_shared(const char *name)
@@ -68,8 +73,17 @@ static struct table *map_shared(const char *name)
     return mem == MAP_FAILED ? NULL : mem;
 }
 
+/* Nothing is booked in it, and nobody restores. */
+static bool is_idle(const struct folder_budget *f, uint64_t now_ns)
+{
+    bool idle = atomic_load_explicit(&f->free_ns, memory_order_relaxed) <= now_ns;
+    for (unsigned i = 0; idle && i < PLACES; i++)
+        idle = atomic_load_explicit(&f->restoring[i], memory_order_relaxed) <= now_ns;
+    return idle;
+}
+
 /* The place of a folder in the table; a table that is full is shared where it must be. */
-static struct folder_budget *find_folder(struct table *table, uint64_t key)
+static struct folder_budget *find_folder(struct table *table, uint64_t key, uint64_t now_ns)
 {
     for (unsigned i = 0; i < FOLDERS; i++) {
         struct folder_budget *f = &table->folder[(key + i) % FOLDERS];
@@ -77,7 +91,25 @@ static struct folder_budget *find_folder(struct table *table, uint64_t key)
         if (atomic_compare_exchange_strong(&f->key, &there, key) || there == key)
             return f;
     }
+    for (unsigned i = 0; i < FOLDERS; i++) {
+        struct folder_budget *f = &table->folder[(key + i) % FOLDERS];
+        uint64_t there = atomic_load(&f->key);
+        if (there == key ||
+            (is_idle(f, now_ns) &&
+             (atomic_compare_exchange_strong(&f->key, &there, key) || there == key)))
+            return f;
+    }
     return &table->folder[key % FOLDERS];
+}
+
+static struct folder_budget *folder_of(struct vv_budget *b, uint64_t now_ns)
+{
+    struct folder_budget *f = atomic_load_explicit(&b->folder, memory_order_relaxed);
+    if (atomic_load_explicit(&f->key, memory_order_relaxed) == b->key)
+        return f;
+    f = find_folder(b->table, b->key, now_ns);
+    atomic_store_explicit(&b->folder, f, memory_order_relaxed);
+    return f;
 }
 
 int vv_budget_new(const char *path, enum vv_budget_of what, const char *name,
@@ -99,7 +131,8 @@ int vv_budget_new(const char *path, enum vv_budget_of what, const char *name,
     }
     (void)stat(path, &st);
     uint64_t id[2] = {(uint64_t)st.st_dev, what == VV_BUDGET_FOLDER ? (uint64_t)st.st_ino : 0};
-    b->folder = find_folder(b->table, vv_hash64(id, sizeof(id)) | 1);
+    b->key = vv_hash64(id, sizeof(id)) | 1;
+    atomic_init(&b->folder, find_folder(b->table, b->key, vv_now_ns()));
     b->place = (unsigned)getpid() % PLACES;
     *ret_budget = b;
     return 0;
@@ -124,10 +157,11 @@ uint64_t vv_budget_book_flush(struct vv_budget *b, uint64_t bytes, uint64_t byte
     if (bytes_per_s == 0)
         return now_ns;
     uint64_t cost = cost_ns(bytes, bytes_per_s);
-    uint64_t free_ns = atomic_load_explicit(&b->folder->free_ns, memory_order_relaxed), begin;
+    struct folder_budget *f = folder_of(b, now_ns);
+    uint64_t free_ns = atomic_load_explicit(&f->free_ns, memory_order_relaxed), begin;
     do
         begin = free_ns > now_ns && free_ns <= now_ns + BOOKED_MAX ? free_ns : now_ns;
-    while (!atomic_compare_exchange_weak_explicit(&b->folder->free_ns, &free_ns, begin + cost,
+    while (!atomic_compare_exchange_weak_explicit(&f->free_ns, &free_ns, begin + cost,
                                                   memory_order_relaxed, memory_order_relaxed));
     return begin;
 }
@@ -135,15 +169,16 @@ uint64_t vv_budget_book_flush(struct vv_budget *b, uint64_t bytes, uint64_t byte
 void vv_budget_book_restore(struct vv_budget *b, uint64_t bytes, uint64_t bytes_per_s,
                             uint64_t now_ns)
 {
-    atomic_store_explicit(&b->folder->restoring[b->place], now_ns + RESTORING_NS,
-                          memory_order_relaxed);
+    struct folder_budget *f = folder_of(b, now_ns);
+    atomic_store_explicit(&f->restoring[b->place], now_ns + RESTORING_NS, memory_order_relaxed);
     (void)vv_budget_book_flush(b, bytes, bytes_per_s, now_ns);
 }
 
-uint64_t vv_budget_yield_until(const struct vv_budget *b, uint64_t now_ns)
+uint64_t vv_budget_yield_until(struct vv_budget *b, uint64_t now_ns)
 {
+    const struct folder_budget *f = folder_of(b, now_ns);
     for (unsigned i = 0; i < PLACES; i++) {
-        uint64_t until = atomic_load_explicit(&b->folder->restoring[i], memory_order_relaxed);
+        uint64_t until = atomic_load_explicit(&f->restoring[i], memory_order_relaxed);
         if (i != b->place && until > now_ns && until <= now_ns + RESTORING_NS)
             return now_ns + YIELD_NS;
     }

@@ -30,7 +30,7 @@ void vv_budget_book_restore(struct vv_budget *budget, uint64_t bytes, uint64_t b
 
 /* Another process of the node restores from the folder: a flush should wait until this time, a few
  * milliseconds at most, before it begins; 0: none does. */
-uint64_t vv_budget_yield_until(const struct vv_budget *budget, uint64_t now_ns);
+uint64_t vv_budget_yield_until(struct vv_budget *budget, uint64_t now_ns);
 
 /* Wraps a store on a disk, see budget_store.c. The budget outlives it; closing it closes the inner
  * one. On failure that stays the caller's. */

@@ -44,6 +44,31 @@ static void test_flushes_share(void)
     vv_budget_free(c);
 }
 
+/* Folders come and go; a table that is full of those that went has place for those that come, and
+ * whoever lost his finds another. */
+static void test_many_folders(void)
+{
+    enum { ALL = 128 };
+    struct vv_budget *b[ALL];
+    char many[64];
+    uint64_t now = vv_now_ns() + 1000 * VV_NS_PER_S;
+    snprintf(many, sizeof(many), "/varve-test-many-%d", (int)getpid());
+    for (int i = 0; i < 3 * ALL; i++) {
+        struct vv_budget *gone;
+        bool stays = i / ALL == 1;
+        T_OK(vv_budget_new(t_tmpdir(), VV_BUDGET_FOLDER, many, stays ? &b[i - ALL] : &gone));
+        if (!stays)
+            vv_budget_free(gone);
+    }
+    for (int i = 0; i < ALL; i++)
+        T_EQ(vv_budget_book_flush(b[i], MIB, MIB, now), now);
+    for (int i = 0; i < ALL; i++)
+        T_EQ(vv_budget_book_flush(b[i], MIB, MIB, now), now + VV_NS_PER_S);
+    for (int i = 0; i < ALL; i++)
+        vv_budget_free(b[i]);
+    T_OK(shm_unlink(many));
+}
+
 /* A restore of another process, also of one that was killed meanwhile, is yielded to, for a while. */
 static void test_restores_first(void)
 {
@@ -180,6 +205,7 @@ int main(void)
 {
     snprintf(name, sizeof(name), "/varve-test-budget-%ld", (long)getpid());
     T_RUN(test_flushes_share);
+    T_RUN(test_many_folders);
     T_RUN(test_restores_first);
     T_RUN(test_many);
     T_RUN(test_disk);

@@ -71,6 +71,7 @@ uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, 
     bytes = VV_MAX(bytes, 1);
     r->used += bytes - a->bytes;
     free(a);
+    vvi_space_wake_locked(r);
     return bytes;
 }
 
@@ -155,6 +156,10 @@ static bool room_may_come_locked(const struct vv_remote *r)
 {
     if (r->removals != NULL)
         return true;
+    /* What is being written now will be committed and copied, or removed. */
+    for (const struct vvi_radmitted *a = r->admitted; a != NULL; a = a->next)
+        if (!a->hist->stopped)
+            return true;
     for (const struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
         for (size_t i = 0; i < h->n; i++)
             if (h->entry[i].removing || on_its_way_locked(h, &h->entry[i]))

@@ -299,8 +299,8 @@ static void usage(FILE *out)
                  "  --json              print one JSON object, once\n"
                  "  --prometheus        print the figures as Prometheus reads them, once\n"
                  "  --interval SECONDS  look again after so long, 0.1 to 3600; 1 by default\n"
-                 "  --stats FOLDER      where the processes publish, if their setting `stats`\n"
-                 "                      names a folder; by default as VARVE_STATS says\n"
+                 "  --stats FOLDER      look only where processes publish whose setting `stats`\n"
+                 "                      names this folder; by default as VARVE_STATS says\n"
                  "  --help              print this\n");
 }
 
@@ -341,7 +341,7 @@ static int show_once(struct top_pages *pages, enum form form)
         fprintf(stderr,
                 "varve top: process %" PRIu64
                 " publishes no statistics: it does not use Varve, has "
-                "`stats` set to off or to a folder, or belongs to another user\n",
+                "`stats` set to off, or belongs to another user\n",
                 pages->pid);
         result = CLI_FAILED;
     }

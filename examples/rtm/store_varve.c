@@ -234,6 +234,9 @@ static int choose(const struct rtm_store_opts *opts, struct varve_opts *o)
         o->local[0] = 0;
     else if (!o->local[0])
         snprintf(o->local, sizeof(o->local), "%s", opts->folder);
+    /* What `varve top` looks at, in our own folder: a run that is killed leaves nothing elsewhere. */
+    if (p->out[0] && strcmp(o->stats, "auto") == 0)
+        snprintf(o->stats, sizeof(o->stats), "%s", p->out);
     return 0;
 }
 

@@ -166,8 +166,8 @@ struct vv_stats_page {
  * bounds whatever the file holds. ret_page->path and error are filled in on failure too. */
 int vv_stats_page_read(const char *path, struct vv_stats_page *ret_page) VV_WARN_UNUSED;
 
-/* Calls back for every page of this user in `folder` (NULL: both places), good or not, those just
- * being made excepted; a result other than 0 ends it and is returned. A folder that is not there has
+/* Calls back for every page of this user in `folder` (NULL: both places, and wherever running
+ * processes have theirs), good or not, those just being made excepted; a result other than 0 ends it and is returned. A folder that is not there has
  * no pages. */
 int vv_stats_page_each(const char *folder, int (*fn)(void *arg, const struct vv_stats_page *page),
                        void *arg) VV_WARN_UNUSED;

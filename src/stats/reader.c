@@ -269,15 +269,82 @@ static int each_in(const char *folder, int (*fn)(void *arg, const struct vv_stat
     return rc;
 }
 
+/* The second of the places where pages are by default, or NULL. */
+static const char *other_folder(void)
+{
+    const char *other = getenv("XDG_RUNTIME_DIR");
+
+    return other && other[0] == '/' && strcmp(other, VVI_STATS_FOLDER) != 0 ? other : NULL;
+}
+
+static int each_in_folders(const char *folder,
+                           int (*fn)(void *arg, const struct vv_stats_page *page), void *arg)
+{
+    const char *other = folder ? NULL : other_folder();
+    int rc = each_in(folder ? folder : VVI_STATS_FOLDER, fn, arg);
+
+    return rc == 0 && other ? each_in(other, fn, arg) : rc;
+}
+
+/* Whether the file is directly in the folder. */
+static bool is_in(const char *path, const char *folder)
+{
+    size_t n = folder ? strlen(folder) : 0;
+
+    return n > 0 && strncmp(path, folder, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
+}
+
+/* The pages that one process has open in other folders than the usual ones. */
+static int each_of_process(const char *pid, struct vv_stats_page *page,
+                           int (*fn)(void *arg, const struct vv_stats_page *page), void *arg)
+{
+    char fds[64], link[128], path[VV_STATS_PATH];
+    struct dirent *entry;
+    int rc = 0;
+
+    snprintf(fds, sizeof(fds), "/proc/%.20s/fd", pid);
+    DIR *dir = opendir(fds);
+    while (dir && rc == 0 && (entry = readdir(dir))) {
+        snprintf(link, sizeof(link), "%s/%.20s", fds, entry->d_name);
+        ssize_t n = readlink(link, path, sizeof(path) - 1);
+        path[n > 0 ? n : 0] = '\0';
+        const char *name = strrchr(path, '/');
+        if (!name || !is_page_name(name + 1) || is_in(path, VVI_STATS_FOLDER) ||
+            is_in(path, other_folder()))
+            continue;
+        if (vv_stats_page_read(path, page) == 0 && page->owner == VV_STATS_ALIVE &&
+            page->header.pid == strtoull(pid, NULL, 10))
+            rc = fn(arg, page);
+    }
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+/* A process may publish anywhere, and has its page open as long as it lives. Those of other users
+ * cannot be looked into. */
+static int each_elsewhere(int (*fn)(void *arg, const struct vv_stats_page *page), void *arg)
+{
+    struct vv_stats_page *page = malloc(sizeof(*page));
+    DIR *dir = page ? opendir("/proc") : NULL;
+    struct dirent *entry;
+    int rc = page ? 0 : -ENOMEM;
+
+    while (dir && rc == 0 && (entry = readdir(dir)))
+        if (entry->d_name[strspn(entry->d_name, "0123456789")] == '\0')
+            rc = each_of_process(entry->d_name, page, fn, arg);
+    if (dir)
+        closedir(dir);
+    free(page);
+    return rc;
+}
+
 int vv_stats_page_each(const char *folder, int (*fn)(void *arg, const struct vv_stats_page *page),
                        void *arg)
 {
-    const char *other = getenv("XDG_RUNTIME_DIR");
-    int rc = each_in(folder ? folder : VVI_STATS_FOLDER, fn, arg);
+    int rc = each_in_folders(folder, fn, arg);
 
-    if (rc == 0 && !folder && other && other[0] == '/' && strcmp(other, VVI_STATS_FOLDER) != 0)
-        rc = each_in(other, fn, arg);
-    return rc;
+    return rc == 0 && !folder ? each_elsewhere(fn, arg) : rc;
 }
 
 int vv_stats_page_remove(const struct vv_stats_page *page)
@@ -306,6 +373,6 @@ unsigned vv_stats_clean(const char *folder)
 {
     unsigned n = 0;
 
-    (void)!vv_stats_page_each(folder, clean_one, &n);
+    (void)!each_in_folders(folder, clean_one, &n);
     return n;
 }

@@ -163,12 +163,14 @@ for signal in INT TERM KILL; do
     INT) want=130 ;; TERM) want=143 ;; KILL) want=137 ;;
     esac
     [ $rc -eq $want ] || { cat err; fail "SIG$signal: status $rc"; }
-    # Nothing but the folder, which a kill may leave empty.
-    left=$(find run -mindepth 1 ! -path run/history)
+    # Nothing but the folder, which a kill may leave empty, and then the page of figures.
+    left=$(find run -mindepth 1 ! -path run/history ! -name "varve-stats.$([ $signal != KILL ] || echo "$pid").*")
     [ -z "$left" ] || fail "SIG$signal leaves $left"
+    [ -z "$(find /dev/shm -maxdepth 1 -name "varve-stats.$pid.*")" ] || fail "SIG$signal leaves a page in /dev/shm"
     [ $signal = KILL ] || [ ! -e run/history ] || fail "SIG$signal leaves the folder of the history"
 done
 "$rtm" "${small[@]}" --memory 64K --page 4K --out run >out || fail "it does not run again"
 cmp ref/image.raw run/image.raw || fail "the image after a kill is another"
 [ ! -e run/history ] || fail "the folder of the history is left"
+[ -z "$(find run -name 'varve-stats.*')" ] || fail "the page of the run that was killed is still there"
 echo "ok"

@@ -60,6 +60,8 @@ assert len(p) == $1 and all(x['checkpoint']['count'] > 20 and x['hops'][4]['move
 start
 await 1
 pid=$(python3 -c "import json; print(json.load(open('$dir/out'))['processes'][0]['pid'])")
+# By default too, wherever its page is: a running process has it open.
+(unset VARVE_STATS; expect 0 --json "$pid"; json "[x['pid'] for x in p] == [$pid]")
 expect 0 --json
 json 'p[0]["state"] == "open" and p[0]["program"] == "varve" and "bench shot" in p[0]["command"]'
 json '[t["name"] for t in p[0]["tiers"]] == ["device", "host", "disk"] and p[0]["tiers"][0]["capacity_bytes"] == 1 << 20'

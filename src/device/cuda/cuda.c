@@ -136,12 +136,11 @@ int vvi_cuda_enter(struct vvi_cuda *d, struct vvi_cuda_scope *scope)
     scope->inner = inside.d == d;
     if (scope->inner)
         return 0;
+    /* Nothing can be done with nothing pushed; but unless the context is gone, copies go on, and
+     * whoever gives their memory away must be able to wait for them. */
     code = d->drv.cuCtxPushCurrent(d->ctx);
-    if (code) {
-        /* With nothing pushed, nothing can be done, whatever the reason is. */
-        remember(d, code);
-        return lose(d, code);
-    }
+    if (code)
+        return vvi_cuda_status(d, code);
     scope->capture_mode = VVI_CU_CAPTURE_MODE_RELAXED;
     if (d->drv.cuThreadExchangeStreamCaptureMode)
         (void)d->drv.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);

@@ -161,6 +161,7 @@ static void break_contexts(int code)
     for (struct fake_ctx *c = fake_contexts; c; c = c->next) {
         if (!c->alive)
             continue;
+        fake_streams_stop(c);
         if (c->error == 0)
             c->error = code;
         fake_streams_drop(c, c->life);

@@ -138,12 +138,27 @@ static void run_copy(const struct fake_op *op, uint64_t latency_ns)
         sleep_until(start + latency_ns);
 }
 
+/* A context that is lost has stopped touching memory by the time that anybody is told. */
+void fake_streams_stop(const struct fake_ctx *c)
+{
+    for (struct fake_stream *s = streams; s;) {
+        if (s->ctx == c && s->copying) {
+            pthread_cond_wait(&fake_done, &fake_lock);
+            s = streams; /* they may be others by now */
+        } else {
+            s = s->next;
+        }
+    }
+}
+
 /* With the lock held; drops it while it works. */
 static void run_op(struct fake_stream *s, struct fake_op *op)
 {
     uint64_t latency_ns = (uint64_t)fake_set.latency_ns;
-    if (op->fail && s->ctx->error == 0)
+    if (op->fail && s->ctx->error == 0) {
+        fake_streams_stop(s->ctx);
         s->ctx->error = op->fail;
+    }
     if (op->kind == FAKE_OP_WAIT) {
         while (!op->target->done && !stream_dead(s) && s->ctx->error == 0)
             pthread_cond_wait(&fake_done, &fake_lock);
@@ -151,6 +166,7 @@ static void run_op(struct fake_stream *s, struct fake_op *op)
     }
     if (op->kind == FAKE_OP_MARK || s->ctx->error || stream_dead(s))
         return;
+    s->copying = op->kind == FAKE_OP_COPY || op->kind == FAKE_OP_SET; /* these end by themselves */
     pthread_mutex_unlock(&fake_lock);
     if (op->kind == FAKE_OP_COPY)
         run_copy(op, latency_ns);
@@ -159,6 +175,7 @@ static void run_op(struct fake_stream *s, struct fake_op *op)
     else
         op->fn(op->arg);
     pthread_mutex_lock(&fake_lock);
+    s->copying = false;
 }
 
 static void stream_unref(struct fake_stream *s)

@@ -184,7 +184,7 @@ struct fake_stream {
     bool thread;
     struct fake_op *head, *tail; /* not started yet */
     struct fake_op *current;     /* running, no longer in the queue */
-    bool copying;                /* it touches memory, without the lock */
+    bool busy;                   /* it touches memory, without the lock */
     struct fake_op *last;        /* submitted */
     pthread_cond_t work;
     int capture; /* 0 none, 1 active, 2 invalidated */
@@ -204,7 +204,7 @@ void fake_op_wait(struct fake_op *op);
 void fake_drain(int dev);
 /* Drops what waits, and waits for what the device runs. Drops the lock meanwhile. */
 void fake_streams_drop(struct fake_ctx *c, unsigned life);
-/* Returns when no copy of the context is running; drops the lock meanwhile. */
+/* Returns when no copy or kernel of the context is running; drops the lock meanwhile. */
 void fake_streams_stop(const struct fake_ctx *c);
 struct fake_stream *fake_stream_make(struct fake_ctx *c, bool nonblocking);
 /* Somebody's capture forbids calls that may block or free: 0 or the code. */

@@ -142,7 +142,7 @@ static void run_copy(const struct fake_op *op, uint64_t latency_ns)
 void fake_streams_stop(const struct fake_ctx *c)
 {
     for (struct fake_stream *s = streams; s;) {
-        if (s->ctx == c && s->copying) {
+        if (s->ctx == c && s->busy) {
             pthread_cond_wait(&fake_done, &fake_lock);
             s = streams; /* they may be others by now */
         } else {
@@ -166,7 +166,7 @@ static void run_op(struct fake_stream *s, struct fake_op *op)
     }
     if (op->kind == FAKE_OP_MARK || s->ctx->error || stream_dead(s))
         return;
-    s->copying = op->kind == FAKE_OP_COPY || op->kind == FAKE_OP_SET; /* these end by themselves */
+    s->busy = op->fn != run_host_call; /* which may wait for whoever asks us to stop */
     pthread_mutex_unlock(&fake_lock);
     if (op->kind == FAKE_OP_COPY)
         run_copy(op, latency_ns);
@@ -175,7 +175,7 @@ static void run_op(struct fake_stream *s, struct fake_op *op)
     else
         op->fn(op->arg);
     pthread_mutex_lock(&fake_lock);
-    s->copying = false;
+    s->busy = false;
 }
 
 static void stream_unref(struct fake_stream *s)

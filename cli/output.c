@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/progress.h"
 #include "core/clock.h"
 #include "core/thread.h"
@@ -29,6 +30,21 @@ int output_write(const char *command, const char *path, int (*fn)(FILE *f, const
     if (rc < 0)
         fprintf(stderr, "%s: %s: %s\n", command, path, strerror(-rc));
     return rc;
+}
+
+int output_print(const char *command, const struct output_forms *forms, const void *result)
+{
+    int status = CLI_OK;
+
+    if (forms->json)
+        forms->print_json(result);
+    else if (!forms->csv || strcmp(forms->csv, "-") != 0)
+        forms->print_table(result);
+    if (forms->csv && output_write(command, forms->csv, forms->print_csv, result) < 0)
+        status = CLI_FAILED;
+    if (forms->svg && output_write(command, forms->svg, forms->draw, result) < 0)
+        status = CLI_FAILED;
+    return status;
 }
 
 struct watched {

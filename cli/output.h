@@ -12,6 +12,19 @@
 VV_WARN_UNUSED int output_write(const char *command, const char *path,
                                 int (*fn)(FILE *f, const void *arg), const void *arg);
 
+/* The forms of a result. The first two go to standard output; csv and svg are files, NULL: none. */
+struct output_forms {
+    bool json;
+    const char *csv, *svg;
+    void (*print_json)(const void *result);
+    void (*print_table)(const void *result);
+    int (*print_csv)(FILE *f, const void *result);
+    int (*draw)(FILE *f, const void *result);
+};
+
+/* All that were asked for; a table unless standard output is taken. Returns an exit status. */
+int output_print(const char *command, const struct output_forms *forms, const void *result);
+
 /* Runs fn(arg) and shows meanwhile how far it is, on a terminal. Returns what fn does. */
 int output_watch(int (*fn)(void *arg), void *arg, struct sim_progress *progress, const char *what);
 

@@ -202,8 +202,9 @@ static int run_rows(void *arg)
 
 /* ---- printing ---- */
 
-static void print_table(const struct rows *r)
+static void print_table(const void *result)
 {
+    const struct rows *r = result;
     const struct ring_sim_opts *o = &r->o->sim;
 
     printf("%" PRIu32 " nodes, %" PRIu64 " files, %" PRIu32 " failures of one node\n\n", o->nodes,
@@ -245,8 +246,9 @@ static int print_csv(FILE *f, const void *arg)
     return 0;
 }
 
-static void print_json(const struct rows *r)
+static void print_json(const void *result)
 {
+    const struct rows *r = result;
     putchar('[');
     for (size_t i = 0; i < r->nr; i++) {
         const struct ring_sim_result *x = &r->row[i];
@@ -326,18 +328,15 @@ static int draw(FILE *f, const void *arg)
 
 static int print_all(const struct rows *r)
 {
-    const struct ring_opts *o = r->o;
-    int status = CLI_OK;
+    struct output_forms forms = {.json = r->o->json,
+                                 .csv = r->o->csv,
+                                 .svg = r->o->svg,
+                                 .print_json = print_json,
+                                 .print_table = print_table,
+                                 .print_csv = print_csv,
+                                 .draw = draw};
 
-    if (o->json)
-        print_json(r);
-    else if (!o->csv || strcmp(o->csv, "-") != 0)
-        print_table(r);
-    if (o->csv && output_write(COMMAND, o->csv, print_csv, r) < 0)
-        status = CLI_FAILED;
-    if (o->svg && output_write(COMMAND, o->svg, draw, r) < 0)
-        status = CLI_FAILED;
-    return status;
+    return output_print(COMMAND, &forms, r);
 }
 
 int cli_ring_sim(int argc, char **argv)

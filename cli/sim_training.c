@@ -209,8 +209,9 @@ static double paper_overhead(const struct training_row *x)
     return (double)NAN;
 }
 
-static void print_table(const struct rows *r)
+static void print_table(const void *result)
 {
+    const struct rows *r = result;
     struct training_params usual;
     bool as_usual;
 
@@ -281,8 +282,9 @@ static int print_csv(FILE *f, const void *arg)
     return 0;
 }
 
-static void print_json(const struct rows *r)
+static void print_json(const void *result)
 {
+    const struct rows *r = result;
     bool first = true;
 
     printf("{\"command\":\"sim training\",\"runs\":%" PRIu32 ",\"seed\":%" PRIu64
@@ -362,18 +364,15 @@ static int draw(FILE *f, const void *arg)
 
 static int print_all(const struct rows *r)
 {
-    const struct train_opts *o = r->o;
-    int status = CLI_OK;
+    struct output_forms forms = {.json = r->o->json,
+                                 .csv = r->o->csv,
+                                 .svg = r->o->svg,
+                                 .print_json = print_json,
+                                 .print_table = print_table,
+                                 .print_csv = print_csv,
+                                 .draw = draw};
 
-    if (o->json)
-        print_json(r);
-    else if (!o->csv || strcmp(o->csv, "-") != 0)
-        print_table(r);
-    if (o->csv && output_write(COMMAND, o->csv, print_csv, r) < 0)
-        status = CLI_FAILED;
-    if (o->svg && output_write(COMMAND, o->svg, draw, r) < 0)
-        status = CLI_FAILED;
-    return status;
+    return output_print(COMMAND, &forms, r);
 }
 
 int cli_sim_training(int argc, char **argv)

@@ -213,7 +213,8 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
         rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
     } else if (rc == 0 && mkdir(opts->local, 0777) && errno != EEXIST) {
         rc = -errno;
-        snprintf(err, err_bytes, "%s: %s", opts->local, strerror(-rc));
+        snprintf(err, err_bytes, "local = %s: the folder cannot be made: %s%s", opts->local,
+                 strerror(-rc), rc == -ENOENT ? "; those above it have to be there" : "");
     } else if (rc == 0) {
         rc = vv_spill_new(opts->local, opts->local_cache, &o, err, err_bytes, &ctx->spill);
     }

@@ -25,6 +25,8 @@
     X(DEVICE, "a device: allocations, streams, registered memory")                             \
     X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it anew")              \
     X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \
+    X(GOSSIP, "the members of a job, as one node knows them")                                  \
+    X(NET, "transports: the list of calls, what waits for the I/O thread")                     \
     X(AIO, "an asynchronous I/O queue's thread pool")                                          \
     X(COPY, "the pool of copy threads")                                                        \
     X(TRACE_FILE, "starting and ending a trace file")                                          \

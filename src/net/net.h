@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages and bulk data between the nodes of one job.
+ *
+ * A node opens one `struct vv_net`. It listens at one address, and has one connection of its own to each
+ * peer that it talks to, made when there is something to send (or kept up, see VV_NET_KEEP), and made
+ * again, with growing pauses, when it is lost. What a node asks goes out on its own connection and is
+ * answered there; a peer that asks in turn uses its own. So no two nodes ever have to agree on which of
+ * two connections that cross is the one to keep.
+ *
+ * Three things travel:
+ *
+ *   a message    one way, at most once. Lost with the connection; whoever sends it does not mind
+ *   a request    answered at most once, or it ends with an error: at its deadline (-ETIMEDOUT), with its
+ *                connection (-ECONNRESET), or refused. Whether it was carried out is then unknown
+ *   an answer    a status, a body, and if the request allows it bulk data, of a range of a file or of
+ *                memory. Bulk data is only ever pulled, so that nobody receives what he has no room for
+ *
+ * What always holds:
+ *   - Bulk data is delivered whole and with the checksum (XXH3) that the sender computed, or not at all;
+ *     headers and bodies have one too. A descriptor or buffer of the caller is written after the checksum
+ *     was found right, never before.
+ *   - Only peers that know the job's token are listened to. Both sides prove it by a keyed hash of numbers
+ *     that both chose; the token itself never travels. It keeps apart jobs and users; against somebody who
+ *     can change packets on the way it does not protect.
+ *   - Every frame has the membership epoch of its sender. A request with an older one than the receiver's
+ *     is refused there: -ESTALE, and the answer has the newer epoch. A newer one than our own is told to
+ *     `events.epoch`.
+ *   - What comes in is bounded before it is believed: header, body, data, number of requests. Input that
+ *     makes no sense ends its connection and nothing else.
+ *   - A request that started ends. No queue grows without limit: what finds it full is refused (-EAGAIN).
+ *   - One slow peer slows nobody else down.
+ *
+ * Threads: one of its own, which does all the I/O and calls `events`. Every function may be called by any
+ * thread unless it says otherwise, and none blocks but vv_net_open, vv_net_stop, vv_net_wait, vv_net_wait_any,
+ * vv_net_call and, for as long as reading a file takes, vv_net_respond.
+ *
+ * A peer is known by a 64-bit number that means the same node everywhere (vv_place_node_id of its name).
+ * Nothing that travels refers to memory or tables of another node: files are named by path and
+ * generation. Byte order on the wire is little endian; docs/format/net.md has the format.
+ *
+ * Two backends carry frames (net_private.h has the table): TCP, and UCX, which is opened at run time and
+ * also has InfiniBand and shared memory. All above is common to both.
+ */
+#ifndef VV_NET_NET_H
+#define VV_NET_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/util.h"
+
+#define VV_NET_ADDR_MAX  127u                /* "host:port", "[fe80::1]:port" */
+#define VV_NET_BODY_MAX  (256u << 10)        /* bytes, of any message */
+#define VV_NET_DATA_MAX  (UINT64_C(1) << 30) /* bytes of one answer */
+#define VV_NET_TOKEN_MIN 16u                 /* bytes */
+#define VV_NET_TOKEN_MAX 1024u
+
+enum vv_net_transport { VV_NET_AUTO, VV_NET_TCP, VV_NET_UCX, VV_NET_TRANSPORTS };
+
+const char *vv_net_transport_name(enum vv_net_transport t);
+VV_WARN_UNUSED int vv_net_transport_parse(const char *name, enum vv_net_transport *ret_transport);
+/* 0, or -ENOTSUP with the reason in `err`: not in this build, or its library is not on this machine. */
+int vv_net_transport_check(enum vv_net_transport t, char *err, size_t err_bytes);
+
+struct vv_net;
+struct vv_net_call;
+struct vv_net_req;
+
+/* What happened to a peer. */
+enum vv_net_change {
+    VV_NET_UP,   /* our connection to it is made, both have proved the token */
+    VV_NET_LOST, /* our connection, or one that it made to us, broke; it is tried again at once */
+    VV_NET_REFUSED,     /* its machine answers that nobody listens there: the process is gone */
+    VV_NET_UNREACHABLE, /* no connection within connect_ns, or no way to it */
+    VV_NET_DENIED,      /* it has another token, name or version */
+    VV_NET_BYE,         /* it has closed in good order */
+};
+
+struct vv_net_msg {
+    uint64_t from;  /* proved to be of this job; which node, it says itself */
+    uint64_t epoch; /* of the sender */
+    uint16_t type;  /* the caller's */
+    const void *body;
+    size_t body_bytes;
+};
+
+/* Called on the I/O thread, with no lock held. They may call everything here that does not block, and
+ * must not block themselves: all peers wait. Any of them may be NULL. */
+struct vv_net_events {
+    void *user;
+    /* A request. It is to be answered, sooner or later, by any thread, with vv_net_respond, once. The body
+     * is valid until it is answered. */
+    void (*request)(void *user, struct vv_net_req *req, const struct vv_net_msg *m);
+    /* A message; it is valid until this returns. */
+    void (*message)(void *user, const struct vv_net_msg *m);
+    void (*peer)(void *user, uint64_t peer, enum vv_net_change change, int err);
+    /* A peer has a newer epoch than we do. */
+    void (*epoch)(void *user, uint64_t from, uint64_t epoch);
+};
+
+struct vv_net_opts {
+    enum vv_net_transport transport; /* AUTO: TCP */
+    const char *listen;              /* "host:port"; port 0: any */
+    uint64_t self;
+    const void *token; /* copied */
+    size_t token_bytes;
+    struct vv_net_events events;
+    /* Limits; 0: the defaults below. */
+    unsigned peers_max;    /* 4096 */
+    unsigned queue_max;    /* frames that wait for one peer: 1024 */
+    unsigned serving_max;  /* requests of one peer that wait for our answer: 256 */
+    uint64_t connect_ns;   /* until a connection is made and proved: 2 s */
+    uint64_t retry_ns;     /* the first pause before connecting again: 20 ms, doubling to ... */
+    uint64_t retry_max_ns; /* 1 s */
+};
+
+/* Listens, and starts the thread. -ENOTSUP: no such backend here; -EADDRINUSE and other errors of sockets;
+ * -EINVAL; each with a text in `err`. With UCX the environment may be changed (variables UCX_* that are not
+ * set): to be called before other threads look at it. */
+VV_WARN_UNUSED int vv_net_open(const struct vv_net_opts *opts, char *err, size_t err_bytes,
+                               struct vv_net **ret_net);
+/* Says goodbye, ends every call (-ESHUTDOWN), and returns when the thread has ended; within a second or so,
+ * whatever the peers do. Nothing is called back after it. Once. */
+void vv_net_stop(struct vv_net *net);
+/* Stops, if need be. Every call has been ended and every request answered before. Accepts NULL. */
+void vv_net_free(struct vv_net *net);
+
+/* Where it listens: the host of `listen`, with the port that it got. Immutable. */
+const char *vv_net_addr(const struct vv_net *net);
+enum vv_net_transport vv_net_transport_of(const struct vv_net *net);
+
+/* The epoch that everything carries from here on. */
+void vv_net_set_epoch(struct vv_net *net, uint64_t epoch);
+uint64_t vv_net_epoch(const struct vv_net *net);
+
+/* ---- peers ---- */
+
+#define VV_NET_KEEP 1u /* keep a connection up, so that its end is noticed at once */
+
+/* A peer and where it is; again to change either. -EINVAL: not an address; -ENOSPC: peers_max. Names are
+ * resolved here, and may block for that; numbers do not. */
+VV_WARN_UNUSED int vv_net_peer_set(struct vv_net *net, uint64_t peer, const char *addr,
+                                   unsigned flags);
+/* Its connection is closed, its calls end with -ECONNRESET. */
+void vv_net_peer_drop(struct vv_net *net, uint64_t peer);
+
+/* ---- sending ---- */
+
+#define VV_NET_ANY_EPOCH 1u /* not refused for its epoch */
+
+/* A message. The body is copied. -ENOENT: no such peer; -EMSGSIZE; -EAGAIN: its queue is full;
+ * -ENOTCONN: not connected, and a former attempt has just failed; -ENOMEM, -ESHUTDOWN. */
+int vv_net_send(struct vv_net *net, uint64_t peer, uint16_t type, const void *body,
+                size_t body_bytes);
+
+struct vv_net_ask {
+    uint64_t peer;
+    uint16_t type;
+    unsigned flags;
+    const void *body; /* copied */
+    size_t body_bytes;
+    uint64_t deadline_ns; /* vv_now_ns(); see vv_net_patience_ns */
+    /* How much bulk data the answer may have; 0: none. More than that ends the call with -EMSGSIZE. */
+    size_t data_max;
+    /* Where to put it once it is verified; both may be left out, and the answer's `data` be used. */
+    void *dst;  /* data_max bytes */
+    int dst_fd; /* -1 or, if dst is NULL, a file; written by the thread that waits */
+    uint64_t dst_offset;
+};
+
+#define VV_NET_ASK_INIT \
+    {                   \
+        .dst_fd = -1    \
+    }
+
+struct vv_net_answer {
+    int status;     /* what the peer said: 0 or a negative errno */
+    uint64_t epoch; /* the peer's */
+    const void *body;
+    size_t body_bytes;
+    const void *data; /* where it lies, in the call's own memory or in dst; NULL after dst_fd */
+    size_t data_bytes;
+    uint64_t data_sum; /* vv_hash64 of the data */
+};
+
+/* Begins a request. -ENOENT, -EMSGSIZE, -EAGAIN, -ENOTCONN, -ENOMEM, -ESHUTDOWN as above. */
+VV_WARN_UNUSED int vv_net_start(struct vv_net *net, const struct vv_net_ask *ask,
+                                struct vv_net_call **ret_call);
+/* Waits for its end, until `until_ns` at most. 0: there is an answer, good until vv_net_end, whatever its
+ * status is. One thread at a time; may be called again after -EAGAIN, which says that it goes on.
+ *   -EAGAIN      until_ns has come and it goes on
+ *   -ETIMEDOUT   its deadline has come
+ *   -ECONNRESET  the peer is gone, or its connection; -ECONNREFUSED, -EHOSTUNREACH, -EACCES: there was none
+ *   -ESTALE      our epoch is older than the peer's; `epoch` of the answer is set to it
+ *   -EBADMSG     the bytes that arrived are not those that were sent
+ *   -EMSGSIZE, -ESHUTDOWN, -EBUSY (serving_max), -ENOMEM, errors of writing to dst_fd */
+VV_WARN_UNUSED int vv_net_wait(struct vv_net_call *call, uint64_t until_ns,
+                               struct vv_net_answer *ret_answer);
+/* Waits until one of several has ended (NULLs are skipped): vv_net_wait on it returns at once. -EAGAIN:
+ * until_ns has come; -EINVAL: no call. */
+VV_WARN_UNUSED int vv_net_wait_any(struct vv_net_call *const *calls, size_t nr, uint64_t until_ns,
+                                   size_t *ret_which);
+/* Frees it. One that goes on is given up: its answer is dropped. Accepts NULL. */
+void vv_net_end(struct vv_net_call *call);
+
+/* All of it in one, for requests whose answer has a short body: start, wait, copy the body, end. `body`
+ * takes `*io_bytes` and gets how many there are; -ENOBUFS if that is more. ret_answer (or NULL): the rest;
+ * its body and, without dst, its data are gone. */
+VV_WARN_UNUSED int vv_net_call(struct vv_net *net, const struct vv_net_ask *ask, void *body,
+                               size_t *io_bytes, struct vv_net_answer *ret_answer);
+
+/* How long to wait for an answer with `bytes` of data from a peer, by how long such answers took of late;
+ * longer after deadlines that passed, never less than 20 ms or more than 2 s. For answers that the peer
+ * can give from what it has. */
+uint64_t vv_net_patience_ns(struct vv_net *net, uint64_t peer, uint64_t bytes);
+
+/* ---- answering ---- */
+
+struct vv_net_reply {
+    int status;
+    const void *body; /* copied */
+    size_t body_bytes;
+    /* Bulk data, or nothing: a range of a file, if data is NULL and data_bytes is not 0 ... */
+    int fd; /* duplicated */
+    uint64_t offset;
+    /* ... or memory, which is copied. */
+    const void *data;
+    uint64_t data_bytes;
+};
+
+/* Answers a request, which is gone afterwards whatever the result. Reads the file, for the checksum.
+ *   -EMSGSIZE    more data than was asked for, or more than VV_NET_DATA_MAX: answered with this status
+ *   -ENODATA     the file is shorter than that: answered with this status
+ *   -ECONNRESET  the peer is gone
+ *   errors of reading: answered with -EIO */
+int vv_net_respond(struct vv_net_req *req, const struct vv_net_reply *reply);
+/* When whoever asked will have given up; work that takes longer is for nothing. */
+uint64_t vv_net_req_deadline_ns(const struct vv_net_req *req);
+/* How much data it takes. */
+uint64_t vv_net_req_data_max(const struct vv_net_req *req);
+
+/* ---- looking ---- */
+
+struct vv_net_stats {
+    uint64_t peers, connected; /* of ours, and how many have a connection of ours */
+    uint64_t accepted;         /* connections that peers have to us */
+    uint64_t calls;            /* that go on */
+    /* Since opening: */
+    uint64_t sent, received;             /* frames */
+    uint64_t sent_bytes, received_bytes; /* of bulk data */
+    uint64_t timeouts, resets, stale, denied, malformed, bad_sums, dropped;
+};
+
+void vv_net_stats(struct vv_net *net, struct vv_net_stats *ret_stats);
+
+#endif

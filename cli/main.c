@@ -8,6 +8,7 @@
 static const struct cli_command commands[] = {
     {"doctor", "what this build and this machine have, what is off, and how to get it", cli_doctor},
     {"probe", "measure this machine and find settings that suit it", cli_probe},
+    {"model", "foretell how long a program will wait for its records", cli_model},
     {"bench", "run an experiment and compare it with the least time it could take", cli_bench},
     {"sim", "run the same experiment in virtual time", cli_sim},
     {"trace", "what a run did and when: timelines, tables, reports", cli_trace},

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The threads that talk to clients. Each has an epoll set of its own with the connections it accepted, which
+ * nobody else touches. A connection has one request at a time: it is read, put to the table with
+ * "now", and answered; most are, within the same turn, with three system calls. One that cannot be is given
+ * to a worker; until it comes back nothing is read from that connection, and the client is told
+ * from time to time that somebody is at it, so that it can tell a slow file from a stopped daemon.
+ *
+ * Nothing here waits for a client: a reply that does not fit into its socket ends the connection. With one
+ * request at a time that is a client that does not read.
+ *
+ * A connection may end while a worker is at its request. The job is then nobody's, and its descriptor is
+ * closed when it comes back. Connections are freed after the events of a turn, which may name them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/thread.h"
+#include "dataset/door_private.h"
+
+#define EVENTS  64
+#define TELL_NS (200 * VV_NS_PER_MS) /* how often a client that waits hears of it */
+#define TICK_MS 100
+
+/* ---- connections ---- */
+
+static void conn_end(struct vvi_door_conn *c)
+{
+    struct vvi_door_loop *loop = c->loop;
+
+    if (c->fd < 0)
+        return;
+    close(c->fd); /* takes it out of the epoll set as well: nobody has a copy */
+    c->fd = -1;
+    if (c->job) {
+        c->job->conn = NULL;
+        c->job = NULL;
+        loop->waiting--;
+    }
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        loop->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    c->next = loop->dead;
+    loop->dead = c;
+    atomic_fetch_sub_explicit(&loop->door->counts.clients, 1, memory_order_relaxed);
+}
+
+static void conn_break(struct vvi_door_conn *c)
+{
+    vvi_door_add(&c->loop->door->counts.broken, 1);
+    conn_end(c);
+}
+
+static int watch(struct vvi_door_conn *c, int op, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = c};
+
+    return epoll_ctl(c->loop->epoll_fd, op, c->fd, &ev) < 0 ? -errno : 0;
+}
+
+static bool may_come_in(struct vv_door *d, int fd)
+{
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != d->uid)
+        return false;
+    if (atomic_fetch_add_explicit(&d->counts.clients, 1, memory_order_relaxed) <
+        d->opts.clients_max)
+        return true;
+    atomic_fetch_sub_explicit(&d->counts.clients, 1, memory_order_relaxed);
+    return false;
+}
+
+static void accept_some(struct vvi_door_loop *loop)
+{
+    struct vv_door *d = loop->door;
+
+    for (int i = 0; i < EVENTS; i++) {
+        int fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct vvi_door_conn *c;
+
+        if (fd < 0) {
+            /* Out of descriptors or memory: it stays in the queue, and we would be called at once. */
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+                vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
+            return;
+        }
+        if (!may_come_in(d, fd)) {
+            vvi_door_add(&d->counts.refused, 1);
+            close(fd);
+            continue;
+        }
+        c = calloc(1, sizeof(*c));
+        if (c) {
+            c->loop = loop;
+            c->fd = fd;
+        }
+        if (!c || watch(c, EPOLL_CTL_ADD, EPOLLIN | EPOLLRDHUP) < 0) {
+            free(c);
+            close(fd);
+            atomic_fetch_sub_explicit(&d->counts.clients, 1, memory_order_relaxed);
+            continue;
+        }
+        c->next = loop->conns;
+        if (c->next)
+            c->next->prev = c;
+        loop->conns = c;
+        vvi_door_add(&d->counts.accepted, 1);
+    }
+}
+
+/* ---- replies ---- */
+
+/* Sends one message, perhaps with a descriptor. It goes out whole, or the connection ends. */
+static void say(struct vvi_door_conn *c, const struct vv_door_reply *reply, const void *more,
+                size_t more_bytes, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov[2] = {{(void *)(uintptr_t)reply, sizeof(*reply)},
+                           {(void *)(uintptr_t)more, more_bytes}};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
+
+    if (fd >= 0) {
+        struct cmsghdr *h;
+
+        memset(&control, 0, sizeof(control));
+        msg.msg_control = control.buf;
+        msg.msg_controllen = sizeof(control.buf);
+        h = CMSG_FIRSTHDR(&msg);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(h), &fd, sizeof(int));
+    }
+    if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        return;
+    if (errno == EPIPE || errno == ECONNRESET)
+        conn_end(c);
+    else
+        conn_break(c);
+}
+
+static void count_answer(struct vv_door *d, const struct vvi_door_job *job)
+{
+    struct vvi_door_counts *n = &d->counts;
+
+    if (job->rc < 0)
+        vvi_door_add(&n->yourself, 1);
+    else
+        vvi_door_add(job->op == VV_DOOR_OP_OPEN   ? &n->opens
+                     : job->op == VV_DOOR_OP_STAT ? &n->stats
+                                                  : &n->writes,
+                     1);
+}
+
+/* Answers what a connection asked. The job is the caller's. */
+static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
+{
+    struct vv_door_reply reply = {
+        .magic = VV_DOOR_MAGIC,
+        .version = VV_DOOR_VERSION,
+        .kind = VV_DOOR_DONE,
+        .id = job->id,
+        .status = -job->rc,
+        .flags = job->rc == 0 && job->readable ? VV_DOOR_READABLE : 0,
+    };
+
+    if (job->rc == 0 && job->op != VV_DOOR_OP_INVALIDATE)
+        reply.stat = job->stat;
+    count_answer(c->loop->door, job);
+    say(c, &reply, NULL, 0, job->fd);
+    if (job->fd >= 0)
+        close(job->fd);
+    job->fd = -1;
+}
+
+static void tell_pending(struct vvi_door_conn *c)
+{
+    struct vv_door_reply reply = {
+        .magic = VV_DOOR_MAGIC,
+        .version = VV_DOOR_VERSION,
+        .kind = VV_DOOR_PENDING,
+        .id = c->job->id,
+    };
+
+    say(c, &reply, NULL, 0, -1);
+}
+
+/* ---- requests ---- */
+
+/* What the header promises of a path: the client is not to be trusted with it. */
+static bool path_is_good(const struct vv_door *d, const char *path, size_t bytes)
+{
+    if (bytes < 2 || path[0] != '/' || path[bytes - 1] == '/' || memchr(path, '\0', bytes))
+        return false;
+    for (const char *at = path; at; at = memchr(at + 1, '/', bytes - (size_t)(at + 1 - path))) {
+        size_t left = bytes - (size_t)(at - path);
+
+        if (left < 2 || at[1] == '/' || (at[1] == '.' && (left == 2 || at[2] == '/')))
+            return false;
+    }
+    for (const char *at = d->welcome + sizeof(struct vv_door_welcome);
+         at < d->welcome + d->welcome_bytes;) {
+        struct vv_door_root root;
+
+        memcpy(&root, at, sizeof(root));
+        at += sizeof(root);
+        if (bytes > root.path_bytes && memcmp(path, at, root.path_bytes) == 0 &&
+            (root.path_bytes == 1 || path[root.path_bytes] == '/'))
+            return true;
+        at += root.path_bytes;
+    }
+    return false;
+}
+
+static void greet(struct vvi_door_conn *c, const struct vv_door_request *req)
+{
+    struct vv_door *d = c->loop->door;
+    struct vv_door_reply reply = {
+        .magic = VV_DOOR_MAGIC,
+        .version = VV_DOOR_VERSION,
+        .kind = VV_DOOR_WELCOME,
+        .id = req->id,
+    };
+
+    c->greeted = true;
+    say(c, &reply, d->welcome, d->welcome_bytes, -1);
+}
+
+/* Puts the loop's job to the table, and hands it on if it has to wait. */
+static void serve(struct vvi_door_conn *c)
+{
+    struct vvi_door_loop *loop = c->loop;
+    struct vv_door *d = loop->door;
+    struct vvi_door_job *job = loop->job;
+    int rc;
+
+    job->told_ns = vv_now_ns();
+    job->deadline_ns = job->told_ns + d->opts.wait_ns;
+    vvi_door_do(d, job, true);
+    if (job->rc != -EAGAIN) {
+        answer(c, job);
+        return;
+    }
+    job->conn = c;
+    /* Once it is handed on, all of it but `conn` is the worker's. */
+    rc = vvi_door_submit(d, job);
+    if (rc < 0) {
+        job->rc = rc;
+        vvi_door_add(&d->counts.full, 1);
+        answer(c, job);
+        return;
+    }
+    /* Hanging up is told whatever we ask for. */
+    (void)watch(c, EPOLL_CTL_MOD, EPOLLRDHUP);
+    loop->job = NULL;
+    loop->waiting++;
+    c->job = job;
+}
+
+/* One request, already in `msg`. False: it makes no sense. */
+static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
+{
+    struct vvi_door_loop *loop = c->loop;
+    struct vv_door_request req;
+    const char *path = msg + sizeof(req);
+
+    if (bytes < sizeof(req))
+        return false;
+    memcpy(&req, msg, sizeof(req));
+    if (req.magic != VV_DOOR_MAGIC || req.version != VV_DOOR_VERSION ||
+        req.path_bytes != bytes - sizeof(req))
+        return false;
+    if (req.op == VV_DOOR_OP_HELLO) {
+        if (c->greeted || req.path_bytes != 0)
+            return false;
+        greet(c, &req);
+        return true;
+    }
+    if (!c->greeted || req.op < VV_DOOR_OP_OPEN || req.op > VV_DOOR_OP_INVALIDATE ||
+        (req.flags & ~VV_DOOR_NOFOLLOW) != 0 || req.path_bytes > VV_DOOR_PATH_MAX ||
+        !path_is_good(loop->door, path, req.path_bytes))
+        return false;
+    if (!loop->job)
+        loop->job = malloc(sizeof(*loop->job));
+    if (!loop->job)
+        return false;
+    loop->job->loop = loop;
+    loop->job->conn = NULL;
+    loop->job->id = req.id;
+    loop->job->op = req.op;
+    loop->job->nofollow = (req.flags & VV_DOOR_NOFOLLOW) != 0;
+    memcpy(loop->job->path, path, req.path_bytes);
+    loop->job->path[req.path_bytes] = '\0';
+    serve(c);
+    return true;
+}
+
+static void on_conn(struct vvi_door_conn *c, uint32_t events)
+{
+    char msg[VV_DOOR_MSG_MAX];
+    ssize_t n;
+
+    if (c->fd < 0)
+        return;
+    if (c->job) {
+        if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+            conn_end(c);
+        return;
+    }
+    /* Descriptors that somebody sends along are thrown away by the kernel: there is no place for them. */
+    n = recv(c->fd, msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0)
+        conn_end(c);
+    else if ((size_t)n > sizeof(msg) || !take(c, msg, (size_t)n))
+        conn_break(c);
+}
+
+/* ---- jobs that come back ---- */
+
+void vvi_door_loop_ended(struct vvi_door_loop *loop, struct vvi_door_job *job)
+{
+    uint64_t one = 1;
+    bool first;
+
+    vv_mutex_lock(&loop->lock);
+    first = !loop->ended;
+    job->next = loop->ended;
+    loop->ended = job;
+    vv_mutex_unlock(&loop->lock);
+    /* Counts up to 2^64 - 2, so that it cannot be full. */
+    if (first && write(loop->event_fd, &one, sizeof(one)) < 0)
+        vv_log(VV_LOG_WARNING, "door: cannot wake a thread");
+}
+
+static void job_free(struct vvi_door_job *job)
+{
+    if (job && job->fd >= 0)
+        close(job->fd);
+    free(job);
+}
+
+static void take_back(struct vvi_door_loop *loop)
+{
+    struct vvi_door_job *job, *next;
+    uint64_t times;
+
+    while (read(loop->event_fd, &times, sizeof(times)) < 0 && errno == EINTR)
+        ;
+    vv_mutex_lock(&loop->lock);
+    job = loop->ended;
+    loop->ended = NULL;
+    vv_mutex_unlock(&loop->lock);
+    for (; job; job = next) {
+        struct vvi_door_conn *c = job->conn;
+
+        next = job->next;
+        if (c) {
+            c->job = NULL;
+            loop->waiting--;
+            vvi_door_add(&loop->door->counts.waited, job->rc == 0);
+            answer(c, job);
+            if (c->fd >= 0 && watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLRDHUP) < 0)
+                conn_break(c);
+        }
+        job_free(job);
+    }
+}
+
+/* Clients that wait hear of it; those that have waited too long need not any more. */
+static void look_after(struct vvi_door_loop *loop)
+{
+    uint64_t now_ns = vv_now_ns();
+
+    for (struct vvi_door_conn *c = loop->conns, *next; c; c = next) {
+        struct vvi_door_job *job = c->job;
+
+        next = c->next;
+        if (!job)
+            continue;
+        if (now_ns >= job->deadline_ns) {
+            struct vvi_door_job late = {.id = job->id, .op = job->op, .rc = -ETIMEDOUT, .fd = -1};
+
+            job->conn = NULL;
+            c->job = NULL;
+            loop->waiting--;
+            vvi_door_add(&loop->door->counts.late, 1);
+            answer(c, &late);
+            if (c->fd >= 0 && watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLRDHUP) < 0)
+                conn_break(c);
+        } else if (now_ns - job->told_ns >= TELL_NS) {
+            job->told_ns = now_ns;
+            tell_pending(c);
+        }
+    }
+}
+
+static void *run(void *arg)
+{
+    struct vvi_door_loop *loop = arg;
+    struct epoll_event events[EVENTS];
+    uint64_t looked_ns = 0;
+
+    while (!atomic_load_explicit(&loop->door->stop, memory_order_acquire)) {
+        int n = epoll_wait(loop->epoll_fd, events, EVENTS, loop->waiting ? TICK_MS : -1);
+
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.ptr == loop)
+                take_back(loop);
+            else if (events[i].data.ptr == loop->door)
+                accept_some(loop);
+            else
+                on_conn(events[i].data.ptr, events[i].events);
+        }
+        if (loop->waiting && vv_now_ns() - looked_ns >= TICK_MS * VV_NS_PER_MS) {
+            looked_ns = vv_now_ns();
+            look_after(loop);
+        }
+        for (struct vvi_door_conn *c; (c = loop->dead);) {
+            loop->dead = c->next;
+            free(c);
+        }
+    }
+    return NULL;
+}
+
+int vvi_door_loop_start(struct vv_door *d, struct vvi_door_loop *loop)
+{
+    struct epoll_event wake = {.events = EPOLLIN, .data.ptr = loop};
+    struct epoll_event come = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.ptr = d};
+    int rc;
+
+    loop->door = d;
+    vv_mutex_init(&loop->lock, "door loop", VV_RANK_STORE);
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop->epoll_fd < 0 || loop->event_fd < 0 ||
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->event_fd, &wake) < 0 ||
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, d->listen_fd, &come) < 0)
+        return -errno;
+    rc = vv_thread_start(&loop->thread, run, loop);
+    loop->started = rc == 0;
+    return rc;
+}
+
+void vvi_door_loop_stop(struct vvi_door_loop *loop)
+{
+    uint64_t one = 1;
+
+    if (!loop->started)
+        return;
+    while (write(loop->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+    pthread_join(loop->thread, NULL);
+    loop->started = false;
+    while (loop->conns)
+        conn_end(loop->conns);
+}
+
+void vvi_door_loop_free(struct vvi_door_loop *loop)
+{
+    if (!loop->door)
+        return;
+    for (struct vvi_door_job *job; (job = loop->ended);) {
+        loop->ended = job->next;
+        job_free(job);
+    }
+    for (struct vvi_door_conn *c; (c = loop->dead);) {
+        loop->dead = c->next;
+        free(c);
+    }
+    free(loop->job); /* its descriptor was sent, or it had none */
+    if (loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
+    if (loop->event_fd >= 0)
+        close(loop->event_fd);
+    vv_mutex_fini(&loop->lock);
+}

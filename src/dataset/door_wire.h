@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes through the door: the messages between a daemon and the programs on its node, and the mark on
+ * content files. docs/format/dataset-door.md says what they mean. Both ends are on one machine, so
+ * numbers are in its byte order. preload/ includes this file and nothing else of the library.
+ */
+#ifndef VV_DATASET_DOOR_WIRE_H
+#define VV_DATASET_DOOR_WIRE_H
+
+#include <stdint.h>
+
+#define VV_DOOR_MAGIC     UINT32_C(0x52444456) /* "VDDR" */
+#define VV_DOOR_VERSION   1u
+#define VV_DOOR_PATH_MAX  4095u
+#define VV_DOOR_MSG_MAX   8192u /* the longest message, either way */
+#define VV_DOOR_ROOTS_MAX 64u
+
+/* A file as stat(2) tells it, on the shared file system. Times are seconds and nanoseconds. */
+struct vv_door_time {
+    int64_t sec;
+    uint32_t nsec;
+    uint32_t zero;
+};
+
+struct vv_door_stat {
+    uint64_t dev, ino, rdev;
+    uint32_t mode, uid, gid, blksize;
+    uint64_t nlink, size, blocks;
+    struct vv_door_time atime, mtime, ctime;
+    struct vv_door_time btime; /* all 0: not known */
+};
+_Static_assert(sizeof(struct vv_door_stat) == 128, "a format: docs/format/dataset-door.md");
+
+enum vv_door_op {
+    VV_DOOR_OP_HELLO = 1,      /* the first message of a connection, and no other */
+    VV_DOOR_OP_OPEN = 2,       /* answered with a descriptor */
+    VV_DOOR_OP_STAT = 3,       /* answered from what is known of the file */
+    VV_DOOR_OP_INVALIDATE = 4, /* somebody has opened it for writing */
+};
+
+/* Flags of a request: where the path ends must not be reached through any link. */
+#define VV_DOOR_NOFOLLOW 1u
+/* Flags of a reply: the file can be read by the user. */
+#define VV_DOOR_READABLE 1u
+
+struct vv_door_request {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t op;
+    uint64_t id; /* comes back with each reply */
+    uint32_t flags;
+    uint32_t path_bytes; /* that follow, without a NUL at the end or anywhere else */
+};
+_Static_assert(sizeof(struct vv_door_request) == 24, "a format: docs/format/dataset-door.md");
+
+enum vv_door_kind {
+    VV_DOOR_DONE = 1,    /* status 0, or an errno: do it yourself, whatever it is */
+    VV_DOOR_PENDING = 2, /* still at it; DONE follows */
+    VV_DOOR_WELCOME = 3, /* of HELLO: vv_door_welcome follows */
+};
+
+struct vv_door_reply {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;
+    uint64_t id;
+    int32_t status;
+    uint32_t flags;
+    struct vv_door_stat stat;
+};
+_Static_assert(sizeof(struct vv_door_reply) == 152, "a format: docs/format/dataset-door.md");
+
+/* What the daemon serves, and how it sees the world: a program that sees another one reads for itself. */
+struct vv_door_welcome {
+    uint64_t root_dev, root_ino; /* of the folder "/" */
+    uint64_t mount_ns;           /* inode of its mount namespace; 0: not known */
+    uint32_t nr_roots, zero;
+};
+_Static_assert(sizeof(struct vv_door_welcome) == 32, "a format: docs/format/dataset-door.md");
+
+/* Then nr_roots of these, each followed by its path, with no NUL. */
+struct vv_door_root {
+    uint64_t dev, ino;
+    uint32_t path_bytes, zero;
+};
+_Static_assert(sizeof(struct vv_door_root) == 24, "a format: docs/format/dataset-door.md");
+
+/* The mark on a content file: which file it is a copy of. It is one only if `own_ino` is the inode of
+ * the file that carries it, because programs copy attributes along with files. */
+#define VV_DOOR_MARK_NAME  "user.varve.file"
+#define VV_DOOR_MARK_MAGIC UINT32_C(0x4d444456) /* "VDDM" */
+
+struct vv_door_mark {
+    uint32_t magic;
+    uint32_t version;
+    uint64_t own_ino;
+    struct vv_door_stat stat;
+};
+_Static_assert(sizeof(struct vv_door_mark) == 144, "a format: docs/format/dataset-door.md");
+
+/* Content files have this mode and no second name: what looks otherwise has no mark. */
+#define VV_DOOR_CONTENT_MODE 0600u
+
+#endif

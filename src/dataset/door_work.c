@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads for requests that have to wait: for a disk, a fetch, another node. One is started when a
+ * request finds none idle, up to a limit; beyond it requests queue, and when the queue is full the
+ * client is told to read for itself. They live as long as the door.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/thread.h"
+#include "dataset/door_private.h"
+
+void vv_door_stat_of(const struct stat *st, struct vv_door_stat *ret_stat)
+{
+    *ret_stat = (struct vv_door_stat){
+        .dev = (uint64_t)st->st_dev,
+        .ino = (uint64_t)st->st_ino,
+        .rdev = (uint64_t)st->st_rdev,
+        .mode = (uint32_t)st->st_mode,
+        .uid = (uint32_t)st->st_uid,
+        .gid = (uint32_t)st->st_gid,
+        .blksize = (uint32_t)st->st_blksize,
+        .nlink = (uint64_t)st->st_nlink,
+        .size = (uint64_t)st->st_size,
+        .blocks = (uint64_t)st->st_blocks,
+        .atime = {(int64_t)st->st_atim.tv_sec, (uint32_t)st->st_atim.tv_nsec, 0},
+        .mtime = {(int64_t)st->st_mtim.tv_sec, (uint32_t)st->st_mtim.tv_nsec, 0},
+        .ctime = {(int64_t)st->st_ctim.tv_sec, (uint32_t)st->st_ctim.tv_nsec, 0},
+    };
+}
+
+int vv_door_marked(int fd, struct vv_door_stat *ret_stat)
+{
+    struct vv_door_mark mark;
+    struct stat st;
+    ssize_t n = fgetxattr(fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark));
+
+    if (n < 0)
+        return errno == ERANGE ? -ENODATA : -errno;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (n != (ssize_t)sizeof(mark) || mark.magic != VV_DOOR_MARK_MAGIC ||
+        mark.version != VV_DOOR_VERSION || mark.own_ino != (uint64_t)st.st_ino ||
+        mark.stat.size != (uint64_t)st.st_size)
+        return -ENODATA;
+    *ret_stat = mark.stat;
+    return 0;
+}
+
+static bool same_file(const struct vv_door_stat *a, const struct vv_door_stat *b)
+{
+    return a->dev == b->dev && a->ino == b->ino && a->mode == b->mode && a->uid == b->uid &&
+           a->gid == b->gid && a->nlink == b->nlink && a->size == b->size &&
+           a->blocks == b->blocks && vv_door_ns(&a->mtime) == vv_door_ns(&b->mtime) &&
+           vv_door_ns(&a->ctime) == vv_door_ns(&b->ctime);
+}
+
+int vv_door_mark(int fd, const struct vv_door_stat *stat)
+{
+    struct vv_door_mark mark = {VV_DOOR_MARK_MAGIC, VV_DOOR_VERSION, 0, *stat};
+    struct vv_door_stat is;
+    struct stat st;
+    int rc = vv_door_marked(fd, &is);
+
+    if (rc == 0 && same_file(&is, stat))
+        return 0;
+    if (rc < 0 && rc != -ENODATA)
+        return rc;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    mark.own_ino = (uint64_t)st.st_ino;
+    return fsetxattr(fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark), 0) < 0 ? -errno : 0;
+}
+
+void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
+{
+    const struct vv_door_ops *ops = d->opts.ops;
+    struct vv_door_ask ask = {job->path, job->nofollow, now, job->deadline_ns};
+
+    job->rc = -ENOSYS;
+    job->fd = -1;
+    job->readable = false;
+    switch (job->op) {
+    case VV_DOOR_OP_OPEN:
+        if (ops->open)
+            job->rc = ops->open(d->opts.user, &ask, &job->fd, &job->stat);
+        if (job->rc < 0)
+            job->fd = -1;
+        job->readable = job->rc == 0;
+        /* Without the mark a program that inherits it sees the content file's inode, and no more. */
+        if (job->rc == 0 && !now)
+            (void)vv_door_mark(job->fd, &job->stat);
+        break;
+    case VV_DOOR_OP_STAT:
+        if (ops->stat)
+            job->rc = ops->stat(d->opts.user, &ask, &job->stat, &job->readable);
+        break;
+    case VV_DOOR_OP_INVALIDATE:
+        if (ops->invalidate)
+            job->rc = ops->invalidate(d->opts.user, &ask);
+        break;
+    case VV_DOOR_OP_HELLO:
+        break;
+    }
+    if (!now && job->rc == -EAGAIN)
+        job->rc = -EBUSY; /* it may wait: there is nobody to ask once more */
+}
+
+static void *work(void *arg)
+{
+    struct vv_door *d = arg;
+
+    vv_mutex_lock(&d->lock);
+    for (;;) {
+        struct vvi_door_job *job = d->first;
+
+        if (!job) {
+            if (d->stop_workers)
+                break;
+            d->nr_idle++;
+            vv_cond_wait(&d->work, &d->lock);
+            d->nr_idle--;
+            continue;
+        }
+        d->first = job->next;
+        if (!d->first)
+            d->last = &d->first;
+        d->nr_queued--;
+        vv_mutex_unlock(&d->lock);
+        if (atomic_load_explicit(&d->stop, memory_order_acquire)) {
+            job->rc = -ESHUTDOWN;
+            job->fd = -1;
+        } else {
+            vvi_door_do(d, job, false);
+        }
+        vvi_door_loop_ended(job->loop, job);
+        vv_mutex_lock(&d->lock);
+    }
+    vv_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+int vvi_door_submit(struct vv_door *d, struct vvi_door_job *job)
+{
+    int rc = 0;
+
+    vv_mutex_lock(&d->lock);
+    /* Threads that were woken for requests of before are still counted as idle. */
+    if (d->nr_idle <= d->nr_queued && d->nr_workers < d->opts.workers_max) {
+        if (vv_thread_start(&d->workers[d->nr_workers], work, d) == 0)
+            d->nr_workers++;
+        else
+            vv_log(VV_LOG_WARNING, "door: cannot start a thread");
+    }
+    if (d->nr_workers == 0 || d->nr_queued >= d->opts.waiting_max) {
+        rc = -EBUSY;
+    } else {
+        job->next = NULL;
+        *d->last = job;
+        d->last = &job->next;
+        d->nr_queued++;
+        vv_cond_signal(&d->work);
+    }
+    vv_mutex_unlock(&d->lock);
+    return rc;
+}
+
+void vvi_door_stop_workers(struct vv_door *d)
+{
+    unsigned nr;
+
+    vv_mutex_lock(&d->lock);
+    d->stop_workers = true;
+    nr = d->nr_workers;
+    vv_cond_broadcast(&d->work);
+    vv_mutex_unlock(&d->lock);
+    for (unsigned i = 0; i < nr; i++)
+        pthread_join(d->workers[i], NULL);
+}

@@ -22,6 +22,24 @@
 #include "core/assert.h"
 #include "tier/files_private.h"
 
+/* Whether the library takes files of this folder is known at once, not at the first checkpoint. A
+ * full disk says nothing about it. */
+static int try_gds(struct vv_folder *folder, char *err, size_t err_bytes)
+{
+    const struct vv_os *os = folder->opts.os;
+    struct vvi_gds_file *file = NULL;
+    int fd = vvi_store_open_unlinked(os, folder->dirfd, folder->direct);
+    if (fd == -ENOSPC || fd == -EDQUOT)
+        return 0;
+    if (fd < 0)
+        return vvi_error(fd, err, err_bytes, "%s: cannot use it: %s", folder->path, strerror(-fd));
+    int rc = vvi_gds_file_first(folder->opts.gds, fd, folder->direct, folder->path, err, err_bytes,
+                                &file);
+    vvi_gds_file_remove(file);
+    os->close(os, fd);
+    return rc;
+}
+
 int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err, size_t err_bytes,
                   struct vv_folder **ret_folder)
 {
@@ -42,9 +60,8 @@ int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err,
         rc = folder->dirfd;
     else
         rc = vvi_store_probe(opts, folder->dirfd, path, err, err_bytes, &folder->direct);
-    if (rc == 0 && opts->gds != NULL && !folder->direct)
-        rc = vvi_error(-ENOTSUP, err, err_bytes,
-                       "%s: no GPUDirect Storage here: it needs direct I/O", path);
+    if (rc == 0 && opts->gds != NULL)
+        rc = try_gds(folder, err, err_bytes);
     if (rc < 0) {
         vv_folder_free(folder);
         return rc;

@@ -281,6 +281,18 @@ int vvi_gds_file_add(struct vv_gds *gds, int fd, struct vvi_gds_file **ret_file)
     return 0;
 }
 
+int vvi_gds_file_first(struct vv_gds *gds, int fd, bool direct, const char *folder, char *err,
+                       size_t err_bytes, struct vvi_gds_file **ret_file)
+{
+    int rc = direct ? vvi_gds_file_add(gds, fd, ret_file) : -ENOTSUP;
+    /* Nothing has been read or written: this machine's library does not do it. */
+    if (rc == -EIO)
+        rc = -ENOTSUP;
+    return rc == 0 ? 0
+                   : vvi_error(rc, err, err_bytes, "%s: no GPUDirect Storage here: %s", folder,
+                               direct ? strerror(-rc) : "it needs direct I/O");
+}
+
 void vvi_gds_file_remove(struct vvi_gds_file *file)
 {
     if (file == NULL)

@@ -16,6 +16,10 @@ struct vvi_gds_file;
 
 /* `fd`: opened with O_DIRECT; it stays open until the file was removed. Any thread. */
 VV_WARN_UNUSED int vvi_gds_file_add(struct vv_gds *gds, int fd, struct vvi_gds_file **ret_file);
+/* The same for the first file in a folder: what the library refuses there it does not do on this
+ * machine. -ENOTSUP, and why in `err`. */
+VV_WARN_UNUSED int vvi_gds_file_first(struct vv_gds *gds, int fd, bool direct, const char *folder,
+                                      char *err, size_t err_bytes, struct vvi_gds_file **ret_file);
 /* With no request on it in flight. Accepts NULL. */
 void vvi_gds_file_remove(struct vvi_gds_file *file);
 

@@ -49,27 +49,6 @@ struct spill_port {
 
 /* ---- the file ---- */
 
-static int open_unlinked(const struct vv_os *os, int dirfd, bool direct)
-{
-    int fd = vvi_store_openat(os, dirfd, ".", O_TMPFILE | O_RDWR | O_EXCL, direct);
-    if (fd >= 0)
-        return fd;
-    if (fd != -EOPNOTSUPP && fd != -EISDIR && fd != -EINVAL && fd != -ENOENT)
-        return fd;
-    char name[64];
-    snprintf(name, sizeof(name), ".spill-%ld-%llx", (long)getpid(),
-             (unsigned long long)vv_now_ns());
-    fd = vvi_store_openat(os, dirfd, name, O_RDWR | O_CREAT | O_EXCL, direct);
-    if (fd < 0)
-        return fd;
-    int rc = os->unlinkat(os, dirfd, name);
-    if (rc < 0) {
-        os->close(os, fd);
-        return rc;
-    }
-    return fd;
-}
-
 static int grow_locked(struct vv_spill *s, uint64_t need_bytes)
 {
     const struct vv_os *os = s->opts.os;
@@ -119,18 +98,14 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     int rc = vvi_store_probe(&s->opts, dirfd, folder, err, err_bytes, &s->direct);
     if (rc < 0)
         return rc;
-    s->fd = open_unlinked(os, dirfd, s->direct);
+    s->fd = vvi_store_open_unlinked(os, dirfd, s->direct);
     if (s->fd < 0)
         return vvi_error(s->fd, err, err_bytes, "%s: cannot create the spill file: %s", folder,
                          strerror(-s->fd));
     if (s->opts.gds != NULL) {
-        rc = s->direct ? vvi_gds_file_add(s->opts.gds, s->fd, &s->gds) : -ENOTSUP;
-        /* Nothing has been read or written: this machine's library does not do it. */
-        if (rc == -EIO)
-            rc = -ENOTSUP;
+        rc = vvi_gds_file_first(s->opts.gds, s->fd, s->direct, folder, err, err_bytes, &s->gds);
         if (rc < 0)
-            return vvi_error(rc, err, err_bytes, "%s: no GPUDirect Storage here: %s", folder,
-                             s->direct ? strerror(-rc) : "it needs direct I/O");
+            return rc;
     }
     s->sums_bytes = (size_t)s->pages * sizeof(uint64_t);
     s->sums = mmap(NULL, s->sums_bytes, PROT_READ | PROT_WRITE,

@@ -97,6 +97,27 @@ int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, s
     return fd;
 }
 
+int vvi_store_open_unlinked(const struct vv_os *os, int dirfd, bool direct)
+{
+    int fd = vvi_store_openat(os, dirfd, ".", O_TMPFILE | O_RDWR | O_EXCL, direct);
+    if (fd >= 0)
+        return fd;
+    if (fd != -EOPNOTSUPP && fd != -EISDIR && fd != -EINVAL && fd != -ENOENT)
+        return fd;
+    char name[64];
+    snprintf(name, sizeof(name), ".spill-%ld-%llx", (long)getpid(),
+             (unsigned long long)vv_now_ns());
+    fd = vvi_store_openat(os, dirfd, name, O_RDWR | O_CREAT | O_EXCL, direct);
+    if (fd < 0)
+        return fd;
+    int rc = os->unlinkat(os, dirfd, name);
+    if (rc < 0) {
+        os->close(os, fd);
+        return rc;
+    }
+    return fd;
+}
+
 /* File systems without direct I/O refuse at open or at the first transfer. A read of nothing does
  * for one: it needs no space, so that a full disk keeps nobody from what is on it. */
 static int try_direct(const struct vv_os *os, int dirfd)

@@ -103,6 +103,8 @@ int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *fol
                     size_t err_bytes, bool *ret_direct);
 /* Opens a file for I/O in the chosen mode. */
 int vvi_store_openat(const struct vv_os *os, int dirfd, const char *name, int flags, bool direct);
+/* A new file that has no name and goes with its descriptor. */
+int vvi_store_open_unlinked(const struct vv_os *os, int dirfd, bool direct);
 /* Opens a folder, creating it if missing. It lasts then. */
 int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, size_t err_bytes);
 

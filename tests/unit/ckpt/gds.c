@@ -89,6 +89,10 @@ static void refused(void)
     T_ERR(varve_open(&o, &ctx), -ENOTSUP);
     ck_error(NULL, -ENOTSUP, "5001");
     fake->driver_open_code = 0;
+    fake->handle_code = 5008; /* a file system that it does not know */
+    T_ERR(varve_open(&o, &ctx), -ENOTSUP);
+    ck_error(NULL, -ENOTSUP, "no GPUDirect Storage here");
+    fake->handle_code = 0;
     fake->buf_code = 5036;
     T_ERR(varve_open(&o, &ctx), -ENOMEM);
     ck_error(NULL, -ENOMEM, "device memory");

@@ -387,9 +387,8 @@ static int expect_file(const struct bench *b, struct vv_device *d, char *err,
 /* The share of the restores that come while the prefetcher is at work: it is until the cache is full,
  * which it becomes by what the link brings beyond what the application takes. Later it is done with
  * one version long before the next restore. */
-static double share_beside(const struct bench *b, double up_bps)
+static double gets_beside(const struct bench *b, double up_bps, double interval_s)
 {
-    double interval_s = (double)b->interval_ns * 1e-9;
     double bytes = (double)b->sizes.total_bytes;
     double used_bps = bytes / ((double)b->sizes.nr * interval_s);
 
@@ -400,34 +399,53 @@ static double share_beside(const struct bench *b, double up_bps)
     return fmin(1, (double)tier_bytes(b, VV_TIER_DEVICE) / (up_bps - used_bps) * used_bps / bytes);
 }
 
+/* The share of the checkpoints that come while the flusher is still at an earlier one. */
+static double puts_beside(const struct bench *b, double down_bps, double interval_s)
+{
+    double bytes = (double)b->sizes.total_bytes / (double)b->sizes.nr;
+
+    return fmin(1, bytes / down_bps / interval_s);
+}
+
+/* The rate of calls of which a share is made at another one. */
+static double shared_rate(double share, double beside_bps, double alone_bps)
+{
+    return 1 / (share / beside_bps + (1 - share) / alone_bps);
+}
+
 static int expect_uvm(const struct bench *b, struct vv_device *d, char *err,
                       struct shot_expected *x)
 {
     struct probe_managed_opts o = {.bytes = probe_bytes(b), .count = PROBE_MANAGED};
     struct probe_managed_rates m;
     bool hints = b->opts.hints != SHOT_HINTS_NONE;
-    double share;
+    double interval_s = (double)b->opts.interval_ns * 1e-9, gets, puts;
     int rc = uvm_opts(b, err, &o.uvm);
 
     if (rc)
         return rc;
     o.in_call = !hints;
+    o.interval_ns = b->opts.interval_ns;
     rc = probe_managed(d, &o, &m);
     if (rc)
         return fail(err, rc, "measuring managed memory: %s", varve_strerror(rc));
-    share = share_beside(b, m.to_device_bps);
-    x->put_bps = o.uvm.ahead > 0 ? m.write_bps : in_turn(m.prepare_bps, m.write_bps);
+    gets = gets_beside(b, m.to_device_bps, interval_s);
+    puts = puts_beside(b, m.to_host_bps, interval_s);
+    x->put_bps = shared_rate(puts, m.put_beside_bps,
+                             o.uvm.ahead > 0 ? m.write_bps : in_turn(m.prepare_bps, m.write_bps));
     x->put_link_bps = o.uvm.ahead > 0 ? fmin(m.to_host_bps, m.prepare_bps) : m.to_host_bps;
     if (hints)
-        x->get_bps = 1 / (share / m.beside_bps + (1 - share) / m.read_bps);
+        x->get_bps = shared_rate(gets, m.beside_bps, m.read_bps);
     else
         x->get_bps = o.uvm.fetch ? in_turn(m.to_device_bps, m.read_bps) : m.read_on_host_bps;
     x->get_link_bps = hints ? m.to_device_bps : 0;
     snprintf(x->text, sizeof(x->text),
-             "GB/s: making ready %.1f, writing %.1f, to the host %.1f, reading from there %.1f, "
-             "back %.1f, reading %.1f, %.1f beside moves (%.0f%% of the restores)",
-             m.prepare_bps / 1e9, m.write_bps / 1e9, m.to_host_bps / 1e9, m.read_on_host_bps / 1e9,
-             m.to_device_bps / 1e9, m.read_bps / 1e9, m.beside_bps / 1e9, 100 * share);
+             "GB/s: making ready %.1f, writing %.1f, both beside moves %.1f (%.0f%% of the "
+             "checkpoints), to the host %.1f, reading from there %.1f, back %.1f, reading %.1f, "
+             "beside moves %.1f (%.0f%% of the restores)",
+             m.prepare_bps / 1e9, m.write_bps / 1e9, m.put_beside_bps / 1e9, 100 * puts,
+             m.to_host_bps / 1e9, m.read_on_host_bps / 1e9, m.to_device_bps / 1e9, m.read_bps / 1e9,
+             m.beside_bps / 1e9, 100 * gets);
     return 0;
 }
 

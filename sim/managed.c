@@ -15,7 +15,6 @@
 #include "core/bytes.h"
 #include "device/cuda/managed.h"
 
-#define DEFAULT_AHEAD      2
 #define DEFAULT_STEP_BYTES (UINT64_C(16) << 20)
 #define STEP_ALIGN         (UINT64_C(2) << 20) /* the driver's unit */
 #define MAX_AHEAD          64
@@ -45,8 +44,7 @@ static int set_one(struct shot_uvm_opts *o, const char *name, const char *value)
 int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
                         struct shot_uvm_opts *ret_opts)
 {
-    struct shot_uvm_opts o = {
-        .touch = false, .ahead = DEFAULT_AHEAD, .step_bytes = DEFAULT_STEP_BYTES, .yield = true};
+    struct shot_uvm_opts o = {.step_bytes = DEFAULT_STEP_BYTES, .yield = true, .fetch = true};
     char *copy = strdup(text ? text : ""), *rest = NULL;
     int rc = copy ? 0 : -ENOMEM;
 

@@ -25,7 +25,7 @@ struct shot_uvm_opts {
     bool fetch;          /* a restore moves what is in host memory before it copies */
 };
 
-/* Set where text (NULL: none) says nothing else: "touch=0,ahead=2,step=16M,yield=1,fetch=0".
+/* Set where text (NULL: none) says nothing else: "touch=0,ahead=0,step=16M,yield=1,fetch=1".
  * -EINVAL: it cannot be read; `err` says what. */
 VV_WARN_UNUSED int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
                                        struct shot_uvm_opts *ret_opts);

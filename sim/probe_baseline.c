@@ -21,11 +21,9 @@
 #define ROUNDS 4
 #define PAGE   ((size_t)4096)
 
-/* Copies beside moves: how many, and how long after the beginning of a step they come. */
-#define MANAGED_ALIGN   ((size_t)2 << 20)
-#define BESIDE_COPIES   48
-#define BESIDE_PHASES   8
-#define BESIDE_PHASE_NS (50 * VV_NS_PER_US)
+#define MANAGED_ALIGN ((size_t)2 << 20)
+#define BESIDE_GETS   48
+#define BESIDE_PUTS   24
 
 struct probe {
     struct vv_device *d;
@@ -131,15 +129,15 @@ int probe_link_waited(struct vv_device *d, size_t bytes, double seconds, double 
 struct managed {
     struct probe p;
     const struct probe_managed_opts *o;
-    struct managed_mover mover;
+    struct managed_mover mover, own; /* the thread's and the caller's */
     char *map;
+    char *fresh; /* pieces that nobody has touched, for puts beside moves */
     /* The thread that moves beside copies. */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Synchronization: lock. */
     bool copying, stop;
-    unsigned moves;
     int error;
 };
 
@@ -194,8 +192,6 @@ static void before_step(void *arg)
     pthread_mutex_lock(&m->lock);
     while (m->copying && !m->stop)
         pthread_cond_wait(&m->changed, &m->lock);
-    m->moves++;
-    pthread_cond_broadcast(&m->changed);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -215,33 +211,42 @@ static void *mover_main(void *arg)
         pthread_mutex_lock(&m->lock);
         m->error = rc;
         stop = m->stop;
-        pthread_cond_broadcast(&m->changed);
         pthread_mutex_unlock(&m->lock);
     }
     return NULL;
 }
 
-/* One copy, which comes at any time during a step. */
-static int copy_beside(struct managed *m, unsigned nr, uint64_t *ns)
+/* What a restore does that finds its version on the device. */
+static int get_beside(struct managed *m, unsigned nr)
+{
+    (void)nr;
+    return copy(&m->p, m->p.dev, piece(m, 0));
+}
+
+/* What a checkpoint does. */
+static int put_beside(struct managed *m, unsigned nr)
+{
+    char *to = m->fresh + (size_t)nr * vv_align_up(m->p.bytes, MANAGED_ALIGN);
+    int rc = m->o->uvm.ahead > 0 ? 0 : managed_move(&m->own, to, m->p.bytes, false);
+
+    return rc ? rc : copy(&m->p, to, m->p.dev);
+}
+
+/* One call, and how long it takes. */
+static int call_beside(struct managed *m, int (*call)(struct managed *m, unsigned nr), unsigned nr,
+                       uint64_t *ns)
 {
     uint64_t start;
-    unsigned seen;
     int rc;
 
-    pthread_mutex_lock(&m->lock);
-    seen = m->moves;
-    while (m->moves == seen && !m->error)
-        pthread_cond_wait(&m->changed, &m->lock);
-    rc = m->error;
-    pthread_mutex_unlock(&m->lock);
-    if (rc)
-        return rc;
-    vv_sleep_until_ns(vv_now_ns() + nr % BESIDE_PHASES * BESIDE_PHASE_NS);
+    vv_sleep_until_ns(vv_now_ns() + m->o->interval_ns);
     start = vv_now_ns();
     pthread_mutex_lock(&m->lock);
     m->copying = m->o->uvm.yield;
+    rc = m->error;
     pthread_mutex_unlock(&m->lock);
-    rc = copy(&m->p, m->p.dev, piece(m, 0));
+    if (rc == 0)
+        rc = call(m, nr);
     pthread_mutex_lock(&m->lock);
     m->copying = false;
     pthread_cond_broadcast(&m->changed);
@@ -250,7 +255,8 @@ static int copy_beside(struct managed *m, unsigned nr, uint64_t *ns)
     return rc;
 }
 
-static int managed_beside(struct managed *m, double *ret_bps)
+static int managed_beside(struct managed *m, int (*call)(struct managed *m, unsigned nr),
+                          unsigned calls, double *ret_bps)
 {
     uint64_t ns = 0;
     int rc;
@@ -258,11 +264,12 @@ static int managed_beside(struct managed *m, double *ret_bps)
     m->mover.step_bytes = m->o->uvm.step_bytes;
     m->mover.before_step = before_step;
     m->mover.arg = m;
+    m->stop = false;
     rc = -pthread_create(&m->thread, NULL, mover_main, m);
     if (rc)
         return rc;
-    for (unsigned i = 0; rc == 0 && i < BESIDE_COPIES; i++)
-        rc = copy_beside(m, i, &ns);
+    for (unsigned i = 0; rc == 0 && i < calls; i++)
+        rc = call_beside(m, call, i, &ns);
     pthread_mutex_lock(&m->lock);
     m->stop = true;
     pthread_cond_broadcast(&m->changed);
@@ -271,24 +278,35 @@ static int managed_beside(struct managed *m, double *ret_bps)
     if (rc == 0)
         rc = m->error;
     if (rc == 0)
-        *ret_bps = (double)m->p.bytes * BESIDE_COPIES * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
+        *ret_bps = (double)m->p.bytes * calls * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
     return rc;
+}
+
+static int managed_alloc(struct managed *m, unsigned pieces, char **ret_map)
+{
+    size_t bytes = vv_align_up(m->p.bytes, MANAGED_ALIGN) * pieces;
+    void *map = NULL;
+    int rc = vv_device_cuda_managed_alloc(m->p.d, bytes, &map);
+
+    if (rc)
+        return rc;
+    *ret_map = map;
+    return vv_device_cuda_managed_advise(m->p.d, map, bytes, VV_DEVICE_CUDA_USED_BY_DEVICE);
 }
 
 static int managed_init(struct managed *m)
 {
-    size_t bytes = vv_align_up(m->p.bytes, MANAGED_ALIGN) * m->o->count;
-    void *map = NULL;
     double ignored;
     int rc = probe_init(&m->p);
 
     if (rc == 0)
         rc = managed_mover_init(m->p.d, 0, &m->mover);
     if (rc == 0)
-        rc = vv_device_cuda_managed_alloc(m->p.d, bytes, &map);
-    m->map = map;
+        rc = managed_mover_init(m->p.d, 0, &m->own);
     if (rc == 0)
-        rc = vv_device_cuda_managed_advise(m->p.d, map, bytes, VV_DEVICE_CUDA_USED_BY_DEVICE);
+        rc = managed_alloc(m, m->o->count, &m->map);
+    if (rc == 0)
+        rc = managed_alloc(m, BESIDE_PUTS, &m->fresh);
     if (rc == 0 && m->o->uvm.touch)
         rc = managed_moves(m, false, true, &ignored);
     if (rc == 0 && m->o->uvm.touch)
@@ -315,7 +333,9 @@ static int measure_managed(struct managed *m, struct probe_managed_rates *r)
     if (rc == 0)
         rc = managed_pass(m, true, ROUNDS, &r->read_bps);
     if (rc == 0)
-        rc = managed_beside(m, &r->beside_bps);
+        rc = managed_beside(m, get_beside, BESIDE_GETS, &r->beside_bps);
+    if (rc == 0)
+        rc = managed_beside(m, put_beside, BESIDE_PUTS, &r->put_beside_bps);
     return rc;
 }
 
@@ -334,6 +354,9 @@ int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
     if (rc == 0)
         rc = measure_managed(&m, &r);
     managed_mover_fini(&m.mover);
+    managed_mover_fini(&m.own);
+    if (m.fresh)
+        vv_device_cuda_managed_free(d, m.fresh);
     if (m.map)
         vv_device_cuda_managed_free(d, m.map);
     probe_fini(&m.p);

@@ -20,7 +20,8 @@ struct probe_managed_opts {
     size_t bytes;
     unsigned count;
     struct shot_uvm_opts uvm;
-    bool in_call; /* restores move it themselves, all at once */
+    bool in_call;         /* restores move it themselves, all at once */
+    uint64_t interval_ns; /* between two calls of the application's */
 };
 
 struct probe_managed_rates {
@@ -29,8 +30,12 @@ struct probe_managed_rates {
     double to_host_bps;      /* moving them to the host */
     double read_on_host_bps; /* copies on the device out of what is in host memory */
     double to_device_bps;
-    double read_bps;   /* copies out of what is on the device */
-    double beside_bps; /* the same while another thread moves other pieces there */
+    double read_bps; /* copies out of what is on the device */
+    /* Calls that come once in an interval while another thread moves other pieces without a pause:
+     * copies out of what is on the device, and moving pieces without contents there, if calls do
+     * that, and copying into them. */
+    double beside_bps;
+    double put_beside_bps;
 };
 
 /* -ENOTSUP, -EINVAL: no such memory on this device. */

@@ -34,7 +34,7 @@ struct shot_expected {
     uint64_t cache_bytes; /* written without waiting for the link */
     double put_bps, put_link_bps;
     double get_bps, get_link_bps;
-    char text[256]; /* what limits it, in words */
+    char text[384]; /* what limits it, in words */
 };
 
 /* All processes. Times and bytes are added up over them (wall_s: the longest), so that a throughput

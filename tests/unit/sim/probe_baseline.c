@@ -96,7 +96,7 @@ static void managed_memory(void)
         T_OK(probe_managed(d, &o, &r));
         T_CHECK(r.prepare_bps > 0 && r.write_bps > 0 && r.to_host_bps > 0);
         T_CHECK(r.read_on_host_bps > 0 && r.to_device_bps > 0 && r.read_bps > 0);
-        T_CHECK(r.beside_bps > 0);
+        T_CHECK(r.beside_bps > 0 && r.put_beside_bps > 0);
         vv_device_close(d);
     }
 }
@@ -107,7 +107,7 @@ static void ways_to_use_it(void)
     char err[128];
 
     T_OK(shot_uvm_opts_parse(NULL, err, sizeof(err), &o));
-    T_CHECK(!o.touch && o.ahead > 0 && o.step_bytes > 0 && o.yield && !o.fetch);
+    T_CHECK(!o.touch && o.ahead == 0 && o.step_bytes > 0 && o.yield && o.fetch);
     T_OK(shot_uvm_opts_parse("", err, sizeof(err), &same));
     T_EQ(same.step_bytes, o.step_bytes);
     T_OK(shot_uvm_opts_parse("touch=1,ahead=0,step=3M,yield=0,fetch=1", err, sizeof(err), &o));

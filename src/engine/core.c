@@ -175,9 +175,11 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     } else {
         history_fini(&core->hist[i], core->ntiers);
     }
-    core->hist[i] = (struct hist){.used = true, .cfg = *cfg, .head = 1, .tail = 1};
+    uint64_t first = cfg->order == VV_RESTORE_LIFO ? HINT_MIDDLE : 1;
+    core->hist[i] = (struct hist){.used = true, .cfg = *cfg, .head = first, .tail = first};
+    core->hist[i].hinted = cfg->order != VV_RESTORE_BY_HINTS;
     for (unsigned t = 0; t < VV_MAX_TIERS; t++)
-        core->hist[i].cursor[t] = 1;
+        core->hist[i].cursor[t] = first;
     *ret_hist = i;
     return 0;
 }

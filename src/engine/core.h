@@ -205,12 +205,20 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns);
 
 enum vv_core_level { VV_CORE_CACHED, VV_CORE_DURABLE };
 
+/* In which order versions will be restored. */
+enum vv_restore_order {
+    VV_RESTORE_BY_HINTS, /* as hints say, or the detector finds out */
+    VV_RESTORE_FIFO,     /* in that of writing */
+    VV_RESTORE_LIFO,     /* in the reverse of it */
+};
+
 struct vv_core_hist_cfg {
     bool consume_once; /* a restored version is discarded and its pending flushes are dropped */
     uint64_t keep;     /* versions kept at most once they reached the level; 0: all */
     enum vv_core_level level;
     bool hold; /* what was superseded stays until vv_core_release, not only until the commit of what
                   replaces it */
+    enum vv_restore_order order; /* declared: the core hints every version as it is written */
 };
 
 int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
@@ -275,6 +283,18 @@ bool vv_core_lends_join(const struct vv_core *core, const uint64_t *bytes, size_
 int vv_core_put_lent(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
                      uint64_t user, struct vv_lend *const *lends, size_t n, uint64_t now_ns,
                      struct vv_req *req) VV_WARN_UNUSED;
+/*
+ * A whole version, for the application to keep and to write: its pages in the first tier become a
+ * lease, and `old`, if not NULL, is given back in exchange. It counts as restored. -EAGAIN, and
+ * nothing has changed: they do not stand there in one run, a transfer reads them, no slower tier
+ * has the version and it is not consumed by being restored, or it is hinted again. -ENOENT, -ESTALE,
+ * -ENOSPC (half of the tier), -ENOMEM. On success `old` is the caller's memory again.
+ */
+int vv_core_swap(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                 struct vv_lend *old, uint64_t now_ns, struct vv_lend *lend) VV_WARN_UNUSED;
+/* Gives all but the first `npages` pages of a lease back. */
+void vv_core_lease_trim(struct vv_core *core, struct vv_lend *lend, uint32_t npages,
+                        uint64_t now_ns);
 /* Their return is under way and will come by itself: room that may be waited for. */
 void vv_core_lend_ends(struct vv_core *core, struct vv_lend *lend);
 /* The pages are given back. */

@@ -40,6 +40,9 @@ enum {
     REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
 };
 
+/* Where the sequence numbers of hints begin that are counted down; half of what a rank holds. */
+#define HINT_MIDDLE (UINT64_C(1) << 55)
+
 /* What a page is good for, derived; bits of vv_page.class. */
 enum {
     CLASS_EVICT = 1, /* may go: a slower tier has its bytes */
@@ -232,6 +235,12 @@ struct vv_core {
     struct vv_core_stats stats;
 };
 
+/* With every version that is hinted written, no put is expected; unless hints come with the puts. */
+static inline bool vvi_puts_over(const struct hist *h)
+{
+    return h->hinted && h->unwritten == 0 && h->cfg.order == VV_RESTORE_BY_HINTS;
+}
+
 /* object.c */
 static inline struct hist *vvi_hist(const struct vv_core *core, uint32_t hist)
 {
@@ -357,6 +366,10 @@ void vvi_copy_set_state(struct vv_core *core, struct vv_copy *copy, enum vv_copy
 /* hints.c */
 int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version);
 void vvi_hint_clear(struct vv_core *core, uint32_t hist);
+/* The version has been written: its place in a declared order. */
+void vvi_hint_written(struct vv_core *core, struct vv_object *obj);
+/* Takes its hints out of the queue with it. */
+void vvi_hint_gone(struct vv_core *core, struct vv_object *obj);
 void vvi_hint_restored(struct vv_core *core, struct vv_object *obj); /* a restore of it came */
 void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to);
 void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign);

@@ -10,6 +10,10 @@
  * vvi_hint_account() takes an object out of the counts before a change and puts it back after.
  *
  * The detector's predictions are hints like any other, but for being dropped at the first miss.
+ *
+ * In a history with a declared order every version is hinted as it is written: behind all others
+ * (first in, first out), or before them (last in, first out), for which sequence numbers begin high
+ * enough to count down. Such a hint goes with its version.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -58,6 +62,30 @@ void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sig
     } else if (!obj->writing) {
         h->unwritten += n;
     }
+}
+
+/* A hint before all others. */
+static int hint_prepend(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    uint64_t seq;
+
+    if (ring_grow(h) < 0)
+        return -ENOMEM;
+    seq = --h->head;
+    *hint_of(h, seq) = (struct hint){.obj = obj, .next_same = obj->hint_first};
+    vvi_hint_account(core, obj, -1);
+    if (!obj->hint_first)
+        obj->hint_last = seq;
+    obj->hint_first = seq;
+    obj->passed = false;
+    obj->consumed = false;
+    vvi_hint_account(core, obj, 1);
+    for (unsigned t = 0; t < core->ntiers; t++)
+        h->cursor[t] = seq;
+    h->ready_to = seq;
+    vvi_object_refresh(core, obj);
+    return 0;
 }
 
 static int hint_append(struct vv_core *core, struct vv_object *obj)
@@ -115,6 +143,19 @@ int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
     core->stats.hints += r == 0;
     vv_trace(VV_TRACE_HINT, vvi_trace_history(core, hist), version, h->tail - h->head, 0);
     return r;
+}
+
+void vvi_hint_written(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    if (h->cfg.order == VV_RESTORE_BY_HINTS)
+        return;
+    /* Without memory for it the version is not expected: a hint is advice. */
+    if (h->cfg.order == VV_RESTORE_LIFO)
+        (void)hint_prepend(core, obj);
+    else
+        (void)hint_append(core, obj);
 }
 
 /* Nothing expects it any more: a copy that was claimed for a restore is an ordinary one again. */
@@ -206,7 +247,9 @@ void vvi_hint_clear(struct vv_core *core, uint32_t hist)
     h->head = h->tail;
     skip_empty_head(core, h);
     h->npassed = h->passed_at = 0;
-    h->hinted = h->predicting = false;
+    h->predicting = false;
+    h->hinted =
+        h->cfg.order != VV_RESTORE_BY_HINTS; /* the detector keeps out of what is declared */
     h->predict_from = NULL;
     vvi_hint_refresh_first(core, h);
 }
@@ -225,6 +268,12 @@ void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_obje
         to->hint_last = from->hint_last;
     }
     from->hint_first = from->hint_last = 0;
+}
+
+void vvi_hint_gone(struct vv_core *core, struct vv_object *obj)
+{
+    vvi_hint_moved(core, obj, NULL);
+    skip_empty_head(core, vvi_hist(core, obj->hist));
 }
 
 uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist)

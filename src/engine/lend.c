@@ -18,6 +18,9 @@
  * many versions, those that are wanted next among them.
  * While a lease heads the queue no prefetch enters its tier: what may go there only grows.
  *
+ * A version may become a lease as well (vv_core_swap): if its bytes are on a slower tier too, or
+ * nobody wants them any more, its pages change hands where a copy would have been made.
+ *
  * What could go wrong: an application that waits for room holds, as leases, what would be that
  * room. So at most half of the tier is lent, and what would exceed it is refused, not waited for.
  * What is on its way back does not count: it comes by itself.
@@ -314,6 +317,114 @@ int vv_core_lease(struct vv_core *core, uint32_t hist, uint32_t npages, uint64_t
     core->tier[LEND_TIER].lent += npages;
     vvi_lease_start(core, hist, obj, req);
     req->lend = lend;
+    vvi_core_leave(core);
+    return 0;
+}
+
+void vv_core_lease_trim(struct vv_core *core, struct vv_lend *lend, uint32_t npages,
+                        uint64_t now_ns)
+{
+    struct vv_object *obj = lend->obj;
+
+    vv_assert(lend->lease && !lend->ending && npages > 0 && npages <= lend->npages);
+    vvi_core_enter(core, now_ns);
+    for (uint32_t c = npages; c < lend->npages; c++)
+        vvi_chunk_drop(core, obj->copy[LEND_TIER], c);
+    core->tier[LEND_TIER].lent -= lend->npages - npages;
+    lend->npages = obj->nchunks = npages;
+    obj->size = (uint64_t)npages * core->cfg.page_bytes;
+    vvi_core_leave(core);
+}
+
+/* ---- a lease out of a version ---- */
+
+/* May all its pages be handed over as they are? */
+static bool may_swap(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_copy *copy = obj->copy[LEND_TIER];
+    const struct hist *h = vvi_hist(core, obj->hist);
+    bool again = obj->hint_first && h->ring[obj->hint_first & (h->ring_size - 1)].next_same;
+
+    if (!in_one_run(core, obj, 0, obj->nchunks) || obj->lent || obj->restoring || copy->readers)
+        return false;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        if (vvi_page(core, copy, c)->pins)
+            return false;
+    if (h->cfg.consume_once)
+        return true;
+    return !again && copy->nevict == obj->nchunks;
+}
+
+/* The pages are free when it returns, unless the version had none: they are the caller's to take. */
+static void give_up_pages(struct vv_core *core, struct vv_object *obj)
+{
+    obj->refs++;
+    vvi_restore_begins(core, obj);
+    vvi_object_consumed(core, obj);
+    if (obj->copy[LEND_TIER])
+        vvi_space_evict(core, obj->copy[LEND_TIER], CLASS_EVICT, obj->nchunks);
+    vvi_object_unref(core, obj);
+}
+
+static void lease_at(struct vv_core *core, struct vv_copy *copy, uint32_t first,
+                     struct vv_lend *lend)
+{
+    struct vv_object *obj = copy->obj;
+
+    vv_arena_take_at(&core->tier[LEND_TIER].arena, first, obj->nchunks);
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        vvi_chunk_place(core, copy, c, first + c, VV_PAGE_RESERVED);
+    for (int slot = 0; slot < 2; slot++)
+        core->tier[LEND_TIER].commit[slot].obj = NULL;
+    *lend =
+        (struct vv_lend){.first_page = first, .npages = obj->nchunks, .obj = obj, .lease = true};
+    obj->refs++;
+    core->tier[LEND_TIER].lent += obj->nchunks;
+    core->lent_ever = true;
+    lend_link(core, lend);
+}
+
+int vv_core_swap(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                 struct vv_lend *old, uint64_t now_ns, struct vv_lend *lend)
+{
+    struct vv_object *obj = vvi_object_find(core, hist, version), *to;
+    struct tier *t = &core->tier[LEND_TIER];
+    uint32_t back = old && !old->ending ? old->npages : 0, first;
+    struct vv_copy *copy;
+    bool fits;
+
+    if (!obj || !obj->written)
+        return -ENOENT;
+    if (obj->generation != generation)
+        return -ESTALE;
+    if (!may_swap(core, obj))
+        return -EAGAIN;
+    t->lent -= back;
+    fits = may_lend(core, obj->nchunks);
+    t->lent += back;
+    if (!fits)
+        return -ENOSPC;
+    to = vvi_object_nameless(core, hist);
+    if (!to)
+        return -ENOMEM;
+    vvi_core_enter(core, now_ns);
+    to->nchunks = obj->nchunks;
+    to->size = (uint64_t)to->nchunks * core->cfg.page_bytes;
+    copy = vvi_copy_get(core, to, LEND_TIER, VV_COPY_WRITE_IN_PROGRESS);
+    if (!copy) {
+        to->refs++;
+        vvi_object_unref(core, to);
+        return -ENOMEM;
+    }
+    copy->whole = !core->paged;
+    first = obj->copy[LEND_TIER]->page[0];
+    give_up_pages(core, obj);
+    lease_at(core, copy, first, lend);
+    if (old) {
+        lend_unlink(core, old);
+        vvi_object_unref(core, old->obj);
+    }
+    t->freed_epoch++;
     vvi_core_leave(core);
     return 0;
 }

@@ -774,6 +774,7 @@ void vvi_object_written(struct vv_core *core, struct vv_object *obj)
         h->oldest = obj;
     h->newest = obj;
     h->nwritten++;
+    vvi_hint_written(core, obj);
     if (obj->hint_first)
         for (unsigned t = 0; t < core->ntiers; t++)
             h->cursor[t] = VV_MIN(h->cursor[t], obj->hint_first);
@@ -850,7 +851,9 @@ void vvi_object_gone(struct vv_core *core, struct vv_object *obj)
         for (int p = 0; p < 2; p++)
             if (core->tier[t].commit[p].obj == obj)
                 core->tier[t].commit[p].obj = NULL;
-    if (obj->hint_first) {
+    if (obj->hint_first && h->cfg.order != VV_RESTORE_BY_HINTS) {
+        vvi_hint_gone(core, obj);
+    } else if (obj->hint_first) {
         /* The hints stay, for the version may be written again. */
         struct vv_object *next = vvi_object_new(core, obj->hist, obj->version);
         vvi_hint_moved(core, obj, next);

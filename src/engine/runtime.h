@@ -148,6 +148,12 @@ int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool con
 /* Memory to be written. */
 int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
+/* Of what was reserved, keeps what `bytes` bytes need, at least 1. */
+void vv_engine_lease_trim(struct vv_engine *e, struct vv_engine_lend *lend, uint64_t bytes);
+/* The memory of a whole version in exchange for `*lend`, which may be NULL, as vv_core_swap has it:
+ * on success `*lend` is what a reserve of the version's size would have given, and holds its bytes. */
+int vv_engine_swap(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                   struct vv_engine_lend **lend, void **ret_ptr) VV_WARN_UNUSED;
 /* Makes a version of what was reserved, one part behind the other: of the memory itself where the
  * parts can be joined, and of copies otherwise. It is there when the stream has come to this point.
  * Takes the caller's reference on `user` whatever the result. On failure `ret_kept` says whether

@@ -81,7 +81,41 @@ int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64
     return 0;
 }
 
+void vv_engine_lease_trim(struct vv_engine *e, struct vv_engine_lend *lend, uint64_t bytes)
+{
+    uint32_t pages = (uint32_t)vv_div_up(bytes, e->cfg.page_bytes);
+    vvi_engine_lock(e);
+    if (pages < lend->lend.npages) {
+        vv_core_lease_trim(e->core, &lend->lend, pages, vv_now_ns());
+        vvi_engine_dispatch_locked(e);
+    }
+    vvi_engine_unlock(e);
+}
+
 /* ---- reading ---- */
+
+int vv_engine_swap(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                   struct vv_engine_lend **lend, void **ret_ptr)
+{
+    struct vv_engine_lend *old = *lend, *fresh = lend_new(hist);
+    if (!fresh)
+        return -ENOMEM;
+    vvi_engine_lock(e);
+    int rc = -EAGAIN;
+    if (!old || old->uses == 1)
+        rc = vv_core_swap(e->core, hist, version, generation, old ? &old->lend : NULL, vv_now_ns(),
+                          &fresh->lend);
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    if (rc) {
+        free(fresh);
+        return rc;
+    }
+    free(old);
+    *lend = fresh;
+    *ret_ptr = lend_ptr(e, fresh);
+    return 0;
+}
 
 static int lend_in_place(struct vv_engine *e, struct vv_engine_lend *lend, uint64_t from,
                          uint64_t bytes, bool again)

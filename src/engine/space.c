@@ -57,7 +57,7 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
         return true;
     if (core->puts)
         return true;
-    if (h->hinted && h->unwritten == 0)
+    if (vvi_puts_over(h))
         return false;
     above = &core->tier[tier - 1];
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
@@ -247,7 +247,7 @@ void vvi_space_ahead(struct vv_core *core, const struct vv_object *written)
     uint32_t room = vvi_nchunks(core, core->largest_bytes);
 
     if (!core->paged || (int)tier != core->device || core->phase != VV_PHASE_WRITING ||
-        core->puts || (h->hinted && h->unwritten == 0) || room > t->arena.npages / AHEAD_PART)
+        core->puts || vvi_puts_over(h) || room > t->arena.npages / AHEAD_PART)
         return;
     while (t->arena.nfree < room) {
         struct vv_copy *copy = vvi_space_farthest(core, tier);

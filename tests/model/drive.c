@@ -385,9 +385,15 @@ void drive_fini(struct drive *d)
 uint32_t drive_history(struct drive *d, bool consume_once, uint64_t keep, enum vv_core_level level)
 {
     struct vv_core_hist_cfg cfg = {.consume_once = consume_once, .keep = keep, .level = level};
+
+    return drive_history_with(d, &cfg);
+}
+
+uint32_t drive_history_with(struct drive *d, const struct vv_core_hist_cfg *cfg)
+{
     uint32_t hist = 0;
 
-    T_OK(vv_core_history_new(d->core, &cfg, &hist));
+    T_OK(vv_core_history_new(d->core, cfg, &hist));
     return hist;
 }
 
@@ -485,6 +491,39 @@ void drive_unlend(struct drive *d, struct drive_lend *lend)
     lend_check(d, lend);
     lend->used = false;
     vv_core_unlend(d->core, &lend->lend, d->now_ns);
+    collect(d);
+}
+
+int drive_swap(struct drive *d, struct drive_lend *old, struct drive_lend *lend, uint32_t hist,
+               uint64_t version)
+{
+    struct vv_object_info info = {0};
+    int r;
+
+    if (old)
+        lend_check(d, old);
+    if (vv_core_lookup(d->core, hist, version, &info))
+        info.generation = 0;
+    r = vv_core_swap(d->core, hist, version, info.generation, old ? &old->lend : NULL, d->now_ns,
+                     &lend->lend);
+    if (r == 0) {
+        if (old)
+            old->used = false;
+        lend_see(d, lend, false);
+        for (uint32_t i = 0; i < info.chunks; i++)
+            if (lend->tag[i] != tag_of(hist, version, info.generation, i))
+                complain(d, "chunk %u of version %llu is handed over with wrong bytes", i,
+                         (unsigned long long)version);
+        lend_see(d, lend, true);
+    }
+    collect(d);
+    return r;
+}
+
+void drive_trim(struct drive *d, struct drive_lend *lend, uint32_t npages)
+{
+    lend_check(d, lend);
+    vv_core_lease_trim(d->core, &lend->lend, npages, d->now_ns);
     collect(d);
 }
 

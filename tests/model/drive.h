@@ -78,6 +78,7 @@ void drive_init(struct drive *d, const struct vv_core_cfg *cfg);
 /* Carries out all that is pending and frees the core. */
 void drive_fini(struct drive *d);
 uint32_t drive_history(struct drive *d, bool consume_once, uint64_t keep, enum vv_core_level level);
+uint32_t drive_history_with(struct drive *d, const struct vv_core_hist_cfg *cfg);
 
 /* Requests: the result of the core's call; when 0, call->pending tells whether it has not ended
  * yet. */
@@ -107,6 +108,11 @@ int drive_lease(struct drive *d, struct drive_call *call, struct drive_lend *len
 int drive_put_lent(struct drive *d, struct drive_call *call, struct drive_lend **lends, size_t n,
                    uint32_t hist, uint64_t version, uint64_t size);
 void drive_unlend(struct drive *d, struct drive_lend *lend);
+/* The pages of a version, in exchange for those of `old`, if that is not NULL; the application
+ * writes them then. */
+int drive_swap(struct drive *d, struct drive_lend *old, struct drive_lend *lend, uint32_t hist,
+               uint64_t version);
+void drive_trim(struct drive *d, struct drive_lend *lend, uint32_t npages);
 
 /* The order at place i ends. */
 void drive_end(struct drive *d, unsigned i, int status);

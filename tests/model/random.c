@@ -45,7 +45,7 @@ struct workload {
     char tiers[16];
     unsigned policy, transit, slots, batch, step_ns, shared;
     struct {
-        unsigned once, keep, durable;
+        unsigned once, keep, durable, order;
     } hist[MAX_HISTS];
     struct op op[MAX_OPS];
     unsigned nops;
@@ -299,6 +299,18 @@ static void compare(struct world *x)
 
 /* ---- operations ---- */
 
+static uint32_t open_history(struct world *x, unsigned h)
+{
+    struct vv_core_hist_cfg cfg = {
+        .consume_once = x->w->hist[h].once,
+        .keep = x->w->hist[h].keep,
+        .level = x->w->hist[h].durable ? VV_CORE_DURABLE : VV_CORE_CACHED,
+        .order = (enum vv_restore_order)(x->w->hist[h].order % 3),
+    };
+
+    return drive_history_with(&x->d, &cfg);
+}
+
 static void do_put(struct world *x, const struct op *op)
 {
     unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS;
@@ -380,6 +392,26 @@ static void do_put_lent(struct world *x, const struct op *op)
     x->ordered[h][v] = rc == 0 && ordered;
 }
 
+/* A lease out of a version, in exchange for one or for nothing. */
+static void do_swap(struct world *x, const struct op *op)
+{
+    unsigned h = op->b % MAX_HISTS, l = op->d % MAX_LENDS, o = (l + 1) % MAX_LENDS;
+    uint64_t v = op->c % VERSIONS;
+    struct drive_lend *old = &x->lend[o];
+    bool once = x->w->hist[h].once, there = find(&x->hist[h], v) >= 0;
+    int rc;
+
+    if (x->lend[l].used || x->leasing[l])
+        return;
+    if (x->leasing[o] || !old->used || !old->lend.lease || op->a % 2)
+        old = NULL;
+    rc = drive_swap(&x->d, old, &x->lend[l], x->hist[h].id, v);
+    EXPECT(rc == 0 || rc == -EAGAIN || rc == -ENOSPC || rc == -ENOENT, rc, v);
+    EXPECT((rc == -ENOENT) == !there, rc, v);
+    if (rc == 0 && once)
+        forget(&x->hist[h], v);
+}
+
 static void do_discard(struct world *x, unsigned h, uint64_t v)
 {
     int rc = drive_discard(&x->d, x->hist[h].id, v);
@@ -452,8 +484,7 @@ static void do_reopen(struct world *x, unsigned h)
             if (l.version[k] == f->version)
                 l.generation[k] = f->generation;
     }
-    m->id = drive_history(&x->d, x->w->hist[h].once, x->w->hist[h].keep,
-                          x->w->hist[h].durable ? VV_CORE_DURABLE : VV_CORE_CACHED);
+    m->id = open_history(x, h);
     m->n = 0;
     for (unsigned k = 0; k < l.n; k++)
         if (l.durable[k]) {
@@ -482,6 +513,14 @@ static void do_op(struct world *x, const struct op *op)
         break;
     case 'Q':
         do_put_lent(x, op);
+        break;
+    case 'V':
+        do_swap(x, op);
+        break;
+    case 'T':
+        if (x->lend[op->d % MAX_LENDS].used && x->lend[op->d % MAX_LENDS].lend.lease)
+            drive_trim(&x->d, &x->lend[op->d % MAX_LENDS],
+                       1 + op->a % x->lend[op->d % MAX_LENDS].lend.npages);
         break;
     case 'U':
         if (x->lend[op->d % MAX_LENDS].used)
@@ -598,8 +637,7 @@ static void run_workload(const struct workload *w)
     x->d.step_ns = w->step_ns;
     x->d.trace = trace;
     for (unsigned h = 0; h < MAX_HISTS; h++)
-        x->hist[h].id = drive_history(&x->d, w->hist[h].once, w->hist[h].keep,
-                                      w->hist[h].durable ? VV_CORE_DURABLE : VV_CORE_CACHED);
+        x->hist[h].id = open_history(x, h);
     compare(x);
     for (x->at = 0; x->at < w->nops; x->at++) {
         const struct op *op = &w->op[x->at];
@@ -624,7 +662,8 @@ static void write_workload(const struct workload *w, const char *path)
     fprintf(f, "%s %u %u %u %u %u %u", w->tiers, w->policy, w->transit, w->slots, w->batch,
             w->step_ns, w->shared);
     for (unsigned h = 0; h < MAX_HISTS; h++)
-        fprintf(f, " %u %u %u", w->hist[h].once, w->hist[h].keep, w->hist[h].durable);
+        fprintf(f, " %u %u %u", w->hist[h].once | w->hist[h].order << 1, w->hist[h].keep,
+                w->hist[h].durable);
     fprintf(f, "\n");
     for (unsigned i = 0; i < w->nops; i++)
         fprintf(f, "%c %u %u %u %u\n", w->op[i].kind, w->op[i].a, w->op[i].b, w->op[i].c,
@@ -641,8 +680,12 @@ static void read_workload(struct workload *w, const char *path)
     T_EQ(fscanf(f, "%15s %u %u %u %u %u %u", w->tiers, &w->policy, &w->transit, &w->slots,
                 &w->batch, &w->step_ns, &w->shared),
          7);
-    for (unsigned h = 0; h < MAX_HISTS; h++)
-        T_EQ(fscanf(f, "%u %u %u", &w->hist[h].once, &w->hist[h].keep, &w->hist[h].durable), 3);
+    for (unsigned h = 0; h < MAX_HISTS; h++) {
+        unsigned once;
+        T_EQ(fscanf(f, "%u %u %u", &once, &w->hist[h].keep, &w->hist[h].durable), 3);
+        w->hist[h].once = once & 1;
+        w->hist[h].order = once >> 1;
+    }
     while (w->nops < MAX_OPS) {
         struct op *op = &w->op[w->nops];
         if (fscanf(f, " %c %u %u %u %u", &op->kind, &op->a, &op->b, &op->c, &op->d) != 5)
@@ -660,7 +703,7 @@ static void draw_workload(struct workload *w, uint64_t seed)
         "D2h4S12", "h5F",     "h5",      "D6h12F", "d2h4F", "D2H3F+", "D4H4S16+",
         "D2H0F+",  "D1H1S6+", "D6H12F+", "D2h4F+", "h6F+",  "h6+",    "h6S9+",
     };
-    static const char plain[] = "PPPPGGGGGHHHHSDDWAXC", more[] = "PPpGGgHHSDDWAXCIILLQQUUU";
+    static const char plain[] = "PPPPGGGGGHHHHSDDWAXC", more[] = "PPpGGgHHSDDWAXCIILLQQVVVTUUU";
     struct t_rng r = {seed};
     /* Half of them with streams and lending. */
     const char *kinds = seed % 2 ? more : plain;
@@ -679,6 +722,7 @@ static void draw_workload(struct workload *w, uint64_t seed)
         w->hist[h].once = t_rng_below(&r, 4) == 0;
         w->hist[h].keep = t_rng_below(&r, 4) == 0 ? 1 + (unsigned)t_rng_below(&r, 3) : 0;
         w->hist[h].durable = strchr(w->tiers, 'F') && t_rng_below(&r, 2);
+        w->hist[h].order = t_rng_below(&r, 3) ? 0 : 1 + (unsigned)t_rng_below(&r, 2);
     }
     w->nops = 100 + (unsigned)t_rng_below(&r, 300);
     bool grows = strpbrk(w->tiers, "dh") != NULL;

@@ -236,6 +236,47 @@ static void begins_when_told(void)
     hand_close(&d);
 }
 
+/* Versions of a declared order are hinted as they are written, and their hints go with them. */
+static void declared(void)
+{
+    for (int lifo = 0; lifo < 2; lifo++) {
+        struct vv_core_hist_cfg cfg = {.order = lifo ? VV_RESTORE_LIFO : VV_RESTORE_FIFO};
+        hand_open(&d, "H3S32", VV_POLICY_NEXT, VV_CORE_CACHED);
+        uint32_t h = drive_history_with(&d, &cfg);
+        const struct hist *hist;
+
+        for (uint64_t v = 1; v <= 6; v++)
+            hand_put(&d, h, v, 1);
+        drive_run(&d);
+        hist = vvi_hist(d.core, h);
+        T_EQ(hist->tail - hist->head, 6);
+        for (uint64_t v = 1; v <= 6; v++) {
+            uint64_t distance = lifo ? 6 - v : v - 1;
+            T_EQ(hand_object(&d, h, v)->hint_first - hist->head, distance);
+        }
+        /* Of what is written last, or of what is wanted first: here what memory holds tells them
+         * apart only where the last is the first. */
+        if (lifo)
+            for (uint64_t v = 4; v <= 6; v++)
+                T_EQ(hand_resident(&d, h, v, 0), 1);
+        T_OK(drive_discard(&d, h, lifo ? 6 : 1));
+        hist = vvi_hist(d.core, h);
+        T_EQ(hist->tail - hist->head, 5);
+        hand_put(&d, h, lifo ? 6 : 1, 1); /* written again, it is the newest */
+        T_EQ(hand_object(&d, h, lifo ? 6 : 1)->hint_first, lifo ? hist->head : hist->tail - 1);
+        for (uint64_t i = 0; i < 6; i++) {
+            uint64_t v = lifo ? 6 - i : i < 5 ? 2 + i : 1;
+            T_EQ(vvi_hint_at(hist, hist->head)->version, v);
+            hand_get(&d, h, v);
+            drive_run(&d);
+        }
+        T_EQ(hist->tail, hist->head);
+        hand_put(&d, h, 9, 1);
+        T_EQ(hist->tail - hist->head, 1);
+        hand_close(&d);
+    }
+}
+
 int main(void)
 {
     T_RUN(before_the_version_exists);
@@ -248,5 +289,6 @@ int main(void)
     T_RUN(nearest_first);
     T_RUN(predictions);
     T_RUN(begins_when_told);
+    T_RUN(declared);
     return t_done();
 }

@@ -304,6 +304,112 @@ static void ordered_and_closed(void)
     hand_close(&d);
 }
 
+/* ---- leases out of versions ---- */
+
+static uint32_t once_history(struct drive *d, const char *tiers, enum vv_policy policy)
+{
+    uint32_t h = hand_open(d, tiers, policy, VV_CORE_CACHED);
+
+    (void)h;
+    return drive_history(d, true, 0, VV_CORE_CACHED);
+}
+
+/* A version that is below as well gives its pages up; it is read from there then. */
+static void swapped_for_what_is_below(void)
+{
+    for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
+        struct drive d;
+        struct drive_call put;
+        struct drive_lend lend = {.used = false};
+        struct vv_core_stats s;
+        uint32_t h = hand_open(&d, "H4S16", policies[p], VV_CORE_CACHED);
+
+        T_ERR(drive_swap(&d, NULL, &lend, h, 0), -ENOENT);
+        T_OK(drive_put(&d, &put, h, 0, 2 * DRIVE_PAGE));
+        while (put.pending)
+            hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 0, 0);
+        T_ERR(drive_swap(&d, NULL, &lend, h, 0), -EAGAIN); /* the only copy, and being read */
+        drive_run(&d);
+        T_OK(drive_swap(&d, NULL, &lend, h, 0));
+        T_EQ(hand_resident(&d, h, 0, 0), 0);
+        T_EQ(hand_resident(&d, h, 0, 1), 2);
+        vv_core_get_stats(d.core, &s);
+        T_EQ(s.gets, 1);
+        T_EQ(s.moved_bytes[VV_HOP_F2H], 0);
+        hand_get(&d, h, 0);
+        drive_unlend(&d, &lend);
+        hand_close(&d);
+    }
+}
+
+/* What is consumed by being read needs no other copy, but nobody may be reading it. */
+static void swapped_and_consumed(void)
+{
+    for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
+        struct drive d;
+        struct drive_lend lend = {.used = false}, in_place = {.used = false};
+        struct vv_object_info info;
+        struct vv_core_stats s;
+        uint32_t h = once_history(&d, "H4", policies[p]);
+
+        hand_put(&d, h, 0, 2);
+        T_OK(drive_lend(&d, &in_place, h, 0, 0, 1));
+        T_ERR(drive_swap(&d, NULL, &lend, h, 0), -EAGAIN);
+        drive_unlend(&d, &in_place);
+        T_OK(drive_swap(&d, NULL, &lend, h, 0));
+        T_ERR(vv_core_lookup(d.core, h, 0, &info), -ENOENT);
+        vv_core_get_stats(d.core, &s);
+        T_EQ(s.tier_used_pages[0], 2);
+        drive_trim(&d, &lend, 1);
+        vv_core_get_stats(d.core, &s);
+        T_EQ(s.tier_used_pages[0], 1);
+        drive_unlend(&d, &lend);
+        vv_core_get_stats(d.core, &s);
+        T_EQ(s.tier_used_pages[0], 0);
+        hand_close(&d);
+    }
+}
+
+/* An exchange needs no more of the half that may be lent than what is given in return leaves. */
+static void swapped_within_half(void)
+{
+    struct drive d;
+    struct drive_call call;
+    struct drive_lend old = {.used = false}, lend = {.used = false};
+    uint32_t h = once_history(&d, "H4", VV_POLICY_NEXT);
+
+    T_OK(drive_lease(&d, &call, &old, h, 2));
+    hand_put(&d, h, 0, 2);
+    T_ERR(drive_swap(&d, NULL, &lend, h, 0), -ENOSPC);
+    T_CHECK(old.used);
+    T_OK(drive_swap(&d, &old, &lend, h, 0));
+    T_CHECK(!old.used && lend.used);
+    struct drive_lend *parts[] = {&lend};
+    T_OK(drive_put_lent(&d, &call, parts, 1, h, 1, 2 * DRIVE_PAGE)); /* and back */
+    T_OK(drive_finish(&d, &call));
+    T_OK(drive_swap(&d, NULL, &lend, h, 1));
+    drive_unlend(&d, &lend);
+    hand_close(&d);
+}
+
+/* A version that is wanted again stays; the last time it goes. */
+static void not_swapped_while_hinted_again(void)
+{
+    struct drive d;
+    struct drive_lend lend = {.used = false};
+    uint32_t h = hand_open(&d, "H4S16", VV_POLICY_NEXT, VV_CORE_CACHED);
+
+    T_OK(drive_hint(&d, h, 0));
+    T_OK(drive_hint(&d, h, 0));
+    hand_put(&d, h, 0, 2);
+    drive_run(&d);
+    T_ERR(drive_swap(&d, NULL, &lend, h, 0), -EAGAIN);
+    hand_get(&d, h, 0);
+    T_OK(drive_swap(&d, NULL, &lend, h, 0));
+    drive_unlend(&d, &lend);
+    hand_close(&d);
+}
+
 int main(void)
 {
     T_RUN(lent_pages_stay);
@@ -318,5 +424,9 @@ int main(void)
     T_RUN(ordered_and_discarded);
     T_RUN(ordered_and_cancelled);
     T_RUN(ordered_and_closed);
+    T_RUN(swapped_for_what_is_below);
+    T_RUN(swapped_and_consumed);
+    T_RUN(swapped_within_half);
+    T_RUN(not_swapped_while_hinted_again);
     return t_done();
 }

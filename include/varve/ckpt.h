@@ -52,6 +52,13 @@ enum varve_consume {
                            dropped */
 };
 
+/* In which order versions will be restored, where that is known beforehand. */
+enum varve_order {
+    VARVE_ORDER_HINTS, /* that of varve_hint, or one that the library finds out */
+    VARVE_ORDER_FIFO,  /* that of writing: first in, first out */
+    VARVE_ORDER_LIFO   /* the reverse of it: last in, first out */
+};
+
 struct varve_history_opts {
     size_t opts_size;
     int consume;         /* enum varve_consume */
@@ -63,6 +70,8 @@ struct varve_history_opts {
                             anew. The old one is not seen any more, but until the new one has reached
                             the level of the context it is what the next opening finds. If the
                             checkpoint fails, the version is what it was on disk */
+    int order;           /* enum varve_order: with one that is declared the library hints every
+                            version as it is written, and varve_hint is refused */
 };
 
 /* Fills in the defaults: keep everything. */
@@ -152,8 +161,8 @@ VARVE_API int varve_region_size(struct varve_history *h, uint64_t version, int r
 
 /*
  * Appends a version to the restore order: advice by which data is brought up ahead of time. It may
- * name a version that is not written yet, or never will be; it may be wrong. -ENOMEM. Does not
- * block.
+ * name a version that is not written yet, or never will be; it may be wrong. -ENOMEM; -EINVAL: the
+ * history has a declared order. Does not block.
  */
 VARVE_API int varve_hint(struct varve_history *h, uint64_t version) VARVE_CHECK;
 /* Forgets all hints. Does not block. */

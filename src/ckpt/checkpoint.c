@@ -49,9 +49,16 @@ struct regions {
     size_t n;
 };
 
-static int regions_copy(struct varve_history *h, struct regions *r)
+/* `only`: this one, and none that is protected; NULL: those. */
+static int regions_copy(struct varve_history *h, const struct vvi_region *only, struct regions *r)
 {
     int rc = 0;
+    if (only) {
+        r->n = 1;
+        r->v = r->few;
+        r->few[0] = *only;
+        return 0;
+    }
     vv_mutex_lock(&h->lock);
     r->n = h->nregions;
     r->v = r->n <= VVI_PIECES_INLINE ? r->few : malloc(r->n * sizeof(*r->v));
@@ -202,17 +209,28 @@ static int leave_stream(struct varve_history *h, const struct pieces *p,
     return rc;
 }
 
-static int checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
-                      uint64_t deadline_ns, uint64_t *size_out)
+/* One call of the application, whichever thread makes it. */
+struct call {
+    struct varve_history *h;
+    uint64_t version, deadline_ns;
+    const struct vvi_on_stream *on;
+    const struct vvi_region *only; /* NULL: the protected regions */
+    uint64_t size;                 /* of the version, if it got so far */
+    uint32_t distance;             /* of a restore that was made */
+};
+
+static int checkpoint(struct call *c)
 {
+    struct varve_history *h = c->h;
     struct varve_ctx *ctx = h->ctx;
+    const struct vvi_on_stream *on = c->on;
+    uint64_t version = c->version, deadline_ns = c->deadline_ns, size = 0, user = 0;
     struct regions r = {.n = 0};
     struct pieces p = {.n = 0};
-    uint64_t size = 0, user = 0;
-    int rc = regions_copy(h, &r);
+    int rc = regions_copy(h, c->only, &r);
     if (rc == 0)
         rc = layout_of(&r, &p, &size, &user);
-    *size_out = size;
+    c->size = size;
     if (rc == 0 && !vvi_shared_fits(ctx, size)) {
         vvi_layout_release(NULL, user);
         rc = -EFBIG;
@@ -244,21 +262,12 @@ static int checkpoint(struct varve_history *h, uint64_t version, const struct vv
     return rc ? vvi_history_say(h, "checkpoint", version, rc) : 0;
 }
 
-/* One call of the application, whichever thread makes it. */
-struct call {
-    struct varve_history *h;
-    uint64_t version, deadline_ns;
-    const struct vvi_on_stream *on;
-    uint64_t size;     /* of the version, if it got so far */
-    uint32_t distance; /* of a restore that was made */
-};
-
 /* The deputy makes calls on device memory; host memory is copied by the thread that knows it. */
 static int make_call(struct call *c, int (*fn)(void *call))
 {
     struct vv_deputy *deputy = c->h->ctx->deputy;
     int rc;
-    if (!deputy || !atomic_load_explicit(&c->h->on_device, memory_order_relaxed) ||
+    if (!deputy || c->only || !atomic_load_explicit(&c->h->on_device, memory_order_relaxed) ||
         (c->on && vv_device_cuda_stream_of_thread(c->on->native)))
         return fn(c);
     if (vv_deputy_call(deputy, fn, c, &rc))
@@ -290,7 +299,7 @@ static int checkpoint_anew(struct call *c)
     if (rc)
         return vvi_history_say(h, "checkpoint", c->version, rc);
     bool gone = vv_engine_supersede(e, h->hist, c->version) == 0;
-    rc = checkpoint(h, c->version, c->on, c->deadline_ns, &c->size);
+    rc = checkpoint(c);
     if (rc && gone && vv_engine_revive(e, h->hist, c->version) == 0 && again)
         vv_files_edition_undo(h->files, c->version);
     return rc;
@@ -306,24 +315,36 @@ static int checkpoint_call(void *arg)
         return rc;
     vvi_shared_supersede(c->h, c->version);
     vvi_shared_release(c->h);
-    return c->h->overwrite ? checkpoint_anew(c)
-                           : checkpoint(c->h, c->version, c->on, c->deadline_ns, &c->size);
+    return c->h->overwrite ? checkpoint_anew(c) : checkpoint(c);
+}
+
+static int call_checkpoint(struct call *call)
+{
+    uint64_t start_ns = vv_now_ns();
+    struct varve_history *h = call->h;
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, call->version);
+    rc = make_call(call, checkpoint_call);
+    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, call->version, call->size, rc);
+    vvi_history_leave(h);
+    return rc;
 }
 
 int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
                    int timeout_ms)
 {
-    uint64_t start_ns = vv_now_ns();
-    int rc = vvi_history_enter(h);
-    if (rc)
-        return rc;
     struct call call = call_of(h, version, on, timeout_ms);
-    vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, version);
-    rc = make_call(&call, checkpoint_call);
-    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
-    vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, version, call.size, rc);
-    vvi_history_leave(h);
-    return rc;
+    return call_checkpoint(&call);
+}
+
+int vvi_checkpoint_of(struct varve_history *h, uint64_t version, const struct vvi_region *region,
+                      uint64_t deadline_ns)
+{
+    struct call call = {.h = h, .version = version, .deadline_ns = deadline_ns, .only = region};
+    return call_checkpoint(&call);
 }
 
 int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_ms)
@@ -456,7 +477,7 @@ static int restore(struct call *c)
     struct varve_ctx *ctx = h->ctx;
     uint64_t version = c->version;
     struct regions r = {.n = 0};
-    int rc = regions_copy(h, &r);
+    int rc = regions_copy(h, c->only, &r);
     if (rc)
         vvi_history_say(h, "restore", version, rc);
     while (rc == 0) {
@@ -494,25 +515,54 @@ static int restore_call(void *arg)
     return rc ? rc : restore(c);
 }
 
-int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
-                int timeout_ms)
+static void restore_ended(const struct call *c, uint64_t start_ns, int rc)
 {
-    uint64_t start_ns = vv_now_ns();
-    int rc = vvi_history_enter(h);
-    if (rc)
-        return rc;
-    struct call call = call_of(h, version, on, timeout_ms);
-    vvi_trace_call(h, VV_TRACE_CALL_RESTORE, version);
-    rc = make_call(&call, restore_call);
+    struct varve_history *h = c->h;
     uint64_t blocked_ns = vv_now_ns() - start_ns;
     h->ctx->restore_blocked_ns += blocked_ns;
     h->ctx->last_blocked_ns = blocked_ns;
     /* By the thread that waited: readers of the trace look for it among that one's events. */
     if (rc == 0)
-        vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), version, call.distance, 0);
-    vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, version, call.size, rc);
-    vvi_history_leave(h);
+        vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), c->version, c->distance, 0);
+    vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, c->version, c->size, rc);
+}
+
+static int call_restore(struct call *call)
+{
+    uint64_t start_ns = vv_now_ns();
+    int rc = vvi_history_enter(call->h);
+    if (rc)
+        return rc;
+    vvi_trace_call(call->h, VV_TRACE_CALL_RESTORE, call->version);
+    rc = make_call(call, restore_call);
+    restore_ended(call, start_ns, rc);
+    vvi_history_leave(call->h);
     return rc;
+}
+
+int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
+                int timeout_ms)
+{
+    struct call call = call_of(h, version, on, timeout_ms);
+    return call_restore(&call);
+}
+
+int vvi_restore_to(struct varve_history *h, uint64_t version, const struct vvi_region *region,
+                   uint64_t deadline_ns)
+{
+    struct call call = {.h = h, .version = version, .deadline_ns = deadline_ns, .only = region};
+    return call_restore(&call);
+}
+
+void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint64_t start_ns)
+{
+    struct vv_core_hist_stats stats;
+    struct call call = {.h = h, .version = version, .size = size};
+    vv_engine_get_hist_stats(h->ctx->engine, h->hist, &stats);
+    call.distance = (uint32_t)stats.ready;
+    h->ctx->restore_bytes += size;
+    h->ctx->last_distance = call.distance;
+    restore_ended(&call, start_ns, 0);
 }
 
 int varve_restore_for(struct varve_history *h, uint64_t version, int timeout_ms)
@@ -568,8 +618,11 @@ int varve_hint(struct varve_history *h, uint64_t version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = vv_engine_hint(h->ctx->engine, h->hist, version);
-    if (rc)
+    struct vvi_where here = {"hint", version, -1, -1};
+    if (h->ordered)
+        rc = vvi_fail(h->ctx, &here, -EINVAL,
+                      "the order of history %.60s is declared, and hints come with it", h->name);
+    else if ((rc = vv_engine_hint(h->ctx->engine, h->hist, version)) != 0)
         vvi_history_say(h, "hint", version, rc);
     vvi_history_leave(h);
     return rc;

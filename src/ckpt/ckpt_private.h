@@ -46,6 +46,7 @@ struct varve_history {
     struct vv_remote_hist *remote; /* immutable, owned; NULL below level remote */
     uint32_t hist;                 /* immutable */
     bool overwrite;                /* immutable: versions that exist may be written anew */
+    bool ordered;                  /* immutable: its order is declared, hints are ours */
     struct vvi_run *runs;          /* by ascending generation; immutable once open, owned */
     size_t nruns;
     struct varve_history *next; /* Synchronization: ctx->lock */
@@ -60,7 +61,8 @@ struct varve_history {
     struct vvi_loan *loans; /* regions in the application's hands. Synchronization: lock; see
                                loans.c */
 
-    _Atomic uint32_t calls; /* in progress. Relaxed: only tells misuse from use */
+    _Atomic uint32_t calls;  /* in progress. Relaxed: only tells misuse from use */
+    _Atomic uint32_t leases; /* of lease.c, not given back. Relaxed: as calls */
     /* All protected regions are in device memory, and there are some. Synchronization: relaxed;
      * seen late, a call is made by another thread than it might have been. */
     _Atomic bool on_device;
@@ -167,6 +169,13 @@ int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_o
                    int timeout_ms);
 int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_stream *on,
                 int timeout_ms);
+/* The same for this memory alone, as if it were the one region protected. */
+int vvi_checkpoint_of(struct varve_history *h, uint64_t version, const struct vvi_region *region,
+                      uint64_t deadline_ns);
+int vvi_restore_to(struct varve_history *h, uint64_t version, const struct vvi_region *region,
+                   uint64_t deadline_ns);
+/* Counts as a restore of `size` bytes that has been made, without one. */
+void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint64_t start_ns);
 
 /* A version that a stream has still to write may be waited for; 0: it is there, or was. `on`: the
  * deadline 0 means not to wait. */
@@ -292,6 +301,8 @@ bool vvi_written_now(struct varve_history *h, uint64_t version);
 
 /* ---- history.c ---- */
 
+/* Is memory of it in the application's hands? Then a text. */
+bool vvi_history_held(struct varve_history *h, char *text, size_t text_bytes);
 /* Ends a history that is out of the context's list; returns what flushing by the deadline came to.
  * `text` is filled in if that is an error. */
 int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes);

@@ -353,7 +353,7 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 int varve_close(struct varve_ctx *ctx)
 {
     static const struct vvi_where here = {"close", 0, -1, -1};
-    char text[256] = "";
+    char text[256] = "", held[96];
     if (!ctx)
         return 0;
     if (ctx->pid != getpid())
@@ -362,9 +362,8 @@ int varve_close(struct varve_ctx *ctx)
     if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)
         return vvi_fail(NULL, &here, -EBUSY, "a call on the context is in progress");
     for (struct varve_history *h = ctx->histories; h; h = h->next)
-        if (vvi_loans_count(h))
-            return vvi_fail(NULL, &here, -EBUSY, "history %.60s: regions are lent or reserved",
-                            h->name);
+        if (vvi_history_held(h, held, sizeof(held)))
+            return vvi_fail(NULL, &here, -EBUSY, "history %.60s: %s", h->name, held);
     vv_trace(VV_TRACE_CALL_START, VV_TRACE_CALL_CLOSE, VV_TRACE_HISTORY(ctx->trace_id, 0), 0, 0);
     /* One for all histories: the option says how long closing may take. */
     uint64_t deadline_ns = vv_deadline_ns(ctx->opts.close_timeout_ms);

@@ -145,12 +145,16 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         .keep = ctx->remote ? 0 : opts->keep,
         .level = ctx->folder ? VV_CORE_DURABLE : VV_CORE_CACHED,
         .hold = ctx->remote != NULL,
+        .order = opts->order == VARVE_ORDER_FIFO   ? VV_RESTORE_FIFO
+                 : opts->order == VARVE_ORDER_LIFO ? VV_RESTORE_LIFO
+                                                   : VV_RESTORE_BY_HINTS,
     };
     struct varve_history *h = calloc(1, sizeof(*h));
     if (!h)
         return -ENOMEM;
     h->ctx = ctx;
     h->overwrite = opts->overwrite != 0;
+    h->ordered = opts->order != VARVE_ORDER_HINTS;
     vv_mutex_init(&h->lock, "history", VV_RANK_HISTORY);
     h->name = strdup(name);
     int rc = h->name ? 0 : -ENOMEM;
@@ -197,9 +201,10 @@ static int history_opts_take(const struct varve_history_opts *opts,
     if (opts->opts_size < sizeof(size_t) || opts->opts_size > 1u << 20)
         return -EINVAL;
     memcpy(ret_opts, opts, VV_MIN(opts->opts_size, sizeof(*ret_opts)));
-    return ret_opts->consume == VARVE_CONSUME_KEEP || ret_opts->consume == VARVE_CONSUME_ONCE
-               ? 0
-               : -EINVAL;
+    bool known =
+        (ret_opts->consume == VARVE_CONSUME_KEEP || ret_opts->consume == VARVE_CONSUME_ONCE) &&
+        ret_opts->order >= VARVE_ORDER_HINTS && ret_opts->order <= VARVE_ORDER_LIFO;
+    return known ? 0 : -EINVAL;
 }
 
 static bool name_in_use_locked(const struct varve_ctx *ctx, const char *name)
@@ -374,6 +379,19 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
     return rc;
 }
 
+bool vvi_history_held(struct varve_history *h, char *text, size_t text_bytes)
+{
+    size_t lent = vvi_loans_count(h);
+    uint32_t leases = atomic_load_explicit(&h->leases, memory_order_relaxed);
+    if (lent)
+        snprintf(text, text_bytes, "%zu region%s lent or reserved", lent,
+                 lent == 1 ? " is" : "s are");
+    else
+        snprintf(text, text_bytes, "%u vector%s memory of it", leases,
+                 leases == 1 ? " has" : "s have");
+    return lent || leases;
+}
+
 int varve_history_close(struct varve_history *h)
 {
     static const struct vvi_where here = {"history_close", 0, -1, -1};
@@ -389,10 +407,9 @@ int varve_history_close(struct varve_history *h)
         vvi_ctx_leave(ctx);
         return -EBUSY;
     }
-    size_t lent = vvi_loans_count(h);
-    if (lent) {
-        rc = vvi_fail(ctx, &here, -EBUSY, "history %.60s: %zu region%s lent or reserved", h->name,
-                      lent, lent == 1 ? " is" : "s are");
+    char held[96];
+    if (vvi_history_held(h, held, sizeof(held))) {
+        rc = vvi_fail(ctx, &here, -EBUSY, "history %.60s: %s", h->name, held);
         vvi_ctx_leave(ctx);
         return rc;
     }

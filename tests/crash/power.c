@@ -25,6 +25,8 @@
 enum { PAGE = 4096, BYTES = 3 * PAGE + 50, MAX_RANKS = 4, MAX_VERSIONS = 12, PER_LIFE = 2 };
 enum { LOST_WAIT_MS = 60 };
 
+static uint64_t total;
+
 struct job;
 
 struct rank {
@@ -47,7 +49,8 @@ struct job {
     uint64_t life;
     int victim; /* -1: nobody */
     struct rank rank[MAX_RANKS];
-    uint64_t complete[MAX_VERSIONS]; /* life that was reported at the level */
+    /* By version and rank: the life that was reported at the level; at level complete to any of them. */
+    uint64_t complete[MAX_VERSIONS][MAX_RANKS];
 };
 
 static void fill(char *buf, uint64_t version, int rank, uint64_t life)
@@ -175,31 +178,34 @@ static long live(struct job *j, int victim, long at, struct t_rng *rng)
         struct rank *r = &j->rank[i];
         power_os_lose(&r->os, rng);
         for (int v = 0; v < MAX_VERSIONS; v++)
-            if (r->reported[v])
-                j->complete[v] = j->life;
+            for (int k = 0; k < j->ranks; k++)
+                if (r->reported[v] && (k == i || j->level == VARVE_LEVEL_COMPLETE))
+                    j->complete[v][k] = j->life;
     }
     return calls;
 }
 
 static void forget_discarded(struct job *j)
 {
-    uint64_t newest = 0;
-    for (uint64_t v = 0; v < MAX_VERSIONS; v++)
-        if (j->complete[v])
-            newest = v;
-    for (uint64_t v = 0; v + 6 <= newest; v++)
-        j->complete[v] = 0;
+    for (int k = 0; k < j->ranks; k++) {
+        uint64_t newest = 0;
+        for (uint64_t v = 0; v < MAX_VERSIONS; v++)
+            if (j->complete[v][k])
+                newest = v;
+        for (uint64_t v = 0; v + 6 <= newest; v++)
+            j->complete[v][k] = 0;
+    }
 }
 
-static void check(const struct job *j, const uint64_t *before)
+static void check(const struct job *j, uint64_t before[MAX_VERSIONS][MAX_RANKS])
 {
     for (uint64_t v = 0; v < MAX_VERSIONS; v++)
         for (int i = 0; i < j->ranks; i++) {
             const struct rank *r = &j->rank[i];
-            if (before[v] && r->found[v] != before[v])
+            if (before[v][i] && r->found[v] != before[v][i])
                 t_fail(__FILE__, __LINE__,
                        "rank %d: version %llu was at the level in life %llu and is of life %llu", i,
-                       (unsigned long long)v, (unsigned long long)before[v],
+                       (unsigned long long)v, (unsigned long long)before[v][i],
                        (unsigned long long)r->found[v]);
             if (j->level == VARVE_LEVEL_COMPLETE)
                 T_EQ(r->found[v], j->rank[0].found[v]);
@@ -210,7 +216,7 @@ static void one(const struct job *like, int victim, long at, uint64_t seed, long
 {
     static struct job j;
     struct t_rng rng = {seed};
-    uint64_t before[MAX_VERSIONS];
+    uint64_t before[MAX_VERSIONS][MAX_RANKS];
     j = *like;
     j.shared = t_tmpdir();
     for (int i = 0; i < j.ranks; i++)
@@ -242,6 +248,7 @@ static void cases(const char *what, const struct job *like, uint64_t gate, uint6
             1 + (t_long() ? (long)(i % (uint64_t)calls) : (long)t_rng_below(&rng, (uint64_t)calls));
         one(like, victim, at, t_rng_u64(&rng), NULL);
     }
+    total += n;
     t_note("%s: the power cut %llu times, at %ld calls", what, (unsigned long long)n, calls);
 }
 
@@ -273,6 +280,12 @@ static void test_four(void)
 {
     struct job like = {.level = VARVE_LEVEL_COMPLETE, .ranks = 4, .local = true, .remote = true};
     cases("complete on 4 ranks", &like, 8, 600);
+    like = (struct job){.level = VARVE_LEVEL_COMPLETE, .ranks = 4, .remote = true};
+    cases("complete on 4 ranks, no local folders", &like, 4, 600);
+    like = (struct job){.level = VARVE_LEVEL_REMOTE, .ranks = 4, .local = true, .remote = true};
+    cases("remote on 4 ranks", &like, 4, 600);
+    like = (struct job){.level = VARVE_LEVEL_LOCAL, .ranks = 4, .local = true};
+    cases("local on 4 ranks", &like, 4, 600);
 }
 
 int main(void)
@@ -282,5 +295,7 @@ int main(void)
     T_RUN(test_complete);
     T_RUN(test_direct);
     T_RUN(test_four);
+    t_note("power cuts: %llu cases, seed %llu", (unsigned long long)total,
+           (unsigned long long)t_seed());
     return t_done();
 }

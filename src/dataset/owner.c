@@ -37,7 +37,7 @@ struct known {
     bool working; /* somebody is at it */
     bool looked;  /* the next two mean something */
     uint64_t looked_ns;
-    struct vv_dataset_gen gen;
+    struct vv_shared_stat stat;
     uint64_t changes; /* how often it was invalidated */
 };
 
@@ -159,12 +159,12 @@ static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen
 }
 
 /* What a look found; `begun_ns` is when it began, and `changes` how things stood then. */
-static void note(struct vv_owner *o, struct known *k, const struct vv_dataset_gen *gen,
+static void note(struct vv_owner *o, struct known *k, const struct vv_shared_stat *st,
                  uint64_t begun_ns, uint64_t changes)
 {
     vv_mutex_lock(&o->lock);
-    o->stats.changed += k->looked && !same_gen(&k->gen, gen);
-    k->gen = *gen;
+    o->stats.changed += k->looked && !same_gen(&k->stat.gen, &st->gen);
+    k->stat = *st;
     k->looked_ns = begun_ns;
     /* What was invalidated meanwhile may be older than that. */
     k->looked = k->changes == changes;
@@ -206,7 +206,7 @@ static int bring_open(struct vv_owner *o, const struct order *order, int file,
 {
     struct vv_dataset_want want = {order->path, *gen, order->next_use, order->ahead};
     const struct vv_shared *s = o->opts.shared;
-    struct vv_dataset_gen after;
+    struct vv_shared_stat after;
     struct vv_dataset_fill *fill;
     int rc = vv_dataset_begin(o->opts.cache, &want, &fill);
 
@@ -215,7 +215,7 @@ static int bring_open(struct vv_owner *o, const struct order *order, int file,
     rc = copy(o, file, gen->size, fill);
     if (rc == 0)
         rc = s->look_again(s, file, &after);
-    if (rc == 0 && !same_gen(gen, &after))
+    if (rc == 0 && !same_gen(gen, &after.gen))
         rc = -EAGAIN;
     if (rc < 0) {
         vv_dataset_abort(fill);
@@ -235,19 +235,19 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
 
     for (int i = 0; i < TRIES && rc == -EAGAIN; i++) {
         uint64_t begun_ns = o->opts.now_ns(), changes;
-        struct vv_dataset_gen gen;
+        struct vv_shared_stat st;
         int file;
 
         vv_mutex_lock(&o->lock);
         changes = k->changes;
         vv_mutex_unlock(&o->lock);
-        rc = s->open(s, order->path, &file, &gen);
+        rc = s->open(s, order->path, &file, &st);
         if (rc < 0)
             break;
-        rc = bring_open(o, order, file, &gen);
+        rc = bring_open(o, order, file, &st.gen);
         s->close(s, file);
         if (rc == 0)
-            note(o, k, &gen, begun_ns, changes);
+            note(o, k, &st, begun_ns, changes);
     }
     if (rc == -EFBIG || rc == -ENOSPC) {
         vv_mutex_lock(&o->lock);
@@ -267,24 +267,30 @@ static int cached_gen(struct vv_owner *o, const char *path, struct vv_dataset_ge
     return rc == -EBADMSG ? -ENOENT : rc;
 }
 
-/* Looks whether a cached generation is still the file's. 0: yes; -ESTALE: no. */
+/* Looks whether a cached generation is still the file's. 0: yes, or none was asked about; -ESTALE: no. */
 static int look(struct vv_owner *o, struct known *k, const char *path,
                 const struct vv_dataset_gen *cached)
 {
     const struct vv_shared *s = o->opts.shared;
     uint64_t begun_ns = o->opts.now_ns(), changes;
-    struct vv_dataset_gen gen;
+    struct vv_shared_stat st;
     int rc;
 
     vv_mutex_lock(&o->lock);
     o->stats.looks++;
     changes = k->changes;
     vv_mutex_unlock(&o->lock);
-    rc = s->look(s, path, &gen);
+    rc = s->look(s, path, &st);
     if (rc < 0)
         return rc;
-    note(o, k, &gen, begun_ns, changes);
-    return same_gen(&gen, cached) ? 0 : -ESTALE;
+    note(o, k, &st, begun_ns, changes);
+    return !cached || same_gen(&st.gen, cached) ? 0 : -ESTALE;
+}
+
+/* Gone, or not ours to give any more. */
+static bool is_gone(int rc)
+{
+    return rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR || rc == -ELOOP;
 }
 
 /* The file is here, the generation that it is now; or an error. The caller is the one who works.
@@ -300,8 +306,7 @@ static int make_sure(struct vv_owner *o, struct known *k, const struct order *or
         rc = -ESTALE;
     if (rc == -ESTALE)
         rc = bring(o, k, order);
-    /* Gone, or not ours to give any more. */
-    if (rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR || rc == -ELOOP)
+    if (is_gone(rc))
         (void)vv_dataset_drop(o->opts.cache, order->path);
     return rc;
 }
@@ -335,28 +340,41 @@ static void end_work(struct vv_owner *o, struct known *k)
     vv_mutex_unlock(&o->lock);
 }
 
+/* The record of a path, and what it says if that still counts. */
+static int recall(struct vv_owner *o, const char *path, struct known **ret_known, bool *ret_fresh,
+                  struct vv_shared_stat *ret_stat)
+{
+    struct known *k;
+
+    vv_mutex_lock(&o->lock);
+    k = know_locked(o, path);
+    if (k) {
+        *ret_known = k;
+        *ret_fresh = is_fresh(o, k, o->opts.now_ns());
+        *ret_stat = k->stat;
+    }
+    vv_mutex_unlock(&o->lock);
+    return k ? 0 : -ENOMEM;
+}
+
 int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
-                 struct vv_dataset_gen *ret_gen)
+                 struct vv_shared_stat *ret_stat)
 {
     struct order order = {path, VV_DATASET_UNKNOWN, false};
     int rc;
 
     for (;;) {
-        struct vv_dataset_gen gen;
+        struct vv_shared_stat st;
         struct known *k;
-        bool fresh = false;
+        bool fresh;
 
-        vv_mutex_lock(&o->lock);
-        k = know_locked(o, path);
-        if (k) {
-            fresh = is_fresh(o, k, o->opts.now_ns());
-            gen = k->gen;
-        }
-        vv_mutex_unlock(&o->lock);
-        if (!k)
-            return -ENOMEM;
+        rc = recall(o, path, &k, &fresh, &st);
+        if (rc < 0)
+            return rc;
         if (fresh) {
-            rc = vv_dataset_get(o->opts.cache, path, &gen, ret_fd, ret_gen);
+            rc = vv_dataset_get(o->opts.cache, path, &st.gen, ret_fd, NULL);
+            if (rc == 0 && ret_stat)
+                *ret_stat = st;
             if (rc != -ENOENT && rc != -ESTALE && rc != -EBADMSG)
                 return rc;
         }
@@ -367,12 +385,50 @@ int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int
             continue;
         rc = make_sure(o, k, &order);
         if (rc == 0) {
-            rc = vv_dataset_get(o->opts.cache, path, NULL, ret_fd, ret_gen);
+            vv_mutex_lock(&o->lock);
+            st = k->stat;
+            vv_mutex_unlock(&o->lock);
+            rc = vv_dataset_get(o->opts.cache, path, &st.gen, ret_fd, NULL);
             /* Out again already, or the disk does not give it back. The file itself is there. */
             if (rc == -ENOENT || rc == -EBADMSG)
                 rc = -ENOSPC;
         }
         end_work(o, k);
+        if (rc == 0 && ret_stat)
+            *ret_stat = st;
+        return rc;
+    }
+}
+
+int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
+                  struct vv_shared_stat *ret_stat)
+{
+    for (;;) {
+        struct vv_shared_stat st;
+        struct known *k;
+        bool fresh;
+        int rc = recall(o, path, &k, &fresh, &st);
+
+        if (rc < 0)
+            return rc;
+        if (fresh) {
+            *ret_stat = st;
+            return 0;
+        }
+        rc = begin_work(o, k, deadline_ns);
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        rc = look(o, k, path, NULL);
+        if (is_gone(rc))
+            (void)vv_dataset_drop(o->opts.cache, path);
+        vv_mutex_lock(&o->lock);
+        st = k->stat;
+        vv_mutex_unlock(&o->lock);
+        end_work(o, k);
+        if (rc == 0)
+            *ret_stat = st;
         return rc;
     }
 }

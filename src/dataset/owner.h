@@ -33,7 +33,12 @@ void vv_owner_free(struct vv_owner *o);
  *   -EAGAIN          it changed all the time while it was read
  *   -ENOENT, -EACCES and other errors of the shared file system, or of the cache */
 VV_WARN_UNUSED int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns,
-                                int *ret_fd, struct vv_dataset_gen *ret_gen);
+                                int *ret_fd, struct vv_shared_stat *ret_stat);
+
+/* What the file is, as the next descriptor of it would be; nothing is brought. The same errors, but for
+ * those of the cache. */
+VV_WARN_UNUSED int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
+                                 struct vv_shared_stat *ret_stat);
 
 /* Brings a file before anybody asks for it, unless it is here, or being brought; it is wanted at
  * `next_use`, and takes the place only of what is wanted later. The same errors. */

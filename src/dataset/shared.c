@@ -37,18 +37,24 @@ static bool is_below(const struct real *r, const char *path)
     return false;
 }
 
-static void gen_of(const struct stat *st, struct vv_dataset_gen *gen)
+static void stat_of(const struct stat *from, struct vv_shared_stat *st)
 {
-    *gen = (struct vv_dataset_gen){
-        .size = (uint64_t)st->st_size,
-        .mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec,
-        .ctime_ns = (uint64_t)st->st_ctim.tv_sec * 1000000000u + (uint64_t)st->st_ctim.tv_nsec,
-        .inode = (uint64_t)st->st_ino,
+    *st = (struct vv_shared_stat){
+        .gen = {.size = (uint64_t)from->st_size,
+                .mtime_ns =
+                    (uint64_t)from->st_mtim.tv_sec * 1000000000u + (uint64_t)from->st_mtim.tv_nsec,
+                .ctime_ns =
+                    (uint64_t)from->st_ctim.tv_sec * 1000000000u + (uint64_t)from->st_ctim.tv_nsec,
+                .inode = (uint64_t)from->st_ino},
+        .mode = (uint32_t)from->st_mode,
+        .uid = (uint32_t)from->st_uid,
+        .gid = (uint32_t)from->st_gid,
+        .nlink = (uint32_t)from->st_nlink,
     };
 }
 
 /* Finds what a path leads to. The descriptor gives no access. */
-static int find(const struct real *r, const char *path, int *ret_fd, struct vv_dataset_gen *gen)
+static int find(const struct real *r, const char *path, int *ret_fd, struct vv_shared_stat *found)
 {
     char link[40], where[PATH_MAX];
     struct stat st;
@@ -73,46 +79,46 @@ static int find(const struct real *r, const char *path, int *ret_fd, struct vv_d
         close(fd);
         return -EACCES;
     }
-    gen_of(&st, gen);
+    stat_of(&st, found);
     *ret_fd = fd;
     return 0;
 }
 
-static int real_look(const struct vv_shared *s, const char *path, struct vv_dataset_gen *ret_gen)
+static int real_look(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat)
 {
-    struct vv_dataset_gen gen;
-    int fd, rc = find((const struct real *)s, path, &fd, &gen);
+    struct vv_shared_stat found;
+    int fd, rc = find((const struct real *)s, path, &fd, &found);
 
     if (rc < 0)
         return rc;
     close(fd);
-    *ret_gen = gen;
+    *ret_stat = found;
     return 0;
 }
 
-static int real_look_again(const struct vv_shared *s, int file, struct vv_dataset_gen *ret_gen)
+static int real_look_again(const struct vv_shared *s, int file, struct vv_shared_stat *ret_stat)
 {
     struct stat st;
 
     (void)s;
     if (fstat(file, &st) < 0)
         return -errno;
-    gen_of(&st, ret_gen);
+    stat_of(&st, ret_stat);
     return 0;
 }
 
 static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
-                     struct vv_dataset_gen *ret_gen)
+                     struct vv_shared_stat *ret_stat)
 {
-    struct vv_dataset_gen gen;
+    struct vv_shared_stat found;
     char link[40];
-    int fd, file, rc = find((const struct real *)s, path, &fd, &gen);
+    int fd, file, rc = find((const struct real *)s, path, &fd, &found);
 
     if (rc < 0)
         return rc;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     file = open(link, O_RDONLY | O_CLOEXEC);
-    rc = file < 0 ? -errno : real_look_again(s, file, &gen);
+    rc = file < 0 ? -errno : real_look_again(s, file, &found);
     close(fd);
     if (rc < 0) {
         if (file >= 0)
@@ -120,7 +126,7 @@ static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
         return rc;
     }
     *ret_file = file;
-    *ret_gen = gen;
+    *ret_stat = found;
     return 0;
 }
 

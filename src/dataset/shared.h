@@ -5,16 +5,23 @@
 
 #include "dataset/dataset.h"
 
+/* What there is to know of a file. Whatever changes, of the fields outside of `gen`, changes its ctime
+ * too, and so its generation; except for the time of the last access, which nobody gets to see. */
+struct vv_shared_stat {
+    struct vv_dataset_gen gen;
+    uint32_t mode, uid, gid, nlink;
+};
+
 struct vv_shared {
     /* What the file is now. -ENOENT, -EACCES (not below a root, or not a file), or another error. */
-    int (*look)(const struct vv_shared *s, const char *path, struct vv_dataset_gen *ret_gen);
+    int (*look)(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat);
     /* Opens it for reading, and tells what it is. */
     int (*open)(const struct vv_shared *s, const char *path, int *ret_file,
-                struct vv_dataset_gen *ret_gen);
+                struct vv_shared_stat *ret_stat);
     /* One call, may be short; 0: the end. */
     int64_t (*read)(const struct vv_shared *s, int file, void *buf, size_t bytes, uint64_t offset);
     /* What an open one is now. */
-    int (*look_again)(const struct vv_shared *s, int file, struct vv_dataset_gen *ret_gen);
+    int (*look_again)(const struct vv_shared *s, int file, struct vv_shared_stat *ret_stat);
     void (*close)(const struct vv_shared *s, int file);
 };
 

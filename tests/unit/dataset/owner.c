@@ -50,13 +50,13 @@ static struct fake *fake_of(const struct vv_shared *s)
     return (struct fake *)(uintptr_t)s;
 }
 
-static void fake_gen(const struct fake *f, int n, struct vv_dataset_gen *gen)
+static void fake_stat(const struct fake *f, int n, struct vv_shared_stat *st)
 {
-    *gen =
-        (struct vv_dataset_gen){f->file[n].size, (uint64_t)f->file[n].letter, 5, (uint64_t)n + 1};
+    *st = (struct vv_shared_stat){
+        {f->file[n].size, (uint64_t)f->file[n].letter, 5, (uint64_t)n + 1}, 0100644, 1, 2, 1};
 }
 
-static int fake_look(const struct vv_shared *s, const char *path, struct vv_dataset_gen *ret_gen)
+static int fake_look(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat)
 {
     struct fake *f = fake_of(s);
     int n = number(path);
@@ -64,12 +64,12 @@ static int fake_look(const struct vv_shared *s, const char *path, struct vv_data
     atomic_fetch_add(&f->looks, 1);
     if (n < 0 || !f->file[n].letter)
         return -ENOENT;
-    fake_gen(f, n, ret_gen);
+    fake_stat(f, n, ret_stat);
     return 0;
 }
 
 static int fake_open(const struct vv_shared *s, const char *path, int *ret_file,
-                     struct vv_dataset_gen *ret_gen)
+                     struct vv_shared_stat *ret_stat)
 {
     struct fake *f = fake_of(s);
     int n = number(path);
@@ -77,7 +77,7 @@ static int fake_open(const struct vv_shared *s, const char *path, int *ret_file,
     atomic_fetch_add(&f->opens, 1);
     if (n < 0 || !f->file[n].letter)
         return -ENOENT;
-    fake_gen(f, n, ret_gen);
+    fake_stat(f, n, ret_stat);
     atomic_fetch_add(&f->open_now, 1);
     *ret_file = n;
     return 0;
@@ -109,9 +109,9 @@ static int64_t fake_read(const struct vv_shared *s, int file, void *buf, size_t 
     return (int64_t)n;
 }
 
-static int fake_look_again(const struct vv_shared *s, int file, struct vv_dataset_gen *ret_gen)
+static int fake_look_again(const struct vv_shared *s, int file, struct vv_shared_stat *ret_stat)
 {
-    fake_gen(fake_of(s), file, ret_gen);
+    fake_stat(fake_of(s), file, ret_stat);
     return 0;
 }
 
@@ -154,15 +154,16 @@ static void end(struct setup *u)
 /* The letter that a file consists of; all of it. */
 static int read_letter(struct vv_owner *o, const char *path, char *ret_letter)
 {
-    struct vv_dataset_gen gen;
+    struct vv_shared_stat st;
     char buf[8192];
-    int fd, rc = vv_owner_get(o, path, VV_NEVER_NS, &fd, &gen);
+    int fd, rc = vv_owner_get(o, path, VV_NEVER_NS, &fd, &st);
 
     if (rc < 0)
         return rc;
-    T_EQ(read(fd, buf, sizeof(buf)), gen.size);
-    for (uint64_t i = 0; i < gen.size; i++)
-        T_CHECK(buf[i] == (char)gen.mtime_ns);
+    T_EQ(read(fd, buf, sizeof(buf)), st.gen.size);
+    for (uint64_t i = 0; i < st.gen.size; i++)
+        T_CHECK(buf[i] == (char)st.gen.mtime_ns);
+    T_EQ(st.mode, 0100644);
     *ret_letter = buf[0];
     close(fd);
     return 0;
@@ -242,6 +243,33 @@ static void changes(void)
     u.fake.file[1].letter = 'd';
     vv_owner_invalidate(u.owner, "/1");
     T_EQ(letter_of(&u, "/1"), 'd');
+    end(&u);
+}
+
+/* Asking what a file is brings nothing, and agrees with what is handed out. */
+static void stats_of_files(void)
+{
+    struct vv_shared_stat st;
+    struct setup u;
+
+    begin(&u, BIG, 5 * SECOND);
+    T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
+    T_CHECK(st.gen.size == 4500 && st.mode == 0100644 && st.uid == 1);
+    T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
+    T_EQ(atomic_load(&u.fake.looks), 1);
+    T_EQ(stats(&u).fetches, 0);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    u.fake.file[1].letter = 'b';
+    T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
+    T_EQ(st.gen.mtime_ns, 'a');
+    now += 5 * SECOND;
+    T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
+    T_EQ(st.gen.mtime_ns, 'b');
+    T_EQ(letter_of(&u, "/1"), 'b');
+    u.fake.file[1].letter = 0;
+    now += 5 * SECOND;
+    T_ERR(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st), -ENOENT);
+    T_EQ(ds_stats(u.cache).files, 0);
     end(&u);
 }
 
@@ -391,7 +419,7 @@ static void roots(void)
     char root[256], path[512], out[512], link[512];
     const char *list[1] = {root}, *relative[1] = {"data"};
     struct vv_shared *s;
-    struct vv_dataset_gen gen, again;
+    struct vv_shared_stat found, again;
     struct stat st;
     char buf[8];
     int file;
@@ -405,36 +433,37 @@ static void roots(void)
     T_ERR(vv_shared_new(list, 0, &s), -EINVAL);
     T_ERR(vv_shared_new(relative, 1, &s), -EINVAL);
     T_OK(vv_shared_new(list, 1, &s));
-    T_ERR(s->look(s, path, &gen), -ENOENT);
+    T_ERR(s->look(s, path, &found), -ENOENT);
     file = open(path, O_CREAT | O_WRONLY, 0600);
     T_EQ(write(file, "12345", 5), 5);
     close(file);
     close(open(out, O_CREAT | O_WRONLY, 0600));
-    T_OK(s->look(s, path, &gen));
+    T_OK(s->look(s, path, &found));
     T_EQ(stat(path, &st), 0);
-    T_CHECK(gen.size == 5 && gen.inode == st.st_ino &&
-            gen.mtime_ns % SECOND == (uint64_t)st.st_mtim.tv_nsec);
+    T_CHECK(found.gen.size == 5 && found.gen.inode == st.st_ino &&
+            found.gen.mtime_ns % SECOND == (uint64_t)st.st_mtim.tv_nsec);
+    T_CHECK(found.mode == st.st_mode && found.uid == st.st_uid && found.gid == st.st_gid);
     T_OK(s->open(s, path, &file, &again));
-    T_CHECK(memcmp(&gen, &again, sizeof(gen)) == 0);
+    T_CHECK(memcmp(&found, &again, sizeof(found)) == 0);
     T_EQ(s->read(s, file, buf, 8, 1), 4);
     T_CHECK(memcmp(buf, "2345", 4) == 0);
     T_EQ(s->read(s, file, buf, 8, 5), 0);
     T_OK(s->look_again(s, file, &again));
     s->close(s, file);
-    T_ERR(s->look(s, out, &gen), -EACCES);
-    T_ERR(s->look(s, root, &gen), -EACCES);
-    T_ERR(s->look(s, "data/file", &gen), -EINVAL);
+    T_ERR(s->look(s, out, &found), -EACCES);
+    T_ERR(s->look(s, root, &found), -EACCES);
+    T_ERR(s->look(s, "data/file", &found), -EINVAL);
     T_EQ(symlink(out, link), 0);
-    T_ERR(s->open(s, link, &file, &gen), -EACCES);
+    T_ERR(s->open(s, link, &file, &found), -EACCES);
     T_EQ(unlink(link), 0);
     T_EQ(symlink("file", link), 0);
-    T_OK(s->look(s, link, &gen));
+    T_OK(s->look(s, link, &found));
     T_EQ(unlink(link), 0);
     /* One that nobody writes to: opening it for reading would never return. */
     T_EQ(mkfifo(link, 0600), 0);
-    T_ERR(s->open(s, link, &file, &gen), -EACCES);
+    T_ERR(s->open(s, link, &file, &found), -EACCES);
     snprintf(link, sizeof(link), "%s/data/../data2", dir);
-    T_ERR(s->open(s, link, &file, &gen), -EACCES);
+    T_ERR(s->open(s, link, &file, &found), -EACCES);
     vv_shared_free(s);
     vv_shared_free(NULL);
 }
@@ -475,6 +504,7 @@ int main(void)
 {
     T_RUN(once);
     T_RUN(changes);
+    T_RUN(stats_of_files);
     T_RUN(never_mixed);
     T_RUN(errors);
     T_RUN(lost_copies);

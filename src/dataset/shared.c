@@ -50,6 +50,10 @@ static void stat_of(const struct stat *from, struct vv_shared_stat *st)
         .uid = (uint32_t)from->st_uid,
         .gid = (uint32_t)from->st_gid,
         .nlink = (uint32_t)from->st_nlink,
+        .blksize = (uint32_t)from->st_blksize,
+        .dev = (uint64_t)from->st_dev,
+        .blocks = (uint64_t)from->st_blocks,
+        .atime_ns = (uint64_t)from->st_atim.tv_sec * 1000000000u + (uint64_t)from->st_atim.tv_nsec,
     };
 }
 
@@ -80,6 +84,7 @@ static int find(const struct real *r, const char *path, int *ret_fd, struct vv_s
         return -EACCES;
     }
     stat_of(&st, found);
+    found->direct = strcmp(where, path) == 0;
     *ret_fd = fd;
     return 0;
 }
@@ -111,6 +116,7 @@ static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
                      struct vv_shared_stat *ret_stat)
 {
     struct vv_shared_stat found;
+    uint32_t direct;
     char link[40];
     int fd, file, rc = find((const struct real *)s, path, &fd, &found);
 
@@ -118,6 +124,7 @@ static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
         return rc;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     file = open(link, O_RDONLY | O_CLOEXEC);
+    direct = found.direct;
     rc = file < 0 ? -errno : real_look_again(s, file, &found);
     close(fd);
     if (rc < 0) {
@@ -127,6 +134,7 @@ static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
     }
     *ret_file = file;
     *ret_stat = found;
+    ret_stat->direct = direct;
     return 0;
 }
 

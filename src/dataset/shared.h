@@ -9,7 +9,10 @@
  * too, and so its generation; except for the time of the last access, which nobody gets to see. */
 struct vv_shared_stat {
     struct vv_dataset_gen gen;
-    uint32_t mode, uid, gid, nlink;
+    uint32_t mode, uid, gid, nlink, blksize;
+    uint32_t direct; /* 1: no link was on the way to it */
+    uint64_t dev, blocks;
+    uint64_t atime_ns; /* when it was looked at */
 };
 
 struct vv_shared {

@@ -92,6 +92,11 @@ VV_WARN_UNUSED int vv_dataset_get(struct vv_dataset *d, const char *path,
                                   const struct vv_dataset_gen *gen, int *ret_fd,
                                   struct vv_dataset_gen *ret_gen);
 
+/* What is here under a path, without touching the disk. -ENOENT. `ret_verified`: handing it out needs no
+ * reading. */
+VV_WARN_UNUSED int vv_dataset_peek(struct vv_dataset *d, const char *path,
+                                   struct vv_dataset_gen *ret_gen, bool *ret_verified);
+
 /* The file has changed, or shall go: it is handed out no more from here on. Its space is free when
  * nobody has it open. -ENOENT. */
 int vv_dataset_drop(struct vv_dataset *d, const char *path);

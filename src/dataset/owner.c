@@ -38,7 +38,8 @@ struct known {
     bool looked;  /* the next two mean something */
     uint64_t looked_ns;
     struct vv_shared_stat stat;
-    uint64_t changes; /* how often it was invalidated */
+    uint64_t changes;    /* how often it was invalidated ... */
+    uint64_t changed_ns; /* ... and when last */
 };
 
 struct vv_owner {
@@ -202,7 +203,7 @@ static int copy(struct vv_owner *o, int file, uint64_t size, struct vv_dataset_f
 
 /* Brings the file that is open, unless it is here. */
 static int bring_open(struct vv_owner *o, const struct order *order, int file,
-                      const struct vv_dataset_gen *gen)
+                      const struct vv_dataset_gen *gen, bool *ret_brought)
 {
     struct vv_dataset_want want = {order->path, *gen, order->next_use, order->ahead};
     const struct vv_shared *s = o->opts.shared;
@@ -210,6 +211,7 @@ static int bring_open(struct vv_owner *o, const struct order *order, int file,
     struct vv_dataset_fill *fill;
     int rc = vv_dataset_begin(o->opts.cache, &want, &fill);
 
+    *ret_brought = false;
     if (rc < 0)
         return rc == -EEXIST ? 0 : rc;
     rc = copy(o, file, gen->size, fill);
@@ -225,7 +227,9 @@ static int bring_open(struct vv_owner *o, const struct order *order, int file,
     o->stats.fetches++;
     o->stats.fetched_bytes += gen->size;
     vv_mutex_unlock(&o->lock);
-    return vv_dataset_commit(fill, NULL);
+    rc = vv_dataset_commit(fill, NULL);
+    *ret_brought = rc == 0;
+    return rc;
 }
 
 static int bring(struct vv_owner *o, struct known *k, const struct order *order)
@@ -236,6 +240,7 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
     for (int i = 0; i < TRIES && rc == -EAGAIN; i++) {
         uint64_t begun_ns = o->opts.now_ns(), changes;
         struct vv_shared_stat st;
+        bool brought;
         int file;
 
         vv_mutex_lock(&o->lock);
@@ -244,10 +249,12 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
         rc = s->open(s, order->path, &file, &st);
         if (rc < 0)
             break;
-        rc = bring_open(o, order, file, &st.gen);
+        rc = bring_open(o, order, file, &st.gen, &brought);
         s->close(s, file);
         if (rc == 0)
             note(o, k, &st, begun_ns, changes);
+        if (brought && o->opts.brought)
+            o->opts.brought(o->opts.user, order->path, &st);
     }
     if (rc == -EFBIG || rc == -ENOSPC) {
         vv_mutex_lock(&o->lock);
@@ -433,6 +440,69 @@ int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
     }
 }
 
+int vv_owner_get_now(struct vv_owner *o, const char *path, int *ret_fd,
+                     struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns)
+{
+    uint64_t hash = vv_hash64(path, strlen(path)), now_ns = o->opts.now_ns(), age_ns = 0;
+    struct vv_dataset_gen gen;
+    struct vv_shared_stat st;
+    bool fresh = false, verified;
+    struct known *k;
+    int rc;
+
+    vv_mutex_lock(&o->lock);
+    for (k = *bucket_of(o, hash); k; k = k->chain)
+        if (k->hash == hash && strcmp(k->path, path) == 0)
+            break;
+    if (k) {
+        fresh = is_fresh(o, k, now_ns);
+        st = k->stat;
+        age_ns = now_ns - k->looked_ns;
+    }
+    vv_mutex_unlock(&o->lock);
+    if (!fresh || vv_dataset_peek(o->opts.cache, path, &gen, &verified) < 0 || !verified ||
+        !same_gen(&gen, &st.gen))
+        return -EAGAIN;
+    rc = vv_dataset_get(o->opts.cache, path, &gen, ret_fd, NULL);
+    if (rc < 0)
+        return -EAGAIN;
+    *ret_stat = st;
+    if (ret_age_ns)
+        *ret_age_ns = age_ns;
+    return 0;
+}
+
+void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,
+                    uint64_t age_ns)
+{
+    uint64_t then_ns = o->opts.now_ns() - age_ns;
+    struct known *k;
+
+    vv_mutex_lock(&o->lock);
+    k = know_locked(o, path);
+    /* What was known before somebody wrote to it counts no more. */
+    if (k && (!k->looked || k->looked_ns < then_ns) &&
+        (k->changes == 0 || k->changed_ns < then_ns)) {
+        k->stat = *st;
+        k->looked_ns = then_ns;
+        k->looked = true;
+    }
+    vv_mutex_unlock(&o->lock);
+}
+
+uint64_t vv_owner_age_ns(struct vv_owner *o, const char *path)
+{
+    uint64_t age_ns = 0;
+    struct known *k;
+
+    vv_mutex_lock(&o->lock);
+    k = know_locked(o, path);
+    if (k && k->looked)
+        age_ns = o->opts.now_ns() - k->looked_ns;
+    vv_mutex_unlock(&o->lock);
+    return age_ns;
+}
+
 int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use)
 {
     struct order order = {path, next_use, true};
@@ -463,6 +533,7 @@ void vv_owner_invalidate(struct vv_owner *o, const char *path)
     if (k) {
         k->looked = false;
         k->changes++;
+        k->changed_ns = o->opts.now_ns();
     }
     vv_mutex_unlock(&o->lock);
     (void)vv_dataset_drop(o->opts.cache, path);

@@ -18,6 +18,10 @@ struct vv_owner_opts {
     const struct vv_shared *shared;
     uint64_t revalidate_ns;   /* 0: files never change */
     uint64_t (*now_ns)(void); /* NULL: the real clock */
+    /* A file has been brought from the shared file system: called by the thread that did, with no lock
+     * held. NULL: nobody wants to know. */
+    void (*brought)(void *user, const char *path, const struct vv_shared_stat *st);
+    void *user;
 };
 
 struct vv_owner;
@@ -39,6 +43,18 @@ VV_WARN_UNUSED int vv_owner_get(struct vv_owner *o, const char *path, uint64_t d
  * those of the cache. */
 VV_WARN_UNUSED int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
                                  struct vv_shared_stat *ret_stat);
+
+/* The same if it is here, looked at not too long ago, and verified: without waiting and without a call on
+ * the shared file system. -EAGAIN: it is not. `ret_age_ns`, or NULL: how long ago it was looked at. */
+VV_WARN_UNUSED int vv_owner_get_now(struct vv_owner *o, const char *path, int *ret_fd,
+                                    struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns);
+
+/* What was known of it so long ago, by somebody who had looked, is what it is. */
+void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,
+                    uint64_t age_ns);
+
+/* How long ago a path was looked at; 0 if never. */
+uint64_t vv_owner_age_ns(struct vv_owner *o, const char *path);
 
 /* Brings a file before anybody asks for it, unless it is here, or being brought; it is wanted at
  * `next_use`, and takes the place only of what is wanted later. The same errors. */

@@ -137,6 +137,21 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     return 0;
 }
 
+int vv_dataset_peek(struct vv_dataset *d, const char *path, struct vv_dataset_gen *ret_gen,
+                    bool *ret_verified)
+{
+    struct vvi_entry *e;
+
+    vv_mutex_lock(&d->lock);
+    e = vvi_dataset_find_locked(d, path);
+    if (e) {
+        *ret_gen = e->gen;
+        *ret_verified = e->verified;
+    }
+    vv_mutex_unlock(&d->lock);
+    return e ? 0 : -ENOENT;
+}
+
 /* The next file that was not read in this round. NULL: that was the last of them. */
 static struct vvi_entry *next_to_scrub(struct vv_dataset *d)
 {

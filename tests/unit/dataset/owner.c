@@ -282,6 +282,39 @@ static void stats_of_files(void)
     end(&u);
 }
 
+/* Without waiting: only what is here, verified, and looked at not too long ago. What others know counts
+ * for as long as if it had been found out here, unless the file was written to since. */
+static void now_or_never(void)
+{
+    struct vv_shared_stat st;
+    uint64_t age;
+    struct setup u;
+    int fd;
+
+    begin(&u, BIG, 5 * SECOND);
+    T_ERR(vv_owner_get_now(u.owner, "/1", &fd, &st, &age), -EAGAIN);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    now += 2 * SECOND;
+    T_OK(vv_owner_get_now(u.owner, "/1", &fd, &st, &age));
+    close(fd);
+    T_EQ(age, 2 * SECOND);
+    T_EQ(vv_owner_age_ns(u.owner, "/1"), 2 * SECOND);
+    now += 3 * SECOND;
+    T_ERR(vv_owner_get_now(u.owner, "/1", &fd, &st, &age), -EAGAIN);
+    vv_owner_heard(u.owner, "/1", &st, SECOND);
+    T_OK(vv_owner_get_now(u.owner, "/1", &fd, &st, &age));
+    close(fd);
+    T_EQ(age, SECOND);
+    vv_owner_heard(u.owner, "/1", &st, 3 * SECOND); /* older than what is known */
+    T_EQ(vv_owner_age_ns(u.owner, "/1"), SECOND);
+    vv_owner_invalidate(u.owner, "/1");
+    T_ERR(vv_owner_get_now(u.owner, "/1", &fd, &st, &age), -EAGAIN);
+    vv_owner_heard(u.owner, "/1", &st, SECOND);
+    T_EQ(vv_owner_age_ns(u.owner, "/1"), 0);
+    T_EQ(atomic_load(&u.fake.looks), 0);
+    end(&u);
+}
+
 /* It changes while it is read: read again, and never a mixture. */
 static void never_mixed(void)
 {
@@ -335,7 +368,10 @@ static void lost_copies(void)
     vv_dataset_close(u.cache);
     for (int life = 0; life < 3; life++) {
         u.cache = ds_open(folder, BIG, NULL);
-        opts = (struct vv_owner_opts){u.cache, &u.fake.ops, 5 * SECOND, fake_now};
+        opts = (struct vv_owner_opts){.cache = u.cache,
+                                      .shared = &u.fake.ops,
+                                      .revalidate_ns = 5 * SECOND,
+                                      .now_ns = fake_now};
         T_OK(vv_owner_new(&opts, &u.owner));
         T_EQ(letter_of(&u, "/1"), 'a');
         T_EQ(stats(&u).fetches, life != 1);
@@ -515,6 +551,7 @@ int main(void)
     T_RUN(once);
     T_RUN(changes);
     T_RUN(stats_of_files);
+    T_RUN(now_or_never);
     T_RUN(never_mixed);
     T_RUN(errors);
     T_RUN(lost_copies);

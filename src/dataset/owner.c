@@ -120,15 +120,24 @@ static void grow_locked(struct vv_owner *o)
     free(old);
 }
 
+static struct known *find_locked(struct vv_owner *o, const char *path)
+{
+    uint64_t hash = vv_hash64(path, strlen(path));
+    struct known *k = *bucket_of(o, hash);
+
+    while (k && (k->hash != hash || strcmp(k->path, path) != 0))
+        k = k->chain;
+    return k;
+}
+
 /* The record of a path, made if there is none; NULL: out of memory. */
 static struct known *know_locked(struct vv_owner *o, const char *path)
 {
     uint64_t hash = vv_hash64(path, strlen(path));
-    struct known *k, **bucket;
+    struct known *k = find_locked(o, path), **bucket;
 
-    for (k = *bucket_of(o, hash); k; k = k->chain)
-        if (k->hash == hash && strcmp(k->path, path) == 0)
-            return k;
+    if (k)
+        return k;
     k = calloc(1, sizeof(*k));
     if (!k)
         return NULL;
@@ -348,8 +357,8 @@ static void end_work(struct vv_owner *o, struct known *k)
 }
 
 /* The record of a path, and what it says if that still counts. */
-static int recall(struct vv_owner *o, const char *path, struct known **ret_known, bool *ret_fresh,
-                  struct vv_shared_stat *ret_stat)
+static int look_up(struct vv_owner *o, const char *path, struct known **ret_known, bool *ret_fresh,
+                   struct vv_shared_stat *ret_stat)
 {
     struct known *k;
 
@@ -375,7 +384,7 @@ int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int
         struct known *k;
         bool fresh;
 
-        rc = recall(o, path, &k, &fresh, &st);
+        rc = look_up(o, path, &k, &fresh, &st);
         if (rc < 0)
             return rc;
         if (fresh) {
@@ -414,7 +423,7 @@ int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
         struct vv_shared_stat st;
         struct known *k;
         bool fresh;
-        int rc = recall(o, path, &k, &fresh, &st);
+        int rc = look_up(o, path, &k, &fresh, &st);
 
         if (rc < 0)
             return rc;
@@ -440,31 +449,36 @@ int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
     }
 }
 
+int vv_owner_stat_now(struct vv_owner *o, const char *path, struct vv_shared_stat *ret_stat,
+                      uint64_t *ret_age_ns)
+{
+    uint64_t now_ns = o->opts.now_ns();
+    struct known *k;
+    int rc = -EAGAIN;
+
+    vv_mutex_lock(&o->lock);
+    k = find_locked(o, path);
+    if (k && is_fresh(o, k, now_ns)) {
+        *ret_stat = k->stat;
+        if (ret_age_ns)
+            *ret_age_ns = now_ns - k->looked_ns;
+        rc = 0;
+    }
+    vv_mutex_unlock(&o->lock);
+    return rc;
+}
+
 int vv_owner_get_now(struct vv_owner *o, const char *path, int *ret_fd,
                      struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns)
 {
-    uint64_t hash = vv_hash64(path, strlen(path)), now_ns = o->opts.now_ns(), age_ns = 0;
     struct vv_dataset_gen gen;
     struct vv_shared_stat st;
-    bool fresh = false, verified;
-    struct known *k;
-    int rc;
+    uint64_t age_ns;
+    bool verified;
 
-    vv_mutex_lock(&o->lock);
-    for (k = *bucket_of(o, hash); k; k = k->chain)
-        if (k->hash == hash && strcmp(k->path, path) == 0)
-            break;
-    if (k) {
-        fresh = is_fresh(o, k, now_ns);
-        st = k->stat;
-        age_ns = now_ns - k->looked_ns;
-    }
-    vv_mutex_unlock(&o->lock);
-    if (!fresh || vv_dataset_peek(o->opts.cache, path, &gen, &verified) < 0 || !verified ||
-        !same_gen(&gen, &st.gen))
-        return -EAGAIN;
-    rc = vv_dataset_get(o->opts.cache, path, &gen, ret_fd, NULL);
-    if (rc < 0)
+    if (vv_owner_stat_now(o, path, &st, &age_ns) < 0 ||
+        vv_dataset_peek(o->opts.cache, path, &gen, &verified) < 0 || !verified ||
+        !same_gen(&gen, &st.gen) || vv_dataset_get(o->opts.cache, path, &gen, ret_fd, NULL) < 0)
         return -EAGAIN;
     *ret_stat = st;
     if (ret_age_ns)
@@ -490,17 +504,21 @@ void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared
     vv_mutex_unlock(&o->lock);
 }
 
-uint64_t vv_owner_age_ns(struct vv_owner *o, const char *path)
+int vv_owner_recall(struct vv_owner *o, const char *path, struct vv_shared_stat *ret_stat,
+                    uint64_t *ret_age_ns)
 {
-    uint64_t age_ns = 0;
     struct known *k;
+    int rc = -ENOENT;
 
     vv_mutex_lock(&o->lock);
-    k = know_locked(o, path);
-    if (k && k->looked)
-        age_ns = o->opts.now_ns() - k->looked_ns;
+    k = find_locked(o, path);
+    if (k && k->looked) {
+        *ret_stat = k->stat;
+        *ret_age_ns = o->opts.now_ns() - k->looked_ns;
+        rc = 0;
+    }
     vv_mutex_unlock(&o->lock);
-    return age_ns;
+    return rc;
 }
 
 int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use)

@@ -49,12 +49,17 @@ VV_WARN_UNUSED int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t 
 VV_WARN_UNUSED int vv_owner_get_now(struct vv_owner *o, const char *path, int *ret_fd,
                                     struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns);
 
+/* What it is, if that was found out not too long ago, here or by others. -EAGAIN. */
+VV_WARN_UNUSED int vv_owner_stat_now(struct vv_owner *o, const char *path,
+                                     struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns);
+
 /* What was known of it so long ago, by somebody who had looked, is what it is. */
 void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,
                     uint64_t age_ns);
 
-/* How long ago a path was looked at; 0 if never. */
-uint64_t vv_owner_age_ns(struct vv_owner *o, const char *path);
+/* What it was when it was last looked at, and how long ago that is. -ENOENT: never. */
+VV_WARN_UNUSED int vv_owner_recall(struct vv_owner *o, const char *path,
+                                   struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns);
 
 /* Brings a file before anybody asks for it, unless it is here, or being brought; it is wanted at
  * `next_use`, and takes the place only of what is wanted later. The same errors. */

@@ -22,8 +22,7 @@
 #define PAGE   ((size_t)4096)
 
 #define MANAGED_ALIGN ((size_t)2 << 20)
-#define BESIDE_GETS   48
-#define BESIDE_PUTS   24
+#define BESIDE_GETS   24
 
 struct probe {
     struct vv_device *d;
@@ -129,59 +128,73 @@ int probe_link_waited(struct vv_device *d, size_t bytes, double seconds, double 
 struct managed {
     struct probe p;
     const struct probe_managed_opts *o;
-    struct managed_mover mover, own; /* the thread's and the caller's */
+    struct managed_mover mover;
     char *map;
-    char *fresh; /* pieces that nobody has touched, for puts beside moves */
     /* The thread that moves beside copies. */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Synchronization: lock. */
     bool copying, stop;
+    bool up; /* it moves pieces to the device */
     int error;
 };
-
-static double rate(const struct managed *m, unsigned pieces, uint64_t since_ns)
-{
-    uint64_t ns = vv_now_ns() - since_ns;
-
-    return (double)m->p.bytes * pieces * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
-}
 
 static char *piece(const struct managed *m, unsigned i)
 {
     return m->map + (size_t)i * vv_align_up(m->p.bytes, MANAGED_ALIGN);
 }
 
-/* Copies all pieces in or out, one at a time. What can be repeated without moving anything is. */
-static int managed_pass(struct managed *m, bool out, int rounds, double *ret_bps)
+static double rate(const struct managed *m, unsigned pieces, uint64_t ns)
 {
-    double best = 0;
+    return (double)m->p.bytes * pieces * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
+}
+
+static void pause_between(const struct managed *m)
+{
+    vv_sleep_until_ns(vv_now_ns() + m->o->interval_ns);
+}
+
+/* Copies all pieces in or out, one in an interval. */
+static int managed_pass(struct managed *m, bool out, double *ret_bps)
+{
+    uint64_t ns = 0;
     int rc = 0;
 
-    for (int round = 0; rc == 0 && round < rounds; round++) {
-        uint64_t start = vv_now_ns();
+    for (unsigned i = 0; rc == 0 && i < m->o->count; i++) {
+        uint64_t start;
 
-        for (unsigned i = 0; rc == 0 && i < m->o->count; i++)
-            rc = copy(&m->p, out ? m->p.dev : piece(m, i), out ? piece(m, i) : m->p.dev);
-        best = fmax(best, rate(m, m->o->count, start));
+        pause_between(m);
+        start = vv_now_ns();
+        rc = copy(&m->p, out ? m->p.dev : piece(m, i), out ? piece(m, i) : m->p.dev);
+        ns += vv_now_ns() - start;
     }
     if (rc == 0)
-        *ret_bps = best;
+        *ret_bps = rate(m, m->o->count, ns);
     return rc;
 }
 
-/* Moves all pieces; at once each, or in steps as the threads of the baseline do. */
-static int managed_moves(struct managed *m, bool to_host, bool at_once, double *ret_bps)
+/* Moves all pieces: at once each and one in an interval, as calls do, or in steps as the threads of
+ * the baseline. Of those the second half counts: the driver's pool of host memory grows at first. */
+static int managed_moves(struct managed *m, bool to_host, bool in_call, double *ret_bps)
 {
-    uint64_t start = vv_now_ns();
+    unsigned skip = in_call ? 0 : m->o->count / 2;
+    uint64_t ns = 0;
     int rc = 0;
 
-    m->mover.step_bytes = at_once ? 0 : m->o->uvm.step_bytes;
-    for (unsigned i = 0; rc == 0 && i < m->o->count; i++)
+    m->mover.step_bytes = in_call ? 0 : m->o->uvm.step_bytes;
+    for (unsigned i = 0; rc == 0 && i < m->o->count; i++) {
+        uint64_t start;
+
+        if (in_call)
+            pause_between(m);
+        start = vv_now_ns();
         rc = managed_move(&m->mover, piece(m, i), m->p.bytes, to_host);
+        if (i >= skip)
+            ns += vv_now_ns() - start;
+    }
     if (rc == 0)
-        *ret_bps = rate(m, m->o->count, start);
+        *ret_bps = rate(m, m->o->count - skip, ns);
     return rc;
 }
 
@@ -193,6 +206,12 @@ static void before_step(void *arg)
     while (m->copying && !m->stop)
         pthread_cond_wait(&m->changed, &m->lock);
     pthread_mutex_unlock(&m->lock);
+}
+
+static void set_up_locked(struct managed *m, bool up)
+{
+    m->up = up;
+    pthread_cond_broadcast(&m->changed);
 }
 
 /* Moves all pieces but the first, there and back. */
@@ -211,42 +230,28 @@ static void *mover_main(void *arg)
         pthread_mutex_lock(&m->lock);
         m->error = rc;
         stop = m->stop;
+        set_up_locked(m, to_host ? i + 1 == m->o->count : i + 1 < m->o->count);
         pthread_mutex_unlock(&m->lock);
     }
     return NULL;
 }
 
-/* What a restore does that finds its version on the device. */
-static int get_beside(struct managed *m, unsigned nr)
-{
-    (void)nr;
-    return copy(&m->p, m->p.dev, piece(m, 0));
-}
-
-/* What a checkpoint does. */
-static int put_beside(struct managed *m, unsigned nr)
-{
-    char *to = m->fresh + (size_t)nr * vv_align_up(m->p.bytes, MANAGED_ALIGN);
-    int rc = m->o->uvm.ahead > 0 ? 0 : managed_move(&m->own, to, m->p.bytes, false);
-
-    return rc ? rc : copy(&m->p, to, m->p.dev);
-}
-
-/* One call, and how long it takes. */
-static int call_beside(struct managed *m, int (*call)(struct managed *m, unsigned nr), unsigned nr,
-                       uint64_t *ns)
+/* One copy while pieces come up, and how long it takes. */
+static int copy_beside(struct managed *m, uint64_t *ns)
 {
     uint64_t start;
     int rc;
 
-    vv_sleep_until_ns(vv_now_ns() + m->o->interval_ns);
-    start = vv_now_ns();
+    pause_between(m);
     pthread_mutex_lock(&m->lock);
+    while (!m->up && !m->error)
+        pthread_cond_wait(&m->changed, &m->lock);
+    start = vv_now_ns();
     m->copying = m->o->uvm.yield;
     rc = m->error;
     pthread_mutex_unlock(&m->lock);
     if (rc == 0)
-        rc = call(m, nr);
+        rc = copy(&m->p, m->p.dev, piece(m, 0));
     pthread_mutex_lock(&m->lock);
     m->copying = false;
     pthread_cond_broadcast(&m->changed);
@@ -255,8 +260,7 @@ static int call_beside(struct managed *m, int (*call)(struct managed *m, unsigne
     return rc;
 }
 
-static int managed_beside(struct managed *m, int (*call)(struct managed *m, unsigned nr),
-                          unsigned calls, double *ret_bps)
+static int managed_beside(struct managed *m, double *ret_bps)
 {
     uint64_t ns = 0;
     int rc;
@@ -264,12 +268,11 @@ static int managed_beside(struct managed *m, int (*call)(struct managed *m, unsi
     m->mover.step_bytes = m->o->uvm.step_bytes;
     m->mover.before_step = before_step;
     m->mover.arg = m;
-    m->stop = false;
     rc = -pthread_create(&m->thread, NULL, mover_main, m);
     if (rc)
         return rc;
-    for (unsigned i = 0; rc == 0 && i < calls; i++)
-        rc = call_beside(m, call, i, &ns);
+    for (unsigned i = 0; rc == 0 && i < BESIDE_GETS; i++)
+        rc = copy_beside(m, &ns);
     pthread_mutex_lock(&m->lock);
     m->stop = true;
     pthread_cond_broadcast(&m->changed);
@@ -278,35 +281,24 @@ static int managed_beside(struct managed *m, int (*call)(struct managed *m, unsi
     if (rc == 0)
         rc = m->error;
     if (rc == 0)
-        *ret_bps = (double)m->p.bytes * calls * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
+        *ret_bps = rate(m, BESIDE_GETS, ns);
     return rc;
-}
-
-static int managed_alloc(struct managed *m, unsigned pieces, char **ret_map)
-{
-    size_t bytes = vv_align_up(m->p.bytes, MANAGED_ALIGN) * pieces;
-    void *map = NULL;
-    int rc = vv_device_cuda_managed_alloc(m->p.d, bytes, &map);
-
-    if (rc)
-        return rc;
-    *ret_map = map;
-    return vv_device_cuda_managed_advise(m->p.d, map, bytes, VV_DEVICE_CUDA_USED_BY_DEVICE);
 }
 
 static int managed_init(struct managed *m)
 {
+    size_t bytes = vv_align_up(m->p.bytes, MANAGED_ALIGN) * m->o->count;
+    void *map = NULL;
     double ignored;
     int rc = probe_init(&m->p);
 
     if (rc == 0)
         rc = managed_mover_init(m->p.d, 0, &m->mover);
     if (rc == 0)
-        rc = managed_mover_init(m->p.d, 0, &m->own);
+        rc = vv_device_cuda_managed_alloc(m->p.d, bytes, &map);
+    m->map = map;
     if (rc == 0)
-        rc = managed_alloc(m, m->o->count, &m->map);
-    if (rc == 0)
-        rc = managed_alloc(m, BESIDE_PUTS, &m->fresh);
+        rc = vv_device_cuda_managed_advise(m->p.d, map, bytes, VV_DEVICE_CUDA_USED_BY_DEVICE);
     if (rc == 0 && m->o->uvm.touch)
         rc = managed_moves(m, false, true, &ignored);
     if (rc == 0 && m->o->uvm.touch)
@@ -320,22 +312,20 @@ static int measure_managed(struct managed *m, struct probe_managed_rates *r)
     int rc = managed_moves(m, false, m->o->uvm.ahead == 0, &r->prepare_bps);
 
     if (rc == 0)
-        rc = managed_pass(m, false, ROUNDS, &r->write_bps);
+        rc = managed_pass(m, false, &r->write_bps);
     if (rc == 0)
         rc = managed_moves(m, true, false, &r->to_host_bps);
     if (rc == 0)
-        rc = managed_pass(m, true, 1, &r->read_on_host_bps);
+        rc = managed_pass(m, true, &r->read_on_host_bps);
     /* Reading may have moved it. */
     if (rc == 0)
         rc = managed_moves(m, true, false, &ignored);
     if (rc == 0)
         rc = managed_moves(m, false, m->o->in_call, &r->to_device_bps);
     if (rc == 0)
-        rc = managed_pass(m, true, ROUNDS, &r->read_bps);
+        rc = managed_pass(m, true, &r->read_bps);
     if (rc == 0)
-        rc = managed_beside(m, get_beside, BESIDE_GETS, &r->beside_bps);
-    if (rc == 0)
-        rc = managed_beside(m, put_beside, BESIDE_PUTS, &r->put_beside_bps);
+        rc = managed_beside(m, &r->beside_bps);
     return rc;
 }
 
@@ -354,9 +344,6 @@ int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
     if (rc == 0)
         rc = measure_managed(&m, &r);
     managed_mover_fini(&m.mover);
-    managed_mover_fini(&m.own);
-    if (m.fresh)
-        vv_device_cuda_managed_free(d, m.fresh);
     if (m.map)
         vv_device_cuda_managed_free(d, m.map);
     probe_fini(&m.p);

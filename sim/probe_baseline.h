@@ -15,7 +15,8 @@
 VV_WARN_UNUSED int probe_link_waited(struct vv_device *d, size_t bytes, double seconds,
                                      double *ret_down_bps, double *ret_up_bps);
 
-/* How managed memory is used: `count` pieces of `bytes`. */
+/* How managed memory is used: `count` pieces of `bytes`. What calls of the application do is done
+ * once in an interval, because the driver is slower after a pause; what threads do, without one. */
 struct probe_managed_opts {
     size_t bytes;
     unsigned count;
@@ -30,12 +31,8 @@ struct probe_managed_rates {
     double to_host_bps;      /* moving them to the host */
     double read_on_host_bps; /* copies on the device out of what is in host memory */
     double to_device_bps;
-    double read_bps; /* copies out of what is on the device */
-    /* Calls that come once in an interval while another thread moves other pieces without a pause:
-     * copies out of what is on the device, and moving pieces without contents there, if calls do
-     * that, and copying into them. */
-    double beside_bps;
-    double put_beside_bps;
+    double read_bps;   /* copies out of what is on the device */
+    double beside_bps; /* the same while another thread moves other pieces there */
 };
 
 /* -ENOTSUP, -EINVAL: no such memory on this device. */

@@ -47,9 +47,9 @@ struct paper_opts {
     const char *out;
     const char *sizes;
     const char *device;
-    const char *local;    /* NULL: as `bench shot` has it */
-    const char *local_io; /* NULL: the same               */
-    const char *rate;     /* NULL: not throttled          */
+    const char *local; /* NULL: as `bench shot` has it */
+    const char *local_io;
+    const char *rate; /* NULL: not throttled          */
     uint32_t ckpts;
     uint64_t size_bytes;
     double scale;

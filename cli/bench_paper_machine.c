@@ -163,7 +163,7 @@ static void add_disk(const struct paper *paper, struct lines *l)
         return;
     disk_model(number, model, sizeof(model));
     add(l, "disk", "%s on %s%s%s%s, local_io %s", type, source, model[0] ? " (" : "", model,
-        model[0] ? ")" : "", paper->opts.local_io ? paper->opts.local_io : "auto");
+        model[0] ? ")" : "", paper->opts.local_io);
 }
 
 /* Of the program, which has the library in it: versions say nothing about what was changed in

@@ -88,6 +88,11 @@ void vv_ckpt_unlease(struct varve_history *h, struct vv_lease *lease)
     vvi_history_leave(h);
 }
 
+void vv_ckpt_copy(struct varve_history *h, void *dst, const void *src, size_t bytes)
+{
+    vv_engine_copy(h->ctx->engine, dst, src, bytes);
+}
+
 static void trim(struct varve_history *h, struct vv_lease *lease, size_t bytes)
 {
     vv_engine_lease_trim(h->ctx->engine, lease->lend, bytes);

@@ -31,6 +31,8 @@ int vv_ckpt_lease(struct varve_history *h, size_t bytes, uint64_t deadline_ns,
                   struct vv_lease *ret_lease) VV_WARN_UNUSED;
 /* Gives it back, and makes it none. */
 void vv_ckpt_unlease(struct varve_history *h, struct vv_lease *lease);
+/* Copies within host memory, as fast as checkpoints are. */
+void vv_ckpt_copy(struct varve_history *h, void *dst, const void *src, size_t bytes);
 /* Gives back what is not needed for its first `bytes` bytes, at least 1. */
 void vv_ckpt_trim(struct varve_history *h, struct vv_lease *lease, size_t bytes);
 

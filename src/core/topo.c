@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -107,6 +108,40 @@ unsigned vv_topo_threads(void)
     if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) > 0)
         return (unsigned)CPU_COUNT(&cpus);
     return 1;
+}
+
+/* What the kernel says of the first processor, in KiB; 0: nothing. */
+static size_t cache_of_kernel(void)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < 8; i++) {
+        char path[80], text[32] = "";
+        unsigned long long kib = 0;
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        FILE *f = fopen(path, "re");
+        if (!f)
+            break;
+        if (fgets(text, sizeof(text), f) && sscanf(text, "%lluK", &kib) == 1)
+            most = VV_MAX(most, (size_t)kib);
+        fclose(f);
+    }
+    return most;
+}
+
+size_t vv_topo_cache_bytes(void)
+{
+    /* Synchronization: relaxed; every thread that finds it out finds out the same. */
+    static _Atomic size_t found;
+    size_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
+
+    if (bytes)
+        return bytes;
+    bytes = cache_of_kernel() << 10;
+    if (bytes < (size_t)1 << 20)
+        bytes = (size_t)32 << 20;
+    atomic_store_explicit(&found, bytes, memory_order_relaxed);
+    return bytes;
 }
 
 void vv_topo_get(struct vv_topo *ret_topo)

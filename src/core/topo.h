@@ -19,6 +19,9 @@ void vv_topo_get(struct vv_topo *ret_topo);
 /* Hardware threads that this process may use, at least 1. Cheap. Any thread. */
 unsigned vv_topo_threads(void);
 
+/* The last level of the processor's caches, as far as the system tells; 32 MiB otherwise. Cheap. */
+size_t vv_topo_cache_bytes(void);
+
 /* Has memory that nobody has touched yet come from the memory node nearest to a PCI device, such as
  * "0000:00:06.0", as far as that node has any. 0, also where there is nothing to choose: one node,
  * or no hwloc. -ENOENT: no such device is known; or the system's error. `ptr` is page-aligned. Takes

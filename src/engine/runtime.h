@@ -148,6 +148,8 @@ int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool con
 /* Memory to be written. */
 int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
+/* Copies within host memory, with the threads that help the engine's own copies. */
+void vv_engine_copy(struct vv_engine *e, void *dst, const void *src, size_t bytes);
 /* Of what was reserved, keeps what `bytes` bytes need, at least 1. */
 void vv_engine_lease_trim(struct vv_engine *e, struct vv_engine_lend *lend, uint64_t bytes);
 /* The memory of a whole version in exchange for `*lend`, which may be NULL, as vv_core_swap has it:

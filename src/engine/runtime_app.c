@@ -37,8 +37,7 @@
 #define WAIT_FINISH_NS ((int64_t)1000000000)
 #define SEGS_MAX       512
 
-#define COPIERS_MAX      8u /* more do not copy faster */
-#define COPY_ALONE_BYTES (UINT64_C(2) << 20)
+#define COPIERS_MAX 8u /* more do not copy faster */
 
 enum { LANE_DEVICE, LANE_LINK };
 
@@ -160,18 +159,17 @@ struct gather {
     struct vv_copy_seg segs[SEGS_MAX], host_segs[SEGS_MAX];
     size_t n, nhost;
     uint64_t host_bytes;
+    size_t whole;   /* bytes of all pieces of the request */
     bool submitted; /* the stream has work of this order */
 };
 
-/* The threads that help to copy in host memory, started by the first copy that is worth it. NULL:
- * there are none, and the caller copies alone. */
-static struct vv_copy_pool *copy_pool(struct vv_engine *e, uint64_t bytes)
+struct vv_copy_pool *vvi_copy_pool(struct vv_engine *e, uint64_t bytes)
 {
     struct vv_copy_pool *pool = atomic_load_explicit(&e->copy_pool, memory_order_acquire);
     struct vv_copy_pool *none = NULL;
     unsigned helpers = VV_MIN(vv_topo_threads(), COPIERS_MAX) - 1;
 
-    if (pool || bytes < COPY_ALONE_BYTES || helpers == 0 || vv_copy_pool_new(helpers, &pool))
+    if (pool || bytes < VV_COPY_ALONE_BYTES || helpers == 0 || vv_copy_pool_new(helpers, &pool))
         return pool;
     if (atomic_compare_exchange_strong_explicit(&e->copy_pool, &none, pool, memory_order_acq_rel,
                                                 memory_order_acquire))
@@ -186,7 +184,7 @@ static void gather_copy(struct gather *g)
     for (size_t i = 0; i < g->nhost; i++)
         bytes += g->host_segs[i].bytes;
     if (g->nhost > 0)
-        vv_copy_parallel(copy_pool(g->e, bytes), g->host_segs, g->nhost);
+        vv_copy_part(vvi_copy_pool(g->e, bytes), g->host_segs, g->nhost, g->whole);
     g->host_bytes += bytes;
     g->nhost = 0;
 }
@@ -309,6 +307,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
     g.stream = lane ? lane->stream : NULL;
     g.n = g.nhost = 0;
     g.host_bytes = 0;
+    g.whole = o->size;
     g.submitted = false;
     rc = gather_order(&g, r->app, o);
     if (g.host_bytes)

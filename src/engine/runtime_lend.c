@@ -92,6 +92,12 @@ void vv_engine_lease_trim(struct vv_engine *e, struct vv_engine_lend *lend, uint
     vvi_engine_unlock(e);
 }
 
+void vv_engine_copy(struct vv_engine *e, void *dst, const void *src, size_t bytes)
+{
+    struct vv_copy_seg seg = {dst, src, bytes};
+    vv_copy_parallel(vvi_copy_pool(e, bytes), &seg, 1);
+}
+
 /* ---- reading ---- */
 
 int vv_engine_swap(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,

@@ -395,6 +395,9 @@ typedef int vvi_span_fn(void *arg, const struct vvi_span *span);
 int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
                     const struct vv_order *o, vvi_span_fn *fn, void *arg);
 /* A request for `size` bytes of `app`, NULL if memory is lacking. Engine lock held. */
+/* The threads that help to copy in host memory, started by the first copy that is worth it. NULL:
+ * the caller copies alone. */
+struct vv_copy_pool *vvi_copy_pool(struct vv_engine *e, uint64_t bytes);
 struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_app *app,
                                    uint64_t size);
 /* Back to the pool. Engine lock held. */

@@ -22,7 +22,6 @@
 
 #include "ckpt/lease.h"
 #include "core/clock.h"
-#include "core/copy.h"
 
 struct vector {
     struct varve_vector head; /* what the application sees; first */
@@ -76,7 +75,7 @@ static int grow(struct vector *v, size_t count, uint64_t deadline_ns)
         return rc;
     size_t size = v->head.size;
     if (size)
-        vv_copy(lease.ptr, v->head.data, size * v->head.elem_bytes);
+        vv_ckpt_copy(v->h, lease.ptr, v->head.data, size * v->head.elem_bytes);
     vv_ckpt_unlease(v->h, &v->lease);
     set_lease(v, &lease, size);
     return 0;
@@ -151,7 +150,7 @@ int varve_vector_copy(const struct varve_vector *v, struct varve_vector **ret_ve
         return rc;
     }
     if (v->size)
-        vv_copy(to->head.data, v->data, v->size * v->elem_bytes);
+        vv_ckpt_copy(to->h, to->head.data, v->data, v->size * v->elem_bytes);
     to->head.size = v->size;
     *ret_vector = &to->head;
     return 0;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "core/copy_kernels.h"
 #include "core/hash.h"
 #include "core/topo.h"
 #include "t.h"
@@ -93,6 +94,60 @@ static void several_callers(void)
     vv_copy_pool_free(shared);
 }
 
+/* Every kernel copies every byte and no other, wherever it begins and ends. */
+static void kernels(void)
+{
+    enum { BYTES = 40000, GUARD = 96 };
+    static unsigned char src[BYTES + GUARD], dst[BYTES + 2 * GUARD];
+    struct t_rng rng = {t_seed()};
+
+    T_CHECK(vv_copy_kernel_usable(VV_COPY_PLAIN) && !vv_copy_kernel_usable(VV_COPY_KERNELS));
+    T_CHECK(vv_copy_kernel_usable(vv_copy_kernel_best()));
+    t_note("streaming stores: %s, from %zu KiB on", vv_copy_kernel_name(vv_copy_kernel_best()),
+           vv_copy_stream_min() >> 10);
+    for (size_t i = 0; i < sizeof(src); i++)
+        src[i] = (unsigned char)(i * 7 + i / 256);
+    for (int k = 0; k < VV_COPY_KERNELS; k++) {
+        if (!vv_copy_kernel_usable((enum vv_copy_kernel)k))
+            continue;
+        for (unsigned i = 0; i < 900; i++) {
+            size_t n = i < 600 ? i : t_rng_below(&rng, BYTES);
+            size_t from = t_rng_below(&rng, GUARD), to = t_rng_below(&rng, GUARD);
+            memset(dst, 0xee, sizeof(dst));
+            vv_copy_with((enum vv_copy_kernel)k, dst + to, src + from, n);
+            T_CHECK(memcmp(dst + to, src + from, n) == 0);
+            for (size_t j = 0; j < sizeof(dst); j++)
+                T_CHECK((j >= to && j < to + n) || dst[j] == 0xee);
+        }
+    }
+    T_STREQ(vv_copy_kernel_name(VV_COPY_KERNELS), "unknown");
+}
+
+/* A part of something large is streamed, alone and with helpers, and what a helper wrote is seen by
+ * the caller. */
+static void parts_of_something_large(void)
+{
+    struct vv_copy_pool *pool;
+    size_t bytes = 5 << 20;
+    unsigned char *src = malloc(bytes + 1), *dst = malloc(bytes + 1);
+
+    T_CHECK(src && dst && vv_copy_stream_min() > 0);
+    T_OK(vv_copy_pool_new(3, &pool));
+    for (unsigned round = 0; round < 6; round++) {
+        for (size_t i = 0; i <= bytes; i++)
+            src[i] = (unsigned char)(i * 13 + round);
+        memset(dst, 0xee, bytes + 1);
+        struct vv_copy_seg segs[] = {{dst, src, 70000},
+                                     {dst + 70000, src + 70000, bytes - 70000 - round},
+                                     {dst + bytes - round, src + bytes - round, round}};
+        vv_copy_part(round % 2 ? pool : NULL, segs, 3, vv_copy_stream_min());
+        T_CHECK(memcmp(dst, src, bytes) == 0 && dst[bytes] == 0xee);
+    }
+    vv_copy_pool_free(pool);
+    free(src);
+    free(dst);
+}
+
 /* Checksums are in files: these values may never change. */
 static void hash_is_fixed(void)
 {
@@ -109,6 +164,8 @@ int main(void)
     T_RUN(with_helpers);
     T_RUN(automatic);
     T_RUN(several_callers);
+    T_RUN(kernels);
+    T_RUN(parts_of_something_large);
     T_RUN(hash_is_fixed);
     return t_done();
 }

@@ -100,8 +100,9 @@ struct varve_opts {
                                       but not the folders above it */
     char
         remote[VARVE_PATH_BYTES]; /* folder on shared storage, for levels remote and complete, which
-                                      need it; not used below them. Created if missing, but not the
-                                      folders above it */
+                                      need it; at level cached the layer behind the local folder, for
+                                      what does not fit there; not used at level local. Created if
+                                      missing, but not the folders above it */
     char rate[VARVE_RATE_BYTES];  /* "d2d=4G,h2f=40M": slow these hops down to so many bytes/s;
                                       empty: full speed */
     int32_t device_id;            /* which GPU, as CUDA counts; -1: that of the current CUDA
@@ -122,10 +123,12 @@ struct varve_opts {
     int32_t deputy;            /* enum varve_deputy: whether a thread of the library makes calls
                                       on device memory for the application while they come often */
     int32_t ranks;             /* processes of the job; rank is below it at level complete */
-    uint64_t remote_rate;      /* bytes/s that all processes of the node together copy to the
+    uint64_t remote_rate;      /* bytes/s that all processes of the node together write to the
                                       remote folder at most; 0: no limit */
     char run[VARVE_RUN_BYTES]; /* what tells this start of the job from all others, the same on
                                       all ranks; empty: drawn, for one rank only */
+    uint64_t local_rate; /* bytes/s that all processes of the node together write to the disk of
+                                      the local folder at most; 0: no limit */
 };
 
 /*
@@ -252,6 +255,12 @@ struct varve_stats {
      * were. */
     uint64_t remote_written_bytes, remote_read_bytes;
     uint64_t healed_chunks, repaired_chunks;
+    /* Level cached with a local and a remote folder, which are two layers, in this order: bytes in use,
+     * the most that ever were, and the limit; bytes that were moved from the one to the other; and the
+     * bandwidths measured, 0: not known yet. The two figures before are the second layer's then. */
+    uint64_t layer_used_bytes[2], layer_peak_bytes[2], layer_bytes[2];
+    uint64_t moved_down_bytes, moved_up_bytes;
+    uint64_t layer_write_rate[2], layer_read_rate[2];
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

@@ -13,6 +13,7 @@
 #include "core/lock.h"
 #include "engine/runtime.h"
 #include "tier/budget.h"
+#include "tier/layers.h"
 #include "tier/remote.h"
 #include "trace/trace.h"
 
@@ -76,6 +77,9 @@ struct varve_ctx {
     struct vv_gds *gds;     /* NULL: off */
     struct vv_budget *disk; /* of the local folder; NULL: none */
     struct vv_spill *spill;
+    struct vv_layers
+        *layers; /* local and remote folder at level cached; NULL: one of them or none */
+    struct vv_budget *shared; /* of the remote folder, with layers; NULL: none */
     struct vv_folder *folder; /* of the engine's files; without a local one the remote's own */
     struct vv_remote *remote; /* NULL below level remote */
     struct vv_store *write_store, *read_store;
@@ -267,6 +271,16 @@ int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t ve
 int vvi_damage_discard(struct varve_history *h, uint64_t version);
 
 /* ---- shared.c: levels remote and complete ---- */
+
+/* ---- spill.c: level cached, what memory does not hold ---- */
+
+/* With the folders that are given. `fast`: the store of the local one. */
+VV_WARN_UNUSED int vvi_spill_open(struct varve_ctx *ctx, const struct vv_store_opts *fast,
+                                  char *err, size_t err_bytes);
+uint32_t vvi_spill_pages(const struct varve_ctx *ctx);
+/* With the layers. Both as struct vv_engine_cfg and varve_stats have it. */
+void vvi_spill_gone(void *layers, uint32_t first, uint32_t n);
+void vvi_spill_stats(struct varve_ctx *ctx, struct varve_stats *stats);
 
 /* Is there a shared folder behind the local one? */
 bool vvi_is_shared(const struct varve_opts *opts);

@@ -5,8 +5,9 @@
  *   device    a GPU or the emulated one, as the options say; the application takes the memory beyond
  *             the cache
  *   gds       GPUDirect Storage between the two, if asked for
- *   storage   level cached: a spill file, if a folder is given; level local: a folder of files;
- *             above that, with a remote folder behind it, or that alone
+ *   storage   level cached: a spill file, if a folder is given, and one more on the layer below if two
+ *             are; level local: a folder of files; above that, with a remote folder behind it, or that
+ *             alone
  *   engine    on top of both
  *
  * Threads: a context may be used by many. ctx->lock protects the list of histories and the error
@@ -38,10 +39,6 @@
 
 /* With fewer hardware threads than this the application needs them all. */
 #define DEPUTY_THREADS 4
-
-/* The engine keeps a table of all pages of the spill file. Without a limit given, a huge disk must
- * not make it huge: 4 TiB of the usual pages are enough. */
-#define SPILL_PAGES_MAX (UINT32_C(1) << 24)
 
 /* Synchronization: none; see hooks.h. */
 static const struct vv_ckpt_hooks *hooks;
@@ -149,11 +146,13 @@ static int gds_open(struct varve_ctx *ctx, char *err, size_t err_bytes)
 
 int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
 {
-    int rc = ctx->folder ? vv_folder_store(ctx->folder, ret_store)
-                         : vv_spill_store(ctx->spill, ret_store);
-    if (rc == 0 && ctx->disk) {
+    int rc = ctx->folder   ? vv_folder_store(ctx->folder, ret_store)
+             : ctx->layers ? vv_layers_store(ctx->layers, ret_store)
+                           : vv_spill_store(ctx->spill, ret_store);
+    if (rc == 0 && ctx->disk && !ctx->layers) {
         struct vv_store *inner = *ret_store;
-        rc = vv_budget_store(ctx->disk, inner, ctx->opts.page_bytes, ret_store);
+        rc = vv_budget_store(ctx->disk, inner, ctx->opts.page_bytes, ctx->opts.local_rate,
+                             ret_store);
         if (rc)
             inner->ops->close(inner);
     }
@@ -190,7 +189,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
 {
     static const enum vv_store_mode mode[] = {VV_STORE_AUTO, VV_STORE_DIRECT, VV_STORE_BUFFERED};
     const struct varve_opts *opts = &ctx->opts;
-    if (!opts->local[0] && !vvi_is_shared(opts))
+    if (!opts->local[0] && (!opts->remote[0] || opts->level == VARVE_LEVEL_LOCAL))
         return 0;
     struct vv_store_opts o;
     vv_store_opts_init(&o);
@@ -211,12 +210,8 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
         ctx->folder = vv_remote_folder(ctx->remote);
     } else if (rc == 0 && opts->level >= VARVE_LEVEL_LOCAL) {
         rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
-    } else if (rc == 0 && mkdir(opts->local, 0777) && errno != EEXIST) {
-        rc = -errno;
-        snprintf(err, err_bytes, "local = %s: the folder cannot be made: %s%s", opts->local,
-                 strerror(-rc), rc == -ENOENT ? "; those above it have to be there" : "");
     } else if (rc == 0) {
-        rc = vv_spill_new(opts->local, opts->local_cache, &o, err, err_bytes, &ctx->spill);
+        rc = vvi_spill_open(ctx, &o, err, err_bytes);
     }
     if (rc == 0)
         rc = vvi_store_open(ctx, &ctx->write_store);
@@ -227,15 +222,15 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
                        size_t err_bytes)
 {
     const struct varve_opts *opts = &ctx->opts;
+    bool spilling = ctx->spill || ctx->layers;
     struct vv_engine_cfg cfg = {
         .page_bytes = opts->page_bytes,
         .device_cache_bytes = opts->device_cache,
         .host_cache_bytes = opts->host_cache,
-        .disk_bytes = ctx->spill ? (uint64_t)VV_MIN(vv_spill_pages(ctx->spill), SPILL_PAGES_MAX) *
-                                       opts->page_bytes
+        .disk_bytes = spilling ? (uint64_t)vvi_spill_pages(ctx) * opts->page_bytes
                       : opts->local[0] && !ctx->remote ? opts->local_cache
                                                        : 0, /* the remote keeps that limit */
-        .disk = ctx->spill ? VV_TIER_SPILL : VV_TIER_FILES,
+        .disk = spilling ? VV_TIER_SPILL : VV_TIER_FILES,
         .device = ctx->device,
         .write_store = ctx->write_store,
         .read_store = ctx->read_store,
@@ -245,6 +240,8 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .retain_user = vvi_layout_retain,
         .release_user = vvi_layout_release,
         .describe_user = vvi_layout_describe,
+        .pages_gone = ctx->layers ? vvi_spill_gone : NULL,
+        .pages_arg = ctx->layers,
     };
     memcpy(cfg.rate, rate, sizeof(cfg.rate));
 #if defined(VV_DEBUG) && !defined(__SANITIZE_THREAD__)
@@ -277,6 +274,7 @@ static void ctx_free(struct varve_ctx *ctx)
     vvi_trace_closing(ctx);
     vvi_publisher_stop(ctx);
     vv_deputy_free(ctx->deputy);
+    vv_layers_stop(ctx->layers); /* its threads ask the engine */
     vv_engine_close(ctx->engine);
     vvi_trace_close(ctx); /* all that the engine recorded is in it */
     if (ctx->write_store)
@@ -284,6 +282,8 @@ static void ctx_free(struct varve_ctx *ctx)
     if (ctx->read_store)
         ctx->read_store->ops->close(ctx->read_store);
     vv_spill_free(ctx->spill);
+    vv_layers_free(ctx->layers);
+    vv_budget_free(ctx->shared);
     if (!ctx->remote || ctx->folder != vv_remote_folder(ctx->remote))
         vv_folder_free(ctx->folder);
     vv_remote_free(ctx->remote);
@@ -444,6 +444,8 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         if (ctx->opts.local[0] && ctx->opts.local_cache)
             s.tier_used_bytes[s.tiers - 1] = r.local_bytes;
     }
+    if (ctx->layers)
+        vvi_spill_stats(ctx, &s);
     memcpy(ret_stats, &s, bytes);
     vvi_ctx_leave(ctx);
     return 0;

@@ -98,6 +98,11 @@ static void no_room(struct varve_history *h, const struct vv_core_stats *s, char
     } else if (ctx->folder && ctx->opts.local_cache) {
         snprintf(text, size, "local_cache %s has %s in use; discard versions or raise local_cache",
                  limit, used);
+    } else if (ctx->layers) {
+        snprintf(text, size,
+                 "%s, local_cache and the remote folder are full of versions that nothing else "
+                 "holds; raise them or discard versions",
+                 names);
     } else if (ctx->spill) {
         snprintf(text, size,
                  "%s and the spill file (local_cache %s) are full of versions that nothing else "
@@ -126,6 +131,8 @@ static void too_big(const struct varve_ctx *ctx, const struct vv_core_stats *s, 
     else if (ctx->folder)
         snprintf(text, size, "%s hold%s %s, and the disk cannot take the rest", names,
                  two ? "" : "s", all);
+    else if (ctx->layers)
+        snprintf(text, size, "%s and both folders hold %s", names, all);
     else if (ctx->spill)
         snprintf(text, size, "%s and the spill file hold %s%s; raise host_cache or local_cache",
                  names, all, together ? " together" : " at most");

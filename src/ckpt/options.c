@@ -51,6 +51,7 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     o->deputy = c->deputy;
     o->ranks = c->ranks;
     o->remote_rate = c->remote_rate;
+    o->local_rate = c->local_rate;
     snprintf(o->run, sizeof(o->run), "%.*s", (int)sizeof(o->run) - 1, c->run);
 }
 
@@ -86,6 +87,7 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     c->deputy = o->deputy;
     c->ranks = o->ranks;
     c->remote_rate = o->remote_rate;
+    c->local_rate = o->local_rate;
     text_in(c->run, sizeof(c->run), o->run, sizeof(o->run));
 }
 
@@ -202,14 +204,14 @@ static int check_remote(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "run: the text has no end");
     if (o->ranks < 1)
         return refuse(err, n, -EINVAL, "ranks: less than one");
-    if (o->level < VARVE_LEVEL_REMOTE)
+    if (o->level == VARVE_LEVEL_LOCAL || (o->level == VARVE_LEVEL_CACHED && !o->remote[0]))
         return 0;
     if (!o->remote[0])
         return refuse(err, n, -EINVAL, "levels remote and complete need a folder: set `remote`");
     if (strcmp(o->remote, o->local) == 0)
         return refuse(err, n, -EINVAL, "local and remote are the same folder: leave `local` empty");
     if (o->gds)
-        return refuse(err, n, -ENOTSUP, "gds: not together with levels remote and complete");
+        return refuse(err, n, -ENOTSUP, "gds: not together with a remote folder");
     if (o->level == VARVE_LEVEL_COMPLETE && o->rank >= o->ranks)
         return refuse(err, n, -EINVAL, "rank: not below ranks");
     if (o->level == VARVE_LEVEL_COMPLETE && o->ranks > 1 && !o->run[0] && o->run_id == 0)

@@ -82,7 +82,7 @@ struct vv_config {
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;
-    uint64_t remote_rate; /* bytes/s; 0: no limit */
+    uint64_t local_rate, remote_rate; /* bytes/s; 0: no limit */
     char local[VV_CONFIG_TEXT];
     char remote[VV_CONFIG_TEXT];
     char stats[VV_CONFIG_TEXT]; /* "auto", "off" or a folder */

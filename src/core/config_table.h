@@ -29,6 +29,9 @@
       "but not the folders above it.")                                                             \
     X(local_cache, BYTES, local_cache, "0", "SIZE",                                                \
       "Space on local disk that is never exceeded; 0 is no limit but the disk's own.")             \
+    X(local_rate, BYTES, local_rate, "0", "SIZE",                                                  \
+      "Bytes per second that all processes of this node together write to that disk at most, to "  \
+      "leave the rest to others; 0: no limit.")                                                    \
     X(local_io, ENUM, local_io, "auto", "auto|direct|buffered",                                    \
       "direct goes past the page cache, buffered through it; auto is direct where the file "       \
       "system allows it.")                                                                         \
@@ -37,10 +40,11 @@
       "and local disk, through libcufile. Needs direct I/O. `varve probe` writes on where it "     \
       "measured it to be faster. Not used without a device and a folder.")                         \
     X(remote, TEXT, remote, "", "FOLDER",                                                          \
-      "Folder on shared storage, for levels remote and complete; not used below them. It is "      \
-      "created if missing, but not the folders above it.")                                         \
+      "Folder on shared storage: what levels remote and complete bring checkpoints to. At level "  \
+      "cached it is the layer behind the local folder, for what does not fit there. Not used at "  \
+      "level local. It is created if missing, but not the folders above it.")                      \
     X(remote_rate, BYTES, remote_rate, "0", "SIZE",                                                \
-      "Bytes per second that all processes of this node together copy to the remote folder at "    \
+      "Bytes per second that all processes of this node together write to the remote folder at "   \
       "most; 0: no limit.")                                                                        \
     X(level, ENUM, level, "cached", "cached|local|remote|complete",                                \
       "How far every checkpoint is brought: cached survives nothing, local the end of the "        \

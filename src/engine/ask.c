@@ -43,6 +43,23 @@ int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
     return 0;
 }
 
+int vv_core_wanted(const struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                   struct vv_wanted *ret_wanted)
+{
+    const struct vv_object *obj =
+        hist < core->nhist && core->hist[hist].used ? vvi_object_find(core, hist, version) : NULL;
+    if (!obj || obj->dead || obj->generation != generation)
+        return -ENOENT;
+    const struct hist *h = vvi_hist(core, hist);
+    *ret_wanted = (struct vv_wanted){.rank = vvi_rank(core, obj, (unsigned)core->disk, 0),
+                                     .restoring = h->started && core->phase == VV_PHASE_RESTORING,
+                                     .present = obj->nmem == obj->nchunks ||
+                                                (obj->consumed && !obj->hint_first)};
+    if (vv_next_use(ret_wanted->rank) == VV_USE_UNKNOWN)
+        ret_wanted->rank = vv_next_rank(VV_USE_UNKNOWN, h->next_ordinal - obj->ordinal);
+    return 0;
+}
+
 int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_version)
 {
     const struct hist *h = vvi_hist(core, hist);

@@ -101,6 +101,8 @@ struct vv_core_cfg {
     uint32_t trace_id; /* of the context, in traces */
     /* Bytes that the committed file of such an object takes; NULL: an estimate. With release_arg. */
     uint64_t (*file_bytes)(void *arg, uint64_t size, uint64_t user);
+    /* These pages of a spill tier hold nothing any more. May be NULL. With release_arg. */
+    void (*pages_gone)(void *arg, uint32_t first, uint32_t n);
 };
 
 enum vv_order_kind {
@@ -350,6 +352,15 @@ struct vv_object_info {
 };
 int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
                    struct vv_object_info *ret_info) VV_WARN_UNUSED;
+/* When a version is wanted, for whoever keeps its bytes. */
+struct vv_wanted {
+    uint64_t rank;  /* as vv_next_rank(); without a known order the oldest is the farthest */
+    bool restoring; /* restores of the history have begun, and no put came since */
+    bool present;   /* all of it is in memory, or it was restored and is not wanted again */
+};
+/* -ENOENT: there is no such version, or it is another generation by now. */
+int vv_core_wanted(const struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                   struct vv_wanted *ret_wanted) VV_WARN_UNUSED;
 /* The newest version that has reached the history's level; -ENOENT when there is none. */
 int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_version) VV_WARN_UNUSED;
 /* Calls back for every version that can be restored, in the order of writing. */

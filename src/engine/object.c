@@ -274,6 +274,8 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
         class_count(core, copy, p->class, -1);
         if (page < t->arena.npages) {
             vv_arena_give(&t->arena, page, 1);
+            if (t->kind == VV_TIER_SPILL && core->cfg.pages_gone)
+                core->cfg.pages_gone(core->cfg.release_arg, page, 1);
         } else {
             int up = page - t->arena.npages >= t->transit_all;
             *p = (struct vv_page){0};
@@ -320,6 +322,8 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
             copy->page[c + run] = VV_PAGE_NONE;
         }
         vv_arena_give(&t->arena, first, run);
+        if (t->kind == VV_TIER_SPILL && core->cfg.pages_gone)
+            core->cfg.pages_gone(core->cfg.release_arg, first, run);
         for (uint32_t k = c; !elsewhere && k < c + run; k++)
             count_in_memory(core, copy, k, false);
         c += run;

@@ -152,6 +152,12 @@ static uint64_t file_bytes(void *arg, uint64_t size, uint64_t user)
     return vv_files_bytes(size, nregions, e->cfg.page_bytes);
 }
 
+static void pages_gone(void *arg, uint32_t first, uint32_t n)
+{
+    const struct vv_engine *e = arg;
+    e->cfg.pages_gone(e->cfg.pages_arg, first, n);
+}
+
 static int core_init(struct vv_engine *e)
 {
     const struct vv_engine_cfg *cfg = &e->cfg;
@@ -165,6 +171,7 @@ static int core_init(struct vv_engine *e)
     core->release_user = release_user;
     core->file_bytes = file_bytes;
     core->release_arg = e;
+    core->pages_gone = cfg->pages_gone ? pages_gone : NULL;
     if (cfg->device && cfg->device_cache_bytes >= cfg->page_bytes)
         add_tier(e, VV_TIER_DEVICE, cfg->device_cache_bytes);
     add_tier(e, VV_TIER_HOST, cfg->host_cache_bytes);
@@ -555,6 +562,15 @@ int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
     int rc = vv_core_lookup(e->core, hist, version, ret_info);
     if (rc == 0 && e->cfg.retain_user)
         e->cfg.retain_user(e->cfg.user_arg, ret_info->user);
+    vvi_engine_unlock(e);
+    return rc;
+}
+
+int vv_engine_wanted(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                     struct vv_wanted *ret_wanted)
+{
+    vvi_engine_lock(e);
+    int rc = vv_core_wanted(e->core, hist, version, generation, ret_wanted);
     vvi_engine_unlock(e);
     return rc;
 }

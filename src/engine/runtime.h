@@ -48,6 +48,10 @@ struct vv_engine_cfg {
     uint32_t (*describe_user)(void *arg, uint64_t user, uint64_t size,
                               struct vv_store_region *ret_regions, uint32_t max);
     void *user_arg;
+    /* These pages of the spill hold nothing any more. Called with the lock held; must not call back.
+     * NULL: nobody wants to know. */
+    void (*pages_gone)(void *arg, uint32_t first, uint32_t n);
+    void *pages_arg;
 };
 
 /* One piece of the application's memory. The pieces of a request cover its object from the first
@@ -189,6 +193,9 @@ int vv_engine_discard_file(struct vv_engine *e, uint32_t hist, uint64_t version,
 /* On success the caller has a reference on ret_info->user. */
 int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
                      struct vv_object_info *ret_info) VV_WARN_UNUSED;
+/* As vv_core_wanted; the generation is that of requests to the store. */
+int vv_engine_wanted(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
+                     struct vv_wanted *ret_wanted) VV_WARN_UNUSED;
 int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version) VV_WARN_UNUSED;
 /* `fn` is called with the lock held. */
 void vv_engine_each(struct vv_engine *e, uint32_t hist,

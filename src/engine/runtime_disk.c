@@ -111,6 +111,7 @@ static int submit(struct disk_worker *w, struct disk_io *io)
 
     io->io.device = o->kind == VV_ORDER_COPY && e->kind[memory_tier] == VV_TIER_DEVICE;
     io->io.size = o->size;
+    io->io.hist = o->hist;
     io->io.chunk0 = o->chunk0;
     io->io.nchunks = o->nchunks;
     io->io.mem = io->mem;

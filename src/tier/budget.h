@@ -32,9 +32,11 @@ void vv_budget_book_restore(struct vv_budget *budget, uint64_t bytes, uint64_t b
  * milliseconds at most, before it begins; 0: none does. */
 uint64_t vv_budget_yield_until(struct vv_budget *budget, uint64_t now_ns);
 
-/* Wraps a store on a disk, see budget_store.c. The budget outlives it; closing it closes the inner
- * one. On failure that stays the caller's. */
+/* Wraps a store on a disk, see budget_store.c. bytes_per_s: of writes, for all who share the budget; 0:
+ * no limit. The budget outlives it; closing it closes the inner one. On failure that stays the
+ * caller's. */
 VV_WARN_UNUSED int vv_budget_store(struct vv_budget *budget, struct vv_store *inner,
-                                   uint32_t page_bytes, struct vv_store **ret_store);
+                                   uint32_t page_bytes, uint64_t bytes_per_s,
+                                   struct vv_store **ret_store);
 
 #endif

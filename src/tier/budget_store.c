@@ -3,7 +3,8 @@
  *
  * Reads tell the budget that this process restores. A write that finds another process restoring is
  * held back for the few milliseconds that the budget says, together with those that come behind it,
- * and goes on then, whatever the others do: writes get slower, not starved. Everything else passes.
+ * and goes on then, whatever the others do: writes get slower, not starved. With a limit on their
+ * bandwidth writes also wait for their turn, one after the other. Everything else passes.
  *
  * Belongs to the mover's thread, as the store inside; only kick comes from elsewhere. */
 #include <errno.h>
@@ -17,22 +18,29 @@ struct budget_store {
     struct vv_store *inner;
     struct vv_budget *budget;
     uint32_t page_bytes;
+    uint64_t bytes_per_s;
     struct vv_store_io *held, **held_tail;
-    uint64_t due_ns;           /* when the held ones go on */
+    uint64_t due_ns;           /* when the held ones go on, or with a limit the first of them */
     struct vv_store_io *ended; /* refused when they went on */
 };
+
+static uint64_t bytes_of(const struct budget_store *s, const struct vv_store_io *io)
+{
+    return (uint64_t)io->nchunks * s->page_bytes;
+}
 
 static int budget_submit(struct vv_store *store, struct vv_store_io *io)
 {
     struct budget_store *s = (struct budget_store *)store;
     uint64_t now_ns = vv_now_ns();
     if (io->op == VV_STORE_READ)
-        vv_budget_book_restore(s->budget, (uint64_t)io->nchunks * s->page_bytes, 0, now_ns);
+        vv_budget_book_restore(s->budget, bytes_of(s, io), s->bytes_per_s, now_ns);
     if (io->op != VV_STORE_WRITE)
         return s->inner->ops->submit(s->inner, io);
     if (s->held == NULL) {
-        s->due_ns = vv_budget_yield_until(s->budget, now_ns);
-        if (s->due_ns == 0)
+        uint64_t turn_ns = vv_budget_book_flush(s->budget, bytes_of(s, io), s->bytes_per_s, now_ns);
+        s->due_ns = VV_MAX(vv_budget_yield_until(s->budget, now_ns), turn_ns);
+        if (s->due_ns <= now_ns)
             return s->inner->ops->submit(s->inner, io);
     }
     io->next = NULL;
@@ -41,14 +49,17 @@ static int budget_submit(struct vv_store *store, struct vv_store_io *io)
     return 0;
 }
 
-/* Lets the held writes go on. */
-static void go_on(struct budget_store *s)
+/* Lets the held writes go on whose time has come; `all`: whatever their time. */
+static void go_on(struct budget_store *s, uint64_t now_ns, bool all)
 {
-    struct vv_store_io *io = s->held, *next;
-    s->held = NULL;
-    s->held_tail = &s->held;
-    for (; io != NULL; io = next) {
-        next = io->next;
+    while (s->held != NULL && (all || now_ns >= s->due_ns)) {
+        struct vv_store_io *io = s->held;
+        s->held = io->next;
+        if (s->held == NULL)
+            s->held_tail = &s->held;
+        else if (s->bytes_per_s)
+            s->due_ns =
+                vv_budget_book_flush(s->budget, bytes_of(s, s->held), s->bytes_per_s, now_ns);
         int rc = s->inner->ops->submit(s->inner, io);
         if (rc == 0)
             continue;
@@ -65,8 +76,7 @@ static int budget_poll(struct vv_store *store, struct vv_store_io **ret_done, si
     uint64_t now_ns = vv_now_ns();
     int n = 0;
     bool cut = false;
-    if (s->held != NULL && now_ns >= s->due_ns)
-        go_on(s);
+    go_on(s, now_ns, false);
     for (; s->ended != NULL && (size_t)n < max; n++) {
         ret_done[n] = s->ended;
         s->ended = s->ended->next;
@@ -91,13 +101,13 @@ static void budget_kick(struct vv_store *store)
 static void budget_close(struct vv_store *store)
 {
     struct budget_store *s = (struct budget_store *)store;
-    go_on(s); /* results are lost, but not what was to be written */
+    go_on(s, 0, true); /* results are lost, but not what was to be written */
     s->inner->ops->close(s->inner);
     free(s);
 }
 
 int vv_budget_store(struct vv_budget *budget, struct vv_store *inner, uint32_t page_bytes,
-                    struct vv_store **ret_store)
+                    uint64_t bytes_per_s, struct vv_store **ret_store)
 {
     static const struct vv_store_ops ops = {.name = "budget",
                                             .close = budget_close,
@@ -111,6 +121,7 @@ int vv_budget_store(struct vv_budget *budget, struct vv_store *inner, uint32_t p
     s->inner = inner;
     s->budget = budget;
     s->page_bytes = page_bytes;
+    s->bytes_per_s = bytes_per_s;
     s->held_tail = &s->held;
     *ret_store = &s->base;
     return 0;

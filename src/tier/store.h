@@ -100,6 +100,7 @@ struct vv_store_io {
     enum vv_store_op op;
     struct vv_store_key key;
     uint64_t size; /* of the object */
+    uint32_t hist; /* as the engine numbers it: for layers, which ask it */
     uint32_t chunk0, nchunks;
     bool device;                      /* mem is device memory */
     void **mem;                       /* memory of each chunk: page_bytes, 4 KiB aligned. What

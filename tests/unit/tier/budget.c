@@ -174,7 +174,7 @@ static void test_store(void)
     struct vv_store_io write[3] = {{.op = VV_STORE_WRITE}, {.op = VV_STORE_WRITE}, {0}};
     struct vv_store_io read = {.op = VV_STORE_READ, .nchunks = 1}, *done[4];
     write[2].op = VV_STORE_WRITE;
-    T_OK(vv_budget_store(mine, &f.base, 4096, &s));
+    T_OK(vv_budget_store(mine, &f.base, 4096, 0, &s));
     T_OK(s->ops->submit(s, &write[0]));
     T_EQ(f.n, 1);
     for (int i = 0; i < 2; i++) {

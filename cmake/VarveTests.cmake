@@ -67,7 +67,7 @@ foreach(file ${program_files})
     get_filename_component(base ${name} NAME)
     string(REPLACE "/" ";" labels ${folder})
     file(STRINGS ${file} has_threads
-        REGEX "#include.*(pthread|engine/runtime|device/|tier/|varve/|trace/|core/(lock|copy|log)|veloc)")
+        REGEX "#include.*(pthread|engine/runtime|device/|tier/|net/|varve/|trace/|core/(lock|copy|log)|veloc)")
     if(has_threads)
         list(APPEND labels threads)
     elseif(VARVE_SANITIZE MATCHES "thread")

@@ -150,6 +150,8 @@ void vv_net_peer_drop(struct vv_net *net, uint64_t peer);
 /* ---- sending ---- */
 
 #define VV_NET_ANY_EPOCH 1u /* not refused for its epoch */
+#define VV_NET_SLOW \
+    2u /* takes as long as work at the peer does: vv_net_patience_ns does not learn from it */
 
 /* A message. The body is copied. -ENOENT: no such peer; -EMSGSIZE; -EAGAIN: its queue is full;
  * -ENOTCONN: not connected, and a former attempt has just failed; -ENOMEM, -ESHUTDOWN. */
@@ -221,7 +223,7 @@ uint64_t vv_net_patience_ns(struct vv_net *net, uint64_t peer, uint64_t bytes);
 
 struct vv_net_reply {
     int status;
-    const void *body; /* copied */
+    const void *body; /* copied; at most 2 KiB if there is bulk data */
     size_t body_bytes;
     /* Bulk data, or nothing: a range of a file, if data is NULL and data_bytes is not 0 ... */
     int fd; /* duplicated */
@@ -232,7 +234,7 @@ struct vv_net_reply {
 };
 
 /* Answers a request, which is gone afterwards whatever the result. Reads the file, for the checksum.
- *   -EMSGSIZE    more data than was asked for, or more than VV_NET_DATA_MAX: answered with this status
+ *   -EMSGSIZE    more data than was asked for, or a body that is too long: answered with this status
  *   -ENODATA     the file is shorter than that: answered with this status
  *   -ECONNRESET  the peer is gone
  *   errors of reading: answered with -EIO */

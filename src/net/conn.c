@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections, whatever carries them: the handshake, and what frames mean. All on the I/O thread.
+ *
+ *   who connects                      who is connected to
+ *   HELLO nonce, who I am, whom I want  ->
+ *                                     <-  CHALLENGE nonce, keyed hash of both nonces and both names
+ *   PROOF the same, as the other role   ->
+ *                                     <-  WELCOME, or DENY
+ *
+ * The hash is keyed with the token and says which of the two roles computed it, so that an answer cannot be
+ * sent back as one's own. Until a peer has proved the token it may send nothing but these, of a few dozen
+ * bytes, within connect_ns. The first side to prove itself is the one that was connected to: it tells
+ * nothing by that to whoever does not know the token.
+ *
+ * What could go wrong: anything that a peer sends. Each frame is checked for its sum, for its place in the
+ * handshake and for its sizes; whatever does not fit ends the connection, and so all requests on it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "net/mac.h"
+#include "net/serve.h"
+
+enum { NONCE = 16, HELLO_BYTES = NONCE + 16, CHALLENGE_BYTES = NONCE + 8 + VVI_MAC_BYTES };
+
+struct vvi_conn *vvi_conn_new(struct vv_net *net)
+{
+    struct vvi_conn *c;
+
+    /* Ours, theirs, and a few that have yet to say who they are. */
+    if (net->nr_conns >= 2 * net->opts.peers_max + 64)
+        return NULL;
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    c->net = net;
+    c->serial = ++net->next_serial;
+    c->deadline_ns = vv_now_ns() + net->opts.connect_ns;
+    c->next = net->conns;
+    if (c->next)
+        c->next->prev = c;
+    net->conns = c;
+    net->nr_conns++;
+    c->chain = net->by_serial[c->serial % VVI_NET_BUCKETS];
+    net->by_serial[c->serial % VVI_NET_BUCKETS] = c;
+    vvi_net_at(net, c->deadline_ns);
+    return c;
+}
+
+struct vvi_conn *vvi_conn_find(struct vv_net *net, uint64_t serial)
+{
+    struct vvi_conn *c = net->by_serial[serial % VVI_NET_BUCKETS];
+
+    while (c && c->serial != serial)
+        c = c->chain;
+    return c;
+}
+
+void vvi_conn_send(struct vvi_conn *c, struct vvi_frame *f)
+{
+    if (f->call && !vvi_call_sending(c->net, f->call, c->serial)) {
+        vvi_frame_free(c->net, f);
+        return;
+    }
+    vvi_count(c->net, sent, 1);
+    vvi_count(c->net, sent_bytes, f->data_bytes);
+    c->net->ops->send(c->net->io, c, f);
+}
+
+static int send_plain(struct vvi_conn *c, enum vvi_net_kind kind, const void *body, size_t bytes)
+{
+    struct vvi_head h = {
+        .kind = (uint8_t)kind, .body_bytes = (uint32_t)bytes, .epoch = vv_net_epoch(c->net)};
+    struct vvi_frame *f = vvi_frame_new(&h, body);
+
+    if (!f)
+        return -ENOMEM;
+    vvi_conn_send(c, f);
+    return 0;
+}
+
+/* ---- the handshake ---- */
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    for (unsigned i = 0; i < 8; i++)
+        p[i] = (uint8_t)(v >> 8 * i);
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+    uint64_t v = 0;
+
+    for (unsigned i = 0; i < 8; i++)
+        v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+/* role 0: whoever connected proves himself; 1: whoever was connected to. */
+static void proof_of(const struct vvi_conn *c, unsigned role, uint8_t ret_mac[VVI_MAC_BYTES])
+{
+    static const char label[2][16] = {"varve-net-1 from", "varve-net-1 to  "};
+    const struct vv_net *net = c->net;
+    uint64_t other = c->peer ? c->peer->id : c->from;
+    uint8_t msg[16 + 2 * NONCE + 16];
+
+    memcpy(msg, label[role], 16);
+    memcpy(msg + 16, c->nonce[0], NONCE);
+    memcpy(msg + 16 + NONCE, c->nonce[1], NONCE);
+    put64(msg + 16 + 2 * NONCE, c->peer ? net->opts.self : other);
+    put64(msg + 24 + 2 * NONCE, c->peer ? other : net->opts.self);
+    vvi_net_mac(net->token, net->opts.token_bytes, msg, sizeof(msg), ret_mac);
+}
+
+static bool proof_is(const struct vvi_conn *c, unsigned role, const uint8_t *mac)
+{
+    uint8_t own[VVI_MAC_BYTES];
+
+    proof_of(c, role, own);
+    return vvi_net_mac_equal(own, mac);
+}
+
+static int draw(uint8_t *ret_nonce)
+{
+    return getrandom(ret_nonce, NONCE, 0) == NONCE ? 0 : -EIO;
+}
+
+int vvi_conn_connected(struct vvi_conn *c)
+{
+    uint8_t body[HELLO_BYTES];
+    int rc = draw(c->nonce[0]);
+
+    vv_assert(c->peer && c->state == CONN_CONNECTING);
+    if (rc)
+        return rc;
+    memcpy(body, c->nonce[0], NONCE);
+    put64(body + NONCE, c->net->opts.self);
+    put64(body + NONCE + 8, c->peer->id);
+    c->state = CONN_HELLO;
+    return send_plain(c, VVI_HELLO, body, sizeof(body));
+}
+
+struct vvi_conn *vvi_conn_accepted(struct vv_net *net)
+{
+    struct vvi_conn *c = vvi_conn_new(net);
+
+    if (c)
+        c->state = CONN_ACCEPTED;
+    return c;
+}
+
+/* It is told no, and has until its deadline to go. */
+static int deny(struct vvi_conn *c)
+{
+    vvi_count(c->net, denied, 1);
+    c->state = CONN_DENIED;
+    return send_plain(c, VVI_DENY, NULL, 0);
+}
+
+static int take_hello(struct vvi_conn *c, const struct vvi_head *h, const uint8_t *body)
+{
+    uint8_t out[CHALLENGE_BYTES];
+    int rc;
+
+    if (h->body_bytes != HELLO_BYTES)
+        return -EBADMSG;
+    c->from = get64(body + NONCE);
+    if (c->from == c->net->opts.self || get64(body + NONCE + 8) != c->net->opts.self)
+        return deny(c);
+    memcpy(c->nonce[0], body, NONCE);
+    rc = draw(c->nonce[1]);
+    if (rc)
+        return rc;
+    memcpy(out, c->nonce[1], NONCE);
+    put64(out + NONCE, c->net->opts.self);
+    proof_of(c, 1, out + NONCE + 8);
+    c->state = CONN_CHALLENGED;
+    return send_plain(c, VVI_CHALLENGE, out, sizeof(out));
+}
+
+static int take_challenge(struct vvi_conn *c, const struct vvi_head *h, const uint8_t *body)
+{
+    uint8_t mac[VVI_MAC_BYTES];
+
+    if (h->body_bytes != CHALLENGE_BYTES)
+        return -EBADMSG;
+    memcpy(c->nonce[1], body, NONCE);
+    if (get64(body + NONCE) != c->peer->id || !proof_is(c, 1, body + NONCE + 8)) {
+        vvi_count(c->net, denied, 1);
+        return -EACCES;
+    }
+    proof_of(c, 0, mac);
+    c->state = CONN_PROVING;
+    return send_plain(c, VVI_PROOF, mac, sizeof(mac));
+}
+
+/* A peer has one connection to us: a former one is a leftover, whose end is no news. */
+static void supersede(struct vvi_conn *c)
+{
+    for (struct vvi_conn *old = c->net->conns; old; old = old->next) {
+        if (old != c && !old->peer && old->from == c->from && old->state == CONN_OPEN) {
+            old->state = CONN_DENIED;
+            old->deadline_ns = vv_now_ns();
+            atomic_fetch_sub_explicit(&c->net->count.accepted, 1, memory_order_relaxed);
+            vvi_net_at(c->net, old->deadline_ns);
+        }
+    }
+}
+
+static int take_proof(struct vvi_conn *c, const struct vvi_head *h, const uint8_t *body)
+{
+    if (h->body_bytes != VVI_MAC_BYTES)
+        return -EBADMSG;
+    if (!proof_is(c, 0, body))
+        return deny(c);
+    c->state = CONN_OPEN;
+    vvi_count(c->net, accepted, 1);
+    supersede(c);
+    vvi_peer_seen(c->net, c->from);
+    return send_plain(c, VVI_WELCOME, NULL, 0);
+}
+
+static int shake(struct vvi_conn *c, const struct vvi_head *h, const uint8_t *body)
+{
+    if (h->kind == VVI_HELLO && c->state == CONN_ACCEPTED)
+        return take_hello(c, h, body);
+    if (h->kind == VVI_CHALLENGE && c->state == CONN_HELLO)
+        return take_challenge(c, h, body);
+    if (h->kind == VVI_PROOF && c->state == CONN_CHALLENGED)
+        return take_proof(c, h, body);
+    if (h->kind == VVI_DENY && (c->state == CONN_HELLO || c->state == CONN_PROVING))
+        return -EACCES;
+    if (h->kind == VVI_WELCOME && c->state == CONN_PROVING) {
+        c->state = CONN_OPEN;
+        vvi_peer_opened(c->net, c->peer);
+        return 0;
+    }
+    return -EBADMSG;
+}
+
+/* ---- after it ---- */
+
+static void compare_epoch(struct vvi_conn *c, uint64_t epoch)
+{
+    const struct vv_net_events *e = &c->net->opts.events;
+
+    if (epoch > vv_net_epoch(c->net) && e->epoch)
+        e->epoch(e->user, c->peer ? c->peer->id : c->from, epoch);
+}
+
+static int take_answer(struct vvi_conn *c, const struct vvi_head *h, const void *body)
+{
+    struct vv_net *net = c->net;
+    struct vv_net_call *call = vvi_call_find(net, h->id, c->serial);
+    int rc = h->flags & VVI_FLAG_REFUSED ? h->status : 0;
+
+    if (!call)
+        return 0; /* given up */
+    call->answer = (struct vv_net_answer){.status = h->status, .epoch = h->epoch};
+    if (h->body_bytes) {
+        call->body = malloc(h->body_bytes);
+        if (!call->body) {
+            rc = -ENOMEM;
+        } else {
+            memcpy(call->body, body, h->body_bytes);
+            call->answer.body = call->body;
+            call->answer.body_bytes = h->body_bytes;
+        }
+    }
+    vvi_call_finish(net, call, rc);
+    vvi_call_unref(call);
+    return 0;
+}
+
+static int take_request(struct vvi_conn *c, const struct vvi_head *h, const void *body)
+{
+    if (h->epoch < vv_net_epoch(c->net) && !(h->flags & VVI_FLAG_ANY_EPOCH)) {
+        vvi_count(c->net, stale, 1);
+        return vvi_serve_refuse(c, h, -ESTALE);
+    }
+    return vvi_serve(c, h, body);
+}
+
+/* On our connections come answers, on theirs requests and messages. */
+static int take_open(struct vvi_conn *c, const struct vvi_head *h, const void *body)
+{
+    const struct vv_net_events *e = &c->net->opts.events;
+    struct vv_net_msg m = {.from = c->from,
+                           .epoch = h->epoch,
+                           .type = h->type,
+                           .body = body,
+                           .body_bytes = h->body_bytes};
+
+    if (h->kind == VVI_BYE)
+        return -ESHUTDOWN;
+    compare_epoch(c, h->epoch);
+    if (h->kind == VVI_ANSWER && c->peer)
+        return take_answer(c, h, body);
+    if (h->kind == VVI_REQUEST && !c->peer)
+        return take_request(c, h, body);
+    if (h->kind != VVI_MESSAGE || c->peer)
+        return -EBADMSG;
+    if (e->message)
+        e->message(e->user, &m);
+    return 0;
+}
+
+int vvi_conn_frame(struct vvi_conn *c, const struct vvi_head *h, const uint8_t wire[VVI_NET_HEAD],
+                   const void *body)
+{
+    int rc;
+
+    if (!vvi_head_check(wire, body, h->body_bytes))
+        rc = -EBADMSG;
+    else if (c->state == CONN_DENIED)
+        return 0;
+    else if (c->state == CONN_OPEN)
+        rc = take_open(c, h, body);
+    else
+        rc = shake(c, h, body);
+    vvi_count(c->net, received, 1);
+    if (rc == -EBADMSG)
+        vvi_count(c->net, malformed, 1);
+    return rc;
+}
+
+struct vv_net_call *vvi_conn_data(struct vvi_conn *c, const struct vvi_head *h,
+                                  const uint8_t wire[VVI_NET_HEAD], const void *body, int *ret_rc)
+{
+    struct vv_net *net = c->net;
+    struct vv_net_call *call;
+    int rc = 0;
+
+    *ret_rc = 0;
+    if (!vvi_head_check(wire, body, h->body_bytes) || c->state != CONN_OPEN || !c->peer ||
+        h->kind != VVI_ANSWER) {
+        vvi_count(net, malformed, 1);
+        *ret_rc = -EBADMSG;
+        return NULL;
+    }
+    vvi_count(net, received, 1);
+    vvi_count(net, received_bytes, h->data_bytes);
+    compare_epoch(c, h->epoch);
+    call = vvi_call_find(net, h->id, c->serial);
+    if (!call)
+        return NULL;
+    if (h->data_bytes > call->data_max)
+        rc = -EMSGSIZE;
+    else
+        call->data = vvi_pool_take(net, h->data_bytes, &call->data_room);
+    if (rc == 0 && h->body_bytes)
+        call->body = malloc(h->body_bytes);
+    if (rc == 0 && (!call->data || (h->body_bytes && !call->body)))
+        rc = -ENOMEM;
+    if (rc) {
+        vvi_conn_data_end(net, call, rc);
+        return NULL;
+    }
+    call->data_bytes = h->data_bytes;
+    call->answer = (struct vv_net_answer){.status = h->status,
+                                          .epoch = h->epoch,
+                                          .body = call->body,
+                                          .body_bytes = h->body_bytes,
+                                          .data_sum = h->data_sum};
+    if (h->body_bytes)
+        memcpy(call->body, body, h->body_bytes);
+    return call;
+}
+
+void vvi_conn_data_end(struct vv_net *net, struct vv_net_call *call, int rc)
+{
+    vvi_call_finish(net, call, rc);
+    vvi_call_unref(call);
+}
+
+static void unlist(struct vvi_conn *c)
+{
+    struct vv_net *net = c->net;
+    struct vvi_conn **at = &net->by_serial[c->serial % VVI_NET_BUCKETS];
+
+    while (*at != c)
+        at = &(*at)->chain;
+    *at = c->chain;
+    *(c->prev ? &c->prev->next : &net->conns) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    net->nr_conns--;
+}
+
+void vvi_conn_broken(struct vvi_conn *c, int err)
+{
+    struct vv_net *net = c->net;
+    bool was_open = c->state == CONN_OPEN;
+    struct vvi_peer *p = c->peer;
+    uint64_t from = c->from;
+
+    net->ops->disconnect(net->io, c);
+    unlist(c);
+    if (was_open)
+        atomic_fetch_sub_explicit(p ? &net->count.connected : &net->count.accepted, 1,
+                                  memory_order_relaxed);
+    if (p)
+        vvi_calls_fail(net, c->serial, 0, was_open ? -ECONNRESET : err);
+    free(c);
+    if (p) {
+        p->conn = NULL;
+        vvi_peer_lost(net, p, was_open, err);
+    } else if (was_open) {
+        vvi_net_tell(net, from, err == -ESHUTDOWN ? VV_NET_BYE : VV_NET_LOST, err);
+        if (err != -ESHUTDOWN)
+            vvi_peer_probe(net, from);
+    }
+}
+
+void vvi_conns_expire(struct vv_net *net, uint64_t now_ns)
+{
+    for (struct vvi_conn *c = net->conns, *next; c; c = next) {
+        next = c->next;
+        if (c->state == CONN_OPEN)
+            continue;
+        if (now_ns >= c->deadline_ns)
+            vvi_conn_broken(c, -ETIMEDOUT);
+        else
+            vvi_net_at(net, c->deadline_ns);
+    }
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of net/: frames, connections, peers, calls, and the table of functions that a backend is.
+ *
+ * Who owns what: connections, and whatever a backend keeps, belong to the I/O thread. Peers are in a table
+ * under net->lock; only the I/O thread takes them out. A call belongs to whoever started it, and is in a table
+ * under net->lock while it goes on; a backend that receives its data has a reference of its own, so that
+ * giving up a call never takes memory away from under a transfer. Other threads hand frames to the I/O
+ * thread by net->inbox.
+ */
+#ifndef VV_NET_NET_PRIVATE_H
+#define VV_NET_NET_PRIVATE_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "core/lock.h"
+#include "net/net.h"
+#include "net/pace.h"
+
+/* ---- frames: docs/format/net.md ---- */
+
+#define VVI_NET_MAGIC     UINT32_C(0x314e5656) /* "VVN1" */
+#define VVI_NET_HEAD      64u                  /* bytes of a header on the wire */
+#define VVI_NET_PROOF_MAX 128u                 /* bytes of a body before the token is proved */
+#define VVI_NET_BULK_BODY 2048u                /* bytes of a body that comes with bulk data */
+
+enum vvi_net_kind {
+    VVI_HELLO = 1,
+    VVI_CHALLENGE,
+    VVI_PROOF,
+    VVI_WELCOME,
+    VVI_DENY,
+    VVI_MESSAGE,
+    VVI_REQUEST,
+    VVI_ANSWER,
+    VVI_BYE,
+    VVI_KINDS
+};
+
+#define VVI_FLAG_ANY_EPOCH 1u
+#define VVI_FLAG_REFUSED   2u /* an answer of the transport, not of the peer's program */
+
+struct vvi_head {
+    uint8_t kind;
+    uint16_t type;
+    uint32_t flags;
+    uint64_t id; /* of the call */
+    uint64_t epoch;
+    int32_t status;
+    uint32_t body_bytes;
+    uint64_t data_bytes; /* that follow an answer; that a request takes */
+    uint64_t data_sum;   /* of an answer's data; a request's time that is left, ns */
+};
+
+/* The checksum covers the header and the body. */
+void vvi_head_encode(const struct vvi_head *h, const void *body, uint8_t ret_wire[VVI_NET_HEAD]);
+/* -EBADMSG: not a header, or sizes beyond what is allowed (`proved`: the peer has proved the token). */
+VV_WARN_UNUSED int vvi_head_decode(const uint8_t wire[VVI_NET_HEAD], bool proved,
+                                   struct vvi_head *ret_head);
+bool vvi_head_check(const uint8_t wire[VVI_NET_HEAD], const void *body, size_t body_bytes);
+
+/* Something to be sent. Belongs to whoever has it; queues are lists of them. */
+struct vvi_frame {
+    struct vvi_frame *next;
+    uint64_t peer;   /* goes out on our connection to this one, if not 0; or ... */
+    uint64_t serial; /* ... on this connection */
+    uint64_t call;   /* its request, or 0 */
+    bool answer;     /* counts as one of conn->serving */
+    /* Bulk data: memory of the pool, or a range of a file. */
+    void *data;
+    size_t data_room;
+    int fd;
+    bool
+        spoiled; /* the file ended early or cannot be read: what is missing is sent as zeros, and the
+                   * checksum tells */
+    uint64_t offset, data_bytes;
+    size_t head_bytes; /* header and body */
+    uint64_t done;     /* bytes that a backend has sent */
+    uint8_t bytes[];
+};
+
+/* Copies the body. NULL: no memory. */
+struct vvi_frame *vvi_frame_new(const struct vvi_head *h, const void *body);
+/* On the I/O thread, or before it was handed to it. */
+void vvi_frame_free(struct vv_net *net, struct vvi_frame *f);
+
+/* ---- addresses ---- */
+
+struct vvi_addr {
+    struct sockaddr_storage sa;
+    socklen_t bytes;
+};
+
+/* -EINVAL: no address, or a name that cannot be resolved. */
+VV_WARN_UNUSED int vvi_addr_parse(const char *text, struct vvi_addr *ret_addr);
+uint16_t vvi_addr_port(const struct vvi_addr *a);
+/* The same host as in `text`, with this port. */
+void vvi_addr_with_port(const char *text, uint16_t port, char ret_text[VV_NET_ADDR_MAX + 1]);
+
+/* ---- connections ---- */
+
+enum vvi_conn_state {
+    CONN_CONNECTING, /* ours: no way to the other side yet */
+    CONN_HELLO,      /* ours: said who we are, waiting for a challenge */
+    CONN_PROVING,    /* ours: answered it, waiting to be let in */
+    CONN_ACCEPTED,   /* theirs: waiting to be told who it is */
+    CONN_CHALLENGED, /* theirs: waiting for the proof */
+    CONN_OPEN,
+    CONN_DENIED, /* was told no; goes when the other side does, or at its deadline */
+};
+
+struct vvi_conn {
+    struct vv_net *net;
+    uint64_t serial; /* never used again */
+    enum vvi_conn_state state;
+    struct vvi_peer *peer; /* ours: to whom */
+    uint64_t from;         /* theirs: who it says it is */
+    uint64_t deadline_ns;  /* to be open by */
+    uint8_t nonce[2][16];  /* of whoever connects, and of whoever is connected to */
+    unsigned serving;      /* requests of it that nobody has answered */
+    struct vvi_conn *next, *prev, *chain;
+    void *io; /* the backend's */
+};
+
+/* Called by a backend, on the I/O thread. Those that return an error want the backend to let go of what it is
+ * doing with this connection, and to call vvi_conn_broken with that error when it can be freed. */
+struct vvi_conn *vvi_conn_accepted(struct vv_net *net); /* NULL: no more of them */
+VV_WARN_UNUSED int vvi_conn_connected(struct vvi_conn *c);
+/* A frame without data. */
+VV_WARN_UNUSED int vvi_conn_frame(struct vvi_conn *c, const struct vvi_head *h,
+                                  const uint8_t wire[VVI_NET_HEAD], const void *body);
+/* An answer with data comes. Returns its call, with a reference and memory for it in `call->data`; NULL: nobody
+ * wants the data, it is to be dropped. *ret_rc: as above. */
+struct vv_net_call *vvi_conn_data(struct vvi_conn *c, const struct vvi_head *h,
+                                  const uint8_t wire[VVI_NET_HEAD], const void *body, int *ret_rc);
+/* The data has come, or will not (rc). Gives the reference back. */
+void vvi_conn_data_end(struct vv_net *net, struct vv_net_call *call, int rc);
+/* The connection is of no use any more: frees it, through ops->disconnect. Nothing of it is on the stack. */
+void vvi_conn_broken(struct vvi_conn *c, int err);
+
+/* ---- backends ---- */
+
+struct vvi_net_ops {
+    bool from_memory; /* bulk data is sent from memory, never from a file */
+    /* Listens. *ret_port: where. */
+    int (*open)(struct vv_net *net, const struct vvi_addr *listen, char *err, size_t err_bytes,
+                void **ret_io, uint16_t *ret_port);
+    void (*close)(void *io); /* the I/O thread has ended, or was never started */
+    /* Begins to connect; vvi_conn_connected or vvi_conn_broken follows, not from within. */
+    int (*connect)(void *io, struct vvi_conn *c, const struct vvi_addr *addr);
+    /* Takes the frame. Errors are told later. */
+    void (*send)(void *io, struct vvi_conn *c, struct vvi_frame *f);
+    /* Frames that wait to be sent. */
+    unsigned (*queued)(const struct vvi_conn *c);
+    void (*disconnect)(void *io, struct vvi_conn *c);
+    /* Waits for something to happen, until `until_ns` at most, and deals with it. */
+    void (*poll)(void *io, uint64_t until_ns);
+    void (*wake)(void *io); /* any thread: poll returns */
+};
+
+extern const struct vvi_net_ops vvi_net_tcp;
+extern const struct vvi_net_ops vvi_net_ucx;
+/* 0, or -ENOTSUP. */
+int vvi_net_ucx_check(char *err, size_t err_bytes);
+
+/* ---- calls ---- */
+
+struct vv_net_call {
+    struct vv_net *net;
+    uint64_t id, peer, deadline_ns, started_ns; /* immutable */
+    size_t data_max;                            /* immutable */
+    bool paced;                                 /* immutable */
+    void *dst;
+    int dst_fd;
+    uint64_t dst_offset;
+    /* Synchronization: net->lock. */
+    unsigned refs;
+    uint64_t serial; /* of the connection that it went out on; 0: it waits */
+    bool done, in_table, receiving, verified;
+    int rc;
+    struct vv_cond *waiter; /* of the thread that waits */
+    struct vv_net_call *chain;
+    /* Written by the I/O thread before `done`, not changed afterwards. */
+    struct vv_net_answer answer;
+    void *body;
+    void *data; /* from net->pool */
+    size_t data_room, data_bytes;
+};
+
+void vvi_call_unref(struct vv_net_call *call);
+/* It has ended, unless it had already. Takes the lock. */
+void vvi_call_finish(struct vv_net *net, struct vv_net_call *call, int rc);
+/* With a reference; NULL: it goes on no more, or went out on another connection. */
+struct vv_net_call *vvi_call_find(struct vv_net *net, uint64_t id, uint64_t serial);
+/* Those that went out on a connection (serial), or those that wait for a peer, or, both being 0, all. */
+void vvi_calls_fail(struct vv_net *net, uint64_t serial, uint64_t peer, int rc);
+/* False: it has ended, and need not be sent. */
+bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial);
+
+/* Memory for bulk data, kept for the next. NULL: none. */
+void *vvi_pool_take(struct vv_net *net, size_t bytes, size_t *ret_room);
+void vvi_pool_give(struct vv_net *net, void *p, size_t room);
+
+/* ---- peers ---- */
+
+struct vvi_peer {
+    uint64_t id; /* immutable */
+    /* Synchronization: net->lock. */
+    struct vvi_addr addr;
+    unsigned flags;
+    bool dirty;   /* address or flags are new */
+    bool dropped; /* to be taken out by the I/O thread */
+    bool pausing; /* the last attempt failed, and the next one is not due */
+    int why;      /* how it failed */
+    unsigned queued;
+    struct vvi_pace pace;
+    struct vvi_peer *chain;
+    /* The I/O thread's. */
+    struct vvi_conn *conn;
+    struct vvi_frame *first, **last; /* until the connection is open */
+    uint64_t retry_at_ns, pause_ns;  /* retry_at_ns 0: not pausing */
+    unsigned probes; /* attempts that are left to find out whether it is there, wanted or not */
+};
+
+struct vvi_peer *vvi_peer_find_locked(struct vv_net *net, uint64_t id);
+/* A peer has connected to us: it is worth trying at once. */
+void vvi_peer_seen(struct vv_net *net, uint64_t id);
+/* A connection of ours to it has ended. */
+void vvi_peer_lost(struct vv_net *net, struct vvi_peer *p, bool was_open, int err);
+/* A connection that it had to us has ended: look whether it is there, if nothing else would. */
+void vvi_peer_probe(struct vv_net *net, uint64_t id);
+void vvi_peer_opened(struct vv_net *net, struct vvi_peer *p);
+
+/* ---- the whole ---- */
+
+enum { VVI_NET_BUCKETS = 1024, VVI_POOL_MAX = 16 };
+
+struct vvi_net_counts {
+    _Atomic uint64_t sent, received, sent_bytes, received_bytes;
+    _Atomic uint64_t timeouts, resets, stale, denied, malformed, bad_sums, dropped;
+    _Atomic uint64_t connected, accepted;
+};
+
+struct vv_net {
+    /* Immutable once open. */
+    struct vv_net_opts opts;
+    const struct vvi_net_ops *ops;
+    enum vv_net_transport transport;
+    void *io;
+    uint8_t token[VV_NET_TOKEN_MAX];
+    char addr[VV_NET_ADDR_MAX + 1];
+    pthread_t thread;
+    bool stopped; /* the thread has been joined */
+    /* Synchronization: relaxed. A message carries the epoch that there was a moment ago. */
+    _Atomic uint64_t epoch;
+    _Atomic uint64_t next_call;
+    struct vvi_net_counts count;
+
+    struct vv_mutex lock; /* rank NET: never held across a system call */
+    /* Synchronization: lock. */
+    struct vvi_frame *inbox, **inbox_last;
+    bool stopping, woken, peers_dirty;
+    struct vvi_peer *peers[VVI_NET_BUCKETS];
+    unsigned nr_peers;
+    struct vv_net_call *calls[VVI_NET_BUCKETS];
+    uint64_t nr_calls;
+    uint64_t nr_open_calls, nr_reqs; /* objects that are out: all must be back before vv_net_free */
+    struct {
+        void *p;
+        size_t room;
+    } pool[VVI_POOL_MAX];
+    unsigned nr_pool;
+
+    /* The I/O thread's. */
+    struct vvi_conn *conns, *by_serial[VVI_NET_BUCKETS];
+    uint64_t next_serial, timer_ns;
+    unsigned nr_conns;
+};
+
+#define vvi_count(net, what, n) \
+    atomic_fetch_add_explicit(&(net)->count.what, n, memory_order_relaxed)
+
+/* Hands a frame to the I/O thread. -ESHUTDOWN: it is the caller's still. */
+int vvi_net_submit(struct vv_net *net, struct vvi_frame *f);
+/* On the I/O thread: the timer is to fire at this time, if not before. */
+void vvi_net_at(struct vv_net *net, uint64_t ns);
+void vvi_net_tell(struct vv_net *net, uint64_t peer, enum vv_net_change change, int err);
+struct vvi_conn *vvi_conn_new(struct vv_net *net);
+struct vvi_conn *vvi_conn_find(struct vv_net *net, uint64_t serial);
+void vvi_conn_send(struct vvi_conn *c, struct vvi_frame *f);
+/* Those that should be open by now and are not. */
+void vvi_conns_expire(struct vv_net *net, uint64_t now_ns);
+void vvi_peers_work(struct vv_net *net, uint64_t now_ns);
+void vvi_peer_submit(struct vv_net *net, struct vvi_frame *f);
+void vvi_peers_free(struct vv_net *net);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of peers, between the connections (conn.c) and whoever answers them. */
+#ifndef VV_NET_SERVE_H
+#define VV_NET_SERVE_H
+
+#include "net/net_private.h"
+
+struct vv_net_req {
+    struct vv_net *net;
+    uint64_t serial, id; /* the connection that it came on, and its number there */
+    uint64_t data_max, deadline_ns;
+    uint8_t body[];
+};
+
+/* A request has come: tells the events, or refuses it. As vvi_conn_frame. */
+VV_WARN_UNUSED int vvi_serve(struct vvi_conn *c, const struct vvi_head *h, const void *body);
+VV_WARN_UNUSED int vvi_serve_refuse(struct vvi_conn *c, const struct vvi_head *h, int status);
+
+#endif

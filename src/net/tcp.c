@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames over TCP: sockets that never block, and epoll. On the I/O thread, but for waking it.
+ *
+ * Receiving: what comes goes to one buffer that all connections share, and from there into a header, a body;
+ * once a header says that bulk data follows, the rest is received straight into the memory of its call. Each
+ * connection gets TURN_BYTES in a row, then the next one has its turn (epoll tells again of what is
+ * left), so that a fast peer does not starve the others.
+ *
+ * Sending: frames in a list, header and body from memory, a range of a file by sendfile. What does not go
+ * stays until the socket takes more. If the file turns out shorter than when its checksum was computed, zeros
+ * go in place of what is missing: the stream stays in step, and the checksum tells the receiver.
+ *
+ * A killed peer is noticed by the end of its stream, which its kernel sends. One whose machine or link is
+ * gone answers nothing: TCP_USER_TIMEOUT ends a connection that has unanswered bytes for so long.
+ */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "net/net_private.h"
+
+#define TURN_BYTES      (UINT64_C(1) << 20)
+#define BUF_BYTES       (UINT64_C(256) << 10)
+#define USER_TIMEOUT_MS 5000
+#define EVENTS          64
+#define ACCEPT_PAUSE_NS (100 * VV_NS_PER_MS)
+
+enum { SMALL_BODY = 512 };
+
+struct tcp {
+    struct vv_net *net;
+    int epoll_fd, wake_fd, listen_fd;
+    uint64_t accept_at_ns; /* out of descriptors: not before this; 0: now */
+    uint8_t *buf;
+};
+
+enum in_state { IN_HEAD, IN_BODY, IN_DATA };
+
+struct tcp_conn {
+    struct vvi_conn *c;
+    int fd;
+    bool connecting, want_out;
+    struct vvi_frame *first, **last;
+    unsigned queued;
+    /* What is coming in. */
+    enum in_state in;
+    uint8_t head[VVI_NET_HEAD];
+    struct vvi_head h;
+    uint8_t *body; /* `small`, or allocated */
+    uint8_t small[SMALL_BODY];
+    struct vv_net_call *call; /* whose data it is; NULL: nobody's */
+    uint64_t have;            /* bytes of the present part */
+};
+
+static const uint8_t zeros[64 << 10];
+
+/* ---- connections ---- */
+
+static int watch(struct tcp *t, struct tcp_conn *k, int op)
+{
+    struct epoll_event e = {.events = EPOLLIN | (k->want_out ? (uint32_t)EPOLLOUT : 0),
+                            .data.ptr = k};
+
+    return epoll_ctl(t->epoll_fd, op, k->fd, &e) < 0 ? -errno : 0;
+}
+
+static void want_out(struct tcp *t, struct tcp_conn *k, bool want)
+{
+    if (k->want_out == want)
+        return;
+    k->want_out = want;
+    (void)watch(t, k, EPOLL_CTL_MOD);
+}
+
+static void tune(int fd)
+{
+    int one = 1;
+    unsigned ms = USER_TIMEOUT_MS;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
+
+/* Takes the descriptor, whatever the result. */
+static int attach(struct tcp *t, struct vvi_conn *c, int fd, bool connecting)
+{
+    struct tcp_conn *k = calloc(1, sizeof(*k));
+    int rc;
+
+    if (!k) {
+        close(fd);
+        return -ENOMEM;
+    }
+    *k = (struct tcp_conn){
+        .c = c, .fd = fd, .connecting = connecting, .want_out = connecting, .last = &k->first};
+    tune(fd);
+    rc = watch(t, k, EPOLL_CTL_ADD);
+    if (rc) {
+        close(fd);
+        free(k);
+        return rc;
+    }
+    c->io = k;
+    return 0;
+}
+
+static int tcp_connect(void *io, struct vvi_conn *c, const struct vvi_addr *addr)
+{
+    int fd = socket(addr->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (const struct sockaddr *)&addr->sa, addr->bytes) < 0 && errno != EINPROGRESS) {
+        int rc = -errno;
+        close(fd);
+        return rc;
+    }
+    return attach(io, c, fd, true);
+}
+
+static void free_body(struct tcp_conn *k)
+{
+    if (k->body != k->small)
+        free(k->body);
+    k->body = NULL;
+}
+
+static void tcp_disconnect(void *io, struct vvi_conn *c)
+{
+    struct tcp *t = io;
+    struct tcp_conn *k = c->io;
+
+    if (!k)
+        return;
+    if (k->call)
+        vvi_conn_data_end(t->net, k->call, -ECONNRESET);
+    free_body(k);
+    while (k->first) {
+        struct vvi_frame *f = k->first;
+        k->first = f->next;
+        vvi_frame_free(t->net, f);
+    }
+    close(k->fd);
+    free(k);
+    c->io = NULL;
+}
+
+/* ---- sending ---- */
+
+static unsigned tcp_queued(const struct vvi_conn *c)
+{
+    const struct tcp_conn *k = c->io;
+
+    return k ? k->queued : 0;
+}
+
+static ssize_t send_data(struct tcp_conn *k, struct vvi_frame *f, uint64_t at)
+{
+    size_t n = (size_t)VV_MIN(f->data_bytes - at, TURN_BYTES);
+    off_t offset = (off_t)(f->offset + at);
+    ssize_t sent;
+
+    if (f->data)
+        return send(k->fd, (uint8_t *)f->data + at, n, MSG_NOSIGNAL);
+    if (!f->spoiled) {
+        sent = sendfile(k->fd, f->fd, &offset, n);
+        if (sent > 0 || (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == EPIPE ||
+                                      errno == ECONNRESET || errno == ETIMEDOUT)))
+            return sent;
+        f->spoiled = true;
+    }
+    return send(k->fd, zeros, VV_MIN(n, sizeof(zeros)), MSG_NOSIGNAL);
+}
+
+/* One piece of a frame: what send returns. */
+static ssize_t send_piece(struct tcp_conn *k, struct vvi_frame *f)
+{
+    if (f->done < f->head_bytes)
+        return send(k->fd, f->bytes + f->done, f->head_bytes - f->done,
+                    MSG_NOSIGNAL | (f->data_bytes || f->next ? MSG_MORE : 0));
+    return send_data(k, f, f->done - f->head_bytes);
+}
+
+/* 0: all has gone, or the socket takes no more for now. */
+static int flush(struct tcp *t, struct tcp_conn *k)
+{
+    uint64_t turn = 0;
+
+    while (k->first && turn < TURN_BYTES) {
+        struct vvi_frame *f = k->first;
+        ssize_t n = send_piece(k, f);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN)
+            return -errno;
+        if (n < 0)
+            break;
+        f->done += (uint64_t)n;
+        turn += (uint64_t)n;
+        if (f->done < f->head_bytes + f->data_bytes)
+            continue;
+        k->first = f->next;
+        if (!k->first)
+            k->last = &k->first;
+        k->queued--;
+        vvi_frame_free(t->net, f);
+    }
+    want_out(t, k, k->first != NULL);
+    return 0;
+}
+
+static void tcp_send(void *io, struct vvi_conn *c, struct vvi_frame *f)
+{
+    struct tcp *t = io;
+    struct tcp_conn *k = c->io;
+    bool idle = !k->first;
+
+    f->next = NULL;
+    *k->last = f;
+    k->last = &f->next;
+    k->queued++;
+    /* An error is found again when the socket is looked at, where the connection may be freed. */
+    if (idle && flush(t, k) != 0)
+        want_out(t, k, true);
+}
+
+/* ---- receiving ---- */
+
+/* Header and body are there. */
+static int take_frame(struct tcp_conn *k)
+{
+    int rc = 0;
+
+    if (k->h.kind == VVI_ANSWER && k->h.data_bytes) {
+        k->call = vvi_conn_data(k->c, &k->h, k->head, k->body, &rc);
+        k->in = IN_DATA;
+    } else {
+        rc = vvi_conn_frame(k->c, &k->h, k->head, k->body);
+        k->in = IN_HEAD;
+    }
+    free_body(k);
+    k->have = 0;
+    return rc;
+}
+
+static int take_head(struct tcp_conn *k)
+{
+    int rc = vvi_head_decode(k->head, k->c->state == CONN_OPEN, &k->h);
+
+    if (rc) {
+        vvi_count(k->c->net, malformed, 1);
+        return rc;
+    }
+    k->have = 0;
+    k->in = IN_BODY;
+    k->body = k->h.body_bytes <= SMALL_BODY ? k->small : malloc(k->h.body_bytes);
+    if (!k->body)
+        return -ENOMEM;
+    return k->h.body_bytes ? 0 : take_frame(k);
+}
+
+/* Takes what it can of some bytes for the present part. */
+static size_t take_part(struct tcp_conn *k, const uint8_t *p, size_t n)
+{
+    uint64_t whole = k->in == IN_HEAD   ? VVI_NET_HEAD
+                     : k->in == IN_BODY ? k->h.body_bytes
+                                        : k->h.data_bytes;
+    uint8_t *to = k->in == IN_HEAD   ? k->head
+                  : k->in == IN_BODY ? k->body
+                  : k->call          ? k->call->data
+                                     : NULL;
+    size_t take = (size_t)VV_MIN(whole - k->have, n);
+
+    if (to)
+        memcpy(to + k->have, p, take);
+    k->have += take;
+    return take;
+}
+
+static void data_came(struct tcp_conn *k)
+{
+    if (k->have < k->h.data_bytes)
+        return;
+    if (k->call)
+        vvi_conn_data_end(k->c->net, k->call, 0);
+    k->call = NULL;
+    k->in = IN_HEAD;
+    k->have = 0;
+}
+
+static int feed(struct tcp_conn *k, const uint8_t *p, size_t n)
+{
+    int rc = 0;
+
+    while (n > 0 && rc == 0) {
+        size_t take = take_part(k, p, n);
+        p += take;
+        n -= take;
+        if (k->in == IN_HEAD && k->have == VVI_NET_HEAD)
+            rc = take_head(k);
+        else if (k->in == IN_BODY && k->have == k->h.body_bytes)
+            rc = take_frame(k);
+        else if (k->in == IN_DATA)
+            data_came(k);
+    }
+    return rc;
+}
+
+static int receive(struct tcp *t, struct tcp_conn *k)
+{
+    for (uint64_t turn = 0; turn < TURN_BYTES;) {
+        bool direct = k->in == IN_DATA && k->call;
+        size_t room = direct ? (size_t)VV_MIN(k->h.data_bytes - k->have, TURN_BYTES) : BUF_BYTES;
+        ssize_t n = recv(k->fd, direct ? (uint8_t *)k->call->data + k->have : t->buf, room, 0);
+        int rc = 0;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n <= 0)
+            return n < 0 ? -errno : -ECONNRESET;
+        if (direct) {
+            k->have += (uint64_t)n;
+            data_came(k);
+        } else {
+            rc = feed(k, t->buf, (size_t)n);
+        }
+        if (rc)
+            return rc;
+        if ((size_t)n < room && !direct)
+            return 0; /* most likely that was all */
+        turn += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* ---- the loop ---- */
+
+static int connected(struct tcp *t, struct tcp_conn *k)
+{
+    int err = 0;
+    socklen_t bytes = sizeof(err);
+
+    if (getsockopt(k->fd, SOL_SOCKET, SO_ERROR, &err, &bytes) < 0)
+        err = errno;
+    if (err)
+        return -err;
+    k->connecting = false;
+    want_out(t, k, false);
+    return vvi_conn_connected(k->c);
+}
+
+static void serve(struct tcp *t, struct tcp_conn *k, uint32_t events)
+{
+    int rc = 0;
+
+    if (k->connecting) {
+        rc = connected(t, k);
+    } else {
+        /* What came before the end is taken first: it may be a goodbye. */
+        if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            rc = receive(t, k);
+        if (rc == 0 && events & EPOLLOUT)
+            rc = flush(t, k);
+    }
+    if (rc)
+        vvi_conn_broken(k->c, rc);
+}
+
+static int watch_listener(struct tcp *t, bool on)
+{
+    struct epoll_event e = {.events = on ? (uint32_t)EPOLLIN : 0, .data.ptr = t};
+
+    return epoll_ctl(t->epoll_fd, EPOLL_CTL_MOD, t->listen_fd, &e) < 0 ? -errno : 0;
+}
+
+static void accept_all(struct tcp *t)
+{
+    for (unsigned i = 0; i < EVENTS; i++) {
+        struct vvi_conn *c;
+        int rc, fd = accept4(t->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                /* They go on waiting in the kernel; asking again at once would only heat the room. */
+                t->accept_at_ns = vv_now_ns() + ACCEPT_PAUSE_NS;
+                vvi_net_at(t->net, t->accept_at_ns);
+                (void)watch_listener(t, false);
+            }
+            return;
+        }
+        c = vvi_conn_accepted(t->net);
+        if (!c) {
+            close(fd);
+            continue;
+        }
+        rc = attach(t, c, fd, false);
+        if (rc)
+            vvi_conn_broken(c, rc);
+    }
+}
+
+static int timeout_ms(uint64_t until_ns)
+{
+    uint64_t now = vv_now_ns();
+
+    if (until_ns == VV_NEVER_NS)
+        return -1;
+    if (until_ns <= now)
+        return 0;
+    return (int)VV_MIN(vv_div_up(until_ns - now, VV_NS_PER_MS), 60000);
+}
+
+static void tcp_poll(void *io, uint64_t until_ns)
+{
+    struct tcp *t = io;
+    struct epoll_event events[EVENTS];
+    int n;
+
+    if (t->accept_at_ns && vv_now_ns() >= t->accept_at_ns) {
+        t->accept_at_ns = 0;
+        (void)watch_listener(t, true);
+    }
+    n = epoll_wait(t->epoll_fd, events, EVENTS, timeout_ms(until_ns));
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.ptr == &t->wake_fd) {
+            uint64_t count;
+            (void)!read(t->wake_fd, &count, sizeof(count));
+        } else if (events[i].data.ptr == t) {
+            accept_all(t);
+        } else {
+            serve(t, events[i].data.ptr, events[i].events);
+        }
+    }
+}
+
+static void tcp_wake(void *io)
+{
+    struct tcp *t = io;
+    uint64_t one = 1;
+
+    (void)!write(t->wake_fd, &one, sizeof(one));
+}
+
+/* ---- opening ---- */
+
+static int open_listener(struct tcp *t, const struct vvi_addr *addr, uint16_t *ret_port)
+{
+    struct vvi_addr own = {.bytes = sizeof(own.sa)};
+    int one = 1;
+
+    t->listen_fd = socket(addr->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (t->listen_fd < 0)
+        return -errno;
+    (void)setsockopt(t->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(t->listen_fd, (const struct sockaddr *)&addr->sa, addr->bytes) < 0 ||
+        listen(t->listen_fd, 1024) < 0 ||
+        getsockname(t->listen_fd, (struct sockaddr *)&own.sa, &own.bytes) < 0)
+        return -errno;
+    *ret_port = vvi_addr_port(&own);
+    return 0;
+}
+
+static void tcp_close(void *io)
+{
+    struct tcp *t = io;
+
+    if (t->listen_fd >= 0)
+        close(t->listen_fd);
+    if (t->wake_fd >= 0)
+        close(t->wake_fd);
+    if (t->epoll_fd >= 0)
+        close(t->epoll_fd);
+    free(t->buf);
+    free(t);
+}
+
+static int tcp_open(struct vv_net *net, const struct vvi_addr *addr, char *err, size_t err_bytes,
+                    void **ret_io, uint16_t *ret_port)
+{
+    struct tcp *t = calloc(1, sizeof(*t));
+    struct epoll_event wake, accept;
+    int rc = 0;
+
+    if (!t)
+        return -ENOMEM;
+    *t = (struct tcp){.net = net, .epoll_fd = -1, .wake_fd = -1, .listen_fd = -1};
+    wake = (struct epoll_event){.events = EPOLLIN, .data.ptr = &t->wake_fd};
+    accept = (struct epoll_event){.events = EPOLLIN, .data.ptr = t};
+    t->buf = malloc(BUF_BYTES);
+    t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    t->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (!t->buf)
+        rc = -ENOMEM;
+    else if (t->epoll_fd < 0 || t->wake_fd < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = open_listener(t, addr, ret_port);
+    if (rc == 0 && (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &wake) < 0 ||
+                    epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->listen_fd, &accept) < 0))
+        rc = -errno;
+    if (rc) {
+        snprintf(err, err_bytes, "cannot listen: %s", strerror(-rc));
+        tcp_close(t);
+        return rc;
+    }
+    *ret_io = t;
+    return 0;
+}
+
+const struct vvi_net_ops vvi_net_tcp = {
+    .open = tcp_open,
+    .close = tcp_close,
+    .connect = tcp_connect,
+    .send = tcp_send,
+    .queued = tcp_queued,
+    .disconnect = tcp_disconnect,
+    .poll = tcp_poll,
+    .wake = tcp_wake,
+};

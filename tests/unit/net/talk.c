@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests, answers, messages and bulk data between nodes of one process, over every transport. */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/hash.h"
+#include "unit/net/nt.h"
+
+#define TOKEN "a token of a job, long enough"
+
+static struct nt a, b;
+
+static void open_both(void)
+{
+    nt_open(&a, 1001, TOKEN, NULL);
+    nt_open(&b, 1002, TOKEN, NULL);
+    nt_meet(&a, &b);
+}
+
+static void close_both(void)
+{
+    nt_close(&a);
+    nt_close(&b);
+}
+
+static void test_echo(void)
+{
+    static uint8_t body[VV_NET_BODY_MAX], back[VV_NET_BODY_MAX];
+    size_t sizes[] = {0, 1, 511, 512, 513, 8000, 70000, VV_NET_BODY_MAX};
+
+    open_both();
+    for (size_t i = 0; i < sizeof(body); i++)
+        body[i] = nt_pattern(i);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(sizes); i++) {
+        struct vv_net_ask ask = nt_ask(&b, NT_ECHO, body, sizes[i]);
+        size_t bytes = sizeof(back);
+        struct vv_net_answer answer;
+        memset(back, 0, sizeof(back));
+        T_OK(vv_net_call(a.net, &ask, back, &bytes, &answer));
+        T_EQ(bytes, sizes[i]);
+        T_EQ(answer.status, 0);
+        T_EQ(memcmp(body, back, bytes), 0);
+    }
+    /* One more than allowed is refused here, and what is too long for the caller there. */
+    struct vv_net_ask ask = nt_ask(&b, NT_ECHO, body, VV_NET_BODY_MAX + 1);
+    size_t bytes = 3;
+    T_ERR(vv_net_call(a.net, &ask, back, &bytes, NULL), -EMSGSIZE);
+    ask = nt_ask(&b, NT_ECHO, body, 4);
+    T_ERR(vv_net_call(a.net, &ask, back, &bytes, NULL), -ENOBUFS);
+    T_EQ(bytes, 3);
+    close_both();
+}
+
+static void test_status(void)
+{
+    int status = -ENOENT;
+    struct vv_net_answer answer;
+    size_t none = 0;
+
+    open_both();
+    struct vv_net_ask ask = nt_ask(&b, NT_STATUS, &status, sizeof(status));
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, &answer));
+    T_EQ(answer.status, -ENOENT);
+    /* -ESTALE of the peer's program is its answer, not a refusal. */
+    status = -ESTALE;
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, &answer));
+    T_EQ(answer.status, -ESTALE);
+    ask.peer = 77;
+    T_ERR(vv_net_call(a.net, &ask, NULL, &none, NULL), -ENOENT);
+    T_ERR(vv_net_send(a.net, 77, 1, "x", 1), -ENOENT);
+    T_ERR(vv_net_peer_set(a.net, a.id, "127.0.0.1:1", 0), -EINVAL);
+    T_ERR(vv_net_peer_set(a.net, 5, "127.0.0.1", 0), -EINVAL);
+    T_ERR(vv_net_peer_set(a.net, 5, "::1:7", 0), -EINVAL);
+    T_ERR(vv_net_peer_set(a.net, 5, "127.0.0.1:0", 0), -EINVAL);
+    close_both();
+}
+
+/* One range of the file or of memory, delivered in each of the ways. */
+static void bulk(enum nt_type type, struct nt_range range)
+{
+    struct vv_net_ask ask = nt_ask(&b, type, &range, sizeof(range));
+    uint8_t *dst = malloc(range.bytes + 1);
+    int fd = memfd_create("dst", 0);
+    struct vv_net_answer answer;
+    struct vv_net_call *call;
+
+    ask.data_max = range.bytes;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
+    T_EQ(answer.status, 0);
+    T_EQ(answer.data_bytes, range.bytes);
+    T_CHECK(nt_is_pattern(answer.data, range.bytes, range.offset));
+    T_CHECK(range.bytes == 0 || answer.data_sum == vv_hash64(answer.data, range.bytes));
+    T_EQ(answer.body_bytes, type == NT_FILE ? 4 : 0);
+    vv_net_end(call);
+
+    ask.dst = dst;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
+    T_OK(vv_net_wait(call, 0, &answer)); /* again, the same */
+    T_EQ(answer.data_bytes, range.bytes);
+    T_CHECK(nt_is_pattern(dst, range.bytes, range.offset));
+    vv_net_end(call);
+
+    ask.dst = NULL;
+    ask.dst_fd = fd;
+    ask.dst_offset = 17;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
+    T_CHECK(answer.data == NULL);
+    T_EQ(pread(fd, dst, range.bytes, 17), range.bytes);
+    T_CHECK(nt_is_pattern(dst, range.bytes, range.offset));
+    T_EQ(lseek(fd, 0, SEEK_END), range.bytes ? range.bytes + 17 : 0);
+    vv_net_end(call);
+    close(fd);
+    free(dst);
+}
+
+static void test_bulk(void)
+{
+    uint64_t sizes[] = {0, 1, 4095, 65536, 65537, 1 << 20, (4 << 20) + 3};
+
+    open_both();
+    for (size_t i = 0; i < VV_ARRAY_SIZE(sizes); i++) {
+        bulk(NT_FILE, (struct nt_range){i * 1001, sizes[i]});
+        bulk(NT_MEMORY, (struct nt_range){i * 1001, sizes[i]});
+    }
+    close_both();
+}
+
+static void test_too_much(void)
+{
+    struct nt_range range = {0, 100000};
+    struct vv_net_answer answer;
+    struct vv_net_call *call;
+
+    open_both();
+    struct vv_net_ask ask = nt_ask(&b, NT_FILE, &range, sizeof(range));
+    ask.data_max = range.bytes - 1;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
+    T_EQ(answer.status, -EMSGSIZE);
+    T_EQ(answer.data_bytes, 0);
+    vv_net_end(call);
+    ask.data_max = 0;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
+    T_EQ(answer.status, -EMSGSIZE);
+    vv_net_end(call);
+    ask = nt_ask(&b, NT_SHORT, &range, sizeof(range));
+    ask.data_max = range.bytes;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
+    T_EQ(answer.status, -ENODATA);
+    vv_net_end(call);
+    close_both();
+}
+
+static void test_messages(void)
+{
+    unsigned sent = 0;
+
+    open_both();
+    for (unsigned i = 0; i < 500; i++) {
+        uint8_t byte = (uint8_t)i;
+        int rc = vv_net_send(a.net, b.id, 1, &byte, 1);
+        T_CHECK(rc == 0 || rc == -EAGAIN);
+        sent += rc == 0;
+    }
+    pthread_mutex_lock(&b.lock);
+    while (b.messages < sent)
+        pthread_cond_wait(&b.changed, &b.lock);
+    T_EQ(b.messages, sent);
+    pthread_mutex_unlock(&b.lock);
+    close_both();
+}
+
+static void test_deadline(void)
+{
+    struct vv_net_answer answer;
+    struct vv_net_stats stats;
+    struct vv_net_call *call, *other;
+    size_t which;
+
+    open_both();
+    struct vv_net_ask ask = nt_ask(&b, NT_HOLD, NULL, 0);
+    ask.deadline_ns = vv_now_ns() + 50 * VV_NS_PER_MS;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_ERR(vv_net_wait(call, 0, &answer), -EAGAIN);
+    T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ETIMEDOUT);
+    T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ETIMEDOUT);
+    T_CHECK(vv_now_ns() >= ask.deadline_ns);
+    vv_net_end(call);
+    vv_net_stats(a.net, &stats);
+    T_EQ(stats.timeouts, 1);
+    T_EQ(stats.calls, 0);
+    /* The answer that comes late is nobody's; the connection goes on. */
+    nt_answer_held(&b);
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ETIMEDOUT);
+    vv_net_end(call);
+
+    /* Of two, the one that is answered. */
+    ask.deadline_ns = vv_now_ns() + 60 * NT_S;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    ask = nt_ask(&b, NT_ECHO, "x", 1);
+    T_OK(vv_net_start(a.net, &ask, &other));
+    struct vv_net_call *both[] = {call, NULL, other};
+    T_OK(vv_net_wait_any(both, 3, VV_NEVER_NS, &which));
+    T_EQ(which, 2);
+    T_OK(vv_net_wait(other, 0, &answer));
+    both[2] = NULL;
+    T_ERR(vv_net_wait_any(both, 3, vv_now_ns() + VV_NS_PER_MS, &which), -EAGAIN);
+    T_ERR(vv_net_wait_any(both + 1, 1, VV_NEVER_NS, &which), -EINVAL);
+    vv_net_end(other);
+    vv_net_end(call); /* given up while it goes on */
+    T_EQ(a.changes[VV_NET_LOST], 0);
+    close_both();
+}
+
+static void test_token(void)
+{
+    struct vv_net_stats stats;
+    struct nt c;
+    size_t none = 0;
+
+    nt_open(&a, 1001, TOKEN, NULL);
+    nt_open(&c, 1003, "another token, as long as needed", NULL);
+    nt_meet(&a, &c);
+    struct vv_net_ask ask = nt_ask(&c, NT_ECHO, NULL, 0);
+    T_ERR(vv_net_call(a.net, &ask, NULL, &none, NULL), -EACCES);
+    ask.peer = a.id;
+    T_ERR(vv_net_call(c.net, &ask, NULL, &none, NULL), -EACCES);
+    nt_await(&a, VV_NET_DENIED, 1);
+    vv_net_stats(a.net, &stats);
+    T_EQ(stats.accepted + stats.connected, 0);
+    /* Somebody else listens where the peer is said to be. */
+    nt_open(&b, 1002, TOKEN, NULL);
+    T_OK(vv_net_peer_set(a.net, 1004, vv_net_addr(b.net), 0));
+    ask.peer = 1004;
+    T_ERR(vv_net_call(a.net, &ask, NULL, &none, NULL), -EACCES);
+    /* Told the truth, it works: at the pace of a new address. */
+    T_OK(vv_net_peer_set(a.net, b.id, vv_net_addr(b.net), 0));
+    ask.peer = b.id;
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
+    nt_close(&c);
+    close_both();
+}
+
+static void test_epoch(void)
+{
+    struct vv_net_answer answer = {0};
+    size_t none = 0;
+
+    open_both();
+    struct vv_net_ask ask = nt_ask(&b, NT_ECHO, NULL, 0);
+    vv_net_set_epoch(a.net, 7);
+    vv_net_set_epoch(b.net, 8);
+    T_ERR(vv_net_call(a.net, &ask, NULL, &none, &answer), -ESTALE);
+    T_EQ(answer.epoch, 8);
+    pthread_mutex_lock(&a.lock);
+    T_EQ(a.newer_epoch, 8);
+    pthread_mutex_unlock(&a.lock);
+    ask.flags = VV_NET_ANY_EPOCH;
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, &answer));
+    T_EQ(answer.epoch, 8);
+    ask.flags = 0;
+    vv_net_set_epoch(a.net, 8);
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, &answer));
+    vv_net_set_epoch(a.net, 9);
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, &answer));
+    T_EQ(answer.epoch, 8);
+    pthread_mutex_lock(&b.lock);
+    T_EQ(b.newer_epoch, 9);
+    pthread_mutex_unlock(&b.lock);
+    close_both();
+}
+
+static void few(struct vv_net_opts *o)
+{
+    o->queue_max = 4;
+    o->serving_max = 3;
+    o->peers_max = 2;
+}
+
+static void test_limits(void)
+{
+    struct vv_net_call *calls[4];
+    struct vv_net_answer answer;
+
+    nt_open(&a, 1001, TOKEN, few);
+    nt_open(&b, 1002, TOKEN, few);
+    nt_meet(&a, &b);
+    struct vv_net_ask ask = nt_ask(&b, NT_HOLD, NULL, 0);
+    for (unsigned i = 0; i < 3; i++)
+        T_OK(vv_net_start(a.net, &ask, &calls[i]));
+    nt_await_held(&b, 3);
+    /* A fourth at once is refused by the peer, and the three go on. */
+    T_OK(vv_net_start(a.net, &ask, &calls[3]));
+    T_ERR(vv_net_wait(calls[3], VV_NEVER_NS, &answer), -EBUSY);
+    nt_answer_held(&b);
+    for (unsigned i = 0; i < 3; i++)
+        T_OK(vv_net_wait(calls[i], VV_NEVER_NS, &answer));
+    for (unsigned i = 0; i < 4; i++)
+        vv_net_end(calls[i]);
+    T_OK(vv_net_peer_set(a.net, 2001, "127.0.0.1:9", 0));
+    T_ERR(vv_net_peer_set(a.net, 2002, "127.0.0.1:9", 0), -ENOSPC);
+    vv_net_peer_drop(a.net, 2001);
+    T_OK(vv_net_peer_set(a.net, 2002, "127.0.0.1:9", 0));
+    close_both();
+}
+
+static void test_drop(void)
+{
+    struct vv_net_answer answer;
+    struct vv_net_call *call;
+    size_t none = 0;
+
+    open_both();
+    struct vv_net_ask ask = nt_ask(&b, NT_HOLD, NULL, 0);
+    T_OK(vv_net_start(a.net, &ask, &call));
+    nt_await_held(&b, 1);
+    vv_net_peer_drop(a.net, b.id);
+    T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ECONNRESET);
+    vv_net_end(call);
+    T_ERR(vv_net_start(a.net, &ask, &call), -ENOENT);
+    nt_answer_held(&b);
+    /* And again. */
+    T_OK(vv_net_peer_set(a.net, b.id, vv_net_addr(b.net), VV_NET_KEEP));
+    nt_await(&a, VV_NET_UP, 2);
+    ask = nt_ask(&b, NT_ECHO, NULL, 0);
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
+    T_EQ(a.changes[VV_NET_LOST], 0);
+    close_both();
+}
+
+static void test_stop(void)
+{
+    struct vv_net_answer answer;
+    struct vv_net_call *call, *waiting;
+
+    open_both();
+    struct vv_net_ask ask = nt_ask(&b, NT_HOLD, NULL, 0);
+    T_OK(vv_net_start(a.net, &ask, &call));
+    nt_await_held(&b, 1);
+    ask.peer = 1004; /* where nobody answers */
+    T_OK(vv_net_peer_set(a.net, 1004, "192.0.2.1:9", 0));
+    T_OK(vv_net_start(a.net, &ask, &waiting));
+    vv_net_stop(a.net);
+    T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ESHUTDOWN);
+    int rc = vv_net_wait(waiting, VV_NEVER_NS, &answer);
+    T_CHECK(rc == -ESHUTDOWN || rc == -ENETUNREACH || rc == -EHOSTUNREACH);
+    vv_net_end(call);
+    vv_net_end(waiting);
+    T_ERR(vv_net_start(a.net, &ask, &call), -ESHUTDOWN);
+    T_ERR(vv_net_send(a.net, b.id, 1, NULL, 0), -ESHUTDOWN);
+    nt_await(&b, VV_NET_BYE, 1);
+    T_EQ(b.changed_peer[VV_NET_BYE], a.id);
+    T_EQ(b.changes[VV_NET_LOST], 0);
+    close_both();
+}
+
+static void test_bad_opts(void)
+{
+    struct vv_net_opts opts = {
+        .listen = "127.0.0.1:0", .self = 1, .token = TOKEN, .token_bytes = 15};
+    char err[128];
+    struct vv_net *net;
+
+    T_ERR(vv_net_open(&opts, err, sizeof(err), &net), -EINVAL);
+    opts.token_bytes = 20;
+    opts.self = 0;
+    T_ERR(vv_net_open(&opts, err, sizeof(err), &net), -EINVAL);
+    opts.self = 1;
+    opts.listen = "nowhere";
+    T_ERR(vv_net_open(&opts, err, sizeof(err), &net), -EINVAL);
+    nt_open(&a, 1001, TOKEN, NULL);
+    opts.listen = vv_net_addr(a.net);
+    opts.transport = nt_transport;
+    int rc = vv_net_open(&opts, err, sizeof(err), &net);
+    T_ERR(rc, -EADDRINUSE);
+    nt_close(&a);
+}
+
+/* Many at once, some given up at random moments. */
+static uint64_t seed;
+
+static void *worker(void *arg)
+{
+    struct t_rng rng = {seed + (uintptr_t)arg};
+    struct nt *from = (uintptr_t)arg % 2 ? &a : &b, *to = from == &a ? &b : &a;
+
+    for (unsigned i = 0; i < (t_sanitized() ? 40 : 150); i++) {
+        struct nt_range range = {t_rng_below(&rng, 1 << 20), 1 + t_rng_below(&rng, 1 << 20)};
+        enum nt_type type = t_rng_below(&rng, 2) ? NT_FILE : NT_MEMORY;
+        struct vv_net_ask ask = nt_ask(to, type, &range, sizeof(range));
+        struct vv_net_answer answer;
+        struct vv_net_call *call;
+        ask.data_max = range.bytes;
+        T_OK(vv_net_start(from->net, &ask, &call));
+        if (t_rng_below(&rng, 4) == 0) {
+            int rc = vv_net_wait(call, vv_now_ns() + t_rng_below(&rng, 2 * VV_NS_PER_MS), &answer);
+            T_CHECK(rc == 0 || rc == -EAGAIN);
+        } else {
+            T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
+            T_EQ(answer.data_bytes, range.bytes);
+            T_CHECK(nt_is_pattern(answer.data, range.bytes, range.offset));
+        }
+        vv_net_end(call);
+    }
+    return NULL;
+}
+
+static void test_many(void)
+{
+    pthread_t threads[6];
+
+    seed = t_seed();
+    open_both();
+    for (uintptr_t i = 0; i < VV_ARRAY_SIZE(threads); i++)
+        T_EQ(pthread_create(&threads[i], NULL, worker, (void *)i), 0);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(threads); i++)
+        pthread_join(threads[i], NULL);
+    T_EQ(a.changes[VV_NET_LOST] + b.changes[VV_NET_LOST], 0);
+    close_both();
+}
+
+static void cases(void)
+{
+    T_RUN(test_echo);
+    T_RUN(test_status);
+    T_RUN(test_bulk);
+    T_RUN(test_too_much);
+    T_RUN(test_messages);
+    T_RUN(test_deadline);
+    T_RUN(test_token);
+    T_RUN(test_epoch);
+    T_RUN(test_limits);
+    T_RUN(test_drop);
+    T_RUN(test_stop);
+    T_RUN(test_bad_opts);
+    T_RUN(test_many);
+}
+
+int main(void)
+{
+    nt_over_all(cases);
+    return t_done();
+}

@@ -24,8 +24,8 @@ static void next_use(void *arg, struct vv_layers_version *v, size_t n)
     const struct varve_ctx *ctx = arg;
     for (size_t i = 0; i < n; i++) {
         struct vv_wanted wanted;
-        v[i].gone = vv_engine_wanted(ctx->engine, v[i].hist, v[i].version, v[i].generation,
-                                     &wanted) != 0;
+        v[i].gone =
+            vv_engine_wanted(ctx->engine, v[i].hist, v[i].version, v[i].generation, &wanted) != 0;
         if (v[i].gone)
             continue;
         v[i].rank = wanted.rank;
@@ -48,10 +48,8 @@ static int layers_open(struct varve_ctx *ctx, const struct vv_store_opts *fast,
                        const struct vv_store_opts *slow, char *err, size_t err_bytes)
 {
     const struct varve_opts *o = &ctx->opts;
-    struct vv_layers_opts layers = {.pages_max = SPILL_PAGES_MAX,
-                                    .trace_id = ctx->trace_id,
-                                    .next_use = next_use,
-                                    .arg = ctx};
+    struct vv_layers_opts layers = {
+        .pages_max = SPILL_PAGES_MAX, .trace_id = ctx->trace_id, .next_use = next_use, .arg = ctx};
     int rc = vv_budget_new(o->remote, VV_BUDGET_FOLDER, NULL, &ctx->shared);
     if (rc)
         return rc;
@@ -85,9 +83,8 @@ int vvi_spill_open(struct varve_ctx *ctx, const struct vv_store_opts *fast, char
         return rc;
     if (o->local[0] && o->remote[0])
         return layers_open(ctx, fast, &slow, err, err_bytes);
-    return o->local[0]
-               ? vv_spill_new(o->local, o->local_cache, fast, err, err_bytes, &ctx->spill)
-               : vv_spill_new(o->remote, 0, &slow, err, err_bytes, &ctx->spill);
+    return o->local[0] ? vv_spill_new(o->local, o->local_cache, fast, err, err_bytes, &ctx->spill)
+                       : vv_spill_new(o->remote, 0, &slow, err, err_bytes, &ctx->spill);
 }
 
 uint32_t vvi_spill_pages(const struct varve_ctx *ctx)

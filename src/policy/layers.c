@@ -26,8 +26,7 @@ int vv_layers_place(const struct vv_layers_question *q)
 
     if (!fast || !slow)
         return fast ? VV_LAYER_FAST : slow ? VV_LAYER_SLOW : -1;
-    if (q->layer[VV_LAYER_FAST].free_pages < q->low_pages + q->pages &&
-        q->rank >= q->farthest_rank)
+    if (q->layer[VV_LAYER_FAST].free_pages < q->low_pages + q->pages && q->rank >= q->farthest_rank)
         return VV_LAYER_SLOW;
     if (rate_of(q, VV_LAYER_FAST) <= 0)
         return VV_LAYER_FAST; /* nothing is known of either */

@@ -37,7 +37,8 @@ struct vv_layers_version {
     uint64_t rank;  /* how far away its next use is */
     bool gone;      /* there is no such version */
     bool restoring; /* restores of its history have begun */
-    bool present;   /* it is in memory, or was restored and is not wanted again: nothing to bring up */
+    bool
+        present; /* it is in memory, or was restored and is not wanted again: nothing to bring up */
 };
 
 struct vv_layers_opts {
@@ -72,8 +73,8 @@ void vv_layers_gone(struct vv_layers *layers, uint32_t first, uint32_t n);
 
 struct vv_layers_stats {
     uint64_t used_bytes[VV_LAYERS], peak_bytes[VV_LAYERS], capacity_bytes[VV_LAYERS];
-    uint64_t written_bytes[VV_LAYERS], read_bytes[VV_LAYERS]; /* moves included */
-    uint64_t down_bytes, up_bytes;                            /* moved */
+    uint64_t written_bytes[VV_LAYERS], read_bytes[VV_LAYERS];         /* moves included */
+    uint64_t down_bytes, up_bytes;                                    /* moved */
     double write_bytes_per_s[VV_LAYERS], read_bytes_per_s[VV_LAYERS]; /* measured; 0: not yet */
 };
 void vv_layers_get_stats(struct vv_layers *layers, struct vv_layers_stats *ret_stats);

@@ -25,13 +25,13 @@
 #include "trace/trace.h"
 
 /* A move should take about this long, so that what is wanted at once does not wait long behind it. */
-#define MOVE_NS        10e6
-#define MOVE_BYTES     (1 << 20) /* while nothing is known of the slow layer */
-#define PLAN_NS        (20 * VV_NS_PER_MS)
-#define PLAN_COST      20 /* a plan is good for so many times what it took to make */
-#define MOVER_REST_NS  VV_NS_PER_MS
-#define MOVER_POLL_NS  ((int64_t)1000000000)
-#define MOVER_IDLE_NS  (50 * VV_NS_PER_MS) /* between looks at an order that may have changed */
+#define MOVE_NS       10e6
+#define MOVE_BYTES    (1 << 20) /* while nothing is known of the slow layer */
+#define PLAN_NS       (20 * VV_NS_PER_MS)
+#define PLAN_COST     20 /* a plan is good for so many times what it took to make */
+#define MOVER_REST_NS VV_NS_PER_MS
+#define MOVER_POLL_NS ((int64_t)1000000000)
+#define MOVER_IDLE_NS (50 * VV_NS_PER_MS) /* between looks at an order that may have changed */
 
 /* ---- the plan ---- */
 
@@ -205,8 +205,8 @@ static void trace_move(const struct vvi_lmover *m, const struct vvi_move *move,
         m->to == VV_LAYER_SLOW
             ? VV_TRACE_ROUTE(VV_TRACE_HOP_F2R, VV_TRACE_TIER_FILE, VV_TRACE_TIER_REMOTE)
             : VV_TRACE_ROUTE(VV_TRACE_HOP_R2F, VV_TRACE_TIER_REMOTE, VV_TRACE_TIER_FILE);
-    vv_trace5(kind, route, VV_TRACE_HISTORY(m->layers->opts.trace_id, move->io.hist), move->io.key.version,
-              move->io.chunk0, last);
+    vv_trace5(kind, route, VV_TRACE_HISTORY(m->layers->opts.trace_id, move->io.hist),
+              move->io.key.version, move->io.chunk0, last);
 }
 
 /* The pages are on both layers now, and down they leave the fast one. */
@@ -250,8 +250,9 @@ static void finish_locked(struct vvi_lmover *m, struct vvi_move *move, int statu
 /* One transfer of a move is over. */
 static void half_locked(struct vvi_lmover *m, struct vvi_move *move, enum vv_layer layer)
 {
-    vvi_layer_ended(m->layers, layer, layer == m->to, vvi_io_bytes(&move->io, m->layers->page_bytes),
-                    move->begun_ns, move->io.status == 0);
+    vvi_layer_ended(m->layers, layer, layer == m->to,
+                    vvi_io_bytes(&move->io, m->layers->page_bytes), move->begun_ns,
+                    move->io.status == 0);
 }
 
 /* Starts a transfer of the move on one of the layers; a refusal counts as its end. */

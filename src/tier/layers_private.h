@@ -29,7 +29,7 @@ struct vvi_lpage {
     struct vvi_lversion *version; /* NULL: it holds nothing */
     struct vvi_move *move;        /* it is being copied to the other layer */
     uint32_t chunk;
-    uint32_t slot[VV_LAYERS];     /* VVI_SLOT_NONE: no copy there */
+    uint32_t slot[VV_LAYERS];        /* VVI_SLOT_NONE: no copy there */
     uint32_t clean_prev, clean_next; /* on the list of those with two copies */
     uint16_t readers[VV_LAYERS];
     bool ready; /* it has been written */
@@ -105,7 +105,7 @@ struct vv_layers {
     struct vv_layers_stats stats;
 
     struct vvi_lserver server[2]; /* reading, writing */
-    struct vvi_lmover mover[2];    /* down, up */
+    struct vvi_lmover mover[2];   /* down, up */
 };
 
 /* ---- layers.c ---- */

@@ -274,11 +274,10 @@ static bool place_locked(struct vv_layers *l, uint64_t rank, struct vvi_lpart *p
     for (int i = 0; i < VV_LAYERS; i++)
         q.layer[i] = (struct vv_layer_state){.queued_bytes = l->queued_bytes[i],
                                              .bytes_per_s = l->rate[i][1].bytes_per_s,
-                                             .free_pages =
-                                                 vvi_slots_free(l, (enum vv_layer)i)};
+                                             .free_pages = vvi_slots_free(l, (enum vv_layer)i)};
     int layer = vv_layers_place(&q);
     return layer >= 0 && (take_slots_locked(l, (enum vv_layer)layer, part) ||
-                          take_slots_locked(l, (enum vv_layer)!layer, part));
+                          take_slots_locked(l, (enum vv_layer) !layer, part));
 }
 
 /* The pages become the version's. */

@@ -6,8 +6,8 @@
 
 #include <varve/ckpt.h>
 
-#include "unit/ckpt/ck.h"
 #include "t.h"
+#include "unit/ckpt/ck.h"
 
 enum { KIB = 1024, VERSIONS = 60, BYTES = 150 * 1000 };
 

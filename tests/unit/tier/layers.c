@@ -73,12 +73,12 @@ static struct vv_layers_stats stats(void)
 }
 
 /* Until the condition holds, or for so long that it never will. */
-#define UNTIL(cond)                                                     \
-    do {                                                                \
-        uint64_t until_ = vv_now_ns() + 60 * VV_NS_PER_S;               \
-        while (!(cond) && vv_now_ns() < until_)                         \
-            vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);              \
-        T_CHECK(cond);                                                  \
+#define UNTIL(cond)                                        \
+    do {                                                   \
+        uint64_t until_ = vv_now_ns() + 60 * VV_NS_PER_S;  \
+        while (!(cond) && vv_now_ns() < until_)            \
+            vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS); \
+        T_CHECK(cond);                                     \
     } while (0)
 
 /* ---- versions: n chunks on the pages from `first` on, the last one not whole ---- */
@@ -150,8 +150,8 @@ static void full_and_malformed(void)
     layers_open(4, 4);
     T_OK(put(1, 0, 4));
     T_OK(put(2, 4, 4));
-    T_ERR(put(3, 7, 2), -EINVAL);  /* beyond the end */
-    T_ERR(put(3, 3, 1), -EINVAL);  /* somebody's */
+    T_ERR(put(3, 7, 2), -EINVAL); /* beyond the end */
+    T_ERR(put(3, 3, 1), -EINVAL); /* somebody's */
     vv_layers_gone(layers, 0, 4);
     static struct mem mem;
     T_ERR(run_io(reader, VV_STORE_READ, &mem, 1, 0, 4), -EINVAL); /* nobody's */

@@ -3,6 +3,7 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS varve_shared EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS varve_veloc EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS varve_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/veloc.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET varve_mpi)
     install(TARGETS varve_mpi EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -13,7 +13,8 @@ endforeach()
 file(GLOB_RECURSE test_files CONFIGURE_DEPENDS ${test_patterns})
 file(GLOB helper_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*.c)
 file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
-    ${CMAKE_SOURCE_DIR}/tests/cli/*.sh ${CMAKE_SOURCE_DIR}/tests/compat/*.sh)
+    ${CMAKE_SOURCE_DIR}/tests/cli/*.sh ${CMAKE_SOURCE_DIR}/tests/compat/*.sh
+    ${CMAKE_SOURCE_DIR}/tests/preload/*.sh)
 
 set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_DIR}"
     "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
@@ -58,6 +59,23 @@ target_link_libraries(varve_fake_cufile PRIVATE varve_flags)
 target_link_options(varve_fake_cufile PRIVATE -Wl,-soname,libcufile.so.0)
 set_target_properties(varve_fake_cufile PROPERTIES OUTPUT_NAME cufile SUFFIX .so.0
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake/cufile)
+
+# Programs that the shell tests of the preloaded library run: a daemon of one node, and programs that it goes
+# into, which have nothing of ours in them and no sanitizer.
+file(GLOB preload_programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/preload/*.c)
+foreach(file ${preload_programs})
+    get_filename_component(name ${file} NAME_WE)
+    add_executable(t_preload_${name} ${file})
+    set_target_properties(t_preload_${name} PROPERTIES OUTPUT_NAME ${name}
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/preload)
+    if(name STREQUAL "one_node")
+        target_link_libraries(t_preload_${name} PRIVATE varve_static)
+    else()
+        target_compile_definitions(t_preload_${name} PRIVATE _GNU_SOURCE=)
+        target_compile_options(t_preload_${name} PRIVATE -Wall -Wextra -pthread)
+        target_link_options(t_preload_${name} PRIVATE -pthread)
+    endif()
+endforeach()
 
 foreach(file ${program_files})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})

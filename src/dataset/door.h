@@ -52,7 +52,8 @@ struct vv_door_ops {
 };
 
 struct vv_door_opts {
-    const char *socket_path;  /* made with mode 0600; the folder must be there */
+    const char *
+        socket_path; /* vv_door_socket tells where by default; made with mode 0600; the folder must be there */
     const char *const *roots; /* absolute; what clients ask for begins with one of them */
     size_t nr_roots;
     const struct vv_door_ops *ops; /* must outlive the door */

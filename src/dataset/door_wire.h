@@ -7,7 +7,10 @@
 #ifndef VV_DATASET_DOOR_WIRE_H
 #define VV_DATASET_DOOR_WIRE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VV_DOOR_MAGIC     UINT32_C(0x52444456) /* "VDDR" */
 #define VV_DOOR_VERSION   1u
@@ -97,6 +100,42 @@ struct vv_door_mark {
     struct vv_door_stat stat;
 };
 _Static_assert(sizeof(struct vv_door_mark) == 144, "a format: docs/format/dataset-door.md");
+
+/* Where the socket is: as given (VARVE_CACHED_SOCKET, the key `socket`), else in the folder for such things
+ * (XDG_RUNTIME_DIR), else in a folder of the user's in /tmp. Each may be NULL or empty. False: too long. Makes
+ * no call but those of <string.h>. */
+static inline bool vv_door_socket(const char *given, const char *run_folder, unsigned long uid,
+                                  char *buf, size_t buf_bytes)
+{
+    char digits[24], *at = digits + sizeof(digits) - 1;
+    const char *part[3] = {"/tmp/varve-", at, "/cached.sock"};
+    size_t n = 0;
+
+    *at = '\0';
+    do {
+        *--at = (char)('0' + uid % 10);
+        uid /= 10;
+    } while (uid != 0);
+    part[1] = at;
+    if (given && *given) {
+        part[0] = given;
+        part[1] = part[2] = "";
+    } else if (run_folder && *run_folder) {
+        part[0] = run_folder;
+        part[1] = "";
+        part[2] = "/varve-cached.sock";
+    }
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = strlen(part[i]);
+
+        if (n + bytes >= buf_bytes)
+            return false;
+        memcpy(buf + n, part[i], bytes);
+        n += bytes;
+    }
+    buf[n] = '\0';
+    return true;
+}
 
 /* Content files have this mode and no second name: what looks otherwise has no mark. */
 #define VV_DOOR_CONTENT_MODE 0600u

@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections to the daemon. There is a fixed number of slots; a call takes one that is free, uses its
+ * connection or makes one, and gives it back. Nobody waits for a slot: a thread that finds none, and a signal
+ * handler that interrupts a call, take another one, or do without the daemon.
+ *
+ * What may happen to a connection behind our back, and how that is seen:
+ *   the program closes it      before each use the kernel is asked whether the descriptor is still this
+ *                              socket, so that nothing is sent to a file or peer of the program's
+ *   fork, in whatever way      a page that the kernel empties in the child; the child forgets all slots
+ *   vfork                      the child has a copy of the descriptors and our memory: what it connects is not
+ *                              the parent's, which the parent finds as in the first case
+ *   exec                       close-on-exec
+ *   another user id            compared before each use
+ *   chroot, another namespace  hooked; the next use connects anew, which compares what both sides see
+ *   the daemon stops           no reply within the patience: it is left alone for a time that doubles
+ *   the daemon ends            the connection ends; one attempt at another, then one per second
+ *   there never was one        not tried again in this process and what it forks
+ *
+ * Replies carry the id of their request, which is no other slot's: even when a program closes a connection
+ * at the moment at which it is used, and the number becomes another connection's, nobody takes an answer
+ * that is not his. A connection on which anything unexpected arrives is closed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload.h"
+
+#define SLOTS        64
+#define HIGH_FD      960 /* connections live up here, out of the way of numbers that programs count on */
+#define NEVER        UINT64_MAX
+#define NS_PER_MS    UINT64_C(1000000)
+#define RETRY_NS     (1000 * NS_PER_MS)
+#define FROZEN_MIN   (1000 * NS_PER_MS)
+#define FROZEN_MAX   (60000 * NS_PER_MS)
+#define TOTAL_NS     (120000 * NS_PER_MS) /* for one request, whatever the daemon says */
+#define WELCOME_ROOM ((size_t)32768)
+
+struct vvi_preload_slot {
+    /* Stored with release, taken with acquire. The rest is whose it is. */
+    atomic_bool busy;
+    bool connected;
+    bool fresh; /* made for this request */
+    int fd;
+    uint64_t dev, ino; /* of the socket */
+    unsigned view;
+    long uid;
+    uint64_t id;
+    struct vv_door_request req;
+    char path[VV_DOOR_PATH_MAX + 1]; /* follows req: both are sent as one */
+};
+_Static_assert(offsetof(struct vvi_preload_slot, path) ==
+                   offsetof(struct vvi_preload_slot, req) + sizeof(struct vv_door_request),
+               "sent as one");
+
+/* What the daemon serves, as far as this process sees the same files. Immutable once published. */
+struct roots {
+    uint32_t nr;
+    struct {
+        uint32_t at, bytes;
+    } root[VV_DOOR_ROOTS_MAX];
+    char text[];
+};
+
+static struct vvi_preload_slot slots[SLOTS];
+/* Published with release. Former ones stay: somebody may be reading, and they are few. */
+static _Atomic(const struct roots *) served;
+/* Synchronization: relaxed; each is one value that stands for itself. */
+static _Atomic uint64_t not_before_ns; /* NEVER: no daemon */
+static _Atomic uint64_t frozen_ns;     /* how long it is left alone the next time */
+static _Atomic uint64_t last_id;
+static atomic_bool was_there;
+static atomic_uint view;
+
+/* ---- forks ---- */
+
+enum { FORKED = 0, SETTLING, SETTLED };
+
+/* Emptied by the kernel in every child that has memory of its own. NULL: it cannot, and `owner` is
+ * compared. */
+static _Atomic uint32_t *settled;
+static long owner;
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    int saved = errno;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    owner = syscall(SYS_getpid);
+    atomic_store_explicit(&last_id, (uint64_t)owner << 40, memory_order_relaxed);
+    if (page != MAP_FAILED && madvise(page, 4096, MADV_WIPEONFORK) == 0) {
+        settled = page;
+        atomic_store_explicit(settled, SETTLED, memory_order_relaxed);
+    }
+    errno = saved;
+}
+
+static bool is_socket(const struct vvi_preload_slot *s)
+{
+    struct stat st;
+
+    return syscall(SYS_fstat, s->fd, &st) == 0 && (uint64_t)st.st_dev == s->dev &&
+           (uint64_t)st.st_ino == s->ino;
+}
+
+/* Our copies of the parent's connections go. */
+static void forget_slots(void)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        struct vvi_preload_slot *s = &slots[i];
+
+        if (s->connected && is_socket(s))
+            syscall(SYS_close, s->fd);
+        s->connected = false;
+        s->fd = -1;
+        atomic_store_explicit(&s->busy, false, memory_order_release);
+    }
+}
+
+/* False: this is not the moment. */
+static bool settle(void)
+{
+    uint32_t was = FORKED;
+
+    if (!settled)
+        return syscall(SYS_getpid) == owner;
+    if (atomic_load_explicit(settled, memory_order_acquire) == SETTLED)
+        return true;
+    /* A signal handler that comes in between finds SETTLING, and does without. */
+    if (!atomic_compare_exchange_strong_explicit(settled, &was, SETTLING, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    forget_slots();
+    atomic_store_explicit(settled, SETTLED, memory_order_release);
+    return true;
+}
+
+/* ---- roots ---- */
+
+static bool below_served(const char *path)
+{
+    const struct roots *r = atomic_load_explicit(&served, memory_order_acquire);
+
+    if (!r)
+        return true; /* not known yet */
+    for (uint32_t i = 0; i < r->nr; i++)
+        if (vvi_preload_is_below(path, r->text + r->root[i].at, r->root[i].bytes))
+            return true;
+    return false;
+}
+
+/* VARVE_PRELOAD_ROOTS: only for these is a daemon looked for at all. */
+static bool below_wanted(const char *path)
+{
+    const char *at = vvi_preload_settings.roots;
+
+    if (*at == '\0')
+        return true;
+    while (*at) {
+        size_t bytes = strcspn(at, ":"), trimmed = bytes;
+
+        while (trimmed > 1 && at[trimmed - 1] == '/')
+            trimmed--;
+        if (trimmed > 0 && vvi_preload_is_below(path, at, trimmed))
+            return true;
+        at += bytes + (at[bytes] == ':');
+    }
+    return false;
+}
+
+bool vvi_preload_may_be_ours(const char *path)
+{
+    if (atomic_load_explicit(&not_before_ns, memory_order_relaxed) == NEVER)
+        return false;
+    return path[0] != '/' || (below_wanted(path) && below_served(path));
+}
+
+static bool same_inode(const char *path, uint64_t dev, uint64_t ino)
+{
+    struct stat st;
+
+    return syscall(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0 && (uint64_t)st.st_dev == dev &&
+           (uint64_t)st.st_ino == ino;
+}
+
+static bool same_mounts(uint64_t ns)
+{
+    struct stat st;
+
+    return ns != 0 && syscall(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/mnt", &st, 0) == 0 &&
+           (uint64_t)st.st_ino == ns;
+}
+
+/* Reads a welcome of `bytes` at `from` into `r`. A root that is another folder here is left out. */
+static bool read_welcome(const char *from, size_t bytes, struct roots *r)
+{
+    struct vv_door_welcome w;
+    size_t used = 0;
+    bool same;
+
+    if (bytes < sizeof(w))
+        return false;
+    memcpy(&w, from, sizeof(w));
+    from += sizeof(w);
+    bytes -= sizeof(w);
+    if (w.nr_roots > VV_DOOR_ROOTS_MAX)
+        return false;
+    same = same_mounts(w.mount_ns) && same_inode("/", w.root_dev, w.root_ino);
+    for (uint32_t i = 0; i < w.nr_roots; i++) {
+        struct vv_door_root root;
+
+        if (bytes < sizeof(root))
+            return false;
+        memcpy(&root, from, sizeof(root));
+        from += sizeof(root);
+        bytes -= sizeof(root);
+        if (root.path_bytes == 0 || root.path_bytes > bytes || from[0] != '/')
+            return false;
+        memcpy(r->text + used, from, root.path_bytes);
+        r->text[used + root.path_bytes] = '\0';
+        from += root.path_bytes;
+        bytes -= root.path_bytes;
+        if (!same && !same_inode(r->text + used, root.dev, root.ino))
+            continue;
+        r->root[r->nr].at = (uint32_t)used;
+        r->root[r->nr].bytes = root.path_bytes;
+        r->nr++;
+        used += root.path_bytes + 1;
+    }
+    return true;
+}
+
+/* ---- connecting ---- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 * NS_PER_MS + (uint64_t)ts.tv_nsec;
+}
+
+static void leave_alone(uint64_t ns)
+{
+    atomic_store_explicit(&not_before_ns, ns == NEVER ? NEVER : now_ns() + ns,
+                          memory_order_relaxed);
+}
+
+/* It does not answer. */
+static void is_frozen(void)
+{
+    uint64_t ns = atomic_load_explicit(&frozen_ns, memory_order_relaxed);
+
+    ns = ns < FROZEN_MIN ? FROZEN_MIN : ns;
+    leave_alone(ns);
+    atomic_store_explicit(&frozen_ns, 2 * ns > FROZEN_MAX ? FROZEN_MAX : 2 * ns,
+                          memory_order_relaxed);
+}
+
+static void disconnect(struct vvi_preload_slot *s)
+{
+    if (s->connected && is_socket(s))
+        syscall(SYS_close, s->fd);
+    s->connected = false;
+    s->fd = -1;
+}
+
+/* CLOSED: by the program, on this side. */
+enum heard { HEARD, NOTHING, ENDED, CLOSED, NONSENSE };
+
+/* One message from the daemon: the reply, `more` after it, and a descriptor (-1: none) that is the
+ * caller's, whatever is returned. */
+static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_reply *r, void *more,
+                       size_t more_bytes, size_t *ret_more, int *ret_fd)
+{
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov[2] = {{r, sizeof(*r)}, {more, more_bytes}};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
+    uint64_t until_ns = 0;
+    struct cmsghdr *h;
+    long n;
+
+    *ret_fd = -1;
+    do {
+        msg.msg_control = control.buf;
+        msg.msg_controllen = sizeof(control.buf);
+        n = syscall(SYS_recvmsg, s->fd, &msg, flags);
+        /* Signals that keep coming do not make it longer than that. */
+        if (n < 0 && errno == EINTR && until_ns == 0)
+            until_ns = now_ns() + vvi_preload_settings.patience_ms * NS_PER_MS;
+    } while (n < 0 && errno == EINTR && now_ns() < until_ns);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return NOTHING;
+    if (n <= 0)
+        return n < 0 && (errno == EBADF || errno == ENOTSOCK) ? CLOSED : ENDED;
+    h = CMSG_FIRSTHDR(&msg);
+    if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+        h->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(ret_fd, CMSG_DATA(h), sizeof(int));
+    if ((size_t)n < sizeof(*r) || (msg.msg_flags & MSG_TRUNC) || r->magic != VV_DOOR_MAGIC ||
+        r->version != VV_DOOR_VERSION || r->id != s->id)
+        return NONSENSE;
+    *ret_more = (size_t)n - sizeof(*r);
+    return HEARD;
+}
+
+static enum heard say(struct vvi_preload_slot *s, enum vv_door_op op, uint32_t flags,
+                      size_t path_bytes)
+{
+    long n;
+
+    s->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+    s->req = (struct vv_door_request){VV_DOOR_MAGIC, VV_DOOR_VERSION, (uint16_t)op,
+                                      s->id,         flags,           (uint32_t)path_bytes};
+    do {
+        n = syscall(SYS_sendto, s->fd, &s->req, sizeof(s->req) + path_bytes, MSG_NOSIGNAL, NULL, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EBADF || errno == ENOTSOCK))
+        return CLOSED;
+    return n == (long)(sizeof(s->req) + path_bytes) ? HEARD : ENDED;
+}
+
+/* HELLO, and what it is answered with. */
+static enum heard greet(struct vvi_preload_slot *s)
+{
+    const struct roots *was = atomic_load_explicit(&served, memory_order_acquire);
+    struct roots *r =
+        mmap(NULL, WELCOME_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *welcome;
+    struct vv_door_reply reply;
+    enum heard heard;
+    size_t bytes = 0;
+    int fd;
+
+    if (r == MAP_FAILED)
+        return NONSENSE;
+    welcome = (char *)r + WELCOME_ROOM / 2;
+    heard = say(s, VV_DOOR_OP_HELLO, 0, 0);
+    if (heard == HEARD)
+        heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_DOOR_MSG_MAX, &bytes, &fd);
+    if (heard == HEARD && fd >= 0)
+        syscall(SYS_close, fd);
+    if (heard == HEARD && (reply.kind != VV_DOOR_WELCOME || !read_welcome(welcome, bytes, r)))
+        heard = NONSENSE;
+    if (heard == HEARD)
+        memset(welcome, 0, VV_DOOR_MSG_MAX);
+    if (heard != HEARD || (was && memcmp(was, r, WELCOME_ROOM) == 0))
+        munmap(r, WELCOME_ROOM);
+    else
+        atomic_store_explicit(&served, r, memory_order_release);
+    return heard;
+}
+
+/* Gives a descriptor a high number. */
+static int move_up(int fd)
+{
+    struct {
+        uint64_t cur, max;
+    } limit;
+    long up = HIGH_FD;
+
+    if (syscall(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, NULL, &limit) == 0 &&
+        limit.cur <= HIGH_FD + SLOTS)
+        up = (long)(limit.cur / 4 * 3);
+    up = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, up);
+    if (up < 0)
+        return fd;
+    syscall(SYS_close, fd);
+    return (int)up;
+}
+
+/* A socket that is connected to a process of this user. */
+static int dial(long uid)
+{
+    struct timeval patience = {vvi_preload_settings.patience_ms / 1000,
+                               vvi_preload_settings.patience_ms % 1000 * 1000};
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+    int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -EMFILE; /* of this process, and not for ever */
+    memcpy(addr.sun_path, vvi_preload_settings.socket, sizeof(addr.sun_path));
+    if (syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) == 0 &&
+        syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) == 0 &&
+        syscall(SYS_connect, fd, &addr, sizeof(addr)) == 0 &&
+        syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0) {
+        if ((long)cred.uid == uid)
+            return move_up(fd);
+        errno = EPERM;
+    }
+    len = (socklen_t)errno;
+    syscall(SYS_close, fd);
+    return -(int)len;
+}
+
+static bool connect_slot(struct vvi_preload_slot *s, long uid)
+{
+    unsigned seen = atomic_load_explicit(&view, memory_order_relaxed);
+    enum heard heard;
+    struct stat st;
+    int fd = dial(uid);
+
+    if (fd < 0) {
+        if (fd == -EAGAIN || fd == -ETIMEDOUT)
+            is_frozen();
+        else if (fd != -EMFILE && fd != -EINTR)
+            leave_alone(atomic_load_explicit(&was_there, memory_order_relaxed) ? RETRY_NS : NEVER);
+        return false;
+    }
+    if (syscall(SYS_fstat, fd, &st) < 0) {
+        syscall(SYS_close, fd);
+        return false;
+    }
+    s->fd = fd;
+    s->dev = (uint64_t)st.st_dev;
+    s->ino = (uint64_t)st.st_ino;
+    s->view = seen;
+    s->uid = uid;
+    s->connected = s->fresh = true;
+    heard = greet(s);
+    if (heard == HEARD) {
+        atomic_store_explicit(&was_there, true, memory_order_relaxed);
+        return true;
+    }
+    disconnect(s);
+    if (heard == NOTHING)
+        is_frozen();
+    else if (heard != CLOSED) /* too many clients, perhaps; or it speaks another version */
+        leave_alone(RETRY_NS);
+    return false;
+}
+
+/* ---- asking ---- */
+
+static struct vvi_preload_slot *acquire(void)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        bool was = false;
+
+        if (!atomic_load_explicit(&slots[i].busy, memory_order_relaxed) &&
+            atomic_compare_exchange_strong_explicit(&slots[i].busy, &was, true,
+                                                    memory_order_acquire, memory_order_relaxed))
+            return &slots[i];
+    }
+    return NULL;
+}
+
+static void release(struct vvi_preload_slot *s)
+{
+    atomic_store_explicit(&s->busy, false, memory_order_release);
+}
+
+/* The slot has a connection that is ours and of now. */
+static bool ready(struct vvi_preload_slot *s)
+{
+    long uid = syscall(SYS_geteuid);
+
+    s->fresh = false;
+    if (s->connected &&
+        (s->view != atomic_load_explicit(&view, memory_order_relaxed) || s->uid != uid))
+        disconnect(s);
+    if (s->connected && is_socket(s))
+        return true;
+    s->connected = false; /* whoever closed it closed it; the number is not ours any more */
+    return connect_slot(s, uid);
+}
+
+/* Waits for the end of a request. */
+static enum heard finish(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask,
+                         struct vvi_preload_answer *a)
+{
+    int flags = ask->cloexec ? MSG_CMSG_CLOEXEC : 0;
+    struct vv_door_reply reply;
+    uint64_t until_ns = 0;
+    enum heard heard;
+    size_t more;
+
+    do {
+        heard = hear(s, flags, &reply, NULL, 0, &more, &a->fd);
+        if (heard == HEARD && reply.kind == VV_DOOR_PENDING) {
+            if (until_ns == 0)
+                until_ns = now_ns() + TOTAL_NS;
+            else if (now_ns() > until_ns)
+                return NOTHING;
+        }
+    } while (heard == HEARD && reply.kind == VV_DOOR_PENDING && a->fd < 0);
+    if (heard == HEARD && (reply.kind != VV_DOOR_DONE || more != 0))
+        heard = NONSENSE;
+    if (heard != HEARD || reply.status != 0) {
+        if (a->fd >= 0)
+            syscall(SYS_close, a->fd);
+        a->fd = -1;
+        errno = heard == HEARD ? reply.status : EIO;
+        return heard;
+    }
+    errno = 0;
+    a->stat = reply.stat;
+    a->readable = (reply.flags & VV_DOOR_READABLE) != 0;
+    return HEARD;
+}
+
+/* A request whose path is in the slot. */
+static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
+                     struct vvi_preload_answer *a)
+{
+    enum heard heard;
+
+    for (;;) {
+        a->fd = -1;
+        if (!ready(s) || !below_served(s->path))
+            return false;
+        heard = say(s, ask->op, ask->nofollow ? VV_DOOR_NOFOLLOW : 0, bytes);
+        if (heard == HEARD)
+            heard = finish(s, ask, a);
+        if (heard == HEARD)
+            break;
+        disconnect(s);
+        /* The daemon was started anew since: a connection of before tells nothing. */
+        if (heard == ENDED && !s->fresh)
+            continue;
+        if (heard == NOTHING)
+            is_frozen();
+        else if (heard == ENDED)
+            leave_alone(RETRY_NS);
+        return false;
+    }
+    atomic_store_explicit(&frozen_ns, 0, memory_order_relaxed);
+    /* Descriptors that could not be received, because there are too many, are no answer. */
+    return errno == 0 && (ask->op != VV_DOOR_OP_OPEN || a->fd >= 0);
+}
+
+static bool is_time(void)
+{
+    uint64_t not_before = atomic_load_explicit(&not_before_ns, memory_order_relaxed);
+
+    return not_before == 0 || (not_before != NEVER && now_ns() >= not_before);
+}
+
+bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer)
+{
+    struct vvi_preload_slot *s;
+    struct vvi_preload_answer a;
+    int saved = errno;
+    bool ok = false;
+    size_t bytes;
+
+    /* That it was written is remembered even if there is nobody to be told. */
+    if ((!is_time() && ask->op != VV_DOOR_OP_INVALIDATE) || !settle() || !(s = acquire()))
+        return false;
+    bytes = vvi_preload_path(ask->dirfd, ask->path, s->path, sizeof(s->path));
+    if (bytes > 0 && below_wanted(s->path) && below_served(s->path)) {
+        if (ask->op == VV_DOOR_OP_INVALIDATE)
+            vvi_preload_wrote(s->path, bytes);
+        if (is_time() &&
+            (ask->op == VV_DOOR_OP_INVALIDATE || !vvi_preload_has_written(s->path, bytes)))
+            ok = exchange(s, ask, bytes, &a);
+    }
+    release(s);
+    errno = saved;
+    if (ok)
+        *ret_answer = a;
+    return ok;
+}
+
+void vvi_preload_view_changed(void)
+{
+    atomic_fetch_add_explicit(&view, 1, memory_order_relaxed);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The open and fopen families. A file that is opened for reading, in a plain way, is asked of the daemon;
+ * everything else, and everything that the daemon does not give, is opened as it would have been without
+ * us, so that the result, errno and side effects are the kernel's. A file that was opened for writing is
+ * reported after it was, so that nobody is given what it was before.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload.h"
+
+/* Each hook is a function of its own name here, and has libc's name for the linker. */
+#define HOOK(type, name, ...)                                                            \
+    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__) __asm__(#name); \
+    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__)
+
+#define LARGE 0100000 /* O_LARGEFILE as the kernel has it; libc's is 0 where all are */
+
+/* What may be asked for beside O_RDONLY. Others change what is opened, or what the descriptor does. */
+#define PLAIN (O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW | LARGE)
+
+typedef int open_fn(const char *, int, ...);
+typedef int openat_fn(int, const char *, int, ...);
+typedef int open_2_fn(const char *, int);
+typedef int openat_2_fn(int, const char *, int);
+typedef int creat_fn(const char *, mode_t);
+typedef FILE *fopen_fn(const char *, const char *);
+typedef FILE *freopen_fn(const char *, const char *, FILE *);
+
+static bool is_write(int flags)
+{
+    /* With O_PATH nothing is opened; O_TMPFILE names a folder. */
+    if ((flags & O_PATH) == O_PATH || (flags & O_TMPFILE) == O_TMPFILE)
+        return false;
+    return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+}
+
+static bool is_plain_read(int flags)
+{
+    return (flags & O_ACCMODE) == O_RDONLY && (flags & ~(O_ACCMODE | PLAIN)) == 0;
+}
+
+static void invalidate(int dirfd, const char *path)
+{
+    struct vvi_preload_ask ask = {VV_DOOR_OP_INVALIDATE, dirfd, path, false, false};
+    struct vvi_preload_answer answer;
+
+    if (vvi_preload_may_be_ours(path))
+        (void)vvi_preload_ask(&ask, &answer);
+}
+
+/* The daemon's descriptor; -1: open it yourself. Leaves errno alone. */
+static int from_daemon(int dirfd, const char *path, int flags)
+{
+    struct vvi_preload_ask ask = {VV_DOOR_OP_OPEN, dirfd, path, (flags & O_NOFOLLOW) != 0,
+                                  (flags & O_CLOEXEC) != 0};
+    struct vvi_preload_answer a;
+    int saved = errno;
+    struct stat st;
+
+    if (!vvi_preload_may_be_ours(path) || !vvi_preload_ask(&ask, &a))
+        return -1;
+    if (syscall(SYS_fstat, a.fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (uint64_t)st.st_size != a.stat.size ||
+        ((flags & O_NONBLOCK) && syscall(SYS_fcntl, a.fd, F_SETFL, O_RDONLY | O_NONBLOCK) < 0)) {
+        syscall(SYS_close, a.fd);
+        errno = saved;
+        return -1;
+    }
+    vvi_preload_saw(&st, &a.stat);
+    errno = saved;
+    return a.fd;
+}
+
+static int plain_openat(enum vvi_preload_hook hook, int dirfd, const char *path, int flags,
+                        mode_t mode)
+{
+    void *next = vvi_preload_next(hook);
+
+    switch (next ? hook : VVI_PRELOAD_COUNT) {
+    case VVI_PRELOAD_open:
+    case VVI_PRELOAD_open64:
+    case VVI_PRELOAD___open:
+    case VVI_PRELOAD___open64:
+        return ((open_fn *)next)(path, flags, mode);
+    case VVI_PRELOAD_openat:
+    case VVI_PRELOAD_openat64:
+        return ((openat_fn *)next)(dirfd, path, flags, mode);
+    case VVI_PRELOAD___open_2:
+    case VVI_PRELOAD___open64_2:
+        return ((open_2_fn *)next)(path, flags);
+    case VVI_PRELOAD___openat_2:
+    case VVI_PRELOAD___openat64_2:
+        return ((openat_2_fn *)next)(dirfd, path, flags);
+    default:
+        return (int)syscall(SYS_openat, dirfd, path, flags, mode);
+    }
+}
+
+/* What all of them come to. */
+static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int flags, mode_t mode)
+{
+    int fd;
+
+    if (!vvi_preload_on() || !path)
+        return plain_openat(hook, dirfd, path, flags, mode);
+    if (is_plain_read(flags)) {
+        fd = from_daemon(dirfd, path, flags);
+        if (fd >= 0)
+            return fd;
+    }
+    fd = plain_openat(hook, dirfd, path, flags, mode);
+    if (fd >= 0 && is_write(flags))
+        invalidate(dirfd, path);
+    return fd;
+}
+
+/* The mode is there only if something may be created. */
+#define MODE_OF(flags, last)                                     \
+    mode_t mode = 0;                                             \
+    if (((flags)&O_CREAT) || ((flags)&O_TMPFILE) == O_TMPFILE) { \
+        va_list ap;                                              \
+        va_start(ap, last);                                      \
+        mode = va_arg(ap, mode_t);                               \
+        va_end(ap);                                              \
+    }
+
+#define OPEN(name)                                                       \
+    HOOK(int, name, const char *path, int flags, ...)                    \
+    {                                                                    \
+        MODE_OF(flags, flags)                                            \
+        return do_open(VVI_PRELOAD_##name, AT_FDCWD, path, flags, mode); \
+    }
+#define OPENAT(name)                                                  \
+    HOOK(int, name, int dirfd, const char *path, int flags, ...)      \
+    {                                                                 \
+        MODE_OF(flags, flags)                                         \
+        return do_open(VVI_PRELOAD_##name, dirfd, path, flags, mode); \
+    }
+
+OPEN(open)
+OPEN(open64)
+OPEN(__open)
+OPEN(__open64)
+OPENAT(openat)
+OPENAT(openat64)
+
+HOOK(int, __open_2, const char *path, int flags)
+{
+    return do_open(VVI_PRELOAD___open_2, AT_FDCWD, path, flags, 0);
+}
+
+HOOK(int, __open64_2, const char *path, int flags)
+{
+    return do_open(VVI_PRELOAD___open64_2, AT_FDCWD, path, flags, 0);
+}
+
+HOOK(int, __openat_2, int dirfd, const char *path, int flags)
+{
+    return do_open(VVI_PRELOAD___openat_2, dirfd, path, flags, 0);
+}
+
+HOOK(int, __openat64_2, int dirfd, const char *path, int flags)
+{
+    return do_open(VVI_PRELOAD___openat64_2, dirfd, path, flags, 0);
+}
+
+static int do_creat(enum vvi_preload_hook hook, const char *path, mode_t mode)
+{
+    creat_fn *next = (creat_fn *)vvi_preload_next(hook);
+    int fd = next ? next(path, mode)
+                  : (int)syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+
+    if (fd >= 0 && vvi_preload_on())
+        invalidate(AT_FDCWD, path);
+    return fd;
+}
+
+HOOK(int, creat, const char *path, mode_t mode)
+{
+    return do_creat(VVI_PRELOAD_creat, path, mode);
+}
+
+HOOK(int, creat64, const char *path, mode_t mode)
+{
+    return do_creat(VVI_PRELOAD_creat64, path, mode);
+}
+
+/* ---- streams ---- */
+
+/* Flags for open, as far as from_daemon wants to know them; -1: not for reading alone. */
+static int flags_of(const char *mode)
+{
+    int flags = O_RDONLY;
+
+    if (mode[0] != 'r')
+        return -1;
+    for (const char *at = mode + 1; *at; at++) {
+        if (*at == '+' || *at == ',') /* for writing; with a character set */
+            return -1;
+        if (*at == 'e')
+            flags |= O_CLOEXEC;
+    }
+    return flags;
+}
+
+static bool is_write_mode(const char *mode)
+{
+    return mode[0] == 'w' || mode[0] == 'a' || strchr(mode, '+') != NULL;
+}
+
+static FILE *do_fopen(enum vvi_preload_hook hook, const char *path, const char *mode)
+{
+    fopen_fn *next = (fopen_fn *)vvi_preload_next(hook);
+    bool on = vvi_preload_on() && path && mode;
+    int flags = on ? flags_of(mode) : -1;
+    FILE *f;
+
+    if (flags >= 0) {
+        int fd = from_daemon(AT_FDCWD, path, flags);
+
+        f = fd >= 0 ? fdopen(fd, mode) : NULL;
+        if (f)
+            return f;
+        if (fd >= 0)
+            syscall(SYS_close, fd);
+    }
+    if (!next) {
+        errno = ENOSYS;
+        return NULL;
+    }
+    f = next(path, mode);
+    if (f && on && is_write_mode(mode))
+        invalidate(AT_FDCWD, path);
+    return f;
+}
+
+HOOK(FILE *, fopen, const char *path, const char *mode)
+{
+    return do_fopen(VVI_PRELOAD_fopen, path, mode);
+}
+
+HOOK(FILE *, fopen64, const char *path, const char *mode)
+{
+    return do_fopen(VVI_PRELOAD_fopen64, path, mode);
+}
+
+/* "/proc/self/fd/N" */
+static void link_of(int fd, char link[40])
+{
+    char digits[12];
+    size_t nr = 0, at;
+
+    memcpy(link, "/proc/self/fd/", 15);
+    at = 14;
+    do {
+        digits[nr++] = (char)('0' + fd % 10);
+        fd /= 10;
+    } while (fd != 0);
+    while (nr > 0)
+        link[at++] = digits[--nr];
+    link[at] = '\0';
+}
+
+/* The stream is opened anew through the daemon's descriptor by name, and then is given the descriptor
+ * itself, which carries the lock that keeps the file. */
+static FILE *reopen(freopen_fn *next, int fd, int flags, const char *mode, FILE *stream)
+{
+    char link[40];
+    FILE *f;
+
+    link_of(fd, link);
+    f = next(link, mode, stream);
+    if (f)
+        (void)syscall(SYS_dup3, fd, fileno(f), flags & O_CLOEXEC);
+    syscall(SYS_close, fd);
+    return f;
+}
+
+static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char *mode,
+                        FILE *stream)
+{
+    freopen_fn *next = (freopen_fn *)vvi_preload_next(hook);
+    bool on = vvi_preload_on() && path && mode && stream;
+    int flags = on ? flags_of(mode) : -1, fd = -1;
+    FILE *f;
+
+    if (!next) {
+        errno = ENOSYS;
+        return NULL;
+    }
+    /* Without /proc the stream would be lost in the attempt. */
+    if (flags >= 0 && syscall(SYS_faccessat, AT_FDCWD, "/proc/self/fd", F_OK) == 0)
+        fd = from_daemon(AT_FDCWD, path, flags);
+    if (fd >= 0)
+        return reopen(next, fd, flags, mode, stream);
+    f = next(path, mode, stream);
+    if (f && on && is_write_mode(mode))
+        invalidate(AT_FDCWD, path);
+    return f;
+}
+
+HOOK(FILE *, freopen, const char *path, const char *mode, FILE *stream)
+{
+    return do_freopen(VVI_PRELOAD_freopen, path, mode, stream);
+}
+
+HOOK(FILE *, freopen64, const char *path, const char *mode, FILE *stream)
+{
+    return do_freopen(VVI_PRELOAD_freopen64, path, mode, stream);
+}
+
+/* ---- what changes what paths mean ---- */
+
+HOOK(int, chroot, const char *path)
+{
+    int (*next)(const char *) = (int (*)(const char *))vvi_preload_next(VVI_PRELOAD_chroot);
+    int rc = next ? next(path) : (int)syscall(SYS_chroot, path);
+
+    if (rc == 0)
+        vvi_preload_view_changed();
+    return rc;
+}
+
+HOOK(int, unshare, int flags)
+{
+    int (*next)(int) = (int (*)(int))vvi_preload_next(VVI_PRELOAD_unshare);
+    int rc = next ? next(flags) : (int)syscall(SYS_unshare, flags);
+
+    if (rc == 0)
+        vvi_preload_view_changed();
+    return rc;
+}
+
+HOOK(int, setns, int fd, int type)
+{
+    int (*next)(int, int) = (int (*)(int, int))vvi_preload_next(VVI_PRELOAD_setns);
+    int rc = next ? next(fd, type) : (int)syscall(SYS_setns, fd, type);
+
+    if (rc == 0)
+        vvi_preload_view_changed();
+    return rc;
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stat and access families. By path, a file below a root is asked of the daemon, and the file system is
+ * asked when it does not know. By descriptor, the kernel is asked always; if the descriptor is a copy of a
+ * file, the answer is about that file: device, inode, mode, owner and times are the same by either way, which
+ * programs compare. What leads to a descriptor (/proc/self/fd/0, /dev/stdin) is treated like one.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "preload.h"
+
+#define HOOK(type, name, ...)                                                            \
+    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__) __asm__(#name); \
+    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__)
+
+_Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one structure for both families");
+
+typedef int stat_fn(const char *, struct stat *);
+typedef int fstat_fn(int, struct stat *);
+typedef int fstatat_fn(int, const char *, struct stat *, int);
+typedef int xstat_fn(int, const char *, struct stat *);
+typedef int fxstat_fn(int, int, struct stat *);
+typedef int fxstatat_fn(int, int, const char *, struct stat *, int);
+
+static struct timespec timespec_of(const struct vv_door_time *t)
+{
+    return (struct timespec){(time_t)t->sec, (long)t->nsec};
+}
+
+static void fill_stat(const struct vv_door_stat *from, struct stat *st)
+{
+    memset(st, 0, sizeof(*st));
+    st->st_dev = (dev_t)from->dev;
+    st->st_ino = (ino_t)from->ino;
+    st->st_mode = (mode_t)from->mode;
+    st->st_nlink = (nlink_t)from->nlink;
+    st->st_uid = (uid_t)from->uid;
+    st->st_gid = (gid_t)from->gid;
+    st->st_rdev = (dev_t)from->rdev;
+    st->st_size = (off_t)from->size;
+    st->st_blksize = (blksize_t)from->blksize;
+    st->st_blocks = (blkcnt_t)from->blocks;
+    st->st_atim = timespec_of(&from->atime);
+    st->st_mtim = timespec_of(&from->mtime);
+    st->st_ctim = timespec_of(&from->ctime);
+}
+
+static bool from_daemon(int dirfd, const char *path, bool nofollow,
+                        struct vvi_preload_answer *ret_answer)
+{
+    struct vvi_preload_ask ask = {VV_DOOR_OP_STAT, dirfd, path, nofollow, true};
+
+    return vvi_preload_may_be_ours(path) && vvi_preload_ask(&ask, ret_answer);
+}
+
+/* May a path lead to something that is open? */
+static bool leads_to_fd(const char *path)
+{
+    return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0;
+}
+
+/* What the kernel said of a descriptor, or of a path (fd -1), becomes what it is a copy of. */
+static int amend(int rc, int fd, const char *path, struct stat *st)
+{
+    struct vv_door_stat original;
+
+    if (rc == 0 && (fd >= 0 || leads_to_fd(path)) && vvi_preload_original(fd, path, st, &original))
+        fill_stat(&original, st);
+    return rc;
+}
+
+/* ---- by path ---- */
+
+/* As the hook's own function would, or the kernel. */
+static int plain_stat(enum vvi_preload_hook hook, int dirfd, const char *path, int flags,
+                      struct stat *st)
+{
+    void *next = vvi_preload_next(hook);
+
+    switch (next ? hook : VVI_PRELOAD_COUNT) {
+    case VVI_PRELOAD_stat:
+    case VVI_PRELOAD_stat64:
+    case VVI_PRELOAD_lstat:
+    case VVI_PRELOAD_lstat64:
+        return ((stat_fn *)next)(path, st);
+    case VVI_PRELOAD_fstatat:
+    case VVI_PRELOAD_fstatat64:
+        return ((fstatat_fn *)next)(dirfd, path, st, flags);
+    default:
+        return (int)syscall(SYS_newfstatat, dirfd, path, st, flags);
+    }
+}
+
+#define STAT_FLAGS (AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT)
+
+static int do_stat(enum vvi_preload_hook hook, int dirfd, const char *path, int flags,
+                   struct stat *st)
+{
+    struct vvi_preload_answer a;
+    int rc;
+
+    if (!vvi_preload_on() || !path || !st)
+        return plain_stat(hook, dirfd, path, flags, st);
+    if ((flags & ~STAT_FLAGS) == 0 &&
+        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a)) {
+        fill_stat(&a.stat, st);
+        return 0;
+    }
+    rc = plain_stat(hook, dirfd, path, flags, st);
+    if ((flags & AT_EMPTY_PATH) && *path == '\0')
+        return amend(rc, dirfd, path, st);
+    return (flags & AT_SYMLINK_NOFOLLOW) ? rc : amend(rc, -1, path, st);
+}
+
+#define STAT(name, flags)                                                \
+    HOOK(int, name, const char *path, struct stat *st)                   \
+    {                                                                    \
+        return do_stat(VVI_PRELOAD_##name, AT_FDCWD, path, (flags), st); \
+    }
+#define FSTATAT(name)                                                        \
+    HOOK(int, name, int dirfd, const char *path, struct stat *st, int flags) \
+    {                                                                        \
+        return do_stat(VVI_PRELOAD_##name, dirfd, path, flags, st);          \
+    }
+
+STAT(stat, 0)
+STAT(stat64, 0)
+STAT(lstat, AT_SYMLINK_NOFOLLOW)
+STAT(lstat64, AT_SYMLINK_NOFOLLOW)
+FSTATAT(fstatat)
+FSTATAT(fstatat64)
+
+/* The legacy ones begin with a version of the structure; what is not today's is not ours to fill. */
+#if defined(__x86_64__)
+#define STAT_VERSION 1
+#else
+#define STAT_VERSION 0
+#endif
+
+static int bad_version(void)
+{
+    errno = EINVAL;
+    return -1;
+}
+
+/* A version that is unknown here goes to libc, if it has the function. */
+static int legacy(enum vvi_preload_hook hook, int version, int dirfd, const char *path, int flags,
+                  struct stat *st)
+{
+    void *next = vvi_preload_next(hook);
+
+    if (version == STAT_VERSION)
+        return do_stat(hook, dirfd, path, flags, st);
+    if (!next)
+        return bad_version();
+    if (hook == VVI_PRELOAD___fxstatat || hook == VVI_PRELOAD___fxstatat64)
+        return ((fxstatat_fn *)next)(version, dirfd, path, st, flags);
+    return ((xstat_fn *)next)(version, path, st);
+}
+
+#define XSTAT(name, flags)                                                       \
+    HOOK(int, name, int version, const char *path, struct stat *st)              \
+    {                                                                            \
+        return legacy(VVI_PRELOAD_##name, version, AT_FDCWD, path, (flags), st); \
+    }
+#define FXSTATAT(name)                                                                    \
+    HOOK(int, name, int version, int dirfd, const char *path, struct stat *st, int flags) \
+    {                                                                                     \
+        return legacy(VVI_PRELOAD_##name, version, dirfd, path, flags, st);               \
+    }
+
+XSTAT(__xstat, 0)
+XSTAT(__xstat64, 0)
+XSTAT(__lxstat, AT_SYMLINK_NOFOLLOW)
+XSTAT(__lxstat64, AT_SYMLINK_NOFOLLOW)
+FXSTATAT(__fxstatat)
+FXSTATAT(__fxstatat64)
+
+/* ---- by descriptor ---- */
+
+static int do_fstat(enum vvi_preload_hook hook, int fd, struct stat *st)
+{
+    fstat_fn *next = (fstat_fn *)vvi_preload_next(hook);
+    int rc = next ? next(fd, st) : (int)syscall(SYS_fstat, fd, st);
+
+    return vvi_preload_on() && st ? amend(rc, fd, "", st) : rc;
+}
+
+static int do_fxstat(enum vvi_preload_hook hook, int version, int fd, struct stat *st)
+{
+    fxstat_fn *next = (fxstat_fn *)vvi_preload_next(hook);
+    int rc;
+
+    if (!next && version != STAT_VERSION)
+        return bad_version();
+    rc = next ? next(version, fd, st) : (int)syscall(SYS_fstat, fd, st);
+    return vvi_preload_on() && st && version == STAT_VERSION ? amend(rc, fd, "", st) : rc;
+}
+
+HOOK(int, fstat, int fd, struct stat *st)
+{
+    return do_fstat(VVI_PRELOAD_fstat, fd, st);
+}
+
+HOOK(int, fstat64, int fd, struct stat *st)
+{
+    return do_fstat(VVI_PRELOAD_fstat64, fd, st);
+}
+
+HOOK(int, __fxstat, int version, int fd, struct stat *st)
+{
+    return do_fxstat(VVI_PRELOAD___fxstat, version, fd, st);
+}
+
+HOOK(int, __fxstat64, int version, int fd, struct stat *st)
+{
+    return do_fxstat(VVI_PRELOAD___fxstat64, version, fd, st);
+}
+
+/* ---- statx ---- */
+
+static struct statx_timestamp statx_time_of(const struct vv_door_time *t)
+{
+    return (struct statx_timestamp){.tv_sec = t->sec, .tv_nsec = t->nsec};
+}
+
+static bool knows_birth(const struct vv_door_stat *from)
+{
+    return from->btime.sec != 0 || from->btime.nsec != 0;
+}
+
+static void fill_statx(const struct vv_door_stat *from, struct statx *st)
+{
+    memset(st, 0, sizeof(*st));
+    st->stx_mask = STATX_BASIC_STATS;
+    st->stx_blksize = from->blksize;
+    st->stx_nlink = (uint32_t)from->nlink;
+    st->stx_uid = from->uid;
+    st->stx_gid = from->gid;
+    st->stx_mode = (uint16_t)from->mode;
+    st->stx_ino = from->ino;
+    st->stx_size = from->size;
+    st->stx_blocks = from->blocks;
+    st->stx_atime = statx_time_of(&from->atime);
+    st->stx_mtime = statx_time_of(&from->mtime);
+    st->stx_ctime = statx_time_of(&from->ctime);
+    st->stx_dev_major = major((dev_t)from->dev);
+    st->stx_dev_minor = minor((dev_t)from->dev);
+    st->stx_rdev_major = major((dev_t)from->rdev);
+    st->stx_rdev_minor = minor((dev_t)from->rdev);
+    if (knows_birth(from)) {
+        st->stx_mask |= STATX_BTIME;
+        st->stx_btime = statx_time_of(&from->btime);
+    }
+}
+
+/* The original of a descriptor, or of what a path leads to. */
+static void amend_statx(int fd, const char *path, struct statx *st)
+{
+    struct vv_door_stat original;
+    int saved = errno;
+    struct stat real;
+
+    /* Asked anew: the caller's mask may leave out what tells files apart. */
+    if (S_ISREG(st->stx_mode) &&
+        (fd >= 0 ? syscall(SYS_fstat, fd, &real)
+                 : syscall(SYS_newfstatat, AT_FDCWD, path, &real, 0)) == 0 &&
+        vvi_preload_original(fd, path, &real, &original))
+        fill_statx(&original, st);
+    errno = saved;
+}
+
+HOOK(int, statx, int dirfd, const char *path, int flags, unsigned mask, struct statx *st)
+{
+    int (*next)(int, const char *, int, unsigned, struct statx *) = (int (*)(
+        int, const char *, int, unsigned, struct statx *))vvi_preload_next(VVI_PRELOAD_statx);
+    bool on = vvi_preload_on() && path && st;
+    struct vvi_preload_answer a;
+    int rc;
+
+    if (on && (flags & ~(STAT_FLAGS | AT_STATX_DONT_SYNC)) == 0 &&
+        (mask & ~(STATX_BASIC_STATS | STATX_BTIME)) == 0 &&
+        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a) &&
+        (!(mask & STATX_BTIME) || knows_birth(&a.stat))) {
+        fill_statx(&a.stat, st);
+        return 0;
+    }
+    rc = next ? next(dirfd, path, flags, mask, st)
+              : (int)syscall(SYS_statx, dirfd, path, flags, mask, st);
+    if (rc != 0 || !on)
+        return rc;
+    if ((flags & AT_EMPTY_PATH) && *path == '\0')
+        amend_statx(dirfd, path, st);
+    else if (!(flags & AT_SYMLINK_NOFOLLOW) && leads_to_fd(path))
+        amend_statx(-1, path, st);
+    return rc;
+}
+
+/* ---- attributes ---- */
+
+/* Programs that copy attributes shall not copy the mark. */
+HOOK(ssize_t, flistxattr, int fd, char *list, size_t bytes)
+{
+    ssize_t (*next)(int, char *, size_t) =
+        (ssize_t(*)(int, char *, size_t))vvi_preload_next(VVI_PRELOAD_flistxattr);
+    ssize_t n = next ? next(fd, list, bytes) : syscall(SYS_flistxattr, fd, list, bytes);
+
+    if (n <= 0 || bytes == 0 || !vvi_preload_on())
+        return n;
+    for (char *at = list; at < list + n;) {
+        size_t len = strnlen(at, (size_t)(list + n - at));
+
+        if (len == sizeof(VV_DOOR_MARK_NAME) - 1 && memcmp(at, VV_DOOR_MARK_NAME, len) == 0 &&
+            at + len < list + n) {
+            memmove(at, at + len + 1, (size_t)(list + n - at) - len - 1);
+            return n - (ssize_t)len - 1;
+        }
+        at += len + 1;
+    }
+    return n;
+}
+
+/* ---- access ---- */
+
+typedef int access_fn(const char *, int);
+typedef int faccessat_fn(int, const char *, int, int);
+
+/* A file that the daemon has open for this user can be read; nothing else is known of it. */
+static bool is_readable(int dirfd, const char *path, int mode, bool nofollow)
+{
+    struct vvi_preload_answer a;
+
+    return vvi_preload_on() && path && (mode & ~R_OK) == 0 &&
+           from_daemon(dirfd, path, nofollow, &a) && (mode == F_OK || a.readable);
+}
+
+static int do_access(enum vvi_preload_hook hook, const char *path, int mode)
+{
+    access_fn *next = (access_fn *)vvi_preload_next(hook);
+
+    if (is_readable(AT_FDCWD, path, mode, false))
+        return 0;
+    return next ? next(path, mode) : (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+}
+
+HOOK(int, access, const char *path, int mode)
+{
+    return do_access(VVI_PRELOAD_access, path, mode);
+}
+
+HOOK(int, euidaccess, const char *path, int mode)
+{
+    return do_access(VVI_PRELOAD_euidaccess, path, mode);
+}
+
+HOOK(int, eaccess, const char *path, int mode)
+{
+    return do_access(VVI_PRELOAD_eaccess, path, mode);
+}
+
+HOOK(int, faccessat, int dirfd, const char *path, int mode, int flags)
+{
+    faccessat_fn *next = (faccessat_fn *)vvi_preload_next(VVI_PRELOAD_faccessat);
+
+    if ((flags & ~(AT_EACCESS | AT_SYMLINK_NOFOLLOW)) == 0 &&
+        is_readable(dirfd, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0))
+        return 0;
+    if (next)
+        return next(dirfd, path, mode, flags);
+    return (int)syscall(SYS_faccessat, dirfd, path, mode);
+}

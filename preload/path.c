@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Paths. The client must not ask the shared file system where a path leads; the daemon finds that out,
+ * once. All that is done here is what cannot change the meaning: a relative path is put behind the folder
+ * that the kernel says it starts from, double slashes and "." go. ".." stays: what it means depends on
+ * links.
+ */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload.h"
+
+/* Where a relative path starts from, without a slash at the end. False: not a place with a name. */
+static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
+{
+    static const char deleted[] = " (deleted)";
+    size_t n;
+
+    if (dirfd == AT_FDCWD) {
+        long got = syscall(SYS_getcwd, buf, buf_bytes);
+
+        n = got > 0 ? (size_t)got - 1 : 0; /* with the NUL */
+    } else {
+        char link[40] = "/proc/self/fd/", digits[12];
+        size_t at = strlen(link), nr = 0;
+        long got;
+
+        if (dirfd < 0)
+            return false;
+        do {
+            digits[nr++] = (char)('0' + dirfd % 10);
+            dirfd /= 10;
+        } while (dirfd != 0);
+        while (nr > 0)
+            link[at++] = digits[--nr];
+        link[at] = '\0';
+        got = syscall(SYS_readlinkat, AT_FDCWD, link, buf, buf_bytes);
+        n = got > 0 && (size_t)got < buf_bytes ? (size_t)got : 0;
+    }
+    /* "(unreachable)/...", "pipe:[1]"; and what was deleted, or is only called so. */
+    if (n == 0 || buf[0] != '/')
+        return false;
+    if (n >= sizeof(deleted) - 1 &&
+        memcmp(buf + n - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) == 0)
+        return false;
+    *ret_bytes = n == 1 ? 0 : n;
+    return true;
+}
+
+size_t vvi_preload_path(int dirfd, const char *path, char *buf, size_t buf_bytes)
+{
+    size_t n = 0;
+
+    if (path[0] == '\0')
+        return 0;
+    if (path[0] != '/' && !folder_of(dirfd, buf, buf_bytes, &n))
+        return 0;
+    while (*path) {
+        size_t bytes;
+
+        while (*path == '/')
+            path++;
+        for (bytes = 0; path[bytes] != '\0' && path[bytes] != '/'; bytes++)
+            ;
+        /* A slash or a dot at the end asks for a folder. */
+        if (path[bytes] == '\0' && (bytes == 0 || (bytes == 1 && path[0] == '.')))
+            return 0;
+        if (bytes == 1 && path[0] == '.') {
+            path++;
+            continue;
+        }
+        if (n + 1 + bytes >= buf_bytes)
+            return 0;
+        buf[n++] = '/';
+        memcpy(buf + n, path, bytes);
+        n += bytes;
+        path += bytes;
+    }
+    buf[n] = '\0';
+    return n <= VV_DOOR_PATH_MAX ? n : 0;
+}
+
+/* The next character of a path, with double slashes and "." left out. */
+static char next_char(const char **at)
+{
+    const char *p = *at;
+
+    if (*p == '/') {
+        for (;;) {
+            while (p[1] == '/')
+                p++;
+            if (p[1] != '.' || (p[2] != '/' && p[2] != '\0'))
+                break;
+            p += 2;
+            if (*p == '\0')
+                break;
+        }
+        *at = *p ? p + 1 : p;
+        return '/';
+    }
+    *at = *p ? p + 1 : p;
+    return *p;
+}
+
+bool vvi_preload_is_below(const char *path, const char *root, size_t root_bytes)
+{
+    for (size_t i = 0; i < (root_bytes == 1 ? 0 : root_bytes); i++)
+        if (next_char(&path) != root[i])
+            return false;
+    return next_char(&path) == '/';
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libvarve-preload.so: README.md says how it works. Nothing in here allocates memory, takes a lock or
+ * keeps anything on the stack beyond a few hundred bytes: hooks run in signal handlers, between fork and
+ * exec, and in threads that die at any time. All system calls are made directly, so that hooks never meet
+ * themselves, and leave errno as it was.
+ */
+#ifndef VV_PRELOAD_PRELOAD_H
+#define VV_PRELOAD_PRELOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "dataset/door_wire.h"
+#include "list.h"
+
+#define VVI_PRELOAD_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+/* ---- next.c ---- */
+
+enum vvi_preload_hook {
+#define X(name) VVI_PRELOAD_##name,
+    VV_PRELOAD_HOOKS(X)
+#undef X
+        VVI_PRELOAD_COUNT
+};
+
+/* The function that would have been called without us: libc's, or another preloaded library's. NULL: there
+ * is none of that name. */
+void *vvi_preload_next(enum vvi_preload_hook hook);
+
+/* False: switched off, or not ready yet. */
+bool vvi_preload_on(void);
+
+struct vvi_preload_settings {
+    char socket[108];
+    char roots[VV_DOOR_PATH_MAX + 1]; /* separated by colons; empty: the daemon says */
+    unsigned patience_ms;
+};
+
+/* Immutable once vvi_preload_on. */
+extern struct vvi_preload_settings vvi_preload_settings;
+
+/* ---- client.c ---- */
+
+/* A connection, or a place for one, that is this call's alone until it is released. */
+struct vvi_preload_slot;
+
+/* Whether a path that is written like this may be below a root; costs nothing once roots are known. */
+bool vvi_preload_may_be_ours(const char *path);
+
+struct vvi_preload_answer {
+    int fd; /* of OPEN */
+    struct vv_door_stat stat;
+    bool readable;
+};
+
+struct vvi_preload_ask {
+    enum vv_door_op op;
+    int dirfd;
+    const char *path;
+    bool nofollow;
+    bool cloexec; /* of the descriptor */
+};
+
+/* Asks the daemon. False: for any reason at all, the caller does it itself. */
+bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer);
+
+/* This process sees other files under the same names from here on. */
+void vvi_preload_view_changed(void);
+
+/* ---- path.c ---- */
+
+/* Makes a path absolute and spells it as the daemon wants it. Returns its length; 0: not a path that the
+ * daemon could serve, or too long. */
+size_t vvi_preload_path(int dirfd, const char *path, char *buf, size_t buf_bytes);
+/* Is a path below a folder? Spelled as it may be; `root` has no slash at its end. */
+bool vvi_preload_is_below(const char *path, const char *root, size_t root_bytes);
+
+/* ---- seen.c ---- */
+
+/* A descriptor is a copy of this file. */
+void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *original);
+/* Of which file is a descriptor (or, with fd -1, what a path leads to) a copy? `real` is what the kernel
+ * says of it. False: of none that we know of. */
+bool vvi_preload_original(int fd, const char *path, const struct stat *real,
+                          struct vv_door_stat *ret_original);
+/* Paths that this process has opened for writing: it always sees what it wrote. */
+void vvi_preload_wrote(const char *path, size_t bytes);
+bool vvi_preload_has_written(const char *path, size_t bytes);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What descriptors are copies of. The table is not kept by descriptor number, which may be closed, reused
+ * or duplicated without our knowing, but by what the kernel says of the file that is open: device, inode,
+ * time of change and size. A number that is another file's by now says so itself. What is not in the
+ * table, because another program opened it or because the table was full, has a mark (door_wire.h).
+ *
+ * An entry is written by whoever makes its sequence odd, and read by anybody who finds it even and
+ * unchanged. Nobody waits: who cannot write goes without, who cannot read takes the mark.
+ *
+ * Paths that were opened for writing are one bit each, by their hash. A bit that another path has set means a file
+ * that is read from where it is.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload.h"
+
+#define SETS 512
+#define WAYS 8
+#define BITS (1u << 16)
+
+struct key {
+    uint64_t dev, ino, size, ctime_sec, ctime_nsec;
+};
+
+#define WORDS ((sizeof(struct key) + sizeof(struct vv_door_stat)) / sizeof(uint64_t))
+
+struct entry {
+    /* Odd: somebody is writing. */
+    _Atomic uint64_t seq;
+    /* struct key, then struct vv_door_stat. Synchronization: seq. */
+    _Atomic uint64_t word[WORDS];
+};
+
+static struct entry table[SETS][WAYS];
+/* Synchronization: relaxed. The call that set a bit came before the one that looks for it, or beside it. */
+static _Atomic uint64_t written[BITS / 64];
+
+static struct key key_of(const struct stat *st)
+{
+    return (struct key){(uint64_t)st->st_dev, (uint64_t)st->st_ino, (uint64_t)st->st_size,
+                        (uint64_t)st->st_ctim.tv_sec, (uint64_t)st->st_ctim.tv_nsec};
+}
+
+static struct entry *set_of(const struct key *k)
+{
+    return table[((k->ino ^ k->dev) * UINT64_C(0x9e3779b97f4a7c15)) >> 32 & (SETS - 1)];
+}
+
+/* Copies an entry out. False: somebody was writing. */
+static bool read_entry(struct entry *e, uint64_t *words)
+{
+    /* Pairs with the release in write_entry. */
+    uint64_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
+
+    if (seq == 0 || (seq & 1))
+        return false;
+    for (size_t i = 0; i < WORDS; i++)
+        words[i] = atomic_load_explicit(&e->word[i], memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&e->seq, memory_order_relaxed) == seq;
+}
+
+static bool write_entry(struct entry *e, const uint64_t *words)
+{
+    uint64_t seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
+
+    if ((seq & 1) || !atomic_compare_exchange_strong_explicit(
+                         &e->seq, &seq, seq + 1, memory_order_acquire, memory_order_relaxed))
+        return false;
+    atomic_thread_fence(memory_order_release);
+    for (size_t i = 0; i < WORDS; i++)
+        atomic_store_explicit(&e->word[i], words[i], memory_order_relaxed);
+    atomic_store_explicit(&e->seq, seq + 2, memory_order_release);
+    return true;
+}
+
+void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *original)
+{
+    /* Takes turns in a full set. Synchronization: relaxed, any value will do. */
+    static _Atomic unsigned turn;
+    struct key k = key_of(real), is;
+    uint64_t words[WORDS], found[WORDS];
+    struct entry *set = set_of(&k), *to = NULL;
+
+    memcpy(words, &k, sizeof(k));
+    memcpy((char *)words + sizeof(k), original, sizeof(*original));
+    for (int i = 0; i < WAYS; i++) {
+        if (atomic_load_explicit(&set[i].seq, memory_order_relaxed) == 0) {
+            to = to ? to : &set[i];
+            continue;
+        }
+        if (!read_entry(&set[i], found))
+            continue;
+        if (memcmp(found, words, sizeof(words)) == 0)
+            return;
+        memcpy(&is, found, sizeof(is));
+        if (is.dev == k.dev && is.ino == k.ino) {
+            to = &set[i];
+            break;
+        }
+    }
+    if (!to)
+        to = &set[atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % WAYS];
+    (void)write_entry(to, words);
+}
+
+static bool in_table(const struct key *k, struct vv_door_stat *ret_original)
+{
+    struct entry *set = set_of(k);
+    uint64_t words[WORDS];
+
+    for (int i = 0; i < WAYS; i++) {
+        if (!read_entry(&set[i], words) || memcmp(words, k, sizeof(*k)) != 0)
+            continue;
+        memcpy(ret_original, (char *)words + sizeof(*k), sizeof(*ret_original));
+        return true;
+    }
+    return false;
+}
+
+bool vvi_preload_original(int fd, const char *path, const struct stat *real,
+                          struct vv_door_stat *ret_original)
+{
+    struct key k = key_of(real);
+    struct vv_door_mark mark;
+    int saved = errno;
+    long n;
+
+    if (!S_ISREG(real->st_mode))
+        return false;
+    if (in_table(&k, ret_original))
+        return true;
+    if ((real->st_mode & 07777) != VV_DOOR_CONTENT_MODE || real->st_nlink != 1)
+        return false;
+    n = fd >= 0 ? syscall(SYS_fgetxattr, fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark))
+                : syscall(SYS_getxattr, path, VV_DOOR_MARK_NAME, &mark, sizeof(mark));
+    errno = saved;
+    if (n != (long)sizeof(mark) || mark.magic != VV_DOOR_MARK_MAGIC ||
+        mark.version != VV_DOOR_VERSION || mark.own_ino != k.ino || mark.stat.size != k.size)
+        return false;
+    vvi_preload_saw(real, &mark.stat);
+    *ret_original = mark.stat;
+    return true;
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash(const char *path, size_t bytes)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ (unsigned char)path[i]) * UINT64_C(0x100000001b3);
+    return h ^ h >> 32;
+}
+
+void vvi_preload_wrote(const char *path, size_t bytes)
+{
+    uint64_t h = hash(path, bytes) % BITS;
+
+    atomic_fetch_or_explicit(&written[h / 64], UINT64_C(1) << (h % 64), memory_order_relaxed);
+}
+
+bool vvi_preload_has_written(const char *path, size_t bytes)
+{
+    uint64_t h = hash(path, bytes) % BITS;
+
+    return (atomic_load_explicit(&written[h / 64], memory_order_relaxed) >> (h % 64) & 1) != 0;
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The daemon is killed, frozen, or drops and replaces files while a program holds them open: dup'ed, mapped, half read,
+# in a forked child. The program reads what it would have read.
+set -euo pipefail
+. "$SOURCE_DIR/tests/preload/common.sh.inc"
+
+make_files
+start_daemon
+(echo go) | "$programs/holding" "$root" >"$base/plain" 2>/dev/null
+
+held() { # held NAME COMMAND: which is run while files are held
+    rm -f "$base/go"
+    mkfifo "$base/go"
+    LD_PRELOAD=$library timeout 60 "$programs/holding" "$root" <"$base/go" >"$base/with" 2>"$base/held" &
+    local pid=$!
+    exec 8>"$base/go"
+    while ! grep -q holding "$base/held"; do sleep 0.02; done
+    eval "$2"
+    echo go >&8
+    exec 8>&-
+    wait $pid || fail "$1: status $?: $(cat "$base/held")"
+    cmp "$base/plain" "$base/with" || {
+        diff "$base/plain" "$base/with"
+        fail "$1: not what was held"
+    }
+}
+held "nothing" :
+ask_daemon
+[ "$d_opens" -ge 6 ] || fail "files did not come from the cache"
+held "the daemon is killed" "kill_daemon KILL"
+held "no daemon" :
+start_daemon
+export VARVE_PRELOAD_PATIENCE=300
+held "the daemon is frozen" 'kill -STOP $daemon'
+kill -CONT "$daemon"
+held "the daemon ends, and another one begins with an empty folder" \
+    "kill_daemon TERM; rm -rf '$base/cache'; start_daemon"
+held "the daemon ends, and another one takes up the folder" "kill_daemon KILL; start_daemon"
+# Written by somebody else: those who hold the former content keep it whole. The program's last open sees the new one.
+cp "$root/big" "$base/kept"
+held "the file is dropped" "LD_PRELOAD='$library' dd if='$base/kept' of='$root/big' conv=notrunc status=none"
+kill_daemon TERM

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon of one node, for tests of the preloaded library: an owner of files behind a door, and nothing else.
+ *   one_node SOCKET CACHE ROOT [revalidate=MS] [capacity=BYTES] [max=BYTES] [slow=MS]
+ * Prints "ready" when it is, and what it did when it ends (SIGTERM) or is asked (SIGUSR1). Files whose
+ * name has "slowly" in it take slow=MS to open.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "dataset/door.h"
+#include "dataset/owner.h"
+
+static struct vv_owner *owner;
+static uint64_t slow_ns;
+
+static struct vv_door_time time_of(uint64_t ns)
+{
+    return (struct vv_door_time){(int64_t)(ns / VV_NS_PER_S), (uint32_t)(ns % VV_NS_PER_S), 0};
+}
+
+static void convert(const struct vv_shared_stat *from, struct vv_door_stat *to)
+{
+    *to = (struct vv_door_stat){
+        .dev = from->dev,
+        .ino = from->gen.inode,
+        .mode = from->mode,
+        .uid = from->uid,
+        .gid = from->gid,
+        .blksize = from->blksize,
+        .nlink = from->nlink,
+        .size = from->gen.size,
+        .blocks = from->blocks,
+        .atime = time_of(from->atime_ns),
+        .mtime = time_of(from->gen.mtime_ns),
+        .ctime = time_of(from->gen.ctime_ns),
+    };
+}
+
+static int get(const struct vv_door_ask *ask, int *ret_fd, struct vv_door_stat *ret_stat)
+{
+    struct vv_shared_stat st;
+    int fd, rc;
+
+    if (strstr(ask->path, "slowly")) {
+        if (ask->now)
+            return -EAGAIN;
+        vv_sleep_until_ns(vv_now_ns() + slow_ns);
+    }
+    rc = ask->now ? vv_owner_get_now(owner, ask->path, &fd, &st, NULL)
+                  : vv_owner_get(owner, ask->path, ask->deadline_ns, &fd, &st);
+    if (rc == 0 && ask->nofollow && !st.direct) {
+        close(fd);
+        rc = -ELOOP;
+    }
+    if (rc < 0)
+        return rc;
+    convert(&st, ret_stat);
+    *ret_fd = fd;
+    return 0;
+}
+
+static int do_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
+                   struct vv_door_stat *ret_stat)
+{
+    (void)user;
+    return get(ask, ret_fd, ret_stat);
+}
+
+static int do_stat(void *user, const struct vv_door_ask *ask, struct vv_door_stat *ret_stat,
+                   bool *ret_readable)
+{
+    int fd, rc = get(ask, &fd, ret_stat);
+
+    (void)user;
+    if (rc == 0)
+        close(fd);
+    *ret_readable = rc == 0;
+    return rc;
+}
+
+static int do_invalidate(void *user, const struct vv_door_ask *ask)
+{
+    (void)user;
+    if (ask->now)
+        return -EAGAIN;
+    vv_owner_invalidate(owner, ask->path);
+    return 0;
+}
+
+static uint64_t setting(char **args, const char *key, uint64_t otherwise)
+{
+    size_t n = strlen(key);
+
+    for (; *args; args++)
+        if (strncmp(*args, key, n) == 0 && (*args)[n] == '=')
+            return strtoull(*args + n + 1, NULL, 10);
+    return otherwise;
+}
+
+static void tell(struct vv_door *door, struct vv_dataset *cache)
+{
+    struct vv_dataset_stats c;
+    struct vv_owner_stats o;
+    struct vv_door_stats s;
+
+    vv_door_stats(door, &s);
+    vv_owner_stats(owner, &o);
+    vv_dataset_stats(cache, &c);
+    printf("clients=%llu accepted=%llu broken=%llu opens=%llu stats=%llu writes=%llu yourself=%llu "
+           "fetches=%llu looks=%llu files=%llu waiting=%llu damaged=%llu\n",
+           (unsigned long long)s.clients, (unsigned long long)s.accepted,
+           (unsigned long long)s.broken, (unsigned long long)s.opens, (unsigned long long)s.stats,
+           (unsigned long long)s.writes, (unsigned long long)s.yourself,
+           (unsigned long long)o.fetches, (unsigned long long)o.looks, (unsigned long long)c.files,
+           (unsigned long long)c.waiting, (unsigned long long)c.damaged);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    const struct vv_door_ops ops = {do_open, do_stat, do_invalidate};
+    const char *roots[1];
+    struct vv_door_opts door_opts = {.roots = roots, .nr_roots = 1, .ops = &ops};
+    struct vv_dataset_opts opts = {0};
+    struct vv_owner_opts owner_opts = {0};
+    struct vv_dataset *cache;
+    struct vv_shared *shared;
+    struct vv_door *door;
+    sigset_t signals;
+    char err[200];
+    int sig = 0;
+
+    if (argc < 4)
+        return 2;
+    door_opts.socket_path = argv[1];
+    roots[0] = argv[3];
+    slow_ns = setting(argv, "slow", 1000) * VV_NS_PER_MS;
+    opts.capacity = setting(argv, "capacity", UINT64_C(1) << 30);
+    opts.max_file = setting(argv, "max", 0);
+    owner_opts.revalidate_ns = setting(argv, "revalidate", 0) * VV_NS_PER_MS;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    if (vv_dataset_open(argv[2], &opts, err, sizeof(err), &cache) < 0 ||
+        vv_shared_new(roots, 1, &shared) < 0)
+        return 1;
+    owner_opts.cache = cache;
+    owner_opts.shared = shared;
+    if (vv_owner_new(&owner_opts, &owner) < 0 ||
+        vv_door_open(&door_opts, err, sizeof(err), &door) < 0) {
+        fprintf(stderr, "%s\n", err);
+        return 1;
+    }
+    puts("ready");
+    fflush(stdout);
+    while (sig != SIGTERM) {
+        if (sigwait(&signals, &sig) != 0)
+            return 1;
+        tell(door, cache);
+    }
+    vv_door_close(door);
+    vv_owner_free(owner);
+    vv_shared_free(shared);
+    vv_dataset_close(cache);
+    return 0;
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Threads, signal handlers, children of all kinds, connections that are closed under them; and a daemon that is killed,
+# frozen and started again meanwhile. No wrong byte, no failure, no hang.
+set -euo pipefail
+. "$SOURCE_DIR/tests/preload/common.sh.inc"
+
+make_files
+mkdir "$root/many"
+for i in $(seq 40); do bytes $((i * 777)) "$i" >"$root/many/$i"; done
+rounds=${VARVE_TEST_LONG:+3000}
+rounds=${rounds:-150}
+start_daemon revalidate=20
+storm() { # storm WHAT [close]
+    LD_PRELOAD=$library timeout 120 "$programs/storm" "$root" "$rounds" ${2:+"$2"} || fail "storm: $?, $1"
+}
+storm "with a daemon"
+ask_daemon
+[ "$d_opens" -gt 500 ] || fail "hardly anything came from the cache"
+[ "$d_broken" = 0 ] || fail "the daemon was sent nonsense"
+
+# A connection that is closed while it is used may lose a request, which then takes the daemon for frozen.
+VARVE_PRELOAD_PATIENCE=100 storm "with connections closed" close
+
+# Little room: files come and go while they are open.
+kill_daemon TERM
+start_daemon revalidate=20 capacity=200000
+storm "with little room"
+
+# The daemon goes and comes.
+export VARVE_PRELOAD_PATIENCE=200
+LD_PRELOAD=$library timeout 120 "$programs/storm" "$root" $((rounds * 4)) &
+running=$!
+for i in 1 2 3; do
+    sleep 0.3
+    kill -STOP "$daemon"
+    sleep 0.3
+    kill -CONT "$daemon"
+    sleep 0.1
+    kill_daemon KILL
+    sleep 0.1
+    start_daemon revalidate=20
+done
+wait "$running" || fail "storm: $?, with a daemon that goes and comes"
+
+# Not one leak of a descriptor or a client.
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    ask_daemon
+    [ "$d_clients" = 0 ] && break
+    sleep 0.2
+done
+[ "$d_clients" = 0 ] || fail "$d_clients clients, and nobody is there"
+kill_daemon TERM

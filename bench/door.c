@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What opening a cached file costs a program under libvarve-preload.so, compared within one run with the
+ * least that passing a descriptor between two processes can cost, and with a plain open of a local file. All
+ * take turns, so that they see the same machine; medians of rounds are compared.
+ *
+ *     bench_door [--library FILE] [--opens N] [--rounds N] [--cpus CLIENT,SERVER]
+ *
+ *   plain   open and close of a file on local disk
+ *   bare    one byte to a process that answers with a descriptor it has open already, and close
+ *   cached  open and close of a cached file, through the library and the door
+ *   read    the same with reading all of it: 100 KiB files and one large one, cached over plain
+ *
+ * --cpus binds program and daemon to processors: the same one for both is the cheapest way to wake each
+ * other, two are what users have. Default: not bound.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "dataset/door.h"
+#include "dataset/owner.h"
+
+#define FILES      64
+#define FILE_BYTES (100 << 10)
+#define LARGE      ((size_t)256 << 20)
+#define ROUNDS_MAX 99
+
+static char folder[64];
+static const char *library;
+static int opens = 2000, rounds = 9, client_cpu = -1, server_cpu = -1;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench_door: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static void bind_to(int cpu)
+{
+    cpu_set_t set;
+
+    if (cpu < 0)
+        return;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (sched_setaffinity(0, sizeof(set), &set) < 0)
+        die("sched_setaffinity");
+}
+
+/* ---- the daemon ---- */
+
+static int do_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
+                   struct vv_door_stat *ret_stat)
+{
+    struct vv_shared_stat st;
+    int rc = ask->now ? vv_owner_get_now(user, ask->path, ret_fd, &st, NULL)
+                      : vv_owner_get(user, ask->path, ask->deadline_ns, ret_fd, &st);
+
+    if (rc == 0)
+        *ret_stat = (struct vv_door_stat){.dev = st.dev,
+                                          .ino = st.gen.inode,
+                                          .mode = st.mode,
+                                          .size = st.gen.size,
+                                          .nlink = st.nlink};
+    return rc;
+}
+
+static void serve_door(int ready)
+{
+    static const struct vv_door_ops ops = {do_open, NULL, NULL};
+    struct vv_dataset_opts opts = {.capacity = UINT64_C(4) << 30};
+    struct vv_owner_opts owner_opts = {.revalidate_ns = 5 * VV_NS_PER_S};
+    struct vv_door_opts door_opts = {.nr_roots = 1, .ops = &ops, .loops = 1};
+    char socket_path[100], cache[100], root[100], err[200] = "";
+    const char *roots[1] = {root};
+    struct vv_owner *owner;
+    struct vv_shared *shared;
+    struct vv_dataset *d;
+    struct vv_door *door;
+
+    snprintf(socket_path, sizeof(socket_path), "%s/door", folder);
+    snprintf(cache, sizeof(cache), "%s/cache", folder);
+    snprintf(root, sizeof(root), "%s/data", folder);
+    door_opts.socket_path = socket_path;
+    door_opts.roots = roots;
+    if (vv_dataset_open(cache, &opts, err, sizeof(err), &d) < 0 ||
+        vv_shared_new(roots, 1, &shared) < 0)
+        die(err);
+    owner_opts.cache = d;
+    owner_opts.shared = shared;
+    if (vv_owner_new(&owner_opts, &owner) < 0)
+        die("owner");
+    door_opts.user = owner;
+    if (vv_door_open(&door_opts, err, sizeof(err), &door) < 0)
+        die(err);
+    if (write(ready, "", 1) != 1)
+        die("write");
+    for (;;)
+        pause();
+}
+
+static void serve_bare(int fd, int file)
+{
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } control;
+    char byte;
+
+    while (recv(fd, &byte, 1, 0) == 1) {
+        struct iovec iov = {&byte, 1};
+        struct msghdr msg = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.buf,
+                             .msg_controllen = sizeof(control.buf)};
+        struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
+
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(h), &file, sizeof(int));
+        if (sendmsg(fd, &msg, 0) < 0)
+            die("sendmsg");
+    }
+    _exit(0);
+}
+
+static pid_t start(void (*fn)(int, int), int a, int b)
+{
+    pid_t pid = fork();
+
+    if (pid < 0)
+        die("fork");
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        bind_to(server_cpu);
+        fn(a, b);
+    }
+    return pid;
+}
+
+static void serve_door_fn(int ready, int unused)
+{
+    (void)unused;
+    serve_door(ready);
+}
+
+/* ---- the program ---- */
+
+static double plain(const char *path)
+{
+    uint64_t t = vv_now_ns();
+
+    for (int i = 0; i < opens; i++)
+        syscall(SYS_close, syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
+    return (double)(vv_now_ns() - t) / opens / 1e3;
+}
+
+static double bare(int fd)
+{
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } control;
+    uint64_t t = vv_now_ns();
+
+    for (int i = 0; i < opens; i++) {
+        char byte = 0;
+        struct iovec iov = {&byte, 1};
+        struct msghdr msg = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.buf,
+                             .msg_controllen = sizeof(control.buf)};
+        int got;
+
+        if (send(fd, &byte, 1, 0) != 1 || recvmsg(fd, &msg, MSG_CMSG_CLOEXEC) != 1)
+            die("bare");
+        memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
+        syscall(SYS_close, got);
+    }
+    return (double)(vv_now_ns() - t) / opens / 1e3;
+}
+
+static void name_of(char *path, size_t bytes, const char *where, int i)
+{
+    snprintf(path, bytes, "%s/%s/%d", folder, where, i % FILES);
+}
+
+static double cached(void)
+{
+    char path[FILES][100];
+    uint64_t t;
+
+    for (int i = 0; i < FILES; i++)
+        name_of(path[i], sizeof(path[i]), "data", i);
+    t = vv_now_ns();
+    for (int i = 0; i < opens; i++) {
+        int fd = open(path[i % FILES], O_RDONLY | O_CLOEXEC);
+
+        if (fd < 0)
+            die(path[i % FILES]);
+        syscall(SYS_close, fd);
+    }
+    return (double)(vv_now_ns() - t) / opens / 1e3;
+}
+
+/* Microseconds to open, read and close. */
+static double read_file(const char *path, bool hooked, char *buf, size_t bytes)
+{
+    uint64_t t = vv_now_ns();
+    int fd = hooked ? open(path, O_RDONLY | O_CLOEXEC)
+                    : (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        die(path);
+    while (read(fd, buf, bytes) > 0)
+        ;
+    syscall(SYS_close, fd);
+    return (double)(vv_now_ns() - t) / 1e3;
+}
+
+static double read_files(bool hooked)
+{
+    static char buf[1 << 20];
+    char path[100];
+    double us = 0;
+
+    for (int i = 0; i < FILES; i++) {
+        name_of(path, sizeof(path), hooked ? "data" : "local", i);
+        us += read_file(path, hooked, buf, sizeof(buf));
+    }
+    return us / FILES;
+}
+
+static double read_large(bool hooked)
+{
+    static char buf[1 << 20];
+    char path[100];
+
+    snprintf(path, sizeof(path), "%s/%s/large", folder, hooked ? "data" : "local");
+    return read_file(path, hooked, buf, sizeof(buf));
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *v)
+{
+    qsort(v, (size_t)rounds, sizeof(*v), compare);
+    return v[rounds / 2];
+}
+
+static int run_client(int bare_fd)
+{
+    double p[ROUNDS_MAX], b[ROUNDS_MAX], c[ROUNDS_MAX];
+    double rp[ROUNDS_MAX], rc[ROUNDS_MAX], lp[ROUNDS_MAX], lc[ROUNDS_MAX];
+    char local[100], root[100];
+    struct stat st, real;
+    int fd;
+
+    bind_to(client_cpu);
+    snprintf(local, sizeof(local), "%s/local/0", folder);
+    snprintf(root, sizeof(root), "%s/data/0", folder);
+    (void)cached(); /* brings them */
+    (void)read_large(true);
+    (void)read_large(false);
+    fd = open(root, O_RDONLY);
+    if (fd < 0 || syscall(SYS_fstat, fd, &real) < 0 || stat(root, &st) < 0 ||
+        real.st_ino == st.st_ino) {
+        fprintf(stderr, "bench_door: files do not come from the cache\n");
+        return 1;
+    }
+    for (int i = 0; i < rounds; i++) {
+        p[i] = plain(local);
+        b[i] = bare(bare_fd);
+        c[i] = cached();
+        rp[i] = read_files(false);
+        rc[i] = read_files(true);
+        lp[i] = read_large(false);
+        lc[i] = read_large(true);
+    }
+    printf("plain open+close      %8.2f us\n", median(p));
+    printf("bare round trip+close %8.2f us\n", median(b));
+    printf("cached open+close     %8.2f us   %.2f x bare, %.1f x plain\n", median(c),
+           median(c) / median(b), median(c) / median(p));
+    printf("100 KiB files         %8.2f us   %.2f of the speed of a plain local read (%.2f us)\n",
+           median(rc), median(rp) / median(rc), median(rp));
+    printf("256 MiB file          %8.0f us   %.2f of the speed of a plain local read (%.0f us)\n",
+           median(lc), median(lp) / median(lc), median(lp));
+    return 0;
+}
+
+/* ---- both ---- */
+
+static void write_file(const char *path, size_t bytes)
+{
+    static char block[1 << 16];
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+    if (fd < 0)
+        die(path);
+    memset(block, (int)bytes & 0xff, sizeof(block));
+    for (size_t done = 0; done < bytes; done += VV_MIN(sizeof(block), bytes - done))
+        if (write(fd, block, VV_MIN(sizeof(block), bytes - done)) < 0)
+            die(path);
+    close(fd);
+}
+
+static void make_files(const char *where)
+{
+    char path[100];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, where);
+    if (mkdir(path, 0700) < 0)
+        die(path);
+    for (int i = 0; i < FILES; i++) {
+        name_of(path, sizeof(path), where, i);
+        write_file(path, FILE_BYTES);
+    }
+    snprintf(path, sizeof(path), "%s/%s/large", folder, where);
+    write_file(path, LARGE);
+}
+
+static int measure(char **argv)
+{
+    int ready[2], pair[2], status = 1;
+    char fd_text[20], file[100], socket_path[100];
+    pid_t door, other, client;
+    char byte;
+
+    make_files("data");
+    make_files("local");
+    snprintf(file, sizeof(file), "%s/local/0", folder);
+    if (pipe(ready) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
+        die("pipe");
+    door = start(serve_door_fn, ready[1], 0);
+    other = start(serve_bare, pair[1], open(file, O_RDONLY));
+    close(pair[1]);
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) == 1) {
+        client = fork();
+        if (client == 0) {
+            snprintf(fd_text, sizeof(fd_text), "%d", pair[0]);
+            snprintf(socket_path, sizeof(socket_path), "%s/door", folder);
+            setenv("VARVE_CACHED_SOCKET", socket_path, 1);
+            setenv("BENCH_DOOR_FD", fd_text, 1);
+            setenv("BENCH_DOOR_FOLDER", folder, 1);
+            setenv("LD_PRELOAD", library, 1);
+            execv("/proc/self/exe", argv);
+            _exit(1);
+        }
+        waitpid(client, &status, 0);
+    }
+    kill(door, SIGKILL);
+    kill(other, SIGKILL);
+    waitpid(door, NULL, 0);
+    waitpid(other, NULL, 0);
+    return status == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    char beside[4096], remove[100], *slash;
+    int rc;
+
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--library") == 0)
+            library = argv[i + 1];
+        else if (strcmp(argv[i], "--opens") == 0)
+            opens = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--rounds") == 0)
+            rounds = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--cpus") != 0 ||
+                 sscanf(argv[i + 1], "%d,%d", &client_cpu, &server_cpu) != 2)
+            return 2;
+    }
+    if (opens < 1 || rounds < 1 || rounds > ROUNDS_MAX)
+        return 2;
+    if (getenv("BENCH_DOOR_FD")) {
+        snprintf(folder, sizeof(folder), "%s", getenv("BENCH_DOOR_FOLDER"));
+        return run_client(atoi(getenv("BENCH_DOOR_FD")));
+    }
+    if (!library) {
+        ssize_t n = readlink("/proc/self/exe", beside, sizeof(beside) - 40);
+
+        beside[n > 0 ? n : 0] = '\0';
+        slash = strrchr(beside, '/');
+        strcpy(slash ? slash : beside, "/../lib/libvarve-preload.so");
+        library = beside;
+    }
+    if (access(library, R_OK) < 0)
+        die(library);
+    snprintf(folder, sizeof(folder), "%s", "/tmp/bench_door.XXXXXX");
+    if (!mkdtemp(folder))
+        die(folder);
+    rc = measure(argv);
+    snprintf(remove, sizeof(remove), "rm -rf %s", folder);
+    return system(remove) == 0 ? rc : 1;
+}

@@ -60,10 +60,9 @@ static const char *level_name(struct listing *l, const struct vv_files_found *f)
         return "-";
     if (l->group.dirfd < 0)
         return "local";
-    if (vv_group_read_record(&l->group, f->version, &r) < 0)
+    if (vv_group_read_record(&l->group, f->version, f->info->id.run_id, &r) < 0)
         return "remote";
-    bool complete = f->rank < r.ranks && r.run_id == f->info->id.run_id &&
-                    r.file[f->rank].generation == f->generation;
+    bool complete = f->rank < r.ranks && r.file[f->rank].generation == f->generation;
     vv_group_record_fini(&r);
     return complete ? "complete" : "remote";
 }

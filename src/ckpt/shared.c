@@ -100,7 +100,9 @@ static int fail_remote(struct varve_history *h, const char *operation, uint64_t 
     const char *path = h->ctx->opts.remote;
     if (rc == -ECANCELED)
         return vvi_fail(h->ctx, &here, rc,
-                        "version %llu: a later run of the job has written it in %.100s", v, path);
+                        "version %llu: a later run of the job has written it in %.100s, or has "
+                        "taken the place of this one",
+                        v, path);
     if (rc == -ERANGE)
         return vvi_fail(h->ctx, &here, rc,
                         "version %llu: other ranks say that the job has another number of ranks "

@@ -181,7 +181,7 @@ static int write_tables(struct vvi_copy *c, struct vv_group_file *ret_file)
     return rc;
 }
 
-int vvi_copy_commit(struct vvi_copy *c, struct vv_group_file *ret_file)
+int vvi_copy_commit(struct vvi_copy *c, const struct vv_group *life, struct vv_group_file *ret_file)
 {
     const struct vv_os *os = c->os;
     struct vv_group_file file;
@@ -190,6 +190,8 @@ int vvi_copy_commit(struct vvi_copy *c, struct vv_group_file *ret_file)
         rc = write_tables(c, &file);
     if (rc == 0)
         rc = os->fsync(os, c->dst);
+    if (rc == 0 && life != NULL)
+        rc = vv_group_alive(life);
     if (rc == 0)
         rc = os->rename(os, c->dst_dirfd, c->temp, c->name, true);
     if (rc == 0) {
@@ -230,7 +232,7 @@ int vv_ckfile_copy(const struct vv_os *os, int src_dirfd, int dst_dirfd, const c
     while (rc == 0 && moved > 0)
         rc = vvi_copy_step(&c, STEP_BYTES, &moved);
     if (rc == 0)
-        rc = vvi_copy_commit(&c, &file);
+        rc = vvi_copy_commit(&c, NULL, &file);
     vvi_copy_end(&c);
     return rc;
 }

@@ -34,8 +34,9 @@ int vvi_copy_begin(struct vvi_copy *c, const struct vv_os *os, struct vv_aio *ai
                    bool src_direct, int dst_dirfd, bool dst_direct, const char *name);
 /* Moves some more, not much above max_bytes: *ret_bytes, 0 when all data has been copied. */
 int vvi_copy_step(struct vvi_copy *c, uint64_t max_bytes, uint64_t *ret_bytes);
-/* Tables, fsync, rename, fsync of the folder. */
-int vvi_copy_commit(struct vvi_copy *c, struct vv_group_file *ret_file);
+/* Tables, fsync, rename, fsync of the folder. `life`: that it must be the rank's; NULL: any. */
+int vvi_copy_commit(struct vvi_copy *c, const struct vv_group *life,
+                    struct vv_group_file *ret_file);
 /* Ends a copy, removing what was not committed. */
 void vvi_copy_end(struct vvi_copy *c);
 

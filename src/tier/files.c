@@ -326,6 +326,16 @@ static int open_history_folder(struct vv_files *f, char *err, size_t err_bytes)
     return 0;
 }
 
+static int refresh_listing(struct vv_files *f, char *err, size_t err_bytes)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "look.%" PRIu32, f->rank);
+    int rc = vv_os_refresh(f->folder->opts.os, f->dirfd, name);
+    return rc == 0 ? 0
+                   : vvi_error(rc, err, err_bytes, "cannot write in %s/%s: %s", f->folder->path,
+                               f->history, strerror(-rc));
+}
+
 static int find_versions(struct vv_files *f, char *err, size_t err_bytes)
 {
     size_t nread = 0, nremoved = 0;
@@ -377,6 +387,8 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
     vvi_index_init(&f->index, folder->opts.os, f->dirfd, rank);
     if (rc == 0)
         rc = take_lock(f, err, err_bytes);
+    if (rc == 0 && opts != NULL && opts->shared)
+        rc = refresh_listing(f, err, err_bytes);
     if (rc == 0)
         rc = find_versions(f, err, err_bytes);
     if (rc < 0) {

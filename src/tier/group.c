@@ -6,20 +6,26 @@
  * alone, so that it does not matter who does it, how many at once, or how often. From then on the
  * version is complete.
  *
- * Markers carry the id of their run in their name, and a record is made of the markers of one run:
- * two lives of a version number cannot be mixed. There is one record for each version. One of a
- * later life replaces it, never the other way round: generations of a rank grow from life to life
- * (the life file sees to that, see remote.c), and the generation of rank 0 tells which came later.
+ * Markers and records carry the id of their run in their name, and a record is made of the markers of
+ * one run: two lives of a version number cannot be mixed. Of several records of a version the one of
+ * the latest life counts: generations of a rank grow from life to life (the life file sees to that, see
+ * remote.c), and the generation of rank 0 tells which came later. No record ever takes another's place,
+ * so that one written late, by a rank that was slow or whose life is over, undoes nothing.
  *
  * The last rank to leave its marker finds all the others: it looks after its own marker is there
  * for good, and so did they. A rank that dies in between leaves all markers behind; then the next
  * one that looks, or opens the history, writes the record.
  *
- * A record that is there but damaged says at least that the version was complete. Its markers may be
- * gone by then, but the files are not, and they tell run, generation and checksum: with one file of
- * the same run for each rank the record is written anew. */
+ * A rank that removes its file says so first, by an empty file (`gone`): from then on no record of that
+ * version and run counts. Otherwise one that another rank was about to write would speak of a file that
+ * is not there: nothing makes it one step to see all markers and to write the record. The word is taken
+ * back once no marker of that version and run is left, as then nobody can be about to write.
+ *
+ * A life that a later one of the same rank has taken the place of (its lock was lost, or the file system
+ * has none) finds that out from the life file, before it writes or removes anything: -ECANCELED. What it
+ * was about to do at that very moment goes by other names than anything of the later life. */
 #define _GNU_SOURCE
-#include "tier/group.h"
+#include "tier/group_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,50 +35,72 @@
 #include <string.h>
 
 #include "core/hash.h"
-#include "tier/ckcopy.h"
 
-enum { NAME_MAX_BYTES = 80 };
+#define NAME_MAX_BYTES VVI_GROUP_NAME_MAX
 
 /* ---- names ---- */
 
-static void marker_name(char name[NAME_MAX_BYTES], uint64_t version, uint64_t run_id, uint32_t rank)
+void vvi_group_format(const struct vvi_group_name *n, char name[NAME_MAX_BYTES])
 {
-    snprintf(name, NAME_MAX_BYTES, "v%" PRIu64 ".x%016" PRIx64 ".r%" PRIu32 ".mark", version,
-             run_id, rank);
+    switch (n->kind) {
+    case VVI_GROUP_MARKER:
+    case VVI_GROUP_GONE:
+        snprintf(name, NAME_MAX_BYTES, "v%" PRIu64 ".x%016" PRIx64 ".r%" PRIu32 ".%s", n->version,
+                 n->run_id, n->rank, n->kind == VVI_GROUP_MARKER ? "mark" : "gone");
+        break;
+    case VVI_GROUP_RECORD:
+        snprintf(name, NAME_MAX_BYTES, "v%" PRIu64 ".x%016" PRIx64 ".group", n->version, n->run_id);
+        break;
+    case VVI_GROUP_TEMP:
+        snprintf(name, NAME_MAX_BYTES, "rank%" PRIu32 ".x%016" PRIx64 ".tmp", n->rank, n->run_id);
+        break;
+    case VVI_GROUP_OTHER:
+        name[0] = '\0';
+        break;
+    }
 }
 
-static void record_name(char name[NAME_MAX_BYTES], uint64_t version)
+/* A name is what it would be written as, and nothing else. */
+struct vvi_group_name vvi_group_parse(const char *name)
 {
-    snprintf(name, NAME_MAX_BYTES, "v%" PRIu64 ".group", version);
+    char again[NAME_MAX_BYTES], end[8] = "";
+    struct vvi_group_name n = {0};
+    if (sscanf(name, "v%" SCNu64 ".x%" SCNx64 ".r%" SCNu32 ".%7s", &n.version, &n.run_id, &n.rank,
+               end) == 4)
+        n.kind = end[0] == 'm' ? VVI_GROUP_MARKER : VVI_GROUP_GONE;
+    else if (sscanf(name, "v%" SCNu64 ".x%" SCNx64 ".group", &n.version, &n.run_id) == 2)
+        n.kind = VVI_GROUP_RECORD;
+    else if (sscanf(name, "rank%" SCNu32 ".x%" SCNx64 ".tmp", &n.rank, &n.run_id) == 2)
+        n.kind = VVI_GROUP_TEMP;
+    vvi_group_format(&n, again);
+    return strcmp(name, again) == 0 ? n : (struct vvi_group_name){0};
 }
 
-static bool parse_record(const char *name, uint64_t *ret_version)
+static void name_of(enum vvi_group_kind kind, uint64_t version, uint64_t run_id, uint32_t rank,
+                    char name[NAME_MAX_BYTES])
 {
-    char again[NAME_MAX_BYTES];
-    if (sscanf(name, "v%" SCNu64 ".group", ret_version) != 1)
-        return false;
-    record_name(again, *ret_version);
-    return strcmp(name, again) == 0;
+    const struct vvi_group_name n = {kind, version, run_id, rank};
+    vvi_group_format(&n, name);
 }
 
-static bool parse_marker(const char *name, uint64_t *ret_version, uint64_t *ret_run,
-                         uint32_t *ret_rank)
+int vvi_group_unlink(const struct vv_group *g, enum vvi_group_kind kind, uint64_t version,
+                     uint64_t run_id, uint32_t rank)
 {
-    char again[NAME_MAX_BYTES];
-    if (sscanf(name, "v%" SCNu64 ".x%" SCNx64 ".r%" SCNu32 ".mark", ret_version, ret_run,
-               ret_rank) != 3)
-        return false;
-    marker_name(again, *ret_version, *ret_run, *ret_rank);
-    return strcmp(name, again) == 0;
+    char name[NAME_MAX_BYTES];
+    name_of(kind, version, run_id, rank, name);
+    int rc = g->os->unlinkat(g->os, g->dirfd, name);
+    return rc == -ENOENT ? 0 : rc;
 }
 
 /* ---- small files ---- */
 
-static int write_file(const struct vv_group *g, const char *name, const void *bytes, size_t n)
+/* `mine`: only as long as this life is the rank's. */
+static int write_file(const struct vv_group *g, const char *name, const void *bytes, size_t n,
+                      bool mine)
 {
     const struct vv_os *os = g->os;
     char temp[NAME_MAX_BYTES];
-    snprintf(temp, sizeof(temp), "rank%" PRIu32 ".tmp", g->rank);
+    name_of(VVI_GROUP_TEMP, 0, g->life_run, g->rank, temp);
     int fd = os->openat(os, g->dirfd, temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0)
         return fd;
@@ -80,6 +108,8 @@ static int write_file(const struct vv_group *g, const char *name, const void *by
     if (rc == 0)
         rc = os->fsync(os, fd);
     os->close(os, fd);
+    if (rc == 0 && mine)
+        rc = vv_group_alive(g);
     if (rc == 0)
         rc = os->rename(os, g->dirfd, temp, name, true);
     if (rc == 0)
@@ -156,6 +186,15 @@ int vv_group_open(const struct vv_os *os, int history_fd, const char *history, u
     int fd = os->openat(os, history_fd, VV_GROUP_FOLDER, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return fd;
+    if (create) {
+        char name[NAME_MAX_BYTES];
+        name_of(VVI_GROUP_TEMP, 0, 0, rank, name);
+        rc = vv_os_refresh(os, fd, name);
+        if (rc < 0) {
+            os->close(os, fd);
+            return rc;
+        }
+    }
     *ret_group = (struct vv_group){.os = os,
                                    .dirfd = fd,
                                    .history_fd = history_fd,
@@ -186,7 +225,7 @@ static size_t record_bytes(uint32_t ranks)
            sizeof(uint64_t);
 }
 
-int vv_group_read_record(const struct vv_group *g, uint64_t version,
+int vv_group_read_record(const struct vv_group *g, uint64_t version, uint64_t run_id,
                          struct vv_group_record *ret_record)
 {
     char name[NAME_MAX_BYTES];
@@ -194,7 +233,7 @@ int vv_group_read_record(const struct vv_group *g, uint64_t version,
     size_t n;
     struct vv_group_header h;
     uint64_t sum;
-    record_name(name, version);
+    name_of(VVI_GROUP_RECORD, version, run_id, 0, name);
     int rc = read_file(g, name, record_bytes(VV_GROUP_RANKS_MAX), &bytes, &n);
     if (rc < 0)
         return rc;
@@ -205,7 +244,7 @@ int vv_group_read_record(const struct vv_group *g, uint64_t version,
     memcpy(&sum, (char *)bytes + n - sizeof(sum), sizeof(sum));
     if (memcmp(h.magic, VV_GROUP_RECORD_MAGIC, 8) != 0 || h.format != VV_GROUP_FORMAT ||
         h.ranks == 0 || h.ranks > VV_GROUP_RANKS_MAX || n != record_bytes(h.ranks) ||
-        h.version != version || h.history_sum != g->history_sum ||
+        h.version != version || h.run_id != run_id || h.history_sum != g->history_sum ||
         sum != vv_hash64(bytes, n - sizeof(sum)))
         goto out;
     struct vv_group_record r = {.version = version, .run_id = h.run_id, .ranks = h.ranks};
@@ -225,7 +264,7 @@ int vv_group_read_marker(const struct vv_group *g, uint64_t version, uint64_t ru
 {
     char name[NAME_MAX_BYTES];
     struct vv_group_marker m;
-    marker_name(name, version, run_id, rank);
+    name_of(VVI_GROUP_MARKER, version, run_id, rank, name);
     int rc = read_fixed(g, name, VV_GROUP_MARKER_MAGIC, &m, sizeof(m));
     if (rc == 0 && (m.rank != rank || m.version != version || m.run_id != run_id ||
                     m.history_sum != g->history_sum || m.ranks == 0 || rank >= m.ranks))
@@ -253,6 +292,17 @@ int vv_group_read_life(const struct vv_group *g, struct vv_group_life *ret_life)
     return rc;
 }
 
+int vv_group_alive(const struct vv_group *g)
+{
+    struct vv_group_life life;
+    if (g->life_run == 0)
+        return 0;
+    int rc = vv_group_read_life(g, &life);
+    if (rc == 0 && life.run_id != g->life_run)
+        return -ECANCELED;
+    return rc == -ENOENT || rc == -EBADMSG ? 0 : rc; /* nobody has written it since */
+}
+
 /* ---- writing ---- */
 
 int vv_group_write_marker(const struct vv_group *g, uint64_t version, uint64_t run_id,
@@ -268,11 +318,11 @@ int vv_group_write_marker(const struct vv_group *g, uint64_t version, uint64_t r
                                 .file = *file};
     memcpy(m.magic, VV_GROUP_MARKER_MAGIC, sizeof(m.magic));
     m.sum = vv_hash64(&m, offsetof(struct vv_group_marker, sum));
-    marker_name(name, version, run_id, g->rank);
-    return write_file(g, name, &m, sizeof(m));
+    name_of(VVI_GROUP_MARKER, version, run_id, g->rank, name);
+    return write_file(g, name, &m, sizeof(m), true);
 }
 
-int vv_group_write_life(const struct vv_group *g, uint64_t run_id, uint64_t first_generation)
+int vv_group_write_life(struct vv_group *g, uint64_t run_id, uint64_t first_generation)
 {
     char name[NAME_MAX_BYTES];
     struct vv_group_life life = {.format = VV_GROUP_FORMAT,
@@ -284,10 +334,13 @@ int vv_group_write_life(const struct vv_group *g, uint64_t run_id, uint64_t firs
     memcpy(life.magic, VV_GROUP_LIFE_MAGIC, sizeof(life.magic));
     life.sum = vv_hash64(&life, offsetof(struct vv_group_life, sum));
     life_name(g, name);
-    return write_file(g, name, &life, sizeof(life));
+    int rc = write_file(g, name, &life, sizeof(life), false);
+    if (rc == 0)
+        g->life_run = run_id;
+    return rc;
 }
 
-static int write_record(const struct vv_group *g, const struct vv_group_record *r)
+int vvi_group_write_record(const struct vv_group *g, const struct vv_group_record *r)
 {
     char name[NAME_MAX_BYTES];
     size_t n = record_bytes(r->ranks);
@@ -304,85 +357,97 @@ static int write_record(const struct vv_group *g, const struct vv_group_record *
     memcpy(bytes + sizeof(h), r->file, r->ranks * sizeof(*r->file));
     uint64_t sum = vv_hash64(bytes, n - sizeof(sum));
     memcpy(bytes + n - sizeof(sum), &sum, sizeof(sum));
-    record_name(name, r->version);
-    int rc = write_file(g, name, bytes, n);
+    name_of(VVI_GROUP_RECORD, r->version, r->run_id, 0, name);
+    int rc = write_file(g, name, bytes, n, true);
     free(bytes);
     return rc;
 }
 
-static int unlink_if_there(const struct vv_group *g, const char *name, bool *ret_any)
+/* ---- taking back ---- */
+
+static int say_gone(struct vv_group *g, uint64_t version, uint64_t run_id)
 {
-    int rc = g->os->unlinkat(g->os, g->dirfd, name);
-    *ret_any |= rc == 0;
+    char name[NAME_MAX_BYTES];
+    name_of(VVI_GROUP_GONE, version, run_id, g->rank, name);
+    int fd = g->os->openat(g->os, g->dirfd, name, O_WRONLY | O_CREAT, 0666);
+    if (fd < 0)
+        return fd;
+    g->os->close(g->os, fd);
+    g->gone++;
+    return 0;
+}
+
+/* The record goes if it names this file, or makes no sense. */
+static int drop_record(const struct vv_group *g, uint64_t version, uint64_t run_id,
+                       uint64_t generation)
+{
+    struct vv_group_record r;
+    int rc = vv_group_read_record(g, version, run_id, &r);
+    bool goes = rc == -EBADMSG;
+    if (rc == 0) {
+        goes = g->rank < r.ranks && r.file[g->rank].generation == generation;
+        vv_group_record_fini(&r);
+    }
+    if (goes)
+        rc = vvi_group_unlink(g, VVI_GROUP_RECORD, version, run_id, 0);
     return rc == -ENOENT ? 0 : rc;
 }
 
-int vv_group_retract(const struct vv_group *g, uint64_t version, uint64_t run_id,
-                     uint64_t generation)
+/* Of a damaged file nobody knows the run: all records of the version are looked at. */
+static int drop_records(const struct vv_group *g, uint64_t version, uint64_t generation)
 {
-    char name[NAME_MAX_BYTES];
-    struct vv_group_record r;
-    bool any = false;
-    /* The marker first: with the record gone and all markers there, anybody would write it again. */
-    marker_name(name, version, run_id, g->rank);
-    int rc = unlink_if_there(g, name, &any);
+    struct vvi_group_list list;
+    int rc = vvi_group_list(g, &list);
     if (rc < 0)
         return rc;
-    rc = vv_group_read_record(g, version, &r);
-    if (rc == 0) {
-        bool names_it = g->rank < r.ranks && (run_id == 0 || r.run_id == run_id) &&
-                        r.file[g->rank].generation == generation;
-        vv_group_record_fini(&r);
-        record_name(name, version);
-        if (names_it)
-            rc = unlink_if_there(g, name, &any);
-    } else if (rc == -EBADMSG) {
-        record_name(name, version); /* of no use to anybody */
-        rc = unlink_if_there(g, name, &any);
-    } else if (rc == -ENOENT) {
-        rc = 0;
-    }
+    for (size_t i = 0; rc == 0 && i < list.n; i++)
+        if (list.v[i].kind == VVI_GROUP_RECORD && list.v[i].version == version)
+            rc = drop_record(g, version, list.v[i].run_id, generation);
+    free(list.v);
+    return rc;
+}
+
+int vv_group_retract(struct vv_group *g, uint64_t version, uint64_t run_id, uint64_t generation)
+{
+    enum { TIDY_EVERY = 64 };
+    int rc = vv_group_alive(g);
+    /* One rank by itself is never about to write a record while it removes a file. */
+    if (rc == 0 && run_id != 0 && g->ranks > 1)
+        rc = say_gone(g, version, run_id);
+    /* The marker first: with the record gone and all markers there, anybody would write it again. */
+    if (rc == 0)
+        rc = vvi_group_unlink(g, VVI_GROUP_MARKER, version, run_id, g->rank);
+    if (rc == 0)
+        rc = run_id != 0 ? drop_record(g, version, run_id, generation)
+                         : drop_records(g, version, generation);
     /* Also if nothing was there: an earlier try may have failed here. */
-    return rc < 0 ? rc : g->os->fsync(g->os, g->dirfd);
+    if (rc == 0)
+        rc = g->os->fsync(g->os, g->dirfd);
+    if (rc == 0 && g->gone >= TIDY_EVERY)
+        vv_group_tidy(g);
+    return rc;
 }
 
 void vv_group_drop_marker(const struct vv_group *g, uint64_t version, uint64_t run_id)
 {
-    char name[NAME_MAX_BYTES];
-    marker_name(name, version, run_id, g->rank);
-    (void)g->os->unlinkat(g->os, g->dirfd, name);
+    (void)vvi_group_unlink(g, VVI_GROUP_MARKER, version, run_id, g->rank);
 }
 
 /* ---- completing ---- */
 
-struct count {
-    uint64_t version, run_id, n;
-};
-
-static int count_marker(void *user, const char *name)
-{
-    struct count *c = user;
-    uint64_t version, run_id;
-    uint32_t rank;
-    c->n += parse_marker(name, &version, &run_id, &rank) && version == c->version &&
-            run_id == c->run_id;
-    return 0;
-}
-
 /* Reads the markers of all ranks: -EAGAIN until all of them are there. The folder is listed first:
  * one request where there would be one for each rank, and on NFS what makes the client forget that a
  * name was not there when it last looked. */
-static int gather(const struct vv_group *g, uint64_t version, uint64_t run_id,
-                  struct vv_group_record *ret_record)
+static int gather(const struct vv_group *g, const struct vvi_group_list *list, uint64_t version,
+                  uint64_t run_id, struct vv_group_record *ret_record)
 {
     struct vv_group_marker m;
     struct vv_group_record r = {.version = version, .run_id = run_id};
-    struct count count = {.version = version, .run_id = run_id};
-    int rc = g->os->list(g->os, g->dirfd, count_marker, &count);
+    if (vvi_group_count(list, VVI_GROUP_GONE, version, run_id) > 0)
+        return -EAGAIN; /* for ever */
     /* The number of ranks is the markers' own: a folder may be looked at by anybody. */
-    if (rc == 0)
-        rc = vv_group_read_marker(g, version, run_id, 0, &m);
-    if (rc == 0 && count.n < m.ranks)
+    int rc = vv_group_read_marker(g, version, run_id, 0, &m);
+    if (rc == 0 && vvi_group_count(list, VVI_GROUP_MARKER, version, run_id) < m.ranks)
         rc = -EAGAIN;
     if (rc == 0) {
         r.ranks = m.ranks;
@@ -405,192 +470,55 @@ static int gather(const struct vv_group *g, uint64_t version, uint64_t run_id,
     return 0;
 }
 
+/* Looks at the records of other runs. Is one of them later? `drop`: takes those away that are not. */
+static bool superseded(const struct vv_group *g, const struct vvi_group_list *list,
+                       const struct vv_group_record *r, bool drop)
+{
+    bool later = false;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct vvi_group_name *n = &list->v[i];
+        struct vv_group_record other;
+        if (n->kind != VVI_GROUP_RECORD || n->version != r->version || n->run_id == r->run_id ||
+            vv_group_read_record(g, n->version, n->run_id, &other) < 0)
+            continue;
+        bool is_later = other.file[0].generation > r->file[0].generation;
+        vv_group_record_fini(&other);
+        later |= is_later;
+        if (drop && !is_later)
+            (void)vvi_group_unlink(g, VVI_GROUP_RECORD, n->version, n->run_id, 0);
+    }
+    return later;
+}
+
+static int complete_now(const struct vv_group *g, uint64_t version, uint64_t run_id)
+{
+    struct vvi_group_list list;
+    struct vv_group_record r;
+    int rc = vvi_group_list(g, &list);
+    if (rc < 0)
+        return rc;
+    rc = gather(g, &list, version, run_id, &r);
+    if (rc == 0) {
+        rc = superseded(g, &list, &r, false) ? -ECANCELED : vvi_group_write_record(g, &r);
+        if (rc == 0)
+            (void)superseded(g, &list, &r, true);
+        vv_group_record_fini(&r);
+    }
+    free(list.v);
+    return rc;
+}
+
 int vv_group_complete(const struct vv_group *g, uint64_t version, uint64_t run_id, bool sweep)
 {
-    struct vv_group_record old = {0}, r;
-    int there = vv_group_read_record(g, version, &old);
-    if (there < 0 && there != -ENOENT && there != -EBADMSG)
-        return there;
-    if (there == 0 && old.run_id == run_id) {
-        vv_group_record_fini(&old);
+    struct vv_group_record r;
+    int rc = vv_group_read_record(g, version, run_id, &r);
+    if (rc == 0) {
+        vv_group_record_fini(&r);
         /* Who wrote it may be cut off before the folder is synced, and what the caller does next,
          * taking its marker away, must not outlive the record. */
         return g->os->fsync(g->os, g->dirfd);
     }
-    int rc = sweep ? gather(g, version, run_id, &r) : -EAGAIN;
-    if (rc == 0) {
-        bool stale = there == 0 && old.file[0].generation > r.file[0].generation;
-        rc = stale ? -ECANCELED : write_record(g, &r);
-        vv_group_record_fini(&r);
-    }
-    vv_group_record_fini(&old);
-    return rc;
-}
-
-/* ---- all of a folder ---- */
-
-struct named {
-    uint64_t version, run_id;
-};
-
-struct listing {
-    struct named *v;
-    size_t n, room;
-    bool markers; /* those of rank 0, otherwise records */
-};
-
-static int list_name(void *user, const char *name)
-{
-    struct listing *l = user;
-    struct named x = {0};
-    uint32_t rank = 0;
-    if (l->markers ? !parse_marker(name, &x.version, &x.run_id, &rank) || rank != 0
-                   : !parse_record(name, &x.version))
-        return 0;
-    if (l->n == l->room) {
-        size_t room = VV_MAX(2 * l->room, (size_t)64);
-        struct named *more = realloc(l->v, room * sizeof(*more));
-        if (more == NULL)
-            return -ENOMEM;
-        l->v = more;
-        l->room = room;
-    }
-    l->v[l->n++] = x;
-    return 0;
-}
-
-static int compare_named(const void *a, const void *b)
-{
-    const struct named *x = a, *y = b;
-    return x->version < y->version ? -1 : x->version > y->version;
-}
-
-static int list(const struct vv_group *g, bool markers, struct listing *ret)
-{
-    struct listing l = {.markers = markers};
-    int rc = g->os->list(g->os, g->dirfd, list_name, &l);
-    if (rc < 0) {
-        free(l.v);
+    if (rc != -ENOENT && rc != -EBADMSG)
         return rc;
-    }
-    if (l.n > 1)
-        qsort(l.v, l.n, sizeof(*l.v), compare_named);
-    *ret = l;
-    return 0;
-}
-
-/* All markers there and no record: whoever saw the last of them was cut off. */
-static int finish_records(const struct vv_group *g)
-{
-    struct listing l = {0};
-    int rc = list(g, true, &l);
-    for (size_t i = 0; rc == 0 && i < l.n; i++) {
-        rc = vv_group_complete(g, l.v[i].version, l.v[i].run_id, true);
-        if (rc == -EAGAIN || rc == -ECANCELED || rc == -ERANGE || rc == -EBADMSG)
-            rc = 0;
-    }
-    free(l.v);
-    return rc;
-}
-
-/* ---- a record from the files ---- */
-
-struct candidate {
-    uint64_t run_id;
-    uint32_t rank;
-    struct vv_group_file file;
-};
-
-struct candidates {
-    const struct vv_group *group;
-    uint64_t version;
-    struct candidate *v;
-    size_t n, room;
-};
-
-static int list_candidate(void *user, const char *name)
-{
-    struct candidates *c = user;
-    struct candidate x = {0};
-    enum vv_ckfile_kind kind;
-    uint64_t version;
-    if (!vv_ckfile_parse_name(name, &kind, &x.rank, &version, &x.file.generation) ||
-        kind != VV_CKFILE_COMMITTED || version != c->version || x.rank >= c->group->ranks)
-        return 0;
-    int rc = vvi_copy_identify(c->group->os, c->group->history_fd, name, &x.run_id, &x.file);
-    if (rc < 0)
-        return rc == -ENOMEM ? rc : 0; /* of no use */
-    if (c->n == c->room) {
-        size_t room = VV_MAX(2 * c->room, (size_t)16);
-        struct candidate *more = realloc(c->v, room * sizeof(*more));
-        if (more == NULL)
-            return -ENOMEM;
-        c->v = more;
-        c->room = room;
-    }
-    c->v[c->n++] = x;
-    return 0;
-}
-
-/* The files of one run; false: not all ranks have one. */
-static bool choose_files(const struct candidates *c, uint64_t run_id, struct vv_group_file *files)
-{
-    uint32_t ranks = c->group->ranks, found = 0;
-    memset(files, 0, ranks * sizeof(*files));
-    for (size_t i = 0; i < c->n; i++) {
-        const struct candidate *x = &c->v[i];
-        if (x->run_id != run_id || x->file.generation < files[x->rank].generation)
-            continue;
-        found += files[x->rank].file_bytes == 0;
-        files[x->rank] = x->file;
-    }
-    return found == ranks;
-}
-
-static int rebuild(const struct vv_group *g, uint64_t version)
-{
-    struct candidates c = {.group = g, .version = version};
-    struct vv_group_record r = {.version = version, .ranks = g->ranks};
-    uint64_t best = 0;
-    bool any = false;
-    int rc = g->os->list(g->os, g->history_fd, list_candidate, &c);
-    r.file = calloc(g->ranks, sizeof(*r.file));
-    if (rc == 0 && r.file == NULL)
-        rc = -ENOMEM;
-    /* Of two runs that all ranks have files of, the later one. */
-    for (size_t i = 0; rc == 0 && i < c.n; i++) {
-        const struct candidate *x = &c.v[i];
-        if (x->rank == 0 && x->file.generation >= best && choose_files(&c, x->run_id, r.file)) {
-            best = x->file.generation;
-            r.run_id = x->run_id;
-            any = true;
-        }
-    }
-    if (rc == 0 && any)
-        rc = choose_files(&c, r.run_id, r.file) ? write_record(g, &r) : -EBADMSG;
-    free(c.v);
-    vv_group_record_fini(&r);
-    return rc < 0 ? rc : any ? 0 : -EBADMSG;
-}
-
-int vv_group_scan(const struct vv_group *g, bool write,
-                  int (*visit)(void *user, const struct vv_group_record *record, int error),
-                  void *user)
-{
-    struct listing l = {0};
-    int rc = write ? finish_records(g) : 0;
-    if (rc == 0)
-        rc = list(g, false, &l);
-    for (size_t i = 0; rc == 0 && i < l.n; i++) {
-        struct vv_group_record r = {.version = l.v[i].version};
-        int error = vv_group_read_record(g, l.v[i].version, &r);
-        if (error == -EBADMSG && write && rebuild(g, l.v[i].version) == 0)
-            error = vv_group_read_record(g, l.v[i].version, &r);
-        if (error == -ENOENT)
-            continue; /* it went away meanwhile */
-        rc = error == -ENOMEM ? error : visit(user, &r, error);
-        vv_group_record_fini(&r);
-    }
-    free(l.v);
-    return rc;
+    return sweep ? complete_now(g, version, run_id) : -EAGAIN;
 }

@@ -4,8 +4,8 @@
  *
  * All of it lies in the folder `group` of a history. Every file appears by rename, synced before
  * and with its folder synced afterwards, and holds a checksum, so that what is read is whole or
- * refused. A rank writes under one temporary name of its own: one thread at a time for each rank
- * and history. Reading takes no lock. */
+ * refused. A life of a rank writes under one temporary name of its own: one thread at a time for each
+ * rank and history. Reading takes no lock. */
 #ifndef VV_TIER_GROUP_H
 #define VV_TIER_GROUP_H
 
@@ -86,9 +86,12 @@ struct vv_group {
     int dirfd, history_fd;
     uint32_t rank, ranks;
     uint64_t history_sum;
+    uint64_t life_run; /* of the life that this is; 0: none has begun here */
+    uint32_t gone;     /* files of that kind that may have to be cleared away */
 };
 
-/* Opens the folder below that of the history, creating it if asked to. -ENOENT: not there. The
+/* Opens the folder below that of the history, creating it, and making sure of fresh listings, if asked
+ * to. -ENOENT: not there. The
  * history's own folder stays open as long. */
 VV_WARN_UNUSED int vv_group_open(const struct vv_os *os, int history_fd, const char *history,
                                  uint32_t rank, uint32_t ranks, bool create,
@@ -100,21 +103,28 @@ void vv_group_record_fini(struct vv_group_record *record);
 
 /* -ENOENT: there is none; -EBADMSG: damaged. */
 VV_WARN_UNUSED int vv_group_read_record(const struct vv_group *group, uint64_t version,
-                                        struct vv_group_record *ret_record);
+                                        uint64_t run_id, struct vv_group_record *ret_record);
 VV_WARN_UNUSED int vv_group_read_marker(const struct vv_group *group, uint64_t version,
                                         uint64_t run_id, uint32_t rank,
                                         struct vv_group_marker *ret_marker);
 VV_WARN_UNUSED int vv_group_read_life(const struct vv_group *group, struct vv_group_life *ret_life);
 
-/* When these return 0, what they wrote survives. */
+/* -ECANCELED: another life of this rank has begun since this one did. Whoever has been overtaken so must
+ * not touch the folder any more. */
+VV_WARN_UNUSED int vv_group_alive(const struct vv_group *group);
+
+/* When these return 0, what they wrote survives. -ECANCELED: see vv_group_alive; also below. */
 VV_WARN_UNUSED int vv_group_write_marker(const struct vv_group *group, uint64_t version,
                                          uint64_t run_id, const struct vv_group_file *file);
-VV_WARN_UNUSED int vv_group_write_life(const struct vv_group *group, uint64_t run_id,
+VV_WARN_UNUSED int vv_group_write_life(struct vv_group *group, uint64_t run_id,
                                        uint64_t first_generation);
 /* The file of this rank is going to be removed: takes its marker away, and the record if it names
- * that file. run_id 0: not known, as the file is damaged. 0 also if neither was there. */
-VV_WARN_UNUSED int vv_group_retract(const struct vv_group *group, uint64_t version, uint64_t run_id,
+ * that file, and sees to it that none comes back. run_id 0: not known, as the file is damaged. 0 also if
+ * neither was there. */
+VV_WARN_UNUSED int vv_group_retract(struct vv_group *group, uint64_t version, uint64_t run_id,
                                     uint64_t generation);
+/* Clears away what this rank's retractions have left and nobody needs any more. */
+void vv_group_tidy(struct vv_group *group);
 /* Takes this rank's marker away, without making that last: the record says all that it said. */
 void vv_group_drop_marker(const struct vv_group *group, uint64_t version, uint64_t run_id);
 
@@ -129,10 +139,11 @@ void vv_group_drop_marker(const struct vv_group *group, uint64_t version, uint64
 VV_WARN_UNUSED int vv_group_complete(const struct vv_group *group, uint64_t version,
                                      uint64_t run_id, bool sweep);
 
-/* Calls visit for every record, in order of version, until it returns non-zero, and returns that. A
- * damaged record has `error` set and no files. `write`: first writes the records of versions that
- * have the markers of all ranks, and those that are damaged and can be told from the files. */
-int vv_group_scan(const struct vv_group *group, bool write,
+/* Calls visit for the newest record of every version that is complete, in order of version, until it
+ * returns non-zero, and returns that. Where a record is damaged `error` is set, and there are no files.
+ * `write`: first writes the records of versions that have the markers of all ranks, and those that are
+ * damaged and can be told from the files, and removes what is out of date. */
+int vv_group_scan(struct vv_group *group, bool write,
                   int (*visit)(void *user, const struct vv_group_record *record, int error),
                   void *user);
 

@@ -231,3 +231,17 @@ int vv_os_write_all(const struct vv_os *os, int fd, const void *buf, size_t byte
     }
     return 0;
 }
+
+int vv_os_refresh(const struct vv_os *os, int dirfd, const char *name)
+{
+    /* One that was left behind changes nothing by being opened. */
+    int rc = os->unlinkat(os, dirfd, name);
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    int fd = os->openat(os, dirfd, name, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (fd < 0)
+        return fd;
+    os->close(os, fd);
+    rc = os->unlinkat(os, dirfd, name);
+    return rc == -ENOENT ? 0 : rc;
+}

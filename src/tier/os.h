@@ -53,4 +53,9 @@ const struct vv_os *vv_os_posix(void);
 int vv_os_read_all(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset);
 int vv_os_write_all(const struct vv_os *os, int fd, const void *buf, size_t bytes, uint64_t offset);
 
+/* Makes the next listing of a folder the server's, where a client may hold an older one: network file
+ * systems keep what they have listed for a while, but not past a change of their own. `name`: of a file
+ * that is made for it and removed again. */
+int vv_os_refresh(const struct vv_os *os, int dirfd, const char *name);
+
 #endif

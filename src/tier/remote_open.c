@@ -225,6 +225,36 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
 
 /* ---- with group records ---- */
 
+/* A record names a file that the listing did not: it may be there all the same. */
+static int look_for_file(struct opening *o, uint64_t version, uint64_t generation)
+{
+    struct vv_remote_hist *h = o->hist;
+    const struct vv_os *os = h->remote->opts.store.os;
+    char name[VV_CKFILE_NAME_MAX];
+    struct vv_ckfile_info info;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->remote->opts.rank, version, generation);
+    int fd = os->openat(os, h->files->dirfd, name, O_RDONLY, 0);
+    if (fd < 0)
+        return 0;
+    int rc = vv_ckfile_read(os, fd, true, NULL, 0, &info);
+    os->close(os, fd);
+    if (rc < 0)
+        return rc == -ENOMEM ? rc : 0;
+    struct vv_files_entry e = {.version = version,
+                               .generation = generation,
+                               .size = info.id.size,
+                               .run_id = info.id.run_id,
+                               .commit_time_ns = info.commit_time_ns,
+                               .rank = info.id.rank,
+                               .nregions = info.nregions,
+                               .regions = info.regions};
+    o->local = false;
+    rc = take_file(o, &e);
+    vv_ckfile_info_fini(&info);
+    qsort(o->v, o->n, sizeof(*o->v), compare_found);
+    return rc;
+}
+
 static int take_record(void *user, const struct vv_group_record *record, int error)
 {
     struct opening *o = user;
@@ -242,13 +272,52 @@ static int take_record(void *user, const struct vv_group_record *record, int err
                          record->version, opts->path, record->ranks, opts->ranks);
     uint64_t generation = record->file[opts->rank].generation;
     struct vvi_rfound *f = find_file(o, record->version, generation);
-    if (f != NULL && f->e.run_id == record->run_id)
-        return adopt(o, f, true);
     bool in_remote;
     const struct vvi_rdamage *bad = find_damage(o, record->version, generation, &in_remote);
+    if (f == NULL && bad == NULL) {
+        int rc = look_for_file(o, record->version, generation);
+        if (rc < 0)
+            return rc;
+        f = find_file(o, record->version, generation);
+    }
+    if (f != NULL && f->e.run_id == record->run_id)
+        return adopt(o, f, true);
     snprintf(what, sizeof(what), "its file in the shared folder %s",
              bad != NULL ? bad->what : "is missing");
     return tell_damage(h, record->version, generation, bad != NULL ? bad->status : -EBADMSG, what);
+}
+
+static bool is_known(const struct vv_remote_hist *h, uint64_t version)
+{
+    bool known = false;
+    for (size_t i = 0; i < h->ndamaged && !known; i++)
+        known = h->damaged[i].version == version;
+    for (size_t i = 0; i < h->n && !known; i++)
+        known = h->entry[i].version == version;
+    return known;
+}
+
+/* And a file may have a record that the listing did not name. */
+static int look_for_records(struct opening *o)
+{
+    struct vv_remote_hist *h = o->hist;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < o->n; i++) {
+        struct vv_group_record record;
+        const struct vv_files_entry *e = &o->v[i].e;
+        if (o->v[i].used || is_known(h, e->version) ||
+            vv_group_read_record(&h->group, e->version, e->run_id, &record) < 0)
+            continue;
+        rc = take_record(o, &record, 0);
+        vv_group_record_fini(&record);
+    }
+    return rc;
+}
+
+static int take_complete(struct opening *o)
+{
+    int rc = vv_group_scan(&o->hist->group, true, take_record, o);
+    return rc < 0 ? rc : look_for_records(o);
 }
 
 /* ---- without ---- */
@@ -434,8 +503,7 @@ static int find_versions(struct vv_remote_hist *h, char *err, size_t err_bytes)
     struct opening o = {.hist = h, .err = err, .err_bytes = err_bytes};
     int rc = list_folders(&o);
     if (rc == 0)
-        rc = h->remote->opts.complete ? vv_group_scan(&h->group, true, take_record, &o)
-                                      : take_highest(&o);
+        rc = h->remote->opts.complete ? take_complete(&o) : take_highest(&o);
     if (rc == 0)
         rc = settle(&o);
     for (size_t i = 0; i < o.n; i++)
@@ -463,7 +531,7 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
     h->group.dirfd = -1;
     h->stopped = true; /* until vv_remote_start */
     h->run_id = life_run_id(r, history);
-    struct vv_files_opts files = {.run_id = h->run_id, .all_generations = true};
+    struct vv_files_opts files = {.run_id = h->run_id, .all_generations = true, .shared = true};
     int rc = vv_files_open(r->folder, history, r->opts.rank, &files, err, err_bytes, &h->files);
     if (rc == 0) {
         rc = vv_group_open(r->opts.store.os, h->files->dirfd, history, r->opts.rank, r->opts.ranks,

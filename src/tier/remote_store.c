@@ -261,6 +261,12 @@ static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
         return remove_start(s, io);
     if (io->op == VV_STORE_READ && !s->remote->opts.direct && read_there(s, io, 0))
         return 0;
+    /* What is committed straight to the shared folder must be of the life that is the rank's. */
+    if (io->op == VV_STORE_COMMIT && s->remote->opts.direct) {
+        int rc = vv_group_alive(&io->key.history->remote->group);
+        if (rc < 0)
+            return rc;
+    }
     if ((io->op == VV_STORE_WRITE || io->op == VV_STORE_COMMIT) && s->remote->opts.local_bytes) {
         int rc;
         if (!vvi_space_admit(s, io, &rc))

@@ -262,7 +262,7 @@ static void copied(struct vv_remote *r, struct vvi_rentry *e, int rc)
     const struct vv_ckfile_info *info = &r->active.copy.info;
     struct vv_group_file file;
     if (rc == 0)
-        rc = vvi_copy_commit(&r->active.copy, &file);
+        rc = vvi_copy_commit(&r->active.copy, r->active.to_local ? NULL : &h->group, &file);
     if (rc == 0) {
         index_add(r->active.to_local ? h->local : h->files, info);
         e->file = file;
@@ -422,7 +422,8 @@ static int remove_shared(struct vv_remote_hist *h, uint64_t version, uint64_t ge
     struct vv_remote *r = h->remote;
     const struct vv_os *os = r->opts.store.os;
     char name[VV_CKFILE_NAME_MAX];
-    int rc = r->opts.complete ? vv_group_retract(&h->group, version, run_id, generation) : 0;
+    int rc = r->opts.complete ? vv_group_retract(&h->group, version, run_id, generation)
+                              : vv_group_alive(&h->group);
     if (rc < 0 || !file)
         return rc;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, version, generation);

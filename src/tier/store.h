@@ -165,6 +165,8 @@ struct vv_files_opts {
     /* Lists every generation that can be used, and deletes none: for whoever knows better than by
      * its height which one counts. */
     bool all_generations;
+    /* Others write there too, from other nodes: the listing must be a fresh one. */
+    bool shared;
 };
 
 /* Opens or creates a history, takes its lock, deletes leftovers of unfinished writes and finds what

@@ -45,7 +45,10 @@ void job_move(struct job *j)
 
 bool job_is_full(const struct job *j)
 {
-    return j->latest[0] + 8 > JOB_VERSIONS || j->life + 8 > JOB_LIVES;
+    uint64_t latest = 0; /* below level complete each rank has its own */
+    for (int r = 0; r < j->ranks; r++)
+        latest = VV_MAX(latest, j->latest[r]);
+    return latest + 5 * JOB_PER_LIFE > JOB_VERSIONS || j->life + 8 > JOB_LIVES;
 }
 
 /* ---- a rank ---- */

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum { JOB_PAGE = 4096, JOB_BYTES = 2 * JOB_PAGE + 100 };
-enum { JOB_RANKS = 64, JOB_VERSIONS = 512, JOB_LIVES = 512, JOB_PER_LIFE = 2 };
+enum { JOB_RANKS = 64, JOB_VERSIONS = 40, JOB_LIVES = 512, JOB_PER_LIFE = 2 };
 
 enum job_trouble {
     JOB_NONE,

@@ -22,7 +22,7 @@ endif()
 install(FILES bench/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
 set(varve_not_installed)
 if(NOT TARGET varve_mpi)
-    set(varve_not_installed PATTERN mpi.h EXCLUDE)
+    set(varve_not_installed PATTERN mpi.h EXCLUDE PATTERN mpi.hpp EXCLUDE)
 endif()
 if(EXISTS ${CMAKE_SOURCE_DIR}/include/varve)
     install(DIRECTORY include/varve DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

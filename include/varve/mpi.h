@@ -23,6 +23,7 @@
 
 #include <varve/ckpt.h>
 #include <varve/varve.h>
+#include <varve/vector.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,6 +52,27 @@ VARVE_API int varve_latest_mpi(MPI_Comm comm, struct varve_history *h,
  * regions hold is then undefined. */
 VARVE_API int varve_restore_mpi(MPI_Comm comm, struct varve_history *h,
                                 uint64_t version) VARVE_CHECK;
+
+/*
+ * The communicator over which a vector is reduced. Not collective. The vector keeps the handle, not a
+ * duplicate: the communicator is freed after the vector, or after another one has taken its place.
+ * Copies of the vector have none. MPI_COMM_NULL takes it away. -ENOMEM.
+ */
+VARVE_API int varve_vector_set_comm_mpi(struct varve_vector *v, MPI_Comm comm) VARVE_CHECK;
+/*
+ * Combines the elements of the vectors of all processes one by one, as MPI_Reduce and MPI_Allreduce
+ * do, in the vectors' own memory: the result stands in the vector of process `root`, or in all of
+ * them; with a root, the others' are as they were. `type` is that of one element, `op` any operation
+ * that MPI defines for it, or the application's own.
+ *   -EINVAL    on some process: no communicator, NULL, a type of another size than its elements, no
+ *              such root
+ *   -EMSGSIZE  the vectors are not of the same size
+ * A process without a communicator gets -EINVAL alone: it cannot tell the others.
+ */
+VARVE_API int varve_vector_reduce_mpi(struct varve_vector *v, MPI_Datatype type, MPI_Op op,
+                                      int root) VARVE_CHECK;
+VARVE_API int varve_vector_all_reduce_mpi(struct varve_vector *v, MPI_Datatype type,
+                                          MPI_Op op) VARVE_CHECK;
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,14 @@ done
 grep -q ': the same$' "$dir/out" || fail "adjoint: the gradient"
 VARVE_HOST_CACHE=16M VARVE_LOCAL=$dir "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint, spilling"; }
 
+if command -v "${CXX:-g++}" >/dev/null; then
+    "${CXX:-g++}" -std=c++11 "${flags[@]:2}" "$SOURCE_DIR/examples/outofcore.cpp" "-L$BUILD_DIR/lib" -lvarve "-Wl,-rpath,$BUILD_DIR/lib" \
+        -o "$dir/outofcore" || fail "outofcore.cpp does not compile"
+    "$dir/outofcore" "$dir" >"$dir/out" && grep -q ': the same$' "$dir/out" || { cat "$dir/out"; fail "outofcore"; }
+    rc=0; "$dir/outofcore" "$dir/no/such" 2>"$dir/err" || rc=$?
+    [ $rc -eq 1 ] && grep -q '^outofcore: ' "$dir/err" || { cat "$dir/err"; fail "outofcore without a folder"; }
+fi
+
 mkdir "$dir/whole" "$dir/killed"
 "$dir/restart" "$dir/whole" >"$dir/out" || fail "restart"
 grep -q '^no checkpoint' "$dir/out" || fail "restart found something in an empty folder"

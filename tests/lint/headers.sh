@@ -8,9 +8,9 @@ if command -v mpicc >/dev/null; then
     # Open MPI and MPICH name the flags in words of their own.
     read -r -a mpi <<<"$(mpicc -showme:compile 2>/dev/null || mpicc -show 2>/dev/null | tr ' ' '\n' | grep '^-I' | tr '\n' ' ')"
 fi
-for header in include/*.h include/varve/*.h; do
+for header in include/*.h include/varve/*.h include/varve/*.hpp; do
     more=()
-    if [ "$header" = include/varve/mpi.h ]; then
+    if [[ $header == include/varve/mpi.* ]]; then
         [ ${#mpi[@]} -gt 0 ] || continue
         # Its own headers are not ours to be strict about.
         more=("${mpi[@]/#-I/-isystem}")
@@ -18,6 +18,7 @@ for header in include/*.h include/varve/*.h; do
     echo "#include <${header#include/}>" >"$dir/one.c"
     cp "$dir/one.c" "$dir/one.cpp"
     for cc in gcc clang; do
+        [[ $header != *.hpp ]] || continue # C++ alone
         command -v $cc >/dev/null || continue
         $cc -std=c99 -pedantic -Wall -Wextra -Werror -Iinclude "${more[@]}" -fsyntax-only "$dir/one.c" || fail "$header: $cc"
         count=$((count + 1))

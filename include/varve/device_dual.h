@@ -28,6 +28,8 @@
 
 #define VARVE_D_CODE 1
 #define VARVE_D_FN   static __device__ __forceinline__
+/* For what is rare: kept out of line, so that it takes no registers from what is not. */
+#define VARVE_D_COLD static __device__ __noinline__ __attribute__((unused))
 #define VARVE_D_WARP 32u
 
 /* Memory of the block: `name` becomes a pointer to one `type` of it. Starts undefined. */

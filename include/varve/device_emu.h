@@ -28,6 +28,7 @@
 #include <time.h>
 
 #define VARVE_D_FN   static inline __attribute__((unused))
+#define VARVE_D_COLD static __attribute__((unused))
 #define VARVE_D_WARP 2u
 
 enum { VARVE_EMU_THREADS_MAX = 64, VARVE_EMU_SHARED_MAX = 16 };

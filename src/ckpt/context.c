@@ -68,6 +68,16 @@ void vvi_ctx_leave(struct varve_ctx *ctx)
     atomic_fetch_sub_explicit(&ctx->calls, 1, memory_order_release);
 }
 
+int vv_ckpt_enter(struct varve_ctx *ctx)
+{
+    return vvi_ctx_enter(ctx);
+}
+
+void vv_ckpt_leave(struct varve_ctx *ctx)
+{
+    vvi_ctx_leave(ctx);
+}
+
 int vvi_history_enter(struct varve_history *h)
 {
     if (!h)

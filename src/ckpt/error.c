@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ckpt/ckpt_private.h"
+#include "ckpt/face.h"
 #include "core/error.h"
 
 static _Thread_local struct varve_error thread_error;
@@ -72,6 +73,18 @@ int vvi_fail_foreign(struct varve_ctx *ctx, const struct vvi_where *where, int e
     va_list ap;
     va_start(ap, fmt);
     record(ctx, where, err, foreign, fmt, ap);
+    va_end(ap);
+    return err;
+}
+
+int vv_ckpt_fail_ctx(struct varve_ctx *ctx, const char *operation, int err, bool device,
+                     const char *fmt, ...)
+{
+    const struct vvi_where where = {operation, 0, -1, -1};
+    va_list ap;
+    va_start(ap, fmt);
+    record(ctx, &where, err, device ? vvi_device_code(ctx->device) : (struct vvi_foreign){0}, fmt,
+           ap);
     va_end(ap);
     return err;
 }

@@ -6,6 +6,7 @@
 #ifndef VV_CKPT_HOOKS_H
 #define VV_CKPT_HOOKS_H
 
+#include "ckpt/face.h"
 #include "device/device.h"
 #include "tier/store.h"
 
@@ -20,9 +21,5 @@ struct vv_ckpt_hooks {
 };
 
 void vv_ckpt_set_hooks(const struct vv_ckpt_hooks *hooks);
-
-/* The context's device, NULL if it has none: for measurements, which run kernels on the emulated
- * one. */
-struct vv_device *vv_ckpt_device(struct varve_ctx *ctx);
 
 #endif

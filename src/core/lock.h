@@ -22,6 +22,8 @@
     X(HISTORY, "one history: protected regions, calls of the application on it")               \
     X(ENGINE, "engine/core and the runtime's queues; short sections, no system call inside")   \
     X(MOVER, "one mover's own list of orders and completions")                                 \
+    X(GPUFILE_MAP, "mapping files for a GPU file system, and its copies; calls the device")    \
+    X(GPUFILE, "a GPU file system: its files, windows and lists of servers")                   \
     X(DEVICE, "a device: allocations, streams, registered memory")                             \
     X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it anew")              \
     X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \

@@ -124,6 +124,12 @@ struct vv_device_ops {
      * of it is pinned already. */
     int (*host_register)(struct vv_device *d, void *ptr, size_t bytes);
 
+    /* Pins host memory as host_register does, for kernels of the device to read and write; `ret_ptr`
+     * is where they find it. `read_only`: for a mapping that may not be written, such as one of a
+     * file; kernels only read it then. host_unregister undoes it. Counts as host_register.
+     * -ENOTSUP: the device cannot. */
+    int (*host_share)(struct vv_device *d, void *ptr, size_t bytes, bool read_only, void **ret_ptr);
+
     /* `ptr` as it was registered, -EINVAL otherwise. Waits for the work already submitted, the
      * application's kernels included. */
     int (*host_unregister)(struct vv_device *d, void *ptr);
@@ -226,6 +232,12 @@ VV_WARN_UNUSED static inline int vv_device_host_register(struct vv_device *d, vo
                                                          size_t bytes)
 {
     return d->ops->host_register(d, ptr, bytes);
+}
+
+VV_WARN_UNUSED static inline int vv_device_host_share(struct vv_device *d, void *ptr, size_t bytes,
+                                                      bool read_only, void **ret_ptr)
+{
+    return d->ops->host_share(d, ptr, bytes, read_only, ret_ptr);
 }
 
 static inline int vv_device_host_unregister(struct vv_device *d, void *ptr)

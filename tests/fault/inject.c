@@ -244,6 +244,15 @@ static int inject_host_register(struct vv_device *dev, void *ptr, size_t bytes)
     return rc ? rc : vv_device_host_register(d->inner, ptr, bytes);
 }
 
+static int inject_host_share(struct vv_device *dev, void *ptr, size_t bytes, bool read_only,
+                             void **ret_ptr)
+{
+    struct inject_device *d = device_of(dev);
+    int rc = device_enter(d, VV_DEVICE_OP_HOST_REGISTER);
+
+    return rc ? rc : vv_device_host_share(d->inner, ptr, bytes, read_only, ret_ptr);
+}
+
 static int inject_host_unregister(struct vv_device *dev, void *ptr)
 {
     struct inject_device *d = device_of(dev);
@@ -437,6 +446,7 @@ static const struct vv_device_ops inject_device_ops = {
     .mem_free = inject_mem_free,
     .mem_info = inject_mem_info,
     .host_register = inject_host_register,
+    .host_share = inject_host_share,
     .host_unregister = inject_host_unregister,
     .ptr_kind = inject_ptr_kind,
     .stream_new = inject_stream_new,

@@ -13,7 +13,7 @@ import sys
 
 # The lowest first; modules of one row do not know each other.
 ROWS = [["core"], ["trace", "stats"], ["policy", "net"], ["device"], ["tier"], ["engine"],
-        ["ckpt", "dataset", "gpufile", "ooc"], ["vector"], ["mpi", "fortran"], ["compat"]]
+        ["ckpt", "dataset"], ["vector", "gpufile", "ooc"], ["mpi", "fortran"], ["compat"]]
 RANK = {module: row for row, modules in enumerate(ROWS) for module in modules}
 FIRST_FACE = RANK["ckpt"]
 

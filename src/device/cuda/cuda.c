@@ -291,10 +291,12 @@ static int mem_info(struct vv_device *dev, size_t *ret_free, size_t *ret_total)
     return 0;
 }
 
-static int host_register(struct vv_device *dev, void *ptr, size_t bytes)
+/* `ret_ptr`, unless NULL: the device's address of it. */
+static int register_as(struct vvi_cuda *d, void *ptr, size_t bytes, unsigned int flags,
+                       void **ret_ptr)
 {
-    struct vvi_cuda *d = vvi_cuda_of(dev);
     struct vvi_cuda_scope scope;
+    CUdeviceptr at = 0;
     int rc;
 
     if (!ptr || !bytes || bytes - 1 > UINTPTR_MAX - (uintptr_t)ptr)
@@ -302,7 +304,12 @@ static int host_register(struct vv_device *dev, void *ptr, size_t bytes)
     rc = vvi_cuda_enter(d, &scope);
     if (rc)
         return rc;
-    rc = vvi_cuda_status(d, d->drv.cuMemHostRegister(ptr, bytes, VVI_CU_HOST_REGISTER_PORTABLE));
+    rc = vvi_cuda_status(d, d->drv.cuMemHostRegister(ptr, bytes, flags));
+    if (!rc && ret_ptr) {
+        rc = vvi_cuda_status(d, d->drv.cuMemHostGetDevicePointer(&at, ptr, 0));
+        if (rc)
+            (void)d->drv.cuMemHostUnregister(ptr);
+    }
     if (!rc) {
         vv_mutex_lock(&d->lock);
         rc = vvi_cuda_ranges_add(&d->ranges, VVI_CUDA_SLICE, ptr, bytes);
@@ -313,7 +320,23 @@ static int host_register(struct vv_device *dev, void *ptr, size_t bytes)
         }
     }
     vvi_cuda_leave(d, &scope);
+    if (!rc && ret_ptr)
+        *ret_ptr = (void *)(uintptr_t)at;
     return rc;
+}
+
+static int host_register(struct vv_device *dev, void *ptr, size_t bytes)
+{
+    return register_as(vvi_cuda_of(dev), ptr, bytes, VVI_CU_HOST_REGISTER_PORTABLE, NULL);
+}
+
+static int host_share(struct vv_device *dev, void *ptr, size_t bytes, bool read_only,
+                      void **ret_ptr)
+{
+    return register_as(vvi_cuda_of(dev), ptr, bytes,
+                       VVI_CU_HOST_REGISTER_PORTABLE | VVI_CU_HOST_REGISTER_DEVICEMAP |
+                           (read_only ? VVI_CU_HOST_REGISTER_READ_ONLY : 0),
+                       ret_ptr);
 }
 
 static int host_unregister(struct vv_device *dev, void *ptr)
@@ -396,6 +419,7 @@ static const struct vv_device_ops cuda_ops = {
     .mem_free = mem_free,
     .mem_info = mem_info,
     .host_register = host_register,
+    .host_share = host_share,
     .host_unregister = host_unregister,
     .ptr_kind = vvi_cuda_ptr_kind,
     .stream_new = vvi_cuda_stream_new,

@@ -40,6 +40,8 @@ struct vvi_cu_copy_attributes {
     X(VVI_CU_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING, 1)                               \
     X(VVI_CU_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING, 2)                             \
     X(VVI_CU_HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE, 1)                       \
+    X(VVI_CU_HOST_REGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP, 2)                     \
+    X(VVI_CU_HOST_REGISTER_READ_ONLY, CU_MEMHOSTREGISTER_READ_ONLY, 8)                     \
     X(VVI_CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_GLOBAL, 1)                                   \
     X(VVI_CU_PROC_LEGACY_STREAM, CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)                     \
     X(VVI_CU_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE, 0)                               \
@@ -177,6 +179,8 @@ enum vvi_cuda_result {
     X(NEEDED, cuMemHostRegister, "cuMemHostRegister_v2", 6050,                                     \
       (void *ptr, size_t bytes, unsigned int flags))                                               \
     X(NEEDED, cuMemHostUnregister, "cuMemHostUnregister", 4000, (void *ptr))                       \
+    X(NEEDED, cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", 3020,                     \
+      (CUdeviceptr * at, void *ptr, unsigned int flags))                                           \
     X(NEEDED, cuPointerGetAttributes, "cuPointerGetAttributes", 7000,                              \
       (unsigned int count, unsigned int *attributes, void **values, CUdeviceptr ptr))              \
     X(NEEDED, cuMemcpyAsync, "cuMemcpyAsync", 4000,                                                \

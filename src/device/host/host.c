@@ -217,6 +217,18 @@ static int host_register(struct vv_device *dev, void *ptr, size_t bytes)
     return rc;
 }
 
+/* Kernels of the emulated device are code of the process. */
+static int host_share(struct vv_device *dev, void *ptr, size_t bytes, bool read_only,
+                      void **ret_ptr)
+{
+    int rc = host_register(dev, ptr, bytes);
+
+    (void)read_only;
+    if (!rc)
+        *ret_ptr = ptr;
+    return rc;
+}
+
 static int host_unregister(struct vv_device *dev, void *ptr)
 {
     struct vvi_device_host *d = vvi_device_host_of(dev);
@@ -428,6 +440,7 @@ static const struct vv_device_ops host_ops = {
     .mem_free = mem_free,
     .mem_info = mem_info,
     .host_register = host_register,
+    .host_share = host_share,
     .host_unregister = host_unregister,
     .ptr_kind = ptr_kind,
     .stream_new = vvi_device_stream_new,

@@ -164,6 +164,26 @@ static void pointers_have_a_kind(void)
     pinned_free(pinned, MIB);
 }
 
+static void shared_memory_is_registered(void)
+{
+    unsigned char *p = host_new(2 * MIB);
+    enum vv_mem_kind kind;
+    void *at = NULL;
+    size_t left;
+
+    T_OK(vv_device_host_share(dev, p, MIB, false, &at));
+    T_CHECK(at);
+    T_OK(vv_device_ptr_kind(dev, p, &kind, &left));
+    T_EQ(kind, VV_MEM_HOST);
+    T_EQ(left, MIB);
+    T_ERR(vv_device_host_share(dev, p, MIB, false, &at), -EEXIST);
+    T_OK(vv_device_host_share(dev, p + MIB, MIB, true, &at));
+    T_ERR(vv_device_host_share(dev, NULL, MIB, false, &at), -EINVAL);
+    T_OK(vv_device_host_unregister(dev, p));
+    T_OK(vv_device_host_unregister(dev, p + MIB));
+    T_EQ(munmap(p, 2 * MIB), 0);
+}
+
 static void registration_is_checked(void)
 {
     unsigned char *p = host_new(4 * MIB);
@@ -478,6 +498,7 @@ int main(void)
     T_RUN(memory_is_accounted);
     T_RUN(pointers_have_a_kind);
     T_RUN(registration_is_checked);
+    T_RUN(shared_memory_is_registered);
     T_RUN(pinned_copies_arrive);
     T_RUN(pageable_copies_arrive);
     T_RUN(slices_may_be_crossed);

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Programs written in CUDA, as users of the library write them: bench/*.cu and tests/gpu/*.cu. nvcc compiles and links
+# them, with the static runtime, so that they run where only a driver is. Machines without nvcc do without.
+
+if(NOT HAVE_NVCC OR VARVE_SANITIZE)
+    return()
+endif()
+
+set(varve_cuda_libraries)
+foreach(name INIH XXHASH LIBURING HWLOC)
+    if(HAVE_${name})
+        list(APPEND varve_cuda_libraries ${${name}_LIBRARY})
+    endif()
+endforeach()
+file(GLOB varve_device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/varve/*.h)
+
+# varve_cuda_program(TARGET source folder)
+function(varve_cuda_program target source folder)
+    get_filename_component(name ${source} NAME_WE)
+    set(program ${folder}/${name})
+    add_custom_command(OUTPUT ${program}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
+        COMMAND ${NVCC_PROGRAM} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_SOURCE_DIR}/src
+        -gencode "arch=compute_90,code=[sm_90,compute_90]" -Xcompiler -Wall,-Wno-unused-function,-pthread
+        -o ${program} ${source} $<TARGET_FILE:varve_static> ${varve_cuda_libraries} -lm -ldl -lpthread
+        DEPENDS ${source} varve_static ${varve_device_headers} ${CMAKE_SOURCE_DIR}/src/core/pattern.h
+        COMMENT "Compiling ${name}.cu" VERBATIM)
+    add_custom_target(${target} ALL DEPENDS ${program})
+endfunction()
+
+file(GLOB varve_cuda_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cu)
+foreach(source ${varve_cuda_benches})
+    get_filename_component(name ${source} NAME_WE)
+    varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin)
+endforeach()

@@ -1,0 +1,739 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPU files, in kernels: opening, reading, writing and mapping files inside device code. The host's
+ * part is <varve/gpufile.h>; a kernel links nothing.
+ *
+ * Groups. A file is opened by a group of threads, a block or a warp, and every call on it is made by
+ * all threads of that group at once, with the same arguments. Results are the same in all of them.
+ * Each thread has its own struct varve_gfile, and keeps it from opening to closing. Blocks that read
+ * by warps have a multiple of 32 threads. When a call returns, the whole group may use the bytes.
+ *
+ *     __global__ void sum(const __grid_constant__ struct varve_gfs fs, uint32_t id, ...)
+ *     {
+ *         struct varve_gfile f;
+ *         if (varve_gopen(&fs, id, VARVE_GBLOCK, &f) == 0) {
+ *             int64_t n = varve_gread(&f, blockIdx.x * CHUNK, buffer, CHUNK);
+ *             ...
+ *             varve_gclose(&f);
+ *         }
+ *     }
+ *
+ * Reading. Bytes come from the page cache on the GPU, or into it: from the file's mapping, if the host
+ * has mapped it, or from a server of the library. A group that reads on has the next bytes asked for
+ * before it wants them. varve_gmap gives a page of the cache itself, without a copy.
+ *
+ * Writing. varve_gwrite returns when a server has written the bytes to the file, so that every read
+ * that begins later sees them; varve_gsync when they are on the disk. Two groups that write the same
+ * bytes at once, or one that reads what another is writing, get either.
+ *
+ * Errors. Negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
+ * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT none
+ * answered in time, -EBUSY every page is mapped, -EACCES not opened for writing, and what the system says
+ * to open, read and write. No call waits longer than the time that the file system was opened with, for
+ * each request that it makes.
+ */
+#ifndef VARVE_GPUFILE_DEVICE_H
+#define VARVE_GPUFILE_DEVICE_H
+
+#include <varve/gpufile_request.h>
+
+/* Which threads open a file together. */
+enum varve_gscope { VARVE_GBLOCK, VARVE_GWARP };
+
+#ifdef VARVE_D_CODE
+
+enum { VARVE_G_CHUNK_PAGES = 64, VARVE_G_BLOCK_PAGE_SHIFT = 15 };
+
+/* ---- groups ---- */
+
+VARVE_D_FN struct varve_g_team varve_g_group(const struct varve_gfile *f)
+{
+    struct varve_g_team t;
+
+    t.rank = f->rank;
+    t.size = f->size;
+    t.block = f->by_block;
+    return t;
+}
+
+/* Who handles a page: the group, if it is a warp or pages are large, otherwise each warp of it. */
+VARVE_D_FN struct varve_g_team varve_g_page_team(const struct varve_gfile *f, uint32_t *ret_index,
+                                                 uint32_t *ret_teams)
+{
+    struct varve_g_team t = varve_g_group(f);
+
+    *ret_index = 0;
+    *ret_teams = 1;
+    if (f->by_block && f->fs->page_shift < VARVE_G_BLOCK_PAGE_SHIFT &&
+        f->size % VARVE_D_WARP == 0) {
+        *ret_index = varve_d_warp();
+        *ret_teams = varve_d_warps();
+        t.rank = varve_d_lane();
+        t.size = VARVE_D_WARP;
+        t.block = 0;
+    }
+    return t;
+}
+
+struct varve_g_found {
+    uint64_t missing; /* one bit for each page */
+    uint64_t failed;  /* an errno, not negative; 0: none */
+};
+
+/* All that teams of the group have found. Also a barrier of the group. */
+VARVE_D_FN struct varve_g_found varve_g_gather(const struct varve_gfile *f, uint32_t rank,
+                                               struct varve_g_found mine)
+{
+    VARVE_D_SHARED(struct varve_g_found, all);
+
+    if (!f->by_block) {
+        varve_d_sync_warp();
+        return mine;
+    }
+    varve_d_sync_block();
+    if (f->rank == 0)
+        all->missing = all->failed = 0;
+    varve_d_sync_block();
+    if (rank == 0 && mine.missing)
+        varve_d_or64_dev(&all->missing, mine.missing);
+    if (rank == 0 && mine.failed)
+        varve_d_max64_dev(&all->failed, mine.failed);
+    varve_d_sync_block();
+    mine = *all;
+    return mine;
+}
+
+/* What the first thread has got, to all. */
+VARVE_D_FN int varve_g_tell_source(const struct varve_gfile *f, int rc, struct varve_g_source *src)
+{
+    struct varve_g_team t = varve_g_group(f);
+
+    rc = (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+    if (rc)
+        return rc;
+    src->ptr = (const unsigned char *)(uintptr_t)varve_g_tell(&t, (uint64_t)(uintptr_t)src->ptr);
+    src->pages = varve_g_tell(&t, src->pages);
+    src->clock = varve_g_tell(&t, src->clock);
+    src->mapped = (uint32_t)varve_g_tell(&t, src->mapped);
+    return 0;
+}
+
+/* ---- one page ---- */
+
+enum { VARVE_G_DONE = 0, VARVE_G_MISSED = 1 };
+
+/* The page pinned, once whoever fills it has done so. One thread. A negative errno, or the frame. */
+VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page)
+{
+    uint32_t frame = varve_g_find(f->fs, f->file, page);
+    uint64_t start = 0;
+
+    if (frame == VARVE_G_NONE)
+        return -ENOENT;
+    while ((varve_d_acquire32_dev(&f->fs->frames[frame].word) & VARVE_G_STATE) == VARVE_G_BUSY) {
+        if (!start)
+            start = varve_d_now_ns();
+        else if (varve_d_now_ns() - start > f->fs->timeout_ns) {
+            varve_g_unpin(f->fs, frame);
+            return -ETIMEDOUT;
+        }
+        varve_d_pause(100);
+    }
+    return frame;
+}
+
+/* A frame linked for the page; -EEXIST: another was, meanwhile; -EBUSY: none can be had. */
+VARVE_D_FN int64_t varve_g_new_frame(const struct varve_gfile *f, uint64_t page)
+{
+    uint32_t frame = varve_g_take(f->fs, f->stream);
+
+    if (frame == VARVE_G_NONE)
+        return -EBUSY;
+    return varve_g_link(f->fs, frame, f->file, page) ? (int64_t)frame : -EEXIST;
+}
+
+VARVE_D_FN void varve_g_count(struct varve_gfile *f, const struct varve_g_source *src,
+                              uint64_t bytes, int cached)
+{
+    f->misses++;
+    if (src->mapped)
+        f->mapped_bytes += bytes;
+    else
+        f->served_bytes += bytes;
+    if (!cached)
+        f->bypassed_bytes += bytes;
+}
+
+/* Fills a frame that is linked and BUSY, and gives bytes [lo, hi) of the page to dst. `keep`: it
+ * stays pinned. */
+VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t, uint32_t frame,
+                             uint64_t page, uint32_t lo, uint32_t hi, unsigned char *dst,
+                             const struct varve_g_source *src, const unsigned char *from, int keep)
+{
+    const struct varve_gfs *fs = f->fs;
+    unsigned char *data = fs->data + ((uint64_t)frame << fs->page_shift);
+    uint64_t left = f->bytes - (page << fs->page_shift);
+    uint32_t valid = left >> fs->page_shift ? 1u << fs->page_shift : (uint32_t)left;
+    int both = dst && ((uintptr_t)dst | lo | hi) % 16 == 0;
+
+    varve_g_pull(t->rank, t->size, data, both ? dst : NULL, lo / 16, hi / 16, from,
+                 (valid + 15) / 16);
+    varve_g_sync(t);
+    if (dst && !both) {
+        varve_g_copy(t, dst, data + lo, hi - lo);
+        varve_g_sync(t);
+    }
+    if (t->rank != 0)
+        return;
+    /* The bytes may have been asked for before a write that has ended since; then nobody else shall
+     * find them. A write that ends after this look finds the page, which is linked. */
+    if (f->flags & VARVE_G_WRITABLE && varve_g_written(f, page, src->clock))
+        varve_g_forget(fs, f->file, page);
+    varve_d_add32_release_dev(&fs->frames[frame].word,
+                              VARVE_G_VALID - VARVE_G_BUSY - (keep ? 0 : VARVE_G_PIN));
+    varve_g_count(f, src, valid, 1);
+}
+
+/*
+ * Bytes [lo, hi) of a page to dst, unless that is NULL. `from`: where the page is, if it is not in the
+ * cache; NULL: it is looked for among the windows known to the device, and MISSED if it is not there.
+ * `ret_frame`, unless NULL, gets its frame, which stays pinned. All threads of the team. DONE, MISSED
+ * or a negative errno.
+ */
+VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t, uint64_t page,
+                            uint32_t lo, uint32_t hi, unsigned char *dst,
+                            const struct varve_g_source *src, const unsigned char *from,
+                            uint32_t *ret_frame)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint64_t pages;
+    int64_t frame = 0;
+
+    for (;;) {
+        if (t->rank == 0)
+            frame = varve_g_pin(f, page);
+        frame = (int64_t)varve_g_tell(t, (uint64_t)frame);
+        if (frame >= 0) {
+            if (dst)
+                varve_g_copy(t, dst, fs->data + ((uint64_t)frame << fs->page_shift) + lo, hi - lo);
+            varve_g_sync(t);
+            if (t->rank == 0) {
+                f->hits++;
+                if (!ret_frame)
+                    varve_g_unpin(fs, (uint32_t)frame);
+            }
+            break;
+        }
+        if (frame != -ENOENT)
+            return (int)frame;
+        if (!from) {
+            /* One thread looks: another may see the window appear a moment later. */
+            if (t->rank == 0)
+                from = varve_g_mapped(f, page, 0, &pages);
+            from = (const unsigned char *)(uintptr_t)varve_g_tell(t, (uint64_t)(uintptr_t)from);
+            if (!from)
+                return VARVE_G_MISSED;
+        }
+        if (t->rank == 0)
+            frame = f->pass_by && !ret_frame ? -EBUSY : varve_g_new_frame(f, page);
+        frame = (int64_t)varve_g_tell(t, (uint64_t)frame);
+        if (frame >= 0) {
+            varve_g_fill(f, t, (uint32_t)frame, page, lo, hi, dst, src, from, ret_frame != NULL);
+            break;
+        }
+        if (frame == -EBUSY) {
+            if (ret_frame)
+                return -EBUSY;
+            varve_g_copy(t, dst, from + lo, hi - lo);
+            if (t->rank == 0)
+                varve_g_count(f, src, hi - lo, 0);
+            break;
+        }
+    }
+    if (ret_frame)
+        *ret_frame = (uint32_t)frame;
+    return VARVE_G_DONE;
+}
+
+/* ---- reading ---- */
+
+/* A piece of a read: at most 64 pages. */
+struct varve_g_piece {
+    uint64_t off, bytes, first; /* first: page */
+    unsigned char *dst;
+};
+
+/* Page i of the piece. */
+VARVE_D_FN int varve_g_piece_page(struct varve_gfile *f, const struct varve_g_team *t,
+                                  const struct varve_g_piece *p, uint32_t i,
+                                  const struct varve_g_source *src, const unsigned char *from)
+{
+    uint32_t shift = f->fs->page_shift;
+    uint64_t at = (p->first + i) << shift;
+    uint32_t lo = i ? 0 : (uint32_t)(p->off - at);
+    uint64_t end = p->off + p->bytes - at;
+
+    return varve_g_page(f, t, p->first + i, lo, end >> shift ? 1u << shift : (uint32_t)end,
+                        p->dst + (at + lo - p->off), src, from, NULL);
+}
+
+/* The pages that are not in the cache and not mapped, as far as the device knows: one run after
+ * another is got from the host. */
+VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve_g_piece *p,
+                                       uint64_t missing)
+{
+    struct varve_g_source src = {0, 0, 0, 0};
+    uint32_t index, teams, i, first, last, again = 0;
+    struct varve_g_team t = varve_g_page_team(f, &index, &teams);
+    struct varve_g_found found = {0, 0};
+    int rc = 0;
+
+    while (missing) {
+        for (first = 0; !(missing >> first & 1); first++)
+            ;
+        for (last = first; missing >> last > 1; last++)
+            ;
+        if (f->rank == 0)
+            rc = varve_g_get(f, p->first + first, last - first + 1, &src);
+        rc = varve_g_tell_source(f, rc, &src);
+        if (rc == -EAGAIN && again++ < 1000)
+            continue;
+        if (rc)
+            return rc;
+        if (src.pages > last - first + 1)
+            src.pages = last - first + 1;
+        for (i = first + index; i < first + src.pages; i += teams) {
+            if (!(missing >> i & 1))
+                continue;
+            rc = varve_g_piece_page(f, &t, p, i, &src,
+                                    src.ptr + ((uint64_t)(i - first) << f->fs->page_shift));
+            if (rc < 0)
+                found.failed = (uint64_t)-rc;
+        }
+        /* Nobody looks at the window any more when the first thread asks for the next. */
+        found = varve_g_gather(f, t.rank, found);
+        if (found.failed)
+            return -(int)found.failed;
+        missing &= ~(((src.pages > 63 ? 0 : UINT64_C(1) << src.pages) - 1) << first);
+    }
+    return 0;
+}
+
+VARVE_D_FN int varve_g_piece_read(struct varve_gfile *f, const struct varve_g_piece *p)
+{
+    uint32_t index, teams, i;
+    uint32_t n = (uint32_t)(((p->off + p->bytes - 1) >> f->fs->page_shift) - p->first + 1);
+    struct varve_g_team t = varve_g_page_team(f, &index, &teams);
+    struct varve_g_source src = {0, 0, 0, 1};
+    struct varve_g_found found = {0, 0};
+
+    for (i = index; i < n; i += teams) {
+        int rc = varve_g_piece_page(f, &t, p, i, &src, NULL);
+
+        if (rc == VARVE_G_MISSED)
+            found.missing |= UINT64_C(1) << i;
+        else if (rc < 0)
+            found.failed = (uint64_t)-rc;
+    }
+    found = varve_g_gather(f, t.rank, found);
+    if (found.failed)
+        return -(int)found.failed;
+    return found.missing ? varve_g_piece_missing(f, p, found.missing) : 0;
+}
+
+/* Whether this read goes on where the one before ended, and what follows from it. */
+VARVE_D_FN void varve_g_follow(struct varve_gfile *f, uint64_t off, uint64_t bytes)
+{
+    if (off == f->next) {
+        f->run++;
+    } else {
+        f->run = 0;
+        f->ahead = 0;
+    }
+    f->next = off + bytes;
+    f->pass_by = f->advice == VARVE_GADV_NOREUSE ||
+                 (f->fs->bypass == 0 && f->run && f->bytes > f->fs->cache_bytes);
+}
+
+/*
+ * Reads up to `bytes` at `off` of the file into dst, which is memory of the device or of the block.
+ * The count of bytes, fewer only where the file ends; or a negative errno, and then dst holds
+ * anything.
+ */
+VARVE_D_FN int64_t varve_gread(struct varve_gfile *f, uint64_t off, void *dst, uint64_t bytes)
+{
+    uint64_t done, page = UINT64_C(1) << f->fs->page_shift;
+    struct varve_g_piece p;
+    int rc;
+
+    if (f->flags & VARVE_G_WRITABLE) {
+        struct varve_g_team t = varve_g_group(f);
+
+        f->bytes = varve_g_tell(&t, varve_d_acquire64_dev(&f->fs->grown[f->file]));
+    }
+    if (off > f->bytes)
+        return -ERANGE;
+    if (bytes > f->bytes - off)
+        bytes = f->bytes - off;
+    varve_g_follow(f, off, bytes);
+    for (done = 0; done < bytes; done += p.bytes) {
+        p.off = off + done;
+        p.first = p.off >> f->fs->page_shift;
+        p.bytes = (p.first + VARVE_G_CHUNK_PAGES) * page - p.off;
+        if (p.bytes > bytes - done)
+            p.bytes = bytes - done;
+        p.dst = (unsigned char *)dst + done;
+        rc = varve_g_piece_read(f, &p);
+        if (rc)
+            return rc;
+    }
+    return (int64_t)bytes;
+}
+
+/*
+ * Gives the page of the cache that holds byte `off`: `ret_ptr` points to that byte, `ret_bytes` follow
+ * in the same page. It stays where it is until varve_gunmap. 0 or a negative errno.
+ */
+VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_ptr,
+                          uint64_t *ret_bytes)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint64_t page = off >> fs->page_shift, start = varve_d_now_ns(), left;
+    uint32_t frame = 0, lo = (uint32_t)(off - (page << fs->page_shift));
+    struct varve_g_team t = varve_g_group(f);
+    struct varve_g_source src = {0, 0, 0, 1};
+    int rc;
+
+    if (f->flags & VARVE_G_WRITABLE)
+        f->bytes = varve_g_tell(&t, varve_d_acquire64_dev(&fs->grown[f->file]));
+    if (off >= f->bytes)
+        return -ERANGE;
+    left = f->bytes - off;
+    varve_g_follow(f, off, left < (1u << fs->page_shift) - lo ? left : (1u << fs->page_shift) - lo);
+    rc = varve_g_page(f, &t, page, 0, 0, NULL, &src, NULL, &frame);
+    while (rc == VARVE_G_MISSED || rc == -EAGAIN || rc == -EBUSY) {
+        if (f->rank == 0)
+            rc = varve_d_now_ns() - start > fs->timeout_ns ? -EBUSY : varve_g_get(f, page, 1, &src);
+        rc = varve_g_tell_source(f, rc, &src);
+        if (rc == -EBUSY)
+            return rc;
+        if (rc == 0)
+            rc = varve_g_page(f, &t, page, 0, 0, NULL, &src, src.ptr, &frame);
+        if (rc == -EBUSY)
+            varve_d_pause(1000);
+    }
+    if (rc)
+        return rc;
+    *ret_ptr = fs->data + ((uint64_t)frame << fs->page_shift) + lo;
+    *ret_bytes = left < (1u << fs->page_shift) - lo ? left : (1u << fs->page_shift) - lo;
+    return 0;
+}
+
+/* Gives it back. `ptr`: anywhere in the page. */
+VARVE_D_FN void varve_gunmap(struct varve_gfile *f, const void *ptr)
+{
+    struct varve_g_team t = varve_g_group(f);
+
+    varve_g_sync(&t);
+    if (f->rank == 0)
+        varve_g_unpin(f->fs, (uint32_t)((uint64_t)((const unsigned char *)ptr - f->fs->data) >>
+                                        f->fs->page_shift));
+}
+
+/* ---- requests of other kinds ---- */
+
+/* One request in part 0 of a window that is made free for it, and its answer. First thread. */
+VARVE_D_COLD int varve_g_call(struct varve_gfile *f, uint32_t op, uint64_t off, uint32_t bytes)
+{
+    int rc;
+
+    if (varve_d_load64_sys(&f->fs->host->servers) == 0)
+        return -ENOTCONN;
+    if (!varve_g_part_idle(f, 0))
+        return -ETIMEDOUT;
+    rc = varve_g_send(f, op, 0, off, bytes);
+    return rc ? rc : varve_g_wait(f, 0);
+}
+
+/* Makes readers see that these pages change: clocks go on, so that what was asked for before is
+ * old, and pages in the cache are not found any more. First thread. */
+VARVE_D_COLD void varve_g_touch(struct varve_gfile *f, uint64_t off, uint64_t bytes, int forget)
+{
+    uint64_t page, last = (off + bytes - 1) >> f->fs->page_shift;
+    uint64_t now = varve_d_add64_dev(&f->fs->shared->clock, 1) + 1;
+
+    for (page = off >> f->fs->page_shift; page <= last; page++) {
+        varve_d_max64_dev(&f->fs->versions[varve_g_hash(f->file, page) & (VARVE_G_VERSIONS - 1)],
+                          now);
+        if (forget)
+            varve_g_forget(f->fs, f->file, page);
+    }
+}
+
+/* Writes `bytes` from src to the file, which was registered for writing. The count of bytes, or a
+ * negative errno; then part of them may have been written. */
+VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const void *src,
+                                  uint64_t bytes)
+{
+    struct varve_g_team t = varve_g_group(f);
+    uint64_t done, n;
+    int64_t rc = 0;
+
+    if (!(f->flags & VARVE_G_WRITABLE))
+        return -EACCES;
+    if (off + bytes < off || off + bytes > UINT64_C(0x7fffffffffffffff))
+        return -EFBIG;
+    for (done = 0; done < bytes; done += n) {
+        n = bytes - done < f->fs->split_bytes ? bytes - done : f->fs->split_bytes;
+        if (f->rank == 0) {
+            varve_g_window_drop(f, 0);
+            rc = varve_g_part_idle(f, 0) ? 0 : -ETIMEDOUT;
+        }
+        rc = (int64_t)varve_g_tell(&t, (uint64_t)rc);
+        if (rc)
+            return rc;
+        varve_g_copy(&t, varve_g_stage(f, 0), (const unsigned char *)src + done, n);
+        varve_g_sync(&t);
+        if (f->rank == 0) {
+            rc = varve_g_call(f, VARVE_G_WRITE, off + done, (uint32_t)n);
+            /* Also after an error: some of it may have been written. */
+            varve_g_touch(f, off + done, n, 1);
+            if (rc >= 0 && (uint64_t)rc < n)
+                rc = -EIO;
+            if (rc >= 0)
+                varve_d_max64_dev(&f->fs->grown[f->file], off + done + n);
+        }
+        rc = (int64_t)varve_g_tell(&t, (uint64_t)rc);
+        if (rc < 0)
+            return rc;
+    }
+    return (int64_t)bytes;
+}
+
+/* Returns when all that was written to the file, by any group, is on the disk. */
+VARVE_D_COLD int varve_gsync(struct varve_gfile *f)
+{
+    struct varve_g_team t = varve_g_group(f);
+    int rc = 0;
+
+    varve_g_sync(&t);
+    if (f->rank == 0) {
+        varve_g_window_drop(f, 0);
+        rc = varve_g_call(f, VARVE_G_SYNC, 0, 0);
+    }
+    return (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+}
+
+/* Says how the file, or bytes of it, will be used: enum varve_gadvice. Advice is never needed for
+ * correct results. 0 or -EINVAL. */
+VARVE_D_COLD int varve_gadvise(struct varve_gfile *f, int advice, uint64_t off, uint64_t bytes)
+{
+    struct varve_g_team t = varve_g_group(f);
+    uint64_t page, shift = f->fs->page_shift, none;
+
+    if (advice < VARVE_GADV_NORMAL || advice > VARVE_GADV_DONTNEED)
+        return -EINVAL;
+    if (advice <= VARVE_GADV_NOREUSE) {
+        f->advice = (uint32_t)advice;
+        f->pass_by = advice == VARVE_GADV_NOREUSE;
+        return 0;
+    }
+    varve_g_sync(&t);
+    if (f->rank != 0 || off >= f->bytes || bytes == 0)
+        return 0;
+    if (bytes > f->bytes - off)
+        bytes = f->bytes - off;
+    if (advice == VARVE_GADV_DONTNEED) {
+        for (page = off >> shift; page <= (off + bytes - 1) >> shift; page++)
+            varve_g_forget(f->fs, f->file, page);
+    } else if (!varve_g_mapped(f, off >> shift, 1, &none) && !varve_g_in_window(f, 0, off) &&
+               !varve_g_in_window(f, 1, off)) {
+        off = off >> shift << shift;
+        page = (bytes + (UINT64_C(1) << shift) - 1) >> shift << shift;
+        varve_g_window_drop(f, !f->last);
+        (void)varve_g_window_ask(
+            f, !f->last, off,
+            (uint32_t)(page < f->fs->readahead_bytes ? page : f->fs->readahead_bytes));
+    }
+    return 0;
+}
+
+/* ---- opening and closing ---- */
+
+/* A stream that nobody has, and all of whose answers have come. First thread. */
+VARVE_D_COLD int varve_g_take_stream(struct varve_gfile *f, uint32_t from)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint32_t i, part;
+
+    for (i = 0; i < fs->n_streams; i++) {
+        struct varve_g_stream *s = &fs->streams[(from + i) % fs->n_streams];
+
+        if (varve_d_load32_dev(&s->taken) || varve_d_cas32_dev(&s->taken, 0, 1) != 0)
+            continue;
+        f->stream = (from + i) % fs->n_streams;
+        for (part = 0; part < VARVE_G_PARTS && varve_g_part_idle(f, part); part++)
+            ;
+        if (part == VARVE_G_PARTS) {
+            varve_d_add32_dev(&fs->shared->active, 1);
+            return 0;
+        }
+        varve_d_release32_dev(&s->taken, 0);
+    }
+    return -EMFILE;
+}
+
+VARVE_D_FN void varve_g_give_stream(struct varve_gfile *f)
+{
+    varve_d_add32_dev(&f->fs->shared->active, (uint32_t)-1);
+    varve_d_release32_dev(&f->fs->streams[f->stream].taken, 0);
+}
+
+/* Looks the file up in the host's table. First thread. */
+VARVE_D_COLD int varve_g_look(struct varve_gfile *f)
+{
+    const struct varve_g_file *info = &f->fs->files[f->file];
+    uint64_t word;
+
+    if (f->file >= f->fs->n_files)
+        return -EBADF;
+    word = varve_d_acquire64_sys(&info->word);
+    if (!(word & VARVE_G_FILE_OPEN))
+        return -EBADF;
+    f->flags = (uint32_t)word;
+    f->bytes = varve_d_load64_sys(&info->bytes);
+    f->windows = varve_d_load64_sys(&info->windows);
+    if (f->flags & VARVE_G_WRITABLE) {
+        varve_d_max64_dev(&f->fs->grown[f->file], f->bytes);
+        f->bytes = varve_d_load64_dev(&f->fs->grown[f->file]);
+    }
+    return 0;
+}
+
+VARVE_D_FN void varve_g_start(const struct varve_gfs *fs, enum varve_gscope scope,
+                              struct varve_gfile *f)
+{
+    f->fs = fs;
+    f->by_block = scope == VARVE_GBLOCK;
+    f->rank = f->by_block ? varve_d_thread() : varve_d_lane();
+    f->size = f->by_block ? varve_d_threads() : VARVE_D_WARP;
+    f->bytes = f->windows = f->next = 0;
+    f->file = f->stream = f->flags = 0;
+    f->run = f->ahead = f->advice = f->pass_by = f->last = f->late = 0;
+    f->window[0].bytes = f->window[0].asked = f->window[0].error = 0;
+    f->window[1] = f->window[0];
+    f->hits = f->misses = f->mapped_bytes = f->served_bytes = f->bypassed_bytes = 0;
+    f->requests = f->requested_bytes = f->waits_ns = 0;
+}
+
+VARVE_D_FN int varve_g_tell_open(struct varve_gfile *f, int rc)
+{
+    struct varve_g_team t = varve_g_group(f);
+
+    rc = (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+    if (rc)
+        return rc;
+    f->file = (uint32_t)varve_g_tell(&t, f->file);
+    f->stream = (uint32_t)varve_g_tell(&t, f->stream);
+    f->flags = (uint32_t)varve_g_tell(&t, f->flags);
+    f->bytes = varve_g_tell(&t, f->bytes);
+    f->windows = varve_g_tell(&t, f->windows);
+    return 0;
+}
+
+VARVE_D_FN uint32_t varve_g_place(enum varve_gscope scope)
+{
+    return scope == VARVE_GBLOCK ? varve_d_block()
+                                 : varve_d_block() * varve_d_warps() + varve_d_warp();
+}
+
+/* Opens a file that the host has registered. 0 or a negative errno. */
+VARVE_D_COLD int varve_gopen(const struct varve_gfs *fs, uint32_t id, enum varve_gscope scope,
+                             struct varve_gfile *f)
+{
+    int rc = 0;
+
+    varve_g_start(fs, scope, f);
+    if (f->rank == 0) {
+        f->file = id;
+        rc = varve_g_look(f);
+        if (rc == 0)
+            rc = varve_g_take_stream(f, varve_g_place(scope));
+    }
+    return varve_g_tell_open(f, rc);
+}
+
+/* Opens a file by its path, as the host would with varve_gpufs_register: `flags` are those, without
+ * MAP. The file stays registered. 0 or a negative errno. */
+VARVE_D_COLD int varve_gopen_path(const struct varve_gfs *fs, const char *path, int flags,
+                                  enum varve_gscope scope, struct varve_gfile *f)
+{
+    uint32_t n;
+    int rc = 0;
+
+    varve_g_start(fs, scope, f);
+    if (f->rank == 0) {
+        for (n = 0; n < VARVE_G_PATH_MAX && path[n]; n++)
+            ;
+        rc = n == VARVE_G_PATH_MAX ? -ENAMETOOLONG : varve_g_take_stream(f, varve_g_place(scope));
+        if (rc == 0) {
+            unsigned char *to = varve_g_stage(f, 0);
+            uint32_t i;
+
+            for (i = 0; i <= n; i++)
+                to[i] = (unsigned char)path[i];
+            rc = varve_g_call(f, VARVE_G_OPEN, (uint64_t)(uint32_t)flags, n + 1);
+            if (rc >= 0) {
+                f->file = (uint32_t)rc;
+                rc = varve_g_look(f);
+            }
+            if (rc)
+                varve_g_give_stream(f);
+        }
+    }
+    return varve_g_tell_open(f, rc);
+}
+
+/* The size of the file, as far as this group knows it. */
+VARVE_D_FN uint64_t varve_gsize(const struct varve_gfile *f)
+{
+    return f->bytes;
+}
+
+/* Closes it. 0, or -ENODATA: it had been mapped, and has become shorter since, so that what was read
+ * may be bytes of its former life. */
+VARVE_D_COLD int varve_gclose(struct varve_gfile *f)
+{
+    struct varve_g_stream *s = &f->fs->streams[f->stream];
+    struct varve_g_team t = varve_g_group(f);
+    int rc = 0;
+
+    varve_g_sync(&t);
+    if (f->hits + f->misses + f->requests) {
+        varve_d_add64_dev(&s->hits, f->hits);
+        varve_d_add64_dev(&s->misses, f->misses);
+        varve_d_add64_dev(&s->mapped_bytes, f->mapped_bytes);
+        varve_d_add64_dev(&s->served_bytes, f->served_bytes);
+        varve_d_add64_dev(&s->bypassed_bytes, f->bypassed_bytes);
+        varve_d_add64_dev(&s->requests, f->requests);
+        varve_d_add64_dev(&s->requested_bytes, f->requested_bytes);
+        varve_d_add64_dev(&s->waits_ns, f->waits_ns);
+    }
+    varve_g_sync(&t);
+    if (f->rank == 0) {
+        varve_g_window_drop(f, 0);
+        varve_g_window_drop(f, 1);
+        if (f->windows && !f->late) {
+            rc = varve_g_call(f, VARVE_G_STAT, 0, 0);
+            /* Mapped files need no servers, and then the host finds out when it closes them. */
+            if (rc == -ENOTCONN)
+                rc = 0;
+        }
+        varve_g_give_stream(f);
+    }
+    return (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+}
+
+#endif
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPU files, inside: asking servers for bytes, and readahead. Included by varve/gpufile_device.h.
+ *
+ * All of this is done by the first thread of the group that has the file open, and by it alone; what it
+ * learns it tells the others. A stream has two windows of staging memory, of eight parts each. A part
+ * has at most one request under way: its memory belongs to the server from the time the request
+ * is sent until its answer is seen. A group that gave up waiting leaves the part `stuck`, and nobody
+ * uses it until the answer has come after all.
+ */
+#ifndef VARVE_GPUFILE_REQUEST_H
+#define VARVE_GPUFILE_REQUEST_H
+
+#include <errno.h>
+
+#include <varve/gpufile_cache.h>
+
+/* Bytes [off, off + bytes) of the file, asked for in parts. */
+struct varve_g_window {
+    uint64_t off;
+    uint64_t clock; /* of writes, when it was asked for */
+    uint32_t bytes; /* 0: empty */
+    uint32_t asked; /* bits of parts under way */
+    uint32_t error; /* a part has failed: negative errno, as it was answered */
+};
+
+/* An open file, of one group of threads. Each thread has one, and calls with it; the windows and what
+ * readahead knows are the first thread's. */
+struct varve_gfile {
+    const struct varve_gfs *fs;
+    uint64_t bytes;   /* of the file, as far as is known */
+    uint64_t windows; /* first of its mapped windows, plus 1 */
+    uint32_t file, stream, flags;
+    uint32_t by_block;
+    uint32_t rank, size; /* of this thread in the group, and its threads */
+
+    uint64_t next;  /* where the next read would go on */
+    uint32_t run;   /* reads that went on where the one before ended */
+    uint32_t ahead; /* bytes of the last window asked for */
+    uint32_t advice, pass_by;
+    uint32_t last; /* the window used last */
+    uint32_t late; /* an answer did not come in time */
+    struct varve_g_window window[2];
+
+    /* Figures, told at closing. */
+    uint64_t hits, misses, mapped_bytes, served_bytes, bypassed_bytes, requests, requested_bytes,
+        waits_ns;
+};
+
+enum varve_gadvice {
+    VARVE_GADV_NORMAL,
+    VARVE_GADV_SEQUENTIAL, /* windows as large as they get, from the start */
+    VARVE_GADV_RANDOM,     /* no readahead */
+    VARVE_GADV_NOREUSE,    /* bytes go to the caller and not to the cache */
+    VARVE_GADV_WILLNEED,   /* ask for the first of these bytes now */
+    VARVE_GADV_DONTNEED    /* these pages may go */
+};
+
+#ifdef VARVE_D_CODE
+
+VARVE_D_FN uint64_t *varve_g_mailbox(const struct varve_gfile *f, uint32_t part)
+{
+    return &f->fs->mailboxes[(size_t)f->stream * VARVE_G_PARTS + part];
+}
+
+VARVE_D_FN unsigned char *varve_g_stage(const struct varve_gfile *f, uint32_t window)
+{
+    return f->fs->staging + ((size_t)f->stream * 2 + window) * f->fs->readahead_bytes;
+}
+
+/* Whether no answer is owed to this part any more. */
+VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
+{
+    struct varve_g_stream *s = &f->fs->streams[f->stream];
+
+    if (!(s->stuck >> part & 1))
+        return 1;
+    if ((varve_d_acquire64_sys(varve_g_mailbox(f, part)) >> 32) != s->number[part])
+        return 0;
+    s->stuck &= ~(1u << part);
+    return 1;
+}
+
+/* Waits until the ring has room for the ticket: the request one lap before was answered, or at least
+ * read. */
+VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
+{
+    uint32_t at = (uint32_t)ticket & (fs->n_ring - 1);
+    uint64_t laps = ticket / fs->n_ring, start = varve_d_now_ns();
+
+    while (varve_d_acquire64_dev(&fs->ring_done[at]) < laps &&
+           varve_d_acquire64_sys(&fs->ring_read[at]) < laps) {
+        if (varve_d_now_ns() - start > fs->timeout_ns)
+            return -ETIMEDOUT;
+        varve_d_pause(500);
+    }
+    return 0;
+}
+
+/* Sends one request. The part is idle. 0 or -ETIMEDOUT. */
+VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part, uint64_t offset,
+                              uint32_t bytes)
+{
+    const struct varve_gfs *fs = f->fs;
+    struct varve_g_stream *s = &fs->streams[f->stream];
+    uint64_t ticket = varve_d_add64_dev(&fs->shared->ticket, 1);
+    uint32_t at = (uint32_t)ticket & (fs->n_ring - 1);
+    uint64_t lap = ticket / fs->n_ring % 2 ? 0 : VARVE_G_LAP_BIT;
+
+    if (varve_g_wait_room(fs, ticket) != 0) {
+        /* The server that waits for this ticket has to know that nothing will come. */
+        varve_d_store64_sys(&fs->ring_skip[at], ticket / fs->n_ring + 1);
+        return -ETIMEDOUT;
+    }
+    s->number[part]++;
+    s->ticket[part] = ticket;
+    varve_d_store64_sys(&fs->ring[at].half[1], lap | offset >> 22 << 22 | bytes);
+    /* Pairs with the server's acquire: what the group read from this part, or wrote to it, has
+     * happened before the server touches it. */
+    varve_d_release64_sys(&fs->ring[at].half[0],
+                          lap | (uint64_t)op << 60 | (uint64_t)f->stream << 46 |
+                              (uint64_t)part << 42 | (uint64_t)s->number[part] << 34 |
+                              (uint64_t)f->file << 22 | (offset & 0x3fffff));
+    f->requests++;
+    f->requested_bytes += bytes;
+    return 0;
+}
+
+/* Waits for the answer of a part. Bytes, or a negative errno; after -ETIMEDOUT and -ENOTCONN the part
+ * is stuck. A handle that has waited in vain once looks once only. */
+VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
+{
+    const struct varve_gfs *fs = f->fs;
+    struct varve_g_stream *s = &fs->streams[f->stream];
+    uint64_t start = varve_d_now_ns(), now = start, v;
+    unsigned spins = 0, rest = 100;
+    int rc = f->late ? -ETIMEDOUT : 0;
+
+    while ((v = varve_d_acquire64_sys(varve_g_mailbox(f, part))) >> 32 != s->number[part]) {
+        /* After an error the mailbox was looked at once more: servers answer before they go. */
+        if (rc) {
+            s->stuck |= 1u << part;
+            f->late = 1;
+            return rc;
+        }
+        now = varve_d_now_ns();
+        if (now - start > fs->timeout_ns)
+            rc = -ETIMEDOUT;
+        else if (++spins % 64 == 0 && varve_d_acquire64_sys(&fs->host->servers) == 0)
+            rc = -ENOTCONN;
+        else
+            varve_d_pause(rest = rest < 1600 ? rest * 2 : rest);
+    }
+    f->waits_ns += now - start;
+    varve_d_release64_dev(&fs->ring_done[s->ticket[part] & (fs->n_ring - 1)],
+                          s->ticket[part] / fs->n_ring + 1);
+    return (int)(int32_t)(uint32_t)v;
+}
+
+/* ---- windows ---- */
+
+/* Waits for the parts under way that hold any of bytes [lo, hi) of the window. */
+VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t lo, uint32_t hi)
+{
+    struct varve_g_window *win = &f->window[w];
+    uint32_t part, split = f->fs->split_bytes;
+
+    for (part = lo / split; part * split < hi; part++) {
+        uint64_t off = win->off + (uint64_t)part * split, want;
+        int got;
+
+        if (!(win->asked >> part & 1))
+            continue;
+        got = varve_g_wait(f, 8 * w + part);
+        win->asked &= ~(1u << part);
+        want = win->bytes - part * split < split ? win->bytes - part * split : split;
+        if (off + want > f->bytes)
+            want = f->bytes > off ? f->bytes - off : 0;
+        if (got >= 0 && (uint64_t)got < want)
+            got = -ENODATA; /* the file has become shorter since it was opened */
+        if (got < 0 && !win->error)
+            win->error = (uint32_t)got;
+    }
+    return (int)(int32_t)win->error;
+}
+
+/* Empties a window, so that its memory may be used anew. An answer that does not come makes its part
+ * stuck. */
+VARVE_D_COLD void varve_g_window_drop(struct varve_gfile *f, uint32_t w)
+{
+    (void)varve_g_window_wait(f, w, 0, f->window[w].bytes);
+    f->window[w].bytes = f->window[w].asked = f->window[w].error = 0;
+}
+
+/* Asks for [off, off + bytes) into window w, which is empty. */
+VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t off, uint32_t bytes)
+{
+    struct varve_g_window *win = &f->window[w];
+    uint32_t part, split = f->fs->split_bytes;
+    int rc = 0;
+
+    if (varve_d_load64_sys(&f->fs->host->servers) == 0)
+        return -ENOTCONN;
+    for (part = 0; part * split < bytes; part++)
+        if (!varve_g_part_idle(f, 8 * w + part))
+            return -ETIMEDOUT;
+    win->off = off;
+    win->bytes = bytes;
+    win->asked = win->error = 0;
+    /* Before the requests: what is written later must make what they bring look old. */
+    win->clock = varve_d_acquire64_dev(&f->fs->shared->clock);
+    for (part = 0; rc == 0 && part * split < bytes; part++) {
+        uint32_t n = bytes - part * split < split ? bytes - part * split : split;
+
+        rc = varve_g_send(f, VARVE_G_READ, 8 * w + part, off + (uint64_t)part * split, n);
+        if (rc == 0)
+            win->asked |= 1u << part;
+    }
+    if (rc)
+        varve_g_window_drop(f, w);
+    return rc;
+}
+
+/* ---- which pages come from where ---- */
+
+/* Where the device finds a mapped page, and how many pages from there are mapped in one piece; NULL:
+ * it is not. `look`: in host memory as well. */
+VARVE_D_FN const unsigned char *varve_g_mapped(const struct varve_gfile *f, uint64_t page, int look,
+                                               uint64_t *ret_pages)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint64_t off = page << fs->page_shift, at, base;
+
+    if (!f->windows)
+        return NULL;
+    at = f->windows - 1 + (off >> fs->window_shift);
+    base = varve_d_load64_dev(&fs->windows[at]);
+    if (!base && look) {
+        base = varve_d_load64_sys(&fs->host_windows[at]);
+        if (base)
+            varve_d_store64_dev(&fs->windows[at], base);
+    }
+    if (!base)
+        return NULL;
+    off &= (UINT64_C(1) << fs->window_shift) - 1;
+    *ret_pages = ((UINT64_C(1) << fs->window_shift) - off) >> fs->page_shift;
+    return (const unsigned char *)(uintptr_t)(base + off);
+}
+
+/* Whether a page was written after `clock`, or may have been. */
+VARVE_D_FN int varve_g_written(const struct varve_gfile *f, uint64_t page, uint64_t clock)
+{
+    return varve_d_acquire64_dev(
+               &f->fs->versions[varve_g_hash(f->file, page) & (VARVE_G_VERSIONS - 1)]) > clock;
+}
+
+VARVE_D_FN int varve_g_in_window(const struct varve_gfile *f, uint32_t w, uint64_t off)
+{
+    const struct varve_g_window *win = &f->window[w];
+
+    return win->bytes && off >= win->off && off - win->off < win->bytes;
+}
+
+/* How large a window at `off` should be, `need` bytes of it being wanted now. */
+VARVE_D_FN uint32_t varve_g_window_bytes(const struct varve_gfile *f, uint64_t off, uint32_t need)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint32_t page = 1u << fs->page_shift;
+    uint64_t bytes = need, left = ((f->bytes - off + page - 1) >> fs->page_shift) << fs->page_shift;
+
+    if (fs->readahead == VARVE_G_FIXED && f->advice != VARVE_GADV_RANDOM)
+        bytes = fs->readahead_bytes;
+    else if (fs->readahead == VARVE_G_ADAPTIVE && f->advice == VARVE_GADV_SEQUENTIAL)
+        bytes = fs->readahead_bytes;
+    else if (fs->readahead == VARVE_G_ADAPTIVE && f->advice != VARVE_GADV_RANDOM && f->run)
+        bytes = 2 * (uint64_t)(f->ahead > need ? f->ahead : need);
+    if (bytes > fs->readahead_bytes)
+        bytes = fs->readahead_bytes;
+    return (uint32_t)(bytes < left ? bytes : left);
+}
+
+/* While a group reads on, the window after the one in use is asked for before it is needed. That it
+ * cannot be had is told when it is. */
+VARVE_D_COLD void varve_g_ahead(struct varve_gfile *f, uint32_t w)
+{
+    uint64_t off = f->window[w].off + f->window[w].bytes;
+    uint32_t bytes;
+
+    if (f->fs->readahead != VARVE_G_ADAPTIVE || f->advice == VARVE_GADV_RANDOM ||
+        (!f->run && f->advice != VARVE_GADV_SEQUENTIAL) || off >= f->bytes ||
+        varve_g_in_window(f, !w, off))
+        return;
+    bytes = varve_g_window_bytes(f, off, 1u << f->fs->page_shift);
+    varve_g_window_drop(f, !w);
+    if (varve_g_window_ask(f, !w, off, bytes) == 0)
+        f->ahead = bytes;
+}
+
+/* Bytes of a page from a window asked for before it was written are not used. */
+VARVE_D_FN uint64_t varve_g_fresh(const struct varve_gfile *f, uint32_t w, uint64_t page,
+                                  uint64_t n)
+{
+    uint64_t i;
+
+    if (!(f->flags & VARVE_G_WRITABLE))
+        return n;
+    for (i = 0; i < n && !varve_g_written(f, page + i, f->window[w].clock); i++)
+        ;
+    return i;
+}
+
+/* What varve_g_get finds. */
+struct varve_g_source {
+    const unsigned char *ptr; /* of the first page */
+    uint64_t pages;           /* from there on, one at least */
+    uint64_t clock;
+    uint32_t mapped;
+};
+
+/* Pages from `page` on, `want` of them wanted now, wherever they come from; fewer may be given, but
+ * one at least. 0 or a negative errno. Waits. */
+VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want,
+                             struct varve_g_source *ret)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint64_t off = page << fs->page_shift, most = fs->readahead_bytes >> fs->page_shift, left;
+    uint32_t w, lo, bytes;
+    int rc;
+
+    ret->ptr = varve_g_mapped(f, page, 1, &ret->pages);
+    ret->mapped = ret->ptr != NULL;
+    ret->clock = 0;
+    if (ret->ptr)
+        return 0;
+    w = varve_g_in_window(f, 0, off) ? 0 : varve_g_in_window(f, 1, off) ? 1 : 2;
+    if (w < 2 && (f->window[w].error || !varve_g_fresh(f, w, page, 1))) {
+        varve_g_window_drop(f, w);
+        w = 2;
+    }
+    if (w == 2) {
+        /* One that nothing is under way to, if there is one, and the older of them. */
+        w = f->window[!f->last].asked && !f->window[f->last].asked ? f->last : !f->last;
+        varve_g_window_drop(f, w);
+        bytes =
+            varve_g_window_bytes(f, off, (uint32_t)(want < most ? want : most) << fs->page_shift);
+        rc = varve_g_window_ask(f, w, off, bytes);
+        if (rc)
+            return rc;
+        f->ahead = bytes;
+    }
+    f->last = w;
+    varve_g_ahead(f, w);
+    lo = (uint32_t)(off - f->window[w].off);
+    left = (f->window[w].bytes - lo) >> fs->page_shift;
+    if (left > want)
+        left = want;
+    rc = varve_g_window_wait(f, w, lo, lo + ((uint32_t)left << fs->page_shift));
+    if (rc) {
+        varve_g_window_drop(f, w);
+        return rc;
+    }
+    ret->pages = varve_g_fresh(f, w, page, left);
+    if (ret->pages == 0)
+        return -EAGAIN; /* written just now; the caller asks again */
+    ret->ptr = varve_g_stage(f, w) + lo;
+    ret->clock = f->window[w].clock;
+    return 0;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What other faces of the library need of a context: its device, its error record, and that it
+ * stays open. Any thread.
+ */
+#ifndef VV_CKPT_FACE_H
+#define VV_CKPT_FACE_H
+
+#include "core/util.h"
+#include "device/device.h"
+
+struct varve_ctx;
+
+/* From here to leave the context cannot be closed: varve_close returns -EBUSY. -EINVAL: NULL;
+ * -EPERM: it belongs to another process. */
+VV_WARN_UNUSED int vv_ckpt_enter(struct varve_ctx *ctx);
+void vv_ckpt_leave(struct varve_ctx *ctx);
+
+/* NULL: it has none. */
+struct vv_device *vv_ckpt_device(struct varve_ctx *ctx);
+
+/* Records a failure of `operation` for varve_last_error, with the device's own code if `device` is
+ * true and there is one, and returns `err`. */
+int vv_ckpt_fail_ctx(struct varve_ctx *ctx, const char *operation, int err, bool device,
+                     const char *fmt, ...) VV_PRINTF(5, 6);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The files of a GPU file system: numbers, descriptors, and the table that kernels read.
+ *
+ * What stays true: an entry of the table is filled in before its word says that the file is open, and
+ * descriptors are closed only after the word is cleared and every server has been seen between
+ * two requests. A number is not given out again before the cache has been emptied, so that a page
+ * of a file that is gone is never taken for one of another.
+ *
+ * Threads: any. A server registers files for kernels that open them by path.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "gpufile/gpufile_private.h"
+
+struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id)
+{
+    return id < VARVE_G_FILES_MAX && fs->files[id].path ? &fs->files[id] : NULL;
+}
+
+/* Opens what is to be opened. The errors of open, and those of varve_gpufs_register. */
+static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *ret_fd,
+                    int *ret_direct, uint64_t *ret_bytes)
+{
+    int how = flags & VARVE_GFILE_WRITE ? O_RDWR : O_RDONLY, direct = -1;
+    struct stat st;
+    int fd;
+
+    if (flags & VARVE_GFILE_CREATE)
+        how |= O_CREAT;
+    fd = fs->os->openat(fs->os, AT_FDCWD, path, how | O_NONBLOCK, 0666);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        int rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+
+        (void)fs->os->close(fs->os, fd);
+        return rc;
+    }
+    /* A file system that has no direct I/O is read through the page cache. */
+    if (fs->opts.direct)
+        direct = fs->os->openat(fs->os, AT_FDCWD, path, O_RDONLY | O_DIRECT, 0);
+    *ret_fd = fd;
+    *ret_direct = direct < 0 ? -1 : direct;
+    *ret_bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
+static void close_fds(struct varve_gpufs *fs, int fd, int direct)
+{
+    if (fd >= 0)
+        (void)fs->os->close(fs->os, fd);
+    if (direct >= 0)
+        (void)fs->os->close(fs->os, direct);
+}
+
+static bool find_locked(const struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
+{
+    for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++)
+        if (fs->files[i].path && fs->files[i].flags == flags &&
+            strcmp(fs->files[i].path, path) == 0) {
+            *ret_id = i;
+            return true;
+        }
+    return false;
+}
+
+/* Room in the table of windows for a file that may be mapped; 0: none left. */
+static uint64_t take_windows_locked(struct varve_gpufs *fs, uint64_t n)
+{
+    if (n == 0 || n > VVI_GPUFILE_WINDOWS - fs->next_window)
+        return 0;
+    fs->next_window += n;
+    return fs->next_window - n + 1;
+}
+
+static int add_locked(struct varve_gpufs *fs, char *path, int flags, int fd, int direct,
+                      uint64_t bytes, uint32_t *ret_id)
+{
+    struct vvi_gpufile_file *f;
+    uint32_t id = fs->next_id;
+
+    if (fs->n_files == fs->opts.files || fs->used_ids == VARVE_G_FILES_MAX)
+        return -EMFILE;
+    while (fs->files[id].path)
+        id = (id + 1) % VARVE_G_FILES_MAX;
+    fs->next_id = (id + 1) % VARVE_G_FILES_MAX;
+    fs->used_ids++;
+    fs->n_files++;
+    f = &fs->files[id];
+    *f = (struct vvi_gpufile_file){.path = path, .flags = flags, .bytes = bytes};
+    if (!(flags & VARVE_GFILE_WRITE)) {
+        f->n_windows = vv_div_up(bytes, fs->opts.window_bytes);
+        f->windows = take_windows_locked(fs, f->n_windows);
+    }
+    atomic_store_explicit(&f->fd, fd, memory_order_release);
+    atomic_store_explicit(&f->direct_fd, direct, memory_order_release);
+    fs->table[id].bytes = bytes;
+    fs->table[id].windows = f->windows;
+    /* Pairs with the acquire of kernels that open it. */
+    __atomic_store_n(&fs->table[id].word, (uint64_t)flags | VARVE_G_FILE_OPEN, __ATOMIC_RELEASE);
+    *ret_id = id;
+    return 0;
+}
+
+int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
+{
+    uint64_t bytes;
+    char *copy;
+    bool known;
+    int fd, direct, rc;
+
+    if (!path || !path[0])
+        return -ENOENT;
+    if (!(flags & (VARVE_GFILE_READ | VARVE_GFILE_WRITE)) || flags & ~15 ||
+        (flags & VARVE_GFILE_CREATE && !(flags & VARVE_GFILE_WRITE)))
+        return -EINVAL;
+    flags &= VARVE_GFILE_WRITE | VARVE_GFILE_READ | VARVE_GFILE_CREATE;
+    vv_mutex_lock(&fs->lock);
+    known = find_locked(fs, path, flags, ret_id);
+    vv_mutex_unlock(&fs->lock);
+    if (known)
+        return 0;
+    rc = open_fds(fs, path, flags, &fd, &direct, &bytes);
+    if (rc)
+        return rc;
+    copy = strdup(path);
+    if (!copy)
+        rc = -ENOMEM;
+    vv_mutex_lock(&fs->lock);
+    /* Another thread may have come before. */
+    known = rc == 0 && find_locked(fs, path, flags, ret_id);
+    if (rc == 0 && !known)
+        rc = add_locked(fs, copy, flags, fd, direct, bytes, ret_id);
+    vv_mutex_unlock(&fs->lock);
+    if (rc || known) {
+        close_fds(fs, fd, direct);
+        free(copy);
+    }
+    return rc;
+}
+
+int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f)
+{
+    uint64_t now;
+    int rc = fs->os->file_bytes(fs->os, atomic_load_explicit(&f->fd, memory_order_acquire), &now);
+
+    if (rc == 0 && now < f->bytes)
+        f->shorter = true;
+    return rc ? rc : f->shorter ? -ENODATA : 0;
+}
+
+/* Closes it; no kernel uses it. -ENODATA: kernels may have read what was not there any more. */
+static int forget(struct varve_gpufs *fs, uint32_t id)
+{
+    struct vvi_gpufile_file *f = &fs->files[id];
+    int fd, direct, rc = 0;
+    char *path;
+
+    __atomic_store_n(&fs->table[id].word, 0, __ATOMIC_RELEASE);
+    vv_mutex_lock(&fs->lock);
+    for (uint64_t i = 0; f->windows && i < f->n_windows && rc == 0; i++)
+        if (fs->windows[f->windows - 1 + i].ptr)
+            rc = vvi_gpufile_check_locked(fs, f);
+    vv_mutex_unlock(&fs->lock);
+    vvi_gpufile_unmap_file(fs, id);
+    fd = atomic_exchange(&f->fd, -1);
+    direct = atomic_exchange(&f->direct_fd, -1);
+    vvi_gpufile_servers_pass(fs);
+    close_fds(fs, fd, direct);
+    vv_mutex_lock(&fs->lock);
+    path = f->path;
+    f->path = NULL;
+    fs->n_files--;
+    if (f->windows && f->windows - 1 + f->n_windows == fs->next_window)
+        fs->next_window -= f->n_windows;
+    vv_mutex_unlock(&fs->lock);
+    free(path);
+    return rc == -ENODATA ? rc : 0;
+}
+
+int vvi_gpufile_files_fini(struct varve_gpufs *fs)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++)
+        if (fs->files[i].path) {
+            int one = forget(fs, i);
+            rc = rc ? rc : one;
+        }
+    return rc;
+}
+
+int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
+{
+    uint32_t id;
+    int rc;
+
+    if (!fs || !ret_id)
+        return -EINVAL;
+    if (flags & VARVE_GFILE_MAP && flags & VARVE_GFILE_WRITE)
+        return -EINVAL;
+    rc = vvi_gpufile_register(fs, path, flags, &id);
+    if (rc)
+        return rc;
+    if (flags & VARVE_GFILE_MAP && fs->files[id].bytes) {
+        rc = varve_gpufs_map(fs, id, 0, 0, NULL);
+        if (rc && rc != -ENOSPC)
+            return rc;
+    }
+    *ret_id = id;
+    return 0;
+}
+
+int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id)
+{
+    static const uint64_t zero;
+    bool known, all_used;
+    int rc, cleared;
+
+    if (!fs)
+        return -EINVAL;
+    vv_mutex_lock(&fs->lock);
+    known = vvi_gpufile_file_locked(fs, id) != NULL;
+    vv_mutex_unlock(&fs->lock);
+    if (!known)
+        return -EINVAL;
+    rc = forget(fs, id);
+    vv_mutex_lock(&fs->map_lock);
+    cleared = vvi_gpufile_copy(fs, &fs->view.grown[id], &zero, sizeof(zero));
+    vv_mutex_unlock(&fs->map_lock);
+    if (cleared)
+        return cleared;
+    vv_mutex_lock(&fs->lock);
+    all_used = fs->used_ids >= VARVE_G_FILES_MAX / 2;
+    vv_mutex_unlock(&fs->lock);
+    /* Numbers run out only after thousands of files; then the cache starts anew. */
+    if (all_used && vvi_gpufile_drop(fs) == 0) {
+        vv_mutex_lock(&fs->lock);
+        fs->used_ids = fs->n_files;
+        vv_mutex_unlock(&fs->lock);
+    }
+    return rc;
+}

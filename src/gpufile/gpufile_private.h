@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of gpufile/ share. Nothing outside includes it. */
+#ifndef VV_GPUFILE_PRIVATE_H
+#define VV_GPUFILE_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <varve/gpufile.h>
+#include <varve/gpufile_device.h>
+
+#include "core/lock.h"
+#include "device/device.h"
+#include "tier/aio.h"
+#include "tier/os.h"
+
+enum {
+    VVI_GPUFILE_SERVERS_MAX = 64,
+    VVI_GPUFILE_WINDOWS = 1 << 16, /* of all files together */
+    VVI_GPUFILE_DEPTH = 32,        /* reads that a server has under way, with io_uring */
+    VVI_GPUFILE_HOT = 64
+};
+
+/* Host memory that the device reaches. */
+struct vvi_gpufile_memory {
+    unsigned char *ptr; /* ours */
+    unsigned char *dev; /* the device's */
+    size_t bytes;
+    bool mapped;
+};
+
+/* A mapped window of a file. Synchronization: fs->lock. */
+struct vvi_gpufile_window {
+    void *ptr; /* NULL: not mapped */
+    size_t bytes;
+};
+
+/* A registered file. Synchronization: fs->lock, where nothing else is said. */
+struct vvi_gpufile_file {
+    /* Servers read them without the lock; they are closed when no server can be using them. -1: none.
+     * Synchronization: release, acquire. */
+    _Atomic int fd, direct_fd;
+    char *path; /* owned; NULL: not in use */
+    int flags;
+    uint64_t bytes;   /* when it was registered */
+    uint64_t windows; /* first, plus 1; 0: none */
+    uint64_t n_windows;
+    bool shorter; /* found shorter than it was */
+};
+
+struct vvi_gpufile_server {
+    struct varve_gpufs *fs;
+    pthread_t thread;
+    struct vv_aio *aio; /* NULL: pread */
+    /* Odd while the server uses files. Synchronization: sequentially consistent, against the closing
+     * of files. */
+    _Atomic uint64_t turn;
+};
+
+struct varve_gpufs {
+    /* Immutable once open. */
+    struct varve_ctx *ctx;
+    struct vv_device *device;
+    const struct vv_os *os;
+    struct varve_gpufs_opts opts;
+    struct varve_gfs view;    /* what kernels get */
+    struct vv_stream *stream; /* for our copies */
+    struct vv_event *event;
+    unsigned char *meta, *data; /* device memory */
+    size_t meta_bytes;
+    struct vvi_gpufile_memory shared, staging;
+
+    /* Our addresses in `shared`. */
+    struct varve_g_entry *ring;
+    uint64_t *ring_read, *ring_skip, *mailboxes, *host_windows;
+    struct varve_g_file *table;
+    struct varve_g_host *host;
+
+    struct vv_mutex lock;
+    struct vvi_gpufile_file *files;      /* VARVE_G_FILES_MAX */
+    struct vvi_gpufile_window *windows;  /* VVI_GPUFILE_WINDOWS */
+    uint32_t n_files, next_id, used_ids; /* Synchronization: lock */
+    uint64_t next_window, window_count, window_bytes;
+
+    /* Serializes mapping and unmapping, and with it calls of the device that may take long. Taken
+     * before `lock`. */
+    struct vv_mutex map_lock;
+
+    /* Servers. `servers` and their number change while none runs. */
+    struct vvi_gpufile_server servers[VVI_GPUFILE_SERVERS_MAX];
+    uint32_t n_servers;
+    _Atomic bool stopping;
+    _Atomic uint64_t next_ticket;
+    _Atomic uint32_t to_lose;                  /* servers to end, for tests */
+    uint64_t orphans[VVI_GPUFILE_SERVERS_MAX]; /* drawn and not served. Synchronization: lock */
+    uint32_t n_orphans;
+    _Atomic uint64_t answered, failed, read_bytes, written_bytes; /* relaxed */
+
+    /* The thread that maps what is read often. */
+    pthread_t control;
+    bool control_runs;
+    struct vv_cond control_wake;
+    bool control_stop;             /* Synchronization: lock */
+    uint64_t hot[VVI_GPUFILE_HOT]; /* file << 32 | window. Synchronization: lock */
+    uint32_t n_hot;                /* Synchronization: lock */
+    _Atomic uint32_t *heat;        /* KiB read of each window; relaxed */
+};
+
+/* ---- open.c ---- */
+
+/* Copies and waits. The caller holds map_lock, or nobody else knows the file system. */
+VV_WARN_UNUSED int vvi_gpufile_copy(struct varve_gpufs *fs, void *dst, const void *src,
+                                    size_t bytes);
+
+/* Forgets all pages; no kernel runs. */
+VV_WARN_UNUSED int vvi_gpufile_drop(struct varve_gpufs *fs);
+
+/* ---- files.c ---- */
+
+VV_WARN_UNUSED int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags,
+                                        uint32_t *ret_id);
+/* The file, or NULL. */
+struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id);
+/* Whether it is as long as it was; remembers if not. */
+VV_WARN_UNUSED int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f);
+/* Of all; at closing. */
+int vvi_gpufile_files_fini(struct varve_gpufs *fs);
+
+/* ---- map.c ---- */
+
+VV_WARN_UNUSED int vvi_gpufile_map_windows(struct varve_gpufs *fs, uint32_t id, uint64_t first,
+                                           uint64_t last, uint64_t *ret_bytes);
+/* All windows of a file. */
+void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id);
+/* So many KiB of a file were read by a server. */
+void vvi_gpufile_warm(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint32_t bytes);
+VV_WARN_UNUSED int vvi_gpufile_control_start(struct varve_gpufs *fs);
+void vvi_gpufile_control_stop(struct varve_gpufs *fs);
+
+/* ---- serve.c ---- */
+
+VV_WARN_UNUSED int vvi_gpufile_servers_start(struct varve_gpufs *fs, uint32_t n);
+void vvi_gpufile_servers_stop(struct varve_gpufs *fs);
+/* Returns when no server uses what it found before. */
+void vvi_gpufile_servers_pass(struct varve_gpufs *fs);
+
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Windows: pieces of files mapped read-only and registered with the driver, so that the GPU reads the
+ * page cache itself.
+ *
+ * What stays true: a window that kernels may have seen stays until no kernel runs; its address is
+ * published after it is registered. Nobody calls the device with `lock` held, and no server calls
+ * it at all: what is read often is put on a list, and the control thread maps it. Registering works while
+ * kernels run, though it holds up other calls of the driver; unregistering waits for them.
+ */
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "core/thread.h"
+#include "gpufile/gpufile_private.h"
+
+#ifndef MAP_POPULATE
+#define MAP_POPULATE 0
+#endif
+
+/* What is known of a window before it is mapped. */
+struct plan {
+    uint64_t slot, offset;
+    size_t bytes;
+    int fd;
+};
+
+/* 0: to be mapped; -EALREADY: it is. */
+static int plan_locked(struct varve_gpufs *fs, uint32_t id, uint64_t window, struct plan *ret)
+{
+    struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, id);
+    uint64_t left;
+    int rc;
+
+    if (!f || window >= f->n_windows)
+        return -EINVAL;
+    if (!f->windows)
+        return -ENOSPC;
+    ret->slot = f->windows - 1 + window;
+    ret->offset = window * fs->opts.window_bytes;
+    left = f->bytes - ret->offset;
+    ret->bytes = VV_MIN(left, fs->opts.window_bytes);
+    ret->fd = atomic_load_explicit(&f->fd, memory_order_acquire);
+    if (fs->windows[ret->slot].ptr)
+        return -EALREADY;
+    if (fs->window_bytes + ret->bytes > fs->opts.map_limit)
+        return -ENOSPC;
+    rc = vvi_gpufile_check_locked(fs, f);
+    return rc;
+}
+
+/* map_lock held. */
+static int map_window(struct varve_gpufs *fs, const struct plan *p)
+{
+    void *dev;
+    void *ptr = mmap(NULL, p->bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, p->fd, (off_t)p->offset);
+    int rc;
+
+    if (ptr == MAP_FAILED)
+        return -errno;
+    rc = vv_device_host_share(fs->device, ptr, p->bytes, true, &dev);
+    if (rc) {
+        (void)munmap(ptr, p->bytes);
+        return rc == -EINVAL ? -ENOTSUP : rc;
+    }
+    vv_mutex_lock(&fs->lock);
+    fs->windows[p->slot] = (struct vvi_gpufile_window){ptr, p->bytes};
+    fs->window_count++;
+    fs->window_bytes += p->bytes;
+    vv_mutex_unlock(&fs->lock);
+    __atomic_store_n(&fs->host_windows[p->slot], (uint64_t)(uintptr_t)dev, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int vvi_gpufile_map_windows(struct varve_gpufs *fs, uint32_t id, uint64_t first, uint64_t last,
+                            uint64_t *ret_bytes)
+{
+    uint64_t mapped = 0;
+    int rc = 0;
+
+    vv_mutex_lock(&fs->map_lock);
+    for (uint64_t w = first; rc == 0 && w <= last; w++) {
+        struct plan p;
+
+        vv_mutex_lock(&fs->lock);
+        rc = plan_locked(fs, id, w, &p);
+        vv_mutex_unlock(&fs->lock);
+        if (rc == 0)
+            rc = map_window(fs, &p);
+        if (rc == -EALREADY)
+            rc = 0;
+        if (rc == 0)
+            mapped += p.bytes;
+    }
+    vv_mutex_unlock(&fs->map_lock);
+    *ret_bytes = mapped;
+    return rc;
+}
+
+void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id)
+{
+    static const uint64_t zero;
+    struct vvi_gpufile_file *f = &fs->files[id];
+    int rc;
+
+    if (!f->windows)
+        return;
+    vv_mutex_lock(&fs->map_lock);
+    for (uint64_t i = 0; i < f->n_windows; i++) {
+        uint64_t slot = f->windows - 1 + i;
+        struct vvi_gpufile_window w;
+
+        vv_mutex_lock(&fs->lock);
+        w = fs->windows[slot];
+        fs->windows[slot] = (struct vvi_gpufile_window){NULL, 0};
+        if (w.ptr) {
+            fs->window_count--;
+            fs->window_bytes -= w.bytes;
+        }
+        vv_mutex_unlock(&fs->lock);
+        atomic_store_explicit(&fs->heat[slot], 0, memory_order_relaxed);
+        if (!w.ptr)
+            continue;
+        __atomic_store_n(&fs->host_windows[slot], 0, __ATOMIC_RELEASE);
+        /* Kernels keep copies of what they saw; none runs now. Only a lost device refuses this, and
+         * it has no use for them. */
+        rc = vvi_gpufile_copy(fs, &fs->view.windows[slot], &zero, sizeof(zero));
+        (void)rc;
+        (void)vv_device_host_unregister(fs->device, w.ptr);
+        (void)munmap(w.ptr, w.bytes);
+    }
+    vv_mutex_unlock(&fs->map_lock);
+}
+
+int varve_gpufs_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint64_t bytes,
+                    uint64_t *ret_bytes)
+{
+    struct vvi_gpufile_file *f;
+    uint64_t size = 0, mapped = 0;
+    int rc;
+
+    if (!fs)
+        return -EINVAL;
+    vv_mutex_lock(&fs->lock);
+    f = vvi_gpufile_file_locked(fs, id);
+    rc = !f || f->flags & VARVE_GFILE_WRITE || offset > f->bytes ? -EINVAL : 0;
+    if (rc == 0)
+        size = f->bytes;
+    vv_mutex_unlock(&fs->lock);
+    if (rc == 0 && size > offset) {
+        if (bytes == 0 || bytes > size - offset)
+            bytes = size - offset;
+        rc = vvi_gpufile_map_windows(fs, id, offset / fs->opts.window_bytes,
+                                     (offset + bytes - 1) / fs->opts.window_bytes, &mapped);
+    }
+    if (ret_bytes && (rc == 0 || rc == -ENOSPC))
+        *ret_bytes = mapped;
+    return rc;
+}
+
+int varve_gpufs_unmap(struct varve_gpufs *fs, uint32_t id)
+{
+    struct vvi_gpufile_file *f;
+    int rc = -EINVAL;
+
+    if (!fs)
+        return -EINVAL;
+    vv_mutex_lock(&fs->lock);
+    f = vvi_gpufile_file_locked(fs, id);
+    if (f)
+        rc = vvi_gpufile_check_locked(fs, f);
+    vv_mutex_unlock(&fs->lock);
+    if (f)
+        vvi_gpufile_unmap_file(fs, id);
+    return rc;
+}
+
+/* ---- what is read often ---- */
+
+void vvi_gpufile_warm(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint32_t bytes)
+{
+    uint64_t first = fs->table[id].windows, window = offset / fs->opts.window_bytes;
+    uint32_t hot = (uint32_t)(fs->opts.window_bytes / 1024 * 2), before;
+
+    if (!fs->control_runs || !first)
+        return;
+    before = atomic_fetch_add_explicit(&fs->heat[first - 1 + window], bytes / 1024,
+                                       memory_order_relaxed);
+    if (before >= hot || before + bytes / 1024 < hot)
+        return;
+    vv_mutex_lock(&fs->lock);
+    if (fs->n_hot < VVI_GPUFILE_HOT) {
+        fs->hot[fs->n_hot++] = (uint64_t)id << 32 | window;
+        vv_cond_signal(&fs->control_wake);
+    }
+    vv_mutex_unlock(&fs->lock);
+}
+
+static void *control_main(void *arg)
+{
+    struct varve_gpufs *fs = arg;
+
+    vv_mutex_lock(&fs->lock);
+    for (;;) {
+        uint64_t one, bytes;
+        int rc;
+
+        while (!fs->control_stop && fs->n_hot == 0)
+            vv_cond_wait(&fs->control_wake, &fs->lock);
+        if (fs->control_stop)
+            break;
+        one = fs->hot[--fs->n_hot];
+        vv_mutex_unlock(&fs->lock);
+        /* What cannot be mapped goes on being served. */
+        rc = vvi_gpufile_map_windows(fs, (uint32_t)(one >> 32), (uint32_t)one, (uint32_t)one,
+                                     &bytes);
+        (void)rc;
+        vv_mutex_lock(&fs->lock);
+    }
+    vv_mutex_unlock(&fs->lock);
+    return NULL;
+}
+
+int vvi_gpufile_control_start(struct varve_gpufs *fs)
+{
+    int rc = vv_thread_start(&fs->control, control_main, fs);
+
+    fs->control_runs = rc == 0;
+    return rc;
+}
+
+void vvi_gpufile_control_stop(struct varve_gpufs *fs)
+{
+    if (!fs->control_runs)
+        return;
+    vv_mutex_lock(&fs->lock);
+    fs->control_stop = true;
+    vv_cond_signal(&fs->control_wake);
+    vv_mutex_unlock(&fs->lock);
+    pthread_join(fs->control, NULL);
+    fs->control_runs = false;
+}

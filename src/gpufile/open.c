@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and closing a GPU file system: options, and the memory that kernels and servers share
+ * (varve/gpufile_layout.h says what is in it).
+ *
+ * What stays true: device memory is written from here only while no kernel uses the file system, at
+ * opening and in varve_gpufs_drop; everything that changes under running kernels is in host memory.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ckpt/face.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "gpufile/gpufile_private.h"
+#include "gpufile/hooks.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define GIB (KIB * MIB)
+
+/* Waiting for a copy is cut into pieces, so that a lost device is noticed. */
+#define COPY_WAIT_NS INT64_C(1000000000)
+
+static const struct vv_os *hook_os;
+
+void vv_gpufile_set_os(const struct vv_os *os)
+{
+    hook_os = os;
+}
+
+/* ---- options ---- */
+
+static uint32_t default_servers(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n <= 3 ? 1 : n >= 16 ? 14 : (uint32_t)n - 2;
+}
+
+static const struct varve_gpufs_opts defaults = {
+    .opts_size = sizeof(defaults),
+    .cache_bytes = GIB,
+    .window_bytes = 256 * MIB,
+    .page_bytes = 4 * KIB,
+    .streams = 264,
+    .files = 64,
+    .timeout_ms = 10000,
+};
+
+int varve_gpufs_opts_init(struct varve_gpufs_opts *opts, size_t opts_size)
+{
+    if (!opts || opts_size < sizeof(size_t) || opts_size > 4096)
+        return -EINVAL;
+    memset(opts, 0, opts_size);
+    memcpy(opts, &defaults, VV_MIN(opts_size, sizeof(defaults)));
+    opts->opts_size = opts_size;
+    return 0;
+}
+
+/* What the caller left out follows from the rest. */
+static void fill_in(struct varve_gpufs_opts *o)
+{
+    if (!o->servers)
+        o->servers = default_servers();
+    if (!o->map_limit)
+        o->map_limit = vv_memory_available() / 2;
+    if (!o->readahead_bytes)
+        o->readahead_bytes = VV_MAX(512 * KIB, o->page_bytes);
+    if (o->readahead == VARVE_GREADAHEAD_OFF)
+        o->readahead_bytes = VV_MAX(64 * KIB, o->page_bytes);
+    if (!o->split_bytes)
+        o->split_bytes = VV_MAX(VV_MIN(128 * KIB, o->readahead_bytes), o->page_bytes);
+    if (o->readahead_bytes > 8 * (uint64_t)o->split_bytes)
+        o->split_bytes = (uint32_t)vv_align_up(vv_div_up(o->readahead_bytes, 8), o->page_bytes);
+}
+
+static const char *why_not(const struct varve_gpufs_opts *o)
+{
+    if (!vv_is_pow2(o->page_bytes) || o->page_bytes < 4 * KIB || o->page_bytes > 2 * MIB)
+        return "page_bytes is a power of two from 4 KiB to 2 MiB";
+    if (o->streams == 0 || o->streams > VARVE_G_STREAMS_MAX)
+        return "streams are 1 to 16384";
+    if (o->cache_bytes / o->page_bytes < 2 * (uint64_t)o->streams ||
+        o->cache_bytes / o->page_bytes >= UINT32_MAX / 4)
+        return "cache_bytes holds two pages for each stream at least, and a billion at most";
+    if (!vv_is_pow2(o->window_bytes) || o->window_bytes < 2 * MIB || o->window_bytes > 64 * GIB)
+        return "window_bytes is a power of two from 2 MiB to 64 GiB";
+    if (o->files == 0 || o->files > VARVE_G_FILES_MAX)
+        return "files are 1 to 4096";
+    if (o->servers > VVI_GPUFILE_SERVERS_MAX)
+        return "servers are 64 at most";
+    if (o->readahead_bytes % o->page_bytes || o->readahead_bytes > 8 * MIB)
+        return "readahead_bytes is a multiple of page_bytes, 8 MiB at most";
+    if (o->split_bytes % o->page_bytes || o->split_bytes > 2 * MIB ||
+        o->split_bytes > o->readahead_bytes)
+        return "split_bytes is a multiple of page_bytes, 2 MiB and readahead_bytes at most";
+    if (o->timeout_ms == 0)
+        return "timeout_ms is 1 at least";
+    if (o->io < VARVE_GIO_AUTO || o->io > VARVE_GIO_URING)
+        return "io is auto, pread or uring";
+    if (o->readahead < VARVE_GREADAHEAD_ADAPTIVE || o->readahead > VARVE_GREADAHEAD_OFF)
+        return "readahead is adaptive, fixed or off";
+    if (o->replace < VARVE_GREPLACE_OWN || o->replace > VARVE_GREPLACE_GLOBAL)
+        return "replace is own or global";
+    if (o->bypass < VARVE_GBYPASS_AUTO || o->bypass > VARVE_GBYPASS_NEVER)
+        return "bypass is auto or never";
+    return NULL;
+}
+
+static int take_opts(struct varve_gpufs *fs, const struct varve_gpufs_opts *opts)
+{
+    const char *why;
+
+    fs->opts = defaults;
+    if (opts) {
+        if (opts->opts_size < sizeof(size_t) || opts->opts_size > 4096)
+            return vv_ckpt_fail_ctx(fs->ctx, "gpufs_open", -EINVAL, false,
+                                    "absurd size of options");
+        memcpy(&fs->opts, opts, VV_MIN(opts->opts_size, sizeof(fs->opts)));
+    }
+    fill_in(&fs->opts);
+    why = why_not(&fs->opts);
+    return why ? vv_ckpt_fail_ctx(fs->ctx, "gpufs_open", -EINVAL, false, "%s", why) : 0;
+}
+
+/* ---- memory ---- */
+
+int vvi_gpufile_copy(struct varve_gpufs *fs, void *dst, const void *src, size_t bytes)
+{
+    struct vv_copy_seg seg = {dst, src, bytes};
+    int rc = vv_device_copy_async(fs->device, fs->stream, &seg, 1);
+
+    if (rc == 0)
+        rc = vv_device_event_record(fs->device, fs->event, fs->stream);
+    if (rc == 0)
+        do
+            rc = vv_device_event_wait(fs->device, fs->event, COPY_WAIT_NS);
+        while (rc == -ETIMEDOUT);
+    return rc;
+}
+
+static int memory_init(struct varve_gpufs *fs, size_t bytes, struct vvi_gpufile_memory *ret)
+{
+    size_t all = vv_align_up(bytes, 2 * MIB);
+    void *dev;
+    void *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int rc;
+
+    if (p == MAP_FAILED)
+        return -ENOMEM;
+    (void)madvise(p, all, MADV_HUGEPAGE);
+    *ret = (struct vvi_gpufile_memory){.ptr = p, .bytes = all};
+    memset(p, 0, all);
+    rc = vv_device_host_share(fs->device, p, all, false, &dev);
+    if (rc)
+        return rc;
+    ret->dev = dev;
+    ret->mapped = true;
+    return 0;
+}
+
+static void memory_fini(struct varve_gpufs *fs, struct vvi_gpufile_memory *m)
+{
+    if (m->mapped)
+        (void)vv_device_host_unregister(fs->device, m->ptr);
+    if (m->ptr)
+        (void)munmap(m->ptr, m->bytes);
+}
+
+/* Hands out pieces of a region one after another, on lines of their own. */
+static size_t piece(size_t *at, size_t bytes)
+{
+    size_t here = *at;
+    *at = vv_align_up(*at + bytes, 256);
+    return here;
+}
+
+static void sizes_init(struct varve_gpufs *fs)
+{
+    const struct varve_gpufs_opts *o = &fs->opts;
+    struct varve_gfs *v = &fs->view;
+    uint64_t frames = o->cache_bytes / o->page_bytes;
+
+    v->page_shift = (uint32_t)__builtin_ctzll(o->page_bytes);
+    v->window_shift = (uint32_t)__builtin_ctzll(o->window_bytes);
+    v->n_streams = o->streams;
+    v->extent_frames = (uint32_t)VV_MAX(VV_MIN(frames / o->streams / 4, 32), 1);
+    v->n_extents = (uint32_t)(frames / v->extent_frames);
+    v->n_frames = v->n_extents * v->extent_frames;
+    v->n_buckets = 1024;
+    while (v->n_buckets < 2 * (uint64_t)v->n_frames)
+        v->n_buckets *= 2;
+    v->n_ring = 1024;
+    while (v->n_ring < 2 * VARVE_G_PARTS * o->streams)
+        v->n_ring *= 2;
+    v->n_files = VARVE_G_FILES_MAX;
+    v->cache_bytes = (uint64_t)v->n_frames * o->page_bytes;
+    v->readahead_bytes = o->readahead_bytes;
+    v->split_bytes = o->split_bytes;
+    v->readahead = (uint32_t)o->readahead;
+    v->replace = (uint32_t)o->replace;
+    v->bypass = (uint32_t)o->bypass;
+    v->timeout_ns = o->timeout_ms * UINT64_C(1000000);
+}
+
+static int host_memory_init(struct varve_gpufs *fs)
+{
+    struct varve_gfs *v = &fs->view;
+    size_t bytes = 0, ring = piece(&bytes, v->n_ring * sizeof(*fs->ring));
+    size_t ring_read = piece(&bytes, v->n_ring * sizeof(uint64_t));
+    size_t ring_skip = piece(&bytes, v->n_ring * sizeof(uint64_t));
+    size_t boxes = piece(&bytes, (size_t)v->n_streams * VARVE_G_PARTS * sizeof(uint64_t));
+    size_t table = piece(&bytes, VARVE_G_FILES_MAX * sizeof(*fs->table));
+    size_t windows = piece(&bytes, VVI_GPUFILE_WINDOWS * sizeof(uint64_t));
+    size_t host = piece(&bytes, sizeof(*fs->host));
+    int rc = memory_init(fs, bytes, &fs->shared);
+
+    if (rc == 0)
+        rc = memory_init(fs, (size_t)v->n_streams * 2 * v->readahead_bytes, &fs->staging);
+    if (rc)
+        return rc;
+    fs->ring = (struct varve_g_entry *)(fs->shared.ptr + ring);
+    fs->ring_read = (uint64_t *)(fs->shared.ptr + ring_read);
+    fs->ring_skip = (uint64_t *)(fs->shared.ptr + ring_skip);
+    fs->mailboxes = (uint64_t *)(fs->shared.ptr + boxes);
+    fs->table = (struct varve_g_file *)(fs->shared.ptr + table);
+    fs->host_windows = (uint64_t *)(fs->shared.ptr + windows);
+    fs->host = (struct varve_g_host *)(fs->shared.ptr + host);
+    v->ring = (struct varve_g_entry *)(fs->shared.dev + ring);
+    v->ring_read = (uint64_t *)(fs->shared.dev + ring_read);
+    v->ring_skip = (uint64_t *)(fs->shared.dev + ring_skip);
+    v->mailboxes = (uint64_t *)(fs->shared.dev + boxes);
+    v->files = (const struct varve_g_file *)(fs->shared.dev + table);
+    v->host_windows = (const uint64_t *)(fs->shared.dev + windows);
+    v->host = (const struct varve_g_host *)(fs->shared.dev + host);
+    v->staging = fs->staging.dev;
+    return 0;
+}
+
+/* What the cache is when nothing is in it. Streams keep the numbers of their requests. */
+static void meta_reset(const struct varve_gfs *v, struct varve_g_frame *frames,
+                       struct varve_g_bucket *buckets, struct varve_g_stream *streams)
+{
+    for (uint32_t i = 0; i < v->n_frames; i++)
+        frames[i] = (struct varve_g_frame){
+            .file = VARVE_G_NONE, .next = VARVE_G_NONE, .word = VARVE_G_VALID};
+    for (uint32_t i = 0; i < v->n_buckets; i++)
+        buckets[i] = (struct varve_g_bucket){0, VARVE_G_NONE};
+    for (uint32_t i = 0; i < v->n_streams; i++) {
+        streams[i].cursor = (uint64_t)VARVE_G_NONE << 32;
+        streams[i].extents = 0;
+    }
+}
+
+static int device_memory_init(struct varve_gpufs *fs)
+{
+    struct varve_gfs *v = &fs->view;
+    size_t bytes = 0, shared = piece(&bytes, sizeof(*v->shared));
+    size_t frames = piece(&bytes, v->n_frames * sizeof(*v->frames));
+    size_t buckets = piece(&bytes, v->n_buckets * sizeof(*v->buckets));
+    size_t streams = piece(&bytes, v->n_streams * sizeof(*v->streams));
+    size_t next = piece(&bytes, v->n_extents * sizeof(uint32_t));
+    size_t done = piece(&bytes, v->n_ring * sizeof(uint64_t));
+    size_t versions = piece(&bytes, VARVE_G_VERSIONS * sizeof(uint64_t));
+    size_t grown = piece(&bytes, VARVE_G_FILES_MAX * sizeof(uint64_t));
+    size_t windows = piece(&bytes, VVI_GPUFILE_WINDOWS * sizeof(uint64_t));
+    unsigned char *image = calloc(1, bytes);
+    void *p;
+    int rc = image ? vv_device_mem_alloc(fs->device, bytes, &p) : -ENOMEM;
+
+    if (rc == 0) {
+        fs->meta = p;
+        fs->meta_bytes = bytes;
+        v->shared = (struct varve_g_shared *)(fs->meta + shared);
+        v->frames = (struct varve_g_frame *)(fs->meta + frames);
+        v->buckets = (struct varve_g_bucket *)(fs->meta + buckets);
+        v->streams = (struct varve_g_stream *)(fs->meta + streams);
+        v->extent_next = (uint32_t *)(fs->meta + next);
+        v->ring_done = (uint64_t *)(fs->meta + done);
+        v->versions = (uint64_t *)(fs->meta + versions);
+        v->grown = (uint64_t *)(fs->meta + grown);
+        v->windows = (uint64_t *)(fs->meta + windows);
+        meta_reset(v, (struct varve_g_frame *)(image + frames),
+                   (struct varve_g_bucket *)(image + buckets),
+                   (struct varve_g_stream *)(image + streams));
+        rc = vvi_gpufile_copy(fs, fs->meta, image, bytes);
+    }
+    if (rc == 0)
+        rc = vv_device_mem_alloc(fs->device, v->cache_bytes, &p);
+    if (rc == 0)
+        v->data = fs->data = p;
+    free(image);
+    return rc;
+}
+
+static int drop_locked(struct varve_gpufs *fs)
+{
+    struct varve_gfs *v = &fs->view;
+    unsigned char *image = malloc(fs->meta_bytes);
+    struct varve_g_frame *frames;
+    struct varve_g_shared *shared;
+    int rc = image ? vvi_gpufile_copy(fs, image, fs->meta, fs->meta_bytes) : -ENOMEM;
+
+    if (rc == 0) {
+        frames = (struct varve_g_frame *)(image + ((unsigned char *)v->frames - fs->meta));
+        shared = (struct varve_g_shared *)(image + ((unsigned char *)v->shared - fs->meta));
+        for (uint32_t i = 0; rc == 0 && i < v->n_frames; i++)
+            if (frames[i].word != VARVE_G_VALID)
+                rc = -EBUSY;
+        if (rc == 0) {
+            meta_reset(v, frames,
+                       (struct varve_g_bucket *)(image + ((unsigned char *)v->buckets - fs->meta)),
+                       (struct varve_g_stream *)(image + ((unsigned char *)v->streams - fs->meta)));
+            shared->extents = shared->queue_next = 0;
+            rc = vvi_gpufile_copy(fs, fs->meta, image, fs->meta_bytes);
+        }
+    }
+    free(image);
+    return rc;
+}
+
+int vvi_gpufile_drop(struct varve_gpufs *fs)
+{
+    int rc;
+
+    vv_mutex_lock(&fs->map_lock);
+    rc = drop_locked(fs);
+    vv_mutex_unlock(&fs->map_lock);
+    return rc;
+}
+
+/* ---- opening and closing ---- */
+
+static void fs_free(struct varve_gpufs *fs)
+{
+    memory_fini(fs, &fs->staging);
+    memory_fini(fs, &fs->shared);
+    (void)vv_device_mem_free(fs->device, fs->data);
+    (void)vv_device_mem_free(fs->device, fs->meta);
+    if (fs->event)
+        vv_device_event_free(fs->device, fs->event);
+    if (fs->stream)
+        vv_device_stream_free(fs->device, fs->stream);
+    vv_cond_fini(&fs->control_wake);
+    vv_mutex_fini(&fs->map_lock);
+    vv_mutex_fini(&fs->lock);
+    free(fs->heat);
+    free(fs->windows);
+    free(fs->files);
+    vv_ckpt_leave(fs->ctx);
+    free(fs);
+}
+
+static int fs_new(struct varve_ctx *ctx, struct varve_gpufs **ret_fs)
+{
+    struct varve_gpufs *fs = calloc(1, sizeof(*fs));
+
+    if (!fs)
+        return -ENOMEM;
+    fs->ctx = ctx;
+    fs->device = vv_ckpt_device(ctx);
+    fs->os = hook_os ? hook_os : vv_os_posix();
+    vv_mutex_init(&fs->lock, "gpu files", VV_RANK_GPUFILE);
+    vv_mutex_init(&fs->map_lock, "gpu file windows", VV_RANK_GPUFILE_MAP);
+    vv_cond_init(&fs->control_wake);
+    fs->files = calloc(VARVE_G_FILES_MAX, sizeof(*fs->files));
+    fs->windows = calloc(VVI_GPUFILE_WINDOWS, sizeof(*fs->windows));
+    fs->heat = calloc(VVI_GPUFILE_WINDOWS, sizeof(*fs->heat));
+    *ret_fs = fs;
+    if (!fs->files || !fs->windows || !fs->heat)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++) {
+        atomic_init(&fs->files[i].fd, -1);
+        atomic_init(&fs->files[i].direct_fd, -1);
+    }
+    return 0;
+}
+
+int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
+                     struct varve_gpufs **ret_fs)
+{
+    struct varve_gpufs *fs = NULL;
+    int rc = ret_fs ? vv_ckpt_enter(ctx) : -EINVAL;
+
+    if (rc)
+        return rc;
+    if (!vv_ckpt_device(ctx))
+        rc = vv_ckpt_fail_ctx(ctx, "gpufs_open", -ENODEV, false, "the context has no device");
+    else
+        rc = fs_new(ctx, &fs);
+    if (!fs) {
+        vv_ckpt_leave(ctx);
+        return rc;
+    }
+    if (rc == 0)
+        rc = take_opts(fs, opts);
+    if (rc == 0) {
+        sizes_init(fs);
+        rc = vv_device_stream_new(fs->device, &fs->stream);
+        if (rc == 0)
+            rc = vv_device_event_new(fs->device, &fs->event);
+        if (rc == 0)
+            rc = device_memory_init(fs);
+        if (rc == 0)
+            rc = host_memory_init(fs);
+        if (rc)
+            vv_ckpt_fail_ctx(ctx, "gpufs_open", rc, true,
+                             "memory for the page cache of %llu bytes, or to pass through: %s",
+                             (unsigned long long)fs->opts.cache_bytes, vv_strerror(rc));
+    }
+    if (rc == 0) {
+        rc = vvi_gpufile_servers_start(fs, fs->opts.servers);
+        if (rc == 0 && fs->opts.map_hot)
+            rc = vvi_gpufile_control_start(fs);
+        if (rc) {
+            vv_ckpt_fail_ctx(ctx, "gpufs_open", rc, false, "servers: %s", vv_strerror(rc));
+            vvi_gpufile_servers_stop(fs);
+        }
+    }
+    if (rc) {
+        fs_free(fs);
+        return rc;
+    }
+    *ret_fs = fs;
+    return 0;
+}
+
+int varve_gpufs_close(struct varve_gpufs *fs)
+{
+    int rc;
+
+    if (!fs)
+        return 0;
+    vvi_gpufile_control_stop(fs);
+    vvi_gpufile_servers_stop(fs);
+    rc = vvi_gpufile_files_fini(fs);
+    fs_free(fs);
+    return rc;
+}
+
+int varve_gpufs_drop(struct varve_gpufs *fs)
+{
+    return fs ? vvi_gpufile_drop(fs) : -EINVAL;
+}
+
+int varve_gpufs_handle(struct varve_gpufs *fs, struct varve_gfs *ret_handle)
+{
+    if (!fs || !ret_handle)
+        return -EINVAL;
+    *ret_handle = fs->view;
+    return 0;
+}
+
+int varve_gpufs_stats(struct varve_gpufs *fs, struct varve_gpufs_stats *ret_stats)
+{
+    struct varve_gpufs_stats s = {0};
+    struct varve_g_stream *streams;
+    size_t bytes;
+    int rc;
+
+    if (!fs || !ret_stats || ret_stats->stats_size < sizeof(size_t))
+        return -EINVAL;
+    streams = calloc(fs->view.n_streams, sizeof(*streams));
+    if (!streams)
+        return -ENOMEM;
+    vv_mutex_lock(&fs->map_lock);
+    rc = vvi_gpufile_copy(fs, streams, fs->view.streams, fs->view.n_streams * sizeof(*streams));
+    vv_mutex_unlock(&fs->map_lock);
+    for (uint32_t i = 0; rc == 0 && i < fs->view.n_streams; i++) {
+        s.hits += streams[i].hits;
+        s.misses += streams[i].misses;
+        s.mapped_bytes += streams[i].mapped_bytes;
+        s.served_bytes += streams[i].served_bytes;
+        s.bypassed_bytes += streams[i].bypassed_bytes;
+        s.requests += streams[i].requests;
+        s.requested_bytes += streams[i].requested_bytes;
+        s.waits_ns += streams[i].waits_ns;
+    }
+    free(streams);
+    if (rc)
+        return rc;
+    s.answered = atomic_load_explicit(&fs->answered, memory_order_relaxed);
+    s.failed = atomic_load_explicit(&fs->failed, memory_order_relaxed);
+    s.read_bytes = atomic_load_explicit(&fs->read_bytes, memory_order_relaxed);
+    s.written_bytes = atomic_load_explicit(&fs->written_bytes, memory_order_relaxed);
+    vv_mutex_lock(&fs->lock);
+    s.windows = fs->window_count;
+    s.window_bytes = fs->window_bytes;
+    s.files = fs->n_files;
+    s.servers = fs->n_servers;
+    vv_mutex_unlock(&fs->lock);
+    bytes = VV_MIN(ret_stats->stats_size, sizeof(s));
+    s.stats_size = bytes;
+    memcpy(ret_stats, &s, bytes);
+    return 0;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The servers. Each draws a ticket, waits for the entry of the ring that belongs to it, does what it
+ * says and stores the answer in the mailbox that it names. Whoever is free draws the next one, so
+ * that no server waits while another has two to do.
+ *
+ * What stays true: a server makes no call of the device, ever, and waits for no lock that is held
+ * during one. Between the request and its answer the staging memory of its part belongs to the server; the
+ * answer is the last thing it stores. A server that is told to stop answers what it has taken, and
+ * leaves the ticket whose entry has not come to the next ones.
+ *
+ * With io_uring a server goes on to the next ticket while reads are under way.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/clock.h"
+#include "core/thread.h"
+#include "gpufile/gpufile_private.h"
+#include "gpufile/hooks.h"
+
+/* How long a server looks for requests before it rests, and how long it rests. */
+#define LOOK_NS (UINT64_C(1000) * VV_NS_PER_US)
+#define REST_NS (UINT64_C(50) * VV_NS_PER_US)
+
+/* A read under way. */
+struct job {
+    struct vv_aio_req req;
+    struct iovec iov;
+    struct varve_g_request r;
+    struct job *next;
+};
+
+/* What only the server itself looks at. */
+struct work {
+    struct vvi_gpufile_server *server;
+    struct varve_gpufs *fs;
+    uint64_t ticket;
+    bool drawn;
+    bool gone; /* lost on purpose */
+    uint64_t idle_since;
+    uint32_t under_way;
+    struct job jobs[VVI_GPUFILE_DEPTH], *free;
+};
+
+void vv_gpufile_lose_server(struct varve_gpufs *fs)
+{
+    atomic_fetch_add(&fs->to_lose, 1);
+}
+
+/* ---- the ring ---- */
+
+static void decode(uint64_t a, uint64_t b, struct varve_g_request *ret)
+{
+    *ret = (struct varve_g_request){
+        .offset = (b & ~VARVE_G_LAP_BIT) >> 22 << 22 | (a & 0x3fffff),
+        .bytes = (uint32_t)(b & 0x3fffff),
+        .op = (uint32_t)(a >> 60 & 7),
+        .stream = (uint32_t)(a >> 46 & 0x3fff),
+        .part = (uint32_t)(a >> 42 & 15),
+        .number = (uint32_t)(a >> 34 & 0xff),
+        .file = (uint32_t)(a >> 22 & 0xfff),
+    };
+}
+
+/* 1: the request of the ticket; 0: not there yet; -1: it will not come. */
+static int look(struct work *w, struct varve_g_request *ret)
+{
+    struct varve_gpufs *fs = w->fs;
+    uint64_t at = w->ticket & (fs->view.n_ring - 1), laps = w->ticket / fs->view.n_ring;
+    uint64_t lap = laps % 2 ? 0 : VARVE_G_LAP_BIT;
+    uint64_t a = __atomic_load_n(&fs->ring[at].half[0], __ATOMIC_ACQUIRE), b;
+
+    if ((a & VARVE_G_LAP_BIT) != lap) {
+        if (__atomic_load_n(&fs->ring_skip[at], __ATOMIC_ACQUIRE) != laps + 1)
+            return 0;
+        __atomic_store_n(&fs->ring_read[at], laps + 1, __ATOMIC_RELEASE);
+        return -1;
+    }
+    b = __atomic_load_n(&fs->ring[at].half[1], __ATOMIC_ACQUIRE);
+    if ((b & VARVE_G_LAP_BIT) != lap)
+        return 0;
+    decode(a, b, ret);
+    /* Pairs with the acquire of who wants this entry for the next lap. */
+    __atomic_store_n(&fs->ring_read[at], laps + 1, __ATOMIC_RELEASE);
+    return 1;
+}
+
+static void draw(struct work *w)
+{
+    struct varve_gpufs *fs = w->fs;
+
+    vv_mutex_lock(&fs->lock);
+    w->drawn = fs->n_orphans > 0;
+    if (w->drawn)
+        w->ticket = fs->orphans[--fs->n_orphans];
+    vv_mutex_unlock(&fs->lock);
+    if (!w->drawn)
+        w->ticket = atomic_fetch_add_explicit(&fs->next_ticket, 1, memory_order_relaxed);
+    w->drawn = true;
+}
+
+static void answer(struct work *w, const struct varve_g_request *r, int64_t result)
+{
+    struct varve_gpufs *fs = w->fs;
+
+    atomic_fetch_add_explicit(&fs->answered, 1, memory_order_relaxed);
+    if (result < 0)
+        atomic_fetch_add_explicit(&fs->failed, 1, memory_order_relaxed);
+    /* Pairs with the acquire in varve_g_wait: who sees the answer sees the bytes. */
+    __atomic_store_n(&fs->mailboxes[(size_t)r->stream * VARVE_G_PARTS + r->part],
+                     VARVE_G_ANSWER(r->number, result), __ATOMIC_RELEASE);
+}
+
+/* ---- what is asked ---- */
+
+static unsigned char *stage(const struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    return fs->staging.ptr + ((size_t)r->stream * 2 + r->part / 8) * fs->view.readahead_bytes +
+           (size_t)(r->part % 8) * fs->view.split_bytes;
+}
+
+/* The kernel may be anybody's: what it says is looked at before memory is touched. */
+static bool sane(const struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    return r->stream < fs->view.n_streams && r->bytes <= fs->view.split_bytes &&
+           (uint64_t)(r->part % 8) * fs->view.split_bytes + r->bytes <= fs->view.readahead_bytes;
+}
+
+/* As many as there are before the end of the file. */
+static int64_t read_bytes(const struct varve_gpufs *fs, int fd, unsigned char *buf, uint32_t bytes,
+                          uint64_t offset)
+{
+    uint32_t done = 0;
+
+    while (done < bytes) {
+        int64_t n = fs->os->pread(fs->os, fd, buf + done, bytes - done, offset + done);
+
+        if (n < 0)
+            return n;
+        if (n == 0)
+            break;
+        done += (uint32_t)n;
+    }
+    return done;
+}
+
+static int64_t do_read(struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    struct vvi_gpufile_file *f = &fs->files[r->file];
+    int fd = atomic_load(&f->fd), direct = atomic_load(&f->direct_fd);
+    int64_t n = -EINVAL;
+
+    if (fd < 0)
+        return -EBADF;
+    /* A short direct read may end where no further one can start, or the file system may refuse
+     * what it allowed at opening: the page cache helps out. */
+    if (direct >= 0)
+        n = read_bytes(fs, direct, stage(fs, r), r->bytes, r->offset);
+    if (n == -EINVAL)
+        n = read_bytes(fs, fd, stage(fs, r), r->bytes, r->offset);
+    if (n > 0) {
+        atomic_fetch_add_explicit(&fs->read_bytes, (uint64_t)n, memory_order_relaxed);
+        vvi_gpufile_warm(fs, r->file, r->offset, (uint32_t)n);
+    }
+    return n;
+}
+
+static int64_t do_write(struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    struct vvi_gpufile_file *f = &fs->files[r->file];
+    int fd = atomic_load(&f->fd), rc;
+
+    if (fd < 0)
+        return -EBADF;
+    rc = vv_os_write_all(fs->os, fd, stage(fs, r), r->bytes, r->offset);
+    if (rc)
+        return rc;
+    atomic_fetch_add_explicit(&fs->written_bytes, r->bytes, memory_order_relaxed);
+    return r->bytes;
+}
+
+static int64_t do_open(struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    const char *path = (const char *)stage(fs, r);
+    uint32_t id;
+    int rc;
+
+    if (r->bytes == 0 || r->bytes > VARVE_G_PATH_MAX || path[r->bytes - 1] != '\0')
+        return -EINVAL;
+    rc = vvi_gpufile_register(fs, path, (int)(uint32_t)r->offset, &id);
+    return rc ? rc : (int64_t)id;
+}
+
+static int64_t do_stat(struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    struct vvi_gpufile_file *f;
+    int rc;
+
+    vv_mutex_lock(&fs->lock);
+    f = vvi_gpufile_file_locked(fs, r->file);
+    rc = f ? vvi_gpufile_check_locked(fs, f) : -EBADF;
+    vv_mutex_unlock(&fs->lock);
+    return rc;
+}
+
+static int64_t carry_out(struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    int fd;
+
+    switch (r->op) {
+    case VARVE_G_READ:
+        return do_read(fs, r);
+    case VARVE_G_WRITE:
+        return do_write(fs, r);
+    case VARVE_G_OPEN:
+        return do_open(fs, r);
+    case VARVE_G_STAT:
+        return do_stat(fs, r);
+    case VARVE_G_SYNC:
+        fd = atomic_load(&fs->files[r->file].fd);
+        return fd < 0 ? -EBADF : fs->os->fsync(fs->os, fd);
+    default:
+        return -EINVAL;
+    }
+}
+
+/* ---- with io_uring ---- */
+
+/* Whether the read is under way now. */
+static bool begin_read(struct work *w, const struct varve_g_request *r)
+{
+    struct vvi_gpufile_file *f = &w->fs->files[r->file];
+    int direct = atomic_load(&f->direct_fd), fd = direct >= 0 ? direct : atomic_load(&f->fd);
+    struct job *j = w->free;
+
+    if (fd < 0 || !j)
+        return false;
+    w->free = j->next;
+    j->r = *r;
+    j->iov = (struct iovec){stage(w->fs, r), r->bytes};
+    j->req = (struct vv_aio_req){.op = VV_AIO_READ,
+                                 .fd = fd,
+                                 .offset = r->offset,
+                                 .iov = &j->iov,
+                                 .niov = 1,
+                                 .may_block = direct < 0,
+                                 .user = j};
+    w->under_way++;
+    vv_aio_submit(w->server->aio, &j->req);
+    return true;
+}
+
+/* Answers what has ended; waits for so long at most. */
+static void end_reads(struct work *w, int64_t timeout_ns)
+{
+    struct vv_aio_req *done[VVI_GPUFILE_DEPTH];
+    int n = vv_aio_wait(w->server->aio, done, VVI_GPUFILE_DEPTH, timeout_ns);
+
+    for (int i = 0; i < n; i++) {
+        struct job *j = done[i]->user;
+        int64_t result = j->r.bytes;
+
+        if (done[i]->result == -ENODATA || done[i]->result == -EINVAL)
+            result = do_read(w->fs, &j->r); /* how many there are, or what the page cache says */
+        else if (done[i]->result < 0)
+            result = done[i]->result;
+        else {
+            atomic_fetch_add_explicit(&w->fs->read_bytes, j->r.bytes, memory_order_relaxed);
+            vvi_gpufile_warm(w->fs, j->r.file, j->r.offset, j->r.bytes);
+        }
+        answer(w, &j->r, result);
+        j->next = w->free;
+        w->free = j;
+        w->under_way--;
+    }
+}
+
+/* ---- a server ---- */
+
+static void rest(struct work *w)
+{
+    uint64_t now = vv_now_ns();
+
+    if (!w->idle_since)
+        w->idle_since = now;
+    if (now - w->idle_since > LOOK_NS)
+        vv_sleep_until_ns(now + REST_NS);
+    else if (now - w->idle_since > LOOK_NS / 16)
+        sched_yield();
+}
+
+/* Whether it shall go on. */
+static bool serve_one(struct work *w, const struct varve_g_request *r)
+{
+    uint32_t lose = atomic_load_explicit(&w->fs->to_lose, memory_order_relaxed);
+
+    if (lose && atomic_compare_exchange_strong(&w->fs->to_lose, &lose, lose - 1)) {
+        w->gone = true;
+        return false;
+    }
+    if (!sane(w->fs, r)) {
+        /* Its mailbox is not to be trusted either, unless there is one. */
+        if (r->stream < w->fs->view.n_streams)
+            answer(w, r, -EINVAL);
+    } else if (!(w->server->aio && r->op == VARVE_G_READ && begin_read(w, r))) {
+        answer(w, r, carry_out(w->fs, r));
+    }
+    return true;
+}
+
+static void server_loop(struct work *w)
+{
+    struct vvi_gpufile_server *s = w->server;
+    struct varve_g_request r;
+    bool on = true;
+
+    while (on) {
+        int there = 0;
+
+        if (!w->drawn)
+            draw(w);
+        if (w->under_way < VVI_GPUFILE_DEPTH) {
+            /* Odd from before files are looked at until nothing is under way: who closes a file
+             * first hides it and then looks here. */
+            if (w->under_way == 0)
+                atomic_fetch_add(&s->turn, 1);
+            there = look(w, &r);
+            if (there)
+                w->drawn = false;
+            if (there > 0)
+                on = serve_one(w, &r);
+        }
+        if (w->under_way)
+            end_reads(w, there ? 0 : (int64_t)REST_NS / 2);
+        if (w->under_way == 0)
+            atomic_fetch_add(&s->turn, 1);
+        if (there)
+            w->idle_since = 0;
+        else if (atomic_load_explicit(&w->fs->stopping, memory_order_relaxed))
+            on = false;
+        else if (w->under_way == 0)
+            rest(w);
+    }
+    while (w->under_way)
+        end_reads(w, -1);
+    if (atomic_load(&s->turn) % 2)
+        atomic_fetch_add(&s->turn, 1);
+}
+
+static void *server_main(void *arg)
+{
+    struct vvi_gpufile_server *s = arg;
+    struct work w = {.server = s, .fs = s->fs};
+
+    for (int i = 0; i < VVI_GPUFILE_DEPTH; i++) {
+        w.jobs[i].next = w.free;
+        w.free = &w.jobs[i];
+    }
+    vv_thread_sharpen();
+    server_loop(&w);
+    vv_mutex_lock(&s->fs->lock);
+    if (w.drawn && !w.gone)
+        s->fs->orphans[s->fs->n_orphans++] = w.ticket;
+    vv_mutex_unlock(&s->fs->lock);
+    return NULL;
+}
+
+void vvi_gpufile_servers_pass(struct varve_gpufs *fs)
+{
+    for (uint32_t i = 0; i < fs->n_servers; i++) {
+        uint64_t turn = atomic_load(&fs->servers[i].turn);
+
+        while (turn % 2 && atomic_load(&fs->servers[i].turn) == turn)
+            sched_yield();
+    }
+}
+
+int vvi_gpufile_servers_start(struct varve_gpufs *fs, uint32_t n)
+{
+    int rc = 0;
+
+    atomic_store(&fs->stopping, false);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        struct vvi_gpufile_server *s = &fs->servers[i];
+
+        *s = (struct vvi_gpufile_server){.fs = fs};
+        if (fs->opts.io == VARVE_GIO_URING)
+            rc = vv_aio_new(fs->os, VV_AIO_URING, VVI_GPUFILE_DEPTH, &s->aio);
+        if (rc == -EOPNOTSUPP)
+            rc = -ENOTSUP;
+        if (rc == 0)
+            rc = vv_thread_start(&s->thread, server_main, s);
+        if (rc == 0)
+            fs->n_servers = i + 1;
+        else
+            vv_aio_free(s->aio);
+    }
+    __atomic_store_n(&fs->host->servers, fs->n_servers, __ATOMIC_RELEASE);
+    return rc;
+}
+
+void vvi_gpufile_servers_stop(struct varve_gpufs *fs)
+{
+    uint32_t n = fs->n_servers;
+
+    atomic_store(&fs->stopping, true);
+    for (uint32_t i = 0; i < n; i++) {
+        pthread_join(fs->servers[i].thread, NULL);
+        vv_aio_free(fs->servers[i].aio);
+    }
+    vv_mutex_lock(&fs->lock);
+    fs->n_servers = 0;
+    vv_mutex_unlock(&fs->lock);
+    /* After the last answer: who sees that nobody is there looks at its mailbox once more. */
+    __atomic_store_n(&fs->host->servers, 0, __ATOMIC_RELEASE);
+}
+
+int varve_gpufs_start(struct varve_gpufs *fs, uint32_t servers)
+{
+    int rc;
+
+    if (!fs || servers > VVI_GPUFILE_SERVERS_MAX)
+        return -EINVAL;
+    vv_mutex_lock(&fs->map_lock);
+    rc = fs->n_servers ? -EALREADY
+                       : vvi_gpufile_servers_start(fs, servers ? servers : fs->opts.servers);
+    if (rc && rc != -EALREADY)
+        vvi_gpufile_servers_stop(fs);
+    vv_mutex_unlock(&fs->map_lock);
+    return rc;
+}
+
+int varve_gpufs_stop(struct varve_gpufs *fs)
+{
+    if (!fs)
+        return -EINVAL;
+    vv_mutex_lock(&fs->map_lock);
+    vvi_gpufile_servers_stop(fs);
+    vv_mutex_unlock(&fs->map_lock);
+    return 0;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading files in kernels: every byte is right, whoever reads it, in whatever pieces and order, from
+ * the cache, a mapping or the servers; what is read again is found in the cache; and pages that are
+ * mapped by a kernel stay.
+ */
+#include <varve/gpufile.h>
+
+#include "unit/gpufile/gf.h"
+
+enum { BYTES = 700 * KIB + 123 };
+
+struct job {
+    uint32_t id;
+    int scope, advice;
+    uint64_t piece;        /* bytes of a read */
+    unsigned char *buffer; /* `piece` for each group */
+    uint64_t bytes;        /* of the file */
+    uint32_t groups;
+    uint64_t seed;
+    _Atomic uint64_t right, wrong;
+    _Atomic int error;
+};
+
+static unsigned group_of(const struct job *j)
+{
+    return j->scope == VARVE_GBLOCK ? varve_d_block()
+                                    : varve_d_block() * varve_d_warps() + varve_d_warp();
+}
+
+static void check(struct job *j, const struct varve_gfile *f, const unsigned char *p, uint64_t off,
+                  int64_t n, uint64_t want)
+{
+    if (f->rank != 0)
+        return;
+    if (n != (int64_t)want)
+        j->error = n < 0 ? (int)n : -EPROTO;
+    else if (gf_right(p, off, want))
+        j->right += want;
+    else
+        j->wrong++;
+}
+
+static void group_sync(const struct varve_gfile *f)
+{
+    if (f->by_block)
+        varve_d_sync_block();
+    else
+        varve_d_sync_warp();
+}
+
+/* Each group reads its own stretch of the file, on and on. */
+static void read_stretch(void *arg)
+{
+    struct job *j = arg;
+    unsigned g = group_of(j);
+    uint64_t each = vv_div_up(j->bytes, j->groups), off = g * each,
+             end = VV_MIN(off + each, j->bytes);
+    unsigned char *p = j->buffer + g * (j->piece + 64);
+    struct varve_gfile f;
+    int rc = varve_gopen(&gf_handle, j->id, (enum varve_gscope)j->scope, &f);
+
+    if (rc) {
+        j->error = rc;
+        return;
+    }
+    if (j->advice)
+        (void)varve_gadvise(&f, j->advice, 0, 0);
+    for (; off < end; off += j->piece) {
+        uint64_t want = VV_MIN(j->piece, end - off);
+
+        check(j, &f, p, off, varve_gread(&f, off, p, want), want);
+        group_sync(&f);
+    }
+    rc = varve_gclose(&f);
+    if (rc)
+        j->error = rc;
+}
+
+static void run_stretch(struct job *j, unsigned blocks, unsigned threads, unsigned resident)
+{
+    j->groups = j->scope == VARVE_GBLOCK ? blocks : blocks * threads / VARVE_D_WARP;
+    j->buffer = aligned_alloc(64, vv_align_up(j->groups * (j->piece + 64), 64));
+    T_CHECK(j->buffer);
+    j->right = j->wrong = 0;
+    j->error = 0;
+    gf_launch(blocks, threads, resident, read_stretch, j);
+    free(j->buffer);
+    T_OK(j->error);
+    T_EQ(j->wrong, 0);
+    T_EQ(j->right, j->bytes);
+}
+
+static uint32_t add(const char *name, uint64_t bytes, int flags)
+{
+    uint32_t id;
+
+    T_OK(varve_gpufs_register(gf_fs, gf_file(name, bytes), flags, &id));
+    return id;
+}
+
+/* All ways to read a file once, and again from the cache. */
+static void every_byte(int scope, int flags, uint32_t page, uint64_t piece, int io)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct job j = {.scope = scope, .piece = piece, .bytes = BYTES};
+    struct varve_gpufs_stats s, again;
+
+    o.page_bytes = page;
+    o.cache_bytes = VV_MAX(MIB, 64 * page);
+    o.readahead_bytes = VV_MAX(o.readahead_bytes, 2 * page);
+    o.split_bytes = VV_MAX(o.split_bytes, page);
+    o.io = io;
+    gf_bad_os(50, 200, 0);
+    gf_open(&o);
+    j.id = add("file", BYTES, flags);
+    run_stretch(&j, 4, 4, 2);
+    s = gf_stats();
+    T_CHECK(s.misses >= BYTES / page);
+    T_EQ(s.mapped_bytes > 0, (flags & VARVE_GFILE_MAP) != 0);
+    T_EQ(s.served_bytes > 0, (flags & VARVE_GFILE_MAP) == 0);
+    run_stretch(&j, 4, 4, 2);
+    again = gf_stats();
+    T_EQ(again.misses, s.misses);
+    T_EQ(again.served_bytes + again.mapped_bytes, s.served_bytes + s.mapped_bytes);
+    T_CHECK(again.hits >= s.hits + BYTES / page);
+    T_OK(gf_close());
+}
+
+static void served_by_block(void)
+{
+    every_byte(VARVE_GBLOCK, VARVE_GFILE_READ, 4 * KIB, 40000, VARVE_GIO_PREAD);
+    every_byte(VARVE_GBLOCK, VARVE_GFILE_READ, 64 * KIB, 10007, VARVE_GIO_PREAD);
+}
+
+static void served_by_warp(void)
+{
+    every_byte(VARVE_GWARP, VARVE_GFILE_READ, 4 * KIB, 16 * KIB, VARVE_GIO_PREAD);
+    every_byte(VARVE_GWARP, VARVE_GFILE_READ, 16 * KIB, 5003, VARVE_GIO_PREAD);
+}
+
+static void served_by_uring(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct varve_opts opts;
+    int rc;
+
+    T_OK(varve_opts_init(&opts, sizeof(opts)));
+    opts.device = VARVE_DEVICE_HOST;
+    opts.device_cache = opts.host_cache = 0;
+    T_OK(varve_open(&opts, &gf_ctx));
+    o.io = VARVE_GIO_URING;
+    rc = varve_gpufs_open(gf_ctx, &o, &gf_fs);
+    if (rc == 0)
+        T_OK(varve_gpufs_close(gf_fs));
+    T_OK(varve_close(gf_ctx));
+    if (rc) {
+        T_ERR(rc, -ENOTSUP);
+        t_note("no io_uring here");
+        return;
+    }
+    every_byte(VARVE_GBLOCK, VARVE_GFILE_READ, 4 * KIB, 40000, VARVE_GIO_URING);
+}
+
+static void mapped(void)
+{
+    every_byte(VARVE_GBLOCK, VARVE_GFILE_READ | VARVE_GFILE_MAP, 4 * KIB, 40000, 0);
+    every_byte(VARVE_GWARP, VARVE_GFILE_READ | VARVE_GFILE_MAP, 4 * KIB, 4 * KIB, 0);
+    every_byte(VARVE_GBLOCK, VARVE_GFILE_READ | VARVE_GFILE_MAP, 256 * KIB, 4 * KIB, 0);
+}
+
+/* A file several times as large as the cache, in each way to replace pages and to read ahead. */
+static void larger_than_the_cache(void)
+{
+    for (int how = 0; how < 6; how++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {.scope = how % 2 ? VARVE_GWARP : VARVE_GBLOCK, .piece = 12 * KIB};
+
+        j.bytes = 3 * MIB + 1;
+        o.cache_bytes = 256 * KIB;
+        o.replace = how == 2 ? VARVE_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
+        o.bypass = how == 3 ? VARVE_GBYPASS_AUTO : VARVE_GBYPASS_NEVER;
+        o.readahead = how == 4   ? VARVE_GREADAHEAD_FIXED
+                      : how == 5 ? VARVE_GREADAHEAD_OFF
+                                 : VARVE_GREADAHEAD_ADAPTIVE;
+        gf_bad_os(20, 50, 0);
+        gf_open(&o);
+        j.id = add("large", j.bytes, VARVE_GFILE_READ);
+        run_stretch(&j, 3, 4, 3);
+        T_EQ(gf_stats().bypassed_bytes > j.bytes / 2, how == 3);
+        run_stretch(&j, 3, 4, 3);
+        T_OK(gf_close());
+    }
+}
+
+/* Random places, sizes and alignments, all groups over the same file; some pages kept mapped. */
+static void read_anywhere(void *arg)
+{
+    struct job *j = arg;
+    unsigned g = group_of(j);
+    unsigned char *p = j->buffer + g * (j->piece + 64);
+    struct t_rng r = {j->seed + g};
+    const void *held = NULL;
+    uint64_t held_off = 0, held_bytes = 0;
+    struct varve_gfile f;
+    int rc = varve_gopen(&gf_handle, j->id, (enum varve_gscope)j->scope, &f);
+
+    if (rc) {
+        j->error = rc;
+        return;
+    }
+    for (unsigned i = 0; i < 60; i++) {
+        uint64_t off = t_rng_below(&r, j->bytes), n = 1 + t_rng_below(&r, j->piece),
+                 skew = t_rng_below(&r, 17);
+
+        check(j, &f, p + skew, off, varve_gread(&f, off, p + skew, n), VV_MIN(n, j->bytes - off));
+        group_sync(&f);
+        if (i % 8 == 3 && !held) {
+            rc = varve_gmap(&f, off, &held, &held_bytes);
+            held_off = off;
+            if (rc)
+                j->error = rc;
+        } else if (i % 8 == 1 && held) {
+            if (f.rank == 0 && !gf_right(held, held_off, held_bytes))
+                j->wrong++;
+            varve_gunmap(&f, held);
+            held = NULL;
+        }
+    }
+    if (held)
+        varve_gunmap(&f, held);
+    (void)varve_gclose(&f);
+}
+
+static void random_places(void)
+{
+    for (int how = 0; how < 4; how++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {.scope = how % 2 ? VARVE_GWARP : VARVE_GBLOCK, .piece = 30 * KIB};
+        unsigned blocks = how % 2 ? 3 : 6;
+
+        j.bytes = 3 * MIB + 77;
+        o.cache_bytes = 192 * KIB; /* 48 pages: every group steals from others */
+        gf_bad_os(20, 100, 0);
+        gf_open(&o);
+        j.id = add("any", j.bytes, VARVE_GFILE_READ | (how / 2 ? VARVE_GFILE_MAP : 0));
+        j.seed = t_seed();
+        j.groups = how % 2 ? blocks * 2 : blocks;
+        j.buffer = malloc(j.groups * (j.piece + 64));
+        gf_launch(blocks, 4, 4, read_anywhere, &j);
+        T_OK(j.error);
+        T_EQ(j.wrong, 0);
+        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        free(j.buffer);
+        T_OK(gf_close());
+    }
+}
+
+static void advised(void)
+{
+    for (int advice = VARVE_GADV_NORMAL; advice <= VARVE_GADV_NOREUSE; advice++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {
+            .scope = VARVE_GBLOCK, .advice = advice, .piece = 8 * KIB, .bytes = 512 * KIB};
+        struct varve_gpufs_stats s;
+
+        gf_open(&o);
+        j.id = add("advised", j.bytes, VARVE_GFILE_READ);
+        run_stretch(&j, 2, 4, 2);
+        s = gf_stats();
+        if (advice == VARVE_GADV_RANDOM) /* one request for each read, none ahead */
+            T_EQ(s.requested_bytes, j.bytes);
+        T_EQ(s.bypassed_bytes, advice == VARVE_GADV_NOREUSE ? j.bytes : 0);
+        T_OK(gf_close());
+    }
+}
+
+/* What servers have read twice is mapped by itself. */
+static void hot_files_are_mapped(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct job j = {.scope = VARVE_GBLOCK, .piece = 64 * KIB, .bytes = 2 * MIB};
+
+    o.map_hot = 1;
+    o.cache_bytes = 192 * KIB;
+    gf_open(&o);
+    j.id = add("hot", j.bytes, VARVE_GFILE_READ);
+    for (int i = 0; i < 200 && gf_stats().windows == 0; i++)
+        run_stretch(&j, 2, 4, 2);
+    T_EQ(gf_stats().windows, 1);
+    run_stretch(&j, 2, 4, 2);
+    T_CHECK(gf_stats().mapped_bytes > 0);
+    T_OK(varve_gpufs_unmap(gf_fs, j.id));
+    T_EQ(gf_stats().windows, 0);
+    run_stretch(&j, 2, 4, 2);
+    T_OK(gf_close());
+}
+
+int main(void)
+{
+    T_RUN(served_by_block);
+    T_RUN(served_by_warp);
+    T_RUN(served_by_uring);
+    T_RUN(mapped);
+    T_RUN(larger_than_the_cache);
+    T_RUN(random_places);
+    T_RUN(advised);
+    T_RUN(hot_files_are_mapped);
+    return t_done();
+}

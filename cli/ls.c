@@ -13,9 +13,11 @@
 #include "core/bytes.h"
 #include "tier/ckfile.h"
 #include "tier/group.h"
+#include "tier/partner.h"
 
 struct listing {
     bool json;
+    bool partner; /* looking at copies that are kept for others */
     uint64_t n;
     const char *folder;
     struct vv_group group; /* of the history being listed; dirfd -1: it has none */
@@ -55,9 +57,11 @@ static void enter_history(struct listing *l, const char *history)
 static const char *level_name(struct listing *l, const struct vv_files_found *f)
 {
     struct vv_group_record r;
-    enter_history(l, f->history);
     if (f->status != 0)
         return "-";
+    if (l->partner)
+        return "partner";
+    enter_history(l, f->history);
     if (l->group.dirfd < 0)
         return "local";
     if (vv_group_read_record(&l->group, f->version, f->info->id.run_id, &r) < 0)
@@ -74,7 +78,9 @@ static void print_json(struct listing *l, const struct vv_files_found *f)
     printf(", \"rank\": %" PRIu32 ", \"version\": %" PRIu64 ", \"generation\": %" PRIu64
            ", \"file\": ",
            f->rank, f->version, f->generation);
-    files_json_text(stdout, f->path);
+    char path[sizeof(VV_PARTNER_FOLDER) + 512];
+    snprintf(path, sizeof(path), "%s%s", l->partner ? VV_PARTNER_FOLDER "/" : "", f->path);
+    files_json_text(stdout, path);
     printf(", \"file_bytes\": %" PRIu64 ", \"status\": \"%s\"", f->file_bytes, state_name(f));
     const char *level = level_name(l, f);
     if (f->status != 0) {
@@ -122,13 +128,27 @@ static int show(void *user, const struct vv_files_found *f)
     return 0;
 }
 
+/* Everything of a history, or of all: what is at home in the folder and what is kept for others. */
+static int list_history(struct listing *l, const char *history)
+{
+    char kept[1024 + sizeof(VV_PARTNER_FOLDER)];
+    snprintf(kept, sizeof(kept), "%s/" VV_PARTNER_FOLDER, l->folder);
+    l->partner = false;
+    int rc = vv_files_scan(vv_os_posix(), l->folder, history, show, l);
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    l->partner = true;
+    int more = vv_files_scan(vv_os_posix(), kept, history, show, l);
+    return more == -ENOENT || (more == 0 && rc < 0 && history == NULL) ? rc : more;
+}
+
 static void usage(FILE *out)
 {
     fprintf(out,
             "usage: varve ls [--json] [[--local | --remote] FOLDER] [HISTORY]...\n\n"
             "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names, or\n"
             "else VARVE_REMOTE, and how far each has come: in a local folder, in a remote one,\n"
-            "or complete there on all ranks.\n\n"
+            "or complete there on all ranks; partner is a copy that is kept for another node.\n\n"
             "  --local FOLDER  where to look; --local may be left out if neither variable is\n"
             "                  set or FOLDER has a slash in it\n"
             "  --remote FOLDER the same\n"
@@ -174,7 +194,7 @@ int cli_ls(int argc, char **argv)
     int result = CLI_OK;
     for (int i = first; i < argc || i == first; i++) {
         const char *history = i < argc ? argv[i] : NULL;
-        int rc = vv_files_scan(vv_os_posix(), folder, history, show, &l);
+        int rc = list_history(&l, history);
         if (rc < 0)
             result = files_complain("ls", folder, history, rc);
     }

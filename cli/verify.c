@@ -15,9 +15,11 @@
 #include "cli/repair.h"
 #include "core/bytes.h"
 #include "tier/ckfile.h"
+#include "tier/partner.h"
 
 struct check {
     bool json;
+    const char *below;   /* the folder that is scanned, inside of the one to be verified */
     char (*paths)[1024]; /* of files to check */
     size_t n, room;
     uint64_t problems, bad_files, bytes, unfinished;
@@ -39,7 +41,7 @@ static int collect(void *user, const struct vv_files_found *f)
         c->paths = paths;
         c->room = room;
     }
-    snprintf(c->paths[c->n++], sizeof(*c->paths), "%s", f->path);
+    snprintf(c->paths[c->n++], sizeof(*c->paths), "%s%s", c->below, f->path);
     return 0;
 }
 
@@ -92,8 +94,17 @@ static void check_file(struct check *c, int dirfd, const char *path)
 static int check_folder(struct check *c, const char *folder, const char *history)
 {
     const struct vv_os *os = vv_os_posix();
+    char kept[1024 + sizeof(VV_PARTNER_FOLDER)];
     c->n = 0;
+    c->below = "";
     int rc = vv_files_scan(os, folder, history, collect, c);
+    if (rc == 0 || rc == -ENOENT) {
+        /* Copies that are kept here for ranks of other nodes. */
+        snprintf(kept, sizeof(kept), "%s/" VV_PARTNER_FOLDER, folder);
+        c->below = VV_PARTNER_FOLDER "/";
+        int more = vv_files_scan(os, kept, history, collect, c);
+        rc = more == -ENOENT ? rc : more;
+    }
     if (rc < 0)
         return files_complain("verify", folder, history, rc);
     int dirfd = os->openat(os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
@@ -180,8 +191,9 @@ static void usage(FILE *out)
                  "[HISTORY]...\n\n"
                  "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
                  "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
-                 "whatever is wrong. With --repair, replaces damaged files in one of two folders\n"
-                 "by the good copy in the other.\n\n"
+                 "whatever is wrong, in copies that are kept there for other nodes too. With\n"
+                 "--repair, replaces damaged files in one of two folders by the good copy in the\n"
+                 "other.\n\n"
                  "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
                  "                  set or FOLDER has a slash in it\n"
                  "  --repair        repair; refused while a program has the history open\n"

@@ -217,6 +217,10 @@ VARVE_API int varve_ready(struct varve_history *h, uint64_t version, int *ret_re
  */
 VARVE_API int varve_version_run(struct varve_history *h, uint64_t version,
                                 uint64_t *ret_run_id) VARVE_CHECK;
+/* The level that a version has reached. (A copy at a partner is no level: varve_wait tells of it.)
+ * -ENOENT: no such version. Does not block; what it tells may change at once. */
+VARVE_API int varve_version_level(struct varve_history *h, uint64_t version,
+                                  enum varve_level *ret_level) VARVE_CHECK;
 
 /*
  * Ordered by a stream. These calls do what varve_checkpoint and varve_restore do, behind the work

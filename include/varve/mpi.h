@@ -13,6 +13,12 @@
  * threads, so that any thread level of MPI will do. Everything else (varve_checkpoint, varve_wait,
  * varve_restore, ...) each process calls for itself.
  *
+ * Partner copies (`partner`, see varve/transport.h) are the exception. With them, varve_history_open is
+ * collective as well; under MPI_THREAD_MULTIPLE a thread of the library calls MPI, on communicators of
+ * its own; below that level varve_checkpoint, varve_wait, varve_flush and the calls that close do, on the
+ * thread that makes them: under MPI_THREAD_FUNNELED and below only the main thread may be the one that
+ * waits, and all processes should wait for the same versions. Contexts are closed before MPI_Finalize.
+ *
  * Failures. What MPI itself reports goes to the error handler of the communicator. A process that
  * dies is MPI's business: most of them end the job.
  */
@@ -35,7 +41,8 @@ extern "C" {
  * if its options have neither that nor `run`. Each process may have options of its own (a device, a local folder); NULL: the defaults, environment
  * included. If any process fails, all do, with the least of the errors; varve_last_error(NULL, ...)
  * tells more where it happened, and on the others that it happened elsewhere. The communicator is not
- * kept.
+ * kept; partner copies use duplicates of it. -EINVAL: also if only some processes have `partner`, or all
+ * are on one node.
  */
 VARVE_API int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts,
                              struct varve_ctx **ret_ctx) VARVE_CHECK;
@@ -49,7 +56,8 @@ VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
 VARVE_API int varve_latest_mpi(MPI_Comm comm, struct varve_history *h,
                                uint64_t *ret_version) VARVE_CHECK;
 /* Restores a version on every process. If any fails, all do, with the least of the errors; what their
- * regions hold is then undefined. */
+ * regions hold is then undefined. With partner copies, bytes that are damaged or missing on a process are
+ * put right from its copy first. */
 VARVE_API int varve_restore_mpi(MPI_Comm comm, struct varve_history *h,
                                 uint64_t version) VARVE_CHECK;
 

@@ -74,7 +74,12 @@ enum varve_deputy {
     VARVE_DEPUTY_OFF
 };
 
-enum { VARVE_PATH_BYTES = 1024, VARVE_RATE_BYTES = 1024, VARVE_RUN_BYTES = 256 };
+enum {
+    VARVE_PATH_BYTES = 1024,
+    VARVE_RATE_BYTES = 1024,
+    VARVE_RUN_BYTES = 256,
+    VARVE_NODE_BYTES = 256
+};
 
 /*
  * Options of a context. Plain data: it may be copied, and the library keeps no pointer into it.
@@ -129,6 +134,12 @@ struct varve_opts {
                                       all ranks; empty: drawn, for one rank only */
     uint64_t local_rate; /* bytes/s that all processes of the node together write to the disk of
                                       the local folder at most; 0: no limit */
+    int32_t partner;     /* not 0: checkpoints have a second copy on another node, at level
+                                      local, see varve/transport.h; needs varve_open_mpi or
+                                      varve_open_with */
+    int32_t partner_timeout_ms;  /* how long the partner may leave a copy unanswered */
+    char node[VARVE_NODE_BYTES]; /* what processes call alike that are lost together; empty: the
+                                      machine */
 };
 
 /*
@@ -261,6 +272,11 @@ struct varve_stats {
     uint64_t layer_used_bytes[2], layer_peak_bytes[2], layer_bytes[2];
     uint64_t moved_down_bytes, moved_up_bytes;
     uint64_t layer_write_rate[2], layer_read_rate[2];
+    /* Partner copies: bytes of checkpoints copied to the partner and for others; bytes of disk that
+     * others' copies take here; copies that failed; versions that came back when a history was
+     * opened, and chunks that were put right by varve_history_mend. */
+    uint64_t partner_sent_bytes, partner_received_bytes, partner_held_bytes;
+    uint64_t partner_errors, partner_recovered, partner_mended_chunks;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

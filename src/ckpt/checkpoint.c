@@ -327,6 +327,7 @@ static int call_checkpoint(struct call *call)
         return rc;
     vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, call->version);
     rc = make_call(call, checkpoint_call);
+    vvi_partner_attend(h->ctx);
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
     vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, call->version, call->size, rc);
     vvi_history_leave(h);
@@ -696,6 +697,8 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
             rc = wait_fail(h, version, rc);
         else if (level >= VARVE_LEVEL_REMOTE)
             rc = vvi_shared_wait(h, version, level, deadline_ns);
+        else if (level == VARVE_LEVEL_LOCAL)
+            rc = vvi_partner_wait(h, version, deadline_ns);
         if (rc == 0)
             vvi_shared_release(h);
     }
@@ -718,6 +721,8 @@ int varve_flush(struct varve_history *h, int timeout_ms)
             vvi_fail_flush_all(h, rc);
         else if (h->remote)
             rc = vvi_shared_flush(h, "flush", false, deadline_ns);
+        else
+            rc = vvi_partner_flush(h, deadline_ns);
         if (rc == 0 && h->remote && h->overwrite) {
             vvi_shared_release(h);
             rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);

@@ -8,12 +8,14 @@
 #include <sys/types.h>
 
 #include <varve/ckpt.h>
+#include <varve/transport.h>
 #include <varve/varve.h>
 
 #include "core/lock.h"
 #include "engine/runtime.h"
 #include "tier/budget.h"
 #include "tier/layers.h"
+#include "tier/partner.h"
 #include "tier/remote.h"
 #include "trace/trace.h"
 
@@ -45,10 +47,11 @@ struct varve_history {
     struct vv_files *files;        /* immutable, owned; NULL at level cached. Without a local folder
                                    it is the remote's */
     struct vv_remote_hist *remote; /* immutable, owned; NULL below level remote */
-    uint32_t hist;                 /* immutable */
-    bool overwrite;                /* immutable: versions that exist may be written anew */
-    bool ordered;                  /* immutable: its order is declared, hints are ours */
-    struct vvi_run *runs;          /* by ascending generation; immutable once open, owned */
+    struct vv_partner_hist *partner; /* immutable, owned; NULL without partner copies */
+    uint32_t hist;                   /* immutable */
+    bool overwrite;                  /* immutable: versions that exist may be written anew */
+    bool ordered;                    /* immutable: its order is declared, hints are ours */
+    struct vvi_run *runs;            /* by ascending generation; immutable once open, owned */
     size_t nruns;
     struct varve_history *next; /* Synchronization: ctx->lock */
 
@@ -82,6 +85,8 @@ struct varve_ctx {
     struct vv_budget *shared; /* of the remote folder, with layers; NULL: none */
     struct vv_folder *folder; /* of the engine's files; without a local one the remote's own */
     struct vv_remote *remote; /* NULL below level remote */
+    struct varve_transport transport; /* zero: none */
+    struct vv_partner *partner;       /* NULL: no partner copies */
     struct vv_store *write_store, *read_store;
     struct vv_engine *engine;
     uint32_t trace_id;        /* in traces; never 0 */
@@ -307,6 +312,19 @@ int vvi_shared_late_error(struct varve_history *h, const char *operation);
 void vvi_shared_supersede(struct varve_history *h, uint64_t version);
 /* Lets go of what was written anew, where the new one has reached the level. */
 void vvi_shared_release(struct varve_history *h);
+
+/* ---- partner.c: partner copies ---- */
+
+bool vvi_transport_ok(const struct varve_transport *transport);
+/* Collective, whatever has failed before (`status`): opens the context's half, after its folder. */
+int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err_bytes);
+/* Collective in the same way; h->files is open, if that has not failed. */
+int vvi_partner_history(struct varve_history *h, int status, char *err, size_t err_bytes);
+/* Inside of a call of the application, on its thread: does what can be done at once. */
+void vvi_partner_attend(struct varve_ctx *ctx);
+/* Both record what they return; 0 without partner copies. The version is on local disk. */
+int vvi_partner_wait(struct varve_history *h, uint64_t version, uint64_t deadline_ns);
+int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns);
 
 /* ---- inquire.c ---- */
 

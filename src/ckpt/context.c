@@ -174,6 +174,12 @@ int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
         if (rc)
             inner->ops->close(inner);
     }
+    if (rc == 0 && ctx->partner) {
+        struct vv_store *inner = *ret_store;
+        rc = vv_partner_store(ctx->partner, inner, ret_store);
+        if (rc)
+            inner->ops->close(inner);
+    }
     return rc;
 }
 
@@ -223,8 +229,15 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     } else if (rc == 0) {
         rc = vvi_spill_open(ctx, &o, err, err_bytes);
     }
-    if (rc == 0)
-        rc = vvi_store_open(ctx, &ctx->write_store);
+    return rc;
+}
+
+/* The movers' ways to it. */
+static int stores_open(struct varve_ctx *ctx)
+{
+    if (!ctx->folder && !ctx->spill && !ctx->layers)
+        return 0;
+    int rc = vvi_store_open(ctx, &ctx->write_store);
     return rc ? rc : vvi_store_open(ctx, &ctx->read_store);
 }
 
@@ -238,8 +251,10 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .device_cache_bytes = opts->device_cache,
         .host_cache_bytes = opts->host_cache,
         .disk_bytes = spilling ? (uint64_t)vvi_spill_pages(ctx) * opts->page_bytes
-                      : opts->local[0] && !ctx->remote ? opts->local_cache
-                                                       : 0, /* the remote keeps that limit */
+                      : opts->local[0] && !ctx->remote
+                          /* The other half is for what is kept for others. */
+                          ? opts->local_cache / (ctx->partner ? 2 : 1)
+                          : 0, /* the remote keeps that limit */
         .disk = spilling ? VV_TIER_SPILL : VV_TIER_FILES,
         .device = ctx->device,
         .write_store = ctx->write_store,
@@ -291,6 +306,7 @@ static void ctx_free(struct varve_ctx *ctx)
         ctx->write_store->ops->close(ctx->write_store);
     if (ctx->read_store)
         ctx->read_store->ops->close(ctx->read_store);
+    vv_partner_free(ctx->partner);
     vv_spill_free(ctx->spill);
     vv_layers_free(ctx->layers);
     vv_budget_free(ctx->shared);
@@ -314,13 +330,55 @@ static struct vvi_foreign open_code(const struct varve_ctx *ctx)
     return (struct vvi_foreign){code ? "cuda" : NULL, code, ""}; /* the text has the name */
 }
 
-int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
+/* What can be opened without the other processes of the job. */
+static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
+                      uint64_t rate[VV_HOP_COUNT], char *err, size_t err_bytes)
+{
+    int rc = vvi_opts_take(opts, err, err_bytes, &ctx->opts);
+    if (rc == 0 && ctx->transport.ranks)
+        ctx->opts.partner = 1;
+    if (rc == 0)
+        rc = vvi_opts_check(&ctx->opts, rate, err, err_bytes);
+    if (rc == 0 && ctx->opts.partner && !ctx->transport.ranks) {
+        rc = -EINVAL;
+        snprintf(err, err_bytes,
+                 "partner: the processes of a job open together, with varve_open_mpi");
+    }
+    if (rc == 0)
+        rc = device_open(ctx, rate, err, err_bytes);
+    if (rc == 0 && ctx->opts.page_bytes == 0)
+        ctx->opts.page_bytes =
+            vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
+    if (rc == 0 && ctx->opts.run_id == 0)
+        ctx->opts.run_id = ctx->opts.run[0] ? vvi_shared_run_id(ctx->opts.run) : vv_files_draw_id();
+    if (rc == 0)
+        rc = gds_open(ctx, err, err_bytes);
+    return rc ? rc : storage_open(ctx, rate, err, err_bytes);
+}
+
+static int open_rest(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
+                     size_t err_bytes)
+{
+    int rc = stores_open(ctx);
+    if (rc == 0)
+        rc = engine_open(ctx, rate, err, err_bytes);
+    if (rc == 0)
+        rc = deputy_open(ctx);
+    if (rc == 0)
+        rc = vvi_trace_open(ctx, err, err_bytes);
+    if (rc == 0)
+        rc = vvi_publisher_start(ctx, err, err_bytes);
+    return rc;
+}
+
+int varve_open_with(const struct varve_opts *opts, const struct varve_transport *transport,
+                    struct varve_ctx **ret_ctx)
 {
     static const struct vvi_where in_open = {"open", 0, -1, -1};
     uint64_t rate[VV_HOP_COUNT] = {0};
     char err[256] = "";
-    if (!ret_ctx)
-        return vvi_fail(NULL, &in_open, -EINVAL, "no place for the context");
+    if (transport && !vvi_transport_ok(transport))
+        return vvi_fail(NULL, &in_open, -EINVAL, "the transport makes no sense");
     struct varve_ctx *ctx = calloc(1, sizeof(*ctx));
     if (!ctx)
         return vvi_fail(NULL, &in_open, -ENOMEM, "no memory for a context");
@@ -328,29 +386,20 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
     ctx->pid = getpid();
     ctx->trace_id = vv_trace_new_context();
     ctx->error.tier = ctx->error.region = -1;
-
-    int rc = vvi_opts_take(opts, err, sizeof(err), &ctx->opts);
-    if (rc == 0)
-        rc = vvi_opts_check(&ctx->opts, rate, err, sizeof(err));
-    if (rc == 0)
-        rc = device_open(ctx, rate, err, sizeof(err));
-    if (rc == 0 && ctx->opts.page_bytes == 0)
-        ctx->opts.page_bytes =
-            vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
-    if (rc == 0 && ctx->opts.run_id == 0)
-        ctx->opts.run_id = ctx->opts.run[0] ? vvi_shared_run_id(ctx->opts.run) : vv_files_draw_id();
-    if (rc == 0)
-        rc = gds_open(ctx, err, sizeof(err));
-    if (rc == 0)
-        rc = storage_open(ctx, rate, err, sizeof(err));
-    if (rc == 0)
-        rc = engine_open(ctx, rate, err, sizeof(err));
-    if (rc == 0)
-        rc = deputy_open(ctx);
-    if (rc == 0)
-        rc = vvi_trace_open(ctx, err, sizeof(err));
-    if (rc == 0)
-        rc = vvi_publisher_start(ctx, err, sizeof(err));
+    if (transport)
+        ctx->transport = *transport;
+    int rc = ret_ctx ? open_alone(ctx, opts, rate, err, sizeof(err)) : -EINVAL;
+    if (!ret_ctx)
+        snprintf(err, sizeof(err), "no place for the context");
+    if (transport)
+        rc = vvi_partner_context(ctx, rc, err, sizeof(err));
+    if (rc == 0) {
+        rc = open_rest(ctx, rate, err, sizeof(err));
+        int all = transport ? vv_partner_agree(ctx->partner, rc) : rc;
+        if (rc == 0 && all)
+            snprintf(err, sizeof(err), "another process failed: %s", vv_strerror(all));
+        rc = all;
+    }
     if (rc) {
         vvi_fail_foreign(NULL, &in_open, rc, open_code(ctx), "%s", err[0] ? err : vv_strerror(rc));
         ctx_free(ctx);
@@ -358,6 +407,11 @@ int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
     }
     *ret_ctx = ctx;
     return 0;
+}
+
+int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx)
+{
+    return varve_open_with(opts, NULL, ret_ctx);
 }
 
 int varve_close(struct varve_ctx *ctx)
@@ -393,7 +447,10 @@ int varve_close(struct varve_ctx *ctx)
         vvi_fail(NULL, &here, result, "%s", text);
     vv_trace5(VV_TRACE_CALL_END, VV_TRACE_CALL_CLOSE, VV_TRACE_HISTORY(ctx->trace_id, 0), 0, 0,
               (uint64_t)(int64_t)result);
+    struct varve_transport transport = ctx->transport;
     ctx_free(ctx);
+    if (transport.close)
+        transport.close(transport.arg);
     return result;
 }
 
@@ -456,6 +513,16 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
     }
     if (ctx->layers)
         vvi_spill_stats(ctx, &s);
+    if (ctx->partner) {
+        struct vv_partner_stats p;
+        vv_partner_get_stats(ctx->partner, &p);
+        s.partner_sent_bytes = p.sent_bytes;
+        s.partner_received_bytes = p.received_bytes;
+        s.partner_held_bytes = p.held_bytes;
+        s.partner_errors = p.errors;
+        s.partner_recovered = p.recovered;
+        s.partner_mended_chunks = p.mended_chunks;
+    }
     memcpy(ret_stats, &s, bytes);
     vvi_ctx_leave(ctx);
     return 0;

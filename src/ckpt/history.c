@@ -121,6 +121,7 @@ static void history_free(struct varve_history *h)
 {
     if (!h)
         return;
+    vv_partner_close(h->partner);
     if (!h->remote || h->files != vv_remote_files(h->remote)) {
         struct vv_files *local = h->files;
         vv_remote_close(h->remote);
@@ -134,6 +135,41 @@ static void history_free(struct varve_history *h)
     free(h->runs);
     free(h->name);
     free(h);
+}
+
+/* The history as the engine knows it, with all that was found. */
+static int history_engine(struct varve_history *h, const struct vv_core_hist_cfg *cfg)
+{
+    struct varve_ctx *ctx = h->ctx;
+    int rc = vv_engine_history_new(ctx->engine, cfg, h->files,
+                                   h->remote    ? vv_remote_first_generation(h->remote)
+                                   : h->partner ? vv_partner_first_generation(h->partner)
+                                   : h->files   ? vv_files_first_generation(h->files)
+                                                : 0,
+                                   &h->hist);
+    if (rc)
+        return rc;
+    rc = adopt_all(h);
+    if (rc == 0 && h->files)
+        rc = vvi_damage_find(h);
+    if (rc) {
+        if (h->remote)
+            vv_remote_stop(h->remote);
+        vv_engine_history_drop(ctx->engine, h->hist);
+    }
+    return rc;
+}
+
+/* The same where all processes of the job do it, or none. */
+static int opened_by_all(struct varve_history *h, const struct vv_core_hist_cfg *cfg, char *err,
+                         size_t err_bytes)
+{
+    int rc = history_engine(h, cfg), all = vv_partner_agree(h->ctx->partner, rc);
+    if (rc == 0 && all) {
+        snprintf(err, err_bytes, "another process failed: %s", vv_strerror(all));
+        vv_engine_history_drop(h->ctx->engine, h->hist);
+    }
+    return all;
 }
 
 static int history_new(struct varve_ctx *ctx, const char *name,
@@ -166,22 +202,16 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     }
     if (rc == 0 && ctx->remote)
         rc = vvi_shared_history(h, opts, err, err_bytes);
-    if (rc == 0)
-        rc = vv_engine_history_new(ctx->engine, &cfg, h->files,
-                                   h->remote  ? vv_remote_first_generation(h->remote)
-                                   : h->files ? vv_files_first_generation(h->files)
-                                              : 0,
-                                   &h->hist);
-    if (rc == 0) {
-        rc = adopt_all(h);
-        if (rc == 0 && h->files)
-            rc = vvi_damage_find(h);
-        if (rc) {
-            if (h->remote)
-                vv_remote_stop(h->remote);
-            vv_engine_history_drop(ctx->engine, h->hist);
-        }
+    if (ctx->partner) {
+        rc = vvi_partner_history(h, rc, err, err_bytes);
+        if (rc == 0 && (rc = opened_by_all(h, &cfg, err, err_bytes)) == 0)
+            *ret_history = h;
+        if (rc)
+            history_free(h);
+        return rc;
     }
+    if (rc == 0)
+        rc = history_engine(h, &cfg);
     if (rc) {
         history_free(h);
         return rc;
@@ -359,6 +389,18 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
         snprintf(text, text_bytes, "history %.60s: %s", h->name, late);
     }
     vv_trace(VV_TRACE_HISTORY_CLOSE, vvi_trace_history(h), 0, 0, 0);
+    if (h->partner) {
+        uint64_t version = 0;
+        int copied = vv_partner_flush(h->partner, true, deadline_ns, &version);
+        if (rc == 0 && copied) {
+            rc = copied;
+            snprintf(text, text_bytes,
+                     "history %.60s: version %llu is on local disk, but its copy at rank %u is not "
+                     "safe: %s",
+                     h->name, (unsigned long long)version, (unsigned)vv_partner_rank(ctx->partner),
+                     vvi_flush_reason(rc));
+        }
+    }
     if (h->remote) {
         uint64_t version = 0;
         int shared = vv_remote_wait_all(h->remote, true, deadline_ns, &version);

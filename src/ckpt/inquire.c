@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "ckpt/ckpt_private.h"
+#include "core/clock.h"
 
 /* Brackets a question; on success the caller has a reference on ret_info->user and has to
  * call ask_end. */
@@ -76,6 +77,28 @@ int varve_version_run(struct varve_history *h, uint64_t version, uint64_t *ret_r
         at--;
     *ret_run_id =
         at == h->nruns - 1 && h->files ? vv_files_run_id(h->files, version) : h->runs[at].run_id;
+    ask_end(h, &info);
+    return 0;
+}
+
+int varve_version_level(struct varve_history *h, uint64_t version, enum varve_level *ret_level)
+{
+    struct vv_object_info info;
+    enum varve_level level = VARVE_LEVEL_CACHED;
+    if (!ret_level)
+        return -EINVAL;
+    int rc = ask_begin(h, "version_level", version, &info);
+    if (rc)
+        return rc;
+    if (h->files && info.durable)
+        level = VARVE_LEVEL_LOCAL;
+    for (int l = VARVE_LEVEL_REMOTE; h->remote && (int)level == l - 1 && l <= h->ctx->opts.level;
+         l++)
+        if (vv_remote_wait(h->remote, version,
+                           l == VARVE_LEVEL_COMPLETE ? VV_REMOTE_COMPLETE : VV_REMOTE_STORED,
+                           vv_now_ns()) == 0)
+            level = (enum varve_level)l;
+    *ret_level = level;
     ask_end(h, &info);
     return 0;
 }

@@ -53,6 +53,9 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     o->remote_rate = c->remote_rate;
     o->local_rate = c->local_rate;
     snprintf(o->run, sizeof(o->run), "%.*s", (int)sizeof(o->run) - 1, c->run);
+    o->partner = c->partner;
+    o->partner_timeout_ms = c->partner_timeout_ms;
+    snprintf(o->node, sizeof(o->node), "%.*s", (int)sizeof(o->node) - 1, c->node);
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -89,6 +92,9 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     c->remote_rate = o->remote_rate;
     c->local_rate = o->local_rate;
     text_in(c->run, sizeof(c->run), o->run, sizeof(o->run));
+    c->partner = o->partner != 0;
+    c->partner_timeout_ms = o->partner_timeout_ms;
+    text_in(c->node, sizeof(c->node), o->node, sizeof(o->node));
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -220,6 +226,19 @@ static int check_remote(const struct varve_opts *o, char *err, size_t n)
     return 0;
 }
 
+static int check_partner(const struct varve_opts *o, char *err, size_t n)
+{
+    if (strnlen(o->node, sizeof(o->node)) == sizeof(o->node))
+        return refuse(err, n, -EINVAL, "node: the text has no end");
+    if (!o->partner)
+        return 0;
+    if (o->level != VARVE_LEVEL_LOCAL)
+        return refuse(err, n, -EINVAL, "partner: copies are for level local");
+    if (o->partner_timeout_ms <= 0)
+        return refuse(err, n, -EINVAL, "partner_timeout_ms: not above 0");
+    return 0;
+}
+
 static int check_values(const struct varve_opts *o, char *err, size_t n)
 {
     if (o->device < VARVE_DEVICE_AUTO || o->device > VARVE_DEVICE_NONE)
@@ -247,7 +266,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "stats: the path has no end");
     if (strnlen(o->metrics, sizeof(o->metrics)) == sizeof(o->metrics))
         return refuse(err, n, -EINVAL, "metrics: the path has no end");
-    return check_remote(o, err, n);
+    int rc = check_partner(o, err, n);
+    return rc ? rc : check_remote(o, err, n);
 }
 
 int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT], char *err,

@@ -79,6 +79,8 @@ struct vv_config {
     int gds;       /* 0 or 1 */
     int deputy;    /* enum vv_config_deputy */
     int ranks;
+    int partner; /* 0 or 1 */
+    int partner_timeout_ms;
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;
@@ -88,6 +90,7 @@ struct vv_config {
     char stats[VV_CONFIG_TEXT]; /* "auto", "off" or a folder */
     char metrics[VV_CONFIG_TEXT];
     char run[VV_CONFIG_TEXT];
+    char node[VV_CONFIG_TEXT];
     char rate[VV_CONFIG_TEXT]; /* as given; vv_config_rates_parse reads it */
     char trace_file[VV_CONFIG_TEXT];
 };

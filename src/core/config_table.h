@@ -64,6 +64,16 @@
       "What tells this start of the job from all others, the same on all its ranks: a number of "  \
       "the batch system and how often it restarted the job, say. Empty: drawn, which is for one "  \
       "rank only.")                                                                                \
+    X(partner, BOOL, partner, "off", "on|off",                                                     \
+      "Keep a second copy of each checkpoint on the local disk of another node, at level "         \
+      "local: losing one node then needs no shared storage. For the processes of an MPI job. "     \
+      "Half of local_cache is for what a process keeps for others.")                               \
+    X(partner_timeout_ms, INT, partner_timeout_ms, "60000", "NUMBER",                              \
+      "How long a partner may leave a copy unanswered before it counts as failed, in "             \
+      "milliseconds.")                                                                             \
+    X(node, TEXT, node, "", "TEXT",                                                                \
+      "What processes call alike that are lost together, and so are not partners: a node, a "      \
+      "rack. Empty: the machine.")                                                                 \
     X(trace, BOOL, trace, "off", "on|off",                                                         \
       "Record events in memory, the last of each thread, for debuggers. What `varve trace` reads " \
       "is written with trace_file.")                                                               \

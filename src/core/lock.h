@@ -26,6 +26,7 @@
     X(GPUFILE, "a GPU file system: its files, windows and lists of servers")                   \
     X(DEVICE, "a device: allocations, streams, registered memory")                             \
     X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it anew")              \
+    X(PARTNER, "partner copies: sending, receiving and storing what messages bring")           \
     X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \
     X(GOSSIP, "the members of a job, as one node knows them")                                  \
     X(NET, "transports: the list of calls, what waits for the I/O thread")                     \

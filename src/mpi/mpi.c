@@ -24,6 +24,7 @@
 #include <varve/mpi.h>
 
 #include "mpi/group.h"
+#include "mpi/transport.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -192,14 +193,39 @@ static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_op
     return rc ? rc : bad;
 }
 
+/* Partner copies: all processes have them or none does. */
+static int open_partners(MPI_Comm comm, const struct varve_opts *o, struct varve_ctx **ret_ctx)
+{
+    struct varve_transport t;
+    int all = all_of(comm, o->partner ? 0 : -EINVAL);
+    if (all)
+        return all;
+    int rc = vvi_mpi_transport(comm, &t);
+    all = all_of(comm, rc);
+    if (all == 0) {
+        all = varve_open_with(o, &t, ret_ctx);
+        if (all == 0)
+            return 0;
+    }
+    if (rc == 0)
+        t.close(t.arg);
+    return all;
+}
+
 int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 {
     struct varve_opts o;
     struct varve_ctx *ctx = NULL;
     int rc = opts_of(comm, opts, &o);
-    if (rc == 0)
-        rc = ret_ctx ? varve_open(&o, &ctx) : -EINVAL;
-    int all = all_of(comm, rc);
+    if (rc == 0 && !ret_ctx)
+        rc = -EINVAL;
+    int all = all_of(comm, rc), partners = all_of(comm, rc == 0 && o.partner ? -1 : 0);
+    if (all)
+        return all;
+    if (partners)
+        return open_partners(comm, &o, ret_ctx);
+    rc = varve_open(&o, &ctx);
+    all = all_of(comm, rc);
     if (all == 0) {
         *ret_ctx = ctx;
         return 0;
@@ -217,7 +243,7 @@ int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx)
 
 struct own {
     struct varve_history *h;
-    int level;
+    enum varve_level level;
 };
 
 static int newest_own(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_run)
@@ -235,8 +261,9 @@ static int newest_own(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *
     bool any = false;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         uint64_t run;
+        enum varve_level level;
         if (list[i] > max || (any && list[i] < *ret_version) ||
-            varve_wait(own->h, list[i], (enum varve_level)own->level, 0) != 0 ||
+            varve_version_level(own->h, list[i], &level) != 0 || level < own->level ||
             varve_version_run(own->h, list[i], &run) != 0)
             continue;
         *ret_version = list[i];
@@ -256,9 +283,8 @@ int varve_latest_mpi(MPI_Comm comm, struct varve_history *h, uint64_t *ret_versi
     if (all)
         return all;
     /* The level of the context is the highest that may be waited for. */
-    while (own.level > VARVE_LEVEL_CACHED &&
-           varve_wait(h, 0, (enum varve_level)own.level, 0) == -EINVAL)
-        own.level--;
+    while (own.level > VARVE_LEVEL_CACHED && varve_wait(h, 0, own.level, 0) == -EINVAL)
+        own.level = (enum varve_level)(own.level - 1);
     rc = agree(comm, newest_own, &own, UINT64_MAX, &version);
     if (rc == 0)
         *ret_version = version;
@@ -267,5 +293,13 @@ int varve_latest_mpi(MPI_Comm comm, struct varve_history *h, uint64_t *ret_versi
 
 int varve_restore_mpi(MPI_Comm comm, struct varve_history *h, uint64_t version)
 {
-    return all_of(comm, varve_restore(h, version));
+    int rc = varve_restore(h, version), all = all_of(comm, rc);
+    /* With partner copies, what is damaged or missing is put right, once. */
+    int damaged = rc == -EBADMSG || rc == -EIO || rc == -ENOENT;
+    if (all == 0 || all_of(comm, rc == 0 || damaged ? 0 : rc) != 0)
+        return all;
+    int mended = varve_history_mend(h, version, damaged);
+    if (all_of(comm, mended))
+        return all;
+    return all_of(comm, damaged ? varve_restore(h, version) : 0);
 }

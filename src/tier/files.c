@@ -355,6 +355,44 @@ static int find_versions(struct vv_files *f, char *err, size_t err_bytes)
     return 0;
 }
 
+enum vvi_files_state vvi_files_state(const struct vv_files *f, uint64_t version,
+                                     uint64_t generation)
+{
+    const struct vvi_index_record *r;
+    enum vvi_files_state state = VVI_FILES_NONE;
+    uint64_t at = 0;
+    for (size_t i = 0; i < f->nfound; i++)
+        if (f->found[i].entry.version == version && f->found[i].entry.generation >= generation)
+            return VVI_FILES_HAVE;
+    for (size_t i = 0; i < f->ndamaged; i++)
+        if (f->damaged[i].entry.version == version && f->damaged[i].entry.generation >= generation)
+            return f->damaged[i].entry.generation == generation ? VVI_FILES_BROKEN : VVI_FILES_HAVE;
+    while ((r = vvi_index_next(&f->view, &at)) != NULL)
+        if (r->version == version && r->generation == generation)
+            state = r->kind == VVI_RECORD_REMOVE ? VVI_FILES_GONE : VVI_FILES_NONE;
+    return state;
+}
+
+static void forget_damaged(struct vv_files *f)
+{
+    for (size_t i = 0; i < f->ndamaged; i++)
+        found_fini(&f->damaged[i]);
+    free(f->damaged);
+    free(f->hidden);
+    f->damaged = NULL;
+    f->hidden = NULL;
+    f->ndamaged = f->nhidden = 0;
+}
+
+int vvi_files_again(struct vv_files *f, char *err, size_t err_bytes)
+{
+    forget_found(f);
+    forget_damaged(f);
+    vvi_index_fini(&f->index);
+    vvi_index_init(&f->index, f->folder->opts.os, f->dirfd, f->rank);
+    return find_versions(f, err, err_bytes);
+}
+
 uint64_t vv_files_draw_id(void)
 {
     uint64_t id = 0;
@@ -406,10 +444,7 @@ void vv_files_close(struct vv_files *f)
     const struct vv_os *os = f->folder->opts.os;
     vvi_obj_drop_all(f);
     forget_found(f);
-    for (size_t i = 0; i < f->ndamaged; i++)
-        found_fini(&f->damaged[i]);
-    free(f->damaged);
-    free(f->hidden);
+    forget_damaged(f);
     free(f->editions);
     vvi_index_fini(&f->index);
     /* Last of all. A child forked meanwhile holds the descriptor too, so that closing ours would

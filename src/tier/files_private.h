@@ -172,7 +172,8 @@ struct vv_files {
     uint32_t rank;
     uint64_t run_id, first_generation;
     bool all_generations;
-    struct vv_remote_hist *remote; /* that sees what is committed here; NULL: nobody does */
+    struct vv_remote_hist *remote;   /* that sees what is committed here; NULL: nobody does */
+    struct vv_partner_hist *partner; /* the same for partner copies */
     /* Versions whose highest generation is damaged (known is false), ascending, and the lower
      * generations of them that were left where they are. */
     struct vvi_found *damaged;
@@ -189,5 +190,17 @@ struct vv_files {
     size_t nfound;
     struct vvi_index_view view;
 };
+
+/* What was found of a version at open, before it was listed. */
+enum vvi_files_state {
+    VVI_FILES_NONE,
+    VVI_FILES_HAVE,   /* this generation, or a higher one */
+    VVI_FILES_BROKEN, /* this generation, but it cannot be used */
+    VVI_FILES_GONE    /* this generation was here and was removed */
+};
+enum vvi_files_state vvi_files_state(const struct vv_files *files, uint64_t version,
+                                     uint64_t generation);
+/* Looks again, after files were put there. */
+VV_WARN_UNUSED int vvi_files_again(struct vv_files *files, char *err, size_t err_bytes);
 
 #endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Partner copies: what a context and a history do with them (tier/partner.h), and the transport that
+ * the program gives (varve/transport.h).
+ *
+ * Collective calls are made whatever has failed in this process before: the others are waiting. A
+ * failure of one is everybody's.
+ *
+ * Threads: where the transport does not take calls of ours, only threads of the application get here
+ * with it, inside of checkpoint, wait, flush and the calls that open and close. The deputy makes none.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <varve/transport.h>
+
+#include "ckpt/ckpt_private.h"
+#include "core/clock.h"
+#include "core/error.h"
+
+_Static_assert(sizeof(struct varve_part) == sizeof(struct vv_wire_part) &&
+                   offsetof(struct varve_part, bytes) == offsetof(struct vv_wire_part, bytes),
+               "the same");
+
+/* ---- the transport as the tier sees it ---- */
+
+static int wire_may_call(void *arg)
+{
+    const struct varve_transport *t = arg;
+    return !t->may_call || t->may_call(t->arg);
+}
+
+static int wire_send(void *arg, uint32_t to, void *message, size_t bytes)
+{
+    const struct varve_transport *t = arg;
+    return t->send(t->arg, (int32_t)to, message, bytes);
+}
+
+static int wire_receive(void *arg, uint32_t *ret_from, void **ret_message, size_t *ret_bytes)
+{
+    const struct varve_transport *t = arg;
+    int32_t from = -1;
+    int rc = t->receive(t->arg, &from, ret_message, ret_bytes);
+    if (rc == 0)
+        *ret_from = (uint32_t)from;
+    return rc;
+}
+
+static int wire_exchange(void *arg, const struct vv_wire_part *out, struct vv_wire_part *ret_in)
+{
+    const struct varve_transport *t = arg;
+    return t->exchange(t->arg, (const struct varve_part *)out, (struct varve_part *)ret_in);
+}
+
+static int wire_most(void *arg, uint64_t value, uint64_t *ret_most)
+{
+    const struct varve_transport *t = arg;
+    return t->most(t->arg, value, ret_most);
+}
+
+bool vvi_transport_ok(const struct varve_transport *t)
+{
+    return t->transport_size == sizeof(*t) && t->ranks > 0 && t->rank >= 0 && t->rank < t->ranks &&
+           t->send && t->receive && t->exchange && t->most;
+}
+
+/* ---- contexts ---- */
+
+int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err_bytes)
+{
+    const struct varve_opts *o = &ctx->opts;
+    struct vv_partner_opts p = {
+        .wire = {.rank = (uint32_t)ctx->transport.rank,
+                 .ranks = (uint32_t)ctx->transport.ranks,
+                 .threads = ctx->transport.threads != 0,
+                 .arg = &ctx->transport,
+                 .may_call = wire_may_call,
+                 .send = wire_send,
+                 .receive = wire_receive,
+                 .exchange = wire_exchange,
+                 .most = wire_most},
+        .folder = ctx->folder,
+        .node = o->node,
+        .run_id = o->run_id,
+        .timeout_ns = (uint64_t)VV_MAX(o->partner_timeout_ms, 1) * VV_NS_PER_MS,
+        .held_bytes = o->local_cache - o->local_cache / 2,
+        .disk = ctx->disk,
+        .status = status,
+    };
+    return vv_partner_new(&p, err, err_bytes, &ctx->partner);
+}
+
+/* ---- histories ---- */
+
+int vvi_partner_history(struct varve_history *h, int status, char *err, size_t err_bytes)
+{
+    return vv_partner_open(h->ctx->partner, h->name, h->files, status, err, err_bytes, &h->partner);
+}
+
+int varve_history_mend(struct varve_history *h, uint64_t version, int needed)
+{
+    struct vvi_where here = {"history_mend", version, -1, -1};
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    /* Not recorded: whoever tries keeps the record of what he tries to mend. */
+    rc = h->partner ? vv_partner_mend(h->partner, version, needed != 0) : -ENOTSUP;
+    if (rc && h->partner)
+        vvi_fail(h->ctx, &here, rc, "version %llu: rank %u has no good copy of it: %s",
+                 (unsigned long long)version, (unsigned)vv_partner_rank(h->ctx->partner),
+                 vv_strerror(rc));
+    vvi_history_leave(h);
+    return rc;
+}
+
+/* ---- waiting ---- */
+
+static int fail(struct varve_history *h, const char *operation, uint64_t version, int rc)
+{
+    struct vvi_where here = {operation, version, -1, -1};
+    unsigned long long v = version;
+    unsigned rank = vv_partner_rank(h->ctx->partner);
+    if (rc == -EPERM)
+        return vvi_fail(h->ctx, &here, rc,
+                        "version %llu: this thread must not use MPI, which its copy at rank %u "
+                        "needs",
+                        v, rank);
+    return vvi_fail(
+        h->ctx, &here, rc, "version %llu is on local disk, but its copy at rank %u is not safe: %s",
+        v, rank, rc == -ETIMEDOUT ? "no answer by the end of the time" : vvi_flush_reason(rc));
+}
+
+void vvi_partner_attend(struct varve_ctx *ctx)
+{
+    if (ctx->partner)
+        vv_partner_attend(ctx->partner);
+}
+
+int vvi_partner_wait(struct varve_history *h, uint64_t version, uint64_t deadline_ns)
+{
+    int rc = h->partner ? vv_partner_wait(h->partner, version, deadline_ns) : 0;
+    if (rc == -ENOENT)
+        return vvi_history_say(h, "wait", version, rc);
+    return rc ? fail(h, "wait", version, rc) : 0;
+}
+
+int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns)
+{
+    uint64_t version = 0;
+    int rc = h->partner ? vv_partner_flush(h->partner, false, deadline_ns, &version) : 0;
+    return rc ? fail(h, "flush", version, rc) : 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * MPI as a transport for partner copies.
+ *
+ * Messages have a communicator of their own, collective calls another one, so that neither meets the
+ * application's or each other's: under MPI_THREAD_MULTIPLE a thread of the library sends while one of
+ * the application is in a collective call. Below that level the library calls on the application's
+ * threads alone, and `may_call` keeps out those that MPI does not allow.
+ *
+ * Nothing waits for another process but the collective calls: sends are tested when something else is
+ * done, and a message that has only been announced is received in the background, so that a process
+ * that stops in the middle of one holds up nobody. Of one sender, the messages are handed out in
+ * their order.
+ *
+ * Errors of the communicators return, whatever the application has set for its own.
+ *
+ * Threads: send, receive and close by one thread at a time, exchange and most by one.
+ */
+#include "mpi/transport.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { TAG = 1, SLOTS = 16, CLOSE_TRIES = 2000, CLOSE_NAP_NS = 500000 };
+
+/* A message on its way out. */
+struct sending {
+    struct sending *next;
+    MPI_Request request;
+    void *message;
+};
+
+/* One on its way in. */
+struct receiving {
+    MPI_Request request;
+    void *message;
+    size_t bytes;
+    int from;
+    bool done;
+};
+
+struct transport {
+    MPI_Comm messages, together;
+    int size, level;
+    struct sending *sends;
+    struct receiving slot[SLOTS]; /* in the order of their announcement */
+    int nslots;
+};
+
+static int of_mpi(int code)
+{
+    return code == MPI_SUCCESS ? 0 : -ECOMM;
+}
+
+static int may_call(void *arg)
+{
+    struct transport *t = arg;
+    int main_thread = 1;
+    if (t->level >= MPI_THREAD_SERIALIZED)
+        return 1;
+    MPI_Is_thread_main(&main_thread);
+    return main_thread;
+}
+
+/* ---- messages ---- */
+
+static void test_sends(struct transport *t)
+{
+    for (struct sending **at = &t->sends; *at != NULL;) {
+        struct sending *s = *at;
+        int done = 0;
+        if (MPI_Test(&s->request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        free(s->message);
+        free(s);
+    }
+}
+
+static int send_message(void *arg, int32_t to, void *message, size_t bytes)
+{
+    struct transport *t = arg;
+    struct sending *s = malloc(sizeof(*s));
+    int rc = s == NULL ? -ENOMEM : bytes > INT_MAX ? -EMSGSIZE : 0;
+    test_sends(t);
+    if (rc == 0)
+        rc = of_mpi(MPI_Isend(message, (int)bytes, MPI_BYTE, to, TAG, t->messages, &s->request));
+    if (rc) {
+        free(message);
+        free(s);
+        return rc;
+    }
+    s->message = message;
+    s->next = t->sends;
+    t->sends = s;
+    return 0;
+}
+
+/* Begins to receive what was announced. */
+static int take_announced(struct transport *t)
+{
+    while (t->nslots < SLOTS) {
+        struct receiving *r = &t->slot[t->nslots];
+        MPI_Message handle;
+        MPI_Status status;
+        int there = 0, bytes = 0;
+        int rc = of_mpi(MPI_Improbe(MPI_ANY_SOURCE, TAG, t->messages, &there, &handle, &status));
+        if (rc || !there)
+            return rc;
+        MPI_Get_count(&status, MPI_BYTE, &bytes);
+        *r = (struct receiving){.bytes = (size_t)bytes, .from = status.MPI_SOURCE};
+        if (posix_memalign(&r->message, 4096, bytes > 0 ? (size_t)bytes : 1) != 0)
+            return -ENOMEM; /* the message is lost, and the copy that it belongs to fails */
+        rc = of_mpi(MPI_Imrecv(r->message, bytes, MPI_BYTE, &handle, &r->request));
+        if (rc) {
+            free(r->message);
+            return rc;
+        }
+        t->nslots++;
+    }
+    return 0;
+}
+
+/* The first one that has come and has none of the same sender before it; -1: there is none. */
+static int first_done(struct transport *t)
+{
+    for (int i = 0; i < t->nslots; i++) {
+        struct receiving *r = &t->slot[i];
+        bool behind = false;
+        int done = 0;
+        for (int k = 0; k < i; k++)
+            behind = behind || t->slot[k].from == r->from;
+        if (!r->done && MPI_Test(&r->request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+            r->done = done;
+        if (r->done && !behind)
+            return i;
+    }
+    return -1;
+}
+
+static int receive_message(void *arg, int32_t *ret_from, void **ret_message, size_t *ret_bytes)
+{
+    struct transport *t = arg;
+    test_sends(t);
+    int rc = take_announced(t);
+    if (rc)
+        return rc;
+    int at = first_done(t);
+    if (at < 0)
+        return -EAGAIN;
+    *ret_from = t->slot[at].from;
+    *ret_message = t->slot[at].message;
+    *ret_bytes = t->slot[at].bytes;
+    t->nslots--;
+    for (int i = at; i < t->nslots; i++)
+        t->slot[i] = t->slot[i + 1];
+    return 0;
+}
+
+/* ---- together ---- */
+
+struct parts {
+    uint64_t *out_bytes, *in_bytes;
+    MPI_Request *requests;
+    int n;
+};
+
+static int exchange_parts(struct transport *t, struct parts *p, const struct varve_part *out,
+                          struct varve_part *in)
+{
+    for (int i = 0; i < t->size; i++) {
+        if (p->in_bytes[i] == 0)
+            continue;
+        if (p->in_bytes[i] > INT_MAX || posix_memalign(&in[i].data, 4096, p->in_bytes[i]) != 0)
+            return -ENOMEM;
+        in[i].bytes = p->in_bytes[i];
+        if (MPI_Irecv(in[i].data, (int)in[i].bytes, MPI_BYTE, i, TAG, t->together,
+                      &p->requests[p->n]) != MPI_SUCCESS)
+            return -ECOMM;
+        p->n++;
+    }
+    for (int i = 0; i < t->size; i++) {
+        if (out[i].bytes == 0)
+            continue;
+        if (MPI_Isend(out[i].data, (int)out[i].bytes, MPI_BYTE, i, TAG, t->together,
+                      &p->requests[p->n]) != MPI_SUCCESS)
+            return -ECOMM;
+        p->n++;
+    }
+    return of_mpi(MPI_Waitall(p->n, p->requests, MPI_STATUSES_IGNORE));
+}
+
+/* Most have nothing for most others: only parts that are there are sent. */
+static int exchange(void *arg, const struct varve_part *out, struct varve_part *ret_in)
+{
+    struct transport *t = arg;
+    size_t n = (size_t)t->size;
+    struct parts p = {.out_bytes = calloc(n, sizeof(uint64_t)),
+                      .in_bytes = calloc(n, sizeof(uint64_t)),
+                      .requests = calloc(2 * n, sizeof(MPI_Request))};
+    struct varve_part *in = calloc(n, sizeof(*in));
+    int rc = p.out_bytes && p.in_bytes && p.requests && in ? 0 : -ENOMEM;
+    for (int i = 0; rc == 0 && i < t->size; i++)
+        p.out_bytes[i] = out[i].bytes;
+    if (rc == 0)
+        rc = of_mpi(
+            MPI_Alltoall(p.out_bytes, 1, MPI_UINT64_T, p.in_bytes, 1, MPI_UINT64_T, t->together));
+    if (rc == 0)
+        rc = exchange_parts(t, &p, out, in);
+    for (size_t i = 0; in != NULL && i < n; i++) {
+        if (rc == 0)
+            ret_in[i] = in[i];
+        else
+            free(in[i].data);
+    }
+    free(p.out_bytes);
+    free(p.in_bytes);
+    free(p.requests);
+    free(in);
+    return rc;
+}
+
+static int most(void *arg, uint64_t value, uint64_t *ret_most)
+{
+    struct transport *t = arg;
+    uint64_t got = 0;
+    int rc = of_mpi(MPI_Allreduce(&value, &got, 1, MPI_UINT64_T, MPI_MAX, t->together));
+    if (rc == 0)
+        *ret_most = got;
+    return rc;
+}
+
+/* ---- beginning and end ---- */
+
+static void transport_free(struct transport *t)
+{
+    int over = 1;
+    MPI_Finalized(&over);
+    if (!over && t->messages != MPI_COMM_NULL)
+        MPI_Comm_free(&t->messages);
+    if (!over && t->together != MPI_COMM_NULL)
+        MPI_Comm_free(&t->together);
+    free(t);
+}
+
+/* What was sent last may still be on its way. A process that is gone takes nothing any more: its
+ * messages are left to MPI, and so is their memory. */
+static void close_transport(void *arg)
+{
+    struct transport *t = arg;
+    const struct timespec nap = {0, CLOSE_NAP_NS};
+    int over = 1;
+    MPI_Finalized(&over);
+    for (int i = 0; !over && t->sends != NULL && i < CLOSE_TRIES; i++) {
+        test_sends(t);
+        if (t->sends != NULL)
+            nanosleep(&nap, NULL);
+    }
+    for (struct sending *s = t->sends, *next; s != NULL; s = next) {
+        next = s->next;
+        if (!over)
+            MPI_Request_free(&s->request);
+        free(s);
+    }
+    for (int i = 0; i < t->nslots; i++) {
+        if (t->slot[i].done)
+            free(t->slot[i].message);
+        else if (!over)
+            MPI_Request_free(&t->slot[i].request);
+    }
+    transport_free(t);
+}
+
+int vvi_mpi_transport(MPI_Comm comm, struct varve_transport *ret_transport)
+{
+    struct transport *t = calloc(1, sizeof(*t));
+    int rank = 0, rc;
+    if (t == NULL)
+        return -ENOMEM;
+    t->messages = t->together = MPI_COMM_NULL;
+    rc = of_mpi(MPI_Comm_dup(comm, &t->messages));
+    if (rc == 0)
+        rc = of_mpi(MPI_Comm_dup(comm, &t->together));
+    if (rc) {
+        transport_free(t);
+        return rc;
+    }
+    MPI_Comm_set_errhandler(t->messages, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(t->together, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &t->size);
+    MPI_Query_thread(&t->level);
+    *ret_transport = (struct varve_transport){
+        .transport_size = sizeof(*ret_transport),
+        .rank = rank,
+        .ranks = t->size,
+        .threads = t->level == MPI_THREAD_MULTIPLE,
+        .arg = t,
+        .may_call = may_call,
+        .send = send_message,
+        .receive = receive_message,
+        .exchange = exchange,
+        .most = most,
+        .close = close_transport,
+    };
+    return 0;
+}

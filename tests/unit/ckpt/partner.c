@@ -1,0 +1,710 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Partner copies: threads as the processes of a job, each with a folder as the disk of its node. Nodes
+ * lose their folders, copies are damaged, partners fall silent, lives overlap; with a thread of the
+ * library that copies and without. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <varve/ckpt.h>
+#include <varve/transport.h>
+
+#include "core/util.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+#include "unit/ckpt/hub.h"
+
+enum { PAGE = 4096, BYTES = 5 * PAGE + 77, RANKS = 4, SHORT_MS = 200 };
+
+/* ---- a job ---- */
+
+struct job;
+
+struct process {
+    struct job *job;
+    int rank;
+    struct varve_ctx *ctx;
+    struct varve_history *h;
+    char buf[BYTES];
+};
+
+struct job {
+    const char *base; /* disks are folders in it */
+    struct hub *hub;
+    int ranks;
+    int node[HUB_MAX]; /* of each rank: whose folder, and name, it has */
+    bool threads, overwrite;
+    int timeout_ms;
+    uint64_t run, local_cache;
+    void (*fn)(struct process *p);
+};
+
+static void disk_of(const struct job *job, int node, char path[512])
+{
+    snprintf(path, 512, "%s/disk%d", job->base, node);
+}
+
+static void options(const struct process *p, struct varve_opts *opts)
+{
+    const struct job *job = p->job;
+    char path[512];
+    disk_of(job, job->node[p->rank], path);
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
+                         .local = path,
+                         .local_cache = job->local_cache,
+                         .level = VARVE_LEVEL_LOCAL,
+                         .rank = p->rank,
+                         .ranks = job->ranks};
+    ck_opts(&cfg, opts);
+    opts->run_id = job->run;
+    opts->partner_timeout_ms = job->timeout_ms ? job->timeout_ms : CK_LIMIT_MS;
+    snprintf(opts->node, sizeof(opts->node), "node%d", job->node[p->rank]);
+}
+
+static void begin(struct process *p)
+{
+    struct varve_opts opts;
+    struct varve_history_opts hopts;
+    struct varve_transport t = hub_transport(p->job->hub, p->rank, p->job->threads);
+    options(p, &opts);
+    T_OK(varve_open_with(&opts, &t, &p->ctx));
+    T_OK(varve_history_opts_init(&hopts, sizeof(hopts)));
+    hopts.overwrite = p->job->overwrite;
+    T_OK(varve_history_open_with(p->ctx, "h", &hopts, &p->h));
+    T_OK(varve_protect(p->h, 0, p->buf, BYTES));
+}
+
+static void *process_main(void *arg)
+{
+    struct process *p = arg;
+    p->job->fn(p);
+    return NULL;
+}
+
+/* One life of the job. */
+static void run(struct job *job, void (*fn)(struct process *p))
+{
+    struct process *p = calloc((size_t)job->ranks, sizeof(*p));
+    pthread_t thread[HUB_MAX];
+    T_CHECK(p != NULL);
+    job->fn = fn;
+    job->run++;
+    job->hub = hub_new(job->ranks);
+    for (int i = 0; i < job->ranks; i++) {
+        p[i].job = job;
+        p[i].rank = i;
+        T_EQ(pthread_create(&thread[i], NULL, process_main, &p[i]), 0);
+    }
+    for (int i = 0; i < job->ranks; i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
+    hub_free(job->hub);
+    free(p);
+}
+
+static void job_init(struct job *job, int ranks, bool threads)
+{
+    *job = (struct job){.base = t_tmpdir(), .ranks = ranks, .threads = threads, .run = 100};
+    for (int i = 0; i < ranks; i++)
+        job->node[i] = i;
+}
+
+static int region(int rank, int life)
+{
+    return rank * 100 + life;
+}
+
+static void put(struct process *p, uint64_t version, int life)
+{
+    ck_fill(p->buf, BYTES, version, region(p->rank, life));
+    T_OK(varve_checkpoint_for(p->h, version, CK_LIMIT_MS));
+}
+
+static void put_safe(struct process *p, uint64_t version, int life)
+{
+    put(p, version, life);
+    T_OK(varve_wait(p->h, version, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+}
+
+static int get(struct process *p, uint64_t version, int life)
+{
+    memset(p->buf, 0, BYTES);
+    int rc = varve_restore_for(p->h, version, CK_LIMIT_MS);
+    if (rc == 0)
+        ck_check(p->buf, BYTES, version, region(p->rank, life));
+    return rc;
+}
+
+static struct varve_stats stats(struct process *p)
+{
+    struct varve_stats s = {.stats_size = sizeof(s)};
+    T_OK(varve_stats(p->ctx, &s));
+    return s;
+}
+
+/* ---- files ---- */
+
+/* Files of a folder with this beginning; the last one's path. */
+static int count_files(const char *folder, const char *begin, char path[1024])
+{
+    DIR *dir = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        size_t len = strlen(e->d_name);
+        if (strncmp(e->d_name, begin, strlen(begin)) != 0 || len < 5 ||
+            strcmp(e->d_name + len - 5, ".ckpt") != 0)
+            continue;
+        if (path != NULL)
+            snprintf(path, 1024, "%s/%s", folder, e->d_name);
+        n++;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
+
+/* Copies that are kept on a node. */
+static int copies_on(const struct job *job, int node, const char *begin, char path[1024])
+{
+    char folder[600];
+    char disk[512];
+    disk_of(job, node, disk);
+    snprintf(folder, sizeof(folder), "%s/.partner/h", disk);
+    return count_files(folder, begin, path);
+}
+
+/* Files of those that run there. */
+static int files_on(const struct job *job, int node)
+{
+    char disk[512], folder[600];
+    disk_of(job, node, disk);
+    snprintf(folder, sizeof(folder), "%s/h", disk);
+    return count_files(folder, "r", NULL);
+}
+
+static void wipe(const struct job *job, int node)
+{
+    char disk[512], command[600];
+    disk_of(job, node, disk);
+    snprintf(command, sizeof(command), "rm -rf '%s'", disk);
+    T_EQ(system(command), 0);
+}
+
+static void flip(const char *path, uint64_t at)
+{
+    char c;
+    int fd = open(path, O_RDWR);
+    T_CHECK(fd >= 0);
+    T_EQ(pread(fd, &c, 1, (off_t)at), 1);
+    c ^= 16;
+    T_EQ(pwrite(fd, &c, 1, (off_t)at), 1);
+    close(fd);
+}
+
+static uint64_t file_bytes(const char *path)
+{
+    struct stat st;
+    T_EQ(stat(path, &st), 0);
+    return (uint64_t)st.st_size;
+}
+
+/* ---- lives ---- */
+
+enum { VERSIONS = 4 };
+
+static void write_all(struct process *p)
+{
+    begin(p);
+    for (uint64_t v = 1; v <= VERSIONS; v++)
+        put_safe(p, v, 1);
+    struct varve_stats s = stats(p);
+    T_EQ(s.partner_sent_bytes, VERSIONS * BYTES);
+    T_EQ(s.partner_errors, 0);
+    T_OK(varve_close(p->ctx));
+}
+
+static void read_all(struct process *p)
+{
+    begin(p);
+    T_EQ(ck_count(p->h), VERSIONS);
+    for (uint64_t v = VERSIONS; v >= 1; v--)
+        T_OK(get(p, v, 1));
+    T_OK(varve_close(p->ctx));
+}
+
+static void all_copied(const struct job *job)
+{
+    for (int i = 0; i < job->ranks; i++)
+        T_EQ(copies_on(job, job->node[i], "r", NULL), VERSIONS);
+}
+
+/* Every node in turn loses its disk: every version comes back, and is doubly safe again. */
+static void lose_one(bool threads)
+{
+    struct job job;
+    job_init(&job, RANKS, threads);
+    run(&job, write_all);
+    all_copied(&job);
+    for (int node = t_sanitized() ? RANKS - 1 : 0; node < RANKS; node++) {
+        wipe(&job, node);
+        run(&job, read_all);
+        all_copied(&job);
+    }
+    /* Two that are not each other's. */
+    wipe(&job, 0);
+    wipe(&job, 2);
+    run(&job, read_all);
+    all_copied(&job);
+}
+
+static void lost_node_comes_back(void)
+{
+    lose_one(true);
+}
+
+static void lost_node_comes_back_without_threads(void)
+{
+    lose_one(false);
+}
+
+/* Several processes a node, unevenly, that share its folder. */
+static void nodes_of_many(void)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        static const int node[7] = {0, 0, 0, 1, 2, 2, 1};
+        struct job job;
+        job_init(&job, 7, threads);
+        memcpy(job.node, node, sizeof(node));
+        run(&job, write_all);
+        for (int lost = 0; lost < 3; lost++) {
+            wipe(&job, lost);
+            run(&job, read_all);
+        }
+        int n = 0;
+        for (int i = 0; i < 3; i++)
+            n += copies_on(&job, i, "r", NULL);
+        T_EQ(n, 7 * VERSIONS);
+    }
+}
+
+/* Processes find their files wherever the job's nodes are now; none stays twice where it is not
+ * needed. */
+static void nodes_change_places(void)
+{
+    struct job job;
+    job_init(&job, RANKS, true);
+    run(&job, write_all);
+    for (int i = 0; i < RANKS; i++)
+        job.node[i] = (i * 3 + 2) % RANKS;
+    /* The disk that kept the copies of one, which has its files on the disk of another now. */
+    wipe(&job, 1);
+    run(&job, read_all);
+    run(&job, read_all); /* what was copied behind the last one's back is not needed twice now */
+    all_copied(&job);
+    for (int i = 0; i < RANKS; i++)
+        T_EQ(files_on(&job, i), VERSIONS);
+    job.node[0] = RANKS; /* an empty one, for the first */
+    run(&job, read_all);
+    T_EQ(copies_on(&job, RANKS, "r", NULL), VERSIONS);
+}
+
+static void read_gap(struct process *p)
+{
+    begin(p);
+    if (p->rank == 1) {
+        uint64_t v;
+        T_EQ(ck_count(p->h), 0);
+        T_ERR(varve_latest(p->h, &v), -ENOENT);
+        T_ERR(get(p, 1, 1), -ENOENT);
+    } else {
+        T_EQ(ck_count(p->h), VERSIONS);
+        T_OK(get(p, VERSIONS, 1));
+    }
+    T_OK(varve_close(p->ctx));
+}
+
+/* A node and the one that kept its copies. */
+static void two_lost_nodes_are_lost(void)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job;
+        job_init(&job, RANKS, threads);
+        run(&job, write_all);
+        wipe(&job, 1);
+        wipe(&job, 2);
+        run(&job, read_gap);
+    }
+}
+
+/* ---- damage ---- */
+
+static void read_right_or_not(struct process *p)
+{
+    begin(p);
+    for (uint64_t v = 1; v <= VERSIONS; v++) {
+        int rc = get(p, v, 1); /* checks the bytes if it is 0 */
+        T_CHECK(rc == 0 || (p->rank == 0 && v == 2 && (rc == -ENOENT || rc == -EBADMSG)));
+    }
+    T_OK(varve_close(p->ctx));
+}
+
+/* A bit of a copy, in each kind of block, of a version that is lost at home. */
+static void flipped_copy_is_not_returned(void)
+{
+    char path[1024];
+    for (int part = t_sanitized() ? (int)(t_seed() % 3) : 0; part < 12;
+         part += t_sanitized() ? 3 : 1) {
+        struct job job;
+        job_init(&job, 2, part % 2);
+        run(&job, write_all);
+        T_EQ(copies_on(&job, 1, "r0.v2.", path), 1);
+        uint64_t bytes = file_bytes(path);
+        const uint64_t at[6] = {24,          4096 + 10, 4096 + 3 * PAGE, bytes - 4096 + 16,
+                                bytes - 200, bytes - 20};
+        flip(path, at[part / 2]);
+        wipe(&job, 0);
+        run(&job, read_right_or_not);
+    }
+}
+
+static void mend(struct process *p)
+{
+    begin(p);
+    for (uint64_t v = 1; v <= VERSIONS; v++) {
+        int rc = get(p, v, 1);
+        T_ERR(rc, p->rank == 2 && v == 3 ? -EBADMSG : 0);
+        T_OK(varve_history_mend(p->h, v, rc != 0));
+        T_OK(get(p, v, 1));
+    }
+    T_EQ(stats(p).partner_mended_chunks, p->rank == 2);
+    T_ERR(varve_history_mend(p->h, 99, 1), -ENOENT);
+    T_OK(varve_close(p->ctx));
+}
+
+/* A bit of a local file: the copy puts it right. A file whose tables are damaged comes back as a lost
+ * one does. */
+static void flipped_file_is_put_right(void)
+{
+    char path[1024], disk[512], folder[600];
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job;
+        job_init(&job, 3, threads);
+        run(&job, write_all);
+        disk_of(&job, 2, disk);
+        snprintf(folder, sizeof(folder), "%s/h", disk);
+        T_EQ(count_files(folder, "r2.v3.", path), 1);
+        flip(path, 4096 + PAGE + 1);
+        run(&job, mend);
+        run(&job, read_all);
+        flip(path, file_bytes(path) - 10);
+        snprintf(path, sizeof(path), "%s/index.2", folder);
+        T_EQ(unlink(path), 0);
+        run(&job, read_all);
+    }
+}
+
+static void write_over_bad_wire(struct process *p)
+{
+    begin(p);
+    put(p, 1, 1);
+    if (p->rank == 0)
+        hub_damage(p->job->hub, 2 + (uint64_t)p->job->run % 3);
+    hub_barrier(p->job->hub);
+    put(p, 2, 1);
+    put(p, 3, 1);
+    put(p, 4, 1);
+    int rc = varve_flush(p->h, CK_LIMIT_MS);
+    T_CHECK(rc == 0 || rc == -EBADMSG);
+    T_OK(varve_close(p->ctx)); /* tries again */
+}
+
+/* A message that arrives wrong fails the copy, which is made again. */
+static void damage_on_the_way(void)
+{
+    for (int i = 0; i < 6; i++) {
+        struct job job;
+        job_init(&job, 2, i % 2);
+        job.run += (uint64_t)i;
+        run(&job, write_over_bad_wire);
+        wipe(&job, i / 3);
+        run(&job, read_all);
+    }
+}
+
+/* ---- silence ---- */
+
+static void partner_is_silent(struct process *p)
+{
+    begin(p);
+    put_safe(p, 1, 1);
+    hub_barrier(p->job->hub);
+    if (p->rank == 0)
+        hub_lose(p->job->hub, 1, true);
+    hub_barrier(p->job->hub);
+    if (p->rank == 0) {
+        put(p, 2, 1);
+        put(p, 3, 1);
+        T_ERR(varve_wait(p->h, 2, VARVE_LEVEL_LOCAL, -1),
+              -ETIMEDOUT); /* without a limit of its own */
+        ck_error(p->ctx, -ETIMEDOUT, "rank 1");
+        T_CHECK(stats(p).partner_errors > 0);
+        T_OK(get(p, 2, 1)); /* it is on local disk all the same */
+        uint64_t v;
+        T_OK(varve_latest(p->h, &v));
+        T_EQ(v, 3);
+        T_ERR(varve_flush(p->h, CK_LIMIT_MS), -ETIMEDOUT);
+        hub_lose(p->job->hub, 1, false);
+    }
+    hub_barrier(p->job->hub);
+    if (p->rank != 0) {
+        put(p, 2, 1);
+        put(p, 3, 1);
+    }
+    T_OK(varve_wait(p->h, 2, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_OK(varve_flush(p->h, CK_LIMIT_MS));
+    put_safe(p, 4, 1);
+    T_OK(varve_close(p->ctx));
+}
+
+static void silent_partner_is_an_error(void)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job;
+        job_init(&job, 3, threads);
+        job.timeout_ms = SHORT_MS;
+        run(&job, partner_is_silent);
+        job.timeout_ms = 0;
+        wipe(&job, 0);
+        run(&job, read_all);
+    }
+}
+
+/* ---- removal, lives ---- */
+
+static void discard_some(struct process *p)
+{
+    begin(p);
+    for (uint64_t v = 1; v <= 6; v++)
+        put_safe(p, v, 1);
+    T_OK(varve_discard(p->h, 2));
+    T_OK(varve_discard(p->h, 5));
+    T_OK(varve_close(p->ctx));
+}
+
+static void discarded_are_gone(struct process *p)
+{
+    begin(p);
+    T_EQ(ck_count(p->h), VERSIONS);
+    for (uint64_t v = 1; v <= 6; v++)
+        T_ERR(get(p, v, 1), v == 2 || v == 5 ? -ENOENT : 0);
+    T_OK(varve_close(p->ctx));
+}
+
+/* What was discarded does not come back, whether its copy was dropped in time or not. */
+static void discarded_stays_discarded(void)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job;
+        job_init(&job, 3, threads);
+        run(&job, discard_some);
+        T_EQ(copies_on(&job, 1, "r0.", NULL), VERSIONS);
+        T_EQ(files_on(&job, 0), VERSIONS);
+        wipe(&job, 0);
+        run(&job, discarded_are_gone);
+    }
+}
+
+static void first_life(struct process *p)
+{
+    begin(p);
+    for (uint64_t v = 1; v <= 3; v++)
+        put_safe(p, v, 1);
+    T_OK(varve_close(p->ctx));
+}
+
+/* Goes back to 1, and does not come as far on every rank. */
+static void second_life(struct process *p)
+{
+    begin(p);
+    T_OK(get(p, 1, 1));
+    put_safe(p, 2, 2);
+    if (p->rank != 1)
+        put(p, 3, 2);
+    T_OK(varve_close(p->ctx));
+}
+
+static void third_life(struct process *p)
+{
+    uint64_t run_id;
+    begin(p);
+    T_OK(get(p, 1, 1));
+    T_OK(get(p, 2, 2));
+    T_OK(get(p, 3, p->rank != 1 ? 2 : 1));
+    /* Those who have the number of different lives are told apart. */
+    T_OK(varve_version_run(p->h, 3, &run_id));
+    T_EQ(run_id == 102, p->rank != 1);
+    T_OK(varve_version_run(p->h, 2, &run_id));
+    T_EQ(run_id, 102);
+    T_OK(varve_close(p->ctx));
+}
+
+static void lives_do_not_mix(void)
+{
+    for (int i = 0; i < 6; i++) {
+        struct job job;
+        job_init(&job, 3, i % 2);
+        job.overwrite = true;
+        run(&job, first_life);
+        run(&job, second_life);
+        T_EQ(job.run, 102);
+        wipe(&job, i / 2);
+        run(&job, third_life);
+        int n = 0;
+        for (int node = 0; node < 3; node++)
+            n += copies_on(&job, node, "r", NULL);
+        T_EQ(n, 9);
+    }
+}
+
+/* A disk that was away comes back with versions of a life that others have gone on from. */
+static void old_disk_comes_back(void)
+{
+    struct job job;
+    job_init(&job, 3, true);
+    job.overwrite = true;
+    run(&job, first_life);
+    job.node[0] = 7; /* another one, empty */
+    run(&job, second_life);
+    job.node[0] = 0;
+    run(&job, third_life);
+}
+
+/* ---- limits ---- */
+
+static void fill_up(struct process *p)
+{
+    begin(p);
+    uint64_t v = 1;
+    int rc = 0;
+    for (; v < 100 && rc == 0; v++) {
+        ck_fill(p->buf, BYTES, v, region(p->rank, 1));
+        rc = varve_checkpoint_for(p->h, v, CK_LIMIT_MS);
+        if (rc == 0)
+            T_OK(varve_wait(p->h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    }
+    T_ERR(rc, -ENOSPC);
+    struct varve_stats s = stats(p);
+    T_CHECK(s.partner_held_bytes > 0 && s.partner_held_bytes <= p->job->local_cache / 2);
+    T_CHECK(s.tier_used_bytes[s.tiers - 1] <= p->job->local_cache / 2);
+    T_OK(varve_close(p->ctx));
+}
+
+static void half_of_the_disk_is_for_others(void)
+{
+    struct job job;
+    job_init(&job, 2, true);
+    job.local_cache = 40 * (uint64_t)BYTES;
+    run(&job, fill_up);
+}
+
+/* Three processes of one node whose copies all go to one. */
+static void keep_too_much(struct process *p)
+{
+    begin(p);
+    bool failed = false;
+    for (uint64_t v = 1; v <= 4; v++) {
+        put(p, v, 1);
+        int rc = varve_wait(p->h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS);
+        T_CHECK(rc == 0 || (rc == -ENOSPC && p->rank != 3));
+        failed = failed || rc != 0;
+        T_OK(get(p, v, 1));
+    }
+    T_CHECK(stats(p).partner_held_bytes <= p->job->local_cache / 2);
+    int rc = varve_close(p->ctx);
+    T_EQ(rc, failed ? -ENOSPC : 0);
+}
+
+static void no_room_for_others(void)
+{
+    struct job job;
+    job_init(&job, 4, true);
+    job.node[1] = job.node[2] = 0;
+    job.local_cache = 12 * (uint64_t)(BYTES + 4 * PAGE);
+    run(&job, keep_too_much);
+}
+
+/* ---- refusals ---- */
+
+static void refused(struct process *p)
+{
+    struct varve_opts opts;
+    struct varve_transport t = hub_transport(p->job->hub, p->rank, p->job->threads);
+    struct varve_error e = {.error_size = sizeof(e)};
+    struct varve_ctx *ctx = NULL;
+    options(p, &opts);
+    snprintf(opts.node, sizeof(opts.node), "all");
+    T_ERR(varve_open_with(&opts, &t, &ctx), -EINVAL);
+    T_OK(varve_last_error(NULL, &e));
+    T_CHECK(strstr(e.text, "one node") != NULL);
+    /* Two names for one disk. */
+    options(p, &opts);
+    disk_of(p->job, 0, opts.local);
+    T_ERR(varve_open_with(&opts, &t, &ctx), -EINVAL);
+    T_OK(varve_last_error(NULL, &e));
+    T_CHECK(strstr(e.text, "same folder") != NULL);
+    /* One fails, all do. */
+    options(p, &opts);
+    if (p->rank == 1)
+        opts.level = VARVE_LEVEL_CACHED;
+    T_ERR(varve_open_with(&opts, &t, &ctx), -EINVAL);
+    options(p, &opts);
+    if (p->rank == 1)
+        snprintf(opts.local, sizeof(opts.local), "%s/no/such", p->job->base);
+    T_ERR(varve_open_with(&opts, &t, &ctx), -ENOENT);
+    T_CHECK(ctx == NULL);
+    options(p, &opts);
+    opts.partner = 1;
+    T_ERR(varve_open(&opts, &ctx), -EINVAL);
+    T_OK(varve_last_error(NULL, &e));
+    T_CHECK(strstr(e.text, "varve_open_mpi") != NULL);
+    /* All open the same. */
+    options(p, &opts);
+    struct varve_history *h = NULL;
+    T_OK(varve_open_with(&opts, &t, &ctx));
+    T_ERR(varve_history_open(ctx, p->rank == 1 ? "a" : "b", &h), -EINVAL);
+    T_CHECK(h == NULL);
+    T_OK(varve_history_open(ctx, "c", &h));
+    T_OK(varve_close(ctx));
+}
+
+static void refusals(void)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job;
+        job_init(&job, 3, threads);
+        run(&job, refused);
+    }
+}
+
+int main(void)
+{
+    T_RUN(lost_node_comes_back);
+    T_RUN(lost_node_comes_back_without_threads);
+    T_RUN(nodes_of_many);
+    T_RUN(nodes_change_places);
+    T_RUN(two_lost_nodes_are_lost);
+    T_RUN(flipped_copy_is_not_returned);
+    T_RUN(flipped_file_is_put_right);
+    T_RUN(damage_on_the_way);
+    T_RUN(silent_partner_is_an_error);
+    T_RUN(discarded_stays_discarded);
+    T_RUN(lives_do_not_mix);
+    T_RUN(old_disk_comes_back);
+    T_RUN(half_of_the_disk_is_for_others);
+    T_RUN(no_room_for_others);
+    T_RUN(refusals);
+    return t_done();
+}

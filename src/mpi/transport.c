@@ -192,7 +192,11 @@ static int exchange_parts(struct transport *t, struct parts *p, const struct var
             return -ECOMM;
         p->n++;
     }
-    return of_mpi(MPI_Waitall(p->n, p->requests, MPI_STATUSES_IGNORE));
+    int rc = 0;
+    for (int i = 0; i < p->n; i++)
+        if (MPI_Wait(&p->requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            rc = -ECOMM;
+    return rc;
 }
 
 /* Most have nothing for most others: only parts that are there are sent. */

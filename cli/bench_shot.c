@@ -571,12 +571,16 @@ int cli_bench(int argc, char **argv)
         return bench_shot(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "paper") == 0)
         return cli_bench_paper(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "outofcore") == 0)
+        return cli_bench_outofcore(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf("usage: varve bench shot|paper [OPTION]...\n\n'varve bench shot --help' and 'varve "
-               "bench paper --help' list the options.\n");
+        printf(
+            "usage: varve bench shot|paper|outofcore [OPTION]...\n\n'varve bench shot --help' and "
+            "so on list the options.\n");
         return CLI_OK;
     }
-    fprintf(stderr, "varve bench: what is to be measured? There are 'varve bench shot' and 'varve "
-                    "bench paper'.\n");
+    fprintf(stderr,
+            "varve bench: what is to be measured? There are 'varve bench shot', 'varve bench "
+            "paper' and\n'varve bench outofcore'.\n");
     return CLI_USAGE;
 }

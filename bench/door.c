@@ -4,12 +4,15 @@
  * least that passing a descriptor between two processes can cost, and with a plain open of a local file. All
  * take turns, so that they see the same machine; medians of rounds are compared.
  *
- *     bench_door [--library FILE] [--opens N] [--rounds N] [--cpus CLIENT,SERVER]
+ *     bench_door [--library FILE] [--opens N] [--rounds N] [--cpus CLIENT,SERVER] [--index on|off]
  *
  *   plain   open and close of a file on local disk
  *   bare    one byte to a process that answers with a descriptor it has open already, and close
  *   cached  open and close of a cached file, through the library and the door
  *   read    the same with reading all of it: 100 KiB files and one large one, cached over plain
+ *
+ * --index off leaves out the index through which clients open what they had before themselves: every open asks
+ * the daemon then.
  *
  * --cpus binds program and daemon to processors: the same one for both is the cheapest way to wake each
  * other, two are what users have. Default: not bound.
@@ -39,6 +42,7 @@
 
 static char folder[64];
 static const char *library;
+static bool with_index = true;
 static int opens = 2000, rounds = 9, client_cpu = -1, server_cpu = -1;
 
 static void die(const char *what)
@@ -69,12 +73,13 @@ static int do_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
                       : vv_owner_get(user, ask->path, ask->deadline_ns, ret_fd, &st);
 
     if (rc == 0)
-        *ret_stat = (struct vv_door_stat){.dev = st.dev,
-                                          .ino = st.gen.inode,
-                                          .mode = st.mode,
-                                          .size = st.gen.size,
-                                          .nlink = st.nlink};
+        vv_shared_stat_to_door(&st, ret_stat);
     return rc;
+}
+
+static void do_show(void *user, const char *path)
+{
+    vv_owner_show(user, path, path);
 }
 
 static void serve_door(int ready)
@@ -82,7 +87,7 @@ static void serve_door(int ready)
     static const struct vv_door_ops ops = {do_open, NULL, NULL};
     struct vv_dataset_opts opts = {.capacity = UINT64_C(4) << 30};
     struct vv_owner_opts owner_opts = {.revalidate_ns = 5 * VV_NS_PER_S};
-    struct vv_door_opts door_opts = {.nr_roots = 1, .ops = &ops, .loops = 1};
+    struct vv_door_opts door_opts = {.nr_roots = 1, .ops = &ops, .show = do_show, .loops = 1};
     char socket_path[100], cache[100], root[100], err[200] = "";
     const char *roots[1] = {root};
     struct vv_owner *owner;
@@ -95,6 +100,9 @@ static void serve_door(int ready)
     snprintf(root, sizeof(root), "%s/data", folder);
     door_opts.socket_path = socket_path;
     door_opts.roots = roots;
+    if (with_index && vv_index_new(cache, VV_INDEX_SLOTS, &opts.index) < 0)
+        die("index");
+    door_opts.index = opts.index;
     if (vv_dataset_open(cache, &opts, err, sizeof(err), &d) < 0 ||
         vv_shared_new(roots, 1, &shared) < 0)
         die(err);
@@ -386,6 +394,8 @@ int main(int argc, char **argv)
             opens = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--rounds") == 0)
             rounds = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--index") == 0)
+            with_index = strcmp(argv[i + 1], "off") != 0;
         else if (strcmp(argv[i], "--cpus") != 0 ||
                  sscanf(argv[i + 1], "%d,%d", &client_cpu, &server_cpu) != 2)
             return 2;

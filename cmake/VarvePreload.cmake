@@ -8,7 +8,7 @@ file(GLOB varve_preload_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/preload/*.
 add_library(varve_preload SHARED ${varve_preload_sources})
 set_target_properties(varve_preload PROPERTIES OUTPUT_NAME varve-preload C_VISIBILITY_PRESET hidden
     LINK_DEPENDS ${CMAKE_SOURCE_DIR}/preload/libvarve-preload.map)
-target_include_directories(varve_preload PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/preload)
+target_include_directories(varve_preload PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
 target_compile_definitions(varve_preload PRIVATE _GNU_SOURCE=)
 target_compile_options(varve_preload PRIVATE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla
     -fno-strict-aliasing -U_FORTIFY_SOURCE $<$<BOOL:${VARVE_WERROR}>:-Werror>)

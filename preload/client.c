@@ -33,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "preload.h"
+#include "preload/preload.h"
 
 #define SLOTS        64
 #define HIGH_FD      960 /* connections live up here, out of the way of numbers that programs count on */
@@ -43,6 +43,7 @@
 #define FROZEN_MIN   (1000 * NS_PER_MS)
 #define FROZEN_MAX   (60000 * NS_PER_MS)
 #define TOTAL_NS     (120000 * NS_PER_MS) /* for one request, whatever the daemon says */
+#define INDEX_AFTER  3                    /* files that are asked for before the index is */
 #define WELCOME_ROOM ((size_t)32768)
 
 struct vvi_preload_slot {
@@ -53,6 +54,7 @@ struct vvi_preload_slot {
     int fd;
     uint64_t dev, ino; /* of the socket */
     unsigned view;
+    uint64_t index; /* which one the daemon has; 0: none */
     long uid;
     uint64_t id;
     struct vv_door_request req;
@@ -78,6 +80,7 @@ static _Atomic(const struct roots *) served;
 static _Atomic uint64_t not_before_ns; /* NEVER: no daemon */
 static _Atomic uint64_t frozen_ns;     /* how long it is left alone the next time */
 static _Atomic uint64_t last_id;
+static _Atomic unsigned answered; /* files that the daemon has given */
 static atomic_bool was_there;
 static atomic_uint view;
 
@@ -201,7 +204,7 @@ static bool same_mounts(uint64_t ns)
 }
 
 /* Reads a welcome of `bytes` at `from` into `r`. A root that is another folder here is left out. */
-static bool read_welcome(const char *from, size_t bytes, struct roots *r)
+static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64_t *ret_index)
 {
     struct vv_door_welcome w;
     size_t used = 0;
@@ -214,6 +217,7 @@ static bool read_welcome(const char *from, size_t bytes, struct roots *r)
     bytes -= sizeof(w);
     if (w.nr_roots > VV_DOOR_ROOTS_MAX)
         return false;
+    *ret_index = 0;
     same = same_mounts(w.mount_ns) && same_inode("/", w.root_dev, w.root_ino);
     for (uint32_t i = 0; i < w.nr_roots; i++) {
         struct vv_door_root root;
@@ -236,6 +240,9 @@ static bool read_welcome(const char *from, size_t bytes, struct roots *r)
         r->nr++;
         used += root.path_bytes + 1;
     }
+    /* It names files in a folder of the cache, which is found only where both see the same. */
+    if (same)
+        *ret_index = w.index;
     return true;
 }
 
@@ -275,16 +282,23 @@ static void disconnect(struct vvi_preload_slot *s)
 }
 
 /* CLOSED: by the program, on this side. */
+static void close_both(const int fds[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            syscall(SYS_close, fds[i]);
+}
+
 enum heard { HEARD, NOTHING, ENDED, CLOSED, NONSENSE };
 
-/* One message from the daemon: the reply, `more` after it, and a descriptor (-1: none) that is the
+/* One message from the daemon: the reply, `more` after it, and two descriptors (-1: none) that are the
  * caller's, whatever is returned. */
 static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_reply *r, void *more,
-                       size_t more_bytes, size_t *ret_more, int *ret_fd)
+                       size_t more_bytes, size_t *ret_more, int ret_fds[2])
 {
     union {
         struct cmsghdr align;
-        char buf[CMSG_SPACE(sizeof(int))];
+        char buf[CMSG_SPACE(2 * sizeof(int))];
     } control;
     struct iovec iov[2] = {{r, sizeof(*r)}, {more, more_bytes}};
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
@@ -292,7 +306,7 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_rep
     struct cmsghdr *h;
     long n;
 
-    *ret_fd = -1;
+    ret_fds[0] = ret_fds[1] = -1;
     do {
         msg.msg_control = control.buf;
         msg.msg_controllen = sizeof(control.buf);
@@ -307,8 +321,8 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_rep
         return n < 0 && (errno == EBADF || errno == ENOTSOCK) ? CLOSED : ENDED;
     h = CMSG_FIRSTHDR(&msg);
     if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
-        h->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(ret_fd, CMSG_DATA(h), sizeof(int));
+        h->cmsg_len >= CMSG_LEN(sizeof(int)) && h->cmsg_len <= CMSG_LEN(2 * sizeof(int)))
+        memcpy(ret_fds, CMSG_DATA(h), h->cmsg_len - CMSG_LEN(0));
     if ((size_t)n < sizeof(*r) || (msg.msg_flags & MSG_TRUNC) || r->magic != VV_DOOR_MAGIC ||
         r->version != VV_DOOR_VERSION || r->id != s->id)
         return NONSENSE;
@@ -342,17 +356,17 @@ static enum heard greet(struct vvi_preload_slot *s)
     struct vv_door_reply reply;
     enum heard heard;
     size_t bytes = 0;
-    int fd;
+    int fds[2] = {-1, -1};
 
     if (r == MAP_FAILED)
         return NONSENSE;
     welcome = (char *)r + WELCOME_ROOM / 2;
     heard = say(s, VV_DOOR_OP_HELLO, 0, 0);
     if (heard == HEARD)
-        heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_DOOR_MSG_MAX, &bytes, &fd);
-    if (heard == HEARD && fd >= 0)
-        syscall(SYS_close, fd);
-    if (heard == HEARD && (reply.kind != VV_DOOR_WELCOME || !read_welcome(welcome, bytes, r)))
+        heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_DOOR_MSG_MAX, &bytes, fds);
+    close_both(fds);
+    if (heard == HEARD &&
+        (reply.kind != VV_DOOR_WELCOME || !read_welcome(welcome, bytes, r, &s->index)))
         heard = NONSENSE;
     if (heard == HEARD)
         memset(welcome, 0, VV_DOOR_MSG_MAX);
@@ -479,53 +493,64 @@ static bool ready(struct vvi_preload_slot *s)
     return connect_slot(s, uid);
 }
 
-/* Waits for the end of a request. */
-static enum heard finish(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask,
-                         struct vvi_preload_answer *a)
+/* Waits for the end of a request. Sets errno: 0, or what DONE says. */
+static enum heard finish(struct vvi_preload_slot *s, int flags, struct vv_door_reply *reply,
+                         int fds[2])
 {
-    int flags = ask->cloexec ? MSG_CMSG_CLOEXEC : 0;
-    struct vv_door_reply reply;
     uint64_t until_ns = 0;
     enum heard heard;
     size_t more;
 
     do {
-        heard = hear(s, flags, &reply, NULL, 0, &more, &a->fd);
-        if (heard == HEARD && reply.kind == VV_DOOR_PENDING) {
+        heard = hear(s, flags, reply, NULL, 0, &more, fds);
+        if (heard == HEARD && reply->kind == VV_DOOR_PENDING) {
             if (until_ns == 0)
                 until_ns = now_ns() + TOTAL_NS;
             else if (now_ns() > until_ns)
-                return NOTHING;
+                heard = NOTHING;
         }
-    } while (heard == HEARD && reply.kind == VV_DOOR_PENDING && a->fd < 0);
-    if (heard == HEARD && (reply.kind != VV_DOOR_DONE || more != 0))
+    } while (heard == HEARD && reply->kind == VV_DOOR_PENDING && fds[0] < 0);
+    if (heard == HEARD && (reply->kind != VV_DOOR_DONE || more != 0))
         heard = NONSENSE;
-    if (heard != HEARD || reply.status != 0) {
-        if (a->fd >= 0)
-            syscall(SYS_close, a->fd);
-        a->fd = -1;
-        errno = heard == HEARD ? reply.status : EIO;
-        return heard;
+    if (heard != HEARD || reply->status != 0) {
+        close_both(fds);
+        fds[0] = fds[1] = -1;
     }
-    errno = 0;
-    a->stat = reply.stat;
-    a->readable = (reply.flags & VV_DOOR_READABLE) != 0;
-    return HEARD;
+    errno = heard == HEARD ? reply->status : EIO;
+    return heard;
+}
+
+/* A process that has opened some files is likely to open more: it gets the index. Losing the connection over it
+ * is seen by the next request. */
+static void fetch_index(struct vvi_preload_slot *s)
+{
+    struct vv_door_reply reply;
+    int fds[2] = {-1, -1};
+
+    if (say(s, VV_DOOR_OP_INDEX, 0, 0) != HEARD ||
+        finish(s, MSG_CMSG_CLOEXEC, &reply, fds) != HEARD) {
+        disconnect(s);
+        return;
+    }
+    if (fds[0] >= 0 && fds[1] >= 0)
+        vvi_preload_index_map(fds, s->view);
+    close_both(fds);
 }
 
 /* A request whose path is in the slot. */
 static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
                      struct vvi_preload_answer *a)
 {
+    struct vv_door_reply reply;
+    int fds[2] = {-1, -1};
     enum heard heard;
 
     for (;;) {
-        a->fd = -1;
         if (!ready(s) || !below_served(s->path))
             return false;
         heard = say(s, ask->op, ask->nofollow ? VV_DOOR_NOFOLLOW : 0, bytes);
         if (heard == HEARD)
-            heard = finish(s, ask, a);
+            heard = finish(s, ask->cloexec ? MSG_CMSG_CLOEXEC : 0, &reply, fds);
         if (heard == HEARD)
             break;
         disconnect(s);
@@ -539,8 +564,31 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
         return false;
     }
     atomic_store_explicit(&frozen_ns, 0, memory_order_relaxed);
-    /* Descriptors that could not be received, because there are too many, are no answer. */
-    return errno == 0 && (ask->op != VV_DOOR_OP_OPEN || a->fd >= 0);
+    /* A descriptor that could not be received, because there are too many, is no answer. */
+    if (errno != 0 || (ask->op == VV_DOOR_OP_OPEN ? fds[0] < 0 || fds[1] >= 0 : fds[0] >= 0)) {
+        close_both(fds);
+        return false;
+    }
+    a->fd = fds[0];
+    a->stat = reply.stat;
+    a->readable = (reply.flags & VV_DOOR_READABLE) != 0;
+    if (ask->op == VV_DOOR_OP_OPEN && s->index != 0 && s->index != vvi_preload_index_mapped() &&
+        atomic_fetch_add_explicit(&answered, 1, memory_order_relaxed) >= INDEX_AFTER)
+        fetch_index(s);
+    return true;
+}
+
+static bool from_index(const struct vvi_preload_slot *s, const struct vvi_preload_ask *ask,
+                       size_t bytes, struct vvi_preload_answer *a)
+{
+    unsigned seen = atomic_load_explicit(&view, memory_order_relaxed);
+
+    a->readable = true;
+    if (ask->op == VV_DOOR_OP_OPEN)
+        return vvi_preload_index_open(s->path, bytes, ask->nofollow, ask->cloexec, seen, &a->fd,
+                                      &a->stat);
+    return ask->op == VV_DOOR_OP_STAT &&
+           vvi_preload_index_stat(s->path, bytes, ask->nofollow, seen, &a->stat);
 }
 
 static bool is_time(void)
@@ -567,7 +615,7 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
             vvi_preload_wrote(s->path, bytes);
         if (is_time() &&
             (ask->op == VV_DOOR_OP_INVALIDATE || !vvi_preload_has_written(s->path, bytes)))
-            ok = exchange(s, ask, bytes, &a);
+            ok = from_index(s, ask, bytes, &a) || exchange(s, ask, bytes, &a);
     }
     release(s);
     errno = saved;

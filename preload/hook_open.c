@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "preload.h"
+#include "preload/preload.h"
 
 /* Each hook is a function of its own name here, and has libc's name for the linker. */
 #define HOOK(type, name, ...)                                                            \

@@ -12,7 +12,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "preload.h"
+#include "preload/preload.h"
 
 #define HOOK(type, name, ...)                                                            \
     __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__) __asm__(#name); \

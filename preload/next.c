@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "preload.h"
+#include "preload/preload.h"
 
 static const char *const names[] = {
 #define X(name) #name,

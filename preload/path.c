@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "preload.h"
+#include "preload/preload.h"
 
 /* Where a relative path starts from, without a slash at the end. False: not a place with a name. */
 static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 #include "dataset/door_wire.h"
-#include "list.h"
+#include "preload/list.h"
 
 #define VVI_PRELOAD_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -70,6 +70,18 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
 
 /* This process sees other files under the same names from here on. */
 void vvi_preload_view_changed(void);
+
+/* ---- index.c ---- */
+
+/* Which index is mapped (vv_door_index.boot); 0: none. */
+uint64_t vvi_preload_index_mapped(void);
+/* Maps what the daemon gave; the descriptors are the caller's. `view`: see vvi_preload_view_changed. */
+void vvi_preload_index_map(const int fds[2], unsigned view);
+/* What the index says of a path that is spelled as the daemon wants it; opens it. False: ask. */
+bool vvi_preload_index_stat(const char *path, size_t bytes, bool nofollow, unsigned view,
+                            struct vv_door_stat *ret_stat);
+bool vvi_preload_index_open(const char *path, size_t bytes, bool nofollow, bool cloexec,
+                            unsigned view, int *ret_fd, struct vv_door_stat *ret_stat);
 
 /* ---- path.c ---- */
 

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "preload.h"
+#include "preload/preload.h"
 
 #define SETS 512
 #define WAYS 8
@@ -148,26 +148,16 @@ bool vvi_preload_original(int fd, const char *path, const struct stat *real,
     return true;
 }
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash(const char *path, size_t bytes)
-{
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ (unsigned char)path[i]) * UINT64_C(0x100000001b3);
-    return h ^ h >> 32;
-}
-
 void vvi_preload_wrote(const char *path, size_t bytes)
 {
-    uint64_t h = hash(path, bytes) % BITS;
+    uint64_t h = vv_door_hash(path, bytes) % BITS;
 
     atomic_fetch_or_explicit(&written[h / 64], UINT64_C(1) << (h % 64), memory_order_relaxed);
 }
 
 bool vvi_preload_has_written(const char *path, size_t bytes)
 {
-    uint64_t h = hash(path, bytes) % BITS;
+    uint64_t h = vv_door_hash(path, bytes) % BITS;
 
     return (atomic_load_explicit(&written[h / 64], memory_order_relaxed) >> (h % 64) & 1) != 0;
 }

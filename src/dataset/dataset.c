@@ -85,6 +85,9 @@ void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
 {
     vv_assert(vv_mutex_held(&d->lock));
     vv_assert(allowed[e->state][state]);
+    /* Before anybody can be told that it is handed out no more. */
+    if (e->state == DATASET_READY && d->opts.index)
+        vvi_index_withdraw(d->opts.index, e);
     count(d, e, false);
     e->state = state;
     count(d, e, true);
@@ -352,6 +355,21 @@ static uint64_t used_now(struct vv_dataset *d)
     return used;
 }
 
+static void note_use(void *user, struct vvi_entry *e, uint64_t times)
+{
+    struct vv_dataset *d = user;
+
+    e->last_use = ++d->clock;
+    d->stats.hits += times;
+}
+
+/* What clients have opened without asking counts as used now. */
+static void harvest_locked(struct vv_dataset *d)
+{
+    if (d->opts.index)
+        vvi_index_harvest(d->opts.index, note_use, d);
+}
+
 /* Removes files, the farthest first, until no more than `goal` bytes are used or none is left. */
 static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank)
 {
@@ -361,6 +379,9 @@ static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank)
     int rc;
 
     vvi_dataset_bury(d);
+    vv_mutex_lock(&d->lock);
+    harvest_locked(d);
+    vv_mutex_unlock(&d->lock);
     rc = collect(d, DATASET_READY, rank, &list, &nr);
     if (rc < 0)
         return rc;
@@ -491,6 +512,8 @@ void vv_dataset_close(struct vv_dataset *d)
     vvi_manifest_close(d);
     for (size_t i = 0; i < d->nr; i++) {
         vv_assert(d->all[i]->state != DATASET_FILLING && d->all[i]->pins == 0);
+        if (d->opts.index)
+            vvi_index_withdraw(d->opts.index, d->all[i]);
         vvi_dataset_entry_free(d->all[i]);
     }
     if (d->lock_fd >= 0) {
@@ -530,6 +553,7 @@ void vv_dataset_advance(struct vv_dataset *d, uint64_t place)
 void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats)
 {
     vv_mutex_lock(&d->lock);
+    harvest_locked(d);
     *ret_stats = d->stats;
     vv_mutex_unlock(&d->lock);
 }

@@ -18,6 +18,8 @@
 #include <stdint.h>
 
 #include "core/util.h"
+#include "dataset/door_wire.h"
+#include "dataset/index.h"
 #include "tier/os.h"
 
 /* What tells one state of a file from another. With the path it is the whole identity of bytes. */
@@ -38,6 +40,7 @@ struct vv_dataset_opts {
     unsigned high_pct;      /* above this share room is made ... */
     unsigned low_pct;       /* ... down to this one; 0: the defaults */
     uint64_t max_file;      /* larger ones are refused; 0: only by the capacity */
+    struct vv_index *index; /* what is shown to clients; NULL: nothing. Must outlive the cache */
 };
 
 struct vv_dataset;
@@ -96,6 +99,13 @@ VV_WARN_UNUSED int vv_dataset_get(struct vv_dataset *d, const char *path,
  * reading. */
 VV_WARN_UNUSED int vv_dataset_peek(struct vv_dataset *d, const char *path,
                                    struct vv_dataset_gen *ret_gen, bool *ret_verified);
+
+/* Lets clients open this generation of a file themselves, as `path`, if it could be handed out at once; until
+ * somebody has to look at it again (by vv_now_ns), or it is handed out no more. `client_path` is what they call
+ * it. -ENOENT, -ESTALE; -EAGAIN: not verified; -ENOSYS: there is no index. */
+int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
+                    const char *client_path, const struct vv_door_stat *stat, uint64_t until_ns,
+                    bool direct);
 
 /* The file has changed, or shall go: it is handed out no more from here on. Its space is free when
  * nobody has it open. -ENOENT. */

@@ -5,6 +5,7 @@
 #include "core/hash.h"
 #include "core/lock.h"
 #include "dataset/dataset.h"
+#include "dataset/index_private.h"
 
 #define VVI_DATASET_BLOCK UINT64_C(4096)
 #define VVI_DATASET_NAME  24 /* "0123456789abcdef.data" */
@@ -34,6 +35,7 @@ struct vvi_entry {
     unsigned pins; /* somebody uses the entry without the lock: it must not be freed or go */
     uint64_t next_use, last_use;
     uint64_t round;          /* of the scrub that has read it */
+    uint32_t shown;          /* its first slot in the index, plus one; 0: none */
     size_t at;               /* in dataset->all */
     struct vvi_entry *chain; /* in its bucket; doomed ones are in none */
     /* Synchronization: manifest.lock. The manifest has a record of it that none has ended. */

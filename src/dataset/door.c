@@ -73,6 +73,7 @@ static int make_welcome(struct vv_door *d, char *err, size_t err_bytes)
     }
     if (stat("/proc/self/ns/mnt", &st) == 0)
         welcome.mount_ns = (uint64_t)st.st_ino;
+    welcome.index = d->opts.index ? vv_index_boot(d->opts.index) : 0;
     memcpy(d->welcome, &welcome, sizeof(welcome));
     d->welcome_bytes = sizeof(welcome);
     for (size_t i = 0; i < d->opts.nr_roots; i++) {

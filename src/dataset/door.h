@@ -9,6 +9,8 @@
  * answered with "do it yourself", and so is one too many. Every descriptor that the functions give is
  * closed here exactly once, whether or not it arrived.
  *
+ * With an index (index.h) clients open themselves what was handed out before.
+ *
  * Threads: the functions of the table are called from several threads at once, with no lock held.
  */
 #ifndef VV_DATASET_DOOR_H
@@ -22,6 +24,7 @@
 #include "core/util.h"
 #include "dataset/dataset.h"
 #include "dataset/door_wire.h"
+#include "dataset/index.h"
 
 struct vv_door_ask {
     /* Absolute; no empty or "." components, no slash at the end. It may have "..", and lead through
@@ -58,6 +61,10 @@ struct vv_door_opts {
     size_t nr_roots;
     const struct vv_door_ops *ops; /* must outlive the door */
     void *user;
+    struct vv_index *index; /* shared with clients; NULL: none. Must outlive the door */
+    /* With an index: shows a file that was just handed out (vv_owner_show), if that makes sense. Does not
+     * wait. */
+    void (*show)(void *user, const char *path);
     unsigned loops;       /* threads that talk to clients; 0: one, or two from 16 processors on */
     unsigned workers_max; /* threads that may wait, started as needed; 0: 32 */
     unsigned waiting_max; /* requests that wait for one of them; 0: four per worker */

@@ -123,29 +123,29 @@ static void accept_some(struct vvi_door_loop *loop)
 
 /* ---- replies ---- */
 
-/* Sends one message, perhaps with a descriptor. It goes out whole, or the connection ends. */
+/* Sends one message, perhaps with one or two descriptors. It goes out whole, or the connection ends. */
 static void say(struct vvi_door_conn *c, const struct vv_door_reply *reply, const void *more,
-                size_t more_bytes, int fd)
+                size_t more_bytes, const int *fds, size_t nr_fds)
 {
     union {
         struct cmsghdr align;
-        char buf[CMSG_SPACE(sizeof(int))];
+        char buf[CMSG_SPACE(2 * sizeof(int))];
     } control;
     struct iovec iov[2] = {{(void *)(uintptr_t)reply, sizeof(*reply)},
                            {(void *)(uintptr_t)more, more_bytes}};
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
 
-    if (fd >= 0) {
+    if (nr_fds > 0) {
         struct cmsghdr *h;
 
         memset(&control, 0, sizeof(control));
         msg.msg_control = control.buf;
-        msg.msg_controllen = sizeof(control.buf);
+        msg.msg_controllen = CMSG_SPACE(nr_fds * sizeof(int));
         h = CMSG_FIRSTHDR(&msg);
         h->cmsg_level = SOL_SOCKET;
         h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(h), &fd, sizeof(int));
+        h->cmsg_len = CMSG_LEN(nr_fds * sizeof(int));
+        memcpy(CMSG_DATA(h), fds, nr_fds * sizeof(int));
     }
     if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return;
@@ -183,7 +183,7 @@ static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
     if (job->rc == 0 && job->op != VV_DOOR_OP_INVALIDATE)
         reply.stat = job->stat;
     count_answer(c->loop->door, job);
-    say(c, &reply, NULL, 0, job->fd);
+    say(c, &reply, NULL, 0, &job->fd, job->fd >= 0);
     if (job->fd >= 0)
         close(job->fd);
     job->fd = -1;
@@ -198,7 +198,7 @@ static void tell_pending(struct vvi_door_conn *c)
         .id = c->job->id,
     };
 
-    say(c, &reply, NULL, 0, -1);
+    say(c, &reply, NULL, 0, NULL, 0);
 }
 
 /* ---- requests ---- */
@@ -239,7 +239,24 @@ static void greet(struct vvi_door_conn *c, const struct vv_door_request *req)
     };
 
     c->greeted = true;
-    say(c, &reply, d->welcome, d->welcome_bytes, -1);
+    say(c, &reply, d->welcome, d->welcome_bytes, NULL, 0);
+}
+
+static void give_index(struct vvi_door_conn *c, const struct vv_door_request *req)
+{
+    struct vv_index *index = c->loop->door->opts.index;
+    struct vv_door_reply reply = {
+        .magic = VV_DOOR_MAGIC,
+        .version = VV_DOOR_VERSION,
+        .kind = VV_DOOR_DONE,
+        .id = req->id,
+        .status = index ? 0 : ENOSYS,
+    };
+    int fds[2];
+
+    if (index)
+        vv_index_fds(index, fds);
+    say(c, &reply, NULL, 0, fds, index ? 2 : 0);
 }
 
 /* Puts the loop's job to the table, and hands it on if it has to wait. */
@@ -290,6 +307,12 @@ static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
         if (c->greeted || req.path_bytes != 0)
             return false;
         greet(c, &req);
+        return true;
+    }
+    if (req.op == VV_DOOR_OP_INDEX) {
+        if (!c->greeted || req.path_bytes != 0)
+            return false;
+        give_index(c, &req);
         return true;
     }
     if (!c->greeted || req.op < VV_DOOR_OP_OPEN || req.op > VV_DOOR_OP_INVALIDATE ||
@@ -415,11 +438,15 @@ static void look_after(struct vvi_door_loop *loop)
 static void *run(void *arg)
 {
     struct vvi_door_loop *loop = arg;
+    struct vv_index *index = loop->door->opts.index;
     struct epoll_event events[EVENTS];
     uint64_t looked_ns = 0;
 
     while (!atomic_load_explicit(&loop->door->stop, memory_order_acquire)) {
-        int n = epoll_wait(loop->epoll_fd, events, EVENTS, loop->waiting ? TICK_MS : -1);
+        int n = epoll_wait(loop->epoll_fd, events, EVENTS, loop->waiting || index ? TICK_MS : -1);
+
+        if (index)
+            vv_index_beat(index);
 
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == loop)

@@ -39,6 +39,7 @@ enum vv_door_op {
     VV_DOOR_OP_OPEN = 2,       /* answered with a descriptor */
     VV_DOOR_OP_STAT = 3,       /* answered from what is known of the file */
     VV_DOOR_OP_INVALIDATE = 4, /* somebody has opened it for writing */
+    VV_DOOR_OP_INDEX = 5,      /* no path; answered with the index: two descriptors */
 };
 
 /* Flags of a request: where the path ends must not be reached through any link. */
@@ -77,9 +78,10 @@ _Static_assert(sizeof(struct vv_door_reply) == 152, "a format: docs/format/datas
 struct vv_door_welcome {
     uint64_t root_dev, root_ino; /* of the folder "/" */
     uint64_t mount_ns;           /* inode of its mount namespace; 0: not known */
+    uint64_t index;              /* which index it has (vv_door_index.boot); 0: none */
     uint32_t nr_roots, zero;
 };
-_Static_assert(sizeof(struct vv_door_welcome) == 32, "a format: docs/format/dataset-door.md");
+_Static_assert(sizeof(struct vv_door_welcome) == 40, "a format: docs/format/dataset-door.md");
 
 /* Then nr_roots of these, each followed by its path, with no NUL. */
 struct vv_door_root {
@@ -87,6 +89,57 @@ struct vv_door_root {
     uint32_t path_bytes, zero;
 };
 _Static_assert(sizeof(struct vv_door_root) == 24, "a format: docs/format/dataset-door.md");
+
+/* ---- the index ---- */
+
+/* Files that clients may open themselves. Two pieces of shared memory: this header and `nr_slots` slots, which
+ * clients map for reading; and as many counters of 32 bits, to which they add one for each use. A path is in one
+ * of VV_DOOR_WAYS slots, from (hash mod nr_slots / VV_DOOR_WAYS) * VV_DOOR_WAYS on. */
+#define VV_DOOR_INDEX_MAGIC UINT32_C(0x58444456) /* "VDDX" */
+#define VV_DOOR_WAYS        8u
+#define VV_DOOR_ALIVE_NS \
+    UINT64_C(1000000000) /* an index that is older than this is nobody's any more */
+
+struct vv_door_index {
+    uint32_t magic, version;
+    uint32_t nr_slots, folder_bytes;
+    uint64_t boot;
+    uint64_t alive_ns; /* atomic: when the daemon last said so, by CLOCK_MONOTONIC */
+    uint64_t enabled;  /* atomic */
+    char folder[4056]; /* of the content files, with a NUL */
+};
+_Static_assert(sizeof(struct vv_door_index) == 4096, "a format: docs/format/dataset-door.md");
+
+/* A slot is so many words of 64 bits, each read and written at once. */
+enum {
+    VV_DOOR_SLOT_SEQ,  /* odd: it is being written; changes with everything else */
+    VV_DOOR_SLOT_HASH, /* of the path; 0: empty */
+    VV_DOOR_SLOT_ID,   /* the content file is FOLDER/%016x.data */
+    VV_DOOR_SLOT_UNTIL, /* CLOCK_MONOTONIC in ns: from then on the owner wants to look at the file again */
+    VV_DOOR_SLOT_PATH_BYTES,
+    VV_DOOR_SLOT_FLAGS, /* VV_DOOR_DIRECT */
+    VV_DOOR_SLOT_STAT,
+    VV_DOOR_SLOT_PATH = VV_DOOR_SLOT_STAT + sizeof(struct vv_door_stat) / 8,
+    VV_DOOR_SLOT_WORDS = 64,
+};
+#define VV_DOOR_DIRECT         1u /* there is no link in the path */
+#define VV_DOOR_SLOT_PATH_ROOM ((VV_DOOR_SLOT_WORDS - VV_DOOR_SLOT_PATH) * 8u)
+
+/* FNV-1a, folded; never 0. */
+static inline uint64_t vv_door_hash(const char *path, size_t bytes)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ (unsigned char)path[i]) * UINT64_C(0x100000001b3);
+    h ^= h >> 32;
+    return h ? h : 1;
+}
+
+static inline size_t vv_door_set(uint64_t hash, uint32_t nr_slots)
+{
+    return (size_t)(hash % (nr_slots / VV_DOOR_WAYS)) * VV_DOOR_WAYS;
+}
 
 /* The mark on a content file: which file it is a copy of. It is one only if `own_ino` is the inode of
  * the file that carries it, because programs copy attributes along with files. */

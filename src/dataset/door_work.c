@@ -91,6 +91,8 @@ void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
         if (job->rc < 0)
             job->fd = -1;
         job->readable = job->rc == 0;
+        if (job->rc == 0 && d->opts.index && d->opts.show)
+            d->opts.show(d->opts.user, job->path);
         /* Without the mark a program that inherits it sees the content file's inode, and no more. */
         if (job->rc == 0 && !now)
             (void)vv_door_mark(job->fd, &job->stat);
@@ -104,6 +106,7 @@ void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
             job->rc = ops->invalidate(d->opts.user, &ask);
         break;
     case VV_DOOR_OP_HELLO:
+    case VV_DOOR_OP_INDEX:
         break;
     }
     if (!now && job->rc == -EAGAIN)

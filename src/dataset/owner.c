@@ -486,6 +486,30 @@ int vv_owner_get_now(struct vv_owner *o, const char *path, int *ret_fd,
     return 0;
 }
 
+void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path)
+{
+    uint64_t now_ns = o->opts.now_ns(), until_ns = UINT64_MAX;
+    struct vv_shared_stat st;
+    struct vv_door_stat door;
+    bool fresh = false;
+    struct known *k;
+
+    vv_mutex_lock(&o->lock);
+    k = find_locked(o, path);
+    if (k) {
+        fresh = is_fresh(o, k, now_ns);
+        st = k->stat;
+        if (o->opts.revalidate_ns != 0)
+            until_ns = k->looked_ns + o->opts.revalidate_ns;
+    }
+    vv_mutex_unlock(&o->lock);
+    if (!fresh)
+        return;
+    vv_shared_stat_to_door(&st, &door);
+    /* Written to since: it was dropped then, or will be, and with it what is shown. */
+    (void)vv_dataset_show(o->opts.cache, path, &st.gen, client_path, &door, until_ns, st.direct);
+}
+
 void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,
                     uint64_t age_ns)
 {

@@ -53,6 +53,10 @@ VV_WARN_UNUSED int vv_owner_get_now(struct vv_owner *o, const char *path, int *r
 VV_WARN_UNUSED int vv_owner_stat_now(struct vv_owner *o, const char *path,
                                      struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns);
 
+/* Lets clients open it themselves, as `client_path`, as long as vv_owner_get_now would give it. Whatever keeps
+ * that from being possible keeps them asking. */
+void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path);
+
 /* What was known of it so long ago, by somebody who had looked, is what it is. */
 void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,
                     uint64_t age_ns);

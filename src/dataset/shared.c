@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/clock.h"
+
 struct real {
     struct vv_shared ops; /* first: the functions get a pointer to it */
     char **roots;         /* resolved */
@@ -54,6 +56,35 @@ static void stat_of(const struct stat *from, struct vv_shared_stat *st)
         .dev = (uint64_t)from->st_dev,
         .blocks = (uint64_t)from->st_blocks,
         .atime_ns = (uint64_t)from->st_atim.tv_sec * 1000000000u + (uint64_t)from->st_atim.tv_nsec,
+    };
+}
+
+static struct vv_door_time time_of(uint64_t ns)
+{
+    int64_t sec = (int64_t)ns / (int64_t)VV_NS_PER_S, rest = (int64_t)ns % (int64_t)VV_NS_PER_S;
+
+    if (rest < 0) { /* before 1970 */
+        sec--;
+        rest += (int64_t)VV_NS_PER_S;
+    }
+    return (struct vv_door_time){.sec = sec, .nsec = (uint32_t)rest};
+}
+
+void vv_shared_stat_to_door(const struct vv_shared_stat *st, struct vv_door_stat *ret_stat)
+{
+    *ret_stat = (struct vv_door_stat){
+        .dev = st->dev,
+        .ino = st->gen.inode,
+        .mode = st->mode,
+        .uid = st->uid,
+        .gid = st->gid,
+        .blksize = st->blksize,
+        .nlink = st->nlink,
+        .size = st->gen.size,
+        .blocks = st->blocks,
+        .atime = time_of(st->atime_ns),
+        .mtime = time_of(st->gen.mtime_ns),
+        .ctime = time_of(st->gen.ctime_ns),
     };
 }
 

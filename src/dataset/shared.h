@@ -15,6 +15,9 @@ struct vv_shared_stat {
     uint64_t atime_ns; /* when it was looked at */
 };
 
+/* For clients. */
+void vv_shared_stat_to_door(const struct vv_shared_stat *st, struct vv_door_stat *ret_stat);
+
 struct vv_shared {
     /* What the file is now. -ENOENT, -EACCES (not below a root, or not a file), or another error. */
     int (*look)(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat);

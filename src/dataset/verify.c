@@ -137,6 +137,30 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     return 0;
 }
 
+int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
+                    const char *client_path, const struct vv_door_stat *stat, uint64_t until_ns,
+                    bool direct)
+{
+    struct vvi_entry *e;
+    int rc = 0;
+
+    if (!d->opts.index)
+        return -ENOSYS;
+    vv_mutex_lock(&d->lock);
+    e = vvi_dataset_find_locked(d, path);
+    if (!e)
+        rc = -ENOENT;
+    else if (gen->size != e->gen.size || gen->mtime_ns != e->gen.mtime_ns ||
+             gen->ctime_ns != e->gen.ctime_ns || gen->inode != e->gen.inode)
+        rc = -ESTALE;
+    else if (!e->verified)
+        rc = -EAGAIN;
+    else
+        vvi_index_put(d->opts.index, e, client_path, stat, until_ns, direct);
+    vv_mutex_unlock(&d->lock);
+    return rc;
+}
+
 int vv_dataset_peek(struct vv_dataset *d, const char *path, struct vv_dataset_gen *ret_gen,
                     bool *ret_verified)
 {

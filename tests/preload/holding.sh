@@ -27,7 +27,7 @@ held() { # held NAME COMMAND: which is run while files are held
 }
 held "nothing" :
 ask_daemon
-[ "$d_opens" -ge 6 ] || fail "files did not come from the cache"
+[ "$d_hits" -ge 6 ] || fail "files did not come from the cache"
 held "the daemon is killed" "kill_daemon KILL"
 held "no daemon" :
 start_daemon

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A daemon of one node, for tests of the preloaded library: an owner of files behind a door, and nothing else.
- *   one_node SOCKET CACHE ROOT [revalidate=MS] [capacity=BYTES] [max=BYTES] [slow=MS]
+ *   one_node SOCKET CACHE ROOT [revalidate=MS] [capacity=BYTES] [max=BYTES] [slow=MS] [index=SLOTS]
  * Prints "ready" when it is, and what it did when it ends (SIGTERM) or is asked (SIGUSR1). Files whose
  * name has "slowly" in it take slow=MS to open.
  */
@@ -18,29 +18,6 @@
 
 static struct vv_owner *owner;
 static uint64_t slow_ns;
-
-static struct vv_door_time time_of(uint64_t ns)
-{
-    return (struct vv_door_time){(int64_t)(ns / VV_NS_PER_S), (uint32_t)(ns % VV_NS_PER_S), 0};
-}
-
-static void convert(const struct vv_shared_stat *from, struct vv_door_stat *to)
-{
-    *to = (struct vv_door_stat){
-        .dev = from->dev,
-        .ino = from->gen.inode,
-        .mode = from->mode,
-        .uid = from->uid,
-        .gid = from->gid,
-        .blksize = from->blksize,
-        .nlink = from->nlink,
-        .size = from->gen.size,
-        .blocks = from->blocks,
-        .atime = time_of(from->atime_ns),
-        .mtime = time_of(from->gen.mtime_ns),
-        .ctime = time_of(from->gen.ctime_ns),
-    };
-}
 
 static int get(const struct vv_door_ask *ask, int *ret_fd, struct vv_door_stat *ret_stat)
 {
@@ -60,7 +37,7 @@ static int get(const struct vv_door_ask *ask, int *ret_fd, struct vv_door_stat *
     }
     if (rc < 0)
         return rc;
-    convert(&st, ret_stat);
+    vv_shared_stat_to_door(&st, ret_stat);
     *ret_fd = fd;
     return 0;
 }
@@ -93,6 +70,13 @@ static int do_invalidate(void *user, const struct vv_door_ask *ask)
     return 0;
 }
 
+static void do_show(void *user, const char *path)
+{
+    (void)user;
+    if (!strstr(path, "slowly"))
+        vv_owner_show(owner, path, path);
+}
+
 static uint64_t setting(char **args, const char *key, uint64_t otherwise)
 {
     size_t n = strlen(key);
@@ -113,12 +97,13 @@ static void tell(struct vv_door *door, struct vv_dataset *cache)
     vv_owner_stats(owner, &o);
     vv_dataset_stats(cache, &c);
     printf("clients=%llu accepted=%llu broken=%llu opens=%llu stats=%llu writes=%llu yourself=%llu "
-           "fetches=%llu looks=%llu files=%llu waiting=%llu damaged=%llu\n",
+           "fetches=%llu looks=%llu files=%llu waiting=%llu damaged=%llu hits=%llu\n",
            (unsigned long long)s.clients, (unsigned long long)s.accepted,
            (unsigned long long)s.broken, (unsigned long long)s.opens, (unsigned long long)s.stats,
            (unsigned long long)s.writes, (unsigned long long)s.yourself,
            (unsigned long long)o.fetches, (unsigned long long)o.looks, (unsigned long long)c.files,
-           (unsigned long long)c.waiting, (unsigned long long)c.damaged);
+           (unsigned long long)c.waiting, (unsigned long long)c.damaged,
+           (unsigned long long)c.hits);
     fflush(stdout);
 }
 
@@ -126,9 +111,10 @@ int main(int argc, char **argv)
 {
     const struct vv_door_ops ops = {do_open, do_stat, do_invalidate};
     const char *roots[1];
-    struct vv_door_opts door_opts = {.roots = roots, .nr_roots = 1, .ops = &ops};
+    struct vv_door_opts door_opts = {.roots = roots, .nr_roots = 1, .ops = &ops, .show = do_show};
     struct vv_dataset_opts opts = {0};
     struct vv_owner_opts owner_opts = {0};
+    struct vv_index *index = NULL;
     struct vv_dataset *cache;
     struct vv_shared *shared;
     struct vv_door *door;
@@ -148,6 +134,10 @@ int main(int argc, char **argv)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGUSR1);
     sigprocmask(SIG_BLOCK, &signals, NULL);
+    if (setting(argv, "index", 0) &&
+        vv_index_new(argv[2], (uint32_t)setting(argv, "index", 0), &index) < 0)
+        return 1;
+    opts.index = door_opts.index = index;
     if (vv_dataset_open(argv[2], &opts, err, sizeof(err), &cache) < 0 ||
         vv_shared_new(roots, 1, &shared) < 0)
         return 1;
@@ -169,5 +159,6 @@ int main(int argc, char **argv)
     vv_owner_free(owner);
     vv_shared_free(shared);
     vv_dataset_close(cache);
+    vv_index_free(index);
     return 0;
 }

@@ -16,8 +16,16 @@ storm() { # storm WHAT [close]
 }
 storm "with a daemon"
 ask_daemon
-[ "$d_opens" -gt 500 ] || fail "hardly anything came from the cache"
+[ "$d_hits" -gt 500 ] || fail "hardly anything came from the cache"
 [ "$d_broken" = 0 ] || fail "the daemon was sent nonsense"
+
+[ "$d_opens" -lt "$d_hits" ] || fail "nobody opened files himself"
+kill_daemon TERM
+index=0
+start_daemon revalidate=20
+storm "with a daemon that is asked for every file"
+ask_daemon
+[ "$d_opens" -gt 500 ] || fail "hardly anything came from the cache"
 
 # A connection that is closed while it is used may lose a request, which then takes the daemon for frozen.
 VARVE_PRELOAD_PATIENCE=100 storm "with connections closed" close
@@ -28,6 +36,7 @@ start_daemon revalidate=20 capacity=200000
 storm "with little room"
 
 # The daemon goes and comes.
+index=4096
 export VARVE_PRELOAD_PATIENCE=200
 LD_PRELOAD=$library timeout 120 "$programs/storm" "$root" $((rounds * 4)) &
 running=$!

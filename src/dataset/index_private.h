@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VV_DATASET_INDEX_PRIVATE_H
+#define VV_DATASET_INDEX_PRIVATE_H
+
+#include "dataset/index.h"
+
+struct vvi_entry;
+
+/* All under the lock of the cache whose entries they are. An entry remembers the first of its slots, plus
+ * one, in `entry->shown`. */
+void vvi_index_put(struct vv_index *x, struct vvi_entry *e, const char *path,
+                   const struct vv_door_stat *stat, uint64_t until_ns, bool direct);
+void vvi_index_withdraw(struct vv_index *x, struct vvi_entry *e);
+/* How often clients have opened files since the last time, by entry. */
+void vvi_index_harvest(struct vv_index *x,
+                       void (*fn)(void *user, struct vvi_entry *e, uint64_t times), void *user);
+
+#endif

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index that clients read: what they open through it is what the cache would have handed out, and what the
+ * cache does not hand out any more they do not get. The client is the preloaded library's own code. */
+#include "dataset/index.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/lock.h"
+#include "ds.h"
+#include "preload/index.c"
+#include "t.h"
+
+#define VIEW 1u
+
+static struct vv_index *index_new(const char *folder, uint32_t slots)
+{
+    struct vv_index *x;
+    int fds[2];
+
+    T_OK(vv_index_new(folder, slots, &x));
+    vv_index_fds(x, fds);
+    vvi_preload_index_map(fds, VIEW);
+    T_EQ(vvi_preload_index_mapped(), vv_index_boot(x));
+    return x;
+}
+
+static struct vv_dataset *open_with(const char *folder, uint64_t capacity, struct vv_index *x)
+{
+    struct vv_dataset_opts opts = {.capacity = capacity, .index = x};
+    struct vv_dataset *d;
+    char err[200];
+
+    T_OK(vv_dataset_open(folder, &opts, err, sizeof(err), &d));
+    return d;
+}
+
+/* The inode tells the generation. */
+static struct vv_door_stat stat_of(const struct vv_dataset_gen *gen)
+{
+    return (struct vv_door_stat){.ino = gen->mtime_ns, .size = gen->size, .mode = 0100644};
+}
+
+static int show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
+                const char *client_path)
+{
+    struct vv_door_stat st = stat_of(gen);
+
+    return vv_dataset_show(d, path, gen, client_path, &st, UINT64_MAX, true);
+}
+
+/* Opens it as a client does, and compares every byte. */
+static bool client_has(const char *client_path, const char *path, const struct vv_dataset_gen *gen)
+{
+    struct vv_door_stat st;
+    int fd;
+
+    if (!vvi_preload_index_open(client_path, strlen(client_path), true, true, VIEW, &fd, &st))
+        return false;
+    T_EQ(st.ino, gen->mtime_ns);
+    T_CHECK(ds_is(fd, path, gen));
+    close(fd);
+    return true;
+}
+
+static void test_shown(void)
+{
+    struct vv_dataset_gen gen = ds_gen(1, 5000), next = ds_gen(2, 6000);
+    const char *folder = t_tmpdir();
+    struct vv_index *x = index_new(folder, 64);
+    struct vv_dataset *d = open_with(folder, 1 << 20, x);
+    struct vv_door_stat st = stat_of(&gen);
+    int fd;
+
+    T_OK(ds_put(d, "/a", 1, 5000));
+    T_CHECK(!client_has("/a", "/a", &gen));
+    T_ERR(show(d, "/a", &next, "/a"), -ESTALE);
+    T_ERR(show(d, "/b", &gen, "/b"), -ENOENT);
+    T_CHECK(!client_has("/a", "/a", &gen));
+    T_OK(show(d, "/a", &gen, "/a"));
+    T_OK(show(d, "/a", &gen, "/through/link"));
+    T_CHECK(client_has("/a", "/a", &gen) && client_has("/through/link", "/a", &gen));
+    T_CHECK(!client_has("/ab", "/a", &gen) && !client_has("/", "/a", &gen));
+    T_EQ(ds_stats(d).hits, 2);
+    /* A link was on the way. */
+    T_OK(vv_dataset_show(d, "/a", &gen, "/a", &st, UINT64_MAX, false));
+    T_CHECK(!client_has("/a", "/a", &gen));
+    T_CHECK(vvi_preload_index_stat("/a", 2, false, VIEW, &st) && st.size == 5000);
+    /* The owner wants to look at it. */
+    T_OK(vv_dataset_show(d, "/a", &gen, "/a", &st, vv_now_ns(), true));
+    T_CHECK(!client_has("/a", "/a", &gen));
+    T_OK(show(d, "/a", &gen, "/a"));
+    /* Another view of the file system; switched off. */
+    T_CHECK(!vvi_preload_index_open("/a", 2, false, true, VIEW + 1, &fd, &st));
+    vv_index_enable(x, false);
+    T_CHECK(!client_has("/a", "/a", &gen));
+    vv_index_enable(x, true);
+    T_CHECK(client_has("/a", "/a", &gen));
+    /* Replaced: the former one under none of its names. */
+    T_OK(ds_put(d, "/a", 2, 6000));
+    T_CHECK(!client_has("/a", "/a", &gen) && !client_has("/through/link", "/a", &gen));
+    T_OK(show(d, "/a", &next, "/a"));
+    T_CHECK(client_has("/a", "/a", &next));
+    T_OK(vv_dataset_drop(d, "/a"));
+    T_CHECK(!client_has("/a", "/a", &next));
+    vv_dataset_close(d);
+    vv_index_free(x);
+}
+
+/* A daemon that says nothing any more; and the next one, over the former. */
+static void test_dead(void)
+{
+    struct vv_dataset_gen gen = ds_gen(1, 500);
+    const char *folder = t_tmpdir();
+    struct vv_index *x = index_new(folder, 64), *y;
+    struct vv_dataset *d = open_with(folder, 1 << 20, x);
+
+    T_OK(ds_put(d, "/a", 1, 500));
+    T_OK(show(d, "/a", &gen, "/a"));
+    T_CHECK(client_has("/a", "/a", &gen));
+    while (client_has("/a", "/a", &gen))
+        usleep(10000);
+    vv_index_beat(x);
+    T_CHECK(client_has("/a", "/a", &gen));
+    vv_dataset_close(d);
+    vv_index_free(x);
+    T_CHECK(!client_has("/a", "/a", &gen));
+    y = index_new(folder, 64);
+    d = open_with(folder, 1 << 20, y);
+    T_ERR(show(d, "/a", &gen, "/a"), -EAGAIN); /* not verified in this life */
+    T_OK(ds_check(d, "/a"));
+    T_OK(show(d, "/a", &gen, "/a"));
+    T_CHECK(client_has("/a", "/a", &gen));
+    vv_dataset_close(d);
+    vv_index_free(y);
+}
+
+/* What clients have open stays, what they used last stays longest. */
+static void test_evicted(void)
+{
+    struct vv_dataset_gen gen = ds_gen(1, 100 * DS_KIB);
+    const char *folder = t_tmpdir();
+    struct vv_index *x = index_new(folder, 64);
+    struct vv_dataset *d = open_with(folder, 450 * DS_KIB, x);
+    struct vv_door_stat st;
+    int fd;
+
+    for (int i = 0; i < 4; i++) {
+        char path[] = {'/', (char)('a' + i), '\0'};
+
+        T_OK(ds_put(d, path, 1, 100 * DS_KIB));
+        T_OK(show(d, path, &gen, path));
+    }
+    T_CHECK(vvi_preload_index_open("/b", 2, false, true, VIEW, &fd, &st));
+    T_CHECK(client_has("/a", "/a", &gen));
+    T_OK(ds_put(d, "/e", 1, 100 * DS_KIB));
+    T_CHECK(client_has("/a", "/a", &gen));  /* used */
+    T_CHECK(!client_has("/c", "/c", &gen)); /* the oldest */
+    T_CHECK(ds_is(fd, "/b", &gen));
+    T_OK(ds_check(d, "/b"));
+    close(fd);
+    vv_dataset_close(d);
+    vv_index_free(x);
+}
+
+/* More files than slots. */
+static void test_crowded(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_index *x = index_new(folder, 64);
+    struct vv_dataset *d = open_with(folder, 8 << 20, x);
+    char path[VV_DOOR_SLOT_PATH_ROOM + 10];
+    unsigned found = 0;
+
+    for (int round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < 300; i++) {
+            struct vv_dataset_gen gen = ds_gen(1, i + 1);
+
+            snprintf(path, sizeof(path), "/file/%u", i);
+            if (round == 0) {
+                T_OK(ds_put(d, path, 1, i + 1));
+                T_OK(show(d, path, &gen, path));
+            }
+            found += client_has(path, path, &gen);
+        }
+    }
+    T_CHECK(found >= 300 && found <= 364);
+    memset(path, 'a', sizeof(path));
+    path[0] = '/';
+    path[VV_DOOR_SLOT_PATH_ROOM] = '\0';
+    for (int more = 0; more < 2; more++) {
+        struct vv_dataset_gen gen = ds_gen(1, 7);
+
+        T_OK(ds_put(d, path, 1, 7));
+        T_OK(show(d, path, &gen, path));
+        T_EQ(client_has(path, path, &gen), more == 0);
+        path[VV_DOOR_SLOT_PATH_ROOM] = 'a';
+        path[VV_DOOR_SLOT_PATH_ROOM + 1] = '\0';
+    }
+    vv_dataset_close(d);
+    vv_index_free(x);
+}
+
+static void test_bad(void)
+{
+    struct vv_index *x;
+    char folder[500];
+    int fds[2];
+
+    T_ERR(vv_index_new("relative", 64, &x), -EINVAL);
+    T_ERR(vv_index_new("/a", 7, &x), -EINVAL);
+    memset(folder, 'a', sizeof(folder));
+    folder[0] = '/';
+    folder[499] = '\0';
+    T_ERR(vv_index_new(folder, 64, &x), -ENAMETOOLONG);
+    /* Things that are no index. */
+    fds[0] = fds[1] = open("/dev/zero", O_RDONLY);
+    vvi_preload_index_map(fds, VIEW);
+    T_EQ(vvi_preload_index_mapped(), 0);
+    close(fds[0]);
+    /* It cannot be written by whoever gets it. */
+    T_OK(vv_index_new(t_tmpdir(), 64, &x));
+    vv_index_fds(x, fds);
+    T_CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED);
+    snprintf(folder, sizeof(folder), "/proc/self/fd/%d", fds[0]);
+    fds[0] = open(folder, O_RDWR);
+    T_CHECK(fds[0] < 0 ||
+            mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED);
+    T_CHECK(fds[0] < 0 || (write(fds[0], "x", 1) < 0 && ftruncate(fds[0], 0) < 0));
+    if (fds[0] >= 0)
+        close(fds[0]);
+    vv_index_free(x);
+}
+
+/* ---- at once ---- */
+
+#define PATHS 6
+
+static struct vv_dataset *shared_d;
+static _Atomic bool done;
+static _Atomic uint64_t opened;
+
+static void *reader(void *arg)
+{
+    struct t_rng rng = {(uintptr_t)arg};
+
+    while (!atomic_load(&done)) {
+        char path[] = {'/', (char)('a' + t_rng_below(&rng, PATHS)), '\0'};
+        struct vv_door_stat st;
+        int fd;
+
+        if (!vvi_preload_index_open(path, 2, true, true, VIEW, &fd, &st))
+            continue;
+        /* Whichever generation it is: that one, whole. */
+        for (unsigned n = 1;; n++) {
+            struct vv_dataset_gen gen = ds_gen(n, st.size);
+
+            if (gen.mtime_ns != st.ino) {
+                T_CHECK(n < 100000);
+                continue;
+            }
+            T_CHECK(ds_is(fd, path, &gen));
+            break;
+        }
+        close(fd);
+        atomic_fetch_add(&opened, 1);
+    }
+    return NULL;
+}
+
+static void test_threads(void)
+{
+    uint64_t rounds = t_cases(300, 20000);
+    struct t_rng rng = {t_seed()};
+    const char *folder = t_tmpdir();
+    struct vv_index *x = index_new(folder, 64);
+    pthread_t t[3];
+
+    shared_d = open_with(folder, 64 * DS_KIB, x);
+    for (uintptr_t i = 0; i < 3; i++)
+        T_EQ(pthread_create(&t[i], NULL, reader, (void *)(i + 1)), 0);
+    for (uint64_t i = 1; i <= rounds || atomic_load(&opened) < 20; i++) {
+        char path[] = {'/', (char)('a' + t_rng_below(&rng, PATHS)), '\0'};
+        uint64_t size = 1 + t_rng_below(&rng, 20000);
+        struct vv_dataset_gen gen = ds_gen((unsigned)i, size);
+        int rc = ds_put(shared_d, path, (unsigned)i, size);
+
+        T_CHECK(rc == 0 || rc == -ENOSPC);
+        if (rc == 0)
+            (void)show(shared_d, path, &gen, path);
+        if (t_rng_below(&rng, 8) == 0)
+            (void)vv_dataset_drop(shared_d, path);
+        if (t_rng_below(&rng, 16) == 0)
+            vv_index_enable(x, t_rng_below(&rng, 2) == 0);
+        else
+            vv_index_enable(x, true);
+        vv_index_beat(x);
+    }
+    atomic_store(&done, true);
+    for (int i = 0; i < 3; i++)
+        T_EQ(pthread_join(t[i], NULL), 0);
+    vv_dataset_close(shared_d);
+    vv_index_free(x);
+}
+
+int main(void)
+{
+    T_RUN(test_shown);
+    T_RUN(test_dead);
+    T_RUN(test_evicted);
+    T_RUN(test_crowded);
+    T_RUN(test_bad);
+    T_RUN(test_threads);
+    return t_done();
+}

@@ -5,6 +5,7 @@
  * by them; and its checksum, which covers the body too, is right before its meaning is looked at. Pure, but
  * for memory and the resolver.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -176,6 +177,17 @@ int vvi_addr_parse(const char *text, struct vvi_addr *ret_addr)
     memcpy(&ret_addr->sa, list->ai_addr, list->ai_addrlen);
     freeaddrinfo(list);
     return 0;
+}
+
+bool vv_net_addr_is_numeric(const char *addr)
+{
+    char host[VV_NET_ADDR_MAX + 1];
+    const char *port;
+    uint8_t bytes[16];
+
+    if (split(addr, host, sizeof(host), &port) != 0)
+        return false;
+    return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
 }
 
 uint16_t vvi_addr_port(const struct vvi_addr *a)

@@ -144,6 +144,8 @@ uint64_t vv_net_epoch(const struct vv_net *net);
  * resolved here, and may block for that; numbers do not. */
 VV_WARN_UNUSED int vv_net_peer_set(struct vv_net *net, uint64_t peer, const char *addr,
                                    unsigned flags);
+/* Whether vv_net_peer_set takes it without looking up a name. */
+bool vv_net_addr_is_numeric(const char *addr);
 /* Its connection is closed, its calls end with -ECONNRESET. */
 void vv_net_peer_drop(struct vv_net *net, uint64_t peer);
 

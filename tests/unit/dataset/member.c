@@ -1,0 +1,685 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Membership in virtual time: any number of members, messages that are late, lost or cut off, members that freeze,
+ * die, leave and come back. What is asserted of time is asserted of virtual time.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "core/util.h"
+#include "dataset/member.h"
+#include "t.h"
+
+#define MS        VV_NS_PER_MS
+#define NODES_MAX 64
+
+struct letter {
+    uint64_t at_ns, order; /* ties in the order of sending */
+    unsigned to;
+    size_t bytes;
+    uint8_t *msg;
+};
+
+static struct world {
+    struct t_rng rng;
+    uint64_t now;
+    unsigned nr;
+    struct vv_member *m[NODES_MAX];
+    bool frozen[NODES_MAX], dead[NODES_MAX];
+    unsigned side[NODES_MAX]; /* messages pass within a side only */
+    unsigned loss_pct;        /* of messages */
+    uint64_t latency, jitter;
+    uint64_t epoch[NODES_MAX]; /* the last seen: it never goes back */
+    struct letter *heap;
+    size_t nr_letters, room;
+    uint64_t sent;
+} w;
+
+static struct vv_member_info info_of(unsigned i)
+{
+    struct vv_member_info info = {.id = 100 + 7 * (uint64_t)i, .weight = 1};
+
+    snprintf(info.name, sizeof(info.name), "node%u", i);
+    snprintf(info.addr, sizeof(info.addr), "10.0.0.%u:7000", i + 1);
+    return info;
+}
+
+static unsigned node_of(uint64_t id)
+{
+    return (unsigned)((id - 100) / 7);
+}
+
+/* ---- the post ---- */
+
+static bool before(const struct letter *a, const struct letter *b)
+{
+    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
+}
+
+static void swap(size_t a, size_t b)
+{
+    struct letter l = w.heap[a];
+
+    w.heap[a] = w.heap[b];
+    w.heap[b] = l;
+}
+
+static void push(struct letter l)
+{
+    if (w.nr_letters == w.room) {
+        w.room = w.room ? 2 * w.room : 1024;
+        w.heap = realloc(w.heap, w.room * sizeof(*w.heap));
+        T_CHECK(w.heap != NULL);
+    }
+    w.heap[w.nr_letters++] = l;
+    for (size_t i = w.nr_letters - 1; i && before(&w.heap[i], &w.heap[(i - 1) / 2]);
+         i = (i - 1) / 2)
+        swap(i, (i - 1) / 2);
+}
+
+static struct letter pop(void)
+{
+    struct letter first = w.heap[0];
+
+    w.heap[0] = w.heap[--w.nr_letters];
+    for (size_t i = 0;;) {
+        size_t least = i;
+        for (size_t k = 2 * i + 1; k <= 2 * i + 2 && k < w.nr_letters; k++)
+            least = before(&w.heap[k], &w.heap[least]) ? k : least;
+        if (least == i)
+            return first;
+        swap(i, least);
+        i = least;
+    }
+}
+
+static void collect(unsigned from)
+{
+    struct vv_member_out out;
+    uint64_t epoch = vv_member_epoch(w.m[from]);
+
+    T_CHECK(epoch >= w.epoch[from]);
+    w.epoch[from] = epoch;
+    while (vv_member_next_out(w.m[from], &out)) {
+        unsigned to = node_of(out.to);
+        T_CHECK(to < w.nr && to != from && out.bytes <= VV_MEMBER_MSG_MAX);
+        w.sent++;
+        if (w.side[from] != w.side[to] || w.dead[to] || t_rng_below(&w.rng, 100) < w.loss_pct)
+            continue;
+        struct letter l = {.at_ns = w.now + w.latency + t_rng_below(&w.rng, w.jitter + 1),
+                           .order = w.sent,
+                           .to = to,
+                           .bytes = out.bytes,
+                           .msg = malloc(out.bytes)};
+        memcpy(l.msg, out.msg, out.bytes);
+        push(l);
+    }
+}
+
+/* Runs until nothing is due before `until`. */
+static void run(uint64_t until)
+{
+    for (;;) {
+        uint64_t due = until;
+        unsigned who = w.nr;
+        for (unsigned i = 0; i < w.nr; i++) {
+            if (w.dead[i] || w.frozen[i])
+                continue;
+            uint64_t at = VV_MAX(vv_member_due_ns(w.m[i]), w.now);
+            if (at < due) {
+                due = at;
+                who = i;
+            }
+        }
+        if (w.nr_letters && w.heap[0].at_ns <= due && w.heap[0].at_ns < until) {
+            struct letter l = pop();
+            w.now = VV_MAX(w.now, l.at_ns);
+            if (w.frozen[l.to] && !w.dead[l.to]) {
+                /* Its kernel keeps it. */
+                l.at_ns = w.now + 50 * MS;
+                push(l);
+                continue;
+            }
+            if (!w.dead[l.to]) {
+                T_OK(vv_member_receive(w.m[l.to], w.now, l.msg, l.bytes));
+                collect(l.to);
+            }
+            free(l.msg);
+            continue;
+        }
+        if (who == w.nr)
+            break;
+        w.now = due;
+        vv_member_tick(w.m[who], w.now);
+        collect(who);
+    }
+    w.now = until;
+}
+
+static void start(unsigned i, uint32_t life)
+{
+    struct vv_member_opts opts = {.self = info_of(i), .life = life, .seed = t_rng_u64(&w.rng)};
+
+    T_OK(vv_member_new(&opts, w.now, &w.m[i]));
+    w.dead[i] = w.frozen[i] = false;
+    w.epoch[i] = 0;
+}
+
+static void introduce(unsigned i, unsigned to)
+{
+    struct vv_member_info info = info_of(to);
+
+    if (i == to)
+        return;
+    T_OK(vv_member_add(w.m[i], w.now, &info));
+    collect(i);
+}
+
+/* n members; each knows the first, or all. */
+static void make_world(unsigned n, uint64_t seed, bool list)
+{
+    w = (struct world){.rng = {seed}, .nr = n, .now = 1000 * MS, .latency = MS / 10, .jitter = MS};
+    for (unsigned i = 0; i < n; i++)
+        start(i, 5);
+    for (unsigned i = 0; i < n; i++) {
+        for (unsigned k = 0; k < (list ? n : 1); k++)
+            introduce(i, k);
+    }
+}
+
+static void end_world(void)
+{
+    for (unsigned i = 0; i < w.nr; i++)
+        vv_member_free(w.m[i]);
+    while (w.nr_letters)
+        free(pop().msg);
+    free(w.heap);
+}
+
+static bool runs(unsigned i)
+{
+    return !w.dead[i] && !w.frozen[i];
+}
+
+/* All that run have `who` in this state. */
+static bool all_say(unsigned who, enum vv_member_state state)
+{
+    struct vv_member_row row;
+
+    for (unsigned i = 0; i < w.nr; i++) {
+        if (i != who && runs(i) &&
+            (vv_member_row(w.m[i], info_of(who).id, &row) != 0 || row.state != state))
+            return false;
+    }
+    return true;
+}
+
+/* All that run have each other as ALIVE, and equal epochs. */
+static bool agree(void)
+{
+    uint64_t epoch = 0;
+
+    for (unsigned i = 0; i < w.nr; i++) {
+        if (!runs(i))
+            continue;
+        if (!all_say(i, VV_MEMBER_ALIVE) || (epoch && vv_member_epoch(w.m[i]) != epoch))
+            return false;
+        epoch = vv_member_epoch(w.m[i]);
+    }
+    return true;
+}
+
+/* How long until it holds, looking every millisecond; fails after `limit`. */
+static uint64_t until(bool (*holds)(void), uint64_t limit)
+{
+    uint64_t begin = w.now;
+
+    while (!holds()) {
+        T_CHECK(w.now - begin < limit);
+        run(w.now + MS);
+    }
+    return w.now - begin;
+}
+
+static unsigned victim;
+
+static bool victim_dead(void)
+{
+    return all_say(victim, VV_MEMBER_DEAD);
+}
+
+static bool victim_gone(void)
+{
+    return all_say(victim, VV_MEMBER_GONE);
+}
+
+static const unsigned sizes[] = {4, 5, 8, 16, 33, 64};
+
+#define EACH_SIZE(n, seed)                                                                  \
+    for (size_t s_ = 0; s_ < (t_sanitized() ? 4 : VV_ARRAY_SIZE(sizes)); s_++)              \
+        for (uint64_t n = sizes[s_], seed = t_seed() * 1000, end_ = seed + t_cases(2, 100); \
+             seed < end_; seed++)
+
+/* ---- cases ---- */
+
+static void test_start(void)
+{
+    uint64_t worst = 0, took;
+
+    EACH_SIZE(n, seed)
+    {
+        make_world((unsigned)n, seed, seed % 2);
+        took = until(agree, 10000 * MS);
+        worst = VV_MAX(worst, took);
+        /* And so it stays: nobody is suspected while nothing happens. */
+        uint64_t epoch = vv_member_epoch(w.m[0]), version = vv_member_version(w.m[0]);
+        run(w.now + 5000 * MS);
+        T_CHECK(agree());
+        T_EQ(vv_member_epoch(w.m[0]), epoch);
+        T_EQ(vv_member_version(w.m[0]), version);
+        T_CHECK(!vv_member_fenced(w.m[n - 1]));
+        end_world();
+    }
+    t_note("all knew each other after at most %llu ms", (unsigned long long)(worst / MS));
+}
+
+static void test_frozen(void)
+{
+    uint64_t worst = 0, took;
+
+    EACH_SIZE(n, seed)
+    {
+        struct vv_member_row row;
+        uint64_t epoch;
+        make_world((unsigned)n, seed, true);
+        until(agree, 10000 * MS);
+        victim = (unsigned)t_rng_below(&w.rng, n);
+        run(w.now + t_rng_below(&w.rng, 1000 * MS));
+        epoch = vv_member_epoch(w.m[(victim + 1) % n]);
+        w.frozen[victim] = true;
+        took = until(victim_dead, 3000 * MS);
+        worst = VV_MAX(worst, took);
+        T_CHECK(vv_member_epoch(w.m[(victim + 1) % n]) > epoch);
+        for (unsigned i = 0; i < n; i++)
+            T_CHECK(i == victim || !vv_member_fenced(w.m[i]));
+        run(w.now + t_rng_below(&w.rng, 10000 * MS));
+        /* It goes on: comes back in a new life, and kills nobody. */
+        w.frozen[victim] = false;
+        until(agree, 5000 * MS);
+        T_OK(vv_member_row(w.m[(victim + 1) % n], info_of(victim).id, &row));
+        T_CHECK(row.life > 5);
+        for (unsigned i = 0; i < n; i++) {
+            T_OK(vv_member_row(w.m[victim], info_of(i).id, &row));
+            T_CHECK(i == victim || row.life == 5);
+        }
+        end_world();
+    }
+    t_note("a frozen member was dead for all after at most %llu ms",
+           (unsigned long long)(worst / MS));
+}
+
+/* Its process is gone, and those who were connected to it are told so. */
+static void test_killed(void)
+{
+    uint64_t worst = 0, took;
+
+    EACH_SIZE(n, seed)
+    {
+        unsigned witness;
+        make_world((unsigned)n, seed, false);
+        until(agree, 10000 * MS);
+        victim = (unsigned)t_rng_below(&w.rng, n);
+        witness = (unsigned)((victim + 1 + t_rng_below(&w.rng, n - 1)) % n);
+        w.dead[victim] = true;
+        vv_member_evidence(w.m[witness], w.now, info_of(victim).id, VV_MEMBER_BROKEN);
+        collect(witness);
+        vv_member_evidence(w.m[witness], w.now, info_of(victim).id, VV_MEMBER_ENDED);
+        collect(witness);
+        took = until(victim_gone, 50 * MS);
+        worst = VV_MAX(worst, took);
+        /* It starts again, by the same clock: a life that was. */
+        vv_member_free(w.m[victim]);
+        start(victim, 5);
+        introduce(victim, (victim + 1) % (unsigned)n);
+        until(agree, 5000 * MS);
+        struct vv_member_row row;
+        T_OK(vv_member_row(w.m[witness], info_of(victim).id, &row));
+        T_CHECK(row.life > 5);
+        end_world();
+    }
+    t_note("a killed member was gone for all after at most %llu us",
+           (unsigned long long)(worst / VV_NS_PER_US));
+}
+
+/* Evidence that was wrong: the connection broke, the process did not. */
+static void test_broken(void)
+{
+    EACH_SIZE(n, seed)
+    {
+        uint64_t epoch;
+        make_world((unsigned)n, seed, false);
+        until(agree, 10000 * MS);
+        epoch = vv_member_epoch(w.m[0]);
+        vv_member_evidence(w.m[0], w.now, info_of(1).id, VV_MEMBER_BROKEN);
+        collect(0);
+        T_CHECK(!agree());
+        until(agree, 100 * MS);
+        T_EQ(vv_member_epoch(w.m[0]), epoch);
+        run(w.now + 3000 * MS);
+        T_CHECK(agree() && vv_member_epoch(w.m[0]) == epoch);
+        end_world();
+    }
+}
+
+static unsigned cut;
+
+static bool sides_settled(void)
+{
+    unsigned low = cut, high = w.nr - cut;
+    bool low_fenced = low < high; /* the first has the smallest number */
+
+    for (unsigned i = 0; i < w.nr; i++) {
+        if (vv_member_fenced(w.m[i]) != (i < cut ? low_fenced : !low_fenced))
+            return false;
+    }
+    return true;
+}
+
+static bool healed(void)
+{
+    for (unsigned i = 0; i < w.nr; i++) {
+        if (vv_member_fenced(w.m[i]))
+            return false;
+    }
+    return agree();
+}
+
+static void test_partition(void)
+{
+    uint64_t worst = 0, took;
+
+    EACH_SIZE(n, seed)
+    {
+        make_world((unsigned)n, seed, true);
+        until(agree, 10000 * MS);
+        cut = 1 + (unsigned)t_rng_below(&w.rng, n - 1);
+        for (unsigned i = 0; i < n; i++)
+            w.side[i] = i >= cut;
+        took = until(sides_settled, 3000 * MS);
+        worst = VV_MAX(worst, took);
+        run(w.now + t_rng_below(&w.rng, 20000 * MS));
+        T_CHECK(sides_settled());
+        for (unsigned i = 0; i < n; i++)
+            w.side[i] = 0;
+        until(healed, 60000 * MS);
+        end_world();
+    }
+    t_note("the smaller part was fenced after at most %llu ms", (unsigned long long)(worst / MS));
+}
+
+/* One after the other, until one is left: nobody who remains is fenced, because the others are known to
+ * be gone. */
+static void test_one_after_the_other(void)
+{
+    make_world(4, t_seed(), true);
+    until(agree, 10000 * MS);
+    for (victim = 0; victim < 3; victim++) {
+        w.dead[victim] = true;
+        vv_member_evidence(w.m[3], w.now, info_of(victim).id, VV_MEMBER_ENDED);
+        collect(3);
+        until(victim_gone, 50 * MS);
+        for (unsigned i = victim + 1; i < 4; i++)
+            T_CHECK(!vv_member_fenced(w.m[i]));
+    }
+    end_world();
+    /* Frozen ones may be running: with two of four dead the rest is the larger part only once the first
+     * was forgotten. */
+    make_world(4, t_seed() + 1, true);
+    until(agree, 10000 * MS);
+    victim = 0;
+    w.frozen[0] = true;
+    until(victim_dead, 3000 * MS);
+    run(w.now + 61000 * MS);
+    victim = 1;
+    w.frozen[1] = true;
+    until(victim_dead, 3000 * MS);
+    run(w.now + 1000 * MS);
+    T_CHECK(!vv_member_fenced(w.m[2]) && !vv_member_fenced(w.m[3]));
+    end_world();
+}
+
+static void test_leave(void)
+{
+    make_world(6, t_seed(), true);
+    until(agree, 10000 * MS);
+    victim = 2;
+    vv_member_leave(w.m[2], w.now);
+    collect(2);
+    until(victim_gone, 50 * MS);
+    run(w.now + 5000 * MS);
+    T_CHECK(victim_gone());
+    w.dead[2] = true;
+    T_CHECK(agree());
+    end_world();
+}
+
+/* Bad links: whatever is believed meanwhile, it is put right when they are good again. */
+static void test_loss(void)
+{
+    for (uint64_t seed = t_seed(), end = seed + t_cases(4, 200); seed < end; seed++) {
+        unsigned n = 4 + (unsigned)(seed % 13);
+        make_world(n, seed, true);
+        until(agree, 10000 * MS);
+        w.loss_pct = 10 + (unsigned)(seed % 3) * 20;
+        w.jitter = 200 * MS;
+        run(w.now + 30000 * MS);
+        w.loss_pct = 0;
+        w.jitter = MS;
+        until(healed, 60000 * MS);
+        end_world();
+    }
+}
+
+/* Anything at all, then quiet. */
+static void test_anything(void)
+{
+    for (uint64_t seed = t_seed() + 77, end = seed + t_cases(8, 2000); seed < end; seed++) {
+        unsigned n = 4 + (unsigned)(seed % 9);
+        make_world(n, seed, seed % 2);
+        for (unsigned step = 0; step < 40; step++) {
+            unsigned i = (unsigned)t_rng_below(&w.rng, n), k = (unsigned)t_rng_below(&w.rng, n);
+            switch (t_rng_below(&w.rng, 6)) {
+            case 0:
+                w.frozen[i] = !w.frozen[i];
+                break;
+            case 1:
+                w.side[i] = (unsigned)t_rng_below(&w.rng, 2);
+                break;
+            case 2:
+                w.loss_pct = (unsigned)t_rng_below(&w.rng, 60);
+                break;
+            case 3:
+                if (runs(i) && i != k) {
+                    vv_member_evidence(w.m[i], w.now, info_of(k).id,
+                                       (enum vv_member_evidence)t_rng_below(&w.rng, 4));
+                    collect(i);
+                }
+                break;
+            case 4:
+                if (!w.dead[i])
+                    vv_member_free(w.m[i]);
+                start(i, (uint32_t)t_rng_below(&w.rng, 10));
+                introduce(i, (i + 1) % n);
+                break;
+            default:
+                if (runs(i) && i != k) {
+                    vv_member_differs(w.m[i], w.now, info_of(k).id);
+                    collect(i);
+                }
+            }
+            run(w.now + t_rng_below(&w.rng, 2000 * MS));
+        }
+        w.loss_pct = 0;
+        for (unsigned i = 0; i < n; i++) {
+            w.side[i] = 0;
+            w.frozen[i] = false;
+        }
+        /* Two who each think the other gone need a third; or somebody to introduce them. */
+        for (unsigned i = 0; i < n; i++) {
+            vv_member_differs(w.m[i], w.now, info_of((i + 1) % n).id);
+            collect(i);
+        }
+        until(healed, 120000 * MS);
+        end_world();
+    }
+}
+
+/* The same news in any order make the same table. */
+static void test_any_order(void)
+{
+    struct vv_member_opts opts = {.self = info_of(60), .life = 3, .seed = 1};
+    struct t_rng rng = {t_seed()};
+    enum { LETTERS = 24 };
+    uint8_t *msg[LETTERS];
+    size_t bytes[LETTERS], nr = 0;
+
+    /* Letters of six members to whom different things have happened. */
+    make_world(6, t_seed(), true);
+    until(agree, 10000 * MS);
+    for (unsigned i = 0; i < 6; i++)
+        w.side[i] = i;
+    for (unsigned i = 0; i < 6; i++) {
+        for (unsigned k = 0; k < 4; k++) {
+            struct vv_member_out out;
+            vv_member_evidence(w.m[i], w.now, info_of((i + k + 1) % 6).id,
+                               (enum vv_member_evidence)k);
+            T_CHECK(vv_member_next_out(w.m[i], &out));
+            bytes[nr] = out.bytes;
+            msg[nr] = malloc(out.bytes);
+            memcpy(msg[nr++], out.msg, out.bytes);
+            while (vv_member_next_out(w.m[i], &out))
+                ;
+        }
+    }
+    uint64_t epoch = 0;
+    struct vv_member_row rows[2][8];
+    for (unsigned trial = 0; trial < 50; trial++) {
+        struct vv_member_out out;
+        struct vv_member *m;
+        for (size_t i = nr; i > 1; i--) {
+            size_t k = t_rng_below(&rng, i), b = bytes[k];
+            uint8_t *p = msg[k];
+            msg[k] = msg[i - 1];
+            msg[i - 1] = p;
+            bytes[k] = bytes[i - 1];
+            bytes[i - 1] = b;
+        }
+        T_OK(vv_member_new(&opts, 1000 * MS, &m));
+        for (size_t i = 0; i < nr + 5; i++) { /* some twice */
+            T_OK(vv_member_receive(m, 1000 * MS, msg[i % nr], bytes[i % nr]));
+            while (vv_member_next_out(m, &out))
+                ;
+        }
+        T_EQ(vv_member_rows(m, rows[trial > 0], 8), 7);
+        T_CHECK(trial == 0 || vv_member_epoch(m) == epoch);
+        for (unsigned i = 0; i < 7 && trial > 0; i++) {
+            T_EQ(rows[0][i].info.id, rows[1][i].info.id);
+            T_EQ(rows[0][i].state, rows[1][i].state);
+            T_EQ(rows[0][i].life, rows[1][i].life);
+            T_EQ(rows[0][i].refutation, rows[1][i].refutation);
+            T_STREQ(rows[0][i].info.addr, rows[1][i].info.addr);
+        }
+        epoch = vv_member_epoch(m);
+        vv_member_free(m);
+    }
+    for (size_t i = 0; i < nr; i++)
+        free(msg[i]);
+    end_world();
+}
+
+/* Letters that were changed on the way: refused without a trace, or taken; never a crash. */
+static void test_mutated(void)
+{
+    struct t_rng rng = {t_seed() + 5};
+    struct vv_member_opts opts = {.self = info_of(60), .life = 3, .seed = 1};
+    struct vv_member_out out;
+    struct vv_member *m;
+    uint64_t refused = 0, n = t_cases(8000, 1000000);
+
+    make_world(8, t_seed(), true);
+    until(agree, 10000 * MS);
+    T_OK(vv_member_new(&opts, 1000 * MS, &m));
+    for (uint64_t i = 0; i < n; i++) {
+        uint8_t buf[2048];
+        size_t bytes;
+        uint64_t version = vv_member_version(m);
+        vv_member_differs(w.m[0], w.now += 1000 * MS, info_of(1).id);
+        if (!vv_member_next_out(w.m[0], &out))
+            continue;
+        bytes = VV_MIN(out.bytes, sizeof(buf));
+        memcpy(buf, out.msg, bytes);
+        while (vv_member_next_out(w.m[0], &out))
+            ;
+        for (uint64_t k = t_rng_below(&rng, 4); k > 0; k--)
+            buf[t_rng_below(&rng, bytes)] = (uint8_t)t_rng_u64(&rng);
+        if (t_rng_below(&rng, 4) == 0)
+            bytes = t_rng_below(&rng, bytes + 1);
+        if (vv_member_receive(m, 1000 * MS, buf, bytes) != 0) {
+            T_EQ(vv_member_version(m), version);
+            refused++;
+        }
+        while (vv_member_next_out(m, &out))
+            ;
+    }
+    T_CHECK(refused > n / 10);
+    vv_member_free(m);
+    end_world();
+}
+
+static void test_bad_calls(void)
+{
+    struct vv_member_opts opts = {.self = info_of(0), .life = 3};
+    struct vv_member_info info = info_of(1);
+    struct vv_member_row row;
+    struct vv_member *m;
+
+    opts.self.id = 0;
+    T_ERR(vv_member_new(&opts, 0, &m), -EINVAL);
+    opts.self = info_of(0);
+    T_OK(vv_member_new(&opts, 0, &m));
+    T_OK(vv_member_add(m, 0, &info));
+    T_ERR(vv_member_add(m, 0, &info), -EEXIST);
+    info.addr[0] = '\0';
+    info.id = 9;
+    T_ERR(vv_member_add(m, 0, &info), -EINVAL);
+    for (unsigned i = 2; i < VV_MEMBERS_MAX; i++) {
+        info = info_of(1);
+        info.id = 100000 - i;
+        T_OK(vv_member_add(m, 0, &info));
+    }
+    info.id = 5;
+    T_ERR(vv_member_add(m, 0, &info), -ENOSPC);
+    T_OK(vv_member_row(m, 100000 - 77, &row));
+    T_ERR(vv_member_row(m, 3, &row), -ENOENT);
+    T_STREQ(vv_member_state_name(row.state), "alive");
+    vv_member_free(m);
+    vv_member_free(NULL);
+}
+
+int main(void)
+{
+    T_RUN(test_start);
+    T_RUN(test_frozen);
+    T_RUN(test_killed);
+    T_RUN(test_broken);
+    T_RUN(test_partition);
+    T_RUN(test_one_after_the_other);
+    T_RUN(test_leave);
+    T_RUN(test_loss);
+    T_RUN(test_anything);
+    T_RUN(test_any_order);
+    T_RUN(test_mutated);
+    T_RUN(test_bad_calls);
+    return t_done();
+}

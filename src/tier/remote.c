@@ -227,9 +227,10 @@ int vv_remote_latest(struct vv_remote_hist *h, uint64_t *ret_version)
     int rc = -ENOENT;
     vv_mutex_lock(&h->remote->lock);
     for (size_t i = h->n; i-- > 0 && rc < 0;) {
-        const struct vvi_rentry *e = &h->entry[i];
+        struct vvi_rentry *e = &h->entry[i];
         if (e->removing || !vvi_remote_reached(h, e))
             continue;
+        e->unfinished = false;
         *ret_version = e->version;
         rc = 0;
     }
@@ -301,6 +302,8 @@ int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_le
     }
     if (rc == 0 && e == NULL)
         rc = -ENOENT;
+    if (rc == 0 && vvi_remote_reached(h, e))
+        e->unfinished = false;
     vv_mutex_unlock(&r->lock);
     return rc;
 }
@@ -349,6 +352,8 @@ int vv_remote_wait_all(struct vv_remote_hist *h, bool marked, uint64_t deadline_
         }
         late = vv_cond_wait_until(&r->changed, &r->lock, deadline_ns) == -ETIMEDOUT;
     }
+    for (size_t i = 0; i < h->n && rc == 0; i++)
+        h->entry[i].unfinished &= !vvi_remote_reached(h, &h->entry[i]);
     h->waiters -= !marked;
     vv_mutex_unlock(&r->lock);
     return rc;

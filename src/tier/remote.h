@@ -107,7 +107,9 @@ bool vv_remote_at_level(struct vv_remote_hist *hist, uint64_t version);
 bool vv_remote_has_reached(struct vv_remote_hist *hist, uint64_t version, uint64_t generation);
 /* The newest version that has. -ENOENT. */
 VV_WARN_UNUSED int vv_remote_latest(struct vv_remote_hist *hist, uint64_t *ret_version);
-/* Was it left by an earlier life that had not brought it to the level? It may be written anew. */
+/* Was it left by an earlier life that had not brought it to the level? It may be written anew, also when it
+ * has been brought there since, as long as nobody was told: whoever goes on from an older version does not
+ * know of it. */
 bool vv_remote_unfinished(struct vv_remote_hist *hist, uint64_t version);
 /* What failed in the background, told once: 0 if nothing. */
 int vv_remote_take_error(struct vv_remote_hist *hist, uint64_t *ret_version);

@@ -22,7 +22,7 @@ struct vvi_rentry {
     bool local;                /* the local folder has it, for all we know */
     uint64_t local_bytes;      /* that it counts for there; 0 without a limit */
     bool stored, marked, complete;
-    bool unfinished; /* found at opening, not at the level */
+    bool unfinished; /* found at opening, not at the level, and nobody was told that it is since */
     bool doubtful;   /* something failed on the way: there may be a file there, stored or not */
     bool lacking;    /* the shared copy is known to be bad or gone: the local one has to stay */
     bool told;       /* err was */

@@ -152,7 +152,6 @@ static void reached_locked(struct vv_remote_hist *h, struct vvi_rentry *e)
 {
     h->expire |= h->opts.keep != 0;
     h->sweep |= h->nleft > 0 && e->generation >= h->first_generation;
-    e->unfinished = false;
     vv_trace(VV_TRACE_REMOTE, h->trace_history, e->version, e->file.file_bytes, e->complete);
 }
 

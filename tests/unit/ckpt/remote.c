@@ -170,6 +170,49 @@ static void test_unfinished(void)
 }
 
 /* At level complete it is not: the ranks could not agree on it. */
+/* What an earlier life left on local disk is brought to the shared folder behind an application that goes on
+ * from an older version and knows nothing of it: writing the number again replaces it all the same. Who has
+ * been told of it is told that it exists. */
+static void test_finished_behind(void)
+{
+    for (int told = 0; told < 3; told++) {
+        struct ck_cfg cfg = config(VARVE_LEVEL_LOCAL, true);
+        const char *shared = cfg.remote;
+        uint64_t latest;
+        cfg.remote = NULL;
+        struct varve_ctx *ctx = ck_open(&cfg);
+        put(ck_history(ctx, "behind"), 7, 1);
+        T_OK(varve_close(ctx));
+        cfg.remote = shared;
+        cfg.level = VARVE_LEVEL_REMOTE;
+        ctx = ck_open(&cfg);
+        struct varve_history *h = ck_history(ctx, "behind");
+        for (int i = 0; i < CK_LIMIT_MS && stats(ctx).remote_written_bytes < BYTES; i++)
+            usleep(1000);
+        while (count_files(shared, "behind", ".ckpt") == 0)
+            usleep(1000);
+        usleep(20000);
+        if (told == 1)
+            T_OK(varve_wait(h, 7, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+        if (told == 2)
+            T_OK(varve_latest(h, &latest));
+        if (told) {
+            T_OK(varve_protect(h, 2, buf, BYTES));
+            T_ERR(varve_checkpoint_for(h, 7, CK_LIMIT_MS), -EEXIST);
+            get(h, 7, 1);
+        } else {
+            put(h, 7, 2);
+            T_OK(varve_wait(h, 7, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+            get(h, 7, 2);
+        }
+        T_OK(varve_close(ctx));
+        cfg.local = t_tmpdir();
+        ctx = ck_open(&cfg);
+        get(ck_history(ctx, "behind"), 7, told ? 1 : 2);
+        T_OK(varve_close(ctx));
+    }
+}
+
 static void test_incomplete(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
@@ -475,6 +518,7 @@ int main(int argc, char **argv)
     T_RUN(test_complete);
     T_RUN(test_complete_direct);
     T_RUN(test_unfinished);
+    T_RUN(test_finished_behind);
     T_RUN(test_incomplete);
     T_RUN(test_two_nodes);
     T_RUN(test_keep);

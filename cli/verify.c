@@ -15,6 +15,7 @@
 #include "cli/repair.h"
 #include "core/bytes.h"
 #include "tier/ckfile.h"
+#include "tier/group.h"
 #include "tier/partner.h"
 
 struct check {
@@ -22,7 +23,11 @@ struct check {
     const char *below;   /* the folder that is scanned, inside of the one to be verified */
     char (*paths)[1024]; /* of files to check */
     size_t n, room;
-    uint64_t problems, bad_files, bytes, unfinished;
+    uint64_t problems, bad_files, bytes, unfinished, records, markers;
+    const char *folder, *other; /* of the group that is looked at; NULL: no other */
+    bool repair;
+    uint64_t repaired, left; /* of the problems of groups */
+    int result;
     const char *current; /* path */
 };
 
@@ -91,6 +96,94 @@ static void check_file(struct check *c, int dirfd, const char *path)
     }
 }
 
+/* ---- what ranks told each other ---- */
+
+static void report_group(void *user, const struct vv_group_problem *p)
+{
+    struct check *c = user;
+    if (c->json) {
+        printf("%s\n  {\"folder\": ", c->problems > 0 ? "," : "");
+        files_json_text(stdout, c->folder);
+        printf(", \"file\": ");
+        files_json_text(stdout, c->current);
+        printf(", \"entry\": ");
+        files_json_text(stdout, p->file);
+        printf(", \"version\": %" PRIu64, p->version);
+        if (c->repair)
+            printf(", \"repaired\": %s", p->repaired ? "true" : "false");
+        printf(", \"problem\": ");
+        files_json_text(stdout, p->what);
+        printf("}");
+    } else {
+        files_progress("verify", 0, 0);
+        printf("%s/%s/%s: version %" PRIu64 ": %s%s\n", c->folder, c->current, p->file, p->version,
+               p->what,
+               !c->repair    ? ""
+               : p->repaired ? ", repaired"
+                             : ", not repaired");
+    }
+    c->problems++;
+}
+
+static int open_history(const char *folder, const char *history)
+{
+    const struct vv_os *os = vv_os_posix();
+    char path[1024 + VV_CKFILE_HISTORY_MAX];
+    snprintf(path, sizeof(path), "%s/%s", folder, history);
+    return os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+}
+
+static int check_group(void *user, const char *history)
+{
+    const struct vv_os *os = vv_os_posix();
+    struct check *c = user;
+    struct vv_group_check opts = {
+        .repair = c->repair, .other_fd = -1, .report = report_group, .user = c};
+    struct vv_group_check_result r = {0};
+    char current[VV_CKFILE_HISTORY_MAX + 16];
+    int fd = vv_files_name_ok(history) ? open_history(c->folder, history) : -ENOENT;
+    if (fd < 0)
+        return 0;
+    if (c->other != NULL)
+        opts.other_fd = open_history(c->other, history);
+    snprintf(current, sizeof(current), "%s/" VV_GROUP_FOLDER, history);
+    c->current = current;
+    int rc = vv_group_check(os, fd, history, &opts, &r);
+    if (rc == -EBUSY) {
+        fprintf(stderr, "varve verify: %s: a program has the history open\n", history);
+        c->result = CLI_FAILED;
+    } else if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR) {
+        c->result = files_complain("verify", c->folder, history, rc);
+    }
+    c->records += r.records;
+    c->markers += r.markers;
+    c->repaired += r.repaired;
+    c->left += r.problems - r.repaired;
+    if (opts.other_fd >= 0)
+        os->close(os, opts.other_fd);
+    os->close(os, fd);
+    return 0;
+}
+
+/* Of one history, or of all in the folder. */
+static int check_groups(struct check *c, const char *folder, const char *history, const char *other)
+{
+    const struct vv_os *os = vv_os_posix();
+    c->folder = folder;
+    c->other = other;
+    c->result = CLI_OK;
+    if (history != NULL) {
+        check_group(c, history);
+        return c->result;
+    }
+    int fd = os->openat(os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return files_complain("verify", folder, NULL, fd);
+    int rc = os->list(os, fd, check_group, c);
+    os->close(os, fd);
+    return rc < 0 ? files_complain("verify", folder, NULL, rc) : c->result;
+}
+
 static int check_folder(struct check *c, const char *folder, const char *history)
 {
     const struct vv_os *os = vv_os_posix();
@@ -116,8 +209,10 @@ static int check_folder(struct check *c, const char *folder, const char *history
     }
     files_progress("verify", 0, 0);
     os->close(os, dirfd);
-    if (c->n > 0)
-        return CLI_OK;
+    uint64_t records = c->records;
+    int result = check_groups(c, folder, history, NULL);
+    if (c->n > 0 || result != CLI_OK || c->records > records)
+        return result;
     /* Somebody who believes that his checkpoints were verified must not be told that all is well. */
     if (history != NULL)
         fprintf(stderr, "varve verify: no checkpoint of '%s' in %s\n", history, folder);
@@ -154,6 +249,7 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
 {
     struct repair_result all = {0};
     int first = 0, result = CLI_OK;
+    c->repair = true;
     if (remote == NULL)
         remote = getenv("VARVE_REMOTE");
     if (remote == NULL || remote[0] == '\0') {
@@ -174,7 +270,13 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
             result = files_complain("verify", folder, history, rc);
         all.repaired += r.repaired;
         all.unrepaired += r.unrepaired;
+        /* With the files as good as they get. */
+        if (rc == 0)
+            rc = check_groups(c, remote, history, folder);
+        result = rc > 0 ? rc : result;
     }
+    all.repaired += c->repaired;
+    all.unrepaired += c->left;
     if (c->json)
         printf("\n], \"repaired\": %" PRIu64 ", \"unrepaired\": %" PRIu64 ", \"ok\": %s}\n",
                all.repaired, all.unrepaired,
@@ -186,20 +288,23 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: varve verify [--json] [[--local] FOLDER] [HISTORY | FILE.ckpt]...\n"
-                 "       varve verify --repair [--json] [--local] FOLDER --remote FOLDER "
-                 "[HISTORY]...\n\n"
-                 "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
-                 "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
-                 "whatever is wrong, in copies that are kept there for other nodes too. With\n"
-                 "--repair, replaces damaged files in one of two folders by the good copy in the\n"
-                 "other.\n\n"
-                 "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
-                 "                  set or FOLDER has a slash in it\n"
-                 "  --repair        repair; refused while a program has the history open\n"
-                 "  --remote FOLDER the other folder; by default the one that VARVE_REMOTE names\n"
-                 "  --json          print one JSON object\n"
-                 "  --help          print this\n");
+    fprintf(out,
+            "usage: varve verify [--json] [[--local] FOLDER] [HISTORY | FILE.ckpt]...\n"
+            "       varve verify --repair [--json] [--local] FOLDER --remote FOLDER "
+            "[HISTORY]...\n\n"
+            "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
+            "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
+            "whatever is wrong, in copies that are kept there for other nodes too. Of a shared\n"
+            "folder also group records and commit markers, and\n"
+            "whether the files are there that they speak of. With --repair, replaces damaged\n"
+            "files in one of two folders by the good copy in the other, brings missing ones\n"
+            "back to the shared one, and writes damaged records and markers anew.\n\n"
+            "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
+            "                  set or FOLDER has a slash in it\n"
+            "  --repair        repair; refused while a program has the history open\n"
+            "  --remote FOLDER the other folder; by default the one that VARVE_REMOTE names\n"
+            "  --json          print one JSON object\n"
+            "  --help          print this\n");
 }
 
 /* A path to a file, not a folder or the name of a history. Where no folder is known, there are no
@@ -291,13 +396,17 @@ int cli_verify(int argc, char **argv)
     free(c.paths);
     if (c.json) {
         printf("\n], \"files\": %zu, \"bad_files\": %" PRIu64 ", \"unfinished\": %" PRIu64
-               ", \"good_bytes\": %" PRIu64 ", \"ok\": %s}\n",
-               c.n, c.bad_files, c.unfinished, c.bytes,
+               ", \"records\": %" PRIu64 ", \"markers\": %" PRIu64 ", \"good_bytes\": %" PRIu64
+               ", \"ok\": %s}\n",
+               c.n, c.bad_files, c.unfinished, c.records, c.markers, c.bytes,
                c.problems == 0 && result == CLI_OK ? "true" : "false");
     } else if (result == CLI_OK) {
         char bytes[VV_BYTES_TEXT];
         printf("%zu checkpoints, %" PRIu64 " damaged, %s good\n", c.n, c.bad_files,
                vv_bytes_human(c.bytes, bytes, sizeof(bytes)));
+        if (c.records + c.markers > 0)
+            printf("%" PRIu64 " group records, %" PRIu64 " markers, %" PRIu64 " problems\n",
+                   c.records, c.markers, c.left);
     }
     return result != CLI_OK ? result : c.problems > 0 ? CLI_FAILED : CLI_OK;
 }

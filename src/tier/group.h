@@ -147,4 +147,30 @@ int vv_group_scan(struct vv_group *group, bool write,
                   int (*visit)(void *user, const struct vv_group_record *record, int error),
                   void *user);
 
+/* ---- checking ---- */
+
+struct vv_group_problem {
+    uint64_t version; /* 0 of a life */
+    const char *file; /* its name in the group folder */
+    const char *what;
+    bool repaired;
+};
+
+struct vv_group_check {
+    bool repair;  /* puts right what can be; -EBUSY: a program has the history open */
+    int other_fd; /* the history in a folder that has copies of its files; -1: none */
+    void (*report)(void *user, const struct vv_group_problem *problem);
+    void *user;
+};
+
+struct vv_group_check_result {
+    uint64_t records, markers, problems, repaired;
+};
+
+/* Looks at every record, marker and life of a history, and whether the files are there that they speak of,
+ * without opening the history. -ENOENT: it has no group folder, that is, was never in a shared folder. */
+VV_WARN_UNUSED int vv_group_check(const struct vv_os *os, int history_fd, const char *history,
+                                  const struct vv_group_check *opts,
+                                  struct vv_group_check_result *ret_result);
+
 #endif

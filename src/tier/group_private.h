@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What group.c (files, one version) and group_scan.c (all of a folder) share. */
+/* What group.c (files, one version), group_scan.c (all of a folder) and group_check.c share. */
 #ifndef VV_TIER_GROUP_PRIVATE_H
 #define VV_TIER_GROUP_PRIVATE_H
 
@@ -25,6 +25,9 @@ struct vvi_group_name {
 void vvi_group_format(const struct vvi_group_name *n, char name[VVI_GROUP_NAME_MAX]);
 struct vvi_group_name vvi_group_parse(const char *name);
 
+/* Writes a record anew from the files of its run. -EBADMSG: not every rank has one. */
+VV_WARN_UNUSED int vvi_group_rebuild(const struct vv_group *group, uint64_t version,
+                                     uint64_t run_id);
 VV_WARN_UNUSED int vvi_group_write_record(const struct vv_group *group,
                                           const struct vv_group_record *record);
 /* 0 also if it is not there. */

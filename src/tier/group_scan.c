@@ -150,7 +150,7 @@ static int take_file(void *user, const char *name)
     return 0;
 }
 
-static int rebuild(const struct vv_group *g, uint64_t version, uint64_t run_id)
+int vvi_group_rebuild(const struct vv_group *g, uint64_t version, uint64_t run_id)
 {
     struct candidates c = {.group = g,
                            .record = {.version = version, .run_id = run_id, .ranks = g->ranks}};
@@ -195,7 +195,7 @@ static int read_newest(const struct vv_group *g, bool write, const struct vvi_gr
             continue;
         }
         int rc = vv_group_read_record(g, version, run_id, &r);
-        if (rc == -EBADMSG && write && rebuild(g, version, run_id) == 0)
+        if (rc == -EBADMSG && write && vvi_group_rebuild(g, version, run_id) == 0)
             rc = vv_group_read_record(g, version, run_id, &r);
         if (rc == -ENOENT)
             continue; /* it went away meanwhile */

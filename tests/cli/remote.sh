@@ -32,6 +32,39 @@ grep -q 'VARVE_REMOTE' "$dir/err" || fail "repair without another folder"
 expect 2 verify --remote "$remote" "$local/"
 expect 0 verify --repair --local "$local" --remote "$remote"
 grep -q '^0 repaired, 0 left' "$dir/out" || fail "repair of good files"
+
+# What the ranks told each other, and files that are missing.
+name() { basename "$(compgen -G "$remote/$1/group/$2")"; }
+expect 0 verify --json --local "$remote"
+json 'd["records"] == 4 and d["markers"] == 1 and d["ok"]' <"$dir/out"
+expect 0 verify --local "$remote" made
+grep -q '^4 group records, 0 markers, 0 problems' "$dir/out" || fail "records of a good folder"
+flip "$remote/made/group/$(name made 'v1.x*.group')" 70
+other=$(ls "$remote" | grep -v made)
+flip "$remote/$other/group/$(name "$other" '*.mark')" 60
+flip "$remote/made/group/life.0" 20
+rm "$remote/$(file "$remote" 2)"
+expect 1 verify --local "$remote"
+grep -q 'v1.x.*version 1: the group record is damaged' "$dir/out" || fail "a damaged record"
+grep -q 'r0.mark: version 4: the commit marker is damaged' "$dir/out" || fail "a damaged marker"
+grep -q 'life.0: .*the life file is damaged' "$dir/out" || fail "a damaged life"
+grep -q 'version 2: r0.v2.*of rank 0 is missing' "$dir/out" || fail "a missing file"
+expect 1 verify --json --local "$remote" made
+json 'len(d["problems"]) == 3 and not d["ok"]' <"$dir/out"
+expect 0 verify --repair --local "$local" --remote "$remote"
+[ "$(grep -c ', repaired$' "$dir/out")" -eq 4 ] || { cat "$dir/out"; fail "four repairs"; }
+grep -q '^4 repaired, 0 left' "$dir/out" || fail "what was repaired"
+expect 0 verify --local "$remote"
+expect 0 ls --remote "$remote" made
+[ "$(grep -c ' complete  *ok$' "$dir/out")" -eq 4 ] || fail "complete after the repair"
+# Without the file the record cannot be made, and without a copy the file cannot.
+cp -r "$remote" "$dir/worse"
+flip "$dir/worse/made/group/$(name made 'v1.x*.group')" 70
+rm "$dir/worse/$(file "$remote" 1)" "$dir/worse/$(file "$remote" 3)"
+mkdir "$dir/empty"
+expect 1 verify --repair --json --local "$dir/empty" --remote "$dir/worse"
+json 'd["repaired"] == 0 and d["unrepaired"] == 2' <"$dir/out"
+
 flip "$local/$(file "$local" 1)" 5000
 flip "$remote/$(file "$remote" 2)" 9000
 truncate -s 4096 "$local/$(file "$local" 3)"

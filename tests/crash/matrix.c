@@ -9,6 +9,11 @@
  *
  * What must hold in the life that follows is in job.h. A gate tries a sample, by the seed; VARVE_TEST_LONG
  * all of it. The number of cases is printed.
+ *
+ *     matrix [PART [PLACE]]
+ *
+ * A part is kill, twice, once, for_ever, short or bits; a place the number of one of those below, from 0. So
+ * that the long run can be had in pieces, side by side.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -69,9 +74,13 @@ static long count_calls(const struct where *w)
     return calls;
 }
 
+static size_t only = SIZE_MAX; /* this place */
+
 /* Under a sanitizer a gate tries a third of the places, by the seed. */
 static bool left_out(size_t place, unsigned salt)
 {
+    if (only != SIZE_MAX)
+        return place != only;
     return t_sanitized() && !t_long() && (place + salt + t_seed()) % 3 != 0;
 }
 
@@ -171,7 +180,7 @@ static void test_twice(void)
         const struct where *w = &places[i];
         if (w->level == VARVE_LEVEL_CACHED || left_out(i, 7))
             continue;
-        uint64_t calls = (uint64_t)count_calls(w), again = 0, n = t_cases(1, 200);
+        uint64_t calls = (uint64_t)count_calls(w), again = 0, n = t_cases(1, 60);
         for (uint64_t k = 0; k < n; k++, total++) {
             struct job_fault f = {.trouble = JOB_KILL};
             if (job_is_full(&job))
@@ -317,6 +326,7 @@ static void test_bits(void)
             for (int local = 0; local < 2; local++) {
                 const struct where *w = &places[k];
                 if (w->level == VARVE_LEVEL_CACHED || (local && !w->local) ||
+                    (only != SIZE_MAX && k != only) ||
                     turn++ % (stride * (t_sanitized() ? 4 : 1)) != 0)
                     continue;
                 n += flip_one(w, &blocks[i], local, &rng);
@@ -326,17 +336,21 @@ static void test_bits(void)
     total += n;
     t_note("%llu flipped bits, in %llu of %zu kinds of blocks", (unsigned long long)n,
            (unsigned long long)kinds, VV_ARRAY_SIZE(blocks));
-    T_CHECK(!t_long() || kinds == VV_ARRAY_SIZE(blocks));
+    T_CHECK(!t_long() || only != SIZE_MAX || kinds == VV_ARRAY_SIZE(blocks));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    T_RUN(test_kill);
-    T_RUN(test_twice);
-    T_RUN(test_once);
-    T_RUN(test_for_ever);
-    T_RUN(test_short);
-    T_RUN(test_bits);
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"kill", test_kill},         {"twice", test_twice}, {"once", test_once},
+                 {"for_ever", test_for_ever}, {"short", test_short}, {"bits", test_bits}};
+    if (argc > 2)
+        only = (size_t)atoi(argv[2]);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
+        if (argc < 2 || strcmp(argv[1], parts[i].name) == 0)
+            t_run(parts[i].name, parts[i].run);
     t_note("crash matrix: %llu cases, seed %llu", (unsigned long long)total,
            (unsigned long long)t_seed());
     return t_done();

@@ -81,6 +81,24 @@ VARVE_API int varve_vector_reduce_mpi(struct varve_vector *v, MPI_Datatype type,
                                       int root) VARVE_CHECK;
 VARVE_API int varve_vector_all_reduce_mpi(struct varve_vector *v, MPI_Datatype type,
                                           MPI_Op op) VARVE_CHECK;
+/*
+ * The vectors of all processes of `comm` in one file of a shared file system, by collective MPI-IO:
+ * the elements of process 0, behind them those of process 1, and so on, and nothing else, so that any
+ * program can read it. Vectors may differ in size. For results, and for what other programs shall
+ * read; records of a history need no such file.
+ *
+ * Exporting writes what the vectors hold now. The file appears in its place, or replaces what is
+ * there, when all of it is written and synced; until then it has the ending `.part`. Importing fills the
+ * vectors, each with as many elements as it has: they are resized beforehand. Blocks while data moves.
+ *   -EINVAL    on some process: NULL, or no path, or one that is too long
+ *   -EMSGSIZE  the vectors together are not as long as the file; they are as they were
+ *   -ENOENT, -EACCES, -ENOSPC, -EDQUOT, -EIO  of the file, as MPI and the system tell. What vectors that
+ *              were to be filled hold is then undefined
+ */
+VARVE_API int varve_vector_export_mpi(MPI_Comm comm, const struct varve_vector *v,
+                                      const char *path) VARVE_CHECK;
+VARVE_API int varve_vector_import_mpi(MPI_Comm comm, struct varve_vector *v,
+                                      const char *path) VARVE_CHECK;
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/bytes.h"
+#include "policy/model.h"
 #include "sim/json.h"
 
 int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,
@@ -79,6 +80,33 @@ static double expected_s(const struct shot_report *r, double bytes, double cache
     return fmax(ratio(bytes, bps), ratio(bytes - cached * r->nr_procs, link_bps) - gaps_s);
 }
 
+/* The model knows one program on layers of its own that writes everything and reads it back. */
+static void ask_model(struct shot_report *r, double put_bytes, double get_bytes)
+{
+    const struct shot_machine *h = &r->machine;
+    const double *rate = h->rate;
+    struct vv_model m = {.record_bytes =
+                             r->nr_puts ? (uint64_t)(put_bytes / (double)r->nr_puts) : 0,
+                         .records = r->nr_puts,
+                         .reads = true,
+                         .write_kernel_s = (double)r->nr_puts * (double)r->interval_ns * 1e-9,
+                         .read_kernel_s = (double)r->nr_gets * (double)r->interval_ns * 1e-9,
+                         .copy_bytes_per_s = rate[h->has_device ? SHOT_HOP_D2D : SHOT_HOP_H2H],
+                         .host_bytes = (h->has_device ? h->device_bytes : 0) + h->host_bytes,
+                         .nlayers = 1,
+                         .layer = {{rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H], 0}},
+                         .reference = {rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H], 0}};
+
+    r->expected_speedup = r->speedup = 0;
+    if (r->nr_procs != 1 || !has_bound(r) || !h->has_disk || put_bytes != get_bytes ||
+        rate[SHOT_HOP_H2F] <= 0 || rate[SHOT_HOP_F2H] <= 0)
+        return;
+    struct vv_model_answer a = vv_model_ask(&m);
+    r->expected_speedup = a.speedup;
+    r->speedup = ratio(a.reference_s, m.write_kernel_s + m.read_kernel_s + r->blocked_checkpoint_s +
+                                          r->blocked_restore_s);
+}
+
 void shot_report_finish(struct shot_report *r)
 {
     double put_bytes = 0, get_bytes = 0, distances = 0;
@@ -118,6 +146,7 @@ void shot_report_finish(struct shot_report *r)
                                           r->expected.put_bps, r->expected.put_link_bps);
     r->expected_restore_s =
         expected_s(r, get_bytes, 0, r->nr_gets, r->expected.get_bps, r->expected.get_link_bps);
+    ask_model(r, put_bytes, get_bytes);
 }
 
 int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
@@ -223,7 +252,12 @@ void shot_report_print(FILE *f, const struct shot_report *r)
     } else {
         fprintf(f, "bound       %9.4f s  (copies %.4f, writing %.4f, restoring %.4f, both %.4f)\n",
                 r->bound_s, parts.copy_s, parts.write_s, parts.restore_s, parts.cross_s);
-        fprintf(f, "ratio       %9.3f\n\n", r->bound_ratio);
+        fprintf(f, "ratio       %9.3f\n", r->bound_ratio);
+        if (r->speedup > 0)
+            fprintf(f,
+                    "speed-up    %9.3f    over blocking I/O on the disk; the model expects %.3f\n",
+                    r->speedup, r->expected_speedup);
+        fprintf(f, "\n");
     }
     fprintf(
         f, "prefetch distance %.2f   cache utilisation %.1f%%   wall %.3f s   waited %.3f s   %s\n",
@@ -327,6 +361,8 @@ void shot_report_print_json(FILE *f, const struct shot_report *r)
     json_field(f, "host_ready_s", r->host_ready_s > 0 ? r->host_ready_s : NAN);
     json_field(f, "expected_checkpoint_s", r->expected.known ? r->expected_checkpoint_s : NAN);
     json_field(f, "expected_restore_s", r->expected.known ? r->expected_restore_s : NAN);
+    json_field(f, "speedup", r->speedup > 0 ? r->speedup : NAN);
+    json_field(f, "expected_speedup", r->speedup > 0 ? r->expected_speedup : NAN);
     fprintf(f, ",\"expected_by\":");
     if (r->expected.known)
         json_string(f, r->expected.text);

@@ -67,6 +67,9 @@ struct shot_report {
     double host_ready_s;
     double expected_checkpoint_s;
     double expected_restore_s;
+    /* Over blocking I/O on the disk, of one process with a bound: what the performance model expects
+     * (policy/model.h) and what came of it. 0: not known. */
+    double expected_speedup, speedup;
     double wall_s;
     double wait_s;
     double barrier_s;

@@ -80,21 +80,36 @@ static void verdicts(void)
     shot_report_fini(&r);
 }
 
+/* 40 bytes twice through a disk of 10 a second, half of it in memory: 4 s and 4 s with blocking I/O, 2 s
+ * and 2 s at best, and it took 5 with what was computed. */
+static void speedup(void)
+{
+    struct shot_report r;
+
+    T_OK(shot_report_init(1, 4, 4, &r));
+    shot_opts_init(&r.opts);
+    r.machine = (struct shot_machine){.has_disk = true, .host_bytes = 20};
+    r.machine.rate[SHOT_HOP_H2F] = r.machine.rate[SHOT_HOP_F2H] = 10;
+    r.interval_ns = 125000000;
+    r.procs[0].put_bytes = r.procs[0].get_bytes = 40;
+    for (int i = 0; i < 4; i++)
+        r.procs[0].put_blocked_s[i] = r.procs[0].get_blocked_s[i] = 0.5;
+    shot_report_finish(&r);
+    T_CHECK(near(r.expected_speedup, 9.0 / 4) && near(r.speedup, 9.0 / 5));
+    r.procs[0].get_bytes = 30; /* not all of it is read back: no such model */
+    shot_report_finish(&r);
+    T_CHECK(r.speedup == 0);
+    shot_report_fini(&r);
+}
+
 static void json_is_complete(void)
 {
     static const char *const keys[] = {
-        "checkpoint_gbps",
-        "restore_gbps",
-        "blocked_checkpoint_s",
-        "blocked_restore_s",
-        "bound_s",
-        "bound_ratio",
-        "prefetch_distance_mean",
-        "utilisation",
-        "verified",
-        "options",
-        "machine",
-        "processes",
+        "checkpoint_gbps",   "restore_gbps",     "blocked_checkpoint_s",
+        "blocked_restore_s", "bound_s",          "bound_ratio",
+        "speedup",           "expected_speedup", "prefetch_distance_mean",
+        "utilisation",       "verified",         "options",
+        "machine",           "processes",
     };
     struct shot_report r = sample();
     char *text = NULL;
@@ -157,6 +172,7 @@ int main(void)
 {
     T_RUN(adds_up);
     T_RUN(verdicts);
+    T_RUN(speedup);
     T_RUN(json_is_complete);
     T_RUN(table_names_the_command);
     T_RUN(json_escapes);

@@ -13,6 +13,7 @@ static const struct cli_command commands[] = {
     {"sim", "run the same experiment in virtual time", cli_sim},
     {"trace", "what a run did and when: timelines, tables, reports", cli_trace},
     {"top", "watch running processes: tiers, movers, hits, blocked time", cli_top},
+    {"cached", "run the daemon of the dataset cache, and talk to it", cli_cached},
     {"ring", "where files of a dataset go, and what a failing node moves", cli_ring},
     {"ls", "list the histories and versions in a folder", cli_ls},
     {"verify", "check every byte of the checkpoints in a folder", cli_verify},

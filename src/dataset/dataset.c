@@ -385,8 +385,13 @@ static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank)
     rc = collect(d, DATASET_READY, rank, &list, &nr);
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < nr && used_now(d) > goal; i++)
-        evicted += remove_entry(d, list[i].e, DATASET_READY) == 0;
+    for (size_t i = 0; i < nr && used_now(d) > goal; i++) {
+        if (remove_entry(d, list[i].e, DATASET_READY) < 0)
+            continue;
+        evicted++;
+        if (d->opts.evicted && list[i].e->next_use != VV_DATASET_UNKNOWN)
+            d->opts.evicted(d->opts.user, list[i].e->path, list[i].e->next_use);
+    }
     release(d, list, nr);
     vv_mutex_lock(&d->lock);
     d->stats.evicted += evicted;

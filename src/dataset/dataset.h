@@ -40,6 +40,10 @@ struct vv_dataset_opts {
     unsigned high_pct;      /* above this share room is made ... */
     unsigned low_pct;       /* ... down to this one; 0: the defaults */
     uint64_t max_file;      /* larger ones are refused; 0: only by the capacity */
+    /* A file went to make room, although it is expected at a place: called by whoever needed the room, with
+     * no lock held. NULL: nobody wants to know. */
+    void (*evicted)(void *user, const char *path, uint64_t next_use);
+    void *user;
     struct vv_index *index; /* what is shown to clients; NULL: nothing. Must outlive the cache */
 };
 

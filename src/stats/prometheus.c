@@ -287,7 +287,8 @@ int vv_stats_file_open(const char *path, int rank, char *err, size_t err_bytes,
     return rc;
 }
 
-int vv_stats_file_put(struct vv_stats_file *f, const struct vv_stats_target *target)
+int vv_stats_file_print(struct vv_stats_file *f, void (*print)(FILE *out, const void *arg),
+                        const void *arg)
 {
     /* Others shall read it: a collector runs as another user. */
     int fd = openat(f->folder, f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
@@ -300,7 +301,7 @@ int vv_stats_file_put(struct vv_stats_file *f, const struct vv_stats_target *tar
         rc = -errno;
         close(fd);
     } else {
-        vv_stats_prometheus(out, target, 1);
+        print(out, arg);
         if (ferror(out))
             rc = -EIO;
         if (fclose(out) && rc == 0)
@@ -311,6 +312,16 @@ int vv_stats_file_put(struct vv_stats_file *f, const struct vv_stats_target *tar
     if (rc)
         unlinkat(f->folder, f->temporary, 0);
     return rc;
+}
+
+static void print_one(FILE *out, const void *target)
+{
+    vv_stats_prometheus(out, target, 1);
+}
+
+int vv_stats_file_put(struct vv_stats_file *f, const struct vv_stats_target *target)
+{
+    return vv_stats_file_print(f, print_one, target);
 }
 
 void vv_stats_file_close(struct vv_stats_file *f)

@@ -25,6 +25,9 @@ struct vv_stats_file;
 int vv_stats_file_open(const char *path, int rank, char *err, size_t err_bytes,
                        struct vv_stats_file **ret_file) VV_WARN_UNUSED;
 int vv_stats_file_put(struct vv_stats_file *f, const struct vv_stats_target *target) VV_WARN_UNUSED;
+/* The same with what `print` writes. */
+int vv_stats_file_print(struct vv_stats_file *f, void (*print)(FILE *out, const void *arg),
+                        const void *arg) VV_WARN_UNUSED;
 /* The file stays. Accepts NULL. */
 void vv_stats_file_close(struct vv_stats_file *f);
 

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* varve cached: the daemon of the dataset cache, in the foreground or not, and the commands that talk to a
+ * running one. Settings come from a file, variables and flags, in this order; all commands take them, most
+ * need no more than the socket. */
+#include "cli/cached.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+#define COMMAND "varve cached"
+
+static void usage(FILE *f)
+{
+    fprintf(
+        f,
+        "usage: " COMMAND " [OPTION]...                  run the daemon of this node\n"
+        "       " COMMAND " status [--json|--prometheus] how it is doing, and who is there\n"
+        "       " COMMAND " preload [OPTION]... PATH...  have files brought before they are read\n"
+        "       " COMMAND " drain [SECONDS]              give its files to others, and stop\n"
+        "       " COMMAND " join NAME HOST:PORT          tell it of another node\n"
+        "       " COMMAND " stop                         stop it; its files stay\n\n"
+        "Keeps files of a shared file system on the local disks of a job's nodes, and hands them\n"
+        "to programs that run with libvarve-preload.so. 'varve cached preload --help' lists the\n"
+        "options of preload; all commands take these:\n\n"
+        "  --config FILE           settings, in a section [cached]\n"
+        "  --daemon                return when it serves, and go on in the background\n");
+    for (size_t i = 0; i < vv_cached_settings.count; i++) {
+        const struct vv_config_key *key = &vv_cached_settings.keys[i];
+        char flag[VV_CONFIG_NAME], word[96];
+
+        snprintf(word, sizeof(word), "%s %s", vv_config_flag_name(key, flag, sizeof(flag)),
+                 key->values);
+        fprintf(f, "  %-23s %s%s%s%s\n", word, key->text, *key->value ? " (" : "", key->value,
+                *key->value ? ")" : "");
+    }
+}
+
+static int complain(const char *text)
+{
+    fprintf(stderr, COMMAND ": %s\n", text);
+    return CLI_USAGE;
+}
+
+/* The flags that are settings; the others are moved to the front and counted. */
+static int take_flags(struct vv_cached *c, int *argc, char **argv, const char **config,
+                      bool *daemon)
+{
+    char err[512];
+    int left = 1;
+
+    for (int i = 1; i < *argc; i++) {
+        const struct vv_config_key *key = vv_settings_find_flag(&vv_cached_settings, argv[i]);
+        const char *eq = strchr(argv[i], '='), *value;
+
+        if (strcmp(argv[i], "--daemon") == 0) {
+            *daemon = true;
+            continue;
+        }
+        if (!key && strncmp(argv[i], "--config", 8) != 0) {
+            argv[left++] = argv[i];
+            continue;
+        }
+        value = eq ? eq + 1 : i + 1 < *argc ? argv[++i] : NULL;
+        if (!value) {
+            snprintf(err, sizeof(err), "%s needs a value", argv[i]);
+            return complain(err);
+        }
+        if (!key)
+            *config = value;
+        else if (c &&
+                 vv_settings_set(&vv_cached_settings, c, key->name, value, err, sizeof(err)) < 0)
+            return complain(err);
+    }
+    if (c) {
+        *argc = left;
+        argv[left] = NULL;
+    }
+    return CLI_OK;
+}
+
+/* File, then environment, then flags. The file is named by a flag, so flags are looked at twice. */
+static int load(struct vv_cached *c, int *argc, char **argv, bool *daemon)
+{
+    const char *config = getenv("VARVE_CACHED_CONFIG");
+    char **copy = calloc((size_t)*argc + 1, sizeof(*copy)), err[512];
+    int n = *argc, status;
+
+    if (!copy)
+        return complain("out of memory");
+    memcpy(copy, argv, (size_t)*argc * sizeof(*copy));
+    status = take_flags(NULL, &n, copy, &config, daemon);
+    free(copy);
+    vv_settings_init(&vv_cached_settings, c);
+    if (status == CLI_OK && config && *config &&
+        vv_settings_load_ini(&vv_cached_settings, c, config, err, sizeof(err)) < 0)
+        status = complain(err);
+    if (status == CLI_OK && vv_settings_load_env(&vv_cached_settings, c, err, sizeof(err)) < 0)
+        status = complain(err);
+    return status == CLI_OK ? take_flags(c, argc, argv, &config, daemon) : status;
+}
+
+/* The parent returns when the child serves, or has given up. */
+static int run_behind(struct vv_cached *c)
+{
+    int fds[2], status;
+    char ready = 0;
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return complain(strerror(errno));
+    pid = fork();
+    if (pid < 0)
+        return complain(strerror(errno));
+    if (pid == 0) {
+        close(fds[0]);
+        setsid();
+        return cached_run(c, fds[1]);
+    }
+    close(fds[1]);
+    if (read(fds[0], &ready, 1) == 1) {
+        printf("%ld\n", (long)pid);
+        close(fds[0]);
+        return CLI_OK;
+    }
+    close(fds[0]);
+    /* It has said why. */
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
+}
+
+static int run(struct vv_cached *c, bool daemon)
+{
+    char err[1024] = "";
+    int rc = vv_cached_complete(c, err, sizeof(err));
+
+    if (rc < 0)
+        return complain(err[0] ? err : strerror(-rc));
+    return daemon ? run_behind(c) : cached_run(c, -1);
+}
+
+static int status_command(struct vv_cached *c, int argc, char **argv)
+{
+    const char *form = argc > 0 ? argv[0] : "";
+
+    if (argc > 1 || (*form && strcmp(form, "--json") != 0 && strcmp(form, "--prometheus") != 0))
+        return complain("status takes --json or --prometheus");
+    return cached_ask(c, *form ? form[2] == 'j' ? "status json" : "status prometheus" : "status",
+                      NULL, NULL);
+}
+
+static int drain_command(struct vv_cached *c, int argc, char **argv)
+{
+    char line[64];
+    char *end = NULL;
+    long seconds = argc > 0 ? strtol(argv[0], &end, 10) : 600;
+
+    if (argc > 1 || seconds <= 0 || (end && *end))
+        return complain("drain takes how many seconds it may take (600)");
+    snprintf(line, sizeof(line), "drain %ld", seconds);
+    return cached_ask(c, line, NULL, NULL);
+}
+
+static int join_command(struct vv_cached *c, int argc, char **argv)
+{
+    char line[512];
+
+    if (argc != 2 || strpbrk(argv[0], " \n") || strpbrk(argv[1], " \n"))
+        return complain("join takes the name of a node and its host:port");
+    snprintf(line, sizeof(line), "join %.100s %.200s", argv[0], argv[1]);
+    return cached_ask(c, line, NULL, NULL);
+}
+
+int cli_cached(int argc, char **argv)
+{
+    bool daemon = false;
+    struct vv_cached *c;
+    int status;
+
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    c = malloc(sizeof(*c));
+    if (!c)
+        return complain("out of memory");
+    status = load(c, &argc, argv, &daemon);
+    if (status != CLI_OK)
+        ;
+    else if (argc < 2)
+        status = run(c, daemon);
+    else if (strcmp(argv[1], "status") == 0)
+        status = status_command(c, argc - 2, argv + 2);
+    else if (strcmp(argv[1], "drain") == 0)
+        status = drain_command(c, argc - 2, argv + 2);
+    else if (strcmp(argv[1], "join") == 0)
+        status = join_command(c, argc - 2, argv + 2);
+    else if (strcmp(argv[1], "preload") == 0)
+        status = cached_preload(c, argc - 1, argv + 1);
+    else if (strcmp(argv[1], "stop") == 0 && argc == 2)
+        status = cached_ask(c, "stop", NULL, NULL);
+    else {
+        fprintf(stderr, COMMAND ": '%s' makes no sense; see --help\n", argv[1]);
+        status = CLI_USAGE;
+    }
+    free(c);
+    return status;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands that ask a running daemon; and `varve cached preload`, which finds out what to ask for. */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cli/cached.h"
+#include "cli/cli.h"
+#include "cli/output.h"
+#include "dataset/order.h"
+
+#define COMMAND "varve cached"
+
+static int complain(const char *what, const char *text)
+{
+    fprintf(stderr, COMMAND ": %s: %s\n", what, text);
+    return CLI_FAILED;
+}
+
+static int reach(const char *path)
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -errno;
+    memcpy(sun.sun_path, path, strlen(path) + 1);
+    if (connect(fd, (struct sockaddr *)&sun, sizeof(sun)) < 0) {
+        int rc = -errno;
+
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+static int print_answer(int fd)
+{
+    FILE *in = fdopen(fd, "r");
+    char line[4096];
+    bool ok = false;
+
+    if (!in) {
+        close(fd);
+        return complain("answer", strerror(errno));
+    }
+    if (fgets(line, sizeof(line), in)) {
+        ok = strcmp(line, "ok\n") == 0;
+        if (!ok)
+            fprintf(stderr, COMMAND ": %s",
+                    strncmp(line, "error: ", 7) == 0 ? line + 7 : "nonsense for an answer\n");
+        while (ok && fgets(line, sizeof(line), in))
+            fputs(line, stdout);
+    } else {
+        fprintf(stderr, COMMAND ": the daemon went away\n");
+    }
+    fclose(in);
+    return ok ? CLI_OK : CLI_FAILED;
+}
+
+int cached_ask(struct vv_cached *c, const char *line, int (*more)(FILE *f, void *arg), void *arg)
+{
+    char path[256], err[512] = "";
+    int fd, rc = vv_cached_socket(c, err, sizeof(err));
+    FILE *out;
+
+    if (rc == 0)
+        rc = vv_cached_control(c, path, sizeof(path));
+    if (rc < 0)
+        return complain("socket", err[0] ? err : strerror(-rc));
+    fd = reach(path);
+    if (fd == -ENOENT || fd == -ECONNREFUSED)
+        return complain(path, "no daemon runs here");
+    if (fd < 0)
+        return complain(path, strerror(-fd));
+    rc = dup(fd);
+    out = rc >= 0 ? fdopen(rc, "w") : NULL;
+    if (!out) {
+        close(fd);
+        return complain(path, strerror(errno));
+    }
+    fprintf(out, "%s\n", line);
+    rc = more ? more(out, arg) : 0;
+    fclose(out);
+    shutdown(fd, SHUT_WR);
+    if (rc < 0) {
+        close(fd);
+        return CLI_FAILED;
+    }
+    return print_answer(fd);
+}
+
+/* ---- preload ---- */
+
+struct preload {
+    char **paths; /* absolute */
+    size_t nr, room;
+    bool order;
+    bool seeded;
+    uint64_t seed, epoch, epochs;
+};
+
+static void preload_usage(FILE *f)
+{
+    fprintf(
+        f, "usage: " COMMAND " preload [OPTION]... PATH...\n\n"
+           "Has the nodes of the job bring files before they are read. PATH is a file, a folder,\n"
+           "of which all files are taken in the order of their names, or - for a list of files on\n"
+           "standard input.\n\n"
+           "  --list FILE   files from a list, one in each line\n"
+           "  --order       they will be read in the order given, from now on: the first are\n"
+           "                brought first, and what is read last makes room first\n"
+           "  --seed N      they will be read in the order that PyTorch's DistributedSampler\n"
+           "                draws with this seed\n"
+           "  --epoch N     from this epoch on (0)\n"
+           "  --epochs N    so many epochs (1)\n"
+           "  --help        this text\n");
+}
+
+static int add(struct preload *p, const char *path)
+{
+    char *copy;
+
+    if (p->nr == p->room) {
+        size_t room = p->room ? 2 * p->room : 1024;
+        char **more = realloc(p->paths, room * sizeof(*more));
+
+        if (!more)
+            return -ENOMEM;
+        p->paths = more;
+        p->room = room;
+    }
+    if (path[0] == '/') {
+        copy = strdup(path);
+    } else {
+        char *here = getcwd(NULL, 0);
+
+        if (!here || asprintf(&copy, "%s/%s", here, path) < 0)
+            copy = NULL;
+        free(here);
+    }
+    if (!copy)
+        return -ENOMEM;
+    p->paths[p->nr++] = copy;
+    return 0;
+}
+
+static struct preload *walking;
+
+static int walk_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)at;
+    return type == FTW_F && S_ISREG(st->st_mode) ? add(walking, path) : 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int add_list(struct preload *p, const char *name)
+{
+    FILE *f = strcmp(name, "-") == 0 ? stdin : fopen(name, "re");
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    int rc = f ? 0 : -errno;
+
+    while (rc == 0 && (n = getline(&line, &room, f)) > 0) {
+        if (line[n - 1] == '\n')
+            line[n - 1] = '\0';
+        rc = line[0] ? add(p, line) : 0;
+    }
+    free(line);
+    if (f && f != stdin)
+        fclose(f);
+    if (rc < 0)
+        complain(name, strerror(-rc));
+    return rc;
+}
+
+static int add_path(struct preload *p, const char *path)
+{
+    size_t from = p->nr;
+    struct stat st;
+    int rc;
+
+    if (strcmp(path, "-") == 0)
+        return add_list(p, path);
+    if (stat(path, &st) < 0)
+        rc = -errno;
+    else if (S_ISDIR(st.st_mode)) {
+        walking = p;
+        rc = nftw(path, walk_one, 64, FTW_PHYS);
+        if (p->nr > from)
+            qsort(p->paths + from, p->nr - from, sizeof(*p->paths), by_name);
+        rc = rc == -1 ? -errno : rc;
+    } else
+        rc = add(p, path);
+    if (rc < 0)
+        complain(path, strerror(-rc));
+    return rc;
+}
+
+static int send_paths(FILE *f, void *arg)
+{
+    const struct preload *p = arg;
+    uint64_t *order = calloc(p->nr ? p->nr : 1, sizeof(*order));
+    int rc = order ? 0 : -ENOMEM;
+
+    for (uint64_t e = 0; rc == 0 && p->seeded && e < p->epochs; e++) {
+        rc = vv_order_torch(p->seed + p->epoch + e, p->nr, order);
+        for (size_t i = 0; i < p->nr && rc == 0; i++)
+            fprintf(f, "%s\n", p->paths[order[i]]);
+    }
+    for (size_t i = 0; rc == 0 && !p->seeded && i < p->nr; i++)
+        fprintf(f, "%s\n", p->paths[i]);
+    free(order);
+    if (rc < 0)
+        complain("preload", strerror(-rc));
+    return rc;
+}
+
+static int parse_number(const char *text, uint64_t *ret_value)
+{
+    char *end;
+
+    errno = 0;
+    *ret_value = strtoull(text, &end, 10);
+    return errno || end == text || *end || *text == '-' ? -EINVAL : 0;
+}
+
+/* Returns an exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct preload *p)
+{
+    static const struct option options[] = {{"list", required_argument, NULL, 'l'},
+                                            {"order", no_argument, NULL, 'o'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"epoch", required_argument, NULL, 'e'},
+                                            {"epochs", required_argument, NULL, 'n'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int index = 0, rc;
+
+    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
+        rc = 0;
+        if (id == 'h') {
+            preload_usage(stdout);
+            return CLI_OK;
+        }
+        if (id == '?')
+            return CLI_USAGE;
+        if (id == 'l' && add_list(p, optarg) < 0)
+            return CLI_FAILED;
+        if (id == 's')
+            rc = parse_number(optarg, &p->seed);
+        else if (id == 'e')
+            rc = parse_number(optarg, &p->epoch);
+        else if (id == 'n')
+            rc = parse_number(optarg, &p->epochs);
+        p->seeded = p->seeded || id == 's';
+        p->order = p->order || id == 'o' || id == 's';
+        if (rc < 0) {
+            fprintf(stderr, COMMAND " preload: --%s %s makes no sense; see --help\n",
+                    options[index].name, optarg);
+            return CLI_USAGE;
+        }
+    }
+    for (int i = optind; i < argc; i++)
+        if (add_path(p, argv[i]) < 0)
+            return CLI_FAILED;
+    if (p->nr == 0) {
+        fprintf(stderr, COMMAND " preload: which files? See --help\n");
+        return CLI_USAGE;
+    }
+    return -1;
+}
+
+int cached_preload(struct vv_cached *c, int argc, char **argv)
+{
+    struct preload p = {.epochs = 1};
+    int status = parse(argc, argv, &p);
+
+    if (status < 0)
+        status = cached_ask(c, p.order ? "bring order" : "bring", send_paths, &p);
+    for (size_t i = 0; i < p.nr; i++)
+        free(p.paths[i]);
+    free(p.paths);
+    return status;
+}

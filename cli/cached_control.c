@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control socket of a daemon: whoever runs it, and nobody else, sends one line, with more lines after it
+ * for `bring`, and ends; the answer is "ok" or "error: ..." in a line, with what was asked for after it. A
+ * thread for each that asks: giving all files away takes long, and its progress is of interest meanwhile.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cli/cached.h"
+#include "core/clock.h"
+#include "core/lock.h"
+#include "core/thread.h"
+
+#define BATCH     1024
+#define ASKERS    16
+#define TIMEOUT_S 60
+
+struct cached_control {
+    struct cached_control_opts opts;
+    char path[256];
+    int fd, wake[2];
+    pthread_t thread;
+    struct vv_mutex lock;
+    struct vv_cond ended;
+    /* Synchronization: lock. */
+    unsigned asking;
+    uint64_t place; /* of the next file in the order of use */
+};
+
+struct asker {
+    struct cached_control *c;
+    int fd;
+};
+
+int cached_figures(const struct cached_control_opts *opts, struct cached_figures *ret_figures)
+{
+    struct cached_figures s = {.config = opts->config};
+    int rc = vv_node_status(opts->node, &s.node);
+
+    if (rc < 0)
+        return rc;
+    vv_door_stats(opts->door, &s.door);
+    *ret_figures = s;
+    return 0;
+}
+
+static void answer_status(struct cached_control *c, const char *form, FILE *out)
+{
+    struct cached_figures s;
+
+    if (cached_figures(&c->opts, &s) < 0) {
+        fputs("error: out of memory\n", out);
+        return;
+    }
+    fputs("ok\n", out);
+    if (strcmp(form, " json") == 0)
+        cached_print_json(out, &s);
+    else if (strcmp(form, " prometheus") == 0)
+        cached_print_prometheus(out, &s);
+    else
+        cached_print_text(out, &s);
+    free(s.node);
+}
+
+static void stop(struct cached_control *c)
+{
+    if (write(c->opts.stop_fd, "s", 1) < 0)
+        (void)kill(getpid(), SIGTERM);
+}
+
+static void answer_drain(struct cached_control *c, const char *line, FILE *out)
+{
+    long seconds = strtol(line, NULL, 10);
+    int64_t given = vv_node_drain(c->opts.node, vv_now_ns() + (uint64_t)seconds * VV_NS_PER_S);
+
+    if (given < 0) {
+        fprintf(out, "error: %s\n",
+                given == -EALREADY ? "it drains already" : strerror((int)-given));
+        return;
+    }
+    fprintf(out, "ok\ngave %" PRId64 " files to others\n", given);
+    fflush(out);
+    stop(c);
+}
+
+static void answer_join(struct cached_control *c, const char *line, FILE *out)
+{
+    struct vv_member_info info = {0};
+    int rc;
+
+    if (sscanf(line, "%63s %127s", info.name, info.addr) != 2) {
+        fputs("error: a name and host:port\n", out);
+        return;
+    }
+    rc = vv_node_add(c->opts.node, &info);
+    if (rc < 0)
+        fprintf(out, "error: %s\n",
+                rc == -ENOTCONN ? "this node does not listen: set listen" : strerror(-rc));
+    else
+        fputs("ok\n", out);
+}
+
+/* "bring" or "bring order", and a path in each line that follows. */
+static int take_batch(struct cached_control *c, FILE *in, bool order, char **paths, size_t *ret_nr)
+{
+    uint64_t place = VV_DATASET_UNKNOWN;
+    size_t nr = 0, room;
+    ssize_t length;
+
+    while (nr < BATCH) {
+        paths[nr] = NULL;
+        room = 0;
+        length = getline(&paths[nr], &room, in);
+        if (length <= 0) {
+            free(paths[nr]);
+            break;
+        }
+        if (paths[nr][length - 1] == '\n')
+            paths[nr][length - 1] = '\0';
+        nr++;
+    }
+    *ret_nr = nr;
+    if (nr == 0)
+        return 0;
+    if (order) {
+        vv_mutex_lock(&c->lock);
+        place = c->place;
+        c->place += nr;
+        vv_mutex_unlock(&c->lock);
+    }
+    return vv_node_bring(c->opts.node, (const char *const *)paths, nr, place);
+}
+
+static void answer_bring(struct cached_control *c, const char *line, FILE *in, FILE *out)
+{
+    char **paths = calloc(BATCH, sizeof(*paths));
+    uint64_t told = 0;
+    int rc = paths ? 0 : -ENOMEM;
+    size_t nr = 1;
+
+    while (rc == 0 && nr > 0) {
+        rc = take_batch(c, in, strcmp(line, " order") == 0, paths, &nr);
+        told += nr;
+        for (size_t i = 0; i < nr; i++)
+            free(paths[i]);
+    }
+    free(paths);
+    if (rc < 0)
+        fprintf(out, "error: %s\n", strerror(-rc));
+    else
+        fprintf(out, "ok\n%" PRIu64 " files will be brought\n", told);
+}
+
+static void answer(struct cached_control *c, FILE *in, FILE *out)
+{
+    char line[1024];
+
+    if (!fgets(line, sizeof(line), in))
+        return;
+    line[strcspn(line, "\n")] = '\0';
+    if (strncmp(line, "status", 6) == 0)
+        answer_status(c, line + 6, out);
+    else if (strncmp(line, "drain ", 6) == 0)
+        answer_drain(c, line + 6, out);
+    else if (strncmp(line, "join ", 5) == 0)
+        answer_join(c, line + 5, out);
+    else if (strncmp(line, "bring", 5) == 0)
+        answer_bring(c, line + 5, in, out);
+    else if (strcmp(line, "stop") == 0) {
+        fputs("ok\n", out);
+        stop(c);
+    } else
+        fputs("error: there is no such command\n", out);
+}
+
+static bool is_ours(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof(who);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 &&
+           (who.uid == geteuid() || who.uid == 0);
+}
+
+static void *ask(void *arg)
+{
+    struct asker *a = arg;
+    struct cached_control *c = a->c;
+    int other = dup(a->fd);
+    FILE *in = fdopen(a->fd, "r"), *out = other >= 0 ? fdopen(other, "w") : NULL;
+
+    if (in && out)
+        answer(c, in, out);
+    if (in)
+        fclose(in);
+    else
+        close(a->fd);
+    if (out)
+        fclose(out);
+    else if (other >= 0)
+        close(other);
+    free(a);
+    vv_mutex_lock(&c->lock);
+    c->asking--;
+    vv_cond_broadcast(&c->ended);
+    vv_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static void begin(struct cached_control *c, int fd)
+{
+    struct timeval limit = {.tv_sec = TIMEOUT_S};
+    struct asker *a = malloc(sizeof(*a));
+    pthread_t thread;
+    bool room;
+
+    /* Whoever asks and does not read, or write, does not keep the daemon from stopping. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    vv_mutex_lock(&c->lock);
+    room = c->asking < ASKERS;
+    c->asking += room;
+    vv_mutex_unlock(&c->lock);
+    if (room && a) {
+        *a = (struct asker){c, fd};
+        if (vv_thread_start(&thread, ask, a) == 0) {
+            pthread_detach(thread);
+            return;
+        }
+    }
+    vv_mutex_lock(&c->lock);
+    c->asking -= room;
+    vv_mutex_unlock(&c->lock);
+    free(a);
+    close(fd);
+}
+
+static void *serve(void *arg)
+{
+    struct cached_control *c = arg;
+
+    for (;;) {
+        struct pollfd p[2] = {{c->fd, POLLIN, 0}, {c->wake[0], POLLIN, 0}};
+        int fd;
+
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            break;
+        if (p[1].revents)
+            break;
+        fd = p[0].revents ? accept4(c->fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (fd >= 0 && is_ours(fd))
+            begin(c, fd);
+        else if (fd >= 0)
+            close(fd);
+    }
+    return NULL;
+}
+
+static int listen_at(struct cached_control *c)
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    mode_t mask;
+    int rc;
+
+    memcpy(sun.sun_path, c->path, strlen(c->path) + 1);
+    c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (c->fd < 0)
+        return -errno;
+    /* The door beside it is this daemon's: so is this one. */
+    unlink(c->path);
+    mask = umask(0177);
+    rc = bind(c->fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 ? -errno : 0;
+    umask(mask);
+    if (rc == 0 && listen(c->fd, ASKERS) < 0)
+        rc = -errno;
+    return rc;
+}
+
+int cached_control_open(const struct cached_control_opts *opts, char *err, size_t err_bytes,
+                        struct cached_control **ret_control)
+{
+    struct cached_control *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (!c)
+        return -ENOMEM;
+    c->opts = *opts;
+    c->fd = c->wake[0] = c->wake[1] = -1;
+    vv_mutex_init(&c->lock, "control", VV_RANK_STORE);
+    vv_cond_init(&c->ended);
+    rc = vv_cached_control(opts->config, c->path, sizeof(c->path));
+    if (rc == 0 && pipe2(c->wake, O_CLOEXEC) < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = listen_at(c);
+    if (rc == 0)
+        rc = vv_thread_start(&c->thread, serve, c);
+    if (rc < 0) {
+        snprintf(err, err_bytes, "%s: %s", c->path, strerror(-rc));
+        for (int i = 0; i < 2; i++)
+            if (c->wake[i] >= 0)
+                close(c->wake[i]);
+        if (c->fd >= 0)
+            close(c->fd);
+        vv_cond_fini(&c->ended);
+        vv_mutex_fini(&c->lock);
+        free(c);
+        return rc;
+    }
+    *ret_control = c;
+    return 0;
+}
+
+void cached_control_close(struct cached_control *c)
+{
+    if (!c)
+        return;
+    close(c->wake[1]);
+    pthread_join(c->thread, NULL);
+    unlink(c->path);
+    close(c->fd);
+    close(c->wake[0]);
+    vv_mutex_lock(&c->lock);
+    while (c->asking > 0)
+        vv_cond_wait(&c->ended, &c->lock);
+    vv_mutex_unlock(&c->lock);
+    vv_cond_fini(&c->ended);
+    vv_mutex_fini(&c->lock);
+    free(c);
+}

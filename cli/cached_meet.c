@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes of a job that find each other in a folder on shared storage: each writes a file with its name and
+ * address, under a temporary name first, and reads those of the others from time to time. So they can be
+ * started by srun, mpirun, ssh or by hand, in any order, without a list. The job's token is there too, drawn
+ * by whoever comes first: only who may read the folder is of the job.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cached.h"
+#include "core/clock.h"
+#include "core/log.h"
+
+#define SUFFIX      ".node"
+#define TOKEN_BYTES 32
+#define TOKEN_TRIES 100
+#define TOKEN_WAIT  (50 * VV_NS_PER_MS)
+
+/* ---- the token ---- */
+
+static int read_token(const char *path, void **ret_token, size_t *ret_bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    char *buf;
+    ssize_t n;
+
+    if (fd < 0)
+        return -errno;
+    buf = malloc(VV_NET_TOKEN_MAX + 1);
+    n = buf ? read(fd, buf, VV_NET_TOKEN_MAX + 1) : -1;
+    if (n < 0)
+        rc = buf ? -errno : -ENOMEM;
+    else if ((size_t)n < VV_NET_TOKEN_MIN || (size_t)n > VV_NET_TOKEN_MAX)
+        rc = -EMSGSIZE;
+    close(fd);
+    if (rc < 0) {
+        free(buf);
+        return rc;
+    }
+    *ret_token = buf;
+    *ret_bytes = (size_t)n;
+    return 0;
+}
+
+/* Whoever links first has drawn it; a file that is there is whole. */
+static int draw_token(const char *path)
+{
+    unsigned char bytes[TOKEN_BYTES];
+    char temp[VV_CONFIG_TEXT + 64], host[65] = "";
+    int fd, rc = 0;
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return -EIO;
+    (void)gethostname(host, sizeof(host) - 1);
+    snprintf(temp, sizeof(temp), "%s.%.40s.%ld", path, host, (long)getpid());
+    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    for (size_t i = 0; i < sizeof(bytes) && rc == 0; i++)
+        rc = dprintf(fd, "%02x", bytes[i]) == 2 ? 0 : -EIO;
+    if (close(fd) < 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && link(temp, path) < 0 && errno != EEXIST)
+        rc = -errno;
+    unlink(temp);
+    return rc;
+}
+
+int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **ret_token,
+                 size_t *ret_bytes)
+{
+    char path[VV_CONFIG_TEXT + 16];
+    int rc;
+
+    if (c->token[0]) {
+        snprintf(path, sizeof(path), "%s", c->token);
+        rc = read_token(path, ret_token, ret_bytes);
+    } else {
+        if (mkdir(c->meet, 0700) < 0 && errno != EEXIST) {
+            rc = -errno;
+            snprintf(err, err_bytes, "meet: %s: %s", c->meet, strerror(-rc));
+            return rc;
+        }
+        snprintf(path, sizeof(path), "%s/token", c->meet);
+        rc = read_token(path, ret_token, ret_bytes);
+        if (rc == -ENOENT)
+            rc = draw_token(path);
+        /* On some file systems others see it a moment later. */
+        for (int i = 0; rc == 0 && i < TOKEN_TRIES; i++) {
+            rc = read_token(path, ret_token, ret_bytes);
+            if (rc != -ENOENT)
+                break;
+            vv_sleep_until_ns(vv_now_ns() + TOKEN_WAIT);
+            rc = 0;
+        }
+    }
+    if (rc == -EMSGSIZE)
+        snprintf(err, err_bytes, "token: %s does not have %u to %u bytes", path, VV_NET_TOKEN_MIN,
+                 VV_NET_TOKEN_MAX);
+    else if (rc < 0)
+        snprintf(err, err_bytes, "token: %s: %s", path, strerror(-rc));
+    return rc;
+}
+
+/* ---- the nodes ---- */
+
+int cached_meet_tell(const struct vv_cached *c, const char *addr)
+{
+    char path[2 * VV_CONFIG_TEXT], temp[2 * VV_CONFIG_TEXT + 32];
+    FILE *f;
+    int rc = 0;
+
+    snprintf(path, sizeof(path), "%s/%s" SUFFIX, c->meet, c->node);
+    snprintf(temp, sizeof(temp), "%s.%ld", path, (long)getpid());
+    f = fopen(temp, "we");
+    if (!f)
+        return -errno;
+    fprintf(f, "%s %s\n", c->node, addr);
+    if (fclose(f) != 0)
+        rc = -errno;
+    if (rc == 0 && rename(temp, path) < 0)
+        rc = -errno;
+    if (rc < 0)
+        unlink(temp);
+    return rc;
+}
+
+int cached_meet_look(const struct vv_cached *c, struct vv_node *n)
+{
+    DIR *dir = opendir(c->meet);
+    struct dirent *e;
+
+    if (!dir)
+        return -errno;
+    while ((e = readdir(dir))) {
+        size_t length = strlen(e->d_name);
+        char path[2 * VV_CONFIG_TEXT], err[256];
+        struct vv_member_info *peers;
+        size_t nr;
+
+        if (length <= strlen(SUFFIX) || strcmp(e->d_name + length - strlen(SUFFIX), SUFFIX) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", c->meet, e->d_name);
+        if (vv_cached_peers(path, err, sizeof(err), &peers, &nr) < 0)
+            continue;
+        for (size_t i = 0; i < nr; i++)
+            if (vv_node_add(n, &peers[i]) < 0)
+                vv_log(VV_LOG_WARNING, "meet: %s: not an address of a node", path);
+        free(peers);
+    }
+    closedir(dir);
+    return 0;
+}
+
+void cached_meet_leave(const struct vv_cached *c)
+{
+    char path[2 * VV_CONFIG_TEXT];
+
+    snprintf(path, sizeof(path), "%s/%s" SUFFIX, c->meet, c->node);
+    unlink(path);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of a daemon: for people, as JSON, and for Prometheus. One list of figures serves the last two. */
+#include <inttypes.h>
+
+#include "cli/cached.h"
+#include "core/bytes.h"
+#include "sim/json.h"
+
+/* X(name, type, value, help) */
+#define FIGURES(X)                                                                                \
+    X("epoch", "gauge", s->node->epoch, "Number of the present set of nodes.")                    \
+    X("fenced", "gauge", s->node->fenced, "1 while this node is cut off from most others.")       \
+    X("draining", "gauge", s->node->draining, "1 while it gives its files to others.")            \
+    X("nodes", "gauge", s->node->nr, "Nodes that are known.")                                     \
+    X("nodes_up", "gauge", nodes_up(s), "Nodes that are up, this one among them.")                \
+    X("capacity_bytes", "gauge", s->config->capacity, "Space on local disk.")                     \
+    X("used_bytes", "gauge", s->node->cache.used, "Space in use.")                                \
+    X("files", "gauge", s->node->cache.files, "Files in the cache.")                              \
+    X("files_waiting", "gauge", s->node->cache.waiting,                                           \
+      "Files that were dropped and that somebody still has open.")                                \
+    X("files_elsewhere", "gauge", s->node->elsewhere,                                             \
+      "Files of this home that another node keeps, as far as it is known.")                       \
+    X("to_bring", "gauge", s->node->waiting, "Files still to be brought before they are read.")   \
+    X("memory_bytes", "gauge", s->node->memory_bytes, "Files of other nodes kept in memory.")     \
+    X("memory_files", "gauge", s->node->memory_files, "How many of them.")                        \
+    X("evicted_total", "counter", s->node->cache.evicted, "Files that made room.")                \
+    X("damaged_total", "counter", s->node->cache.damaged, "Files found damaged, and dropped.")    \
+    X("busy_total", "counter", s->node->cache.refused_busy,                                       \
+      "Files that did not go, because somebody had them open.")                                   \
+    X("shared_looks_total", "counter", s->node->owner.looks,                                      \
+      "Looks at files on the shared file system.")                                                \
+    X("shared_reads_total", "counter", s->node->owner.fetches,                                    \
+      "Files read from the shared file system.")                                                  \
+    X("shared_read_bytes_total", "counter", s->node->owner.fetched_bytes, "Their bytes.")         \
+    X("shared_changed_total", "counter", s->node->owner.changed, "Files that had changed there.") \
+    X("shared_waits_total", "counter", s->node->owner.waits,                                      \
+      "Questions that waited for somebody who was fetching the same file.")                       \
+    X("clients", "gauge", s->door.clients, "Processes that are connected.")                       \
+    X("door_opens_total", "counter", s->door.opens, "Descriptors handed to them.")                \
+    X("door_waited_total", "counter", s->door.waited, "Answers that they had to wait for.")       \
+    X("door_yourself_total", "counter", s->door.yourself,                                         \
+      "Questions answered with: read the shared file system.")                                    \
+    X("door_refused_total", "counter", s->door.refused, "Connections refused.")                   \
+    X("net_connected", "gauge", s->node->net.connected, "Connections to other nodes.")            \
+    X("net_timeouts_total", "counter", s->node->net.timeouts, "Questions not answered in time.")  \
+    X("net_bad_sums_total", "counter", s->node->net.bad_sums, "Transfers that did not verify.")   \
+    X("net_denied_total", "counter", s->node->net.denied, "Connections with another token.")      \
+    X("net_sent_bytes_total", "counter", s->node->net.sent_bytes, "File bytes sent.")             \
+    X("net_received_bytes_total", "counter", s->node->net.received_bytes, "File bytes received.")
+
+static uint64_t nodes_up(const struct cached_figures *s)
+{
+    uint64_t up = 0;
+
+    for (size_t i = 0; i < s->node->nr; i++)
+        up += s->node->rows[i].member.state <= VV_MEMBER_SUSPECT;
+    return up;
+}
+
+void cached_print_json(FILE *f, const struct cached_figures *s)
+{
+    fputs("{\"node\":", f);
+    json_string(f, s->config->node);
+    fputs(",\"socket\":", f);
+    json_string(f, s->config->socket);
+    fputs(",\"roots\":", f);
+    json_string(f, s->config->roots);
+#define X(name, type, value, help) fprintf(f, ",\n \"" name "\":%" PRIu64, (uint64_t)(value));
+    FIGURES(X)
+#undef X
+#define X(name, help) fprintf(f, ",\n \"" #name "_total\":%" PRIu64, s->node->counters.name);
+    VV_NODE_COUNTERS(X)
+#undef X
+    fputs(",\n \"members\":[", f);
+    for (size_t i = 0; i < s->node->nr; i++) {
+        const struct vv_node_row *r = &s->node->rows[i];
+
+        fputs(i ? ",\n  {\"name\":" : "\n  {\"name\":", f);
+        json_string(f, r->member.info.name);
+        fputs(",\"address\":", f);
+        json_string(f, r->member.info.addr);
+        fprintf(f, ",\"state\":\"%s\",\"self\":%s,\"used_bytes\":%" PRIu64 "}",
+                vv_member_state_name(r->member.state), r->self ? "true" : "false", r->load);
+    }
+    fputs("]}\n", f);
+}
+
+static void label(FILE *f, const char *value)
+{
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\')
+            fputc('\\', f);
+        fputc(*value == '\n' ? ' ' : *value, f);
+    }
+}
+
+static void sample(FILE *f, const char *name, const char *end, const char *type, const char *help,
+                   const char *node, uint64_t value)
+{
+    fprintf(f,
+            "# HELP varve_cached_%s%s %s\n# TYPE varve_cached_%s%s %s\nvarve_cached_%s%s{node=\"",
+            name, end, help, name, end, type, name, end);
+    label(f, node);
+    fprintf(f, "\"} %" PRIu64 "\n", value);
+}
+
+void cached_print_prometheus(FILE *f, const void *figures)
+{
+    const struct cached_figures *s = figures;
+
+#define X(name, type, value, help) \
+    sample(f, name, "", type, help, s->config->node, (uint64_t)(value));
+    FIGURES(X)
+#undef X
+#define X(name, help) \
+    sample(f, #name, "_total", "counter", help, s->config->node, s->node->counters.name);
+    VV_NODE_COUNTERS(X)
+#undef X
+}
+
+void cached_print_text(FILE *f, const struct cached_figures *s)
+{
+    const struct vv_node_counters *c = &s->node->counters;
+    uint64_t passed = c->passed_fenced + c->passed_redirect + c->passed_large + c->passed_full +
+                      c->passed_late + c->passed_error;
+    char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT];
+
+    fprintf(f, "%s: %" PRIu64 " of %zu nodes up%s%s\n", s->config->node, nodes_up(s), s->node->nr,
+            s->node->fenced ? "; cut off from most, programs read the shared file system" : "",
+            s->node->draining ? "; giving its files to others" : "");
+    fprintf(f, "cache    %s of %s, %" PRIu64 " files; %" PRIu64 " evicted, %" PRIu64 " damaged\n",
+            vv_bytes_human(s->node->cache.used, a, sizeof(a)),
+            vv_bytes_human(s->config->capacity, b, sizeof(b)), s->node->cache.files,
+            s->node->cache.evicted, s->node->cache.damaged);
+    fprintf(f,
+            "opens    %" PRIu64 " from disk, %" PRIu64 " from memory, %" PRIu64
+            " from other nodes (%s); %" PRIu64 " left to the shared file system\n",
+            c->local, c->memory, c->remote, vv_bytes_human(c->remote_bytes, a, sizeof(a)), passed);
+    fprintf(f,
+            "shared   %" PRIu64 " files read (%s), %" PRIu64 " looks, %" PRIu64
+            " had changed; %" PRIu64 " to bring\n",
+            s->node->owner.fetches, vv_bytes_human(s->node->owner.fetched_bytes, a, sizeof(a)),
+            s->node->owner.looks, s->node->owner.changed, s->node->waiting);
+    fprintf(f, "others   %" PRIu64 " files sent (%s), %" PRIu64 " copies kept for them\n",
+            c->served, vv_bytes_human(c->served_bytes, a, sizeof(a)), c->copied);
+    for (size_t i = 0; i < s->node->nr; i++) {
+        const struct vv_node_row *r = &s->node->rows[i];
+
+        fprintf(f, "  %-20s %-8s %10s  %s%s\n", r->member.info.name,
+                vv_member_state_name(r->member.state), vv_bytes_human(r->load, a, sizeof(a)),
+                r->member.info.addr, r->self ? "  (this one)" : "");
+    }
+}

@@ -1,0 +1,10 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# An epilog of Slurm (Epilog in slurm.conf) that belongs to slurm-prolog.sh: ends the daemon of the job on this
+# node and frees its disk.
+[ -n "$SLURM_JOB_ID" ] || exit 0
+dir=${VARVE_NVME:-/tmp}/varve-$SLURM_JOB_ID
+[ -d "$dir" ] || exit 0
+varve cached stop --socket "/tmp/varve-$SLURM_JOB_ID.sock" >/dev/null 2>&1
+rm -rf "$dir"
+exit 0

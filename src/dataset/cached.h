@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The settings of the daemon `varve cached`; the keys are in cached_table.h. */
+#ifndef VV_DATASET_CACHED_H
+#define VV_DATASET_CACHED_H
+
+#include "core/settings.h"
+#include "dataset/node.h"
+
+struct vv_cached {
+    char roots[VV_CONFIG_TEXT], cache[VV_CONFIG_TEXT], node[VV_CONFIG_TEXT], listen[VV_CONFIG_TEXT];
+    char advertise[VV_CONFIG_TEXT], peers[VV_CONFIG_TEXT], meet[VV_CONFIG_TEXT];
+    char token[VV_CONFIG_TEXT], socket[VV_CONFIG_TEXT], metrics[VV_CONFIG_TEXT];
+    char log[VV_CONFIG_TEXT];
+    uint64_t capacity, max_file, expected, memory, memory_file;
+    int high, low, revalidate, scrub, transport, mode, replicas, scheme, vnodes, limit;
+    int patience, period, workers, ahead, lazy, log_level;
+};
+
+/* With files, variables and flags as those of the library: section [cached], VARVE_CACHED_*. */
+extern const struct vv_settings vv_cached_settings;
+
+/* What follows from what was given, where nothing was: the name of the node, capacity, max_file, socket.
+ * -EINVAL and the system's errors, with a text in `err`. */
+VV_WARN_UNUSED int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes);
+
+/* The path of the socket for programs, which vv_cached_complete would fill in. */
+VV_WARN_UNUSED int vv_cached_socket(struct vv_cached *c, char *err, size_t err_bytes);
+/* The one beside it, for whoever runs the daemon. -ENAMETOOLONG. */
+VV_WARN_UNUSED int vv_cached_control(const struct vv_cached *c, char *buf, size_t size);
+
+/* The peers that a file lists. -EINVAL with a text; freed with free(). */
+VV_WARN_UNUSED int vv_cached_peers(const char *path, char *err, size_t err_bytes,
+                                   struct vv_member_info **ret_peers, size_t *ret_nr);
+
+#endif

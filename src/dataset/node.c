@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node: putting the parts together, and who is there.
+ *
+ * Membership (gossip.h) says who is up; from that a *view* is made, with a placement map: immutable, and kept
+ * by whoever works with it, so that one question is answered from one view. A new one is in place before
+ * anything is done about it: the keeper, a thread of its own, then asks the others what they hold of files
+ * that are at home here now (node_home.c). It gives up and begins again when the view changes once more.
+ *
+ * Closing: first the net is stopped, which ends all calls that wait for other nodes; then the queues, the
+ * keeper and those who work ahead; then what they worked on is freed.
+ *
+ * Locks: each part has one of its own, none is held while another part is called, and none across a call of
+ * the cache, the owner, the net or the shared file system.
+ */
+#include "dataset/node.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "core/thread.h"
+#include "dataset/node_private.h"
+
+#define PATIENCE_NS (4 * VV_NS_PER_S)
+#define WORKERS     32
+#define AHEAD       4
+#define MIB_SHIFT   20
+
+bool vvi_same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
+{
+    return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns &&
+           a->inode == b->inode;
+}
+
+uint64_t vvi_node_load(struct vv_node *n)
+{
+    struct vv_dataset_stats stats;
+
+    vv_dataset_stats(n->cache, &stats);
+    return stats.used;
+}
+
+/* ---- views ---- */
+
+static void view_free(struct vvi_view *v)
+{
+    vv_place_free(v->place);
+    free(v->up);
+    free(v->rows);
+    free(v);
+}
+
+struct vvi_view *vvi_node_view_get(struct vv_node *n)
+{
+    struct vvi_view *v;
+
+    vv_mutex_lock(&n->lock);
+    v = n->view;
+    atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed);
+    vv_mutex_unlock(&n->lock);
+    return v;
+}
+
+void vvi_node_view_put(struct vvi_view *v)
+{
+    /* Release: what this thread read of it comes before its end; acquire: so for all others. */
+    if (v && atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) == 1)
+        view_free(v);
+}
+
+uint32_t vvi_node_view_find(const struct vvi_view *v, uint64_t id)
+{
+    for (uint32_t i = 0; i < v->nr; i++)
+        if (v->rows[i].info.id == id)
+            return i;
+    return VV_PLACE_NONE;
+}
+
+uint32_t vvi_node_view_home(const struct vv_node *n, const struct vvi_view *v, const char *path)
+{
+    return vv_place_owner(v->place, vv_place_key(path, strlen(path)),
+                          n->opts.mode == VV_NODE_REDIRECT ? NULL : v->up);
+}
+
+bool vvi_node_view_wait(struct vv_node *n, uint64_t epoch, uint64_t until_ns)
+{
+    bool other;
+    int rc = 0;
+
+    vv_mutex_lock(&n->lock);
+    while (n->view->epoch == epoch && !n->stop && rc == 0)
+        rc = vv_cond_wait_until(&n->changed, &n->lock, until_ns);
+    other = n->view->epoch != epoch;
+    vv_mutex_unlock(&n->lock);
+    return other;
+}
+
+static int place_rows(const struct vv_node *n, struct vvi_view *v)
+{
+    struct vv_place_opts opts = n->opts.place;
+    struct vv_place_node *nodes = calloc(v->nr, sizeof(*nodes));
+    int rc;
+
+    if (!nodes)
+        return -ENOMEM;
+    opts.ring_unit = 1;
+    for (uint32_t i = 0; i < v->nr; i++) {
+        uint64_t weight = v->rows[i].info.weight >> MIB_SHIFT;
+
+        /* The points of a ring must not depend on who else is there, as a mean weight does. */
+        if (opts.scheme == VV_PLACE_RING || opts.scheme == VV_PLACE_MOD || weight == 0)
+            weight = 1;
+        nodes[i] = (struct vv_place_node){v->rows[i].info.id, weight};
+    }
+    rc = vv_place_new(&opts, nodes, v->nr, &v->place);
+    free(nodes);
+    return rc;
+}
+
+/* Takes the rows over. */
+static int view_new(const struct vv_node *n, uint64_t epoch, bool fenced,
+                    struct vv_member_row *rows, size_t nr, struct vvi_view **ret_view)
+{
+    struct vvi_view *v = calloc(1, sizeof(*v));
+    int rc = v ? 0 : -ENOMEM;
+
+    if (!v) {
+        free(rows);
+        return -ENOMEM;
+    }
+    atomic_init(&v->refs, 1);
+    v->epoch = epoch;
+    v->fenced = fenced;
+    v->nr = (uint32_t)nr;
+    v->rows = rows;
+    v->up = calloc(vv_place_set_words(v->nr), sizeof(*v->up));
+    v->self = vvi_node_view_find(v, n->id);
+    if (!v->up)
+        rc = -ENOMEM;
+    if (rc == 0)
+        rc = place_rows(n, v);
+    if (rc < 0) {
+        view_free(v);
+        return rc;
+    }
+    for (uint32_t i = 0; i < v->nr; i++)
+        if (rows[i].state == VV_MEMBER_ALIVE || rows[i].state == VV_MEMBER_SUSPECT)
+            vv_place_set_add(v->up, i);
+    *ret_view = v;
+    return 0;
+}
+
+/* Whether it makes a difference to where files are. */
+static bool same_nodes(const struct vvi_view *a, const struct vvi_view *b)
+{
+    return a->nr == b->nr && memcmp(a->up, b->up, vv_place_set_words(a->nr) * 8) == 0 &&
+           a->fenced == b->fenced && a->epoch == b->epoch;
+}
+
+static void set_view(struct vv_node *n, struct vvi_view *v)
+{
+    struct vvi_view *old = NULL;
+
+    vv_mutex_lock(&n->lock);
+    if (n->view && same_nodes(n->view, v)) {
+        old = v;
+    } else {
+        old = n->view;
+        n->view = v;
+        n->settle = true;
+        vv_cond_broadcast(&n->changed);
+        VVI_COUNT(n, views);
+    }
+    vv_mutex_unlock(&n->lock);
+    vvi_node_view_put(old);
+    vv_mutex_lock(&n->home.lock);
+    vv_cond_broadcast(&n->home.pulled);
+    vv_mutex_unlock(&n->home.lock);
+}
+
+static void tell_view(const struct vvi_view *v)
+{
+    uint32_t up = 0;
+
+    for (uint32_t i = 0; i < v->nr; i++)
+        up += vvi_node_view_up(v, i);
+    vv_log(VV_LOG_INFO, "epoch %llu: %u of %u nodes are up%s", (unsigned long long)v->epoch, up,
+           v->nr, v->fenced ? "; this one is cut off from most, and leaves reading to others" : "");
+}
+
+/* On the thread of the gossip. */
+static void members_changed(void *user)
+{
+    struct vv_node *n = user;
+    struct vv_gossip_view *g;
+    struct vv_member_row *rows;
+    struct vvi_view *v;
+
+    if (vv_gossip_view(n->gossip, &g) < 0)
+        return;
+    rows = calloc(g->nr ? g->nr : 1, sizeof(*rows));
+    if (rows) {
+        memcpy(rows, g->rows, g->nr * sizeof(*rows));
+        if (view_new(n, g->epoch, g->fenced, rows, g->nr, &v) == 0) {
+            tell_view(v);
+            set_view(n, v);
+        }
+    }
+    free(g);
+}
+
+static int alone(struct vv_node *n)
+{
+    struct vv_member_row *row = calloc(1, sizeof(*row));
+    struct vvi_view *v;
+    int rc;
+
+    if (!row)
+        return -ENOMEM;
+    row->info.id = n->id;
+    row->info.weight = n->opts.dataset.capacity;
+    snprintf(row->info.name, sizeof(row->info.name), "%s", n->name);
+    row->state = VV_MEMBER_ALIVE;
+    rc = view_new(n, 0, false, row, 1, &v);
+    if (rc == 0)
+        set_view(n, v);
+    return rc;
+}
+
+static void *keep(void *arg)
+{
+    struct vv_node *n = arg;
+
+    for (;;) {
+        vv_mutex_lock(&n->lock);
+        while (!n->settle && !n->stop)
+            vv_cond_wait(&n->changed, &n->lock);
+        n->settle = false;
+        if (n->stop) {
+            vv_mutex_unlock(&n->lock);
+            return NULL;
+        }
+        vv_mutex_unlock(&n->lock);
+        vvi_node_home_settle(n);
+    }
+}
+
+/* ---- paths ---- */
+
+static bool is_below(const char *path, const char *root)
+{
+    size_t n = strlen(root);
+
+    return strncmp(path, root, n) == 0 && (root[n - 1] == '/' || path[n] == '/');
+}
+
+int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path)
+{
+    for (size_t i = 0; i < n->nr_roots; i++) {
+        const struct vvi_root *r = &n->roots[i];
+        const char *rest = path;
+        int length;
+
+        if (is_below(path, r->resolved))
+            length = snprintf(ret_path, VV_DATASET_PATH_MAX + 1, "%s", path);
+        else if (is_below(path, r->given)) {
+            rest = path + strlen(r->given);
+            length = snprintf(ret_path, VV_DATASET_PATH_MAX + 1, "%s%s", r->resolved, rest);
+        } else
+            continue;
+        return length > (int)VV_DATASET_PATH_MAX ? -ENAMETOOLONG : 0;
+    }
+    return -EINVAL;
+}
+
+static int open_roots(struct vv_node *n)
+{
+    n->roots = calloc(n->opts.nr_roots, sizeof(*n->roots));
+    if (!n->roots)
+        return -ENOMEM;
+    for (size_t i = 0; i < n->opts.nr_roots; i++) {
+        struct vvi_root *r = &n->roots[n->nr_roots++];
+        struct stat st;
+        size_t length;
+
+        r->given = strdup(n->opts.roots[i]);
+        r->resolved = realpath(n->opts.roots[i], NULL);
+        if (!r->given || !r->resolved || stat(r->resolved, &st) < 0)
+            return -errno;
+        for (length = strlen(r->given); length > 1 && r->given[length - 1] == '/'; length--)
+            r->given[length - 1] = '\0';
+        r->dev = (uint64_t)st.st_dev;
+    }
+    return 0;
+}
+
+/* ---- opening and closing ---- */
+
+static void net_peer(void *user, uint64_t peer, enum vv_net_change change, int err)
+{
+    struct vv_node *n = user;
+
+    (void)err;
+    vv_gossip_peer(n->gossip, peer, change);
+}
+
+static void net_epoch(void *user, uint64_t from, uint64_t epoch)
+{
+    struct vv_node *n = user;
+
+    (void)epoch;
+    vv_gossip_epoch(n->gossip, from);
+}
+
+static void net_message(void *user, const struct vv_net_msg *m)
+{
+    struct vv_node *n = user;
+
+    if (m->type == VV_GOSSIP_TYPE)
+        vv_gossip_message(n->gossip, m);
+    else
+        vvi_node_serve_message(n, m);
+}
+
+/* What tells this life of the node from former ones. */
+static uint32_t life(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint32_t)ts.tv_sec;
+}
+
+/* What the others are told: with the port that the net got, if none was given. NULL: as it listens. */
+static const char *advertised(struct vv_node *n, char *buf, size_t size)
+{
+    const char *given = n->opts.advertise, *last = given ? strrchr(given, ':') : NULL;
+    const char *port = strrchr(vv_net_addr(n->net), ':');
+
+    if (!given || !*given)
+        return NULL;
+    /* "host:7000" and "[fe80::1]:7000" have one; "host", "fe80::1" and "[fe80::1]" have none. */
+    if (last && (last == strchr(given, ':') || last[-1] == ']'))
+        return given;
+    snprintf(buf, size, last && given[0] != '[' ? "[%s]%s" : "%s%s", given, port ? port : ":0");
+    return buf;
+}
+
+static int open_net(struct vv_node *n, char *err, size_t err_bytes)
+{
+    struct vv_gossip_opts gossip = {.user = n, .changed = members_changed};
+    struct vv_net_opts net = {
+        .transport = n->opts.transport,
+        .listen = n->opts.listen,
+        .self = n->id,
+        .token = n->opts.token,
+        .token_bytes = n->opts.token_bytes,
+        .events = {n, vvi_node_serve_request, net_message, net_peer, net_epoch},
+    };
+    const char *addr = NULL;
+    int rc;
+
+    gossip.member.self.id = n->id;
+    gossip.member.self.weight = n->opts.dataset.capacity;
+    snprintf(gossip.member.self.name, sizeof(gossip.member.self.name), "%s", n->name);
+    gossip.member.life = life();
+    gossip.member.seed = vv_now_ns() ^ n->id;
+    gossip.member.period_ns = n->opts.period_ns;
+    rc = vv_gossip_new(&gossip, &n->gossip);
+    if (rc == 0)
+        rc = vv_net_open(&net, err, err_bytes, &n->net);
+    if (rc == 0) {
+        addr = advertised(n, n->addr, sizeof(n->addr));
+        if (addr != n->addr)
+            snprintf(n->addr, sizeof(n->addr), "%s", addr ? addr : vv_net_addr(n->net));
+        rc = vv_gossip_start(n->gossip, n->net, n->addr);
+    }
+    for (size_t i = 0; i < n->opts.nr_peers && rc == 0; i++)
+        rc = vv_node_add(n, &n->opts.peers[i]);
+    return rc;
+}
+
+int vv_node_add(struct vv_node *n, const struct vv_member_info *info)
+{
+    struct vv_member_info peer = *info;
+    int rc;
+
+    peer.id = vv_place_node_id(peer.name);
+    if (peer.id == n->id)
+        return strcmp(peer.name, n->name) == 0 ? 0 : -EEXIST;
+    if (!n->gossip)
+        return -ENOTCONN;
+    if (peer.weight == 0)
+        peer.weight = n->opts.dataset.capacity;
+    rc = vv_gossip_add(n->gossip, &peer);
+    return rc == -EEXIST ? 0 : rc;
+}
+
+static int open_parts(struct vv_node *n, char *err, size_t err_bytes)
+{
+    struct vv_owner_opts owner = {
+        .revalidate_ns = n->opts.revalidate_ns, .brought = vvi_node_home_brought, .user = n};
+    int rc = open_roots(n);
+
+    if (rc == 0)
+        rc = vv_shared_new(n->opts.roots, n->opts.nr_roots, &n->shared);
+    if (rc < 0) {
+        snprintf(err, err_bytes, "roots: %s", strerror(-rc));
+        return rc;
+    }
+    n->opts.dataset.evicted = vvi_node_ahead_again;
+    n->opts.dataset.user = n;
+    rc = vv_dataset_open(n->opts.folder, &n->opts.dataset, err, err_bytes, &n->cache);
+    if (rc < 0)
+        return rc;
+    owner.cache = n->cache;
+    owner.shared = n->shared;
+    rc = vv_owner_new(&owner, &n->owner);
+    if (rc == 0)
+        rc = alone(n);
+    if (rc == 0)
+        rc = vvi_node_ahead_start(n);
+    if (rc == 0 && n->opts.listen)
+        rc = open_net(n, err, err_bytes);
+    if (rc == 0)
+        rc = vv_thread_start(&n->keeper, keep, n);
+    n->has_keeper = rc == 0;
+    return rc;
+}
+
+int vv_node_open(const struct vv_node_opts *opts, char *err, size_t err_bytes,
+                 struct vv_node **ret_node)
+{
+    struct vv_node *n;
+    int rc;
+
+    if (err_bytes)
+        err[0] = '\0';
+    if (strlen(opts->name) == 0 || strlen(opts->name) > VV_MEMBER_NAME_MAX || opts->nr_roots == 0 ||
+        opts->replicas > VV_PLACE_REPLICAS_MAX) {
+        snprintf(err, err_bytes, "a node needs a name of at most %u characters, and a root",
+                 VV_MEMBER_NAME_MAX);
+        return -EINVAL;
+    }
+    n = calloc(1, sizeof(*n));
+    if (!n)
+        return -ENOMEM;
+    n->opts = *opts;
+    n->opts.replicas = VV_MAX(opts->replicas, 1u);
+    n->opts.patience_ns = opts->patience_ns ? opts->patience_ns : PATIENCE_NS;
+    n->opts.workers = opts->workers ? opts->workers : WORKERS;
+    n->opts.ahead = opts->ahead ? opts->ahead : AHEAD;
+    snprintf(n->name, sizeof(n->name), "%s", opts->name);
+    n->id = vv_place_node_id(n->name);
+    vv_mutex_init(&n->lock, "node", VV_RANK_STORE);
+    vv_cond_init(&n->changed);
+    vvi_node_home_init(n);
+    vvi_node_memory_init(n);
+    (void)vvi_node_queue_start(n);
+    vv_mutex_init(&n->ahead.lock, "ahead", VV_RANK_STORE);
+    vv_cond_init(&n->ahead.more);
+    rc = open_parts(n, err, err_bytes);
+    if (rc < 0) {
+        if (err_bytes && !err[0])
+            snprintf(err, err_bytes, "%s", strerror(-rc));
+        vv_node_close(n);
+        return rc;
+    }
+    *ret_node = n;
+    return 0;
+}
+
+void vv_node_close(struct vv_node *n)
+{
+    if (!n)
+        return;
+    atomic_store(&n->closing, true);
+    vv_mutex_lock(&n->lock);
+    n->stop = true;
+    vv_cond_broadcast(&n->changed);
+    vv_mutex_unlock(&n->lock);
+    vv_mutex_lock(&n->home.lock);
+    vv_cond_broadcast(&n->home.pulled);
+    vv_mutex_unlock(&n->home.lock);
+    if (n->gossip && !n->left)
+        vv_gossip_stop(n->gossip, true);
+    if (n->net)
+        vv_net_stop(n->net);
+    if (n->has_keeper)
+        pthread_join(n->keeper, NULL);
+    vvi_node_ahead_stop(n);
+    vvi_node_queue_stop(n);
+    vv_gossip_free(n->gossip);
+    vv_net_free(n->net);
+    vv_owner_free(n->owner);
+    vv_dataset_close(n->cache);
+    vv_shared_free(n->shared);
+    vvi_node_home_fini(n);
+    vvi_node_memory_fini(n);
+    vv_cond_fini(&n->ahead.more);
+    vv_mutex_fini(&n->ahead.lock);
+    vvi_node_view_put(n->settled);
+    vvi_node_view_put(n->view);
+    for (size_t i = 0; i < n->nr_roots; i++) {
+        free(n->roots[i].given);
+        free(n->roots[i].resolved);
+    }
+    free(n->roots);
+    vv_cond_fini(&n->changed);
+    vv_mutex_fini(&n->lock);
+    free(n);
+}
+
+const char *vv_node_addr(const struct vv_node *n)
+{
+    return n->addr;
+}
+
+int vv_node_home(struct vv_node *n, const char *path, uint64_t *ret_id)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    char whole[VV_DATASET_PATH_MAX + 1];
+    int rc = vvi_node_path(n, path, whole);
+    uint32_t home = rc < 0 ? VV_PLACE_NONE : vvi_node_view_home(n, v, whole);
+
+    if (home == VV_PLACE_NONE)
+        rc = rc < 0 ? rc : -ENOENT;
+    else
+        *ret_id = v->rows[home].info.id;
+    vvi_node_view_put(v);
+    return rc;
+}
+
+int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around)
+{
+    return vv_dataset_scrub(n->cache, bytes, ret_around);
+}
+
+int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    struct vv_node_status *s = calloc(1, sizeof(*s) + v->nr * sizeof(s->rows[0]));
+
+    if (!s) {
+        vvi_node_view_put(v);
+        return -ENOMEM;
+    }
+    s->epoch = v->epoch;
+    s->fenced = v->fenced;
+    s->draining = atomic_load(&n->draining);
+    s->waiting = vvi_node_ahead_waiting(n);
+    vv_mutex_lock(&n->memory.lock);
+    s->memory_files = n->memory.nr;
+    s->memory_bytes = n->memory.bytes;
+    vv_mutex_unlock(&n->memory.lock);
+    vv_mutex_lock(&n->home.lock);
+    s->elsewhere = n->home.nr_elsewhere;
+    vv_mutex_unlock(&n->home.lock);
+#define X(name, help) s->counters.name = atomic_load_explicit(&n->count.name, memory_order_relaxed);
+    VV_NODE_COUNTERS(X)
+#undef X
+    vv_dataset_stats(n->cache, &s->cache);
+    vv_owner_stats(n->owner, &s->owner);
+    if (n->net)
+        vv_net_stats(n->net, &s->net);
+    s->nr = v->nr;
+    for (uint32_t i = 0; i < v->nr; i++) {
+        s->rows[i].member = v->rows[i];
+        s->rows[i].self = i == v->self;
+        s->rows[i].load =
+            i == v->self ? s->cache.used : vvi_node_home_load_of(n, v->rows[i].info.id);
+    }
+    vvi_node_view_put(v);
+    *ret_status = s;
+    return 0;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One node of the dataset cache: its cache, what it does as the owner of files, and the other nodes of the
+ * job. Whoever asks it for a file gets a descriptor, from its own disk or from another node, or is told to
+ * read the shared file system himself; never an error that the shared file system would not give.
+ *
+ * A file has a *home*, the node that rendezvous hashing names among those that are up. The home has it, or
+ * has decided which other node keeps it, and knows; so a reader needs two hops at most. docs/dataset.md tells
+ * what users see of it, docs/format/dataset-peer.md what nodes say to each other.
+ *
+ * What always holds: a descriptor is one generation of one file, whole and verified, that was the file's at
+ * some time within the last `revalidate`. A call ends at its deadline, whatever the other nodes do.
+ *
+ * Threads: any, on all calls but opening and closing.
+ */
+#ifndef VV_DATASET_NODE_H
+#define VV_DATASET_NODE_H
+
+#include "dataset/dataset.h"
+#include "dataset/door.h"
+#include "dataset/member.h"
+#include "dataset/owner.h"
+#include "dataset/shared.h"
+#include "net/net.h"
+#include "policy/place.h"
+
+/* What becomes of the files of a node that is gone. */
+enum vv_node_mode {
+    VV_NODE_REDIRECT, /* they are read from the shared file system, until it is back */
+    VV_NODE_RECACHE,  /* other nodes fetch and keep them */
+};
+
+struct vv_node_opts {
+    const char *name;      /* known to the others by it; must not change while it has files */
+    const char *listen;    /* "host:port", port 0: any; NULL: there are no other nodes */
+    const char *advertise; /* where others reach it; NULL: `listen` */
+    enum vv_net_transport transport;
+    const void *token; /* the job's */
+    size_t token_bytes;
+    const struct vv_member_info *peers; /* to begin with; only names and addresses count */
+    size_t nr_peers;
+    const char *folder; /* of the cache, on local disk */
+    struct vv_dataset_opts dataset;
+    const char *const *roots; /* of the shared file system; absolute */
+    size_t nr_roots;
+    uint64_t revalidate_ns; /* 0: files never change */
+    enum vv_node_mode mode;
+    unsigned replicas; /* copies of a file on different nodes; 0: 1 */
+    struct vv_place_opts place;
+    uint64_t expected;    /* bytes of all files that the job will read; 0: not known */
+    uint64_t memory;      /* for files of other nodes that may be opened again */
+    uint64_t memory_file; /* larger files of other nodes go through the disk */
+    uint64_t patience_ns; /* how long a call waits for nodes that do not answer; 0: 4 s */
+    uint64_t period_ns;   /* of looking after the others; 0: the default of member.h */
+    unsigned workers;     /* files that are fetched at once for others; 0: 32 */
+    unsigned ahead;       /* files that are fetched at once before they are asked for; 0: 4 */
+    bool lazy;            /* lost files are fetched when they are asked for, not before */
+};
+
+struct vv_node;
+
+/* Opens the cache, listens, and looks for the others. The errors of vv_dataset_open, vv_shared_new,
+ * vv_net_open and vv_place_new, with a text in `err`. */
+VV_WARN_UNUSED int vv_node_open(const struct vv_node_opts *opts, char *err, size_t err_bytes,
+                                struct vv_node **ret_node);
+/* Leaves, so that the others need not find out, and ends all calls that wait. Nobody may begin another.
+ * Descriptors that were handed out stay good. Accepts NULL. */
+void vv_node_close(struct vv_node *n);
+
+/* ---- for programs on this node ---- */
+
+/* A descriptor, read-only, at the beginning of the file, and what the file is. The caller closes it. Any
+ * error means: read the shared file system yourself.
+ *   -EAGAIN    `now`, and it cannot be had without waiting
+ *   -ELOOP     `nofollow`, and there was a link on the way
+ *   -ENOTCONN  this node is fenced, or the file's is gone (redirect)
+ *   -EFBIG, -ENOSPC, -ETIMEDOUT, errors of the shared file system */
+VV_WARN_UNUSED int vv_node_get(struct vv_node *n, const struct vv_door_ask *ask, int *ret_fd,
+                               struct vv_shared_stat *ret_stat);
+VV_WARN_UNUSED int vv_node_stat(struct vv_node *n, const struct vv_door_ask *ask,
+                                struct vv_shared_stat *ret_stat);
+/* The file has been written to: nobody is given its former content any more. -ETIMEDOUT: a node has not
+ * answered; it gives it out for `revalidate` longer at most, if it is there at all. */
+int vv_node_invalidate(struct vv_node *n, const char *path, uint64_t deadline_ns);
+
+/* The same as a table for the door; `user` is the node. */
+extern const struct vv_door_ops vv_node_door_ops;
+
+/* ---- for whoever runs it ---- */
+
+/* One more to begin with. */
+VV_WARN_UNUSED int vv_node_add(struct vv_node *n, const struct vv_member_info *info);
+/* Where the others reach it; "" if there are none. */
+const char *vv_node_addr(const struct vv_node *n);
+
+/* Gives every file of the cache to the node that will be its home when this one has left, where that one
+ * has room, and leaves. Calls are answered with "yourself" from then on. Returns how many it gave. */
+VV_WARN_UNUSED int64_t vv_node_drain(struct vv_node *n, uint64_t deadline_ns);
+
+/* Has files brought to their homes before they are asked for; they are wanted in this order, the first of
+ * them at `place`. What is not below a root is left out. Returns when the homes have been told. */
+VV_WARN_UNUSED int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr,
+                                 uint64_t place);
+
+/* Verifies so many bytes of the cache. See vv_dataset_scrub. */
+int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
+
+/* X(name, help): counters since opening. */
+#define VV_NODE_COUNTERS(X)                                                                      \
+    X(opens, "Files handed out.")                                                                \
+    X(local, "Of these, from the disk of this node.")                                            \
+    X(memory, "Of these, of another node, from memory.")                                         \
+    X(remote, "Of these, received from another node.")                                           \
+    X(remote_bytes, "Bytes received from other nodes for programs on this one.")                 \
+    X(stats, "Questions about files answered.")                                                  \
+    X(invalidated, "Files that programs have written to.")                                       \
+    X(served, "Files sent to other nodes.")                                                      \
+    X(served_bytes, "Bytes sent to other nodes.")                                                \
+    X(hops, "Files that were not at their home: one hop more.")                                  \
+    X(placed, "Files that this node, their home, had another node keep.")                        \
+    X(copied, "Copies of files taken over from other nodes to keep.")                            \
+    X(ahead, "Files brought before they were asked for.")                                        \
+    X(retried, "Questions asked again, because a node did not answer or has just come or gone.") \
+    X(second, "Files received from a second copy, because the first did not answer.")            \
+    X(passed_fenced, "Left to the shared file system: this node is cut off from most.")          \
+    X(passed_redirect, "Left to the shared file system: the file's node is gone.")               \
+    X(passed_large, "Left to the shared file system: larger than max_file.")                     \
+    X(passed_full, "Left to the shared file system: no room.")                                   \
+    X(passed_late, "Left to the shared file system: nobody answered in time.")                   \
+    X(passed_error, "Left to the shared file system: an error, mostly its own (no such file).")  \
+    X(views, "Changes of who is there.")
+
+struct vv_node_counters {
+#define X(name, help) uint64_t name;
+    VV_NODE_COUNTERS(X)
+#undef X
+};
+
+struct vv_node_row {
+    struct vv_member_row member;
+    bool self;
+    uint64_t load; /* bytes on its disk, as far as this node knows */
+};
+
+struct vv_node_status {
+    uint64_t epoch;
+    bool fenced, draining;
+    uint64_t waiting;   /* files still to be brought */
+    uint64_t elsewhere; /* files of this home that others keep, as far as it has been told */
+    uint64_t memory_files, memory_bytes;
+    struct vv_node_counters counters;
+    struct vv_dataset_stats cache;
+    struct vv_owner_stats owner;
+    struct vv_net_stats net;
+    size_t nr;
+    struct vv_node_row rows[];
+};
+
+/* Freed with free(). -ENOMEM. */
+VV_WARN_UNUSED int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status);
+
+/* Which node a path is at home at, by the view of this one. -ENOENT: nowhere. The name lives as long as the
+ * node. */
+VV_WARN_UNUSED int vv_node_home(struct vv_node *n, const char *path, uint64_t *ret_id);
+
+#endif

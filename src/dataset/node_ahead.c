@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that are brought before they are asked for: because somebody said in which order they will be (an
+ * epoch's shuffle), because they are to be there when a job begins, or because their node is gone.
+ *
+ * The order of use is one for the whole job; each home gets its own files of it, with their places. They are
+ * brought in that order, some at a time, and the cache makes room by the same rule as everywhere: what is
+ * wanted later goes before what is wanted earlier (vv_next_rank). When the cache is full of files that are
+ * wanted earlier, bringing stops until some of them have been used. Each use of a file moves the order on.
+ *
+ * ahead.lock protects all; nothing is called under it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/thread.h"
+#include "dataset/node_private.h"
+
+#define FULL_WAIT_NS (200 * VV_NS_PER_MS)
+#define BODY_BYTES   65536u
+
+struct vvi_ahead_item {
+    uint64_t place;
+    bool here; /* its home has decided so */
+    char *path;
+};
+
+/* When a file is wanted: places, the first not yet come. */
+struct places {
+    struct vvi_path path;
+    uint64_t *place;
+    size_t at, nr, room;
+};
+
+static void free_places(struct vvi_path *e)
+{
+    free(((struct places *)e)->place);
+    free(e);
+}
+
+/* ---- a heap ---- */
+
+static void sift_up(struct vvi_ahead_item *h, size_t i)
+{
+    struct vvi_ahead_item item = h[i];
+
+    for (; i > 0 && item.place < h[(i - 1) / 2].place; i = (i - 1) / 2)
+        h[i] = h[(i - 1) / 2];
+    h[i] = item;
+}
+
+static int push_locked(struct vvi_ahead *a, char *path, uint64_t place, bool here)
+{
+    if (a->nr == a->room) {
+        size_t room = VV_MAX(2 * a->room, (size_t)256);
+        struct vvi_ahead_item *more = realloc(a->items, room * sizeof(*more));
+
+        if (!more)
+            return -ENOMEM;
+        a->items = more;
+        a->room = room;
+    }
+    a->items[a->nr] = (struct vvi_ahead_item){place, here, path};
+    sift_up(a->items, a->nr++);
+    return 0;
+}
+
+static struct vvi_ahead_item pop_locked(struct vvi_ahead *a)
+{
+    struct vvi_ahead_item first = a->items[0], last = a->items[--a->nr];
+    size_t i = 0, child;
+
+    while ((child = 2 * i + 1) < a->nr) {
+        if (child + 1 < a->nr && a->items[child + 1].place < a->items[child].place)
+            child++;
+        if (last.place <= a->items[child].place)
+            break;
+        a->items[i] = a->items[child];
+        i = child;
+    }
+    if (a->nr > 0)
+        a->items[i] = last;
+    return first;
+}
+
+/* ---- bringing ---- */
+
+/* True: it is to be tried again when there is room. */
+static bool bring_one(struct vv_node *n, const struct vvi_ahead_item *item)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    bool ours = !v->fenced && (item->here || vvi_node_view_home(n, v, item->path) == v->self);
+    uint64_t at = n->id;
+    int rc = 0;
+
+    vvi_node_view_put(v);
+    if (!ours || atomic_load(&n->draining))
+        return false;
+    if (!item->here)
+        rc = vvi_node_home_where(n, item->path, 0, true, vv_now_ns() + n->opts.patience_ns, &at);
+    if (rc < 0)
+        return false;
+    if (at != n->id) {
+        uint8_t body[VVI_PEER_BODY_MAX];
+        struct vvi_pack p = {.buf = body, .max = sizeof(body)};
+
+        vvi_wire_put(&p, item->place, 8);
+        vvi_wire_put(&p, 1, 1);
+        vvi_wire_put_path(&p, item->path);
+        (void)vvi_node_ask_short(n, at, VVI_PEER_BRING, body, p.at,
+                                 vv_now_ns() + n->opts.patience_ns);
+        return false;
+    }
+    rc = vv_owner_bring(n->owner, item->path, item->place);
+    if (rc == 0)
+        VVI_COUNT(n, ahead);
+    return rc == -ENOSPC && item->place != VV_DATASET_UNKNOWN;
+}
+
+static void *bring(void *arg)
+{
+    struct vv_node *n = arg;
+    struct vvi_ahead *a = &n->ahead;
+
+    vv_mutex_lock(&a->lock);
+    while (!a->stop) {
+        struct vvi_ahead_item item;
+        bool again;
+
+        if (a->nr == 0) {
+            vv_cond_wait(&a->more, &a->lock);
+            continue;
+        }
+        if (a->full) {
+            (void)vv_cond_wait_until(&a->more, &a->lock, vv_now_ns() + FULL_WAIT_NS);
+            a->full = false;
+            continue;
+        }
+        item = pop_locked(a);
+        /* Its time has passed: whoever wanted it has it. */
+        if (item.place < a->place) {
+            free(item.path);
+            continue;
+        }
+        vv_mutex_unlock(&a->lock);
+        again = bring_one(n, &item);
+        vv_mutex_lock(&a->lock);
+        a->full = a->full || again;
+        if (!again || push_locked(a, item.path, item.place, item.here) < 0)
+            free(item.path);
+    }
+    vv_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+int vvi_node_ahead_start(struct vv_node *n)
+{
+    struct vvi_ahead *a = &n->ahead;
+    unsigned nr = VV_MIN(n->opts.ahead, (unsigned)VV_ARRAY_SIZE(a->thread));
+
+    for (unsigned i = 0; i < nr; i++) {
+        int rc = vv_thread_start(&a->thread[i], bring, n);
+
+        if (rc < 0)
+            return rc;
+        a->threads++;
+    }
+    return 0;
+}
+
+void vvi_node_ahead_stop(struct vv_node *n)
+{
+    struct vvi_ahead *a = &n->ahead;
+
+    vv_mutex_lock(&a->lock);
+    a->stop = true;
+    vv_cond_broadcast(&a->more);
+    vv_mutex_unlock(&a->lock);
+    for (unsigned i = 0; i < a->threads; i++)
+        pthread_join(a->thread[i], NULL);
+    for (size_t i = 0; i < a->nr; i++)
+        free(a->items[i].path);
+    free(a->items);
+    a->items = NULL;
+    a->nr = 0;
+    vvi_paths_fini(&a->places, free_places);
+}
+
+static int note_place_locked(struct vvi_ahead *a, const char *path, uint64_t place)
+{
+    struct places *p = vvi_paths_find(&a->places, path);
+
+    if (!p) {
+        p = calloc(1, sizeof(*p));
+        if (!p || vvi_paths_add(&a->places, path, &p->path) < 0) {
+            free(p);
+            return -ENOMEM;
+        }
+    }
+    if (p->nr == p->room) {
+        size_t room = VV_MAX(2 * p->room, (size_t)4);
+        uint64_t *more = realloc(p->place, room * sizeof(*more));
+
+        if (!more)
+            return -ENOMEM;
+        p->place = more;
+        p->room = room;
+    }
+    p->place[p->nr++] = place;
+    return 0;
+}
+
+int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool here)
+{
+    struct vvi_ahead *a = &n->ahead;
+    char *copy = strdup(path);
+    int rc = copy ? 0 : -ENOMEM;
+
+    vv_mutex_lock(&a->lock);
+    if (rc == 0 && place != VV_DATASET_UNKNOWN)
+        rc = note_place_locked(a, path, place);
+    if (rc == 0)
+        rc = push_locked(a, copy, place, here);
+    if (rc == 0)
+        vv_cond_signal(&a->more);
+    vv_mutex_unlock(&a->lock);
+    if (rc < 0)
+        free(copy);
+    return rc;
+}
+
+void vvi_node_ahead_again(void *user, const char *path, uint64_t place)
+{
+    struct vv_node *n = user;
+    struct vvi_ahead *a = &n->ahead;
+    char *copy = strdup(path);
+
+    vv_mutex_lock(&a->lock);
+    /* Its place has passed: whoever wanted it had it. */
+    if (copy && !a->stop && place >= a->place && push_locked(a, copy, place, true) == 0) {
+        vv_cond_signal(&a->more);
+        copy = NULL;
+    }
+    vv_mutex_unlock(&a->lock);
+    free(copy);
+}
+
+void vvi_node_ahead_used(struct vv_node *n, const char *path)
+{
+    struct vvi_ahead *a = &n->ahead;
+    uint64_t now = 0, next = VV_DATASET_UNKNOWN;
+    struct places *p;
+
+    vv_mutex_lock(&a->lock);
+    p = a->places.nr ? vvi_paths_find(&a->places, path) : NULL;
+    if (p && p->at < p->nr) {
+        now = p->place[p->at++];
+        next = p->at < p->nr ? p->place[p->at] : VV_DATASET_UNKNOWN;
+        a->place = VV_MAX(a->place, now);
+        now = a->place;
+        a->full = false;
+        vv_cond_broadcast(&a->more);
+    } else {
+        p = NULL;
+    }
+    vv_mutex_unlock(&a->lock);
+    if (!p)
+        return;
+    vv_dataset_advance(n->cache, now);
+    (void)vv_dataset_expect(n->cache, path, next);
+}
+
+uint64_t vvi_node_ahead_waiting(struct vv_node *n)
+{
+    uint64_t nr;
+
+    vv_mutex_lock(&n->ahead.lock);
+    nr = n->ahead.nr;
+    vv_mutex_unlock(&n->ahead.lock);
+    return nr;
+}
+
+/* ---- telling the homes ---- */
+
+/* What is to be told to one node. */
+struct parcel {
+    struct vvi_pack p;
+    uint8_t *buf;
+};
+
+static int send_parcel(struct vv_node *n, uint64_t to, struct parcel *parcel)
+{
+    int rc = 0;
+
+    if (parcel->p.at > 0)
+        rc = vvi_node_ask_short(n, to, VVI_PEER_BRING, parcel->buf, parcel->p.at,
+                                vv_now_ns() + n->opts.patience_ns);
+    parcel->p = (struct vvi_pack){.buf = parcel->buf, .max = BODY_BYTES};
+    return rc;
+}
+
+static int add_to_parcel(struct vv_node *n, uint64_t to, struct parcel *parcel, const char *path,
+                         uint64_t place)
+{
+    int rc = 0;
+
+    if (!parcel->buf) {
+        parcel->buf = malloc(BODY_BYTES);
+        if (!parcel->buf)
+            return -ENOMEM;
+        parcel->p = (struct vvi_pack){.buf = parcel->buf, .max = BODY_BYTES};
+    }
+    if (parcel->p.max - parcel->p.at < strlen(path) + 11)
+        rc = send_parcel(n, to, parcel);
+    vvi_wire_put(&parcel->p, place, 8);
+    vvi_wire_put(&parcel->p, 0, 1);
+    vvi_wire_put_path(&parcel->p, path);
+    return rc;
+}
+
+int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr, uint64_t place)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    struct parcel *parcel = calloc(v->nr, sizeof(*parcel));
+    int rc = parcel ? 0 : -ENOMEM, one;
+
+    for (size_t i = 0; i < nr && rc == 0; i++) {
+        char path[VV_DATASET_PATH_MAX + 1];
+        uint64_t at = place == VV_DATASET_UNKNOWN ? place : place + i;
+        uint32_t home;
+
+        if (vvi_node_path(n, paths[i], path) < 0)
+            continue;
+        home = vvi_node_view_home(n, v, path);
+        if (home == v->self)
+            rc = vvi_node_ahead_add(n, path, at, false);
+        else if (home != VV_PLACE_NONE && vvi_node_view_up(v, home))
+            rc = add_to_parcel(n, v->rows[home].info.id, &parcel[home], path, at);
+    }
+    for (uint32_t i = 0; i < v->nr && parcel; i++) {
+        if (parcel[i].buf) {
+            one = send_parcel(n, v->rows[i].info.id, &parcel[i]);
+            rc = rc < 0 ? rc : one;
+            free(parcel[i].buf);
+        }
+    }
+    free(parcel);
+    vvi_node_view_put(v);
+    return rc;
+}
+
+/* ---- leaving ---- */
+
+struct moving {
+    struct vv_node *n;
+    struct vvi_view *v;
+    uint64_t *up; /* without this node */
+    uint64_t deadline_ns;
+    int64_t given;
+};
+
+static int give_away(void *user, const struct vv_dataset_entry *e)
+{
+    struct moving *m = user;
+    uint8_t body[VVI_PEER_BODY_MAX];
+    struct vvi_pack p = {.buf = body, .max = sizeof(body)};
+    uint32_t to = vv_place_owner(m->v->place, vv_place_key(e->path, strlen(e->path)), m->up);
+    struct vv_shared_stat st;
+    uint64_t age_ns = 0;
+
+    if (to == VV_PLACE_NONE || vv_now_ns() >= m->deadline_ns || atomic_load(&m->n->closing))
+        return 1;
+    if ((vv_owner_recall(m->n->owner, e->path, &st, &age_ns) < 0 &&
+         vv_owner_stat(m->n->owner, e->path, m->deadline_ns, &st) < 0) ||
+        !vvi_same_gen(&st.gen, &e->gen))
+        return 0;
+    vvi_wire_put(&p, age_ns, 8);
+    vvi_wire_put_stat(&p, &st);
+    vvi_wire_put_path(&p, e->path);
+    m->given += vvi_node_ask_short(m->n, m->v->rows[to].info.id, VVI_PEER_KEEP, body, p.at,
+                                   m->deadline_ns) == 0;
+    return 0;
+}
+
+int64_t vv_node_drain(struct vv_node *n, uint64_t deadline_ns)
+{
+    struct moving m = {.n = n, .deadline_ns = deadline_ns};
+    bool was = atomic_exchange(&n->draining, true);
+    size_t words;
+
+    if (was)
+        return -EALREADY;
+    m.v = vvi_node_view_get(n);
+    words = vv_place_set_words(m.v->nr);
+    m.up = malloc(words * sizeof(*m.up));
+    if (m.up && n->net) {
+        memcpy(m.up, m.v->up, words * sizeof(*m.up));
+        vv_place_set_remove(m.up, m.v->self);
+        (void)vv_dataset_list(n->cache, give_away, &m);
+    }
+    free(m.up);
+    vvi_node_view_put(m.v);
+    if (n->gossip) {
+        n->left = true;
+        vv_gossip_stop(n->gossip, true);
+    }
+    return m.given;
+}

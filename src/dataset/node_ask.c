@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking other nodes. A call waits in slices, so that it ends soon after membership has given the node up,
+ * and not only at its deadline.
+ *
+ * A file comes in pieces; the first one with the answer, the others, of the same generation, asked for
+ * several at a time. Up to `memory_file` it is received into a memory file; a larger one into the cache of
+ * this node, as a copy that goes first when room is needed: a program that reads a large file from memory
+ * would keep all of it there for as long as it is open.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "dataset/node_private.h"
+
+#define SLICE_NS (20 * VV_NS_PER_MS)
+#define PIECES   4 /* asked for at a time */
+
+bool vvi_node_ask_is_silence(int rc)
+{
+    return rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -EHOSTUNREACH ||
+           rc == -ENOTCONN || rc == -EACCES || rc == -EBADMSG;
+}
+
+static bool is_up(struct vv_node *n, uint64_t peer)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    uint32_t node = vvi_node_view_find(v, peer);
+    bool up = node != VV_PLACE_NONE && vvi_node_view_up(v, node);
+
+    vvi_node_view_put(v);
+    return up;
+}
+
+/* Waits for the end of a call, or of the node that it was made to. */
+static int wait_for(struct vv_node *n, uint64_t peer, struct vv_net_call *call,
+                    struct vv_net_answer *ret_answer)
+{
+    int rc;
+
+    do {
+        rc = vv_net_wait(call, vv_now_ns() + SLICE_NS, ret_answer);
+        if (rc == -EAGAIN && (atomic_load(&n->closing) || !is_up(n, peer)))
+            rc = -ECONNRESET;
+    } while (rc == -EAGAIN);
+    if (rc == -ETIMEDOUT)
+        vv_gossip_silent(n->gossip, peer);
+    return rc;
+}
+
+/* One question with its answer, which ends with *ret_call. */
+static int ask_once(struct vv_node *n, const struct vv_net_ask *ask, struct vv_net_call **ret_call,
+                    struct vv_net_answer *ret_answer)
+{
+    struct vv_net_call *call;
+    int rc;
+
+    if (!n->net)
+        return -ENOTCONN;
+    rc = vv_net_start(n->net, ask, &call);
+    if (rc < 0)
+        return rc == -EAGAIN ? -EBUSY : rc == -ENOENT ? -ENOTCONN : rc;
+    rc = wait_for(n, ask->peer, call, ret_answer);
+    if (rc < 0) {
+        vv_net_end(call);
+        return rc;
+    }
+    *ret_call = call;
+    return 0;
+}
+
+int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const void *body,
+                       size_t bytes, uint64_t deadline_ns)
+{
+    struct vv_net_ask ask = VV_NET_ASK_INIT;
+    struct vv_net_answer answer;
+    struct vv_net_call *call;
+    int rc;
+
+    ask.peer = peer;
+    ask.type = type;
+    ask.body = body;
+    ask.body_bytes = bytes;
+    ask.deadline_ns = deadline_ns;
+    rc = ask_once(n, &ask, &call, &answer);
+    if (rc < 0)
+        return rc;
+    rc = answer.status;
+    vv_net_end(call);
+    return rc;
+}
+
+/* ---- pieces ---- */
+
+/* The rest of a file, from `from` on, that somebody else puts where it belongs. */
+struct rest {
+    struct vv_node *n;
+    uint64_t peer;
+    const char *path;
+    struct vv_dataset_gen gen;
+    uint64_t next; /* to be asked for */
+    struct vv_net_call *call[PIECES];
+    unsigned first, nr; /* of the calls that go on: a ring */
+};
+
+static int ask_piece(struct rest *r)
+{
+    uint8_t body[VVI_PEER_BODY_MAX];
+    struct vvi_pack p = {.buf = body, .max = sizeof(body)};
+    struct vvi_get g = {.flags = VVI_GET_EXACT,
+                        .load = vvi_node_load(r->n),
+                        .offset = r->next,
+                        .gen = r->gen,
+                        .path = r->path};
+    struct vv_net_ask ask = VV_NET_ASK_INIT;
+    int rc;
+
+    vvi_wire_put_get(&p, &g);
+    ask.peer = r->peer;
+    ask.type = VVI_PEER_GET;
+    ask.body = body;
+    ask.body_bytes = p.at;
+    /* Each for itself, behind those before it: the whole may take as long as it is large. */
+    ask.deadline_ns = vv_now_ns() + PIECES * r->n->opts.patience_ns;
+    ask.data_max = (size_t)VV_MIN(VVI_NODE_PIECE, r->gen.size - r->next);
+    rc = vv_net_start(r->n->net, &ask, &r->call[(r->first + r->nr) % PIECES]);
+    if (rc < 0)
+        return rc == -EAGAIN ? -EBUSY : rc;
+    r->nr++;
+    r->next += ask.data_max;
+    return 0;
+}
+
+/* Receives all from r->next on, in order. */
+static int receive_rest(struct rest *r, int (*put)(void *to, const void *data, size_t bytes),
+                        void *to)
+{
+    uint64_t done = r->next;
+    int rc = 0;
+
+    while (rc == 0 && done < r->gen.size) {
+        struct vv_net_answer a;
+        uint64_t want = VV_MIN(VVI_NODE_PIECE, r->gen.size - done);
+
+        while (rc == 0 && r->nr < PIECES && r->next < r->gen.size) {
+            rc = ask_piece(r);
+            /* What was asked for comes; then there is room for more. */
+            if (rc == -EBUSY && r->nr > 0) {
+                rc = 0;
+                break;
+            }
+        }
+        if (rc == 0)
+            rc = wait_for(r->n, r->peer, r->call[r->first], &a);
+        if (rc == 0 && a.status < 0)
+            rc = a.status;
+        if (rc == 0 && a.data_bytes != want)
+            rc = -EBADMSG;
+        if (rc == 0)
+            rc = put(to, a.data, a.data_bytes);
+        if (r->nr > 0) {
+            vv_net_end(r->call[r->first]);
+            r->first = (r->first + 1) % PIECES;
+            r->nr--;
+        }
+        done += want;
+    }
+    for (; r->nr > 0; r->nr--, r->first = (r->first + 1) % PIECES)
+        vv_net_end(r->call[r->first]);
+    return rc;
+}
+
+static int put_fill(void *to, const void *data, size_t bytes)
+{
+    return vv_dataset_write(to, data, bytes);
+}
+
+static int put_fd(void *to, const void *data, size_t bytes)
+{
+    const char *from = data;
+    int fd = *(int *)to;
+
+    while (bytes > 0) {
+        ssize_t n = write(fd, from, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        from += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* ---- into the cache ---- */
+
+/* `data`: the first bytes, if they are here already. */
+static int copy_in(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
+                   uint64_t age_ns, bool keep)
+{
+    struct vv_dataset_want want = {r->path, r->gen, VV_DATASET_UNKNOWN, !keep};
+    struct vv_dataset_fill *fill;
+    int rc = vv_dataset_begin(r->n->cache, &want, &fill);
+
+    if (rc == -EEXIST) {
+        vv_owner_heard(r->n->owner, r->path, st, age_ns);
+        return 0;
+    }
+    if (rc < 0)
+        return rc;
+    rc = bytes > 0 ? vv_dataset_write(fill, data, bytes) : 0;
+    r->next = bytes;
+    if (rc == 0)
+        rc = receive_rest(r, put_fill, fill);
+    if (rc < 0) {
+        vv_dataset_abort(fill);
+        return rc;
+    }
+    rc = vv_dataset_commit(fill, NULL);
+    if (rc == 0)
+        vv_owner_heard(r->n->owner, r->path, st, age_ns);
+    return rc;
+}
+
+int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path,
+                      const struct vv_shared_stat *st, uint64_t age_ns)
+{
+    struct rest r = {.n = n, .peer = peer, .path = path, .gen = st->gen};
+    uint64_t begun_ns = vv_now_ns();
+    int rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, true) : -ENOTCONN;
+
+    if (rc == 0) {
+        VVI_COUNT(n, copied);
+        vv_owner_heard(n->owner, path, st, age_ns + (vv_now_ns() - begun_ns));
+    }
+    return rc;
+}
+
+/* ---- into memory ---- */
+
+static int into_memory(struct rest *r, const void *data, size_t bytes, int *ret_fd, int *ret_keep)
+{
+    int fd = memfd_create("varve", MFD_CLOEXEC | MFD_ALLOW_SEALING), rc = 0;
+
+    if (fd < 0)
+        return -errno;
+    /* Programs that are handed this descriptor see it as the mode of a file. */
+    (void)fchmod(fd, 0600);
+    rc = put_fd(&fd, data, bytes);
+    r->next = bytes;
+    if (rc == 0)
+        rc = receive_rest(r, put_fd, &fd);
+    if (rc == 0)
+        rc = vvi_node_memory_seal(fd, ret_fd);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    *ret_keep = fd;
+    return 0;
+}
+
+static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
+                   const struct vv_net_answer *a, const struct vvi_got *got, int *ret_fd,
+                   int *ret_keep)
+{
+    int rc;
+
+    r->gen = got->st.gen;
+    r->path = g->path;
+    if (a->data_bytes != VV_MIN(r->gen.size, VVI_NODE_PIECE))
+        return -EBADMSG;
+    if (r->gen.size <= n->opts.memory_file) {
+        rc = into_memory(r, a->data, a->data_bytes, ret_fd, ret_keep);
+    } else {
+        rc = copy_in(r, a->data, a->data_bytes, &got->st, got->age_ns, false);
+        if (rc == 0)
+            rc = vv_dataset_get(n->cache, g->path, &r->gen, ret_fd, NULL);
+        *ret_keep = -1;
+    }
+    if (rc == 0)
+        VVI_COUNT_BY(n, remote_bytes, r->gen.size);
+    return rc;
+}
+
+int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint64_t deadline_ns,
+                 struct vvi_got *ret_got, int *ret_fd, int *ret_keep)
+{
+    uint8_t body[VVI_PEER_BODY_MAX];
+    struct vvi_pack p = {.buf = body, .max = sizeof(body)};
+    struct rest r = {.n = n, .peer = peer};
+    struct vv_net_ask ask = VV_NET_ASK_INIT;
+    struct vv_net_answer a;
+    struct vv_net_call *call;
+    struct vvi_got got;
+    int rc;
+
+    vvi_wire_put_get(&p, g);
+    ask.peer = peer;
+    ask.type = VVI_PEER_GET;
+    ask.body = body;
+    ask.body_bytes = p.at;
+    ask.deadline_ns = deadline_ns;
+    ask.data_max = g->flags & VVI_GET_STAT ? 0 : (size_t)VVI_NODE_PIECE;
+    rc = ask_once(n, &ask, &call, &a);
+    if (rc < 0)
+        return rc;
+    rc = a.status;
+    if (rc == 0) {
+        p = (struct vvi_pack){.buf = (uint8_t *)(uintptr_t)a.body, .max = a.body_bytes};
+        vvi_wire_take_got(&p, &got);
+        rc = p.bad ? -EBADMSG : 0;
+    }
+    if (rc == 0)
+        vvi_node_home_load(n, peer, got.load);
+    if (rc == 0 && got.what == VVI_GOT_FILE && !(g->flags & VVI_GET_STAT))
+        rc = receive(n, g, &r, &a, &got, ret_fd, ret_keep);
+    vv_net_end(call);
+    if (rc == 0)
+        *ret_got = got;
+    return rc;
+}

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files for programs on this node.
+ *
+ * In order: a copy on the own disk that still counts; a file of another node in memory that still counts;
+ * the file's home, which has it, brings it, or says who has it. A node that does not answer is reported to
+ * membership, and the question is asked again when that has found out who is there: nobody goes to the
+ * shared file system for a file that another node is about to fetch. With several copies the next one is
+ * asked meanwhile. What cannot be had within `patience` is left to the caller, who reads the shared file
+ * system; so is everything while this node is fenced.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "dataset/node_private.h"
+
+#define PAUSE_NS    (5 * VV_NS_PER_MS)
+#define GUESS_BYTES (UINT64_C(1) << 20) /* how large files are, before one knows */
+
+/* One question of a program, on its way. */
+struct want {
+    struct vv_node *n;
+    const char *path; /* as all nodes write it */
+    bool stat;
+    uint64_t deadline_ns; /* of the program */
+    uint64_t give_up_ns;  /* of waiting for who does not answer */
+    /* What comes of it. */
+    int fd;
+    struct vv_shared_stat st;
+};
+
+/* ---- answers ---- */
+
+static int take_same(struct want *w, const struct vvi_get *g, const struct vvi_got *got)
+{
+    struct vv_node *n = w->n;
+    int rc;
+
+    w->st = got->st;
+    vv_owner_heard(n->owner, w->path, &got->st, got->age_ns);
+    vvi_node_memory_heard(n, w->path, &got->st, got->age_ns);
+    if (w->stat)
+        return 0;
+    rc = vvi_node_memory_get_gen(n, w->path, &g->gen, &w->fd);
+    if (rc == 0) {
+        VVI_COUNT(n, memory);
+        return 0;
+    }
+    rc = vv_dataset_get(n->cache, w->path, &g->gen, &w->fd, NULL);
+    if (rc == 0)
+        VVI_COUNT(n, local);
+    /* Gone meanwhile: ask again, without it. */
+    return rc < 0 ? -EAGAIN : 0;
+}
+
+static void take_file(struct want *w, const struct vvi_got *got, int fd, int keep)
+{
+    struct vv_node *n = w->n;
+
+    w->st = got->st;
+    w->fd = fd;
+    vv_owner_heard(n->owner, w->path, &got->st, got->age_ns);
+    if (keep >= 0) {
+        vvi_node_memory_put(n, w->path, keep, &got->st, got->age_ns);
+        close(keep);
+    }
+    if (!w->stat)
+        VVI_COUNT(n, remote);
+}
+
+/* ---- asking ---- */
+
+/* What this node has of the file, and only its home can say whether that still counts. */
+static void add_have(const struct want *w, struct vvi_get *g)
+{
+    struct vv_shared_stat st;
+    struct vv_dataset_gen gen;
+    bool verified;
+    int fd, rc;
+
+    if (w->stat)
+        return;
+    rc = vvi_node_memory_get(w->n, w->path, &fd, &st);
+    if (rc == 0)
+        close(fd);
+    if (rc == 0 || rc == -ESTALE)
+        g->gen = st.gen;
+    else if (vv_dataset_peek(w->n->cache, w->path, &gen, &verified) == 0)
+        g->gen = gen;
+    else
+        return;
+    g->flags |= VVI_GET_HAVE;
+}
+
+/* Asks a node in two steps; or this one, in one. 0: an answer, taken in if it is the file. */
+static int ask_node(struct want *w, uint64_t id, struct vvi_get *g, struct vvi_got *ret_got)
+{
+    struct vv_node *n = w->n;
+    int fd = -1, keep = -1, rc;
+
+    g->load = vvi_node_load(n);
+    if (id == n->id) {
+        g->flags |= VVI_GET_FETCH;
+        rc = vvi_node_serve(n, g, w->deadline_ns, ret_got, &w->fd);
+        if (rc == 0 && ret_got->what == VVI_GOT_FILE) {
+            w->st = ret_got->st;
+            if (!w->stat)
+                VVI_COUNT(n, local);
+        }
+        return rc;
+    }
+    add_have(w, g);
+    rc = vvi_node_ask(n, id, g, vv_now_ns() + vv_net_patience_ns(n->net, id, GUESS_BYTES), ret_got,
+                      &fd, &keep);
+    if (rc == -EINPROGRESS) {
+        g->flags |= VVI_GET_FETCH;
+        rc = vvi_node_ask(n, id, g, w->deadline_ns, ret_got, &fd, &keep);
+    }
+    if (rc == 0 && ret_got->what == VVI_GOT_SAME)
+        rc = take_same(w, g, ret_got);
+    else if (rc == 0 && ret_got->what == VVI_GOT_FILE)
+        take_file(w, ret_got, fd, keep);
+    return rc;
+}
+
+static int pass_why(struct vv_node *n, int why)
+{
+    if (why == -EFBIG)
+        VVI_COUNT(n, passed_large);
+    else if (why == -ENOSPC)
+        VVI_COUNT(n, passed_full);
+    else if (why == -ETIMEDOUT)
+        VVI_COUNT(n, passed_late);
+    else if (why == -ENOTCONN)
+        VVI_COUNT(n, passed_fenced);
+    else
+        VVI_COUNT(n, passed_error);
+    return why;
+}
+
+/* 1: the answer is there; 0: not yet; negative: leave it to the caller. */
+static int take(struct want *w, const struct vvi_got *got)
+{
+    if (got->what == VVI_GOT_PASS)
+        return pass_why(w->n, got->why < 0 ? got->why : -EIO);
+    return got->what != VVI_GOT_AT;
+}
+
+/* The home, and if it says so the node that it names. 1, 0, negative as above; *ret_rc: why 0. */
+static int try_home(struct want *w, uint64_t home, int *ret_rc)
+{
+    struct vvi_get g = {.flags = VVI_GET_HOME | (w->stat ? VVI_GET_STAT : 0), .path = w->path};
+    struct vvi_got got;
+    int rc = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct vvi_get held = {.flags = w->stat ? VVI_GET_STAT : 0, .path = w->path};
+        uint32_t flags = g.flags;
+
+        rc = ask_node(w, home, &g, &got);
+        g.flags = flags;
+        if (rc < 0)
+            break;
+        if (got.what != VVI_GOT_AT)
+            return take(w, &got);
+        g.not_at = got.at;
+        VVI_COUNT(w->n, hops);
+        rc = ask_node(w, got.at, &held, &got);
+        if (rc < 0)
+            break;
+        /* It leaves, or is cut off: its home shall find another place. One that is merely silent may have
+         * the file, and would have it fetched twice: membership will say. */
+        if (got.what != VVI_GOT_PASS || got.why != -ENOTCONN)
+            return take(w, &got);
+        rc = -EAGAIN;
+    }
+    *ret_rc = rc;
+    return 0;
+}
+
+/* Whoever else has a copy: with replicas the next in order. The same results. */
+static int try_others(struct want *w, const struct vvi_view *v, uint64_t home)
+{
+    uint32_t nodes[VV_PLACE_REPLICAS_MAX], nr;
+    struct vvi_got got;
+
+    nr = vv_place_owners(v->place, vv_place_key(w->path, strlen(w->path)), v->up,
+                         w->n->opts.replicas, nodes);
+    for (uint32_t i = 0; i < nr; i++) {
+        struct vvi_get g = {.flags = VVI_GET_ONLY | (w->stat ? VVI_GET_STAT : 0), .path = w->path};
+        uint64_t id = v->rows[nodes[i]].info.id;
+
+        if (id == home || ask_node(w, id, &g, &got) < 0 || got.what == VVI_GOT_PASS)
+            continue;
+        VVI_COUNT(w->n, second);
+        return 1;
+    }
+    return 0;
+}
+
+/* Whether asking again may help; what does not fit here, say, does not fit later either. */
+static bool may_change(int rc)
+{
+    return vvi_node_ask_is_silence(rc) || rc == -EAGAIN || rc == -ESTALE || rc == -EBUSY ||
+           rc == -EALREADY || rc == -EINPROGRESS || rc == -ENOENT || rc == -ESHUTDOWN;
+}
+
+/* One round. 1: done; 0: try again, with *ret_rc; negative: leave it to the caller. */
+static int try_once(struct want *w, const struct vvi_view *v, int *ret_rc)
+{
+    struct vv_node *n = w->n;
+    uint32_t home = vvi_node_view_home(n, v, w->path);
+    uint64_t id;
+    int done;
+
+    if (v->fenced || home == VV_PLACE_NONE || atomic_load(&n->draining)) {
+        VVI_COUNT(n, passed_fenced);
+        return -ENOTCONN;
+    }
+    if (!vvi_node_view_up(v, home)) {
+        VVI_COUNT(n, passed_redirect);
+        return -ENOTCONN;
+    }
+    id = v->rows[home].info.id;
+    done = try_home(w, id, ret_rc);
+    if (done == 0 && n->opts.replicas > 1 && vvi_node_ask_is_silence(*ret_rc))
+        done = try_others(w, v, id);
+    if (done == 0 && !may_change(*ret_rc))
+        return pass_why(n, *ret_rc);
+    return done;
+}
+
+/* Waits for whatever may help. False: nothing will. */
+static bool wait_for_better(struct want *w, uint64_t epoch, int rc)
+{
+    uint64_t now_ns = vv_now_ns();
+
+    if (now_ns >= w->give_up_ns || atomic_load(&w->n->closing))
+        return false;
+    VVI_COUNT(w->n, retried);
+    /* A node that is silent: membership will say. Anything else may be over in a moment. */
+    if (vvi_node_ask_is_silence(rc))
+        (void)vvi_node_view_wait(w->n, epoch, VV_MIN(w->give_up_ns, now_ns + 20 * PAUSE_NS));
+    else
+        (void)vvi_node_view_wait(w->n, epoch, VV_MIN(w->give_up_ns, now_ns + PAUSE_NS));
+    return true;
+}
+
+static int find(struct want *w)
+{
+    for (;;) {
+        struct vvi_view *v = vvi_node_view_get(w->n);
+        uint64_t epoch = v->epoch;
+        int rc = 0, done = try_once(w, v, &rc);
+
+        vvi_node_view_put(v);
+        if (done)
+            return done < 0 ? done : 0;
+        if (!wait_for_better(w, epoch, rc)) {
+            VVI_COUNT(w->n, passed_late);
+            return -ETIMEDOUT;
+        }
+    }
+}
+
+/* ---- what needs no waiting ---- */
+
+/* 0; -EAGAIN: it does. */
+static int find_now(struct want *w)
+{
+    struct vv_node *n = w->n;
+    struct vvi_view *v = vvi_node_view_get(n);
+    bool off = v->fenced || atomic_load(&n->draining);
+
+    vvi_node_view_put(v);
+    if (off)
+        return -EAGAIN;
+    if (w->stat)
+        return vv_owner_stat_now(n->owner, w->path, &w->st, NULL);
+    if (vv_owner_get_now(n->owner, w->path, &w->fd, &w->st, NULL) == 0) {
+        vvi_node_ahead_used(n, w->path);
+        VVI_COUNT(n, local);
+        return 0;
+    }
+    if (vvi_node_memory_get(n, w->path, &w->fd, &w->st) == 0) {
+        VVI_COUNT(n, memory);
+        return 0;
+    }
+    return -EAGAIN;
+}
+
+/* Programs that ask for the same file of another node at once: it travels once. */
+static int find_together(struct want *w)
+{
+    uint64_t home;
+    int rc;
+
+    if (w->stat || vv_node_home(w->n, w->path, &home) < 0 || home == w->n->id)
+        return find(w);
+    while (!vvi_node_memory_fly(w->n, w->path, w->deadline_ns)) {
+        if (find_now(w) == 0)
+            return 0;
+        if (vv_now_ns() >= w->deadline_ns)
+            return pass_why(w->n, -ETIMEDOUT);
+    }
+    rc = find(w);
+    vvi_node_memory_land(w->n, w->path);
+    return rc;
+}
+
+static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, int *ret_fd,
+                  struct vv_shared_stat *ret_stat)
+{
+    char path[VV_DATASET_PATH_MAX + 1];
+    uint64_t now_ns = vv_now_ns();
+    struct want w = {.n = n,
+                     .path = path,
+                     .stat = stat,
+                     .deadline_ns = ask->deadline_ns,
+                     .give_up_ns = VV_MIN(ask->deadline_ns, now_ns + n->opts.patience_ns),
+                     .fd = -1};
+    int rc = vvi_node_path(n, ask->path, path);
+
+    if (rc < 0)
+        return rc;
+    rc = find_now(&w);
+    if (rc == -EAGAIN && !ask->now)
+        rc = find_together(&w);
+    if (rc == 0 && ask->nofollow && !w.st.direct) {
+        if (w.fd >= 0)
+            close(w.fd);
+        return -ELOOP;
+    }
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < n->nr_roots; i++)
+        if (strncmp(path, n->roots[i].resolved, strlen(n->roots[i].resolved)) == 0)
+            w.st.dev = w.st.dev ? w.st.dev : n->roots[i].dev;
+    *ret_stat = w.st;
+    if (stat) {
+        VVI_COUNT(n, stats);
+    } else {
+        *ret_fd = w.fd;
+        VVI_COUNT(n, opens);
+    }
+    return 0;
+}
+
+int vv_node_get(struct vv_node *n, const struct vv_door_ask *ask, int *ret_fd,
+                struct vv_shared_stat *ret_stat)
+{
+    return answer(n, ask, false, ret_fd, ret_stat);
+}
+
+int vv_node_stat(struct vv_node *n, const struct vv_door_ask *ask, struct vv_shared_stat *ret_stat)
+{
+    return answer(n, ask, true, NULL, ret_stat);
+}
+
+/* ---- writing ---- */
+
+/* Tells all other nodes at once, and waits for all; any may have a copy. */
+static int drop_everywhere(struct vv_node *n, const struct vvi_view *v, const char *path,
+                           uint64_t deadline_ns)
+{
+    struct vv_net_call **call = calloc(v->nr, sizeof(struct vv_net_call *));
+    uint8_t body[VVI_PEER_BODY_MAX];
+    struct vvi_pack p = {.buf = body, .max = sizeof(body)};
+    uint64_t limit_ns = VV_MIN(deadline_ns, vv_now_ns() + n->opts.patience_ns / 4);
+    int rc = call ? 0 : -ENOMEM;
+
+    vvi_wire_put_path(&p, path);
+    for (uint32_t i = 0; i < v->nr && call; i++) {
+        struct vv_net_ask ask = VV_NET_ASK_INIT;
+
+        if (i == v->self || !vvi_node_view_up(v, i))
+            continue;
+        ask.peer = v->rows[i].info.id;
+        ask.type = VVI_PEER_DROP;
+        ask.flags = VV_NET_ANY_EPOCH;
+        ask.body = body;
+        ask.body_bytes = p.at;
+        ask.deadline_ns = limit_ns;
+        if (vv_net_start(n->net, &ask, &call[i]) < 0) {
+            call[i] = NULL;
+            rc = -ETIMEDOUT;
+        }
+    }
+    for (uint32_t i = 0; i < v->nr && call; i++) {
+        struct vv_net_answer a;
+
+        if (call[i] && (vv_net_wait(call[i], limit_ns + VV_NS_PER_S, &a) < 0 || a.status < 0))
+            rc = -ETIMEDOUT;
+        vv_net_end(call[i]);
+    }
+    free(call);
+    return rc;
+}
+
+int vv_node_invalidate(struct vv_node *n, const char *given, uint64_t deadline_ns)
+{
+    char path[VV_DATASET_PATH_MAX + 1];
+    int rc = vvi_node_path(n, given, path);
+    struct vvi_view *v;
+
+    if (rc < 0)
+        return rc;
+    vv_owner_invalidate(n->owner, path);
+    vvi_node_memory_drop(n, path);
+    vvi_node_home_forget(n, path);
+    VVI_COUNT(n, invalidated);
+    v = vvi_node_view_get(n);
+    if (n->net)
+        rc = drop_everywhere(n, v, path, deadline_ns);
+    vvi_node_view_put(v);
+    return rc;
+}
+
+/* ---- the door ---- */
+
+static int door_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
+                     struct vv_door_stat *ret_stat)
+{
+    struct vv_shared_stat st;
+    int rc = vv_node_get(user, ask, ret_fd, &st);
+
+    if (rc == 0)
+        vv_shared_stat_to_door(&st, ret_stat);
+    return rc;
+}
+
+static bool in_group(uint32_t gid)
+{
+    gid_t groups[256];
+    int nr = getgroups((int)VV_ARRAY_SIZE(groups), groups);
+
+    if (gid == getegid())
+        return true;
+    for (int i = 0; i < nr; i++)
+        if (groups[i] == gid)
+            return true;
+    return false;
+}
+
+/* By its mode; what lists of access say besides, the shared file system itself knows. */
+static bool is_readable(const struct vv_shared_stat *st)
+{
+    if (geteuid() == 0)
+        return true;
+    if (st->uid == geteuid())
+        return st->mode & S_IRUSR;
+    return st->mode & (in_group(st->gid) ? S_IRGRP : S_IROTH);
+}
+
+static int door_stat(void *user, const struct vv_door_ask *ask, struct vv_door_stat *ret_stat,
+                     bool *ret_readable)
+{
+    struct vv_shared_stat st;
+    int rc = vv_node_stat(user, ask, &st);
+
+    if (rc < 0)
+        return rc;
+    vv_shared_stat_to_door(&st, ret_stat);
+    *ret_readable = is_readable(&st);
+    return 0;
+}
+
+static int door_invalidate(void *user, const struct vv_door_ask *ask)
+{
+    /* The others are asked, which takes time. */
+    if (ask->now)
+        return -EAGAIN;
+    return vv_node_invalidate(user, ask->path, ask->deadline_ns);
+}
+
+const struct vv_door_ops vv_node_door_ops = {door_open, door_stat, door_invalidate};

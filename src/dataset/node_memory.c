@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of other nodes, in memory files that nothing can change any more: sealed against writing, growing
+ * and shrinking before the first descriptor is handed out. Each descriptor is an open file of its own, and
+ * read-only.
+ *
+ * A few of them are kept, the last that were opened, within `memory`: programs open labels and indexes again
+ * and again, on every node. A kept file counts for as long as its home's look at the shared file system
+ * does; after that the home is asked, and says in a few bytes that it is the same. What was handed out does
+ * not count here: it is the programs' memory, and lasts as long as they have it open.
+ *
+ * memory.lock protects all; under it nothing is done but open and close, which are short.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "dataset/node_private.h"
+
+struct vvi_memory_file {
+    struct vvi_path path;
+    struct vvi_memory_file *newer, *older;
+    int fd;
+    struct vv_shared_stat st;
+    uint64_t looked_ns;
+};
+
+/* Somebody is receiving this path. */
+struct flight {
+    struct vvi_path path;
+    unsigned waiting;
+    bool landed;
+};
+
+void vvi_node_memory_init(struct vv_node *n)
+{
+    vv_mutex_init(&n->memory.lock, "memory", VV_RANK_STORE);
+    vv_cond_init(&n->memory.landed);
+}
+
+static void free_file(struct vvi_path *e)
+{
+    close(((struct vvi_memory_file *)e)->fd);
+    free(e);
+}
+
+static void free_flight(struct vvi_path *e)
+{
+    free(e);
+}
+
+void vvi_node_memory_fini(struct vv_node *n)
+{
+    vvi_paths_fini(&n->memory.files, free_file);
+    vvi_paths_fini(&n->memory.flights, free_flight);
+    vv_cond_fini(&n->memory.landed);
+    vv_mutex_fini(&n->memory.lock);
+}
+
+/* A descriptor of its own for the same bytes, which cannot write. */
+static int reopen(int fd)
+{
+    char link[40];
+    int file;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    file = open(link, O_RDONLY | O_CLOEXEC);
+    return file < 0 ? -errno : file;
+}
+
+int vvi_node_memory_seal(int memfd, int *ret_fd)
+{
+    int fd;
+
+    if (fcntl(memfd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        return -errno;
+    fd = reopen(memfd);
+    if (fd < 0)
+        return fd;
+    *ret_fd = fd;
+    return 0;
+}
+
+/* ---- the list, by last use ---- */
+
+static void unlink_locked(struct vvi_memory *m, struct vvi_memory_file *f)
+{
+    *(f->newer ? &f->newer->older : &m->newest) = f->older;
+    *(f->older ? &f->older->newer : &m->oldest) = f->newer;
+    f->newer = f->older = NULL;
+}
+
+static void link_locked(struct vvi_memory *m, struct vvi_memory_file *f)
+{
+    f->older = m->newest;
+    *(m->newest ? &m->newest->newer : &m->oldest) = f;
+    m->newest = f;
+}
+
+static void drop_locked(struct vvi_memory *m, struct vvi_memory_file *f)
+{
+    unlink_locked(m, f);
+    m->bytes -= f->st.gen.size;
+    m->nr--;
+    vvi_paths_remove(&m->files, &f->path);
+    close(f->fd);
+    free(f);
+}
+
+static bool is_fresh(const struct vv_node *n, const struct vvi_memory_file *f)
+{
+    return n->opts.revalidate_ns == 0 || vv_now_ns() - f->looked_ns < n->opts.revalidate_ns;
+}
+
+int vvi_node_memory_get(struct vv_node *n, const char *path, int *ret_fd,
+                        struct vv_shared_stat *ret_stat)
+{
+    struct vvi_memory *m = &n->memory;
+    struct vvi_memory_file *f;
+    int rc = -ENOENT;
+
+    vv_mutex_lock(&m->lock);
+    f = vvi_paths_find(&m->files, path);
+    if (f) {
+        *ret_stat = f->st;
+        rc = is_fresh(n, f) ? reopen(f->fd) : -ESTALE;
+        if (rc >= 0) {
+            *ret_fd = rc;
+            rc = 0;
+        }
+        unlink_locked(m, f);
+        link_locked(m, f);
+    }
+    vv_mutex_unlock(&m->lock);
+    return rc;
+}
+
+int vvi_node_memory_get_gen(struct vv_node *n, const char *path, const struct vv_dataset_gen *gen,
+                            int *ret_fd)
+{
+    struct vvi_memory *m = &n->memory;
+    struct vvi_memory_file *f;
+    int fd = -ENOENT;
+
+    vv_mutex_lock(&m->lock);
+    f = vvi_paths_find(&m->files, path);
+    if (f && vvi_same_gen(&f->st.gen, gen))
+        fd = reopen(f->fd);
+    vv_mutex_unlock(&m->lock);
+    if (fd < 0)
+        return fd;
+    *ret_fd = fd;
+    return 0;
+}
+
+void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
+                         const struct vv_shared_stat *st, uint64_t age_ns)
+{
+    struct vvi_memory *m = &n->memory;
+    struct vvi_memory_file *f, *old;
+    int fd;
+
+    /* One file shall not take the place of all others. */
+    if (st->gen.size > n->opts.memory / 2)
+        return;
+    f = calloc(1, sizeof(*f));
+    fd = f ? reopen(memfd) : -1;
+    if (fd < 0) {
+        free(f);
+        return;
+    }
+    f->fd = fd;
+    f->st = *st;
+    f->looked_ns = vv_now_ns() - age_ns;
+    vv_mutex_lock(&m->lock);
+    old = vvi_paths_find(&m->files, path);
+    if (old)
+        drop_locked(m, old);
+    while (m->oldest && m->bytes + st->gen.size > n->opts.memory)
+        drop_locked(m, m->oldest);
+    if (vvi_paths_add(&m->files, path, &f->path) == 0) {
+        link_locked(m, f);
+        m->bytes += st->gen.size;
+        m->nr++;
+        f = NULL;
+    }
+    vv_mutex_unlock(&m->lock);
+    if (f) {
+        close(f->fd);
+        free(f);
+    }
+}
+
+void vvi_node_memory_heard(struct vv_node *n, const char *path, const struct vv_shared_stat *st,
+                           uint64_t age_ns)
+{
+    struct vvi_memory *m = &n->memory;
+    uint64_t then_ns = vv_now_ns() - age_ns;
+    struct vvi_memory_file *f;
+
+    vv_mutex_lock(&m->lock);
+    f = vvi_paths_find(&m->files, path);
+    if (f && vvi_same_gen(&f->st.gen, &st->gen) && f->looked_ns < then_ns)
+        f->looked_ns = then_ns;
+    vv_mutex_unlock(&m->lock);
+}
+
+void vvi_node_memory_drop(struct vv_node *n, const char *path)
+{
+    struct vvi_memory_file *f;
+
+    vv_mutex_lock(&n->memory.lock);
+    f = vvi_paths_find(&n->memory.files, path);
+    if (f)
+        drop_locked(&n->memory, f);
+    vv_mutex_unlock(&n->memory.lock);
+}
+
+/* ---- one at a time ---- */
+
+bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns)
+{
+    struct vvi_memory *m = &n->memory;
+    struct flight *f, *mine;
+    bool first = false;
+    int rc = 0;
+
+    mine = calloc(1, sizeof(*mine));
+    vv_mutex_lock(&m->lock);
+    f = vvi_paths_find(&m->flights, path);
+    if (!f) {
+        /* Without memory for it others may receive the same: no harm. */
+        if (mine && vvi_paths_add(&m->flights, path, &mine->path) == 0)
+            mine = NULL;
+        first = true;
+    } else {
+        f->waiting++;
+        while (!f->landed && rc == 0)
+            rc = vv_cond_wait_until(&m->landed, &m->lock, until_ns);
+        f->waiting--;
+        /* It was taken out of the table when it landed; the last to see it frees it. */
+        if (f->landed && f->waiting == 0)
+            free(f);
+    }
+    vv_mutex_unlock(&m->lock);
+    free(mine);
+    return first;
+}
+
+void vvi_node_memory_land(struct vv_node *n, const char *path)
+{
+    struct vvi_memory *m = &n->memory;
+    struct flight *f;
+
+    vv_mutex_lock(&m->lock);
+    f = vvi_paths_find(&m->flights, path);
+    if (f) {
+        vvi_paths_remove(&m->flights, &f->path);
+        f->landed = true;
+        if (f->waiting == 0)
+            free(f);
+        else
+            vv_cond_broadcast(&m->landed);
+    }
+    vv_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Work that must not be done where it arises: requests of other nodes arrive on the net's thread, which all
+ * peers share. There are several queues, because jobs of one kind wait for jobs of another on other nodes,
+ * and would wait for ever behind each other in one: a SLOW job waits until the others have listed what they
+ * hold (LIST); giving a copy away (BACK) waits until the other node has it (COPY), which waits for bytes
+ * that a FAST or SLOW job of this one sends. FAST and LIST jobs wait for no other node. So whoever waits
+ * for a node waits for a queue that moves.
+ *
+ * Threads are started when a job finds none idle, up to a limit, and stay.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "core/thread.h"
+#include "dataset/node_private.h"
+
+#define FAST_THREADS 4
+#define BACK_THREADS 4
+#define ROOM         16384
+
+struct vvi_job *vvi_node_job_new(const char *path)
+{
+    size_t n = strlen(path) + 1;
+    struct vvi_job *job = calloc(1, sizeof(*job) + n);
+
+    if (job)
+        memcpy(job->path, path, n);
+    return job;
+}
+
+static void *work(void *arg)
+{
+    struct vvi_queue *q = arg;
+
+    vv_mutex_lock(&q->lock);
+    for (;;) {
+        struct vvi_job *job;
+        bool stop;
+
+        while (!q->first && !q->stop) {
+            q->idle++;
+            vv_cond_wait(&q->more, &q->lock);
+            q->idle--;
+        }
+        job = q->first;
+        if (!job)
+            break;
+        q->first = job->next;
+        if (!q->first)
+            q->last = &q->first;
+        q->nr--;
+        stop = q->stop;
+        vv_mutex_unlock(&q->lock);
+        job->fn(q->node, job, stop);
+        vv_mutex_lock(&q->lock);
+    }
+    vv_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+int vvi_node_queue_push(struct vv_node *n, enum vvi_queue_kind kind, struct vvi_job *job)
+{
+    struct vvi_queue *q = &n->queue[kind];
+    int rc = 0;
+
+    vv_mutex_lock(&q->lock);
+    if (q->stop)
+        rc = -ESHUTDOWN;
+    else if (q->nr >= q->room)
+        rc = -EBUSY;
+    if (rc == 0 && q->idle <= q->nr && q->threads < q->max &&
+        vv_thread_start(&q->thread[q->threads], work, q) == 0)
+        q->threads++;
+    /* Without a thread it would lie there for ever. */
+    if (rc == 0 && q->threads == 0)
+        rc = -EBUSY;
+    if (rc == 0) {
+        job->next = NULL;
+        *q->last = job;
+        q->last = &job->next;
+        q->nr++;
+        vv_cond_signal(&q->more);
+    }
+    vv_mutex_unlock(&q->lock);
+    return rc;
+}
+
+int vvi_node_queue_start(struct vv_node *n)
+{
+    static const unsigned max[VVI_QUEUES] = {FAST_THREADS, 0, 1, BACK_THREADS, BACK_THREADS};
+    static const char *const name[VVI_QUEUES] = {"fast", "slow", "list", "copy", "back"};
+
+    for (int i = 0; i < VVI_QUEUES; i++) {
+        struct vvi_queue *q = &n->queue[i];
+
+        q->node = n;
+        q->last = &q->first;
+        q->room = ROOM;
+        q->max = max[i] ? max[i] : VV_MIN(n->opts.workers, (unsigned)VV_ARRAY_SIZE(q->thread));
+        vv_mutex_init(&q->lock, name[i], VV_RANK_STORE);
+        vv_cond_init(&q->more);
+    }
+    return 0;
+}
+
+void vvi_node_queue_stop(struct vv_node *n)
+{
+    for (int i = 0; i < VVI_QUEUES; i++) {
+        struct vvi_queue *q = &n->queue[i];
+
+        vv_mutex_lock(&q->lock);
+        q->stop = true;
+        vv_cond_broadcast(&q->more);
+        vv_mutex_unlock(&q->lock);
+    }
+    for (int i = 0; i < VVI_QUEUES; i++) {
+        struct vvi_queue *q = &n->queue[i];
+
+        for (unsigned k = 0; k < q->threads; k++)
+            pthread_join(q->thread[k], NULL);
+        vv_assert(!q->first);
+        vv_cond_fini(&q->more);
+        vv_mutex_fini(&q->lock);
+    }
+}

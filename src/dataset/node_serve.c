@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answering other nodes, and this one, which asks itself the same way.
+ *
+ * A question comes in two steps. First: what can you say at once? That has an adaptive deadline, because a
+ * node that is well says something at once. If something has to be fetched or looked at first, the answer is
+ * -EINPROGRESS, and the second question (FETCH) waits for as long as whoever asks will; only membership ends
+ * it if the node dies meanwhile. So a slow shared file system is never taken for a dead node.
+ *
+ * Requests arrive on the net's thread and are put in queues there; nothing else is done on it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "dataset/node_private.h"
+
+#define RETRY_NS     (5 * VV_NS_PER_MS)
+#define LIST_WAIT_NS (200 * VV_NS_PER_MS)
+
+/* ---- a file ---- */
+
+static int pass(struct vvi_got *got, int why)
+{
+    got->what = VVI_GOT_PASS;
+    got->why = why;
+    return 0;
+}
+
+/* What was found; whoever has it already does not get it again. */
+static int give(const struct vvi_get *g, int fd, struct vvi_got *got, int *ret_fd)
+{
+    if ((g->flags & VVI_GET_HAVE) && vvi_same_gen(&g->gen, &got->st.gen)) {
+        got->what = VVI_GOT_SAME;
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    got->what = VVI_GOT_FILE;
+    if (fd >= 0)
+        *ret_fd = fd;
+    return 0;
+}
+
+/* A copy may be on its way in from another node, which the owner knows nothing of. */
+static int get_waiting(struct vv_node *n, const char *path, uint64_t deadline_ns, int *ret_fd,
+                       struct vv_shared_stat *ret_stat)
+{
+    int rc;
+
+    for (;;) {
+        rc = vv_owner_get(n->owner, path, deadline_ns, ret_fd, ret_stat);
+        if (rc != -EALREADY || vv_now_ns() + RETRY_NS >= deadline_ns || atomic_load(&n->closing))
+            return rc;
+        vv_sleep_until_ns(vv_now_ns() + RETRY_NS);
+    }
+}
+
+static int serve_here(struct vv_node *n, const struct vvi_get *g, uint64_t deadline_ns,
+                      struct vvi_got *got, int *ret_fd)
+{
+    struct vv_shared_stat known;
+    struct vv_dataset_gen gen;
+    bool verified;
+    int fd = -1, rc;
+
+    if ((g->flags & VVI_GET_ONLY) && vv_dataset_peek(n->cache, g->path, &gen, &verified) < 0)
+        return -ENOENT;
+    if (g->flags & VVI_GET_STAT)
+        rc = vv_owner_stat(n->owner, g->path, deadline_ns, &got->st);
+    else
+        rc = get_waiting(n, g->path, deadline_ns, &fd, &got->st);
+    if (rc < 0)
+        return pass(got, rc);
+    if (vv_owner_recall(n->owner, g->path, &known, &got->age_ns) < 0)
+        got->age_ns = 0;
+    if (!(g->flags & VVI_GET_STAT))
+        vvi_node_ahead_used(n, g->path);
+    return give(g, fd, got, ret_fd);
+}
+
+/* As the file's home: here, or somewhere else. 1: here. */
+static int serve_home(struct vv_node *n, const struct vvi_get *g, uint64_t deadline_ns,
+                      struct vvi_got *got)
+{
+    bool waits = g->flags & VVI_GET_FETCH;
+    struct vvi_view *v = vvi_node_view_get(n);
+    bool ours = vvi_node_view_home(n, v, g->path) == v->self, fenced = v->fenced;
+    uint64_t at = n->id;
+    int rc;
+
+    vvi_node_view_put(v);
+    if (fenced)
+        return pass(got, -ENOTCONN);
+    if (!ours)
+        return -EAGAIN;
+    rc = vvi_node_home_where(n, g->path, g->not_at, !(g->flags & VVI_GET_STAT),
+                             waits ? deadline_ns : 0, &at);
+    if (rc == -EINPROGRESS)
+        return rc;
+    if (rc < 0 && rc != -EAGAIN)
+        return pass(got, rc);
+    if (rc < 0 || at == n->id)
+        return 1;
+    got->what = VVI_GOT_AT;
+    got->at = at;
+    if (!(g->flags & VVI_GET_STAT))
+        vvi_node_home_fetch(n, g->path, at, false);
+    return 0;
+}
+
+int vvi_node_serve(struct vv_node *n, const struct vvi_get *g, uint64_t deadline_ns,
+                   struct vvi_got *ret_got, int *ret_fd)
+{
+    struct vvi_got got = {.load = vvi_node_load(n)};
+    int fd = -1, rc;
+
+    if (g->flags & VVI_GET_EXACT) {
+        rc = vv_dataset_get(n->cache, g->path, &g->gen, &fd, NULL);
+        got.st.gen = g->gen;
+        got.what = VVI_GOT_FILE;
+        if (rc == 0)
+            *ret_fd = fd;
+    } else if (atomic_load(&n->draining)) {
+        rc = pass(&got, -ENOTCONN);
+    } else if ((g->flags & VVI_GET_STAT)
+                   ? vv_owner_stat_now(n->owner, g->path, &got.st, &got.age_ns) == 0
+                   : vv_owner_get_now(n->owner, g->path, &fd, &got.st, &got.age_ns) == 0) {
+        if (!(g->flags & VVI_GET_STAT))
+            vvi_node_ahead_used(n, g->path);
+        rc = give(g, fd, &got, ret_fd);
+    } else {
+        rc = g->flags & VVI_GET_HOME ? serve_home(n, g, deadline_ns, &got) : 1;
+        if (rc == 1)
+            rc = g->flags & VVI_GET_FETCH ? serve_here(n, g, deadline_ns, &got, ret_fd)
+                                          : -EINPROGRESS;
+    }
+    if (rc == 0)
+        *ret_got = got;
+    return rc;
+}
+
+static void answer(struct vv_net_req *req, int status)
+{
+    struct vv_net_reply reply = {.status = status, .fd = -1};
+
+    (void)vv_net_respond(req, &reply);
+}
+
+static void answer_get(struct vv_node *n, struct vv_net_req *req, const struct vvi_get *g)
+{
+    uint8_t body[256];
+    struct vvi_pack p = {.buf = body, .max = sizeof(body)};
+    struct vv_net_reply reply = {.fd = -1};
+    struct vvi_got got;
+    int fd = -1, rc = vvi_node_serve(n, g, vv_net_req_deadline_ns(req), &got, &fd);
+
+    if (rc < 0) {
+        answer(req, rc);
+        return;
+    }
+    vvi_wire_put_got(&p, &got);
+    reply.body = body;
+    reply.body_bytes = p.at;
+    if (fd >= 0 && g->offset < got.st.gen.size) {
+        reply.fd = fd;
+        reply.offset = g->offset;
+        reply.data_bytes =
+            VV_MIN(got.st.gen.size - g->offset, VV_MIN(VVI_NODE_PIECE, vv_net_req_data_max(req)));
+    }
+    rc = vv_net_respond(req, &reply);
+    if (rc == 0 && fd >= 0) {
+        VVI_COUNT_BY(n, served, g->offset == 0);
+        VVI_COUNT_BY(n, served_bytes, reply.data_bytes);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static void do_get(struct vv_node *n, struct vvi_job *job, bool stopping)
+{
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
+    char path[VV_DATASET_PATH_MAX + 1];
+    struct vvi_get g;
+
+    vvi_wire_take_get(&p, &g, path);
+    if (stopping || p.bad)
+        answer(job->req, stopping ? -ESHUTDOWN : -EBADMSG);
+    else
+        answer_get(n, job->req, &g);
+    free(job);
+}
+
+/* The first step of a question is answered here; the second is not for a thread that must not wait. */
+static void do_get_fast(struct vv_node *n, struct vvi_job *job, bool stopping)
+{
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
+    char path[VV_DATASET_PATH_MAX + 1];
+    struct vvi_get g;
+
+    vvi_wire_take_get(&p, &g, path);
+    if (!p.bad)
+        vvi_node_home_load(n, job->peer, g.load);
+    if (stopping || p.bad || !(g.flags & VVI_GET_FETCH)) {
+        do_get(n, job, stopping);
+        return;
+    }
+    job->fn = do_get;
+    if (vvi_node_queue_push(n, VVI_QUEUE_SLOW, job) < 0) {
+        answer(job->req, -EBUSY);
+        free(job);
+    }
+}
+
+/* ---- the other questions ---- */
+
+static void do_drop(struct vv_node *n, struct vvi_job *job, bool stopping)
+{
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
+    char path[VV_DATASET_PATH_MAX + 1];
+
+    vvi_wire_take_path(&p, path);
+    if (!stopping && !p.bad) {
+        vv_owner_invalidate(n->owner, path);
+        vvi_node_memory_drop(n, path);
+        vvi_node_home_forget(n, path);
+    }
+    answer(job->req, stopping ? -ESHUTDOWN : p.bad ? -EBADMSG : 0);
+    free(job);
+}
+
+struct listing {
+    struct vv_node *n;
+    struct vvi_view *v;
+    uint32_t home;
+    uint8_t *buf;
+    size_t at, room, max;
+    int rc;
+};
+
+static int list_one(void *user, const struct vv_dataset_entry *e)
+{
+    struct listing *l = user;
+    struct vvi_pack p;
+
+    if (vvi_node_view_home(l->n, l->v, e->path) != l->home)
+        return 0;
+    if (l->room - l->at < strlen(e->path) + 2) {
+        size_t room = VV_MAX(2 * l->room, (size_t)65536);
+        uint8_t *more = realloc(l->buf, room);
+
+        if (!more) {
+            l->rc = -ENOMEM;
+            return 1;
+        }
+        l->buf = more;
+        l->room = room;
+    }
+    p = (struct vvi_pack){.buf = l->buf, .at = l->at, .max = l->room};
+    vvi_wire_put_path(&p, e->path);
+    if (p.at > l->max) /* the rest is found when it is asked for, by fetching it again */
+        return 1;
+    l->at = p.at;
+    return 0;
+}
+
+static void do_hold(struct vv_node *n, struct vvi_job *job, bool stopping)
+{
+    struct listing l = {.n = n, .v = vvi_node_view_get(n), .max = vv_net_req_data_max(job->req)};
+    struct vv_net_reply reply = {.fd = -1};
+
+    /* Whoever asks may have heard more than we have: then files are not where we think. */
+    if (!stopping && l.v->epoch != job->age_ns &&
+        vvi_node_view_wait(n, l.v->epoch, vv_now_ns() + LIST_WAIT_NS)) {
+        vvi_node_view_put(l.v);
+        l.v = vvi_node_view_get(n);
+    }
+    l.home = vvi_node_view_find(l.v, job->peer);
+    if (stopping)
+        l.rc = -ESHUTDOWN;
+    else if (l.home == VV_PLACE_NONE)
+        l.rc = -EAGAIN;
+    else if (vv_dataset_list(n->cache, list_one, &l) < 0)
+        l.rc = -ENOMEM;
+    reply.status = l.rc;
+    if (l.rc == 0) {
+        reply.data = l.buf;
+        reply.data_bytes = l.at;
+    }
+    (void)vv_net_respond(job->req, &reply);
+    vvi_node_view_put(l.v);
+    free(l.buf);
+    free(job);
+}
+
+static void do_keep(struct vv_node *n, struct vvi_job *job, bool stopping)
+{
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
+    char path[VV_DATASET_PATH_MAX + 1];
+    struct vv_shared_stat st;
+    uint64_t age_ns = vvi_wire_take(&p, 8);
+    int rc;
+
+    vvi_wire_take_stat(&p, &st);
+    vvi_wire_take_path(&p, path);
+    if (stopping || p.bad)
+        rc = stopping ? -ESHUTDOWN : -EBADMSG;
+    else
+        rc = vvi_node_ask_copy(n, job->peer, path, &st, age_ns);
+    answer(job->req, rc);
+    free(job);
+}
+
+static void do_bring(struct vv_node *n, struct vvi_job *job, bool stopping)
+{
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
+    char path[VV_DATASET_PATH_MAX + 1];
+    int rc = stopping ? -ESHUTDOWN : 0;
+
+    while (rc == 0 && p.at < p.max) {
+        uint64_t place = vvi_wire_take(&p, 8), here = vvi_wire_take(&p, 1);
+
+        vvi_wire_take_path(&p, path);
+        rc = p.bad || here > 1 ? -EBADMSG : vvi_node_ahead_add(n, path, place, here);
+    }
+    answer(job->req, rc);
+    free(job);
+}
+
+void vvi_node_serve_request(void *user, struct vv_net_req *req, const struct vv_net_msg *m)
+{
+    static const struct {
+        uint16_t type;
+        enum vvi_queue_kind queue;
+        void (*fn)(struct vv_node *n, struct vvi_job *job, bool stopping);
+    } kinds[] = {
+        {VVI_PEER_GET, VVI_QUEUE_FAST, do_get_fast}, {VVI_PEER_DROP, VVI_QUEUE_FAST, do_drop},
+        {VVI_PEER_HOLD, VVI_QUEUE_LIST, do_hold},    {VVI_PEER_KEEP, VVI_QUEUE_COPY, do_keep},
+        {VVI_PEER_BRING, VVI_QUEUE_FAST, do_bring},
+    };
+    struct vv_node *n = user;
+    struct vvi_job *job = NULL;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(kinds); i++) {
+        if (kinds[i].type != m->type)
+            continue;
+        job = vvi_node_job_new("");
+        if (!job)
+            break;
+        job->fn = kinds[i].fn;
+        job->req = req;
+        job->peer = m->from;
+        job->type = m->type;
+        job->body = m->body;
+        job->body_bytes = m->body_bytes;
+        job->age_ns = m->epoch;
+        if (vvi_node_queue_push(n, kinds[i].queue, job) == 0)
+            return;
+        break;
+    }
+    free(job);
+    answer(req, job ? -EBUSY : -ENOTSUP);
+}
+
+void vvi_node_serve_message(void *user, const struct vv_net_msg *m)
+{
+    if (m->type == VVI_PEER_WILL)
+        vvi_node_home_will(user, m->from, m->body, m->body_bytes);
+}

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+# varve cached on one node: settings and what is refused, a program that reads through it, the commands that talk to
+# it, its metrics and log, and a restart that fetches nothing.
+set -euo pipefail
+dir=$(mktemp -d)
+pid=
+finish() {
+    local rc=$?
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+    rm -rf "$dir"
+    exit $rc
+}
+trap finish EXIT
+fail() { echo "cached: $*" >&2; [ ! -e "$dir/log" ] || cat "$dir/log" >&2; exit 1; }
+unset XDG_RUNTIME_DIR
+library=$BUILD_DIR/lib/libvarve-preload.so
+export VARVE_CACHED_SOCKET=$dir/sock
+expect() {
+    local want=$1 rc=0
+    shift
+    timeout 60 "$VARVE_BIN" cached "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
+}
+says() { grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "no word of '$1'"; }; }
+# A figure of the daemon.
+figure() {
+    timeout 60 "$VARVE_BIN" cached status --json | sed -n "s/^[ {]*\"$1\":\"*\([^,\"]*\).*/\1/p"
+}
+start() {
+    expect 0 --daemon --log "$dir/log" "$@"
+    pid=$(cat "$dir/out")
+}
+# Ends it by a signal, and waits.
+end() {
+    kill -"$1" "$pid"
+    for _ in $(seq 600); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+    kill -0 "$pid" 2>/dev/null && fail "it does not end"
+    pid=
+}
+
+mkdir -p "$dir/data/sub"
+for i in 1 2 3 4 5; do head -c $((i * 30000)) /dev/urandom >"$dir/data/f$i"; done
+echo inner >"$dir/data/sub/inner"
+
+# What makes no sense.
+expect 0 --help
+grep -q -- '--replicas NUMBER' "$dir/out" || fail "help without options"
+expect 2
+says roots
+expect 2 --roots "$dir/data"
+says cache
+expect 2 --roots "$dir/data" --cache "$dir/cache" --capacity 12
+says capacity
+expect 2 --high 200
+says "not from 1 to 100"
+expect 2 --scheme random
+says "not one of"
+expect 2 --roots
+says "needs a value"
+expect 2 nonsense
+says nonsense
+expect 2 --roots "$dir/data" --cache "$dir/cache" --listen 127.0.0.1:0
+says token
+expect 1 --roots "$dir/none" --cache "$dir/cache" --capacity 10M
+says roots
+printf '[cached]\nroots = %s\ncapasity = 3\n' "$dir/data" >"$dir/conf"
+expect 2 --config "$dir/conf"
+says "conf:3: unknown key 'capasity'"
+expect 1 status
+says "no daemon runs here"
+expect 2 preload
+expect 1 preload "$dir/data/f1"
+
+# File, variable, flag: the last counts.
+printf '[cached]\nroots = %s\ncache = %s\ncapacity = 1M\nrevalidate = 0\nmetrics = %s\n' "$dir/data" "$dir/cache" "$dir/metrics.prom" >"$dir/conf"
+VARVE_CACHED_NODE=one start --config "$dir/conf" --capacity 64M
+[ "$(figure node)" = one ] && [ "$(figure capacity_bytes)" = $((64 << 20)) ] || fail "settings"
+[ "$(stat -c %a "$dir/sock")" = 600 ] && [ "$(stat -c %a "$dir/sock.ctl")" = 600 ] || fail "sockets that others can open"
+expect 1 --config "$dir/conf" --socket "$dir/other"
+says "$dir/cache"
+expect 1 --roots "$dir/data" --cache "$dir/cache2" --capacity 10M
+says "$dir/sock"
+
+# A program of somebody else, through it.
+(cd "$dir/data" && find . -type f | sort | xargs md5sum) >"$dir/sums"
+check() { (cd "$dir/data" && LD_PRELOAD=$library timeout 60 md5sum -c --quiet "$dir/sums") || fail "wrong bytes"; }
+check
+check
+[ "$(figure shared_reads_total)" = 6 ] && [ "$(figure files)" = 6 ] || fail "each file is fetched once"
+[ "$(figure opens_total)" = 12 ] || fail "$(figure opens_total) opens"
+
+# Written through the library: seen at once. Not below a root: not served.
+LD_PRELOAD=$library bash -c "echo more >>$dir/data/sub/inner"
+[ "$(LD_PRELOAD=$library cat "$dir/data/sub/inner")" = "$(printf 'inner\nmore')" ] || fail "a file that was written to"
+[ "$(figure invalidated_total)" -ge 1 ] || fail "not told of a write"
+(cd "$dir/data" && find . -type f | sort | xargs md5sum) >"$dir/sums"
+ln -s /etc/hostname "$dir/data/out"
+reads=$(figure shared_reads_total)
+LD_PRELOAD=$library cmp "$dir/data/out" /etc/hostname || fail "a link to outside"
+[ "$(figure shared_reads_total)" = "$reads" ] || fail "served a file outside of its roots"
+
+# The figures, in all forms.
+"$VARVE_BIN" cached status --json | python3 -m json.tool >/dev/null || fail "not JSON"
+expect 0 status
+grep -q 'one: 1 of 1 nodes up' "$dir/out" || fail "status"
+expect 0 status --prometheus
+grep -q '^varve_cached_files{node="one"} 6$' "$dir/out" || fail "prometheus"
+for _ in $(seq 200); do grep -qs '^varve_cached_nodes_up{node="one"} 1$' "$dir/metrics.prom" && break; sleep 0.05; done
+grep -q '^varve_cached_nodes_up{node="one"} 1$' "$dir/metrics.prom" || fail "metrics"
+expect 2 status --xml
+expect 1 join two 127.0.0.1:1
+says listen
+
+# A log that is taken away.
+mv "$dir/log" "$dir/log.1"
+kill -HUP "$pid"
+for _ in $(seq 200); do [ -e "$dir/log" ] && break; sleep 0.05; done
+[ -e "$dir/log" ] || fail "SIGHUP does not open the log anew"
+
+# A new life, with what is on disk; files brought before they are read.
+end TERM
+[ ! -e "$dir/sock" ] || fail "a socket is left"
+check # without a daemon
+rm -f "$dir/data/out"
+for i in 6 7 8 9; do head -c $((i * 30000)) /dev/urandom >"$dir/data/f$i"; done
+start --config "$dir/conf" --capacity 64M
+check
+[ "$(figure shared_reads_total)" = 0 ] || fail "fetched again what it had"
+printf '%s\n' "$dir/data/f6" >"$dir/list"
+expect 0 preload --list "$dir/list" "$dir/data/f7"
+grep -q '2 files will be brought' "$dir/out" || fail "preload"
+expect 0 preload --seed 3 --epochs 2 "$dir/data"
+for _ in $(seq 600); do [ "$(figure files)" = 10 ] && break; sleep 0.05; done
+[ "$(figure files)" = 10 ] && [ "$(figure shared_reads_total)" = 4 ] || fail "preload brings each file once"
+
+# A bit that flips while the daemon is away is never handed out; one that flips while it runs is found.
+end KILL
+largest() { find "$dir/cache" -name '*.data' -size +200k -printf '%s %p\n' | sort -n | tail -1 | cut -d' ' -f2; }
+flip() { printf '\377' | dd of="$(largest)" bs=1 seek=1000 conv=notrunc status=none; printf '\000' | dd of="$(largest)" bs=1 seek=1001 conv=notrunc status=none; }
+(cd "$dir/data" && find . -type f | sort | xargs md5sum) >"$dir/sums"
+flip
+start --config "$dir/conf" --capacity 64M --scrub 1
+check
+[ "$(figure damaged_total)" = 1 ] && [ "$(figure shared_reads_total)" = 1 ] || fail "a damaged file"
+flip
+for _ in $(seq 600); do [ "$(figure damaged_total)" = 2 ] && break; sleep 0.05; done
+[ "$(figure damaged_total)" = 2 ] || fail "the scrub does not find a damaged file"
+check
+expect 0 stop
+for _ in $(seq 600); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+kill -0 "$pid" 2>/dev/null && fail "stop does not stop it"
+pid=
+echo ok

@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several nodes in one process, over loopback: every file from every node, each fetched from the shared file
+ * system once, whoever comes and goes. */
+#include "dataset/node.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "t.h"
+
+#define NODES   4
+#define MIB     (UINT64_C(1) << 20)
+#define LIMIT_S 60 /* after which a test that waits has failed */
+
+static const char token[] = "a token of this test";
+
+struct job {
+    struct vv_node *node[NODES];
+    char addr[NODES][VV_MEMBER_ADDR_MAX + 1];
+    char folder[NODES][512];
+    char root[512];
+    struct vv_node_opts opts; /* of all of them */
+    const char *roots[1];
+    unsigned nr, files;
+};
+
+/* ---- files ---- */
+
+static void file_path(const struct job *j, unsigned i, char *buf, size_t size)
+{
+    snprintf(buf, size, "%s/f%u", j->root, i);
+}
+
+static size_t file_size(unsigned i)
+{
+    return i == 0 ? 0 : 1000 + 37 * (size_t)i;
+}
+
+/* A word of the file's own in each eight bytes. */
+static void write_file(const struct job *j, unsigned i, unsigned generation, size_t size)
+{
+    char path[600];
+    FILE *f;
+
+    file_path(j, i, path, sizeof(path));
+    f = fopen(path, "w");
+    T_CHECK(f);
+    for (size_t at = 0; at < size; at += 8)
+        fprintf(f, "%03u.%03u\n", i % 1000, generation % 1000);
+    T_EQ(fflush(f), 0);
+    T_EQ(ftruncate(fileno(f), (off_t)size), 0);
+    fclose(f);
+}
+
+static void check_fd(int fd, unsigned i, unsigned generation, size_t size)
+{
+    char word[16], *buf = malloc(size + 9);
+    size_t have = 0;
+    ssize_t n;
+
+    snprintf(word, sizeof(word), "%03u.%03u\n", i % 1000, generation % 1000);
+    while ((n = read(fd, buf + have, size + 1 - have)) > 0)
+        have += (size_t)n;
+    T_EQ(have, size);
+    for (size_t at = 0; at < size; at++)
+        T_CHECK(buf[at] == word[at % 8]);
+    free(buf);
+}
+
+static struct vv_door_ask ask_for(const char *path)
+{
+    return (struct vv_door_ask){.path = path, .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
+}
+
+static int read_at(struct job *j, unsigned node, unsigned i, unsigned generation, size_t size)
+{
+    char path[600];
+    struct vv_door_ask ask = ask_for(path);
+    struct vv_shared_stat st;
+    struct stat real;
+    int fd, rc;
+
+    file_path(j, i, path, sizeof(path));
+    rc = vv_node_get(j->node[node], &ask, &fd, &st);
+    if (rc < 0)
+        return rc;
+    T_EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    check_fd(fd, i, generation, size);
+    close(fd);
+    if (stat(path, &real) == 0 && st.gen.inode == real.st_ino)
+        T_CHECK(st.mode == real.st_mode && st.uid == real.st_uid && st.dev == real.st_dev &&
+                st.gen.size == size);
+    return 0;
+}
+
+static void read_all(struct job *j, unsigned node)
+{
+    for (unsigned i = 0; i < j->files; i++)
+        T_OK(read_at(j, node, i, 0, file_size(i)));
+}
+
+/* ---- nodes ---- */
+
+static struct vv_node_status *status(struct job *j, unsigned node)
+{
+    struct vv_node_status *s;
+
+    T_OK(vv_node_status(j->node[node], &s));
+    return s;
+}
+
+#define SUM(j, field)                               \
+    ({                                              \
+        uint64_t sum_ = 0;                          \
+        for (unsigned k_ = 0; k_ < (j)->nr; k_++) { \
+            struct vv_node_status *s_;              \
+            if (!(j)->node[k_])                     \
+                continue;                           \
+            s_ = status(j, k_);                     \
+            sum_ += s_->field;                      \
+            free(s_);                               \
+        }                                           \
+        sum_;                                       \
+    })
+
+static unsigned running(const struct job *j)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < j->nr; i++)
+        n += j->node[i] != NULL;
+    return n;
+}
+
+/* All see the same nodes up, and none of them anything else. */
+static void wait_for_all(struct job *j)
+{
+    uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
+
+    for (unsigned i = 0; i < j->nr; i++) {
+        unsigned up = 0;
+
+        while (j->node[i] && up != running(j)) {
+            struct vv_node_status *s = status(j, i);
+
+            up = 0;
+            for (size_t k = 0; k < s->nr; k++)
+                up += s->rows[k].member.state <= VV_MEMBER_SUSPECT;
+            free(s);
+            T_CHECK(vv_now_ns() < limit_ns);
+            usleep(1000);
+        }
+    }
+}
+
+/* Nothing is under way any more: no copy is taken, no file brought. */
+static void wait_until_quiet(struct job *j)
+{
+    uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S, last = 0, now = 1;
+
+    while (now != last) {
+        last = now;
+        usleep(t_sanitized() ? 600000 : 200000);
+        now = SUM(j, counters.copied) + SUM(j, counters.ahead) + SUM(j, waiting) +
+              SUM(j, cache.files);
+        T_CHECK(vv_now_ns() < limit_ns);
+    }
+}
+
+static void start(struct job *j, unsigned i)
+{
+    struct vv_member_info peers[NODES] = {0};
+    struct vv_node_opts o = j->opts;
+    char name[16], err[512];
+
+    snprintf(name, sizeof(name), "node%u", i);
+    o.name = name;
+    o.folder = j->folder[i];
+    o.listen = j->addr[i][0] ? j->addr[i] : "127.0.0.1:0";
+    o.token = token;
+    o.token_bytes = sizeof(token);
+    o.roots = j->roots;
+    o.nr_roots = 1;
+    o.peers = peers;
+    for (unsigned k = 0; k < j->nr; k++) {
+        if (k == i || !j->node[k])
+            continue;
+        snprintf(peers[o.nr_peers].name, sizeof(peers[0].name), "node%u", k);
+        snprintf(peers[o.nr_peers++].addr, sizeof(peers[0].addr), "%s", j->addr[k]);
+    }
+    if (vv_node_open(&o, err, sizeof(err), &j->node[i]) < 0)
+        t_fail(__FILE__, __LINE__, "node %u: %s", i, err);
+    snprintf(j->addr[i], sizeof(j->addr[i]), "%s", vv_node_addr(j->node[i]));
+}
+
+static void stop(struct job *j, unsigned i)
+{
+    vv_node_close(j->node[i]);
+    j->node[i] = NULL;
+}
+
+static void begin(struct job *j, unsigned nr, unsigned files)
+{
+    *j = (struct job){.nr = nr, .files = files};
+    snprintf(j->root, sizeof(j->root), "%s", t_tmpdir());
+    j->roots[0] = j->root;
+    j->opts = (struct vv_node_opts){
+        .dataset = {.capacity = 256 * MIB},
+        .mode = VV_NODE_RECACHE,
+        .place = {.scheme = VV_PLACE_HRW_BOUNDED},
+        .memory = 16 * MIB,
+        .memory_file = 4 * MIB,
+        .patience_ns = 20 * VV_NS_PER_S,
+        .period_ns = 100 * VV_NS_PER_MS,
+    };
+    for (unsigned i = 0; i < nr; i++)
+        snprintf(j->folder[i], sizeof(j->folder[i]), "%s", t_tmpdir());
+    for (unsigned i = 0; i < files; i++)
+        write_file(j, i, 0, file_size(i));
+}
+
+static void start_all(struct job *j)
+{
+    for (unsigned i = 0; i < j->nr; i++)
+        start(j, i);
+    wait_for_all(j);
+}
+
+static void end(struct job *j)
+{
+    for (unsigned i = 0; i < j->nr; i++)
+        stop(j, i);
+}
+
+/* ---- tests ---- */
+
+/* No others: files, what they are, what they become; what is not served. */
+static void alone(void)
+{
+    char path[600], link[600], err[256], outside[600];
+    struct vv_door_ask ask = ask_for(path);
+    struct vv_node_opts o;
+    struct vv_shared_stat st;
+    struct job j;
+    int fd;
+
+    begin(&j, 1, 8);
+    j.opts.revalidate_ns = 3600 * VV_NS_PER_S;
+    o = j.opts;
+    o.name = "one";
+    o.folder = j.folder[0];
+    o.roots = j.roots;
+    o.nr_roots = 1;
+    T_OK(vv_node_open(&o, err, sizeof(err), &j.node[0]));
+    for (int round = 0; round < 3; round++)
+        read_all(&j, 0);
+    T_EQ(SUM(&j, owner.fetches), 8);
+    T_EQ(SUM(&j, counters.opens), 24);
+    file_path(&j, 1, path, sizeof(path));
+    T_OK(vv_node_stat(j.node[0], &ask, &st));
+    T_EQ(st.gen.size, file_size(1));
+    /* Without waiting: what is here, and nothing else. */
+    ask.now = true;
+    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    close(fd);
+    write_file(&j, 9, 0, 100);
+    file_path(&j, 9, path, sizeof(path));
+    T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -EAGAIN);
+    ask.now = false;
+    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    close(fd);
+    /* Links. */
+    snprintf(link, sizeof(link), "%s/link", j.root);
+    T_EQ(symlink("f1", link), 0);
+    ask.path = link;
+    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    check_fd(fd, 1, 0, file_size(1));
+    close(fd);
+    ask.nofollow = true;
+    T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -ELOOP);
+    ask.nofollow = false;
+    /* Outside, missing, and no file. */
+    snprintf(outside, sizeof(outside), "%s/x", t_tmpdir());
+    ask.path = outside;
+    T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -EINVAL);
+    ask.path = j.root;
+    T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -EINVAL);
+    snprintf(path, sizeof(path), "%s/none", j.root);
+    ask.path = path;
+    T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -ENOENT);
+    T_ERR(vv_node_stat(j.node[0], &ask, &st), -ENOENT);
+    /* Written to: the next open sees it. */
+    write_file(&j, 2, 1, 5000);
+    T_OK(read_at(&j, 0, 2, 0, file_size(2)));
+    file_path(&j, 2, path, sizeof(path));
+    T_OK(vv_node_invalidate(j.node[0], path, vv_now_ns() + VV_NS_PER_S));
+    T_OK(read_at(&j, 0, 2, 1, 5000));
+    end(&j);
+}
+
+/* Each file from each node, fetched once; and not far from evenly spread. */
+static void everywhere(void)
+{
+    uint64_t most = 0, all = 0;
+    struct job j;
+
+    begin(&j, NODES, 64);
+    j.opts.revalidate_ns = 3600 * VV_NS_PER_S;
+    start_all(&j);
+    for (unsigned n = 0; n < NODES; n++)
+        read_all(&j, n);
+    T_EQ(SUM(&j, owner.fetches), 64);
+    T_EQ(SUM(&j, cache.files), 64);
+    T_CHECK(SUM(&j, counters.remote) > 0);
+    for (unsigned n = 0; n < NODES; n++) {
+        struct vv_node_status *s = status(&j, n);
+
+        T_CHECK(s->cache.files > 0);
+        most = s->cache.used > most ? s->cache.used : most;
+        all += s->cache.used;
+        free(s);
+    }
+    t_note("fullest node: %.2f of the mean", (double)most * NODES / (double)all);
+    T_CHECK(most * NODES < 2 * all);
+    /* Again: from memory and disk, nothing travels. */
+    all = SUM(&j, counters.remote);
+    for (unsigned n = 0; n < NODES; n++)
+        read_all(&j, n);
+    T_EQ(SUM(&j, counters.remote), all);
+    T_EQ(SUM(&j, owner.fetches), 64);
+    end(&j);
+}
+
+struct reader {
+    struct job *j;
+    unsigned node, file;
+    pthread_t thread;
+};
+
+static void *read_one(void *arg)
+{
+    struct reader *r = arg;
+
+    T_OK(read_at(r->j, r->node, r->file, 0, file_size(r->file)));
+    return NULL;
+}
+
+/* Many ask at once, on all nodes: it is fetched once. */
+static void together(void)
+{
+    struct reader r[4 * NODES];
+    struct job j;
+
+    begin(&j, NODES, 8);
+    start_all(&j);
+    for (unsigned i = 0; i < 4 * NODES; i++) {
+        r[i] = (struct reader){.j = &j, .node = i % NODES, .file = 5};
+        T_EQ(pthread_create(&r[i].thread, NULL, read_one, &r[i]), 0);
+    }
+    for (unsigned i = 0; i < 4 * NODES; i++)
+        pthread_join(r[i].thread, NULL);
+    T_EQ(SUM(&j, owner.fetches), 1);
+    end(&j);
+}
+
+/* A node goes: each file that it had is fetched once more, whoever asks; it comes back with what it had, and
+ * nothing is fetched. */
+static void one_goes(void)
+{
+    uint64_t lost, before;
+    struct job j;
+
+    begin(&j, NODES, 48);
+    start_all(&j);
+    read_all(&j, 1);
+    T_EQ(SUM(&j, owner.fetches), 48);
+    {
+        struct vv_node_status *s = status(&j, 0);
+
+        lost = s->cache.files;
+        before = 48 - s->owner.fetches;
+        free(s);
+    }
+    stop(&j, 0);
+    wait_for_all(&j);
+    for (unsigned n = 1; n < NODES; n++)
+        read_all(&j, n);
+    wait_until_quiet(&j);
+    T_EQ(SUM(&j, owner.fetches), before + lost);
+    start(&j, 0);
+    wait_for_all(&j);
+    before = SUM(&j, owner.fetches);
+    for (unsigned n = 0; n < NODES; n++)
+        read_all(&j, n);
+    T_EQ(SUM(&j, owner.fetches), before);
+    /* And with an empty disk: the others have everything. */
+    stop(&j, 0);
+    wait_for_all(&j);
+    wait_until_quiet(&j);
+    snprintf(j.folder[0], sizeof(j.folder[0]), "%s", t_tmpdir());
+    start(&j, 0);
+    wait_for_all(&j);
+    before = SUM(&j, owner.fetches);
+    for (unsigned n = 0; n < NODES; n++)
+        read_all(&j, n);
+    T_EQ(SUM(&j, owner.fetches), before);
+    end(&j);
+}
+
+/* Two copies: what one node has another has too, and the loss of one costs no fetch, again and again. */
+static void two_copies(void)
+{
+    uint64_t before;
+    struct job j;
+
+    begin(&j, NODES, 40);
+    j.opts.replicas = 2;
+    j.opts.revalidate_ns = 3600 * VV_NS_PER_S;
+    start_all(&j);
+    read_all(&j, 0);
+    wait_until_quiet(&j);
+    T_EQ(SUM(&j, owner.fetches), 40);
+    T_EQ(SUM(&j, cache.files), 80);
+    for (unsigned n = 0; n + 2 < NODES; n++) {
+        struct vv_node_status *s = status(&j, n);
+
+        before = SUM(&j, owner.fetches) - s->owner.fetches;
+        free(s);
+        stop(&j, n);
+        wait_for_all(&j);
+        read_all(&j, NODES - 1);
+        read_all(&j, NODES - 2);
+        wait_until_quiet(&j);
+        T_EQ(SUM(&j, owner.fetches), before);
+        T_CHECK(SUM(&j, cache.files) >= 80);
+    }
+    end(&j);
+}
+
+/* With redirect the files of a node that is gone are left to the caller, and no others. */
+static void redirect(void)
+{
+    unsigned left = 0;
+    uint64_t before, here;
+    struct job j;
+
+    begin(&j, NODES, 48);
+    j.opts.mode = VV_NODE_REDIRECT;
+    start_all(&j);
+    read_all(&j, 1);
+    {
+        struct vv_node_status *s = status(&j, 0);
+
+        here = s->cache.files;
+        before = 48 - s->owner.fetches;
+        free(s);
+    }
+    stop(&j, 0);
+    wait_for_all(&j);
+    for (unsigned i = 0; i < 48; i++) {
+        int rc = read_at(&j, 2, i, 0, file_size(i));
+
+        T_CHECK(rc == 0 || rc == -ENOTCONN);
+        left += rc < 0;
+    }
+    T_EQ(left, here);
+    T_EQ(SUM(&j, owner.fetches), before);
+    T_EQ(SUM(&j, counters.passed_redirect), left);
+    start(&j, 0);
+    wait_for_all(&j);
+    read_all(&j, 2);
+    T_EQ(SUM(&j, owner.fetches), before);
+    end(&j);
+}
+
+/* A program on one node writes to a file: programs on all others see it. Changes that nobody told of are seen
+ * after the interval. */
+static void changed(void)
+{
+    char path[600];
+    struct job j;
+
+    begin(&j, NODES, 8);
+    j.opts.revalidate_ns = 3600 * VV_NS_PER_S;
+    j.opts.replicas = 2;
+    start_all(&j);
+    for (unsigned n = 0; n < NODES; n++)
+        read_all(&j, n);
+    for (unsigned i = 1; i < 8; i++) {
+        write_file(&j, i, 1, 777 + i);
+        file_path(&j, i, path, sizeof(path));
+        T_OK(vv_node_invalidate(j.node[i % NODES], path, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
+        for (unsigned n = 0; n < NODES; n++)
+            T_OK(read_at(&j, n, i, 1, 777 + i));
+    }
+    end(&j);
+    begin(&j, NODES, 8);
+    j.opts.revalidate_ns = 1;
+    start_all(&j);
+    for (unsigned g = 0; g < 3; g++)
+        for (unsigned i = 1; i < 8; i++) {
+            write_file(&j, i, g, 100 + g);
+            for (unsigned n = 0; n < NODES; n++)
+                T_OK(read_at(&j, n, i, g, 100 + g));
+        }
+    end(&j);
+}
+
+/* Files in one piece, in several, in memory, on disk, and too large. */
+static void sizes(void)
+{
+    static const size_t size[] = {0, 1, 4 * MIB, 4 * MIB + 1, 16 * MIB, 40 * MIB + 5, 49 * MIB};
+    struct job j;
+    uint64_t home;
+    char path[600];
+
+    begin(&j, 2, 0);
+    j.opts.dataset.max_file = 48 * MIB;
+    j.opts.memory_file = 17 * MIB;
+    j.opts.memory = 64 * MIB;
+    start_all(&j);
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(size); i++) {
+        write_file(&j, i, 0, size[i]);
+        file_path(&j, i, path, sizeof(path));
+        for (unsigned n = 0; n < 4; n++)
+            T_ERR(read_at(&j, n % 2, i, 0, size[i]), size[i] > 48 * MIB ? -EFBIG : 0);
+        T_OK(vv_node_home(j.node[0], path, &home));
+    }
+    T_EQ(SUM(&j, counters.passed_large), 4);
+    T_EQ(SUM(&j, owner.fetches), VV_ARRAY_SIZE(size) - 1);
+    end(&j);
+}
+
+/* A node leaves in good order, and gives its files away first. */
+static void drained(void)
+{
+    struct vv_node_status *s;
+    uint64_t before;
+    struct job j;
+
+    begin(&j, NODES, 40);
+    start_all(&j);
+    read_all(&j, 3);
+    s = status(&j, 0);
+    before = SUM(&j, owner.fetches) - s->owner.fetches;
+    T_EQ(vv_node_drain(j.node[0], vv_now_ns() + LIMIT_S * VV_NS_PER_S), s->cache.files);
+    T_EQ(vv_node_drain(j.node[0], vv_now_ns()), -EALREADY);
+    T_ERR(read_at(&j, 0, 1, 0, file_size(1)), -ENOTCONN);
+    free(s);
+    stop(&j, 0);
+    wait_for_all(&j);
+    for (unsigned n = 1; n < NODES; n++)
+        read_all(&j, n);
+    wait_until_quiet(&j);
+    T_EQ(SUM(&j, owner.fetches), before);
+    end(&j);
+}
+
+/* Brought before they are asked for; in order, with less room than files. */
+static void ahead(void)
+{
+    const char *paths[64];
+    char text[64][600];
+    uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
+    struct job j;
+
+    begin(&j, NODES, 64);
+    for (unsigned i = 0; i < 64; i++) {
+        file_path(&j, i, text[i], sizeof(text[i]));
+        paths[i] = text[i];
+    }
+    start_all(&j);
+    T_OK(vv_node_bring(j.node[2], paths, 64, VV_DATASET_UNKNOWN));
+    while (SUM(&j, cache.files) < 64) {
+        T_CHECK(vv_now_ns() < limit_ns);
+        usleep(1000);
+    }
+    T_EQ(SUM(&j, owner.fetches), 64);
+    T_EQ(SUM(&j, counters.ahead), 64);
+    read_all(&j, 1);
+    T_EQ(SUM(&j, owner.fetches), 64);
+    end(&j);
+
+    /* One node with room for 16 of 64 files of two blocks: what is read next is there. */
+    begin(&j, 1, 64);
+    j.opts.dataset.capacity = 17 * 8192;
+    for (unsigned i = 0; i < 64; i++) {
+        write_file(&j, i, 0, 8000);
+        file_path(&j, i, text[i], sizeof(text[i]));
+    }
+    start_all(&j);
+    T_OK(vv_node_bring(j.node[0], paths, 64, 100));
+    for (unsigned i = 0; i < 64; i++) {
+        struct vv_door_ask ask = ask_for(text[i]);
+        struct vv_shared_stat st;
+        int fd, rc;
+
+        /* Nobody asks for what is not there yet: it comes by itself. */
+        ask.now = true;
+        while ((rc = vv_node_get(j.node[0], &ask, &fd, &st)) == -EAGAIN) {
+            usleep(1000);
+            T_CHECK(vv_now_ns() < limit_ns);
+        }
+        T_OK(rc);
+        check_fd(fd, i, 0, 8000);
+        close(fd);
+    }
+    /* Of two that are fetched at once the one that is wanted later may go again. */
+    T_CHECK(SUM(&j, owner.fetches) >= 64 && SUM(&j, owner.fetches) < 96);
+    end(&j);
+}
+
+int main(void)
+{
+    T_RUN(alone);
+    T_RUN(everywhere);
+    T_RUN(together);
+    T_RUN(one_goes);
+    T_RUN(two_copies);
+    T_RUN(redirect);
+    T_RUN(changed);
+    T_RUN(sizes);
+    T_RUN(drained);
+    T_RUN(ahead);
+    return t_done();
+}

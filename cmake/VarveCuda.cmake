@@ -15,15 +15,16 @@ foreach(name INIH XXHASH LIBURING HWLOC)
 endforeach()
 file(GLOB varve_device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/varve/*.h)
 
-# varve_cuda_program(TARGET source folder)
+# varve_cuda_program(TARGET source folder [libraries])
 function(varve_cuda_program target source folder)
     get_filename_component(name ${source} NAME_WE)
     set(program ${folder}/${name})
     add_custom_command(OUTPUT ${program}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
         COMMAND ${NVCC_PROGRAM} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_SOURCE_DIR}/src
+        -I${CMAKE_SOURCE_DIR}/tests
         -gencode "arch=compute_90,code=[sm_90,compute_90]" -Xcompiler -Wall,-Wno-unused-function,-pthread
-        -o ${program} ${source} $<TARGET_FILE:varve_static> ${varve_cuda_libraries} -lm -ldl -lpthread
+        -o ${program} ${source} ${ARGN} $<TARGET_FILE:varve_static> ${varve_cuda_libraries} -lm -ldl -lpthread
         DEPENDS ${source} varve_static ${varve_device_headers} ${CMAKE_SOURCE_DIR}/src/core/pattern.h
         COMMENT "Compiling ${name}.cu" VERBATIM)
     add_custom_target(${target} ALL DEPENDS ${program})
@@ -34,3 +35,16 @@ foreach(source ${varve_cuda_benches})
     get_filename_component(name ${source} NAME_WE)
     varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin)
 endforeach()
+
+# Each is a test, as those in C are; without a GPU they are skipped.
+if(VARVE_BUILD_TESTS)
+    file(GLOB varve_cuda_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/*.cu)
+    foreach(source ${varve_cuda_tests})
+        get_filename_component(name ${source} NAME_WE)
+        varve_cuda_program(t_gpu_${name} ${source} ${CMAKE_BINARY_DIR}/tests/gpu
+            $<TARGET_FILE:varve_testlib>)
+        add_dependencies(t_gpu_${name} varve_testlib)
+        add_test(NAME gpu/${name} COMMAND ${CMAKE_BINARY_DIR}/tests/gpu/${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+        set_tests_properties(gpu/${name} PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
+    endforeach()
+endif()

@@ -151,6 +151,21 @@ VARVE_D_FN void varve_d_fence_sys(void)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+/* Many additions with one fence: those of a group that acquire come before varve_d_acquire_all_dev,
+ * those that release after varve_d_release_all_dev. */
+VARVE_D_RMW(varve_d_add32_early_dev, "atom.add.relaxed.gpu.u32", 32, "r")
+VARVE_D_RMW(varve_d_add32_late_dev, "atom.add.relaxed.gpu.u32", 32, "r")
+
+VARVE_D_FN void varve_d_acquire_all_dev(void)
+{
+    varve_d_fence_dev();
+}
+
+VARVE_D_FN void varve_d_release_all_dev(void)
+{
+    varve_d_fence_dev();
+}
+
 /* ---- time ---- */
 
 VARVE_D_FN uint64_t varve_d_now_ns(void)

@@ -275,6 +275,18 @@ VARVE_D_FN void varve_d_fence_sys(void)
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 
+/* Each addition orders for itself here. */
+VARVE_D_RMW(varve_d_add32_early_dev, add, __ATOMIC_ACQUIRE, 32)
+VARVE_D_RMW(varve_d_add32_late_dev, add, __ATOMIC_RELEASE, 32)
+
+VARVE_D_FN void varve_d_acquire_all_dev(void)
+{
+}
+
+VARVE_D_FN void varve_d_release_all_dev(void)
+{
+}
+
 /* ---- time ---- */
 
 VARVE_D_FN uint64_t varve_d_now_ns(void)

@@ -133,6 +133,18 @@ VARVE_D_FN void varve_g_copy(const struct varve_g_team *t, unsigned char *dst,
         varve_g_copy_any(t->rank, t->size, dst, src, bytes);
 }
 
+/* From the caller's memory, which may be that of the block, to where the processor reads it. */
+VARVE_D_COLD void varve_g_push(uint32_t rank, uint32_t size, unsigned char *dst,
+                               const unsigned char *src, uint64_t bytes)
+{
+    uint64_t i, n = ((uintptr_t)dst | (uintptr_t)src) % 16 == 0 ? bytes / 16 : 0;
+
+    for (i = rank; i < n; i += size)
+        varve_d_store16(dst + 16 * i, *(const varve_d_v16 *)(src + 16 * i));
+    for (i = 16 * n + rank; i < bytes; i += size)
+        dst[i] = src[i];
+}
+
 /* ---- the table ---- */
 
 VARVE_D_FN uint32_t varve_g_hash(uint32_t file, uint64_t page)
@@ -207,10 +219,10 @@ VARVE_D_COLD int varve_g_evict(const struct varve_gfs *fs, uint32_t frame)
 {
     struct varve_g_frame *fr = &fs->frames[frame];
     struct varve_g_bucket *b;
-    uint32_t file;
+    uint32_t file, word = varve_d_load32_dev(&fr->word);
 
-    if (varve_d_load32_dev(&fr->word) != VARVE_G_VALID ||
-        varve_d_cas32_dev(&fr->word, VARVE_G_VALID, VARVE_G_FREE) != VARVE_G_VALID)
+    if ((word != VARVE_G_VALID && word != VARVE_G_FAILED) ||
+        varve_d_cas32_dev(&fr->word, word, VARVE_G_FREE) != word)
         return 0;
     file = varve_d_load32_dev(&fr->file);
     if (file != VARVE_G_NONE) {

@@ -122,7 +122,8 @@ VARVE_D_FN int varve_g_tell_source(const struct varve_gfile *f, int rc, struct v
 
 enum { VARVE_G_DONE = 0, VARVE_G_MISSED = 1 };
 
-/* The page pinned, once whoever fills it has done so. One thread. A negative errno, or the frame. */
+/* The page pinned, once whoever fills it has done so. One thread. The frame, or -ENOENT, or -EAGAIN: what
+ * was there is old. */
 VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page)
 {
     uint32_t frame = varve_g_find(f->fs, f->file, page);
@@ -138,6 +139,10 @@ VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page)
             return -ETIMEDOUT;
         }
         varve_d_pause(100);
+    }
+    if ((varve_d_load32_dev(&f->fs->frames[frame].word) & VARVE_G_STATE) == VARVE_G_FAILED) {
+        varve_g_unpin(f->fs, frame);
+        return -EAGAIN;
     }
     return frame;
 }
@@ -174,6 +179,7 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
     unsigned char *data = fs->data + ((uint64_t)frame << fs->page_shift);
     uint64_t left = f->bytes - (page << fs->page_shift);
     uint32_t valid = left >> fs->page_shift ? 1u << fs->page_shift : (uint32_t)left;
+    uint32_t end = VARVE_G_VALID;
     int both = dst && ((uintptr_t)dst | lo | hi) % 16 == 0;
 
     varve_g_pull(t->rank, t->size, data, both ? dst : NULL, lo / 16, hi / 16, from,
@@ -186,11 +192,14 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
     if (t->rank != 0)
         return;
     /* The bytes may have been asked for before a write that has ended since; then nobody else shall
-     * find them. A write that ends after this look finds the page, which is linked. */
-    if (f->flags & VARVE_G_WRITABLE && varve_g_written(f, page, src->clock))
+     * use them, not even those who have found the page already and wait. A write that ends after this
+     * look finds the page, which is linked. */
+    if (f->flags & VARVE_G_WRITABLE && varve_g_written(f, page, src->clock)) {
         varve_g_forget(fs, f->file, page);
+        end = VARVE_G_FAILED;
+    }
     varve_d_add32_release_dev(&fs->frames[frame].word,
-                              VARVE_G_VALID - VARVE_G_BUSY - (keep ? 0 : VARVE_G_PIN));
+                              end - VARVE_G_BUSY - (keep ? 0 : VARVE_G_PIN));
     varve_g_count(f, src, valid, 1);
 }
 
@@ -224,6 +233,8 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
             }
             break;
         }
+        if (frame == -EAGAIN)
+            continue;
         if (frame != -ENOENT)
             return (int)frame;
         if (!from) {
@@ -263,18 +274,94 @@ struct varve_g_piece {
     unsigned char *dst;
 };
 
+/* A frame that was VALID and had the key of the page, pinned. Only after the next varve_d_acquire_all_dev
+ * can be told whether it still had it then. One lane. */
+VARVE_D_FN uint32_t varve_g_find_early(const struct varve_gfs *fs, uint32_t file, uint64_t page)
+{
+    uint32_t f =
+        varve_d_load32_dev(&fs->buckets[varve_g_hash(file, page) & (fs->n_buckets - 1)].head);
+    int steps;
+
+    for (steps = 0; f != VARVE_G_NONE && steps < 64; steps++) {
+        struct varve_g_frame *fr = &fs->frames[f];
+
+        if (varve_g_is(fr, file, page)) {
+            if ((varve_d_add32_early_dev(&fr->word, VARVE_G_PIN) & VARVE_G_STATE) == VARVE_G_VALID)
+                return f;
+            varve_g_unpin(fs, f);
+            return VARVE_G_NONE;
+        }
+        f = varve_d_load32_dev(&fr->next);
+    }
+    return VARVE_G_NONE;
+}
+
+/* Where page i of the piece begins in it, and the bytes of it that are wanted. */
+VARVE_D_FN void varve_g_piece_part(const struct varve_gfile *f, const struct varve_g_piece *p,
+                                   uint32_t i, uint32_t *ret_lo, uint32_t *ret_hi,
+                                   unsigned char **ret_dst)
+{
+    uint32_t shift = f->fs->page_shift;
+    uint64_t at = (p->first + i) << shift, end = p->off + p->bytes - at;
+
+    *ret_lo = i ? 0 : (uint32_t)(p->off - at);
+    *ret_hi = end >> shift ? 1u << shift : (uint32_t)end;
+    *ret_dst = p->dst + (at + *ret_lo - p->off);
+}
+
 /* Page i of the piece. */
 VARVE_D_FN int varve_g_piece_page(struct varve_gfile *f, const struct varve_g_team *t,
                                   const struct varve_g_piece *p, uint32_t i,
                                   const struct varve_g_source *src, const unsigned char *from)
 {
-    uint32_t shift = f->fs->page_shift;
-    uint64_t at = (p->first + i) << shift;
-    uint32_t lo = i ? 0 : (uint32_t)(p->off - at);
-    uint64_t end = p->off + p->bytes - at;
+    unsigned char *dst;
+    uint32_t lo, hi;
 
-    return varve_g_page(f, t, p->first + i, lo, end >> shift ? 1u << shift : (uint32_t)end,
-                        p->dst + (at + lo - p->off), src, from, NULL);
+    varve_g_piece_part(f, p, i, &lo, &hi, &dst);
+    return varve_g_page(f, t, p->first + i, lo, hi, dst, src, from, NULL);
+}
+
+/* What a warp finds of its pages, index, index + teams and so on, below n: each lane looks for one, all
+ * copy, and two fences serve for all of them. One bit for each page that was there. */
+VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve_g_piece *p,
+                                       uint32_t index, uint32_t teams, uint32_t n)
+{
+    const struct varve_gfs *fs = f->fs;
+    struct varve_g_team t = {varve_d_lane(), VARVE_D_WARP, 0};
+    uint64_t found = 0;
+    uint32_t base, mask, j, frame, lo, hi;
+    unsigned char *dst;
+
+    for (base = index; base < n; base += VARVE_D_WARP * teams) {
+        uint32_t mine = base + t.rank * teams;
+
+        frame = mine < n ? varve_g_find_early(fs, f->file, p->first + mine) : VARVE_G_NONE;
+        if (!varve_d_ballot_warp(frame != VARVE_G_NONE))
+            continue;
+        varve_d_acquire_all_dev();
+        if (frame != VARVE_G_NONE && !varve_g_is(&fs->frames[frame], f->file, p->first + mine)) {
+            varve_g_unpin(fs, frame);
+            frame = VARVE_G_NONE;
+        }
+        mask = varve_d_ballot_warp(frame != VARVE_G_NONE);
+        varve_d_sync_warp();
+        for (j = 0; j < VARVE_D_WARP && mask >> j; j++) {
+            uint32_t one;
+
+            if (!(mask >> j & 1))
+                continue;
+            one = varve_d_shfl32_warp(frame, j);
+            varve_g_piece_part(f, p, base + j * teams, &lo, &hi, &dst);
+            varve_g_copy(&t, dst, fs->data + ((uint64_t)one << fs->page_shift) + lo, hi - lo);
+            found |= UINT64_C(1) << (base + j * teams);
+            f->hits += t.rank == 0;
+        }
+        varve_d_sync_warp();
+        varve_d_release_all_dev();
+        if (frame != VARVE_G_NONE)
+            varve_d_add32_late_dev(&fs->frames[frame].word, (uint32_t) - (int32_t)VARVE_G_PIN);
+    }
+    return found;
 }
 
 /* The pages that are not in the cache and not mapped, as far as the device knows: one run after
@@ -326,10 +413,16 @@ VARVE_D_FN int varve_g_piece_read(struct varve_gfile *f, const struct varve_g_pi
     struct varve_g_team t = varve_g_page_team(f, &index, &teams);
     struct varve_g_source src = {0, 0, 0, 1};
     struct varve_g_found found = {0, 0};
+    uint64_t hits = 0;
 
+    if (!t.block)
+        hits = varve_g_piece_hits(f, p, index, teams, n);
     for (i = index; i < n; i += teams) {
-        int rc = varve_g_piece_page(f, &t, p, i, &src, NULL);
+        int rc;
 
+        if (hits >> i & 1)
+            continue;
+        rc = varve_g_piece_page(f, &t, p, i, &src, NULL);
         if (rc == VARVE_G_MISSED)
             found.missing |= UINT64_C(1) << i;
         else if (rc < 0)
@@ -398,7 +491,7 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
                           uint64_t *ret_bytes)
 {
     const struct varve_gfs *fs = f->fs;
-    uint64_t page = off >> fs->page_shift, start = varve_d_now_ns(), left;
+    uint64_t page = off >> fs->page_shift, start = 0, left;
     uint32_t frame = 0, lo = (uint32_t)(off - (page << fs->page_shift));
     struct varve_g_team t = varve_g_group(f);
     struct varve_g_source src = {0, 0, 0, 1};
@@ -412,8 +505,11 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
     varve_g_follow(f, off, left < (1u << fs->page_shift) - lo ? left : (1u << fs->page_shift) - lo);
     rc = varve_g_page(f, &t, page, 0, 0, NULL, &src, NULL, &frame);
     while (rc == VARVE_G_MISSED || rc == -EAGAIN || rc == -EBUSY) {
-        if (f->rank == 0)
+        if (f->rank == 0) {
+            if (!start)
+                start = varve_d_now_ns();
             rc = varve_d_now_ns() - start > fs->timeout_ns ? -EBUSY : varve_g_get(f, page, 1, &src);
+        }
         rc = varve_g_tell_source(f, rc, &src);
         if (rc == -EBUSY)
             return rc;
@@ -492,7 +588,7 @@ VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const voi
         rc = (int64_t)varve_g_tell(&t, (uint64_t)rc);
         if (rc)
             return rc;
-        varve_g_copy(&t, varve_g_stage(f, 0), (const unsigned char *)src + done, n);
+        varve_g_push(t.rank, t.size, varve_g_stage(f, 0), (const unsigned char *)src + done, n);
         varve_g_sync(&t);
         if (f->rank == 0) {
             rc = varve_g_call(f, VARVE_G_WRITE, off + done, (uint32_t)n);

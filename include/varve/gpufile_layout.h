@@ -54,20 +54,23 @@ struct varve_g_entry {
 #define VARVE_G_ANSWER(n, res) ((uint64_t)(n) << 32 | (uint32_t)(res))
 
 /* ---- the page cache ----
- * A frame is FREE for its owner to fill, BUSY while it is filled, or VALID; and pinned by so many. Its
- * word changes by additions alone, so that a pin that comes too late can be taken back.
+ * A frame is FREE for its owner to fill, BUSY while it is filled, VALID, or FAILED: what it was filled with
+ * turned out to be old; and pinned by so many. Its word changes by additions alone, so that a pin that
+ * comes too late can be taken back.
  *   FREE -> BUSY     linked into the table, pinned by who fills it
  *   BUSY -> VALID    filled
- *   VALID -> FREE    by compare and swap, when nobody has it pinned
+ *   BUSY -> FAILED   and taken out of the table first
+ *   VALID, FAILED -> FREE  by compare and swap, when nobody has it pinned
  * A frame that is VALID and not linked is one that nobody can find any more.
  */
-#define VARVE_G_PIN   1u
-#define VARVE_G_PINS  0x00ffffffu
-#define VARVE_G_STATE 0xc0000000u
-#define VARVE_G_FREE  0x00000000u
-#define VARVE_G_BUSY  0x40000000u
-#define VARVE_G_VALID 0x80000000u
-#define VARVE_G_NONE  0xffffffffu
+#define VARVE_G_PIN    1u
+#define VARVE_G_PINS   0x00ffffffu
+#define VARVE_G_STATE  0xc0000000u
+#define VARVE_G_FREE   0x00000000u
+#define VARVE_G_BUSY   0x40000000u
+#define VARVE_G_VALID  0x80000000u
+#define VARVE_G_FAILED 0xc0000000u
+#define VARVE_G_NONE   0xffffffffu
 
 struct varve_g_frame {
     uint64_t page; /* of the file. Synchronization: relaxed; stable while pinned */

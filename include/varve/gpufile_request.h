@@ -133,9 +133,10 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
     const struct varve_gfs *fs = f->fs;
     struct varve_g_stream *s = &fs->streams[f->stream];
     uint64_t start = varve_d_now_ns(), now = start, v;
-    unsigned spins = 0, rest = 100;
+    unsigned spins = 0;
     int rc = f->late ? -ETIMEDOUT : 0;
 
+    /* Looking goes across the link, where the bytes are: who has waited long looks seldom. */
     while ((v = varve_d_acquire64_sys(varve_g_mailbox(f, part))) >> 32 != s->number[part]) {
         /* After an error the mailbox was looked at once more: servers answer before they go. */
         if (rc) {
@@ -146,10 +147,12 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
         now = varve_d_now_ns();
         if (now - start > fs->timeout_ns)
             rc = -ETIMEDOUT;
-        else if (++spins % 64 == 0 && varve_d_acquire64_sys(&fs->host->servers) == 0)
+        else if (++spins % 32 == 0 && varve_d_acquire64_sys(&fs->host->servers) == 0)
             rc = -ENOTCONN;
         else
-            varve_d_pause(rest = rest < 1600 ? rest * 2 : rest);
+            varve_d_pause(now - start < 400     ? 100
+                          : now - start < 64000 ? (unsigned)(now - start) / 4
+                                                : 16000);
     }
     f->waits_ns += now - start;
     varve_d_release64_dev(&fs->ring_done[s->ticket[part] & (fs->n_ring - 1)],

@@ -57,6 +57,9 @@ struct vvi_gpufile_server {
     /* Odd while the server uses files. Synchronization: sequentially consistent, against the closing
      * of files. */
     _Atomic uint64_t turn;
+    /* Figures, written by the server alone; relaxed. */
+    _Atomic uint64_t answered, failed, read_bytes, written_bytes;
+    char pad[128]; /* the next server's words are on another line */
 };
 
 struct varve_gpufs {
@@ -95,8 +98,8 @@ struct varve_gpufs {
     _Atomic uint64_t next_ticket;
     _Atomic uint32_t to_lose;                  /* servers to end, for tests */
     uint64_t orphans[VVI_GPUFILE_SERVERS_MAX]; /* drawn and not served. Synchronization: lock */
-    uint32_t n_orphans;
-    _Atomic uint64_t answered, failed, read_bytes, written_bytes; /* relaxed */
+    _Atomic uint32_t n_orphans;                /* changed under the lock, looked at without */
+    uint64_t past[4]; /* figures of servers that have ended. Synchronization: lock */
 
     /* The thread that maps what is read often. */
     pthread_t control;

@@ -267,12 +267,21 @@ static int device_memory_init(struct varve_gpufs *fs)
     size_t versions = piece(&bytes, VARVE_G_VERSIONS * sizeof(uint64_t));
     size_t grown = piece(&bytes, VARVE_G_FILES_MAX * sizeof(uint64_t));
     size_t windows = piece(&bytes, VVI_GPUFILE_WINDOWS * sizeof(uint64_t));
-    unsigned char *image = calloc(1, bytes);
+    unsigned char *image = NULL;
     void *p;
-    int rc = image ? vv_device_mem_alloc(fs->device, bytes, &p) : -ENOMEM;
+    /* The largest first: it is what may not be there. */
+    int rc = vv_device_mem_alloc(fs->device, v->cache_bytes, &p);
 
     if (rc == 0) {
+        v->data = fs->data = p;
+        rc = vv_device_mem_alloc(fs->device, bytes, &p);
+    }
+    if (rc == 0) {
         fs->meta = p;
+        image = calloc(1, bytes);
+        rc = image ? 0 : -ENOMEM;
+    }
+    if (rc == 0) {
         fs->meta_bytes = bytes;
         v->shared = (struct varve_g_shared *)(fs->meta + shared);
         v->frames = (struct varve_g_frame *)(fs->meta + frames);
@@ -288,10 +297,6 @@ static int device_memory_init(struct varve_gpufs *fs)
                    (struct varve_g_stream *)(image + streams));
         rc = vvi_gpufile_copy(fs, fs->meta, image, bytes);
     }
-    if (rc == 0)
-        rc = vv_device_mem_alloc(fs->device, v->cache_bytes, &p);
-    if (rc == 0)
-        v->data = fs->data = p;
     free(image);
     return rc;
 }
@@ -308,7 +313,7 @@ static int drop_locked(struct varve_gpufs *fs)
         frames = (struct varve_g_frame *)(image + ((unsigned char *)v->frames - fs->meta));
         shared = (struct varve_g_shared *)(image + ((unsigned char *)v->shared - fs->meta));
         for (uint32_t i = 0; rc == 0 && i < v->n_frames; i++)
-            if (frames[i].word != VARVE_G_VALID)
+            if (frames[i].word != VARVE_G_VALID && frames[i].word != VARVE_G_FAILED)
                 rc = -EBUSY;
         if (rc == 0) {
             meta_reset(v, frames,
@@ -482,15 +487,22 @@ int varve_gpufs_stats(struct varve_gpufs *fs, struct varve_gpufs_stats *ret_stat
     free(streams);
     if (rc)
         return rc;
-    s.answered = atomic_load_explicit(&fs->answered, memory_order_relaxed);
-    s.failed = atomic_load_explicit(&fs->failed, memory_order_relaxed);
-    s.read_bytes = atomic_load_explicit(&fs->read_bytes, memory_order_relaxed);
-    s.written_bytes = atomic_load_explicit(&fs->written_bytes, memory_order_relaxed);
     vv_mutex_lock(&fs->lock);
     s.windows = fs->window_count;
     s.window_bytes = fs->window_bytes;
     s.files = fs->n_files;
     s.servers = fs->n_servers;
+    s.answered = fs->past[0];
+    s.failed = fs->past[1];
+    s.read_bytes = fs->past[2];
+    s.written_bytes = fs->past[3];
+    for (uint32_t i = 0; i < fs->n_servers; i++) {
+        s.answered += atomic_load_explicit(&fs->servers[i].answered, memory_order_relaxed);
+        s.failed += atomic_load_explicit(&fs->servers[i].failed, memory_order_relaxed);
+        s.read_bytes += atomic_load_explicit(&fs->servers[i].read_bytes, memory_order_relaxed);
+        s.written_bytes +=
+            atomic_load_explicit(&fs->servers[i].written_bytes, memory_order_relaxed);
+    }
     vv_mutex_unlock(&fs->lock);
     bytes = VV_MIN(ret_stats->stats_size, sizeof(s));
     s.stats_size = bytes;

@@ -92,23 +92,32 @@ static void draw(struct work *w)
 {
     struct varve_gpufs *fs = w->fs;
 
-    vv_mutex_lock(&fs->lock);
-    w->drawn = fs->n_orphans > 0;
-    if (w->drawn)
-        w->ticket = fs->orphans[--fs->n_orphans];
-    vv_mutex_unlock(&fs->lock);
+    if (atomic_load_explicit(&fs->n_orphans, memory_order_relaxed)) {
+        vv_mutex_lock(&fs->lock);
+        w->drawn = fs->n_orphans > 0;
+        if (w->drawn)
+            w->ticket = fs->orphans[--fs->n_orphans];
+        vv_mutex_unlock(&fs->lock);
+    }
     if (!w->drawn)
         w->ticket = atomic_fetch_add_explicit(&fs->next_ticket, 1, memory_order_relaxed);
     w->drawn = true;
+}
+
+/* One writer: no read-modify-write is needed. */
+static void count(_Atomic uint64_t *figure, uint64_t n)
+{
+    atomic_store_explicit(figure, atomic_load_explicit(figure, memory_order_relaxed) + n,
+                          memory_order_relaxed);
 }
 
 static void answer(struct work *w, const struct varve_g_request *r, int64_t result)
 {
     struct varve_gpufs *fs = w->fs;
 
-    atomic_fetch_add_explicit(&fs->answered, 1, memory_order_relaxed);
+    count(&w->server->answered, 1);
     if (result < 0)
-        atomic_fetch_add_explicit(&fs->failed, 1, memory_order_relaxed);
+        count(&w->server->failed, 1);
     /* Pairs with the acquire in varve_g_wait: who sees the answer sees the bytes. */
     __atomic_store_n(&fs->mailboxes[(size_t)r->stream * VARVE_G_PARTS + r->part],
                      VARVE_G_ANSWER(r->number, result), __ATOMIC_RELEASE);
@@ -147,8 +156,9 @@ static int64_t read_bytes(const struct varve_gpufs *fs, int fd, unsigned char *b
     return done;
 }
 
-static int64_t do_read(struct varve_gpufs *fs, const struct varve_g_request *r)
+static int64_t do_read(struct work *w, const struct varve_g_request *r)
 {
+    struct varve_gpufs *fs = w->fs;
     struct vvi_gpufile_file *f = &fs->files[r->file];
     int fd = atomic_load(&f->fd), direct = atomic_load(&f->direct_fd);
     int64_t n = -EINVAL;
@@ -162,14 +172,15 @@ static int64_t do_read(struct varve_gpufs *fs, const struct varve_g_request *r)
     if (n == -EINVAL)
         n = read_bytes(fs, fd, stage(fs, r), r->bytes, r->offset);
     if (n > 0) {
-        atomic_fetch_add_explicit(&fs->read_bytes, (uint64_t)n, memory_order_relaxed);
+        count(&w->server->read_bytes, (uint64_t)n);
         vvi_gpufile_warm(fs, r->file, r->offset, (uint32_t)n);
     }
     return n;
 }
 
-static int64_t do_write(struct varve_gpufs *fs, const struct varve_g_request *r)
+static int64_t do_write(struct work *w, const struct varve_g_request *r)
 {
+    struct varve_gpufs *fs = w->fs;
     struct vvi_gpufile_file *f = &fs->files[r->file];
     int fd = atomic_load(&f->fd), rc;
 
@@ -178,7 +189,7 @@ static int64_t do_write(struct varve_gpufs *fs, const struct varve_g_request *r)
     rc = vv_os_write_all(fs->os, fd, stage(fs, r), r->bytes, r->offset);
     if (rc)
         return rc;
-    atomic_fetch_add_explicit(&fs->written_bytes, r->bytes, memory_order_relaxed);
+    count(&w->server->written_bytes, r->bytes);
     return r->bytes;
 }
 
@@ -206,15 +217,16 @@ static int64_t do_stat(struct varve_gpufs *fs, const struct varve_g_request *r)
     return rc;
 }
 
-static int64_t carry_out(struct varve_gpufs *fs, const struct varve_g_request *r)
+static int64_t carry_out(struct work *w, const struct varve_g_request *r)
 {
+    struct varve_gpufs *fs = w->fs;
     int fd;
 
     switch (r->op) {
     case VARVE_G_READ:
-        return do_read(fs, r);
+        return do_read(w, r);
     case VARVE_G_WRITE:
-        return do_write(fs, r);
+        return do_write(w, r);
     case VARVE_G_OPEN:
         return do_open(fs, r);
     case VARVE_G_STAT:
@@ -264,11 +276,11 @@ static void end_reads(struct work *w, int64_t timeout_ns)
         int64_t result = j->r.bytes;
 
         if (done[i]->result == -ENODATA || done[i]->result == -EINVAL)
-            result = do_read(w->fs, &j->r); /* how many there are, or what the page cache says */
+            result = do_read(w, &j->r); /* how many there are, or what the page cache says */
         else if (done[i]->result < 0)
             result = done[i]->result;
         else {
-            atomic_fetch_add_explicit(&w->fs->read_bytes, j->r.bytes, memory_order_relaxed);
+            count(&w->server->read_bytes, j->r.bytes);
             vvi_gpufile_warm(w->fs, j->r.file, j->r.offset, j->r.bytes);
         }
         answer(w, &j->r, result);
@@ -306,7 +318,7 @@ static bool serve_one(struct work *w, const struct varve_g_request *r)
         if (r->stream < w->fs->view.n_streams)
             answer(w, r, -EINVAL);
     } else if (!(w->server->aio && r->op == VARVE_G_READ && begin_read(w, r))) {
-        answer(w, r, carry_out(w->fs, r));
+        answer(w, r, carry_out(w, r));
     }
     return true;
 }
@@ -393,10 +405,13 @@ int vvi_gpufile_servers_start(struct varve_gpufs *fs, uint32_t n)
             rc = -ENOTSUP;
         if (rc == 0)
             rc = vv_thread_start(&s->thread, server_main, s);
-        if (rc == 0)
+        if (rc == 0) {
+            vv_mutex_lock(&fs->lock);
             fs->n_servers = i + 1;
-        else
+            vv_mutex_unlock(&fs->lock);
+        } else {
             vv_aio_free(s->aio);
+        }
     }
     __atomic_store_n(&fs->host->servers, fs->n_servers, __ATOMIC_RELEASE);
     return rc;
@@ -412,6 +427,12 @@ void vvi_gpufile_servers_stop(struct varve_gpufs *fs)
         vv_aio_free(fs->servers[i].aio);
     }
     vv_mutex_lock(&fs->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        fs->past[0] += fs->servers[i].answered;
+        fs->past[1] += fs->servers[i].failed;
+        fs->past[2] += fs->servers[i].read_bytes;
+        fs->past[3] += fs->servers[i].written_bytes;
+    }
     fs->n_servers = 0;
     vv_mutex_unlock(&fs->lock);
     /* After the last answer: who sees that nobody is there looks at its mailbox once more. */

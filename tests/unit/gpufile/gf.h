@@ -114,12 +114,15 @@ static int gf_close(void)
 __attribute__((unused)) static const char *gf_file(const char *name, uint64_t bytes)
 {
     static char path[4][512];
+    static const char *dir;
     static unsigned next;
     char *p = path[next++ % 4];
     unsigned char *buf = malloc(MIB);
     int fd;
 
-    snprintf(p, 512, "%s/%s", t_tmpdir(), name);
+    if (!dir)
+        dir = t_tmpdir();
+    snprintf(p, 512, "%s/%s", dir, name);
     fd = open(p, O_CREAT | O_TRUNC | O_RDWR, 0600);
     T_CHECK(fd >= 0 && buf);
     for (uint64_t at = 0; at < bytes; at += MIB) {

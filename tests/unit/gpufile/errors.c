@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes wrong: each bad input, each failure of the system and of the servers is an error code in
+ * the kernel within its deadline, nothing hangs, and what can be used afterwards can.
+ */
+#include <sys/stat.h>
+
+#include <varve/gpufile.h>
+
+#include "unit/gpufile/gf.h"
+
+enum { BLOCKS = 3, THREADS = 4 };
+
+/* One read by each block, and what came of it. */
+struct probe {
+    uint32_t id;
+    const char *path; /* instead of id */
+    int flags;
+    uint64_t off, bytes;
+    int opened, closed;
+    int64_t got;
+    unsigned char buffer[BLOCKS][64 * KIB];
+    bool wrong;
+};
+
+static void probe_kernel(void *arg)
+{
+    struct probe *p = arg;
+    struct varve_gfile f;
+    int64_t n;
+    int rc = p->path ? varve_gopen_path(&gf_handle, p->path, p->flags, VARVE_GBLOCK, &f)
+                     : varve_gopen(&gf_handle, p->id, VARVE_GBLOCK, &f);
+
+    if (varve_d_block() == 0 && varve_d_thread() == 0)
+        p->opened = rc;
+    if (rc)
+        return;
+    n = varve_gread(&f, p->off, p->buffer[varve_d_block()], p->bytes);
+    if (varve_d_thread() == 0 && n > 0 &&
+        !gf_right(p->buffer[varve_d_block()], p->off, (uint64_t)n))
+        p->wrong = true;
+    rc = varve_gclose(&f);
+    if (varve_d_block() == 0 && varve_d_thread() == 0) {
+        p->got = n;
+        p->closed = rc;
+    }
+}
+
+static struct probe probe;
+
+static void try_read(uint32_t id, uint64_t off, uint64_t bytes)
+{
+    probe.id = id;
+    probe.path = NULL;
+    probe.off = off;
+    probe.bytes = bytes;
+    probe.opened = probe.closed = -1;
+    probe.got = -1;
+    probe.wrong = false;
+    gf_launch(BLOCKS, THREADS, BLOCKS, probe_kernel, &probe);
+    T_CHECK(!probe.wrong);
+}
+
+static void try_path(const char *path, int flags)
+{
+    probe.path = path;
+    probe.flags = flags;
+    probe.off = 0;
+    probe.bytes = 100;
+    probe.opened = probe.closed = -1;
+    probe.wrong = false;
+    gf_launch(BLOCKS, THREADS, BLOCKS, probe_kernel, &probe);
+    T_CHECK(!probe.wrong);
+}
+
+static uint32_t add(const char *name, uint64_t bytes, int flags)
+{
+    uint32_t id;
+
+    T_OK(varve_gpufs_register(gf_fs, gf_file(name, bytes), flags, &id));
+    return id;
+}
+
+static void open_small(uint32_t timeout_ms)
+{
+    struct varve_gpufs_opts o = gf_opts();
+
+    o.timeout_ms = timeout_ms;
+    gf_open(&o);
+}
+
+static void missing_files_and_folders(void)
+{
+    char path[600], long_path[5000];
+    uint32_t id = 99;
+
+    open_small(20000);
+    snprintf(path, sizeof(path), "%s/none", t_tmpdir());
+    T_ERR(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id), -ENOENT);
+    T_ERR(varve_gpufs_register(gf_fs, "", VARVE_GFILE_READ, &id), -ENOENT);
+    T_ERR(varve_gpufs_register(gf_fs, t_tmpdir(), VARVE_GFILE_READ, &id), -EISDIR);
+    T_ERR(varve_gpufs_register(gf_fs, "/dev/null", VARVE_GFILE_READ, &id), -EINVAL);
+    T_ERR(varve_gpufs_register(gf_fs, path, 0, &id), -EINVAL);
+    T_ERR(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ | VARVE_GFILE_CREATE, &id), -EINVAL);
+    T_EQ(id, 99);
+    try_path(path, VARVE_GFILE_READ);
+    T_ERR(probe.opened, -ENOENT);
+    try_path(t_tmpdir(), VARVE_GFILE_READ);
+    T_ERR(probe.opened, -EISDIR);
+    memset(long_path, 'a', sizeof(long_path) - 1);
+    long_path[sizeof(long_path) - 1] = '\0';
+    try_path(long_path, VARVE_GFILE_READ);
+    T_ERR(probe.opened, -ENAMETOOLONG);
+    try_read(5, 0, 100);
+    T_ERR(probe.opened, -EBADF);
+    try_read(UINT32_MAX, 0, 100);
+    T_ERR(probe.opened, -EBADF);
+    /* A path that is there, by the name that the host would use. */
+    try_path(gf_file("there", 1000), VARVE_GFILE_READ);
+    T_OK(probe.opened);
+    T_EQ(probe.got, 100);
+    T_EQ(gf_stats().files, 1);
+    T_OK(gf_close());
+}
+
+static void ends_of_files(void)
+{
+    uint32_t id, empty, mapped;
+
+    open_small(20000);
+    id = add("short", 5000, VARVE_GFILE_READ);
+    empty = add("empty", 0, VARVE_GFILE_READ | VARVE_GFILE_MAP);
+    mapped = add("mapped", 5000, VARVE_GFILE_READ | VARVE_GFILE_MAP);
+    for (int i = 0; i < 2; i++) {
+        uint32_t one = i ? mapped : id;
+
+        try_read(one, 4990, 100);
+        T_EQ(probe.got, 10);
+        try_read(one, 5000, 100);
+        T_EQ(probe.got, 0);
+        try_read(one, 5001, 100);
+        T_EQ(probe.got, -ERANGE);
+        try_read(one, UINT64_MAX - 10, 100);
+        T_EQ(probe.got, -ERANGE);
+        try_read(one, 0, 0);
+        T_EQ(probe.got, 0);
+        try_read(one, 1, 64 * KIB - 1);
+        T_EQ(probe.got, 4999);
+    }
+    try_read(empty, 0, 10);
+    T_EQ(probe.got, 0);
+    T_OK(gf_close());
+}
+
+static void truncated_while_open(void)
+{
+    const char *path;
+    uint32_t id;
+
+    open_small(20000);
+    path = gf_file("cut", 300 * KIB);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id));
+    T_EQ(truncate(path, 10 * KIB), 0);
+    try_read(id, 200 * KIB, 20 * KIB);
+    T_EQ(probe.got, -ENODATA);
+    try_read(id, 0, 8 * KIB);
+    T_EQ(probe.got, 8 * KIB);
+    T_OK(gf_close());
+
+    /* A mapped file is a snapshot: found out when it is closed, in the kernel and by the host. */
+    open_small(20000);
+    path = gf_file("cut", 300 * KIB);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ | VARVE_GFILE_MAP, &id));
+    T_EQ(truncate(path, 290 * KIB), 0);
+    try_read(id, 0, 8 * KIB);
+    T_EQ(probe.got, 8 * KIB);
+    T_ERR(probe.closed, -ENODATA);
+    T_ERR(varve_gpufs_unregister(gf_fs, id), -ENODATA);
+    try_read(id, 0, 8 * KIB);
+    T_ERR(probe.opened, -EBADF);
+    T_OK(gf_close());
+
+    open_small(20000);
+    path = gf_file("cut", 300 * KIB);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id));
+    T_EQ(truncate(path, 10 * KIB), 0);
+    T_ERR(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -ENODATA);
+    T_OK(varve_gpufs_unregister(gf_fs, id));
+    path = gf_file("cut", 300 * KIB);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ | VARVE_GFILE_MAP, &id));
+    T_EQ(truncate(path, 290 * KIB), 0);
+    T_ERR(gf_close(), -ENODATA);
+}
+
+static void open_many(void *arg)
+{
+    struct varve_gfile f[20];
+    int *counts = arg, n = 0, rc = 0;
+
+    while (n < 20 && rc == 0) {
+        rc = varve_gopen(&gf_handle, 0, VARVE_GBLOCK, &f[n]);
+        n += rc == 0;
+    }
+    if (varve_d_thread() == 0) {
+        counts[0] = n;
+        counts[1] = rc;
+    }
+    while (n--)
+        (void)varve_gclose(&f[n]);
+}
+
+static void too_many(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    char name[16];
+    uint32_t id;
+    int counts[2];
+
+    gf_open(&o);
+    for (uint32_t i = 0; i < o.files; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        id = add(name, 100, VARVE_GFILE_READ);
+        T_EQ(id, i);
+        T_EQ(add(name, 100, VARVE_GFILE_READ), i); /* the same path, the same number */
+    }
+    T_ERR(varve_gpufs_register(gf_fs, gf_file("more", 1), VARVE_GFILE_READ, &id), -EMFILE);
+    try_path(gf_file("more", 1), VARVE_GFILE_READ);
+    T_ERR(probe.opened, -EMFILE);
+    for (int i = 0; i < 2; i++) {
+        gf_launch(1, THREADS, 1, open_many, counts);
+        T_EQ(counts[0], o.streams);
+        T_ERR(counts[1], -EMFILE);
+    }
+    T_OK(varve_gpufs_unregister(gf_fs, 3));
+    T_ERR(varve_gpufs_unregister(gf_fs, 3), -EINVAL);
+    T_OK(varve_gpufs_register(gf_fs, gf_file("more", 1), VARVE_GFILE_READ, &id));
+    T_CHECK(id != 3); /* pages of the old one may still be in the cache */
+    T_OK(gf_close());
+}
+
+static void no_servers(void)
+{
+    uint32_t id, mapped;
+
+    open_small(20000);
+    id = add("served", 200 * KIB, VARVE_GFILE_READ);
+    mapped = add("mapped", 200 * KIB, VARVE_GFILE_READ | VARVE_GFILE_MAP);
+    T_ERR(varve_gpufs_start(gf_fs, 1), -EALREADY);
+    T_OK(varve_gpufs_stop(gf_fs));
+    T_EQ(gf_stats().servers, 0);
+    try_read(id, 0, 10 * KIB);
+    T_OK(probe.opened);
+    T_EQ(probe.got, -ENOTCONN);
+    try_path(gf_file("path", 10), VARVE_GFILE_READ);
+    T_ERR(probe.opened, -ENOTCONN);
+    /* What is mapped needs none. */
+    try_read(mapped, 0, 10 * KIB);
+    T_EQ(probe.got, 10 * KIB);
+    T_OK(probe.closed);
+    T_OK(varve_gpufs_start(gf_fs, 1));
+    try_read(id, 0, 10 * KIB);
+    T_EQ(probe.got, 10 * KIB);
+    T_OK(gf_close());
+}
+
+/* They go while a kernel waits. */
+static void *stop_soon(void *arg)
+{
+    (void)arg;
+    usleep(20000);
+    T_OK(varve_gpufs_stop(gf_fs));
+    return NULL;
+}
+
+static void *stop_and_start(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 20; i++) {
+        usleep(1000);
+        T_OK(varve_gpufs_stop(gf_fs));
+        T_OK(varve_gpufs_start(gf_fs, 1 + (uint32_t)i % 3));
+    }
+    return NULL;
+}
+
+static _Atomic uint64_t failed_reads, good_reads;
+
+static void read_until_error(void *arg)
+{
+    struct varve_gfile f;
+    int64_t n;
+    uint64_t bytes = *(uint64_t *)arg;
+    unsigned b = varve_d_block();
+
+    for (int round = 0; round < 40; round++) {
+        if (varve_gopen(&gf_handle, 0, VARVE_GBLOCK, &f) != 0)
+            continue;
+        for (uint64_t off = 0; off < bytes; off += 32 * KIB) {
+            n = varve_gread(&f, off, probe.buffer[b], 32 * KIB);
+            if (varve_d_thread() == 0) {
+                if (n < 0)
+                    failed_reads++;
+                else if (gf_right(probe.buffer[b], off, (uint64_t)n))
+                    good_reads++;
+                else
+                    probe.wrong = true;
+            }
+            varve_d_sync_block();
+            if (n == -ENOTCONN)
+                break;
+        }
+        (void)varve_gclose(&f);
+    }
+}
+
+static void servers_go_and_come(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    uint64_t bytes = 400 * KIB;
+    pthread_t t;
+
+    o.cache_bytes = 128 * KIB;
+    o.bypass = VARVE_GBYPASS_NEVER;
+    for (int how = 0; how < 2; how++) {
+        gf_bad_os(300, 100, 0);
+        gf_open(&o);
+        (void)add("stopped", bytes, VARVE_GFILE_READ);
+        failed_reads = good_reads = 0;
+        probe.wrong = false;
+        T_OK(-pthread_create(&t, NULL, how ? stop_and_start : stop_soon, NULL));
+        gf_launch(BLOCKS, THREADS, BLOCKS, read_until_error, &bytes);
+        T_OK(-pthread_join(t, NULL));
+        T_CHECK(!probe.wrong);
+        if (!how) {
+            T_CHECK(failed_reads > 0);
+            T_OK(varve_gpufs_start(gf_fs, 0));
+        }
+        /* All streams can be used again. */
+        try_read(0, 100 * KIB, 32 * KIB);
+        T_EQ(probe.got, 32 * KIB);
+        T_OK(gf_close());
+    }
+}
+
+/* A server ends with a request in its hands: whoever waits for it is told in time, others go on. */
+static void a_server_is_lost(void)
+{
+    uint32_t id;
+
+    open_small(300);
+    id = add("lost", 200 * KIB, VARVE_GFILE_READ);
+    vv_gpufile_lose_server(gf_fs);
+    failed_reads = good_reads = 0;
+    probe.wrong = false;
+    {
+        uint64_t bytes = 200 * KIB;
+
+        gf_launch(BLOCKS, THREADS, BLOCKS, read_until_error, &bytes);
+    }
+    T_CHECK(!probe.wrong);
+    T_CHECK(failed_reads >= 1);
+    T_CHECK(good_reads > failed_reads);
+    try_read(id, 0, 10 * KIB);
+    T_EQ(probe.got, 10 * KIB);
+    /* The last one goes too. */
+    vv_gpufile_lose_server(gf_fs);
+    T_OK(varve_gpufs_drop(gf_fs));
+    try_read(id, 0, 10 * KIB);
+    try_read(id, 50 * KIB, 10 * KIB);
+    T_EQ(probe.got, -ETIMEDOUT);
+    T_OK(gf_close());
+}
+
+/* An answer that comes too late must not spoil what its memory is used for next. */
+static void answers_come_too_late(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    uint64_t bytes = 200 * KIB;
+
+    o.timeout_ms = 2;
+    o.cache_bytes = 128 * KIB;
+    o.bypass = VARVE_GBYPASS_NEVER;
+    gf_bad_os(1000, 100, 0);
+    gf_open(&o);
+    (void)add("late", bytes, VARVE_GFILE_READ);
+    probe.wrong = false;
+    failed_reads = good_reads = 0;
+    gf_launch(BLOCKS, THREADS, BLOCKS, read_until_error, &bytes);
+    T_CHECK(!probe.wrong);
+    T_OK(gf_close());
+}
+
+static void reads_fail(void)
+{
+    uint32_t id;
+    uint64_t bytes = 300 * KIB;
+
+    gf_bad_os(0, 0, 0);
+    open_small(20000);
+    id = add("bad", bytes, VARVE_GFILE_READ);
+    atomic_store(&gf_os.fail_with, -EIO);
+    try_read(id, 0, 20 * KIB);
+    T_EQ(probe.got, -EIO);
+    T_OK(probe.closed);
+    atomic_store(&gf_os.fail_with, 0);
+    try_read(id, 0, 20 * KIB);
+    T_EQ(probe.got, 20 * KIB);
+    T_CHECK(gf_stats().failed > 0);
+    T_OK(gf_close());
+    /* Now and then, among good ones. */
+    gf_bad_os(100, 200, 100);
+    open_small(20000);
+    (void)add("bad", bytes, VARVE_GFILE_READ);
+    probe.wrong = false;
+    failed_reads = good_reads = 0;
+    gf_launch(BLOCKS, THREADS, BLOCKS, read_until_error, &bytes);
+    T_CHECK(!probe.wrong);
+    T_CHECK(good_reads > 0);
+    T_OK(varve_gpufs_drop(gf_fs)); /* no page was left pinned */
+    T_OK(gf_close());
+}
+
+/* What a kernel gone wild writes into the ring does not reach memory that is not its own. */
+static void garbage_in_the_ring(void)
+{
+    struct t_rng r = {t_seed()};
+
+    open_small(20000);
+    (void)add("file", 100 * KIB, VARVE_GFILE_READ);
+    for (uint32_t i = 0; i < gf_handle.n_ring; i++) {
+        uint64_t a = t_rng_u64(&r) | VARVE_G_LAP_BIT, b = t_rng_u64(&r) | VARVE_G_LAP_BIT;
+
+        if (i % 2) /* a stream, a file and a size that there are */
+            a &= ~(UINT64_C(0x3ff8) << 46 | UINT64_C(0xfff) << 22);
+        if (i % 4 == 1)
+            b &= ~UINT64_C(0x3ff000);
+        if ((a >> 60 & 7) == VARVE_G_OPEN) /* would make files of what is in memory */
+            a ^= UINT64_C(1) << 60;
+        varve_d_store64_sys(&gf_handle.ring[i].half[1], b);
+        varve_d_release64_sys(&gf_handle.ring[i].half[0], a);
+    }
+    while (varve_d_acquire64_sys(&gf_handle.ring_read[gf_handle.n_ring - 1]) == 0 ||
+           varve_d_acquire64_sys(&gf_handle.ring_read[gf_handle.n_ring - 2]) == 0)
+        usleep(100);
+    T_CHECK(gf_stats().answered > 0);
+    T_OK(gf_close());
+}
+
+static void bad_options(void)
+{
+    struct varve_gpufs_opts good = gf_opts(), o;
+    struct varve_gpufs *fs = NULL;
+    struct varve_gpufs_stats s = {.stats_size = 1};
+    struct varve_opts opts;
+    struct varve_error e = {.error_size = sizeof(e)};
+    uint64_t bytes;
+    uint32_t id;
+
+    T_ERR(varve_gpufs_opts_init(NULL, sizeof(o)), -EINVAL);
+    T_ERR(varve_gpufs_opts_init(&o, 1), -EINVAL);
+    T_ERR(varve_gpufs_open(NULL, &good, &fs), -EINVAL);
+    open_small(20000);
+#define BAD(field, value)                                  \
+    do {                                                   \
+        o = good;                                          \
+        o.field = value;                                   \
+        T_ERR(varve_gpufs_open(gf_ctx, &o, &fs), -EINVAL); \
+    } while (0)
+    BAD(page_bytes, 2 * KIB);
+    BAD(page_bytes, 4 * MIB);
+    BAD(page_bytes, 5000);
+    BAD(streams, 0);
+    BAD(cache_bytes, 64 * KIB);
+    BAD(window_bytes, 3 * MIB);
+    BAD(files, 5000);
+    BAD(servers, 65);
+    BAD(readahead_bytes, 5000);
+    BAD(split_bytes, 5000);
+    BAD(timeout_ms, 0);
+    BAD(io, 7);
+    BAD(readahead, -1);
+    BAD(replace, 2);
+    BAD(bypass, 2);
+    BAD(opts_size, 3);
+    T_OK(varve_last_error(gf_ctx, &e));
+    T_STREQ(e.operation, "gpufs_open");
+    o = good;
+    o.cache_bytes = UINT64_C(1) << 40;
+    T_ERR(varve_gpufs_open(gf_ctx, &o, &fs), -ENOMEM);
+    T_CHECK(fs == NULL);
+    T_ERR(varve_close(gf_ctx), -EBUSY); /* the file system uses it */
+    T_ERR(varve_gpufs_stats(gf_fs, &s), -EINVAL);
+    T_ERR(varve_gpufs_handle(gf_fs, NULL), -EINVAL);
+    T_ERR(varve_gpufs_map(gf_fs, 3, 0, 0, NULL), -EINVAL);
+    T_ERR(varve_gpufs_unmap(gf_fs, 3), -EINVAL);
+    id = add("writable", 100, VARVE_GFILE_WRITE);
+    T_ERR(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -EINVAL);
+    id = add("readable", 100, VARVE_GFILE_READ);
+    T_ERR(varve_gpufs_map(gf_fs, id, 101, 0, NULL), -EINVAL);
+    T_OK(gf_close());
+
+    good.map_limit = 3 * MIB;
+    gf_open(&good);
+    id = add("large", 6 * MIB + 5, VARVE_GFILE_READ);
+    T_ERR(varve_gpufs_map(gf_fs, id, 0, 0, &bytes), -ENOSPC);
+    T_EQ(bytes, 2 * MIB);
+    T_OK(varve_gpufs_map(gf_fs, id, 100, 200, &bytes));
+    T_EQ(gf_stats().windows, 1);
+    T_OK(varve_gpufs_unmap(gf_fs, id));
+    T_OK(varve_gpufs_map(gf_fs, id, 6 * MIB, 1, &bytes));
+    T_EQ(bytes, 5);
+    T_OK(gf_close());
+
+    T_OK(varve_opts_init(&opts, sizeof(opts)));
+    opts.device = VARVE_DEVICE_NONE;
+    T_OK(varve_open(&opts, &gf_ctx));
+    T_ERR(varve_gpufs_open(gf_ctx, NULL, &fs), -ENODEV);
+    T_OK(varve_close(gf_ctx));
+    T_OK(varve_gpufs_close(NULL));
+}
+
+int main(void)
+{
+    T_RUN(missing_files_and_folders);
+    T_RUN(ends_of_files);
+    T_RUN(truncated_while_open);
+    T_RUN(too_many);
+    T_RUN(no_servers);
+    T_RUN(servers_go_and_come);
+    T_RUN(a_server_is_lost);
+    T_RUN(answers_come_too_late);
+    T_RUN(reads_fail);
+    T_RUN(garbage_in_the_ring);
+    T_RUN(bad_options);
+    return t_done();
+}

@@ -233,6 +233,9 @@ static void json_process(const struct vv_stats_page *p)
     field("evicted_pages", r->evicted_pages);
     field("revoked_pages", r->revoked_pages);
     field("metadata_bytes", r->metadata_bytes);
+    field("helper_threads", r->helper_threads);
+    field("helper_cpu_ns", r->helper_cpu_ns);
+    field("helper_cores", r->helper_cores);
     field("failed_calls", r->failed_calls);
     field("late_errors", r->late_errors);
     field("bad_reads", r->bad_reads);

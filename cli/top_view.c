@@ -232,6 +232,10 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
             ", distance %" PRIu64 "   %s",
             r->hits, r->hits + r->misses, percent(r->hits, r->hits + r->misses), r->hints, r->ready,
             r->last_distance, waiting);
+    if (r->helper_threads)
+        top_row(t, "%" PRIu64 " threads of the library, on %s%s: %s of processor time",
+                r->helper_threads, r->helper_cores ? "processors " : "", r->helper_where,
+                span(r->helper_cpu_ns, text));
     if (r->healed_chunks + r->repaired_chunks)
         top_row(t, "from shared storage: %" PRIu64 " chunks healed, %" PRIu64 " repaired",
                 r->healed_chunks, r->repaired_chunks);

@@ -78,7 +78,8 @@ enum {
     VARVE_PATH_BYTES = 1024,
     VARVE_RATE_BYTES = 1024,
     VARVE_RUN_BYTES = 256,
-    VARVE_NODE_BYTES = 256
+    VARVE_NODE_BYTES = 256,
+    VARVE_CORES_BYTES = 256
 };
 
 /*
@@ -140,6 +141,9 @@ struct varve_opts {
     int32_t partner_timeout_ms;  /* how long the partner may leave a copy unanswered */
     char node[VARVE_NODE_BYTES]; /* what processes call alike that are lost together; empty: the
                                       machine */
+    int32_t helpers;             /* threads that help to copy in host memory; -1: by the machine */
+    int32_t helper_nice;         /* priority of the library's threads, -20 to 19 */
+    char helper_cores[VARVE_CORES_BYTES]; /* where they run: "auto", "any" or a list, "28-31" */
 };
 
 /*
@@ -277,11 +281,28 @@ struct varve_stats {
      * opened, and chunks that were put right by varve_history_mend. */
     uint64_t partner_sent_bytes, partner_received_bytes, partner_held_bytes;
     uint64_t partner_errors, partner_recovered, partner_mended_chunks;
+    /* The library's threads: how many there are, the processor time that they, and those that have
+     * ended, took, and the processors that they are bound to; 0: none. */
+    uint64_t helper_threads, helper_cpu_ns, helper_cores;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:
  * NULL, absurd size. */
 VARVE_API int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats) VARVE_CHECK;
+
+struct varve_helper {
+    char name[24];   /* what it does: "h2f" moves from host to file */
+    int cpu;         /* the processor that it ran on last; -1: not known */
+    int nice;        /* its priority */
+    uint64_t cpu_ns; /* processor time that it has taken */
+};
+
+/*
+ * The library's threads of a context: up to `max` of them in `ret_helpers`, which may be NULL if
+ * `max` is 0, and how many there are in `ret_count`. Does not block.
+ */
+VARVE_API int varve_helpers(struct varve_ctx *ctx, struct varve_helper *ret_helpers, size_t max,
+                            size_t *ret_count) VARVE_CHECK;
 
 /*
  * Memory of the context's device, real or emulated. The caller owns it and frees it with

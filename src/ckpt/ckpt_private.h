@@ -92,6 +92,7 @@ struct varve_ctx {
     uint32_t trace_id;        /* in traces; never 0 */
     bool trace_file;          /* it has a part in the trace file */
     struct vv_deputy *deputy; /* NULL: none */
+    struct vv_crew *crew;     /* all threads of the context */
 
     struct vv_mutex lock;
     struct varve_history *histories; /* Synchronization: lock */

@@ -28,6 +28,7 @@
 #include "ckpt/hooks.h"
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/crew.h"
 #include "core/deputy.h"
 #include "core/error.h"
 #include "core/topo.h"
@@ -267,6 +268,10 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .describe_user = vvi_layout_describe,
         .pages_gone = ctx->layers ? vvi_spill_gone : NULL,
         .pages_arg = ctx->layers,
+        .crew = ctx->crew,
+        .copy_helpers = opts->helpers < 0    ? 0
+                        : opts->helpers == 0 ? -1
+                                             : opts->helpers,
     };
     memcpy(cfg.rate, rate, sizeof(cfg.rate));
 #if defined(VV_DEBUG) && !defined(__SANITIZE_THREAD__)
@@ -316,6 +321,7 @@ static void ctx_free(struct varve_ctx *ctx)
     vv_budget_free(ctx->disk);
     vv_gds_close(ctx->gds);
     vv_device_close(ctx->device);
+    vv_crew_free(ctx->crew);
     vv_mutex_fini(&ctx->lock);
     free(ctx);
 }
@@ -345,7 +351,10 @@ static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
                  "partner: the processes of a job open together, with varve_open_mpi");
     }
     if (rc == 0)
+        rc = vv_crew_new(ctx->opts.helper_cores, ctx->opts.helper_nice, err, err_bytes, &ctx->crew);
+    if (rc == 0)
         rc = device_open(ctx, rate, err, err_bytes);
+    vv_crew_enter(ctx->crew); /* of the emulated device they are not */
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =
             vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
@@ -388,6 +397,7 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
     ctx->error.tier = ctx->error.region = -1;
     if (transport)
         ctx->transport = *transport;
+    struct vv_crew *before = vv_crew_enter(NULL);
     int rc = ret_ctx ? open_alone(ctx, opts, rate, err, sizeof(err)) : -EINVAL;
     if (!ret_ctx)
         snprintf(err, sizeof(err), "no place for the context");
@@ -400,6 +410,7 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
             snprintf(err, sizeof(err), "another process failed: %s", vv_strerror(all));
         rc = all;
     }
+    vv_crew_enter(before);
     if (rc) {
         vvi_fail_foreign(NULL, &in_open, rc, open_code(ctx), "%s", err[0] ? err : vv_strerror(rc));
         ctx_free(ctx);
@@ -523,9 +534,41 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         s.partner_recovered = p.recovered;
         s.partner_mended_chunks = p.mended_chunks;
     }
+    struct vv_crew_stats crew;
+    vv_crew_get_stats(ctx->crew, &crew);
+    s.helper_threads = crew.threads;
+    s.helper_cpu_ns = crew.cpu_ns;
+    s.helper_cores = crew.cores;
     memcpy(ret_stats, &s, bytes);
     vvi_ctx_leave(ctx);
     return 0;
+}
+
+int varve_helpers(struct varve_ctx *ctx, struct varve_helper *ret_helpers, size_t max,
+                  size_t *ret_count)
+{
+    static const struct vvi_where here = {"helpers", 0, -1, -1};
+    if (!ret_count || (max > 0 && !ret_helpers))
+        return -EINVAL;
+    int rc = vvi_ctx_enter(ctx);
+    if (rc)
+        return rc;
+    struct vv_crew_member *list = calloc(max ? max : 1, sizeof(*list));
+    if (list) {
+        size_t n = vv_crew_list(ctx->crew, list, max);
+        for (size_t i = 0; i < VV_MIN(n, max); i++) {
+            ret_helpers[i] = (struct varve_helper){
+                .cpu = list[i].cpu, .nice = list[i].nice, .cpu_ns = list[i].cpu_ns};
+            snprintf(ret_helpers[i].name, sizeof(ret_helpers[i].name), "%s",
+                     list[i].name[0] ? list[i].name : "helper");
+        }
+        *ret_count = n;
+    } else {
+        rc = vvi_fail(ctx, &here, -ENOMEM, "no memory for a list of %zu threads", max);
+    }
+    free(list);
+    vvi_ctx_leave(ctx);
+    return rc;
 }
 
 /* ---- memory of the device ---- */

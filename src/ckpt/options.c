@@ -56,6 +56,10 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     o->partner = c->partner;
     o->partner_timeout_ms = c->partner_timeout_ms;
     snprintf(o->node, sizeof(o->node), "%.*s", (int)sizeof(o->node) - 1, c->node);
+    o->helpers = c->helpers;
+    o->helper_nice = c->helper_nice;
+    snprintf(o->helper_cores, sizeof(o->helper_cores), "%.*s", (int)sizeof(o->helper_cores) - 1,
+             c->helper_cores);
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -95,6 +99,9 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     c->partner = o->partner != 0;
     c->partner_timeout_ms = o->partner_timeout_ms;
     text_in(c->node, sizeof(c->node), o->node, sizeof(o->node));
+    c->helpers = o->helpers;
+    c->helper_nice = o->helper_nice;
+    text_in(c->helper_cores, sizeof(c->helper_cores), o->helper_cores, sizeof(o->helper_cores));
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -202,6 +209,16 @@ static int refuse(char *err, size_t err_bytes, int rc, const char *text)
     return rc;
 }
 
+/* The rest is said by the crew itself. */
+static int check_helpers(const struct varve_opts *o, char *err, size_t n)
+{
+    if (strnlen(o->helper_cores, sizeof(o->helper_cores)) == sizeof(o->helper_cores))
+        return refuse(err, n, -EINVAL, "helper_cores: the text has no end");
+    if (o->helpers < -1 || o->helpers > 255)
+        return refuse(err, n, -EINVAL, "helpers: not between -1 and 255");
+    return 0;
+}
+
 static int check_remote(const struct varve_opts *o, char *err, size_t n)
 {
     if (strnlen(o->remote, sizeof(o->remote)) == sizeof(o->remote))
@@ -267,6 +284,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
     if (strnlen(o->metrics, sizeof(o->metrics)) == sizeof(o->metrics))
         return refuse(err, n, -EINVAL, "metrics: the path has no end");
     int rc = check_partner(o, err, n);
+    if (rc == 0)
+        rc = check_helpers(o, err, n);
     return rc ? rc : check_remote(o, err, n);
 }
 

@@ -22,6 +22,7 @@
 #include "ckpt/ckpt_private.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/crew.h"
 #include "core/hash.h"
 #include "core/thread.h"
 #include "stats/page.h"
@@ -219,6 +220,12 @@ static void set_engine(const struct varve_ctx *ctx, const struct vv_core_stats *
     r->evicted_pages = c->evicted_pages;
     r->revoked_pages = c->revoked_pages;
     r->metadata_bytes = c->object_bytes;
+    struct vv_crew_stats crew;
+    vv_crew_get_stats(ctx->crew, &crew);
+    r->helper_threads = crew.threads;
+    r->helper_cpu_ns = crew.cpu_ns;
+    r->helper_cores = crew.cores;
+    snprintf(r->helper_where, sizeof(r->helper_where), "%s", crew.where);
     r->late_errors = c->late_errors;
     r->bad_reads = c->bad_reads;
     r->reread = c->reread;
@@ -281,6 +288,7 @@ static void *publish(void *arg)
     const char *folder = p->folder[0] ? p->folder : NULL;
     bool stop = false;
 
+    vv_crew_name("figures");
     if (p->paged) {
         (void)vv_stats_clean(folder);
         if (vv_stats_writer_open(folder, &p->about, &p->writer) != 0)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "ckpt/ckpt_private.h"
+#include "core/crew.h"
 #include "core/error.h"
 #include "device/device.h"
 #include "trace/write.h"
@@ -120,6 +121,11 @@ void vvi_trace_closing(struct varve_ctx *ctx)
     say_number(ctx, "restore.hits", stats.hits);
     say_number(ctx, "restore.misses", stats.misses);
     say_number(ctx, "revoked.pages", stats.revoked_pages);
+    struct vv_crew_stats crew;
+    vv_crew_get_stats(ctx->crew, &crew);
+    say(ctx, "helpers.where", crew.where);
+    say_number(ctx, "helpers.threads", crew.threads + crew.ended);
+    say_number(ctx, "helpers.cpu_ns", crew.cpu_ns);
 }
 
 void vvi_trace_close(struct varve_ctx *ctx)

@@ -81,6 +81,8 @@ struct vv_config {
     int ranks;
     int partner; /* 0 or 1 */
     int partner_timeout_ms;
+    int helpers; /* -1: by the machine */
+    int helper_nice;
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;
@@ -93,6 +95,7 @@ struct vv_config {
     char node[VV_CONFIG_TEXT];
     char rate[VV_CONFIG_TEXT]; /* as given; vv_config_rates_parse reads it */
     char trace_file[VV_CONFIG_TEXT];
+    char helper_cores[VV_CONFIG_TEXT]; /* "auto", "any" or a list */
 };
 
 /* The defaults, without file and environment. */

@@ -95,6 +95,17 @@
       "A thread that makes calls on device memory for the application while they come often, "     \
       "because a thread that comes from other work makes them slowly; it keeps one hardware "      \
       "thread busy meanwhile. auto: with a GPU and at least four hardware threads.")               \
+    X(helpers, INT, helpers, "-1", "NUMBER",                                                       \
+      "Threads that help to copy within host memory, besides the one that calls: 0 is none, -1 "   \
+      "as many as copies gain from, or as there are helper_cores.")                                \
+    X(helper_cores, TEXT, helper_cores, "auto", "auto, any or LIST",                               \
+      "Where the threads of the library run: on these processors, such as 30,31 or 28-31; any: "   \
+      "wherever the thread that opens the context may; auto: on the cores that the application "   \
+      "leaves free, where that is known for certain (its threads are bound to others, or "         \
+      "OMP_NUM_THREADS is less than there are cores), and otherwise any.")                         \
+    X(helper_nice, INT, helper_nice, "0", "NUMBER",                                                \
+      "Priority of the threads of the library, as of nice(1): 0 to 19, higher gives way; below "   \
+      "0 where the process may.")                                                                  \
     X(close_timeout_ms, INT, close_timeout_ms, "-1", "NUMBER",                                     \
       "How long closing may wait for checkpoints that are still on their way, in milliseconds; "   \
       "negative: no limit.")

@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "core/copy_kernels.h"
+#include "core/crew.h"
 #include "core/lock.h"
 #include "core/thread.h"
 #include "core/topo.h"
@@ -113,6 +114,7 @@ static void *helper_main(void *arg)
     struct vv_copy_pool *pool = arg;
     uint64_t seen = 0;
 
+    vv_crew_name("copy");
     vv_mutex_lock(&pool->lock);
     for (;;) {
         struct job *job;

@@ -29,6 +29,7 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/crew.h"
 #include "core/lock.h"
 #include "core/thread.h"
 
@@ -123,6 +124,7 @@ static void *deputy_main(void *arg)
 {
     struct vv_deputy *d = arg;
 
+    vv_crew_name("deputy");
     vv_mutex_lock(&d->lock);
     while (!atomic_load_explicit(&d->stop, memory_order_relaxed)) {
         if (!d->woken) {

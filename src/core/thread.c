@@ -1,12 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/thread.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
+
+#include "core/crew.h"
 
 #define SLACK_NS 1000UL
 
-int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
+/* What a thread that belongs to a crew begins with. */
+struct start {
+    void *(*fn)(void *);
+    void *arg;
+    struct vv_crew *crew;
+};
+
+static void *member_main(void *arg)
+{
+    struct start s = *(struct start *)arg;
+    void *result;
+
+    free(arg);
+    int joined = vv_crew_join(s.crew);
+    result = s.fn(s.arg);
+    if (joined == 0)
+        vv_crew_leave(s.crew);
+    return result;
+}
+
+static int start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
 {
     sigset_t all, old;
     pthread_t thread;
@@ -19,6 +43,23 @@ int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
     if (rc == 0)
         *ret_thread = thread;
     return -rc;
+}
+
+int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
+{
+    struct vv_crew *crew = vv_crew_current();
+    struct start *s;
+
+    if (!crew)
+        return start(ret_thread, fn, arg);
+    s = malloc(sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    *s = (struct start){fn, arg, crew};
+    int rc = start(ret_thread, member_main, s);
+    if (rc)
+        free(s);
+    return rc;
 }
 
 void vv_thread_sharpen(void)

@@ -7,8 +7,8 @@
 
 #include "core/util.h"
 
-/* Starts a thread with every signal blocked: signals are the application's, and none of its
- * handlers shall run on a thread it does not know. 0, or -EAGAIN and the like. Joined with
+/* Starts a thread, of the caller's crew if it is in one, with every signal blocked: signals are the application's, and none of its
+ * handlers shall run on a thread it does not know. 0, or -EAGAIN, -ENOMEM. Joined with
  * pthread_join. */
 int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg) VV_WARN_UNUSED;
 

@@ -84,7 +84,43 @@ int vv_topo_bind_near(void *ptr, size_t bytes, const char *pci_bus_id)
     return rc;
 }
 
+void vv_topo_core_of(uint16_t *ret_core_of, size_t n)
+{
+    hwloc_topology_t t;
+
+    for (size_t i = 0; i < n; i++)
+        ret_core_of[i] = (uint16_t)i;
+    if (hwloc_topology_init(&t) != 0)
+        return;
+    if (hwloc_topology_load(t) == 0)
+        for (hwloc_obj_t core = NULL;
+             (core = hwloc_get_next_obj_by_type(t, HWLOC_OBJ_CORE, core)) != NULL;) {
+            int first = hwloc_bitmap_first(core->complete_cpuset);
+            for (int i = first; i >= 0 && (size_t)i < n;
+                 i = hwloc_bitmap_next(core->complete_cpuset, i))
+                ret_core_of[i] = (uint16_t)first;
+        }
+    hwloc_topology_destroy(t);
+}
+
 #else
+
+void vv_topo_core_of(uint16_t *ret_core_of, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char path[96];
+        unsigned first = 0;
+        ret_core_of[i] = (uint16_t)i;
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list",
+                 i);
+        FILE *f = fopen(path, "re");
+        if (!f)
+            continue;
+        if (fscanf(f, "%u", &first) == 1 && first < n)
+            ret_core_of[i] = (uint16_t)first;
+        fclose(f);
+    }
+}
 
 int vv_topo_bind_near(void *ptr, size_t bytes, const char *pci_bus_id)
 {

@@ -4,6 +4,7 @@
 #define VV_CORE_TOPO_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/util.h"
 
@@ -21,6 +22,10 @@ unsigned vv_topo_threads(void);
 
 /* The last level of the processor's caches, as far as the system tells; 32 MiB otherwise. Cheap. */
 size_t vv_topo_cache_bytes(void);
+
+/* The core of each of `n` processors: the number of the first processor of it; its own number where
+ * nothing is known. Takes some milliseconds. */
+void vv_topo_core_of(uint16_t *ret_core_of, size_t n);
 
 /* Has memory that nobody has touched yet come from the memory node nearest to a PCI device, such as
  * "0000:00:06.0", as far as that node has any. 0, also where there is nothing to choose: one node,

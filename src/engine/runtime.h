@@ -48,6 +48,8 @@ struct vv_engine_cfg {
     uint32_t (*describe_user)(void *arg, uint64_t user, uint64_t size,
                               struct vv_store_region *ret_regions, uint32_t max);
     void *user_arg;
+    struct vv_crew *crew; /* of threads that are started later; NULL: none */
+    int copy_helpers; /* threads that help to copy in host memory; 0: by the machine, -1: none */
     /* These pages of the spill hold nothing any more. Called with the lock held; must not call back.
      * NULL: nobody wants to know. */
     void (*pages_gone)(void *arg, uint32_t first, uint32_t n);

@@ -28,6 +28,7 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/crew.h"
 #include "core/topo.h"
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
@@ -167,10 +168,19 @@ struct vv_copy_pool *vvi_copy_pool(struct vv_engine *e, uint64_t bytes)
 {
     struct vv_copy_pool *pool = atomic_load_explicit(&e->copy_pool, memory_order_acquire);
     struct vv_copy_pool *none = NULL;
-    unsigned helpers = VV_MIN(vv_topo_threads(), COPIERS_MAX) - 1;
+    unsigned helpers;
 
-    if (pool || bytes < VV_COPY_ALONE_BYTES || helpers == 0 || vv_copy_pool_new(helpers, &pool))
+    if (pool || bytes < VV_COPY_ALONE_BYTES)
         return pool;
+    helpers = vv_crew_cores(e->cfg.crew) ? VV_MIN(vv_crew_cores(e->cfg.crew), COPIERS_MAX - 1)
+                                         : VV_MIN(vv_topo_threads(), COPIERS_MAX) - 1;
+    if (e->cfg.copy_helpers)
+        helpers = (unsigned)VV_MAX(e->cfg.copy_helpers, 0);
+    struct vv_crew *before = vv_crew_enter(e->cfg.crew);
+    int rc = helpers ? vv_copy_pool_new(helpers, &pool) : -ENODEV;
+    vv_crew_enter(before);
+    if (rc)
+        return NULL;
     if (atomic_compare_exchange_strong_explicit(&e->copy_pool, &none, pool, memory_order_acq_rel,
                                                 memory_order_acquire))
         return pool;

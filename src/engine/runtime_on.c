@@ -29,6 +29,7 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/crew.h"
 #include "core/thread.h"
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
@@ -279,8 +280,11 @@ static int watcher_start(struct vv_engine *e)
             rc = vv_device_stream_new(d, &w->stream);
         if (rc == 0 && !w->settled)
             rc = vv_device_event_new(d, &w->settled);
-        if (rc == 0)
+        if (rc == 0) {
+            struct vv_crew *before = vv_crew_enter(e->cfg.crew);
             rc = vv_thread_start(&w->thread, watcher_main, e);
+            vv_crew_enter(before);
+        }
         if (rc == 0)
             atomic_store_explicit(&w->started, true, memory_order_release);
     }

@@ -119,9 +119,13 @@ struct vv_stats_record {
     struct vv_stats_tier tier[VV_STATS_TIERS];
     struct vv_stats_hop hop[VV_STATS_HOPS];
     struct vv_stats_history history[VV_STATS_HISTORIES];
+    /* The library's threads: how many, processor time of all that there ever were, processors that
+     * they are bound to (0: none), and those as a list. */
+    uint64_t helper_threads, helper_cpu_ns, helper_cores;
+    char helper_where[64];
 };
 
-_Static_assert(sizeof(struct vv_stats_record) == 3856, "on disk");
+_Static_assert(sizeof(struct vv_stats_record) == 3944, "on disk");
 
 /* ---- writing ---- */
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/crew.h"
 #include "core/lock.h"
 #include "core/thread.h"
 #include "tier/aio_private.h"
@@ -53,6 +54,7 @@ static int64_t attempt(struct threads_aio *aio, struct vv_aio_req *req)
 static void *worker(void *arg)
 {
     struct threads_aio *aio = arg;
+    vv_crew_name("I/O");
     vv_mutex_lock(&aio->lock);
     for (;;) {
         struct vv_aio_req *req = vvi_aio_queue_pop(&aio->todo);

@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/crew.h"
 #include "core/lock.h"
 
 enum { WORD_SEQ, WORD_TIME, WORD_KIND, WORD_ARG };
@@ -108,6 +109,7 @@ const char *vv_trace_call_name(uint32_t call)
 void vv_trace_thread(const char *name)
 {
     my_name = name;
+    vv_crew_name(name);
 }
 
 uint32_t vv_trace_new_context(void)

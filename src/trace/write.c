@@ -34,6 +34,7 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
+#include "core/crew.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/lock.h"
@@ -514,7 +515,10 @@ static int thread_start(void)
     atomic_store_explicit(&w.writing, true, memory_order_relaxed);
     vv_mutex_unlock(&w.lock);
     vvi_trace_file_wants(true);
+    /* It may outlive the context that begins it, and so belongs to none. */
+    struct vv_crew *before = vv_crew_enter(NULL);
     int rc = vv_thread_start(&w.thread, writer_main, &w.out);
+    vv_crew_enter(before);
     if (rc == 0) {
         vv_mutex_lock(&w.lock);
         while (!w.started)

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <varve/ckpt.h>
+
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

@@ -40,7 +40,7 @@
 #include "core/util.h"
 #include "tier/aio.h"
 
-enum { MAX_ROUNDS = 256, FILES = 4, BLOCK_BYTES = 1 << 20, BLOCKS_UNDER_WAY = 8, CACHED = 4 };
+enum { MAX_ROUNDS = 256, FILES = 8, BLOCK_BYTES = 1 << 20, BLOCKS_UNDER_WAY = 8, CACHED = 4 };
 #define BAR_BLOCKED 5.0
 #define BAR_LOCAL   1.1
 

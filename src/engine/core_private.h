@@ -220,6 +220,7 @@ struct vv_core {
     enum vv_phase phase;
     uint64_t largest_bytes; /* object seen */
     bool puts_between;      /* a put came after prefetching had begun */
+    bool put_short;         /* a put found no room when puts were last served */
     struct vv_object
         *filing; /* its file is being written: it is finished before another is begun */
     uint32_t

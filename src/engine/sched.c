@@ -345,6 +345,7 @@ static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
         uint32_t pages[VV_ORDER_MAX_PAGES];
         unsigned tier = obj->home;
         uint32_t got = put_room(core, req, &tier, pages);
+        core->put_short |= got == 0;
         if (got == 0)
             return false;
         if (!issue(core, obj, VV_TIER_APP, (int)tier, req->scan, got, pages, req,
@@ -370,6 +371,7 @@ static bool serve_puts(struct vv_core *core)
     struct vv_req *next;
 
     end_failed_puts(core);
+    core->put_short = false;
     for (struct vv_req *req = core->puts; req; req = next) {
         next = req->next;
         if (req->error || (blocked && !req->lent))
@@ -831,6 +833,25 @@ static bool flush_device(struct vv_core *core)
     return any;
 }
 
+/* Shall the flush of an object wait for the end of its put? The processors copy then, and a disk that
+ * everything else has reached loses nothing but the time of that copy; checksums and writes beside it
+ * would make the application, which is blocked, wait up to twice as long. Not if the put needs room, not
+ * if somebody waits for the disk, and not once a file was begun. */
+static bool waits_for_put(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_req *req = core->puts;
+    uint32_t dirty = 0;
+
+    while (req && req->obj != obj)
+        req = req->next;
+    if (!req || req->inflight == 0 || req->lent || req->app_is_device || core->put_short ||
+        core->waits || core->gets || core->filing || core->hop[VV_HOP_H2F].inflight > 0)
+        return false;
+    for (uint32_t i = 0; i < core->nhist; i++)
+        dirty += core->hist[i].heap[core->host][HEAP_DIRTY].n;
+    return dirty == 1;
+}
+
 static bool flush_host(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
@@ -843,7 +864,7 @@ static bool flush_host(struct vv_core *core)
         struct vv_copy *copy = next_dirty(core, (unsigned)core->host);
         struct vv_object *obj;
         uint32_t c, n, got;
-        if (!copy || !flush_may_go(core, copy->obj))
+        if (!copy || !flush_may_go(core, copy->obj) || waits_for_put(core, copy->obj))
             break;
         obj = copy->obj;
         n = got = dirty_run(core, copy, core->hop[VV_HOP_H2F].batch, &c);

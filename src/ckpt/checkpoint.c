@@ -327,6 +327,7 @@ static int call_checkpoint(struct call *call)
         return rc;
     vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, call->version);
     rc = make_call(call, checkpoint_call);
+    vvi_partner_give_up(h, call->version, rc);
     vvi_partner_attend(h->ctx);
     h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
     vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, call->version, call->size, rc);
@@ -693,6 +694,7 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
         rc = vv_engine_wait(h->ctx->engine, h->hist, version,
                             level == VARVE_LEVEL_CACHED ? VV_CORE_CACHED : VV_CORE_DURABLE,
                             deadline_ns);
+        vvi_partner_give_up(h, version, rc);
         if (rc)
             rc = wait_fail(h, version, rc);
         else if (level >= VARVE_LEVEL_REMOTE)

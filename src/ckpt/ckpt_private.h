@@ -323,6 +323,8 @@ int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err
 int vvi_partner_history(struct varve_history *h, int status, char *err, size_t err_bytes);
 /* Inside of a call of the application, on its thread: does what can be done at once. */
 void vvi_partner_attend(struct varve_ctx *ctx);
+/* A checkpoint, or the local half of waiting for one, has failed. */
+void vvi_partner_give_up(struct varve_history *h, uint64_t version, int rc);
 /* Both record what they return; 0 without partner copies. The version is on local disk. */
 int vvi_partner_wait(struct varve_history *h, uint64_t version, uint64_t deadline_ns);
 int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns);

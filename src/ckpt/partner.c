@@ -136,6 +136,12 @@ void vvi_partner_attend(struct varve_ctx *ctx)
         vv_partner_attend(ctx->partner);
 }
 
+void vvi_partner_give_up(struct varve_history *h, uint64_t version, int rc)
+{
+    if (h->partner && rc && rc != -ETIMEDOUT && rc != -EAGAIN)
+        vv_partner_give_up(h->partner, version);
+}
+
 int vvi_partner_wait(struct varve_history *h, uint64_t version, uint64_t deadline_ns)
 {
     int rc = h->partner ? vv_partner_wait(h->partner, version, deadline_ns) : 0;

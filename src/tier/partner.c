@@ -340,8 +340,25 @@ static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, ui
     (void)vvi_partner_step(p);
     vv_mutex_unlock(&p->step);
     vv_mutex_lock(&p->lock);
-    while (!all_done_locked(p, history, whole, version) && rc == 0)
+    bool done;
+    while (!(done = all_done_locked(p, history, whole, version)) && rc == 0)
         rc = more_locked(p, limit_ns, &nap_ns);
+    /* Who has not come by now is not waited for the next time on account of this one. */
+    struct vvi_pmark *own = mark_find_locked(p, p->nfrom, history, whole, version);
+    if (!done && own != NULL)
+        mark_less_locked(p, own, 1);
+}
+
+void vv_partner_give_up(struct vv_partner_hist *h, uint64_t version)
+{
+    struct vv_partner *p = h->partner;
+    struct vvi_part_msg msg = {.kind = VVI_PART_DONE, .history = h->sum, .version = version};
+    if (p->has_thread)
+        return;
+    vv_mutex_lock(&p->lock);
+    note_locked(p, &msg);
+    vv_mutex_unlock(&p->lock);
+    vv_partner_attend(p);
 }
 
 int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadline_ns)

@@ -71,7 +71,9 @@ void vv_partner_attend(struct vv_partner *partner);
  * this thread must not use the wire. */
 VV_WARN_UNUSED int vv_partner_wait(struct vv_partner_hist *hist, uint64_t version,
                                    uint64_t deadline_ns);
-/* The same for all; the first error. `last`: before closing, when also those whose copies are here
+/* This process will not wait for the version: others need not stay for its sake. */
+void vv_partner_give_up(struct vv_partner_hist *hist, uint64_t version);
+/* The same as vv_partner_wait for all; the first error. `last`: before closing, when also those whose copies are here
  * have to have what they need. *ret_version is set on failure. */
 VV_WARN_UNUSED int vv_partner_flush(struct vv_partner_hist *hist, bool last, uint64_t deadline_ns,
                                     uint64_t *ret_version);

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Partner copies while system calls fail, or the job is killed before one, and a node is lost
+ * afterwards.
+ *
+ * Threads are the processes of a job, each with a folder as the disk of its node. A first life writes
+ * versions; in a second one the Nth system call of all processes together fails, once or from then on,
+ * or the whole job is killed before it. Then the disk of one node is taken away, and a third life
+ * looks. Whatever failed: no call hangs, opening fails on all processes or on none, every version for
+ * which a wait returned success is there with the right bytes, and none is there with wrong ones.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <varve/ckpt.h>
+#include <varve/transport.h>
+
+#include "ckpt/hooks.h"
+#include "core/util.h"
+#include "fault_os.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+#include "unit/ckpt/hub.h"
+
+enum { PAGE = 4096, BYTES = 3 * PAGE + 77, RANKS = 3, VERSIONS = 4, FIRST = 2, LIVES = 3 };
+
+/* What outlives a killed job. */
+struct seen {
+    atomic_int safe[RANKS][VERSIONS + 1]; /* the life whose wait returned success; 0: none */
+    atomic_int opened;                    /* processes that could open in the second life */
+};
+
+struct job {
+    const char *base;
+    bool threads;
+    int life;
+    struct hub *hub;
+    struct seen *seen;
+};
+
+struct process {
+    struct job *job;
+    int rank;
+    struct varve_ctx *ctx;
+    struct varve_history *h;
+    char buf[BYTES];
+};
+
+static int region(int rank, int life)
+{
+    return rank * 10 + life;
+}
+
+static bool begin(struct process *p)
+{
+    char path[512];
+    struct varve_opts opts;
+    struct varve_history_opts hopts;
+    struct varve_transport t = hub_transport(p->job->hub, p->rank, p->job->threads);
+    snprintf(path, sizeof(path), "%s/disk%d", p->job->base, p->rank);
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
+                         .local = path,
+                         .level = VARVE_LEVEL_LOCAL,
+                         .rank = p->rank,
+                         .ranks = RANKS};
+    ck_opts(&cfg, &opts);
+    opts.run_id = 100 + (uint64_t)p->job->life;
+    opts.partner_timeout_ms = CK_LIMIT_MS;
+    snprintf(opts.node, sizeof(opts.node), "node%d", p->rank);
+    int rc = varve_open_with(&opts, &t, &p->ctx);
+    T_CHECK(rc == 0 || (rc != -ETIMEDOUT && p->job->life == 2));
+    if (rc)
+        return false;
+    T_OK(varve_history_opts_init(&hopts, sizeof(hopts)));
+    hopts.overwrite = 1;
+    rc = varve_history_open_with(p->ctx, "h", &hopts, &p->h);
+    T_CHECK(rc == 0 || (rc != -ETIMEDOUT && p->job->life == 2));
+    if (rc) {
+        varve_close(p->ctx);
+        return false;
+    }
+    T_OK(varve_protect(p->h, 0, p->buf, BYTES));
+    return true;
+}
+
+/* The first life writes the first versions, the second writes one of them anew and others. */
+static void write_life(struct process *p)
+{
+    int life = p->job->life;
+    if (!begin(p))
+        return;
+    atomic_fetch_add(&p->job->seen->opened, 1);
+    for (uint64_t v = life == 1 ? 1 : FIRST; v <= (life == 1 ? FIRST : VERSIONS); v++) {
+        atomic_int *safe = &p->job->seen->safe[p->rank][v];
+        ck_fill(p->buf, BYTES, v, region(p->rank, life));
+        int rc = varve_checkpoint_for(p->h, v, CK_LIMIT_MS);
+        T_CHECK(rc == 0 || (rc != -ETIMEDOUT && life == 2));
+        /* A late error is told once, in place of the checkpoint. */
+        if (rc)
+            rc = varve_checkpoint_for(p->h, v, CK_LIMIT_MS);
+        if (rc == 0)
+            rc = varve_wait(p->h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS);
+        if (rc == 0)
+            atomic_store(safe, life);
+        T_CHECK(rc == 0 || (rc != -ETIMEDOUT && life == 2));
+    }
+    int rc = varve_close(p->ctx);
+    T_CHECK(rc == 0 || (rc != -ETIMEDOUT && life == 2));
+}
+
+static void look(struct process *p)
+{
+    T_CHECK(begin(p));
+    for (uint64_t v = 1; v <= VERSIONS; v++) {
+        int safe = atomic_load(&p->job->seen->safe[p->rank][v]);
+        memset(p->buf, 0, BYTES);
+        int rc = varve_restore_for(p->h, v, CK_LIMIT_MS);
+        bool first = ck_same(p->buf, BYTES, v, region(p->rank, 1));
+        bool second = ck_same(p->buf, BYTES, v, region(p->rank, 2));
+        if (rc == 0)
+            T_CHECK(safe == 2 ? second : first || second);
+        else
+            T_CHECK(rc == -ENOENT && safe == 0);
+    }
+    T_OK(varve_close(p->ctx));
+}
+
+static void *process_main(void *arg)
+{
+    struct process *p = arg;
+    if (p->job->life < LIVES)
+        write_life(p);
+    else
+        look(p);
+    return NULL;
+}
+
+static void run(struct job *job, int life)
+{
+    static struct process p[RANKS];
+    pthread_t thread[RANKS];
+    job->life = life;
+    job->hub = hub_new(RANKS);
+    for (int i = 0; i < RANKS; i++) {
+        p[i] = (struct process){.job = job, .rank = i};
+        T_EQ(pthread_create(&thread[i], NULL, process_main, &p[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
+    hub_free(job->hub);
+}
+
+static void shell(const char *fmt, const char *base, int n)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), fmt, base, n);
+    T_EQ(system(command), 0);
+}
+
+/* The second life, in a process of its own if it is to be killed. The number of its calls. */
+static long second_life(struct job *job, enum fault_mode mode, long at)
+{
+    struct fault_os os;
+    fault_os_init(&os);
+    os.mode = mode;
+    os.at = at;
+    os.err = mode == FAULT_FOREVER ? ENOSPC : EIO;
+    struct vv_ckpt_hooks hooks = {.os = &os.os};
+    if (mode != FAULT_KILL) {
+        vv_ckpt_set_hooks(&hooks);
+        run(job, 2);
+        vv_ckpt_set_hooks(NULL);
+        return os.count;
+    }
+    pid_t child = fork();
+    T_CHECK(child >= 0);
+    if (child == 0) {
+        vv_ckpt_set_hooks(&hooks);
+        run(job, 2);
+        _exit(0);
+    }
+    int status = 0;
+    T_EQ(waitpid(child, &status, 0), child);
+    T_CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+            (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    return 0;
+}
+
+static long one_case(enum fault_mode mode, long at, int lost, bool threads)
+{
+    struct seen *seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    T_CHECK(seen != MAP_FAILED);
+    struct job job = {.base = t_tmpdir(), .threads = threads, .seen = seen};
+    run(&job, 1);
+    atomic_store(&seen->opened, 0);
+    long calls = second_life(&job, mode, at);
+    int opened = atomic_load(&seen->opened);
+    T_CHECK(mode == FAULT_KILL || opened == 0 || opened == RANKS);
+    shell("rm -rf '%s/disk%d'", job.base, lost);
+    run(&job, LIVES);
+    shell("rm -rf '%s' # %d", job.base, 0);
+    munmap(seen, sizeof(*seen));
+    return calls;
+}
+
+static void cases(void)
+{
+    static const enum fault_mode modes[] = {FAULT_ONCE, FAULT_FOREVER, FAULT_KILL};
+    struct t_rng rng = {t_seed()};
+    long calls = one_case(FAULT_NONE, 0, 0, true);
+    uint64_t n = t_cases(21, 3 * (uint64_t)calls);
+    for (uint64_t i = 0; i < n; i++) {
+        long at = 1 + (long)(t_long() ? i / 3 : t_rng_below(&rng, (uint64_t)calls));
+        (void)one_case(modes[i % 3], at, (int)t_rng_below(&rng, RANKS), t_rng_below(&rng, 2));
+    }
+    t_note("%llu cases, one of %ld system calls each", (unsigned long long)n, calls);
+}
+
+int main(void)
+{
+    T_RUN(cases);
+    return t_done();
+}

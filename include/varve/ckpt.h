@@ -84,8 +84,9 @@ VARVE_API int varve_history_opts_init(struct varve_history_opts *opts,
  * the handle and ends it with varve_history_close; closing the context ends it too. `name` has 1 to
  * 200 bytes, no '/', no leading dot. Blocks while the folder is read.
  *   -EBUSY    another process, or another handle of this one, has this history and rank open
- *   -EINVAL   bad name or options; at level `complete`, versions of another number of ranks are there,
- *             or the history was last written by a job with the same `run`
+ *   -EINVAL   bad name or options; versions of another number of ranks are there; at level `complete`,
+ *             the history was last written by a job with the same `run`
+ * With partner copies (varve/transport.h) it is collective.
  * A version whose file is damaged or of a newer format does not keep the history from being opened:
  * see varve_restore and varve_discard.
  */

@@ -128,7 +128,8 @@ struct varve_opts {
                                        none. %p: process, %r: rank */
     int32_t deputy;            /* enum varve_deputy: whether a thread of the library makes calls
                                       on device memory for the application while they come often */
-    int32_t ranks;             /* processes of the job; rank is below it at level complete */
+    int32_t ranks;             /* processes of the job; rank is below it at level complete. What
+                                    several wrote another number of them is refused */
     uint64_t remote_rate;      /* bytes/s that all processes of the node together write to the
                                       remote folder at most; 0: no limit */
     char run[VARVE_RUN_BYTES]; /* what tells this start of the job from all others, the same on

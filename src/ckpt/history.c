@@ -195,8 +195,11 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     h->name = strdup(name);
     int rc = h->name ? 0 : -ENOMEM;
     if (rc == 0 && ctx->folder && (!ctx->remote || ctx->opts.local[0])) {
-        struct vv_files_opts files = {.run_id = ctx->opts.run_id,
-                                      .all_generations = ctx->remote != NULL};
+        struct vv_files_opts files = {
+            .run_id = ctx->opts.run_id,
+            .all_generations = ctx->remote != NULL,
+            /* At level complete records decide, not leftovers here. */
+            .ranks = ctx->opts.level < VARVE_LEVEL_COMPLETE ? (uint32_t)ctx->opts.ranks : 0};
         rc = vv_files_open(ctx->folder, name, (uint32_t)ctx->opts.rank, &files, err, err_bytes,
                            &h->files);
     }

@@ -393,6 +393,69 @@ int vvi_files_again(struct vv_files *f, char *err, size_t err_bytes)
     return find_versions(f, err, err_bytes);
 }
 
+/* ---- how many ranks ---- */
+
+static void ranks_name(const struct vv_files *f, bool temp, char name[32])
+{
+    snprintf(name, 32, "ranks.%" PRIu32 "%s", f->rank, temp ? ".tmp" : "");
+}
+
+/* What the job's last life recorded; 0: nothing that makes sense. */
+static uint32_t recorded_ranks(const struct vv_files *f)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[32], text[32] = "", *end = text;
+    ranks_name(f, false, name);
+    int fd = os->openat(os, f->dirfd, name, O_RDONLY, 0);
+    if (fd < 0)
+        return 0;
+    int64_t n = os->pread(os, fd, text, sizeof(text) - 1, 0);
+    os->close(os, fd);
+    unsigned long long ranks = n > 0 ? strtoull(text, &end, 10) : 0;
+    return end > text && *end == '\n' && ranks <= INT32_MAX ? (uint32_t)ranks : 0;
+}
+
+/* Not being able to is nobody's error: a full disk must not keep anybody from reading a history, and
+ * without the record nothing is refused. */
+static void record_ranks(struct vv_files *f, uint32_t ranks)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[32], temp[32], text[32];
+    ranks_name(f, false, name);
+    ranks_name(f, true, temp);
+    if (ranks <= 1) {
+        (void)os->unlinkat(os, f->dirfd, name);
+        return;
+    }
+    int n = snprintf(text, sizeof(text), "%" PRIu32 "\n", ranks);
+    int fd = os->openat(os, f->dirfd, temp, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    int rc = fd < 0 ? fd : vv_os_write_all(os, fd, text, (size_t)n, 0);
+    if (rc == 0)
+        rc = os->fsync(os, fd);
+    if (fd >= 0)
+        os->close(os, fd);
+    if (rc == 0)
+        rc = os->rename(os, f->dirfd, temp, name, true);
+    if (rc == 0)
+        rc = os->fsync(os, f->dirfd);
+    if (rc < 0)
+        (void)os->unlinkat(os, f->dirfd, temp);
+}
+
+static int check_ranks(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
+{
+    uint32_t recorded = ranks != 0 ? recorded_ranks(f) : 0;
+    if (ranks == 0 || recorded == ranks || (recorded == 0 && ranks == 1))
+        return 0;
+    if (recorded != 0 && f->nfound + f->ndamaged > 0)
+        return vvi_error(-EINVAL, err, err_bytes,
+                         "history %s in %s was written by %" PRIu32
+                         " ranks, and this run has %" PRIu32,
+                         f->history, f->folder->path, recorded, ranks);
+    record_ranks(f, ranks);
+    return 0;
+}
+
 uint64_t vv_files_draw_id(void)
 {
     uint64_t id = 0;
@@ -429,6 +492,8 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
         rc = refresh_listing(f, err, err_bytes);
     if (rc == 0)
         rc = find_versions(f, err, err_bytes);
+    if (rc == 0)
+        rc = check_ranks(f, opts != NULL ? opts->ranks : 0, err, err_bytes);
     if (rc < 0) {
         vv_files_close(f);
         return rc;

@@ -531,7 +531,11 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
     h->group.dirfd = -1;
     h->stopped = true; /* until vv_remote_start */
     h->run_id = life_run_id(r, history);
-    struct vv_files_opts files = {.run_id = h->run_id, .all_generations = true, .shared = true};
+    struct vv_files_opts files = {.run_id = h->run_id,
+                                  .all_generations = true,
+                                  .shared = true,
+                                  /* At level complete records tell. */
+                                  .ranks = r->opts.complete ? 0 : r->opts.ranks};
     int rc = vv_files_open(r->folder, history, r->opts.rank, &files, err, err_bytes, &h->files);
     if (rc == 0) {
         rc = vv_group_open(r->opts.store.os, h->files->dirfd, history, r->opts.rank, r->opts.ranks,

@@ -167,6 +167,9 @@ struct vv_files_opts {
     bool all_generations;
     /* Others write there too, from other nodes: the listing must be a fresh one. */
     bool shared;
+    /* Processes of the job: a history that another number of them has written is refused, -EINVAL. Only
+     * jobs of more than one leave a record of it. 0: not asked, and nothing is recorded. */
+    uint32_t ranks;
 };
 
 /* Opens or creates a history, takes its lock, deletes leftovers of unfinished writes and finds what

@@ -193,8 +193,8 @@ static long second_life(struct job *job, enum fault_mode mode, long at)
 
 static long one_case(enum fault_mode mode, long at, int lost, bool threads)
 {
-    struct seen *seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct seen *seen =
+        mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     T_CHECK(seen != MAP_FAILED);
     struct job job = {.base = t_tmpdir(), .threads = threads, .seen = seen};
     run(&job, 1);

@@ -176,7 +176,8 @@ static int configure(struct vvi_veloc *c, struct varve_opts *opts)
     opts->rank = c->rank;
     opts->run[0] = 0; /* runs are told apart by our own id */
     opts->ranks = 1;
-    if (c->ops)
+    /* Below, versions are told by their runs (see above), and other numbers of processes start anew. */
+    if (c->ops && opts->level == VARVE_LEVEL_COMPLETE)
         opts->ranks = c->ops->size(c->group);
     return 0;
 }

@@ -254,6 +254,64 @@ static void test_shared_folder(void)
     free(buf);
 }
 
+/* What several ranks wrote is not taken up by another number of them, where they have said how many
+ * they are; what is left when nothing is left is anybody's. */
+static void number_of_ranks(int level)
+{
+    char remote[600];
+    struct ck_cfg cfg = config(t_tmpdir());
+    snprintf(remote, sizeof(remote), "%s/shared", cfg.local);
+    cfg.level = level;
+    cfg.remote = level == VARVE_LEVEL_REMOTE ? remote : NULL;
+    static const struct {
+        int ranks;
+        bool refused;
+    } lives[] = {{4, false}, {4, false}, {3, true}, {1, true}, {5, true}, {4, false}};
+    char *buf = malloc(BYTES);
+    struct varve_ctx *ctx;
+    struct varve_history *h;
+    for (size_t i = 0; i < sizeof(lives) / sizeof(lives[0]); i++) {
+        cfg.ranks = lives[i].ranks;
+        ctx = ck_open(&cfg);
+        if (lives[i].refused) {
+            T_ERR(varve_history_open(ctx, "h", &h), -EINVAL);
+            ck_error(ctx, -EINVAL, "written by 4 ranks");
+            T_OK(varve_history_open(ctx, "other", &h));
+        } else {
+            h = ck_history(ctx, "h");
+            put(h, buf, i);
+            get(h, buf, 0);
+        }
+        T_OK(varve_close(ctx));
+    }
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "h");
+    for (uint64_t v = 0; v < 6; v++) {
+        int rc = varve_discard(h, v);
+        T_CHECK(rc == 0 || rc == -ENOENT);
+    }
+    T_OK(varve_close(ctx));
+    for (int ranks = 3; ranks >= 1; ranks -= 2)
+        for (int life = 0; life < 2; life++) {
+            cfg.ranks = ranks;
+            ctx = ck_open(&cfg);
+            h = ck_history(ctx, "h");
+            if (life == 0)
+                put(h, buf, 9);
+            get(h, buf, 9);
+            if (life == 1)
+                T_OK(varve_discard(h, 9));
+            T_OK(varve_close(ctx));
+        }
+    free(buf);
+}
+
+static void test_number_of_ranks(void)
+{
+    number_of_ranks(VARVE_LEVEL_LOCAL);
+    number_of_ranks(VARVE_LEVEL_REMOTE);
+}
+
 int main(void)
 {
     T_RUN(test_find_all);
@@ -264,5 +322,6 @@ int main(void)
     T_RUN(test_keep);
     T_RUN(test_consume_once);
     T_RUN(test_shared_folder);
+    T_RUN(test_number_of_ranks);
     return t_done();
 }

@@ -79,7 +79,7 @@ static int do_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
 
 static void do_show(void *user, const char *path)
 {
-    vv_owner_show(user, path, path);
+    vv_owner_show(user, path, path, 0);
 }
 
 static void serve_door(int ready)

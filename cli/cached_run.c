@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ struct run {
     struct vv_member_info *peers;
     size_t nr_peers;
     struct vv_node *node;
+    struct vv_index *index; /* NULL: none */
     struct vv_door *door;
     struct cached_control *control;
     struct cached_control_opts control_opts;
@@ -126,7 +128,8 @@ static int open_node(struct run *r, char *err, size_t err_bytes)
         .dataset = {.capacity = c->capacity,
                     .high_pct = (unsigned)c->high,
                     .low_pct = (unsigned)c->low,
-                    .max_file = c->max_file},
+                    .max_file = c->max_file,
+                    .index = r->index},
         .roots = r->roots,
         .nr_roots = r->nr_roots,
         .revalidate_ns = (uint64_t)c->revalidate * VV_NS_PER_S,
@@ -148,13 +151,29 @@ static int open_node(struct run *r, char *err, size_t err_bytes)
     return vv_node_open(&o, err, err_bytes, &r->node);
 }
 
+/* What programs may open without asking. They can do without it. */
+static void open_index(struct run *r)
+{
+    char *folder;
+    int rc;
+
+    (void)mkdir(r->c->cache, 0700);
+    folder = realpath(r->c->cache, NULL);
+    rc = folder ? vv_index_new(folder, VV_INDEX_SLOTS, &r->index) : -errno;
+    if (rc < 0)
+        vv_log(VV_LOG_INFO, "programs will ask for every file: no index (%s)", strerror(-rc));
+    free(folder);
+}
+
 static int open_sockets(struct run *r, char *err, size_t err_bytes)
 {
     struct vv_door_opts door = {.socket_path = r->c->socket,
                                 .roots = r->roots,
                                 .nr_roots = r->nr_roots,
                                 .ops = &vv_node_door_ops,
-                                .user = r->node};
+                                .user = r->node,
+                                .index = r->index,
+                                .show = vv_node_show};
     int rc = vv_door_open(&door, err, err_bytes, &r->door);
 
     if (rc < 0)
@@ -178,6 +197,7 @@ static int open_all(struct run *r, char *err, size_t err_bytes)
         rc = vv_cached_peers(c->peers, err, err_bytes, &r->peers, &r->nr_peers);
     if (rc == 0 && c->metrics[0])
         rc = vv_stats_file_open(c->metrics, 0, err, err_bytes, &r->metrics);
+    open_index(r);
     if (rc == 0)
         rc = open_node(r, err, err_bytes);
     if (rc == 0)
@@ -295,6 +315,7 @@ static void close_all(struct run *r)
     cached_control_close(r->control);
     vv_door_close(r->door);
     vv_node_close(r->node);
+    vv_index_free(r->index);
     vv_stats_file_close(r->metrics);
     free(r->peers);
     free(r->token);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libvarve-preload.so: README.md says how it works. Nothing in here allocates memory, takes a lock or
- * keeps anything on the stack beyond a few hundred bytes: hooks run in signal handlers, between fork and
+ * needs more than two kilobytes of stack: hooks run in signal handlers, between fork and
  * exec, and in threads that die at any time. All system calls are made directly, so that hooks never meet
  * themselves, and leave errno as it was.
  */

@@ -355,19 +355,18 @@ static uint64_t used_now(struct vv_dataset *d)
     return used;
 }
 
-static void note_use(void *user, struct vvi_entry *e, uint64_t times)
+static void note_use(void *user, struct vvi_entry *e)
 {
     struct vv_dataset *d = user;
 
     e->last_use = ++d->clock;
-    d->stats.hits += times;
 }
 
 /* What clients have opened without asking counts as used now. */
 static void harvest_locked(struct vv_dataset *d)
 {
     if (d->opts.index)
-        vvi_index_harvest(d->opts.index, note_use, d);
+        d->stats.direct = vvi_index_harvest(d->opts.index, note_use, d);
 }
 
 /* Removes files, the farthest first, until no more than `goal` bytes are used or none is left. */

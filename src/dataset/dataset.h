@@ -133,6 +133,7 @@ struct vv_dataset_stats {
     uint64_t waiting;      /* files that were dropped and are still open somewhere */
     /* Since opening: */
     uint64_t hits, misses, evicted, damaged, refused_busy;
+    uint64_t direct; /* files that clients opened themselves; not among the hits */
 };
 
 void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats);

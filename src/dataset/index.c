@@ -40,6 +40,7 @@ struct vv_index {
     struct vvi_entry **whose; /* NULL: nobody's */
     uint32_t *next;           /* the next slot of the same entry, plus one */
     uint32_t turn;
+    uint64_t opened; /* by clients, as far as it was looked at */
 };
 
 static word *slot_of(struct vv_index *x, uint32_t i)
@@ -203,7 +204,7 @@ static void empty(struct vv_index *x, uint32_t i)
     set(&s[VV_DOOR_SLOT_HASH], 0);
     set(&s[VV_DOOR_SLOT_UNTIL], 0);
     end(s);
-    atomic_store_explicit(&x->used[i], 0, memory_order_relaxed);
+    x->opened += atomic_exchange_explicit(&x->used[i], 0, memory_order_relaxed);
     x->whose[i] = NULL;
 }
 
@@ -291,8 +292,8 @@ void vvi_index_put(struct vv_index *x, struct vvi_entry *e, const char *path,
     end(s);
 }
 
-void vvi_index_harvest(struct vv_index *x,
-                       void (*fn)(void *user, struct vvi_entry *e, uint64_t times), void *user)
+uint64_t vvi_index_harvest(struct vv_index *x, void (*fn)(void *user, struct vvi_entry *e),
+                           void *user)
 {
     for (uint32_t i = 0; i < x->nr_slots; i++) {
         uint32_t times = atomic_load_explicit(&x->used[i], memory_order_relaxed);
@@ -300,7 +301,9 @@ void vvi_index_harvest(struct vv_index *x,
         if (times == 0)
             continue;
         times = atomic_exchange_explicit(&x->used[i], 0, memory_order_relaxed);
+        x->opened += times;
         if (x->whose[i])
-            fn(user, x->whose[i], times);
+            fn(user, x->whose[i]);
     }
+    return x->opened;
 }

@@ -11,8 +11,8 @@ struct vvi_entry;
 void vvi_index_put(struct vv_index *x, struct vvi_entry *e, const char *path,
                    const struct vv_door_stat *stat, uint64_t until_ns, bool direct);
 void vvi_index_withdraw(struct vv_index *x, struct vvi_entry *e);
-/* How often clients have opened files since the last time, by entry. */
-void vvi_index_harvest(struct vv_index *x,
-                       void (*fn)(void *user, struct vvi_entry *e, uint64_t times), void *user);
+/* Calls fn for what clients have opened since the last time, and returns how often they have in all. */
+uint64_t vvi_index_harvest(struct vv_index *x, void (*fn)(void *user, struct vvi_entry *e),
+                           void *user);
 
 #endif

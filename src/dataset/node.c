@@ -179,6 +179,9 @@ static void set_view(struct vv_node *n, struct vvi_view *v)
         n->settle = true;
         vv_cond_broadcast(&n->changed);
         VVI_COUNT(n, views);
+        /* What programs open themselves is as much forbidden. */
+        if (n->opts.dataset.index)
+            vv_index_enable(n->opts.dataset.index, !v->fenced && !atomic_load(&n->draining));
     }
     vv_mutex_unlock(&n->lock);
     vvi_node_view_put(old);
@@ -569,6 +572,8 @@ int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status)
     VV_NODE_COUNTERS(X)
 #undef X
     vv_dataset_stats(n->cache, &s->cache);
+    s->counters.opens += s->cache.direct;
+    s->counters.local += s->cache.direct;
     vv_owner_stats(n->owner, &s->owner);
     if (n->net)
         vv_net_stats(n->net, &s->net);

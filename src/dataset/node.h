@@ -83,8 +83,10 @@ VV_WARN_UNUSED int vv_node_stat(struct vv_node *n, const struct vv_door_ask *ask
  * answered; it gives it out for `revalidate` longer at most, if it is there at all. */
 int vv_node_invalidate(struct vv_node *n, const char *path, uint64_t deadline_ns);
 
-/* The same as a table for the door; `user` is the node. */
+/* The same as a table for the door, and what it shows to clients (with opts.dataset.index); `user` is the
+ * node. */
 extern const struct vv_door_ops vv_node_door_ops;
+void vv_node_show(void *user, const char *path);
 
 /* ---- for whoever runs it ---- */
 

@@ -393,6 +393,8 @@ int64_t vv_node_drain(struct vv_node *n, uint64_t deadline_ns)
 
     if (was)
         return -EALREADY;
+    if (n->opts.dataset.index)
+        vv_index_enable(n->opts.dataset.index, false);
     m.v = vvi_node_view_get(n);
     words = vv_place_set_words(m.v->nr);
     m.up = malloc(words * sizeof(*m.up));

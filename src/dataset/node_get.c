@@ -311,6 +311,15 @@ static int find_together(struct want *w)
     return rc;
 }
 
+/* Of a file that others have looked at: that of its root. */
+static uint64_t dev_of(const struct vv_node *n, const char *path)
+{
+    for (size_t i = 0; i < n->nr_roots; i++)
+        if (strncmp(path, n->roots[i].resolved, strlen(n->roots[i].resolved)) == 0)
+            return n->roots[i].dev;
+    return 0;
+}
+
 static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, int *ret_fd,
                   struct vv_shared_stat *ret_stat)
 {
@@ -336,9 +345,8 @@ static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, i
     }
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < n->nr_roots; i++)
-        if (strncmp(path, n->roots[i].resolved, strlen(n->roots[i].resolved)) == 0)
-            w.st.dev = w.st.dev ? w.st.dev : n->roots[i].dev;
+    if (w.st.dev == 0)
+        w.st.dev = dev_of(n, path);
     *ret_stat = w.st;
     if (stat) {
         VVI_COUNT(n, stats);
@@ -477,3 +485,12 @@ static int door_invalidate(void *user, const struct vv_door_ask *ask)
 }
 
 const struct vv_door_ops vv_node_door_ops = {door_open, door_stat, door_invalidate};
+
+void vv_node_show(void *user, const char *given)
+{
+    char path[VV_DATASET_PATH_MAX + 1];
+    struct vv_node *n = user;
+
+    if (vvi_node_path(n, given, path) == 0)
+        vv_owner_show(n->owner, path, given, dev_of(n, path));
+}

@@ -486,7 +486,7 @@ int vv_owner_get_now(struct vv_owner *o, const char *path, int *ret_fd,
     return 0;
 }
 
-void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path)
+void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path, uint64_t dev)
 {
     uint64_t now_ns = o->opts.now_ns(), until_ns = UINT64_MAX;
     struct vv_shared_stat st;
@@ -506,6 +506,7 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
     if (!fresh)
         return;
     vv_shared_stat_to_door(&st, &door);
+    door.dev = door.dev ? door.dev : dev;
     /* Written to since: it was dropped then, or will be, and with it what is shown. */
     (void)vv_dataset_show(o->opts.cache, path, &st.gen, client_path, &door, until_ns, st.direct);
 }

@@ -54,8 +54,8 @@ VV_WARN_UNUSED int vv_owner_stat_now(struct vv_owner *o, const char *path,
                                      struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns);
 
 /* Lets clients open it themselves, as `client_path`, as long as vv_owner_get_now would give it. Whatever keeps
- * that from being possible keeps them asking. */
-void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path);
+ * that from being possible keeps them asking. `dev`: of the file, where nobody here has looked at it. */
+void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path, uint64_t dev);
 
 /* What was known of it so long ago, by somebody who had looked, is what it is. */
 void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,

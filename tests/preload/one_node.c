@@ -74,7 +74,7 @@ static void do_show(void *user, const char *path)
 {
     (void)user;
     if (!strstr(path, "slowly"))
-        vv_owner_show(owner, path, path);
+        vv_owner_show(owner, path, path, 0);
 }
 
 static uint64_t setting(char **args, const char *key, uint64_t otherwise)
@@ -97,13 +97,13 @@ static void tell(struct vv_door *door, struct vv_dataset *cache)
     vv_owner_stats(owner, &o);
     vv_dataset_stats(cache, &c);
     printf("clients=%llu accepted=%llu broken=%llu opens=%llu stats=%llu writes=%llu yourself=%llu "
-           "fetches=%llu looks=%llu files=%llu waiting=%llu damaged=%llu hits=%llu\n",
+           "fetches=%llu looks=%llu files=%llu waiting=%llu damaged=%llu direct=%llu\n",
            (unsigned long long)s.clients, (unsigned long long)s.accepted,
            (unsigned long long)s.broken, (unsigned long long)s.opens, (unsigned long long)s.stats,
            (unsigned long long)s.writes, (unsigned long long)s.yourself,
            (unsigned long long)o.fetches, (unsigned long long)o.looks, (unsigned long long)c.files,
            (unsigned long long)c.waiting, (unsigned long long)c.damaged,
-           (unsigned long long)c.hits);
+           (unsigned long long)c.direct);
     fflush(stdout);
 }
 

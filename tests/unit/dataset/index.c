@@ -85,7 +85,7 @@ static void test_shown(void)
     T_OK(show(d, "/a", &gen, "/through/link"));
     T_CHECK(client_has("/a", "/a", &gen) && client_has("/through/link", "/a", &gen));
     T_CHECK(!client_has("/ab", "/a", &gen) && !client_has("/", "/a", &gen));
-    T_EQ(ds_stats(d).hits, 2);
+    T_EQ(ds_stats(d).direct, 2);
     /* A link was on the way. */
     T_OK(vv_dataset_show(d, "/a", &gen, "/a", &st, UINT64_MAX, false));
     T_CHECK(!client_has("/a", "/a", &gen));

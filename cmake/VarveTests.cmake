@@ -14,7 +14,7 @@ file(GLOB_RECURSE test_files CONFIGURE_DEPENDS ${test_patterns})
 file(GLOB helper_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*.c)
 file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
     ${CMAKE_SOURCE_DIR}/tests/cli/*.sh ${CMAKE_SOURCE_DIR}/tests/compat/*.sh
-    ${CMAKE_SOURCE_DIR}/tests/preload/*.sh)
+    ${CMAKE_SOURCE_DIR}/tests/preload/*.sh ${CMAKE_SOURCE_DIR}/tests/dataset/*.sh)
 
 set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_DIR}"
     "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
@@ -62,18 +62,20 @@ set_target_properties(varve_fake_cufile PROPERTIES OUTPUT_NAME cufile SUFFIX .so
 
 # Programs that the shell tests of the preloaded library run: a daemon of one node, and programs that it goes
 # into, which have nothing of ours in them and no sanitizer.
-file(GLOB preload_programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/preload/*.c)
+file(GLOB preload_programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/preload/*.c ${CMAKE_SOURCE_DIR}/tests/dataset/*.c)
 foreach(file ${preload_programs})
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
+    get_filename_component(folder ${name} DIRECTORY)
     get_filename_component(name ${file} NAME_WE)
-    add_executable(t_preload_${name} ${file})
-    set_target_properties(t_preload_${name} PROPERTIES OUTPUT_NAME ${name}
-        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/preload)
+    add_executable(t_${folder}_${name} ${file})
+    set_target_properties(t_${folder}_${name} PROPERTIES OUTPUT_NAME ${name}
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${folder})
     if(name STREQUAL "one_node")
-        target_link_libraries(t_preload_${name} PRIVATE varve_static)
+        target_link_libraries(t_${folder}_${name} PRIVATE varve_static)
     else()
-        target_compile_definitions(t_preload_${name} PRIVATE _GNU_SOURCE=)
-        target_compile_options(t_preload_${name} PRIVATE -Wall -Wextra -pthread)
-        target_link_options(t_preload_${name} PRIVATE -pthread)
+        target_compile_definitions(t_${folder}_${name} PRIVATE _GNU_SOURCE=)
+        target_compile_options(t_${folder}_${name} PRIVATE -Wall -Wextra -pthread)
+        target_link_options(t_${folder}_${name} PRIVATE -pthread)
     endif()
 endforeach()
 

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that may go wrong among several hosts, with readers running: no wrong byte, no failure, no hang.
+
+  faults.py BACKEND [FAULT...]
+
+Each fault begins with all hosts up and seeing each other, and ends so. Without names, some of them are taken, by the
+seed; with VARVE_TEST_LONG all. Times are told, not judged.
+"""
+import random
+import time
+
+import hosts
+from hosts import LONG, SEED, Cluster, fail, run, skip, sys
+
+hosts.inside()
+backend = sys.argv[1]
+FILES = 120
+
+
+def told(text):
+    print(f"  {text}", flush=True)
+
+
+def gone(c, number, others):
+    return lambda: all(c.seen(c[o], up=len(c.hosts) - 1) for o in others)
+
+
+def back(c):
+    c.until(lambda: all(c.seen(h, up=len(c.hosts)) for h in c), "all see each other again")
+
+
+def killed(c):
+    """kill -9; then back with what it had."""
+    c[4].kill()
+    told(f"seen after {c.until(gone(c, 4, (1, 2, 3)), 'h4 is gone'):.3f} s")
+    c.read_for(0.5)
+    c[4].start()
+    back(c)
+    c.read_for(0.3)
+
+
+def killed_and_emptied(c):
+    """kill -9; then back with an empty disk."""
+    c[3].kill()
+    c.until(gone(c, 3, (1, 2, 4)), "h3 is gone")
+    c[3].empty()
+    c[3].start()
+    back(c)
+    c.read_for(0.3)
+
+
+def frozen(c):
+    """SIGSTOP, and SIGCONT."""
+    c[4].freeze()
+    told(f"seen after {c.until(gone(c, 4, (1, 2, 3)), 'h4 is gone'):.3f} s")
+    c.read_for(0.5)
+    c[4].thaw()
+    back(c)
+
+
+def local_frozen(c):
+    """The daemon that readers talk to is frozen: they read for themselves."""
+    c[1].freeze()
+    c.read_for(4)
+    c[1].thaw()
+    back(c)
+
+
+def local_killed(c):
+    """The daemon that readers talk to is killed, and comes back."""
+    c[1].kill()
+    c.read_for(0.5)
+    c[1].start()
+    back(c)
+    c.read_for(1.5)
+
+
+def cut(c):
+    """Link down, and up."""
+    c[4].cut()
+    told(f"seen after {c.until(gone(c, 4, (1, 2, 3)), 'h4 is gone'):.3f} s")
+    c.read_for(0.5)
+    c[4].mend()
+    back(c)
+
+
+def local_cut(c):
+    """The host with the readers loses its link: it finds itself alone, and serves nobody."""
+    c[1].cut()
+    c.until(lambda: (c[1].status() or {}).get("fenced") == 1, "h1 is fenced")
+    c.read_for(0.5)
+    c[1].mend()
+    back(c)
+    c.until(lambda: c[1].status()["fenced"] == 0, "h1 serves again")
+
+
+def lossy(c):
+    """30% of the packets to two hosts are lost."""
+    if not c[2].lose(30) or not c[4].lose(30):
+        told("left out: nft cannot drop packets here")
+        return
+    c.read_for(4)
+    c[2].lose_no_more()
+    c[4].lose_no_more()
+    back(c)
+
+
+def two_lost(c):
+    """Two, one after the other."""
+    c[4].kill()
+    c.read_for(0.2)
+    c[3].kill()
+    c.read_for(1)
+    c[3].start()
+    c[4].start()
+    back(c)
+
+
+def all_lost(c):
+    """All of them: what is left is the shared file system."""
+    for host in c:
+        host.kill()
+    c.read_for(1)
+    for host in c:
+        host.start(wait=False)
+    back(c)
+    c.read_for(1.5)
+
+
+def changed(c):
+    """Files change on the shared file system: seen by all, whole, at the latest when they are looked at again."""
+    changed.generation += 1
+    for number in range(0, FILES, 7):
+        c.write(number, changed.generation)
+    time.sleep(c.settings["revalidate"] + 0.5)
+    for host in c:
+        for number in range(0, FILES, 7):
+            done = run(hosts.READER, "once", c.root, 1, env=host.environment()) if number == 0 else None
+            if done and f'"lowest": {changed.generation}' not in done.stdout:
+                fail(f"{host.name} gives an old generation: {done.stdout}")
+    c.read_for(0.3)
+
+
+changed.generation = 1
+
+
+def flipped_while_down(c):
+    """Bits flip in the cache of a host that is down: never handed out."""
+    c[2].stop()
+    files = c[2].content()
+    if not files:
+        fail("nothing in the cache of h2")
+    c[2].flip(files)
+    c[2].start()
+    back(c)
+    for host in c:
+        host.once()
+    told(f"{len(files)} flipped, {c[2].status()['damaged_total']} found so far")
+
+
+def flipped_while_up(c):
+    """Bits flip under a running daemon: found within one period of the scrub, then fetched again.
+
+    Until it is found it may be handed out, so that nobody reads meanwhile."""
+    c.read_off()
+    before = c[2].status()["damaged_total"]
+    files = c[2].content()[:5]
+    c[2].flip(files)
+    took = c.until(lambda: c[2].status()["damaged_total"] >= before + len(files), "flipped bits are found")
+    told(f"found after {took:.1f} s, with a scrub every {c.settings['scrub']} s")
+    for host in c:
+        host.once()
+    c.read_on(1, 2)
+
+
+def disk_full(c):
+    """A host whose disk is full before its capacity is reached."""
+    c[4].stop()
+    c[4].empty()
+    c[4].cache.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=300k", "none", c[4].cache)
+    c[4].start()
+    back(c)
+    for host in c:
+        host.once()
+    c[4].stop()
+    run("umount", c[4].cache)
+    c[4].start()
+    back(c)
+
+
+FAULTS = [killed, killed_and_emptied, frozen, local_frozen, local_killed, cut, local_cut, lossy, two_lost, all_lost, changed,
+          flipped_while_down, flipped_while_up, disk_full]
+
+
+def main():
+    named = [f for f in FAULTS if f.__name__ in sys.argv[2:]]
+    if named:
+        chosen = named
+    elif LONG:
+        chosen = FAULTS
+    else:
+        rng = random.Random(f"{SEED} {backend}")
+        chosen = [killed] + rng.sample(FAULTS[1:], 1 if hosts.SANITIZED else 4)
+    cluster = Cluster(4, files=FILES, largest=60000, capacity="64M", revalidate=1, scrub=2, transport=backend)
+    first = cluster[1]
+    first.start(wait=False)
+    time.sleep(0.3)
+    if not first.alive() and "ucx" in first.tail().lower() and backend == "ucx":
+        skip("built without UCX")
+    first.kill()
+    cluster.start()
+    for host in cluster:
+        host.once()
+    reads = cluster.figure("shared_reads_total")
+    if reads > FILES * 1.2:
+        fail(f"{reads} reads of the shared file system for {FILES} files")
+    cluster.read_on(1, 2)
+    cluster.read_for(0.3)
+    for fault in chosen:
+        print(f"{backend}: {fault.__name__}: {fault.__doc__.splitlines()[0]}", flush=True)
+        fault(cluster)
+        cluster.still_reading()
+    total = cluster.read_off()
+    told(f"{total['files']} files read, {total['cached']} from the cache, longest {total['longest_ms']:.0f} ms")
+    if total["cached"] < total["files"] / 10:
+        fail("hardly anything came from the cache")
+    for host in cluster:
+        host.stop()
+
+
+main()

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What losing a host costs the shared file system: with one copy of each file, every lost file is read from it exactly
+once; with two, none. And programs read none of them from it themselves.
+
+  lost.py BACKEND
+"""
+import json
+
+import hosts
+from hosts import Cluster, fail, sys
+
+if hosts.SANITIZED and not hosts.LONG:
+    hosts.skip("counted without a sanitizer")
+hosts.inside()
+backend = sys.argv[1]
+FILES = 150
+
+
+def reads(cluster, numbers):
+    return sum(cluster[n].status()["shared_reads_total"] for n in numbers)
+
+
+def settled(cluster, numbers):
+    """Nothing more is being fetched or copied: what is there does not change for a while."""
+    last, same = None, 0
+
+    def quiet():
+        nonlocal last, same
+        now = [(s["files"], s["shared_reads_total"], s["to_bring"]) for s in (cluster[n].status() for n in numbers)]
+        same = same + 1 if now == last else 0
+        last = now
+        return same >= 12
+
+    cluster.until(quiet, "all is quiet")
+
+
+def all_cached(cluster, numbers):
+    for n in numbers:
+        said = cluster[n].once()
+        if said["cached"] != said["files"]:
+            fail(f"h{n} read {said['files'] - said['cached']} files from the shared file system itself: {json.dumps(said)}")
+
+
+def lose_one(replicas):
+    everybody, rest = (1, 2, 3, 4), (1, 2, 3)
+    cluster = Cluster(4, files=FILES, largest=60000, capacity="64M", revalidate=0, transport=backend, replicas=replicas)
+    probe = cluster[1]
+    probe.start(wait=False)
+    if backend == "ucx":
+        hosts.time.sleep(0.3)
+        if not probe.alive() and "ucx" in probe.tail().lower():
+            hosts.skip("built without UCX")
+    probe.kill()
+    cluster.start()
+    for n in everybody:
+        cluster[n].once()
+    settled(cluster, everybody)
+    total = reads(cluster, everybody)
+    if total != FILES:
+        fail(f"{total} reads of the shared file system for {FILES} files")
+    all_cached(cluster, everybody)
+    lost, before = cluster[4].status()["files"], reads(cluster, rest)
+    cluster.read_on(1)
+    cluster[4].kill()
+    cluster.until(lambda: all(cluster.seen(cluster[n], up=3) for n in rest), "h4 is gone")
+    said = cluster.read_off()
+    all_cached(cluster, rest)
+    settled(cluster, rest)
+    again = reads(cluster, rest) - before
+    print(f"{backend}, {replicas} copies: {lost} files were on the lost host, {again} read again from the shared file system; "
+          f"longest read meanwhile {said['longest_ms']:.0f} ms", flush=True)
+    if again != (lost if replicas == 1 else 0):
+        fail(f"with {replicas} copies {again} reads for {lost} lost files\n{cluster.tails()}")
+    for n in rest:
+        cluster[n].stop()
+    cluster.finish()
+
+
+for replicas in (1, 2):
+    lose_one(replicas)

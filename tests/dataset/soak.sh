@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Many programs at once, for a while: nothing is lost.
+set -euo pipefail
+exec python3 "$SOURCE_DIR/tests/dataset/soak.py"

@@ -45,7 +45,7 @@ static const char *library;
 static bool with_index = true;
 static int opens = 2000, rounds = 9, client_cpu = -1, server_cpu = -1;
 
-static void die(const char *what)
+__attribute__((noreturn)) static void die(const char *what)
 {
     fprintf(stderr, "bench_door: %s: %s\n", what, strerror(errno));
     exit(1);

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks: a large read-only array of cells, cut into blocks, of which a GPU holds those that kernels
+ * ask for. This header is the host's part; what kernels call is in <varve/blocks_device.h>.
+ *
+ * Which blocks a kernel needs is known only when it runs. So work is cut into items, and a kernel
+ * looks cells up through the cache: if one is not there, the block is asked for and the item left
+ * undone. The host brings blocks while the kernel still runs, and runs it again for what is left:
+ *
+ *     varve_blocks_open(ctx, &opts, &blocks);
+ *     varve_blocks_run(blocks, items, launch, arg, stream);
+ *
+ * varve_blocks_run calls `launch` once for each round; `launch` starts the kernel on the stream it is
+ * given, with the view that it is given. The items of a run are independent of one another, and an
+ * item that is begun again does the same again.
+ *
+ * Progress. Blocks that a round touched are the last to go before the next. If rounds get nowhere,
+ * each of the following does fewer items, down to one; with cells in host memory, items that are left
+ * after `rounds` read them from there.
+ *
+ * Threads. Several may run on one cache at a time; a block goes only when no kernel can use it.
+ * Opening and closing is one thread's business.
+ */
+#ifndef VARVE_BLOCKS_H
+#define VARVE_BLOCKS_H
+
+#include <varve/varve.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct varve_blocks;
+struct varve_blocks_view; /* what kernels are given: varve/blocks_device.h */
+struct varve_history;
+struct CUstream_st;
+
+enum varve_blocks_policy {
+    VARVE_BLOCKS_CLOCK, /* the block that was used least often and longest ago goes */
+    VARVE_BLOCKS_PAPER /* to compare with: blocks are brought one by one between the rounds, and the
+                           one goes that was used longest ago, averaged over the runs */
+};
+
+/* Options of an array. Plain data; fields are only ever appended. */
+struct varve_blocks_opts {
+    size_t opts_size;
+    uint64_t cells[3];   /* along x, whose neighbours lie side by side, y and z; 1: no such axis */
+    uint32_t edge[3];    /* of a block in cells, powers of two (32 along each axis; of an array with
+                             x alone 32768) */
+    uint32_t cell_bytes; /* 1, 2, 4, 8 or 16 (4) */
+    uint32_t rounds;     /* see above (8) */
+    uint64_t cache_bytes; /* on the device: two blocks at least */
+    uint32_t ahead;  /* blocks brought beyond each one that was missing, where the front moves to
+                             (1; 0: none) */
+    int32_t policy;  /* enum varve_blocks_policy */
+    int32_t readers; /* threads that read files, or call `read` (4) */
+
+    /* Where the cells are, block after block as varve_blocks_pack lays them: one of these. */
+    const void *memory;   /* host memory; it stays as it is until varve_blocks_close */
+    const char *path;     /* a file, ... */
+    uint64_t path_offset; /* ... from here on */
+    int (*read)(void *arg, uint64_t block, void *buf, size_t bytes); /* 0 or a negative errno; any
+                                                                        thread */
+    void *read_arg;
+    struct varve_history *history; /* a region of a version, read when the array is opened */
+    uint64_t version;
+    int32_t region;
+};
+
+/* Fills in the defaults. `opts_size` is sizeof(struct varve_blocks_opts). -EINVAL: NULL or an absurd
+ * size. */
+VARVE_API int varve_blocks_opts_init(struct varve_blocks_opts *opts, size_t opts_size) VARVE_CHECK;
+
+/* How many bytes the array has, block after block. -EINVAL: cells, edge or cell_bytes make no sense;
+ * -EFBIG: more than 2^32 - 2 blocks. */
+VARVE_API int varve_blocks_bytes(const struct varve_blocks_opts *opts,
+                                 uint64_t *ret_bytes) VARVE_CHECK;
+
+/* Lays an array out block after block: x runs fastest, in the array and in a block; blocks that
+ * reach beyond the array are filled with zeros there. `ret_packed` has room for varve_blocks_bytes. */
+VARVE_API int varve_blocks_pack(const struct varve_blocks_opts *opts, const void *array,
+                                void *ret_packed) VARVE_CHECK;
+
+/*
+ * Opens an array on the device of the context, which stays open until after varve_blocks_close.
+ *   -EINVAL   an option makes no sense
+ *   -ENODEV   the context has no device
+ *   -ENOMEM   the cache cannot be had
+ *   -EFBIG    not even two blocks fit the cache
+ *   -ENODATA  the file or the region is shorter than the array
+ * and those of open(2) and varve_restore. varve_last_error tells more.
+ */
+VARVE_API int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
+                                struct varve_blocks **ret_blocks) VARVE_CHECK;
+/* No run is under way: -EBUSY. NULL is allowed. */
+VARVE_API int varve_blocks_close(struct varve_blocks *blocks);
+
+/* Starts the kernel for the items of one round on the stream: 0, or a negative errno that ends the
+ * run. */
+typedef int (*varve_blocks_launch)(void *arg, const struct varve_blocks_view *view,
+                                   struct CUstream_st *stream);
+
+/*
+ * Runs until every item is done; then so is all work on the stream. `items` is at most 2^32 - 2.
+ *   -EINVAL   as above; or a kernel has asked for a cell outside of the array
+ *   -EFBIG    an item needs more blocks at a time than the cache holds
+ *   -EIO      blocks could not be read; also what `read` and `launch` return
+ *   -ENODEV   the device is lost
+ *   -EBUSY    the stream is being captured
+ * After an error nothing of the run is under way any more, and what it was to compute is undefined.
+ */
+VARVE_API int varve_blocks_run(struct varve_blocks *blocks, uint64_t items,
+                               varve_blocks_launch launch, void *arg,
+                               struct CUstream_st *stream) VARVE_CHECK;
+
+struct varve_blocks_stats {
+    size_t stats_size; /* in: sizeof(struct varve_blocks_stats) */
+    uint64_t slots, used_slots;
+    uint64_t runs, rounds;
+    uint64_t missed; /* blocks that kernels asked for */
+    uint64_t ahead;  /* blocks that were brought before anybody asked */
+    uint64_t evicted;
+    uint64_t bytes;         /* brought to the device */
+    uint64_t undone;        /* items that were begun again */
+    uint64_t from_host;     /* items that were left to read host memory */
+    uint64_t management_ns; /* processor time spent on all this, outside of transfers */
+};
+
+/* Figures since the array was opened. The caller sets stats_size. -EINVAL. */
+VARVE_API int varve_blocks_stats(struct varve_blocks *blocks,
+                                 struct varve_blocks_stats *ret_stats) VARVE_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

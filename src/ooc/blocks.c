@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arrays of blocks: options, the layout, opening and closing, and the memory that runs use.
+ *
+ * On the device lie the slots and the last use of each, which all kernels share; and for each run a
+ * map of blocks, a bit for each block, three counters and two lists of items. In host memory that
+ * kernels write lies the list of blocks that a round asks for.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ckpt/face.h"
+#include "core/assert.h"
+#include "core/error.h"
+#include "ooc/ooc_private.h"
+
+#define COUNTS_BYTES 64
+
+/* ---- options and layout ---- */
+
+static const struct varve_blocks_opts defaults = {
+    .opts_size = sizeof(defaults),
+    .cells = {1, 1, 1},
+    .cell_bytes = 4,
+    .rounds = 8,
+    .ahead = 1,
+    .readers = 4,
+};
+
+int varve_blocks_opts_init(struct varve_blocks_opts *opts, size_t opts_size)
+{
+    if (!opts || opts_size < sizeof(size_t) || opts_size > 4096)
+        return -EINVAL;
+    memset(opts, 0, opts_size);
+    memcpy(opts, &defaults, VV_MIN(opts_size, sizeof(defaults)));
+    opts->opts_size = opts_size;
+    return 0;
+}
+
+/* The options as this library knows them. */
+static int take_opts(const struct varve_blocks_opts *opts, struct varve_blocks_opts *ret)
+{
+    bool flat;
+
+    if (!opts || opts->opts_size < sizeof(size_t) || opts->opts_size > 4096)
+        return -EINVAL;
+    *ret = defaults;
+    memcpy(ret, opts, VV_MIN(opts->opts_size, sizeof(*ret)));
+    flat = ret->cells[1] == 1 && ret->cells[2] == 1;
+    for (int i = 0; i < 3; i++)
+        if (ret->edge[i] == 0)
+            ret->edge[i] = ret->cells[i] == 1 ? 1 : flat ? 32768 : 32;
+    return 0;
+}
+
+/* Fills in what a view says of the layout; NULL, or what is wrong. */
+static const char *lay_out(const struct varve_blocks_opts *o, struct varve_blocks_view *v,
+                           uint64_t *ret_blocks)
+{
+    uint64_t blocks = 1, block_bytes = o->cell_bytes;
+
+    if (!vv_is_pow2(o->cell_bytes) || o->cell_bytes > 16)
+        return "cell_bytes is 1, 2, 4, 8 or 16";
+    for (int i = 0; i < 3; i++) {
+        if (!vv_is_pow2(o->edge[i]) || o->edge[i] > UINT32_C(1) << 24)
+            return "the edges of a block are powers of two, 2^24 at most";
+        if (o->cells[i] == 0 || o->cells[i] > UINT64_C(1) << 48)
+            return "an array has 1 to 2^48 cells along each axis";
+        v->cells[i] = o->cells[i];
+        v->shift[i] = (uint32_t)__builtin_ctz(o->edge[i]);
+        if (vv_div_up(o->cells[i], o->edge[i]) > UINT32_MAX - 1)
+            return "the array has more than 2^32 - 2 blocks";
+        v->nr[i] = (uint32_t)vv_div_up(o->cells[i], o->edge[i]);
+        blocks *= v->nr[i];
+        block_bytes *= o->edge[i];
+        if (blocks > UINT32_MAX - 1)
+            return "the array has more than 2^32 - 2 blocks";
+        if (block_bytes > UINT64_C(1) << 30)
+            return "a block has 1 GiB at most";
+    }
+    if (block_bytes % 16)
+        return "a block has a multiple of 16 bytes";
+    v->cell_bytes = o->cell_bytes;
+    v->block_bytes = block_bytes;
+    *ret_blocks = blocks;
+    return NULL;
+}
+
+int varve_blocks_bytes(const struct varve_blocks_opts *opts, uint64_t *ret_bytes)
+{
+    struct varve_blocks_opts o;
+    struct varve_blocks_view v;
+    uint64_t blocks;
+    const char *why;
+    int rc = ret_bytes ? take_opts(opts, &o) : -EINVAL;
+
+    if (rc)
+        return rc;
+    why = lay_out(&o, &v, &blocks);
+    if (why)
+        return strstr(why, "more than") ? -EFBIG : -EINVAL;
+    *ret_bytes = blocks * v.block_bytes;
+    return 0;
+}
+
+/* One row of cells, from where the array has it. */
+static void pack_row(const struct varve_blocks_view *v, const unsigned char *array,
+                     const uint64_t at[3], unsigned char *to)
+{
+    uint64_t edge = UINT64_C(1) << v->shift[0], cells = 0;
+
+    if (at[1] < v->cells[1] && at[2] < v->cells[2])
+        cells = VV_MIN(edge, v->cells[0] - at[0]);
+    if (cells)
+        memcpy(to, array + ((at[2] * v->cells[1] + at[1]) * v->cells[0] + at[0]) * v->cell_bytes,
+               cells * v->cell_bytes);
+    memset(to + cells * v->cell_bytes, 0, (edge - cells) * v->cell_bytes);
+}
+
+int varve_blocks_pack(const struct varve_blocks_opts *opts, const void *array, void *ret_packed)
+{
+    struct varve_blocks_opts o;
+    struct varve_blocks_view v;
+    unsigned char *to = ret_packed;
+    uint64_t blocks;
+    int rc = array && ret_packed ? take_opts(opts, &o) : -EINVAL;
+
+    if (rc)
+        return rc;
+    if (lay_out(&o, &v, &blocks))
+        return -EINVAL;
+    for (uint64_t b = 0; b < blocks; b++) {
+        uint64_t first[3] = {(b % v.nr[0]) << v.shift[0], (b / v.nr[0] % v.nr[1]) << v.shift[1],
+                             (b / v.nr[0] / v.nr[1]) << v.shift[2]};
+
+        for (uint64_t z = 0; z < o.edge[2]; z++)
+            for (uint64_t y = 0; y < o.edge[1]; y++) {
+                pack_row(&v, array, (uint64_t[]){first[0], first[1] + y, first[2] + z}, to);
+                to += o.edge[0] * v.cell_bytes;
+            }
+    }
+    return 0;
+}
+
+static const char *why_not(const struct varve_blocks_opts *o)
+{
+    int sources = !!o->memory + !!o->path + !!o->read + !!o->history;
+
+    if (sources != 1)
+        return "one of memory, path, read and history says where the cells are";
+    if (o->policy < VARVE_BLOCKS_CLOCK || o->policy > VARVE_BLOCKS_PAPER)
+        return "policy is clock or paper";
+    if (o->readers < 1 || o->readers > 64)
+        return "readers are 1 to 64";
+    if (o->rounds == 0)
+        return "rounds are 1 at least";
+    if (o->ahead > 8)
+        return "ahead is 8 at most";
+    return NULL;
+}
+
+/* ---- small things ---- */
+
+int vvi_blocks_wait(struct varve_blocks *b, struct vv_event *event)
+{
+    int rc;
+
+    do
+        rc = vv_device_event_wait(b->device, event, VVI_OOC_WAIT_NS);
+    while (rc == -ETIMEDOUT);
+    return rc;
+}
+
+int vvi_blocks_fail(struct varve_blocks *b, const char *operation, int rc, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return vv_ckpt_fail_ctx(b->ctx, operation, rc, true, "%s: %s", text, vv_strerror(rc));
+}
+
+static int device_alloc(struct varve_blocks *b, size_t bytes, unsigned char **ret)
+{
+    void *p;
+    int rc = vv_device_mem_alloc(b->device, bytes, &p);
+
+    if (rc == 0)
+        *ret = p;
+    return rc;
+}
+
+/* Host memory that is registered; kernels find it at *ret_dev. */
+static int host_alloc(struct varve_blocks *b, size_t bytes, unsigned char **ret, void **ret_dev)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int rc;
+
+    if (p == MAP_FAILED)
+        return -ENOMEM;
+    memset(p, 0, bytes);
+    rc = vv_device_host_share(b->device, p, bytes, false, ret_dev);
+    if (rc)
+        (void)munmap(p, bytes);
+    else
+        *ret = p;
+    return rc;
+}
+
+static void host_free(struct varve_blocks *b, unsigned char *p, size_t bytes)
+{
+    if (!p)
+        return;
+    (void)vv_device_host_unregister(b->device, p);
+    (void)munmap(p, bytes);
+}
+
+/* ---- runs ---- */
+
+static int todo_init(struct varve_blocks *b, struct vvi_run *r, uint64_t items)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        unsigned char *p = NULL;
+
+        (void)vv_device_mem_free(b->device, r->todo[i]);
+        r->todo[i] = NULL;
+        rc = device_alloc(b, items * sizeof(uint32_t), &p);
+        r->todo[i] = (uint32_t *)(void *)p;
+    }
+    r->todo_items = rc ? 0 : items;
+    return rc;
+}
+
+static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
+{
+    size_t lists = vv_align_up((size_t)b->slots.blocks * sizeof(uint64_t), COUNTS_BYTES);
+    size_t touched_bytes = b->slots.nr * sizeof(uint32_t);
+    void *dev = NULL;
+    int rc = device_alloc(b, b->need_bytes + COUNTS_BYTES + b->map_bytes, &r->meta);
+
+    r->host_bytes = vv_align_up(lists + b->map_bytes + COUNTS_BYTES + touched_bytes, 4096);
+    if (rc == 0)
+        rc = host_alloc(b, r->host_bytes, &r->host, &dev);
+    if (rc)
+        return rc;
+    r->view = b->view;
+    r->view.need = (uint64_t *)(void *)r->meta;
+    r->view.counts = (uint32_t *)(void *)(r->meta + b->need_bytes);
+    r->view.map = (const uint32_t *)(const void *)(r->meta + b->need_bytes + COUNTS_BYTES);
+    r->view.missing = dev;
+    r->missing = (const uint64_t *)(const void *)r->host;
+    r->map = (uint32_t *)(void *)(r->host + lists);
+    r->counts = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes);
+    r->touched = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes + COUNTS_BYTES);
+    r->fills = calloc(b->slots.nr, sizeof(*r->fills));
+    r->asked = calloc(b->slots.blocks, sizeof(*r->asked));
+    r->dirty = calloc(b->slots.blocks, sizeof(*r->dirty));
+    r->ndirty = b->slots.blocks; /* nothing has been sent */
+    if (!r->fills || !r->asked || !r->dirty)
+        return -ENOMEM;
+    rc = vv_device_event_new(b->device, &r->event);
+    if (rc == 0)
+        rc = vv_device_event_new(b->device, &r->ready);
+    return rc ? rc : vv_device_event_new(b->device, &r->filled);
+}
+
+void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
+{
+    if (!r)
+        return;
+    vv_device_event_free(b->device, r->event);
+    vv_device_event_free(b->device, r->ready);
+    vv_device_event_free(b->device, r->filled);
+    for (int i = 0; i < 2; i++)
+        (void)vv_device_mem_free(b->device, r->todo[i]);
+    (void)vv_device_mem_free(b->device, r->meta);
+    host_free(b, r->host, r->host_bytes);
+    free(r->fills);
+    free(r->asked);
+    free(r->dirty);
+    free(r);
+}
+
+int vvi_blocks_run_new(struct varve_blocks *b, uint64_t items, struct vvi_run **ret_run)
+{
+    struct vvi_run *r;
+    int rc = 0;
+
+    vv_mutex_lock(&b->lock);
+    r = b->idle;
+    if (r)
+        b->idle = r->next;
+    vv_mutex_unlock(&b->lock);
+    if (!r) {
+        r = calloc(1, sizeof(*r));
+        rc = r ? run_memory_init(b, r) : -ENOMEM;
+        if (rc) {
+            vvi_blocks_run_free(b, r);
+            return rc;
+        }
+        vv_mutex_lock(&b->lock);
+        r->other = b->all;
+        b->all = r;
+        vv_mutex_unlock(&b->lock);
+    }
+    *ret_run = r; /* the caller's, also after an error */
+    return r->todo_items < items ? todo_init(b, r, items) : 0;
+}
+
+/* ---- opening and closing ---- */
+
+static void device_parts_free(struct varve_blocks *b)
+{
+    while (b->all) {
+        struct vvi_run *r = b->all;
+
+        b->all = r->other;
+        vvi_blocks_run_free(b, r);
+    }
+    vvi_source_fini(&b->source);
+    if (b->moved)
+        vv_device_event_free(b->device, b->moved);
+    if (b->moves)
+        vv_device_stream_free(b->device, b->moves);
+    (void)vv_device_mem_free(b->device, b->cache);
+    (void)vv_device_mem_free(b->device, b->meta);
+}
+
+static void blocks_free(struct varve_blocks *b)
+{
+    if (b->device)
+        device_parts_free(b);
+    vvi_slots_fini(&b->slots);
+    vv_cond_fini(&b->changed);
+    vv_mutex_fini(&b->lock);
+    vv_ckpt_leave(b->ctx);
+    free(b);
+}
+
+/* What all runs share on the device: last uses, and zeros to begin rounds with. */
+static int shared_init(struct varve_blocks *b)
+{
+    size_t touched_bytes = vv_align_up((size_t)b->slots.nr * sizeof(uint32_t), COUNTS_BYTES);
+    size_t bytes = touched_bytes + b->need_bytes + COUNTS_BYTES;
+    unsigned char *image = calloc(1, bytes);
+    int rc = image ? device_alloc(b, bytes, &b->meta) : -ENOMEM;
+
+    if (rc == 0) {
+        struct vv_copy_seg seg = {b->meta, image, bytes};
+
+        rc = vv_device_copy_async(b->device, b->moves, &seg, 1);
+    }
+    if (rc == 0)
+        rc = vv_device_event_record(b->device, b->moved, b->moves);
+    if (rc == 0)
+        rc = vvi_blocks_wait(b, b->moved);
+    free(image);
+    b->view.touched = (uint32_t *)(void *)b->meta;
+    b->zeros = b->meta + touched_bytes;
+    return rc;
+}
+
+static int memory_init(struct varve_blocks *b, uint64_t blocks)
+{
+    uint64_t slots = VV_MIN(b->opts.cache_bytes / b->block_bytes, blocks);
+    int rc;
+
+    if (slots < VV_MIN(blocks, 2))
+        return vv_ckpt_fail_ctx(b->ctx, "blocks_open", -EFBIG, false,
+                                "a cache of %llu bytes does not hold two blocks of %zu",
+                                (unsigned long long)b->opts.cache_bytes, b->block_bytes);
+    rc = vvi_slots_init(&b->slots, (uint32_t)blocks, (uint32_t)slots,
+                        b->opts.policy == VARVE_BLOCKS_PAPER);
+    b->need_bytes = vv_align_up(vv_div_up(blocks, 8), COUNTS_BYTES);
+    b->map_bytes = vv_align_up(blocks * sizeof(uint32_t), COUNTS_BYTES);
+    if (rc == 0)
+        rc = vv_device_stream_new(b->device, &b->moves);
+    if (rc == 0)
+        rc = vv_device_event_new(b->device, &b->moved);
+    if (rc == 0)
+        rc = device_alloc(b, slots * b->block_bytes, &b->cache);
+    if (rc == 0)
+        rc = shared_init(b);
+    b->view.slots = b->cache;
+    return rc ? vvi_blocks_fail(b, "blocks_open", rc, "memory for %llu slots of %zu bytes",
+                                (unsigned long long)slots, b->block_bytes)
+              : 0;
+}
+
+int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
+                      struct varve_blocks **ret_blocks)
+{
+    struct varve_blocks *b;
+    const char *why = NULL;
+    uint64_t blocks = 0;
+    int rc = ret_blocks ? vv_ckpt_enter(ctx) : -EINVAL;
+
+    if (rc)
+        return rc;
+    b = calloc(1, sizeof(*b));
+    if (!b) {
+        vv_ckpt_leave(ctx);
+        return -ENOMEM;
+    }
+    b->ctx = ctx;
+    b->device = vv_ckpt_device(ctx);
+    vv_mutex_init(&b->lock, "blocks", VV_RANK_OOC);
+    vv_cond_init(&b->changed);
+    b->source.fd = -1;
+    rc = take_opts(opts, &b->opts);
+    if (rc == 0)
+        why = why_not(&b->opts);
+    if (rc == 0 && !why)
+        why = lay_out(&b->opts, &b->view, &blocks);
+    if (rc || why)
+        rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -EINVAL, false, "%s",
+                              why ? why : "absurd size of options");
+    else if (!b->device)
+        rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -ENODEV, false, "the context has no device");
+    b->block_bytes = b->view.block_bytes;
+    if (rc == 0)
+        rc = memory_init(b, blocks);
+    if (rc == 0)
+        rc = vvi_source_init(&b->source, ctx, b->device, &b->opts, blocks * b->block_bytes,
+                             b->block_bytes);
+    if (rc)
+        blocks_free(b);
+    else
+        *ret_blocks = b;
+    return rc;
+}
+
+int varve_blocks_close(struct varve_blocks *b)
+{
+    bool busy;
+
+    if (!b)
+        return 0;
+    vv_mutex_lock(&b->lock);
+    busy = b->runs > 0;
+    vv_mutex_unlock(&b->lock);
+    if (busy)
+        return -EBUSY;
+    /* Blocks may still be on their way. */
+    if (vv_device_event_record(b->device, b->moved, b->moves) == 0)
+        (void)vvi_blocks_wait(b, b->moved);
+    blocks_free(b);
+    return 0;
+}
+
+int varve_blocks_stats(struct varve_blocks *b, struct varve_blocks_stats *ret_stats)
+{
+    struct varve_blocks_stats s;
+
+    if (!b || !ret_stats || ret_stats->stats_size < sizeof(size_t))
+        return -EINVAL;
+    vv_mutex_lock(&b->lock);
+    s = b->stats;
+    s.slots = b->slots.nr;
+    s.used_slots = b->slots.used;
+    s.evicted = b->slots.evicted;
+    vv_mutex_unlock(&b->lock);
+    s.stats_size = VV_MIN(ret_stats->stats_size, sizeof(s));
+    memcpy(ret_stats, &s, s.stats_size);
+    return 0;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of blocks: slots and what is in them, sources of blocks, and runs. */
+#ifndef VV_OOC_PRIVATE_H
+#define VV_OOC_PRIVATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <varve/blocks.h>
+#include <varve/blocks_device.h>
+
+#include "core/lock.h"
+#include "core/util.h"
+#include "device/device.h"
+
+/* ---- slots (slots.c): decisions only, no lock, no device ---- */
+
+enum vvi_slot_state {
+    VVI_SLOT_FREE,
+    VVI_SLOT_FILLING, /* a block is on its way; not in the map */
+    VVI_SLOT_READY,   /* in the map */
+    VVI_SLOT_LEAVING  /* out of the map; kernels that began before may still read it */
+};
+
+struct vvi_slot {
+    uint32_t block; /* FILLING, READY */
+    uint32_t came;  /* the round for which it was brought */
+    uint32_t last;  /* the last round known to have used it */
+    uint8_t state, often;
+    uint64_t since; /* LEAVING: the time at which it left */
+};
+
+/*
+ * Times: each round that begins takes the next one. A slot that left at t may be filled again when
+ * all rounds that began at t or before have ended.
+ */
+struct vvi_slots {
+    uint32_t blocks, nr;
+    uint32_t *map; /* of each block: its slot and 1 more, FILLING and READY; 0: none */
+    struct vvi_slot *slot;
+    uint32_t *free, nfree;
+    uint32_t *leaving, leave_first, nleaving; /* a ring, in the order of leaving */
+    uint32_t used;                            /* FILLING, READY */
+    uint32_t hand;
+    uint64_t now;
+    uint64_t evicted;
+    bool paper;
+    uint64_t *order; /* paper: slots by last use, made anew each round */
+    uint32_t order_nr, order_at;
+};
+
+VV_WARN_UNUSED int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper);
+void vvi_slots_fini(struct vvi_slots *s);
+/* A slot for a block that has none; UINT32_MAX: no slot is free. */
+uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block, uint32_t round);
+void vvi_slots_filled(struct vvi_slots *s, uint32_t slot);
+/* It could not be filled. */
+void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot);
+/* What a round has touched, as the device has it. */
+void vvi_slots_touch(struct vvi_slots *s, const uint32_t *touched, uint32_t round);
+/* A block that goes; no round from `keep` on has used it. UINT32_MAX: there is none. */
+uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t keep);
+/* Slots that left before all rounds that are under way began become free. `oldest`: the time at which
+ * the first of those began; UINT64_MAX: there are none. */
+void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest);
+
+/* ---- sources (source.c) ---- */
+
+struct vvi_source {
+    struct varve_ctx *ctx;
+    struct vv_device *device;
+    size_t block_bytes;
+    const unsigned char *memory;     /* NULL: blocks are read */
+    const unsigned char *dev_memory; /* the same for kernels; NULL: they cannot */
+    bool registered;
+    unsigned char *own; /* what a region was read into */
+    size_t own_bytes;
+    int fd;
+    uint64_t offset;
+    int (*read)(void *arg, uint64_t block, void *buf, size_t bytes);
+    void *read_arg;
+    /* Blocks that are read come through here. */
+    unsigned char *staging;
+    bool staging_registered;
+    struct vv_event *staged[2]; /* of each half, when it was last copied from */
+    unsigned half;
+    struct vv_mutex lock; /* one fill through the staging memory at a time */
+    struct vvi_readers *readers;
+};
+
+enum { VVI_STAGED = 32 }; /* blocks in each half */
+
+struct vvi_fill {
+    uint32_t block, slot;
+};
+
+VV_WARN_UNUSED int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx,
+                                   struct vv_device *device, const struct varve_blocks_opts *opts,
+                                   uint64_t bytes, size_t block_bytes);
+void vvi_source_fini(struct vvi_source *src);
+/* Submits the copies of blocks to their slots on the stream, reading them first where need be. */
+VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
+                                   unsigned char *slots, const struct vvi_fill *fills, size_t n);
+
+/* ---- arrays ---- */
+
+/* What one run needs, kept for the next. */
+struct vvi_run {
+    struct vvi_run *next;  /* of active or idle ones */
+    struct vvi_run *other; /* of all */
+    struct varve_blocks_view view;
+    unsigned char *meta; /* device: need, counts, and the map */
+    uint32_t *todo[2];   /* device */
+    uint64_t todo_items; /* that there is room for */
+    unsigned char *host; /* host memory that kernels write, the map as it is sent, and copies */
+    size_t host_bytes;
+    const uint64_t *missing; /* in `host`, as are the following */
+    uint32_t *map;
+    const uint32_t *counts, *touched;
+    struct vv_event *event;  /* the end of a round */
+    struct vv_event *ready;  /* the copies to slots that the round relies on */
+    struct vv_event *filled; /* copies to slots that are waited for */
+    struct vvi_fill *fills;  /* room for as many as there are slots */
+    uint32_t *asked;         /* blocks of this round that are not there yet */
+    uint32_t nasked;
+    uint32_t read_at;            /* entries of `missing` that were taken */
+    uint64_t began;              /* by the clock of the slots */
+    uint32_t round, first_round; /* its number, and that of the run's first */
+    uint32_t *dirty, ndirty;     /* blocks that changed since the map was last sent; all: or more */
+};
+
+struct varve_blocks {
+    struct varve_ctx *ctx;
+    struct vv_device *device;
+    struct varve_blocks_opts opts;
+    struct varve_blocks_view view; /* what all rounds have in common */
+    size_t block_bytes;
+    size_t need_bytes, map_bytes;
+    struct vvi_source source;
+    unsigned char *cache, *meta; /* device: slots; last uses, and zeros */
+    unsigned char *zeros;
+    struct vv_stream *moves; /* copies to slots */
+    struct vv_event *moved;
+
+    struct vv_mutex lock;
+    struct vv_cond changed;
+    /* Synchronization: lock, from here on. */
+    struct vvi_slots slots;
+    struct vvi_run *all, *idle, *active;
+    struct vvi_run *alone; /* the only one that may begin rounds; NULL: all may */
+    int broken;            /* copies to slots failed: the cache is good for nothing */
+    uint32_t round;
+    uint32_t runs;  /* under way */
+    uint32_t fills; /* of slots, under way */
+    struct varve_blocks_stats stats;
+};
+
+/* Reads and waits that a lost device must not turn into a hang are cut into pieces of this. */
+#define VVI_OOC_WAIT_NS INT64_C(1000000000)
+
+/* blocks.c */
+VV_WARN_UNUSED int vvi_blocks_run_new(struct varve_blocks *b, uint64_t items,
+                                      struct vvi_run **ret_run);
+void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r);
+int vvi_blocks_wait(struct varve_blocks *b, struct vv_event *event);
+int vvi_blocks_fail(struct varve_blocks *b, const char *operation, int rc, const char *fmt, ...)
+    VV_PRINTF(4, 5);
+
+#endif

@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs: rounds of a kernel until every item is done.
+ *
+ * A round. The map as it is now is sent to the device; the kernel runs on the caller's stream after
+ * it, and the words in which it asks for blocks are taken while it runs: those that find a free slot
+ * are on their way at once. When the kernel has ended it is known which slots it used; what it asked
+ * for beyond takes the place of others.
+ *
+ * Order. Copies to slots go through one stream, `moves`. Each run has a map of its own, which is
+ * brought up to date before a round, never during one: it has the blocks whose copies were submitted
+ * then, and the kernel begins after those. A slot whose block has left is filled again when all
+ * rounds that began before have ended (slots.c).
+ *
+ * Threads. Each run has one, the caller's. `lock` is not held while blocks are read or waited for. A
+ * run that gets nowhere becomes the one that may begin rounds, `alone`, until it ends: with one item
+ * at a time, and all slots at its disposal, it gets on or never can.
+ *
+ * After an error the caller's stream and all copies to slots are waited for.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "ooc/ooc_private.h"
+
+/* So many new words are worth a batch of copies while a kernel runs. */
+#define BATCH 16
+/* Rounds without a single item done, before fewer are tried. */
+#define FRUITLESS 2
+
+struct job {
+    struct varve_blocks *b;
+    struct vvi_run *r;
+    varve_blocks_launch launch;
+    void *arg;
+    struct CUstream_st *native;
+    struct vv_stream *stream;
+    uint64_t left, limit;
+    unsigned which; /* todo[which] has what is left */
+    bool all;       /* the first round: no list */
+    bool alone;     /* no other run has rounds */
+    uint32_t rounds, fruitless;
+    uint64_t cpu_ns; /* see varve_blocks_stats */
+};
+
+static uint64_t cpu_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * VV_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* ---- the map ---- */
+
+/* For every run's next round. */
+static void changed_locked(struct varve_blocks *b, uint32_t block)
+{
+    for (struct vvi_run *r = b->all; r; r = r->other)
+        if (r->ndirty < b->slots.blocks)
+            r->dirty[r->ndirty++] = block;
+}
+
+static uint32_t map_entry(const struct vvi_slots *s, uint32_t block)
+{
+    uint32_t at = s->map[block];
+
+    return at && s->slot[at - 1].state == VVI_SLOT_READY ? at : 0;
+}
+
+/* Brings the run's map up to date; the changed entries lie in [*from, *to). */
+static void update_map_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t *from,
+                              uint32_t *to)
+{
+    bool all = r->ndirty == b->slots.blocks; /* the list is full: there may be more */
+
+    *from = all ? 0 : b->slots.blocks;
+    *to = all ? b->slots.blocks : 0;
+    for (uint32_t n = 0; n < r->ndirty; n++) {
+        uint32_t block = all ? n : r->dirty[n];
+
+        r->map[block] = map_entry(&b->slots, block);
+        *from = VV_MIN(*from, block);
+        *to = VV_MAX(*to, block + 1);
+    }
+    r->ndirty = 0;
+}
+
+/* The kernel of the next round begins after the copies to slots that were submitted, with the map as
+ * it is now. */
+static int send_map_locked(struct varve_blocks *b, struct vvi_run *r, struct vv_stream *stream)
+{
+    uint32_t from, to;
+    struct vv_copy_seg seg;
+    int rc = vv_device_event_record(b->device, r->ready, b->moves);
+
+    if (rc == 0)
+        rc = vv_device_stream_wait_event(b->device, stream, r->ready);
+    if (rc || r->ndirty == 0)
+        return rc;
+    update_map_locked(b, r, &from, &to);
+    seg = (struct vv_copy_seg){(unsigned char *)(uintptr_t)r->view.map + from * sizeof(*r->map),
+                               r->map + from, (to - from) * sizeof(*r->map)};
+    rc = vv_device_copy_async(b->device, stream, &seg, 1);
+    if (rc)
+        r->ndirty = b->slots.blocks;
+    return rc;
+}
+
+/* ---- bringing blocks ---- */
+
+static uint64_t oldest_locked(const struct varve_blocks *b)
+{
+    uint64_t oldest = UINT64_MAX;
+
+    for (const struct vvi_run *r = b->active; r; r = r->next)
+        oldest = VV_MIN(oldest, r->began);
+    return oldest;
+}
+
+/* Blocks that rounds from here on have used stay. */
+static uint32_t keep_locked(const struct varve_blocks *b, const struct vvi_run *mine)
+{
+    uint32_t keep = mine->round;
+
+    for (const struct vvi_run *r = b->active; r; r = r->next)
+        if ((int32_t)(r->round - keep) < 0)
+            keep = r->round;
+    return keep;
+}
+
+static bool evict_locked(struct varve_blocks *b, const struct vvi_run *r)
+{
+    uint32_t block = vvi_slots_evict(&b->slots, keep_locked(b, r));
+
+    if (block == UINT32_MAX)
+        return false;
+    changed_locked(b, block);
+    vvi_slots_reclaim(&b->slots, oldest_locked(b));
+    return true;
+}
+
+/* Gives slots to blocks of r->asked that have none, as many as there are, and drops those that are
+ * there. How many are to be filled. */
+static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool evict)
+{
+    uint32_t n = 0, kept = 0;
+
+    if (b->alone && b->alone != r)
+        return 0; /* another round asks again */
+    for (uint32_t i = 0; i < r->nasked; i++) {
+        uint32_t block = r->asked[i], at = b->slots.map[block];
+
+        if (at && b->slots.slot[at - 1].state == VVI_SLOT_READY) {
+            b->slots.slot[at - 1].last = r->round;
+            continue;
+        }
+        if (!at && evict && b->slots.nfree == 0)
+            (void)evict_locked(b, r);
+        if (!at && b->slots.nfree > 0) {
+            r->fills[n++] = (struct vvi_fill){block, vvi_slots_take(&b->slots, block, r->round)};
+            continue;
+        }
+        r->asked[kept++] = block; /* another run brings it, or there is no room */
+    }
+    r->nasked = kept;
+    return n;
+}
+
+static void give_back_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        vvi_slots_give_back(&b->slots, r->fills[i].slot);
+}
+
+/* Fills the slots that were assigned. Called with the lock held, which it gives up meanwhile. */
+static int fill_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
+{
+    bool one_by_one = b->opts.policy == VARVE_BLOCKS_PAPER;
+    int rc = 0;
+
+    b->fills++;
+    vv_mutex_unlock(&b->lock);
+    for (uint32_t i = 0; rc == 0 && i < n; i += one_by_one ? 1 : n) {
+        rc = vvi_source_fill(&b->source, b->moves, b->cache, r->fills + i, one_by_one ? 1 : n);
+        if (rc == 0 && one_by_one)
+            rc = vv_device_event_record(b->device, r->filled, b->moves);
+        if (rc == 0 && one_by_one)
+            rc = vvi_blocks_wait(b, r->filled);
+    }
+    if (rc && vv_device_event_record(b->device, r->filled, b->moves) == 0)
+        (void)vvi_blocks_wait(b, r->filled);
+    vv_mutex_lock(&b->lock);
+    b->fills--;
+    if (rc) {
+        give_back_locked(b, r, n);
+    } else {
+        for (uint32_t i = 0; i < n; i++) {
+            vvi_slots_filled(&b->slots, r->fills[i].slot);
+            changed_locked(b, r->fills[i].block);
+        }
+        b->stats.bytes += n * b->block_bytes;
+    }
+    vv_cond_broadcast(&b->changed);
+    return rc;
+}
+
+/* While the kernel runs: what finds a free slot. */
+static int bring_some(struct job *j)
+{
+    struct varve_blocks *b = j->b;
+    uint64_t start = cpu_now();
+    uint32_t n;
+    int rc = 0;
+
+    vv_mutex_lock(&b->lock);
+    n = assign_locked(b, j->r, false);
+    j->cpu_ns += cpu_now() - start;
+    if (n > 0)
+        rc = fill_locked(b, j->r, n);
+    vv_mutex_unlock(&b->lock);
+    return rc;
+}
+
+/* Of the blocks that are still to come, is one in other hands, or could a slot become free? */
+static bool worth_waiting_locked(const struct varve_blocks *b, const struct vvi_run *r)
+{
+    if (r->nasked == 0 || (b->alone && b->alone != r))
+        return false;
+    if (b->active && b->slots.nleaving > 0)
+        return true;
+    for (uint32_t i = 0; i < r->nasked; i++)
+        if (b->slots.map[r->asked[i]])
+            return true;
+    return false;
+}
+
+/* After the kernel: as much as can be. */
+static int bring_rest(struct job *j)
+{
+    struct varve_blocks *b = j->b;
+    int rc = 0;
+
+    vv_mutex_lock(&b->lock);
+    while (rc == 0 && j->r->nasked > 0) {
+        uint64_t start = cpu_now();
+        uint32_t n = assign_locked(b, j->r, true);
+
+        j->cpu_ns += cpu_now() - start;
+        if (n > 0)
+            rc = fill_locked(b, j->r, n);
+        else if (worth_waiting_locked(b, j->r))
+            vv_cond_wait(&b->changed, &b->lock);
+        else
+            break;
+    }
+    vv_mutex_unlock(&b->lock);
+    return rc;
+}
+
+/* ---- ahead of the front ---- */
+
+/* Used by this run, and there before it. */
+static bool used_now(const struct varve_blocks *b, const struct vvi_run *r, uint64_t block)
+{
+    uint32_t at = b->slots.map[block];
+
+    return at && b->slots.slot[at - 1].state == VVI_SLOT_READY &&
+           (int32_t)(b->slots.slot[at - 1].last - r->first_round) >= 0 &&
+           (int32_t)(b->slots.slot[at - 1].came - r->first_round) < 0;
+}
+
+/* The front moves from a block that has been used for longer through one that was missing: the block
+ * behind that comes next. */
+static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t block)
+{
+    const uint32_t *nr = b->view.nr;
+    int64_t at[3] = {block % nr[0], block / nr[0] % nr[1], block / nr[0] / nr[1]};
+    int64_t step[3] = {1, nr[0], (int64_t)nr[0] * nr[1]};
+
+    for (int d = 0; d < 6; d++) {
+        int axis = d / 2, sign = d % 2 ? 1 : -1;
+
+        if (at[axis] - sign < 0 || at[axis] - sign >= nr[axis] ||
+            !used_now(b, r, (uint64_t)(block - sign * step[axis])))
+            continue;
+        for (int64_t n = 1; n <= b->opts.ahead; n++) {
+            int64_t to = at[axis] + sign * n;
+
+            if (to < 0 || to >= nr[axis] || r->nasked == b->slots.blocks)
+                break;
+            r->asked[r->nasked++] = (uint32_t)(block + sign * n * step[axis]);
+        }
+    }
+}
+
+/* For the next run, which does not wait for it. */
+static int bring_ahead(struct job *j, const uint32_t *missed, uint32_t nmissed)
+{
+    struct varve_blocks *b = j->b;
+    uint64_t start = cpu_now();
+    uint32_t n;
+    int rc = 0;
+
+    vv_mutex_lock(&b->lock);
+    j->r->nasked = 0;
+    for (uint32_t i = 0; i < nmissed; i++)
+        look_ahead_locked(b, j->r, missed[i]);
+    n = assign_locked(b, j->r, true);
+    j->cpu_ns += cpu_now() - start;
+    j->r->nasked = 0;
+    if (n > 0) {
+        b->stats.ahead += n;
+        rc = fill_locked(b, j->r, n);
+    }
+    vv_mutex_unlock(&b->lock);
+    return rc;
+}
+
+/* ---- rounds ---- */
+
+static int begin_round(struct job *j, uint32_t items)
+{
+    struct varve_blocks *b = j->b;
+    struct vvi_run *r = j->r;
+    int rc;
+
+    vv_mutex_lock(&b->lock);
+    while (b->alone && b->alone != r)
+        vv_cond_wait(&b->changed, &b->lock);
+    rc = b->broken ? b->broken : send_map_locked(b, r, j->stream);
+    if (rc == 0) {
+        r->began = ++b->slots.now;
+        if (++b->round == 0)
+            b->round = 1; /* 0 is what slots have that nobody has used */
+        r->round = b->round;
+        if (j->rounds == 0)
+            r->first_round = b->round;
+        r->next = b->active;
+        b->active = r;
+        b->stats.rounds++;
+    }
+    vv_mutex_unlock(&b->lock);
+    r->view.items = items;
+    r->view.round = r->round;
+    r->view.todo = j->all ? NULL : r->todo[j->which];
+    r->view.undone = r->todo[!j->which];
+    r->view.memory = j->rounds >= b->opts.rounds ? b->source.dev_memory : NULL;
+    r->nasked = r->read_at = 0;
+    return rc;
+}
+
+static void end_round_locked(struct varve_blocks *b, struct vvi_run *r)
+{
+    struct vvi_run **at = &b->active;
+
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    r->next = NULL;
+    vvi_slots_reclaim(&b->slots, oldest_locked(b));
+    vv_cond_broadcast(&b->changed);
+}
+
+static int submit(struct job *j)
+{
+    struct varve_blocks *b = j->b;
+    struct vvi_run *r = j->r;
+    size_t counts_bytes = 3 * sizeof(uint32_t);
+    struct vv_copy_seg zero = {r->meta, b->zeros, b->need_bytes + counts_bytes};
+    struct vv_copy_seg back[2] = {
+        {r->host + ((const unsigned char *)r->counts - r->host), r->view.counts, counts_bytes},
+        {r->host + ((const unsigned char *)r->touched - r->host), r->view.touched,
+         b->slots.nr * sizeof(uint32_t)},
+    };
+    int rc = vv_device_copy_async(b->device, j->stream, &zero, 1);
+
+    if (rc == 0)
+        rc = j->launch(j->arg, &r->view, j->native);
+    if (rc > 0)
+        rc = -EINVAL;
+    if (rc == 0)
+        rc = vv_device_copy_async(b->device, j->stream, back, 2);
+    return rc;
+}
+
+/* Words that the kernel has written since. */
+static void take_words(struct job *j)
+{
+    struct vvi_run *r = j->r;
+    const _Atomic uint64_t *words = (const _Atomic uint64_t *)r->missing;
+
+    while (r->read_at < j->b->slots.blocks) {
+        uint64_t word = atomic_load_explicit(&words[r->read_at], memory_order_relaxed);
+
+        if (word >> 32 != r->round)
+            break;
+        r->asked[r->nasked++] = (uint32_t)word - 1;
+        r->read_at++;
+    }
+}
+
+/* Until the kernel has ended. */
+static int follow(struct job *j)
+{
+    bool later = j->b->opts.policy == VARVE_BLOCKS_PAPER;
+    uint32_t tried = 0;
+    int rc, moved = 0;
+
+    while ((rc = vv_device_event_query(j->b->device, j->r->event)) == -EBUSY) {
+        take_words(j);
+        if (!later && moved == 0 && j->r->nasked >= tried + BATCH) {
+            moved = bring_some(j);
+            tried = j->r->nasked; /* what had no room has none now */
+        }
+    }
+    take_words(j);
+    return rc ? rc : moved;
+}
+
+/* The copies to slots that the round relied on. If one fails, the first event after it says so, which
+ * may be another run's; that one is not recorded again before it was looked at, here. */
+static int check_moves_locked(struct varve_blocks *b)
+{
+    for (struct vvi_run *r = b->all; r && !b->broken; r = r->other) {
+        int rc = vv_device_event_query(b->device, r->ready);
+
+        if (rc && rc != -EBUSY)
+            b->broken = rc;
+    }
+    return b->broken;
+}
+
+/* How many of the items have to be done again. */
+static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
+{
+    struct varve_blocks *b = j->b;
+    struct vvi_run *r = j->r;
+    uint64_t start;
+    int rc = begin_round(j, items), ended;
+
+    if (rc)
+        return rc;
+    rc = submit(j);
+    ended = vv_device_event_record(b->device, r->event, j->stream);
+    if (rc == 0 && ended == 0)
+        rc = follow(j);
+    else if (ended == 0)
+        (void)vvi_blocks_wait(b, r->event);
+    start = cpu_now();
+    vv_mutex_lock(&b->lock);
+    if (rc == 0 && ended == 0)
+        vvi_slots_touch(&b->slots, r->touched, r->round);
+    end_round_locked(b, r);
+    if (rc == 0)
+        rc = ended ? ended : check_moves_locked(b);
+    if (rc == 0) {
+        b->stats.missed += r->read_at;
+        b->stats.undone += r->counts[VARVE_BLOCKS_UNDONE_COUNT];
+        if (r->view.memory)
+            b->stats.from_host += items;
+    }
+    vv_mutex_unlock(&b->lock);
+    j->cpu_ns += cpu_now() - start;
+    j->rounds++;
+    if (rc)
+        return rc;
+    if (r->counts[VARVE_BLOCKS_OUTSIDE_COUNT])
+        return vvi_blocks_fail(b, "blocks_run", -EINVAL,
+                               "a kernel asked for cells outside of the array");
+    *ret_undone = r->counts[VARVE_BLOCKS_UNDONE_COUNT];
+    return *ret_undone <= items ? 0
+                                : vvi_blocks_fail(b, "blocks_run", -EINVAL,
+                                                  "a kernel left more items undone than it had");
+}
+
+/* What is left after a round: the undone ones, then those that had no turn. */
+static int next_list(struct job *j, uint32_t items, uint32_t undone)
+{
+    struct vvi_run *r = j->r;
+    uint64_t rest = j->left - items;
+    int rc = 0;
+
+    if (rest > 0) {
+        struct vv_copy_seg seg = {r->todo[!j->which] + undone, r->todo[j->which] + items,
+                                  rest * sizeof(uint32_t)};
+
+        rc = vv_device_copy_async(j->b->device, j->stream, &seg, 1);
+    }
+    j->left = undone + rest;
+    j->which = !j->which;
+    j->all = false;
+    return rc;
+}
+
+/* Rounds that get nowhere are made smaller, without others beside them. */
+static int narrow(struct job *j, uint32_t items)
+{
+    struct varve_blocks *b = j->b;
+
+    if (j->fruitless < FRUITLESS)
+        return 0;
+    if (items == 1 && j->alone)
+        return vvi_blocks_fail(b, "blocks_run", -EFBIG,
+                               "an item needs more blocks at a time than the cache's %u slots hold",
+                               b->slots.nr);
+    j->limit = VV_MAX(items / 4, 1);
+    j->fruitless = 0;
+    vv_mutex_lock(&b->lock);
+    while (b->alone && b->alone != j->r)
+        vv_cond_wait(&b->changed, &b->lock);
+    b->alone = j->r;
+    j->alone = true;
+    while (b->active || b->fills > 0)
+        vv_cond_wait(&b->changed, &b->lock);
+    vv_mutex_unlock(&b->lock);
+    return 0;
+}
+
+static int run_items(struct job *j)
+{
+    uint32_t *missed = NULL, nmissed = 0;
+    int rc = 0;
+
+    while (rc == 0 && j->left > 0) {
+        uint32_t items = (uint32_t)VV_MIN(j->left, j->limit), undone = 0;
+
+        rc = one_round(j, items, &undone);
+        if (rc == 0 && j->rounds == 1 && j->b->opts.ahead && j->r->read_at > 0 &&
+            j->b->opts.policy != VARVE_BLOCKS_PAPER) {
+            nmissed = j->r->read_at;
+            missed = malloc(nmissed * sizeof(*missed));
+            for (uint32_t i = 0; missed && i < nmissed; i++)
+                missed[i] = (uint32_t)j->r->missing[i] - 1;
+        }
+        if (rc == 0)
+            rc = bring_rest(j);
+        if (rc == 0)
+            rc = next_list(j, items, undone);
+        j->fruitless = undone == items ? j->fruitless + 1 : 0;
+        if (rc == 0 && j->left > 0)
+            rc = narrow(j, items);
+    }
+    if (rc == 0 && missed)
+        rc = bring_ahead(j, missed, nmissed);
+    free(missed);
+    return rc;
+}
+
+/* Nothing of the run is under way any more. */
+static void settle(struct job *j)
+{
+    struct varve_blocks *b = j->b;
+
+    if (vv_device_event_record(b->device, j->r->event, j->stream) == 0)
+        (void)vvi_blocks_wait(b, j->r->event);
+    if (vv_device_event_record(b->device, j->r->filled, b->moves) == 0)
+        (void)vvi_blocks_wait(b, j->r->filled);
+}
+
+static void run_end(struct job *j)
+{
+    struct varve_blocks *b = j->b;
+
+    vv_mutex_lock(&b->lock);
+    if (j->r) {
+        j->r->next = b->idle;
+        b->idle = j->r;
+    }
+    if (b->alone == j->r)
+        b->alone = NULL;
+    b->runs--;
+    b->stats.runs++;
+    b->stats.management_ns += j->cpu_ns;
+    vv_cond_broadcast(&b->changed);
+    vv_mutex_unlock(&b->lock);
+}
+
+int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch launch, void *arg,
+                     struct CUstream_st *stream)
+{
+    struct job j = {.b = b,
+                    .launch = launch,
+                    .arg = arg,
+                    .native = stream,
+                    .left = items,
+                    .limit = items,
+                    .all = true};
+    int rc;
+
+    if (!b || !launch || items > UINT32_MAX - 1)
+        return -EINVAL;
+    if (items == 0)
+        return 0;
+    vv_mutex_lock(&b->lock);
+    b->runs++;
+    vv_mutex_unlock(&b->lock);
+    rc = vvi_blocks_run_new(b, items, &j.r);
+    if (rc == 0) {
+        rc = vv_device_stream_adopt(b->device, stream, &j.stream);
+        if (rc == 0) {
+            rc = run_items(&j);
+            if (rc)
+                settle(&j);
+            vv_device_stream_free(b->device, j.stream);
+        }
+    }
+    run_end(&j);
+    return rc;
+}

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks on the emulated device, kernels in threads: every item sees the cells of the array, whatever
+ * the cache holds, wherever the cells come from, and with several runs on one cache. Under
+ * ThreadSanitizer a slot that is filled while a kernel may read it shows as a race.
+ */
+#define VARVE_EMULATE 1
+#include <varve/blocks.h>
+#include <varve/blocks_device.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ckpt/hooks.h"
+#include "device/host/host.h"
+#include "t.h"
+#include "unit/ckpt/ck.h"
+
+enum { X = 37, Y = 21, Z = 13, EDGE = 8, ITEMS = 300, BLOCK_BYTES = EDGE * EDGE * EDGE * 4 };
+
+static uint64_t seed;
+static float array[Z][Y][X];
+static uint32_t packed_words[5 * 3 * 2 * BLOCK_BYTES / 4];
+
+static void make_array(void)
+{
+    for (uint32_t z = 0; z < Z; z++)
+        for (uint32_t y = 0; y < Y; y++)
+            for (uint32_t x = 0; x < X; x++)
+                array[z][y][x] = (float)(x + 100 * y + 10000 * z);
+}
+
+/* Each item reads the eight cells of a cube at a place that its number and the seed say. */
+struct work {
+    struct vv_device *device;
+    struct varve_blocks_view view;
+    uint64_t seed;
+    uint64_t far; /* cells beyond the array that the first item asks for */
+    uint32_t spread;
+    float *sum; /* of each item; -1: not done */
+    uint32_t *times;
+    int launch_error;
+};
+
+static uint32_t place(const struct work *w, uint32_t item, uint32_t axis, uint32_t cells)
+{
+    uint64_t h = (3 * (1000 * w->seed + item / w->spread) + axis) * UINT64_C(0x9e3779b97f4a7c15);
+
+    h = (h ^ h >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (uint32_t)((h >> 32) % (cells - 1));
+}
+
+static void gather(void *arg)
+{
+    struct work *w = arg;
+    const struct varve_blocks_view *v = &w->view;
+    uint32_t all = varve_d_blocks() * varve_d_threads();
+
+    for (uint32_t i = varve_d_block() * varve_d_threads() + varve_d_thread(); i < v->items;
+         i += all) {
+        struct varve_blocks_cursor c = varve_blocks_cursor();
+        uint32_t item = varve_blocks_item(v, i);
+        uint64_t x = place(w, item, 0, X), y = place(w, item, 1, Y), z = place(w, item, 2, Z);
+        float sum = 0, cell;
+        int here = 1;
+
+        if (item == 0)
+            x += w->far;
+        for (int k = 0; k < 8; k++) {
+            here &= varve_blocks_f32(v, &c, x + (k & 1), y + (k >> 1 & 1), z + (k >> 2), &cell);
+            sum += cell;
+        }
+        if (here) {
+            w->sum[item] = sum;
+            w->times[item]++;
+        } else {
+            varve_blocks_again(v, item);
+        }
+    }
+}
+
+static void run_kernel(void *arg)
+{
+    T_OK(varve_emu_launch(3, 4, 2, seed, gather, arg));
+}
+
+static int launch(void *arg, const struct varve_blocks_view *view, struct CUstream_st *stream)
+{
+    struct work *w = arg;
+
+    (void)stream;
+    w->view = *view;
+    return w->launch_error ? w->launch_error : vv_device_host_app_run(w->device, run_kernel, w);
+}
+
+static void work_init(struct work *w, struct varve_ctx *ctx, uint64_t where)
+{
+    *w = (struct work){.device = vv_ckpt_device(ctx), .seed = where, .spread = 7};
+    w->sum = malloc(ITEMS * sizeof(*w->sum));
+    w->times = calloc(ITEMS, sizeof(*w->times));
+    for (uint32_t i = 0; i < ITEMS; i++)
+        w->sum[i] = -1;
+}
+
+static void work_check(struct work *w)
+{
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        uint32_t x = place(w, i, 0, X), y = place(w, i, 1, Y), z = place(w, i, 2, Z);
+        float sum = 0;
+
+        for (int k = 0; k < 8; k++)
+            sum += array[z + (uint32_t)(k >> 2)][y + (uint32_t)(k >> 1 & 1)][x + (uint32_t)(k & 1)];
+        if (w->sum[i] != sum || w->times[i] != 1)
+            t_fail(__FILE__, __LINE__, "item %u: %g, not %g; done %u times", i, (double)w->sum[i],
+                   (double)sum, w->times[i]);
+    }
+    free(w->sum);
+    free(w->times);
+}
+
+static struct varve_ctx *context(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 1 << 16, .host_cache = 1 << 16};
+
+    return ck_open(&cfg);
+}
+
+static void opts_for(struct varve_blocks_opts *o, uint32_t slots)
+{
+    T_OK(varve_blocks_opts_init(o, sizeof(*o)));
+    o->cells[0] = X;
+    o->cells[1] = Y;
+    o->cells[2] = Z;
+    for (int i = 0; i < 3; i++)
+        o->edge[i] = EDGE;
+    o->cache_bytes = (uint64_t)slots * BLOCK_BYTES;
+    o->memory = packed_words;
+}
+
+static void layout(void)
+{
+    struct varve_blocks_opts o;
+    uint64_t bytes;
+    const float *packed = (const float *)packed_words;
+
+    opts_for(&o, 2);
+    T_OK(varve_blocks_bytes(&o, &bytes));
+    T_EQ(bytes, sizeof(packed_words));
+    T_OK(varve_blocks_pack(&o, array, packed_words));
+    /* Cell (9, 17, 3) is cell (1, 1, 3) of block (1, 2, 0). */
+    T_CHECK(packed[(2 * 5 + 1) * 512 + 3 * 64 + 1 * 8 + 1] == array[3][17][9]);
+    /* Behind the edge of the array there are zeros. */
+    T_CHECK(packed[4 * 512 + 7] == 0);
+    o.edge[1] = 3;
+    T_ERR(varve_blocks_bytes(&o, &bytes), -EINVAL);
+    T_ERR(varve_blocks_pack(&o, array, packed_words), -EINVAL);
+    opts_for(&o, 2);
+    o.cells[0] = o.cells[1] = o.cells[2] = UINT64_C(1) << 40;
+    T_ERR(varve_blocks_bytes(&o, &bytes), -EFBIG);
+}
+
+/* All sizes of the cache from what one item needs, both policies. */
+static void any_cache(void)
+{
+    struct varve_ctx *ctx = context();
+
+    varve_emu_jitter = 20;
+    for (int policy = VARVE_BLOCKS_CLOCK; policy <= VARVE_BLOCKS_PAPER; policy++)
+        for (uint32_t slots = 8; slots <= 32; slots += 12) {
+            struct varve_blocks_stats st = {.stats_size = sizeof(st)};
+            struct varve_blocks_opts o;
+            struct varve_blocks *b;
+
+            opts_for(&o, slots);
+            o.policy = policy;
+            o.ahead = slots % 4 ? 2 : 0;
+            o.rounds = 1000;
+            T_OK(varve_blocks_open(ctx, &o, &b));
+            for (uint64_t s = 1; s <= 2; s++) {
+                struct work w;
+
+                work_init(&w, ctx, s);
+                T_OK(varve_blocks_run(b, ITEMS, launch, &w, NULL));
+                work_check(&w);
+            }
+            T_OK(varve_blocks_stats(b, &st));
+            T_EQ(st.runs, 2);
+            T_CHECK(st.used_slots <= st.slots && st.slots == VV_MIN(slots, 30));
+            T_CHECK(st.missed > 0 && st.bytes >= BLOCK_BYTES && st.bytes % BLOCK_BYTES == 0);
+            T_CHECK(slots > 26 || st.evicted > 0);
+            T_CHECK(slots < 30 || st.evicted == 0);
+            T_OK(varve_blocks_close(b));
+        }
+    T_OK(varve_close(ctx));
+}
+
+/* Fewer slots than an item needs: an error, or the cells are read where they are. */
+static void too_small(void)
+{
+    struct varve_ctx *ctx = context();
+
+    for (uint32_t slots = 2; slots <= 3; slots++) {
+        struct varve_blocks_stats st = {.stats_size = sizeof(st)};
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        struct work w;
+
+        opts_for(&o, slots);
+        o.rounds = 3;
+        T_OK(varve_blocks_open(ctx, &o, &b));
+        work_init(&w, ctx, 5);
+        w.spread = 1;
+        T_OK(varve_blocks_run(b, ITEMS, launch, &w, NULL));
+        work_check(&w);
+        T_OK(varve_blocks_stats(b, &st));
+        T_CHECK(st.from_host > 0);
+        T_OK(varve_blocks_close(b));
+        o.rounds = 1 << 20;
+        T_OK(varve_blocks_open(ctx, &o, &b));
+        work_init(&w, ctx, 5);
+        w.spread = 1;
+        T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EFBIG);
+        ck_error(ctx, -EFBIG, "slots");
+        free(w.sum);
+        free(w.times);
+        T_OK(varve_blocks_close(b));
+    }
+    T_OK(varve_close(ctx));
+}
+
+static int from_packed(void *arg, uint64_t block, void *buf, size_t bytes)
+{
+    int *calls = arg;
+
+    if (__atomic_add_fetch(calls, 1, __ATOMIC_RELAXED) == 20)
+        return -EIO;
+    memcpy(buf, (const char *)packed_words + block * bytes, bytes);
+    return 0;
+}
+
+static void run_once(struct varve_ctx *ctx, const struct varve_blocks_opts *o, int expected)
+{
+    struct varve_blocks *b;
+    struct work w;
+
+    T_OK(varve_blocks_open(ctx, o, &b));
+    work_init(&w, ctx, 9);
+    T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), expected);
+    if (expected == 0) {
+        work_check(&w);
+    } else {
+        free(w.sum);
+        free(w.times);
+    }
+    T_OK(varve_blocks_close(b));
+}
+
+static void sources(void)
+{
+    struct varve_ctx *ctx = context();
+    struct varve_history *h = ck_history(ctx, "model");
+    struct varve_blocks_opts o;
+    struct varve_blocks *b;
+    char path[4096];
+    int calls = 0, fd;
+
+    snprintf(path, sizeof(path), "%s/cells", t_tmpdir());
+    fd = open(path, O_CREAT | O_RDWR, 0600);
+    T_CHECK(fd >= 0);
+    T_EQ(pwrite(fd, packed_words, sizeof(packed_words), 100), (ssize_t)sizeof(packed_words));
+    opts_for(&o, 10);
+    o.memory = NULL;
+    o.path = path;
+    o.path_offset = 100;
+    run_once(ctx, &o, 0);
+    o.path_offset = 101; /* the file is too short by a byte */
+    T_ERR(varve_blocks_open(ctx, &o, &b), -ENODATA);
+    ck_error(ctx, -ENODATA, "cells");
+    o.path_offset = 100;
+    T_OK(varve_blocks_open(ctx, &o, &b)); /* and becomes shorter later */
+    T_EQ(ftruncate(fd, 100 + 3 * BLOCK_BYTES), 0);
+    struct work w;
+    work_init(&w, ctx, 9);
+    T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -ENODATA);
+    free(w.sum);
+    free(w.times);
+    T_OK(varve_blocks_close(b));
+    close(fd);
+    o.path = "/nowhere/cells";
+    T_ERR(varve_blocks_open(ctx, &o, &b), -ENOENT);
+    o.path = t_tmpdir();
+    T_ERR(varve_blocks_open(ctx, &o, &b), -EISDIR);
+
+    o.path = NULL;
+    o.read = from_packed;
+    o.read_arg = &calls;
+    run_once(ctx, &o, -EIO);
+    calls = 100;
+    run_once(ctx, &o, 0);
+
+    /* A region of a version. */
+    T_OK(varve_protect(h, 2, packed_words, sizeof(packed_words)));
+    T_OK(varve_checkpoint(h, 7));
+    T_OK(varve_unprotect(h, 2));
+    o.read = NULL;
+    o.history = h;
+    o.version = 7;
+    o.region = 2;
+    run_once(ctx, &o, 0);
+    o.version = 8;
+    T_ERR(varve_blocks_open(ctx, &o, &b), -ENOENT);
+    T_OK(varve_close(ctx));
+}
+
+struct crowd {
+    struct varve_ctx *ctx;
+    struct varve_blocks *b;
+    uint64_t seed;
+};
+
+static void *one_of_many(void *arg)
+{
+    struct crowd *c = arg;
+
+    for (uint64_t i = 0; i < 4; i++) {
+        struct work w;
+
+        work_init(&w, c->ctx, c->seed + i);
+        T_OK(varve_blocks_run(c->b, ITEMS, launch, &w, NULL));
+        work_check(&w);
+    }
+    return NULL;
+}
+
+/* Runs of several threads on one cache. */
+static void shared(void)
+{
+    struct varve_ctx *ctx = context();
+
+    for (uint32_t slots = 8; slots <= 20; slots += 12) {
+        struct crowd crowd[3];
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        pthread_t id[3];
+
+        opts_for(&o, slots);
+        o.rounds = 1000;
+        T_OK(varve_blocks_open(ctx, &o, &b));
+        for (int i = 0; i < 3; i++) {
+            crowd[i] = (struct crowd){ctx, b, (uint64_t)i * 2};
+            T_OK(-pthread_create(&id[i], NULL, one_of_many, &crowd[i]));
+        }
+        for (int i = 0; i < 3; i++)
+            T_OK(-pthread_join(id[i], NULL));
+        T_OK(varve_blocks_close(b));
+    }
+    T_OK(varve_close(ctx));
+}
+
+static void misuse(void)
+{
+    struct varve_ctx *ctx = context();
+    struct varve_blocks_opts o;
+    struct varve_blocks *b;
+    struct work w;
+
+    opts_for(&o, 1);
+    T_ERR(varve_blocks_open(ctx, &o, &b), -EFBIG);
+    ck_error(ctx, -EFBIG, "two blocks");
+    opts_for(&o, 8);
+    o.path = "x";
+    T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
+    opts_for(&o, 8);
+    o.cell_bytes = 3;
+    T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
+    T_ERR(varve_blocks_open(NULL, &o, &b), -EINVAL);
+    opts_for(&o, 8);
+    T_OK(varve_blocks_open(ctx, &o, &b));
+    T_ERR(varve_close(ctx), -EBUSY);
+    work_init(&w, ctx, 1);
+    T_ERR(varve_blocks_run(b, ITEMS, NULL, &w, NULL), -EINVAL);
+    T_ERR(varve_blocks_run(b, UINT64_C(1) << 33, launch, &w, NULL), -EINVAL);
+    T_OK(varve_blocks_run(b, 0, launch, &w, NULL));
+    w.launch_error = -EPROTO;
+    T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EPROTO);
+    w.launch_error = 0;
+    w.far = 1000;
+    T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EINVAL);
+    ck_error(ctx, -EINVAL, "outside");
+    free(w.sum);
+    free(w.times);
+    /* It goes on. */
+    work_init(&w, ctx, 1);
+    T_OK(varve_blocks_run(b, ITEMS, launch, &w, NULL));
+    work_check(&w);
+    T_OK(varve_blocks_close(b));
+    T_OK(varve_blocks_close(NULL));
+    T_OK(varve_close(ctx));
+}
+
+/* Whichever call of the device fails: an error and nothing left behind, or all is right. */
+static void failures(void)
+{
+    for (uint64_t nth = 1; nth < 120; nth += 3 + t_seed() % 5) {
+        struct varve_ctx *ctx = context();
+        struct vv_device *d = vv_ckpt_device(ctx);
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        struct work w;
+        int rc;
+
+        opts_for(&o, 9);
+        T_OK(vv_device_host_fail(d, VV_DEVICE_OP_ANY, nth, 1, -EIO));
+        rc = varve_blocks_open(ctx, &o, &b);
+        if (rc == 0) {
+            work_init(&w, ctx, 3);
+            rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
+            vv_device_host_heal(d);
+            if (rc == 0) {
+                work_check(&w);
+            } else {
+                T_EQ(rc, -EIO);
+                free(w.sum);
+                free(w.times);
+            }
+            T_OK(varve_blocks_close(b));
+        } else {
+            T_EQ(rc, -EIO);
+        }
+        vv_device_host_heal(d);
+        T_OK(varve_close(ctx));
+    }
+}
+
+/* Copies that are accepted and fail later are found out before the run says that it is done. */
+static void late_failures(void)
+{
+    int failed = 0;
+
+    for (uint64_t nth = 1; nth < 24; nth += 1 + t_seed() % 3) {
+        struct varve_ctx *ctx = context();
+        struct vv_device *d = vv_ckpt_device(ctx);
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        struct work w;
+        int rc;
+
+        opts_for(&o, 9);
+        T_OK(varve_blocks_open(ctx, &o, &b));
+        work_init(&w, ctx, 3);
+        T_OK(vv_device_host_fail_async(d, nth, 1, -EIO));
+        rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
+        vv_device_host_heal(d);
+        if (rc == 0) {
+            work_check(&w);
+        } else {
+            failed++;
+            free(w.sum);
+            free(w.times);
+        }
+        T_OK(varve_blocks_close(b));
+        T_OK(varve_close(ctx));
+    }
+    T_CHECK(failed > 0);
+}
+
+static void lost(void)
+{
+    struct varve_ctx *ctx = context();
+    struct vv_device *d = vv_ckpt_device(ctx);
+    struct varve_blocks_opts o;
+    struct varve_blocks *b;
+    struct work w;
+
+    opts_for(&o, 9);
+    T_OK(varve_blocks_open(ctx, &o, &b));
+    work_init(&w, ctx, 3);
+    T_OK(vv_device_host_lose_at(d, VV_DEVICE_OP_EVENT_QUERY, 3));
+    T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -ENODEV);
+    T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -ENODEV);
+    T_OK(varve_blocks_close(b));
+    free(w.sum);
+    free(w.times);
+    (void)varve_close(ctx);
+}
+
+int main(void)
+{
+    seed = t_seed();
+    make_array();
+    T_RUN(layout);
+    T_RUN(any_cache);
+    T_RUN(too_small);
+    T_RUN(sources);
+    T_RUN(shared);
+    T_RUN(misuse);
+    T_RUN(failures);
+    T_RUN(late_failures);
+    T_RUN(lost);
+    return t_done();
+}

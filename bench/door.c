@@ -5,11 +5,13 @@
  * take turns, so that they see the same machine; medians of rounds are compared.
  *
  *     bench_door [--library FILE] [--opens N] [--rounds N] [--cpus CLIENT,SERVER] [--index on|off]
+ *                [--readers N]
  *
  *   plain   open and close of a file on local disk
  *   bare    one byte to a process that answers with a descriptor it has open already, and close
  *   cached  open and close of a cached file, through the library and the door
- *   read    the same with reading all of it: 100 KiB files and one large one, cached over plain
+ *   read    the same with reading all of it: 100 KiB files, by one program and by several at once, and one
+ *           large file, cached over plain
  *
  * --index off leaves out the index through which clients open what they had before themselves: every open asks
  * the daemon then.
@@ -39,10 +41,12 @@
 #define FILE_BYTES (100 << 10)
 #define LARGE      ((size_t)256 << 20)
 #define ROUNDS_MAX 99
+#define TOGETHER   20
 
 static char folder[64];
 static const char *library;
 static bool with_index = true;
+static int readers = 8;
 static int opens = 2000, rounds = 9, client_cpu = -1, server_cpu = -1;
 
 __attribute__((noreturn)) static void die(const char *what)
@@ -252,6 +256,30 @@ static double read_files(bool hooked)
     return us / FILES;
 }
 
+/* Microseconds per file when several programs read at once, each all files several times. */
+static double read_together(bool hooked)
+{
+    uint64_t t = vv_now_ns();
+    int status, failed = 0;
+
+    for (int i = 0; i < readers; i++) {
+        pid_t pid = fork();
+
+        if (pid < 0)
+            die("fork");
+        if (pid == 0) {
+            for (int k = 0; k < TOGETHER; k++)
+                (void)read_files(hooked);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < readers; i++)
+        failed += wait(&status) < 0 || status != 0;
+    if (failed)
+        die("a reader failed");
+    return (double)(vv_now_ns() - t) / 1e3 / (readers * TOGETHER * FILES);
+}
+
 static double read_large(bool hooked)
 {
     static char buf[1 << 20];
@@ -278,6 +306,7 @@ static int run_client(int bare_fd)
 {
     double p[ROUNDS_MAX], b[ROUNDS_MAX], c[ROUNDS_MAX];
     double rp[ROUNDS_MAX], rc[ROUNDS_MAX], lp[ROUNDS_MAX], lc[ROUNDS_MAX];
+    double tp[ROUNDS_MAX], tc[ROUNDS_MAX];
     char local[100], root[100];
     struct stat st, real;
     int fd;
@@ -300,6 +329,8 @@ static int run_client(int bare_fd)
         c[i] = cached();
         rp[i] = read_files(false);
         rc[i] = read_files(true);
+        tp[i] = read_together(false);
+        tc[i] = read_together(true);
         lp[i] = read_large(false);
         lc[i] = read_large(true);
     }
@@ -309,6 +340,9 @@ static int run_client(int bare_fd)
            median(c) / median(b), median(c) / median(p));
     printf("100 KiB files         %8.2f us   %.2f of the speed of a plain local read (%.2f us)\n",
            median(rc), median(rp) / median(rc), median(rp));
+    printf(
+        "  by %2d at once         %8.2f us   %.2f of the speed of a plain local read (%.2f us)\n",
+        readers, median(tc), median(tp) / median(tc), median(tp));
     printf("256 MiB file          %8.0f us   %.2f of the speed of a plain local read (%.0f us)\n",
            median(lc), median(lp) / median(lc), median(lp));
     return 0;
@@ -392,6 +426,8 @@ int main(int argc, char **argv)
             library = argv[i + 1];
         else if (strcmp(argv[i], "--opens") == 0)
             opens = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--readers") == 0)
+            readers = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--rounds") == 0)
             rounds = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--index") == 0)
@@ -400,7 +436,7 @@ int main(int argc, char **argv)
                  sscanf(argv[i + 1], "%d,%d", &client_cpu, &server_cpu) != 2)
             return 2;
     }
-    if (opens < 1 || rounds < 1 || rounds > ROUNDS_MAX)
+    if (opens < 1 || readers < 1 || rounds < 1 || rounds > ROUNDS_MAX)
         return 2;
     if (getenv("BENCH_DOOR_FD")) {
         snprintf(folder, sizeof(folder), "%s", getenv("BENCH_DOOR_FOLDER"));

@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs of others do under the library what they do without it.
 set -euo pipefail
+if [ -n "${VARVE_SANITIZE:-}" ] && [ -z "${VARVE_TEST_LONG:-}" ]; then
+    echo "neither these programs nor the library have a sanitizer in them"
+    exit 77
+fi
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 
 make_files

@@ -3,6 +3,10 @@
 # Python, and what data loaders are made of: open, mmap, sendfile, processes that are forked and spawned, numpy, h5py;
 # with VARVE_TEST_LONG a PyTorch DataLoader too. What is not installed is left out, and said.
 set -euo pipefail
+if [ -n "${VARVE_SANITIZE:-}" ] && [ -z "${VARVE_TEST_LONG:-}" ]; then
+    echo "neither these programs nor the library have a sanitizer in them"
+    exit 77
+fi
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 
 python=/usr/bin/python3

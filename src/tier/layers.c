@@ -37,7 +37,7 @@
 #include "tier/store_private.h"
 
 /* The part of the fast layer that is kept free while versions are written. */
-#define LOW_PART 8
+#define LOW_PART 32
 
 enum { BUCKETS_FIRST = 256, RECLAIM_LOOKS = 32 };
 #define MOVE_BYTES_MAX (UINT32_C(4) << 20)

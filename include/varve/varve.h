@@ -285,6 +285,9 @@ struct varve_stats {
     /* The library's threads: how many there are, the processor time that they, and those that have
      * ended, took, and the processors that they are bound to; 0: none. */
     uint64_t helper_threads, helper_cpu_ns, helper_cores;
+    /* Three layers: how often the local folder was found slower than the remote one, and whether
+     * writes go past it now, until a trial shows that it has recovered. */
+    uint64_t layer_skips, layer_skipped;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

@@ -109,6 +109,8 @@ void vvi_spill_stats(struct varve_ctx *ctx, struct varve_stats *stats)
         stats->layer_write_rate[i] = (uint64_t)l.write_bytes_per_s[i];
         stats->layer_read_rate[i] = (uint64_t)l.read_bytes_per_s[i];
     }
+    stats->layer_skips = l.skips;
+    stats->layer_skipped = l.skipped;
     stats->moved_down_bytes = l.down_bytes;
     stats->moved_up_bytes = l.up_bytes;
     stats->remote_written_bytes = l.written_bytes[VV_LAYER_SLOW];

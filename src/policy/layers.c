@@ -26,6 +26,8 @@ int vv_layers_place(const struct vv_layers_question *q)
 
     if (!fast || !slow)
         return fast ? VV_LAYER_FAST : slow ? VV_LAYER_SLOW : -1;
+    if (q->skip_fast || q->try_fast)
+        return q->skip_fast ? VV_LAYER_SLOW : VV_LAYER_FAST;
     if (q->layer[VV_LAYER_FAST].free_pages < q->low_pages + q->pages && q->rank >= q->farthest_rank)
         return VV_LAYER_SLOW;
     if (rate_of(q, VV_LAYER_FAST) <= 0)
@@ -38,7 +40,7 @@ bool vv_layers_wants_down(uint64_t free_pages, uint64_t low_pages, bool restorin
     return !restoring && free_pages < low_pages;
 }
 
-bool vv_layers_wants_up(bool restoring, bool slow_is_read)
+bool vv_layers_wants_up(bool restoring, bool slow_is_read, bool skip_fast)
 {
-    return restoring && !slow_is_read;
+    return restoring && !slow_is_read && !skip_fast;
 }

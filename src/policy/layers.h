@@ -24,6 +24,8 @@ struct vv_layers_question {
     uint64_t low_pages;     /* the fast layer should have so many free */
     uint64_t rank;          /* of what is written: how far away its next use is */
     uint64_t farthest_rank; /* of what the fast layer holds */
+    /* It is slower than the slow one, or this write shall tell whether it still is: see reroute.h. */
+    bool skip_fast, try_fast;
 };
 
 /* The layer that takes the write: the one that will have it first. If the fast one is short of room,
@@ -34,7 +36,8 @@ int vv_layers_place(const struct vv_layers_question *q);
 /* Should room be made on the fast layer? Only while versions are still being written: once they are
  * restored, room comes by itself. */
 bool vv_layers_wants_down(uint64_t free_pages, uint64_t low_pages, bool restoring);
-/* Should the fast layer be filled? When versions are restored and nobody reads from the slow one. */
-bool vv_layers_wants_up(bool restoring, bool slow_is_read);
+/* Should the fast layer be filled? When versions are restored and nobody reads from the slow one;
+ * not while it is skipped. */
+bool vv_layers_wants_up(bool restoring, bool slow_is_read, bool skip_fast);
 
 #endif

@@ -206,16 +206,31 @@ void vvi_layer_begins(struct vv_layers *l, enum vv_layer layer, uint64_t bytes)
     l->queued_bytes[layer] += bytes;
 }
 
+/* `ns` 0: it failed, or took no time that could be measured. */
+static void reroute_ended(struct vv_layers *l, enum vv_layer layer, uint64_t bytes, uint64_t ns,
+                          uint64_t now_ns)
+{
+    double own = l->rate[VV_LAYER_FAST][1].bytes_per_s,
+           next = l->rate[VV_LAYER_SLOW][1].bytes_per_s;
+    double rate = ns ? (double)bytes * 1e9 / (double)ns : 0;
+    if (layer == VV_LAYER_SLOW)
+        vv_reroute_next(&l->reroute, bytes, own, next, now_ns);
+    else if (vv_reroute_own(&l->reroute, bytes, rate, own, next, now_ns))
+        vv_rate_init(&l->rate[VV_LAYER_FAST][1], (uint64_t)rate);
+}
+
 void vvi_layer_ended(struct vv_layers *l, enum vv_layer layer, bool write, uint64_t bytes,
                      uint64_t begun_ns, bool good)
 {
     uint64_t now_ns = vv_now_ns(), since_ns = VV_MAX(begun_ns, l->last_done_ns[layer]);
     l->queued_bytes[layer] -= bytes;
     l->last_done_ns[layer] = now_ns;
+    if (good && now_ns > since_ns)
+        vv_rate_add(&l->rate[layer][write], bytes, now_ns - since_ns);
+    if (write)
+        reroute_ended(l, layer, bytes, good && now_ns > since_ns ? now_ns - since_ns : 0, now_ns);
     if (!good)
         return;
-    if (now_ns > since_ns)
-        vv_rate_add(&l->rate[layer][write], bytes, now_ns - since_ns);
     *(write ? &l->stats.written_bytes[layer] : &l->stats.read_bytes[layer]) += bytes;
 }
 
@@ -230,6 +245,8 @@ void vv_layers_get_stats(struct vv_layers *l, struct vv_layers_stats *ret_stats)
         ret_stats->read_bytes_per_s[i] = l->rate[i][0].bytes_per_s;
         ret_stats->write_bytes_per_s[i] = l->rate[i][1].bytes_per_s;
     }
+    ret_stats->skips = l->reroute.skips;
+    ret_stats->skipped = l->reroute.skipped;
     vv_mutex_unlock(&l->lock);
 }
 

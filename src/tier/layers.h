@@ -76,6 +76,8 @@ struct vv_layers_stats {
     uint64_t written_bytes[VV_LAYERS], read_bytes[VV_LAYERS];         /* moves included */
     uint64_t down_bytes, up_bytes;                                    /* moved */
     double write_bytes_per_s[VV_LAYERS], read_bytes_per_s[VV_LAYERS]; /* measured; 0: not yet */
+    uint64_t skips; /* times that the fast layer had become slower than the slow one */
+    bool skipped;   /* and is now */
 };
 void vv_layers_get_stats(struct vv_layers *layers, struct vv_layers_stats *ret_stats);
 

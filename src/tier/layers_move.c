@@ -122,7 +122,7 @@ static bool wanted_locked(const struct vvi_lmover *m)
     const struct vv_layers *l = m->layers;
     if (m->from == VV_LAYER_FAST)
         return vv_layers_wants_down(vvi_slots_free(l, VV_LAYER_FAST), l->low_pages, m->restoring);
-    return vv_layers_wants_up(m->restoring, l->server[0].pending > 0);
+    return vv_layers_wants_up(m->restoring, l->server[0].pending > 0, l->reroute.skipped);
 }
 
 /* Room for a page that is moved up is what is free beyond the reserve, or that of a page which is

@@ -8,6 +8,7 @@
 
 #include "core/lock.h"
 #include "policy/predict.h"
+#include "policy/reroute.h"
 #include "tier/budget.h"
 #include "tier/layers.h"
 
@@ -99,6 +100,7 @@ struct vv_layers {
     uint32_t clean_first, clean_last, nclean; /* pages with two copies, the oldest first */
     uint64_t queued_bytes[VV_LAYERS], last_done_ns[VV_LAYERS];
     struct vv_rate rate[VV_LAYERS][2]; /* read, write */
+    struct vv_reroute reroute;         /* of the fast one, past it */
     uint64_t farthest_rank;            /* of what the fast layer holds, when it was last asked */
     bool restoring;
     bool stopping, stopped; /* threads; moving */

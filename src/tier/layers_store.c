@@ -270,14 +270,20 @@ static bool place_locked(struct vv_layers *l, uint64_t rank, struct vvi_lpart *p
                                    .pages = part->io.nchunks,
                                    .low_pages = l->low_pages,
                                    .rank = rank,
-                                   .farthest_rank = l->farthest_rank};
+                                   .farthest_rank = l->farthest_rank,
+                                   .skip_fast = vv_reroute_skips(&l->reroute, vv_now_ns())};
+    q.try_fast = l->reroute.skipped && !q.skip_fast;
     for (int i = 0; i < VV_LAYERS; i++)
         q.layer[i] = (struct vv_layer_state){.queued_bytes = l->queued_bytes[i],
                                              .bytes_per_s = l->rate[i][1].bytes_per_s,
                                              .free_pages = vvi_slots_free(l, (enum vv_layer)i)};
     int layer = vv_layers_place(&q);
-    return layer >= 0 && (take_slots_locked(l, (enum vv_layer)layer, part) ||
-                          take_slots_locked(l, (enum vv_layer) !layer, part));
+    if (layer < 0 || !(take_slots_locked(l, (enum vv_layer)layer, part) ||
+                       take_slots_locked(l, (enum vv_layer) !layer, part)))
+        return false;
+    if (part->layer == VV_LAYER_FAST)
+        vv_reroute_begins(&l->reroute);
+    return true;
 }
 
 /* The pages become the version's. */

@@ -81,9 +81,9 @@ static void moves(void)
     T_CHECK(vv_layers_wants_down(9, 10, false));
     T_CHECK(!vv_layers_wants_down(10, 10, false));
     T_CHECK(!vv_layers_wants_down(0, 10, true));
-    T_CHECK(vv_layers_wants_up(true, false));
-    T_CHECK(!vv_layers_wants_up(true, true));
-    T_CHECK(!vv_layers_wants_up(false, false));
+    T_CHECK(vv_layers_wants_up(true, false, false));
+    T_CHECK(!vv_layers_wants_up(true, true, false));
+    T_CHECK(!vv_layers_wants_up(false, false, false));
 }
 
 int main(void)

@@ -297,6 +297,31 @@ static void errors(void)
     layers_close();
 }
 
+/* A fast layer that is slower than the slow one is skipped, but for a trial now and then; nothing is
+ * lost on the way. */
+static void skipped_while_slow(void)
+{
+    enum { VERSIONS = 160, AFTER = 16 };
+    opts_init();
+    st_opts_of[VV_LAYER_FAST].write_bytes_per_s = 4 << 20;
+    layers_open(1024, VERSIONS * BIG);
+    uint64_t n = 0;
+    while (n < VERSIONS - AFTER && stats().skips == 0) {
+        T_OK(put(n, (uint32_t)n * BIG, BIG));
+        n++;
+    }
+    struct vv_layers_stats before = stats(), after;
+    T_CHECK(before.skips == 1 && before.skipped);
+    for (uint64_t v = n; v < n + AFTER; v++)
+        T_OK(put(v, (uint32_t)v * BIG, BIG));
+    after = stats();
+    T_CHECK(after.written_bytes[VV_LAYER_SLOW] - before.written_bytes[VV_LAYER_SLOW] >=
+            (uint64_t)AFTER / 2 * BIG * PAGE);
+    for (uint64_t v = 0; v < n + AFTER; v++)
+        check(v, (uint32_t)v * BIG, BIG);
+    layers_close();
+}
+
 int main(void)
 {
     T_RUN(round_trip);
@@ -306,5 +331,6 @@ int main(void)
     T_RUN(clean_pages_give_way);
     T_RUN(churn);
     T_RUN(errors);
+    T_RUN(skipped_while_slow);
     return t_done();
 }

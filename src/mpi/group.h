@@ -18,7 +18,8 @@ typedef int vv_group_newest_fn(void *arg, uint64_t max, uint64_t *ret_version, u
 
 struct vv_group_ops {
     uint32_t format; /* VV_GROUP_FORMAT: of this table */
-    /* `comm` points to an MPI_Comm. The group has a duplicate of it. */
+    /* `comm` points to an MPI_Comm. The group has a communicator of its own. -ELIBACC: a process of it
+     * has left itself out. */
     int (*open)(const void *comm, struct vv_group **ret_group);
     /* Collective if MPI is not finalized yet. Accepts NULL. */
     void (*close)(struct vv_group *group);

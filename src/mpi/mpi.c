@@ -95,22 +95,32 @@ static void group_close(struct vv_group *g)
     free(g);
 }
 
+/* Processes vote by splitting the communicator: one that cannot take part leaves itself out, which it
+ * can even without this library (compat/veloc/init_mpi.c), and all others see that it did. */
 static int group_open(const void *comm, struct vv_group **ret_group)
 {
-    int ready = 0, over = 0;
+    int ready = 0, over = 0, rank = 0, size = 0;
     if (MPI_Initialized(&ready) != MPI_SUCCESS || MPI_Finalized(&over) != MPI_SUCCESS || !ready ||
         over)
         return -EPERM;
     struct vv_group *g = calloc(1, sizeof(*g));
+    MPI_Comm all = *(const MPI_Comm *)comm, ours = MPI_COMM_NULL;
+    MPI_Comm_rank(all, &rank);
+    MPI_Comm_size(all, &size);
+    int rc = of_mpi(MPI_Comm_split(all, g ? 0 : MPI_UNDEFINED, rank, &ours));
     if (!g)
         return -ENOMEM;
-    int rc = of_mpi(MPI_Comm_dup(*(const MPI_Comm *)comm, &g->comm));
     if (rc) {
         free(g);
         return rc;
     }
+    g->comm = ours;
     MPI_Comm_rank(g->comm, &g->rank);
     MPI_Comm_size(g->comm, &g->size);
+    if (g->size < size) {
+        group_close(g);
+        return -ELIBACC;
+    }
     *ret_group = g;
     return 0;
 }

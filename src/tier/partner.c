@@ -173,6 +173,7 @@ int vvi_partner_add_locked(struct vv_partner_hist *h, const struct vvi_pentry *e
     memmove(h->entry + at + 1, h->entry + at, (h->n - at) * sizeof(*h->entry));
     h->entry[at] = *entry;
     h->n++;
+    h->low = VV_MIN(h->low, at);
     return 0;
 }
 
@@ -211,6 +212,7 @@ void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t g
         size_t at = (size_t)(e - h->entry);
         h->n--;
         memmove(e, e + 1, (h->n - at) * sizeof(*e));
+        h->low -= at < h->low;
         note_locked(p, &msg);
         vv_cond_broadcast(&p->changed);
     }
@@ -370,6 +372,7 @@ int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadli
     struct vvi_pentry *e = current_locked(h, version);
     if (e != NULL && e->err != 0) {
         e->err = 0;
+        h->low = VV_MIN(h->low, (size_t)(e - h->entry));
         vv_cond_signal(&p->work);
     }
     while ((e = current_locked(h, version)) != NULL && !e->copied) {
@@ -396,7 +399,7 @@ int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadli
 /* Entries that are neither copied nor failed: the first one's place; n: there are none. */
 static size_t first_open_locked(const struct vv_partner_hist *h)
 {
-    size_t i = 0;
+    size_t i = h->low;
     while (i < h->n && (h->entry[i].copied || h->entry[i].err != 0))
         i++;
     return i;
@@ -412,6 +415,7 @@ int vv_partner_flush(struct vv_partner_hist *h, bool last, uint64_t deadline_ns,
     vv_mutex_lock(&p->lock);
     for (size_t i = 0; i < h->n; i++)
         h->entry[i].err = 0;
+    h->low = 0;
     vv_cond_signal(&p->work);
     while (rc == 0 && (open = first_open_locked(h)) < h->n)
         rc = more_locked(p, deadline_ns, &nap_ns);

@@ -65,7 +65,7 @@ struct vv_partner_hist {
     /* Synchronization: partner->lock, all below. */
     struct vv_partner_hist *next;
     struct vvi_pentry *entry; /* by generation */
-    size_t n, room;
+    size_t n, room, low;      /* entries before `low` have a copy, or an error */
 };
 
 /* How often somebody has said that he has waited for something. */
@@ -142,6 +142,7 @@ struct vv_partner {
     struct vvi_pnote *notes, **notes_tail;
     struct vvi_pmark *mark;
     size_t nmarks, marks_room;
+    bool silent; /* copies have failed because the partner did not answer */
     bool stopping;
 
     /* Synchronization: relaxed; each counts for itself. */

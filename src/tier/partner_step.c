@@ -55,18 +55,24 @@ static void answer(struct vv_partner *p, uint32_t to, enum vvi_part_kind kind, u
     (void)rc;
 }
 
-/* A file that was replaced is needed until there is a copy of what replaces it. */
+/* A copy is needed until there is one of what comes after it: of the same version, if it was written
+ * anew, and of any that is newer. Otherwise a node that is lost now would take both with it. */
 static bool too_early_locked(const struct vv_partner *p, const struct vvi_part_msg *msg)
 {
+    bool pending = false, newer = false;
     if (msg->kind != VVI_PART_DROP)
         return false;
     for (const struct vv_partner_hist *h = p->hists; h != NULL; h = h->next)
         for (size_t i = h->n; h->sum == msg->history && i-- > 0;) {
             const struct vvi_pentry *e = &h->entry[i];
-            if (e->version == msg->version && e->generation > msg->generation && !e->copied)
+            if (e->generation <= msg->generation)
+                break;
+            if (!e->copied && e->version == msg->version)
                 return true;
+            pending = pending || !e->copied;
+            newer = newer || e->copied;
         }
-    return false;
+    return pending && !newer;
 }
 
 static bool send_notes(struct vv_partner *p)
@@ -139,6 +145,7 @@ static void give_up_all(struct vv_partner *p, int status)
         for (size_t i = 0; i < h->n; i++)
             if (!h->entry[i].copied && h->entry[i].err == 0)
                 h->entry[i].err = status;
+    p->silent = true;
     vv_cond_broadcast(&p->changed);
     vv_mutex_unlock(&p->lock);
 }
@@ -147,10 +154,13 @@ static void give_up_all(struct vv_partner *p, int status)
 static void heard_of_partner(struct vv_partner *p)
 {
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist *h = p->hists; h != NULL; h = h->next)
+    for (struct vv_partner_hist *h = p->silent ? p->hists : NULL; h != NULL; h = h->next) {
         for (size_t i = 0; i < h->n; i++)
             if (h->entry[i].err == -ETIMEDOUT)
                 h->entry[i].err = 0;
+        h->low = 0;
+    }
+    p->silent = false;
     vv_mutex_unlock(&p->lock);
 }
 
@@ -158,16 +168,18 @@ static bool next_out(struct vv_partner *p)
 {
     struct vvi_pout *o = &p->out;
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist *h = p->hists; h != NULL && !o->on; h = h->next)
-        for (size_t i = 0; i < h->n && !o->on; i++)
-            if (!h->entry[i].copied && h->entry[i].err == 0)
-                *o = (struct vvi_pout){.on = true,
-                                       .hist = h,
-                                       .version = h->entry[i].version,
-                                       .generation = h->entry[i].generation,
-                                       .id = ++p->next_id,
-                                       .last_ns = p->clock_ns,
-                                       .file.fd = -1};
+    for (struct vv_partner_hist *h = p->hists; h != NULL && !o->on; h = h->next) {
+        while (h->low < h->n && (h->entry[h->low].copied || h->entry[h->low].err != 0))
+            h->low++;
+        if (h->low < h->n)
+            *o = (struct vvi_pout){.on = true,
+                                   .hist = h,
+                                   .version = h->entry[h->low].version,
+                                   .generation = h->entry[h->low].generation,
+                                   .id = ++p->next_id,
+                                   .last_ns = p->clock_ns,
+                                   .file.fd = -1};
+    }
     vv_mutex_unlock(&p->lock);
     return o->on;
 }

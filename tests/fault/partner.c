@@ -214,9 +214,9 @@ static void cases(void)
     static const enum fault_mode modes[] = {FAULT_ONCE, FAULT_FOREVER, FAULT_KILL};
     struct t_rng rng = {t_seed()};
     long calls = one_case(FAULT_NONE, 0, 0, true);
-    uint64_t n = t_cases(21, 3 * (uint64_t)calls);
+    uint64_t n = t_cases(21, (uint64_t)calls);
     for (uint64_t i = 0; i < n; i++) {
-        long at = 1 + (long)(t_long() ? i / 3 : t_rng_below(&rng, (uint64_t)calls));
+        long at = 1 + (long)(t_long() ? i : t_rng_below(&rng, (uint64_t)calls));
         (void)one_case(modes[i % 3], at, (int)t_rng_below(&rng, RANKS), t_rng_below(&rng, 2));
     }
     t_note("%llu cases, one of %ld system calls each", (unsigned long long)n, calls);

@@ -50,16 +50,34 @@ static const struct vv_group_ops *load_group(void)
     return ops;
 }
 
+/* The others are about to make a communicator of those that can take part. MPI is in the program, but
+ * not linked with this library: where it is out of sight, they wait. */
+static void leave_out(MPI_Comm comm)
+{
+    typedef int initialized_fn(int *flag);
+    typedef int split_fn(MPI_Comm comm, int color, int key, MPI_Comm *ret_comm);
+    initialized_fn *initialized = (initialized_fn *)dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    split_fn *split = (split_fn *)dlsym(RTLD_DEFAULT, "MPI_Comm_split");
+    MPI_Comm none;
+    int ready = 0;
+    if (initialized && split && initialized(&ready) == 0 && ready)
+        (void)split(comm, MPI_UNDEFINED, 0, &none);
+}
+
 int VELOC_Init(MPI_Comm comm, const char *cfg_file)
 {
     const struct vv_group_ops *ops = load_group();
     struct vv_group *group = NULL;
-    if (!ops)
+    if (!ops) {
+        leave_out(comm);
         return VELOC_FAILURE;
+    }
     int rc = ops->open(&comm, &group);
     if (rc) {
         vvi_veloc_say(NULL, "VELOC_Init: %s",
-                      rc == -EPERM ? "MPI_Init was not called" : varve_strerror(rc));
+                      rc == -EPERM     ? "MPI_Init was not called"
+                      : rc == -ELIBACC ? "another process cannot use " VV_GROUP_LIBRARY
+                                       : varve_strerror(rc));
         return VELOC_FAILURE;
     }
     return vvi_veloc_open(ops->rank(group), cfg_file, ops, group);

@@ -38,6 +38,7 @@ struct job {
     int ranks;
     int node[HUB_MAX]; /* of each rank: whose folder, and name, it has */
     bool threads, overwrite;
+    uint64_t keep;
     int timeout_ms;
     uint64_t run, local_cache;
     void (*fn)(struct process *p);
@@ -74,6 +75,7 @@ static void begin(struct process *p)
     T_OK(varve_open_with(&opts, &t, &p->ctx));
     T_OK(varve_history_opts_init(&hopts, sizeof(hopts)));
     hopts.overwrite = p->job->overwrite;
+    hopts.keep = p->job->keep;
     T_OK(varve_history_open_with(p->ctx, "h", &hopts, &p->h));
     T_OK(varve_protect(p->h, 0, p->buf, BYTES));
 }
@@ -527,6 +529,81 @@ static void discarded_stays_discarded(void)
     }
 }
 
+static void discard_unheard(struct process *p)
+{
+    begin(p);
+    for (uint64_t v = 1; v <= 6; v++)
+        put(p, v, 1);
+    copied_in_the_end(p);
+    hub_barrier(p->job->hub);
+    if (p->rank == 0) {
+        hub_lose(p->job->hub, 1, true);
+        T_OK(varve_discard(p->h, 2));
+        T_OK(varve_discard(p->h, 5));
+    }
+    T_OK(varve_close(p->ctx));
+}
+
+static void open_and_close(struct process *p)
+{
+    begin(p);
+    T_EQ(ck_count(p->h), p->rank == 0 ? 4 : 6);
+    T_OK(varve_close(p->ctx));
+}
+
+/* The keeper has not heard of it: the owner knows what it has removed, and says so at the next
+ * opening. */
+static void discarded_behind_the_keepers_back(void)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job;
+        job_init(&job, 3, threads);
+        job.timeout_ms = SHORT_MS;
+        run(&job, discard_unheard);
+        T_EQ(copies_on(&job, 1, "r0.", NULL), 6);
+        job.timeout_ms = 0;
+        run(&job, open_and_close);
+        T_EQ(copies_on(&job, 1, "r0.", NULL), 4);
+        wipe(&job, 0);
+        run(&job, open_and_close);
+    }
+}
+
+static void keep_one(struct process *p)
+{
+    begin(p);
+    put(p, 1, 1);
+    copied_in_the_end(p);
+    hub_barrier(p->job->hub);
+    if (p->rank == 0) {
+        hub_lose(p->job->hub, 1, true);
+        put(p, 2, 1);
+        put(p, 3, 1);
+        T_ERR(varve_flush(p->h, CK_LIMIT_MS), -ETIMEDOUT);
+        T_EQ(ck_count(p->h), 1);
+        /* The copies of what is gone here are the only ones there. */
+        T_EQ(copies_on(p->job, 1, "r0.v1.", NULL), 1);
+        hub_lose(p->job->hub, 1, false);
+    }
+    hub_barrier(p->job->hub);
+    copied_in_the_end(p);
+    T_OK(varve_close(p->ctx));
+}
+
+/* What retention gives up here stays at the partner until it has something newer. */
+static void copies_go_when_newer_ones_are_there(void)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job;
+        job_init(&job, 3, threads);
+        job.timeout_ms = SHORT_MS;
+        job.keep = 1;
+        run(&job, keep_one);
+        T_EQ(copies_on(&job, 1, "r0.", NULL), 1);
+        T_EQ(copies_on(&job, 1, "r0.v3.", NULL), 1);
+    }
+}
+
 static void first_life(struct process *p)
 {
     begin(p);
@@ -711,6 +788,8 @@ int main(void)
     T_RUN(damage_on_the_way);
     T_RUN(silent_partner_is_an_error);
     T_RUN(discarded_stays_discarded);
+    T_RUN(discarded_behind_the_keepers_back);
+    T_RUN(copies_go_when_newer_ones_are_there);
     T_RUN(lives_do_not_mix);
     T_RUN(old_disk_comes_back);
     T_RUN(half_of_the_disk_is_for_others);

@@ -28,6 +28,7 @@
 #include "core/config.h"
 #include "core/topo.h"
 #include "device/cuda/cuda.h"
+#include "net/net.h"
 #include "stats/page.h"
 #include "tier/gds.h"
 
@@ -114,12 +115,21 @@ static void look_at_libraries(struct doctor *d)
                    "no compiler that suits the C compiler's when this was built"),
                "no module file; share/varve/fortran has its sources", "gfortran",
                "gcc languages=fortran");
-    /* Only looked for, so that it can be told early; what will use it is not there yet. */
-    if (VV_BUILD_UCX)
-        add(d, "UCX", FOUND, "found when this was built; this version does not use it");
+}
+
+/* A build has its headers, a machine its library: both are needed. */
+static void look_at_ucx(struct doctor *d)
+{
+    const char *effect = "nodes of the dataset cache talk over TCP alone";
+    char err[192];
+
+    if (!VV_BUILD_UCX)
+        remedy(add(d, "UCX", MISSING, "its headers were not found when this was built"), effect,
+               "libucx-dev", "ucx");
+    else if (vv_net_transport_check(VV_NET_UCX, err, sizeof(err)) != 0)
+        remedy(add(d, "UCX", MISSING, "%s", err), effect, "libucx0", "ucx");
     else
-        remedy(add(d, "UCX", MISSING, "not found when this was built"),
-               "nothing: this version does not use it", "libucx-dev", "ucx");
+        add(d, "UCX", FOUND, "libucp.so.0 can be used between nodes of the dataset cache");
 }
 
 static void look_at_uring(struct doctor *d)
@@ -424,6 +434,7 @@ int cli_doctor(int argc, char **argv)
     look_at_kernels(&d);
     look_at_gds(&d);
     look_at_libraries(&d);
+    look_at_ucx(&d);
     look_at_folder(&d);
     look_at_stats(&d);
     look_at_machine(&d);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, MPI. Only looked
-# for, so that `varve doctor` can say what is there: UCX. The result is the interface library varve_deps. VarveKernels.cmake
+# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, MPI,
+# UCX. The result is the interface library varve_deps. VarveKernels.cmake
 # finds nvcc.
 
 if(VARVE_PORTABLE)
@@ -12,7 +12,7 @@ add_library(varve_deps INTERFACE)
 target_link_libraries(varve_deps INTERFACE ${CMAKE_DL_LIBS})
 
 # AUTO: used when found. ON: an error when it is not. OFF: not even looked for.
-foreach(name LIBURING HWLOC MPI)
+foreach(name LIBURING HWLOC MPI UCX)
     set(VARVE_WITH_${name} AUTO CACHE STRING "use it: AUTO, ON or OFF")
     set_property(CACHE VARVE_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
@@ -96,11 +96,23 @@ if(NOT VARVE_WITH_MPI STREQUAL "OFF")
     endif()
 endif()
 
+# Only its headers: the library is opened at run time.
 set(HAVE_UCX 0)
-find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
-mark_as_advanced(UCX_INCLUDE_DIR)
-if(UCX_INCLUDE_DIR)
-    set(HAVE_UCX 1)
+if(NOT VARVE_WITH_UCX STREQUAL "OFF")
+    if(PKG_CONFIG_FOUND)
+        pkg_check_modules(PC_UCX QUIET ucx)
+    endif()
+    find_path(UCX_INCLUDE_DIR ucp/api/ucp.h HINTS ${PC_UCX_INCLUDE_DIRS} ENV C_INCLUDE_PATH ENV CPATH)
+    mark_as_advanced(UCX_INCLUDE_DIR)
+    if(UCX_INCLUDE_DIR)
+        set(HAVE_UCX 1)
+        target_include_directories(varve_deps SYSTEM INTERFACE ${UCX_INCLUDE_DIR})
+        target_compile_definitions(varve_deps INTERFACE HAVE_UCX=1)
+    elseif(VARVE_WITH_UCX STREQUAL "ON")
+        message(FATAL_ERROR "VARVE_WITH_UCX is ON, but ucp/api/ucp.h was not found. Debian has it in libucx-dev.")
+    else()
+        message(STATUS "no UCX headers (Debian: libucx-dev); nodes talk over TCP alone")
+    endif()
 endif()
 
 # The Fortran module. Its C part needs the descriptors of the same compiler, so that a compiler of another family than

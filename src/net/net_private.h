@@ -158,6 +158,8 @@ struct vvi_net_ops {
     void (*disconnect)(void *io, struct vvi_conn *c);
     /* Waits for something to happen, until `until_ns` at most, and deals with it. */
     void (*poll)(void *io, uint64_t until_ns);
+    /* All connections are gone: lets what is being closed come to its end. May be NULL. */
+    void (*settle)(void *io, uint64_t until_ns);
     void (*wake)(void *io); /* any thread: poll returns */
 };
 

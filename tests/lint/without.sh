@@ -4,22 +4,23 @@
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 build=$BUILD_DIR/lint-without
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Debug -DVARVE_WERROR=ON -DCMAKE_C_COMPILER="${CC:-cc}" \
-    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF \
+    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF -DVARVE_WITH_UCX=OFF \
     >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure"; }
-tests=$(cd tests/unit && printf '%s\n' tier/*.c device/*.c ckpt/life.c ckpt/gds.c | sed 's,/,_,;s,\.c$,,;s,^,t_unit_,')
+tests=$(cd tests/unit && printf '%s\n' tier/*.c device/*.c ckpt/life.c ckpt/gds.c net/talk.c | sed 's,/,_,;s,\.c$,,;s,^,t_unit_,')
 # Helpers have no main and so no target of their own.
 ninja -C "$build" -t targets all | sed 's,:.*,,' | sort >"$dir/targets"
 tests=$(printf '%s\n' $tests | sort | comm -12 - "$dir/targets")
 # shellcheck disable=SC2086 # a list
 cmake --build "$build" -j 2 --target varve_cli varve_shared varve_veloc $tests >"$dir/log" 2>&1 ||
     { tail -40 "$dir/log"; fail "the build without what is optional fails"; }
-(cd "$build" && ctest -j 2 --output-on-failure -R '^unit/(tier/|device/|ckpt/(life|gds)( |$))') || fail "its tests fail"
+(cd "$build" && ctest -j 2 --output-on-failure -R '^unit/(tier/|device/|net/talk|ckpt/(life|gds)( |$))') || fail "its tests fail"
 ldd "$build/bin/varve" >"$dir/ldd"
 grep -E 'uring|hwloc' "$dir/ldd" && fail "it links them all the same"
 "$build/bin/varve" doctor >"$dir/doctor"
 nm -D "$build/lib/libveloc-client.so" >"$dir/veloc"
 grep -qE ' VELOC_Init_single(@|$)' "$dir/veloc" || fail "no VELOC without MPI"
 grep -qE ' VELOC_Init(@|$)' "$dir/veloc" && fail "VELOC_Init without MPI"
+grep -q 'missing  *UCX' "$dir/doctor" || { cat "$dir/doctor"; fail "doctor says nothing about UCX"; }
 grep -q 'missing  liburing' "$dir/doctor" || { cat "$dir/doctor"; fail "doctor does not say so"; }
 
 # A library that lies elsewhere. Its header is found as the compiler would, or through pkg-config.

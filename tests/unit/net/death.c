@@ -11,14 +11,13 @@
 #define TOKEN "a token of a job, long enough"
 
 static struct nt a;
-static struct nt_child child;
+static struct nt_far child;
 
-/* Children are made before this process has a node: UCX is not meant to be forked. */
 static void open_with_child(void)
 {
-    nt_child_start(&child, 2001, TOKEN);
+    nt_far_open(&child, 2001, TOKEN, NULL);
     nt_open(&a, 1001, TOKEN, NULL);
-    T_OK(vv_net_peer_set(a.net, 2001, child.addr, 0));
+    nt_meet(&a, &child);
 }
 
 static void test_killed(void)
@@ -35,7 +34,7 @@ static void test_killed(void)
     T_OK(vv_net_start(a.net, &ask, &call));
     T_ERR(vv_net_wait(call, vv_now_ns() + 200 * VV_NS_PER_MS, &answer), -EAGAIN);
     nt_await(&a, VV_NET_UP, 1);
-    nt_child_kill(&child);
+    nt_far_kill(&child);
     /* Long before its deadline; the next ones say that nobody is there. */
     T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ECONNRESET);
     vv_net_end(call);
@@ -51,13 +50,13 @@ static void test_killed(void)
 static void test_asker_killed(void)
 {
     open_with_child();
-    nt_child_meet(&child, 1001, vv_net_addr(a.net), 100000);
+    nt_far_load(&child, 1001, 100000);
     struct vv_net_stats stats;
     do {
         usleep(1000);
         vv_net_stats(a.net, &stats);
     } while (stats.sent_bytes < 8 << 20);
-    nt_child_kill(&child);
+    nt_far_kill(&child);
     nt_await(&a, VV_NET_LOST, 1);
     /* It never had a connection of ours: that it is gone was looked for. */
     nt_await(&a, VV_NET_REFUSED, 1);
@@ -69,17 +68,17 @@ static void test_frozen(void)
     struct vv_net_ask ask = VV_NET_ASK_INIT;
     struct vv_net_stats stats;
     size_t none = 0;
-    struct nt b;
+    struct nt_far b;
 
+    nt_far_open(&b, 1002, TOKEN, NULL);
     open_with_child();
-    nt_open(&b, 1002, TOKEN, NULL);
     nt_meet(&a, &b);
     ask.peer = 2001;
     ask.type = NT_ECHO;
     ask.deadline_ns = vv_now_ns() + 60 * NT_S;
     T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
     /* It stops in the middle of taking many megabytes. */
-    nt_child_meet(&child, 1001, vv_net_addr(a.net), 100000);
+    nt_far_load(&child, 1001, 100000);
     do {
         usleep(1000);
         vv_net_stats(a.net, &stats);
@@ -90,7 +89,7 @@ static void test_frozen(void)
     T_ERR(vv_net_call(a.net, &ask, NULL, &none, NULL), -ETIMEDOUT);
     /* Meanwhile others are served. */
     for (unsigned i = 0; i < 20; i++) {
-        struct vv_net_ask other = nt_ask(&b, NT_ECHO, NULL, 0);
+        struct vv_net_ask other = nt_ask(b.id, NT_ECHO, NULL, 0);
         T_OK(vv_net_call(a.net, &other, NULL, &none, NULL));
     }
     kill(child.pid, SIGCONT);
@@ -100,8 +99,8 @@ static void test_frozen(void)
     kill(child.pid, SIGSTOP);
     T_EQ(waitpid(child.pid, NULL, WUNTRACED), child.pid);
     nt_close(&a);
-    nt_close(&b);
-    nt_child_kill(&child);
+    nt_far_close(&b);
+    nt_far_kill(&child);
 }
 
 /* A file that changes while it waits to be sent is never taken for the right bytes. */
@@ -111,16 +110,16 @@ static void test_spoiled(void)
     int rc;
 
     open_with_child();
-    nt_child_meet(&child, 1001, vv_net_addr(a.net), 6);
-    T_OK(nt_child_result(&child));
+    nt_far_load(&child, 1001, 6);
+    T_OK(nt_far_result(&child));
     T_EQ(ftruncate(a.file, 3 << 20), 0);
-    nt_child_meet(&child, 1001, vv_net_addr(a.net), 6);
-    rc = nt_child_result(&child);
+    nt_far_load(&child, 1001, 6);
+    rc = nt_far_result(&child);
     /* The file was seen to be short when its checksum was computed. */
     T_ERR(rc, -EILSEQ);
     vv_net_stats(a.net, &stats);
     T_EQ(stats.accepted, 1);
-    nt_child_kill(&child);
+    nt_far_kill(&child);
     nt_close(&a);
 }
 
@@ -128,16 +127,16 @@ static void test_spoiled(void)
 static void test_returns(void)
 {
     struct vv_net_ask ask = VV_NET_ASK_INIT;
-    struct nt_child second;
+    struct nt_far second;
     size_t none = 0;
 
-    nt_child_start(&second, 2001, TOKEN);
+    nt_far_open(&second, 2001, TOKEN, NULL);
     open_with_child();
     ask.peer = 2001;
     ask.type = NT_ECHO;
     ask.deadline_ns = vv_now_ns() + 60 * NT_S;
     T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
-    nt_child_kill(&child);
+    nt_far_kill(&child);
     nt_await(&a, VV_NET_REFUSED, 1);
     T_OK(vv_net_peer_set(a.net, 2001, second.addr, 0));
     int rc;
@@ -145,17 +144,17 @@ static void test_returns(void)
         rc = vv_net_call(a.net, &ask, NULL, &none, NULL);
         T_CHECK(rc == 0 || rc == -ENOTCONN);
     } while (rc);
-    nt_child_kill(&second);
+    nt_far_kill(&second);
     nt_close(&a);
 }
 
 static void cases(void)
 {
-    T_RUN(test_killed);
-    T_RUN(test_asker_killed);
-    T_RUN(test_frozen);
-    T_RUN(test_spoiled);
-    T_RUN(test_returns);
+    NT_RUN(test_killed);
+    NT_RUN(test_asker_killed);
+    NT_RUN(test_frozen);
+    NT_RUN(test_spoiled);
+    NT_RUN(test_returns);
 }
 
 int main(void)

@@ -20,7 +20,8 @@
 #define TOKEN "a token of a job, long enough"
 #define SELF  UINT64_C(4001)
 
-static struct nt a, good;
+static struct nt a;
+static struct nt_far good;
 
 static int dial(int receive_bytes)
 {
@@ -124,12 +125,7 @@ static bool shake(int fd, bool reflect)
 
 static void still_serves(void)
 {
-    struct vv_net_ask ask = nt_ask(&a, NT_ECHO, "well", 4);
-    char back[4];
-    size_t bytes = sizeof(back);
-
-    T_OK(vv_net_call(good.net, &ask, back, &bytes, NULL));
-    T_EQ(memcmp(back, "well", 4), 0);
+    T_OK(nt_far_echo(&good, a.id));
 }
 
 /* Whatever the node says, until it closes. */
@@ -322,11 +318,10 @@ static void test_bad_server(void)
     snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(sa.sin_port));
     T_EQ(pthread_create(&thread, NULL, bad_listener, &lfd), 0);
     for (unsigned i = 0; i < 20; i++) {
-        struct nt to = {.id = 5000 + i};
-        struct vv_net_ask ask = nt_ask(&to, NT_ECHO, NULL, 0);
-        T_OK(vv_net_peer_set(a.net, to.id, text, 0));
+        struct vv_net_ask ask = nt_ask(5000 + i, NT_ECHO, NULL, 0);
+        T_OK(vv_net_peer_set(a.net, 5000 + i, text, 0));
         T_CHECK(vv_net_call(a.net, &ask, NULL, &none, NULL) < 0);
-        vv_net_peer_drop(a.net, to.id);
+        vv_net_peer_drop(a.net, 5000 + i);
     }
     shutdown(lfd, SHUT_RDWR);
     pthread_join(thread, NULL);
@@ -338,8 +333,8 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
     nt_transport = VV_NET_TCP;
+    nt_far_open(&good, 1002, TOKEN, NULL);
     nt_open(&a, 1001, TOKEN, NULL);
-    nt_open(&good, 1002, TOKEN, NULL);
     nt_meet(&a, &good);
     T_RUN(test_proofs);
     T_RUN(test_out_of_order);
@@ -347,7 +342,7 @@ int main(void)
     T_RUN(test_never_takes);
     T_RUN(test_bad_server);
     T_RUN(test_spoiled);
-    nt_close(&good);
+    nt_far_close(&good);
     nt_close(&a);
     return t_done();
 }

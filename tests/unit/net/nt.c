@@ -18,6 +18,9 @@ void nt_over_all(void (*cases)(void))
     static const enum vv_net_transport all[] = {VV_NET_TCP, VV_NET_UCX};
     const char *only = getenv("VARVE_TEST_TRANSPORT");
 
+    if (t_sanitized())
+        setenv("UCX_MEM_EVENTS", "n", 0); /* its hooks and the sanitizer's do not get on */
+
     for (size_t i = 0; i < VV_ARRAY_SIZE(all); i++) {
         char err[256];
         if (only && strcmp(only, vv_net_transport_name(all[i])) != 0)
@@ -30,6 +33,29 @@ void nt_over_all(void (*cases)(void))
         t_note("over %s", vv_net_transport_name(all[i]));
         cases();
     }
+}
+
+static void (*running)(void);
+
+static void run_apart(void)
+{
+    int status;
+    pid_t pid = fork();
+
+    T_CHECK(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        running();
+        exit(0);
+    }
+    T_EQ(waitpid(pid, &status, 0), pid);
+    T_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+void nt_run(const char *name, void (*fn)(void))
+{
+    running = fn;
+    t_run(name, run_apart);
 }
 
 uint8_t nt_pattern(uint64_t at)
@@ -181,12 +207,6 @@ void nt_close(struct nt *n)
     pthread_mutex_destroy(&n->lock);
 }
 
-void nt_meet(struct nt *a, struct nt *b)
-{
-    T_OK(vv_net_peer_set(a->net, b->id, vv_net_addr(b->net), 0));
-    T_OK(vv_net_peer_set(b->net, a->id, vv_net_addr(a->net), 0));
-}
-
 void nt_await(struct nt *n, enum vv_net_change change, unsigned count)
 {
     pthread_mutex_lock(&n->lock);
@@ -217,11 +237,11 @@ void nt_answer_held(struct nt *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-struct vv_net_ask nt_ask(const struct nt *to, enum nt_type type, const void *body, size_t bytes)
+struct vv_net_ask nt_ask(uint64_t to, enum nt_type type, const void *body, size_t bytes)
 {
     struct vv_net_ask ask = VV_NET_ASK_INIT;
 
-    ask.peer = to->id;
+    ask.peer = to;
     ask.type = (uint16_t)type;
     ask.body = body;
     ask.body_bytes = bytes;
@@ -229,22 +249,40 @@ struct vv_net_ask nt_ask(const struct nt *to, enum nt_type type, const void *bod
     return ask;
 }
 
-/* ---- another process ---- */
+/* ---- in another process ---- */
+
+enum order_kind {
+    FAR_PEER,
+    FAR_EPOCH,
+    FAR_ANSWER_HELD,
+    FAR_AWAIT_HELD,
+    FAR_AWAIT_MESSAGES,
+    FAR_AWAIT,
+    FAR_SEE,
+    FAR_ECHO,
+    FAR_LOAD,
+    FAR_CLOSE,
+};
 
 struct order {
-    uint64_t peer;
-    unsigned asks;
+    enum order_kind kind;
+    uint64_t number;
+    unsigned count;
     char addr[VV_NET_ADDR_MAX + 1];
 };
 
-static int read_all(struct nt *n, uint64_t peer, unsigned asks)
+struct report {
+    int rc;
+    struct nt_seen seen;
+};
+
+static int load(struct nt *n, uint64_t peer, unsigned asks)
 {
-    struct nt to = {.id = peer};
     int rc = 0;
 
     for (unsigned i = 0; i < asks && rc == 0; i++) {
         struct nt_range range = {UINT64_C(1048576) * (i % 6), 1048576};
-        struct vv_net_ask ask = nt_ask(&to, NT_FILE, &range, sizeof(range));
+        struct vv_net_ask ask = nt_ask(peer, NT_FILE, &range, sizeof(range));
         struct vv_net_answer answer;
         struct vv_net_call *call;
         ask.data_max = range.bytes;
@@ -260,66 +298,200 @@ static int read_all(struct nt *n, uint64_t peer, unsigned asks)
     return rc;
 }
 
-static void child_main(int in, int out, uint64_t id, const char *token)
+static void await_messages(struct nt *n, unsigned count)
 {
-    struct order order;
-    struct nt n;
-
-    nt_open(&n, id, token, NULL);
-    T_EQ(write(out, vv_net_addr(n.net), VV_NET_ADDR_MAX + 1), VV_NET_ADDR_MAX + 1);
-    while (read(in, &order, sizeof(order)) == sizeof(order)) {
-        int rc = vv_net_peer_set(n.net, order.peer, order.addr, 0);
-        if (rc == 0)
-            rc = read_all(&n, order.peer, order.asks);
-        T_EQ(write(out, &rc, sizeof(rc)), sizeof(rc));
-    }
-    _exit(0); /* without a goodbye, as if it were killed */
+    pthread_mutex_lock(&n->lock);
+    while (n->messages < count)
+        pthread_cond_wait(&n->changed, &n->lock);
+    pthread_mutex_unlock(&n->lock);
 }
 
-void nt_child_start(struct nt_child *c, uint64_t id, const char *token)
+static void see(struct nt *n, struct nt_seen *ret_seen)
+{
+    pthread_mutex_lock(&n->lock);
+    memcpy(ret_seen->changes, n->changes, sizeof(n->changes));
+    ret_seen->messages = n->messages;
+    ret_seen->held = n->nr_held;
+    ret_seen->newer_epoch = n->newer_epoch;
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void obey(struct nt *n, const struct order *o, struct report *ret_report)
+{
+    struct vv_net_ask ask;
+    size_t none = 0;
+
+    switch (o->kind) {
+    case FAR_PEER:
+        T_OK(vv_net_peer_set(n->net, o->number, o->addr, 0));
+        break;
+    case FAR_EPOCH:
+        vv_net_set_epoch(n->net, o->number);
+        break;
+    case FAR_ANSWER_HELD:
+        nt_answer_held(n);
+        break;
+    case FAR_AWAIT_HELD:
+        nt_await_held(n, o->count);
+        break;
+    case FAR_AWAIT_MESSAGES:
+        await_messages(n, o->count);
+        break;
+    case FAR_AWAIT:
+        nt_await(n, (enum vv_net_change)o->number, 1);
+        break;
+    case FAR_SEE:
+        see(n, &ret_report->seen);
+        break;
+    case FAR_ECHO:
+        ask = nt_ask(o->number, NT_ECHO, NULL, 0);
+        ret_report->rc = vv_net_call(n->net, &ask, NULL, &none, NULL);
+        break;
+    case FAR_LOAD:
+        ret_report->rc = load(n, o->number, o->count);
+        break;
+    case FAR_CLOSE:
+        nt_close(n);
+        break;
+    }
+}
+
+static void far_main(int in, int out, uint64_t id, const char *token,
+                     void (*tune)(struct vv_net_opts *))
+{
+    struct order o = {.kind = FAR_SEE};
+    struct nt n;
+
+    nt_open(&n, id, token, tune);
+    T_EQ(write(out, vv_net_addr(n.net), VV_NET_ADDR_MAX + 1), VV_NET_ADDR_MAX + 1);
+    while (o.kind != FAR_CLOSE && read(in, &o, sizeof(o)) == sizeof(o)) {
+        struct report r = {0};
+        obey(&n, &o, &r);
+        T_EQ(write(out, &r, sizeof(r)), sizeof(r));
+    }
+    exit(0);
+}
+
+void nt_far_open(struct nt_far *f, uint64_t id, const char *token,
+                 void (*tune)(struct vv_net_opts *))
 {
     int in[2], out[2];
 
     T_EQ(pipe(in), 0);
     T_EQ(pipe(out), 0);
-    c->pid = fork();
-    T_CHECK(c->pid >= 0);
-    if (c->pid == 0) {
+    f->id = id;
+    f->pid = fork();
+    T_CHECK(f->pid >= 0);
+    if (f->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(in[1]);
         close(out[0]);
-        child_main(in[0], out[1], id, token);
+        far_main(in[0], out[1], id, token, tune);
     }
     close(in[0]);
     close(out[1]);
-    c->in = in[1];
-    c->out = out[0];
-    T_EQ(read(c->out, c->addr, sizeof(c->addr)), sizeof(c->addr));
+    f->in = in[1];
+    f->out = out[0];
+    T_EQ(read(f->out, f->addr, sizeof(f->addr)), sizeof(f->addr));
 }
 
-void nt_child_meet(struct nt_child *c, uint64_t peer, const char *addr, unsigned asks)
+static void tell(struct nt_far *f, const struct order *o)
 {
-    struct order order = {.peer = peer, .asks = asks};
-
-    snprintf(order.addr, sizeof(order.addr), "%s", addr);
-    T_EQ(write(c->in, &order, sizeof(order)), sizeof(order));
+    T_EQ(write(f->in, o, sizeof(*o)), sizeof(*o));
 }
 
-int nt_child_result(struct nt_child *c)
+static struct report order(struct nt_far *f, const struct order *o)
 {
-    int rc;
+    struct report r;
 
-    T_EQ(read(c->out, &rc, sizeof(rc)), sizeof(rc));
-    return rc;
+    tell(f, o);
+    T_EQ(read(f->out, &r, sizeof(r)), sizeof(r));
+    return r;
 }
 
-void nt_child_kill(struct nt_child *c)
+static void reap(struct nt_far *f, int *ret_status)
 {
-    if (c->pid <= 0)
-        return;
-    kill(c->pid, SIGKILL);
-    waitpid(c->pid, NULL, 0);
-    c->pid = 0;
-    close(c->in);
-    close(c->out);
+    T_EQ(waitpid(f->pid, ret_status, 0), f->pid);
+    f->pid = 0;
+    close(f->in);
+    close(f->out);
+}
+
+void nt_far_close(struct nt_far *f)
+{
+    int status;
+
+    (void)order(f, &(struct order){.kind = FAR_CLOSE});
+    reap(f, &status);
+    T_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+void nt_far_kill(struct nt_far *f)
+{
+    int status;
+
+    kill(f->pid, SIGKILL);
+    reap(f, &status);
+}
+
+void nt_far_peer(struct nt_far *f, const struct nt *peer)
+{
+    struct order o = {.kind = FAR_PEER, .number = peer->id};
+
+    snprintf(o.addr, sizeof(o.addr), "%s", vv_net_addr(peer->net));
+    (void)order(f, &o);
+}
+
+void nt_far_epoch(struct nt_far *f, uint64_t epoch)
+{
+    (void)order(f, &(struct order){.kind = FAR_EPOCH, .number = epoch});
+}
+
+void nt_far_answer_held(struct nt_far *f)
+{
+    (void)order(f, &(struct order){.kind = FAR_ANSWER_HELD});
+}
+
+void nt_far_await_held(struct nt_far *f, unsigned count)
+{
+    (void)order(f, &(struct order){.kind = FAR_AWAIT_HELD, .count = count});
+}
+
+void nt_far_await_messages(struct nt_far *f, unsigned count)
+{
+    (void)order(f, &(struct order){.kind = FAR_AWAIT_MESSAGES, .count = count});
+}
+
+void nt_far_await(struct nt_far *f, enum vv_net_change change)
+{
+    (void)order(f, &(struct order){.kind = FAR_AWAIT, .number = change});
+}
+
+void nt_far_see(struct nt_far *f, struct nt_seen *ret_seen)
+{
+    *ret_seen = order(f, &(struct order){.kind = FAR_SEE}).seen;
+}
+
+int nt_far_echo(struct nt_far *f, uint64_t peer)
+{
+    return order(f, &(struct order){.kind = FAR_ECHO, .number = peer}).rc;
+}
+
+void nt_far_load(struct nt_far *f, uint64_t peer, unsigned asks)
+{
+    tell(f, &(struct order){.kind = FAR_LOAD, .number = peer, .count = asks});
+}
+
+int nt_far_result(struct nt_far *f)
+{
+    struct report r;
+
+    T_EQ(read(f->out, &r, sizeof(r)), sizeof(r));
+    return r.rc;
+}
+
+void nt_meet(struct nt *a, struct nt_far *b)
+{
+    T_OK(vv_net_peer_set(a->net, b->id, b->addr, 0));
+    nt_far_peer(b, a);
 }

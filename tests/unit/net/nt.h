@@ -46,6 +46,9 @@ struct nt {
 extern enum vv_net_transport nt_transport;
 /* Runs all cases over TCP and, if it is there, UCX. */
 void nt_over_all(void (*cases)(void));
+/* As T_RUN, in a process of its own. */
+#define NT_RUN(fn) nt_run(#fn, fn)
+void nt_run(const char *name, void (*fn)(void));
 
 uint8_t nt_pattern(uint64_t at);
 /* All `n` bytes are the pattern from `at` on. */
@@ -54,29 +57,53 @@ bool nt_is_pattern(const void *p, size_t n, uint64_t at);
 /* Opens a node; `tune` may be NULL. */
 void nt_open(struct nt *n, uint64_t id, const char *token, void (*tune)(struct vv_net_opts *));
 void nt_close(struct nt *n);
-/* Each knows the other. */
-void nt_meet(struct nt *a, struct nt *b);
-
 /* Waits, without limit but the test's own, until `n->changes[change]` is at least `count`. */
 void nt_await(struct nt *n, enum vv_net_change change, unsigned count);
 void nt_await_held(struct nt *n, unsigned count);
 void nt_answer_held(struct nt *n);
 
-struct vv_net_ask nt_ask(const struct nt *to, enum nt_type type, const void *body, size_t bytes);
+struct vv_net_ask nt_ask(uint64_t to, enum nt_type type, const void *body, size_t bytes);
 
-/* Another process with a node of this number. */
-struct nt_child {
+/* ---- a node in another process ---- */
+
+/*
+ * UCX can not be in one process twice (its events get mixed up), and a process that has used it is not to be
+ * forked. So each case runs in a process of its own, has one node in it, and makes those of others before.
+ */
+struct nt_far {
+    uint64_t id;
     pid_t pid;
     char addr[VV_NET_ADDR_MAX + 1];
     int in, out; /* pipes */
 };
 
-/* Starts it; it answers until it is ended or killed. It is told `peer_addr` by nt_child_meet, and then asks
- * that peer, `asks` times, for all of NT_FILE, a megabyte at a time; 0: it only answers. */
-void nt_child_start(struct nt_child *c, uint64_t id, const char *token);
-void nt_child_meet(struct nt_child *c, uint64_t peer, const char *addr, unsigned asks);
-/* The result of its last nt_child_meet: 0, or what vv_net_wait said. */
-int nt_child_result(struct nt_child *c);
-void nt_child_kill(struct nt_child *c);
+struct nt_seen {
+    unsigned changes[8], messages, held;
+    uint64_t newer_epoch;
+};
+
+/* Starts it; it answers until it is ended or killed. */
+void nt_far_open(struct nt_far *f, uint64_t id, const char *token,
+                 void (*tune)(struct vv_net_opts *));
+/* It closes in good order, and without errors. */
+void nt_far_close(struct nt_far *f);
+void nt_far_kill(struct nt_far *f);
+
+void nt_far_peer(struct nt_far *f, const struct nt *peer);
+void nt_far_epoch(struct nt_far *f, uint64_t epoch);
+void nt_far_answer_held(struct nt_far *f);
+void nt_far_await_held(struct nt_far *f, unsigned count);
+void nt_far_await_messages(struct nt_far *f, unsigned count);
+void nt_far_await(struct nt_far *f, enum vv_net_change change);
+void nt_far_see(struct nt_far *f, struct nt_seen *ret_seen);
+/* What a call with an empty NT_ECHO to that peer returns. */
+int nt_far_echo(struct nt_far *f, uint64_t peer);
+/* It asks a peer, so many times, for a megabyte of NT_FILE, and verifies it. The result comes with
+ * nt_far_result: 0, or what a call returned. */
+void nt_far_load(struct nt_far *f, uint64_t peer, unsigned asks);
+int nt_far_result(struct nt_far *f);
+
+/* Both know each other. */
+void nt_meet(struct nt *a, struct nt_far *b);
 
 #endif

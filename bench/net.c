@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bulk data from one process to another, beside UCX's own benchmark on the same link.
+ *
+ *   bench_net                     both processes here, over the loopback
+ *   bench_net --serve HOST:PORT   one half of it
+ *   bench_net --ask HOST:PORT     the other half, perhaps on another machine
+ *
+ * Ranges of a file in memory are asked for, several at a time, verified at both ends and looked at, as the dataset
+ * cache does it. ucx_perftest (package ucx-utils), where it is found, sends as much by active messages; it
+ * computes no checksums. Both are held to TCP unless UCX_TLS says otherwise: within one machine UCX
+ * would not use the link at all. One JSON object for each transport; the ratio is ours to ucx_perftest's.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "net/net.h"
+
+#define TOKEN      "bench_net has no secrets"
+#define FILE_BYTES (UINT64_C(64) << 20)
+
+enum { DEPTH_MAX = 32, WORKERS = 2, ROUNDS = 5 };
+
+struct conf {
+    enum vv_net_transport transport;
+    uint64_t size;
+    unsigned count, depth;
+};
+
+static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "bench_net: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* ---- who answers ---- */
+
+struct job {
+    struct vv_net_req *req;
+    uint64_t range[2];
+};
+
+static struct {
+    int file;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    struct job queue[1024];
+    unsigned first, nr;
+} server = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+static void on_request(void *user, struct vv_net_req *req, const struct vv_net_msg *m)
+{
+    struct vv_net_reply refuse = {.fd = -1, .status = -EINVAL};
+
+    (void)user;
+    pthread_mutex_lock(&server.lock);
+    if (m->body_bytes == sizeof(uint64_t[2]) && server.nr < VV_ARRAY_SIZE(server.queue)) {
+        struct job *j = &server.queue[(server.first + server.nr++) % VV_ARRAY_SIZE(server.queue)];
+        j->req = req;
+        memcpy(j->range, m->body, sizeof(j->range));
+        req = NULL;
+        pthread_cond_signal(&server.more);
+    }
+    pthread_mutex_unlock(&server.lock);
+    if (req)
+        (void)vv_net_respond(req, &refuse);
+}
+
+static void *work(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        struct vv_net_reply reply = {.fd = server.file};
+        struct job j;
+        pthread_mutex_lock(&server.lock);
+        while (server.nr == 0)
+            pthread_cond_wait(&server.more, &server.lock);
+        j = server.queue[server.first];
+        server.first = (server.first + 1) % VV_ARRAY_SIZE(server.queue);
+        server.nr--;
+        pthread_mutex_unlock(&server.lock);
+        reply.offset = j.range[0];
+        reply.data_bytes = j.range[1];
+        (void)vv_net_respond(j.req, &reply);
+    }
+    return NULL;
+}
+
+static struct vv_net *open_net(const struct conf *conf, uint64_t id, const char *listen)
+{
+    struct vv_net_opts opts = {.transport = conf->transport,
+                               .listen = listen,
+                               .self = id,
+                               .token = TOKEN,
+                               .token_bytes = sizeof(TOKEN) - 1,
+                               .events = {.request = on_request}};
+    char err[256] = "";
+    struct vv_net *net;
+
+    if (vv_net_open(&opts, err, sizeof(err), &net) != 0)
+        die(vv_net_transport_name(conf->transport), err);
+    return net;
+}
+
+/* Answers until it is killed; tells where on `out`. */
+static void serve(const struct conf *conf, const char *listen, int out)
+{
+    char addr[VV_NET_ADDR_MAX + 1] = "";
+    pthread_t thread;
+    struct vv_net *net;
+    uint64_t *p;
+
+    server.file = memfd_create("bench", MFD_CLOEXEC);
+    if (server.file < 0 || ftruncate(server.file, FILE_BYTES) != 0)
+        die("memfd", strerror(errno));
+    p = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, server.file, 0);
+    if (p == MAP_FAILED)
+        die("mmap", strerror(errno));
+    for (uint64_t i = 0; i < FILE_BYTES / 8; i++)
+        p[i] = i * UINT64_C(0x9E3779B97F4A7C15);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        if (pthread_create(&thread, NULL, work, NULL) != 0)
+            die("thread", "none");
+    }
+    net = open_net(conf, 1, listen);
+    snprintf(addr, sizeof(addr), "%s", vv_net_addr(net));
+    if (out < 0)
+        printf("%s\n", addr);
+    else if (write(out, addr, sizeof(addr)) != sizeof(addr))
+        die("pipe", strerror(errno));
+    for (;;)
+        pause();
+}
+
+/* ---- who asks ---- */
+
+static struct vv_net_call *start(struct vv_net *net, const struct conf *conf, unsigned i)
+{
+    struct vv_net_ask ask = VV_NET_ASK_INIT;
+    uint64_t range[2] = {i * conf->size % (FILE_BYTES - conf->size + 1) / 4096 * 4096, conf->size};
+    struct vv_net_call *call;
+    int rc;
+
+    ask.peer = 1;
+    ask.body = range;
+    ask.body_bytes = sizeof(range);
+    ask.data_max = conf->size;
+    ask.deadline_ns = vv_now_ns() + 60 * VV_NS_PER_S;
+    rc = vv_net_start(net, &ask, &call);
+    if (rc)
+        die("asking", strerror(-rc));
+    return call;
+}
+
+/* Seconds that `count` transfers take. */
+static double transfer(struct vv_net *net, const struct conf *conf, unsigned count)
+{
+    struct vv_net_call *calls[DEPTH_MAX];
+    uint64_t begin = vv_now_ns(), sum = 0;
+    unsigned asked = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct vv_net_answer a;
+        int rc;
+        for (; asked < count && asked < i + conf->depth; asked++)
+            calls[asked % conf->depth] = start(net, conf, asked);
+        rc = vv_net_wait(calls[i % conf->depth], VV_NEVER_NS, &a);
+        if (rc || a.status || a.data_bytes != conf->size)
+            die("the answer", strerror(-(rc ? rc : a.status ? a.status : -EPROTO)));
+        sum += *(const uint64_t *)a.data;
+        vv_net_end(calls[i % conf->depth]);
+    }
+    if (sum == 1)
+        fputs("", stderr); /* it was looked at */
+    return (double)(vv_now_ns() - begin) / 1e9;
+}
+
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+
+    return a < b ? -1 : a > b;
+}
+
+static double ask_all(const struct conf *conf, const char *addr)
+{
+    struct vv_net *net = open_net(conf, 2, "127.0.0.1:0");
+    double gbs[ROUNDS];
+
+    if (vv_net_peer_set(net, 1, addr, VV_NET_KEEP) != 0)
+        die(addr, "not an address");
+    (void)transfer(net, conf, VV_MAX(conf->count / 10, 4));
+    for (unsigned r = 0; r < ROUNDS; r++)
+        gbs[r] = (double)conf->size * conf->count / transfer(net, conf, conf->count) / 1e9;
+    vv_net_free(net);
+    qsort(gbs, ROUNDS, sizeof(gbs[0]), by_value);
+    return gbs[ROUNDS / 2];
+}
+
+/* ---- ucx_perftest ---- */
+
+static pid_t spawn_perftest(const struct conf *conf, const char *port, const char *host, int out)
+{
+    char size[32], count[32];
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(size, sizeof(size), "%" PRIu64, conf->size);
+    snprintf(count, sizeof(count), "%u", conf->count);
+    dup2(out, 1);
+    if (!freopen("/dev/null", "w", stderr))
+        _exit(127);
+    if (host)
+        execlp("ucx_perftest", "ucx_perftest", host, "-p", port, "-t", "ucp_am_bw", "-s", size,
+               "-n", count, "-w", "20", "-f", "-v", (char *)NULL);
+    else
+        execlp("ucx_perftest", "ucx_perftest", "-p", port, (char *)NULL);
+    _exit(127);
+}
+
+/* One run: GB/s, or 0 if it cannot be had. */
+static double perftest_once(const struct conf *conf)
+{
+    char port[16], line[512];
+    int out[2], status;
+    double mbs = 0;
+    pid_t answers, asks;
+    FILE *in;
+
+    snprintf(port, sizeof(port), "%d", 20000 + getpid() % 20000);
+    if (pipe(out) != 0)
+        return 0;
+    answers = spawn_perftest(conf, port, NULL, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    usleep(300000);
+    asks = spawn_perftest(conf, port, "127.0.0.1", out[1]);
+    close(out[1]);
+    in = fdopen(out[0], "r");
+    /* Iterations, percentile, averages, then bandwidth: average and overall, in MB of 2^20. */
+    while (in && fgets(line, sizeof(line), in)) {
+        double v[8];
+        if (sscanf(line, "%lf,%lf,%lf,%lf,%lf,%lf", v, v + 1, v + 2, v + 3, v + 4, v + 5) == 6)
+            mbs = v[5];
+    }
+    if (in)
+        fclose(in);
+    waitpid(asks, &status, 0);
+    kill(answers, SIGTERM);
+    waitpid(answers, &status, 0);
+    return mbs * 1048576 / 1e9;
+}
+
+static double perftest(const struct conf *conf)
+{
+    double gbs[ROUNDS];
+
+    for (unsigned r = 0; r < ROUNDS; r++)
+        gbs[r] = perftest_once(conf);
+    qsort(gbs, ROUNDS, sizeof(gbs[0]), by_value);
+    return gbs[ROUNDS / 2];
+}
+
+/* ---- main ---- */
+
+static void report(const struct conf *conf, double ours, double theirs)
+{
+    printf("{\"transport\": \"%s\", \"bytes\": %" PRIu64 ", \"count\": %u, \"depth\": %u, "
+           "\"gb_per_s\": %.3f",
+           vv_net_transport_name(conf->transport), conf->size, conf->count, conf->depth, ours);
+    if (theirs > 0)
+        printf(", \"ucx_perftest_gb_per_s\": %.3f, \"ratio\": %.3f", theirs, ours / theirs);
+    printf("}\n");
+    fflush(stdout);
+}
+
+/* Both halves, each transport in a process of its own. */
+static void run_here(const struct conf *conf, double theirs)
+{
+    char addr[VV_NET_ADDR_MAX + 1];
+    int out[2];
+    pid_t pid;
+
+    if (pipe(out) != 0)
+        die("pipe", strerror(errno));
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        serve(conf, "127.0.0.1:0", out[1]);
+    }
+    close(out[1]);
+    if (read(out[0], addr, sizeof(addr)) != sizeof(addr))
+        die("the server", "it did not start");
+    report(conf, ask_all(conf, addr), theirs);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static void both_here(struct conf *conf, bool all)
+{
+    double theirs = perftest(conf);
+
+    for (int t = VV_NET_TCP; t < VV_NET_TRANSPORTS; t++) {
+        char err[256];
+        pid_t pid;
+        if (!all && conf->transport != (enum vv_net_transport)t)
+            continue;
+        if (vv_net_transport_check((enum vv_net_transport)t, err, sizeof(err)) != 0) {
+            fprintf(stderr, "bench_net: %s\n", err);
+            continue;
+        }
+        conf->transport = (enum vv_net_transport)t;
+        pid = fork();
+        if (pid == 0) {
+            run_here(conf, theirs);
+            _exit(0);
+        }
+        waitpid(pid, NULL, 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"serve", required_argument, NULL, 's'},
+                                            {"ask", required_argument, NULL, 'a'},
+                                            {"transport", required_argument, NULL, 't'},
+                                            {"size", required_argument, NULL, 'b'},
+                                            {"count", required_argument, NULL, 'n'},
+                                            {"depth", required_argument, NULL, 'd'},
+                                            {NULL, 0, NULL, 0}};
+    struct conf conf = {.transport = VV_NET_TCP, .size = 4 << 20, .count = 400, .depth = 4};
+    const char *listen = NULL, *ask = NULL;
+    bool all = true;
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (c == 's')
+            listen = optarg;
+        else if (c == 'a')
+            ask = optarg;
+        else if (c == 't' && vv_net_transport_parse(optarg, &conf.transport) == 0)
+            all = false;
+        else if (c == 'b')
+            conf.size = strtoull(optarg, NULL, 0);
+        else if (c == 'n')
+            conf.count = (unsigned)strtoul(optarg, NULL, 0);
+        else if (c == 'd')
+            conf.depth = (unsigned)strtoul(optarg, NULL, 0);
+        else
+            return 2;
+    }
+    if (conf.size < 8 || conf.size > FILE_BYTES || conf.count == 0 || conf.depth == 0 ||
+        conf.depth > DEPTH_MAX)
+        return 2;
+    setenv("UCX_TLS", "tcp", 0);
+    if (listen)
+        serve(&conf, listen, -1);
+    else if (ask)
+        report(&conf, ask_all(&conf, ask), 0);
+    else
+        both_here(&conf, all);
+    return 0;
+}

@@ -25,10 +25,12 @@ setup:
 test: setup
 	scripts/test dev asan tsan
 
-# The same with far more random cases than a gate can afford.
+# The same with far more random cases than a gate can afford, and every case of the crash matrix, whose result
+# goes to bench/results/crash.md.
 test-long:
 	@VARVE_TEST_LONG=1 scripts/setup test
 	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev asan tsan
+	scripts/crash-matrix
 
 # On a machine with a GPU: the tests of devices and of what stands on them, with the CUDA backend.
 gpu-test:

@@ -7,13 +7,13 @@
  *   - one bit flipped in every kind of block, with a second copy of it and without.
  * Power cuts, after which writes are torn, dropped and reordered, are in power.c.
  *
- * What must hold in the life that follows is in job.h. A gate tries a sample, by the seed; VARVE_TEST_LONG
- * all of it. The number of cases is printed.
+ * What must hold in the life that follows is in job.h. A gate tries a sample, by the seed, VARVE_TEST_LONG a
+ * larger one. The number of cases is printed.
  *
- *     matrix [PART [PLACE]]
+ *     matrix PART [PLACE]
  *
- * A part is kill, twice, once, for_ever, short or bits; a place the number of one of those below, from 0. So
- * that the long run can be had in pieces, side by side.
+ * With VARVE_TEST_LONG: all of a part, that is kill, twice, once, for_ever, short or bits, or of one place in
+ * it, counted from 0 in the table below. scripts/crash-matrix runs all of them side by side.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -75,6 +75,7 @@ static long count_calls(const struct where *w)
 }
 
 static size_t only = SIZE_MAX; /* this place */
+static bool whole;             /* every case there is */
 
 /* Under a sanitizer a gate tries a third of the places, by the seed. */
 static bool left_out(size_t place, unsigned salt)
@@ -86,6 +87,8 @@ static bool left_out(size_t place, unsigned salt)
 
 /* ---- kills and failures, by numbered call ---- */
 
+enum { SAMPLE = 40 };
+
 /* So many of all pairs of rank and call, spread evenly from a random one on. */
 struct sample {
     uint64_t all, n, first, stride, calls;
@@ -94,7 +97,7 @@ struct sample {
 static struct sample sample_of(const struct where *w, long calls, uint64_t gate, struct t_rng *rng)
 {
     struct sample s = {.all = (uint64_t)calls * (uint64_t)w->ranks, .calls = (uint64_t)calls};
-    s.n = VV_MIN(t_cases(gate, s.all), s.all);
+    s.n = whole ? s.all : VV_MIN(t_cases(gate, SAMPLE), s.all);
     s.first = t_rng_below(rng, s.all);
     s.stride = s.all / s.n;
     return s;
@@ -180,7 +183,7 @@ static void test_twice(void)
         const struct where *w = &places[i];
         if (w->level == VARVE_LEVEL_CACHED || left_out(i, 7))
             continue;
-        uint64_t calls = (uint64_t)count_calls(w), again = 0, n = t_cases(1, 60);
+        uint64_t calls = (uint64_t)count_calls(w), again = 0, n = whole ? 100 : t_cases(1, 20);
         for (uint64_t k = 0; k < n; k++, total++) {
             struct job_fault f = {.trouble = JOB_KILL};
             if (job_is_full(&job))
@@ -346,6 +349,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } parts[] = {{"kill", test_kill},         {"twice", test_twice}, {"once", test_once},
                  {"for_ever", test_for_ever}, {"short", test_short}, {"bits", test_bits}};
+    whole = t_long() && argc > 1;
     if (argc > 2)
         only = (size_t)atoi(argv[2]);
     for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)

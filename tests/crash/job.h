@@ -43,6 +43,7 @@ struct job_fault {
 struct job {
     int level, ranks;
     bool local;
+    uint64_t keep; /* retention; 0: all. What it gives up may be there or not */
     const char *remote, *folder[JOB_RANKS];
     /* Only look. What is damaged then: this version of this rank may be missing, or fail; 0: nothing is. */
     bool only_look;

@@ -35,26 +35,30 @@ struct where {
     const char *name;
     int level, ranks;
     bool local;
+    uint64_t keep; /* 0: all versions */
 };
 
 static const struct where places[] = {
-    {"cached", VARVE_LEVEL_CACHED, 1, true},
-    {"cached, 4 ranks", VARVE_LEVEL_CACHED, 4, true},
-    {"local", VARVE_LEVEL_LOCAL, 1, true},
-    {"local, 4 ranks", VARVE_LEVEL_LOCAL, 4, true},
-    {"remote", VARVE_LEVEL_REMOTE, 1, true},
-    {"remote, no local folder", VARVE_LEVEL_REMOTE, 1, false},
-    {"remote, 4 ranks", VARVE_LEVEL_REMOTE, 4, true},
-    {"remote, 4 ranks, no local folders", VARVE_LEVEL_REMOTE, 4, false},
-    {"complete", VARVE_LEVEL_COMPLETE, 1, true},
-    {"complete, no local folder", VARVE_LEVEL_COMPLETE, 1, false},
-    {"complete, 4 ranks", VARVE_LEVEL_COMPLETE, 4, true},
-    {"complete, 4 ranks, no local folders", VARVE_LEVEL_COMPLETE, 4, false},
+    {"cached", VARVE_LEVEL_CACHED, 1, true, 0},
+    {"cached, 4 ranks", VARVE_LEVEL_CACHED, 4, true, 0},
+    {"local", VARVE_LEVEL_LOCAL, 1, true, 0},
+    {"local, 4 ranks", VARVE_LEVEL_LOCAL, 4, true, 0},
+    {"remote", VARVE_LEVEL_REMOTE, 1, true, 0},
+    {"remote, no local folder", VARVE_LEVEL_REMOTE, 1, false, 0},
+    {"remote, 4 ranks", VARVE_LEVEL_REMOTE, 4, true, 0},
+    {"remote, 4 ranks, no local folders", VARVE_LEVEL_REMOTE, 4, false, 0},
+    {"complete", VARVE_LEVEL_COMPLETE, 1, true, 0},
+    {"complete, no local folder", VARVE_LEVEL_COMPLETE, 1, false, 0},
+    {"complete, 4 ranks", VARVE_LEVEL_COMPLETE, 4, true, 0},
+    {"complete, 4 ranks, no local folders", VARVE_LEVEL_COMPLETE, 4, false, 0},
+    {"remote, 4 ranks, 2 versions kept", VARVE_LEVEL_REMOTE, 4, true, 2},
+    {"complete, 4 ranks, 2 versions kept", VARVE_LEVEL_COMPLETE, 4, true, 2},
 };
 
 static void start(const struct where *w)
 {
     job_init(&job, w->level, w->ranks, w->local);
+    job.keep = w->keep;
 }
 
 /* The most calls that a rank of it makes in a life that finds something. The job has lived then. */

@@ -12,8 +12,11 @@ import time
 import hosts
 from hosts import LONG, SEED, Cluster, fail, run, skip, sys
 
-hosts.inside()
 backend = sys.argv[1]
+if backend == "ucx" and not LONG and not sys.argv[2:]:
+    # An assertion of its own, when nodes connect to each other while one of them ends, about once in a hundred times.
+    skip("UCX 1.13 may abort a daemon that is being connected to: only with VARVE_TEST_LONG")
+hosts.inside()
 FILES = 120
 
 
@@ -203,12 +206,6 @@ def main():
         rng = random.Random(f"{SEED} {backend}")
         chosen = [killed] + rng.sample(FAULTS[1:], 1 if hosts.SANITIZED else 4)
     cluster = Cluster(4, files=FILES, largest=60000, capacity="64M", revalidate=1, scrub=2, transport=backend)
-    first = cluster[1]
-    first.start(wait=False)
-    time.sleep(0.3)
-    if not first.alive() and "ucx" in first.tail().lower() and backend == "ucx":
-        skip("built without UCX")
-    first.kill()
     cluster.start()
     for host in cluster:
         host.once()

@@ -239,7 +239,13 @@ class Cluster:
         for host in self:
             host.start(wait=False)
         for host in self:
-            self.until(lambda h=host: h.status() is not None, f"{host.name} answers")
+            while host.status() is None:
+                if host.alive():
+                    time.sleep(0.02)
+                elif self.settings.get("transport") == "ucx" and "ucx" in host.tail().lower():
+                    skip(f"no UCX here: {host.tail()}")
+                else:
+                    fail(f"{host.name} does not start:\n{self.tails()}")
         self.until(lambda: all(self.seen(h, up=len(self.hosts)) for h in self), "all see each other")
 
     def seen(self, host, up):

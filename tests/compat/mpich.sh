@@ -12,7 +12,7 @@ build=$BUILD_DIR/compat-mpich
     cmake --build "$build" -j 2 --target varve_veloc varve_mpi; } >"$dir/log" 2>&1 || { tail -40 "$dir/log"; fail "the build with MPICH fails"; }
 ldd "$build/lib/libvarve-mpi.so" >"$dir/ldd"
 grep -q libmpich "$dir/ldd" || { cat "$dir/ldd"; fail "this is not MPICH"; }
-for script in mpi partner heat; do
+for script in mpi partner missing heat; do
     BUILD_DIR=$build VARVE_TEST_LONG='' bash "$SOURCE_DIR/tests/compat/$script.sh" || fail "$script with MPICH"
 done
 echo ok

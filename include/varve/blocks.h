@@ -48,7 +48,7 @@ struct varve_blocks_opts {
     uint32_t edge[3];    /* of a block in cells, powers of two (32 along each axis; of an array with
                              x alone 32768) */
     uint32_t cell_bytes; /* 1, 2, 4, 8 or 16 (4) */
-    uint32_t rounds;     /* see above (8) */
+    uint32_t rounds;     /* see above (8; 0: all items do) */
     uint64_t cache_bytes; /* on the device: two blocks at least */
     uint32_t ahead;  /* blocks brought beyond each one that was missing, where the front moves to
                              (1; 0: none) */

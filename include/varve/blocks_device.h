@@ -74,18 +74,23 @@ VARVE_D_FN uint32_t varve_blocks_item(const struct varve_blocks_view *v, uint32_
 /* The item is to be done again, in the next round. Once for an item. */
 VARVE_D_FN void varve_blocks_again(const struct varve_blocks_view *v, uint32_t item)
 {
-    v->undone[varve_d_add32_dev(&v->counts[VARVE_BLOCKS_UNDONE_COUNT], 1)] = item;
+    uint32_t at = varve_d_add32_dev(&v->counts[VARVE_BLOCKS_UNDONE_COUNT], 1);
+
+    if (at < v->items) /* the run fails otherwise: some item was given back twice */
+        v->undone[at] = item;
 }
 
 /* Asks for a block, unless this round has. The host sees the word at once. */
 VARVE_D_FN void varve_blocks_ask(const struct varve_blocks_view *v, uint64_t block)
 {
     uint64_t bit = UINT64_C(1) << block % 64, *word = &v->need[block / 64];
+    uint32_t at;
 
     if (varve_d_load64_dev(word) & bit || varve_d_or64_dev(word, bit) & bit)
         return;
-    varve_d_store64_sys(&v->missing[varve_d_add32_dev(&v->counts[VARVE_BLOCKS_MISSING_COUNT], 1)],
-                        (uint64_t)v->round << 32 | (block + 1));
+    at = varve_d_add32_dev(&v->counts[VARVE_BLOCKS_MISSING_COUNT], 1);
+    if (at < (uint64_t)v->nr[0] * v->nr[1] * v->nr[2])
+        varve_d_store64_sys(&v->missing[at], (uint64_t)v->round << 32 | (block + 1));
 }
 
 /* Where a block is, NULL: nowhere, and it has been asked for. */

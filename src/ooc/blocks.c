@@ -156,8 +156,6 @@ static const char *why_not(const struct varve_blocks_opts *o)
         return "policy is clock or paper";
     if (o->readers < 1 || o->readers > 64)
         return "readers are 1 to 64";
-    if (o->rounds == 0)
-        return "rounds are 1 at least";
     if (o->ahead > 8)
         return "ahead is 8 at most";
     return NULL;
@@ -328,8 +326,13 @@ static void device_parts_free(struct varve_blocks *b)
     vvi_source_fini(&b->source);
     if (b->moved)
         vv_device_event_free(b->device, b->moved);
+    if (b->earlier)
+        vv_device_event_free(b->device, b->earlier);
     if (b->moves)
         vv_device_stream_free(b->device, b->moves);
+    if (b->early)
+        vv_device_stream_free(b->device, b->early);
+    free(b->ahead);
     (void)vv_device_mem_free(b->device, b->cache);
     (void)vv_device_mem_free(b->device, b->meta);
 }
@@ -385,6 +388,14 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
         rc = vv_device_stream_new(b->device, &b->moves);
     if (rc == 0)
         rc = vv_device_event_new(b->device, &b->moved);
+    if (rc == 0)
+        rc = vv_device_stream_new(b->device, &b->early);
+    if (rc == 0)
+        rc = vv_device_event_new(b->device, &b->earlier);
+    if (rc == 0) {
+        b->ahead = calloc(slots, sizeof(*b->ahead));
+        rc = b->ahead ? 0 : -ENOMEM;
+    }
     if (rc == 0)
         rc = device_alloc(b, slots * b->block_bytes, &b->cache);
     if (rc == 0)
@@ -452,6 +463,8 @@ int varve_blocks_close(struct varve_blocks *b)
     /* Blocks may still be on their way. */
     if (vv_device_event_record(b->device, b->moved, b->moves) == 0)
         (void)vvi_blocks_wait(b, b->moved);
+    if (b->nahead > 0)
+        (void)vvi_blocks_wait(b, b->earlier);
     blocks_free(b);
     return 0;
 }

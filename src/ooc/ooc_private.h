@@ -127,6 +127,7 @@ struct vvi_run {
     uint32_t read_at;            /* entries of `missing` that were taken */
     uint64_t began;              /* by the clock of the slots */
     uint32_t round, first_round; /* its number, and that of the run's first */
+    uint32_t keep;               /* what rounds from here on have used stays */
     uint32_t *dirty, ndirty;     /* blocks that changed since the map was last sent; all: or more */
 };
 
@@ -141,6 +142,8 @@ struct varve_blocks {
     unsigned char *cache, *meta; /* device: slots; last uses, and zeros */
     unsigned char *zeros;
     struct vv_stream *moves; /* copies to slots */
+    struct vv_stream *early; /* copies that nobody waits for yet */
+    struct vv_event *earlier;
     struct vv_event *moved;
 
     struct vv_mutex lock;
@@ -151,8 +154,11 @@ struct varve_blocks {
     struct vvi_run *alone; /* the only one that may begin rounds; NULL: all may */
     int broken;            /* copies to slots failed: the cache is good for nothing */
     uint32_t round;
-    uint32_t runs;  /* under way */
-    uint32_t fills; /* of slots, under way */
+    uint32_t runs;          /* under way */
+    uint32_t fills;         /* of slots, under way */
+    struct vvi_fill *ahead; /* what `early` brings */
+    uint32_t nahead;
+    uint32_t expect; /* how many blocks a run has lately been missing */
     struct varve_blocks_stats stats;
 };
 

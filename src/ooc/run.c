@@ -127,11 +127,11 @@ static uint64_t oldest_locked(const struct varve_blocks *b)
 /* Blocks that rounds from here on have used stay. */
 static uint32_t keep_locked(const struct varve_blocks *b, const struct vvi_run *mine)
 {
-    uint32_t keep = mine->round;
+    uint32_t keep = mine->keep;
 
     for (const struct vvi_run *r = b->active; r; r = r->next)
-        if ((int32_t)(r->round - keep) < 0)
-            keep = r->round;
+        if ((int32_t)(r->keep - keep) < 0)
+            keep = r->keep;
     return keep;
 }
 
@@ -144,6 +144,29 @@ static bool evict_locked(struct varve_blocks *b, const struct vvi_run *r)
     changed_locked(b, block);
     vvi_slots_reclaim(&b->slots, oldest_locked(b));
     return true;
+}
+
+/* What was brought ahead is there when its copies have ended; `wait`: not before. */
+static int ahead_there_locked(struct varve_blocks *b, bool wait)
+{
+    int rc;
+
+    if (b->nahead == 0)
+        return 0;
+    rc = wait ? vvi_blocks_wait(b, b->earlier) : vv_device_event_query(b->device, b->earlier);
+    if (rc == -EBUSY)
+        return 0;
+    for (uint32_t i = 0; i < b->nahead; i++) {
+        if (rc) {
+            vvi_slots_give_back(&b->slots, b->ahead[i].slot);
+        } else {
+            vvi_slots_filled(&b->slots, b->ahead[i].slot);
+            changed_locked(b, b->ahead[i].block);
+        }
+    }
+    b->nahead = 0;
+    vv_cond_broadcast(&b->changed);
+    return rc;
 }
 
 /* Gives slots to blocks of r->asked that have none, as many as there are, and drops those that are
@@ -255,6 +278,8 @@ static int bring_rest(struct job *j)
         j->cpu_ns += cpu_now() - start;
         if (n > 0)
             rc = fill_locked(b, j->r, n);
+        else if (b->nahead > 0) /* it may be among them, and slots can be had again */
+            rc = ahead_there_locked(b, true);
         else if (worth_waiting_locked(b, j->r))
             vv_cond_wait(&b->changed, &b->lock);
         else
@@ -300,30 +325,61 @@ static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
     }
 }
 
-/* For the next run, which does not wait for it. */
-static int bring_ahead(struct job *j, const uint32_t *missed, uint32_t nmissed)
+/* Submits the copies of what r->asked has and was given slots. One batch at a time. */
+static int submit_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
+{
+    int rc = vvi_source_fill(&b->source, b->early, b->cache, r->fills, n);
+
+    if (rc == 0)
+        rc = vv_device_event_record(b->device, b->earlier, b->early);
+    if (rc) {
+        give_back_locked(b, r, n);
+        return rc;
+    }
+    memcpy(b->ahead, r->fills, n * sizeof(*b->ahead));
+    b->nahead = n;
+    b->stats.ahead += n;
+    b->stats.bytes += n * b->block_bytes;
+    return 0;
+}
+
+/* For the next run: blocks beyond those that were missing, if they need not be read first, and room
+ * for as many as may be missing then. Nobody waits for either. */
+static int get_ready(struct job *j, const uint32_t *missed, uint32_t nmissed)
 {
     struct varve_blocks *b = j->b;
     uint64_t start = cpu_now();
-    uint32_t n;
-    int rc = 0;
+    uint32_t n = 0;
+    int rc;
 
     vv_mutex_lock(&b->lock);
+    rc = ahead_there_locked(b, false);
+    b->expect = VV_MIN(VV_MAX(nmissed + nmissed / 4, b->expect / 2), b->slots.nr / 8);
+    b->expect = VV_MIN(b->expect, b->slots.blocks - b->slots.used);
     j->r->nasked = 0;
-    for (uint32_t i = 0; i < nmissed; i++)
-        look_ahead_locked(b, j->r, missed[i]);
-    n = assign_locked(b, j->r, true);
-    j->cpu_ns += cpu_now() - start;
-    j->r->nasked = 0;
-    if (n > 0) {
-        b->stats.ahead += n;
-        rc = fill_locked(b, j->r, n);
+    if (rc == 0 && b->opts.ahead && b->nahead == 0 && b->source.registered && !b->alone) {
+        for (uint32_t i = 0; i < nmissed; i++)
+            look_ahead_locked(b, j->r, missed[i]);
+        n = assign_locked(b, j->r, true);
+        j->r->nasked = 0;
     }
+    while (b->slots.nfree + b->slots.nleaving < b->expect && evict_locked(b, j->r))
+        ;
+    j->cpu_ns += cpu_now() - start;
+    if (n > 0)
+        rc = submit_ahead_locked(b, j->r, n);
     vv_mutex_unlock(&b->lock);
     return rc;
 }
 
 /* ---- rounds ---- */
+
+/* Later rounds of a run use what the first used or asked for, and only matter when they get nowhere. */
+static bool wants_uses(const struct job *j)
+{
+    return j->rounds == 0 || j->fruitless > 0 || j->alone ||
+           j->b->opts.policy == VARVE_BLOCKS_PAPER;
+}
 
 static int begin_round(struct job *j, uint32_t items)
 {
@@ -334,7 +390,9 @@ static int begin_round(struct job *j, uint32_t items)
     vv_mutex_lock(&b->lock);
     while (b->alone && b->alone != r)
         vv_cond_wait(&b->changed, &b->lock);
-    rc = b->broken ? b->broken : send_map_locked(b, r, j->stream);
+    rc = b->broken ? b->broken : ahead_there_locked(b, false);
+    if (rc == 0)
+        rc = send_map_locked(b, r, j->stream);
     if (rc == 0) {
         r->began = ++b->slots.now;
         if (++b->round == 0)
@@ -342,6 +400,8 @@ static int begin_round(struct job *j, uint32_t items)
         r->round = b->round;
         if (j->rounds == 0)
             r->first_round = b->round;
+        /* Of later rounds it is not known what they used, unless they get nowhere. */
+        r->keep = wants_uses(j) ? r->round : r->first_round;
         r->next = b->active;
         b->active = r;
         b->stats.rounds++;
@@ -386,7 +446,7 @@ static int submit(struct job *j)
     if (rc > 0)
         rc = -EINVAL;
     if (rc == 0)
-        rc = vv_device_copy_async(b->device, j->stream, back, 2);
+        rc = vv_device_copy_async(b->device, j->stream, back, wants_uses(j) ? 2 : 1);
     return rc;
 }
 
@@ -455,7 +515,7 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
         (void)vvi_blocks_wait(b, r->event);
     start = cpu_now();
     vv_mutex_lock(&b->lock);
-    if (rc == 0 && ended == 0)
+    if (rc == 0 && ended == 0 && wants_uses(j))
         vvi_slots_touch(&b->slots, r->touched, r->round);
     end_round_locked(b, r);
     if (rc == 0)
@@ -523,6 +583,17 @@ static int narrow(struct job *j, uint32_t items)
     return 0;
 }
 
+/* What the first round asked for: how many, and which. */
+static uint32_t keep_missed(const struct job *j, uint32_t **ret_missed)
+{
+    uint32_t n = j->r->read_at, *missed = malloc(n * sizeof(*missed));
+
+    for (uint32_t i = 0; missed && i < n; i++)
+        missed[i] = (uint32_t)j->r->missing[i] - 1;
+    *ret_missed = missed;
+    return missed ? n : 0;
+}
+
 static int run_items(struct job *j)
 {
     uint32_t *missed = NULL, nmissed = 0;
@@ -532,13 +603,8 @@ static int run_items(struct job *j)
         uint32_t items = (uint32_t)VV_MIN(j->left, j->limit), undone = 0;
 
         rc = one_round(j, items, &undone);
-        if (rc == 0 && j->rounds == 1 && j->b->opts.ahead && j->r->read_at > 0 &&
-            j->b->opts.policy != VARVE_BLOCKS_PAPER) {
-            nmissed = j->r->read_at;
-            missed = malloc(nmissed * sizeof(*missed));
-            for (uint32_t i = 0; missed && i < nmissed; i++)
-                missed[i] = (uint32_t)j->r->missing[i] - 1;
-        }
+        if (rc == 0 && j->rounds == 1 && j->r->read_at > 0)
+            nmissed = keep_missed(j, &missed);
         if (rc == 0)
             rc = bring_rest(j);
         if (rc == 0)
@@ -547,8 +613,8 @@ static int run_items(struct job *j)
         if (rc == 0 && j->left > 0)
             rc = narrow(j, items);
     }
-    if (rc == 0 && missed)
-        rc = bring_ahead(j, missed, nmissed);
+    if (rc == 0 && j->b->opts.policy != VARVE_BLOCKS_PAPER)
+        rc = get_ready(j, missed, nmissed);
     free(missed);
     return rc;
 }

@@ -17,7 +17,9 @@
 #include "core/assert.h"
 #include "ooc/ooc_private.h"
 
-enum { OFTEN_MAX = 3 };
+/* A block that was used often is passed over as many times, unless it has not been for so many rounds
+ * for each. */
+enum { OFTEN_MAX = 3, AGE = 4 };
 
 int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper)
 {
@@ -78,17 +80,32 @@ void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot)
     s->used--;
 }
 
+static void touch_one(struct vvi_slot *slot, uint32_t round)
+{
+    if (slot->state != VVI_SLOT_READY)
+        return;
+    slot->last = round;
+    if (slot->often < OFTEN_MAX)
+        slot->often++;
+}
+
+/* Most slots were not used: eight are looked at together. */
 void vvi_slots_touch(struct vvi_slots *s, const uint32_t *touched, uint32_t round)
 {
-    for (uint32_t i = 0; i < s->nr; i++) {
-        struct vvi_slot *slot = &s->slot[i];
+    uint32_t i = 0;
 
-        if (touched[i] != round || slot->state != VVI_SLOT_READY)
-            continue;
-        slot->last = round;
-        if (slot->often < OFTEN_MAX)
-            slot->often++;
+    for (; i + 8 <= s->nr; i += 8) {
+        const uint32_t *t = touched + i;
+        unsigned any = (t[0] == round) | (t[1] == round) | (t[2] == round) | (t[3] == round) |
+                       (t[4] == round) | (t[5] == round) | (t[6] == round) | (t[7] == round);
+
+        for (uint32_t k = 0; any && k < 8; k++)
+            if (t[k] == round)
+                touch_one(&s->slot[i + k], round);
     }
+    for (; i < s->nr; i++)
+        if (touched[i] == round)
+            touch_one(&s->slot[i], round);
     s->order_nr = s->order_at = 0;
 }
 
@@ -157,7 +174,7 @@ uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t keep)
         s->hand = i + 1 == s->nr ? 0 : i + 1;
         if (slot->state != VVI_SLOT_READY || !before(slot->last, keep))
             continue;
-        if (slot->often == 0)
+        if (slot->often == 0 || keep - slot->last > AGE * slot->often)
             return leave(s, i);
         slot->often--;
     }

@@ -75,8 +75,9 @@ static void gather(void *arg)
             sum += cell;
         }
         if (here) {
-            w->sum[item] = sum;
-            w->times[item]++;
+            /* Where copies of the device fail, items may come twice. */
+            __atomic_store(&w->sum[item], &sum, __ATOMIC_RELAXED);
+            __atomic_fetch_add(&w->times[item], 1, __ATOMIC_RELAXED);
         } else {
             varve_blocks_again(v, item);
         }

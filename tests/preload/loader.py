@@ -21,10 +21,16 @@ class Files(Dataset):
         return i, hashlib.md5(data).hexdigest(), int(mapped.to(torch.int64).sum())
 
 
-torch.manual_seed(3)
-for workers, context in ((0, None), (3, "fork"), (2, "spawn")):
-    loader = DataLoader(Files(sys.argv[1]), batch_size=7, shuffle=True, num_workers=workers,
-                        multiprocessing_context=context, generator=torch.Generator().manual_seed(5))
-    for epoch in range(2):
-        for i, digests, sums in loader:
-            print(workers, epoch, i.tolist(), list(digests), sums.tolist())
+def main():
+    torch.manual_seed(3)
+    for workers, context in ((0, None), (3, "fork"), (2, "spawn")):
+        loader = DataLoader(Files(sys.argv[1]), batch_size=7, shuffle=True, num_workers=workers,
+                            multiprocessing_context=context, generator=torch.Generator().manual_seed(5))
+        for epoch in range(2):
+            for i, digests, sums in loader:
+                print(workers, epoch, i.tolist(), list(digests), sums.tolist())
+
+
+# Workers that are spawned read this file again.
+if __name__ == "__main__":
+    main()

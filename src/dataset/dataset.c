@@ -423,6 +423,8 @@ int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
 
     if (take(d, bytes, high))
         return 0;
+    /* What nobody waits for takes no more than it needs: what goes for it may be wanted too. */
+    low = rank > 0 ? high : low;
     rc = evict(d, bytes <= low ? low - bytes : d->opts.capacity - bytes, rank);
     if (rc < 0)
         return rc;

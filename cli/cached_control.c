@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/cached.h"
@@ -21,9 +22,10 @@
 #include "core/lock.h"
 #include "core/thread.h"
 
-#define BATCH     1024
-#define ASKERS    16
-#define TIMEOUT_S 60
+#define BATCH       1024
+#define ASKERS      16
+#define PLACE_SHIFT 20
+#define TIMEOUT_S   60
 
 struct cached_control {
     struct cached_control_opts opts;
@@ -133,9 +135,12 @@ static int take_batch(struct cached_control *c, FILE *in, bool order, char **pat
     if (nr == 0)
         return 0;
     if (order) {
+        /* Orders of former lives of this daemon come before. */
+        uint64_t now = (uint64_t)time(NULL) << PLACE_SHIFT;
+
         vv_mutex_lock(&c->lock);
-        place = c->place;
-        c->place += nr;
+        place = VV_MAX(c->place, now);
+        c->place = place + nr;
         vv_mutex_unlock(&c->lock);
     }
     return vv_node_bring(c->opts.node, (const char *const *)paths, nr, place);

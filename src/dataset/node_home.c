@@ -28,6 +28,7 @@
 
 #define PULL_LIMIT_NS (2 * VV_NS_PER_S)
 #define PULL_WAIT_NS  (1500 * VV_NS_PER_MS)
+#define PULL_SOON_NS  (200 * VV_NS_PER_MS)
 #define PULL_AGAIN_NS (30 * VV_NS_PER_MS)
 #define PULL_BYTES    ((size_t)256 << 20)
 #define KEEP_LIMIT_NS (60 * VV_NS_PER_S)
@@ -217,7 +218,9 @@ static bool is_news(struct vv_node *n, const struct vvi_view *v, const char *pat
 
 static void wait_for_news(struct vv_node *n, const struct vvi_view *v, uint64_t deadline_ns)
 {
-    uint64_t until_ns = VV_MIN(deadline_ns, vv_now_ns() + PULL_WAIT_NS);
+    /* With several copies it is rarely news, and nobody shall stall for it. */
+    uint64_t wait_ns = n->opts.replicas > 1 ? PULL_SOON_NS : PULL_WAIT_NS;
+    uint64_t until_ns = VV_MIN(deadline_ns, vv_now_ns() + wait_ns);
     int rc = 0;
 
     vv_mutex_lock(&n->home.lock);

@@ -125,7 +125,7 @@ struct vvi_job {
     /* Frees the job. `stopping`: the node is being closed, it shall do nothing but that. */
     void (*fn)(struct vv_node *n, struct vvi_job *job, bool stopping);
     struct vv_net_req *req; /* NULL: none */
-    uint64_t peer;
+    uint64_t peer, epoch;   /* of whoever asks */
     uint16_t type;
     const void *body;
     size_t body_bytes;

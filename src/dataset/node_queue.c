@@ -12,12 +12,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/assert.h"
 #include "core/thread.h"
 #include "dataset/node_private.h"
 
-#define FAST_THREADS 4
+#define FAST_MIN     4
+#define FAST_MAX     16
 #define BACK_THREADS 4
 #define ROOM         16384
 
@@ -90,7 +92,10 @@ int vvi_node_queue_push(struct vv_node *n, enum vvi_queue_kind kind, struct vvi_
 
 int vvi_node_queue_start(struct vv_node *n)
 {
-    static const unsigned max[VVI_QUEUES] = {FAST_THREADS, 0, 1, BACK_THREADS, BACK_THREADS};
+    /* Whoever sends files computes their checksums: some gigabytes a second each. */
+    long cores = sysconf(_SC_NPROCESSORS_ONLN) / 4;
+    unsigned fast = (unsigned)VV_MIN(VV_MAX(cores, (long)FAST_MIN), (long)FAST_MAX);
+    const unsigned max[VVI_QUEUES] = {fast, 0, 1, BACK_THREADS, BACK_THREADS};
     static const char *const name[VVI_QUEUES] = {"fast", "slow", "list", "copy", "back"};
 
     for (int i = 0; i < VVI_QUEUES; i++) {

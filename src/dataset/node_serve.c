@@ -273,7 +273,7 @@ static void do_hold(struct vv_node *n, struct vvi_job *job, bool stopping)
     struct vv_net_reply reply = {.fd = -1};
 
     /* Whoever asks may have heard more than we have: then files are not where we think. */
-    if (!stopping && l.v->epoch != job->age_ns &&
+    if (!stopping && l.v->epoch != job->epoch &&
         vvi_node_view_wait(n, l.v->epoch, vv_now_ns() + LIST_WAIT_NS)) {
         vvi_node_view_put(l.v);
         l.v = vvi_node_view_get(n);
@@ -356,7 +356,7 @@ void vvi_node_serve_request(void *user, struct vv_net_req *req, const struct vv_
         job->type = m->type;
         job->body = m->body;
         job->body_bytes = m->body_bytes;
-        job->age_ns = m->epoch;
+        job->epoch = m->epoch;
         if (vvi_node_queue_push(n, kinds[i].queue, job) == 0)
             return;
         break;

@@ -106,6 +106,7 @@ static void *work(void *arg)
     vv_crew_name(arg);
     for (uint64_t i = 0; i < 2000000; i++)
         sum += i;
+    (void)sum;
     vv_mutex_lock(&lock);
     running++;
     vv_cond_broadcast(&changed);

@@ -141,6 +141,14 @@ VARVE_D_RMW(varve_d_or64_dev, "atom.or.relaxed.gpu.b64", 64, "l")
 VARVE_D_CAS(varve_d_cas32_dev, "atom.cas.acq_rel.gpu.b32", 32, "r")
 VARVE_D_CAS(varve_d_cas64_dev, "atom.cas.acq_rel.gpu.b64", 64, "l")
 
+/* Two words at once, p aligned to 16 bytes: one transfer, though each may be seen before the other. */
+VARVE_D_FN void varve_d_release64x2_sys(uint64_t *p, uint64_t a, uint64_t b)
+{
+    asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a),
+                 "l"(b)
+                 : "memory");
+}
+
 VARVE_D_FN void varve_d_fence_dev(void)
 {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");

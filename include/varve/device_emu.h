@@ -246,6 +246,13 @@ VARVE_D_STORE(varve_d_release32_dev, __ATOMIC_RELEASE, 32)
 VARVE_D_STORE(varve_d_release64_dev, __ATOMIC_RELEASE, 64)
 VARVE_D_STORE(varve_d_store64_sys, __ATOMIC_RELAXED, 64)
 VARVE_D_STORE(varve_d_release64_sys, __ATOMIC_RELEASE, 64)
+
+VARVE_D_FN void varve_d_release64x2_sys(uint64_t *p, uint64_t a, uint64_t b)
+{
+    varve_d_release64_sys(&p[1], b);
+    varve_d_release64_sys(&p[0], a);
+}
+
 VARVE_D_RMW(varve_d_add32_dev, add, __ATOMIC_RELAXED, 32)
 VARVE_D_RMW(varve_d_add64_dev, add, __ATOMIC_RELAXED, 64)
 VARVE_D_RMW(varve_d_add32_acquire_dev, add, __ATOMIC_ACQUIRE, 32)

@@ -210,8 +210,10 @@ VARVE_D_FN void varve_g_unlink_locked(const struct varve_gfs *fs, struct varve_g
     while ((f = varve_d_load32_dev(at)) != frame)
         at = &fs->frames[f].next;
     varve_d_store32_dev(at, varve_d_load32_dev(&fr->next));
-    varve_d_store32_dev(&fr->file, VARVE_G_NONE);
     fr->linked = 0;
+    /* Pairs with the acquire in varve_g_evict, which takes no lock of a frame without a key: who sees
+     * that it has none may link it elsewhere. */
+    varve_d_release32_dev(&fr->file, VARVE_G_NONE);
 }
 
 /* Whether the frame could be taken from its last use. It is FREE then. One thread. */
@@ -224,7 +226,7 @@ VARVE_D_COLD int varve_g_evict(const struct varve_gfs *fs, uint32_t frame)
     if ((word != VARVE_G_VALID && word != VARVE_G_FAILED) ||
         varve_d_cas32_dev(&fr->word, word, VARVE_G_FREE) != word)
         return 0;
-    file = varve_d_load32_dev(&fr->file);
+    file = varve_d_acquire32_dev(&fr->file);
     if (file != VARVE_G_NONE) {
         b = &fs->buckets[varve_g_hash(file, varve_d_load64_dev(&fr->page)) & (fs->n_buckets - 1)];
         varve_g_lock(&b->lock);

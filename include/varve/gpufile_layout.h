@@ -48,6 +48,11 @@ struct varve_g_request {
  * one server that did; stores of the halves release, loads acquire. */
 struct varve_g_entry {
     uint64_t half[2];
+    uint64_t read; /* laps that a server has read. Writer: that server */
+    uint64_t skip; /* laps, if the group that drew the ticket gave up. Writer: it */
+    /* One server at a time looks at a line. The link delivers stores in order, and one to a line that
+     * several processors are reading holds up all that come after it. */
+    uint64_t pad[4];
 };
 
 #define VARVE_G_LAP_BIT        UINT64_C(0x8000000000000000)
@@ -149,9 +154,6 @@ struct varve_gfs {
     unsigned char *data;   /* of the frames */
     /* host memory, by the device's addresses */
     struct varve_g_entry *ring;
-    uint64_t *ring_read; /* laps of each entry that a server has read. Writer: that server */
-    uint64_t
-        *ring_skip; /* laps of each entry, if a group drew its ticket and gave up. Writer: it */
     uint64_t *mailboxes;    /* VARVE_G_PARTS of each stream */
     unsigned char *staging; /* two windows of each stream */
     const struct varve_g_file *files;

@@ -89,7 +89,7 @@ VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
     uint64_t laps = ticket / fs->n_ring, start = varve_d_now_ns();
 
     while (varve_d_acquire64_dev(&fs->ring_done[at]) < laps &&
-           varve_d_acquire64_sys(&fs->ring_read[at]) < laps) {
+           varve_d_acquire64_sys(&fs->ring[at].read) < laps) {
         if (varve_d_now_ns() - start > fs->timeout_ns)
             return -ETIMEDOUT;
         varve_d_pause(500);
@@ -109,18 +109,18 @@ VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part,
 
     if (varve_g_wait_room(fs, ticket) != 0) {
         /* The server that waits for this ticket has to know that nothing will come. */
-        varve_d_store64_sys(&fs->ring_skip[at], ticket / fs->n_ring + 1);
+        varve_d_store64_sys(&fs->ring[at].skip, ticket / fs->n_ring + 1);
         return -ETIMEDOUT;
     }
     s->number[part]++;
     s->ticket[part] = ticket;
-    varve_d_store64_sys(&fs->ring[at].half[1], lap | offset >> 22 << 22 | bytes);
     /* Pairs with the server's acquire: what the group read from this part, or wrote to it, has
      * happened before the server touches it. */
-    varve_d_release64_sys(&fs->ring[at].half[0],
-                          lap | (uint64_t)op << 60 | (uint64_t)f->stream << 46 |
-                              (uint64_t)part << 42 | (uint64_t)s->number[part] << 34 |
-                              (uint64_t)f->file << 22 | (offset & 0x3fffff));
+    varve_d_release64x2_sys(fs->ring[at].half,
+                            lap | (uint64_t)op << 60 | (uint64_t)f->stream << 46 |
+                                (uint64_t)part << 42 | (uint64_t)s->number[part] << 34 |
+                                (uint64_t)f->file << 22 | (offset & 0x3fffff),
+                            lap | offset >> 22 << 22 | bytes);
     f->requests++;
     f->requested_bytes += bytes;
     return 0;
@@ -137,7 +137,7 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
     int rc = f->late ? -ETIMEDOUT : 0;
 
     /* Looking goes across the link, where the bytes are: who has waited long looks seldom. */
-    while ((v = varve_d_acquire64_sys(varve_g_mailbox(f, part))) >> 32 != s->number[part]) {
+    while ((v = varve_d_load64_sys(varve_g_mailbox(f, part))) >> 32 != s->number[part]) {
         /* After an error the mailbox was looked at once more: servers answer before they go. */
         if (rc) {
             s->stuck |= 1u << part;
@@ -154,6 +154,8 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
                           : now - start < 64000 ? (unsigned)(now - start) / 4
                                                 : 16000);
     }
+    /* Once more, in order: the bytes are there when the answer is. */
+    v = varve_d_acquire64_sys(varve_g_mailbox(f, part));
     f->waits_ns += now - start;
     varve_d_release64_dev(&fs->ring_done[s->ticket[part] & (fs->n_ring - 1)],
                           s->ticket[part] / fs->n_ring + 1);

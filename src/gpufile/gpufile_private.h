@@ -77,7 +77,7 @@ struct varve_gpufs {
 
     /* Our addresses in `shared`. */
     struct varve_g_entry *ring;
-    uint64_t *ring_read, *ring_skip, *mailboxes, *host_windows;
+    uint64_t *mailboxes, *host_windows;
     struct varve_g_file *table;
     struct varve_g_host *host;
 

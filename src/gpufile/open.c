@@ -210,8 +210,6 @@ static int host_memory_init(struct varve_gpufs *fs)
 {
     struct varve_gfs *v = &fs->view;
     size_t bytes = 0, ring = piece(&bytes, v->n_ring * sizeof(*fs->ring));
-    size_t ring_read = piece(&bytes, v->n_ring * sizeof(uint64_t));
-    size_t ring_skip = piece(&bytes, v->n_ring * sizeof(uint64_t));
     size_t boxes = piece(&bytes, (size_t)v->n_streams * VARVE_G_PARTS * sizeof(uint64_t));
     size_t table = piece(&bytes, VARVE_G_FILES_MAX * sizeof(*fs->table));
     size_t windows = piece(&bytes, VVI_GPUFILE_WINDOWS * sizeof(uint64_t));
@@ -223,15 +221,11 @@ static int host_memory_init(struct varve_gpufs *fs)
     if (rc)
         return rc;
     fs->ring = (struct varve_g_entry *)(fs->shared.ptr + ring);
-    fs->ring_read = (uint64_t *)(fs->shared.ptr + ring_read);
-    fs->ring_skip = (uint64_t *)(fs->shared.ptr + ring_skip);
     fs->mailboxes = (uint64_t *)(fs->shared.ptr + boxes);
     fs->table = (struct varve_g_file *)(fs->shared.ptr + table);
     fs->host_windows = (uint64_t *)(fs->shared.ptr + windows);
     fs->host = (struct varve_g_host *)(fs->shared.ptr + host);
     v->ring = (struct varve_g_entry *)(fs->shared.dev + ring);
-    v->ring_read = (uint64_t *)(fs->shared.dev + ring_read);
-    v->ring_skip = (uint64_t *)(fs->shared.dev + ring_skip);
     v->mailboxes = (uint64_t *)(fs->shared.dev + boxes);
     v->files = (const struct varve_g_file *)(fs->shared.dev + table);
     v->host_windows = (const uint64_t *)(fs->shared.dev + windows);
@@ -301,11 +295,26 @@ static int device_memory_init(struct varve_gpufs *fs)
     return rc;
 }
 
+/* Streams that a kernel ended without closing. What was asked for may still be answered. */
+static void free_streams(struct varve_gpufs *fs, struct varve_g_stream *streams)
+{
+    for (uint32_t i = 0; i < fs->view.n_streams; i++) {
+        struct varve_g_stream *s = &streams[i];
+
+        for (uint32_t part = 0; s->taken && part < VARVE_G_PARTS; part++)
+            if (__atomic_load_n(&fs->mailboxes[i * VARVE_G_PARTS + part], __ATOMIC_ACQUIRE) >> 32 !=
+                s->number[part])
+                s->stuck |= 1u << part;
+        s->taken = s->lock = 0;
+    }
+}
+
 static int drop_locked(struct varve_gpufs *fs)
 {
     struct varve_gfs *v = &fs->view;
     unsigned char *image = malloc(fs->meta_bytes);
     struct varve_g_frame *frames;
+    struct varve_g_stream *streams;
     struct varve_g_shared *shared;
     int rc = image ? vvi_gpufile_copy(fs, image, fs->meta, fs->meta_bytes) : -ENOMEM;
 
@@ -316,10 +325,12 @@ static int drop_locked(struct varve_gpufs *fs)
             if (frames[i].word != VARVE_G_VALID && frames[i].word != VARVE_G_FAILED)
                 rc = -EBUSY;
         if (rc == 0) {
+            streams = (struct varve_g_stream *)(image + ((unsigned char *)v->streams - fs->meta));
             meta_reset(v, frames,
                        (struct varve_g_bucket *)(image + ((unsigned char *)v->buckets - fs->meta)),
-                       (struct varve_g_stream *)(image + ((unsigned char *)v->streams - fs->meta)));
-            shared->extents = shared->queue_next = 0;
+                       streams);
+            free_streams(fs, streams);
+            shared->extents = shared->queue_next = shared->active = 0;
             rc = vvi_gpufile_copy(fs, fs->meta, image, fs->meta_bytes);
         }
     }

@@ -74,9 +74,9 @@ static int look(struct work *w, struct varve_g_request *ret)
     uint64_t a = __atomic_load_n(&fs->ring[at].half[0], __ATOMIC_ACQUIRE), b;
 
     if ((a & VARVE_G_LAP_BIT) != lap) {
-        if (__atomic_load_n(&fs->ring_skip[at], __ATOMIC_ACQUIRE) != laps + 1)
+        if (__atomic_load_n(&fs->ring[at].skip, __ATOMIC_ACQUIRE) != laps + 1)
             return 0;
-        __atomic_store_n(&fs->ring_read[at], laps + 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&fs->ring[at].read, laps + 1, __ATOMIC_RELEASE);
         return -1;
     }
     b = __atomic_load_n(&fs->ring[at].half[1], __ATOMIC_ACQUIRE);
@@ -84,7 +84,7 @@ static int look(struct work *w, struct varve_g_request *ret)
         return 0;
     decode(a, b, ret);
     /* Pairs with the acquire of who wants this entry for the next lap. */
-    __atomic_store_n(&fs->ring_read[at], laps + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&fs->ring[at].read, laps + 1, __ATOMIC_RELEASE);
     return 1;
 }
 
@@ -292,12 +292,24 @@ static void end_reads(struct work *w, int64_t timeout_ns)
 
 /* ---- a server ---- */
 
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 static void rest(struct work *w)
 {
     uint64_t now = vv_now_ns();
 
     if (!w->idle_since)
         w->idle_since = now;
+    /* The line is left alone for a moment, or the store that is waited for would wait for us. */
+    for (int i = 0; i < 8; i++)
+        relax();
     if (now - w->idle_since > LOOK_NS)
         vv_sleep_until_ns(now + REST_NS);
     else if (now - w->idle_since > LOOK_NS / 16)

@@ -7,6 +7,8 @@
 
 #include <varve/gpufile.h>
 
+#include "ckpt/face.h"
+#include "device/host/host.h"
 #include "unit/gpufile/gf.h"
 
 enum { BLOCKS = 3, THREADS = 4 };
@@ -207,6 +209,36 @@ static void open_many(void *arg)
     }
     while (n--)
         (void)varve_gclose(&f[n]);
+}
+
+/* Ends without closing, with readahead under way. */
+static void forget_to_close(void *arg)
+{
+    struct varve_gfile f;
+
+    if (varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) != 0)
+        return;
+    (void)varve_gread(&f, 0, probe.buffer[varve_d_block()], 8 * KIB);
+    (void)varve_gread(&f, 8 * KIB, probe.buffer[varve_d_block()], 8 * KIB);
+}
+
+static void files_left_open(void)
+{
+    uint32_t id;
+
+    gf_bad_os(1000, 0, 0);
+    open_small(20000);
+    id = add("open", 200 * KIB, VARVE_GFILE_READ);
+    for (int i = 0; i < 10; i++)
+        gf_launch(BLOCKS, THREADS, BLOCKS, forget_to_close, &id);
+    try_read(id, 0, 8 * KIB);
+    T_ERR(probe.opened, -EMFILE);
+    T_OK(varve_gpufs_drop(gf_fs));
+    /* Answers of the forgotten ones are still to come. */
+    for (int i = 0; i < 10 && probe.got != 60 * KIB; i++)
+        try_read(id, 100 * KIB, 60 * KIB);
+    T_EQ(probe.got, 60 * KIB);
+    T_OK(gf_close());
 }
 
 static void too_many(void)
@@ -439,8 +471,8 @@ static void garbage_in_the_ring(void)
         varve_d_store64_sys(&gf_handle.ring[i].half[1], b);
         varve_d_release64_sys(&gf_handle.ring[i].half[0], a);
     }
-    while (varve_d_acquire64_sys(&gf_handle.ring_read[gf_handle.n_ring - 1]) == 0 ||
-           varve_d_acquire64_sys(&gf_handle.ring_read[gf_handle.n_ring - 2]) == 0)
+    while (varve_d_acquire64_sys(&gf_handle.ring[gf_handle.n_ring - 1].read) == 0 ||
+           varve_d_acquire64_sys(&gf_handle.ring[gf_handle.n_ring - 2].read) == 0)
         usleep(100);
     T_CHECK(gf_stats().answered > 0);
     T_OK(gf_close());
@@ -519,12 +551,49 @@ static void bad_options(void)
     T_OK(varve_gpufs_close(NULL));
 }
 
+/* Each call of the device fails in its turn, at opening, registering, dropping and closing. */
+static void the_device_fails(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    const char *path = gf_file("file", 3 * MIB);
+    int rc = -1;
+
+    for (uint64_t nth = 1; rc != 0; nth++) {
+        struct varve_opts opts;
+        struct vv_device *d;
+        uint32_t id;
+
+        T_OK(varve_opts_init(&opts, sizeof(opts)));
+        opts.device = VARVE_DEVICE_HOST;
+        opts.device_cache = opts.host_cache = 0;
+        T_OK(varve_open(&opts, &gf_ctx));
+        d = vv_ckpt_device(gf_ctx);
+        T_OK(vv_device_host_fail(d, VV_DEVICE_OP_ANY, nth, 1, -ENOMEM));
+        rc = varve_gpufs_open(gf_ctx, &o, &gf_fs);
+        if (rc == 0) {
+            struct varve_gpufs_stats s = {.stats_size = sizeof(s)};
+
+            rc = varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ | VARVE_GFILE_MAP, &id);
+            if (rc == 0)
+                rc = varve_gpufs_drop(gf_fs);
+            if (rc == 0)
+                rc = varve_gpufs_stats(gf_fs, &s);
+            T_OK(varve_gpufs_close(gf_fs));
+        }
+        T_CHECK(rc == 0 || rc == -ENOMEM);
+        vv_device_host_heal(d);
+        T_OK(varve_close(gf_ctx));
+        T_CHECK(nth < 1000);
+    }
+}
+
 int main(void)
 {
     T_RUN(missing_files_and_folders);
     T_RUN(ends_of_files);
     T_RUN(truncated_while_open);
     T_RUN(too_many);
+    T_RUN(files_left_open);
     T_RUN(no_servers);
     T_RUN(servers_go_and_come);
     T_RUN(a_server_is_lost);
@@ -532,5 +601,6 @@ int main(void)
     T_RUN(reads_fail);
     T_RUN(garbage_in_the_ring);
     T_RUN(bad_options);
+    T_RUN(the_device_fails);
     return t_done();
 }

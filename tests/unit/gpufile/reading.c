@@ -139,6 +139,8 @@ static void served_by_warp(void)
     every_byte(VARVE_GWARP, VARVE_GFILE_READ, 16 * KIB, 5003, VARVE_GIO_PREAD);
 }
 
+static bool uring; /* there is one */
+
 static void served_by_uring(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -159,6 +161,7 @@ static void served_by_uring(void)
         t_note("no io_uring here");
         return;
     }
+    uring = true;
     every_byte(VARVE_GBLOCK, VARVE_GFILE_READ, 4 * KIB, 40000, VARVE_GIO_URING);
 }
 
@@ -234,7 +237,10 @@ static void read_anywhere(void *arg)
 
 static void random_places(void)
 {
-    for (int how = 0; how < 4; how++) {
+    uint64_t rounds = t_cases(1, 40);
+
+    for (uint64_t round = 0; round < 4 * rounds; round++) {
+        int how = (int)(round % 4);
         struct varve_gpufs_opts o = gf_opts();
         struct job j = {.scope = how % 2 ? VARVE_GWARP : VARVE_GBLOCK, .piece = 30 * KIB};
         unsigned blocks = how % 2 ? 3 : 6;
@@ -244,7 +250,7 @@ static void random_places(void)
         gf_bad_os(20, 100, 0);
         gf_open(&o);
         j.id = add("any", j.bytes, VARVE_GFILE_READ | (how / 2 ? VARVE_GFILE_MAP : 0));
-        j.seed = t_seed();
+        j.seed = t_seed() + 1000 * round;
         j.groups = how % 2 ? blocks * 2 : blocks;
         j.buffer = malloc(j.groups * (j.piece + 64));
         gf_launch(blocks, 4, 4, read_anywhere, &j);
@@ -252,6 +258,22 @@ static void random_places(void)
         T_EQ(j.wrong, 0);
         T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
         free(j.buffer);
+        T_OK(gf_close());
+    }
+}
+
+/* Past the page cache, where the file system has that; and where it has not. */
+static void direct(void)
+{
+    for (int io = VARVE_GIO_PREAD; io <= VARVE_GIO_URING; io++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {.scope = VARVE_GBLOCK, .piece = 40000, .bytes = BYTES};
+
+        o.direct = 1;
+        o.io = io == VARVE_GIO_URING && !uring ? VARVE_GIO_PREAD : io;
+        gf_open(&o);
+        j.id = add("direct", BYTES, VARVE_GFILE_READ);
+        run_stretch(&j, 4, 4, 2);
         T_OK(gf_close());
     }
 }
@@ -304,6 +326,7 @@ int main(void)
     T_RUN(mapped);
     T_RUN(larger_than_the_cache);
     T_RUN(random_places);
+    T_RUN(direct);
     T_RUN(advised);
     T_RUN(hot_files_are_mapped);
     return t_done();

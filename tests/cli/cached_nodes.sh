@@ -234,7 +234,7 @@ for n in $nodes; do
 done
 cases="empty_disk frozen two_lost changed no_room drain"
 if [ -n "${VARVE_SANITIZE:-}" ] && [ -z "${VARVE_TEST_LONG:-}" ]; then
-    cases=$(tr ' ' '\n' <<<"$cases" | shuf -n 2 --random-source=<(yes "${VARVE_TEST_SEED:-1}") | tr '\n' ' ')
+    cases=$(tr ' ' '\n' <<<"$cases" | shuf -n 1 --random-source=<(yes "${VARVE_TEST_SEED:-1}") | tr '\n' ' ')
     echo "of the faults: $cases"
 fi
 for c in $cases; do
@@ -242,8 +242,10 @@ for c in $cases; do
     "case_$c"
     echo "$c: $((SECONDS - begun)) s"
 done
-case_all_lost
-case_replicas
+if [ -z "${VARVE_SANITIZE:-}" ] || [ -n "${VARVE_TEST_LONG:-}" ]; then
+    case_all_lost
+    case_replicas
+fi
 touch "$dir/stop"
 for p in "${readers[@]}"; do wait "$p" || fail "a reader hung"; done
 readers=()

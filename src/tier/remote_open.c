@@ -432,7 +432,7 @@ static int settle(struct opening *o)
     return 0;
 }
 
-static uint64_t times_opened(struct vv_remote *r, uint64_t name_sum)
+static struct vvi_opened *opened_before(struct vv_remote *r, uint64_t name_sum)
 {
     struct vvi_opened *fresh = calloc(1, sizeof(*fresh));
     vv_mutex_lock(&r->lock);
@@ -446,19 +446,27 @@ static uint64_t times_opened(struct vv_remote *r, uint64_t name_sum)
         o->next = r->opened;
         r->opened = o;
     }
-    uint64_t times = o != NULL ? o->times++ : 0;
     vv_mutex_unlock(&r->lock);
     free(fresh);
-    return times;
+    return o;
 }
 
 /* Every opening is a life of its own: what the one before left unfinished is not continued, so that
- * its markers must not be taken for this one's. All ranks open a history as many times. */
-static uint64_t life_run_id(struct vv_remote *r, const char *history)
+ * its markers must not be taken for this one's. All ranks open a history as many times; how often each
+ * has to try is its own affair (-EBUSY, say, while a process of the life before is ending) and must
+ * not make it another life than theirs. */
+static int choose_life(struct vv_remote_hist *h, const char *history)
 {
+    struct vv_remote *r = h->remote;
     uint64_t seed[3] = {r->run_id, vv_hash64(history, strlen(history)), 0};
-    seed[2] = times_opened(r, seed[1]);
-    return seed[2] == 0 ? r->run_id : vv_hash64(seed, sizeof(seed));
+    h->opened = opened_before(r, seed[1]);
+    if (h->opened == NULL)
+        return -ENOMEM;
+    vv_mutex_lock(&r->lock);
+    seed[2] = h->opened->times;
+    vv_mutex_unlock(&r->lock);
+    h->run_id = seed[2] == 0 ? r->run_id : vv_hash64(seed, sizeof(seed));
+    return 0;
 }
 
 /* The life file tells of the last life only. Markers that an earlier one of the same id left would be
@@ -483,7 +491,11 @@ static int begin_life(struct vv_remote_hist *h, const char *history, char *err, 
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot read the life file of history %s: %s", history,
                          strerror(-rc));
-    if (last.run_id == h->run_id || wrote_before(h))
+    vv_mutex_lock(&h->remote->lock);
+    bool ours =
+        h->opened->begun; /* by a try of this context that failed before it wrote anything */
+    vv_mutex_unlock(&h->remote->lock);
+    if ((last.run_id == h->run_id && !ours) || wrote_before(h))
         return vvi_error(-EINVAL, err, err_bytes,
                          "run %016" PRIx64 " has written history %s before: every start of a job "
                          "needs a run id of its own",
@@ -492,6 +504,9 @@ static int begin_life(struct vv_remote_hist *h, const char *history, char *err, 
     if (h->local != NULL)
         first = VV_MAX(first, vv_files_first_generation(h->local));
     h->first_generation = VV_MAX(first, (uint64_t)1);
+    vv_mutex_lock(&h->remote->lock);
+    h->opened->begun = true;
+    vv_mutex_unlock(&h->remote->lock);
     rc = vv_group_write_life(&h->group, h->run_id, h->first_generation);
     return rc == 0 ? 0
                    : vvi_error(rc, err, err_bytes, "cannot write the life file of history %s: %s",
@@ -530,13 +545,17 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
     h->local = local;
     h->group.dirfd = -1;
     h->stopped = true; /* until vv_remote_start */
-    h->run_id = life_run_id(r, history);
+    int rc = choose_life(h, history);
+    if (rc < 0) {
+        free(h);
+        return vvi_error(rc, err, err_bytes, "out of memory");
+    }
     struct vv_files_opts files = {.run_id = h->run_id,
                                   .all_generations = true,
                                   .shared = true,
                                   /* At level complete records tell. */
                                   .ranks = r->opts.complete ? 0 : r->opts.ranks};
-    int rc = vv_files_open(r->folder, history, r->opts.rank, &files, err, err_bytes, &h->files);
+    rc = vv_files_open(r->folder, history, r->opts.rank, &files, err, err_bytes, &h->files);
     if (rc == 0) {
         rc = vv_group_open(r->opts.store.os, h->files->dirfd, history, r->opts.rank, r->opts.ranks,
                            true, &h->group);
@@ -568,6 +587,8 @@ void vv_remote_start(struct vv_remote_hist *h, uint64_t trace_history)
     vv_mutex_lock(&h->remote->lock);
     h->trace_history = trace_history;
     h->stopped = false;
+    h->opened->times++;
+    h->opened->begun = false;
     vv_cond_signal(&h->remote->work);
     vv_mutex_unlock(&h->remote->lock);
 }

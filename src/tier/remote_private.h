@@ -72,6 +72,7 @@ struct vv_remote_hist {
     struct vv_files *local; /* NULL: direct */
     struct vv_files *files; /* in the shared folder, owned */
     struct vv_group group;
+    struct vvi_opened *opened;
     uint64_t run_id, first_generation;
     struct vvi_rdamage *damaged;
     size_t ndamaged;
@@ -127,10 +128,12 @@ struct vvi_rstore {
     struct vvi_rstore *next;
 };
 
+/* A history that this context has opened, or tried to. */
 struct vvi_opened {
     struct vvi_opened *next;
-    uint64_t name_sum;
-    uint64_t times;
+    uint64_t name_sum; /* immutable */
+    uint64_t times;    /* that it was opened; tries that failed do not count */
+    bool begun;        /* the life file names the next life already: a try failed after that */
 };
 
 struct vv_remote {

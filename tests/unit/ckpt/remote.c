@@ -142,7 +142,8 @@ static void test_unfinished(void)
     uint64_t latest;
     for (uint64_t v = 0; v < 3; v++)
         put(h, v, 0);
-    T_OK(varve_wait(h, 2, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    for (uint64_t v = 0; v < 3; v++) /* each: they may be committed in another order */
+        T_OK(varve_wait(h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
     T_ERR(varve_wait(h, 2, VARVE_LEVEL_REMOTE, 0), -ETIMEDOUT);
     T_ERR(varve_close(ctx), -ETIMEDOUT);
     T_CHECK(count_files(cfg.remote, "u", ".ckpt") <= 1);
@@ -392,6 +393,52 @@ static void test_run_twice(void)
     T_OK(varve_close(ctx));
 }
 
+/* A rank that cannot open the history yet, because a process of the life before still has it, and tries
+ * again, is of the same life as the ranks that could at once: what they write becomes complete. */
+static void open_later(bool local)
+{
+    struct varve_history *h[2], *other;
+    struct varve_ctx *ctx[2];
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, local);
+    cfg.ranks = 2;
+    cfg.run = "1";
+    struct varve_ctx *before = ck_open(&cfg);
+    h[0] = ck_history(before, "h");
+    cfg.run = "2";
+    for (cfg.rank = 0; cfg.rank < 2; cfg.rank++) {
+        if (local)
+            cfg.local = t_tmpdir(); /* on other nodes: only the shared folder is held */
+        ctx[cfg.rank] = ck_open(&cfg);
+    }
+    for (int i = 0; i < 3; i++)
+        T_ERR(varve_history_open(ctx[0], "h", &other), -EBUSY);
+    h[1] = ck_history(ctx[1], "h");
+    put(h[1], 1, 0);
+    T_OK(varve_close(before));
+    h[0] = ck_history(ctx[0], "h");
+    T_ERR(varve_history_open(ctx[0], "h", &other), -EBUSY); /* it is open */
+    put(h[0], 1, 0);
+    for (int i = 0; i < 2; i++)
+        T_OK(varve_wait(h[i], 1, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS));
+    /* Closed and opened again on both: a life of its own, and again the same one. */
+    for (int i = 0; i < 2; i++) {
+        T_OK(varve_history_close(h[i]));
+        h[i] = ck_history(ctx[i], "h");
+        put(h[i], 2, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        T_OK(varve_wait(h[i], 2, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS));
+        get(h[i], 1, 0);
+        T_OK(varve_close(ctx[i]));
+    }
+}
+
+static void test_open_later(void)
+{
+    open_later(true);
+    open_later(false);
+}
+
 static uint64_t folder_bytes(const char *folder, const char *below)
 {
     char path[1024];
@@ -524,6 +571,7 @@ int main(int argc, char **argv)
     T_RUN(test_keep);
     T_RUN(test_keep_waits);
     T_RUN(test_run_twice);
+    T_RUN(test_open_later);
     T_RUN(test_local_limit);
     T_RUN(test_local_limit_stuck);
     return t_done();

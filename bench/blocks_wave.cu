@@ -119,7 +119,8 @@ __device__ static void point_at(const struct wave &w, uint32_t item, float at[3]
 
 __global__ void propagate(struct varve_blocks_view v, struct wave w)
 {
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < v.items; i += gridDim.x * blockDim.x) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < v.items;
+         i += gridDim.x * blockDim.x) {
         struct varve_blocks_cursor c = varve_blocks_cursor();
         uint32_t item = varve_blocks_item(&v, i);
         float at[3], sum = 0;
@@ -127,11 +128,14 @@ __global__ void propagate(struct varve_blocks_view v, struct wave w)
 
         point_at(w, item, at);
         for (int k = 0; k < 8; k++) {
-            uint32_t x = (uint32_t)at[0] + (k & 1), y = (uint32_t)at[1] + (k >> 1 & 1), z = (uint32_t)at[2] + (k >> 2);
-            float fx = at[0] - floorf(at[0]), fy = at[1] - floorf(at[1]), fz = at[2] - floorf(at[2]), cell;
+            uint32_t x = (uint32_t)at[0] + (k & 1), y = (uint32_t)at[1] + (k >> 1 & 1),
+                     z = (uint32_t)at[2] + (k >> 2);
+            float fx = at[0] - floorf(at[0]), fy = at[1] - floorf(at[1]),
+                  fz = at[2] - floorf(at[2]), cell;
 
             here &= varve_blocks_f32(&v, &c, x, y, z, &cell);
-            sum += cell * (k & 1 ? fx : 1 - fx) * (k >> 1 & 1 ? fy : 1 - fy) * (k >> 2 ? fz : 1 - fz);
+            sum +=
+                cell * (k & 1 ? fx : 1 - fx) * (k >> 1 & 1 ? fy : 1 - fy) * (k >> 2 ? fz : 1 - fz);
         }
         if (here)
             w.sum[item] += sum;
@@ -196,9 +200,9 @@ static const char *verdict(void)
 
 static void row(const char *name, double s, const struct varve_blocks_stats *st, uint64_t bytes)
 {
-    printf("| %-28s | %8.3f | %6.2f | %7.2f | %9llu | %9llu | %7.2f%% | %s |\n", name, s, s / bound_s,
-           (double)bytes / 1e9, (unsigned long long)st->missed, (unsigned long long)st->evicted,
-           100 * (double)st->management_ns * 1e-9 / s, verdict());
+    printf("| %-28s | %8.3f | %6.2f | %7.2f | %9llu | %9llu | %7.2f%% | %s |\n", name, s,
+           s / bound_s, (double)bytes / 1e9, (unsigned long long)st->missed,
+           (unsigned long long)st->evicted, 100 * (double)st->management_ns * 1e-9 / s, verdict());
     fflush(stdout);
 }
 
@@ -236,11 +240,14 @@ static void measure_resident(struct varve_blocks_opts o)
     first = pass(b, sums);
     st = stats_of(b);
     resident_s = pass(b, sums);
-    must_cuda(cudaMemcpy(expected, sums, opt.points * sizeof(float), cudaMemcpyDeviceToHost), "sums");
+    must_cuda(cudaMemcpy(expected, sums, opt.points * sizeof(float), cudaMemcpyDeviceToHost),
+              "sums");
     bound_s = fmax(resident_s, (double)st.bytes / link_rate);
-    printf("link %.1f GB/s, %.2f GB touched, bound %.3f s (resident %.3f s, the link %.3f s)\n\n", link_rate / 1e9,
-           (double)st.bytes / 1e9, bound_s, resident_s, (double)st.bytes / link_rate);
-    printf("| %-28s | seconds  | bound  | GB      | missed    | evicted   | managing | sums |\n", "what");
+    printf("link %.1f GB/s, %.2f GB touched, bound %.3f s (resident %.3f s, the link %.3f s)\n\n",
+           link_rate / 1e9, (double)st.bytes / 1e9, bound_s, resident_s,
+           (double)st.bytes / link_rate);
+    printf("| %-28s | seconds  | bound  | GB      | missed    | evicted   | managing | sums |\n",
+           "what");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     row("all fits, first pass", first, &st, st.bytes);
     row("resident", resident_s, &st, 0);

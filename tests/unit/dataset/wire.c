@@ -29,8 +29,15 @@ static void there_and_back(void)
                         .age_ns = 8,
                         .at = 7,
                         .why = -EFBIG,
-                        .st = {.gen = {5, 6, 7, 8}, .mode = 0100644, .uid = 1, .gid = 2, .nlink = 3,
-                               .blksize = 4096, .direct = 1, .blocks = 11, .atime_ns = 12}},
+                        .st = {.gen = {5, 6, 7, 8},
+                               .mode = 0100644,
+                               .uid = 1,
+                               .gid = 2,
+                               .nlink = 3,
+                               .blksize = 4096,
+                               .direct = 1,
+                               .blocks = 11,
+                               .atime_ns = 12}},
                    b;
 
     vvi_wire_put_get(&p, &g);

@@ -135,6 +135,16 @@ struct vv_net_call *vvi_call_find(struct vv_net *net, uint64_t id, uint64_t seri
     return call;
 }
 
+bool vvi_call_goes_on(struct vv_net *net, uint64_t id)
+{
+    bool goes_on;
+
+    vv_mutex_lock(&net->lock);
+    goes_on = find_locked(net, id) != NULL;
+    vv_mutex_unlock(&net->lock);
+    return goes_on;
+}
+
 bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial)
 {
     struct vv_net_call *call;

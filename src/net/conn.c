@@ -254,27 +254,43 @@ static void compare_epoch(struct vvi_conn *c, uint64_t epoch)
         e->epoch(e->user, c->peer ? c->peer->id : c->from, epoch);
 }
 
+/* What an answer says, and its body; its data is yet to come. */
+static int fill_answer(struct vv_net_call *call, const struct vvi_head *h, const void *body)
+{
+    free(call->body); /* of an answer whose data did not come the other way */
+    call->body = h->body_bytes ? malloc(h->body_bytes) : NULL;
+    if (h->body_bytes && !call->body)
+        return -ENOMEM;
+    if (h->body_bytes)
+        memcpy(call->body, body, h->body_bytes);
+    call->answer = (struct vv_net_answer){.status = h->status,
+                                          .epoch = h->epoch,
+                                          .body = call->body,
+                                          .body_bytes = h->body_bytes,
+                                          .data_sum = h->data_sum};
+    return 0;
+}
+
 static int take_answer(struct vvi_conn *c, const struct vvi_head *h, const void *body)
 {
     struct vv_net *net = c->net;
-    struct vv_net_call *call = vvi_call_find(net, h->id, c->serial);
-    int rc = h->flags & VVI_FLAG_REFUSED ? h->status : 0;
+    struct vv_net_call *call;
+    int rc = h->flags & VVI_FLAG_REFUSED ? h->status : 0, filled;
 
+    if (h->flags & VVI_FLAG_APART && !net->ops->expect)
+        return -EBADMSG;
+    call = vvi_call_find(net, h->id, c->serial);
     if (!call)
         return 0; /* given up */
-    call->answer = (struct vv_net_answer){.status = h->status, .epoch = h->epoch};
-    if (h->body_bytes) {
-        call->body = malloc(h->body_bytes);
-        if (!call->body) {
-            rc = -ENOMEM;
-        } else {
-            memcpy(call->body, body, h->body_bytes);
-            call->answer.body = call->body;
-            call->answer.body_bytes = h->body_bytes;
-        }
+    filled = fill_answer(call, h, body);
+    if (filled == 0 && h->data_bytes > call->data_max)
+        filled = -EMSGSIZE;
+    if (filled == 0 && h->flags & VVI_FLAG_APART) {
+        vvi_count(net, received_bytes, h->data_bytes);
+        net->ops->expect(net->io, c, h->id, call, h->data_bytes);
+        return 0;
     }
-    vvi_call_finish(net, call, rc);
-    vvi_call_unref(call);
+    vvi_conn_data_end(net, call, filled ? filled : rc);
     return 0;
 }
 
@@ -304,6 +320,11 @@ static int take_open(struct vvi_conn *c, const struct vvi_head *h, const void *b
         return take_answer(c, h, body);
     if (h->kind == VVI_REQUEST && !c->peer)
         return take_request(c, h, body);
+    if (h->kind == VVI_REACH && !c->peer) {
+        if (c->net->ops->reached)
+            c->net->ops->reached(c->net->io, c, body, h->body_bytes);
+        return 0;
+    }
     if (h->kind != VVI_MESSAGE || c->peer)
         return -EBADMSG;
     if (e->message)
@@ -348,28 +369,23 @@ struct vv_net_call *vvi_conn_data(struct vvi_conn *c, const struct vvi_head *h,
     vvi_count(net, received_bytes, h->data_bytes);
     compare_epoch(c, h->epoch);
     call = vvi_call_find(net, h->id, c->serial);
+    if (!call && net->ops->give_up)
+        call = net->ops->give_up(net->io, c, h->id);
     if (!call)
         return NULL;
     if (h->data_bytes > call->data_max)
         rc = -EMSGSIZE;
     else
+        rc = fill_answer(call, h, body);
+    if (rc == 0) {
         call->data = vvi_pool_take(net, h->data_bytes, &call->data_room);
-    if (rc == 0 && h->body_bytes)
-        call->body = malloc(h->body_bytes);
-    if (rc == 0 && (!call->data || (h->body_bytes && !call->body)))
-        rc = -ENOMEM;
+        call->data_bytes = h->data_bytes;
+        rc = call->data ? 0 : -ENOMEM;
+    }
     if (rc) {
         vvi_conn_data_end(net, call, rc);
         return NULL;
     }
-    call->data_bytes = h->data_bytes;
-    call->answer = (struct vv_net_answer){.status = h->status,
-                                          .epoch = h->epoch,
-                                          .body = call->body,
-                                          .body_bytes = h->body_bytes,
-                                          .data_sum = h->data_sum};
-    if (h->body_bytes)
-        memcpy(call->body, body, h->body_bytes);
     return call;
 }
 

@@ -89,6 +89,8 @@ int vvi_head_decode(const uint8_t wire[VVI_NET_HEAD], bool proved, struct vvi_he
         return -EBADMSG;
     if (h.kind == VVI_ANSWER && h.data_bytes && h.body_bytes > VVI_NET_BULK_BODY)
         return -EBADMSG;
+    if (h.flags & VVI_FLAG_APART && (h.kind != VVI_ANSWER || h.data_bytes == 0))
+        return -EBADMSG;
     *ret_head = h;
     return 0;
 }

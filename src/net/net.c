@@ -152,6 +152,7 @@ void vv_net_stats(struct vv_net *net, struct vv_net_stats *ret_stats)
         .malformed = atomic_load_explicit(&n->malformed, memory_order_relaxed),
         .bad_sums = atomic_load_explicit(&n->bad_sums, memory_order_relaxed),
         .dropped = atomic_load_explicit(&n->dropped, memory_order_relaxed),
+        .apart_bytes = atomic_load_explicit(&n->apart_bytes, memory_order_relaxed),
     };
     vv_mutex_lock(&net->lock);
     ret_stats->peers = net->nr_peers;
@@ -280,8 +281,6 @@ static void *io_main(void *arg)
     }
     say_goodbye(net);
     give_up_all(net);
-    if (net->ops->settle)
-        net->ops->settle(net->io, vv_now_ns() + GOODBYE_NS);
     return NULL;
 }
 

@@ -39,8 +39,8 @@
  * Nothing that travels refers to memory or tables of another node: files are named by path and
  * generation. Byte order on the wire is little endian; docs/format/net.md has the format.
  *
- * Two backends carry frames (net_private.h has the table): TCP, and UCX, which is opened at run time and
- * also has InfiniBand and shared memory. All above is common to both.
+ * Two backends (net_private.h has the table): TCP, and TCP with UCX for bulk data, which is opened at run time
+ * and also has RDMA. Nodes of both understand each other.
  */
 #ifndef VV_NET_NET_H
 #define VV_NET_NET_H
@@ -256,6 +256,7 @@ struct vv_net_stats {
     uint64_t sent, received;             /* frames */
     uint64_t sent_bytes, received_bytes; /* of bulk data */
     uint64_t timeouts, resets, stale, denied, malformed, bad_sums, dropped;
+    uint64_t apart_bytes; /* of received_bytes: those that UCX has brought */
 };
 
 void vv_net_stats(struct vv_net *net, struct vv_net_stats *ret_stats);

@@ -37,11 +37,13 @@ enum vvi_net_kind {
     VVI_REQUEST,
     VVI_ANSWER,
     VVI_BYE,
+    VVI_REACH, /* where bulk data goes that does not go by this connection */
     VVI_KINDS
 };
 
 #define VVI_FLAG_ANY_EPOCH 1u
 #define VVI_FLAG_REFUSED   2u /* an answer of the transport, not of the peer's program */
+#define VVI_FLAG_APART     4u /* an answer whose data comes another way */
 
 struct vvi_head {
     uint8_t kind;
@@ -122,7 +124,8 @@ struct vvi_conn {
     uint8_t nonce[2][16];  /* of whoever connects, and of whoever is connected to */
     unsigned serving;      /* requests of it that nobody has answered */
     struct vvi_conn *next, *prev, *chain;
-    void *io; /* the backend's */
+    void *io;    /* the backend's */
+    void *apart; /* of the other way for bulk data */
 };
 
 /* Called by a backend, on the I/O thread. Those that return an error want the backend to let go of what it is
@@ -158,8 +161,14 @@ struct vvi_net_ops {
     void (*disconnect)(void *io, struct vvi_conn *c);
     /* Waits for something to happen, until `until_ns` at most, and deals with it. */
     void (*poll)(void *io, uint64_t until_ns);
-    /* All connections are gone: lets what is being closed come to its end. May be NULL. */
-    void (*settle)(void *io, uint64_t until_ns);
+    /* Another way for bulk data, or NULL, all of them: our connection is open; a peer says on his where he is
+     * to be reached; the data of an answer comes that way (takes the reference to its call); it does
+     * not after all (gives it back, or NULL). */
+    void (*opened)(void *io, struct vvi_conn *c);
+    void (*reached)(void *io, struct vvi_conn *c, const void *body, size_t bytes);
+    void (*expect)(void *io, struct vvi_conn *c, uint64_t id, struct vv_net_call *call,
+                   uint64_t bytes);
+    struct vv_net_call *(*give_up)(void *io, const struct vvi_conn *c, uint64_t id);
     void (*wake)(void *io); /* any thread: poll returns */
 };
 
@@ -199,6 +208,8 @@ void vvi_call_finish(struct vv_net *net, struct vv_net_call *call, int rc);
 struct vv_net_call *vvi_call_find(struct vv_net *net, uint64_t id, uint64_t serial);
 /* Those that went out on a connection (serial), or those that wait for a peer, or, both being 0, all. */
 void vvi_calls_fail(struct vv_net *net, uint64_t serial, uint64_t peer, int rc);
+/* Whether it has not ended yet. */
+bool vvi_call_goes_on(struct vv_net *net, uint64_t id);
 /* False: it has ended, and need not be sent. */
 bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial);
 
@@ -243,7 +254,7 @@ enum { VVI_NET_BUCKETS = 1024, VVI_POOL_MAX = 16 };
 struct vvi_net_counts {
     _Atomic uint64_t sent, received, sent_bytes, received_bytes;
     _Atomic uint64_t timeouts, resets, stale, denied, malformed, bad_sums, dropped;
-    _Atomic uint64_t connected, accepted;
+    _Atomic uint64_t connected, accepted, apart_bytes;
 };
 
 struct vv_net {

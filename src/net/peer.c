@@ -230,6 +230,8 @@ void vvi_peer_opened(struct vv_net *net, struct vvi_peer *p)
     p->first = NULL;
     p->last = &p->first;
     vvi_count(net, connected, 1);
+    if (net->ops->opened)
+        net->ops->opened(net->io, p->conn);
     while (f) {
         struct vvi_frame *next = f->next;
         f->next = NULL;

@@ -11,6 +11,8 @@
  * stays until the socket takes more. If the file turns out shorter than when its checksum was computed, zeros
  * go in place of what is missing: the stream stays in step, and the checksum tells the receiver.
  *
+ * The UCX backend is this one with another way for bulk data (ucx.c), which has its events in the same epoll.
+ *
  * A killed peer is noticed by the end of its stream, which its kernel sends. One whose machine or link is
  * gone answers nothing: TCP_USER_TIMEOUT ends a connection that has unanswered bytes for so long.
  */
@@ -27,6 +29,7 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "net/net_private.h"
+#include "net/ucx.h"
 
 #define TURN_BYTES      (UINT64_C(1) << 20)
 #define BUF_BYTES       (UINT64_C(256) << 10)
@@ -41,6 +44,7 @@ struct tcp {
     int epoll_fd, wake_fd, listen_fd;
     uint64_t accept_at_ns; /* out of descriptors: not before this; 0: now */
     uint8_t *buf;
+    struct vvi_ucx *ucx; /* another way for bulk data, or NULL */
 };
 
 enum in_state { IN_HEAD, IN_BODY, IN_DATA };
@@ -139,6 +143,8 @@ static void tcp_disconnect(void *io, struct vvi_conn *c)
     struct tcp *t = io;
     struct tcp_conn *k = c->io;
 
+    if (t->ucx)
+        vvi_ucx_part(t->ucx, c);
     if (!k)
         return;
     if (k->call)
@@ -160,7 +166,7 @@ static unsigned tcp_queued(const struct vvi_conn *c)
 {
     const struct tcp_conn *k = c->io;
 
-    return k ? k->queued : 0;
+    return k ? k->queued + vvi_ucx_queued(c) : 0;
 }
 
 static ssize_t send_data(struct tcp_conn *k, struct vvi_frame *f, uint64_t at)
@@ -222,8 +228,10 @@ static void tcp_send(void *io, struct vvi_conn *c, struct vvi_frame *f)
 {
     struct tcp *t = io;
     struct tcp_conn *k = c->io;
+    struct vvi_frame *bare = t->ucx && f->data_bytes ? vvi_ucx_send(t->ucx, c, f) : NULL;
     bool idle = !k->first;
 
+    f = bare ? bare : f;
     f->next = NULL;
     *k->last = f;
     k->last = &f->next;
@@ -240,7 +248,7 @@ static int take_frame(struct tcp_conn *k)
 {
     int rc = 0;
 
-    if (k->h.kind == VVI_ANSWER && k->h.data_bytes) {
+    if (k->h.kind == VVI_ANSWER && k->h.data_bytes && !(k->h.flags & VVI_FLAG_APART)) {
         k->call = vvi_conn_data(k->c, &k->h, k->head, k->body, &rc);
         k->in = IN_DATA;
     } else {
@@ -429,11 +437,16 @@ static void tcp_poll(void *io, uint64_t until_ns)
         t->accept_at_ns = 0;
         (void)watch_listener(t, true);
     }
-    n = epoll_wait(t->epoll_fd, events, EVENTS, timeout_ms(until_ns));
+    if (t->ucx)
+        vvi_ucx_progress(t->ucx);
+    n = epoll_wait(t->epoll_fd, events, EVENTS,
+                   t->ucx && !vvi_ucx_may_sleep(t->ucx) ? 0 : timeout_ms(until_ns));
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr == &t->wake_fd) {
             uint64_t count;
             (void)!read(t->wake_fd, &count, sizeof(count));
+        } else if (events[i].data.ptr == &t->ucx) {
+            vvi_ucx_progress(t->ucx);
         } else if (events[i].data.ptr == t) {
             accept_all(t);
         } else {
@@ -473,6 +486,7 @@ static void tcp_close(void *io)
 {
     struct tcp *t = io;
 
+    vvi_ucx_close(t->ucx);
     if (t->listen_fd >= 0)
         close(t->listen_fd);
     if (t->wake_fd >= 0)
@@ -516,13 +530,74 @@ static int tcp_open(struct vv_net *net, const struct vvi_addr *addr, char *err, 
     return 0;
 }
 
-const struct vvi_net_ops vvi_net_tcp = {
-    .open = tcp_open,
-    .close = tcp_close,
-    .connect = tcp_connect,
-    .send = tcp_send,
-    .queued = tcp_queued,
-    .disconnect = tcp_disconnect,
-    .poll = tcp_poll,
-    .wake = tcp_wake,
+/* ---- with UCX ---- */
+
+static void ucx_opened(void *io, struct vvi_conn *c)
+{
+    struct tcp *t = io;
+    struct vvi_frame *f = vvi_ucx_reach(t->ucx);
+
+    if (f)
+        tcp_send(t, c, f);
+}
+
+static void ucx_reached(void *io, struct vvi_conn *c, const void *body, size_t bytes)
+{
+    vvi_ucx_reached(((struct tcp *)io)->ucx, c, body, bytes);
+}
+
+static void ucx_expect(void *io, struct vvi_conn *c, uint64_t id, struct vv_net_call *call,
+                       uint64_t bytes)
+{
+    vvi_ucx_expect(((struct tcp *)io)->ucx, c, id, call, bytes);
+}
+
+static struct vv_net_call *ucx_give_up(void *io, const struct vvi_conn *c, uint64_t id)
+{
+    return vvi_ucx_give_up(((struct tcp *)io)->ucx, c, id);
+}
+
+static int ucx_open(struct vv_net *net, const struct vvi_addr *addr, char *err, size_t err_bytes,
+                    void **ret_io, uint16_t *ret_port)
+{
+    struct epoll_event e;
+    struct vvi_ucx *ucx;
+    struct tcp *t;
+    void *io;
+    int rc = vvi_ucx_open(net, err, err_bytes, &ucx);
+
+    if (rc)
+        return rc;
+    rc = tcp_open(net, addr, err, err_bytes, &io, ret_port);
+    if (rc) {
+        vvi_ucx_close(ucx);
+        return rc;
+    }
+    t = io;
+    t->ucx = ucx;
+    e = (struct epoll_event){.events = EPOLLIN, .data.ptr = &t->ucx};
+    if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, vvi_ucx_fd(ucx), &e) < 0) {
+        rc = -errno;
+        snprintf(err, err_bytes, "UCX cannot be waited for: %s", strerror(-rc));
+        tcp_close(t);
+        return rc;
+    }
+    *ret_io = t;
+    return 0;
+}
+
+#define COMMON                                                                          \
+    .close = tcp_close, .connect = tcp_connect, .send = tcp_send, .queued = tcp_queued, \
+    .disconnect = tcp_disconnect, .poll = tcp_poll, .wake = tcp_wake
+
+const struct vvi_net_ops vvi_net_tcp = {.open = tcp_open, COMMON};
+
+const struct vvi_net_ops vvi_net_ucx = {
+    .from_memory = true,
+    .open = ucx_open,
+    COMMON,
+    .opened = ucx_opened,
+    .reached = ucx_reached,
+    .expect = ucx_expect,
+    .give_up = ucx_give_up,
 };

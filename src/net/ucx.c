@@ -1,99 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames as UCX active messages. On the I/O thread, but for waking it.
+ * Bulk data as UCX active messages, by rendezvous: from the memory of the sender's pool to that of the
+ * receiver's, by RDMA where there is any. On the I/O thread.
  *
- * A frame is one active message. Without bulk data its header is ours and its payload the body; with it, header
- * and body together are the header, and the payload is the data, which UCX then moves by rendezvous:
- * straight from the memory of the sender's pool to that of the receiver's, by RDMA where there is any. Every
- * message asks for a reply endpoint, which is how a receiver knows the connection it came on.
+ * Everything else stays with TCP (tcp.c): connections, the proof of the token, requests, answers. Whoever asks
+ * says on his connection where his UCX is, with a key that he has drawn (REACH). Whoever answers sends the
+ * answer by TCP, marked "the data comes apart", and the data by UCX, with the key and the number of the call.
+ * Either may arrive first. The checksum is in the answer, so that bytes from anybody else are never
+ * taken for the right ones.
  *
- * UCX calls back from within its progress function, where endpoints must not be made or closed. So connection
- * requests, errors and protocol violations are noted there, and dealt with afterwards (settle_noted).
+ * If UCX fails a sender, at once or later, the same answer goes again with the data inside, by TCP, as long as
+ * that connection lives; and from then on all that follow. So UCX can make transfers faster, and never
+ * lets one fail that TCP could make. That a peer was killed, TCP tells.
  *
- * UCX decides when it lets go of memory. A connection's own memory (struct link) stays until its
- * endpoint is closed and its last send is done; data that is being received has a reference to its call. What UCX
- * has not let go of when the worker is destroyed is taken back then.
+ * UCX decides when it lets go of memory. What it is receiving is in a buffer that belongs to the call only when
+ * all of it has come; what it is sending stays until it is done. What it has not let go of when the worker
+ * is destroyed is taken back then.
  *
- * Endpoints have error handling mode PEER: the end of the other process is told within milliseconds. That
- * of a frozen one is never told; calls have deadlines.
+ * UCX calls back from within its progress function, where endpoints must not be closed: those that fail are
+ * noted, and closed afterwards.
  */
-#include "net/net_private.h"
+#include "net/ucx.h"
+
+#include <errno.h>
+#include <stdio.h>
 
 #if HAVE_UCX
 
-#include <errno.h>
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include <sys/random.h>
 
 #include "core/assert.h"
 #include "core/clock.h"
 #include "net/ucx_api.h"
 
-enum { AM_ID = 7, PROGRESS_MAX = 256, LINK_BUCKETS = 512, TRIALS_MAX = 14 };
+enum { AM_ID = 7, PROGRESS_MAX = 256, KEY = 16, EARLY_MAX = 256, SETTLE_MS = 300 };
 
-#define TRIAL_NS (100 * VV_NS_PER_MS)
+#define APART_MIN (UINT64_C(64) << 10) /* less is not worth a second message */
 
+/* Of a connection of a peer: where his data goes. */
 struct link {
-    struct ucx *u;
-    struct vvi_conn *c; /* NULL: the connection is gone, UCX is not done yet */
+    struct vvi_ucx *u;
+    struct vvi_conn *c; /* NULL: it is gone */
     ucp_ep_h ep;
-    unsigned sending;   /* frames that UCX has */
-    unsigned receiving; /* payloads that it is receiving */
-    bool fresh;         /* ours: made, and not told yet */
-    bool noted;         /* is in the list */
-    int err;            /* to be told */
-    bool closed;
-    void *close_request;  /* UCX's, until it is done */
-    struct vvi_addr addr; /* ours: where it goes */
-    int trial_fd;         /* or -1 */
-    uint64_t trial_until_ns;
-    struct link *next_noted, *chain, *next, *prev;
+    uint8_t key[KEY];
+    unsigned sending;
+    bool failed; /* no more by this way */
+    bool closing, closed;
+    void *close_request; /* UCX's, until it is done */
+    struct link *next, *prev;
 };
 
-/* A frame with UCX. */
+/* An answer whose data UCX has. */
 struct sending {
     struct link *k;
-    struct vvi_frame *f;
-    void *request; /* UCX's */
+    uint64_t serial;
+    struct vvi_frame *f;   /* with its data, as TCP would send it */
+    uint8_t head[KEY + 8]; /* of the message */
+    void *request;         /* UCX's */
     struct sending *next, *prev;
 };
 
-/* A payload that comes by rendezvous. */
-struct receiving {
-    struct ucx *u;
-    struct link *k;
-    struct vv_net_call *call; /* its data; or NULL, and a body: */
-    struct vvi_head h;
-    uint8_t wire[VVI_NET_HEAD];
-    uint8_t *body;
+/* Data that is expected, or has come early, or is being received. */
+struct expected {
+    struct vvi_ucx *u;
+    uint64_t id, serial;
+    struct vv_net_call *call; /* NULL: nobody wants it any more, or nobody has yet */
+    void *desc;               /* came early: UCX's */
+    size_t desc_bytes;
+    void *buf; /* being received */
+    size_t room;
+    uint64_t bytes;
     void *request; /* UCX's */
-    struct receiving *next, *prev;
+    struct expected *next, *prev;
 };
 
-struct request {
-    ucp_conn_request_h conn;
-    struct request *next;
-};
-
-struct ucx {
+struct vvi_ucx {
     struct vv_net *net;
     const struct vvi_ucx_api *api;
     ucp_context_h context;
     ucp_worker_h worker;
-    ucp_listener_h listener;
-    int event_fd, wake_fd;
-    struct link *links, *noted, *by_ep[LINK_BUCKETS];
+    ucp_address_t *address;
+    size_t address_bytes;
+    uint8_t key[KEY];
+    int event_fd;
+    struct link *links;
     struct sending *sendings;
-    struct receiving *receivings;
-    struct request *requests; /* connections that others want */
-    struct link *trials[TRIALS_MAX];
-    unsigned nr_trials;
-    bool ending; /* requests have been given back to UCX */
-    bool busy;   /* something has happened since the last look */
+    struct expected *expected;
+    unsigned nr_early;
+    bool ending;  /* requests have been given back */
+    bool trouble; /* a link has failed, and is to be closed */
 };
 
 #define LIST_PUT(list, item)       \
@@ -112,174 +109,42 @@ struct ucx {
             (item)->next->prev = (item)->prev;                          \
     } while (0)
 
+static uint64_t get64(const uint8_t *p)
+{
+    uint64_t v = 0;
+
+    for (unsigned i = 0; i < 8; i++)
+        v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+/* A request that UCX is done with; or was given back when everything ended. */
+static void give_back(struct vvi_ucx *u, void *request)
+{
+    if (!u->ending)
+        u->api->ucp_request_free(request);
+}
+
 /* ---- links ---- */
 
-static struct link **bucket_of(struct ucx *u, ucp_ep_h ep)
+static void free_link_if_done(struct link *k)
 {
-    return &u->by_ep[(uintptr_t)ep / 64 % LINK_BUCKETS];
-}
-
-static struct link *find_link(struct ucx *u, ucp_ep_h ep)
-{
-    struct link *k = *bucket_of(u, ep);
-
-    while (k && k->ep != ep)
-        k = k->chain;
-    return k;
-}
-
-static void note(struct link *k, int err)
-{
-    if (err && !k->err)
-        k->err = err;
-    if (k->noted)
+    if (!k->closed || k->sending)
         return;
-    k->noted = true;
-    k->next_noted = k->u->noted;
-    k->u->noted = k;
-    k->u->busy = true;
-}
-
-/* ---- is anybody there? ---- */
-
-/*
- * UCX says "not connected" of every connection over TCP that could not be made, whatever the reason. That a
- * machine answers and nobody listens is worth knowing: it proves that the process is gone. So the same
- * address is tried once more, by a plain socket. False: it cannot be tried.
- */
-static bool begin_trial(struct link *k)
-{
-    struct ucx *u = k->u;
-    int fd;
-
-    if (k->trial_fd >= 0)
-        return true;
-    if (u->nr_trials == TRIALS_MAX)
-        return false;
-    fd = socket(k->addr.sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    if (connect(fd, (const struct sockaddr *)&k->addr.sa, k->addr.bytes) < 0 &&
-        errno != EINPROGRESS) {
-        note(k, errno == ECONNREFUSED ? -ECONNREFUSED : -ECONNRESET);
-        close(fd);
-        return true;
-    }
-    k->trial_fd = fd;
-    k->trial_until_ns = vv_now_ns() + TRIAL_NS;
-    u->trials[u->nr_trials++] = k;
-    return true;
-}
-
-static void end_trial(struct link *k)
-{
-    struct ucx *u = k->u;
-
-    if (k->trial_fd < 0)
-        return;
-    close(k->trial_fd);
-    k->trial_fd = -1;
-    for (unsigned i = 0; i < u->nr_trials; i++) {
-        if (u->trials[i] == k) {
-            u->trials[i] = u->trials[--u->nr_trials];
-            return;
-        }
-    }
-}
-
-static void look_at_trials(struct ucx *u)
-{
-    for (unsigned i = u->nr_trials; i-- > 0;) {
-        struct link *k = u->trials[i];
-        struct pollfd p = {.fd = k->trial_fd, .events = POLLOUT};
-        int err = 0;
-        socklen_t bytes = sizeof(err);
-        bool done = poll(&p, 1, 0) > 0;
-        if (!done && vv_now_ns() < k->trial_until_ns)
-            continue;
-        if (done && getsockopt(k->trial_fd, SOL_SOCKET, SO_ERROR, &err, &bytes) < 0)
-            err = errno;
-        note(k, !done ? -EHOSTUNREACH : err == ECONNREFUSED ? -ECONNREFUSED : -ECONNRESET);
-        end_trial(k);
-    }
-}
-
-/* Told by the endpoint, and by each frame that it could not send. */
-static void failed(struct link *k, ucs_status_t status)
-{
-    if (status == UCS_ERR_NOT_CONNECTED && k->c && k->c->state <= CONN_HELLO && k->c->peer &&
-        !k->err && begin_trial(k))
-        return;
-    note(k, vvi_ucx_errno(status));
+    if (k->c)
+        k->c->apart = NULL;
+    LIST_TAKE(k->u->links, k);
+    free(k);
 }
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
+    struct link *k = arg;
+
     (void)ep;
-    failed(arg, status);
-}
-
-/* UCX has nothing of it any more. */
-static void free_link_if_done(struct link *k)
-{
-    struct ucx *u = k->u;
-
-    if (!k->closed || k->sending || k->receiving || k->noted)
-        return;
-    LIST_TAKE(u->links, k);
-    free(k);
-}
-
-static int make_link(struct ucx *u, struct vvi_conn *c, const ucp_ep_params_t *how)
-{
-    struct link *k = calloc(1, sizeof(*k));
-    ucp_ep_params_t params = *how;
-    ucs_status_t status;
-
-    if (!k)
-        return -ENOMEM;
-    k->u = u;
-    k->c = c;
-    k->trial_fd = -1;
-    params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler.cb = on_error;
-    params.err_handler.arg = k;
-    status = u->api->ucp_ep_create(u->worker, &params, &k->ep);
-    if (status != UCS_OK) {
-        free(k);
-        return vvi_ucx_errno(status);
-    }
-    LIST_PUT(u->links, k);
-    k->chain = *bucket_of(u, k->ep);
-    *bucket_of(u, k->ep) = k;
-    c->io = k;
-    return 0;
-}
-
-static int ucx_connect(void *io, struct vvi_conn *c, const struct vvi_addr *addr)
-{
-    struct ucx *u = io;
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
-        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
-        .sockaddr = {.addr = (const struct sockaddr *)&addr->sa, .addrlen = addr->bytes},
-    };
-    int rc = make_link(u, c, &params);
-
-    if (rc)
-        return rc;
-    ((struct link *)c->io)->fresh = true;
-    ((struct link *)c->io)->addr = *addr;
-    note(c->io, 0);
-    return 0;
-}
-
-/* A request that UCX is done with; or was given back when everything ended. */
-static void give_back(struct ucx *u, void *request)
-{
-    if (!u->ending)
-        u->api->ucp_request_free(request);
+    (void)status;
+    k->failed = true;
+    k->u->trouble = true;
 }
 
 static void on_closed(void *request, ucs_status_t status, void *user)
@@ -293,38 +158,22 @@ static void on_closed(void *request, ucs_status_t status, void *user)
     free_link_if_done(k);
 }
 
-static void ucx_disconnect(void *io, struct vvi_conn *c)
+static void close_link(struct link *k)
 {
-    struct ucx *u = io;
-    struct link *k = c->io, **at;
     ucp_request_param_t param = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .cb.send = NULL,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send = on_closed,
+        .user_data = k,
     };
     ucs_status_ptr_t request;
-    bool stopping;
 
-    if (!k)
+    if (k->closing)
         return;
-    c->io = NULL;
-    k->c = NULL;
-    end_trial(k);
-    at = bucket_of(u, k->ep);
-    while (*at != k)
-        at = &(*at)->chain;
-    *at = k->chain;
-    vv_mutex_lock(&u->net->lock);
-    stopping = u->net->stopping;
-    vv_mutex_unlock(&u->net->lock);
-    /* A goodbye is to arrive; otherwise what is on its way is of no use. What a peer does not take, now
-     * that all are being left, never goes in good order. */
-    if (stopping && !k->err && !k->sending && !k->receiving)
-        param.flags = 0;
-    param.cb.send = (ucp_send_nbx_callback_t)on_closed;
-    param.user_data = k;
-    request = u->api->ucp_ep_close_nbx(k->ep, &param);
+    k->closing = true;
+    k->failed = true;
+    request = k->u->api->ucp_ep_close_nbx(k->ep, &param);
     if (UCS_PTR_IS_PTR(request)) {
         k->close_request = request;
     } else {
@@ -333,316 +182,377 @@ static void ucx_disconnect(void *io, struct vvi_conn *c)
     }
 }
 
+void vvi_ucx_reached(struct vvi_ucx *u, struct vvi_conn *c, const void *body, size_t bytes)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = (const ucp_address_t *)((const uint8_t *)body + KEY),
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb = on_error,
+    };
+    struct link *k;
+
+    if (c->apart || bytes <= KEY)
+        return;
+    k = calloc(1, sizeof(*k));
+    if (!k)
+        return;
+    k->u = u;
+    k->c = c;
+    memcpy(k->key, body, KEY);
+    params.err_handler.arg = k;
+    if (u->api->ucp_ep_create(u->worker, &params, &k->ep) != UCS_OK) {
+        free(k);
+        return;
+    }
+    LIST_PUT(u->links, k);
+    c->apart = k;
+}
+
+struct vvi_frame *vvi_ucx_reach(struct vvi_ucx *u)
+{
+    struct vvi_head h = {.kind = VVI_REACH,
+                         .epoch = vv_net_epoch(u->net),
+                         .body_bytes = (uint32_t)(KEY + u->address_bytes)};
+    uint8_t *body = malloc(KEY + u->address_bytes);
+    struct vvi_frame *f;
+
+    if (!body)
+        return NULL;
+    memcpy(body, u->key, KEY);
+    memcpy(body + KEY, u->address, u->address_bytes);
+    f = vvi_frame_new(&h, body);
+    free(body);
+    return f;
+}
+
 /* ---- sending ---- */
 
-static unsigned ucx_queued(const struct vvi_conn *c)
+unsigned vvi_ucx_queued(const struct vvi_conn *c)
 {
-    const struct link *k = c->io;
+    const struct link *k = c->apart;
 
     return k ? k->sending : 0;
 }
 
+/* UCX is done with an answer's data, one way or the other. */
 static void sent(struct sending *s, ucs_status_t status)
 {
     struct link *k = s->k;
-    struct ucx *u = k->u;
+    struct vvi_ucx *u = k->u;
+    struct vvi_conn *c = status == UCS_OK ? NULL : vvi_conn_find(u->net, s->serial);
 
     LIST_TAKE(u->sendings, s);
-    vvi_frame_free(u->net, s->f);
-    free(s);
     k->sending--;
-    if (status != UCS_OK && k->c)
-        failed(k, status);
+    if (status != UCS_OK) {
+        k->failed = true;
+        u->trouble = true;
+    }
+    if (c && c->state == CONN_OPEN)
+        u->net->ops->send(u->net->io, c, s->f); /* by TCP, because the link has failed */
+    else
+        vvi_frame_free(u->net, s->f);
+    free(s);
     free_link_if_done(k);
 }
 
 static void on_sent(void *request, ucs_status_t status, void *user)
 {
     struct sending *s = user;
-    struct ucx *u = s->k->u;
+    struct vvi_ucx *u = s->k->u;
 
     sent(s, status);
     give_back(u, request);
 }
 
-static void ucx_send(void *io, struct vvi_conn *c, struct vvi_frame *f)
+/* The same answer without its data. */
+static struct vvi_frame *without_data(const struct vvi_frame *f)
 {
-    struct ucx *u = io;
-    struct link *k = c->io;
-    struct sending *s = malloc(sizeof(*s));
-    bool bulk = f->data_bytes > 0;
+    struct vvi_frame *bare;
+    struct vvi_head h;
+
+    if (vvi_head_decode(f->bytes, true, &h) != 0)
+        return NULL;
+    h.flags |= VVI_FLAG_APART;
+    bare = vvi_frame_new(&h, f->bytes + VVI_NET_HEAD);
+    if (bare) {
+        bare->serial = f->serial;
+        bare->answer = f->answer;
+    }
+    return bare;
+}
+
+struct vvi_frame *vvi_ucx_send(struct vvi_ucx *u, struct vvi_conn *c, struct vvi_frame *f)
+{
+    struct link *k = c->apart;
     ucp_request_param_t param = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = UCP_AM_SEND_FLAG_REPLY,
+        .flags = UCP_AM_SEND_FLAG_RNDV,
         .cb.send = on_sent,
-        .user_data = s,
     };
+    struct vvi_frame *bare;
+    struct sending *s;
     ucs_status_ptr_t request;
 
-    if (!s || k->err) {
+    if (!k || k->failed || f->data_bytes < APART_MIN || !f->data)
+        return NULL;
+    s = calloc(1, sizeof(*s));
+    bare = s ? without_data(f) : NULL;
+    if (!bare) {
         free(s);
-        vvi_frame_free(u->net, f);
-        note(k, -ENOMEM);
-        return;
+        return NULL;
     }
-    *s = (struct sending){.k = k, .f = f};
+    *s = (struct sending){.k = k, .serial = c->serial, .f = f};
+    memcpy(s->head, k->key, KEY);
+    memcpy(s->head + KEY, f->bytes + 8, 8); /* the number of the call */
+    param.user_data = s;
     LIST_PUT(u->sendings, s);
     k->sending++;
-    request = u->api->ucp_am_send_nbx(k->ep, AM_ID, f->bytes, bulk ? f->head_bytes : VVI_NET_HEAD,
-                                      bulk ? f->data : f->bytes + VVI_NET_HEAD,
-                                      bulk ? (size_t)f->data_bytes : f->head_bytes - VVI_NET_HEAD,
-                                      &param);
+    request = u->api->ucp_am_send_nbx(k->ep, AM_ID, s->head, sizeof(s->head), f->data,
+                                      (size_t)f->data_bytes, &param);
     if (UCS_PTR_IS_PTR(request))
         s->request = request;
     else
         sent(s, UCS_PTR_STATUS(request));
+    return bare;
 }
 
 /* ---- receiving ---- */
 
-/* The payload is there, or will not be. */
-static void received(struct receiving *r, int rc)
+static struct expected *find_expected(struct vvi_ucx *u, uint64_t id)
 {
-    struct ucx *u = r->u;
-    struct link *k = r->k;
+    struct expected *e = u->expected;
 
-    LIST_TAKE(u->receivings, r);
-    k->receiving--;
-    if (r->call)
-        vvi_conn_data_end(u->net, r->call, rc);
-    else if (rc == 0 && k->c)
-        rc = vvi_conn_frame(k->c, &r->h, r->wire, r->body);
-    if (rc && k->c)
-        note(k, rc);
-    free(r->body);
-    free(r);
-    free_link_if_done(k);
+    /* One that is being received and that nobody wants any more is not it. */
+    while (e && (e->id != id || (e->buf && !e->call)))
+        e = e->next;
+    return e;
+}
+
+static void drop_expected(struct expected *e)
+{
+    struct vvi_ucx *u = e->u;
+
+    LIST_TAKE(u->expected, e);
+    if (e->desc) {
+        u->nr_early--;
+        if (!u->ending)
+            u->api->ucp_am_data_release(u->worker, e->desc);
+    }
+    if (e->buf)
+        vvi_pool_give(u->net, e->buf, e->room);
+    free(e);
+}
+
+/* All has come, or will not. If not, the call waits on: the sender tries TCP, or is gone. */
+static void received(struct expected *e, int rc)
+{
+    struct vv_net_call *call = e->call;
+    struct vvi_ucx *u = e->u;
+
+    e->request = NULL;
+    if (call && rc == 0) {
+        call->data = e->buf;
+        call->data_room = e->room;
+        call->data_bytes = e->bytes;
+        e->buf = NULL;
+        vvi_count(u->net, apart_bytes, e->bytes);
+        drop_expected(e);
+        vvi_conn_data_end(u->net, call, 0);
+    } else if (call) {
+        vvi_pool_give(u->net, e->buf, e->room);
+        e->buf = NULL;
+    } else {
+        drop_expected(e);
+    }
 }
 
 static void on_received(void *request, ucs_status_t status, size_t bytes, void *user)
 {
-    struct receiving *r = user;
-    struct ucx *u = r->u;
+    struct expected *e = user;
+    struct vvi_ucx *u = e->u;
 
     (void)bytes;
-    received(r, vvi_ucx_errno(status));
+    received(e, vvi_ucx_errno(status));
     give_back(u, request);
 }
 
-/* By rendezvous: UCX is told where to put it. */
-static ucs_status_t receive_later(struct link *k, const struct vvi_head *h, const uint8_t *wire,
-                                  struct vv_net_call *call, void *desc, size_t bytes)
+/* Both are there: somebody who wants the data, and the data. False: it is not taken. */
+static bool receive(struct expected *e, void *desc, size_t bytes)
 {
-    struct ucx *u = k->u;
-    struct receiving *r = calloc(1, sizeof(*r));
-    uint8_t *body = call ? NULL : malloc(bytes);
+    struct vvi_ucx *u = e->u;
     ucp_request_param_t param = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
         .cb.recv_am = on_received,
-        .user_data = r,
+        .user_data = e,
     };
     ucs_status_ptr_t request;
 
-    if (!r || (!call && !body)) {
-        free(r);
-        free(body);
-        if (call)
-            vvi_conn_data_end(u->net, call, -ENOMEM);
-        note(k, -ENOMEM);
-        return UCS_OK;
-    }
-    *r = (struct receiving){.u = u, .k = k, .call = call, .h = *h, .body = body};
-    memcpy(r->wire, wire, VVI_NET_HEAD);
-    LIST_PUT(u->receivings, r);
-    k->receiving++;
-    request =
-        u->api->ucp_am_recv_data_nbx(u->worker, desc, call ? call->data : body, bytes, &param);
+    if (bytes != e->bytes || e->buf)
+        return false;
+    e->buf = vvi_pool_take(u->net, bytes, &e->room);
+    if (!e->buf)
+        return false;
+    request = u->api->ucp_am_recv_data_nbx(u->worker, desc, e->buf, bytes, &param);
     if (UCS_PTR_IS_PTR(request))
-        r->request = request;
+        e->request = request;
     else
-        received(r, vvi_ucx_errno(UCS_PTR_STATUS(request)));
-    return UCS_INPROGRESS;
+        received(e, vvi_ucx_errno(UCS_PTR_STATUS(request)));
+    return true;
 }
 
-static int take_message(struct link *k, const uint8_t *head, size_t head_bytes, void *data,
-                        size_t bytes, bool later, ucs_status_t *ret_status)
+/* Nobody wants it any more; what UCX is receiving stays until it is done. */
+static struct vv_net_call *let_go(struct expected *e)
 {
-    struct vvi_conn *c = k->c;
-    struct vv_net_call *call;
-    struct vvi_head h;
-    int rc =
-        head_bytes < VVI_NET_HEAD ? -EBADMSG : vvi_head_decode(head, c->state == CONN_OPEN, &h);
-    bool bulk = rc == 0 && h.kind == VVI_ANSWER && h.data_bytes;
+    struct vv_net_call *call = e->call;
 
-    /* What the header says and what has come are the same, or nothing is believed. */
-    if (rc == 0 && (head_bytes != VVI_NET_HEAD + (bulk ? h.body_bytes : 0) ||
-                    bytes != (bulk ? h.data_bytes : h.body_bytes)))
-        rc = -EBADMSG;
-    if (rc) {
-        vvi_count(k->u->net, malformed, 1);
-        return rc;
-    }
-    if (!bulk) {
-        if (!later)
-            return vvi_conn_frame(c, &h, head, data);
-        *ret_status = receive_later(k, &h, head, NULL, data, bytes);
-        return 0;
-    }
-    call = vvi_conn_data(c, &h, head, head + VVI_NET_HEAD, &rc);
-    if (!call)
-        return rc;
-    if (later) {
-        *ret_status = receive_later(k, &h, head, call, data, bytes);
-    } else {
-        memcpy(call->data, data, bytes);
-        vvi_conn_data_end(k->u->net, call, 0);
-    }
-    return 0;
+    e->call = NULL;
+    if (!e->request)
+        drop_expected(e);
+    return call;
+}
+
+/* The data has come before its answer, if it is one that somebody waits for. */
+static ucs_status_t keep_early(struct vvi_ucx *u, uint64_t id, void *desc, size_t bytes)
+{
+    struct expected *e;
+
+    if (u->nr_early == EARLY_MAX || !vvi_call_goes_on(u->net, id))
+        return UCS_OK;
+    e = calloc(1, sizeof(*e));
+    if (!e)
+        return UCS_OK;
+    *e = (struct expected){.u = u, .id = id, .desc = desc, .desc_bytes = bytes};
+    LIST_PUT(u->expected, e);
+    u->nr_early++;
+    return UCS_INPROGRESS;
 }
 
 static ucs_status_t on_message(void *arg, const void *header, size_t header_bytes, void *data,
                                size_t bytes, const ucp_am_recv_param_t *param)
 {
-    struct ucx *u = arg;
-    struct link *k =
-        param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP ? find_link(u, param->reply_ep) : NULL;
-    ucs_status_t status = UCS_OK;
-    int rc;
+    struct vvi_ucx *u = arg;
+    struct expected *e;
+    uint64_t id;
 
-    u->busy = true;
-    if (!k || !k->c || k->err)
+    if (header_bytes != KEY + 8 || memcmp(header, u->key, KEY) != 0 ||
+        !(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
+        vvi_count(u->net, malformed, 1);
         return UCS_OK; /* dropped */
-    rc = take_message(k, header, header_bytes, data, bytes,
-                      param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, &status);
-    if (rc)
-        note(k, rc);
-    return status;
+    }
+    id = get64((const uint8_t *)header + KEY);
+    e = find_expected(u, id);
+    if (!e)
+        return keep_early(u, id, data, bytes);
+    if (e->desc || !e->call)
+        return UCS_OK;
+    if (receive(e, data, bytes))
+        return UCS_INPROGRESS;
+    vvi_conn_data_end(u->net, let_go(e), -EBADMSG);
+    return UCS_OK;
+}
+
+void vvi_ucx_expect(struct vvi_ucx *u, struct vvi_conn *c, uint64_t id, struct vv_net_call *call,
+                    uint64_t bytes)
+{
+    struct expected *e = find_expected(u, id);
+    void *desc = e ? e->desc : NULL;
+    size_t desc_bytes = e ? e->desc_bytes : 0;
+
+    if (e && !desc) {
+        vvi_conn_data_end(u->net, call, -EBADMSG); /* a second answer */
+        return;
+    }
+    if (!e) {
+        e = calloc(1, sizeof(*e));
+        if (!e) {
+            vvi_conn_data_end(u->net, call, -ENOMEM);
+            return;
+        }
+        e->u = u;
+        e->id = id;
+        LIST_PUT(u->expected, e);
+    }
+    e->serial = c->serial;
+    e->call = call;
+    e->bytes = bytes;
+    if (!desc)
+        return;
+    e->desc = NULL;
+    u->nr_early--;
+    if (!receive(e, desc, desc_bytes)) {
+        u->api->ucp_am_data_release(u->worker, desc);
+        vvi_conn_data_end(u->net, let_go(e), -EBADMSG);
+    }
+}
+
+struct vv_net_call *vvi_ucx_give_up(struct vvi_ucx *u, const struct vvi_conn *c, uint64_t id)
+{
+    struct expected *e = find_expected(u, id);
+
+    if (!e || !e->call || e->serial != c->serial)
+        return NULL;
+    return let_go(e);
+}
+
+void vvi_ucx_part(struct vvi_ucx *u, struct vvi_conn *c)
+{
+    struct link *k = c->apart;
+
+    if (k) {
+        k->c = NULL;
+        c->apart = NULL;
+        close_link(k);
+    }
+    for (struct expected *e = u->expected, *next; e; e = next) {
+        next = e->next;
+        if (e->call && e->serial == c->serial)
+            vvi_conn_data_end(u->net, let_go(e), -ECONNRESET);
+    }
 }
 
 /* ---- the loop ---- */
 
-static void on_request(ucp_conn_request_h conn, void *arg)
+/* Links that failed are closed; data that came early for calls that have ended is let go. */
+static void tidy(struct vvi_ucx *u)
 {
-    struct ucx *u = arg;
-    struct request *r = malloc(sizeof(*r));
-
-    u->busy = true;
-    if (!r) {
-        (void)u->api->ucp_listener_reject(u->listener, conn);
-        return;
+    for (struct link *k = u->links, *next; u->trouble && k; k = next) {
+        next = k->next;
+        if (k->failed)
+            close_link(k);
     }
-    *r = (struct request){.conn = conn, .next = u->requests};
-    u->requests = r;
-}
-
-static void accept_requests(struct ucx *u)
-{
-    while (u->requests) {
-        struct request *r = u->requests;
-        ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
-                                  .conn_request = r->conn};
-        struct vvi_conn *c = vvi_conn_accepted(u->net);
-        int rc;
-        u->requests = r->next;
-        if (!c) {
-            (void)u->api->ucp_listener_reject(u->listener, r->conn);
-        } else {
-            rc = make_link(u, c, &params);
-            if (rc)
-                vvi_conn_broken(c, rc);
-        }
-        free(r);
+    u->trouble = false;
+    for (struct expected *e = u->nr_early ? u->expected : NULL, *next; e; e = next) {
+        next = e->next;
+        if (e->desc && !vvi_call_goes_on(u->net, e->id))
+            drop_expected(e);
     }
 }
 
-static void settle_noted(struct ucx *u)
+int vvi_ucx_fd(const struct vvi_ucx *u)
 {
-    accept_requests(u);
-    while (u->noted) {
-        struct link *k = u->noted;
-        int rc = k->err;
-        u->noted = k->next_noted;
-        k->noted = false;
-        if (!k->c) {
-            free_link_if_done(k);
-            continue;
-        }
-        if (rc == 0 && k->fresh) {
-            k->fresh = false;
-            rc = vvi_conn_connected(k->c);
-            if (rc && !k->err)
-                k->err = rc;
-            rc = k->err;
-        }
-        if (rc)
-            vvi_conn_broken(k->c, rc);
-    }
+    return u->event_fd;
 }
 
-static void progress(struct ucx *u)
+void vvi_ucx_progress(struct vvi_ucx *u)
 {
     for (unsigned i = 0; i < PROGRESS_MAX && u->api->ucp_worker_progress(u->worker); i++)
-        u->busy = true;
-    if (u->nr_trials)
-        look_at_trials(u);
-    settle_noted(u);
+        ;
+    tidy(u);
 }
 
-static void sleep_until(struct ucx *u, uint64_t until_ns)
+bool vvi_ucx_may_sleep(struct vvi_ucx *u)
 {
-    struct pollfd fds[2 + TRIALS_MAX] = {{.fd = u->event_fd, .events = POLLIN},
-                                         {.fd = u->wake_fd, .events = POLLIN}};
-    uint64_t now = vv_now_ns(), count;
-    struct timespec limit;
-
-    for (unsigned i = 0; i < u->nr_trials; i++) {
-        fds[2 + i] = (struct pollfd){.fd = u->trials[i]->trial_fd, .events = POLLOUT};
-        until_ns = VV_MIN(until_ns, u->trials[i]->trial_until_ns);
-    }
-    if (until_ns <= now)
-        return;
-    limit.tv_sec = (time_t)VV_MIN((until_ns - now) / VV_NS_PER_S, 60);
-    limit.tv_nsec = (long)((until_ns - now) % VV_NS_PER_S);
-    if (ppoll(fds, 2 + u->nr_trials, &limit, NULL) > 0 && fds[1].revents)
-        (void)!read(u->wake_fd, &count, sizeof(count));
-}
-
-static void ucx_poll(void *io, uint64_t until_ns)
-{
-    struct ucx *u = io;
-
-    u->busy = false;
-    progress(u);
-    /* An arm that succeeds says that nothing has come since the last progress. */
-    if (u->busy || u->api->ucp_worker_arm(u->worker) != UCS_OK)
-        return;
-    sleep_until(u, until_ns);
-    progress(u);
-}
-
-static void ucx_wake(void *io)
-{
-    struct ucx *u = io;
-    uint64_t one = 1;
-
-    (void)!write(u->wake_fd, &one, sizeof(one));
+    return u->api->ucp_worker_arm(u->worker) == UCS_OK;
 }
 
 /* ---- opening and closing ---- */
 
-/* Endpoints that are being closed get this long. */
-static void ucx_settle(void *io, uint64_t until_ns)
-{
-    struct ucx *u = io;
-
-    while (u->links && vv_now_ns() < until_ns)
-        ucx_poll(u, VV_MIN(until_ns, vv_now_ns() + 5 * VV_NS_PER_MS));
-}
-
-/* A worker may be destroyed only when nobody holds requests of it. Those that are not done yet go with it. */
-static void release_requests(struct ucx *u)
+/* A worker may be destroyed only when nobody holds requests of it. Those that are not done go with it. */
+static void release_requests(struct vvi_ucx *u)
 {
     u->ending = true;
     for (struct link *k = u->links; k; k = k->next) {
@@ -653,32 +563,45 @@ static void release_requests(struct ucx *u)
         if (s->request)
             u->api->ucp_request_free(s->request);
     }
-    for (struct receiving *r = u->receivings; r; r = r->next) {
-        if (r->request)
-            u->api->ucp_request_free(r->request);
+    for (struct expected *e = u->expected; e; e = e->next) {
+        if (e->request)
+            u->api->ucp_request_free(e->request);
+        if (e->desc)
+            u->api->ucp_am_data_release(u->worker, e->desc);
     }
 }
 
-static void ucx_close(void *io)
+static void settle(struct vvi_ucx *u)
 {
-    struct ucx *u = io;
+    uint64_t until = vv_now_ns() + SETTLE_MS * VV_NS_PER_MS;
 
-    while (u->requests) {
-        struct request *r = u->requests;
-        u->requests = r->next;
-        (void)u->api->ucp_listener_reject(u->listener, r->conn);
-        free(r);
+    for (struct link *k = u->links, *next; k; k = next) {
+        next = k->next;
+        close_link(k);
     }
-    if (u->listener)
-        u->api->ucp_listener_destroy(u->listener);
-    release_requests(u);
-    if (u->worker)
+    while ((u->links || u->expected) && vv_now_ns() < until) {
+        vvi_ucx_progress(u);
+        vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS / 10);
+    }
+}
+
+void vvi_ucx_close(struct vvi_ucx *u)
+{
+    if (!u)
+        return;
+    if (u->worker) {
+        settle(u);
+        release_requests(u);
+        if (u->address)
+            u->api->ucp_worker_release_address(u->worker, u->address);
         u->api->ucp_worker_destroy(u->worker);
+    }
     if (u->context)
         u->api->ucp_cleanup(u->context);
-    /* What it had not given back is nobody's now. */
-    while (u->receivings)
-        received(u->receivings, -ESHUTDOWN);
+    while (u->expected) {
+        vv_assert(!u->expected->call);
+        drop_expected(u->expected);
+    }
     while (u->sendings) {
         struct sending *s = u->sendings;
         LIST_TAKE(u->sendings, s);
@@ -690,19 +613,16 @@ static void ucx_close(void *io)
         LIST_TAKE(u->links, k);
         free(k);
     }
-    if (u->wake_fd >= 0)
-        close(u->wake_fd);
     free(u);
 }
 
-static int make_worker(struct ucx *u)
+static int make_worker(struct vvi_ucx *u)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
                            .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
                            .name = "varve"};
     ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
     ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG,
@@ -720,41 +640,20 @@ static int make_worker(struct ucx *u)
     if (status == UCS_OK)
         status = u->api->ucp_worker_create(u->context, &worker, &u->worker);
     if (status == UCS_OK)
-        status = u->api->ucp_worker_query(u->worker, &attr);
-    if (status == UCS_OK && attr.max_am_header < VVI_NET_HEAD + VVI_NET_BULK_BODY)
-        return -ENOTSUP;
-    if (status == UCS_OK)
         status = u->api->ucp_worker_set_am_recv_handler(u->worker, &handler);
     if (status == UCS_OK)
         status = u->api->ucp_worker_get_efd(u->worker, &u->event_fd);
+    if (status == UCS_OK)
+        status = u->api->ucp_worker_get_address(u->worker, &u->address, &u->address_bytes);
+    if (status == UCS_OK && u->address_bytes > VV_NET_BODY_MAX - KEY)
+        return -EMSGSIZE;
     return vvi_ucx_errno(status);
 }
 
-static int make_listener(struct ucx *u, const struct vvi_addr *addr, uint16_t *ret_port)
-{
-    ucp_listener_params_t params = {
-        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-        .sockaddr = {.addr = (const struct sockaddr *)&addr->sa, .addrlen = addr->bytes},
-        .conn_handler = {.cb = on_request, .arg = u},
-    };
-    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    struct vvi_addr own = {.bytes = sizeof(own.sa)};
-    ucs_status_t status = u->api->ucp_listener_create(u->worker, &params, &u->listener);
-
-    if (status == UCS_OK)
-        status = u->api->ucp_listener_query(u->listener, &attr);
-    if (status != UCS_OK)
-        return vvi_ucx_errno(status);
-    memcpy(&own.sa, &attr.sockaddr, VV_MIN(sizeof(own.sa), sizeof(attr.sockaddr)));
-    *ret_port = vvi_addr_port(&own);
-    return 0;
-}
-
-static int ucx_open(struct vv_net *net, const struct vvi_addr *addr, char *err, size_t err_bytes,
-                    void **ret_io, uint16_t *ret_port)
+int vvi_ucx_open(struct vv_net *net, char *err, size_t err_bytes, struct vvi_ucx **ret_ucx)
 {
     const struct vvi_ucx_api *api;
-    struct ucx *u;
+    struct vvi_ucx *u;
     int rc = vvi_ucx_load(err, err_bytes, &api);
 
     if (rc)
@@ -764,36 +663,17 @@ static int ucx_open(struct vv_net *net, const struct vvi_addr *addr, char *err, 
         return -ENOMEM;
     u->net = net;
     u->api = api;
-    u->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    rc = u->wake_fd < 0 ? -errno : make_worker(u);
-    if (rc == 0)
-        rc = make_listener(u, addr, ret_port);
+    rc = getrandom(u->key, KEY, 0) == KEY ? make_worker(u) : -EIO;
     if (rc) {
-        snprintf(err, err_bytes, "UCX cannot listen: %s", strerror(-rc));
-        ucx_close(u);
+        snprintf(err, err_bytes, "UCX cannot be used: %s", strerror(-rc));
+        vvi_ucx_close(u);
         return rc;
     }
-    *ret_io = u;
+    *ret_ucx = u;
     return 0;
 }
 
-const struct vvi_net_ops vvi_net_ucx = {
-    .from_memory = true,
-    .open = ucx_open,
-    .close = ucx_close,
-    .connect = ucx_connect,
-    .send = ucx_send,
-    .queued = ucx_queued,
-    .disconnect = ucx_disconnect,
-    .poll = ucx_poll,
-    .settle = ucx_settle,
-    .wake = ucx_wake,
-};
-
 #else /* HAVE_UCX */
-
-#include <errno.h>
-#include <stdio.h>
 
 int vvi_net_ucx_check(char *err, size_t err_bytes)
 {
@@ -801,16 +681,86 @@ int vvi_net_ucx_check(char *err, size_t err_bytes)
     return -ENOTSUP;
 }
 
-static int ucx_open(struct vv_net *net, const struct vvi_addr *listen, char *err, size_t err_bytes,
-                    void **ret_io, uint16_t *ret_port)
+int vvi_ucx_open(struct vv_net *net, char *err, size_t err_bytes, struct vvi_ucx **ret_ucx)
 {
     (void)net;
-    (void)listen;
-    (void)ret_io;
-    (void)ret_port;
+    (void)ret_ucx;
     return vvi_net_ucx_check(err, err_bytes);
 }
 
-const struct vvi_net_ops vvi_net_ucx = {.open = ucx_open};
+/* The rest is called only with what vvi_ucx_open has made. */
+void vvi_ucx_close(struct vvi_ucx *u)
+{
+    (void)u;
+}
+
+int vvi_ucx_fd(const struct vvi_ucx *u)
+{
+    (void)u;
+    return -1;
+}
+
+void vvi_ucx_progress(struct vvi_ucx *u)
+{
+    (void)u;
+}
+
+bool vvi_ucx_may_sleep(struct vvi_ucx *u)
+{
+    (void)u;
+    return true;
+}
+
+struct vvi_frame *vvi_ucx_reach(struct vvi_ucx *u)
+{
+    (void)u;
+    return NULL;
+}
+
+void vvi_ucx_reached(struct vvi_ucx *u, struct vvi_conn *c, const void *body, size_t bytes)
+{
+    (void)u;
+    (void)c;
+    (void)body;
+    (void)bytes;
+}
+
+struct vvi_frame *vvi_ucx_send(struct vvi_ucx *u, struct vvi_conn *c, struct vvi_frame *f)
+{
+    (void)u;
+    (void)c;
+    (void)f;
+    return NULL;
+}
+
+unsigned vvi_ucx_queued(const struct vvi_conn *c)
+{
+    (void)c;
+    return 0;
+}
+
+void vvi_ucx_expect(struct vvi_ucx *u, struct vvi_conn *c, uint64_t id, struct vv_net_call *call,
+                    uint64_t bytes)
+{
+    (void)u;
+    (void)c;
+    (void)id;
+    (void)call;
+    (void)bytes;
+}
+
+struct vv_net_call *vvi_ucx_give_up(struct vvi_ucx *u, const struct vvi_conn *c, uint64_t id)
+{
+    (void)u;
+    (void)c;
+    (void)id;
+    return NULL;
+}
+
+void vvi_ucx_part(struct vvi_ucx *u, struct vvi_conn *c)
+{
+    (void)u;
+    (void)c;
+}
 
 #endif

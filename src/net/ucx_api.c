@@ -37,8 +37,6 @@ static void load(void)
     (void)setenv("UCX_ERROR_SIGNALS", "", 0);
     (void)setenv("UCX_LOG_LEVEL", "fatal", 0);
     (void)setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
-    /* A node that is started again gets its port back at once. */
-    (void)setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
     lib = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!lib) {
         snprintf(reason, sizeof(reason), "UCX cannot be loaded: %s", dlerror());

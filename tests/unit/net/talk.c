@@ -128,6 +128,27 @@ static void test_bulk(void)
         bulk(NT_FILE, (struct nt_range){i * 1001, sizes[i]});
         bulk(NT_MEMORY, (struct nt_range){i * 1001, sizes[i]});
     }
+    /* The large ones came by UCX, if there is one, and not by TCP in its stead. */
+    struct vv_net_stats stats;
+    vv_net_stats(a.net, &stats);
+    T_CHECK((stats.apart_bytes > 20 << 20) == (nt_transport == VV_NET_UCX));
+    close_both();
+}
+
+/* The other has UCX, and this one has not: all goes by TCP. */
+static void test_mixed(void)
+{
+    struct vv_net_stats stats;
+
+    nt_far_open(&b, 1002, TOKEN, NULL);
+    nt_transport = VV_NET_TCP;
+    nt_open(&a, 1001, TOKEN, NULL);
+    nt_meet(&a, &b);
+    bulk(NT_FILE, (struct nt_range){5, 1 << 20});
+    nt_far_load(&b, a.id, 3);
+    T_OK(nt_far_result(&b));
+    vv_net_stats(a.net, &stats);
+    T_EQ(stats.apart_bytes, 0);
     close_both();
 }
 
@@ -388,7 +409,7 @@ static void *worker(void *arg)
 {
     struct t_rng rng = {seed + (uintptr_t)arg};
 
-    for (unsigned i = 0; i < (t_sanitized() ? 40 : 200); i++) {
+    for (unsigned i = 0; i < (t_sanitized() ? 20 : 200); i++) {
         struct nt_range range = {t_rng_below(&rng, 1 << 20), 1 + t_rng_below(&rng, 1 << 20)};
         enum nt_type type = t_rng_below(&rng, 2) ? NT_FILE : NT_MEMORY;
         struct vv_net_ask ask = nt_ask(b.id, type, &range, sizeof(range));
@@ -415,7 +436,7 @@ static void test_many(void)
 
     seed = t_seed();
     open_both();
-    nt_far_load(&b, a.id, 60); /* and the other way */
+    nt_far_load(&b, a.id, t_sanitized() ? 20 : 60); /* and the other way */
     for (uintptr_t i = 0; i < VV_ARRAY_SIZE(threads); i++)
         T_EQ(pthread_create(&threads[i], NULL, worker, (void *)i), 0);
     for (size_t i = 0; i < VV_ARRAY_SIZE(threads); i++)
@@ -430,6 +451,7 @@ static void cases(void)
     NT_RUN(test_echo);
     NT_RUN(test_status);
     NT_RUN(test_bulk);
+    NT_RUN(test_mixed);
     NT_RUN(test_too_much);
     NT_RUN(test_messages);
     NT_RUN(test_deadline);

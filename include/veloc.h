@@ -57,8 +57,8 @@ VELOC_API int VELOC_Init(MPI_Comm comm, const char *cfg_file);
 #endif
 /* This process checkpoints and restarts by itself, under a number of its own. */
 VELOC_API int VELOC_Init_single(unsigned int id, const char *cfg_file);
-/* Collective. Everything that was checkpointed is on scratch storage when this returns; with `drain`
- * not 0 on persistent storage too. */
+/* Collective. When it returns, everything that this process has checkpointed is where the configuration
+ * says, persistent storage included; with `drain` not 0 it tells whether something failed on the way. */
 VELOC_API int VELOC_Finalize(int drain);
 
 /* ---- memory ---- */

@@ -4,7 +4,9 @@
  * their own, libvarve-mpi, so that programs without MPI need none.
  *
  *     varve_open_mpi(MPI_COMM_WORLD, NULL, &ctx);
- *     varve_history_open(ctx, "state", &h);
+ *     varve_history_opts_init(&opts, sizeof(opts));
+ *     opts.overwrite = 1; // processes that had come further than the others write versions again
+ *     varve_history_open_with(ctx, "state", &opts, &h);
  *     if (varve_latest_mpi(MPI_COMM_WORLD, h, &v) == 0) varve_restore_mpi(MPI_COMM_WORLD, h, v);
  *
  * Collective calls. Every function here is called by all processes of the communicator, in the same
@@ -52,6 +54,8 @@ VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
  * The newest version that all processes of `comm` have, at the level of the context, and that one run
  * has written: a number that one process has of this life of the job and another of an earlier one is
  * passed over. -ENOENT: there is none. Processes that disagree about what exists get the same answer.
+ * At level local a process may have newer versions than that one; to write them again the history has
+ * to be opened with `overwrite` (varve_history_open_with).
  */
 VARVE_API int varve_latest_mpi(MPI_Comm comm, struct varve_history *h,
                                uint64_t *ret_version) VARVE_CHECK;

@@ -77,7 +77,7 @@ awk '/^```console$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$
 [ "$(grep -c '^varve ' "$dir/commands")" -ge 5 ] || fail "README.md shows too few commands"
 # Those that compute, and measure nothing, print on every machine what stands below them, but for what '...' leaves out.
 awk -v dir="$dir" '/^```console$/ { on = 1; next } /^```/ { on = 0; shown = "" }
-    on && sub(/^\$ /, "") { shown = ""; n++; if (/^varve (ring|sim) /) shown = dir "/shown" n; next }
+    on && sub(/^\$ /, "") { shown = ""; n++; if (/^varve (ring|sim|model) /) shown = dir "/shown" n; next }
     on && shown && $0 != "..." { print > shown }' "$readme"
 n=0
 while read -r line; do

@@ -289,7 +289,7 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
 static void usage(FILE *out)
 {
     fprintf(out,
-            "usage: varve verify [--json] [[--local] FOLDER] [HISTORY | FILE.ckpt]...\n"
+            "usage: varve verify [--json] [[--local | --remote] FOLDER] [HISTORY | FILE.ckpt]...\n"
             "       varve verify --repair [--json] [--local] FOLDER --remote FOLDER "
             "[HISTORY]...\n\n"
             "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
@@ -302,7 +302,8 @@ static void usage(FILE *out)
             "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
             "                  set or FOLDER has a slash in it\n"
             "  --repair        repair; refused while a program has the history open\n"
-            "  --remote FOLDER the other folder; by default the one that VARVE_REMOTE names\n"
+            "  --remote FOLDER the same; with --repair the other folder, by default the one that\n"
+            "                  VARVE_REMOTE names\n"
             "  --json          print one JSON object\n"
             "  --help          print this\n");
 }
@@ -385,11 +386,12 @@ int cli_verify(int argc, char **argv)
     }
     if (repair)
         return repair_all(&c, argc - optind, argv + optind, local, remote);
-    if (remote != NULL) {
-        fprintf(stderr, "varve verify: --remote goes with --repair; to verify that folder alone, "
-                        "give it as --local\n");
+    if (remote != NULL && local != NULL) {
+        fprintf(stderr, "varve verify: one folder at a time, --local or --remote; both go with "
+                        "--repair\n");
         return CLI_USAGE;
     }
+    local = local != NULL ? local : remote;
     if (c.json)
         printf("{\"problems\": [");
     int result = check_all(&c, argc - optind, argv + optind, local);

@@ -29,7 +29,8 @@ flip() { printf '\377\376' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none;
 file() { (cd "$1" && echo made/r0.v"$2".g*.ckpt); }
 expect 2 verify --repair "$local/"
 grep -q 'VARVE_REMOTE' "$dir/err" || fail "repair without another folder"
-expect 2 verify --remote "$remote" "$local/"
+expect 2 verify --remote "$remote" --local "$local"
+expect 1 verify --remote "$remote" "$local/"
 expect 0 verify --repair --local "$local" --remote "$remote"
 grep -q '^0 repaired, 0 left' "$dir/out" || fail "repair of good files"
 
@@ -37,7 +38,7 @@ grep -q '^0 repaired, 0 left' "$dir/out" || fail "repair of good files"
 name() { basename "$(compgen -G "$remote/$1/group/$2")"; }
 expect 0 verify --json --local "$remote"
 json 'd["records"] == 4 and d["markers"] == 1 and d["ok"]' <"$dir/out"
-expect 0 verify --local "$remote" made
+expect 0 verify --remote "$remote" made
 grep -q '^4 group records, 0 markers, 0 problems' "$dir/out" || fail "records of a good folder"
 flip "$remote/made/group/$(name made 'v1.x*.group')" 70
 other=$(ls "$remote" | grep -v made)

@@ -139,6 +139,7 @@ int vvi_history_say(struct varve_history *h, const char *operation, uint64_t ver
     struct vvi_where here = {operation, version, -1, -1};
     const char *why =
         rc == -ENODATA  ? "no region is protected"
+        : rc == -EEXIST ? "it exists; `overwrite` of varve_history_open_with writes it anew"
         : rc == -EBUSY  ? "the stream is being captured into a graph"
         : rc == -EAGAIN ? "the call would have to wait"
         : rc == -EINVAL ? "no such stream, or memory of a region is not there any more"

@@ -112,7 +112,7 @@ static int make_folders(const char *path)
             int rc = -errno;
             struct stat st;
             if (stat(part, &st) || !S_ISDIR(st.st_mode)) {
-                vvi_veloc_say(NULL, "%s: %s", part, strerror(-rc));
+                vvi_veloc_say(NULL, "%s: the folder cannot be made (%s)", part, strerror(-rc));
                 return rc;
             }
         }

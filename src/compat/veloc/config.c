@@ -143,7 +143,8 @@ static int each_key(void *user, const char *section, const char *key, const char
     else if (ok && !known_without_meaning(key))
         vvi_veloc_say(NULL, "%s: %s: no such key; it is ignored", r->path, key);
     if (!ok) {
-        vvi_veloc_say(NULL, "%s: %s = %s: this makes no sense", r->path, key, value);
+        vvi_veloc_say(NULL, "%s: %s = %s: this makes no sense%s", r->path, key, value,
+                      strcmp(key, "mode") == 0 ? "; it is sync or async" : "");
         r->bad = true;
     }
     return 1;

@@ -200,12 +200,17 @@ static void note_locked(struct vv_partner *p, const struct vvi_part_msg *msg)
     vv_cond_signal(&p->work);
 }
 
-void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
+void vvi_partner_drop_locked(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
 {
-    struct vv_partner *p = h->partner;
     struct vvi_part_msg msg = {
         .kind = VVI_PART_DROP, .history = h->sum, .version = version, .generation = generation};
     memcpy(msg.name, h->files->history, strlen(h->files->history) + 1);
+    note_locked(h->partner, &msg);
+}
+
+void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
+{
+    struct vv_partner *p = h->partner;
     vv_mutex_lock(&p->lock);
     struct vvi_pentry *e = vvi_partner_find_locked(h, version, generation);
     if (e != NULL) {
@@ -213,7 +218,7 @@ void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t g
         h->n--;
         memmove(e, e + 1, (h->n - at) * sizeof(*e));
         h->low -= at < h->low;
-        note_locked(p, &msg);
+        vvi_partner_drop_locked(h, version, generation);
         vv_cond_broadcast(&p->changed);
     }
     vv_mutex_unlock(&p->lock);

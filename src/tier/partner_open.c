@@ -323,7 +323,7 @@ static bool superfluous(const struct opening *o, const struct vv_partner_hist *h
         if (e->version != offer->version)
             continue;
         if (e->generation > offer->generation)
-            return true;
+            return e->copied; /* or else it is the only one there: see drop_later_locked */
         if (e->generation == offer->generation)
             return (offer->keeper != o->p->to || offer->home) && e->copied;
     }
@@ -368,6 +368,19 @@ static int drop_all(struct opening *o, const struct vv_partner_hist *h)
     free(list.v);
     free(in);
     return rc;
+}
+
+/* Copies of what was written anew, while those of the new are still to come. */
+static void drop_later_locked(const struct opening *o, struct vv_partner_hist *h)
+{
+    for (size_t i = 0; i < o->mine.n; i++) {
+        const struct offer *offer = &o->mine.v[i];
+        for (size_t k = 0; k < h->n && offer->keeper == o->p->to && !offer->home; k++) {
+            const struct vvi_pentry *e = &h->entry[k];
+            if (e->version == offer->version && e->generation > offer->generation && !e->copied)
+                vvi_partner_drop_locked(h, offer->version, offer->generation);
+        }
+    }
 }
 
 /* ---- all of it ---- */
@@ -444,6 +457,15 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
             .partner = p, .files = files, .sum = vv_hash64(history, strlen(history))};
         rc = recover(&o, h, err, err_bytes);
     }
+    if (rc == 0) {
+        files->partner = h;
+        vv_mutex_lock(&p->lock);
+        h->next = p->hists;
+        p->hists = h;
+        drop_later_locked(&o, h);
+        vv_cond_signal(&p->work);
+        vv_mutex_unlock(&p->lock);
+    }
     free(o.kept.v);
     free(o.mine.v);
     if (rc < 0) {
@@ -452,12 +474,6 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
         free(h);
         return rc;
     }
-    files->partner = h;
-    vv_mutex_lock(&p->lock);
-    h->next = p->hists;
-    p->hists = h;
-    vv_cond_signal(&p->work);
-    vv_mutex_unlock(&p->lock);
     *ret_hist = h;
     return 0;
 }

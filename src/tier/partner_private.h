@@ -157,6 +157,8 @@ int vvi_partner_add_locked(struct vv_partner_hist *hist, const struct vvi_pentry
 /* Committed or removed in the local folder. Any thread. */
 void vvi_partner_committed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 void vvi_partner_removed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
+/* The partner's copy goes, as soon as that is not too early. */
+void vvi_partner_drop_locked(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 /* A predecessor has waited for a version, or for all. Lock held. */
 void vvi_partner_mark_locked(struct vv_partner *p, uint32_t who, uint64_t history, bool whole,
                              uint64_t version);

@@ -656,6 +656,62 @@ static void lives_do_not_mix(void)
     }
 }
 
+static void write_anew_unheard(struct process *p)
+{
+    begin(p);
+    if (p->rank == 0)
+        hub_lose(p->job->hub, 1, true);
+    hub_barrier(p->job->hub);
+    put(p, 3, 2);
+    T_OK(varve_wait(p->h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    (void)varve_close(p->ctx); /* some have no copy of it */
+}
+
+static void copied_later(struct process *p)
+{
+    if (p->rank == 0)
+        hub_lose(p->job->hub, 1, true);
+    hub_barrier(p->job->hub);
+    begin(p);
+    T_OK(get(p, 3, 2));
+    hub_barrier(p->job->hub);
+    if (p->rank == 0) {
+        T_ERR(varve_wait(p->h, 3, VARVE_LEVEL_LOCAL, -1), -ETIMEDOUT);
+        T_EQ(copies_on(p->job, 1, "r0.v3.", NULL), 1); /* the old one */
+        hub_lose(p->job->hub, 1, false);
+    }
+    hub_barrier(p->job->hub);
+    copied_in_the_end(p);
+    T_OK(varve_close(p->ctx));
+}
+
+static void read_second(struct process *p)
+{
+    begin(p);
+    T_OK(get(p, 3, 2));
+    T_OK(varve_close(p->ctx));
+}
+
+/* The old copy of a version that was written anew stays until there is one of the new, also where the
+ * job ends in between and the next life has to make it. */
+static void old_copies_stay_until_there_are_new_ones(void)
+{
+    struct job job;
+    char before[1024], after[1024];
+    job_init(&job, 3, true);
+    job.overwrite = true;
+    run(&job, first_life);
+    T_EQ(copies_on(&job, 1, "r0.v3.", before), 1);
+    job.timeout_ms = SHORT_MS;
+    run(&job, write_anew_unheard);
+    run(&job, copied_later);
+    T_EQ(copies_on(&job, 1, "r0.v3.", after), 1);
+    T_CHECK(strcmp(before, after) != 0);
+    job.timeout_ms = 0;
+    wipe(&job, 0);
+    run(&job, read_second);
+}
+
 /* A disk that was away comes back with versions of a life that others have gone on from. */
 static void old_disk_comes_back(void)
 {
@@ -791,6 +847,7 @@ int main(void)
     T_RUN(discarded_behind_the_keepers_back);
     T_RUN(copies_go_when_newer_ones_are_there);
     T_RUN(lives_do_not_mix);
+    T_RUN(old_copies_stay_until_there_are_new_ones);
     T_RUN(old_disk_comes_back);
     T_RUN(half_of_the_disk_is_for_others);
     T_RUN(no_room_for_others);

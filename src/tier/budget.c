@@ -64,10 +64,11 @@ static struct table *map_shared(const char *name)
     int fd = shm_open(name != NULL ? name : usual, O_RDWR | O_CREAT, 0600);
     if (fd < 0)
         return NULL;
-    /* Growing a file to the size it has changes nothing: no matter how many do it at once. */
+    /* Growing a file to the size it has changes nothing: no matter how many do it at once. With its
+     * memory, as otherwise the first access would end the process where there is none left. */
     void *mem = MAP_FAILED;
     if (fstat(fd, &st) == 0 && st.st_uid == getuid() &&
-        ftruncate(fd, (off_t)sizeof(struct table)) == 0)
+        posix_fallocate(fd, 0, (off_t)sizeof(struct table)) == 0)
         mem = mmap(NULL, sizeof(struct table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     return mem == MAP_FAILED ? NULL : mem;

@@ -48,6 +48,10 @@ struct transport {
     struct sending *sends;
     struct receiving slot[SLOTS]; /* in the order of their announcement */
     int nslots;
+    /* Of an exchange, by rank; two requests for each. */
+    uint64_t *out_bytes, *in_bytes;
+    struct varve_part *in;
+    MPI_Request *requests;
 };
 
 static int of_mpi(int code)
@@ -164,68 +168,63 @@ static int receive_message(void *arg, int32_t *ret_from, void **ret_message, siz
 
 /* ---- together ---- */
 
-struct parts {
-    uint64_t *out_bytes, *in_bytes;
-    MPI_Request *requests;
-    int n;
-};
-
-static int exchange_parts(struct transport *t, struct parts *p, const struct varve_part *out,
-                          struct varve_part *in)
+/* Memory for what comes, or none: whether every process can go on. */
+static int make_room(struct transport *t, const struct varve_part *out, struct varve_part *in)
 {
-    for (int i = 0; i < t->size; i++) {
-        if (p->in_bytes[i] == 0)
-            continue;
-        if (p->in_bytes[i] > INT_MAX || posix_memalign(&in[i].data, 4096, p->in_bytes[i]) != 0)
-            return -ENOMEM;
-        in[i].bytes = p->in_bytes[i];
-        if (MPI_Irecv(in[i].data, (int)in[i].bytes, MPI_BYTE, i, TAG, t->together,
-                      &p->requests[p->n]) != MPI_SUCCESS)
-            return -ECOMM;
-        p->n++;
+    int rc = 0, worst = 0;
+    for (int i = 0; rc == 0 && i < t->size; i++) {
+        if (out[i].bytes > INT_MAX || t->in_bytes[i] > INT_MAX)
+            rc = -EMSGSIZE;
+        else if (t->in_bytes[i] > 0 && posix_memalign(&in[i].data, 4096, t->in_bytes[i]) != 0)
+            rc = -ENOMEM, in[i].data = NULL;
+        else
+            in[i].bytes = t->in_bytes[i];
     }
-    for (int i = 0; i < t->size; i++) {
-        if (out[i].bytes == 0)
-            continue;
-        if (MPI_Isend(out[i].data, (int)out[i].bytes, MPI_BYTE, i, TAG, t->together,
-                      &p->requests[p->n]) != MPI_SUCCESS)
-            return -ECOMM;
-        p->n++;
+    int bad = of_mpi(MPI_Allreduce(&rc, &worst, 1, MPI_INT, MPI_MIN, t->together));
+    rc = bad ? bad : worst;
+    for (int i = 0; rc && i < t->size; i++) {
+        free(in[i].data);
+        in[i] = (struct varve_part){0};
     }
-    int rc = 0;
-    for (int i = 0; i < p->n; i++)
-        if (MPI_Wait(&p->requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS)
+    return rc;
+}
+
+/* Once a message is on its way its memory is MPI's: where MPI fails, it is left to it. */
+static int exchange_parts(struct transport *t, const struct varve_part *out, struct varve_part *in)
+{
+    int rc = 0, n = 0;
+    for (int i = 0; rc == 0 && i < t->size; i++)
+        if (in[i].bytes > 0)
+            rc = of_mpi(MPI_Irecv(in[i].data, (int)in[i].bytes, MPI_BYTE, i, TAG, t->together,
+                                  &t->requests[n++]));
+    for (int i = 0; rc == 0 && i < t->size; i++)
+        if (out[i].bytes > 0)
+            rc = of_mpi(MPI_Isend(out[i].data, (int)out[i].bytes, MPI_BYTE, i, TAG, t->together,
+                                  &t->requests[n++]));
+    bool posted = rc == 0;
+    for (int i = 0; posted && i < n; i++)
+        if (MPI_Wait(&t->requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS)
             rc = -ECOMM;
     return rc;
 }
 
-/* Most have nothing for most others: only parts that are there are sent. */
+/* Most have nothing for most others: only parts that are there are sent. Nothing is, before all have
+ * memory for what comes to them: a process that leaves keeps no other waiting. */
 static int exchange(void *arg, const struct varve_part *out, struct varve_part *ret_in)
 {
     struct transport *t = arg;
-    size_t n = (size_t)t->size;
-    struct parts p = {.out_bytes = calloc(n, sizeof(uint64_t)),
-                      .in_bytes = calloc(n, sizeof(uint64_t)),
-                      .requests = calloc(2 * n, sizeof(MPI_Request))};
-    struct varve_part *in = calloc(n, sizeof(*in));
-    int rc = p.out_bytes && p.in_bytes && p.requests && in ? 0 : -ENOMEM;
-    for (int i = 0; rc == 0 && i < t->size; i++)
-        p.out_bytes[i] = out[i].bytes;
-    if (rc == 0)
-        rc = of_mpi(
-            MPI_Alltoall(p.out_bytes, 1, MPI_UINT64_T, p.in_bytes, 1, MPI_UINT64_T, t->together));
-    if (rc == 0)
-        rc = exchange_parts(t, &p, out, in);
-    for (size_t i = 0; in != NULL && i < n; i++) {
-        if (rc == 0)
-            ret_in[i] = in[i];
-        else
-            free(in[i].data);
+    for (int i = 0; i < t->size; i++) {
+        t->out_bytes[i] = out[i].bytes;
+        t->in[i] = (struct varve_part){0};
     }
-    free(p.out_bytes);
-    free(p.in_bytes);
-    free(p.requests);
-    free(in);
+    int rc = of_mpi(
+        MPI_Alltoall(t->out_bytes, 1, MPI_UINT64_T, t->in_bytes, 1, MPI_UINT64_T, t->together));
+    if (rc == 0)
+        rc = make_room(t, out, t->in);
+    if (rc == 0)
+        rc = exchange_parts(t, out, t->in);
+    for (int i = 0; rc == 0 && i < t->size; i++)
+        ret_in[i] = t->in[i];
     return rc;
 }
 
@@ -249,7 +248,30 @@ static void transport_free(struct transport *t)
         MPI_Comm_free(&t->messages);
     if (!over && t->together != MPI_COMM_NULL)
         MPI_Comm_free(&t->together);
+    free(t->out_bytes);
+    free(t->in_bytes);
+    free(t->in);
+    free(t->requests);
     free(t);
+}
+
+/* Everything that needs memory comes before the first call that the others would wait in. */
+static struct transport *transport_new(int size)
+{
+    struct transport *t = calloc(1, sizeof(*t));
+    size_t n = (size_t)size;
+    if (t == NULL)
+        return NULL;
+    t->size = size;
+    t->messages = t->together = MPI_COMM_NULL;
+    t->out_bytes = calloc(n, sizeof(*t->out_bytes));
+    t->in_bytes = calloc(n, sizeof(*t->in_bytes));
+    t->in = calloc(n, sizeof(*t->in));
+    t->requests = calloc(2 * n, sizeof(MPI_Request));
+    if (t->out_bytes && t->in_bytes && t->in && t->requests)
+        return t;
+    transport_free(t);
+    return NULL;
 }
 
 /* What was sent last may still be on its way. A process that is gone takes nothing any more: its
@@ -282,11 +304,17 @@ static void close_transport(void *arg)
 
 int vvi_mpi_transport(MPI_Comm comm, struct varve_transport *ret_transport)
 {
-    struct transport *t = calloc(1, sizeof(*t));
-    int rank = 0, rc;
-    if (t == NULL)
-        return -ENOMEM;
-    t->messages = t->together = MPI_COMM_NULL;
+    int rank = 0, size = 1, worst = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    struct transport *t = transport_new(size);
+    int rc = t == NULL ? -ENOMEM : 0;
+    int bad = of_mpi(MPI_Allreduce(&rc, &worst, 1, MPI_INT, MPI_MIN, comm));
+    if (bad || worst) {
+        if (t != NULL)
+            transport_free(t);
+        return bad ? bad : worst;
+    }
     rc = of_mpi(MPI_Comm_dup(comm, &t->messages));
     if (rc == 0)
         rc = of_mpi(MPI_Comm_dup(comm, &t->together));
@@ -296,8 +324,6 @@ int vvi_mpi_transport(MPI_Comm comm, struct varve_transport *ret_transport)
     }
     MPI_Comm_set_errhandler(t->messages, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(t->together, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &t->size);
     MPI_Query_thread(&t->level);
     *ret_transport = (struct varve_transport){
         .transport_size = sizeof(*ret_transport),

@@ -285,20 +285,31 @@ int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path)
     return -EINVAL;
 }
 
-static int open_roots(struct vv_node *n)
+static int open_roots(struct vv_node *n, char *err, size_t err_bytes)
 {
     n->roots = calloc(n->opts.nr_roots, sizeof(*n->roots));
-    if (!n->roots)
+    if (!n->roots) {
+        snprintf(err, err_bytes, "roots: %s", strerror(ENOMEM));
         return -ENOMEM;
+    }
     for (size_t i = 0; i < n->opts.nr_roots; i++) {
         struct vvi_root *r = &n->roots[n->nr_roots++];
         struct stat st;
         size_t length;
 
+        if (n->opts.roots[i][0] != '/') {
+            snprintf(err, err_bytes, "roots: %s has to be a whole path, from / on",
+                     n->opts.roots[i]);
+            return -EINVAL;
+        }
         r->given = strdup(n->opts.roots[i]);
         r->resolved = realpath(n->opts.roots[i], NULL);
-        if (!r->given || !r->resolved || stat(r->resolved, &st) < 0)
-            return -errno;
+        if (!r->given || !r->resolved || stat(r->resolved, &st) < 0) {
+            int rc = -errno;
+
+            snprintf(err, err_bytes, "roots: %s: %s", n->opts.roots[i], strerror(-rc));
+            return rc;
+        }
         for (length = strlen(r->given); length > 1 && r->given[length - 1] == '/'; length--)
             r->given[length - 1] = '\0';
         r->dev = (uint64_t)st.st_dev;
@@ -412,10 +423,11 @@ static int open_parts(struct vv_node *n, char *err, size_t err_bytes)
 {
     struct vv_owner_opts owner = {
         .revalidate_ns = n->opts.revalidate_ns, .brought = vvi_node_home_brought, .user = n};
-    int rc = open_roots(n);
+    int rc = open_roots(n, err, err_bytes);
 
-    if (rc == 0)
-        rc = vv_shared_new(n->opts.roots, n->opts.nr_roots, &n->shared);
+    if (rc < 0)
+        return rc;
+    rc = vv_shared_new(n->opts.roots, n->opts.nr_roots, &n->shared);
     if (rc < 0) {
         snprintf(err, err_bytes, "roots: %s", strerror(-rc));
         return rc;

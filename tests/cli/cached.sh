@@ -62,7 +62,9 @@ says nonsense
 expect 2 --roots "$dir/data" --cache "$dir/cache" --listen 127.0.0.1:0
 says token
 expect 1 --roots "$dir/none" --cache "$dir/cache" --capacity 10M
-says roots
+says "roots: $dir/none: No such"
+expect 1 --roots data --cache "$dir/cache" --capacity 10M
+says "roots: data has to be a whole path"
 printf '[cached]\nroots = %s\ncapasity = 3\n' "$dir/data" >"$dir/conf"
 expect 2 --config "$dir/conf"
 says "conf:3: unknown key 'capasity'"

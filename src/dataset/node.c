@@ -521,8 +521,7 @@ void vv_node_close(struct vv_node *n)
     vv_shared_free(n->shared);
     vvi_node_home_fini(n);
     vvi_node_memory_fini(n);
-    vv_cond_fini(&n->ahead.more);
-    vv_mutex_fini(&n->ahead.lock);
+    vvi_node_ahead_fini(n);
     vvi_node_view_put(n->settled);
     vvi_node_view_put(n->view);
     for (size_t i = 0; i < n->nr_roots; i++) {

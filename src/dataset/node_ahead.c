@@ -181,12 +181,18 @@ void vvi_node_ahead_stop(struct vv_node *n)
     vv_mutex_unlock(&a->lock);
     for (unsigned i = 0; i < a->threads; i++)
         pthread_join(a->thread[i], NULL);
+}
+
+void vvi_node_ahead_fini(struct vv_node *n)
+{
+    struct vvi_ahead *a = &n->ahead;
+
     for (size_t i = 0; i < a->nr; i++)
         free(a->items[i].path);
     free(a->items);
-    a->items = NULL;
-    a->nr = 0;
     vvi_paths_fini(&a->places, free_places);
+    vv_cond_fini(&a->more);
+    vv_mutex_fini(&a->lock);
 }
 
 static int note_place_locked(struct vvi_ahead *a, const char *path, uint64_t place)
@@ -220,6 +226,8 @@ int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool
     int rc = copy ? 0 : -ENOMEM;
 
     vv_mutex_lock(&a->lock);
+    if (rc == 0 && a->stop)
+        rc = -ESHUTDOWN;
     if (rc == 0 && place != VV_DATASET_UNKNOWN)
         rc = note_place_locked(a, path, place);
     if (rc == 0)

@@ -272,7 +272,10 @@ struct vvi_ahead {
 };
 
 int vvi_node_ahead_start(struct vv_node *n);
+/* Ends its threads; what others add is refused from then on. */
 void vvi_node_ahead_stop(struct vv_node *n);
+/* When nobody can add any more. */
+void vvi_node_ahead_fini(struct vv_node *n);
 /* A file of this home that is wanted at a place, or VV_DATASET_UNKNOWN. `here`: of another home, which has
  * decided that it is kept here. */
 int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool here);

@@ -459,14 +459,17 @@ static void run_remove(const struct job *job)
     vvi_rstore_removed(job->removal, rc);
 }
 
-/* The oldest version that the rule gives up, if there is one. */
+/* The oldest version that the rule gives up, if there is one. One of an earlier life that nobody was told of
+ * does not count among the newest: the application may write it anew, and nothing is there then until that has
+ * reached the level. */
 static bool find_expired_locked(const struct vv_remote_hist *h, uint64_t *after,
                                 struct vvi_rentry *ret)
 {
     uint64_t n = 0;
     size_t first = h->n;
     for (size_t i = h->n; i-- > 0 && n < h->opts.keep;) {
-        n += !h->entry[i].removing && vvi_remote_reached(h, &h->entry[i]);
+        n +=
+            !h->entry[i].removing && !h->entry[i].unfinished && vvi_remote_reached(h, &h->entry[i]);
         first = i;
     }
     for (size_t i = 0; n == h->opts.keep && i < first; i++) {

@@ -117,12 +117,15 @@ static bool missing(struct rank *r, const uint64_t *versions, size_t n)
     return any;
 }
 
-static bool look(struct rank *r, uint64_t *ret_latest)
+/* Restores all that is listed. *ret_again: one was given up meanwhile, because a newer one has reached the
+ * level, which the list may not have. */
+static bool look_at_all(struct rank *r, bool *ret_again)
 {
     static uint64_t versions[JOB_VERSIONS];
     static char buf[JOB_BYTES];
     const struct job *j = r->job;
     size_t n;
+    *ret_again = false;
     T_OK(varve_versions(r->h, versions, JOB_VERSIONS, &n));
     T_CHECK(n <= JOB_VERSIONS);
     T_OK(varve_protect(r->h, 0, buf, JOB_BYTES));
@@ -133,12 +136,24 @@ static bool look(struct rank *r, uint64_t *ret_latest)
         int rc = varve_restore_for(r->h, versions[i], CK_LIMIT_MS);
         if (rc == -EBADMSG && versions[i] == j->damaged_version && r->rank == j->damaged_rank)
             continue;
-        if (rc == -ENOENT && j->keep != 0)
-            continue; /* newer ones have reached the level meanwhile */
+        if (rc == -ENOENT && j->keep != 0) {
+            *ret_again = true;
+            continue;
+        }
         if (failed(r, rc, "restore"))
             return false;
         tell(r, FOUND, versions[i], recognise(r, buf, versions[i]));
     }
+    return true;
+}
+
+static bool look(struct rank *r, uint64_t *ret_latest)
+{
+    const struct job *j = r->job;
+    bool again = true;
+    for (int i = 0; again && i < JOB_VERSIONS; i++)
+        if (!look_at_all(r, &again))
+            return false;
     int rc = varve_latest(r->h, ret_latest);
     if (rc == -ENOENT)
         *ret_latest = 0;

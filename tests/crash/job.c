@@ -100,19 +100,24 @@ static uint64_t recognise(const struct rank *r, const char *buf, uint64_t versio
     return life;
 }
 
-/* What was reported and is not listed, because something failed on the way to it, is not forgotten. */
+/* What was reported and is not listed, because something failed on the way to it, is not forgotten, unless the
+ * retention rule gives it up. */
 static bool missing(struct rank *r, const uint64_t *versions, size_t n)
 {
+    const struct job *j = r->job;
     bool any = false;
-    for (uint64_t v = 0; r->tolerant && v < JOB_VERSIONS; v++) {
-        bool listed = r->job->before[v][r->rank] == 0;
+    uint64_t newer = 0;
+    for (uint64_t v = JOB_VERSIONS; r->tolerant && v-- > 0;) {
+        bool listed = false, reported = j->before[v][r->rank] != 0;
         for (size_t i = 0; i < n; i++)
             listed |= versions[i] == v;
-        int rc = listed ? 0 : varve_restore_for(r->h, v, CK_LIMIT_MS);
-        if (!listed && (rc == 0 || rc == -ENOENT))
+        bool wanted = reported && !listed && (j->keep == 0 || newer < j->keep);
+        int rc = wanted ? varve_restore_for(r->h, v, CK_LIMIT_MS) : 0;
+        if (wanted && (rc == 0 || rc == -ENOENT))
             t_fail(__FILE__, __LINE__, "rank %d, life %llu: version %llu is lost: %s", r->rank,
-                   (unsigned long long)r->job->life, (unsigned long long)v, t_errname(rc));
+                   (unsigned long long)j->life, (unsigned long long)v, t_errname(rc));
         any |= failed(r, rc, "restore");
+        newer += reported || listed;
     }
     return any;
 }

@@ -23,6 +23,7 @@ for source in "$SOURCE_DIR"/examples/*.c; do
 done
 "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint"; }
 grep -q ': the same$' "$dir/out" || fail "adjoint: the gradient"
+"$dir/blocks" >"$dir/out" && grep -q ' 0 sums are wrong$' "$dir/out" || { cat "$dir/out"; fail "blocks"; }
 VARVE_HOST_CACHE=16M VARVE_LOCAL=$dir "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint, spilling"; }
 
 if command -v "${CXX:-g++}" >/dev/null; then
@@ -65,6 +66,7 @@ for page in "$SOURCE_DIR"/docs/*.md; do
     done
 done
 [ -e "$dir/streams1" ] || fail "docs/streams.md has no program"
+tail -n +2 "$SOURCE_DIR/examples/blocks.c" | cmp - "$dir/ooc1.c" || fail "docs/ooc.md shows another program than examples/blocks.c"
 
 # Lines '$ varve ...' of console blocks, run one after the other where the program left its files.
 mkdir "$dir/bin" "$dir/console"

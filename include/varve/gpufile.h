@@ -55,6 +55,12 @@ enum varve_greplace {
     VARVE_GREPLACE_GLOBAL /* one queue for all: to compare with */
 };
 
+enum varve_gqueue {
+    VARVE_GQUEUE_TICKETS, /* requests wait in one queue, and any server takes the next */
+    VARVE_GQUEUE_SLOTS    /* each stream has places of its own, which belong to one server: paper
+                             mode, to compare with */
+};
+
 enum varve_gbypass {
     VARVE_GBYPASS_AUTO,  /* files larger than the cache, while they are read on, pass it by */
     VARVE_GBYPASS_NEVER, /* unless advised so */
@@ -67,15 +73,16 @@ struct varve_gpufs_opts {
     uint64_t map_limit;    /* bytes of files that may be mapped at once (half of the memory that
                                   was free at opening) */
     uint64_t window_bytes; /* in which files are mapped: a power of two, 2 MiB at least (256 MiB) */
-    uint32_t page_bytes;   /* a power of two, 4 KiB to 2 MiB (4 KiB) */
+    uint32_t page_bytes;   /* a power of two, 4 KiB to 4 MiB (4 KiB) */
     uint32_t streams;      /* files that may be open at once, counted for each group: blocks that
                                   are resident at once, times files that each has open (264) */
     uint32_t files;        /* that can be registered, 4096 at most (64) */
     uint32_t servers;      /* threads (processors less two, 1 to 14) */
     uint32_t readahead_bytes; /* largest window of a stream, a multiple of page_bytes, 8 MiB at most
-                                  (512 KiB, or a page) */
+                                  (512 KiB, or a page). With readahead off: of one request for
+                                  what is wanted now (64 KiB, or a page) */
     uint32_t split_bytes;     /* larger requests go to several servers, each of so many bytes
-                                  (128 KiB, or a page) */
+                                  (128 KiB, or a page, 2 MiB at most) */
     uint32_t timeout_ms;      /* what a kernel waits for an answer at most (10000) */
     int32_t io;               /* enum varve_gio */
     int32_t direct;           /* not 0: past the page cache (O_DIRECT) */
@@ -83,6 +90,7 @@ struct varve_gpufs_opts {
     int32_t replace;          /* enum varve_greplace */
     int32_t bypass;           /* enum varve_gbypass */
     int32_t map_hot;          /* not 0: what servers have read twice is mapped, within the limit */
+    int32_t queue;            /* enum varve_gqueue */
 };
 
 /* Fills in the defaults. `opts_size` is sizeof(struct varve_gpufs_opts). -EINVAL: NULL or an absurd

@@ -543,7 +543,7 @@ VARVE_D_COLD int varve_g_call(struct varve_gfile *f, uint32_t op, uint64_t off, 
 {
     int rc;
 
-    if (varve_d_load64_sys(&f->fs->host->servers) == 0)
+    if (!varve_g_served(f))
         return -ENOTCONN;
     if (!varve_g_part_idle(f, 0))
         return -ETIMEDOUT;
@@ -699,6 +699,7 @@ VARVE_D_COLD int varve_g_look(struct varve_gfile *f)
     f->flags = (uint32_t)word;
     f->bytes = varve_d_load64_sys(&info->bytes);
     f->windows = varve_d_load64_sys(&info->windows);
+    f->maps = (uint32_t)varve_d_acquire64_sys(&f->fs->host->maps);
     if (f->flags & VARVE_G_WRITABLE) {
         varve_d_max64_dev(&f->fs->grown[f->file], f->bytes);
         f->bytes = varve_d_load64_dev(&f->fs->grown[f->file]);
@@ -715,7 +716,8 @@ VARVE_D_FN void varve_g_start(const struct varve_gfs *fs, enum varve_gscope scop
     f->size = f->by_block ? varve_d_threads() : VARVE_D_WARP;
     f->bytes = f->windows = f->next = 0;
     f->file = f->stream = f->flags = 0;
-    f->run = f->ahead = f->advice = f->pass_by = f->last = f->late = 0;
+    f->run = f->ahead = f->advice = f->pass_by = f->last = f->maps = 0;
+    f->late = 0;
     f->window[0].bytes = f->window[0].asked = f->window[0].error = 0;
     f->window[1] = f->window[0];
     f->hits = f->misses = f->mapped_bytes = f->served_bytes = f->bypassed_bytes = 0;
@@ -752,6 +754,8 @@ VARVE_D_COLD int varve_gopen(const struct varve_gfs *fs, uint32_t id, enum varve
     varve_g_start(fs, scope, f);
     if (f->rank == 0) {
         f->file = id;
+        if (varve_d_load64_sys(&fs->host->servers) == 0)
+            f->late = -ENOTCONN;
         rc = varve_g_look(f);
         if (rc == 0)
             rc = varve_g_take_stream(f, varve_g_place(scope));
@@ -771,6 +775,8 @@ VARVE_D_COLD int varve_gopen_path(const struct varve_gfs *fs, const char *path, 
     if (f->rank == 0) {
         for (n = 0; n < VARVE_G_PATH_MAX && path[n]; n++)
             ;
+        if (varve_d_load64_sys(&fs->host->servers) == 0)
+            f->late = -ENOTCONN;
         rc = n == VARVE_G_PATH_MAX ? -ENAMETOOLONG : varve_g_take_stream(f, varve_g_place(scope));
         if (rc == 0) {
             unsigned char *to = varve_g_stage(f, 0);

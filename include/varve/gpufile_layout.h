@@ -11,7 +11,12 @@
  *
  * A request is 16 bytes in two halves of 8, each with a bit that changes with every lap of the ring, so
  * that a server knows from either half alone whether it is there. Its answer is one word of 8
- * bytes: the request's number in its mailbox, and the count of bytes or the error.
+ * bytes: the request's number in its mailbox, the count of bytes or the error, and how often windows
+ * were mapped so far.
+ *
+ * Words of the host that all groups would look at for every request are kept out of the way of requests:
+ * a load across the link takes about a microsecond, and loads of the same word by many groups do not
+ * overlap. What they would say comes with the answers instead.
  */
 #ifndef VARVE_GPUFILE_LAYOUT_H
 #define VARVE_GPUFILE_LAYOUT_H
@@ -45,7 +50,9 @@ struct varve_g_request {
 };
 
 /* An entry of the ring. Synchronization: written by the one group that drew its ticket, read by the
- * one server that did; stores of the halves release, loads acquire. */
+ * one server that did; stores of the halves release, loads acquire. With slots, entry 16 s + p belongs to
+ * part p of stream s, its bit for the lap is the lowest of the request's number, and one server has it
+ * for good. */
 struct varve_g_entry {
     uint64_t half[2];
     uint64_t read; /* laps that a server has read. Writer: that server */
@@ -55,8 +62,14 @@ struct varve_g_entry {
     uint64_t pad[4];
 };
 
-#define VARVE_G_LAP_BIT        UINT64_C(0x8000000000000000)
-#define VARVE_G_ANSWER(n, res) ((uint64_t)(n) << 32 | (uint32_t)(res))
+#define VARVE_G_LAP_BIT UINT64_C(0x8000000000000000)
+
+/* ---- an answer: mappings 24 | number 8 | result 32 ---- */
+#define VARVE_G_ANSWER(maps, n, res) \
+    ((uint64_t)(maps) << 40 | (uint64_t)(uint8_t)(n) << 32 | (uint32_t)(res))
+#define VARVE_G_ANSWER_NUMBER(v) ((uint32_t)((v) >> 32) & 0xffu)
+#define VARVE_G_ANSWER_MAPS(v)   ((uint32_t)((v) >> 40))
+#define VARVE_G_MAPS_MASK        0xffffffu
 
 /* ---- the page cache ----
  * A frame is FREE for its owner to fill, BUSY while it is filled, VALID, or FAILED: what it was filled with
@@ -132,11 +145,13 @@ struct varve_g_file {
 
 /* As in varve/gpufile.h, which kernels need not include. */
 enum { VARVE_G_ADAPTIVE, VARVE_G_FIXED, VARVE_G_AHEAD_OFF };
+enum { VARVE_G_TICKETS, VARVE_G_SLOTS };
 
 /* Host memory: what concerns all. */
 struct varve_g_host {
     uint64_t servers; /* running */
-    uint64_t pad[15];
+    uint64_t maps;    /* how often a window was mapped, modulo 2^24 */
+    uint64_t pad[14];
 };
 
 /* What kernels are given, by value. */
@@ -150,7 +165,8 @@ struct varve_gfs {
     uint64_t *ring_done;   /* laps of each entry of the ring that were answered */
     uint64_t *versions;    /* by hash of the page: the clock of its last write */
     uint64_t *grown;       /* bytes of each file, as far as kernels wrote */
-    uint64_t *windows;     /* copies of host_windows that were seen to be there */
+    uint64_t *windows;     /* what was seen of host_windows: an address; or, odd, how many mappings
+                              there had been when it was not there, doubled; or 0 */
     unsigned char *data;   /* of the frames */
     /* host memory, by the device's addresses */
     struct varve_g_entry *ring;
@@ -166,7 +182,7 @@ struct varve_gfs {
     uint32_t n_frames, n_buckets, n_streams, n_files, n_ring;
     uint32_t extent_frames, n_extents;
     uint32_t readahead_bytes, split_bytes;
-    uint32_t readahead, replace, bypass;
+    uint32_t readahead, replace, bypass, queue;
 };
 
 #endif

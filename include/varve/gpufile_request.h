@@ -39,7 +39,8 @@ struct varve_gfile {
     uint32_t ahead; /* bytes of the last window asked for */
     uint32_t advice, pass_by;
     uint32_t last; /* the window used last */
-    uint32_t late; /* an answer did not come in time */
+    uint32_t maps; /* how often windows had been mapped, as far as is known */
+    int32_t late;  /* an answer did not come: why, a negative errno; or 0 */
     struct varve_g_window window[2];
 
     /* Figures, told at closing. */
@@ -75,7 +76,7 @@ VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
 
     if (!(s->stuck >> part & 1))
         return 1;
-    if ((varve_d_acquire64_sys(varve_g_mailbox(f, part)) >> 32) != s->number[part])
+    if (VARVE_G_ANSWER_NUMBER(varve_d_acquire64_sys(varve_g_mailbox(f, part))) != s->number[part])
         return 0;
     s->stuck &= ~(1u << part);
     return 1;
@@ -97,23 +98,53 @@ VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
     return 0;
 }
 
+/* Whether there are servers, as far as is known: who has found none looks before it asks again, and
+ * nobody else does. */
+VARVE_D_COLD int varve_g_served(struct varve_gfile *f)
+{
+    if (f->late != -ENOTCONN)
+        return 1;
+    if (varve_d_acquire64_sys(&f->fs->host->servers) == 0)
+        return 0;
+    f->late = 0;
+    return 1;
+}
+
+/* Draws a ticket, and waits until its entry may be written. */
+VARVE_D_FN int varve_g_draw(const struct varve_gfs *fs, uint64_t *ret_ticket)
+{
+    uint64_t ticket = varve_d_add64_dev(&fs->shared->ticket, 1);
+
+    if (varve_g_wait_room(fs, ticket) != 0) {
+        /* The server that waits for this ticket has to know that nothing will come. */
+        varve_d_store64_sys(&fs->ring[(uint32_t)ticket & (fs->n_ring - 1)].skip,
+                            ticket / fs->n_ring + 1);
+        return -ETIMEDOUT;
+    }
+    *ret_ticket = ticket;
+    return 0;
+}
+
 /* Sends one request. The part is idle. 0 or -ETIMEDOUT. */
 VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part, uint64_t offset,
                               uint32_t bytes)
 {
     const struct varve_gfs *fs = f->fs;
     struct varve_g_stream *s = &fs->streams[f->stream];
-    uint64_t ticket = varve_d_add64_dev(&fs->shared->ticket, 1);
-    uint32_t at = (uint32_t)ticket & (fs->n_ring - 1);
-    uint64_t lap = ticket / fs->n_ring % 2 ? 0 : VARVE_G_LAP_BIT;
+    uint64_t ticket = 0, lap;
+    uint32_t at = f->stream * VARVE_G_PARTS + part;
 
-    if (varve_g_wait_room(fs, ticket) != 0) {
-        /* The server that waits for this ticket has to know that nothing will come. */
-        varve_d_store64_sys(&fs->ring[at].skip, ticket / fs->n_ring + 1);
-        return -ETIMEDOUT;
+    if (fs->queue == VARVE_G_TICKETS) {
+        if (varve_g_draw(fs, &ticket) != 0)
+            return -ETIMEDOUT;
+        at = (uint32_t)ticket & (fs->n_ring - 1);
     }
     s->number[part]++;
     s->ticket[part] = ticket;
+    if (fs->queue == VARVE_G_TICKETS)
+        lap = ticket / fs->n_ring % 2 ? 0 : VARVE_G_LAP_BIT;
+    else
+        lap = s->number[part] % 2 ? VARVE_G_LAP_BIT : 0;
     /* Pairs with the server's acquire: what the group read from this part, or wrote to it, has
      * happened before the server touches it. */
     varve_d_release64x2_sys(fs->ring[at].half,
@@ -134,14 +165,15 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
     struct varve_g_stream *s = &fs->streams[f->stream];
     uint64_t start = varve_d_now_ns(), now = start, v;
     unsigned spins = 0;
-    int rc = f->late ? -ETIMEDOUT : 0;
+    int rc = f->late;
 
     /* Looking goes across the link, where the bytes are: who has waited long looks seldom. */
-    while ((v = varve_d_load64_sys(varve_g_mailbox(f, part))) >> 32 != s->number[part]) {
+    while (v = varve_d_load64_sys(varve_g_mailbox(f, part)),
+           VARVE_G_ANSWER_NUMBER(v) != s->number[part]) {
         /* After an error the mailbox was looked at once more: servers answer before they go. */
         if (rc) {
             s->stuck |= 1u << part;
-            f->late = 1;
+            f->late = rc;
             return rc;
         }
         now = varve_d_now_ns();
@@ -157,8 +189,10 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
     /* Once more, in order: the bytes are there when the answer is. */
     v = varve_d_acquire64_sys(varve_g_mailbox(f, part));
     f->waits_ns += now - start;
-    varve_d_release64_dev(&fs->ring_done[s->ticket[part] & (fs->n_ring - 1)],
-                          s->ticket[part] / fs->n_ring + 1);
+    f->maps = VARVE_G_ANSWER_MAPS(v);
+    if (fs->queue == VARVE_G_TICKETS)
+        varve_d_release64_dev(&fs->ring_done[s->ticket[part] & (fs->n_ring - 1)],
+                              s->ticket[part] / fs->n_ring + 1);
     return (int)(int32_t)(uint32_t)v;
 }
 
@@ -204,7 +238,7 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
     uint32_t part, split = f->fs->split_bytes;
     int rc = 0;
 
-    if (varve_d_load64_sys(&f->fs->host->servers) == 0)
+    if (!varve_g_served(f))
         return -ENOTCONN;
     for (part = 0; part * split < bytes; part++)
         if (!varve_g_part_idle(f, 8 * w + part))
@@ -229,7 +263,7 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
 /* ---- which pages come from where ---- */
 
 /* Where the device finds a mapped page, and how many pages from there are mapped in one piece; NULL:
- * it is not. `look`: in host memory as well. */
+ * it is not. `look`: in host memory as well, if anything was mapped since somebody looked. */
 VARVE_D_FN const unsigned char *varve_g_mapped(const struct varve_gfile *f, uint64_t page, int look,
                                                uint64_t *ret_pages)
 {
@@ -240,12 +274,13 @@ VARVE_D_FN const unsigned char *varve_g_mapped(const struct varve_gfile *f, uint
         return NULL;
     at = f->windows - 1 + (off >> fs->window_shift);
     base = varve_d_load64_dev(&fs->windows[at]);
-    if (!base && look) {
+    if (look && (!base || (base % 2 && base >> 1 != f->maps))) {
         base = varve_d_load64_sys(&fs->host_windows[at]);
-        if (base)
-            varve_d_store64_dev(&fs->windows[at], base);
+        if (!base)
+            base = (uint64_t)f->maps << 1 | 1;
+        varve_d_store64_dev(&fs->windows[at], base);
     }
-    if (!base)
+    if (!base || base % 2)
         return NULL;
     off &= (UINT64_C(1) << fs->window_shift) - 1;
     *ret_pages = ((UINT64_C(1) << fs->window_shift) - off) >> fs->page_shift;

@@ -20,6 +20,7 @@ enum {
     VVI_GPUFILE_SERVERS_MAX = 64,
     VVI_GPUFILE_WINDOWS = 1 << 16, /* of all files together */
     VVI_GPUFILE_DEPTH = 32,        /* reads that a server has under way, with io_uring */
+    VVI_GPUFILE_BATCH = 4,         /* tickets that a server draws at once, at most */
     VVI_GPUFILE_HOT = 64
 };
 
@@ -52,6 +53,7 @@ struct vvi_gpufile_file {
 
 struct vvi_gpufile_server {
     struct varve_gpufs *fs;
+    uint32_t index, of; /* which of how many: whose slots it has */
     pthread_t thread;
     struct vv_aio *aio; /* NULL: pread */
     /* Odd while the server uses files. Synchronization: sequentially consistent, against the closing
@@ -96,10 +98,12 @@ struct varve_gpufs {
     uint32_t n_servers;
     _Atomic bool stopping;
     _Atomic uint64_t next_ticket;
-    _Atomic uint32_t to_lose;                  /* servers to end, for tests */
-    uint64_t orphans[VVI_GPUFILE_SERVERS_MAX]; /* drawn and not served. Synchronization: lock */
-    _Atomic uint32_t n_orphans;                /* changed under the lock, looked at without */
-    uint64_t past[4]; /* figures of servers that have ended. Synchronization: lock */
+    _Atomic uint32_t to_lose; /* servers to end, for tests */
+    /* Drawn and not served. Synchronization: lock. */
+    uint64_t orphans[VVI_GPUFILE_SERVERS_MAX * VVI_GPUFILE_BATCH];
+    _Atomic uint32_t n_orphans; /* changed under the lock, looked at without */
+    uint8_t *slot_laps; /* 1: the last request of the slot had the bit. Owner: the slot's server */
+    uint64_t past[4];   /* figures of servers that have ended. Synchronization: lock */
 
     /* The thread that maps what is read often. */
     pthread_t control;

@@ -69,6 +69,9 @@ static int map_window(struct varve_gpufs *fs, const struct plan *p)
     fs->window_bytes += p->bytes;
     vv_mutex_unlock(&fs->lock);
     __atomic_store_n(&fs->host_windows[p->slot], (uint64_t)(uintptr_t)dev, __ATOMIC_RELEASE);
+    /* Told with every answer from now on, and to who opens a file: they look for the window then. One
+     * thread at a time is here. */
+    __atomic_store_n(&fs->host->maps, (fs->host->maps + 1) & VARVE_G_MAPS_MASK, __ATOMIC_RELEASE);
     return 0;
 }
 

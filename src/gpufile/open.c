@@ -22,6 +22,9 @@
 #define MIB (KIB * KIB)
 #define GIB (KIB * MIB)
 
+/* Of one request: its size has 22 bits. A larger page takes several. */
+#define SPLIT_MAX (2 * MIB)
+
 /* Waiting for a copy is cut into pieces, so that a lost device is noticed. */
 #define COPY_WAIT_NS INT64_C(1000000000)
 
@@ -68,19 +71,20 @@ static void fill_in(struct varve_gpufs_opts *o)
     if (!o->map_limit)
         o->map_limit = vv_memory_available() / 2;
     if (!o->readahead_bytes)
-        o->readahead_bytes = VV_MAX(512 * KIB, o->page_bytes);
-    if (o->readahead == VARVE_GREADAHEAD_OFF)
-        o->readahead_bytes = VV_MAX(64 * KIB, o->page_bytes);
+        o->readahead_bytes = (uint32_t)VV_MAX(
+            (o->readahead == VARVE_GREADAHEAD_OFF ? 64 : 512) * KIB, (uint64_t)o->page_bytes);
     if (!o->split_bytes)
-        o->split_bytes = VV_MAX(VV_MIN(128 * KIB, o->readahead_bytes), o->page_bytes);
+        o->split_bytes = (uint32_t)VV_MIN(
+            VV_MAX(VV_MIN(128 * KIB, o->readahead_bytes), (uint64_t)o->page_bytes), SPLIT_MAX);
     if (o->readahead_bytes > 8 * (uint64_t)o->split_bytes)
-        o->split_bytes = (uint32_t)vv_align_up(vv_div_up(o->readahead_bytes, 8), o->page_bytes);
+        o->split_bytes = (uint32_t)VV_MIN(
+            vv_align_up(vv_div_up(o->readahead_bytes, 8), (uint64_t)o->page_bytes), SPLIT_MAX);
 }
 
 static const char *why_not(const struct varve_gpufs_opts *o)
 {
-    if (!vv_is_pow2(o->page_bytes) || o->page_bytes < 4 * KIB || o->page_bytes > 2 * MIB)
-        return "page_bytes is a power of two from 4 KiB to 2 MiB";
+    if (!vv_is_pow2(o->page_bytes) || o->page_bytes < 4 * KIB || o->page_bytes > 4 * MIB)
+        return "page_bytes is a power of two from 4 KiB to 4 MiB";
     if (o->streams == 0 || o->streams > VARVE_G_STREAMS_MAX)
         return "streams are 1 to 16384";
     if (o->cache_bytes / o->page_bytes < 2 * (uint64_t)o->streams ||
@@ -94,7 +98,7 @@ static const char *why_not(const struct varve_gpufs_opts *o)
         return "servers are 64 at most";
     if (o->readahead_bytes % o->page_bytes || o->readahead_bytes > 8 * MIB)
         return "readahead_bytes is a multiple of page_bytes, 8 MiB at most";
-    if (o->split_bytes % o->page_bytes || o->split_bytes > 2 * MIB ||
+    if (o->split_bytes % VV_MIN(o->page_bytes, SPLIT_MAX) || o->split_bytes > SPLIT_MAX ||
         o->split_bytes > o->readahead_bytes)
         return "split_bytes is a multiple of page_bytes, 2 MiB and readahead_bytes at most";
     if (o->timeout_ms == 0)
@@ -105,6 +109,8 @@ static const char *why_not(const struct varve_gpufs_opts *o)
         return "readahead is adaptive, fixed or off";
     if (o->replace < VARVE_GREPLACE_OWN || o->replace > VARVE_GREPLACE_GLOBAL)
         return "replace is own or global";
+    if (o->queue < VARVE_GQUEUE_TICKETS || o->queue > VARVE_GQUEUE_SLOTS)
+        return "queue is tickets or slots";
     if (o->bypass < VARVE_GBYPASS_AUTO || o->bypass > VARVE_GBYPASS_NEVER)
         return "bypass is auto or never";
     return NULL;
@@ -203,6 +209,7 @@ static void sizes_init(struct varve_gpufs *fs)
     v->readahead = (uint32_t)o->readahead;
     v->replace = (uint32_t)o->replace;
     v->bypass = (uint32_t)o->bypass;
+    v->queue = (uint32_t)o->queue;
     v->timeout_ns = o->timeout_ms * UINT64_C(1000000);
 }
 
@@ -302,8 +309,8 @@ static void free_streams(struct varve_gpufs *fs, struct varve_g_stream *streams)
         struct varve_g_stream *s = &streams[i];
 
         for (uint32_t part = 0; s->taken && part < VARVE_G_PARTS; part++)
-            if (__atomic_load_n(&fs->mailboxes[i * VARVE_G_PARTS + part], __ATOMIC_ACQUIRE) >> 32 !=
-                s->number[part])
+            if (VARVE_G_ANSWER_NUMBER(__atomic_load_n(&fs->mailboxes[i * VARVE_G_PARTS + part],
+                                                      __ATOMIC_ACQUIRE)) != s->number[part])
                 s->stuck |= 1u << part;
         s->taken = s->lock = 0;
     }
@@ -363,6 +370,7 @@ static void fs_free(struct varve_gpufs *fs)
     vv_cond_fini(&fs->control_wake);
     vv_mutex_fini(&fs->map_lock);
     vv_mutex_fini(&fs->lock);
+    free(fs->slot_laps);
     free(fs->heat);
     free(fs->windows);
     free(fs->files);
@@ -422,6 +430,10 @@ int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
             rc = device_memory_init(fs);
         if (rc == 0)
             rc = host_memory_init(fs);
+        if (rc == 0) {
+            fs->slot_laps = calloc((size_t)fs->view.n_streams * VARVE_G_PARTS, 1);
+            rc = fs->slot_laps ? 0 : -ENOMEM;
+        }
         if (rc)
             vv_ckpt_fail_ctx(ctx, "gpufs_open", rc, true,
                              "memory for the page cache of %llu bytes, or to pass through: %s",

@@ -9,7 +9,14 @@
  * answer is the last thing it stores. A server that is told to stop answers what it has taken, and
  * leaves the ticket whose entry has not come to the next ones.
  *
+ * A server that finds small requests waiting for it draws several tickets at once, so that all of them
+ * do not meet at the counter for each. Large ones are taken one by one: the parts of a window are to
+ * go to several servers.
+ *
  * With io_uring a server goes on to the next ticket while reads are under way.
+ *
+ * Slots are the other way, to compare with: each server has some streams to itself, looks at their places
+ * one after another, and at nobody else's.
  */
 #include <errno.h>
 #include <sched.h>
@@ -25,6 +32,9 @@
 #define LOOK_NS (UINT64_C(1000) * VV_NS_PER_US)
 #define REST_NS (UINT64_C(50) * VV_NS_PER_US)
 
+/* Requests up to this size are drawn several at once. */
+#define SMALL_BYTES (16u * 1024)
+
 /* A read under way. */
 struct job {
     struct vv_aio_req req;
@@ -37,9 +47,9 @@ struct job {
 struct work {
     struct vvi_gpufile_server *server;
     struct varve_gpufs *fs;
-    uint64_t ticket;
-    bool drawn;
-    bool gone; /* lost on purpose */
+    uint64_t ticket, end; /* drawn and not yet served: from, and up to */
+    uint64_t batch;       /* how many to draw next */
+    bool waited;          /* the present ticket's request was not there at once */
     uint64_t idle_since;
     uint32_t under_way;
     struct job jobs[VVI_GPUFILE_DEPTH], *free;
@@ -88,20 +98,72 @@ static int look(struct work *w, struct varve_g_request *ret)
     return 1;
 }
 
+/* Leaves what is drawn and not served to others. */
+static void leave_locked(struct work *w)
+{
+    for (; w->ticket < w->end; w->ticket++)
+        w->fs->orphans[w->fs->n_orphans++] = w->ticket;
+}
+
+/* Takes the oldest ticket that a server has left, if it is older than what this one has: whoever sent its
+ * request waits, and later ones may never be sent before it is answered. */
+static void adopt(struct work *w)
+{
+    struct varve_gpufs *fs = w->fs;
+    uint32_t oldest = 0;
+
+    if (atomic_load_explicit(&fs->n_orphans, memory_order_relaxed) == 0)
+        return;
+    vv_mutex_lock(&fs->lock);
+    for (uint32_t i = 1; i < fs->n_orphans; i++)
+        if (fs->orphans[i] < fs->orphans[oldest])
+            oldest = i;
+    if (fs->n_orphans > 0 && (w->ticket == w->end || fs->orphans[oldest] < w->ticket)) {
+        uint64_t ticket = fs->orphans[oldest];
+
+        fs->orphans[oldest] = fs->orphans[--fs->n_orphans];
+        leave_locked(w);
+        w->ticket = ticket;
+        w->end = ticket + 1;
+    }
+    vv_mutex_unlock(&fs->lock);
+}
+
 static void draw(struct work *w)
 {
     struct varve_gpufs *fs = w->fs;
 
-    if (atomic_load_explicit(&fs->n_orphans, memory_order_relaxed)) {
-        vv_mutex_lock(&fs->lock);
-        w->drawn = fs->n_orphans > 0;
-        if (w->drawn)
-            w->ticket = fs->orphans[--fs->n_orphans];
-        vv_mutex_unlock(&fs->lock);
+    adopt(w);
+    if (w->ticket == w->end) {
+        w->ticket = atomic_fetch_add_explicit(&fs->next_ticket, w->batch, memory_order_relaxed);
+        w->end = w->ticket + w->batch;
     }
-    if (!w->drawn)
-        w->ticket = atomic_fetch_add_explicit(&fs->next_ticket, 1, memory_order_relaxed);
-    w->drawn = true;
+    w->waited = false;
+}
+
+/* The ticket was served, or nothing will come of it. */
+static void drawn_done(struct work *w, bool small)
+{
+    w->ticket++;
+    w->batch = !small || w->waited ? 1 : VV_MIN(2 * w->batch, (uint64_t)VVI_GPUFILE_BATCH);
+    w->waited = false;
+}
+
+/* Whether the slot has a new request. */
+static bool look_slot(struct work *w, uint32_t slot, struct varve_g_request *ret)
+{
+    struct varve_gpufs *fs = w->fs;
+    uint64_t lap = fs->slot_laps[slot] ? 0 : VARVE_G_LAP_BIT;
+    uint64_t a = __atomic_load_n(&fs->ring[slot].half[0], __ATOMIC_ACQUIRE), b;
+
+    if ((a & VARVE_G_LAP_BIT) != lap)
+        return false;
+    b = __atomic_load_n(&fs->ring[slot].half[1], __ATOMIC_ACQUIRE);
+    if ((b & VARVE_G_LAP_BIT) != lap)
+        return false;
+    decode(a, b, ret);
+    fs->slot_laps[slot] ^= 1;
+    return true;
 }
 
 /* One writer: no read-modify-write is needed. */
@@ -119,8 +181,10 @@ static void answer(struct work *w, const struct varve_g_request *r, int64_t resu
     if (result < 0)
         count(&w->server->failed, 1);
     /* Pairs with the acquire in varve_g_wait: who sees the answer sees the bytes. */
-    __atomic_store_n(&fs->mailboxes[(size_t)r->stream * VARVE_G_PARTS + r->part],
-                     VARVE_G_ANSWER(r->number, result), __ATOMIC_RELEASE);
+    __atomic_store_n(
+        &fs->mailboxes[(size_t)r->stream * VARVE_G_PARTS + r->part],
+        VARVE_G_ANSWER(__atomic_load_n(&fs->host->maps, __ATOMIC_ACQUIRE), r->number, result),
+        __ATOMIC_RELEASE);
 }
 
 /* ---- what is asked ---- */
@@ -321,10 +385,8 @@ static bool serve_one(struct work *w, const struct varve_g_request *r)
 {
     uint32_t lose = atomic_load_explicit(&w->fs->to_lose, memory_order_relaxed);
 
-    if (lose && atomic_compare_exchange_strong(&w->fs->to_lose, &lose, lose - 1)) {
-        w->gone = true;
+    if (lose && atomic_compare_exchange_strong(&w->fs->to_lose, &lose, lose - 1))
         return false;
-    }
     if (!sane(w->fs, r)) {
         /* Its mailbox is not to be trusted either, unless there is one. */
         if (r->stream < w->fs->view.n_streams)
@@ -335,27 +397,65 @@ static bool serve_one(struct work *w, const struct varve_g_request *r)
     return true;
 }
 
+/* The next request of the queue. `ret_on`: false, it shall not go on. Whether there was one. */
+static bool serve_queue(struct work *w, bool *ret_on)
+{
+    struct varve_g_request r;
+    int there;
+
+    if (w->ticket == w->end)
+        draw(w);
+    there = look(w, &r);
+    if (there == 0) {
+        w->waited = true;
+        adopt(w);
+        return false;
+    }
+    drawn_done(w, there > 0 && r.bytes <= SMALL_BYTES);
+    if (there > 0)
+        *ret_on = serve_one(w, &r);
+    return true;
+}
+
+/* The same with slots: one look at each. */
+static bool serve_slots(struct work *w, bool *ret_on)
+{
+    const struct varve_gfs *v = &w->fs->view;
+    uint32_t parts = (uint32_t)vv_div_up(v->readahead_bytes, v->split_bytes);
+    struct varve_g_request r;
+    bool any = false;
+
+    for (uint32_t s = w->server->index; s < v->n_streams; s += w->server->of)
+        for (uint32_t i = 0; i < 2 * parts; i++) {
+            uint32_t slot = s * VARVE_G_PARTS + i / parts * 8 + i % parts;
+
+            if (w->under_way == VVI_GPUFILE_DEPTH)
+                return any;
+            if (!look_slot(w, slot, &r))
+                continue;
+            any = true;
+            *ret_on = serve_one(w, &r);
+            if (!*ret_on)
+                return any;
+        }
+    return any;
+}
+
 static void server_loop(struct work *w)
 {
     struct vvi_gpufile_server *s = w->server;
-    struct varve_g_request r;
     bool on = true;
 
     while (on) {
-        int there = 0;
+        bool there = false;
 
-        if (!w->drawn)
-            draw(w);
         if (w->under_way < VVI_GPUFILE_DEPTH) {
             /* Odd from before files are looked at until nothing is under way: who closes a file
              * first hides it and then looks here. */
             if (w->under_way == 0)
                 atomic_fetch_add(&s->turn, 1);
-            there = look(w, &r);
-            if (there)
-                w->drawn = false;
-            if (there > 0)
-                on = serve_one(w, &r);
+            there =
+                w->fs->opts.queue == VARVE_GQUEUE_SLOTS ? serve_slots(w, &on) : serve_queue(w, &on);
         }
         if (w->under_way)
             end_reads(w, there ? 0 : (int64_t)REST_NS / 2);
@@ -377,7 +477,7 @@ static void server_loop(struct work *w)
 static void *server_main(void *arg)
 {
     struct vvi_gpufile_server *s = arg;
-    struct work w = {.server = s, .fs = s->fs};
+    struct work w = {.server = s, .fs = s->fs, .batch = 1};
 
     for (int i = 0; i < VVI_GPUFILE_DEPTH; i++) {
         w.jobs[i].next = w.free;
@@ -386,8 +486,7 @@ static void *server_main(void *arg)
     vv_thread_sharpen();
     server_loop(&w);
     vv_mutex_lock(&s->fs->lock);
-    if (w.drawn && !w.gone)
-        s->fs->orphans[s->fs->n_orphans++] = w.ticket;
+    leave_locked(&w);
     vv_mutex_unlock(&s->fs->lock);
     return NULL;
 }
@@ -410,7 +509,7 @@ int vvi_gpufile_servers_start(struct varve_gpufs *fs, uint32_t n)
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         struct vvi_gpufile_server *s = &fs->servers[i];
 
-        *s = (struct vvi_gpufile_server){.fs = fs};
+        *s = (struct vvi_gpufile_server){.fs = fs, .index = i, .of = n};
         if (fs->opts.io == VARVE_GIO_URING)
             rc = vv_aio_new(fs->os, VV_AIO_URING, VVI_GPUFILE_DEPTH, &s->aio);
         if (rc == -EOPNOTSUPP)

@@ -353,17 +353,18 @@ static void servers_go_and_come(void)
 
     o.cache_bytes = 128 * KIB;
     o.bypass = VARVE_GBYPASS_NEVER;
-    for (int how = 0; how < 2; how++) {
+    for (int how = 0; how < 4; how++) {
+        o.queue = how < 2 ? VARVE_GQUEUE_TICKETS : VARVE_GQUEUE_SLOTS;
         gf_bad_os(300, 100, 0);
         gf_open(&o);
         (void)add("stopped", bytes, VARVE_GFILE_READ);
         failed_reads = good_reads = 0;
         probe.wrong = false;
-        T_OK(-pthread_create(&t, NULL, how ? stop_and_start : stop_soon, NULL));
+        T_OK(-pthread_create(&t, NULL, how % 2 ? stop_and_start : stop_soon, NULL));
         gf_launch(BLOCKS, THREADS, BLOCKS, read_until_error, &bytes);
         T_OK(-pthread_join(t, NULL));
         T_CHECK(!probe.wrong);
-        if (!how) {
+        if (how % 2 == 0) {
             T_CHECK(failed_reads > 0);
             T_OK(varve_gpufs_start(gf_fs, 0));
         }
@@ -372,6 +373,63 @@ static void servers_go_and_come(void)
         T_EQ(probe.got, 32 * KIB);
         T_OK(gf_close());
     }
+}
+
+/* A group that was told so goes on when there are servers again, with the file it has open. */
+static _Atomic int phase;
+
+static void read_in_phases(void *arg)
+{
+    static const int want[] = {8 * KIB, -ENOTCONN, -ENOTCONN, 8 * KIB};
+    struct varve_gfile f;
+
+    (void)arg;
+    if (varve_gopen(&gf_handle, 0, VARVE_GBLOCK, &f) != 0)
+        return;
+    for (int i = 0; i < 4; i++) {
+        int64_t n;
+
+        while (atomic_load(&phase) < 2 * i)
+            usleep(100);
+        n = varve_gread(&f, (uint64_t)i * 100 * KIB, probe.buffer[varve_d_block()], 8 * KIB);
+        if (n != want[i])
+            probe.wrong = true;
+        varve_d_sync_block();
+        if (varve_d_thread() == 0)
+            atomic_fetch_add(&phase, 1);
+    }
+    if (varve_gclose(&f) != 0)
+        probe.wrong = true;
+}
+
+static void *stop_between_phases(void *arg)
+{
+    for (int i = 1; i < 6; i += 2) {
+        while (atomic_load(&phase) != i)
+            usleep(100);
+        if (i == 1)
+            T_OK(varve_gpufs_stop(gf_fs));
+        if (i == 5)
+            T_OK(varve_gpufs_start(gf_fs, 0));
+        atomic_fetch_add(&phase, 1);
+    }
+    return arg;
+}
+
+static void servers_come_back(void)
+{
+    pthread_t t;
+
+    open_small(20000);
+    (void)add("phases", 400 * KIB, VARVE_GFILE_READ);
+    probe.wrong = false;
+    atomic_store(&phase, 0);
+    T_OK(-pthread_create(&t, NULL, stop_between_phases, NULL));
+    gf_launch(1, THREADS, 1, read_in_phases, NULL);
+    T_OK(-pthread_join(t, NULL));
+    T_CHECK(!probe.wrong);
+    T_EQ(atomic_load(&phase), 7);
+    T_OK(gf_close());
 }
 
 /* A server ends with a request in its hands: whoever waits for it is told in time, others go on. */
@@ -499,7 +557,7 @@ static void bad_options(void)
         T_ERR(varve_gpufs_open(gf_ctx, &o, &fs), -EINVAL); \
     } while (0)
     BAD(page_bytes, 2 * KIB);
-    BAD(page_bytes, 4 * MIB);
+    BAD(page_bytes, 8 * MIB);
     BAD(page_bytes, 5000);
     BAD(streams, 0);
     BAD(cache_bytes, 64 * KIB);
@@ -513,6 +571,7 @@ static void bad_options(void)
     BAD(readahead, -1);
     BAD(replace, 2);
     BAD(bypass, 2);
+    BAD(queue, 2);
     BAD(opts_size, 3);
     T_OK(varve_last_error(gf_ctx, &e));
     T_STREQ(e.operation, "gpufs_open");
@@ -596,6 +655,7 @@ int main(void)
     T_RUN(files_left_open);
     T_RUN(no_servers);
     T_RUN(servers_go_and_come);
+    T_RUN(servers_come_back);
     T_RUN(a_server_is_lost);
     T_RUN(answers_come_too_late);
     T_RUN(reads_fail);

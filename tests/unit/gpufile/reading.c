@@ -196,6 +196,55 @@ static void larger_than_the_cache(void)
     }
 }
 
+/* The ways of the papers: each stream has its own slot of one server, and asks for one page, or for
+ * one window of a fixed size, at a time. */
+static void paper_modes(void)
+{
+    for (int how = 0; how < 6; how++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {.scope = how == 4 ? VARVE_GWARP : VARVE_GBLOCK, .piece = 20 * KIB};
+        bool one_page = how % 2 == 0;
+
+        j.bytes = 1 * MIB + 5;
+        o.queue = VARVE_GQUEUE_SLOTS;
+        o.page_bytes = how == 2 ? 64 * KIB : 4 * KIB;
+        o.cache_bytes = how >= 3 ? 128 * KIB : 2 * MIB;
+        o.replace = how == 5 ? VARVE_GREPLACE_OWN : VARVE_GREPLACE_GLOBAL;
+        o.bypass = VARVE_GBYPASS_NEVER;
+        o.readahead = one_page ? VARVE_GREADAHEAD_OFF : VARVE_GREADAHEAD_FIXED;
+        o.readahead_bytes = one_page ? o.page_bytes : 32 * KIB;
+        o.split_bytes = o.readahead_bytes;
+        gf_bad_os(20, 50, 0);
+        gf_open(&o);
+        j.id = add("paper", j.bytes, VARVE_GFILE_READ);
+        run_stretch(&j, 3, 4, 3);
+        if (one_page) { /* stretches meet inside pages, which both may have asked for */
+            T_CHECK(gf_stats().requests >= vv_div_up(j.bytes, o.page_bytes));
+            T_EQ(gf_stats().requested_bytes, gf_stats().requests * o.page_bytes);
+        }
+        run_stretch(&j, 3, 4, 3);
+        T_OK(gf_close());
+    }
+}
+
+/* The largest pages take several requests each. */
+static void largest_pages(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct job j = {.scope = VARVE_GBLOCK, .piece = 3 * MIB + 1, .bytes = 13 * MIB + 3};
+
+    o.page_bytes = 4 * MIB;
+    o.cache_bytes = 32 * MIB;
+    o.streams = 4;
+    o.readahead_bytes = o.split_bytes = 0;
+    gf_bad_os(20, 50, 0);
+    gf_open(&o);
+    j.id = add("pages", j.bytes, VARVE_GFILE_READ);
+    run_stretch(&j, 2, 4, 2);
+    T_CHECK(gf_stats().requests >= 7);
+    T_OK(gf_close());
+}
+
 /* Random places, sizes and alignments, all groups over the same file; some pages kept mapped. */
 static void read_anywhere(void *arg)
 {
@@ -325,6 +374,8 @@ int main(void)
     T_RUN(served_by_uring);
     T_RUN(mapped);
     T_RUN(larger_than_the_cache);
+    T_RUN(paper_modes);
+    T_RUN(largest_pages);
     T_RUN(random_places);
     T_RUN(direct);
     T_RUN(advised);

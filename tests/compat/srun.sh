@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# The other way to start the processes of a job: Slurm's srun, without an mpirun. A cluster of one node, in a network of its
+# own, runs the programs that tests/compat/mpi.sh, partner.sh and heat.sh start with mpirun. In long runs only.
+. "$SOURCE_DIR/tests/compat/common.sh.inc"
+[ -n "${VARVE_TEST_LONG:-}" ] || skip "in long runs only"
+[ -z "${VARVE_SANITIZE:-}" ] || skip "once is enough"
+for command in munged slurmctld slurmd srun ip unshare; do need $command; done
+if [ -z "${VARVE_TEST_OWN_NET:-}" ]; then
+    unshare -n true 2>/dev/null || skip "no network namespaces"
+    rm -rf "$dir"
+    VARVE_TEST_OWN_NET=1 exec unshare -n bash "$0"
+fi
+
+# Slurm asks for an address that is not a loopback's; this one goes nowhere, and nobody else is in this network.
+node=$(hostname)
+address=192.0.2.1
+ip link set lo up
+ip addr add $address/32 dev lo
+slurm=$dir/slurm
+mkdir "$slurm" "$slurm/state" "$slurm/spool" "$slurm/munge"
+chmod 755 "$dir" "$slurm"
+head -c 128 /dev/urandom >"$slurm/munge/key"
+chmod 600 "$slurm/munge/key"
+cat >"$slurm/slurm.conf" <<END
+ClusterName=varve
+SlurmctldHost=$node($address)
+SlurmUser=$(id -un)
+SlurmdUser=$(id -un)
+AuthType=auth/munge
+AuthInfo=socket=$slurm/munge/socket
+StateSaveLocation=$slurm/state
+SlurmdSpoolDir=$slurm/spool
+SlurmctldPidFile=$slurm/slurmctld.pid
+SlurmdPidFile=$slurm/slurmd.pid
+SlurmctldLogFile=$slurm/slurmctld.log
+SlurmdLogFile=$slurm/slurmd.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SlurmdParameters=config_overrides
+NodeName=$node NodeAddr=$address CPUs=64
+PartitionName=all Nodes=$node Default=YES State=UP
+END
+export SLURM_CONF=$slurm/slurm.conf
+munged --foreground --force --key-file="$slurm/munge/key" --socket="$slurm/munge/socket" --pid-file="$slurm/munge/pid" \
+    --seed-file="$slurm/munge/seed" --log-file="$slurm/munge/log" >"$slurm/munge/out" 2>&1 &
+servers=($!)
+# The last that was started ends first: they talk until then.
+stop() {
+    local i
+    for ((i = ${#servers[@]} - 1; i >= 0; i--)); do
+        kill "${servers[i]}" 2>/dev/null || true
+        wait "${servers[i]}" 2>/dev/null || true
+    done
+    rm -rf "$dir"
+}
+trap stop EXIT
+for ((i = 0; i < 100; i++)); do [ ! -S "$slurm/munge/socket" ] || break; sleep 0.1; done
+slurmctld -D -i >"$slurm/slurmctld.out" 2>&1 &
+servers+=($!)
+slurmd -D >"$slurm/slurmd.out" 2>&1 &
+servers+=($!)
+for ((i = 0; i < 100; i++)); do [ "$(timeout 5 sinfo -h -o %T 2>/dev/null)" != idle ] || break; sleep 0.3; done
+[ "$(timeout 5 sinfo -h -o %T)" = idle ] || { cat "$slurm"/*.out; fail "Slurm does not start"; }
+
+for script in mpi partner heat; do
+    VARVE_TEST_SRUN=1 VARVE_TEST_LONG='' bash "$SOURCE_DIR/tests/compat/$script.sh" || fail "$script under srun"
+done
+echo ok

@@ -4,9 +4,7 @@
  * their own, libvarve-mpi, so that programs without MPI need none.
  *
  *     varve_open_mpi(MPI_COMM_WORLD, NULL, &ctx);
- *     varve_history_opts_init(&opts, sizeof(opts));
- *     opts.overwrite = 1; // processes that had come further than the others write versions again
- *     varve_history_open_with(ctx, "state", &opts, &h);
+ *     varve_history_open(ctx, "state", &h);
  *     if (varve_latest_mpi(MPI_COMM_WORLD, h, &v) == 0) varve_restore_mpi(MPI_COMM_WORLD, h, v);
  *
  * Collective calls. Every function here is called by all processes of the communicator, in the same
@@ -54,8 +52,8 @@ VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
  * The newest version that all processes of `comm` have, at the level of the context, and that one run
  * has written: a number that one process has of this life of the job and another of an earlier one is
  * passed over. -ENOENT: there is none. Processes that disagree about what exists get the same answer.
- * At level local a process may have newer versions than that one; to write them again the history has
- * to be opened with `overwrite` (varve_history_open_with).
+ * At levels local and remote a process may have newer versions than that one, of earlier runs: checkpoints
+ * write them anew (varve_resume), all of them if there is none that all have.
  */
 VARVE_API int varve_latest_mpi(MPI_Comm comm, struct varve_history *h,
                                uint64_t *ret_version) VARVE_CHECK;

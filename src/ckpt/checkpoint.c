@@ -316,7 +316,7 @@ static int checkpoint_call(void *arg)
         return rc;
     vvi_shared_supersede(c->h, c->version);
     vvi_shared_release(c->h);
-    return c->h->overwrite ? checkpoint_anew(c) : checkpoint(c);
+    return vvi_anew(c->h, c->version) ? checkpoint_anew(c) : checkpoint(c);
 }
 
 static int call_checkpoint(struct call *call)
@@ -726,7 +726,7 @@ int varve_flush(struct varve_history *h, int timeout_ms)
             rc = vvi_shared_flush(h, "flush", false, deadline_ns);
         else
             rc = vvi_partner_flush(h, deadline_ns);
-        if (rc == 0 && h->remote && h->overwrite) {
+        if (rc == 0 && h->remote && vvi_any_anew(h)) {
             vvi_shared_release(h);
             rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);
         }

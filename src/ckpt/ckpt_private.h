@@ -50,8 +50,12 @@ struct varve_history {
     struct vv_partner_hist *partner; /* immutable, owned; NULL without partner copies */
     uint32_t hist;                   /* immutable */
     bool overwrite;                  /* immutable: versions that exist may be written anew */
-    bool ordered;                    /* immutable: its order is declared, hints are ours */
-    struct vvi_run *runs;            /* by ascending generation; immutable once open, owned */
+    /* So may those that earlier runs left from `next_version` on, once varve_resume has set it.
+     * Synchronization: acquire and release on `resumed`. */
+    _Atomic bool resumed;
+    _Atomic uint64_t next_version;
+    bool ordered;         /* immutable: its order is declared, hints are ours */
+    struct vvi_run *runs; /* by ascending generation; immutable once open, owned */
     size_t nruns;
     struct varve_history *next; /* Synchronization: ctx->lock */
 
@@ -333,6 +337,10 @@ int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns);
 
 /* There is such a version, in a file or on its way to one, and this run has written it. */
 bool vvi_written_now(struct varve_history *h, uint64_t version);
+/* May it be written though it exists? */
+bool vvi_anew(struct varve_history *h, uint64_t version);
+/* Has anything been written so, perhaps? */
+bool vvi_any_anew(const struct varve_history *h);
 
 /* ---- history.c ---- */
 

@@ -412,7 +412,7 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
             snprintf(text, text_bytes, "history %.60s: version %llu did not reach %.80s: %s",
                      h->name, (unsigned long long)version, ctx->opts.remote, vvi_flush_reason(rc));
         }
-        if (shared == 0 && h->overwrite) {
+        if (shared == 0 && vvi_any_anew(h)) {
             /* What does not go in time is left over, and goes in another life. */
             vvi_shared_release(h);
             shared = vv_engine_wait_all(ctx->engine, h->hist, deadline_ns);

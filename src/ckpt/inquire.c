@@ -112,3 +112,30 @@ bool vvi_written_now(struct varve_history *h, uint64_t version)
     vvi_layout_release(NULL, info.user);
     return info.generation >= h->runs[h->nruns - 1].generation;
 }
+
+bool vvi_anew(struct varve_history *h, uint64_t version)
+{
+    return h->overwrite ||
+           (atomic_load_explicit(&h->resumed, memory_order_acquire) &&
+            version >= atomic_load_explicit(&h->next_version, memory_order_relaxed) &&
+            !vvi_written_now(h, version));
+}
+
+bool vvi_any_anew(const struct varve_history *h)
+{
+    return h->overwrite || atomic_load_explicit(&h->resumed, memory_order_acquire);
+}
+
+int varve_resume(struct varve_history *h, uint64_t next)
+{
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    /* Nothing outlives a context at level cached, and what is complete is not touched unasked. */
+    if (h->files && h->ctx->opts.level < VARVE_LEVEL_COMPLETE) {
+        atomic_store_explicit(&h->next_version, next, memory_order_relaxed);
+        atomic_store_explicit(&h->resumed, true, memory_order_release);
+    }
+    vvi_history_leave(h);
+    return 0;
+}

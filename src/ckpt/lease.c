@@ -153,7 +153,7 @@ int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lea
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    if (h->overwrite && vv_engine_exists(h->ctx->engine, h->hist, version)) {
+    if (vvi_anew(h, version) && vv_engine_exists(h->ctx->engine, h->hist, version)) {
         /* What is written anew comes back if this fails, which a hand-over could not undo. */
         vvi_history_leave(h);
         rc = vv_ckpt_write(h, version, lease->ptr, bytes, deadline_ns);

@@ -164,7 +164,7 @@ void vvi_shared_release(struct varve_history *h)
 {
     struct vv_engine *e = h->ctx->engine;
     uint64_t version = 0, generation = 0;
-    if (!h->remote || !h->overwrite)
+    if (!h->remote || !vvi_any_anew(h))
         return;
     for (uint64_t from = 0; vv_engine_superseding(e, h->hist, from, &version, &generation) == 0;
          from = version + 1) {

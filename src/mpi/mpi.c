@@ -296,6 +296,11 @@ int varve_latest_mpi(MPI_Comm comm, struct varve_history *h, uint64_t *ret_versi
     while (own.level > VARVE_LEVEL_CACHED && varve_wait(h, 0, own.level, 0) == -EINVAL)
         own.level = (enum varve_level)(own.level - 1);
     rc = agree(comm, newest_own, &own, UINT64_MAX, &version);
+    /* Nothing comes after the greatest number. */
+    if ((rc == 0 && version < UINT64_MAX) || rc == -ENOENT) {
+        int resumed = all_of(comm, varve_resume(h, rc == 0 ? version + 1 : 0));
+        rc = resumed ? resumed : rc;
+    }
     if (rc == 0)
         *ret_version = version;
     return rc;

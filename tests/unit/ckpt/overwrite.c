@@ -13,6 +13,7 @@
 #include <varve/ckpt.h>
 
 #include "core/clock.h"
+#include "core/util.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
@@ -244,11 +245,49 @@ static void test_killed_remote(void)
     kills(VARVE_LEVEL_COMPLETE, "h2f=2M,f2r=1M");
 }
 
+/* A run that goes on from an older version writes what earlier ones left behind it, and nothing else. */
+static void test_resume(void)
+{
+    static const int levels[] = {VARVE_LEVEL_LOCAL, VARVE_LEVEL_REMOTE, VARVE_LEVEL_COMPLETE};
+    for (size_t i = 0; i < VV_ARRAY_SIZE(levels); i++) {
+        const char *folder = t_tmpdir();
+        bool refused = levels[i] == VARVE_LEVEL_COMPLETE;
+        for (uint64_t life = 1; life <= 3; life++) {
+            struct varve_ctx *ctx = open_at(folder, levels[i], NULL);
+            struct varve_history *h;
+            T_OK(varve_history_open(ctx, "h", &h));
+            T_OK(varve_protect(h, 0, buf, BYTES));
+            if (life > 1) {
+                ck_fill(buf, BYTES, 0, 0);
+                T_ERR(varve_checkpoint(h, 3), -EEXIST);
+                T_OK(varve_resume(h, 2));
+                T_ERR(varve_checkpoint(h, 1), -EEXIST);
+                is(h, 1, 101);
+                is(h, 3, refused ? 103 : 100 * (life - 1) + 3);
+            }
+            for (uint64_t v = life == 1 ? 1 : 2; v <= 4; v++) {
+                ck_fill(buf, BYTES, 100 * life + v, 0);
+                T_ERR(varve_checkpoint(h, v), life > 1 && refused ? -EEXIST : 0);
+                T_ERR(varve_checkpoint(h, v), -EEXIST); /* its own */
+            }
+            T_OK(varve_flush(h, CK_LIMIT_MS));
+            T_OK(varve_close(ctx));
+            T_EQ(files_in(folder, levels[i] >= VARVE_LEVEL_REMOTE ? "/remote" : ""), 4);
+        }
+        struct varve_ctx *ctx = open_at(folder, levels[i], NULL);
+        struct varve_history *h = history(ctx, 0);
+        for (uint64_t v = 1; v <= 4; v++)
+            is(h, v, (v == 1 || refused ? 100 : 300) + v);
+        T_OK(varve_close(ctx));
+    }
+}
+
 int main(void)
 {
     buf = malloc(BYTES);
     T_RUN(test_content);
     T_RUN(test_without);
+    T_RUN(test_resume);
     T_RUN(test_failed);
     T_RUN(test_killed);
     T_RUN(test_killed_remote);

@@ -559,17 +559,22 @@ static int next_list(struct job *j, uint32_t items, uint32_t undone)
     return rc;
 }
 
-/* Rounds that get nowhere are made smaller, without others beside them. */
+/* Rounds that get nowhere are made smaller, without others beside them. A single item may take many:
+ * what it asks for can depend on what it has read. Each brings a block more then, until one has no
+ * room. */
 static int narrow(struct job *j, uint32_t items)
 {
     struct varve_blocks *b = j->b;
 
     if (j->fruitless < FRUITLESS)
         return 0;
-    if (items == 1 && j->alone)
+    if (items == 1 && j->alone) {
+        if (j->r->nasked == 0 && j->fruitless <= b->slots.nr + FRUITLESS)
+            return 0;
         return vvi_blocks_fail(b, "blocks_run", -EFBIG,
                                "an item needs more blocks at a time than the cache's %u slots hold",
                                b->slots.nr);
+    }
     j->limit = VV_MAX(items / 4, 1);
     j->fruitless = 0;
     vv_mutex_lock(&b->lock);

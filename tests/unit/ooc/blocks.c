@@ -41,7 +41,8 @@ struct work {
     uint64_t seed;
     uint64_t far; /* cells beyond the array that the first item asks for */
     uint32_t spread;
-    float *sum; /* of each item; -1: not done */
+    bool one_by_one; /* a cell is asked for when those before are there */
+    float *sum;      /* of each item; -1: not done */
     uint32_t *times;
     int launch_error;
 };
@@ -70,7 +71,7 @@ static void gather(void *arg)
 
         if (item == 0)
             x += w->far;
-        for (int k = 0; k < 8; k++) {
+        for (int k = 0; k < 8 && (here || !w->one_by_one); k++) {
             here &= varve_blocks_f32(v, &c, x + (k & 1), y + (k >> 1 & 1), z + (k >> 2), &cell);
             sum += cell;
         }
@@ -228,6 +229,34 @@ static void too_small(void)
         ck_error(ctx, -EFBIG, "slots");
         free(w.sum);
         free(w.times);
+        T_OK(varve_blocks_close(b));
+    }
+    T_OK(varve_close(ctx));
+}
+
+/* What an item asks for depends on what it has read: it takes as many rounds as it has blocks. */
+static void chained(void)
+{
+    struct varve_ctx *ctx = context();
+
+    for (uint32_t slots = 3; slots <= 4; slots++) { /* of these places none needs more */
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        struct work w;
+
+        opts_for(&o, slots);
+        o.rounds = 1 << 20;
+        T_OK(varve_blocks_open(ctx, &o, &b));
+        work_init(&w, ctx, 5);
+        w.spread = 1;
+        w.one_by_one = true;
+        T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), slots < 4 ? -EFBIG : 0);
+        if (slots < 4) {
+            free(w.sum);
+            free(w.times);
+        } else {
+            work_check(&w);
+        }
         T_OK(varve_blocks_close(b));
     }
     T_OK(varve_close(ctx));
@@ -496,6 +525,7 @@ int main(void)
     T_RUN(layout);
     T_RUN(any_cache);
     T_RUN(too_small);
+    T_RUN(chained);
     T_RUN(sources);
     T_RUN(shared);
     T_RUN(misuse);

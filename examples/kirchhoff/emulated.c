@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels on the emulated device: threads of the processor play those of a GPU. */
+#define VARVE_EMULATE 1
+#include <stdlib.h>
+
+#include <varve/emulate.h>
+
+#include "kernels.h"
+
+enum { BLOCKS = 4, THREADS = 4, RESIDENT = 2 };
+
+struct rays {
+    struct kir_rays_args args;
+    struct varve_blocks_view view;
+};
+
+static void rays_thread(void *arg)
+{
+    const struct rays *k = arg;
+
+    kir_rays_kernel(&k->view, &k->args);
+}
+
+/* The emulated device has nobody to tell that a grid could not be started: no memory for it is the end. */
+static void rays_grid(void *arg)
+{
+    if (varve_emu_launch(BLOCKS, THREADS, RESIDENT, 1, rays_thread, arg) != 0)
+        abort();
+    free(arg);
+}
+
+static int rays(struct varve_ctx *ctx, struct kir_rays_args *args,
+                const struct varve_blocks_view *view, struct CUstream_st *stream)
+{
+    struct rays *k = malloc(sizeof(*k));
+    int rc;
+
+    if (!k)
+        return -ENOMEM;
+    k->args = *args;
+    k->view = *view;
+    rc = varve_emulate(ctx, rays_grid, k, stream);
+    if (rc)
+        free(k);
+    return rc;
+}
+
+const struct kir_launcher kir_emulated = {
+    .varve_device = VARVE_DEVICE_HOST,
+    .rays = rays,
+};

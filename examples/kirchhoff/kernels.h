@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernels: velocities come through blocks, times through tables. Compiled by nvcc and, for the
+ * emulated device, as C; a kernel is what each of its threads does.
+ */
+#ifndef KIR_KERNELS_H
+#define KIR_KERNELS_H
+
+#include <varve/blocks_device.h>
+
+#include "kirchhoff.h"
+
+#define KIR_BODY VARVE_D_FN
+
+struct kir_model {
+    const struct varve_blocks_view *view;
+    struct varve_blocks_cursor cursor;
+};
+
+VARVE_D_FN int kir_velocity(struct kir_model *m, int z, int x, int y, float *ret_velocity)
+{
+    return varve_blocks_f32(m->view, &m->cursor, (uint64_t)z, (uint64_t)x, (uint64_t)y,
+                            ret_velocity);
+}
+
+struct kir_times {
+    const float *const *table;
+};
+
+VARVE_D_FN float kir_node_time(struct kir_times *times, uint32_t which, uint64_t node)
+{
+    return times->table[which][node];
+}
+
+VARVE_D_FN void kir_raise(uint64_t *word, uint64_t value)
+{
+    if (varve_d_load64_dev(word) < value)
+        (void)varve_d_max64_dev(word, value);
+}
+
+#include "steps.h"
+
+/* One step of all rays. */
+VARVE_D_FN void kir_rays_kernel(const struct varve_blocks_view *v, const struct kir_rays_args *a)
+{
+    uint32_t all = varve_d_blocks() * varve_d_threads();
+
+    for (uint32_t i = varve_d_block() * varve_d_threads() + varve_d_thread(); i < v->items;
+         i += all) {
+        struct kir_model model = {v, varve_blocks_cursor()};
+        uint32_t item = varve_blocks_item(v, i);
+        struct kir_ray r = a->from[item];
+
+        if (kir_step(&model, &a->grid, &a->tables[r.table], &r, a->time, a->first_node, a->words))
+            a->to[item] = r;
+        else
+            varve_blocks_again(v, item);
+    }
+}
+
+#endif

@@ -24,6 +24,7 @@ int cli_bench_outofcore(int argc, char **argv); /* a part of bench */
 int cli_bench_paper(int argc, char **argv);     /* a part of bench */
 int cli_cached(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_helper(int argc, char **argv);
 int cli_model(int argc, char **argv);
 int cli_ls(int argc, char **argv);
 int cli_probe(int argc, char **argv);

@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
     {"bench", "run an experiment and compare it with the least time it could take", cli_bench},
     {"sim", "run the same experiment in virtual time", cli_sim},
     {"trace", "what a run did and when: timelines, tables, reports", cli_trace},
+    {"helper", "read and write files for the processes of a job on this node", cli_helper},
     {"top", "watch running processes: tiers, movers, hits, blocked time", cli_top},
     {"cached", "run the daemon of the dataset cache, and talk to it", cli_cached},
     {"ring", "where files of a dataset go, and what a failing node moves", cli_ring},

@@ -236,6 +236,12 @@ static void json_process(const struct vv_stats_page *p)
     field("helper_threads", r->helper_threads);
     field("helper_cpu_ns", r->helper_cpu_ns);
     field("helper_cores", r->helper_cores);
+    field("helper_process_pid", r->process_pid);
+    field("helper_process_alive", r->process_alive);
+    field("helper_process_requests", r->process_requests);
+    field("helper_process_bytes", r->process_bytes);
+    field("helper_process_cpu_ns", r->process_cpu_ns);
+    field("helper_process_redone", r->process_redone);
     field("failed_calls", r->failed_calls);
     field("late_errors", r->late_errors);
     field("bad_reads", r->bad_reads);

@@ -221,7 +221,7 @@ static void show_calls(struct top_text *t, const struct vv_stats_record *r)
 
 static void show_rest(struct top_text *t, const struct vv_stats_record *r)
 {
-    char waiting[64] = "no call waits", text[32];
+    char waiting[64] = "no call waits", text[32], moved[VV_BYTES_TEXT];
     uint64_t errors = r->failed_calls + r->late_errors + r->bad_reads + r->lost;
 
     if (r->checkpoint.waiting + r->restore.waiting)
@@ -236,6 +236,12 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
         top_row(t, "%" PRIu64 " threads of the library, on %s%s: %s of processor time",
                 r->helper_threads, r->helper_cores ? "processors " : "", r->helper_where,
                 span(r->helper_cpu_ns, text));
+    if (r->process_pid)
+        top_row(t,
+                "helper process %" PRIu64 "%s, on %s%s: %s for this context, %s of processor time",
+                r->process_pid, r->process_alive ? "" : " (ended)",
+                strcmp(r->process_where, "any") ? "processors " : "", r->process_where,
+                human(r->process_bytes, moved), span(r->process_cpu_ns, text));
     if (r->healed_chunks + r->repaired_chunks)
         top_row(t, "from shared storage: %" PRIu64 " chunks healed, %" PRIu64 " repaired",
                 r->healed_chunks, r->repaired_chunks);

@@ -145,6 +145,10 @@ struct varve_opts {
     int32_t helpers;             /* threads that help to copy in host memory; -1: by the machine */
     int32_t helper_nice;         /* priority of the library's threads, -20 to 19 */
     char helper_cores[VARVE_CORES_BYTES]; /* where they run: "auto", "any" or a list, "28-31" */
+    int32_t helper_process; /* not 0: one process on the node reads and writes files for all who
+                               name it alike */
+    char helper_name[VARVE_NODE_BYTES]; /* empty: processes of a batch job, or all of the user's */
+    char helper_program[VARVE_PATH_BYTES]; /* the program `varve`; empty: it is looked for */
 };
 
 /*
@@ -288,6 +292,11 @@ struct varve_stats {
     /* Three layers: how often the local folder was found slower than the remote one, and whether
      * writes go past it now, until a trial shows that it has recovered. */
     uint64_t layer_skips, layer_skipped;
+    /* The helper process of the node: its number, 0: none; whether it is there; what it has read and
+     * written for this context, the processor time that it took for that, and requests that were done
+     * in this process because it had ended or refused them. */
+    uint64_t helper_pid, helper_alive, helper_requests, helper_bytes, helper_process_cpu_ns;
+    uint64_t helper_redone;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:
@@ -295,14 +304,15 @@ struct varve_stats {
 VARVE_API int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats) VARVE_CHECK;
 
 struct varve_helper {
-    char name[24];   /* what it does: "h2f" moves from host to file */
+    char name[24];   /* what it does: "h2f" moves from host to file; "process 4711" or "ended 4711":
+                        the helper process of the node, with what it did for this context */
     int cpu;         /* the processor that it ran on last; -1: not known */
     int nice;        /* its priority */
     uint64_t cpu_ns; /* processor time that it has taken */
 };
 
 /*
- * The library's threads of a context: up to `max` of them in `ret_helpers`, which may be NULL if
+ * The library's threads of a context, and its helper process: up to `max` of them in `ret_helpers`, which may be NULL if
  * `max` is 0, and how many there are in `ret_count`. Does not block.
  */
 VARVE_API int varve_helpers(struct varve_ctx *ctx, struct varve_helper *ret_helpers, size_t max,

@@ -97,6 +97,7 @@ struct varve_ctx {
     bool trace_file;          /* it has a part in the trace file */
     struct vv_deputy *deputy; /* NULL: none */
     struct vv_crew *crew;     /* all threads of the context */
+    struct vv_helper *helper; /* the helper process; NULL: none */
 
     struct vv_mutex lock;
     struct varve_history *histories; /* Synchronization: lock */
@@ -281,6 +282,16 @@ int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t ve
 int vvi_damage_discard(struct varve_history *h, uint64_t version);
 
 /* ---- shared.c: levels remote and complete ---- */
+
+/* ---- helper.c ---- */
+
+/* The helper process of the node, if it is wanted and can be had. */
+void vvi_helper_open(struct varve_ctx *ctx);
+void vvi_helper_stats(struct varve_ctx *ctx, struct varve_stats *stats);
+struct vv_stats_record;
+void vvi_helper_publish(const struct varve_ctx *ctx, struct vv_stats_record *record);
+/* As one more of the library's helpers. False: there is none. */
+bool vvi_helper_describe(struct varve_ctx *ctx, struct varve_helper *ret_helper);
 
 /* ---- spill.c: level cached, what memory does not hold ---- */
 

@@ -215,6 +215,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     o.write_bytes_per_s = rate[VV_HOP_H2F];
     o.read_bytes_per_s = rate[VV_HOP_F2H];
     o.gds = ctx->gds;
+    o.helper = ctx->helper;
     if (hooks && hooks->os)
         o.os = hooks->os;
     int rc = opts->local[0] ? budget_open(ctx) : 0;
@@ -269,6 +270,7 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .pages_gone = ctx->layers ? vvi_spill_gone : NULL,
         .pages_arg = ctx->layers,
         .crew = ctx->crew,
+        .helper = ctx->helper,
         .copy_helpers = opts->helpers < 0    ? 0
                         : opts->helpers == 0 ? -1
                                              : opts->helpers,
@@ -321,6 +323,7 @@ static void ctx_free(struct varve_ctx *ctx)
     vv_budget_free(ctx->disk);
     vv_gds_close(ctx->gds);
     vv_device_close(ctx->device);
+    vv_helper_close(ctx->helper);
     vv_crew_free(ctx->crew);
     vv_mutex_fini(&ctx->lock);
     free(ctx);
@@ -362,6 +365,8 @@ static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
         ctx->opts.run_id = ctx->opts.run[0] ? vvi_shared_run_id(ctx->opts.run) : vv_files_draw_id();
     if (rc == 0)
         rc = gds_open(ctx, err, err_bytes);
+    if (rc == 0)
+        vvi_helper_open(ctx);
     return rc ? rc : storage_open(ctx, rate, err, err_bytes);
 }
 
@@ -539,6 +544,8 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
     s.helper_threads = crew.threads;
     s.helper_cpu_ns = crew.cpu_ns;
     s.helper_cores = crew.cores;
+    if (ctx->helper)
+        vvi_helper_stats(ctx, &s);
     memcpy(ret_stats, &s, bytes);
     vvi_ctx_leave(ctx);
     return 0;
@@ -561,6 +568,12 @@ int varve_helpers(struct varve_ctx *ctx, struct varve_helper *ret_helpers, size_
                 .cpu = list[i].cpu, .nice = list[i].nice, .cpu_ns = list[i].cpu_ns};
             snprintf(ret_helpers[i].name, sizeof(ret_helpers[i].name), "%s",
                      list[i].name[0] ? list[i].name : "helper");
+        }
+        struct varve_helper process;
+        if (vvi_helper_describe(ctx, &process)) {
+            if (n < max)
+                ret_helpers[n] = process;
+            n++;
         }
         *ret_count = n;
     } else {

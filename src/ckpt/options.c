@@ -60,6 +60,10 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     o->helper_nice = c->helper_nice;
     snprintf(o->helper_cores, sizeof(o->helper_cores), "%.*s", (int)sizeof(o->helper_cores) - 1,
              c->helper_cores);
+    o->helper_process = c->helper_process;
+    snprintf(o->helper_name, sizeof(o->helper_name), "%.*s", (int)sizeof(o->helper_name) - 1,
+             c->helper_name);
+    snprintf(o->helper_program, sizeof(o->helper_program), "%s", c->helper_program);
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -102,6 +106,10 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     c->helpers = o->helpers;
     c->helper_nice = o->helper_nice;
     text_in(c->helper_cores, sizeof(c->helper_cores), o->helper_cores, sizeof(o->helper_cores));
+    c->helper_process = o->helper_process != 0;
+    text_in(c->helper_name, sizeof(c->helper_name), o->helper_name, sizeof(o->helper_name));
+    text_in(c->helper_program, sizeof(c->helper_program), o->helper_program,
+            sizeof(o->helper_program));
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -214,6 +222,10 @@ static int check_helpers(const struct varve_opts *o, char *err, size_t n)
 {
     if (strnlen(o->helper_cores, sizeof(o->helper_cores)) == sizeof(o->helper_cores))
         return refuse(err, n, -EINVAL, "helper_cores: the text has no end");
+    if (strnlen(o->helper_name, sizeof(o->helper_name)) == sizeof(o->helper_name))
+        return refuse(err, n, -EINVAL, "helper_name: the text has no end");
+    if (strnlen(o->helper_program, sizeof(o->helper_program)) == sizeof(o->helper_program))
+        return refuse(err, n, -EINVAL, "helper_program: the path has no end");
     if (o->helpers < -1 || o->helpers > 255)
         return refuse(err, n, -EINVAL, "helpers: not between -1 and 255");
     return 0;

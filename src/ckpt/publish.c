@@ -226,6 +226,7 @@ static void set_engine(const struct varve_ctx *ctx, const struct vv_core_stats *
     r->helper_cpu_ns = crew.cpu_ns;
     r->helper_cores = crew.cores;
     snprintf(r->helper_where, sizeof(r->helper_where), "%s", crew.where);
+    vvi_helper_publish(ctx, r);
     r->late_errors = c->late_errors;
     r->bad_reads = c->bad_reads;
     r->reread = c->reread;

@@ -126,6 +126,15 @@ void vvi_trace_closing(struct varve_ctx *ctx)
     say(ctx, "helpers.where", crew.where);
     say_number(ctx, "helpers.threads", crew.threads + crew.ended);
     say_number(ctx, "helpers.cpu_ns", crew.cpu_ns);
+    if (ctx->helper) {
+        struct vv_helper_stats h;
+        vv_helper_get_stats(ctx->helper, &h);
+        say(ctx, "helpers.process.where", h.where);
+        say_number(ctx, "helpers.process.pid", (uint64_t)h.pid);
+        say_number(ctx, "helpers.process.bytes", h.bytes);
+        say_number(ctx, "helpers.process.cpu_ns", h.cpu_ns);
+        say_number(ctx, "helpers.process.redone", h.redone);
+    }
 }
 
 void vvi_trace_close(struct varve_ctx *ctx)

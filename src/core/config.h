@@ -83,6 +83,7 @@ struct vv_config {
     int partner_timeout_ms;
     int helpers; /* -1: by the machine */
     int helper_nice;
+    int helper_process; /* 0 or 1 */
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;
@@ -96,6 +97,8 @@ struct vv_config {
     char rate[VV_CONFIG_TEXT]; /* as given; vv_config_rates_parse reads it */
     char trace_file[VV_CONFIG_TEXT];
     char helper_cores[VV_CONFIG_TEXT]; /* "auto", "any" or a list */
+    char helper_name[VV_CONFIG_TEXT];
+    char helper_program[VV_CONFIG_TEXT];
 };
 
 /* The defaults, without file and environment. */

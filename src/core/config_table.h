@@ -106,6 +106,16 @@
     X(helper_nice, INT, helper_nice, "0", "NUMBER",                                                \
       "Priority of the threads of the library, as of nice(1): 0 to 19, higher gives way; below "   \
       "0 where the process may.")                                                                  \
+    X(helper_process, BOOL, helper_process, "off", "on|off",                                       \
+      "One process on each node reads and writes files for all processes of the job there, on "    \
+      "helper_cores or wherever the system has room; it is started when it is needed, and ends "   \
+      "when nobody needs it. Without it, or when it has died, threads of each process do that.")   \
+    X(helper_name, TEXT, helper_name, "", "TEXT",                                                  \
+      "Processes that name it alike share one helper process. Empty: those of a batch job, or "    \
+      "else all of the user's.")                                                                   \
+    X(helper_program, TEXT, helper_program, "", "FILE",                                            \
+      "The program `varve`, which is the helper process. Empty: the one beside the library, or "   \
+      "else found by PATH.")                                                                       \
     X(close_timeout_ms, INT, close_timeout_ms, "-1", "NUMBER",                                     \
       "How long closing may wait for checkpoints that are still on their way, in milliseconds; "   \
       "negative: no limit.")

@@ -29,6 +29,8 @@ struct vv_engine_cfg {
     enum vv_tier_kind disk;   /* VV_TIER_SPILL or VV_TIER_FILES, if there are stores */
     struct vv_device *device; /* NULL: none. All of these outlive the engine. */
     struct vv_store *write_store, *read_store; /* both or neither */
+    struct vv_helper
+        *helper;        /* that they were opened with: it reaches the host cache; NULL: none */
     struct vv_gds *gds; /* that the stores were opened with; NULL: they take host memory only */
     enum vv_policy policy;
     /* What the hops are slowed down to, in bytes/s, by device and stores; 0: full speed. The engine

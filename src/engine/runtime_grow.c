@@ -201,7 +201,7 @@ static void give_up(struct vv_engine *e, int rc)
         vv_cond_wait(&g->cond, &g->lock);
     vv_mutex_unlock(&g->lock);
     size_t ready = VV_MIN(g->nready * VVI_SLICE_BYTES, g->bytes);
-    madvise(g->base + ready, g->bytes - ready, MADV_DONTNEED);
+    madvise(g->base + ready, g->bytes - ready, g->shared ? MADV_REMOVE : MADV_DONTNEED);
     describe_failure(g, rc, text, sizeof(text));
     vv_log(VV_LOG_WARNING, "%s", text);
     vv_trace5(VV_TRACE_ERROR, VV_TRACE_HISTORY(e->cfg.trace_id, 0), 0, g->tier, 0,

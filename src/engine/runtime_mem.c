@@ -57,18 +57,13 @@ static void place_near_device(const struct vv_engine *e, void *base, size_t byte
                strerror(-rc));
 }
 
-static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err, size_t err_bytes)
+/* Memory of nobody else's. */
+static int map_alone(size_t bytes, char **ret_base)
 {
-    bytes = vv_align_up(bytes, HUGE_BYTES);
     char *map =
         mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) {
-        int rc = -errno;
-        char want[VV_BYTES_TEXT];
-        snprintf(err, err_bytes, "host cache: cannot map %s",
-                 vv_bytes_human(bytes, want, sizeof(want)));
-        return rc;
-    }
+    if (map == MAP_FAILED)
+        return -errno;
     char *base = (char *)vv_align_up((uintptr_t)map, HUGE_BYTES);
     size_t before = (size_t)(base - map), after = HUGE_BYTES - before;
     if (before)
@@ -76,6 +71,26 @@ static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err
     if (after)
         munmap(base + bytes, after);
     madvise(base, bytes, MADV_HUGEPAGE);
+    *ret_base = base;
+    return 0;
+}
+
+static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err, size_t err_bytes)
+{
+    bytes = vv_align_up(bytes, HUGE_BYTES);
+    void *shared = NULL;
+    char *base = NULL;
+    /* What cannot be shared is read and written by threads of this process. */
+    e->grow.shared = e->cfg.helper && vv_helper_map(e->cfg.helper, bytes, &shared) == 0;
+    int rc = e->grow.shared ? 0 : map_alone(bytes, &base);
+    if (rc) {
+        char want[VV_BYTES_TEXT];
+        snprintf(err, err_bytes, "host cache: cannot map %s",
+                 vv_bytes_human(bytes, want, sizeof(want)));
+        return rc;
+    }
+    if (e->grow.shared)
+        base = shared;
     e->base[tier] = base;
     e->base_bytes[tier] = bytes;
     place_near_device(e, base, bytes);
@@ -128,7 +143,10 @@ void vvi_engine_mem_fini(struct vv_engine *e)
             continue;
         }
         vvi_grow_fini(e);
-        munmap(e->base[t], e->base_bytes[t]);
+        if (e->grow.shared)
+            vv_helper_unmap(e->cfg.helper, e->base[t]);
+        else
+            munmap(e->base[t], e->base_bytes[t]);
     }
 }
 

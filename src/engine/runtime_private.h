@@ -176,6 +176,7 @@ struct vvi_grow {
     unsigned tier; /* immutable once open, as is all of this block */
     char *base;
     size_t bytes, nslices; /* of the cache, transit pages not counted */
+    bool shared;           /* with the helper process */
     bool transit_pinned;
     bool runs; /* the pinner is there. Owner: who opens and closes the engine */
     pthread_t pinner, toucher[VVI_TOUCHERS];

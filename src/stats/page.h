@@ -123,9 +123,14 @@ struct vv_stats_record {
      * they are bound to (0: none), and those as a list. */
     uint64_t helper_threads, helper_cpu_ns, helper_cores;
     char helper_where[64];
+    /* The helper process of the node: its number (0: none), whether it is there, what it did for this
+     * context and the processor time that took it, and the processors that it is bound to. */
+    uint64_t process_pid, process_alive, process_requests, process_bytes, process_cpu_ns;
+    uint64_t process_redone; /* requests that it left to this process */
+    char process_where[64];
 };
 
-_Static_assert(sizeof(struct vv_stats_record) == 3944, "on disk");
+_Static_assert(sizeof(struct vv_stats_record) == 4056, "on disk");
 
 /* ---- writing ---- */
 

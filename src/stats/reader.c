@@ -74,6 +74,7 @@ static void bound_record(struct vv_stats_record *r)
     r->nhops = VV_MIN(r->nhops, (uint32_t)VV_STATS_HOPS);
     r->nhistories = VV_MIN(r->nhistories, (uint32_t)VV_STATS_HISTORIES);
     END(r->helper_where);
+    END(r->process_where);
     for (int i = 0; i < VV_STATS_TIERS; i++) {
         END(r->tier[i].name);
         END(r->tier[i].kind);

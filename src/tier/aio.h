@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asynchronous file I/O with one interface over two backends: io_uring, and a pool of threads that
- * call preadv and pwritev. One thread owns an aio: it submits and reaps. Only kick may be called
+/* Asynchronous file I/O with one interface over three backends: io_uring, a pool of threads that
+ * call preadv and pwritev, and a helper process with one of these beside it. One thread owns an aio: it submits and reaps. Only kick may be called
  * from elsewhere. */
 #ifndef VV_TIER_AIO_H
 #define VV_TIER_AIO_H
@@ -39,6 +39,11 @@ struct vv_aio;
  * compiled in and the kernel allows it. URING fails with -EOPNOTSUPP where it does not. */
 VV_WARN_UNUSED int vv_aio_new(const struct vv_os *os, enum vv_aio_backend backend, unsigned depth,
                               struct vv_aio **ret_aio);
+/* The same with a helper process, which carries requests out where it can; NULL: without. */
+struct vv_helper;
+VV_WARN_UNUSED int vv_aio_new_helped(const struct vv_os *os, enum vv_aio_backend backend,
+                                     unsigned depth, struct vv_helper *helper,
+                                     struct vv_aio **ret_aio);
 /* Waits for what is in flight. Accepts NULL. */
 void vv_aio_free(struct vv_aio *aio);
 const char *vv_aio_name(const struct vv_aio *aio);

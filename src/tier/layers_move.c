@@ -355,20 +355,42 @@ static void *move_pages(void *arg)
 
 /* ---- starting and stopping ---- */
 
+static int memory_new(struct vvi_lmover *m)
+{
+    const struct vv_layers *l = m->layers;
+    size_t each = (size_t)l->move_pages * l->page_bytes, all = each * VV_ARRAY_SIZE(m->move);
+    struct vv_helper *helper = l->opts.layer[m->from].store.helper;
+    void *mem = NULL;
+    m->shared = helper != NULL && vv_helper_map(helper, all, &mem) == 0;
+    if (!m->shared && posix_memalign(&mem, VV_STORE_ALIGN, all))
+        return -ENOMEM;
+    m->mem = mem;
+    for (size_t i = 0; i < VV_ARRAY_SIZE(m->move); i++) {
+        m->move[i].mem = m->mem + i * each;
+        m->move[i].next = m->spare;
+        m->spare = &m->move[i];
+    }
+    return 0;
+}
+
+static void memory_free(struct vvi_lmover *m)
+{
+    if (m->shared)
+        vv_helper_unmap(m->layers->opts.layer[m->from].store.helper, m->mem);
+    else
+        free(m->mem);
+    m->mem = NULL;
+}
+
 int vvi_lmover_start(struct vv_layers *l, enum vv_layer from, struct vvi_lmover *m)
 {
     m->layers = l;
     m->from = from;
     m->to = from == VV_LAYER_FAST ? VV_LAYER_SLOW : VV_LAYER_FAST;
-    for (size_t i = 0; i < VV_ARRAY_SIZE(m->move); i++) {
-        void *mem;
-        if (posix_memalign(&mem, VV_STORE_ALIGN, (size_t)l->move_pages * l->page_bytes))
-            return -ENOMEM;
-        m->move[i].mem = mem;
-        m->move[i].next = m->spare;
-        m->spare = &m->move[i];
-    }
-    int rc = vvi_layer_store(l, m->from, &m->src);
+    int rc = memory_new(m);
+    if (rc < 0)
+        return rc;
+    rc = vvi_layer_store(l, m->from, &m->src);
     if (rc == 0)
         rc = vvi_layer_store(l, m->to, &m->dst);
     if (rc == 0)
@@ -391,7 +413,6 @@ void vvi_lmover_fini(struct vvi_lmover *m)
         m->src->ops->close(m->src);
     if (m->dst != NULL)
         m->dst->ops->close(m->dst);
-    for (size_t i = 0; i < VV_ARRAY_SIZE(m->move); i++)
-        free(m->move[i].mem);
+    memory_free(m);
     free(m->plan);
 }

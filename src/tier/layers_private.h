@@ -66,6 +66,8 @@ struct vvi_lmover {
     bool started;
     struct vv_cond work; /* with layers->lock */
     struct vvi_move move[3], *spare;
+    char *mem;   /* of all three, owned; immutable, as the next */
+    bool shared; /* with the helper process */
     /* Owner: the thread. The versions as they were last ranked, best first. */
     struct vv_layers_version *plan;
     size_t nplan, plan_room, plan_at;

@@ -271,7 +271,7 @@ int vvi_port_init(struct vvi_port *port, const struct vv_store_ops *ops,
     port->done_tail = &port->done;
     port->waiting = NULL;
     port->active = 0;
-    int rc = vv_aio_new(opts->os, opts->backend, opts->depth, &port->aio);
+    int rc = vv_aio_new_helped(opts->os, opts->backend, opts->depth, opts->helper, &port->aio);
     if (rc == 0 && opts->gds != NULL) {
         rc = vvi_gds_pool_new(opts->gds, opts->os, kick_aio, port->aio, &port->gds);
         if (rc < 0)

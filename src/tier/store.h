@@ -17,6 +17,7 @@
 #include "core/util.h"
 #include "tier/aio.h"
 #include "tier/gds.h"
+#include "tier/helper.h"
 #include "tier/os.h"
 
 struct vv_store;
@@ -50,6 +51,9 @@ struct vv_store_opts {
     /* Takes requests on device memory too. Needs direct I/O: -ENOTSUP where the file system has
      * none. NULL: host memory only. Outlives spill, folder and stores. */
     struct vv_gds *gds;
+    /* A process that reads and writes for this one, where memory is of vv_helper_map. NULL: none.
+     * Outlives the stores. */
+    struct vv_helper *helper;
 };
 
 void vv_store_opts_init(struct vv_store_opts *opts);

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve helper: the helper process of a node (tier/helper.h). Contexts that are opened with
+ * helper_process = on start it themselves, in the background, where it is silent; started by hand it runs
+ * until it is ended, and tells then what it did.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "tier/helper.h"
+
+#define COMMAND "varve helper"
+
+struct helper_opts {
+    struct vv_helper_serve_opts serve;
+    const char *name;
+    bool background, json;
+};
+
+static void usage(FILE *f)
+{
+    fprintf(f, "usage: " COMMAND " [OPTION]...\n\n"
+               "Reads and writes files for processes of the same user on this node that were\n"
+               "opened with helper_process = on, which start it if it is not there.\n\n"
+               "  --name NAME    who uses this name (helper_name) shares it; otherwise the\n"
+               "                 processes of a batch job, or all of the user's\n"
+               "  --cores LIST   the processors it runs on, such as 30,31; any (any)\n"
+               "  --nice N       its priority, 0 to 19 (0)\n"
+               "  --threads N    that read and write, 1 to 64 (4)\n"
+               "  --idle MS      end when nobody has been there for so long (never)\n"
+               "  --background   return when it is ready, or another one is\n"
+               "  --json         print what it did as a JSON object\n"
+               "  --help         this text\n");
+}
+
+static int parse_int(const char *value, long min, long max, int *ret)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(value, &end, 10);
+
+    if (errno || end == value || *end || n < min || n > max)
+        return -EINVAL;
+    *ret = (int)n;
+    return 0;
+}
+
+static int set_option(int id, const char *value, struct helper_opts *o)
+{
+    int n = 0, rc = 0;
+
+    switch (id) {
+    case 'n':
+        o->name = value;
+        break;
+    case 'c':
+        o->serve.cores = strcmp(value, "any") == 0 ? NULL : value;
+        break;
+    case 'p':
+        return parse_int(value, -20, 19, &o->serve.nice);
+    case 't':
+        rc = parse_int(value, 1, 64, &n);
+        o->serve.threads = (unsigned)n;
+        break;
+    case 'i':
+        return parse_int(value, 0, 1000000000, &o->serve.idle_ms);
+    case 'b':
+        o->background = true;
+        break;
+    default:
+        o->json = true;
+        break;
+    }
+    return rc;
+}
+
+/* -1: go on. */
+static int parse(int argc, char **argv, struct helper_opts *o)
+{
+    static const struct option longopts[] = {
+        {"name", required_argument, NULL, 'n'},
+        {"cores", required_argument, NULL, 'c'},
+        {"nice", required_argument, NULL, 'p'},
+        {"threads", required_argument, NULL, 't'},
+        {"idle", required_argument, NULL, 'i'},
+        {"background", no_argument, NULL, 'b'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int id, index = 0;
+
+    while ((id = getopt_long(argc, argv, "h", longopts, &index)) != -1) {
+        if (id == 'h') {
+            usage(stdout);
+            return CLI_OK;
+        }
+        if (id == '?')
+            return CLI_USAGE;
+        if (set_option(id, optarg, o) < 0) {
+            fprintf(stderr, COMMAND ": --%s: not '%s'\n", longopts[index].name, optarg);
+            return CLI_USAGE;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, COMMAND ": what is '%s'? See --help\n", argv[optind]);
+        return CLI_USAGE;
+    }
+    return -1;
+}
+
+/* ---- running ---- */
+
+/* Synchronization: set before the handlers are. */
+static int stop_fd = -1;
+
+static void stop(int sig)
+{
+    uint64_t one = 1;
+    int keep = errno;
+
+    (void)sig;
+    (void)!write(stop_fd, &one, sizeof(one));
+    errno = keep;
+}
+
+/* The process that starts it may be bound to few processors: not so the one that works for all. */
+static void unbind(void)
+{
+    cpu_set_t all;
+
+    CPU_ZERO(&all);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        CPU_SET((size_t)i, &all);
+    (void)!sched_setaffinity(0, sizeof(all), &all);
+}
+
+/* Every request that waits holds a descriptor. */
+static void raise_limit(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
+        r.rlim_cur = r.rlim_max;
+        (void)!setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+static void print_served(const struct helper_opts *o, const struct vv_helper_served *s)
+{
+    char bytes[VV_BYTES_TEXT];
+
+    if (o->json)
+        printf("{\"processes\": %" PRIu64 ", \"requests\": %" PRIu64 ", \"bytes\": %" PRIu64
+               ", \"cpu_s\": %.6f, \"processors\": \"%s\"}\n",
+               s->processes, s->requests, s->bytes, (double)s->cpu_ns * 1e-9, s->where);
+    else
+        printf("for %" PRIu64 " processes: %" PRIu64 " requests, %s, %.3f s of processor time on "
+               "processors: %s\n",
+               s->processes, s->requests, vv_bytes_human(s->bytes, bytes, sizeof(bytes)),
+               (double)s->cpu_ns * 1e-9, s->where);
+}
+
+static int serve(struct helper_opts *o, int listen_fd)
+{
+    struct sigaction act = {.sa_handler = stop}, ignore = {.sa_handler = SIG_IGN};
+    struct vv_helper_served served;
+    char err[256] = "";
+
+    unbind();
+    raise_limit();
+    stop_fd = o->serve.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGINT, o->background ? &ignore : &act, NULL);
+    sigaction(SIGHUP, &ignore, NULL);
+    int rc = vv_helper_serve(listen_fd, &o->serve, err, sizeof(err), &served);
+    if (rc < 0) {
+        fprintf(stderr, COMMAND ": %s\n", err[0] ? err : vv_strerror(rc));
+        return CLI_FAILED;
+    }
+    if (!o->background)
+        print_served(o, &served);
+    return CLI_OK;
+}
+
+/* Nothing of the process that starts it stays open: neither files nor the ends of pipes that others wait
+ * for. */
+static void leave_files(int keep)
+{
+    int null = open("/dev/null", O_RDWR);
+
+    for (int i = 0; i < 3 && null >= 0; i++)
+        (void)dup2(null, i);
+    for (int fd = 3, max = (int)sysconf(_SC_OPEN_MAX); fd < VV_MIN(max, 65536); fd++)
+        if (fd != keep)
+            close(fd);
+}
+
+/* In a process of its own. This one waits until that listens: what listens is what others see. */
+static int in_background(struct helper_opts *o)
+{
+    int ready[2], rc = -EIO;
+
+    if (pipe2(ready, O_CLOEXEC) < 0 || fflush(NULL) != 0)
+        return CLI_FAILED;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int listen_fd;
+        setsid();
+        leave_files(ready[1]);
+        rc = vv_helper_listen(o->name, &listen_fd);
+        ssize_t told = write(ready[1], &rc, sizeof(rc));
+        close(ready[1]);
+        _exit(rc < 0 || told < 0 ? CLI_FAILED : serve(o, listen_fd));
+    }
+    close(ready[1]);
+    if (pid < 0 || read(ready[0], &rc, sizeof(rc)) != (ssize_t)sizeof(rc))
+        rc = -EIO;
+    if (rc < 0 && rc != -EADDRINUSE)
+        fprintf(stderr, COMMAND ": %s\n", vv_strerror(rc));
+    return rc == 0 || rc == -EADDRINUSE ? CLI_OK : CLI_FAILED;
+}
+
+int cli_helper(int argc, char **argv)
+{
+    struct helper_opts o = {.serve = {.idle_ms = -1}};
+    int listen_fd, rc = parse(argc, argv, &o);
+
+    if (rc >= 0)
+        return rc;
+    if (o.background)
+        return in_background(&o);
+    rc = vv_helper_listen(o.name, &listen_fd);
+    if (rc < 0) {
+        fprintf(stderr, COMMAND ": %s\n",
+                rc == -EADDRINUSE ? "there is one of that name already" : vv_strerror(rc));
+        return CLI_FAILED;
+    }
+    if (!o.json)
+        printf("ready\n");
+    fflush(stdout);
+    return serve(&o, listen_fd);
+}

@@ -109,7 +109,11 @@ static void look_at_libraries(struct doctor *d)
                "no libvarve-mpi.so, and of VELOC's interface VELOC_Init_single alone",
                "libopenmpi-dev", "openmpi");
     if (VV_BUILD_FORTRAN)
-        add(d, "Fortran", FOUND, "libvarve-fortran.so was built: the module varve");
+        add(d, "Fortran", FOUND,
+            VV_BUILD_FORTRAN_MPI
+                ? "libvarve-fortran.so and libvarve-fortran-mpi.so were built: the modules varve "
+                  "and varve_mpi"
+                : "libvarve-fortran.so was built: the module varve");
     else
         remedy(add(d, "Fortran", MISSING,
                    "no compiler that suits the C compiler's when this was built"),

@@ -137,3 +137,17 @@ if(NOT VARVE_WITH_FORTRAN STREQUAL "OFF")
         message(STATUS "no Fortran compiler that suits the C compiler (Debian: gfortran); the Fortran module is off")
     endif()
 endif()
+
+# Both: its module passes communicators as C's int. An MPI made for Fortran integers of 64 bits has another MPI_Fint.
+set(HAVE_FORTRAN_MPI 0)
+if(HAVE_FORTRAN AND HAVE_MPI)
+    include(CheckCSourceCompiles)
+    set(CMAKE_REQUIRED_INCLUDES ${MPI_C_INCLUDE_DIRS})
+    check_c_source_compiles("#include <mpi.h>
+        _Static_assert(sizeof(MPI_Fint) == sizeof(int), \"\");
+        int main(void) { return 0; }" VARVE_MPI_FINT_IS_INT)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    if(VARVE_MPI_FINT_IS_INT)
+        set(HAVE_FORTRAN_MPI 1)
+    endif()
+endif()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Libraries on top of libvarve.so, which use its public API alone: libvarve-mpi.so, where there is an MPI;
-# libveloc-client.so, VELOC's interface; and libvarve-fortran.so, where there is a Fortran compiler. The second is not linked with MPI: it loads libvarve-mpi.so when it is given a
+# libveloc-client.so, VELOC's interface; libvarve-fortran.so, where there is a Fortran compiler; and libvarve-fortran-mpi.so, where there are both. The second is not linked with MPI: it loads libvarve-mpi.so when it is given a
 # communicator.
 
 function(varve_on_top target name map)
@@ -46,15 +46,26 @@ if(HAVE_MPI)
     target_include_directories(varve_veloc_static SYSTEM PRIVATE ${MPI_C_INCLUDE_DIRS})
 endif()
 
-if(HAVE_FORTRAN)
-    add_library(varve_fortran SHARED ${CMAKE_SOURCE_DIR}/src/fortran/varve.f90 ${CMAKE_SOURCE_DIR}/src/fortran/array.c)
-    set_target_properties(varve_fortran PROPERTIES OUTPUT_NAME varve-fortran VERSION ${PROJECT_VERSION}
-        SOVERSION ${PROJECT_VERSION_MAJOR} EXPORT_NAME fortran LINKER_LANGUAGE Fortran INSTALL_RPATH "$ORIGIN"
+# varve_fortran_library TARGET NAME EXPORT SOURCE ...
+function(varve_fortran_library target name export)
+    add_library(${target} SHARED ${ARGN})
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} VERSION ${PROJECT_VERSION}
+        SOVERSION ${PROJECT_VERSION_MAJOR} EXPORT_NAME ${export} LINKER_LANGUAGE Fortran INSTALL_RPATH "$ORIGIN"
         Fortran_MODULE_DIRECTORY ${CMAKE_BINARY_DIR}/fortran)
-    target_compile_options(varve_fortran PRIVATE $<$<COMPILE_LANGUAGE:Fortran>:-Wall -Wextra -std=f2018>
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:Fortran>:-Wall -Wextra -std=f2018>
         $<$<AND:$<COMPILE_LANGUAGE:Fortran>,$<BOOL:${VARVE_WERROR}>>:-Werror> $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra>)
-    target_link_libraries(varve_fortran PRIVATE varve_shared)
+    target_link_libraries(${target} PRIVATE varve_shared)
     if(VARVE_SANITIZE)
-        target_link_options(varve_fortran PRIVATE -fsanitize=${VARVE_SANITIZE})
+        target_link_options(${target} PRIVATE -fsanitize=${VARVE_SANITIZE})
     endif()
+endfunction()
+
+if(HAVE_FORTRAN)
+    varve_fortran_library(varve_fortran varve-fortran fortran ${CMAKE_SOURCE_DIR}/src/fortran/varve.f90
+        ${CMAKE_SOURCE_DIR}/src/fortran/array.c)
+endif()
+if(HAVE_FORTRAN_MPI)
+    # Calls libvarve-mpi, and needs no module or library of the MPI's own Fortran.
+    varve_fortran_library(varve_fortran_mpi varve-fortran-mpi fortran-mpi ${CMAKE_SOURCE_DIR}/src/fortran/varve_mpi.f90)
+    target_link_libraries(varve_fortran_mpi PRIVATE varve_fortran varve_mpi)
 endif()

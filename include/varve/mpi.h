@@ -64,6 +64,19 @@ VARVE_API int varve_restore_mpi(MPI_Comm comm, struct varve_history *h,
                                 uint64_t version) VARVE_CHECK;
 
 /*
+ * The same for programs in other languages, which know a communicator as the number that Fortran has for
+ * it (MPI_Comm_c2f): a handle of `use mpi`, or MPI_VAL of one of `use mpi_f08`. The Fortran module
+ * varve_mpi calls these. A number that is no communicator is for the error handlers of MPI.
+ */
+VARVE_API int varve_open_mpi_f(MPI_Fint comm, const struct varve_opts *opts,
+                               struct varve_ctx **ret_ctx) VARVE_CHECK;
+VARVE_API int varve_close_mpi_f(MPI_Fint comm, struct varve_ctx *ctx);
+VARVE_API int varve_latest_mpi_f(MPI_Fint comm, struct varve_history *h,
+                                 uint64_t *ret_version) VARVE_CHECK;
+VARVE_API int varve_restore_mpi_f(MPI_Fint comm, struct varve_history *h,
+                                  uint64_t version) VARVE_CHECK;
+
+/*
  * The communicator over which a vector is reduced. Not collective. The vector keeps the handle, not a
  * duplicate: the communicator is freed after the vector, or after another one has taken its place.
  * Copies of the vector have none. MPI_COMM_NULL takes it away. -ENOMEM.

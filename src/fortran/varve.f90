@@ -48,6 +48,7 @@ module varve
     contains
         procedure :: set => options_set
         procedure :: load => options_load
+        procedure :: handle => options_handle
     end type
 
     type, public :: varve_context
@@ -57,6 +58,9 @@ module varve
         procedure :: open => context_open
         procedure :: close => context_close
         procedure :: is_open => context_is_open
+        procedure :: handle => context_handle
+        procedure :: adopt => context_adopt
+        procedure :: release => context_release
     end type
 
     type, public :: varve_history
@@ -79,16 +83,20 @@ module varve
         procedure :: flush => history_flush
         procedure :: discard => history_discard
         procedure :: latest => history_latest
+        procedure :: resume => history_resume
         procedure :: versions => history_versions
+        procedure :: handle => history_handle
+        procedure :: context_handle => history_context_handle
     end type
 
-    public :: varve_library_version
+    public :: varve_library_version, varve_finish
 
-    ! struct varve_history_opts, as far as this module uses it
+    ! struct varve_history_opts
     type, bind(c) :: c_history_opts
         integer(c_size_t) :: opts_size
         integer(c_int) :: consume
-        integer(c_int64_t) :: keep
+        integer(c_int64_t) :: keep, keep_every
+        integer(c_int) :: overwrite, order
     end type
 
     ! struct varve_error
@@ -218,6 +226,11 @@ module varve
             type(c_ptr), value :: h
             integer(c_int64_t), intent(inout) :: version
         end function
+        integer(c_int) function c_resume(h, next) bind(c, name='varve_resume')
+            import
+            type(c_ptr), value :: h
+            integer(c_int64_t), value :: next
+        end function
         integer(c_int) function c_versions(h, list, max, count) bind(c, name='varve_versions')
             import
             type(c_ptr), value :: h
@@ -267,7 +280,9 @@ contains
         end do
     end function
 
-    subroutine finish(ctx, what, rc, stat, errmsg)
+    ! Ends a procedure as those of this module end: with the result of a C function, and what was done. For functions of
+    ! the library that have no procedure here, and for varve_mpi.
+    subroutine varve_finish(ctx, what, rc, stat, errmsg)
         type(c_ptr), intent(in) :: ctx
         character(len=*), intent(in) :: what
         integer(c_int), intent(in) :: rc
@@ -314,7 +329,7 @@ contains
         integer(c_int) :: rc
         rc = options_ready(self)
         if (rc == 0) rc = c_opts_set(self%c, trim(key)//c_null_char, trim(val)//c_null_char)
-        call finish(c_null_ptr, 'options', rc, stat, errmsg)
+        call varve_finish(c_null_ptr, 'options', rc, stat, errmsg)
     end subroutine
 
     ! A configuration file, and the environment over it.
@@ -326,8 +341,16 @@ contains
         integer(c_int) :: rc
         rc = options_ready(self)
         if (rc == 0) rc = c_opts_load(self%c, trim(path)//c_null_char)
-        call finish(c_null_ptr, 'options', rc, stat, errmsg)
+        call varve_finish(c_null_ptr, 'options', rc, stat, errmsg)
     end subroutine
+
+    ! The C structure, for functions of C; it lasts as long as the options.
+    function options_handle(self) result(c)
+        class(varve_options), intent(inout), target :: self
+        type(c_ptr) :: c
+        c = c_null_ptr
+        if (options_ready(self) == 0) c = c_loc(self%c)
+    end function
 
     ! ---- contexts ----
 
@@ -349,7 +372,7 @@ contains
         end if
         if (rc == 0) rc = c_open(c, handle)
         if (rc == 0) self%c = handle
-        call finish(c_null_ptr, 'open', rc, stat, errmsg)
+        call varve_finish(c_null_ptr, 'open', rc, stat, errmsg)
     end subroutine
 
     ! Ends the context and its histories; what is on its way to the level of the context gets there first.
@@ -360,7 +383,7 @@ contains
         integer(c_int) :: rc
         rc = c_close(self%c)
         if (rc /= -16) self%c = c_null_ptr ! -EBUSY: nothing was done
-        call finish(c_null_ptr, 'close', rc, stat, errmsg)
+        call varve_finish(c_null_ptr, 'close', rc, stat, errmsg)
     end subroutine
 
     logical function context_is_open(self)
@@ -368,24 +391,49 @@ contains
         context_is_open = c_associated(self%c)
     end function
 
+    ! The context as functions of C take it; null if it is not open.
+    function context_handle(self) result(c)
+        class(varve_context), intent(in) :: self
+        type(c_ptr) :: c
+        c = self%c
+    end function
+
+    ! Takes over a context that a function of C has opened. One that self had before is not closed by this.
+    subroutine context_adopt(self, c)
+        class(varve_context), intent(inout) :: self
+        type(c_ptr), intent(in) :: c
+        self%c = c
+    end subroutine
+
+    ! The other way: a function of C closes it.
+    function context_release(self) result(c)
+        class(varve_context), intent(inout) :: self
+        type(c_ptr) :: c
+        c = self%c
+        self%c = c_null_ptr
+    end function
+
     ! ---- histories ----
 
-    ! keep: so many of the newest versions; all if it is not given. consume_once: a version is discarded when it was
-    ! restored.
-    subroutine history_open(self, ctx, name, keep, consume_once, stat, errmsg)
+    ! keep: so many of the newest versions; all if it is not given. keep_every: multiples of this number stay as well.
+    ! consume_once: a version is discarded when it was restored. overwrite: a checkpoint of a version that exists writes
+    ! it anew.
+    subroutine history_open(self, ctx, name, keep, consume_once, keep_every, overwrite, stat, errmsg)
         class(varve_history), intent(inout) :: self
         type(varve_context), intent(in) :: ctx
         character(len=*), intent(in) :: name
-        integer(varve_version), intent(in), optional :: keep
-        logical, intent(in), optional :: consume_once
+        integer(varve_version), intent(in), optional :: keep, keep_every
+        logical, intent(in), optional :: consume_once, overwrite
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         type(c_history_opts) :: opts
         type(c_ptr) :: handle
         integer(c_int) :: rc
-        opts = c_history_opts(c_sizeof(opts), 0, 0)
+        opts = c_history_opts(c_sizeof(opts), 0, 0, 0, 0, 0)
         if (present(keep)) opts%keep = keep
+        if (present(keep_every)) opts%keep_every = keep_every
         if (present(consume_once)) opts%consume = merge(1, 0, consume_once)
+        if (present(overwrite)) opts%overwrite = merge(1, 0, overwrite)
         handle = c_null_ptr
         rc = 0
         if (c_associated(self%c)) rc = varve_eexist
@@ -394,7 +442,7 @@ contains
             self%c = handle
             self%ctx = ctx%c
         end if
-        call finish(ctx%c, 'history', rc, stat, errmsg)
+        call varve_finish(ctx%c, 'history', rc, stat, errmsg)
     end subroutine
 
     subroutine history_close(self, stat, errmsg)
@@ -404,7 +452,7 @@ contains
         integer(c_int) :: rc
         rc = c_history_close(self%c)
         if (rc /= -16) self%c = c_null_ptr
-        call finish(self%ctx, 'history', rc, stat, errmsg)
+        call varve_finish(self%ctx, 'history', rc, stat, errmsg)
     end subroutine
 
     ! A variable or array of any type, kind and rank.
@@ -414,7 +462,7 @@ contains
         type(*), dimension(..), intent(inout), target :: x
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'protect', c_protect_array(self%c, int(region, c_int), x), stat, errmsg)
+        call varve_finish(self%ctx, 'protect', c_protect_array(self%c, int(region, c_int), x), stat, errmsg)
     end subroutine
 
     ! Memory by its address: of a GPU, say.
@@ -425,7 +473,7 @@ contains
         integer(c_size_t), intent(in) :: bytes
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'protect', c_protect(self%c, int(region, c_int), ptr, bytes), stat, errmsg)
+        call varve_finish(self%ctx, 'protect', c_protect(self%c, int(region, c_int), ptr, bytes), stat, errmsg)
     end subroutine
 
     subroutine history_unprotect(self, region, stat, errmsg)
@@ -433,7 +481,7 @@ contains
         integer, intent(in) :: region
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'unprotect', c_unprotect(self%c, int(region, c_int)), stat, errmsg)
+        call varve_finish(self%ctx, 'unprotect', c_unprotect(self%c, int(region, c_int)), stat, errmsg)
     end subroutine
 
     subroutine history_checkpoint(self, version, timeout_ms, stat, errmsg)
@@ -442,7 +490,7 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'checkpoint', c_checkpoint(self%c, version, limit_of(timeout_ms)), stat, errmsg)
+        call varve_finish(self%ctx, 'checkpoint', c_checkpoint(self%c, version, limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     subroutine history_restore(self, version, timeout_ms, stat, errmsg)
@@ -451,7 +499,7 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'restore', c_restore(self%c, version, limit_of(timeout_ms)), stat, errmsg)
+        call varve_finish(self%ctx, 'restore', c_restore(self%c, version, limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     ! Bytes, not elements.
@@ -462,7 +510,7 @@ contains
         integer(c_size_t), intent(inout) :: bytes
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'region_size', c_region_size(self%c, version, int(region, c_int), bytes), stat, errmsg)
+        call varve_finish(self%ctx, 'region_size', c_region_size(self%c, version, int(region, c_int), bytes), stat, errmsg)
     end subroutine
 
     subroutine history_hint(self, version, stat, errmsg)
@@ -470,21 +518,21 @@ contains
         integer(varve_version), intent(in) :: version
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'hint', c_hint(self%c, version), stat, errmsg)
+        call varve_finish(self%ctx, 'hint', c_hint(self%c, version), stat, errmsg)
     end subroutine
 
     subroutine history_hint_clear(self, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'hint_clear', c_hint_clear(self%c), stat, errmsg)
+        call varve_finish(self%ctx, 'hint_clear', c_hint_clear(self%c), stat, errmsg)
     end subroutine
 
     subroutine history_prefetch_start(self, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'prefetch_start', c_prefetch_start(self%c), stat, errmsg)
+        call varve_finish(self%ctx, 'prefetch_start', c_prefetch_start(self%c), stat, errmsg)
     end subroutine
 
     subroutine history_wait(self, version, level, timeout_ms, stat, errmsg)
@@ -494,7 +542,7 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'wait', c_wait(self%c, version, int(level, c_int), limit_of(timeout_ms)), stat, errmsg)
+        call varve_finish(self%ctx, 'wait', c_wait(self%c, version, int(level, c_int), limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     subroutine history_flush(self, timeout_ms, stat, errmsg)
@@ -502,7 +550,7 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'flush', c_flush(self%c, limit_of(timeout_ms)), stat, errmsg)
+        call varve_finish(self%ctx, 'flush', c_flush(self%c, limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     subroutine history_discard(self, version, stat, errmsg)
@@ -510,7 +558,7 @@ contains
         integer(varve_version), intent(in) :: version
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call finish(self%ctx, 'discard', c_discard(self%c, version), stat, errmsg)
+        call varve_finish(self%ctx, 'discard', c_discard(self%c, version), stat, errmsg)
     end subroutine
 
     ! The newest version that has reached the level of the context. That there is none is no error.
@@ -524,8 +572,30 @@ contains
         rc = c_latest(self%c, version)
         found = rc == 0
         if (rc == varve_enoent) rc = 0
-        call finish(self%ctx, 'latest', rc, stat, errmsg)
+        call varve_finish(self%ctx, 'latest', rc, stat, errmsg)
     end subroutine
+
+    ! The program goes on with version next: that one and greater ones of earlier runs are written anew.
+    subroutine history_resume(self, next, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(varve_version), intent(in) :: next
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call varve_finish(self%ctx, 'resume', c_resume(self%c, next), stat, errmsg)
+    end subroutine
+
+    ! The history, and its context, as functions of C take them.
+    function history_handle(self) result(c)
+        class(varve_history), intent(in) :: self
+        type(c_ptr) :: c
+        c = self%c
+    end function
+
+    function history_context_handle(self) result(c)
+        class(varve_history), intent(in) :: self
+        type(c_ptr) :: c
+        c = self%ctx
+    end function
 
     ! All versions that can be restored, in the order of writing.
     subroutine history_versions(self, list, stat, errmsg)
@@ -546,6 +616,6 @@ contains
             max = n + 16
         end do
         list = room(1:merge(n, 0_c_size_t, rc == 0))
-        call finish(self%ctx, 'versions', rc, stat, errmsg)
+        call varve_finish(self%ctx, 'versions', rc, stat, errmsg)
     end subroutine
 end module

@@ -318,3 +318,25 @@ int varve_restore_mpi(MPI_Comm comm, struct varve_history *h, uint64_t version)
         return all;
     return all_of(comm, damaged ? varve_restore(h, version) : 0);
 }
+
+/* ---- communicators as Fortran has them ---- */
+
+int varve_open_mpi_f(MPI_Fint comm, const struct varve_opts *opts, struct varve_ctx **ret_ctx)
+{
+    return varve_open_mpi(MPI_Comm_f2c(comm), opts, ret_ctx);
+}
+
+int varve_close_mpi_f(MPI_Fint comm, struct varve_ctx *ctx)
+{
+    return varve_close_mpi(MPI_Comm_f2c(comm), ctx);
+}
+
+int varve_latest_mpi_f(MPI_Fint comm, struct varve_history *h, uint64_t *ret_version)
+{
+    return varve_latest_mpi(MPI_Comm_f2c(comm), h, ret_version);
+}
+
+int varve_restore_mpi_f(MPI_Fint comm, struct varve_history *h, uint64_t version)
+{
+    return varve_restore_mpi(MPI_Comm_f2c(comm), h, version);
+}

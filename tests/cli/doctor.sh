@@ -32,6 +32,7 @@ says() { # NAME FILE
 }
 says MPI libvarve-mpi.so
 says Fortran libvarve-fortran.so
+[ ! -e "$BUILD_DIR/lib/libvarve-fortran-mpi.so" ] || says Fortran libvarve-fortran-mpi.so
 if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
     LD_LIBRARY_PATH=$BUILD_DIR/fake/cufile "$VARVE_BIN" doctor "$dir" >"$dir/out"
     grep 'libcufile.so.0' "$dir/out" | grep -q 'GPUDirect Storage' || fail "libcufile is there and not found"

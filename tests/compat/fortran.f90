@@ -24,7 +24,8 @@ program fortran
     end type
     type(varve_options) :: opts, bad
     type(varve_context) :: ctx, other
-    type(varve_history) :: h
+    type(varve_history) :: h, again
+    type(c_ptr) :: handle
     integer, target :: scalar = 7
     real(real32), target :: r4(5) = 1.5
     real(real64), target :: r8(4, 3) = 2.5d0
@@ -153,6 +154,45 @@ program fortran
     call h%flush()
     call h%versions(list)
     call check(all(list == [6]), 'kept')
+    call h%checkpoint(6_varve_version, stat=stat)
+    call check(stat == varve_eexist, 'no overwriting unless asked for')
+    call h%close()
+
+    ! What an earlier run left after the version to go on from, and what is written anew.
+    call h%open(other, 'again')
+    call h%protect(0, scalar)
+    do v = 1, 3
+        scalar = int(v)
+        call h%checkpoint(v)
+    end do
     call other%close()
+    call ctx%open(opts)
+    call again%open(ctx, 'again')
+    call again%protect(0, scalar)
+    call again%checkpoint(3_varve_version, stat=stat)
+    call check(stat == varve_eexist, 'of an earlier run')
+    call again%resume(3_varve_version)
+    scalar = 33
+    call again%checkpoint(3_varve_version)
+    call again%checkpoint(2_varve_version, stat=stat)
+    call check(stat == varve_eexist, 'before the one to go on with')
+    call again%close()
+    call again%open(ctx, 'again', overwrite=.true.)
+    call again%protect(0, scalar)
+    scalar = 22
+    call again%checkpoint(2_varve_version)
+    scalar = 0
+    call again%restore(2_varve_version)
+    call check(scalar == 22, 'overwritten')
+    call again%restore(3_varve_version)
+    call check(scalar == 33, 'written anew')
+    call again%close()
+
+    ! Handles, as functions of C take them.
+    call check(c_associated(ctx%handle()) .and. .not. c_associated(again%handle()), 'handles')
+    handle = ctx%release()
+    call check(.not. ctx%is_open(), 'given away')
+    call ctx%adopt(handle)
+    call ctx%close()
     print '(a)', 'ok'
 end program

@@ -57,6 +57,16 @@ int main(void) { return varve_close(NULL) + 0 * (varve_close_mpi == NULL); }' >"
     OMPI_CC=$CC MPICH_CC=$CC mpicc -std=c99 "$dir/mpi.c" $(pkg-config --cflags --libs varve-mpi) -o "$dir/mpi" || fail "varve/mpi.h"
     LD_LIBRARY_PATH=$libdir:${LD_LIBRARY_PATH:-} "$dir/mpi" || fail "the program with varve/mpi.h"
 fi
+if [ -e "$libdir/libvarve-fortran.so" ] && command -v gfortran >/dev/null; then
+    printf 'program p\nuse varve\nprint *, varve_library_version()\nend program\n' >"$dir/user.f90"
+    gfortran "-J$dir" "$dir/user.f90" $(pkg-config --cflags --libs varve-fortran) -o "$dir/fortran" || fail "varve-fortran.pc"
+    [ -n "${VARVE_SANITIZE:-}" ] || LD_LIBRARY_PATH=$libdir:${LD_LIBRARY_PATH:-} "$dir/fortran" || fail "the Fortran program"
+fi
+if [ -e "$libdir/libvarve-fortran-mpi.so" ] && command -v mpifort >/dev/null; then
+    printf 'program p\nuse varve\nuse varve_mpi\ntype(varve_context) :: ctx\nif (.false.) call varve_open_mpi(0, ctx)\nend program\n' >"$dir/user.f90"
+    mpifort "-J$dir" "$dir/user.f90" $(pkg-config --cflags --libs varve-fortran-mpi) -o "$dir/fortran" || fail "varve-fortran-mpi.pc"
+    [ -n "${VARVE_SANITIZE:-}" ] || LD_LIBRARY_PATH=$libdir:${LD_LIBRARY_PATH:-} "$dir/fortran" || fail "the Fortran program with MPI"
+fi
 mkdir "$dir/static"
 cp "$libdir/libvarve.a" "$dir/static"
 $CC -std=c99 "$dir/user.c" $(pkg-config --cflags varve) -L"$dir/static" \

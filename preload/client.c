@@ -569,6 +569,12 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
         close_both(fds);
         return false;
     }
+    if (ask->op == VV_DOOR_OP_OPEN &&
+        (syscall(SYS_fstat, fds[0], &a->real) < 0 || !S_ISREG(a->real.st_mode) ||
+         (uint64_t)a->real.st_size != reply.stat.size)) {
+        close_both(fds);
+        return false;
+    }
     a->fd = fds[0];
     a->stat = reply.stat;
     a->readable = (reply.flags & VV_DOOR_READABLE) != 0;
@@ -578,17 +584,13 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
     return true;
 }
 
-static bool from_index(const struct vvi_preload_slot *s, const struct vvi_preload_ask *ask,
-                       size_t bytes, struct vvi_preload_answer *a)
+static bool from_index(const struct vvi_preload_ask *ask, const struct vvi_preload_name *name,
+                       struct vvi_preload_answer *a)
 {
-    unsigned seen = atomic_load_explicit(&view, memory_order_relaxed);
-
     a->readable = true;
     if (ask->op == VV_DOOR_OP_OPEN)
-        return vvi_preload_index_open(s->path, bytes, ask->nofollow, ask->cloexec, seen, &a->fd,
-                                      &a->stat);
-    return ask->op == VV_DOOR_OP_STAT &&
-           vvi_preload_index_stat(s->path, bytes, ask->nofollow, seen, &a->stat);
+        return vvi_preload_index_open(name, ask->cloexec, a);
+    return ask->op == VV_DOOR_OP_STAT && vvi_preload_index_stat(name, &a->stat);
 }
 
 static bool is_time(void)
@@ -601,21 +603,25 @@ static bool is_time(void)
 bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer)
 {
     struct vvi_preload_slot *s;
+    struct vvi_preload_name name;
     struct vvi_preload_answer a;
     int saved = errno;
     bool ok = false;
-    size_t bytes;
 
     /* That it was written is remembered even if there is nobody to be told. */
     if ((!is_time() && ask->op != VV_DOOR_OP_INVALIDATE) || !settle() || !(s = acquire()))
         return false;
-    bytes = vvi_preload_path(ask->dirfd, ask->path, s->path, sizeof(s->path));
-    if (bytes > 0 && below_wanted(s->path) && below_served(s->path)) {
+    name = (struct vvi_preload_name){
+        .path = s->path,
+        .bytes = vvi_preload_path(ask->dirfd, ask->path, s->path, sizeof(s->path)),
+        .nofollow = ask->nofollow,
+        .view = atomic_load_explicit(&view, memory_order_relaxed)};
+    if (name.bytes > 0 && below_wanted(s->path) && below_served(s->path)) {
+        name.hash = vv_door_hash(s->path, name.bytes);
         if (ask->op == VV_DOOR_OP_INVALIDATE)
-            vvi_preload_wrote(s->path, bytes);
-        if (is_time() &&
-            (ask->op == VV_DOOR_OP_INVALIDATE || !vvi_preload_has_written(s->path, bytes)))
-            ok = from_index(s, ask, bytes, &a) || exchange(s, ask, bytes, &a);
+            vvi_preload_wrote(name.hash);
+        if (is_time() && (ask->op == VV_DOOR_OP_INVALIDATE || !vvi_preload_has_written(name.hash)))
+            ok = from_index(ask, &name, &a) || exchange(s, ask, name.bytes, &a);
     }
     release(s);
     errno = saved;

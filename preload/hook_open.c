@@ -62,19 +62,15 @@ static int from_daemon(int dirfd, const char *path, int flags)
                                   (flags & O_CLOEXEC) != 0};
     struct vvi_preload_answer a;
     int saved = errno;
-    struct stat st;
 
     if (!vvi_preload_may_be_ours(path) || !vvi_preload_ask(&ask, &a))
         return -1;
-    if (syscall(SYS_fstat, a.fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-        (uint64_t)st.st_size != a.stat.size ||
-        ((flags & O_NONBLOCK) && syscall(SYS_fcntl, a.fd, F_SETFL, O_RDONLY | O_NONBLOCK) < 0)) {
+    if ((flags & O_NONBLOCK) && syscall(SYS_fcntl, a.fd, F_SETFL, O_RDONLY | O_NONBLOCK) < 0) {
         syscall(SYS_close, a.fd);
         errno = saved;
         return -1;
     }
-    vvi_preload_saw(&st, &a.stat);
-    errno = saved;
+    vvi_preload_saw(&a.real, &a.stat);
     return a.fd;
 }
 

@@ -126,61 +126,59 @@ static bool still(struct vv_door_index *x, const struct found *f)
 }
 
 /* Reads a slot if it is this path's. */
-static bool read_slot(const char *path, size_t bytes, uint64_t hash, bool nofollow, struct found *f)
+static bool read_slot(const struct vvi_preload_name *name, uint64_t now, struct found *f)
 {
-    uint64_t words[8], until;
+    uint64_t words[8];
 
     f->seq = atomic_load_explicit(&f->slot[VV_DOOR_SLOT_SEQ], memory_order_acquire);
-    if ((f->seq & 1) || get(&f->slot[VV_DOOR_SLOT_HASH]) != hash ||
-        get(&f->slot[VV_DOOR_SLOT_PATH_BYTES]) != bytes)
+    if ((f->seq & 1) || get(&f->slot[VV_DOOR_SLOT_HASH]) != name->hash ||
+        get(&f->slot[VV_DOOR_SLOT_PATH_BYTES]) != name->bytes ||
+        get(&f->slot[VV_DOOR_SLOT_UNTIL]) <= now)
         return false;
-    if (nofollow && !(get(&f->slot[VV_DOOR_SLOT_FLAGS]) & VV_DOOR_DIRECT))
+    if (name->nofollow && !(get(&f->slot[VV_DOOR_SLOT_FLAGS]) & VV_DOOR_DIRECT))
         return false;
-    for (size_t at = 0; at < bytes; at += sizeof(words)) {
-        size_t n = bytes - at < sizeof(words) ? bytes - at : sizeof(words);
+    for (size_t at = 0; at < name->bytes; at += sizeof(words)) {
+        size_t n = name->bytes - at < sizeof(words) ? name->bytes - at : sizeof(words);
 
         for (size_t i = 0; i < (n + 7) / 8; i++)
             words[i] = get(&f->slot[VV_DOOR_SLOT_PATH + at / 8 + i]);
-        if (memcmp(words, path + at, n) != 0)
+        if (memcmp(words, name->path + at, n) != 0)
             return false;
     }
-    until = get(&f->slot[VV_DOOR_SLOT_UNTIL]);
     f->id = get(&f->slot[VV_DOOR_SLOT_ID]);
     for (size_t i = 0; i < sizeof(f->stat) / 8; i++) {
         uint64_t value = get(&f->slot[VV_DOOR_SLOT_STAT + i]);
 
         memcpy((char *)&f->stat + i * 8, &value, 8);
     }
-    return until > now_ns();
+    return true;
 }
 
-static struct vv_door_index *look(const char *path, size_t bytes, bool nofollow, unsigned view,
-                                  struct found *f)
+static struct vv_door_index *look(const struct vvi_preload_name *name, struct found *f)
 {
+    uint64_t now = now_ns();
     struct vv_door_index *x;
-    uint64_t hash, alive;
     uint32_t first;
 
-    if (atomic_load_explicit(&boot, memory_order_acquire) == 0 || bytes > VV_DOOR_SLOT_PATH_ROOM ||
-        atomic_load_explicit(&mapped_view, memory_order_relaxed) != view)
+    if (atomic_load_explicit(&boot, memory_order_acquire) == 0 ||
+        name->bytes > VV_DOOR_SLOT_PATH_ROOM ||
+        atomic_load_explicit(&mapped_view, memory_order_relaxed) != name->view)
         return NULL;
     x = atomic_load_explicit(&head, memory_order_acquire);
-    alive = get((word *)(void *)&x->alive_ns);
-    if (now_ns() > alive + VV_DOOR_ALIVE_NS)
+    if (now > get((word *)(void *)&x->alive_ns) + VV_DOOR_ALIVE_NS)
         return NULL;
-    hash = vv_door_hash(path, bytes);
-    first = (uint32_t)vv_door_set(hash, mapped_slots);
+    first = (uint32_t)vv_door_set(name->hash, mapped_slots);
     for (uint32_t i = first; i < first + VV_DOOR_WAYS; i++) {
         f->number = i;
         f->slot = (word *)(void *)(x + 1) + (size_t)i * VV_DOOR_SLOT_WORDS;
-        if (read_slot(path, bytes, hash, nofollow, f) && still(x, f))
+        if (read_slot(name, now, f) && still(x, f))
             return x;
     }
     return NULL;
 }
 
 /* "FOLDER/0123456789abcdef.data" */
-static void name_of(const struct vv_door_index *x, uint64_t id, char name[500])
+static void content_of(const struct vv_door_index *x, uint64_t id, char name[500])
 {
     static const char digits[] = "0123456789abcdef";
     size_t n = x->folder_bytes < 400 ? x->folder_bytes : 0;
@@ -192,44 +190,48 @@ static void name_of(const struct vv_door_index *x, uint64_t id, char name[500])
     memcpy(name + n, ".data", 6);
 }
 
-bool vvi_preload_index_stat(const char *path, size_t bytes, bool nofollow, unsigned view,
-                            struct vv_door_stat *ret_stat)
+bool vvi_preload_index_stat(const struct vvi_preload_name *name, struct vv_door_stat *ret_stat)
 {
     struct found f;
 
-    if (!look(path, bytes, nofollow, view, &f))
+    if (!look(name, &f))
         return false;
     *ret_stat = f.stat;
     return true;
 }
 
-bool vvi_preload_index_open(const char *path, size_t bytes, bool nofollow, bool cloexec,
-                            unsigned view, int *ret_fd, struct vv_door_stat *ret_stat)
+bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
+                            struct vvi_preload_answer *ret_answer)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
     struct vv_door_index *x;
+    _Atomic uint32_t *count;
+    char content[500];
     struct found f;
     struct stat st;
-    char name[500];
     int fd;
 
-    x = look(path, bytes, nofollow, view, &f);
+    x = look(name, &f);
     if (!x)
         return false;
-    name_of(x, f.id, name);
-    fd = (int)syscall(SYS_openat, AT_FDCWD, name,
-                      O_RDONLY | (nofollow ? O_NOFOLLOW : 0) | (cloexec ? O_CLOEXEC : 0));
+    /* Others count here too, perhaps on another processor: the line is on its way while we open. */
+    count = &atomic_load_explicit(&used, memory_order_relaxed)[f.number];
+    __builtin_prefetch((const void *)(uintptr_t)count, 1);
+    content_of(x, f.id, content);
+    fd = (int)syscall(SYS_openat, AT_FDCWD, content,
+                      O_RDONLY | (name->nofollow ? O_NOFOLLOW : 0) | (cloexec ? O_CLOEXEC : 0));
     if (fd < 0)
         return false;
     /* Removed already, being removed, or another daemon's by now: it is asked for. */
     if (syscall(SYS_fcntl, fd, F_OFD_SETLK, &lock) < 0 || syscall(SYS_fstat, fd, &st) < 0 ||
-        st.st_nlink != 1 || (uint64_t)st.st_size != f.stat.size || !still(x, &f)) {
+        st.st_nlink != 1 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f.stat.size ||
+        !still(x, &f)) {
         syscall(SYS_close, fd);
         return false;
     }
-    atomic_fetch_add_explicit(&atomic_load_explicit(&used, memory_order_relaxed)[f.number], 1,
-                              memory_order_relaxed);
-    *ret_fd = fd;
-    *ret_stat = f.stat;
+    atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+    ret_answer->fd = fd;
+    ret_answer->real = st;
+    ret_answer->stat = f.stat;
     return true;
 }

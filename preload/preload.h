@@ -55,6 +55,8 @@ struct vvi_preload_answer {
     int fd; /* of OPEN */
     struct vv_door_stat stat;
     bool readable;
+    struct stat
+        real; /* of OPEN: what the kernel says of the descriptor, a regular file of that size */
 };
 
 struct vvi_preload_ask {
@@ -77,11 +79,19 @@ void vvi_preload_view_changed(void);
 uint64_t vvi_preload_index_mapped(void);
 /* Maps what the daemon gave; the descriptors are the caller's. `view`: see vvi_preload_view_changed. */
 void vvi_preload_index_map(const int fds[2], unsigned view);
-/* What the index says of a path that is spelled as the daemon wants it; opens it. False: ask. */
-bool vvi_preload_index_stat(const char *path, size_t bytes, bool nofollow, unsigned view,
-                            struct vv_door_stat *ret_stat);
-bool vvi_preload_index_open(const char *path, size_t bytes, bool nofollow, bool cloexec,
-                            unsigned view, int *ret_fd, struct vv_door_stat *ret_stat);
+/* A path that is spelled as the daemon wants it. */
+struct vvi_preload_name {
+    const char *path;
+    size_t bytes;
+    uint64_t hash; /* vv_door_hash of it */
+    bool nofollow;
+    unsigned view;
+};
+
+/* What the index says of a path; opens it: fd, stat and real of the answer. False: ask. */
+bool vvi_preload_index_stat(const struct vvi_preload_name *name, struct vv_door_stat *ret_stat);
+bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
+                            struct vvi_preload_answer *ret_answer);
 
 /* ---- path.c ---- */
 
@@ -99,8 +109,8 @@ void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *origina
  * says of it. False: of none that we know of. */
 bool vvi_preload_original(int fd, const char *path, const struct stat *real,
                           struct vv_door_stat *ret_original);
-/* Paths that this process has opened for writing: it always sees what it wrote. */
-void vvi_preload_wrote(const char *path, size_t bytes);
-bool vvi_preload_has_written(const char *path, size_t bytes);
+/* Paths, by vv_door_hash, that this process has opened for writing: it always sees what it wrote. */
+void vvi_preload_wrote(uint64_t hash);
+bool vvi_preload_has_written(uint64_t hash);
 
 #endif

@@ -148,16 +148,16 @@ bool vvi_preload_original(int fd, const char *path, const struct stat *real,
     return true;
 }
 
-void vvi_preload_wrote(const char *path, size_t bytes)
+void vvi_preload_wrote(uint64_t hash)
 {
-    uint64_t h = vv_door_hash(path, bytes) % BITS;
+    uint64_t h = hash % BITS;
 
     atomic_fetch_or_explicit(&written[h / 64], UINT64_C(1) << (h % 64), memory_order_relaxed);
 }
 
-bool vvi_preload_has_written(const char *path, size_t bytes)
+bool vvi_preload_has_written(uint64_t hash)
 {
-    uint64_t h = vv_door_hash(path, bytes) % BITS;
+    uint64_t h = hash % BITS;
 
     return (atomic_load_explicit(&written[h / 64], memory_order_relaxed) >> (h % 64) & 1) != 0;
 }

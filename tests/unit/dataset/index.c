@@ -53,13 +53,45 @@ static int show(struct vv_dataset *d, const char *path, const struct vv_dataset_
     return vv_dataset_show(d, path, gen, client_path, &st, UINT64_MAX, true);
 }
 
+static struct vvi_preload_name name_of(const char *path, bool nofollow, unsigned view)
+{
+    return (struct vvi_preload_name){.path = path,
+                                     .bytes = strlen(path),
+                                     .hash = vv_door_hash(path, strlen(path)),
+                                     .nofollow = nofollow,
+                                     .view = view};
+}
+
+static bool client_open(const char *path, bool nofollow, unsigned view, int *ret_fd,
+                        struct vv_door_stat *ret_stat)
+{
+    struct vvi_preload_name name = name_of(path, nofollow, view);
+    struct vvi_preload_answer a;
+    struct stat st;
+
+    if (!vvi_preload_index_open(&name, true, &a))
+        return false;
+    T_OK(fstat(a.fd, &st));
+    T_CHECK(st.st_ino == a.real.st_ino && st.st_size == a.real.st_size);
+    *ret_fd = a.fd;
+    *ret_stat = a.stat;
+    return true;
+}
+
+static bool client_stat(const char *path, struct vv_door_stat *ret_stat)
+{
+    struct vvi_preload_name name = name_of(path, false, VIEW);
+
+    return vvi_preload_index_stat(&name, ret_stat);
+}
+
 /* Opens it as a client does, and compares every byte. */
 static bool client_has(const char *client_path, const char *path, const struct vv_dataset_gen *gen)
 {
     struct vv_door_stat st;
     int fd;
 
-    if (!vvi_preload_index_open(client_path, strlen(client_path), true, true, VIEW, &fd, &st))
+    if (!client_open(client_path, true, VIEW, &fd, &st))
         return false;
     T_EQ(st.ino, gen->mtime_ns);
     T_CHECK(ds_is(fd, path, gen));
@@ -89,13 +121,13 @@ static void test_shown(void)
     /* A link was on the way. */
     T_OK(vv_dataset_show(d, "/a", &gen, "/a", &st, UINT64_MAX, false));
     T_CHECK(!client_has("/a", "/a", &gen));
-    T_CHECK(vvi_preload_index_stat("/a", 2, false, VIEW, &st) && st.size == 5000);
+    T_CHECK(client_stat("/a", &st) && st.size == 5000);
     /* The owner wants to look at it. */
     T_OK(vv_dataset_show(d, "/a", &gen, "/a", &st, vv_now_ns(), true));
     T_CHECK(!client_has("/a", "/a", &gen));
     T_OK(show(d, "/a", &gen, "/a"));
     /* Another view of the file system; switched off. */
-    T_CHECK(!vvi_preload_index_open("/a", 2, false, true, VIEW + 1, &fd, &st));
+    T_CHECK(!client_open("/a", false, VIEW + 1, &fd, &st));
     vv_index_enable(x, false);
     T_CHECK(!client_has("/a", "/a", &gen));
     vv_index_enable(x, true);
@@ -155,7 +187,7 @@ static void test_evicted(void)
         T_OK(ds_put(d, path, 1, 100 * DS_KIB));
         T_OK(show(d, path, &gen, path));
     }
-    T_CHECK(vvi_preload_index_open("/b", 2, false, true, VIEW, &fd, &st));
+    T_CHECK(client_open("/b", false, VIEW, &fd, &st));
     T_CHECK(client_has("/a", "/a", &gen));
     T_OK(ds_put(d, "/e", 1, 100 * DS_KIB));
     T_CHECK(client_has("/a", "/a", &gen));  /* used */
@@ -253,7 +285,7 @@ static void *reader(void *arg)
         struct vv_door_stat st;
         int fd;
 
-        if (!vvi_preload_index_open(path, 2, true, true, VIEW, &fd, &st))
+        if (!client_open(path, true, VIEW, &fd, &st))
             continue;
         /* Whichever generation it is: that one, whole. */
         for (unsigned n = 1;; n++) {

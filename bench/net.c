@@ -6,10 +6,11 @@
  *   bench_net --serve HOST:PORT   one half of it
  *   bench_net --ask HOST:PORT     the other half, perhaps on another machine
  *
- * Ranges of a file in memory are asked for, several at a time, verified at both ends and looked at, as the dataset
- * cache does it. ucx_perftest (package ucx-utils), where it is found, sends as much by active messages; it
+ * Ranges of a file in memory are asked for, several at a time, with checksums at both ends and looked at, as the
+ * dataset cache does it; before the clock starts, every byte of some is compared. ucx_perftest (package ucx-utils), where it is found, sends as much by active messages; it
  * computes no checksums. Both are held to TCP unless UCX_TLS says otherwise: within one machine UCX
- * would not use the link at all. One JSON object for each transport; the ratio is ours to ucx_perftest's.
+ * would not use the link at all. scripts/bench-net has a link of its own between two network namespaces, and
+ * lets all of them take turns. One JSON object for each transport; the ratio is ours to ucx_perftest's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,18 +32,24 @@
 #define TOKEN      "bench_net has no secrets"
 #define FILE_BYTES (UINT64_C(64) << 20)
 
-enum { DEPTH_MAX = 32, WORKERS = 2, ROUNDS = 5 };
+enum { DEPTH_MAX = 32, WORKERS = 2, ROUNDS_MAX = 99 };
 
 struct conf {
     enum vv_net_transport transport;
     uint64_t size;
-    unsigned count, depth;
+    unsigned count, depth, rounds;
 };
 
 static void die(const char *what, const char *why)
 {
     fprintf(stderr, "bench_net: %s: %s\n", what, why);
     exit(1);
+}
+
+/* What the file has there. */
+static uint64_t word_at(uint64_t i)
+{
+    return i * UINT64_C(0x9E3779B97F4A7C15);
 }
 
 /* ---- who answers ---- */
@@ -129,7 +136,7 @@ static void serve(const struct conf *conf, const char *listen, int out)
     if (p == MAP_FAILED)
         die("mmap", strerror(errno));
     for (uint64_t i = 0; i < FILE_BYTES / 8; i++)
-        p[i] = i * UINT64_C(0x9E3779B97F4A7C15);
+        p[i] = word_at(i);
     for (unsigned i = 0; i < WORKERS; i++) {
         if (pthread_create(&thread, NULL, work, NULL) != 0)
             die("thread", "none");
@@ -137,7 +144,7 @@ static void serve(const struct conf *conf, const char *listen, int out)
     net = open_net(conf, 1, listen);
     snprintf(addr, sizeof(addr), "%s", vv_net_addr(net));
     if (out < 0)
-        printf("%s\n", addr);
+        printf("%s\n", addr), fflush(stdout);
     else if (write(out, addr, sizeof(addr)) != sizeof(addr))
         die("pipe", strerror(errno));
     for (;;)
@@ -146,10 +153,15 @@ static void serve(const struct conf *conf, const char *listen, int out)
 
 /* ---- who asks ---- */
 
+static uint64_t offset_of(const struct conf *conf, unsigned i)
+{
+    return i * conf->size % (FILE_BYTES - conf->size + 1) / 4096 * 4096;
+}
+
 static struct vv_net_call *start(struct vv_net *net, const struct conf *conf, unsigned i)
 {
     struct vv_net_ask ask = VV_NET_ASK_INIT;
-    uint64_t range[2] = {i * conf->size % (FILE_BYTES - conf->size + 1) / 4096 * 4096, conf->size};
+    uint64_t range[2] = {offset_of(conf, i), conf->size};
     struct vv_net_call *call;
     int rc;
 
@@ -164,8 +176,19 @@ static struct vv_net_call *start(struct vv_net *net, const struct conf *conf, un
     return call;
 }
 
-/* Seconds that `count` transfers take. */
-static double transfer(struct vv_net *net, const struct conf *conf, unsigned count)
+/* Is it what the server has there? */
+static void compare(const struct conf *conf, const uint64_t *data, unsigned i)
+{
+    uint64_t first = offset_of(conf, i) / 8;
+
+    for (uint64_t k = 0; k < conf->size / 8; k++) {
+        if (data[k] != word_at(first + k))
+            die("the answer", "wrong bytes");
+    }
+}
+
+/* Seconds that `count` transfers take; verified by checksums or, to warm up, looked at as well. */
+static double transfer(struct vv_net *net, const struct conf *conf, unsigned count, bool look)
 {
     struct vv_net_call *calls[DEPTH_MAX];
     uint64_t begin = vv_now_ns(), sum = 0;
@@ -179,6 +202,8 @@ static double transfer(struct vv_net *net, const struct conf *conf, unsigned cou
         rc = vv_net_wait(calls[i % conf->depth], VV_NEVER_NS, &a);
         if (rc || a.status || a.data_bytes != conf->size)
             die("the answer", strerror(-(rc ? rc : a.status ? a.status : -EPROTO)));
+        if (look)
+            compare(conf, a.data, i);
         sum += *(const uint64_t *)a.data;
         vv_net_end(calls[i % conf->depth]);
     }
@@ -197,16 +222,16 @@ static int by_value(const void *x, const void *y)
 static double ask_all(const struct conf *conf, const char *addr)
 {
     struct vv_net *net = open_net(conf, 2, "127.0.0.1:0");
-    double gbs[ROUNDS];
+    double gbs[ROUNDS_MAX];
 
     if (vv_net_peer_set(net, 1, addr, VV_NET_KEEP) != 0)
         die(addr, "not an address");
-    (void)transfer(net, conf, VV_MAX(conf->count / 10, 4));
-    for (unsigned r = 0; r < ROUNDS; r++)
-        gbs[r] = (double)conf->size * conf->count / transfer(net, conf, conf->count) / 1e9;
+    (void)transfer(net, conf, VV_MAX(conf->count / 10, 4), true);
+    for (unsigned r = 0; r < conf->rounds; r++)
+        gbs[r] = (double)conf->size * conf->count / transfer(net, conf, conf->count, false) / 1e9;
     vv_net_free(net);
-    qsort(gbs, ROUNDS, sizeof(gbs[0]), by_value);
-    return gbs[ROUNDS / 2];
+    qsort(gbs, conf->rounds, sizeof(gbs[0]), by_value);
+    return gbs[conf->rounds / 2];
 }
 
 /* ---- ucx_perftest ---- */
@@ -265,12 +290,12 @@ static double perftest_once(const struct conf *conf)
 
 static double perftest(const struct conf *conf)
 {
-    double gbs[ROUNDS];
+    double gbs[ROUNDS_MAX];
 
-    for (unsigned r = 0; r < ROUNDS; r++)
+    for (unsigned r = 0; r < conf->rounds; r++)
         gbs[r] = perftest_once(conf);
-    qsort(gbs, ROUNDS, sizeof(gbs[0]), by_value);
-    return gbs[ROUNDS / 2];
+    qsort(gbs, conf->rounds, sizeof(gbs[0]), by_value);
+    return gbs[conf->rounds / 2];
 }
 
 /* ---- main ---- */
@@ -333,14 +358,13 @@ static void both_here(struct conf *conf, bool all)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"serve", required_argument, NULL, 's'},
-                                            {"ask", required_argument, NULL, 'a'},
-                                            {"transport", required_argument, NULL, 't'},
-                                            {"size", required_argument, NULL, 'b'},
-                                            {"count", required_argument, NULL, 'n'},
-                                            {"depth", required_argument, NULL, 'd'},
-                                            {NULL, 0, NULL, 0}};
-    struct conf conf = {.transport = VV_NET_TCP, .size = 4 << 20, .count = 400, .depth = 4};
+    static const struct option options[] = {
+        {"serve", required_argument, NULL, 's'},     {"ask", required_argument, NULL, 'a'},
+        {"transport", required_argument, NULL, 't'}, {"size", required_argument, NULL, 'b'},
+        {"count", required_argument, NULL, 'n'},     {"depth", required_argument, NULL, 'd'},
+        {"rounds", required_argument, NULL, 'r'},    {NULL, 0, NULL, 0}};
+    struct conf conf = {
+        .transport = VV_NET_TCP, .size = 4 << 20, .count = 400, .depth = 4, .rounds = 5};
     const char *listen = NULL, *ask = NULL;
     bool all = true;
     int c;
@@ -358,11 +382,13 @@ int main(int argc, char **argv)
             conf.count = (unsigned)strtoul(optarg, NULL, 0);
         else if (c == 'd')
             conf.depth = (unsigned)strtoul(optarg, NULL, 0);
+        else if (c == 'r')
+            conf.rounds = (unsigned)strtoul(optarg, NULL, 0);
         else
             return 2;
     }
     if (conf.size < 8 || conf.size > FILE_BYTES || conf.count == 0 || conf.depth == 0 ||
-        conf.depth > DEPTH_MAX)
+        conf.depth > DEPTH_MAX || conf.rounds == 0 || conf.rounds > ROUNDS_MAX)
         return 2;
     setenv("UCX_TLS", "tcp", 0);
     if (listen)

@@ -39,24 +39,41 @@ void *vvi_pool_take(struct vv_net *net, size_t bytes, size_t *ret_room)
         room = net->pool[i].room;
         net->pool[i] = net->pool[--net->nr_pool];
     }
+    net->pool_out += room;
     vv_mutex_unlock(&net->lock);
-    if (!p && posix_memalign(&p, 4096, room) != 0)
+    if (!p && posix_memalign(&p, 4096, room) != 0) {
+        vv_mutex_lock(&net->lock);
+        net->pool_out -= room;
+        vv_mutex_unlock(&net->lock);
         return NULL;
+    }
     *ret_room = room;
     return p;
 }
 
+uint64_t vvi_pool_out(struct vv_net *net)
+{
+    uint64_t out;
+
+    vv_mutex_lock(&net->lock);
+    out = net->pool_out;
+    vv_mutex_unlock(&net->lock);
+    return out;
+}
+
 void vvi_pool_give(struct vv_net *net, void *p, size_t room)
 {
-    if (p && room <= POOL_KEEP_MAX) {
-        vv_mutex_lock(&net->lock);
-        if (net->nr_pool < VVI_POOL_MAX) {
-            net->pool[net->nr_pool].p = p;
-            net->pool[net->nr_pool++].room = room;
-            p = NULL;
-        }
-        vv_mutex_unlock(&net->lock);
+    if (!p)
+        return;
+    vv_mutex_lock(&net->lock);
+    vv_assert(net->pool_out >= room);
+    net->pool_out -= room;
+    if (room <= POOL_KEEP_MAX && net->nr_pool < VVI_POOL_MAX) {
+        net->pool[net->nr_pool].p = p;
+        net->pool[net->nr_pool++].room = room;
+        p = NULL;
     }
+    vv_mutex_unlock(&net->lock);
     free(p);
 }
 

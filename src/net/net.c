@@ -311,6 +311,7 @@ static void set_defaults(struct vv_net *net, const struct vv_net_opts *opts)
     o->peers_max = o->peers_max ? o->peers_max : 4096;
     o->queue_max = o->queue_max ? o->queue_max : 1024;
     o->serving_max = o->serving_max ? o->serving_max : 256;
+    o->memory_max = o->memory_max ? o->memory_max : UINT64_C(256) << 20;
     o->connect_ns = o->connect_ns ? o->connect_ns : 2 * VV_NS_PER_S;
     o->retry_ns = o->retry_ns ? o->retry_ns : 20 * VV_NS_PER_MS;
     o->retry_max_ns = o->retry_max_ns ? o->retry_max_ns : VV_NS_PER_S;

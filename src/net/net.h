@@ -109,9 +109,12 @@ struct vv_net_opts {
     size_t token_bytes;
     struct vv_net_events events;
     /* Limits; 0: the defaults below. */
-    unsigned peers_max;    /* 4096 */
-    unsigned queue_max;    /* frames that wait for one peer: 1024 */
-    unsigned serving_max;  /* requests of one peer that wait for our answer: 256 */
+    unsigned peers_max;   /* 4096 */
+    unsigned queue_max;   /* frames that wait for one peer: 1024 */
+    unsigned serving_max; /* requests of one peer that wait for our answer: 256 */
+    uint64_t
+        memory_max; /* bytes of answers that wait in memory to be sent: 256 MiB. What is beyond is
+                            * sent from the file itself, which takes longer */
     uint64_t connect_ns;   /* until a connection is made and proved: 2 s */
     uint64_t retry_ns;     /* the first pause before connecting again: 20 ms, doubling to ... */
     uint64_t retry_max_ns; /* 1 s */

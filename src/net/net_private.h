@@ -216,6 +216,8 @@ bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial);
 /* Memory for bulk data, kept for the next. NULL: none. */
 void *vvi_pool_take(struct vv_net *net, size_t bytes, size_t *ret_room);
 void vvi_pool_give(struct vv_net *net, void *p, size_t room);
+/* Bytes that are in use. */
+uint64_t vvi_pool_out(struct vv_net *net);
 
 /* ---- peers ---- */
 
@@ -286,6 +288,7 @@ struct vv_net {
         size_t room;
     } pool[VVI_POOL_MAX];
     unsigned nr_pool;
+    uint64_t pool_out; /* bytes that were taken from it, or would have been */
 
     /* The I/O thread's. */
     struct vvi_conn *conns, *by_serial[VVI_NET_BUCKETS];

@@ -4,8 +4,9 @@
  * connection, never the connection, which may be gone when it is answered.
  *
  * The checksum of bulk data is computed here, on the thread that answers, which reads the file for it. So
- * the pages are in memory when the I/O thread sends them, and a disk that is slow holds up its own request
- * only. Should the file change in between, the checksum tells.
+ * the bytes are in memory when the I/O thread sends them, and a disk that is slow holds up its own request
+ * only. What is sent from the file, because there is much else to be sent, may change in between: the checksum
+ * tells.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -114,13 +115,15 @@ static int read_range(struct vv_net *net, const struct vv_net_reply *r, uint8_t 
     return rc;
 }
 
-/* Bulk data: what a frame needs to send it, and its sum. */
+/* Bulk data: what a frame needs to send it, and its sum. It is read for the sum, and kept in memory while there is room:
+ * sending it from there takes less than sending pages of the file, one by one. */
 static int take_data(struct vv_net *net, const struct vv_net_reply *r, struct vvi_frame *data,
                      uint64_t *ret_sum)
 {
     int rc;
 
-    if (r->data || net->ops->from_memory) {
+    if (r->data || net->ops->from_memory ||
+        vvi_pool_out(net) + r->data_bytes <= net->opts.memory_max) {
         data->data = vvi_pool_take(net, r->data_bytes, &data->data_room);
         if (!data->data)
             return -ENOMEM;

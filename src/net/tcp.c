@@ -7,7 +7,7 @@
  * connection gets TURN_BYTES in a row, then the next one has its turn (epoll tells again of what is
  * left), so that a fast peer does not starve the others.
  *
- * Sending: frames in a list, header and body from memory, a range of a file by sendfile. What does not go
+ * Sending: frames in a list, header, body and data from memory, a range of a file by sendfile. What does not go
  * stays until the socket takes more. If the file turns out shorter than when its checksum was computed, zeros
  * go in place of what is missing: the stream stays in step, and the checksum tells the receiver.
  *
@@ -33,6 +33,7 @@
 
 #define TURN_BYTES      (UINT64_C(1) << 20)
 #define BUF_BYTES       (UINT64_C(256) << 10)
+#define LOW_BYTES       (UINT64_C(256) << 10) /* of bulk data, that are worth a look */
 #define USER_TIMEOUT_MS 5000
 #define EVENTS          64
 #define ACCEPT_PAUSE_NS (100 * VV_NS_PER_MS)
@@ -63,6 +64,7 @@ struct tcp_conn {
     uint8_t small[SMALL_BODY];
     struct vv_net_call *call; /* whose data it is; NULL: nobody's */
     uint64_t have;            /* bytes of the present part */
+    int low;                  /* SO_RCVLOWAT; 0: as it was */
 };
 
 static const uint8_t zeros[64 << 10];
@@ -243,6 +245,18 @@ static void tcp_send(void *io, struct vvi_conn *c, struct vvi_frame *f)
 
 /* ---- receiving ---- */
 
+/* While bulk data comes, waking up for each packet would cost more than taking it: the kernel tells when there is
+ * a good piece of it, or all that is missing. The end of the stream is told all the same. */
+static void set_low(struct tcp_conn *k)
+{
+    int low = k->in == IN_DATA ? (int)VV_MIN(k->h.data_bytes - k->have, LOW_BYTES) : 1;
+
+    if (low == (k->low ? k->low : 1))
+        return;
+    if (setsockopt(k->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)) == 0)
+        k->low = low;
+}
+
 /* Header and body are there. */
 static int take_frame(struct tcp_conn *k)
 {
@@ -333,7 +347,7 @@ static int receive(struct tcp *t, struct tcp_conn *k)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
-            return 0;
+            break;
         if (n <= 0)
             return n < 0 ? -errno : -ECONNRESET;
         if (direct) {
@@ -344,10 +358,11 @@ static int receive(struct tcp *t, struct tcp_conn *k)
         }
         if (rc)
             return rc;
-        if ((size_t)n < room && !direct)
-            return 0; /* most likely that was all */
+        if ((size_t)n < room && (!direct || k->in == IN_DATA))
+            break; /* most likely that was all */
         turn += (uint64_t)n;
     }
+    set_low(k);
     return 0;
 }
 

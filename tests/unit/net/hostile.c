@@ -329,12 +329,18 @@ static void test_bad_server(void)
     still_serves();
 }
 
+/* All is sent from the file, which others change. */
+static void from_files(struct vv_net_opts *o)
+{
+    o->memory_max = 1;
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
     nt_transport = VV_NET_TCP;
     nt_far_open(&good, 1002, TOKEN, NULL);
-    nt_open(&a, 1001, TOKEN, NULL);
+    nt_open(&a, 1001, TOKEN, from_files);
     nt_meet(&a, &good);
     T_RUN(test_proofs);
     T_RUN(test_out_of_order);

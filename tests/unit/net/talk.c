@@ -139,6 +139,24 @@ static void test_bulk(void)
     close_both();
 }
 
+static void from_files(struct vv_net_opts *o)
+{
+    o->memory_max = 100000;
+}
+
+/* What there is no memory for is sent from the file. */
+static void test_bulk_of_files(void)
+{
+    uint64_t sizes[] = {4095, 100000, 1 << 20, (4 << 20) + 3};
+
+    nt_far_open(&b, 1002, TOKEN, from_files);
+    nt_open(&a, 1001, TOKEN, NULL);
+    nt_meet(&a, &b);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(sizes); i++)
+        bulk(NT_FILE, (struct nt_range){i * 1001, sizes[i]});
+    close_both();
+}
+
 /* The other has UCX, and this one has not: all goes by TCP. */
 static void test_mixed(void)
 {
@@ -472,6 +490,7 @@ static void cases(void)
     NT_RUN(test_echo);
     NT_RUN(test_status);
     NT_RUN(test_bulk);
+    NT_RUN(test_bulk_of_files);
     NT_RUN(test_mixed);
     NT_RUN(test_too_much);
     NT_RUN(test_messages);

@@ -22,7 +22,7 @@ function(varve_cuda_program target source folder)
     add_custom_command(OUTPUT ${program}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
         COMMAND ${NVCC_PROGRAM} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_SOURCE_DIR}/src
-        -I${CMAKE_SOURCE_DIR}/tests
+        -I${CMAKE_SOURCE_DIR}/tests -I${CMAKE_SOURCE_DIR}
         -gencode "arch=compute_90,code=[sm_90,compute_90]" -Xcompiler -Wall,-Wno-unused-function,-pthread
         -o ${program} ${source} ${ARGN} $<TARGET_FILE:varve_static> ${varve_cuda_libraries} -lm -ldl -lpthread
         DEPENDS ${source} varve_static ${varve_device_headers} ${CMAKE_SOURCE_DIR}/src/core/pattern.h
@@ -37,7 +37,14 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
 endif()
 foreach(source ${varve_cuda_benches})
     get_filename_component(name ${source} NAME_WE)
-    varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin)
+    set(libraries)
+    if(name STREQUAL "ooc_gpu")
+        set(libraries $<TARGET_FILE:varve_sim>) # all of it but the kernels
+    endif()
+    varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin ${libraries})
+    if(libraries)
+        add_dependencies(bench_${name} varve_sim)
+    endif()
 endforeach()
 
 # Each is a test, as those in C are; without a GPU they are skipped.

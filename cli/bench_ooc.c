@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve bench ooc: data that do not fit the device, paper 004's measurements. On the emulated device it
+ * runs here; kernels for a GPU are in a program of their own (bench/ooc_gpu.cu), which lies beside this one
+ * where nvcc was found, and takes the same options.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "sim/ooc_command.h"
+
+#define COMMAND "varve bench ooc"
+
+/* The program beside this one; false: there is none. */
+static bool gpu_program(char *path, size_t bytes)
+{
+    ssize_t n = readlink("/proc/self/exe", path, bytes - 16);
+    char *slash;
+
+    if (n <= 0)
+        return false;
+    path[n] = '\0';
+    slash = strrchr(path, '/');
+    if (!slash)
+        return false;
+    strcpy(slash + 1, "ooc_gpu");
+    return access(path, X_OK) == 0;
+}
+
+/* Does it find a GPU? */
+static bool has_gpu(const char *program)
+{
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        execl(program, "ooc_gpu", "--present", (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0)
+        return false;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return false;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int cli_bench_ooc(int argc, char **argv)
+{
+    struct ooc_options options;
+    char program[4096];
+    bool there = gpu_program(program, sizeof(program));
+
+    if (ooc_parse(argc, argv, true, &options) < 0)
+        return CLI_USAGE;
+    if (options.help) {
+        ooc_usage(stdout);
+        return CLI_OK;
+    }
+    if (options.device == OOC_CUDA && !there) {
+        fprintf(stderr,
+                COMMAND ": the program with kernels for a GPU, ooc_gpu, is not beside this one: "
+                        "build it where CUDA is installed, or choose --device emulated\n");
+        return CLI_FAILED;
+    }
+    if (options.device == OOC_CUDA || (options.device == OOC_AUTO && there && has_gpu(program))) {
+        execv(program, argv);
+        fprintf(stderr, COMMAND ": %s: %s\n", program, strerror(errno));
+        return CLI_FAILED;
+    }
+    return ooc_command(&options, &ooc_emulated);
+}

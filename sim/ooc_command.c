@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command line of `varve bench ooc`, and its results: a table or JSON on standard output, rows as CSV,
+ * and a folder with all of it, samples and charts: what paper 004 shows in its Figures 1 and 2.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+#include "sim/json.h"
+#include "sim/ooc_command.h"
+#include "sim/plot.h"
+
+#define COMMAND "varve bench ooc"
+
+void ooc_usage(FILE *f)
+{
+    fprintf(
+        f,
+        "usage: " COMMAND " [OPTION]...\n\n"
+        "Sends a wave of points through a volume that is larger than its cache on the device, in\n"
+        "several ways that give the same sums: everything resident, blocks that kernels ask for,\n"
+        "by the policy of paper 004, read from host memory, and managed by the driver.\n\n"
+        "  --device KIND     emulated, cuda, or auto: a GPU if there is one (auto)\n"
+        "  --volume SIZE     of the volume (12G; emulated 8M)\n"
+        "  --cache SIZE|P%%   on the device (25%%)\n"
+        "  --points N        of the wave (1000000; emulated 5000)\n"
+        "  --steps N         from corner to corner (200; emulated 40)\n"
+        "  --edge N          of a block, in cells: a power of two (32; emulated 16)\n"
+        "  --ahead N         blocks brought beyond each one that was missing (1)\n"
+        "  --seed N          of places and values (1)\n"
+        "  --csv FILE        write the rows as CSV; -: to standard output\n"
+        "  --out FOLDER      write rows, samples and charts into it\n"
+        "  --json            print one JSON object\n"
+        "  --help            this text\n");
+}
+
+/* ---- the command line ---- */
+
+static int parse_count(const char *text, uint64_t max, uint64_t *ret)
+{
+    char *end;
+    unsigned long long n;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -EINVAL;
+    errno = 0;
+    n = strtoull(text, &end, 10);
+    if (*end || errno || n < 1 || n > max)
+        return -EINVAL;
+    *ret = n;
+    return 0;
+}
+
+static int parse_cache(const char *text, struct ooc_wave_opts *w)
+{
+    char *end;
+    double share = strtod(text, &end);
+
+    if (end != text && strcmp(end, "%") == 0) {
+        if (!(share > 0 && share <= 100))
+            return -EINVAL;
+        w->share = share / 100;
+        w->cache_bytes = 0;
+        return 0;
+    }
+    return vv_bytes_parse(text, &w->cache_bytes) < 0 || w->cache_bytes == 0 ? -EINVAL : 0;
+}
+
+static int parse_device(const char *text, enum ooc_device *ret)
+{
+    static const char *const names[] = {"auto", "emulated", "cuda"};
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *ret = (enum ooc_device)i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+static int set_option(int id, const char *value, struct ooc_options *o)
+{
+    uint64_t n = 0;
+    int rc = 0;
+
+    switch (id) {
+    case 'd':
+        return parse_device(value, &o->device);
+    case 'v':
+        rc = vv_bytes_parse(value, &n);
+        o->wave.volume_bytes = n;
+        return rc < 0 || n < 4096 || n > UINT64_C(1) << 42 ? -EINVAL : 0;
+    case 'c':
+        return parse_cache(value, &o->wave);
+    case 'p':
+        rc = parse_count(value, 1u << 30, &n);
+        o->wave.points = (uint32_t)n;
+        return rc;
+    case 's':
+        rc = parse_count(value, 1u << 20, &n);
+        o->wave.steps = (uint32_t)n;
+        return rc;
+    case 'e':
+        rc = parse_count(value, 256, &n);
+        o->wave.edge = (uint32_t)n;
+        return rc < 0 || n < 2 || (n & (n - 1)) ? -EINVAL : 0;
+    case 'a':
+        if (strcmp(value, "0") != 0)
+            rc = parse_count(value, 64, &n);
+        o->wave.ahead = (uint32_t)n;
+        return rc;
+    case 'S':
+        return parse_count(value, UINT64_MAX, &o->wave.seed);
+    case 'C':
+        o->csv = value;
+        return 0;
+    default:
+        o->out = value;
+        return 0;
+    }
+}
+
+int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options)
+{
+    static const struct option longs[] = {{"device", required_argument, NULL, 'd'},
+                                          {"volume", required_argument, NULL, 'v'},
+                                          {"cache", required_argument, NULL, 'c'},
+                                          {"points", required_argument, NULL, 'p'},
+                                          {"steps", required_argument, NULL, 's'},
+                                          {"edge", required_argument, NULL, 'e'},
+                                          {"ahead", required_argument, NULL, 'a'},
+                                          {"seed", required_argument, NULL, 'S'},
+                                          {"csv", required_argument, NULL, 'C'},
+                                          {"out", required_argument, NULL, 'o'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    struct ooc_options *o = ret_options;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    int id, at;
+
+    *o = (struct ooc_options){.wave = {.seed = 1, .share = 0.25, .ahead = 1}};
+    o->wave.volume_bytes = small ? UINT64_C(8) << 20 : UINT64_C(12) << 30;
+    o->wave.points = small ? 5000 : 1000000;
+    o->wave.steps = small ? 40 : 200;
+    o->wave.edge = small ? 16 : 32;
+    o->wave.jobs = cpus < 1 ? 1 : cpus > 64 ? 64 : (unsigned)cpus;
+    optind = 0;
+    while ((id = getopt_long(argc, argv, "", longs, &at)) != -1) {
+        if (id == '?')
+            return -EINVAL;
+        if (id == 'j')
+            o->json = true;
+        else if (id == 'h')
+            o->help = true;
+        else if (set_option(id, optarg, o) < 0) {
+            fprintf(stderr, COMMAND ": --%s: '%s' makes no sense; --help lists what there is\n",
+                    longs[at].name, optarg);
+            return -EINVAL;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, COMMAND ": what is '%s'? --help lists the options\n", argv[optind]);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* ---- results ---- */
+
+struct result {
+    const struct ooc_options *o;
+    struct ooc_report r;
+};
+
+static double per(uint64_t count, uint64_t rounds)
+{
+    return rounds ? (double)count / (double)rounds : 0;
+}
+
+/* Blocks that came. */
+static uint64_t updates(const struct result *x, const struct ooc_way *w)
+{
+    uint64_t edge = x->o->wave.edge;
+
+    return w->bytes / (edge * edge * edge * 4);
+}
+
+static double managing(const struct ooc_way *w)
+{
+    return w->seconds > 0 ? w->management_s / w->seconds : 0;
+}
+
+static void print_table(const struct result *x)
+{
+    const struct ooc_report *r = &x->r;
+    char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT], c[VV_BYTES_TEXT], d[VV_BYTES_TEXT];
+
+    printf("%s: a volume of %s in blocks of %u^3 cells, a cache of %s, %u points, %u steps, seed "
+           "%" PRIu64 "\n",
+           r->device, vv_bytes_human(r->data_bytes, a, sizeof(a)), x->o->wave.edge,
+           vv_bytes_human(r->cache_bytes, b, sizeof(b)), x->o->wave.points, x->o->wave.steps,
+           x->o->wave.seed);
+    printf("link %.2f GB/s; %s touched, %s with farthest next use; bound %.4f s\n\n",
+           r->link_bps / 1e9, vv_bytes_human(r->touched_bytes, c, sizeof(c)),
+           vv_bytes_human(r->least_bytes, d, sizeof(d)), r->bound_s);
+    printf("| %-10s | %9s | %7s | %8s | %8s | %8s | %8s | %7s | %7s | %8s | %6s | %s |\n", "way",
+           "seconds", "x bound", "GB", "missed", "ahead", "evicted", "updates", "evicted",
+           "managing", "in use", "sums");
+    printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        if (w->skipped[0]) {
+            printf("| %-10s | %s |\n", w->name, w->skipped);
+            continue;
+        }
+        printf("| %-10s | %9.4f | %7.2f | %8.3f | %8" PRIu64 " | %8" PRIu64 " | %8" PRIu64
+               " | %7.2f | %7.2f | %7.2f%% | %5.1f%% | %s |\n",
+               w->name, w->seconds, w->seconds / r->bound_s, (double)w->bytes / 1e9, w->missed,
+               w->ahead, w->evicted, per(updates(x, w), w->rounds), per(w->evicted, w->rounds),
+               100 * managing(w), 100 * w->utilisation, w->same ? "same" : "WRONG");
+    }
+    printf("\nupdates and evicted: for each round of a kernel (a refresh). managing: processor "
+           "time outside "
+           "of transfers, over wall time.\nin use: slots of the cache with a block, over time.\n");
+}
+
+static void number(const char *name, double value)
+{
+    printf(",\"%s\":", name);
+    json_number(stdout, value);
+}
+
+static void print_json(const struct result *x)
+{
+    const struct ooc_report *r = &x->r;
+
+    printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"points\":%u,\"steps\":%u,\"edge\":%u,"
+           "\"volume_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"touched_bytes\":%" PRIu64
+           ",\"least_bytes\":%" PRIu64,
+           r->device, x->o->wave.seed, x->o->wave.points, x->o->wave.steps, x->o->wave.edge,
+           r->data_bytes, r->cache_bytes, r->touched_bytes, r->least_bytes);
+    number("link_bps", r->link_bps);
+    number("bound_s", r->bound_s);
+    printf(",\"ways\":[");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        printf("%s{\"way\":\"%s\"", i ? "," : "", w->name);
+        if (w->skipped[0]) {
+            printf(",\"skipped\":\"%s\"}", w->skipped);
+            continue;
+        }
+        printf(",\"same\":%s,\"slots\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"missed\":%" PRIu64
+               ",\"ahead\":%" PRIu64 ",\"evicted\":%" PRIu64 ",\"rounds\":%" PRIu64
+               ",\"undone\":%" PRIu64 ",\"from_host\":%" PRIu64,
+               w->same ? "true" : "false", w->slots, w->bytes, w->missed, w->ahead, w->evicted,
+               w->rounds, w->undone, w->from_host);
+        number("seconds", w->seconds);
+        number("management_s", w->management_s);
+        number("utilisation", w->utilisation);
+        printf("}");
+    }
+    printf("]}\n");
+}
+
+static int write_rows(FILE *f, const struct result *x)
+{
+    const struct ooc_report *r = &x->r;
+
+    fprintf(f, "way,seconds,bound_s,bytes,least_bytes,missed,ahead,evicted,rounds,undone,from_host,"
+               "management_s,utilisation,same,skipped\n");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        fprintf(f,
+                "%s,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%d,%s\n",
+                w->name, w->seconds, r->bound_s, w->bytes, r->least_bytes, w->missed, w->ahead,
+                w->evicted, w->rounds, w->undone, w->from_host, w->management_s, w->utilisation,
+                w->same, w->skipped);
+    }
+    return ferror(f) ? -EIO : 0;
+}
+
+static int write_samples(FILE *f, const struct result *x)
+{
+    fprintf(f, "way,step,s,memory,used,missed,ahead,evicted,rounds,bytes,management_s\n");
+    for (size_t i = 0; i < x->r.nr_ways; i++)
+        for (size_t k = 0; k < x->r.ways[i].nr_samples; k++) {
+            const struct ooc_sample *s = &x->r.ways[i].samples[k];
+
+            fprintf(f,
+                    "%s,%zu,%.6f,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                    ",%.6f\n",
+                    x->r.ways[i].name, k + 1, s->s, s->memory, s->used, s->missed, s->ahead,
+                    s->evicted, s->rounds, s->bytes, s->management_s);
+        }
+    return ferror(f) ? -EIO : 0;
+}
+
+/* ---- charts ---- */
+
+static const char *const colours[OOC_WAYS_MAX] = {"#666666", "#0072b2", "#56b4e9", "#d55e00",
+                                                  "#009e73", "#cc79a7", "#e69f00", "#000000"};
+
+static double memory_of(const struct ooc_sample *s)
+{
+    return 100 * s->memory;
+}
+
+static double used_of(const struct ooc_sample *s)
+{
+    return 100 * s->used;
+}
+
+struct figure {
+    const char *file, *title, *note, *label;
+    double (*value)(const struct ooc_sample *s);
+};
+
+static const struct figure figures[] = {
+    {"figure1.svg", "Memory of the device", "as Figure 1 of the paper", "in use, %", memory_of},
+    {"figure2.svg", "Slots of the cache", "as Figure 2 of the paper", "with a block, %", used_of},
+};
+
+/* Over the share of the run that is over: ways take unequal time. */
+static int draw(FILE *f, const struct result *x, const struct figure *figure)
+{
+    struct plot_series series[OOC_WAYS_MAX];
+    double *points[OOC_WAYS_MAX] = {NULL};
+    size_t n = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < x->r.nr_ways && rc == 0; i++) {
+        const struct ooc_way *w = &x->r.ways[i];
+
+        if (w->skipped[0] || w->from_host)
+            continue; /* it has no cache */
+        points[n] = malloc(2 * w->nr_samples * sizeof(double));
+        if (!points[n]) {
+            rc = -ENOMEM;
+            break;
+        }
+        for (size_t k = 0; k < w->nr_samples; k++) {
+            points[n][k] = 100 * w->samples[k].s / w->seconds;
+            points[n][w->nr_samples + k] = figure->value(&w->samples[k]);
+        }
+        series[n] = (struct plot_series){.name = w->name,
+                                         .colour = colours[i],
+                                         .dash = (enum plot_dash)(i % 3),
+                                         .plain = true,
+                                         .x = points[n],
+                                         .y = points[n] + w->nr_samples,
+                                         .nr = w->nr_samples};
+        n++;
+    }
+    if (rc == 0) {
+        struct plot_panel panel = {.kind = PLOT_LINES,
+                                   .x_label = "of the run, %",
+                                   .y_label = figure->label,
+                                   .series = series,
+                                   .nr_series = n};
+        struct plot plot = {
+            .title = figure->title, .note = figure->note, .panels = &panel, .nr_panels = 1};
+
+        rc = plot_write(f, &plot);
+    }
+    for (size_t i = 0; i < OOC_WAYS_MAX; i++)
+        free(points[i]);
+    return rc;
+}
+
+/* ---- files ---- */
+
+static int close_file(FILE *f, const char *path, int rc)
+{
+    if (f != stdout && f && fclose(f) != 0 && rc == 0)
+        rc = -EIO;
+    if (rc)
+        fprintf(stderr, COMMAND ": %s cannot be written: %s\n", path, strerror(-rc));
+    return rc;
+}
+
+static FILE *open_in(const struct result *x, const char *name, char *path, size_t bytes)
+{
+    FILE *f;
+
+    snprintf(path, bytes, "%s/%s", x->o->out, name);
+    f = fopen(path, "w");
+    if (!f)
+        fprintf(stderr, COMMAND ": %s cannot be written: %s\n", path, strerror(errno));
+    return f;
+}
+
+static int write_folder(const struct result *x)
+{
+    char path[4096];
+    FILE *f;
+    int rc = 0;
+
+    if (mkdir(x->o->out, 0777) != 0 && errno != EEXIST) {
+        fprintf(stderr, COMMAND ": %s cannot be made: %s\n", x->o->out, strerror(errno));
+        return -errno;
+    }
+    f = open_in(x, "ooc.csv", path, sizeof(path));
+    if (!f)
+        return -EIO;
+    rc = close_file(f, path, write_rows(f, x));
+    f = rc ? NULL : open_in(x, "samples.csv", path, sizeof(path));
+    if (!f)
+        return -EIO;
+    rc = close_file(f, path, write_samples(f, x));
+    for (size_t i = 0; rc == 0 && i < sizeof(figures) / sizeof(figures[0]); i++) {
+        f = open_in(x, figures[i].file, path, sizeof(path));
+        if (!f)
+            return -EIO;
+        rc = close_file(f, path, draw(f, x, &figures[i]));
+    }
+    return rc;
+}
+
+static int write_csv(const struct result *x)
+{
+    FILE *f = strcmp(x->o->csv, "-") == 0 ? stdout : fopen(x->o->csv, "w");
+
+    if (!f) {
+        fprintf(stderr, COMMAND ": %s cannot be written: %s\n", x->o->csv, strerror(errno));
+        return -errno;
+    }
+    return close_file(f, x->o->csv, write_rows(f, x));
+}
+
+static void show(void *arg, const char *way, double share)
+{
+    (void)arg;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%3.0f%% %-20s", 100 * share, way);
+}
+
+int ooc_command(const struct ooc_options *options, const struct ooc_launcher *launcher)
+{
+    struct result x = {.o = options};
+    char err[OOC_TEXT] = "";
+    bool wrong = false;
+    int rc = ooc_wave(&options->wave, launcher, show, NULL, err, &x.r);
+
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%30s\r", "");
+    if (rc) {
+        fprintf(stderr, COMMAND ": %s\n", err);
+        return rc == -ENODEV ? 77 : 1;
+    }
+    if (options->json)
+        print_json(&x);
+    else if (!options->csv || strcmp(options->csv, "-") != 0)
+        print_table(&x);
+    if (options->csv)
+        rc = write_csv(&x);
+    if (rc == 0 && options->out)
+        rc = write_folder(&x);
+    for (size_t i = 0; i < x.r.nr_ways; i++)
+        wrong = wrong || (!x.r.ways[i].skipped[0] && !x.r.ways[i].same);
+    ooc_report_fini(&x.r);
+    if (fflush(stdout) != 0)
+        rc = -EIO;
+    return rc || wrong ? 1 : 0;
+}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# varve bench ooc on the emulated device: every way gives the same sums, all forms of the result, bad input. Nothing here depends on
+# how long anything takes.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "ooc: $*" >&2; exit 1; }
+expect() {
+    local want=$1 rc=0
+    shift
+    "$VARVE_BIN" bench ooc "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
+}
+
+small="--device emulated --volume 1M --edge 8 --points 400 --steps 20 --seed ${VARVE_TEST_SEED:-7}"
+expect 0 $small --cache 30% --out "$dir/all" --csv "$dir/rows.csv" --json
+python3 - "$dir" <<'PY'
+import csv, json, sys, xml.etree.ElementTree
+d = sys.argv[1]
+r = json.load(open(f"{d}/out"))
+ways = {w["way"]: w for w in r["ways"]}
+assert list(ways) == ["resident", "blocks", "none ahead", "paper", "zero copy", "uvm"], ways
+assert ways.pop("uvm")["skipped"] == "the device has no managed memory"
+for w in ways.values():
+    assert w["same"] and w["seconds"] > 0 and 0 <= w["utilisation"] <= 1, w
+block = 8 ** 3 * 4
+assert 0 < r["touched_bytes"] <= r["least_bytes"] and r["least_bytes"] % block == 0 and r["bound_s"] > 0, r
+assert ways["resident"]["missed"] == ways["resident"]["bytes"] == 0 and ways["resident"]["utilisation"] > 0.5, ways
+for name in "blocks", "none ahead", "paper":
+    w = ways[name]
+    # Nothing brings less than farthest next use.
+    assert w["bytes"] >= r["least_bytes"] and w["evicted"] > 0 and w["slots"] == r["cache_bytes"] // block, (w, r)
+assert ways["zero copy"]["from_host"] == 400 * 20 and ways["zero copy"]["bytes"] == 0, ways
+assert ways["none ahead"]["ahead"] == ways["paper"]["ahead"] == 0, ways
+rows = list(csv.DictReader(open(f"{d}/rows.csv")))
+assert [x["way"] for x in rows][:2] == ["resident", "blocks"] and int(rows[1]["bytes"]) == ways["blocks"]["bytes"], rows
+assert open(f"{d}/rows.csv").read() == open(f"{d}/all/ooc.csv").read()
+samples = [x for x in csv.DictReader(open(f"{d}/all/samples.csv")) if x["way"] == "blocks"]
+assert len(samples) == 20 and int(samples[-1]["evicted"]) == ways["blocks"]["evicted"], samples
+for i in 1, 2:
+    xml.etree.ElementTree.parse(f"{d}/all/figure{i}.svg")
+PY
+# The same seed is the same experiment, another is another one.
+touched() { python3 -c 'import json,sys; r = json.load(open(sys.argv[1])); print(r["touched_bytes"], r["least_bytes"])' "$dir/out"; }
+expect 0 $small --cache 64K --json
+first=$(touched)
+expect 0 $small --cache 64K --ahead 0 --json
+[ "$(touched)" = "$first" ] || fail "the same seed makes another wave"
+expect 0 $small --cache 64K
+grep -q '^| paper ' "$dir/out" || fail "no table"
+expect 0 --help
+# The commands that docs/ooc.md shows for everybody.
+awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && /^varve /' "$SOURCE_DIR/docs/ooc.md" >"$dir/commands"
+[ -s "$dir/commands" ] || fail "docs/ooc.md shows no command"
+while read -r line; do
+    (cd "$dir" && PATH=$(dirname "$VARVE_BIN"):$PATH && eval "$line") >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "docs/ooc.md: $line"; }
+done <"$dir/commands"
+
+for bad in "--device gpu" "--volume 1" "--volume x" "--cache 0" "--cache 101%" "--cache -3" "--points 0" "--points -1" "--steps 0" "--edge 12" "--edge 1" "--ahead 65" \
+    "--seed" "more" "--nosuch"; do
+    # shellcheck disable=SC2086 # several words
+    expect 2 $small $bad
+    [ -s "$dir/err" ] || fail "$bad: says nothing"
+done
+expect 1 $small --steps 5
+grep -q 'more than a block at a time: 64 cells across need 14 steps' "$dir/err" || { cat "$dir/err"; fail "too few steps"; }
+expect 1 $small --cache 1K
+grep -q 'two blocks' "$dir/err" || { cat "$dir/err"; fail "a cache of less than two blocks"; }
+expect 1 $small --cache 64K --out "$dir/rows.csv/x"
+grep -q 'cannot be made' "$dir/err" || fail "a folder that cannot be made"
+rc=0
+CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench ooc --device cuda --volume 1M --steps 20 --points 10 >"$dir/out" 2>"$dir/err" || rc=$?
+[ $rc -ne 0 ] && grep -q 'GPU' "$dir/err" || { cat "$dir/out" "$dir/err"; fail "--device cuda without a GPU: $rc"; }
+echo "ok"

@@ -19,6 +19,7 @@ compile() {
 
 # ---- examples/
 for source in "$SOURCE_DIR"/examples/*.c; do
+    ! grep -q '<mpi\.h>' "$source" || continue # tests/compat/examples_mpi.sh
     compile "$source" "$dir/$(basename "$source" .c)"
 done
 "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint"; }

@@ -8,7 +8,7 @@ need mpicc.mpich
 need cmake
 build=$BUILD_DIR/compat-mpich
 targets=(varve_veloc varve_mpi)
-scripts=(mpi partner missing heat)
+scripts=(mpi partner missing heat examples_mpi)
 fortran=OFF
 if command -v gfortran >/dev/null && command -v mpifort.mpich >/dev/null; then
     fortran=ON targets+=(varve_fortran_mpi) scripts+=(fortran_mpi)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The other way to start the processes of a job: Slurm's srun, without an mpirun. A cluster of one node, in a network of its
-# own, runs the programs that tests/compat/mpi.sh, fortran_mpi.sh, partner.sh and heat.sh start with mpirun. In long runs only.
+# own, runs the programs that mpi.sh, fortran_mpi.sh, examples_mpi.sh, partner.sh and heat.sh start with mpirun. In long runs only.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 [ -n "${VARVE_TEST_LONG:-}" ] || skip "in long runs only"
 [ -z "${VARVE_SANITIZE:-}" ] || skip "once is enough"
@@ -63,7 +63,7 @@ servers+=($!)
 for ((i = 0; i < 100; i++)); do [ "$(timeout 5 sinfo -h -o %T 2>/dev/null)" != idle ] || break; sleep 0.3; done
 [ "$(timeout 5 sinfo -h -o %T)" = idle ] || { cat "$slurm"/*.out; fail "Slurm does not start"; }
 
-for script in mpi fortran_mpi partner heat; do
+for script in mpi fortran_mpi examples_mpi partner heat; do
     rc=0
     VARVE_TEST_SRUN=1 VARVE_TEST_LONG='' bash "$SOURCE_DIR/tests/compat/$script.sh" || rc=$?
     [ $rc -eq 0 ] || [ $rc -eq 77 ] || fail "$script under srun"

@@ -259,10 +259,11 @@ static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
     r->counts = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes);
     r->touched = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes + COUNTS_BYTES);
     r->fills = calloc(b->slots.nr, sizeof(*r->fills));
+    r->pieces = calloc(b->slots.nr, sizeof(*r->pieces));
     r->asked = calloc(b->slots.blocks, sizeof(*r->asked));
     r->dirty = calloc(b->slots.blocks, sizeof(*r->dirty));
     r->ndirty = b->slots.blocks; /* nothing has been sent */
-    if (!r->fills || !r->asked || !r->dirty)
+    if (!r->fills || !r->pieces || !r->asked || !r->dirty)
         return -ENOMEM;
     rc = vv_device_event_new(b->device, &r->event);
     if (rc == 0)
@@ -282,6 +283,7 @@ void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
     (void)vv_device_mem_free(b->device, r->meta);
     host_free(b, r->host, r->host_bytes);
     free(r->fills);
+    free(r->pieces);
     free(r->asked);
     free(r->dirty);
     free(r);
@@ -406,6 +408,34 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
               : 0;
 }
 
+static int read_block(void *arg, const struct vvi_piece *p, void *buf)
+{
+    const struct varve_blocks_opts *o = arg;
+
+    return o->read(o->read_arg, p->id, buf, p->bytes);
+}
+
+static int source_init(struct varve_blocks *b, uint64_t bytes)
+{
+    const struct varve_blocks_opts *o = &b->opts;
+    struct vvi_source_opts so = {
+        .operation = "blocks_open",
+        .bytes = bytes,
+        .half_bytes = VVI_STAGED * b->block_bytes,
+        .readers = o->readers,
+        .memory = o->memory,
+        .path = o->path,
+        .path_offset = o->path_offset,
+        .read = o->read ? read_block : NULL,
+        .read_arg = &b->opts,
+        .history = o->history,
+        .version = o->version,
+        .region = o->region,
+    };
+
+    return vvi_source_init(&b->source, b->ctx, b->device, &so);
+}
+
 int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
                       struct varve_blocks **ret_blocks)
 {
@@ -440,8 +470,7 @@ int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opt
     if (rc == 0)
         rc = memory_init(b, blocks);
     if (rc == 0)
-        rc = vvi_source_init(&b->source, ctx, b->device, &b->opts, blocks * b->block_bytes,
-                             b->block_bytes);
+        rc = source_init(b, blocks * b->block_bytes);
     if (rc)
         blocks_free(b);
     else

@@ -67,21 +67,47 @@ void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest);
 
 /* ---- sources (source.c) ---- */
 
+/* Bytes of a source, and where on the device they go. */
+struct vvi_piece {
+    uint64_t offset; /* in memory, file or region */
+    size_t bytes;
+    unsigned char *to;
+    uint64_t id, within; /* for `read`: of which block or table, and where in it */
+};
+
+/* Where bytes come from: one of memory, path, read and history. */
+struct vvi_source_opts {
+    const char *operation; /* for errors */
+    uint64_t bytes;        /* that there have to be */
+    size_t half_bytes;     /* of staging memory; no piece has more */
+    int readers;
+    const void *memory;
+    bool registered; /* the device knows the memory already */
+    const char *path;
+    uint64_t path_offset;
+    int (*read)(void *arg, const struct vvi_piece *piece, void *buf);
+    void *read_arg;
+    struct varve_history *history;
+    uint64_t version;
+    int32_t region;
+};
+
 struct vvi_source {
     struct varve_ctx *ctx;
     struct vv_device *device;
-    size_t block_bytes;
-    const unsigned char *memory;     /* NULL: blocks are read */
+    const char *operation;
+    const unsigned char *memory;     /* NULL: pieces are read */
     const unsigned char *dev_memory; /* the same for kernels; NULL: they cannot */
-    bool registered;
+    bool registered, registered_here;
     unsigned char *own; /* what a region was read into */
     size_t own_bytes;
     int fd;
     uint64_t offset;
-    int (*read)(void *arg, uint64_t block, void *buf, size_t bytes);
+    int (*read)(void *arg, const struct vvi_piece *piece, void *buf);
     void *read_arg;
-    /* Blocks that are read come through here. */
+    /* Pieces that are read come through here. */
     unsigned char *staging;
+    size_t half_bytes;
     bool staging_registered;
     struct vv_event *staged[2]; /* of each half, when it was last copied from */
     unsigned half;
@@ -89,19 +115,26 @@ struct vvi_source {
     struct vvi_readers *readers;
 };
 
+VV_WARN_UNUSED int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx,
+                                   struct vv_device *device, const struct vvi_source_opts *opts);
+void vvi_source_fini(struct vvi_source *src);
+/* Submits the copies of pieces on the stream, reading them first where need be. */
+VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
+                                   const struct vvi_piece *pieces, size_t n);
+/* The error of a copy from staging memory, if one has ended with one: events recorded on the stream later do
+ * not tell. */
+VV_WARN_UNUSED int vvi_source_check(struct vvi_source *src);
+/* Everything on the stream has ended; errors up to here are told no more. */
+void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream);
+/* Reads a piece into host memory. Any thread. */
+VV_WARN_UNUSED int vvi_source_read(const struct vvi_source *src, const struct vvi_piece *piece,
+                                   void *buf);
+
 enum { VVI_STAGED = 32 }; /* blocks in each half */
 
 struct vvi_fill {
     uint32_t block, slot;
 };
-
-VV_WARN_UNUSED int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx,
-                                   struct vv_device *device, const struct varve_blocks_opts *opts,
-                                   uint64_t bytes, size_t block_bytes);
-void vvi_source_fini(struct vvi_source *src);
-/* Submits the copies of blocks to their slots on the stream, reading them first where need be. */
-VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
-                                   unsigned char *slots, const struct vvi_fill *fills, size_t n);
 
 /* ---- arrays ---- */
 
@@ -118,11 +151,12 @@ struct vvi_run {
     const uint64_t *missing; /* in `host`, as are the following */
     uint32_t *map;
     const uint32_t *counts, *touched;
-    struct vv_event *event;  /* the end of a round */
-    struct vv_event *ready;  /* the copies to slots that the round relies on */
-    struct vv_event *filled; /* copies to slots that are waited for */
-    struct vvi_fill *fills;  /* room for as many as there are slots */
-    uint32_t *asked;         /* blocks of this round that are not there yet */
+    struct vv_event *event;   /* the end of a round */
+    struct vv_event *ready;   /* the copies to slots that the round relies on */
+    struct vv_event *filled;  /* copies to slots that are waited for */
+    struct vvi_fill *fills;   /* room for as many as there are slots */
+    struct vvi_piece *pieces; /* the same, for the source */
+    uint32_t *asked;          /* blocks of this round that are not there yet */
     uint32_t nasked;
     uint32_t read_at;            /* entries of `missing` that were taken */
     uint64_t began;              /* by the clock of the slots */

@@ -202,6 +202,18 @@ static void give_back_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t
         vvi_slots_give_back(&b->slots, r->fills[i].slot);
 }
 
+/* Submits the copies of n of the fills from `first` on. */
+static int fill(struct varve_blocks *b, struct vvi_run *r, struct vv_stream *stream, uint32_t first,
+                uint32_t n)
+{
+    for (uint32_t i = first; i < first + n; i++)
+        r->pieces[i] = (struct vvi_piece){.offset = r->fills[i].block * (uint64_t)b->block_bytes,
+                                          .bytes = b->block_bytes,
+                                          .to = b->cache + r->fills[i].slot * b->block_bytes,
+                                          .id = r->fills[i].block};
+    return vvi_source_fill(&b->source, stream, r->pieces + first, n);
+}
+
 /* Fills the slots that were assigned. Called with the lock held, which it gives up meanwhile. */
 static int fill_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
 {
@@ -211,7 +223,7 @@ static int fill_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
     b->fills++;
     vv_mutex_unlock(&b->lock);
     for (uint32_t i = 0; rc == 0 && i < n; i += one_by_one ? 1 : n) {
-        rc = vvi_source_fill(&b->source, b->moves, b->cache, r->fills + i, one_by_one ? 1 : n);
+        rc = fill(b, r, b->moves, i, one_by_one ? 1 : n);
         if (rc == 0 && one_by_one)
             rc = vv_device_event_record(b->device, r->filled, b->moves);
         if (rc == 0 && one_by_one)
@@ -328,7 +340,7 @@ static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
 /* Submits the copies of what r->asked has and was given slots. One batch at a time. */
 static int submit_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
 {
-    int rc = vvi_source_fill(&b->source, b->early, b->cache, r->fills, n);
+    int rc = fill(b, r, b->early, 0, n);
 
     if (rc == 0)
         rc = vv_device_event_record(b->device, b->earlier, b->early);

@@ -27,28 +27,27 @@
 
 /* ---- readers ---- */
 
-/* A few threads that read the blocks of one list; the caller takes part. */
+/* A few threads that read the pieces of one list; the caller takes part. */
 struct vvi_readers {
     struct vvi_source *src;
     struct vv_mutex lock;
     struct vv_cond changed;
     /* Synchronization: lock. */
-    const struct vvi_fill *fills;
+    const struct vvi_piece *pieces;
     unsigned char *to;
-    size_t n, next, ended;
+    size_t n, next, next_at, ended;
     int error;
     bool stop;
     unsigned threads;
     pthread_t id[];
 };
 
-static int read_file(const struct vvi_source *src, uint64_t block, unsigned char *buf)
+static int read_file(const struct vvi_source *src, const struct vvi_piece *p, unsigned char *buf)
 {
     size_t at = 0;
 
-    while (at < src->block_bytes) {
-        ssize_t n = pread(src->fd, buf + at, src->block_bytes - at,
-                          (off_t)(src->offset + block * src->block_bytes + at));
+    while (at < p->bytes) {
+        ssize_t n = pread(src->fd, buf + at, p->bytes - at, (off_t)(src->offset + p->offset + at));
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -59,28 +58,32 @@ static int read_file(const struct vvi_source *src, uint64_t block, unsigned char
     return 0;
 }
 
-static int read_block(const struct vvi_source *src, uint64_t block, unsigned char *buf)
+int vvi_source_read(const struct vvi_source *src, const struct vvi_piece *p, void *buf)
 {
     if (src->memory) {
-        memcpy(buf, src->memory + block * src->block_bytes, src->block_bytes);
+        memcpy(buf, src->memory + p->offset, p->bytes);
         return 0;
     }
-    if (src->read)
-        return src->read(src->read_arg, block, buf, src->block_bytes);
-    return read_file(src, block, buf);
+    return src->read ? src->read(src->read_arg, p, buf) : read_file(src, p, buf);
+}
+
+/* Pieces in staging memory begin at multiples of 16. */
+static size_t staged_bytes(const struct vvi_piece *p)
+{
+    return vv_align_up(p->bytes, 16);
 }
 
 /* Reads what is left of the list. */
 static void take_part_locked(struct vvi_readers *rd)
 {
     while (rd->next < rd->n) {
-        size_t i = rd->next++;
-        const struct vvi_fill *fill = &rd->fills[i];
-        unsigned char *to = rd->to + i * rd->src->block_bytes;
+        const struct vvi_piece *piece = &rd->pieces[rd->next++];
+        unsigned char *to = rd->to + rd->next_at;
         int rc;
 
+        rd->next_at += staged_bytes(piece);
         vv_mutex_unlock(&rd->lock);
-        rc = read_block(rd->src, fill->block, to);
+        rc = vvi_source_read(rd->src, piece, to);
         vv_mutex_lock(&rd->lock);
         if (rc && !rd->error)
             rd->error = rc < 0 ? rc : -EIO;
@@ -103,15 +106,15 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-static int readers_read(struct vvi_readers *rd, const struct vvi_fill *fills, size_t n,
+static int readers_read(struct vvi_readers *rd, const struct vvi_piece *pieces, size_t n,
                         unsigned char *to)
 {
     int rc;
 
     vv_mutex_lock(&rd->lock);
-    rd->fills = fills;
+    rd->pieces = pieces;
     rd->to = to;
-    rd->next = rd->ended = 0;
+    rd->next = rd->next_at = rd->ended = 0;
     rd->n = n;
     rd->error = 0;
     vv_cond_broadcast(&rd->changed);
@@ -146,7 +149,7 @@ static int readers_new(struct vvi_source *src, unsigned threads, struct vvi_read
     if (!rd)
         return -ENOMEM;
     rd->src = src;
-    vv_mutex_init(&rd->lock, "readers of blocks", VV_RANK_AIO);
+    vv_mutex_init(&rd->lock, "readers of a source", VV_RANK_AIO);
     vv_cond_init(&rd->changed);
     while (rc == 0 && rd->threads < threads) {
         rc = vv_thread_start(&rd->id[rd->threads], reader_main, rd);
@@ -161,23 +164,27 @@ static int readers_new(struct vvi_source *src, unsigned threads, struct vvi_read
 
 /* ---- filling ---- */
 
-static int copy_to_slots(struct vvi_source *src, struct vv_stream *stream, unsigned char *slots,
-                         const struct vvi_fill *fills, size_t n, const unsigned char *staged)
-{
-    struct vv_copy_seg *segs = malloc(n * sizeof(*segs));
-    int rc;
+enum { SEGS = 256 }; /* of one call */
 
-    if (!segs)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        segs[i] = (struct vv_copy_seg){
-            slots + fills[i].slot * src->block_bytes,
-            staged ? staged + i * src->block_bytes
-                   : src->memory + fills[i].block * src->block_bytes,
-            src->block_bytes,
-        };
-    rc = vv_device_copy_async(src->device, stream, segs, n);
-    free(segs);
+/* Submits copies of the pieces, from staging memory or, if there is none, from where they are. */
+static int copy_pieces(struct vvi_source *src, struct vv_stream *stream,
+                       const struct vvi_piece *pieces, size_t n, const unsigned char *staged)
+{
+    struct vv_copy_seg segs[SEGS];
+    size_t at = 0;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n;) {
+        size_t k = 0;
+
+        for (; k < SEGS && i < n; k++, i++) {
+            segs[k] = (struct vv_copy_seg){pieces[i].to,
+                                           staged ? staged + at : src->memory + pieces[i].offset,
+                                           pieces[i].bytes};
+            at += staged_bytes(&pieces[i]);
+        }
+        rc = vv_device_copy_async(src->device, stream, segs, k);
+    }
     return rc;
 }
 
@@ -192,32 +199,46 @@ static int wait_for(struct vvi_source *src, struct vv_event *event)
 }
 
 static int fill_staged_locked(struct vvi_source *src, struct vv_stream *stream,
-                              unsigned char *slots, const struct vvi_fill *fills, size_t n)
+                              const struct vvi_piece *pieces, size_t n)
 {
-    unsigned char *to = src->staging + src->half * VVI_STAGED * src->block_bytes;
+    unsigned char *to = src->staging + src->half * src->half_bytes;
     struct vv_event *event = src->staged[src->half];
-    int rc = wait_for(src, event);
+    int rc = wait_for(src, event), copied;
 
     if (rc == 0)
-        rc = readers_read(src->readers, fills, n, to);
-    if (rc == 0)
-        rc = copy_to_slots(src, stream, slots, fills, n, to);
-    if (rc == 0)
-        rc = vv_device_event_record(src->device, event, stream);
+        rc = readers_read(src->readers, pieces, n, to);
+    if (rc == 0) {
+        rc = copy_pieces(src, stream, pieces, n, to);
+        /* Also after an error: some may have been submitted. */
+        copied = vv_device_event_record(src->device, event, stream);
+        rc = rc ? rc : copied;
+    }
     src->half = !src->half;
     return rc;
 }
 
-int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream, unsigned char *slots,
-                    const struct vvi_fill *fills, size_t n)
+/* As many of the pieces as one half holds. */
+static size_t half_full(const struct vvi_source *src, const struct vvi_piece *pieces, size_t n)
+{
+    size_t i = 0, bytes = 0;
+
+    while (i < n && (i == 0 || bytes + staged_bytes(&pieces[i]) <= src->half_bytes))
+        bytes += staged_bytes(&pieces[i++]);
+    return i;
+}
+
+int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
+                    const struct vvi_piece *pieces, size_t n)
 {
     int rc = 0;
 
     if (src->registered)
-        return copy_to_slots(src, stream, slots, fills, n, NULL);
+        return copy_pieces(src, stream, pieces, n, NULL);
     vv_mutex_lock(&src->lock);
-    for (size_t at = 0; rc == 0 && at < n; at += VVI_STAGED)
-        rc = fill_staged_locked(src, stream, slots, fills + at, VV_MIN(n - at, VVI_STAGED));
+    for (size_t at = 0, k; rc == 0 && at < n; at += k) {
+        k = half_full(src, pieces + at, n - at);
+        rc = fill_staged_locked(src, stream, pieces + at, k);
+    }
     if (rc) {
         (void)wait_for(src, src->staged[0]);
         (void)wait_for(src, src->staged[1]);
@@ -226,12 +247,31 @@ int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream, unsigned c
     return rc;
 }
 
+int vvi_source_check(struct vvi_source *src)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && src->staging && i < 2; i++) {
+        rc = vv_device_event_query(src->device, src->staged[i]);
+        if (rc == -EBUSY)
+            rc = 0;
+    }
+    return rc;
+}
+
+void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream)
+{
+    for (int i = 0; src->staging && i < 2; i++)
+        if (vv_device_event_record(src->device, src->staged[i], stream) == 0)
+            (void)wait_for(src, src->staged[i]);
+}
+
 /* ---- opening ---- */
 
 static int fail(struct vvi_source *src, int rc, const char *what, const char *name)
 {
-    return vv_ckpt_fail_ctx(src->ctx, "blocks_open", rc, false, "%s%s%s: %s", what, name ? " " : "",
-                            name ? name : "", vv_strerror(rc));
+    return vv_ckpt_fail_ctx(src->ctx, src->operation, rc, false, "%s%s%s: %s", what,
+                            name ? " " : "", name ? name : "", vv_strerror(rc));
 }
 
 static int open_file(struct vvi_source *src, const char *path, uint64_t offset, uint64_t bytes)
@@ -246,15 +286,15 @@ static int open_file(struct vvi_source *src, const char *path, uint64_t offset, 
         return fail(src, -EISDIR, "cannot read", path);
     if (S_ISREG(st.st_mode) &&
         ((uint64_t)st.st_size < offset || (uint64_t)st.st_size - offset < bytes))
-        return vv_ckpt_fail_ctx(src->ctx, "blocks_open", -ENODATA, false,
-                                "%s has %lld bytes; the array needs %llu from %llu on", path,
+        return vv_ckpt_fail_ctx(src->ctx, src->operation, -ENODATA, false,
+                                "%s has %lld bytes; %llu are needed from %llu on", path,
                                 (long long)st.st_size, (unsigned long long)bytes,
                                 (unsigned long long)offset);
     return 0;
 }
 
 /* The region becomes host memory of ours. */
-static int read_region(struct vvi_source *src, const struct varve_blocks_opts *o, uint64_t bytes)
+static int read_region(struct vvi_source *src, const struct vvi_source_opts *o, uint64_t bytes)
 {
     size_t have;
     int rc = varve_region_size(o->history, o->version, o->region, &have);
@@ -263,8 +303,8 @@ static int read_region(struct vvi_source *src, const struct varve_blocks_opts *o
     if (rc)
         return rc;
     if (have < bytes)
-        return vv_ckpt_fail_ctx(src->ctx, "blocks_open", -ENODATA, false,
-                                "region %d of version %llu has %zu bytes; the array needs %llu",
+        return vv_ckpt_fail_ctx(src->ctx, src->operation, -ENODATA, false,
+                                "region %d of version %llu has %zu bytes; %llu are needed",
                                 o->region, (unsigned long long)o->version, have,
                                 (unsigned long long)bytes);
     p = mmap(NULL, have, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -285,7 +325,7 @@ static int read_region(struct vvi_source *src, const struct varve_blocks_opts *o
 
 static int staging_init(struct vvi_source *src, int readers)
 {
-    size_t bytes = 2 * VVI_STAGED * src->block_bytes;
+    size_t bytes = 2 * src->half_bytes;
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int rc;
 
@@ -300,33 +340,40 @@ static int staging_init(struct vvi_source *src, int readers)
 }
 
 int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx, struct vv_device *device,
-                    const struct varve_blocks_opts *opts, uint64_t bytes, size_t block_bytes)
+                    const struct vvi_source_opts *o)
 {
     int rc = 0;
 
-    *src = (struct vvi_source){.ctx = ctx, .device = device, .block_bytes = block_bytes, .fd = -1};
-    vv_mutex_init(&src->lock, "staging of blocks", VV_RANK_OOC_STAGE);
-    if (opts->history)
-        rc = read_region(src, opts, bytes);
-    else if (opts->memory)
-        src->memory = opts->memory;
-    else if (opts->path)
-        rc = open_file(src, opts->path, opts->path_offset, bytes);
-    src->read = opts->read;
-    src->read_arg = opts->read_arg;
+    *src = (struct vvi_source){.ctx = ctx,
+                               .device = device,
+                               .operation = o->operation,
+                               .half_bytes = o->half_bytes,
+                               .read = o->read,
+                               .read_arg = o->read_arg,
+                               .fd = -1};
+    vv_mutex_init(&src->lock, "staging of a source", VV_RANK_OOC_STAGE);
+    if (o->history)
+        rc = read_region(src, o, o->bytes);
+    else if (o->memory)
+        src->memory = o->memory;
+    else if (o->path)
+        rc = open_file(src, o->path, o->path_offset, o->bytes);
     if (rc == 0 && src->memory) {
         void *dev = NULL;
 
         /* The bytes are only read, but drivers take memory that can be written, too. */
-        if (vv_device_host_share(device, (void *)(uintptr_t)src->memory, bytes, false, &dev) == 0) {
+        if (o->registered) {
             src->registered = true;
+        } else if (vv_device_host_share(device, (void *)(uintptr_t)src->memory, o->bytes, false,
+                                        &dev) == 0) {
+            src->registered = src->registered_here = true;
             src->dev_memory = dev;
         }
     }
     if (rc == 0 && !src->registered) {
-        rc = staging_init(src, opts->readers);
+        rc = staging_init(src, o->readers);
         if (rc)
-            rc = fail(src, rc, "memory to read blocks into", NULL);
+            rc = fail(src, rc, "memory to read into", NULL);
     }
     return rc;
 }
@@ -340,8 +387,8 @@ void vvi_source_fini(struct vvi_source *src)
     if (src->staging_registered)
         (void)vv_device_host_unregister(src->device, src->staging);
     if (src->staging)
-        (void)munmap(src->staging, 2 * VVI_STAGED * src->block_bytes);
-    if (src->registered)
+        (void)munmap(src->staging, 2 * src->half_bytes);
+    if (src->registered_here)
         (void)vv_device_host_unregister(src->device, (void *)(uintptr_t)src->memory);
     if (src->own)
         (void)munmap(src->own, src->own_bytes);

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables: options, opening and closing, and the memory of caches.
+ *
+ * A cache is one piece of device memory. Before a run it is divided: tables come first; then what launches
+ * need beside them, a slot for each launch that may be under way, as large as a dry run says; then, for flat
+ * tables, room through which tables move by less than their own length. A run that needs larger slots than
+ * the one before divides the cache anew and finds it empty.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ckpt/face.h"
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "ooc/tables_private.h"
+
+#define SCRATCH_BYTES (UINT64_C(4) << 20)
+/* Tables are read and copied in pieces of this at most, so that several readers take part. */
+#define PIECE_BYTES (UINT64_C(4) << 20)
+/* Behind what goes to the device, in host memory: the count that comes back. */
+#define BACK_BYTES 64
+
+static const struct varve_tables_opts defaults = {
+    .opts_size = sizeof(defaults),
+    .batch_items = 1024,
+    .depth = 3,
+    .readers = 4,
+    .staging_bytes = UINT64_C(64) << 20,
+};
+
+int varve_tables_opts_init(struct varve_tables_opts *opts, size_t opts_size)
+{
+    if (!opts || opts_size < sizeof(size_t) || opts_size > 4096)
+        return -EINVAL;
+    memset(opts, 0, opts_size);
+    memcpy(opts, &defaults, VV_MIN(opts_size, sizeof(defaults)));
+    opts->opts_size = opts_size;
+    return 0;
+}
+
+/* ---- small things ---- */
+
+int vvi_tables_wait(struct vvi_cache *c, struct vv_event *event)
+{
+    int rc;
+
+    do
+        rc = vv_device_event_wait(c->device, event, VVI_OOC_WAIT_NS);
+    while (rc == -ETIMEDOUT);
+    return rc;
+}
+
+int vvi_tables_fail(struct vvi_cache *c, int rc, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return vv_ckpt_fail_ctx(c->t->ctx, "tables_run", rc, true, "%s: %s", text, vv_strerror(rc));
+}
+
+static const char *why_not(const struct varve_tables_opts *o)
+{
+    if (!!o->memory + !!o->path + !!o->read + !!o->history != 1)
+        return "one of memory, path, read and history says where the tables are";
+    if (o->nr_more > 0 && !o->more)
+        return "more names the contexts of further devices";
+    return NULL;
+}
+
+/* ---- the memory of a cache ---- */
+
+static void launches_free(struct vvi_cache *c)
+{
+    for (uint32_t i = 0; c->launches && i < c->nr_launches; i++) {
+        vvi_step_fini(&c->launches[i].step);
+        vv_device_event_free(c->device, c->launches[i].ready);
+        vv_device_event_free(c->device, c->launches[i].done);
+    }
+    free(c->launches);
+    c->launches = NULL;
+    if (c->host) {
+        (void)vv_device_host_unregister(c->device, c->host);
+        (void)munmap(c->host, c->host_bytes);
+    }
+    c->host = NULL;
+}
+
+static int launches_init(struct vvi_cache *c, const struct vvi_split *split)
+{
+    size_t each = split->limits.meta_bytes + BACK_BYTES,
+           bytes = vv_align_up(each * split->most, 4096);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int rc;
+
+    if (p == MAP_FAILED)
+        return -ENOMEM;
+    memset(p, 0, bytes);
+    rc = vv_device_host_register(c->device, p, bytes);
+    if (rc) {
+        (void)munmap(p, bytes);
+        return rc;
+    }
+    c->host = p;
+    c->host_bytes = bytes;
+    c->launches = calloc(split->most, sizeof(*c->launches));
+    if (!c->launches)
+        return -ENOMEM;
+    c->nr_launches = split->most;
+    for (uint32_t i = 0; rc == 0 && i < split->most; i++) {
+        struct vvi_launch *l = &c->launches[i];
+
+        l->host = c->host + i * each;
+        l->outside = (uint32_t *)(void *)(l->host + split->limits.meta_bytes);
+        l->dev = c->meta + i * split->limits.meta_bytes;
+        rc = vv_device_event_new(c->device, &l->ready);
+        if (rc == 0)
+            rc = vv_device_event_new(c->device, &l->done);
+    }
+    return rc;
+}
+
+int vvi_tables_forget(struct vvi_cache *c)
+{
+    struct varve_tables *t = c->t;
+    struct vvi_plan *p = &t->plans[c->which], fresh;
+    int rc = vvi_plan_init(&fresh, &t->opts, p->space.capacity);
+
+    if (rc) {
+        vvi_plan_fini(&fresh);
+        return rc;
+    }
+    fresh.stats = p->stats;
+    fresh.space.evicted = p->space.evicted + p->space.nr;
+    vvi_plan_fini(p);
+    *p = fresh;
+    return 0;
+}
+
+static int divide(struct vvi_cache *c, const struct vvi_split *split)
+{
+    struct varve_tables *t = c->t;
+    uint64_t cache = vv_align_down(t->opts.cache_bytes, VVI_FLAT_ALIGN), scratch = 0;
+    struct vvi_plan_stats stats = t->plans[c->which].stats;
+    uint64_t evicted = t->plans[c->which].space.evicted + t->plans[c->which].space.nr;
+    int rc;
+
+    if (t->opts.layout == VARVE_TABLES_FLAT)
+        scratch = vv_align_down(VV_MIN(cache / 256, SCRATCH_BYTES), VVI_FLAT_ALIGN);
+    if (split->meta_bytes + scratch >= cache)
+        return -EFBIG;
+    launches_free(c);
+    vvi_plan_fini(&t->plans[c->which]);
+    rc = vvi_plan_init(&t->plans[c->which], &t->opts, cache - scratch - split->meta_bytes);
+    t->plans[c->which].stats = stats;
+    t->plans[c->which].space.evicted = evicted;
+    c->scratch = c->memory + cache - scratch;
+    c->scratch_bytes = scratch;
+    c->meta = c->scratch - split->meta_bytes;
+    return rc ? rc : launches_init(c, split);
+}
+
+int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split)
+{
+    struct vvi_split s = *split;
+    int rc = 0;
+
+    if (t->divided && s.limits.meta_bytes <= t->split.limits.meta_bytes) {
+        t->split.limits.items = s.limits.items;
+        t->split.limits.bytes = s.limits.bytes;
+        return 0;
+    }
+    vv_mutex_lock(&t->lock);
+    for (uint32_t i = 0; rc == 0 && i < t->nr; i++)
+        rc = divide(&t->caches[i], &s);
+    t->split = s;
+    t->divided = rc == 0;
+    vv_mutex_unlock(&t->lock);
+    return rc;
+}
+
+/* ---- pieces ---- */
+
+/* One after another, without a gap between them. */
+static size_t cut(const struct vvi_cache *c, uint32_t table, uint64_t within, uint64_t at,
+                  uint64_t bytes, struct vvi_piece *ret, size_t room)
+{
+    size_t n = 0;
+
+    while (bytes > 0) {
+        uint64_t len = VV_MIN(bytes, PIECE_BYTES);
+
+        if (n < room)
+            ret[n] = (struct vvi_piece){.offset = c->t->offsets[table] + within,
+                                        .bytes = len,
+                                        .to = c->memory + at,
+                                        .id = table,
+                                        .within = within};
+        n++;
+        within += len;
+        at += len;
+        bytes -= len;
+    }
+    return n;
+}
+
+size_t vvi_tables_pieces(const struct vvi_cache *c, uint32_t table, struct vvi_piece *ret,
+                         size_t room)
+{
+    const struct vvi_space *s = &c->t->plans[c->which].space;
+    uint64_t bytes = s->bytes[table], within = 0;
+    size_t n = 0;
+
+    if (!s->chunked)
+        return cut(c, table, 0, s->held[table].at, bytes, ret, room);
+    for (uint32_t chunk = s->held[table].chunk; chunk != VVI_NONE;) {
+        uint32_t last = chunk;
+        uint64_t len;
+
+        while (s->chunk_next[last] == last + 1)
+            last++;
+        len = VV_MIN((last - chunk + 1) * VVI_CHUNK_BYTES, bytes - within);
+        n += cut(c, table, within, chunk * VVI_CHUNK_BYTES, len, ret + VV_MIN(n, room),
+                 room - VV_MIN(n, room));
+        within += len;
+        chunk = s->chunk_next[last];
+    }
+    return n;
+}
+
+/* ---- opening and closing ---- */
+
+static void cache_fini(struct vvi_cache *c)
+{
+    if (!c->device)
+        return;
+    launches_free(c);
+    vvi_source_fini(&c->source);
+    if (c->moved)
+        vv_device_event_free(c->device, c->moved);
+    if (c->moves)
+        vv_device_stream_free(c->device, c->moves);
+    (void)vv_device_mem_free(c->device, c->memory);
+    free(c->pieces);
+}
+
+static void tables_free(struct varve_tables *t)
+{
+    /* The first has what others read from. */
+    for (uint32_t i = t->nr; i-- > 0;) {
+        cache_fini(&t->caches[i]);
+        vvi_plan_fini(&t->plans[i]);
+        if (t->caches[i].ctx)
+            vv_ckpt_leave(t->caches[i].ctx);
+    }
+    free(t->caches);
+    free(t->plans);
+    free(t->bytes);
+    free(t->offsets);
+    vv_cond_fini(&t->changed);
+    vv_mutex_fini(&t->lock);
+    free(t);
+}
+
+static int read_table(void *arg, const struct vvi_piece *p, void *buf)
+{
+    const struct varve_tables_opts *o = arg;
+
+    return o->read(o->read_arg, (uint32_t)p->id, p->within, buf, p->bytes);
+}
+
+static int source_init(struct varve_tables *t, struct vvi_cache *c, uint64_t bytes)
+{
+    const struct varve_tables_opts *o = &t->opts;
+    const struct vvi_cache *first = &t->caches[0];
+    struct vvi_source_opts so = {
+        .operation = "tables_open",
+        .bytes = bytes,
+        .half_bytes = VV_MAX(vv_align_down(o->staging_bytes / 2, 4096), PIECE_BYTES),
+        .readers = o->readers,
+        .memory = o->memory,
+        .path = o->path,
+        .path_offset = o->path_offset,
+        .read = o->read ? read_table : NULL,
+        .read_arg = &t->opts,
+        .history = o->history,
+        .version = o->version,
+        .region = o->region,
+    };
+
+    if (c != first && first->source.memory) {
+        so.memory = first->source.memory;
+        so.history = NULL;
+        for (const struct vvi_cache *other = first; other < c; other++)
+            so.registered =
+                so.registered || (other->device == c->device && other->source.registered);
+    }
+    return vvi_source_init(&c->source, t->ctx, c->device, &so);
+}
+
+static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
+{
+    struct vvi_cache *c = &t->caches[i];
+    void *p;
+    int rc = vv_device_mem_alloc(c->device, t->opts.cache_bytes, &p);
+
+    if (rc == 0)
+        c->memory = p;
+    if (rc == 0)
+        rc = vv_device_stream_new(c->device, &c->moves);
+    if (rc == 0)
+        rc = vv_device_event_new(c->device, &c->moved);
+    if (rc)
+        return vv_ckpt_fail_ctx(t->ctx, "tables_open", rc, true, "a cache of %llu bytes: %s",
+                                (unsigned long long)t->opts.cache_bytes, vv_strerror(rc));
+    return source_init(t, c, bytes);
+}
+
+/* Copies what the caller's arrays say. How many bytes the source has to have. */
+static int take_tables(struct varve_tables *t, uint64_t *ret_bytes)
+{
+    const struct varve_tables_opts *o = &t->opts;
+    uint64_t at = 0, bytes = 0, cache = vv_align_down(o->cache_bytes, VVI_FLAT_ALIGN);
+
+    t->bytes = malloc(o->tables * sizeof(*t->bytes));
+    t->offsets = malloc(o->tables * sizeof(*t->offsets));
+    if (!t->bytes || !t->offsets)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < o->tables; i++) {
+        t->bytes[i] = o->bytes[i];
+        t->offsets[i] = o->offsets ? o->offsets[i] : at;
+        at = t->offsets[i] + t->bytes[i];
+        if (at < t->bytes[i] || at > UINT64_C(1) << 62)
+            return vv_ckpt_fail_ctx(t->ctx, "tables_open", -EINVAL, false,
+                                    "table %u begins at %llu", i,
+                                    (unsigned long long)t->offsets[i]);
+        bytes = VV_MAX(bytes, at);
+        if (t->bytes[i] > cache)
+            return vv_ckpt_fail_ctx(t->ctx, "tables_open", -EFBIG, false,
+                                    "table %u has %llu bytes, the cache %llu", i,
+                                    (unsigned long long)t->bytes[i], (unsigned long long)cache);
+    }
+    t->opts.bytes = t->bytes;
+    t->opts.offsets = t->offsets;
+    *ret_bytes = bytes;
+    return 0;
+}
+
+/* The contexts stay open from here on. */
+static int enter_all(struct varve_tables *t)
+{
+    for (uint32_t i = 0; i < t->nr; i++) {
+        struct varve_ctx *ctx = i ? t->opts.more[i - 1] : t->ctx;
+        int rc = vv_ckpt_enter(ctx);
+
+        if (rc)
+            return vv_ckpt_fail_ctx(t->ctx, "tables_open", rc, false, "context %u: %s", i,
+                                    vv_strerror(rc));
+        t->caches[i] = (struct vvi_cache){
+            .t = t, .ctx = ctx, .device = vv_ckpt_device(ctx), .which = i, .source = {.fd = -1}};
+        if (!t->caches[i].device)
+            return vv_ckpt_fail_ctx(t->ctx, "tables_open", -ENODEV, false,
+                                    "context %u has no device", i);
+    }
+    return 0;
+}
+
+static int open_all(struct varve_tables *t)
+{
+    uint64_t bytes = 0;
+    int rc = enter_all(t);
+
+    if (rc == 0)
+        rc = take_tables(t, &bytes);
+    for (uint32_t i = 0; rc == 0 && i < t->nr; i++)
+        rc = cache_init(t, i, bytes);
+    return rc;
+}
+
+int varve_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opts,
+                      struct varve_tables **ret_tables)
+{
+    struct varve_tables *t;
+    const char *why;
+    int rc = ret_tables ? vv_ckpt_enter(ctx) : -EINVAL;
+
+    if (rc)
+        return rc;
+    t = calloc(1, sizeof(*t));
+    if (!t) {
+        vv_ckpt_leave(ctx);
+        return -ENOMEM;
+    }
+    t->ctx = ctx;
+    vv_mutex_init(&t->lock, "tables", VV_RANK_OOC);
+    vv_cond_init(&t->changed);
+    why = vvi_tables_take_opts(opts, &t->opts);
+    if (!why)
+        why = why_not(&t->opts);
+    if (why) {
+        rc = vv_ckpt_fail_ctx(ctx, "tables_open", -EINVAL, false, "%s", why);
+    } else {
+        t->nr = 1 + t->opts.nr_more;
+        t->caches = calloc(t->nr, sizeof(*t->caches));
+        t->plans = calloc(t->nr, sizeof(*t->plans));
+        rc = t->caches && t->plans ? open_all(t) : -ENOMEM;
+        if (!t->caches || !t->plans)
+            t->nr = 0;
+    }
+    if (rc)
+        tables_free(t);
+    else
+        *ret_tables = t;
+    vv_ckpt_leave(ctx); /* every cache has its own */
+    return rc;
+}
+
+int varve_tables_close(struct varve_tables *t)
+{
+    bool busy;
+
+    if (!t)
+        return 0;
+    vv_mutex_lock(&t->lock);
+    busy = t->running;
+    vv_mutex_unlock(&t->lock);
+    if (busy)
+        return -EBUSY;
+    tables_free(t);
+    return 0;
+}
+
+int varve_tables_stats(struct varve_tables *t, struct varve_tables_stats *ret_stats)
+{
+    struct varve_tables_stats s;
+
+    if (!t || !ret_stats || ret_stats->stats_size < sizeof(size_t))
+        return -EINVAL;
+    vv_mutex_lock(&t->lock);
+    vvi_tables_account_locked(t);
+    s = t->stats;
+    for (uint32_t i = 0; i < t->nr; i++) {
+        const struct vvi_plan *p = &t->plans[i];
+
+        s.capacity_bytes += t->divided ? p->space.capacity : t->opts.cache_bytes;
+        s.meta_bytes += t->divided ? t->split.meta_bytes : 0;
+        s.used_bytes += p->space.used_bytes;
+        s.launches += p->stats.launches;
+        s.found += p->stats.found;
+        s.missed += p->stats.missed;
+        s.evicted += p->space.evicted;
+        s.bytes += p->stats.bytes;
+        s.moved += p->stats.moved;
+        s.moved_bytes += p->stats.moved_bytes;
+    }
+    if (s.queued_ns > 0)
+        s.utilisation = t->used_ns / (double)s.queued_ns / (double)s.capacity_bytes;
+    vv_mutex_unlock(&t->lock);
+    s.stats_size = VV_MIN(ret_stats->stats_size, sizeof(s));
+    memcpy(ret_stats, &s, s.stats_size);
+    return 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An order of work, and how it is cut into batches.
+ *
+ * Each table has the list of the items that use it, so that its next use is a search away. A batch is
+ * a run of items. Where it ends depends on the items alone, not on what the cache holds, so that a dry
+ * run before anything is launched tells what every batch needs beside its tables.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "ooc/tables_private.h"
+
+#define META_ALIGN 16
+
+/* ---- options ---- */
+
+const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
+                                 struct varve_tables_opts *ret)
+{
+    struct varve_tables_opts o;
+
+    if (!opts || opts->opts_size < sizeof(size_t) || opts->opts_size > 4096)
+        return "absurd size of options";
+    if (varve_tables_opts_init(&o, sizeof(o)))
+        return "absurd size of options";
+    memcpy(&o, opts, VV_MIN(opts->opts_size, sizeof(o)));
+    if (o.tables == 0 || o.tables > UINT32_C(1) << 24 || !o.bytes)
+        return "there are 1 to 2^24 tables, and bytes says how long each is";
+    for (uint32_t t = 0; t < o.tables; t++)
+        if (o.bytes[t] == 0 || o.bytes[t] > UINT64_C(1) << 44)
+            return "a table has 1 to 2^44 bytes";
+    if (o.layout != VARVE_TABLES_FLAT && o.layout != VARVE_TABLES_CHUNKED)
+        return "layout is flat or chunked";
+    if (o.policy != VARVE_TABLES_NEXT_USE && o.policy != VARVE_TABLES_PAPER)
+        return "policy is next use or paper";
+    if (o.item_bytes > UINT32_C(1) << 20)
+        return "item_bytes is 1 MiB at most";
+    if (o.batch_items == 0 || o.batch_items > UINT32_C(1) << 20)
+        return "batch_items is 1 to 2^20";
+    if (o.depth < 1 || o.depth > 64)
+        return "depth is 1 to 64";
+    if (o.readers < 1 || o.readers > 64)
+        return "readers are 1 to 64";
+    if (o.cache_bytes > UINT64_C(1) << 46)
+        return "a cache has 2^46 bytes at most";
+    if (o.nr_more > 63)
+        return "there are 64 devices at most";
+    *ret = o;
+    return NULL;
+}
+
+/* ---- the order of work ---- */
+
+/* Each item's tables, each once, in the order in which it names them. */
+static void count_uses(struct vvi_order *o, uint32_t *last, bool fill)
+{
+    const struct varve_tables_work *w = &o->work;
+
+    memset(last, 0xff, o->tables * sizeof(*last));
+    for (uint32_t i = 0; i < w->items; i++)
+        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++) {
+            uint32_t t = w->uses[u];
+
+            if (last[t] == i)
+                continue;
+            last[t] = i;
+            if (fill)
+                o->used_by[o->used_first[t]++] = i;
+            else
+                o->used_first[t + 1]++;
+        }
+}
+
+static const char *why_not(const struct varve_tables_work *w, const struct vvi_order *o)
+{
+    if (w->items > UINT32_MAX - 1)
+        return "there are 2^32 - 2 items at most";
+    if (w->items > 0 && !w->first)
+        return "first tells where the tables of each item begin";
+    if (o->item_bytes > 0 && w->items > 0 && !w->meta)
+        return "items of item_bytes need meta";
+    for (uint64_t i = 0; i < w->items; i++) {
+        if (w->first[i] > w->first[i + 1] || w->first[i + 1] - w->first[i] > UINT32_C(1) << 24)
+            return "first goes up, by 2^24 at most for each item";
+        if (w->cost && !(w->cost[i] >= 0 && w->cost[i] < 1e30))
+            return "a cost is 0 or more";
+    }
+    for (uint64_t u = w->items ? w->first[0] : 0; w->items && u < w->first[w->items]; u++)
+        if (!w->uses || w->uses[u] >= o->tables)
+            return "an item uses a table that there is none of";
+    return NULL;
+}
+
+int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
+                   const struct varve_tables_work *work, const char **ret_why)
+{
+    uint32_t *last;
+
+    *o = (struct vvi_order){.tables = opts->tables,
+                            .bytes = opts->bytes,
+                            .chunked = opts->layout == VARVE_TABLES_CHUNKED,
+                            .item_bytes = opts->item_bytes};
+    *ret_why = "absurd size of work";
+    if (!work || work->work_size < sizeof(size_t) || work->work_size > 4096)
+        return -EINVAL;
+    memcpy(&o->work, work, VV_MIN(work->work_size, sizeof(o->work)));
+    *ret_why = why_not(&o->work, o);
+    if (*ret_why)
+        return -EINVAL;
+    last = malloc(o->tables * sizeof(*last));
+    o->used_first = calloc((size_t)o->tables + 1, sizeof(*o->used_first));
+    if (last && o->used_first) {
+        count_uses(o, last, false);
+        for (uint32_t t = 0; t < o->tables; t++)
+            o->used_first[t + 1] += o->used_first[t];
+        o->used_by = malloc((o->used_first[o->tables] + 1) * sizeof(*o->used_by));
+    }
+    if (!o->used_by) {
+        free(last);
+        vvi_order_fini(o);
+        return -ENOMEM;
+    }
+    count_uses(o, last, true);
+    /* Each was counted up to where the next begins. */
+    memmove(o->used_first + 1, o->used_first, o->tables * sizeof(*o->used_first));
+    o->used_first[0] = 0;
+    free(last);
+    return 0;
+}
+
+void vvi_order_fini(struct vvi_order *o)
+{
+    free(o->used_first);
+    free(o->used_by);
+    o->used_first = NULL;
+    o->used_by = NULL;
+}
+
+uint32_t vvi_order_next(const struct vvi_order *o, uint32_t table, uint32_t from)
+{
+    uint64_t low = o->used_first[table], high = o->used_first[table + 1], end = high;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (o->used_by[middle] < from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < end ? o->used_by[low] : VVI_NONE;
+}
+
+double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to)
+{
+    double cost = 0;
+
+    if (!o->work.cost)
+        return to - from;
+    for (uint32_t i = from; i < to; i++)
+        cost += o->work.cost[i];
+    return cost;
+}
+
+/* ---- batches ---- */
+
+int vvi_marks_init(struct vvi_marks *m, uint32_t tables)
+{
+    m->stamp = calloc(tables, sizeof(*m->stamp));
+    m->local = calloc(tables, sizeof(*m->local));
+    m->now = 0;
+    return m->stamp && m->local ? 0 : -ENOMEM;
+}
+
+void vvi_marks_fini(struct vvi_marks *m)
+{
+    free(m->stamp);
+    free(m->local);
+    *m = (struct vvi_marks){0};
+}
+
+void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, uint32_t from)
+{
+    if (++m->now == 0) {
+        memset(m->stamp, 0, tables * sizeof(*m->stamp));
+        m->now = 1;
+    }
+    b->from = b->to = from;
+    b->nr = 0;
+    b->uses = b->chunks = b->bytes = 0;
+    b->meta = (struct vvi_meta){0};
+}
+
+void vvi_batch_fini(struct vvi_batch *b)
+{
+    free(b->tables);
+    *b = (struct vvi_batch){0};
+}
+
+static struct vvi_meta lay_out(uint64_t items, uint64_t uses, uint64_t refs, uint64_t chunks,
+                               uint64_t item_bytes)
+{
+    struct vvi_meta m = {.outside = 0, .item = META_ALIGN};
+
+    m.first = vv_align_up(m.item + items * sizeof(uint32_t), META_ALIGN);
+    m.uses = vv_align_up(m.first + (items + 1) * sizeof(uint32_t), META_ALIGN);
+    m.refs = vv_align_up(m.uses + uses * sizeof(uint32_t), META_ALIGN);
+    m.chunks = vv_align_up(m.refs + refs * sizeof(struct varve_tables_ref), META_ALIGN);
+    m.meta = vv_align_up(m.chunks + chunks * sizeof(uint32_t), META_ALIGN);
+    m.bytes = vv_align_up(m.meta + items * item_bytes, VVI_FLAT_ALIGN);
+    return m;
+}
+
+static int make_room(struct vvi_batch *b, uint64_t more)
+{
+    uint32_t room = VV_MAX(b->room, 64);
+    uint32_t *list;
+
+    while (room < b->nr + more)
+        room *= 2;
+    if (room == b->room)
+        return 0;
+    list = realloc(b->tables, room * sizeof(*list));
+    if (!list)
+        return -ENOMEM;
+    b->tables = list;
+    b->room = room;
+    return 0;
+}
+
+int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_marks *m,
+                  const struct vvi_limits *limits)
+{
+    const struct varve_tables_work *w = &o->work;
+    uint64_t uses = w->first[b->to + 1] - w->first[b->to], bytes = b->bytes, chunks = b->chunks;
+    uint32_t nr = b->nr;
+    struct vvi_meta meta;
+    int rc = make_room(b, uses);
+
+    if (rc)
+        return rc;
+    for (uint64_t u = w->first[b->to]; u < w->first[b->to + 1]; u++) {
+        uint32_t t = w->uses[u];
+
+        if (m->stamp[t] == m->now)
+            continue;
+        m->stamp[t] = m->now;
+        m->local[t] = nr;
+        b->tables[nr++] = t;
+        bytes += vvi_order_room(o, t);
+        chunks += o->chunked ? vvi_order_room(o, t) / VVI_CHUNK_BYTES : 0;
+    }
+    meta = lay_out(b->to + 1 - b->from, b->uses + uses, nr, chunks, o->item_bytes);
+    if (b->to > b->from && (b->to - b->from >= limits->items || bytes > limits->bytes ||
+                            meta.bytes > limits->meta_bytes)) {
+        while (nr > b->nr)
+            m->stamp[b->tables[--nr]] = m->now - 1;
+        return -ENOSPC;
+    }
+    b->to++;
+    b->nr = nr;
+    b->uses += uses;
+    b->bytes = bytes;
+    b->chunks = chunks;
+    b->meta = meta;
+    return 0;
+}
+
+/* The most that a batch needs; those whose tables do not fit a cache are none. */
+static int most_meta(const struct vvi_order *o, struct vvi_marks *m,
+                     const struct vvi_limits *limits, uint64_t cache_bytes, uint64_t *most)
+{
+    struct vvi_batch b = {0};
+    uint32_t from = 0;
+    int rc = 0;
+
+    while (rc == 0 && from < o->work.items) {
+        vvi_batch_begin(&b, m, o->tables, from);
+        do
+            rc = vvi_batch_add(&b, o, m, limits);
+        while (rc == 0 && b.to < o->work.items);
+        if (rc == -ENOSPC)
+            rc = 0;
+        from = b.to;
+        if (b.bytes <= cache_bytes)
+            *most = VV_MAX(*most, b.meta.bytes);
+    }
+    vvi_batch_fini(&b);
+    return rc;
+}
+
+int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits, uint64_t cache_bytes,
+                   uint64_t *ret_bytes)
+{
+    struct vvi_limits all = {limits->items, limits->bytes, UINT64_MAX}, one = {1, 0, 0};
+    struct vvi_marks m;
+    uint64_t most = 0;
+    int rc = vvi_marks_init(&m, o->tables);
+
+    if (rc == 0)
+        rc = most_meta(o, &m, &all, cache_bytes, &most);
+    /* A run may cut elsewhere, where an item is alone that was not here. */
+    if (rc == 0)
+        rc = most_meta(o, &m, &one, cache_bytes, &most);
+    vvi_marks_fini(&m);
+    if (rc == 0)
+        *ret_bytes = most;
+    return rc;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans: which items are launched together on a device, and what has to move for it.
+ *
+ * A device has a part of the order of work and goes through it item by item. A batch has places for all
+ * its tables before it is launched, and holds them (`refs`) until the launch has ended. Nothing else
+ * holds a table: it stays until its place is needed, and its next use tells whether it goes. With the
+ * paper's policy it goes when nobody holds it.
+ *
+ * Next uses. All items before `from` are in batches or somebody else's, so the next use of a table is the
+ * first from there on. It is looked up when a batch takes the table; an item that is skipped in between
+ * leaves a next use that is too early, which is put right when the item is skipped.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "ooc/tables_private.h"
+
+/* Launches under way where there is room for their tables anyway. */
+#define MOST_DEPTH 256
+
+int vvi_plan_init(struct vvi_plan *p, const struct varve_tables_opts *opts, uint64_t capacity)
+{
+    int rc;
+
+    *p = (struct vvi_plan){.paper = opts->policy == VARVE_TABLES_PAPER};
+    rc = vvi_space_init(&p->space, opts->bytes, opts->tables, opts->layout == VARVE_TABLES_CHUNKED,
+                        capacity);
+    return rc ? rc : vvi_marks_init(&p->marks, opts->tables);
+}
+
+void vvi_plan_fini(struct vvi_plan *p)
+{
+    vvi_space_fini(&p->space);
+    vvi_marks_fini(&p->marks);
+}
+
+void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct vvi_limits *limits,
+                    uint32_t from, uint32_t to)
+{
+    p->o = o;
+    p->limits = *limits;
+    p->from = from;
+    p->to = to;
+    for (uint32_t i = 0; i < p->space.nr; i++) {
+        uint32_t t = p->space.list[i];
+
+        p->space.held[t].next = vvi_order_next(o, t, from);
+    }
+}
+
+static void next_uses(struct vvi_plan *p, uint32_t from, const uint32_t *tables, uint64_t nr)
+{
+    for (uint64_t i = 0; i < nr; i++)
+        p->space.held[tables[i]].next = vvi_order_next(p->o, tables[i], from);
+}
+
+void vvi_plan_skip(struct vvi_plan *p)
+{
+    const struct varve_tables_work *w = &p->o->work;
+    uint32_t i = p->from++;
+
+    next_uses(p, p->from, w->uses + w->first[i], w->first[i + 1] - w->first[i]);
+}
+
+/* ---- batches ---- */
+
+static int step_room(struct vvi_step *step, uint32_t fills, uint32_t moves)
+{
+    uint32_t *f = realloc(step->fills, (fills + 1) * sizeof(*f));
+    struct vvi_move *m;
+
+    if (!f)
+        return -ENOMEM;
+    step->fills = f;
+    m = realloc(step->moves, (moves + 1) * sizeof(*m));
+    if (!m)
+        return -ENOMEM;
+    step->moves = m;
+    return 0;
+}
+
+/* Tables of the batch from the first-th on that are not in the cache, to s->missing's room in `fills`. */
+static uint32_t not_there(const struct vvi_plan *p, const struct vvi_batch *b, uint32_t first,
+                          uint32_t *ret_tables)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = first; i < b->nr; i++)
+        if (p->space.held[b->tables[i]].index == VVI_NONE)
+            ret_tables[n++] = b->tables[i];
+    return n;
+}
+
+static void keep(struct vvi_plan *p, const struct vvi_batch *b, bool on)
+{
+    for (uint32_t i = 0; i < b->nr; i++)
+        p->space.held[b->tables[i]].keep = on;
+}
+
+/* The batch goes as far as the limits let it; then all of it is given places. If there is no room for all
+ * of it, half of it is tried. `more`: only if nobody has to go for it. */
+static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
+{
+    struct vvi_limits limits = p->limits;
+    struct vvi_batch *b = &step->batch;
+    int rc;
+
+    for (;;) {
+        vvi_batch_begin(b, &p->marks, p->o->tables, p->from);
+        do
+            rc = vvi_batch_add(b, p->o, &p->marks, &limits);
+        while (rc == 0 && b->to < p->to);
+        if (rc && rc != -ENOSPC)
+            return rc;
+        if (b->bytes > p->space.capacity) {
+            if (b->to - b->from == 1)
+                return -EFBIG;
+        } else {
+            rc = step_room(step, b->nr, 0);
+            if (rc)
+                return rc;
+            step->nr_fills = not_there(p, b, 0, step->fills);
+            if (more)
+                return vvi_space_fit(&p->space, step->fills, step->nr_fills);
+            keep(p, b, true);
+            rc = vvi_space_place(&p->space, step->fills, step->nr_fills, p->to);
+            keep(p, b, false);
+            if (rc != -EAGAIN || b->to - b->from == 1)
+                return rc;
+        }
+        limits.items = (b->to - b->from) / 2;
+    }
+}
+
+/* The paper's way: item after item, as long as there is room for it in one piece. */
+static int form_paper(struct vvi_plan *p, struct vvi_step *step)
+{
+    struct vvi_batch *b = &step->batch;
+    int rc = 0;
+
+    vvi_batch_begin(b, &p->marks, p->o->tables, p->from);
+    step->nr_fills = 0;
+    while (b->to < p->to) {
+        struct vvi_batch before = *b;
+        uint32_t n;
+
+        rc = vvi_batch_add(b, p->o, &p->marks, &p->limits);
+        if (rc)
+            break;
+        rc = b->to - b->from == 1 && b->bytes > p->space.capacity ? -EFBIG : 0;
+        if (rc == 0)
+            rc = step_room(step, b->nr, 0);
+        if (rc)
+            return rc; /* of the first item */
+        n = not_there(p, b, before.nr, step->fills + step->nr_fills);
+        rc = vvi_space_fit(&p->space, step->fills + step->nr_fills, n);
+        if (rc) {
+            before.tables = b->tables;
+            before.room = b->room;
+            for (uint32_t i = before.nr; i < b->nr; i++)
+                p->marks.stamp[b->tables[i]] = p->marks.now - 1;
+            *b = before;
+            break;
+        }
+        step->nr_fills += n;
+    }
+    return b->to > b->from ? 0 : rc;
+}
+
+int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
+{
+    int rc;
+
+    if (p->from >= p->to)
+        return -ENODATA;
+    rc = p->paper ? form_paper(p, step) : form(p, more, step);
+    if (rc == 0)
+        rc = step_room(step, step->nr_fills, p->space.nr_moves);
+    if (rc)
+        return rc;
+    p->from = step->batch.to;
+    next_uses(p, p->from, step->batch.tables, step->batch.nr);
+    for (uint32_t i = 0; i < step->batch.nr; i++)
+        p->space.held[step->batch.tables[i]].refs++;
+    step->nr_moves = p->space.nr_moves;
+    memcpy(step->moves, p->space.moves, step->nr_moves * sizeof(*step->moves));
+    step->fill_bytes = 0;
+    for (uint32_t i = 0; i < step->nr_fills; i++)
+        step->fill_bytes += p->space.bytes[step->fills[i]];
+    p->stats.launches++;
+    p->stats.items += step->batch.to - step->batch.from;
+    p->stats.missed += step->nr_fills;
+    p->stats.found += step->batch.nr - step->nr_fills;
+    p->stats.bytes += step->fill_bytes;
+    p->stats.moved += step->nr_moves;
+    for (uint32_t i = 0; i < step->nr_moves; i++)
+        p->stats.moved_bytes += p->space.bytes[step->moves[i].table];
+    return 0;
+}
+
+void vvi_plan_done(struct vvi_plan *p, struct vvi_step *step, bool lost)
+{
+    for (uint32_t i = 0; i < step->batch.nr; i++) {
+        uint32_t t = step->batch.tables[i];
+
+        vv_assert(p->space.held[t].refs > 0);
+        if (--p->space.held[t].refs == 0 && p->paper)
+            vvi_space_drop(&p->space, t);
+    }
+    for (uint32_t i = 0; lost && i < step->nr_fills; i++) {
+        uint32_t t = step->fills[i];
+
+        if (p->space.held[t].index != VVI_NONE && p->space.held[t].refs == 0)
+            vvi_space_drop(&p->space, t);
+    }
+    step->batch.nr = 0;
+}
+
+void vvi_step_fini(struct vvi_step *step)
+{
+    vvi_batch_fini(&step->batch);
+    free(step->fills);
+    free(step->moves);
+    *step = (struct vvi_step){0};
+}
+
+/* ---- several devices ---- */
+
+uint32_t vvi_plan_part(const struct vvi_order *o, uint32_t nr, uint32_t which)
+{
+    double all = vvi_order_cost(o, 0, (uint32_t)o->work.items), sum = 0;
+    uint32_t items = (uint32_t)o->work.items;
+
+    if (which == 0 || which == nr)
+        return which == 0 ? 0 : items;
+    if (!o->work.cost || all <= 0)
+        return (uint32_t)((uint64_t)items * which / nr);
+    for (uint32_t i = 0; i < items; i++) {
+        if (sum >= all * which / nr)
+            return i;
+        sum += o->work.cost[i];
+    }
+    return items;
+}
+
+bool vvi_plan_share(struct vvi_plan *plans, uint32_t nr, uint32_t mine)
+{
+    struct vvi_plan *from = NULL, *p = &plans[mine];
+
+    for (uint32_t i = 0; i < nr; i++)
+        if (i != mine && plans[i].from + 1 < plans[i].to &&
+            (!from || plans[i].to - plans[i].from > from->to - from->from))
+            from = &plans[i];
+    if (!from)
+        return false;
+    p->to = from->to;
+    p->from = from->to = from->from + (from->to - from->from + 1) / 2;
+    for (uint32_t i = 0; i < p->space.nr; i++)
+        p->space.held[p->space.list[i]].next = vvi_order_next(p->o, p->space.list[i], p->from);
+    return true;
+}
+
+/* ---- the parts of a cache ---- */
+
+int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order *o,
+                   struct vvi_split *ret_split)
+{
+    struct vvi_split s = {.limits = {opts->batch_items, opts->batch_bytes, UINT64_MAX}};
+    uint64_t most = 0;
+    int rc;
+
+    if (s.limits.bytes == 0)
+        s.limits.bytes = opts->cache_bytes / 64;
+    rc = vvi_order_meta(o, &s.limits, opts->cache_bytes, &most);
+    if (rc)
+        return rc;
+    s.limits.meta_bytes = most;
+    /* A small cache is for tables first. */
+    s.depth = opts->depth;
+    while (s.depth > 1 && s.depth * most > opts->cache_bytes / 16)
+        s.depth--;
+    s.most = MOST_DEPTH;
+    while (s.most > s.depth && s.most * most > opts->cache_bytes / 256)
+        s.most--;
+    s.meta_bytes = s.most * most;
+    if (s.meta_bytes >= opts->cache_bytes)
+        return -EFBIG;
+    *ret_split = s;
+    return 0;
+}
+
+/* ---- who does what ---- */
+
+bool vvi_pace_host_first(const struct vvi_pace *host, const struct vvi_pace *device, double cost,
+                         double ahead)
+{
+    if (host->cost <= 0)
+        return true;
+    if (device->cost <= 0)
+        return false;
+    return cost * host->ns / host->cost < (ahead + cost) * device->ns / device->cost;
+}

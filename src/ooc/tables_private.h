@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of tables: the order of work, places in a cache, plans, and runs. */
+#ifndef VV_OOC_TABLES_PRIVATE_H
+#define VV_OOC_TABLES_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <varve/tables.h>
+#include <varve/tables_device.h>
+
+#include "core/lock.h"
+#include "core/util.h"
+#include "ooc/ooc_private.h"
+
+/* No table, item or chunk; a use that never comes. */
+#define VVI_NONE UINT32_MAX
+
+#define VVI_CHUNK_BYTES (UINT64_C(1) << VARVE_TABLES_CHUNK_SHIFT)
+/* Flat tables begin at multiples of this. */
+#define VVI_FLAT_ALIGN UINT64_C(256)
+
+/* ---- the order of work (tables_order.c): decisions only ---- */
+
+/* Options as this library knows them, checked but for the source; NULL, or what is wrong. */
+const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
+                                 struct varve_tables_opts *ret_opts);
+
+struct vvi_order {
+    struct varve_tables_work work;
+    uint32_t tables;
+    const uint64_t *bytes; /* of each table */
+    bool chunked;
+    uint32_t item_bytes;
+    uint64_t *used_first; /* of tables + 1: where its items begin in used_by */
+    uint32_t *used_by;    /* items that use each table, ascending, each once */
+};
+
+/* `work` as this library knows it. -EINVAL: *ret_why tells why; -ENOMEM. */
+VV_WARN_UNUSED int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
+                                  const struct varve_tables_work *work, const char **ret_why);
+void vvi_order_fini(struct vvi_order *o);
+/* The first item from `from` on that uses the table. */
+uint32_t vvi_order_next(const struct vvi_order *o, uint32_t table, uint32_t from);
+/* What items cost together. */
+double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to);
+
+static inline uint64_t vvi_order_room(const struct vvi_order *o, uint32_t table)
+{
+    return vv_align_up(o->bytes[table], o->chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
+}
+
+/* ---- batches (tables_order.c) ---- */
+
+/* What travels to the device beside tables, in this order, each part aligned to 16 bytes. */
+struct vvi_meta {
+    uint64_t outside, item, first, uses, refs, chunks, meta; /* where each begins */
+    uint64_t bytes;
+};
+
+/* Consecutive items, and their tables, each once. */
+struct vvi_batch {
+    uint32_t from, to;
+    uint32_t *tables, nr, room; /* `room`: that the list has */
+    uint64_t uses, chunks;
+    uint64_t bytes; /* that the tables take in the cache */
+    struct vvi_meta meta;
+};
+
+struct vvi_limits {
+    uint32_t items;
+    uint64_t bytes, meta_bytes;
+};
+
+/* Which table is in the batch at hand, and as its how-manyth. */
+struct vvi_marks {
+    uint32_t *stamp, *local;
+    uint32_t now;
+};
+
+VV_WARN_UNUSED int vvi_marks_init(struct vvi_marks *m, uint32_t tables);
+void vvi_marks_fini(struct vvi_marks *m);
+/* An empty batch that begins with the item. */
+void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, uint32_t from);
+/* Adds the next item if it keeps to the limits; a single one always does. -ENOSPC: it does not. */
+VV_WARN_UNUSED int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o,
+                                 struct vvi_marks *m, const struct vvi_limits *limits);
+void vvi_batch_fini(struct vvi_batch *b);
+/* The dry run: how much every launch needs at most beside tables, of those that fit such a cache. */
+VV_WARN_UNUSED int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits,
+                                  uint64_t cache_bytes, uint64_t *ret_bytes);
+
+/* ---- places in a cache (tables_place.c): decisions only ---- */
+
+struct vvi_held {
+    uint64_t at;    /* flat: where */
+    uint32_t chunk; /* chunked: the first one */
+    uint32_t refs;  /* batches under way that use it */
+    uint32_t next;  /* the next item that uses it */
+    uint32_t index; /* in `list`; VVI_NONE: it is not in the cache */
+    bool keep;      /* the batch at hand uses it */
+};
+
+/* Of flat tables, in the order in which moves are made: a table goes down, over what was there. */
+struct vvi_move {
+    uint32_t table;
+    uint64_t from, to;
+};
+
+struct vvi_space {
+    const uint64_t *bytes; /* of each table */
+    uint32_t tables;
+    bool chunked;
+    uint64_t capacity;
+    uint64_t slack; /* flat: bytes that may go beyond those that must, for the better place */
+    struct vvi_held *held; /* of each table */
+    uint32_t *list, nr;    /* tables in the cache; flat: by place */
+    uint64_t used_bytes;   /* by tables, ... */
+    uint64_t used_room;    /* ... with what is lost to rounding */
+    uint64_t *free_chunks; /* chunked: a bit for each */
+    uint32_t *chunk_next;
+    uint32_t nr_chunks, nr_free, hand;
+    uint64_t evicted;
+    /* For one call. */
+    struct vvi_seg *segs;
+    struct vvi_hole *holes;
+    uint64_t *order;
+    uint32_t *missing;
+    struct vvi_move *moves;
+    uint32_t nr_moves;
+};
+
+VV_WARN_UNUSED int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables,
+                                  bool chunked, uint64_t capacity);
+void vvi_space_fini(struct vvi_space *s);
+/*
+ * Gives places to tables that have none; what is `keep` or has `refs` stays, what has `refs` stays
+ * where it is. The tables that are needed last go. `end`: no use from there on counts. -EAGAIN: not
+ * before some batch has ended; nothing has changed then.
+ */
+VV_WARN_UNUSED int vvi_space_place(struct vvi_space *s, const uint32_t *tables, uint32_t nr,
+                                   uint32_t end);
+/* The paper's way: best fit, largest first, nobody goes. -EAGAIN as above. */
+VV_WARN_UNUSED int vvi_space_fit(struct vvi_space *s, const uint32_t *tables, uint32_t nr);
+/* The table is not in the cache any more. */
+void vvi_space_drop(struct vvi_space *s, uint32_t table);
+/* Everything that is said above of a space; false: it does not hold. */
+bool vvi_space_check(const struct vvi_space *s);
+
+static inline uint64_t vvi_space_room(const struct vvi_space *s, uint32_t table)
+{
+    return vv_align_up(s->bytes[table], s->chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
+}
+
+/* ---- plans (tables_plan.c): decisions only ---- */
+
+/* A batch that was given places. Its tables are the batch's until vvi_plan_done. */
+struct vvi_step {
+    struct vvi_batch batch;
+    uint32_t *fills, nr_fills; /* tables that have to be brought, after the moves */
+    struct vvi_move *moves;
+    uint32_t nr_moves;
+    uint64_t fill_bytes;
+};
+
+struct vvi_plan_stats {
+    uint64_t launches, items, found, missed, bytes, moved, moved_bytes;
+};
+
+/* One device's part of the order of work, and its cache. */
+struct vvi_plan {
+    const struct vvi_order *o;
+    struct vvi_space space;
+    struct vvi_marks marks;
+    struct vvi_limits limits;
+    bool paper;
+    uint32_t from, to; /* items that are left */
+    struct vvi_plan_stats stats;
+};
+
+VV_WARN_UNUSED int vvi_plan_init(struct vvi_plan *p, const struct varve_tables_opts *opts,
+                                 uint64_t capacity);
+void vvi_plan_fini(struct vvi_plan *p);
+/* For a run: what is in the cache stays. */
+void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct vvi_limits *limits,
+                    uint32_t from, uint32_t to);
+/*
+ * The next batch. `more`: only if no table has to go for it. `step` is zero, or one that was done. -ENODATA: no items are left; -EAGAIN: there is
+ * no room for the first of them before some batch has ended; -EFBIG: its tables never fit; -ENOMEM.
+ */
+VV_WARN_UNUSED int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step);
+/* The first item that is left is somebody else's. */
+void vvi_plan_skip(struct vvi_plan *p);
+/* No launch uses the batch any more. `lost`: what was to be brought for it was not. */
+void vvi_plan_done(struct vvi_plan *p, struct vvi_step *step, bool lost);
+void vvi_step_fini(struct vvi_step *step);
+/* A device without work takes the later half of what another has left. Whether it got any. */
+bool vvi_plan_share(struct vvi_plan *plans, uint32_t nr, uint32_t mine);
+/* Parts of about the same cost. */
+uint32_t vvi_plan_part(const struct vvi_order *o, uint32_t nr, uint32_t which);
+
+/* The parts of a cache, by a dry run. */
+struct vvi_split {
+    struct vvi_limits limits; /* of a batch */
+    uint32_t depth;           /* launches under way on a device; ... */
+    uint32_t most;            /* ... where there is room for their tables without others going */
+    uint64_t meta_bytes;      /* for what they need beside tables; the rest is tables' */
+};
+
+/* -EFBIG: nothing is left for tables; -ENOMEM. */
+VV_WARN_UNUSED int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order *o,
+                                  struct vvi_split *ret_split);
+
+/* ---- who does what (tables_plan.c) ---- */
+
+/* What is known of the speed of a device or of the processor. */
+struct vvi_pace {
+    double cost, ns;
+};
+
+/* Whether the processor, which has nothing to do, is done with work of so much cost before a device that
+ * has `ahead` of it to do first. A speed that nobody knows is worth a try. */
+bool vvi_pace_host_first(const struct vvi_pace *host, const struct vvi_pace *device, double cost,
+                         double ahead);
+
+/* ---- tables ---- */
+
+/* A launch that may be under way. Its memory is kept for the next. */
+struct vvi_launch {
+    struct vvi_step step;
+    unsigned char *host; /* what goes to the device beside tables, and the count that comes back */
+    unsigned char *dev;  /* where to */
+    struct vv_event *ready; /* what it needs is on the device */
+    struct vv_event *done;  /* it has ended */
+    uint32_t *outside;      /* in `host` */
+    double cost;
+    bool planned, recorded; /* it holds tables; `done` will come */
+};
+
+/* One cache. */
+struct vvi_cache {
+    struct varve_tables *t;
+    struct varve_ctx *ctx;
+    struct vv_device *device;
+    uint32_t which;
+    struct vvi_source source;
+    unsigned char
+        *memory; /* device: tables, what launches need beside them, and room to move through */
+    unsigned char *meta, *scratch;
+    uint64_t scratch_bytes;
+    struct vv_stream *moves; /* everything that writes to the cache */
+    struct vv_event *moved;
+    struct vvi_launch *launches; /* a ring of `most` */
+    uint32_t nr_launches;
+    unsigned char *host; /* pinned, for all of them */
+    size_t host_bytes;
+    struct vvi_piece *pieces; /* of one step */
+    size_t nr_pieces;
+    /* Of a run. */
+    uint32_t first, nr; /* launches under way */
+    double ahead;       /* what they cost */
+    struct vvi_pace pace;
+    uint64_t busy_since, cpu_ns;
+    struct vv_stream *stream; /* the application's */
+    int error;
+};
+
+struct varve_tables {
+    struct varve_ctx *ctx;
+    struct varve_tables_opts opts; /* bytes and offsets are ours */
+    uint64_t *bytes, *offsets;
+    struct vvi_split split; /* as the caches are divided now */
+    bool divided;
+    uint32_t nr;
+    struct vvi_cache *caches;
+
+    struct vv_mutex lock;
+    struct vv_cond changed;
+    /* Synchronization: lock, from here on. */
+    struct vvi_plan *plans; /* of each cache */
+    bool running;
+    struct varve_tables_stats stats; /* but what plans know */
+    double used_ns;                  /* bytes times ns */
+    uint64_t seen_ns;                /* up to here */
+};
+
+/* The part of a run that all its threads share. */
+struct vvi_tables_run {
+    struct varve_tables *t;
+    struct vvi_order order;
+    /* Synchronization: the tables' lock, from here on. */
+    int error;
+    uint32_t *host_items, host_nr, host_room; /* for the processor */
+    bool host_busy, host_stop;
+    struct vvi_pace host_pace;
+};
+
+/* tables.c */
+int vvi_tables_wait(struct vvi_cache *c, struct vv_event *event);
+int vvi_tables_fail(struct vvi_cache *c, int rc, const char *fmt, ...) VV_PRINTF(3, 4);
+/* Divides the caches for a run; what they hold goes if they were divided otherwise. */
+VV_WARN_UNUSED int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split);
+/* The cache is empty. */
+VV_WARN_UNUSED int vvi_tables_forget(struct vvi_cache *c);
+/* The pieces of a table, to the cache; `room` of them fit in `ret`. How many there are. */
+size_t vvi_tables_pieces(const struct vvi_cache *c, uint32_t table, struct vvi_piece *ret,
+                         size_t room);
+
+/* tables_run.c: time passes; called before what is used changes. */
+void vvi_tables_account_locked(struct varve_tables *t);
+
+#endif

@@ -1,0 +1,609 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs: launches one after another, while the tables of the next ones travel.
+ *
+ * Each cache has a thread, which plans a batch, moves and brings its tables, launches it, and lets go of it
+ * when it has ended; the caller's thread is that of the first cache. One more thread does what is the
+ * processor's, if there is `host`.
+ *
+ * Order. Everything that writes to a cache goes through its stream `moves`, in the order in which it was
+ * planned. A launch begins after what was submitted there for it. A place is given to another table only
+ * when every launch that used the one before has ended, which the host has seen by then; so no copy waits
+ * for a kernel, and no kernel sees a table change.
+ *
+ * Errors. A copy that fails later is told by the first event after it, which is asked before the launch
+ * counts as ended. After an error everything under way is waited for, and the caches of the run are taken
+ * to be empty.
+ *
+ * `lock` covers plans; it is not held while tables are read or waited for, nor while the application's
+ * functions are called.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ckpt/face.h"
+#include "core/assert.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/thread.h"
+#include "ooc/tables_private.h"
+
+static uint64_t cpu_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * VV_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+void vvi_tables_account_locked(struct varve_tables *t)
+{
+    uint64_t now, used = 0;
+    bool queued = false;
+
+    if (!t->running)
+        return;
+    now = vv_now_ns();
+    for (uint32_t i = 0; i < t->nr; i++) {
+        queued = queued || t->plans[i].from < t->plans[i].to;
+        used += t->plans[i].space.used_bytes;
+    }
+    if (queued) {
+        t->stats.queued_ns += now - t->seen_ns;
+        t->used_ns += (double)(now - t->seen_ns) * (double)used;
+    }
+    t->seen_ns = now;
+}
+
+/* The first error is the run's. */
+static void note_error_locked(struct vvi_tables_run *r, int rc)
+{
+    if (rc && !r->error)
+        r->error = rc;
+    vv_cond_broadcast(&r->t->changed);
+}
+
+/* ---- one launch ---- */
+
+/* Down, piece by piece: through the scratch memory where a table moves by less than that. */
+static int move_table(struct vvi_cache *c, const struct vvi_move *m, uint64_t bytes)
+{
+    uint64_t far = m->from - m->to, at = 0;
+    bool direct = far >= c->scratch_bytes;
+    uint64_t step = direct ? far : c->scratch_bytes;
+    int rc = 0;
+
+    while (rc == 0 && at < bytes) {
+        uint64_t len = VV_MIN(step, bytes - at);
+        struct vv_copy_seg one = {c->memory + m->to + at, c->memory + m->from + at, len};
+
+        if (direct) {
+            rc = vv_device_copy_async(c->device, c->moves, &one, 1);
+        } else {
+            struct vv_copy_seg out = {c->scratch, one.src, len}, in = {one.dst, c->scratch, len};
+
+            rc = vv_device_copy_async(c->device, c->moves, &out, 1);
+            if (rc == 0)
+                rc = vv_device_copy_async(c->device, c->moves, &in, 1);
+        }
+        at += len;
+    }
+    return rc;
+}
+
+static int bring(struct vvi_cache *c, const struct vvi_step *step)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < step->nr_fills; i++) {
+        size_t more = vvi_tables_pieces(c, step->fills[i], c->pieces + n, c->nr_pieces - n);
+
+        if (n + more > c->nr_pieces) {
+            size_t room = 2 * (n + more);
+            struct vvi_piece *p = realloc(c->pieces, room * sizeof(*p));
+
+            if (!p)
+                return -ENOMEM;
+            c->pieces = p;
+            c->nr_pieces = room;
+            (void)vvi_tables_pieces(c, step->fills[i], c->pieces + n, room - n);
+        }
+        n += more;
+    }
+    return n > 0 ? vvi_source_fill(&c->source, c->moves, c->pieces, n) : 0;
+}
+
+/* Where each table of the batch is. */
+static void write_refs(const struct vvi_cache *c, const struct vvi_batch *b, unsigned char *host)
+{
+    const struct vvi_space *s = &c->t->plans[c->which].space;
+    struct varve_tables_ref *refs = (void *)(host + b->meta.refs);
+    uint32_t *chunks = (void *)(host + b->meta.chunks), n = 0;
+
+    for (uint32_t i = 0; i < b->nr; i++) {
+        const struct vvi_held *h = &s->held[b->tables[i]];
+
+        refs[i] = (struct varve_tables_ref){
+            .bytes = s->bytes[b->tables[i]], .at = s->chunked ? n : h->at, .table = b->tables[i]};
+        for (uint32_t k = s->chunked ? h->chunk : VVI_NONE; k != VVI_NONE; k = s->chunk_next[k])
+            chunks[n++] = k;
+    }
+}
+
+static void write_meta(struct vvi_tables_run *r, const struct vvi_cache *c,
+                       const struct vvi_launch *l)
+{
+    const struct varve_tables_work *w = &r->order.work;
+    const struct vvi_batch *b = &l->step.batch;
+    const struct vvi_plan *p = &c->t->plans[c->which];
+    uint32_t *item = (void *)(l->host + b->meta.item), *first = (void *)(l->host + b->meta.first);
+    uint32_t *uses = (void *)(l->host + b->meta.uses), n = 0, items = b->to - b->from;
+
+    *(uint32_t *)(void *)(l->host + b->meta.outside) = 0;
+    for (uint32_t i = 0; i < items; i++) {
+        item[i] = b->from + i;
+        first[i] = n;
+        for (uint64_t u = w->first[b->from + i]; u < w->first[b->from + i + 1]; u++)
+            uses[n++] = p->marks.local[w->uses[u]];
+    }
+    first[items] = n;
+    write_refs(c, b, l->host);
+    if (r->order.item_bytes > 0)
+        memcpy(l->host + b->meta.meta,
+               (const unsigned char *)w->meta + (uint64_t)b->from * r->order.item_bytes,
+               (size_t)items * r->order.item_bytes);
+}
+
+static int call_launch(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi_launch *l)
+{
+    const struct varve_tables_work *w = &r->order.work;
+    const struct vvi_batch *b = &l->step.batch;
+    const unsigned char *dev = l->dev;
+    struct varve_tables_view v = {
+        .items = b->to - b->from,
+        .item_bytes = r->order.item_bytes,
+        .cache = c->memory,
+        .item = (const void *)(dev + b->meta.item),
+        .first = (const void *)(dev + b->meta.first),
+        .uses = (const void *)(dev + b->meta.uses),
+        .refs = (const void *)(dev + b->meta.refs),
+        .chunks = r->order.chunked ? (const void *)(dev + b->meta.chunks) : NULL,
+        .meta = dev + b->meta.meta,
+        .outside = (void *)(l->dev + b->meta.outside),
+    };
+    int rc = vv_device_enter(c->device);
+
+    if (rc)
+        return rc;
+    rc = w->launch(w->arg, &v, c->which, w->streams ? w->streams[c->which] : NULL);
+    vv_device_leave(c->device);
+    return rc > 0 ? -EINVAL : rc;
+}
+
+/* Everything of a launch is submitted. After an error some of it may have been. */
+static int submit(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi_launch *l)
+{
+    struct vv_copy_seg to = {l->dev, l->host, l->step.batch.meta.bytes};
+    struct vv_copy_seg back = {l->outside, l->dev + l->step.batch.meta.outside, sizeof(uint32_t)};
+    const struct vvi_plan *p = &c->t->plans[c->which];
+    int rc = 0, ended;
+
+    for (uint32_t i = 0; rc == 0 && i < l->step.nr_moves; i++)
+        rc = move_table(c, &l->step.moves[i], p->space.bytes[l->step.moves[i].table]);
+    if (rc == 0)
+        rc = bring(c, &l->step);
+    if (rc == 0)
+        rc = vv_device_copy_async(c->device, c->moves, &to, 1);
+    if (rc == 0)
+        rc = vv_device_event_record(c->device, l->ready, c->moves);
+    if (rc == 0)
+        rc = vv_device_stream_wait_event(c->device, c->stream, l->ready);
+    if (rc)
+        return rc;
+    rc = call_launch(r, c, l);
+    if (rc == 0)
+        rc = vv_device_copy_async(c->device, c->stream, &back, 1);
+    ended = vv_device_event_record(c->device, l->done, c->stream);
+    l->recorded = ended == 0;
+    return rc ? rc : ended;
+}
+
+/* ---- what the processor does ---- */
+
+static int host_push_locked(struct vvi_tables_run *r, uint32_t item)
+{
+    if (r->host_nr == r->host_room) {
+        uint32_t room = VV_MAX(2 * r->host_room, 64), *list;
+
+        list = realloc(r->host_items, room * sizeof(*list));
+        if (!list)
+            return -ENOMEM;
+        r->host_items = list;
+        r->host_room = room;
+    }
+    r->host_items[r->host_nr++] = item;
+    vv_cond_broadcast(&r->t->changed);
+    return 0;
+}
+
+/* The item's tables, in host memory: `own` where they had to be read. */
+static int host_tables(struct vvi_tables_run *r, uint32_t item, const void **ret_tables, void **own)
+{
+    const struct varve_tables_work *w = &r->order.work;
+    const struct vvi_source *src = &r->t->caches[0].source;
+
+    for (uint64_t u = w->first[item], k = 0; u < w->first[item + 1]; u++, k++) {
+        uint32_t table = w->uses[u];
+        struct vvi_piece piece = {
+            .offset = r->t->offsets[table], .bytes = r->t->bytes[table], .id = table};
+        int rc;
+
+        if (src->memory) {
+            ret_tables[k] = src->memory + piece.offset;
+            continue;
+        }
+        own[k] = malloc(piece.bytes);
+        if (!own[k])
+            return -ENOMEM;
+        rc = vvi_source_read(src, &piece, own[k]);
+        if (rc)
+            return rc < 0 ? rc : -EIO;
+        ret_tables[k] = own[k];
+    }
+    return 0;
+}
+
+static int host_item(struct vvi_tables_run *r, uint32_t item)
+{
+    const struct varve_tables_work *w = &r->order.work;
+    size_t n = w->first[item + 1] - w->first[item];
+    const void **tables = calloc(n + 1, sizeof(*tables));
+    void **own = calloc(n + 1, sizeof(*own));
+    int rc = tables && own ? host_tables(r, item, tables, own) : -ENOMEM;
+
+    if (rc == 0)
+        rc = w->host(w->arg, item, tables);
+    for (size_t i = 0; own && i < n; i++)
+        free(own[i]);
+    free(own);
+    free(tables);
+    return rc > 0 ? -EINVAL : rc;
+}
+
+static void *host_main(void *arg)
+{
+    struct vvi_tables_run *r = arg;
+    struct varve_tables *t = r->t;
+    uint32_t at = 0;
+
+    vv_mutex_lock(&t->lock);
+    while (!r->error) {
+        uint64_t start;
+        uint32_t item;
+        int rc;
+
+        if (at == r->host_nr) {
+            if (r->host_stop)
+                break;
+            vv_cond_wait(&t->changed, &t->lock);
+            continue;
+        }
+        item = r->host_items[at++];
+        r->host_busy = true;
+        vv_mutex_unlock(&t->lock);
+        start = vv_now_ns();
+        rc = host_item(r, item);
+        vv_mutex_lock(&t->lock);
+        r->host_busy = at < r->host_nr;
+        r->host_pace.cost += vvi_order_cost(&r->order, item, item + 1);
+        r->host_pace.ns += (double)(vv_now_ns() - start);
+        t->stats.host_items += rc == 0;
+        t->stats.items += rc == 0;
+        note_error_locked(r, rc);
+    }
+    vv_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* The first item that is left has no room now, or never. Whether the processor takes it. */
+static bool host_takes_locked(struct vvi_tables_run *r, struct vvi_cache *c, bool never)
+{
+    struct vvi_plan *p = &r->t->plans[c->which];
+
+    if (!r->order.work.host)
+        return false;
+    if (never)
+        return true;
+    if (r->host_busy)
+        return false;
+    return p->paper ||
+           vvi_pace_host_first(&r->host_pace, &c->pace,
+                               vvi_order_cost(&r->order, p->from, p->from + 1), c->ahead);
+}
+
+/* ---- the thread of a cache ---- */
+
+/* The oldest launch has ended: what is said of it then. */
+static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
+{
+    struct varve_tables *t = r->t;
+    struct vvi_launch *l = &c->launches[c->first];
+    uint64_t start, now;
+    int rc = vvi_tables_wait(c, l->done), moved;
+
+    start = cpu_now();
+    /* It began after this; an event that comes later would not tell of an error any more. */
+    moved = vv_device_event_query(c->device, l->ready);
+    if (moved == 0 || moved == -EBUSY)
+        moved = vvi_source_check(&c->source);
+    rc = rc ? rc : moved;
+    if (rc == 0 && *l->outside)
+        rc = vvi_tables_fail(c, -EINVAL,
+                             "a kernel read beyond the end of a table, or of a list of them");
+    if (rc)
+        return rc;
+    now = vv_now_ns();
+    vv_mutex_lock(&t->lock);
+    vvi_tables_account_locked(t);
+    t->stats.items += l->step.batch.to - l->step.batch.from;
+    vvi_plan_done(&t->plans[c->which], &l->step, false);
+    l->planned = l->recorded = false;
+    c->first = (c->first + 1) % t->split.most;
+    c->nr--;
+    c->ahead -= l->cost;
+    c->pace.cost += l->cost;
+    c->pace.ns += (double)(now - c->busy_since);
+    c->busy_since = now;
+    vv_mutex_unlock(&t->lock);
+    c->cpu_ns += cpu_now() - start;
+    return 0;
+}
+
+/* Plans the next launch, or gives an item to the processor. 0: *ret_launch has it; or NULL, and it is worth
+ * another try. -EAGAIN: not before a launch has ended; -ENODATA: nothing is left to plan. */
+static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c,
+                       struct vvi_launch **ret_launch)
+{
+    struct varve_tables *t = r->t;
+    struct vvi_plan *p = &t->plans[c->which];
+    struct vvi_launch *l = &c->launches[(c->first + c->nr) % t->split.most];
+    bool more = c->nr >= t->split.depth;
+    int rc;
+
+    *ret_launch = NULL;
+    if (c->nr == t->split.most)
+        return -EAGAIN;
+    vvi_tables_account_locked(t);
+    rc = vvi_plan_next(p, more, &l->step);
+    if (rc == 0) {
+        l->planned = true;
+        l->cost = vvi_order_cost(&r->order, l->step.batch.from, l->step.batch.to);
+        if (c->nr++ == 0)
+            c->busy_since = vv_now_ns();
+        c->ahead += l->cost;
+        *ret_launch = l;
+        return 0;
+    }
+    if (rc == -ENODATA)
+        return vvi_plan_share(t->plans, t->nr, c->which) ? 0 : rc;
+    if (rc == -EAGAIN && more && !p->paper)
+        return rc;
+    if ((rc == -EAGAIN || rc == -EFBIG) && host_takes_locked(r, c, rc == -EFBIG)) {
+        rc = host_push_locked(r, p->from);
+        if (rc == 0)
+            r->host_busy = true;
+        vvi_plan_skip(p);
+        return rc;
+    }
+    return rc;
+}
+
+/* Names the item that is to blame. Only this thread plans for this cache, so the step is as it was. */
+static int never_fits(struct vvi_tables_run *r, struct vvi_cache *c)
+{
+    const struct vvi_launch *l = &c->launches[(c->first + c->nr) % r->t->split.most];
+
+    return vvi_tables_fail(c, -EFBIG,
+                           "the tables of item %u take %llu bytes together, the cache %llu",
+                           l->step.batch.from, (unsigned long long)l->step.batch.bytes,
+                           (unsigned long long)r->t->plans[c->which].space.capacity);
+}
+
+static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
+{
+    struct varve_tables *t = r->t;
+    bool stop = false;
+    int rc = 0;
+
+    while (rc == 0 && !stop) {
+        uint64_t start = cpu_now();
+        struct vvi_launch *l;
+
+        vv_mutex_lock(&t->lock);
+        stop = r->error != 0;
+        rc = stop ? 0 : plan_locked(r, c, &l);
+        vv_mutex_unlock(&t->lock);
+        if (stop)
+            break;
+        if (rc == -EFBIG)
+            return never_fits(r, c);
+        if (rc == 0 && l)
+            write_meta(r, c, l);
+        c->cpu_ns += cpu_now() - start;
+        if (rc == 0 && l) {
+            rc = submit(r, c, l);
+        } else if (rc == -ENODATA && c->nr == 0) {
+            rc = 0;
+            break;
+        } else if (rc == -EAGAIN || rc == -ENODATA) {
+            vv_assert(c->nr > 0); /* without launches there is room */
+            rc = c->nr > 0 ? end_launch(r, c) : -EFBIG;
+        }
+    }
+    return rc;
+}
+
+/* Nothing of the run is under way on this device any more, and the cache is empty. */
+static void settle(struct vvi_tables_run *r, struct vvi_cache *c)
+{
+    struct varve_tables *t = r->t;
+
+    for (; c->nr > 0; c->nr--, c->first = (c->first + 1) % t->split.most) {
+        struct vvi_launch *l = &c->launches[c->first];
+
+        if (l->recorded)
+            (void)vvi_tables_wait(c, l->done);
+        l->planned = l->recorded = false;
+    }
+    if (vv_device_event_record(c->device, c->moved, c->stream) == 0)
+        (void)vvi_tables_wait(c, c->moved);
+    if (vv_device_event_record(c->device, c->moved, c->moves) == 0)
+        (void)vvi_tables_wait(c, c->moved);
+    vvi_source_settle(&c->source, c->moves);
+}
+
+static void cache_run(struct vvi_tables_run *r, struct vvi_cache *c)
+{
+    const struct varve_tables_work *w = &r->order.work;
+    struct varve_tables *t = r->t;
+    int rc;
+
+    c->first = c->nr = 0;
+    c->ahead = 0;
+    c->cpu_ns = 0;
+    c->pace = (struct vvi_pace){0, 0};
+    rc = vv_device_stream_adopt(c->device, w->streams ? w->streams[c->which] : NULL, &c->stream);
+    if (rc == 0) {
+        rc = cache_loop(r, c);
+        vv_mutex_lock(&t->lock);
+        note_error_locked(r, rc);
+        rc = r->error;
+        vv_mutex_unlock(&t->lock);
+        if (rc)
+            settle(r, c);
+        vv_device_stream_free(c->device, c->stream);
+    }
+    vv_mutex_lock(&t->lock);
+    note_error_locked(r, rc);
+    t->stats.management_ns += c->cpu_ns;
+    vv_mutex_unlock(&t->lock);
+}
+
+struct cache_thread {
+    struct vvi_tables_run *r;
+    struct vvi_cache *c;
+    pthread_t id;
+};
+
+static void *cache_main(void *arg)
+{
+    struct cache_thread *ct = arg;
+
+    cache_run(ct->r, ct->c);
+    return NULL;
+}
+
+/* ---- runs ---- */
+
+/* Threads for all caches but the first, and one for the processor. */
+static int run_threads(struct vvi_tables_run *r)
+{
+    struct varve_tables *t = r->t;
+    struct cache_thread *threads = calloc(t->nr, sizeof(*threads));
+    uint32_t started = 0;
+    pthread_t host;
+    bool has_host = false;
+    int rc = threads ? 0 : -ENOMEM;
+
+    if (rc == 0 && r->order.work.host) {
+        rc = vv_thread_start(&host, host_main, r);
+        has_host = rc == 0;
+    }
+    for (uint32_t i = 1; rc == 0 && i < t->nr; i++) {
+        threads[i] = (struct cache_thread){.r = r, .c = &t->caches[i]};
+        rc = vv_thread_start(&threads[i].id, cache_main, &threads[i]);
+        started += rc == 0;
+    }
+    if (rc) {
+        vv_mutex_lock(&t->lock);
+        note_error_locked(r, rc);
+        vv_mutex_unlock(&t->lock);
+    } else {
+        cache_run(r, &t->caches[0]);
+    }
+    for (uint32_t i = 1; i <= started; i++)
+        pthread_join(threads[i].id, NULL);
+    vv_mutex_lock(&t->lock);
+    r->host_stop = true;
+    vv_cond_broadcast(&t->changed);
+    vv_mutex_unlock(&t->lock);
+    if (has_host)
+        pthread_join(host, NULL);
+    free(threads);
+    return r->error;
+}
+
+static int run(struct vvi_tables_run *r)
+{
+    struct varve_tables *t = r->t;
+    struct vvi_split split;
+    int rc = vvi_plan_split(&t->opts, &r->order, &split);
+
+    if (rc == 0)
+        rc = vvi_tables_divide(t, &split);
+    if (rc)
+        return vvi_tables_fail(&t->caches[0], rc, "what launches need beside their tables");
+    vv_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < t->nr; i++)
+        vvi_plan_begin(&t->plans[i], &r->order, &t->split.limits,
+                       vvi_plan_part(&r->order, t->nr, i), vvi_plan_part(&r->order, t->nr, i + 1));
+    t->seen_ns = vv_now_ns();
+    vv_mutex_unlock(&t->lock);
+    rc = run_threads(r);
+    vv_mutex_lock(&t->lock);
+    vvi_tables_account_locked(t);
+    for (uint32_t i = 0; i < t->nr; i++) {
+        t->plans[i].from = t->plans[i].to = 0;
+        /* A cache that cannot even be forgotten is divided anew next time. */
+        if (rc && vvi_tables_forget(&t->caches[i]))
+            t->divided = false;
+    }
+    vv_mutex_unlock(&t->lock);
+    return rc;
+}
+
+int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *work)
+{
+    struct vvi_tables_run r = {.t = t};
+    const char *why = NULL;
+    bool busy;
+    int rc;
+
+    if (!t)
+        return -EINVAL;
+    vv_mutex_lock(&t->lock);
+    busy = t->running;
+    t->running = true;
+    t->seen_ns = vv_now_ns();
+    vv_mutex_unlock(&t->lock);
+    if (busy)
+        return -EBUSY;
+    rc = vvi_order_init(&r.order, &t->opts, work, &why);
+    if (rc == 0 && r.order.work.items > 0 && !r.order.work.launch) {
+        why = "launch starts the kernels";
+        rc = -EINVAL;
+    }
+    if (why)
+        rc = vv_ckpt_fail_ctx(t->ctx, "tables_run", -EINVAL, false, "%s", why);
+    if (rc == 0 && r.order.work.items > 0)
+        rc = run(&r);
+    vvi_order_fini(&r.order);
+    free(r.host_items);
+    vv_mutex_lock(&t->lock);
+    t->running = false;
+    t->stats.runs += rc == 0;
+    vv_mutex_unlock(&t->lock);
+    return rc;
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs without devices: the plans of a run, with times that are computed.
+ *
+ * A device has a link, over which the tables of batches travel one after another, and computes one batch
+ * at a time; a batch begins when its tables are there and the one before has ended. A batch is planned
+ * as soon as fewer than `depth` are under way. Moves inside of a device take no time here. The processor
+ * does one item at a time.
+ *
+ * Time stops at the events: a batch ends, or the processor's item does.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/assert.h"
+#include "ooc/tables_private.h"
+
+struct under_way {
+    struct vvi_step step;
+    double end_s, cost;
+};
+
+struct device {
+    struct under_way *launch; /* a ring of `depth` */
+    uint32_t first, nr;
+    double link_free, compute_free;
+    double ahead; /* cost of what is under way */
+    struct vvi_pace pace;
+    double busy_since;
+};
+
+struct sim {
+    struct vvi_order order;
+    struct varve_tables_opts opts;
+    struct varve_tables_speeds speeds;
+    struct vvi_split split;
+    struct vvi_plan *plans;
+    struct device *devices;
+    uint32_t nr;
+    double now, host_end; /* INFINITY: nothing to do */
+    double host_began, host_cost;
+    struct vvi_pace host;
+    uint64_t host_items;
+    double queued_s, used; /* bytes times seconds */
+};
+
+static void sim_fini(struct sim *s)
+{
+    for (uint32_t d = 0; s->plans && d < s->nr; d++)
+        vvi_plan_fini(&s->plans[d]);
+    for (uint32_t d = 0; s->devices && d < s->nr; d++) {
+        for (uint32_t i = 0; s->devices[d].launch && i < s->split.most; i++)
+            vvi_step_fini(&s->devices[d].launch[i].step);
+        free(s->devices[d].launch);
+    }
+    free(s->plans);
+    free(s->devices);
+    vvi_order_fini(&s->order);
+}
+
+static int sim_init(struct sim *s, const struct varve_tables_opts *opts,
+                    const struct varve_tables_work *work)
+{
+    const char *why = vvi_tables_take_opts(opts, &s->opts);
+    int rc = why ? -EINVAL : vvi_order_init(&s->order, &s->opts, work, &why);
+
+    if (rc == 0)
+        rc = vvi_plan_split(&s->opts, &s->order, &s->split);
+    if (rc)
+        return rc;
+    s->nr = 1 + s->opts.nr_more;
+    s->host_end = INFINITY;
+    s->plans = calloc(s->nr, sizeof(*s->plans));
+    s->devices = calloc(s->nr, sizeof(*s->devices));
+    if (!s->plans || !s->devices)
+        return -ENOMEM;
+    for (uint32_t d = 0; rc == 0 && d < s->nr; d++) {
+        rc = vvi_plan_init(&s->plans[d], &s->opts, s->opts.cache_bytes - s->split.meta_bytes);
+        if (rc)
+            return rc;
+        vvi_plan_begin(&s->plans[d], &s->order, &s->split.limits,
+                       vvi_plan_part(&s->order, s->nr, d), vvi_plan_part(&s->order, s->nr, d + 1));
+        s->devices[d].launch = calloc(s->split.most, sizeof(*s->devices[d].launch));
+        rc = s->devices[d].launch ? 0 : -ENOMEM;
+    }
+    return rc;
+}
+
+/* ---- events ---- */
+
+static void begin_launch(struct sim *s, uint32_t d, struct under_way *u)
+{
+    struct device *dev = &s->devices[d];
+
+    dev->link_free =
+        VV_MAX(dev->link_free, s->now) +
+        (s->speeds.link_bytes > 0 ? (double)u->step.fill_bytes / s->speeds.link_bytes : 0);
+    u->cost = vvi_order_cost(&s->order, u->step.batch.from, u->step.batch.to);
+    dev->compute_free = VV_MAX(dev->compute_free, dev->link_free) +
+                        (s->speeds.device_cost > 0 ? u->cost / s->speeds.device_cost : 0);
+    u->end_s = dev->compute_free;
+    if (dev->nr++ == 0)
+        dev->busy_since = s->now;
+    dev->ahead += u->cost;
+}
+
+static void end_launch(struct sim *s, uint32_t d)
+{
+    struct device *dev = &s->devices[d];
+    struct under_way *u = &dev->launch[dev->first];
+
+    vvi_plan_done(&s->plans[d], &u->step, false);
+    dev->first = (dev->first + 1) % s->split.most;
+    dev->nr--;
+    dev->ahead -= u->cost;
+    dev->pace.cost += u->cost;
+    dev->pace.ns += s->now - dev->busy_since; /* in seconds, as the processor's is */
+    dev->busy_since = s->now;
+}
+
+/* Lets time pass until the next event; false: there is none. */
+static bool next_event(struct sim *s)
+{
+    double at = s->host_end;
+    uint32_t which = s->nr;
+    bool queued = false;
+    uint64_t used = 0;
+
+    for (uint32_t d = 0; d < s->nr; d++) {
+        const struct device *dev = &s->devices[d];
+
+        if (dev->nr > 0 && dev->launch[dev->first].end_s < at) {
+            at = dev->launch[dev->first].end_s;
+            which = d;
+        }
+        queued = queued || s->plans[d].from < s->plans[d].to;
+        used += s->plans[d].space.used_bytes;
+    }
+    if (isinf(at))
+        return false;
+    if (queued) {
+        s->queued_s += at - s->now;
+        s->used += (at - s->now) * (double)used;
+    }
+    s->now = at;
+    if (which < s->nr) {
+        end_launch(s, which);
+    } else {
+        s->host.cost += s->host_cost;
+        s->host.ns += s->now - s->host_began;
+        s->host_end = INFINITY;
+    }
+    return true;
+}
+
+/* The processor takes the first item that the device has left. */
+static void give_to_host(struct sim *s, uint32_t d)
+{
+    struct vvi_plan *p = &s->plans[d];
+
+    s->host_cost = vvi_order_cost(&s->order, p->from, p->from + 1);
+    s->host_began = s->now;
+    s->host_end = s->now + s->host_cost / s->speeds.host_cost;
+    s->host_items++;
+    vvi_plan_skip(p);
+}
+
+/* As much as can be begun on the device now. */
+static int feed(struct sim *s, uint32_t d)
+{
+    struct vvi_plan *p = &s->plans[d];
+    struct device *dev = &s->devices[d];
+    bool host_idle = s->speeds.host_cost > 0 && isinf(s->host_end);
+
+    while (dev->nr < s->split.most) {
+        struct under_way *u = &dev->launch[(dev->first + dev->nr) % s->split.most];
+        int rc = vvi_plan_next(p, dev->nr >= s->split.depth, &u->step);
+
+        if (rc == 0) {
+            begin_launch(s, d, u);
+            continue;
+        }
+        if (rc == -ENODATA && vvi_plan_share(s->plans, s->nr, d))
+            continue;
+        if (rc == -ENODATA)
+            return 0;
+        if (rc == -EFBIG && s->speeds.host_cost <= 0)
+            return rc;
+        if (rc != -EAGAIN && rc != -EFBIG)
+            return rc;
+        if (dev->nr >= s->split.depth && !p->paper)
+            return 0; /* there is enough to do */
+        if (host_idle &&
+            (rc == -EFBIG || p->paper ||
+             vvi_pace_host_first(&s->host, &dev->pace,
+                                 vvi_order_cost(&s->order, p->from, p->from + 1), dev->ahead))) {
+            give_to_host(s, d);
+            host_idle = false;
+            continue;
+        }
+        return 0;
+    }
+    return 0;
+}
+
+static int run(struct sim *s)
+{
+    int rc = 0;
+
+    do
+        for (uint32_t d = 0; rc == 0 && d < s->nr; d++)
+            rc = feed(s, d);
+    while (rc == 0 && next_event(s));
+    return rc;
+}
+
+static void results(const struct sim *s, struct varve_tables_stats *st)
+{
+    st->runs = 1;
+    st->host_items = s->host_items;
+    st->items = s->host_items;
+    for (uint32_t d = 0; d < s->nr; d++) {
+        const struct vvi_plan *p = &s->plans[d];
+
+        st->capacity_bytes += p->space.capacity;
+        st->used_bytes += p->space.used_bytes;
+        st->meta_bytes += s->split.meta_bytes;
+        st->launches += p->stats.launches;
+        st->items += p->stats.items;
+        st->found += p->stats.found;
+        st->missed += p->stats.missed;
+        st->evicted += p->space.evicted;
+        st->bytes += p->stats.bytes;
+        st->moved += p->stats.moved;
+        st->moved_bytes += p->stats.moved_bytes;
+    }
+    st->queued_ns = (uint64_t)(s->queued_s * 1e9);
+    st->utilisation = s->queued_s > 0 ? s->used / s->queued_s / (double)st->capacity_bytes : 0;
+}
+
+int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_tables_work *work,
+                      const struct varve_tables_speeds *speeds,
+                      struct varve_tables_stats *ret_stats)
+{
+    struct varve_tables_stats st = {0};
+    struct sim s = {0};
+    int rc;
+
+    if (!ret_stats || ret_stats->stats_size < sizeof(size_t) || !speeds ||
+        speeds->speeds_size < sizeof(size_t))
+        return -EINVAL;
+    memcpy(&s.speeds, speeds, VV_MIN(speeds->speeds_size, sizeof(s.speeds)));
+    if (!(s.speeds.link_bytes >= 0) || !(s.speeds.device_cost >= 0) || !(s.speeds.host_cost >= 0))
+        return -EINVAL;
+    rc = sim_init(&s, opts, work);
+    if (rc == 0)
+        rc = run(&s);
+    if (rc == 0) {
+        results(&s, &st);
+        st.stats_size = VV_MIN(ret_stats->stats_size, sizeof(st));
+        memcpy(ret_stats, &st, st.stats_size);
+    }
+    sim_fini(&s);
+    return rc;
+}
+
+/* ---- farthest next use on chunks ---- */
+
+/* Chunks of a table are alike, so it is enough to know how many of each table are there: what is left of
+ * a table when some have gone is its beginning. */
+struct least {
+    const struct vvi_order *o;
+    uint32_t *have, *next;  /* of each table: chunks; the next item that uses it */
+    uint32_t *heap, *where; /* tables that have chunks, the one needed last on top */
+    uint32_t nr;
+    uint64_t free;
+    uint64_t bytes;
+};
+
+static void heap_put(struct least *l, uint32_t at, uint32_t table)
+{
+    l->heap[at] = table;
+    l->where[table] = at;
+}
+
+static void heap_sift(struct least *l, uint32_t at)
+{
+    uint32_t table = l->heap[at];
+
+    while (at > 0 && l->next[l->heap[(at - 1) / 2]] < l->next[table]) {
+        heap_put(l, at, l->heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+
+        if (child + 1 < l->nr && l->next[l->heap[child + 1]] > l->next[l->heap[child]])
+            child++;
+        if (child >= l->nr || l->next[l->heap[child]] <= l->next[table])
+            break;
+        heap_put(l, at, l->heap[child]);
+        at = child;
+    }
+    heap_put(l, at, table);
+}
+
+static void heap_remove(struct least *l, uint32_t table)
+{
+    uint32_t at = l->where[table], last = l->heap[--l->nr];
+
+    l->where[table] = VVI_NONE;
+    if (last != table) {
+        heap_put(l, at, last);
+        heap_sift(l, at);
+    }
+}
+
+static uint64_t chunks_of(const struct least *l, uint32_t table)
+{
+    return vv_div_up(l->o->bytes[table], VVI_CHUNK_BYTES);
+}
+
+/* The item's tables are not in the heap meanwhile. */
+static int least_item(struct least *l, uint32_t item)
+{
+    const struct varve_tables_work *w = &l->o->work;
+    uint64_t need = 0;
+
+    for (uint64_t u = w->first[item]; u < w->first[item + 1]; u++) {
+        uint32_t t = w->uses[u];
+
+        if (l->next[t] > item && l->have[t] == chunks_of(l, t) && l->where[t] == VVI_NONE)
+            continue; /* it came before in the list */
+        if (l->where[t] != VVI_NONE)
+            heap_remove(l, t);
+        need += chunks_of(l, t) - l->have[t];
+        if (l->have[t] < chunks_of(l, t))
+            l->bytes += l->o->bytes[t] - l->have[t] * VVI_CHUNK_BYTES;
+        l->have[t] = (uint32_t)chunks_of(l, t);
+        l->next[t] = vvi_order_next(l->o, t, item + 1);
+    }
+    while (l->free < need) {
+        uint32_t t = l->nr ? l->heap[0] : VVI_NONE, n;
+
+        if (t == VVI_NONE)
+            return -EFBIG;
+        n = (uint32_t)VV_MIN(need - l->free, l->have[t]);
+        l->have[t] -= n;
+        l->free += n;
+        if (l->have[t] == 0)
+            heap_remove(l, t);
+    }
+    l->free -= need;
+    for (uint64_t u = w->first[item]; u < w->first[item + 1]; u++) {
+        uint32_t t = w->uses[u];
+
+        if (l->where[t] == VVI_NONE) {
+            heap_put(l, l->nr++, t);
+            heap_sift(l, l->nr - 1);
+        }
+    }
+    return 0;
+}
+
+int varve_tables_least(const struct varve_tables_opts *opts, const struct varve_tables_work *work,
+                       uint64_t *ret_bytes)
+{
+    struct varve_tables_opts o;
+    struct vvi_order order = {0};
+    struct least l = {.o = &order};
+    const char *why = ret_bytes ? vvi_tables_take_opts(opts, &o) : "nowhere to write to";
+    int rc = why ? -EINVAL : vvi_order_init(&order, &o, work, &why);
+
+    if (rc)
+        return rc;
+    l.have = calloc(o.tables, sizeof(*l.have));
+    l.next = calloc(o.tables, sizeof(*l.next));
+    l.heap = calloc(o.tables, sizeof(*l.heap));
+    l.where = malloc(o.tables * sizeof(*l.where));
+    l.free = o.cache_bytes / VVI_CHUNK_BYTES;
+    if (!l.have || !l.next || !l.heap || !l.where)
+        rc = -ENOMEM;
+    else
+        memset(l.where, 0xff, o.tables * sizeof(*l.where));
+    for (uint32_t i = 0; rc == 0 && i < order.work.items; i++)
+        rc = least_item(&l, i);
+    if (rc == 0)
+        *ret_bytes = l.bytes;
+    free(l.have);
+    free(l.next);
+    free(l.heap);
+    free(l.where);
+    vvi_order_fini(&order);
+    return rc;
+}

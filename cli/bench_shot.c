@@ -575,14 +575,17 @@ int cli_bench(int argc, char **argv)
         return cli_bench_outofcore(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "ooc") == 0)
         return cli_bench_ooc(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "gpufile") == 0)
+        return cli_bench_gpufile(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf("usage: varve bench shot|paper|outofcore|ooc [OPTION]...\n\n'varve bench shot "
-               "--help' and "
-               "so on list the options.\n");
+        printf(
+            "usage: varve bench shot|paper|outofcore|ooc|gpufile [OPTION]...\n\n'varve bench shot "
+            "--help' and "
+            "so on list the options.\n");
         return CLI_OK;
     }
     fprintf(stderr,
             "varve bench: what is to be measured? There are 'varve bench shot', 'varve bench "
-            "paper',\n'varve bench outofcore' and 'varve bench ooc'.\n");
+            "paper',\n'varve bench outofcore', 'varve bench ooc' and 'varve bench gpufile'.\n");
     return CLI_USAGE;
 }

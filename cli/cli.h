@@ -20,6 +20,7 @@ struct cli_command {
 };
 
 int cli_bench(int argc, char **argv);
+int cli_bench_gpufile(int argc, char **argv);   /* a part of bench */
 int cli_bench_ooc(int argc, char **argv);       /* a part of bench */
 int cli_bench_outofcore(int argc, char **argv); /* a part of bench */
 int cli_bench_paper(int argc, char **argv);     /* a part of bench */

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# varve bench gpufile on the emulated device: every way of every experiment reads the right words and computes the right
+# results, every figure has its CSV, SVG and place on the page, rows are kept, and what makes no sense is refused. Nothing is
+# asked of the numbers themselves.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "bench_gpufile: $*" >&2; exit 1; }
+expect() { # STATUS ARGUMENT...
+    local want=$1 rc=0
+    shift
+    "$VARVE_BIN" bench gpufile "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "bench gpufile $*: $rc, not $want"; }
+}
+tiny="--device host --folder $dir --scale 1/16384 --bytes 256K --mosaic 512K --records 64K"
+
+# ThreadSanitizer is slow, and looks at threads: some of the ways are enough for it.
+if [ "${VARVE_SANITIZE:-}" = thread ]; then
+    expect 0 $tiny --out "$dir/page" --bytes 64K --only 10,mosaic,hits --modes double,gpufs-4k,varve-kept
+    expect 0 $tiny --out "$dir/page" --resume --only apps --apps mvt,lud --modes prefetch,varve --json
+    ! grep -o '"wrong": [1-9]' "$dir/out" || fail "wrong words"
+    exit 0
+fi
+
+# All that is not a program; and the programs in one way, and one of them in every way.
+expect 0 $tiny --out "$dir/page" --only 2,9,10,mosaic,hits,cold
+expect 0 $tiny --out "$dir/page" --resume --only apps --modes varve
+apps=(hotspot lud backprop bfs dwt2d nw pathfinder stencil 2dconv 3dconv gesummv mvt bicg atax)
+one=${apps[$((${VARVE_TEST_SEED:-$RANDOM} % 14))]}
+[ "${VARVE_TEST_LONG:-}" = 1 ] && one=$(IFS=,; echo "${apps[*]}")
+expect 0 $tiny --out "$dir/page" --resume --only apps,half --apps "$one" --json
+python3 - "$dir/page" "$dir/out" "$one" <<'PY'
+import csv, html.parser, json, sys
+folder, out, one = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3].split(",")
+rows = list(csv.DictReader(open(f"{folder}/rows.csv")))
+assert len(rows) == len(out["rows"]) and out["emulated"]
+have = {(r["part"], r["group"], r["mode"]) for r in rows}
+assert len(have) == len(rows)
+for r in rows:
+    assert r["wrong"] == "0" and not r["text"], r
+    assert float(r["gbps"]) > 0 and int(r["bytes"]) > 0, r
+modes = "cpu double gpufs-4k gpufs-64k prefetch-global prefetch varve-kept varve varve-mapped".split()
+for app in one:
+    for part in ("apps", "half"):
+        for mode in modes:
+            assert (part, app, mode) in have, (part, app, mode)
+for app in "hotspot lud backprop bfs dwt2d nw pathfinder stencil 2dconv 3dconv gesummv mvt bicg atax".split():
+    assert ("apps", app, "varve") in have, app
+for group in ("fits", "2x", "8x"):
+    for mode in modes:
+        assert ("10", group, mode) in have
+# A prediction for every way that is not ours, unless it is cold.
+for r in rows:
+    ours = r["mode"].startswith("varve") or r["mode"] == "pread" or r["part"] == "rates"
+    assert (r["predicted_s"] == "") == (ours or r["cold"] == "1"), r
+
+class Page(html.parser.HTMLParser):
+    sections, svgs = set(), 0
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "section":
+            self.sections.add(attributes["id"])
+        self.svgs += tag == "svg"
+        for name in ("src", "href"):
+            assert not attributes.get(name, "").startswith(("http", "//")), attributes
+
+page = Page()
+page.feed(open(f"{folder}/index.html").read())
+figures = "2 9 10 mosaic hits 11 12 13 14 cold".split()
+assert page.sections == {f"fig-{f}" for f in figures}, page.sections
+assert page.svgs == len(figures)
+for f in figures:
+    assert open(f"{folder}/fig-{f}.svg").read().rstrip().endswith("</svg>")
+    assert list(csv.DictReader(open(f"{folder}/fig-{f}.csv")))
+PY
+[ -z "$(ls "$dir" | grep varve-gpufile || true)" ] || fail "files were left"
+
+# Out of time: nothing is started, and that is said.
+expect 1 $tiny --out "$dir/late" --only 10 --time-limit 0.000001
+grep -q 'out of time' "$dir/err" || fail "not said"
+
+expect 0 --device host --list --only apps --apps lud,nw
+grep -q '^  nw  *2 files' "$dir/out" || fail "list"
+expect 0 --help
+expect 2 --only 3
+expect 2 --apps nothing
+expect 2 --modes gpufs
+expect 2 --scale 0
+expect 2 --bytes 100
+expect 2 --device host --threads 7
+expect 2 something
+expect 1 $tiny --out "$dir/no/such" --only hits
+expect 1 $tiny --folder "$dir/no" --out "$dir/x" --only hits

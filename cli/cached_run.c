@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -331,6 +332,17 @@ static void close_all(struct run *r)
     vv_mutex_fini(&r->lock);
 }
 
+/* Each program is a descriptor or more, and so is each file on its way; what shells allow is often 1024. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static int prepare(struct run *r)
 {
     sigset_t set;
@@ -339,6 +351,7 @@ static int prepare(struct run *r)
     vv_mutex_init(&r->lock, "daemon", VV_RANK_STATS);
     vv_cond_init(&r->wake);
     signal(SIGPIPE, SIG_IGN);
+    allow_descriptors();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

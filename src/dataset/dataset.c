@@ -57,6 +57,7 @@ static void count(struct vv_dataset *d, const struct vvi_entry *e, bool in)
     if (e->state == DATASET_READY) {
         d->stats.files += in ? 1 : (uint64_t)-1;
         d->stats.bytes += in ? bytes : 0 - bytes;
+        atomic_store_explicit(&d->files, d->stats.files, memory_order_relaxed);
     } else if (e->state == DATASET_DOOMED) {
         d->stats.waiting += in ? 1 : (uint64_t)-1;
     }
@@ -562,6 +563,11 @@ void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats)
     harvest_locked(d);
     *ret_stats = d->stats;
     vv_mutex_unlock(&d->lock);
+}
+
+uint64_t vv_dataset_files(const struct vv_dataset *d)
+{
+    return atomic_load_explicit(&d->files, memory_order_relaxed);
 }
 
 int vv_dataset_list(struct vv_dataset *d,

@@ -138,6 +138,9 @@ struct vv_dataset_stats {
 
 void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats);
 
+/* Its `files`, at any moment, under any lock. */
+uint64_t vv_dataset_files(const struct vv_dataset *d);
+
 struct vv_dataset_entry {
     const char *path;
     struct vv_dataset_gen gen;

@@ -2,6 +2,8 @@
 #ifndef VV_DATASET_DATASET_PRIVATE_H
 #define VV_DATASET_DATASET_PRIVATE_H
 
+#include <stdatomic.h>
+
 #include "core/hash.h"
 #include "core/lock.h"
 #include "dataset/dataset.h"
@@ -68,6 +70,8 @@ struct vv_dataset {
     size_t scrub_at;
     bool scrub_again;
     struct vv_dataset_stats stats;
+    /* Synchronization: stored under lock, loaded relaxed without it. */
+    _Atomic uint64_t files; /* stats.files */
 };
 
 struct vv_dataset_fill {

@@ -28,7 +28,8 @@ struct vvi_ahead_item {
     char *path;
 };
 
-/* When a file is wanted: places, the first not yet come. */
+/* When a file is wanted: places, the first not yet come. Of those that the order has passed by, without
+ * anybody asking for the file, one at most is kept: whoever reads may be a little behind. */
 struct places {
     struct vvi_path path;
     uint64_t *place;
@@ -117,6 +118,8 @@ static bool bring_one(struct vv_node *n, const struct vvi_ahead_item *item)
     rc = vv_owner_bring(n->owner, item->path, item->place);
     if (rc == 0)
         VVI_COUNT(n, ahead);
+    else
+        vvi_node_home_decided(n, item->path);
     return rc == -ENOSPC && item->place != VV_DATASET_UNKNOWN;
 }
 
@@ -206,6 +209,13 @@ static int note_place_locked(struct vvi_ahead *a, const char *path, uint64_t pla
             return -ENOMEM;
         }
     }
+    while (p->nr - p->at > 1 && p->place[p->at + 1] < a->place)
+        p->at++;
+    if (p->nr == p->room && p->at > 0) {
+        memmove(p->place, p->place + p->at, (p->nr - p->at) * sizeof(*p->place));
+        p->nr -= p->at;
+        p->at = 0;
+    }
     if (p->nr == p->room) {
         size_t room = VV_MAX(2 * p->room, (size_t)4);
         uint64_t *more = realloc(p->place, room * sizeof(*more));
@@ -261,21 +271,25 @@ void vvi_node_ahead_used(struct vv_node *n, const char *path)
     struct vvi_ahead *a = &n->ahead;
     uint64_t now = 0, next = VV_DATASET_UNKNOWN;
     struct places *p;
+    bool ordered = false;
 
     vv_mutex_lock(&a->lock);
     p = a->places.nr ? vvi_paths_find(&a->places, path) : NULL;
     if (p && p->at < p->nr) {
+        ordered = true;
         now = p->place[p->at++];
         next = p->at < p->nr ? p->place[p->at] : VV_DATASET_UNKNOWN;
         a->place = VV_MAX(a->place, now);
         now = a->place;
+        if (next == VV_DATASET_UNKNOWN) {
+            vvi_paths_remove(&a->places, &p->path);
+            free_places(&p->path);
+        }
         a->full = false;
         vv_cond_broadcast(&a->more);
-    } else {
-        p = NULL;
     }
     vv_mutex_unlock(&a->lock);
-    if (!p)
+    if (!ordered)
         return;
     vv_dataset_advance(n->cache, now);
     (void)vv_dataset_expect(n->cache, path, next);

@@ -14,6 +14,10 @@
  * copies (KEEP), and when a view changes who they are, the home has the new ones do so. With one copy the home
  * tells the next node the names (WILL), so that this one can fetch what it inherits before anybody asks.
  *
+ * What is decided to be here is a record only until it is here. Both tables have an end (TABLE_MAX): beyond
+ * it, what nobody asked for or told again since a hand last came by makes room. A file whose record went is
+ * fetched by its home if it is asked for; one whose will went, when it is asked for.
+ *
  * Loads come with every question and answer. They may be old; then a node is led somewhat beyond its share.
  *
  * home.lock protects tables and loads; nothing else is called under it.
@@ -33,10 +37,13 @@
 #define PULL_BYTES    ((size_t)256 << 20)
 #define KEEP_LIMIT_NS (60 * VV_NS_PER_S)
 #define WILL_BYTES    32768
+#define TABLE_MAX     (1u << 20)
+#define STEP          8 /* buckets that a hand passes for one new entry */
 
 struct will {
     struct vvi_path path;
     uint64_t from;
+    bool told; /* since the hand came by */
 };
 
 static void free_entry(struct vvi_path *e)
@@ -49,6 +56,7 @@ void vvi_node_home_init(struct vv_node *n)
     vv_mutex_init(&n->home.lock, "home", VV_RANK_STORE);
     vv_cond_init(&n->home.pulled);
     n->home.pulled_epoch = UINT64_MAX;
+    n->home.max = TABLE_MAX;
 }
 
 void vvi_node_home_fini(struct vv_node *n)
@@ -112,17 +120,31 @@ static void forget_locked(struct vv_node *n, struct vvi_record *r)
     free(r);
 }
 
+static void pass_record(void *user, struct vvi_path *e)
+{
+    struct vvi_record *r = (struct vvi_record *)e;
+
+    if (r->asked || r->fetching)
+        r->asked = false;
+    else
+        forget_locked(user, r);
+}
+
 static struct vvi_record *record_locked(struct vv_node *n, const char *path, uint64_t holder,
                                         bool placed)
 {
+    struct vvi_home *h = &n->home;
     struct vvi_record *r = calloc(1, sizeof(*r));
 
+    if (h->records.nr >= h->max)
+        h->record_hand = vvi_paths_step(&h->records, h->record_hand, STEP, pass_record, n);
     if (!r || vvi_paths_add(&n->home.records, path, &r->path) < 0) {
         free(r);
         return NULL;
     }
     r->holder = holder;
     r->placed = placed;
+    r->asked = true;
     n->home.nr_elsewhere += holder != n->id;
     return r;
 }
@@ -134,6 +156,17 @@ void vvi_node_home_forget(struct vv_node *n, const char *path)
     vv_mutex_lock(&n->home.lock);
     r = vvi_paths_find(&n->home.records, path);
     if (r)
+        forget_locked(n, r);
+    vv_mutex_unlock(&n->home.lock);
+}
+
+void vvi_node_home_decided(struct vv_node *n, const char *path)
+{
+    struct vvi_record *r;
+
+    vv_mutex_lock(&n->home.lock);
+    r = vvi_paths_find(&n->home.records, path);
+    if (r && r->holder == n->id && !r->fetching)
         forget_locked(n, r);
     vv_mutex_unlock(&n->home.lock);
 }
@@ -172,6 +205,7 @@ static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path
         r = NULL;
     }
     if (r) {
+        r->asked = true;
         *ret_id = r->holder;
         found = 1;
     }
@@ -427,18 +461,35 @@ static void bequeath(struct vv_node *n, struct letter *l, const char *path)
     vvi_wire_put_path(&l->p, path);
 }
 
+static void pass_will(void *user, struct vvi_path *e)
+{
+    struct vvi_paths *wills = user;
+    struct will *w = (struct will *)e;
+
+    if (w->told) {
+        w->told = false;
+        return;
+    }
+    vvi_paths_remove(wills, e);
+    free(w);
+}
+
 static void will_locked(struct vv_node *n, const char *path, uint64_t from)
 {
-    struct will *w = vvi_paths_find(&n->home.wills, path);
+    struct vvi_home *h = &n->home;
+    struct will *w = vvi_paths_find(&h->wills, path);
 
     if (!w) {
+        if (h->wills.nr >= h->max)
+            h->will_hand = vvi_paths_step(&h->wills, h->will_hand, STEP, pass_will, &h->wills);
         w = calloc(1, sizeof(*w));
-        if (!w || vvi_paths_add(&n->home.wills, path, &w->path) < 0) {
+        if (!w || vvi_paths_add(&h->wills, path, &w->path) < 0) {
             free(w);
             return;
         }
     }
     w->from = from;
+    w->told = true;
 }
 
 void vvi_node_home_will(struct vv_node *n, uint64_t from, const void *body, size_t bytes)
@@ -465,6 +516,7 @@ void vvi_node_home_brought(void *user, const char *path, const struct vv_shared_
 
     if (!n->net)
         return;
+    vvi_node_home_decided(n, path);
     v = vvi_node_view_get(n);
     nr = vv_place_owners(v->place, vv_place_key(path, strlen(path)), v->up,
                          VV_MIN(copies + 1, VV_PLACE_REPLICAS_MAX), nodes);

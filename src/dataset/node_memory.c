@@ -6,8 +6,10 @@
  *
  * A few of them are kept, the last that were opened, within `memory`: programs open labels and indexes again
  * and again, on every node. A kept file counts for as long as its home's look at the shared file system
- * does; after that the home is asked, and says in a few bytes that it is the same. What was handed out does
- * not count here: it is the programs' memory, and lasts as long as they have it open.
+ * does; after that the home is asked, and says in a few bytes that it is the same. Each is a descriptor and
+ * at least a page, so that small ones are counted as pages and end at a share of the descriptors that this
+ * process may have. What was handed out does not count here: it is the programs' memory, and lasts as long as
+ * they have it open.
  *
  * memory.lock protects all; under it nothing is done but open and close, which are short.
  */
@@ -16,10 +18,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/clock.h"
 #include "dataset/node_private.h"
+
+#define FILES_MIN 16
+#define FILES_MAX 65536
+#define PAGE      4096
 
 struct vvi_memory_file {
     struct vvi_path path;
@@ -38,8 +45,18 @@ struct flight {
 
 void vvi_node_memory_init(struct vv_node *n)
 {
+    struct rlimit limit;
+
     vv_mutex_init(&n->memory.lock, "memory", VV_RANK_STORE);
     vv_cond_init(&n->memory.landed);
+    n->memory.max = FILES_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        n->memory.max = VV_MAX(VV_MIN(limit.rlim_cur / 4, FILES_MAX), FILES_MIN);
+}
+
+static uint64_t space_of(uint64_t size)
+{
+    return vv_align_up(VV_MAX(size, 1), PAGE);
 }
 
 static void free_file(struct vvi_path *e)
@@ -104,7 +121,7 @@ static void link_locked(struct vvi_memory *m, struct vvi_memory_file *f)
 static void drop_locked(struct vvi_memory *m, struct vvi_memory_file *f)
 {
     unlink_locked(m, f);
-    m->bytes -= f->st.gen.size;
+    m->bytes -= space_of(f->st.gen.size);
     m->nr--;
     vvi_paths_remove(&m->files, &f->path);
     close(f->fd);
@@ -165,7 +182,7 @@ void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
     int fd;
 
     /* One file shall not take the place of all others. */
-    if (st->gen.size > n->opts.memory / 2)
+    if (space_of(st->gen.size) > n->opts.memory / 2)
         return;
     f = calloc(1, sizeof(*f));
     fd = f ? reopen(memfd) : -1;
@@ -180,11 +197,11 @@ void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
     old = vvi_paths_find(&m->files, path);
     if (old)
         drop_locked(m, old);
-    while (m->oldest && m->bytes + st->gen.size > n->opts.memory)
+    while (m->oldest && (m->bytes + space_of(st->gen.size) > n->opts.memory || m->nr >= m->max))
         drop_locked(m, m->oldest);
     if (vvi_paths_add(&m->files, path, &f->path) == 0) {
         link_locked(m, f);
-        m->bytes += st->gen.size;
+        m->bytes += space_of(st->gen.size);
         m->nr++;
         f = NULL;
     }

@@ -162,7 +162,7 @@ struct vvi_memory {
     /* Synchronization: lock. */
     struct vvi_paths files, flights;
     struct vvi_memory_file *newest, *oldest;
-    uint64_t bytes, nr;
+    uint64_t bytes, nr, max; /* of files; bytes as pages */
 };
 
 void vvi_node_memory_init(struct vv_node *n);
@@ -194,6 +194,7 @@ struct vvi_record {
     struct vvi_path path;
     uint64_t holder; /* a node's id */
     bool placed;     /* decided here, because of loads; not found there */
+    bool asked;      /* for it, since the hand came by */
     bool fetching;   /* this node is taking a copy for itself */
 };
 
@@ -203,8 +204,10 @@ struct vvi_home {
     /* Synchronization: lock. */
     struct vvi_paths
         records; /* files of this home that others keep, or that are decided to be here */
-    struct vvi_paths wills; /* files that will be at home here when another node goes */
-    uint64_t pulled_epoch;  /* the view in which all have told */
+    struct vvi_paths wills;        /* files that will be at home here when another node goes */
+    size_t max;                    /* entries of either; more make room */
+    size_t record_hand, will_hand; /* the buckets that they come to next */
+    uint64_t pulled_epoch;         /* the view in which all have told */
     uint64_t nr_elsewhere;
     struct load {
         uint64_t id, bytes;
@@ -224,6 +227,8 @@ int vvi_node_home_where(struct vv_node *n, const char *path, uint64_t not_at, bo
 /* Where it is known to be, without doing anything about it: 0 is nowhere known. */
 uint64_t vvi_node_home_known(struct vv_node *n, const char *path);
 void vvi_node_home_forget(struct vv_node *n, const char *path);
+/* What was decided to be here is here, or cannot be: the decision has had its day. */
+void vvi_node_home_decided(struct vv_node *n, const char *path);
 /* A file of this home is at another node: have it here as well. If it was placed there, only with `placed`. */
 void vvi_node_home_fetch(struct vv_node *n, const char *path, uint64_t from, bool placed);
 /* A new view: asks the others what they hold; then, who gets copies and wills now. On the keeper's thread. */

@@ -73,8 +73,10 @@ static int serve_here(struct vv_node *n, const struct vvi_get *g, uint64_t deadl
         rc = vv_owner_stat(n->owner, g->path, deadline_ns, &got->st);
     else
         rc = get_waiting(n, g->path, deadline_ns, &fd, &got->st);
-    if (rc < 0)
+    if (rc < 0) {
+        vvi_node_home_decided(n, g->path);
         return pass(got, rc);
+    }
     if (vv_owner_recall(n->owner, g->path, &known, &got->age_ns) < 0)
         got->age_ns = 0;
     if (!(g->flags & VVI_GET_STAT))

@@ -10,8 +10,16 @@
  * granularity of the file system's times: a file that is changed twice within one tick, keeping its size,
  * looks the same. So does it to everybody else.)
  *
- * Records stay as long as the owner; they are a hundred bytes and the path. owner->lock protects them, is
- * never held across a call of the cache or a system call, and so nests with nothing.
+ * A record is some two hundred bytes and the path, and programs may ask about paths without end. One that
+ * tells nothing (there was no such file) goes with the last thread that uses it. Of the others at least
+ * RECORDS_MIN are kept, and twice as many as there are files in the cache; beyond that each new one lets a
+ * hand move on over the table, which takes out what nobody uses, nobody has asked for since it last came by,
+ * and would have to be looked at anyway. (With files that never change nothing has to be: what goes then is
+ * looked at once more if it is asked for again.) What was written to is remembered for as long as somebody
+ * may still bring older news of it.
+ *
+ * owner->lock protects records, is never held across a call of the cache or a system call, and so nests with
+ * nothing.
  */
 #include "dataset/owner.h"
 
@@ -22,20 +30,23 @@
 
 #include "core/assert.h"
 #include "core/clock.h"
-#include "core/hash.h"
 #include "core/lock.h"
+#include "dataset/paths.h"
 
-#define BUCKETS_MIN 64
 #define READ_BYTES  ((size_t)1 << 20)
 #define TRIES       3
+#define RECORDS_MIN 65536u
+#define STEP        8 /* buckets that the hand passes for one new record */
+/* How old the news of another node can be where files never change: a copy takes a minute at most. */
+#define NEWS_NS (300 * VV_NS_PER_S)
 
 struct known {
-    char *path;
-    uint64_t hash;
-    struct known *chain;
+    struct vvi_path path;
     /* Synchronization: owner->lock. */
-    bool working; /* somebody is at it */
-    bool looked;  /* the next two mean something */
+    unsigned users; /* threads that have a pointer to it */
+    bool asked;     /* since the hand came by */
+    bool working;   /* somebody is at it */
+    bool looked;    /* the next two mean something */
     uint64_t looked_ns;
     struct vv_shared_stat stat;
     uint64_t changes;    /* how often it was invalidated ... */
@@ -47,8 +58,8 @@ struct vv_owner {
     struct vv_mutex lock;
     struct vv_cond ended; /* somebody has stopped working on something */
     /* Synchronization: lock. */
-    struct known **bucket;
-    size_t nr_buckets, nr;
+    struct vvi_paths records;
+    size_t hand; /* the bucket that it comes to next */
     struct vv_owner_stats stats;
 };
 
@@ -61,105 +72,83 @@ int vv_owner_new(const struct vv_owner_opts *opts, struct vv_owner **ret_owner)
     o->opts = *opts;
     if (!o->opts.now_ns)
         o->opts.now_ns = vv_now_ns;
-    o->bucket = calloc(BUCKETS_MIN, sizeof(struct known *));
-    if (!o->bucket) {
-        free(o);
-        return -ENOMEM;
-    }
-    o->nr_buckets = BUCKETS_MIN;
     vv_mutex_init(&o->lock, "owner", VV_RANK_STORE);
     vv_cond_init(&o->ended);
     *ret_owner = o;
     return 0;
 }
 
+static void free_known(struct vvi_path *e)
+{
+    vv_assert(((struct known *)e)->users == 0);
+    free(e);
+}
+
 void vv_owner_free(struct vv_owner *o)
 {
     if (!o)
         return;
-    for (size_t i = 0; i < o->nr_buckets; i++) {
-        for (struct known *k = o->bucket[i], *next; k; k = next) {
-            vv_assert(!k->working);
-            next = k->chain;
-            free(k->path);
-            free(k);
-        }
-    }
+    vvi_paths_fini(&o->records, free_known);
     vv_cond_fini(&o->ended);
     vv_mutex_fini(&o->lock);
-    free(o->bucket);
     free(o);
 }
 
 /* ---- records ---- */
 
-static struct known **bucket_of(struct vv_owner *o, uint64_t hash)
+static bool is_fresh(const struct vv_owner *o, const struct known *k, uint64_t now_ns)
 {
-    return &o->bucket[hash & (o->nr_buckets - 1)];
+    return k->looked &&
+           (o->opts.revalidate_ns == 0 || now_ns - k->looked_ns < o->opts.revalidate_ns);
 }
 
-/* Twice as many buckets; with too little memory the chains get longer, and that is all. */
-static void grow_locked(struct vv_owner *o)
+static void remove_locked(struct vv_owner *o, struct known *k)
 {
-    struct known **old = o->bucket, **bucket = calloc(2 * o->nr_buckets, sizeof(struct known *));
-    size_t nr_old = o->nr_buckets;
+    vvi_paths_remove(&o->records, &k->path);
+    free(k);
+}
 
-    if (!bucket)
+/* The hand comes by. */
+static void pass_by(void *user, struct vvi_path *e)
+{
+    struct vv_owner *o = user;
+    struct known *k = (struct known *)e;
+    uint64_t now_ns = o->opts.now_ns();
+    uint64_t news_ns = o->opts.revalidate_ns ? o->opts.revalidate_ns : NEWS_NS;
+
+    if (k->users > 0 || (k->changes > 0 && now_ns - k->changed_ns < news_ns) ||
+        (o->opts.revalidate_ns != 0 && is_fresh(o, k, now_ns)))
         return;
-    o->bucket = bucket;
-    o->nr_buckets *= 2;
-    for (size_t i = 0; i < nr_old; i++) {
-        for (struct known *k = old[i], *next; k; k = next) {
-            struct known **to = bucket_of(o, k->hash);
-
-            next = k->chain;
-            k->chain = *to;
-            *to = k;
-        }
-    }
-    free(old);
-}
-
-static struct known *find_locked(struct vv_owner *o, const char *path)
-{
-    uint64_t hash = vv_hash64(path, strlen(path));
-    struct known *k = *bucket_of(o, hash);
-
-    while (k && (k->hash != hash || strcmp(k->path, path) != 0))
-        k = k->chain;
-    return k;
+    if (!k->asked)
+        remove_locked(o, k);
+    else
+        k->asked = false;
 }
 
 /* The record of a path, made if there is none; NULL: out of memory. */
 static struct known *know_locked(struct vv_owner *o, const char *path)
 {
-    uint64_t hash = vv_hash64(path, strlen(path));
-    struct known *k = find_locked(o, path), **bucket;
+    struct known *k = vvi_paths_find(&o->records, path);
 
-    if (k)
-        return k;
-    k = calloc(1, sizeof(*k));
-    if (!k)
-        return NULL;
-    k->path = strdup(path);
-    if (!k->path) {
-        free(k);
-        return NULL;
+    if (!k) {
+        if (o->records.nr >= VV_MAX(RECORDS_MIN, 2 * vv_dataset_files(o->opts.cache)))
+            o->hand = vvi_paths_step(&o->records, o->hand, STEP, pass_by, o);
+        k = calloc(1, sizeof(*k));
+        if (!k || vvi_paths_add(&o->records, path, &k->path) < 0) {
+            free(k);
+            return NULL;
+        }
     }
-    k->hash = hash;
-    if (o->nr >= o->nr_buckets)
-        grow_locked(o);
-    bucket = bucket_of(o, hash);
-    k->chain = *bucket;
-    *bucket = k;
-    o->nr++;
+    k->asked = true;
     return k;
 }
 
-static bool is_fresh(const struct vv_owner *o, const struct known *k, uint64_t now_ns)
+/* This thread has no use for it any more. */
+static void put_locked(struct vv_owner *o, struct known *k)
 {
-    return k->looked &&
-           (o->opts.revalidate_ns == 0 || now_ns - k->looked_ns < o->opts.revalidate_ns);
+    vv_assert(k->users > 0);
+    if (--k->users == 0 && !k->looked && k->changes == 0)
+        remove_locked(o, k);
 }
 
 static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
@@ -327,8 +316,8 @@ static int make_sure(struct vv_owner *o, struct known *k, const struct order *or
     return rc;
 }
 
-/* Becomes the one who works on a path, or waits for who does. 1: this thread works; 0: somebody else
- * did, look again. */
+/* Becomes the one who works on a path, or waits for who does. 1: this thread works, and has the record
+ * until end_work; 0: somebody else did, look again; or an error. */
 static int begin_work(struct vv_owner *o, struct known *k, uint64_t deadline_ns)
 {
     int rc = 0;
@@ -344,19 +333,26 @@ static int begin_work(struct vv_owner *o, struct known *k, uint64_t deadline_ns)
         if (!k->working)
             rc = 0;
     }
+    if (rc <= 0)
+        put_locked(o, k);
     vv_mutex_unlock(&o->lock);
     return rc;
 }
 
-static void end_work(struct vv_owner *o, struct known *k)
+/* `rc` is what came of it. */
+static void end_work(struct vv_owner *o, struct known *k, int rc)
 {
     vv_mutex_lock(&o->lock);
     k->working = false;
+    if (is_gone(rc))
+        k->looked = false;
     vv_cond_broadcast(&o->ended);
+    put_locked(o, k);
     vv_mutex_unlock(&o->lock);
 }
 
-/* The record of a path, and what it says if that still counts. */
+/* The record of a path, which is the caller's until begin_work or put, and what it says if that still
+ * counts. */
 static int look_up(struct vv_owner *o, const char *path, struct known **ret_known, bool *ret_fresh,
                    struct vv_shared_stat *ret_stat)
 {
@@ -365,12 +361,20 @@ static int look_up(struct vv_owner *o, const char *path, struct known **ret_know
     vv_mutex_lock(&o->lock);
     k = know_locked(o, path);
     if (k) {
+        k->users++;
         *ret_known = k;
         *ret_fresh = is_fresh(o, k, o->opts.now_ns());
         *ret_stat = k->stat;
     }
     vv_mutex_unlock(&o->lock);
     return k ? 0 : -ENOMEM;
+}
+
+static void put(struct vv_owner *o, struct known *k)
+{
+    vv_mutex_lock(&o->lock);
+    put_locked(o, k);
+    vv_mutex_unlock(&o->lock);
 }
 
 int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
@@ -391,8 +395,10 @@ int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int
             rc = vv_dataset_get(o->opts.cache, path, &st.gen, ret_fd, NULL);
             if (rc == 0 && ret_stat)
                 *ret_stat = st;
-            if (rc != -ENOENT && rc != -ESTALE && rc != -EBADMSG)
+            if (rc != -ENOENT && rc != -ESTALE && rc != -EBADMSG) {
+                put(o, k);
                 return rc;
+            }
         }
         rc = begin_work(o, k, deadline_ns);
         if (rc < 0)
@@ -409,7 +415,7 @@ int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int
             if (rc == -ENOENT || rc == -EBADMSG)
                 rc = -ENOSPC;
         }
-        end_work(o, k);
+        end_work(o, k, rc);
         if (rc == 0 && ret_stat)
             *ret_stat = st;
         return rc;
@@ -428,6 +434,7 @@ int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
         if (rc < 0)
             return rc;
         if (fresh) {
+            put(o, k);
             *ret_stat = st;
             return 0;
         }
@@ -442,7 +449,7 @@ int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
         vv_mutex_lock(&o->lock);
         st = k->stat;
         vv_mutex_unlock(&o->lock);
-        end_work(o, k);
+        end_work(o, k, rc);
         if (rc == 0)
             *ret_stat = st;
         return rc;
@@ -457,7 +464,7 @@ int vv_owner_stat_now(struct vv_owner *o, const char *path, struct vv_shared_sta
     int rc = -EAGAIN;
 
     vv_mutex_lock(&o->lock);
-    k = find_locked(o, path);
+    k = vvi_paths_find(&o->records, path);
     if (k && is_fresh(o, k, now_ns)) {
         *ret_stat = k->stat;
         if (ret_age_ns)
@@ -495,7 +502,7 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
     struct known *k;
 
     vv_mutex_lock(&o->lock);
-    k = find_locked(o, path);
+    k = vvi_paths_find(&o->records, path);
     if (k) {
         fresh = is_fresh(o, k, now_ns);
         st = k->stat;
@@ -536,7 +543,7 @@ int vv_owner_recall(struct vv_owner *o, const char *path, struct vv_shared_stat 
     int rc = -ENOENT;
 
     vv_mutex_lock(&o->lock);
-    k = find_locked(o, path);
+    k = vvi_paths_find(&o->records, path);
     if (k && k->looked) {
         *ret_stat = k->stat;
         *ret_age_ns = o->opts.now_ns() - k->looked_ns;
@@ -557,13 +564,15 @@ int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use)
     vv_mutex_lock(&o->lock);
     k = know_locked(o, path);
     rc = !k ? -ENOMEM : k->working ? 0 : 1;
-    if (rc == 1)
+    if (rc == 1) {
         k->working = true;
+        k->users++;
+    }
     vv_mutex_unlock(&o->lock);
     if (rc <= 0)
         return rc;
     rc = bring(o, k, &order);
-    end_work(o, k);
+    end_work(o, k, rc);
     return rc;
 }
 
@@ -586,5 +595,6 @@ void vv_owner_stats(struct vv_owner *o, struct vv_owner_stats *ret_stats)
 {
     vv_mutex_lock(&o->lock);
     *ret_stats = o->stats;
+    ret_stats->records = o->records.nr;
     vv_mutex_unlock(&o->lock);
 }

@@ -79,6 +79,7 @@ struct vv_owner_stats {
     uint64_t waits;   /* for somebody who was bringing the same file */
     uint64_t changed; /* files that were another generation when looked at */
     uint64_t passed;  /* -EFBIG and -ENOSPC */
+    uint64_t records; /* of files, now */
 };
 
 void vv_owner_stats(struct vv_owner *o, struct vv_owner_stats *ret_stats);

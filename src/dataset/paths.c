@@ -80,14 +80,21 @@ void vvi_paths_remove(struct vvi_paths *t, struct vvi_path *e)
     t->nr--;
 }
 
-void vvi_paths_each(struct vvi_paths *t, void (*fn)(void *user, struct vvi_path *e), void *user)
+size_t vvi_paths_step(struct vvi_paths *t, size_t at, size_t buckets,
+                      void (*fn)(void *user, struct vvi_path *e), void *user)
 {
-    for (size_t i = 0; i < t->nr_buckets; i++) {
-        for (struct vvi_path *e = t->bucket[i], *next; e; e = next) {
+    for (size_t i = 0; i < VV_MIN(buckets, t->nr_buckets); i++, at++) {
+        for (struct vvi_path *e = t->bucket[at & (t->nr_buckets - 1)], *next; e; e = next) {
             next = e->chain;
             fn(user, e);
         }
     }
+    return at;
+}
+
+void vvi_paths_each(struct vvi_paths *t, void (*fn)(void *user, struct vvi_path *e), void *user)
+{
+    (void)vvi_paths_step(t, 0, t->nr_buckets, fn, user);
 }
 
 void vvi_paths_fini(struct vvi_paths *t, void (*fn)(struct vvi_path *e))

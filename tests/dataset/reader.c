@@ -6,6 +6,8 @@
  *   reader write ROOT NUMBER GENERATION replaces one: another content, another size
  *   reader read ROOT FILES SEED STOP    reads until the file STOP exists, at random
  *   reader once ROOT FILES              reads each once
+ *   reader churn ROOT FIRST STOP        until STOP exists: asks for files that are not there, then makes one
+ *                                       (FIRST and up), reads it and removes it
  * read and once print one line of JSON: how many files, how many of them came from a cache, the lowest and
  * highest generation, and the longest time one took from open to close. The first wrong byte or failed call
  * ends it with status 1, and half a minute without a file with SIGALRM.
@@ -157,6 +159,24 @@ static void read_file(const char *root, unsigned number, unsigned way)
     sum.cached += real.st_ino != st.st_ino;
 }
 
+/* Paths that are never asked for again. */
+static void churn(const char *root, unsigned number)
+{
+    char path[4096];
+    struct stat st;
+
+    for (int i = 0; i < 50; i++) {
+        snprintf(path, sizeof(path), "%s/none-%u-%d", root, number, i);
+        if (stat(path, &st) == 0 || errno != ENOENT)
+            die("%s is there", path);
+    }
+    write_file(root, number, 1, HEAD + 500);
+    read_file(root, number, number);
+    snprintf(path, sizeof(path), "%s/%u", root, number);
+    if (unlink(path) < 0)
+        die("cannot remove %s", path);
+}
+
 static void tell(void)
 {
     printf("{\"files\": %llu, \"cached\": %llu, \"bytes\": %llu, \"lowest\": %u, \"highest\": %u, "
@@ -190,6 +210,10 @@ int main(int argc, char **argv)
         while (access(argv[5], F_OK) != 0)
             for (int i = 0; i < 20; i++)
                 read_file(argv[2], (unsigned)(mix(&state) % a), (unsigned)mix(&state));
+        tell();
+    } else if (strcmp(argv[1], "churn") == 0 && argc > 4) {
+        for (unsigned i = a; access(argv[4], F_OK) != 0; i++)
+            churn(argv[2], i);
         tell();
     } else {
         return 2;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many programs that open files as fast as they can: no descriptor and no memory is lost, in them or in the daemon.
 
-With VARVE_TEST_LONG 64 of them for ten minutes, else 16 for three seconds. How many opens a second that was is told."""
+Two more ask for files that are not there, and make files, read them and remove them: paths without end. With
+VARVE_TEST_LONG 64 readers for ten minutes, else 16 for three seconds. How many opens a second that was is told, and what
+the daemon had at the beginning, in the middle and at the end."""
 import json
 import os
 import pathlib
@@ -16,6 +18,7 @@ import time
 BUILD = pathlib.Path(os.environ["BUILD_DIR"])
 LONG = bool(os.environ.get("VARVE_TEST_LONG"))
 CLIENTS, SECONDS, FILES = (64, 600, 400) if LONG else (16, 3, 100)
+CHURNERS = 2
 
 
 def fail(why):
@@ -27,6 +30,10 @@ def resources(pid):
     """Descriptors, and bytes of memory that are the process's own."""
     private = sum(int(line.split()[1]) for line in open(f"/proc/{pid}/smaps_rollup") if line.startswith("Private_"))
     return len(os.listdir(f"/proc/{pid}/fd")), private * 1024
+
+
+def told(what):
+    return " -> ".join(f"{fds} descriptors {memory >> 10} KiB" for fds, memory in what)
 
 
 def main(base, started):
@@ -45,13 +52,21 @@ def main(base, started):
     subprocess.run([reader, "once", root, str(FILES)], check=True, env=environment, stdout=subprocess.DEVNULL)
     clients = [subprocess.Popen([reader, "read", root, str(FILES), str(i), base / "stop"], env=environment,
                                 stdout=subprocess.PIPE, text=True) for i in range(CLIENTS)]
-    started.extend(clients)
-    time.sleep(SECONDS / 3)
-    first, first_client = resources(daemon.pid), resources(clients[0].pid)
-    time.sleep(SECONDS * 2 / 3)
-    last, last_client = resources(daemon.pid), resources(clients[0].pid)
+    churners = [subprocess.Popen([reader, "churn", root, str((i + 1) * 100000000), base / "stop"], env=environment,
+                                 stdout=subprocess.PIPE, text=True) for i in range(CHURNERS)]
+    started.extend(clients + churners)
+    seen, seen_client, begin = [], [], time.monotonic()
+    for sixth in (2, 4, 6):
+        time.sleep(max(0, begin + SECONDS * sixth / 6 - time.monotonic()))
+        seen.append(resources(daemon.pid))
+        seen_client.append(resources(clients[0].pid))
+    first, last, first_client, last_client = seen[0], seen[-1], seen_client[0], seen_client[-1]
     (base / "stop").touch()
     opened = cached = 0
+    for churner in churners:
+        churner.communicate(timeout=120)
+        if churner.returncode != 0:
+            fail(f"a program that makes files ended with {churner.returncode}")
     for client in clients:
         out, _ = client.communicate(timeout=120)
         if client.returncode != 0:
@@ -60,9 +75,10 @@ def main(base, started):
         opened, cached = opened + said["files"], cached + said["cached"]
     time.sleep(1)
     idle = resources(daemon.pid)
-    print(f"{CLIENTS} programs, {SECONDS} s: {opened / SECONDS:.0f} opens a second, {opened / SECONDS / os.cpu_count():.0f} per "
-          f"processor, {100 * cached / opened:.1f}% from the cache; daemon: {first[0]} then {last[0]} descriptors, "
-          f"{first[1] >> 10} then {last[1] >> 10} KiB; a program: {first_client[1] >> 10} then {last_client[1] >> 10} KiB")
+    print(f"{CLIENTS} programs, {SECONDS} s: {opened} opens, {opened / SECONDS:.0f} a second, "
+          f"{opened / SECONDS / os.cpu_count():.0f} per processor, {100 * cached / opened:.1f}% from the cache\n"
+          f"daemon after 1/3, 2/3 and all of it, and idle: {told(seen + [idle])}\n"
+          f"a program: {told(seen_client)}")
     if cached < opened * 0.9:
         fail("hardly anything came from the cache")
     if last[0] > first[0] + 16 or last_client[0] > first_client[0] + 3 or idle[0] > last[0] - CLIENTS + 16:

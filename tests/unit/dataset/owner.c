@@ -41,6 +41,8 @@ static uint64_t fake_now(void)
 
 static int number(const char *path)
 {
+    if (strncmp(path, "/many/", 6) == 0)
+        return 0;
     return path[0] == '/' && path[1] >= '0' && path[1] < '0' + FILES && !path[2] ? path[1] - '0'
                                                                                  : -1;
 }
@@ -548,6 +550,65 @@ static void real_files(void)
     vv_dataset_close(opts.cache);
 }
 
+/* Asks about so many files, once each. */
+static void ask_about(struct setup *u, const char *folder, int first, int nr)
+{
+    struct vv_shared_stat st;
+    char path[64];
+
+    for (int i = first; i < first + nr; i++) {
+        snprintf(path, sizeof(path), "/%s/%d", folder, i);
+        T_EQ(vv_owner_stat(u->owner, path, VV_NEVER_NS, &st), strcmp(folder, "many") ? -ENOENT : 0);
+    }
+}
+
+/* However many paths are asked for, what is known of them does not grow without end; and nothing that still
+ * counts is forgotten for it. */
+static void paths_without_end(void)
+{
+    enum { LIMIT = 65536, EACH = 1500, ROUNDS = 200 };
+    struct setup u;
+    char path[64];
+
+    begin(&u, BIG, 5 * SECOND);
+    ask_about(&u, "none", 0, LIMIT);
+    T_EQ(stats(&u).records, 0);
+    /* What has just been looked at is not looked at again, however much it is. */
+    ask_about(&u, "many", 0, 2 * LIMIT);
+    T_EQ(stats(&u).records, 2 * LIMIT);
+    ask_about(&u, "many", 0, 2 * LIMIT);
+    T_EQ(stats(&u).looks, LIMIT + 2 * LIMIT);
+    for (int i = 0; i < ROUNDS; i++) {
+        now += 6 * SECOND;
+        ask_about(&u, "many", i * EACH, EACH);
+    }
+    T_CHECK(stats(&u).records < 2 * LIMIT);
+    /* Files that are written, and gone. */
+    T_EQ(letter_of(&u, "/1"), 'a');
+    for (int i = 0; i < ROUNDS * EACH; i++) {
+        now += i % EACH ? 0 : 6 * SECOND;
+        snprintf(path, sizeof(path), "/many/written/%d", i);
+        vv_owner_invalidate(u.owner, path);
+    }
+    T_CHECK(stats(&u).records < 2 * LIMIT);
+    /* News that is older than the last change of a file does not count, as long as it could. */
+    T_EQ(vv_owner_stat_now(u.owner, path, &(struct vv_shared_stat){0}, NULL), -EAGAIN);
+    vv_owner_heard(u.owner, path, &(struct vv_shared_stat){0}, SECOND);
+    T_EQ(vv_owner_stat_now(u.owner, path, &(struct vv_shared_stat){0}, NULL), -EAGAIN);
+    end(&u);
+
+    /* Files that never change: what is read again and again is looked at once. */
+    begin(&u, BIG, 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        ask_about(&u, "many", i * EACH, EACH);
+        T_EQ(letter_of(&u, "/1"), 'a');
+    }
+    T_CHECK(stats(&u).records < 2 * LIMIT);
+    T_EQ(stats(&u).looks, ROUNDS * EACH);
+    T_EQ(stats(&u).fetches, 1);
+    end(&u);
+}
+
 int main(void)
 {
     T_RUN(once);
@@ -561,5 +622,6 @@ int main(void)
     T_RUN(single_flight);
     T_RUN(roots);
     T_RUN(real_files);
+    T_RUN(paths_without_end);
     return t_done();
 }

@@ -130,6 +130,7 @@ static int open_node(struct run *r, char *err, size_t err_bytes)
                     .high_pct = (unsigned)c->high,
                     .low_pct = (unsigned)c->low,
                     .max_file = c->max_file,
+                    .verity = (enum vv_dataset_verity)c->verity,
                     .index = r->index},
         .roots = r->roots,
         .nr_roots = r->nr_roots,

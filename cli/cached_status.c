@@ -16,14 +16,20 @@
     X("capacity_bytes", "gauge", s->config->capacity, "Space on local disk.")                     \
     X("used_bytes", "gauge", s->node->cache.used, "Space in use.")                                \
     X("files", "gauge", s->node->cache.files, "Files in the cache.")                              \
+    X("files_sealed", "gauge", s->node->cache.sealed,                                             \
+      "Of these, those whose content the kernel checks (fs-verity).")                             \
     X("files_waiting", "gauge", s->node->cache.waiting,                                           \
       "Files that were dropped and that somebody still has open.")                                \
     X("files_elsewhere", "gauge", s->node->elsewhere,                                             \
       "Files of this home that another node keeps, as far as it is known.")                       \
+    X("paths_known", "gauge", s->node->owner.records,                                             \
+      "Files of which is known what they are, here or elsewhere.")                                \
     X("to_bring", "gauge", s->node->waiting, "Files still to be brought before they are read.")   \
     X("memory_bytes", "gauge", s->node->memory_bytes, "Files of other nodes kept in memory.")     \
     X("memory_files", "gauge", s->node->memory_files, "How many of them.")                        \
     X("evicted_total", "counter", s->node->cache.evicted, "Files that made room.")                \
+    X("unsealed_total", "counter", s->node->cache.unsealed,                                       \
+      "Files that were to be sealed and could not be.")                                           \
     X("damaged_total", "counter", s->node->cache.damaged, "Files found damaged, and dropped.")    \
     X("busy_total", "counter", s->node->cache.refused_busy,                                       \
       "Files that did not go, because somebody had them open.")                                   \

@@ -3,7 +3,8 @@
  * What descriptors are copies of. The table is not kept by descriptor number, which may be closed, reused
  * or duplicated without our knowing, but by what the kernel says of the file that is open: device, inode,
  * time of change and size. A number that is another file's by now says so itself. What is not in the
- * table, because another program opened it or because the table was full, has a mark (door_wire.h).
+ * table, because another program opened it or because the table was full, has a mark (door_wire.h): content
+ * files as an attribute, memory files in their names.
  *
  * An entry is written by whoever makes its sequence odd, and read by anybody who finds it even and
  * unchanged. Nobody waits: who cannot write goes without, who cannot read takes the mark.
@@ -12,6 +13,7 @@
  * that is read from where it is.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -123,28 +125,61 @@ static bool in_table(const struct key *k, struct vv_door_stat *ret_original)
     return false;
 }
 
+/* The mark of a content file. */
+static bool marked(int fd, const char *path, const struct key *k, struct vv_door_stat *ret_original)
+{
+    struct vv_door_mark mark;
+    long n = fd >= 0 ? syscall(SYS_fgetxattr, fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark))
+                     : syscall(SYS_getxattr, path, VV_DOOR_MARK_NAME, &mark, sizeof(mark));
+
+    return n == (long)sizeof(mark) && vv_door_mark_read(&mark, k->ino, k->size, ret_original);
+}
+
+/* The mark of a memory file. What leads to one by a path is opened without access, to ask for its name. */
+static bool named(int fd, const char *path, const struct key *k, struct vv_door_stat *ret_original)
+{
+    char link[32] = "/proc/self/fd/", digits[12], shown[300], *at = digits + sizeof(digits);
+    size_t length = strlen(link);
+    int own = -1;
+    long n;
+
+    if (fd < 0) {
+        own = (int)syscall(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC);
+        fd = own;
+        if (fd < 0)
+            return false;
+    }
+    *--at = '\0';
+    for (int rest = fd; rest > 0 || *at == '\0'; rest /= 10)
+        *--at = (char)('0' + rest % 10);
+    memcpy(link + length, at, strlen(at) + 1);
+    n = syscall(SYS_readlinkat, AT_FDCWD, link, shown, sizeof(shown));
+    if (own >= 0)
+        syscall(SYS_close, own);
+    return n > 0 && vv_door_memory_named(shown, (size_t)n, ret_original) &&
+           ret_original->size == k->size;
+}
+
 bool vvi_preload_original(int fd, const char *path, const struct stat *real,
                           struct vv_door_stat *ret_original)
 {
     struct key k = key_of(real);
-    struct vv_door_mark mark;
+    struct vv_door_stat original;
     int saved = errno;
-    long n;
+    bool is;
 
     if (!S_ISREG(real->st_mode))
         return false;
     if (in_table(&k, ret_original))
         return true;
-    if ((real->st_mode & 07777) != VV_DOOR_CONTENT_MODE || real->st_nlink != 1)
+    if ((real->st_mode & 07777) != VV_DOOR_CONTENT_MODE || real->st_nlink > 1)
         return false;
-    n = fd >= 0 ? syscall(SYS_fgetxattr, fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark))
-                : syscall(SYS_getxattr, path, VV_DOOR_MARK_NAME, &mark, sizeof(mark));
+    is = real->st_nlink == 1 ? marked(fd, path, &k, &original) : named(fd, path, &k, &original);
     errno = saved;
-    if (n != (long)sizeof(mark) || mark.magic != VV_DOOR_MARK_MAGIC ||
-        mark.version != VV_DOOR_VERSION || mark.own_ino != k.ino || mark.stat.size != k.size)
+    if (!is)
         return false;
-    vvi_preload_saw(real, &mark.stat);
-    *ret_original = mark.stat;
+    vvi_preload_saw(real, &original);
+    *ret_original = original;
     return true;
 }
 

@@ -27,6 +27,7 @@ enum fault_call {
     FAULT_PREAD,
     FAULT_PWRITE,
     FAULT_LOCK,
+    FAULT_SEAL,
     FAULT_LIST,
     FAULT_AIO_READ,
     FAULT_AIO_WRITE,
@@ -152,6 +153,21 @@ static inline int fault_lock_shared(const struct vv_os *os, int fd)
     FAULT_FORWARD(FAULT_LOCK, lock_shared, fd);
 }
 
+static inline int fault_lock_test(const struct vv_os *os, int fd)
+{
+    FAULT_FORWARD(FAULT_LOCK, lock_test, fd);
+}
+
+static inline int fault_seal(const struct vv_os *os, int fd)
+{
+    FAULT_FORWARD(FAULT_SEAL, seal, fd);
+}
+
+static inline int fault_sealed(const struct vv_os *os, int fd, uint8_t digest[VV_OS_DIGEST])
+{
+    FAULT_FORWARD(FAULT_SEAL, sealed, fd, digest);
+}
+
 /* Like closing. */
 static inline int fault_unlock(const struct vv_os *os, int fd)
 {
@@ -198,7 +214,10 @@ static inline void fault_os_init(struct fault_os *f)
         .pwrite = fault_pwrite,
         .lock = fault_lock,
         .lock_shared = fault_lock_shared,
+        .lock_test = fault_lock_test,
         .unlock = fault_unlock,
+        .seal = fault_seal,
+        .sealed = fault_sealed,
         .list = fault_list,
         .aio = fault_aio,
     };

@@ -13,7 +13,7 @@ struct vv_cached {
     char log[VV_CONFIG_TEXT];
     uint64_t capacity, max_file, expected, memory, memory_file;
     int high, low, revalidate, scrub, transport, mode, replicas, scheme, vnodes, limit;
-    int patience, period, workers, ahead, lazy, log_level;
+    int patience, period, workers, ahead, lazy, verity, log_level;
 };
 
 /* With files, variables and flags as those of the library: section [cached], VARVE_CACHED_*. */

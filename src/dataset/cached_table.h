@@ -30,6 +30,9 @@
       "never change.")                                                                             \
     X(scrub, INT, scrub, "3600", "SECONDS",                                                        \
       "Within this time all files of the cache are read and verified once; 0: never.")             \
+    X(verity, ENUM, verity, "auto", "off|auto|on",                                                 \
+      "Whether files of the cache are sealed with fs-verity, so that the kernel checks whatever "  \
+      "is read of them; auto: where kernel and file system can, on: or the daemon does not start.")\
     X(node, TEXT, node, "", "NAME",                                                                \
       "By which the other nodes know this one; empty: the name of the machine. A node that comes " \
       "back has to have the name it had.")                                                         \

@@ -52,9 +52,10 @@ __attribute__((unused)) static const bool allowed[][DATASET_GONE + 1] = {
 
 static void count(struct vv_dataset *d, const struct vvi_entry *e, bool in)
 {
-    uint64_t bytes = vvi_dataset_blocks(e->gen.size);
+    uint64_t bytes = e->space;
 
     if (e->state == DATASET_READY) {
+        d->stats.sealed += !e->sealed ? 0 : in ? 1 : (uint64_t)-1;
         d->stats.files += in ? 1 : (uint64_t)-1;
         d->stats.bytes += in ? bytes : 0 - bytes;
         atomic_store_explicit(&d->files, d->stats.files, memory_order_relaxed);
@@ -129,6 +130,7 @@ struct vvi_entry *vvi_dataset_entry_new(const char *path, const struct vv_datase
         return NULL;
     }
     e->gen = *gen;
+    e->space = vvi_dataset_space(gen->size, false);
     e->hash = vv_hash64(path, strlen(path));
     e->next_use = VV_DATASET_UNKNOWN;
     return e;
@@ -212,10 +214,13 @@ static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
     int fd, rc;
 
     vvi_dataset_name(name, e->id, false);
-    fd = d->os->openat(d->os, d->dirfd, name, O_RDWR, 0);
+    fd = d->os->openat(d->os, d->dirfd, name, e->sealed ? O_RDONLY : O_RDWR, 0);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    rc = d->os->lock(d->os, fd);
+    /* A sealed file cannot be opened for writing, nor locked against others. Looking is enough: the entry is
+     * GOING, so that nobody is given it here, and a client that takes its lock from now on looks at the
+     * index after that, where the file is not any more. */
+    rc = e->sealed ? d->os->lock_test(d->os, fd) : d->os->lock(d->os, fd);
     if (rc == 0)
         rc = d->os->unlinkat(d->os, d->dirfd, name);
     d->os->close(d->os, fd);
@@ -241,7 +246,7 @@ static int remove_entry(struct vv_dataset *d, struct vvi_entry *e, enum vvi_data
     vv_mutex_lock(&d->lock);
     if (rc == 0) {
         vvi_dataset_set_state_locked(d, e, DATASET_GONE);
-        d->stats.used -= vvi_dataset_blocks(e->gen.size);
+        d->stats.used -= e->space;
     } else {
         vvi_dataset_set_state_locked(d, e, e->doomed ? DATASET_DOOMED : DATASET_READY);
         d->stats.refused_busy += rc == -EBUSY;
@@ -487,6 +492,7 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
     d->opts.low_pct = opts->low_pct ? opts->low_pct : VV_MIN(VV_DATASET_LOW_PCT, d->opts.high_pct);
     d->os = opts->os ? opts->os : vv_os_posix();
     d->round = 1;
+    atomic_init(&d->seals, opts->verity != VV_DATASET_VERITY_OFF);
     d->dirfd = d->lock_fd = d->manifest.fd = -1;
     vv_mutex_init(&d->manifest.lock, "manifest", VV_RANK_MANIFEST);
     vv_mutex_init(&d->lock, "dataset", VV_RANK_STORE);
@@ -502,6 +508,12 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
             rc = evict(d, share(d, d->opts.low_pct), 0);
         if (rc < 0)
             complain(rc, err, err_bytes, "cannot take up folder %s: %s", folder, strerror(-rc));
+    }
+    if (rc == 0 && opts->verity == VV_DATASET_VERITY_ON) {
+        rc = vvi_dataset_try_seal(d);
+        if (rc < 0)
+            complain(rc, err, err_bytes, "files in %s cannot be sealed with fs-verity: %s", folder,
+                     strerror(-rc));
     }
     if (rc < 0) {
         vv_dataset_close(d);

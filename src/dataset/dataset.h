@@ -34,12 +34,20 @@ struct vv_dataset_gen {
 #define VV_DATASET_PATH_MAX 4095u
 #define VV_DATASET_UNKNOWN  UINT64_MAX /* as a next use */
 
+/* Whether files are sealed (fs-verity): nobody can change them, and the kernel checks what it reads. */
+enum vv_dataset_verity {
+    VV_DATASET_VERITY_OFF,
+    VV_DATASET_VERITY_AUTO, /* where kernel and file system can */
+    VV_DATASET_VERITY_ON,   /* or the cache does not open: -EOPNOTSUPP */
+};
+
 struct vv_dataset_opts {
     const struct vv_os *os; /* NULL: the real one */
     uint64_t capacity;      /* bytes on disk, in blocks of 4 KiB */
     unsigned high_pct;      /* above this share room is made ... */
     unsigned low_pct;       /* ... down to this one; 0: the defaults */
     uint64_t max_file;      /* larger ones are refused; 0: only by the capacity */
+    enum vv_dataset_verity verity;
     /* A file went to make room, although it is expected at a place: called by whoever needed the room, with
      * no lock held. NULL: nobody wants to know. */
     void (*evicted)(void *user, const char *path, uint64_t next_use);
@@ -131,9 +139,11 @@ struct vv_dataset_stats {
     uint64_t files, bytes; /* that can be handed out; bytes as on disk */
     uint64_t used;         /* bytes on disk, with what is being taken in or waits to go */
     uint64_t waiting;      /* files that were dropped and are still open somewhere */
+    uint64_t sealed;       /* of `files`, those that nobody can change */
     /* Since opening: */
     uint64_t hits, misses, evicted, damaged, refused_busy;
-    uint64_t direct; /* files that clients opened themselves; not among the hits */
+    uint64_t unsealed; /* files that were to be sealed and could not be */
+    uint64_t direct;   /* files that clients opened themselves; not among the hits */
 };
 
 void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats);

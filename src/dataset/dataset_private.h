@@ -31,6 +31,11 @@ struct vvi_entry {
     /* Synchronization: dataset->lock. */
     enum vvi_dataset_state state;
     uint64_t sum; /* of the content; set before READY */
+    /* Bytes on disk, with what a seal takes; set before READY, and from then on immutable. */
+    uint64_t space;
+    bool sealed;
+    bool has_digest; /* found out by this life: the next hand-out has to find the same */
+    uint8_t digest[VV_OS_DIGEST];
     /* Written under manifest.lock as well: either lock is enough to read it. */
     bool doomed; /* never to be handed out again; where GOING came from and may go back to */
     bool verified;
@@ -72,6 +77,8 @@ struct vv_dataset {
     struct vv_dataset_stats stats;
     /* Synchronization: stored under lock, loaded relaxed without it. */
     _Atomic uint64_t files; /* stats.files */
+    /* Synchronization: relaxed. Files are sealed, as far as is known. */
+    atomic_bool seals;
 };
 
 struct vv_dataset_fill {
@@ -85,6 +92,21 @@ struct vv_dataset_fill {
 static inline uint64_t vvi_dataset_blocks(uint64_t size)
 {
     return vv_align_up(size, VVI_DATASET_BLOCK);
+}
+
+/* What a file of this size takes: its blocks, and for a sealed one those of its tree of hashes, 128 in a
+ * block, and one more. */
+static inline uint64_t vvi_dataset_space(uint64_t size, bool sealed)
+{
+    uint64_t space = vvi_dataset_blocks(size), blocks = space / VVI_DATASET_BLOCK;
+
+    if (!sealed)
+        return space;
+    while (blocks > 1) {
+        blocks = (blocks + 127) / 128;
+        space += blocks * VVI_DATASET_BLOCK;
+    }
+    return space + VVI_DATASET_BLOCK;
 }
 
 void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp);
@@ -116,6 +138,9 @@ void vvi_manifest_close(struct vv_dataset *d);
  * the next record. */
 void vvi_manifest_list_locked(struct vv_dataset *d, struct vvi_entry *e);
 void vvi_manifest_unlist_locked(struct vv_dataset *d, struct vvi_entry *e);
+
+/* fill.c: whether files of this folder can be sealed. -EOPNOTSUPP, or another error. */
+int vvi_dataset_try_seal(struct vv_dataset *d);
 
 /* verify.c: reads all of a file. -EBADMSG: its bytes or its size are others. */
 int vvi_dataset_verify(const struct vv_dataset *d, int fd, uint64_t size, uint64_t sum);

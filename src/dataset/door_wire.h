@@ -141,18 +141,155 @@ static inline size_t vv_door_set(uint64_t hash, uint32_t nr_slots)
     return (size_t)(hash % (nr_slots / VV_DOOR_WAYS)) * VV_DOOR_WAYS;
 }
 
-/* The mark on a content file: which file it is a copy of. It is one only if `own_ino` is the inode of
- * the file that carries it, because programs copy attributes along with files. */
+/* The mark on a content file: which file it is a copy of. It is one only if `own` is that of the file that
+ * carries it, because programs copy attributes along with files. With one byte more ext4 would give each
+ * content file a block for it, which nobody counts. */
 #define VV_DOOR_MARK_NAME  "user.varve.file"
 #define VV_DOOR_MARK_MAGIC UINT32_C(0x4d444456) /* "VDDM" */
+#define VV_DOOR_MARK_MASK  UINT32_C(0x00ffffff)
 
 struct vv_door_mark {
-    uint32_t magic;
+    uint32_t magic; /* its last byte is the base-2 logarithm of blksize */
+    uint32_t own;   /* of the content file: vv_door_own */
+    uint32_t dev[2], ino[2];
+    uint32_t mtime_ns[2], ctime_ns[2]; /* since 1970; low half first, as all pairs */
+    uint32_t atime_s;
+    uint32_t uid, gid;
+    uint32_t blocks;      /* saturates */
+    uint16_t mode, nlink; /* saturates */
+};
+_Static_assert(sizeof(struct vv_door_mark) == 60, "a format: docs/format/dataset-door.md");
+
+static inline uint32_t vv_door_own(uint64_t ino, uint64_t size)
+{
+    uint64_t h = (ino ^ size << 32 ^ size >> 32) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return (uint32_t)(h >> 32);
+}
+
+static inline struct vv_door_time vv_door_time_of(const uint32_t ns[2])
+{
+    int64_t all = (int64_t)((uint64_t)ns[1] << 32 | ns[0]), sec = all / 1000000000;
+    int64_t rest = all % 1000000000;
+
+    if (rest < 0) { /* before 1970 */
+        sec--;
+        rest += 1000000000;
+    }
+    return (struct vv_door_time){sec, (uint32_t)rest, 0};
+}
+
+static inline void vv_door_mark_make(const struct vv_door_stat *st, uint64_t own_ino,
+                                     struct vv_door_mark *m)
+{
+    uint64_t mtime_ns = (uint64_t)st->mtime.sec * 1000000000u + st->mtime.nsec;
+    uint64_t ctime_ns = (uint64_t)st->ctime.sec * 1000000000u + st->ctime.nsec;
+    uint32_t shift = 0;
+
+    while (shift < 31 && st->blksize >> shift > 1)
+        shift++;
+    *m = (struct vv_door_mark){
+        .magic = (VV_DOOR_MARK_MAGIC & VV_DOOR_MARK_MASK) | shift << 24,
+        .own = vv_door_own(own_ino, st->size),
+        .dev = {(uint32_t)st->dev, (uint32_t)(st->dev >> 32)},
+        .ino = {(uint32_t)st->ino, (uint32_t)(st->ino >> 32)},
+        .mtime_ns = {(uint32_t)mtime_ns, (uint32_t)(mtime_ns >> 32)},
+        .ctime_ns = {(uint32_t)ctime_ns, (uint32_t)(ctime_ns >> 32)},
+        .atime_s = (uint32_t)st->atime.sec,
+        .uid = st->uid,
+        .gid = st->gid,
+        .blocks = st->blocks < UINT32_MAX ? (uint32_t)st->blocks : UINT32_MAX,
+        .mode = (uint16_t)st->mode,
+        .nlink = st->nlink < UINT16_MAX ? (uint16_t)st->nlink : UINT16_MAX,
+    };
+}
+
+/* What it says, of a content file with this inode and size; false: it is not its mark. */
+static inline bool vv_door_mark_read(const struct vv_door_mark *m, uint64_t own_ino, uint64_t size,
+                                     struct vv_door_stat *ret_stat)
+{
+    uint32_t shift = m->magic >> 24;
+
+    if (((m->magic ^ VV_DOOR_MARK_MAGIC) & VV_DOOR_MARK_MASK) != 0 || shift > 31 ||
+        m->own != vv_door_own(own_ino, size))
+        return false;
+    *ret_stat = (struct vv_door_stat){
+        .dev = (uint64_t)m->dev[1] << 32 | m->dev[0],
+        .ino = (uint64_t)m->ino[1] << 32 | m->ino[0],
+        .mode = m->mode,
+        .uid = m->uid,
+        .gid = m->gid,
+        .blksize = UINT32_C(1) << shift,
+        .nlink = m->nlink,
+        .size = size,
+        .blocks = m->blocks,
+        .atime = {m->atime_s, 0, 0},
+        .mtime = vv_door_time_of(m->mtime_ns),
+        .ctime = vv_door_time_of(m->ctime_ns),
+    };
+    return true;
+}
+
+/* A memory file has its mark in its name, which the kernel shows as "/memfd:NAME (deleted)" in /proc/self/fd:
+ * attributes of memory files are younger than many kernels. The name is "varve:" and the structure below, six
+ * bits to a character, the lowest first. */
+#define VV_DOOR_MEMORY_PREFIX "varve:"
+
+struct vv_door_memory {
+    uint32_t magic; /* VV_DOOR_MARK_MAGIC */
     uint32_t version;
-    uint64_t own_ino;
     struct vv_door_stat stat;
 };
-_Static_assert(sizeof(struct vv_door_mark) == 144, "a format: docs/format/dataset-door.md");
+_Static_assert(sizeof(struct vv_door_memory) == 136, "a format: docs/format/dataset-door.md");
+
+#define VV_DOOR_MEMORY_CHARS ((sizeof(struct vv_door_memory) * 8 + 5) / 6)
+/* With a NUL; the kernel takes 249 characters. */
+#define VV_DOOR_MEMORY_NAME (sizeof(VV_DOOR_MEMORY_PREFIX) + VV_DOOR_MEMORY_CHARS)
+
+static inline void vv_door_memory_name(const struct vv_door_stat *stat,
+                                       char name[VV_DOOR_MEMORY_NAME])
+{
+    struct vv_door_memory m = {VV_DOOR_MARK_MAGIC, VV_DOOR_VERSION, *stat};
+    const unsigned char *from = (const unsigned char *)&m;
+    char *to = name + sizeof(VV_DOOR_MEMORY_PREFIX) - 1;
+
+    memcpy(name, VV_DOOR_MEMORY_PREFIX, sizeof(VV_DOOR_MEMORY_PREFIX) - 1);
+    for (size_t i = 0; i < VV_DOOR_MEMORY_CHARS; i++) {
+        size_t bit = i * 6, byte = bit / 8;
+        unsigned two = from[byte] | (byte + 1 < sizeof(m) ? (unsigned)from[byte + 1] << 8 : 0u);
+
+        /* '0' to 'o': no slash, no space, all can be printed. */
+        to[i] = (char)('0' + (two >> bit % 8 & 63));
+    }
+    to[VV_DOOR_MEMORY_CHARS] = '\0';
+}
+
+/* From the name of an open file, as the kernel shows it; false: it is no such file. */
+static inline bool vv_door_memory_named(const char *shown, size_t bytes,
+                                        struct vv_door_stat *ret_stat)
+{
+    static const char before[] = "/memfd:" VV_DOOR_MEMORY_PREFIX;
+    unsigned char to[sizeof(struct vv_door_memory) + 1] = {0};
+    struct vv_door_memory m;
+
+    if (bytes < sizeof(before) - 1 + VV_DOOR_MEMORY_CHARS ||
+        memcmp(shown, before, sizeof(before) - 1) != 0)
+        return false;
+    for (size_t i = 0; i < VV_DOOR_MEMORY_CHARS; i++) {
+        unsigned six = (unsigned char)shown[sizeof(before) - 1 + i] - (unsigned)'0';
+        size_t bit = i * 6;
+
+        if (six > 63)
+            return false;
+        to[bit / 8] |= (unsigned char)(six << bit % 8);
+        to[bit / 8 + 1] |= (unsigned char)(six << bit % 8 >> 8);
+    }
+    memcpy(&m, to, sizeof(m));
+    if (m.magic != VV_DOOR_MARK_MAGIC || m.version != VV_DOOR_VERSION)
+        return false;
+    *ret_stat = m.stat;
+    return true;
+}
 
 /* Where the socket is: as given (VARVE_CACHED_SOCKET, the key `socket`), else in the folder for such things
  * (XDG_RUNTIME_DIR), else in a folder of the user's in /tmp. Each may be NULL or empty. False: too long. Makes
@@ -190,7 +327,8 @@ static inline bool vv_door_socket(const char *given, const char *run_folder, uns
     return true;
 }
 
-/* Content files have this mode and no second name: what looks otherwise has no mark. */
+/* Content files have this mode and no second name, memory files this mode and none: what looks otherwise has
+ * no mark. */
 #define VV_DOOR_CONTENT_MODE 0600u
 
 #endif

@@ -43,11 +43,9 @@ int vv_door_marked(int fd, struct vv_door_stat *ret_stat)
         return errno == ERANGE ? -ENODATA : -errno;
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (n != (ssize_t)sizeof(mark) || mark.magic != VV_DOOR_MARK_MAGIC ||
-        mark.version != VV_DOOR_VERSION || mark.own_ino != (uint64_t)st.st_ino ||
-        mark.stat.size != (uint64_t)st.st_size)
+    if (n != (ssize_t)sizeof(mark) ||
+        !vv_door_mark_read(&mark, (uint64_t)st.st_ino, (uint64_t)st.st_size, ret_stat))
         return -ENODATA;
-    *ret_stat = mark.stat;
     return 0;
 }
 
@@ -61,7 +59,7 @@ static bool same_file(const struct vv_door_stat *a, const struct vv_door_stat *b
 
 int vv_door_mark(int fd, const struct vv_door_stat *stat)
 {
-    struct vv_door_mark mark = {VV_DOOR_MARK_MAGIC, VV_DOOR_VERSION, 0, *stat};
+    struct vv_door_mark mark;
     struct vv_door_stat is;
     struct stat st;
     int rc = vv_door_marked(fd, &is);
@@ -72,7 +70,7 @@ int vv_door_mark(int fd, const struct vv_door_stat *stat)
         return rc;
     if (fstat(fd, &st) < 0)
         return -errno;
-    mark.own_ino = (uint64_t)st.st_ino;
+    vv_door_mark_make(stat, (uint64_t)st.st_ino, &mark);
     return fsetxattr(fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark), 0) < 0 ? -errno : 0;
 }
 

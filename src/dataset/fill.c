@@ -5,6 +5,11 @@
  * file becomes visible in one step, together with the end of an older generation: a reader gets the
  * one or the other, whole.
  *
+ * Where kernel and file system can, a file is sealed (fs-verity) before it gets its name: from then on the
+ * kernel checks every page that it reads of it against a tree of hashes, also for programs that have it open.
+ * A seal is one more safeguard, never a reason not to have a file: what cannot be sealed is as good as
+ * files were before there were seals.
+ *
  * Nothing is synced. After a crash a content file may have lost bytes that its record in the manifest
  * promises; then its checksum does not match when it is first handed out.
  */
@@ -14,6 +19,7 @@
 #include <string.h>
 
 #include "core/assert.h"
+#include "core/log.h"
 #include "dataset/dataset_private.h"
 
 static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
@@ -97,7 +103,7 @@ static int create(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd, 
 int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
                      struct vv_dataset_fill **ret_fill)
 {
-    uint64_t bytes = 0, rank = 0;
+    uint64_t bytes = 0, rank = 0, space;
     size_t length = strlen(want->path);
     struct vv_dataset_fill *f;
     struct vvi_entry *e;
@@ -109,7 +115,11 @@ int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
     if (length > VV_DATASET_PATH_MAX)
         return -ENAMETOOLONG;
     if ((d->opts.max_file && want->gen.size > d->opts.max_file) ||
-        want->gen.size > d->opts.capacity || vvi_dataset_blocks(want->gen.size) > d->opts.capacity)
+        want->gen.size > d->opts.capacity)
+        return -EFBIG;
+    space =
+        vvi_dataset_space(want->gen.size, atomic_load_explicit(&d->seals, memory_order_relaxed));
+    if (space > d->opts.capacity)
         return -EFBIG;
     f = calloc(1, sizeof(*f));
     e = vvi_dataset_entry_new(want->path, &want->gen);
@@ -119,15 +129,16 @@ int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
         rc = -ENOMEM;
         goto free_both;
     }
+    e->space = space;
     rc = claim(d, want, e, &rank);
     if (rc < 0)
         goto free_both;
-    rc = vvi_dataset_reserve(d, vvi_dataset_blocks(want->gen.size), rank);
+    rc = vvi_dataset_reserve(d, space, rank);
     if (rc < 0)
         goto give_up;
     rc = create(d, e, &f->fd, &left);
     if (rc < 0) {
-        bytes = left ? 0 : vvi_dataset_blocks(want->gen.size);
+        bytes = left ? 0 : space;
         goto give_up;
     }
     f->d = d;
@@ -171,8 +182,9 @@ void vv_dataset_abort(struct vv_dataset_fill *f)
 {
     if (!f)
         return;
-    f->d->os->close(f->d->os, f->fd);
-    unclaim(f->d, f->e, unlink_temp(f->d, f->e) ? vvi_dataset_blocks(f->e->gen.size) : 0);
+    if (f->fd >= 0)
+        f->d->os->close(f->d->os, f->fd);
+    unclaim(f->d, f->e, unlink_temp(f->d, f->e) ? f->e->space : 0);
     fill_free(f);
 }
 
@@ -201,6 +213,68 @@ static bool doom_others_locked(struct vv_dataset *d, const char *path, const str
     return any;
 }
 
+/* ---- seals ---- */
+
+int vvi_dataset_try_seal(struct vv_dataset *d)
+{
+    static const char name[] = "verity.tmp";
+    const struct vv_os *os = d->os;
+    int fd, rc = os->unlinkat(os, d->dirfd, name); /* one of a former life cannot be written to */
+
+    fd = rc < 0 && rc != -ENOENT ? rc : os->openat(os, d->dirfd, name, O_WRONLY | O_CREAT, 0600);
+    if (fd < 0)
+        return fd;
+    rc = vv_os_write_all(os, fd, "v", 1, 0);
+    os->close(os, fd);
+    fd = rc < 0 ? rc : os->openat(os, d->dirfd, name, O_RDONLY, 0);
+    if (fd >= 0) {
+        rc = os->seal(os, fd);
+        os->close(os, fd);
+    } else {
+        rc = fd;
+    }
+    (void)os->unlinkat(os, d->dirfd, name);
+    return rc;
+}
+
+/* Seals the file of a fill, which is whole and has its temporary name. The writer has to be closed. */
+static void seal(struct vv_dataset_fill *f, const char *temp)
+{
+    struct vv_dataset *d = f->d;
+    struct vvi_entry *e = f->e;
+    int fd, rc;
+
+    if (!atomic_load_explicit(&d->seals, memory_order_relaxed))
+        return;
+    d->os->close(d->os, f->fd);
+    f->fd = -1;
+    fd = d->os->openat(d->os, d->dirfd, temp, O_RDONLY, 0);
+    rc = fd < 0 ? fd : d->os->seal(d->os, fd);
+    if (rc == 0) {
+        e->sealed = true;
+        e->has_digest = d->os->sealed(d->os, fd, e->digest) == 0;
+    }
+    if (fd >= 0)
+        d->os->close(d->os, fd);
+    if (rc == 0)
+        return;
+    if ((rc == -EOPNOTSUPP || rc == -EPERM || rc == -EACCES) &&
+        atomic_exchange_explicit(&d->seals, false, memory_order_relaxed))
+        vv_log(VV_LOG_DEBUG, "dataset: files are not sealed: %s", strerror(-rc));
+    vv_mutex_lock(&d->lock);
+    d->stats.unsealed += rc != -EOPNOTSUPP;
+    vv_mutex_unlock(&d->lock);
+}
+
+/* Gives back the room for a seal that there is not. */
+static void settle_space_locked(struct vv_dataset *d, struct vvi_entry *e)
+{
+    uint64_t space = vvi_dataset_space(e->gen.size, e->sealed);
+
+    d->stats.used -= e->space - space;
+    e->space = space;
+}
+
 int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
 {
     char temp[VVI_DATASET_NAME], name[VVI_DATASET_NAME];
@@ -215,18 +289,22 @@ int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
         rc = -EBADMSG;
     vvi_dataset_name(temp, f->e->id, true);
     vvi_dataset_name(name, f->e->id, false);
-    if (rc == 0)
+    if (rc == 0) {
+        seal(f, temp);
         rc = d->os->rename(d->os, d->dirfd, temp, name, false);
+    }
     if (rc < 0) {
         vv_dataset_abort(f);
         return rc;
     }
-    d->os->close(d->os, f->fd);
+    if (f->fd >= 0)
+        d->os->close(d->os, f->fd);
     vv_mutex_lock(&d->manifest.lock);
     vv_mutex_lock(&d->lock);
     f->e->sum = value;
     f->e->verified = true;
     f->e->round = d->round;
+    settle_space_locked(d, f->e);
     vvi_dataset_set_state_locked(d, f->e, DATASET_READY);
     (void)doom_others_locked(d, f->e->path, f->e, &former);
     vv_mutex_unlock(&d->lock);

@@ -49,7 +49,12 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == 72, "a record begins with 72 bytes");
 
-enum record_kind { RECORD_CACHED = 1, RECORD_GONE = 2 };
+enum record_kind { RECORD_CACHED = 1, RECORD_GONE = 2, RECORD_SEALED = 3 };
+
+static enum record_kind kind_of(const struct vvi_entry *e)
+{
+    return e->sealed ? RECORD_SEALED : RECORD_CACHED;
+}
 
 /* ---- writing ---- */
 
@@ -62,7 +67,7 @@ static bool belongs(const struct vvi_entry *e)
 static size_t record_bytes(const struct vvi_entry *e, enum record_kind kind)
 {
     return sizeof(struct record) +
-           (kind == RECORD_CACHED ? (size_t)vv_align_up(strlen(e->path), 8) : 0);
+           (kind != RECORD_GONE ? (size_t)vv_align_up(strlen(e->path), 8) : 0);
 }
 
 static void encode(const struct vvi_entry *e, enum record_kind kind, char *to)
@@ -71,7 +76,7 @@ static void encode(const struct vvi_entry *e, enum record_kind kind, char *to)
     struct record r = {.magic = RECORD_MAGIC, .bytes = (uint32_t)bytes, .kind = kind, .id = e->id};
 
     memset(to, 0, bytes);
-    if (kind == RECORD_CACHED) {
+    if (kind != RECORD_GONE) {
         r.path_bytes = (uint32_t)strlen(e->path);
         r.size = e->gen.size;
         r.mtime_ns = e->gen.mtime_ns;
@@ -96,7 +101,7 @@ static char *encode_all(struct vv_dataset *d, uint64_t *ret_bytes, uint64_t *ret
     vv_mutex_lock(&d->lock);
     for (size_t i = 0; i < d->nr; i++)
         if (belongs(d->all[i]))
-            bytes += record_bytes(d->all[i], RECORD_CACHED);
+            bytes += record_bytes(d->all[i], kind_of(d->all[i]));
     buf = malloc(bytes);
     if (buf) {
         char *to = buf + sizeof(h);
@@ -105,8 +110,8 @@ static char *encode_all(struct vv_dataset *d, uint64_t *ret_bytes, uint64_t *ret
         for (size_t i = 0; i < d->nr; i++) {
             if (!belongs(d->all[i]))
                 continue;
-            encode(d->all[i], RECORD_CACHED, to);
-            to += record_bytes(d->all[i], RECORD_CACHED);
+            encode(d->all[i], kind_of(d->all[i]), to);
+            to += record_bytes(d->all[i], kind_of(d->all[i]));
             records++;
         }
     }
@@ -177,7 +182,7 @@ static void add(struct vv_dataset *d, enum record_kind kind, const struct vvi_en
 
 void vvi_manifest_list_locked(struct vv_dataset *d, struct vvi_entry *e)
 {
-    add(d, RECORD_CACHED, e);
+    add(d, kind_of(e), e);
     e->listed = true;
 }
 
@@ -270,7 +275,8 @@ static int parse_record(struct loading *l, const char *at, uint64_t left, struct
         return push(&l->gone, &l->nr_gone, &l->room_gone, r->id);
     memcpy(path, at + sizeof(*r), r->path_bytes);
     path[r->path_bytes] = '\0';
-    if (r->kind != RECORD_CACHED || r->path_bytes == 0 || strlen(path) != r->path_bytes)
+    if ((r->kind != RECORD_CACHED && r->kind != RECORD_SEALED) || r->path_bytes == 0 ||
+        strlen(path) != r->path_bytes)
         return -EBADMSG;
     gen = (struct vv_dataset_gen){r->size, r->mtime_ns, r->ctime_ns, r->inode};
     e = vvi_dataset_entry_new(path, &gen);
@@ -278,6 +284,8 @@ static int parse_record(struct loading *l, const char *at, uint64_t left, struct
         return -ENOMEM;
     e->id = r->id;
     e->sum = r->content_sum;
+    e->sealed = r->kind == RECORD_SEALED;
+    e->space = vvi_dataset_space(r->size, e->sealed);
     e->listed = true;
     rc = push_entry(l, e);
     if (rc < 0)
@@ -459,7 +467,7 @@ static int fill_table(struct loading *l)
         if (rc < 0)
             break;
         l->entry[i] = NULL;
-        d->stats.used += vvi_dataset_blocks(e->gen.size);
+        d->stats.used += e->space;
         if (newer) {
             e->doomed = true;
             vvi_dataset_set_state_locked(d, e, DATASET_DOOMED);

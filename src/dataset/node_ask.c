@@ -244,10 +244,17 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path,
 
 /* ---- into memory ---- */
 
-static int into_memory(struct rest *r, const void *data, size_t bytes, int *ret_fd, int *ret_keep)
+static int into_memory(struct rest *r, const void *data, size_t bytes,
+                       const struct vv_shared_stat *st, int *ret_fd, int *ret_keep)
 {
-    int fd = memfd_create("varve", MFD_CLOEXEC | MFD_ALLOW_SEALING), rc = 0;
+    char name[VV_DOOR_MEMORY_NAME];
+    struct vv_door_stat mark;
+    int fd, rc = 0;
 
+    vv_shared_stat_to_door(st, &mark);
+    mark.dev = mark.dev ? mark.dev : vvi_node_dev(r->n, r->path);
+    vv_door_memory_name(&mark, name);
+    fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
     /* Programs that are handed this descriptor see it as the mode of a file. */
@@ -277,7 +284,7 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
     if (a->data_bytes != VV_MIN(r->gen.size, VVI_NODE_PIECE))
         return -EBADMSG;
     if (r->gen.size <= n->opts.memory_file) {
-        rc = into_memory(r, a->data, a->data_bytes, ret_fd, ret_keep);
+        rc = into_memory(r, a->data, a->data_bytes, &got->st, ret_fd, ret_keep);
     } else {
         rc = copy_in(r, a->data, a->data_bytes, &got->st, got->age_ns, false);
         if (rc == 0)

@@ -312,11 +312,16 @@ static int find_together(struct want *w)
 }
 
 /* Of a file that others have looked at: that of its root. */
-static uint64_t dev_of(const struct vv_node *n, const char *path)
+uint64_t vvi_node_dev(const struct vv_node *n, const char *path)
 {
-    for (size_t i = 0; i < n->nr_roots; i++)
-        if (strncmp(path, n->roots[i].resolved, strlen(n->roots[i].resolved)) == 0)
+    for (size_t i = 0; i < n->nr_roots; i++) {
+        const char *root = n->roots[i].resolved;
+        size_t length = strlen(root);
+
+        /* The root "/" ends in a slash, others are followed by one. */
+        if (strncmp(path, root, length) == 0 && (root[length - 1] == '/' || path[length] == '/'))
             return n->roots[i].dev;
+    }
     return 0;
 }
 
@@ -346,7 +351,7 @@ static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, i
     if (rc < 0)
         return rc;
     if (w.st.dev == 0)
-        w.st.dev = dev_of(n, path);
+        w.st.dev = vvi_node_dev(n, path);
     *ret_stat = w.st;
     if (stat) {
         VVI_COUNT(n, stats);
@@ -492,5 +497,5 @@ void vv_node_show(void *user, const char *given)
     struct vv_node *n = user;
 
     if (vvi_node_path(n, given, path) == 0)
-        vv_owner_show(n->owner, path, given, dev_of(n, path));
+        vv_owner_show(n->owner, path, given, vvi_node_dev(n, path));
 }

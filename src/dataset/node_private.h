@@ -341,6 +341,8 @@ struct vv_node {
 uint64_t vvi_node_load(struct vv_node *n);
 /* The form of a path that all nodes use: below a root as resolved. -EINVAL: below none; -ENAMETOOLONG. */
 int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path);
+/* The device of a file, as this node sees it. */
+uint64_t vvi_node_dev(const struct vv_node *n, const char *path);
 bool vvi_same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b);
 
 #endif

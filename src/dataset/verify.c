@@ -2,11 +2,13 @@
 /*
  * Files on their way out, and the scrub. A file is read as a whole and compared with its checksum
  * before the first descriptor of it is handed out in a life of the cache; one that does not match, or
- * that the disk will not give, is taken out, and its content is somebody else's to bring again.
+ * that the disk will not give, is taken out, and its content is somebody else's to bring again. A sealed one
+ * has to have, at each hand-out, the digest that it had when it was sealed, or verified.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/log.h"
 #include "dataset/dataset_private.h"
@@ -60,6 +62,29 @@ static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, int *ret_
     }
     *ret_fd = fd;
     return 0;
+}
+
+/* The digest of a pinned entry's file, against the one that is known; the first of a life is taken for good,
+ * because the content has just been verified. */
+static int check_seal(struct vv_dataset *d, struct vvi_entry *e, int fd)
+{
+    uint8_t digest[VV_OS_DIGEST];
+    bool known;
+    int rc = d->os->sealed(d->os, fd, digest);
+
+    vv_mutex_lock(&d->lock);
+    known = e->has_digest;
+    if (rc == 0 && !known) {
+        e->has_digest = true;
+        memcpy(e->digest, digest, sizeof(digest));
+    } else if (rc == 0 && memcmp(e->digest, digest, sizeof(digest)) != 0) {
+        rc = -EBADMSG;
+    }
+    vv_mutex_unlock(&d->lock);
+    /* Copied to another disk, say, by whoever is free to do so: its content is right, and there is no seal. */
+    if (!known && (rc == -ENODATA || rc == -EOPNOTSUPP))
+        rc = 0;
+    return rc;
 }
 
 /* Unpins an entry after it was looked at. What was damaged is damaged for everybody. */
@@ -126,6 +151,8 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     } else if (rc == 0) {
         rc = vvi_dataset_verify(d, fd, its.size, e->sum);
     }
+    if (rc == 0 && e->sealed)
+        rc = check_seal(d, e, fd);
     if (rc < 0 && fd >= 0)
         d->os->close(d->os, fd);
     finish(d, e, rc == 0, is_damage(rc), rc == 0);

@@ -9,9 +9,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#if __has_include(<linux/fsverity.h>)
+#include <linux/fsverity.h>
+#endif
 
 #define RETRY(result, call) \
     do {                    \
@@ -144,6 +148,65 @@ static int posix_lock_shared(const struct vv_os *os, int fd)
     return lock_as(fd, F_RDLCK);
 }
 
+static int posix_lock_test(const struct vv_os *os, int fd)
+{
+    (void)os;
+    struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int rc;
+    RETRY(rc, fcntl(fd, F_OFD_GETLK, &fl));
+    if (rc < 0)
+        return -errno;
+    return fl.l_type == F_UNLCK ? 0 : -EBUSY;
+}
+
+#if defined(FS_IOC_ENABLE_VERITY) && defined(FS_IOC_MEASURE_VERITY)
+/* Kernels and file systems without it say so in one of these ways. */
+static int seal_error(int err)
+{
+    return err == ENOTTY || err == ENOSYS ? -EOPNOTSUPP : -err;
+}
+
+static int posix_seal(const struct vv_os *os, int fd)
+{
+    (void)os;
+    struct fsverity_enable_arg arg = {
+        .version = 1, .hash_algorithm = FS_VERITY_HASH_ALG_SHA256, .block_size = 4096};
+    int rc;
+    RETRY(rc, ioctl(fd, FS_IOC_ENABLE_VERITY, &arg));
+    return rc < 0 ? seal_error(errno) : 0;
+}
+
+static int posix_sealed(const struct vv_os *os, int fd, uint8_t digest[VV_OS_DIGEST])
+{
+    (void)os;
+    struct {
+        struct fsverity_digest head;
+        uint8_t bytes[VV_OS_DIGEST];
+    } d = {.head = {.digest_size = VV_OS_DIGEST}};
+    if (ioctl(fd, FS_IOC_MEASURE_VERITY, &d) < 0)
+        return errno == EOVERFLOW ? -ENODATA : seal_error(errno);
+    if (d.head.digest_size != VV_OS_DIGEST)
+        return -ENODATA;
+    memcpy(digest, d.bytes, VV_OS_DIGEST);
+    return 0;
+}
+#else
+static int posix_seal(const struct vv_os *os, int fd)
+{
+    (void)os;
+    (void)fd;
+    return -EOPNOTSUPP;
+}
+
+static int posix_sealed(const struct vv_os *os, int fd, uint8_t digest[VV_OS_DIGEST])
+{
+    (void)os;
+    (void)fd;
+    (void)digest;
+    return -EOPNOTSUPP;
+}
+#endif
+
 static int posix_unlock(const struct vv_os *os, int fd)
 {
     (void)os;
@@ -198,8 +261,11 @@ const struct vv_os *vv_os_posix(void)
         .pwrite = posix_pwrite,
         .lock = posix_lock,
         .lock_shared = posix_lock_shared,
+        .lock_test = posix_lock_test,
         .unlock = posix_unlock,
         .list = posix_list,
+        .seal = posix_seal,
+        .sealed = posix_sealed,
     };
     return &os;
 }

@@ -11,6 +11,8 @@
 
 enum vv_os_aio { VV_OS_AIO_READ, VV_OS_AIO_WRITE, VV_OS_AIO_FSYNC };
 
+#define VV_OS_DIGEST 32
+
 struct vv_os {
     int (*openat)(const struct vv_os *os, int dirfd, const char *path, int flags, unsigned mode);
     int (*close)(const struct vv_os *os, int fd);
@@ -34,11 +36,18 @@ struct vv_os {
     /* A shared one, which keeps exclusive ones out. Whoever has a copy of the descriptor, by dup, fork
      * or a message, keeps it. -EBUSY if another holds an exclusive one. */
     int (*lock_shared)(const struct vv_os *os, int fd);
+    /* Whether an exclusive one could be had: 0, or -EBUSY. Needs no right to write. */
+    int (*lock_test)(const struct vv_os *os, int fd);
     /* Closing does not do it while a forked child has the descriptor too. */
     int (*unlock)(const struct vv_os *os, int fd);
     /* Calls visit for every entry but "." and "..", until it returns non-zero. */
     int (*list)(const struct vv_os *os, int dirfd, int (*visit)(void *user, const char *name),
                 void *user);
+    /* fs-verity: nobody can change the file any more, and the kernel checks what it reads of it. `fd` is open
+     * for reading, and nobody may have the file open for writing. -EOPNOTSUPP where there is no such thing. */
+    int (*seal)(const struct vv_os *os, int fd);
+    /* The digest of a file that is sealed; -ENODATA: it is not. */
+    int (*sealed)(const struct vv_os *os, int fd, uint8_t digest[VV_OS_DIGEST]);
     /* Consulted by every backend of aio.h before it hands a request to the kernel. NULL or 0: go
      * on; negative: the request fails with this; positive: transfer at most that many bytes, as
      * a short read or write would. */

@@ -27,9 +27,10 @@ def fail(why):
 
 
 def resources(pid):
-    """Descriptors, and bytes of memory that are the process's own."""
-    private = sum(int(line.split()[1]) for line in open(f"/proc/{pid}/smaps_rollup") if line.startswith("Private_"))
-    return len(os.listdir(f"/proc/{pid}/fd")), private * 1024
+    """Descriptors, and bytes of memory that are the process's own; not what it shares with clients, which becomes private
+    when the last of them ends."""
+    own = sum(int(line.split()[1]) for line in open(f"/proc/{pid}/status") if line.startswith("RssAnon"))
+    return len(os.listdir(f"/proc/{pid}/fd")), own * 1024
 
 
 def told(what):
@@ -41,7 +42,7 @@ def main(base, started):
     root.mkdir()
     reader = str(BUILD / "tests/dataset/reader")
     subprocess.run([reader, "make", root, str(FILES), "20000"], check=True)
-    daemon = subprocess.Popen([BUILD / "bin/varve", "cached", "--roots", root, "--cache", base / "cache", "--capacity", "64M",
+    daemon = subprocess.Popen([BUILD / "bin/varve", "cached", "--roots", root, "--cache", base / "cache", "--capacity", "16M",
                                "--socket", socket, "--revalidate", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     started.append(daemon)
     while not socket.exists():
@@ -74,11 +75,13 @@ def main(base, started):
         said = json.loads(out)
         opened, cached = opened + said["files"], cached + said["cached"]
     time.sleep(1)
-    idle = resources(daemon.pid)
+    idle, status = resources(daemon.pid), subprocess.run([BUILD / "bin/varve", "cached", "--socket", socket, "status", "--json"],
+                                                         check=True, capture_output=True)
+    paths = json.loads(status.stdout)["paths_known"]
     print(f"{CLIENTS} programs, {SECONDS} s: {opened} opens, {opened / SECONDS:.0f} a second, "
           f"{opened / SECONDS / os.cpu_count():.0f} per processor, {100 * cached / opened:.1f}% from the cache\n"
           f"daemon after 1/3, 2/3 and all of it, and idle: {told(seen + [idle])}\n"
-          f"a program: {told(seen_client)}")
+          f"a program: {told(seen_client)}\n{paths} paths known")
     if cached < opened * 0.9:
         fail("hardly anything came from the cache")
     if last[0] > first[0] + 16 or last_client[0] > first_client[0] + 3 or idle[0] > last[0] - CLIENTS + 16:

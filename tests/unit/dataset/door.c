@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -559,13 +560,52 @@ static void test_place(void)
     T_ERR(vv_door_open(&opts, err, sizeof(err), &other), -EINVAL);
 }
 
+/* The mark of a memory file is in its name, as the kernel shows it. */
+static void check_memory_mark(const struct vv_door_stat *st)
+{
+    char name[VV_DOOR_MEMORY_NAME], link[40], shown[300];
+    struct vv_door_stat is = {0};
+    ssize_t n;
+    int fd;
+
+    vv_door_memory_name(st, name);
+    T_EQ(strlen(name), VV_DOOR_MEMORY_NAME - 1);
+    fd = memfd_create(name, MFD_CLOEXEC);
+    T_CHECK(fd >= 0);
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, shown, sizeof(shown));
+    T_CHECK(n > 0 && vv_door_memory_named(shown, (size_t)n, &is));
+    T_EQ(memcmp(st, &is, sizeof(is)), 0);
+    /* Not another one, nor half of one. */
+    T_CHECK(!vv_door_memory_named(shown, VV_DOOR_MEMORY_NAME, &is));
+    shown[20] = ' ';
+    T_CHECK(!vv_door_memory_named(shown, (size_t)n, &is));
+    shown[20] = '0';
+    shown[8]++;
+    T_CHECK(!vv_door_memory_named(shown, (size_t)n, &is));
+    close(fd);
+}
+
 static void test_mark(void)
 {
-    struct vv_door_stat st = {.dev = 1, .ino = 2, .mode = 0100644, .size = 7}, is;
+    struct vv_door_stat st = {.dev = UINT64_C(0x123456789a),
+                              .ino = UINT64_MAX - 5,
+                              .mode = 0100644,
+                              .uid = 70000,
+                              .gid = UINT32_MAX,
+                              .blksize = 4 << 20,
+                              .nlink = 1,
+                              .size = 7,
+                              .blocks = 9,
+                              .atime = {1700000000, 0, 0},
+                              .mtime = {-1, 999999999, 0},
+                              .ctime = {1800000000, 123456789, 0}},
+                        is;
     char copy[220];
     int fd = open(content, O_RDONLY), other, rc;
     struct vv_door_mark mark;
 
+    check_memory_mark(&st);
     rc = vv_door_marked(fd, &is);
     if (rc == -EOPNOTSUPP) {
         t_note("no attributes here");

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two nodes on this machine. A program opens files, on the local disk and of the other node, and gives them to programs
+that it starts, as their standard input: these see the same device, inode, mode, owner and times as by the path."""
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = pathlib.Path(os.environ["BUILD_DIR"])
+VARVE = str(BUILD / "bin/varve")
+FILES = 24
+FORMAT = "%d %i %f %h %u %g %s %Y %Z"
+PROGRAM = """
+import os, subprocess, sys
+def told(command, fd):
+    return subprocess.run(command, stdin=fd, check=True, capture_output=True, text=True).stdout
+wrong, memory = 0, 0
+for path in sys.argv[2:]:
+    fd = os.open(path, os.O_RDONLY)
+    memory += os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")
+    by_path = told(["stat", "-L", "-c", sys.argv[1], path], fd)
+    by_link = told(["stat", "-L", "-c", sys.argv[1], "/proc/self/fd/0"], fd)
+    by_number = told([sys.executable, "-c", "import os; s = os.fstat(0); print(s.st_dev, s.st_ino, s.st_size)"], fd)
+    st = os.stat(path)
+    if by_path != by_link or by_number.split() != [str(st.st_dev), str(st.st_ino), str(st.st_size)]:
+        print(f"{path}: {by_path}{by_link}{by_number}")
+        wrong += 1
+    os.close(fd)
+print("memory", memory, "wrong", wrong)
+"""
+
+
+def fail(why):
+    print(f"FAILED: {why}")
+    sys.exit(1)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def status(door):
+    done = subprocess.run([VARVE, "cached", "--socket", door, "status", "--json"], capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def start(base, root, processes):
+    ports = {name: free_port() for name in "ab"}
+    (base / "peers").write_text("".join(f"{name} 127.0.0.1:{port}\n" for name, port in ports.items()))
+    (base / "token").write_bytes(b"only the nodes of this job know it")
+    (base / "token").chmod(0o600)
+    doors = {name: str(base / f"door-{name}") for name in "ab"}
+    for name in "ab":
+        log = open(base / f"log-{name}", "w")
+        processes.append(subprocess.Popen(
+            [VARVE, "cached", "--node", name, "--listen", f"127.0.0.1:{ports[name]}", "--peers", base / "peers", "--token",
+             base / "token", "--socket", doors[name], "--cache", base / f"cache-{name}", "--roots", root, "--capacity", "64M",
+             "--revalidate", "0", "--transport", "tcp"], stdout=log, stderr=log))
+    for _ in range(3000):
+        all_status = [status(door) for door in doors.values()]
+        if all(s and s["nodes_up"] == 2 for s in all_status):
+            return doors
+        if any(p.poll() is not None for p in processes):
+            break
+        time.sleep(0.02)
+    fail("the nodes do not see each other:\n" + "".join((base / f"log-{name}").read_text() for name in "ab"))
+
+
+def main(base, processes):
+    root = base / "shared"
+    root.mkdir()
+    paths = [str(root / f"file-{i}") for i in range(FILES)]
+    for i, path in enumerate(paths):
+        pathlib.Path(path).write_bytes(os.urandom(5000 + i))
+    doors = start(base, root, processes)
+    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": doors["a"]}
+    done = subprocess.run([sys.executable, "-c", PROGRAM, FORMAT] + paths, env=environment, capture_output=True, text=True,
+                          timeout=300)
+    words = done.stdout.split()[-4:]
+    if done.returncode != 0 or len(words) != 4 or words[3] != "0":
+        fail(f"{done.stdout}{done.stderr}")
+    if not 0 < int(words[1]) < FILES:
+        fail(f"{words[1]} of {FILES} files were in memory: nothing was tried")
+    print(f"{FILES} files, {words[1]} of them in memory: the same by path and by descriptor")
+
+
+if os.environ.get("VARVE_SANITIZE"):
+    print("not under a sanitizer, which is not preloaded into programs")
+    sys.exit(77)
+folder, started = pathlib.Path(tempfile.mkdtemp(prefix="varve-inherit-")), []
+try:
+    main(folder, started)
+finally:
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -21,6 +21,7 @@
 
 #define FULL_WAIT_NS (200 * VV_NS_PER_MS)
 #define BODY_BYTES   65536u
+#define MOVING       16 /* files that leave at once */
 
 struct vvi_ahead_item {
     uint64_t place;
@@ -376,13 +377,57 @@ int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr, uint64
 
 /* ---- leaving ---- */
 
+/* Files travel several at a time: whoever takes one asks for it piece by piece, and has a few threads for
+ * that. The oldest is waited for when there are as many as may be. */
 struct moving {
     struct vv_node *n;
     struct vvi_view *v;
     uint64_t *up; /* without this node */
     uint64_t deadline_ns;
     int64_t given;
+    struct {
+        uint64_t peer;
+        struct vv_net_call *call;
+    } under_way[MOVING];
+    unsigned first, nr; /* of those: a ring */
 };
+
+static void wait_for_oldest(struct moving *m)
+{
+    struct vv_net_answer a;
+    struct vv_net_call *call = m->under_way[m->first].call;
+
+    m->given +=
+        vvi_node_ask_wait(m->n, m->under_way[m->first].peer, call, &a) == 0 && a.status == 0;
+    vv_net_end(call);
+    m->first = (m->first + 1) % MOVING;
+    m->nr--;
+}
+
+static void offer(struct moving *m, uint64_t peer, const void *body, size_t bytes)
+{
+    struct vv_net_ask ask = VV_NET_ASK_INIT;
+    int rc;
+
+    ask.peer = peer;
+    ask.type = VVI_PEER_KEEP;
+    ask.body = body;
+    ask.body_bytes = bytes;
+    ask.deadline_ns = m->deadline_ns;
+    do {
+        unsigned at = (m->first + m->nr) % MOVING;
+
+        rc = m->nr < MOVING ? vv_net_start(m->n->net, &ask, &m->under_way[at].call) : -EAGAIN;
+        if (rc == 0) {
+            m->under_way[at].peer = peer;
+            m->nr++;
+        } else if (rc == -EAGAIN && m->nr > 0) {
+            wait_for_oldest(m);
+        } else {
+            return;
+        }
+    } while (rc != 0);
+}
 
 static int give_away(void *user, const struct vv_dataset_entry *e)
 {
@@ -402,8 +447,7 @@ static int give_away(void *user, const struct vv_dataset_entry *e)
     vvi_wire_put(&p, age_ns, 8);
     vvi_wire_put_stat(&p, &st);
     vvi_wire_put_path(&p, e->path);
-    m->given += vvi_node_ask_short(m->n, m->v->rows[to].info.id, VVI_PEER_KEEP, body, p.at,
-                                   m->deadline_ns) == 0;
+    offer(m, m->v->rows[to].info.id, body, p.at);
     return 0;
 }
 
@@ -424,6 +468,8 @@ int64_t vv_node_drain(struct vv_node *n, uint64_t deadline_ns)
         memcpy(m.up, m.v->up, words * sizeof(*m.up));
         vv_place_set_remove(m.up, m.v->self);
         (void)vv_dataset_list(n->cache, give_away, &m);
+        while (m.nr > 0)
+            wait_for_oldest(&m);
     }
     free(m.up);
     vvi_node_view_put(m.v);

@@ -37,9 +37,8 @@ static bool is_up(struct vv_node *n, uint64_t peer)
     return up;
 }
 
-/* Waits for the end of a call, or of the node that it was made to. */
-static int wait_for(struct vv_node *n, uint64_t peer, struct vv_net_call *call,
-                    struct vv_net_answer *ret_answer)
+int vvi_node_ask_wait(struct vv_node *n, uint64_t peer, struct vv_net_call *call,
+                      struct vv_net_answer *ret_answer)
 {
     int rc;
 
@@ -65,7 +64,7 @@ static int ask_once(struct vv_node *n, const struct vv_net_ask *ask, struct vv_n
     rc = vv_net_start(n->net, ask, &call);
     if (rc < 0)
         return rc == -EAGAIN ? -EBUSY : rc == -ENOENT ? -ENOTCONN : rc;
-    rc = wait_for(n, ask->peer, call, ret_answer);
+    rc = vvi_node_ask_wait(n, ask->peer, call, ret_answer);
     if (rc < 0) {
         vv_net_end(call);
         return rc;
@@ -156,7 +155,7 @@ static int receive_rest(struct rest *r, int (*put)(void *to, const void *data, s
             }
         }
         if (rc == 0)
-            rc = wait_for(r->n, r->peer, r->call[r->first], &a);
+            rc = vvi_node_ask_wait(r->n, r->peer, r->call[r->first], &a);
         if (rc == 0 && a.status < 0)
             rc = a.status;
         if (rc == 0 && a.data_bytes != want)

@@ -258,6 +258,9 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path,
 /* A short question with a short answer. */
 int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const void *body,
                        size_t bytes, uint64_t deadline_ns);
+/* Waits for the end of a call, or of the node that it was made to, which is then reported. */
+int vvi_node_ask_wait(struct vv_node *n, uint64_t peer, struct vv_net_call *call,
+                      struct vv_net_answer *ret_answer);
 /* Whether an error says that the node did not answer, rather than what it answered. */
 bool vvi_node_ask_is_silence(int rc);
 

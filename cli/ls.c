@@ -11,14 +11,23 @@
 #include "cli/cli.h"
 #include "cli/files.h"
 #include "core/bytes.h"
+#include "core/util.h"
 #include "tier/ckfile.h"
 #include "tier/group.h"
 #include "tier/partner.h"
+
+/* A line of text, as far as it does not depend on the others. */
+struct row {
+    uint64_t generation;
+    char *left, *right; /* of the generation */
+};
 
 struct listing {
     bool json;
     bool partner; /* looking at copies that are kept for others */
     uint64_t n;
+    struct row *rows; /* text only: shown when all are known, so that columns fit */
+    size_t rows_room;
     const char *folder;
     struct vv_group group; /* of the history being listed; dirfd -1: it has none */
     char history[VV_CKFILE_HISTORY_MAX + 1];
@@ -100,32 +109,66 @@ static void print_json(struct listing *l, const struct vv_files_found *f)
     printf("}");
 }
 
-static void print_text(struct listing *l, const struct vv_files_found *f)
+static int add_row(struct listing *l, const struct vv_files_found *f)
 {
-    if (l->n == 0)
-        printf("%-20s %5s %12s %4s %11s %7s  %-19s  %-8s  %s\n", "HISTORY", "RANK", "VERSION",
-               "GEN", "SIZE", "REGIONS", "COMMITTED (UTC)", "LEVEL", "STATE");
-    printf("%-20s %5" PRIu32 " %12" PRIu64 " %4" PRIu64, f->history, f->rank, f->version,
-           f->generation);
-    if (f->status == 0) {
-        char size[VV_BYTES_TEXT], when[32];
-        printf(" %11s %7" PRIu32 "  %-19s  %-8s  ok\n",
-               vv_bytes_human(f->info->id.size, size, sizeof(size)), f->info->nregions,
-               files_time(f->info->commit_time_ns, when, sizeof(when)), level_name(l, f));
-    } else {
-        printf(" %11s %7s  %-19s  %-8s  %s: %s\n", "-", "-", "-", "-", state_name(f), f->error);
+    struct row row = {.generation = f->generation};
+    char size[VV_BYTES_TEXT], when[32];
+    if (l->n == l->rows_room) {
+        size_t room = l->rows_room ? 2 * l->rows_room : 64;
+        struct row *more = realloc(l->rows, room * sizeof(*more));
+        if (more == NULL)
+            return -ENOMEM;
+        l->rows = more;
+        l->rows_room = room;
     }
+    if (asprintf(&row.left, "%-20s %5" PRIu32 " %12" PRIu64, f->history, f->rank, f->version) < 0)
+        return -ENOMEM;
+    int n =
+        f->status == 0
+            ? asprintf(&row.right, "%11s %7" PRIu32 "  %-19s  %-8s  ok",
+                       vv_bytes_human(f->info->id.size, size, sizeof(size)), f->info->nregions,
+                       files_time(f->info->commit_time_ns, when, sizeof(when)), level_name(l, f))
+            : asprintf(&row.right, "%11s %7s  %-19s  %-8s  %s: %s", "-", "-", "-", "-",
+                       state_name(f), f->error);
+    if (n < 0) {
+        free(row.left);
+        return -ENOMEM;
+    }
+    l->rows[l->n] = row;
+    return 0;
+}
+
+/* Generations are small where a process counts for itself, and have 17 digits where processes agree on
+ * them. */
+static void print_rows(struct listing *l)
+{
+    int width = 4;
+    for (uint64_t i = 0; i < l->n; i++) {
+        int digits = snprintf(NULL, 0, "%" PRIu64, l->rows[i].generation);
+        width = VV_MAX(width, digits);
+    }
+    if (l->n > 0)
+        printf("%-20s %5s %12s %*s %11s %7s  %-19s  %-8s  %s\n", "HISTORY", "RANK", "VERSION",
+               width, "GEN", "SIZE", "REGIONS", "COMMITTED (UTC)", "LEVEL", "STATE");
+    for (uint64_t i = 0; i < l->n; i++) {
+        printf("%s %*" PRIu64 " %s\n", l->rows[i].left, width, l->rows[i].generation,
+               l->rows[i].right);
+        free(l->rows[i].left);
+        free(l->rows[i].right);
+    }
+    free(l->rows);
 }
 
 static int show(void *user, const struct vv_files_found *f)
 {
     struct listing *l = user;
+    int rc = 0;
     if (l->json)
         print_json(l, f);
     else
-        print_text(l, f);
-    l->n++;
-    return 0;
+        rc = add_row(l, f);
+    l->n += rc == 0;
+    return rc;
 }
 
 /* Everything of a history, or of all: what is at home in the folder and what is kept for others. */
@@ -199,6 +242,8 @@ int cli_ls(int argc, char **argv)
             result = files_complain("ls", folder, history, rc);
     }
     leave_history(&l);
+    if (!l.json)
+        print_rows(&l);
     if (l.n == 0 && result == CLI_OK)
         result = files_check_empty("ls", folder);
     if (l.json)

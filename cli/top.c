@@ -242,6 +242,16 @@ static void json_process(const struct vv_stats_page *p)
     field("helper_process_bytes", r->process_bytes);
     field("helper_process_cpu_ns", r->process_cpu_ns);
     field("helper_process_redone", r->process_redone);
+    field("partner", r->partner_on);
+    field("partner_sent", r->partner_sent);
+    field("partner_received", r->partner_received);
+    field("partner_pending", r->partner_pending);
+    field("partner_errors", r->partner_errors);
+    field("partner_sent_bytes", r->partner_sent_bytes);
+    field("partner_received_bytes", r->partner_received_bytes);
+    field("partner_held_bytes", r->partner_held_bytes);
+    field("partner_recovered", r->partner_recovered);
+    field("partner_mended_chunks", r->partner_mended_chunks);
     field("failed_calls", r->failed_calls);
     field("late_errors", r->late_errors);
     field("bad_reads", r->bad_reads);

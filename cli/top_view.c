@@ -245,6 +245,15 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
     if (r->healed_chunks + r->repaired_chunks)
         top_row(t, "from shared storage: %" PRIu64 " chunks healed, %" PRIu64 " repaired",
                 r->healed_chunks, r->repaired_chunks);
+    if (r->partner_on)
+        top_row(t,
+                "partner copies: %" PRIu64 " sent, %" PRIu64 " received (%s), %" PRIu64
+                " pending, %" PRIu64 " failed",
+                r->partner_sent, r->partner_received, human(r->partner_held_bytes, moved),
+                r->partner_pending, r->partner_errors);
+    if (r->partner_recovered + r->partner_mended_chunks)
+        top_row(t, "from partner copies: %" PRIu64 " versions came back, %" PRIu64 " chunks mended",
+                r->partner_recovered, r->partner_mended_chunks);
     if (errors == 0)
         top_row(t, "no errors");
     else

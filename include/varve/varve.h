@@ -297,6 +297,9 @@ struct varve_stats {
      * in this process because it had ended or refused them. */
     uint64_t helper_pid, helper_alive, helper_requests, helper_bytes, helper_process_cpu_ns;
     uint64_t helper_redone;
+    /* Partner copies: how many were made, to the partner and for others, and how many versions here
+     * have none yet, because it is on its way or because it failed. */
+    uint64_t partner_sent, partner_received, partner_pending;
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

@@ -532,6 +532,9 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
     if (ctx->partner) {
         struct vv_partner_stats p;
         vv_partner_get_stats(ctx->partner, &p);
+        s.partner_sent = p.sent;
+        s.partner_received = p.received;
+        s.partner_pending = p.pending;
         s.partner_sent_bytes = p.sent_bytes;
         s.partner_received_bytes = p.received_bytes;
         s.partner_held_bytes = p.held_bytes;

@@ -143,6 +143,25 @@ static void set_remote(const struct varve_ctx *ctx, struct vv_stats_record *r)
     h->moved_bytes = s.read_bytes;
 }
 
+static void set_partner(const struct varve_ctx *ctx, struct vv_stats_record *r)
+{
+    struct vv_partner_stats s;
+
+    if (!ctx->partner)
+        return;
+    vv_partner_get_stats(ctx->partner, &s);
+    r->partner_on = 1;
+    r->partner_sent = s.sent;
+    r->partner_received = s.received;
+    r->partner_pending = s.pending;
+    r->partner_errors = s.errors;
+    r->partner_sent_bytes = s.sent_bytes;
+    r->partner_received_bytes = s.received_bytes;
+    r->partner_held_bytes = s.held_bytes;
+    r->partner_recovered = s.recovered;
+    r->partner_mended_chunks = s.mended_chunks;
+}
+
 /* Names may be longer than there is room for, or not fit to be shown; those who collect metrics
  * refuse all of them if two are the same. */
 static void set_name(const char *name, char *to, size_t size)
@@ -254,6 +273,7 @@ static struct vv_stats_record *snapshot(struct vvi_publisher *p, enum vv_stats_s
     set_tiers(ctx, &c, &now);
     set_hops(ctx, &c, &now);
     set_remote(ctx, &now);
+    set_partner(ctx, &now);
     set_histories(ctx, &now);
     if (p->taken > 0)
         set_recent(&now, p->taken + 1 < RECENT ? &p->ring[0] : old);

@@ -128,9 +128,14 @@ struct vv_stats_record {
     uint64_t process_pid, process_alive, process_requests, process_bytes, process_cpu_ns;
     uint64_t process_redone; /* requests that it left to this process */
     char process_where[64];
+    /* Partner copies: made for this process and for others, versions that have none yet, copies that
+     * failed, what came back at opening and by mending, and disk that others' copies take here. */
+    uint64_t partner_on, partner_sent, partner_received, partner_pending, partner_errors;
+    uint64_t partner_sent_bytes, partner_received_bytes, partner_held_bytes;
+    uint64_t partner_recovered, partner_mended_chunks;
 };
 
-_Static_assert(sizeof(struct vv_stats_record) == 4056, "on disk");
+_Static_assert(sizeof(struct vv_stats_record) == 4136, "on disk");
 
 /* ---- writing ---- */
 

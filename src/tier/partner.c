@@ -137,6 +137,9 @@ uint32_t vv_partner_rank(const struct vv_partner *p)
 void vv_partner_get_stats(struct vv_partner *p, struct vv_partner_stats *ret_stats)
 {
     *ret_stats = (struct vv_partner_stats){
+        .sent = atomic_load_explicit(&p->sent, memory_order_relaxed),
+        .received = atomic_load_explicit(&p->received, memory_order_relaxed),
+        .pending = atomic_load_explicit(&p->pending, memory_order_relaxed),
         .sent_bytes = atomic_load_explicit(&p->sent_bytes, memory_order_relaxed),
         .received_bytes = atomic_load_explicit(&p->received_bytes, memory_order_relaxed),
         .held_bytes = atomic_load_explicit(&p->held_bytes, memory_order_relaxed),
@@ -173,8 +176,20 @@ int vvi_partner_add_locked(struct vv_partner_hist *h, const struct vvi_pentry *e
     memmove(h->entry + at + 1, h->entry + at, (h->n - at) * sizeof(*h->entry));
     h->entry[at] = *entry;
     h->n++;
+    atomic_fetch_add_explicit(&h->partner->pending, !entry->copied, memory_order_relaxed);
     h->low = VV_MIN(h->low, at);
     return 0;
+}
+
+void vvi_partner_copied_locked(struct vv_partner *p, struct vvi_pentry *e, int status)
+{
+    bool copied = status == 0;
+    atomic_fetch_add_explicit(&p->pending, (uint64_t)e->copied - (uint64_t)copied,
+                              memory_order_relaxed);
+    e->copied = copied;
+    e->err = status;
+    if (status < 0)
+        atomic_fetch_add_explicit(&p->errors, 1, memory_order_relaxed);
 }
 
 void vvi_partner_committed(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
@@ -215,6 +230,7 @@ void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t g
     struct vvi_pentry *e = vvi_partner_find_locked(h, version, generation);
     if (e != NULL) {
         size_t at = (size_t)(e - h->entry);
+        atomic_fetch_sub_explicit(&p->pending, !e->copied, memory_order_relaxed);
         h->n--;
         memmove(e, e + 1, (h->n - at) * sizeof(*e));
         h->low -= at < h->low;
@@ -453,6 +469,16 @@ int vv_partner_agree(struct vv_partner *p, int status)
     return vvi_partner_all(p, status);
 }
 
+void vvi_partner_forget(struct vv_partner_hist *h)
+{
+    if (h == NULL)
+        return;
+    for (size_t i = 0; i < h->n; i++)
+        atomic_fetch_sub_explicit(&h->partner->pending, !h->entry[i].copied, memory_order_relaxed);
+    free(h->entry);
+    free(h);
+}
+
 void vv_partner_close(struct vv_partner_hist *h)
 {
     if (h == NULL)
@@ -470,6 +496,5 @@ void vv_partner_close(struct vv_partner_hist *h)
     vv_mutex_unlock(&p->lock);
     vv_mutex_unlock(&p->step);
     h->files->partner = NULL;
-    free(h->entry);
-    free(h);
+    vvi_partner_forget(h);
 }

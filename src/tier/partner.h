@@ -79,7 +79,9 @@ VV_WARN_UNUSED int vv_partner_flush(struct vv_partner_hist *hist, bool last, uin
                                     uint64_t *ret_version);
 
 struct vv_partner_stats {
-    uint64_t sent_bytes, received_bytes; /* of files, by copies that were made */
+    uint64_t sent, received;             /* copies that were made */
+    uint64_t sent_bytes, received_bytes; /* of files, by these */
+    uint64_t pending;                    /* versions here that have no copy yet */
     uint64_t held_bytes;                 /* of disk, that others' files take here */
     uint64_t errors;                     /* copies that failed */
     uint64_t recovered;                  /* files that came back */

@@ -106,9 +106,13 @@ static void end_file(struct move *m, struct incoming *in, int status)
         rc = vvi_infile_commit(&in->file);
     in->stored = rc == 0;
     in->status = rc;
-    if (in->stored && m->dirfd < 0)
+    if (in->stored && m->dirfd < 0) {
         atomic_fetch_add_explicit(&m->p->held_bytes, in->file.file_bytes - in->replaced_bytes,
                                   memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->p->received, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->p->received_bytes, in->file.info.id.size,
+                                  memory_order_relaxed);
+    }
     vvi_infile_end(&in->file);
     in->on = false;
 }
@@ -246,6 +250,11 @@ int vvi_partner_push(struct vv_partner *p, const char *history, const struct vvi
         rc = vvi_partner_exchange(p, m.send, m.receive);
     if (rc == 0) {
         *ret_stored = give != NULL && m.receive[give->peer].bytes == sizeof(stored);
+        if (*ret_stored) {
+            uint64_t bytes = m.out[give->peer].file.info.id.size;
+            atomic_fetch_add_explicit(&p->sent, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&p->sent_bytes, bytes, memory_order_relaxed);
+        }
         vvi_parts_free(m.receive, m.ranks);
     }
     move_fini(&m);

@@ -306,9 +306,9 @@ static int push_all(struct opening *o, struct vv_partner_hist *h)
         if (rc < 0)
             return rc;
         if (e != NULL) {
-            e->copied = stored;
-            e->err = stored ? 0 : -EIO;
-            atomic_fetch_add_explicit(&p->errors, !stored, memory_order_relaxed);
+            vv_mutex_lock(&p->lock);
+            vvi_partner_copied_locked(p, e, stored ? 0 : -EIO);
+            vv_mutex_unlock(&p->lock);
         }
     }
 }
@@ -469,9 +469,7 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
     free(o.kept.v);
     free(o.mine.v);
     if (rc < 0) {
-        if (h != NULL)
-            free(h->entry);
-        free(h);
+        vvi_partner_forget(h);
         return rc;
     }
     *ret_hist = h;

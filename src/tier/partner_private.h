@@ -146,14 +146,22 @@ struct vv_partner {
     bool stopping;
 
     /* Synchronization: relaxed; each counts for itself. */
-    _Atomic uint64_t sent_bytes, received_bytes, errors, recovered, mended_chunks, held_bytes;
+    _Atomic uint64_t sent, received, sent_bytes, received_bytes, errors, recovered, mended_chunks,
+        held_bytes;
+    /* Entries of all histories that are not copied. Synchronization: changed under lock, with them;
+     * loaded relaxed. */
+    _Atomic uint64_t pending;
 };
 
 /* ---- partner.c ---- */
 
+/* The partner has it, or nothing came of the copy: status. */
+void vvi_partner_copied_locked(struct vv_partner *p, struct vvi_pentry *e, int status);
 struct vvi_pentry *vvi_partner_find_locked(struct vv_partner_hist *hist, uint64_t version,
                                            uint64_t generation);
 int vvi_partner_add_locked(struct vv_partner_hist *hist, const struct vvi_pentry *entry);
+/* Ends what nobody else has any more, and its entries. Accepts NULL. */
+void vvi_partner_forget(struct vv_partner_hist *hist);
 /* Committed or removed in the local folder. Any thread. */
 void vvi_partner_committed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 void vvi_partner_removed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);

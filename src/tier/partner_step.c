@@ -112,16 +112,14 @@ static void end_out(struct vv_partner *p, int status)
     struct vvi_pout *o = &p->out;
     if (!o->on)
         return;
-    if (status == 0)
+    if (status == 0) {
+        atomic_fetch_add_explicit(&p->sent, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&p->sent_bytes, o->file.info.id.size, memory_order_relaxed);
+    }
     vv_mutex_lock(&p->lock);
     struct vvi_pentry *e = vvi_partner_find_locked(o->hist, o->version, o->generation);
-    if (e != NULL) {
-        e->copied = status == 0;
-        e->err = status;
-        if (status < 0)
-            atomic_fetch_add_explicit(&p->errors, 1, memory_order_relaxed);
-    }
+    if (e != NULL)
+        vvi_partner_copied_locked(p, e, status);
     vv_cond_broadcast(&p->changed);
     vv_mutex_unlock(&p->lock);
     vvi_outfile_end(&o->file);
@@ -310,6 +308,7 @@ static void store_in(struct vv_partner *p, struct vvi_pin **at)
     }
     atomic_fetch_add_explicit(&p->held_bytes, in->file.file_bytes - in->replaced_bytes,
                               memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->received, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->received_bytes, in->file.info.id.size, memory_order_relaxed);
     answer(p, in->from, VVI_PART_STORED, in->id, 0);
     end_in(at);

@@ -28,6 +28,7 @@ expect 2 ls --nonsense
 expect 0 ls --help
 expect 0 ls --local "$store"
 [ "$(grep -c ' ok$' "$dir/out")" -eq 10 ] || fail "ls does not list 10"
+awk 'NR == 1 { at = index($0, "STATE") } NR > 1 && substr($0, at) != "ok" { bad = 1 } END { exit bad }' "$dir/out" || fail "columns of ls"
 VARVE_LOCAL=$store expect 0 ls run
 expect 1 ls --local "$store" nothing
 grep -q "no history 'nothing'" "$dir/err" || fail "ls of a history that is not there"

@@ -33,6 +33,9 @@ for level in $levels; do
         "$BUILD_DIR/bin/varve" ls --local "$disks/disk1" >"$dir/ls"
         [ "$(grep -c ' local  *ok$' "$dir/ls")" -eq 4 ] && [ "$(grep -c ' partner  *ok$' "$dir/ls")" -eq 4 ] ||
             { cat "$dir/ls"; fail "ls does not show copies"; }
+        # Generations that processes agree on are long.
+        awk 'NR == 1 { at = index($0, "STATE") } NR > 1 && substr($0, at) != "ok" { bad = 1 } END { exit bad }' "$dir/ls" ||
+            { cat "$dir/ls"; fail "columns of ls"; }
         "$BUILD_DIR/bin/varve" verify --local "$disks/disk1" h | grep '^8 checkpoints, 0 damaged' >/dev/null || fail "verify does not see copies"
     fi
     # One node, while a file at home of another is damaged, which is put right; then two that are not each other's partners.

@@ -37,7 +37,7 @@ struct job {
     struct hub *hub;
     int ranks;
     int node[HUB_MAX]; /* of each rank: whose folder, and name, it has */
-    bool threads, overwrite;
+    bool threads, overwrite, metrics;
     uint64_t keep;
     int timeout_ms;
     uint64_t run, local_cache;
@@ -64,6 +64,8 @@ static void options(const struct process *p, struct varve_opts *opts)
     opts->run_id = job->run;
     opts->partner_timeout_ms = job->timeout_ms ? job->timeout_ms : CK_LIMIT_MS;
     snprintf(opts->node, sizeof(opts->node), "node%d", job->node[p->rank]);
+    if (job->metrics)
+        snprintf(opts->metrics, sizeof(opts->metrics), "%s/metrics-%%r", job->base);
 }
 
 static void begin(struct process *p)
@@ -222,8 +224,15 @@ static void write_all(struct process *p)
     begin(p);
     for (uint64_t v = 1; v <= VERSIONS; v++)
         put_safe(p, v, 1);
+    hub_barrier(p->job->hub);
     struct varve_stats s = stats(p);
+    T_EQ(s.partner_sent, VERSIONS);
+    T_EQ(s.partner_pending, 0);
     T_EQ(s.partner_sent_bytes, VERSIONS * BYTES);
+    if (p->job->ranks == RANKS) { /* one on each node */
+        T_EQ(s.partner_received, VERSIONS);
+        T_EQ(s.partner_received_bytes, VERSIONS * BYTES);
+    }
     T_EQ(s.partner_errors, 0);
     T_OK(varve_close(p->ctx));
 }
@@ -243,17 +252,46 @@ static void all_copied(const struct job *job)
         T_EQ(copies_on(job, job->node[i], "r", NULL), VERSIONS);
 }
 
+/* The last figures of a context stay in the file of its metrics. */
+static void told(const struct job *job, int rank, const char *name, uint64_t want)
+{
+    char path[512], line[512];
+    bool found = false;
+    snprintf(path, sizeof(path), "%s/metrics-%d", job->base, rank);
+    FILE *in = fopen(path, "r");
+    T_CHECK(in != NULL);
+    while (fgets(line, sizeof(line), in)) {
+        if (strncmp(line, name, strlen(name)) != 0 || line[strlen(name)] != '{')
+            continue;
+        T_CHECK(strstr(line, "} ") != NULL);
+        T_EQ(strtoull(strstr(line, "} ") + 2, NULL, 10), want);
+        found = true;
+    }
+    fclose(in);
+    T_CHECK(found);
+}
+
 /* Every node in turn loses its disk: every version comes back, and is doubly safe again. */
 static void lose_one(bool threads)
 {
     struct job job;
     job_init(&job, RANKS, threads);
+    job.metrics = true;
     run(&job, write_all);
     all_copied(&job);
+    for (int i = 0; i < RANKS; i++) {
+        told(&job, i, "varve_partner_copies_sent_total", VERSIONS);
+        told(&job, i, "varve_partner_copies_received_total", VERSIONS);
+        told(&job, i, "varve_partner_copies_pending", 0);
+        told(&job, i, "varve_partner_copies_failed_total", 0);
+        told(&job, i, "varve_partner_sent_bytes_total", VERSIONS * BYTES);
+    }
     for (int node = t_sanitized() ? RANKS - 1 : 0; node < RANKS; node++) {
         wipe(&job, node);
         run(&job, read_all);
         all_copied(&job);
+        told(&job, node, "varve_partner_recovered_versions_total", VERSIONS);
+        told(&job, (node + RANKS - 1) % RANKS, "varve_partner_copies_sent_total", VERSIONS);
     }
     /* Two that are not each other's. */
     wipe(&job, 0);
@@ -463,6 +501,7 @@ static void partner_is_silent(struct process *p)
               -ETIMEDOUT); /* without a limit of its own */
         ck_error(p->ctx, -ETIMEDOUT, "rank 1");
         T_CHECK(stats(p).partner_errors > 0);
+        T_EQ(stats(p).partner_pending, 2);
         T_OK(get(p, 2, 1)); /* it is on local disk all the same */
         uint64_t v;
         T_OK(varve_latest(p->h, &v));

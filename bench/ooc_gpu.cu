@@ -29,6 +29,29 @@ static int wave(struct varve_ctx *, const struct ooc_wave_args *args,
     return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
 }
 
+__global__ static void survey_kernel(struct varve_tables_view view, struct ooc_survey_args args)
+{
+    ooc_survey_kernel(&view, &args);
+}
+
+static int survey(struct varve_ctx *, const struct ooc_survey_args *args,
+                  const struct varve_tables_view *view, struct CUstream_st *stream)
+{
+    survey_kernel<<<view->items, THREADS, 0, stream>>>(*view, *args);
+    return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
+}
+
+__global__ static void plain_kernel(struct ooc_survey_args args)
+{
+    ooc_plain_kernel(&args);
+}
+
+static int plain(struct varve_ctx *, const struct ooc_survey_args *args, struct CUstream_st *stream)
+{
+    plain_kernel<<<args->to - args->from, THREADS, 0, stream>>>(*args);
+    return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
+}
+
 /* The pages are on the host when the clock starts. */
 static int managed_new(const void *from, uint64_t bytes, void **ret_ptr)
 {
@@ -58,8 +81,8 @@ static void managed_free(void *ptr)
 
 int main(int argc, char **argv)
 {
-    static const struct ooc_launcher cuda = {VARVE_DEVICE_CUDA, check, wave, managed_new,
-                                             managed_free};
+    static const struct ooc_launcher cuda = {VARVE_DEVICE_CUDA, check,       wave, survey, plain,
+                                             managed_new,       managed_free};
     struct ooc_options options;
 
     if (argc == 2 && strcmp(argv[1], "--present") == 0)

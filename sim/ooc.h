@@ -7,6 +7,9 @@
  * eight cells around it at every step and adds what it interpolates to a sum of its own. Directions of
  * points are made once, so that every way and the bound see the same places.
  *
+ * The survey: items of work in a 2D order use the tables next to them, of which more are there than the cache
+ * holds (bench/survey.h). Each item adds up elements of its tables, as integers.
+ *
  * Ways give the same sums, bit for bit: each is compared with the resident run.
  */
 #ifndef VARVE_SIM_OOC_H
@@ -17,6 +20,7 @@
 #include <stdint.h>
 
 #include <varve/blocks.h>
+#include <varve/tables.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,12 +41,26 @@ struct ooc_wave_args {
     const unsigned char *memory; /* not NULL: read the blocks here, and nowhere else */
 };
 
+struct ooc_survey_args {
+    uint64_t *sums;    /* of each item */
+    uint32_t reads;    /* elements of each table that an item reads */
+    uint32_t from, to; /* without a view: items, their tables, and where those are */
+    const uint64_t *first, *bytes, *offsets;
+    const uint32_t *uses;
+    const unsigned char *memory;
+};
+
 struct ooc_launcher {
     int device; /* enum varve_device_kind */
     /* Is there such a device? NULL: always. -ENODEV. */
     int (*check)(void);
     int (*wave)(struct varve_ctx *ctx, const struct ooc_wave_args *args,
                 const struct varve_blocks_view *view, struct CUstream_st *stream);
+    int (*survey)(struct varve_ctx *ctx, const struct ooc_survey_args *args,
+                  const struct varve_tables_view *view, struct CUstream_st *stream);
+    /* The same for items from .. to, with tables that are all there. */
+    int (*plain)(struct varve_ctx *ctx, const struct ooc_survey_args *args,
+                 struct CUstream_st *stream);
     /* Managed memory with a copy of `from`, advised as read-mostly; NULL: there is none. -ENOSPC: it would
      * not fit the device. */
     int (*managed_new)(const void *from, uint64_t bytes, void **ret_ptr);
@@ -53,7 +71,7 @@ extern const struct ooc_launcher ooc_emulated;
 
 /* ---- results ---- */
 
-/* After each step, counted from the start. */
+/* After each step of the wave, or every few milliseconds; counted from the start. */
 struct ooc_sample {
     double s, memory, used; /* seconds; shares of the device's memory and of the cache */
     uint64_t missed, ahead, evicted, rounds, bytes;
@@ -65,6 +83,7 @@ struct ooc_way {
     char skipped[OOC_TEXT]; /* why it was not run; empty: it was */
     double seconds;
     uint64_t bytes, missed, ahead, evicted, rounds, undone, from_host, slots;
+    uint64_t host_items, moved_bytes; /* of tables */
     double management_s;
     double utilisation; /* of the cache, averaged over the time */
     bool same;          /* sums, as those of the resident run */
@@ -76,8 +95,9 @@ struct ooc_report {
     char device[64];
     double link_bps;
     uint64_t data_bytes, cache_bytes, touched_bytes;
-    uint64_t least_bytes; /* that farthest next use brings over the same trace */
-    double bound_s;       /* the larger of the resident time and those bytes over the link */
+    uint64_t tables, items; /* of a survey; 0: it was a wave */
+    uint64_t least_bytes;   /* that farthest next use brings over the same trace */
+    double bound_s;         /* the larger of the resident time and those bytes over the link */
     struct ooc_way ways[OOC_WAYS_MAX];
     size_t nr_ways;
 };
@@ -95,12 +115,35 @@ struct ooc_wave_opts {
     unsigned jobs; /* threads that prepare */
 };
 
+struct ooc_survey_opts {
+    uint64_t seed;
+    uint64_t tables_bytes;
+    uint64_t least_bytes, most_bytes; /* of a table */
+    uint64_t cache_bytes;             /* 0: `share` of the tables */
+    double share;
+    uint32_t reads;
+    bool fallback; /* the processor may do items, too */
+    unsigned jobs;
+};
+
 /* Called before each way, with its name. */
 typedef void (*ooc_progress)(void *arg, const char *way, double share);
 
 /* `err` gets what went wrong. -EINVAL, -ENODEV, -ENOMEM, and what blocks return. */
 int ooc_wave(const struct ooc_wave_opts *opts, const struct ooc_launcher *launcher,
              ooc_progress progress, void *arg, char err[OOC_TEXT], struct ooc_report *ret_report);
+
+int ooc_survey(const struct ooc_survey_opts *opts, const struct ooc_launcher *launcher,
+               ooc_progress progress, void *arg, char err[OOC_TEXT], struct ooc_report *ret_report);
+
+/* The element that an item reads of its k-th table, as number e of them. */
+#define OOC_ELEMENT(item, k, e, elements) \
+    ((((uint64_t)(item)*16 + (k)) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(e)*7919) % (elements))
+
+/* What experiments share. */
+struct vv_device;
+double ooc_memory_share(struct vv_device *d);
+int ooc_link(struct vv_device *d, struct ooc_report *r);
 
 /* Blocks that steps touch, a bit each: step after step. */
 struct ooc_touches {

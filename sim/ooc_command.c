@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command line of `varve bench ooc`, and its results: a table or JSON on standard output, rows as CSV,
- * and a folder with all of it, samples and charts: what paper 004 shows in its Figures 1 and 2.
+ * and a folder with all of it, samples and charts: what paper 004 shows in its Figures 1 and 2 (the wave), 3 and
+ * 4 (the survey).
  */
 #include <errno.h>
 #include <getopt.h>
@@ -23,22 +24,33 @@ void ooc_usage(FILE *f)
 {
     fprintf(
         f,
-        "usage: " COMMAND " [OPTION]...\n\n"
-        "Sends a wave of points through a volume that is larger than its cache on the device, in\n"
-        "several ways that give the same sums: everything resident, blocks that kernels ask for,\n"
-        "by the policy of paper 004, read from host memory, and managed by the driver.\n\n"
+        "usage: " COMMAND " [--volume SIZE | --tables SIZE] [OPTION]...\n\n"
+        "Computes on data that do not fit the device's cache, in several ways that give the same\n"
+        "sums. A wave of points passes through a volume: everything resident, blocks that kernels\n"
+        "ask for, by the policy of paper 004, read from host memory, managed by the driver. Or, "
+        "with\n"
+        "--tables, items of work go through tables in the order of a survey: everything resident,\n"
+        "tables in both layouts, by the policy of the paper, double buffering, and the same "
+        "two.\n\n"
         "  --device KIND     emulated, cuda, or auto: a GPU if there is one (auto)\n"
         "  --volume SIZE     of the volume (12G; emulated 8M)\n"
+        "  --tables SIZE     of all tables\n"
         "  --cache SIZE|P%%   on the device (25%%)\n"
-        "  --points N        of the wave (1000000; emulated 5000)\n"
-        "  --steps N         from corner to corner (200; emulated 40)\n"
-        "  --edge N          of a block, in cells: a power of two (32; emulated 16)\n"
-        "  --ahead N         blocks brought beyond each one that was missing (1)\n"
-        "  --seed N          of places and values (1)\n"
+        "  --seed N          of places, sizes and values (1)\n"
         "  --csv FILE        write the rows as CSV; -: to standard output\n"
         "  --out FOLDER      write rows, samples and charts into it\n"
         "  --json            print one JSON object\n"
-        "  --help            this text\n");
+        "  --help            this text\n\n"
+        "The wave:\n"
+        "  --points N        (1000000; emulated 5000)\n"
+        "  --steps N         from corner to corner (200; emulated 40)\n"
+        "  --edge N          of a block, in cells: a power of two (32; emulated 16)\n"
+        "  --ahead N         blocks brought beyond each one that was missing (1)\n\n"
+        "The survey:\n"
+        "  --sizes MIN:MAX   of a table, drawn log-uniform (300000:20000000; emulated 16K:128K)\n"
+        "  --reads N         elements of each of its tables that an item reads (65536; emulated "
+        "64)\n"
+        "  --fallback        the processor may do items, too\n");
 }
 
 /* ---- the command line ---- */
@@ -58,19 +70,39 @@ static int parse_count(const char *text, uint64_t max, uint64_t *ret)
     return 0;
 }
 
-static int parse_cache(const char *text, struct ooc_wave_opts *w)
+static int parse_sizes(const char *text, struct ooc_survey_opts *s)
 {
+    const char *colon = strchr(text, ':');
+    char least[32];
+
+    if (!colon || colon - text >= (ptrdiff_t)sizeof(least))
+        return -EINVAL;
+    snprintf(least, sizeof(least), "%.*s", (int)(colon - text), text);
+    if (vv_bytes_parse(least, &s->least_bytes) < 0 || vv_bytes_parse(colon + 1, &s->most_bytes) < 0)
+        return -EINVAL;
+    return s->least_bytes < 64 || s->most_bytes <= s->least_bytes || s->most_bytes > 1u << 30
+               ? -EINVAL
+               : 0;
+}
+
+/* For both experiments. */
+static int parse_cache(const char *text, struct ooc_options *o)
+{
+    struct ooc_wave_opts *w = &o->wave;
     char *end;
     double share = strtod(text, &end);
 
     if (end != text && strcmp(end, "%") == 0) {
         if (!(share > 0 && share <= 100))
             return -EINVAL;
-        w->share = share / 100;
-        w->cache_bytes = 0;
+        w->share = o->survey.share = share / 100;
+        w->cache_bytes = o->survey.cache_bytes = 0;
         return 0;
     }
-    return vv_bytes_parse(text, &w->cache_bytes) < 0 || w->cache_bytes == 0 ? -EINVAL : 0;
+    if (vv_bytes_parse(text, &w->cache_bytes) < 0 || w->cache_bytes == 0)
+        return -EINVAL;
+    o->survey.cache_bytes = w->cache_bytes;
+    return 0;
 }
 
 static int parse_device(const char *text, enum ooc_device *ret)
@@ -98,7 +130,18 @@ static int set_option(int id, const char *value, struct ooc_options *o)
         o->wave.volume_bytes = n;
         return rc < 0 || n < 4096 || n > UINT64_C(1) << 42 ? -EINVAL : 0;
     case 'c':
-        return parse_cache(value, &o->wave);
+        return parse_cache(value, o);
+    case 't':
+        o->tables = true;
+        rc = vv_bytes_parse(value, &n);
+        o->survey.tables_bytes = n;
+        return rc < 0 || n < 4096 || n > UINT64_C(1) << 42 ? -EINVAL : 0;
+    case 'z':
+        return parse_sizes(value, &o->survey);
+    case 'r':
+        rc = parse_count(value, 1u << 24, &n);
+        o->survey.reads = (uint32_t)n;
+        return rc;
     case 'p':
         rc = parse_count(value, 1u << 30, &n);
         o->wave.points = (uint32_t)n;
@@ -117,7 +160,9 @@ static int set_option(int id, const char *value, struct ooc_options *o)
         o->wave.ahead = (uint32_t)n;
         return rc;
     case 'S':
-        return parse_count(value, UINT64_MAX, &o->wave.seed);
+        rc = parse_count(value, UINT64_MAX, &o->wave.seed);
+        o->survey.seed = o->wave.seed;
+        return rc;
     case 'C':
         o->csv = value;
         return 0;
@@ -137,6 +182,10 @@ int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options
                                           {"edge", required_argument, NULL, 'e'},
                                           {"ahead", required_argument, NULL, 'a'},
                                           {"seed", required_argument, NULL, 'S'},
+                                          {"tables", required_argument, NULL, 't'},
+                                          {"sizes", required_argument, NULL, 'z'},
+                                          {"reads", required_argument, NULL, 'r'},
+                                          {"fallback", no_argument, NULL, 'f'},
                                           {"csv", required_argument, NULL, 'C'},
                                           {"out", required_argument, NULL, 'o'},
                                           {"json", no_argument, NULL, 'j'},
@@ -144,27 +193,41 @@ int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options
                                           {NULL, 0, NULL, 0}};
     struct ooc_options *o = ret_options;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    bool volume = false;
     int id, at;
 
     *o = (struct ooc_options){.wave = {.seed = 1, .share = 0.25, .ahead = 1}};
+    o->survey = (struct ooc_survey_opts){.seed = 1,
+                                         .share = 0.25,
+                                         .least_bytes = small ? 16 << 10 : 300000,
+                                         .most_bytes = small ? 128 << 10 : 20000000,
+                                         .reads = small ? 64 : 65536};
     o->wave.volume_bytes = small ? UINT64_C(8) << 20 : UINT64_C(12) << 30;
     o->wave.points = small ? 5000 : 1000000;
     o->wave.steps = small ? 40 : 200;
     o->wave.edge = small ? 16 : 32;
     o->wave.jobs = cpus < 1 ? 1 : cpus > 64 ? 64 : (unsigned)cpus;
+    o->survey.jobs = o->wave.jobs;
     optind = 0;
     while ((id = getopt_long(argc, argv, "", longs, &at)) != -1) {
         if (id == '?')
             return -EINVAL;
+        volume = volume || id == 'v';
         if (id == 'j')
             o->json = true;
         else if (id == 'h')
             o->help = true;
+        else if (id == 'f')
+            o->survey.fallback = true;
         else if (set_option(id, optarg, o) < 0) {
             fprintf(stderr, COMMAND ": --%s: '%s' makes no sense; --help lists what there is\n",
                     longs[at].name, optarg);
             return -EINVAL;
         }
+    }
+    if (o->tables && volume) {
+        fprintf(stderr, COMMAND ": --volume and --tables: one at a time\n");
+        return -EINVAL;
     }
     if (optind < argc) {
         fprintf(stderr, COMMAND ": what is '%s'? --help lists the options\n", argv[optind]);
@@ -185,11 +248,13 @@ static double per(uint64_t count, uint64_t rounds)
     return rounds ? (double)count / (double)rounds : 0;
 }
 
-/* Blocks that came. */
+/* Blocks, or tables, that came. */
 static uint64_t updates(const struct result *x, const struct ooc_way *w)
 {
     uint64_t edge = x->o->wave.edge;
 
+    if (x->o->tables)
+        return w->missed;
     return w->bytes / (edge * edge * edge * 4);
 }
 
@@ -203,34 +268,41 @@ static void print_table(const struct result *x)
     const struct ooc_report *r = &x->r;
     char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT], c[VV_BYTES_TEXT], d[VV_BYTES_TEXT];
 
-    printf("%s: a volume of %s in blocks of %u^3 cells, a cache of %s, %u points, %u steps, seed "
-           "%" PRIu64 "\n",
-           r->device, vv_bytes_human(r->data_bytes, a, sizeof(a)), x->o->wave.edge,
-           vv_bytes_human(r->cache_bytes, b, sizeof(b)), x->o->wave.points, x->o->wave.steps,
-           x->o->wave.seed);
+    if (x->o->tables)
+        printf("%s: %" PRIu64 " tables of %s, a cache of %s, %" PRIu64 " items, seed %" PRIu64 "\n",
+               r->device, r->tables, vv_bytes_human(r->data_bytes, a, sizeof(a)),
+               vv_bytes_human(r->cache_bytes, b, sizeof(b)), r->items, x->o->survey.seed);
+    else
+        printf("%s: a volume of %s in blocks of %u^3 cells, a cache of %s, %u points, %u steps, "
+               "seed %" PRIu64 "\n",
+               r->device, vv_bytes_human(r->data_bytes, a, sizeof(a)), x->o->wave.edge,
+               vv_bytes_human(r->cache_bytes, b, sizeof(b)), x->o->wave.points, x->o->wave.steps,
+               x->o->wave.seed);
     printf("link %.2f GB/s; %s touched, %s with farthest next use; bound %.4f s\n\n",
            r->link_bps / 1e9, vv_bytes_human(r->touched_bytes, c, sizeof(c)),
            vv_bytes_human(r->least_bytes, d, sizeof(d)), r->bound_s);
-    printf("| %-10s | %9s | %7s | %8s | %8s | %8s | %8s | %7s | %7s | %8s | %6s | %s |\n", "way",
-           "seconds", "x bound", "GB", "missed", "ahead", "evicted", "updates", "evicted",
-           "managing", "in use", "sums");
+    printf("| %-13s | %9s | %7s | %8s | %8s | %8s | %8s | %7s | %7s | %8s | %6s | %s |\n", "way",
+           "seconds", "x bound", "GB", "missed", x->o->tables ? "by CPU" : "ahead", "evicted",
+           "updates", "evicted", "managing", "in use", "sums");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < r->nr_ways; i++) {
         const struct ooc_way *w = &r->ways[i];
 
         if (w->skipped[0]) {
-            printf("| %-10s | %s |\n", w->name, w->skipped);
+            printf("| %-13s | %s |\n", w->name, w->skipped);
             continue;
         }
-        printf("| %-10s | %9.4f | %7.2f | %8.3f | %8" PRIu64 " | %8" PRIu64 " | %8" PRIu64
+        printf("| %-13s | %9.4f | %7.2f | %8.3f | %8" PRIu64 " | %8" PRIu64 " | %8" PRIu64
                " | %7.2f | %7.2f | %7.2f%% | %5.1f%% | %s |\n",
                w->name, w->seconds, w->seconds / r->bound_s, (double)w->bytes / 1e9, w->missed,
-               w->ahead, w->evicted, per(updates(x, w), w->rounds), per(w->evicted, w->rounds),
-               100 * managing(w), 100 * w->utilisation, w->same ? "same" : "WRONG");
+               x->o->tables ? w->host_items : w->ahead, w->evicted, per(updates(x, w), w->rounds),
+               per(w->evicted, w->rounds), 100 * managing(w), 100 * w->utilisation,
+               w->same ? "same" : "WRONG");
     }
-    printf("\nupdates and evicted: for each round of a kernel (a refresh). managing: processor "
-           "time outside "
-           "of transfers, over wall time.\nin use: slots of the cache with a block, over time.\n");
+    printf("\nupdates and evicted: for each %s (a refresh). managing: processor time outside of "
+           "transfers, over\nwall time. in use: the share of the cache with something in it, over "
+           "time.\n",
+           x->o->tables ? "launch" : "round of a kernel");
 }
 
 static void number(const char *name, double value)
@@ -243,11 +315,17 @@ static void print_json(const struct result *x)
 {
     const struct ooc_report *r = &x->r;
 
-    printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"points\":%u,\"steps\":%u,\"edge\":%u,"
-           "\"volume_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"touched_bytes\":%" PRIu64
-           ",\"least_bytes\":%" PRIu64,
-           r->device, x->o->wave.seed, x->o->wave.points, x->o->wave.steps, x->o->wave.edge,
-           r->data_bytes, r->cache_bytes, r->touched_bytes, r->least_bytes);
+    if (x->o->tables)
+        printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"tables\":%" PRIu64 ",\"items\":%" PRIu64
+               ",\"tables_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"least_bytes\":%" PRIu64,
+               r->device, x->o->survey.seed, r->tables, r->items, r->data_bytes, r->cache_bytes,
+               r->least_bytes);
+    else
+        printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"points\":%u,\"steps\":%u,\"edge\":%u,"
+               "\"volume_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"touched_bytes\":%" PRIu64
+               ",\"least_bytes\":%" PRIu64,
+               r->device, x->o->wave.seed, x->o->wave.points, x->o->wave.steps, x->o->wave.edge,
+               r->data_bytes, r->cache_bytes, r->touched_bytes, r->least_bytes);
     number("link_bps", r->link_bps);
     number("bound_s", r->bound_s);
     printf(",\"ways\":[");
@@ -261,9 +339,10 @@ static void print_json(const struct result *x)
         }
         printf(",\"same\":%s,\"slots\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"missed\":%" PRIu64
                ",\"ahead\":%" PRIu64 ",\"evicted\":%" PRIu64 ",\"rounds\":%" PRIu64
-               ",\"undone\":%" PRIu64 ",\"from_host\":%" PRIu64,
+               ",\"undone\":%" PRIu64 ",\"from_host\":%" PRIu64 ",\"host_items\":%" PRIu64
+               ",\"moved_bytes\":%" PRIu64,
                w->same ? "true" : "false", w->slots, w->bytes, w->missed, w->ahead, w->evicted,
-               w->rounds, w->undone, w->from_host);
+               w->rounds, w->undone, w->from_host, w->host_items, w->moved_bytes);
         number("seconds", w->seconds);
         number("management_s", w->management_s);
         number("utilisation", w->utilisation);
@@ -277,16 +356,16 @@ static int write_rows(FILE *f, const struct result *x)
     const struct ooc_report *r = &x->r;
 
     fprintf(f, "way,seconds,bound_s,bytes,least_bytes,missed,ahead,evicted,rounds,undone,from_host,"
-               "management_s,utilisation,same,skipped\n");
+               "host_items,moved_bytes,management_s,utilisation,same,skipped\n");
     for (size_t i = 0; i < r->nr_ways; i++) {
         const struct ooc_way *w = &r->ways[i];
 
         fprintf(f,
                 "%s,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%d,%s\n",
+                ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%d,%s\n",
                 w->name, w->seconds, r->bound_s, w->bytes, r->least_bytes, w->missed, w->ahead,
-                w->evicted, w->rounds, w->undone, w->from_host, w->management_s, w->utilisation,
-                w->same, w->skipped);
+                w->evicted, w->rounds, w->undone, w->from_host, w->host_items, w->moved_bytes,
+                w->management_s, w->utilisation, w->same, w->skipped);
     }
     return ferror(f) ? -EIO : 0;
 }
@@ -330,6 +409,8 @@ struct figure {
 static const struct figure figures[] = {
     {"figure1.svg", "Memory of the device", "as Figure 1 of the paper", "in use, %", memory_of},
     {"figure2.svg", "Slots of the cache", "as Figure 2 of the paper", "with a block, %", used_of},
+    {"figure3.svg", "Memory of the device", "as Figure 3 of the paper", "in use, %", memory_of},
+    {"figure4.svg", "Cache of tables", "as Figure 4 of the paper", "with tables, %", used_of},
 };
 
 /* Over the share of the run that is over: ways take unequal time. */
@@ -343,7 +424,7 @@ static int draw(FILE *f, const struct result *x, const struct figure *figure)
     for (size_t i = 0; i < x->r.nr_ways && rc == 0; i++) {
         const struct ooc_way *w = &x->r.ways[i];
 
-        if (w->skipped[0] || w->from_host)
+        if (w->skipped[0] || w->from_host || w->nr_samples == 0)
             continue; /* it has no cache */
         points[n] = malloc(2 * w->nr_samples * sizeof(double));
         if (!points[n]) {
@@ -419,7 +500,7 @@ static int write_folder(const struct result *x)
     if (!f)
         return -EIO;
     rc = close_file(f, path, write_samples(f, x));
-    for (size_t i = 0; rc == 0 && i < sizeof(figures) / sizeof(figures[0]); i++) {
+    for (size_t i = x->o->tables ? 2 : 0; rc == 0 && i < (x->o->tables ? 4 : 2); i++) {
         f = open_in(x, figures[i].file, path, sizeof(path));
         if (!f)
             return -EIO;
@@ -451,7 +532,8 @@ int ooc_command(const struct ooc_options *options, const struct ooc_launcher *la
     struct result x = {.o = options};
     char err[OOC_TEXT] = "";
     bool wrong = false;
-    int rc = ooc_wave(&options->wave, launcher, show, NULL, err, &x.r);
+    int rc = options->tables ? ooc_survey(&options->survey, launcher, show, NULL, err, &x.r)
+                             : ooc_wave(&options->wave, launcher, show, NULL, err, &x.r);
 
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%30s\r", "");

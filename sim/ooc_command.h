@@ -20,7 +20,9 @@ struct ooc_options {
     enum ooc_device device;
     bool json, help;
     const char *csv, *out; /* NULL: none */
+    bool tables;           /* the survey; else the wave */
     struct ooc_wave_opts wave;
+    struct ooc_survey_opts survey;
 };
 
 /* Reads the command line; complains on standard error. -EINVAL. Sizes that were not given are those of the

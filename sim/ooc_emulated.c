@@ -45,4 +45,52 @@ static int wave(struct varve_ctx *ctx, const struct ooc_wave_args *args,
     return rc;
 }
 
-const struct ooc_launcher ooc_emulated = {.device = VARVE_DEVICE_HOST, .wave = wave};
+struct survey {
+    struct ooc_survey_args args;
+    struct varve_tables_view view;
+    bool plain;
+};
+
+static void survey_thread(void *arg)
+{
+    const struct survey *k = arg;
+
+    if (k->plain)
+        ooc_plain_kernel(&k->args);
+    else
+        ooc_survey_kernel(&k->view, &k->args);
+}
+
+static void survey_grid(void *arg)
+{
+    if (varve_emu_launch(BLOCKS, THREADS, RESIDENT, 1, survey_thread, arg) != 0)
+        abort();
+    free(arg);
+}
+
+static int start_survey(struct varve_ctx *ctx, const struct ooc_survey_args *args,
+                        const struct varve_tables_view *view, struct CUstream_st *stream)
+{
+    struct survey *k = calloc(1, sizeof(*k));
+    int rc;
+
+    if (!k)
+        return -ENOMEM;
+    k->args = *args;
+    k->plain = !view;
+    if (view)
+        k->view = *view;
+    rc = varve_emulate(ctx, survey_grid, k, stream);
+    if (rc)
+        free(k);
+    return rc;
+}
+
+static int plain(struct varve_ctx *ctx, const struct ooc_survey_args *args,
+                 struct CUstream_st *stream)
+{
+    return start_survey(ctx, args, NULL, stream);
+}
+
+const struct ooc_launcher ooc_emulated = {
+    .device = VARVE_DEVICE_HOST, .wave = wave, .survey = start_survey, .plain = plain};

@@ -4,6 +4,7 @@
 #define VARVE_SIM_OOC_KERNELS_H
 
 #include <varve/blocks_device.h>
+#include <varve/tables_device.h>
 
 #include "sim/ooc.h"
 
@@ -42,6 +43,45 @@ VARVE_D_FN void ooc_wave_kernel(const struct varve_blocks_view *view, const stru
             a->sums[item] += sum;
         else
             varve_blocks_again(&v, item);
+    }
+}
+
+/* Items of a batch: one for each block of threads at a time. */
+VARVE_D_FN void ooc_survey_kernel(const struct varve_tables_view *v,
+                                  const struct ooc_survey_args *a)
+{
+    for (uint32_t i = varve_d_block(); i < v->items; i += varve_d_blocks()) {
+        uint32_t item = varve_tables_item(v, i);
+        uint64_t sum = 0;
+
+        for (uint32_t k = 0; k < varve_tables_count(v, i); k++) {
+            struct varve_table t = varve_tables_get(v, i, k);
+
+            for (uint32_t e = varve_d_thread(); e < a->reads; e += varve_d_threads()) {
+                const uint32_t *p = (const uint32_t *)varve_tables_element(
+                    v, &t, OOC_ELEMENT(item, k, e, t.bytes / 4), 4);
+
+                sum += p ? *p : 0;
+            }
+        }
+        (void)varve_d_add64_dev(&a->sums[item], sum);
+    }
+}
+
+/* The same without a cache. */
+VARVE_D_FN void ooc_plain_kernel(const struct ooc_survey_args *a)
+{
+    for (uint32_t item = a->from + varve_d_block(); item < a->to; item += varve_d_blocks()) {
+        uint64_t sum = 0;
+
+        for (uint64_t k = 0; k < a->first[item + 1] - a->first[item]; k++) {
+            uint32_t table = a->uses[a->first[item] + k];
+            const uint32_t *at = (const uint32_t *)(a->memory + a->offsets[table]);
+
+            for (uint32_t e = varve_d_thread(); e < a->reads; e += varve_d_threads())
+                sum += at[OOC_ELEMENT(item, k, e, a->bytes[table] / 4)];
+        }
+        (void)varve_d_add64_dev(&a->sums[item], sum);
     }
 }
 

@@ -22,10 +22,8 @@
 
 #include "ckpt/face.h"
 #include "core/clock.h"
-#include "device/device.h"
 #include "sim/ooc.h"
 #include "sim/parallel.h"
-#include "sim/probe_device.h"
 
 enum way { RESIDENT, BLOCKS, NONE_AHEAD, PAPER, ZERO_COPY, UVM, WAYS };
 
@@ -196,25 +194,6 @@ static int open_context(struct wave *w)
     return rc ? fail(w, rc, "points on the device") : 0;
 }
 
-static int measure_link(struct wave *w, struct ooc_report *r)
-{
-    struct vv_device *d = vv_ckpt_device(w->ctx);
-    bool large = r->data_bytes >= UINT64_C(1)
-                                      << 30; /* the measuring is not to take longer than the rest */
-    struct probe_link_opts o = {.up = true, .seg_bytes = 1 << 20, .seconds = large ? 0.5 : 0.01};
-    struct vv_device_info info;
-    struct probe_device *probe;
-    int rc = probe_device_new(d, (size_t)(large ? 64 : 4) << 20, &probe);
-
-    if (rc == 0) {
-        rc = probe_device_link(probe, &o, &r->link_bps);
-        probe_device_free(probe);
-    }
-    d->ops->describe(d, &info);
-    snprintf(r->device, sizeof(r->device), "%s", info.name);
-    return rc ? fail(w, rc, "measuring the link") : 0;
-}
-
 /* ---- a pass ---- */
 
 static int launch(void *arg, const struct varve_blocks_view *view, struct CUstream_st *stream)
@@ -222,15 +201,6 @@ static int launch(void *arg, const struct varve_blocks_view *view, struct CUstre
     struct wave *w = arg;
 
     return w->launcher->wave(w->ctx, &w->args, view, stream);
-}
-
-static double memory_share(struct wave *w)
-{
-    size_t left = 0, total = 0;
-
-    if (vv_device_mem_info(vv_ckpt_device(w->ctx), &left, &total) || !total)
-        return NAN;
-    return 1 - (double)left / (double)total;
 }
 
 static int take_sample(struct wave *w, struct varve_blocks *b, uint64_t start_ns,
@@ -243,7 +213,7 @@ static int take_sample(struct wave *w, struct varve_blocks *b, uint64_t start_ns
         return rc;
     way->samples[way->nr_samples++] = (struct ooc_sample){
         .s = (double)(vv_now_ns() - start_ns) * 1e-9,
-        .memory = memory_share(w),
+        .memory = ooc_memory_share(vv_ckpt_device(w->ctx)),
         .used = (double)st.used_slots / (double)st.slots,
         .missed = st.missed,
         .ahead = st.ahead,
@@ -405,8 +375,11 @@ int ooc_wave(const struct ooc_wave_opts *opts, const struct ooc_launcher *launch
     if (rc == 0)
         rc = open_context(&w);
     r->data_bytes = bytes;
-    if (rc == 0)
-        rc = measure_link(&w, r);
+    if (rc == 0) {
+        rc = ooc_link(vv_ckpt_device(w.ctx), r);
+        if (rc)
+            rc = fail(&w, rc, "measuring the link");
+    }
     r->cache_bytes =
         opts->cache_bytes ? opts->cache_bytes : (uint64_t)((double)bytes * opts->share);
     for (int kind = RESIDENT; kind < WAYS && rc == 0; kind++) {
@@ -421,11 +394,4 @@ int ooc_wave(const struct ooc_wave_opts *opts, const struct ooc_launcher *launch
     if (rc)
         ooc_report_fini(r);
     return rc;
-}
-
-void ooc_report_fini(struct ooc_report *r)
-{
-    for (size_t i = 0; i < r->nr_ways; i++)
-        free(r->ways[i].samples);
-    memset(r, 0, sizeof(*r));
 }

@@ -9,6 +9,7 @@
 enum kind { TEXT, COUNT, NUMBER, SIZE, CHOICE, SET, GRID, STATIONS, HELP };
 
 static const char *const devices[] = {"cpu", "emulated", "cuda", NULL};
+static const char *const layouts[] = {"flat", "chunked", NULL};
 static const char *const policies[] = {"varve", "paper", NULL};
 
 #define AT(field) offsetof(struct kir_params, field)
@@ -42,6 +43,10 @@ static const struct option {
     {"edge", "CELLS", COUNT, AT(edge), NULL, "of a block, a power of two (16)"},
     {"together", "N", COUNT, AT(together), NULL,
      "stations whose rays are traced at once on a device (4)"},
+    {"table-cache", "SIZE", SIZE, AT(table_cache), NULL,
+     "for tables of times, on the device (a quarter of them)"},
+    {"layout", "KIND", CHOICE, AT(layout), layouts, "of tables there: flat, chunked (flat)"},
+    {"fallback", NULL, SET, AT(fallback), NULL, "the processor may do items, too"},
     {"policy", "NAME", CHOICE, AT(policy), policies, "of the caches: varve, paper (varve)"},
     {"threads", "N", COUNT, AT(threads), NULL, "on the CPU (OMP_NUM_THREADS, or all)"},
     {"out", "FOLDER", TEXT, AT(out), NULL, "for all that is written (kirchhoff-out)"},

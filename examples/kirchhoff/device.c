@@ -6,6 +6,10 @@
  * Rays. A wavefront is the rays of some stations, neighbours; each of its time steps is a run of blocks, with a
  * ray for an item. Which velocities a ray needs is known when it gets there. A ray
  * is read from one list and written to another, so that one that had to give up begins again as it was.
+ *
+ * Migration. Which tables an item needs is known beforehand, so the whole order of items is handed over; each
+ * batch of them is a launch. What they add to the image are integers, so that neither their order nor who
+ * does them matters.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +23,8 @@ struct device {
     struct varve_ctx *ctx;
     const struct kir_launcher *launcher;
     struct kir_rays_args rays;
+    struct kir_migrate_args migrate;
+    int64_t *host_image; /* of items that the processor does */
 };
 
 static int fail(struct device *d, int rc, const char *what)
@@ -69,12 +75,13 @@ static int open_blocks(struct device *d, void **ret_packed, struct kir_summary *
 {
     const struct kir_params *p = d->params;
     struct varve_blocks_opts o;
-    uint64_t bytes;
+    uint64_t bytes, least = 1;
     int rc = varve_blocks_opts_init(&o, sizeof(o));
 
     for (int i = 0; i < KIR_AXES; i++) {
         o.cells[i] = (uint64_t)d->s->grid.n[i];
         o.edge[i] = d->s->grid.n[i] > 1 ? (uint32_t)p->edge : 1;
+        least *= o.edge[i];
     }
     o.policy = p->policy == KIR_POLICY_PAPER ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
     o.rounds = 1 << 20; /* what does not fit is an error, not read from afar */
@@ -87,7 +94,9 @@ static int open_blocks(struct device *d, void **ret_packed, struct kir_summary *
         return rtm_error(-ENOMEM, "no memory for the model in blocks");
     rc = varve_blocks_pack(&o, d->s->velocity, *ret_packed);
     o.memory = *ret_packed;
-    o.cache_bytes = p->model_cache ? p->model_cache : bytes / 4;
+    least *=
+        27 * sizeof(float); /* what is next to a block: small models are not what this is for */
+    o.cache_bytes = p->model_cache ? p->model_cache : bytes / 4 > least ? bytes / 4 : least;
     sum->model_bytes = bytes;
     sum->model_cache = o.cache_bytes;
     if (rc == 0)
@@ -186,5 +195,165 @@ int kir_device_rays(const struct kir_params *params, struct kir_survey *s,
         varve_close(d.ctx);
     }
     free(packed);
+    return rc;
+}
+
+/* ---- migration ---- */
+
+static int launch_migrate(void *arg, const struct varve_tables_view *view, uint32_t device,
+                          struct CUstream_st *stream)
+{
+    struct device *d = arg;
+
+    (void)device;
+    return d->launcher->migrate(d->ctx, &d->migrate, view, stream);
+}
+
+static int on_processor(void *arg, uint64_t item, const void *const *tables)
+{
+    struct device *d = arg;
+
+    kir_cpu_item(d->s, &d->s->items[item], (const float *const *)tables, d->host_image);
+    return 0;
+}
+
+/* Which tables each item needs: the source's, then the receivers', trace by trace. */
+static int list_uses(const struct kir_survey *s, struct varve_tables_work *work)
+{
+    uint64_t *first = malloc((s->nitems + 1) * sizeof(*first)), at = 0;
+    uint32_t *uses = malloc(((size_t)s->nitems + s->ntraces) * sizeof(*uses));
+
+    work->first = first;
+    work->uses = uses;
+    if (!first || !uses)
+        return rtm_error(-ENOMEM, "no memory for items");
+    for (uint32_t i = 0; i < s->nitems; i++) {
+        first[i] = at;
+        uses[at++] = s->items[i].source;
+        for (uint32_t k = 0; k < s->items[i].traces; k++)
+            uses[at++] = s->receiver[s->items[i].first + k];
+    }
+    first[s->nitems] = at;
+    return 0;
+}
+
+/* A quarter of all tables, and two items at least with what launches need beside. */
+static uint64_t table_cache(const struct device *d, const uint64_t *bytes)
+{
+    const struct kir_survey *s = d->s;
+    uint64_t unit = d->params->layout == KIR_CHUNKED ? 65536 : 256, most = 0,
+             quarter = s->nodes * sizeof(float) / 4;
+
+    for (uint32_t i = 0; i < s->nitems; i++) {
+        uint64_t sum = (bytes[s->items[i].source] + unit - 1) / unit * unit;
+
+        for (uint32_t k = 0; k < s->items[i].traces; k++)
+            sum += (bytes[s->receiver[s->items[i].first + k]] + unit - 1) / unit * unit;
+        most = sum > most ? sum : most;
+    }
+    most = 2 * most + 65536;
+    return quarter > most ? quarter : most;
+}
+
+static int open_tables(struct device *d, struct kir_summary *sum, struct varve_tables **ret_tables)
+{
+    const struct kir_params *p = d->params;
+    struct kir_survey *s = d->s;
+    struct varve_tables_opts o;
+    uint64_t *bytes = malloc(s->stations * sizeof(*bytes));
+    int rc = varve_tables_opts_init(&o, sizeof(o));
+
+    if (!bytes)
+        return rtm_error(-ENOMEM, "no memory for tables");
+    for (uint32_t i = 0; i < s->stations; i++)
+        bytes[i] = kir_words_of(s, i, 1) * sizeof(float);
+    o.tables = s->stations;
+    o.bytes = bytes;
+    o.memory = s->times;
+    o.cache_bytes = p->table_cache ? p->table_cache : table_cache(d, bytes);
+    o.layout = p->layout == KIR_CHUNKED ? VARVE_TABLES_CHUNKED : VARVE_TABLES_FLAT;
+    o.policy = p->policy == KIR_POLICY_PAPER ? VARVE_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
+    o.item_bytes = sizeof(struct kir_item);
+    sum->table_cache = o.cache_bytes;
+    if (rc == 0)
+        rc = varve_tables_open(d->ctx, &o, ret_tables);
+    free(bytes);
+    return rc ? fail(d, rc, "tables of times (--table-cache)") : 0;
+}
+
+/* Copies of what migrating an item needs besides the tables, and an empty image. */
+static int put_shots(struct device *d, void *on[5])
+{
+    struct kir_survey *s = d->s;
+    const size_t bytes[] = {s->stations * sizeof(*s->tables), s->stations * sizeof(*s->station),
+                            s->ntraces * sizeof(*s->receiver),
+                            (size_t)s->ntraces * (size_t)s->grid.samples * sizeof(float),
+                            (size_t)kir_cells(s) * sizeof(*s->image)};
+    const void *from[] = {s->tables, s->station, s->receiver, s->samples, s->image};
+    int rc = 0;
+
+    for (int i = 0; i < 5 && rc == 0; i++)
+        rc = put(d, from[i], bytes[i], &on[i]);
+    d->migrate.shots = (struct kir_shots){s->grid, on[0], on[1], on[2], on[3]};
+    d->migrate.image = on[4];
+    return rc;
+}
+
+static int run_items(struct device *d, struct varve_tables *t, struct kir_summary *sum)
+{
+    struct kir_survey *s = d->s;
+    struct varve_tables_work work = {.work_size = sizeof(work),
+                                     .items = s->nitems,
+                                     .meta = s->items,
+                                     .launch = launch_migrate,
+                                     .host = d->params->fallback ? on_processor : NULL,
+                                     .arg = d};
+    size_t image_bytes = (size_t)kir_cells(s) * sizeof(*s->image);
+    int rc = list_uses(s, &work);
+
+    d->host_image = calloc(1, image_bytes);
+    if (rc == 0 && !d->host_image)
+        rc = rtm_error(-ENOMEM, "no memory for the image");
+    if (rc == 0) {
+        rc = varve_tables_run(t, &work);
+        if (rc)
+            rc = fail(d, rc, "migration (--table-cache)");
+    }
+    if (rc == 0) {
+        rc = varve_device_copy(d->ctx, s->image, d->migrate.image, image_bytes);
+        for (long i = 0; i < kir_cells(s); i++)
+            s->image[i] += d->host_image[i];
+        sum->tables.stats_size = sizeof(sum->tables);
+        if (rc == 0)
+            rc = varve_tables_stats(t, &sum->tables);
+        if (rc)
+            rc = fail(d, rc, "the image from the device");
+    }
+    free(d->host_image);
+    free((void *)(uintptr_t)work.first);
+    free((void *)(uintptr_t)work.uses);
+    return rc;
+}
+
+int kir_device_migrate(const struct kir_params *params, struct kir_survey *s,
+                       struct kir_summary *summary)
+{
+    struct device d = {.params = params, .s = s};
+    struct varve_tables *t = NULL;
+    void *on[5] = {NULL};
+    int rc = open_device(&d);
+
+    if (rc == 0)
+        rc = put_shots(&d, on);
+    if (rc == 0)
+        rc = open_tables(&d, summary, &t);
+    if (rc == 0)
+        rc = run_items(&d, t, summary);
+    varve_tables_close(t);
+    if (d.ctx) {
+        for (int i = 0; i < 5; i++)
+            varve_device_free(d.ctx, on[i]);
+        varve_close(d.ctx);
+    }
     return rc;
 }

@@ -7,6 +7,7 @@
 #define KIR_KERNELS_H
 
 #include <varve/blocks_device.h>
+#include <varve/tables_device.h>
 
 #include "kirchhoff.h"
 
@@ -23,13 +24,23 @@ VARVE_D_FN int kir_velocity(struct kir_model *m, int z, int x, int y, float *ret
                             ret_velocity);
 }
 
+/* The tables of one item of a batch. */
 struct kir_times {
-    const float *const *table;
+    const struct varve_tables_view *view;
+    uint32_t item, which; /* which of them `table` is */
+    struct varve_table table;
 };
 
 VARVE_D_FN float kir_node_time(struct kir_times *times, uint32_t which, uint64_t node)
 {
-    return times->table[which][node];
+    float time;
+
+    if (times->which != which) {
+        times->table = varve_tables_get(times->view, times->item, which);
+        times->which = which;
+    }
+    (void)varve_tables_f32(times->view, &times->table, node, &time); /* the run fails otherwise */
+    return time;
 }
 
 VARVE_D_FN void kir_raise(uint64_t *word, uint64_t value)
@@ -55,6 +66,32 @@ VARVE_D_FN void kir_rays_kernel(const struct varve_blocks_view *v, const struct 
             a->to[item] = r;
         else
             varve_blocks_again(v, item);
+    }
+}
+
+/* What the items of a batch add to the image: a thread has cells, and goes through all items. */
+VARVE_D_FN void kir_migrate_kernel(const struct varve_tables_view *v,
+                                   const struct kir_migrate_args *a)
+{
+    const int *n = a->shots.grid.n;
+    uint64_t cells = (uint64_t)n[KIR_Z] * (uint64_t)n[KIR_X] * (uint64_t)n[KIR_Y],
+             all = (uint64_t)varve_d_blocks() * varve_d_threads();
+
+    for (uint64_t at = (uint64_t)varve_d_block() * varve_d_threads() + varve_d_thread(); at < cells;
+         at += all) {
+        int cell[KIR_AXES] = {(int)(at % (uint64_t)n[KIR_Z]),
+                              (int)(at / (uint64_t)n[KIR_Z] % (uint64_t)n[KIR_X]),
+                              (int)(at / (uint64_t)n[KIR_Z] / (uint64_t)n[KIR_X])};
+        int64_t sum = 0;
+
+        for (uint32_t i = 0; i < v->items; i++) {
+            struct kir_times times = {v, i, UINT32_MAX, {0, NULL, NULL, 0}};
+
+            sum += kir_item_cell(&times, &a->shots,
+                                 (const struct kir_item *)varve_tables_meta(v, i), cell);
+        }
+        if (sum)
+            (void)varve_d_add64_dev((uint64_t *)&a->image[at], (uint64_t)sum);
     }
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include <varve/blocks.h>
+#include <varve/tables.h>
 
 #include "numerics.h"
 
@@ -32,6 +33,7 @@ enum { KIR_PATH = 1024, KIR_RECEIVERS = 8 /* of an item, at most */ };
 
 enum kir_device { KIR_CPU, KIR_EMULATED, KIR_CUDA };
 enum kir_policy { KIR_POLICY_VARVE, KIR_POLICY_PAPER };
+enum kir_layout { KIR_FLAT, KIR_CHUNKED };
 
 struct kir_params {
     /* the ground */
@@ -52,9 +54,12 @@ struct kir_params {
     /* how it runs */
     int device; /* enum kir_device */
     int threads;
-    uint64_t model_cache; /* bytes on the device */
+    uint64_t model_cache; /* bytes on the device; 0: a quarter of the model */
     int edge;             /* of a block of the model, cells */
     int together;         /* stations whose rays are traced at once */
+    uint64_t table_cache; /* bytes on the device; 0: a quarter of the tables, or two items */
+    int layout;           /* enum kir_layout, of tables */
+    bool fallback;        /* the processor takes items, too */
     int policy;           /* enum kir_policy */
     bool quiet, json;
     char out[KIR_PATH]; /* folder; empty: write nothing */
@@ -106,8 +111,10 @@ struct kir_survey {
 struct kir_summary {
     double model_s, rays_s, traces_s, migrate_s;
     uint64_t model_bytes, model_cache;
+    uint64_t table_cache;
     struct varve_blocks_stats blocks; /* stats_size 0: none */
-    double never;                     /* share of nodes that no ray came near */
+    struct varve_tables_stats tables;
+    double never; /* share of nodes that no ray came near */
 };
 
 /* ---- args.c ---- */
@@ -160,16 +167,25 @@ struct kir_rays_args {
     float time;          /* when the step has ended */
 };
 
+struct kir_migrate_args {
+    struct kir_shots shots;
+    int64_t *image;
+};
+
 /* Who launches kernels. */
 struct kir_launcher {
     int varve_device;   /* enum varve_device_kind */
     int (*check)(void); /* -ENODEV: there is no device; NULL: there always is one */
     int (*rays)(struct varve_ctx *ctx, struct kir_rays_args *args,
                 const struct varve_blocks_view *view, struct CUstream_st *stream);
+    int (*migrate)(struct varve_ctx *ctx, const struct kir_migrate_args *args,
+                   const struct varve_tables_view *view, struct CUstream_st *stream);
 };
 
 int kir_device_rays(const struct kir_params *params, struct kir_survey *s,
                     struct kir_summary *summary);
+int kir_device_migrate(const struct kir_params *params, struct kir_survey *s,
+                       struct kir_summary *summary);
 
 extern const struct kir_launcher kir_emulated; /* emulated.c */
 extern const struct kir_launcher kir_cuda;     /* cuda.cu; where there is no nvcc, no_cuda.c */

@@ -56,7 +56,10 @@ int kir_run(const struct kir_params *p, struct kir_survey *ret_survey,
     }
     if (rc == 0) {
         say(p, "migrating");
-        kir_cpu_migrate(s);
+        if (p->device == KIR_CPU)
+            kir_cpu_migrate(s);
+        else
+            rc = kir_device_migrate(p, s, sum);
         sum->migrate_s = since(&start);
     }
     if (rc)
@@ -131,6 +134,14 @@ static void print_json(FILE *f, const struct kir_survey *s, const struct kir_sum
                 (unsigned long long)sum->blocks.rounds, (unsigned long long)sum->blocks.missed,
                 (unsigned long long)sum->blocks.ahead, (unsigned long long)sum->blocks.evicted,
                 (unsigned long long)sum->blocks.bytes);
+    if (sum->tables.stats_size)
+        fprintf(f,
+                ",\n  \"tables\": {\"cache_bytes\": %llu, \"launches\": %llu, \"items\": %llu, "
+                "\"host_items\": %llu, \"missed\": %llu, \"evicted\": %llu, \"bytes\": %llu}",
+                (unsigned long long)sum->table_cache, (unsigned long long)sum->tables.launches,
+                (unsigned long long)sum->tables.items, (unsigned long long)sum->tables.host_items,
+                (unsigned long long)sum->tables.missed, (unsigned long long)sum->tables.evicted,
+                (unsigned long long)sum->tables.bytes);
     fprintf(f, "\n}\n");
 }
 
@@ -149,6 +160,13 @@ static void print_table(FILE *f, const struct kir_survey *s, const struct kir_su
     fprintf(f, "traces     %.2f s: %u\n", sum->traces_s, s->ntraces);
     fprintf(f, "migration  %.2f s: %u items, tables of %s\n", sum->migrate_s, s->nitems,
             rtm_bytes(s->nodes * sizeof(float)));
+    if (sum->tables.stats_size)
+        fprintf(f,
+                "tables     %s on the device: %llu launches, %llu missed, %llu evicted, %s; %llu "
+                "items by the processor\n",
+                rtm_bytes(sum->table_cache), (unsigned long long)sum->tables.launches,
+                (unsigned long long)sum->tables.missed, (unsigned long long)sum->tables.evicted,
+                rtm_bytes(sum->tables.bytes), (unsigned long long)sum->tables.host_items);
 }
 
 static int write_outputs(const struct kir_params *p, const struct kir_survey *s,

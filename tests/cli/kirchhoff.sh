@@ -13,7 +13,7 @@ cd "$dir"
 small=(--grid 48x32 --frequency 60 --stations 3 --quiet)
 "$kirchhoff" "${small[@]}" --out ref >out
 grep -q '^migration' out || { cat out; fail "no table"; }
-"$kirchhoff" "${small[@]}" --device emulated --model-cache 4K --edge 16 --together 1 --json >out.json
+"$kirchhoff" "${small[@]}" --device emulated --model-cache 4K --edge 16 --together 1 --table-cache 12K --json >out.json
 cmp ref/image.raw kirchhoff-out/image.raw || fail "the image with caches is another"
 [ "$(find kirchhoff-out | sort | tr '\n' ' ')" = "kirchhoff-out kirchhoff-out/image.png kirchhoff-out/image.raw kirchhoff-out/model.png kirchhoff-out/smooth.png kirchhoff-out/summary.json " ] ||
     { find kirchhoff-out; fail "other files than expected"; }
@@ -24,10 +24,13 @@ import json
 d = json.load(open("out.json"))
 assert d["cells"] == 48 * 32 and d["stations"] == 3 and d["traces"] > 3 and d["never"] < 0.05, d
 assert d["blocks"]["missed"] > 0 and d["blocks"]["evicted"] > 0 and d["blocks"]["cache_bytes"] < d["blocks"]["model_bytes"], d
+assert d["tables"]["items"] == d["items"] and d["tables"]["missed"] > 0 and d["tables"]["host_items"] == 0, d
 for name in "image", "model", "smooth":
     assert open(f"kirchhoff-out/{name}.png", "rb").read()[:8] == b"\x89PNG\r\n\x1a\n"
 PY
 fi
+"$kirchhoff" "${small[@]}" --device emulated --layout chunked --fallback --policy paper --out other >out
+grep -q '^tables ' out && cmp ref/image.raw other/image.raw || fail "the image with other caches is another"
 "$kirchhoff" --help >out && grep -q -- '--model-cache' out || fail "--help"
 
 # A model from a file.
@@ -62,6 +65,9 @@ refused 'above 0' --time nan
 refused 'a size is needed' --model-cache many
 refused 'one of cpu emulated cuda' --device gpu
 refused 'one of varve paper' --policy lru
+refused 'one of flat chunked' --layout thin
+refused 'a size is needed' --table-cache 0
+refused 'item 0 .*the cache' --device emulated --table-cache 1K
 refused 'nosuch is no option' --nosuch
 refused 'needs a value' --out
 refused 'too short \(--time\)' --time 0.001

@@ -40,6 +40,34 @@ assert len(samples) == 20 and int(samples[-1]["evicted"]) == ways["blocks"]["evi
 for i in 1, 2:
     xml.etree.ElementTree.parse(f"{d}/all/figure{i}.svg")
 PY
+
+# Tables, in the order of a survey.
+tables="--device emulated --tables 3M --sizes 8K:64K --cache 1M --reads 16 --seed ${VARVE_TEST_SEED:-7}"
+expect 0 $tables --out "$dir/tables" --json
+python3 - "$dir" <<'PY'
+import csv, json, sys, xml.etree.ElementTree
+d = sys.argv[1]
+r = json.load(open(f"{d}/out"))
+ways = {w["way"]: w for w in r["ways"]}
+assert list(ways) == ["resident", "flat", "chunked", "paper", "double buffer", "zero copy", "uvm"], ways
+assert ways.pop("uvm")["skipped"] == "the device has no managed memory"
+for w in ways.values():
+    assert w["same"] and w["seconds"] > 0 and 0 <= w["utilisation"] <= 1 and w["host_items"] == 0, w
+assert r["items"] == 4 * r["tables"] and r["least_bytes"] >= r["tables_bytes"] > r["cache_bytes"] and r["bound_s"] > 0, r
+assert ways["resident"]["missed"] == ways["resident"]["bytes"] == 0, ways
+for name in "flat", "chunked", "paper", "double buffer":
+    assert ways[name]["bytes"] >= r["tables_bytes"], ways[name]
+assert ways["flat"]["evicted"] > 0 and ways["paper"]["evicted"] == ways["paper"]["missed"], ways
+assert ways["flat"]["bytes"] <= ways["paper"]["bytes"], ways
+samples = list(csv.DictReader(open(f"{d}/tables/samples.csv")))
+assert {x["way"] for x in samples} == {"resident", "flat", "chunked", "paper"}, samples
+assert all(0 <= float(x["used"]) <= 1 for x in samples), samples
+for i in 3, 4:
+    xml.etree.ElementTree.parse(f"{d}/tables/figure{i}.svg")
+PY
+expect 0 $tables --fallback
+grep -q '^| double buffer ' "$dir/out" || fail "no table"
+
 # The same seed is the same experiment, another is another one.
 touched() { python3 -c 'import json,sys; r = json.load(open(sys.argv[1])); print(r["touched_bytes"], r["least_bytes"])' "$dir/out"; }
 expect 0 $small --cache 64K --json
@@ -57,7 +85,7 @@ while read -r line; do
 done <"$dir/commands"
 
 for bad in "--device gpu" "--volume 1" "--volume x" "--cache 0" "--cache 101%" "--cache -3" "--points 0" "--points -1" "--steps 0" "--edge 12" "--edge 1" "--ahead 65" \
-    "--seed" "more" "--nosuch"; do
+    "--seed" "more" "--nosuch" "--tables 1M" "--sizes 3" "--sizes 9K:8K" "--reads 0"; do
     # shellcheck disable=SC2086 # several words
     expect 2 $small $bad
     [ -s "$dir/err" ] || fail "$bad: says nothing"
@@ -66,6 +94,8 @@ expect 1 $small --steps 5
 grep -q 'more than a block at a time: 64 cells across need 14 steps' "$dir/err" || { cat "$dir/err"; fail "too few steps"; }
 expect 1 $small --cache 1K
 grep -q 'two blocks' "$dir/err" || { cat "$dir/err"; fail "a cache of less than two blocks"; }
+expect 1 $tables --cache 64K
+grep -q 'the cache' "$dir/err" || { cat "$dir/err"; fail "tables of an item that do not fit"; }
 expect 1 $small --cache 64K --out "$dir/rows.csv/x"
 grep -q 'cannot be made' "$dir/err" || fail "a folder that cannot be made"
 rc=0

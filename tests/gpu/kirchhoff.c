@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <varve/blocks.h>
+#include <varve/tables.h>
 
 #include "kirchhoff.h"
 #include "rtm.h"
@@ -67,6 +68,8 @@ static void compare(int dims)
     for (int i = 0; i < 3; i++)
         for (int policy = KIR_POLICY_VARVE; policy <= KIR_POLICY_PAPER; policy++) {
             p.model_cache = slots[i] * block;
+            p.layout = i % 2 ? KIR_CHUNKED : KIR_FLAT;
+            p.fallback = i == 2;
             p.policy = policy;
             run(&p, &other);
             T_EQ(memcmp(other.times, gpu.times, gpu.nodes * sizeof(*gpu.times)), 0);

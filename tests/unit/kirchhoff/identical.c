@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kirchhoff migration: times are those of theory, the image has scatterers and layers where they are, and
- * it is the same bit by bit on the CPU and on the emulated device, whatever its caches hold and by
- * which policy. Caches are so small that blocks come and go all the time.
+ * it is the same bit by bit on the CPU and on the emulated device, whatever its caches hold, by which
+ * policy, and whoever does an item. Caches are so small that blocks and tables come and go all the time.
  */
 #include <math.h>
 #include <stdlib.h>
 
 #include <varve/blocks.h>
+#include <varve/tables.h>
 
 #include "kirchhoff.h"
 #include "rtm.h"
@@ -21,8 +22,9 @@ static void survey(int dims, struct kir_params *p)
     p->n[KIR_X] = dims == 3 ? 26 : 64;
     p->n[KIR_Y] = dims == 3 ? 22 : 1;
     p->frequency = 60;
-    p->stations[0] = dims == 3 ? 2 : 5;
+    p->stations[0] = dims == 3 ? 3 : 7;
     p->stations[1] = dims == 3 ? 2 : 1;
+    p->offset = 150; /* so that an item has a part of the tables */
     p->edge = dims == 3 ? 8 : 16;
     p->threads = 1;
     p->quiet = true;
@@ -120,13 +122,45 @@ static void same(const struct kir_params *p, const struct kir_survey *want)
     T_EQ(memcmp(s.times, want->times, s.nodes * sizeof(*s.times)), 0);
     T_EQ(memcmp(s.image, want->image, (size_t)kir_cells(&s) * sizeof(*s.image)), 0);
     T_CHECK(sum.blocks.missed > 0);
+    T_EQ(sum.tables.items, s.nitems);
+    T_CHECK(p->fallback || sum.tables.host_items == 0);
+    T_CHECK(sum.tables.missed > 0 || sum.tables.host_items == s.nitems);
     kir_survey_fini(&s);
 }
 
-/* Slots for the model, from what a ray may need. */
-static void any_cache(int dims)
+/* Bytes that the largest item's tables take. */
+static uint64_t item_bytes(const struct kir_survey *s, uint64_t unit)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < s->nitems; i++) {
+        uint64_t sum = 0;
+
+        for (uint32_t k = 0; k <= s->items[i].traces; k++) {
+            uint32_t table = k ? s->receiver[s->items[i].first + k - 1] : s->items[i].source;
+
+            sum += (kir_words_of(s, table, 1) * sizeof(float) + unit - 1) / unit * unit;
+        }
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
+/* What blocks, tables, layouts, policies and the processor can be. */
+static void set_case(int i, uint64_t block, const struct kir_survey *want, struct kir_params *p)
 {
     static const unsigned slots[] = {4, 8, 100};
+
+    p->model_cache = slots[i % 3] * (p->dims == 3 ? 2 : 1) * block;
+    p->together = 1 + i % 3;
+    p->policy = i / 3 % 2 ? KIR_POLICY_PAPER : KIR_POLICY_VARVE;
+    p->layout = i % 2 ? KIR_CHUNKED : KIR_FLAT;
+    p->fallback = i / 2 % 2;
+    p->table_cache = i == 4 ? 0 : item_bytes(want, p->layout == KIR_CHUNKED ? 65536 : 256) + 2048;
+}
+
+static void any_cache(int dims)
+{
     struct kir_params p;
     struct kir_survey want;
     struct kir_summary sum;
@@ -136,17 +170,15 @@ static void any_cache(int dims)
     block = (uint64_t)p.edge * (uint64_t)p.edge * (uint64_t)(dims == 3 ? p.edge : 1) * 4;
     run(&p, &want, &sum);
     T_EQ(sum.blocks.stats_size, 0);
+    T_EQ(sum.tables.stats_size, 0);
     p.device = KIR_EMULATED;
-    for (int i = 0; i < 3; i++)
-        for (int policy = KIR_POLICY_VARVE; policy <= KIR_POLICY_PAPER; policy++) {
-            /* One of them in turn, from commit to commit. */
-            if (!t_long() && t_sanitized() && (t_seed() + (uint64_t)(2 * i + policy)) % 6)
-                continue;
-            p.model_cache = (uint64_t)slots[i] * (dims == 3 ? 2 : 1) * block;
-            p.policy = policy;
-            p.together = 1 + i;
-            same(&p, &want);
-        }
+    for (int i = 0; i < 6; i++) {
+        /* One of them in turn, from commit to commit. */
+        if (!t_long() && t_sanitized() && (t_seed() + (uint64_t)(i + dims)) % 6)
+            continue;
+        set_case(i, block, &want, &p);
+        same(&p, &want);
+    }
     kir_survey_fini(&want);
 }
 
@@ -171,6 +203,10 @@ static void too_small(void)
     p.model_cache = 1024; /* one block */
     T_ERR(kir_run(&p, &s, &sum), -EFBIG);
     T_CHECK(strstr(rtm_error_text(), "--model-cache") != NULL);
+    p.model_cache = 64 << 10;
+    p.table_cache = 1024; /* less than an item needs */
+    T_ERR(kir_run(&p, &s, &sum), -EFBIG);
+    T_CHECK(strstr(rtm_error_text(), "--table-cache") != NULL);
 }
 
 int main(void)

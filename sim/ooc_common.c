@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the experiments of sim/ooc.h share. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "sim/ooc.h"
+#include "sim/probe_device.h"
+
+double ooc_memory_share(struct vv_device *d)
+{
+    size_t left = 0, total = 0;
+
+    if (vv_device_mem_info(d, &left, &total) || !total)
+        return NAN;
+    return 1 - (double)left / (double)total;
+}
+
+int ooc_link(struct vv_device *d, struct ooc_report *r)
+{
+    /* The measuring is not to take longer than the rest. */
+    bool large = r->data_bytes >= UINT64_C(1) << 30;
+    struct probe_link_opts o = {.up = true, .seg_bytes = 1 << 20, .seconds = large ? 0.5 : 0.01};
+    struct vv_device_info info;
+    struct probe_device *probe;
+    int rc = probe_device_new(d, (size_t)(large ? 64 : 4) << 20, &probe);
+
+    if (rc == 0) {
+        rc = probe_device_link(probe, &o, &r->link_bps);
+        probe_device_free(probe);
+    }
+    d->ops->describe(d, &info);
+    snprintf(r->device, sizeof(r->device), "%s", info.name);
+    return rc;
+}
+
+void ooc_report_fini(struct ooc_report *r)
+{
+    for (size_t i = 0; i < r->nr_ways; i++)
+        free(r->ways[i].samples);
+    memset(r, 0, sizeof(*r));
+}

@@ -336,6 +336,9 @@ bool vvi_transport_ok(const struct varve_transport *transport);
 int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err_bytes);
 /* Collective in the same way; h->files is open, if that has not failed. */
 int vvi_partner_history(struct varve_history *h, int status, char *err, size_t err_bytes);
+/* With partner copies: this process cannot open a history that the others are opening, and they hear of
+ * it. Returns `rc`. */
+int vvi_partner_refuse(struct varve_ctx *ctx, const char *name, int rc);
 /* Inside of a call of the application, on its thread: does what can be done at once. */
 void vvi_partner_attend(struct varve_ctx *ctx);
 /* A checkpoint, or the local half of waiting for one, has failed. */

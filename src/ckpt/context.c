@@ -157,31 +157,31 @@ static int gds_open(struct varve_ctx *ctx, char *err, size_t err_bytes)
 
 int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
 {
-    int rc = ctx->folder   ? vv_folder_store(ctx->folder, ret_store)
-             : ctx->layers ? vv_layers_store(ctx->layers, ret_store)
-                           : vv_spill_store(ctx->spill, ret_store);
-    if (rc == 0 && ctx->disk && !ctx->layers) {
-        struct vv_store *inner = *ret_store;
-        rc = vv_budget_store(ctx->disk, inner, ctx->opts.page_bytes, ctx->opts.local_rate,
-                             ret_store);
-        if (rc)
-            inner->ops->close(inner);
-    }
+    struct vv_store *store = NULL, *inner;
+    int rc = ctx->folder   ? vv_folder_store(ctx->folder, &store)
+             : ctx->layers ? vv_layers_store(ctx->layers, &store)
+                           : vv_spill_store(ctx->spill, &store);
+    if (rc)
+        return rc;
+    inner = store;
+    if (ctx->disk && !ctx->layers)
+        rc = vv_budget_store(ctx->disk, inner, ctx->opts.page_bytes, ctx->opts.local_rate, &store);
     if (rc == 0 && hooks && hooks->store)
-        *ret_store = hooks->store(hooks->arg, *ret_store);
+        store = hooks->store(hooks->arg, store);
     if (rc == 0 && ctx->remote) {
-        struct vv_store *inner = *ret_store;
-        rc = vv_remote_store(ctx->remote, inner, ret_store);
-        if (rc)
-            inner->ops->close(inner);
+        inner = store;
+        rc = vv_remote_store(ctx->remote, inner, &store);
     }
     if (rc == 0 && ctx->partner) {
-        struct vv_store *inner = *ret_store;
-        rc = vv_partner_store(ctx->partner, inner, ret_store);
-        if (rc)
-            inner->ops->close(inner);
+        inner = store;
+        rc = vv_partner_store(ctx->partner, inner, &store);
     }
-    return rc;
+    if (rc) { /* of what could not be put around it */
+        inner->ops->close(inner);
+        return rc;
+    }
+    *ret_store = store;
+    return 0;
 }
 
 /* Of the disk that the local folder is on, or will be. */
@@ -394,8 +394,13 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
     if (transport && !vvi_transport_ok(transport))
         return vvi_fail(NULL, &in_open, -EINVAL, "the transport makes no sense");
     struct varve_ctx *ctx = calloc(1, sizeof(*ctx));
-    if (!ctx)
+    if (!ctx) {
+        /* The others hear of it where they meet. */
+        uint64_t most;
+        int told = transport ? transport->most(transport->arg, ENOMEM, &most) : 0;
+        (void)told;
         return vvi_fail(NULL, &in_open, -ENOMEM, "no memory for a context");
+    }
     vv_mutex_init(&ctx->lock, "context", VV_RANK_CTX);
     ctx->pid = getpid();
     ctx->trace_id = vv_trace_new_context();

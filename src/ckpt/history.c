@@ -187,7 +187,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     };
     struct varve_history *h = calloc(1, sizeof(*h));
     if (!h)
-        return -ENOMEM;
+        return vvi_partner_refuse(ctx, name, -ENOMEM);
     h->ctx = ctx;
     h->overwrite = opts->overwrite != 0;
     h->ordered = opts->order != VARVE_ORDER_HINTS;
@@ -266,6 +266,8 @@ int varve_history_open_with(struct varve_ctx *ctx, const char *name,
     } else {
         rc = history_opts_take(opts, &o);
     }
+    if (rc)
+        vvi_partner_refuse(ctx, name, rc);
     if (rc == 0)
         rc = history_new(ctx, name, &o, err, sizeof(err), &h);
     if (rc == 0) {

@@ -97,6 +97,18 @@ int vvi_partner_history(struct varve_history *h, int status, char *err, size_t e
     return vv_partner_open(h->ctx->partner, h->name, h->files, status, err, err_bytes, &h->partner);
 }
 
+int vvi_partner_refuse(struct varve_ctx *ctx, const char *name, int rc)
+{
+    struct vv_partner_hist *none;
+    char err[8];
+    if (ctx->partner) {
+        int all =
+            vv_partner_open(ctx->partner, name ? name : "", NULL, rc, err, sizeof(err), &none);
+        (void)all;
+    }
+    return rc;
+}
+
 int varve_history_mend(struct varve_history *h, uint64_t version, int needed)
 {
     struct vvi_where here = {"history_mend", version, -1, -1};

@@ -70,8 +70,13 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
                    struct vv_partner **ret_partner)
 {
     struct vv_partner *p = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return vvi_error(-ENOMEM, err, err_bytes, "out of memory"); /* the others wait in vain */
+    if (p == NULL) {
+        /* The others hear of it where they wait: in vvi_partner_meet. */
+        uint64_t most;
+        int told = opts->wire.most(opts->wire.arg, ENOMEM, &most);
+        (void)told;
+        return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
+    }
     p->opts = *opts;
     p->os = opts->folder != NULL ? opts->folder->opts.os : vv_os_posix();
     p->top_fd = -1;
@@ -92,6 +97,11 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
         p->has_thread = rc == 0;
         if (rc < 0)
             vvi_error(rc, err, err_bytes, "no thread for partner copies: %s", strerror(-rc));
+        int all = vvi_partner_all(p, rc);
+        if (all < 0 && rc == 0)
+            vvi_error(all, err, err_bytes, "partner copies: another process failed: %s",
+                      strerror(-all));
+        rc = all;
     }
     if (rc < 0) {
         vv_partner_free(p);

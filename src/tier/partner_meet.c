@@ -128,16 +128,9 @@ static void count_nodes(const struct vv_partner *p, struct nodes *s)
 }
 
 /* Who keeps whose copies. */
-static int arrange(struct vv_partner *p)
+static void arrange(struct vv_partner *p, uint32_t *mem)
 {
     uint32_t ranks = p->opts.wire.ranks, me = p->opts.wire.rank, at = 0;
-    uint32_t *mem = calloc((size_t)ranks * 6, sizeof(*mem));
-    p->partner_of = calloc(ranks, sizeof(*p->partner_of));
-    p->from = calloc(ranks, sizeof(*p->from));
-    if (mem == NULL || p->partner_of == NULL || p->from == NULL) {
-        free(mem);
-        return -ENOMEM;
-    }
     struct nodes s = {.lowest = mem,
                       .count = mem + ranks,
                       .member = mem + 2 * (size_t)ranks,
@@ -162,8 +155,6 @@ static int arrange(struct vv_partner *p)
         }
     }
     p->to = p->partner_of[me];
-    free(mem);
-    return 0;
 }
 
 /* ---- meeting ---- */
@@ -201,16 +192,10 @@ static int look_at_all(const struct vv_partner *p, char *err, size_t err_bytes)
     return 0;
 }
 
-int vvi_partner_meet(struct vv_partner *p, char *err, size_t err_bytes)
+static int hear_all(struct vv_partner *p, struct vv_wire_part *parts)
 {
     uint32_t ranks = p->opts.wire.ranks;
     struct vvi_phello me;
-    struct vv_wire_part *parts = calloc(2 * (size_t)ranks, sizeof(*parts));
-    p->hello = calloc(ranks, sizeof(*p->hello));
-    if (parts == NULL || p->hello == NULL) {
-        free(parts);
-        return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
-    }
     introduce(p, &me);
     for (uint32_t i = 0; i < ranks; i++)
         parts[i] = (struct vv_wire_part){&me, sizeof(me)};
@@ -222,12 +207,32 @@ int vvi_partner_meet(struct vv_partner *p, char *err, size_t err_bytes)
             rc = -EPROTO;
     }
     vvi_parts_free(parts + ranks, ranks);
+    return rc;
+}
+
+/* All memory that it takes comes first, and whether everybody has it: nobody waits for a process that
+ * has gone away. */
+int vvi_partner_meet(struct vv_partner *p, char *err, size_t err_bytes)
+{
+    size_t ranks = p->opts.wire.ranks;
+    struct vv_wire_part *parts = calloc(2 * ranks, sizeof(*parts));
+    uint32_t *mem = calloc(6 * ranks, sizeof(*mem));
+    p->hello = calloc(ranks, sizeof(*p->hello));
+    p->partner_of = calloc(ranks, sizeof(*p->partner_of));
+    p->from = calloc(ranks, sizeof(*p->from));
+    bool all_there = parts && mem && p->hello && p->partner_of && p->from;
+    int rc = vvi_partner_all(p, all_there ? 0 : -ENOMEM);
+    if (rc == -ENOMEM)
+        vvi_error(rc, err, err_bytes,
+                  all_there ? "another process is out of memory" : "out of memory");
+    else if (rc == 0 && (rc = hear_all(p, parts)) == 0)
+        arrange(p, mem);
     free(parts);
+    free(mem);
     if (rc < 0)
-        return vvi_error(rc, err, err_bytes, "partner copies: the processes cannot be reached: %s",
-                         strerror(-rc));
-    rc = arrange(p);
-    if (rc < 0)
-        return vvi_error(rc, err, err_bytes, "out of memory");
+        return rc == -ENOMEM ? rc
+                             : vvi_error(rc, err, err_bytes,
+                                         "partner copies: the processes cannot be reached: %s",
+                                         strerror(-rc));
     return look_at_all(p, err, err_bytes);
 }

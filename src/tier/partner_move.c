@@ -45,7 +45,8 @@ static int move_init(struct move *m, struct vv_partner *p, int dirfd)
     m->in = calloc(n, sizeof(*m->in));
     m->send = calloc(n, sizeof(*m->send));
     m->receive = calloc(n, sizeof(*m->receive));
-    return m->out && m->in && m->send && m->receive ? 0 : -ENOMEM;
+    /* All have what it takes, or none begins. */
+    return vvi_partner_all(p, m->out && m->in && m->send && m->receive ? 0 : -ENOMEM);
 }
 
 static void move_fini(struct move *m)

@@ -130,15 +130,18 @@ static int list_held(struct opening *o)
     return rc == 0 ? vv_files_scan(p->os, p->opts.folder->path, o->history, look_at_left, o) : rc;
 }
 
-/* Sends each owner, or each keeper, what the list has for him. */
-static int send_lists(struct vv_partner *p, const struct offers *list, bool to_owner,
+/* Sends each owner, or each keeper, what the list has for him; if no process has an error, as its
+ * status or for want of memory. Otherwise it is everybody's. */
+static int send_lists(struct vv_partner *p, int status, const struct offers *list, bool to_owner,
                       struct vv_wire_part *ret_in)
 {
     uint32_t ranks = p->opts.wire.ranks;
     struct vv_wire_part *out = calloc(ranks, sizeof(*out));
     struct offer *sorted = calloc(list->n + 1, sizeof(*sorted));
     uint32_t *count = calloc(ranks, sizeof(*count));
-    int rc = out != NULL && sorted != NULL && count != NULL ? 0 : -ENOMEM;
+    if (status == 0 && (out == NULL || sorted == NULL || count == NULL))
+        status = -ENOMEM;
+    int rc = vvi_partner_all(p, status);
     if (rc == 0) {
         size_t at = 0;
         for (size_t i = 0; i < list->n; i++)
@@ -183,17 +186,14 @@ static int take_offers(struct opening *o, const struct vv_wire_part *in)
     return rc;
 }
 
-static int hear_offers(struct opening *o, int status)
+static int hear_offers(struct opening *o)
 {
     struct vv_partner *p = o->p;
     uint32_t ranks = p->opts.wire.ranks;
     struct vv_wire_part *in = calloc(ranks, sizeof(*in));
-    if (in == NULL)
-        return -ENOMEM;
-    struct offers none = {0};
-    int rc = send_lists(p, status == 0 ? &o->kept : &none, true, in);
+    int rc = send_lists(p, in != NULL ? 0 : -ENOMEM, &o->kept, true, in);
     if (rc == 0) {
-        status = status == 0 ? take_offers(o, in) : status;
+        int status = take_offers(o, in);
         vvi_parts_free(in, ranks);
         rc = vvi_partner_all(p, status);
     }
@@ -357,9 +357,7 @@ static int drop_all(struct opening *o, const struct vv_partner_hist *h)
     for (size_t i = 0; rc == 0 && i < o->mine.n; i++)
         if (superfluous(o, h, &o->mine.v[i]))
             rc = offers_add(&list, &o->mine.v[i]);
-    rc = vvi_partner_all(p, rc);
-    if (rc == 0)
-        rc = send_lists(p, &list, false, in);
+    rc = send_lists(p, rc, &list, false, in);
     if (rc == 0) {
         for (uint32_t r = 0; r < ranks; r++)
             drop_kept(o, r, &in[r]);
@@ -424,7 +422,7 @@ static int begin(struct opening *o, int status, char *err, size_t err_bytes)
     if (rc < 0 && status == 0)
         vvi_error(rc, err, err_bytes, "history %s: another process failed: %s", o->history,
                   strerror(-rc));
-    return rc < 0 ? rc : hear_offers(o, 0);
+    return rc < 0 ? rc : hear_offers(o);
 }
 
 static int recover(struct opening *o, struct vv_partner_hist *h, char *err, size_t err_bytes)

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One process of a job has no memory left, for one allocation, in a call that all make together: it
+ * fails on all processes or on none, and none waits for one that has gone.
+ *
+ * Threads are the processes, each with a folder as the disk of its node. A first life writes versions;
+ * one disk is taken away, so that opening has files to bring back. In the next life the Nth allocation
+ * of one process fails, between the opening of the context and the end of mending, for every N. The
+ * linker passes every allocation of the library through this file (cmake/VarveTests.cmake).
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <varve/ckpt.h>
+#include <varve/transport.h>
+
+#include "t.h"
+#include "unit/ckpt/ck.h"
+#include "unit/ckpt/hub.h"
+
+enum { PAGE = 4096, BYTES = 3 * PAGE + 77, RANKS = 3, VERSIONS = 2, LOST = 1, LIMIT_S = 120 };
+
+/* ---- allocations ---- */
+
+/* Of this thread: whether they count, how many there were, and the one that fails. */
+static _Thread_local bool counting;
+static _Thread_local long count, fails_at;
+
+static bool denied(void)
+{
+    return counting && ++count == fails_at;
+}
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *mem, size_t bytes);
+int __real_posix_memalign(void **ret_mem, size_t align, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *mem, size_t bytes);
+int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return denied() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return denied() ? NULL : __real_calloc(n, bytes);
+}
+
+void *__wrap_realloc(void *mem, size_t bytes)
+{
+    return denied() ? NULL : __real_realloc(mem, bytes);
+}
+
+int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes)
+{
+    return denied() ? ENOMEM : __real_posix_memalign(ret_mem, align, bytes);
+}
+
+/* ---- a transport whose own memory does not count ---- */
+
+static struct varve_transport inner[RANKS];
+
+static int quiet_send(void *arg, int32_t to, void *message, size_t bytes)
+{
+    struct varve_transport *t = arg;
+    bool was = counting;
+    counting = false;
+    int rc = t->send(t->arg, to, message, bytes);
+    counting = was;
+    return rc;
+}
+
+static int quiet_receive(void *arg, int32_t *ret_from, void **ret_message, size_t *ret_bytes)
+{
+    struct varve_transport *t = arg;
+    bool was = counting;
+    counting = false;
+    int rc = t->receive(t->arg, ret_from, ret_message, ret_bytes);
+    counting = was;
+    return rc;
+}
+
+static int quiet_exchange(void *arg, const struct varve_part *out, struct varve_part *ret_in)
+{
+    struct varve_transport *t = arg;
+    bool was = counting;
+    counting = false;
+    int rc = t->exchange(t->arg, out, ret_in);
+    counting = was;
+    return rc;
+}
+
+static int quiet_most(void *arg, uint64_t value, uint64_t *ret_most)
+{
+    struct varve_transport *t = arg;
+    return t->most(t->arg, value, ret_most);
+}
+
+/* ---- a job ---- */
+
+struct job {
+    const char *base;
+    struct hub *hub;
+    bool threads;
+    int life, victim;
+    long at;
+    atomic_int contexts, histories; /* processes that have opened them */
+    long counted;                   /* allocations of the victim */
+};
+
+struct process {
+    struct job *job;
+    int rank;
+    char buf[BYTES];
+};
+
+static void options(const struct process *p, struct varve_opts *opts)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/disk%d", p->job->base, p->rank);
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
+                         .local = path,
+                         .level = VARVE_LEVEL_LOCAL,
+                         .rank = p->rank,
+                         .ranks = RANKS};
+    ck_opts(&cfg, opts);
+    opts->run_id = 100 + (uint64_t)p->job->life;
+    opts->partner_timeout_ms = CK_LIMIT_MS;
+    snprintf(opts->node, sizeof(opts->node), "node%d", p->rank);
+}
+
+static void write_life(struct process *p, struct varve_history *h)
+{
+    for (uint64_t v = 1; v <= VERSIONS; v++) {
+        ck_fill(p->buf, BYTES, v, p->rank);
+        T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+        T_OK(varve_wait(h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    }
+}
+
+/* What came back is right; what did not, for want of memory, is not there. */
+static void look(struct process *p, struct varve_history *h)
+{
+    for (uint64_t v = 1; v <= VERSIONS; v++) {
+        memset(p->buf, 0, BYTES);
+        int rc = varve_restore_for(h, v, CK_LIMIT_MS);
+        if (rc == 0)
+            T_CHECK(ck_same(p->buf, BYTES, v, p->rank));
+        else
+            T_CHECK(p->job->at > 0 && rc == -ENOENT);
+    }
+}
+
+static void *process_main(void *arg)
+{
+    struct process *p = arg;
+    struct job *job = p->job;
+    struct varve_opts opts;
+    struct varve_ctx *ctx = NULL;
+    struct varve_history *h = NULL;
+    inner[p->rank] = hub_transport(job->hub, p->rank, job->threads);
+    struct varve_transport t = inner[p->rank];
+    t.arg = &inner[p->rank];
+    t.send = quiet_send;
+    t.receive = quiet_receive;
+    t.exchange = quiet_exchange;
+    t.most = quiet_most;
+    options(p, &opts);
+    count = 0;
+    fails_at = job->at;
+    counting = p->rank == job->victim;
+    int rc = varve_open_with(&opts, &t, &ctx);
+    atomic_fetch_add(&job->contexts, rc == 0);
+    if (rc == 0) {
+        rc = varve_history_open(ctx, "h", &h);
+        atomic_fetch_add(&job->histories, rc == 0);
+    }
+    if (rc == 0 && job->life > 1)
+        T_CHECK(varve_history_mend(h, 1, p->rank == LOST) != -ETIMEDOUT);
+    counting = false;
+    if (p->rank == job->victim)
+        job->counted = count;
+    if (rc == 0) {
+        T_OK(varve_protect(h, 0, p->buf, BYTES));
+        if (job->life == 1)
+            write_life(p, h);
+        else
+            look(p, h);
+    } else {
+        T_EQ(rc, -ENOMEM);
+        T_CHECK(job->at > 0);
+    }
+    rc = varve_close(ctx);
+    T_CHECK(rc == 0 || job->at > 0);
+    return NULL;
+}
+
+static void run(struct job *job, int victim, long at)
+{
+    static struct process p[RANKS];
+    pthread_t thread[RANKS];
+    job->life++;
+    job->victim = victim;
+    job->at = at;
+    job->hub = hub_new(RANKS);
+    atomic_store(&job->contexts, 0);
+    atomic_store(&job->histories, 0);
+    alarm(LIMIT_S); /* whoever waits for ever ends the test */
+    for (int i = 0; i < RANKS; i++) {
+        p[i] = (struct process){.job = job, .rank = i};
+        T_EQ(pthread_create(&thread[i], NULL, process_main, &p[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
+    alarm(0);
+    hub_free(job->hub);
+    int contexts = atomic_load(&job->contexts), histories = atomic_load(&job->histories);
+    T_CHECK(contexts == 0 || contexts == RANKS);
+    T_CHECK(histories == 0 || histories == RANKS);
+}
+
+static void lose(const struct job *job)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "rm -rf '%s/disk%d'", job->base, LOST);
+    T_EQ(system(command), 0);
+}
+
+static void cases(void)
+{
+    struct t_rng rng = {t_seed()};
+    uint64_t tried = 0;
+    long counted = 0;
+    for (int threads = 0; threads < 2; threads++) {
+        struct job job = {.base = t_tmpdir(), .threads = threads};
+        run(&job, -1, 0);
+        for (int victim = 0; victim < RANKS; victim++) {
+            lose(&job);
+            run(&job, victim, 0);
+            counted = job.counted;
+            T_CHECK(counted > 20);
+            uint64_t n = t_cases(8, (uint64_t)counted);
+            for (uint64_t i = 0; i < n; i++, tried++) {
+                lose(&job);
+                run(&job, victim, 1 + (long)(t_long() ? i : t_rng_below(&rng, (uint64_t)counted)));
+            }
+        }
+        lose(&job);
+        run(&job, -1, 0); /* nothing was lost by any of it */
+    }
+    t_note("%llu cases, one of about %ld allocations each", (unsigned long long)tried, counted);
+}
+
+int main(void)
+{
+    T_RUN(cases);
+    return t_done();
+}

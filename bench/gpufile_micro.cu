@@ -5,7 +5,7 @@
  * change. Every byte of every run is checked, outside of the times that are about bandwidth alone, by
  * reading the same way once more into a kernel that compares.
  *
- *     gpufile_micro [--folder DIR] [--bytes N] [--servers N] [--only WORD] [--quick]
+ *     gpufile_micro [--folder DIR] [--bytes N] [--servers N] [--only WORD]
  *
  * The file is written first and stays in the page cache, so that disks do not matter. Times are taken
  * around the launch and the end of the kernel. C is the lesser of the link's pull and, for what servers
@@ -351,7 +351,7 @@ static void measure_link(void)
 struct setup {
     uint64_t cache, bytes;
     uint32_t page, streams, ahead, split;
-    int map, readahead, replace, bypass;
+    int map, readahead, replace, bypass, queue;
 };
 
 static struct varve_gpufs *open_fs(const struct setup *s, uint32_t *ret_id, double *ret_map_s)
@@ -370,6 +370,7 @@ static struct varve_gpufs *open_fs(const struct setup *s, uint32_t *ret_id, doub
     o.readahead = s->readahead;
     o.replace = s->replace;
     o.bypass = s->bypass;
+    o.queue = s->queue;
     o.map_limit = 1024 * GIB;
     must(varve_gpufs_open(ctx, &o, &fs), "varve_gpufs_open");
     start = now_s();
@@ -556,24 +557,33 @@ static void random_records(const char *name, const struct setup *s, int per_proc
     must(varve_gpufs_close(fs), "close");
 }
 
-static void tables(void)
+/* What there is to be reached. Returns what servers can be asked for. */
+static double limits(void)
 {
-    static const uint64_t pages[] = {4 * KIB, 64 * KIB, 2 * MIB};
-    double served;
-    char name[96];
-
     printf("| %-58s | %8s | %5s | |\n| --- | --- | --- | --- |\n", "what", "GB/s", "of C");
     measure_link();
     pread_gbps = measure_pread(MIB, false, opt.bytes);
     row("pread of 1 MiB by as many threads as servers", pread_gbps, 0, "");
     pread4_gbps = measure_pread(4 * KIB, true, opt.bytes);
     row("pread of 4 KiB at random by as many threads as servers", pread4_gbps, 0, "");
-    served = pread_gbps < link_gbps ? pread_gbps : link_gbps;
+    return pread_gbps < link_gbps ? pread_gbps : link_gbps;
+}
+
+static void all_hits(void)
+{
     hits(4 * KIB, VARVE_GWARP, 3);
     hits(64 * KIB, VARVE_GWARP, 3);
     hits(4 * KIB, VARVE_GBLOCK, 3);
     hits(64 * KIB, VARVE_GBLOCK, 3);
     hits_in_place();
+}
+
+static void page_sizes(double served)
+{
+    static const uint64_t pages[] = {4 * KIB, 64 * KIB, 2 * MIB};
+    struct setup by_warp = {};
+    char name[96];
+
     for (unsigned i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
         struct setup s = {};
 
@@ -587,18 +597,20 @@ static void tables(void)
                  (unsigned long long)(pages[i] / KIB));
         sequential(name, &s, VARVE_GBLOCK, processors, 256 * KIB, served);
     }
-    {
-        struct setup s = {};
+    by_warp.map = 1;
+    by_warp.streams = (uint32_t)processors * 2 * (THREADS / 32);
+    by_warp.ahead = 64 * KIB;
+    sequential("mapped, in cache, 4 KiB pages and reads, by warp", &by_warp, VARVE_GWARP,
+               processors * 2, 4 * KIB, link_gbps);
+}
 
-        s.map = 1;
-        s.streams = (uint32_t)processors * 2 * (THREADS / 32);
-        s.ahead = 64 * KIB;
-        sequential("mapped, in cache, 4 KiB pages and reads, by warp", &s, VARVE_GWARP,
-                   processors * 2, 4 * KIB, link_gbps);
-    }
+static void larger_files(double served)
+{
+    static const char *const names[] = {"by-passed", "own queue", "global queue"};
+    char name[96];
+
     for (int times = 2; times <= 8; times *= 4)
         for (int how = 0; how < 6; how++) {
-            static const char *const names[] = {"by-passed", "own queue", "global queue"};
             struct setup s = {};
 
             s.map = how < 3;
@@ -611,40 +623,60 @@ static void tables(void)
                      s.map ? "mapped" : "served", times, names[how % 3]);
             sequential(name, &s, VARVE_GBLOCK, processors, 256 * KIB, s.map ? link_gbps : served);
         }
-    {
-        struct setup s = {};
+}
 
-        s.readahead = VARVE_GREADAHEAD_FIXED;
-        s.ahead = 64 * KIB;
-        sequential("served, fixed readahead of 64 KiB (paper mode)", &s, VARVE_GBLOCK, processors,
-                   64 * KIB, served);
-        s.readahead = VARVE_GREADAHEAD_OFF;
-        sequential("served, no readahead, reads of 4 KiB", &s, VARVE_GBLOCK, processors, 4 * KIB,
-                   served);
-        s.readahead = VARVE_GREADAHEAD_ADAPTIVE;
-        for (uint64_t ahead = 128 * KIB; ahead <= 512 * KIB; ahead *= 2) {
-            s.ahead = (uint32_t)ahead;
-            s.split = (uint32_t)(ahead / 4);
-            snprintf(name, sizeof(name), "served, windows of %llu KiB in 4 parts",
-                     (unsigned long long)(ahead / KIB));
-            sequential(name, &s, VARVE_GBLOCK, processors, 128 * KIB, served);
-        }
-    }
-    {
-        struct setup s = {};
+static void readaheads(double served)
+{
+    struct setup s = {};
+    char name[96];
 
-        s.map = 1;
-        random_records("random 4 KiB, mapped, 1 block per processor", &s, 1, link_gbps);
-        random_records("random 4 KiB, mapped, 3 blocks per processor", &s, 3, link_gbps);
-        s.readahead = VARVE_GREADAHEAD_OFF;
-        random_records("random 4 KiB, mapped, 3 blocks, readahead off", &s, 3, link_gbps);
-        s.map = 0;
-        s.readahead = VARVE_GREADAHEAD_ADAPTIVE;
-        random_records("random 4 KiB, served, 1 block per processor", &s, 1,
-                       pread4_gbps < link_gbps ? pread4_gbps : link_gbps);
-        random_records("random 4 KiB, served, 3 blocks per processor", &s, 3,
-                       pread4_gbps < link_gbps ? pread4_gbps : link_gbps);
+    s.readahead = VARVE_GREADAHEAD_FIXED;
+    s.ahead = 64 * KIB;
+    sequential("served, fixed readahead of 64 KiB", &s, VARVE_GBLOCK, processors, 64 * KIB, served);
+    s.queue = VARVE_GQUEUE_SLOTS;
+    sequential("served, fixed readahead of 64 KiB, slots (paper mode)", &s, VARVE_GBLOCK,
+               processors, 64 * KIB, served);
+    s.queue = VARVE_GQUEUE_TICKETS;
+    s.readahead = VARVE_GREADAHEAD_OFF;
+    sequential("served, no readahead, reads of 4 KiB", &s, VARVE_GBLOCK, processors, 4 * KIB,
+               served);
+    s.readahead = VARVE_GREADAHEAD_ADAPTIVE;
+    for (uint64_t ahead = 128 * KIB; ahead <= 512 * KIB; ahead *= 2) {
+        s.ahead = (uint32_t)ahead;
+        s.split = (uint32_t)(ahead / 4);
+        snprintf(name, sizeof(name), "served, windows of %llu KiB in 4 parts",
+                 (unsigned long long)(ahead / KIB));
+        sequential(name, &s, VARVE_GBLOCK, processors, 128 * KIB, served);
     }
+}
+
+static void all_random(void)
+{
+    double served = pread4_gbps < link_gbps ? pread4_gbps : link_gbps;
+    struct setup s = {};
+
+    s.map = 1;
+    random_records("random 4 KiB, mapped, 1 block per processor", &s, 1, link_gbps);
+    random_records("random 4 KiB, mapped, 3 blocks per processor", &s, 3, link_gbps);
+    s.readahead = VARVE_GREADAHEAD_OFF;
+    random_records("random 4 KiB, mapped, 3 blocks, readahead off", &s, 3, link_gbps);
+    s.map = 0;
+    s.readahead = VARVE_GREADAHEAD_ADAPTIVE;
+    random_records("random 4 KiB, served, 1 block per processor", &s, 1, served);
+    random_records("random 4 KiB, served, 3 blocks per processor", &s, 3, served);
+    s.queue = VARVE_GQUEUE_SLOTS;
+    random_records("random 4 KiB, served, 3 blocks, slots", &s, 3, served);
+}
+
+static void tables(void)
+{
+    double served = limits();
+
+    all_hits();
+    page_sizes(served);
+    larger_files(served);
+    readaheads(served);
+    all_random();
 }
 
 int main(int argc, char **argv)

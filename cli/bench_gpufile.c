@@ -97,7 +97,7 @@ static void usage(FILE *f)
         "  --scale X         inputs of the programs, in times the paper's (8; emulated: 1/4096)\n"
         "  --bytes SIZE      the file that is read from its start to its end (4G; 1M)\n"
         "  --mosaic SIZE     the file with records of 4 KiB (19G; 4M)\n"
-        "  --records SIZE    how much of them is read (2G; 256K)\n"
+        "  --records SIZE    how much of them is read (4G; 256K)\n"
         "  --servers N       threads of every way but one (processors less two, 1 to 14)\n"
         "  --blocks N        of the kernel that reads --bytes (120; 4)\n"
         "  --threads N       of a block (512; 4)\n"
@@ -303,7 +303,7 @@ static void fill_in(struct gfb *b)
     if (!o->mosaic_bytes)
         o->mosaic_bytes = (e ? 4 * MIB : 19 * GIB) / less;
     if (!o->records_bytes)
-        o->records_bytes = (e ? 256 * KIB : 2 * GIB) / less;
+        o->records_bytes = (e ? 256 * KIB : 4 * GIB) / less;
 }
 
 /* ---- rows ---- */
@@ -388,6 +388,8 @@ static int open_device(struct gfb *b)
     if (rc && strcmp(b->o.device, "cuda") == 0)
         return rc;
     if (rc) {
+        if (!host)
+            fprintf(stderr, GFB_COMMAND ": %s; the device is emulated\n", b->error);
         (void)varve_close(b->ctx);
         b->ctx = NULL;
         b->emulated = true;

@@ -19,6 +19,9 @@
 
 #define GFB_COMMAND "varve bench gpufile"
 
+/* GPUfs mode with pages of the size that a figure is about. */
+#define GFB_ANY_PAGES "gpufs"
+
 enum { GFB_TEXT = 256, GFB_PATH = 1024, GFB_NAME = 24, GFB_SERVERS_MAX = 64 };
 
 /* Experiments, one bit each. */
@@ -85,7 +88,7 @@ struct gfb_rows {
 
 /* What is measured before anything else, in bytes per second. */
 struct gfb_rates {
-    double pull, copy, pageable, read_one;
+    double pull, copy, pageable, read_one, pread; /* the last by all threads */
 };
 
 struct gfb {
@@ -182,9 +185,10 @@ VV_WARN_UNUSED int gfb_result_get(struct gfb *b, struct gf_result *ret_result);
 /* ---- bench_gpufile_rates.c: what limits them ---- */
 
 VV_WARN_UNUSED int gfb_rates_measure(struct gfb *b);
-/* What as many threads as there are servers read from the page cache, so much at a time. */
+/* What as many threads as there are servers read from the page cache, so much at a time, on and on or
+ * anywhere; or past the page cache. */
 VV_WARN_UNUSED int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, uint64_t piece,
-                                  bool direct, double *ret_rate);
+                                  bool anywhere, bool direct, double *ret_rate);
 /* What a reader of our own gets from the disk with so many reads under way. */
 VV_WARN_UNUSED int gfb_disk_rate(struct gfb *b, const struct gfb_input *in, unsigned depth,
                                  double *ret_rate);
@@ -195,6 +199,32 @@ VV_WARN_UNUSED int gfb_predict(struct gfb *b, const struct gfb_way *way, const s
 /* ---- bench_gpufile_parts.c: the experiments ---- */
 
 VV_WARN_UNUSED int gfb_run(struct gfb *b);
+
+/* ---- bench_gpufile_goals.c: what was to be reached ---- */
+
+struct gfb_goal {
+    char name[96];
+    double value, bar; /* at least */
+};
+
+enum { GFB_GOALS_MAX = 32 };
+
+/* Those that there are rows for. Returns how many. */
+size_t gfb_goals(const struct gfb *b, struct gfb_goal *ret_goals);
+
+/* Bytes over io_s, in GB/s; NAN: it failed, or there is no such row. */
+double gfb_gbps(const struct gfb_row *r);
+/* Measured over predicted: 1 is explained. NAN: there is no prediction. */
+double gfb_explained(const struct gfb_row *r);
+
+/* The geometric mean of how many times as fast as the other a mode is, over the programs, and the
+ * least. */
+struct gfb_mean {
+    double mean, least;
+    size_t n;
+};
+struct gfb_mean gfb_mean(const struct gfb *b, const char *part, const char *mode,
+                         const char *other_part, const char *other_mode);
 
 /* ---- bench_gpufile_page.c: what becomes of them ---- */
 

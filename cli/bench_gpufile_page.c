@@ -49,11 +49,6 @@ static const struct figure {
     {"cold", "cold", "Nothing in the page cache", "", BANDWIDTHS},
 };
 
-static double gbps(const struct gfb_row *r)
-{
-    return r->text[0] || !(r->io_s > 0) ? NAN : (double)r->bytes / r->io_s * 1e-9;
-}
-
 /* How many times as fast as GPUfs mode with small pages. */
 static double speedup(const struct gfb *b, const struct gfb_row *r, const char *than)
 {
@@ -103,7 +98,7 @@ static const char *title_of(const char *mode)
     for (int m = 0; m < GFB_MODE_NR; m++)
         if (strcmp(gfb_mode_name((enum gfb_mode)m), mode) == 0)
             return gfb_mode_title((enum gfb_mode)m);
-    return mode;
+    return strcmp(mode, GFB_ANY_PAGES) == 0 ? "GPUfs mode, such pages" : mode;
 }
 
 struct chart {
@@ -122,12 +117,12 @@ static void chart_lines(const struct gfb *b, const char *part, struct chart *c)
             const struct gfb_row *r = gfb_find(b, part, c->groups[g], c->modes[s]);
 
             if (r && r->x > 0) {
-                c->x[s][n] = r->x;
-                c->y[s][n++] = gbps(r);
+                c->x[s][n] = r->x / 1024;
+                c->y[s][n++] = gfb_gbps(r);
             } else if (r && n == 0) { /* one figure for all sizes */
-                c->x[s][0] = 4096;
-                c->x[s][1] = 4096 * 1024;
-                c->y[s][0] = c->y[s][1] = gbps(r);
+                c->x[s][0] = 4;
+                c->x[s][1] = 4096;
+                c->y[s][0] = c->y[s][1] = gfb_gbps(r);
                 n = 2;
             }
         }
@@ -143,7 +138,7 @@ static void chart_bars(const struct gfb *b, const struct figure *fig, struct cha
 
             c->y[s][g] = !r                      ? PLOT_NOTHING
                          : fig->kind == SPEEDUPS ? speedup(b, r, "gpufs-4k")
-                                                 : gbps(r);
+                                                 : gfb_gbps(r);
         }
         c->series[s].nr = c->nr_groups;
     }
@@ -155,7 +150,7 @@ static int draw(FILE *f, const struct gfb *b, const struct figure *fig)
     char title[160], note[200];
     struct plot_panel panel = {
         .kind = fig->kind == OVER_SIZES ? PLOT_LINES : PLOT_BARS,
-        .x_label = fig->kind == OVER_SIZES ? "bytes of a page, or of a window" : "",
+        .x_label = fig->kind == OVER_SIZES ? "KiB of a page, or of a window" : "",
         .y_label = fig->kind == SPEEDUPS ? "times as fast" : "GB/s, higher is better",
         .log_x = fig->kind == OVER_SIZES,
         .log_y = true,
@@ -208,12 +203,6 @@ static double predicted_gbps(const struct gfb_row *r)
     return r->predicted_s > 0 ? (double)r->bytes / r->predicted_s * 1e-9 : NAN;
 }
 
-/* Measured over predicted: 1 is explained. */
-static double explained(const struct gfb_row *r)
-{
-    return gbps(r) / predicted_gbps(r);
-}
-
 static void csv_rows(FILE *f, const struct gfb *b, const char *part)
 {
     char n[6][32];
@@ -234,8 +223,9 @@ static void csv_rows(FILE *f, const struct gfb *b, const char *part)
         fprintf(f, "%s,%s,%s,%d,%.17g,%" PRIu64 ",%.9g,%.9g,%s,%" PRIu64 ",%s,%s,%s,%s\n", r->part,
                 r->group, r->mode, r->cold, r->x, r->bytes, r->io_s, r->total_s,
                 number(r->predicted_s, n[0], sizeof(n[0])), r->wrong,
-                number(gbps(r), n[1], sizeof(n[1])), number(predicted_gbps(r), n[2], sizeof(n[2])),
-                number(explained(r), n[3], sizeof(n[3])), text);
+                number(gfb_gbps(r), n[1], sizeof(n[1])),
+                number(predicted_gbps(r), n[2], sizeof(n[2])),
+                number(gfb_explained(r), n[3], sizeof(n[3])), text);
     }
 }
 
@@ -313,43 +303,14 @@ static void put_table(FILE *f, const struct gfb *b, const struct figure *fig)
         fputs("</td><td>", f);
         page_text(f, r->mode);
         fprintf(f, "</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%" PRIu64 "</td><td>",
-                number(gbps(r), n[0], sizeof(n[0])), number(predicted_gbps(r), n[1], sizeof(n[1])),
-                number(explained(r), n[2], sizeof(n[2])),
+                number(gfb_gbps(r), n[0], sizeof(n[0])),
+                number(predicted_gbps(r), n[1], sizeof(n[1])),
+                number(gfb_explained(r), n[2], sizeof(n[2])),
                 number(r->total_s > 0 ? r->total_s : NAN, n[3], sizeof(n[3])), r->wrong);
         page_text(f, r->text);
         fputs("</td></tr>\n", f);
     }
     fputs("</tbody></table>\n", f);
-}
-
-/* The geometric mean of how many times as fast as `than` a mode is, over all programs, and the least. */
-struct mean {
-    double mean, least;
-    size_t n;
-};
-
-static struct mean mean_of(const struct gfb *b, const char *part, const char *mode,
-                           const char *than)
-{
-    struct mean m = {NAN, INFINITY, 0};
-    double sum = 0;
-
-    for (size_t i = 0; i < b->rows.nr; i++) {
-        const struct gfb_row *r = &b->rows.row[i];
-        double x;
-
-        if (strcmp(r->part, part) != 0 || strcmp(r->mode, mode) != 0)
-            continue;
-        x = speedup(b, r, than);
-        if (!isfinite(x))
-            continue;
-        sum += log(x);
-        m.least = fmin(m.least, x);
-        m.n++;
-    }
-    if (m.n)
-        m.mean = exp(sum / (double)m.n);
-    return m;
 }
 
 static void put_means(FILE *f, const struct gfb *b, const char *part)
@@ -359,7 +320,7 @@ static void put_means(FILE *f, const struct gfb *b, const char *part)
 
     for (size_t o = 0; o < VV_ARRAY_SIZE(ours); o++)
         for (size_t t = 0; t < VV_ARRAY_SIZE(others); t++) {
-            struct mean m = mean_of(b, part, ours[o], others[t]);
+            struct gfb_mean m = gfb_mean(b, part, ours[o], part, others[t]);
 
             if (m.n && strcmp(ours[o], others[t]) != 0)
                 fprintf(f,
@@ -410,6 +371,27 @@ static void put_rates(FILE *f, const struct gfb *b)
               false);
     page_pair(f, "one thread reads into fresh memory",
               page_rate(b->rates.read_one, text, sizeof(text)), false);
+    page_pair(f, "all threads read into memory of their own",
+              page_rate(b->rates.pread, text, sizeof(text)), false);
+    fputs("</tbody></table>\n", f);
+}
+
+static void put_goals(FILE *f, const struct gfb *b)
+{
+    struct gfb_goal goals[GFB_GOALS_MAX];
+    size_t n = gfb_goals(b, goals);
+
+    if (!n)
+        return;
+    fputs("<table id=\"goals\"><thead><tr><th>goal</th><th>is</th><th>at least</th></tr></thead>"
+          "<tbody>\n",
+          f);
+    for (size_t i = 0; i < n; i++) {
+        fputs("<tr><td>", f);
+        page_text(f, goals[i].name);
+        fprintf(f, "</td><td>%.2f%s</td><td>%.2f</td></tr>\n", goals[i].value,
+                !b->emulated && goals[i].value < goals[i].bar ? " !" : "", goals[i].bar);
+    }
     fputs("</tbody></table>\n", f);
 }
 
@@ -434,6 +416,7 @@ static int write_page(FILE *f, const struct gfb *b, const struct figure *fig)
               "experiments run, not what a GPU would reach.</p>\n",
               f);
     put_rates(f, b);
+    put_goals(f, b);
     for (size_t i = 0; i < VV_ARRAY_SIZE(figures); i++)
         put_figure(f, b, &figures[i]);
     fputs("<p>All rows: <a href=\"rows.csv\">rows.csv</a></p>\n", f);
@@ -497,17 +480,18 @@ int gfb_write(const struct gfb *b, char *err, size_t err_bytes)
 
 /* ---- standard output ---- */
 
-static void print_means(const struct gfb *b, const char *part)
+static void print_goals(const struct gfb *b)
 {
-    static const char *const others[] = {"cpu", "double", "gpufs-4k", "prefetch"};
+    struct gfb_goal goals[GFB_GOALS_MAX];
+    size_t n = gfb_goals(b, goals);
 
-    for (size_t t = 0; t < VV_ARRAY_SIZE(others); t++) {
-        struct mean m = mean_of(b, part, "varve", others[t]);
-
-        if (m.n)
-            printf("%s: varve is %.2f times as fast as %s (geometric mean of %zu; least %.2f)\n",
-                   part, m.mean, others[t], m.n, m.least);
-    }
+    if (n)
+        printf("\n%-82s %9s %9s\n", "goal", "is", "at least");
+    for (size_t i = 0; i < n; i++)
+        printf("%-82s %9.2f %9.2f%s\n", goals[i].name, goals[i].value, goals[i].bar,
+               b->emulated                     ? ""
+               : goals[i].value < goals[i].bar ? " !"
+                                               : "");
 }
 
 void gfb_print(const struct gfb *b)
@@ -526,9 +510,9 @@ void gfb_print(const struct gfb *b)
             printf(" %s\n", r->text);
             continue;
         }
-        printf(" %9.3f", gbps(r));
+        printf(" %9.3f", gfb_gbps(r));
         if (isfinite(predicted_gbps(r)))
-            printf(" %9.3f %6.2f", predicted_gbps(r), explained(r));
+            printf(" %9.3f %6.2f", predicted_gbps(r), gfb_explained(r));
         else
             printf(" %9s %6s", "", "");
         if (r->total_s > 0)
@@ -537,9 +521,8 @@ void gfb_print(const struct gfb *b)
             printf(" %9s", "");
         printf(" %6" PRIu64 "\n", r->wrong);
     }
-    print_means(b, "apps");
-    print_means(b, "half");
-    printf("%s/index.html\n", b->o.out);
+    print_goals(b);
+    printf("\n%s/index.html\n", b->o.out);
 }
 
 void gfb_print_json(const struct gfb *b)
@@ -566,7 +549,7 @@ void gfb_print_json(const struct gfb *b)
         json_string(stdout, r->mode);
         printf(", \"cold\": %s, \"bytes\": %" PRIu64 ", \"gbps\": ", r->cold ? "true" : "false",
                r->bytes);
-        json_number(stdout, gbps(r));
+        json_number(stdout, gfb_gbps(r));
         printf(", \"predicted_gbps\": ");
         json_number(stdout, predicted_gbps(r));
         printf(", \"total_s\": ");

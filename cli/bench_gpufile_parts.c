@@ -156,7 +156,7 @@ static int one(struct gfb *b, struct plain *p, enum gfb_part part, const char *g
 
     if (!(b->o.modes >> mode & 1) || gfb_over(b))
         return 0;
-    row = gfb_row(b, gfb_part_name(part), group, gfb_mode_name(mode));
+    row = gfb_row(b, gfb_part_name(part), group, page ? GFB_ANY_PAGES : gfb_mode_name(mode));
     if (!row)
         return -ENOMEM;
     row->x = x;
@@ -424,7 +424,7 @@ static int mosaic(struct gfb *b)
     if (rc)
         return rc;
     row = gfb_row(b, gfb_part_name(GFB_MOSAIC), "all", "pread");
-    rc = row ? gfb_pread_rate(b, &p.in, 4 * KIB, b->o.cold, &rate) : -ENOMEM;
+    rc = row ? gfb_pread_rate(b, &p.in, 4 * KIB, true, b->o.cold, &rate) : -ENOMEM;
     if (rc == 0) {
         row->bytes = p.in.bytes[0];
         row->io_s = (double)row->bytes / rate;

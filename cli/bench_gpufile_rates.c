@@ -23,7 +23,6 @@
 #include <varve/gpufile_device.h>
 
 #include "cli/bench_gpufile.h"
-#include "core/thread.h"
 #include "sim/gf_kernels.h"
 #include "tier/aio.h"
 
@@ -101,8 +100,9 @@ static int measure_pull(struct gfb *b, unsigned char *device, double *ret_rate)
     return rc;
 }
 
-/* One thread reads a file of the page cache into memory that it has not used before. */
-static int measure_read_one(struct gfb *b, double *ret_rate)
+/* One thread reads a file of the page cache into memory that it has not used before; all of them read
+ * it into memory that they have. */
+static int measure_reads(struct gfb *b, double *ret_one, double *ret_all)
 {
     struct gf_shape s = {.app = GF_2DCONV, .seed = b->o.seed, .rows = 1, .cols = 1};
     struct gfb_input in;
@@ -118,10 +118,13 @@ static int measure_read_one(struct gfb *b, double *ret_rate)
     p = malloc(s.bytes[0]);
     start = gfb_now_s();
     n = p ? pread(in.fd[0], p, s.bytes[0], 0) : -1;
-    *ret_rate = (double)s.bytes[0] / (gfb_now_s() - start);
+    *ret_one = (double)s.bytes[0] / (gfb_now_s() - start);
     free(p);
+    rc = n == (ssize_t)s.bytes[0] ? 0 : -EIO;
+    if (rc == 0)
+        rc = gfb_pread_rate(b, &in, b->emulated ? 64 * KIB : MIB, false, false, ret_all);
     gfb_input_fini(&in);
-    return n == (ssize_t)s.bytes[0] ? 0 : -EIO;
+    return rc;
 }
 
 /* Among the rows, so that they are kept with them. */
@@ -150,7 +153,7 @@ int gfb_rates_measure(struct gfb *b)
         rc = measure_pull(b, device, &r->pull);
     (void)vv_device_mem_free(b->device, device);
     if (rc == 0)
-        rc = measure_read_one(b, &r->read_one);
+        rc = measure_reads(b, &r->read_one, &r->pread);
     if (rc == 0)
         rc = rate_row(b, "pull", r->pull);
     if (rc == 0)
@@ -159,6 +162,8 @@ int gfb_rates_measure(struct gfb *b)
         rc = rate_row(b, "pageable", r->pageable);
     if (rc == 0)
         rc = rate_row(b, "read-one", r->read_one);
+    if (rc == 0)
+        rc = rate_row(b, "pread", r->pread);
     return rc ? gfb_fail(b, rc, "measuring the link: %s", strerror(-rc)) : 0;
 }
 
@@ -168,7 +173,8 @@ struct preads {
     struct gfb *b;
     int fd;
     uint64_t bytes, piece;
-    int rc; /* Synchronization: atomic, relaxed */
+    uint64_t among; /* anywhere among so many pieces; 0: on and on */
+    int rc;         /* Synchronization: atomic, relaxed */
 };
 
 static void pread_part(void *arg, uint64_t first, uint64_t last)
@@ -178,18 +184,22 @@ static void pread_part(void *arg, uint64_t first, uint64_t last)
 
     if (buf)
         memset(buf, 1, p->piece);
-    for (uint64_t at = first; buf && at < last; at++)
+    for (uint64_t i = first; buf && i < last; i++) {
+        uint64_t at = p->among ? vv_pattern_mix(i) % p->among : i;
+
         if (pread(p->fd, buf, p->piece, (off_t)(at * p->piece)) < 0)
             __atomic_store_n(&p->rc, -errno, __ATOMIC_RELAXED);
+    }
     if (!buf)
         __atomic_store_n(&p->rc, -ENOMEM, __ATOMIC_RELAXED);
     free(buf);
 }
 
-int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, uint64_t piece, bool direct,
-                   double *ret_rate)
+int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, uint64_t piece, bool anywhere,
+                   bool direct, double *ret_rate)
 {
-    struct preads p = {.b = b, .fd = in->fd[0], .piece = piece};
+    struct preads p = {
+        .b = b, .fd = in->fd[0], .piece = piece, .among = anywhere ? in->bytes[0] / piece : 0};
     uint64_t most = b->emulated ? MIB : 4096 * MIB;
     double start;
     int rc;
@@ -341,7 +351,7 @@ static int ask(struct gfb *b, const struct gfb_way *way, const struct gfb_input 
         }
     rc = alone(b, way, evict, request, &k.s);
     if (rc == 0)
-        rc = gfb_pread_rate(b, in, request, false, &k.pread);
+        rc = gfb_pread_rate(b, in, request, false, false, &k.pread);
     if (rc)
         return rc;
     if (nr_known < VV_ARRAY_SIZE(known))
@@ -391,7 +401,7 @@ int gfb_predict(struct gfb *b, const struct gfb_way *way, const struct gfb_input
     }
     if (way->mode != GFB_DOUBLE)
         return predict_paper(b, way, in, ret_s);
-    rc = gfb_pread_rate(b, in, b->buffer_bytes, false, &rate);
+    rc = gfb_pread_rate(b, in, b->buffer_bytes, false, false, &rate);
     *ret_s = bytes / fmin(rate, b->rates.copy);
     return rc;
 }

@@ -157,6 +157,19 @@ VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part,
     return 0;
 }
 
+/* How long to rest before looking again, having waited for so long. Looking goes across the link, where
+ * the bytes are: who has waited long looks seldom, and where many wait, all look seldom, so that
+ * they do not take from the link what they wait for. With up to a few hundred streams the first look
+ * comes at once, and the rest is a quarter of the time waited; with thousands, which wait for longer
+ * anyway, it begins at 8 ns for each of them and ends at 20. */
+VARVE_D_FN unsigned varve_g_rest(uint64_t waited, unsigned active)
+{
+    uint64_t least = active > 256 ? 8 * active : 100, most = active > 800 ? 20 * active : 16000;
+    uint64_t rest = waited < 400 ? least : waited / 4;
+
+    return (unsigned)(rest < least ? least : rest > most ? most : rest);
+}
+
 /* Waits for the answer of a part. Bytes, or a negative errno; after -ETIMEDOUT and -ENOTCONN the part
  * is stuck. A handle that has waited in vain once looks once only. */
 VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
@@ -164,10 +177,9 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
     const struct varve_gfs *fs = f->fs;
     struct varve_g_stream *s = &fs->streams[f->stream];
     uint64_t start = varve_d_now_ns(), now = start, v;
-    unsigned spins = 0;
+    unsigned spins = 0, active = varve_d_load32_dev(&fs->shared->active);
     int rc = f->late;
 
-    /* Looking goes across the link, where the bytes are: who has waited long looks seldom. */
     while (v = varve_d_load64_sys(varve_g_mailbox(f, part)),
            VARVE_G_ANSWER_NUMBER(v) != s->number[part]) {
         /* After an error the mailbox was looked at once more: servers answer before they go. */
@@ -182,9 +194,7 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
         else if (++spins % 32 == 0 && varve_d_acquire64_sys(&fs->host->servers) == 0)
             rc = -ENOTCONN;
         else
-            varve_d_pause(now - start < 400     ? 100
-                          : now - start < 64000 ? (unsigned)(now - start) / 4
-                                                : 16000);
+            varve_d_pause(varve_g_rest(now - start, active));
     }
     /* Once more, in order: the bytes are there when the answer is. */
     v = varve_d_acquire64_sys(varve_g_mailbox(f, part));

@@ -64,6 +64,7 @@ class Page(html.parser.HTMLParser):
         for name in ("src", "href"):
             assert not attributes.get(name, "").startswith(("http", "//")), attributes
 
+assert 'id="goals"' in open(f"{folder}/index.html").read()
 page = Page()
 page.feed(open(f"{folder}/index.html").read())
 figures = "2 9 10 mosaic hits 11 12 13 14 cold".split()

@@ -146,6 +146,7 @@ struct gfb_way {
     uint64_t piece;       /* of a read; 0: 128 KiB, or a page */
     uint32_t page, ahead; /* in place of the mode's */
     uint32_t blocks, threads;
+    uint32_t servers; /* 0: as on the command line */
     bool cold;
 };
 
@@ -185,10 +186,15 @@ VV_WARN_UNUSED int gfb_result_get(struct gfb *b, struct gf_result *ret_result);
 /* ---- bench_gpufile_rates.c: what limits them ---- */
 
 VV_WARN_UNUSED int gfb_rates_measure(struct gfb *b);
-/* What as many threads as there are servers read from the page cache, so much at a time, on and on or
- * anywhere; or past the page cache. */
-VV_WARN_UNUSED int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, uint64_t piece,
-                                  bool anywhere, bool direct, double *ret_rate);
+/* How threads read a file to see how fast they can. */
+struct gfb_preads {
+    uint64_t piece;
+    uint32_t threads; /* 0: as many as there are servers */
+    bool anywhere;    /* not on and on */
+    bool direct;      /* past the page cache */
+};
+VV_WARN_UNUSED int gfb_pread_rate(struct gfb *b, const struct gfb_input *in,
+                                  const struct gfb_preads *how, double *ret_rate);
 /* What a reader of our own gets from the disk with so many reads under way. */
 VV_WARN_UNUSED int gfb_disk_rate(struct gfb *b, const struct gfb_input *in, unsigned depth,
                                  double *ret_rate);

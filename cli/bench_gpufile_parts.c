@@ -415,6 +415,7 @@ static int mosaic_row(struct gfb *b, struct plain *p, enum gfb_mode mode, bool n
 /* What threads read at random is what servers could: part of C. */
 static int mosaic(struct gfb *b)
 {
+    struct gfb_preads how = {.piece = 4 * KIB, .anywhere = true, .direct = b->o.cold};
     struct plain p;
     struct gfb_row *row;
     double rate;
@@ -424,7 +425,7 @@ static int mosaic(struct gfb *b)
     if (rc)
         return rc;
     row = gfb_row(b, gfb_part_name(GFB_MOSAIC), "all", "pread");
-    rc = row ? gfb_pread_rate(b, &p.in, 4 * KIB, true, b->o.cold, &rate) : -ENOMEM;
+    rc = row ? gfb_pread_rate(b, &p.in, &how, &rate) : -ENOMEM;
     if (rc == 0) {
         row->bytes = p.in.bytes[0];
         row->io_s = (double)row->bytes / rate;

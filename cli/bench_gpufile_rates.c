@@ -6,10 +6,11 @@
  *   one thread          reads into fresh memory, and then copies from pageable memory: the times add up
  *   double buffers      the slower of the threads' preads and the copies from pinned memory
  *   the papers' ways    as many times what one block gets alone as there are blocks, but no more than the
- *                       servers can read in requests of that size, the busiest of them having its share of
- *                       the slots, and than the link carries. With one queue of pages for all, which a lock
- *                       protects, no more than a page for each time that the lock is held: the difference
- *                       that evicting makes to a block alone.
+ *                       servers can do, and than the link carries. What servers can do: as many times what
+ *                       one does that is never idle, less what threads lose when they read at once, and
+ *                       the busiest of them has more than its share of the slots. With one queue of
+ *                       pages for all, which a lock protects, no more than a page for each time that the
+ *                       lock is held: the difference that evicting makes to a block alone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +123,8 @@ static int measure_reads(struct gfb *b, double *ret_one, double *ret_all)
     free(p);
     rc = n == (ssize_t)s.bytes[0] ? 0 : -EIO;
     if (rc == 0)
-        rc = gfb_pread_rate(b, &in, b->emulated ? 64 * KIB : MIB, false, false, ret_all);
+        rc = gfb_pread_rate(b, &in, &(struct gfb_preads){.piece = b->emulated ? 64 * KIB : MIB},
+                            ret_all);
     gfb_input_fini(&in);
     return rc;
 }
@@ -170,7 +172,6 @@ int gfb_rates_measure(struct gfb *b)
 /* ---- threads that read ---- */
 
 struct preads {
-    struct gfb *b;
     int fd;
     uint64_t bytes, piece;
     uint64_t among; /* anywhere among so many pieces; 0: on and on */
@@ -195,23 +196,25 @@ static void pread_part(void *arg, uint64_t first, uint64_t last)
     free(buf);
 }
 
-int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, uint64_t piece, bool anywhere,
-                   bool direct, double *ret_rate)
+int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, const struct gfb_preads *how,
+                   double *ret_rate)
 {
-    struct preads p = {
-        .b = b, .fd = in->fd[0], .piece = piece, .among = anywhere ? in->bytes[0] / piece : 0};
-    uint64_t most = b->emulated ? MIB : 4096 * MIB;
+    struct preads p = {.fd = in->fd[0],
+                       .piece = how->piece,
+                       .among = how->anywhere ? in->bytes[0] / how->piece : 0};
+    uint32_t threads = how->threads ? how->threads : b->o.servers;
+    uint64_t most = b->emulated ? MIB : 256 * MIB * threads;
     double start;
     int rc;
 
     /* Small pieces are slow, and a part of the file tells as much. */
-    p.bytes = VV_MIN(in->bytes[0], piece < 64 * KIB ? most / 4 : most);
-    if (direct)
+    p.bytes = VV_MIN(in->bytes[0], p.piece < 64 * KIB ? most / 4 : most);
+    if (how->direct)
         p.fd = open(in->path[0], O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (p.fd < 0)
         p.fd = in->fd[0];
     start = gfb_now_s();
-    rc = gf_parallel(vv_div_up(p.bytes, piece), b->o.servers, pread_part, &p);
+    rc = gf_parallel(vv_div_up(p.bytes, p.piece), threads, pread_part, &p);
     *ret_rate = (double)p.bytes / (gfb_now_s() - start);
     if (p.fd != in->fd[0])
         (void)close(p.fd);
@@ -284,15 +287,19 @@ int gfb_disk_rate(struct gfb *b, const struct gfb_input *in, unsigned depth, dou
     return rc ? gfb_fail(b, rc, "%s: %s", in->path[0], strerror(-rc)) : 0;
 }
 
-/* ---- what one block gets alone ---- */
+/* ---- what one block gets alone, and what one server does ---- */
 
-/* A file of chance that the figure of one block is taken from; seconds for each byte. `evict`: the
- * cache is full all the time. */
-static int alone(struct gfb *b, const struct gfb_way *way, bool evict, uint64_t request,
-                 double *ret_s)
+static uint64_t page_of(const struct gfb_way *way)
 {
-    uint64_t page = way->page ? way->page : way->mode == GFB_GPUFS_64K ? 64 * KIB : 4 * KIB;
-    uint64_t requests = b->emulated ? 16 : 1024;
+    return way->page ? way->page : way->mode == GFB_GPUFS_64K ? 64 * KIB : 4 * KIB;
+}
+
+/* Reads a small file in that way, with so many blocks and servers; seconds for each byte. `evict`: the
+ * cache is full all the time. */
+static int alone(struct gfb *b, const struct gfb_way *way, uint32_t blocks, uint32_t servers,
+                 bool evict, uint64_t request, double *ret_s)
+{
+    uint64_t requests = blocks > 1 ? blocks * (b->emulated ? 4 : 64) : b->emulated ? 16 : 1024;
     struct gf_shape s = {.app = GF_2DCONV, .seed = b->o.seed, .rows = 1, .cols = 1};
     struct gfb_way one = *way;
     unsigned char *dst[3] = {NULL};
@@ -302,11 +309,12 @@ static int alone(struct gfb *b, const struct gfb_way *way, bool evict, uint64_t 
     double best = INFINITY, t;
     int rc;
 
-    s.bytes[0] = VV_MIN(requests * request, b->emulated ? MIB : 256 * MIB) / request * request;
-    s.bytes[0] = VV_MAX(s.bytes[0], 4 * request);
-    one.blocks = 1;
+    s.bytes[0] = VV_MIN(requests * request, b->emulated ? MIB : 512 * MIB) / request * request;
+    s.bytes[0] = VV_MAX(s.bytes[0], VV_MAX(4, blocks) * request);
+    one.blocks = blocks;
+    one.servers = servers;
     one.cold = false;
-    one.cache_bytes = evict ? 8 * page : s.bytes[0] + 8 * page;
+    one.cache_bytes = evict ? 8 * page_of(way) : s.bytes[0] + 8 * page_of(way);
     rc = gfb_input_new(b, &s, &in);
     if (rc)
         return rc;
@@ -326,12 +334,29 @@ static int alone(struct gfb *b, const struct gfb_way *way, bool evict, uint64_t 
     return rc;
 }
 
+/* What all servers can do, in bytes per second. */
+static int all_servers(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
+                       uint64_t request, double *ret_rate)
+{
+    double s, together, by_one;
+    int rc = alone(b, way, way->blocks, 1, false, request, &s);
+
+    if (rc == 0)
+        rc = gfb_pread_rate(b, in, &(struct gfb_preads){.piece = request}, &together);
+    if (rc == 0)
+        rc = gfb_pread_rate(b, in, &(struct gfb_preads){.piece = request, .threads = 1}, &by_one);
+    if (rc == 0)
+        *ret_rate = 1 / s * together / by_one;
+    return rc;
+}
+
 /* The same question is asked again and again. */
 struct known {
     enum gfb_mode mode;
     uint32_t page, ahead;
     bool evict;
-    double s, pread;
+    double s;       /* for a byte, of one block */
+    double servers; /* bytes per second */
 };
 
 static struct known known[64];
@@ -349,9 +374,9 @@ static int ask(struct gfb *b, const struct gfb_way *way, const struct gfb_input 
             *ret = known[i];
             return 0;
         }
-    rc = alone(b, way, evict, request, &k.s);
-    if (rc == 0)
-        rc = gfb_pread_rate(b, in, request, false, false, &k.pread);
+    rc = alone(b, way, 1, 0, evict, request, &k.s);
+    if (rc == 0 && !evict)
+        rc = all_servers(b, way, in, request, &k.servers);
     if (rc)
         return rc;
     if (nr_known < VV_ARRAY_SIZE(known))
@@ -363,7 +388,7 @@ static int ask(struct gfb *b, const struct gfb_way *way, const struct gfb_input 
 static int predict_paper(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                          double *ret_s)
 {
-    uint64_t page = way->page ? way->page : way->mode == GFB_GPUFS_64K ? 64 * KIB : 4 * KIB;
+    uint64_t page = page_of(way);
     bool ahead = way->mode == GFB_PREFETCH || way->mode == GFB_PREFETCH_GLOBAL;
     uint64_t request = ahead ? VV_MAX(way->ahead ? way->ahead : 64 * KIB, page) : page;
     uint64_t bytes = gfb_input_bytes(in);
@@ -374,7 +399,7 @@ static int predict_paper(struct gfb *b, const struct gfb_way *way, const struct 
 
     if (rc)
         return rc;
-    rate = fmin(way->blocks / k.s, fmin(k.pread * share / ceil(share), b->rates.pull));
+    rate = fmin(way->blocks / k.s, fmin(k.servers * share / ceil(share), b->rates.pull));
     if (evict && global) {
         rc = ask(b, way, in, true, request, &full);
         if (rc)
@@ -401,7 +426,7 @@ int gfb_predict(struct gfb *b, const struct gfb_way *way, const struct gfb_input
     }
     if (way->mode != GFB_DOUBLE)
         return predict_paper(b, way, in, ret_s);
-    rc = gfb_pread_rate(b, in, b->buffer_bytes, false, false, &rate);
+    rc = gfb_pread_rate(b, in, &(struct gfb_preads){.piece = b->buffer_bytes}, &rate);
     *ret_s = bytes / fmin(rate, b->rates.copy);
     return rc;
 }

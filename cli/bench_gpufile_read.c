@@ -146,7 +146,7 @@ static void way_opts(const struct gfb *b, const struct gfb_way *w, struct varve_
             o->io = VARVE_GIO_URING;
         }
     }
-    o->servers = b->o.servers;
+    o->servers = w->servers ? w->servers : b->o.servers;
     o->map_limit = UINT64_C(1) << 44;
     o->timeout_ms = 60000;
 }

@@ -4,6 +4,7 @@
  * need no more than the socket. */
 #include "cli/cached.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 #include "cli/cli.h"
 
-#define COMMAND "varve cached"
+#define COMMAND     "varve cached"
+#define DRAIN_MAX_S (365 * 86400L)
 
 static void usage(FILE *f)
 {
@@ -159,19 +161,30 @@ static int drain_command(struct vv_cached *c, int argc, char **argv)
     char *end = NULL;
     long seconds = argc > 0 ? strtol(argv[0], &end, 10) : 600;
 
-    if (argc > 1 || seconds <= 0 || (end && *end))
+    if (argc > 1 || seconds <= 0 || seconds > DRAIN_MAX_S || (end && *end))
         return complain("drain takes how many seconds it may take (600)");
     snprintf(line, sizeof(line), "drain %ld", seconds);
     return cached_ask(c, line, NULL, NULL);
 }
 
+static bool is_address(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    char *end;
+    long port = colon ? strtol(colon + 1, &end, 10) : 0;
+
+    return colon && colon > text && isdigit((unsigned char)colon[1]) && !*end && port > 0 &&
+           port <= UINT16_MAX && strlen(text) <= VV_MEMBER_ADDR_MAX;
+}
+
 static int join_command(struct vv_cached *c, int argc, char **argv)
 {
-    char line[512];
+    char line[VV_MEMBER_NAME_MAX + VV_MEMBER_ADDR_MAX + 8];
 
-    if (argc != 2 || strpbrk(argv[0], " \n") || strpbrk(argv[1], " \n"))
+    if (argc != 2 || !*argv[0] || strlen(argv[0]) > VV_MEMBER_NAME_MAX ||
+        strpbrk(argv[0], " \t\n/") || strpbrk(argv[1], " \t\n") || !is_address(argv[1]))
         return complain("join takes the name of a node and its host:port");
-    snprintf(line, sizeof(line), "join %.100s %.200s", argv[0], argv[1]);
+    snprintf(line, sizeof(line), "join %s %s", argv[0], argv[1]);
     return cached_ask(c, line, NULL, NULL);
 }
 

@@ -265,7 +265,7 @@ static int parse(int argc, char **argv, struct preload *p)
         else if (id == 'e')
             rc = parse_number(optarg, &p->epoch);
         else if (id == 'n')
-            rc = parse_number(optarg, &p->epochs);
+            rc = parse_number(optarg, &p->epochs) < 0 || p->epochs == 0 ? -EINVAL : 0;
         p->seeded = p->seeded || id == 's';
         p->order = p->order || id == 'o' || id == 's';
         if (rc < 0) {

@@ -57,6 +57,19 @@ expect 2 --scheme random
 says "not one of"
 expect 2 --roots
 says "needs a value"
+expect 2 drain 99999999999999999999
+expect 2 drain 0
+expect 2 join only-a-name
+expect 2 join '' 127.0.0.1:7000
+expect 2 join name 127.0.0.1
+expect 2 join name 127.0.0.1:0
+expect 2 join name 127.0.0.1:70000
+expect 2 join name/of 127.0.0.1:7000
+expect 2 join "$(printf '%0100d' 0)" 127.0.0.1:7000
+says "join takes"
+expect 2 preload --seed 1 --epochs 0 "$dir/data"
+expect 2 --verity perhaps
+says "not one of"
 expect 2 nonsense
 says nonsense
 expect 2 --roots "$dir/data" --cache "$dir/cache" --listen 127.0.0.1:0

@@ -43,6 +43,16 @@ def run(*command, check=True, quiet=False, **more):
     return done
 
 
+def daemon_environment(settings):
+    """Looking for leaks at the end of a daemon with UCX, LeakSanitizer itself falls, once in some hundred times: in
+    ScanRangeForPointers, at an address near 0, where it takes thread-local memory of libraries to be that were opened at run
+    time. The daemon, which has ended well, then ends with 1. Leaks are looked for over TCP."""
+    options = os.environ.get("ASAN_OPTIONS", "")
+    if settings.get("transport") != "ucx":
+        return None
+    return {**os.environ, "ASAN_OPTIONS": f"{options}:detect_leaks=0".lstrip(":")}
+
+
 def inside():
     """Goes on in namespaces of its own."""
     if os.geteuid() != 0:
@@ -94,7 +104,8 @@ class Host:
         for key, value in settings.items():
             command += [f"--{key.replace('_', '-')}", str(value)]
         self.log = open(self.folder / "log", "a")
-        self.daemon = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+        self.daemon = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL,
+                                       env=daemon_environment(settings))
         self.cluster.processes.append(self.daemon)
         if wait:
             self.cluster.until(lambda: self.status() is not None, f"{self.name} answers")

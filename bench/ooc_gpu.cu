@@ -52,7 +52,22 @@ static int plain(struct varve_ctx *, const struct ooc_survey_args *args, struct 
     return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
 }
 
-/* The pages are on the host when the clock starts. */
+/* Bytes of host memory that can still be had; 0: not known. */
+static uint64_t host_left(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    unsigned long long kib = 0;
+    char line[128];
+
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+/* The pages are on the host when the clock starts: there has to be room for them beside the data. */
 static int managed_new(const void *from, uint64_t bytes, void **ret_ptr)
 {
     cudaMemLocation gpu = {cudaMemLocationTypeDevice, 0};
@@ -61,7 +76,7 @@ static int managed_new(const void *from, uint64_t bytes, void **ret_ptr)
 
     if (cudaMemGetInfo(&left, &total) != cudaSuccess)
         return -EIO;
-    if (bytes > left)
+    if (bytes > left || bytes > host_left() / 10 * 9)
         return -ENOSPC;
     if (cudaMallocManaged(&p, bytes) != cudaSuccess)
         return -ENOMEM;

@@ -62,7 +62,7 @@ struct ooc_launcher {
     int (*plain)(struct varve_ctx *ctx, const struct ooc_survey_args *args,
                  struct CUstream_st *stream);
     /* Managed memory with a copy of `from`, advised as read-mostly; NULL: there is none. -ENOSPC: it would
-     * not fit the device. */
+     * not fit the device, or the host's memory before. */
     int (*managed_new)(const void *from, uint64_t bytes, void **ret_ptr);
     void (*managed_free)(void *ptr);
 };
@@ -87,6 +87,7 @@ struct ooc_way {
     double management_s;
     double utilisation; /* of the cache, averaged over the time */
     bool same;          /* sums, as those of the resident run */
+    bool no_cache;      /* everything is read where it is */
     struct ooc_sample *samples;
     size_t nr_samples;
 };

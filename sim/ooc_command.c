@@ -424,15 +424,15 @@ static int draw(FILE *f, const struct result *x, const struct figure *figure)
     for (size_t i = 0; i < x->r.nr_ways && rc == 0; i++) {
         const struct ooc_way *w = &x->r.ways[i];
 
-        if (w->skipped[0] || w->from_host || w->nr_samples == 0)
-            continue; /* it has no cache */
+        if (w->skipped[0] || w->no_cache || w->nr_samples == 0)
+            continue;
         points[n] = malloc(2 * w->nr_samples * sizeof(double));
         if (!points[n]) {
             rc = -ENOMEM;
             break;
         }
         for (size_t k = 0; k < w->nr_samples; k++) {
-            points[n][k] = 100 * w->samples[k].s / w->seconds;
+            points[n][k] = 100 * fmin(w->samples[k].s / w->seconds, 1);
             points[n][w->nr_samples + k] = figure->value(&w->samples[k]);
         }
         series[n] = (struct plot_series){.name = w->name,

@@ -205,7 +205,7 @@ int ooc_survey_direct(struct ooc_job *j, bool managed, struct ooc_way *way)
         rc = vv_device_host_share(j->device, j->memory, j->s.sum_bytes, true, &there);
     if (rc == -ENOTSUP || rc == -ENOSPC) {
         snprintf(way->skipped, OOC_TEXT, "%s",
-                 rc == -ENOSPC ? "the tables do not fit the device's memory"
+                 rc == -ENOSPC ? "a copy does not fit the memory of device and host"
                  : managed     ? "the device has no managed memory"
                                : "kernels cannot read host memory");
         return 0;

@@ -285,7 +285,7 @@ static int use_managed(struct wave *w, uint64_t bytes, struct ooc_way *way, void
     if (rc == -ENOTSUP)
         snprintf(way->skipped, OOC_TEXT, "the device has no managed memory");
     else if (rc == -ENOSPC)
-        snprintf(way->skipped, OOC_TEXT, "the volume does not fit the device's memory");
+        snprintf(way->skipped, OOC_TEXT, "a copy does not fit the memory of device and host");
     else if (rc)
         return fail(w, rc, "managed memory");
     return 0;
@@ -309,6 +309,7 @@ static int run_way(struct wave *w, enum way kind, struct ooc_report *r, struct o
         o.policy = VARVE_BLOCKS_PAPER;
     if (kind == ZERO_COPY || kind == UVM) {
         o.rounds = 0;
+        way->no_cache = true;
         o.cache_bytes = 2 * w->block_bytes;
     }
     if (kind == UVM)

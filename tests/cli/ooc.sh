@@ -68,6 +68,9 @@ PY
 expect 0 $tables --fallback
 grep -q '^| double buffer ' "$dir/out" || fail "no table"
 
+"$SOURCE_DIR/scripts/bench-ooc" --short --only 'blocks$' --bin "$(dirname "$VARVE_BIN")" --out "$dir/script" >"$dir/out" 2>&1 && [ -s "$dir/script/blocks/figure2.svg" ] ||
+    { cat "$dir/out"; fail "scripts/bench-ooc"; }
+
 # The same seed is the same experiment, another is another one.
 touched() { python3 -c 'import json,sys; r = json.load(open(sys.argv[1])); print(r["touched_bytes"], r["least_bytes"])' "$dir/out"; }
 expect 0 $small --cache 64K --json

@@ -111,6 +111,7 @@ struct vvi_source {
     bool staging_registered;
     struct vv_event *staged[2]; /* of each half, when it was last copied from */
     unsigned half;
+    _Atomic int failed;   /* a copy from there has; Synchronization: stored under lock */
     struct vv_mutex lock; /* one fill through the staging memory at a time */
     struct vvi_readers *readers;
 };
@@ -122,7 +123,7 @@ void vvi_source_fini(struct vvi_source *src);
 VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
                                    const struct vvi_piece *pieces, size_t n);
 /* The error of a copy from staging memory, if one has ended with one: events recorded on the stream later do
- * not tell. */
+ * not tell. Any thread, no lock. */
 VV_WARN_UNUSED int vvi_source_check(struct vvi_source *src);
 /* Everything on the stream has ended; errors up to here are told no more. */
 void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream);

@@ -214,25 +214,36 @@ static int fill(struct varve_blocks *b, struct vvi_run *r, struct vv_stream *str
     return vvi_source_fill(&b->source, stream, r->pieces + first, n);
 }
 
+/* Waits for the copies to slots. An error may be that of another run's copy, and comes once: slots that are
+ * taken to be filled are not, and the cache is broken. So it is when nobody can tell. */
+static int moves_ended(struct varve_blocks *b, struct vvi_run *r)
+{
+    int rc = vv_device_event_record(b->device, r->filled, b->moves);
+
+    if (rc == 0)
+        rc = vvi_blocks_wait(b, r->filled);
+    return rc;
+}
+
 /* Fills the slots that were assigned. Called with the lock held, which it gives up meanwhile. */
 static int fill_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
 {
     bool one_by_one = b->opts.policy == VARVE_BLOCKS_PAPER;
-    int rc = 0;
+    int rc = 0, moved = 0;
 
     b->fills++;
     vv_mutex_unlock(&b->lock);
     for (uint32_t i = 0; rc == 0 && i < n; i += one_by_one ? 1 : n) {
         rc = fill(b, r, b->moves, i, one_by_one ? 1 : n);
         if (rc == 0 && one_by_one)
-            rc = vv_device_event_record(b->device, r->filled, b->moves);
-        if (rc == 0 && one_by_one)
-            rc = vvi_blocks_wait(b, r->filled);
+            rc = moved = moves_ended(b, r);
     }
-    if (rc && vv_device_event_record(b->device, r->filled, b->moves) == 0)
-        (void)vvi_blocks_wait(b, r->filled);
+    if (rc && !moved)
+        moved = moves_ended(b, r);
     vv_mutex_lock(&b->lock);
     b->fills--;
+    if (moved && !b->broken)
+        b->broken = moved;
     if (rc) {
         give_back_locked(b, r, n);
     } else {
@@ -345,6 +356,11 @@ static int submit_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32
     if (rc == 0)
         rc = vv_device_event_record(b->device, b->earlier, b->early);
     if (rc) {
+        /* Some may be under way to slots that others are about to get. */
+        if (vv_device_event_record(b->device, b->earlier, b->early) == 0)
+            (void)vvi_blocks_wait(b, b->earlier);
+        else
+            b->broken = rc;
         give_back_locked(b, r, n);
         return rc;
     }
@@ -506,6 +522,8 @@ static int check_moves_locked(struct varve_blocks *b)
         if (rc && rc != -EBUSY)
             b->broken = rc;
     }
+    if (!b->broken)
+        b->broken = vvi_source_check(&b->source);
     return b->broken;
 }
 
@@ -515,7 +533,7 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
     uint64_t start;
-    int rc = begin_round(j, items), ended;
+    int rc = begin_round(j, items), ended, moved;
 
     if (rc)
         return rc;
@@ -530,8 +548,9 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
     if (rc == 0 && ended == 0 && wants_uses(j))
         vvi_slots_touch(&b->slots, r->touched, r->round);
     end_round_locked(b, r);
+    moved = check_moves_locked(b); /* whatever else went wrong */
     if (rc == 0)
-        rc = ended ? ended : check_moves_locked(b);
+        rc = ended ? ended : moved;
     if (rc == 0) {
         b->stats.missed += r->read_at;
         b->stats.undone += r->counts[VARVE_BLOCKS_UNDONE_COUNT];
@@ -640,11 +659,16 @@ static int run_items(struct job *j)
 static void settle(struct job *j)
 {
     struct varve_blocks *b = j->b;
+    int moved;
 
     if (vv_device_event_record(b->device, j->r->event, j->stream) == 0)
         (void)vvi_blocks_wait(b, j->r->event);
-    if (vv_device_event_record(b->device, j->r->filled, b->moves) == 0)
-        (void)vvi_blocks_wait(b, j->r->filled);
+    moved = moves_ended(b, j->r);
+    vv_mutex_lock(&b->lock);
+    if (moved && !b->broken)
+        b->broken = moved;
+    (void)check_moves_locked(b);
+    vv_mutex_unlock(&b->lock);
 }
 
 static void run_end(struct job *j)

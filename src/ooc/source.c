@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -198,12 +199,22 @@ static int wait_for(struct vvi_source *src, struct vv_event *event)
     return rc;
 }
 
+/* The copies from one half have ended. Their error stays known: who reads next need not be who needs them. */
+static int half_ended_locked(struct vvi_source *src, unsigned half)
+{
+    int rc = wait_for(src, src->staged[half]);
+
+    if (rc)
+        atomic_store_explicit(&src->failed, rc, memory_order_release);
+    return rc;
+}
+
 static int fill_staged_locked(struct vvi_source *src, struct vv_stream *stream,
                               const struct vvi_piece *pieces, size_t n)
 {
     unsigned char *to = src->staging + src->half * src->half_bytes;
     struct vv_event *event = src->staged[src->half];
-    int rc = wait_for(src, event), copied;
+    int rc = half_ended_locked(src, src->half), copied;
 
     if (rc == 0)
         rc = readers_read(src->readers, pieces, n, to);
@@ -240,8 +251,8 @@ int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
         rc = fill_staged_locked(src, stream, pieces + at, k);
     }
     if (rc) {
-        (void)wait_for(src, src->staged[0]);
-        (void)wait_for(src, src->staged[1]);
+        (void)half_ended_locked(src, 0);
+        (void)half_ended_locked(src, 1);
     }
     vv_mutex_unlock(&src->lock);
     return rc;
@@ -256,14 +267,20 @@ int vvi_source_check(struct vvi_source *src)
         if (rc == -EBUSY)
             rc = 0;
     }
-    return rc;
+    /* An event that was recorded anew in the meantime was looked at before. Pairs with half_ended_locked. */
+    return rc ? rc : atomic_load_explicit(&src->failed, memory_order_acquire);
 }
 
 void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream)
 {
-    for (int i = 0; src->staging && i < 2; i++)
+    if (!src->staging)
+        return;
+    vv_mutex_lock(&src->lock);
+    for (int i = 0; i < 2; i++)
         if (vv_device_event_record(src->device, src->staged[i], stream) == 0)
             (void)wait_for(src, src->staged[i]);
+    atomic_store_explicit(&src->failed, 0, memory_order_release);
+    vv_mutex_unlock(&src->lock);
 }
 
 /* ---- opening ---- */

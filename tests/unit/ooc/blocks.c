@@ -45,6 +45,7 @@ struct work {
     float *sum;      /* of each item; -1: not done */
     uint32_t *times;
     int launch_error;
+    int fail_at; /* the launch that returns launch_error; 0: all, negative: none */
 };
 
 static uint32_t place(const struct work *w, uint32_t item, uint32_t axis, uint32_t cells)
@@ -96,7 +97,9 @@ static int launch(void *arg, const struct varve_blocks_view *view, struct CUstre
 
     (void)stream;
     w->view = *view;
-    return w->launch_error ? w->launch_error : vv_device_host_app_run(w->device, run_kernel, w);
+    if (w->launch_error && (w->fail_at == 0 || --w->fail_at == 0))
+        return w->launch_error;
+    return vv_device_host_app_run(w->device, run_kernel, w);
 }
 
 static void work_init(struct work *w, struct varve_ctx *ctx, uint64_t where)
@@ -498,6 +501,50 @@ static void late_failures(void)
     T_CHECK(failed > 0);
 }
 
+/* A copy that was accepted and failed later is not forgotten because the run ended with another error: the next
+ * run is right, or says so. */
+static void two_failures(void)
+{
+    int hidden = 0;
+
+    for (uint64_t n = 0; n < t_cases(160, 640); n++) {
+        struct varve_ctx *ctx = context();
+        struct vv_device *d = vv_ckpt_device(ctx);
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        struct work w;
+        int calls = 100, rc;
+
+        opts_for(&o, 40);
+        o.policy = n % 2 ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
+        if (n % 4 > 1) {
+            o.memory = NULL;
+            o.read = from_packed;
+            o.read_arg = &calls;
+        }
+        T_OK(varve_blocks_open(ctx, &o, &b));
+        work_init(&w, ctx, 3);
+        w.launch_error = -EPROTO;
+        w.fail_at = 2 + (int)(n / 4 % 2);
+        T_OK(vv_device_host_fail_async(d, 1 + (n / 8 + t_seed()) % 12, 1, -EIO));
+        rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
+        vv_device_host_heal(d);
+        free(w.sum);
+        free(w.times);
+        work_init(&w, ctx, 3);
+        hidden += rc == -EPROTO;
+        if (varve_blocks_run(b, ITEMS, launch, &w, NULL) == 0) {
+            work_check(&w);
+        } else {
+            free(w.sum);
+            free(w.times);
+        }
+        T_OK(varve_blocks_close(b));
+        T_OK(varve_close(ctx));
+    }
+    T_CHECK(hidden > 0);
+}
+
 static void lost(void)
 {
     struct varve_ctx *ctx = context();
@@ -531,6 +578,7 @@ int main(void)
     T_RUN(misuse);
     T_RUN(failures);
     T_RUN(late_failures);
+    T_RUN(two_failures);
     T_RUN(lost);
     return t_done();
 }

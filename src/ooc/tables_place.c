@@ -6,14 +6,14 @@
  * copy. As many tables go as have to, the one that is needed last first.
  *
  * Flat: tables that come together are placed together. Some more than have to go are taken to be
- * expendable (`slack`); holes are what lies between tables that are not. The largest table takes the
+ * expendable (`slack`), and chosen anew when they run out; holes are what lies between tables that are not. The largest table takes the
  * hole that fits best, and so on; expendable tables go only where somebody takes their place. What finds
  * no hole gets one by moving: of all windows with enough free or expendable bytes the one is chosen in
  * which the fewest others are; those move down, and the place is behind them.
  *
  * All of this is worked out in a list of segments, and takes effect at its end, or not at all.
  *
- * What stays true: tables do not overlap; `list` is in the order of places; what has `refs` does not
+ * What stays true: tables do not overlap; segments are in the order of places; what has `refs` does not
  * move or go; moves go down only and keep the order, so that, made in that order, none writes over a
  * table that has yet to move. Without `refs` every set of tables that fits the cache finds its place:
  * then one window is the whole cache.
@@ -28,17 +28,12 @@
 /* Tables have numbers of so many bits; a size in units of VVI_FLAT_ALIGN goes before them. */
 enum { TABLE_BITS = 24 };
 
-enum kind {
-    PINNED,     /* launches use it */
-    STAYS,      /* it may move */
-    EXPENDABLE, /* it may go */
-    COMES,      /* it has yet to be brought, and may be placed elsewhere */
-};
-
+/* In the order of places. */
 struct vvi_seg {
     uint64_t at, bytes;
     uint32_t table;
-    enum kind kind;
+    bool pooled; /* it was expendable; whether it is, `held` says */
+    bool comes;  /* it has yet to be brought, and may be placed elsewhere */
 };
 
 struct vvi_hole {
@@ -66,17 +61,21 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
 {
     *s = (struct vvi_space){.bytes = bytes, .tables = tables, .chunked = chunked};
     s->capacity = vv_align_down(capacity, chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
-    s->slack = s->capacity / 64;
+    s->slack = s->capacity / 32;
     if (chunked)
         s->nr_chunks = s->nr_free = (uint32_t)(s->capacity / VVI_CHUNK_BYTES);
     s->held = malloc(tables * sizeof(*s->held));
     s->list = malloc(tables * sizeof(*s->list));
     s->order = malloc(tables * sizeof(*s->order));
     s->missing = malloc(tables * sizeof(*s->missing));
-    s->segs = malloc(2 * (size_t)tables * sizeof(*s->segs)); /* two lists */
+    s->segs = malloc((size_t)tables * sizeof(*s->segs));
+    s->other = malloc((size_t)tables * sizeof(*s->other));
+    s->placed = malloc((size_t)tables * sizeof(*s->placed));
+    s->gone = malloc(tables * sizeof(*s->gone));
     s->holes = malloc(((size_t)tables + 1) * sizeof(*s->holes));
     s->moves = malloc(tables * sizeof(*s->moves));
-    if (!s->held || !s->list || !s->order || !s->missing || !s->segs || !s->holes || !s->moves)
+    if (!s->held || !s->list || !s->order || !s->missing || !s->segs || !s->other || !s->placed ||
+        !s->gone || !s->holes || !s->moves)
         return -ENOMEM;
     for (uint32_t t = 0; t < tables; t++)
         s->held[t] = (struct vvi_held){.chunk = VVI_NONE, .next = VVI_NONE, .index = VVI_NONE};
@@ -90,6 +89,9 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->order);
     free(s->missing);
     free(s->segs);
+    free(s->other);
+    free(s->placed);
+    free(s->gone);
     free(s->holes);
     free(s->moves);
     free(s->free_chunks);
@@ -140,10 +142,32 @@ static void free_chunks(struct vvi_space *s, uint32_t table)
 
 /* ---- what goes ---- */
 
-/* Takes everything about the table back but its place in `list`. */
+static void come(struct vvi_space *s, uint32_t table)
+{
+    s->held[table].index = s->nr;
+    s->list[s->nr++] = table;
+    s->used_bytes += s->bytes[table];
+    s->used_room += vvi_space_room(s, table);
+}
+
+void vvi_space_unpool(struct vvi_space *s, uint32_t table)
+{
+    if (s->held[table].pooled)
+        s->pool_bytes -= vvi_space_room(s, table);
+    s->held[table].pooled = false;
+}
+
+/* It has no place any more; its segment is somebody else's business. */
 static void leave(struct vvi_space *s, uint32_t table)
 {
-    vv_assert(s->held[table].refs == 0 && s->held[table].index != VVI_NONE);
+    uint32_t at = s->held[table].index;
+
+    vv_assert(s->held[table].refs == 0 && at != VVI_NONE);
+    vvi_space_unpool(s, table);
+    if (at < --s->nr) {
+        s->list[at] = s->list[s->nr];
+        s->held[s->list[at]].index = at;
+    }
     s->held[table].index = VVI_NONE;
     s->used_bytes -= s->bytes[table];
     s->used_room -= vvi_space_room(s, table);
@@ -152,27 +176,31 @@ static void leave(struct vvi_space *s, uint32_t table)
         free_chunks(s, table);
 }
 
-static void come(struct vvi_space *s, uint32_t table, uint32_t index)
+/* Which segment is there. */
+static uint32_t seg_at(const struct vvi_space *s, uint64_t at)
 {
-    s->held[table].index = index;
-    s->used_bytes += s->bytes[table];
-    s->used_room += vvi_space_room(s, table);
+    uint32_t low = 0, high = s->nr_segs;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (s->segs[middle].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 void vvi_space_drop(struct vvi_space *s, uint32_t table)
 {
-    uint32_t at = s->held[table].index;
+    if (!s->chunked) {
+        uint32_t i = seg_at(s, s->held[table].at);
 
-    leave(s, table);
-    s->nr--;
-    if (!s->chunked) { /* the order stays */
-        memmove(s->list + at, s->list + at + 1, (s->nr - at) * sizeof(*s->list));
-        for (uint32_t i = at; i < s->nr; i++)
-            s->held[s->list[i]].index = i;
-    } else if (at < s->nr) {
-        s->list[at] = s->list[s->nr];
-        s->held[s->list[at]].index = at;
+        vv_assert(s->segs[i].table == table);
+        memmove(s->segs + i, s->segs + i + 1, (--s->nr_segs - i) * sizeof(*s->segs));
     }
+    leave(s, table);
 }
 
 static uint32_t entry_table(uint64_t entry)
@@ -262,44 +290,57 @@ static int place_chunked(struct vvi_space *s, const uint32_t *tables, uint32_t n
         vvi_space_drop(s, entry_table(s->order[i]));
     for (uint32_t i = 0; i < nr; i++) {
         take_chunks(s, tables[i]);
-        come(s, tables[i], s->nr);
-        s->list[s->nr++] = tables[i];
+        come(s, tables[i]);
     }
     return 0;
 }
 
-/* ---- flat: segments ---- */
+/* ---- flat: what is expendable ---- */
 
-/* The cache as it is; what is at the front of s->order is expendable. */
-static void make_segs(struct vvi_space *s, uint32_t nr_expendable)
+static bool expendable(const struct vvi_space *s, const struct vvi_seg *seg)
 {
-    for (uint32_t i = 0; i < s->nr; i++) {
-        uint32_t t = s->list[i];
-        const struct vvi_held *h = &s->held[t];
-
-        s->segs[i] = (struct vvi_seg){h->at, vvi_space_room(s, t), t, h->refs ? PINNED : STAYS};
-    }
-    for (uint32_t i = 0; i < nr_expendable; i++)
-        s->segs[s->held[entry_table(s->order[i])].index].kind = EXPENDABLE;
+    return seg->pooled && s->held[seg->table].pooled && !s->nobody_goes;
 }
 
-static uint32_t find_holes(struct vvi_space *s)
+/* Tables of so many bytes, or all that may go, are expendable. */
+static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
+{
+    uint32_t n;
+
+    for (uint32_t i = 0; i < s->nr_segs; i++)
+        if (s->segs[i].pooled) {
+            vvi_space_unpool(s, s->segs[i].table);
+            s->segs[i].pooled = false;
+        }
+    n = choose(s, end, bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t t = entry_table(s->order[i]);
+
+        s->segs[seg_at(s, s->held[t].at)].pooled = true;
+        s->held[t].pooled = true;
+        s->pool_bytes += vvi_space_room(s, t);
+    }
+}
+
+/* ---- flat: holes ---- */
+
+/* Those of so many bytes or more. */
+static uint32_t find_holes(struct vvi_space *s, uint64_t least)
 {
     uint64_t at = 0;
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i <= s->nr; i++) {
-        if (i < s->nr && s->segs[i].kind == EXPENDABLE)
-            continue;
-        if (i == s->nr || s->segs[i].at > at) {
-            uint64_t end = i < s->nr ? s->segs[i].at : s->capacity;
+    for (uint32_t i = 0; i < s->nr_segs; i++) {
+        const struct vvi_seg *seg = &s->segs[i];
 
-            if (end > at)
-                s->holes[n++] = (struct vvi_hole){at, end};
-        }
-        if (i < s->nr)
-            at = s->segs[i].at + s->segs[i].bytes;
+        if (expendable(s, seg))
+            continue;
+        if (seg->at - at >= least)
+            s->holes[n++] = (struct vvi_hole){at, seg->at};
+        at = seg->at + seg->bytes;
     }
+    if (s->capacity - at >= least)
+        s->holes[n++] = (struct vvi_hole){at, s->capacity};
     return n;
 }
 
@@ -323,25 +364,29 @@ static int by_place(const void *a, const void *b)
     return x < y ? -1 : x > y ? 1 : 0;
 }
 
-/* Merges `more` segments that come, behind the `n` of the cache, into the list; expendable ones that they
- * lie on are left out. */
-static uint32_t merge(struct vvi_space *s, uint32_t n, uint32_t more, struct vvi_seg *to)
+/* Merges segments that come into the list, to s->other; expendable ones that they lie on are gone. */
+static uint32_t merge(struct vvi_space *s, uint32_t more)
 {
-    struct vvi_seg *segs = s->segs;
-    uint32_t i = 0, j = n, out = 0;
+    const struct vvi_seg *old = s->segs, *new = s->placed;
+    struct vvi_seg *to = s->other;
+    uint32_t i = 0, n = s->nr_segs, out = 0;
 
-    qsort(segs + n, more, sizeof(*segs), by_place);
-    while (i < n || j < n + more) {
-        if (j == n + more || (i < n && segs[i].at + segs[i].bytes <= segs[j].at)) {
-            to[out++] = segs[i++];
-        } else if (i < n && segs[i].at < segs[j].at + segs[j].bytes) {
-            vv_assert(segs[i].kind == EXPENDABLE);
+    qsort(s->placed, more, sizeof(*s->placed), by_place);
+    for (uint32_t j = 0; j < more; j++) {
+        uint32_t from = i;
+
+        while (i < n && old[i].at + old[i].bytes <= new[j].at)
             i++;
-        } else {
-            to[out++] = segs[j++];
+        memcpy(to + out, old + from, (i - from) * sizeof(*to));
+        out += i - from;
+        for (; i < n && old[i].at < new[j].at + new[j].bytes; i++) {
+            vv_assert(expendable(s, &old[i]));
+            s->gone[s->nr_gone++] = old[i].table;
         }
+        to[out++] = new[j];
     }
-    return out;
+    memcpy(to + out, old + i, (n - i) * sizeof(*to));
+    return out + n - i;
 }
 
 /* ---- flat: moving together ---- */
@@ -350,24 +395,37 @@ struct window {
     uint32_t left, right; /* the segments in it: [left, right) */
 };
 
-/* A byte that may have to be brought again costs several that move. */
-static uint64_t cost_of(const struct vvi_seg *seg)
+/* What it costs to have a place of which the segment is part: a byte that may have to be brought again is
+ * several that move. UINT64_MAX: it cannot be had. */
+static uint64_t cost_of(const struct vvi_space *s, const struct vvi_seg *seg)
 {
-    return seg->kind == STAYS ? seg->bytes : seg->kind == EXPENDABLE ? 4 * seg->bytes : 0;
+    if (seg->comes)
+        return 0;
+    if (expendable(s, seg))
+        return 4 * seg->bytes;
+    return s->held[seg->table].refs ? UINT64_MAX : seg->bytes;
 }
 
-/* The window with so many bytes free or expendable in which the least has to move. */
-static bool find_window(const struct vvi_seg *segs, uint32_t n, uint64_t capacity, uint64_t bytes,
+/* What of it stays in the window. */
+static uint64_t taken_by(const struct vvi_space *s, const struct vvi_seg *seg)
+{
+    return !seg->comes && expendable(s, seg) ? 0 : seg->bytes;
+}
+
+/* The window with so many bytes free or expendable that costs least, or one that costs no more than the table
+ * itself. */
+static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
                         struct window *ret_window)
 {
+    const struct vvi_seg *segs = s->other;
     uint64_t best = UINT64_MAX, cost = 0, taken = 0;
     uint32_t l = 0;
 
-    for (uint32_t r = 0; r <= n; r++) {
-        uint64_t end = r < n ? segs[r].at : capacity;
+    for (uint32_t r = 0; r <= n && best > bytes; r++) {
+        uint64_t end = r < n ? segs[r].at : s->capacity, more;
 
         /* From behind segment l - 1 up to segment r: shorter, as long as it is enough. */
-        while (l <= r) {
+        for (;; l++) {
             uint64_t start = l ? segs[l - 1].at + segs[l - 1].bytes : 0;
 
             if (end - start - taken < bytes)
@@ -378,44 +436,49 @@ static bool find_window(const struct vvi_seg *segs, uint32_t n, uint64_t capacit
             }
             if (l == r)
                 break;
-            taken -= segs[l].kind == EXPENDABLE ? 0 : segs[l].bytes;
-            cost -= cost_of(&segs[l]);
-            l++;
+            taken -= taken_by(s, &segs[l]);
+            cost -= cost_of(s, &segs[l]);
         }
-        if (r < n && segs[r].kind == PINNED) {
+        if (r == n)
+            break;
+        more = cost_of(s, &segs[r]);
+        if (more == UINT64_MAX) {
             l = r + 1;
             cost = taken = 0;
-        } else if (r < n) {
-            taken += segs[r].kind == EXPENDABLE ? 0 : segs[r].bytes;
-            cost += cost_of(&segs[r]);
+        } else {
+            taken += taken_by(s, &segs[r]);
+            cost += more;
         }
     }
     return best != UINT64_MAX;
 }
 
-/* Makes a place of so many bytes by moving and dropping, in the list of *n segments; the new segment is
- * in it then. false: no window is large enough. */
-static bool make_window(struct vvi_seg *segs, uint32_t *n, uint64_t capacity, uint32_t table,
-                        uint64_t bytes)
+/* Makes a place for the table by moving and dropping, in s->other, which has *n segments; its own is in it
+ * then. false: no window is large enough. */
+static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table)
 {
+    struct vvi_seg *segs = s->other;
     struct window w = {0, 0};
-    uint32_t out;
     uint64_t at;
+    uint32_t out;
 
-    if (!find_window(segs, *n, capacity, bytes, &w))
+    if (!find_window(s, *n, vvi_space_room(s, table), &w))
         return false;
     at = w.left ? segs[w.left - 1].at + segs[w.left - 1].bytes : 0;
     out = w.left;
-    for (uint32_t i = w.left; i < w.right; i++)
-        if (segs[i].kind != EXPENDABLE) {
-            struct vvi_seg seg = segs[i];
+    for (uint32_t i = w.left; i < w.right; i++) {
+        struct vvi_seg seg = segs[i];
 
-            seg.at = at;
-            at += seg.bytes;
-            segs[out++] = seg;
+        if (!seg.comes && expendable(s, &seg)) {
+            s->gone[s->nr_gone++] = seg.table;
+            continue;
         }
+        seg.at = at;
+        at += seg.bytes;
+        segs[out++] = seg;
+    }
     memmove(segs + out + 1, segs + w.right, (*n - w.right) * sizeof(*segs));
-    segs[out] = (struct vvi_seg){at, bytes, table, COMES};
+    segs[out] = (struct vvi_seg){at, vvi_space_room(s, table), table, false, true};
     *n = out + 1 + *n - w.right;
     return true;
 }
@@ -432,51 +495,45 @@ static void sort_by_size(struct vvi_space *s, const uint32_t *tables, uint32_t n
         s->missing[i] = (uint32_t)s->order[i] & ((UINT32_C(1) << TABLE_BITS) - 1);
 }
 
-/* The cache is as the n segments say. */
-static void take_effect(struct vvi_space *s, const struct vvi_seg *segs, uint32_t n)
+/* The cache is as the n segments of s->other say. `moved`: some of them may be elsewhere than before. */
+static void take_effect(struct vvi_space *s, uint32_t n, bool moved)
 {
-    uint32_t before = s->nr;
+    struct vvi_seg *segs = s->other;
 
-    memcpy(s->missing, s->list, before * sizeof(*s->missing));
-    s->nr_moves = 0;
+    for (uint32_t i = 0; i < s->nr_gone; i++)
+        leave(s, s->gone[i]);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t t = segs[i].table;
-        struct vvi_held *h = &s->held[t];
 
-        s->list[i] = t;
-        if (segs[i].kind == COMES)
-            come(s, t, i);
-        else if (h->at != segs[i].at)
-            s->moves[s->nr_moves++] = (struct vvi_move){t, h->at, segs[i].at};
-        h->index = i;
-        h->at = segs[i].at;
+        if (segs[i].comes)
+            come(s, t);
+        else if (!moved || s->held[t].at == segs[i].at)
+            continue;
+        else
+            s->moves[s->nr_moves++] = (struct vvi_move){t, s->held[t].at, segs[i].at};
+        segs[i].comes = false;
+        s->held[t].at = segs[i].at;
     }
-    s->nr = n;
-    for (uint32_t i = 0; i < before; i++) {
-        uint32_t t = s->missing[i], at = s->held[t].index;
-
-        if (at >= n || s->list[at] != t)
-            leave(s, t);
-    }
+    s->other = s->segs;
+    s->segs = segs;
+    s->nr_segs = n;
 }
 
 /* Gives s->missing places: where something is expendable or free, and, if `move`, where others can move
  * away from. */
-static bool arrange(struct vvi_space *s, uint32_t nr, uint32_t nr_expendable, bool move)
+static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
 {
-    struct vvi_seg *segs = s->segs + s->tables;
-    uint32_t n = s->nr, placed = 0, left = 0, holes;
+    uint32_t n, placed = 0, left = 0, holes = find_holes(s, vvi_space_room(s, s->missing[nr - 1]));
     bool fits = true;
 
-    make_segs(s, nr_expendable);
-    holes = find_holes(s);
+    s->nr_gone = s->nr_moves = 0;
     for (uint32_t i = 0; i < nr; i++) {
         uint32_t t = s->missing[i];
         uint64_t bytes = vvi_space_room(s, t);
         struct vvi_hole *hole = best_hole(s, holes, bytes);
 
         if (hole) {
-            s->segs[n + placed++] = (struct vvi_seg){hole->at, bytes, t, COMES};
+            s->placed[placed++] = (struct vvi_seg){hole->at, bytes, t, false, true};
             hole->at += bytes;
         } else {
             s->missing[left++] = t;
@@ -484,11 +541,11 @@ static bool arrange(struct vvi_space *s, uint32_t nr, uint32_t nr_expendable, bo
     }
     if (left > 0 && !move)
         return false;
-    n = merge(s, n, placed, segs);
+    n = merge(s, placed);
     for (uint32_t i = 0; fits && i < left; i++)
-        fits = make_window(segs, &n, s->capacity, s->missing[i], vvi_space_room(s, s->missing[i]));
+        fits = make_window(s, &n, s->missing[i]);
     if (fits)
-        take_effect(s, segs, n);
+        take_effect(s, n, left > 0);
     return fits;
 }
 
@@ -498,19 +555,20 @@ static int place_flat(struct vvi_space *s, const uint32_t *tables, uint32_t nr, 
 
     for (uint32_t i = 0; i < nr; i++)
         need += vvi_space_room(s, tables[i]);
-    for (;;) {
-        uint64_t wanted = need + slack > vacant ? need + slack - vacant : 0, found = 0;
-        uint32_t n;
-
+    if (vacant + s->pool_bytes >= need + slack / 2) {
         sort_by_size(s, tables, nr);
-        n = choose(s, end, wanted);
-        for (uint32_t i = 0; i < n; i++)
-            found += vvi_space_room(s, entry_table(s->order[i]));
-        if (vacant + found >= need && arrange(s, nr, n, true))
+        if (arrange(s, nr, true))
             return 0;
-        if (found < wanted) /* that was all that may go */
+    }
+    for (;; slack = slack * 4 + VVI_FLAT_ALIGN) {
+        uint64_t wanted = need + slack > vacant ? need + slack - vacant : 0;
+
+        fill_pool(s, end, wanted);
+        sort_by_size(s, tables, nr);
+        if (vacant + s->pool_bytes >= need && arrange(s, nr, true))
+            return 0;
+        if (s->pool_bytes < wanted) /* that was all that may go */
             return -EAGAIN;
-        slack = slack * 4 + VVI_FLAT_ALIGN;
     }
 }
 
@@ -527,6 +585,7 @@ int vvi_space_place(struct vvi_space *s, const uint32_t *tables, uint32_t nr, ui
 int vvi_space_fit(struct vvi_space *s, const uint32_t *tables, uint32_t nr)
 {
     uint64_t need = 0;
+    bool fits;
 
     s->nr_moves = 0;
     if (nr == 0)
@@ -538,7 +597,10 @@ int vvi_space_fit(struct vvi_space *s, const uint32_t *tables, uint32_t nr)
     if (s->chunked)
         return place_chunked(s, tables, nr, 0);
     sort_by_size(s, tables, nr);
-    return arrange(s, nr, 0, false) ? 0 : -EAGAIN;
+    s->nobody_goes = true;
+    fits = arrange(s, nr, false);
+    s->nobody_goes = false;
+    return fits ? 0 : -EAGAIN;
 }
 
 static bool check_chunks(const struct vvi_space *s)
@@ -566,9 +628,26 @@ static bool check_chunks(const struct vvi_space *s)
     return chunks == s->nr_chunks;
 }
 
+static bool check_segs(const struct vvi_space *s)
+{
+    uint64_t at = 0, pool = 0;
+
+    for (uint32_t i = 0; i < s->nr_segs; i++) {
+        const struct vvi_seg *seg = &s->segs[i];
+
+        if (seg->at < at || seg->at != s->held[seg->table].at || seg->comes ||
+            seg->bytes != vvi_space_room(s, seg->table) || s->held[seg->table].index == VVI_NONE ||
+            (s->held[seg->table].pooled && !seg->pooled))
+            return false;
+        at = seg->at + seg->bytes;
+        pool += expendable(s, seg) ? seg->bytes : 0;
+    }
+    return s->nr_segs == s->nr && at <= s->capacity && pool == s->pool_bytes;
+}
+
 bool vvi_space_check(const struct vvi_space *s)
 {
-    uint64_t bytes = 0, room = 0, at = 0;
+    uint64_t bytes = 0, room = 0;
     uint32_t held = 0;
 
     for (uint32_t i = 0; i < s->nr; i++) {
@@ -576,9 +655,6 @@ bool vvi_space_check(const struct vvi_space *s)
 
         if (t >= s->tables || s->held[t].index != i)
             return false;
-        if (!s->chunked && s->held[t].at < at)
-            return false;
-        at = s->held[t].at + vvi_space_room(s, t);
         bytes += s->bytes[t];
         room += vvi_space_room(s, t);
     }
@@ -588,5 +664,5 @@ bool vvi_space_check(const struct vvi_space *s)
             return false;
     }
     return held == s->nr && bytes == s->used_bytes && room == s->used_room && room <= s->capacity &&
-           (s->chunked ? s->nr_chunks == 0 || check_chunks(s) : at <= s->capacity);
+           (s->chunked ? s->nr_chunks == 0 || check_chunks(s) : check_segs(s));
 }

@@ -96,8 +96,10 @@ static uint32_t not_there(const struct vvi_plan *p, const struct vvi_batch *b, u
 
 static void keep(struct vvi_plan *p, const struct vvi_batch *b, bool on)
 {
-    for (uint32_t i = 0; i < b->nr; i++)
+    for (uint32_t i = 0; i < b->nr; i++) {
         p->space.held[b->tables[i]].keep = on;
+        vvi_space_unpool(&p->space, b->tables[i]);
+    }
 }
 
 /* The batch goes as far as the limits let it; then all of it is given places. If there is no room for all
@@ -176,6 +178,9 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
 
     if (p->from >= p->to)
         return -ENODATA;
+    /* A cache that is nearly full is not worth trying. */
+    if (more && !p->paper && p->space.capacity - p->space.used_room < p->space.capacity / 256)
+        return -EAGAIN;
     rc = p->paper ? form_paper(p, step) : form(p, more, step);
     if (rc == 0)
         rc = step_room(step, step->nr_fills, p->space.nr_moves);
@@ -183,8 +188,10 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
         return rc;
     p->from = step->batch.to;
     next_uses(p, p->from, step->batch.tables, step->batch.nr);
-    for (uint32_t i = 0; i < step->batch.nr; i++)
+    for (uint32_t i = 0; i < step->batch.nr; i++) {
         p->space.held[step->batch.tables[i]].refs++;
+        vvi_space_unpool(&p->space, step->batch.tables[i]);
+    }
     step->nr_moves = p->space.nr_moves;
     memcpy(step->moves, p->space.moves, step->nr_moves * sizeof(*step->moves));
     step->fill_bytes = 0;

@@ -99,6 +99,7 @@ struct vvi_held {
     uint32_t next;  /* the next item that uses it */
     uint32_t index; /* in `list`; VVI_NONE: it is not in the cache */
     bool keep;      /* the batch at hand uses it */
+    bool pooled;    /* flat: it is expendable */
 };
 
 /* Of flat tables, in the order in which moves are made: a table goes down, over what was there. */
@@ -114,18 +115,23 @@ struct vvi_space {
     uint64_t capacity;
     uint64_t slack; /* flat: bytes that may go beyond those that must, for the better place */
     struct vvi_held *held; /* of each table */
-    uint32_t *list, nr;    /* tables in the cache; flat: by place */
+    uint32_t *list, nr;    /* tables in the cache */
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
     uint64_t *free_chunks; /* chunked: a bit for each */
     uint32_t *chunk_next;
     uint32_t nr_chunks, nr_free, hand;
     uint64_t evicted;
+    struct vvi_seg *segs; /* flat: the same by place */
+    uint32_t nr_segs;
+    uint64_t pool_bytes; /* of tables that are expendable */
     /* For one call. */
-    struct vvi_seg *segs;
+    bool nobody_goes;
+    struct vvi_seg *other, *placed;
     struct vvi_hole *holes;
     uint64_t *order;
-    uint32_t *missing;
+    uint32_t *missing, *gone;
+    uint32_t nr_gone;
     struct vvi_move *moves;
     uint32_t nr_moves;
 };
@@ -142,6 +148,8 @@ VV_WARN_UNUSED int vvi_space_place(struct vvi_space *s, const uint32_t *tables, 
                                    uint32_t end);
 /* The paper's way: best fit, largest first, nobody goes. -EAGAIN as above. */
 VV_WARN_UNUSED int vvi_space_fit(struct vvi_space *s, const uint32_t *tables, uint32_t nr);
+/* The table is not expendable any more: a batch uses it. */
+void vvi_space_unpool(struct vvi_space *s, uint32_t table);
 /* The table is not in the cache any more. */
 void vvi_space_drop(struct vvi_space *s, uint32_t table);
 /* Everything that is said above of a space; false: it does not hold. */

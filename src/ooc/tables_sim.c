@@ -285,20 +285,26 @@ static void heap_put(struct least *l, uint32_t at, uint32_t table)
     l->where[table] = at;
 }
 
+/* Whether a goes before b. Of those that are needed at the same time it has to be always the same. */
+static bool later(const struct least *l, uint32_t a, uint32_t b)
+{
+    return l->next[a] > l->next[b] || (l->next[a] == l->next[b] && a > b);
+}
+
 static void heap_sift(struct least *l, uint32_t at)
 {
     uint32_t table = l->heap[at];
 
-    while (at > 0 && l->next[l->heap[(at - 1) / 2]] < l->next[table]) {
+    while (at > 0 && later(l, table, l->heap[(at - 1) / 2])) {
         heap_put(l, at, l->heap[(at - 1) / 2]);
         at = (at - 1) / 2;
     }
     for (;;) {
         uint32_t child = 2 * at + 1;
 
-        if (child + 1 < l->nr && l->next[l->heap[child + 1]] > l->next[l->heap[child]])
+        if (child + 1 < l->nr && later(l, l->heap[child + 1], l->heap[child]))
             child++;
-        if (child >= l->nr || l->next[l->heap[child]] <= l->next[table])
+        if (child >= l->nr || !later(l, l->heap[child], table))
             break;
         heap_put(l, at, l->heap[child]);
         at = child;

@@ -522,21 +522,46 @@ struct program {
     struct memory m;
     struct gf_memory mem;
     unsigned char *dst[3];
-    const uint32_t *map[3]; /* the files, for the processor */
     uint64_t expected;
 };
 
 static void program_fini(struct program *p)
 {
-    for (unsigned k = 0; k < 3; k++)
-        if (p->map[k])
-            (void)munmap((void *)(uintptr_t)p->map[k], p->in.bytes[k]);
     gfb_input_fini(&p->in);
     memory_fini(&p->m);
 }
 
+static void unmap_files(const struct gfb_input *in, const uint32_t *map[3])
+{
+    for (unsigned k = 0; k < in->n; k++)
+        if (map[k])
+            (void)munmap((void *)(uintptr_t)map[k], in->bytes[k]);
+}
+
+/* The files, for the processor to read. Not for longer than it does: what is mapped cannot be taken out
+ * of the page cache. */
+static int map_files(struct gfb *b, const struct gfb_input *in, const uint32_t *ret_map[3])
+{
+    int rc = 0;
+
+    for (unsigned k = 0; k < 3; k++)
+        ret_map[k] = NULL;
+    for (unsigned k = 0; rc == 0 && k < in->n; k++) {
+        void *p = mmap(NULL, in->bytes[k], PROT_READ, MAP_SHARED, in->fd[k], 0);
+
+        if (p == MAP_FAILED)
+            rc = gfb_fail(b, -errno, "%s: %s", in->path[k], strerror(errno));
+        else
+            ret_map[k] = p;
+    }
+    if (rc)
+        unmap_files(in, ret_map);
+    return rc;
+}
+
 static int program_init(struct gfb *b, enum gf_app_id app, struct program *p)
 {
+    const uint32_t *map[3];
     int rc;
 
     *p = (struct program){.m = {.b = b}};
@@ -544,13 +569,7 @@ static int program_init(struct gfb *b, enum gf_app_id app, struct program *p)
     rc = gfb_input_new(b, &p->shape, &p->in);
     if (rc)
         return rc;
-    for (unsigned k = 0; rc == 0 && k < p->in.n; k++) {
-        void *map = mmap(NULL, p->in.bytes[k], PROT_READ, MAP_SHARED, p->in.fd[k], 0);
-
-        if (map == MAP_FAILED)
-            rc = gfb_fail(b, -errno, "%s: %s", p->in.path[k], strerror(errno));
-        else
-            p->map[k] = map;
+    for (unsigned k = 0; k < p->in.n; k++) {
         p->dst[k] = take(&p->m, p->in.bytes[k], &rc);
         p->mem.in[k] = (uint32_t *)(void *)p->dst[k];
     }
@@ -558,9 +577,32 @@ static int program_init(struct gfb *b, enum gf_app_id app, struct program *p)
     p->mem.tmp = take(&p->m, 4 * p->shape.tmp_words, &rc);
     p->mem.result = b->result;
     if (rc == 0)
-        rc = gf_app_expect(&p->shape, p->map, b->o.servers, &p->expected);
+        rc = map_files(b, &p->in, map);
+    if (rc == 0) {
+        rc = gf_app_expect(&p->shape, map, b->o.servers, &p->expected);
+        if (rc)
+            (void)gfb_fail(b, rc, "what should come out: %s", strerror(-rc));
+        unmap_files(&p->in, map);
+    }
     if (rc)
         program_fini(p);
+    return rc;
+}
+
+static int lud_check(struct gfb *b, struct program *p, bool *ret_right)
+{
+    uint64_t bytes = 4 * p->shape.out_words;
+    uint32_t *host = malloc(bytes);
+    const uint32_t *map[3];
+    int rc = host ? gfb_copy(b, host, p->mem.out, bytes) : -ENOMEM;
+
+    if (rc == 0)
+        rc = map_files(b, &p->in, map);
+    if (rc == 0) {
+        rc = gf_lud_right(&p->shape, map[0], host, b->o.servers, ret_right);
+        unmap_files(&p->in, map);
+    }
+    free(host);
     return rc;
 }
 
@@ -575,13 +617,7 @@ static int program_check(struct gfb *b, struct program *p, uint64_t *ret_wrong)
 
     gf_app_grid(b->gpu, &blocks, &threads);
     if (p->shape.app == GF_LUD) {
-        uint64_t bytes = 4 * p->shape.out_words;
-        uint32_t *host = malloc(bytes);
-
-        rc = host ? gfb_copy(b, host, p->mem.out, bytes) : -ENOMEM;
-        if (rc == 0)
-            rc = gf_lud_right(&p->shape, p->map[0], host, b->o.servers, &right);
-        free(host);
+        rc = lud_check(b, p, &right);
     } else {
         if (rc == 0)
             rc = gf_gpu_launch(b->gpu, GF_K_sum, blocks, threads, &a);

@@ -425,6 +425,7 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     p->first_utilisation = t->first_utilisation;
     p->open_s = b->children[rank].open_s;
     p->host_ready_s = b->children[rank].host_ready_s;
+    memcpy(p->rate, t->rate, sizeof(p->rate));
     p->verified = t->verified;
     if (shot_has_bound(&b->opts))
         rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,

@@ -236,6 +236,9 @@ static void json_process(const struct vv_stats_page *p)
     field("helper_threads", r->helper_threads);
     field("helper_cpu_ns", r->helper_cpu_ns);
     field("helper_cores", r->helper_cores);
+    number("expected_speedup_start", r->expected_speedup_start);
+    number("expected_speedup", r->expected_speedup);
+    number("actual_speedup", r->actual_speedup);
     field("helper_process_pid", r->process_pid);
     field("helper_process_alive", r->process_alive);
     field("helper_process_requests", r->process_requests);

@@ -236,6 +236,9 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
         top_row(t, "%" PRIu64 " threads of the library, on %s%s: %s of processor time",
                 r->helper_threads, r->helper_cores ? "processors " : "", r->helper_where,
                 span(r->helper_cpu_ns, text));
+    if (r->expected_speedup > 0)
+        top_row(t, "%.2f times as fast as blocking I/O; the model expects %.2f (%.2f at the start)",
+                r->actual_speedup, r->expected_speedup, r->expected_speedup_start);
     if (r->process_pid)
         top_row(t,
                 "helper process %" PRIu64 "%s, on %s%s: %s for this context, %s of processor time",

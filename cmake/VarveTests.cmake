@@ -146,6 +146,14 @@ foreach(name unit/ckpt/stress unit/ckpt/threads unit/ckpt/tiers)
         ENVIRONMENT "${test_environment};VARVE_DEPUTY=on")
 endforeach()
 
+# Some run once more with a file for each record at level cached.
+foreach(name unit/ckpt/layers unit/vector/vector)
+    string(REPLACE "/" "_" target ${name})
+    add_test(NAME "${name} [record]" COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties("${name} [record]" PROPERTIES LABELS "unit;ckpt;threads" SKIP_RETURN_CODE 77
+        ENVIRONMENT "${test_environment};VARVE_SPILL=record")
+endforeach()
+
 # cuda.h, to compare our declarations with. Nothing else looks at it.
 get_filename_component(nvcc_folder "${NVCC_PROGRAM}" DIRECTORY)
 find_path(CUDA_INCLUDE_DIR cuda.h HINTS ${nvcc_folder}/../include ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda

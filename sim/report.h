@@ -20,7 +20,8 @@ struct shot_proc {
         first_utilisation; /* of the fastest tier, over time, once it was full; 0: it never was */
     double open_s;         /* opening the engine; 0: not measured */
     double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
-    bool verified;         /* every byte that came back was right */
+    double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
+    bool verified;            /* every byte that came back was right */
     struct bound_result bound;
     double blocked_checkpoint_s; /* by shot_report_finish */
     double blocked_restore_s;    /* by shot_report_finish */
@@ -68,8 +69,9 @@ struct shot_report {
     double expected_checkpoint_s;
     double expected_restore_s;
     /* Over blocking I/O on the disk, of one process with a bound: what the performance model expects
-     * (policy/model.h) and what came of it. 0: not known. */
-    double expected_speedup, speedup;
+     * (policy/model.h) of the bandwidths measured before, and of those measured while it ran, and what
+     * came of it. 0: not known. */
+    double expected_speedup, expected_speedup_running, speedup;
     double wall_s;
     double wait_s;
     double barrier_s;

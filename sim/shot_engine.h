@@ -23,6 +23,7 @@ struct shot_sample {
     uint64_t first_bytes;
     double first_used_byte_s;
     uint64_t time_ns;
+    double rate[SHOT_HOP_NR]; /* bytes/s as measured while it runs; 0: not known */
 };
 
 struct shot_engine;

@@ -273,5 +273,6 @@ int shot_run(const struct shot_run *run, char *err, size_t err_size, struct shot
     trace->wall_s = (double)(vv_now_ns() - start) * 1e-9;
     trace->utilisation = s.samples ? s.utilisation / (double)s.samples : 0;
     trace->first_utilisation = first_utilisation(&s);
+    memcpy(trace->rate, s.last.rate, sizeof(trace->rate));
     return rc;
 }

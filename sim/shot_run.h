@@ -18,6 +18,7 @@ struct shot_trace {
     double barrier_s;         /* waiting for other processes */
     double utilisation;       /* of all memory tiers, mean over the calls */
     double first_utilisation; /* of the fastest tier, over time; see shot_run */
+    double rate[SHOT_HOP_NR]; /* bytes/s, as the engine measured them; 0: not known */
     bool verified;
 };
 

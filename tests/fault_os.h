@@ -20,6 +20,7 @@ enum fault_call {
     FAULT_UNLINKAT,
     FAULT_RENAME,
     FAULT_FALLOCATE,
+    FAULT_PUNCH,
     FAULT_FTRUNCATE,
     FAULT_FSYNC,
     FAULT_FILE_BYTES,
@@ -105,6 +106,11 @@ static inline int fault_rename(const struct vv_os *os, int dirfd, const char *fr
 static inline int fault_fallocate(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes)
 {
     FAULT_FORWARD(FAULT_FALLOCATE, fallocate, fd, offset, bytes);
+}
+
+static inline int fault_punch(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes)
+{
+    FAULT_FORWARD(FAULT_PUNCH, punch, fd, offset, bytes);
 }
 
 static inline int fault_ftruncate(const struct vv_os *os, int fd, uint64_t bytes)
@@ -206,6 +212,7 @@ static inline void fault_os_init(struct fault_os *f)
         .unlinkat = fault_unlinkat,
         .rename = fault_rename,
         .fallocate = fault_fallocate,
+        .punch = fault_punch,
         .ftruncate = fault_ftruncate,
         .fsync = fault_fsync,
         .file_bytes = fault_file_bytes,

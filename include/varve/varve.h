@@ -74,6 +74,11 @@ enum varve_deputy {
     VARVE_DEPUTY_OFF
 };
 
+enum varve_spill {
+    VARVE_SPILL_SHARED, /* one file in each folder for all versions */
+    VARVE_SPILL_RECORD  /* one for each version */
+};
+
 enum {
     VARVE_PATH_BYTES = 1024,
     VARVE_RATE_BYTES = 1024,
@@ -149,6 +154,9 @@ struct varve_opts {
                                name it alike */
     char helper_name[VARVE_NODE_BYTES]; /* empty: processes of a batch job, or all of the user's */
     char helper_program[VARVE_PATH_BYTES]; /* the program `varve`; empty: it is looked for */
+    int32_t
+        spill; /* enum varve_spill: files of level cached; a hint, for file systems that can give
+                      parts of a file back, without GPUDirect Storage */
 };
 
 /*
@@ -300,6 +308,14 @@ struct varve_stats {
     /* Partner copies: how many were made, to the partner and for others, and how many versions here
      * have none yet, because it is on its way or because it failed. */
     uint64_t partner_sent, partner_received, partner_pending;
+    /* The speed-up over blocking I/O on the slowest layer, computing as between the calls so far: what
+     * the performance model (varve-model(1)) expects of the bandwidths measured at the start and of
+     * those measured while running, and what came of it; and how long it expects calls to take. 0: not
+     * known, as long as nothing has gone to the slowest layer, or where calls of several threads
+     * overlap. Bandwidths at the start are those of the first 64 MiB. */
+    double expected_speedup_start, expected_speedup, actual_speedup;
+    uint64_t expected_blocked_ns;
+    uint64_t start_rate[VARVE_HOPS], layer_start_write_rate[2], layer_start_read_rate[2];
 };
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:

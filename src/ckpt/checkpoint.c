@@ -330,7 +330,7 @@ static int call_checkpoint(struct call *call)
     rc = make_call(call, checkpoint_call);
     vvi_partner_give_up(h, call->version, rc);
     vvi_partner_attend(h->ctx);
-    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
     vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, call->version, call->size, rc);
     vvi_history_leave(h);
     return rc;
@@ -521,9 +521,7 @@ static int restore_call(void *arg)
 static void restore_ended(const struct call *c, uint64_t start_ns, int rc)
 {
     struct varve_history *h = c->h;
-    uint64_t blocked_ns = vv_now_ns() - start_ns;
-    h->ctx->restore_blocked_ns += blocked_ns;
-    h->ctx->last_blocked_ns = blocked_ns;
+    h->ctx->last_blocked_ns = vvi_call_ended(h->ctx, VVI_CALL_READ, start_ns);
     /* By the thread that waited: readers of the trace look for it among that one's events. */
     if (rc == 0)
         vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), c->version, c->distance, 0);
@@ -683,6 +681,7 @@ static int wait_fail(struct varve_history *h, uint64_t version, int rc)
 
 int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level, int timeout_ms)
 {
+    uint64_t start_ns = vv_now_ns();
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
@@ -706,12 +705,14 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
             vvi_shared_release(h);
     }
     vvi_trace_call_end(h, VV_TRACE_CALL_WAIT, version, 0, rc);
+    vvi_call_ended(h->ctx, VVI_CALL_WAIT, start_ns);
     vvi_history_leave(h);
     return rc;
 }
 
 int varve_flush(struct varve_history *h, int timeout_ms)
 {
+    uint64_t start_ns = vv_now_ns();
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
@@ -734,6 +735,7 @@ int varve_flush(struct varve_history *h, int timeout_ms)
             rc = vvi_history_late_error(h, "flush"); /* of a removal that ended meanwhile */
     }
     vvi_trace_call_end(h, VV_TRACE_CALL_FLUSH, 0, 0, rc);
+    vvi_call_ended(h->ctx, VVI_CALL_WAIT, start_ns);
     vvi_history_leave(h);
     return rc;
 }

@@ -76,6 +76,14 @@ struct varve_history {
     _Atomic bool on_device;
 };
 
+enum vvi_call_kind { VVI_CALL_WRITE, VVI_CALL_READ, VVI_CALL_WAIT, VVI_CALL_KINDS };
+
+/* When the application called. See expect.c. Synchronization: relaxed, each counts for itself. */
+struct vvi_calls {
+    _Atomic uint64_t last_end_ns, compute_ns[VVI_CALL_KINDS], wait_ns;
+    _Atomic bool overlap; /* calls of several threads did */
+};
+
 struct varve_ctx {
     pid_t pid; /* immutable, as is all of this block once open */
     struct varve_opts opts;
@@ -107,6 +115,7 @@ struct varve_ctx {
     /* Figures. Synchronization: relaxed, each counts for itself. */
     _Atomic uint64_t checkpoint_bytes, checkpoint_blocked_ns, restore_bytes, restore_blocked_ns;
     _Atomic uint64_t last_distance, last_blocked_ns;
+    struct vvi_calls times;
     _Atomic uint64_t failed_calls;
     _Atomic bool closing;
 
@@ -282,6 +291,19 @@ int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t ve
 int vvi_damage_discard(struct varve_history *h, uint64_t version);
 
 /* ---- shared.c: levels remote and complete ---- */
+
+/* ---- expect.c ---- */
+
+struct vvi_expected {
+    double speedup_start, speedup,
+        actual;          /* over blocking I/O on the slowest layer; 0: not known */
+    uint64_t blocked_ns; /* by the model, as `speedup` */
+};
+
+/* A call that began then has ended: counts what it took, and returns it. */
+uint64_t vvi_call_ended(struct varve_ctx *ctx, enum vvi_call_kind kind, uint64_t start_ns);
+void vvi_expect(const struct varve_ctx *ctx, const struct vv_core_stats *stats,
+                struct vvi_expected *ret_expected);
 
 /* ---- helper.c ---- */
 

@@ -216,6 +216,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     o.read_bytes_per_s = rate[VV_HOP_F2H];
     o.gds = ctx->gds;
     o.helper = ctx->helper;
+    o.record_files = opts->spill == VARVE_SPILL_RECORD;
     if (hooks && hooks->os)
         o.os = hooks->os;
     int rc = opts->local[0] ? budget_open(ctx) : 0;
@@ -510,6 +511,7 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
     for (int i = 0; i < VARVE_HOPS; i++) {
         s.moved_bytes[i] = c.moved_bytes[i];
         s.rate[i] = c.rate[i];
+        s.start_rate[i] = c.start_rate[i];
     }
     for (unsigned t = 0; t < s.tiers; t++) {
         s.tier_bytes[t] = c.tier_pages[t] * s.page_bytes;
@@ -554,6 +556,12 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
     s.helper_cores = crew.cores;
     if (ctx->helper)
         vvi_helper_stats(ctx, &s);
+    struct vvi_expected e;
+    vvi_expect(ctx, &c, &e);
+    s.expected_speedup_start = e.speedup_start;
+    s.expected_speedup = e.speedup;
+    s.actual_speedup = e.actual;
+    s.expected_blocked_ns = e.blocked_ns;
     memcpy(ret_stats, &s, bytes);
     vvi_ctx_leave(ctx);
     return 0;

@@ -70,7 +70,7 @@ int vv_ckpt_lease(struct varve_history *h, size_t bytes, uint64_t deadline_ns,
         *ret_lease = lease;
         h->leases++;
     }
-    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
     vvi_trace_call_end(h, VV_TRACE_CALL_RESERVE, 0, bytes, rc);
     vvi_history_leave(h);
     return rc;
@@ -163,7 +163,7 @@ int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lea
     }
     vvi_trace_call(h, VV_TRACE_CALL_COMMIT, version);
     rc = write_lease(h, version, lease, bytes, deadline_ns);
-    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
     vvi_trace_call_end(h, VV_TRACE_CALL_COMMIT, version, bytes, rc);
     vvi_history_leave(h);
     return rc;

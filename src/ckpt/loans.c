@@ -226,7 +226,7 @@ int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
     if (rc == 0)
         rc =
             acquire(h, version, region, stream, vvi_on_deadline_ns(timeout_ms), ret_ptr, ret_bytes);
-    h->ctx->restore_blocked_ns += vv_now_ns() - start_ns;
+    vvi_call_ended(h->ctx, VVI_CALL_READ, start_ns);
     if (rc == 0)
         trace_distance(h, version);
     vvi_trace_call_end(h, VV_TRACE_CALL_ACQUIRE, version, rc ? 0 : *ret_bytes, rc);
@@ -326,7 +326,7 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
     }
     if (rc == 0)
         rc = reserve(h, version, region, bytes, vvi_on_deadline_ns(timeout_ms), ret_ptr);
-    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
     vvi_trace_call_end(h, VV_TRACE_CALL_RESERVE, version, bytes, rc);
     vvi_history_leave(h);
     return rc;
@@ -465,7 +465,7 @@ int varve_commit_for(struct varve_history *h, uint64_t version, struct CUstream_
     rc = vvi_history_late_error(h, "commit");
     if (rc == 0)
         rc = commit(h, version, stream, vvi_on_deadline_ns(timeout_ms), &size);
-    h->ctx->checkpoint_blocked_ns += vv_now_ns() - start_ns;
+    vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
     vvi_trace_call_end(h, VV_TRACE_CALL_COMMIT, version, size, rc);
     vvi_history_leave(h);
     return rc;

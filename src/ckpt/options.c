@@ -19,6 +19,7 @@ _Static_assert((int)VARVE_DEVICE_NONE == (int)VV_CONFIG_DEVICE_NONE &&
 _Static_assert((int)VARVE_LEVEL_COMPLETE == (int)VV_CONFIG_LEVEL_COMPLETE, "same order");
 _Static_assert((int)VARVE_LOCAL_IO_BUFFERED == (int)VV_CONFIG_LOCAL_IO_BUFFERED, "same order");
 _Static_assert((int)VARVE_POLICY_LRU == (int)VV_CONFIG_POLICY_LRU, "same order");
+_Static_assert((int)VARVE_SPILL_RECORD == (int)VV_CONFIG_SPILL_RECORD, "same order");
 _Static_assert((int)VARVE_DEPUTY_OFF == (int)VV_CONFIG_DEPUTY_OFF, "same order");
 _Static_assert((int)VARVE_POLICY_LRU == (int)VV_POLICY_LRU &&
                    (int)VARVE_POLICY_SCORE_NOW == (int)VV_POLICY_SCORE_NOW,
@@ -64,6 +65,7 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->helper_name, sizeof(o->helper_name), "%.*s", (int)sizeof(o->helper_name) - 1,
              c->helper_name);
     snprintf(o->helper_program, sizeof(o->helper_program), "%s", c->helper_program);
+    o->spill = c->spill;
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -110,6 +112,7 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     text_in(c->helper_name, sizeof(c->helper_name), o->helper_name, sizeof(o->helper_name));
     text_in(c->helper_program, sizeof(c->helper_program), o->helper_program,
             sizeof(o->helper_program));
+    c->spill = o->spill;
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -278,6 +281,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "level: no such level");
     if (o->local_io < VARVE_LOCAL_IO_AUTO || o->local_io > VARVE_LOCAL_IO_BUFFERED)
         return refuse(err, n, -EINVAL, "local_io: no such mode");
+    if (o->spill < VARVE_SPILL_SHARED || o->spill > VARVE_SPILL_RECORD)
+        return refuse(err, n, -EINVAL, "spill: neither shared nor record");
     if (o->rank < 0)
         return refuse(err, n, -EINVAL, "rank: negative");
     if (o->page_bytes && (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||

@@ -246,6 +246,11 @@ static void set_engine(const struct varve_ctx *ctx, const struct vv_core_stats *
     r->helper_cores = crew.cores;
     snprintf(r->helper_where, sizeof(r->helper_where), "%s", crew.where);
     vvi_helper_publish(ctx, r);
+    struct vvi_expected e;
+    vvi_expect(ctx, c, &e);
+    r->expected_speedup_start = e.speedup_start;
+    r->expected_speedup = e.speedup;
+    r->actual_speedup = e.actual;
     r->late_errors = c->late_errors;
     r->bad_reads = c->bad_reads;
     r->reread = c->reread;

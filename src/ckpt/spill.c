@@ -108,6 +108,8 @@ void vvi_spill_stats(struct varve_ctx *ctx, struct varve_stats *stats)
         stats->layer_bytes[i] = l.capacity_bytes[i];
         stats->layer_write_rate[i] = (uint64_t)l.write_bytes_per_s[i];
         stats->layer_read_rate[i] = (uint64_t)l.read_bytes_per_s[i];
+        stats->layer_start_write_rate[i] = (uint64_t)l.start_write_bytes_per_s[i];
+        stats->layer_start_read_rate[i] = (uint64_t)l.start_read_bytes_per_s[i];
     }
     stats->layer_skips = l.skips;
     stats->layer_skipped = l.skipped;

@@ -105,6 +105,42 @@ int vvi_trace_open(struct varve_ctx *ctx, char *err, size_t err_bytes)
     return 0;
 }
 
+/* What the model expected, and what came of it. */
+static void say_expected(struct varve_ctx *ctx, const struct vv_core_stats *stats)
+{
+    struct vvi_expected e;
+    char value[32];
+    vvi_expect(ctx, stats, &e);
+    if (e.speedup <= 0)
+        return;
+    snprintf(value, sizeof(value), "%.2f", e.actual);
+    say(ctx, "speed-up", value);
+    snprintf(value, sizeof(value), "%.2f", e.speedup);
+    say(ctx, "speed-up expected", value);
+    snprintf(value, sizeof(value), "%.2f", e.speedup_start);
+    say(ctx, "speed-up expected at start", value);
+}
+
+static void say_layers(struct varve_ctx *ctx)
+{
+    static const char *const name[VV_LAYERS] = {"local", "remote"};
+    struct vv_layers_stats l;
+    char key[48];
+    if (!ctx->layers)
+        return;
+    vv_layers_get_stats(ctx->layers, &l);
+    for (int i = 0; i < VV_LAYERS; i++) {
+        snprintf(key, sizeof(key), "rate.%s.write", name[i]);
+        say_number(ctx, key, (uint64_t)l.write_bytes_per_s[i]);
+        snprintf(key, sizeof(key), "rate.%s.read", name[i]);
+        say_number(ctx, key, (uint64_t)l.read_bytes_per_s[i]);
+        snprintf(key, sizeof(key), "rate.%s.write.start", name[i]);
+        say_number(ctx, key, (uint64_t)l.start_write_bytes_per_s[i]);
+        snprintf(key, sizeof(key), "rate.%s.read.start", name[i]);
+        say_number(ctx, key, (uint64_t)l.start_read_bytes_per_s[i]);
+    }
+}
+
 void vvi_trace_closing(struct varve_ctx *ctx)
 {
     struct vv_core_stats stats;
@@ -115,9 +151,13 @@ void vvi_trace_closing(struct varve_ctx *ctx)
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         snprintf(key, sizeof(key), "rate.%s", vv_hop_name((enum vv_hop)hop));
         say_number(ctx, key, stats.rate[hop]);
+        snprintf(key, sizeof(key), "rate.%s.start", vv_hop_name((enum vv_hop)hop));
+        say_number(ctx, key, stats.start_rate[hop]);
         snprintf(key, sizeof(key), "moved.%s", vv_hop_name((enum vv_hop)hop));
         say_number(ctx, key, stats.moved_bytes[hop]);
     }
+    say_layers(ctx);
+    say_expected(ctx, &stats);
     say_number(ctx, "restore.hits", stats.hits);
     say_number(ctx, "restore.misses", stats.misses);
     say_number(ctx, "revoked.pages", stats.revoked_pages);

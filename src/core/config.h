@@ -43,6 +43,8 @@ enum vv_config_policy {
 
 enum vv_config_deputy { VV_CONFIG_DEPUTY_AUTO, VV_CONFIG_DEPUTY_ON, VV_CONFIG_DEPUTY_OFF };
 
+enum vv_config_spill { VV_CONFIG_SPILL_SHARED, VV_CONFIG_SPILL_RECORD };
+
 enum { VV_CONFIG_TEXT = 1024 };
 
 #define VV_CONFIG_PAGE_MAX (UINT64_C(64) << 20)
@@ -84,6 +86,7 @@ struct vv_config {
     int helpers; /* -1: by the machine */
     int helper_nice;
     int helper_process; /* 0 or 1 */
+    int spill;          /* enum vv_config_spill */
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;

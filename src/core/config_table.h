@@ -46,6 +46,10 @@
     X(remote_rate, BYTES, remote_rate, "0", "SIZE",                                                \
       "Bytes per second that all processes of this node together write to the remote folder at "   \
       "most; 0: no limit.")                                                                        \
+    X(spill, ENUM, spill, "shared", "shared|record",                                               \
+      "Level cached: shared keeps all that is beyond memory in one file in each folder, record in "\
+      "a file for each checkpoint, which some file systems are faster with. Neither survives the " \
+      "process.")                                                                                  \
     X(level, ENUM, level, "cached", "cached|local|remote|complete",                                \
       "How far every checkpoint is brought: cached survives nothing, local the end of the "        \
       "process, remote the loss of the node, complete the loss of any rank half-way through.")     \

@@ -149,6 +149,7 @@ static void add_hop(const struct vv_core *core, int hop, struct vv_core_stats *s
 
     s->moved_bytes[hop] = h->moved_bytes;
     s->rate[hop] = (uint64_t)h->rate.bytes_per_s;
+    s->start_rate[hop] = (uint64_t)h->rate.start_bytes_per_s;
     s->hop_orders[hop] = h->orders;
     s->hop_errors[hop] = h->errors;
     s->hop_busy_ns[hop] = h->busy_ns + (h->orders ? core->now_ns - h->busy_since_ns : 0);

@@ -379,6 +379,7 @@ struct vv_core_stats {
     uint64_t puts, gets, hits, misses, hints, evicted_pages, revoked_pages, discarded,
         inflight_orders;
     uint64_t moved_bytes[VV_HOP_COUNT], rate[VV_HOP_COUNT];
+    uint64_t start_rate[VV_HOP_COUNT]; /* of the first 64 MiB; 0: nothing has moved yet */
     uint64_t tier_pages[VV_MAX_TIERS], tier_used_pages[VV_MAX_TIERS];
     uint64_t tier_ready_pages[VV_MAX_TIERS];     /* of tier_pages; fewer while a tier grows */
     uint64_t tier_dirty_pages[VV_MAX_TIERS];     /* to be flushed; 0 on files, as the next two */

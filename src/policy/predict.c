@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/predict.h"
 
+#include <stdbool.h>
+
 void vv_rate_init(struct vv_rate *rate, uint64_t first_estimate)
 {
     *rate = (struct vv_rate){.bytes_per_s = (double)first_estimate};
@@ -15,6 +17,7 @@ void vv_rate_add(struct vv_rate *rate, uint64_t bytes, uint64_t ns)
 
     if (bytes == 0 || ns == 0)
         return;
+    bool start = rate->weight_bytes < memory;
     sample = (double)bytes * 1e9 / (double)ns;
     if (rate->bytes_per_s <= 0)
         rate->weight_bytes = 0;
@@ -24,6 +27,8 @@ void vv_rate_add(struct vv_rate *rate, uint64_t bytes, uint64_t ns)
                             (rate->weight_bytes / rate->bytes_per_s + weight / sample);
     else
         rate->bytes_per_s = sample;
+    if (start)
+        rate->start_bytes_per_s = rate->bytes_per_s;
     rate->weight_bytes =
         rate->weight_bytes + weight > memory ? memory : rate->weight_bytes + weight;
 }

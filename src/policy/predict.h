@@ -12,6 +12,8 @@ struct vv_rate {
     double bytes_per_s;
     double
         weight_bytes; /* how much has been seen, saturating: a first estimate gives way at once */
+    double
+        start_bytes_per_s; /* of the first 64 MiB, and of what there was until then; 0: nothing */
 };
 
 void vv_rate_init(struct vv_rate *rate, uint64_t first_estimate);

@@ -133,9 +133,12 @@ struct vv_stats_record {
     uint64_t partner_on, partner_sent, partner_received, partner_pending, partner_errors;
     uint64_t partner_sent_bytes, partner_received_bytes, partner_held_bytes;
     uint64_t partner_recovered, partner_mended_chunks;
+    /* Over blocking I/O on the slowest layer: what the model expects of bandwidths measured at the
+     * start and while running, and what came of it; 0: not known. */
+    double expected_speedup_start, expected_speedup, actual_speedup;
 };
 
-_Static_assert(sizeof(struct vv_stats_record) == 4136, "on disk");
+_Static_assert(sizeof(struct vv_stats_record) == 4160, "on disk");
 
 /* ---- writing ---- */
 

@@ -216,7 +216,8 @@ static void reroute_ended(struct vv_layers *l, enum vv_layer layer, uint64_t byt
     if (layer == VV_LAYER_SLOW)
         vv_reroute_next(&l->reroute, bytes, own, next, now_ns);
     else if (vv_reroute_own(&l->reroute, bytes, rate, own, next, now_ns))
-        vv_rate_init(&l->rate[VV_LAYER_FAST][1], (uint64_t)rate);
+        l->rate[VV_LAYER_FAST][1] = (struct vv_rate){
+            .bytes_per_s = rate, .start_bytes_per_s = l->rate[VV_LAYER_FAST][1].start_bytes_per_s};
 }
 
 void vvi_layer_ended(struct vv_layers *l, enum vv_layer layer, bool write, uint64_t bytes,
@@ -244,6 +245,8 @@ void vv_layers_get_stats(struct vv_layers *l, struct vv_layers_stats *ret_stats)
         ret_stats->capacity_bytes[i] = (uint64_t)l->slots[i].n * l->page_bytes;
         ret_stats->read_bytes_per_s[i] = l->rate[i][0].bytes_per_s;
         ret_stats->write_bytes_per_s[i] = l->rate[i][1].bytes_per_s;
+        ret_stats->start_read_bytes_per_s[i] = l->rate[i][0].start_bytes_per_s;
+        ret_stats->start_write_bytes_per_s[i] = l->rate[i][1].start_bytes_per_s;
     }
     ret_stats->skips = l->reroute.skips;
     ret_stats->skipped = l->reroute.skipped;

@@ -76,6 +76,7 @@ struct vv_layers_stats {
     uint64_t written_bytes[VV_LAYERS], read_bytes[VV_LAYERS];         /* moves included */
     uint64_t down_bytes, up_bytes;                                    /* moved */
     double write_bytes_per_s[VV_LAYERS], read_bytes_per_s[VV_LAYERS]; /* measured; 0: not yet */
+    double start_write_bytes_per_s[VV_LAYERS], start_read_bytes_per_s[VV_LAYERS]; /* of the first */
     uint64_t skips; /* times that the fast layer had become slower than the slow one */
     bool skipped;   /* and is now */
 };

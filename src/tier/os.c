@@ -71,6 +71,15 @@ static int posix_fallocate_(const struct vv_os *os, int fd, uint64_t offset, uin
     return rc < 0 ? -errno : 0;
 }
 
+static int posix_punch(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes)
+{
+    (void)os;
+    int rc;
+    RETRY(rc,
+          fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes));
+    return rc < 0 ? -errno : 0;
+}
+
 static int posix_ftruncate(const struct vv_os *os, int fd, uint64_t bytes)
 {
     (void)os;
@@ -253,6 +262,7 @@ const struct vv_os *vv_os_posix(void)
         .unlinkat = posix_unlinkat,
         .rename = posix_rename,
         .fallocate = posix_fallocate_,
+        .punch = posix_punch,
         .ftruncate = posix_ftruncate,
         .fsync = posix_fsync,
         .file_bytes = posix_file_bytes,

@@ -23,6 +23,8 @@ struct vv_os {
                   bool may_replace);
     /* Allocates blocks and sets the size. -EOPNOTSUPP where the file system cannot. */
     int (*fallocate)(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes);
+    /* Gives blocks back; they read as zeros. -EOPNOTSUPP as before. NULL: not to be had. */
+    int (*punch)(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes);
     int (*ftruncate)(const struct vv_os *os, int fd, uint64_t bytes);
     int (*fsync)(const struct vv_os *os, int fd);
     int (*file_bytes)(const struct vv_os *os, int fd, uint64_t *ret_bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The spill file: pages of one file that nobody else can see and that ends with the process.
+/* The spill file: pages of one file that nobody else can see and that ends with the process; or, where
+ * each record is to have a file of its own, of those (spill_record.c).
  *
  * Each page slot has the checksum of what was last written to it, in memory. Whoever reads a page
  * does so after its write was reported (the engine orders this), and no two writers share a slot,
@@ -23,13 +24,15 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/hash.h"
-#include "tier/store_private.h"
+#include "core/log.h"
+#include "tier/spill_private.h"
 
 #define GROW_BYTES (UINT64_C(256) << 20)
 
 struct vv_spill {
     struct vv_store_opts opts;
-    int fd;
+    struct vvi_records *records; /* a file each; NULL: `fd` for all. Immutable */
+    int fd;                      /* -1: none */
     bool direct;
     uint32_t pages;
     uint64_t *sums; /* per page */
@@ -98,8 +101,18 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     int rc = vvi_store_probe(&s->opts, dirfd, folder, err, err_bytes, &s->direct);
     if (rc < 0)
         return rc;
-    s->fd = vvi_store_open_unlinked(os, dirfd, s->direct);
-    if (s->fd < 0)
+    if (s->opts.record_files && s->opts.gds == NULL) {
+        rc = vvi_records_new(&s->opts, dirfd, s->direct, s->pages, &s->records);
+        if (rc == -EOPNOTSUPP)
+            vv_log(VV_LOG_WARNING, "%s: one file for all: space of one cannot be given back there",
+                   folder);
+        else if (rc < 0)
+            return vvi_error(rc, err, err_bytes, "%s: cannot create the spill files: %s", folder,
+                             strerror(-rc));
+    }
+    if (s->records == NULL)
+        s->fd = vvi_store_open_unlinked(os, dirfd, s->direct);
+    if (s->records == NULL && s->fd < 0)
         return vvi_error(s->fd, err, err_bytes, "%s: cannot create the spill file: %s", folder,
                          strerror(-s->fd));
     if (s->opts.gds != NULL) {
@@ -149,6 +162,7 @@ void vv_spill_free(struct vv_spill *s)
 {
     if (s == NULL)
         return;
+    vvi_records_free(s->records);
     if (s->sums != NULL)
         munmap(s->sums, s->sums_bytes);
     vvi_gds_file_remove(s->gds);
@@ -170,6 +184,8 @@ static bool spill_advance(struct vvi_port *port, struct vvi_batch *b)
 {
     struct vv_spill *s = ((struct spill_port *)port)->spill;
     struct vv_store_io *io = b->io;
+    if (s->records != NULL)
+        vvi_records_unpin(s->records, b->obj);
     if (io->status == -ENODATA) /* the file is allocated: it cannot end before a page */
         io->status = -EIO;
     if (io->status != 0 || (io->op != VV_STORE_READ && b->gds == NULL))
@@ -188,29 +204,45 @@ static bool spill_advance(struct vvi_port *port, struct vvi_batch *b)
     return true;
 }
 
-static bool same_run(const struct vv_store_io *io, uint32_t i)
+/* Is it to be with the one before it in one request? In a file of its own every chunk is. */
+static bool same_run(const struct vv_spill *s, const struct vv_store_io *io, uint32_t i)
 {
-    return i > 0 && io->pages[i] == io->pages[i - 1] + 1 && i % VV_AIO_IOV_MAX != 0;
+    return i > 0 && (s->records != NULL || io->pages[i] == io->pages[i - 1] + 1) &&
+           i % VV_AIO_IOV_MAX != 0;
 }
 
-/* Consecutive pages go into one request. */
+/* What is consecutive in the file goes into one request. */
 static void submit_runs(struct vvi_port *port, struct vv_spill *s, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
     struct vv_aio_req *req = b->reqs;
     for (uint32_t i = 0; i < io->nchunks; i++) {
         b->iov[i] = vvi_io_vec(io, s->opts.page_bytes, i);
-        if (!same_run(io, i))
+        uint64_t at = s->records != NULL ? io->chunk0 + i : io->pages[i];
+        if (!same_run(s, io, i))
             *req = (struct vv_aio_req){.op = io->op == VV_STORE_READ ? VV_AIO_READ : VV_AIO_WRITE,
-                                       .fd = s->fd,
-                                       .offset = (uint64_t)io->pages[i] * s->opts.page_bytes,
+                                       .fd = s->records != NULL ? vvi_record_fd(b->obj) : s->fd,
+                                       .offset = at * s->opts.page_bytes,
                                        .iov = &b->iov[i],
                                        .may_block = !s->direct};
         req->niov++;
-        if (i + 1 == io->nchunks || !same_run(io, i + 1))
+        if (i + 1 == io->nchunks || !same_run(s, io, i + 1))
             vvi_batch_submit(port, b, req++);
     }
     vv_aio_flush(port->aio);
+}
+
+/* The file has room for the request, or is there to read from. */
+static int prepare(struct vv_spill *s, struct vvi_batch *b, uint64_t need_bytes)
+{
+    struct vvi_record *record = NULL;
+    bool write = b->io->op == VV_STORE_WRITE;
+    if (s->records == NULL)
+        return write ? grow(s, need_bytes) : 0;
+    int rc = write ? vvi_records_write(s->records, b->io, &record)
+                   : vvi_records_read(s->records, b->io, &record);
+    b->obj = record;
+    return rc;
 }
 
 static int spill_submit(struct vv_store *store, struct vv_store_io *io)
@@ -227,12 +259,12 @@ static int spill_submit(struct vv_store *store, struct vv_store_io *io)
         if (io->pages[i] >= s->pages)
             return -EINVAL;
         need = VV_MAX(need, ((uint64_t)io->pages[i] + 1) * page_bytes);
-        runs += !same_run(io, i);
+        runs += !same_run(s, io, i);
     }
     struct vvi_batch *b = vvi_batch_new(port, io, runs, io->nchunks);
     if (b == NULL)
         return -ENOMEM;
-    io->status = io->op == VV_STORE_WRITE ? grow(s, need) : 0;
+    io->status = prepare(s, b, need);
     if (io->status == 0 && io->device)
         io->status = vvi_io_gds(b, s->gds, 0, io->pages, page_bytes, page_bytes);
     if (io->status < 0) {

@@ -54,6 +54,9 @@ struct vv_store_opts {
     /* A process that reads and writes for this one, where memory is of vv_helper_map. NULL: none.
      * Outlives the stores. */
     struct vv_helper *helper;
+    /* Spill: a file for each record instead of one for all, where the file system can give space of a
+     * file back and gds is NULL; otherwise one for all. */
+    bool record_files;
 };
 
 void vv_store_opts_init(struct vv_store_opts *opts);

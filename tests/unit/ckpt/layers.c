@@ -62,6 +62,7 @@ static void shot(enum order order, bool hints, bool once, const char *rate)
     char *buf = malloc(BYTES);
     T_CHECK(buf != NULL);
     T_OK(varve_protect(h, 3, buf, BYTES));
+    T_CHECK(stats_of(ctx).expected_speedup == 0); /* nothing is known yet */
     for (uint64_t i = 0; hints && i < VERSIONS; i++)
         T_OK(varve_hint(h, nth(order, i)));
     for (uint64_t v = 0; v < VERSIONS; v++) {
@@ -84,6 +85,9 @@ static void shot(enum order order, bool hints, bool once, const char *rate)
     }
     s = stats_of(ctx);
     T_CHECK(s.remote_read_bytes > 0);
+    T_CHECK(s.layer_start_write_rate[1] > 0 && s.layer_start_read_rate[1] > 0);
+    T_CHECK(s.expected_speedup > 0 && s.expected_speedup_start > 0 && s.actual_speedup > 0);
+    T_CHECK(s.expected_blocked_ns > 0);
     if (once)
         T_EQ(ck_count(h), 0);
     T_OK(varve_close(ctx));

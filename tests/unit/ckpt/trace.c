@@ -116,7 +116,9 @@ static void whole_run(void)
     T_STREQ(vv_trace_file_meta(r.f, context, "config.rank"), "5");
     T_STREQ(vv_trace_file_meta(r.f, context, "tier.0"), "host");
     T_STREQ(vv_trace_file_meta(r.f, context, "tier.1"), "spill");
-    T_CHECK(vv_trace_file_meta(r.f, context, "moved.h2f"));
+    const char *moved = vv_trace_file_meta(r.f, context, "moved.h2f");
+    T_CHECK(moved && vv_trace_file_meta(r.f, context, "rate.h2f.start"));
+    T_CHECK(strcmp(moved, "0") == 0 || vv_trace_file_meta(r.f, context, "speed-up expected"));
     size_t phases = 0, movers = 0;
     for (size_t i = 0; i < r.t->nlanes; i++) {
         const struct vv_lane *l = &r.t->lanes[i];

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The spill store, on every backend and in both modes. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/clock.h"
@@ -210,8 +214,165 @@ static void many_in_flight(void)
     st_object_fini(&o);
 }
 
+/* ---- a file for each record ---- */
+
+static unsigned files_in(const char *folder, uint64_t *ret_bytes)
+{
+    DIR *dir = opendir(folder);
+    unsigned n = 0;
+    *ret_bytes = 0;
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        struct stat st;
+        if (strncmp(e->d_name, ".spill-", 7) != 0 || strchr(e->d_name + 7, '-') == NULL)
+            continue;
+        n++;
+        T_OK(fstatat(dirfd(dir), e->d_name, &st, 0));
+        *ret_bytes += (uint64_t)st.st_blocks * 512;
+    }
+    closedir(dir);
+    return n;
+}
+
+static void records_open(const char *folder, uint64_t capacity, struct vv_spill **ret)
+{
+    char err[256] = "";
+    st_opts.record_files = true;
+    T_OK(vv_spill_new(folder, capacity, &st_opts, err, sizeof(err), ret));
+    T_OK(vv_spill_store(*ret, &writer));
+    T_OK(vv_spill_store(*ret, &reader));
+    st_opts.record_files = false;
+}
+
+static void refill(struct st_object *o, uint64_t version)
+{
+    o->key.version = version;
+    for (uint64_t at = 0; at < o->size; at++)
+        ((unsigned char *)o->mem[at / ST_PAGE])[at % ST_PAGE] = st_byte(version, at);
+}
+
+/* Random records on random pages, more of them than may be open: each has a file, what was overtaken
+ * takes no space, and the limit holds. */
+static void a_file_each(void)
+{
+    enum { PAGES = 24, OBJECTS = 12, ROUNDS = 60 };
+    const char *folder = t_tmpdir();
+    struct t_rng r = {t_seed()};
+    struct st_object o[OBJECTS];
+    uint32_t page[OBJECTS][6];
+    uint32_t owner[PAGES]; /* object and chunk */
+    uint64_t bytes;
+    st_opts.max_open = 3;
+    records_open(folder, PAGES * ST_PAGE, &spill);
+    for (uint32_t i = 0; i < PAGES; i++)
+        owner[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < OBJECTS; i++)
+        st_object_init(&o[i], NULL, i, i, (1 + t_rng_below(&r, 6)) * ST_PAGE - 100, ST_PAGE);
+    uint64_t generation = OBJECTS;
+    for (uint64_t round = 0; round < t_cases(ROUNDS, 1000); round++) {
+        uint32_t i = (uint32_t)t_rng_below(&r, OBJECTS), at = (uint32_t)t_rng_below(&r, PAGES);
+        /* As the engine does: a version's next life has another generation, and pages of what is gone
+         * are given to others one by one. */
+        o[i].key.generation = generation++;
+        for (uint32_t p = 0; p < PAGES; p++)
+            owner[p] = owner[p] / 8 == i ? UINT32_MAX : owner[p];
+        for (uint32_t c = 0; c < o[i].nchunks; c++) {
+            page[i][c] = (at + c * 5) % PAGES;
+            owner[page[i][c]] = i * 8 + c;
+        }
+        refill(&o[i], 100 + round);
+        T_OK(spill_io(writer, &o[i], VV_STORE_WRITE, page[i], NULL));
+        unsigned live = 0;
+        for (uint32_t k = 0; k < OBJECTS; k++) {
+            bool whole = o[k].key.generation >= OBJECTS; /* it was written */
+            for (uint32_t c = 0; whole && c < o[k].nchunks; c++)
+                whole = owner[page[k][c]] == k * 8 + c;
+            if (!whole)
+                continue;
+            live++;
+            st_object_clear(&o[k], ST_PAGE);
+            T_OK(spill_io(reader, &o[k], VV_STORE_READ, page[k], NULL));
+            T_CHECK(st_object_intact(&o[k], ST_PAGE));
+        }
+        unsigned files = files_in(folder, &bytes);
+        T_CHECK(files >= live);
+        T_CHECK(bytes <=
+                PAGES * ST_PAGE + files * 4096); /* and what the file system needs itself */
+    }
+    /* Pages that are not the chunks'. */
+    struct vv_store_io io = st_io(&o[0], VV_STORE_READ, 0, 1);
+    uint32_t wrong = (page[0][0] + 1) % PAGES;
+    io.pages = &wrong;
+    if (o[0].key.generation >= OBJECTS)
+        T_ERR(st_run(reader, &io), -EINVAL);
+    for (uint32_t i = 0; i < OBJECTS; i++)
+        st_object_fini(&o[i]);
+    spill_close();
+    T_EQ(files_in(folder, &bytes), 0);
+    st_opts.max_open = 64;
+}
+
+/* A process that is killed leaves files; the next one removes them, and none of those alive. */
+static void killed_ones_are_cleaned(void)
+{
+    static const uint32_t pages[] = {0, 1};
+    const char *folder = t_tmpdir();
+    uint64_t bytes;
+    int ready[2];
+    char c;
+    T_OK(pipe(ready));
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct st_object o;
+        records_open(folder, 8 * ST_PAGE, &spill);
+        st_object_init(&o, NULL, 1, 1, 2 * ST_PAGE, ST_PAGE);
+        T_OK(spill_io(writer, &o, VV_STORE_WRITE, pages, NULL));
+        T_EQ(write(ready[1], "x", 1), 1);
+        pause();
+        _exit(1);
+    }
+    T_EQ(read(ready[0], &c, 1), 1);
+    T_EQ(files_in(folder, &bytes), 1);
+    records_open(folder, 8 * ST_PAGE, &spill); /* it is alive */
+    T_EQ(files_in(folder, &bytes), 1);
+    spill_close();
+    kill(pid, SIGKILL);
+    T_EQ(waitpid(pid, NULL, 0), pid);
+    T_EQ(files_in(folder, &bytes), 1);
+    records_open(folder, 8 * ST_PAGE, &spill);
+    T_EQ(files_in(folder, &bytes), 0);
+    spill_close();
+    T_OK(rmdir(folder)); /* nothing at all is left */
+    T_OK(mkdir(folder, 0777));
+    close(ready[0]);
+    close(ready[1]);
+}
+
+/* Where space cannot be given back there is one file. */
+static void a_hint_only(void)
+{
+    struct vv_os os = *vv_os_posix();
+    struct vv_store_opts keep = st_opts;
+    const char *folder = t_tmpdir();
+    uint64_t bytes;
+    static const uint32_t pages[] = {3};
+    struct st_object o;
+    os.punch = NULL;
+    st_opts.os = &os;
+    records_open(folder, 8 * ST_PAGE, &spill);
+    st_object_init(&o, NULL, 1, 1, ST_PAGE, ST_PAGE);
+    T_OK(spill_io(writer, &o, VV_STORE_WRITE, pages, NULL));
+    T_OK(spill_io(reader, &o, VV_STORE_READ, pages, NULL));
+    T_EQ(files_in(folder, &bytes), 0);
+    st_object_fini(&o);
+    spill_close();
+    st_opts = keep;
+}
+
 static void cases(void)
 {
+    T_RUN(a_file_each);
+    T_RUN(killed_ones_are_cleaned);
+    T_RUN(a_hint_only);
     T_RUN(round_trip);
     T_RUN(wrong_bytes_are_found);
     T_RUN(malformed_requests);

@@ -28,6 +28,7 @@
 
 #include "core/clock.h"
 #include "core/pattern.h"
+#include "core/thread.h"
 #include "sim/probe.h"
 
 enum { START_RECORDS = 4, START_STEPS = 9 };
@@ -37,7 +38,8 @@ struct keeper {
     const struct ooc_plan *plan;
     int (*write)(struct keeper *k, uint64_t id);
     int (*read)(struct keeper *k, uint64_t id);
-    char *data; /* the array; a read may change where it is */
+    char *data;       /* the array; a read may change where it is */
+    uint64_t late_ns; /* by which the last step ended late */
     /* Blocking I/O. */
     const char *dir;
     struct ooc_rate rate;
@@ -73,8 +75,9 @@ static void pass_time(uint64_t until_ns, bool spin)
         ;
 }
 
-/* A step that has `id` to make or to check, if that is not UINT64_MAX. */
-static void step(const struct keeper *k, uint64_t id, bool check, struct ooc_run *r)
+/* A step that has `id` to make or to check, if that is not UINT64_MAX. By as much as one ends late, since a
+ * sleep does, the next one is shorter: so all steps together take what they should, in every run. */
+static void step(struct keeper *k, uint64_t id, bool check, struct ooc_run *r)
 {
     const struct ooc_plan *p = k->plan;
     uint64_t begun_ns = vv_now_ns();
@@ -85,8 +88,12 @@ static void step(const struct keeper *k, uint64_t id, bool check, struct ooc_run
     } else if (id != UINT64_MAX) {
         vv_pattern_fill(k->data, p->record_bytes, p->seed, id, 0);
     }
-    pass_time(begun_ns + (uint64_t)(p->step_s * 1e9), p->spin);
-    r->kernel_s += seconds(vv_now_ns() - begun_ns);
+    uint64_t step_ns = (uint64_t)(p->step_s * 1e9);
+    uint64_t until_ns = begun_ns + step_ns - VV_MIN(k->late_ns, step_ns);
+    pass_time(until_ns, p->spin);
+    uint64_t end_ns = vv_now_ns();
+    k->late_ns = k->late_ns - VV_MIN(k->late_ns, step_ns) + (end_ns - VV_MIN(until_ns, end_ns));
+    r->kernel_s += seconds(end_ns - begun_ns);
 }
 
 static int write_phase(struct keeper *k, struct ooc_run *r)
@@ -132,6 +139,7 @@ static int read_phase(struct keeper *k, struct ooc_run *r)
 static int run_program(struct keeper *k, struct ooc_run *ret_run)
 {
     struct ooc_run r = {0};
+    vv_thread_sharpen(); /* what sleeps too long in a step or a transfer of the reference is no computing */
     uint64_t begun_ns = vv_now_ns();
     int rc = write_phase(k, &r);
 
@@ -262,20 +270,15 @@ static int measure_layer(struct keeper *k, struct ooc_rate *ret_rate)
     return rc;
 }
 
-/* The median of a few steps. */
-static double measure_step(const struct keeper *k)
+/* The mean of a few steps: one that ends late makes up for it in the next. */
+static double measure_step(struct keeper *k)
 {
-    double s[START_STEPS];
+    struct ooc_run r = {0};
 
-    for (int i = 0; i < START_STEPS; i++) {
-        struct ooc_run r = {0};
+    k->late_ns = 0;
+    for (int i = 0; i < START_STEPS; i++)
         step(k, UINT64_MAX, false, &r);
-        int at = i;
-        for (; at > 0 && s[at - 1] > r.kernel_s; at--)
-            s[at] = s[at - 1];
-        s[at] = r.kernel_s;
-    }
-    return s[START_STEPS / 2];
+    return r.kernel_s / START_STEPS;
 }
 
 int ooc_measure_start(const struct ooc_plan *plan, char *err, size_t err_bytes,

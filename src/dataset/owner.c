@@ -6,9 +6,11 @@
  * may be gone, and what it could not get may be there.
  *
  * Why no mixture of two generations gets into the cache: the generation is taken from the open file
- * before the first byte is read and again after the last one, and has to be the same. (Within the
- * granularity of the file system's times: a file that is changed twice within one tick, keeping its size,
- * looks the same. So does it to everybody else.)
+ * before the first byte is read and again after the last one, and has to be the same. A file that is changed
+ * twice within one tick of the file system's times, keeping its size, looks the same; so none is read before
+ * the tick of its last change is over. Whatever is written after the first byte was read then has another time,
+ * and one generation is one content, here and in what other nodes have of it. (As far as the clocks of
+ * this node and of the file system agree.)
  *
  * A record is some two hundred bytes and the path, and programs may ask about paths without end. One that
  * tells nothing (there was no such file) goes with the last thread that uses it. Of the others at least
@@ -26,6 +28,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/assert.h"
@@ -39,6 +42,11 @@
 #define STEP        8 /* buckets that the hand passes for one new record */
 /* How old the news of another node can be where files never change: a copy takes a minute at most. */
 #define NEWS_NS (300 * VV_NS_PER_S)
+
+/* How long a change may look like the one before it: kernels take times from a clock that ticks a hundred times
+ * a second or more; some file systems keep whole seconds. */
+#define TICK_NS   (20 * VV_NS_PER_MS)
+#define SECOND_NS (VV_NS_PER_S + TICK_NS)
 
 struct known {
     struct vvi_path path;
@@ -199,6 +207,33 @@ static int copy(struct vv_owner *o, int file, uint64_t size, struct vv_dataset_f
     return rc;
 }
 
+/* How long it takes until a change of a file would be told from its last one; 0: no longer. */
+static uint64_t unsettled_ns(const struct vv_dataset_gen *gen)
+{
+    int64_t tick_ns = (int64_t)(gen->ctime_ns % VV_NS_PER_S == 0 ? SECOND_NS : TICK_NS), age_ns;
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    age_ns = (int64_t)((uint64_t)ts.tv_sec * VV_NS_PER_S + (uint64_t)ts.tv_nsec - gen->ctime_ns);
+    /* From far ahead: the clocks do not agree, and waiting for that would be waiting for ever. */
+    return age_ns >= tick_ns || age_ns < -tick_ns ? 0 : (uint64_t)(tick_ns - age_ns);
+}
+
+/* Waits until the file that is open may be read. -EAGAIN: it has changed meanwhile. */
+static int let_settle(struct vv_owner *o, int file, const struct vv_shared_stat *st)
+{
+    const struct vv_shared *s = o->opts.shared;
+    uint64_t wait_ns = unsettled_ns(&st->gen);
+    struct vv_shared_stat after;
+    int rc;
+
+    if (wait_ns == 0)
+        return 0;
+    vv_sleep_until_ns(vv_now_ns() + wait_ns);
+    rc = s->look_again(s, file, &after);
+    return rc < 0 ? rc : same_gen(&st->gen, &after.gen) ? 0 : -EAGAIN;
+}
+
 /* Brings the file that is open, unless it is here. */
 static int bring_open(struct vv_owner *o, const struct order *order, int file,
                       const struct vv_dataset_gen *gen, bool *ret_brought)
@@ -247,7 +282,10 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
         rc = s->open(s, order->path, &file, &st);
         if (rc < 0)
             break;
-        rc = bring_open(o, order, file, &st.gen, &brought);
+        brought = false;
+        rc = let_settle(o, file, &st);
+        if (rc == 0)
+            rc = bring_open(o, order, file, &st.gen, &brought);
         s->close(s, file);
         if (rc == 0)
             note(o, k, &st, begun_ns, changes);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/clock.h"
@@ -28,6 +29,8 @@ struct fake {
     int fail;              /* the next read gives this */
     int change_at;         /* this many reads from now the file becomes the next letter */
     int changes;           /* how often that shall happen */
+    uint64_t ctime_ns;     /* of all files; 0: long ago */
+    uint64_t read_at_ns;   /* by the real clock: when the last of them began to be read */
     pthread_mutex_t *hold; /* reads take it first */
     atomic_int looks, opens, reads, open_now, waiting;
 };
@@ -37,6 +40,14 @@ static uint64_t now;
 static uint64_t fake_now(void)
 {
     return now;
+}
+
+static uint64_t wall_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * SECOND + (uint64_t)ts.tv_nsec;
 }
 
 static int number(const char *path)
@@ -54,17 +65,17 @@ static struct fake *fake_of(const struct vv_shared *s)
 
 static void fake_stat(const struct fake *f, int n, struct vv_shared_stat *st)
 {
-    *st =
-        (struct vv_shared_stat){{f->file[n].size, (uint64_t)f->file[n].letter, 5, (uint64_t)n + 1},
-                                0100644,
-                                1,
-                                2,
-                                1,
-                                4096,
-                                1,
-                                7,
-                                8,
-                                9};
+    *st = (struct vv_shared_stat){{f->file[n].size, (uint64_t)f->file[n].letter,
+                                   f->ctime_ns ? f->ctime_ns : 5, (uint64_t)n + 1},
+                                  0100644,
+                                  1,
+                                  2,
+                                  1,
+                                  4096,
+                                  1,
+                                  7,
+                                  8,
+                                  9};
 }
 
 static int fake_look(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat)
@@ -106,6 +117,8 @@ static int64_t fake_read(const struct vv_shared *s, int file, void *buf, size_t 
         pthread_mutex_unlock(f->hold);
     }
     atomic_fetch_add(&f->reads, 1);
+    if (offset == 0)
+        f->read_at_ns = wall_ns();
     if (f->fail)
         return f->fail;
     if (f->changes > 0 && f->change_at-- == 0) {
@@ -341,6 +354,32 @@ static void never_mixed(void)
     end(&u);
 }
 
+/* A file that has just been changed may be changed once more without a sign of it: it is not read before that is
+ * over, by a clock of ten milliseconds, or of seconds where there are no parts of them. */
+static void just_changed(void)
+{
+    uint64_t at, tick;
+    struct setup u;
+
+    begin(&u, BIG, 5 * SECOND);
+    for (int whole = 0; whole < 2; whole++) {
+        tick = whole ? SECOND : SECOND / 100;
+        at = wall_ns();
+        at = whole ? at - at % SECOND : at | 1;
+        u.fake.ctime_ns = at;
+        now += 6 * SECOND;
+        T_EQ(letter_of(&u, "/1"), 'a');
+        T_CHECK(u.fake.read_at_ns >= at + tick);
+    }
+    T_EQ(stats(&u).fetches, 2);
+    /* Nobody waits for a clock that is ahead. */
+    u.fake.ctime_ns = wall_ns() + 3600 * SECOND;
+    now += 6 * SECOND;
+    T_EQ(letter_of(&u, "/1"), 'a');
+    T_CHECK(u.fake.read_at_ns < u.fake.ctime_ns);
+    end(&u);
+}
+
 static void errors(void)
 {
     struct setup u;
@@ -492,6 +531,10 @@ static void roots(void)
     T_CHECK(found.gen.size == 5 && found.gen.inode == st.st_ino &&
             found.gen.mtime_ns % SECOND == (uint64_t)st.st_mtim.tv_nsec);
     T_CHECK(found.mode == st.st_mode && found.uid == st.st_uid && found.gid == st.st_gid);
+    T_CHECK(found.dev == st.st_dev && found.nlink == st.st_nlink &&
+            found.blksize == (uint32_t)st.st_blksize && found.blocks == (uint64_t)st.st_blocks &&
+            found.gen.ctime_ns ==
+                (uint64_t)st.st_ctim.tv_sec * SECOND + (uint64_t)st.st_ctim.tv_nsec);
     T_OK(s->open(s, path, &file, &again));
     T_CHECK(memcmp(&found.gen, &again.gen, sizeof(found.gen)) == 0 && again.direct);
     T_EQ(s->read(s, file, buf, 8, 1), 4);
@@ -616,6 +659,7 @@ int main(void)
     T_RUN(stats_of_files);
     T_RUN(now_or_never);
     T_RUN(never_mixed);
+    T_RUN(just_changed);
     T_RUN(errors);
     T_RUN(lost_copies);
     T_RUN(ahead);

@@ -279,6 +279,17 @@ static FILE *reopen(freopen_fn *next, int fd, int flags, const char *mode, FILE 
     return f;
 }
 
+static bool is_room_for_one(void)
+{
+    int saved = errno;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/", O_PATH | O_CLOEXEC);
+
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    errno = saved;
+    return fd >= 0;
+}
+
 static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char *mode,
                         FILE *stream)
 {
@@ -294,6 +305,11 @@ static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char
     /* Without /proc the stream would be lost in the attempt. */
     if (flags >= 0 && syscall(SYS_faccessat, AT_FDCWD, "/proc/self/fd", F_OK) == 0)
         fd = from_daemon(AT_FDCWD, path, flags);
+    /* So it would with the last descriptor but one: libc opens the new file before it closes the old one. */
+    if (fd >= 0 && !is_room_for_one()) {
+        syscall(SYS_close, fd);
+        fd = -1;
+    }
     if (fd >= 0)
         return reopen(next, fd, flags, mode, stream);
     f = next(path, mode, stream);

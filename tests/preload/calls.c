@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -338,6 +339,40 @@ static void streams(void)
     unlink(in_root("new"));
 }
 
+/* With none, one and two descriptors to spare everything works that worked without us, and nothing else. */
+static void few_descriptors(void)
+{
+    enum { LIMIT = 40 };
+    struct rlimit was, few;
+
+    getrlimit(RLIMIT_NOFILE, &was);
+    few = was;
+    few.rlim_cur = LIMIT;
+    for (int spare = 0; spare < 3; spare++) {
+        int taken[LIMIT], nr = 0, fd;
+        FILE *f = fopen("/dev/null", "r");
+
+        setrlimit(RLIMIT_NOFILE, &few);
+        while (nr < LIMIT && (fd = dup(2)) >= 0)
+            taken[nr++] = fd;
+        for (int i = 0; i < spare && nr > 0; i++)
+            close(taken[--nr]);
+        errno = 0;
+        fd = open(in_root("text"), O_RDONLY);
+        printf("%d spare: open %d %s\n", spare, fd >= 0, strerrorname_np(errno));
+        close(fd);
+        f = freopen(in_root("text"), "r", f);
+        printf("%d spare: freopen %d\n", spare, f != NULL);
+        while (nr > 0)
+            close(taken[--nr]);
+        setrlimit(RLIMIT_NOFILE, &was);
+        if (f && fgets(text, 100, f))
+            printf("%d spare: %s", spare, text);
+        if (f)
+            fclose(f);
+    }
+}
+
 /* A process sees what it wrote, at once and always. */
 static void writing(void)
 {
@@ -499,6 +534,7 @@ int main(int argc, char **argv)
     asking();
     agreeing();
     streams();
+    few_descriptors();
     writing();
     using();
     chrooted();

@@ -89,11 +89,13 @@ void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
         if (job->rc < 0)
             job->fd = -1;
         job->readable = job->rc == 0;
+        /* Without the mark a program that inherits it sees the content file's inode, and no more. Before
+         * others can find it in the index: they set none. A file that was fetched ahead of its use comes here
+         * with `now` from the first time on, so that it is marked by this thread, once. */
+        if (job->rc == 0)
+            (void)vv_door_mark(job->fd, &job->stat);
         if (job->rc == 0 && d->opts.index && d->opts.show)
             d->opts.show(d->opts.user, job->path);
-        /* Without the mark a program that inherits it sees the content file's inode, and no more. */
-        if (job->rc == 0 && !now)
-            (void)vv_door_mark(job->fd, &job->stat);
         break;
     case VV_DOOR_OP_STAT:
         if (ops->stat)

@@ -204,6 +204,7 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
                    uint64_t age_ns, bool keep)
 {
     struct vv_dataset_want want = {r->path, r->gen, VV_DATASET_UNKNOWN, !keep};
+    uint64_t begun_ns = vv_now_ns();
     struct vv_dataset_fill *fill;
     int rc = vv_dataset_begin(r->n->cache, &want, &fill);
 
@@ -222,8 +223,9 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
         return rc;
     }
     rc = vv_dataset_commit(fill, NULL);
+    /* The news has aged while it was on its way. */
     if (rc == 0)
-        vv_owner_heard(r->n->owner, r->path, st, age_ns);
+        vv_owner_heard(r->n->owner, r->path, st, age_ns + (vv_now_ns() - begun_ns));
     return rc;
 }
 
@@ -231,13 +233,10 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path,
                       const struct vv_shared_stat *st, uint64_t age_ns)
 {
     struct rest r = {.n = n, .peer = peer, .path = path, .gen = st->gen};
-    uint64_t begun_ns = vv_now_ns();
     int rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, true) : -ENOTCONN;
 
-    if (rc == 0) {
+    if (rc == 0)
         VVI_COUNT(n, copied);
-        vv_owner_heard(n->owner, path, st, age_ns + (vv_now_ns() - begun_ns));
-    }
     return rc;
 }
 
@@ -305,6 +304,7 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
     struct vv_net_answer a;
     struct vv_net_call *call;
     struct vvi_got got;
+    uint64_t said_ns;
     int rc;
 
     vvi_wire_put_get(&p, g);
@@ -314,10 +314,14 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
     ask.body_bytes = p.at;
     ask.deadline_ns = deadline_ns;
     ask.data_max = g->flags & VVI_GET_STAT ? 0 : (size_t)VVI_NODE_PIECE;
+    said_ns = vv_now_ns();
     rc = ask_once(n, &ask, &call, &a);
     if (rc < 0)
         return rc;
-    rc = a.status;
+    /* When it was said nobody knows here: at the earliest at once, or when what had to be fetched was there. */
+    if (g->flags & VVI_GET_FETCH)
+        said_ns = vv_now_ns();
+    rc = a.status <= 0 ? a.status : -EBADMSG;
     if (rc == 0) {
         p = (struct vvi_pack){.buf = (uint8_t *)(uintptr_t)a.body, .max = a.body_bytes};
         vvi_wire_take_got(&p, &got);
@@ -328,7 +332,9 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
     if (rc == 0 && got.what == VVI_GOT_FILE && !(g->flags & VVI_GET_STAT))
         rc = receive(n, g, &r, &a, &got, ret_fd, ret_keep);
     vv_net_end(call);
-    if (rc == 0)
-        *ret_got = got;
-    return rc;
+    if (rc < 0)
+        return rc;
+    got.age_ns += vv_now_ns() - said_ns;
+    *ret_got = got;
+    return 0;
 }

@@ -102,6 +102,8 @@ VARVE_API int varve_history_open_with(struct varve_ctx *ctx, const char *name,
  * handle is gone.
  */
 VARVE_API int varve_history_close(struct varve_history *h);
+/* The context of a history, for varve_last_error and the like. NULL: no history. Does not block. */
+VARVE_API struct varve_ctx *varve_history_ctx(struct varve_history *h);
 
 /*
  * Declares a region: `bytes` (at least 1) of host or device memory at `ptr`, under a number of the

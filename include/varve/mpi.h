@@ -40,13 +40,14 @@ extern "C" {
  * its rank, and with their number as `ranks`. All get the same run_id: that of the first process, drawn
  * if its options have neither that nor `run`. Each process may have options of its own (a device, a local folder); NULL: the defaults, environment
  * included. If any process fails, all do, with the least of the errors; varve_last_error(NULL, ...)
- * tells more where it happened, and on the others that it happened elsewhere. The communicator is not
+ * tells more where it happened, and on the others where that was and why. The communicator is not
  * kept; partner copies use duplicates of it. -EINVAL: also if only some processes have `partner`, or all
  * are on one node.
  */
 VARVE_API int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts,
                              struct varve_ctx **ret_ctx) VARVE_CHECK;
-/* Closes the contexts, as varve_close does. 0: every process has flushed what it had. */
+/* Closes the contexts, as varve_close does. 0: every process has flushed what it had. Errors are told as
+ * those of varve_open_mpi. */
 VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
 /*
  * The newest version that all processes of `comm` have, at the level of the context, and that one run
@@ -57,7 +58,8 @@ VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
  */
 VARVE_API int varve_latest_mpi(MPI_Comm comm, struct varve_history *h,
                                uint64_t *ret_version) VARVE_CHECK;
-/* Restores a version on every process. If any fails, all do, with the least of the errors; what their
+/* Restores a version on every process. If any fails, all do, with the least of the errors, and
+ * varve_last_error of the context tells which process that was and why; what their
  * regions hold is then undefined. With partner copies, bytes that are damaged or missing on a process are
  * put right from its copy first. */
 VARVE_API int varve_restore_mpi(MPI_Comm comm, struct varve_history *h,

@@ -98,6 +98,13 @@ VARVE_API int varve_open_with(const struct varve_opts *opts,
  *   -ENOTSUP  the context has no partner copies
  */
 VARVE_API int varve_history_mend(struct varve_history *h, uint64_t version, int needed) VARVE_CHECK;
+/*
+ * Writes the record that varve_last_error gives, of the context, or with NULL that of this thread: for
+ * libraries whose calls fail on a process because they have failed on another one. `text` is cut to
+ * what a record holds. Returns `err`. Does not block.
+ */
+VARVE_API int varve_set_error(struct varve_ctx *ctx, const char *operation, int err,
+                              const char *text);
 
 #ifdef __cplusplus
 }

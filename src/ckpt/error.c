@@ -125,6 +125,18 @@ int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error)
     return 0;
 }
 
+int varve_set_error(struct varve_ctx *ctx, const char *operation, int err, const char *text)
+{
+    int rc = ctx ? vvi_ctx_enter(ctx) : 0;
+    if (rc)
+        return err;
+    vv_ckpt_fail_ctx(ctx, operation ? operation : "", err, false, "%s",
+                     text ? text : vv_strerror(err));
+    if (ctx)
+        vvi_ctx_leave(ctx);
+    return err;
+}
+
 const char *varve_strerror(int err)
 {
     return vv_strerror(err);

@@ -303,6 +303,11 @@ int varve_history_open(struct varve_ctx *ctx, const char *name, struct varve_his
     return varve_history_open_with(ctx, name, NULL, ret_history);
 }
 
+struct varve_ctx *varve_history_ctx(struct varve_history *h)
+{
+    return h ? h->ctx : NULL;
+}
+
 /* What is lost when a history ends. */
 struct lost {
     uint64_t n, version; /* how many versions, and the first of them */

@@ -14,7 +14,9 @@
  * newest versions, which were on their way when the job died.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -22,9 +24,12 @@
 #include <unistd.h>
 
 #include <varve/mpi.h>
+#include <varve/transport.h>
 
 #include "mpi/group.h"
 #include "mpi/transport.h"
+
+enum { TEXT = 256 };
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -163,6 +168,35 @@ EXPORTED const struct vv_group_ops varve_group_ops_mpi = {
     .agree = group_agree,
 };
 
+/* ---- why ---- */
+
+/* The text of a failure of this process, to be kept for tell(). */
+static void why(struct varve_ctx *ctx, int rc, char text[TEXT])
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+    bool told = rc && varve_last_error(ctx, &e) == 0 && e.err == rc && e.text[0];
+    snprintf(text, TEXT, "%s", told ? e.text : varve_strerror(rc));
+}
+
+/* A call has failed with `all`, and here with `rc`: processes where it has not hear what the first
+ * one says with which it has. Collective. Returns `all`. */
+static int tell(MPI_Comm comm, struct varve_ctx *ctx, const char *operation, int rc,
+                const char text[TEXT], int all)
+{
+    char theirs[TEXT] = "", line[TEXT + 32];
+    int rank = 0, mine, who = INT_MAX;
+    MPI_Comm_rank(comm, &rank);
+    mine = rc == all ? rank : INT_MAX;
+    if (MPI_Allreduce(&mine, &who, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || who == INT_MAX)
+        return all; /* MPI has failed: nobody is told */
+    if (rank == who)
+        memcpy(theirs, text, TEXT);
+    if (MPI_Bcast(theirs, TEXT, MPI_CHAR, who, comm) != MPI_SUCCESS || rc)
+        return all;
+    snprintf(line, sizeof(line), "process %d: %s", who, theirs);
+    return varve_set_error(ctx, operation, all, line);
+}
+
 /* ---- varve/mpi.h ---- */
 
 static uint64_t draw_id(void)
@@ -226,15 +260,18 @@ int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ct
 {
     struct varve_opts o;
     struct varve_ctx *ctx = NULL;
+    char text[TEXT];
     int rc = opts_of(comm, opts, &o);
     if (rc == 0 && !ret_ctx)
-        rc = -EINVAL;
+        rc = varve_set_error(NULL, "open", -EINVAL, "no place for the context");
+    why(NULL, rc, text);
     int all = all_of(comm, rc), partners = all_of(comm, rc == 0 && o.partner ? -1 : 0);
     if (all)
-        return all;
+        return tell(comm, NULL, "open", rc, text, all);
     if (partners)
         return open_partners(comm, &o, ret_ctx);
     rc = varve_open(&o, &ctx);
+    why(NULL, rc, text);
     all = all_of(comm, rc);
     if (all == 0) {
         *ret_ctx = ctx;
@@ -243,12 +280,15 @@ int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ct
     /* The error of a context that could be opened, but not elsewhere, would hide theirs. */
     if (rc == 0)
         varve_close(ctx);
-    return all;
+    return tell(comm, NULL, "open", rc, text, all);
 }
 
 int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx)
 {
-    return all_of(comm, varve_close(ctx));
+    char text[TEXT];
+    int rc = varve_close(ctx), all = all_of(comm, rc);
+    why(NULL, rc, text);
+    return all ? tell(comm, NULL, "close", rc, text, all) : 0;
 }
 
 struct own {
@@ -308,15 +348,23 @@ int varve_latest_mpi(MPI_Comm comm, struct varve_history *h, uint64_t *ret_versi
 
 int varve_restore_mpi(MPI_Comm comm, struct varve_history *h, uint64_t version)
 {
+    struct varve_ctx *ctx = varve_history_ctx(h);
+    char text[TEXT];
     int rc = varve_restore(h, version), all = all_of(comm, rc);
+    why(ctx, rc, text);
     /* With partner copies, what is damaged or missing is put right, once. */
     int damaged = rc == -EBADMSG || rc == -EIO || rc == -ENOENT;
-    if (all == 0 || all_of(comm, rc == 0 || damaged ? 0 : rc) != 0)
-        return all;
+    if (all == 0)
+        return 0;
+    if (all_of(comm, rc == 0 || damaged ? 0 : rc) != 0)
+        return tell(comm, ctx, "restore", rc, text, all);
     int mended = varve_history_mend(h, version, damaged);
     if (all_of(comm, mended))
-        return all;
-    return all_of(comm, damaged ? varve_restore(h, version) : 0);
+        return tell(comm, ctx, "restore", rc, text, all);
+    rc = damaged ? varve_restore(h, version) : 0;
+    why(ctx, rc, text);
+    all = all_of(comm, rc);
+    return all ? tell(comm, ctx, "restore", rc, text, all) : 0;
 }
 
 /* ---- communicators as Fortran has them ---- */

@@ -157,6 +157,19 @@ static void fourth(void)
     end();
 }
 
+/* Everybody hears what one process has to say. */
+static void says(struct varve_ctx *whose, int err, int who, const char *what)
+{
+    struct varve_error e;
+    char prefix[32];
+    e.error_size = sizeof(e);
+    EQ(varve_last_error(whose, &e), 0);
+    EQ(e.err, err);
+    CHECK(strstr(e.text, what) != NULL);
+    snprintf(prefix, sizeof(prefix), "process %d: ", who);
+    EQ(strncmp(e.text, prefix, strlen(prefix)) == 0, rank != who);
+}
+
 /* Any failure is everybody's. */
 static void errors(void)
 {
@@ -167,11 +180,14 @@ static void errors(void)
         opts.local[0] = 0; /* level local without a folder */
     EQ(varve_open_mpi(MPI_COMM_WORLD, &opts, &none), -EINVAL);
     CHECK(none == NULL);
+    says(NULL, -EINVAL, 1, "folder");
     EQ(varve_latest_mpi(MPI_COMM_WORLD, NULL, NULL), -EINVAL);
     begin(VARVE_LEVEL_LOCAL);
     if (rank == 2)
         EQ(varve_protect(h, 0, data, 8), 0); /* too small */
     EQ(varve_restore_mpi(MPI_COMM_WORLD, h, 6), -ENOBUFS);
+    says(ctx, -ENOBUFS, 2, "region 0");
+    EQ(varve_history_ctx(h) == ctx && varve_history_ctx(NULL) == NULL, 1);
     end();
 }
 

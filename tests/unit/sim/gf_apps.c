@@ -78,7 +78,7 @@ static void one(enum gf_app_id app, double scale)
 {
     const char *dir = t_tmpdir();
     const uint32_t *files[3] = {NULL};
-    struct gf_memory m = {NULL};
+    struct gf_memory m = {.out = NULL};
     struct gf_shape s;
     char path[512];
 

@@ -33,6 +33,13 @@ fi
 grep -q '^tables ' out && cmp ref/image.raw other/image.raw || fail "the image with other caches is another"
 "$kirchhoff" --help >out && grep -q -- '--model-cache' out || fail "--help"
 
+# The commands that docs/ooc.md shows.
+awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && /^(varve-kirchhoff|cmp) /' "$SOURCE_DIR/docs/ooc.md" >commands
+[ "$(wc -l <commands)" -eq 3 ] || fail "docs/ooc.md shows other commands"
+while read -r line; do
+    (PATH=$BUILD_DIR/bin:$PATH && eval "$line") >out 2>&1 </dev/null || { cat out; fail "docs/ooc.md: $line"; }
+done <commands
+
 # A model from a file.
 if command -v python3 >/dev/null; then
     python3 -c 'import struct,sys; sys.stdout.buffer.write(b"".join(struct.pack("<f", 1500 if z < 20 else 2500) for x in range(48) for z in range(32)))' >layer.raw

@@ -176,9 +176,43 @@ static int complete_node(struct vv_cached *c, char *err, size_t err_bytes)
     return 0;
 }
 
+/* A daemon leaves the folder that it was started in. */
+static int whole_path(const char *key, char text[VV_CONFIG_TEXT], char *err, size_t err_bytes)
+{
+    char folder[VV_CONFIG_TEXT];
+    size_t n = strlen(text), k;
+
+    if (n == 0 || text[0] == '/')
+        return 0;
+    if (!getcwd(folder, sizeof(folder)))
+        return -errno;
+    k = strlen(folder);
+    if (k + 1 + n >= VV_CONFIG_TEXT)
+        return vv_settings_fail(err, err_bytes, "%s: %s/%s is too long", key, folder, text);
+    memmove(text + k + 1, text, n + 1);
+    memcpy(text, folder, k);
+    text[k] = '/';
+    return 0;
+}
+
+static int whole_paths(struct vv_cached *c, char *err, size_t err_bytes)
+{
+    struct {
+        const char *key;
+        char *text;
+    } paths[] = {{"cache", c->cache}, {"meet", c->meet},     {"peers", c->peers},
+                 {"token", c->token}, {"socket", c->socket}, {"metrics", c->metrics},
+                 {"log", c->log}};
+    int rc = 0;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(paths) && rc == 0; i++)
+        rc = whole_path(paths[i].key, paths[i].text, err, err_bytes);
+    return rc;
+}
+
 int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes)
 {
-    uint64_t room;
+    uint64_t room = 0;
     int rc;
 
     if (!c->roots[0])
@@ -191,6 +225,8 @@ int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes)
     rc = complete_node(c, err, err_bytes);
     if (rc == 0)
         rc = vv_cached_socket(c, err, err_bytes);
+    if (rc == 0)
+        rc = whole_paths(c, err, err_bytes);
     if (rc < 0)
         return rc;
     if (c->capacity == 0) {

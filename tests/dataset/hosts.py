@@ -6,10 +6,12 @@ mounts, so that nothing of the machine is touched and nothing is left behind; it
 possible. Processes are started by a Cluster and ended by it, by their number, whatever happens.
 """
 import atexit
+import datetime
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -140,6 +142,15 @@ class Host:
     def tail(self):
         return "".join(open(self.folder / "log", errors="replace").readlines()[-20:])
 
+    def saw(self, up, since):
+        """When it first said, after `since`, that so many nodes are up, in seconds after that; None: not yet."""
+        for line in open(self.folder / "log", errors="replace"):
+            found = re.match(rf"(\S+Z) .* {up} of \d+ nodes are up", line)
+            when = datetime.datetime.fromisoformat(found[1].replace("Z", "+00:00")).timestamp() if found else 0
+            if when >= since - 0.001:
+                return max(when - since, 0)
+        return None
+
     def empty(self):
         shutil.rmtree(self.cache, ignore_errors=True)
 
@@ -263,6 +274,12 @@ class Cluster:
         """Does a host see so many that are up, itself among them?"""
         status = host.status()
         return status is not None and sum(m["state"] == "alive" for m in status["members"]) == up
+
+    def noticed(self, numbers, up, since):
+        """Waits until these hosts see so many, and says how long after `since` (time.time()) each of them did, by its log."""
+        self.until(lambda: all(self.seen(self[n], up=up) and self[n].saw(up, since) is not None for n in numbers),
+                   f"{up} hosts are seen")
+        return "noticed after " + ", ".join(f"{self[n].saw(up, since) * 1000:.0f}" for n in numbers) + " ms"
 
     def figure(self, name):
         """Added up over the hosts that answer."""

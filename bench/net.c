@@ -283,7 +283,7 @@ static double perftest_once(const struct conf *conf)
     if (in)
         fclose(in);
     waitpid(asks, &status, 0);
-    kill(answers, SIGTERM);
+    kill(answers, SIGKILL);
     waitpid(answers, &status, 0);
     return mbs * 1048576 / 1e9;
 }

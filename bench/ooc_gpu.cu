@@ -70,7 +70,11 @@ static uint64_t host_left(void)
 /* The pages are on the host when the clock starts: there has to be room for them beside the data. */
 static int managed_new(const void *from, uint64_t bytes, void **ret_ptr)
 {
+#if CUDART_VERSION >= 13000
     cudaMemLocation gpu = {cudaMemLocationTypeDevice, 0};
+#else
+    int gpu = 0;
+#endif
     size_t left, total;
     void *p;
 

@@ -250,17 +250,42 @@ static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uin
     return low;
 }
 
-/* Tables that may go, `bytes` of them if there are so many, the ones that are needed last. They are at
- * the front of s->order. */
-static uint32_t choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
+/* Tables that may go and have a key of at least s->floor, to s->order; how many, and their bytes. */
+static uint32_t collect(struct vvi_space *s, uint32_t end, uint64_t *ret_bytes)
 {
+    uint64_t bytes = 0;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->nr; i++) {
         const struct vvi_held *h = &s->held[s->list[i]];
+        uint64_t key = (uint64_t)(h->next >= end ? VVI_NONE : h->next) << 32 | s->list[i];
 
-        if (h->refs == 0 && !h->keep)
-            s->order[n++] = (uint64_t)(h->next >= end ? VVI_NONE : h->next) << 32 | s->list[i];
+        if (key < s->floor || h->refs > 0 || h->keep)
+            continue;
+        s->order[n++] = key;
+        bytes += vvi_space_room(s, s->list[i]);
+    }
+    *ret_bytes = bytes;
+    return n;
+}
+
+/* Tables that may go, `bytes` of them if there are so many, the ones that are needed last. They are at
+ * the front of s->order. Those that may matter soon are few: `floor` tells them from the rest, and is found
+ * anew when they are too few or too many. */
+static uint32_t choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
+{
+    uint64_t found;
+    uint32_t n = collect(s, end, &found);
+
+    if (found < bytes && s->floor > 0) {
+        s->floor = 0;
+        n = collect(s, end, &found);
+    }
+    if (found / 8 > bytes) {
+        n = select_largest(s, s->order, n, 4 * bytes);
+        s->floor = UINT64_MAX;
+        for (uint32_t i = 0; i < n; i++)
+            s->floor = VV_MIN(s->floor, s->order[i]);
     }
     return select_largest(s, s->order, n, bytes);
 }

@@ -125,6 +125,7 @@ struct vvi_space {
     struct vvi_seg *segs; /* flat: the same by place */
     uint32_t nr_segs;
     uint64_t pool_bytes; /* of tables that are expendable */
+    uint64_t floor;      /* see choose() */
     /* For one call. */
     bool nobody_goes;
     struct vvi_seg *other, *placed;

@@ -545,7 +545,7 @@ static int run_threads(struct vvi_tables_run *r)
     return r->error;
 }
 
-static int run(struct vvi_tables_run *r)
+static int run(struct vvi_tables_run *r, uint64_t start)
 {
     struct varve_tables *t = r->t;
     struct vvi_split split;
@@ -560,6 +560,7 @@ static int run(struct vvi_tables_run *r)
         vvi_plan_begin(&t->plans[i], &r->order, &t->split.limits,
                        vvi_plan_part(&r->order, t->nr, i), vvi_plan_part(&r->order, t->nr, i + 1));
     t->seen_ns = vv_now_ns();
+    t->stats.management_ns += cpu_now() - start;
     vv_mutex_unlock(&t->lock);
     rc = run_threads(r);
     vv_mutex_lock(&t->lock);
@@ -578,6 +579,7 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
 {
     struct vvi_tables_run r = {.t = t};
     const char *why = NULL;
+    uint64_t start = cpu_now();
     bool busy;
     int rc;
 
@@ -598,7 +600,7 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
     if (why)
         rc = vv_ckpt_fail_ctx(t->ctx, "tables_run", -EINVAL, false, "%s", why);
     if (rc == 0 && r.order.work.items > 0)
-        rc = run(&r);
+        rc = run(&r, start);
     vvi_order_fini(&r.order);
     free(r.host_items);
     vv_mutex_lock(&t->lock);

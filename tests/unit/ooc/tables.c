@@ -607,9 +607,9 @@ static void failures(void)
     struct t_rng rng = {seed};
     int failed = 0;
 
-    for (uint64_t n = t_cases(30, 2000); n > 0; n--)
+    for (uint64_t n = t_cases(24, 2000); n > 0; n--)
         fail_one(1 + t_rng_below(&rng, 400), false, (int)t_rng_below(&rng, 2), n % 2, &failed);
-    for (uint64_t n = t_cases(30, 2000); n > 0; n--)
+    for (uint64_t n = t_cases(24, 2000); n > 0; n--)
         fail_one(1 + t_rng_below(&rng, 60), true, (int)t_rng_below(&rng, 2), n % 2, &failed);
     T_CHECK(failed > 0);
 }

@@ -302,6 +302,21 @@ static uint64_t long_way(uint64_t chunks, bool whole)
     return brought;
 }
 
+static void next_uses(void)
+{
+    struct t_rng rng = {t_seed() + 3};
+    struct varve_tables_work work = make_work(&rng, 100);
+    struct varve_tables_opts o = {.opts_size = sizeof(o), .tables = TABLES, .bytes = bytes};
+    struct vvi_order order;
+    const char *why;
+
+    T_OK(vvi_order_init(&order, &o, &work, &why));
+    for (uint32_t t = 0; t < TABLES; t++)
+        for (uint32_t from = 0; from <= ITEMS; from += 1 + from % 3)
+            T_EQ(vvi_order_next(&order, t, from), next_of(t, from));
+    vvi_order_fini(&order);
+}
+
 static void farthest(void)
 {
     struct t_rng rng = {t_seed() + 2};
@@ -326,6 +341,56 @@ static void farthest(void)
         T_EQ(st.capacity_bytes, vv_align_down(o.cache_bytes - st.meta_bytes, VVI_CHUNK_BYTES));
         T_EQ(st.bytes, long_way(st.capacity_bytes / VVI_CHUNK_BYTES, true));
         T_CHECK(least <= st.bytes);
+    }
+}
+
+/* ---- who does what ---- */
+
+/* The processor is faster than what is left on the device, or nobody knows. */
+static void paces(void)
+{
+    struct vvi_pace unknown = {0, 0}, slow = {1, 100}, fast = {1, 1};
+
+    T_CHECK(vvi_pace_host_first(&unknown, &fast, 1, 0));
+    T_CHECK(!vvi_pace_host_first(&slow, &unknown, 1, 0));
+    T_CHECK(!vvi_pace_host_first(&slow, &fast, 1, 99));
+    T_CHECK(vvi_pace_host_first(&slow, &fast, 1, 100));
+    T_CHECK(vvi_pace_host_first(&fast, &slow, 1, 0));
+}
+
+/* Several devices do each item once, also where the work is all in one part; and take less time than one. */
+static void several(void)
+{
+    struct t_rng rng = {t_seed() + 4};
+    double cost[ITEMS];
+
+    for (uint64_t n = t_cases(40, 2000); n > 0; n--) {
+        struct varve_tables_opts o;
+        struct varve_tables_work work = make_work(&rng, 256 * 40);
+        struct varve_tables_speeds speeds = {.speeds_size = sizeof(speeds), .device_cost = 1000};
+        uint64_t one_ns = 0;
+
+        T_OK(varve_tables_opts_init(&o, sizeof(o)));
+        o.tables = TABLES;
+        o.bytes = bytes;
+        o.cache_bytes = 256 * 40 * USES + (1 << 16);
+        o.layout = VARVE_TABLES_FLAT;
+        o.policy = (int32_t)t_rng_below(&rng, 2);
+        o.batch_items = 1 + (uint32_t)t_rng_below(&rng, 4);
+        o.depth = 1;
+        if (n % 2)
+            work.cost = cost;
+        for (uint32_t i = 0; i < ITEMS; i++)
+            cost[i] = 1 + (double)t_rng_below(&rng, 5);
+        for (o.nr_more = 0; o.nr_more < 4; o.nr_more += 3) {
+            struct varve_tables_stats st = {.stats_size = sizeof(st)};
+
+            T_OK(varve_tables_plan(&o, &work, &speeds, &st));
+            T_EQ(st.items, ITEMS);
+            T_EQ(st.host_items, 0);
+            T_CHECK(o.nr_more == 0 || st.queued_ns < one_ns);
+            one_ns = st.queued_ns;
+        }
     }
 }
 
@@ -385,7 +450,10 @@ int main(void)
 {
     T_RUN(plans);
     T_RUN(progress);
+    T_RUN(next_uses);
     T_RUN(farthest);
+    T_RUN(paces);
+    T_RUN(several);
     T_RUN(survey);
     return t_done();
 }

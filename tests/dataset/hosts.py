@@ -277,9 +277,10 @@ class Cluster:
 
     def noticed(self, numbers, up, since):
         """Waits until these hosts see so many, and says how long after `since` (time.time()) each of them did, by its log."""
-        self.until(lambda: all(self.seen(self[n], up=up) and self[n].saw(up, since) is not None for n in numbers),
-                   f"{up} hosts are seen")
-        return "noticed after " + ", ".join(f"{self[n].saw(up, since) * 1000:.0f}" for n in numbers) + " ms"
+        self.until(lambda: all(self.seen(self[n], up=up) for n in numbers), f"{up} hosts are seen")
+        # One that took another for gone before does not say so again.
+        after = [self[n].saw(up, since) for n in numbers]
+        return "noticed after " + ", ".join("?" if a is None else f"{a * 1000:.0f}" for a in after) + " ms"
 
     def figure(self, name):
         """Added up over the hosts that answer."""

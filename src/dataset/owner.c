@@ -14,7 +14,7 @@
  *
  * A record is some two hundred bytes and the path, and programs may ask about paths without end. One that
  * tells nothing (there was no such file) goes with the last thread that uses it. Of the others at least
- * RECORDS_MIN are kept, and twice as many as there are files in the cache; beyond that each new one lets a
+ * `records` are kept, and twice as many as there are files in the cache; beyond that each new one lets a
  * hand move on over the table, which takes out what nobody uses, nobody has asked for since it last came by,
  * and would have to be looked at anyway. (With files that never change nothing has to be: what goes then is
  * looked at once more if it is asked for again.) What was written to is remembered for as long as somebody
@@ -36,10 +36,10 @@
 #include "core/lock.h"
 #include "dataset/paths.h"
 
-#define READ_BYTES  ((size_t)1 << 20)
-#define TRIES       3
-#define RECORDS_MIN 65536u
-#define STEP        8 /* buckets that the hand passes for one new record */
+#define READ_BYTES ((size_t)1 << 20)
+#define TRIES      3
+#define RECORDS    8192
+#define STEP       8 /* buckets that the hand passes for one new record */
 /* How old the news of another node can be where files never change: a copy takes a minute at most. */
 #define NEWS_NS (300 * VV_NS_PER_S)
 
@@ -80,6 +80,8 @@ int vv_owner_new(const struct vv_owner_opts *opts, struct vv_owner **ret_owner)
     o->opts = *opts;
     if (!o->opts.now_ns)
         o->opts.now_ns = vv_now_ns;
+    if (o->opts.records == 0)
+        o->opts.records = RECORDS;
     vv_mutex_init(&o->lock, "owner", VV_RANK_STORE);
     vv_cond_init(&o->ended);
     *ret_owner = o;
@@ -139,7 +141,7 @@ static struct known *know_locked(struct vv_owner *o, const char *path)
     struct known *k = vvi_paths_find(&o->records, path);
 
     if (!k) {
-        if (o->records.nr >= VV_MAX(RECORDS_MIN, 2 * vv_dataset_files(o->opts.cache)))
+        if (o->records.nr >= VV_MAX(o->opts.records, 2 * vv_dataset_files(o->opts.cache)))
             o->hand = vvi_paths_step(&o->records, o->hand, STEP, pass_by, o);
         k = calloc(1, sizeof(*k));
         if (!k || vvi_paths_add(&o->records, path, &k->path) < 0) {

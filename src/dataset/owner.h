@@ -18,6 +18,7 @@ struct vv_owner_opts {
     const struct vv_shared *shared;
     uint64_t revalidate_ns;   /* 0: files never change */
     uint64_t (*now_ns)(void); /* NULL: the real clock */
+    uint64_t records;         /* so many files are remembered, whatever they are; 0: 8192 */
     /* A file has been brought from the shared file system: called by the thread that did, with no lock
      * held. NULL: nobody wants to know. */
     void (*brought)(void *user, const char *path, const struct vv_shared_stat *st);

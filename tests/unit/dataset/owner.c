@@ -14,9 +14,10 @@
 #include "core/clock.h"
 #include "unit/dataset/ds.h"
 
-#define BIG    (UINT64_C(1) << 30)
-#define SECOND UINT64_C(1000000000)
-#define FILES  4
+#define BIG     (UINT64_C(1) << 30)
+#define SECOND  UINT64_C(1000000000)
+#define FILES   4
+#define RECORDS 2048
 
 /* A shared file system in memory. File "/n" has `size` bytes of value `letter`, and a generation for
  * each of its letters. */
@@ -153,8 +154,10 @@ struct setup {
 
 static void begin(struct setup *u, uint64_t capacity, uint64_t revalidate_ns)
 {
-    struct vv_owner_opts opts = {
-        .shared = &u->fake.ops, .revalidate_ns = revalidate_ns, .now_ns = fake_now};
+    struct vv_owner_opts opts = {.shared = &u->fake.ops,
+                                 .revalidate_ns = revalidate_ns,
+                                 .now_ns = fake_now,
+                                 .records = RECORDS};
 
     memset(&u->fake, 0, sizeof(u->fake));
     u->fake.ops = (struct vv_shared){fake_look, fake_open, fake_read, fake_look_again, fake_close};
@@ -609,7 +612,7 @@ static void ask_about(struct setup *u, const char *folder, int first, int nr)
  * counts is forgotten for it. */
 static void paths_without_end(void)
 {
-    enum { LIMIT = 65536, EACH = 1500, ROUNDS = 200 };
+    enum { LIMIT = RECORDS, EACH = LIMIT / 40, ROUNDS = 200 };
     struct setup u;
     char path[64];
 

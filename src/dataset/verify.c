@@ -232,6 +232,15 @@ static struct vvi_entry *next_to_scrub(struct vv_dataset *d)
     return next;
 }
 
+/* It was not read, for want of memory or descriptors, and is in this round still. */
+static void put_back(struct vv_dataset *d, struct vvi_entry *e)
+{
+    vv_mutex_lock(&d->lock);
+    e->round = d->round - 1;
+    d->scrub_again = true;
+    vv_mutex_unlock(&d->lock);
+}
+
 int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around)
 {
     uint64_t done = 0;
@@ -253,6 +262,8 @@ int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around)
             d->os->close(d->os, fd);
         done += VV_MAX(e->gen.size, UINT64_C(1));
         damaged += is_damage(rc);
+        if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
+            put_back(d, e);
         finish(d, e, rc == 0, is_damage(rc), false);
         if (rc < 0 && !is_damage(rc))
             return rc;

@@ -169,6 +169,44 @@ static void scrub(void)
     vv_dataset_close(d);
 }
 
+static int no_more; /* so many files can be opened; negative: any number */
+
+static int scarce_openat(const struct vv_os *os, int dirfd, const char *path, int flags,
+                         unsigned mode)
+{
+    if (no_more == 0)
+        return -EMFILE;
+    no_more -= no_more > 0;
+    return vv_os_posix()->openat(os, dirfd, path, flags, mode);
+}
+
+/* A file that could not be opened for want of descriptors is read in the same round, not in the next. */
+static void scrub_without_descriptors(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_os os = *vv_os_posix();
+    struct vv_dataset *d;
+    bool around = false;
+    int found = 0;
+
+    os.openat = scarce_openat;
+    no_more = -1;
+    fill_folder(folder);
+    d = ds_open(folder, BIG, &os);
+    T_EQ(vv_dataset_scrub(d, BIG, &around), 0);
+    T_CHECK(around);
+    for (unsigned i = 0; i < FILES; i++)
+        ds_flip(ds_file_of(folder, (i + 1) * DS_KIB), 9);
+    no_more = 0;
+    T_ERR(vv_dataset_scrub(d, BIG, &around), -EMFILE);
+    T_ERR(vv_dataset_scrub(d, BIG, &around), -EMFILE);
+    no_more = -1;
+    for (around = false; !around;)
+        found += vv_dataset_scrub(d, DS_KIB, &around);
+    T_EQ(found, FILES);
+    vv_dataset_close(d);
+}
+
 /* Files that come and go while the scrub is on its way keep it from none of the others. */
 static void scrub_misses_none(void)
 {
@@ -311,6 +349,7 @@ int main(void)
     T_RUN(one_at_a_time);
     T_RUN(damage_while_down);
     T_RUN(scrub);
+    T_RUN(scrub_without_descriptors);
     T_RUN(scrub_misses_none);
     T_RUN(leftovers);
     T_RUN(damaged_manifest);

@@ -263,6 +263,9 @@ static void *serve(void *arg)
         if (p[1].revents)
             break;
         fd = p[0].revents ? accept4(c->fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+        /* Out of descriptors: whoever asks stays in the queue, and we would be back here at once. */
+        if (fd < 0 && p[0].revents)
+            vv_sleep_until_ns(vv_now_ns() + 10 * VV_NS_PER_MS);
         if (fd >= 0 && is_ours(fd))
             begin(c, fd);
         else if (fd >= 0)

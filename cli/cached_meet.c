@@ -25,6 +25,17 @@
 
 /* ---- the token ---- */
 
+/* Nobody else can know it. In a folder that others may write to, one of them could have put it there; root
+ * is somebody else on many shared file systems. */
+static bool is_private(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && (st.st_mode & 077) == 0 &&
+           (st.st_uid == geteuid() || st.st_uid == 0 || geteuid() == 0);
+}
+
+/* -EPERM: it is not this user's alone. */
 static int read_token(const char *path, void **ret_token, size_t *ret_bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
@@ -33,6 +44,10 @@ static int read_token(const char *path, void **ret_token, size_t *ret_bytes)
 
     if (fd < 0)
         return -errno;
+    if (!is_private(fd)) {
+        close(fd);
+        return -EPERM;
+    }
     buf = malloc(VV_NET_TOKEN_MAX + 1);
     n = buf ? read(fd, buf, VV_NET_TOKEN_MAX + 1) : -1;
     if (n < 0)
@@ -104,6 +119,9 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
     if (rc == -EMSGSIZE)
         snprintf(err, err_bytes, "token: %s does not have %u to %u bytes", path, VV_NET_TOKEN_MIN,
                  VV_NET_TOKEN_MAX);
+    else if (rc == -EPERM)
+        snprintf(err, err_bytes, "token: %s has to be yours, and closed to others (chmod 600)",
+                 path);
     else if (rc < 0)
         snprintf(err, err_bytes, "token: %s: %s", path, strerror(-rc));
     return rc;

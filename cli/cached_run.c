@@ -4,8 +4,8 @@
  * from time to time. This thread waits for signals and the clock, writes the metrics and looks for nodes that
  * have come; another one scrubs.
  *
- * Order of the end: the door first, so that programs read for themselves from then on; then the control
- * socket; then the node, which tells the others that it leaves.
+ * Order of the end: the control socket, whose answers tell of the door; the door, so that programs read for
+ * themselves from then on; then the node, which tells the others that it leaves.
  */
 #include <errno.h>
 #include <fcntl.h>

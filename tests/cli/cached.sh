@@ -74,6 +74,10 @@ expect 2 nonsense
 says nonsense
 expect 2 --roots "$dir/data" --cache "$dir/cache" --listen 127.0.0.1:0
 says token
+printf 'only the nodes of this job know it' >"$dir/token"
+chmod 640 "$dir/token"
+expect 1 --roots "$dir/data" --cache "$dir/cache" --capacity 10M --listen 127.0.0.1:0 --token "$dir/token"
+says "closed to others"
 expect 1 --roots "$dir/none" --cache "$dir/cache" --capacity 10M
 says "roots: $dir/none: No such"
 expect 1 --roots data --cache "$dir/cache" --capacity 10M

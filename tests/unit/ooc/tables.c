@@ -26,6 +26,7 @@ static uint64_t seed;
 static uint64_t bytes[TABLES], offsets[TABLES], first[ITEMS + 1];
 static uint32_t uses[ITEMS * MOST_USES + 1];
 static uint64_t meta[ITEMS];
+static pthread_mutex_t args_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t *content;
 static size_t content_bytes;
 
@@ -63,7 +64,10 @@ static void make_work(uint64_t most)
     first[ITEMS] = n;
 }
 
+struct args;
+
 struct work {
+    struct args *args; /* of all launches; Synchronization: args_lock */
     struct vv_device *device[DEVICES];
     uint64_t *sum; /* of each item */
     uint32_t *times;
@@ -74,8 +78,9 @@ struct work {
     bool may_fail;
 };
 
-/* What a kernel is given; several launches may be under way. */
+/* What a kernel is given; several launches may be under way, and a lost device never runs them. */
 struct args {
+    struct args *next;
     struct work *w;
     struct varve_tables_view v;
 };
@@ -154,7 +159,6 @@ static void run_kernel(void *arg)
     T_CHECK(right || a->w->may_fail);
     if (right)
         T_OK(varve_emu_launch(2, 2, 2, seed, add_up, arg));
-    free(arg);
 }
 
 static int launch(void *arg, const struct varve_tables_view *view, uint32_t device,
@@ -162,18 +166,18 @@ static int launch(void *arg, const struct varve_tables_view *view, uint32_t devi
 {
     struct work *w = arg;
     struct args *a;
-    int rc;
 
     (void)stream;
     if (w->launch_error)
         return w->launch_error;
     a = malloc(sizeof(*a));
-    *a = (struct args){w, *view};
+    *a = (struct args){.w = w, .v = *view};
+    pthread_mutex_lock(&args_lock);
+    a->next = w->args;
+    w->args = a;
+    pthread_mutex_unlock(&args_lock);
     __atomic_fetch_add(&w->launches, 1, __ATOMIC_RELAXED);
-    rc = vv_device_host_app_run(w->device[device], run_kernel, a);
-    if (rc)
-        free(a);
-    return rc;
+    return vv_device_host_app_run(w->device[device], run_kernel, a);
 }
 
 static int host(void *arg, uint64_t item, const void *const *tables)
@@ -210,6 +214,12 @@ static void work_init(struct work *w, struct varve_ctx *ctx)
 
 static void work_free(struct work *w)
 {
+    while (w->args) {
+        struct args *a = w->args;
+
+        w->args = a->next;
+        free(a);
+    }
     free(w->sum);
     free(w->times);
 }

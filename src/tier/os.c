@@ -188,15 +188,17 @@ static int posix_seal(const struct vv_os *os, int fd)
 static int posix_sealed(const struct vv_os *os, int fd, uint8_t digest[VV_OS_DIGEST])
 {
     (void)os;
-    struct {
+    /* The digest follows the head; a structure that ends in an array of any size cannot be the first
+     * of two members. */
+    union {
         struct fsverity_digest head;
-        uint8_t bytes[VV_OS_DIGEST];
+        uint8_t bytes[sizeof(struct fsverity_digest) + VV_OS_DIGEST];
     } d = {.head = {.digest_size = VV_OS_DIGEST}};
     if (ioctl(fd, FS_IOC_MEASURE_VERITY, &d) < 0)
         return errno == EOVERFLOW ? -ENODATA : seal_error(errno);
     if (d.head.digest_size != VV_OS_DIGEST)
         return -ENODATA;
-    memcpy(digest, d.bytes, VV_OS_DIGEST);
+    memcpy(digest, d.bytes + sizeof(struct fsverity_digest), VV_OS_DIGEST);
     return 0;
 }
 #else

@@ -183,7 +183,7 @@ static int set_size(int id, const char *value, struct gfb_opts *o)
 
 static int set_option(int id, const char *value, struct gfb_opts *o)
 {
-    uint32_t seed;
+    uint32_t seed = 0;
 
     switch (id) {
     case 'o':

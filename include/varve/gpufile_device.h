@@ -193,8 +193,10 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
         return;
     /* The bytes may have been asked for before a write that has ended since; then nobody else shall
      * use them, not even those who have found the page already and wait. A write that ends after this
-     * look finds the page, which is linked. */
-    if (f->flags & VARVE_G_WRITABLE && varve_g_written(f, page, src->clock)) {
+     * look finds the page, which is linked. The same for the page in which the file ends, as far as
+     * this group knows: others may know of more bytes in it, which were written since. */
+    if (f->flags & VARVE_G_WRITABLE &&
+        (valid < 1u << fs->page_shift || varve_g_written(f, page, src->clock))) {
         varve_g_forget(fs, f->file, page);
         end = VARVE_G_FAILED;
     }

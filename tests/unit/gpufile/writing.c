@@ -188,10 +188,10 @@ static void write_and_read_back(void *arg)
     (void)varve_gclose(&f);
 }
 
-static void a_new_file(void)
+static void a_new_file_of(uint64_t bytes, uint64_t piece)
 {
     struct varve_gpufs_opts o = gf_opts();
-    struct pieces p = {.bytes = 300 * KIB + 77, .piece = 19999};
+    struct pieces p = {.bytes = bytes, .piece = piece};
     uint64_t after;
     char path[600];
     int fd;
@@ -218,6 +218,14 @@ static void a_new_file(void)
     T_EQ(close(fd), 0);
     free(p.source);
     free(p.back);
+}
+
+/* Groups end and begin in the same page, and learn at different times how far the file goes. */
+static void a_new_file(void)
+{
+    a_new_file_of(300 * KIB + 77, 19999);
+    for (uint64_t i = 0; i < t_cases(20, 1000); i++)
+        a_new_file_of(3 * 4096 + 500 + i, 4096);
 }
 
 static void write_once(void *arg)

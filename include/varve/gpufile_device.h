@@ -547,8 +547,9 @@ VARVE_D_COLD int varve_g_call(struct varve_gfile *f, uint32_t op, uint64_t off, 
 
     if (!varve_g_served(f))
         return -ENOTCONN;
-    if (!varve_g_part_idle(f, 0))
-        return -ETIMEDOUT;
+    rc = varve_g_part_wait(f, 0);
+    if (rc)
+        return rc;
     rc = varve_g_send(f, op, 0, off, bytes);
     return rc ? rc : varve_g_wait(f, 0);
 }

@@ -110,6 +110,22 @@ VARVE_D_COLD int varve_g_served(struct varve_gfile *f)
     return 1;
 }
 
+/* Waits for an answer that is owed to this part: servers that have come back give those that others left
+ * behind. A handle that has waited in vain once looks once only. 0 or a negative errno. */
+VARVE_D_COLD int varve_g_part_wait(const struct varve_gfile *f, uint32_t part)
+{
+    uint64_t start = varve_d_now_ns();
+
+    while (!varve_g_part_idle(f, part)) {
+        if (f->late || varve_d_now_ns() - start > f->fs->timeout_ns)
+            return -ETIMEDOUT;
+        if (varve_d_acquire64_sys(&f->fs->host->servers) == 0)
+            return -ENOTCONN;
+        varve_d_pause(1000);
+    }
+    return 0;
+}
+
 /* Draws a ticket, and waits until its entry may be written. */
 VARVE_D_FN int varve_g_draw(const struct varve_gfs *fs, uint64_t *ret_ticket)
 {
@@ -250,9 +266,10 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
 
     if (!varve_g_served(f))
         return -ENOTCONN;
-    for (part = 0; part * split < bytes; part++)
-        if (!varve_g_part_idle(f, 8 * w + part))
-            return -ETIMEDOUT;
+    for (part = 0; rc == 0 && part * split < bytes; part++)
+        rc = varve_g_part_wait(f, 8 * w + part);
+    if (rc)
+        return rc;
     win->off = off;
     win->bytes = bytes;
     win->asked = win->error = 0;

@@ -476,6 +476,49 @@ int varve_close(struct varve_ctx *ctx)
     return result;
 }
 
+static void tier_stats(const struct varve_ctx *ctx, const struct vv_core_stats *c,
+                       struct varve_stats *s)
+{
+    for (unsigned t = 0; t < s->tiers; t++) {
+        s->tier_bytes[t] = c->tier_pages[t] * s->page_bytes;
+        s->tier_used_bytes[t] = c->tier_used_pages[t] * s->page_bytes;
+        if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_HOST)
+            s->host_ready_bytes = c->tier_ready_pages[t] * s->page_bytes;
+        s->tier_used_byte_s[t] = c->tier_used_page_ns[t] * (double)s->page_bytes * 1e-9;
+        if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_FILES) {
+            s->tier_bytes[t] = ctx->opts.local_cache;
+            s->tier_used_bytes[t] = c->files_bytes;
+        }
+    }
+}
+
+static void remote_stats(const struct varve_ctx *ctx, struct varve_stats *s)
+{
+    struct vv_remote_stats r;
+    vv_remote_get_stats(ctx->remote, &r);
+    s->remote_written_bytes = r.written_bytes;
+    s->remote_read_bytes = r.read_bytes;
+    s->healed_chunks = r.healed_chunks;
+    s->repaired_chunks = r.repaired_chunks;
+    if (ctx->opts.local[0] && ctx->opts.local_cache)
+        s->tier_used_bytes[s->tiers - 1] = r.local_bytes;
+}
+
+static void partner_stats(const struct varve_ctx *ctx, struct varve_stats *s)
+{
+    struct vv_partner_stats p;
+    vv_partner_get_stats(ctx->partner, &p);
+    s->partner_sent = p.sent;
+    s->partner_received = p.received;
+    s->partner_pending = p.pending;
+    s->partner_sent_bytes = p.sent_bytes;
+    s->partner_received_bytes = p.received_bytes;
+    s->partner_held_bytes = p.held_bytes;
+    s->partner_errors = p.errors;
+    s->partner_recovered = p.recovered;
+    s->partner_mended_chunks = p.mended_chunks;
+}
+
 int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
 {
     if (!ret_stats || ret_stats->stats_size < sizeof(size_t) || ret_stats->stats_size > 1u << 20)
@@ -513,42 +556,13 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         s.rate[i] = c.rate[i];
         s.start_rate[i] = c.start_rate[i];
     }
-    for (unsigned t = 0; t < s.tiers; t++) {
-        s.tier_bytes[t] = c.tier_pages[t] * s.page_bytes;
-        s.tier_used_bytes[t] = c.tier_used_pages[t] * s.page_bytes;
-        if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_HOST)
-            s.host_ready_bytes = c.tier_ready_pages[t] * s.page_bytes;
-        s.tier_used_byte_s[t] = c.tier_used_page_ns[t] * (double)s.page_bytes * 1e-9;
-        if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_FILES) {
-            s.tier_bytes[t] = ctx->opts.local_cache;
-            s.tier_used_bytes[t] = c.files_bytes;
-        }
-    }
-    if (ctx->remote) {
-        struct vv_remote_stats r;
-        vv_remote_get_stats(ctx->remote, &r);
-        s.remote_written_bytes = r.written_bytes;
-        s.remote_read_bytes = r.read_bytes;
-        s.healed_chunks = r.healed_chunks;
-        s.repaired_chunks = r.repaired_chunks;
-        if (ctx->opts.local[0] && ctx->opts.local_cache)
-            s.tier_used_bytes[s.tiers - 1] = r.local_bytes;
-    }
+    tier_stats(ctx, &c, &s);
+    if (ctx->remote)
+        remote_stats(ctx, &s);
     if (ctx->layers)
         vvi_spill_stats(ctx, &s);
-    if (ctx->partner) {
-        struct vv_partner_stats p;
-        vv_partner_get_stats(ctx->partner, &p);
-        s.partner_sent = p.sent;
-        s.partner_received = p.received;
-        s.partner_pending = p.pending;
-        s.partner_sent_bytes = p.sent_bytes;
-        s.partner_received_bytes = p.received_bytes;
-        s.partner_held_bytes = p.held_bytes;
-        s.partner_errors = p.errors;
-        s.partner_recovered = p.recovered;
-        s.partner_mended_chunks = p.mended_chunks;
-    }
+    if (ctx->partner)
+        partner_stats(ctx, &s);
     struct vv_crew_stats crew;
     vv_crew_get_stats(ctx->crew, &crew);
     s.helper_threads = crew.threads;

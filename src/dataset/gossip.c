@@ -21,6 +21,7 @@
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/thread.h"
@@ -29,8 +30,8 @@ enum { KEEP_ALL = 64, KEEP_NEXT = 4 };
 
 /* What the net was last told of a member. */
 struct peer {
-    uint64_t id;
-    uint32_t life;
+    uint64_t id, addr; /* addr: its hash */
+    uint32_t life;     /* a name may mean another machine in each */
     unsigned flags;
     bool told;
 };
@@ -142,16 +143,21 @@ static void tell_net_locked(struct vv_gossip *g, bool names)
         struct vv_member_row row = g->rows[i];
         struct peer *p = &g->peers[i];
         bool numeric = vv_net_addr_is_numeric(row.info.addr);
+        uint64_t addr = vv_hash64(row.info.addr, strlen(row.info.addr));
         uint64_t version = g->version;
         if (row.info.id == g->opts.member.self.id ||
-            (p->told && p->life == row.life && p->flags == wanted[i]))
+            (p->told && p->life == row.life && p->addr == addr && p->flags == wanted[i]))
             continue;
         if (!numeric && !names) {
             g->again = true;
             vv_cond_signal(&g->clock);
             continue;
         }
-        *p = (struct peer){.id = p->id, .life = row.life, .flags = wanted[i], .told = true};
+        *p = (struct peer){.id = p->id,
+                           .addr = addr,
+                           .life = row.life,
+                           .flags = wanted[i],
+                           .told = true};
         if (numeric) {
             set_peer(g, &row, wanted[i]);
             continue;

@@ -9,8 +9,12 @@
  *   - others only add suspicion, or a rank;
  *   - a rank ends a life for good: whoever comes back does so in a new one.
  *
- * What could go wrong: a process that was frozen finds everything overdue when it goes on. It has heard
- * nothing for so long because it did not listen, so all that was due is forgotten and begins anew.
+ * What could go wrong:
+ *   - A process that was frozen finds everything overdue when it goes on. It has heard nothing for so long because
+ *     it did not listen, so all that was due is forgotten and begins anew.
+ *   - A process that starts again within the tick of its clock, or after the clock was set back, says that it is in a
+ *     life that has been. Who hears it from himself knows it by the address: that life has ended, and he is told so
+ *     where he is now, not where he was; he then begins a new one.
  */
 #include "dataset/member.h"
 
@@ -182,13 +186,26 @@ static void object(struct vv_member *m, const struct vvi_record *r)
     m->first = true;
 }
 
-void vvi_member_merge(struct vv_member *m, const struct vvi_record *r)
+/* Within a life nobody moves: what he says of himself is of a life that has ended. */
+static void moved(struct vv_member *m, struct vvi_record *own, const struct vvi_record *r)
+{
+    if (r->rank != RANK_UP || strcmp(own->info.addr, r->info.addr) == 0)
+        return;
+    memcpy(own->info.addr, r->info.addr, sizeof(own->info.addr));
+    vvi_member_set_rank(m, own, RANK_GONE);
+    m->version++;
+}
+
+void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool himself)
 {
     struct vvi_record *own = vvi_member_find(m, r->info.id);
     bool urgent;
 
-    if (own && !greater(r, own))
+    if (own && !greater(r, own)) {
+        if (himself && own != &m->all[m->self])
+            moved(m, own, r);
         return;
+    }
     if (own == &m->all[m->self]) {
         object(m, r);
         return;
@@ -381,6 +398,20 @@ void vv_member_free(struct vv_member *m)
     free(m);
 }
 
+/* He may have come back without any of those who know where having heard us, or we them. */
+static int look_elsewhere(struct vv_member *m, struct vvi_record *r,
+                          const struct vv_member_info *info)
+{
+    if (r == &m->all[m->self] || (r->rank == RANK_UP && r->life) ||
+        strcmp(r->info.addr, info->addr) == 0)
+        return -EEXIST;
+    memcpy(r->info.addr, info->addr, sizeof(r->info.addr));
+    m->version++;
+    vvi_member_sync(m, info->id, true);
+    vvi_member_settle(m);
+    return 0;
+}
+
 int vv_member_add(struct vv_member *m, uint64_t now_ns, const struct vv_member_info *info)
 {
     struct vvi_record r = {.info = *info}, *at;
@@ -389,8 +420,9 @@ int vv_member_add(struct vv_member *m, uint64_t now_ns, const struct vv_member_i
     if (!info_ok(info) || !info->addr[0])
         return -EINVAL;
     vvi_member_at(m, now_ns);
-    if (vvi_member_find(m, info->id))
-        return -EEXIST;
+    at = vvi_member_find(m, info->id);
+    if (at)
+        return look_elsewhere(m, at, info);
     r.since_ns = m->now_ns;
     rc = insert(m, &r, &at);
     if (rc)
@@ -441,7 +473,7 @@ int vv_member_receive(struct vv_member *m, uint64_t now_ns, const void *msg, siz
         for (unsigned i = 0; i < h.nr && rc == 0; i++) {
             rc = vvi_member_get(p, bytes, &at, &r);
             if (rc == 0 && pass == 1)
-                vvi_member_merge(m, &r);
+                vvi_member_merge(m, &r, r.info.id == h.from);
         }
         if (rc == 0 && at != bytes)
             rc = -EBADMSG;

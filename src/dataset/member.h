@@ -61,7 +61,8 @@ struct vv_member_row {
 
 struct vv_member_opts {
     struct vv_member_info self;
-    uint32_t life; /* larger than that of its last start if possible: seconds of a clock will do */
+    uint32_t life; /* larger than that of its last start if possible: seconds of a clock will do. If it is
+                    * not, and the address is another one, those who hear of it say so */
     uint64_t seed; /* of what is drawn */
     uint64_t period_ns;     /* 0: 300 ms */
     uint64_t ping_ns;       /* 0: a third of the period */
@@ -78,6 +79,7 @@ VV_WARN_UNUSED int vv_member_new(const struct vv_member_opts *opts, uint64_t now
 void vv_member_free(struct vv_member *m);
 
 /* Somebody to begin with, from a list: taken for ALIVE in its life 0, which everything overrides; its whole table is asked for.
+ * One that has not been heard, is DEAD or GONE, and is elsewhere now is looked for there.
  * -EEXIST: known; -ENOSPC: VV_MEMBERS_MAX; -EINVAL. */
 VV_WARN_UNUSED int vv_member_add(struct vv_member *m, uint64_t now_ns,
                                  const struct vv_member_info *info);

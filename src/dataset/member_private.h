@@ -80,8 +80,8 @@ struct vv_member {
 
 /* ---- member.c ---- */
 struct vvi_record *vvi_member_find(struct vv_member *m, uint64_t id);
-/* Takes a record of somebody else into account. */
-void vvi_member_merge(struct vv_member *m, const struct vvi_record *r);
+/* Takes a record that somebody sent into account. `himself`: it is his own. */
+void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool himself);
 void vvi_member_suspect(struct vv_member *m, struct vvi_record *r);
 void vvi_member_set_rank(struct vv_member *m, struct vvi_record *r, enum vvi_member_rank rank);
 /* Of who is there, in which life: equal tables have equal ones. */

@@ -187,10 +187,9 @@ static void test_lives(void)
     life = 10;
     for (unsigned i = 2; i <= NODES; i++)
         spawn(&child[i], i);
-    /* One that waits until its elder brother is gone. Made now, because nobody forks with a node open. */
-    life = 11;
+    /* One that waits until its elder brother is gone, in the same life by its clock. Made now, because nobody forks
+     * with a node open. */
     spawn(&again, 2);
-    life = 10;
     open_node(&n, 1);
     for (unsigned i = 2; i <= NODES; i++)
         T_EQ(write(child[i].in, vv_net_addr(n.net), VV_NET_ADDR_MAX + 1), VV_NET_ADDR_MAX + 1);

@@ -23,10 +23,11 @@
 #define BODY_BYTES   65536u
 #define MOVING       16 /* files that leave at once */
 
-struct vvi_ahead_item {
+struct item {
     uint64_t place;
-    bool here; /* its home has decided so */
-    char *path;
+    uint32_t pos; /* in the heap */
+    bool here;    /* its home has decided so */
+    char path[];
 };
 
 /* When a file is wanted: places, the first not yet come. Of those that the order has passed by, without
@@ -43,55 +44,41 @@ static void free_places(struct vvi_path *e)
     free(e);
 }
 
-/* ---- a heap ---- */
+/* ---- what waits ---- */
 
-static void sift_up(struct vvi_ahead_item *h, size_t i)
+static struct item *item_new(const char *path, uint64_t place, bool here)
 {
-    struct vvi_ahead_item item = h[i];
+    size_t bytes = strlen(path) + 1;
+    struct item *item = malloc(sizeof(*item) + bytes);
 
-    for (; i > 0 && item.place < h[(i - 1) / 2].place; i = (i - 1) / 2)
-        h[i] = h[(i - 1) / 2];
-    h[i] = item;
+    if (!item)
+        return NULL;
+    *item = (struct item){.place = place, .pos = VV_HEAP_OUT, .here = here};
+    memcpy(item->path, path, bytes);
+    return item;
 }
 
-static int push_locked(struct vvi_ahead *a, char *path, uint64_t place, bool here)
+/* The heap gives the largest key first: the place that comes first, and last what has none. */
+static int push_locked(struct vvi_ahead *a, struct item *item)
 {
-    if (a->nr == a->room) {
-        size_t room = VV_MAX(2 * a->room, (size_t)256);
-        struct vvi_ahead_item *more = realloc(a->items, room * sizeof(*more));
-
-        if (!more)
-            return -ENOMEM;
-        a->items = more;
-        a->room = room;
-    }
-    a->items[a->nr] = (struct vvi_ahead_item){place, here, path};
-    sift_up(a->items, a->nr++);
+    if (vv_heap_reserve(&a->items, a->items.n + 1) < 0)
+        return -ENOMEM;
+    vv_heap_set(&a->items, &item->pos, item, UINT64_MAX - item->place);
     return 0;
 }
 
-static struct vvi_ahead_item pop_locked(struct vvi_ahead *a)
+static struct item *pop_locked(struct vvi_ahead *a)
 {
-    struct vvi_ahead_item first = a->items[0], last = a->items[--a->nr];
-    size_t i = 0, child;
+    struct item *first = vv_heap_top(&a->items);
 
-    while ((child = 2 * i + 1) < a->nr) {
-        if (child + 1 < a->nr && a->items[child + 1].place < a->items[child].place)
-            child++;
-        if (last.place <= a->items[child].place)
-            break;
-        a->items[i] = a->items[child];
-        i = child;
-    }
-    if (a->nr > 0)
-        a->items[i] = last;
+    vv_heap_remove(&a->items, &first->pos);
     return first;
 }
 
 /* ---- bringing ---- */
 
 /* True: it is to be tried again when there is room. */
-static bool bring_one(struct vv_node *n, const struct vvi_ahead_item *item)
+static bool bring_one(struct vv_node *n, const struct item *item)
 {
     struct vvi_view *v = vvi_node_view_get(n);
     bool ours = !v->fenced && (item->here || vvi_node_view_home(n, v, item->path) == v->self);
@@ -131,10 +118,10 @@ static void *bring(void *arg)
 
     vv_mutex_lock(&a->lock);
     while (!a->stop) {
-        struct vvi_ahead_item item;
+        struct item *item;
         bool again;
 
-        if (a->nr == 0) {
+        if (a->items.n == 0) {
             vv_cond_wait(&a->more, &a->lock);
             continue;
         }
@@ -145,16 +132,16 @@ static void *bring(void *arg)
         }
         item = pop_locked(a);
         /* Its time has passed: whoever wanted it has it. */
-        if (item.place < a->place) {
-            free(item.path);
+        if (item->place < a->place) {
+            free(item);
             continue;
         }
         vv_mutex_unlock(&a->lock);
-        again = bring_one(n, &item);
+        again = bring_one(n, item);
         vv_mutex_lock(&a->lock);
         a->full = a->full || again;
-        if (!again || push_locked(a, item.path, item.place, item.here) < 0)
-            free(item.path);
+        if (!again || push_locked(a, item) < 0)
+            free(item);
     }
     vv_mutex_unlock(&a->lock);
     return NULL;
@@ -191,9 +178,9 @@ void vvi_node_ahead_fini(struct vv_node *n)
 {
     struct vvi_ahead *a = &n->ahead;
 
-    for (size_t i = 0; i < a->nr; i++)
-        free(a->items[i].path);
-    free(a->items);
+    while (a->items.n > 0)
+        free(pop_locked(a));
+    vv_heap_fini(&a->items);
     vvi_paths_fini(&a->places, free_places);
     vv_cond_fini(&a->more);
     vv_mutex_fini(&a->lock);
@@ -233,8 +220,8 @@ static int note_place_locked(struct vvi_ahead *a, const char *path, uint64_t pla
 int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool here)
 {
     struct vvi_ahead *a = &n->ahead;
-    char *copy = strdup(path);
-    int rc = copy ? 0 : -ENOMEM;
+    struct item *item = item_new(path, place, here);
+    int rc = item ? 0 : -ENOMEM;
 
     vv_mutex_lock(&a->lock);
     if (rc == 0 && a->stop)
@@ -242,12 +229,12 @@ int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool
     if (rc == 0 && place != VV_DATASET_UNKNOWN)
         rc = note_place_locked(a, path, place);
     if (rc == 0)
-        rc = push_locked(a, copy, place, here);
+        rc = push_locked(a, item);
     if (rc == 0)
         vv_cond_signal(&a->more);
     vv_mutex_unlock(&a->lock);
     if (rc < 0)
-        free(copy);
+        free(item);
     return rc;
 }
 
@@ -255,16 +242,16 @@ void vvi_node_ahead_again(void *user, const char *path, uint64_t place)
 {
     struct vv_node *n = user;
     struct vvi_ahead *a = &n->ahead;
-    char *copy = strdup(path);
+    struct item *item = item_new(path, place, true);
 
     vv_mutex_lock(&a->lock);
     /* Its place has passed: whoever wanted it had it. */
-    if (copy && !a->stop && place >= a->place && push_locked(a, copy, place, true) == 0) {
+    if (item && !a->stop && place >= a->place && push_locked(a, item) == 0) {
         vv_cond_signal(&a->more);
-        copy = NULL;
+        item = NULL;
     }
     vv_mutex_unlock(&a->lock);
-    free(copy);
+    free(item);
 }
 
 void vvi_node_ahead_used(struct vv_node *n, const char *path)
@@ -301,7 +288,7 @@ uint64_t vvi_node_ahead_waiting(struct vv_node *n)
     uint64_t nr;
 
     vv_mutex_lock(&n->ahead.lock);
-    nr = n->ahead.nr;
+    nr = n->ahead.items.n;
     vv_mutex_unlock(&n->ahead.lock);
     return nr;
 }

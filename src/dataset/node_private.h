@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "core/heap.h"
 #include "core/lock.h"
 #include "dataset/gossip.h"
 #include "dataset/node.h"
@@ -270,8 +271,7 @@ struct vvi_ahead {
     struct vv_mutex lock;
     struct vv_cond more;
     /* Synchronization: lock. */
-    struct vvi_ahead_item *items; /* a heap, the next one first */
-    size_t nr, room;
+    struct vv_heap items;    /* to be brought, the next one first */
     struct vvi_paths places; /* of what was ordered: the order of use */
     uint64_t place;          /* how far the order of use has come */
     bool stop, full;         /* full: there is no room until files have been used */

@@ -301,10 +301,10 @@ static const char *check_chunk(const struct vv_core *core, const struct vv_copy 
 static const char *check_in_heap(const struct vv_core *core, const struct vv_copy *copy,
                                  enum heap_kind kind, bool in, uint64_t key)
 {
-    const struct vvi_heap *heap = &vvi_hist(core, copy->obj->hist)->heap[copy->tier][kind];
+    const struct vv_heap *heap = &vvi_hist(core, copy->obj->hist)->heap[copy->tier][kind];
     uint32_t at = copy->heap_pos[kind];
 
-    REQUIRE(in == (at != VVI_HEAP_OUT), "a copy is in a heap that it does not belong to, or not");
+    REQUIRE(in == (at != VV_HEAP_OUT), "a copy is in a heap that it does not belong to, or not");
     if (!in)
         return NULL;
     REQUIRE(at < heap->n && heap->item[at].value == copy, "a copy's place in a heap is wrong");
@@ -589,7 +589,7 @@ static const char *check_heap_order(const struct hist *h, unsigned ntiers)
 {
     for (unsigned t = 0; t < ntiers; t++)
         for (int k = 0; k < HEAP_KINDS; k++) {
-            const struct vvi_heap *heap = &h->heap[t][k];
+            const struct vv_heap *heap = &h->heap[t][k];
             for (uint32_t i = 0; i < heap->n; i++) {
                 REQUIRE(*heap->item[i].pos == i, "an element does not know its place in a heap");
                 REQUIRE(i == 0 || heap->item[(i - 1) / 2].key >= heap->item[i].key,

@@ -113,7 +113,7 @@ static void history_fini(struct hist *h, unsigned ntiers)
 {
     for (unsigned t = 0; t < ntiers; t++)
         for (int k = 0; k < HEAP_KINDS; k++)
-            vvi_heap_fini(&h->heap[t][k]);
+            vv_heap_fini(&h->heap[t][k]);
     free(h->slot);
     free(h->ring);
     free(h->passed);

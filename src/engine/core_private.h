@@ -11,7 +11,6 @@
  *   sched.c    which order goes out next on each hop
  *   lend.c     pages that the application uses itself
  *   check.c    invariants and the digest
- *   heap.c     an indexed heap
  *
  * Where a chunk is, is written in one place only: the page table of each copy and the state of each
  * page. All that is derived from it (what may go, what must be flushed, what could move up, how
@@ -21,8 +20,8 @@
 #define VV_ENGINE_CORE_PRIVATE_H
 
 #include "core/assert.h"
+#include "core/heap.h"
 #include "engine/core.h"
-#include "engine/heap.h"
 #include "policy/detect.h"
 #include "policy/next.h"
 #include "policy/predict.h"
@@ -152,7 +151,7 @@ struct hist {
 
     struct vv_detect detect;
     uint64_t interval_ns, last_end_ns; /* between two requests, averaged */
-    struct vvi_heap heap[VV_MAX_TIERS][HEAP_KINDS];
+    struct vv_heap heap[VV_MAX_TIERS][HEAP_KINDS];
 
     int late_err, late_tier;
     uint64_t late_version;

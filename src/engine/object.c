@@ -427,18 +427,18 @@ uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsig
     return rank;
 }
 
-static void heap_follow(struct vvi_heap *heap, struct vv_copy *copy, enum heap_kind kind, bool in,
+static void heap_follow(struct vv_heap *heap, struct vv_copy *copy, enum heap_kind kind, bool in,
                         uint64_t key)
 {
     if (in)
-        vvi_heap_set(heap, &copy->heap_pos[kind], copy, key);
+        vv_heap_set(heap, &copy->heap_pos[kind], copy, key);
     else
-        vvi_heap_remove(heap, &copy->heap_pos[kind]);
+        vv_heap_remove(heap, &copy->heap_pos[kind]);
 }
 
 static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
 {
-    struct vvi_heap *heap = vvi_hist(core, copy->obj->hist)->heap[copy->tier];
+    struct vv_heap *heap = vvi_hist(core, copy->obj->hist)->heap[copy->tier];
     struct vv_object *obj = copy->obj;
     uint64_t key = 0;
 
@@ -659,7 +659,7 @@ struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsign
     if (copy)
         return copy;
     for (int k = 0; k < HEAP_KINDS; k++)
-        if (vvi_heap_reserve(&h->heap[tier][k], h->ncopies[tier] + 1) < 0)
+        if (vv_heap_reserve(&h->heap[tier][k], h->ncopies[tier] + 1) < 0)
             return NULL;
     copy = calloc(1, sizeof(*copy) + (size_t)obj->nchunks * sizeof(copy->page[0]));
     if (!copy)
@@ -669,7 +669,7 @@ struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsign
     copy->up_low = UINT32_MAX;
     copy->stamp_in = copy->stamp_use = ++core->stamp;
     for (int k = 0; k < HEAP_KINDS; k++)
-        copy->heap_pos[k] = VVI_HEAP_OUT;
+        copy->heap_pos[k] = VV_HEAP_OUT;
     for (uint32_t c = 0; c < obj->nchunks; c++)
         copy->page[c] = VV_PAGE_NONE;
     obj->copy[tier] = copy;
@@ -683,7 +683,7 @@ void vvi_copy_free(struct vv_core *core, struct vv_copy *copy)
     struct hist *h = vvi_hist(core, copy->obj->hist);
 
     for (int k = 0; k < HEAP_KINDS; k++)
-        vvi_heap_remove(&h->heap[copy->tier][k], &copy->heap_pos[k]);
+        vv_heap_remove(&h->heap[copy->tier][k], &copy->heap_pos[k]);
     h->ncopies[copy->tier]--;
     copy->obj->copy[copy->tier] = NULL;
     free(copy);

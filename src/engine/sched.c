@@ -484,8 +484,8 @@ static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
     uint64_t best_rank = 0;
 
     for (uint32_t i = 0; i < core->nhist; i++) {
-        const struct vvi_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
-        struct vv_copy *copy = vvi_heap_top(heap);
+        const struct vv_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
+        struct vv_copy *copy = vv_heap_top(heap);
         uint64_t rank = 0;
         if (copy)
             rank = core->paged ? vvi_rank(core, copy->obj, tier, copy->dirty_top) : ~copy->stamp_in;

@@ -98,7 +98,7 @@ struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier)
     uint64_t best_rank = 0;
 
     for (uint32_t i = 0; i < core->nhist; i++) {
-        struct vv_copy *copy = vvi_heap_top(&core->hist[i].heap[tier][HEAP_EVICT]);
+        struct vv_copy *copy = vv_heap_top(&core->hist[i].heap[tier][HEAP_EVICT]);
         uint64_t rank = copy ? vvi_rank(core, copy->obj, tier, copy->evict_top) : 0;
         if (copy && (!best || rank > best_rank)) {
             best = copy;
@@ -115,7 +115,7 @@ static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned ti
     uint64_t best_rank = rank;
 
     for (uint32_t i = 0; i < core->nhist; i++) {
-        struct vv_copy *copy = vvi_heap_top(&core->hist[i].heap[tier][HEAP_DUP]);
+        struct vv_copy *copy = vv_heap_top(&core->hist[i].heap[tier][HEAP_DUP]);
         uint64_t r = copy ? vvi_rank(core, copy->obj, tier, 0) : 0;
         if (copy && r < best_rank) {
             best = copy;

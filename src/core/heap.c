@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/heap.h"
+#include "core/heap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "core/assert.h"
 
-void vvi_heap_fini(struct vvi_heap *heap)
+void vv_heap_fini(struct vv_heap *heap)
 {
     free(heap->item);
-    *heap = (struct vvi_heap){0};
+    *heap = (struct vv_heap){0};
 }
 
-int vvi_heap_reserve(struct vvi_heap *heap, uint32_t n)
+int vv_heap_reserve(struct vv_heap *heap, uint32_t n)
 {
     uint32_t cap = heap->cap ? heap->cap : 16;
-    struct vvi_heap_item *item;
+    struct vv_heap_item *item;
 
     if (n <= heap->cap)
         return 0;
+    if (n > UINT32_MAX / 2)
+        return -ENOMEM; /* doubling would end at 0 */
     while (cap < n)
         cap *= 2;
     item = realloc(heap->item, cap * sizeof(*item));
@@ -29,13 +31,13 @@ int vvi_heap_reserve(struct vvi_heap *heap, uint32_t n)
     return 0;
 }
 
-static void place(struct vvi_heap *heap, uint32_t at, struct vvi_heap_item item)
+static void place(struct vv_heap *heap, uint32_t at, struct vv_heap_item item)
 {
     heap->item[at] = item;
     *item.pos = at;
 }
 
-static void sift(struct vvi_heap *heap, uint32_t at, struct vvi_heap_item item)
+static void sift(struct vv_heap *heap, uint32_t at, struct vv_heap_item item)
 {
     while (at > 0 && heap->item[(at - 1) / 2].key < item.key) {
         place(heap, at, heap->item[(at - 1) / 2]);
@@ -55,26 +57,26 @@ static void sift(struct vvi_heap *heap, uint32_t at, struct vvi_heap_item item)
     place(heap, at, item);
 }
 
-void vvi_heap_set(struct vvi_heap *heap, uint32_t *pos, void *value, uint64_t key)
+void vv_heap_set(struct vv_heap *heap, uint32_t *pos, void *value, uint64_t key)
 {
-    struct vvi_heap_item item = {.key = key, .value = value, .pos = pos};
+    struct vv_heap_item item = {.key = key, .value = value, .pos = pos};
 
-    if (*pos != VVI_HEAP_OUT && heap->item[*pos].key == key)
+    if (*pos != VV_HEAP_OUT && heap->item[*pos].key == key)
         return;
-    if (*pos == VVI_HEAP_OUT) {
+    if (*pos == VV_HEAP_OUT) {
         vv_assert(heap->n < heap->cap);
         *pos = heap->n++;
     }
     sift(heap, *pos, item);
 }
 
-void vvi_heap_remove(struct vvi_heap *heap, uint32_t *pos)
+void vv_heap_remove(struct vv_heap *heap, uint32_t *pos)
 {
     uint32_t at = *pos;
 
-    if (at == VVI_HEAP_OUT)
+    if (at == VV_HEAP_OUT)
         return;
-    *pos = VVI_HEAP_OUT;
+    *pos = VV_HEAP_OUT;
     heap->n--;
     if (at < heap->n)
         sift(heap, at, heap->item[heap->n]);

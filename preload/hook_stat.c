@@ -229,11 +229,6 @@ static struct statx_timestamp statx_time_of(const struct vv_door_time *t)
     return (struct statx_timestamp){.tv_sec = t->sec, .tv_nsec = t->nsec};
 }
 
-static bool knows_birth(const struct vv_door_stat *from)
-{
-    return from->btime.sec != 0 || from->btime.nsec != 0;
-}
-
 static void fill_statx(const struct vv_door_stat *from, struct statx *st)
 {
     memset(st, 0, sizeof(*st));
@@ -253,7 +248,7 @@ static void fill_statx(const struct vv_door_stat *from, struct statx *st)
     st->stx_dev_minor = minor((dev_t)from->dev);
     st->stx_rdev_major = major((dev_t)from->rdev);
     st->stx_rdev_minor = minor((dev_t)from->rdev);
-    if (knows_birth(from)) {
+    if (from->btime.sec != 0 || from->btime.nsec != 0) {
         st->stx_mask |= STATX_BTIME;
         st->stx_btime = statx_time_of(&from->btime);
     }
@@ -285,8 +280,7 @@ HOOK(int, statx, int dirfd, const char *path, int flags, unsigned mask, struct s
 
     if (on && (flags & ~(STAT_FLAGS | AT_STATX_DONT_SYNC)) == 0 &&
         (mask & ~(STATX_BASIC_STATS | STATX_BTIME)) == 0 &&
-        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a) &&
-        (!(mask & STATX_BTIME) || knows_birth(&a.stat))) {
+        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a)) {
         fill_statx(&a.stat, st);
         return 0;
     }

@@ -30,7 +30,7 @@ struct vv_door_stat {
     uint32_t mode, uid, gid, blksize;
     uint64_t nlink, size, blocks;
     struct vv_door_time atime, mtime, ctime;
-    struct vv_door_time btime; /* all 0: not known */
+    struct vv_door_time btime; /* all 0: the file system does not tell */
 };
 _Static_assert(sizeof(struct vv_door_stat) == 128, "a format: docs/format/dataset-door.md");
 

@@ -83,6 +83,7 @@ void vvi_wire_put_stat(struct vvi_pack *p, const struct vv_shared_stat *st)
     vvi_wire_put(p, st->direct, 4);
     vvi_wire_put(p, st->blocks, 8);
     vvi_wire_put(p, st->atime_ns, 8);
+    vvi_wire_put(p, st->btime_ns, 8);
 }
 
 void vvi_wire_take_stat(struct vvi_pack *p, struct vv_shared_stat *st)
@@ -96,6 +97,7 @@ void vvi_wire_take_stat(struct vvi_pack *p, struct vv_shared_stat *st)
     st->direct = (uint32_t)vvi_wire_take(p, 4);
     st->blocks = vvi_wire_take(p, 8);
     st->atime_ns = vvi_wire_take(p, 8);
+    st->btime_ns = vvi_wire_take(p, 8);
     st->dev = 0; /* every node has a number of its own for the file system */
 }
 

@@ -60,6 +60,7 @@ static void stat_of(const struct statx *from, struct vv_shared_stat *st)
         .dev = (uint64_t)makedev(from->stx_dev_major, from->stx_dev_minor),
         .blocks = from->stx_blocks,
         .atime_ns = ns_of(&from->stx_atime),
+        .btime_ns = from->stx_mask & STATX_BTIME ? ns_of(&from->stx_btime) : 0,
     };
 }
 
@@ -69,7 +70,8 @@ static int ask(int fd, struct vv_shared_stat *ret_stat)
 {
     struct statx st;
 
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st) < 0)
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS | STATX_BTIME, &st) <
+        0)
         return -errno;
     stat_of(&st, ret_stat);
     return 0;
@@ -101,6 +103,7 @@ void vv_shared_stat_to_door(const struct vv_shared_stat *st, struct vv_door_stat
         .atime = time_of(st->atime_ns),
         .mtime = time_of(st->gen.mtime_ns),
         .ctime = time_of(st->gen.ctime_ns),
+        .btime = time_of(st->btime_ns),
     };
 }
 

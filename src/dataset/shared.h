@@ -13,6 +13,7 @@ struct vv_shared_stat {
     uint32_t direct; /* 1: no link was on the way to it */
     uint64_t dev, blocks;
     uint64_t atime_ns; /* when it was looked at */
+    uint64_t btime_ns; /* 0: the file system does not tell */
 };
 
 /* For clients. */

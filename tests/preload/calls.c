@@ -251,6 +251,10 @@ static void asking(void)
         show_stat("__fxstatat", __fxstatat(STAT_VERSION, dir, name[i], &st, 0), &st);
         show_statx("statx", statx(dir, name[i], 0, STATX_BASIC_STATS, &sx), &sx);
         show_statx("statx all", statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_ALL, &sx), &sx);
+        if (statx(AT_FDCWD, path, 0, STATX_ALL, &sx) == 0)
+            printf("ino %llu birth %d b %lld.%09u\n", (unsigned long long)sx.stx_ino,
+                   (sx.stx_mask & STATX_BTIME) != 0, (long long)sx.stx_btime.tv_sec,
+                   sx.stx_btime.tv_nsec);
         printf("access %d %d %d %d\n", access(path, F_OK), access(path, R_OK), access(path, W_OK),
                access(path, X_OK));
         printf("others %d %d %d %d\n", faccessat(dir, name[i], R_OK, 0),

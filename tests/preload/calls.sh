@@ -21,7 +21,7 @@ run() { # run NAME COMMAND...
     awk '{
         for (i = 1; i < NF; i++) {
             if ($i == "ino") ino = $(i + 1)
-            if ($i == "ino" || $i == "c" || $i == "m") {
+            if ($i == "ino" || $i == "c" || $i == "m" || $i == "b") {
                 k = ino " " $i " " $(i + 1)
                 if (!(k in seen)) seen[k] = ++n
                 $(i + 1) = "#" seen[k]

@@ -76,7 +76,8 @@ static void fake_stat(const struct fake *f, int n, struct vv_shared_stat *st)
                                   1,
                                   7,
                                   8,
-                                  9};
+                                  9,
+                                  0};
 }
 
 static int fake_look(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat)

@@ -37,7 +37,8 @@ static void there_and_back(void)
                                .blksize = 4096,
                                .direct = 1,
                                .blocks = 11,
-                               .atime_ns = 12}},
+                               .atime_ns = 12,
+                               .btime_ns = 13}},
                    b;
 
     vvi_wire_put_get(&p, &g);

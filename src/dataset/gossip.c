@@ -153,11 +153,8 @@ static void tell_net_locked(struct vv_gossip *g, bool names)
             vv_cond_signal(&g->clock);
             continue;
         }
-        *p = (struct peer){.id = p->id,
-                           .addr = addr,
-                           .life = row.life,
-                           .flags = wanted[i],
-                           .told = true};
+        *p = (struct peer){
+            .id = p->id, .addr = addr, .life = row.life, .flags = wanted[i], .told = true};
         if (numeric) {
             set_peer(g, &row, wanted[i]);
             continue;

@@ -61,9 +61,10 @@ struct vv_member_row {
 
 struct vv_member_opts {
     struct vv_member_info self;
-    uint32_t life; /* larger than that of its last start if possible: seconds of a clock will do. If it is
+    uint32_t
+        life; /* larger than that of its last start if possible: seconds of a clock will do. If it is
                     * not, and the address is another one, those who hear of it say so */
-    uint64_t seed; /* of what is drawn */
+    uint64_t seed;          /* of what is drawn */
     uint64_t period_ns;     /* 0: 300 ms */
     uint64_t ping_ns;       /* 0: a third of the period */
     uint64_t suspect_ns;    /* 0: 4 periods */

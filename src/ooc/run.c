@@ -19,6 +19,7 @@
  * After an error the caller's stream and all copies to slots are waited for.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -502,7 +503,11 @@ static int follow(struct job *j)
     int rc, moved = 0;
 
     while ((rc = vv_device_event_query(j->b->device, j->r->event)) == -EBUSY) {
+        uint32_t before = j->r->nasked;
+
         take_words(j);
+        if (j->r->nasked == before)
+            (void)sched_yield(); /* where processors are few, to the thread that is a device */
         if (!later && moved == 0 && j->r->nasked >= tried + BATCH) {
             moved = bring_some(j);
             tried = j->r->nasked; /* what had no room has none now */

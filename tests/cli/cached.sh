@@ -18,13 +18,13 @@ export VARVE_CACHED_SOCKET=$dir/sock
 expect() {
     local want=$1 rc=0
     shift
-    timeout 60 "$VARVE_BIN" cached "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+    timeout 180 "$VARVE_BIN" cached "$@" >"$dir/out" 2>"$dir/err" || rc=$?
     [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
 }
 says() { grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "no word of '$1'"; }; }
 # A figure of the daemon.
 figure() {
-    timeout 60 "$VARVE_BIN" cached status --json | sed -n "s/^[ {]*\"$1\":\"*\([^,\"]*\).*/\1/p"
+    timeout 180 "$VARVE_BIN" cached status --json | sed -n "s/^[ {]*\"$1\":\"*\([^,\"]*\).*/\1/p"
 }
 start() {
     expect 0 --daemon --log "$dir/log" "$@"
@@ -33,7 +33,7 @@ start() {
 # Ends it by a signal, and waits.
 end() {
     kill -"$1" "$pid"
-    for _ in $(seq 600); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+    for _ in $(seq 2400); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
     kill -0 "$pid" 2>/dev/null && fail "it does not end"
     pid=
 }
@@ -102,7 +102,7 @@ says "$dir/sock"
 
 # A program of somebody else, through it.
 (cd "$dir/data" && find . -type f | sort | xargs md5sum) >"$dir/sums"
-check() { (cd "$dir/data" && LD_PRELOAD=$library timeout 60 md5sum -c --quiet "$dir/sums") || fail "wrong bytes"; }
+check() { (cd "$dir/data" && LD_PRELOAD=$library timeout 180 md5sum -c --quiet "$dir/sums") || fail "wrong bytes"; }
 check
 check
 [ "$(figure shared_reads_total)" = 6 ] && [ "$(figure files)" = 6 ] || fail "each file is fetched once"
@@ -124,7 +124,7 @@ expect 0 status
 grep -q 'one: 1 of 1 nodes up' "$dir/out" || fail "status"
 expect 0 status --prometheus
 grep -q '^varve_cached_files{node="one"} 6$' "$dir/out" || fail "prometheus"
-for _ in $(seq 200); do grep -qs '^varve_cached_nodes_up{node="one"} 1$' "$dir/metrics.prom" && break; sleep 0.05; done
+for _ in $(seq 2400); do grep -qs '^varve_cached_nodes_up{node="one"} 1$' "$dir/metrics.prom" && break; sleep 0.05; done
 grep -q '^varve_cached_nodes_up{node="one"} 1$' "$dir/metrics.prom" || fail "metrics"
 expect 2 status --xml
 expect 1 join two 127.0.0.1:1
@@ -133,7 +133,7 @@ says listen
 # A log that is taken away.
 mv "$dir/log" "$dir/log.1"
 kill -HUP "$pid"
-for _ in $(seq 200); do [ -e "$dir/log" ] && break; sleep 0.05; done
+for _ in $(seq 2400); do [ -e "$dir/log" ] && break; sleep 0.05; done
 [ -e "$dir/log" ] || fail "SIGHUP does not open the log anew"
 
 # A new life, with what is on disk; files brought before they are read.
@@ -149,7 +149,7 @@ printf '%s\n' "$dir/data/f6" >"$dir/list"
 expect 0 preload --list "$dir/list" "$dir/data/f7"
 grep -q '2 files will be brought' "$dir/out" || fail "preload"
 expect 0 preload --seed 3 --epochs 2 "$dir/data"
-for _ in $(seq 600); do [ "$(figure files)" = 10 ] && break; sleep 0.05; done
+for _ in $(seq 2400); do [ "$(figure files)" = 10 ] && break; sleep 0.05; done
 [ "$(figure files)" = 10 ] && [ "$(figure shared_reads_total)" = 4 ] || fail "preload brings each file once"
 
 # A bit that flips while the daemon is away is never handed out; one that flips while it runs is found.
@@ -162,11 +162,11 @@ start --config "$dir/conf" --capacity 64M --scrub 1
 check
 [ "$(figure damaged_total)" = 1 ] && [ "$(figure shared_reads_total)" = 1 ] || fail "a damaged file"
 flip
-for _ in $(seq 600); do [ "$(figure damaged_total)" = 2 ] && break; sleep 0.05; done
+for _ in $(seq 2400); do [ "$(figure damaged_total)" = 2 ] && break; sleep 0.05; done
 [ "$(figure damaged_total)" = 2 ] || fail "the scrub does not find a damaged file"
 check
 expect 0 stop
-for _ in $(seq 600); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+for _ in $(seq 2400); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
 kill -0 "$pid" 2>/dev/null && fail "stop does not stop it"
 pid=
 echo ok

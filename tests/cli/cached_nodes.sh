@@ -25,26 +25,26 @@ extra=()
 start() { # start NODE [OPTION]...
     local n=$1
     shift
-    pid[$n]=$(timeout 60 "$VARVE_BIN" cached --daemon --node "$n" --listen 127.0.0.1:0 --meet "$dir/meet" --roots "$dir/data" \
+    pid[$n]=$(timeout 180 "$VARVE_BIN" cached --daemon --node "$n" --listen 127.0.0.1:0 --meet "$dir/meet" --roots "$dir/data" \
         --cache "$dir/cache.$n" --capacity 64M --socket "$dir/sock.$n" --log "$dir/log.$n" --revalidate 1 --advertise 127.0.0.1 \
         "${extra[@]}" "$@") || fail "node $n does not start"
 }
 end() { # end NODE SIGNAL
     kill -"$2" "${pid[$1]}"
-    for _ in $(seq 600); do kill -0 "${pid[$1]}" 2>/dev/null || break; sleep 0.05; done
+    for _ in $(seq 2400); do kill -0 "${pid[$1]}" 2>/dev/null || break; sleep 0.05; done
     unset "pid[$1]"
 }
 figure() { # figure NODE NAME
-    timeout 20 "$VARVE_BIN" cached status --json --socket "$dir/sock.$1" | sed -n "s/^ \"$2\":\([0-9]*\).*/\1/p"
+    timeout 300 "$VARVE_BIN" cached status --json --socket "$dir/sock.$1" | sed -n "s/^ \"$2\":\([0-9]*\).*/\1/p"
 }
 # All of these nodes see so many.
 sees() { # sees COUNT NODE...
     local count=$1
     shift
     for n; do
-        for i in $(seq 600); do
+        for i in $(seq 2400); do
             [ "$(figure "$n" nodes_up 2>/dev/null)" = "$count" ] && break
-            [ "$i" -lt 600 ] || fail "node $n does not see $count"
+            [ "$i" -lt 2400 ] || fail "node $n does not see $count"
             sleep 0.05
         done
     done
@@ -57,7 +57,7 @@ sum() { # sum NAME NODE...
 }
 read_from() { # read_from NODE...
     for n; do
-        (cd "$dir/data" && VARVE_CACHED_SOCKET=$dir/sock.$n LD_PRELOAD=$library timeout 120 md5sum -c --quiet "$dir/sums") ||
+        (cd "$dir/data" && VARVE_CACHED_SOCKET=$dir/sock.$n LD_PRELOAD=$library timeout 300 md5sum -c --quiet "$dir/sums") ||
             fail "wrong bytes, or none, on $n"
     done
 }
@@ -66,7 +66,7 @@ reader() { # all the time, until told
     export VARVE_CACHED_SOCKET=$dir/sock.$n LD_PRELOAD=$library
     cd "$dir/data"
     while [ ! -e "$dir/stop" ]; do
-        timeout 120 md5sum -c --quiet "$dir/sums" || { echo "reader on $n: $?" >>"$dir/failed"; }
+        timeout 300 md5sum -c --quiet "$dir/sums" || { echo "reader on $n: $?" >>"$dir/failed"; }
         rounds=$((rounds + 1))
         sleep 0.1
     done
@@ -90,7 +90,7 @@ case_kill() {
     sees 3 a b d
     read_from a b d
     local i now
-    for i in $(seq 100); do
+    for i in $(seq 2400); do
         now=$(sum shared_reads_total a b d)
         [ "$now" -ge $((mine + lost)) ] && break
         sleep 0.05
@@ -149,13 +149,13 @@ case_changed() {
     for n in $nodes; do [ "$(VARVE_CACHED_SOCKET=$dir/sock.$n LD_PRELOAD=$library cat "$dir/data/changing")" = old ] || fail "a new file"; done
     echo changed >"$dir/data/changing"
     for n in $nodes; do
-        for i in $(seq 200); do
+        for i in $(seq 2400); do
             case $(VARVE_CACHED_SOCKET=$dir/sock.$n LD_PRELOAD=$library cat "$dir/data/changing") in
             changed) break ;;
             old) ;;
             *) fail "neither the old nor the new file" ;;
             esac
-            [ "$i" -lt 200 ] || fail "a change is not seen on $n"
+            [ "$i" -lt 2400 ] || fail "a change is not seen on $n"
             sleep 0.05
         done
     done
@@ -188,7 +188,7 @@ case_drain() {
     local before now
     read_from a b c d
     before=$(sum shared_reads_total a b d)
-    timeout 60 "$VARVE_BIN" cached drain --socket "$dir/sock.c" >"$dir/out" || fail "drain"
+    timeout 180 "$VARVE_BIN" cached drain --socket "$dir/sock.c" >"$dir/out" || fail "drain"
     grep -q 'gave [0-9]* files to others' "$dir/out" || fail "drain says nothing"
     unset "pid[c]"
     sees 3 a b d
@@ -213,7 +213,7 @@ case_replicas() {
     for n in $nodes; do rm -rf "$dir/cache.$n"; start "$n"; done
     sees 4 $nodes
     read_from a
-    for _ in $(seq 200); do
+    for _ in $(seq 2400); do
         files=$(sum files $nodes)
         [ "$files" -ge 64 ] && break
         sleep 0.05

@@ -11,7 +11,7 @@ dir=$(mktemp -d)
 finish() {
     local rc=$?
     for socket in "$dir"/*/a.sock "$dir"/*/b.sock; do
-        [ ! -e "$socket" ] || timeout 30 "$VARVE_BIN" cached stop --socket "$socket" >/dev/null 2>&1 || true
+        [ ! -e "$socket" ] || timeout 300 "$VARVE_BIN" cached stop --socket "$socket" >/dev/null 2>&1 || true
     done
     rm -rf "$dir"
     exit $rc
@@ -31,7 +31,7 @@ ln -s "$BUILD_DIR/lib" "$dir/clone/build/lib"
 ln -s "$SOURCE_DIR/examples" "$dir/clone/examples"
 export TMPDIR=$dir PYTHONDONTWRITEBYTECODE=1
 cd "$dir/clone"
-timeout 120 bash -e "$dir/commands" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "a command failed"; }
+timeout 300 bash -e "$dir/commands" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "a command failed"; }
 [ "$(grep -c '^epoch [0-2]: 300 files, 28 MiB' "$dir/out")" = 6 ] || { cat "$dir/out"; fail "not six epochs"; }
 [ "$(grep -o 'checksum [0-9a-f]*' "$dir/out" | sort -u | wc -l)" = 1 ] || { cat "$dir/out"; fail "different bytes"; }
 grep -q '^a: 2 of 2 nodes up' "$dir/out" || { cat "$dir/out"; fail "the nodes have not met"; }

@@ -104,7 +104,7 @@ interrupt() { # SIGNAL
         $demo "${long[@]}" >out 2>err </dev/null &
     pid=$!
     running=$pid
-    for _ in $(seq 1200); do
+    for _ in $(seq 2400); do
         ! grep -qE '^(model|forward)' err || break
         kill -0 $pid 2>/dev/null || { cat out err; fail "ended by itself"; }
         sleep 0.05
@@ -117,7 +117,7 @@ interrupt() { # SIGNAL
     wait $pid || rc=$?
     running=
     [ $rc -eq $((128 + $(kill -l "$1"))) ] || { cat err; fail "SIG$1: status $rc"; }
-    for _ in $(seq 600); do
+    for _ in $(seq 2400); do
         alive=
         for c in $children; do ! kill -0 "$c" 2>/dev/null || alive=1; done
         [ -n "$alive" ] || break

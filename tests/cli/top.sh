@@ -46,7 +46,7 @@ start() {
     running="$running $!"
 }
 await() { # N PAGES, all of which have seen checkpoints
-    for _ in $(seq 600); do
+    for _ in $(seq 2400); do
         "$VARVE_BIN" top --json >"$dir/out" 2>/dev/null || true
         if python3 -c "import json; p = json.load(open('$dir/out'))['processes']
 assert len(p) == $1 and all(x['checkpoint']['count'] > 20 and x['hops'][4]['moved_bytes'] > 0 for x in p)" 2>/dev/null; then
@@ -122,7 +122,7 @@ class Top:
             os.environ["TERM"] = "xterm"
             os.execv(os.environ["VARVE_BIN"], ["varve", "top", "--interval", "0.1", *args])
     def until(self, what, since=0):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while what not in self.out[since:]:
             assert time.monotonic() < end, (what, self.out[-3000:])
             if select.select([self.master], [], [], 1)[0]:
@@ -133,7 +133,7 @@ class Top:
         os.write(self.master, keys)
         return at
     def ended(self, status):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             if select.select([self.master], [], [], 0.05)[0]:
                 self.out += os.read(self.master, 65536)
@@ -205,9 +205,9 @@ top.until(b"MOVER", at)
 top.send(b"q")
 top.ended(0)
 P
-BENCH_PID=$pid timeout 120 python3 "$dir/drive.py" || fail "on a terminal"
+BENCH_PID=$pid timeout 300 python3 "$dir/drive.py" || fail "on a terminal"
 # One that can do nothing, or is none, gets text.
-TERM=dumb timeout 60 python3 -c 'import os, pty; pty.spawn([os.environ["VARVE_BIN"], "top"])' >"$dir/out" 2>&1 </dev/null
+TERM=dumb timeout 180 python3 -c 'import os, pty; pty.spawn([os.environ["VARVE_BIN"], "top"])' >"$dir/out" 2>&1 </dev/null
 says "checkpoint " out "top on a dumb terminal"
 ! grep -q $'\033' "$dir/out" || fail "escape sequences on a dumb terminal"
 
@@ -217,7 +217,7 @@ await 2
 expect 0 --once
 says "PROGRAM" out "top with two processes"
 [ "$(wc -l <"$dir/out")" = 3 ] || fail "two processes are not two lines"
-timeout 60 python3 "$dir/drive.py" several || fail "the list on a terminal"
+timeout 180 python3 "$dir/drive.py" several || fail "the list on a terminal"
 expect 0 --once "$pid"
 says "pid $pid " out "top PID among several"
 

@@ -17,7 +17,7 @@ run() {
     shift
     set -- "$1" "$2" $steps $every "${@:3}"
     if [ "$n" -eq 0 ]; then
-        timeout 120 "$dir/heat" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+        timeout 300 "$dir/heat" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
     else
         mpi "$n" "$dir/heat" "$@" >"$dir/out" 2>"$dir/err" </dev/null || rc=$?
     fi

@@ -55,13 +55,13 @@ stop() {
     rm -rf "$dir"
 }
 trap stop EXIT
-for ((i = 0; i < 100; i++)); do [ ! -S "$slurm/munge/socket" ] || break; sleep 0.1; done
+for ((i = 0; i < 600; i++)); do [ ! -S "$slurm/munge/socket" ] || break; sleep 0.1; done
 slurmctld -D -i >"$slurm/slurmctld.out" 2>&1 &
 servers+=($!)
 slurmd -D >"$slurm/slurmd.out" 2>&1 &
 servers+=($!)
-for ((i = 0; i < 100; i++)); do [ "$(timeout 5 sinfo -h -o %T 2>/dev/null)" != idle ] || break; sleep 0.3; done
-[ "$(timeout 5 sinfo -h -o %T)" = idle ] || { cat "$slurm"/*.out; fail "Slurm does not start"; }
+for ((i = 0; i < 600; i++)); do [ "$(timeout 30 sinfo -h -o %T 2>/dev/null)" != idle ] || break; sleep 0.3; done
+[ "$(timeout 30 sinfo -h -o %T)" = idle ] || { cat "$slurm"/*.out; fail "Slurm does not start"; }
 
 for script in mpi fortran_mpi examples_mpi partner heat; do
     rc=0

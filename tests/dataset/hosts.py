@@ -39,7 +39,7 @@ def fail(why):
 
 
 def run(*command, check=True, quiet=False, **more):
-    done = subprocess.run([str(c) for c in command], text=True, capture_output=True, timeout=120, **more)
+    done = subprocess.run([str(c) for c in command], text=True, capture_output=True, timeout=300, **more)
     if check and done.returncode != 0:
         fail(f"{' '.join(map(str, command))}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done
@@ -123,7 +123,7 @@ class Host:
     def stop(self):
         self.signal(signal.SIGTERM)
         try:
-            status = self.daemon.wait(timeout=60)
+            status = self.daemon.wait(timeout=180)
         except subprocess.TimeoutExpired:
             fail(f"{self.name} does not end:\n{self.tail()}")
         if status != 0:
@@ -157,7 +157,7 @@ class Host:
     def status(self):
         """What `varve cached status --json` says; None: nobody answers."""
         done = subprocess.run([VARVE, "cached", "--socket", str(self.socket), "status", "--json"], text=True,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=180)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     # ---- its link ----
@@ -248,7 +248,7 @@ class Cluster:
     def tails(self):
         return "\n".join(f"--- {h.name}\n{h.tail()}" for h in self if (h.folder / "log").exists())
 
-    def until(self, condition, what, seconds=60):
+    def until(self, condition, what, seconds=180):
         """Waits until it holds, and returns after how long: to be told, not to be judged by."""
         begin = time.monotonic()
         while not condition():
@@ -316,7 +316,7 @@ class Cluster:
         total = {"files": 0, "cached": 0, "longest_ms": 0.0}
         for reader in self.readers:
             try:
-                out, err = reader.communicate(timeout=90)
+                out, err = reader.communicate(timeout=300)
             except subprocess.TimeoutExpired:
                 fail(f"a reader on {reader.host.name} hangs\n{self.tails()}")
             if reader.returncode != 0:

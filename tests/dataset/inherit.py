@@ -64,7 +64,7 @@ def start(base, root, processes):
             [VARVE, "cached", "--node", name, "--listen", f"127.0.0.1:{ports[name]}", "--peers", base / "peers", "--token",
              base / "token", "--socket", doors[name], "--cache", base / f"cache-{name}", "--roots", root, "--capacity", "64M",
              "--revalidate", "0", "--transport", "tcp"], stdout=log, stderr=log))
-    for _ in range(3000):
+    for _ in range(9000):
         all_status = [status(door) for door in doors.values()]
         if all(s and s["nodes_up"] == 2 for s in all_status):
             return doors

@@ -89,7 +89,7 @@ def main(base, started):
     if last[1] > first[1] * 1.2 + (4 << 20) or last_client[1] > first_client[1] * 1.2 + (1 << 20):
         fail("memory grows")
     daemon.send_signal(signal.SIGTERM)
-    if daemon.wait(timeout=60) != 0:
+    if daemon.wait(timeout=180) != 0:
         fail("the daemon did not end well")
 
 

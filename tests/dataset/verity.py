@@ -76,7 +76,7 @@ class Place:
     def stop(self):
         if self.daemon and self.daemon.poll() is None:
             self.daemon.terminate()
-            self.daemon.wait(timeout=60)
+            self.daemon.wait(timeout=180)
 
     def status(self):
         done = subprocess.run([VARVE, "cached", "--socket", str(self.socket), "status", "--json"], check=True, text=True,

@@ -12,7 +12,7 @@ start_daemon
 held() { # held NAME COMMAND: which is run while files are held
     rm -f "$base/go"
     mkfifo "$base/go"
-    LD_PRELOAD=$library timeout 60 "$programs/holding" "$root" <"$base/go" >"$base/with" 2>"$base/held" &
+    LD_PRELOAD=$library timeout 180 "$programs/holding" "$root" <"$base/go" >"$base/with" 2>"$base/held" &
     local pid=$!
     exec 8>"$base/go"
     while ! grep -q holding "$base/held" 2>/dev/null; do sleep 0.02; done

@@ -12,7 +12,7 @@ rounds=${VARVE_TEST_LONG:+3000}
 rounds=${rounds:-150}
 start_daemon revalidate=20
 storm() { # storm WHAT [close]
-    LD_PRELOAD=$library timeout 120 "$programs/storm" "$root" "$rounds" ${2:+"$2"} || fail "storm: $?, $1"
+    LD_PRELOAD=$library timeout 300 "$programs/storm" "$root" "$rounds" ${2:+"$2"} || fail "storm: $?, $1"
 }
 storm "with a daemon"
 ask_daemon
@@ -38,7 +38,7 @@ storm "with little room"
 # The daemon goes and comes.
 index=4096
 export VARVE_PRELOAD_PATIENCE=200
-LD_PRELOAD=$library timeout 120 "$programs/storm" "$root" $((rounds * 4)) &
+LD_PRELOAD=$library timeout 300 "$programs/storm" "$root" $((rounds * 4)) &
 running=$!
 for i in 1 2 3; do
     sleep 0.3

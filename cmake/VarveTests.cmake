@@ -20,6 +20,8 @@ set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_
     "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
     # On every machine the same: tests that want a deputy say so.
     "VARVE_DEPUTY=off"
+    # Threads that wait for each other leave the processors to the tests beside them.
+    "OMP_WAIT_POLICY=passive"
     "UBSAN_OPTIONS=print_stacktrace=1" "ASAN_OPTIONS=detect_stack_use_after_return=1"
     # Crash tests start threads in forked children.
     "TSAN_OPTIONS=die_after_fork=0:second_deadlock_stack=1")
@@ -172,11 +174,24 @@ foreach(file ${shell_files})
         ENVIRONMENT "${test_environment}")
 endforeach()
 
-# The longest begin first, so that none of them is left running alone at the end.
-foreach(name lint/without compat/heat cli/bench_paper cli/report explore/interleavings lint/portable lint/clang fault/ckpt fault/os
-    unit/ckpt/tiers
-    cli/probe cli/shot unit/sim/shot_run model/random)
+# The longest begin first, so that none of them is left running alone at the end: in this order, in which those that
+# compute stand between those that wait.
+set(cost 1000)
+foreach(name lint/without compat/heat lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
+    unit/rtm/identical cli/report unit/kirchhoff/identical unit/ckpt/partner unit/ooc/blocks cli/rtm cli/examples
+    explore/interleavings fault/os unit/ooc/tables unit/ckpt/deputy cli/shot cli/bench_paper dataset/faults_tcp
+    unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/sim/probe_device fault/ckpt unit/dataset/node
+    cli/probe unit/net/talk crash/power unit/ckpt/tiers unit/ckpt/heal unit/engine/runtime_grow "fault/ckpt [cuda]"
+    "unit/ckpt/tiers [cuda]" "unit/ckpt/tiers [deputy]" crash/kill lint/headers cli/kirchhoff unit/ckpt/helper_process
+    cli/engines crash/ranks dataset/lost_tcp dataset/lost_ucx cli/cached lint/format unit/sim/shot_run model/random)
     if(TEST ${name})
-        set_tests_properties(${name} PROPERTIES COST 100)
+        set_tests_properties(${name} PROPERTIES COST ${cost})
+        math(EXPR cost "${cost} - 1")
+    endif()
+endforeach()
+# What builds with two jobs.
+foreach(name lint/without lint/portable lint/clang)
+    if(TEST ${name})
+        set_tests_properties(${name} PROPERTIES PROCESSORS 2)
     endif()
 endforeach()

@@ -6,9 +6,9 @@
  * they are not.
  *
  * A daemon that has ended or is frozen does not say any more that it is alive, and its index is not used; the
- * next connection brings another one, which is mapped over the former. A thread that is reading then finds
- * words of both, and a sequence number that is not the one it began with, or an entry that was put there
- * by the new daemon, which is as good.
+ * next connection brings another one, which is mapped over the former. A thread that is reading then may find
+ * words of both, under a sequence number that both happen to have; so which index it is, is compared as well,
+ * before and after.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,27 +50,35 @@ static size_t bytes_of(uint32_t slots)
     return sizeof(struct vv_door_index) + (size_t)slots * VV_DOOR_SLOT_WORDS * sizeof(uint64_t);
 }
 
+/* What is replaced by it may be being read: that is no access to memory that anybody would have to order. */
+static void *map(void *at, size_t bytes, int protection, int fd)
+{
+    long p = syscall(SYS_mmap, at, bytes, protection, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0L);
+
+    return p == -1 ? MAP_FAILED : (void *)p;
+}
+
 /* Maps both pieces: anew, or over what is there. */
 static bool map_pieces(const int fds[2], uint32_t slots)
 {
     struct vv_door_index *was = atomic_load_explicit(&head, memory_order_relaxed);
     _Atomic uint32_t *was_used = atomic_load_explicit(&used, memory_order_relaxed);
-    int fixed = was ? MAP_FIXED : 0;
     void *a, *b;
 
     if (was && slots != mapped_slots)
         return false;
-    a = mmap(was, bytes_of(slots), PROT_READ, MAP_SHARED | fixed, fds[0], 0);
+    a = map(was, bytes_of(slots), PROT_READ, fds[0]);
     if (a == MAP_FAILED)
         return false;
-    b = mmap((void *)(uintptr_t)was_used, (size_t)slots * sizeof(uint32_t), PROT_READ | PROT_WRITE,
-             MAP_SHARED | fixed, fds[1], 0);
+    b = map((void *)(uintptr_t)was_used, (size_t)slots * sizeof(uint32_t), PROT_READ | PROT_WRITE,
+            fds[1]);
     if (b == MAP_FAILED) {
         if (!was)
             munmap(a, bytes_of(slots));
         return false;
     }
-    mapped_slots = slots;
+    if (!was)
+        mapped_slots = slots;
     atomic_store_explicit(&used, b, memory_order_release);
     atomic_store_explicit(&head, a, memory_order_release);
     return true;
@@ -109,6 +117,7 @@ void vvi_preload_index_map(const int fds[2], unsigned view)
 struct found {
     word *slot;
     uint32_t number;
+    uint64_t boot; /* of the index that the slot is in */
     uint64_t seq, id;
     struct vv_door_stat stat;
 };
@@ -118,11 +127,14 @@ static uint64_t get(word *w)
     return atomic_load_explicit(w, memory_order_relaxed);
 }
 
-/* Is the slot as it was, and the daemon behind it? */
+/* Is the slot as it was, in the same index, and the daemon behind it? Another index may take the place of
+ * this one at any moment, but this one never comes back: if it is here at the end it was all the time. */
 static bool still(struct vv_door_index *x, const struct found *f)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    return get(&f->slot[VV_DOOR_SLOT_SEQ]) == f->seq && get((word *)(void *)&x->enabled) != 0;
+    return atomic_load_explicit(&f->slot[VV_DOOR_SLOT_SEQ], memory_order_acquire) == f->seq &&
+           atomic_load_explicit((word *)(void *)&x->enabled, memory_order_acquire) != 0 &&
+           get((word *)(void *)&x->boot) == f->boot;
 }
 
 /* Reads a slot if it is this path's. */
@@ -165,6 +177,8 @@ static struct vv_door_index *look(const struct vvi_preload_name *name, struct fo
         atomic_load_explicit(&mapped_view, memory_order_relaxed) != name->view)
         return NULL;
     x = atomic_load_explicit(&head, memory_order_acquire);
+    /* Before anything else of it. */
+    f->boot = atomic_load_explicit((word *)(void *)&x->boot, memory_order_acquire);
     if (now > get((word *)(void *)&x->alive_ns) + VV_DOOR_ALIVE_NS)
         return NULL;
     first = (uint32_t)vv_door_set(name->hash, mapped_slots);

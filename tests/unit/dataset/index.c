@@ -11,22 +11,40 @@
 
 #include "core/clock.h"
 #include "core/lock.h"
+#include "dataset/dataset_private.h"
 #include "ds.h"
 #include "preload/index.c"
 #include "t.h"
 
 #define VIEW 1u
 
-static struct vv_index *index_new(const char *folder, uint32_t slots)
+/* Whose daemon says that it is alive whenever a client looks: a machine may be so busy that a test takes longer
+ * than that counts. NULL: it is dead. */
+static struct vv_index *alive;
+
+static void map_index(struct vv_index *x)
 {
-    struct vv_index *x;
     int fds[2];
 
-    T_OK(vv_index_new(folder, slots, &x));
     vv_index_fds(x, fds);
     vvi_preload_index_map(fds, VIEW);
     T_EQ(vvi_preload_index_mapped(), vv_index_boot(x));
+}
+
+static struct vv_index *index_new(const char *folder, uint32_t slots)
+{
+    struct vv_index *x;
+
+    T_OK(vv_index_new(folder, slots, &x));
+    map_index(x);
+    alive = x;
     return x;
+}
+
+static void index_free(struct vv_index *x)
+{
+    alive = NULL;
+    vv_index_free(x);
 }
 
 static struct vv_dataset *open_with(const char *folder, uint64_t capacity, struct vv_index *x)
@@ -69,6 +87,8 @@ static bool client_open(const char *path, bool nofollow, unsigned view, int *ret
     struct vvi_preload_answer a;
     struct stat st;
 
+    if (alive)
+        vv_index_beat(alive);
     if (!vvi_preload_index_open(&name, true, &a))
         return false;
     T_OK(fstat(a.fd, &st));
@@ -82,6 +102,8 @@ static bool client_stat(const char *path, struct vv_door_stat *ret_stat)
 {
     struct vvi_preload_name name = name_of(path, false, VIEW);
 
+    if (alive)
+        vv_index_beat(alive);
     return vvi_preload_index_stat(&name, ret_stat);
 }
 
@@ -140,7 +162,7 @@ static void test_shown(void)
     T_OK(vv_dataset_drop(d, "/a"));
     T_CHECK(!client_has("/a", "/a", &next));
     vv_dataset_close(d);
-    vv_index_free(x);
+    index_free(x);
 }
 
 /* A daemon that says nothing any more; and the next one, over the former. */
@@ -154,12 +176,13 @@ static void test_dead(void)
     T_OK(ds_put(d, "/a", 1, 500));
     T_OK(show(d, "/a", &gen, "/a"));
     T_CHECK(client_has("/a", "/a", &gen));
+    alive = NULL;
     while (client_has("/a", "/a", &gen))
         usleep(10000);
-    vv_index_beat(x);
+    alive = x;
     T_CHECK(client_has("/a", "/a", &gen));
     vv_dataset_close(d);
-    vv_index_free(x);
+    index_free(x);
     T_CHECK(!client_has("/a", "/a", &gen));
     y = index_new(folder, 64);
     d = open_with(folder, 1 << 20, y);
@@ -168,7 +191,7 @@ static void test_dead(void)
     T_OK(show(d, "/a", &gen, "/a"));
     T_CHECK(client_has("/a", "/a", &gen));
     vv_dataset_close(d);
-    vv_index_free(y);
+    index_free(y);
 }
 
 /* What clients have open stays, what they used last stays longest. */
@@ -196,7 +219,7 @@ static void test_evicted(void)
     T_OK(ds_check(d, "/b"));
     close(fd);
     vv_dataset_close(d);
-    vv_index_free(x);
+    index_free(x);
 }
 
 /* More files than slots. */
@@ -212,7 +235,6 @@ static void test_crowded(void)
         for (unsigned i = 0; i < 300; i++) {
             struct vv_dataset_gen gen = ds_gen(1, i + 1);
 
-            vv_index_beat(x); /* slow machines take longer than it counts as alive without */
             snprintf(path, sizeof(path), "/file/%u", i);
             if (round == 0) {
                 T_OK(ds_put(d, path, 1, i + 1));
@@ -235,7 +257,7 @@ static void test_crowded(void)
         path[VV_DOOR_SLOT_PATH_ROOM + 1] = '\0';
     }
     vv_dataset_close(d);
-    vv_index_free(x);
+    index_free(x);
 }
 
 static void test_bad(void)
@@ -266,7 +288,7 @@ static void test_bad(void)
     T_CHECK(fds[0] < 0 || (write(fds[0], "x", 1) < 0 && ftruncate(fds[0], 0) < 0));
     if (fds[0] >= 0)
         close(fds[0]);
-    vv_index_free(x);
+    index_free(x);
 }
 
 /* ---- at once ---- */
@@ -337,7 +359,63 @@ static void test_threads(void)
     for (int i = 0; i < 3; i++)
         T_EQ(pthread_join(t[i], NULL), 0);
     vv_dataset_close(shared_d);
-    vv_index_free(x);
+    index_free(x);
+}
+
+/* ---- one after the other ---- */
+
+static _Atomic uint64_t looked;
+
+/* What is found is of the one index or of the other: the size tells, and so does the inode. */
+static void *looker(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&done)) {
+        struct vvi_preload_name name = name_of("/a", false, VIEW);
+        struct vv_door_stat st;
+
+        if (!vvi_preload_index_stat(&name, &st))
+            continue;
+        T_CHECK(st.ino == ds_gen(1, 0).mtime_ns || st.ino == ds_gen(2, 0).mtime_ns);
+        T_EQ(st.size, st.ino == ds_gen(1, 0).mtime_ns ? 100 : 200);
+        T_EQ(st.blocks, st.size);
+        T_EQ(st.btime.sec, (int64_t)st.size);
+        atomic_fetch_add(&looked, 1);
+    }
+    return NULL;
+}
+
+/* The index of the next daemon takes the place of the former while a client looks at a slot, and both have
+ * been written equally often: never words of both. */
+static void test_replaced(void)
+{
+    uint64_t rounds = t_cases(3000, 100000);
+    const char *folder = t_tmpdir();
+    struct vv_index *former = NULL;
+    struct vvi_entry e = {0};
+    pthread_t t[2];
+
+    atomic_store(&done, false);
+    for (uint64_t i = 0; i < rounds || atomic_load(&looked) < 20; i++) {
+        struct vv_dataset_gen gen = ds_gen(1 + (i & 1), 100 * (1 + (i & 1)));
+        struct vv_door_stat st = stat_of(&gen);
+        struct vv_index *x;
+
+        st.blocks = gen.size;
+        st.btime.sec = (int64_t)gen.size;
+        T_OK(vv_index_new(folder, 64, &x));
+        e.shown = 0;
+        vvi_index_put(x, &e, "/a", &st, UINT64_MAX, true);
+        map_index(x);
+        for (int k = 0; k < 2 && !former; k++)
+            T_EQ(pthread_create(&t[k], NULL, looker, NULL), 0);
+        vv_index_free(former);
+        former = x;
+    }
+    atomic_store(&done, true);
+    for (int k = 0; k < 2; k++)
+        T_EQ(pthread_join(t[k], NULL), 0);
+    vv_index_free(former);
 }
 
 int main(void)
@@ -348,5 +426,6 @@ int main(void)
     T_RUN(test_crowded);
     T_RUN(test_bad);
     T_RUN(test_threads);
+    T_RUN(test_replaced);
     return t_done();
 }

@@ -102,7 +102,8 @@ struct rest {
     uint64_t peer;
     const char *path;
     struct vv_dataset_gen gen;
-    uint64_t next; /* to be asked for */
+    uint64_t changes; /* of the file, before anybody was asked */
+    uint64_t next;    /* to be asked for */
     struct vv_net_call *call[PIECES];
     unsigned first, nr; /* of the calls that go on: a ring */
 };
@@ -209,7 +210,7 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
     int rc = vv_dataset_begin(r->n->cache, &want, &fill);
 
     if (rc == -EEXIST) {
-        vv_owner_heard(r->n->owner, r->path, st, age_ns);
+        (void)vv_owner_heard(r->n->owner, r->path, r->changes, st, age_ns);
         return 0;
     }
     if (rc < 0)
@@ -225,14 +226,15 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
     rc = vv_dataset_commit(fill, NULL);
     /* The news has aged while it was on its way. */
     if (rc == 0)
-        vv_owner_heard(r->n->owner, r->path, st, age_ns + (vv_now_ns() - begun_ns));
+        (void)vv_owner_heard(r->n->owner, r->path, r->changes, st,
+                             age_ns + (vv_now_ns() - begun_ns));
     return rc;
 }
 
-int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path,
+int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64_t changes,
                       const struct vv_shared_stat *st, uint64_t age_ns)
 {
-    struct rest r = {.n = n, .peer = peer, .path = path, .gen = st->gen};
+    struct rest r = {.n = n, .peer = peer, .path = path, .gen = st->gen, .changes = changes};
     int rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, true) : -ENOTCONN;
 
     if (rc == 0)
@@ -299,7 +301,7 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
 {
     uint8_t body[VVI_PEER_BODY_MAX];
     struct vvi_pack p = {.buf = body, .max = sizeof(body)};
-    struct rest r = {.n = n, .peer = peer};
+    struct rest r = {.n = n, .peer = peer, .changes = vv_owner_changes(n->owner, g->path)};
     struct vv_net_ask ask = VV_NET_ASK_INIT;
     struct vv_net_answer a;
     struct vv_net_call *call;

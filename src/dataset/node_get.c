@@ -27,6 +27,7 @@ struct want {
     bool stat;
     uint64_t deadline_ns; /* of the program */
     uint64_t give_up_ns;  /* of waiting for who does not answer */
+    uint64_t changes;     /* of the file, when a node was asked */
     /* What comes of it. */
     int fd;
     struct vv_shared_stat st;
@@ -40,8 +41,8 @@ static int take_same(struct want *w, const struct vvi_get *g, const struct vvi_g
     int rc;
 
     w->st = got->st;
-    vv_owner_heard(n->owner, w->path, &got->st, got->age_ns);
-    vvi_node_memory_heard(n, w->path, &got->st, got->age_ns);
+    if (vv_owner_heard(n->owner, w->path, w->changes, &got->st, got->age_ns))
+        vvi_node_memory_heard(n, w->path, &got->st, got->age_ns);
     if (w->stat)
         return 0;
     rc = vvi_node_memory_get_gen(n, w->path, &g->gen, &w->fd);
@@ -60,13 +61,18 @@ static void take_file(struct want *w, const struct vvi_got *got, int fd, int kee
 {
     struct vv_node *n = w->n;
 
+    bool counts = vv_owner_heard(n->owner, w->path, w->changes, &got->st, got->age_ns);
+
     w->st = got->st;
     w->fd = fd;
-    vv_owner_heard(n->owner, w->path, &got->st, got->age_ns);
-    if (keep >= 0) {
+    if (keep >= 0 && counts) {
         vvi_node_memory_put(n, w->path, keep, &got->st, got->age_ns);
-        close(keep);
+        /* Whoever invalidates it counts that first, and then takes it out: one of the two sees the other. */
+        if (vv_owner_changes(n->owner, w->path) != w->changes)
+            vvi_node_memory_drop(n, w->path);
     }
+    if (keep >= 0)
+        close(keep);
     if (!w->stat)
         VVI_COUNT(n, remote);
 }
@@ -112,6 +118,7 @@ static int ask_node(struct want *w, uint64_t id, struct vvi_get *g, struct vvi_g
         }
         return rc;
     }
+    w->changes = vv_owner_changes(n->owner, w->path);
     add_have(w, g);
     rc = vvi_node_ask(n, id, g, vv_now_ns() + vv_net_patience_ns(n->net, id, GUESS_BYTES), ret_got,
                       &fd, &keep);

@@ -366,6 +366,7 @@ static void fetch_job(struct vv_node *n, struct vvi_job *job, bool stopping)
 {
     struct vvi_get g = {.flags = VVI_GET_ONLY | VVI_GET_FETCH | VVI_GET_STAT,
                         .load = vvi_node_load(n)};
+    uint64_t changes = vv_owner_changes(n->owner, job->path);
     struct vvi_record *r;
     struct vvi_got got;
     int fd, keep;
@@ -374,7 +375,7 @@ static void fetch_job(struct vv_node *n, struct vvi_job *job, bool stopping)
     if (!stopping &&
         vvi_node_ask(n, job->peer, &g, vv_now_ns() + n->opts.patience_ns, &got, &fd, &keep) == 0 &&
         got.what == VVI_GOT_FILE)
-        (void)vvi_node_ask_copy(n, job->peer, job->path, &got.st, got.age_ns);
+        (void)vvi_node_ask_copy(n, job->peer, job->path, changes, &got.st, got.age_ns);
     vv_mutex_lock(&n->home.lock);
     r = vvi_paths_find(&n->home.records, job->path);
     if (r)
@@ -411,7 +412,8 @@ static void keep_job(struct vv_node *n, struct vvi_job *job, bool stopping)
     struct vvi_pack p = {.buf = body, .max = sizeof(body)};
 
     if (!stopping) {
-        vvi_wire_put(&p, job->age_ns, 8);
+        /* It may have waited in the queue for long. */
+        vvi_wire_put(&p, vv_now_ns() - job->looked_ns, 8);
         vvi_wire_put_stat(&p, &job->st);
         vvi_wire_put_path(&p, job->path);
         (void)vvi_node_ask_short(n, job->peer, VVI_PEER_KEEP, body, p.at,
@@ -431,7 +433,7 @@ static int push_keep(struct vv_node *n, uint64_t peer, const char *path,
     job->fn = keep_job;
     job->peer = peer;
     job->st = *st;
-    job->age_ns = age_ns;
+    job->looked_ns = vv_now_ns() - age_ns;
     rc = vvi_node_queue_push(n, VVI_QUEUE_BACK, job);
     if (rc < 0)
         free(job);
@@ -512,11 +514,16 @@ void vvi_node_home_brought(void *user, const char *path, const struct vv_shared_
     struct vv_node *n = user;
     uint32_t nodes[VV_PLACE_REPLICAS_MAX], nr, given = 0;
     unsigned copies = n->opts.replicas;
+    struct vv_shared_stat known;
+    uint64_t age_ns;
     struct vvi_view *v;
 
     if (!n->net)
         return;
     vvi_node_home_decided(n, path);
+    /* Written to while it was read: nobody is to keep it. */
+    if (vv_owner_recall(n->owner, path, &known, &age_ns) < 0)
+        return;
     v = vvi_node_view_get(n);
     nr = vv_place_owners(v->place, vv_place_key(path, strlen(path)), v->up,
                          VV_MIN(copies + 1, VV_PLACE_REPLICAS_MAX), nodes);
@@ -524,7 +531,7 @@ void vvi_node_home_brought(void *user, const char *path, const struct vv_shared_
         if (nodes[i] == v->self)
             continue;
         given++;
-        (void)push_keep(n, v->rows[nodes[i]].info.id, path, st, 0);
+        (void)push_keep(n, v->rows[nodes[i]].info.id, path, st, age_ns);
     }
     if (copies == 1 && nr > 1 && nodes[0] == v->self && n->opts.mode == VV_NODE_RECACHE &&
         !n->opts.lazy) {

@@ -221,7 +221,7 @@ void vvi_node_memory_heard(struct vv_node *n, const char *path, const struct vv_
 
     vv_mutex_lock(&m->lock);
     f = vvi_paths_find(&m->files, path);
-    if (f && vvi_same_gen(&f->st.gen, &st->gen) && f->looked_ns < then_ns)
+    if (f && vvi_same_gen(&f->st.gen, &st->gen) && (int64_t)(then_ns - f->looked_ns) > 0)
         f->looked_ns = then_ns;
     vv_mutex_unlock(&m->lock);
 }

@@ -131,8 +131,8 @@ struct vvi_job {
     const void *body;
     size_t body_bytes;
     struct vv_shared_stat st;
-    uint64_t age_ns;
-    char path[]; /* "" if there is none */
+    uint64_t looked_ns; /* when that was so */
+    char path[];        /* "" if there is none */
 };
 
 struct vvi_queue {
@@ -253,8 +253,8 @@ void vvi_node_serve_message(void *user, const struct vv_net_msg *m);
  * said, or of storing it. */
 int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint64_t deadline_ns,
                  struct vvi_got *ret_got, int *ret_fd, int *ret_keep);
-/* Receives a generation of a file into the cache of this node, to keep. */
-int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path,
+/* Receives a generation of a file into the cache of this node, to keep. `changes`: see vv_owner_heard. */
+int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64_t changes,
                       const struct vv_shared_stat *st, uint64_t age_ns);
 /* A short question with a short answer. */
 int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const void *body,

@@ -77,8 +77,9 @@ static int serve_here(struct vv_node *n, const struct vvi_get *g, uint64_t deadl
         vvi_node_home_decided(n, g->path);
         return pass(got, rc);
     }
+    /* It was invalidated while it was brought: whoever asked before that may have it, and keep it for nobody. */
     if (vv_owner_recall(n->owner, g->path, &known, &got->age_ns) < 0)
-        got->age_ns = 0;
+        got->age_ns = VV_OWNER_TOO_OLD;
     if (!(g->flags & VVI_GET_STAT))
         vvi_node_ahead_used(n, g->path);
     return give(g, fd, got, ret_fd);
@@ -311,7 +312,7 @@ static void do_keep(struct vv_node *n, struct vvi_job *job, bool stopping)
     if (stopping || p.bad)
         rc = stopping ? -ESHUTDOWN : -EBADMSG;
     else
-        rc = vvi_node_ask_copy(n, job->peer, path, &st, age_ns);
+        rc = vvi_node_ask_copy(n, job->peer, path, vv_owner_changes(n->owner, path), &st, age_ns);
     answer(job->req, rc);
     free(job);
 }

@@ -558,22 +558,47 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
     (void)vv_dataset_show(o->opts.cache, path, &st.gen, client_path, &door, until_ns, st.direct);
 }
 
-void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,
-                    uint64_t age_ns)
+uint64_t vv_owner_changes(struct vv_owner *o, const char *path)
 {
-    uint64_t then_ns = o->opts.now_ns() - age_ns;
+    uint64_t changes;
     struct known *k;
 
     vv_mutex_lock(&o->lock);
+    k = vvi_paths_find(&o->records, path);
+    changes = k ? k->changes : 0;
+    vv_mutex_unlock(&o->lock);
+    return changes;
+}
+
+/* News may be older than this machine is up; then its time is before the clock began. */
+static bool is_later(uint64_t a_ns, uint64_t b_ns)
+{
+    return (int64_t)(a_ns - b_ns) > 0;
+}
+
+bool vv_owner_heard(struct vv_owner *o, const char *path, uint64_t changes,
+                    const struct vv_shared_stat *st, uint64_t age_ns)
+{
+    uint64_t then_ns = o->opts.now_ns() - age_ns;
+    bool counts = false;
+    struct known *k;
+
+    if (age_ns >= VV_OWNER_TOO_OLD)
+        return false;
+    vv_mutex_lock(&o->lock);
     k = know_locked(o, path);
-    /* What was known before somebody wrote to it counts no more. */
-    if (k && (!k->looked || k->looked_ns < then_ns) &&
-        (k->changes == 0 || k->changed_ns < then_ns)) {
-        k->stat = *st;
-        k->looked_ns = then_ns;
-        k->looked = true;
+    /* What was known before somebody wrote to it counts no more. By the time alone that cannot be told: an answer is
+     * on its way for a while. */
+    if (k && k->changes == changes && (k->changes == 0 || is_later(then_ns, k->changed_ns))) {
+        if (!k->looked || is_later(then_ns, k->looked_ns)) {
+            k->stat = *st;
+            k->looked_ns = then_ns;
+            k->looked = true;
+        }
+        counts = same_gen(&k->stat.gen, &st->gen);
     }
     vv_mutex_unlock(&o->lock);
+    return counts;
 }
 
 int vv_owner_recall(struct vv_owner *o, const char *path, struct vv_shared_stat *ret_stat,

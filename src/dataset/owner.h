@@ -58,9 +58,16 @@ VV_WARN_UNUSED int vv_owner_stat_now(struct vv_owner *o, const char *path,
  * that from being possible keeps them asking. `dev`: of the file, where nobody here has looked at it. */
 void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path, uint64_t dev);
 
-/* What was known of it so long ago, by somebody who had looked, is what it is. */
-void vv_owner_heard(struct vv_owner *o, const char *path, const struct vv_shared_stat *st,
-                    uint64_t age_ns);
+/* How often it was invalidated, as far as that is remembered. */
+uint64_t vv_owner_changes(struct vv_owner *o, const char *path);
+
+/* The age of news that does not count: it was invalidated where it comes from. */
+#define VV_OWNER_TOO_OLD (UINT64_MAX / 4)
+
+/* What was known of it so long ago, by somebody who had looked, is what it is. `changes`: as it was before he was
+ * asked. False: it is not, because it was invalidated since, or another generation is known by now. */
+bool vv_owner_heard(struct vv_owner *o, const char *path, uint64_t changes,
+                    const struct vv_shared_stat *st, uint64_t age_ns);
 
 /* What it was when it was last looked at, and how long ago that is. -ENOENT: never. */
 VV_WARN_UNUSED int vv_owner_recall(struct vv_owner *o, const char *path,

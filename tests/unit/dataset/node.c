@@ -523,6 +523,75 @@ static void changed(void)
     end(&j);
 }
 
+#define LOOKED_AT (UINT64_C(1) << 20)
+
+struct looker {
+    struct job *j;
+    unsigned node;
+    _Atomic bool *done;
+    pthread_t thread;
+};
+
+/* Reads file 1 again and again: whichever generation, whole. Its size tells. */
+static void *look_on(void *arg)
+{
+    struct looker *l = arg;
+    char path[600];
+
+    file_path(l->j, 1, path, sizeof(path));
+    while (!atomic_load(l->done)) {
+        struct vv_door_ask ask = ask_for(path);
+        struct vv_shared_stat st;
+        int fd;
+
+        T_OK(vv_node_get(l->j->node[l->node], &ask, &fd, &st));
+        check_fd(fd, 1, (unsigned)(st.gen.size - LOOKED_AT), st.gen.size);
+        close(fd);
+    }
+    return NULL;
+}
+
+static void replace(const struct job *j, unsigned i, unsigned generation, size_t size)
+{
+    char from[600], to[600];
+
+    write_file(j, i + 1000, generation, size); /* has the same words in it */
+    file_path(j, i + 1000, from, sizeof(from));
+    file_path(j, i, to, sizeof(to));
+    T_EQ(rename(from, to), 0);
+}
+
+/* It is written to while all nodes read it: what is on its way then is kept by nobody, so that whoever opens it
+ * after the others were told sees it, at any node. */
+static void written_while_read(void)
+{
+    struct looker l[2 * NODES];
+    _Atomic bool done = false;
+    unsigned rounds = (unsigned)t_cases(25, 2000);
+    char path[600];
+    struct job j;
+
+    begin(&j, NODES, 2);
+    j.opts.revalidate_ns = 3600 * VV_NS_PER_S;
+    write_file(&j, 1, 0, LOOKED_AT);
+    start_all(&j);
+    file_path(&j, 1, path, sizeof(path));
+    for (unsigned i = 0; i < 2 * NODES; i++) {
+        l[i] = (struct looker){.j = &j, .node = i % NODES, .done = &done};
+        T_EQ(pthread_create(&l[i].thread, NULL, look_on, &l[i]), 0);
+    }
+    for (unsigned g = 1; g <= rounds; g++) {
+        replace(&j, 1, g, LOOKED_AT + g);
+        T_OK(vv_node_invalidate(j.node[g % NODES], path, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
+        for (unsigned n = 0; n < NODES; n++)
+            T_OK(read_at(&j, (g + n) % NODES, 1, g, LOOKED_AT + g));
+    }
+    atomic_store(&done, true);
+    for (unsigned i = 0; i < 2 * NODES; i++)
+        pthread_join(l[i].thread, NULL);
+    end(&j);
+}
+
 /* Files in one piece, in several, in memory, on disk, and too large. */
 static void sizes(void)
 {
@@ -589,10 +658,11 @@ static void ahead(void)
     }
     start_all(&j);
     T_OK(vv_node_bring(j.node[2], paths, 64, VV_DATASET_UNKNOWN));
-    while (SUM(&j, cache.files) < 64) {
+    while (SUM(&j, counters.ahead) < 64) { /* counted after it has come */
         T_CHECK(vv_now_ns() < limit_ns);
         usleep(1000);
     }
+    T_EQ(SUM(&j, cache.files), 64);
     T_EQ(SUM(&j, owner.fetches), 64);
     T_EQ(SUM(&j, counters.ahead), 64);
     read_all(&j, 1);
@@ -637,6 +707,7 @@ int main(void)
     T_RUN(two_copies);
     T_RUN(redirect);
     T_RUN(changed);
+    T_RUN(written_while_read);
     T_RUN(sizes);
     T_RUN(drained);
     T_RUN(ahead);

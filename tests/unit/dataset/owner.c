@@ -321,18 +321,50 @@ static void now_or_never(void)
     T_EQ(age, 2 * SECOND);
     now += 3 * SECOND;
     T_ERR(vv_owner_get_now(u.owner, "/1", &fd, &st, &age), -EAGAIN);
-    vv_owner_heard(u.owner, "/1", &st, SECOND);
+    T_CHECK(vv_owner_heard(u.owner, "/1", 0, &st, SECOND));
     T_OK(vv_owner_get_now(u.owner, "/1", &fd, &st, &age));
     close(fd);
     T_EQ(age, SECOND);
-    vv_owner_heard(u.owner, "/1", &st, 3 * SECOND); /* older than what is known */
+    T_CHECK(vv_owner_heard(u.owner, "/1", 0, &st, 3 * SECOND)); /* older than what is known */
     T_OK(vv_owner_recall(u.owner, "/1", &st, &age));
     T_EQ(age, SECOND);
     vv_owner_invalidate(u.owner, "/1");
     T_ERR(vv_owner_get_now(u.owner, "/1", &fd, &st, &age), -EAGAIN);
-    vv_owner_heard(u.owner, "/1", &st, SECOND);
+    T_CHECK(!vv_owner_heard(u.owner, "/1", 1, &st, SECOND));
     T_ERR(vv_owner_recall(u.owner, "/1", &st, &age), -ENOENT);
     T_EQ(atomic_load(&u.fake.looks), 0);
+    end(&u);
+}
+
+/* News that was asked for before a file was written to does not count, however young it is when it arrives. */
+static void late_news(void)
+{
+    struct vv_shared_stat st = {.gen = {10, 1, 2, 3}}, other = {.gen = {10, 1, 3, 3}};
+    uint64_t age, changes;
+    struct setup u;
+
+    begin(&u, BIG, 5 * SECOND);
+    changes = vv_owner_changes(u.owner, "/1");
+    vv_owner_invalidate(u.owner, "/1");
+    now += SECOND;
+    T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &st, 0));
+    T_ERR(vv_owner_recall(u.owner, "/1", &st, &age), -ENOENT);
+    /* Asked for after it, and old; then not. */
+    changes = vv_owner_changes(u.owner, "/1");
+    T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &st, 2 * SECOND));
+    T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &st, VV_OWNER_TOO_OLD));
+    T_CHECK(vv_owner_heard(u.owner, "/1", changes, &st, SECOND / 2));
+    T_OK(vv_owner_recall(u.owner, "/1", &st, &age));
+    T_EQ(age, SECOND / 2);
+    /* Another generation, which was there before. */
+    T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &other, SECOND * 3 / 4));
+    T_CHECK(vv_owner_heard(u.owner, "/1", changes, &other, SECOND / 4));
+    /* Older than the clock. */
+    T_CHECK(vv_owner_heard(u.owner, "/2", 0, &st, now + SECOND));
+    T_OK(vv_owner_recall(u.owner, "/2", &st, &age));
+    T_EQ(age, now + SECOND);
+    T_ERR(vv_owner_stat_now(u.owner, "/2", &st, NULL), -EAGAIN);
+    T_CHECK(vv_owner_heard(u.owner, "/2", 0, &other, now - SECOND));
     end(&u);
 }
 
@@ -640,7 +672,8 @@ static void paths_without_end(void)
     T_CHECK(stats(&u).records < 2 * LIMIT);
     /* News that is older than the last change of a file does not count, as long as it could. */
     T_EQ(vv_owner_stat_now(u.owner, path, &(struct vv_shared_stat){0}, NULL), -EAGAIN);
-    vv_owner_heard(u.owner, path, &(struct vv_shared_stat){0}, SECOND);
+    T_CHECK(!vv_owner_heard(u.owner, path, vv_owner_changes(u.owner, path),
+                            &(struct vv_shared_stat){0}, SECOND));
     T_EQ(vv_owner_stat_now(u.owner, path, &(struct vv_shared_stat){0}, NULL), -EAGAIN);
     end(&u);
 
@@ -662,6 +695,7 @@ int main(void)
     T_RUN(changes);
     T_RUN(stats_of_files);
     T_RUN(now_or_never);
+    T_RUN(late_news);
     T_RUN(never_mixed);
     T_RUN(just_changed);
     T_RUN(errors);

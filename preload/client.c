@@ -9,13 +9,14 @@
  *                              socket, so that nothing is sent to a file or peer of the program's
  *   fork, in whatever way      a page that the kernel empties in the child; the child forgets all slots
  *   vfork                      the child has a copy of the descriptors and our memory: what it connects is not
- *                              the parent's, which the parent finds as in the first case
+ *                              the parent's, and is closed and forgotten when its request has ended
  *   exec                       close-on-exec
  *   another user id            compared before each use
  *   chroot, another namespace  hooked; the next use connects anew, which compares what both sides see
  *   the daemon stops           no reply within the patience: it is left alone for a time that doubles
  *   the daemon ends            the connection ends; one attempt at another, then one per second
  *   there never was one        not tried again in this process and what it forks
+ *   no descriptor is left      connections that nobody uses are closed, and the program gets their numbers
  *
  * Replies carry the id of their request, which is no other slot's: even when a program closes a connection
  * at the moment at which it is used, and the number becomes another connection's, nobody takes an answer
@@ -46,16 +47,20 @@
 #define INDEX_AFTER  3                    /* files that are asked for before the index is */
 #define WELCOME_ROOM ((size_t)32768)
 
-struct vvi_preload_slot {
-    /* Stored with release, taken with acquire. The rest is whose it is. */
-    atomic_bool busy;
-    bool connected;
-    bool fresh; /* made for this request */
+struct connection {
+    bool there;
     int fd;
     uint64_t dev, ino; /* of the socket */
     unsigned view;
     uint64_t index; /* which one the daemon has; 0: none */
     long uid;
+};
+
+struct vvi_preload_slot {
+    /* Stored with release, taken with acquire. The rest is whose it is. */
+    atomic_bool busy;
+    bool fresh; /* the connection was made for this request */
+    struct connection c;
     uint64_t id;
     struct vv_door_request req;
     char path[VV_DOOR_PATH_MAX + 1]; /* follows req: both are sent as one */
@@ -91,7 +96,7 @@ enum { FORKED = 0, SETTLING, SETTLED };
 /* Emptied by the kernel in every child that has memory of its own. NULL: it cannot, and `owner` is
  * compared. */
 static _Atomic uint32_t *settled;
-static long owner;
+static long owner; /* whose memory it is: a child of vfork has another number */
 
 __attribute__((constructor)) static void watch_forks(void)
 {
@@ -111,8 +116,8 @@ static bool is_socket(const struct vvi_preload_slot *s)
 {
     struct stat st;
 
-    return syscall(SYS_fstat, s->fd, &st) == 0 && (uint64_t)st.st_dev == s->dev &&
-           (uint64_t)st.st_ino == s->ino;
+    return syscall(SYS_fstat, s->c.fd, &st) == 0 && (uint64_t)st.st_dev == s->c.dev &&
+           (uint64_t)st.st_ino == s->c.ino;
 }
 
 /* Our copies of the parent's connections go. */
@@ -121,10 +126,10 @@ static void forget_slots(void)
     for (int i = 0; i < SLOTS; i++) {
         struct vvi_preload_slot *s = &slots[i];
 
-        if (s->connected && is_socket(s))
-            syscall(SYS_close, s->fd);
-        s->connected = false;
-        s->fd = -1;
+        if (s->c.there && is_socket(s))
+            syscall(SYS_close, s->c.fd);
+        s->c.there = false;
+        s->c.fd = -1;
         atomic_store_explicit(&s->busy, false, memory_order_release);
     }
 }
@@ -143,6 +148,7 @@ static bool settle(void)
                                                  memory_order_relaxed))
         return false;
     forget_slots();
+    owner = syscall(SYS_getpid);
     atomic_store_explicit(settled, SETTLED, memory_order_release);
     return true;
 }
@@ -275,10 +281,10 @@ static void is_frozen(void)
 
 static void disconnect(struct vvi_preload_slot *s)
 {
-    if (s->connected && is_socket(s))
-        syscall(SYS_close, s->fd);
-    s->connected = false;
-    s->fd = -1;
+    if (s->c.there && is_socket(s))
+        syscall(SYS_close, s->c.fd);
+    s->c.there = false;
+    s->c.fd = -1;
 }
 
 /* CLOSED: by the program, on this side. */
@@ -310,7 +316,7 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_rep
     do {
         msg.msg_control = control.buf;
         msg.msg_controllen = sizeof(control.buf);
-        n = syscall(SYS_recvmsg, s->fd, &msg, flags);
+        n = syscall(SYS_recvmsg, s->c.fd, &msg, flags);
         /* Signals that keep coming do not make it longer than that. */
         if (n < 0 && errno == EINTR && until_ns == 0)
             until_ns = now_ns() + vvi_preload_settings.patience_ms * NS_PER_MS;
@@ -339,7 +345,8 @@ static enum heard say(struct vvi_preload_slot *s, enum vv_door_op op, uint32_t f
     s->req = (struct vv_door_request){VV_DOOR_MAGIC, VV_DOOR_VERSION, (uint16_t)op,
                                       s->id,         flags,           (uint32_t)path_bytes};
     do {
-        n = syscall(SYS_sendto, s->fd, &s->req, sizeof(s->req) + path_bytes, MSG_NOSIGNAL, NULL, 0);
+        n = syscall(SYS_sendto, s->c.fd, &s->req, sizeof(s->req) + path_bytes, MSG_NOSIGNAL, NULL,
+                    0);
     } while (n < 0 && errno == EINTR);
     if (n < 0 && (errno == EBADF || errno == ENOTSOCK))
         return CLOSED;
@@ -366,7 +373,7 @@ static enum heard greet(struct vvi_preload_slot *s)
         heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_DOOR_MSG_MAX, &bytes, fds);
     close_both(fds);
     if (heard == HEARD &&
-        (reply.kind != VV_DOOR_WELCOME || !read_welcome(welcome, bytes, r, &s->index)))
+        (reply.kind != VV_DOOR_WELCOME || !read_welcome(welcome, bytes, r, &s->c.index)))
         heard = NONSENSE;
     if (heard == HEARD)
         memset(welcome, 0, VV_DOOR_MSG_MAX);
@@ -439,12 +446,12 @@ static bool connect_slot(struct vvi_preload_slot *s, long uid)
         syscall(SYS_close, fd);
         return false;
     }
-    s->fd = fd;
-    s->dev = (uint64_t)st.st_dev;
-    s->ino = (uint64_t)st.st_ino;
-    s->view = seen;
-    s->uid = uid;
-    s->connected = s->fresh = true;
+    s->c.fd = fd;
+    s->c.dev = (uint64_t)st.st_dev;
+    s->c.ino = (uint64_t)st.st_ino;
+    s->c.view = seen;
+    s->c.uid = uid;
+    s->c.there = s->fresh = true;
     heard = greet(s);
     if (heard == HEARD) {
         atomic_store_explicit(&was_there, true, memory_order_relaxed);
@@ -484,12 +491,12 @@ static bool ready(struct vvi_preload_slot *s)
     long uid = syscall(SYS_geteuid);
 
     s->fresh = false;
-    if (s->connected &&
-        (s->view != atomic_load_explicit(&view, memory_order_relaxed) || s->uid != uid))
+    if (s->c.there &&
+        (s->c.view != atomic_load_explicit(&view, memory_order_relaxed) || s->c.uid != uid))
         disconnect(s);
-    if (s->connected && is_socket(s))
+    if (s->c.there && is_socket(s))
         return true;
-    s->connected = false; /* whoever closed it closed it; the number is not ours any more */
+    s->c.there = false; /* whoever closed it closed it; the number is not ours any more */
     return connect_slot(s, uid);
 }
 
@@ -533,7 +540,7 @@ static void fetch_index(struct vvi_preload_slot *s)
         return;
     }
     if (fds[0] >= 0 && fds[1] >= 0)
-        vvi_preload_index_map(fds, s->view);
+        vvi_preload_index_map(fds, s->c.view);
     close_both(fds);
 }
 
@@ -578,10 +585,26 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
     a->fd = fds[0];
     a->stat = reply.stat;
     a->readable = (reply.flags & VV_DOOR_READABLE) != 0;
-    if (ask->op == VV_DOOR_OP_OPEN && s->index != 0 && s->index != vvi_preload_index_mapped() &&
+    if (ask->op == VV_DOOR_OP_OPEN && s->c.index != 0 && s->c.index != vvi_preload_index_mapped() &&
         atomic_fetch_add_explicit(&answered, 1, memory_order_relaxed) >= INDEX_AFTER)
         fetch_index(s);
     return true;
+}
+
+/* The same for whoever it may be: in a child of vfork the slot stays as its parent left it. */
+static bool visit(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
+                  struct vvi_preload_answer *a)
+{
+    bool guest = syscall(SYS_getpid) != owner, ok;
+    struct connection was = s->c;
+
+    ok = exchange(s, ask, bytes, a);
+    if (guest) {
+        if (s->c.ino != was.ino || s->c.dev != was.dev)
+            disconnect(s);
+        s->c = was;
+    }
+    return ok;
 }
 
 static bool from_index(const struct vvi_preload_ask *ask, const struct vvi_preload_name *name,
@@ -621,13 +644,40 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
         if (ask->op == VV_DOOR_OP_INVALIDATE)
             vvi_preload_wrote(name.hash);
         if (is_time() && (ask->op == VV_DOOR_OP_INVALIDATE || !vvi_preload_has_written(name.hash)))
-            ok = from_index(ask, &name, &a) || exchange(s, ask, name.bytes, &a);
+            ok = from_index(ask, &name, &a) || visit(s, ask, name.bytes, &a);
     }
     release(s);
     errno = saved;
     if (ok)
         *ret_answer = a;
     return ok;
+}
+
+bool vvi_preload_was_there(void)
+{
+    return atomic_load_explicit(&was_there, memory_order_relaxed);
+}
+
+bool vvi_preload_give_way(void)
+{
+    int saved = errno;
+    bool any = false;
+
+    if (!vvi_preload_was_there() || !settle() || syscall(SYS_getpid) != owner)
+        return false;
+    for (int i = 0; i < SLOTS; i++) {
+        struct vvi_preload_slot *s = &slots[i];
+        bool was = false;
+
+        if (!atomic_compare_exchange_strong_explicit(&s->busy, &was, true, memory_order_acquire,
+                                                     memory_order_relaxed))
+            continue;
+        any = any || s->c.there;
+        disconnect(s);
+        release(s);
+    }
+    errno = saved;
+    return any;
 }
 
 void vvi_preload_view_changed(void)

@@ -99,10 +99,20 @@ static int plain_openat(enum vvi_preload_hook hook, int dirfd, const char *path,
     }
 }
 
+/* The call has failed with errno: may it be made again, because there is a descriptor for it now? `saved` is what errno
+ * was before it. */
+static bool once_more(int saved)
+{
+    if (errno != EMFILE || !vvi_preload_give_way())
+        return false;
+    errno = saved;
+    return true;
+}
+
 /* What all of them come to. */
 static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int flags, mode_t mode)
 {
-    int fd;
+    int fd, saved = errno;
 
     if (!vvi_preload_on() || !path)
         return plain_openat(hook, dirfd, path, flags, mode);
@@ -112,6 +122,8 @@ static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int 
             return fd;
     }
     fd = plain_openat(hook, dirfd, path, flags, mode);
+    if (fd < 0 && once_more(saved))
+        fd = plain_openat(hook, dirfd, path, flags, mode);
     if (fd >= 0 && is_write(flags))
         invalidate(dirfd, path);
     return fd;
@@ -169,10 +181,13 @@ HOOK(int, __openat64_2, int dirfd, const char *path, int flags)
 
 static int do_creat(enum vvi_preload_hook hook, const char *path, mode_t mode)
 {
+    int saved = errno;
     creat_fn *next = (creat_fn *)vvi_preload_next(hook);
     int fd = next ? next(path, mode)
                   : (int)syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 
+    if (fd < 0 && vvi_preload_on() && once_more(saved))
+        return do_creat(hook, path, mode);
     if (fd >= 0 && vvi_preload_on())
         invalidate(AT_FDCWD, path);
     return fd;
@@ -215,7 +230,7 @@ static FILE *do_fopen(enum vvi_preload_hook hook, const char *path, const char *
 {
     fopen_fn *next = (fopen_fn *)vvi_preload_next(hook);
     bool on = vvi_preload_on() && path && mode;
-    int flags = on ? flags_of(mode) : -1;
+    int flags = on ? flags_of(mode) : -1, saved = errno;
     FILE *f;
 
     if (flags >= 0) {
@@ -232,6 +247,8 @@ static FILE *do_fopen(enum vvi_preload_hook hook, const char *path, const char *
         return NULL;
     }
     f = next(path, mode);
+    if (!f && on && once_more(saved))
+        f = next(path, mode);
     if (f && on && is_write_mode(mode))
         invalidate(AT_FDCWD, path);
     return f;
@@ -312,6 +329,9 @@ static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char
     }
     if (fd >= 0)
         return reopen(next, fd, flags, mode, stream);
+    /* There is no second try, the stream is closed by then. */
+    if (on && vvi_preload_was_there() && !is_room_for_one())
+        (void)vvi_preload_give_way();
     f = next(path, mode, stream);
     if (f && on && is_write_mode(mode))
         invalidate(AT_FDCWD, path);

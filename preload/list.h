@@ -83,10 +83,7 @@
       "read from where they are.")                                                                 \
     X("programs without libc: static ones, Go",                                                    \
       "Nothing is preloaded into them. They read the shared file system.")                         \
-    X("programs with set-user-ID or capabilities",                                                 \
-      "The dynamic linker does not preload into them.")                                            \
-    X("a child of vfork before exec, of clone or _Fork",                                           \
-      "It shares memory with its parent, or was made behind our back; what it opens it opens "     \
-      "itself.")
+    X("programs with set-user-ID or capabilities", "The dynamic linker does not preload into "     \
+                                                   "them.")
 
 #endif

@@ -70,6 +70,11 @@ struct vvi_preload_ask {
 /* Asks the daemon. False: for any reason at all, the caller does it itself. */
 bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer);
 
+/* Has there ever been a daemon? */
+bool vvi_preload_was_there(void);
+/* The program has no descriptor left: connections that nobody uses are closed. True: there were some. */
+bool vvi_preload_give_way(void);
+
 /* This process sees other files under the same names from here on. */
 void vvi_preload_view_changed(void);
 

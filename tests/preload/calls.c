@@ -377,6 +377,90 @@ static void few_descriptors(void)
     }
 }
 
+static int open_until_none(const char *path)
+{
+    int nr = 0, fd[64];
+
+    while (nr < 64 && (fd[nr] = open(path, O_RDONLY)) >= 0)
+        nr++;
+    for (int i = 0; i < nr; i++)
+        close(fd[i]);
+    return nr;
+}
+
+/* A process that may have few from the beginning gets all of them: connections give way. */
+static void all_descriptors(void)
+{
+    struct rlimit few;
+    pid_t pid;
+    int status;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        FILE *f;
+        int fd;
+
+        getrlimit(RLIMIT_NOFILE, &few);
+        few.rlim_cur = 40;
+        setrlimit(RLIMIT_NOFILE, &few);
+        for (int i = 0; i < 2; i++) {
+            fd = open(in_root("sub/inner"), O_RDONLY);
+            must_be_cached("few from the beginning", fd);
+            close(fd);
+            printf("%d others, ", open_until_none("/dev/null"));
+            printf("%d of ours\n", open_until_none(in_root("text")));
+        }
+        must_be_cached("again", open(in_root("big"), O_RDONLY));
+        while (dup(2) >= 0)
+            ;
+        close(38);
+        close(39);
+        f = fopen(in_root("file"), "r");
+        printf("fopen %d, ", f != NULL);
+        f = f ? freopen(in_root("text"), "r", f) : NULL;
+        printf("freopen %d\n", f != NULL);
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+    printf("status %d\n", status);
+}
+
+static int count_descriptors(void)
+{
+    int nr = 0;
+
+    for (int i = 0; i < 2000; i++)
+        nr += fcntl(i, F_GETFD) >= 0;
+    return nr;
+}
+
+/* A child of vfork that has closed everything and opens files costs its parent nothing. */
+static void vforked(void)
+{
+    int before, good = 0;
+
+    close(open(in_root("file"), O_RDONLY));
+    before = count_descriptors();
+    for (int i = 0; i < 4; i++) {
+        int status = 0;
+        pid_t pid = vfork();
+
+        if (pid == 0) {
+            int fd;
+
+            close_range(3, 4000, 0);
+            fd = open(in_root(i % 2 ? "text" : "sub/inner"), O_RDONLY);
+            _exit(fd >= 0 && sum_of(fd) != 0 ? 7 : 1);
+        }
+        waitpid(pid, &status, 0);
+        good += WEXITSTATUS(status) == 7;
+        close(open(in_root("file"), O_RDONLY));
+    }
+    printf("vfork %d, %d descriptors more\n", good, count_descriptors() - before);
+}
+
 /* A process sees what it wrote, at once and always. */
 static void writing(void)
 {
@@ -539,6 +623,8 @@ int main(int argc, char **argv)
     agreeing();
     streams();
     few_descriptors();
+    all_descriptors();
+    vforked();
     writing();
     using();
     chrooted();

@@ -83,7 +83,7 @@ class Host:
         self.folder = cluster.base / self.name
         self.cache, self.socket = self.folder / "cache", self.folder / "door"
         self.address = f"10.77.0.{number}:7700"
-        self.daemon, self.settings = None, {}
+        self.daemon, self.settings, self.loses_by = None, {}, None
         self.folder.mkdir()
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", self.name)
@@ -169,13 +169,44 @@ class Host:
         run("ip", "link", "set", f"v{self.number}", "up")
 
     def lose(self, percent):
-        """Drops so many of the packets that come in; False: not possible here."""
+        """Drops so many of the packets that come in, by nft or else iptables. Returns None, or why that is not possible here."""
+        why = []
+        for tool, load in (("nft", self.lose_by_nft), ("iptables", self.lose_by_iptables)):
+            done = load(percent) if shutil.which(tool) else None
+            if done and done.returncode == 0:
+                self.loses_by = tool
+                return None
+            why.append(f"{tool}: {(done.stderr.strip().splitlines() or ['no reason given'])[0]}" if done else f"no {tool}")
+        return "; ".join(why)
+
+    def lose_by_nft(self, percent):
         rules = ("table inet loss {\n chain in {\n  type filter hook input priority 0;\n"
-                 f'  iifname "eth0" numgen random mod 100 < {percent} drop\n }}\n}}\n')
-        return shutil.which("nft") is not None and self.within("nft", "-f", "-", input=rules, check=False).returncode == 0
+                 f'  iifname "eth0" counter\n  iifname "eth0" numgen random mod 100 < {percent} counter drop\n }}\n}}\n')
+        return self.within("nft", "-f", "-", input=rules, check=False)
+
+    def lose_by_iptables(self, percent):
+        done = self.within("iptables", "-A", "INPUT", "-i", "eth0", check=False)
+        if done.returncode == 0:
+            done = self.within("iptables", "-A", "INPUT", "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability",
+                               percent / 100, "-j", "DROP", check=False)
+        return done
+
+    def lost(self):
+        """How many packets have been dropped, and of how many: by the counters of the rules."""
+        if self.loses_by == "nft":
+            counts = re.findall(r"counter packets (\d+)", self.within("nft", "list", "table", "inet", "loss").stdout)
+        else:
+            counts = re.findall(r"^ *(\d+) .*eth0", self.within("iptables", "-nvxL", "INPUT").stdout, re.M)
+        if len(counts) != 2:
+            fail(f"the rules that drop packets at {self.name} cannot be read")
+        return int(counts[1]), int(counts[0])
 
     def lose_no_more(self):
-        self.within("nft", "delete", "table", "inet", "loss")
+        if self.loses_by == "nft":
+            self.within("nft", "delete", "table", "inet", "loss")
+        elif self.loses_by == "iptables":
+            self.within("iptables", "-F", "INPUT")
+        self.loses_by = None
 
     # ---- its disk ----
 
@@ -256,6 +287,13 @@ class Cluster:
                 fail(f"never: {what}\n{self.tails()}")
             time.sleep(0.01)
         return time.monotonic() - begin
+
+    def comes(self, condition, seconds=20):
+        """Waits until it holds, and says whether it does."""
+        end = time.monotonic() + seconds
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.05)
+        return condition()
 
     def start(self):
         for host in self:

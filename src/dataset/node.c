@@ -166,16 +166,15 @@ static bool same_nodes(const struct vvi_view *a, const struct vvi_view *b)
            a->fenced == b->fenced && a->epoch == b->epoch;
 }
 
+/* The one that is latest is shown, whom it suspects too; work there is only if files are elsewhere in it. */
 static void set_view(struct vv_node *n, struct vvi_view *v)
 {
-    struct vvi_view *old = NULL;
+    struct vvi_view *old;
 
     vv_mutex_lock(&n->lock);
-    if (n->view && same_nodes(n->view, v)) {
-        old = v;
-    } else {
-        old = n->view;
-        n->view = v;
+    old = n->view;
+    n->view = v;
+    if (!old || !same_nodes(old, v)) {
         n->settle = true;
         vv_cond_broadcast(&n->changed);
         VVI_COUNT(n, views);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "dataset/gossip.h"
 #include "t.h"
 
 #define NODES   4
@@ -698,9 +699,110 @@ static void ahead(void)
     end(&j);
 }
 
+/* Somebody who says what the test has him say, and hears nothing of what the node says. */
+struct puppet {
+    struct vv_net *net;
+    struct vv_member *member;
+    struct vv_member_info info;
+};
+
+#define LONG_NS (1000 * VV_NS_PER_S) /* nobody loses patience meanwhile */
+
+static void puppet_open(struct puppet *p, const char *name)
+{
+    struct vv_net_opts net = {
+        .listen = "127.0.0.1:0", .token = token, .token_bytes = sizeof(token)};
+    struct vv_member_opts member = {.life = 5, .period_ns = LONG_NS};
+    char err[256];
+
+    *p = (struct puppet){.info = {.id = vv_place_node_id(name), .weight = MIB}};
+    snprintf(p->info.name, sizeof(p->info.name), "%s", name);
+    net.self = p->info.id;
+    if (vv_net_open(&net, err, sizeof(err), &p->net) < 0)
+        t_fail(__FILE__, __LINE__, "%s: %s", name, err);
+    snprintf(p->info.addr, sizeof(p->info.addr), "%s", vv_net_addr(p->net));
+    member.self = p->info;
+    T_OK(vv_member_new(&member, 0, &p->member));
+}
+
+static void puppet_close(struct puppet *p)
+{
+    vv_net_free(p->net);
+    vv_member_free(p->member);
+}
+
+/* What it has to say goes to the node, and to another puppet unless that is NULL. */
+static void puppet_says(struct puppet *p, uint64_t node, struct puppet *other)
+{
+    struct vv_member_out out;
+
+    while (vv_member_next_out(p->member, &out)) {
+        if (out.to == node)
+            T_OK(vv_net_send(p->net, node, VV_GOSSIP_TYPE, out.msg, out.bytes));
+        else if (other && out.to == other->info.id)
+            T_OK(vv_member_receive(other->member, 0, out.msg, out.bytes));
+    }
+}
+
+static void wait_for_state(struct job *j, uint64_t id, enum vv_member_state state)
+{
+    uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
+    bool is = false;
+
+    while (!is) {
+        struct vv_node_status *s = status(j, 0);
+
+        for (size_t k = 0; k < s->nr; k++)
+            is = is || (s->rows[k].member.info.id == id && s->rows[k].member.state == state);
+        free(s);
+        T_CHECK(is || vv_now_ns() < limit_ns);
+        usleep(1000);
+    }
+}
+
+/* Suspicion and its end are shown, though they change nothing about where files are. */
+static void suspected(void)
+{
+    struct vv_member_info node = {.name = "node0", .weight = MIB};
+    struct puppet a, b;
+    struct job j;
+
+    begin(&j, 1, 0);
+    j.opts.period_ns = LONG_NS;
+    start(&j, 0);
+    node.id = vv_place_node_id(node.name);
+    snprintf(node.addr, sizeof(node.addr), "%s", j.addr[0]);
+    puppet_open(&a, "a");
+    puppet_open(&b, "b");
+    T_OK(vv_net_peer_set(a.net, node.id, node.addr, 0));
+    T_OK(vv_net_peer_set(b.net, node.id, node.addr, 0));
+    T_OK(vv_member_add(a.member, 0, &b.info));
+    T_OK(vv_member_add(a.member, 0, &node));
+    T_OK(vv_member_add(b.member, 0, &node));
+    puppet_says(&a, node.id, &b);
+    puppet_says(&b, node.id, &a);
+    wait_for_state(&j, a.info.id, VV_MEMBER_ALIVE);
+    wait_for_state(&j, b.info.id, VV_MEMBER_ALIVE);
+    /* Suspected by one who then leaves, which makes a new view. */
+    vv_member_evidence(b.member, 0, a.info.id, VV_MEMBER_BROKEN);
+    puppet_says(&b, node.id, &a);
+    wait_for_state(&j, a.info.id, VV_MEMBER_SUSPECT);
+    vv_member_leave(b.member, 0);
+    puppet_says(&b, node.id, NULL);
+    wait_for_state(&j, b.info.id, VV_MEMBER_GONE);
+    wait_for_state(&j, a.info.id, VV_MEMBER_SUSPECT);
+    /* It objects, which makes none. */
+    puppet_says(&a, node.id, NULL);
+    wait_for_state(&j, a.info.id, VV_MEMBER_ALIVE);
+    puppet_close(&a);
+    puppet_close(&b);
+    end(&j);
+}
+
 int main(void)
 {
     T_RUN(alone);
+    T_RUN(suspected);
     T_RUN(everywhere);
     T_RUN(together);
     T_RUN(one_goes);

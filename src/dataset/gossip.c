@@ -349,6 +349,7 @@ void vv_gossip_peer(struct vv_gossip *g, uint64_t peer, enum vv_net_change chang
 
     switch (change) {
     case VV_NET_LOST:
+    case VV_NET_BYE: /* whoever leaves has told the members so */
         what = VV_MEMBER_BROKEN;
         break;
     case VV_NET_REFUSED:
@@ -356,9 +357,6 @@ void vv_gossip_peer(struct vv_gossip *g, uint64_t peer, enum vv_net_change chang
         break;
     case VV_NET_UNREACHABLE:
         what = VV_MEMBER_SILENT;
-        break;
-    case VV_NET_BYE:
-        what = VV_MEMBER_BYE;
         break;
     default:
         return;

@@ -15,6 +15,10 @@
  *   - A process that starts again within the tick of its clock, or after the clock was set back, says that it is in a
  *     life that has been. Who hears it from himself knows it by the address: that life has ended, and he is told so
  *     where he is now, not where he was; he then begins a new one.
+ *   - What is learned of a former life counts against the present one: a ping that it did not answer, a letter of it
+ *     that comes late, the end of a connection to it. The first two are told apart by the life. The last is not, and so
+ *     makes no more than a suspicion, to which whoever is there objects; even a goodbye, since a member that leaves says in
+ *     which life it does.
  */
 #include "dataset/member.h"
 
@@ -186,10 +190,12 @@ static void object(struct vv_member *m, const struct vvi_record *r)
     m->first = true;
 }
 
-/* Within a life nobody moves: what he says of himself is of a life that has ended. */
+/* Within a life nobody moves: what he says of himself is of a life that has ended. But what he has said in a former one
+ * may come late, when he is there in the next: only if he is not, it is believed that his clock has gone back. */
 static void moved(struct vv_member *m, struct vvi_record *own, const struct vvi_record *r)
 {
-    if (r->rank != RANK_UP || strcmp(own->info.addr, r->info.addr) == 0)
+    if (r->rank != RANK_UP || strcmp(own->info.addr, r->info.addr) == 0 ||
+        (r->life < own->life && own->rank == RANK_UP))
         return;
     memcpy(own->info.addr, r->info.addr, sizeof(own->info.addr));
     vvi_member_set_rank(m, own, RANK_GONE);
@@ -503,7 +509,7 @@ void vv_member_evidence(struct vv_member *m, uint64_t now_ns, uint64_t id,
     r = vvi_member_find(m, id);
     if (!r || r == &m->all[m->self] || m->left)
         return;
-    if (what == VV_MEMBER_ENDED || what == VV_MEMBER_BYE) {
+    if (what == VV_MEMBER_ENDED) {
         vvi_member_set_rank(m, r, RANK_GONE);
     } else if (r->rank == RANK_UP) {
         if (what == VV_MEMBER_BROKEN)

@@ -61,9 +61,9 @@ struct vv_member_row {
 
 struct vv_member_opts {
     struct vv_member_info self;
-    uint32_t
-        life; /* larger than that of its last start if possible: seconds of a clock will do. If it is
-                    * not, and the address is another one, those who hear of it say so */
+    /* Larger than that of its last start if possible: seconds of a clock will do. If it is not, and the address is
+     * another one, those who hear of it say so. */
+    uint32_t life;
     uint64_t seed;          /* of what is drawn */
     uint64_t period_ns;     /* 0: 300 ms */
     uint64_t ping_ns;       /* 0: a third of the period */
@@ -95,9 +95,8 @@ uint64_t vv_member_due_ns(const struct vv_member *m);
 /* Direct evidence. */
 enum vv_member_evidence {
     VV_MEMBER_SILENT, /* a request to it has passed its deadline: it is pinged now */
-    VV_MEMBER_BROKEN, /* a connection to it broke: it is suspected, and pinged now */
-    VV_MEMBER_ENDED,  /* nobody listens where it was: it is GONE */
-    VV_MEMBER_BYE,    /* it said that it leaves */
+    VV_MEMBER_BROKEN, /* a connection to it has ended: it is suspected, and pinged now */
+    VV_MEMBER_ENDED,  /* nobody listens where it is: it is GONE */
 };
 
 void vv_member_evidence(struct vv_member *m, uint64_t now_ns, uint64_t id,

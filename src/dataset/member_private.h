@@ -32,6 +32,7 @@ struct vvi_record {
 
 struct vvi_probe {
     uint64_t id;
+    uint32_t life; /* that he was asked in */
     uint32_t seq;
     bool asked;           /* others were asked */
     uint64_t indirect_ns; /* when to ask them */

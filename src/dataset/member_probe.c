@@ -48,16 +48,19 @@ static void ping(struct vv_member *m, uint64_t to, uint32_t seq)
 
 void vvi_member_probe(struct vv_member *m, uint64_t id)
 {
-    struct vvi_probe *p;
+    const struct vvi_record *r = vvi_member_find(m, id);
+    struct vvi_probe *p = m->probes;
 
-    for (unsigned i = 0; i < m->nr_probes; i++) {
-        if (m->probes[i].id == id)
-            return; /* it is being asked */
-    }
-    if (m->nr_probes == VVI_PROBES)
+    while (p < m->probes + m->nr_probes && p->id != id)
+        p++;
+    if (!r || p == m->probes + VVI_PROBES)
         return;
-    p = &m->probes[m->nr_probes++];
+    if (p == m->probes + m->nr_probes)
+        m->nr_probes++;
+    else if (p->life == r->life)
+        return; /* it is being asked */
     *p = (struct vvi_probe){.id = id,
+                            .life = r->life,
                             .seq = ++m->seq,
                             .indirect_ns = m->now_ns + m->opts.ping_ns,
                             .end_ns = m->now_ns + m->opts.period_ns};
@@ -152,10 +155,11 @@ static void look_at_probes(struct vv_member *m)
             continue;
         }
         r = vvi_member_find(m, p->id);
-        *p = m->probes[--m->nr_probes];
-        m->failed++;
-        if (r)
+        if (r && r->life == p->life) {
+            m->failed++;
             vvi_member_suspect(m, r);
+        }
+        *p = m->probes[--m->nr_probes];
     }
     for (unsigned i = 0; i < m->nr_relays;) {
         if (m->now_ns >= m->relays[i].end_ns)

@@ -476,6 +476,90 @@ static void test_leave(void)
     end_world();
 }
 
+/* A copy of something that one says to another. */
+static struct letter letter_of(unsigned from, unsigned to)
+{
+    struct letter l = {.to = to};
+    struct vv_member_out out;
+
+    vv_member_differs(w.m[from], w.now, info_of(to).id);
+    while (vv_member_next_out(w.m[from], &out)) {
+        if (l.msg || out.to != info_of(to).id)
+            continue;
+        l.bytes = out.bytes;
+        l.msg = malloc(out.bytes);
+        memcpy(l.msg, out.msg, out.bytes);
+    }
+    T_CHECK(l.msg != NULL);
+    return l;
+}
+
+static void restart(unsigned i, uint32_t life)
+{
+    vv_member_free(w.m[i]);
+    start(i, life);
+    for (unsigned k = 0; k < w.nr; k++)
+        introduce(i, k);
+}
+
+/* A letter of a former life comes when the next one has begun. */
+static void test_late_letter(void)
+{
+    EACH_SIZE(n, seed)
+    {
+        struct vv_member_row row;
+        struct letter l;
+        uint64_t epoch;
+        make_world((unsigned)n, seed, true);
+        until(agree, 10000 * MS);
+        run(w.now + 1000 * MS);
+        victim = 1;
+        l = letter_of(victim, 0);
+        w.dead[victim] = true;
+        vv_member_evidence(w.m[2], w.now, info_of(victim).id, VV_MEMBER_ENDED);
+        collect(2);
+        until(victim_gone, 50 * MS);
+        restart(victim, seed % 2 ? 5 : 6);
+        until(agree, 5000 * MS);
+        run(w.now + 1000 * MS);
+        epoch = vv_member_epoch(w.m[0]);
+        T_OK(vv_member_receive(w.m[0], w.now, l.msg, l.bytes));
+        collect(0);
+        for (unsigned step = 0; step < 1000; step++) {
+            T_CHECK(agree() && vv_member_epoch(w.m[0]) == epoch);
+            run(w.now + MS);
+        }
+        T_OK(vv_member_row(w.m[0], info_of(victim).id, &row));
+        T_STREQ(row.info.addr, info_of(victim).addr);
+        T_EQ(row.life, 6);
+        free(l.msg);
+        end_world();
+    }
+}
+
+/* What a member did not answer when it was not there is not held against it when it is there again. */
+static void test_late_suspicion(void)
+{
+    EACH_SIZE(n, seed)
+    {
+        struct vv_member_row row;
+        make_world((unsigned)n, seed, true);
+        until(agree, 10000 * MS);
+        run(w.now + t_rng_below(&w.rng, 1000 * MS));
+        victim = (unsigned)t_rng_below(&w.rng, n);
+        w.dead[victim] = true;
+        run(w.now + t_rng_below(&w.rng, 280 * MS)); /* less than a period: nobody is sure yet */
+        restart(victim, 6);
+        run(w.now + 2000 * MS);
+        T_CHECK(agree());
+        for (unsigned i = 0; i < n; i++) {
+            T_OK(vv_member_row(w.m[i], info_of(victim).id, &row));
+            T_CHECK(row.life == 6 && row.refutation == 0);
+        }
+        end_world();
+    }
+}
+
 /* Bad links: whatever is believed meanwhile, it is put right when they are good again. */
 static void test_loss(void)
 {
@@ -514,7 +598,7 @@ static void test_anything(void)
             case 3:
                 if (runs(i) && i != k) {
                     vv_member_evidence(w.m[i], w.now, info_of(k).id,
-                                       (enum vv_member_evidence)t_rng_below(&w.rng, 4));
+                                       (enum vv_member_evidence)t_rng_below(&w.rng, 3));
                     collect(i);
                 }
                 break;
@@ -563,7 +647,7 @@ static void test_any_order(void)
     for (unsigned i = 0; i < 6; i++)
         w.side[i] = i;
     for (unsigned i = 0; i < 6; i++) {
-        for (unsigned k = 0; k < 4; k++) {
+        for (unsigned k = 0; k < 3; k++) {
             struct vv_member_out out;
             vv_member_evidence(w.m[i], w.now, info_of((i + k + 1) % 6).id,
                                (enum vv_member_evidence)k);
@@ -691,6 +775,8 @@ int main(void)
     T_RUN(test_partition);
     T_RUN(test_one_after_the_other);
     T_RUN(test_leave);
+    T_RUN(test_late_letter);
+    T_RUN(test_late_suspicion);
     T_RUN(test_loss);
     T_RUN(test_anything);
     T_RUN(test_any_order);

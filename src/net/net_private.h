@@ -226,7 +226,7 @@ struct vvi_peer {
     /* Synchronization: net->lock. */
     struct vvi_addr addr;
     unsigned flags;
-    bool dirty;   /* address or flags are new */
+    bool dirty;   /* its address is new, and the I/O thread has yet to look */
     bool dropped; /* to be taken out by the I/O thread */
     bool pausing; /* the last attempt failed, and the next one is not due */
     int why;      /* how it failed */

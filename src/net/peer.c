@@ -192,10 +192,25 @@ static enum vv_net_change change_of(int err)
     }
 }
 
+/* Whether it is known to be elsewhere than where the last connection went: what became of that is no news. */
+static bool has_moved(struct vv_net *net, struct vvi_peer *p)
+{
+    bool moved;
+
+    vv_mutex_lock(&net->lock);
+    moved = p->dirty;
+    vv_mutex_unlock(&net->lock);
+    return moved;
+}
+
 void vvi_peer_lost(struct vv_net *net, struct vvi_peer *p, bool was_open, int err)
 {
     uint64_t now = vv_now_ns(), id = p->id;
 
+    if (has_moved(net, p)) {
+        p->retry_at_ns = now; /* work_on is about to look at it */
+        return;
+    }
     if (was_open && err != -ESHUTDOWN) {
         p->pause_ns = 0;
         p->probes = PROBES;

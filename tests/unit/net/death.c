@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Peers that die, freeze or do not take what they asked for, as processes, over every transport. */
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -148,6 +149,74 @@ static void test_returns(void)
     nt_close(&a);
 }
 
+/* Two are killed while the I/O thread is busy; hearing of the one it is told that the other has moved. Blocks and counts on
+ * the I/O thread. */
+static struct {
+    struct nt_far first[2], second[2];
+    sem_t entered, go, up;
+    bool held;
+    unsigned lost;
+} moving;
+
+static void on_moving(void *user, uint64_t peer, enum vv_net_change change, int err)
+{
+    struct nt *n = user;
+    struct nt_far *other = peer == 2001 ? &moving.second[1] : &moving.second[0];
+
+    (void)err;
+    if (change == VV_NET_UP)
+        sem_post(&moving.up);
+    if (change != VV_NET_LOST)
+        return;
+    if (peer == 2000 && !moving.held) {
+        moving.held = true;
+        sem_post(&moving.entered);
+        while (sem_wait(&moving.go) != 0)
+            ;
+    }
+    if (peer != 2000 && moving.lost++ == 0)
+        T_OK(vv_net_peer_set(n->net, other->id, other->addr, VV_NET_KEEP));
+}
+
+static void tune_moving(struct vv_net_opts *opts)
+{
+    opts->events.peer = on_moving;
+}
+
+static void wait_on(sem_t *sem, unsigned count)
+{
+    while (count > 0)
+        count -= sem_wait(sem) == 0;
+}
+
+/* What becomes of a peer where it was is no news once it is known to be elsewhere. */
+static void test_moved(void)
+{
+    T_EQ(sem_init(&moving.entered, 0, 0), 0);
+    T_EQ(sem_init(&moving.go, 0, 0), 0);
+    T_EQ(sem_init(&moving.up, 0, 0), 0);
+    nt_far_open(&child, 2000, TOKEN, NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        nt_far_open(&moving.first[i], 2001 + i, TOKEN, NULL);
+        nt_far_open(&moving.second[i], 2001 + i, TOKEN, NULL);
+    }
+    nt_open(&a, 1001, TOKEN, tune_moving);
+    T_OK(vv_net_peer_set(a.net, child.id, child.addr, VV_NET_KEEP));
+    for (unsigned i = 0; i < 2; i++)
+        T_OK(vv_net_peer_set(a.net, 2001 + i, moving.first[i].addr, VV_NET_KEEP));
+    wait_on(&moving.up, 3);
+    nt_far_kill(&child);
+    wait_on(&moving.entered, 1);
+    for (unsigned i = 0; i < 2; i++)
+        nt_far_kill(&moving.first[i]);
+    sem_post(&moving.go);
+    wait_on(&moving.up, 1);
+    nt_close(&a);
+    T_EQ(moving.lost, 1);
+    for (unsigned i = 0; i < 2; i++)
+        nt_far_kill(&moving.second[i]);
+}
+
 static void cases(void)
 {
     NT_RUN(test_killed);
@@ -155,6 +224,7 @@ static void cases(void)
     NT_RUN(test_frozen);
     NT_RUN(test_spoiled);
     NT_RUN(test_returns);
+    NT_RUN(test_moved);
 }
 
 int main(void)

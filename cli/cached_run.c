@@ -6,6 +6,9 @@
  *
  * Order of the end: the control socket, whose answers tell of the door; the door, so that programs read for
  * themselves from then on; then the node, which tells the others that it leaves.
+ *
+ * What could go wrong: a call of a shared file system that does not answer never returns, and the thread that made it cannot be
+ * waited for. A thread of its own sees to it that the daemon ends all the same.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -34,7 +38,11 @@
 #define MEET_NS     (500 * VV_NS_PER_MS) /* at first; twice as long each time, to ... */
 #define MEET_MAX_NS (10 * VV_NS_PER_S)
 #define SCRUB_NS    VV_NS_PER_S
-#define ROOTS_MAX   VV_DOOR_ROOTS_MAX
+#define STOP_NS     (60 * VV_NS_PER_S) /* as long as stopping may take; from a second signal on ... */
+#define AGAIN_NS    VV_NS_PER_S
+#define LAST_WORD_S \
+    2 /* that may not be heard: the log may be on a file system that does not answer */
+#define ROOTS_MAX VV_DOOR_ROOTS_MAX
 
 struct run {
     struct vv_cached *c;
@@ -53,6 +61,7 @@ struct run {
     struct vv_stats_file *metrics;
     int stop[2];
     int signals;
+    int ended; /* eventfd: it has ended in good order */
     FILE *log; /* Synchronization: the log's own lock */
     pthread_t scrubber;
     bool scrubbing;
@@ -303,8 +312,42 @@ static void serve(struct run *r)
 
 /* ---- all of it ---- */
 
-static void close_all(struct run *r)
+/* Whether there is a signal to stop. */
+static bool told_again(struct run *r)
 {
+    struct signalfd_siginfo info;
+
+    return read(r->signals, &info, sizeof(info)) == (ssize_t)sizeof(info) &&
+           info.ssi_signo != SIGHUP;
+}
+
+/* Ends the daemon where it stands when it has not ended in time. That is as good as being killed: the next start takes up
+ * what is on disk, others notice the end of the connections, and programs have their descriptors. */
+static void *see_to_end(void *arg)
+{
+    struct run *r = arg;
+    uint64_t now_ns = vv_now_ns(), until_ns = now_ns + STOP_NS;
+
+    for (; now_ns < until_ns; now_ns = vv_now_ns()) {
+        struct pollfd p[2] = {{r->signals, POLLIN, 0}, {r->ended, POLLIN, 0}};
+
+        if (poll(p, 2, (int)((until_ns - now_ns) / VV_NS_PER_MS) + 1) < 0)
+            continue;
+        if (p[1].revents)
+            return NULL;
+        if (p[0].revents && told_again(r))
+            until_ns = VV_MIN(until_ns, vv_now_ns() + AGAIN_NS);
+    }
+    alarm(LAST_WORD_S);
+    vv_log(VV_LOG_WARNING,
+           "ending without order: something does not return, of a file system perhaps");
+    _exit(CLI_FAILED);
+}
+
+static void close_parts(struct run *r)
+{
+    if (r->node)
+        vv_node_hurry(r->node);
     if (r->node && r->c->meet[0])
         cached_meet_leave(r->c);
     vv_mutex_lock(&r->lock);
@@ -320,6 +363,19 @@ static void close_all(struct run *r)
     vv_node_close(r->node);
     vv_index_free(r->index);
     vv_stats_file_close(r->metrics);
+}
+
+static void close_all(struct run *r)
+{
+    pthread_t watcher;
+    bool watched = r->node && r->ended >= 0 && vv_thread_start(&watcher, see_to_end, r) == 0;
+
+    close_parts(r);
+    if (watched) {
+        while (eventfd_write(r->ended, 1) < 0)
+            ;
+        pthread_join(watcher, NULL);
+    }
     free(r->peers);
     free(r->token);
     vv_log_set_sink(NULL, NULL, VV_LOG_WARNING);
@@ -330,6 +386,8 @@ static void close_all(struct run *r)
             close(r->stop[i]);
     if (r->signals >= 0)
         close(r->signals);
+    if (r->ended >= 0)
+        close(r->ended);
     vv_cond_fini(&r->wake);
     vv_mutex_fini(&r->lock);
 }
@@ -358,7 +416,7 @@ static int prepare(struct run *r)
 {
     sigset_t set;
 
-    r->stop[0] = r->stop[1] = r->signals = -1;
+    r->stop[0] = r->stop[1] = r->signals = r->ended = -1;
     vv_mutex_init(&r->lock, "daemon", VV_RANK_STATS);
     vv_cond_init(&r->wake);
     signal(SIGPIPE, SIG_IGN);
@@ -370,7 +428,8 @@ static int prepare(struct run *r)
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     r->signals = signalfd(-1, &set, SFD_CLOEXEC);
-    if (r->signals < 0 || pipe2(r->stop, O_CLOEXEC) < 0)
+    r->ended = eventfd(0, EFD_CLOEXEC);
+    if (r->signals < 0 || r->ended < 0 || pipe2(r->stop, O_CLOEXEC) < 0)
         return -errno;
     return open_log(r);
 }

@@ -493,11 +493,16 @@ int vv_node_open(const struct vv_node_opts *opts, char *err, size_t err_bytes,
     return 0;
 }
 
+void vv_node_hurry(struct vv_node *n)
+{
+    atomic_store(&n->closing, true);
+}
+
 void vv_node_close(struct vv_node *n)
 {
     if (!n)
         return;
-    atomic_store(&n->closing, true);
+    vv_node_hurry(n);
     vv_mutex_lock(&n->lock);
     n->stop = true;
     vv_cond_broadcast(&n->changed);

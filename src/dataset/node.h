@@ -99,6 +99,9 @@ const char *vv_node_addr(const struct vv_node *n);
  * has room, and leaves. Calls are answered with "yourself" from then on. Returns how many it gave. */
 VV_WARN_UNUSED int64_t vv_node_drain(struct vv_node *n, uint64_t deadline_ns);
 
+/* It is about to be closed: whoever waits for other nodes, as vv_node_drain does, stops waiting, and soon returns. */
+void vv_node_hurry(struct vv_node *n);
+
 /* Has files brought to their homes before they are asked for; they are wanted in this order, the first of
  * them at `place`. What is not below a root is left out. Returns when the homes have been told. */
 VV_WARN_UNUSED int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr,

@@ -655,6 +655,26 @@ static void drained(void)
     end(&j);
 }
 
+/* One that is told to stop gives no more away, however long it might. */
+static void hurried(void)
+{
+    struct vv_node_status *s;
+    struct job j;
+
+    begin(&j, 2, 20);
+    start_all(&j);
+    read_all(&j, 0);
+    s = status(&j, 0);
+    T_CHECK(s->cache.files > 0);
+    free(s);
+    vv_node_hurry(j.node[0]);
+    T_EQ(vv_node_drain(j.node[0], VV_NEVER_NS), 0);
+    stop(&j, 0);
+    wait_for_all(&j);
+    read_all(&j, 1);
+    end(&j);
+}
+
 /* Brought before they are asked for; in order, with less room than files. */
 static void ahead(void)
 {
@@ -823,6 +843,7 @@ int main(void)
     T_RUN(written_while_read);
     T_RUN(sizes);
     T_RUN(drained);
+    T_RUN(hurried);
     T_RUN(ahead);
     return t_done();
 }

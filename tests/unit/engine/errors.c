@@ -354,6 +354,12 @@ static void checker_sees(void)
     BREAK(vvi_page(d.core, copy, 1)->state, VV_PAGE_RESERVED);
     BREAK(d.core->tier[0].nevict, 7);
     BREAK(d.core->tier[1].ntransit[0], 0);
+    BREAK(d.core->tier[1].ntransit[1], d.core->tier[1].ntransit[1] + 1000);
+    BREAK(d.core->tier[1].transit[1][0], d.core->tier[1].transit[0][0]);
+    BREAK(d.core->tier[1].transit[0][0], 0);
+    if (d.core->tier[1].ntransit[0] > 1)
+        BREAK(d.core->tier[1].transit[0][0], d.core->tier[1].transit[0][1]);
+    BREAK(d.core->tier[1].arena.page[d.core->tier[1].transit[1][0]].state, VV_PAGE_RESERVED);
     BREAK(d.core->tier[2].used_bytes, 1);
     BREAK(d.core->inflight, 0);
     BREAK(vvi_hist(d.core, h)->nwritten, 4);

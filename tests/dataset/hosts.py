@@ -309,9 +309,9 @@ class Cluster:
         self.until(lambda: all(self.seen(h, up=len(self.hosts)) for h in self), "all see each other")
 
     def seen(self, host, up):
-        """Does a host see so many that are up, itself among them?"""
+        """Does a host see so many that are up, itself among them? Those that are suspected are, until it is certain."""
         status = host.status()
-        return status is not None and sum(m["state"] == "alive" for m in status["members"]) == up
+        return status is not None and sum(m["state"] in ("alive", "suspect") for m in status["members"]) == up
 
     def noticed(self, numbers, up, since):
         """Waits until these hosts see so many, and says how long after `since` (time.time()) each of them did, by its log."""

@@ -88,7 +88,7 @@ fi
 # ---- MPI: the number of ranks changes nothing
 if [ -x "$BUILD_DIR/bin/varve-rtm-mpi" ] && command -v mpirun >/dev/null; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$dir
-    mpi=(timeout 180 mpirun -n 2)
+    mpi=(timeout -k 10 180 mpirun -n 2)
     mpirun --version >out 2>&1 || true
     ! grep -q 'Open MPI' out ||
         mpi+=(--oversubscribe --mca btl self,vader --mca oob_tcp_if_include lo)

@@ -37,7 +37,8 @@
 #define METRICS_NS  (5 * VV_NS_PER_S)
 #define MEET_NS     (500 * VV_NS_PER_MS) /* at first; twice as long each time, to ... */
 #define MEET_MAX_NS (10 * VV_NS_PER_S)
-#define SCRUB_NS    VV_NS_PER_S
+#define SCRUB_NS    VV_NS_PER_S        /* from one step of the scrub to the next, at most */
+#define SCRUB_STEPS 16                 /* at least, in each period */
 #define STOP_NS     (60 * VV_NS_PER_S) /* as long as stopping may take; from a second signal on ... */
 #define AGAIN_NS    VV_NS_PER_S
 #define LAST_WORD_S \
@@ -228,7 +229,8 @@ static int open_all(struct run *r, char *err, size_t err_bytes)
 static void *scrub(void *arg)
 {
     struct run *r = arg;
-    uint64_t period = (uint64_t)r->c->scrub;
+    uint64_t period_ns = (uint64_t)r->c->scrub * VV_NS_PER_S;
+    uint64_t step_ns = VV_MIN(SCRUB_NS, period_ns / SCRUB_STEPS), steps = period_ns / step_ns;
 
     vv_mutex_lock(&r->lock);
     while (!r->stopping) {
@@ -239,8 +241,8 @@ static void *scrub(void *arg)
 
         vv_mutex_unlock(&r->lock);
         if (vv_node_status(r->node, &s) == 0) {
-            /* A little more than it takes, so that the last comes in time. */
-            bytes = s->cache.bytes / period + s->cache.bytes / period / 8 + 1;
+            /* More than it takes, by two steps: whatever has just been passed comes again in time. */
+            bytes = s->cache.bytes / steps + s->cache.bytes / steps / 8 + 1;
             free(s);
         }
         damaged = bytes ? vv_node_scrub(r->node, bytes, &around) : 0;
@@ -248,8 +250,8 @@ static void *scrub(void *arg)
             vv_log(VV_LOG_WARNING,
                    "%d damaged files dropped; they are fetched again when asked for", damaged);
         vv_mutex_lock(&r->lock);
-        while (!r->stopping && vv_now_ns() < begun_ns + SCRUB_NS)
-            (void)vv_cond_wait_until(&r->wake, &r->lock, begun_ns + SCRUB_NS);
+        while (!r->stopping && vv_now_ns() < begun_ns + step_ns)
+            (void)vv_cond_wait_until(&r->wake, &r->lock, begun_ns + step_ns);
     }
     vv_mutex_unlock(&r->lock);
     return NULL;

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,29 +40,18 @@ def fail(why):
     sys.exit(1)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def status(door):
     done = subprocess.run([VARVE, "cached", "--socket", door, "status", "--json"], capture_output=True, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def start(base, root, processes):
-    ports = {name: free_port() for name in "ab"}
-    (base / "peers").write_text("".join(f"{name} 127.0.0.1:{port}\n" for name, port in ports.items()))
-    (base / "token").write_bytes(b"only the nodes of this job know it")
-    (base / "token").chmod(0o600)
     doors = {name: str(base / f"door-{name}") for name in "ab"}
     for name in "ab":
         log = open(base / f"log-{name}", "w")
         processes.append(subprocess.Popen(
-            [VARVE, "cached", "--node", name, "--listen", f"127.0.0.1:{ports[name]}", "--peers", base / "peers", "--token",
-             base / "token", "--socket", doors[name], "--cache", base / f"cache-{name}", "--roots", root, "--capacity", "64M",
-             "--revalidate", "0", "--transport", "tcp"], stdout=log, stderr=log))
+            [VARVE, "cached", "--node", name, "--listen", "127.0.0.1:0", "--meet", base / "meet", "--socket", doors[name],
+             "--cache", base / f"cache-{name}", "--roots", root, "--capacity", "64M", "--revalidate", "0", "--transport", "tcp"], stdout=log, stderr=log))
     for _ in range(9000):
         all_status = [status(door) for door in doors.values()]
         if all(s and s["nodes_up"] == 2 for s in all_status):
@@ -85,7 +73,8 @@ def main(base, processes):
     subprocess.run([VARVE, "cached", "--socket", doors["a"], "preload", *paths[::2]], check=True, stdout=subprocess.DEVNULL)
     while sum(status(door)["files"] for door in doors.values()) < len(paths[::2]):
         time.sleep(0.02)
-    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": doors["a"]}
+    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": doors["a"],
+                   "VARVE_PRELOAD_PATIENCE": "60000"}
     done = subprocess.run([sys.executable, "-c", PROGRAM, FORMAT] + paths, env=environment, capture_output=True, text=True,
                           timeout=300)
     words = done.stdout.split()[-4:]

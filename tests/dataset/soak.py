@@ -49,7 +49,8 @@ def main(base, started):
         if daemon.poll() is not None:
             fail(f"no daemon: {daemon.stdout.read().decode()}")
         time.sleep(0.02)
-    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": str(socket)}
+    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": str(socket),
+                   "VARVE_PRELOAD_PATIENCE": "60000"}  # a busy machine is no frozen daemon
     subprocess.run([reader, "once", root, str(FILES)], check=True, env=environment, stdout=subprocess.DEVNULL)
     clients = [subprocess.Popen([reader, "read", root, str(FILES), str(i), base / "stop"], env=environment,
                                 stdout=subprocess.PIPE, text=True) for i in range(CLIENTS)]

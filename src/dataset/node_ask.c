@@ -320,9 +320,6 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
     rc = ask_once(n, &ask, &call, &a);
     if (rc < 0)
         return rc;
-    /* When it was said nobody knows here: at the earliest at once, or when what had to be fetched was there. */
-    if (g->flags & VVI_GET_FETCH)
-        said_ns = vv_now_ns();
     rc = a.status <= 0 ? a.status : -EBADMSG;
     if (rc == 0) {
         p = (struct vvi_pack){.buf = (uint8_t *)(uintptr_t)a.body, .max = a.body_bytes};
@@ -336,6 +333,8 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
     vv_net_end(call);
     if (rc < 0)
         return rc;
+    /* When it was said nobody knows here: at the earliest at once. What had to be fetched first may be younger
+     * than that, and its home is asked once more than would be needed. */
     got.age_ns += vv_now_ns() - said_ns;
     *ret_got = got;
     return 0;

@@ -12,7 +12,9 @@
  * remove a file its remover needs the exclusive lock.
  *
  * dataset->lock protects all of this and is never held across a system call. An entry that is used
- * without it is pinned; a pinned entry is not removed. An entry whose removal is under way (GOING) is
+ * without it is pinned; a pinned entry is not removed. Whoever goes through many, to make room or to tell others
+ * of them, holds them: they stay in memory, but may go meanwhile, so that several can make room at once and
+ * nobody has to wait for a long list to end. An entry whose removal is under way (GOING) is
  * neither handed out nor anybody else's to remove; if the file turns out to be open it becomes again
  * what it was.
  *
@@ -112,7 +114,14 @@ void vvi_dataset_unpin_locked(struct vv_dataset *d, struct vvi_entry *e)
 {
     vv_assert(vv_mutex_held(&d->lock) && e->pins > 0);
     (void)d;
-    if (--e->pins == 0 && e->state == DATASET_GONE)
+    if (--e->pins == 0 && e->held == 0 && e->state == DATASET_GONE)
+        vvi_dataset_entry_free(e);
+}
+
+static void let_go_locked(struct vvi_entry *e)
+{
+    vv_assert(e->held > 0);
+    if (--e->held == 0 && e->pins == 0 && e->state == DATASET_GONE)
         vvi_dataset_entry_free(e);
 }
 
@@ -207,7 +216,7 @@ struct vvi_entry *vvi_dataset_find_locked(struct vv_dataset *d, const char *path
 
 /* ---- removing ---- */
 
-/* Unlinks the file of an entry that is GOING and pinned, if nobody has it open. */
+/* Unlinks the file of an entry that is GOING, if nobody has it open. */
 static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
 {
     char name[VVI_DATASET_NAME];
@@ -227,14 +236,14 @@ static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Takes one entry, which the caller has pinned, off the disk. -EBUSY: somebody has it open, or has it
+/* Takes one entry, which the caller holds, off the disk. -EBUSY: somebody has it open, or has it
  * pinned, or it is not what it was any more. */
 static int remove_entry(struct vv_dataset *d, struct vvi_entry *e, enum vvi_dataset_state from)
 {
     int rc;
 
     vv_mutex_lock(&d->lock);
-    if (e->state != from || e->pins > 1) {
+    if (e->state != from || e->pins > 0) {
         vv_mutex_unlock(&d->lock);
         return -EBUSY;
     }
@@ -273,7 +282,7 @@ void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e)
     vv_mutex_unlock(&d->manifest.lock);
 }
 
-/* An entry to look at later, pinned, with its rank at the time. */
+/* An entry to look at later, held, with its rank at the time. */
 struct candidate {
     struct vvi_entry *e;
     uint64_t rank;
@@ -296,7 +305,7 @@ uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, 
     return vv_next_rank(VV_USE_UNKNOWN, RANK_MAX - last_use);
 }
 
-/* All unpinned entries of a state, with a rank only those that rank farther; pinned, farthest
+/* All unpinned entries of a state, with a rank only those that rank farther; held, farthest
  * first. */
 static int collect(struct vv_dataset *d, enum vvi_dataset_state state, uint64_t rank,
                    struct candidate **ret_list, size_t *ret_nr)
@@ -312,7 +321,7 @@ static int collect(struct vv_dataset *d, enum vvi_dataset_state state, uint64_t 
 
         if (e->state != state || e->pins > 0 || (rank > 0 && its <= rank))
             continue;
-        e->pins++;
+        e->held++;
         list[n++] = (struct candidate){e, its};
     }
     vv_mutex_unlock(&d->lock);
@@ -328,7 +337,7 @@ static void release(struct vv_dataset *d, struct candidate *list, size_t nr)
 {
     vv_mutex_lock(&d->lock);
     for (size_t i = 0; i < nr; i++)
-        vvi_dataset_unpin_locked(d, list[i].e);
+        let_go_locked(list[i].e);
     vv_mutex_unlock(&d->lock);
     free(list);
 }
@@ -594,7 +603,7 @@ int vv_dataset_list(struct vv_dataset *d,
     for (size_t i = 0; list && i < d->nr; i++) {
         if (d->all[i]->state != DATASET_READY)
             continue;
-        d->all[i]->pins++;
+        d->all[i]->held++;
         list[n++] = d->all[i];
     }
     vv_mutex_unlock(&d->lock);
@@ -607,7 +616,7 @@ int vv_dataset_list(struct vv_dataset *d,
     }
     vv_mutex_lock(&d->lock);
     for (size_t i = 0; i < n; i++)
-        vvi_dataset_unpin_locked(d, list[i]);
+        let_go_locked(list[i]);
     vv_mutex_unlock(&d->lock);
     free(list);
     return rc;

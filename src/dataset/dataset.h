@@ -158,7 +158,7 @@ struct vv_dataset_entry {
 };
 
 /* Calls visit for every file that can be handed out, until it returns non-zero, which is then
- * returned. A snapshot: visit may call anything. -ENOMEM. */
+ * returned. A snapshot, of which some may have gone meanwhile: visit may call anything. -ENOMEM. */
 int vv_dataset_list(struct vv_dataset *d,
                     int (*visit)(void *user, const struct vv_dataset_entry *e), void *user);
 

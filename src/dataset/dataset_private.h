@@ -39,7 +39,9 @@ struct vvi_entry {
     /* Written under manifest.lock as well: either lock is enough to read it. */
     bool doomed; /* never to be handed out again; where GOING came from and may go back to */
     bool verified;
-    unsigned pins; /* somebody uses the entry without the lock: it must not be freed or go */
+    unsigned pins; /* somebody uses its file without the lock: it must not go */
+    unsigned
+        held; /* somebody has it in a list, and looks at nothing but what does not change; it may go */
     uint64_t next_use, last_use;
     uint64_t round;          /* of the scrub that has read it */
     uint32_t shown;          /* its first slot in the index, plus one; 0: none */

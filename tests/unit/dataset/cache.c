@@ -362,6 +362,45 @@ static void listing(void)
     vv_dataset_close(d);
 }
 
+struct visit {
+    struct vv_dataset *d;
+    unsigned seen, put;
+};
+
+static int put_another(void *user, const struct vv_dataset_entry *e)
+{
+    struct visit *v = user;
+    char path[16];
+
+    T_CHECK(e->path[0] == '/' && e->gen.size == 10 * DS_KIB); /* gone or not */
+    snprintf(path, sizeof(path), "/new%u", v->put++);
+    T_OK(ds_put(v->d, path, 1, 10 * DS_KIB));
+    v->seen++;
+    return 0;
+}
+
+/* Somebody goes through a long list: there is room for new files all the same. */
+static void listing_keeps_nothing(void)
+{
+    const char *folder = t_tmpdir();
+    struct vv_dataset *d = ds_open(folder, 100 * DS_KIB, NULL);
+    struct visit v = {.d = d};
+    unsigned had;
+
+    for (unsigned i = 0; i < 12; i++) {
+        char path[16];
+
+        snprintf(path, sizeof(path), "/%u", i);
+        T_OK(ds_put(d, path, 1, 10 * DS_KIB));
+    }
+    had = (unsigned)ds_stats(d).files;
+    T_OK(vv_dataset_list(d, put_another, &v));
+    T_EQ(v.seen, had);
+    T_CHECK(ds_on_disk(folder, NULL) <= 100 * DS_KIB);
+    T_EQ(ds_on_disk(folder, NULL), ds_stats(d).used);
+    vv_dataset_close(d);
+}
+
 int main(void)
 {
     T_RUN(round_trip);
@@ -374,5 +413,6 @@ int main(void)
     T_RUN(found_is_not_evicted);
     T_RUN(what_stays_counts);
     T_RUN(listing);
+    T_RUN(listing_keeps_nothing);
     return t_done();
 }

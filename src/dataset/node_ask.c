@@ -73,6 +73,15 @@ static int ask_once(struct vv_node *n, const struct vv_net_ask *ask, struct vv_n
     return 0;
 }
 
+static uint64_t epoch_of(struct vv_node *n)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    uint64_t epoch = v->epoch;
+
+    vvi_node_view_put(v);
+    return epoch;
+}
+
 int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const void *body,
                        size_t bytes, uint64_t deadline_ns)
 {
@@ -86,7 +95,15 @@ int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const vo
     ask.body = body;
     ask.body_bytes = bytes;
     ask.deadline_ns = deadline_ns;
-    rc = ask_once(n, &ask, &call, &answer);
+    for (;;) {
+        uint64_t epoch = epoch_of(n);
+
+        rc = ask_once(n, &ask, &call, &answer);
+        /* The other one has heard before us who is there. We shall, too. */
+        if (rc != -ESTALE || vv_now_ns() >= deadline_ns || atomic_load(&n->closing))
+            break;
+        (void)vvi_node_view_wait(n, epoch, VV_MIN(deadline_ns, vv_now_ns() + SLICE_NS));
+    }
     if (rc < 0)
         return rc;
     rc = answer.status;

@@ -137,7 +137,9 @@ int cached_meet_tell(const struct vv_cached *c, const char *addr)
 
     snprintf(path, sizeof(path), "%s/%s" SUFFIX, c->meet, c->node);
     snprintf(temp, sizeof(temp), "%s.%ld", path, (long)getpid());
-    f = fopen(temp, "we");
+    /* Where others may write, a link could lie in wait for it. */
+    unlink(temp);
+    f = fopen(temp, "wxe");
     if (!f)
         return -errno;
     fprintf(f, "%s %s\n", c->node, addr);

@@ -286,6 +286,7 @@ void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e)
 struct candidate {
     struct vvi_entry *e;
     uint64_t rank;
+    bool gone; /* it went to make room */
 };
 
 static int farthest_first(const void *a, const void *b)
@@ -305,6 +306,43 @@ uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, 
     return vv_next_rank(VV_USE_UNKNOWN, RANK_MAX - last_use);
 }
 
+static bool is_passed(const struct vv_dataset *d, const struct vvi_entry *e)
+{
+    return e->state == DATASET_READY && e->next_use != VV_DATASET_UNKNOWN && e->next_use < d->place;
+}
+
+/* What was expected, and passed over, may be expected again: its rank is that of the first place still to
+ * come. Paths are copied instead of pinned: what is pinned cannot go, and others may need room now. */
+static void ask_for_next_places(struct vv_dataset *d)
+{
+    char **list;
+    size_t n = 0, room = 0;
+
+    if (!d->opts.passed)
+        return;
+    vv_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->nr; i++)
+        room += is_passed(d, d->all[i]);
+    /* Without memory for it they rank as unknown. */
+    list = room ? malloc(room * sizeof(char *)) : NULL;
+    for (size_t i = 0; list && i < d->nr && n < room; i++)
+        if (is_passed(d, d->all[i]) && (list[n] = strdup(d->all[i]->path)) != NULL)
+            n++;
+    vv_mutex_unlock(&d->lock);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t next_use = d->opts.passed(d->opts.user, list[i]);
+        struct vvi_entry *e;
+
+        vv_mutex_lock(&d->lock);
+        e = vvi_dataset_find_locked(d, list[i]);
+        if (e && is_passed(d, e)) /* and nobody has said better meanwhile */
+            e->next_use = next_use;
+        vv_mutex_unlock(&d->lock);
+        free(list[i]);
+    }
+    free(list);
+}
+
 /* All unpinned entries of a state, with a rank only those that rank farther; held, farthest
  * first. */
 static int collect(struct vv_dataset *d, enum vvi_dataset_state state, uint64_t rank,
@@ -322,7 +360,7 @@ static int collect(struct vv_dataset *d, enum vvi_dataset_state state, uint64_t 
         if (e->state != state || e->pins > 0 || (rank > 0 && its <= rank))
             continue;
         e->held++;
-        list[n++] = (struct candidate){e, its};
+        list[n++] = (struct candidate){.e = e, .rank = its};
     }
     vv_mutex_unlock(&d->lock);
     if (!list)
@@ -384,8 +422,10 @@ static void harvest_locked(struct vv_dataset *d)
         d->stats.direct = vvi_index_harvest(d->opts.index, note_use, d);
 }
 
-/* Removes files, the farthest first, until no more than `goal` bytes are used or none is left. */
-static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank)
+/* Removes files, the farthest first, until no more than `goal` bytes are used or none is left. The list is for
+ * tell_evicted(). */
+static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank, struct candidate **ret_list,
+                 size_t *ret_nr)
 {
     struct candidate *list;
     uint64_t evicted = 0;
@@ -396,21 +436,29 @@ static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank)
     vv_mutex_lock(&d->lock);
     harvest_locked(d);
     vv_mutex_unlock(&d->lock);
+    ask_for_next_places(d);
     rc = collect(d, DATASET_READY, rank, &list, &nr);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < nr && used_now(d) > goal; i++) {
-        if (remove_entry(d, list[i].e, DATASET_READY) < 0)
-            continue;
-        evicted++;
-        if (d->opts.evicted && list[i].e->next_use != VV_DATASET_UNKNOWN)
-            d->opts.evicted(d->opts.user, list[i].e->path, list[i].e->next_use);
+        list[i].gone = remove_entry(d, list[i].e, DATASET_READY) == 0;
+        evicted += list[i].gone;
     }
-    release(d, list, nr);
     vv_mutex_lock(&d->lock);
     d->stats.evicted += evicted;
     vv_mutex_unlock(&d->lock);
+    *ret_list = list;
+    *ret_nr = nr;
     return 0;
+}
+
+/* Whoever hears of it may bring the file again: not before the room that it made has been taken. */
+static void tell_evicted(struct vv_dataset *d, struct candidate *list, size_t nr)
+{
+    for (size_t i = 0; i < nr && d->opts.evicted; i++)
+        if (list[i].gone && list[i].e->next_use != VV_DATASET_UNKNOWN)
+            d->opts.evicted(d->opts.user, list[i].e->path, list[i].e->next_use);
+    release(d, list, nr);
 }
 
 /* A share of the capacity, which may be any 64-bit number. */
@@ -431,20 +479,34 @@ static bool take(struct vv_dataset *d, uint64_t bytes, uint64_t limit)
     return fits;
 }
 
-int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
+/* How far a file that nobody waits for may fill the cache. The last percents are for those that somebody waits
+ * for. One that is wanted at a place adds nothing above the low watermark: it would take the room that was made
+ * for others as soon as it is made, with the very files that went for it. */
+static uint64_t limit_ahead(struct vv_dataset *d, uint64_t rank)
 {
     uint64_t low = share(d, d->opts.low_pct), high = share(d, d->opts.high_pct);
+
+    return vv_next_use(rank) == VV_USE_HINTED ? VV_MIN(high, VV_MAX(low, used_now(d))) : high;
+}
+
+int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
+{
+    uint64_t low = share(d, d->opts.low_pct), limit = share(d, d->opts.high_pct);
+    struct candidate *list;
+    size_t nr;
     int rc;
 
-    if (take(d, bytes, high))
-        return 0;
     /* What nobody waits for takes no more than it needs: what goes for it may be wanted too. */
-    low = rank > 0 ? high : low;
-    rc = evict(d, bytes <= low ? low - bytes : d->opts.capacity - bytes, rank);
+    if (rank > 0)
+        low = limit = limit_ahead(d, rank);
+    if (take(d, bytes, limit))
+        return 0;
+    rc = evict(d, bytes <= low ? low - bytes : d->opts.capacity - bytes, rank, &list, &nr);
     if (rc < 0)
         return rc;
-    /* The last percents are for files that somebody waits for. */
-    return take(d, bytes, rank > 0 ? high : d->opts.capacity) ? 0 : -ENOSPC;
+    rc = take(d, bytes, rank > 0 ? limit : d->opts.capacity) ? 0 : -ENOSPC;
+    tell_evicted(d, list, nr);
+    return rc;
 }
 
 /* ---- opening and closing ---- */
@@ -492,6 +554,8 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
                     size_t err_bytes, struct vv_dataset **ret_dataset)
 {
     struct vv_dataset *d = calloc(1, sizeof(*d));
+    struct candidate *list;
+    size_t nr;
     int rc;
 
     if (!d)
@@ -513,8 +577,11 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
         if (rc == 0)
             rc = vvi_manifest_load(d);
         /* There may be less room than there was. */
-        if (rc == 0 && d->stats.used > d->opts.capacity)
-            rc = evict(d, share(d, d->opts.low_pct), 0);
+        if (rc == 0 && d->stats.used > d->opts.capacity) {
+            rc = evict(d, share(d, d->opts.low_pct), 0, &list, &nr);
+            if (rc == 0)
+                release(d, list, nr);
+        }
         if (rc < 0)
             complain(rc, err, err_bytes, "cannot take up folder %s: %s", folder, strerror(-rc));
     }

@@ -51,6 +51,9 @@ struct vv_dataset_opts {
     /* A file went to make room, although it is expected at a place: called by whoever needed the room, with
      * no lock held. NULL: nobody wants to know. */
     void (*evicted)(void *user, const char *path, uint64_t next_use);
+    /* The order of use has passed the place at which a file was expected. Where is it expected next? (Or
+     * VV_DATASET_UNKNOWN.) Called before room is made, with no lock held. NULL: nowhere. */
+    uint64_t (*passed)(void *user, const char *path);
     void *user;
     struct vv_index *index; /* what is shown to clients; NULL: nothing. Must outlive the cache */
 };

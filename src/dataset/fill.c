@@ -48,7 +48,10 @@ static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struc
         e->pins = 1;
         e->next_use = want->next_use;
         e->last_use = ++d->clock;
-        *ret_rank = want->ahead ? vvi_dataset_rank_locked(d, want->next_use, e->last_use) : 0;
+        /* 0 is for what somebody waits for. */
+        *ret_rank = want->ahead ? VV_MAX(vvi_dataset_rank_locked(d, want->next_use, e->last_use),
+                                         (uint64_t)1)
+                                : 0;
         rc = vvi_dataset_add_locked(d, e);
     }
     vv_mutex_unlock(&d->lock);

@@ -432,6 +432,7 @@ static int open_parts(struct vv_node *n, char *err, size_t err_bytes)
         return rc;
     }
     n->opts.dataset.evicted = vvi_node_ahead_again;
+    n->opts.dataset.passed = vvi_node_ahead_passed;
     n->opts.dataset.user = n;
     rc = vv_dataset_open(n->opts.folder, &n->opts.dataset, err, err_bytes, &n->cache);
     if (rc < 0)

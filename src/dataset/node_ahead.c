@@ -7,6 +7,8 @@
  * brought in that order, some at a time, and the cache makes room by the same rule as everywhere: what is
  * wanted later goes before what is wanted earlier (vv_next_rank). When the cache is full of files that are
  * wanted earlier, bringing stops until some of them have been used. Each use of a file moves the order on.
+ * A file that is wanted several times counts as wanted at the first of its places that is still to come,
+ * whichever of them it was brought for.
  *
  * ahead.lock protects all; nothing is called under it.
  */
@@ -44,6 +46,17 @@ static void free_places(struct vvi_path *e)
     free(e);
 }
 
+/* The first place of a file that is still to come, or `otherwise`. */
+static uint64_t next_place_locked(const struct vvi_ahead *a, const char *path, uint64_t otherwise)
+{
+    const struct places *p = vvi_paths_find(&a->places, path);
+
+    for (size_t i = p ? p->at : 0; p && i < p->nr; i++)
+        if (p->place[i] >= a->place)
+            return p->place[i];
+    return otherwise;
+}
+
 /* ---- what waits ---- */
 
 static struct item *item_new(const char *path, uint64_t place, bool here)
@@ -77,8 +90,9 @@ static struct item *pop_locked(struct vvi_ahead *a)
 
 /* ---- bringing ---- */
 
-/* True: it is to be tried again when there is room. */
-static bool bring_one(struct vv_node *n, const struct item *item)
+/* `next`: when the file is wanted first, which may be before this item's place. True: it is to be tried again when
+ * there is room. */
+static bool bring_one(struct vv_node *n, const struct item *item, uint64_t next)
 {
     struct vvi_view *v = vvi_node_view_get(n);
     bool ours = !v->fenced && (item->here || vvi_node_view_home(n, v, item->path) == v->self);
@@ -103,7 +117,7 @@ static bool bring_one(struct vv_node *n, const struct item *item)
                                  vv_now_ns() + n->opts.patience_ns);
         return false;
     }
-    rc = vv_owner_bring(n->owner, item->path, item->place);
+    rc = vv_owner_bring(n->owner, item->path, next);
     if (rc == 0)
         VVI_COUNT(n, ahead);
     else
@@ -119,6 +133,7 @@ static void *bring(void *arg)
     vv_mutex_lock(&a->lock);
     while (!a->stop) {
         struct item *item;
+        uint64_t next;
         bool again;
 
         if (a->items.n == 0) {
@@ -136,8 +151,9 @@ static void *bring(void *arg)
             free(item);
             continue;
         }
+        next = next_place_locked(a, item->path, item->place);
         vv_mutex_unlock(&a->lock);
-        again = bring_one(n, item);
+        again = bring_one(n, item, next);
         vv_mutex_lock(&a->lock);
         a->full = a->full || again;
         if (!again || push_locked(a, item) < 0)
@@ -186,6 +202,12 @@ void vvi_node_ahead_fini(struct vv_node *n)
     vv_mutex_fini(&a->lock);
 }
 
+static void skip_passed_locked(const struct vvi_ahead *a, struct places *p)
+{
+    while (p->nr - p->at > 1 && p->place[p->at + 1] < a->place)
+        p->at++;
+}
+
 static int note_place_locked(struct vvi_ahead *a, const char *path, uint64_t place)
 {
     struct places *p = vvi_paths_find(&a->places, path);
@@ -197,8 +219,7 @@ static int note_place_locked(struct vvi_ahead *a, const char *path, uint64_t pla
             return -ENOMEM;
         }
     }
-    while (p->nr - p->at > 1 && p->place[p->at + 1] < a->place)
-        p->at++;
+    skip_passed_locked(a, p);
     if (p->nr == p->room && p->at > 0) {
         memmove(p->place, p->place + p->at, (p->nr - p->at) * sizeof(*p->place));
         p->nr -= p->at;
@@ -254,6 +275,19 @@ void vvi_node_ahead_again(void *user, const char *path, uint64_t place)
     free(item);
 }
 
+uint64_t vvi_node_ahead_passed(void *user, const char *path)
+{
+    struct vvi_ahead *a = &((struct vv_node *)user)->ahead;
+    uint64_t next;
+
+    vv_mutex_lock(&a->lock);
+    next = next_place_locked(a, path, VV_DATASET_UNKNOWN);
+    vv_mutex_unlock(&a->lock);
+    return next;
+}
+
+/* A use is that of the first place, which may have been passed; but not when the next one has come as well:
+ * the file was read without asking. */
 void vvi_node_ahead_used(struct vv_node *n, const char *path)
 {
     struct vvi_ahead *a = &n->ahead;
@@ -265,6 +299,7 @@ void vvi_node_ahead_used(struct vv_node *n, const char *path)
     p = a->places.nr ? vvi_paths_find(&a->places, path) : NULL;
     if (p && p->at < p->nr) {
         ordered = true;
+        skip_passed_locked(a, p);
         now = p->place[p->at++];
         next = p->at < p->nr ? p->place[p->at] : VV_DATASET_UNKNOWN;
         a->place = VV_MAX(a->place, now);

@@ -289,6 +289,8 @@ void vvi_node_ahead_fini(struct vv_node *n);
 int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool here);
 /* One that is wanted at a place had to make room. */
 void vvi_node_ahead_again(void *user, const char *path, uint64_t place);
+/* One was passed over: its next place, or VV_DATASET_UNKNOWN. */
+uint64_t vvi_node_ahead_passed(void *user, const char *path);
 /* A file of this home was asked for. */
 void vvi_node_ahead_used(struct vv_node *n, const char *path);
 uint64_t vvi_node_ahead_waiting(struct vv_node *n);

@@ -181,6 +181,45 @@ static void next_use(void)
     vv_dataset_close(d);
 }
 
+static uint64_t expected_again(void *user, const char *path)
+{
+    (void)user;
+    return strcmp(path, "/again") == 0 ? 150 : VV_DATASET_UNKNOWN;
+}
+
+/* What the order has passed over is not what nobody wants: it may be wanted again. */
+static void passed_over(void)
+{
+    struct vv_dataset_opts opts = {.capacity = 400 * DS_KIB, .passed = expected_again};
+    struct vv_dataset_want want = {.gen = ds_gen(0, 100 * DS_KIB)};
+    static const struct {
+        const char *path;
+        uint64_t next_use;
+    } files[] = {{"/again", 50}, {"/over", 60}, {"/far", 200}};
+    struct vv_dataset *d;
+    char err[200];
+
+    T_OK(vv_dataset_open(t_tmpdir(), &opts, err, sizeof(err), &d));
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(files); i++) {
+        want.path = files[i].path;
+        want.next_use = files[i].next_use;
+        T_OK(ds_put_want(d, &want));
+    }
+    vv_dataset_advance(d, 100);
+    want.ahead = true;
+    want.path = "/one";
+    want.next_use = 120;
+    T_OK(ds_put_want(d, &want));
+    T_CHECK(is_there(d, "/again") && !is_there(d, "/over") && is_there(d, "/far"));
+    want.path = "/two";
+    T_OK(ds_put_want(d, &want));
+    T_CHECK(is_there(d, "/again") && !is_there(d, "/far"));
+    want.path = "/three";
+    T_OK(ds_put_want(d, &want));
+    T_CHECK(!is_there(d, "/again") && is_there(d, "/one") && is_there(d, "/two"));
+    vv_dataset_close(d);
+}
+
 /* A descriptor keeps its file, in this process and in others; the rest is not more than capacity. */
 static void in_use(void)
 {
@@ -408,6 +447,7 @@ int main(void)
     T_RUN(too_large);
     T_RUN(least_recently_used);
     T_RUN(next_use);
+    T_RUN(passed_over);
     T_RUN(in_use);
     T_RUN(generations);
     T_RUN(found_is_not_evicted);

@@ -831,6 +831,60 @@ static void suspected(void)
     end(&j);
 }
 
+/* Room for 16 files below the low watermark, which are all there because they were ordered, file 0 twice: first, and
+ * `again` places after that. Somebody reads `reads`, and then two others, for which files have to go. */
+static void expected_twice(unsigned again, int reads)
+{
+    uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
+    struct vv_shared_stat st;
+    struct vv_door_ask ask;
+    const char *paths[17];
+    char text[18][600];
+    int others[2], fd;
+    struct job j;
+
+    begin(&j, 1, 18);
+    j.opts.dataset.capacity = 18 * 8192;
+    for (unsigned i = 0; i < 18; i++) {
+        write_file(&j, i, 0, 8000);
+        file_path(&j, i, text[i], sizeof(text[i]));
+    }
+    for (unsigned i = 0; i < 17; i++)
+        paths[i] = i == again ? text[0] : text[i < again ? i : i - 1];
+    start_all(&j);
+    T_OK(vv_node_bring(j.node[0], paths, 17, 100));
+    while (SUM(&j, counters.ahead) < 17) {
+        T_CHECK(vv_now_ns() < limit_ns);
+        usleep(1000);
+    }
+    T_EQ(SUM(&j, cache.files), 16);
+    if (reads >= 0)
+        T_OK(read_at(&j, 0, (unsigned)reads, 0, 8000));
+    /* As long as they are open they stay. */
+    for (unsigned i = 0; i < 2; i++) {
+        ask = ask_for(text[16 + i]);
+        T_OK(vv_node_get(j.node[0], &ask, &others[i], &st));
+    }
+    /* What went does not come back as long as there is no room for it. */
+    T_CHECK(SUM(&j, cache.evicted) > 0);
+    T_EQ(SUM(&j, owner.fetches), 18);
+    ask = ask_for(text[0]);
+    ask.now = true;
+    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    check_fd(fd, 0, 0, 8000);
+    close(fd);
+    close(others[0]);
+    close(others[1]);
+    end(&j);
+}
+
+/* A file that is ordered twice is kept for its first place, and when that has passed for its second. */
+static void ordered_twice(void)
+{
+    expected_twice(16, -1);
+    expected_twice(8, 1);
+}
+
 int main(void)
 {
     T_RUN(alone);
@@ -846,5 +900,6 @@ int main(void)
     T_RUN(drained);
     T_RUN(hurried);
     T_RUN(ahead);
+    T_RUN(ordered_twice);
     return t_done();
 }

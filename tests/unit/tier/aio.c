@@ -221,6 +221,31 @@ static void kick_wakes(void)
     vv_aio_free(aio);
 }
 
+static void *come_and_go(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 20; i++) {
+        struct vv_aio *aio;
+        int rc = vv_aio_new(NULL, backend, 2, &aio);
+        if (rc == 0)
+            vv_aio_free(aio);
+        else
+            T_CHECK(rc == -EOPNOTSUPP || rc == -EAGAIN); /* a limit of what a process may have */
+    }
+    return NULL;
+}
+
+/* The memory of one that is freed is that of the next, in another thread: no race, and none is reported. */
+static void memory_comes_again(void)
+{
+    pthread_t t[4];
+
+    for (int i = 0; i < 4; i++)
+        T_OK(pthread_create(&t[i], NULL, come_and_go, NULL));
+    for (int i = 0; i < 4; i++)
+        T_OK(pthread_join(t[i], NULL));
+}
+
 static void bad_arguments(void)
 {
     struct vv_aio *aio;
@@ -250,6 +275,7 @@ int main(void)
         T_RUN(freeing_waits);
         T_RUN(waiting_ends_in_time);
         T_RUN(kick_wakes);
+        T_RUN(memory_comes_again);
         T_RUN(bad_arguments);
     }
     return t_done();

@@ -24,7 +24,10 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
 int cached_meet_tell(const struct vv_cached *c, const char *addr);
 /* Adds the others to a node. */
 int cached_meet_look(const struct vv_cached *c, struct vv_node *n);
-void cached_meet_leave(const struct vv_cached *c);
+/* False: another node has written its address under this one's name since, which is logged. The file then has this one's
+ * again, so that the other one finds out, too: to be called no more. */
+bool cached_meet_check(const struct vv_cached *c, const char *addr);
+void cached_meet_leave(const struct vv_cached *c, const char *addr);
 
 /* ---- figures (cached_status.c) ---- */
 

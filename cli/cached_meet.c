@@ -179,10 +179,43 @@ int cached_meet_look(const struct vv_cached *c, struct vv_node *n)
     return 0;
 }
 
-void cached_meet_leave(const struct vv_cached *c)
+/* Where the file of this node's name says that it is. */
+static bool read_own(const struct vv_cached *c, struct vv_member_info *ret_info)
 {
-    char path[2 * VV_CONFIG_TEXT];
+    char path[2 * VV_CONFIG_TEXT], err[256];
+    struct vv_member_info *peers;
+    size_t nr;
 
     snprintf(path, sizeof(path), "%s/%s" SUFFIX, c->meet, c->node);
-    unlink(path);
+    if (vv_cached_peers(path, err, sizeof(err), &peers, &nr) < 0)
+        return false;
+    if (nr == 1)
+        *ret_info = peers[0];
+    free(peers);
+    return nr == 1;
+}
+
+bool cached_meet_check(const struct vv_cached *c, const char *addr)
+{
+    struct vv_member_info own;
+
+    if (!read_own(c, &own) || strcmp(own.addr, addr) == 0)
+        return true;
+    vv_log(VV_LOG_WARNING,
+           "another node of this job, at %s, has the name %s too: only one of them can take part; "
+           "give "
+           "each a name of its own (node)",
+           own.addr, c->node);
+    (void)cached_meet_tell(c, addr);
+    return false;
+}
+
+void cached_meet_leave(const struct vv_cached *c, const char *addr)
+{
+    char path[2 * VV_CONFIG_TEXT];
+    struct vv_member_info own;
+
+    snprintf(path, sizeof(path), "%s/%s" SUFFIX, c->meet, c->node);
+    if (read_own(c, &own) && strcmp(own.addr, addr) == 0)
+        unlink(path);
 }

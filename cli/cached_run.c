@@ -288,6 +288,7 @@ static bool take_signal(struct run *r)
 static void serve(struct run *r)
 {
     uint64_t metrics_ns = vv_now_ns(), meet_ns = metrics_ns, pause_ns = MEET_NS;
+    bool only_one = true; /* under this name */
 
     for (;;) {
         struct pollfd p[2] = {{r->signals, POLLIN, 0}, {r->stop[0], POLLIN, 0}};
@@ -299,6 +300,7 @@ static void serve(struct run *r)
         }
         if (r->c->meet[0] && now_ns >= meet_ns) {
             (void)cached_meet_look(r->c, r->node);
+            only_one = only_one && cached_meet_check(r->c, vv_node_addr(r->node));
             meet_ns = now_ns + pause_ns;
             pause_ns = VV_MIN(2 * pause_ns, MEET_MAX_NS);
         }
@@ -351,7 +353,7 @@ static void close_parts(struct run *r)
     if (r->node)
         vv_node_hurry(r->node);
     if (r->node && r->c->meet[0])
-        cached_meet_leave(r->c);
+        cached_meet_leave(r->c, vv_node_addr(r->node));
     vv_mutex_lock(&r->lock);
     r->stopping = true;
     vv_cond_broadcast(&r->wake);
@@ -414,9 +416,10 @@ static void use_one_arena(void)
 #endif
 }
 
-static int prepare(struct run *r)
+static int prepare(struct run *r, char *err, size_t err_bytes)
 {
     sigset_t set;
+    int rc;
 
     r->stop[0] = r->stop[1] = r->signals = r->ended = -1;
     vv_mutex_init(&r->lock, "daemon", VV_RANK_STATS);
@@ -433,7 +436,10 @@ static int prepare(struct run *r)
     r->ended = eventfd(0, EFD_CLOEXEC);
     if (r->signals < 0 || r->ended < 0 || pipe2(r->stop, O_CLOEXEC) < 0)
         return -errno;
-    return open_log(r);
+    rc = open_log(r);
+    if (rc < 0)
+        snprintf(err, err_bytes, "log: %s: %s", r->c->log, strerror(-rc));
+    return rc;
 }
 
 static void detach(void)
@@ -457,7 +463,7 @@ int cached_run(struct vv_cached *c, int ready_fd)
     if (!r)
         return CLI_FAILED;
     r->c = c;
-    rc = prepare(r);
+    rc = prepare(r, err, sizeof(err));
     if (rc == 0)
         rc = open_all(r, err, sizeof(err));
     if (rc == 0 && c->scrub > 0) {

@@ -34,6 +34,8 @@
 #define WORKERS     32
 #define AHEAD       4
 #define MIB_SHIFT   20
+#define NAMED_MAX   8
+#define NAMED_BYTES (NAMED_MAX * (VV_MEMBER_NAME_MAX + 2) + 48)
 
 bool vvi_same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
 {
@@ -189,14 +191,46 @@ static void set_view(struct vv_node *n, struct vvi_view *v)
     vv_mutex_unlock(&n->home.lock);
 }
 
-static void tell_view(const struct vvi_view *v)
+static bool was_up(const struct vvi_view *old, uint64_t id)
 {
+    uint32_t i = old ? vvi_node_view_find(old, id) : VV_PLACE_NONE;
+
+    return i != VV_PLACE_NONE && vvi_node_view_up(old, i);
+}
+
+/* Who has come, or gone: the first few of them. */
+static void name_some(const struct vvi_view *old, const struct vvi_view *v, bool come, char *buf,
+                      size_t size)
+{
+    size_t at = 0;
+    unsigned nr = 0;
+
+    buf[0] = '\0';
+    for (uint32_t i = 0; i < v->nr; i++) {
+        if (vvi_node_view_up(v, i) != come || was_up(old, v->rows[i].info.id) == come ||
+            i == v->self)
+            continue;
+        if (nr++ < NAMED_MAX)
+            at += (size_t)snprintf(buf + at, size - at, "%s%s",
+                                   nr == 1 ? (come ? "; up: " : "; lost: ") : ", ",
+                                   v->rows[i].info.name);
+    }
+    if (nr > NAMED_MAX)
+        snprintf(buf + at, size - at, " and %u more", nr - NAMED_MAX);
+}
+
+static void tell_view(const struct vvi_view *old, const struct vvi_view *v)
+{
+    char came[NAMED_BYTES], went[NAMED_BYTES];
     uint32_t up = 0;
 
     for (uint32_t i = 0; i < v->nr; i++)
         up += vvi_node_view_up(v, i);
-    vv_log(VV_LOG_INFO, "epoch %llu: %u of %u nodes are up%s", (unsigned long long)v->epoch, up,
-           v->nr, v->fenced ? "; this one is cut off from most, and leaves reading to others" : "");
+    name_some(old, v, true, came, sizeof(came));
+    name_some(old, v, false, went, sizeof(went));
+    vv_log(VV_LOG_INFO, "epoch %llu: %u of %u nodes are up%s%s%s", (unsigned long long)v->epoch, up,
+           v->nr, came, went,
+           v->fenced ? "; this one is cut off from most, and leaves reading to others" : "");
 }
 
 /* On the thread of the gossip. */
@@ -205,7 +239,7 @@ static void members_changed(void *user)
     struct vv_node *n = user;
     struct vv_gossip_view *g;
     struct vv_member_row *rows;
-    struct vvi_view *v;
+    struct vvi_view *v, *old;
 
     if (vv_gossip_view(n->gossip, &g) < 0)
         return;
@@ -213,7 +247,10 @@ static void members_changed(void *user)
     if (rows) {
         memcpy(rows, g->rows, g->nr * sizeof(*rows));
         if (view_new(n, g->epoch, g->fenced, rows, g->nr, &v) == 0) {
-            tell_view(v);
+            old = vvi_node_view_get(n);
+            if (!same_nodes(old, v))
+                tell_view(old, v);
+            vvi_node_view_put(old);
             set_view(n, v);
         }
     }
@@ -308,6 +345,10 @@ static int open_roots(struct vv_node *n, char *err, size_t err_bytes)
 
             snprintf(err, err_bytes, "roots: %s: %s", n->opts.roots[i], strerror(-rc));
             return rc;
+        }
+        if (!S_ISDIR(st.st_mode)) {
+            snprintf(err, err_bytes, "roots: %s is not a folder", n->opts.roots[i]);
+            return -ENOTDIR;
         }
         for (length = strlen(r->given); length > 1 && r->given[length - 1] == '/'; length--)
             r->given[length - 1] = '\0';
@@ -564,6 +605,26 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around)
     return vv_dataset_scrub(n->cache, bytes, ret_around);
 }
 
+/* Views are made when it makes a difference to where files are. Who is suspected, and who is not any more, does not. */
+static void take_suspects(struct vv_node *n, struct vv_node_status *s)
+{
+    struct vv_gossip_view *g;
+
+    if (!n->gossip || vv_gossip_view(n->gossip, &g) < 0)
+        return;
+    /* Both are in the order of numbers; of those who have come since then the view does not know. */
+    for (size_t i = 0, k = 0; i < s->nr && k < g->nr; k++) {
+        enum vv_member_state *state = &s->rows[i].member.state;
+
+        if (g->rows[k].info.id != s->rows[i].member.info.id)
+            continue;
+        if (*state <= VV_MEMBER_SUSPECT && g->rows[k].state <= VV_MEMBER_SUSPECT)
+            *state = g->rows[k].state;
+        i++;
+    }
+    free(g);
+}
+
 int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status)
 {
     struct vvi_view *v = vvi_node_view_get(n);
@@ -600,6 +661,7 @@ int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status)
         s->rows[i].load =
             i == v->self ? s->cache.used : vvi_node_home_load_of(n, v->rows[i].info.id);
     }
+    take_suspects(n, s);
     vvi_node_view_put(v);
     *ret_status = s;
     return 0;

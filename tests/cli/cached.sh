@@ -81,6 +81,10 @@ expect 1 --roots "$dir/data" --cache "$dir/cache" --capacity 10M --listen 127.0.
 says "closed to others"
 expect 1 --roots "$dir/none" --cache "$dir/cache" --capacity 10M
 says "roots: $dir/none: No such"
+expect 1 --roots "$dir/data/f1" --cache "$dir/cache" --capacity 10M
+says "roots: $dir/data/f1 is not a folder"
+expect 1 --roots "$dir/data" --cache "$dir/cache" --capacity 10M --log "$dir/none/log"
+says "log: $dir/none/log: No such"
 expect 1 --roots data --cache "$dir/cache" --capacity 10M
 says "roots: data has to be a whole path"
 printf '[cached]\nroots = %s\ncapasity = 3\n' "$dir/data" >"$dir/conf"

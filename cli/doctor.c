@@ -27,6 +27,7 @@
 #include "core/bytes.h"
 #include "core/config.h"
 #include "core/topo.h"
+#include "dataset/cached.h"
 #include "device/cuda/cuda.h"
 #include "net/net.h"
 #include "stats/page.h"
@@ -304,6 +305,24 @@ static void look_at_machine(struct doctor *d)
                 : NULL;
 }
 
+/* The dataset cache has settings of its own. */
+static bool is_of_cached(const char *text, size_t n)
+{
+    static const char *const more[] = {"VARVE_CACHED_CONFIG", "VARVE_PRELOAD",
+                                       "VARVE_PRELOAD_PATIENCE", "VARVE_PRELOAD_ROOTS"};
+    char name[VV_CONFIG_NAME];
+
+    for (size_t i = 0; i < vv_cached_settings.count; i++) {
+        vv_settings_env_name(&vv_cached_settings, &vv_cached_settings.keys[i], name, sizeof(name));
+        if (strlen(name) == n && strncmp(name, text, n) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < VV_ARRAY_SIZE(more); i++)
+        if (strlen(more[i]) == n && strncmp(more[i], text, n) == 0)
+            return true;
+    return false;
+}
+
 /* A variable that looks like a setting but is none is most likely a slip of the pen. */
 static void look_at_environment(struct doctor *d)
 {
@@ -324,7 +343,12 @@ static void look_at_environment(struct doctor *d)
             vv_config_env_name(&vv_config_keys[i], name, sizeof(name));
             known = strlen(name) == n && strncmp(name, *e, n) == 0;
         }
-        if (!known)
+        if (known || is_of_cached(*e, n))
+            continue;
+        if (strncmp(*e, "VARVE_CACHED_", 13) == 0)
+            add(d, "configuration", WARNING, "%.*s is not a setting", (int)VV_MIN(n, 100), *e)
+                ->effect = "the variable is ignored; varve-cached.conf(5) lists the settings";
+        else
             add(d, "configuration", WARNING, "%.*s is not a setting", (int)VV_MIN(n, 100), *e)
                 ->effect = "the variable is ignored; varve.conf(5) lists the settings";
     }

@@ -149,21 +149,27 @@ static int take_batch(struct cached_control *c, FILE *in, bool order, char **pat
 static void answer_bring(struct cached_control *c, const char *line, FILE *in, FILE *out)
 {
     char **paths = calloc(BATCH, sizeof(*paths));
-    uint64_t told = 0;
+    uint64_t told = 0, outside = 0;
     int rc = paths ? 0 : -ENOMEM;
     size_t nr = 1;
 
     while (rc == 0 && nr > 0) {
         rc = take_batch(c, in, strcmp(line, " order") == 0, paths, &nr);
         told += nr;
-        for (size_t i = 0; i < nr; i++)
+        for (size_t i = 0; i < nr; i++) {
+            outside += !vv_node_serves(c->opts.node, paths[i]);
             free(paths[i]);
+        }
     }
     free(paths);
     if (rc < 0)
         fprintf(out, "error: %s\n", strerror(-rc));
+    else if (told > 0 && outside == told)
+        fputs("error: none of these files is below a root\n", out);
     else
-        fprintf(out, "ok\n%" PRIu64 " files will be brought\n", told);
+        fprintf(out, "ok\n%" PRIu64 " files will be brought\n", told - outside);
+    if (rc == 0 && outside > 0 && outside < told)
+        fprintf(out, "%" PRIu64 " are not below a root\n", outside);
 }
 
 static void answer(struct cached_control *c, FILE *in, FILE *out)

@@ -124,6 +124,30 @@ void cached_print_prometheus(FILE *f, const void *figures)
 #undef X
 }
 
+/* Why programs were told to read the shared file system themselves. */
+static void print_passed(FILE *f, const struct vv_node_counters *c)
+{
+    const struct {
+        uint64_t count;
+        const char *why;
+    } all[] = {{c->passed_fenced, "cut off or leaving"},
+               {c->passed_redirect, "its node is gone"},
+               {c->passed_large, "above max_file"},
+               {c->passed_full, "no room"},
+               {c->passed_late, "no answer in time"},
+               {c->passed_error, "errors, such as no such file"}};
+    const char *between = "left     ";
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(all); i++) {
+        if (all[i].count == 0)
+            continue;
+        fprintf(f, "%s%" PRIu64 " %s", between, all[i].count, all[i].why);
+        between = ", ";
+    }
+    if (between[0] == ',')
+        fputc('\n', f);
+}
+
 void cached_print_text(FILE *f, const struct cached_figures *s)
 {
     const struct vv_node_counters *c = &s->node->counters;
@@ -142,6 +166,7 @@ void cached_print_text(FILE *f, const struct cached_figures *s)
             "opens    %" PRIu64 " from disk, %" PRIu64 " from memory, %" PRIu64
             " from other nodes (%s); %" PRIu64 " left to the shared file system\n",
             c->local, c->memory, c->remote, vv_bytes_human(c->remote_bytes, a, sizeof(a)), passed);
+    print_passed(f, c);
     fprintf(f,
             "shared   %" PRIu64 " files read (%s), %" PRIu64 " looks, %" PRIu64
             " had changed; %" PRIu64 " to bring\n",

@@ -236,6 +236,8 @@ int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes)
             return rc;
         }
         c->capacity = (room + held_in(c->cache)) / 5 * 4;
+        if (c->capacity < CAPACITY_MIN)
+            return vv_settings_fail(err, err_bytes, "cache: the disk of %s is full", c->cache);
     }
     if (c->capacity < CAPACITY_MIN)
         return vv_settings_fail(err, err_bytes, "capacity: less than 1M holds nothing");

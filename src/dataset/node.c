@@ -600,6 +600,13 @@ int vv_node_home(struct vv_node *n, const char *path, uint64_t *ret_id)
     return rc;
 }
 
+bool vv_node_serves(const struct vv_node *n, const char *path)
+{
+    char whole[VV_DATASET_PATH_MAX + 1];
+
+    return vvi_node_path(n, path, whole) == 0;
+}
+
 int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around)
 {
     return vv_dataset_scrub(n->cache, bytes, ret_around);

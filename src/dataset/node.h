@@ -167,5 +167,7 @@ VV_WARN_UNUSED int vv_node_status(struct vv_node *n, struct vv_node_status **ret
 /* Which node a path is at home at, by the view of this one. -ENOENT: nowhere. The name lives as long as the
  * node. */
 VV_WARN_UNUSED int vv_node_home(struct vv_node *n, const char *path, uint64_t *ret_id);
+/* Whether it lies below a root, as far as the name tells. */
+bool vv_node_serves(const struct vv_node *n, const char *path);
 
 #endif

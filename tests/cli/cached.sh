@@ -153,6 +153,8 @@ check
 printf '%s\n' "$dir/data/f6" >"$dir/list"
 expect 0 preload --list "$dir/list" "$dir/data/f7"
 grep -q '2 files will be brought' "$dir/out" || fail "preload"
+expect 1 preload /etc/hostname
+says "none of these files is below a root"
 expect 0 preload --seed 3 --epochs 2 "$dir/data"
 for _ in $(seq 2400); do [ "$(figure files)" = 10 ] && break; sleep 0.05; done
 [ "$(figure files)" = 10 ] && [ "$(figure shared_reads_total)" = 4 ] || fail "preload brings each file once"

@@ -43,7 +43,9 @@
 #define AGAIN_NS    VV_NS_PER_S
 #define LAST_WORD_S \
     2 /* that may not be heard: the log may be on a file system that does not answer */
-#define ROOTS_MAX VV_DOOR_ROOTS_MAX
+#define ROOTS_MAX    VV_DOOR_ROOTS_MAX
+#define BUSY_NS      (2 * VV_NS_PER_S)
+#define BUSY_STEP_US 50000
 
 struct run {
     struct vv_cached *c;
@@ -160,8 +162,14 @@ static int open_node(struct run *r, char *err, size_t err_bytes)
         .ahead = (unsigned)c->ahead,
         .lazy = c->lazy,
     };
+    uint64_t until_ns = vv_now_ns() + BUSY_NS;
+    int rc;
 
-    return vv_node_open(&o, err, err_bytes, &r->node);
+    /* A daemon that was just killed holds its folder for a moment longer. */
+    do
+        rc = vv_node_open(&o, err, err_bytes, &r->node);
+    while (rc == -EBUSY && vv_now_ns() < until_ns && usleep(BUSY_STEP_US) == 0);
+    return rc;
 }
 
 /* What programs may open without asking. They can do without it. */

@@ -21,6 +21,7 @@
 
 #include "cli/cli.h"
 #include "core/bytes.h"
+#include "core/crew.h"
 #include "core/error.h"
 #include "tier/helper.h"
 
@@ -182,7 +183,6 @@ static int serve(struct helper_opts *o, int listen_fd)
     struct vv_helper_served served;
     char err[256] = "";
 
-    unbind();
     raise_limit();
     stop_fd = o->serve.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sigaction(SIGTERM, &act, NULL);
@@ -209,6 +209,22 @@ static void leave_files(int keep)
     for (int fd = 3, max = (int)sysconf(_SC_OPEN_MAX); fd < VV_MIN(max, 65536); fd++)
         if (fd != keep)
             close(fd);
+}
+
+/* Before anybody is told that it is there: whoever waits for that has to hear of a refusal instead. */
+static int check(const struct helper_opts *o)
+{
+    struct vv_crew *crew;
+    char err[256] = "";
+    int rc = vv_crew_new(o->serve.cores ? o->serve.cores : "any", o->serve.nice, err, sizeof(err),
+                         &crew);
+
+    if (rc < 0) {
+        fprintf(stderr, COMMAND ": %s\n", err[0] ? err : vv_strerror(rc));
+        return rc == -EINVAL ? CLI_USAGE : CLI_FAILED;
+    }
+    vv_crew_free(crew);
+    return CLI_OK;
 }
 
 /* In a process of its own. This one waits until that listens: what listens is what others see. */
@@ -242,6 +258,10 @@ int cli_helper(int argc, char **argv)
     int listen_fd, rc = parse(argc, argv, &o);
 
     if (rc >= 0)
+        return rc;
+    unbind();
+    rc = check(&o);
+    if (rc != CLI_OK)
         return rc;
     if (o.background)
         return in_background(&o);

@@ -307,7 +307,6 @@ static void set_defaults(struct vv_net *net, const struct vv_net_opts *opts)
     *o = *opts;
     memcpy(net->token, opts->token, opts->token_bytes);
     o->token = net->token;
-    o->listen = NULL;
     o->peers_max = o->peers_max ? o->peers_max : 4096;
     o->queue_max = o->queue_max ? o->queue_max : 1024;
     o->serving_max = o->serving_max ? o->serving_max : 256;
@@ -343,6 +342,7 @@ int vv_net_open(const struct vv_net_opts *opts, char *err, size_t err_bytes,
     set_defaults(net, opts);
     vv_mutex_init(&net->lock, "net", VV_RANK_NET);
     rc = net->ops->open(net, &listen, err, err_bytes, &net->io, &port);
+    net->opts.listen = NULL; /* the caller's, and not for longer than this call */
     if (rc)
         goto fail_open;
     vvi_addr_with_port(opts->listen, port, net->addr);

@@ -519,8 +519,10 @@ static int tcp_open(struct vv_net *net, const struct vvi_addr *addr, char *err, 
     struct epoll_event wake, accept;
     int rc = 0;
 
-    if (!t)
+    if (!t) {
+        snprintf(err, err_bytes, "no memory");
         return -ENOMEM;
+    }
     *t = (struct tcp){.net = net, .epoll_fd = -1, .wake_fd = -1, .listen_fd = -1};
     wake = (struct epoll_event){.events = EPOLLIN, .data.ptr = &t->wake_fd};
     accept = (struct epoll_event){.events = EPOLLIN, .data.ptr = t};
@@ -537,7 +539,7 @@ static int tcp_open(struct vv_net *net, const struct vvi_addr *addr, char *err, 
                     epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->listen_fd, &accept) < 0))
         rc = -errno;
     if (rc) {
-        snprintf(err, err_bytes, "cannot listen: %s", strerror(-rc));
+        snprintf(err, err_bytes, "cannot listen at %s: %s", net->opts.listen, strerror(-rc));
         tcp_close(t);
         return rc;
     }

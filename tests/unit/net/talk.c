@@ -438,6 +438,7 @@ static void test_bad_opts(void)
     opts.transport = nt_transport;
     int rc = vv_net_open(&opts, err, sizeof(err), &net);
     T_ERR(rc, -EADDRINUSE);
+    T_CHECK(strstr(err, vv_net_addr(a.net)) != NULL);
     nt_close(&a);
 }
 

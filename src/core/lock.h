@@ -24,8 +24,8 @@
     X(MOVER, "one mover's own list of orders and completions")                                 \
     X(GPUFILE_MAP, "mapping files for a GPU file system, and its copies; calls the device")    \
     X(GPUFILE, "a GPU file system: its files, windows and lists of servers")                   \
-    X(OOC_STAGE, "the memory through which blocks of an array are read")                       \
-    X(OOC, "an array of blocks: its slots and runs, the map as it is sent; calls the device")  \
+    X(OOC_STAGE, "the memory through which blocks of an array and tables are read")            \
+    X(OOC, "blocks: slots, runs, the map as sent; tables: plans, a run; calls the device")     \
     X(DEVICE, "a device: allocations, streams, registered memory")                             \
     X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it anew")              \
     X(PARTNER, "partner copies: sending, receiving and storing what messages bring")           \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# examples/kirchhoff: varve-kirchhoff. Pictures, models and messages are those of examples/rtm. OpenMP and nvcc are used
+# examples/kirchhoff: varve-kirchhoff. Pictures, models, messages and the reading of options are those of examples/rtm. OpenMP and nvcc are used
 # when present.
 
 file(GLOB kirchhoff_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/kirchhoff/*.c)

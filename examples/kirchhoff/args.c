@@ -1,39 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line: one table of options. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "kirchhoff.h"
+#include "options.h"
 #include "rtm.h"
 
-enum kind { TEXT, COUNT, NUMBER, SIZE, CHOICE, SET, GRID, STATIONS, HELP };
+enum kind { GRID = OWN, STATIONS };
 
 static const char *const devices[] = {"cpu", "emulated", "cuda", NULL};
 static const char *const layouts[] = {"flat", "chunked", NULL};
 static const char *const policies[] = {"varve", "paper", NULL};
 
+_Static_assert((int)KIR_PATH == (int)RTM_PATH, "both are TEXT");
+
 #define AT(field) offsetof(struct kir_params, field)
 
-static const struct option {
-    const char *name, *value;
-    enum kind kind;
-    size_t at;
-    const char *const *words; /* CHOICE */
-    const char *help;
-} options[] = {
+static const struct rtm_option table[] = {
     {NULL, NULL, TEXT, 0, NULL, "The ground"},
     {"model", "NAME|FILE", TEXT, AT(model), NULL,
      "layers, salt, graded, or a file of floats in m/s, depth fastest, then x, then y (graded)"},
     {"grid", "XxZ|XxYxZ", GRID, 0, NULL, "cells, in two or three dimensions (401x201)"},
-    {"spacing", "M", NUMBER, AT(spacing), NULL, "side of a cell in metres (10)"},
-    {"smooth", "M", NUMBER, AT(smooth), NULL, "how far the model is smoothed for rays (8 cells)"},
+    {"spacing", "M", POSITIVE, AT(spacing), NULL, "side of a cell in metres (10)"},
+    {"smooth", "M", POSITIVE, AT(smooth), NULL, "how far the model is smoothed for rays (8 cells)"},
     {NULL, NULL, TEXT, 0, NULL, "The survey"},
-    {"frequency", "HZ", NUMBER, AT(frequency), NULL, "peak of the Ricker wavelet (25)"},
+    {"frequency", "HZ", POSITIVE, AT(frequency), NULL, "peak of the Ricker wavelet (25)"},
     {"stations", "N|NxM", STATIONS, 0, NULL, "along x, in 3D along x and y (41, 9x9)"},
-    {"offset", "M", NUMBER, AT(offset), NULL, "from source to receiver at most (the depth)"},
-    {"aperture", "M", NUMBER, AT(aperture), NULL,
+    {"offset", "M", POSITIVE, AT(offset), NULL, "from source to receiver at most (the depth)"},
+    {"aperture", "M", POSITIVE, AT(aperture), NULL,
      "from a station to what it sees at most (1.2 times the depth)"},
-    {"time", "S", NUMBER, AT(time), NULL, "of a trace (there and back)"},
+    {"time", "S", POSITIVE, AT(time), NULL, "of a trace (there and back)"},
     {"table-step", "CELLS", COUNT, AT(table_step), NULL, "between nodes of a table (4)"},
     {NULL, NULL, TEXT, 0, NULL, "The run"},
     {"device", "KIND", CHOICE, AT(device), devices,
@@ -55,8 +51,6 @@ static const struct option {
     {"help", NULL, HELP, 0, NULL, "this text"},
 };
 
-enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
-
 void kir_params_init(struct kir_params *ret_params)
 {
     struct kir_params p = {
@@ -75,35 +69,7 @@ void kir_params_init(struct kir_params *ret_params)
     *ret_params = p;
 }
 
-static void help(FILE *out)
-{
-    fprintf(out,
-            "Usage: varve-kirchhoff [OPTION]...\n"
-            "Migrates seismic traces by the times that waves need, with the velocity model and "
-            "the tables of\ntimes in caches of Varve.\n");
-    for (int i = 0; i < OPTIONS; i++) {
-        const struct option *o = &options[i];
-        char head[64];
-
-        if (!o->name) {
-            fprintf(out, "\n%s:\n", o->help);
-            continue;
-        }
-        snprintf(head, sizeof(head), "--%s%s%s", o->name, o->value ? " " : "",
-                 o->value ? o->value : "");
-        fprintf(out, "  %-28s %s\n", head, o->help);
-    }
-    fprintf(out,
-            "\nWrites image.png, image.raw (floats, depth fastest), model.png, smooth.png and\n"
-            "summary.json into the folder of --out.\n");
-}
-
-static int bad_value(const struct option *o, const char *value, const char *wanted)
-{
-    return rtm_error(-EINVAL, "--%s %s: %s", o->name, value, wanted);
-}
-
-static int parse_grid(const struct option *o, const char *text, struct kir_params *p)
+static int parse_grid(const struct rtm_option *o, const char *text, struct kir_params *p)
 {
     int a, b, c = 1, end = 0, n = sscanf(text, "%dx%dx%d%n", &a, &b, &c, &end);
 
@@ -113,7 +79,7 @@ static int parse_grid(const struct option *o, const char *text, struct kir_param
     }
     if (n < 2 || !end || text[end] || a < 8 || b < 8 || (n == 3 && c < 8) || a > 1 << 14 ||
         b > 1 << 14 || c > 1 << 14)
-        return bad_value(o, text, "as 401x201 or 200x200x100, 8 cells at least");
+        return rtm_bad_value(o, text, "as 401x201 or 200x200x100, 8 cells at least");
     p->dims = n;
     p->n[KIR_X] = a;
     p->n[KIR_Y] = n == 3 ? b : 1;
@@ -121,7 +87,7 @@ static int parse_grid(const struct option *o, const char *text, struct kir_param
     return 0;
 }
 
-static int parse_stations(const struct option *o, const char *text, struct kir_params *p)
+static int parse_stations(const struct rtm_option *o, const char *text, struct kir_params *p)
 {
     int a, b = 1, end = 0, n = sscanf(text, "%dx%d%n", &a, &b, &end);
 
@@ -130,66 +96,28 @@ static int parse_stations(const struct option *o, const char *text, struct kir_p
         n = sscanf(text, "%d%n", &a, &end);
     }
     if (n < 1 || !end || text[end] || a < 1 || b < 1 || a > 1 << 12 || b > 1 << 12)
-        return bad_value(o, text, "as 41, in three dimensions as 9x9");
+        return rtm_bad_value(o, text, "as 41, in three dimensions as 9x9");
     p->stations[0] = a;
     p->stations[1] = b;
     return 0;
 }
 
-static int parse_number(const struct option *o, const char *text, struct kir_params *p)
+static int parse_own(const struct rtm_option *o, const char *value, void *params)
 {
-    char *end;
-    double value = strtod(text, &end);
-
-    if (o->kind == COUNT) {
-        if (end == text || *end || !(value >= 1 && value <= 1e6) || value != floor(value))
-            return bad_value(o, text, "a whole number of 1 or more is needed");
-        *(int *)((char *)p + o->at) = (int)value;
-        return 0;
-    }
-    if (end == text || *end || !(value > 0 && value < 1e9))
-        return bad_value(o, text, "a number above 0 is needed");
-    *(double *)((char *)p + o->at) = value;
-    return 0;
+    return o->kind == GRID ? parse_grid(o, value, params) : parse_stations(o, value, params);
 }
 
-static int parse_choice(const struct option *o, const char *text, struct kir_params *p)
-{
-    char wanted[128] = "one of";
-
-    for (int i = 0; o->words[i]; i++) {
-        if (strcmp(o->words[i], text) == 0) {
-            *(int *)((char *)p + o->at) = i;
-            return 0;
-        }
-        snprintf(wanted + strlen(wanted), sizeof(wanted) - strlen(wanted), " %s", o->words[i]);
-    }
-    return bad_value(o, text, wanted);
-}
-
-static int parse_value(const struct option *o, const char *text, struct kir_params *p)
-{
-    switch (o->kind) {
-    case TEXT:
-        if (strlen(text) >= KIR_PATH || !text[0])
-            return bad_value(o, text, "a name of 1 to 1023 bytes is needed");
-        snprintf((char *)p + o->at, KIR_PATH, "%s", text);
-        return 0;
-    case SIZE:
-        if (rtm_parse_bytes(text, (uint64_t *)((char *)p + o->at)) ||
-            *(uint64_t *)((char *)p + o->at) == 0)
-            return bad_value(o, text, "a size is needed, as 512K or 4G");
-        return 0;
-    case CHOICE:
-        return parse_choice(o, text, p);
-    case GRID:
-        return parse_grid(o, text, p);
-    case STATIONS:
-        return parse_stations(o, text, p);
-    default:
-        return parse_number(o, text, p);
-    }
-}
+static const struct rtm_options options = {
+    .table = table,
+    .nr = sizeof(table) / sizeof(table[0]),
+    .count_max = 1000000,
+    .head = "Usage: varve-kirchhoff [OPTION]...\n"
+            "Migrates seismic traces by the times that waves need, with the velocity model and "
+            "the tables of\ntimes in caches of Varve.\n",
+    .tail = "\nWrites image.png, image.raw (floats, depth fastest), model.png, smooth.png and\n"
+            "summary.json into the folder of --out.\n",
+    .own = parse_own,
+};
 
 /* What goes together, and what is chosen. */
 static int finish(struct kir_params *p)
@@ -213,30 +141,14 @@ static int finish(struct kir_params *p)
 
 int kir_args(int argc, char **argv, FILE *out, struct kir_params *ret_params)
 {
-    kir_params_init(ret_params);
-    for (int i = 1; i < argc; i++) {
-        const struct option *o = NULL;
-        int rc;
+    struct kir_params p;
+    int rc;
 
-        for (int k = 0; k < OPTIONS && !o; k++)
-            if (options[k].name && strncmp(argv[i], "--", 2) == 0 &&
-                strcmp(argv[i] + 2, options[k].name) == 0)
-                o = &options[k];
-        if (!o)
-            return rtm_error(-EINVAL, "%s is no option: --help lists them", argv[i]);
-        if (o->kind == HELP) {
-            help(out);
-            return 1;
-        }
-        if (o->kind == SET) {
-            *(bool *)((char *)ret_params + o->at) = true;
-            continue;
-        }
-        if (i + 1 == argc)
-            return rtm_error(-EINVAL, "--%s needs a value: %s", o->name, o->value);
-        rc = parse_value(o, argv[++i], ret_params);
-        if (rc)
-            return rc;
-    }
-    return finish(ret_params);
+    kir_params_init(&p);
+    rc = rtm_options_read(&options, argc, argv, out, &p);
+    if (rc == 0)
+        rc = finish(&p);
+    if (rc == 0)
+        *ret_params = p;
+    return rc;
 }

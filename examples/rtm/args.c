@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line: one table of options. */
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "options.h"
 #include "rtm.h"
 
 enum kind {
-    TEXT,
-    COUNT,  /* 1 or more */
-    NUMBER, /* 0 or more */
-    CHOICE,
-    SET,   /* a flag that sets a bool */
-    CLEAR, /* a flag that clears one */
-    GRID,
-    MEMORY,
+    GRID = OWN,
     IN_MEMORY,
     VARVE, /* a key of the library's configuration */
     LOCAL,
-    VARVE_DEVICE_CHOICE,
-    HELP
+    VARVE_DEVICE_CHOICE
 };
 
 static const char *const devices[] = {"cpu", "cuda", NULL};
@@ -30,13 +21,8 @@ static const char *const accesses[] = {"auto", "copy", "lend", NULL};
 
 #define AT(field) offsetof(struct rtm_params, field)
 
-static const struct option {
-    const char *name, *value;
-    enum kind kind;
-    size_t at;
-    const void *more; /* CHOICE: the words; VARVE: the key */
-    const char *help;
-} options[] = {
+/* Of VARVE, `more` is the key. */
+static const struct rtm_option table[] = {
     {NULL, NULL, TEXT, 0, NULL, "The ground"},
     {"model", "NAME|FILE", TEXT, AT(model), NULL,
      "layers, salt, graded, or a file of floats in m/s, depth fastest, then x, then y (salt)"},
@@ -61,7 +47,7 @@ static const struct option {
     {"store", "KIND", CHOICE, AT(store), stores,
      "varve; file: plain blocking writes and reads past the page cache; memory: all in memory"},
     {"in-memory", NULL, IN_MEMORY, 0, NULL, "--store memory: the reference, without Varve"},
-    {"memory", "SIZE", MEMORY, 0, NULL,
+    {"memory", "SIZE", SIZE, AT(memory), NULL,
      "memory for the history: the host cache, on a GPU the device cache (1G)"},
     {"device-cache", "SIZE", VARVE, 0, "device_cache",
      "the same, each by itself; these and VARVE_*"},
@@ -93,8 +79,6 @@ static const struct option {
     {"help", NULL, HELP, 0, NULL, "this text"},
 };
 
-enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
-
 void rtm_params_init(struct rtm_params *ret_params)
 {
     struct rtm_params p = {
@@ -114,81 +98,22 @@ void rtm_params_init(struct rtm_params *ret_params)
     *ret_params = p;
 }
 
-static void help(FILE *out)
-{
-    fprintf(out,
-            "Usage: varve-rtm [OPTION]...\n"
-            "Migrates seismic shots in reverse time, with the history of wavefields in Varve.\n");
-    for (int i = 0; i < OPTIONS; i++) {
-        const struct option *o = &options[i];
-        char head[64];
-
-        if (!o->name) {
-            fprintf(out, "\n%s:\n", o->help);
-            continue;
-        }
-        snprintf(head, sizeof(head), "--%s%s%s", o->name, o->value ? " " : "",
-                 o->value ? o->value : "");
-        fprintf(out, "  %-28s %s\n", head, o->help);
-    }
-    fprintf(out,
-            "\nWrites image.png, image.raw (floats, depth fastest), model.png, migration.png and\n"
-            "summary.json into the folder of --out.\n");
-}
-
-static int bad_value(const struct option *o, const char *value, const char *wanted)
-{
-    return rtm_error(-EINVAL, "--%s %s: %s", o->name, value, wanted);
-}
-
-static int parse_grid(const struct option *o, const char *text, struct rtm_params *p)
+static int parse_grid(const struct rtm_option *o, const char *text, struct rtm_params *p)
 {
     int a, b, c, end = 0, n;
     const int most = 1 << 16;
 
     n = sscanf(text, "%dx%dx%d%n", &a, &b, &c, &end);
     if (n < 3 && (end = 0, n = sscanf(text, "%dx%d%n", &a, &b, &end)) < 2)
-        return bad_value(o, text, "as 401x201 or 200x200x100");
+        return rtm_bad_value(o, text, "as 401x201 or 200x200x100");
     if (!end || text[end] || a < 1 || b < 1 || a > most || b > most ||
         (n == 3 && (c < 1 || c > most)))
-        return bad_value(o, text, "as 401x201 or 200x200x100");
+        return rtm_bad_value(o, text, "as 401x201 or 200x200x100");
     p->dims = n;
     p->n[RTM_X] = a;
     p->n[RTM_Y] = n == 3 ? b : 1;
     p->n[RTM_Z] = n == 3 ? c : b;
     return 0;
-}
-
-static int parse_number(const struct option *o, const char *text, struct rtm_params *p)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    if (o->kind == COUNT) {
-        if (end == text || *end || !(value >= 1 && value <= 1e9) || value != floor(value))
-            return bad_value(o, text, "a whole number of 1 or more is needed");
-        *(int *)((char *)p + o->at) = (int)value;
-        return 0;
-    }
-    if (end == text || *end || !(value >= 0) || !isfinite(value))
-        return bad_value(o, text, "a number is needed, not below 0");
-    *(double *)((char *)p + o->at) = value;
-    return 0;
-}
-
-static int parse_choice(const struct option *o, const char *text, struct rtm_params *p)
-{
-    const char *const *words = o->more;
-    char wanted[128] = "one of";
-
-    for (int i = 0; words[i]; i++) {
-        if (strcmp(words[i], text) == 0) {
-            *(int *)((char *)p + o->at) = i;
-            return 0;
-        }
-        snprintf(wanted + strlen(wanted), sizeof(wanted) - strlen(wanted), " %s", words[i]);
-    }
-    return bad_value(o, text, wanted);
 }
 
 static int parse_varve(const char *key, const char *value, struct rtm_params *p)
@@ -198,77 +123,38 @@ static int parse_varve(const char *key, const char *value, struct rtm_params *p)
     return rc ? rtm_error_varve(NULL, rc, key) : 0;
 }
 
-static int parse_value(const struct option *o, const char *value, struct rtm_params *p)
+static int parse_own(const struct rtm_option *o, const char *value, void *params)
 {
-    switch (o->kind) {
-    case TEXT:
-        if (strlen(value) >= RTM_PATH)
-            return bad_value(o, value, "too long");
-        strcpy((char *)p + o->at, value);
-        return 0;
-    case COUNT:
-    case NUMBER:
-        return parse_number(o, value, p);
-    case CHOICE:
-        return parse_choice(o, value, p);
+    struct rtm_params *p = params;
+
+    switch ((enum kind)o->kind) {
     case GRID:
         return parse_grid(o, value, p);
-    case MEMORY:
-        return rtm_parse_bytes(value, &p->memory) || p->memory == 0
-                   ? bad_value(o, value, "a size is needed, as 256M")
-                   : 0;
+    case IN_MEMORY:
+        p->store = RTM_STORE_MEMORY;
+        return 0;
     case LOCAL:
         p->no_local = strcmp(value, "none") == 0;
         return p->no_local ? 0 : parse_varve("local", value, p);
     case VARVE_DEVICE_CHOICE:
         if (strcmp(value, "none") != 0 && strcmp(value, "host") != 0)
-            return bad_value(o, value, "none or host; for a GPU use --device cuda");
+            return rtm_bad_value(o, value, "none or host; for a GPU use --device cuda");
         return parse_varve("device", value, p);
     default:
         return parse_varve(o->more, value, p);
     }
 }
 
-static const struct option *find(const char *name, size_t length)
-{
-    for (int i = 0; i < OPTIONS; i++)
-        if (options[i].name && strlen(options[i].name) == length &&
-            strncmp(options[i].name, name, length) == 0)
-            return &options[i];
-    return NULL;
-}
-
-/* One argument and its value, if it has one. Returns how many words it took, 0 for help. */
-static int parse_one(char **word, FILE *out, struct rtm_params *p)
-{
-    const char *name = word[0] + 2, *equals = strchr(word[0], '=');
-    const struct option *o = strncmp(word[0], "--", 2) == 0
-                                 ? find(name, equals ? (size_t)(equals - name) : strlen(name))
-                                 : NULL;
-    const char *value = equals ? equals + 1 : word[1];
-    int rc;
-
-    if (strcmp(word[0], "-h") == 0 || (o && o->kind == HELP)) {
-        if (out)
-            help(out);
-        return 0;
-    }
-    if (!o)
-        return rtm_error(-EINVAL, "%s? --help tells what there is", word[0]);
-    if (!o->value) {
-        if (equals)
-            return bad_value(o, value, "takes no value");
-        if (o->kind == IN_MEMORY)
-            p->store = RTM_STORE_MEMORY;
-        else
-            *(bool *)((char *)p + o->at) = o->kind == SET;
-        return 1;
-    }
-    if (!value)
-        return rtm_error(-EINVAL, "--%s needs a value: %s", o->name, o->value);
-    rc = parse_value(o, value, p);
-    return rc ? rc : equals ? 1 : 2;
-}
+static const struct rtm_options options = {
+    .table = table,
+    .nr = sizeof(table) / sizeof(table[0]),
+    .count_max = 1000000000,
+    .head = "Usage: varve-rtm [OPTION]...\n"
+            "Migrates seismic shots in reverse time, with the history of wavefields in Varve.\n",
+    .tail = "\nWrites image.png, image.raw (floats, depth fastest), model.png, migration.png and\n"
+            "summary.json into the folder of --out.\n",
+    .own = parse_own,
+};
 
 /* True if `--name` is among the arguments. */
 static bool given(int argc, char **argv, const char *name)
@@ -291,13 +177,9 @@ int rtm_args(int argc, char **argv, FILE *out, struct rtm_params *ret_params)
     rc = varve_opts_init(&p.varve, sizeof(p.varve));
     if (rc)
         return rtm_error_varve(NULL, rc, "environment");
-    for (int i = 1; i < argc;) {
-        int took = parse_one(argv + i, out, &p);
-
-        if (took <= 0)
-            return took < 0 ? took : 1;
-        i += took;
-    }
+    rc = rtm_options_read(&options, argc, argv, out, &p);
+    if (rc)
+        return rc;
     if (!(p.spacing > 0) || !(p.frequency > 0))
         return rtm_error(-EINVAL, "--spacing and --frequency have to be above 0");
     if (p.border < RTM_HALF)

@@ -77,6 +77,10 @@ refused 'a size is needed' --table-cache 0
 refused 'item 0 .*the cache' --device emulated --table-cache 1K
 refused 'nosuch is no option' --nosuch
 refused 'needs a value' --out
+refused 'takes no value' --quiet=yes
+refused 'power of two' --edge=12
+refused 'whole number' --edge 1000001
+refused 'too long' --out "$(printf '%01024d' 0)"
 refused 'too short \(--time\)' --time 0.001
 refused 'cannot be made: Not a directory; name another with --out' --out file/out
 refused 'two blocks' --device emulated --model-cache 1K

@@ -127,7 +127,10 @@ refused 'as 401x201' --grid 12
 refused 'as 401x201' --grid 64x40x
 refused 'whole number' --shots 0
 refused 'one of varve file memory' --store disk
-refused 'nosuch' --nosuch
+refused 'nosuch is no option' --nosuch
+refused 'takes no value' --quiet=yes
+refused 'a size is needed' --memory=0
+refused 'not below 0' --dt nan
 refused 'needs a value' --store
 refused 'host_cache' --host-cache many
 refused 'data short.raw has 1000 bytes' --data short.raw

@@ -33,23 +33,17 @@ static const struct varve_blocks_opts defaults = {
 
 int varve_blocks_opts_init(struct varve_blocks_opts *opts, size_t opts_size)
 {
-    if (!opts || opts_size < sizeof(size_t) || opts_size > 4096)
-        return -EINVAL;
-    memset(opts, 0, opts_size);
-    memcpy(opts, &defaults, VV_MIN(opts_size, sizeof(defaults)));
-    opts->opts_size = opts_size;
-    return 0;
+    return vvi_ooc_opts_init(&defaults, sizeof(defaults), opts, opts_size);
 }
 
 /* The options as this library knows them. */
 static int take_opts(const struct varve_blocks_opts *opts, struct varve_blocks_opts *ret)
 {
     bool flat;
+    int rc = vvi_ooc_opts_take(&defaults, sizeof(defaults), opts, ret);
 
-    if (!opts || opts->opts_size < sizeof(size_t) || opts->opts_size > 4096)
-        return -EINVAL;
-    *ret = defaults;
-    memcpy(ret, opts, VV_MIN(opts->opts_size, sizeof(*ret)));
+    if (rc)
+        return rc;
     flat = ret->cells[1] == 1 && ret->cells[2] == 1;
     for (int i = 0; i < 3; i++)
         if (ret->edge[i] == 0)
@@ -165,12 +159,7 @@ static const char *why_not(const struct varve_blocks_opts *o)
 
 int vvi_blocks_wait(struct varve_blocks *b, struct vv_event *event)
 {
-    int rc;
-
-    do
-        rc = vv_device_event_wait(b->device, event, VVI_OOC_WAIT_NS);
-    while (rc == -ETIMEDOUT);
-    return rc;
+    return vvi_ooc_wait(b->device, event);
 }
 
 int vvi_blocks_fail(struct varve_blocks *b, const char *operation, int rc, const char *fmt, ...)
@@ -422,15 +411,9 @@ static int source_init(struct varve_blocks *b, uint64_t bytes)
         .operation = "blocks_open",
         .bytes = bytes,
         .half_bytes = VVI_STAGED * b->block_bytes,
-        .readers = o->readers,
-        .memory = o->memory,
-        .path = o->path,
-        .path_offset = o->path_offset,
+        VVI_SOURCE_OF(o),
         .read = o->read ? read_block : NULL,
         .read_arg = &b->opts,
-        .history = o->history,
-        .version = o->version,
-        .region = o->region,
     };
 
     return vvi_source_init(&b->source, b->ctx, b->device, &so);

@@ -92,6 +92,12 @@ struct vvi_source_opts {
     int32_t region;
 };
 
+/* What the options of blocks and of tables say of it, as they both call it. */
+#define VVI_SOURCE_OF(o)                                                               \
+    .readers = (o)->readers, .memory = (o)->memory, .path = (o)->path,                 \
+    .path_offset = (o)->path_offset, .history = (o)->history, .version = (o)->version, \
+    .region = (o)->region
+
 struct vvi_source {
     struct varve_ctx *ctx;
     struct vv_device *device;
@@ -199,6 +205,17 @@ struct varve_blocks {
 
 /* Reads and waits that a lost device must not turn into a hang are cut into pieces of this. */
 #define VVI_OOC_WAIT_NS INT64_C(1000000000)
+
+/* common.c: what opening blocks and tables has in common. */
+
+/* Options of `bytes` bytes, whose first member is their size as the caller knows it. */
+VV_WARN_UNUSED int vvi_ooc_opts_init(const void *defaults, size_t bytes, void *opts,
+                                     size_t opts_size);
+/* As this library knows them: what the caller does not know has its default. */
+VV_WARN_UNUSED int vvi_ooc_opts_take(const void *defaults, size_t bytes, const void *opts,
+                                     void *ret_opts);
+/* However long it takes; the error of what was waited for. */
+int vvi_ooc_wait(struct vv_device *device, struct vv_event *event);
 
 /* blocks.c */
 VV_WARN_UNUSED int vvi_blocks_run_new(struct varve_blocks *b, uint64_t items,

@@ -189,20 +189,10 @@ static int copy_pieces(struct vvi_source *src, struct vv_stream *stream,
     return rc;
 }
 
-static int wait_for(struct vvi_source *src, struct vv_event *event)
-{
-    int rc;
-
-    do
-        rc = vv_device_event_wait(src->device, event, VVI_OOC_WAIT_NS);
-    while (rc == -ETIMEDOUT);
-    return rc;
-}
-
 /* The copies from one half have ended. Their error stays known: who reads next need not be who needs them. */
 static int half_ended_locked(struct vvi_source *src, unsigned half)
 {
-    int rc = wait_for(src, src->staged[half]);
+    int rc = vvi_ooc_wait(src->device, src->staged[half]);
 
     if (rc)
         atomic_store_explicit(&src->failed, rc, memory_order_release);
@@ -278,7 +268,7 @@ void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream)
     vv_mutex_lock(&src->lock);
     for (int i = 0; i < 2; i++)
         if (vv_device_event_record(src->device, src->staged[i], stream) == 0)
-            (void)wait_for(src, src->staged[i]);
+            (void)vvi_ooc_wait(src->device, src->staged[i]);
     atomic_store_explicit(&src->failed, 0, memory_order_release);
     vv_mutex_unlock(&src->lock);
 }

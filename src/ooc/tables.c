@@ -36,24 +36,14 @@ static const struct varve_tables_opts defaults = {
 
 int varve_tables_opts_init(struct varve_tables_opts *opts, size_t opts_size)
 {
-    if (!opts || opts_size < sizeof(size_t) || opts_size > 4096)
-        return -EINVAL;
-    memset(opts, 0, opts_size);
-    memcpy(opts, &defaults, VV_MIN(opts_size, sizeof(defaults)));
-    opts->opts_size = opts_size;
-    return 0;
+    return vvi_ooc_opts_init(&defaults, sizeof(defaults), opts, opts_size);
 }
 
 /* ---- small things ---- */
 
 int vvi_tables_wait(struct vvi_cache *c, struct vv_event *event)
 {
-    int rc;
-
-    do
-        rc = vv_device_event_wait(c->device, event, VVI_OOC_WAIT_NS);
-    while (rc == -ETIMEDOUT);
-    return rc;
+    return vvi_ooc_wait(c->device, event);
 }
 
 int vvi_tables_fail(struct vvi_cache *c, int rc, const char *fmt, ...)
@@ -285,15 +275,9 @@ static int source_init(struct varve_tables *t, struct vvi_cache *c, uint64_t byt
         .operation = "tables_open",
         .bytes = bytes,
         .half_bytes = VV_MAX(vv_align_down(o->staging_bytes / 2, 4096), PIECE_BYTES),
-        .readers = o->readers,
-        .memory = o->memory,
-        .path = o->path,
-        .path_offset = o->path_offset,
+        VVI_SOURCE_OF(o),
         .read = o->read ? read_table : NULL,
         .read_arg = &t->opts,
-        .history = o->history,
-        .version = o->version,
-        .region = o->region,
     };
 
     if (c != first && first->source.memory) {

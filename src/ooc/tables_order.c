@@ -20,13 +20,11 @@
 const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
                                  struct varve_tables_opts *ret)
 {
-    struct varve_tables_opts o;
+    struct varve_tables_opts o, defaults;
 
-    if (!opts || opts->opts_size < sizeof(size_t) || opts->opts_size > 4096)
+    if (varve_tables_opts_init(&defaults, sizeof(defaults)) ||
+        vvi_ooc_opts_take(&defaults, sizeof(defaults), opts, &o))
         return "absurd size of options";
-    if (varve_tables_opts_init(&o, sizeof(o)))
-        return "absurd size of options";
-    memcpy(&o, opts, VV_MIN(opts->opts_size, sizeof(o)));
     if (o.tables == 0 || o.tables > UINT32_C(1) << 24 || !o.bytes)
         return "there are 1 to 2^24 tables, and bytes says how long each is";
     for (uint32_t t = 0; t < o.tables; t++)

@@ -280,23 +280,24 @@ static void measure(const char *name, const int *cpus, unsigned n, const char *c
     vector_close(&w);
 }
 
-static void print(const struct figure *f, unsigned nr, bool json)
+/* A row as soon as it is known: the whole takes minutes on a slow disk. */
+static void print(const struct figure *f, bool first, bool json)
 {
-    if (!json)
-        printf("%-10s %8s %12s %10s %8s %12s %12s  %s\n", "", "threads", "sweep ms", "slowdown",
-               "noise", "threads' s", "process's s", "library on");
-    for (unsigned i = 0; i < nr; i++, f++) {
-        if (json)
-            printf("%s{\"mode\":\"%s\",\"threads\":%u,\"sweep_s\":%g,\"slowdown\":%g,\"noise\":%g,"
-                   "\"helper_cpu_s\":%g,\"process_cpu_s\":%g,\"written_bytes\":%llu}%s",
-                   i ? "," : "[", f->name, f->threads, f->sweep_s, f->slowdown, f->noise,
-                   (double)f->cpu_ns * 1e-9, (double)f->process_cpu_ns * 1e-9,
-                   (unsigned long long)f->bytes, i + 1 == nr ? "]\n" : "");
-        else
-            printf("%-10s %8u %12.3f %9.2f%% %7.2f%% %12.3f %12.3f  %s\n", f->name, f->threads,
-                   f->sweep_s * 1e3, 100 * f->slowdown, 100 * f->noise, (double)f->cpu_ns * 1e-9,
-                   (double)f->process_cpu_ns * 1e-9, f->where);
+    if (json) {
+        printf("%s{\"mode\":\"%s\",\"threads\":%u,\"sweep_s\":%g,\"slowdown\":%g,\"noise\":%g,"
+               "\"helper_cpu_s\":%g,\"process_cpu_s\":%g,\"written_bytes\":%llu}",
+               first ? "[" : ",", f->name, f->threads, f->sweep_s, f->slowdown, f->noise,
+               (double)f->cpu_ns * 1e-9, (double)f->process_cpu_ns * 1e-9,
+               (unsigned long long)f->bytes);
+    } else {
+        if (first)
+            printf("%-10s %8s %12s %10s %8s %12s %12s  %s\n", "", "threads", "sweep ms", "slowdown",
+                   "noise", "threads' s", "process's s", "library on");
+        printf("%-10s %8u %12.3f %9.2f%% %7.2f%% %12.3f %12.3f  %s\n", f->name, f->threads,
+               f->sweep_s * 1e3, 100 * f->slowdown, 100 * f->noise, (double)f->cpu_ns * 1e-9,
+               (double)f->process_cpu_ns * 1e-9, f->where);
     }
+    fflush(stdout);
 }
 
 static void make_folder(void)
@@ -388,13 +389,17 @@ int main(int argc, char **argv)
     parse(argc, argv, &gate, &json);
     unsigned n, left = processors(cpus, &n, last, sizeof(last));
     make_folder();
-    if (left > 0) {
-        measure("spare", cpus, left, last, false, &f[nr++]);
-        measure("process", cpus, left, last, true, &f[nr++]);
+    for (unsigned i = left > 0 ? 0 : 2; i < 3; i++) {
+        if (i < 2)
+            measure(i == 0 ? "spare" : "process", cpus, left, last, i == 1, &f[nr]);
+        else
+            measure("none", cpus, n, "any", false, &f[nr]);
+        print(&f[nr], nr == 0, json);
+        nr++;
     }
-    measure("none", cpus, n, "any", false, &f[nr++]);
+    if (json)
+        printf("]\n");
     rmdir(folder);
-    print(f, nr, json);
     bool slow = nr == 3 && n >= 8 && f[0].slowdown >= 0.03 && f[0].slowdown > f[0].noise;
     if (gate && n < 8)
         fprintf(stderr, "bench_kernel: %u processors: the bar is for 8 or more\n", n);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "sim/json.h"
 #include "sim/ooc_command.h"
 #include "sim/plot.h"
@@ -520,11 +521,15 @@ static int write_csv(const struct result *x)
     return close_file(f, x->o->csv, write_rows(f, x));
 }
 
+/* Elsewhere than on a terminal a line for each, with the seconds until it began. */
 static void show(void *arg, const char *way, double share)
 {
-    (void)arg;
+    const uint64_t *start = arg;
+
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%3.0f%% %-20s", 100 * share, way);
+    else
+        fprintf(stderr, "%6.1f s: %s\n", (double)(vv_now_ns() - *start) * 1e-9, way);
 }
 
 int ooc_command(const struct ooc_options *options, const struct ooc_launcher *launcher)
@@ -532,8 +537,9 @@ int ooc_command(const struct ooc_options *options, const struct ooc_launcher *la
     struct result x = {.o = options};
     char err[OOC_TEXT] = "";
     bool wrong = false;
-    int rc = options->tables ? ooc_survey(&options->survey, launcher, show, NULL, err, &x.r)
-                             : ooc_wave(&options->wave, launcher, show, NULL, err, &x.r);
+    uint64_t start = vv_now_ns();
+    int rc = options->tables ? ooc_survey(&options->survey, launcher, show, &start, err, &x.r)
+                             : ooc_wave(&options->wave, launcher, show, &start, err, &x.r);
 
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%30s\r", "");

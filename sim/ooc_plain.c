@@ -170,8 +170,6 @@ int ooc_survey_double(struct ooc_job *j, uint64_t cache_bytes, struct ooc_way *w
     int rc = ooc_survey_clear(j);
     uint64_t start;
 
-    if (rc == 0)
-        rc = vv_device_host_register(j->device, j->memory, j->s.sum_bytes);
     if (rc)
         return rc;
     rc = buffers_init(&b, cache_bytes);
@@ -181,7 +179,6 @@ int ooc_survey_double(struct ooc_job *j, uint64_t cache_bytes, struct ooc_way *w
         way->seconds = (double)(vv_now_ns() - start) * 1e-9;
     }
     buffers_fini(&b);
-    (void)vv_device_host_unregister(j->device, j->memory);
     if (rc == -EFBIG) {
         snprintf(way->skipped, OOC_TEXT, "the tables of an item do not fit half of the cache");
         return 0;
@@ -202,7 +199,7 @@ int ooc_survey_direct(struct ooc_job *j, bool managed, struct ooc_way *way)
         rc = j->launcher->managed_new ? j->launcher->managed_new(j->memory, j->s.sum_bytes, &there)
                                       : -ENOTSUP;
     else
-        rc = vv_device_host_share(j->device, j->memory, j->s.sum_bytes, true, &there);
+        rc = (there = j->shared) ? 0 : -ENOTSUP;
     if (rc == -ENOTSUP || rc == -ENOSPC) {
         snprintf(way->skipped, OOC_TEXT, "%s",
                  rc == -ENOSPC ? "a copy does not fit the memory of device and host"
@@ -221,7 +218,5 @@ int ooc_survey_direct(struct ooc_job *j, bool managed, struct ooc_way *way)
     way->rounds = 1;
     if (managed)
         j->launcher->managed_free(there);
-    else
-        (void)vv_device_host_unregister(j->device, j->memory);
     return rc;
 }

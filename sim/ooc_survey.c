@@ -107,6 +107,12 @@ static int open_context(struct ooc_job *j)
     if (rc)
         return fail(j, rc, "the device");
     j->device = vv_ckpt_device(j->ctx);
+    rc = vv_device_host_share(j->device, j->memory, j->s.sum_bytes, false, &j->shared);
+    if (rc == -ENOTSUP)
+        rc = vv_device_host_register(j->device, j->memory, j->s.sum_bytes);
+    if (rc)
+        return fail(j, rc, "registering the tables");
+    j->registered = true;
     rc = put(j, j->s.first, (j->s.items + 1) * sizeof(uint64_t), &j->on[OOC_ON_FIRST]);
     if (rc == 0)
         rc = put(j, j->s.uses, j->s.first[j->s.items] * sizeof(uint32_t), &j->on[OOC_ON_USES]);
@@ -348,6 +354,8 @@ static void free_all(struct ooc_job *j)
     if (j->ctx) {
         for (int i = 0; i < OOC_ON; i++)
             varve_device_free(j->ctx, j->on[i]);
+        if (j->registered)
+            (void)vv_device_host_unregister(j->device, j->memory);
         varve_close(j->ctx);
     }
     if (j->memory)

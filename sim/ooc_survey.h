@@ -32,6 +32,8 @@ struct ooc_job {
     struct survey s;
     bool made;
     unsigned char *memory; /* of all tables */
+    void *shared;          /* where kernels find it; NULL: they cannot */
+    bool registered;       /* once for all ways: that takes long */
     uint64_t *offsets;     /* of each in it */
     uint64_t *expected, *got, *host_sums;
     struct ooc_survey_args args;

@@ -2,8 +2,9 @@
 /*
  * Where blocks come from.
  *
- * Host memory is registered whole and copied from; kernels can read it too. Where that is not to be
- * had, because the memory is registered already in other pieces or cannot be, and for files and
+ * Host memory is registered whole, unless it is already, and copied from; kernels can read what we
+ * have registered. Where that is not to be had, because the memory is registered already in other
+ * pieces or cannot be, and for files and
  * functions, blocks are first read into staging memory: readers fill one half of it while the other
  * is copied from. One fill uses it at a time.
  *
@@ -346,6 +347,17 @@ static int staging_init(struct vvi_source *src, int readers)
     return rc ? rc : readers_new(src, (unsigned)readers - 1, &src->readers);
 }
 
+/* By the application, or for another cache. Whoever did it keeps it so until we are closed; if he
+ * does not, copies get slower and nothing else. */
+static bool is_registered(struct vv_device *device, const void *memory, uint64_t bytes)
+{
+    enum vv_mem_kind kind;
+    size_t left;
+
+    return vv_device_ptr_kind(device, memory, &kind, &left) == 0 && kind == VV_MEM_HOST &&
+           left != SIZE_MAX && left >= bytes;
+}
+
 int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx, struct vv_device *device,
                     const struct vvi_source_opts *o)
 {
@@ -369,7 +381,7 @@ int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx, struct vv_dev
         void *dev = NULL;
 
         /* The bytes are only read, but drivers take memory that can be written, too. */
-        if (o->registered) {
+        if (o->registered || is_registered(device, src->memory, o->bytes)) {
             src->registered = true;
         } else if (vv_device_host_share(device, (void *)(uintptr_t)src->memory, o->bytes, false,
                                         &dev) == 0) {

@@ -449,6 +449,29 @@ static void sources(void)
     T_OK(varve_close(ctx));
 }
 
+/* Memory that is registered already is copied from as it is: nothing but what the cache always needs
+ * is registered, there is no staging memory, and it is left registered. */
+static void registered_before(void)
+{
+    struct varve_ctx *ctx = context();
+    struct vv_device *d = vv_ckpt_device(ctx);
+    struct vv_device_host_stats a, b, c;
+    struct varve_tables_opts o;
+
+    opts_for(&o, largest_set(65536) + 16384);
+    vv_device_host_stats(d, &a);
+    run_once(ctx, &o, true, 0);
+    vv_device_host_stats(d, &b);
+    T_OK(vv_device_host_register(d, content, content_bytes));
+    run_once(ctx, &o, true, 0);
+    vv_device_host_stats(d, &c);
+    T_EQ(c.n_slices, b.n_slices + 1);
+    T_EQ(c.calls[VV_DEVICE_OP_HOST_REGISTER] - b.calls[VV_DEVICE_OP_HOST_REGISTER],
+         b.calls[VV_DEVICE_OP_HOST_REGISTER] - a.calls[VV_DEVICE_OP_HOST_REGISTER]);
+    T_OK(vv_device_host_unregister(d, content));
+    T_OK(varve_close(ctx));
+}
+
 /* An item whose tables never fit is named, or the processor's. */
 static void never_fits(void)
 {
@@ -652,6 +675,7 @@ int main(void)
     T_RUN(any_cache);
     T_RUN(several_devices);
     T_RUN(sources);
+    T_RUN(registered_before);
     T_RUN(never_fits);
     T_RUN(misuse);
     T_RUN(stays);

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/bench_gpufile.h"
+#include "cli/output.h"
 #include "core/bytes.h"
 #include "sim/json.h"
 #include "sim/page.h"
@@ -434,29 +434,12 @@ static int write_file(const struct gfb *b, const char *name,
                       int (*fn)(FILE *f, const struct gfb *b, const struct figure *fig),
                       const struct figure *fig, char *err, size_t err_bytes)
 {
-    char path[GFB_PATH + 64], made[GFB_PATH + 64];
-    FILE *f;
-    int rc = 0;
+    struct output_file file;
+    int rc = output_begin(b->o.out, name, &file);
 
-    snprintf(path, sizeof(path), "%s/%s", b->o.out, name);
-    snprintf(made, sizeof(made), "%s/%s.new", b->o.out, name);
-    f = fopen(made, "we");
-    if (!f)
-        rc = -errno;
     if (rc == 0)
-        rc = fn(f, b, fig);
-    if (f && ferror(f) && rc == 0)
-        rc = -EIO;
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(made, path) < 0)
-        rc = -errno;
-    if (rc < 0) {
-        if (f)
-            (void)unlink(made);
-        snprintf(err, err_bytes, "%s: %s", path, strerror(-rc));
-    }
-    return rc;
+        rc = fn(file.f, b, fig);
+    return output_end(&file, rc, err, err_bytes);
 }
 
 int gfb_write(const struct gfb *b, char *err, size_t err_bytes)

@@ -15,9 +15,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/bench_paper.h"
+#include "cli/output.h"
 #include "core/bytes.h"
 #include "sim/page.h"
 #include "sim/plot.h"
@@ -839,29 +839,12 @@ static int write_file(const struct paper *paper, const char *name, writer *write
                       enum paper_figure_id figure, const struct table *t, char *err,
                       size_t err_size)
 {
-    char path[PAPER_PATH + 64], made[PAPER_PATH + 64];
-    FILE *f;
-    int rc = 0;
+    struct output_file file;
+    int rc = output_begin(paper->opts.out, name, &file);
 
-    snprintf(path, sizeof(path), "%s/%s", paper->opts.out, name);
-    snprintf(made, sizeof(made), "%s/%s.new", paper->opts.out, name);
-    f = fopen(made, "we");
-    if (!f)
-        rc = -errno;
     if (rc == 0)
-        rc = write(f, paper, figure, t);
-    if (f && ferror(f) && rc == 0)
-        rc = -EIO;
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(made, path) < 0)
-        rc = -errno;
-    if (rc < 0) {
-        if (f)
-            unlink(made);
-        snprintf(err, err_size, "%s: %s", path, strerror(-rc));
-    }
-    return rc;
+        rc = write(file.f, paper, figure, t);
+    return output_end(&file, rc, err, err_size);
 }
 
 static int write_figure(const struct paper *paper, enum paper_figure_id figure, char *err,

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -29,6 +30,35 @@ int output_write(const char *command, const char *path, int (*fn)(FILE *f, const
     }
     if (rc < 0)
         fprintf(stderr, "%s: %s: %s\n", command, path, strerror(-rc));
+    return rc;
+}
+
+int output_begin(const char *folder, const char *name, struct output_file *ret_file)
+{
+    struct output_file *o = ret_file;
+    int bytes = snprintf(o->path, sizeof(o->path), "%s/%s", folder, name);
+
+    o->f = NULL;
+    if (bytes >= (int)sizeof(o->path) ||
+        snprintf(o->made, sizeof(o->made), "%s.new", o->path) >= (int)sizeof(o->made))
+        return -ENAMETOOLONG;
+    o->f = fopen(o->made, "we");
+    return o->f ? 0 : -errno;
+}
+
+int output_end(struct output_file *file, int rc, char *err, size_t err_bytes)
+{
+    if (file->f && ferror(file->f) && rc == 0)
+        rc = -EIO;
+    if (file->f && fclose(file->f) != 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(file->made, file->path) < 0)
+        rc = -errno;
+    if (rc < 0) {
+        if (file->f)
+            (void)unlink(file->made);
+        snprintf(err, err_bytes, "%s: %s", file->path, strerror(-rc));
+    }
     return rc;
 }
 

@@ -12,6 +12,18 @@
 VV_WARN_UNUSED int output_write(const char *command, const char *path,
                                 int (*fn)(FILE *f, const void *arg), const void *arg);
 
+/* A file in a folder of results. It appears when it is whole: a page is never seen half written. */
+struct output_file {
+    FILE *f;
+    char path[1200], made[1200];
+};
+
+/* Begins it, beside its place. */
+VV_WARN_UNUSED int output_begin(const char *folder, const char *name, struct output_file *ret_file);
+/* Ends it, after an error of output_begin, too: `rc` is 0 or what went wrong meanwhile, which removes it. What
+ * goes wrong here or went wrong before is returned, with a text. */
+VV_WARN_UNUSED int output_end(struct output_file *file, int rc, char *err, size_t err_bytes);
+
 /* The forms of a result. The first two go to standard output; csv and svg are files, NULL: none. */
 struct output_forms {
     bool json;

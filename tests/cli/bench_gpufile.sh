@@ -92,3 +92,9 @@ expect 2 --device host --threads 7
 expect 2 something
 expect 1 $tiny --out "$dir/no/such" --only hits
 expect 1 $tiny --folder "$dir/no" --out "$dir/x" --only hits
+
+# A file that cannot be put in its place is named, and leaves nothing beside it.
+mkdir -p "$dir/taken/index.html/full"
+expect 1 $tiny --bytes 64K --out "$dir/taken" --only hits --modes varve
+grep -q "taken/index.html: " "$dir/err" || { cat "$dir/err"; fail "not said which file"; }
+[ -z "$(find "$dir/taken" -name '*.new')" ] || fail "half a page is left"

@@ -2,19 +2,7 @@
 # varve cached on one node: settings and what is refused, a program that reads through it, the commands that talk to
 # it, its metrics and log, and a restart that fetches nothing.
 set -euo pipefail
-dir=$(mktemp -d)
-pid=
-finish() {
-    local rc=$?
-    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
-    rm -rf "$dir"
-    exit $rc
-}
-trap finish EXIT
-fail() { echo "cached: $*" >&2; [ ! -e "$dir/log" ] || cat "$dir/log" >&2; exit 1; }
-unset XDG_RUNTIME_DIR
-library=$BUILD_DIR/lib/libvarve-preload.so
-export VARVE_CACHED_SOCKET=$dir/sock
+. "$SOURCE_DIR/tests/cli/cached.sh.inc"
 export VARVE_PRELOAD_PATIENCE=60000 # files that were opened are counted: a busy machine is no frozen daemon
 expect() {
     local want=$1 rc=0

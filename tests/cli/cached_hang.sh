@@ -3,23 +3,12 @@
 # what is on disk. A library that never returns from a look at a file plays that file system.
 set -euo pipefail
 [ -z "${VARVE_SANITIZE:-}" ] || { echo "the daemon would have to load another library before the sanitizer's"; exit 77; }
-dir=$(mktemp -d)
-pid=
-finish() {
-    local rc=$?
-    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
-    rm -rf "$dir"
-    exit $rc
-}
-trap finish EXIT
-fail() { echo "cached_hang: $*" >&2; [ ! -e "$dir/log" ] || cat "$dir/log" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/cached.sh.inc"
 await() { # how often, every 50 ms; what
     local i
     for i in $(seq 1200); do ! eval "$1" || return 0; sleep 0.05; done
     fail "never: $1"
 }
-export VARVE_CACHED_SOCKET=$dir/sock
-library=$BUILD_DIR/lib/libvarve-preload.so
 cached() { timeout 60 "$VARVE_BIN" cached "$@"; }
 
 cat >"$dir/hang.c" <<'END'

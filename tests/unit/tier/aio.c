@@ -2,18 +2,14 @@
 /* The same tests on every aio backend. */
 #include "tier/aio.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "aio_test.h"
 #include "fault_os.h"
 #include "t.h"
-
-#define BLOCK 4096u
 
 static enum vv_aio_backend backend;
 static struct fault_os fault;
@@ -27,58 +23,16 @@ static struct vv_aio *aio_new(unsigned depth)
     return aio;
 }
 
-static int file_new(void)
-{
-    static int n;
-    char path[4096];
-    snprintf(path, sizeof(path), "%s/f%d", t_tmpdir(), n++);
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0666);
-    T_CHECK(fd >= 0);
-    return fd;
-}
-
-static void wait_n(struct vv_aio *aio, unsigned n)
-{
-    struct vv_aio_req *reqs[8];
-    while (n > 0) {
-        int got = vv_aio_wait(aio, reqs, n < 8 ? n : 8, -1);
-        T_CHECK(got > 0);
-        n -= (unsigned)got;
-    }
-}
-
 /* Scattered memory to consecutive offsets and back. */
 static void vectored(int64_t short_bytes)
 {
     struct vv_aio *aio = aio_new(4);
-    int fd = file_new();
+    int fd = at_file_new();
     fault.short_bytes = short_bytes;
-    enum { N = 16 };
-    char *mem = malloc(N * BLOCK), *back = malloc(N * BLOCK);
-    for (size_t i = 0; i < N * BLOCK; i++)
-        mem[i] = (char)(i * 31 + i / 257);
-    struct iovec iov[N];
-    for (int i = 0; i < N; i++) /* backwards in memory */
-        iov[i] = (struct iovec){mem + (N - 1 - i) * BLOCK, BLOCK};
-    struct vv_aio_req w = {.op = VV_AIO_WRITE, .fd = fd, .offset = BLOCK, .iov = iov, .niov = N};
-    vv_aio_submit(aio, &w);
-    wait_n(aio, 1);
-    T_OK(w.result);
-    struct vv_aio_req s = {.op = VV_AIO_FSYNC, .fd = fd};
-    vv_aio_submit(aio, &s);
-    wait_n(aio, 1);
-    T_OK(s.result);
-    for (int i = 0; i < N; i++)
-        iov[i] = (struct iovec){back + (N - 1 - i) * BLOCK, BLOCK};
-    struct vv_aio_req r = {
-        .op = VV_AIO_READ, .fd = fd, .offset = BLOCK, .iov = iov, .niov = N, .may_block = true};
-    vv_aio_submit(aio, &r);
-    vv_aio_flush(aio);
-    wait_n(aio, 1);
-    T_OK(r.result);
-    T_CHECK(memcmp(mem, back, N * BLOCK) == 0);
+    char *mem = malloc(AT_BLOCKS * AT_BLOCK), *back = malloc(AT_BLOCKS * AT_BLOCK);
+    at_there_and_back(aio, fd, true, mem, back);
     if (short_bytes > 0)
-        T_CHECK(atomic_load(&fault.per_call[FAULT_AIO_WRITE]) > N);
+        T_CHECK(atomic_load(&fault.per_call[FAULT_AIO_WRITE]) > AT_BLOCKS);
     vv_aio_free(aio);
     close(fd);
     free(mem);
@@ -99,13 +53,13 @@ static void short_transfers_go_on(void)
 static void reading_past_the_end(void)
 {
     struct vv_aio *aio = aio_new(4);
-    int fd = file_new();
-    char buf[2 * BLOCK];
+    int fd = at_file_new();
+    char buf[2 * AT_BLOCK];
     T_EQ(pwrite(fd, "abc", 3, 0), 3);
     struct iovec iov = {buf, sizeof(buf)};
     struct vv_aio_req r = {.op = VV_AIO_READ, .fd = fd, .iov = &iov, .niov = 1};
     vv_aio_submit(aio, &r);
-    wait_n(aio, 1);
+    at_wait_n(aio, 1);
     T_EQ(r.result, -ENODATA);
     vv_aio_free(aio);
     close(fd);
@@ -118,9 +72,9 @@ static void errors_are_results(void)
     struct iovec iov = {buf, sizeof(buf)};
     struct vv_aio_req r = {.op = VV_AIO_READ, .fd = -1, .iov = &iov, .niov = 1};
     vv_aio_submit(aio, &r);
-    wait_n(aio, 1);
+    at_wait_n(aio, 1);
     T_EQ(r.result, -EBADF);
-    int fd = file_new();
+    int fd = at_file_new();
     fault.mode = FAULT_ONCE;
     fault.err = ENOSPC;
     fault.at = 2;
@@ -129,7 +83,7 @@ static void errors_are_results(void)
     struct vv_aio_req w = {.op = VV_AIO_WRITE, .fd = fd, .iov = &iov, .niov = 1};
     memset(buf, 1, sizeof(buf));
     vv_aio_submit(aio, &w);
-    wait_n(aio, 1);
+    at_wait_n(aio, 1);
     T_EQ(w.result, -ENOSPC);
     vv_aio_free(aio);
     close(fd);
@@ -140,7 +94,7 @@ static void more_than_the_depth(void)
 {
     enum { N = 200 };
     struct vv_aio *aio = aio_new(3);
-    int fd = file_new();
+    int fd = at_file_new();
     static char mem[N][64];
     struct iovec iov[N];
     struct vv_aio_req reqs[N];
@@ -155,7 +109,7 @@ static void more_than_the_depth(void)
                                           .niov = 1};
             vv_aio_submit(aio, &reqs[i]);
         }
-        wait_n(aio, N);
+        at_wait_n(aio, N);
     }
     for (unsigned i = 0; i < N; i++) {
         T_OK(reqs[i].result);
@@ -169,55 +123,37 @@ static void more_than_the_depth(void)
 static void freeing_waits(void)
 {
     struct vv_aio *aio = aio_new(2);
-    int fd = file_new();
-    static char mem[8][BLOCK];
+    int fd = at_file_new();
+    static char mem[8][AT_BLOCK];
     struct iovec iov[8];
     struct vv_aio_req reqs[8];
     for (int i = 0; i < 8; i++) {
-        iov[i] = (struct iovec){mem[i], BLOCK};
-        reqs[i] = (struct vv_aio_req){
-            .op = VV_AIO_WRITE, .fd = fd, .offset = (uint64_t)i * BLOCK, .iov = &iov[i], .niov = 1};
+        iov[i] = (struct iovec){mem[i], AT_BLOCK};
+        reqs[i] = (struct vv_aio_req){.op = VV_AIO_WRITE,
+                                      .fd = fd,
+                                      .offset = (uint64_t)i * AT_BLOCK,
+                                      .iov = &iov[i],
+                                      .niov = 1};
         vv_aio_submit(aio, &reqs[i]);
     }
     vv_aio_free(aio);
     struct stat st;
     T_OK(fstat(fd, &st));
-    T_EQ(st.st_size, 8 * BLOCK);
+    T_EQ(st.st_size, 8 * AT_BLOCK);
     close(fd);
 }
 
 static void waiting_ends_in_time(void)
 {
     struct vv_aio *aio = aio_new(2);
-    struct vv_aio_req *req;
-    T_ERR(vv_aio_wait(aio, &req, 1, 0), -ETIMEDOUT);
-    uint64_t begin = vv_now_ns();
-    T_ERR(vv_aio_wait(aio, &req, 1, 3000000), -ETIMEDOUT);
-    T_CHECK(vv_now_ns() - begin >= 3000000);
+    at_waiting_ends(aio);
     vv_aio_free(aio);
-}
-
-static void *kicker(void *arg)
-{
-    vv_aio_kick(arg);
-    return NULL;
 }
 
 static void kick_wakes(void)
 {
     struct vv_aio *aio = aio_new(2);
-    struct vv_aio_req *req;
-    for (int i = 0; i < 50; i++) {
-        pthread_t t;
-        T_OK(pthread_create(&t, NULL, kicker, aio));
-        T_EQ(vv_aio_wait(aio, &req, 1, -1), 0);
-        pthread_join(t, NULL);
-    }
-    /* Kicked while nobody waits: the next wait ends, and only that. */
-    vv_aio_kick(aio);
-    vv_aio_kick(aio);
-    T_EQ(vv_aio_wait(aio, &req, 1, -1), 0);
-    T_ERR(vv_aio_wait(aio, &req, 1, 1000000), -ETIMEDOUT);
+    at_kicks_wake(aio);
     vv_aio_free(aio);
 }
 

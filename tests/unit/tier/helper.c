@@ -14,13 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "aio_test.h"
 #include "core/clock.h"
 #include "fault_os.h"
 #include "t.h"
 #include "tier/aio.h"
 #include "tier/helper_private.h"
-
-#define BLOCK 4096u
 
 /* ---- a helper on a thread ---- */
 
@@ -81,66 +80,7 @@ static struct vv_helper_stats stats_of(struct vv_helper *h)
     return s;
 }
 
-/* ---- files and memory ---- */
-
-static int file_new(void)
-{
-    static int n;
-    char path[4096];
-    snprintf(path, sizeof(path), "%s/f%d", t_tmpdir(), n++);
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    T_CHECK(fd >= 0);
-    return fd;
-}
-
-static void fill(char *mem, size_t bytes, uint64_t seed)
-{
-    struct t_rng r = {seed};
-    for (size_t i = 0; i + 8 <= bytes; i += 8) {
-        uint64_t v = t_rng_u64(&r);
-        memcpy(mem + i, &v, 8);
-    }
-}
-
-static void wait_n(struct vv_aio *aio, unsigned n)
-{
-    struct vv_aio_req *reqs[8];
-    while (n > 0) {
-        int got = vv_aio_wait(aio, reqs, n < 8 ? n : 8, -1);
-        T_CHECK(got >= 0);
-        n -= (unsigned)got;
-    }
-}
-
 /* ---- cases ---- */
-
-enum { N = 16 };
-
-/* Writes N blocks, one behind the other in the file and backwards in memory, and reads them back. */
-static void there_and_back(struct vv_aio *aio, int fd, char *mem, char *back)
-{
-    struct iovec iov[N];
-    fill(mem, N * BLOCK, t_seed());
-    memset(back, 0, N * BLOCK);
-    for (int i = 0; i < N; i++)
-        iov[i] = (struct iovec){mem + (N - 1 - i) * BLOCK, BLOCK};
-    struct vv_aio_req w = {.op = VV_AIO_WRITE, .fd = fd, .offset = BLOCK, .iov = iov, .niov = N};
-    vv_aio_submit(aio, &w);
-    wait_n(aio, 1);
-    T_OK(w.result);
-    struct vv_aio_req s = {.op = VV_AIO_FSYNC, .fd = fd};
-    vv_aio_submit(aio, &s);
-    wait_n(aio, 1);
-    T_OK(s.result);
-    for (int i = 0; i < N; i++)
-        iov[i] = (struct iovec){back + (N - 1 - i) * BLOCK, BLOCK};
-    struct vv_aio_req r = {.op = VV_AIO_READ, .fd = fd, .offset = BLOCK, .iov = iov, .niov = N};
-    vv_aio_submit(aio, &r);
-    vv_aio_flush(aio);
-    wait_n(aio, 1);
-    T_OK(r.result);
-    T_CHECK(memcmp(mem, back, N * BLOCK) == 0);
-}
 
 static void transfers(void)
 {
@@ -150,15 +90,15 @@ static void transfers(void)
     serve_start(&s, -1);
     struct vv_helper *h = helper_open();
     T_EQ(stats_of(h).pid, getpid());
-    T_OK(vv_helper_map(h, N * BLOCK, &mem));
-    T_OK(vv_helper_map(h, N * BLOCK, &back));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &mem));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &back));
     T_OK(vv_aio_new_helped(NULL, VV_AIO_AUTO, 8, h, &aio));
     T_STREQ(vv_aio_name(aio), "helper");
-    int fd = file_new();
-    there_and_back(aio, fd, mem, back);
+    int fd = at_file_new();
+    at_there_and_back(aio, fd, false, mem, back);
     struct vv_helper_stats st = stats_of(h);
     T_EQ(st.requests, 2);
-    T_EQ(st.bytes, 2 * N * BLOCK);
+    T_EQ(st.bytes, 2 * AT_BLOCKS * AT_BLOCK);
     T_EQ(st.redone, 0);
     T_CHECK(st.alive && st.cpu >= 0 && st.threads > 0);
     vv_aio_free(aio);
@@ -180,27 +120,29 @@ static void other_memory(void)
     void *area;
     serve_start(&s, -1);
     struct vv_helper *h = helper_open();
-    T_OK(vv_helper_map(h, 2 * BLOCK, &area));
+    T_OK(vv_helper_map(h, 2 * AT_BLOCK, &area));
     T_OK(vv_aio_new_helped(NULL, VV_AIO_AUTO, 8, h, &aio));
-    int fd = file_new();
-    char *mem = malloc(N * BLOCK), *back = malloc(N * BLOCK);
-    there_and_back(aio, fd, mem, back); /* too many pieces */
+    int fd = at_file_new();
+    char *mem = malloc(AT_BLOCKS * AT_BLOCK), *back = malloc(AT_BLOCKS * AT_BLOCK);
+    at_there_and_back(aio, fd, false, mem, back); /* too many pieces */
     T_EQ(stats_of(h).requests, 0);
     for (int pass = 0; pass < 2; pass++) {
-        struct iovec iov[2] = {{pass ? back : mem, BLOCK}, {(char *)area + pass * BLOCK, BLOCK}};
+        struct iovec iov[2] = {{pass ? back : mem, AT_BLOCK},
+                               {(char *)area + pass * AT_BLOCK, AT_BLOCK}};
         struct vv_aio_req r = {
             .op = pass ? VV_AIO_READ : VV_AIO_WRITE, .fd = fd, .iov = iov, .niov = 2};
         if (!pass)
-            fill(area, BLOCK, 77);
+            at_fill(area, AT_BLOCK, 77);
         vv_aio_submit(aio, &r);
-        wait_n(aio, 1);
+        at_wait_n(aio, 1);
         T_OK(r.result);
     }
     T_EQ(stats_of(h).requests, 2);
-    T_CHECK(memcmp(mem, back, BLOCK) == 0 && memcmp(area, (char *)area + BLOCK, BLOCK) == 0);
+    T_CHECK(memcmp(mem, back, AT_BLOCK) == 0 &&
+            memcmp(area, (char *)area + AT_BLOCK, AT_BLOCK) == 0);
     /* An address is the area's no longer than that is mapped: a buffer may take its place. */
     vv_helper_unmap(h, area);
-    there_and_back(aio, fd, mem, back);
+    at_there_and_back(aio, fd, false, mem, back);
     T_EQ(stats_of(h).requests, 2);
     vv_aio_free(aio);
     vv_helper_close(h);
@@ -219,44 +161,44 @@ static void short_transfers_and_errors(void)
     void *mem, *back;
     serve_start(&s, -1);
     struct vv_helper *h = helper_open();
-    T_OK(vv_helper_map(h, N * BLOCK, &mem));
-    T_OK(vv_helper_map(h, N * BLOCK, &back));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &mem));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &back));
     fault_os_init(&fault);
     fault.short_bytes = 1000;
     T_OK(vv_aio_new_helped(&fault.os, VV_AIO_AUTO, 4, h, &aio));
-    int fd = file_new();
-    there_and_back(aio, fd, mem, back);
-    T_CHECK(stats_of(h).requests > 2 * N);
+    int fd = at_file_new();
+    at_there_and_back(aio, fd, false, mem, back);
+    T_CHECK(stats_of(h).requests > 2 * AT_BLOCKS);
     fault.short_bytes = 0;
 
-    struct iovec iov = {mem, BLOCK};
+    struct iovec iov = {mem, AT_BLOCK};
     struct vv_aio_req past = {
         .op = VV_AIO_READ, .fd = fd, .offset = 1u << 30, .iov = &iov, .niov = 1};
     vv_aio_submit(aio, &past);
-    wait_n(aio, 1);
+    at_wait_n(aio, 1);
     T_EQ(past.result, -ENODATA);
-    iov = (struct iovec){mem, BLOCK};
+    iov = (struct iovec){mem, AT_BLOCK};
     struct vv_aio_req bad = {.op = VV_AIO_READ, .fd = -1, .iov = &iov, .niov = 1};
     vv_aio_submit(aio, &bad);
-    wait_n(aio, 1);
+    at_wait_n(aio, 1);
     T_EQ(bad.result, -EBADF);
     fault.mode = FAULT_ONCE;
     fault.err = ENOSPC;
     fault.at = 1;
     atomic_store(&fault.count, 0);
-    iov = (struct iovec){mem, BLOCK};
+    iov = (struct iovec){mem, AT_BLOCK};
     struct vv_aio_req full = {.op = VV_AIO_WRITE, .fd = fd, .iov = &iov, .niov = 1};
     vv_aio_submit(aio, &full);
-    wait_n(aio, 1);
+    at_wait_n(aio, 1);
     T_EQ(full.result, -ENOSPC);
     /* Written to a descriptor that only reads: the helper's system call says so. */
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     int ro = open(path, O_RDONLY | O_CLOEXEC);
-    iov = (struct iovec){mem, BLOCK};
+    iov = (struct iovec){mem, AT_BLOCK};
     struct vv_aio_req refused = {.op = VV_AIO_WRITE, .fd = ro, .iov = &iov, .niov = 1};
     vv_aio_submit(aio, &refused);
-    wait_n(aio, 1);
+    at_wait_n(aio, 1);
     T_EQ(refused.result, -EBADF);
     close(ro);
     vv_aio_free(aio);
@@ -268,34 +210,15 @@ static void short_transfers_and_errors(void)
     close(fd);
 }
 
-static void *kicker(void *arg)
-{
-    vv_aio_kick(arg);
-    return NULL;
-}
-
 static void kicks_and_timeouts(void)
 {
     struct served s;
     struct vv_aio *aio;
-    struct vv_aio_req *req;
     serve_start(&s, -1);
     struct vv_helper *h = helper_open();
     T_OK(vv_aio_new_helped(NULL, VV_AIO_AUTO, 4, h, &aio));
-    T_ERR(vv_aio_wait(aio, &req, 1, 0), -ETIMEDOUT);
-    uint64_t begin = vv_now_ns();
-    T_ERR(vv_aio_wait(aio, &req, 1, 3000000), -ETIMEDOUT);
-    T_CHECK(vv_now_ns() - begin >= 3000000);
-    for (int i = 0; i < 50; i++) {
-        pthread_t t;
-        T_OK(pthread_create(&t, NULL, kicker, aio));
-        T_EQ(vv_aio_wait(aio, &req, 1, -1), 0);
-        pthread_join(t, NULL);
-    }
-    vv_aio_kick(aio);
-    vv_aio_kick(aio);
-    T_EQ(vv_aio_wait(aio, &req, 1, -1), 0);
-    T_ERR(vv_aio_wait(aio, &req, 1, 1000000), -ETIMEDOUT);
+    at_waiting_ends(aio);
+    at_kicks_wake(aio);
     vv_aio_free(aio);
     vv_helper_close(h);
     serve_tell(&s);
@@ -321,26 +244,26 @@ static void *mover_main(void *arg)
     struct vv_aio *aio = m->aio;
     struct vv_aio_req req[EACH];
     struct iovec iov[EACH];
-    char *back = m->mem + EACH * BLOCK;
+    char *back = m->mem + EACH * AT_BLOCK;
     unsigned rounds = t_sanitized() ? ROUNDS / 4 : ROUNDS;
     for (unsigned round = 0; round < rounds; round++) {
-        fill(m->mem, EACH * BLOCK, m->seed + round);
-        memset(back, 0, EACH * BLOCK);
+        at_fill(m->mem, EACH * AT_BLOCK, m->seed + round);
+        memset(back, 0, EACH * AT_BLOCK);
         for (int pass = 0; pass < 2; pass++) {
             for (unsigned i = 0; i < EACH; i++) {
-                iov[i] = (struct iovec){(pass ? back : m->mem) + i * BLOCK, BLOCK};
+                iov[i] = (struct iovec){(pass ? back : m->mem) + i * AT_BLOCK, AT_BLOCK};
                 req[i] = (struct vv_aio_req){.op = pass ? VV_AIO_READ : VV_AIO_WRITE,
                                              .fd = m->fd,
-                                             .offset = (i * 7 % EACH) * BLOCK,
+                                             .offset = (i * 7 % EACH) * AT_BLOCK,
                                              .iov = &iov[i],
                                              .niov = 1};
                 vv_aio_submit(aio, &req[i]);
             }
-            wait_n(aio, EACH);
+            at_wait_n(aio, EACH);
             for (unsigned i = 0; i < EACH; i++)
                 T_OK(req[i].result);
         }
-        T_CHECK(memcmp(m->mem, back, EACH * BLOCK) == 0);
+        T_CHECK(memcmp(m->mem, back, EACH * AT_BLOCK) == 0);
     }
     return NULL;
 }
@@ -354,9 +277,9 @@ static void ends_in_the_middle(void)
         struct vv_helper *h = helper_open();
         for (int i = 0; i < MOVERS; i++) {
             void *mem;
-            T_OK(vv_helper_map(h, 2 * EACH * BLOCK, &mem));
-            m[i] =
-                (struct mover){.mem = mem, .fd = file_new(), .seed = t_seed() + 1000 * (uint64_t)i};
+            T_OK(vv_helper_map(h, 2 * EACH * AT_BLOCK, &mem));
+            m[i] = (struct mover){
+                .mem = mem, .fd = at_file_new(), .seed = t_seed() + 1000 * (uint64_t)i};
             T_OK(vv_aio_new_helped(NULL, VV_AIO_AUTO, 8, h, &m[i].aio));
             T_OK(pthread_create(&m[i].thread, NULL, mover_main, &m[i]));
         }
@@ -443,10 +366,10 @@ static void hostile(void)
     void *mem, *back;
     serve_start(&s, -1);
     struct vv_helper *h = helper_open();
-    T_OK(vv_helper_map(h, N * BLOCK, &mem));
-    T_OK(vv_helper_map(h, N * BLOCK, &back));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &mem));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &back));
     T_OK(vv_aio_new_helped(NULL, VV_AIO_AUTO, 8, h, &aio));
-    int fd = file_new();
+    int fd = at_file_new();
     static const struct vvi_helper_msg bad[] = {
         {.kind = 99},
         {.kind = VVI_HELPER_HELLO, .id = VVI_HELPER_VERSION},
@@ -465,7 +388,7 @@ static void hostile(void)
         raw_recv(raw, &n);
         T_EQ(n, 0);
         close(raw);
-        there_and_back(aio, fd, mem, back); /* nobody else is bothered */
+        at_there_and_back(aio, fd, false, mem, back); /* nobody else is bothered */
     }
     int raw = raw_connect(); /* not even a greeting */
     T_OK(vvi_helper_send(raw, &bad[0], 3, -1, 0));
@@ -483,9 +406,9 @@ static void hostile(void)
     T_OK(vvi_helper_send(raw, &io, VVI_HELPER_MSG_BYTES(1), -1, 0));
     T_EQ(raw_recv(raw, &n).kind, VVI_HELPER_REFUSED);
     /* Beyond the end of an area: the connection ends. */
-    struct vvi_helper_msg area = {.kind = VVI_HELPER_AREA, .id = 7, .offset = BLOCK};
+    struct vvi_helper_msg area = {.kind = VVI_HELPER_AREA, .id = 7, .offset = AT_BLOCK};
     int shared = memfd_create("t", MFD_CLOEXEC);
-    T_OK(ftruncate(shared, BLOCK));
+    T_OK(ftruncate(shared, AT_BLOCK));
     T_OK(vvi_helper_send(raw, &area, VVI_HELPER_MSG_BYTES(0), shared, 0));
     T_OK(vvi_helper_send(raw, &io, VVI_HELPER_MSG_BYTES(1), fd, 0));
     T_EQ(raw_recv(raw, &n).kind, VVI_HELPER_DONE);
@@ -494,13 +417,13 @@ static void hostile(void)
     T_OK(vvi_helper_send(raw, &io, VVI_HELPER_MSG_BYTES(1), fd, 0));
     r = raw_recv(raw, &n);
     T_CHECK(r.kind == VVI_HELPER_DONE && r.result == -EFAULT);
-    io.seg[0].offset = BLOCK;
+    io.seg[0].offset = AT_BLOCK;
     T_OK(vvi_helper_send(raw, &io, VVI_HELPER_MSG_BYTES(1), fd, 0));
     raw_recv(raw, &n);
     T_EQ(n, 0);
     close(raw);
     close(shared);
-    there_and_back(aio, fd, mem, back);
+    at_there_and_back(aio, fd, false, mem, back);
     vv_aio_free(aio);
     vv_helper_unmap(h, mem);
     vv_helper_unmap(h, back);
@@ -538,11 +461,11 @@ static void refusals_are_done_here(void)
     T_EQ(fcntl(listen_fd, F_SETFL, 0), 0);
     T_OK(pthread_create(&thread, NULL, refuse_all, &listen_fd));
     struct vv_helper *h = helper_open();
-    T_OK(vv_helper_map(h, N * BLOCK, &mem));
-    T_OK(vv_helper_map(h, N * BLOCK, &back));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &mem));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &back));
     T_OK(vv_aio_new_helped(NULL, VV_AIO_AUTO, 8, h, &aio));
-    int fd = file_new();
-    there_and_back(aio, fd, mem, back);
+    int fd = at_file_new();
+    at_there_and_back(aio, fd, false, mem, back);
     T_EQ(stats_of(h).requests, 0);
     T_EQ(stats_of(h).redone, 2);
     vv_aio_free(aio);

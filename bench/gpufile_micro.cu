@@ -26,6 +26,10 @@
 
 #include "core/pattern.h"
 
+extern "C" {
+#include "gpufile/hooks.h"
+}
+
 enum { THREADS = 256, SEED = 7 };
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
@@ -270,13 +274,14 @@ static void write_file(void)
 struct reader {
     uint64_t first, last, piece;
     bool anywhere; /* as many reads, at random in the whole file */
+    int fd;        /* of all threads; -1: each opens the file */
 };
 
 static void *read_part(void *arg)
 {
     struct reader *r = (struct reader *)arg;
     char *buf = (char *)aligned_alloc(4096, r->piece);
-    int fd = open(path, O_RDONLY);
+    int fd = r->fd < 0 ? open(path, O_RDONLY) : r->fd;
 
     memset(buf, 1, r->piece);
     for (uint64_t at = r->first; at < r->last; at += r->piece) {
@@ -285,27 +290,33 @@ static void *read_part(void *arg)
         if (pread(fd, buf, r->piece, (off_t)from) < 0)
             must(-errno, path);
     }
-    close(fd);
+    if (r->fd < 0)
+        close(fd);
     free(buf);
     return NULL;
 }
 
-static double measure_pread(uint64_t piece, bool anywhere, uint64_t bytes)
+static double measure_pread(uint64_t piece, bool anywhere, bool one_file, uint64_t bytes)
 {
     struct reader r[64];
     pthread_t t[64];
-    double start = now_s();
+    int fd = one_file ? open(path, O_RDONLY) : -1;
+    double start = now_s(), gbps;
 
     for (uint32_t i = 0; i < opt.servers; i++) {
         r[i].first = bytes / opt.servers / MIB * MIB * i;
         r[i].last = bytes / opt.servers / MIB * MIB * (i + 1);
         r[i].piece = piece;
         r[i].anywhere = anywhere;
+        r[i].fd = fd;
         pthread_create(&t[i], NULL, read_part, &r[i]);
     }
     for (uint32_t i = 0; i < opt.servers; i++)
         pthread_join(t[i], NULL);
-    return (double)(bytes / opt.servers / MIB * MIB * opt.servers) / (now_s() - start) * 1e-9;
+    gbps = (double)(bytes / opt.servers / MIB * MIB * opt.servers) / (now_s() - start) * 1e-9;
+    if (fd >= 0)
+        close(fd);
+    return gbps;
 }
 
 static void row(const char *name, double gbps, double of, const char *note)
@@ -350,7 +361,7 @@ static void measure_link(void)
 /* A file system with what differs from the defaults. */
 struct setup {
     uint64_t cache, bytes;
-    uint32_t page, streams, ahead, split;
+    uint32_t page, streams, ahead, split, servers;
     int map, readahead, replace, bypass, queue;
 };
 
@@ -366,7 +377,7 @@ static struct varve_gpufs *open_fs(const struct setup *s, uint32_t *ret_id, doub
     o.streams = s->streams ? s->streams : 3 * (uint32_t)processors;
     o.readahead_bytes = s->ahead;
     o.split_bytes = s->split;
-    o.servers = opt.servers;
+    o.servers = s->servers ? s->servers : opt.servers;
     o.readahead = s->readahead;
     o.replace = s->replace;
     o.bypass = s->bypass;
@@ -524,16 +535,55 @@ static void hits_in_place(void)
     must(varve_gpufs_close(fs), "close");
 }
 
+/* Where the time of requests goes, from before a run until after it. */
+struct spent {
+    struct vv_gpufile_times server;
+    struct varve_gpufs_stats st;
+};
+
+static struct spent spent_so_far(struct varve_gpufs *fs)
+{
+    struct spent s = {};
+
+    vv_gpufile_server_times(fs, &s.server);
+    s.st.stats_size = sizeof(s.st);
+    must(varve_gpufs_stats(fs, &s.st), "stats");
+    return s;
+}
+
+/* What a server spends on a request, all in all; in carrying it out, which is reading; and without any; what
+ * remains goes to taking and answering it. And how long a group waits for its answer. */
+static void tell_spent(const struct spent *from, const struct spent *to, double server_s, char *buf,
+                       size_t size)
+{
+    double n = (double)(to->server.answered - from->server.answered),
+           timed = (double)(to->server.timed - from->server.timed),
+           asked = (double)(to->st.requests - from->st.requests), all, read, idle;
+
+    buf[0] = '\0';
+    if (n == 0 || timed == 0 || asked == 0)
+        return;
+    all = server_s / n * 1e6;
+    read = (double)(to->server.timed_ns - from->server.timed_ns) / timed * 1e-3;
+    idle = (double)(to->server.idle_ns - from->server.idle_ns) / n * 1e-3;
+    snprintf(
+        buf, size,
+        "; %.2f M/s, %.2f us of a server each: reading %.2f, idle %.2f, else %.2f; waits %.0f us",
+        n / server_s * 1e-6 * to->st.servers, all, read, idle, all - read - idle,
+        (double)(to->st.waits_ns - from->st.waits_ns) / asked * 1e-3);
+}
+
 static void random_records(const char *name, const struct setup *s, int per_processor, double of)
 {
     struct varve_gfs handle;
     struct varve_gpufs *fs;
     int blocks = per_processor * processors;
     uint32_t groups = (uint32_t)blocks * (THREADS / 32), id;
-    unsigned count = s->map ? 400 : 100;
+    unsigned count = s->map ? 400 : 200;
     double start, gbps[3], map_s;
-    char note[64];
+    char note[256], spent[160] = "";
     struct setup with = *s;
+    struct spent before, after;
 
     if (!strstr(name, opt.only))
         return;
@@ -546,13 +596,19 @@ static void random_records(const char *name, const struct setup *s, int per_proc
     need_buffers((uint64_t)groups * 4 * KIB);
     for (int run = 0; run < 3; run++) {
         must(varve_gpufs_drop(fs), "drop");
+        before = spent_so_far(fs);
         start_run();
         start = now_s();
         records<<<blocks, THREADS>>>(handle, id, opt.bytes, 4 * KIB, count, run == 2, buffers,
                                      result);
         gbps[run] = end_run(start, (uint64_t)groups * count * 4 * KIB);
+        after = spent_so_far(fs);
+        if (run == 1)
+            tell_spent(&before, &after,
+                       (double)groups * count * 4 * KIB * 1e-9 / gbps[1] * after.st.servers, spent,
+                       sizeof(spent));
     }
-    snprintf(note, sizeof(note), "first %.1f, checked %.1f", gbps[0], gbps[2]);
+    snprintf(note, sizeof(note), "first %.1f, checked %.1f%s", gbps[0], gbps[2], spent);
     row(name, gbps[1], of, note);
     must(varve_gpufs_close(fs), "close");
 }
@@ -562,10 +618,12 @@ static double limits(void)
 {
     printf("| %-58s | %8s | %5s | |\n| --- | --- | --- | --- |\n", "what", "GB/s", "of C");
     measure_link();
-    pread_gbps = measure_pread(MIB, false, opt.bytes);
+    pread_gbps = measure_pread(MIB, false, false, opt.bytes);
     row("pread of 1 MiB by as many threads as servers", pread_gbps, 0, "");
-    pread4_gbps = measure_pread(4 * KIB, true, opt.bytes);
+    pread4_gbps = measure_pread(4 * KIB, true, false, opt.bytes);
     row("pread of 4 KiB at random by as many threads as servers", pread4_gbps, 0, "");
+    row("the same, with one open file for all of them",
+        measure_pread(4 * KIB, true, true, opt.bytes), 0, "");
     return pread_gbps < link_gbps ? pread_gbps : link_gbps;
 }
 
@@ -654,6 +712,7 @@ static void all_random(void)
 {
     double served = pread4_gbps < link_gbps ? pread4_gbps : link_gbps;
     struct setup s = {};
+    char name[96];
 
     s.map = 1;
     random_records("random 4 KiB, mapped, 1 block per processor", &s, 1, link_gbps);
@@ -664,6 +723,11 @@ static void all_random(void)
     s.readahead = VARVE_GREADAHEAD_ADAPTIVE;
     random_records("random 4 KiB, served, 1 block per processor", &s, 1, served);
     random_records("random 4 KiB, served, 3 blocks per processor", &s, 3, served);
+    for (s.servers = 2; s.servers < opt.servers; s.servers *= 2) {
+        snprintf(name, sizeof(name), "random 4 KiB, served, 3 blocks, %u servers", s.servers);
+        random_records(name, &s, 3, 0);
+    }
+    s.servers = 0;
     s.queue = VARVE_GQUEUE_SLOTS;
     random_records("random 4 KiB, served, 3 blocks, slots", &s, 3, served);
 }

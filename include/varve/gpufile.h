@@ -14,7 +14,9 @@
  *
  * Servers. The GPU asks for bytes through a ring in host memory; threads of the library answer it
  * and make no call of the driver while they do, so that a kernel that waits can never be waited for.
- * They run from varve_gpufs_open to varve_gpufs_close, unless they are stopped between.
+ * They run from varve_gpufs_open to varve_gpufs_close, unless they are stopped between. Each opens files
+ * that it reads in small pieces once more for itself, all of them together up to a quarter of the
+ * descriptors that the process may have.
  *
  * Mapping. A file that is in the page cache and read more than once needs no server: after
  * varve_gpufs_map the GPU reads the page cache itself, at the speed of the link. Mapping costs time

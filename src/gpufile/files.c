@@ -4,13 +4,17 @@
  *
  * What stays true: an entry of the table is filled in before its word says that the file is open, and
  * descriptors are closed only after the word is cleared and every server has been seen between
- * two requests. A number is not given out again before the cache has been emptied, so that a page
+ * two requests. That goes for those, too, that servers have opened for themselves: an open file has a
+ * count of its users and a place of its last read, which the kernel changes with each read, and which
+ * processors that read small pieces of one open file at once would take from each other all the
+ * time. A number is not given out again before the cache has been emptied, so that a page
  * of a file that is gone is never taken for one of another.
  *
  * Threads: any. A server registers files for kernels that open them by path.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,6 +62,41 @@ static void close_fds(struct varve_gpufs *fs, int fd, int direct)
         (void)fs->os->close(fs->os, direct);
 }
 
+int vvi_gpufile_own_open(struct varve_gpufs *fs, int fd)
+{
+    char path[64];
+    int own = -1;
+
+    if (atomic_fetch_add_explicit(&fs->n_own, 1, memory_order_relaxed) < fs->own_limit) {
+        /* The file that is open, whatever its path leads to by now. */
+        snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
+        own = fs->os->openat(fs->os, AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
+    }
+    if (own >= 0)
+        return own;
+    atomic_fetch_sub_explicit(&fs->n_own, 1, memory_order_relaxed);
+    return -1;
+}
+
+static struct vvi_gpufile_own *own_new(void)
+{
+    struct vvi_gpufile_own *own = calloc(VVI_GPUFILE_SERVERS_MAX, sizeof(*own));
+
+    for (int i = 0; own && i < VVI_GPUFILE_SERVERS_MAX; i++)
+        own[i].fd = -1;
+    return own;
+}
+
+static void own_free(struct varve_gpufs *fs, struct vvi_gpufile_own *own)
+{
+    for (int i = 0; own && i < VVI_GPUFILE_SERVERS_MAX; i++)
+        if (own[i].fd >= 0) {
+            (void)fs->os->close(fs->os, own[i].fd);
+            atomic_fetch_sub_explicit(&fs->n_own, 1, memory_order_relaxed);
+        }
+    free(own);
+}
+
 static bool find_locked(const struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
 {
     for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++)
@@ -78,8 +117,9 @@ static uint64_t take_windows_locked(struct varve_gpufs *fs, uint64_t n)
     return fs->next_window - n + 1;
 }
 
-static int add_locked(struct varve_gpufs *fs, char *path, int flags, int fd, int direct,
-                      uint64_t bytes, uint32_t *ret_id)
+/* Takes over the path and what servers will open, if it succeeds. */
+static int add_locked(struct varve_gpufs *fs, char *path, struct vvi_gpufile_own *own, int flags,
+                      int fd, int direct, uint64_t bytes, uint32_t *ret_id)
 {
     struct vvi_gpufile_file *f;
     uint32_t id = fs->next_id;
@@ -92,7 +132,8 @@ static int add_locked(struct varve_gpufs *fs, char *path, int flags, int fd, int
     fs->used_ids++;
     fs->n_files++;
     f = &fs->files[id];
-    *f = (struct vvi_gpufile_file){.path = path, .flags = flags, .bytes = bytes};
+    *f = (struct vvi_gpufile_file){
+        .path = path, .own = own, .flags = flags, .bytes = bytes, .fd = -1, .direct_fd = -1};
     if (!(flags & VARVE_GFILE_WRITE)) {
         f->n_windows = vv_div_up(bytes, fs->opts.window_bytes);
         f->windows = take_windows_locked(fs, f->n_windows);
@@ -109,6 +150,7 @@ static int add_locked(struct varve_gpufs *fs, char *path, int flags, int fd, int
 
 int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
 {
+    struct vvi_gpufile_own *own;
     uint64_t bytes;
     char *copy;
     bool known;
@@ -129,16 +171,18 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
     if (rc)
         return rc;
     copy = strdup(path);
-    if (!copy)
+    own = own_new();
+    if (!copy || !own)
         rc = -ENOMEM;
     vv_mutex_lock(&fs->lock);
     /* Another thread may have come before. */
     known = rc == 0 && find_locked(fs, path, flags, ret_id);
     if (rc == 0 && !known)
-        rc = add_locked(fs, copy, flags, fd, direct, bytes, ret_id);
+        rc = add_locked(fs, copy, own, flags, fd, direct, bytes, ret_id);
     vv_mutex_unlock(&fs->lock);
     if (rc || known) {
         close_fds(fs, fd, direct);
+        free(own);
         free(copy);
     }
     return rc;
@@ -172,8 +216,10 @@ static int forget(struct varve_gpufs *fs, uint32_t id)
     direct = atomic_exchange(&f->direct_fd, -1);
     vvi_gpufile_servers_pass(fs);
     close_fds(fs, fd, direct);
+    own_free(fs, f->own);
     vv_mutex_lock(&fs->lock);
     path = f->path;
+    f->own = NULL;
     f->path = NULL;
     fs->n_files--;
     if (f->windows && f->windows - 1 + f->n_windows == fs->next_window)

@@ -21,6 +21,7 @@ enum {
     VVI_GPUFILE_WINDOWS = 1 << 16, /* of all files together */
     VVI_GPUFILE_DEPTH = 32,        /* reads that a server has under way, with io_uring */
     VVI_GPUFILE_BATCH = 4,         /* tickets that a server draws at once, at most */
+    VVI_GPUFILE_OWN = 16, /* small reads of a file after which a server opens it for itself */
     VVI_GPUFILE_HOT = 64
 };
 
@@ -38,12 +39,19 @@ struct vvi_gpufile_window {
     size_t bytes;
 };
 
+/* A file as one server has it open. Owner: that server, within its turn; who closes the file, afterwards. */
+struct vvi_gpufile_own {
+    int fd;         /* -1: it has not, and uses the file's */
+    uint32_t reads; /* small ones, up to VVI_GPUFILE_OWN */
+};
+
 /* A registered file. Synchronization: fs->lock, where nothing else is said. */
 struct vvi_gpufile_file {
     /* Servers read them without the lock; they are closed when no server can be using them. -1: none.
      * Synchronization: release, acquire. */
     _Atomic int fd, direct_fd;
-    char *path; /* owned; NULL: not in use */
+    struct vvi_gpufile_own *own; /* VVI_GPUFILE_SERVERS_MAX; there while fd is */
+    char *path;                  /* owned; NULL: not in use */
     int flags;
     uint64_t bytes;   /* when it was registered */
     uint64_t windows; /* first, plus 1; 0: none */
@@ -61,7 +69,8 @@ struct vvi_gpufile_server {
     _Atomic uint64_t turn;
     /* Figures, written by the server alone; relaxed. */
     _Atomic uint64_t answered, failed, read_bytes, written_bytes;
-    char pad[128]; /* the next server's words are on another line */
+    _Atomic uint64_t idle_ns, timed, timed_ns; /* vv_gpufile_times */
+    char pad[128];                             /* the next server's words are on another line */
 };
 
 struct varve_gpufs {
@@ -97,8 +106,12 @@ struct varve_gpufs {
     struct vvi_gpufile_server servers[VVI_GPUFILE_SERVERS_MAX];
     uint32_t n_servers;
     _Atomic bool stopping;
-    _Atomic uint64_t next_ticket;
     _Atomic uint32_t to_lose; /* servers to end, for tests */
+    _Atomic uint32_t n_own;   /* descriptors that servers have opened for themselves */
+    uint32_t own_limit;       /* as many as that at most */
+    char pad0[128]; /* what every request looks at is not on the line that every draw changes */
+    _Atomic uint64_t next_ticket;
+    char pad1[128];
     /* Drawn and not served. Synchronization: lock. */
     uint64_t orphans[VVI_GPUFILE_SERVERS_MAX * VVI_GPUFILE_BATCH];
     _Atomic uint32_t n_orphans; /* changed under the lock, looked at without */
@@ -128,6 +141,8 @@ VV_WARN_UNUSED int vvi_gpufile_drop(struct varve_gpufs *fs);
 
 VV_WARN_UNUSED int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags,
                                         uint32_t *ret_id);
+/* Opens a file once more, for one server to read; -1: it cannot be had. */
+int vvi_gpufile_own_open(struct varve_gpufs *fs, int fd);
 /* The file, or NULL. */
 struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id);
 /* Whether it is as long as it was; remembers if not. */

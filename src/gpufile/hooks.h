@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: what a GPU file system makes of the system, and servers that fail. */
+/* For tests and measurements: what a GPU file system makes of the system, servers that fail, and what
+ * those that run spend their time with. */
 #ifndef VV_GPUFILE_HOOKS_H
 #define VV_GPUFILE_HOOKS_H
+
+#include <stdint.h>
 
 #include "tier/os.h"
 
@@ -12,5 +15,15 @@ void vv_gpufile_set_os(const struct vv_os *os);
 
 /* One server ends when it takes its next request, which nobody will answer. Any thread. */
 void vv_gpufile_lose_server(struct varve_gpufs *fs);
+
+/* Of the servers that run, since they were started, added up. */
+struct vv_gpufile_times {
+    uint64_t answered; /* requests */
+    uint64_t idle_ns;  /* waited for requests, not counting waits of a millisecond and more */
+    uint64_t timed, timed_ns; /* requests whose carrying out was timed, and how long it took */
+};
+
+/* Any thread, while nobody starts or stops servers. */
+void vv_gpufile_server_times(struct varve_gpufs *fs, struct vv_gpufile_times *ret);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "ckpt/face.h"
@@ -36,6 +37,16 @@ void vv_gpufile_set_os(const struct vv_os *os)
 }
 
 /* ---- options ---- */
+
+/* How many descriptors servers may open for themselves: a quarter of what the process may have. */
+static uint32_t own_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return 0;
+    return (uint32_t)VV_MIN(limit.rlim_cur / 4, (rlim_t)1 << 20);
+}
 
 static uint32_t default_servers(void)
 {
@@ -387,6 +398,7 @@ static int fs_new(struct varve_ctx *ctx, struct varve_gpufs **ret_fs)
     fs->ctx = ctx;
     fs->device = vv_ckpt_device(ctx);
     fs->os = hook_os ? hook_os : vv_os_posix();
+    fs->own_limit = own_limit();
     vv_mutex_init(&fs->lock, "gpu files", VV_RANK_GPUFILE);
     vv_mutex_init(&fs->map_lock, "gpu file windows", VV_RANK_GPUFILE_MAP);
     vv_cond_init(&fs->control_wake);

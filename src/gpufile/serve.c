@@ -13,6 +13,12 @@
  * do not meet at the counter for each. Large ones are taken one by one: the parts of a window are to
  * go to several servers.
  *
+ * Nothing that one request changes is changed by the next one's server, but the counter that tickets are
+ * drawn from and, in the kernel, what belongs to an open file: with fourteen servers each small read of one
+ * open file would wait for thirteen others. A server that reads a file in small pieces opens
+ * it for itself. Lines that the GPU or another server wrote last, the next entry of the ring and the
+ * mailbox, are asked for before the read and are there after it.
+ *
  * With io_uring a server goes on to the next ticket while reads are under way.
  *
  * Slots are the other way, to compare with: each server has some streams to itself, looks at their places
@@ -31,6 +37,9 @@
 /* How long a server looks for requests before it rests, and how long it rests. */
 #define LOOK_NS (UINT64_C(1000) * VV_NS_PER_US)
 #define REST_NS (UINT64_C(50) * VV_NS_PER_US)
+
+/* One request of so many is timed. */
+#define TIMED_EACH 64
 
 /* Requests up to this size are drawn several at once. */
 #define SMALL_BYTES (16u * 1024)
@@ -58,6 +67,28 @@ struct work {
 void vv_gpufile_lose_server(struct varve_gpufs *fs)
 {
     atomic_fetch_add(&fs->to_lose, 1);
+}
+
+/* The line will be written soon. */
+static inline void want_line(const void *p)
+{
+#if defined(__x86_64__)
+    /* What the compiler makes of its own wish for a line to write to is one to read, on most targets. */
+    __asm__ volatile("prefetchw %0" ::"m"(*(const char *)p));
+#else
+    __builtin_prefetch(p, 1);
+#endif
+}
+
+void vv_gpufile_server_times(struct varve_gpufs *fs, struct vv_gpufile_times *ret)
+{
+    *ret = (struct vv_gpufile_times){0};
+    for (uint32_t i = 0; i < fs->n_servers; i++) {
+        ret->answered += atomic_load_explicit(&fs->servers[i].answered, memory_order_relaxed);
+        ret->idle_ns += atomic_load_explicit(&fs->servers[i].idle_ns, memory_order_relaxed);
+        ret->timed += atomic_load_explicit(&fs->servers[i].timed, memory_order_relaxed);
+        ret->timed_ns += atomic_load_explicit(&fs->servers[i].timed_ns, memory_order_relaxed);
+    }
 }
 
 /* ---- the ring ---- */
@@ -173,6 +204,11 @@ static void count(_Atomic uint64_t *figure, uint64_t n)
                           memory_order_relaxed);
 }
 
+static uint64_t *mailbox(const struct varve_gpufs *fs, const struct varve_g_request *r)
+{
+    return &fs->mailboxes[(size_t)r->stream * VARVE_G_PARTS + r->part];
+}
+
 static void answer(struct work *w, const struct varve_g_request *r, int64_t result)
 {
     struct varve_gpufs *fs = w->fs;
@@ -182,7 +218,7 @@ static void answer(struct work *w, const struct varve_g_request *r, int64_t resu
         count(&w->server->failed, 1);
     /* Pairs with the acquire in varve_g_wait: who sees the answer sees the bytes. */
     __atomic_store_n(
-        &fs->mailboxes[(size_t)r->stream * VARVE_G_PARTS + r->part],
+        mailbox(fs, r),
         VARVE_G_ANSWER(__atomic_load_n(&fs->host->maps, __ATOMIC_ACQUIRE), r->number, result),
         __ATOMIC_RELEASE);
 }
@@ -200,6 +236,39 @@ static bool sane(const struct varve_gpufs *fs, const struct varve_g_request *r)
 {
     return r->stream < fs->view.n_streams && r->bytes <= fs->view.split_bytes &&
            (uint64_t)(r->part % 8) * fs->view.split_bytes + r->bytes <= fs->view.readahead_bytes;
+}
+
+/* ---- the use of files ---- */
+
+/* Before files are looked at. Who closes one hides it first and then looks here: either we see that it
+ * is hidden, or it sees that we may use it. */
+static void enter(struct work *w)
+{
+    uint64_t turn = atomic_load_explicit(&w->server->turn, memory_order_relaxed);
+
+    if (turn % 2 == 0)
+        atomic_store(&w->server->turn, turn + 1);
+}
+
+/* Unless reads are under way. */
+static void leave(struct work *w)
+{
+    uint64_t turn = atomic_load_explicit(&w->server->turn, memory_order_relaxed);
+
+    /* Pairs with the loads of vvi_gpufile_servers_pass. */
+    if (turn % 2 && w->under_way == 0)
+        atomic_store_explicit(&w->server->turn, turn + 1, memory_order_release);
+}
+
+/* What to read a file with that is open as fd. */
+static int own_fd(struct work *w, const struct vvi_gpufile_file *f, int fd, uint32_t bytes)
+{
+    struct vvi_gpufile_own *own = &f->own[w->server->index];
+
+    if (own->fd < 0 && own->reads < VVI_GPUFILE_OWN && bytes <= SMALL_BYTES && w->server->of > 1 &&
+        ++own->reads == VVI_GPUFILE_OWN)
+        own->fd = vvi_gpufile_own_open(w->fs, fd);
+    return own->fd >= 0 ? own->fd : fd;
 }
 
 /* As many as there are before the end of the file. */
@@ -234,7 +303,7 @@ static int64_t do_read(struct work *w, const struct varve_g_request *r)
     if (direct >= 0)
         n = read_bytes(fs, direct, stage(fs, r), r->bytes, r->offset);
     if (n == -EINVAL)
-        n = read_bytes(fs, fd, stage(fs, r), r->bytes, r->offset);
+        n = read_bytes(fs, own_fd(w, f, fd, r->bytes), stage(fs, r), r->bytes, r->offset);
     if (n > 0) {
         count(&w->server->read_bytes, (uint64_t)n);
         vvi_gpufile_warm(fs, r->file, r->offset, (uint32_t)n);
@@ -303,17 +372,28 @@ static int64_t carry_out(struct work *w, const struct varve_g_request *r)
     }
 }
 
+static int64_t carry_out_timed(struct work *w, const struct varve_g_request *r)
+{
+    uint64_t start = vv_now_ns();
+    int64_t result = carry_out(w, r);
+
+    count(&w->server->timed_ns, vv_now_ns() - start);
+    count(&w->server->timed, 1);
+    return result;
+}
+
 /* ---- with io_uring ---- */
 
 /* Whether the read is under way now. */
 static bool begin_read(struct work *w, const struct varve_g_request *r)
 {
     struct vvi_gpufile_file *f = &w->fs->files[r->file];
-    int direct = atomic_load(&f->direct_fd), fd = direct >= 0 ? direct : atomic_load(&f->fd);
+    int direct = atomic_load(&f->direct_fd), fd = atomic_load(&f->fd);
     struct job *j = w->free;
 
     if (fd < 0 || !j)
         return false;
+    fd = direct >= 0 ? direct : own_fd(w, f, fd, r->bytes);
     w->free = j->next;
     j->r = *r;
     j->iov = (struct iovec){stage(w->fs, r), r->bytes};
@@ -352,6 +432,7 @@ static void end_reads(struct work *w, int64_t timeout_ns)
         w->free = j;
         w->under_way--;
     }
+    leave(w);
 }
 
 /* ---- a server ---- */
@@ -380,20 +461,37 @@ static void rest(struct work *w)
         sched_yield();
 }
 
+/* There is a request. */
+static void busy(struct work *w)
+{
+    uint64_t waited = vv_now_ns() - w->idle_since;
+
+    if (waited < LOOK_NS)
+        count(&w->server->idle_ns, waited);
+    w->idle_since = 0;
+}
+
 /* Whether it shall go on. */
 static bool serve_one(struct work *w, const struct varve_g_request *r)
 {
     uint32_t lose = atomic_load_explicit(&w->fs->to_lose, memory_order_relaxed);
+    bool timed = atomic_load_explicit(&w->server->answered, memory_order_relaxed) % TIMED_EACH == 0;
 
+    if (w->idle_since)
+        busy(w);
     if (lose && atomic_compare_exchange_strong(&w->fs->to_lose, &lose, lose - 1))
         return false;
     if (!sane(w->fs, r)) {
         /* Its mailbox is not to be trusted either, unless there is one. */
         if (r->stream < w->fs->view.n_streams)
             answer(w, r, -EINVAL);
-    } else if (!(w->server->aio && r->op == VARVE_G_READ && begin_read(w, r))) {
-        answer(w, r, carry_out(w, r));
+        return true;
     }
+    want_line(mailbox(w->fs, r));
+    enter(w);
+    if (!(w->server->aio && r->op == VARVE_G_READ && begin_read(w, r)))
+        answer(w, r, timed ? carry_out_timed(w, r) : carry_out(w, r));
+    leave(w);
     return true;
 }
 
@@ -412,6 +510,8 @@ static bool serve_queue(struct work *w, bool *ret_on)
         return false;
     }
     drawn_done(w, there > 0 && r.bytes <= SMALL_BYTES);
+    if (w->ticket < w->end)
+        want_line(&w->fs->ring[w->ticket & (w->fs->view.n_ring - 1)]);
     if (there > 0)
         *ret_on = serve_one(w, &r);
     return true;
@@ -443,24 +543,16 @@ static bool serve_slots(struct work *w, bool *ret_on)
 
 static void server_loop(struct work *w)
 {
-    struct vvi_gpufile_server *s = w->server;
     bool on = true;
 
     while (on) {
         bool there = false;
 
-        if (w->under_way < VVI_GPUFILE_DEPTH) {
-            /* Odd from before files are looked at until nothing is under way: who closes a file
-             * first hides it and then looks here. */
-            if (w->under_way == 0)
-                atomic_fetch_add(&s->turn, 1);
+        if (w->under_way < VVI_GPUFILE_DEPTH)
             there =
                 w->fs->opts.queue == VARVE_GQUEUE_SLOTS ? serve_slots(w, &on) : serve_queue(w, &on);
-        }
         if (w->under_way)
             end_reads(w, there ? 0 : (int64_t)REST_NS / 2);
-        if (w->under_way == 0)
-            atomic_fetch_add(&s->turn, 1);
         if (there)
             w->idle_since = 0;
         else if (atomic_load_explicit(&w->fs->stopping, memory_order_relaxed))
@@ -470,8 +562,6 @@ static void server_loop(struct work *w)
     }
     while (w->under_way)
         end_reads(w, -1);
-    if (atomic_load(&s->turn) % 2)
-        atomic_fetch_add(&s->turn, 1);
 }
 
 static void *server_main(void *arg)

@@ -75,7 +75,7 @@ extern const struct ooc_launcher ooc_emulated;
 struct ooc_sample {
     double s, memory, used; /* seconds; shares of the device's memory and of the cache */
     uint64_t missed, ahead, evicted, rounds, bytes;
-    double management_s;
+    double management_s, moving_s, launching_s, waiting_s; /* the last three of blocks only */
 };
 
 struct ooc_way {
@@ -83,8 +83,8 @@ struct ooc_way {
     char skipped[OOC_TEXT]; /* why it was not run; empty: it was */
     double seconds;
     uint64_t bytes, missed, ahead, evicted, rounds, undone, from_host, slots;
-    uint64_t host_items, moved_bytes; /* of tables */
-    double management_s;
+    uint64_t host_items, moved_bytes;                      /* of tables */
+    double management_s, moving_s, launching_s, waiting_s; /* see struct varve_blocks_stats */
     double utilisation; /* of the cache, averaged over the time */
     bool same;          /* sums, as those of the resident run */
     bool no_cache;      /* everything is read where it is */

@@ -264,6 +264,25 @@ static double managing(const struct ooc_way *w)
     return w->seconds > 0 ? w->management_s / w->seconds : 0;
 }
 
+/* Where the time of the caller's thread went, and the link's. */
+static void print_times(const struct ooc_report *r)
+{
+    printf("\n| %-13s | %9s | %9s | %9s | %9s | %9s | %9s |\n", "milliseconds", "all", "managing",
+           "copying", "launching", "waiting", "link");
+    printf("| --- | --- | --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        if (!w->skipped[0])
+            printf("| %-13s | %9.2f | %9.2f | %9.2f | %9.2f | %9.2f | %9.2f |\n", w->name,
+                   1e3 * w->seconds, 1e3 * w->management_s, 1e3 * w->moving_s, 1e3 * w->launching_s,
+                   1e3 * w->waiting_s, 1e3 * (double)w->bytes / r->link_bps);
+    }
+    printf(
+        "\ncopying, launching: calls that do. waiting: for kernels, copies and other threads, by "
+        "asking\nagain and again. link: what it needs for the bytes.\n");
+}
+
 static void print_table(const struct result *x)
 {
     const struct ooc_report *r = &x->r;
@@ -301,9 +320,12 @@ static void print_table(const struct result *x)
                w->same ? "same" : "WRONG");
     }
     printf("\nupdates and evicted: for each %s (a refresh). managing: processor time outside of "
-           "transfers, over\nwall time. in use: the share of the cache with something in it, over "
+           "transfers, launches\nand waiting, over wall time. in use: the share of the cache with "
+           "something in it, over "
            "time.\n",
            x->o->tables ? "launch" : "round of a kernel");
+    if (!x->o->tables)
+        print_times(r);
 }
 
 static void number(const char *name, double value)
@@ -346,6 +368,9 @@ static void print_json(const struct result *x)
                w->rounds, w->undone, w->from_host, w->host_items, w->moved_bytes);
         number("seconds", w->seconds);
         number("management_s", w->management_s);
+        number("moving_s", w->moving_s);
+        number("launching_s", w->launching_s);
+        number("waiting_s", w->waiting_s);
         number("utilisation", w->utilisation);
         printf("}");
     }
@@ -356,33 +381,38 @@ static int write_rows(FILE *f, const struct result *x)
 {
     const struct ooc_report *r = &x->r;
 
-    fprintf(f, "way,seconds,bound_s,bytes,least_bytes,missed,ahead,evicted,rounds,undone,from_host,"
-               "host_items,moved_bytes,management_s,utilisation,same,skipped\n");
+    fprintf(f,
+            "way,seconds,bound_s,bytes,least_bytes,missed,ahead,evicted,rounds,undone,from_host,"
+            "host_items,moved_bytes,management_s,moving_s,launching_s,waiting_s,utilisation,same,"
+            "skipped\n");
     for (size_t i = 0; i < r->nr_ways; i++) {
         const struct ooc_way *w = &r->ways[i];
 
         fprintf(f,
                 "%s,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%d,%s\n",
+                ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%.6f,%.6f,%.6f,%d,%s\n",
                 w->name, w->seconds, r->bound_s, w->bytes, r->least_bytes, w->missed, w->ahead,
                 w->evicted, w->rounds, w->undone, w->from_host, w->host_items, w->moved_bytes,
-                w->management_s, w->utilisation, w->same, w->skipped);
+                w->management_s, w->moving_s, w->launching_s, w->waiting_s, w->utilisation, w->same,
+                w->skipped);
     }
     return ferror(f) ? -EIO : 0;
 }
 
 static int write_samples(FILE *f, const struct result *x)
 {
-    fprintf(f, "way,step,s,memory,used,missed,ahead,evicted,rounds,bytes,management_s\n");
+    fprintf(f, "way,step,s,memory,used,missed,ahead,evicted,rounds,bytes,management_s,moving_s,"
+               "launching_s,waiting_s\n");
     for (size_t i = 0; i < x->r.nr_ways; i++)
         for (size_t k = 0; k < x->r.ways[i].nr_samples; k++) {
             const struct ooc_sample *s = &x->r.ways[i].samples[k];
 
             fprintf(f,
                     "%s,%zu,%.6f,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                    ",%.6f\n",
+                    ",%.6f,%.6f,%.6f,%.6f\n",
                     x->r.ways[i].name, k + 1, s->s, s->memory, s->used, s->missed, s->ahead,
-                    s->evicted, s->rounds, s->bytes, s->management_s);
+                    s->evicted, s->rounds, s->bytes, s->management_s, s->moving_s, s->launching_s,
+                    s->waiting_s);
         }
     return ferror(f) ? -EIO : 0;
 }

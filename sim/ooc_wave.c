@@ -203,17 +203,24 @@ static int launch(void *arg, const struct varve_blocks_view *view, struct CUstre
     return w->launcher->wave(w->ctx, &w->args, view, stream);
 }
 
+/* The device is asked for its memory once: nothing is allocated from the second step on, and asking takes
+ * about as long as a step. */
 static int take_sample(struct wave *w, struct varve_blocks *b, uint64_t start_ns,
                        struct ooc_way *way)
 {
     struct varve_blocks_stats st = {.stats_size = sizeof(st)};
+    double memory;
     int rc = varve_blocks_stats(b, &st);
 
     if (rc)
         return rc;
+    if (way->nr_samples == 0)
+        memory = ooc_memory_share(vv_ckpt_device(w->ctx));
+    else
+        memory = way->samples[0].memory;
     way->samples[way->nr_samples++] = (struct ooc_sample){
         .s = (double)(vv_now_ns() - start_ns) * 1e-9,
-        .memory = ooc_memory_share(vv_ckpt_device(w->ctx)),
+        .memory = memory,
         .used = (double)st.used_slots / (double)st.slots,
         .missed = st.missed,
         .ahead = st.ahead,
@@ -221,6 +228,9 @@ static int take_sample(struct wave *w, struct varve_blocks *b, uint64_t start_ns
         .rounds = st.rounds,
         .bytes = st.bytes,
         .management_s = (double)st.management_ns * 1e-9,
+        .moving_s = (double)st.moving_ns * 1e-9,
+        .launching_s = (double)st.launching_ns * 1e-9,
+        .waiting_s = (double)st.waiting_ns * 1e-9,
     };
     way->undone = st.undone;
     way->from_host = st.from_host;
@@ -245,6 +255,9 @@ static void sum_up(struct ooc_way *way, const struct ooc_sample *before)
     way->evicted = last->evicted - before->evicted;
     way->rounds = last->rounds - before->rounds;
     way->management_s = last->management_s - before->management_s;
+    way->moving_s = last->moving_s - before->moving_s;
+    way->launching_s = last->launching_s - before->launching_s;
+    way->waiting_s = last->waiting_s - before->waiting_s;
 }
 
 /* The whole way of the wave. `before`: what the cache had done before. */

@@ -120,10 +120,16 @@ struct varve_blocks_stats {
     uint64_t missed; /* blocks that kernels asked for */
     uint64_t ahead;  /* blocks that were brought before anybody asked */
     uint64_t evicted;
-    uint64_t bytes;         /* brought to the device */
-    uint64_t undone;        /* items that were begun again */
-    uint64_t from_host;     /* items that were left to read host memory */
-    uint64_t management_ns; /* processor time spent on all this, outside of transfers */
+    uint64_t bytes;     /* brought to the device */
+    uint64_t undone;    /* items that were begun again */
+    uint64_t from_host; /* items that were left to read host memory */
+    /* The time of runs, by the clock, adds up to these. Managing is all that is not of the other kinds: slots,
+     * maps and lists, choosing what comes and what goes. */
+    uint64_t management_ns;
+    uint64_t moving_ns;    /* calls that copy blocks and maps, and reading them where need be */
+    uint64_t launching_ns; /* calls that start rounds, the application's among them */
+    uint64_t
+        waiting_ns; /* for kernels, copies and other runs, by asking again and again or asleep */
 };
 
 /* Figures since the array was opened. The caller sets stats_size. -EINVAL. */

@@ -39,7 +39,7 @@ struct varve_blocks_view {
     uint64_t block_bytes;
     const unsigned char *slots;
     const uint32_t *map;         /* the slot of each block, and 1 more; 0: it is not there */
-    uint32_t *touched;           /* of each slot: the last round that used it */
+    uint64_t *used;              /* a bit for each slot that this round has used */
     uint32_t round;              /* no two rounds of an array have the same number */
     const unsigned char *memory; /* all blocks, in host memory; NULL: not for this round */
     uint64_t *need;              /* a bit for each block that this round has asked for */
@@ -99,10 +99,10 @@ VARVE_D_FN const unsigned char *varve_blocks_find(const struct varve_blocks_view
     uint32_t slot = varve_d_acquire32_dev(&v->map[block]);
 
     if (slot) {
-        uint32_t *touched = &v->touched[slot - 1];
+        uint64_t bit = UINT64_C(1) << (slot - 1) % 64, *word = &v->used[(slot - 1) / 64];
 
-        if (varve_d_load32_dev(touched) != v->round)
-            varve_d_store32_dev(touched, v->round);
+        if (!(varve_d_load64_dev(word) & bit))
+            (void)varve_d_or64_dev(word, bit);
         return v->slots + (slot - 1) * v->block_bytes;
     }
     if (v->memory)

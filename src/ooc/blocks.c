@@ -2,9 +2,9 @@
 /*
  * Arrays of blocks: options, the layout, opening and closing, and the memory that runs use.
  *
- * On the device lie the slots and the last use of each, which all kernels share; and for each run a
- * map of blocks, a bit for each block, three counters and two lists of items. In host memory that
- * kernels write lies the list of blocks that a round asks for.
+ * On the device lie the slots, which all kernels share; and for each run a map of blocks, a bit for
+ * each block that a round asks for and for each slot that it uses, three counters and two lists of
+ * items. In host memory that kernels write lies the list of blocks that a round asks for.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -17,8 +17,6 @@
 #include "core/assert.h"
 #include "core/error.h"
 #include "ooc/ooc_private.h"
-
-#define COUNTS_BYTES 64
 
 /* ---- options and layout ---- */
 
@@ -228,12 +226,12 @@ static int todo_init(struct varve_blocks *b, struct vvi_run *r, uint64_t items)
 
 static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
 {
-    size_t lists = vv_align_up((size_t)b->slots.blocks * sizeof(uint64_t), COUNTS_BYTES);
-    size_t touched_bytes = b->slots.nr * sizeof(uint32_t);
+    size_t lists = vv_align_up((size_t)b->slots.blocks * sizeof(uint64_t), VVI_COUNTS_BYTES);
+    size_t marks = b->need_bytes + VVI_COUNTS_BYTES + b->used_bytes;
     void *dev = NULL;
-    int rc = device_alloc(b, b->need_bytes + COUNTS_BYTES + b->map_bytes, &r->meta);
+    int rc = device_alloc(b, marks + b->map_bytes, &r->meta);
 
-    r->host_bytes = vv_align_up(lists + b->map_bytes + COUNTS_BYTES + touched_bytes, 4096);
+    r->host_bytes = vv_align_up(lists + b->map_bytes + VVI_COUNTS_BYTES + b->used_bytes, 4096);
     if (rc == 0)
         rc = host_alloc(b, r->host_bytes, &r->host, &dev);
     if (rc)
@@ -241,23 +239,27 @@ static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
     r->view = b->view;
     r->view.need = (uint64_t *)(void *)r->meta;
     r->view.counts = (uint32_t *)(void *)(r->meta + b->need_bytes);
-    r->view.map = (const uint32_t *)(const void *)(r->meta + b->need_bytes + COUNTS_BYTES);
+    r->view.used = (uint64_t *)(void *)(r->meta + b->need_bytes + VVI_COUNTS_BYTES);
+    r->view.map = (const uint32_t *)(const void *)(r->meta + marks);
     r->view.missing = dev;
     r->missing = (const uint64_t *)(const void *)r->host;
     r->map = (uint32_t *)(void *)(r->host + lists);
     r->counts = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes);
-    r->touched = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes + COUNTS_BYTES);
+    r->used = (const uint64_t *)(const void *)(r->host + lists + b->map_bytes + VVI_COUNTS_BYTES);
     r->fills = calloc(b->slots.nr, sizeof(*r->fills));
     r->pieces = calloc(b->slots.nr, sizeof(*r->pieces));
     r->asked = calloc(b->slots.blocks, sizeof(*r->asked));
+    r->later = calloc(b->slots.nr, sizeof(*r->later));
     r->dirty = calloc(b->slots.blocks, sizeof(*r->dirty));
     r->ndirty = b->slots.blocks; /* nothing has been sent */
-    if (!r->fills || !r->pieces || !r->asked || !r->dirty)
+    if (!r->fills || !r->pieces || !r->asked || !r->later || !r->dirty)
         return -ENOMEM;
     rc = vv_device_event_new(b->device, &r->event);
     if (rc == 0)
         rc = vv_device_event_new(b->device, &r->ready);
-    return rc ? rc : vv_device_event_new(b->device, &r->filled);
+    if (rc == 0)
+        rc = vv_device_event_new(b->device, &r->filled);
+    return rc ? rc : vv_device_event_new(b->device, &r->sent);
 }
 
 void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
@@ -267,6 +269,7 @@ void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
     vv_device_event_free(b->device, r->event);
     vv_device_event_free(b->device, r->ready);
     vv_device_event_free(b->device, r->filled);
+    vv_device_event_free(b->device, r->sent);
     for (int i = 0; i < 2; i++)
         (void)vv_device_mem_free(b->device, r->todo[i]);
     (void)vv_device_mem_free(b->device, r->meta);
@@ -274,6 +277,7 @@ void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
     free(r->fills);
     free(r->pieces);
     free(r->asked);
+    free(r->later);
     free(r->dirty);
     free(r);
 }
@@ -317,15 +321,16 @@ static void device_parts_free(struct varve_blocks *b)
     vvi_source_fini(&b->source);
     if (b->moved)
         vv_device_event_free(b->device, b->moved);
-    if (b->earlier)
-        vv_device_event_free(b->device, b->earlier);
+    for (int i = 0; i < 2; i++)
+        if (b->earlier[i].event)
+            vv_device_event_free(b->device, b->earlier[i].event);
     if (b->moves)
         vv_device_stream_free(b->device, b->moves);
     if (b->early)
         vv_device_stream_free(b->device, b->early);
     free(b->ahead);
     (void)vv_device_mem_free(b->device, b->cache);
-    (void)vv_device_mem_free(b->device, b->meta);
+    (void)vv_device_mem_free(b->device, b->zeros);
 }
 
 static void blocks_free(struct varve_blocks *b)
@@ -339,16 +344,15 @@ static void blocks_free(struct varve_blocks *b)
     free(b);
 }
 
-/* What all runs share on the device: last uses, and zeros to begin rounds with. */
-static int shared_init(struct varve_blocks *b)
+/* Zeros to begin rounds with, for all runs. */
+static int zeros_init(struct varve_blocks *b)
 {
-    size_t touched_bytes = vv_align_up((size_t)b->slots.nr * sizeof(uint32_t), COUNTS_BYTES);
-    size_t bytes = touched_bytes + b->need_bytes + COUNTS_BYTES;
+    size_t bytes = b->need_bytes + VVI_COUNTS_BYTES + b->used_bytes;
     unsigned char *image = calloc(1, bytes);
-    int rc = image ? device_alloc(b, bytes, &b->meta) : -ENOMEM;
+    int rc = image ? device_alloc(b, bytes, &b->zeros) : -ENOMEM;
 
     if (rc == 0) {
-        struct vv_copy_seg seg = {b->meta, image, bytes};
+        struct vv_copy_seg seg = {b->zeros, image, bytes};
 
         rc = vv_device_copy_async(b->device, b->moves, &seg, 1);
     }
@@ -357,8 +361,6 @@ static int shared_init(struct varve_blocks *b)
     if (rc == 0)
         rc = vvi_blocks_wait(b, b->moved);
     free(image);
-    b->view.touched = (uint32_t *)(void *)b->meta;
-    b->zeros = b->meta + touched_bytes;
     return rc;
 }
 
@@ -373,16 +375,17 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
                                 (unsigned long long)b->opts.cache_bytes, b->block_bytes);
     rc = vvi_slots_init(&b->slots, (uint32_t)blocks, (uint32_t)slots,
                         b->opts.policy == VARVE_BLOCKS_PAPER);
-    b->need_bytes = vv_align_up(vv_div_up(blocks, 8), COUNTS_BYTES);
-    b->map_bytes = vv_align_up(blocks * sizeof(uint32_t), COUNTS_BYTES);
+    b->need_bytes = vv_align_up(vv_div_up(blocks, 8), VVI_COUNTS_BYTES);
+    b->used_bytes = vv_align_up(vv_div_up(slots, 8), VVI_COUNTS_BYTES);
+    b->map_bytes = vv_align_up(blocks * sizeof(uint32_t), VVI_COUNTS_BYTES);
     if (rc == 0)
         rc = vv_device_stream_new(b->device, &b->moves);
     if (rc == 0)
         rc = vv_device_event_new(b->device, &b->moved);
     if (rc == 0)
         rc = vv_device_stream_new(b->device, &b->early);
-    if (rc == 0)
-        rc = vv_device_event_new(b->device, &b->earlier);
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = vv_device_event_new(b->device, &b->earlier[i].event);
     if (rc == 0) {
         b->ahead = calloc(slots, sizeof(*b->ahead));
         rc = b->ahead ? 0 : -ENOMEM;
@@ -390,7 +393,7 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
     if (rc == 0)
         rc = device_alloc(b, slots * b->block_bytes, &b->cache);
     if (rc == 0)
-        rc = shared_init(b);
+        rc = zeros_init(b);
     b->view.slots = b->cache;
     return rc ? vvi_blocks_fail(b, "blocks_open", rc, "memory for %llu slots of %zu bytes",
                                 (unsigned long long)slots, b->block_bytes)
@@ -476,7 +479,7 @@ int varve_blocks_close(struct varve_blocks *b)
     if (vv_device_event_record(b->device, b->moved, b->moves) == 0)
         (void)vvi_blocks_wait(b, b->moved);
     if (b->nahead > 0)
-        (void)vvi_blocks_wait(b, b->earlier);
+        (void)vvi_blocks_wait(b, b->earlier[b->early_at].event);
     blocks_free(b);
     return 0;
 }

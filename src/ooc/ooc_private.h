@@ -24,11 +24,14 @@ enum vvi_slot_state {
 };
 
 struct vvi_slot {
-    uint32_t block; /* FILLING, READY */
-    uint32_t came;  /* the round for which it was brought */
-    uint32_t last;  /* the last round known to have used it */
+    uint32_t last; /* the last round known to have used it */
     uint8_t state, often;
-    uint64_t since; /* LEAVING: the time at which it left */
+};
+
+/* FILLING, READY: what it has. */
+struct vvi_in_slot {
+    uint32_t block;
+    uint32_t came; /* the round for which it was brought */
 };
 
 /*
@@ -39,8 +42,10 @@ struct vvi_slots {
     uint32_t blocks, nr;
     uint32_t *map; /* of each block: its slot and 1 more, FILLING and READY; 0: none */
     struct vvi_slot *slot;
+    struct vvi_in_slot *held;
     uint32_t *free, nfree;
     uint32_t *leaving, leave_first, nleaving; /* a ring, in the order of leaving */
+    uint64_t *left_at;                        /* of each in the ring: when */
     uint32_t used;                            /* FILLING, READY */
     uint32_t hand;
     uint64_t now;
@@ -57,8 +62,8 @@ uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block, uint32_t round);
 void vvi_slots_filled(struct vvi_slots *s, uint32_t slot);
 /* It could not be filled. */
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot);
-/* What a round has touched, as the device has it. */
-void vvi_slots_touch(struct vvi_slots *s, const uint32_t *touched, uint32_t round);
+/* What a round has used, as the device has it: a bit for each slot. */
+void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint32_t round);
 /* A block that goes; no round from `keep` on has used it. UINT32_MAX: there is none. */
 uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t keep);
 /* Slots that left before all rounds that are under way began become free. `oldest`: the time at which
@@ -145,31 +150,44 @@ struct vvi_fill {
 
 /* ---- arrays ---- */
 
+/* Counters of a round, on the device and as copied. What lies beside begins at multiples of it. */
+#define VVI_COUNTS_BYTES 64
+
 /* What one run needs, kept for the next. */
 struct vvi_run {
     struct vvi_run *next;  /* of active or idle ones */
     struct vvi_run *other; /* of all */
     struct varve_blocks_view view;
-    unsigned char *meta; /* device: need, counts, and the map */
+    unsigned char *meta; /* device: need, counts, uses, and the map */
     uint32_t *todo[2];   /* device */
     uint64_t todo_items; /* that there is room for */
     unsigned char *host; /* host memory that kernels write, the map as it is sent, and copies */
     size_t host_bytes;
     const uint64_t *missing; /* in `host`, as are the following */
     uint32_t *map;
-    const uint32_t *counts, *touched;
-    struct vv_event *event;   /* the end of a round */
-    struct vv_event *ready;   /* the copies to slots that the round relies on */
-    struct vv_event *filled;  /* copies to slots that are waited for */
+    const uint32_t *counts; /* and the uses behind them */
+    const uint64_t *used;
+    struct vv_event *event;  /* the end of a round */
+    struct vv_event *ready;  /* the copies to slots that the round relies on */
+    struct vv_event *filled; /* copies to slots that are waited for */
+    struct vv_event *sent;   /* the map of the round; `sends`: it was recorded */
+    bool sends;
     struct vvi_fill *fills;   /* room for as many as there are slots */
     struct vvi_piece *pieces; /* the same, for the source */
     uint32_t *asked;          /* blocks of this round that are not there yet */
     uint32_t nasked;
+    uint32_t *later, nlater;     /* blocks for the next run: room for as many as there are slots */
     uint32_t read_at;            /* entries of `missing` that were taken */
     uint64_t began;              /* by the clock of the slots */
     uint32_t round, first_round; /* its number, and that of the run's first */
     uint32_t keep;               /* what rounds from here on have used stays */
     uint32_t *dirty, ndirty;     /* blocks that changed since the map was last sent; all: or more */
+};
+
+/* Copies that were submitted ahead. */
+struct vvi_early {
+    struct vv_event *event;
+    bool relied_on; /* rounds may have begun after them; how they ended was not looked at since */
 };
 
 struct varve_blocks {
@@ -178,13 +196,11 @@ struct varve_blocks {
     struct varve_blocks_opts opts;
     struct varve_blocks_view view; /* what all rounds have in common */
     size_t block_bytes;
-    size_t need_bytes, map_bytes;
+    size_t need_bytes, used_bytes, map_bytes;
     struct vvi_source source;
-    unsigned char *cache, *meta; /* device: slots; last uses, and zeros */
-    unsigned char *zeros;
-    struct vv_stream *moves; /* copies to slots */
-    struct vv_stream *early; /* copies that nobody waits for yet */
-    struct vv_event *earlier;
+    unsigned char *cache, *zeros; /* device: slots; what rounds begin with */
+    struct vv_stream *moves;      /* copies to slots */
+    struct vv_stream *early;      /* copies that nobody waits for yet */
     struct vv_event *moved;
 
     struct vv_mutex lock;
@@ -199,7 +215,9 @@ struct varve_blocks {
     uint32_t fills;         /* of slots, under way */
     struct vvi_fill *ahead; /* what `early` brings */
     uint32_t nahead;
-    uint32_t expect; /* how many blocks a run has lately been missing */
+    struct vvi_early earlier[2]; /* the ends of its last two batches */
+    unsigned early_at;           /* which of them is the last */
+    uint32_t expect;             /* how many blocks a run has lately been missing */
     struct varve_blocks_stats stats;
 };
 

@@ -12,6 +12,15 @@
  * then, and the kernel begins after those. A slot whose block has left is filled again when all
  * rounds that began before have ended (slots.c).
  *
+ * Ahead. What a run's first round missed tells what the next run will. Room for that is made before the
+ * second round, whose map then says so, and the copies are submitted, on a stream of their own, when
+ * that round is. They wait for its map, which would otherwise have to wait for them in the queue of the
+ * copy engine; so they travel during the round and the beginning of the next run, whose map is the same
+ * if they have not ended by then. A kernel that asks for them has `moves` wait for them.
+ *
+ * Time. A run's time, by the clock, is managing unless it goes into calls that copy, into launching,
+ * or into waiting: for kernels and copies, and for other runs.
+ *
  * Threads. Each run has one, the caller's. `lock` is not held while blocks are read or waited for. A
  * run that gets nowhere becomes the one that may begin rounds, `alone`, until it ends: with one item
  * at a time, and all slots at its disposal, it gets on or never can.
@@ -23,7 +32,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/assert.h"
 #include "core/clock.h"
@@ -34,6 +42,12 @@
 #define BATCH 16
 /* Rounds without a single item done, before fewer are tried. */
 #define FRUITLESS 2
+/* Looks in vain before the processor is offered to others: where there are few, to the thread that is
+ * a device. */
+#define LOOKS 64
+
+/* What the time goes into. */
+enum { MANAGING, MOVING, LAUNCHING, WAITING, KINDS };
 
 struct job {
     struct varve_blocks *b;
@@ -47,15 +61,16 @@ struct job {
     bool all;       /* the first round: no list */
     bool alone;     /* no other run has rounds */
     uint32_t rounds, fruitless;
-    uint64_t cpu_ns; /* see varve_blocks_stats */
+    uint64_t since_ns, spent_ns[KINDS];
 };
 
-static uint64_t cpu_now(void)
+/* All since the last call went into this. */
+static void spent(struct job *j, int kind)
 {
-    struct timespec t;
+    uint64_t now_ns = vv_now_ns();
 
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * VV_NS_PER_S + (uint64_t)t.tv_nsec;
+    j->spent_ns[kind] += now_ns - j->since_ns;
+    j->since_ns = now_ns;
 }
 
 /* ---- the map ---- */
@@ -95,22 +110,32 @@ static void update_map_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
 
 /* The kernel of the next round begins after the copies to slots that were submitted, with the map as
  * it is now. */
-static int send_map_locked(struct varve_blocks *b, struct vvi_run *r, struct vv_stream *stream)
+static int send_map_locked(struct job *j)
 {
+    struct varve_blocks *b = j->b;
+    struct vvi_run *r = j->r;
     uint32_t from, to;
     struct vv_copy_seg seg;
     int rc = vv_device_event_record(b->device, r->ready, b->moves);
 
     if (rc == 0)
-        rc = vv_device_stream_wait_event(b->device, stream, r->ready);
+        rc = vv_device_stream_wait_event(b->device, j->stream, r->ready);
+    spent(j, LAUNCHING);
     if (rc || r->ndirty == 0)
         return rc;
     update_map_locked(b, r, &from, &to);
     seg = (struct vv_copy_seg){(unsigned char *)(uintptr_t)r->view.map + from * sizeof(*r->map),
                                r->map + from, (to - from) * sizeof(*r->map)};
-    rc = vv_device_copy_async(b->device, stream, &seg, 1);
+    spent(j, MANAGING);
+    rc = vv_device_copy_async(b->device, j->stream, &seg, 1);
+    spent(j, MOVING);
     if (rc)
         r->ndirty = b->slots.blocks;
+    if (rc == 0 && r->nlater > 0) {
+        rc = vv_device_event_record(b->device, r->sent, j->stream);
+        r->sends = rc == 0;
+        spent(j, LAUNCHING);
+    }
     return rc;
 }
 
@@ -147,39 +172,65 @@ static bool evict_locked(struct varve_blocks *b, const struct vvi_run *r)
     return true;
 }
 
-/* What was brought ahead is there when its copies have ended; `wait`: not before. */
-static int ahead_there_locked(struct varve_blocks *b, bool wait)
+static void ahead_filled_locked(struct varve_blocks *b)
+{
+    for (uint32_t i = 0; i < b->nahead; i++) {
+        vvi_slots_filled(&b->slots, b->ahead[i].slot);
+        changed_locked(b, b->ahead[i].block);
+    }
+    b->nahead = 0;
+    vv_cond_broadcast(&b->changed);
+}
+
+/* What was brought ahead is there if its copies have ended. */
+static int ahead_ended_locked(struct varve_blocks *b)
 {
     int rc;
 
     if (b->nahead == 0)
         return 0;
-    rc = wait ? vvi_blocks_wait(b, b->earlier) : vv_device_event_query(b->device, b->earlier);
+    rc = vv_device_event_query(b->device, b->earlier[b->early_at].event);
     if (rc == -EBUSY)
         return 0;
-    for (uint32_t i = 0; i < b->nahead; i++) {
-        if (rc) {
-            vvi_slots_give_back(&b->slots, b->ahead[i].slot);
-        } else {
-            vvi_slots_filled(&b->slots, b->ahead[i].slot);
-            changed_locked(b, b->ahead[i].block);
-        }
+    if (rc == 0) {
+        ahead_filled_locked(b);
+        return 0;
     }
+    for (uint32_t i = 0; i < b->nahead; i++)
+        vvi_slots_give_back(&b->slots, b->ahead[i].slot);
     b->nahead = 0;
     vv_cond_broadcast(&b->changed);
     return rc;
 }
 
-/* Gives slots to blocks of r->asked that have none, as many as there are, and drops those that are
- * there. How many are to be filled. */
-static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool evict)
+/* It is there for all rounds that begin from now on: they begin after its copies, which `moves` waits
+ * for. How those end is seen when such a round has ended. */
+static int ahead_taken_locked(struct varve_blocks *b)
 {
-    uint32_t n = 0, kept = 0;
+    struct vvi_early *early = &b->earlier[b->early_at];
+    int rc;
+
+    if (b->nahead == 0)
+        return 0;
+    rc = vv_device_stream_wait_event(b->device, b->moves, early->event);
+    if (rc)
+        return rc;
+    early->relied_on = true;
+    ahead_filled_locked(b);
+    return 0;
+}
+
+/* Gives slots to blocks of the list that have none, as many as there are, and drops those that are
+ * there. `from`: the ones before stay as they are. How many are to be filled. */
+static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool evict, uint32_t *list,
+                              uint32_t from, uint32_t *nlist)
+{
+    uint32_t n = 0, kept = from;
 
     if (b->alone && b->alone != r)
         return 0; /* another round asks again */
-    for (uint32_t i = 0; i < r->nasked; i++) {
-        uint32_t block = r->asked[i], at = b->slots.map[block];
+    for (uint32_t i = from; i < *nlist; i++) {
+        uint32_t block = list[i], at = b->slots.map[block];
 
         if (at && b->slots.slot[at - 1].state == VVI_SLOT_READY) {
             b->slots.slot[at - 1].last = r->round;
@@ -191,9 +242,9 @@ static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool ev
             r->fills[n++] = (struct vvi_fill){block, vvi_slots_take(&b->slots, block, r->round)};
             continue;
         }
-        r->asked[kept++] = block; /* another run brings it, or there is no room */
+        list[kept++] = block; /* it is on its way already, or there is no room */
     }
-    r->nasked = kept;
+    *nlist = kept;
     return n;
 }
 
@@ -204,43 +255,53 @@ static void give_back_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t
 }
 
 /* Submits the copies of n of the fills from `first` on. */
-static int fill(struct varve_blocks *b, struct vvi_run *r, struct vv_stream *stream, uint32_t first,
-                uint32_t n)
+static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_t n)
 {
+    struct varve_blocks *b = j->b;
+    struct vvi_run *r = j->r;
+    int rc;
+
     for (uint32_t i = first; i < first + n; i++)
         r->pieces[i] = (struct vvi_piece){.offset = r->fills[i].block * (uint64_t)b->block_bytes,
                                           .bytes = b->block_bytes,
                                           .to = b->cache + r->fills[i].slot * b->block_bytes,
                                           .id = r->fills[i].block};
-    return vvi_source_fill(&b->source, stream, r->pieces + first, n);
+    spent(j, MANAGING);
+    rc = vvi_source_fill(&b->source, stream, r->pieces + first, n);
+    spent(j, MOVING);
+    return rc;
 }
 
 /* Waits for the copies to slots. An error may be that of another run's copy, and comes once: slots that are
  * taken to be filled are not, and the cache is broken. So it is when nobody can tell. */
-static int moves_ended(struct varve_blocks *b, struct vvi_run *r)
+static int moves_ended(struct job *j)
 {
-    int rc = vv_device_event_record(b->device, r->filled, b->moves);
+    struct varve_blocks *b = j->b;
+    int rc = vv_device_event_record(b->device, j->r->filled, b->moves);
 
     if (rc == 0)
-        rc = vvi_blocks_wait(b, r->filled);
+        rc = vvi_blocks_wait(b, j->r->filled);
+    spent(j, WAITING);
     return rc;
 }
 
 /* Fills the slots that were assigned. Called with the lock held, which it gives up meanwhile. */
-static int fill_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
+static int fill_locked(struct job *j, uint32_t n)
 {
+    struct varve_blocks *b = j->b;
+    struct vvi_run *r = j->r;
     bool one_by_one = b->opts.policy == VARVE_BLOCKS_PAPER;
     int rc = 0, moved = 0;
 
     b->fills++;
     vv_mutex_unlock(&b->lock);
     for (uint32_t i = 0; rc == 0 && i < n; i += one_by_one ? 1 : n) {
-        rc = fill(b, r, b->moves, i, one_by_one ? 1 : n);
+        rc = fill(j, b->moves, i, one_by_one ? 1 : n);
         if (rc == 0 && one_by_one)
-            rc = moved = moves_ended(b, r);
+            rc = moved = moves_ended(j);
     }
     if (rc && !moved)
-        moved = moves_ended(b, r);
+        moved = moves_ended(j);
     vv_mutex_lock(&b->lock);
     b->fills--;
     if (moved && !b->broken)
@@ -258,19 +319,18 @@ static int fill_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
     return rc;
 }
 
-/* While the kernel runs: what finds a free slot. */
-static int bring_some(struct job *j)
+/* While the kernel runs: what finds a free slot. What did not, or was on its way, has been looked at
+ * up to `from`. */
+static int bring_some(struct job *j, uint32_t from)
 {
     struct varve_blocks *b = j->b;
-    uint64_t start = cpu_now();
     uint32_t n;
     int rc = 0;
 
     vv_mutex_lock(&b->lock);
-    n = assign_locked(b, j->r, false);
-    j->cpu_ns += cpu_now() - start;
+    n = assign_locked(b, j->r, false, j->r->asked, from, &j->r->nasked);
     if (n > 0)
-        rc = fill_locked(b, j->r, n);
+        rc = fill_locked(j, n);
     vv_mutex_unlock(&b->lock);
     return rc;
 }
@@ -296,20 +356,22 @@ static int bring_rest(struct job *j)
 
     vv_mutex_lock(&b->lock);
     while (rc == 0 && j->r->nasked > 0) {
-        uint64_t start = cpu_now();
-        uint32_t n = assign_locked(b, j->r, true);
+        uint32_t n = assign_locked(b, j->r, true, j->r->asked, 0, &j->r->nasked);
 
-        j->cpu_ns += cpu_now() - start;
-        if (n > 0)
-            rc = fill_locked(b, j->r, n);
-        else if (b->nahead > 0) /* it may be among them, and slots can be had again */
-            rc = ahead_there_locked(b, true);
-        else if (worth_waiting_locked(b, j->r))
+        if (n > 0) {
+            rc = fill_locked(j, n);
+        } else if (b->nahead > 0) { /* it may be among them, and slots can be had again */
+            rc = ahead_taken_locked(b);
+        } else if (worth_waiting_locked(b, j->r)) {
+            spent(j, MANAGING);
             vv_cond_wait(&b->changed, &b->lock);
-        else
+            spent(j, WAITING);
+        } else {
             break;
+        }
     }
     vv_mutex_unlock(&b->lock);
+    spent(j, MANAGING);
     return rc;
 }
 
@@ -322,7 +384,7 @@ static bool used_now(const struct varve_blocks *b, const struct vvi_run *r, uint
 
     return at && b->slots.slot[at - 1].state == VVI_SLOT_READY &&
            (int32_t)(b->slots.slot[at - 1].last - r->first_round) >= 0 &&
-           (int32_t)(b->slots.slot[at - 1].came - r->first_round) < 0;
+           (int32_t)(b->slots.held[at - 1].came - r->first_round) < 0;
 }
 
 /* The front moves from a block that has been used for longer through one that was missing: the block
@@ -342,62 +404,102 @@ static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
         for (int64_t n = 1; n <= b->opts.ahead; n++) {
             int64_t to = at[axis] + sign * n;
 
-            if (to < 0 || to >= nr[axis] || r->nasked == b->slots.blocks)
+            if (to < 0 || to >= nr[axis] || r->nlater == b->slots.nr / 8)
                 break;
-            r->asked[r->nasked++] = (uint32_t)(block + sign * n * step[axis]);
+            r->later[r->nlater++] = (uint32_t)(block + sign * n * step[axis]);
         }
     }
 }
 
-/* Submits the copies of what r->asked has and was given slots. One batch at a time. */
-static int submit_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t n)
+/* For the next run, after the first round of this one: which blocks lie beyond those that were missing,
+ * if they need not be read first, and room for them and for as many as may be missing then. */
+static int get_ready(struct job *j)
 {
-    int rc = fill(b, r, b->early, 0, n);
+    struct varve_blocks *b = j->b;
+    struct vvi_run *r = j->r;
+    uint32_t nmissed = r->read_at; /* they are still in the list */
+    int rc = 0;
+
+    vv_mutex_lock(&b->lock);
+    b->expect = VV_MIN(VV_MAX(nmissed + nmissed / 4, b->expect / 2), b->slots.nr / 8);
+    b->expect = VV_MIN(b->expect, b->slots.blocks - b->slots.used);
+    if (b->opts.ahead && r->nasked == 0 && b->source.registered && !b->alone) {
+        if (nmissed > 0)
+            rc = ahead_taken_locked(
+                b); /* for the next round, which begins after other copies anyway */
+        for (uint32_t i = 0; rc == 0 && i < nmissed; i++)
+            look_ahead_locked(b, r, (uint32_t)r->missing[i] - 1);
+    }
+    while (rc == 0 && b->slots.nfree + b->slots.nleaving < b->expect + r->nlater &&
+           evict_locked(b, r))
+        ;
+    vv_mutex_unlock(&b->lock);
+    spent(j, MANAGING);
+    return rc;
+}
+
+/* Whether how the copies ended that the event stands for is known. */
+static bool early_known_locked(struct varve_blocks *b, struct vvi_early *early)
+{
+    int rc;
+
+    if (!early->relied_on)
+        return true;
+    rc = vv_device_event_query(b->device, early->event);
+    if (rc == -EBUSY)
+        return false;
+    if (rc && !b->broken)
+        b->broken = rc;
+    early->relied_on = false;
+    return true;
+}
+
+/* Submits the copies of what was given slots. One batch at a time. */
+static int submit_ahead_locked(struct job *j, uint32_t n)
+{
+    struct varve_blocks *b = j->b;
+    struct vv_event *event = b->earlier[!b->early_at].event;
+    int rc = j->r->sends ? vv_device_stream_wait_event(b->device, b->early, j->r->sent) : 0;
 
     if (rc == 0)
-        rc = vv_device_event_record(b->device, b->earlier, b->early);
+        rc = fill(j, b->early, 0, n);
+    if (rc == 0)
+        rc = vv_device_event_record(b->device, event, b->early);
     if (rc) {
         /* Some may be under way to slots that others are about to get. */
-        if (vv_device_event_record(b->device, b->earlier, b->early) == 0)
-            (void)vvi_blocks_wait(b, b->earlier);
+        if (vv_device_event_record(b->device, event, b->early) == 0)
+            (void)vvi_blocks_wait(b, event);
         else
             b->broken = rc;
-        give_back_locked(b, r, n);
+        give_back_locked(b, j->r, n);
         return rc;
     }
-    memcpy(b->ahead, r->fills, n * sizeof(*b->ahead));
+    memcpy(b->ahead, j->r->fills, n * sizeof(*b->ahead));
     b->nahead = n;
+    b->early_at = !b->early_at;
     b->stats.ahead += n;
     b->stats.bytes += n * b->block_bytes;
     return 0;
 }
 
-/* For the next run: blocks beyond those that were missing, if they need not be read first, and room
- * for as many as may be missing then. Nobody waits for either. */
-static int get_ready(struct job *j, const uint32_t *missed, uint32_t nmissed)
+/* What get_ready found, as far as slots are free. Nobody waits for it. */
+static int bring_ahead(struct job *j)
 {
     struct varve_blocks *b = j->b;
-    uint64_t start = cpu_now();
+    struct vvi_run *r = j->r;
     uint32_t n = 0;
-    int rc;
+    int rc = 0;
 
+    if (r->nlater == 0)
+        return 0;
     vv_mutex_lock(&b->lock);
-    rc = ahead_there_locked(b, false);
-    b->expect = VV_MIN(VV_MAX(nmissed + nmissed / 4, b->expect / 2), b->slots.nr / 8);
-    b->expect = VV_MIN(b->expect, b->slots.blocks - b->slots.used);
-    j->r->nasked = 0;
-    if (rc == 0 && b->opts.ahead && b->nahead == 0 && b->source.registered && !b->alone) {
-        for (uint32_t i = 0; i < nmissed; i++)
-            look_ahead_locked(b, j->r, missed[i]);
-        n = assign_locked(b, j->r, true);
-        j->r->nasked = 0;
-    }
-    while (b->slots.nfree + b->slots.nleaving < b->expect && evict_locked(b, j->r))
-        ;
-    j->cpu_ns += cpu_now() - start;
+    if (b->nahead == 0 && early_known_locked(b, &b->earlier[!b->early_at]) && !b->alone)
+        n = assign_locked(b, r, false, r->later, 0, &r->nlater);
     if (n > 0)
-        rc = submit_ahead_locked(b, j->r, n);
+        rc = submit_ahead_locked(j, n);
+    r->nlater = 0;
     vv_mutex_unlock(&b->lock);
+    spent(j, MANAGING);
     return rc;
 }
 
@@ -417,11 +519,14 @@ static int begin_round(struct job *j, uint32_t items)
     int rc;
 
     vv_mutex_lock(&b->lock);
-    while (b->alone && b->alone != r)
+    while (b->alone && b->alone != r) {
         vv_cond_wait(&b->changed, &b->lock);
-    rc = b->broken ? b->broken : ahead_there_locked(b, false);
+        spent(j, WAITING);
+    }
+    rc = b->broken ? b->broken : ahead_ended_locked(b);
+    spent(j, MANAGING);
     if (rc == 0)
-        rc = send_map_locked(b, r, j->stream);
+        rc = send_map_locked(j);
     if (rc == 0) {
         r->began = ++b->slots.now;
         if (++b->round == 0)
@@ -461,35 +566,43 @@ static int submit(struct job *j)
 {
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
-    size_t counts_bytes = 3 * sizeof(uint32_t);
-    struct vv_copy_seg zero = {r->meta, b->zeros, b->need_bytes + counts_bytes};
-    struct vv_copy_seg back[2] = {
-        {r->host + ((const unsigned char *)r->counts - r->host), r->view.counts, counts_bytes},
-        {r->host + ((const unsigned char *)r->touched - r->host), r->view.touched,
-         b->slots.nr * sizeof(uint32_t)},
-    };
-    int rc = vv_device_copy_async(b->device, j->stream, &zero, 1);
+    size_t marks_bytes = VVI_COUNTS_BYTES + b->used_bytes;
+    size_t back_bytes = VVI_COUNTS_BYTES + (wants_uses(j) ? b->used_bytes : 0);
+    /* Two, and so for a kernel: the copy engine may be busy with what is brought ahead. */
+    struct vv_copy_seg zero[2] = {{r->meta, b->zeros, b->need_bytes},
+                                  {r->view.counts, b->zeros + b->need_bytes, marks_bytes}};
+    struct vv_copy_seg back = {r->host + ((const unsigned char *)r->counts - r->host),
+                               r->view.counts, back_bytes};
+    int rc = vv_device_copy_async(b->device, j->stream, zero, 2);
 
     if (rc == 0)
         rc = j->launch(j->arg, &r->view, j->native);
     if (rc > 0)
         rc = -EINVAL;
     if (rc == 0)
-        rc = vv_device_copy_async(b->device, j->stream, back, wants_uses(j) ? 2 : 1);
+        rc = vv_device_copy_async(b->device, j->stream, &back, 1);
     return rc;
+}
+
+/* Whether the kernel has written so many words more. */
+static bool more_words(const struct job *j, uint32_t n)
+{
+    const _Atomic uint64_t *words = (const _Atomic uint64_t *)j->r->missing;
+    uint64_t at = (uint64_t)j->r->read_at + n - 1;
+
+    return at < j->b->slots.blocks &&
+           atomic_load_explicit(&words[at], memory_order_relaxed) >> 32 == j->r->round;
 }
 
 /* Words that the kernel has written since. */
 static void take_words(struct job *j)
 {
     struct vvi_run *r = j->r;
-    const _Atomic uint64_t *words = (const _Atomic uint64_t *)r->missing;
 
-    while (r->read_at < j->b->slots.blocks) {
+    while (more_words(j, 1)) {
+        const _Atomic uint64_t *words = (const _Atomic uint64_t *)r->missing;
         uint64_t word = atomic_load_explicit(&words[r->read_at], memory_order_relaxed);
 
-        if (word >> 32 != r->round)
-            break;
         r->asked[r->nasked++] = (uint32_t)word - 1;
         r->read_at++;
     }
@@ -499,20 +612,22 @@ static void take_words(struct job *j)
 static int follow(struct job *j)
 {
     bool later = j->b->opts.policy == VARVE_BLOCKS_PAPER;
-    uint32_t tried = 0;
+    uint32_t tried = 0, looks = 0;
     int rc, moved = 0;
 
     while ((rc = vv_device_event_query(j->b->device, j->r->event)) == -EBUSY) {
-        uint32_t before = j->r->nasked;
-
-        take_words(j);
-        if (j->r->nasked == before)
-            (void)sched_yield(); /* where processors are few, to the thread that is a device */
-        if (!later && moved == 0 && j->r->nasked >= tried + BATCH) {
-            moved = bring_some(j);
-            tried = j->r->nasked; /* what had no room has none now */
+        if (later || moved || !more_words(j, BATCH)) {
+            if (++looks % LOOKS == 0)
+                (void)sched_yield();
+            continue;
         }
+        spent(j, WAITING);
+        take_words(j);
+        moved = bring_some(j, tried);
+        tried = j->r->nasked; /* what had no room has none now */
+        spent(j, MANAGING);
     }
+    spent(j, WAITING);
     take_words(j);
     return rc ? rc : moved;
 }
@@ -527,6 +642,8 @@ static int check_moves_locked(struct varve_blocks *b)
         if (rc && rc != -EBUSY)
             b->broken = rc;
     }
+    for (int i = 0; i < 2; i++)
+        (void)early_known_locked(b, &b->earlier[i]);
     if (!b->broken)
         b->broken = vvi_source_check(&b->source);
     return b->broken;
@@ -537,25 +654,34 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
 {
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
-    uint64_t start;
     int rc = begin_round(j, items), ended, moved;
 
     if (rc)
         return rc;
     rc = submit(j);
     ended = vv_device_event_record(b->device, r->event, j->stream);
-    if (rc == 0 && ended == 0)
+    spent(j, LAUNCHING);
+    if (rc == 0 && ended == 0) {
+        int ahead = bring_ahead(j);
+
         rc = follow(j);
-    else if (ended == 0)
+        rc = rc ? rc : ahead;
+    } else if (ended == 0) {
         (void)vvi_blocks_wait(b, r->event);
-    start = cpu_now();
+        spent(j, WAITING);
+    }
     vv_mutex_lock(&b->lock);
     if (rc == 0 && ended == 0 && wants_uses(j))
-        vvi_slots_touch(&b->slots, r->touched, r->round);
+        vvi_slots_touch(&b->slots, r->used, r->round);
     end_round_locked(b, r);
     moved = check_moves_locked(b); /* whatever else went wrong */
     if (rc == 0)
         rc = ended ? ended : moved;
+    if (rc == 0 && r->sends) /* it tells of the map, and no later event does */
+        rc = vv_device_event_query(b->device, r->sent);
+    r->sends = false;
+    if (rc)
+        r->ndirty = b->slots.blocks; /* who knows what has arrived */
     if (rc == 0) {
         b->stats.missed += r->read_at;
         b->stats.undone += r->counts[VARVE_BLOCKS_UNDONE_COUNT];
@@ -563,7 +689,7 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
             b->stats.from_host += items;
     }
     vv_mutex_unlock(&b->lock);
-    j->cpu_ns += cpu_now() - start;
+    spent(j, MANAGING);
     j->rounds++;
     if (rc)
         return rc;
@@ -588,6 +714,7 @@ static int next_list(struct job *j, uint32_t items, uint32_t undone)
                                   rest * sizeof(uint32_t)};
 
         rc = vv_device_copy_async(j->b->device, j->stream, &seg, 1);
+        spent(j, LAUNCHING);
     }
     j->left = undone + rest;
     j->which = !j->which;
@@ -613,6 +740,7 @@ static int narrow(struct job *j, uint32_t items)
     }
     j->limit = VV_MAX(items / 4, 1);
     j->fruitless = 0;
+    spent(j, MANAGING);
     vv_mutex_lock(&b->lock);
     while (b->alone && b->alone != j->r)
         vv_cond_wait(&b->changed, &b->lock);
@@ -621,43 +749,31 @@ static int narrow(struct job *j, uint32_t items)
     while (b->active || b->fills > 0)
         vv_cond_wait(&b->changed, &b->lock);
     vv_mutex_unlock(&b->lock);
+    spent(j, WAITING);
     return 0;
-}
-
-/* What the first round asked for: how many, and which. */
-static uint32_t keep_missed(const struct job *j, uint32_t **ret_missed)
-{
-    uint32_t n = j->r->read_at, *missed = malloc(n * sizeof(*missed));
-
-    for (uint32_t i = 0; missed && i < n; i++)
-        missed[i] = (uint32_t)j->r->missing[i] - 1;
-    *ret_missed = missed;
-    return missed ? n : 0;
 }
 
 static int run_items(struct job *j)
 {
-    uint32_t *missed = NULL, nmissed = 0;
     int rc = 0;
 
+    j->r->nlater = 0;
+    j->r->sends = false;
     while (rc == 0 && j->left > 0) {
         uint32_t items = (uint32_t)VV_MIN(j->left, j->limit), undone = 0;
 
         rc = one_round(j, items, &undone);
-        if (rc == 0 && j->rounds == 1 && j->r->read_at > 0)
-            nmissed = keep_missed(j, &missed);
         if (rc == 0)
             rc = bring_rest(j);
+        if (rc == 0 && j->rounds == 1 && j->b->opts.policy != VARVE_BLOCKS_PAPER)
+            rc = get_ready(j);
         if (rc == 0)
             rc = next_list(j, items, undone);
         j->fruitless = undone == items ? j->fruitless + 1 : 0;
         if (rc == 0 && j->left > 0)
             rc = narrow(j, items);
     }
-    if (rc == 0 && j->b->opts.policy != VARVE_BLOCKS_PAPER)
-        rc = get_ready(j, missed, nmissed);
-    free(missed);
-    return rc;
+    return rc ? rc : bring_ahead(j); /* unless a second round did */
 }
 
 /* Nothing of the run is under way any more. */
@@ -668,7 +784,7 @@ static void settle(struct job *j)
 
     if (vv_device_event_record(b->device, j->r->event, j->stream) == 0)
         (void)vvi_blocks_wait(b, j->r->event);
-    moved = moves_ended(b, j->r);
+    moved = moves_ended(j);
     vv_mutex_lock(&b->lock);
     if (moved && !b->broken)
         b->broken = moved;
@@ -689,7 +805,11 @@ static void run_end(struct job *j)
         b->alone = NULL;
     b->runs--;
     b->stats.runs++;
-    b->stats.management_ns += j->cpu_ns;
+    spent(j, MANAGING);
+    b->stats.management_ns += j->spent_ns[MANAGING];
+    b->stats.moving_ns += j->spent_ns[MOVING];
+    b->stats.launching_ns += j->spent_ns[LAUNCHING];
+    b->stats.waiting_ns += j->spent_ns[WAITING];
     vv_cond_broadcast(&b->changed);
     vv_mutex_unlock(&b->lock);
 }
@@ -703,7 +823,8 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
                     .native = stream,
                     .left = items,
                     .limit = items,
-                    .all = true};
+                    .all = true,
+                    .since_ns = vv_now_ns()};
     int rc;
 
     if (!b || !launch || items > UINT32_MAX - 1)

@@ -7,8 +7,10 @@
  * under way that could have found it in its map.
  *
  * Eviction goes round with a hand. A block that was used in several rounds is passed over as often,
- * three times at most; blocks that a round under way may need stay. The paper's way (to compare with) takes the one that was used longest ago, from an order
- * that is made once a round.
+ * three times at most; blocks that a round under way may need stay. The paper's way (to compare with)
+ * takes the one that was used longest ago, from an order that is made once a round.
+ *
+ * What rounds and the hand look at is apart from the rest and small: eight slots to a cache line.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,10 +28,13 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
     *s = (struct vvi_slots){.blocks = blocks, .nr = slots, .paper = paper};
     s->map = calloc(blocks, sizeof(*s->map));
     s->slot = calloc(slots, sizeof(*s->slot));
+    s->held = calloc(slots, sizeof(*s->held));
     s->free = calloc(slots, sizeof(*s->free));
     s->leaving = calloc(slots, sizeof(*s->leaving));
+    s->left_at = calloc(slots, sizeof(*s->left_at));
     s->order = paper ? calloc(slots, sizeof(*s->order)) : NULL;
-    if (!s->map || !s->slot || !s->free || !s->leaving || (paper && !s->order)) {
+    if (!s->map || !s->slot || !s->held || !s->free || !s->leaving || !s->left_at ||
+        (paper && !s->order)) {
         vvi_slots_fini(s);
         return -ENOMEM;
     }
@@ -44,8 +49,10 @@ void vvi_slots_fini(struct vvi_slots *s)
 {
     free(s->map);
     free(s->slot);
+    free(s->held);
     free(s->free);
     free(s->leaving);
+    free(s->left_at);
     free(s->order);
     *s = (struct vvi_slots){0};
 }
@@ -58,8 +65,8 @@ uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block, uint32_t round)
     if (s->nfree == 0)
         return UINT32_MAX;
     slot = s->free[--s->nfree];
-    s->slot[slot] =
-        (struct vvi_slot){.block = block, .came = round, .last = round, .state = VVI_SLOT_FILLING};
+    s->slot[slot] = (struct vvi_slot){.last = round, .state = VVI_SLOT_FILLING};
+    s->held[slot] = (struct vvi_in_slot){.block = block, .came = round};
     s->map[block] = slot + 1;
     s->used++;
     return slot;
@@ -74,7 +81,7 @@ void vvi_slots_filled(struct vvi_slots *s, uint32_t slot)
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot)
 {
     vv_assert(s->slot[slot].state == VVI_SLOT_FILLING);
-    s->map[s->slot[slot].block] = 0;
+    s->map[s->held[slot].block] = 0;
     s->slot[slot].state = VVI_SLOT_FREE;
     s->free[s->nfree++] = slot;
     s->used--;
@@ -85,39 +92,30 @@ static void touch_one(struct vvi_slot *slot, uint32_t round)
     if (slot->state != VVI_SLOT_READY)
         return;
     slot->last = round;
-    if (slot->often < OFTEN_MAX)
-        slot->often++;
+    slot->often += slot->often < OFTEN_MAX;
 }
 
-/* Most slots were not used: eight are looked at together. */
-void vvi_slots_touch(struct vvi_slots *s, const uint32_t *touched, uint32_t round)
+void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint32_t round)
 {
-    uint32_t i = 0;
+    for (uint32_t first = 0; first < s->nr; first += 64)
+        for (uint64_t bits = used[first / 64]; bits; bits &= bits - 1) {
+            uint32_t i = first + (uint32_t)__builtin_ctzll(bits);
 
-    for (; i + 8 <= s->nr; i += 8) {
-        const uint32_t *t = touched + i;
-        unsigned any = (t[0] == round) | (t[1] == round) | (t[2] == round) | (t[3] == round) |
-                       (t[4] == round) | (t[5] == round) | (t[6] == round) | (t[7] == round);
-
-        for (uint32_t k = 0; any && k < 8; k++)
-            if (t[k] == round)
-                touch_one(&s->slot[i + k], round);
-    }
-    for (; i < s->nr; i++)
-        if (touched[i] == round)
-            touch_one(&s->slot[i], round);
+            if (i < s->nr) /* kernels are the application's */
+                touch_one(&s->slot[i], round);
+        }
     s->order_nr = s->order_at = 0;
 }
 
 static uint32_t leave(struct vvi_slots *s, uint32_t i)
 {
-    struct vvi_slot *slot = &s->slot[i];
-    uint32_t block = slot->block;
+    uint32_t block = s->held[i].block, at = s->leave_first + s->nleaving++;
 
+    at = at < s->nr ? at : at - s->nr;
     s->map[block] = 0;
-    slot->state = VVI_SLOT_LEAVING;
-    slot->since = s->now;
-    s->leaving[(s->leave_first + s->nleaving++) % s->nr] = i;
+    s->slot[i].state = VVI_SLOT_LEAVING;
+    s->leaving[at] = i;
+    s->left_at[at] = s->now;
     s->used--;
     s->evicted++;
     return block;
@@ -186,9 +184,9 @@ void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest)
     while (s->nleaving > 0) {
         uint32_t i = s->leaving[s->leave_first];
 
-        if (s->slot[i].since >= oldest)
+        if (s->left_at[s->leave_first] >= oldest)
             return;
-        s->leave_first = (s->leave_first + 1) % s->nr;
+        s->leave_first = s->leave_first + 1 == s->nr ? 0 : s->leave_first + 1;
         s->nleaving--;
         s->slot[i].state = VVI_SLOT_FREE;
         s->free[s->nfree++] = i;

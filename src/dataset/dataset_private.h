@@ -81,6 +81,8 @@ struct vv_dataset {
     _Atomic uint64_t files; /* stats.files */
     /* Synchronization: relaxed. Files are sealed, as far as is known. */
     atomic_bool seals;
+    /* Synchronization: relaxed. When a full disk may be told of again. */
+    _Atomic uint64_t tell_full_ns;
 };
 
 struct vv_dataset_fill {

@@ -19,8 +19,30 @@
 #include <string.h>
 
 #include "core/assert.h"
+#include "core/bytes.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "dataset/dataset_private.h"
+
+#define TELL_FULL_NS (600 * VV_NS_PER_S)
+
+/* The capacity is more than the disk has: every file that finds no room costs a way to the shared file system, and
+ * nothing else shows. So somebody is told, though not of each of them. */
+static int tell_full(struct vv_dataset *d, int rc)
+{
+    uint64_t now_ns = vv_now_ns();
+    uint64_t next_ns = atomic_load_explicit(&d->tell_full_ns, memory_order_relaxed);
+    char capacity[VV_BYTES_TEXT];
+
+    if ((rc == -ENOSPC || rc == -EDQUOT) && now_ns >= next_ns &&
+        atomic_compare_exchange_strong_explicit(&d->tell_full_ns, &next_ns, now_ns + TELL_FULL_NS,
+                                                memory_order_relaxed, memory_order_relaxed))
+        vv_log(VV_LOG_WARNING,
+               "dataset: %s before %s of files are cached: what finds no room is read from the "
+               "shared file system; make room on the disk, or lower the capacity",
+               strerror(-rc), vv_bytes_human(d->opts.capacity, capacity, sizeof(capacity)));
+    return rc;
+}
 
 static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
 {
@@ -90,14 +112,14 @@ static int create(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd, 
     vvi_dataset_name(name, e->id, true);
     fd = d->os->openat(d->os, d->dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
-        return fd;
+        return tell_full(d, fd);
     /* A full disk shows here, not in the middle. */
     if (e->gen.size > 0)
         rc = d->os->fallocate(d->os, fd, 0, e->gen.size);
     if (rc < 0 && rc != -EOPNOTSUPP) {
         d->os->close(d->os, fd);
         *ret_left = !unlink_temp(d, e);
-        return rc;
+        return tell_full(d, rc);
     }
     *ret_fd = fd;
     return 0;
@@ -169,7 +191,7 @@ int vv_dataset_write(struct vv_dataset_fill *f, const void *buf, size_t bytes)
         return -EFBIG;
     rc = vv_os_write_all(os, f->fd, buf, bytes, f->written);
     if (rc < 0)
-        return rc;
+        return tell_full(f->d, rc);
     vv_hash_stream_add(f->hash, buf, bytes);
     f->written += bytes;
     return 0;

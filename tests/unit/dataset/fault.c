@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/log.h"
 #include "fault_os.h"
 #include "unit/dataset/ds.h"
 
@@ -136,8 +137,50 @@ static void killed(void)
     }
 }
 
+/* ---- a full disk ---- */
+
+static unsigned told; /* Synchronization: written by one sink at a time, read when it is gone */
+
+static void sink(void *user, enum vv_log_level level, const char *text)
+{
+    (void)user;
+    told += level == VV_LOG_WARNING && strstr(text, "before 100 KiB of files are cached") != NULL &&
+            strstr(text, strerror(ENOSPC)) != NULL;
+}
+
+/* However many files find no room, and wherever that shows, it is told once. A cache that is full as it should be
+ * is no reason to tell anything. */
+static void full_disk(void)
+{
+    static const unsigned calls[] = {1u << FAULT_OPENAT, 1u << FAULT_FALLOCATE, 1u << FAULT_PWRITE};
+
+    for (unsigned k = 0; k < VV_ARRAY_SIZE(calls); k++) {
+        struct vv_dataset *d;
+        struct fault_os f;
+
+        fault_os_init(&f);
+        d = ds_open(t_tmpdir(), CAPACITY, &f.os);
+        told = 0;
+        vv_log_set_sink(sink, NULL, VV_LOG_DEBUG);
+        for (unsigned i = 0; i < FILES; i++)
+            T_OK(ds_put(d, path_of(i), 0, 30 * DS_KIB));
+        T_EQ(told, 0);
+        f.mode = FAULT_FOREVER;
+        f.calls = calls[k];
+        f.err = ENOSPC;
+        for (unsigned i = 0; i < FILES; i++)
+            T_ERR(ds_put(d, path_of(i), 1, 20 * DS_KIB), -ENOSPC);
+        f.mode = FAULT_NONE;
+        T_OK(ds_put(d, path_of(0), 2, 20 * DS_KIB));
+        vv_log_set_sink(NULL, NULL, VV_LOG_DEBUG);
+        T_EQ(told, 1);
+        vv_dataset_close(d);
+    }
+}
+
 int main(void)
 {
+    T_RUN(full_disk);
     T_RUN(failures);
     T_RUN(killed);
     return t_done();

@@ -114,7 +114,7 @@ int main(void)
     }
     file = median_ns(event_loop, FILE_BATCHES);
     phase_file = median_ns(phase_loop, FILE_BATCHES);
-    vv_trace_write_stop();
+    (void)!vv_trace_write_stop();
     rc = count(path, &written, &lost);
     unlink(path);
     if (rc)

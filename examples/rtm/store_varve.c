@@ -186,8 +186,15 @@ static int varve_store_close(struct rtm_store *store)
     if (s->ctx && s->staged)
         (void)varve_device_free(s->ctx, s->staged);
     if (s->ctx) {
+        struct varve_error e = {.error_size = sizeof(e)};
+
         rc = varve_close(s->ctx);
         rc = rc ? rtm_error_varve(NULL, rc, "closing") : 0;
+        /* The image is worth more than the trace of how it was made. */
+        if (rc && varve_last_error(NULL, &e) == 0 && strcmp(e.operation, "trace") == 0) {
+            rtm_warn("%s", e.text);
+            rc = 0;
+        }
     }
     if (s->buffer && s->in_own)
         s->prop->ops->own_free(s->prop, s->buffer);

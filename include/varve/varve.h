@@ -200,8 +200,10 @@ VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_c
  * or the error that held it up. Versions that had reached the disk stay. At levels `remote` and
  * `complete` the same holds for the shared folder; closing does not wait for other ranks. At level
  * `cached`
- * everything is dropped. No other call on the context may be in progress, and no region lent or
- * reserved: -EBUSY otherwise, and the context stays open.
+ * everything is dropped. A trace file that could not be written to its end is told last, if there is
+ * nothing else to tell, by its error and a record (varve_last_error) whose operation is "trace": what
+ * is said above of versions has been done. No other call on the context may be in progress, and no region
+ * lent or reserved: -EBUSY otherwise, and the context stays open.
  */
 VARVE_API int varve_close(struct varve_ctx *ctx);
 

@@ -241,8 +241,10 @@ static inline void vvi_trace_call_end(const struct varve_history *h, enum vv_tra
 int vvi_trace_open(struct varve_ctx *ctx, char *err, size_t err_bytes);
 /* What can only be said at the end, while the engine is there. */
 void vvi_trace_closing(struct varve_ctx *ctx);
-/* The context's part in the trace ends. */
-void vvi_trace_close(struct varve_ctx *ctx);
+/* The context's part in the trace ends. The error for which the file is not whole. */
+int vvi_trace_close(struct varve_ctx *ctx);
+/* Records that, and returns it. */
+int vvi_trace_fail(const char *file, int rc);
 
 /* ---- options.c ---- */
 

@@ -301,15 +301,15 @@ static int deputy_open(struct varve_ctx *ctx)
     return rc ? rc : vv_deputy_new(&o, &ctx->deputy);
 }
 
-/* Accepts half-open contexts. */
-static void ctx_free(struct varve_ctx *ctx)
+/* Accepts half-open contexts. What became of the trace file. */
+static int ctx_free(struct varve_ctx *ctx)
 {
     vvi_trace_closing(ctx);
     vvi_publisher_stop(ctx);
     vv_deputy_free(ctx->deputy);
     vv_layers_stop(ctx->layers); /* its threads ask the engine */
     vv_engine_close(ctx->engine);
-    vvi_trace_close(ctx); /* all that the engine recorded is in it */
+    int traced = vvi_trace_close(ctx); /* all that the engine recorded is in it */
     if (ctx->write_store)
         ctx->write_store->ops->close(ctx->write_store);
     if (ctx->read_store)
@@ -328,6 +328,7 @@ static void ctx_free(struct varve_ctx *ctx)
     vv_crew_free(ctx->crew);
     vv_mutex_fini(&ctx->lock);
     free(ctx);
+    return traced;
 }
 
 /* The driver's code behind an opening that failed: of the device, or of its own opening. */
@@ -424,7 +425,7 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
     vv_crew_enter(before);
     if (rc) {
         vvi_fail_foreign(NULL, &in_open, rc, open_code(ctx), "%s", err[0] ? err : vv_strerror(rc));
-        ctx_free(ctx);
+        (void)ctx_free(ctx);
         return rc;
     }
     *ret_ctx = ctx;
@@ -470,10 +471,12 @@ int varve_close(struct varve_ctx *ctx)
     vv_trace5(VV_TRACE_CALL_END, VV_TRACE_CALL_CLOSE, VV_TRACE_HISTORY(ctx->trace_id, 0), 0, 0,
               (uint64_t)(int64_t)result);
     struct varve_transport transport = ctx->transport;
-    ctx_free(ctx);
+    snprintf(text, sizeof(text), "%s", ctx->opts.trace_file);
+    int traced = ctx_free(ctx);
     if (transport.close)
         transport.close(transport.arg);
-    return result;
+    /* What became of the versions is told before what became of their trace. */
+    return result || !traced ? result : vvi_trace_fail(text, traced);
 }
 
 static void tier_stats(const struct varve_ctx *ctx, const struct vv_core_stats *c,

@@ -21,6 +21,8 @@
 
 enum { NAME_BYTES_MAX = 255 };
 
+static const struct vvi_where in_trace = {"trace", 0, -1, -1};
+
 _Static_assert((int)VV_TRACE_HOP_F2R == (int)VV_HOP_COUNT, "they follow the engine's");
 
 /* ---- contexts ---- */
@@ -177,16 +179,20 @@ void vvi_trace_closing(struct varve_ctx *ctx)
     }
 }
 
-void vvi_trace_close(struct varve_ctx *ctx)
+int vvi_trace_close(struct varve_ctx *ctx)
 {
-    if (ctx->trace_file)
-        vv_trace_write_stop();
+    int rc = ctx->trace_file ? vv_trace_write_stop() : 0;
     ctx->trace_file = false;
+    return rc;
+}
+
+int vvi_trace_fail(const char *file, int rc)
+{
+    return vvi_fail(NULL, &in_trace, rc, "trace_file: %.150s is not whole: %s; all else is well",
+                    file, strerror(-rc)); /* the file system's, not a tier's */
 }
 
 /* ---- the application ---- */
-
-static const struct vvi_where in_trace = {"trace", 0, -1, -1};
 
 int varve_trace_on(void)
 {

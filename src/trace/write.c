@@ -570,11 +570,17 @@ int vv_trace_write_start(const char *path, char *err, size_t err_bytes)
     return rc;
 }
 
-void vv_trace_write_stop(void)
+int vv_trace_write_stop(void)
 {
+    int rc;
+
     vv_mutex_lock(&w.life);
     vv_assert(w.users > 0);
-    if (--w.users == 0) {
+    if (--w.users > 0) {
+        vv_mutex_lock(&w.lock);
+        rc = w.error;
+        vv_mutex_unlock(&w.lock);
+    } else {
         vvi_trace_file_wants(false);
         vv_mutex_lock(&w.lock);
         atomic_store_explicit(&w.writing, false, memory_order_relaxed);
@@ -583,11 +589,13 @@ void vv_trace_write_stop(void)
         vv_mutex_unlock(&w.lock);
         pthread_join(w.thread, NULL);
         vv_mutex_lock(&w.lock);
+        rc = w.error;
         w.error = 0; /* of a file that is there no more */
         vv_mutex_unlock(&w.lock);
         file_close();
     }
     vv_mutex_unlock(&w.life);
+    return rc;
 }
 
 /* ---- what others leave ---- */

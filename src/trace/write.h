@@ -25,8 +25,9 @@ VV_WARN_UNUSED int vv_trace_path(const char *pattern, int rank, char *buf, size_
  *   other     errors of opening and writing it
  */
 VV_WARN_UNUSED int vv_trace_write_start(const char *path, char *err, size_t err_bytes);
-/* The last of them has all records written, and ends the file. */
-void vv_trace_write_stop(void);
+/* The last of them has all records written, and ends the file. The error for which writing has stopped, if it
+ * has: the file can be read up to there. */
+VV_WARN_UNUSED int vv_trace_write_stop(void);
 /* Is a file being written? Cheap. Any thread. */
 bool vv_trace_writing(void);
 

@@ -147,6 +147,13 @@ rc=0
 "$rtm" "${small[@]}" --frequency 200 --in-memory --out bad >out 2>err || fail "a coarse grid"
 grep -q 'warning: .*disperse; use cells of' err || { cat err; fail "no warning of dispersion"; }
 
+# ---- a trace that finds no room costs the trace, and not the image
+traced=(--model salt --grid 64x40 --steps 400 --every 1 --local none --memory 64M --quiet)
+"$rtm" "${traced[@]}" --out whole >out 2>err || { cat err; fail "without a trace"; }
+(ulimit -f 300 && exec "$rtm" "${traced[@]}" --out traced --trace traced.vtrace >out 2>err) || { cat err; fail "a trace without room"; }
+grep -q 'warning: .*traced.vtrace is not whole: File too large' err || { cat err; fail "nothing is said of the trace"; }
+cmp whole/image.raw traced/image.raw || fail "another image with a trace"
+
 # ---- ended half-way
 long=(--model layers --grid 200x100 --steps 300 --every 2 --shots 300 --memory 2M)
 start() { # in the background, until it has a history

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "core/util.h"
 #include "t.h"
@@ -280,6 +281,55 @@ static void refusals(void)
     free(large);
 }
 
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    T_OK(getrlimit(RLIMIT_FSIZE, &limit));
+    limit.rlim_cur = bytes == RLIM_INFINITY ? limit.rlim_max : bytes;
+    T_OK(setrlimit(RLIMIT_FSIZE, &limit));
+}
+
+static void is_told(struct varve_ctx *ctx)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+
+    T_ERR(varve_close(ctx), -EFBIG);
+    T_OK(varve_last_error(NULL, &e));
+    T_STREQ(e.operation, "trace");
+    T_CHECK(strstr(e.text, "trace_file: ") && strstr(e.text, "not whole"));
+}
+
+/* A trace that finds no room: whoever has it hears of it when he closes, and the next one is whole again. */
+static void full(void)
+{
+    static char large[1 << 20];
+    struct varve_ctx *a, *b;
+
+    snprintf(path, sizeof(path), "%s/t", t_tmpdir());
+    T_OK(open_with(path, &a));
+    T_OK(open_with(path, &b));
+    limit_files(1 << 19);
+    T_OK(varve_trace_attach("large", "a/b", large, sizeof(large)));
+    T_ERR(varve_trace_flush(), -EFBIG);
+    is_told(a);
+    is_told(b);
+    limit_files(RLIM_INFINITY);
+
+    /* Nobody asked before. */
+    T_OK(open_with(path, &a));
+    limit_files(1 << 19);
+    T_OK(varve_trace_attach("large", "a/b", large, sizeof(large)));
+    is_told(a);
+    limit_files(RLIM_INFINITY);
+
+    snprintf(path, sizeof(path), "%s/t", t_tmpdir());
+    T_OK(open_with(path, &a));
+    work(a, "field");
+    T_OK(varve_close(a));
+    forget(read_back(path));
+}
+
 /* The older option: events stay in memory. */
 static void memory_only(void)
 {
@@ -309,6 +359,7 @@ int main(void)
     T_RUN(lent);
     T_RUN(two_contexts);
     T_RUN(remote);
+    T_RUN(full);
     T_RUN(memory_only);
     return t_done();
 }

@@ -98,7 +98,7 @@ static struct reading end(void)
     struct reading r;
     char err[256] = "";
 
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     T_OK(vv_trace_file_open(path, err, sizeof(err), &r.file));
     T_OK(vv_timeline_new(r.file, &r.timeline));
     T_OK(trace_view_new(r.timeline, &r.view));

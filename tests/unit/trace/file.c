@@ -81,7 +81,7 @@ static void round_trip(void)
     T_OK(vv_trace_attach("image", "image/png", picture, sizeof(picture)));
     T_OK(vv_trace_attach("empty", "text/plain", NULL, 0));
     T_OK(vv_trace_meta_machine());
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     T_CHECK(!vv_trace_writing() && !vv_trace_enabled());
 
     struct vv_trace_file *f = must_read(path);
@@ -220,16 +220,16 @@ static void refusals(void)
         expect_refusal(path, -EBUSY, "another process");
 #ifndef __SANITIZE_THREAD__ /* which cannot start threads in the child of a process with threads */
         T_OK(vv_trace_write_start(other, err, sizeof(err)));
-        vv_trace_write_stop();
+        T_OK(vv_trace_write_stop());
 #endif
         _exit(0);
     }
     int status;
     T_EQ(waitpid(pid, &status, 0), pid);
     T_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     T_CHECK(vv_trace_writing());
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     T_CHECK(!vv_trace_writing());
 #ifndef __SANITIZE_THREAD__
     struct vv_trace_file *f = must_read(other);
@@ -245,7 +245,7 @@ static void again(void)
     for (int i = 0; i < 3; i++) {
         must_start();
         vv_trace(VV_TRACE_HINT, (uint64_t)i, 0, 0, 0);
-        vv_trace_write_stop();
+        T_OK(vv_trace_write_stop());
         vv_trace(VV_TRACE_HINT, 99, 0, 0, 0); /* nobody wants it */
     }
     struct vv_trace_file *f = must_read(path);
@@ -256,7 +256,7 @@ static void again(void)
     pid_t pid = fork();
     if (pid == 0) {
         must_start();
-        vv_trace_write_stop();
+        T_OK(vv_trace_write_stop());
         _exit(0);
     }
     int status;
@@ -285,7 +285,7 @@ static void full(void)
         T_CHECK(!vv_trace_enabled());
         T_OK(vv_trace_note("late", "x"));
         T_ERR(vv_trace_flush(), -EFBIG);
-        vv_trace_write_stop();
+        T_ERR(vv_trace_write_stop(), -EFBIG);
         T_OK(vv_trace_flush());
         _exit(0);
     }
@@ -330,7 +330,7 @@ static void while_recording(void)
     }
     for (int i = 0; i < WRITERS; i++)
         T_EQ(pthread_join(thread[i], NULL), 0);
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     struct vv_trace_file *f = must_read(path);
     for (size_t i = 0; i < f->nrecords; i++) {
         const struct vv_trace_record *r = &f->records[i];
@@ -358,7 +358,7 @@ static void *come_and_go(void *arg)
         T_OK(vv_trace_note(name, "x"));
         if (i % 4 == 0)
             T_OK(vv_trace_flush());
-        vv_trace_write_stop();
+        T_OK(vv_trace_write_stop());
         T_OK(vv_trace_note("whoever writes now", "x")); /* perhaps nobody */
     }
     return NULL;
@@ -397,7 +397,7 @@ static void losses_are_counted(void)
     T_OK(vv_trace_flush());
     for (uint64_t i = 0; i < 8 * VV_TRACE_RING_DEFAULT; i++)
         vv_trace5(VV_TRACE_HINT, i, ~i, i * 3, i << 7, i ^ 99);
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     struct vv_trace_file *f = must_read(path);
     uint64_t told = 0;
     for (size_t i = 0; i < f->nrecords; i++) {
@@ -443,7 +443,7 @@ static void make_sample(void)
         T_OK(vv_trace_attach(text, "text/plain", text, sizeof(text)));
         T_OK(vv_trace_flush());
     }
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
 }
 
 /* Reads all that a file offers, so that a bad pointer shows. */
@@ -613,7 +613,7 @@ static void many_notes(void)
         T_OK(i % 1000 ? 0 : vv_trace_flush());
     }
     T_OK(vv_trace_meta(0, "step 1", "of the library"));
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     struct vv_trace_file *f = must_read(path);
     for (int i = 0; i < KEYS; i++) {
         snprintf(key, sizeof(key), "step %d", i);

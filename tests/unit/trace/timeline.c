@@ -59,7 +59,7 @@ static struct reading end(void)
     struct reading r;
     char err[256] = "";
 
-    vv_trace_write_stop();
+    T_OK(vv_trace_write_stop());
     T_OK(vv_trace_file_open(path, err, sizeof(err), &r.f));
     T_OK(vv_timeline_new(r.f, &r.t));
     r.zero = zero_ns - r.t->origin_ns;

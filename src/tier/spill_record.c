@@ -4,8 +4,9 @@
  *
  * Chunks of a record are in its file, each where it is in the record, so that what was scattered over
  * pages of a cache lies in one piece: some file systems are faster with that. Page numbers still are what
- * the limit is counted in: each belongs to at most one chunk of one record, and a chunk whose number is
- * given to another gives its space back first. So files never take more than the limit.
+ * the limit is counted in: each belongs to at most one chunk of one record, and a chunk whose last number
+ * is given to another gives its space back first. So files never take more than the limit. A chunk may have
+ * several: nobody says when it leaves a page, and it may have come back on another one since.
  *
  * Files are known by name, for there may be more of them than a process may have open; those in use
  * and the last few are. Names begin with an id that nobody else has. A process that was killed leaves its
@@ -36,6 +37,8 @@ struct vvi_record {
     uint32_t pages; /* that it has */
     unsigned pins;
     int fd; /* -1: closed */
+    uint32_t nchunks;
+    uint32_t chunk_pages[]; /* that each chunk has */
 };
 
 struct owner {
@@ -254,7 +257,7 @@ static void unpin_last(struct vvi_records *r, struct vvi_record *rec)
         record_free(r, rec);
 }
 
-/* The page is another's from now on: what its chunk took is given back. */
+/* The page is another's from now on: what its chunk took is given back, unless it has another page. */
 static int disown(struct vvi_records *r, uint32_t page)
 {
     struct owner *o = &r->owner[page];
@@ -262,27 +265,31 @@ static int disown(struct vvi_records *r, uint32_t page)
     int rc = 0;
     if (rec == NULL)
         return 0;
-    uint64_t offset = (uint64_t)o->chunk * r->opts.page_bytes;
+    uint32_t chunk = o->chunk;
     *o = (struct owner){0};
     if (--rec->pages == 0 && rec->pins == 0) {
         record_free(r, rec);
         return 0;
     }
+    if (--rec->chunk_pages[chunk] > 0)
+        return 0;
     rc = pin(r, rec, false);
     if (rc == 0) {
-        rc = r->opts.os->punch(r->opts.os, rec->fd, offset, r->opts.page_bytes);
+        rc = r->opts.os->punch(r->opts.os, rec->fd, (uint64_t)chunk * r->opts.page_bytes,
+                               r->opts.page_bytes);
         unpin(r, rec);
     }
     return rc;
 }
 
-static struct vvi_record *record_new(struct vvi_records *r, uint64_t generation)
+static struct vvi_record *record_new(struct vvi_records *r, uint64_t generation, uint32_t nchunks)
 {
-    struct vvi_record *rec = calloc(1, sizeof(*rec));
+    struct vvi_record *rec = calloc(1, sizeof(*rec) + nchunks * sizeof(rec->chunk_pages[0]));
     if (rec == NULL)
         return NULL;
     grow_buckets(r);
     rec->generation = generation;
+    rec->nchunks = nchunks;
     rec->fd = -1;
     rec->next = *bucket_of(r, generation);
     *bucket_of(r, generation) = rec;
@@ -299,8 +306,10 @@ int vvi_records_write(struct vvi_records *r, const struct vv_store_io *io,
     struct vvi_record *rec = find(r, io->key.generation);
     bool fresh = rec == NULL;
     if (fresh)
-        rec = record_new(r, io->key.generation);
-    int rc = rec == NULL ? -ENOMEM : pin(r, rec, fresh);
+        rec = record_new(r, io->key.generation, (uint32_t)vv_div_up(io->size, r->opts.page_bytes));
+    int rc = rec == NULL                                         ? -ENOMEM
+             : (uint64_t)io->chunk0 + io->nchunks > rec->nchunks ? -EINVAL
+                                                                 : pin(r, rec, fresh);
     bool pinned = rc == 0;
     if (rc < 0 && fresh && rec != NULL)
         record_free(r, rec);
@@ -309,6 +318,7 @@ int vvi_records_write(struct vvi_records *r, const struct vv_store_io *io,
         if (rc < 0)
             break;
         r->owner[io->pages[i]] = (struct owner){rec, io->chunk0 + i};
+        rec->chunk_pages[io->chunk0 + i]++;
         rec->pages++;
     }
     if (rc == 0)

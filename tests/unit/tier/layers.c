@@ -266,6 +266,28 @@ static void churn(void)
     layers_close();
 }
 
+/* What went down and came up again is on other pages, and has its file for itself: whoever gets the
+ * pages that it had takes nothing of it along. */
+static void down_and_up_in_files(void)
+{
+    opts_init();
+    for (int i = 0; i < VV_LAYERS; i++)
+        st_opts_of[i].record_files = true;
+    layers_open(64, 200);
+    for (uint32_t v = 0; v < 8; v++)
+        T_OK(put(v, v * 8, 8));
+    UNTIL(stats().used_bytes[0] <= (64 - 2) * PAGE);
+    restoring = true;
+    vv_layers_gone(layers, 7 * 8, 8);
+    UNTIL(stats().up_bytes > 0 || stats().used_bytes[0] >= (64 - 2) * PAGE);
+    restoring = false;
+    T_OK(put(8, 7 * 8, 8));
+    for (uint32_t v = 0; v < 7; v++)
+        check(v, v * 8, 8);
+    check(8, 7 * 8, 8);
+    layers_close();
+}
+
 /* ---- errors ---- */
 
 /* A write that fails is told, and the page can be had again; a move that fails changes nothing. */
@@ -330,6 +352,7 @@ int main(void)
     T_RUN(moves_up);
     T_RUN(clean_pages_give_way);
     T_RUN(churn);
+    T_RUN(down_and_up_in_files);
     T_RUN(errors);
     T_RUN(skipped_while_slow);
     return t_done();

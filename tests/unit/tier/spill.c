@@ -311,6 +311,38 @@ static void a_file_each(void)
     st_opts.max_open = 64;
 }
 
+/* A chunk that left its page and came back on another, as it does between layers, is not taken along when
+ * somebody gets the first page; what nobody has any more takes no space. */
+static void chunks_change_pages(void)
+{
+    static const uint32_t first[] = {0, 1}, second[] = {2, 3}, third[] = {2, 0};
+    const char *folder = t_tmpdir();
+    struct st_object a, b;
+    uint64_t bytes;
+    records_open(folder, 8 * ST_PAGE, &spill);
+    st_object_init(&a, NULL, 1, 1, 2 * ST_PAGE, ST_PAGE);
+    st_object_init(&b, NULL, 2, 2, 2 * ST_PAGE, ST_PAGE);
+    T_OK(spill_io(writer, &a, VV_STORE_WRITE, first, NULL));
+    T_OK(spill_io(writer, &a, VV_STORE_WRITE, second, NULL));
+    T_OK(spill_io(writer, &b, VV_STORE_WRITE, first, NULL));
+    st_object_clear(&a, ST_PAGE);
+    T_OK(spill_io(reader, &a, VV_STORE_READ, second, NULL));
+    T_CHECK(st_object_intact(&a, ST_PAGE));
+    T_OK(spill_io(writer, &b, VV_STORE_WRITE, third, NULL));
+    T_EQ(files_in(folder, &bytes), 2);
+    T_CHECK(bytes <= 3 * ST_PAGE + 2 * 4096); /* one chunk of a is left */
+    st_object_clear(&b, ST_PAGE);
+    T_OK(spill_io(reader, &b, VV_STORE_READ, third, NULL));
+    T_CHECK(st_object_intact(&b, ST_PAGE));
+    struct vv_store_io io = st_io(&a, VV_STORE_READ, 1, 1);
+    io.pages = &second[1];
+    st_object_clear(&a, ST_PAGE);
+    T_OK(st_run(reader, &io));
+    st_object_fini(&a);
+    st_object_fini(&b);
+    spill_close();
+}
+
 /* A process that is killed leaves files; the next one removes them, and none of those alive. */
 static void killed_ones_are_cleaned(void)
 {
@@ -371,6 +403,7 @@ static void a_hint_only(void)
 static void cases(void)
 {
     T_RUN(a_file_each);
+    T_RUN(chunks_change_pages);
     T_RUN(killed_ones_are_cleaned);
     T_RUN(a_hint_only);
     T_RUN(round_trip);

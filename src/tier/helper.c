@@ -59,7 +59,7 @@ enum {
     AREAS = 32,
     BLOCKS = 128,
     BLOCK_BYTES = 16384, /* small pieces of other memory go through these */
-    HUNG = 20,           /* seconds without a sign */
+    HUNG = 20,           /* ticks without a sign */
     TICK_MS = 1000,
     WELCOME_MS = 5000,
     TRIES = 3,
@@ -87,8 +87,9 @@ struct call {
 };
 
 struct vv_helper {
-    int fd, pidfd; /* immutable, as the next three; pidfd -1: not to be had */
+    int fd, pidfd; /* immutable, as the next four; pidfd -1: not to be had */
     pid_t pid;
+    int tick_ms;
     char *blocks; /* BLOCKS of BLOCK_BYTES; an area of its own */
     pthread_t receiver;
     struct vv_mutex lock;
@@ -367,7 +368,7 @@ static void kill_helper(const struct vv_helper *h)
         kill(h->pid, SIGKILL);
 }
 
-/* A second has gone by without a message. */
+/* A tick has gone by without a message. */
 static void tick(struct vv_helper *h, unsigned *silent)
 {
     struct vvi_helper_msg ping = {.kind = VVI_HELPER_PING};
@@ -392,7 +393,7 @@ static void receive(struct vv_helper *h)
     unsigned silent = 0;
     for (;;) {
         struct pollfd p = {.fd = h->fd, .events = POLLIN};
-        int n = poll(&p, 1, TICK_MS);
+        int n = poll(&p, 1, h->tick_ms);
         if (n == 0) {
             tick(h, &silent);
             continue;
@@ -635,6 +636,7 @@ int vv_helper_open(const struct vv_helper_opts *opts, char *err, size_t err_byte
     if (h == NULL)
         return -ENOMEM;
     h->fd = h->pidfd = -1;
+    h->tick_ms = opts->tick_ms > 0 ? opts->tick_ms : TICK_MS;
     vv_mutex_init(&h->lock, "helper", VV_RANK_NET);
     int rc = reach(h, opts, err, err_bytes);
     if (rc == 0) {

@@ -33,6 +33,7 @@ struct vv_helper_opts {
     const char *cores; /* for one that is started: as of vv_helper_serve */
     int nice;
     bool no_start; /* only one that is there */
+    int tick_ms; /* without a sign for 20 of these, while something is under way, it is ended; 0: 1000 */
 };
 
 /* -ECONNREFUSED: there is none, and none could be started; -EPROTO: one of another version; -EPERM:

@@ -7,11 +7,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "aio_test.h"
@@ -477,6 +480,53 @@ static void refusals_are_done_here(void)
     close(fd);
 }
 
+/* One that takes everything and answers nothing, as a process that is stopped does: it is ended, and
+ * what it was given is done here. */
+static void hung_is_ended(void)
+{
+    struct vv_helper_opts o = {.name = name, .no_start = true, .tick_ms = 5};
+    struct vv_helper *h = NULL;
+    struct vv_aio *aio;
+    void *mem, *back;
+    int ready[2], status = 0;
+    char err[256] = "";
+    snprintf(name, sizeof(name), "test-%d-hung", (int)getpid());
+    T_OK(pipe(ready));
+    pid_t pid = fork(); /* whoever listens is who is ended: not this process */
+    T_CHECK(pid >= 0);
+    if (pid == 0) {
+        struct vvi_helper_reply r = {.kind = VVI_HELPER_WELCOME, .id = VVI_HELPER_VERSION};
+        int listen_fd;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        T_OK(vv_helper_listen(name, &listen_fd));
+        T_EQ(fcntl(listen_fd, F_SETFL, 0), 0);
+        close(ready[0]);
+        close(ready[1]);
+        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        T_OK(vvi_helper_send(fd, &r, sizeof(r), -1, 0));
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    T_EQ(read(ready[0], err, 1), 0); /* it listens */
+    close(ready[0]);
+    T_OK(vv_helper_open(&o, err, sizeof(err), &h));
+    T_CHECK(stats_of(h).alive);
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &mem));
+    T_OK(vv_helper_map(h, AT_BLOCKS * AT_BLOCK, &back));
+    T_OK(vv_aio_new_helped(NULL, VV_AIO_AUTO, 8, h, &aio));
+    int fd = at_file_new();
+    at_there_and_back(aio, fd, false, mem, back);
+    T_EQ(waitpid(pid, &status, 0), pid);
+    T_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    T_CHECK(!stats_of(h).alive && stats_of(h).requests == 0 && stats_of(h).redone > 0);
+    vv_aio_free(aio);
+    vv_helper_unmap(h, mem);
+    vv_helper_unmap(h, back);
+    vv_helper_close(h);
+    close(fd);
+}
+
 int main(void)
 {
     T_RUN(transfers);
@@ -488,5 +538,6 @@ int main(void)
     T_RUN(no_program);
     T_RUN(hostile);
     T_RUN(refusals_are_done_here);
+    T_RUN(hung_is_ended);
     return t_done();
 }

@@ -19,7 +19,8 @@
  *
  * Exceptions. Calls that fail throw varve::error, with the negative errno of the C function and the
  * library's text; at() throws std::out_of_range. A call that throws has changed nothing, but for
- * read(), as varve_vector_read says. Destructors throw nothing.
+ * read(), as varve_vector_read says, and assigning a range whose iterators throw or can be passed once
+ * only, which leaves some of its elements. Destructors throw nothing.
  *
  * Iterators are pointers. They, and references to elements, are void when the vector grows beyond its
  * capacity, and after read(), write_move() and shrink_to_fit().
@@ -171,14 +172,16 @@ class context {
      * vector has memory. */
     void close()
     {
-        int rc = varve_close(s_->ctx);
+        int rc = varve_close(get());
+        if (!s_)
+            return; /* moved from */
         if (rc != -EBUSY && rc != -EPERM)
             s_->ctx = nullptr;
         detail::check(rc, nullptr);
     }
     struct varve_ctx *get() const noexcept
     {
-        return s_->ctx;
+        return s_ ? s_->ctx : nullptr;
     }
 
   private:
@@ -500,10 +503,14 @@ template <class T> class vector {
 
     void resize(size_type n)
     {
+        if (std::is_trivially_default_constructible<T>::value) {
+            grow(n);
+            return;
+        }
         size_type old = size();
+        T none = T(); /* may throw, and so before anything has changed */
         grow(n);
-        if (!std::is_trivially_default_constructible<T>::value)
-            fill(old, T());
+        fill(old, none);
     }
     void resize(size_type n, const T &value)
     {

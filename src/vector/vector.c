@@ -301,9 +301,12 @@ int varve_vector_read_for(struct varve_vector *vector, uint64_t id, int timeout_
     int rc = v ? vv_ckpt_swap(v->h, id, v->head.elem_bytes, &v->lease, &bytes) : -EINVAL;
     if (rc == 0)
         set_lease(v, &v->lease, bytes / v->head.elem_bytes);
+    if (rc != -EAGAIN)
+        return rc;
     /* Another thread may have written the record anew meanwhile, with more elements. */
-    while (rc == -EAGAIN || rc == -ENOBUFS)
+    do
         rc = read_copy(v, id, deadline_ns);
+    while (rc == -ENOBUFS);
     return rc;
 }
 

@@ -41,6 +41,18 @@ struct particle {
     int id = 7; // no trivial constructor, and yet only bytes
 };
 
+// Only bytes, and hard to make.
+struct moody {
+    static bool angry;
+    int x;
+    moody() : x(3)
+    {
+        if (angry)
+            throw std::runtime_error("angry");
+    }
+};
+bool moody::angry = false;
+
 typedef varve::vector<int> ints;
 
 static ints count(const varve::store &s, int n, int from = 0)
@@ -162,6 +174,15 @@ static void exceptions(const varve::context &ctx, varve::store s)
         CHECK(false);
     } catch (const std::out_of_range &) {
     }
+    varve::vector<moody> m(s, 5);
+    moody::angry = true;
+    try {
+        m.resize(9000);
+        CHECK(false);
+    } catch (const std::runtime_error &) {
+    }
+    moody::angry = false;
+    CHECK(m.size() == 5 && m[4].x == 3);
     THROWS(-ENOENT, v.read(1000));
     CHECK(v == count(s, 100));
     THROWS(-ENOENT, s.discard(1000));
@@ -224,6 +245,11 @@ static void lives(const varve::options &opts)
     w = ints();
     t.close();
     THROWS(-EINVAL, handle.ids());
+
+    varve::context third = std::move(second);
+    CHECK(!second.get() && third.get());
+    THROWS(-EINVAL, varve::store(second, "none"));
+    second.close(); // of nothing
 }
 
 int main(int argc, char **argv)

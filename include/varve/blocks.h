@@ -102,7 +102,8 @@ typedef int (*varve_blocks_launch)(void *arg, const struct varve_blocks_view *vi
 
 /*
  * Runs until every item is done; then so is all work on the stream. `items` is at most 2^32 - 2.
- *   -EINVAL   as above; or a kernel has asked for a cell outside of the array
+ *   -EINVAL   as above; or a kernel has asked for a cell outside of the array, or leaves an item undone
+ *             that is missing none
  *   -EFBIG    an item needs more blocks at a time than the cache holds
  *   -EIO      blocks could not be read; also what `read` and `launch` return
  *   -ENODEV   the device is lost

@@ -105,7 +105,9 @@ VARVE_API int varve_tables_close(struct varve_tables *tables);
 
 /* Starts the kernel for a batch of items on the stream: 0, or a negative errno that ends the run.
  * `device`: 0, the context's own, or 1 + its place in `more`. It may be called on another thread than
- * the one that runs, on several at a time for different devices; the device is the current one. */
+ * the one that runs, on several at a time for different devices; the device is the current one. The
+ * view is valid until it returns, and a kernel has a copy; the next call may come before that kernel
+ * has ended. */
 typedef int (*varve_tables_launch)(void *arg, const struct varve_tables_view *view, uint32_t device,
                                    struct CUstream_st *stream);
 

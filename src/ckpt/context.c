@@ -447,7 +447,9 @@ int varve_close(struct varve_ctx *ctx)
         return vvi_fail(NULL, &here, -EPERM, "the context belongs to another process");
     /* Pairs with the release in vvi_ctx_leave: what those calls did has happened. */
     if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)
-        return vvi_fail(NULL, &here, -EBUSY, "a call on the context is in progress");
+        return vvi_fail(NULL, &here, -EBUSY,
+                        "a call on the context is in progress, or blocks, tables or a file "
+                        "system of it are open");
     for (struct varve_history *h = ctx->histories; h; h = h->next)
         if (vvi_history_held(h, held, sizeof(held)))
             return vvi_fail(NULL, &here, -EBUSY, "history %.60s: %s", h->name, held);

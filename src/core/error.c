@@ -31,7 +31,7 @@ static const struct {
     {EACCES, "permission denied"},
     {ENAMETOOLONG, "the name is too long"},
     {ERANGE, "the number is too large"},
-    {ENODATA, "no region is protected or reserved"},
+    {ENODATA, "there is no data, or less than there has to be"},
     {ESRCH, "the version has no such region"},
     {EDEADLK, "no progress is possible"},
     {ESHUTDOWN, "the context is being closed"},

@@ -451,7 +451,7 @@ int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opt
         rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -EINVAL, false, "%s",
                               why ? why : "absurd size of options");
     else if (!b->device)
-        rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -ENODEV, false, "the context has no device");
+        rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -ENODEV, false, "%s", VVI_OOC_NO_DEVICE);
     b->block_bytes = b->view.block_bytes;
     if (rc == 0)
         rc = memory_init(b, blocks);

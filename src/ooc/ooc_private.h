@@ -226,6 +226,9 @@ struct varve_blocks {
 
 /* common.c: what opening blocks and tables has in common. */
 
+#define VVI_OOC_NO_DEVICE \
+    "the context has no device: set device to cuda, or to host for the emulated one"
+
 /* Options of `bytes` bytes, whose first member is their size as the caller knows it. */
 VV_WARN_UNUSED int vvi_ooc_opts_init(const void *defaults, size_t bytes, void *opts,
                                      size_t opts_size);

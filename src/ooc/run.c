@@ -33,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/face.h"
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -57,9 +58,11 @@ struct job {
     struct CUstream_st *native;
     struct vv_stream *stream;
     uint64_t left, limit;
-    unsigned which; /* todo[which] has what is left */
-    bool all;       /* the first round: no list */
-    bool alone;     /* no other run has rounds */
+    unsigned which;   /* todo[which] has what is left */
+    bool all;         /* the first round: no list */
+    bool alone;       /* no other run has rounds */
+    bool told;        /* what went wrong has been said; ... */
+    const char *what; /* ... or this is to be said of it, when no lock is held */
     uint32_t rounds, fruitless;
     uint64_t since_ns, spent_ns[KINDS];
 };
@@ -72,6 +75,8 @@ static void spent(struct job *j, int kind)
     j->spent_ns[kind] += now_ns - j->since_ns;
     j->since_ns = now_ns;
 }
+
+#define FAIL(j, rc, ...) ((j)->told = true, vvi_blocks_fail((j)->b, "blocks_run", rc, __VA_ARGS__))
 
 /* ---- the map ---- */
 
@@ -269,6 +274,8 @@ static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_
     spent(j, MANAGING);
     rc = vvi_source_fill(&b->source, stream, r->pieces + first, n);
     spent(j, MOVING);
+    if (rc)
+        j->what = "blocks cannot be brought to the device";
     return rc;
 }
 
@@ -575,12 +582,12 @@ static int submit(struct job *j)
                                r->view.counts, back_bytes};
     int rc = vv_device_copy_async(b->device, j->stream, zero, 2);
 
-    if (rc == 0)
+    if (rc == 0) {
         rc = j->launch(j->arg, &r->view, j->native);
-    if (rc > 0)
-        rc = -EINVAL;
-    if (rc == 0)
+        if (rc)
+            return FAIL(j, rc < 0 ? rc : -EINVAL, "launch returned %d", rc);
         rc = vv_device_copy_async(b->device, j->stream, &back, 1);
+    }
     return rc;
 }
 
@@ -694,12 +701,10 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
     if (rc)
         return rc;
     if (r->counts[VARVE_BLOCKS_OUTSIDE_COUNT])
-        return vvi_blocks_fail(b, "blocks_run", -EINVAL,
-                               "a kernel asked for cells outside of the array");
+        return FAIL(j, -EINVAL, "a kernel asked for cells outside of the array");
     *ret_undone = r->counts[VARVE_BLOCKS_UNDONE_COUNT];
     return *ret_undone <= items ? 0
-                                : vvi_blocks_fail(b, "blocks_run", -EINVAL,
-                                                  "a kernel left more items undone than it had");
+                                : FAIL(j, -EINVAL, "a kernel left more items undone than it had");
 }
 
 /* What is left after a round: the undone ones, then those that had no turn. */
@@ -732,11 +737,12 @@ static int narrow(struct job *j, uint32_t items)
     if (j->fruitless < FRUITLESS)
         return 0;
     if (items == 1 && j->alone) {
+        if (j->r->read_at == 0)
+            return FAIL(j, -EINVAL, "a kernel leaves an item undone that is missing no cell");
         if (j->r->nasked == 0 && j->fruitless <= b->slots.nr + FRUITLESS)
             return 0;
-        return vvi_blocks_fail(b, "blocks_run", -EFBIG,
-                               "an item needs more blocks at a time than the cache's %u slots hold",
-                               b->slots.nr);
+        return FAIL(j, -EFBIG, "an item needs more blocks at a time than the cache's %u slots hold",
+                    b->slots.nr);
     }
     j->limit = VV_MAX(items / 4, 1);
     j->fruitless = 0;
@@ -827,8 +833,12 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
                     .since_ns = vv_now_ns()};
     int rc;
 
-    if (!b || !launch || items > UINT32_MAX - 1)
+    if (!b)
         return -EINVAL;
+    if (!launch || items > UINT32_MAX - 1)
+        return vv_ckpt_fail_ctx(b->ctx, "blocks_run", -EINVAL, false,
+                                launch ? "there are 2^32 - 2 items at most"
+                                       : "launch starts the kernels");
     if (items == 0)
         return 0;
     vv_mutex_lock(&b->lock);
@@ -844,6 +854,8 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
             vv_device_stream_free(b->device, j.stream);
         }
     }
-    run_end(&j);
+    if (rc && !j.told)
+        rc = FAIL(&j, rc, "%s", j.what ? j.what : "a run on the device");
+    run_end(&j); /* others may close it from here on */
     return rc;
 }

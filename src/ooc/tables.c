@@ -54,6 +54,7 @@ int vvi_tables_fail(struct vvi_cache *c, int rc, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    atomic_store_explicit(&c->t->told, true, memory_order_relaxed);
     return vv_ckpt_fail_ctx(c->t->ctx, "tables_run", rc, true, "%s: %s", text, vv_strerror(rc));
 }
 
@@ -312,7 +313,8 @@ static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
 static int take_tables(struct varve_tables *t, uint64_t *ret_bytes)
 {
     const struct varve_tables_opts *o = &t->opts;
-    uint64_t at = 0, bytes = 0, cache = vv_align_down(o->cache_bytes, VVI_FLAT_ALIGN);
+    uint64_t unit = o->layout == VARVE_TABLES_CHUNKED ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN;
+    uint64_t at = 0, bytes = 0, cache = vv_align_down(o->cache_bytes, unit);
 
     t->bytes = malloc(o->tables * sizeof(*t->bytes));
     t->offsets = malloc(o->tables * sizeof(*t->offsets));
@@ -327,10 +329,13 @@ static int take_tables(struct varve_tables *t, uint64_t *ret_bytes)
                                     "table %u begins at %llu", i,
                                     (unsigned long long)t->offsets[i]);
         bytes = VV_MAX(bytes, at);
-        if (t->bytes[i] > cache)
-            return vv_ckpt_fail_ctx(t->ctx, "tables_open", -EFBIG, false,
-                                    "table %u has %llu bytes, the cache %llu", i,
-                                    (unsigned long long)t->bytes[i], (unsigned long long)cache);
+        if (vv_align_up(t->bytes[i], unit) > cache)
+            return vv_ckpt_fail_ctx(
+                t->ctx, "tables_open", -EFBIG, false,
+                "table %u takes %llu bytes%s, and a cache of %llu has room for %llu", i,
+                (unsigned long long)vv_align_up(t->bytes[i], unit),
+                unit == VVI_CHUNK_BYTES ? " in chunks of 64 KiB" : "",
+                (unsigned long long)o->cache_bytes, (unsigned long long)cache);
     }
     t->opts.bytes = t->bytes;
     t->opts.offsets = t->offsets;
@@ -351,8 +356,8 @@ static int enter_all(struct varve_tables *t)
         t->caches[i] = (struct vvi_cache){
             .t = t, .ctx = ctx, .device = vv_ckpt_device(ctx), .which = i, .source = {.fd = -1}};
         if (!t->caches[i].device)
-            return vv_ckpt_fail_ctx(t->ctx, "tables_open", -ENODEV, false,
-                                    "context %u has no device", i);
+            return vv_ckpt_fail_ctx(t->ctx, "tables_open", -ENODEV, false, "%s%s",
+                                    i ? "one of more: " : "", VVI_OOC_NO_DEVICE);
     }
     return 0;
 }

@@ -7,6 +7,8 @@
  * run before anything is launched tells what every batch needs beside its tables.
  */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,8 +74,36 @@ static void count_uses(struct vvi_order *o, uint32_t *last, bool fill)
         }
 }
 
-static const char *why_not(const struct varve_tables_work *w, const struct vvi_order *o)
+/* Says it in `o`. */
+__attribute__((format(printf, 2, 3))) static const char *because(struct vvi_order *o,
+                                                                 const char *fmt, ...)
 {
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(o->why, sizeof(o->why), fmt, ap);
+    va_end(ap);
+    return o->why;
+}
+
+static const char *why_not_uses(struct vvi_order *o)
+{
+    const struct varve_tables_work *w = &o->work;
+
+    if (w->items > 0 && !w->uses && w->first[w->items] > w->first[0])
+        return "uses names the tables of each item";
+    for (uint64_t i = 0; i < w->items; i++)
+        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++)
+            if (w->uses[u] >= o->tables)
+                return because(o, "item %llu uses table %u, and there are %u, from 0 on",
+                               (unsigned long long)i, w->uses[u], o->tables);
+    return NULL;
+}
+
+static const char *why_not(struct vvi_order *o)
+{
+    const struct varve_tables_work *w = &o->work;
+
     if (w->items > UINT32_MAX - 1)
         return "there are 2^32 - 2 items at most";
     if (w->items > 0 && !w->first)
@@ -82,14 +112,12 @@ static const char *why_not(const struct varve_tables_work *w, const struct vvi_o
         return "items of item_bytes need meta";
     for (uint64_t i = 0; i < w->items; i++) {
         if (w->first[i] > w->first[i + 1] || w->first[i + 1] - w->first[i] > UINT32_C(1) << 24)
-            return "first goes up, by 2^24 at most for each item";
+            return because(o, "first goes up, by 2^24 at most for each item: not at item %llu",
+                           (unsigned long long)i);
         if (w->cost && !(w->cost[i] >= 0 && w->cost[i] < 1e30))
-            return "a cost is 0 or more";
+            return because(o, "a cost is 0 or more: not that of item %llu", (unsigned long long)i);
     }
-    for (uint64_t u = w->items ? w->first[0] : 0; w->items && u < w->first[w->items]; u++)
-        if (!w->uses || w->uses[u] >= o->tables)
-            return "an item uses a table that there is none of";
-    return NULL;
+    return why_not_uses(o);
 }
 
 int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
@@ -105,7 +133,7 @@ int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
     if (!work || work->work_size < sizeof(size_t) || work->work_size > 4096)
         return -EINVAL;
     memcpy(&o->work, work, VV_MIN(work->work_size, sizeof(o->work)));
-    *ret_why = why_not(&o->work, o);
+    *ret_why = why_not(o);
     if (*ret_why)
         return -EINVAL;
     last = malloc(o->tables * sizeof(*last));
@@ -267,9 +295,11 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
     return 0;
 }
 
-/* The most that a batch needs; those whose tables do not fit a cache are none. */
+/* The most that a batch needs; those whose tables do not fit a cache are none. And the one whose tables
+ * take most. */
 static int most_meta(const struct vvi_order *o, struct vvi_marks *m,
-                     const struct vvi_limits *limits, uint64_t cache_bytes, uint64_t *most)
+                     const struct vvi_limits *limits, uint64_t cache_bytes, uint64_t *most,
+                     struct vvi_largest *largest)
 {
     struct vvi_batch b = {0};
     uint32_t from = 0;
@@ -285,26 +315,31 @@ static int most_meta(const struct vvi_order *o, struct vvi_marks *m,
         from = b.to;
         if (b.bytes <= cache_bytes)
             *most = VV_MAX(*most, b.meta.bytes);
+        if (b.bytes > largest->bytes)
+            *largest = (struct vvi_largest){b.from, b.bytes};
     }
     vvi_batch_fini(&b);
     return rc;
 }
 
 int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits, uint64_t cache_bytes,
-                   uint64_t *ret_bytes)
+                   uint64_t *ret_bytes, struct vvi_largest *ret_largest)
 {
+    struct vvi_largest batch = {0}, item = {0};
     struct vvi_limits all = {limits->items, limits->bytes, UINT64_MAX}, one = {1, 0, 0};
     struct vvi_marks m;
     uint64_t most = 0;
     int rc = vvi_marks_init(&m, o->tables);
 
     if (rc == 0)
-        rc = most_meta(o, &m, &all, cache_bytes, &most);
+        rc = most_meta(o, &m, &all, cache_bytes, &most, &batch);
     /* A run may cut elsewhere, where an item is alone that was not here. */
     if (rc == 0)
-        rc = most_meta(o, &m, &one, cache_bytes, &most);
+        rc = most_meta(o, &m, &one, cache_bytes, &most, &item);
     vvi_marks_fini(&m);
-    if (rc == 0)
+    if (rc == 0) {
         *ret_bytes = most;
+        *ret_largest = item;
+    }
     return rc;
 }

@@ -281,7 +281,7 @@ int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order 
 
     if (s.limits.bytes == 0)
         s.limits.bytes = opts->cache_bytes / 64;
-    rc = vvi_order_meta(o, &s.limits, opts->cache_bytes, &most);
+    rc = vvi_order_meta(o, &s.limits, opts->cache_bytes, &most, &s.largest);
     if (rc)
         return rc;
     s.limits.meta_bytes = most;

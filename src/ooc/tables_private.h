@@ -3,6 +3,7 @@
 #ifndef VV_OOC_TABLES_PRIVATE_H
 #define VV_OOC_TABLES_PRIVATE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,6 +35,7 @@ struct vvi_order {
     uint32_t item_bytes;
     uint64_t *used_first; /* of tables + 1: where its items begin in used_by */
     uint32_t *used_by;    /* items that use each table, ascending, each once */
+    char why[96];         /* it is refused */
 };
 
 /* `work` as this library knows it. -EINVAL: *ret_why tells why; -ENOMEM. */
@@ -86,9 +88,17 @@ void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, 
 VV_WARN_UNUSED int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o,
                                  struct vvi_marks *m, const struct vvi_limits *limits);
 void vvi_batch_fini(struct vvi_batch *b);
-/* The dry run: how much every launch needs at most beside tables, of those that fit such a cache. */
+/* The first of those whose tables take most room. */
+struct vvi_largest {
+    uint32_t item;
+    uint64_t bytes;
+};
+
+/* The dry run: how much every launch needs at most beside tables, of those that fit such a cache; and
+ * the largest item. */
 VV_WARN_UNUSED int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits,
-                                  uint64_t cache_bytes, uint64_t *ret_bytes);
+                                  uint64_t cache_bytes, uint64_t *ret_bytes,
+                                  struct vvi_largest *ret_largest);
 
 /* ---- places in a cache (tables_place.c): decisions only ---- */
 
@@ -214,6 +224,7 @@ struct vvi_split {
     uint32_t depth;           /* launches under way on a device; ... */
     uint32_t most;            /* ... where there is room for their tables without others going */
     uint64_t meta_bytes;      /* for what they need beside tables; the rest is tables' */
+    struct vvi_largest largest;
 };
 
 /* -EFBIG: nothing is left for tables; -ENOMEM. */
@@ -282,6 +293,7 @@ struct varve_tables {
     bool divided;
     uint32_t nr;
     struct vvi_cache *caches;
+    atomic_bool told; /* of the run: what went wrong has been said */
 
     struct vv_mutex lock;
     struct vv_cond changed;

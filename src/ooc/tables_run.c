@@ -96,6 +96,7 @@ static int move_table(struct vvi_cache *c, const struct vvi_move *m, uint64_t by
 static int bring(struct vvi_cache *c, const struct vvi_step *step)
 {
     size_t n = 0;
+    int rc = 0;
 
     for (uint32_t i = 0; i < step->nr_fills; i++) {
         size_t more = vvi_tables_pieces(c, step->fills[i], c->pieces + n, c->nr_pieces - n);
@@ -112,7 +113,11 @@ static int bring(struct vvi_cache *c, const struct vvi_step *step)
         }
         n += more;
     }
-    return n > 0 ? vvi_source_fill(&c->source, c->moves, c->pieces, n) : 0;
+    if (n > 0)
+        rc = vvi_source_fill(&c->source, c->moves, c->pieces, n);
+    return rc ? vvi_tables_fail(c, rc, "the tables of item %u cannot be brought to the device",
+                                step->batch.from)
+              : 0;
 }
 
 /* Where each table of the batch is. */
@@ -179,7 +184,9 @@ static int call_launch(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi
         return rc;
     rc = w->launch(w->arg, &v, c->which, w->streams ? w->streams[c->which] : NULL);
     vv_device_leave(c->device);
-    return rc > 0 ? -EINVAL : rc;
+    return rc ? vvi_tables_fail(c, rc < 0 ? rc : -EINVAL, "launch returned %d for item %u", rc,
+                                b->from)
+              : 0;
 }
 
 /* Everything of a launch is submitted. After an error some of it may have been. */
@@ -269,7 +276,9 @@ static int host_item(struct vvi_tables_run *r, uint32_t item)
         free(own[i]);
     free(own);
     free(tables);
-    return rc > 0 ? -EINVAL : rc;
+    return rc ? vvi_tables_fail(&r->t->caches[0], rc < 0 ? rc : -EINVAL,
+                                "item %u, by the processor", item)
+              : 0;
 }
 
 static void *host_main(void *arg)
@@ -400,17 +409,6 @@ static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c,
     return rc;
 }
 
-/* Names the item that is to blame. Only this thread plans for this cache, so the step is as it was. */
-static int never_fits(struct vvi_tables_run *r, struct vvi_cache *c)
-{
-    const struct vvi_launch *l = &c->launches[(c->first + c->nr) % r->t->split.most];
-
-    return vvi_tables_fail(c, -EFBIG,
-                           "the tables of item %u take %llu bytes together, the cache %llu",
-                           l->step.batch.from, (unsigned long long)l->step.batch.bytes,
-                           (unsigned long long)r->t->plans[c->which].space.capacity);
-}
-
 static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     struct varve_tables *t = r->t;
@@ -427,8 +425,6 @@ static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
         vv_mutex_unlock(&t->lock);
         if (stop)
             break;
-        if (rc == -EFBIG)
-            return never_fits(r, c);
         if (rc == 0 && l)
             write_meta(r, c, l);
         c->cpu_ns += cpu_now() - start;
@@ -545,6 +541,20 @@ static int run_threads(struct vvi_tables_run *r)
     return r->error;
 }
 
+/* Names the item that is to blame. */
+static int never_fits(struct vvi_cache *c, const struct vvi_largest *l)
+{
+    const struct varve_tables *t = c->t;
+
+    return vvi_tables_fail(c, -EFBIG,
+                           "the tables of item %u take %llu bytes together%s, and a cache of %llu "
+                           "has room for %llu",
+                           l->item, (unsigned long long)l->bytes,
+                           t->plans[c->which].space.chunked ? " in chunks of 64 KiB" : "",
+                           (unsigned long long)t->opts.cache_bytes,
+                           (unsigned long long)t->plans[c->which].space.capacity);
+}
+
 static int run(struct vvi_tables_run *r, uint64_t start)
 {
     struct varve_tables *t = r->t;
@@ -555,6 +565,9 @@ static int run(struct vvi_tables_run *r, uint64_t start)
         rc = vvi_tables_divide(t, &split);
     if (rc)
         return vvi_tables_fail(&t->caches[0], rc, "what launches need beside their tables");
+    /* Now, and not when it is its turn: that may be hours away. */
+    if (!r->order.work.host && split.largest.bytes > t->plans[0].space.capacity)
+        return never_fits(&t->caches[0], &split.largest);
     vv_mutex_lock(&t->lock);
     for (uint32_t i = 0; i < t->nr; i++)
         vvi_plan_begin(&t->plans[i], &r->order, &t->split.limits,
@@ -591,7 +604,8 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
     t->seen_ns = vv_now_ns();
     vv_mutex_unlock(&t->lock);
     if (busy)
-        return -EBUSY;
+        return vv_ckpt_fail_ctx(t->ctx, "tables_run", -EBUSY, false, "a run is under way");
+    atomic_store_explicit(&t->told, false, memory_order_relaxed);
     rc = vvi_order_init(&r.order, &t->opts, work, &why);
     if (rc == 0 && r.order.work.items > 0 && !r.order.work.launch) {
         why = "launch starts the kernels";
@@ -601,6 +615,8 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
         rc = vv_ckpt_fail_ctx(t->ctx, "tables_run", -EINVAL, false, "%s", why);
     if (rc == 0 && r.order.work.items > 0)
         rc = run(&r, start);
+    if (rc && !why && !atomic_load_explicit(&t->told, memory_order_relaxed))
+        rc = vvi_tables_fail(&t->caches[0], rc, "a run on the device");
     vvi_order_fini(&r.order);
     free(r.host_items);
     vv_mutex_lock(&t->lock);

@@ -74,7 +74,7 @@ refused 'one of cpu emulated cuda' --device gpu
 refused 'one of varve paper' --policy lru
 refused 'one of flat chunked' --layout thin
 refused 'a size is needed' --table-cache 0
-refused 'item 0 .*the cache' --device emulated --table-cache 1K
+refused 'item 0 .*a cache of' --device emulated --table-cache 1K
 refused 'nosuch is no option' --nosuch
 refused 'needs a value' --out
 refused 'takes no value' --quiet=yes

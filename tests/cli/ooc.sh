@@ -100,7 +100,7 @@ grep -q 'more than a block at a time: 64 cells across need 14 steps' "$dir/err" 
 expect 1 $small --cache 1K
 grep -q 'two blocks' "$dir/err" || { cat "$dir/err"; fail "a cache of less than two blocks"; }
 expect 1 $tables --reads 1 --cache 64K
-grep -q 'the cache' "$dir/err" || { cat "$dir/err"; fail "tables of an item that do not fit"; }
+grep -q 'and a cache of ' "$dir/err" || { cat "$dir/err"; fail "tables of an item that do not fit"; }
 expect 1 $small --points 20 --cache 64K --out "$dir/rows.csv/x"
 grep -q 'cannot be made' "$dir/err" || fail "a folder that cannot be made"
 rc=0

@@ -42,6 +42,7 @@ struct work {
     uint64_t far; /* cells beyond the array that the first item asks for */
     uint32_t spread;
     bool one_by_one; /* a cell is asked for when those before are there */
+    bool stuck;      /* items are left undone whose cells are there */
     float *sum;      /* of each item; -1: not done */
     uint32_t *times;
     int launch_error;
@@ -76,7 +77,7 @@ static void gather(void *arg)
             here &= varve_blocks_f32(v, &c, x + (k & 1), y + (k >> 1 & 1), z + (k >> 2), &cell);
             sum += cell;
         }
-        if (here) {
+        if (here && !w->stuck) {
             /* Where copies of the device fail, items may come twice. */
             __atomic_store(&w->sum[item], &sum, __ATOMIC_RELAXED);
             __atomic_fetch_add(&w->times[item], 1, __ATOMIC_RELAXED);
@@ -332,6 +333,7 @@ static void sources(void)
     o.read = from_packed;
     o.read_arg = &calls;
     run_once(ctx, &o, -EIO);
+    ck_error(ctx, -EIO, "cannot be brought");
     calls = 100;
     run_once(ctx, &o, 0);
 
@@ -416,11 +418,18 @@ static void misuse(void)
     T_ERR(varve_close(ctx), -EBUSY);
     work_init(&w, ctx, 1);
     T_ERR(varve_blocks_run(b, ITEMS, NULL, &w, NULL), -EINVAL);
+    ck_error(ctx, -EINVAL, "launch starts");
     T_ERR(varve_blocks_run(b, UINT64_C(1) << 33, launch, &w, NULL), -EINVAL);
+    ck_error(ctx, -EINVAL, "items at most");
     T_OK(varve_blocks_run(b, 0, launch, &w, NULL));
     w.launch_error = -EPROTO;
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EPROTO);
+    ck_error(ctx, -EPROTO, "launch returned");
     w.launch_error = 0;
+    w.stuck = true;
+    T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EINVAL);
+    ck_error(ctx, -EINVAL, "missing no cell");
+    w.stuck = false;
     w.far = 1000;
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EINVAL);
     ck_error(ctx, -EINVAL, "outside");

@@ -65,7 +65,8 @@ int cli_bench_ooc(int argc, char **argv)
     if (options.device == OOC_CUDA && !there) {
         fprintf(stderr,
                 COMMAND ": the program with kernels for a GPU, ooc_gpu, is not beside this one: "
-                        "build it where CUDA is installed, or choose --device emulated\n");
+                        "run bin/varve of a build with nvcc, which is not installed with it, or "
+                        "choose --device emulated\n");
         return CLI_FAILED;
     }
     if (options.device == OOC_CUDA || (options.device == OOC_AUTO && there && has_gpu(program))) {

@@ -513,16 +513,31 @@ static FILE *open_in(const struct result *x, const char *name, char *path, size_
     return f;
 }
 
+/* Before anything is computed, which may take minutes: whether what comes of it can be written. */
+static int try_files(const struct ooc_options *o)
+{
+    if (o->out && ((mkdir(o->out, 0777) != 0 && errno != EEXIST) || access(o->out, W_OK | X_OK))) {
+        fprintf(stderr, COMMAND ": folder %s cannot be made or written: %s\n", o->out,
+                strerror(errno));
+        return -EIO;
+    }
+    if (o->csv && strcmp(o->csv, "-") != 0) {
+        FILE *f = fopen(o->csv, "a");
+
+        if (!f || fclose(f) != 0) {
+            fprintf(stderr, COMMAND ": %s cannot be written: %s\n", o->csv, strerror(errno));
+            return -EIO;
+        }
+    }
+    return 0;
+}
+
 static int write_folder(const struct result *x)
 {
     char path[4096];
     FILE *f;
     int rc = 0;
 
-    if (mkdir(x->o->out, 0777) != 0 && errno != EEXIST) {
-        fprintf(stderr, COMMAND ": %s cannot be made: %s\n", x->o->out, strerror(errno));
-        return -errno;
-    }
     f = open_in(x, "ooc.csv", path, sizeof(path));
     if (!f)
         return -EIO;
@@ -568,9 +583,12 @@ int ooc_command(const struct ooc_options *options, const struct ooc_launcher *la
     char err[OOC_TEXT] = "";
     bool wrong = false;
     uint64_t start = vv_now_ns();
-    int rc = options->tables ? ooc_survey(&options->survey, launcher, show, &start, err, &x.r)
-                             : ooc_wave(&options->wave, launcher, show, &start, err, &x.r);
+    int rc = try_files(options);
 
+    if (rc)
+        return 1;
+    rc = options->tables ? ooc_survey(&options->survey, launcher, show, &start, err, &x.r)
+                         : ooc_wave(&options->wave, launcher, show, &start, err, &x.r);
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%30s\r", "");
     if (rc) {

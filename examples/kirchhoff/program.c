@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "kirchhoff.h"
 #include "rtm.h"
@@ -200,8 +201,13 @@ static int write_outputs(const struct kir_params *p, const struct kir_survey *s,
 
 static int make_folder(const struct kir_params *p)
 {
-    if (p->out[0] && mkdir(p->out, 0777) != 0 && errno != EEXIST)
+    if (!p->out[0])
+        return 0;
+    if (mkdir(p->out, 0777) != 0 && errno != EEXIST)
         return rtm_error(-errno, "folder %s cannot be made: %s; name another with --out", p->out,
+                         strerror(errno));
+    if (access(p->out, W_OK | X_OK) != 0)
+        return rtm_error(-errno, "folder %s cannot be written: %s; name another with --out", p->out,
                          strerror(errno));
     return 0;
 }

@@ -83,6 +83,7 @@ refused 'whole number' --edge 1000001
 refused 'too long' --out "$(printf '%01024d' 0)"
 refused 'too short \(--time\)' --time 0.001
 refused 'cannot be made: Not a directory; name another with --out' --out file/out
+refused 'cannot be written: .*; name another with --out' --out file
 refused 'two blocks' --device emulated --model-cache 1K
 refused 'needs more blocks .*2 slots' --device emulated --model-cache 2K
 rc=0

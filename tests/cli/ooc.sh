@@ -103,6 +103,7 @@ expect 1 $tables --reads 1 --cache 64K
 grep -q 'and a cache of ' "$dir/err" || { cat "$dir/err"; fail "tables of an item that do not fit"; }
 expect 1 $small --points 20 --cache 64K --out "$dir/rows.csv/x"
 grep -q 'cannot be made' "$dir/err" || fail "a folder that cannot be made"
+! grep -q resident "$dir/err" || fail "it ran before it found out that it cannot write"
 rc=0
 CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench ooc --device cuda --volume 1M --steps 20 --points 10 >"$dir/out" 2>"$dir/err" || rc=$?
 [ $rc -ne 0 ] && grep -q 'GPU' "$dir/err" || { cat "$dir/out" "$dir/err"; fail "--device cuda without a GPU: $rc"; }

@@ -3,7 +3,7 @@
 // An adjoint computation whose history does not fit memory: forward in time, every step written; then back, last step
 // first, each record read when it is needed. varve::vector stands where an array stood.
 //
-//     c++ -std=c++11 outofcore.cpp -lvarve -o outofcore && ./outofcore FOLDER
+//     c++ -std=c++11 outofcore.cpp $(pkg-config --cflags --libs varve) -o outofcore && ./outofcore FOLDER
 #include <cmath>
 #include <cstdio>
 #include <varve/vector.hpp>

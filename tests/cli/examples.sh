@@ -25,6 +25,7 @@ done
 "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint"; }
 grep -q ': the same$' "$dir/out" || fail "adjoint: the gradient"
 "$dir/blocks" >"$dir/out" && grep -q ' 0 sums are wrong$' "$dir/out" || { cat "$dir/out"; fail "blocks"; }
+"$dir/tables" >"$dir/out" && grep -q ' 0 sums are wrong$' "$dir/out" || { cat "$dir/out"; fail "tables"; }
 VARVE_HOST_CACHE=16M VARVE_LOCAL=$dir "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint, spilling"; }
 
 if command -v "${CXX:-g++}" >/dev/null; then

@@ -34,7 +34,7 @@ grep -q '^tables ' out && cmp ref/image.raw other/image.raw || fail "the image w
 "$kirchhoff" --help >out && grep -q -- '--model-cache' out || fail "--help"
 
 # The commands that docs/ooc.md shows.
-awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && /^(varve-kirchhoff|cmp) /' "$SOURCE_DIR/docs/ooc.md" >commands
+awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && (sub("^build/bin/varve-kirchhoff ", "varve-kirchhoff ") || /^cmp /)' "$SOURCE_DIR/docs/ooc.md" >commands
 [ "$(wc -l <commands)" -eq 3 ] || fail "docs/ooc.md shows other commands"
 while read -r line; do
     (PATH=$BUILD_DIR/bin:$PATH && eval "$line") >out 2>&1 </dev/null || { cat out; fail "docs/ooc.md: $line"; }

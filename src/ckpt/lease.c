@@ -130,6 +130,9 @@ static int write_lease(struct varve_history *h, uint64_t version, struct vv_leas
     vvi_shared_release(h);
     if (!vvi_shared_fits(h->ctx, bytes))
         return vvi_fail_put(h, version, bytes, -EFBIG);
+    /* Before memory is given back that the caller may have use for. */
+    if (vv_engine_exists(h->ctx->engine, h->hist, version))
+        return vvi_history_say(h, "write_move", version, -EEXIST);
     trim(h, lease, bytes);
     rc = vvi_layout_new(&region, 1, &user);
     if (rc == 0)

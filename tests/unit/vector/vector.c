@@ -348,8 +348,10 @@ static void misuse(void)
     fill(v, 1);
     T_OK(varve_vector_write(v, 1));
     T_ERR(varve_vector_write(v, 1), -EEXIST);
+    T_OK(varve_vector_reserve(v, 2000));
+    size_t capacity = v->capacity;
     T_ERR(varve_vector_write_move(v, 1), -EEXIST);
-    T_CHECK(holds(v, 100, 1)); /* it was not handed over */
+    T_CHECK(holds(v, 100, 1) && v->capacity == capacity); /* it was not handed over */
     T_ERR(varve_hint(h, 1), -EINVAL);
     ck_error(ctx, -EINVAL, "declared");
     T_ERR(varve_vector_read(v, 2), -ENOENT);

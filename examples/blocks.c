@@ -12,8 +12,9 @@ enum { SIDE = 128, CELLS = SIDE * SIDE * SIDE, POINTS = 2000, STEPS = 30 };
 
 static float field[CELLS], sums[POINTS]; /* of each point: what it has seen on its way */
 
+static struct varve_ctx *ctx;
+
 struct kernel {
-    struct varve_ctx *ctx;
     struct varve_blocks_view view;
     uint32_t step;
 };
@@ -46,13 +47,17 @@ static int launch(void *arg, const struct varve_blocks_view *view, struct CUstre
     struct kernel *k = arg;
 
     k->view = *view;
-    return varve_emulate(k->ctx, grid, k, stream); /* drift<<<4, 8, 0, stream>>>(*k) */
+    return varve_emulate(ctx, grid, k, stream); /* drift<<<4, 8, 0, stream>>>(*k) */
 }
 
 static void must(int rc)
 {
-    if (rc)
-        exit((fprintf(stderr, "blocks: %s\n", varve_strerror(rc)), 1));
+    struct varve_error e = {.error_size = sizeof(e)};
+
+    if (rc == 0)
+        return;
+    fprintf(stderr, "blocks: %s\n", varve_last_error(ctx, &e) == 0 ? e.text : varve_strerror(rc));
+    exit(1);
 }
 
 int main(void)
@@ -71,7 +76,7 @@ int main(void)
     must(varve_opts_init(&opts, sizeof(opts)));
     opts.device = VARVE_DEVICE_HOST;         /* or VARVE_DEVICE_CUDA */
     opts.device_cache = opts.host_cache = 0; /* for histories */
-    must(varve_open(&opts, &k.ctx));
+    must(varve_open(&opts, &ctx));
     must(varve_blocks_opts_init(&options, sizeof(options)));
     options.cells[0] = options.cells[1] = options.cells[2] = SIDE;
     must(varve_blocks_bytes(&options, &bytes));
@@ -79,12 +84,12 @@ int main(void)
     must(varve_blocks_pack(&options, field, packed)); /* block after block */
     options.memory = packed;
     options.cache_bytes = bytes / 4;
-    must(varve_blocks_open(k.ctx, &options, &blocks));
+    must(varve_blocks_open(ctx, &options, &blocks));
     for (k.step = 0; k.step < STEPS; k.step++)
         must(varve_blocks_run(blocks, POINTS, launch, &k, NULL));
     must(varve_blocks_stats(blocks, &stats));
     must(varve_blocks_close(blocks));
-    must(varve_close(k.ctx));
+    must(varve_close(ctx));
 
     for (uint32_t i = 0; i < POINTS; i++) {
         float sum = 0;

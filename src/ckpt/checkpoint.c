@@ -659,8 +659,9 @@ static int level_fail(struct varve_history *h, uint64_t version, int level)
     struct vvi_where here = {"wait", version, -1, -1};
     if (level < VARVE_LEVEL_CACHED || level > VARVE_LEVEL_COMPLETE)
         return vvi_fail(h->ctx, &here, -EINVAL, "there is no level %d", level);
-    return vvi_fail(h->ctx, &here, -EINVAL, "level %s is above this context's level, %s",
-                    names[level], names[h->ctx->opts.level]);
+    return vvi_fail(h->ctx, &here, -EINVAL,
+                    "level %s is above this context's level, %s: set level higher", names[level],
+                    names[h->ctx->opts.level]);
 }
 
 /* What the engine says of a wait, in words. */

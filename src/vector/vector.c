@@ -99,8 +99,10 @@ static int resize(struct vector *v, size_t count, uint64_t deadline_ns)
 static int vector_new(struct varve_history *h, size_t elem_bytes, struct vector **ret_vector)
 {
     int rc = vv_ckpt_usable(h);
-    if (rc || elem_bytes == 0)
-        return rc ? rc : -EINVAL;
+    if (rc)
+        return rc;
+    if (elem_bytes == 0)
+        return vv_ckpt_fail(h, "lease", 0, -EINVAL, "elements have 1 byte at least");
     struct vector *v = calloc(1, sizeof(*v));
     if (!v)
         return -ENOMEM;

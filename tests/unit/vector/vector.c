@@ -327,6 +327,7 @@ static void misuse(void)
     uint64_t x = 1;
     T_ERR(varve_vector_new(NULL, 8, 1, &w), -EINVAL);
     T_ERR(varve_vector_new(h, 0, 1, &w), -EINVAL);
+    ck_error(ctx, -EINVAL, "1 byte");
     T_ERR(varve_vector_new(h, 8, 1, NULL), -EINVAL);
     T_ERR(varve_vector_new(h, 8, SIZE_MAX / 4, &w), -ENOSPC);
     T_ERR(varve_vector_new(h, 8, 33 * PAGE / 8, &w), -ENOSPC);

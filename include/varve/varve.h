@@ -230,8 +230,8 @@ struct varve_error {
 
 /*
  * The record of the last call on the context that failed. With `ctx` NULL: the last failure, in the
- * calling thread, of a call that has no context (varve_opts_init, _load, _set, varve_open) or ends
- * it (varve_close).
+ * calling thread, of a call that has no context (varve_opts_init, _load, _set, varve_open,
+ * varve_blocks_bytes, varve_tables_plan, ...) or ends it (varve_close).
  * -EINVAL: NULL or absurd size.
  */
 VARVE_API int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error) VARVE_CHECK;

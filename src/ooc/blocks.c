@@ -94,7 +94,8 @@ int varve_blocks_bytes(const struct varve_blocks_opts *opts, uint64_t *ret_bytes
         return rc;
     why = lay_out(&o, &v, &blocks);
     if (why)
-        return strstr(why, "more than") ? -EFBIG : -EINVAL;
+        return vv_ckpt_fail_ctx(NULL, "blocks_bytes", strstr(why, "more than") ? -EFBIG : -EINVAL,
+                                false, "%s", why);
     *ret_bytes = blocks * v.block_bytes;
     return 0;
 }
@@ -119,12 +120,14 @@ int varve_blocks_pack(const struct varve_blocks_opts *opts, const void *array, v
     struct varve_blocks_view v;
     unsigned char *to = ret_packed;
     uint64_t blocks;
+    const char *why;
     int rc = array && ret_packed ? take_opts(opts, &o) : -EINVAL;
 
     if (rc)
         return rc;
-    if (lay_out(&o, &v, &blocks))
-        return -EINVAL;
+    why = lay_out(&o, &v, &blocks);
+    if (why)
+        return vv_ckpt_fail_ctx(NULL, "blocks_pack", -EINVAL, false, "%s", why);
     for (uint64_t b = 0; b < blocks; b++) {
         uint64_t first[3] = {(b % v.nr[0]) << v.shift[0], (b / v.nr[0] % v.nr[1]) << v.shift[1],
                              (b / v.nr[0] / v.nr[1]) << v.shift[2]};

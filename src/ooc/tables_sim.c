@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/face.h"
 #include "core/assert.h"
 #include "ooc/tables_private.h"
 
@@ -66,6 +67,8 @@ static int sim_init(struct sim *s, const struct varve_tables_opts *opts,
     const char *why = vvi_tables_take_opts(opts, &s->opts);
     int rc = why ? -EINVAL : vvi_order_init(&s->order, &s->opts, work, &why);
 
+    if (why)
+        return vv_ckpt_fail_ctx(NULL, "tables_plan", -EINVAL, false, "%s", why);
     if (rc == 0)
         rc = vvi_plan_split(&s->opts, &s->order, &s->split);
     if (rc)
@@ -240,6 +243,21 @@ static void results(const struct sim *s, struct varve_tables_stats *st)
     st->utilisation = s->queued_s > 0 ? s->used / s->queued_s / (double)st->capacity_bytes : 0;
 }
 
+static int does_not_fit(const struct sim *s)
+{
+    const struct vvi_largest *l = &s->split.largest;
+
+    if (l->bytes == 0) /* it has not come that far */
+        return vv_ckpt_fail_ctx(NULL, "tables_plan", -EFBIG, false,
+                                "what launches need beside tables does not fit a cache of %llu",
+                                (unsigned long long)s->opts.cache_bytes);
+    return vv_ckpt_fail_ctx(
+        NULL, "tables_plan", -EFBIG, false,
+        "the tables of item %u take %llu bytes together, and a cache of %llu has "
+        "to hold them and what launches need beside them",
+        l->item, (unsigned long long)l->bytes, (unsigned long long)s->opts.cache_bytes);
+}
+
 int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_tables_work *work,
                       const struct varve_tables_speeds *speeds,
                       struct varve_tables_stats *ret_stats)
@@ -257,6 +275,8 @@ int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_t
     rc = sim_init(&s, opts, work);
     if (rc == 0)
         rc = run(&s);
+    if (rc == -EFBIG)
+        rc = does_not_fit(&s);
     if (rc == 0) {
         results(&s, &st);
         st.stats_size = VV_MIN(ret_stats->stats_size, sizeof(st));
@@ -376,9 +396,12 @@ int varve_tables_least(const struct varve_tables_opts *opts, const struct varve_
     struct varve_tables_opts o;
     struct vvi_order order = {0};
     struct least l = {.o = &order};
+    uint32_t at = 0;
     const char *why = ret_bytes ? vvi_tables_take_opts(opts, &o) : "nowhere to write to";
     int rc = why ? -EINVAL : vvi_order_init(&order, &o, work, &why);
 
+    if (why)
+        return vv_ckpt_fail_ctx(NULL, "tables_least", -EINVAL, false, "%s", why);
     if (rc)
         return rc;
     l.have = calloc(o.tables, sizeof(*l.have));
@@ -391,7 +414,12 @@ int varve_tables_least(const struct varve_tables_opts *opts, const struct varve_
     else
         memset(l.where, 0xff, o.tables * sizeof(*l.where));
     for (uint32_t i = 0; rc == 0 && i < order.work.items; i++)
-        rc = least_item(&l, i);
+        rc = least_item(&l, at = i);
+    if (rc == -EFBIG)
+        rc =
+            vv_ckpt_fail_ctx(NULL, "tables_least", rc, false,
+                             "the tables of item %u do not fit a cache of %llu in chunks of 64 KiB",
+                             at, (unsigned long long)o.cache_bytes);
     if (rc == 0)
         *ret_bytes = l.bytes;
     free(l.have);

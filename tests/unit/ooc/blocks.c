@@ -163,6 +163,7 @@ static void layout(void)
     T_CHECK(packed[4 * 512 + 7] == 0);
     o.edge[1] = 3;
     T_ERR(varve_blocks_bytes(&o, &bytes), -EINVAL);
+    ck_error(NULL, -EINVAL, "powers of two");
     T_ERR(varve_blocks_pack(&o, array, packed_words), -EINVAL);
     opts_for(&o, 2);
     o.cells[0] = o.cells[1] = o.cells[2] = UINT64_C(1) << 40;

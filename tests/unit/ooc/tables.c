@@ -510,7 +510,9 @@ static void misuse(void)
     struct varve_tables *t;
     struct varve_tables_work order;
     struct varve_tables_stats st = {.stats_size = sizeof(st)};
+    struct varve_tables_speeds speeds = {.speeds_size = sizeof(speeds)};
     uint32_t wrong[ITEMS * MOST_USES + 1];
+    uint64_t least;
     struct work w;
 
     opts_for(&o, 1 << 20);
@@ -539,6 +541,17 @@ static void misuse(void)
     order.uses = wrong;
     T_ERR(varve_tables_run(t, &order), -EINVAL);
     ck_error(ctx, -EINVAL, "uses table ");
+    T_ERR(varve_tables_plan(&o, &order, &speeds, &st), -EINVAL);
+    ck_error(NULL, -EINVAL, "uses table ");
+    order = order_for(&w);
+    o.cache_bytes = 1024;
+    T_ERR(varve_tables_plan(&o, &order, &speeds, &st), -EFBIG);
+    ck_error(NULL, -EFBIG, "the tables of item ");
+    o.cache_bytes = 0;
+    T_ERR(varve_tables_plan(&o, &order, &speeds, &st), -EFBIG);
+    ck_error(NULL, -EFBIG, "a cache of 0");
+    T_ERR(varve_tables_least(&o, &order, &least), -EFBIG);
+    ck_error(NULL, -EFBIG, "the tables of item ");
     order = order_for(&w);
     order.items = 0;
     T_OK(varve_tables_run(t, &order));

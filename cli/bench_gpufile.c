@@ -51,6 +51,7 @@ static const struct {
     [GFB_GPUFS_64K] = {"gpufs-64k", "GPUfs mode, 64 KiB pages"},
     [GFB_PREFETCH_GLOBAL] = {"prefetch-global", "paper's readahead"},
     [GFB_PREFETCH] = {"prefetch", "paper's readahead and replacement"},
+    [GFB_PREFETCH_MANY] = {"prefetch-many", "the same, with as many threads as Varve"},
     [GFB_VARVE_KEPT] = {"varve-kept", "Varve, pages kept"},
     [GFB_VARVE] = {"varve", "Varve"},
     [GFB_VARVE_MAPPED] = {"varve-mapped", "Varve, mapped"},
@@ -76,6 +77,11 @@ bool gfb_is_ours(enum gfb_mode mode)
     return mode >= GFB_VARVE_KEPT;
 }
 
+bool gfb_is_paper(enum gfb_mode mode)
+{
+    return mode >= GFB_GPUFS_4K && mode <= GFB_PREFETCH_MANY;
+}
+
 static void usage(FILE *f)
 {
     fprintf(
@@ -93,17 +99,19 @@ static void usage(FILE *f)
         "  --apps LIST       of hotspot, lud, backprop, bfs, dwt2d, nw, pathfinder, stencil,\n"
         "                    2dconv, 3dconv, gesummv, mvt, bicg, atax (all)\n"
         "  --modes LIST      of cpu, double, gpufs-4k, gpufs-64k, prefetch-global, prefetch,\n"
-        "                    varve-kept, varve, varve-mapped (all)\n"
+        "                    prefetch-many, varve-kept, varve, varve-mapped (all)\n"
         "  --scale X         inputs of the programs, in times the paper's (8; emulated: 1/4096)\n"
         "  --bytes SIZE      the file that is read from its start to its end (4G; 1M)\n"
         "  --mosaic SIZE     the file with records of 4 KiB (19G; 4M)\n"
-        "  --records SIZE    how much of them is read (4G; 256K)\n"
-        "  --servers N       threads of every way but one (processors less two, 1 to 14)\n"
+        "  --records SIZE    how much of them is read (12G; 256K)\n"
+        "  --servers N       threads, where they are not the paper's four or one (processors less\n"
+        "                    two, 1 to 14)\n"
         "  --blocks N        of the kernel that reads --bytes (120; 4)\n"
         "  --threads N       of a block (512; 4)\n"
         "  --runs N          the best of so many (3; 1)\n"
         "  --cold            nothing in the page cache before a run, and ours reads past it\n"
-        "  --short           a quarter of everything, one run\n"
+        "  --short           a quarter of the programs' inputs and of --mosaic, half of --bytes,\n"
+        "                    one run\n"
         "  --time-limit S    start nothing after so many seconds; exit status 1 if it was reached\n"
         "  --resume          keep the rows that are in --out already\n"
         "  --seed N          of what is in the files (1)\n"
@@ -286,7 +294,7 @@ static void fill_in(struct gfb *b)
     struct gfb_opts *o = &b->o;
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     bool e = b->emulated;
-    uint64_t less = o->is_short ? 4 : 1;
+    uint64_t less = o->is_short ? 4 : 1, half = o->is_short ? 2 : 1;
 
     if (!o->servers)
         o->servers = e || n <= 3 ? 2 : n >= 16 ? 14 : (uint32_t)n - 2;
@@ -299,11 +307,11 @@ static void fill_in(struct gfb *b)
     if (o->scale == 0)
         o->scale = (e ? 1.0 / 4096 : 8) / (double)less;
     if (!o->bytes)
-        o->bytes = (e ? MIB : 4 * GIB) / less;
+        o->bytes = (e ? MIB : 4 * GIB) / half;
     if (!o->mosaic_bytes)
         o->mosaic_bytes = (e ? 4 * MIB : 19 * GIB) / less;
     if (!o->records_bytes)
-        o->records_bytes = (e ? 256 * KIB : 4 * GIB) / less;
+        o->records_bytes = e ? 256 * KIB : 12 * GIB;
 }
 
 /* ---- rows ---- */
@@ -539,7 +547,8 @@ int cli_bench_gpufile(int argc, char **argv)
             rc = perform(&b);
     }
     progress_clear(&b.progress);
-    if (rc)
+    /* What goes wrong after a signal, files that were taken away included, is of no interest. */
+    if (rc && !gfb_interrupted)
         fprintf(stderr, GFB_COMMAND ": %s\n", b.error);
     else if (!b.o.list && b.o.json)
         gfb_print_json(&b);

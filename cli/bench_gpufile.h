@@ -45,6 +45,7 @@ enum gfb_mode {
     GFB_GPUFS_64K,       /* the same with larger pages */
     GFB_PREFETCH_GLOBAL, /* and the paper's readahead, with small pages */
     GFB_PREFETCH,        /* and its replacement */
+    GFB_PREFETCH_MANY,   /* with as many threads as ours has */
     GFB_VARVE_KEPT,      /* ours, pages kept in the cache */
     GFB_VARVE,           /* ours, as a program that reads once would ask for it */
     GFB_VARVE_MAPPED,    /* ours, the file mapped before; mapping counts */
@@ -55,6 +56,8 @@ const char *gfb_mode_name(enum gfb_mode mode);
 const char *gfb_mode_title(enum gfb_mode mode);
 const char *gfb_part_name(enum gfb_part part);
 bool gfb_is_ours(enum gfb_mode mode);
+/* One of the paper's: slots, waiting, its replacement or GPUfs's. */
+bool gfb_is_paper(enum gfb_mode mode);
 
 struct gfb_opts {
     const char *out, *folder, *device;
@@ -89,6 +92,8 @@ struct gfb_rows {
 /* What is measured before anything else, in bytes per second. */
 struct gfb_rates {
     double pull, copy, pageable, read_one, pread; /* the last by all threads */
+    double buffers;                               /* the same, a buffer of theirs at a time */
+    double start_s;                               /* until all threads have started, and ended */
 };
 
 struct gfb {
@@ -146,11 +151,15 @@ struct gfb_way {
     uint64_t piece;       /* of a read; 0: 128 KiB, or a page */
     uint32_t page, ahead; /* in place of the mode's */
     uint32_t blocks, threads;
-    uint32_t servers; /* 0: as on the command line */
+    uint32_t servers; /* 0: as the mode has it */
+    uint64_t fetched; /* bytes that are asked for; 0: what the files have */
     bool cold;
+    bool own; /* each stream replaces its own pages, in place of the mode's */
 };
 
 uint64_t gfb_input_bytes(const struct gfb_input *in);
+/* How many threads serve in that way. */
+uint32_t gfb_servers(const struct gfb *b, const struct gfb_way *way);
 /* Writes the files into the folder, and leaves them in the page cache. */
 VV_WARN_UNUSED int gfb_input_new(struct gfb *b, const struct gf_shape *shape,
                                  struct gfb_input *ret_input);
@@ -186,10 +195,13 @@ VV_WARN_UNUSED int gfb_result_get(struct gfb *b, struct gf_result *ret_result);
 /* ---- bench_gpufile_rates.c: what limits them ---- */
 
 VV_WARN_UNUSED int gfb_rates_measure(struct gfb *b);
+/* Adds rows for what was measured since, which nobody may hold a row during. */
+VV_WARN_UNUSED int gfb_rates_keep(struct gfb *b);
 /* How threads read a file to see how fast they can. */
 struct gfb_preads {
     uint64_t piece;
     uint32_t threads; /* 0: as many as there are servers */
+    int runs;         /* the best of so many; 0: of two */
     bool anywhere;    /* not on and on */
     bool direct;      /* past the page cache */
 };

@@ -79,6 +79,8 @@ static void sequential(struct goals *g)
     add(g, ours / at(g, "10", "fits", "double"), 0.95, "  times double buffers");
     add(g, ours / at(g, "10", "fits", "gpufs-4k"), 6, "  times GPUfs mode, 4 KiB pages");
     add(g, ours / at(g, "10", "fits", "prefetch"), 2.5, "  times the paper's readahead");
+    add(g, ours / at(g, "10", "fits", "prefetch-many"), 0,
+        "  times the same with as many threads as ours (told, no goal)");
     for (size_t i = 0; i < VV_ARRAY_SIZE(larger); i++) {
         double kept = at(g, "10", larger[i], "varve-kept");
 

@@ -404,7 +404,7 @@ static int write_page(FILE *f, const struct gfb *b, const struct figure *fig)
         "<p>The experiments of a paper on readahead in GPU file systems, as Varve performs them. "
         "<em>GPUfs mode</em> and <em>paper's readahead</em> are options of the same library: one "
         "page, or one window of a fixed size, for each request, in places that belong to one "
-        "server each, waited for. <em>One thread</em> reads a whole file and copies it; "
+        "server each, of four, waited for. <em>One thread</em> reads a whole file and copies it; "
         "<em>double buffers</em> are as many threads as there are servers, each with two pinned "
         "buffers. Every word that came to the GPU was compared with what was written, and every "
         "result with the processor's. 1 GB is 10<sup>9</sup> bytes; axes are logarithmic.</p>\n"

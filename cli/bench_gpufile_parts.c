@@ -71,6 +71,19 @@ static int spoil(struct gfb *b, const struct gfb_input *in, unsigned char *const
     return rc ? rc : gf_gpu_sync(b->gpu);
 }
 
+/* One page a request, or one lock for all of them: a few GB/s at best, and so is one thread. A part of the file
+ * tells their rate as well as all of it, and one run as well as several. */
+static bool is_slow(enum gfb_mode mode, uint64_t page)
+{
+    return mode == GFB_CPU || mode == GFB_PREFETCH_GLOBAL ||
+           (mode == GFB_GPUFS_4K && page < 64 * KIB);
+}
+
+static uint32_t runs_of(const struct gfb *b, enum gfb_mode mode, uint64_t page)
+{
+    return is_slow(mode, page) ? 1 : b->o.runs;
+}
+
 /* ---- one file, read on and on ---- */
 
 /* Reads the input as the way says, so many times, and fills in the row: the fastest counts. */
@@ -87,7 +100,7 @@ static int measure(struct gfb *b, const struct gfb_way *way, const struct gfb_in
     rc = gfb_predict(b, way, in, &row->predicted_s);
     if (rc == 0)
         rc = gfb_reader_new(b, way, in, &r);
-    for (uint32_t run = 0; rc == 0 && run < b->o.runs; run++) {
+    for (uint32_t run = 0; rc == 0 && run < runs_of(b, way->mode, way->page); run++) {
         rc = spoil(b, in, dst);
         if (rc == 0)
             rc = gfb_reader_read(r, dst, &s);
@@ -152,10 +165,15 @@ static int one(struct gfb *b, struct plain *p, enum gfb_part part, const char *g
                enum gfb_mode mode, uint64_t cache, uint32_t page, uint32_t ahead, double x)
 {
     struct gfb_way way = default_way(b, mode, cache);
+    struct gfb_input in = p->in;
     struct gfb_row *row;
 
     if (!(b->o.modes >> mode & 1) || gfb_over(b))
         return 0;
+    if (is_slow(mode, page) && !b->emulated && !b->o.cold) {
+        in.bytes[0] /= 4;
+        way.cache_bytes /= 4;
+    }
     row = gfb_row(b, gfb_part_name(part), group, page ? GFB_ANY_PAGES : gfb_mode_name(mode));
     if (!row)
         return -ENOMEM;
@@ -163,7 +181,25 @@ static int one(struct gfb *b, struct plain *p, enum gfb_part part, const char *g
     way.page = page;
     way.ahead = ahead;
     way.piece = VV_MAX(128 * KIB, (uint64_t)VV_MAX(page, ahead));
-    return measure(b, &way, &p->in, p->dst, row);
+    return measure(b, &way, &in, p->dst, row);
+}
+
+/* What is the same in two figures is measured once. Whether there was such a row. */
+static bool repeat(struct gfb *b, enum gfb_part from, enum gfb_part to, const char *group,
+                   const char *mode)
+{
+    const struct gfb_row *old = gfb_find(b, gfb_part_name(from), group, mode);
+    struct gfb_row copy, *row;
+
+    if (!old || old->text[0] || old->cold != b->o.cold)
+        return false;
+    copy = *old;
+    row = gfb_row(b, gfb_part_name(to), group, mode);
+    if (!row)
+        return false;
+    snprintf(copy.part, sizeof(copy.part), "%s", row->part);
+    *row = copy;
+    return true;
 }
 
 /* Figures 2 and 9. A size that is larger than what a block reads is of no use. */
@@ -187,6 +223,9 @@ static int over_sizes(struct gfb *b, enum gfb_part part)
         for (size_t i = 0; rc == 0 && i < n; i++) {
             bool by_page = modes[i] == GFB_GPUFS_4K;
 
+            if (by_page && part == GFB_AHEAD && b->o.modes >> modes[i] & 1 &&
+                repeat(b, GFB_PAGES, part, group, GFB_ANY_PAGES))
+                continue;
             rc = one(b, &p, part, group, modes[i], cache, by_page ? (uint32_t)size : 0,
                      by_page ? 0 : (uint32_t)size, (double)size);
         }
@@ -262,7 +301,7 @@ static int cold(struct gfb *b)
     for (unsigned depth = 1; rc == 0 && depth <= 64; depth *= 2)
         rc = depth_row(b, &p, depth);
     for (int mode = 0; rc == 0 && mode < GFB_MODE_NR; mode++)
-        if (mode != GFB_PREFETCH_GLOBAL && mode != GFB_VARVE_MAPPED)
+        if (mode != GFB_PREFETCH_GLOBAL && mode != GFB_PREFETCH_MANY && mode != GFB_VARVE_MAPPED)
             rc = one(b, &p, GFB_COLD, "all", (enum gfb_mode)mode, cache, 0, 0, 0);
     b->o.cold = was;
     plain_fini(&p);
@@ -370,6 +409,7 @@ static int mosaic_predict(struct gfb *b, const struct gfb_way *way, struct plain
     int rc;
 
     many.blocks = (uint32_t)w->groups;
+    many.fetched = row->bytes * (way->mode == GFB_GPUFS_4K ? 1 : 16);
     rc = gfb_predict(b, &many, &p->in, &whole);
     if (rc == 0)
         row->predicted_s = whole * share * (way->mode == GFB_GPUFS_4K ? 1 : 16);
@@ -395,7 +435,9 @@ static int mosaic_row(struct gfb *b, struct plain *p, enum gfb_mode mode, bool n
     show(b, row);
     warps_init(b, 4 * KIB, &w);
     w.a.seed = b->o.seed + 7;
-    w.a.count = VV_MAX(b->o.records_bytes / w.a.piece / w.groups, UINT64_C(1));
+    w.a.count = VV_MAX(b->o.records_bytes / (gfb_is_paper(mode) && !b->emulated ? 32 : 1) /
+                           w.a.piece / w.groups,
+                       UINT64_C(1));
     row->bytes = w.groups * w.a.count * w.a.piece;
     row->cold = b->o.cold;
     way.ahead = mode < GFB_VARVE_KEPT ? 0 : (no_ahead ? 4 : 64) * (uint32_t)KIB;
@@ -403,7 +445,7 @@ static int mosaic_row(struct gfb *b, struct plain *p, enum gfb_mode mode, bool n
                               : mosaic_predict(b, &way, p, &w, row);
     if (rc == 0)
         rc = warps_open(&w, &way, p);
-    for (uint32_t run = 0; rc == 0 && run < b->o.runs; run++) {
+    for (uint32_t run = 0; rc == 0 && run < (gfb_is_paper(mode) ? 1 : b->o.runs); run++) {
         rc = mosaic_run(b, &w, p, row, &s);
         best = fmin(best, s);
     }
@@ -419,8 +461,8 @@ static int mosaic(struct gfb *b)
     struct plain p;
     struct gfb_row *row;
     double rate;
-    int rc = plain_init(b, b->o.mosaic_bytes / 4096 * 4096,
-                        VV_MAX(2 * b->o.records_bytes, 16 * MIB), &p);
+    int rc =
+        plain_init(b, b->o.mosaic_bytes / 4096 * 4096, VV_MAX(b->o.records_bytes, 16 * MIB), &p);
 
     if (rc)
         return rc;
@@ -432,13 +474,13 @@ static int mosaic(struct gfb *b)
         row->predicted_s = NAN;
         row->cold = b->o.cold;
     }
-    for (int mode = GFB_GPUFS_4K; rc == 0 && mode < GFB_MODE_NR; mode++)
-        if (mode != GFB_PREFETCH_GLOBAL && mode != GFB_VARVE)
-            rc = mosaic_row(b, &p, (enum gfb_mode)mode, false);
-    if (rc == 0)
-        rc = mosaic_row(b, &p, GFB_VARVE_KEPT, true);
-    if (rc == 0)
-        rc = mosaic_row(b, &p, GFB_VARVE_MAPPED, true);
+    for (int mode = GFB_GPUFS_4K; rc == 0 && mode < GFB_MODE_NR; mode++) {
+        if (mode == GFB_PREFETCH_GLOBAL || mode == GFB_PREFETCH_MANY || mode == GFB_VARVE)
+            continue;
+        rc = mosaic_row(b, &p, (enum gfb_mode)mode, false);
+        if (rc == 0 && gfb_is_ours((enum gfb_mode)mode))
+            rc = mosaic_row(b, &p, (enum gfb_mode)mode, true);
+    }
     plain_fini(&p);
     return rc;
 }
@@ -640,7 +682,7 @@ static int program_run(struct gfb *b, struct program *p, const struct gfb_way *w
 
     if (rc == 0)
         rc = gfb_reader_new(b, way, &p->in, &r);
-    for (uint32_t run = 0; rc == 0 && run < b->o.runs; run++) {
+    for (uint32_t run = 0; rc == 0 && run < runs_of(b, way->mode, 0); run++) {
         rc = spoil(b, &p->in, p->dst);
         if (rc == 0)
             rc = gfb_reader_read(r, p->dst, &io);
@@ -667,15 +709,11 @@ static int program_run(struct gfb *b, struct program *p, const struct gfb_way *w
     return rc;
 }
 
-static int programs(struct gfb *b, enum gfb_part part, enum gf_app_id app)
+/* One program in all ways, with a cache of its input's size or of half of it. */
+static int program_modes(struct gfb *b, enum gfb_part part, enum gf_app_id app, struct program *p)
 {
-    struct program p;
-    int rc = program_init(b, app, &p);
-    uint64_t bytes;
+    uint64_t bytes = gfb_input_bytes(&p->in);
 
-    if (rc)
-        return rc;
-    bytes = gfb_input_bytes(&p.in);
     for (int mode = 0; mode < GFB_MODE_NR; mode++) {
         struct gfb_way way =
             default_way(b, (enum gfb_mode)mode, part == GFB_HALF ? bytes / 2 : bytes + bytes / 8);
@@ -683,20 +721,36 @@ static int programs(struct gfb *b, enum gfb_part part, enum gf_app_id app)
 
         if (!(b->o.modes >> mode & 1) || gfb_over(b))
             continue;
+        /* What has no cache does not mind how large it is. */
+        if (part == GFB_HALF && mode <= GFB_DOUBLE && b->o.parts >> GFB_APPS & 1 &&
+            repeat(b, GFB_APPS, part, gf_apps[app].name, gfb_mode_name(way.mode)))
+            continue;
         if (!b->emulated)
             way.blocks = gf_apps[app].blocks;
         row = gfb_row(b, gfb_part_name(part), gf_apps[app].name, gfb_mode_name(way.mode));
-        if (!row) {
-            rc = -ENOMEM;
-            break;
-        }
+        if (!row)
+            return -ENOMEM;
         show(b, row);
         row->bytes = bytes;
         row->cold = way.cold;
-        if (program_run(b, &p, &way, row) != 0)
+        if (program_run(b, p, &way, row) != 0)
             snprintf(row->text, sizeof(row->text), "%s", b->error);
         b->bad |= row->text[0] || row->wrong;
     }
+    return 0;
+}
+
+/* Its files are written once, and what has to come out is computed once, for both sizes of the cache. */
+static int program(struct gfb *b, enum gf_app_id app)
+{
+    struct program p;
+    int rc = program_init(b, app, &p);
+
+    if (rc)
+        return rc;
+    for (int part = GFB_APPS; rc == 0 && part <= GFB_HALF; part++)
+        if (b->o.parts >> part & 1)
+            rc = program_modes(b, (enum gfb_part)part, app, &p);
     program_fini(&p);
     return rc;
 }
@@ -707,16 +761,30 @@ static int programs(struct gfb *b, enum gfb_part part, enum gf_app_id app)
 static int keep(struct gfb *b)
 {
     char err[GFB_PATH + GFB_TEXT];
-    int rc = gfb_write(b, err, sizeof(err));
+    int rc = gfb_rates_keep(b);
 
+    if (rc == 0)
+        rc = gfb_write(b, err, sizeof(err));
     b->steps_done++;
     return rc ? gfb_fail(b, rc, "%s", err) : 0;
 }
 
-static int run_part(struct gfb *b, enum gfb_part part)
+/* Programs have a step each, in GFB_APPS, with a cache of half their input as well. */
+static int run_programs(struct gfb *b)
 {
     int rc = 0;
 
+    for (int app = 0; rc == 0 && app < GF_APP_NR; app++)
+        if (b->o.apps >> app & 1 && !gfb_over(b)) {
+            rc = program(b, (enum gf_app_id)app);
+            if (rc == 0)
+                rc = keep(b);
+        }
+    return rc;
+}
+
+static int run_part(struct gfb *b, enum gfb_part part)
+{
     switch (part) {
     case GFB_PAGES:
     case GFB_AHEAD:
@@ -727,36 +795,27 @@ static int run_part(struct gfb *b, enum gfb_part part)
         return mosaic(b);
     case GFB_HITS:
         return hits(b);
-    case GFB_COLD:
-        return cold(b);
     default:
-        for (int app = 0; rc == 0 && app < GF_APP_NR; app++)
-            if (b->o.apps >> app & 1 && !gfb_over(b)) {
-                rc = programs(b, part, (enum gf_app_id)app);
-                if (rc == 0)
-                    rc = keep(b);
-            }
-        return rc;
+        return cold(b);
     }
-}
-
-static bool has_apps(int part)
-{
-    return part == GFB_APPS || part == GFB_HALF;
 }
 
 int gfb_run(struct gfb *b)
 {
+    const unsigned with_apps = 1u << GFB_APPS | 1u << GFB_HALF;
+    unsigned others = b->o.parts & ~with_apps;
     int rc = gfb_rates_measure(b);
 
-    for (int part = 0; part < GFB_PART_NR; part++)
-        if (b->o.parts >> part & 1)
-            b->steps += has_apps(part) ? (unsigned)__builtin_popcount(b->o.apps) : 1;
-    for (int part = 0; rc == 0 && part < GFB_PART_NR; part++)
-        if (b->o.parts >> part & 1 && !gfb_over(b)) {
+    b->steps = (unsigned)__builtin_popcount(others) +
+               (b->o.parts & with_apps ? (unsigned)__builtin_popcount(b->o.apps) : 0);
+    for (int part = 0; rc == 0 && part < GFB_PART_NR; part++) {
+        if (part == GFB_APPS && b->o.parts & with_apps)
+            rc = run_programs(b);
+        if (rc == 0 && others >> part & 1 && !gfb_over(b)) {
             rc = run_part(b, (enum gfb_part)part);
-            if (rc == 0 && !has_apps(part))
+            if (rc == 0)
                 rc = keep(b);
         }
+    }
     return rc;
 }

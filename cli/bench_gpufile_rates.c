@@ -4,13 +4,16 @@
  * that are measured apart from it, its time is worked out and told beside what was measured.
  *
  *   one thread          reads into fresh memory, and then copies from pageable memory: the times add up
- *   double buffers      the slower of the threads' preads and the copies from pinned memory
+ *   double buffers      the slower of the threads' preads and the copies from pinned memory, and what cannot
+ *                       overlap: starting the threads, and the first buffers or the last copies
  *   the papers' ways    as many times what one block gets alone as there are blocks, but no more than the
  *                       servers can do, and than the link carries. What servers can do: as many times what
  *                       one does that is never idle, less what threads lose when they read at once, and
  *                       the busiest of them has more than its share of the slots. With one queue of
- *                       pages for all, which a lock protects, no more than a page for each time that the
- *                       lock is held: the difference that evicting makes to a block alone.
+ *                       pages for all, which a lock protects, no more than pages can be taken from it by as
+ *                       many groups that do nothing else.
+ *
+ * Rates are those of threads that have begun: buffers are touched before, and the best of some runs counts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +33,7 @@
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
 
-enum { DEPTH_MAX = 64 };
+enum { DEPTH_MAX = 64, RUNS = 3 };
 
 /* How much is moved to measure a rate. */
 static uint64_t sample_bytes(const struct gfb *b)
@@ -43,17 +46,22 @@ static uint64_t sample_bytes(const struct gfb *b)
 static int measure_copy(struct gfb *b, unsigned char *device, double *ret_rate)
 {
     struct vv_copy_seg seg = {device, b->pinned, VV_MIN(b->pinned_bytes, sample_bytes(b))};
-    uint64_t done = 0, all = (b->emulated ? 4 : 64) * seg.bytes;
-    double start = gfb_now_s();
+    uint64_t all = (b->emulated ? 4 : 64) * seg.bytes;
     int rc = 0;
 
-    for (; rc == 0 && done < all; done += seg.bytes)
-        rc = vv_device_copy_async(b->device, b->stream, &seg, 1);
-    if (rc == 0)
-        rc = vv_device_event_record(b->device, b->event, b->stream);
-    if (rc == 0)
-        rc = vv_device_event_wait(b->device, b->event, -1);
-    *ret_rate = (double)done / (gfb_now_s() - start);
+    *ret_rate = 0;
+    for (int run = 0; rc == 0 && run < RUNS; run++) {
+        double start = gfb_now_s();
+        uint64_t done = 0;
+
+        for (; rc == 0 && done < all; done += seg.bytes)
+            rc = vv_device_copy_async(b->device, b->stream, &seg, 1);
+        if (rc == 0)
+            rc = vv_device_event_record(b->device, b->event, b->stream);
+        if (rc == 0)
+            rc = vv_device_event_wait(b->device, b->event, -1);
+        *ret_rate = fmax(*ret_rate, (double)done / (gfb_now_s() - start));
+    }
     return rc;
 }
 
@@ -61,14 +69,14 @@ static int measure_pageable(struct gfb *b, unsigned char *device, double *ret_ra
 {
     uint64_t bytes = sample_bytes(b);
     char *p = malloc(bytes);
-    double start, s = 0;
+    double start, s = INFINITY;
     int rc = p ? 0 : -ENOMEM;
 
-    for (int run = 0; rc == 0 && run < 2; run++) {
+    for (int run = 0; rc == 0 && run < RUNS; run++) {
         memset(p, 1, bytes);
         start = gfb_now_s();
         rc = gfb_copy(b, device, p, bytes);
-        s = gfb_now_s() - start;
+        s = fmin(s, gfb_now_s() - start);
     }
     free(p);
     *ret_rate = (double)bytes / s;
@@ -81,14 +89,14 @@ static int measure_pull(struct gfb *b, unsigned char *device, double *ret_rate)
     uint64_t warps = (uint64_t)blocks * (threads / (b->emulated ? 2 : 32)), piece = 4 * KIB;
     struct gf_args a = {.dst = {device}, .piece = piece};
     uint64_t bytes = VV_MIN(b->pinned_bytes, sample_bytes(b)) / piece * piece;
-    int rc = 0, laps = b->emulated ? 1 : 8;
+    int rc = 0, laps = b->emulated ? 1 : 64;
     double best = 0;
 
     if (warps * piece > sample_bytes(b))
         return -EINVAL;
     a.in[0] = b->pinned_dev;
     a.bytes[0] = bytes;
-    for (int run = 0; rc == 0 && run < 3; run++) {
+    for (int run = 0; rc == 0 && run < RUNS; run++) {
         double start = gfb_now_s();
 
         for (int i = 0; rc == 0 && i < laps; i++)
@@ -103,29 +111,55 @@ static int measure_pull(struct gfb *b, unsigned char *device, double *ret_rate)
 
 /* One thread reads a file of the page cache into memory that it has not used before; all of them read
  * it into memory that they have. */
-static int measure_reads(struct gfb *b, double *ret_one, double *ret_all)
+static int measure_reads(struct gfb *b, struct gfb_rates *r)
 {
     struct gf_shape s = {.app = GF_2DCONV, .seed = b->o.seed, .rows = 1, .cols = 1};
+    struct gfb_preads mib = {.piece = b->emulated ? 64 * KIB : MIB, .runs = RUNS},
+                      buffer = {.piece = b->buffer_bytes, .runs = RUNS};
+    uint64_t one = sample_bytes(b);
     struct gfb_input in;
-    char *p;
-    double start;
-    ssize_t n;
     int rc;
 
-    s.bytes[0] = sample_bytes(b);
+    s.bytes[0] = 8 * one; /* more than the processor's caches hold */
     rc = gfb_input_new(b, &s, &in);
     if (rc)
         return rc;
-    p = malloc(s.bytes[0]);
-    start = gfb_now_s();
-    n = p ? pread(in.fd[0], p, s.bytes[0], 0) : -1;
-    *ret_one = (double)s.bytes[0] / (gfb_now_s() - start);
-    free(p);
-    rc = n == (ssize_t)s.bytes[0] ? 0 : -EIO;
+    r->read_one = 0;
+    for (int run = 0; rc == 0 && run < RUNS; run++) {
+        char *p = malloc(one);
+        double start = gfb_now_s();
+        ssize_t n = p ? pread(in.fd[0], p, one, (off_t)(run * one)) : -1;
+
+        r->read_one = fmax(r->read_one, (double)one / (gfb_now_s() - start));
+        free(p);
+        rc = n == (ssize_t)one ? 0 : -EIO;
+    }
     if (rc == 0)
-        rc = gfb_pread_rate(b, &in, &(struct gfb_preads){.piece = b->emulated ? 64 * KIB : MIB},
-                            ret_all);
+        rc = gfb_pread_rate(b, &in, &mib, &r->pread);
+    if (rc == 0)
+        rc = gfb_pread_rate(b, &in, &buffer, &r->buffers);
     gfb_input_fini(&in);
+    return rc;
+}
+
+static void nothing(void *arg, uint64_t first, uint64_t last)
+{
+    (void)arg;
+    (void)first;
+    (void)last;
+}
+
+static int measure_start(struct gfb *b, double *ret_s)
+{
+    int rc = 0;
+
+    *ret_s = INFINITY;
+    for (int run = 0; rc == 0 && run < RUNS; run++) {
+        double start = gfb_now_s();
+
+        rc = gf_parallel(b->o.servers, b->o.servers, nothing, NULL);
+        *ret_s = fmin(*ret_s, gfb_now_s() - start);
+    }
     return rc;
 }
 
@@ -155,7 +189,9 @@ int gfb_rates_measure(struct gfb *b)
         rc = measure_pull(b, device, &r->pull);
     (void)vv_device_mem_free(b->device, device);
     if (rc == 0)
-        rc = measure_reads(b, &r->read_one, &r->pread);
+        rc = measure_reads(b, r);
+    if (rc == 0)
+        rc = measure_start(b, &r->start_s);
     if (rc == 0)
         rc = rate_row(b, "pull", r->pull);
     if (rc == 0)
@@ -174,28 +210,45 @@ int gfb_rates_measure(struct gfb *b)
 struct preads {
     const char *path;
     int flags;
-    uint64_t bytes, piece;
-    uint64_t among; /* anywhere among so many pieces; 0: on and on */
-    int rc;         /* Synchronization: atomic, relaxed */
+    uint32_t threads;
+    uint64_t pieces, piece;
+    bool anywhere;        /* not on and on */
+    double seconds, rate; /* of all; Synchronization: lock */
+    int rc;               /* Synchronization: lock */
+    pthread_mutex_t lock;
 };
 
-/* With a file of its own, as servers have: small reads of one open file hold each other up. */
+/* With a file of its own, as servers have: small reads of one open file hold each other up. Each thread has its
+ * own stretch, over and over, until its time is up. */
 static void pread_part(void *arg, uint64_t first, uint64_t last)
 {
     struct preads *p = arg;
     char *buf = aligned_alloc(4096, vv_align_up(p->piece, UINT64_C(4096)));
     int fd = open(p->path, p->flags), rc = fd < 0 ? -errno : buf ? 0 : -ENOMEM;
+    uint64_t from = p->pieces * first / p->threads, n = p->pieces * last / p->threads - from;
+    uint64_t bytes = 0;
+    double start, s = 0;
 
     if (buf)
         memset(buf, 1, p->piece);
-    for (uint64_t i = first; rc == 0 && i < last; i++) {
-        uint64_t at = p->among ? vv_pattern_mix(i) % p->among : i;
+    n = VV_MAX(n, UINT64_C(1));
+    start = gfb_now_s();
+    for (uint64_t i = 0; rc == 0 && (s < p->seconds || i == 0); i++) {
+        uint64_t at =
+            p->anywhere ? vv_pattern_mix(first << 40 | i) % p->pieces : (from + i % n) % p->pieces;
 
-        if (pread(fd, buf, p->piece, (off_t)(at * p->piece)) < 0)
+        ssize_t got = pread(fd, buf, p->piece, (off_t)(at * p->piece));
+
+        if (got < 0)
             rc = -errno;
+        else
+            bytes += (uint64_t)got;
+        s = gfb_now_s() - start;
     }
-    if (rc)
-        __atomic_store_n(&p->rc, rc, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&p->lock);
+    p->rate += (double)bytes / s;
+    p->rc = p->rc ? p->rc : rc;
+    pthread_mutex_unlock(&p->lock);
     if (fd >= 0)
         (void)close(fd);
     free(buf);
@@ -211,27 +264,41 @@ static bool has_direct(const char *path)
     return fd >= 0;
 }
 
+/* The largest of the files. */
+static unsigned largest(const struct gfb_input *in)
+{
+    unsigned k = 0;
+
+    for (unsigned i = 1; i < in->n; i++)
+        k = in->bytes[i] > in->bytes[k] ? i : k;
+    return k;
+}
+
 int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, const struct gfb_preads *how,
                    double *ret_rate)
 {
-    struct preads p = {.path = in->path[0],
+    unsigned k = largest(in);
+    struct preads p = {.path = in->path[k],
                        .flags = O_RDONLY | O_CLOEXEC,
+                       .threads = how->threads ? how->threads : b->o.servers,
                        .piece = how->piece,
-                       .among = how->anywhere ? in->bytes[0] / how->piece : 0};
-    uint32_t threads = how->threads ? how->threads : b->o.servers;
-    uint64_t most = b->emulated ? MIB : 256 * MIB * threads;
-    double start;
-    int rc;
+                       .pieces = VV_MAX(in->bytes[k] / how->piece, UINT64_C(1)),
+                       .anywhere = how->anywhere,
+                       .seconds = b->emulated ? 0.001 : 0.15,
+                       .lock = PTHREAD_MUTEX_INITIALIZER};
+    double best = 0;
+    int rc = 0;
 
-    /* Small pieces are slow, and a part of the file tells as much. */
-    p.bytes = VV_MIN(in->bytes[0], p.piece < 64 * KIB ? most / 4 : most);
     if (how->direct && has_direct(p.path))
         p.flags |= O_DIRECT;
-    start = gfb_now_s();
-    rc = gf_parallel(vv_div_up(p.bytes, p.piece), threads, pread_part, &p);
-    *ret_rate = (double)p.bytes / (gfb_now_s() - start);
-    rc = rc ? rc : p.rc;
-    return rc ? gfb_fail(b, rc, "%s: %s", in->path[0], strerror(-rc)) : 0;
+    for (int run = 0; rc == 0 && run < (b->emulated ? 1 : how->runs ? how->runs : 2); run++) {
+        p.rate = 0;
+        rc = gf_parallel(p.threads, p.threads, pread_part, &p);
+        rc = rc ? rc : p.rc;
+        best = fmax(best, p.rate);
+    }
+    *ret_rate = best;
+    return rc ? gfb_fail(b, rc, "%s: %s", p.path, strerror(-rc)) : 0;
 }
 
 /* ---- the disk ---- */
@@ -306,43 +373,57 @@ static uint64_t page_of(const struct gfb_way *way)
     return way->page ? way->page : way->mode == GFB_GPUFS_64K ? 64 * KIB : 4 * KIB;
 }
 
-/* Reads a small file in that way, with so many blocks and servers; seconds for each byte. `evict`: the
- * cache is full all the time. */
-static int alone(struct gfb *b, const struct gfb_way *way, uint32_t blocks, uint32_t servers,
-                 bool evict, uint64_t request, double *ret_s)
+/* A part of the input, large enough that no cache of the processor holds it, if there is as much. */
+static void part_of(const struct gfb_input *in, uint64_t bytes, uint64_t request,
+                    struct gfb_input *ret)
 {
-    uint64_t requests = blocks > 1 ? blocks * (b->emulated ? 4 : 64) : b->emulated ? 16 : 1024;
-    struct gf_shape s = {.app = GF_2DCONV, .seed = b->o.seed, .rows = 1, .cols = 1};
+    unsigned k = largest(in);
+
+    *ret = (struct gfb_input){.n = 1, .fd = {in->fd[k], -1, -1}, .seed = in->seed};
+    memcpy(ret->path[0], in->path[k], sizeof(ret->path[0]));
+    ret->bytes[0] = VV_MIN(bytes, in->bytes[k]);
+    if (ret->bytes[0] > request)
+        ret->bytes[0] = ret->bytes[0] / request * request;
+}
+
+/* Reads a part of the input in that way, with so many blocks and servers, pages replaced by whoever took
+ * them; seconds for each byte. */
+static int alone(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
+                 uint32_t blocks, uint32_t servers, uint64_t request, double *ret_s)
+{
+    uint64_t least = b->emulated  ? 16 * request
+                     : blocks > 1 ? 256 * MIB
+                                  : 16 * MIB,
+             requests = blocks > 1    ? blocks * (b->emulated ? 4 : 16)
+                        : b->emulated ? 16
+                                      : 512;
     struct gfb_way one = *way;
     unsigned char *dst[3] = {NULL};
     struct gfb_reader *r = NULL;
-    struct gfb_input in;
+    struct gfb_input part;
     void *p = NULL;
     double best = INFINITY, t;
     int rc;
 
-    s.bytes[0] = VV_MIN(requests * request, b->emulated ? MIB : 512 * MIB) / request * request;
-    s.bytes[0] = VV_MAX(s.bytes[0], VV_MAX(4, blocks) * request);
+    part_of(in, VV_MIN(VV_MAX(requests * request, least), b->emulated ? MIB : 512 * MIB), request,
+            &part);
     one.blocks = blocks;
     one.servers = servers;
     one.cold = false;
-    one.cache_bytes = evict ? 8 * page_of(way) : s.bytes[0] + 8 * page_of(way);
-    rc = gfb_input_new(b, &s, &in);
-    if (rc)
-        return rc;
-    rc = vv_device_mem_alloc(b->device, s.bytes[0], &p);
+    one.own = true;
+    one.cache_bytes = part.bytes[0] + part.bytes[0] / 4 + 8 * page_of(way);
+    rc = vv_device_mem_alloc(b->device, part.bytes[0], &p);
     dst[0] = p;
     if (rc == 0)
-        rc = gfb_reader_new(b, &one, &in, &r);
-    for (int run = 0; rc == 0 && run < 2; run++) {
+        rc = gfb_reader_new(b, &one, &part, &r);
+    for (int run = 0; rc == 0 && run < (b->emulated ? 1 : 2); run++) {
         rc = gfb_reader_read(r, dst, &t);
         best = fmin(best, t);
     }
     gfb_reader_free(r);
     (void)vv_device_mem_free(b->device, p);
-    gfb_input_fini(&in);
     if (rc == 0)
-        *ret_s = best / (double)s.bytes[0];
+        *ret_s = best / (double)part.bytes[0];
     return rc;
 }
 
@@ -350,13 +431,15 @@ static int alone(struct gfb *b, const struct gfb_way *way, uint32_t blocks, uint
 static int all_servers(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                        uint64_t request, double *ret_rate)
 {
+    struct gfb_preads many = {.piece = request, .threads = gfb_servers(b, way)},
+                      one = {.piece = request, .threads = 1};
     double s, together, by_one;
-    int rc = alone(b, way, way->blocks, 1, false, request, &s);
+    int rc = alone(b, way, in, VV_MIN(way->blocks, 256u), 1, request, &s);
 
     if (rc == 0)
-        rc = gfb_pread_rate(b, in, &(struct gfb_preads){.piece = request}, &together);
+        rc = gfb_pread_rate(b, in, &many, &together);
     if (rc == 0)
-        rc = gfb_pread_rate(b, in, &(struct gfb_preads){.piece = request, .threads = 1}, &by_one);
+        rc = gfb_pread_rate(b, in, &one, &by_one);
     if (rc == 0)
         *ret_rate = 1 / s * together / by_one;
     return rc;
@@ -366,7 +449,6 @@ static int all_servers(struct gfb *b, const struct gfb_way *way, const struct gf
 struct known {
     enum gfb_mode mode;
     uint32_t page, ahead;
-    bool evict;
     double s;       /* for a byte, of one block */
     double servers; /* bytes per second */
 };
@@ -374,20 +456,19 @@ struct known {
 static struct known known[64];
 static size_t nr_known;
 
-static int ask(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in, bool evict,
+static int ask(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                uint64_t request, struct known *ret)
 {
-    struct known k = {.mode = way->mode, .page = way->page, .ahead = way->ahead, .evict = evict};
+    struct known k = {.mode = way->mode, .page = way->page, .ahead = way->ahead};
     int rc;
 
     for (size_t i = 0; i < nr_known; i++)
-        if (known[i].mode == k.mode && known[i].page == k.page && known[i].ahead == k.ahead &&
-            known[i].evict == evict) {
+        if (known[i].mode == k.mode && known[i].page == k.page && known[i].ahead == k.ahead) {
             *ret = known[i];
             return 0;
         }
-    rc = alone(b, way, 1, 0, evict, request, &k.s);
-    if (rc == 0 && !evict)
+    rc = alone(b, way, in, 1, 1, request, &k.s);
+    if (rc == 0)
         rc = all_servers(b, way, in, request, &k.servers);
     if (rc)
         return rc;
@@ -397,48 +478,132 @@ static int ask(struct gfb *b, const struct gfb_way *way, const struct gfb_input 
     return 0;
 }
 
+/* ---- the lock of the one queue of pages ---- */
+
+/* How many pages so many groups take in a second, when they do nothing else. How large pages are makes no
+ * difference. `evict`: each has held something that has to be forgotten first. */
+static int lock_measure(struct gfb *b, const struct gfb_input *in, uint32_t groups, bool evict,
+                        double *ret_rate)
+{
+    uint64_t count = VV_MAX((b->emulated ? 256u : 65536u) / groups, 1u);
+    struct gfb_way way = {.mode = GFB_GPUFS_4K, .servers = 1};
+    struct gf_args a = {.count = count, .result = b->result};
+    struct gf_result result = {0};
+    struct varve_gpufs *fs = NULL;
+    double start, s = 0;
+    int rc;
+
+    way.cache_bytes = (evict ? 4096 : groups * count + groups) * 4 * KIB;
+    rc = gfb_fs_open(b, &way, in, groups, &fs, a.file, &start);
+    if (rc == 0)
+        rc = varve_gpufs_handle(fs, &a.fs);
+    /* The first run is to get warm and, where pages are evicted, to have some. */
+    for (int run = 0; rc == 0 && run < 2; run++) {
+        if (!evict)
+            rc = varve_gpufs_drop(fs);
+        if (rc == 0)
+            rc = gfb_result_clear(b);
+        a.step = (uint64_t)run;
+        start = gfb_now_s();
+        if (rc == 0)
+            rc = gf_gpu_launch(b->gpu, GF_K_takes, groups, b->emulated ? 2 : 32, &a);
+        if (rc == 0)
+            rc = gf_gpu_sync(b->gpu);
+        s = gfb_now_s() - start;
+        if (rc == 0)
+            rc = gfb_result_get(b, &result);
+    }
+    (void)varve_gpufs_close(fs);
+    *ret_rate = (double)result.sum / s;
+    return rc;
+}
+
+static struct {
+    uint32_t groups;
+    bool evict;
+    double rate;
+} locks[32];
+static size_t nr_locks;
+
+static int lock_rate(struct gfb *b, const struct gfb_input *in, uint32_t groups, bool evict,
+                     double *ret_rate)
+{
+    int rc;
+
+    for (size_t i = 0; i < nr_locks; i++)
+        if (locks[i].groups == groups && locks[i].evict == evict) {
+            *ret_rate = locks[i].rate;
+            return 0;
+        }
+    rc = lock_measure(b, in, groups, evict, ret_rate);
+    if (rc == 0 && nr_locks < VV_ARRAY_SIZE(locks)) {
+        locks[nr_locks].groups = groups;
+        locks[nr_locks].evict = evict;
+        locks[nr_locks++].rate = *ret_rate;
+    }
+    return rc;
+}
+
+int gfb_rates_keep(struct gfb *b)
+{
+    for (size_t i = 0; i < nr_locks; i++) {
+        char name[GFB_NAME];
+        struct gfb_row *row;
+
+        snprintf(name, sizeof(name), "lock-%u%s", locks[i].groups, locks[i].evict ? "-evict" : "");
+        row = gfb_row(b, "rates", "pages", name);
+        if (!row)
+            return -ENOMEM;
+        /* Pages of 4 KiB, so that it has the unit that all rows have. */
+        row->bytes = 4 * KIB;
+        row->io_s = 1 / locks[i].rate;
+    }
+    return 0;
+}
+
 static int predict_paper(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                          double *ret_s)
 {
     uint64_t page = page_of(way);
-    bool ahead = way->mode == GFB_PREFETCH || way->mode == GFB_PREFETCH_GLOBAL;
+    bool ahead = way->mode >= GFB_PREFETCH_GLOBAL, global = way->mode < GFB_PREFETCH;
     uint64_t request = ahead ? VV_MAX(way->ahead ? way->ahead : 64 * KIB, page) : page;
-    uint64_t bytes = gfb_input_bytes(in);
-    bool evict = bytes > way->cache_bytes, global = way->mode != GFB_PREFETCH;
-    double share = (double)way->blocks / b->o.servers, rate;
-    struct known k, full;
-    int rc = ask(b, way, in, false, request, &k);
+    uint64_t bytes = gfb_input_bytes(in), fetched = way->fetched ? way->fetched : bytes;
+    double share = (double)way->blocks / gfb_servers(b, way), rate, lock;
+    struct known k;
+    int rc = ask(b, way, in, request, &k);
 
     if (rc)
         return rc;
     rate = fmin(way->blocks / k.s, fmin(k.servers * share / ceil(share), b->rates.pull));
-    if (evict && global) {
-        rc = ask(b, way, in, true, request, &full);
-        if (rc)
-            return rc;
-        if (full.s > k.s)
-            rate = fmin(rate, 1 / (full.s - k.s));
+    if (global) {
+        rc = lock_rate(b, in, way->blocks, fetched > way->cache_bytes, &lock);
+        rate = fmin(rate, lock * (double)page);
     }
     *ret_s = (double)bytes / rate;
-    return 0;
+    return rc;
+}
+
+/* Threads that read and copies that follow: the slower of the two goes on all the time, but copies begin
+ * when the first buffers are full, and the last of them come after the last reads. */
+static double predict_double(const struct gfb *b, double bytes)
+{
+    double some = fmin((double)b->o.servers * (double)b->buffer_bytes, bytes);
+    double read = b->rates.buffers, copy = b->rates.copy;
+
+    return b->rates.start_s + fmax(bytes / read + some / copy, bytes / copy + some / read);
 }
 
 int gfb_predict(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in, double *ret_s)
 {
-    double bytes = (double)gfb_input_bytes(in), rate;
-    int rc;
+    double bytes = (double)gfb_input_bytes(in);
 
-    if (gfb_is_ours(way->mode) || way->cold) {
-        *ret_s = NAN;
-        return 0;
-    }
-    if (way->mode == GFB_CPU) {
-        *ret_s = bytes / b->rates.read_one + bytes / b->rates.pageable;
-        return 0;
-    }
-    if (way->mode != GFB_DOUBLE)
+    if (!gfb_is_ours(way->mode) && !way->cold && way->mode > GFB_DOUBLE)
         return predict_paper(b, way, in, ret_s);
-    rc = gfb_pread_rate(b, in, &(struct gfb_preads){.piece = b->buffer_bytes}, &rate);
-    *ret_s = bytes / fmin(rate, b->rates.copy);
-    return rc;
+    if (gfb_is_ours(way->mode) || way->cold)
+        *ret_s = NAN;
+    else if (way->mode == GFB_CPU)
+        *ret_s = bytes / b->rates.read_one + bytes / b->rates.pageable;
+    else
+        *ret_s = predict_double(b, bytes);
+    return 0;
 }

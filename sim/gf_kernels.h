@@ -200,6 +200,28 @@ VARVE_D_FN void gf_kernel_pull(const struct gf_args *a)
                      (const unsigned char *)a->in[0] + at, (uint32_t)(a->piece / 16));
 }
 
+/* What groups do to the pages of the cache when they read, and nothing else: the first lane of each warp takes
+ * one after another, gives it a key that no other has and lets it go. `step` tells runs apart. */
+VARVE_D_FN void gf_kernel_takes(const struct gf_args *a)
+{
+    uint64_t group = (uint64_t)varve_d_block() * varve_d_warps() + varve_d_warp(),
+             groups = (uint64_t)varve_d_blocks() * varve_d_warps(), got = 0;
+
+    if (varve_d_lane() != 0)
+        return;
+    for (uint64_t i = 0; i < a->count; i++) {
+        uint32_t frame = varve_g_take(&a->fs, (uint32_t)(group % a->fs.n_streams));
+
+        if (frame == VARVE_G_NONE)
+            continue;
+        if (varve_g_link(&a->fs, frame, a->file[0], (a->step * groups + group) * a->count + i))
+            varve_d_add32_release_dev(&a->fs.frames[frame].word,
+                                      VARVE_G_VALID - VARVE_G_BUSY - VARVE_G_PIN);
+        got++;
+    }
+    varve_d_add64_dev(&a->result->sum, got);
+}
+
 /* ---- checks ---- */
 
 /* How many words at in[0] are not those of the file. */

@@ -18,7 +18,7 @@ struct gf_args;
  * those in which warps read for themselves, in blocks of 256 threads, of which three shall fit a
  * multiprocessor. */
 /* clang-format off */
-#define GF_WARP_KERNELS(X) X(read_warp) X(records) X(pull)
+#define GF_WARP_KERNELS(X) X(read_warp) X(records) X(pull) X(takes)
 #define GF_BLOCK_KERNELS(X)                                                                 \
     X(read) X(check) X(check_records) X(sum) X(fill) X(copy) X(hotspot) X(2dconv) X(3dconv) \
     X(stencil) X(dwt2d) X(rows) X(cols) X(forward) X(adjust) X(bfs_start) X(bfs_step) X(nw) \

@@ -56,7 +56,8 @@ VARVE_D_FN struct varve_g_team varve_g_group(const struct varve_gfile *f)
     return t;
 }
 
-/* Who handles a page: the group, if it is a warp or pages are large, otherwise each warp of it. */
+/* Who handles a page: the group, if it is a warp or pages are large, otherwise each warp of it; with
+ * readahead of one size the group, as the paper has it. */
 VARVE_D_FN struct varve_g_team varve_g_page_team(const struct varve_gfile *f, uint32_t *ret_index,
                                                  uint32_t *ret_teams)
 {
@@ -65,7 +66,7 @@ VARVE_D_FN struct varve_g_team varve_g_page_team(const struct varve_gfile *f, ui
     *ret_index = 0;
     *ret_teams = 1;
     if (f->by_block && f->fs->page_shift < VARVE_G_BLOCK_PAGE_SHIFT &&
-        f->size % VARVE_D_WARP == 0) {
+        f->fs->readahead != VARVE_G_FIXED && f->size % VARVE_D_WARP == 0) {
         *ret_index = varve_d_warp();
         *ret_teams = varve_d_warps();
         t.rank = varve_d_lane();
@@ -134,7 +135,7 @@ VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page)
     while ((varve_d_acquire32_dev(&f->fs->frames[frame].word) & VARVE_G_STATE) == VARVE_G_BUSY) {
         if (!start)
             start = varve_d_now_ns();
-        else if (varve_d_now_ns() - start > f->fs->timeout_ns) {
+        else if (varve_g_is_late(f->fs, start, varve_d_now_ns())) {
             varve_g_unpin(f->fs, frame);
             return -ETIMEDOUT;
         }
@@ -510,7 +511,8 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
         if (f->rank == 0) {
             if (!start)
                 start = varve_d_now_ns();
-            rc = varve_d_now_ns() - start > fs->timeout_ns ? -EBUSY : varve_g_get(f, page, 1, &src);
+            rc = varve_g_is_late(fs, start, varve_d_now_ns()) ? -EBUSY
+                                                              : varve_g_get(f, page, 1, &src);
         }
         rc = varve_g_tell_source(f, rc, &src);
         if (rc == -EBUSY)

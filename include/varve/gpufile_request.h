@@ -69,6 +69,13 @@ VARVE_D_FN unsigned char *varve_g_stage(const struct varve_gfile *f, uint32_t wi
     return f->fs->staging + ((size_t)f->stream * 2 + window) * f->fs->readahead_bytes;
 }
 
+/* Whether what began at `start` has taken too long by now. A clock that steps back a little, as one that is
+ * read in two halves may, makes nobody late. */
+VARVE_D_FN int varve_g_is_late(const struct varve_gfs *fs, uint64_t start, uint64_t now)
+{
+    return (int64_t)(now - start) > (int64_t)fs->timeout_ns;
+}
+
 /* Whether no answer is owed to this part any more. */
 VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
 {
@@ -91,7 +98,7 @@ VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
 
     while (varve_d_acquire64_dev(&fs->ring_done[at]) < laps &&
            varve_d_acquire64_sys(&fs->ring[at].read) < laps) {
-        if (varve_d_now_ns() - start > fs->timeout_ns)
+        if (varve_g_is_late(fs, start, varve_d_now_ns()))
             return -ETIMEDOUT;
         varve_d_pause(500);
     }
@@ -117,7 +124,7 @@ VARVE_D_COLD int varve_g_part_wait(const struct varve_gfile *f, uint32_t part)
     uint64_t start = varve_d_now_ns();
 
     while (!varve_g_part_idle(f, part)) {
-        if (f->late || varve_d_now_ns() - start > f->fs->timeout_ns)
+        if (f->late || varve_g_is_late(f->fs, start, varve_d_now_ns()))
             return -ETIMEDOUT;
         if (varve_d_acquire64_sys(&f->fs->host->servers) == 0)
             return -ENOTCONN;
@@ -205,7 +212,9 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
             return rc;
         }
         now = varve_d_now_ns();
-        if (now - start > fs->timeout_ns)
+        if ((int64_t)(now - start) < 0)
+            now = start;
+        if (varve_g_is_late(fs, start, now))
             rc = -ETIMEDOUT;
         else if (++spins % 32 == 0 && varve_d_acquire64_sys(&fs->host->servers) == 0)
             rc = -ENOTCONN;

@@ -21,8 +21,8 @@
  *
  * With io_uring a server goes on to the next ticket while reads are under way.
  *
- * Slots are the other way, to compare with: each server has some streams to itself, looks at their places
- * one after another, and at nobody else's.
+ * Slots are the other way, to compare with: each server has some streams that follow each other to
+ * itself, looks at their places one after another, and at nobody else's.
  */
 #include <errno.h>
 #include <sched.h>
@@ -522,12 +522,14 @@ static bool serve_slots(struct work *w, bool *ret_on)
 {
     const struct varve_gfs *v = &w->fs->view;
     uint32_t parts = (uint32_t)vv_div_up(v->readahead_bytes, v->split_bytes);
+    uint64_t n = v->n_streams, first = n * w->server->index / w->server->of,
+             last = n * (w->server->index + 1) / w->server->of;
     struct varve_g_request r;
     bool any = false;
 
-    for (uint32_t s = w->server->index; s < v->n_streams; s += w->server->of)
+    for (uint64_t s = first; s < last; s++)
         for (uint32_t i = 0; i < 2 * parts; i++) {
-            uint32_t slot = s * VARVE_G_PARTS + i / parts * 8 + i % parts;
+            uint32_t slot = (uint32_t)s * VARVE_G_PARTS + i / parts * 8 + i % parts;
 
             if (w->under_way == VVI_GPUFILE_DEPTH)
                 return any;

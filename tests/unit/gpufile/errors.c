@@ -462,6 +462,20 @@ static void a_server_is_lost(void)
 }
 
 /* An answer that comes too late must not spoil what its memory is used for next. */
+/* A clock that is read in two halves may step back by one of them: nobody is late for that. */
+static void a_clock_that_steps_back(void)
+{
+    struct varve_gfs fs = {.timeout_ns = 1000};
+    uint64_t wrap = UINT64_C(1) << 32, start = 7 * wrap - 10;
+
+    T_CHECK(!varve_g_is_late(&fs, start, start));
+    T_CHECK(!varve_g_is_late(&fs, start, start + 1000));
+    T_CHECK(varve_g_is_late(&fs, start, start + 1001));
+    T_CHECK(!varve_g_is_late(&fs, start, start - 1));
+    T_CHECK(!varve_g_is_late(&fs, start, start + 20 - wrap));
+    T_CHECK(varve_g_is_late(&fs, start, start + wrap));
+}
+
 static void answers_come_too_late(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -658,6 +672,7 @@ int main(void)
     T_RUN(servers_come_back);
     T_RUN(a_server_is_lost);
     T_RUN(answers_come_too_late);
+    T_RUN(a_clock_that_steps_back);
     T_RUN(reads_fail);
     T_RUN(garbage_in_the_ring);
     T_RUN(bad_options);

@@ -84,7 +84,7 @@ static void usage(FILE *f)
         "                    nothing else is done; hacc: the same, and read in order (micro)\n"
         "  --record SIZE     the array (1M)\n"
         "  --steps N         time steps of each phase (120; rtm: 480)\n"
-        "  --ratio N,...     time steps between two records (1,2,3,5,10,15,20,30,40)\n"
+        "  --ratio N,...     time steps between two records (1,2,3,5,10,15,20,30,40,50)\n"
         "  --step-time S     seconds that one step computes (in proportion)\n"
         "  --slow W[:R]      bandwidths of the slow layer, the file system (16M)\n"
         "  --fast W[:R]      those of the fast one, the burst buffer (in proportion)\n"
@@ -664,8 +664,8 @@ int cli_bench_outofcore(int argc, char **argv)
 {
     struct ooc_opts o = {
         .plan = {.record_bytes = 1 << 20, .slow = {16e6, 16e6}, .seed = 20200616, .lifo = true},
-        .ratio = {1, 2, 3, 5, 10, 15, 20, 30, 40},
-        .nr_ratios = 9,
+        .ratio = {1, 2, 3, 5, 10, 15, 20, 30, 40, 50},
+        .nr_ratios = 10,
         .part = 1,
         .runs = 1};
     static struct ooc_rows rows;

@@ -134,8 +134,10 @@ static void other_memory(void)
                                {(char *)area + pass * AT_BLOCK, AT_BLOCK}};
         struct vv_aio_req r = {
             .op = pass ? VV_AIO_READ : VV_AIO_WRITE, .fd = fd, .iov = iov, .niov = 2};
-        if (!pass)
+        if (!pass) {
             at_fill(area, AT_BLOCK, 77);
+            at_fill(mem, AT_BLOCK, 78);
+        }
         vv_aio_submit(aio, &r);
         at_wait_n(aio, 1);
         T_OK(r.result);

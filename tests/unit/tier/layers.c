@@ -288,6 +288,71 @@ static void down_and_up_in_files(void)
     layers_close();
 }
 
+/* ---- a read that takes long ---- */
+
+/* 1: the next read on the fast layer is held; 2: one is; 0: none. */
+static _Atomic int gate;
+
+static int64_t hold_one(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
+                        size_t bytes)
+{
+    int next = 1;
+    (void)os;
+    (void)fd;
+    (void)offset;
+    (void)bytes;
+    if (op != VV_OS_AIO_READ || !atomic_compare_exchange_strong(&gate, &next, 2))
+        return 0;
+    while (gate == 2)
+        vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
+    return 0;
+}
+
+/* What is moved down while somebody reads it above keeps its place there: others do not get it. */
+static void readers_keep_their_place(void)
+{
+    static struct mem mem;
+    struct vv_os os = *vv_os_posix();
+    void *chunk[8];
+    uint32_t pages[8];
+    os.aio = hold_one;
+    opts_init();
+    st_opts_of[VV_LAYER_FAST].os = &os;
+    st_opts_of[VV_LAYER_FAST].backend = VV_AIO_THREADS; /* the thread that reads is held */
+    st_opts_of[VV_LAYER_SLOW].write_bytes_per_s = 1 << 20;
+    layers_open(64, 200);
+    T_OK(put(0, 0, 8));
+    for (uint32_t i = 0; i < 8; i++) {
+        chunk[i] = mem.page[i];
+        pages[i] = i;
+    }
+    struct vv_store_io *done, io = {.op = VV_STORE_READ,
+                                    .key = {NULL, 0, 1},
+                                    .size = 8 * PAGE - 100,
+                                    .nchunks = 8,
+                                    .mem = chunk,
+                                    .pages = pages};
+    gate = 1;
+    T_OK(reader->ops->submit(reader, &io));
+    UNTIL(gate == 2);
+    uint32_t last = 1;
+    for (; last < 20 && stats().used_bytes[0] < 63 * PAGE; last++)
+        T_OK(put(last, last * 8, 8));
+    UNTIL(stats().down_bytes > 0 || stats().used_bytes[0] <= 62 * PAGE);
+    T_OK(put(last, last * 8, 1)); /* the place of what has moved would be the next to be had */
+    T_OK(put(last + 1, last * 8 + 8, 1));
+    gate = 0;
+    int n;
+    while ((n = reader->ops->poll(reader, &done, 1, -1)) == 0)
+        continue;
+    T_EQ(n, 1);
+    T_OK(io.status);
+    T_CHECK(vv_pattern_verify(&mem, 8 * PAGE - 100, 7, 0, 0, NULL));
+    for (uint32_t v = 0; v < last + 2; v++)
+        check(v, v * 8, v < last ? 8 : 1);
+    layers_close();
+}
+
 /* ---- errors ---- */
 
 /* A write that fails is told, and the page can be had again; a move that fails changes nothing. */
@@ -353,6 +418,7 @@ int main(void)
     T_RUN(clean_pages_give_way);
     T_RUN(churn);
     T_RUN(down_and_up_in_files);
+    T_RUN(readers_keep_their_place);
     T_RUN(errors);
     T_RUN(skipped_while_slow);
     return t_done();

@@ -41,9 +41,9 @@ enum fault_mode { FAULT_NONE, FAULT_ONCE, FAULT_FOREVER, FAULT_KILL };
 struct fault_os {
     struct vv_os os; /* first: the functions get a pointer to it */
     const struct vv_os *real;
-    enum fault_mode mode;
-    unsigned calls; /* bit set of fault_call; 0: all */
-    long at;        /* 1: the first */
+    _Atomic(enum fault_mode) mode; /* Synchronization: atomic; tests change it while threads run */
+    unsigned calls;                /* bit set of fault_call; 0: all */
+    long at;                       /* 1: the first */
     int err;
     int64_t short_bytes; /* > 0: every read and write is cut to this */
     /* Synchronization: counters, from any thread. */

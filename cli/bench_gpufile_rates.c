@@ -85,15 +85,15 @@ static int measure_pageable(struct gfb *b, unsigned char *device, double *ret_ra
 
 static int measure_pull(struct gfb *b, unsigned char *device, double *ret_rate)
 {
-    unsigned blocks = b->o.blocks, threads = b->emulated ? 4 : 256;
-    uint64_t warps = (uint64_t)blocks * (threads / (b->emulated ? 2 : 32)), piece = 4 * KIB;
+    unsigned threads = b->emulated ? 4 : 256, warps = threads / (b->emulated ? 2 : 32);
+    uint64_t piece = 4 * KIB;
+    /* Each warp has a place of its own to pull to. */
+    unsigned blocks = (unsigned)VV_MIN(b->o.blocks, sample_bytes(b) / (warps * piece));
     struct gf_args a = {.dst = {device}, .piece = piece};
     uint64_t bytes = VV_MIN(b->pinned_bytes, sample_bytes(b)) / piece * piece;
     int rc = 0, laps = b->emulated ? 1 : 64;
     double best = 0;
 
-    if (warps * piece > sample_bytes(b))
-        return -EINVAL;
     a.in[0] = b->pinned_dev;
     a.bytes[0] = bytes;
     for (int run = 0; rc == 0 && run < RUNS; run++) {
@@ -212,9 +212,12 @@ struct preads {
     int flags;
     uint32_t threads;
     uint64_t pieces, piece;
-    bool anywhere;        /* not on and on */
-    double seconds, rate; /* of all; Synchronization: lock */
-    int rc;               /* Synchronization: lock */
+    bool anywhere; /* not on and on */
+    double seconds;
+    /* Of all of them. Synchronization: lock */
+    uint64_t read;
+    double first_s, last_s;
+    int rc;
     pthread_mutex_t lock;
 };
 
@@ -246,7 +249,9 @@ static void pread_part(void *arg, uint64_t first, uint64_t last)
         s = gfb_now_s() - start;
     }
     pthread_mutex_lock(&p->lock);
-    p->rate += (double)bytes / s;
+    p->read += bytes;
+    p->first_s = fmin(p->first_s, start);
+    p->last_s = fmax(p->last_s, start + s);
     p->rc = p->rc ? p->rc : rc;
     pthread_mutex_unlock(&p->lock);
     if (fd >= 0)
@@ -292,10 +297,12 @@ int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, const struct gfb_p
     if (how->direct && has_direct(p.path))
         p.flags |= O_DIRECT;
     for (int run = 0; rc == 0 && run < (b->emulated ? 1 : how->runs ? how->runs : 2); run++) {
-        p.rate = 0;
+        p.read = 0;
+        p.first_s = INFINITY;
+        p.last_s = 0;
         rc = gf_parallel(p.threads, p.threads, pread_part, &p);
         rc = rc ? rc : p.rc;
-        best = fmax(best, p.rate);
+        best = fmax(best, (double)p.read / (p.last_s - p.first_s));
     }
     *ret_rate = best;
     return rc ? gfb_fail(b, rc, "%s: %s", p.path, strerror(-rc)) : 0;

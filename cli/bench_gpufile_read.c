@@ -159,7 +159,7 @@ static void way_opts(const struct gfb *b, const struct gfb_way *w, struct varve_
     }
     o->servers = gfb_servers(b, w);
     o->map_limit = UINT64_C(1) << 44;
-    o->timeout_ms = 60000;
+    o->timeout_ms = 20000;
 }
 
 int gfb_fs_open(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
@@ -387,6 +387,18 @@ static int read_double(struct gfb_reader *r, unsigned char *const dst[3], double
     return rc ? gfb_fail(r->b, rc, "double buffers: %s", strerror(-rc)) : 0;
 }
 
+/* Whether it was the servers that did not see a request, or the kernel that did not see an answer. */
+static void tell_waiting(struct gfb_reader *r)
+{
+    struct varve_gpufs_stats st = {.stats_size = sizeof(st)};
+    char why[GFB_TEXT / 2];
+
+    snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r->b->error);
+    if (varve_gpufs_stats(r->fs, &st) == 0)
+        (void)gfb_fail(r->b, 0, "%s; %llu requests, %llu answers", why,
+                       (unsigned long long)st.requests, (unsigned long long)st.answered);
+}
+
 static int read_files(struct gfb_reader *r, unsigned char *const dst[3], double *ret_s)
 {
     struct gf_result result;
@@ -407,6 +419,8 @@ static int read_files(struct gfb_reader *r, unsigned char *const dst[3], double 
     if (rc)
         return gfb_fail(r->b, rc, "the kernel that reads has failed");
     rc = gfb_result_get(r->b, &result);
+    if (rc == -ETIMEDOUT)
+        tell_waiting(r);
     if (rc == 0 && result.bytes != gfb_input_bytes(r->in))
         rc = gfb_fail(r->b, -EIO, "read %llu bytes of %llu", (unsigned long long)result.bytes,
                       (unsigned long long)gfb_input_bytes(r->in));

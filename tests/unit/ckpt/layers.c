@@ -6,6 +6,7 @@
 
 #include <varve/ckpt.h>
 
+#include "core/clock.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
@@ -114,6 +115,39 @@ static void paced(void)
         shot(FIFO, false, false, "h2f=60M,f2h=60M,f2r=20M,r2f=20M");
 }
 
+/* Writes to the layers keep to the bandwidths that they may take: nothing is early. */
+static void rates_hold(void)
+{
+    enum { N = 8 };
+    struct ck_cfg cfg = {.host_cache = 256 * KIB,
+                         .local_cache = 1024 * KIB,
+                         .local = t_tmpdir(),
+                         .remote = t_tmpdir()};
+    struct varve_opts opts;
+    struct varve_ctx *ctx = NULL;
+    ck_opts(&cfg, &opts);
+    T_OK(varve_opts_set(&opts, "local_rate", "2MB"));
+    T_OK(varve_opts_set(&opts, "remote_rate", "1MB"));
+    T_OK(varve_open(&opts, &ctx));
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, false, BYTES);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    uint64_t begun_ns = vv_now_ns();
+    for (uint64_t v = 0; v < N; v++) {
+        ck_fill(buf, BYTES, v, 0);
+        T_OK(varve_checkpoint(h, v));
+    }
+    /* What is not in memory is on the layers; each of them may have begun something at once. */
+    uint64_t took_ns = vv_now_ns() - begun_ns, least_bytes = N * BYTES - cfg.host_cache;
+    T_CHECK(took_ns >= least_bytes * 1000 / 3 / 2);
+    for (uint64_t v = N; v-- > 0;) {
+        T_OK(varve_restore(h, v));
+        ck_check(buf, BYTES, v, 0);
+    }
+    ck_free(ctx, false, buf);
+    T_OK(varve_close(ctx));
+}
+
 /* Versions that are given up make room on whichever layer they are. */
 static void discarded_versions_make_room(void)
 {
@@ -181,6 +215,7 @@ int main(void)
 {
     T_RUN(orders);
     T_RUN(paced);
+    T_RUN(rates_hold);
     T_RUN(discarded_versions_make_room);
     T_RUN(remote_alone);
     T_RUN(refusals);

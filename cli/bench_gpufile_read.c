@@ -159,7 +159,7 @@ static void way_opts(const struct gfb *b, const struct gfb_way *w, struct varve_
     }
     o->servers = gfb_servers(b, w);
     o->map_limit = UINT64_C(1) << 44;
-    o->timeout_ms = 20000;
+    o->timeout_ms = b->emulated ? 60000 : 20000; /* threads may have to wait for a processor */
 }
 
 int gfb_fs_open(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,

@@ -98,3 +98,28 @@ mkdir -p "$dir/taken/index.html/full"
 expect 1 $tiny --bytes 64K --out "$dir/taken" --only hits --modes varve
 grep -q "taken/index.html: " "$dir/err" || { cat "$dir/err"; fail "not said which file"; }
 [ -z "$(find "$dir/taken" -name '*.new')" ] || fail "half a page is left"
+
+# A script that is told to end has what runs end first, and keeps the folder with its files until then. What runs is made up: it
+# says that there is a GPU, makes a file and waits to be told.
+mkdir -p "$dir/bin"
+cat > "$dir/bin/varve" <<EOF
+#!/usr/bin/env bash
+[ "\$1" != doctor ] || { echo "  GPU 0: made up"; exit 0; }
+while [ \$# -gt 0 ]; do [ "\$1" != --folder ] || folder=\$2; shift; done
+trap '[ -e "\$folder/made" ] && echo yes > "$dir/there" || echo no > "$dir/there"; exit 1' TERM
+touch "\$folder/made" "$dir/begun"
+for ((i = 0; i < 3000; i++)); do sleep 0.1; done
+EOF
+chmod +x "$dir/bin/varve"
+TMPDIR=$dir "$SOURCE_DIR/scripts/bench-gpufile" --bin "$dir/bin" --out "$dir/script" --piece 2 >"$dir/out" 2>&1 &
+script=$!
+while [ ! -e "$dir/begun" ]; do
+    kill -0 $script 2>/dev/null || { cat "$dir/out"; fail "the script has ended"; }
+    sleep 0.05
+done
+kill $script
+rc=0
+wait $script || rc=$?
+[ $rc -eq 143 ] || { cat "$dir/out"; fail "the script: $rc, not 143"; }
+[ "$(cat "$dir/there")" = yes ] || fail "the folder was gone before what used it"
+[ -z "$(ls -d "$dir"/tmp.* 2>/dev/null || true)" ] || fail "the script left its folder"

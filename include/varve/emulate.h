@@ -25,8 +25,10 @@ struct CUstream_st;
 /*
  * Puts a kernel on a stream of the emulated device and returns at once: kernel(arg) is called on a
  * thread of the device when its turn has come. It must not call the library, and `arg` stays valid
- * until it has ended. The stream is the legacy default one, NULL: the emulated device has no other.
- *   -EINVAL   no context, no kernel, or a stream
+ * until it has ended. The stream is one that a function of the library has asked to launch on, or NULL, the
+ * legacy default one. Kernels of different streams begin in the order in which their turns come, and run one
+ * after another.
+ *   -EINVAL   no context, no kernel, or a stream that the device does not have
  *   -ENODEV   the context has no device, or it is lost
  *   -ENOTSUP  its device is a real one
  *   -ENOMEM

@@ -11,7 +11,10 @@
  *     varve_tables_run(tables, &work);
  *
  * varve_tables_run calls `launch` for each batch; `launch` starts the kernel on the stream it is
- * given, with the view that it is given. Items are launched about in their order, each once. Tables
+ * given, with the view that it is given. Items are launched about in their order, each once. Launches
+ * compute side by side, on several streams: items do not depend on one another, and what two of them write
+ * to the same place they add by atomic operations, as within a launch. With `lanes` of 1 launches follow
+ * one another, on the stream of the work. Tables
  * stay when nobody uses them, also from one run to the next, until the space is needed; then those go
  * first that are needed last.
  *
@@ -62,7 +65,7 @@ struct varve_tables_opts {
     uint32_t batch_items;  /* most items of a launch (1024) */
     uint64_t batch_bytes; /* most bytes of the tables of a launch, unless it has one item (0: a 64th
                               of the cache) */
-    uint32_t depth;       /* launches under way on a device, their tables travelling or there (3) */
+    uint32_t depth;       /* launches whose tables are on their way to a device (2) */
     int32_t readers;      /* threads that read files, or call `read` (4) */
     uint64_t staging_bytes; /* of pinned memory through which such tables travel (64 MiB) */
 
@@ -82,6 +85,8 @@ struct varve_tables_opts {
     struct varve_ctx *const
         *more; /* contexts of further devices, which stay open as the first does */
     uint32_t nr_more;
+    uint32_t lanes; /* launches that may compute side by side on a device, on streams of ours, 64 at
+                       most (12); 1: one after another, on the stream of the work */
 };
 
 /* Fills in the defaults. `opts_size` is sizeof(struct varve_tables_opts). -EINVAL: NULL or an absurd
@@ -126,11 +131,12 @@ struct varve_tables_work {
     varve_tables_launch launch;
     varve_tables_host host; /* NULL: everything is done by devices */
     void *arg;
-    struct CUstream_st *const *streams; /* of each device; NULL: their default streams */
+    struct CUstream_st *const *streams; /* of each device: launches begin after what is on it; NULL:
+                                           their default streams */
 };
 
 /*
- * Runs until every item is done; then so is all work on the streams. What `work` points to stays as it
+ * Runs until every item is done; then so is all work on the streams, ours and those of the work. What `work` points to stays as it
  * is meanwhile.
  *   -EINVAL   an item uses a table that there is none of; or a kernel has read beyond a table
  *   -EFBIG    the tables of an item, which the error names, do not fit the cache together, and there
@@ -155,7 +161,7 @@ struct varve_tables_stats {
     uint64_t bytes;              /* brought to devices */
     uint64_t moved, moved_bytes; /* tables that made room by moving, and their bytes */
     uint64_t queued_ns;          /* time with work queued */
-    uint64_t management_ns;      /* processor time spent on all this, outside of transfers */
+    uint64_t management_ns; /* time of threads spent on planning all this, outside of transfers */
     double
         utilisation; /* bytes of tables that had a place in the cache, over its capacity, averaged
                            over the time with work queued */
@@ -172,6 +178,7 @@ struct varve_tables_speeds {
     double link_bytes;  /* to each device, a second */
     double device_cost; /* of items, a second; 0: it takes no time */
     double host_cost;   /* by the processor; 0: there is no `host` */
+    double launch_s;    /* that a launch takes at least, in seconds, however few items it has */
 };
 
 /*

@@ -188,6 +188,10 @@ struct vv_device_ops {
      * leaves the application's stream alone. Cheap: may be called for every request. */
     int (*stream_adopt)(struct vv_device *d, void *native, struct vv_stream **ret_stream);
 
+    /* The driver's handle of a stream, ours or adopted, for work that others put on it. The emulated
+     * device's is for vv_device_host_run. */
+    void *(*stream_native)(struct vv_device *d, struct vv_stream *s);
+
     /* Between the two, what other libraries do on the calling thread concerns this device: a real
      * driver's context is made current, and the caller's put back afterwards. Pairs nest; a thread
      * is inside one device at a time (-EBUSY). Operations on it cost less inside. */
@@ -312,6 +316,11 @@ VV_WARN_UNUSED static inline int vv_device_stream_adopt(struct vv_device *d, voi
                                                         struct vv_stream **ret_stream)
 {
     return d->ops->stream_adopt(d, native, ret_stream);
+}
+
+static inline void *vv_device_stream_native(struct vv_device *d, struct vv_stream *s)
+{
+    return d->ops->stream_native(d, s);
 }
 
 VV_WARN_UNUSED static inline int vv_device_enter(struct vv_device *d)

@@ -14,7 +14,7 @@ int varve_emulate(struct varve_ctx *ctx, void (*kernel)(void *arg), void *arg,
     struct vv_device *d;
     int rc;
 
-    if (!ctx || !kernel || stream)
+    if (!ctx || !kernel)
         return -EINVAL;
     rc = vv_ckpt_enter(ctx);
     if (rc)
@@ -26,7 +26,7 @@ int varve_emulate(struct varve_ctx *ctx, void (*kernel)(void *arg), void *arg,
         rc = vv_ckpt_fail_ctx(ctx, "emulate", -ENOTSUP, false,
                               "this device is not the emulated one: launch kernels on it");
     else
-        rc = vv_device_host_app_run(d, kernel, arg);
+        rc = vv_device_host_run(d, stream, kernel, arg);
     vv_ckpt_leave(ctx);
     return rc;
 }

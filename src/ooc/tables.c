@@ -29,7 +29,8 @@
 static const struct varve_tables_opts defaults = {
     .opts_size = sizeof(defaults),
     .batch_items = 1024,
-    .depth = 3,
+    .depth = 2,
+    .lanes = 12,
     .readers = 4,
     .staging_bytes = UINT64_C(64) << 20,
 };
@@ -235,6 +236,9 @@ static void cache_fini(struct vvi_cache *c)
         return;
     launches_free(c);
     vvi_source_fini(&c->source);
+    for (uint32_t i = 0; i < c->nr_lanes; i++)
+        vv_device_stream_free(c->device, c->lanes[i]);
+    free(c->lanes);
     if (c->moved)
         vv_device_event_free(c->device, c->moved);
     if (c->moves)
@@ -291,6 +295,22 @@ static int source_init(struct varve_tables *t, struct vvi_cache *c, uint64_t byt
     return vvi_source_init(&c->source, t->ctx, c->device, &so);
 }
 
+static int lanes_init(struct vvi_cache *c, uint32_t nr)
+{
+    int rc = 0;
+
+    if (nr == 1)
+        return 0; /* the application's stream */
+    c->lanes = calloc(nr, sizeof(struct vv_stream *));
+    if (!c->lanes)
+        return -ENOMEM;
+    while (rc == 0 && c->nr_lanes < nr) {
+        rc = vv_device_stream_new(c->device, &c->lanes[c->nr_lanes]);
+        c->nr_lanes += rc == 0;
+    }
+    return rc;
+}
+
 static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
 {
     struct vvi_cache *c = &t->caches[i];
@@ -303,6 +323,8 @@ static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
         rc = vv_device_stream_new(c->device, &c->moves);
     if (rc == 0)
         rc = vv_device_event_new(c->device, &c->moved);
+    if (rc == 0)
+        rc = lanes_init(c, t->opts.lanes);
     if (rc)
         return vv_ckpt_fail_ctx(t->ctx, "tables_open", rc, true, "a cache of %llu bytes: %s",
                                 (unsigned long long)t->opts.cache_bytes, vv_strerror(rc));
@@ -434,7 +456,7 @@ int varve_tables_stats(struct varve_tables *t, struct varve_tables_stats *ret_st
     if (!t || !ret_stats || ret_stats->stats_size < sizeof(size_t))
         return -EINVAL;
     vv_mutex_lock(&t->lock);
-    vvi_tables_account_locked(t);
+    (void)vvi_tables_account_locked(t);
     s = t->stats;
     for (uint32_t i = 0; i < t->nr; i++) {
         const struct vvi_plan *p = &t->plans[i];

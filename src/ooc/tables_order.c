@@ -42,6 +42,8 @@ const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
         return "batch_items is 1 to 2^20";
     if (o.depth < 1 || o.depth > 64)
         return "depth is 1 to 64";
+    if (o.lanes < 1 || o.lanes > 64)
+        return "lanes are 1 to 64";
     if (o.readers < 1 || o.readers > 64)
         return "readers are 1 to 64";
     if (o.cache_bytes > UINT64_C(1) << 46)
@@ -295,21 +297,33 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
     return 0;
 }
 
-/* The most that a batch needs; those whose tables do not fit a cache are none. And the one whose tables
- * take most. */
+/* Whether an item alone may need more than that, or its tables may take more: as if they were all different. */
+static bool may_be_more(const struct vvi_order *o, uint32_t item, uint64_t most, uint64_t largest)
+{
+    const struct varve_tables_work *w = &o->work;
+    uint64_t uses = w->first[item + 1] - w->first[item], bytes = 0;
+
+    for (uint64_t u = w->first[item]; u < w->first[item + 1]; u++)
+        bytes += vvi_order_room(o, w->uses[u]);
+    return bytes > largest ||
+           lay_out(1, uses, uses, o->chunked ? bytes / VVI_CHUNK_BYTES : 0, o->item_bytes).bytes >
+               most;
+}
+
+/* The most that a batch of these items needs; those whose tables do not fit a cache are none. And the one whose
+ * tables take most. */
 static int most_meta(const struct vvi_order *o, struct vvi_marks *m,
-                     const struct vvi_limits *limits, uint64_t cache_bytes, uint64_t *most,
-                     struct vvi_largest *largest)
+                     const struct vvi_limits *limits, uint32_t from, uint32_t to,
+                     uint64_t cache_bytes, uint64_t *most, struct vvi_largest *largest)
 {
     struct vvi_batch b = {0};
-    uint32_t from = 0;
     int rc = 0;
 
-    while (rc == 0 && from < o->work.items) {
+    while (rc == 0 && from < to) {
         vvi_batch_begin(&b, m, o->tables, from);
         do
             rc = vvi_batch_add(&b, o, m, limits);
-        while (rc == 0 && b.to < o->work.items);
+        while (rc == 0 && b.to < to);
         if (rc == -ENOSPC)
             rc = 0;
         from = b.to;
@@ -332,10 +346,11 @@ int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits, u
     int rc = vvi_marks_init(&m, o->tables);
 
     if (rc == 0)
-        rc = most_meta(o, &m, &all, cache_bytes, &most, &batch);
+        rc = most_meta(o, &m, &all, 0, (uint32_t)o->work.items, cache_bytes, &most, &batch);
     /* A run may cut elsewhere, where an item is alone that was not here. */
-    if (rc == 0)
-        rc = most_meta(o, &m, &one, cache_bytes, &most, &item);
+    for (uint32_t i = 0; rc == 0 && i < o->work.items; i++)
+        if (may_be_more(o, i, most, item.bytes))
+            rc = most_meta(o, &m, &one, i, i + 1, cache_bytes, &most, &item);
     vvi_marks_fini(&m);
     if (rc == 0) {
         *ret_bytes = most;

@@ -9,7 +9,8 @@
  * expendable (`slack`), and chosen anew when they run out; holes are what lies between tables that are not. The largest table takes the
  * hole that fits best, and so on; expendable tables go only where somebody takes their place. What finds
  * no hole gets one by moving: of all windows with enough free or expendable bytes the one is chosen in
- * which the fewest others are; those move down, and the place is behind them.
+ * which the fewest others are; those move down, and the place is behind them. Tables that launches use leave no
+ * such window now and then: then more go from the stretch between two of them that has most to offer.
  *
  * All of this is worked out in a list of segments, and takes effect at its end, or not at all.
  *
@@ -32,7 +33,7 @@ enum { TABLE_BITS = 24 };
 struct vvi_seg {
     uint64_t at, bytes;
     uint32_t table;
-    bool pooled; /* it was expendable; whether it is, `held` says */
+    bool pooled; /* it is expendable, as `held` says */
     bool comes;  /* it has yet to be brought, and may be placed elsewhere */
 };
 
@@ -150,32 +151,6 @@ static void come(struct vvi_space *s, uint32_t table)
     s->used_room += vvi_space_room(s, table);
 }
 
-void vvi_space_unpool(struct vvi_space *s, uint32_t table)
-{
-    if (s->held[table].pooled)
-        s->pool_bytes -= vvi_space_room(s, table);
-    s->held[table].pooled = false;
-}
-
-/* It has no place any more; its segment is somebody else's business. */
-static void leave(struct vvi_space *s, uint32_t table)
-{
-    uint32_t at = s->held[table].index;
-
-    vv_assert(s->held[table].refs == 0 && at != VVI_NONE);
-    vvi_space_unpool(s, table);
-    if (at < --s->nr) {
-        s->list[at] = s->list[s->nr];
-        s->held[s->list[at]].index = at;
-    }
-    s->held[table].index = VVI_NONE;
-    s->used_bytes -= s->bytes[table];
-    s->used_room -= vvi_space_room(s, table);
-    s->evicted++;
-    if (s->chunked)
-        free_chunks(s, table);
-}
-
 /* Which segment is there. */
 static uint32_t seg_at(const struct vvi_space *s, uint64_t at)
 {
@@ -190,6 +165,36 @@ static uint32_t seg_at(const struct vvi_space *s, uint64_t at)
             high = middle;
     }
     return low;
+}
+
+void vvi_space_unpool(struct vvi_space *s, uint32_t table)
+{
+    if (!s->held[table].pooled)
+        return;
+    s->pool_bytes -= vvi_space_room(s, table);
+    s->held[table].pooled = false;
+    s->segs[seg_at(s, s->held[table].at)].pooled = false;
+}
+
+/* It has no place any more; its segment is somebody else's business. */
+static void leave(struct vvi_space *s, uint32_t table)
+{
+    uint32_t at = s->held[table].index;
+
+    vv_assert(s->held[table].refs == 0 && at != VVI_NONE);
+    if (s->held[table].pooled)
+        s->pool_bytes -= vvi_space_room(s, table);
+    s->held[table].pooled = false;
+    if (at < --s->nr) {
+        s->list[at] = s->list[s->nr];
+        s->held[s->list[at]].index = at;
+    }
+    s->held[table].index = VVI_NONE;
+    s->used_bytes -= s->bytes[table];
+    s->used_room -= vvi_space_room(s, table);
+    s->evicted++;
+    if (s->chunked)
+        free_chunks(s, table);
 }
 
 void vvi_space_drop(struct vvi_space *s, uint32_t table)
@@ -324,7 +329,7 @@ static int place_chunked(struct vvi_space *s, const uint32_t *tables, uint32_t n
 
 static bool expendable(const struct vvi_space *s, const struct vvi_seg *seg)
 {
-    return seg->pooled && s->held[seg->table].pooled && !s->nobody_goes;
+    return seg->pooled && !s->nobody_goes;
 }
 
 /* Tables of so many bytes, or all that may go, are expendable. */
@@ -334,8 +339,8 @@ static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
 
     for (uint32_t i = 0; i < s->nr_segs; i++)
         if (s->segs[i].pooled) {
-            vvi_space_unpool(s, s->segs[i].table);
-            s->segs[i].pooled = false;
+            s->segs[i].pooled = s->held[s->segs[i].table].pooled = false;
+            s->pool_bytes -= s->segs[i].bytes;
         }
     n = choose(s, end, bytes);
     for (uint32_t i = 0; i < n; i++) {
@@ -382,36 +387,35 @@ static struct vvi_hole *best_hole(struct vvi_space *s, uint32_t nr_holes, uint64
     return best;
 }
 
-static int by_place(const void *a, const void *b)
+/* The first of n segments that ends behind `at`. */
+static uint32_t seg_behind(const struct vvi_seg *segs, uint32_t n, uint64_t at)
 {
-    uint64_t x = ((const struct vvi_seg *)a)->at, y = ((const struct vvi_seg *)b)->at;
+    uint32_t low = 0, high = n;
 
-    return x < y ? -1 : x > y ? 1 : 0;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (segs[middle].at + segs[middle].bytes <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-/* Merges segments that come into the list, to s->other; expendable ones that they lie on are gone. */
-static uint32_t merge(struct vvi_space *s, uint32_t more)
+/* Puts a segment that comes into the list of n; expendable ones that it lies on are gone. How many there are
+ * then. */
+static uint32_t insert(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, struct vvi_seg seg)
 {
-    const struct vvi_seg *old = s->segs, *new = s->placed;
-    struct vvi_seg *to = s->other;
-    uint32_t i = 0, n = s->nr_segs, out = 0;
+    uint32_t from = seg_behind(segs, n, seg.at), to = from;
 
-    qsort(s->placed, more, sizeof(*s->placed), by_place);
-    for (uint32_t j = 0; j < more; j++) {
-        uint32_t from = i;
-
-        while (i < n && old[i].at + old[i].bytes <= new[j].at)
-            i++;
-        memcpy(to + out, old + from, (i - from) * sizeof(*to));
-        out += i - from;
-        for (; i < n && old[i].at < new[j].at + new[j].bytes; i++) {
-            vv_assert(expendable(s, &old[i]));
-            s->gone[s->nr_gone++] = old[i].table;
-        }
-        to[out++] = new[j];
+    for (; to < n && segs[to].at < seg.at + seg.bytes; to++) {
+        vv_assert(expendable(s, &segs[to]));
+        s->gone[s->nr_gone++] = segs[to].table;
     }
-    memcpy(to + out, old + i, (n - i) * sizeof(*to));
-    return out + n - i;
+    memmove(segs + from + 1, segs + to, (n - to) * sizeof(*segs));
+    segs[from] = seg;
+    return n + 1 - (to - from);
 }
 
 /* ---- flat: moving together ---- */
@@ -478,16 +482,82 @@ static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
     return best != UINT64_MAX;
 }
 
+/* What may go from here, though it was not meant to. */
+static bool may_go(const struct vvi_space *s, const struct vvi_seg *seg)
+{
+    const struct vvi_held *h = &s->held[seg->table];
+
+    return !seg->comes && !h->refs && !h->keep && !expendable(s, seg);
+}
+
+/* Between two tables that have to stay where they are, the stretch that has most bytes free or expendable of
+ * those where enough can go. false: nowhere. */
+static bool find_stretch(const struct vvi_space *s, uint32_t n, uint64_t bytes,
+                         struct window *ret_stretch, uint64_t *ret_vacant)
+{
+    const struct vvi_seg *segs = s->other;
+    uint64_t start = 0, taken = 0, more = 0;
+    uint32_t l = 0;
+    bool found = false;
+
+    for (uint32_t r = 0; r <= n; r++) {
+        uint64_t end = r < n ? segs[r].at : s->capacity, vacant = end - start - taken;
+
+        if (r < n && cost_of(s, &segs[r]) != UINT64_MAX) {
+            taken += taken_by(s, &segs[r]);
+            more += may_go(s, &segs[r]) ? segs[r].bytes : 0;
+            continue;
+        }
+        if (vacant + more >= bytes && (!found || vacant > *ret_vacant)) {
+            *ret_stretch = (struct window){l, r};
+            *ret_vacant = vacant;
+            found = true;
+        }
+        l = r + 1;
+        start = r < n ? segs[r].at + segs[r].bytes : 0;
+        taken = more = 0;
+    }
+    return found;
+}
+
+/* Where tables that stay leave no window large enough, some more become expendable, in one stretch: those that
+ * are needed last. */
+static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes)
+{
+    struct vvi_seg *segs = s->other;
+    struct window w = {0, 0};
+    uint64_t vacant = 0;
+
+    if (s->nobody_goes || !find_stretch(s, n, bytes, &w, &vacant))
+        return false;
+    while (vacant < bytes) {
+        struct vvi_seg *last = NULL;
+
+        for (struct vvi_seg *seg = segs + w.left; seg < segs + w.right; seg++)
+            if (may_go(s, seg) && (!last || s->held[seg->table].next > s->held[last->table].next))
+                last = seg;
+        vv_assert(last);
+        vacant += last->bytes;
+        last->pooled = s->held[last->table].pooled = true;
+        s->segs[seg_at(s, s->held[last->table].at)].pooled = true;
+        s->pool_bytes += last->bytes;
+    }
+    return true;
+}
+
 /* Makes a place for the table by moving and dropping, in s->other, which has *n segments; its own is in it
- * then. false: no window is large enough. */
-static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table)
+ * then, and `before` and `behind` count those that are as they were. false: no window is large enough. */
+static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32_t *before,
+                        uint32_t *behind)
 {
     struct vvi_seg *segs = s->other;
     struct window w = {0, 0};
     uint64_t at;
     uint32_t out;
 
-    if (!find_window(s, *n, vvi_space_room(s, table), &w))
+    if (!find_window(s, *n, vvi_space_room(s, table), &w) &&
+        (!widen(s, *n, vvi_space_room(s, table)) ||
+         !find_window(s, *n, vvi_space_room(s, table), &w)))
         return false;
     at = w.left ? segs[w.left - 1].at + segs[w.left - 1].bytes : 0;
     out = w.left;
@@ -504,6 +574,8 @@ static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table)
     }
     memmove(segs + out + 1, segs + w.right, (*n - w.right) * sizeof(*segs));
     segs[out] = (struct vvi_seg){at, vvi_space_room(s, table), table, false, true};
+    *before = VV_MIN(*before, w.left);
+    *behind = VV_MIN(*behind, *n - w.right);
     *n = out + 1 + *n - w.right;
     return true;
 }
@@ -520,27 +592,31 @@ static void sort_by_size(struct vvi_space *s, const uint32_t *tables, uint32_t n
         s->missing[i] = (uint32_t)s->order[i] & ((UINT32_C(1) << TABLE_BITS) - 1);
 }
 
-/* The cache is as the n segments of s->other say. `moved`: some of them may be elsewhere than before. */
-static void take_effect(struct vvi_space *s, uint32_t n, bool moved)
+/* A table is where its segment is now. */
+static void settle_seg(struct vvi_space *s, struct vvi_seg *seg)
 {
-    struct vvi_seg *segs = s->other;
+    uint32_t t = seg->table;
 
+    if (seg->comes)
+        come(s, t);
+    else if (s->held[t].at != seg->at)
+        s->moves[s->nr_moves++] = (struct vvi_move){t, s->held[t].at, seg->at};
+    seg->comes = false;
+    s->held[t].at = seg->at;
+}
+
+/* The cache is as the n segments of `segs` say; all but some in the middle are as they were. */
+static void take_effect(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, uint32_t before,
+                        uint32_t behind)
+{
     for (uint32_t i = 0; i < s->nr_gone; i++)
         leave(s, s->gone[i]);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t t = segs[i].table;
-
-        if (segs[i].comes)
-            come(s, t);
-        else if (!moved || s->held[t].at == segs[i].at)
-            continue;
-        else
-            s->moves[s->nr_moves++] = (struct vvi_move){t, s->held[t].at, segs[i].at};
-        segs[i].comes = false;
-        s->held[t].at = segs[i].at;
+    for (uint32_t i = before; i < n - behind; i++)
+        settle_seg(s, &segs[i]);
+    if (segs == s->other) {
+        s->other = s->segs;
+        s->segs = segs;
     }
-    s->other = s->segs;
-    s->segs = segs;
     s->nr_segs = n;
 }
 
@@ -548,7 +624,9 @@ static void take_effect(struct vvi_space *s, uint32_t n, bool moved)
  * away from. */
 static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
 {
-    uint32_t n, placed = 0, left = 0, holes = find_holes(s, vvi_space_room(s, s->missing[nr - 1]));
+    uint32_t n = s->nr_segs, placed = 0, left = 0, before = n, behind = n,
+             holes = find_holes(s, vvi_space_room(s, s->missing[nr - 1]));
+    struct vvi_seg *segs = s->segs;
     bool fits = true;
 
     s->nr_gone = s->nr_moves = 0;
@@ -566,11 +644,22 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
     }
     if (left > 0 && !move)
         return false;
-    n = merge(s, placed);
+    if (left > 0) { /* which may come to nothing */
+        segs = s->other;
+        memcpy(segs, s->segs, n * sizeof(*segs));
+    }
+    for (uint32_t i = 0; i < placed; i++) {
+        uint32_t at;
+
+        n = insert(s, segs, n, s->placed[i]);
+        at = seg_behind(segs, n, s->placed[i].at);
+        before = VV_MIN(before, at);
+        behind = VV_MIN(behind, n - at - 1);
+    }
     for (uint32_t i = 0; fits && i < left; i++)
-        fits = make_window(s, &n, s->missing[i]);
+        fits = make_window(s, &n, s->missing[i], &before, &behind);
     if (fits)
-        take_effect(s, n, left > 0);
+        take_effect(s, segs, n, before, behind);
     return fits;
 }
 
@@ -662,7 +751,7 @@ static bool check_segs(const struct vvi_space *s)
 
         if (seg->at < at || seg->at != s->held[seg->table].at || seg->comes ||
             seg->bytes != vvi_space_room(s, seg->table) || s->held[seg->table].index == VVI_NONE ||
-            (s->held[seg->table].pooled && !seg->pooled))
+            s->held[seg->table].pooled != seg->pooled)
             return false;
         at = seg->at + seg->bytes;
         pool += expendable(s, seg) ? seg->bytes : 0;

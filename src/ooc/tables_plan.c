@@ -178,8 +178,9 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
 
     if (p->from >= p->to)
         return -ENODATA;
-    /* A cache that is nearly full is not worth trying. */
-    if (more && !p->paper && p->space.capacity - p->space.used_room < p->space.capacity / 256)
+    /* A cache that is nearly full is not worth trying; what is vacant among flat tables is in pieces. */
+    if (more && !p->paper &&
+        p->space.capacity - p->space.used_room < p->space.capacity / (p->space.chunked ? 256 : 64))
         return -EAGAIN;
     rc = p->paper ? form_paper(p, step) : form(p, more, step);
     if (rc == 0)
@@ -286,6 +287,7 @@ int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order 
         return rc;
     s.limits.meta_bytes = most;
     /* A small cache is for tables first. */
+    s.lanes = opts->lanes;
     s.depth = opts->depth;
     while (s.depth > 1 && s.depth * most > opts->cache_bytes / 16)
         s.depth--;

@@ -221,11 +221,19 @@ uint32_t vvi_plan_part(const struct vvi_order *o, uint32_t nr, uint32_t which);
 /* The parts of a cache, by a dry run. */
 struct vvi_split {
     struct vvi_limits limits; /* of a batch */
-    uint32_t depth;           /* launches under way on a device; ... */
-    uint32_t most;            /* ... where there is room for their tables without others going */
+    uint32_t lanes;           /* that they compute in */
+    uint32_t depth;           /* launches whose tables are on their way; ... */
+    uint32_t most;            /* launches under way where there is room without others going */
     uint64_t meta_bytes;      /* for what they need beside tables; the rest is tables' */
     struct vvi_largest largest;
 };
+
+/* Of so many launches under way, the tables of some still on their way: no table goes for another. */
+static inline bool vvi_split_enough(const struct vvi_split *s, uint32_t under_way,
+                                    uint32_t travelling)
+{
+    return travelling >= s->depth || under_way >= s->depth + s->lanes - 1;
+}
 
 /* -EFBIG: nothing is left for tables; -ENOMEM. */
 VV_WARN_UNUSED int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order *o,
@@ -252,6 +260,7 @@ struct vvi_launch {
     unsigned char *dev;  /* where to */
     struct vv_event *ready; /* what it needs is on the device */
     struct vv_event *done;  /* it has ended */
+    struct vv_stream *lane; /* that it computes on */
     uint32_t *outside;      /* in `host` */
     double cost;
     bool planned, recorded; /* it holds tables; `done` will come */
@@ -270,6 +279,8 @@ struct vvi_cache {
     uint64_t scratch_bytes;
     struct vv_stream *moves; /* everything that writes to the cache */
     struct vv_event *moved;
+    struct vv_stream **lanes; /* that launches compute on, if there are several */
+    uint32_t nr_lanes;
     struct vvi_launch *launches; /* a ring of `most` */
     uint32_t nr_launches;
     unsigned char *host; /* pinned, for all of them */
@@ -278,9 +289,11 @@ struct vvi_cache {
     size_t nr_pieces;
     /* Of a run. */
     uint32_t first, nr; /* launches under way */
+    uint32_t ready;     /* of these, the first ones: the host knows that their tables are there */
+    uint32_t lane;      /* of the next one */
     double ahead;       /* what they cost */
     struct vvi_pace pace;
-    uint64_t busy_since, cpu_ns;
+    uint64_t busy_since, spent_ns;
     struct vv_stream *stream; /* the application's */
     int error;
 };
@@ -327,7 +340,7 @@ VV_WARN_UNUSED int vvi_tables_forget(struct vvi_cache *c);
 size_t vvi_tables_pieces(const struct vvi_cache *c, uint32_t table, struct vvi_piece *ret,
                          size_t room);
 
-/* tables_run.c: time passes; called before what is used changes. */
-void vvi_tables_account_locked(struct varve_tables *t);
+/* tables_run.c: time passes, up to the one that is returned; called before what is used changes. */
+uint64_t vvi_tables_account_locked(struct varve_tables *t);
 
 #endif

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs: launches one after another, while the tables of the next ones travel.
+ * Runs: launches side by side, while the tables of the next ones travel.
  *
  * Each cache has a thread, which plans a batch, moves and brings its tables, launches it, and lets go of it
  * when it has ended; the caller's thread is that of the first cache. One more thread does what is the
  * processor's, if there is `host`.
  *
  * Order. Everything that writes to a cache goes through its stream `moves`, in the order in which it was
- * planned. A launch begins after what was submitted there for it. A place is given to another table only
- * when every launch that used the one before has ended, which the host has seen by then; so no copy waits
- * for a kernel, and no kernel sees a table change.
+ * planned. Launches take lanes in turn: streams of ours, which begin after what the application had on its
+ * own. A launch begins after what was submitted to `moves` for it and after the one before in its lane, and
+ * waits for no other. A place is given to another table only when every launch that used the one before has
+ * ended, which the host has seen by then; so no copy waits for a kernel, and no kernel sees a table change.
+ *
+ * Pace. The link has work as long as the tables of a few launches are on their way (`depth`); who waits for
+ * them longer than that only holds tables. Launches whose tables are there compute, as many as there are lanes.
+ * So the thread waits for the next tables to arrive, or, when lanes or room are lacking, for the oldest launch.
  *
  * Errors. A copy that fails later is told by the first event after it, which is asked before the launch
  * counts as ended. After an error everything under way is waited for, and the caches of the run are taken
@@ -21,7 +26,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ckpt/face.h"
 #include "core/assert.h"
@@ -30,22 +34,13 @@
 #include "core/thread.h"
 #include "ooc/tables_private.h"
 
-static uint64_t cpu_now(void)
+uint64_t vvi_tables_account_locked(struct varve_tables *t)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * VV_NS_PER_S + (uint64_t)t.tv_nsec;
-}
-
-void vvi_tables_account_locked(struct varve_tables *t)
-{
-    uint64_t now, used = 0;
+    uint64_t now = vv_now_ns(), used = 0;
     bool queued = false;
 
     if (!t->running)
-        return;
-    now = vv_now_ns();
+        return now;
     for (uint32_t i = 0; i < t->nr; i++) {
         queued = queued || t->plans[i].from < t->plans[i].to;
         used += t->plans[i].space.used_bytes;
@@ -55,6 +50,7 @@ void vvi_tables_account_locked(struct varve_tables *t)
         t->used_ns += (double)(now - t->seen_ns) * (double)used;
     }
     t->seen_ns = now;
+    return now;
 }
 
 /* The first error is the run's. */
@@ -182,7 +178,7 @@ static int call_launch(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi
 
     if (rc)
         return rc;
-    rc = w->launch(w->arg, &v, c->which, w->streams ? w->streams[c->which] : NULL);
+    rc = w->launch(w->arg, &v, c->which, vv_device_stream_native(c->device, l->lane));
     vv_device_leave(c->device);
     return rc ? vvi_tables_fail(c, rc < 0 ? rc : -EINVAL, "launch returned %d for item %u", rc,
                                 b->from)
@@ -206,13 +202,13 @@ static int submit(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi_laun
     if (rc == 0)
         rc = vv_device_event_record(c->device, l->ready, c->moves);
     if (rc == 0)
-        rc = vv_device_stream_wait_event(c->device, c->stream, l->ready);
+        rc = vv_device_stream_wait_event(c->device, l->lane, l->ready);
     if (rc)
         return rc;
     rc = call_launch(r, c, l);
     if (rc == 0)
-        rc = vv_device_copy_async(c->device, c->stream, &back, 1);
-    ended = vv_device_event_record(c->device, l->done, c->stream);
+        rc = vv_device_copy_async(c->device, l->lane, &back, 1);
+    ended = vv_device_event_record(c->device, l->done, l->lane);
     l->recorded = ended == 0;
     return rc ? rc : ended;
 }
@@ -334,40 +330,75 @@ static bool host_takes_locked(struct vvi_tables_run *r, struct vvi_cache *c, boo
 
 /* ---- the thread of a cache ---- */
 
+/* The how-manyth of the launches under way. */
+static struct vvi_launch *launch_at(struct vvi_cache *c, uint32_t i)
+{
+    return &c->launches[(c->first + i) % c->t->split.most];
+}
+
+/* Which tables have arrived. An error of theirs is told here, and by no later event. */
+static int see_arrivals(struct vvi_cache *c)
+{
+    int rc = 0;
+
+    while (c->ready < c->nr) {
+        rc = vv_device_event_query(c->device, launch_at(c, c->ready)->ready);
+        if (rc)
+            break;
+        c->ready++;
+    }
+    return rc == -EBUSY ? 0 : rc;
+}
+
 /* The oldest launch has ended: what is said of it then. */
 static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     struct varve_tables *t = r->t;
     struct vvi_launch *l = &c->launches[c->first];
     uint64_t start, now;
-    int rc = vvi_tables_wait(c, l->done), moved;
+    int rc = vvi_tables_wait(c, l->done), moved = 0;
 
-    start = cpu_now();
-    /* It began after this; an event that comes later would not tell of an error any more. */
-    moved = vv_device_event_query(c->device, l->ready);
-    if (moved == 0 || moved == -EBUSY)
+    if (c->ready == 0) { /* it began after this */
+        moved = vvi_tables_wait(c, l->ready);
+        c->ready++;
+    }
+    if (moved == 0)
         moved = vvi_source_check(&c->source);
+    start = vv_now_ns();
     rc = rc ? rc : moved;
     if (rc == 0 && *l->outside)
         rc = vvi_tables_fail(c, -EINVAL,
                              "a kernel read beyond the end of a table, or of a list of them");
     if (rc)
         return rc;
-    now = vv_now_ns();
     vv_mutex_lock(&t->lock);
-    vvi_tables_account_locked(t);
+    now = vvi_tables_account_locked(t);
     t->stats.items += l->step.batch.to - l->step.batch.from;
     vvi_plan_done(&t->plans[c->which], &l->step, false);
     l->planned = l->recorded = false;
     c->first = (c->first + 1) % t->split.most;
     c->nr--;
+    c->ready--;
     c->ahead -= l->cost;
     c->pace.cost += l->cost;
     c->pace.ns += (double)(now - c->busy_since);
     c->busy_since = now;
     vv_mutex_unlock(&t->lock);
-    c->cpu_ns += cpu_now() - start;
+    c->spent_ns += vv_now_ns() - start;
     return 0;
+}
+
+/* Those that have ended already, the oldest first. */
+static int end_launches(struct vvi_tables_run *r, struct vvi_cache *c)
+{
+    int rc = 0;
+
+    while (rc == 0 && c->nr > 0) {
+        rc = vv_device_event_query(c->device, c->launches[c->first].done);
+        if (rc == 0)
+            rc = end_launch(r, c);
+    }
+    return rc == -EBUSY ? 0 : rc;
 }
 
 /* Plans the next launch, or gives an item to the processor. 0: *ret_launch has it; or NULL, and it is worth
@@ -377,20 +408,22 @@ static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c,
 {
     struct varve_tables *t = r->t;
     struct vvi_plan *p = &t->plans[c->which];
-    struct vvi_launch *l = &c->launches[(c->first + c->nr) % t->split.most];
-    bool more = c->nr >= t->split.depth;
+    struct vvi_launch *l = launch_at(c, c->nr);
+    bool more = vvi_split_enough(&t->split, c->nr, c->nr - c->ready);
+    uint64_t now;
     int rc;
 
     *ret_launch = NULL;
     if (c->nr == t->split.most)
         return -EAGAIN;
-    vvi_tables_account_locked(t);
+    now = vvi_tables_account_locked(t);
     rc = vvi_plan_next(p, more, &l->step);
     if (rc == 0) {
         l->planned = true;
         l->cost = vvi_order_cost(&r->order, l->step.batch.from, l->step.batch.to);
         if (c->nr++ == 0)
-            c->busy_since = vv_now_ns();
+            c->busy_since = now;
+        l->lane = c->nr_lanes > 0 ? c->lanes[c->lane++ % c->nr_lanes] : c->stream;
         c->ahead += l->cost;
         *ret_launch = l;
         return 0;
@@ -409,6 +442,20 @@ static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c,
     return rc;
 }
 
+/* Nothing can be planned until something has happened. */
+static int wait_some(struct vvi_tables_run *r, struct vvi_cache *c)
+{
+    const struct vvi_split *s = &r->t->split;
+    bool paper = r->t->opts.policy == VARVE_TABLES_PAPER;
+
+    vv_assert(c->nr > 0); /* without launches there is room */
+    if (c->nr == 0)
+        return -EFBIG;
+    if (!paper && c->nr < s->most && c->nr - c->ready >= s->depth)
+        return vvi_tables_wait(c, launch_at(c, c->ready)->ready);
+    return end_launch(r, c);
+}
+
 static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     struct varve_tables *t = r->t;
@@ -416,9 +463,15 @@ static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
     int rc = 0;
 
     while (rc == 0 && !stop) {
-        uint64_t start = cpu_now();
         struct vvi_launch *l;
+        uint64_t start;
 
+        rc = see_arrivals(c);
+        if (rc == 0)
+            rc = end_launches(r, c);
+        if (rc)
+            break;
+        start = vv_now_ns();
         vv_mutex_lock(&t->lock);
         stop = r->error != 0;
         rc = stop ? 0 : plan_locked(r, c, &l);
@@ -427,15 +480,14 @@ static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
             break;
         if (rc == 0 && l)
             write_meta(r, c, l);
-        c->cpu_ns += cpu_now() - start;
+        c->spent_ns += vv_now_ns() - start;
         if (rc == 0 && l) {
             rc = submit(r, c, l);
         } else if (rc == -ENODATA && c->nr == 0) {
             rc = 0;
             break;
         } else if (rc == -EAGAIN || rc == -ENODATA) {
-            vv_assert(c->nr > 0); /* without launches there is room */
-            rc = c->nr > 0 ? end_launch(r, c) : -EFBIG;
+            rc = wait_some(r, c);
         }
     }
     return rc;
@@ -453,11 +505,25 @@ static void settle(struct vvi_tables_run *r, struct vvi_cache *c)
             (void)vvi_tables_wait(c, l->done);
         l->planned = l->recorded = false;
     }
+    c->ready = 0;
+    for (uint32_t i = 0; i < c->nr_lanes; i++)
+        if (vv_device_event_record(c->device, c->moved, c->lanes[i]) == 0)
+            (void)vvi_tables_wait(c, c->moved);
     if (vv_device_event_record(c->device, c->moved, c->stream) == 0)
         (void)vvi_tables_wait(c, c->moved);
     if (vv_device_event_record(c->device, c->moved, c->moves) == 0)
         (void)vvi_tables_wait(c, c->moved);
     vvi_source_settle(&c->source, c->moves);
+}
+
+/* Launches begin after what the application had on its stream. */
+static int begin_lanes(struct vvi_cache *c)
+{
+    int rc = c->nr_lanes > 0 ? vv_device_event_record(c->device, c->moved, c->stream) : 0;
+
+    for (uint32_t i = 0; rc == 0 && i < c->nr_lanes; i++)
+        rc = vv_device_stream_wait_event(c->device, c->lanes[i], c->moved);
+    return rc;
 }
 
 static void cache_run(struct vvi_tables_run *r, struct vvi_cache *c)
@@ -466,13 +532,15 @@ static void cache_run(struct vvi_tables_run *r, struct vvi_cache *c)
     struct varve_tables *t = r->t;
     int rc;
 
-    c->first = c->nr = 0;
+    c->first = c->nr = c->ready = c->lane = 0;
     c->ahead = 0;
-    c->cpu_ns = 0;
+    c->spent_ns = 0;
     c->pace = (struct vvi_pace){0, 0};
     rc = vv_device_stream_adopt(c->device, w->streams ? w->streams[c->which] : NULL, &c->stream);
     if (rc == 0) {
-        rc = cache_loop(r, c);
+        rc = begin_lanes(c);
+        if (rc == 0)
+            rc = cache_loop(r, c);
         vv_mutex_lock(&t->lock);
         note_error_locked(r, rc);
         rc = r->error;
@@ -483,7 +551,7 @@ static void cache_run(struct vvi_tables_run *r, struct vvi_cache *c)
     }
     vv_mutex_lock(&t->lock);
     note_error_locked(r, rc);
-    t->stats.management_ns += c->cpu_ns;
+    t->stats.management_ns += c->spent_ns;
     vv_mutex_unlock(&t->lock);
 }
 
@@ -573,11 +641,11 @@ static int run(struct vvi_tables_run *r, uint64_t start)
         vvi_plan_begin(&t->plans[i], &r->order, &t->split.limits,
                        vvi_plan_part(&r->order, t->nr, i), vvi_plan_part(&r->order, t->nr, i + 1));
     t->seen_ns = vv_now_ns();
-    t->stats.management_ns += cpu_now() - start;
+    t->stats.management_ns += vv_now_ns() - start;
     vv_mutex_unlock(&t->lock);
     rc = run_threads(r);
     vv_mutex_lock(&t->lock);
-    vvi_tables_account_locked(t);
+    (void)vvi_tables_account_locked(t);
     for (uint32_t i = 0; i < t->nr; i++) {
         t->plans[i].from = t->plans[i].to = 0;
         /* A cache that cannot even be forgotten is divided anew next time. */
@@ -592,7 +660,7 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
 {
     struct vvi_tables_run r = {.t = t};
     const char *why = NULL;
-    uint64_t start = cpu_now();
+    uint64_t start = vv_now_ns();
     bool busy;
     int rc;
 

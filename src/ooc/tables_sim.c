@@ -2,12 +2,13 @@
 /*
  * Runs without devices: the plans of a run, with times that are computed.
  *
- * A device has a link, over which the tables of batches travel one after another, and computes one batch
- * at a time; a batch begins when its tables are there and the one before has ended. A batch is planned
- * as soon as fewer than `depth` are under way. Moves inside of a device take no time here. The processor
+ * A device has a link, over which the tables of batches travel one after another, and `lanes`: a batch
+ * begins when its tables are there and the one before in its lane has ended. Lanes share what the device
+ * computes in a second, and no batch takes less than a certain time. A batch is planned as soon as the
+ * tables of fewer than `depth` are on their way. Moves inside of a device take no time here. The processor
  * does one item at a time.
  *
- * Time stops at the events: a batch ends, or the processor's item does.
+ * Time stops at the events: the tables of a batch are there, a batch ends, or the processor's item does.
  */
 #include <errno.h>
 #include <math.h>
@@ -20,14 +21,17 @@
 
 struct under_way {
     struct vvi_step step;
-    double end_s, cost;
+    double ready_s, end_s, cost;
 };
 
 struct device {
     struct under_way *launch; /* a ring of `depth` */
     uint32_t first, nr;
+    uint32_t ready; /* of these, the first ones: their tables are there */
     double link_free, compute_free;
-    double ahead; /* cost of what is under way */
+    double *lane_free; /* of each lane */
+    uint32_t lane;     /* of the next batch */
+    double ahead;      /* cost of what is under way */
     struct vvi_pace pace;
     double busy_since;
 };
@@ -55,6 +59,7 @@ static void sim_fini(struct sim *s)
         for (uint32_t i = 0; s->devices[d].launch && i < s->split.most; i++)
             vvi_step_fini(&s->devices[d].launch[i].step);
         free(s->devices[d].launch);
+        free(s->devices[d].lane_free);
     }
     free(s->plans);
     free(s->devices);
@@ -86,7 +91,8 @@ static int sim_init(struct sim *s, const struct varve_tables_opts *opts,
         vvi_plan_begin(&s->plans[d], &s->order, &s->split.limits,
                        vvi_plan_part(&s->order, s->nr, d), vvi_plan_part(&s->order, s->nr, d + 1));
         s->devices[d].launch = calloc(s->split.most, sizeof(*s->devices[d].launch));
-        rc = s->devices[d].launch ? 0 : -ENOMEM;
+        s->devices[d].lane_free = calloc(s->split.lanes, sizeof(double));
+        rc = s->devices[d].launch && s->devices[d].lane_free ? 0 : -ENOMEM;
     }
     return rc;
 }
@@ -96,14 +102,19 @@ static int sim_init(struct sim *s, const struct varve_tables_opts *opts,
 static void begin_launch(struct sim *s, uint32_t d, struct under_way *u)
 {
     struct device *dev = &s->devices[d];
+    double begin;
 
     dev->link_free =
         VV_MAX(dev->link_free, s->now) +
         (s->speeds.link_bytes > 0 ? (double)u->step.fill_bytes / s->speeds.link_bytes : 0);
     u->cost = vvi_order_cost(&s->order, u->step.batch.from, u->step.batch.to);
-    dev->compute_free = VV_MAX(dev->compute_free, dev->link_free) +
+    u->ready_s = dev->link_free;
+    begin = VV_MAX(dev->link_free, dev->lane_free[dev->lane]);
+    dev->compute_free = VV_MAX(dev->compute_free, begin) +
                         (s->speeds.device_cost > 0 ? u->cost / s->speeds.device_cost : 0);
-    u->end_s = dev->compute_free;
+    u->end_s = VV_MAX(dev->compute_free, begin + s->speeds.launch_s);
+    dev->lane_free[dev->lane] = u->end_s;
+    dev->lane = (dev->lane + 1) % s->split.lanes;
     if (dev->nr++ == 0)
         dev->busy_since = s->now;
     dev->ahead += u->cost;
@@ -117,10 +128,31 @@ static void end_launch(struct sim *s, uint32_t d)
     vvi_plan_done(&s->plans[d], &u->step, false);
     dev->first = (dev->first + 1) % s->split.most;
     dev->nr--;
+    dev->ready--;
     dev->ahead -= u->cost;
     dev->pace.cost += u->cost;
     dev->pace.ns += s->now - dev->busy_since; /* in seconds, as the processor's is */
     dev->busy_since = s->now;
+}
+
+/* When something happens on the device next: the tables of a batch are there, or the oldest one ends. */
+static double next_of(const struct sim *s, const struct device *dev)
+{
+    if (dev->ready < dev->nr)
+        return VV_MIN(dev->launch[(dev->first + dev->ready) % s->split.most].ready_s,
+                      dev->ready > 0 ? dev->launch[dev->first].end_s : INFINITY);
+    return dev->nr > 0 ? dev->launch[dev->first].end_s : INFINITY;
+}
+
+static void happen(struct sim *s, uint32_t d)
+{
+    struct device *dev = &s->devices[d];
+
+    if (dev->ready < dev->nr &&
+        dev->launch[(dev->first + dev->ready) % s->split.most].ready_s <= s->now)
+        dev->ready++;
+    else
+        end_launch(s, d);
 }
 
 /* Lets time pass until the next event; false: there is none. */
@@ -132,10 +164,10 @@ static bool next_event(struct sim *s)
     uint64_t used = 0;
 
     for (uint32_t d = 0; d < s->nr; d++) {
-        const struct device *dev = &s->devices[d];
+        double next = next_of(s, &s->devices[d]);
 
-        if (dev->nr > 0 && dev->launch[dev->first].end_s < at) {
-            at = dev->launch[dev->first].end_s;
+        if (next < at) {
+            at = next;
             which = d;
         }
         queued = queued || s->plans[d].from < s->plans[d].to;
@@ -149,7 +181,7 @@ static bool next_event(struct sim *s)
     }
     s->now = at;
     if (which < s->nr) {
-        end_launch(s, which);
+        happen(s, which);
     } else {
         s->host.cost += s->host_cost;
         s->host.ns += s->now - s->host_began;
@@ -179,7 +211,8 @@ static int feed(struct sim *s, uint32_t d)
 
     while (dev->nr < s->split.most) {
         struct under_way *u = &dev->launch[(dev->first + dev->nr) % s->split.most];
-        int rc = vvi_plan_next(p, dev->nr >= s->split.depth, &u->step);
+        bool enough = vvi_split_enough(&s->split, dev->nr, dev->nr - dev->ready);
+        int rc = vvi_plan_next(p, enough, &u->step);
 
         if (rc == 0) {
             begin_launch(s, d, u);
@@ -193,7 +226,7 @@ static int feed(struct sim *s, uint32_t d)
             return rc;
         if (rc != -EAGAIN && rc != -EFBIG)
             return rc;
-        if (dev->nr >= s->split.depth && !p->paper)
+        if (enough && !p->paper)
             return 0; /* there is enough to do */
         if (host_idle &&
             (rc == -EFBIG || p->paper ||
@@ -270,7 +303,8 @@ int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_t
         speeds->speeds_size < sizeof(size_t))
         return -EINVAL;
     memcpy(&s.speeds, speeds, VV_MIN(speeds->speeds_size, sizeof(s.speeds)));
-    if (!(s.speeds.link_bytes >= 0) || !(s.speeds.device_cost >= 0) || !(s.speeds.host_cost >= 0))
+    if (!(s.speeds.link_bytes >= 0) || !(s.speeds.device_cost >= 0) || !(s.speeds.host_cost >= 0) ||
+        !(s.speeds.launch_s >= 0))
         return -EINVAL;
     rc = sim_init(&s, opts, work);
     if (rc == 0)

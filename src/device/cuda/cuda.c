@@ -433,6 +433,7 @@ static const struct vv_device_ops cuda_ops = {
     .stream_wait_event = vvi_cuda_stream_wait_event,
     .after_app = vvi_cuda_after_app,
     .stream_adopt = vvi_cuda_stream_adopt,
+    .stream_native = vv_device_cuda_native,
     .enter = enter,
     .leave = leave,
     .launch = vvi_cuda_launch,

@@ -70,6 +70,11 @@ VV_WARN_UNUSED int vv_device_host_app_launch(struct vv_device *d, uint64_t ns);
 /* A kernel that calls `fn` on the device's compute thread. `fn` must not call the device. */
 VV_WARN_UNUSED int vv_device_host_app_run(struct vv_device *d, void (*fn)(void *arg), void *arg);
 
+/* The same on any stream of the device, by its handle (stream_native); NULL: the legacy one. -EINVAL: there is
+ * no such stream. */
+VV_WARN_UNUSED int vv_device_host_run(struct vv_device *d, const void *native,
+                                      void (*fn)(void *arg), void *arg);
+
 /* A kernel that runs until it is released; each release ends one, the oldest first. */
 VV_WARN_UNUSED int vv_device_host_app_hold(struct vv_device *d);
 void vv_device_host_app_release(struct vv_device *d);

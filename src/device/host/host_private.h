@@ -237,6 +237,7 @@ int vvi_device_copy_async(struct vv_device *d, struct vv_stream *s, const struct
 
 int vvi_device_launch(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k);
 int vvi_device_stream_adopt(struct vv_device *d, void *native, struct vv_stream **ret_stream);
+void *vvi_device_stream_native(struct vv_device *d, struct vv_stream *s);
 void vvi_device_describe(struct vv_device *d, struct vv_device_info *ret_info);
 int vvi_device_last_code(struct vv_device *d, const char **ret_name);
 

@@ -179,6 +179,25 @@ int vvi_device_stream_adopt(struct vv_device *dev, void *native, struct vv_strea
     return rc;
 }
 
+/* The legacy stream's is NULL, as the application knows it. */
+void *vvi_device_stream_native(struct vv_device *dev, struct vv_stream *s)
+{
+    return s == vvi_device_host_of(dev)->app ? NULL : s;
+}
+
+int vv_device_host_run(struct vv_device *dev, const void *native, void (*fn)(void *arg), void *arg)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    struct vv_stream *s;
+
+    vv_mutex_lock(&d->lock);
+    for (s = native ? d->streams : d->app; native && s && s != native; s = s->next)
+        ;
+    s = s && !s->closing ? s : NULL;
+    vv_mutex_unlock(&d->lock);
+    return s ? vvi_device_app_submit(d, s, fn, arg, 0, false) : -EINVAL;
+}
+
 int vv_device_host_native_new(struct vv_device *dev, void **ret_native)
 {
     struct vvi_device_host *d = vvi_device_host_of(dev);

@@ -74,6 +74,9 @@ struct work {
     uint64_t launches, hosts;
     uint64_t beyond; /* elements that the first item reads beyond the end of its table */
     uint64_t cache_bytes;
+    struct CUstream_st *stream[64]; /* that launches were given; Synchronization: args_lock */
+    uint32_t streams;
+    const int *before; /* what the application's kernel has written before any of ours */
     int launch_error, host_error;
     bool may_fail;
 };
@@ -157,8 +160,20 @@ static void run_kernel(void *arg)
 
     /* Where a copy has failed later a driver does not run what comes after it; the emulated device does. */
     T_CHECK(right || a->w->may_fail);
+    T_CHECK(!a->w->before || *a->w->before);
     if (right)
         T_OK(varve_emu_launch(2, 2, 2, seed, add_up, arg));
+}
+
+static void note_stream(struct work *w, struct CUstream_st *stream)
+{
+    uint32_t i = 0;
+
+    while (i < w->streams && w->stream[i] != stream)
+        i++;
+    T_CHECK(i < 64);
+    w->stream[i] = stream;
+    w->streams += i == w->streams;
 }
 
 static int launch(void *arg, const struct varve_tables_view *view, uint32_t device,
@@ -167,7 +182,6 @@ static int launch(void *arg, const struct varve_tables_view *view, uint32_t devi
     struct work *w = arg;
     struct args *a;
 
-    (void)stream;
     if (w->launch_error)
         return w->launch_error;
     a = malloc(sizeof(*a));
@@ -175,9 +189,10 @@ static int launch(void *arg, const struct varve_tables_view *view, uint32_t devi
     pthread_mutex_lock(&args_lock);
     a->next = w->args;
     w->args = a;
+    note_stream(w, stream);
     pthread_mutex_unlock(&args_lock);
     __atomic_fetch_add(&w->launches, 1, __ATOMIC_RELAXED);
-    return vv_device_host_app_run(w->device[device], run_kernel, a);
+    return vv_device_host_run(w->device[device], stream, run_kernel, a);
 }
 
 static int host(void *arg, uint64_t item, const void *const *tables)
@@ -309,6 +324,7 @@ static void any_cache(void)
         o.layout = chunked ? VARVE_TABLES_CHUNKED : VARVE_TABLES_FLAT;
         o.policy = paper ? VARVE_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
         o.batch_items = way % 3 ? 1024 : 3;
+        o.lanes = way % 4 == 3 ? 1 : 2 + (uint32_t)way % 5;
         T_OK(varve_tables_open(ctx, &o, &t));
         for (uint64_t run = 1; run <= 2; run++) {
             work_init(&w, ctx);
@@ -325,6 +341,56 @@ static void any_cache(void)
         T_OK(varve_tables_close(t));
     }
     T_OK(varve_close(ctx));
+}
+
+static void write_it(void *arg)
+{
+    *(int *)arg = 1;
+}
+
+/* Launches take lanes in turn, and begin after what the application has put on its stream before, though that
+ * takes longer than their tables do. One lane is the application's stream itself. */
+static void side_by_side(void)
+{
+    for (uint32_t lanes = 1; lanes <= 5; lanes += 2) {
+        struct varve_ctx *ctx = context();
+        struct vv_device *d = vv_ckpt_device(ctx);
+        struct vv_device_host_rate slow = {0, 20000000};
+        struct varve_tables_opts o;
+        struct varve_tables *t;
+        struct varve_tables_work order;
+        struct CUstream_st *own;
+        struct vv_stream *s;
+        struct work w;
+        void *native, *there;
+        int before = 0;
+
+        T_OK(vv_device_host_native_new(d, &native));
+        T_OK(vv_device_stream_adopt(d, native, &s));
+        T_OK(vv_device_mem_alloc(d, 64, &there));
+        opts_for(&o, 1 << 21);
+        o.batch_items = 3;
+        o.lanes = lanes;
+        T_OK(varve_tables_open(ctx, &o, &t));
+        work_init(&w, ctx);
+        w.before = &before;
+        own = native;
+        order = order_for(&w);
+        order.streams = &own;
+        vv_device_host_set_rate(d, VV_DEVICE_HOST_D2D, slow);
+        T_OK(vv_device_copy_async(d, s, &(struct vv_copy_seg){there, (char *)there + 32, 32}, 1));
+        T_OK(vv_device_host_run(d, native, write_it, &before));
+        T_OK(varve_tables_run(t, &order));
+        T_EQ(w.streams, lanes);
+        for (uint32_t i = 0; i < lanes; i++)
+            T_CHECK((w.stream[i] == own) == (lanes == 1));
+        work_check(&w);
+        T_OK(varve_tables_close(t));
+        T_OK(vv_device_mem_free(d, there));
+        vv_device_stream_free(d, s);
+        vv_device_host_native_free(d, native);
+        T_OK(varve_close(ctx));
+    }
 }
 
 /* Whoever does an item: the devices share the work, each with a cache of its own. */
@@ -693,6 +759,7 @@ int main(void)
     seed = t_seed();
     make_work(20000);
     T_RUN(any_cache);
+    T_RUN(side_by_side);
     T_RUN(several_devices);
     T_RUN(sources);
     T_RUN(registered_before);

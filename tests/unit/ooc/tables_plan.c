@@ -3,6 +3,7 @@
  * Plans of tables against simple models: a cache of which every unit is known, and the farthest next use
  * worked out the long way; and the order of work that the design is measured by.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "ooc/tables_private.h"
 #include "t.h"
 
-enum { TABLES = 60, ITEMS = 400, USES = 5, DEPTH = 4, UNITS = 4096 };
+enum { TABLES = 60, ITEMS = 400, USES = 5, DEPTH = 12, UNITS = 4096 };
 
 static uint64_t bytes[TABLES], first[ITEMS + 1];
 static uint32_t uses[ITEMS * USES];
@@ -334,7 +335,7 @@ static void farthest(void)
         o.cache_bytes = chunks * VVI_CHUNK_BYTES;
         o.layout = VARVE_TABLES_CHUNKED;
         o.batch_items = 1;
-        o.depth = 1;
+        o.depth = o.lanes = 1;
         T_OK(varve_tables_least(&o, &work, &least));
         T_EQ(least, long_way(chunks, false));
         T_OK(varve_tables_plan(&o, &work, &speeds, &st));
@@ -394,6 +395,34 @@ static void several(void)
     }
 }
 
+/* Launches that take long, however few items they have, do so side by side; and no more tables are brought
+ * for it than the lanes hold. */
+static void lanes(void)
+{
+    struct t_rng rng = {t_seed() + 5};
+    struct varve_tables_work work = make_work(&rng, 256 * 40);
+    struct varve_tables_speeds speeds = {.speeds_size = sizeof(speeds), .launch_s = 1e-3};
+    struct varve_tables_opts o;
+    uint64_t one_ns = 0;
+
+    T_OK(varve_tables_opts_init(&o, sizeof(o)));
+    o.tables = TABLES;
+    o.bytes = bytes;
+    o.cache_bytes = 256 * 40 * (TABLES + 10);
+    o.batch_items = 4;
+    for (o.lanes = 1; o.lanes <= 8; o.lanes += 7) {
+        struct varve_tables_stats st = {.stats_size = sizeof(st)};
+
+        T_OK(varve_tables_plan(&o, &work, &speeds, &st));
+        T_EQ(st.items, ITEMS);
+        T_CHECK(o.lanes == 1 || 4 * st.queued_ns < one_ns);
+        one_ns = st.queued_ns;
+    }
+    o.lanes = 0;
+    T_ERR(varve_tables_plan(&o, &work, &speeds, &(struct varve_tables_stats){.stats_size = 8}),
+          -EINVAL);
+}
+
 /* ---- the order of work that the design is measured by ---- */
 
 static void survey(void)
@@ -401,8 +430,12 @@ static void survey(void)
     struct survey_opts so = survey_defaults();
     struct varve_tables_opts o;
     struct varve_tables_stats st[2][2];
-    struct varve_tables_speeds speeds = {
-        .speeds_size = sizeof(speeds), .link_bytes = 55e9, .device_cost = 50000, .host_cost = 500};
+    struct varve_tables_speeds speeds = {.speeds_size = sizeof(speeds),
+                                         .link_bytes = 55e9,
+                                         .device_cost = 50000,
+                                         .host_cost = 500,
+                                         .launch_s = 1.9e-3};
+    double bound_s;
     struct varve_tables_work work = {.work_size = sizeof(work)};
     struct survey s;
     uint64_t least;
@@ -432,12 +465,15 @@ static void survey(void)
             T_EQ(to->items, s.items);
             t_note("%s, %s: %.1f GB, %.3f of the least; utilisation %.4f; %llu items by the "
                    "processor, "
-                   "%.1f GB moved on the device",
+                   "%.1f GB moved on the device; %.3f s",
                    policy ? "paper" : "next use", layout ? "chunked" : "flat",
                    (double)to->bytes / 1e9, (double)to->bytes / (double)least, to->utilisation,
-                   (unsigned long long)to->host_items, (double)to->moved_bytes / 1e9);
+                   (unsigned long long)to->host_items, (double)to->moved_bytes / 1e9,
+                   (double)to->queued_ns * 1e-9);
         }
+    bound_s = fmax((double)least / speeds.link_bytes, (double)s.items / speeds.device_cost);
     for (int layout = 0; layout < 2 && !t_sanitized(); layout++) {
+        T_CHECK((double)st[0][layout].queued_ns * 1e-9 <= 1.3 * bound_s);
         T_CHECK((double)st[0][layout].bytes <= 1.15 * (double)least);
         T_CHECK((double)st[0][layout].bytes <= 0.6 * (double)st[1][layout].bytes);
         T_CHECK(2 * st[0][layout].host_items <= st[1][layout].host_items);
@@ -454,6 +490,7 @@ int main(void)
     T_RUN(farthest);
     T_RUN(paces);
     T_RUN(several);
+    T_RUN(lanes);
     T_RUN(survey);
     return t_done();
 }

@@ -213,18 +213,19 @@ static void host_free(struct varve_blocks *b, unsigned char *p, size_t bytes)
 
 static int todo_init(struct varve_blocks *b, struct vvi_run *r, uint64_t items)
 {
-    int rc = 0;
+    size_t bytes = vv_align_up(items * sizeof(uint32_t), 256);
+    int rc;
 
-    for (int i = 0; rc == 0 && i < 2; i++) {
-        unsigned char *p = NULL;
-
-        (void)vv_device_mem_free(b->device, r->todo[i]);
-        r->todo[i] = NULL;
-        rc = device_alloc(b, items * sizeof(uint32_t), &p);
-        r->todo[i] = (uint32_t *)(void *)p;
-    }
-    r->todo_items = rc ? 0 : items;
-    return rc;
+    (void)vv_device_mem_free(b->device, r->lists);
+    r->lists = NULL;
+    r->todo_items = 0;
+    rc = device_alloc(b, 2 * bytes, &r->lists);
+    if (rc)
+        return rc;
+    r->todo[0] = (uint32_t *)(void *)r->lists;
+    r->todo[1] = (uint32_t *)(void *)(r->lists + bytes);
+    r->todo_items = items;
+    return 0;
 }
 
 static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
@@ -249,13 +250,17 @@ static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
     r->map = (uint32_t *)(void *)(r->host + lists);
     r->counts = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes);
     r->used = (const uint64_t *)(const void *)(r->host + lists + b->map_bytes + VVI_COUNTS_BYTES);
-    r->fills = calloc(b->slots.nr, sizeof(*r->fills));
-    r->pieces = calloc(b->slots.nr, sizeof(*r->pieces));
-    r->asked = calloc(b->slots.blocks, sizeof(*r->asked));
-    r->later = calloc(b->slots.nr, sizeof(*r->later));
-    r->dirty = calloc(b->slots.blocks, sizeof(*r->dirty));
+    r->fills = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->fills));
+    r->pieces = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->pieces));
+    r->asked = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->asked));
+    r->later = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->later));
+    r->in_later = vvi_ooc_zeroed(vv_div_up(b->slots.blocks, 64), sizeof(uint64_t));
+    r->seen = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
+    r->got = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
+    r->dirty = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->dirty));
     r->ndirty = b->slots.blocks; /* nothing has been sent */
-    if (!r->fills || !r->pieces || !r->asked || !r->later || !r->dirty)
+    if (!r->fills || !r->pieces || !r->asked || !r->later || !r->in_later || !r->seen || !r->got ||
+        !r->dirty)
         return -ENOMEM;
     rc = vv_device_event_new(b->device, &r->event);
     if (rc == 0)
@@ -273,14 +278,16 @@ void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
     vv_device_event_free(b->device, r->ready);
     vv_device_event_free(b->device, r->filled);
     vv_device_event_free(b->device, r->sent);
-    for (int i = 0; i < 2; i++)
-        (void)vv_device_mem_free(b->device, r->todo[i]);
+    (void)vv_device_mem_free(b->device, r->lists);
     (void)vv_device_mem_free(b->device, r->meta);
     host_free(b, r->host, r->host_bytes);
     free(r->fills);
     free(r->pieces);
     free(r->asked);
     free(r->later);
+    free(r->in_later);
+    free(r->seen);
+    free(r->got);
     free(r->dirty);
     free(r);
 }
@@ -390,7 +397,7 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
     for (int i = 0; rc == 0 && i < 2; i++)
         rc = vv_device_event_new(b->device, &b->earlier[i].event);
     if (rc == 0) {
-        b->ahead = calloc(slots, sizeof(*b->ahead));
+        b->ahead = vvi_ooc_zeroed(slots, sizeof(*b->ahead));
         rc = b->ahead ? 0 : -ENOMEM;
     }
     if (rc == 0)
@@ -423,6 +430,20 @@ static int source_init(struct varve_blocks *b, uint64_t bytes)
     };
 
     return vvi_source_init(&b->source, b->ctx, b->device, &so);
+}
+
+/* The memory of the first run: making it takes as long as many a run. */
+static int first_run(struct varve_blocks *b)
+{
+    struct vvi_run *r;
+    int rc = vvi_blocks_run_new(b, 0, &r);
+
+    if (rc)
+        return vvi_blocks_fail(b, "blocks_open", rc, "memory for a run");
+    vv_mutex_lock(&b->lock);
+    b->idle = r;
+    vv_mutex_unlock(&b->lock);
+    return 0;
 }
 
 int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
@@ -460,6 +481,8 @@ int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opt
         rc = memory_init(b, blocks);
     if (rc == 0)
         rc = source_init(b, blocks * b->block_bytes);
+    if (rc == 0)
+        rc = first_run(b);
     if (rc)
         blocks_free(b);
     else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What blocks and tables do in the same way: options, and waiting for the device. */
+/* What blocks and tables do in the same way: options, memory, and waiting for the device. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ooc/ooc_private.h"
@@ -29,6 +30,16 @@ int vvi_ooc_opts_take(const void *defaults, size_t bytes, const void *opts, void
     memcpy(ret_opts, defaults, bytes);
     memcpy(ret_opts, opts, VV_MIN(opts_size, bytes));
     return 0;
+}
+
+void *vvi_ooc_zeroed(size_t n, size_t bytes)
+{
+    size_t all = vv_align_up(VV_MAX(n * bytes, 1), 64);
+    void *p = aligned_alloc(64, all);
+
+    if (p)
+        memset(p, 0, all);
+    return p;
 }
 
 int vvi_ooc_wait(struct vv_device *device, struct vv_event *event)

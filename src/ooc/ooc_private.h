@@ -23,16 +23,15 @@ enum vvi_slot_state {
     VVI_SLOT_LEAVING  /* out of the map; kernels that began before may still read it */
 };
 
-struct vvi_slot {
-    uint32_t last; /* the last round known to have used it */
-    uint8_t state, often;
-};
+static inline bool vvi_bit(const uint64_t *bits, uint32_t i)
+{
+    return bits[i / 64] >> i % 64 & 1;
+}
 
-/* FILLING, READY: what it has. */
-struct vvi_in_slot {
-    uint32_t block;
-    uint32_t came; /* the round for which it was brought */
-};
+static inline void vvi_bit_set(uint64_t *bits, uint32_t i)
+{
+    bits[i / 64] |= UINT64_C(1) << i % 64;
+}
 
 /*
  * Times: each round that begins takes the next one. A slot that left at t may be filled again when
@@ -40,17 +39,21 @@ struct vvi_in_slot {
  */
 struct vvi_slots {
     uint32_t blocks, nr;
-    uint32_t *map; /* of each block: its slot and 1 more, FILLING and READY; 0: none */
-    struct vvi_slot *slot;
-    struct vvi_in_slot *held;
+    uint32_t words; /* of 64 slots */
+    uint32_t *map;  /* of each block: its slot and 1 more, FILLING and READY; 0: none */
+    uint32_t *held; /* of each slot, FILLING and READY: its block */
+    uint64_t *ready;
+    uint64_t *often[2];
+    uint64_t *stay; /* what does not go, whatever else is known of it */
     uint32_t *free, nfree;
     uint32_t *leaving, leave_first, nleaving; /* a ring, in the order of leaving */
     uint64_t *left_at;                        /* of each in the ring: when */
     uint32_t used;                            /* FILLING, READY */
-    uint32_t hand;
+    uint32_t hand, touches;
     uint64_t now;
     uint64_t evicted;
     bool paper;
+    uint64_t *last;  /* paper: when it was last used */
     uint64_t *order; /* paper: slots by last use, made anew each round */
     uint32_t order_nr, order_at;
 };
@@ -58,14 +61,17 @@ struct vvi_slots {
 VV_WARN_UNUSED int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper);
 void vvi_slots_fini(struct vvi_slots *s);
 /* A slot for a block that has none; UINT32_MAX: no slot is free. */
-uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block, uint32_t round);
+uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block);
 void vvi_slots_filled(struct vvi_slots *s, uint32_t slot);
 /* It could not be filled. */
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot);
-/* What a round has used, as the device has it: a bit for each slot. */
-void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint32_t round);
-/* A block that goes; no round from `keep` on has used it. UINT32_MAX: there is none. */
-uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t keep);
+/* What a round has used, as the device has it: a bit for each slot. Those that are READY are added to
+ * `seen`. */
+void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint64_t *seen);
+/* A READY one that a round has asked for: it is added, and stays. */
+void vvi_slots_wanted(struct vvi_slots *s, uint32_t slot, uint64_t *seen);
+/* A block that goes, READY and none of `stay`. UINT32_MAX: there is none. */
+uint32_t vvi_slots_evict(struct vvi_slots *s);
 /* Slots that left before all rounds that are under way began become free. `oldest`: the time at which
  * the first of those began; UINT64_MAX: there are none. */
 void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest);
@@ -158,8 +164,9 @@ struct vvi_run {
     struct vvi_run *next;  /* of active or idle ones */
     struct vvi_run *other; /* of all */
     struct varve_blocks_view view;
-    unsigned char *meta; /* device: need, counts, uses, and the map */
-    uint32_t *todo[2];   /* device */
+    unsigned char *meta;  /* device: need, counts, uses, and the map */
+    unsigned char *lists; /* device: both of these */
+    uint32_t *todo[2];
     uint64_t todo_items; /* that there is room for */
     unsigned char *host; /* host memory that kernels write, the map as it is sent, and copies */
     size_t host_bytes;
@@ -176,12 +183,15 @@ struct vvi_run {
     struct vvi_piece *pieces; /* the same, for the source */
     uint32_t *asked;          /* blocks of this round that are not there yet */
     uint32_t nasked;
-    uint32_t *later, nlater;     /* blocks for the next run: room for as many as there are slots */
-    uint32_t read_at;            /* entries of `missing` that were taken */
-    uint64_t began;              /* by the clock of the slots */
-    uint32_t round, first_round; /* its number, and that of the run's first */
-    uint32_t keep;               /* what rounds from here on have used stays */
-    uint32_t *dirty, ndirty;     /* blocks that changed since the map was last sent; all: or more */
+    uint32_t *later, nlater; /* blocks for the next run: room for as many as there are slots */
+    uint64_t *in_later;      /* a bit for each block, while the list is made */
+    uint32_t read_at;        /* entries of `missing` that were taken */
+    uint64_t began;          /* by the clock of the slots */
+    uint32_t round;          /* its number */
+    /* A bit for each slot; these stay while the run has a round, or wants room. */
+    uint64_t *seen;          /* that kernels used, or asked for and was there */
+    uint64_t *got;           /* that was given to a block */
+    uint32_t *dirty, ndirty; /* blocks that changed since the map was last sent; all: or more */
 };
 
 /* Copies that were submitted ahead. */
@@ -235,6 +245,9 @@ VV_WARN_UNUSED int vvi_ooc_opts_init(const void *defaults, size_t bytes, void *o
 /* As this library knows them: what the caller does not know has its default. */
 VV_WARN_UNUSED int vvi_ooc_opts_take(const void *defaults, size_t bytes, const void *opts,
                                      void *ret_opts);
+/* For n of so many bytes. The pages are there from the beginning, not from when somebody first comes to
+ * them, in the middle of a run. */
+void *vvi_ooc_zeroed(size_t n, size_t bytes);
 /* However long it takes; the error of what was waited for. */
 int vvi_ooc_wait(struct vv_device *device, struct vv_event *event);
 

@@ -92,7 +92,7 @@ static uint32_t map_entry(const struct vvi_slots *s, uint32_t block)
 {
     uint32_t at = s->map[block];
 
-    return at && s->slot[at - 1].state == VVI_SLOT_READY ? at : 0;
+    return at && vvi_bit(s->ready, at - 1) ? at : 0;
 }
 
 /* Brings the run's map up to date; the changed entries lie in [*from, *to). */
@@ -155,25 +155,29 @@ static uint64_t oldest_locked(const struct varve_blocks *b)
     return oldest;
 }
 
-/* Blocks that rounds from here on have used stay. */
-static uint32_t keep_locked(const struct varve_blocks *b, const struct vvi_run *mine)
+static void stays_locked(struct varve_blocks *b, const struct vvi_run *r)
 {
-    uint32_t keep = mine->keep;
-
-    for (const struct vvi_run *r = b->active; r; r = r->next)
-        if ((int32_t)(r->keep - keep) < 0)
-            keep = r->keep;
-    return keep;
+    for (uint32_t word = 0; word < b->slots.words; word++)
+        b->slots.stay[word] |= r->seen[word] | r->got[word];
 }
 
-static bool evict_locked(struct varve_blocks *b, const struct vvi_run *r)
+/* Before others go: what this run and the rounds under way need stays. */
+static void prepare_evicting_locked(struct varve_blocks *b, const struct vvi_run *mine)
 {
-    uint32_t block = vvi_slots_evict(&b->slots, keep_locked(b, r));
+    memset(b->slots.stay, 0, b->slots.words * sizeof(*b->slots.stay));
+    stays_locked(b, mine);
+    for (const struct vvi_run *r = b->active; r; r = r->next)
+        if (r != mine)
+            stays_locked(b, r);
+}
+
+static bool evict_locked(struct varve_blocks *b)
+{
+    uint32_t block = vvi_slots_evict(&b->slots);
 
     if (block == UINT32_MAX)
         return false;
     changed_locked(b, block);
-    vvi_slots_reclaim(&b->slots, oldest_locked(b));
     return true;
 }
 
@@ -188,13 +192,16 @@ static void ahead_filled_locked(struct varve_blocks *b)
 }
 
 /* What was brought ahead is there if its copies have ended. */
-static int ahead_ended_locked(struct varve_blocks *b)
+static int ahead_ended_locked(struct job *j)
 {
+    struct varve_blocks *b = j->b;
     int rc;
 
     if (b->nahead == 0)
         return 0;
+    spent(j, MANAGING);
     rc = vv_device_event_query(b->device, b->earlier[b->early_at].event);
+    spent(j, WAITING);
     if (rc == -EBUSY)
         return 0;
     if (rc == 0) {
@@ -210,14 +217,17 @@ static int ahead_ended_locked(struct varve_blocks *b)
 
 /* It is there for all rounds that begin from now on: they begin after its copies, which `moves` waits
  * for. How those end is seen when such a round has ended. */
-static int ahead_taken_locked(struct varve_blocks *b)
+static int ahead_taken_locked(struct job *j)
 {
+    struct varve_blocks *b = j->b;
     struct vvi_early *early = &b->earlier[b->early_at];
     int rc;
 
     if (b->nahead == 0)
         return 0;
+    spent(j, MANAGING);
     rc = vv_device_stream_wait_event(b->device, b->moves, early->event);
+    spent(j, MOVING);
     if (rc)
         return rc;
     early->relied_on = true;
@@ -231,20 +241,29 @@ static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool ev
                               uint32_t from, uint32_t *nlist)
 {
     uint32_t n = 0, kept = from;
+    bool prepared = false;
 
     if (b->alone && b->alone != r)
         return 0; /* another round asks again */
     for (uint32_t i = from; i < *nlist; i++) {
         uint32_t block = list[i], at = b->slots.map[block];
 
-        if (at && b->slots.slot[at - 1].state == VVI_SLOT_READY) {
-            b->slots.slot[at - 1].last = r->round;
+        if (at && vvi_bit(b->slots.ready, at - 1)) {
+            vvi_slots_wanted(&b->slots, at - 1, r->seen);
             continue;
         }
-        if (!at && evict && b->slots.nfree == 0)
-            (void)evict_locked(b, r);
+        if (!at && evict && b->slots.nfree == 0) {
+            if (!prepared)
+                prepare_evicting_locked(b, r);
+            prepared = true;
+            if (evict_locked(b))
+                vvi_slots_reclaim(&b->slots, oldest_locked(b));
+        }
         if (!at && b->slots.nfree > 0) {
-            r->fills[n++] = (struct vvi_fill){block, vvi_slots_take(&b->slots, block, r->round)};
+            uint32_t slot = vvi_slots_take(&b->slots, block);
+
+            r->fills[n++] = (struct vvi_fill){block, slot};
+            vvi_bit_set(r->got, slot);
             continue;
         }
         list[kept++] = block; /* it is on its way already, or there is no room */
@@ -365,10 +384,12 @@ static int bring_rest(struct job *j)
     while (rc == 0 && j->r->nasked > 0) {
         uint32_t n = assign_locked(b, j->r, true, j->r->asked, 0, &j->r->nasked);
 
-        if (n > 0) {
+        if (n > 0)
             rc = fill_locked(j, n);
-        } else if (b->nahead > 0) { /* it may be among them, and slots can be had again */
-            rc = ahead_taken_locked(b);
+        if (rc == 0 && j->r->nasked > 0 && b->nahead > 0) {
+            rc = ahead_taken_locked(j); /* it may be among them, and slots can be had again */
+        } else if (n > 0) {
+            continue;
         } else if (worth_waiting_locked(b, j->r)) {
             spent(j, MANAGING);
             vv_cond_wait(&b->changed, &b->lock);
@@ -384,14 +405,25 @@ static int bring_rest(struct job *j)
 
 /* ---- ahead of the front ---- */
 
-/* Used by this run, and there before it. */
-static bool used_now(const struct varve_blocks *b, const struct vvi_run *r, uint64_t block)
+/* Blocks `step` apart, so many at most, beyond one: those that nobody has brought. */
+static void note_later_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t block,
+                              int64_t step, uint32_t most)
+{
+    for (uint32_t n = 0; n < most && r->nlater < b->slots.nr / 8; n++) {
+        block = (uint32_t)(block + step);
+        if (b->slots.map[block] || vvi_bit(r->in_later, block))
+            continue;
+        vvi_bit_set(r->in_later, block);
+        r->later[r->nlater++] = block;
+    }
+}
+
+/* Used by this run's first round, so it was there before. */
+static bool seen(const struct varve_blocks *b, const struct vvi_run *r, uint32_t block)
 {
     uint32_t at = b->slots.map[block];
 
-    return at && b->slots.slot[at - 1].state == VVI_SLOT_READY &&
-           (int32_t)(b->slots.slot[at - 1].last - r->first_round) >= 0 &&
-           (int32_t)(b->slots.held[at - 1].came - r->first_round) < 0;
+    return at && vvi_bit(r->seen, at - 1);
 }
 
 /* The front moves from a block that has been used for longer through one that was missing: the block
@@ -399,21 +431,20 @@ static bool used_now(const struct varve_blocks *b, const struct vvi_run *r, uint
 static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t block)
 {
     const uint32_t *nr = b->view.nr;
-    int64_t at[3] = {block % nr[0], block / nr[0] % nr[1], block / nr[0] / nr[1]};
-    int64_t step[3] = {1, nr[0], (int64_t)nr[0] * nr[1]};
+    uint32_t row = block / nr[0], plane = row / nr[1];
+    uint32_t at[3] = {block - row * nr[0], row - plane * nr[1], plane};
+    uint32_t step[3] = {1, nr[0], nr[0] * nr[1]};
 
-    for (int d = 0; d < 6; d++) {
-        int axis = d / 2, sign = d % 2 ? 1 : -1;
+    for (int axis = 0; axis < 3; axis++) {
+        uint32_t before = at[axis], behind = nr[axis] - 1 - at[axis];
 
-        if (at[axis] - sign < 0 || at[axis] - sign >= nr[axis] ||
-            !used_now(b, r, (uint64_t)(block - sign * step[axis])))
-            continue;
-        for (int64_t n = 1; n <= b->opts.ahead; n++) {
-            int64_t to = at[axis] + sign * n;
+        if (before > 0 && behind > 0) {
+            bool up = seen(b, r, block - step[axis]), down = seen(b, r, block + step[axis]);
 
-            if (to < 0 || to >= nr[axis] || r->nlater == b->slots.nr / 8)
-                break;
-            r->later[r->nlater++] = (uint32_t)(block + sign * n * step[axis]);
+            if (up)
+                note_later_locked(b, r, block, step[axis], VV_MIN(b->opts.ahead, behind));
+            if (down)
+                note_later_locked(b, r, block, -(int64_t)step[axis], VV_MIN(b->opts.ahead, before));
         }
     }
 }
@@ -431,15 +462,19 @@ static int get_ready(struct job *j)
     b->expect = VV_MIN(VV_MAX(nmissed + nmissed / 4, b->expect / 2), b->slots.nr / 8);
     b->expect = VV_MIN(b->expect, b->slots.blocks - b->slots.used);
     if (b->opts.ahead && r->nasked == 0 && b->source.registered && !b->alone) {
-        if (nmissed > 0)
-            rc = ahead_taken_locked(
-                b); /* for the next round, which begins after other copies anyway */
+        if (nmissed > 0) /* for the next round, which begins after other copies anyway */
+            rc = ahead_taken_locked(j);
         for (uint32_t i = 0; rc == 0 && i < nmissed; i++)
             look_ahead_locked(b, r, (uint32_t)r->missing[i] - 1);
+        for (uint32_t i = 0; i < r->nlater; i++)
+            r->in_later[r->later[i] / 64] = 0;
     }
-    while (rc == 0 && b->slots.nfree + b->slots.nleaving < b->expect + r->nlater &&
-           evict_locked(b, r))
-        ;
+    if (rc == 0 && b->slots.nfree + b->slots.nleaving < b->expect + r->nlater) {
+        prepare_evicting_locked(b, r);
+        while (b->slots.nfree + b->slots.nleaving < b->expect + r->nlater && evict_locked(b))
+            ;
+        vvi_slots_reclaim(&b->slots, oldest_locked(b));
+    }
     vv_mutex_unlock(&b->lock);
     spent(j, MANAGING);
     return rc;
@@ -466,12 +501,17 @@ static int submit_ahead_locked(struct job *j, uint32_t n)
 {
     struct varve_blocks *b = j->b;
     struct vv_event *event = b->earlier[!b->early_at].event;
-    int rc = j->r->sends ? vv_device_stream_wait_event(b->device, b->early, j->r->sent) : 0;
+    int rc = 0;
 
+    spent(j, MANAGING);
+    if (j->r->sends)
+        rc = vv_device_stream_wait_event(b->device, b->early, j->r->sent);
+    spent(j, MOVING);
     if (rc == 0)
         rc = fill(j, b->early, 0, n);
     if (rc == 0)
         rc = vv_device_event_record(b->device, event, b->early);
+    spent(j, MOVING);
     if (rc) {
         /* Some may be under way to slots that others are about to get. */
         if (vv_device_event_record(b->device, event, b->early) == 0)
@@ -495,12 +535,16 @@ static int bring_ahead(struct job *j)
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
     uint32_t n = 0;
+    bool known;
     int rc = 0;
 
     if (r->nlater == 0)
         return 0;
     vv_mutex_lock(&b->lock);
-    if (b->nahead == 0 && early_known_locked(b, &b->earlier[!b->early_at]) && !b->alone)
+    spent(j, MANAGING);
+    known = b->nahead == 0 && early_known_locked(b, &b->earlier[!b->early_at]);
+    spent(j, WAITING);
+    if (known && !b->alone)
         n = assign_locked(b, r, false, r->later, 0, &r->nlater);
     if (n > 0)
         rc = submit_ahead_locked(j, n);
@@ -530,7 +574,7 @@ static int begin_round(struct job *j, uint32_t items)
         vv_cond_wait(&b->changed, &b->lock);
         spent(j, WAITING);
     }
-    rc = b->broken ? b->broken : ahead_ended_locked(b);
+    rc = b->broken ? b->broken : ahead_ended_locked(j);
     spent(j, MANAGING);
     if (rc == 0)
         rc = send_map_locked(j);
@@ -539,10 +583,11 @@ static int begin_round(struct job *j, uint32_t items)
         if (++b->round == 0)
             b->round = 1; /* 0 is what slots have that nobody has used */
         r->round = b->round;
-        if (j->rounds == 0)
-            r->first_round = b->round;
         /* Of later rounds it is not known what they used, unless they get nowhere. */
-        r->keep = wants_uses(j) ? r->round : r->first_round;
+        if (wants_uses(j)) {
+            memset(r->seen, 0, b->slots.words * sizeof(*r->seen));
+            memset(r->got, 0, b->slots.words * sizeof(*r->got));
+        }
         r->next = b->active;
         b->active = r;
         b->stats.rounds++;
@@ -606,13 +651,17 @@ static void take_words(struct job *j)
 {
     struct vvi_run *r = j->r;
 
-    while (more_words(j, 1)) {
-        const _Atomic uint64_t *words = (const _Atomic uint64_t *)r->missing;
-        uint64_t word = atomic_load_explicit(&words[r->read_at], memory_order_relaxed);
+    const _Atomic uint64_t *words = (const _Atomic uint64_t *)r->missing;
+    uint32_t at = r->read_at;
 
+    for (; at < j->b->slots.blocks; at++) {
+        uint64_t word = atomic_load_explicit(&words[at], memory_order_relaxed);
+
+        if (word >> 32 != r->round)
+            break;
         r->asked[r->nasked++] = (uint32_t)word - 1;
-        r->read_at++;
     }
+    r->read_at = at;
 }
 
 /* Until the kernel has ended. */
@@ -679,13 +728,15 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
     }
     vv_mutex_lock(&b->lock);
     if (rc == 0 && ended == 0 && wants_uses(j))
-        vvi_slots_touch(&b->slots, r->used, r->round);
+        vvi_slots_touch(&b->slots, r->used, r->seen);
     end_round_locked(b, r);
+    spent(j, MANAGING);
     moved = check_moves_locked(b); /* whatever else went wrong */
     if (rc == 0)
         rc = ended ? ended : moved;
     if (rc == 0 && r->sends) /* it tells of the map, and no later event does */
         rc = vv_device_event_query(b->device, r->sent);
+    spent(j, WAITING);
     r->sends = false;
     if (rc)
         r->ndirty = b->slots.blocks; /* who knows what has arrived */
@@ -846,12 +897,16 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
     vv_mutex_unlock(&b->lock);
     rc = vvi_blocks_run_new(b, items, &j.r);
     if (rc == 0) {
+        spent(&j, MANAGING);
         rc = vv_device_stream_adopt(b->device, stream, &j.stream);
+        spent(&j, LAUNCHING);
         if (rc == 0) {
             rc = run_items(&j);
             if (rc)
                 settle(&j);
+            spent(&j, MANAGING);
             vv_device_stream_free(b->device, j.stream);
+            spent(&j, LAUNCHING);
         }
     }
     if (rc && !j.told)

@@ -3,14 +3,17 @@
  * Slots of device memory and the blocks in them.
  *
  * What stays true: a block has at most one slot; a slot is free, filled or being filled with one
- * block, or leaving; `map` and `slot` say the same. A slot is handed out again only when no round is
- * under way that could have found it in its map.
+ * block, or leaving; `map`, `held` and `ready` say the same. A slot is handed out again only when no
+ * round is under way that could have found it in its map.
  *
  * Eviction goes round with a hand. A block that was used in several rounds is passed over as often,
- * three times at most; blocks that a round under way may need stay. The paper's way (to compare with)
- * takes the one that was used longest ago, from an order that is made once a round.
+ * three times at most; that fades with the rounds. Blocks that a round under way may need stay. The
+ * paper's way (to compare with) takes the one that was used longest ago, from an order that is made
+ * once a round.
  *
- * What rounds and the hand look at is apart from the rest and small: eight slots to a cache line.
+ * What is known of slots is in bits, and rounds and the hand go through 64 slots at a time: there are
+ * tens of thousands, of which a round uses some thousands. How often one was used is a number of two
+ * bits, the lower in often[0]. It is 0 unless the slot is READY.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,22 +22,26 @@
 #include "core/assert.h"
 #include "ooc/ooc_private.h"
 
-/* A block that was used often is passed over as many times, unless it has not been for so many rounds
- * for each. */
-enum { OFTEN_MAX = 3, AGE = 4 };
+/* A block is passed over so many times at most; it loses one every so many rounds. */
+enum { OFTEN_MAX = 3, FADES = 2 };
 
 int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper)
 {
     *s = (struct vvi_slots){.blocks = blocks, .nr = slots, .paper = paper};
-    s->map = calloc(blocks, sizeof(*s->map));
-    s->slot = calloc(slots, sizeof(*s->slot));
-    s->held = calloc(slots, sizeof(*s->held));
-    s->free = calloc(slots, sizeof(*s->free));
-    s->leaving = calloc(slots, sizeof(*s->leaving));
-    s->left_at = calloc(slots, sizeof(*s->left_at));
-    s->order = paper ? calloc(slots, sizeof(*s->order)) : NULL;
-    if (!s->map || !s->slot || !s->held || !s->free || !s->leaving || !s->left_at ||
-        (paper && !s->order)) {
+    s->words = (uint32_t)vv_div_up(slots, 64);
+    s->map = vvi_ooc_zeroed(blocks, sizeof(*s->map));
+    s->held = vvi_ooc_zeroed(slots, sizeof(*s->held));
+    s->ready = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
+    s->often[0] = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
+    s->often[1] = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
+    s->stay = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
+    s->free = vvi_ooc_zeroed(slots, sizeof(*s->free));
+    s->leaving = vvi_ooc_zeroed(slots, sizeof(*s->leaving));
+    s->left_at = vvi_ooc_zeroed(slots, sizeof(*s->left_at));
+    s->last = paper ? vvi_ooc_zeroed(slots, sizeof(*s->last)) : NULL;
+    s->order = paper ? vvi_ooc_zeroed(slots, sizeof(*s->order)) : NULL;
+    if (!s->map || !s->held || !s->ready || !s->often[0] || !s->often[1] || !s->stay || !s->free ||
+        !s->leaving || !s->left_at || (paper && (!s->last || !s->order))) {
         vvi_slots_fini(s);
         return -ENOMEM;
     }
@@ -48,16 +55,20 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
 void vvi_slots_fini(struct vvi_slots *s)
 {
     free(s->map);
-    free(s->slot);
     free(s->held);
+    free(s->ready);
+    free(s->often[0]);
+    free(s->often[1]);
+    free(s->stay);
     free(s->free);
     free(s->leaving);
     free(s->left_at);
+    free(s->last);
     free(s->order);
     *s = (struct vvi_slots){0};
 }
 
-uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block, uint32_t round)
+uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block)
 {
     uint32_t slot;
 
@@ -65,66 +76,77 @@ uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block, uint32_t round)
     if (s->nfree == 0)
         return UINT32_MAX;
     slot = s->free[--s->nfree];
-    s->slot[slot] = (struct vvi_slot){.last = round, .state = VVI_SLOT_FILLING};
-    s->held[slot] = (struct vvi_in_slot){.block = block, .came = round};
+    vv_assert(!vvi_bit(s->ready, slot));
+    s->held[slot] = block;
     s->map[block] = slot + 1;
     s->used++;
+    if (s->paper)
+        s->last[slot] = s->now;
     return slot;
 }
 
 void vvi_slots_filled(struct vvi_slots *s, uint32_t slot)
 {
-    vv_assert(s->slot[slot].state == VVI_SLOT_FILLING);
-    s->slot[slot].state = VVI_SLOT_READY;
+    vv_assert(!vvi_bit(s->ready, slot) && s->map[s->held[slot]] == slot + 1);
+    vvi_bit_set(s->ready, slot);
 }
 
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot)
 {
-    vv_assert(s->slot[slot].state == VVI_SLOT_FILLING);
-    s->map[s->held[slot].block] = 0;
-    s->slot[slot].state = VVI_SLOT_FREE;
+    vv_assert(!vvi_bit(s->ready, slot) && s->map[s->held[slot]] == slot + 1);
+    s->map[s->held[slot]] = 0;
     s->free[s->nfree++] = slot;
     s->used--;
 }
 
-static void touch_one(struct vvi_slot *slot, uint32_t round)
+/* One less for those of the word that are in `which`. */
+static void count_down(struct vvi_slots *s, uint32_t word, uint64_t which)
 {
-    if (slot->state != VVI_SLOT_READY)
-        return;
-    slot->last = round;
-    slot->often += slot->often < OFTEN_MAX;
+    uint64_t low = s->often[0][word], high = s->often[1][word], some = which & (low | high);
+
+    s->often[0][word] = low ^ some;
+    s->often[1][word] = high & ~(some & ~low);
 }
 
-void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint32_t round)
+void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint64_t *seen)
 {
-    for (uint32_t first = 0; first < s->nr; first += 64)
-        for (uint64_t bits = used[first / 64]; bits; bits &= bits - 1) {
-            uint32_t i = first + (uint32_t)__builtin_ctzll(bits);
+    for (uint32_t word = 0; word < s->words; word++) {
+        /* Kernels are the application's, and slots beyond the last are never READY. */
+        uint64_t now = used[word] & s->ready[word];
+        uint64_t more = now & ~(s->often[0][word] & s->often[1][word]);
 
-            if (i < s->nr) /* kernels are the application's */
-                touch_one(&s->slot[i], round);
-        }
+        seen[word] |= now;
+        s->often[1][word] ^= s->often[0][word] & more;
+        s->often[0][word] ^= more;
+        for (uint64_t bits = s->paper ? now : 0; bits; bits &= bits - 1)
+            s->last[64 * word + (uint32_t)__builtin_ctzll(bits)] = s->now;
+    }
+    if (++s->touches % FADES == 0)
+        for (uint32_t word = 0; word < s->words; word++)
+            count_down(s, word, UINT64_MAX);
     s->order_nr = s->order_at = 0;
+}
+
+void vvi_slots_wanted(struct vvi_slots *s, uint32_t slot, uint64_t *seen)
+{
+    vvi_bit_set(seen, slot);
+    vvi_bit_set(s->stay, slot);
+    if (s->paper)
+        s->last[slot] = s->now;
 }
 
 static uint32_t leave(struct vvi_slots *s, uint32_t i)
 {
-    uint32_t block = s->held[i].block, at = s->leave_first + s->nleaving++;
+    uint32_t block = s->held[i], at = s->leave_first + s->nleaving++;
 
     at = at < s->nr ? at : at - s->nr;
     s->map[block] = 0;
-    s->slot[i].state = VVI_SLOT_LEAVING;
+    s->ready[i / 64] &= ~(UINT64_C(1) << i % 64);
     s->leaving[at] = i;
     s->left_at[at] = s->now;
     s->used--;
     s->evicted++;
     return block;
-}
-
-/* Rounds are numbered by 32 bits that may turn over. */
-static bool before(uint32_t a, uint32_t b)
-{
-    return (int32_t)(a - b) < 0;
 }
 
 static int by_key(const void *a, const void *b)
@@ -135,46 +157,45 @@ static int by_key(const void *a, const void *b)
 }
 
 /* The slot in the lower half, its last use above, counted so that they sort. */
-static void make_order(struct vvi_slots *s, uint32_t keep)
+static void make_order(struct vvi_slots *s)
 {
     s->order_nr = s->order_at = 0;
     for (uint32_t i = 0; i < s->nr; i++)
-        if (s->slot[i].state == VVI_SLOT_READY)
-            s->order[s->order_nr++] =
-                (uint64_t)(s->slot[i].last - keep + (UINT32_C(1) << 31)) << 32 | i;
+        if (vvi_bit(s->ready, i))
+            s->order[s->order_nr++] = (uint64_t)(uint32_t)(s->last[i] - s->now - 1) << 32 | i;
     qsort(s->order, s->order_nr, sizeof(*s->order), by_key);
 }
 
-static uint32_t evict_longest_ago(struct vvi_slots *s, uint32_t keep)
+static uint32_t evict_longest_ago(struct vvi_slots *s)
 {
     if (s->order_at == s->order_nr)
-        make_order(s, keep);
-    while (s->order_at < s->order_nr) {
-        uint32_t i = (uint32_t)s->order[s->order_at];
-
-        if (s->slot[i].state == VVI_SLOT_READY && !before(s->slot[i].last, keep))
-            return UINT32_MAX; /* and all behind it */
+        make_order(s);
+    while (s->order_at < s->order_nr && !vvi_bit(s->ready, (uint32_t)s->order[s->order_at]))
         s->order_at++;
-        if (s->slot[i].state == VVI_SLOT_READY)
+    for (uint32_t at = s->order_at; at < s->order_nr; at++) {
+        uint32_t i = (uint32_t)s->order[at];
+
+        if (vvi_bit(s->ready, i) && !vvi_bit(s->stay, i))
             return leave(s, i);
     }
     return UINT32_MAX;
 }
 
-uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t keep)
+uint32_t vvi_slots_evict(struct vvi_slots *s)
 {
     if (s->paper)
-        return evict_longest_ago(s, keep);
-    for (uint64_t n = 0; n < (uint64_t)(OFTEN_MAX + 1) * s->nr; n++) {
-        uint32_t i = s->hand;
-        struct vvi_slot *slot = &s->slot[i];
+        return evict_longest_ago(s);
+    for (uint64_t n = 0; n <= (uint64_t)(OFTEN_MAX + 1) * s->words; n++) {
+        uint32_t word = s->hand / 64;
+        uint64_t may = s->ready[word] & ~s->stay[word] & UINT64_MAX << s->hand % 64;
+        uint64_t goes = may & ~(s->often[0][word] | s->often[1][word]);
 
-        s->hand = i + 1 == s->nr ? 0 : i + 1;
-        if (slot->state != VVI_SLOT_READY || !before(slot->last, keep))
-            continue;
-        if (slot->often == 0 || keep - slot->last > AGE * slot->often)
-            return leave(s, i);
-        slot->often--;
+        goes &= -goes; /* the first */
+        count_down(s, word, goes ? may & (goes - 1) : may);
+        s->hand = goes ? 64 * word + (uint32_t)__builtin_ctzll(goes) + 1 : 64 * (word + 1);
+        s->hand = s->hand < s->nr ? s->hand : 0;
+        if (goes)
+            return leave(s, 64 * word + (uint32_t)__builtin_ctzll(goes));
     }
     return UINT32_MAX;
 }
@@ -188,7 +209,6 @@ void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest)
             return;
         s->leave_first = s->leave_first + 1 == s->nr ? 0 : s->leave_first + 1;
         s->nleaving--;
-        s->slot[i].state = VVI_SLOT_FREE;
         s->free[s->nfree++] = i;
     }
 }

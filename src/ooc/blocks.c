@@ -253,14 +253,15 @@ static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
     r->fills = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->fills));
     r->pieces = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->pieces));
     r->asked = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->asked));
+    r->gone = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->gone));
     r->later = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->later));
     r->in_later = vvi_ooc_zeroed(vv_div_up(b->slots.blocks, 64), sizeof(uint64_t));
     r->seen = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->got = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->dirty = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->dirty));
     r->ndirty = b->slots.blocks; /* nothing has been sent */
-    if (!r->fills || !r->pieces || !r->asked || !r->later || !r->in_later || !r->seen || !r->got ||
-        !r->dirty)
+    if (!r->fills || !r->pieces || !r->asked || !r->gone || !r->later || !r->in_later || !r->seen ||
+        !r->got || !r->dirty)
         return -ENOMEM;
     rc = vv_device_event_new(b->device, &r->event);
     if (rc == 0)
@@ -284,6 +285,7 @@ void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
     free(r->fills);
     free(r->pieces);
     free(r->asked);
+    free(r->gone);
     free(r->later);
     free(r->in_later);
     free(r->seen);

@@ -41,6 +41,7 @@ struct vvi_slots {
     uint32_t blocks, nr;
     uint32_t words; /* of 64 slots */
     uint32_t *map;  /* of each block: its slot and 1 more, FILLING and READY; 0: none */
+    uint64_t *have; /* a bit for each block that has a slot */
     uint32_t *held; /* of each slot, FILLING and READY: its block */
     uint64_t *ready;
     uint64_t *often[2];
@@ -70,8 +71,8 @@ void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot);
 void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint64_t *seen);
 /* A READY one that a round has asked for: it is added, and stays. */
 void vvi_slots_wanted(struct vvi_slots *s, uint32_t slot, uint64_t *seen);
-/* A block that goes, READY and none of `stay`. UINT32_MAX: there is none. */
-uint32_t vvi_slots_evict(struct vvi_slots *s);
+/* Blocks that go, READY and none of `stay`: so many at most. How many there were. */
+uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks);
 /* Slots that left before all rounds that are under way began become free. `oldest`: the time at which
  * the first of those began; UINT64_MAX: there are none. */
 void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest);
@@ -183,6 +184,7 @@ struct vvi_run {
     struct vvi_piece *pieces; /* the same, for the source */
     uint32_t *asked;          /* blocks of this round that are not there yet */
     uint32_t nasked;
+    uint32_t *gone;          /* for blocks that go: the same room */
     uint32_t *later, nlater; /* blocks for the next run: room for as many as there are slots */
     uint64_t *in_later;      /* a bit for each block, while the list is made */
     uint32_t read_at;        /* entries of `missing` that were taken */

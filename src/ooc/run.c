@@ -81,11 +81,24 @@ static void spent(struct job *j, int kind)
 /* ---- the map ---- */
 
 /* For every run's next round. */
-static void changed_locked(struct varve_blocks *b, uint32_t block)
+static void changed_locked(struct varve_blocks *b, const uint32_t *blocks, uint32_t n)
 {
+    for (struct vvi_run *r = b->all; r; r = r->other) {
+        uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
+
+        memcpy(r->dirty + r->ndirty, blocks, room * sizeof(*blocks));
+        r->ndirty += room;
+    }
+}
+
+/* Slots of the list are filled. */
+static void filled_locked(struct varve_blocks *b, const struct vvi_fill *fills, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        vvi_slots_filled(&b->slots, fills[i].slot);
     for (struct vvi_run *r = b->all; r; r = r->other)
-        if (r->ndirty < b->slots.blocks)
-            r->dirty[r->ndirty++] = block;
+        for (uint32_t i = 0; i < n && r->ndirty < b->slots.blocks; i++)
+            r->dirty[r->ndirty++] = fills[i].block;
 }
 
 static uint32_t map_entry(const struct vvi_slots *s, uint32_t block)
@@ -171,22 +184,18 @@ static void prepare_evicting_locked(struct varve_blocks *b, const struct vvi_run
             stays_locked(b, r);
 }
 
-static bool evict_locked(struct varve_blocks *b)
+/* So many at most; their slots are free when the rounds under way have ended. */
+static void evict_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t most)
 {
-    uint32_t block = vvi_slots_evict(&b->slots);
+    uint32_t n = vvi_slots_evict(&b->slots, most, r->gone);
 
-    if (block == UINT32_MAX)
-        return false;
-    changed_locked(b, block);
-    return true;
+    changed_locked(b, r->gone, n);
+    vvi_slots_reclaim(&b->slots, oldest_locked(b));
 }
 
 static void ahead_filled_locked(struct varve_blocks *b)
 {
-    for (uint32_t i = 0; i < b->nahead; i++) {
-        vvi_slots_filled(&b->slots, b->ahead[i].slot);
-        changed_locked(b, b->ahead[i].block);
-    }
+    filled_locked(b, b->ahead, b->nahead);
     b->nahead = 0;
     vv_cond_broadcast(&b->changed);
 }
@@ -256,8 +265,7 @@ static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool ev
             if (!prepared)
                 prepare_evicting_locked(b, r);
             prepared = true;
-            if (evict_locked(b))
-                vvi_slots_reclaim(&b->slots, oldest_locked(b));
+            evict_locked(b, r, 1);
         }
         if (!at && b->slots.nfree > 0) {
             uint32_t slot = vvi_slots_take(&b->slots, block);
@@ -335,10 +343,7 @@ static int fill_locked(struct job *j, uint32_t n)
     if (rc) {
         give_back_locked(b, r, n);
     } else {
-        for (uint32_t i = 0; i < n; i++) {
-            vvi_slots_filled(&b->slots, r->fills[i].slot);
-            changed_locked(b, r->fills[i].block);
-        }
+        filled_locked(b, r->fills, n);
         b->stats.bytes += n * b->block_bytes;
     }
     vv_cond_broadcast(&b->changed);
@@ -405,47 +410,54 @@ static int bring_rest(struct job *j)
 
 /* ---- ahead of the front ---- */
 
-/* Blocks `step` apart, so many at most, beyond one: those that nobody has brought. */
+/* Blocks `apart` beyond one, so many at most, unless somebody has brought them or they are in the
+ * list; all that if the block on its other side was used by this run's first round, so was there
+ * before. */
 static void note_later_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t block,
-                              int64_t step, uint32_t most)
+                              uint32_t apart, uint32_t most)
 {
-    for (uint32_t n = 0; n < most && r->nlater < b->slots.nr / 8; n++) {
-        block = (uint32_t)(block + step);
-        if (b->slots.map[block] || vvi_bit(r->in_later, block))
+    uint32_t at = b->slots.map[block - apart];
+
+    if (!at || !vvi_bit(r->seen, at - 1))
+        return;
+    for (uint32_t n = 0; n < most; n++) {
+        block += apart;
+        if (vvi_bit(b->slots.have, block) || vvi_bit(r->in_later, block))
             continue;
+        if (r->nlater == b->slots.nr / 8)
+            return;
         vvi_bit_set(r->in_later, block);
         r->later[r->nlater++] = block;
     }
 }
 
-/* Used by this run's first round, so it was there before. */
-static bool seen(const struct varve_blocks *b, const struct vvi_run *r, uint32_t block)
-{
-    uint32_t at = b->slots.map[block];
-
-    return at && vvi_bit(r->seen, at - 1);
-}
-
-/* The front moves from a block that has been used for longer through one that was missing: the block
- * behind that comes next. */
+/* The front moves from a block that has been used for longer through one that was missing: those
+ * behind that come next. On which sides that may be so is found in bits, without branches that nobody
+ * could foretell; the map is large, and read only where it is. */
 static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t block)
 {
     const uint32_t *nr = b->view.nr;
+    const uint64_t *have = b->slots.have;
     uint32_t row = block / nr[0], plane = row / nr[1];
     uint32_t at[3] = {block - row * nr[0], row - plane * nr[1], plane};
-    uint32_t step[3] = {1, nr[0], nr[0] * nr[1]};
+    uint32_t apart[3] = {1, nr[0], nr[0] * nr[1]};
+    bool far = b->opts.ahead > 1; /* what lies further on may be wanted if the next is not */
+    unsigned ways = 0;            /* of each axis: on, and back */
 
     for (int axis = 0; axis < 3; axis++) {
-        uint32_t before = at[axis], behind = nr[axis] - 1 - at[axis];
+        bool inside = (at[axis] > 0) & (at[axis] + 1 < nr[axis]);
+        uint32_t step = inside ? apart[axis] : 0, down = block - step, up = block + step;
+        bool on = vvi_bit(have, down) & (far | !(vvi_bit(have, up) | vvi_bit(r->in_later, up)));
+        bool back = vvi_bit(have, up) & (far | !(vvi_bit(have, down) | vvi_bit(r->in_later, down)));
 
-        if (before > 0 && behind > 0) {
-            bool up = seen(b, r, block - step[axis]), down = seen(b, r, block + step[axis]);
+        ways |= (unsigned)((inside & on) | (inside & back) << 1) << 2 * axis;
+    }
+    for (; ways; ways &= ways - 1) {
+        unsigned way = (unsigned)__builtin_ctz(ways), axis = way / 2;
+        uint32_t most = way % 2 ? at[axis] : nr[axis] - 1 - at[axis];
 
-            if (up)
-                note_later_locked(b, r, block, step[axis], VV_MIN(b->opts.ahead, behind));
-            if (down)
-                note_later_locked(b, r, block, -(int64_t)step[axis], VV_MIN(b->opts.ahead, before));
-        }
+        note_later_locked(b, r, block, way % 2 ? -apart[axis] : apart[axis],
+                          VV_MIN(most, b->opts.ahead));
     }
 }
 
@@ -456,6 +468,7 @@ static int get_ready(struct job *j)
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
     uint32_t nmissed = r->read_at; /* they are still in the list */
+    uint32_t room;
     int rc = 0;
 
     vv_mutex_lock(&b->lock);
@@ -469,11 +482,10 @@ static int get_ready(struct job *j)
         for (uint32_t i = 0; i < r->nlater; i++)
             r->in_later[r->later[i] / 64] = 0;
     }
-    if (rc == 0 && b->slots.nfree + b->slots.nleaving < b->expect + r->nlater) {
+    room = b->expect + r->nlater;
+    if (rc == 0 && b->slots.nfree + b->slots.nleaving < room) {
         prepare_evicting_locked(b, r);
-        while (b->slots.nfree + b->slots.nleaving < b->expect + r->nlater && evict_locked(b))
-            ;
-        vvi_slots_reclaim(&b->slots, oldest_locked(b));
+        evict_locked(b, r, room - b->slots.nfree - b->slots.nleaving);
     }
     vv_mutex_unlock(&b->lock);
     spent(j, MANAGING);

@@ -3,7 +3,7 @@
  * Slots of device memory and the blocks in them.
  *
  * What stays true: a block has at most one slot; a slot is free, filled or being filled with one
- * block, or leaving; `map`, `held` and `ready` say the same. A slot is handed out again only when no
+ * block, or leaving; `map`, `have`, `held` and `ready` say the same. A slot is handed out again only when no
  * round is under way that could have found it in its map.
  *
  * Eviction goes round with a hand. A block that was used in several rounds is passed over as often,
@@ -30,6 +30,7 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
     *s = (struct vvi_slots){.blocks = blocks, .nr = slots, .paper = paper};
     s->words = (uint32_t)vv_div_up(slots, 64);
     s->map = vvi_ooc_zeroed(blocks, sizeof(*s->map));
+    s->have = vvi_ooc_zeroed(vv_div_up(blocks, 64), sizeof(*s->have));
     s->held = vvi_ooc_zeroed(slots, sizeof(*s->held));
     s->ready = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
     s->often[0] = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
@@ -40,8 +41,8 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
     s->left_at = vvi_ooc_zeroed(slots, sizeof(*s->left_at));
     s->last = paper ? vvi_ooc_zeroed(slots, sizeof(*s->last)) : NULL;
     s->order = paper ? vvi_ooc_zeroed(slots, sizeof(*s->order)) : NULL;
-    if (!s->map || !s->held || !s->ready || !s->often[0] || !s->often[1] || !s->stay || !s->free ||
-        !s->leaving || !s->left_at || (paper && (!s->last || !s->order))) {
+    if (!s->map || !s->have || !s->held || !s->ready || !s->often[0] || !s->often[1] || !s->stay ||
+        !s->free || !s->leaving || !s->left_at || (paper && (!s->last || !s->order))) {
         vvi_slots_fini(s);
         return -ENOMEM;
     }
@@ -55,6 +56,7 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
 void vvi_slots_fini(struct vvi_slots *s)
 {
     free(s->map);
+    free(s->have);
     free(s->held);
     free(s->ready);
     free(s->often[0]);
@@ -79,6 +81,7 @@ uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block)
     vv_assert(!vvi_bit(s->ready, slot));
     s->held[slot] = block;
     s->map[block] = slot + 1;
+    vvi_bit_set(s->have, block);
     s->used++;
     if (s->paper)
         s->last[slot] = s->now;
@@ -91,10 +94,16 @@ void vvi_slots_filled(struct vvi_slots *s, uint32_t slot)
     vvi_bit_set(s->ready, slot);
 }
 
+static void forget(struct vvi_slots *s, uint32_t block)
+{
+    s->map[block] = 0;
+    s->have[block / 64] &= ~(UINT64_C(1) << block % 64);
+}
+
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot)
 {
     vv_assert(!vvi_bit(s->ready, slot) && s->map[s->held[slot]] == slot + 1);
-    s->map[s->held[slot]] = 0;
+    forget(s, s->held[slot]);
     s->free[s->nfree++] = slot;
     s->used--;
 }
@@ -140,12 +149,9 @@ static uint32_t leave(struct vvi_slots *s, uint32_t i)
     uint32_t block = s->held[i], at = s->leave_first + s->nleaving++;
 
     at = at < s->nr ? at : at - s->nr;
-    s->map[block] = 0;
-    s->ready[i / 64] &= ~(UINT64_C(1) << i % 64);
+    forget(s, block);
     s->leaving[at] = i;
     s->left_at[at] = s->now;
-    s->used--;
-    s->evicted++;
     return block;
 }
 
@@ -166,38 +172,60 @@ static void make_order(struct vvi_slots *s)
     qsort(s->order, s->order_nr, sizeof(*s->order), by_key);
 }
 
-static uint32_t evict_longest_ago(struct vvi_slots *s)
+static uint32_t evict_longest_ago(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks)
 {
+    uint32_t n = 0;
+
     if (s->order_at == s->order_nr)
         make_order(s);
     while (s->order_at < s->order_nr && !vvi_bit(s->ready, (uint32_t)s->order[s->order_at]))
         s->order_at++;
-    for (uint32_t at = s->order_at; at < s->order_nr; at++) {
+    for (uint32_t at = s->order_at; n < most && at < s->order_nr; at++) {
         uint32_t i = (uint32_t)s->order[at];
 
-        if (vvi_bit(s->ready, i) && !vvi_bit(s->stay, i))
-            return leave(s, i);
+        if (!vvi_bit(s->ready, i) || vvi_bit(s->stay, i))
+            continue;
+        s->ready[i / 64] &= ~(UINT64_C(1) << i % 64);
+        ret_blocks[n++] = leave(s, i);
     }
-    return UINT32_MAX;
+    return n;
 }
 
-uint32_t vvi_slots_evict(struct vvi_slots *s)
+/* From the hand to the end of its word. */
+static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks)
 {
-    if (s->paper)
-        return evict_longest_ago(s);
-    for (uint64_t n = 0; n <= (uint64_t)(OFTEN_MAX + 1) * s->words; n++) {
-        uint32_t word = s->hand / 64;
-        uint64_t may = s->ready[word] & ~s->stay[word] & UINT64_MAX << s->hand % 64;
-        uint64_t goes = may & ~(s->often[0][word] | s->often[1][word]);
+    uint32_t word = s->hand / 64, next = 64 * (word + 1), n = 0;
+    uint64_t may = s->ready[word] & ~s->stay[word] & UINT64_MAX << s->hand % 64;
+    uint64_t goes = may & ~(s->often[0][word] | s->often[1][word]), rest = goes;
 
-        goes &= -goes; /* the first */
-        count_down(s, word, goes ? may & (goes - 1) : may);
-        s->hand = goes ? 64 * word + (uint32_t)__builtin_ctzll(goes) + 1 : 64 * (word + 1);
-        s->hand = s->hand < s->nr ? s->hand : 0;
-        if (goes)
-            return leave(s, 64 * word + (uint32_t)__builtin_ctzll(goes));
+    while (rest && n < most) {
+        next = 64 * word + (uint32_t)__builtin_ctzll(rest);
+        ret_blocks[n++] = leave(s, next++);
+        rest &= rest - 1;
     }
-    return UINT32_MAX;
+    if (n < most)
+        next = 64 * (word + 1);
+    else
+        may &= next % 64 ? ~(UINT64_MAX << next % 64) : UINT64_MAX; /* the hand has come so far */
+    s->ready[word] &= ~(goes ^ rest);
+    count_down(s, word, may);
+    s->hand = next < s->nr ? next : 0;
+    return n;
+}
+
+uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks)
+{
+    uint64_t words = (uint64_t)(OFTEN_MAX + 1) * s->words + 1; /* it began in the middle of one */
+    uint32_t n = 0;
+
+    if (s->paper)
+        n = evict_longest_ago(s, most, ret_blocks);
+    else
+        for (uint64_t k = 0; k < words && n < most; k++)
+            n += evict_from_word(s, most - n, ret_blocks + n);
+    s->used -= n;
+    s->evicted += n;
+    return n;
 }
 
 void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest)

@@ -695,6 +695,99 @@ static void two_fronts(void)
     T_OK(varve_close(ctx));
 }
 
+/* ---- a plane that goes back and forth ---- */
+
+/* Blocks of PLANE_EDGE cells. A plane takes more than one call that copies, so that those of others
+ * come between. */
+enum { PLANE_EDGE = 4, PLANES = 12, PLANE_SIDE = 17, PLANE = PLANE_SIDE * PLANE_SIDE };
+
+static float planes[PLANE][PLANES * PLANE_EDGE];
+
+/* Item i reads a cell of its row at the plane's place, w->seed, and one a block further on. */
+static void sweep(void *arg)
+{
+    struct work *w = arg;
+    const struct varve_blocks_view *v = &w->view;
+    uint32_t all = varve_d_blocks() * varve_d_threads();
+
+    for (uint32_t i = varve_d_block() * varve_d_threads() + varve_d_thread(); i < v->items;
+         i += all) {
+        struct varve_blocks_cursor c = varve_blocks_cursor();
+        uint32_t item = varve_blocks_item(v, i), y = item % PLANE_SIDE, z = item / PLANE_SIDE;
+        float a, b;
+        int here = varve_blocks_f32(v, &c, w->seed, y, z, &a) &
+                   varve_blocks_f32(v, &c, w->seed + PLANE_EDGE, y, z, &b);
+
+        if (here) {
+            a += b;
+            __atomic_store(&w->sum[item], &a, __ATOMIC_RELAXED);
+        } else {
+            varve_blocks_again(v, item);
+        }
+    }
+}
+
+static void run_sweep(void *arg)
+{
+    T_OK(varve_emu_launch(3, 4, 2, seed, sweep, arg));
+}
+
+static int launch_sweep(void *arg, const struct varve_blocks_view *view, struct CUstream_st *stream)
+{
+    struct work *w = arg;
+
+    (void)stream;
+    w->view = *view;
+    return vv_device_host_app_run(w->device, run_sweep, w);
+}
+
+static void sweep_at(struct varve_ctx *ctx, struct varve_blocks *b, uint32_t plane)
+{
+    uint32_t at = plane * PLANE_EDGE + (uint32_t)seed % PLANE_EDGE;
+    struct work w;
+
+    work_init(&w, ctx, at);
+    T_OK(varve_blocks_run(b, PLANE, launch_sweep, &w, NULL));
+    for (uint32_t i = 0; i < PLANE; i++)
+        T_CHECK(w.sum[i] == planes[i][at] + planes[i][at + PLANE_EDGE]);
+    free(w.sum);
+    free(w.times);
+}
+
+/* The cache holds two thirds of the planes. Blocks are asked for while they are on their way, and are
+ * needed again when they have gone: neither a slot that is not filled yet nor a map that is out of
+ * date may be read. */
+static void back_and_forth(void)
+{
+    const struct vv_device_host_rate slow = {.bytes_per_s = 400000};
+    struct varve_blocks_stats st = {.stats_size = sizeof(st)};
+    struct varve_ctx *ctx = context();
+    struct varve_blocks_opts o;
+    struct varve_blocks *b;
+
+    varve_emu_jitter = 0; /* kernels end before copies */
+    for (uint32_t i = 0; i < PLANE; i++)
+        for (uint32_t x = 0; x < PLANES * PLANE_EDGE; x++)
+            planes[i][x] = (float)(i * PLANES * PLANE_EDGE + x + 1);
+    T_OK(varve_blocks_opts_init(&o, sizeof(o)));
+    o.cells[0] = PLANES * PLANE_EDGE;
+    o.cells[1] = o.cells[2] = PLANE_SIDE;
+    o.edge[0] = PLANE_EDGE;
+    o.edge[1] = o.edge[2] = 1;
+    o.cache_bytes = 8 * PLANE * PLANE_EDGE * sizeof(float);
+    o.memory = planes;
+    T_OK(varve_blocks_open(ctx, &o, &b));
+    vv_device_host_set_rate(vv_ckpt_device(ctx), VV_DEVICE_HOST_H2D, slow);
+    for (uint32_t plane = 0; plane + 1 < PLANES; plane++)
+        sweep_at(ctx, b, plane);
+    for (uint32_t plane = PLANES - 2; plane > 0; plane--)
+        sweep_at(ctx, b, plane - 1);
+    T_OK(varve_blocks_stats(b, &st));
+    T_CHECK(st.ahead > 0 && st.missed > 0 && st.evicted > 0);
+    T_OK(varve_blocks_close(b));
+    T_OK(varve_close(ctx));
+}
+
 static void lost(void)
 {
     struct varve_ctx *ctx = context();
@@ -731,6 +824,7 @@ int main(void)
     T_RUN(two_failures);
     T_RUN(front);
     T_RUN(two_fronts);
+    T_RUN(back_and_forth);
     T_RUN(lost);
     return t_done();
 }

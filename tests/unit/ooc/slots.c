@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slots against a model that keeps a state and a count for each: random fills, uses and evictions.
+ *
+ * What goes is READY and none of those that stay, and has been passed over as often as it was used;
+ * whatever may go is found. A slot comes back only when the rounds that began before it left have
+ * ended.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ooc/ooc_private.h"
+#include "t.h"
+
+enum { BLOCKS = 400, SLOTS = 150, WORDS = (SLOTS + 63) / 64 };
+
+static uint64_t at;
+
+static uint64_t some(void)
+{
+    uint64_t h = (at += UINT64_C(0x9e3779b97f4a7c15));
+
+    h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
+    return h ^ h >> 31;
+}
+
+struct model {
+    struct vvi_slots s;
+    uint64_t seen[WORDS];
+    uint32_t gone[SLOTS];
+    enum vvi_slot_state state[SLOTS];
+    uint32_t block[SLOTS];
+    uint64_t left_at[SLOTS];
+};
+
+static void check(const struct model *m)
+{
+    uint32_t used = 0, nfree = 0, leaving = 0;
+
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        bool has = m->state[i] == VVI_SLOT_FILLING || m->state[i] == VVI_SLOT_READY;
+
+        T_EQ(vvi_bit(m->s.ready, i), m->state[i] == VVI_SLOT_READY);
+        if (has)
+            T_EQ(m->s.map[m->block[i]], i + 1);
+        if (m->state[i] != VVI_SLOT_READY && !m->s.paper)
+            T_CHECK(!vvi_bit(m->s.often[0], i) && !vvi_bit(m->s.often[1], i));
+        used += has;
+        nfree += m->state[i] == VVI_SLOT_FREE;
+        leaving += m->state[i] == VVI_SLOT_LEAVING;
+    }
+    T_EQ(m->s.used, used);
+    T_EQ(m->s.nfree, nfree);
+    T_EQ(m->s.nleaving, leaving);
+    for (uint32_t i = 0, n = 0; i < BLOCKS; i++) {
+        T_EQ(vvi_bit(m->s.have, i), m->s.map[i] != 0);
+        n += m->s.map[i] != 0;
+        if (i + 1 == BLOCKS)
+            T_EQ(n, used);
+    }
+}
+
+static void take(struct model *m, uint32_t block)
+{
+    uint32_t slot;
+
+    if (m->s.map[block])
+        return;
+    slot = vvi_slots_take(&m->s, block);
+    if (slot == UINT32_MAX)
+        return;
+    T_EQ(m->state[slot], VVI_SLOT_FREE);
+    m->state[slot] = VVI_SLOT_FILLING;
+    m->block[slot] = block;
+}
+
+/* One that is FILLING is filled, or could not be. */
+static void end_filling(struct model *m, uint32_t from, bool filled)
+{
+    for (uint32_t k = 0; k < SLOTS; k++) {
+        uint32_t i = (from + k) % SLOTS;
+
+        if (m->state[i] != VVI_SLOT_FILLING)
+            continue;
+        if (filled)
+            vvi_slots_filled(&m->s, i);
+        else
+            vvi_slots_give_back(&m->s, i);
+        m->state[i] = filled ? VVI_SLOT_READY : VVI_SLOT_FREE;
+        return;
+    }
+}
+
+static void touch(struct model *m)
+{
+    uint64_t used[WORDS];
+
+    for (uint32_t w = 0; w < WORDS; w++)
+        used[w] = some() & some(); /* also of slots that are not there */
+    memset(m->seen, 0, sizeof(m->seen));
+    vvi_slots_touch(&m->s, used, m->seen);
+    for (uint32_t i = 0; i < 64 * WORDS; i++)
+        T_EQ(vvi_bit(m->seen, i),
+             i < SLOTS && m->state[i] == VVI_SLOT_READY && vvi_bit(used, i));
+}
+
+static void evict(struct model *m, uint32_t most)
+{
+    uint32_t may = 0, n;
+
+    for (uint32_t w = 0; w < WORDS; w++)
+        m->s.stay[w] = some() | some();
+    for (uint32_t i = 0; i < SLOTS; i++)
+        may += m->state[i] == VVI_SLOT_READY && !vvi_bit(m->s.stay, i);
+    n = vvi_slots_evict(&m->s, most, m->gone);
+    if (m->s.paper)
+        T_CHECK(n <= VV_MIN(may, most)); /* of those that were there when the round ended */
+    else
+        T_EQ(n, VV_MIN(may, most)); /* however often they were used */
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = 0;
+
+        while (i < SLOTS && !(m->state[i] == VVI_SLOT_READY && m->block[i] == m->gone[k]))
+            i++;
+        T_CHECK(i < SLOTS);
+        if (i == SLOTS)
+            return;
+        T_CHECK(!vvi_bit(m->s.stay, i));
+        m->state[i] = VVI_SLOT_LEAVING;
+        m->left_at[i] = m->s.now;
+    }
+}
+
+static void reclaim(struct model *m, uint64_t oldest)
+{
+    vvi_slots_reclaim(&m->s, oldest);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        if (m->state[i] == VVI_SLOT_LEAVING && m->left_at[i] < oldest)
+            m->state[i] = VVI_SLOT_FREE;
+}
+
+static void against_model(void)
+{
+    for (int paper = 0; paper < 2; paper++) {
+        struct model *m = calloc(1, sizeof(*m));
+
+        T_OK(vvi_slots_init(&m->s, BLOCKS, SLOTS, paper));
+        for (uint64_t n = 0; n < t_cases(3000, 100000); n++) {
+            uint64_t what = some() % 16;
+
+            m->s.now += some() % 4 == 0;
+            if (what < 6)
+                take(m, (uint32_t)(some() % BLOCKS));
+            else if (what < 12)
+                end_filling(m, (uint32_t)(some() % SLOTS), what != 6);
+            else if (what == 12)
+                touch(m);
+            else if (what < 15)
+                evict(m, 1 + (uint32_t)(some() % 8));
+            else
+                reclaim(m, some() % 2 ? m->s.now : UINT64_MAX);
+            check(m);
+        }
+        T_CHECK(m->s.evicted > 0);
+        vvi_slots_fini(&m->s);
+        free(m);
+    }
+}
+
+/* What was used often outlives what was not, for as many turns of the hand, or until that has faded. */
+static void frequent(void)
+{
+    struct vvi_slots s;
+    uint64_t used[WORDS] = {0}, seen[WORDS] = {0};
+    uint32_t gone[SLOTS];
+
+    T_OK(vvi_slots_init(&s, BLOCKS, SLOTS, false));
+    for (uint32_t i = 0; i < SLOTS; i++)
+        vvi_slots_filled(&s, vvi_slots_take(&s, i));
+    for (uint32_t block = 10; block < 90; block++)
+        vvi_bit_set(used, s.map[block] - 1);
+    for (int n = 0; n < 3; n++)
+        vvi_slots_touch(&s, used, seen);
+    T_EQ(vvi_slots_evict(&s, SLOTS - 80, gone), SLOTS - 80);
+    for (uint32_t k = 0; k < SLOTS - 80; k++)
+        T_CHECK(gone[k] < 10 || gone[k] >= 90);
+    T_EQ(s.used, 80);
+    T_EQ(vvi_slots_evict(&s, 1, gone), 1); /* nothing else is left */
+    T_CHECK(gone[0] >= 10 && gone[0] < 90);
+    vvi_slots_fini(&s);
+}
+
+int main(void)
+{
+    at = t_seed();
+    T_RUN(against_model);
+    T_RUN(frequent);
+    return t_done();
+}

@@ -101,8 +101,7 @@ static void touch(struct model *m)
     memset(m->seen, 0, sizeof(m->seen));
     vvi_slots_touch(&m->s, used, m->seen);
     for (uint32_t i = 0; i < 64 * WORDS; i++)
-        T_EQ(vvi_bit(m->seen, i),
-             i < SLOTS && m->state[i] == VVI_SLOT_READY && vvi_bit(used, i));
+        T_EQ(vvi_bit(m->seen, i), i < SLOTS && m->state[i] == VVI_SLOT_READY && vvi_bit(used, i));
 }
 
 static void evict(struct model *m, uint32_t most)

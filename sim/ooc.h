@@ -113,7 +113,8 @@ struct ooc_wave_opts {
     uint64_t cache_bytes; /* 0: `share` of the volume */
     double share;
     uint32_t points, steps, edge, ahead;
-    unsigned jobs; /* threads that prepare */
+    unsigned jobs;    /* threads that prepare */
+    const char *ways; /* see ooc_wanted */
 };
 
 struct ooc_survey_opts {
@@ -125,6 +126,7 @@ struct ooc_survey_opts {
     uint32_t reads;
     bool fallback; /* the processor may do items, too */
     unsigned jobs;
+    const char *ways;
 };
 
 /* Called before each way, with its name. */
@@ -140,6 +142,16 @@ int ooc_survey(const struct ooc_survey_opts *opts, const struct ooc_launcher *la
 /* The element that an item reads of its k-th table, as number e of them. */
 #define OOC_ELEMENT(item, k, e, elements) \
     ((((uint64_t)(item)*16 + (k)) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(e)*7919) % (elements))
+
+/* The names of all ways. */
+const char *const *ooc_wave_ways(size_t *ret_nr);
+const char *const *ooc_survey_ways(size_t *ret_nr);
+
+/* Whether a way is in a list, names with commas between them and '-' for blanks; NULL: all are. Resident always
+ * is: others are compared with it. */
+bool ooc_wanted(const char *ways, const char *name);
+/* -EINVAL: one of the list is none of the names. */
+int ooc_ways_check(const char *ways, const char *const *names, size_t nr);
 
 /* What experiments share. */
 struct vv_device;

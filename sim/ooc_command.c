@@ -38,6 +38,8 @@ void ooc_usage(FILE *f)
         "  --tables SIZE     of all tables\n"
         "  --cache SIZE|P%%   on the device (25%%)\n"
         "  --seed N          of places, sizes and values (1)\n"
+        "  --ways LIST       only these, and everything resident, which all are compared with:\n"
+        "                    names as the results have them, '-' for a blank, commas between them\n"
         "  --csv FILE        write the rows as CSV; -: to standard output\n"
         "  --out FOLDER      write rows, samples and charts into it\n"
         "  --json            print one JSON object\n"
@@ -164,6 +166,9 @@ static int set_option(int id, const char *value, struct ooc_options *o)
         rc = parse_count(value, UINT64_MAX, &o->wave.seed);
         o->survey.seed = o->wave.seed;
         return rc;
+    case 'w':
+        o->wave.ways = o->survey.ways = value;
+        return 0;
     case 'C':
         o->csv = value;
         return 0;
@@ -173,25 +178,35 @@ static int set_option(int id, const char *value, struct ooc_options *o)
     }
 }
 
+static int check_ways(const struct ooc_options *o)
+{
+    size_t nr;
+    const char *const *names = o->tables ? ooc_survey_ways(&nr) : ooc_wave_ways(&nr);
+
+    if (!o->wave.ways || ooc_ways_check(o->wave.ways, names, nr) == 0)
+        return 0;
+    fprintf(stderr, COMMAND ": --ways: '%s': there are", o->wave.ways);
+    for (size_t i = 0; i < nr; i++) {
+        fprintf(stderr, "%s ", i ? "," : "");
+        for (const char *c = names[i]; *c; c++)
+            fputc(*c == ' ' ? '-' : *c, stderr);
+    }
+    fputc('\n', stderr);
+    return -EINVAL;
+}
+
 int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options)
 {
-    static const struct option longs[] = {{"device", required_argument, NULL, 'd'},
-                                          {"volume", required_argument, NULL, 'v'},
-                                          {"cache", required_argument, NULL, 'c'},
-                                          {"points", required_argument, NULL, 'p'},
-                                          {"steps", required_argument, NULL, 's'},
-                                          {"edge", required_argument, NULL, 'e'},
-                                          {"ahead", required_argument, NULL, 'a'},
-                                          {"seed", required_argument, NULL, 'S'},
-                                          {"tables", required_argument, NULL, 't'},
-                                          {"sizes", required_argument, NULL, 'z'},
-                                          {"reads", required_argument, NULL, 'r'},
-                                          {"fallback", no_argument, NULL, 'f'},
-                                          {"csv", required_argument, NULL, 'C'},
-                                          {"out", required_argument, NULL, 'o'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option longs[] = {
+        {"device", required_argument, NULL, 'd'}, {"volume", required_argument, NULL, 'v'},
+        {"cache", required_argument, NULL, 'c'},  {"points", required_argument, NULL, 'p'},
+        {"steps", required_argument, NULL, 's'},  {"edge", required_argument, NULL, 'e'},
+        {"ahead", required_argument, NULL, 'a'},  {"seed", required_argument, NULL, 'S'},
+        {"tables", required_argument, NULL, 't'}, {"sizes", required_argument, NULL, 'z'},
+        {"reads", required_argument, NULL, 'r'},  {"fallback", no_argument, NULL, 'f'},
+        {"ways", required_argument, NULL, 'w'},   {"csv", required_argument, NULL, 'C'},
+        {"out", required_argument, NULL, 'o'},    {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
     struct ooc_options *o = ret_options;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     bool volume = false;
@@ -234,7 +249,7 @@ int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options
         fprintf(stderr, COMMAND ": what is '%s'? --help lists the options\n", argv[optind]);
         return -EINVAL;
     }
-    return 0;
+    return check_ways(o);
 }
 
 /* ---- results ---- */

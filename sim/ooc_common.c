@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the experiments of sim/ooc.h share. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,47 @@ int ooc_link(struct vv_device *d, struct ooc_report *r)
     d->ops->describe(d, &info);
     snprintf(r->device, sizeof(r->device), "%s", info.name);
     return rc;
+}
+
+/* A blank in a name is a '-' in the list. */
+static bool is_way(const char *text, size_t len, const char *name)
+{
+    if (strlen(name) != len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (text[i] != (name[i] == ' ' ? '-' : name[i]))
+            return false;
+    return true;
+}
+
+bool ooc_wanted(const char *ways, const char *name)
+{
+    if (!ways || strcmp(name, "resident") == 0)
+        return true;
+    for (;; ways++) {
+        size_t len = strcspn(ways, ",");
+
+        if (is_way(ways, len, name))
+            return true;
+        ways += len;
+        if (!*ways)
+            return false;
+    }
+}
+
+int ooc_ways_check(const char *ways, const char *const *names, size_t nr)
+{
+    for (;; ways++) {
+        size_t len = strcspn(ways, ","), i = 0;
+
+        while (i < nr && !is_way(ways, len, names[i]))
+            i++;
+        if (i == nr)
+            return -EINVAL;
+        ways += len;
+        if (!*ways)
+            return 0;
+    }
 }
 
 void ooc_report_fini(struct ooc_report *r)

@@ -390,10 +390,11 @@ int ooc_survey(const struct ooc_survey_opts *opts, const struct ooc_launcher *la
             rc = fail(&j, rc, "measuring the link");
     }
     for (int kind = 0; kind < OOC_SURVEY_WAYS && rc == 0; kind++) {
+        if (!ooc_wanted(opts->ways, way_names[kind]))
+            continue;
         if (progress)
             progress(arg, way_names[kind], (double)kind / OOC_SURVEY_WAYS);
-        r->nr_ways++;
-        rc = run_way(&j, (enum ooc_survey_way)kind, r, &r->ways[kind]);
+        rc = run_way(&j, (enum ooc_survey_way)kind, r, &r->ways[r->nr_ways++]);
     }
     if (rc == 0)
         rc = find_bound(&j, r);
@@ -401,4 +402,10 @@ int ooc_survey(const struct ooc_survey_opts *opts, const struct ooc_launcher *la
     if (rc)
         ooc_report_fini(r);
     return rc;
+}
+
+const char *const *ooc_survey_ways(size_t *ret_nr)
+{
+    *ret_nr = OOC_SURVEY_WAYS;
+    return way_names;
 }

@@ -397,10 +397,11 @@ int ooc_wave(const struct ooc_wave_opts *opts, const struct ooc_launcher *launch
     r->cache_bytes =
         opts->cache_bytes ? opts->cache_bytes : (uint64_t)((double)bytes * opts->share);
     for (int kind = RESIDENT; kind < WAYS && rc == 0; kind++) {
+        if (!ooc_wanted(opts->ways, way_names[kind]))
+            continue;
         if (progress)
             progress(arg, way_names[kind], (double)kind / WAYS);
-        r->nr_ways++;
-        rc = run_way(&w, (enum way)kind, r, &r->ways[kind]);
+        rc = run_way(&w, (enum way)kind, r, &r->ways[r->nr_ways++]);
     }
     if (rc == 0)
         rc = find_bound(&w, r);
@@ -408,4 +409,10 @@ int ooc_wave(const struct ooc_wave_opts *opts, const struct ooc_launcher *launch
     if (rc)
         ooc_report_fini(r);
     return rc;
+}
+
+const char *const *ooc_wave_ways(size_t *ret_nr)
+{
+    *ret_nr = WAYS;
+    return way_names;
 }

@@ -66,6 +66,8 @@ assert all(0 <= float(x["used"]) <= 1 for x in samples), samples
 for i in 3, 4:
     xml.etree.ElementTree.parse(f"{d}/tables/figure{i}.svg")
 PY
+expect 0 $tables --ways chunked,zero-copy
+[ "$(grep -oE '^\| (resident|flat|chunked|paper|double buffer|zero copy|uvm) ' "$dir/out" | tr -d '|\n')" = ' resident  chunked  zero copy ' ] || { cat "$dir/out"; fail "--ways"; }
 expect 0 $tables --fallback
 grep -q '^| double buffer ' "$dir/out" || fail "no table"
 
@@ -91,7 +93,7 @@ while read -r line; do
 done < <(once || cat "$dir/commands")
 
 for bad in "--device gpu" "--volume 1" "--volume x" "--cache 0" "--cache 101%" "--cache -3" "--points 0" "--points -1" "--steps 0" "--edge 12" "--edge 1" "--ahead 65" \
-    "--seed" "more" "--nosuch" "--tables 1M" "--sizes 3" "--sizes 9K:8K" "--reads 0"; do
+    "--seed" "more" "--nosuch" "--tables 1M" "--ways flat" "--ways blocks,," "--ways" "--sizes 3" "--sizes 9K:8K" "--reads 0"; do
     # shellcheck disable=SC2086 # several words
     expect 2 $small $bad
     [ -s "$dir/err" ] || fail "$bad: says nothing"

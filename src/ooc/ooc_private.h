@@ -191,9 +191,12 @@ struct vvi_run {
     uint64_t began;          /* by the clock of the slots */
     uint32_t round;          /* its number */
     /* A bit for each slot; these stay while the run has a round, or wants room. */
-    uint64_t *seen;          /* that kernels used, or asked for and was there */
-    uint64_t *got;           /* that was given to a block */
-    uint32_t *dirty, ndirty; /* blocks that changed since the map was last sent; all: or more */
+    uint64_t *seen; /* that kernels used, or asked for and was there */
+    uint64_t *got;  /* that was given to a block */
+    /* What changed since the map was last sent, in order: where blocks are now, UINT32_MAX: nowhere. As
+     * many as there are blocks: or more than that. */
+    struct vvi_fill *dirty;
+    uint32_t ndirty;
 };
 
 /* Copies that were submitted ahead. */

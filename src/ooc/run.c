@@ -80,25 +80,25 @@ static void spent(struct job *j, int kind)
 
 /* ---- the map ---- */
 
-/* For every run's next round. */
-static void changed_locked(struct varve_blocks *b, const uint32_t *blocks, uint32_t n)
+/* Blocks that have gone, for every run's next round. */
+static void gone_locked(struct varve_blocks *b, const uint32_t *blocks, uint32_t n)
 {
-    for (struct vvi_run *r = b->all; r; r = r->other) {
-        uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
-
-        memcpy(r->dirty + r->ndirty, blocks, room * sizeof(*blocks));
-        r->ndirty += room;
-    }
+    for (struct vvi_run *r = b->all; r; r = r->other)
+        for (uint32_t i = 0; i < n && r->ndirty < b->slots.blocks; i++)
+            r->dirty[r->ndirty++] = (struct vvi_fill){blocks[i], UINT32_MAX};
 }
 
-/* Slots of the list are filled. */
+/* Slots of the list are filled, for every run's next round. */
 static void filled_locked(struct varve_blocks *b, const struct vvi_fill *fills, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         vvi_slots_filled(&b->slots, fills[i].slot);
-    for (struct vvi_run *r = b->all; r; r = r->other)
-        for (uint32_t i = 0; i < n && r->ndirty < b->slots.blocks; i++)
-            r->dirty[r->ndirty++] = fills[i].block;
+    for (struct vvi_run *r = b->all; r; r = r->other) {
+        uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
+
+        memcpy(r->dirty + r->ndirty, fills, room * sizeof(*fills));
+        r->ndirty += room;
+    }
 }
 
 static uint32_t map_entry(const struct vvi_slots *s, uint32_t block)
@@ -117,9 +117,9 @@ static void update_map_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
     *from = all ? 0 : b->slots.blocks;
     *to = all ? b->slots.blocks : 0;
     for (uint32_t n = 0; n < r->ndirty; n++) {
-        uint32_t block = all ? n : r->dirty[n];
+        uint32_t block = all ? n : r->dirty[n].block;
 
-        r->map[block] = map_entry(&b->slots, block);
+        r->map[block] = all ? map_entry(&b->slots, block) : r->dirty[n].slot + 1;
         *from = VV_MIN(*from, block);
         *to = VV_MAX(*to, block + 1);
     }
@@ -189,7 +189,7 @@ static void evict_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t mos
 {
     uint32_t n = vvi_slots_evict(&b->slots, most, r->gone);
 
-    changed_locked(b, r->gone, n);
+    gone_locked(b, r->gone, n);
     vvi_slots_reclaim(&b->slots, oldest_locked(b));
 }
 

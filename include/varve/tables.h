@@ -64,7 +64,7 @@ struct varve_tables_opts {
     uint32_t item_bytes;   /* what each item hands to the kernel, besides its tables (0) */
     uint32_t batch_items;  /* most items of a launch (1024) */
     uint64_t batch_bytes; /* most bytes of the tables of a launch, unless it has one item (0: a 64th
-                              of the cache) */
+                              of the cache, or a 32nd of chunks) */
     uint32_t depth;       /* launches whose tables are on their way to a device (2) */
     int32_t readers;      /* threads that read files, or call `read` (4) */
     uint64_t staging_bytes; /* of pinned memory through which such tables travel (64 MiB) */

@@ -51,10 +51,30 @@ void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct 
     }
 }
 
+/* Items go up, so it is near the one before. */
+static uint32_t next_use(const struct vvi_order *o, struct vvi_held *h, uint32_t table,
+                         uint32_t from)
+{
+    const uint32_t *by = o->used_by + o->used_first[table];
+    uint32_t nr = (uint32_t)(o->used_first[table + 1] - o->used_first[table]), at = h->use;
+
+    if (at > nr || (at > 0 && by[at - 1] >= from))
+        at = 0;
+    for (uint32_t end = VV_MIN(nr, at + 16); at < end && by[at] < from;)
+        at++;
+    h->use = at;
+    if (at < nr && by[at] < from)
+        return vvi_order_next(o, table, from); /* far away */
+    return at < nr ? by[at] : VVI_NONE;
+}
+
 static void next_uses(struct vvi_plan *p, uint32_t from, const uint32_t *tables, uint64_t nr)
 {
-    for (uint64_t i = 0; i < nr; i++)
-        p->space.held[tables[i]].next = vvi_order_next(p->o, tables[i], from);
+    for (uint64_t i = 0; i < nr; i++) {
+        struct vvi_held *h = &p->space.held[tables[i]];
+
+        h->next = next_use(p->o, h, tables[i], from);
+    }
 }
 
 void vvi_plan_skip(struct vvi_plan *p)
@@ -280,8 +300,9 @@ int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order 
     uint64_t most = 0;
     int rc;
 
+    /* Flat tables that launches hold stand in the way of others. */
     if (s.limits.bytes == 0)
-        s.limits.bytes = opts->cache_bytes / 64;
+        s.limits.bytes = opts->cache_bytes / (opts->layout == VARVE_TABLES_CHUNKED ? 32 : 64);
     rc = vvi_order_meta(o, &s.limits, opts->cache_bytes, &most, &s.largest);
     if (rc)
         return rc;

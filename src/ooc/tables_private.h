@@ -107,6 +107,7 @@ struct vvi_held {
     uint32_t chunk; /* chunked: the first one */
     uint32_t refs;  /* batches under way that use it */
     uint32_t next;  /* the next item that uses it */
+    uint32_t use;   /* where to look for it: as the how-manyth, about */
     uint32_t index; /* in `list`; VVI_NONE: it is not in the cache */
     bool keep;      /* the batch at hand uses it */
     bool pooled;    /* flat: it is expendable */

@@ -172,6 +172,9 @@ static void one_plan(struct t_rng *rng)
             next = st->batch.to;
             items += st->batch.to - st->batch.from;
             brought += st->fill_bytes;
+            for (uint32_t i = 0; i < st->batch.nr; i++)
+                T_EQ(p.space.held[st->batch.tables[i]].next,
+                     vvi_order_next(&order, st->batch.tables[i], p.from));
             apply(sh, &p.space, st);
             pin(sh, &p.space, &st->batch);
             check_whole(sh, &p.space);

@@ -441,16 +441,17 @@ static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
     uint32_t row = block / nr[0], plane = row / nr[1];
     uint32_t at[3] = {block - row * nr[0], row - plane * nr[1], plane};
     uint32_t apart[3] = {1, nr[0], nr[0] * nr[1]};
-    bool far = b->opts.ahead > 1; /* what lies further on may be wanted if the next is not */
-    unsigned ways = 0;            /* of each axis: on, and back */
+    unsigned far = b->opts.ahead > 1; /* what lies further on may be wanted if the next is not */
+    unsigned ways = 0;                /* of each axis: on, and back */
 
     for (int axis = 0; axis < 3; axis++) {
-        bool inside = (at[axis] > 0) & (at[axis] + 1 < nr[axis]);
+        unsigned inside = at[axis] > 0 && at[axis] + 1 < nr[axis] ? 3 : 0;
         uint32_t step = inside ? apart[axis] : 0, down = block - step, up = block + step;
-        bool on = vvi_bit(have, down) & (far | !(vvi_bit(have, up) | vvi_bit(r->in_later, up)));
-        bool back = vvi_bit(have, up) & (far | !(vvi_bit(have, down) | vvi_bit(r->in_later, down)));
+        unsigned has_down = vvi_bit(have, down), has_up = vvi_bit(have, up);
+        unsigned on = has_down & (far | !(has_up | (unsigned)vvi_bit(r->in_later, up)));
+        unsigned back = has_up & (far | !(has_down | (unsigned)vvi_bit(r->in_later, down)));
 
-        ways |= (unsigned)((inside & on) | (inside & back) << 1) << 2 * axis;
+        ways |= (inside & (on | back << 1)) << 2 * axis;
     }
     for (; ways; ways &= ways - 1) {
         unsigned way = (unsigned)__builtin_ctz(ways), axis = way / 2;

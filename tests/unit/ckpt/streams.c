@@ -34,6 +34,9 @@ static struct varve_ctx *open_ctx(const struct ck_cfg *cfg)
 static const struct ck_cfg roomy = {
     .device = true, .device_cache = 64 * PAGE, .host_cache = 64 * PAGE};
 
+/* Nothing is copied in the background, so that the next copy is the call's. */
+static const struct ck_cfg alone = {.device = true, .device_cache = 64 * PAGE, .host_cache = 0};
+
 static struct CUstream_st *stream_new(void)
 {
     void *native = NULL;
@@ -286,7 +289,7 @@ static void host_regions_would_block(void)
 
 static void late_failure(void)
 {
-    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_ctx *ctx = open_ctx(&alone);
     struct varve_history *h = ck_history(ctx, "h");
     char *buf = ck_alloc(ctx, true, BYTES);
 
@@ -333,7 +336,7 @@ static void late_failure(void)
 /* Nobody asked: closing tells. */
 static void late_failure_at_close(void)
 {
-    struct varve_ctx *ctx = open_ctx(&roomy);
+    struct varve_ctx *ctx = open_ctx(&alone);
     struct varve_history *h = ck_history(ctx, "h");
     char *buf = ck_alloc(ctx, true, BYTES);
 
@@ -569,7 +572,7 @@ static void close_after_giving_up(void)
 /* What fails after its history was closed is nobody's any more. */
 static void failure_after_closing(void)
 {
-    struct ck_cfg cfg = roomy;
+    struct ck_cfg cfg = alone;
     cfg.close_timeout_ms = -2;
     struct varve_ctx *ctx = open_ctx(&cfg);
     struct varve_history *h = ck_history(ctx, "h");

@@ -112,8 +112,13 @@ static int look(struct work *w, struct varve_g_request *ret)
     struct varve_gpufs *fs = w->fs;
     uint64_t at = w->ticket & (fs->view.n_ring - 1), laps = w->ticket / fs->view.n_ring;
     uint64_t lap = laps % 2 ? 0 : VARVE_G_LAP_BIT;
-    uint64_t a = __atomic_load_n(&fs->ring[at].half[0], __ATOMIC_ACQUIRE), b;
+    uint64_t a, b;
 
+    /* Before the request a lap earlier was read this one cannot be there, though one two laps
+     * earlier, which a server has drawn and not come to, has the same bit. */
+    if (__atomic_load_n(&fs->ring[at].read, __ATOMIC_ACQUIRE) != laps)
+        return 0;
+    a = __atomic_load_n(&fs->ring[at].half[0], __ATOMIC_ACQUIRE);
     if ((a & VARVE_G_LAP_BIT) != lap) {
         if (__atomic_load_n(&fs->ring[at].skip, __ATOMIC_ACQUIRE) != laps + 1)
             return 0;

@@ -288,7 +288,7 @@ static void damaged_manifest(void)
     fill_folder(folder);
     T_EQ(stat(in(folder, "manifest"), &st), 0);
     for (uint64_t round = 0; round < t_cases(60, 2000); round++) {
-        long at = (long)t_rng_below(&r, (uint64_t)st.st_size);
+        long at = (long)(round ? t_rng_below(&r, (uint64_t)st.st_size) : (uint64_t)st.st_size - 1);
         const char *copy = t_tmpdir();
         struct vv_dataset *d;
         unsigned n;
@@ -318,7 +318,7 @@ static void damaged_manifest(void)
         T_OK(ds_check(d, "/new"));
         vv_dataset_close(d);
     }
-    T_CHECK(t_sanitized() || all_but_one > 0);
+    T_CHECK(all_but_one > 0); /* the first of them: at the end */
 }
 
 /* Thousands of changes: the manifest is written anew, and stays short. */

@@ -88,21 +88,6 @@ __attribute__((constructor)) static void load(void)
         snprintf(fake_set.hide, sizeof(fake_set.hide), "%s", hide);
 }
 
-/* The driver ends when exit handlers registered before its initialisation have yet to run. */
-static void end(void)
-{
-    atomic_store(&ended, true);
-}
-
-void fake_start(void)
-{
-    if (fake_inited)
-        return;
-    fake_inited = true;
-    atomic_store(&owner, getpid());
-    atexit(end);
-}
-
 uint64_t fake_now_ns(void)
 {
     struct timespec ts;
@@ -179,6 +164,27 @@ static bool in_child(void)
     return pid && getpid() != pid;
 }
 
+/* The driver ends when exit handlers registered before its initialisation have yet to run. Like
+ * copies to pinned pages, none of its work touches memory that those handlers give back. */
+static void end(void)
+{
+    atomic_store(&ended, true);
+    if (in_child())
+        return;
+    pthread_mutex_lock(&fake_lock);
+    break_contexts(FAKE_DEINITIALIZED);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_start(void)
+{
+    if (fake_inited)
+        return;
+    fake_inited = true;
+    atomic_store(&owner, getpid());
+    atexit(end);
+}
+
 int fake_enter(struct fake_entry *e, unsigned need)
 {
     if (atomic_load(&ended))
@@ -192,7 +198,7 @@ int fake_enter(struct fake_entry *e, unsigned need)
         entries = e;
     }
     e->calls++;
-    int rc = rule_code(e->name, false);
+    int rc = atomic_load(&ended) ? FAKE_DEINITIALIZED : rule_code(e->name, false);
     if (rc && fake_inited && is_fatal(rc))
         break_contexts(rc);
     if (rc == 0)

@@ -10,9 +10,9 @@
  * table of windows. Every word there has one writer at a time.
  *
  * A request is 16 bytes in two halves of 8, each with a bit that changes with every lap of the ring, so
- * that a server knows from either half alone whether it is there. Its answer is one word of 8
- * bytes: the request's number in its mailbox, the count of bytes or the error, and how often windows
- * were mapped so far.
+ * that a server knows from either half alone whether it is there, once the request a lap earlier has
+ * been read: one of two laps earlier looks the same. Its answer is one word of 8 bytes: the request's number
+ * in its mailbox, the count of bytes or the error, and how often windows were mapped so far.
  *
  * Words of the host that all groups would look at for every request are kept out of the way of requests:
  * a load across the link takes about a microsecond, and loads of the same word by many groups do not
@@ -49,14 +49,15 @@ struct varve_g_request {
     uint32_t op, stream, part, number, file;
 };
 
-/* An entry of the ring. Synchronization: written by the one group that drew its ticket, read by the
- * one server that did; stores of the halves release, loads acquire. With slots, entry 16 s + p belongs to
+/* An entry of the ring. Synchronization: written by the one group that drew its ticket, or if that gave up by
+ * the one server that drew it, and read by that server; stores of the halves release, loads acquire. With slots, entry 16 s + p belongs to
  * part p of stream s, its bit for the lap is the lowest of the request's number, and one server has it
  * for good. */
 struct varve_g_entry {
     uint64_t half[2];
     uint64_t read; /* laps that a server has read. Writer: that server */
-    uint64_t skip; /* laps, if the group that drew the ticket gave up. Writer: it */
+    uint64_t
+        skip; /* laps, if the group that drew the ticket gave up: the last of those. Writer: it */
     /* One server at a time looks at a line. The link delivers stores in order, and one to a line that
      * several processors are reading holds up all that come after it. */
     uint64_t pad[4];

@@ -69,8 +69,7 @@ VARVE_D_FN unsigned char *varve_g_stage(const struct varve_gfile *f, uint32_t wi
     return f->fs->staging + ((size_t)f->stream * 2 + window) * f->fs->readahead_bytes;
 }
 
-/* Whether what began at `start` has taken too long by now. A clock that steps back a little, as one that is
- * read in two halves may, makes nobody late. */
+/* Whether what began at `start` has taken too long by now. A clock that is set back makes nobody late. */
 VARVE_D_FN int varve_g_is_late(const struct varve_gfs *fs, uint64_t start, uint64_t now)
 {
     return (int64_t)(now - start) > (int64_t)fs->timeout_ns;

@@ -42,7 +42,7 @@ struct vvi_gpufile_window {
 /* A file as one server has it open. Owner: that server, within its turn; who closes the file, afterwards. */
 struct vvi_gpufile_own {
     int fd;         /* -1: it has not, and uses the file's */
-    uint32_t reads; /* small ones, up to VVI_GPUFILE_OWN */
+    uint32_t reads; /* small ones, up to VVI_GPUFILE_OWN; one more: opening was tried */
 };
 
 /* A registered file. Synchronization: fs->lock, where nothing else is said. */

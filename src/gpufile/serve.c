@@ -56,9 +56,10 @@ struct job {
 struct work {
     struct vvi_gpufile_server *server;
     struct varve_gpufs *fs;
-    uint64_t ticket, end; /* drawn and not yet served: from, and up to */
-    uint64_t batch;       /* how many to draw next */
-    bool waited;          /* the present ticket's request was not there at once */
+    uint64_t ticket, end;  /* drawn and not yet served: from, and up to */
+    uint64_t batch;        /* how many to draw next */
+    bool waited;           /* the present ticket's request was not there at once */
+    uint64_t passed_since; /* a later ticket of its entry is known to be given up; 0: not */
     uint64_t idle_since;
     uint32_t under_way;
     struct job jobs[VVI_GPUFILE_DEPTH], *free;
@@ -106,6 +107,21 @@ static void decode(uint64_t a, uint64_t b, struct varve_g_request *ret)
     };
 }
 
+/* Whether the group that drew the ticket will not send its request. The mark of one that drew a later ticket
+ * of the same entry may have taken the place of its own. Or it has not given up, though it waits
+ * for longer: then it sees that there is room now, and sends within the time that it was ready to wait. */
+static bool given_up(struct work *w, uint64_t at, uint64_t laps)
+{
+    uint64_t skip = __atomic_load_n(&w->fs->ring[at].skip, __ATOMIC_ACQUIRE), now;
+
+    if (skip <= laps + 1)
+        return skip == laps + 1;
+    now = vv_now_ns();
+    if (!w->passed_since)
+        w->passed_since = now;
+    return now - w->passed_since > w->fs->view.timeout_ns;
+}
+
 /* 1: the request of the ticket; 0: not there yet; -1: it will not come. */
 static int look(struct work *w, struct varve_g_request *ret)
 {
@@ -120,8 +136,12 @@ static int look(struct work *w, struct varve_g_request *ret)
         return 0;
     a = __atomic_load_n(&fs->ring[at].half[0], __ATOMIC_ACQUIRE);
     if ((a & VARVE_G_LAP_BIT) != lap) {
-        if (__atomic_load_n(&fs->ring[at].skip, __ATOMIC_ACQUIRE) != laps + 1)
+        if (!given_up(w, at, laps))
             return 0;
+        /* What is in the entry is a lap old, and would be taken for the request of the next lap.
+         * Whoever sends that waits for the word below. */
+        __atomic_store_n(&fs->ring[at].half[0], lap, __ATOMIC_RELAXED);
+        __atomic_store_n(&fs->ring[at].half[1], lap, __ATOMIC_RELAXED);
         __atomic_store_n(&fs->ring[at].read, laps + 1, __ATOMIC_RELEASE);
         return -1;
     }
@@ -161,6 +181,7 @@ static void adopt(struct work *w)
         leave_locked(w);
         w->ticket = ticket;
         w->end = ticket + 1;
+        w->passed_since = 0;
     }
     vv_mutex_unlock(&fs->lock);
 }
@@ -183,6 +204,7 @@ static void drawn_done(struct work *w, bool small)
     w->ticket++;
     w->batch = !small || w->waited ? 1 : VV_MIN(2 * w->batch, (uint64_t)VVI_GPUFILE_BATCH);
     w->waited = false;
+    w->passed_since = 0;
 }
 
 /* Whether the slot has a new request. */
@@ -265,14 +287,20 @@ static void leave(struct work *w)
         atomic_store_explicit(&w->server->turn, turn + 1, memory_order_release);
 }
 
-/* What to read a file with that is open as fd. */
+/* What to read a file with that is open as fd. Opening it may take long, for instance when the kernel makes
+ * the process's table of descriptors larger: not with tickets in hand, whose requests would wait. */
 static int own_fd(struct work *w, const struct vvi_gpufile_file *f, int fd, uint32_t bytes)
 {
     struct vvi_gpufile_own *own = &f->own[w->server->index];
 
-    if (own->fd < 0 && own->reads < VVI_GPUFILE_OWN && bytes <= SMALL_BYTES && w->server->of > 1 &&
-        ++own->reads == VVI_GPUFILE_OWN)
-        own->fd = vvi_gpufile_own_open(w->fs, fd);
+    if (own->fd < 0 && own->reads <= VVI_GPUFILE_OWN && bytes <= SMALL_BYTES && w->server->of > 1) {
+        if (own->reads < VVI_GPUFILE_OWN)
+            own->reads++;
+        if (own->reads == VVI_GPUFILE_OWN && w->ticket == w->end) {
+            own->reads++; /* tried, whatever comes of it */
+            own->fd = vvi_gpufile_own_open(w->fs, fd);
+        }
+    }
     return own->fd >= 0 ? own->fd : fd;
 }
 

@@ -461,8 +461,7 @@ static void a_server_is_lost(void)
     T_OK(gf_close());
 }
 
-/* An answer that comes too late must not spoil what its memory is used for next. */
-/* A clock that is read in two halves may step back by one of them: nobody is late for that. */
+/* A clock that is set back: nobody is late for that. */
 static void a_clock_that_steps_back(void)
 {
     struct varve_gfs fs = {.timeout_ns = 1000};
@@ -476,6 +475,7 @@ static void a_clock_that_steps_back(void)
     T_CHECK(varve_g_is_late(&fs, start, start + wrap));
 }
 
+/* An answer that comes too late must not spoil what its memory is used for next. */
 static void answers_come_too_late(void)
 {
     struct varve_gpufs_opts o = gf_opts();

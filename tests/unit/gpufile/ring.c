@@ -4,6 +4,7 @@
  * request in an entry or none. The test writes entries as groups do, and moves the servers' counter of
  * tickets as servers do that draw and then stand still. A server that is told to stop ends after it has
  * looked for its request in vain, so that what it must not take it has looked at when it has ended.
+ * And a server that is busy for long keeps nobody's request waiting that it could have left to others.
  */
 #include <varve/gpufile.h>
 
@@ -14,6 +15,7 @@
 enum { PAGE = 4 * KIB };
 
 static uint32_t id;
+static struct varve_gfs patient; /* the handle of groups that wait as long as it takes */
 
 /* A file system whose servers do not run. */
 static void open_stopped(uint32_t timeout_ms)
@@ -22,6 +24,8 @@ static void open_stopped(uint32_t timeout_ms)
 
     o.timeout_ms = timeout_ms;
     gf_open(&o);
+    patient = gf_handle;
+    patient.timeout_ns = UINT64_C(60000000000);
     T_OK(varve_gpufs_register(gf_fs, gf_file("ring", 16 * PAGE), VARVE_GFILE_READ, &id));
     T_OK(varve_gpufs_stop(gf_fs));
 }
@@ -31,22 +35,29 @@ static uint64_t ticket_of(uint64_t lap)
     return lap * gf_handle.n_ring;
 }
 
+/* Of the first entry. */
 static uint64_t laps_read(void)
 {
     return varve_d_acquire64_sys(&gf_handle.ring[0].read);
 }
 
-/* What the group writes that drew the first ticket of a lap: it has a stream to itself, and wants the
- * page of that number. */
+/* What a group writes that drew the ticket, and wants that page for a part of its stream. */
+static void write_entry(uint64_t ticket, uint64_t stream, uint64_t part, uint64_t page)
+{
+    uint64_t at = ticket % gf_handle.n_ring,
+             bit = ticket / gf_handle.n_ring % 2 ? 0 : VARVE_G_LAP_BIT;
+
+    varve_d_release64x2_sys(gf_handle.ring[at].half,
+                            bit | (uint64_t)VARVE_G_READ << 60 | stream << 46 | part << 42 |
+                                UINT64_C(1) << 34 | (uint64_t)id << 22 | page * PAGE,
+                            bit | PAGE);
+}
+
+/* The group that drew the first ticket of a lap has the stream, and wants the page, of that number. */
 static void send(uint64_t lap)
 {
-    uint64_t bit = lap % 2 ? 0 : VARVE_G_LAP_BIT;
-
-    T_OK(varve_g_wait_room(&gf_handle, ticket_of(lap)));
-    varve_d_release64x2_sys(gf_handle.ring[0].half,
-                            bit | (uint64_t)VARVE_G_READ << 60 | lap << 46 | UINT64_C(1) << 34 |
-                                (uint64_t)id << 22 | lap * PAGE,
-                            bit | PAGE);
+    T_OK(varve_g_wait_room(&patient, ticket_of(lap)));
+    write_entry(ticket_of(lap), lap, 0, lap);
 }
 
 static uint64_t mailbox(uint64_t lap)
@@ -108,8 +119,135 @@ static void two_laps_old(void)
     T_OK(gf_close());
 }
 
+/* A group draws the first ticket of a lap, and waits for longer than it is ready to. */
+static void give_up(uint64_t lap)
+{
+    uint64_t ticket;
+
+    gf_handle.shared->ticket = ticket_of(lap);
+    T_ERR(varve_g_draw(&gf_handle, &ticket), -ETIMEDOUT);
+}
+
+/* After a lap that was given up the entry has the request of the lap before, which looks like that of the
+ * lap after. */
+static void given_up(void)
+{
+    open_stopped(1);
+    send(0);
+    give_up(1);
+    drawn_up_to(ticket_of(2) + 1);
+    for (uint64_t lap = 0; lap < 3; lap++)
+        is_back(ticket_of(lap));
+    look_once();
+    answered(0);
+    T_EQ(laps_read(), 2);
+    T_EQ(gf_stats().answered, 1);
+    T_OK(varve_gpufs_start(gf_fs, 2));
+    send(2);
+    answered(2);
+    T_OK(varve_gpufs_stop(gf_fs));
+    T_EQ(laps_read(), 3);
+    T_EQ(gf_stats().answered, 2);
+    T_OK(gf_close());
+}
+
+/* One mark for several that gave up: all of their servers go on. */
+static void given_up_three_times(void)
+{
+    open_stopped(1);
+    send(0);
+    for (uint64_t lap = 1; lap < 4; lap++)
+        give_up(lap);
+    drawn_up_to(ticket_of(4) + 1);
+    for (uint64_t lap = 0; lap < 5; lap++)
+        is_back(ticket_of(lap));
+    T_OK(varve_gpufs_start(gf_fs, 2));
+    send(4);
+    answered(0);
+    answered(4);
+    T_OK(varve_gpufs_stop(gf_fs));
+    T_EQ(laps_read(), 5);
+    T_EQ(gf_stats().answered, 2);
+    T_OK(gf_close());
+}
+
+/* The group of lap 2 gave up, that of lap 1 has just seen that there is room. */
+static void given_up_a_lap_later(void)
+{
+    open_stopped(UINT32_MAX);
+    send(0);
+    varve_d_store64_sys(&gf_handle.ring[0].skip, 3);
+    drawn_up_to(ticket_of(2) + 1);
+    is_back(ticket_of(0));
+    is_back(ticket_of(1));
+    look_once();
+    T_EQ(laps_read(), 1);
+    send(1);
+    is_back(ticket_of(2));
+    look_once();
+    T_EQ(laps_read(), 3);
+    answered(0);
+    answered(1);
+    T_EQ(gf_stats().answered, 2);
+    T_OK(gf_close());
+}
+
+/* One server is held up in its first read, the other goes through all that there is, four tickets at a
+ * time, and opens the file for itself. */
+static _Atomic bool held_up, let_go, opened;
+
+static int64_t hold_up_pread(const struct vv_os *os, int fd, void *buf, size_t bytes,
+                             uint64_t offset)
+{
+    (void)os;
+    if (offset == 0) {
+        atomic_store(&held_up, true);
+        while (!atomic_load(&let_go))
+            usleep(50);
+    }
+    return vv_os_posix()->pread(vv_os_posix(), fd, buf, bytes, offset);
+}
+
+static int see_openat(const struct vv_os *os, int dirfd, const char *path, int flags, unsigned mode)
+{
+    (void)os;
+    if (strncmp(path, "/proc/", strlen("/proc/")) == 0) {
+        uint64_t drawn = atomic_load(&gf_fs->next_ticket);
+
+        for (uint64_t t = 1; t < drawn; t++) /* but the other server's */
+            T_EQ(varve_d_acquire64_sys(&gf_handle.ring[t].read), 1);
+        atomic_store(&opened, true);
+    }
+    return vv_os_posix()->openat(vv_os_posix(), dirfd, path, flags, mode);
+}
+
+static void opened_with_nothing_in_hand(void)
+{
+    enum { REQUESTS = 24 };
+
+    gf_bad_os(0, 0, 0);
+    gf_os.os.pread = hold_up_pread;
+    gf_os.os.openat = see_openat;
+    open_stopped(20000);
+    drawn_up_to(0);
+    for (uint64_t t = 0; t < REQUESTS; t++)
+        write_entry(t, t / 4, t % 4, t > 0);
+    T_OK(varve_gpufs_start(gf_fs, 2));
+    while (varve_d_acquire64_sys(&gf_handle.ring[REQUESTS - 1].read) == 0 || !atomic_load(&held_up))
+        usleep(50);
+    atomic_store(&let_go, true);
+    T_OK(varve_gpufs_stop(gf_fs));
+    T_CHECK(atomic_load(&opened));
+    T_EQ(gf_stats().answered, REQUESTS);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     T_RUN(two_laps_old);
+    T_RUN(given_up);
+    T_RUN(given_up_three_times);
+    T_RUN(given_up_a_lap_later);
+    T_RUN(opened_with_nothing_in_hand);
     return t_done();
 }

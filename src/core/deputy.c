@@ -19,7 +19,8 @@
  *
  * What could go wrong: the deputy is awake but the system does not run it. Calls not yet taken are
  * taken back, and it is sent to sleep for a while (`rest_until_ns`), since there is no processor to
- * spare. A call that it has taken has to be waited for.
+ * spare. One that is keeping itself warm (`warming`) is being run, and is given more time before it
+ * is thought of like that. A call that it has taken has to be waited for.
  */
 #include "core/deputy.h"
 
@@ -38,6 +39,7 @@
 #define TAKE_NS  ((uint64_t)20 * VV_NS_PER_US)
 #define WATCH_NS ((uint64_t)300 * VV_NS_PER_US) /* a caller, before it sleeps */
 #define REST_NS  ((uint64_t)1 * VV_NS_PER_S)    /* after it was too slow to take a call */
+#define WARMING  8                              /* times take_ns for one that keeps itself warm */
 #define LOOKS    16                             /* at the state between two looks at the clock */
 
 enum { ASLEEP, IDLE, CLAIMED, POSTED, TAKEN, DONE };
@@ -52,6 +54,9 @@ struct vv_deputy {
     void *arg;
     int result;
     _Atomic bool sleeper;
+    /* It is inside `warm`. Synchronization: relaxed; seen late, a call is taken back in vain or waits
+     * a little longer. */
+    _Atomic bool warming;
     _Atomic uint64_t calls; /* Synchronization: relaxed, a figure */
 
     /* Synchronization: relaxed, all three. Seen late, the deputy sleeps or wakes a call later. */
@@ -93,6 +98,15 @@ static void serve(struct vv_deputy *d)
     }
 }
 
+static void keep_warm(struct vv_deputy *d)
+{
+    if (!d->opts.warm)
+        return;
+    atomic_store_explicit(&d->warming, true, memory_order_relaxed);
+    d->opts.warm(d->opts.warm_arg);
+    atomic_store_explicit(&d->warming, false, memory_order_relaxed);
+}
+
 /* Serves calls until none has come for a while. */
 static void stay_awake(struct vv_deputy *d)
 {
@@ -113,8 +127,8 @@ static void stay_awake(struct vv_deputy *d)
         bool rests = now_ns < atomic_load_explicit(&d->rest_until_ns, memory_order_relaxed);
         if ((rests || now_ns - last_ns > d->opts.awake_ns) && move(d, IDLE, ASLEEP))
             return;
-        if (d->opts.warm && now_ns - warm_ns > d->opts.warm_ns) {
-            d->opts.warm(d->opts.warm_arg);
+        if (now_ns - warm_ns > d->opts.warm_ns) {
+            keep_warm(d);
             warm_ns = vv_now_ns();
         }
     }
@@ -134,8 +148,7 @@ static void *deputy_main(void *arg)
         d->woken = false;
         vv_mutex_unlock(&d->lock);
         /* What it does first is as cold as its caller would be. */
-        if (d->opts.warm)
-            d->opts.warm(d->opts.warm_arg);
+        keep_warm(d);
         if (move(d, ASLEEP, IDLE))
             stay_awake(d);
         vv_mutex_lock(&d->lock);
@@ -158,7 +171,9 @@ static bool taken(struct vv_deputy *d)
                 return true;
             pause_a_little();
         }
-        if (vv_now_ns() - start_ns > d->opts.take_ns && move(d, POSTED, IDLE)) {
+        bool warming = atomic_load_explicit(&d->warming, memory_order_relaxed);
+        uint64_t most_ns = warming ? WARMING * d->opts.take_ns : d->opts.take_ns;
+        if (vv_now_ns() - start_ns > most_ns && move(d, POSTED, IDLE)) {
             atomic_store_explicit(&d->rest_until_ns, vv_now_ns() + REST_NS, memory_order_relaxed);
             return false;
         }

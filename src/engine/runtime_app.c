@@ -115,6 +115,18 @@ static int lanes_new(struct vv_engine *e, struct vvi_lanes **ret_lanes)
     return 0;
 }
 
+void vvi_lanes_prepare(struct vv_engine *e)
+{
+    struct vvi_lanes *lanes;
+
+    if (lanes_new(e, &lanes))
+        return;
+    vvi_engine_lock(e);
+    lanes->next = e->spare_lanes;
+    e->spare_lanes = lanes;
+    vvi_engine_unlock(e);
+}
+
 /* The application's own work on its memory comes before the first copy on a lane. */
 static int lane_ready(struct vv_engine *e, struct vvi_req *r, unsigned index,
                       struct vvi_lane **ret_lane)

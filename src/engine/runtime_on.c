@@ -323,13 +323,17 @@ void vvi_watcher_fini(struct vv_engine *e)
 
 /* ---- submission ---- */
 
-static int batch_get(struct vv_engine *e, struct vvi_batch **ret_batch)
+static struct vvi_batch *batch_spare_locked(struct vv_engine *e)
 {
-    vvi_engine_lock(e);
     struct vvi_batch *b = e->watcher.spare;
     if (b)
         e->watcher.spare = b->next;
-    vvi_engine_unlock(e);
+    return b;
+}
+
+/* `b`: a spare one, or NULL. Without the engine lock. */
+static int batch_init(struct vv_engine *e, struct vvi_batch *b, struct vvi_batch **ret_batch)
+{
     if (!b) {
         b = calloc(1, sizeof(*b));
         if (!b)
@@ -345,6 +349,14 @@ static int batch_get(struct vv_engine *e, struct vvi_batch **ret_batch)
     b->next = NULL;
     *ret_batch = b;
     return 0;
+}
+
+static int batch_get(struct vv_engine *e, struct vvi_batch **ret_batch)
+{
+    vvi_engine_lock(e);
+    struct vvi_batch *b = batch_spare_locked(e);
+    vvi_engine_unlock(e);
+    return batch_init(e, b, ret_batch);
 }
 
 static void batch_put_locked(struct vv_engine *e, struct vvi_batch *b)
@@ -436,8 +448,9 @@ static void submit_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stre
         orders_end_locked(e, &orders, 0);
         return;
     }
+    struct vvi_batch *spare = batch_spare_locked(e);
     vvi_engine_unlock(e);
-    int rc = batch_get(e, &b);
+    int rc = batch_init(e, spare, &b);
     if (rc == 0) {
         b->orders = orders;
         rc = submit(e, stream, on, b);

@@ -197,6 +197,14 @@ struct vvi_grow {
     _Atomic int late; /* an error that nobody was told of yet */
 };
 
+/* A core of its own that versions are taken through to keep the code warm. */
+struct vvi_rehearsal {
+    struct vv_core *core; /* NULL: none */
+    uint32_t hist;
+    uint64_t version, now_ns;
+    bool broken;
+};
+
 /* See runtime_warm.c. Owner: the one thread that keeps itself warm; who opens and closes the engine
  * before and after that. */
 struct vvi_warm {
@@ -205,6 +213,7 @@ struct vvi_warm {
     void *memory; /* on the device; NULL: nothing is kept warm */
     bool pending, broken;
     unsigned count;
+    struct vvi_rehearsal rehearsal;
 };
 
 struct vv_engine {
@@ -377,11 +386,15 @@ int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 
 /* ---- runtime_warm.c ---- */
 void vvi_warm_fini(struct vv_engine *e);
+/* Takes a version through the core that is there for it. */
+void vvi_rehearse(struct vv_engine *e);
 
 /* ---- runtime_disk.c ---- */
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
 
 /* ---- runtime_app.c ---- */
+/* Makes the streams of a request on device memory before the first one comes, if it can. */
+void vvi_lanes_prepare(struct vv_engine *e);
 /* A part of an order that is one piece of memory on both sides. */
 struct vvi_span {
     char *dst;

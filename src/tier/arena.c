@@ -120,6 +120,12 @@ uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got)
     return first;
 }
 
+uint32_t vv_arena_next(const struct vv_arena *arena, uint32_t want)
+{
+    vv_assert(want > 0);
+    return run_for(arena, want);
+}
+
 void vv_arena_take_at(struct vv_arena *arena, uint32_t first, uint32_t n)
 {
     uint32_t run = first;

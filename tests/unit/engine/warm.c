@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeping the engine warm changes nothing: versions are rehearsed on a core that nobody else has and
+ * that is empty again after each time.
+ */
+#include "ckpt/ckpt_private.h"
+#include "engine/runtime_private.h"
+#include "t.h"
+#include "trace/trace.h"
+#include "unit/ckpt/ck.h"
+
+enum { PAGE = 4096, BYTES = 8 * PAGE, TIMES = 300 };
+
+static void test_rehearsing(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 64 * BYTES, .host_cache = 64 * BYTES};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    struct vv_engine *e = ctx->engine;
+    struct vv_core_stats before, after;
+    char *buf = ck_alloc(ctx, true, BYTES);
+    struct vv_trace_log log;
+
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(vv_engine_warm_start(e));
+    vv_engine_get_stats(e, &before);
+    for (int i = 0; i < TIMES; i++)
+        vv_engine_warm(e);
+    vv_engine_get_stats(e, &after);
+    T_EQ(after.puts, before.puts);
+    T_EQ(after.gets, before.gets);
+    T_EQ(after.objects, before.objects);
+    T_EQ(after.tier_used_pages[0], before.tier_used_pages[0]);
+
+    /* It did take place, and left nothing behind. */
+    T_CHECK(e->warm.rehearsal.core != NULL);
+    vv_core_get_stats(e->warm.rehearsal.core, &after);
+    T_CHECK(after.puts > 0);
+    T_EQ(after.gets, after.puts);
+    T_EQ(after.hits, after.gets);
+    T_EQ(after.objects, 0u);
+    T_EQ(after.tier_used_pages[0], 0u);
+    T_EQ(after.inflight_orders, 0u);
+    T_CHECK(vv_core_check(e->warm.rehearsal.core) == NULL);
+
+    /* While events are recorded there is none. */
+    before = after;
+    vv_trace_start(0);
+    vvi_rehearse(e);
+    vv_trace_stop();
+    T_OK(vv_trace_snapshot(&log));
+    for (size_t i = 0; i < log.count; i++)
+        T_CHECK(log.records[i].kind != VV_TRACE_REQUEST_START);
+    vv_trace_log_fini(&log);
+    vv_core_get_stats(e->warm.rehearsal.core, &after);
+    T_EQ(after.puts, before.puts);
+
+    T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
+int main(void)
+{
+    T_RUN(test_rehearsing);
+    return t_done();
+}

@@ -213,17 +213,13 @@ size_t vvi_tables_pieces(const struct vvi_cache *c, uint32_t table, struct vvi_p
 
     if (!s->chunked)
         return cut(c, table, 0, s->held[table].at, bytes, ret, room);
-    for (uint32_t chunk = s->held[table].chunk; chunk != VVI_NONE;) {
-        uint32_t last = chunk;
-        uint64_t len;
+    for (uint32_t e = s->held[table].extent; e != VVI_NONE; e = s->extents[e].next) {
+        struct vvi_extent x = s->extents[e];
+        uint64_t len = VV_MIN(x.nr * VVI_CHUNK_BYTES, bytes - within);
 
-        while (s->chunk_next[last] == last + 1)
-            last++;
-        len = VV_MIN((last - chunk + 1) * VVI_CHUNK_BYTES, bytes - within);
-        n += cut(c, table, within, chunk * VVI_CHUNK_BYTES, len, ret + VV_MIN(n, room),
+        n += cut(c, table, within, x.first * VVI_CHUNK_BYTES, len, ret + VV_MIN(n, room),
                  room - VV_MIN(n, room));
         within += len;
-        chunk = s->chunk_next[last];
     }
     return n;
 }

@@ -195,25 +195,26 @@ double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to)
 
 /* ---- batches ---- */
 
-int vvi_marks_init(struct vvi_marks *m, uint32_t tables)
+int vvi_marks_init(struct vvi_marks *m, const uint64_t *bytes, uint32_t tables, bool chunked)
 {
-    m->stamp = calloc(tables, sizeof(*m->stamp));
-    m->local = calloc(tables, sizeof(*m->local));
+    m->of = calloc(tables, sizeof(*m->of));
     m->now = 0;
-    return m->stamp && m->local ? 0 : -ENOMEM;
+    for (uint32_t t = 0; m->of && t < tables; t++)
+        m->of[t].room = vvi_tables_room(bytes[t], chunked);
+    return m->of ? 0 : -ENOMEM;
 }
 
 void vvi_marks_fini(struct vvi_marks *m)
 {
-    free(m->stamp);
-    free(m->local);
+    free(m->of);
     *m = (struct vvi_marks){0};
 }
 
 void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, uint32_t from)
 {
     if (++m->now == 0) {
-        memset(m->stamp, 0, tables * sizeof(*m->stamp));
+        for (uint32_t t = 0; t < tables; t++)
+            m->of[t].stamp = 0;
         m->now = 1;
     }
     b->from = b->to = from;
@@ -263,7 +264,7 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
                   const struct vvi_limits *limits)
 {
     const struct varve_tables_work *w = &o->work;
-    uint64_t uses = w->first[b->to + 1] - w->first[b->to], bytes = b->bytes, chunks = b->chunks;
+    uint64_t uses = w->first[b->to + 1] - w->first[b->to], bytes = b->bytes, chunks;
     uint32_t nr = b->nr;
     struct vvi_meta meta;
     int rc = make_room(b, uses);
@@ -271,21 +272,21 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
     if (rc)
         return rc;
     for (uint64_t u = w->first[b->to]; u < w->first[b->to + 1]; u++) {
-        uint32_t t = w->uses[u];
+        struct vvi_mark *mark = &m->of[w->uses[u]];
 
-        if (m->stamp[t] == m->now)
+        if (mark->stamp == m->now)
             continue;
-        m->stamp[t] = m->now;
-        m->local[t] = nr;
-        b->tables[nr++] = t;
-        bytes += vvi_order_room(o, t);
-        chunks += o->chunked ? vvi_order_room(o, t) / VVI_CHUNK_BYTES : 0;
+        mark->stamp = m->now;
+        mark->local = nr;
+        b->tables[nr++] = w->uses[u];
+        bytes += mark->room;
     }
+    chunks = o->chunked ? bytes / VVI_CHUNK_BYTES : 0;
     meta = lay_out(b->to + 1 - b->from, b->uses + uses, nr, chunks, o->item_bytes);
     if (b->to > b->from && (b->to - b->from >= limits->items || bytes > limits->bytes ||
                             meta.bytes > limits->meta_bytes)) {
         while (nr > b->nr)
-            m->stamp[b->tables[--nr]] = m->now - 1;
+            m->of[b->tables[--nr]].stamp = m->now - 1;
         return -ENOSPC;
     }
     b->to++;
@@ -343,7 +344,7 @@ int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits, u
     struct vvi_limits all = {limits->items, limits->bytes, UINT64_MAX}, one = {1, 0, 0};
     struct vvi_marks m;
     uint64_t most = 0;
-    int rc = vvi_marks_init(&m, o->tables);
+    int rc = vvi_marks_init(&m, o->bytes, o->tables, o->chunked);
 
     if (rc == 0)
         rc = most_meta(o, &m, &all, 0, (uint32_t)o->work.items, cache_bytes, &most, &batch);

@@ -45,11 +45,9 @@ struct vvi_hole {
 
 static int chunks_init(struct vvi_space *s)
 {
-    size_t words = vv_div_up(s->nr_chunks, 64);
-
-    s->free_chunks = calloc(words, sizeof(*s->free_chunks));
-    s->chunk_next = calloc(s->nr_chunks, sizeof(*s->chunk_next));
-    if (!s->free_chunks || !s->chunk_next)
+    s->free_chunks = calloc(vv_div_up(s->nr_chunks, 64), sizeof(*s->free_chunks));
+    s->extents = malloc(s->nr_chunks * sizeof(*s->extents));
+    if (!s->free_chunks || !s->extents)
         return -ENOMEM;
     for (uint32_t c = 0; c < s->nr_chunks; c++)
         s->free_chunks[c / 64] |= UINT64_C(1) << c % 64;
@@ -60,13 +58,15 @@ static int chunks_init(struct vvi_space *s)
 int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, bool chunked,
                    uint64_t capacity)
 {
-    *s = (struct vvi_space){.bytes = bytes, .tables = tables, .chunked = chunked};
+    *s =
+        (struct vvi_space){.bytes = bytes, .tables = tables, .chunked = chunked, .spare = VVI_NONE};
     s->capacity = vv_align_down(capacity, chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
     s->slack = s->capacity / 32;
     if (chunked)
         s->nr_chunks = s->nr_free = (uint32_t)(s->capacity / VVI_CHUNK_BYTES);
     s->held = malloc(tables * sizeof(*s->held));
     s->list = malloc(tables * sizeof(*s->list));
+    s->nexts = malloc(tables * sizeof(*s->nexts));
     s->order = malloc(tables * sizeof(*s->order));
     s->missing = malloc(tables * sizeof(*s->missing));
     s->segs = malloc((size_t)tables * sizeof(*s->segs));
@@ -75,11 +75,11 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->gone = malloc(tables * sizeof(*s->gone));
     s->holes = malloc(((size_t)tables + 1) * sizeof(*s->holes));
     s->moves = malloc(tables * sizeof(*s->moves));
-    if (!s->held || !s->list || !s->order || !s->missing || !s->segs || !s->other || !s->placed ||
-        !s->gone || !s->holes || !s->moves)
+    if (!s->held || !s->list || !s->nexts || !s->order || !s->missing || !s->segs || !s->other ||
+        !s->placed || !s->gone || !s->holes || !s->moves)
         return -ENOMEM;
     for (uint32_t t = 0; t < tables; t++)
-        s->held[t] = (struct vvi_held){.chunk = VVI_NONE, .next = VVI_NONE, .index = VVI_NONE};
+        s->held[t] = (struct vvi_held){.extent = VVI_NONE, .next = VVI_NONE, .index = VVI_NONE};
     return chunked && s->nr_chunks > 0 ? chunks_init(s) : 0;
 }
 
@@ -87,6 +87,7 @@ void vvi_space_fini(struct vvi_space *s)
 {
     free(s->held);
     free(s->list);
+    free(s->nexts);
     free(s->order);
     free(s->missing);
     free(s->segs);
@@ -96,49 +97,83 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->holes);
     free(s->moves);
     free(s->free_chunks);
-    free(s->chunk_next);
+    free(s->extents);
     *s = (struct vvi_space){0};
 }
 
 /* ---- chunks ---- */
 
-static uint32_t take_chunk(struct vvi_space *s)
+/* There are never more than chunks. */
+static uint32_t new_extent(struct vvi_space *s, struct vvi_extent extent)
 {
-    uint32_t words = (s->nr_chunks + 63) / 64, w = s->hand / 64;
-    uint64_t left = s->free_chunks[w] >> s->hand % 64 << s->hand % 64;
+    uint32_t e = s->spare;
 
-    vv_assert(s->nr_free > 0);
-    while (!left) {
-        w = w + 1 < words ? w + 1 : 0;
-        left = s->free_chunks[w];
-    }
-    s->hand = w * 64 + (uint32_t)__builtin_ctzll(left);
-    s->free_chunks[w] &= ~(UINT64_C(1) << s->hand % 64);
-    s->nr_free--;
-    return s->hand;
+    if (e == VVI_NONE)
+        e = s->nr_extents++;
+    else
+        s->spare = s->extents[e].next;
+    vv_assert(e < s->nr_chunks);
+    s->extents[e] = extent;
+    return e;
 }
 
+/* The next free ones behind the last that were taken. */
 static void take_chunks(struct vvi_space *s, uint32_t table)
 {
-    uint32_t n = (uint32_t)(vvi_space_room(s, table) / VVI_CHUNK_BYTES);
-    uint32_t *link = &s->held[table].chunk;
+    uint32_t n = (uint32_t)(vvi_space_room(s, table) / VVI_CHUNK_BYTES), w = s->hand / 64;
+    uint32_t words = (s->nr_chunks + 63) / 64, *link = &s->held[table].extent;
+    uint64_t left = s->free_chunks[w] & UINT64_MAX << s->hand % 64;
+    struct vvi_extent *last = NULL;
 
-    while (n-- > 0) {
-        uint32_t c = take_chunk(s);
+    vv_assert(s->nr_free >= n);
+    s->nr_free -= n;
+    while (n > 0) {
+        uint32_t bit, len;
+        uint64_t run;
 
-        *link = c;
-        link = &s->chunk_next[c];
+        if (!left) {
+            w = w + 1 < words ? w + 1 : 0;
+            left = s->free_chunks[w];
+            continue;
+        }
+        bit = (uint32_t)__builtin_ctzll(left);
+        run = ~(left >> bit);
+        len = VV_MIN(run ? (uint32_t)__builtin_ctzll(run) : 64, n);
+        run = UINT64_MAX >> (64 - len) << bit;
+        left &= ~run;
+        s->free_chunks[w] &= ~run;
+        s->hand = w * 64 + bit + len - 1;
+        if (last && last->first + last->nr == w * 64 + bit) {
+            last->nr += len;
+        } else {
+            *link = new_extent(s, (struct vvi_extent){w * 64 + bit, len, VVI_NONE});
+            last = &s->extents[*link];
+            link = &last->next;
+        }
+        n -= len;
     }
-    *link = VVI_NONE;
 }
 
 static void free_chunks(struct vvi_space *s, uint32_t table)
 {
-    for (uint32_t c = s->held[table].chunk; c != VVI_NONE; c = s->chunk_next[c]) {
-        s->free_chunks[c / 64] |= UINT64_C(1) << c % 64;
-        s->nr_free++;
+    uint32_t next;
+
+    for (uint32_t e = s->held[table].extent; e != VVI_NONE; e = next) {
+        struct vvi_extent *x = &s->extents[e];
+        uint32_t end = x->first + x->nr;
+
+        for (uint32_t c = x->first; c < end;) {
+            uint32_t n = VV_MIN(end - c, 64 - c % 64);
+
+            s->free_chunks[c / 64] |= UINT64_MAX >> (64 - n) << c % 64;
+            c += n;
+        }
+        s->nr_free += x->nr;
+        next = x->next;
+        x->next = s->spare;
+        s->spare = e;
     }
-    s->held[table].chunk = VVI_NONE;
+    s->held[table].extent = VVI_NONE;
 }
 
 /* ---- what goes ---- */
@@ -146,6 +181,7 @@ static void free_chunks(struct vvi_space *s, uint32_t table)
 static void come(struct vvi_space *s, uint32_t table)
 {
     s->held[table].index = s->nr;
+    s->nexts[s->nr] = s->held[table].next;
     s->list[s->nr++] = table;
     s->used_bytes += s->bytes[table];
     s->used_room += vvi_space_room(s, table);
@@ -187,6 +223,7 @@ static void leave(struct vvi_space *s, uint32_t table)
     s->held[table].pooled = false;
     if (at < --s->nr) {
         s->list[at] = s->list[s->nr];
+        s->nexts[at] = s->nexts[s->nr];
         s->held[s->list[at]].index = at;
     }
     s->held[table].index = VVI_NONE;
@@ -259,12 +296,16 @@ static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uin
 static uint32_t collect(struct vvi_space *s, uint32_t end, uint64_t *ret_bytes)
 {
     uint64_t bytes = 0;
-    uint32_t n = 0;
+    uint32_t n = 0, soon = VV_MIN((uint32_t)(s->floor >> 32), end);
 
     for (uint32_t i = 0; i < s->nr; i++) {
-        const struct vvi_held *h = &s->held[s->list[i]];
-        uint64_t key = (uint64_t)(h->next >= end ? VVI_NONE : h->next) << 32 | s->list[i];
+        const struct vvi_held *h;
+        uint64_t key;
 
+        if (s->nexts[i] < soon)
+            continue;
+        h = &s->held[s->list[i]];
+        key = (uint64_t)(h->next >= end ? VVI_NONE : h->next) << 32 | s->list[i];
         if (key < s->floor || h->refs > 0 || h->keep)
             continue;
         s->order[n++] = key;
@@ -605,14 +646,21 @@ static void settle_seg(struct vvi_space *s, struct vvi_seg *seg)
     s->held[t].at = seg->at;
 }
 
-/* The cache is as the n segments of `segs` say; all but some in the middle are as they were. */
+/* The cache is as the n segments of `segs` say. Those are as they were but for some in the middle, and for the
+ * first of s->placed, which may be among these, too. */
 static void take_effect(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, uint32_t before,
-                        uint32_t behind)
+                        uint32_t behind, uint32_t placed)
 {
     for (uint32_t i = 0; i < s->nr_gone; i++)
         leave(s, s->gone[i]);
-    for (uint32_t i = before; i < n - behind; i++)
+    for (uint32_t i = before; i + behind < n; i++)
         settle_seg(s, &segs[i]);
+    for (uint32_t i = 0; i < placed; i++) {
+        uint32_t at = seg_behind(segs, n, s->placed[i].at);
+
+        if (at < n && segs[at].comes)
+            settle_seg(s, &segs[at]);
+    }
     if (segs == s->other) {
         s->other = s->segs;
         s->segs = segs;
@@ -624,7 +672,7 @@ static void take_effect(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, u
  * away from. */
 static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
 {
-    uint32_t n = s->nr_segs, placed = 0, left = 0, before = n, behind = n,
+    uint32_t n = s->nr_segs, placed = 0, left = 0, before, behind,
              holes = find_holes(s, vvi_space_room(s, s->missing[nr - 1]));
     struct vvi_seg *segs = s->segs;
     bool fits = true;
@@ -648,18 +696,13 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
         segs = s->other;
         memcpy(segs, s->segs, n * sizeof(*segs));
     }
-    for (uint32_t i = 0; i < placed; i++) {
-        uint32_t at;
-
+    for (uint32_t i = 0; i < placed; i++)
         n = insert(s, segs, n, s->placed[i]);
-        at = seg_behind(segs, n, s->placed[i].at);
-        before = VV_MIN(before, at);
-        behind = VV_MIN(behind, n - at - 1);
-    }
+    before = behind = n;
     for (uint32_t i = 0; fits && i < left; i++)
         fits = make_window(s, &n, s->missing[i], &before, &behind);
     if (fits)
-        take_effect(s, segs, n, before, behind);
+        take_effect(s, segs, n, before, behind, placed);
     return fits;
 }
 
@@ -724,10 +767,15 @@ static bool check_chunks(const struct vvi_space *s)
     for (uint32_t i = 0; i < s->nr; i++) {
         uint64_t n = 0;
 
-        for (uint32_t c = s->held[s->list[i]].chunk; c != VVI_NONE; c = s->chunk_next[c]) {
-            if (c >= s->nr_chunks || s->free_chunks[c / 64] >> c % 64 & 1 || n > s->nr_chunks)
+        for (uint32_t e = s->held[s->list[i]].extent; e != VVI_NONE; e = s->extents[e].next) {
+            struct vvi_extent x = e < s->nr_extents ? s->extents[e] : (struct vvi_extent){0};
+
+            if (x.nr == 0 || x.first >= s->nr_chunks || x.nr > s->nr_chunks - x.first)
                 return false;
-            n++;
+            for (uint32_t c = x.first; c < x.first + x.nr; c++)
+                if (vvi_bit(s->free_chunks, c))
+                    return false;
+            n += x.nr;
         }
         if (n * VVI_CHUNK_BYTES != vvi_space_room(s, s->list[i]))
             return false;
@@ -767,7 +815,7 @@ bool vvi_space_check(const struct vvi_space *s)
     for (uint32_t i = 0; i < s->nr; i++) {
         uint32_t t = s->list[i];
 
-        if (t >= s->tables || s->held[t].index != i)
+        if (t >= s->tables || s->held[t].index != i || s->nexts[i] != s->held[t].next)
             return false;
         bytes += s->bytes[t];
         room += vvi_space_room(s, t);

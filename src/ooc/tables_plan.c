@@ -28,7 +28,9 @@ int vvi_plan_init(struct vvi_plan *p, const struct varve_tables_opts *opts, uint
     *p = (struct vvi_plan){.paper = opts->policy == VARVE_TABLES_PAPER};
     rc = vvi_space_init(&p->space, opts->bytes, opts->tables, opts->layout == VARVE_TABLES_CHUNKED,
                         capacity);
-    return rc ? rc : vvi_marks_init(&p->marks, opts->tables);
+    return rc ? rc
+              : vvi_marks_init(&p->marks, opts->bytes, opts->tables,
+                               opts->layout == VARVE_TABLES_CHUNKED);
 }
 
 void vvi_plan_fini(struct vvi_plan *p)
@@ -47,7 +49,7 @@ void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct 
     for (uint32_t i = 0; i < p->space.nr; i++) {
         uint32_t t = p->space.list[i];
 
-        p->space.held[t].next = vvi_order_next(o, t, from);
+        vvi_space_next(&p->space, t, vvi_order_next(o, t, from));
     }
 }
 
@@ -70,11 +72,9 @@ static uint32_t next_use(const struct vvi_order *o, struct vvi_held *h, uint32_t
 
 static void next_uses(struct vvi_plan *p, uint32_t from, const uint32_t *tables, uint64_t nr)
 {
-    for (uint64_t i = 0; i < nr; i++) {
-        struct vvi_held *h = &p->space.held[tables[i]];
-
-        h->next = next_use(p->o, h, tables[i], from);
-    }
+    for (uint64_t i = 0; i < nr; i++)
+        vvi_space_next(&p->space, tables[i],
+                       next_use(p->o, &p->space.held[tables[i]], tables[i], from));
 }
 
 void vvi_plan_skip(struct vvi_plan *p)
@@ -89,16 +89,22 @@ void vvi_plan_skip(struct vvi_plan *p)
 
 static int step_room(struct vvi_step *step, uint32_t fills, uint32_t moves)
 {
-    uint32_t *f = realloc(step->fills, (fills + 1) * sizeof(*f));
-    struct vvi_move *m;
+    if (fills >= step->fills_room) {
+        uint32_t *f = realloc(step->fills, 2 * ((size_t)fills + 1) * sizeof(*f));
 
-    if (!f)
-        return -ENOMEM;
-    step->fills = f;
-    m = realloc(step->moves, (moves + 1) * sizeof(*m));
-    if (!m)
-        return -ENOMEM;
-    step->moves = m;
+        if (!f)
+            return -ENOMEM;
+        step->fills = f;
+        step->fills_room = 2 * (fills + 1);
+    }
+    if (moves > step->moves_room) {
+        struct vvi_move *m = realloc(step->moves, 2 * (size_t)moves * sizeof(*m));
+
+        if (!m)
+            return -ENOMEM;
+        step->moves = m;
+        step->moves_room = 2 * moves;
+    }
     return 0;
 }
 
@@ -183,7 +189,7 @@ static int form_paper(struct vvi_plan *p, struct vvi_step *step)
             before.tables = b->tables;
             before.room = b->room;
             for (uint32_t i = before.nr; i < b->nr; i++)
-                p->marks.stamp[b->tables[i]] = p->marks.now - 1;
+                p->marks.of[b->tables[i]].stamp = p->marks.now - 1;
             *b = before;
             break;
         }
@@ -214,7 +220,8 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
         vvi_space_unpool(&p->space, step->batch.tables[i]);
     }
     step->nr_moves = p->space.nr_moves;
-    memcpy(step->moves, p->space.moves, step->nr_moves * sizeof(*step->moves));
+    if (step->nr_moves > 0)
+        memcpy(step->moves, p->space.moves, step->nr_moves * sizeof(*step->moves));
     step->fill_bytes = 0;
     for (uint32_t i = 0; i < step->nr_fills; i++)
         step->fill_bytes += p->space.bytes[step->fills[i]];
@@ -287,7 +294,8 @@ bool vvi_plan_share(struct vvi_plan *plans, uint32_t nr, uint32_t mine)
     p->to = from->to;
     p->from = from->to = from->from + (from->to - from->from + 1) / 2;
     for (uint32_t i = 0; i < p->space.nr; i++)
-        p->space.held[p->space.list[i]].next = vvi_order_next(p->o, p->space.list[i], p->from);
+        vvi_space_next(&p->space, p->space.list[i],
+                       vvi_order_next(p->o, p->space.list[i], p->from));
     return true;
 }
 

@@ -47,9 +47,14 @@ uint32_t vvi_order_next(const struct vvi_order *o, uint32_t table, uint32_t from
 /* What items cost together. */
 double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to);
 
+static inline uint64_t vvi_tables_room(uint64_t bytes, bool chunked)
+{
+    return vv_align_up(bytes, chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
+}
+
 static inline uint64_t vvi_order_room(const struct vvi_order *o, uint32_t table)
 {
-    return vv_align_up(o->bytes[table], o->chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
+    return vvi_tables_room(o->bytes[table], o->chunked);
 }
 
 /* ---- batches (tables_order.c) ---- */
@@ -74,13 +79,21 @@ struct vvi_limits {
     uint64_t bytes, meta_bytes;
 };
 
-/* Which table is in the batch at hand, and as its how-manyth. */
+/* Whether a table is in the batch at hand (its stamp is `now`), and as its how-manyth; beside it what else
+ * every use of a table looks up. */
+struct vvi_mark {
+    uint32_t stamp, local;
+    uint64_t room;
+};
+
 struct vvi_marks {
-    uint32_t *stamp, *local;
+    struct vvi_mark *of; /* each table */
     uint32_t now;
 };
 
-VV_WARN_UNUSED int vvi_marks_init(struct vvi_marks *m, uint32_t tables);
+/* `chunked`: room is in whole chunks. */
+VV_WARN_UNUSED int vvi_marks_init(struct vvi_marks *m, const uint64_t *bytes, uint32_t tables,
+                                  bool chunked);
 void vvi_marks_fini(struct vvi_marks *m);
 /* An empty batch that begins with the item. */
 void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, uint32_t from);
@@ -103,14 +116,20 @@ VV_WARN_UNUSED int vvi_order_meta(const struct vvi_order *o, const struct vvi_li
 /* ---- places in a cache (tables_place.c): decisions only ---- */
 
 struct vvi_held {
-    uint64_t at;    /* flat: where */
-    uint32_t chunk; /* chunked: the first one */
-    uint32_t refs;  /* batches under way that use it */
-    uint32_t next;  /* the next item that uses it */
-    uint32_t use;   /* where to look for it: as the how-manyth, about */
-    uint32_t index; /* in `list`; VVI_NONE: it is not in the cache */
-    bool keep;      /* the batch at hand uses it */
-    bool pooled;    /* flat: it is expendable */
+    uint64_t at;     /* flat: where */
+    uint32_t extent; /* chunked: the first of its list */
+    uint32_t refs;   /* batches under way that use it */
+    uint32_t next;   /* the next item that uses it */
+    uint32_t use;    /* where to look for it: as the how-manyth, about */
+    uint32_t index;  /* in `list`; VVI_NONE: it is not in the cache */
+    bool keep;       /* the batch at hand uses it */
+    bool pooled;     /* flat: it is expendable */
+};
+
+/* Chunks one after another that a table has. */
+struct vvi_extent {
+    uint32_t first, nr;
+    uint32_t next; /* of the same table */
 };
 
 /* Of flat tables, in the order in which moves are made: a table goes down, over what was there. */
@@ -126,11 +145,14 @@ struct vvi_space {
     uint64_t capacity;
     uint64_t slack; /* flat: bytes that may go beyond those that must, for the better place */
     struct vvi_held *held; /* of each table */
-    uint32_t *list, nr;    /* tables in the cache */
+    uint32_t *list, nr;    /* tables in the cache, ... */
+    uint32_t *nexts; /* ... and their next uses: few of them matter, and these are close together */
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
     uint64_t *free_chunks; /* chunked: a bit for each */
-    uint32_t *chunk_next;
+    struct vvi_extent
+        *extents; /* chunked: of tables, and a list of those that nobody has any more */
+    uint32_t nr_extents, spare;
     uint32_t nr_chunks, nr_free, hand;
     uint64_t evicted;
     struct vvi_seg *segs; /* flat: the same by place */
@@ -167,9 +189,17 @@ void vvi_space_drop(struct vvi_space *s, uint32_t table);
 /* Everything that is said above of a space; false: it does not hold. */
 bool vvi_space_check(const struct vvi_space *s);
 
+/* When the table is used next. */
+static inline void vvi_space_next(struct vvi_space *s, uint32_t table, uint32_t next)
+{
+    s->held[table].next = next;
+    if (s->held[table].index != VVI_NONE)
+        s->nexts[s->held[table].index] = next;
+}
+
 static inline uint64_t vvi_space_room(const struct vvi_space *s, uint32_t table)
 {
-    return vv_align_up(s->bytes[table], s->chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
+    return vvi_tables_room(s->bytes[table], s->chunked);
 }
 
 /* ---- plans (tables_plan.c): decisions only ---- */
@@ -180,6 +210,7 @@ struct vvi_step {
     uint32_t *fills, nr_fills; /* tables that have to be brought, after the moves */
     struct vvi_move *moves;
     uint32_t nr_moves;
+    uint32_t fills_room, moves_room; /* that the lists have */
     uint64_t fill_bytes;
 };
 

@@ -128,8 +128,13 @@ static void write_refs(const struct vvi_cache *c, const struct vvi_batch *b, uns
 
         refs[i] = (struct varve_tables_ref){
             .bytes = s->bytes[b->tables[i]], .at = s->chunked ? n : h->at, .table = b->tables[i]};
-        for (uint32_t k = s->chunked ? h->chunk : VVI_NONE; k != VVI_NONE; k = s->chunk_next[k])
-            chunks[n++] = k;
+        for (uint32_t e = h->extent; e != VVI_NONE; e = s->extents[e].next) {
+            struct vvi_extent x = s->extents[e];
+
+            for (uint32_t k = 0; k < x.nr; k++)
+                chunks[n + k] = x.first + k;
+            n += x.nr;
+        }
     }
 }
 
@@ -147,7 +152,7 @@ static void write_meta(struct vvi_tables_run *r, const struct vvi_cache *c,
         item[i] = b->from + i;
         first[i] = n;
         for (uint64_t u = w->first[b->from + i]; u < w->first[b->from + i + 1]; u++)
-            uses[n++] = p->marks.local[w->uses[u]];
+            uses[n++] = p->marks.of[w->uses[u]].local;
     }
     first[items] = n;
     write_refs(c, b, l->host);

@@ -56,13 +56,13 @@ static uint64_t units_of(const struct vvi_space *s, uint32_t t)
 /* Where the table's units are. */
 static uint64_t unit_at(const struct vvi_space *s, uint32_t t, uint64_t i)
 {
-    uint32_t c = s->held[t].chunk;
+    uint32_t e = s->held[t].extent;
 
     if (!s->chunked)
         return s->held[t].at / VVI_FLAT_ALIGN + i;
-    while (i-- > 0)
-        c = s->chunk_next[c];
-    return c;
+    for (; i >= s->extents[e].nr; e = s->extents[e].next)
+        i -= s->extents[e].nr;
+    return s->extents[e].first + i;
 }
 
 static void apply(struct shadow *sh, const struct vvi_space *s, const struct vvi_step *step)
@@ -235,7 +235,7 @@ static void progress(void)
             struct vvi_batch b = {0};
             struct vvi_marks m;
 
-            T_OK(vvi_marks_init(&m, TABLES));
+            T_OK(vvi_marks_init(&m, o.bytes, TABLES, order.chunked));
             vvi_batch_begin(&b, &m, TABLES, i);
             T_OK(vvi_batch_add(&b, &order, &m, &limits));
             most = VV_MAX(most, b.bytes);

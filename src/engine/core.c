@@ -654,10 +654,17 @@ void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64
     if (req->status != -EINPROGRESS)
         return;
     vvi_core_enter(core, now_ns);
-    if (req->ordered && req->inflight > 0)
+    if (req->ordered && req->inflight > 0) {
         req->error = req->error ? req->error : status;
-    else
+        /* Its copies end when the stream has come to them, and its caller knows already that the
+         * version will not be there: whoever writes it anew must not find what is left of it. */
+        if (req->kind == VV_REQ_PUT && !req->obj->dead) {
+            fail_waits_of(core, req->obj, req->error);
+            vvi_object_gone(core, req->obj);
+        }
+    } else {
         vvi_req_end(core, req, status);
+    }
     vvi_core_leave(core);
 }
 

@@ -490,8 +490,7 @@ static int on_run_locked(struct vv_engine *e, struct vvi_on *on, struct vv_strea
             return r->req.status;
         if (r->req.error) { /* it ends when what is on the stream has ended */
             int error = r->req.error;
-            orders_end_locked(e, &r->orders, error);
-            on->told = true;
+            give_up_locked(e, on, error);
             return error;
         }
         bool all = r->req.unissued == 0;

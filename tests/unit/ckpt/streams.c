@@ -198,6 +198,12 @@ static void would_block(void)
     vv_device_host_stats(device, &after);
     T_EQ(after.n_pending, before.n_pending);
     T_EQ(after.calls[VV_DEVICE_OP_COPY_ASYNC], before.calls[VV_DEVICE_OP_COPY_ASYNC]);
+    /* Part of it has come to stand in the stream, and keeps nobody from trying again. */
+    T_ERR(varve_checkpoint_on_for(h, 2, NULL, 20), -ETIMEDOUT);
+    vv_device_host_stats(device, &after);
+    T_CHECK(after.calls[VV_DEVICE_OP_COPY_ASYNC] > before.calls[VV_DEVICE_OP_COPY_ASYNC]);
+    T_ERR(varve_wait(h, 2, VARVE_LEVEL_CACHED, 0), -ENOENT);
+    T_ERR(varve_checkpoint_on_for(h, 2, NULL, 0), -EAGAIN);
     T_ERR(varve_checkpoint_on_for(h, 2, NULL, 20), -ETIMEDOUT);
     vv_device_host_app_release(device);
     T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));

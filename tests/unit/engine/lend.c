@@ -265,19 +265,26 @@ static void ordered_and_discarded(void)
     hand_close(&d);
 }
 
-/* Cancelled half-way it gets no more orders, and ends when those that are out have ended. */
+/* Cancelled half-way it gets no more orders, and ends when those that are out have ended. The version
+ * may be written anew before that. */
 static void ordered_and_cancelled(void)
 {
     struct drive d;
-    struct drive_call put;
+    struct drive_call put, wait, again;
     uint32_t h = hand_open(&d, "H2S64", VV_POLICY_NEXT, VV_CORE_CACHED);
 
     d.ordered = true;
     T_OK(drive_put(&d, &put, h, 0, 5 * DRIVE_PAGE));
     T_CHECK(put.req.unissued > 0 && put.req.inflight > 0 && d.core->puts == &put.req);
+    T_OK(drive_wait(&d, &wait, h, 0, VV_CORE_CACHED));
     vv_core_cancel(d.core, &put.req, -ETIMEDOUT, d.now_ns);
-    T_CHECK(put.pending);
+    T_ERR(drive_discard(&d, h, 0), -ENOENT);
+    T_OK(drive_put(&d, &again, h, 0, 3 * DRIVE_PAGE));
+    T_CHECK(put.pending && !wait.pending);
+    T_EQ(wait.req.status, -ETIMEDOUT);
     T_ERR(drive_finish(&d, &put), -ETIMEDOUT);
+    T_OK(drive_finish(&d, &again));
+    T_OK(drive_discard(&d, h, 0));
     T_ERR(drive_discard(&d, h, 0), -ENOENT);
     hand_close(&d);
 }

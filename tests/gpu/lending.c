@@ -60,6 +60,7 @@ static void without_a_copy(void)
         T_OK(varve_acquire_for(h, v, 0, s, CK_LIMIT_MS, &seen, &bytes));
         in_place += seen == ptr;
         T_EQ(bytes, BYTES);
+        CU(sync(s)); /* it may have come back on the stream */
         check_bytes(seen, bytes, (char)(v + 1));
         T_OK(varve_release(h, v, 0, s));
     }

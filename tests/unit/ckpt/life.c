@@ -10,6 +10,7 @@
 
 #include <varve/ckpt.h>
 
+#include "ckpt/ckpt_private.h"
 #include "ckpt/hooks.h"
 #include "fault_os.h"
 #include "t.h"
@@ -18,7 +19,53 @@
 
 enum { PAGE = 4096, BYTES = 8 * PAGE };
 
-/* A disk so slow that flushes stay pending for as long as a test wants. */
+/* Writes wait here until the test lets them go. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool shut, waiting;
+} writes = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+
+static int64_t hold_writes(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
+                           size_t bytes)
+{
+    (void)os;
+    (void)fd;
+    (void)offset;
+    (void)bytes;
+    T_EQ(pthread_mutex_lock(&writes.lock), 0);
+    while (op == VV_OS_AIO_WRITE && writes.shut) {
+        writes.waiting = true;
+        pthread_cond_broadcast(&writes.cond);
+        pthread_cond_wait(&writes.cond, &writes.lock);
+    }
+    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
+    return 0;
+}
+
+static void let_writes_go(void)
+{
+    T_EQ(pthread_mutex_lock(&writes.lock), 0);
+    writes.shut = false;
+    pthread_cond_broadcast(&writes.cond);
+    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
+}
+
+/* A context whose flushes stay pending until they are let go. `os` lives as long as the context. */
+static struct varve_ctx *open_shut(const struct ck_cfg *cfg, struct fault_os *os)
+{
+    struct vv_ckpt_hooks hooks = {.os = &os->os};
+    fault_os_init(os);
+    os->os.aio = hold_writes;
+    writes.shut = true;
+    writes.waiting = false;
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(cfg);
+    vv_ckpt_set_hooks(NULL);
+    return ctx;
+}
+
+/* A disk so slow that a process ends before its flushes do. */
 static struct ck_cfg slow_disk(const char *folder)
 {
     return (struct ck_cfg){.host_cache = 16 * PAGE, .local = folder, .rate = "h2f=256K,f2h=10G"};
@@ -41,8 +88,9 @@ static void get(struct varve_history *h, char *buf, uint64_t v)
 
 static void test_timeouts(void)
 {
-    struct ck_cfg cfg = slow_disk(t_tmpdir());
-    struct varve_ctx *ctx = ck_open(&cfg);
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = t_tmpdir()};
+    struct fault_os os;
+    struct varve_ctx *ctx = open_shut(&cfg, &os);
     struct varve_history *h = ck_history(ctx, "t");
     char *buf = malloc(BYTES);
     uint64_t v = 0;
@@ -67,6 +115,7 @@ static void test_timeouts(void)
     for (uint64_t k = 0; k < v; k++)
         get(h, buf, k);
     T_OK(varve_wait(h, 0, VARVE_LEVEL_CACHED, 0));
+    let_writes_go();
     put(h, buf, v);
     T_OK(varve_flush(h, CK_LIMIT_MS));
     get(h, buf, v);
@@ -180,39 +229,32 @@ static void test_discard_in_flight(void)
 }
 
 /* A handle in use cannot be closed under its user. */
-struct blocked {
-    struct varve_history *h;
-    char *buf;
-    _Atomic bool started;
-};
-
 static void *blocked_main(void *arg)
 {
-    struct blocked *b = arg;
-    b->started = true;
-    T_OK(varve_flush(b->h, CK_LIMIT_MS));
+    struct varve_history *h = arg;
+    T_OK(varve_flush(h, CK_LIMIT_MS));
     return NULL;
 }
 
 static void test_close_in_use(void)
 {
-    struct ck_cfg cfg = slow_disk(t_tmpdir());
-    struct varve_ctx *ctx = ck_open(&cfg);
-    struct blocked b = {ck_history(ctx, "busy"), malloc(BYTES), false};
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = t_tmpdir()};
+    struct fault_os os;
+    struct varve_ctx *ctx = open_shut(&cfg, &os);
+    struct varve_history *h = ck_history(ctx, "busy");
+    char *buf = malloc(BYTES);
     pthread_t thread;
-    for (uint64_t v = 0; v < 8; v++)
-        put(b.h, b.buf, v);
-    T_OK(pthread_create(&thread, NULL, blocked_main, &b));
-    int rc = 0;
-    while (!b.started)
+    put(h, buf, 0);
+    put(h, buf, 1);
+    T_OK(pthread_create(&thread, NULL, blocked_main, h));
+    while (atomic_load_explicit(&h->calls, memory_order_relaxed) == 0)
         sched_yield();
-    usleep(20000); /* long enough for it to be inside the call on any machine that is not stuck */
-    rc = varve_close(ctx);
-    T_CHECK(rc == -EBUSY);
-    T_EQ(varve_history_close(b.h), -EBUSY);
+    T_ERR(varve_close(ctx), -EBUSY);
+    T_ERR(varve_history_close(h), -EBUSY);
+    let_writes_go();
     pthread_join(thread, NULL);
     T_OK(varve_close(ctx));
-    free(b.buf);
+    free(buf);
 }
 
 /* Leaving without closing, in parent and child, is no crash. */
@@ -243,30 +285,6 @@ static void test_exit_without_close(void)
     T_EQ(status, 0);
 }
 
-/* Writes wait here until the test lets them go. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool shut, waiting;
-} writes = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-
-static int64_t hold_writes(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
-                           size_t bytes)
-{
-    (void)os;
-    (void)fd;
-    (void)offset;
-    (void)bytes;
-    T_EQ(pthread_mutex_lock(&writes.lock), 0);
-    while (op == VV_OS_AIO_WRITE && writes.shut) {
-        writes.waiting = true;
-        pthread_cond_broadcast(&writes.cond);
-        pthread_cond_wait(&writes.cond, &writes.lock);
-    }
-    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
-    return 0;
-}
-
 static unsigned files_in(const char *folder)
 {
     unsigned n = 0;
@@ -285,14 +303,9 @@ static void test_flush_waits_for_removals(void)
 {
     const char *folder = t_tmpdir();
     struct fault_os os;
-    struct vv_ckpt_hooks hooks = {.os = &os.os};
     struct ck_cfg cfg = {.host_cache = 64 * PAGE, .local = folder, .level = VARVE_LEVEL_LOCAL};
     char *buf = malloc(BYTES), path[600];
-    fault_os_init(&os);
-    os.os.aio = hold_writes;
-    writes.shut = true;
-    vv_ckpt_set_hooks(&hooks);
-    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_ctx *ctx = open_shut(&cfg, &os);
     struct varve_history *h = ck_history(ctx, "r");
     put(h, buf, 1);
     T_EQ(pthread_mutex_lock(&writes.lock), 0);
@@ -301,15 +314,11 @@ static void test_flush_waits_for_removals(void)
     T_EQ(pthread_mutex_unlock(&writes.lock), 0);
     T_OK(varve_discard(h, 1));
     T_ERR(varve_flush(h, 0), -ETIMEDOUT);
-    T_EQ(pthread_mutex_lock(&writes.lock), 0);
-    writes.shut = false;
-    pthread_cond_broadcast(&writes.cond);
-    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
+    let_writes_go();
     T_OK(varve_flush(h, CK_LIMIT_MS));
     snprintf(path, sizeof(path), "%s/r", folder);
     T_EQ(files_in(path), 0);
     T_OK(varve_close(ctx));
-    vv_ckpt_set_hooks(NULL);
     free(buf);
 }
 

@@ -299,17 +299,6 @@ void vvi_req_issued(struct vv_core *core, struct vv_req *req)
     vvi_hist(core, req->hist)->last_end_ns = core->now_ns;
 }
 
-/* Whoever waits for the version is told why it never came. */
-static void fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
-{
-    struct vv_req *list[] = {core->waits, core->ordered};
-
-    for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
-        for (struct vv_req *req = list[i]; req; req = req->next)
-            if (req->kind == VV_REQ_WAIT && req->obj == obj)
-                req->error = status;
-}
-
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
 {
     struct hist *h = vvi_hist(core, req->hist);
@@ -331,15 +320,13 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
     vv_trace(VV_TRACE_REQUEST_END, req->kind, vvi_trace_history(core, req->hist),
              obj ? obj->version : 0, (uint64_t)(int64_t)status);
     if (req->kind == VV_REQ_PUT && !obj->dead) {
-        if (status < 0)
-            fail_waits_of(core, obj, status);
         if (status == 0) {
             vvi_object_written(core, obj);
             if (obj->spoiled)
                 vvi_file_clean(core, obj); /* a flush that ran ahead has failed */
             vvi_space_ahead(core, obj);
         } else {
-            vvi_object_gone(core, obj);
+            vvi_put_failed(core, obj, status);
         }
     }
     if (req->kind == VV_REQ_LEASE && status < 0)
@@ -658,10 +645,8 @@ void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64
         req->error = req->error ? req->error : status;
         /* Its copies end when the stream has come to them, and its caller knows already that the
          * version will not be there: whoever writes it anew must not find what is left of it. */
-        if (req->kind == VV_REQ_PUT && !req->obj->dead) {
-            fail_waits_of(core, req->obj, req->error);
-            vvi_object_gone(core, req->obj);
-        }
+        if (req->kind == VV_REQ_PUT && !req->obj->dead)
+            vvi_put_failed(core, req->obj, req->error);
     } else {
         vvi_req_end(core, req, status);
     }

@@ -107,7 +107,7 @@ struct vv_object {
     bool no_prefetch;   /* a transfer up failed: left to restores */
     bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
     bool keep_file;     /* dead for this process only: its committed file stays */
-    bool anew;          /* gone because it is written anew */
+    bool anew;          /* gone because it is written anew, or was not: what it superseded stays */
     bool superseded;    /* so, and its file stays until what replaces it is safe; see hold.c */
     bool pass_through;  /* larger than its tier: its put goes through transit pages as well */
     bool streams;       /* too large to stay in memory until its file is committed */
@@ -455,6 +455,8 @@ struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);
 
 /* ---- hold.c ---- */
 
+/* A put of a live object has come to nothing. */
+void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status);
 /* The last reference to a superseded object has gone: keeps it. */
 void vvi_hold(struct vv_core *core, struct vv_object *obj);
 /* What a version superseded goes now: its file is removed. */

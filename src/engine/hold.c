@@ -12,7 +12,8 @@
  *  - hist->nsuperseded counts the held ones and those that orders, requests or leases still refer to.
  *
  * A held object goes when its successor is committed, or, in a history that says so (`hold`), when it
- * is told to; when its successor is discarded; and, leaving its file, when the history is dropped.
+ * is told to; when its successor is discarded; and, leaving its file, when the history is dropped. A
+ * successor that was never written leaves it, to be revived or to be found by the next life.
  */
 #include <errno.h>
 
@@ -137,6 +138,26 @@ void vvi_hold_drop(struct vv_core *core, uint32_t hist)
         vvi_object_unref(core, obj);
     }
     vv_assert(h->nsuperseded == 0);
+}
+
+/* Whoever waits for the version is told why it never came. */
+static void fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
+{
+    struct vv_req *list[] = {core->waits, core->ordered};
+
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
+        for (struct vv_req *req = list[i]; req; req = req->next)
+            if (req->kind == VV_REQ_WAIT && req->obj == obj)
+                req->error = status;
+}
+
+/* A put has come to nothing. What it was to replace stays: whoever asked for it may want that back, and
+ * so may the next life. */
+void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
+{
+    fail_waits_of(core, obj, status);
+    obj->anew = true;
+    vvi_object_gone(core, obj);
 }
 
 int vv_core_revive(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)

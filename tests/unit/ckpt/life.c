@@ -43,6 +43,14 @@ static int64_t hold_writes(const struct vv_os *os, enum vv_os_aio op, int fd, ui
     return 0;
 }
 
+static void hold_writes_from_now(void)
+{
+    T_EQ(pthread_mutex_lock(&writes.lock), 0);
+    writes.shut = true;
+    writes.waiting = false;
+    T_EQ(pthread_mutex_unlock(&writes.lock), 0);
+}
+
 static void let_writes_go(void)
 {
     T_EQ(pthread_mutex_lock(&writes.lock), 0);
@@ -57,8 +65,7 @@ static struct varve_ctx *open_shut(const struct ck_cfg *cfg, struct fault_os *os
     struct vv_ckpt_hooks hooks = {.os = &os->os};
     fault_os_init(os);
     os->os.aio = hold_writes;
-    writes.shut = true;
-    writes.waiting = false;
+    hold_writes_from_now();
     vv_ckpt_set_hooks(&hooks);
     struct varve_ctx *ctx = ck_open(cfg);
     vv_ckpt_set_hooks(NULL);
@@ -119,6 +126,38 @@ static void test_timeouts(void)
     put(h, buf, v);
     T_OK(varve_flush(h, CK_LIMIT_MS));
     get(h, buf, v);
+    free(buf);
+    T_OK(varve_close(ctx));
+}
+
+/* A version that could not be overwritten in time is what it was, now and later. */
+static void test_overwrite_timeout(void)
+{
+    struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
+    struct fault_os os;
+    struct varve_ctx *ctx = open_shut(&cfg, &os);
+    struct varve_history_opts o;
+    struct varve_history *h;
+    char *buf = malloc(BYTES);
+    T_OK(varve_history_opts_init(&o, sizeof(o)));
+    o.overwrite = 1;
+    T_OK(varve_history_open_with(ctx, "o", &o, &h));
+    let_writes_go();
+    put(h, buf, 1);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    hold_writes_from_now();
+    put(h, buf, 2);
+    put(h, buf, 3);
+    ck_fill(buf, BYTES, 100, 0);
+    T_ERR(varve_checkpoint_for(h, 1, 0), -ETIMEDOUT);
+    T_ERR(varve_checkpoint_for(h, 1, 1), -ETIMEDOUT);
+    let_writes_go();
+    get(h, buf, 1);
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "o");
+    for (uint64_t v = 1; v <= 3; v++)
+        get(h, buf, v);
     free(buf);
     T_OK(varve_close(ctx));
 }
@@ -331,6 +370,7 @@ int main(void)
     if (t_device_is_cuda())
         return t_done(); /* the others use no device */
     T_RUN(test_timeouts);
+    T_RUN(test_overwrite_timeout);
     T_RUN(test_restore_timeout);
     T_RUN(test_close_pending);
     T_RUN(test_close_in_use);

@@ -126,6 +126,36 @@ static void revived(void)
     hand_close(&d);
 }
 
+/* So is one whose put was taken and ran out of time: before its first page, or with copies on a stream. */
+static void revived_after_cancelling(void)
+{
+    for (int started = 0; started < 2; started++) {
+        uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+        struct drive_call other, put;
+
+        hand_put(&d, h, 1, 2);
+        committed(h, 1);
+        drive_run(&d);
+        d.ordered = true;
+        if (!started)
+            T_OK(drive_put(&d, &other, h, 2, 4 * DRIVE_PAGE));
+        T_OK(drive_supersede(&d, h, 1));
+        T_OK(drive_put(&d, &put, h, 1, (started ? 20 : 3) * DRIVE_PAGE));
+        T_EQ(put.req.inflight > 0, started);
+        vv_core_cancel(d.core, &put.req, -ETIMEDOUT, d.now_ns);
+        T_OK(drive_revive(&d, h, 1));
+        T_EQ(put.pending, started);
+        T_ERR(drive_finish(&d, &put), -ETIMEDOUT);
+        if (!started)
+            T_OK(drive_finish(&d, &other));
+        d.ordered = false;
+        drive_run(&d);
+        T_EQ(files(1), 1);
+        hand_get(&d, h, 1);
+        hand_close(&d);
+    }
+}
+
 /* Superseded while it is read: the reader gets its bytes or an error, and the file waits for it. */
 static void while_read(void)
 {
@@ -152,6 +182,7 @@ int main(void)
     T_RUN(commit_fails);
     T_RUN(twice);
     T_RUN(revived);
+    T_RUN(revived_after_cancelling);
     T_RUN(while_read);
     return t_done();
 }

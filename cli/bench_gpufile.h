@@ -195,6 +195,8 @@ VV_WARN_UNUSED int gfb_result_get(struct gfb *b, struct gf_result *ret_result);
 /* ---- bench_gpufile_rates.c: what limits them ---- */
 
 VV_WARN_UNUSED int gfb_rates_measure(struct gfb *b);
+/* Adds rows for what the experiment that comes is compared with. */
+VV_WARN_UNUSED int gfb_rates_of(struct gfb *b, enum gfb_part part);
 /* Adds rows for what was measured since, which nobody may hold a row during. */
 VV_WARN_UNUSED int gfb_rates_keep(struct gfb *b);
 /* How threads read a file to see how fast they can. */

@@ -72,9 +72,9 @@ static double at(const struct goals *g, const char *part, const char *group, con
 static void sequential(struct goals *g)
 {
     static const char *const larger[] = {"2x", "8x"};
-    double ours = at(g, "10", "fits", "varve-kept"), pull = at(g, "rates", "alone", "pull");
+    double ours = at(g, "10", "fits", "varve-kept"), pull = at(g, "rates", "10", "pull");
 
-    add(g, ours / fmin(pull, at(g, "rates", "alone", "pread")), 0.9,
+    add(g, ours / fmin(pull, at(g, "rates", "10", "pread")), 0.9,
         "sequential, fits the cache: of C");
     add(g, ours / at(g, "10", "fits", "double"), 0.95, "  times double buffers");
     add(g, ours / at(g, "10", "fits", "gpufs-4k"), 6, "  times GPUfs mode, 4 KiB pages");
@@ -92,7 +92,7 @@ static void sequential(struct goals *g)
 
 static void random_and_hits(struct goals *g)
 {
-    double pull = at(g, "rates", "alone", "pull"), served = at(g, "mosaic", "all", "varve-kept"),
+    double pull = at(g, "rates", "mosaic", "pull"), served = at(g, "mosaic", "all", "varve-kept"),
            mapped = at(g, "mosaic", "all", "varve-mapped");
 
     add(g, mapped / pull, 0.7, "random records of 4 KiB, mapped: of C");

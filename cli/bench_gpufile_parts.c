@@ -812,7 +812,9 @@ int gfb_run(struct gfb *b)
         if (part == GFB_APPS && b->o.parts & with_apps)
             rc = run_programs(b);
         if (rc == 0 && others >> part & 1 && !gfb_over(b)) {
-            rc = run_part(b, (enum gfb_part)part);
+            rc = gfb_rates_of(b, (enum gfb_part)part);
+            if (rc == 0)
+                rc = run_part(b, (enum gfb_part)part);
             if (rc == 0)
                 rc = keep(b);
         }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Programs written in CUDA, as users of the library write them: bench/*.cu and tests/gpu/*.cu. nvcc compiles and links
+# Programs written in CUDA, as users of the library write them: bench/*.cu, examples/*.cu and tests/gpu/*.cu. nvcc compiles and links
 # them, with the static runtime, so that they run where only a driver is. Machines without nvcc do without.
 
 if(NOT HAVE_NVCC OR VARVE_SANITIZE)
@@ -33,7 +33,7 @@ endfunction()
 # Nobody measures a debug build.
 set(varve_cuda_benches)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    file(GLOB varve_cuda_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cu)
+    file(GLOB varve_cuda_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cu ${CMAKE_SOURCE_DIR}/examples/*.cu)
 endif()
 foreach(source ${varve_cuda_benches})
     get_filename_component(name ${source} NAME_WE)

@@ -40,7 +40,8 @@ enum varve_g_op {
     VARVE_G_WRITE,
     VARVE_G_SYNC,
     VARVE_G_OPEN, /* the path is in the part's staging memory; the answer is the number of the file */
-    VARVE_G_STAT /* whether the file is as long as it was: 0, or -ENODATA */
+    VARVE_G_STAT,     /* whether the file is as long as it was: 0, or -ENODATA */
+    VARVE_G_READ_PAGE /* READ of a window that has one page, to its place among those */
 };
 
 struct varve_g_request {
@@ -173,6 +174,9 @@ struct varve_gfs {
     struct varve_g_entry *ring;
     uint64_t *mailboxes;    /* VARVE_G_PARTS of each stream */
     unsigned char *staging; /* two windows of each stream */
+    /* A page for each of them: random reads use no more of a window, and pages close together are found
+     * faster than pages that are a window apart, on both sides of the link. NULL: not done. */
+    unsigned char *page_staging;
     const struct varve_g_file *files;
     const uint64_t *host_windows; /* where each is, by the device's addresses; 0: not mapped */
     const struct varve_g_host *host;

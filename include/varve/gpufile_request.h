@@ -69,6 +69,22 @@ VARVE_D_FN unsigned char *varve_g_stage(const struct varve_gfile *f, uint32_t wi
     return f->fs->staging + ((size_t)f->stream * 2 + window) * f->fs->readahead_bytes;
 }
 
+/* Whether a window of so many bytes has its place among single pages. */
+VARVE_D_FN int varve_g_one_page(const struct varve_gfs *fs, uint32_t bytes)
+{
+    return fs->page_staging && bytes >> fs->page_shift <= 1;
+}
+
+/* Where the bytes of a window are. */
+VARVE_D_FN const unsigned char *varve_g_window_at(const struct varve_gfile *f, uint32_t w)
+{
+    const struct varve_gfs *fs = f->fs;
+
+    if (varve_g_one_page(fs, f->window[w].bytes))
+        return fs->page_staging + (((size_t)f->stream * 2 + w) << fs->page_shift);
+    return varve_g_stage(f, w);
+}
+
 /* Whether what began at `start` has taken too long by now. A clock that is set back makes nobody late. */
 VARVE_D_FN int varve_g_is_late(const struct varve_gfs *fs, uint64_t start, uint64_t now)
 {
@@ -269,7 +285,8 @@ VARVE_D_COLD void varve_g_window_drop(struct varve_gfile *f, uint32_t w)
 VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t off, uint32_t bytes)
 {
     struct varve_g_window *win = &f->window[w];
-    uint32_t part, split = f->fs->split_bytes;
+    uint32_t part, split = f->fs->split_bytes,
+                   op = varve_g_one_page(f->fs, bytes) ? VARVE_G_READ_PAGE : VARVE_G_READ;
     int rc = 0;
 
     if (!varve_g_served(f))
@@ -286,7 +303,7 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
     for (part = 0; rc == 0 && part * split < bytes; part++) {
         uint32_t n = bytes - part * split < split ? bytes - part * split : split;
 
-        rc = varve_g_send(f, VARVE_G_READ, 8 * w + part, off + (uint64_t)part * split, n);
+        rc = varve_g_send(f, op, 8 * w + part, off + (uint64_t)part * split, n);
         if (rc == 0)
             win->asked |= 1u << part;
     }
@@ -437,7 +454,7 @@ VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want
     ret->pages = varve_g_fresh(f, w, page, left);
     if (ret->pages == 0)
         return -EAGAIN; /* written just now; the caller asks again */
-    ret->ptr = varve_g_stage(f, w) + lo;
+    ret->ptr = varve_g_window_at(f, w) + lo;
     ret->clock = f->window[w].clock;
     return 0;
 }

@@ -86,6 +86,8 @@ struct varve_gpufs {
     size_t meta_bytes;
     struct vvi_gpufile_memory shared, staging;
 
+    unsigned char *page_staging; /* in `staging`; NULL: none */
+
     /* Our addresses in `shared`. */
     struct varve_g_entry *ring;
     uint64_t *mailboxes, *host_windows;

@@ -26,6 +26,9 @@
 /* Of one request: its size has 22 bits. A larger page takes several. */
 #define SPLIT_MAX (2 * MIB)
 
+/* Windows of one page have a place of their own, if it is no larger than this. */
+#define ONE_PAGE_MAX (16 * KIB)
+
 /* Waiting for a copy is cut into pieces, so that a lost device is noticed. */
 #define COPY_WAIT_NS INT64_C(1000000000)
 
@@ -232,10 +235,13 @@ static int host_memory_init(struct varve_gpufs *fs)
     size_t table = piece(&bytes, VARVE_G_FILES_MAX * sizeof(*fs->table));
     size_t windows = piece(&bytes, VVI_GPUFILE_WINDOWS * sizeof(uint64_t));
     size_t host = piece(&bytes, sizeof(*fs->host));
+    size_t windows_bytes = (size_t)v->n_streams * 2 * v->readahead_bytes, pages_bytes = 0;
     int rc = memory_init(fs, bytes, &fs->shared);
 
+    if (fs->opts.page_bytes <= ONE_PAGE_MAX && fs->opts.page_bytes < v->readahead_bytes)
+        pages_bytes = (size_t)v->n_streams * 2 * fs->opts.page_bytes;
     if (rc == 0)
-        rc = memory_init(fs, (size_t)v->n_streams * 2 * v->readahead_bytes, &fs->staging);
+        rc = memory_init(fs, windows_bytes + pages_bytes, &fs->staging);
     if (rc)
         return rc;
     fs->ring = (struct varve_g_entry *)(fs->shared.ptr + ring);
@@ -249,6 +255,10 @@ static int host_memory_init(struct varve_gpufs *fs)
     v->host_windows = (const uint64_t *)(fs->shared.dev + windows);
     v->host = (const struct varve_g_host *)(fs->shared.dev + host);
     v->staging = fs->staging.dev;
+    if (pages_bytes) {
+        fs->page_staging = fs->staging.ptr + windows_bytes;
+        v->page_staging = fs->staging.dev + windows_bytes;
+    }
     return 0;
 }
 

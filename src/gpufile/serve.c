@@ -254,6 +254,8 @@ static void answer(struct work *w, const struct varve_g_request *r, int64_t resu
 
 static unsigned char *stage(const struct varve_gpufs *fs, const struct varve_g_request *r)
 {
+    if (r->op == VARVE_G_READ_PAGE)
+        return fs->page_staging + ((size_t)r->stream * 2 + r->part / 8) * fs->opts.page_bytes;
     return fs->staging.ptr + ((size_t)r->stream * 2 + r->part / 8) * fs->view.readahead_bytes +
            (size_t)(r->part % 8) * fs->view.split_bytes;
 }
@@ -261,6 +263,9 @@ static unsigned char *stage(const struct varve_gpufs *fs, const struct varve_g_r
 /* The kernel may be anybody's: what it says is looked at before memory is touched. */
 static bool sane(const struct varve_gpufs *fs, const struct varve_g_request *r)
 {
+    if (r->op == VARVE_G_READ_PAGE)
+        return r->stream < fs->view.n_streams && fs->page_staging &&
+               r->bytes <= fs->opts.page_bytes && r->part % 8 == 0;
     return r->stream < fs->view.n_streams && r->bytes <= fs->view.split_bytes &&
            (uint64_t)(r->part % 8) * fs->view.split_bytes + r->bytes <= fs->view.readahead_bytes;
 }
@@ -390,6 +395,7 @@ static int64_t carry_out(struct work *w, const struct varve_g_request *r)
 
     switch (r->op) {
     case VARVE_G_READ:
+    case VARVE_G_READ_PAGE:
         return do_read(w, r);
     case VARVE_G_WRITE:
         return do_write(w, r);
@@ -522,7 +528,8 @@ static bool serve_one(struct work *w, const struct varve_g_request *r)
     }
     want_line(mailbox(w->fs, r));
     enter(w);
-    if (!(w->server->aio && r->op == VARVE_G_READ && begin_read(w, r)))
+    if (!(w->server->aio && (r->op == VARVE_G_READ || r->op == VARVE_G_READ_PAGE) &&
+          begin_read(w, r)))
         answer(w, r, timed ? carry_out_timed(w, r) : carry_out(w, r));
     leave(w);
     return true;

@@ -192,6 +192,49 @@ static void given_up_a_lap_later(void)
     T_OK(gf_close());
 }
 
+/* Each block reads one page, far from the others'. */
+static void read_one_page(void *arg)
+{
+    struct varve_gfile f;
+    unsigned char(*buffers)[PAGE] = arg;
+    uint64_t page = varve_d_block() * 3 + 1;
+
+    if (varve_gopen(&gf_handle, id, VARVE_GBLOCK, &f) != 0)
+        return;
+    (void)varve_gread(&f, page * PAGE, buffers[varve_d_block()], PAGE);
+    (void)varve_gclose(&f);
+}
+
+/* What is read at random is read into pages that follow each other, whatever a window could hold. */
+static void single_pages_are_close_together(void)
+{
+    enum { BLOCKS = 4 };
+    static unsigned char buffers[BLOCKS][PAGE];
+    struct varve_gpufs_opts o = gf_opts();
+    unsigned found = 0;
+
+    gf_open(&o);
+    T_OK(varve_gpufs_register(gf_fs, gf_file("ring", 16 * PAGE), VARVE_GFILE_READ, &id));
+    gf_launch(BLOCKS, 2, BLOCKS, read_one_page, buffers);
+    for (uint64_t b = 0; b < BLOCKS; b++) {
+        T_CHECK(gf_right(buffers[b], (b * 3 + 1) * PAGE, PAGE));
+        for (uint64_t i = 0; i < 2 * gf_handle.n_streams; i++)
+            found += gf_right(gf_fs->page_staging + i * PAGE, (b * 3 + 1) * PAGE, PAGE);
+    }
+    T_EQ(found, BLOCKS);
+    T_OK(gf_close());
+    /* Nothing of the kind where windows are pages, or pages are large. */
+    o.readahead_bytes = o.split_bytes = PAGE;
+    gf_open(&o);
+    T_CHECK(!gf_fs->page_staging && !gf_handle.page_staging);
+    T_OK(gf_close());
+    o.page_bytes = o.split_bytes = 32 * KIB;
+    o.readahead_bytes = 64 * KIB;
+    gf_open(&o);
+    T_CHECK(!gf_fs->page_staging && !gf_handle.page_staging);
+    T_OK(gf_close());
+}
+
 /* One server is held up in its first read, the other goes through all that there is, four tickets at a
  * time, and opens the file for itself. */
 static _Atomic bool held_up, let_go, opened;
@@ -249,5 +292,6 @@ int main(void)
     T_RUN(given_up_three_times);
     T_RUN(given_up_a_lap_later);
     T_RUN(opened_with_nothing_in_hand);
+    T_RUN(single_pages_are_close_together);
     return t_done();
 }

@@ -346,6 +346,52 @@ static void advised(void)
     }
 }
 
+/* What is announced is there when it is read; what is said to be of no use is read anew. */
+enum { RANGE = 16 * KIB };
+
+static void announce_and_forget(void *arg)
+{
+    static const int then[] = {VARVE_GADV_WILLNEED, VARVE_GADV_NORMAL, VARVE_GADV_DONTNEED};
+    struct job *j = arg;
+    struct varve_gfile f;
+
+    if (varve_gopen(&gf_handle, j->id, VARVE_GBLOCK, &f) != 0)
+        return;
+    if (varve_gadvise(&f, -1, 0, 0) != -EINVAL ||
+        varve_gadvise(&f, VARVE_GADV_DONTNEED + 1, 0, 0) != -EINVAL ||
+        varve_gadvise(&f, VARVE_GADV_WILLNEED, j->bytes, 1) != 0)
+        j->error = -EPROTO;
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(then); i++) {
+        if (varve_gadvise(&f, then[i], 4 * RANGE, RANGE) != 0)
+            j->error = -EPROTO;
+        group_sync(
+            &f); /* the first thread does it, and the others would find what is still there */
+        check(j, &f, j->buffer, 4 * RANGE, varve_gread(&f, 4 * RANGE, j->buffer, RANGE), RANGE);
+        group_sync(&f);
+    }
+    (void)varve_gclose(&f);
+}
+
+static void announced_and_forgotten(void)
+{
+    static unsigned char buffer[RANGE];
+    struct varve_gpufs_opts o = gf_opts();
+    struct job j = {.bytes = 16 * RANGE, .buffer = buffer};
+    struct varve_gpufs_stats s;
+
+    o.bypass = VARVE_GBYPASS_NEVER;
+    gf_open(&o);
+    j.id = add("announced", j.bytes, VARVE_GFILE_READ);
+    gf_launch(1, 4, 1, announce_and_forget, &j);
+    T_EQ(j.error, 0);
+    T_EQ(j.wrong, 0);
+    T_EQ(j.right, 3 * RANGE);
+    s = gf_stats();
+    T_EQ(s.hits, RANGE / (4 * KIB));
+    T_EQ(s.misses, 2 * RANGE / (4 * KIB));
+    T_OK(gf_close());
+}
+
 /* What servers have read twice is mapped by itself. */
 static void hot_files_are_mapped(void)
 {
@@ -379,6 +425,7 @@ int main(void)
     T_RUN(random_places);
     T_RUN(direct);
     T_RUN(advised);
+    T_RUN(announced_and_forgotten);
     T_RUN(hot_files_are_mapped);
     return t_done();
 }

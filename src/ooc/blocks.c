@@ -255,13 +255,12 @@ static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
     r->asked = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->asked));
     r->gone = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->gone));
     r->later = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->later));
-    r->in_later = vvi_ooc_zeroed(vv_div_up(b->slots.blocks, 64), sizeof(uint64_t));
     r->seen = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->got = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->dirty = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->dirty));
     r->ndirty = b->slots.blocks; /* nothing has been sent */
-    if (!r->fills || !r->pieces || !r->asked || !r->gone || !r->later || !r->in_later || !r->seen ||
-        !r->got || !r->dirty)
+    if (!r->fills || !r->pieces || !r->asked || !r->gone || !r->later || !r->seen || !r->got ||
+        !r->dirty)
         return -ENOMEM;
     rc = vv_device_event_new(b->device, &r->event);
     if (rc == 0)
@@ -287,7 +286,6 @@ void vvi_blocks_run_free(struct varve_blocks *b, struct vvi_run *r)
     free(r->asked);
     free(r->gone);
     free(r->later);
-    free(r->in_later);
     free(r->seen);
     free(r->got);
     free(r->dirty);
@@ -341,6 +339,7 @@ static void device_parts_free(struct varve_blocks *b)
     if (b->early)
         vv_device_stream_free(b->device, b->early);
     free(b->ahead);
+    free(b->inside);
     (void)vv_device_mem_free(b->device, b->cache);
     (void)vv_device_mem_free(b->device, b->zeros);
 }
@@ -376,6 +375,24 @@ static int zeros_init(struct varve_blocks *b)
     return rc;
 }
 
+static int ahead_init(struct varve_blocks *b, uint32_t blocks, uint64_t slots)
+{
+    const uint32_t *nr = b->view.nr;
+
+    b->ahead = vvi_ooc_zeroed(slots, sizeof(*b->ahead));
+    b->inside = b->opts.ahead ? vvi_ooc_zeroed(blocks, sizeof(*b->inside)) : NULL;
+    if (!b->ahead || (b->opts.ahead && !b->inside))
+        return -ENOMEM;
+    for (uint32_t block = 0; b->inside && block < blocks; block++) {
+        uint32_t at[3] = {block % nr[0], block / nr[0] % nr[1], block / nr[0] / nr[1]};
+
+        for (int axis = 0; axis < 3; axis++)
+            if (at[axis] > 0 && at[axis] + 1 < nr[axis])
+                b->inside[block] |= (uint8_t)(3 << 2 * axis);
+    }
+    return 0;
+}
+
 static int memory_init(struct varve_blocks *b, uint64_t blocks)
 {
     uint64_t slots = VV_MIN(b->opts.cache_bytes / b->block_bytes, blocks);
@@ -398,10 +415,8 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
         rc = vv_device_stream_new(b->device, &b->early);
     for (int i = 0; rc == 0 && i < 2; i++)
         rc = vv_device_event_new(b->device, &b->earlier[i].event);
-    if (rc == 0) {
-        b->ahead = vvi_ooc_zeroed(slots, sizeof(*b->ahead));
-        rc = b->ahead ? 0 : -ENOMEM;
-    }
+    if (rc == 0)
+        rc = ahead_init(b, (uint32_t)blocks, slots);
     if (rc == 0)
         rc = device_alloc(b, slots * b->block_bytes, &b->cache);
     if (rc == 0)

@@ -186,7 +186,6 @@ struct vvi_run {
     uint32_t nasked;
     uint32_t *gone;          /* for blocks that go: the same room */
     uint32_t *later, nlater; /* blocks for the next run: room for as many as there are slots */
-    uint64_t *in_later;      /* a bit for each block, while the list is made */
     uint32_t read_at;        /* entries of `missing` that were taken */
     uint64_t began;          /* by the clock of the slots */
     uint32_t round;          /* its number */
@@ -230,6 +229,7 @@ struct varve_blocks {
     uint32_t fills;         /* of slots, under way */
     struct vvi_fill *ahead; /* what `early` brings */
     uint32_t nahead;
+    uint8_t *inside; /* of each block: two bits for each axis, set unless it is the first or last */
     struct vvi_early earlier[2]; /* the ends of its last two batches */
     unsigned early_at;           /* which of them is the last */
     uint32_t expect;             /* how many blocks a run has lately been missing */

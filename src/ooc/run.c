@@ -47,6 +47,9 @@
  * a device. */
 #define LOOKS 64
 
+/* Missing blocks whose neighbours are looked at together. */
+#define LOOK 8
+
 /* What the time goes into. */
 enum { MANAGING, MOVING, LAUNCHING, WAITING, KINDS };
 
@@ -108,22 +111,29 @@ static uint32_t map_entry(const struct vvi_slots *s, uint32_t block)
     return at && vvi_bit(s->ready, at - 1) ? at : 0;
 }
 
-/* Brings the run's map up to date; the changed entries lie in [*from, *to). */
-static void update_map_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t *from,
-                              uint32_t *to)
+/* Brings the run's map up to date; the changed entries lie in [*ret_from, *ret_to). */
+static void update_map_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t *ret_from,
+                              uint32_t *ret_to)
 {
-    bool all = r->ndirty == b->slots.blocks; /* the list is full: there may be more */
+    uint32_t from = b->slots.blocks, to = 0;
 
-    *from = all ? 0 : b->slots.blocks;
-    *to = all ? b->slots.blocks : 0;
-    for (uint32_t n = 0; n < r->ndirty; n++) {
-        uint32_t block = all ? n : r->dirty[n].block;
+    if (r->ndirty == b->slots.blocks) { /* the list is full: there may be more */
+        for (uint32_t block = 0; block < b->slots.blocks; block++)
+            r->map[block] = map_entry(&b->slots, block);
+        from = 0;
+        to = b->slots.blocks;
+    } else {
+        for (uint32_t n = 0; n < r->ndirty; n++) {
+            struct vvi_fill now = r->dirty[n];
 
-        r->map[block] = all ? map_entry(&b->slots, block) : r->dirty[n].slot + 1;
-        *from = VV_MIN(*from, block);
-        *to = VV_MAX(*to, block + 1);
+            r->map[now.block] = now.slot + 1;
+            from = VV_MIN(from, now.block);
+            to = VV_MAX(to, now.block + 1);
+        }
     }
     r->ndirty = 0;
+    *ret_from = from;
+    *ret_to = to;
 }
 
 /* The kernel of the next round begins after the copies to slots that were submitted, with the map as
@@ -410,56 +420,91 @@ static int bring_rest(struct job *j)
 
 /* ---- ahead of the front ---- */
 
-/* Blocks `apart` beyond one, so many at most, unless somebody has brought them or they are in the
- * list; all that if the block on its other side was used by this run's first round, so was there
- * before. */
-static void note_later_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t block,
-                              uint32_t apart, uint32_t most)
-{
-    uint32_t at = b->slots.map[block - apart];
+/* A block that was missing, and a side of it: two ways for each axis, on and back. */
+struct side {
+    uint32_t block, way;
+};
 
-    if (!at || !vvi_bit(r->seen, at - 1))
-        return;
-    for (uint32_t n = 0; n < most; n++) {
-        block += apart;
-        if (vvi_bit(b->slots.have, block) || vvi_bit(r->in_later, block))
-            continue;
-        if (r->nlater == b->slots.nr / 8)
-            return;
-        vvi_bit_set(r->in_later, block);
-        r->later[r->nlater++] = block;
+/* What the step to the next block is on each way. */
+static void steps_of(const struct varve_blocks *b, uint32_t ret_step[6])
+{
+    uint32_t apart[3] = {1, b->view.nr[0], b->view.nr[0] * b->view.nr[1]};
+
+    for (int axis = 0; axis < 3; axis++) {
+        ret_step[2 * axis] = apart[axis];
+        ret_step[2 * axis + 1] = -apart[axis];
     }
 }
 
-/* The front moves from a block that has been used for longer through one that was missing: those
- * behind that come next. On which sides that may be so is found in bits, without branches that nobody
- * could foretell; the map is large, and read only where it is. */
-static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t block)
+/* So many blocks lie beyond this one. */
+static uint32_t beyond(const uint32_t *nr, struct side s)
 {
-    const uint32_t *nr = b->view.nr;
+    uint32_t row = s.block / nr[0], at[3] = {s.block % nr[0], row % nr[1], row / nr[1]};
+
+    return s.way % 2 ? at[s.way / 2] : nr[s.way / 2] - 1 - at[s.way / 2];
+}
+
+/* On which sides of a missing block the front may go on: one neighbour has been there, that across has not.
+ * How many there are. */
+static uint32_t find_sides_locked(const struct varve_blocks *b, const uint32_t step[6],
+                                  uint32_t block, struct side ret_sides[6])
+{
     const uint64_t *have = b->slots.have;
-    uint32_t row = block / nr[0], plane = row / nr[1];
-    uint32_t at[3] = {block - row * nr[0], row - plane * nr[1], plane};
-    uint32_t apart[3] = {1, nr[0], nr[0] * nr[1]};
-    unsigned far = b->opts.ahead > 1; /* what lies further on may be wanted if the next is not */
-    unsigned ways = 0;                /* of each axis: on, and back */
+    uint32_t inside = b->inside[block], far = b->opts.ahead > 1, n = 0;
 
-    for (int axis = 0; axis < 3; axis++) {
-        unsigned inside = at[axis] > 0 && at[axis] + 1 < nr[axis] ? 3 : 0;
-        uint32_t step = inside ? apart[axis] : 0, down = block - step, up = block + step;
-        unsigned has_down = vvi_bit(have, down), has_up = vvi_bit(have, up);
-        unsigned on = has_down & (far | !(has_up | (unsigned)vvi_bit(r->in_later, up)));
-        unsigned back = has_up & (far | !(has_down | (unsigned)vvi_bit(r->in_later, down)));
+    for (uint32_t way = 0; way < 6; way += 2) {
+        uint32_t in = inside >> way & 1, apart = in ? step[way] : 0;
+        uint32_t down = vvi_bit(have, block - apart), up = vvi_bit(have, block + apart);
 
-        ways |= (inside & (on | back << 1)) << 2 * axis;
+        /* What lies further on may be wanted if the next is not. */
+        ret_sides[n] = (struct side){block, way};
+        n += in & down & (far | !up);
+        ret_sides[n] = (struct side){block, way + 1};
+        n += in & up & (far | !down);
     }
-    for (; ways; ways &= ways - 1) {
-        unsigned way = (unsigned)__builtin_ctz(ways), axis = way / 2;
-        uint32_t most = way % 2 ? at[axis] : nr[axis] - 1 - at[axis];
+    return n;
+}
 
-        note_later_locked(b, r, block, way % 2 ? -apart[axis] : apart[axis],
-                          VV_MIN(most, b->opts.ahead));
+/* Blocks beyond, unless somebody has brought them or they are in the list; all that if the block on the other
+ * side was used by this run's first round, so was there before. */
+static void note_later_locked(struct varve_blocks *b, struct vvi_run *r, const uint32_t step[6],
+                              struct side side)
+{
+    uint32_t ahead = b->opts.ahead, apart = step[side.way], block = side.block;
+    uint32_t most = ahead == 1 ? 1 : VV_MIN(beyond(b->view.nr, side), ahead);
+    uint32_t at = b->slots.map[block - apart];
+    uint32_t used = (at != 0) & vvi_bit(r->seen, at - (at != 0));
+
+    for (uint32_t n = 0; n < most && r->nlater < b->slots.nr / 8; n++) {
+        uint64_t add;
+
+        block += apart;
+        add = used & !vvi_bit(b->slots.have, block);
+        r->later[r->nlater] = block;
+        r->nlater += (uint32_t)add;
+        b->slots.have[block / 64] |= add << block % 64;
     }
+}
+
+/* What lies beyond the blocks that a run's first round missed: the front moves from blocks that have been used
+ * for longer through those. In two steps without branches, which nobody could foretell. While the list is made,
+ * blocks in it count as having slots. */
+static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t nmissed)
+{
+    struct side sides[6 * LOOK];
+    uint32_t step[6];
+
+    steps_of(b, step);
+    for (uint32_t i = 0; i < nmissed;) {
+        uint32_t n = 0, end = VV_MIN(nmissed, i + LOOK);
+
+        for (; i < end; i++)
+            n += find_sides_locked(b, step, (uint32_t)r->missing[i] - 1, sides + n);
+        for (uint32_t k = 0; k < n; k++)
+            note_later_locked(b, r, step, sides[k]);
+    }
+    for (uint32_t i = 0; i < r->nlater; i++)
+        b->slots.have[r->later[i] / 64] &= ~(UINT64_C(1) << r->later[i] % 64);
 }
 
 /* For the next run, after the first round of this one: which blocks lie beyond those that were missing,
@@ -478,10 +523,8 @@ static int get_ready(struct job *j)
     if (b->opts.ahead && r->nasked == 0 && b->source.registered && !b->alone) {
         if (nmissed > 0) /* for the next round, which begins after other copies anyway */
             rc = ahead_taken_locked(j);
-        for (uint32_t i = 0; rc == 0 && i < nmissed; i++)
-            look_ahead_locked(b, r, (uint32_t)r->missing[i] - 1);
-        for (uint32_t i = 0; i < r->nlater; i++)
-            r->in_later[r->later[i] / 64] = 0;
+        if (rc == 0)
+            look_ahead_locked(b, r, nmissed);
     }
     room = b->expect + r->nlater;
     if (rc == 0 && b->slots.nfree + b->slots.nleaving < room) {

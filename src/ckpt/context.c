@@ -288,6 +288,16 @@ static void keep_warm(void *engine)
     vv_engine_warm(engine);
 }
 
+static void deputy_wakes(void *engine)
+{
+    vv_engine_warm_enter(engine);
+}
+
+static void deputy_sleeps(void *engine)
+{
+    vv_engine_warm_leave(engine);
+}
+
 static int deputy_open(struct varve_ctx *ctx)
 {
     int mode = ctx->opts.deputy;
@@ -296,7 +306,8 @@ static int deputy_open(struct varve_ctx *ctx)
                                                                      : VARVE_DEPUTY_OFF;
     if (mode == VARVE_DEPUTY_OFF || !ctx->device)
         return 0;
-    struct vv_deputy_opts o = {.warm = keep_warm, .warm_arg = ctx->engine};
+    struct vv_deputy_opts o = {
+        .warm = keep_warm, .warm_arg = ctx->engine, .wakes = deputy_wakes, .sleeps = deputy_sleeps};
     int rc = vv_engine_warm_start(ctx->engine);
     return rc ? rc : vv_deputy_new(&o, &ctx->deputy);
 }

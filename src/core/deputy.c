@@ -147,10 +147,14 @@ static void *deputy_main(void *arg)
         }
         d->woken = false;
         vv_mutex_unlock(&d->lock);
+        if (d->opts.wakes)
+            d->opts.wakes(d->opts.warm_arg);
         /* What it does first is as cold as its caller would be. */
         keep_warm(d);
         if (move(d, ASLEEP, IDLE))
             stay_awake(d);
+        if (d->opts.sleeps)
+            d->opts.sleeps(d->opts.warm_arg);
         vv_mutex_lock(&d->lock);
     }
     vv_mutex_unlock(&d->lock);

@@ -28,6 +28,9 @@ struct vv_deputy_opts {
     void (*warm)(void *arg);
     void *warm_arg;
     uint64_t warm_ns;
+    /* Called by the deputy's thread when it has woken up, and before it sleeps again, with warm_arg;
+     * NULL: nothing. */
+    void (*wakes)(void *arg), (*sleeps)(void *arg);
     /* How long a caller waits for the deputy to take its call before it makes it itself. 0: 20 us.
      */
     uint64_t take_ns;

@@ -217,6 +217,10 @@ VV_WARN_UNUSED int vv_engine_warm_start(struct vv_engine *e);
 /* Called now and then by a thread that is about to make requests on device memory, keeps what they
  * need of the driver in its processor's caches. One thread only, not after vv_engine_close began. */
 void vv_engine_warm(struct vv_engine *e);
+/* The same thread is going to make requests, and has made them for now. In between it stays inside
+ * the device, whose operations cost less there. */
+void vv_engine_warm_enter(struct vv_engine *e);
+void vv_engine_warm_leave(struct vv_engine *e);
 
 /* Tiers as the core numbers them, fast to slow. */
 unsigned vv_engine_tiers(const struct vv_engine *e);

@@ -212,6 +212,7 @@ struct vvi_warm {
     struct vv_event *event;
     void *memory; /* on the device; NULL: nothing is kept warm */
     bool pending, broken;
+    bool inside; /* the device */
     unsigned count;
     struct vvi_rehearsal rehearsal;
 };

@@ -206,3 +206,15 @@ void vv_engine_warm(struct vv_engine *e)
     vvi_rehearse(e);
     look_at_books(e);
 }
+
+void vv_engine_warm_enter(struct vv_engine *e)
+{
+    e->warm.inside = vv_device_enter(e->cfg.device) == 0;
+}
+
+void vv_engine_warm_leave(struct vv_engine *e)
+{
+    if (e->warm.inside)
+        vv_device_leave(e->cfg.device);
+    e->warm.inside = false;
+}

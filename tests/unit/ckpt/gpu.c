@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/ckpt_private.h"
 #include "device/cuda/driver.h"
 #include "t.h"
 #include "t_cuda.h"
@@ -223,6 +224,42 @@ static void a_lost_gpu_is_an_error(void)
 }
 
 /* Options that a program of an earlier version holds end before device_id. */
+/* Whether a restore that hits the device cache does without making the context current. Movers, which
+ * may have something to do, do make it so: hence the tries. */
+static bool restores_inside(struct varve_history *h, int tries)
+{
+    bool inside = false;
+
+    for (int i = 0; i < tries && !inside; i++) {
+        unsigned long long before = fake.calls("cuCtxPushCurrent");
+        T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
+        inside = fake.calls("cuCtxPushCurrent") == before;
+    }
+    return inside;
+}
+
+/* A thread that keeps itself warm, as a deputy does, makes its calls inside the device. */
+static void a_warm_thread_stays_inside(void)
+{
+    struct varve_ctx *ctx = must_open(VARVE_DEVICE_CUDA);
+    struct varve_history *h = ck_history(ctx, "inside");
+    struct vv_engine *e = ctx->engine;
+    void *p;
+
+    T_OK(varve_device_alloc(ctx, BYTES, &p));
+    T_OK(varve_protect(h, 0, p, BYTES));
+    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(vv_engine_warm_start(e));
+    vv_engine_warm_enter(e);
+    vv_engine_warm(e);
+    T_CHECK(restores_inside(h, 200));
+    vv_engine_warm_leave(e);
+    T_CHECK(!restores_inside(h, 3));
+    T_OK(varve_device_free(ctx, p));
+    T_OK(varve_close(ctx));
+}
+
 static void short_options_are_not_overrun(void)
 {
     struct {
@@ -264,6 +301,7 @@ int main(void)
     T_RUN(memory_of_another_gpu_is_refused);
     T_RUN(failures_carry_the_code);
     T_RUN(a_lost_gpu_is_an_error);
+    T_RUN(a_warm_thread_stays_inside);
     T_RUN(short_options_are_not_overrun);
     vvi_cuda_driver_unload(&app);
     return t_done();

@@ -16,16 +16,19 @@ enum { CALLERS = 4, CALLS = 2000 };
 #define FOREVER_NS (UINT64_C(3600) * VV_NS_PER_S)
 
 struct job {
-    int n, result;
+    int n, result, awake;
     uint64_t sleep_ns;
     pthread_t by;
 };
+
+static _Atomic int awake, wakings;
 
 static int work(void *arg)
 {
     struct job *job = arg;
     job->n++;
     job->by = pthread_self();
+    job->awake = atomic_load(&awake);
     if (job->sleep_ns)
         vv_sleep_until_ns(vv_now_ns() + job->sleep_ns);
     return job->result;
@@ -38,10 +41,30 @@ static void warm(void *arg)
     atomic_fetch_add((_Atomic unsigned *)arg, 1);
 }
 
+static void wakes(void *arg)
+{
+    (void)arg;
+    T_EQ(atomic_fetch_add(&awake, 1), 0);
+    atomic_fetch_add(&wakings, 1);
+}
+
+static void sleeps(void *arg)
+{
+    (void)arg;
+    T_EQ(atomic_fetch_sub(&awake, 1), 1);
+}
+
 static void open_deputy(uint64_t awake_ns, uint64_t take_ns, struct vv_deputy **ret_deputy)
 {
     struct vv_deputy_opts o = {
-        .awake_ns = awake_ns, .warm = warm, .warm_arg = &warmed, .warm_ns = 1, .take_ns = take_ns};
+        .awake_ns = awake_ns,
+        .warm = warm,
+        .warm_arg = &warmed,
+        .warm_ns = 1,
+        .wakes = wakes,
+        .sleeps = sleeps,
+        .take_ns = take_ns,
+    };
     T_OK(vv_deputy_new(&o, ret_deputy));
 }
 
@@ -95,6 +118,7 @@ static void test_calls(void)
     T_EQ(rc, -5);
     T_EQ(job.n, 1);
     T_CHECK(!pthread_equal(job.by, pthread_self()));
+    T_EQ(job.awake, 1); /* its calls come between the two */
 
     struct job slow = {.result = 7, .sleep_ns = 5 * VV_NS_PER_MS}; /* the caller sleeps as well */
     T_CHECK(vv_deputy_call(d, work, &slow, &rc));
@@ -117,8 +141,11 @@ static void test_sleeps_again(void)
         called = vv_deputy_call(d, work, &job, &rc);
     }
     T_CHECK(!called);
+    int before = atomic_load(&wakings);
     wake(d); /* and wakes again */
+    T_CHECK(atomic_load(&wakings) > before);
     vv_deputy_free(d);
+    T_EQ(atomic_load(&awake), 0);
 }
 
 struct caller {

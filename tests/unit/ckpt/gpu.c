@@ -241,11 +241,15 @@ static bool restores_inside(struct varve_history *h, int tries)
 /* A thread that keeps itself warm, as a deputy does, makes its calls inside the device. */
 static void a_warm_thread_stays_inside(void)
 {
-    struct varve_ctx *ctx = must_open(VARVE_DEVICE_CUDA);
-    struct varve_history *h = ck_history(ctx, "inside");
-    struct vv_engine *e = ctx->engine;
+    struct varve_opts o;
+    struct varve_ctx *ctx = NULL;
     void *p;
 
+    opts_for(VARVE_DEVICE_CUDA, &o);
+    T_OK(varve_opts_set(&o, "deputy", "off")); /* it would be that thread */
+    T_OK(varve_open(&o, &ctx));
+    struct varve_history *h = ck_history(ctx, "inside");
+    struct vv_engine *e = ctx->engine;
     T_OK(varve_device_alloc(ctx, BYTES, &p));
     T_OK(varve_protect(h, 0, p, BYTES));
     T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));

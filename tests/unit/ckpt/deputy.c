@@ -27,10 +27,10 @@ static struct varve_ctx *open_with(const char *deputy)
     return ctx;
 }
 
-/* Writes the version over and over until the deputy was the one, or a minute has gone by. */
+/* Writes the version over and over until the deputy was the one, or two minutes have gone by. */
 static bool deputy_works(struct varve_ctx *ctx, struct varve_history *h)
 {
-    uint64_t limit_ns = vv_now_ns() + 60 * VV_NS_PER_S, before = vv_deputy_calls(ctx->deputy);
+    uint64_t limit_ns = vv_now_ns() + 120 * VV_NS_PER_S, before = vv_deputy_calls(ctx->deputy);
     while (vv_deputy_calls(ctx->deputy) == before && vv_now_ns() < limit_ns) {
         T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
         T_OK(varve_discard(h, 1));

@@ -190,10 +190,34 @@ static void frequent(void)
     vvi_slots_fini(&s);
 }
 
+/* What a round asked for and was there stays while others go for the same round. */
+static void wanted(void)
+{
+    for (int paper = 0; paper < 2; paper++) {
+        uint32_t gone[SLOTS], wants[2] = {3, 70};
+        uint64_t seen[WORDS] = {0};
+        struct vvi_slots s;
+
+        T_OK(vvi_slots_init(&s, BLOCKS, SLOTS, paper));
+        for (uint32_t block = 0; block < SLOTS; block++)
+            vvi_slots_filled(&s, vvi_slots_take(&s, block));
+        for (int i = 0; i < 2; i++)
+            vvi_slots_wanted(&s, s.map[wants[i]] - 1, seen);
+        T_EQ(vvi_slots_evict(&s, SLOTS, gone), SLOTS - 2);
+        for (int i = 0; i < 2; i++) {
+            T_CHECK(s.map[wants[i]] != 0);
+            T_CHECK(vvi_bit(seen, s.map[wants[i]] - 1));
+        }
+        T_EQ(s.used, 2);
+        vvi_slots_fini(&s);
+    }
+}
+
 int main(void)
 {
     at = t_seed();
     T_RUN(against_model);
     T_RUN(frequent);
+    T_RUN(wanted);
     return t_done();
 }

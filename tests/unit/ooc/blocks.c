@@ -41,9 +41,11 @@ struct work {
     uint64_t seed;
     uint64_t far; /* cells beyond the array that the first item asks for */
     uint32_t spread;
-    bool one_by_one; /* a cell is asked for when those before are there */
-    bool stuck;      /* items are left undone whose cells are there */
-    float *sum;      /* of each item; -1: not done */
+    bool one_by_one;  /* a cell is asked for when those before are there */
+    uint32_t further; /* of pair: how far its cells are apart */
+    uint32_t side;    /* of pair: items are rows of a plane of this side; 0: cells of one row */
+    bool stuck;       /* items are left undone whose cells are there */
+    float *sum;       /* of each item; -1: not done */
     uint32_t *times;
     int launch_error;
     int fail_at; /* the launch that returns launch_error; 0: all, negative: none */
@@ -561,8 +563,9 @@ enum { ROW_EDGE = 128, ROW_BLOCKS = 20, ROW = ROW_EDGE * ROW_BLOCKS };
 
 static float row[ROW];
 
-/* Item i reads a cell some way behind the front's place, w->seed, and one a block further on. */
-static void pass(void *arg)
+/* An item reads a cell and one further on. The first is at w->seed of the item's row, or,
+ * where all items are in one row, as many cells behind it as the item's number says. */
+static void pair(void *arg)
 {
     struct work *w = arg;
     const struct varve_blocks_view *v = &w->view;
@@ -572,9 +575,11 @@ static void pass(void *arg)
          i += all) {
         struct varve_blocks_cursor c = varve_blocks_cursor();
         uint32_t item = varve_blocks_item(v, i);
+        uint64_t x = w->seed + (w->side ? 0 : item);
+        uint32_t y = w->side ? item % w->side : 0, z = w->side ? item / w->side : 0;
         float a, b;
-        int here = varve_blocks_f32(v, &c, w->seed + item, 0, 0, &a) &
-                   varve_blocks_f32(v, &c, w->seed + item + ROW_EDGE, 0, 0, &b);
+        int here = varve_blocks_f32(v, &c, x, y, z, &a) &
+                   varve_blocks_f32(v, &c, x + w->further, y, z, &b);
 
         if (here) {
             a += b;
@@ -585,18 +590,18 @@ static void pass(void *arg)
     }
 }
 
-static void run_pass(void *arg)
+static void run_pair(void *arg)
 {
-    T_OK(varve_emu_launch(3, 4, 2, seed, pass, arg));
+    T_OK(varve_emu_launch(3, 4, 2, seed, pair, arg));
 }
 
-static int launch_pass(void *arg, const struct varve_blocks_view *view, struct CUstream_st *stream)
+static int launch_pair(void *arg, const struct varve_blocks_view *view, struct CUstream_st *stream)
 {
     struct work *w = arg;
 
     (void)stream;
     w->view = *view;
-    return vv_device_host_app_run(w->device, run_pass, w);
+    return vv_device_host_app_run(w->device, run_pair, w);
 }
 
 /* From end to end, or up to the first error. */
@@ -608,7 +613,8 @@ static int go_along(struct varve_ctx *ctx, struct varve_blocks *b)
         struct work w;
 
         work_init(&w, ctx, at);
-        rc = varve_blocks_run(b, ITEMS, launch_pass, &w, NULL);
+        w.further = ROW_EDGE;
+        rc = varve_blocks_run(b, ITEMS, launch_pair, &w, NULL);
         for (uint32_t i = 0; rc == 0 && i < ITEMS; i++)
             T_CHECK(w.sum[i] == row[at + i] + row[at + i + ROW_EDGE]);
         free(w.sum);
@@ -703,51 +709,15 @@ enum { PLANE_EDGE = 4, PLANES = 12, PLANE_SIDE = 17, PLANE = PLANE_SIDE * PLANE_
 
 static float planes[PLANE][PLANES * PLANE_EDGE];
 
-/* Item i reads a cell of its row at the plane's place, w->seed, and one a block further on. */
-static void sweep(void *arg)
-{
-    struct work *w = arg;
-    const struct varve_blocks_view *v = &w->view;
-    uint32_t all = varve_d_blocks() * varve_d_threads();
-
-    for (uint32_t i = varve_d_block() * varve_d_threads() + varve_d_thread(); i < v->items;
-         i += all) {
-        struct varve_blocks_cursor c = varve_blocks_cursor();
-        uint32_t item = varve_blocks_item(v, i), y = item % PLANE_SIDE, z = item / PLANE_SIDE;
-        float a, b;
-        int here = varve_blocks_f32(v, &c, w->seed, y, z, &a) &
-                   varve_blocks_f32(v, &c, w->seed + PLANE_EDGE, y, z, &b);
-
-        if (here) {
-            a += b;
-            __atomic_store(&w->sum[item], &a, __ATOMIC_RELAXED);
-        } else {
-            varve_blocks_again(v, item);
-        }
-    }
-}
-
-static void run_sweep(void *arg)
-{
-    T_OK(varve_emu_launch(3, 4, 2, seed, sweep, arg));
-}
-
-static int launch_sweep(void *arg, const struct varve_blocks_view *view, struct CUstream_st *stream)
-{
-    struct work *w = arg;
-
-    (void)stream;
-    w->view = *view;
-    return vv_device_host_app_run(w->device, run_sweep, w);
-}
-
 static void sweep_at(struct varve_ctx *ctx, struct varve_blocks *b, uint32_t plane)
 {
     uint32_t at = plane * PLANE_EDGE + (uint32_t)seed % PLANE_EDGE;
     struct work w;
 
     work_init(&w, ctx, at);
-    T_OK(varve_blocks_run(b, PLANE, launch_sweep, &w, NULL));
+    w.further = PLANE_EDGE;
+    w.side = PLANE_SIDE;
+    T_OK(varve_blocks_run(b, PLANE, launch_pair, &w, NULL));
     for (uint32_t i = 0; i < PLANE; i++)
         T_CHECK(w.sum[i] == planes[i][at] + planes[i][at + PLANE_EDGE]);
     free(w.sum);

@@ -384,30 +384,12 @@ static int expect_file(const struct bench *b, struct vv_device *d, char *err,
     return 0;
 }
 
-/* The share of the restores that come while the prefetcher is at work: it is until the cache is full,
- * which it becomes by what the link brings beyond what the application takes. Later it is done with
- * one version long before the next restore. */
-static double gets_beside(const struct bench *b, double up_bps)
-{
-    double bytes = (double)b->sizes.total_bytes;
-    double used_bps = bytes / ((double)b->sizes.nr * (double)b->opts.interval_ns * 1e-9);
-    double cache =
-        (double)shot_cap_bytes(&b->opts.device_cache, b->sizes.total_bytes, b->opts.page_bytes);
-
-    if (b->opts.hints != SHOT_HINTS_ALL)
-        return 0;
-    if (!(up_bps > used_bps))
-        return 1;
-    return fmin(1, cache / (up_bps - used_bps) * used_bps / bytes);
-}
-
 static int expect_uvm(const struct bench *b, struct vv_device *d, char *err,
                       struct shot_expected *x)
 {
     struct probe_managed_opts o = {.bytes = probe_bytes(b), .count = PROBE_MANAGED};
     struct probe_managed_rates m;
     bool hints = b->opts.hints != SHOT_HINTS_NONE;
-    double share;
     int rc = uvm_opts(b, err, &o.uvm);
 
     if (rc)
@@ -417,19 +399,21 @@ static int expect_uvm(const struct bench *b, struct vv_device *d, char *err,
     rc = probe_managed(d, &o, &m);
     if (rc)
         return fail(err, rc, "measuring managed memory: %s", varve_strerror(rc));
-    share = gets_beside(b, m.to_device_bps);
     x->put_bps = o.uvm.ahead > 0 ? m.write_bps : in_turn(m.prepare_bps, m.write_bps);
     x->put_link_bps = o.uvm.ahead > 0 ? fmin(m.to_host_bps, m.prepare_bps) : m.to_host_bps;
     if (hints)
-        x->get_bps = 1 / (share / m.beside_bps + (1 - share) / m.read_bps);
+        x->get_bps = m.read_bps;
     else
         x->get_bps = o.uvm.fetch ? in_turn(m.to_device_bps, m.read_bps) : m.read_on_host_bps;
     x->get_link_bps = hints ? m.to_device_bps : 0;
+    /* The driver lets nobody in before a step is done, and calls come at any time of it. */
+    if (b->opts.hints == SHOT_HINTS_ALL)
+        x->beside_bytes = (double)(o.uvm.step_bytes ? o.uvm.step_bytes : o.bytes) / 2;
     snprintf(x->text, sizeof(x->text),
              "GB/s: making ready %.1f, writing %.1f, to the host %.1f, reading from there %.1f, "
-             "back %.1f, reading %.1f, %.1f beside moves (%.0f%% of the restores)",
+             "back %.1f, reading %.1f",
              m.prepare_bps / 1e9, m.write_bps / 1e9, m.to_host_bps / 1e9, m.read_on_host_bps / 1e9,
-             m.to_device_bps / 1e9, m.read_bps / 1e9, m.beside_bps / 1e9, 100 * share);
+             m.to_device_bps / 1e9, m.read_bps / 1e9);
     return 0;
 }
 

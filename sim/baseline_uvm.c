@@ -95,7 +95,8 @@ struct uvm {
     uint64_t counted_bytes;
     struct queue flush, hints;
     uint64_t distance;
-    uint64_t next_put; /* places from here on are prepared; nr: none */
+    double down_bps, up_bps; /* of the flusher's and the prefetcher's moves so far */
+    uint64_t next_put;       /* places from here on are prepared; nr: none */
     bool started, busy, stop;
     bool waiting; /* a checkpoint, for room */
     bool copying; /* a call */
@@ -142,6 +143,11 @@ static bool is_written(const struct version *ver)
 static int move(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
 {
     return managed_move(m, u->map + u->slot[version], bytes_of(u, version), to_host);
+}
+
+static double rate_of(const struct managed_mover *m)
+{
+    return m->moved_ns ? (double)m->moved_bytes * 1e9 / (double)m->moved_ns : 0;
 }
 
 /* Of both threads: the application goes first. */
@@ -193,6 +199,7 @@ static void *flusher_main(void *arg)
         rc = flush_one(u, version, down);
         pthread_mutex_lock(&u->lock);
         u->busy = ver->moving = false;
+        u->down_bps = rate_of(&u->down);
         if (rc && !u->error)
             u->error = rc;
         /* Consumed or claimed while it moved: whoever did that has settled the count. */
@@ -274,6 +281,7 @@ static void move_up_locked(struct uvm *u, uint64_t version, enum place meanwhile
     pthread_mutex_unlock(&u->lock);
     rc = move(u, &u->up, version, false);
     pthread_mutex_lock(&u->lock);
+    u->up_bps = rate_of(&u->up);
     if (rc && !u->error)
         u->error = rc;
     /* Consumed while it moved: whoever did that has settled the count. */
@@ -537,7 +545,10 @@ static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
     struct uvm *u = of(e);
 
     pthread_mutex_lock(&u->lock);
-    *ret_sample = (struct shot_sample){.distance = u->distance};
+    *ret_sample = (struct shot_sample){
+        .distance = u->distance,
+        .rate = {[SHOT_HOP_D2H] = u->down_bps, [SHOT_HOP_H2D] = u->up_bps},
+    };
     pthread_mutex_unlock(&u->lock);
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "device/cuda/managed.h"
 
 #define DEFAULT_STEP_BYTES (UINT64_C(16) << 20)
@@ -95,14 +96,19 @@ int managed_move(struct managed_mover *m, const void *ptr, size_t bytes, bool to
         m->device, ptr, bytes, to_host ? VV_DEVICE_CUDA_PREFER_HOST : VV_DEVICE_CUDA_PREFER_DEVICE);
 
     for (size_t at = 0; rc == 0 && at < bytes; at += step) {
+        size_t now = VV_MIN(step, bytes - at);
+
         if (m->before_step)
             m->before_step(m->arg);
-        rc = vv_device_cuda_managed_move(m->device, m->stream, (const char *)ptr + at,
-                                         VV_MIN(step, bytes - at), to_host);
+        uint64_t start_ns = vv_now_ns();
+        rc =
+            vv_device_cuda_managed_move(m->device, m->stream, (const char *)ptr + at, now, to_host);
         if (rc == 0)
             rc = vv_device_event_record(m->device, m->event, m->stream);
         if (rc == 0)
             rc = vv_device_event_wait(m->device, m->event, -1);
+        m->moved_bytes += now;
+        m->moved_ns += vv_now_ns() - start_ns;
     }
     return rc;
 }

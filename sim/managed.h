@@ -38,6 +38,8 @@ struct managed_mover {
     uint64_t step_bytes;
     void (*before_step)(void *arg);
     void *arg;
+    /* What it has moved, and how long its steps took. Waiting before them is not counted. */
+    uint64_t moved_bytes, moved_ns;
 };
 
 VV_WARN_UNUSED int managed_mover_init(struct vv_device *d, uint64_t step_bytes,

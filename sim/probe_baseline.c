@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@
 #define PAGE   ((size_t)4096)
 
 #define MANAGED_ALIGN ((size_t)2 << 20)
-#define BESIDE_GETS   24
 
 struct probe {
     struct vv_device *d;
@@ -130,14 +128,6 @@ struct managed {
     const struct probe_managed_opts *o;
     struct managed_mover mover;
     char *map;
-    /* The thread that moves beside copies. */
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    /* Synchronization: lock. */
-    bool copying, stop;
-    bool up; /* it moves pieces to the device */
-    int error;
 };
 
 static char *piece(const struct managed *m, unsigned i)
@@ -150,9 +140,13 @@ static double rate(const struct managed *m, unsigned pieces, uint64_t ns)
     return (double)m->p.bytes * pieces * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
 }
 
+/* As in a shot, where the host waits for its kernels without sleeping. */
 static void pause_between(const struct managed *m)
 {
-    vv_sleep_until_ns(vv_now_ns() + m->o->interval_ns);
+    uint64_t end_ns = vv_now_ns() + m->o->interval_ns;
+
+    while (vv_now_ns() < end_ns)
+        ;
 }
 
 /* Copies all pieces in or out, one in an interval. */
@@ -198,93 +192,6 @@ static int managed_moves(struct managed *m, bool to_host, bool in_call, double *
     return rc;
 }
 
-static void before_step(void *arg)
-{
-    struct managed *m = arg;
-
-    pthread_mutex_lock(&m->lock);
-    while (m->copying && !m->stop)
-        pthread_cond_wait(&m->changed, &m->lock);
-    pthread_mutex_unlock(&m->lock);
-}
-
-static void set_up_locked(struct managed *m, bool up)
-{
-    m->up = up;
-    pthread_cond_broadcast(&m->changed);
-}
-
-/* Moves all pieces but the first, there and back. */
-static void *mover_main(void *arg)
-{
-    struct managed *m = arg;
-    bool to_host = true, stop = false;
-    int rc = 0;
-
-    for (unsigned i = 1; rc == 0 && !stop; i++) {
-        if (i == m->o->count) {
-            to_host = !to_host;
-            i = 1;
-        }
-        rc = managed_move(&m->mover, piece(m, i), m->p.bytes, to_host);
-        pthread_mutex_lock(&m->lock);
-        m->error = rc;
-        stop = m->stop;
-        set_up_locked(m, to_host ? i + 1 == m->o->count : i + 1 < m->o->count);
-        pthread_mutex_unlock(&m->lock);
-    }
-    return NULL;
-}
-
-/* One copy while pieces come up, and how long it takes. */
-static int copy_beside(struct managed *m, uint64_t *ns)
-{
-    uint64_t start;
-    int rc;
-
-    pause_between(m);
-    pthread_mutex_lock(&m->lock);
-    while (!m->up && !m->error)
-        pthread_cond_wait(&m->changed, &m->lock);
-    start = vv_now_ns();
-    m->copying = m->o->uvm.yield;
-    rc = m->error;
-    pthread_mutex_unlock(&m->lock);
-    if (rc == 0)
-        rc = copy(&m->p, m->p.dev, piece(m, 0));
-    pthread_mutex_lock(&m->lock);
-    m->copying = false;
-    pthread_cond_broadcast(&m->changed);
-    pthread_mutex_unlock(&m->lock);
-    *ns += vv_now_ns() - start;
-    return rc;
-}
-
-static int managed_beside(struct managed *m, double *ret_bps)
-{
-    uint64_t ns = 0;
-    int rc;
-
-    m->mover.step_bytes = m->o->uvm.step_bytes;
-    m->mover.before_step = before_step;
-    m->mover.arg = m;
-    rc = -pthread_create(&m->thread, NULL, mover_main, m);
-    if (rc)
-        return rc;
-    for (unsigned i = 0; rc == 0 && i < BESIDE_GETS; i++)
-        rc = copy_beside(m, &ns);
-    pthread_mutex_lock(&m->lock);
-    m->stop = true;
-    pthread_cond_broadcast(&m->changed);
-    pthread_mutex_unlock(&m->lock);
-    pthread_join(m->thread, NULL);
-    if (rc == 0)
-        rc = m->error;
-    if (rc == 0)
-        *ret_bps = rate(m, BESIDE_GETS, ns);
-    return rc;
-}
-
 static int managed_init(struct managed *m)
 {
     size_t bytes = vv_align_up(m->p.bytes, MANAGED_ALIGN) * m->o->count;
@@ -324,8 +231,6 @@ static int measure_managed(struct managed *m, struct probe_managed_rates *r)
         rc = managed_moves(m, false, m->o->in_call, &r->to_device_bps);
     if (rc == 0)
         rc = managed_pass(m, true, &r->read_bps);
-    if (rc == 0)
-        rc = managed_beside(m, &r->beside_bps);
     return rc;
 }
 
@@ -338,8 +243,6 @@ int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
 
     if (opts->bytes == 0 || opts->count < 2)
         return -EINVAL;
-    pthread_mutex_init(&m.lock, NULL);
-    pthread_cond_init(&m.changed, NULL);
     rc = managed_init(&m);
     if (rc == 0)
         rc = measure_managed(&m, &r);
@@ -347,8 +250,6 @@ int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
     if (m.map)
         vv_device_cuda_managed_free(d, m.map);
     probe_fini(&m.p);
-    pthread_cond_destroy(&m.changed);
-    pthread_mutex_destroy(&m.lock);
     if (rc == 0)
         *ret_rates = r;
     return rc;

@@ -31,8 +31,7 @@ struct probe_managed_rates {
     double to_host_bps;      /* moving them to the host */
     double read_on_host_bps; /* copies on the device out of what is in host memory */
     double to_device_bps;
-    double read_bps;   /* copies out of what is on the device */
-    double beside_bps; /* the same while another thread moves other pieces there */
+    double read_bps; /* copies out of what is on the device */
 };
 
 /* -ENOTSUP, -EINVAL: no such memory on this device. */

@@ -29,12 +29,16 @@ struct shot_proc {
 
 /* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls, or what
  * the link takes longer than the compute time for what a cache does not hold. Rates of 0: without
- * limit. */
+ * limit. What the baseline itself measured of the link while it ran (shot_proc) goes before what was
+ * measured before it. */
 struct shot_expected {
     bool known;
     uint64_t cache_bytes; /* written without waiting for the link */
     double put_bps, put_link_bps;
     double get_bps, get_link_bps;
+    /* A restore that comes while others are brought waits until so much of them has come; 0: none
+     * waits. */
+    double beside_bytes;
     char text[384]; /* what limits it, in words */
 };
 

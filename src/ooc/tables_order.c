@@ -2,8 +2,7 @@
 /*
  * An order of work, and how it is cut into batches.
  *
- * Each table has the list of the items that use it, so that its next use is a search away. A batch is
- * a run of items. Where it ends depends on the items alone, not on what the cache holds, so that a dry
+ * Each use of a table tells which item uses it next. A batch is a run of items. Where it ends depends on the items alone, not on what the cache holds, so that a dry
  * run before anything is launched tells what every batch needs beside its tables.
  */
 #include <errno.h>
@@ -56,24 +55,19 @@ const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
 
 /* ---- the order of work ---- */
 
-/* Each item's tables, each once, in the order in which it names them. */
-static void count_uses(struct vvi_order *o, uint32_t *last, bool fill)
+/* Backwards, so that of each table the item that uses it next is known. */
+static void find_nexts(struct vvi_order *o, uint32_t *soonest)
 {
     const struct varve_tables_work *w = &o->work;
 
-    memset(last, 0xff, o->tables * sizeof(*last));
-    for (uint32_t i = 0; i < w->items; i++)
-        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++) {
-            uint32_t t = w->uses[u];
-
-            if (last[t] == i)
-                continue;
-            last[t] = i;
-            if (fill)
-                o->used_by[o->used_first[t]++] = i;
-            else
-                o->used_first[t + 1]++;
-        }
+    memset(soonest, 0xff, o->tables * sizeof(*soonest));
+    for (uint32_t i = (uint32_t)w->items; i-- > 0;) {
+        /* First all, then all: an item may name a table twice. */
+        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++)
+            o->nexts[u - w->first[0]] = soonest[w->uses[u]];
+        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++)
+            soonest[w->uses[u]] = i;
+    }
 }
 
 /* Says it in `o`. */
@@ -125,7 +119,8 @@ static const char *why_not(struct vvi_order *o)
 int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
                    const struct varve_tables_work *work, const char **ret_why)
 {
-    uint32_t *last;
+    uint32_t *soonest;
+    uint64_t uses;
 
     *o = (struct vvi_order){.tables = opts->tables,
                             .bytes = opts->bytes,
@@ -138,48 +133,23 @@ int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
     *ret_why = why_not(o);
     if (*ret_why)
         return -EINVAL;
-    last = malloc(o->tables * sizeof(*last));
-    o->used_first = calloc((size_t)o->tables + 1, sizeof(*o->used_first));
-    if (last && o->used_first) {
-        count_uses(o, last, false);
-        for (uint32_t t = 0; t < o->tables; t++)
-            o->used_first[t + 1] += o->used_first[t];
-        o->used_by = malloc((o->used_first[o->tables] + 1) * sizeof(*o->used_by));
-    }
-    if (!o->used_by) {
-        free(last);
+    uses = o->work.items > 0 ? o->work.first[o->work.items] - o->work.first[0] : 0;
+    soonest = malloc(o->tables * sizeof(*soonest));
+    o->nexts = malloc((uses + 1) * sizeof(*o->nexts));
+    if (!soonest || !o->nexts) {
+        free(soonest);
         vvi_order_fini(o);
         return -ENOMEM;
     }
-    count_uses(o, last, true);
-    /* Each was counted up to where the next begins. */
-    memmove(o->used_first + 1, o->used_first, o->tables * sizeof(*o->used_first));
-    o->used_first[0] = 0;
-    free(last);
+    find_nexts(o, soonest);
+    free(soonest);
     return 0;
 }
 
 void vvi_order_fini(struct vvi_order *o)
 {
-    free(o->used_first);
-    free(o->used_by);
-    o->used_first = NULL;
-    o->used_by = NULL;
-}
-
-uint32_t vvi_order_next(const struct vvi_order *o, uint32_t table, uint32_t from)
-{
-    uint64_t low = o->used_first[table], high = o->used_first[table + 1], end = high;
-
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (o->used_by[middle] < from)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < end ? o->used_by[low] : VVI_NONE;
+    free(o->nexts);
+    o->nexts = NULL;
 }
 
 double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to)

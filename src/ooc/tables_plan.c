@@ -8,8 +8,8 @@
  * paper's policy it goes when nobody holds it.
  *
  * Next uses. All items before `from` are in batches or somebody else's, so the next use of a table is the
- * first from there on. It is looked up when a batch takes the table; an item that is skipped in between
- * leaves a next use that is too early, which is put right when the item is skipped.
+ * first from there on: the one that follows the last in the batch that takes the table, or in the item that
+ * is skipped. Where `from` goes elsewhere, all items from there on are looked through.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,6 +39,19 @@ void vvi_plan_fini(struct vvi_plan *p)
     vvi_marks_fini(&p->marks);
 }
 
+/* The next uses of all tables in the cache, where those so far are not those of the items just before. */
+static void look_through(struct vvi_plan *p)
+{
+    const struct varve_tables_work *w = &p->o->work;
+    struct vvi_space *s = &p->space;
+
+    for (uint32_t i = 0; i < s->nr; i++)
+        vvi_space_next(s, s->list[i], VVI_NONE);
+    for (uint32_t i = p->to; s->nr > 0 && i-- > p->from;)
+        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++)
+            vvi_space_next(s, w->uses[u], i);
+}
+
 void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct vvi_limits *limits,
                     uint32_t from, uint32_t to)
 {
@@ -46,43 +59,23 @@ void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct 
     p->limits = *limits;
     p->from = from;
     p->to = to;
-    for (uint32_t i = 0; i < p->space.nr; i++) {
-        uint32_t t = p->space.list[i];
-
-        vvi_space_next(&p->space, t, vvi_order_next(o, t, from));
-    }
+    look_through(p);
 }
 
-/* Items go up, so it is near the one before. */
-static uint32_t next_use(const struct vvi_order *o, struct vvi_held *h, uint32_t table,
-                         uint32_t from)
+/* Items up to `from` are taken. */
+static void take_items(struct vvi_plan *p, uint32_t from)
 {
-    const uint32_t *by = o->used_by + o->used_first[table];
-    uint32_t nr = (uint32_t)(o->used_first[table + 1] - o->used_first[table]), at = h->use;
+    const struct varve_tables_work *w = &p->o->work;
 
-    if (at > nr || (at > 0 && by[at - 1] >= from))
-        at = 0;
-    for (uint32_t end = VV_MIN(nr, at + 16); at < end && by[at] < from;)
-        at++;
-    h->use = at;
-    if (at < nr && by[at] < from)
-        return vvi_order_next(o, table, from); /* far away */
-    return at < nr ? by[at] : VVI_NONE;
-}
-
-static void next_uses(struct vvi_plan *p, uint32_t from, const uint32_t *tables, uint64_t nr)
-{
-    for (uint64_t i = 0; i < nr; i++)
-        vvi_space_next(&p->space, tables[i],
-                       next_use(p->o, &p->space.held[tables[i]], tables[i], from));
+    /* What later items say is what stays. */
+    for (uint64_t u = w->first[p->from]; u < w->first[from]; u++)
+        vvi_space_next(&p->space, w->uses[u], vvi_order_next(p->o, u));
+    p->from = from;
 }
 
 void vvi_plan_skip(struct vvi_plan *p)
 {
-    const struct varve_tables_work *w = &p->o->work;
-    uint32_t i = p->from++;
-
-    next_uses(p, p->from, w->uses + w->first[i], w->first[i + 1] - w->first[i]);
+    take_items(p, p->from + 1);
 }
 
 /* ---- batches ---- */
@@ -213,8 +206,7 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
         rc = step_room(step, step->nr_fills, p->space.nr_moves);
     if (rc)
         return rc;
-    p->from = step->batch.to;
-    next_uses(p, p->from, step->batch.tables, step->batch.nr);
+    take_items(p, step->batch.to);
     for (uint32_t i = 0; i < step->batch.nr; i++) {
         p->space.held[step->batch.tables[i]].refs++;
         vvi_space_unpool(&p->space, step->batch.tables[i]);
@@ -293,9 +285,7 @@ bool vvi_plan_share(struct vvi_plan *plans, uint32_t nr, uint32_t mine)
         return false;
     p->to = from->to;
     p->from = from->to = from->from + (from->to - from->from + 1) / 2;
-    for (uint32_t i = 0; i < p->space.nr; i++)
-        vvi_space_next(&p->space, p->space.list[i],
-                       vvi_order_next(p->o, p->space.list[i], p->from));
+    look_through(p);
     return true;
 }
 

@@ -33,17 +33,19 @@ struct vvi_order {
     const uint64_t *bytes; /* of each table */
     bool chunked;
     uint32_t item_bytes;
-    uint64_t *used_first; /* of tables + 1: where its items begin in used_by */
-    uint32_t *used_by;    /* items that use each table, ascending, each once */
-    char why[96];         /* it is refused */
+    uint32_t *nexts; /* of each use, from the first item's on: the next item that uses the table */
+    char why[96];    /* it is refused */
 };
 
 /* `work` as this library knows it. -EINVAL: *ret_why tells why; -ENOMEM. */
 VV_WARN_UNUSED int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
                                   const struct varve_tables_work *work, const char **ret_why);
 void vvi_order_fini(struct vvi_order *o);
-/* The first item from `from` on that uses the table. */
-uint32_t vvi_order_next(const struct vvi_order *o, uint32_t table, uint32_t from);
+/* The item that uses the table of this use next. */
+static inline uint32_t vvi_order_next(const struct vvi_order *o, uint64_t use)
+{
+    return o->nexts[use - o->work.first[0]];
+}
 /* What items cost together. */
 double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to);
 
@@ -120,7 +122,6 @@ struct vvi_held {
     uint32_t extent; /* chunked: the first of its list */
     uint32_t refs;   /* batches under way that use it */
     uint32_t next;   /* the next item that uses it */
-    uint32_t use;    /* where to look for it: as the how-manyth, about */
     uint32_t index;  /* in `list`; VVI_NONE: it is not in the cache */
     bool keep;       /* the batch at hand uses it */
     bool pooled;     /* flat: it is expendable */

@@ -399,7 +399,7 @@ static int least_item(struct least *l, uint32_t item)
         if (l->have[t] < chunks_of(l, t))
             l->bytes += l->o->bytes[t] - l->have[t] * VVI_CHUNK_BYTES;
         l->have[t] = (uint32_t)chunks_of(l, t);
-        l->next[t] = vvi_order_next(l->o, t, item + 1);
+        l->next[t] = vvi_order_next(l->o, u);
     }
     while (l->free < need) {
         uint32_t t = l->nr ? l->heap[0] : VVI_NONE, n;

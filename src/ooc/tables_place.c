@@ -29,6 +29,9 @@
 /* Tables have numbers of so many bits; a size in units of VVI_FLAT_ALIGN goes before them. */
 enum { TABLE_BITS = 24 };
 
+/* Tables of this part of the cache are listed as those that may have to go soon: for some ten batches. */
+enum { LATE_PART = 16 };
+
 /* In the order of places. */
 struct vvi_seg {
     uint64_t at, bytes;
@@ -67,6 +70,7 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->held = malloc(tables * sizeof(*s->held));
     s->list = malloc(tables * sizeof(*s->list));
     s->nexts = malloc(tables * sizeof(*s->nexts));
+    s->late = malloc(tables * sizeof(*s->late));
     s->order = malloc(tables * sizeof(*s->order));
     s->missing = malloc(tables * sizeof(*s->missing));
     s->segs = malloc((size_t)tables * sizeof(*s->segs));
@@ -75,7 +79,7 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->gone = malloc(tables * sizeof(*s->gone));
     s->holes = malloc(((size_t)tables + 1) * sizeof(*s->holes));
     s->moves = malloc(tables * sizeof(*s->moves));
-    if (!s->held || !s->list || !s->nexts || !s->order || !s->missing || !s->segs || !s->other ||
+    if (!s->held || !s->list || !s->nexts || !s->late || !s->order || !s->missing || !s->segs || !s->other ||
         !s->placed || !s->gone || !s->holes || !s->moves)
         return -ENOMEM;
     for (uint32_t t = 0; t < tables; t++)
@@ -88,6 +92,7 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->held);
     free(s->list);
     free(s->nexts);
+    free(s->late);
     free(s->order);
     free(s->missing);
     free(s->segs);
@@ -181,8 +186,8 @@ static void free_chunks(struct vvi_space *s, uint32_t table)
 static void come(struct vvi_space *s, uint32_t table)
 {
     s->held[table].index = s->nr;
-    s->nexts[s->nr] = s->held[table].next;
     s->list[s->nr++] = table;
+    vvi_space_next(s, table, s->held[table].next);
     s->used_bytes += s->bytes[table];
     s->used_room += vvi_space_room(s, table);
 }
@@ -292,25 +297,36 @@ static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uin
     return low;
 }
 
-/* Tables that may go and have a key of at least s->floor, to s->order; how many, and their bytes. */
-static uint32_t collect(struct vvi_space *s, uint32_t end, uint64_t *ret_bytes)
+/* All tables in the cache are listed. */
+static void list_all(struct vvi_space *s, uint32_t end)
+{
+    s->floor = 0;
+    s->late_end = end;
+    for (uint32_t i = 0; i < s->nr; i++)
+        vvi_space_next(s, s->list[i], s->nexts[i]);
+}
+
+/* Tables of s->late that may go, to s->order; how many, and their bytes. The list is rid of those whose next use
+ * is before the floor, or that have gone. */
+static uint32_t collect(struct vvi_space *s, uint64_t *ret_bytes)
 {
     uint64_t bytes = 0;
-    uint32_t n = 0, soon = VV_MIN((uint32_t)(s->floor >> 32), end);
+    uint32_t n = 0, left = 0;
 
-    for (uint32_t i = 0; i < s->nr; i++) {
-        const struct vvi_held *h;
-        uint64_t key;
+    for (uint32_t i = 0; i < s->nr_late; i++) {
+        uint32_t t = s->late[i];
+        struct vvi_held *h = &s->held[t];
+        uint64_t key = (uint64_t)(h->next >= s->late_end ? VVI_NONE : h->next) << 32 | t;
 
-        if (s->nexts[i] < soon)
-            continue;
-        h = &s->held[s->list[i]];
-        key = (uint64_t)(h->next >= end ? VVI_NONE : h->next) << 32 | s->list[i];
-        if (key < s->floor || h->refs > 0 || h->keep)
+        h->listed = h->index != VVI_NONE && key >= s->floor;
+        s->late[left] = t;
+        left += h->listed;
+        if (!h->listed || h->refs > 0 || h->keep)
             continue;
         s->order[n++] = key;
-        bytes += vvi_space_room(s, s->list[i]);
+        bytes += vvi_space_room(s, t);
     }
+    s->nr_late = left;
     *ret_bytes = bytes;
     return n;
 }
@@ -320,15 +336,18 @@ static uint32_t collect(struct vvi_space *s, uint32_t end, uint64_t *ret_bytes)
  * anew when they are too few or too many. */
 static uint32_t choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
 {
-    uint64_t found;
-    uint32_t n = collect(s, end, &found);
+    uint64_t found, enough = VV_MAX(2 * bytes, s->capacity / LATE_PART);
+    uint32_t n;
 
+    if (end != s->late_end)
+        list_all(s, end);
+    n = collect(s, &found);
     if (found < bytes && s->floor > 0) {
-        s->floor = 0;
-        n = collect(s, end, &found);
+        list_all(s, end);
+        n = collect(s, &found);
     }
-    if (found / 8 > bytes) {
-        n = select_largest(s, s->order, n, 4 * bytes);
+    if (found > 3 * enough) {
+        n = select_largest(s, s->order, n, enough);
         s->floor = UINT64_MAX;
         for (uint32_t i = 0; i < n; i++)
             s->floor = VV_MIN(s->floor, s->order[i]);
@@ -807,6 +826,25 @@ static bool check_segs(const struct vvi_space *s)
     return s->nr_segs == s->nr && at <= s->capacity && pool == s->pool_bytes;
 }
 
+/* Who is listed, and that all are who have to be. */
+static bool check_late(const struct vvi_space *s)
+{
+    uint32_t listed = 0;
+
+    for (uint32_t t = 0; t < s->tables; t++) {
+        const struct vvi_held *h = &s->held[t];
+        uint64_t key = (uint64_t)(h->next >= s->late_end ? VVI_NONE : h->next) << 32 | t;
+
+        if (h->index != VVI_NONE && key >= s->floor && !h->listed)
+            return false;
+        listed += h->listed;
+    }
+    for (uint32_t i = 0; i < s->nr_late; i++)
+        if (!s->held[s->late[i]].listed)
+            return false;
+    return listed == s->nr_late;
+}
+
 bool vvi_space_check(const struct vvi_space *s)
 {
     uint64_t bytes = 0, room = 0;
@@ -826,5 +864,5 @@ bool vvi_space_check(const struct vvi_space *s)
             return false;
     }
     return held == s->nr && bytes == s->used_bytes && room == s->used_room && room <= s->capacity &&
-           (s->chunked ? s->nr_chunks == 0 || check_chunks(s) : check_segs(s));
+           check_late(s) && (s->chunked ? s->nr_chunks == 0 || check_chunks(s) : check_segs(s));
 }

@@ -125,6 +125,7 @@ struct vvi_held {
     uint32_t index;  /* in `list`; VVI_NONE: it is not in the cache */
     bool keep;       /* the batch at hand uses it */
     bool pooled;     /* flat: it is expendable */
+    bool listed;     /* in `late` */
 };
 
 /* Chunks one after another that a table has. */
@@ -148,6 +149,10 @@ struct vvi_space {
     struct vvi_held *held; /* of each table */
     uint32_t *list, nr;    /* tables in the cache, ... */
     uint32_t *nexts; /* ... and their next uses: few of them matter, and these are close together */
+    /* Tables that may have to go soon: all in the cache whose next use is not before `floor`, for runs that end
+     * at late_end; and some that are not such any more. See choose(). */
+    uint32_t *late, nr_late, late_end;
+    uint64_t floor; /* a next use, and a table below it */
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
     uint64_t *free_chunks; /* chunked: a bit for each */
@@ -159,7 +164,6 @@ struct vvi_space {
     struct vvi_seg *segs; /* flat: the same by place */
     uint32_t nr_segs;
     uint64_t pool_bytes; /* of tables that are expendable */
-    uint64_t floor;      /* see choose() */
     /* For one call. */
     bool nobody_goes;
     struct vvi_seg *other, *placed;
@@ -193,9 +197,16 @@ bool vvi_space_check(const struct vvi_space *s);
 /* When the table is used next. */
 static inline void vvi_space_next(struct vvi_space *s, uint32_t table, uint32_t next)
 {
-    s->held[table].next = next;
-    if (s->held[table].index != VVI_NONE)
-        s->nexts[s->held[table].index] = next;
+    struct vvi_held *h = &s->held[table];
+
+    h->next = next;
+    if (h->index == VVI_NONE)
+        return;
+    s->nexts[h->index] = next;
+    if (next >= s->floor >> 32 && !h->listed) {
+        h->listed = true;
+        s->late[s->nr_late++] = table;
+    }
 }
 
 static inline uint64_t vvi_space_room(const struct vvi_space *s, uint32_t table)

@@ -209,15 +209,20 @@ size_t vvi_tables_pieces(const struct vvi_cache *c, uint32_t table, struct vvi_p
 {
     const struct vvi_space *s = &c->t->plans[c->which].space;
     uint64_t bytes = s->bytes[table], within = 0;
+    const uint32_t *list;
+    uint32_t nr;
     size_t n = 0;
 
     if (!s->chunked)
         return cut(c, table, 0, s->held[table].at, bytes, ret, room);
-    for (uint32_t e = s->held[table].extent; e != VVI_NONE; e = s->extents[e].next) {
-        struct vvi_extent x = s->extents[e];
-        uint64_t len = VV_MIN(x.nr * VVI_CHUNK_BYTES, bytes - within);
+    list = vvi_space_chunks(s, table);
+    nr = vvi_space_nr_chunks(s, table);
+    for (uint32_t i = 0, run; i < nr; i += run) {
+        uint64_t len;
 
-        n += cut(c, table, within, x.first * VVI_CHUNK_BYTES, len, ret + VV_MIN(n, room),
+        run = vvi_chunks_run(list + i, nr - i);
+        len = VV_MIN(run * VVI_CHUNK_BYTES, bytes - within);
+        n += cut(c, table, within, list[i] * VVI_CHUNK_BYTES, len, ret + VV_MIN(n, room),
                  room - VV_MIN(n, room));
         within += len;
     }

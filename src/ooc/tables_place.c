@@ -3,7 +3,7 @@
  * Places of tables in a cache: who goes, who moves, who comes where.
  *
  * Chunked: tables take any free chunks, those after one another first, since a run of chunks is one
- * copy. As many tables go as have to, the one that is needed last first.
+ * copy; each has a list of them. As many tables go as have to, the one that is needed last first.
  *
  * Flat: tables that come together are placed together. Some more than have to go are taken to be
  * expendable (`slack`), and chosen anew when they run out; holes are what lies between tables that are not. The largest table takes the
@@ -32,6 +32,10 @@ enum { TABLE_BITS = 24 };
 /* Tables of this part of the cache are listed as those that may have to go soon: for some ten batches. */
 enum { LATE_PART = 16 };
 
+/* Lists of chunks have room for so many times the chunks of the cache, before those of tables that have gone
+ * are cleared away. */
+enum { LISTS = 4 };
+
 /* In the order of places. */
 struct vvi_seg {
     uint64_t at, bytes;
@@ -49,8 +53,9 @@ struct vvi_hole {
 static int chunks_init(struct vvi_space *s)
 {
     s->free_chunks = calloc(vv_div_up(s->nr_chunks, 64), sizeof(*s->free_chunks));
-    s->extents = malloc(s->nr_chunks * sizeof(*s->extents));
-    if (!s->free_chunks || !s->extents)
+    s->chunks = malloc(LISTS * s->nr_chunks * sizeof(*s->chunks));
+    s->other_chunks = malloc(LISTS * s->nr_chunks * sizeof(*s->other_chunks));
+    if (!s->free_chunks || !s->chunks || !s->other_chunks)
         return -ENOMEM;
     for (uint32_t c = 0; c < s->nr_chunks; c++)
         s->free_chunks[c / 64] |= UINT64_C(1) << c % 64;
@@ -61,8 +66,7 @@ static int chunks_init(struct vvi_space *s)
 int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, bool chunked,
                    uint64_t capacity)
 {
-    *s =
-        (struct vvi_space){.bytes = bytes, .tables = tables, .chunked = chunked, .spare = VVI_NONE};
+    *s = (struct vvi_space){.bytes = bytes, .tables = tables, .chunked = chunked};
     s->capacity = vv_align_down(capacity, chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
     s->slack = s->capacity / 32;
     if (chunked)
@@ -83,7 +87,7 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
         !s->placed || !s->gone || !s->holes || !s->moves)
         return -ENOMEM;
     for (uint32_t t = 0; t < tables; t++)
-        s->held[t] = (struct vvi_held){.extent = VVI_NONE, .next = VVI_NONE, .index = VVI_NONE};
+        s->held[t] = (struct vvi_held){.next = VVI_NONE, .index = VVI_NONE};
     return chunked && s->nr_chunks > 0 ? chunks_init(s) : 0;
 }
 
@@ -102,35 +106,47 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->holes);
     free(s->moves);
     free(s->free_chunks);
-    free(s->extents);
+    free(s->chunks);
+    free(s->other_chunks);
     *s = (struct vvi_space){0};
 }
 
 /* ---- chunks ---- */
 
-/* There are never more than chunks. */
-static uint32_t new_extent(struct vvi_space *s, struct vvi_extent extent)
+/* Room for a list of n chunks, which are free now. */
+static uint64_t new_list(struct vvi_space *s, uint32_t n)
 {
-    uint32_t e = s->spare;
+    uint64_t at = s->chunks_end;
 
-    if (e == VVI_NONE)
-        e = s->nr_extents++;
-    else
-        s->spare = s->extents[e].next;
-    vv_assert(e < s->nr_chunks);
-    s->extents[e] = extent;
-    return e;
+    if (at + n > (uint64_t)LISTS * s->nr_chunks) {
+        uint32_t *to = s->other_chunks;
+
+        at = 0;
+        for (uint32_t i = 0; i < s->nr; i++) {
+            uint32_t nr = vvi_space_nr_chunks(s, s->list[i]);
+
+            memcpy(to + at, vvi_space_chunks(s, s->list[i]), nr * sizeof(*to));
+            s->held[s->list[i]].at = at;
+            at += nr;
+        }
+        s->other_chunks = s->chunks;
+        s->chunks = to;
+    }
+    s->chunks_end = at + n;
+    vv_assert(s->chunks_end <= (uint64_t)LISTS * s->nr_chunks);
+    return at;
 }
 
 /* The next free ones behind the last that were taken. */
 static void take_chunks(struct vvi_space *s, uint32_t table)
 {
-    uint32_t n = (uint32_t)(vvi_space_room(s, table) / VVI_CHUNK_BYTES), w = s->hand / 64;
-    uint32_t words = (s->nr_chunks + 63) / 64, *link = &s->held[table].extent;
+    uint32_t n = vvi_space_nr_chunks(s, table), w = s->hand / 64;
+    uint32_t words = (s->nr_chunks + 63) / 64, *list;
     uint64_t left = s->free_chunks[w] & UINT64_MAX << s->hand % 64;
-    struct vvi_extent *last = NULL;
 
     vv_assert(s->nr_free >= n);
+    s->held[table].at = new_list(s, n);
+    list = s->chunks + s->held[table].at;
     s->nr_free -= n;
     while (n > 0) {
         uint32_t bit, len;
@@ -148,37 +164,26 @@ static void take_chunks(struct vvi_space *s, uint32_t table)
         left &= ~run;
         s->free_chunks[w] &= ~run;
         s->hand = w * 64 + bit + len - 1;
-        if (last && last->first + last->nr == w * 64 + bit) {
-            last->nr += len;
-        } else {
-            *link = new_extent(s, (struct vvi_extent){w * 64 + bit, len, VVI_NONE});
-            last = &s->extents[*link];
-            link = &last->next;
-        }
+        for (uint32_t k = 0; k < len; k++)
+            *list++ = w * 64 + bit + k;
         n -= len;
     }
 }
 
 static void free_chunks(struct vvi_space *s, uint32_t table)
 {
-    uint32_t next;
+    const uint32_t *list = vvi_space_chunks(s, table);
+    uint32_t n = vvi_space_nr_chunks(s, table);
 
-    for (uint32_t e = s->held[table].extent; e != VVI_NONE; e = next) {
-        struct vvi_extent *x = &s->extents[e];
-        uint32_t end = x->first + x->nr;
+    s->nr_free += n;
+    for (uint32_t i = 0; i < n;) {
+        uint32_t word = list[i] / 64;
+        uint64_t bits = 0;
 
-        for (uint32_t c = x->first; c < end;) {
-            uint32_t n = VV_MIN(end - c, 64 - c % 64);
-
-            s->free_chunks[c / 64] |= UINT64_MAX >> (64 - n) << c % 64;
-            c += n;
-        }
-        s->nr_free += x->nr;
-        next = x->next;
-        x->next = s->spare;
-        s->spare = e;
+        for (; i < n && list[i] / 64 == word; i++)
+            bits |= UINT64_C(1) << list[i] % 64;
+        s->free_chunks[word] |= bits;
     }
-    s->held[table].extent = VVI_NONE;
 }
 
 /* ---- what goes ---- */
@@ -781,32 +786,25 @@ int vvi_space_fit(struct vvi_space *s, const uint32_t *tables, uint32_t nr)
 
 static bool check_chunks(const struct vvi_space *s)
 {
-    uint64_t chunks = s->nr_free;
+    uint64_t chunks = s->nr_free, n = 0;
 
     for (uint32_t i = 0; i < s->nr; i++) {
-        uint64_t n = 0;
+        uint32_t nr = vvi_space_nr_chunks(s, s->list[i]);
 
-        for (uint32_t e = s->held[s->list[i]].extent; e != VVI_NONE; e = s->extents[e].next) {
-            struct vvi_extent x = e < s->nr_extents ? s->extents[e] : (struct vvi_extent){0};
-
-            if (x.nr == 0 || x.first >= s->nr_chunks || x.nr > s->nr_chunks - x.first)
-                return false;
-            for (uint32_t c = x.first; c < x.first + x.nr; c++)
-                if (vvi_bit(s->free_chunks, c))
-                    return false;
-            n += x.nr;
-        }
-        if (n * VVI_CHUNK_BYTES != vvi_space_room(s, s->list[i]))
+        if (s->held[s->list[i]].at + nr > s->chunks_end)
             return false;
-        chunks += n;
+        for (uint32_t k = 0; k < nr; k++) {
+            uint32_t c = vvi_space_chunks(s, s->list[i])[k];
+
+            if (c >= s->nr_chunks || vvi_bit(s->free_chunks, c))
+                return false;
+        }
+        chunks += nr;
     }
     /* Each is in one list at most, then: as many as there are in all. */
-    for (uint32_t c = 0, n = 0; c <= s->nr_chunks; c++) {
-        if (c == s->nr_chunks && n != s->nr_free)
-            return false;
-        n += c < s->nr_chunks && s->free_chunks[c / 64] >> c % 64 & 1;
-    }
-    return chunks == s->nr_chunks;
+    for (uint32_t c = 0; c < s->nr_chunks; c++)
+        n += vvi_bit(s->free_chunks, c);
+    return n == s->nr_free && chunks == s->nr_chunks;
 }
 
 static bool check_segs(const struct vvi_space *s)

@@ -118,20 +118,13 @@ VV_WARN_UNUSED int vvi_order_meta(const struct vvi_order *o, const struct vvi_li
 /* ---- places in a cache (tables_place.c): decisions only ---- */
 
 struct vvi_held {
-    uint64_t at;     /* flat: where */
-    uint32_t extent; /* chunked: the first of its list */
-    uint32_t refs;   /* batches under way that use it */
-    uint32_t next;   /* the next item that uses it */
-    uint32_t index;  /* in `list`; VVI_NONE: it is not in the cache */
-    bool keep;       /* the batch at hand uses it */
-    bool pooled;     /* flat: it is expendable */
-    bool listed;     /* in `late` */
-};
-
-/* Chunks one after another that a table has. */
-struct vvi_extent {
-    uint32_t first, nr;
-    uint32_t next; /* of the same table */
+    uint64_t at;    /* flat: where; chunked: where in `chunks` its list begins */
+    uint32_t refs;  /* batches under way that use it */
+    uint32_t next;  /* the next item that uses it */
+    uint32_t index; /* in `list`; VVI_NONE: it is not in the cache */
+    bool keep;      /* the batch at hand uses it */
+    bool pooled;    /* flat: it is expendable */
+    bool listed;    /* in `late` */
 };
 
 /* Of flat tables, in the order in which moves are made: a table goes down, over what was there. */
@@ -156,9 +149,9 @@ struct vvi_space {
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
     uint64_t *free_chunks; /* chunked: a bit for each */
-    struct vvi_extent
-        *extents; /* chunked: of tables, and a list of those that nobody has any more */
-    uint32_t nr_extents, spare;
+    /* Chunked: the list of each table, which lies in one piece; those of tables that have gone lie between. */
+    uint32_t *chunks, *other_chunks;
+    uint64_t chunks_end;
     uint32_t nr_chunks, nr_free, hand;
     uint64_t evicted;
     struct vvi_seg *segs; /* flat: the same by place */
@@ -212,6 +205,27 @@ static inline void vvi_space_next(struct vvi_space *s, uint32_t table, uint32_t 
 static inline uint64_t vvi_space_room(const struct vvi_space *s, uint32_t table)
 {
     return vvi_tables_room(s->bytes[table], s->chunked);
+}
+
+/* Chunked: which chunks a table in the cache has; how many are in the room of a table. */
+static inline const uint32_t *vvi_space_chunks(const struct vvi_space *s, uint32_t table)
+{
+    return s->chunks + s->held[table].at;
+}
+
+static inline uint32_t vvi_space_nr_chunks(const struct vvi_space *s, uint32_t table)
+{
+    return (uint32_t)(vvi_space_room(s, table) / VVI_CHUNK_BYTES);
+}
+
+/* How many of the n chunks of a list lie one after another, from its first on. */
+static inline uint32_t vvi_chunks_run(const uint32_t *list, uint32_t n)
+{
+    uint32_t i = 1;
+
+    while (i < n && list[i] == list[0] + i)
+        i++;
+    return i;
 }
 
 /* ---- plans (tables_plan.c): decisions only ---- */

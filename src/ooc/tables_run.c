@@ -124,17 +124,13 @@ static void write_refs(const struct vvi_cache *c, const struct vvi_batch *b, uns
     uint32_t *chunks = (void *)(host + b->meta.chunks), n = 0;
 
     for (uint32_t i = 0; i < b->nr; i++) {
-        const struct vvi_held *h = &s->held[b->tables[i]];
+        uint32_t t = b->tables[i], nr = s->chunked ? vvi_space_nr_chunks(s, t) : 0;
 
         refs[i] = (struct varve_tables_ref){
-            .bytes = s->bytes[b->tables[i]], .at = s->chunked ? n : h->at, .table = b->tables[i]};
-        for (uint32_t e = h->extent; e != VVI_NONE; e = s->extents[e].next) {
-            struct vvi_extent x = s->extents[e];
-
-            for (uint32_t k = 0; k < x.nr; k++)
-                chunks[n + k] = x.first + k;
-            n += x.nr;
-        }
+            .bytes = s->bytes[t], .at = s->chunked ? n : s->held[t].at, .table = t};
+        if (nr > 0)
+            memcpy(chunks + n, vvi_space_chunks(s, t), nr * sizeof(*chunks));
+        n += nr;
     }
 }
 

@@ -66,13 +66,7 @@ static uint64_t units_of(const struct vvi_space *s, uint32_t t)
 /* Where the table's units are. */
 static uint64_t unit_at(const struct vvi_space *s, uint32_t t, uint64_t i)
 {
-    uint32_t e = s->held[t].extent;
-
-    if (!s->chunked)
-        return s->held[t].at / VVI_FLAT_ALIGN + i;
-    for (; i >= s->extents[e].nr; e = s->extents[e].next)
-        i -= s->extents[e].nr;
-    return s->extents[e].first + i;
+    return s->chunked ? vvi_space_chunks(s, t)[i] : s->held[t].at / VVI_FLAT_ALIGN + i;
 }
 
 static void apply(struct shadow *sh, const struct vvi_space *s, const struct vvi_step *step)

@@ -40,8 +40,7 @@ enum { LISTS = 4 };
 struct vvi_seg {
     uint64_t at, bytes;
     uint32_t table;
-    bool pooled; /* it is expendable, as `held` says */
-    bool comes;  /* it has yet to be brought, and may be placed elsewhere */
+    bool comes; /* it has yet to be brought, and may be placed elsewhere */
 };
 
 struct vvi_hole {
@@ -72,6 +71,8 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     if (chunked)
         s->nr_chunks = s->nr_free = (uint32_t)(s->capacity / VVI_CHUNK_BYTES);
     s->held = malloc(tables * sizeof(*s->held));
+    s->pinned = calloc(vv_div_up(tables, 64), sizeof(*s->pinned));
+    s->pooled = calloc(vv_div_up(tables, 64), sizeof(*s->pooled));
     s->list = malloc(tables * sizeof(*s->list));
     s->nexts = malloc(tables * sizeof(*s->nexts));
     s->late = malloc(tables * sizeof(*s->late));
@@ -83,9 +84,15 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->gone = malloc(tables * sizeof(*s->gone));
     s->holes = malloc(((size_t)tables + 1) * sizeof(*s->holes));
     s->moves = malloc(tables * sizeof(*s->moves));
-    if (!s->held || !s->list || !s->nexts || !s->late || !s->order || !s->missing || !s->segs || !s->other ||
-        !s->placed || !s->gone || !s->holes || !s->moves)
+    s->taken = malloc(((size_t)tables + 1) * sizeof(*s->taken));
+    s->stuck = malloc(((size_t)tables + 1) * sizeof(*s->stuck));
+    if (!s->held || !s->pinned || !s->pooled || !s->list || !s->nexts || !s->late || !s->order ||
+        !s->missing || !s->segs || !s->other || !s->placed || !s->gone || !s->holes || !s->moves ||
+        !s->taken || !s->stuck)
         return -ENOMEM;
+    s->least_room = UINT64_MAX;
+    for (uint32_t t = 0; t < tables; t++)
+        s->least_room = VV_MIN(s->least_room, vvi_space_room(s, t));
     for (uint32_t t = 0; t < tables; t++)
         s->held[t] = (struct vvi_held){.next = VVI_NONE, .index = VVI_NONE};
     return chunked && s->nr_chunks > 0 ? chunks_init(s) : 0;
@@ -94,6 +101,8 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
 void vvi_space_fini(struct vvi_space *s)
 {
     free(s->held);
+    free(s->pinned);
+    free(s->pooled);
     free(s->list);
     free(s->nexts);
     free(s->late);
@@ -105,6 +114,8 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->gone);
     free(s->holes);
     free(s->moves);
+    free(s->taken);
+    free(s->stuck);
     free(s->free_chunks);
     free(s->chunks);
     free(s->other_chunks);
@@ -213,13 +224,14 @@ static uint32_t seg_at(const struct vvi_space *s, uint64_t at)
     return low;
 }
 
-void vvi_space_unpool(struct vvi_space *s, uint32_t table)
+/* Whether it was expendable. */
+static bool unpool(struct vvi_space *s, uint32_t table)
 {
-    if (!s->held[table].pooled)
-        return;
+    if (!vvi_bit(s->pooled, table))
+        return false;
+    s->pooled[table / 64] &= ~(UINT64_C(1) << table % 64);
     s->pool_bytes -= vvi_space_room(s, table);
-    s->held[table].pooled = false;
-    s->segs[seg_at(s, s->held[table].at)].pooled = false;
+    return true;
 }
 
 /* It has no place any more; its segment is somebody else's business. */
@@ -228,9 +240,7 @@ static void leave(struct vvi_space *s, uint32_t table)
     uint32_t at = s->held[table].index;
 
     vv_assert(s->held[table].refs == 0 && at != VVI_NONE);
-    if (s->held[table].pooled)
-        s->pool_bytes -= vvi_space_room(s, table);
-    s->held[table].pooled = false;
+    (void)unpool(s, table);
     if (at < --s->nr) {
         s->list[at] = s->list[s->nr];
         s->nexts[at] = s->nexts[s->nr];
@@ -251,6 +261,7 @@ void vvi_space_drop(struct vvi_space *s, uint32_t table)
 
         vv_assert(s->segs[i].table == table);
         memmove(s->segs + i, s->segs + i + 1, (--s->nr_segs - i) * sizeof(*s->segs));
+        s->holes_known = false;
     }
     leave(s, table);
 }
@@ -394,7 +405,13 @@ static int place_chunked(struct vvi_space *s, const uint32_t *tables, uint32_t n
 
 static bool expendable(const struct vvi_space *s, const struct vvi_seg *seg)
 {
-    return seg->pooled && !s->nobody_goes;
+    return vvi_bit(s->pooled, seg->table);
+}
+
+static void pool(struct vvi_space *s, uint32_t table)
+{
+    vvi_bit_set(s->pooled, table);
+    s->pool_bytes += vvi_space_room(s, table);
 }
 
 /* Tables of so many bytes, or all that may go, are expendable. */
@@ -402,48 +419,75 @@ static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
 {
     uint32_t n;
 
-    for (uint32_t i = 0; i < s->nr_segs; i++)
-        if (s->segs[i].pooled) {
-            s->segs[i].pooled = s->held[s->segs[i].table].pooled = false;
-            s->pool_bytes -= s->segs[i].bytes;
-        }
+    memset(s->pooled, 0, vv_div_up(s->tables, 64) * sizeof(*s->pooled));
+    s->pool_bytes = 0;
+    s->holes_known = false;
     n = choose(s, end, bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t t = entry_table(s->order[i]);
-
-        s->segs[seg_at(s, s->held[t].at)].pooled = true;
-        s->held[t].pooled = true;
-        s->pool_bytes += vvi_space_room(s, t);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        pool(s, entry_table(s->order[i]));
 }
 
 /* ---- flat: holes ---- */
 
-/* Those of so many bytes or more. */
-static uint32_t find_holes(struct vvi_space *s, uint64_t least)
+/* Those of so many bytes or more; nobody_goes: what is free. */
+static void find_holes(struct vvi_space *s, uint64_t least)
 {
-    uint64_t at = 0;
+    uint64_t at = 0, go = !s->nobody_goes;
     uint32_t n = 0;
 
+    /* Without branches, which nobody could foretell. */
     for (uint32_t i = 0; i < s->nr_segs; i++) {
         const struct vvi_seg *seg = &s->segs[i];
+        bool stays = !(go & expendable(s, seg));
 
-        if (expendable(s, seg))
-            continue;
-        if (seg->at - at >= least)
-            s->holes[n++] = (struct vvi_hole){at, seg->at};
-        at = seg->at + seg->bytes;
+        s->holes[n] = (struct vvi_hole){at, seg->at};
+        n += stays & (seg->at - at >= least);
+        at = stays ? seg->at + seg->bytes : at;
     }
     if (s->capacity - at >= least)
         s->holes[n++] = (struct vvi_hole){at, s->capacity};
-    return n;
+    s->nr_holes = n;
 }
 
-static struct vvi_hole *best_hole(struct vvi_space *s, uint32_t nr_holes, uint64_t bytes)
+/* They are remembered as long as tables come to them only, or are not expendable any more. */
+static void know_holes(struct vvi_space *s)
+{
+    if (!s->holes_known)
+        find_holes(s, s->least_room);
+    s->holes_known = true;
+}
+
+/* The table stays, in the middle of a hole. */
+static void split_hole(struct vvi_space *s, uint64_t at, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < s->nr_holes; i++) {
+        struct vvi_hole *h = &s->holes[i], behind = {at + bytes, h->end};
+
+        if (h->end <= at)
+            continue;
+        if (h->at > at)
+            return; /* too small to be known */
+        h->end = at;
+        if (behind.end - behind.at >= s->least_room) {
+            memmove(h + 2, h + 1, (s->nr_holes - i - 1) * sizeof(*h));
+            h[1] = behind;
+            s->nr_holes++;
+        }
+        return;
+    }
+}
+
+void vvi_space_unpool(struct vvi_space *s, uint32_t table)
+{
+    if (unpool(s, table) && s->holes_known)
+        split_hole(s, s->held[table].at, vvi_space_room(s, table));
+}
+
+static struct vvi_hole *best_hole(struct vvi_space *s, uint64_t bytes)
 {
     struct vvi_hole *best = NULL;
 
-    for (uint32_t i = 0; i < nr_holes; i++) {
+    for (uint32_t i = 0; i < s->nr_holes; i++) {
         uint64_t size = s->holes[i].end - s->holes[i].at;
 
         if (size >= bytes && (!best || size < best->end - best->at))
@@ -478,7 +522,8 @@ static uint32_t insert(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, st
         vv_assert(expendable(s, &segs[to]));
         s->gone[s->nr_gone++] = segs[to].table;
     }
-    memmove(segs + from + 1, segs + to, (n - to) * sizeof(*segs));
+    if (to != from + 1) /* one for one is the most frequent by far */
+        memmove(segs + from + 1, segs + to, (n - to) * sizeof(*segs));
     segs[from] = seg;
     return n + 1 - (to - from);
 }
@@ -489,34 +534,63 @@ struct window {
     uint32_t left, right; /* the segments in it: [left, right) */
 };
 
-/* What it costs to have a place of which the segment is part: a byte that may have to be brought again is
- * several that move. UINT64_MAX: it cannot be had. */
-static uint64_t cost_of(const struct vvi_space *s, const struct vvi_seg *seg)
-{
-    if (seg->comes)
-        return 0;
-    if (expendable(s, seg))
-        return 4 * seg->bytes;
-    return s->held[seg->table].refs ? UINT64_MAX : seg->bytes;
-}
-
-/* What of it stays in the window. */
+/* What of it stays in a window. */
 static uint64_t taken_by(const struct vvi_space *s, const struct vvi_seg *seg)
 {
-    return !seg->comes && expendable(s, seg) ? 0 : seg->bytes;
+    return expendable(s, seg) ? 0 : seg->bytes;
 }
 
-/* The window with so many bytes free or expendable that costs least, or one that costs no more than the table
- * itself. */
-static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
-                        struct window *ret_window)
+/* What it costs to have a place of which the segment is part: a byte that may have to be brought again is
+ * several that move. */
+static uint64_t cost_of(const struct vvi_space *s, const struct vvi_seg *seg)
+{
+    return seg->comes ? 0 : expendable(s, seg) ? 4 * seg->bytes : seg->bytes;
+}
+
+/* Windows lie between two tables that launches use. There are many such stretches, and hardly one of them has
+ * room for a large table. So first it is found out where they are, and how many bytes are taken before each
+ * of the n segments, without a branch that nobody could foretell. */
+static void find_stretches(struct vvi_space *s, uint32_t n)
 {
     const struct vvi_seg *segs = s->other;
-    uint64_t best = UINT64_MAX, cost = 0, taken = 0;
-    uint32_t l = 0;
+    uint64_t taken = 0;
+    uint32_t stuck = 0;
 
-    for (uint32_t r = 0; r <= n && best > bytes; r++) {
-        uint64_t end = r < n ? segs[r].at : s->capacity, more;
+    for (uint32_t i = 0; i < n; i++) {
+        s->taken[i] = taken;
+        taken += segs[i].bytes & ((uint64_t)expendable(s, &segs[i]) - 1);
+        s->stuck[stuck] = i;
+        stuck += vvi_bit(s->pinned, segs[i].table);
+    }
+    s->taken[n] = taken;
+    s->stuck[stuck] = n;
+    s->nr_stretches = stuck + 1;
+}
+
+/* The segments of a stretch, and its bytes that are free or expendable. */
+static struct window stretch(const struct vvi_space *s, uint32_t n, uint32_t i,
+                             uint64_t *ret_vacant)
+{
+    struct window w = {i ? s->stuck[i - 1] + 1 : 0, s->stuck[i]};
+    const struct vvi_seg *segs = s->other;
+    uint64_t start = w.left ? segs[w.left - 1].at + segs[w.left - 1].bytes : 0;
+    uint64_t end = w.right < n ? segs[w.right].at : s->capacity;
+
+    *ret_vacant = end - start - (s->taken[w.right] - s->taken[w.left]);
+    return w;
+}
+
+/* Of the windows in the stretch with so many bytes free or expendable the one that costs least, if that is less
+ * than *best. */
+static void find_window_in(const struct vvi_space *s, uint32_t n, struct window in, uint64_t bytes,
+                           uint64_t *best, struct window *ret_window)
+{
+    const struct vvi_seg *segs = s->other;
+    uint64_t cost = 0, taken = 0;
+    uint32_t l = in.left;
+
+    for (uint32_t r = l; r <= in.right && *best > bytes; r++) {
+        uint64_t end = r < n ? segs[r].at : s->capacity;
 
         /* From behind segment l - 1 up to segment r: shorter, as long as it is enough. */
         for (;; l++) {
@@ -524,8 +598,8 @@ static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
 
             if (end - start - taken < bytes)
                 break;
-            if (cost < best) {
-                best = cost;
+            if (cost < *best) {
+                *best = cost;
                 *ret_window = (struct window){l, r};
             }
             if (l == r)
@@ -533,16 +607,25 @@ static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
             taken -= taken_by(s, &segs[l]);
             cost -= cost_of(s, &segs[l]);
         }
-        if (r == n)
+        if (r == in.right)
             break;
-        more = cost_of(s, &segs[r]);
-        if (more == UINT64_MAX) {
-            l = r + 1;
-            cost = taken = 0;
-        } else {
-            taken += taken_by(s, &segs[r]);
-            cost += more;
-        }
+        taken += taken_by(s, &segs[r]);
+        cost += cost_of(s, &segs[r]);
+    }
+}
+
+/* The window with so many bytes free or expendable that costs least, or one that costs no more than the table
+ * itself. */
+static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
+                        struct window *ret_window)
+{
+    uint64_t best = UINT64_MAX, vacant;
+
+    for (uint32_t i = 0; i < s->nr_stretches && best > bytes; i++) {
+        struct window w = stretch(s, n, i, &vacant);
+
+        if (vacant >= bytes)
+            find_window_in(s, n, w, bytes, &best, ret_window);
     }
     return best != UINT64_MAX;
 }
@@ -555,45 +638,39 @@ static bool may_go(const struct vvi_space *s, const struct vvi_seg *seg)
     return !seg->comes && !h->refs && !h->keep && !expendable(s, seg);
 }
 
-/* Between two tables that have to stay where they are, the stretch that has most bytes free or expendable of
- * those where enough can go. false: nowhere. */
+/* The stretch that has most bytes free or expendable of those where enough can go. false: there is none. */
 static bool find_stretch(const struct vvi_space *s, uint32_t n, uint64_t bytes,
                          struct window *ret_stretch, uint64_t *ret_vacant)
 {
-    const struct vvi_seg *segs = s->other;
-    uint64_t start = 0, taken = 0, more = 0;
-    uint32_t l = 0;
     bool found = false;
 
-    for (uint32_t r = 0; r <= n; r++) {
-        uint64_t end = r < n ? segs[r].at : s->capacity, vacant = end - start - taken;
+    for (uint32_t i = 0; i < s->nr_stretches; i++) {
+        uint64_t vacant, most;
+        struct window w = stretch(s, n, i, &vacant);
 
-        if (r < n && cost_of(s, &segs[r]) != UINT64_MAX) {
-            taken += taken_by(s, &segs[r]);
-            more += may_go(s, &segs[r]) ? segs[r].bytes : 0;
+        if (found && vacant <= *ret_vacant)
             continue;
-        }
-        if (vacant + more >= bytes && (!found || vacant > *ret_vacant)) {
-            *ret_stretch = (struct window){l, r};
-            *ret_vacant = vacant;
-            found = true;
-        }
-        l = r + 1;
-        start = r < n ? segs[r].at + segs[r].bytes : 0;
-        taken = more = 0;
+        most = vacant;
+        for (uint32_t k = w.left; most < bytes && k < w.right; k++)
+            most += may_go(s, &s->other[k]) ? s->other[k].bytes : 0;
+        if (most < bytes)
+            continue;
+        *ret_stretch = w;
+        *ret_vacant = vacant;
+        found = true;
     }
     return found;
 }
 
 /* Where tables that stay leave no window large enough, some more become expendable, in one stretch: those that
- * are needed last. */
-static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes)
+ * are needed last. The window is there then. */
+static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes, struct window *ret_window)
 {
     struct vvi_seg *segs = s->other;
     struct window w = {0, 0};
-    uint64_t vacant = 0;
+    uint64_t vacant = 0, best = UINT64_MAX;
 
-    if (s->nobody_goes || !find_stretch(s, n, bytes, &w, &vacant))
+    if (!find_stretch(s, n, bytes, &w, &vacant))
         return false;
     while (vacant < bytes) {
         struct vvi_seg *last = NULL;
@@ -603,10 +680,9 @@ static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes)
                 last = seg;
         vv_assert(last);
         vacant += last->bytes;
-        last->pooled = s->held[last->table].pooled = true;
-        s->segs[seg_at(s, s->held[last->table].at)].pooled = true;
-        s->pool_bytes += last->bytes;
+        pool(s, last->table);
     }
+    find_window_in(s, n, w, bytes, &best, ret_window);
     return true;
 }
 
@@ -617,19 +693,19 @@ static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32
 {
     struct vvi_seg *segs = s->other;
     struct window w = {0, 0};
-    uint64_t at;
+    uint64_t at, bytes = vvi_space_room(s, table);
     uint32_t out;
 
-    if (!find_window(s, *n, vvi_space_room(s, table), &w) &&
-        (!widen(s, *n, vvi_space_room(s, table)) ||
-         !find_window(s, *n, vvi_space_room(s, table), &w)))
+    vv_assert(!s->nobody_goes);
+    find_stretches(s, *n);
+    if (!find_window(s, *n, bytes, &w) && !widen(s, *n, bytes, &w))
         return false;
     at = w.left ? segs[w.left - 1].at + segs[w.left - 1].bytes : 0;
     out = w.left;
     for (uint32_t i = w.left; i < w.right; i++) {
         struct vvi_seg seg = segs[i];
 
-        if (!seg.comes && expendable(s, &seg)) {
+        if (expendable(s, &seg)) {
             s->gone[s->nr_gone++] = seg.table;
             continue;
         }
@@ -638,7 +714,7 @@ static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32
         segs[out++] = seg;
     }
     memmove(segs + out + 1, segs + w.right, (*n - w.right) * sizeof(*segs));
-    segs[out] = (struct vvi_seg){at, vvi_space_room(s, table), table, false, true};
+    segs[out] = (struct vvi_seg){at, bytes, table, true};
     *before = VV_MIN(*before, w.left);
     *behind = VV_MIN(*behind, *n - w.right);
     *n = out + 1 + *n - w.right;
@@ -696,24 +772,29 @@ static void take_effect(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, u
  * away from. */
 static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
 {
-    uint32_t n = s->nr_segs, placed = 0, left = 0, before, behind,
-             holes = find_holes(s, vvi_space_room(s, s->missing[nr - 1]));
+    uint32_t n = s->nr_segs, placed = 0, left = 0, before, behind;
     struct vvi_seg *segs = s->segs;
     bool fits = true;
 
     s->nr_gone = s->nr_moves = 0;
+    if (s->nobody_goes) /* other holes */
+        find_holes(s, vvi_space_room(s, s->missing[nr - 1]));
+    else
+        know_holes(s);
     for (uint32_t i = 0; i < nr; i++) {
         uint32_t t = s->missing[i];
         uint64_t bytes = vvi_space_room(s, t);
-        struct vvi_hole *hole = best_hole(s, holes, bytes);
+        struct vvi_hole *hole = best_hole(s, bytes);
 
         if (hole) {
-            s->placed[placed++] = (struct vvi_seg){hole->at, bytes, t, false, true};
+            s->placed[placed++] = (struct vvi_seg){hole->at, bytes, t, true};
             hole->at += bytes;
         } else {
             s->missing[left++] = t;
         }
     }
+    /* Unless all of them have come to holes. */
+    s->holes_known = left == 0 && !s->nobody_goes;
     if (left > 0 && !move)
         return false;
     if (left > 0) { /* which may come to nothing */
@@ -807,6 +888,30 @@ static bool check_chunks(const struct vvi_space *s)
     return n == s->nr_free && chunks == s->nr_chunks;
 }
 
+/* The hole between two tables that stay, or none that anybody fits in. */
+static bool check_hole(const struct vvi_space *s, uint32_t *i, uint64_t at, uint64_t end)
+{
+    for (; *i < s->nr_holes && s->holes[*i].end <= end; ++*i)
+        if (s->holes[*i].end > s->holes[*i].at)
+            return s->holes[*i].at == at && s->holes[(*i)++].end == end;
+    return end - at < s->least_room;
+}
+
+static bool check_holes(const struct vvi_space *s)
+{
+    uint64_t at = 0;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->nr_segs; i++) {
+        if (expendable(s, &s->segs[i]))
+            continue;
+        if (s->segs[i].at > at && !check_hole(s, &n, at, s->segs[i].at))
+            return false;
+        at = s->segs[i].at + s->segs[i].bytes;
+    }
+    return check_hole(s, &n, at, s->capacity) && n == s->nr_holes;
+}
+
 static bool check_segs(const struct vvi_space *s)
 {
     uint64_t at = 0, pool = 0;
@@ -816,12 +921,13 @@ static bool check_segs(const struct vvi_space *s)
 
         if (seg->at < at || seg->at != s->held[seg->table].at || seg->comes ||
             seg->bytes != vvi_space_room(s, seg->table) || s->held[seg->table].index == VVI_NONE ||
-            s->held[seg->table].pooled != seg->pooled)
+            (expendable(s, seg) && vvi_bit(s->pinned, seg->table)))
             return false;
         at = seg->at + seg->bytes;
         pool += expendable(s, seg) ? seg->bytes : 0;
     }
-    return s->nr_segs == s->nr && at <= s->capacity && pool == s->pool_bytes;
+    return s->nr_segs == s->nr && at <= s->capacity && pool == s->pool_bytes &&
+           (!s->holes_known || check_holes(s));
 }
 
 /* Who is listed, and that all are who have to be. */
@@ -858,7 +964,8 @@ bool vvi_space_check(const struct vvi_space *s)
     }
     for (uint32_t t = 0; t < s->tables; t++) {
         held += s->held[t].index != VVI_NONE;
-        if (s->held[t].index == VVI_NONE && s->held[t].refs)
+        if ((s->held[t].index == VVI_NONE && s->held[t].refs) ||
+            vvi_bit(s->pinned, t) != (s->held[t].refs > 0))
             return false;
     }
     return held == s->nr && bytes == s->used_bytes && room == s->used_room && room <= s->capacity &&

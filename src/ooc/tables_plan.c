@@ -208,7 +208,7 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
         return rc;
     take_items(p, step->batch.to);
     for (uint32_t i = 0; i < step->batch.nr; i++) {
-        p->space.held[step->batch.tables[i]].refs++;
+        vvi_space_hold(&p->space, step->batch.tables[i]);
         vvi_space_unpool(&p->space, step->batch.tables[i]);
     }
     step->nr_moves = p->space.nr_moves;
@@ -234,7 +234,7 @@ void vvi_plan_done(struct vvi_plan *p, struct vvi_step *step, bool lost)
         uint32_t t = step->batch.tables[i];
 
         vv_assert(p->space.held[t].refs > 0);
-        if (--p->space.held[t].refs == 0 && p->paper)
+        if (!vvi_space_release(&p->space, t) && p->paper)
             vvi_space_drop(&p->space, t);
     }
     for (uint32_t i = 0; lost && i < step->nr_fills; i++) {

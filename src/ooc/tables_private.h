@@ -119,11 +119,10 @@ VV_WARN_UNUSED int vvi_order_meta(const struct vvi_order *o, const struct vvi_li
 
 struct vvi_held {
     uint64_t at;    /* flat: where; chunked: where in `chunks` its list begins */
-    uint32_t refs;  /* batches under way that use it */
+    uint32_t refs;  /* batches under way that use it: vvi_space_hold, vvi_space_release */
     uint32_t next;  /* the next item that uses it */
     uint32_t index; /* in `list`; VVI_NONE: it is not in the cache */
     bool keep;      /* the batch at hand uses it */
-    bool pooled;    /* flat: it is expendable */
     bool listed;    /* in `late` */
 };
 
@@ -140,12 +139,14 @@ struct vvi_space {
     uint64_t capacity;
     uint64_t slack; /* flat: bytes that may go beyond those that must, for the better place */
     struct vvi_held *held; /* of each table */
+    uint64_t *pinned;      /* a bit for each: it has refs; ... */
+    uint64_t *pooled;      /* ... flat: it is expendable. Whoever looks for places goes by these */
     uint32_t *list, nr;    /* tables in the cache, ... */
     uint32_t *nexts; /* ... and their next uses: few of them matter, and these are close together */
     /* Tables that may have to go soon: all in the cache whose next use is not before `floor`, for runs that end
      * at late_end; and some that are not such any more. See choose(). */
     uint32_t *late, nr_late, late_end;
-    uint64_t floor; /* a next use, and a table below it */
+    uint64_t floor;        /* a next use, and a table below it */
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
     uint64_t *free_chunks; /* chunked: a bit for each */
@@ -157,15 +158,23 @@ struct vvi_space {
     struct vvi_seg *segs; /* flat: the same by place */
     uint32_t nr_segs;
     uint64_t pool_bytes; /* of tables that are expendable */
+    /* Flat: what is free or expendable, in the order of places, if it is known; some may have no bytes. None is
+     * left out that the smallest table, of so many bytes, fits in. */
+    struct vvi_hole *holes;
+    uint32_t nr_holes;
+    bool holes_known;
+    uint64_t least_room;
     /* For one call. */
     bool nobody_goes;
     struct vvi_seg *other, *placed;
-    struct vvi_hole *holes;
     uint64_t *order;
     uint32_t *missing, *gone;
     uint32_t nr_gone;
     struct vvi_move *moves;
     uint32_t nr_moves;
+    uint64_t *taken; /* before each of `other`, in all */
+    uint32_t *stuck; /* which of `other` launches use, and one behind the last */
+    uint32_t nr_stretches;
 };
 
 VV_WARN_UNUSED int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables,
@@ -200,6 +209,22 @@ static inline void vvi_space_next(struct vvi_space *s, uint32_t table, uint32_t 
         h->listed = true;
         s->late[s->nr_late++] = table;
     }
+}
+
+/* A batch uses the table. */
+static inline void vvi_space_hold(struct vvi_space *s, uint32_t table)
+{
+    if (s->held[table].refs++ == 0)
+        s->pinned[table / 64] |= UINT64_C(1) << table % 64;
+}
+
+/* It does not any more. Whether another does. */
+static inline bool vvi_space_release(struct vvi_space *s, uint32_t table)
+{
+    if (--s->held[table].refs > 0)
+        return true;
+    s->pinned[table / 64] &= ~(UINT64_C(1) << table % 64);
+    return false;
 }
 
 static inline uint64_t vvi_space_room(const struct vvi_space *s, uint32_t table)

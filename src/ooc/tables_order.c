@@ -235,21 +235,24 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
 {
     const struct varve_tables_work *w = &o->work;
     uint64_t uses = w->first[b->to + 1] - w->first[b->to], bytes = b->bytes, chunks;
-    uint32_t nr = b->nr;
+    const uint32_t *named = w->uses + w->first[b->to];
+    uint32_t nr = b->nr, now = m->now, *tables;
     struct vvi_meta meta;
     int rc = make_room(b, uses);
 
     if (rc)
         return rc;
-    for (uint64_t u = w->first[b->to]; u < w->first[b->to + 1]; u++) {
-        struct vvi_mark *mark = &m->of[w->uses[u]];
+    tables = b->tables;
+    /* Without branches: nobody could foretell which tables are there already. */
+    for (uint64_t u = 0; u < uses; u++) {
+        struct vvi_mark *mark = &m->of[named[u]];
+        bool fresh = mark->stamp != now;
 
-        if (mark->stamp == m->now)
-            continue;
-        mark->stamp = m->now;
-        mark->local = nr;
-        b->tables[nr++] = w->uses[u];
-        bytes += mark->room;
+        tables[nr] = named[u];
+        mark->stamp = now;
+        mark->local = fresh ? nr : mark->local;
+        bytes += fresh ? mark->room : 0;
+        nr += fresh;
     }
     chunks = o->chunked ? bytes / VVI_CHUNK_BYTES : 0;
     meta = lay_out(b->to + 1 - b->from, b->uses + uses, nr, chunks, o->item_bytes);

@@ -432,20 +432,24 @@ static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
 /* Those of so many bytes or more; nobody_goes: what is free. */
 static void find_holes(struct vvi_space *s, uint64_t least)
 {
-    uint64_t at = 0, go = !s->nobody_goes;
+    const struct vvi_seg *seg = s->segs, *end = seg + s->nr_segs;
+    const uint64_t *pooled = s->pooled;
+    struct vvi_hole *holes = s->holes;
+    uint64_t at = 0;
     uint32_t n = 0;
+    bool go = !s->nobody_goes;
 
     /* Without branches, which nobody could foretell. */
-    for (uint32_t i = 0; i < s->nr_segs; i++) {
-        const struct vvi_seg *seg = &s->segs[i];
-        bool stays = !(go & expendable(s, seg));
+    for (; seg < end; seg++) {
+        bool stays = !(go & vvi_bit(pooled, seg->table));
 
-        s->holes[n] = (struct vvi_hole){at, seg->at};
+        holes[n].at = at;
+        holes[n].end = seg->at;
         n += stays & (seg->at - at >= least);
         at = stays ? seg->at + seg->bytes : at;
     }
     if (s->capacity - at >= least)
-        s->holes[n++] = (struct vvi_hole){at, s->capacity};
+        holes[n++] = (struct vvi_hole){at, s->capacity};
     s->nr_holes = n;
 }
 
@@ -485,13 +489,15 @@ void vvi_space_unpool(struct vvi_space *s, uint32_t table)
 
 static struct vvi_hole *best_hole(struct vvi_space *s, uint64_t bytes)
 {
-    struct vvi_hole *best = NULL;
+    struct vvi_hole *holes = s->holes, *best = NULL;
+    uint64_t least = UINT64_MAX;
 
     for (uint32_t i = 0; i < s->nr_holes; i++) {
-        uint64_t size = s->holes[i].end - s->holes[i].at;
+        uint64_t size = holes[i].end - holes[i].at;
+        bool better = (size >= bytes) & (size < least);
 
-        if (size >= bytes && (!best || size < best->end - best->at))
-            best = &s->holes[i];
+        best = better ? &holes[i] : best;
+        least = better ? size : least;
     }
     return best;
 }
@@ -553,18 +559,21 @@ static uint64_t cost_of(const struct vvi_space *s, const struct vvi_seg *seg)
 static void find_stretches(struct vvi_space *s, uint32_t n)
 {
     const struct vvi_seg *segs = s->other;
-    uint64_t taken = 0;
-    uint32_t stuck = 0;
+    const uint64_t *pinned = s->pinned, *pooled = s->pooled;
+    uint64_t *taken = s->taken, sum = 0;
+    uint32_t *stuck = s->stuck, nr = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        s->taken[i] = taken;
-        taken += segs[i].bytes & ((uint64_t)expendable(s, &segs[i]) - 1);
-        s->stuck[stuck] = i;
-        stuck += vvi_bit(s->pinned, segs[i].table);
+        uint32_t t = segs[i].table;
+
+        taken[i] = sum;
+        sum += vvi_bit(pooled, t) ? 0 : segs[i].bytes;
+        stuck[nr] = i;
+        nr += vvi_bit(pinned, t);
     }
-    s->taken[n] = taken;
-    s->stuck[stuck] = n;
-    s->nr_stretches = stuck + 1;
+    taken[n] = sum;
+    stuck[nr] = n;
+    s->nr_stretches = nr + 1;
 }
 
 /* The segments of a stretch, and its bytes that are free or expendable. */

@@ -10,6 +10,7 @@
 #include <varve/blocks.h>
 #include <varve/blocks_device.h>
 
+#include "core/assert.h"
 #include "core/lock.h"
 #include "core/util.h"
 #include "device/device.h"
@@ -33,6 +34,12 @@ static inline void vvi_bit_set(uint64_t *bits, uint32_t i)
     bits[i / 64] |= UINT64_C(1) << i % 64;
 }
 
+/* A slot that its block has left, and when. */
+struct vvi_leaving {
+    uint64_t at;
+    uint32_t slot;
+};
+
 /*
  * Times: each round that begins takes the next one. A slot that left at t may be filled again when
  * all rounds that began at t or before have ended.
@@ -47,9 +54,9 @@ struct vvi_slots {
     uint64_t *often[2];
     uint64_t *stay; /* what does not go, whatever else is known of it */
     uint32_t *free, nfree;
-    uint32_t *leaving, leave_first, nleaving; /* a ring, in the order of leaving */
-    uint64_t *left_at;                        /* of each in the ring: when */
-    uint32_t used;                            /* FILLING, READY */
+    struct vvi_leaving *leaving; /* a ring, in the order of leaving */
+    uint32_t leave_first, nleaving;
+    uint32_t used; /* FILLING, READY */
     uint32_t hand, touches;
     uint64_t now;
     uint64_t evicted;
@@ -59,11 +66,32 @@ struct vvi_slots {
     uint32_t order_nr, order_at;
 };
 
+struct vvi_fill {
+    uint32_t block, slot;
+};
+
 VV_WARN_UNUSED int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper);
 void vvi_slots_fini(struct vvi_slots *s);
-/* A slot for a block that has none; UINT32_MAX: no slot is free. */
-uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block);
-void vvi_slots_filled(struct vvi_slots *s, uint32_t slot);
+/* A slot for a block that has none; UINT32_MAX: no slot is free. Once for each block that is brought. */
+static inline uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block)
+{
+    uint32_t slot;
+
+    vv_assert(block < s->blocks && s->map[block] == 0 && !vvi_bit(s->have, block));
+    if (s->nfree == 0)
+        return UINT32_MAX;
+    slot = s->free[--s->nfree];
+    vv_assert(!vvi_bit(s->ready, slot));
+    s->held[slot] = block;
+    s->map[block] = slot + 1;
+    vvi_bit_set(s->have, block);
+    s->used++;
+    if (s->paper)
+        s->last[slot] = s->now;
+    return slot;
+}
+/* The copies to these slots were submitted. */
+void vvi_slots_filled(struct vvi_slots *s, const struct vvi_fill *fills, uint32_t n);
 /* It could not be filled. */
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot);
 /* What a round has used, as the device has it: a bit for each slot. Those that are READY are added to
@@ -150,10 +178,6 @@ VV_WARN_UNUSED int vvi_source_read(const struct vvi_source *src, const struct vv
                                    void *buf);
 
 enum { VVI_STAGED = 32 }; /* blocks in each half */
-
-struct vvi_fill {
-    uint32_t block, slot;
-};
 
 /* ---- arrays ---- */
 

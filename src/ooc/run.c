@@ -86,16 +86,20 @@ static void spent(struct job *j, int kind)
 /* Blocks that have gone, for every run's next round. */
 static void gone_locked(struct varve_blocks *b, const uint32_t *blocks, uint32_t n)
 {
-    for (struct vvi_run *r = b->all; r; r = r->other)
-        for (uint32_t i = 0; i < n && r->ndirty < b->slots.blocks; i++)
-            r->dirty[r->ndirty++] = (struct vvi_fill){blocks[i], UINT32_MAX};
+    for (struct vvi_run *r = b->all; r; r = r->other) {
+        uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
+        struct vvi_fill *dirty = r->dirty + r->ndirty;
+
+        for (uint32_t i = 0; i < room; i++)
+            dirty[i] = (struct vvi_fill){blocks[i], UINT32_MAX};
+        r->ndirty += room;
+    }
 }
 
 /* Slots of the list are filled, for every run's next round. */
 static void filled_locked(struct varve_blocks *b, const struct vvi_fill *fills, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        vvi_slots_filled(&b->slots, fills[i].slot);
+    vvi_slots_filled(&b->slots, fills, n);
     for (struct vvi_run *r = b->all; r; r = r->other) {
         uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
 
@@ -104,31 +108,34 @@ static void filled_locked(struct varve_blocks *b, const struct vvi_fill *fills, 
     }
 }
 
-static uint32_t map_entry(const struct vvi_slots *s, uint32_t block)
+/* All of the map, as it is now. */
+static void make_map_locked(const struct vvi_slots *s, uint32_t *map)
 {
-    uint32_t at = s->map[block];
+    memset(map, 0, s->blocks * sizeof(*map));
+    for (uint32_t word = 0; word < s->words; word++)
+        for (uint64_t bits = s->ready[word]; bits; bits &= bits - 1) {
+            uint32_t slot = 64 * word + (uint32_t)__builtin_ctzll(bits);
 
-    return at && vvi_bit(s->ready, at - 1) ? at : 0;
+            map[s->held[slot]] = slot + 1;
+        }
 }
 
 /* Brings the run's map up to date; the changed entries lie in [*ret_from, *ret_to). */
 static void update_map_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t *ret_from,
                               uint32_t *ret_to)
 {
-    uint32_t from = b->slots.blocks, to = 0;
+    const struct vvi_fill *now = r->dirty, *end = now + r->ndirty;
+    uint32_t from = b->slots.blocks, to = 0, *map = r->map;
 
     if (r->ndirty == b->slots.blocks) { /* the list is full: there may be more */
-        for (uint32_t block = 0; block < b->slots.blocks; block++)
-            r->map[block] = map_entry(&b->slots, block);
+        make_map_locked(&b->slots, map);
         from = 0;
         to = b->slots.blocks;
     } else {
-        for (uint32_t n = 0; n < r->ndirty; n++) {
-            struct vvi_fill now = r->dirty[n];
-
-            r->map[now.block] = now.slot + 1;
-            from = VV_MIN(from, now.block);
-            to = VV_MAX(to, now.block + 1);
+        for (; now < end; now++) {
+            map[now->block] = now->slot + 1;
+            from = VV_MIN(from, now->block);
+            to = VV_MAX(to, now->block + 1);
         }
     }
     r->ndirty = 0;
@@ -265,26 +272,32 @@ static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool ev
     if (b->alone && b->alone != r)
         return 0; /* another round asks again */
     for (uint32_t i = from; i < *nlist; i++) {
-        uint32_t block = list[i], at = b->slots.map[block];
+        uint32_t block = list[i];
 
-        if (at && vvi_bit(b->slots.ready, at - 1)) {
-            vvi_slots_wanted(&b->slots, at - 1, r->seen);
+        /* Most have none, which is known without a look at the map: that is too large for fast caches. */
+        if (vvi_bit(b->slots.have, block)) {
+            uint32_t slot = b->slots.map[block] - 1;
+
+            if (vvi_bit(b->slots.ready, slot))
+                vvi_slots_wanted(&b->slots, slot, r->seen);
+            else
+                list[kept++] = block; /* it is on its way already */
             continue;
         }
-        if (!at && evict && b->slots.nfree == 0) {
+        if (evict && b->slots.nfree == 0) {
             if (!prepared)
                 prepare_evicting_locked(b, r);
             prepared = true;
             evict_locked(b, r, 1);
         }
-        if (!at && b->slots.nfree > 0) {
+        if (b->slots.nfree > 0) {
             uint32_t slot = vvi_slots_take(&b->slots, block);
 
             r->fills[n++] = (struct vvi_fill){block, slot};
             vvi_bit_set(r->got, slot);
             continue;
         }
-        list[kept++] = block; /* it is on its way already, or there is no room */
+        list[kept++] = block; /* there is no room */
     }
     *nlist = kept;
     return n;
@@ -444,8 +457,8 @@ static uint32_t beyond(const uint32_t *nr, struct side s)
     return s.way % 2 ? at[s.way / 2] : nr[s.way / 2] - 1 - at[s.way / 2];
 }
 
-/* On which sides of a missing block the front may go on: one neighbour has been there, that across has not.
- * How many there are. */
+/* On which sides of a missing block the front may go on: one neighbour has been there, that across has not; or
+ * has, but what lies further on may be wanted. How many there are. */
 static uint32_t find_sides_locked(const struct varve_blocks *b, const uint32_t step[6],
                                   uint32_t block, struct side ret_sides[6])
 {
@@ -456,11 +469,12 @@ static uint32_t find_sides_locked(const struct varve_blocks *b, const uint32_t s
         uint32_t in = inside >> way & 1, apart = in ? step[way] : 0;
         uint32_t down = vvi_bit(have, block - apart), up = vvi_bit(have, block + apart);
 
-        /* What lies further on may be wanted if the next is not. */
-        ret_sides[n] = (struct side){block, way};
-        n += in & down & (far | !up);
-        ret_sides[n] = (struct side){block, way + 1};
-        n += in & up & (far | !down);
+        ret_sides[n] = (struct side){block, way + up};
+        n += in & (down ^ up);
+        if (far & in & down & up) {
+            ret_sides[n++] = (struct side){block, way};
+            ret_sides[n++] = (struct side){block, way + 1};
+        }
     }
     return n;
 }
@@ -496,8 +510,10 @@ static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
 
     steps_of(b, step);
     for (uint32_t i = 0; i < nmissed;) {
-        uint32_t n = 0, end = VV_MIN(nmissed, i + LOOK);
+        uint32_t n = 0, end = VV_MIN(nmissed, i + LOOK), next = VV_MIN(nmissed, end + LOOK);
 
+        for (uint32_t k = end; k < next; k++)
+            __builtin_prefetch(&b->inside[(uint32_t)r->missing[k] - 1]);
         for (; i < end; i++)
             n += find_sides_locked(b, step, (uint32_t)r->missing[i] - 1, sides + n);
         for (uint32_t k = 0; k < n; k++)

@@ -38,11 +38,10 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
     s->stay = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
     s->free = vvi_ooc_zeroed(slots, sizeof(*s->free));
     s->leaving = vvi_ooc_zeroed(slots, sizeof(*s->leaving));
-    s->left_at = vvi_ooc_zeroed(slots, sizeof(*s->left_at));
     s->last = paper ? vvi_ooc_zeroed(slots, sizeof(*s->last)) : NULL;
     s->order = paper ? vvi_ooc_zeroed(slots, sizeof(*s->order)) : NULL;
     if (!s->map || !s->have || !s->held || !s->ready || !s->often[0] || !s->often[1] || !s->stay ||
-        !s->free || !s->leaving || !s->left_at || (paper && (!s->last || !s->order))) {
+        !s->free || !s->leaving || (paper && (!s->last || !s->order))) {
         vvi_slots_fini(s);
         return -ENOMEM;
     }
@@ -64,34 +63,20 @@ void vvi_slots_fini(struct vvi_slots *s)
     free(s->stay);
     free(s->free);
     free(s->leaving);
-    free(s->left_at);
     free(s->last);
     free(s->order);
     *s = (struct vvi_slots){0};
 }
 
-uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block)
+void vvi_slots_filled(struct vvi_slots *s, const struct vvi_fill *fills, uint32_t n)
 {
-    uint32_t slot;
+    uint64_t *ready = s->ready;
 
-    vv_assert(block < s->blocks && s->map[block] == 0);
-    if (s->nfree == 0)
-        return UINT32_MAX;
-    slot = s->free[--s->nfree];
-    vv_assert(!vvi_bit(s->ready, slot));
-    s->held[slot] = block;
-    s->map[block] = slot + 1;
-    vvi_bit_set(s->have, block);
-    s->used++;
-    if (s->paper)
-        s->last[slot] = s->now;
-    return slot;
-}
-
-void vvi_slots_filled(struct vvi_slots *s, uint32_t slot)
-{
-    vv_assert(!vvi_bit(s->ready, slot) && s->map[s->held[slot]] == slot + 1);
-    vvi_bit_set(s->ready, slot);
+    for (uint32_t i = 0; i < n; i++) {
+        vv_assert(!vvi_bit(ready, fills[i].slot) && s->held[fills[i].slot] == fills[i].block &&
+                  s->map[fills[i].block] == fills[i].slot + 1);
+        vvi_bit_set(ready, fills[i].slot);
+    }
 }
 
 static void forget(struct vvi_slots *s, uint32_t block)
@@ -150,8 +135,7 @@ static uint32_t leave(struct vvi_slots *s, uint32_t i)
 
     at = at < s->nr ? at : at - s->nr;
     forget(s, block);
-    s->leaving[at] = i;
-    s->left_at[at] = s->now;
+    s->leaving[at] = (struct vvi_leaving){s->now, i};
     return block;
 }
 
@@ -230,13 +214,14 @@ uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t most, uint32_t *ret_block
 
 void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest)
 {
-    while (s->nleaving > 0) {
-        uint32_t i = s->leaving[s->leave_first];
+    const struct vvi_leaving *leaving = s->leaving;
+    uint32_t first = s->leave_first, left = s->nleaving, *to = s->free + s->nfree;
 
-        if (s->left_at[s->leave_first] >= oldest)
-            return;
-        s->leave_first = s->leave_first + 1 == s->nr ? 0 : s->leave_first + 1;
-        s->nleaving--;
-        s->free[s->nfree++] = i;
+    for (; left > 0 && leaving[first].at < oldest; left--) {
+        *to++ = leaving[first].slot;
+        first = first + 1 == s->nr ? 0 : first + 1;
     }
+    s->leave_first = first;
+    s->nleaving = left;
+    s->nfree = (uint32_t)(to - s->free);
 }

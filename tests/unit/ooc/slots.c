@@ -84,7 +84,7 @@ static void end_filling(struct model *m, uint32_t from, bool filled)
         if (m->state[i] != VVI_SLOT_FILLING)
             continue;
         if (filled)
-            vvi_slots_filled(&m->s, i);
+            vvi_slots_filled(&m->s, &(struct vvi_fill){m->s.held[i], i}, 1);
         else
             vvi_slots_give_back(&m->s, i);
         m->state[i] = filled ? VVI_SLOT_READY : VVI_SLOT_FREE;
@@ -167,6 +167,13 @@ static void against_model(void)
     }
 }
 
+static void bring(struct vvi_slots *s, uint32_t block)
+{
+    struct vvi_fill fill = {block, vvi_slots_take(s, block)};
+
+    vvi_slots_filled(s, &fill, 1);
+}
+
 /* What was used often outlives what was not, for as many turns of the hand, or until that has faded. */
 static void frequent(void)
 {
@@ -176,7 +183,7 @@ static void frequent(void)
 
     T_OK(vvi_slots_init(&s, BLOCKS, SLOTS, false));
     for (uint32_t i = 0; i < SLOTS; i++)
-        vvi_slots_filled(&s, vvi_slots_take(&s, i));
+        bring(&s, i);
     for (uint32_t block = 10; block < 90; block++)
         vvi_bit_set(used, s.map[block] - 1);
     for (int n = 0; n < 3; n++)
@@ -200,7 +207,7 @@ static void wanted(void)
 
         T_OK(vvi_slots_init(&s, BLOCKS, SLOTS, paper));
         for (uint32_t block = 0; block < SLOTS; block++)
-            vvi_slots_filled(&s, vvi_slots_take(&s, block));
+            bring(&s, block);
         for (int i = 0; i < 2; i++)
             vvi_slots_wanted(&s, s.map[wants[i]] - 1, seen);
         T_EQ(vvi_slots_evict(&s, SLOTS, gone), SLOTS - 2);

@@ -40,11 +40,17 @@ enum { LISTS = 4 };
 struct vvi_seg {
     uint64_t at, bytes;
     uint32_t table;
-    bool comes; /* it has yet to be brought, and may be placed elsewhere */
+    bool comes; /* it has yet to be given its place for good */
 };
 
 struct vvi_hole {
     uint64_t at, end;
+};
+
+/* Between two tables that launches use: bytes free or expendable, and the segment at its end. */
+struct vvi_stretch {
+    uint64_t vacant;
+    uint32_t end;
 };
 
 /* ---- making and unmaking ---- */
@@ -84,11 +90,11 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->gone = malloc(tables * sizeof(*s->gone));
     s->holes = malloc(((size_t)tables + 1) * sizeof(*s->holes));
     s->moves = malloc(tables * sizeof(*s->moves));
-    s->taken = malloc(((size_t)tables + 1) * sizeof(*s->taken));
-    s->stuck = malloc(((size_t)tables + 1) * sizeof(*s->stuck));
+    s->found = malloc(((size_t)tables + 1) * sizeof(*s->found));
+    s->stretches = malloc(((size_t)tables + 1) * sizeof(*s->stretches));
     if (!s->held || !s->pinned || !s->pooled || !s->list || !s->nexts || !s->late || !s->order ||
         !s->missing || !s->segs || !s->other || !s->placed || !s->gone || !s->holes || !s->moves ||
-        !s->taken || !s->stuck)
+        !s->found || !s->stretches)
         return -ENOMEM;
     s->least_room = UINT64_MAX;
     for (uint32_t t = 0; t < tables; t++)
@@ -114,8 +120,8 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->gone);
     free(s->holes);
     free(s->moves);
-    free(s->taken);
-    free(s->stuck);
+    free(s->found);
+    free(s->stretches);
     free(s->free_chunks);
     free(s->chunks);
     free(s->other_chunks);
@@ -429,13 +435,14 @@ static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
 
 /* ---- flat: holes ---- */
 
-/* Those of so many bytes or more; nobody_goes: what is free. */
-static void find_holes(struct vvi_space *s, uint64_t least)
+/* Those of so many bytes or more among the segments [from, to), the one before and the one behind of which are not
+ * expendable. nobody_goes: what is free. How many there are. */
+static uint32_t find_holes(const struct vvi_space *s, uint32_t from, uint32_t to, uint64_t least,
+                           struct vvi_hole *ret_holes)
 {
-    const struct vvi_seg *seg = s->segs, *end = seg + s->nr_segs;
+    const struct vvi_seg *seg = s->segs + from, *end = s->segs + to;
     const uint64_t *pooled = s->pooled;
-    struct vvi_hole *holes = s->holes;
-    uint64_t at = 0;
+    uint64_t at = from ? seg[-1].at + seg[-1].bytes : 0, last;
     uint32_t n = 0;
     bool go = !s->nobody_goes;
 
@@ -443,22 +450,45 @@ static void find_holes(struct vvi_space *s, uint64_t least)
     for (; seg < end; seg++) {
         bool stays = !(go & vvi_bit(pooled, seg->table));
 
-        holes[n].at = at;
-        holes[n].end = seg->at;
+        ret_holes[n].at = at;
+        ret_holes[n].end = seg->at;
         n += stays & (seg->at - at >= least);
         at = stays ? seg->at + seg->bytes : at;
     }
-    if (s->capacity - at >= least)
-        holes[n++] = (struct vvi_hole){at, s->capacity};
-    s->nr_holes = n;
+    last = to < s->nr_segs ? seg->at : s->capacity;
+    if (last - at >= least)
+        ret_holes[n++] = (struct vvi_hole){at, last};
+    return n;
 }
 
-/* They are remembered as long as tables come to them only, or are not expendable any more. */
+/* They are remembered as long as it is known what changes. */
 static void know_holes(struct vvi_space *s)
 {
     if (!s->holes_known)
-        find_holes(s, s->least_room);
+        s->nr_holes = find_holes(s, 0, s->nr_segs, s->least_room, s->holes);
     s->holes_known = true;
+}
+
+/* Segments have changed, but for so many at the beginning and at the end: holes there are found anew. */
+static void renew_holes(struct vvi_space *s, uint32_t before, uint32_t behind)
+{
+    uint32_t from = before, to = s->nr_segs - behind, low = 0, high, n;
+    uint64_t start, end;
+
+    while (from > 0 && expendable(s, &s->segs[from - 1]))
+        from--;
+    while (to < s->nr_segs && expendable(s, &s->segs[to]))
+        to++;
+    start = from ? s->segs[from - 1].at + s->segs[from - 1].bytes : 0;
+    end = to < s->nr_segs ? s->segs[to].at : s->capacity;
+    while (low < s->nr_holes && s->holes[low].end <= start)
+        low++;
+    for (high = low; high < s->nr_holes && s->holes[high].at < end;)
+        high++;
+    n = find_holes(s, from, to, s->least_room, s->found);
+    memmove(s->holes + low + n, s->holes + high, (s->nr_holes - high) * sizeof(*s->holes));
+    memcpy(s->holes + low, s->found, n * sizeof(*s->holes));
+    s->nr_holes += n - (high - low);
 }
 
 /* The table stays, in the middle of a hole. */
@@ -487,17 +517,19 @@ void vvi_space_unpool(struct vvi_space *s, uint32_t table)
         split_hole(s, s->held[table].at, vvi_space_room(s, table));
 }
 
+/* The smallest that is large enough. */
 static struct vvi_hole *best_hole(struct vvi_space *s, uint64_t bytes)
 {
     struct vvi_hole *holes = s->holes, *best = NULL;
-    uint64_t least = UINT64_MAX;
+    uint64_t least = s->capacity + 1;
 
     for (uint32_t i = 0; i < s->nr_holes; i++) {
-        uint64_t size = holes[i].end - holes[i].at;
-        bool better = (size >= bytes) & (size < least);
+        uint64_t over = holes[i].end - holes[i].at - bytes; /* very much, if it is too small */
 
-        best = better ? &holes[i] : best;
-        least = better ? size : least;
+        if (over < least) {
+            least = over;
+            best = &holes[i];
+        }
     }
     return best;
 }
@@ -505,17 +537,16 @@ static struct vvi_hole *best_hole(struct vvi_space *s, uint64_t bytes)
 /* The first of n segments that ends behind `at`. */
 static uint32_t seg_behind(const struct vvi_seg *segs, uint32_t n, uint64_t at)
 {
-    uint32_t low = 0, high = n;
+    const struct vvi_seg *base = segs;
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
+    /* Without branches, which nobody could foretell. */
+    while (n > 1) {
+        uint32_t half = n / 2;
 
-        if (segs[middle].at + segs[middle].bytes <= at)
-            low = middle + 1;
-        else
-            high = middle;
+        base += half & -(uint32_t)(base[half - 1].at + base[half - 1].bytes <= at);
+        n -= half;
     }
-    return low;
+    return (uint32_t)(base - segs) + (n && base->at + base->bytes <= at);
 }
 
 /* Puts a segment that comes into the list of n; expendable ones that it lies on are gone. How many there are
@@ -554,39 +585,35 @@ static uint64_t cost_of(const struct vvi_space *s, const struct vvi_seg *seg)
 }
 
 /* Windows lie between two tables that launches use. There are many such stretches, and hardly one of them has
- * room for a large table. So first it is found out where they are, and how many bytes are taken before each
- * of the n segments, without a branch that nobody could foretell. */
+ * room for a large table. So first it is found out where they are, and how many bytes are free or expendable in
+ * each, without a branch that nobody could foretell. */
 static void find_stretches(struct vvi_space *s, uint32_t n)
 {
     const struct vvi_seg *segs = s->other;
     const uint64_t *pinned = s->pinned, *pooled = s->pooled;
-    uint64_t *taken = s->taken, sum = 0;
-    uint32_t *stuck = s->stuck, nr = 0;
+    struct vvi_stretch *to = s->stretches;
+    uint64_t vacant = 0, at = 0;
+    uint32_t nr = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t t = segs[i].table;
+        bool stuck = vvi_bit(pinned, t);
 
-        taken[i] = sum;
-        sum += vvi_bit(pooled, t) ? 0 : segs[i].bytes;
-        stuck[nr] = i;
-        nr += vvi_bit(pinned, t);
+        vacant += segs[i].at - at;
+        to[nr].vacant = vacant;
+        to[nr].end = i;
+        nr += stuck;
+        vacant += vvi_bit(pooled, t) ? segs[i].bytes : 0;
+        vacant = stuck ? 0 : vacant;
+        at = segs[i].at + segs[i].bytes;
     }
-    taken[n] = sum;
-    stuck[nr] = n;
+    to[nr] = (struct vvi_stretch){vacant + s->capacity - at, n};
     s->nr_stretches = nr + 1;
 }
 
-/* The segments of a stretch, and its bytes that are free or expendable. */
-static struct window stretch(const struct vvi_space *s, uint32_t n, uint32_t i,
-                             uint64_t *ret_vacant)
+static struct window stretch(const struct vvi_space *s, uint32_t i)
 {
-    struct window w = {i ? s->stuck[i - 1] + 1 : 0, s->stuck[i]};
-    const struct vvi_seg *segs = s->other;
-    uint64_t start = w.left ? segs[w.left - 1].at + segs[w.left - 1].bytes : 0;
-    uint64_t end = w.right < n ? segs[w.right].at : s->capacity;
-
-    *ret_vacant = end - start - (s->taken[w.right] - s->taken[w.left]);
-    return w;
+    return (struct window){i ? s->stretches[i - 1].end + 1 : 0, s->stretches[i].end};
 }
 
 /* Of the windows in the stretch with so many bytes free or expendable the one that costs least, if that is less
@@ -628,14 +655,11 @@ static void find_window_in(const struct vvi_space *s, uint32_t n, struct window 
 static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
                         struct window *ret_window)
 {
-    uint64_t best = UINT64_MAX, vacant;
+    uint64_t best = UINT64_MAX;
 
-    for (uint32_t i = 0; i < s->nr_stretches && best > bytes; i++) {
-        struct window w = stretch(s, n, i, &vacant);
-
-        if (vacant >= bytes)
-            find_window_in(s, n, w, bytes, &best, ret_window);
-    }
+    for (uint32_t i = 0; i < s->nr_stretches && best > bytes; i++)
+        if (s->stretches[i].vacant >= bytes)
+            find_window_in(s, n, stretch(s, i), bytes, &best, ret_window);
     return best != UINT64_MAX;
 }
 
@@ -648,18 +672,18 @@ static bool may_go(const struct vvi_space *s, const struct vvi_seg *seg)
 }
 
 /* The stretch that has most bytes free or expendable of those where enough can go. false: there is none. */
-static bool find_stretch(const struct vvi_space *s, uint32_t n, uint64_t bytes,
-                         struct window *ret_stretch, uint64_t *ret_vacant)
+static bool find_stretch(const struct vvi_space *s, uint64_t bytes, struct window *ret_stretch,
+                         uint64_t *ret_vacant)
 {
     bool found = false;
 
     for (uint32_t i = 0; i < s->nr_stretches; i++) {
-        uint64_t vacant, most;
-        struct window w = stretch(s, n, i, &vacant);
+        uint64_t vacant = s->stretches[i].vacant, most = vacant;
+        struct window w;
 
         if (found && vacant <= *ret_vacant)
             continue;
-        most = vacant;
+        w = stretch(s, i);
         for (uint32_t k = w.left; most < bytes && k < w.right; k++)
             most += may_go(s, &s->other[k]) ? s->other[k].bytes : 0;
         if (most < bytes)
@@ -673,13 +697,14 @@ static bool find_stretch(const struct vvi_space *s, uint32_t n, uint64_t bytes,
 
 /* Where tables that stay leave no window large enough, some more become expendable, in one stretch: those that
  * are needed last. The window is there then. */
-static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes, struct window *ret_window)
+static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes, struct window *ret_window,
+                  struct window *ret_stretch)
 {
     struct vvi_seg *segs = s->other;
     struct window w = {0, 0};
     uint64_t vacant = 0, best = UINT64_MAX;
 
-    if (!find_stretch(s, n, bytes, &w, &vacant))
+    if (!find_stretch(s, bytes, &w, &vacant))
         return false;
     while (vacant < bytes) {
         struct vvi_seg *last = NULL;
@@ -692,22 +717,26 @@ static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes, struct window
         pool(s, last->table);
     }
     find_window_in(s, n, w, bytes, &best, ret_window);
+    *ret_stretch = w;
     return true;
 }
 
 /* Makes a place for the table by moving and dropping, in s->other, which has *n segments; its own is in it
- * then, and `before` and `behind` count those that are as they were. false: no window is large enough. */
+ * then, and `before` and `behind` count those that are as they
+ * were, expendable or not. false: no window is large enough. */
 static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32_t *before,
                         uint32_t *behind)
 {
     struct vvi_seg *segs = s->other;
-    struct window w = {0, 0};
+    struct window w = {0, 0}, changed;
     uint64_t at, bytes = vvi_space_room(s, table);
     uint32_t out;
 
     vv_assert(!s->nobody_goes);
     find_stretches(s, *n);
-    if (!find_window(s, *n, bytes, &w) && !widen(s, *n, bytes, &w))
+    if (find_window(s, *n, bytes, &w))
+        changed = w;
+    else if (!widen(s, *n, bytes, &w, &changed))
         return false;
     at = w.left ? segs[w.left - 1].at + segs[w.left - 1].bytes : 0;
     out = w.left;
@@ -724,8 +753,8 @@ static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32
     }
     memmove(segs + out + 1, segs + w.right, (*n - w.right) * sizeof(*segs));
     segs[out] = (struct vvi_seg){at, bytes, table, true};
-    *before = VV_MIN(*before, w.left);
-    *behind = VV_MIN(*behind, *n - w.right);
+    *before = VV_MIN(*before, changed.left);
+    *behind = VV_MIN(*behind, *n - changed.right);
     *n = out + 1 + *n - w.right;
     return true;
 }
@@ -765,8 +794,14 @@ static void take_effect(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, u
     for (uint32_t i = before; i + behind < n; i++)
         settle_seg(s, &segs[i]);
     for (uint32_t i = 0; i < placed; i++) {
-        uint32_t at = seg_behind(segs, n, s->placed[i].at);
+        uint32_t at;
 
+        if (!s->placed[i].comes) {
+            come(s, s->placed[i].table);
+            s->held[s->placed[i].table].at = s->placed[i].at;
+            continue;
+        }
+        at = seg_behind(segs, n, s->placed[i].at);
         if (at < n && segs[at].comes)
             settle_seg(s, &segs[at]);
     }
@@ -787,7 +822,7 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
 
     s->nr_gone = s->nr_moves = 0;
     if (s->nobody_goes) /* other holes */
-        find_holes(s, vvi_space_room(s, s->missing[nr - 1]));
+        s->nr_holes = find_holes(s, 0, n, vvi_space_room(s, s->missing[nr - 1]), s->holes);
     else
         know_holes(s);
     for (uint32_t i = 0; i < nr; i++) {
@@ -796,27 +831,32 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
         struct vvi_hole *hole = best_hole(s, bytes);
 
         if (hole) {
-            s->placed[placed++] = (struct vvi_seg){hole->at, bytes, t, true};
+            s->placed[placed++] = (struct vvi_seg){hole->at, bytes, t, false};
             hole->at += bytes;
         } else {
             s->missing[left++] = t;
         }
     }
-    /* Unless all of them have come to holes. */
-    s->holes_known = left == 0 && !s->nobody_goes;
+    s->holes_known = false;
     if (left > 0 && !move)
         return false;
     if (left > 0) { /* which may come to nothing */
         segs = s->other;
         memcpy(segs, s->segs, n * sizeof(*segs));
     }
-    for (uint32_t i = 0; i < placed; i++)
+    for (uint32_t i = 0; i < placed; i++) {
+        s->placed[i].comes = left > 0; /* else it stays there */
         n = insert(s, segs, n, s->placed[i]);
+    }
     before = behind = n;
     for (uint32_t i = 0; fits && i < left; i++)
         fits = make_window(s, &n, s->missing[i], &before, &behind);
-    if (fits)
+    if (fits) {
         take_effect(s, segs, n, before, behind, placed);
+        if (left > 0)
+            renew_holes(s, before, behind);
+        s->holes_known = !s->nobody_goes;
+    }
     return fits;
 }
 

@@ -172,8 +172,8 @@ struct vvi_space {
     uint32_t nr_gone;
     struct vvi_move *moves;
     uint32_t nr_moves;
-    uint64_t *taken; /* before each of `other`, in all */
-    uint32_t *stuck; /* which of `other` launches use, and one behind the last */
+    struct vvi_hole *found;
+    struct vvi_stretch *stretches; /* of `other` */
     uint32_t nr_stretches;
 };
 

@@ -61,13 +61,17 @@ static void find_nexts(struct vvi_order *o, uint32_t *soonest)
     const struct varve_tables_work *w = &o->work;
 
     memset(soonest, 0xff, o->tables * sizeof(*soonest));
-    for (uint32_t i = (uint32_t)w->items; i-- > 0;) {
-        /* First all, then all: an item may name a table twice. */
-        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++)
-            o->nexts[u - w->first[0]] = soonest[w->uses[u]];
-        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++)
+    for (uint32_t i = (uint32_t)w->items; i-- > 0;)
+        for (uint64_t u = w->first[i + 1]; u-- > w->first[i];) {
+            uint32_t next = soonest[w->uses[u]];
+
+            /* An item may name a table twice. */
+            for (uint64_t same = u + 1; next == i; same++)
+                if (w->uses[same] == w->uses[u])
+                    next = vvi_order_next(o, same);
+            o->nexts[u - w->first[0]] = next;
             soonest[w->uses[u]] = i;
-    }
+        }
 }
 
 /* Says it in `o`. */
@@ -85,15 +89,18 @@ __attribute__((format(printf, 2, 3))) static const char *because(struct vvi_orde
 static const char *why_not_uses(struct vvi_order *o)
 {
     const struct varve_tables_work *w = &o->work;
+    uint64_t u = w->items > 0 ? w->first[0] : 0, end = w->items > 0 ? w->first[w->items] : 0, i = 0;
 
-    if (w->items > 0 && !w->uses && w->first[w->items] > w->first[0])
+    if (!w->uses && end > u)
         return "uses names the tables of each item";
-    for (uint64_t i = 0; i < w->items; i++)
-        for (uint64_t u = w->first[i]; u < w->first[i + 1]; u++)
-            if (w->uses[u] >= o->tables)
-                return because(o, "item %llu uses table %u, and there are %u, from 0 on",
-                               (unsigned long long)i, w->uses[u], o->tables);
-    return NULL;
+    while (u < end && w->uses[u] < o->tables)
+        u++;
+    if (u == end)
+        return NULL;
+    while (w->first[i + 1] <= u)
+        i++;
+    return because(o, "item %llu uses table %u, and there are %u, from 0 on", (unsigned long long)i,
+                   w->uses[u], o->tables);
 }
 
 static const char *why_not(struct vvi_order *o)

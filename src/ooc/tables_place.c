@@ -58,12 +58,15 @@ struct vvi_stretch {
 static int chunks_init(struct vvi_space *s)
 {
     s->free_chunks = calloc(vv_div_up(s->nr_chunks, 64), sizeof(*s->free_chunks));
+    s->free_words = calloc(vv_div_up(s->nr_chunks, 4096), sizeof(*s->free_words));
     s->chunks = malloc(LISTS * s->nr_chunks * sizeof(*s->chunks));
     s->other_chunks = malloc(LISTS * s->nr_chunks * sizeof(*s->other_chunks));
-    if (!s->free_chunks || !s->chunks || !s->other_chunks)
+    if (!s->free_chunks || !s->free_words || !s->chunks || !s->other_chunks)
         return -ENOMEM;
     for (uint32_t c = 0; c < s->nr_chunks; c++)
-        s->free_chunks[c / 64] |= UINT64_C(1) << c % 64;
+        vvi_bit_set(s->free_chunks, c);
+    for (uint32_t w = 0; w < vv_div_up(s->nr_chunks, 64); w++)
+        vvi_bit_set(s->free_words, w);
     s->nr_free = s->nr_chunks;
     return 0;
 }
@@ -123,6 +126,7 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->found);
     free(s->stretches);
     free(s->free_chunks);
+    free(s->free_words);
     free(s->chunks);
     free(s->other_chunks);
     *s = (struct vvi_space){0};
@@ -154,11 +158,23 @@ static uint64_t new_list(struct vvi_space *s, uint32_t n)
     return at;
 }
 
+/* The next word behind this one, round and round, that has a free chunk: one does. */
+static uint32_t next_word(const struct vvi_space *s, uint32_t word)
+{
+    uint32_t groups = (s->nr_chunks + 4095) / 4096, group = word / 64;
+    uint64_t left = s->free_words[group] & (UINT64_MAX - 1) << word % 64;
+
+    while (!left) {
+        group = group + 1 < groups ? group + 1 : 0;
+        left = s->free_words[group];
+    }
+    return group * 64 + (uint32_t)__builtin_ctzll(left);
+}
+
 /* The next free ones behind the last that were taken. */
 static void take_chunks(struct vvi_space *s, uint32_t table)
 {
-    uint32_t n = vvi_space_nr_chunks(s, table), w = s->hand / 64;
-    uint32_t words = (s->nr_chunks + 63) / 64, *list;
+    uint32_t n = vvi_space_nr_chunks(s, table), w = s->hand / 64, *list;
     uint64_t left = s->free_chunks[w] & UINT64_MAX << s->hand % 64;
 
     vv_assert(s->nr_free >= n);
@@ -170,9 +186,8 @@ static void take_chunks(struct vvi_space *s, uint32_t table)
         uint64_t run;
 
         if (!left) {
-            w = w + 1 < words ? w + 1 : 0;
+            w = next_word(s, w);
             left = s->free_chunks[w];
-            continue;
         }
         bit = (uint32_t)__builtin_ctzll(left);
         run = ~(left >> bit);
@@ -180,6 +195,8 @@ static void take_chunks(struct vvi_space *s, uint32_t table)
         run = UINT64_MAX >> (64 - len) << bit;
         left &= ~run;
         s->free_chunks[w] &= ~run;
+        if (!s->free_chunks[w])
+            s->free_words[w / 64] &= ~(UINT64_C(1) << w % 64);
         s->hand = w * 64 + bit + len - 1;
         for (uint32_t k = 0; k < len; k++)
             *list++ = w * 64 + bit + k;
@@ -193,13 +210,13 @@ static void free_chunks(struct vvi_space *s, uint32_t table)
     uint32_t n = vvi_space_nr_chunks(s, table);
 
     s->nr_free += n;
-    for (uint32_t i = 0; i < n;) {
-        uint32_t word = list[i] / 64;
-        uint64_t bits = 0;
+    for (uint32_t i = 0, run; i < n; i += run) {
+        uint32_t c = list[i], word = c / 64;
 
-        for (; i < n && list[i] / 64 == word; i++)
-            bits |= UINT64_C(1) << list[i] % 64;
-        s->free_chunks[word] |= bits;
+        /* One word after another. */
+        run = VV_MIN(vvi_chunks_run(list + i, n - i), 64 - c % 64);
+        s->free_chunks[word] |= UINT64_MAX >> (64 - run) << c % 64;
+        vvi_bit_set(s->free_words, word);
     }
 }
 
@@ -443,17 +460,16 @@ static uint32_t find_holes(const struct vvi_space *s, uint32_t from, uint32_t to
     const struct vvi_seg *seg = s->segs + from, *end = s->segs + to;
     const uint64_t *pooled = s->pooled;
     uint64_t at = from ? seg[-1].at + seg[-1].bytes : 0, last;
-    uint32_t n = 0;
-    bool go = !s->nobody_goes;
+    uint32_t n = 0, go = !s->nobody_goes;
 
     /* Without branches, which nobody could foretell. */
     for (; seg < end; seg++) {
-        bool stays = !(go & vvi_bit(pooled, seg->table));
+        uint32_t goes = vvi_bit(pooled, seg->table) & go;
 
         ret_holes[n].at = at;
         ret_holes[n].end = seg->at;
-        n += stays & (seg->at - at >= least);
-        at = stays ? seg->at + seg->bytes : at;
+        n += (seg->at - at >= least) > goes;
+        at = goes ? at : seg->at + seg->bytes;
     }
     last = to < s->nr_segs ? seg->at : s->capacity;
     if (last - at >= least)
@@ -934,6 +950,9 @@ static bool check_chunks(const struct vvi_space *s)
     /* Each is in one list at most, then: as many as there are in all. */
     for (uint32_t c = 0; c < s->nr_chunks; c++)
         n += vvi_bit(s->free_chunks, c);
+    for (uint32_t w = 0; w < vv_div_up(s->nr_chunks, 64); w++)
+        if (vvi_bit(s->free_words, w) != (s->free_chunks[w] != 0))
+            return false;
     return n == s->nr_free && chunks == s->nr_chunks;
 }
 

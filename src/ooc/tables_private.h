@@ -149,7 +149,8 @@ struct vvi_space {
     uint64_t floor;        /* a next use, and a table below it */
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
-    uint64_t *free_chunks; /* chunked: a bit for each */
+    uint64_t *free_chunks; /* chunked: a bit for each, ... */
+    uint64_t *free_words;  /* ... and for each 64 of them: one is free */
     /* Chunked: the list of each table, which lies in one piece; those of tables that have gone lie between. */
     uint32_t *chunks, *other_chunks;
     uint64_t chunks_end;
@@ -243,11 +244,15 @@ static inline uint32_t vvi_space_nr_chunks(const struct vvi_space *s, uint32_t t
     return (uint32_t)(vvi_space_room(s, table) / VVI_CHUNK_BYTES);
 }
 
-/* How many of the n chunks of a list lie one after another, from its first on. */
+/* How many of the n chunks of a list lie one after another, from its first on. Numbers go up in a list, but for
+ * where it begins at 0 again, if it does: so what lies between two as far apart as their numbers need not be
+ * looked at. */
 static inline uint32_t vvi_chunks_run(const uint32_t *list, uint32_t n)
 {
     uint32_t i = 1;
 
+    while (i + 8 <= n && list[i + 7] == list[0] + i + 7)
+        i += 8;
     while (i < n && list[i] == list[0] + i)
         i++;
     return i;

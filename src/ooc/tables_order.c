@@ -143,7 +143,8 @@ int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
     uses = o->work.items > 0 ? o->work.first[o->work.items] - o->work.first[0] : 0;
     soonest = malloc(o->tables * sizeof(*soonest));
     o->nexts = malloc((uses + 1) * sizeof(*o->nexts));
-    if (!soonest || !o->nexts) {
+    o->locals = malloc((uses + 1) * sizeof(*o->locals));
+    if (!soonest || !o->nexts || !o->locals) {
         free(soonest);
         vvi_order_fini(o);
         return -ENOMEM;
@@ -156,7 +157,11 @@ int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
 void vvi_order_fini(struct vvi_order *o)
 {
     free(o->nexts);
-    o->nexts = NULL;
+    free(o->locals);
+    free(o->cuts);
+    free(o->cut_tables);
+    o->nexts = o->locals = o->cut_tables = NULL;
+    o->cuts = NULL;
 }
 
 double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to)
@@ -195,6 +200,7 @@ void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, 
         m->now = 1;
     }
     b->from = b->to = from;
+    b->located = false;
     b->nr = 0;
     b->uses = b->chunks = b->bytes = 0;
     b->meta = (struct vvi_meta){0};
@@ -291,51 +297,165 @@ static bool may_be_more(const struct vvi_order *o, uint32_t item, uint64_t most,
                most;
 }
 
-/* The most that a batch of these items needs; those whose tables do not fit a cache are none. And the one whose
- * tables take most. */
-static int most_meta(const struct vvi_order *o, struct vvi_marks *m,
-                     const struct vvi_limits *limits, uint32_t from, uint32_t to,
-                     uint64_t cache_bytes, uint64_t *most, struct vvi_largest *largest)
+void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const struct vvi_marks *m)
+{
+    const struct varve_tables_work *w = &o->work;
+    uint32_t *to = vvi_order_locals(o, w->first[b->from]);
+
+    for (uint64_t u = w->first[b->from]; !b->located && u < w->first[b->to]; u++)
+        *to++ = m->of[w->uses[u]].local;
+    b->located = true;
+}
+
+/* The batch is the next of those that are kept. */
+static int keep_cut(struct vvi_order *o, const struct vvi_batch *b, uint32_t *room,
+                    uint64_t *tables_room)
+{
+    struct vvi_cut *cut;
+
+    if (o->nr_cuts + 2 > *room) {
+        struct vvi_cut *cuts = realloc(o->cuts, 2 * ((size_t)*room + 64) * sizeof(*cuts));
+
+        if (!cuts)
+            return -ENOMEM;
+        o->cuts = cuts;
+        *room = 2 * (*room + 64);
+        if (o->nr_cuts == 0)
+            cuts[0].first = 0;
+    }
+    cut = &o->cuts[o->nr_cuts];
+    if (cut->first + b->nr > *tables_room) {
+        uint64_t more = 2 * (*tables_room + b->nr);
+        uint32_t *tables = realloc(o->cut_tables, more * sizeof(*tables));
+
+        if (!tables)
+            return -ENOMEM;
+        o->cut_tables = tables;
+        *tables_room = more;
+    }
+    if (b->nr > 0)
+        memcpy(o->cut_tables + cut->first, b->tables, b->nr * sizeof(*b->tables));
+    cut->from = b->from;
+    cut->bytes = b->bytes;
+    cut[1] = (struct vvi_cut){.first = cut->first + b->nr, .from = b->to};
+    o->nr_cuts++;
+    return 0;
+}
+
+int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o, uint32_t from, uint32_t to,
+                   uint32_t *cut)
+{
+    const struct varve_tables_work *w = &o->work;
+    const struct vvi_cut *c;
+    uint32_t low = 0, high = o->nr_cuts;
+    int rc;
+
+    if (*cut < o->nr_cuts && o->cuts[*cut].from == from)
+        low = high = *cut;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (o->cuts[middle].from < from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *cut = low;
+    if (low == o->nr_cuts)
+        return -ENOENT;
+    c = &o->cuts[low];
+    if (c->from != from || c[1].from > to)
+        return -ENOENT;
+    b->nr = 0;
+    rc = make_room(b, c[1].first - c->first);
+    if (rc)
+        return rc;
+    b->from = from;
+    b->to = c[1].from;
+    b->located = true;
+    b->nr = (uint32_t)(c[1].first - c->first);
+    if (b->nr > 0)
+        memcpy(b->tables, o->cut_tables + c->first, b->nr * sizeof(*b->tables));
+    b->uses = w->first[b->to] - w->first[from];
+    b->bytes = c->bytes;
+    b->chunks = o->chunked ? b->bytes / VVI_CHUNK_BYTES : 0;
+    b->meta = lay_out(b->to - from, b->uses, b->nr, b->chunks, o->item_bytes);
+    ++*cut;
+    return 0;
+}
+
+/* What a batch needs, and an item that takes most; batches whose tables do not fit a cache are none. */
+struct dry_run {
+    uint64_t cache_bytes, most;
+    struct vvi_largest largest;
+};
+
+static void note_batch(struct dry_run *d, const struct vvi_batch *b)
+{
+    if (b->bytes <= d->cache_bytes)
+        d->most = VV_MAX(d->most, b->meta.bytes);
+}
+
+static int cut_all(struct vvi_order *o, struct vvi_marks *m, const struct vvi_limits *limits,
+                   struct dry_run *d)
 {
     struct vvi_batch b = {0};
+    uint32_t from = 0, room = 0;
+    uint64_t tables_room = 0;
     int rc = 0;
 
-    while (rc == 0 && from < to) {
+    o->nr_cuts = 0;
+    while (rc == 0 && from < o->work.items) {
         vvi_batch_begin(&b, m, o->tables, from);
         do
             rc = vvi_batch_add(&b, o, m, limits);
-        while (rc == 0 && b.to < to);
-        if (rc == -ENOSPC)
-            rc = 0;
+        while (rc == 0 && b.to < o->work.items);
+        if (rc == 0 || rc == -ENOSPC)
+            rc = keep_cut(o, &b, &room, &tables_room);
+        vvi_batch_locate(&b, o, m);
         from = b.to;
-        if (b.bytes <= cache_bytes)
-            *most = VV_MAX(*most, b.meta.bytes);
-        if (b.bytes > largest->bytes)
-            *largest = (struct vvi_largest){b.from, b.bytes};
+        note_batch(d, &b);
     }
     vvi_batch_fini(&b);
     return rc;
 }
 
-int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits, uint64_t cache_bytes,
+/* A run may cut elsewhere, where an item is alone that was not here. */
+static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct dry_run *d)
+{
+    const struct vvi_limits one = {1, 0, 0};
+    struct vvi_batch b = {0};
+    int rc = 0;
+
+    for (uint32_t i = 0; rc == 0 && i < o->work.items; i++) {
+        if (!may_be_more(o, i, d->most, d->largest.bytes))
+            continue;
+        vvi_batch_begin(&b, m, o->tables, i);
+        rc = vvi_batch_add(&b, o, m, &one);
+        note_batch(d, &b);
+        if (b.bytes > d->largest.bytes)
+            d->largest = (struct vvi_largest){i, b.bytes};
+    }
+    vvi_batch_fini(&b);
+    return rc;
+}
+
+int vvi_order_meta(struct vvi_order *o, const struct vvi_limits *limits, uint64_t cache_bytes,
                    uint64_t *ret_bytes, struct vvi_largest *ret_largest)
 {
-    struct vvi_largest batch = {0}, item = {0};
-    struct vvi_limits all = {limits->items, limits->bytes, UINT64_MAX}, one = {1, 0, 0};
+    struct vvi_limits all = {limits->items, limits->bytes, UINT64_MAX};
+    struct dry_run d = {.cache_bytes = cache_bytes};
     struct vvi_marks m;
-    uint64_t most = 0;
     int rc = vvi_marks_init(&m, o->bytes, o->tables, o->chunked);
 
     if (rc == 0)
-        rc = most_meta(o, &m, &all, 0, (uint32_t)o->work.items, cache_bytes, &most, &batch);
-    /* A run may cut elsewhere, where an item is alone that was not here. */
-    for (uint32_t i = 0; rc == 0 && i < o->work.items; i++)
-        if (may_be_more(o, i, most, item.bytes))
-            rc = most_meta(o, &m, &one, i, i + 1, cache_bytes, &most, &item);
+        rc = cut_all(o, &m, &all, &d);
+    if (rc == 0)
+        rc = look_at_items(o, &m, &d);
     vvi_marks_fini(&m);
     if (rc == 0) {
-        *ret_bytes = most;
-        *ret_largest = item;
+        *ret_bytes = d.most;
+        *ret_largest = d.largest;
     }
     return rc;
 }

@@ -59,6 +59,7 @@ void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct 
     p->limits = *limits;
     p->from = from;
     p->to = to;
+    p->cut = 0;
     look_through(p);
 }
 
@@ -121,7 +122,19 @@ static void keep(struct vvi_plan *p, const struct vvi_batch *b, bool on)
     }
 }
 
-/* The batch goes as far as the limits let it; then all of it is given places. If there is no room for all
+/* A batch from the first item that is left, as far as the limits let it go. */
+static int cut(struct vvi_plan *p, const struct vvi_limits *limits, struct vvi_batch *b)
+{
+    int rc;
+
+    vvi_batch_begin(b, &p->marks, p->o->tables, p->from);
+    do
+        rc = vvi_batch_add(b, p->o, &p->marks, limits);
+    while (rc == 0 && b->to < p->to);
+    return rc == -ENOSPC ? 0 : rc;
+}
+
+/* The batch goes as far as the limits let it, which the dry run knows unless items were skipped; then all of it is given places. If there is no room for all
  * of it, half of it is tried. `more`: only if nobody has to go for it. */
 static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
 {
@@ -130,11 +143,11 @@ static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
     int rc;
 
     for (;;) {
-        vvi_batch_begin(b, &p->marks, p->o->tables, p->from);
-        do
-            rc = vvi_batch_add(b, p->o, &p->marks, &limits);
-        while (rc == 0 && b->to < p->to);
-        if (rc && rc != -ENOSPC)
+        rc = limits.items == p->limits.items ? vvi_batch_take(b, p->o, p->from, p->to, &p->cut)
+                                             : -ENOENT;
+        if (rc == -ENOENT)
+            rc = cut(p, &limits, b);
+        if (rc)
             return rc;
         if (b->bytes > p->space.capacity) {
             if (b->to - b->from == 1)
@@ -206,6 +219,7 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
         rc = step_room(step, step->nr_fills, p->space.nr_moves);
     if (rc)
         return rc;
+    vvi_batch_locate(&step->batch, p->o, &p->marks);
     take_items(p, step->batch.to);
     for (uint32_t i = 0; i < step->batch.nr; i++) {
         vvi_space_hold(&p->space, step->batch.tables[i]);
@@ -291,7 +305,7 @@ bool vvi_plan_share(struct vvi_plan *plans, uint32_t nr, uint32_t mine)
 
 /* ---- the parts of a cache ---- */
 
-int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order *o,
+int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
                    struct vvi_split *ret_split)
 {
     struct vvi_split s = {.limits = {opts->batch_items, opts->batch_bytes, UINT64_MAX}};

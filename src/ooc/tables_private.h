@@ -33,14 +33,24 @@ struct vvi_order {
     const uint64_t *bytes; /* of each table */
     bool chunked;
     uint32_t item_bytes;
-    uint32_t *nexts; /* of each use, from the first item's on: the next item that uses the table */
-    char why[96];    /* it is refused */
+    /* Of each use, from the first item's on: the next item that uses the table, and as the how-manyth of its batch
+     * the table is there: the one that the item was launched in, or that the dry run cut. */
+    uint32_t *nexts, *locals;
+    /* Batches as the dry run cut them, and the tables of all of them. */
+    struct vvi_cut *cuts;
+    uint32_t nr_cuts, *cut_tables;
+    char why[96]; /* it is refused */
 };
 
 /* `work` as this library knows it. -EINVAL: *ret_why tells why; -ENOMEM. */
 VV_WARN_UNUSED int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
                                   const struct varve_tables_work *work, const char **ret_why);
 void vvi_order_fini(struct vvi_order *o);
+static inline uint32_t *vvi_order_locals(const struct vvi_order *o, uint64_t use)
+{
+    return o->locals + (use - o->work.first[0]);
+}
+
 /* The item that uses the table of this use next. */
 static inline uint32_t vvi_order_next(const struct vvi_order *o, uint64_t use)
 {
@@ -73,12 +83,19 @@ struct vvi_batch {
     uint32_t *tables, nr, room; /* `room`: that the list has */
     uint64_t uses, chunks;
     uint64_t bytes; /* that the tables take in the cache */
+    bool located;   /* the order's `locals` are those of the batch */
     struct vvi_meta meta;
 };
 
 struct vvi_limits {
     uint32_t items;
     uint64_t bytes, meta_bytes;
+};
+
+/* A batch: `first` is where its tables begin in cut_tables. Behind the last one there is another. */
+struct vvi_cut {
+    uint64_t first, bytes;
+    uint32_t from;
 };
 
 /* Whether a table is in the batch at hand (its stamp is `now`), and as its how-manyth; beside it what else
@@ -102,6 +119,12 @@ void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, 
 /* Adds the next item if it keeps to the limits; a single one always does. -ENOSPC: it does not. */
 VV_WARN_UNUSED int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o,
                                  struct vvi_marks *m, const struct vvi_limits *limits);
+/* The batch as the dry run cut it, if one begins with the item and does not go beyond `to`. `cut`: where to look
+ * first. -ENOENT: none does. */
+VV_WARN_UNUSED int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o, uint32_t from,
+                                  uint32_t to, uint32_t *cut);
+/* It is final: each use is told where its table is in it. The marks are still the batch's. */
+void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const struct vvi_marks *m);
 void vvi_batch_fini(struct vvi_batch *b);
 /* The first of those whose tables take most room. */
 struct vvi_largest {
@@ -110,8 +133,8 @@ struct vvi_largest {
 };
 
 /* The dry run: how much every launch needs at most beside tables, of those that fit such a cache; and
- * the largest item. */
-VV_WARN_UNUSED int vvi_order_meta(const struct vvi_order *o, const struct vvi_limits *limits,
+ * the largest item. The batches are kept. */
+VV_WARN_UNUSED int vvi_order_meta(struct vvi_order *o, const struct vvi_limits *limits,
                                   uint64_t cache_bytes, uint64_t *ret_bytes,
                                   struct vvi_largest *ret_largest);
 
@@ -282,6 +305,7 @@ struct vvi_plan {
     struct vvi_limits limits;
     bool paper;
     uint32_t from, to; /* items that are left */
+    uint32_t cut;      /* of the order, about there */
     struct vvi_plan_stats stats;
 };
 
@@ -324,7 +348,7 @@ static inline bool vvi_split_enough(const struct vvi_split *s, uint32_t under_wa
 }
 
 /* -EFBIG: nothing is left for tables; -ENOMEM. */
-VV_WARN_UNUSED int vvi_plan_split(const struct varve_tables_opts *opts, const struct vvi_order *o,
+VV_WARN_UNUSED int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
                                   struct vvi_split *ret_split);
 
 /* ---- who does what (tables_plan.c) ---- */

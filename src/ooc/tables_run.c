@@ -139,18 +139,18 @@ static void write_meta(struct vvi_tables_run *r, const struct vvi_cache *c,
 {
     const struct varve_tables_work *w = &r->order.work;
     const struct vvi_batch *b = &l->step.batch;
-    const struct vvi_plan *p = &c->t->plans[c->which];
     uint32_t *item = (void *)(l->host + b->meta.item), *first = (void *)(l->host + b->meta.first);
-    uint32_t *uses = (void *)(l->host + b->meta.uses), n = 0, items = b->to - b->from;
+    uint32_t items = b->to - b->from;
 
     *(uint32_t *)(void *)(l->host + b->meta.outside) = 0;
     for (uint32_t i = 0; i < items; i++) {
         item[i] = b->from + i;
-        first[i] = n;
-        for (uint64_t u = w->first[b->from + i]; u < w->first[b->from + i + 1]; u++)
-            uses[n++] = p->marks.of[w->uses[u]].local;
+        first[i] = (uint32_t)(w->first[b->from + i] - w->first[b->from]);
     }
-    first[items] = n;
+    first[items] = (uint32_t)b->uses;
+    if (b->uses > 0)
+        memcpy(l->host + b->meta.uses, vvi_order_locals(&r->order, w->first[b->from]),
+               b->uses * sizeof(uint32_t));
     write_refs(c, b, l->host);
     if (r->order.item_bytes > 0)
         memcpy(l->host + b->meta.meta,

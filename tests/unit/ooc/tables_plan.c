@@ -128,6 +128,8 @@ static void launched(struct shadow *sh, const struct vvi_plan *p, const struct v
 {
     for (uint32_t i = 0; i < st->batch.nr; i++)
         T_EQ(p->space.held[st->batch.tables[i]].next, next_of(st->batch.tables[i], p->from));
+    for (uint64_t u = first[st->batch.from]; u < first[st->batch.to]; u++)
+        T_EQ(st->batch.tables[*vvi_order_locals(p->o, u)], uses[u]);
     apply(sh, &p->space, st);
     pin(sh, &p->space, &st->batch);
     check_whole(sh, &p->space);
@@ -144,7 +146,8 @@ static void one_plan(struct t_rng *rng)
     struct vvi_order order;
     struct vvi_plan p;
     const char *why;
-    uint64_t unit, brought = 0, capacity;
+    struct vvi_largest largest;
+    uint64_t unit, brought = 0, capacity, most;
     uint32_t under_way = 0, items = 0, next = 0;
 
     T_OK(varve_tables_opts_init(&o, sizeof(o)));
@@ -157,6 +160,8 @@ static void one_plan(struct t_rng *rng)
     capacity = unit * (20 + t_rng_below(rng, 400));
     limits.bytes = capacity / (1 + t_rng_below(rng, 8));
     T_OK(vvi_order_init(&order, &o, &work, &why));
+    if (t_rng_below(rng, 2)) /* batches are known before; or each is cut when it is its turn */
+        T_OK(vvi_order_meta(&order, &limits, capacity, &most, &largest));
     T_OK(vvi_plan_init(&p, &o, capacity));
     vvi_plan_begin(&p, &order, &limits, 0, ITEMS);
     for (;;) {

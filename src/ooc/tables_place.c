@@ -31,6 +31,8 @@ enum { TABLE_BITS = 24 };
 
 /* Tables of this part of the cache are listed as those that may have to go soon: for some ten batches. */
 enum { LATE_PART = 16 };
+/* And so many more of these at most, or this part of all tables, before they are looked for anew. */
+enum { LATE_MORE = 256, LATE_MORE_PART = 16 };
 
 /* Lists of chunks have room for so many times the chunks of the cache, before those of tables that have gone
  * are cleared away. */
@@ -85,6 +87,7 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->list = malloc(tables * sizeof(*s->list));
     s->nexts = malloc(tables * sizeof(*s->nexts));
     s->late = malloc(tables * sizeof(*s->late));
+    s->fresh = malloc(tables * sizeof(*s->fresh));
     s->order = malloc(tables * sizeof(*s->order));
     s->missing = malloc(tables * sizeof(*s->missing));
     s->segs = malloc((size_t)tables * sizeof(*s->segs));
@@ -95,9 +98,9 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->moves = malloc(tables * sizeof(*s->moves));
     s->found = malloc(((size_t)tables + 1) * sizeof(*s->found));
     s->stretches = malloc(((size_t)tables + 1) * sizeof(*s->stretches));
-    if (!s->held || !s->pinned || !s->pooled || !s->list || !s->nexts || !s->late || !s->order ||
-        !s->missing || !s->segs || !s->other || !s->placed || !s->gone || !s->holes || !s->moves ||
-        !s->found || !s->stretches)
+    if (!s->held || !s->pinned || !s->pooled || !s->list || !s->nexts || !s->late || !s->fresh ||
+        !s->order || !s->missing || !s->segs || !s->other || !s->placed || !s->gone || !s->holes ||
+        !s->moves || !s->found || !s->stretches)
         return -ENOMEM;
     s->least_room = UINT64_MAX;
     for (uint32_t t = 0; t < tables; t++)
@@ -115,6 +118,7 @@ void vvi_space_fini(struct vvi_space *s)
     free(s->list);
     free(s->nexts);
     free(s->late);
+    free(s->fresh);
     free(s->order);
     free(s->missing);
     free(s->segs);
@@ -336,37 +340,140 @@ static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uin
     return low;
 }
 
-/* All tables in the cache are listed. */
-static void list_all(struct vvi_space *s, uint32_t end)
+/* ---- who is needed last ---- */
+
+static uint32_t late_more(const struct vvi_space *s)
 {
-    s->floor = 0;
-    s->late_end = end;
-    for (uint32_t i = 0; i < s->nr; i++)
-        vvi_space_next(s, s->list[i], s->nexts[i]);
+    return VV_MIN(LATE_MORE, s->tables / LATE_MORE_PART);
 }
 
-/* Tables of s->late that may go, to s->order; how many, and their bytes. The list is rid of those whose next use
- * is before the floor, or that have gone. */
-static uint32_t collect(struct vvi_space *s, uint64_t *ret_bytes)
+static uint64_t entry_of(const struct vvi_space *s, uint32_t table, uint32_t next)
 {
-    uint64_t bytes = 0;
-    uint32_t n = 0, left = 0;
+    return (uint64_t)(next >= s->late_end ? VVI_NONE : next) << 32 | table;
+}
 
-    for (uint32_t i = 0; i < s->nr_late; i++) {
-        uint32_t t = s->late[i];
-        struct vvi_held *h = &s->held[t];
-        uint64_t key = (uint64_t)(h->next >= s->late_end ? VVI_NONE : h->next) << 32 | t;
+/* What the entry says still holds. */
+static bool valid(const struct vvi_space *s, uint64_t entry)
+{
+    const struct vvi_held *h = &s->held[entry_table(entry)];
 
-        h->listed = h->index != VVI_NONE && key >= s->floor;
-        s->late[left] = t;
-        left += h->listed;
-        if (!h->listed || h->refs > 0 || h->keep)
+    return h->index != VVI_NONE && entry_of(s, entry_table(entry), h->next) == entry;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int smaller_first(const void *a, const void *b)
+{
+    return larger_first(b, a);
+}
+
+/* Lists tables that are needed last: so many bytes of those that may go now, and all others that are needed as
+ * late. */
+static void list_late(struct vvi_space *s, uint32_t end, uint64_t bytes)
+{
+    uint32_t n = 0, most;
+
+    s->late_end = end;
+    for (uint32_t i = 0; i < s->nr_fresh; i++)
+        s->held[s->fresh[i]].fresh = false;
+    s->nr_fresh = s->nr_late = 0;
+    for (uint32_t i = 0; i < s->nr; i++)
+        if (!vvi_bit(s->pinned, s->list[i]))
+            s->order[n++] = entry_of(s, s->list[i], s->nexts[i]);
+    most = select_largest(s, s->order, n, bytes);
+    s->floor = most < n ? UINT64_MAX : 0;
+    for (uint32_t i = 0; i < most; i++)
+        s->floor = VV_MIN(s->floor, s->order[i]);
+    for (uint32_t i = 0; i < s->nr; i++) {
+        uint64_t entry = entry_of(s, s->list[i], s->nexts[i]);
+
+        if (entry >= s->floor)
+            s->late[s->nr_late++] = entry;
+    }
+    qsort(s->late, s->nr_late, sizeof(*s->late), smaller_first);
+    s->late_most = 2 * s->nr_late + late_more(s);
+}
+
+/* Those that do not hold any more are taken out. */
+static void clean_late(struct vvi_space *s)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->nr_late; i++)
+        if (valid(s, s->late[i]))
+            s->late[n++] = s->late[i];
+    s->nr_late = n;
+}
+
+/* Tables whose next use has become known since are put in order, too. */
+static void merge_fresh(struct vvi_space *s)
+{
+    for (uint32_t i = 0; i < s->nr_fresh; i++) {
+        uint32_t t = s->fresh[i], low = 0, high;
+        uint64_t entry = entry_of(s, t, s->held[t].next);
+
+        s->held[t].fresh = false;
+        if (s->held[t].index == VVI_NONE || entry < s->floor)
             continue;
-        s->order[n++] = key;
-        bytes += vvi_space_room(s, t);
+        if (s->nr_late == s->tables)
+            clean_late(s);
+        for (high = s->nr_late; low < high;) {
+            uint32_t middle = low + (high - low) / 2;
+
+            if (s->late[middle] < entry)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < s->nr_late && s->late[low] == entry)
+            continue;
+        memmove(s->late + low + 1, s->late + low, (s->nr_late - low) * sizeof(*s->late));
+        s->late[low] = entry;
+        s->nr_late++;
+    }
+    s->nr_fresh = 0;
+}
+
+/* As time goes by, everybody's next use gets beyond the floor: it is raised. */
+static void shorten_late(struct vvi_space *s)
+{
+    uint32_t n = VV_MAX(s->late_most / 2, 1);
+
+    memmove(s->late, s->late + s->nr_late - n, n * sizeof(*s->late));
+    s->nr_late = n;
+    s->floor = s->late[0];
+}
+
+/* Of the tables in the list that may go the last ones, until their bytes are enough, to s->order; how many. */
+static uint32_t take_late(struct vvi_space *s, uint64_t bytes, uint64_t *ret_bytes)
+{
+    const uint64_t gone = UINT64_MAX; /* no table has such a number */
+    uint64_t got = 0;
+    uint32_t n = 0, i = s->nr_late, left;
+
+    while (i > 0 && got < bytes) {
+        uint64_t entry = s->late[--i];
+
+        if (vvi_bit(s->pinned, entry_table(entry)))
+            continue;
+        if (!valid(s, entry)) {
+            s->late[i] = gone;
+        } else if (!s->held[entry_table(entry)].keep) {
+            s->order[n++] = entry;
+            got += vvi_space_room(s, entry_table(entry));
+        }
+    }
+    for (left = i; i < s->nr_late; i++) {
+        s->late[left] = s->late[i];
+        left += s->late[i] != gone;
     }
     s->nr_late = left;
-    *ret_bytes = bytes;
+    *ret_bytes = got;
     return n;
 }
 
@@ -378,27 +485,19 @@ static uint32_t choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
     uint64_t found, enough = VV_MAX(2 * bytes, s->capacity / LATE_PART);
     uint32_t n;
 
-    if (end != s->late_end)
-        list_all(s, end);
-    n = collect(s, &found);
-    if (found < bytes && s->floor > 0) {
-        list_all(s, end);
-        n = collect(s, &found);
+    if (end != s->late_end || s->nr_fresh > late_more(s))
+        list_late(s, end, enough);
+    else
+        merge_fresh(s);
+    if (s->nr_late > s->late_most)
+        shorten_late(s);
+    n = take_late(s, bytes, &found);
+    /* Some that were counted are used by the batch at hand. */
+    for (; found < bytes && s->floor > 0; enough = UINT64_MAX) {
+        list_late(s, end, enough);
+        n = take_late(s, bytes, &found);
     }
-    if (found > 3 * enough) {
-        n = select_largest(s, s->order, n, enough);
-        s->floor = UINT64_MAX;
-        for (uint32_t i = 0; i < n; i++)
-            s->floor = VV_MIN(s->floor, s->order[i]);
-    }
-    return select_largest(s, s->order, n, bytes);
-}
-
-static int larger_first(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? 1 : x > y ? -1 : 0;
+    return n;
 }
 
 static int place_chunked(struct vvi_space *s, const uint32_t *tables, uint32_t nr, uint32_t end)
@@ -998,23 +1097,26 @@ static bool check_segs(const struct vvi_space *s)
            (!s->holes_known || check_holes(s));
 }
 
-/* Who is listed, and that all are who have to be. */
+/* Who is needed late is in order, or has yet to be put there. */
 static bool check_late(const struct vvi_space *s)
 {
-    uint32_t listed = 0;
+    uint32_t fresh = 0, late = 0;
 
     for (uint32_t t = 0; t < s->tables; t++) {
         const struct vvi_held *h = &s->held[t];
-        uint64_t key = (uint64_t)(h->next >= s->late_end ? VVI_NONE : h->next) << 32 | t;
 
-        if (h->index != VVI_NONE && key >= s->floor && !h->listed)
-            return false;
-        listed += h->listed;
+        late += h->index != VVI_NONE && !h->fresh && entry_of(s, t, h->next) >= s->floor;
+        fresh += h->fresh;
     }
-    for (uint32_t i = 0; i < s->nr_late; i++)
-        if (!s->held[s->late[i]].listed)
+    for (uint32_t i = 0; i < s->nr_fresh; i++)
+        if (!s->held[s->fresh[i]].fresh)
             return false;
-    return listed == s->nr_late;
+    for (uint32_t i = 0; i < s->nr_late; i++) {
+        if (i > 0 && s->late[i - 1] >= s->late[i])
+            return false;
+        late -= valid(s, s->late[i]) && !s->held[entry_table(s->late[i])].fresh;
+    }
+    return late == 0 && fresh == s->nr_fresh;
 }
 
 bool vvi_space_check(const struct vvi_space *s)

@@ -146,7 +146,7 @@ struct vvi_held {
     uint32_t next;  /* the next item that uses it */
     uint32_t index; /* in `list`; VVI_NONE: it is not in the cache */
     bool keep;      /* the batch at hand uses it */
-    bool listed;    /* in `late` */
+    bool fresh;     /* in `fresh` */
 };
 
 /* Of flat tables, in the order in which moves are made: a table goes down, over what was there. */
@@ -166,9 +166,11 @@ struct vvi_space {
     uint64_t *pooled;      /* ... flat: it is expendable. Whoever looks for places goes by these */
     uint32_t *list, nr;    /* tables in the cache, ... */
     uint32_t *nexts; /* ... and their next uses: few of them matter, and these are close together */
-    /* Tables that may have to go soon: all in the cache whose next use is not before `floor`, for runs that end
-     * at late_end; and some that are not such any more. See choose(). */
-    uint32_t *late, nr_late, late_end;
+    /* Tables that may have to go soon, with their next uses, for runs that end at late_end: all in the cache that
+     * are not before `floor`, in order, and some that are not such any more; and those that have yet to be put
+     * in order. See choose(). */
+    uint64_t *late;
+    uint32_t *fresh, nr_late, nr_fresh, late_most, late_end;
     uint64_t floor;        /* a next use, and a table below it */
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
@@ -229,9 +231,9 @@ static inline void vvi_space_next(struct vvi_space *s, uint32_t table, uint32_t 
     if (h->index == VVI_NONE)
         return;
     s->nexts[h->index] = next;
-    if (next >= s->floor >> 32 && !h->listed) {
-        h->listed = true;
-        s->late[s->nr_late++] = table;
+    if (next >= s->floor >> 32 && !h->fresh) {
+        h->fresh = true;
+        s->fresh[s->nr_fresh++] = table;
     }
 }
 

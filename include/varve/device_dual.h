@@ -140,6 +140,7 @@ VARVE_D_RMW(varve_d_max64_dev, "atom.max.relaxed.gpu.u64", 64, "l")
 VARVE_D_RMW(varve_d_or64_dev, "atom.or.relaxed.gpu.b64", 64, "l")
 VARVE_D_CAS(varve_d_cas32_dev, "atom.cas.acq_rel.gpu.b32", 32, "r")
 VARVE_D_CAS(varve_d_cas64_dev, "atom.cas.acq_rel.gpu.b64", 64, "l")
+VARVE_D_CAS(varve_d_cas32_acquire_dev, "atom.cas.acquire.gpu.b32", 32, "r")
 
 /* Two words at once, p aligned to 16 bytes: one transfer, though each may be seen before the other. */
 VARVE_D_FN void varve_d_release64x2_sys(uint64_t *p, uint64_t a, uint64_t b)
@@ -159,10 +160,11 @@ VARVE_D_FN void varve_d_fence_sys(void)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* Many additions with one fence: those of a group that acquire come before varve_d_acquire_all_dev,
- * those that release after varve_d_release_all_dev. */
+/* Many words with one fence: those of a group that acquire come before varve_d_acquire_all_dev, those
+ * that release after varve_d_release_all_dev. */
 VARVE_D_RMW(varve_d_add32_early_dev, "atom.add.relaxed.gpu.u32", 32, "r")
 VARVE_D_RMW(varve_d_add32_late_dev, "atom.add.relaxed.gpu.u32", 32, "r")
+VARVE_D_STORE(varve_d_store32_late_dev, "st.relaxed.gpu.u32", 32, "r")
 
 VARVE_D_FN void varve_d_acquire_all_dev(void)
 {

@@ -226,11 +226,11 @@ VARVE_D_FN void *varve_emu_shared(const void *key, size_t bytes)
         varve_emu_perhaps();                                            \
         return __atomic_fetch_##op(p, v, order);                        \
     }
-#define VARVE_D_CAS(name, bits)                                                              \
+#define VARVE_D_CAS(name, order, bits)                                                       \
     VARVE_D_FN uint##bits##_t name(uint##bits##_t *p, uint##bits##_t want, uint##bits##_t v) \
     {                                                                                        \
         varve_emu_perhaps();                                                                 \
-        __atomic_compare_exchange_n(p, &want, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);     \
+        __atomic_compare_exchange_n(p, &want, v, 0, order, __ATOMIC_ACQUIRE);                \
         return want;                                                                         \
     }
 
@@ -258,8 +258,9 @@ VARVE_D_RMW(varve_d_add64_dev, add, __ATOMIC_RELAXED, 64)
 VARVE_D_RMW(varve_d_add32_acquire_dev, add, __ATOMIC_ACQUIRE, 32)
 VARVE_D_RMW(varve_d_add32_release_dev, add, __ATOMIC_RELEASE, 32)
 VARVE_D_RMW(varve_d_or64_dev, or, __ATOMIC_RELAXED, 64)
-VARVE_D_CAS(varve_d_cas32_dev, 32)
-VARVE_D_CAS(varve_d_cas64_dev, 64)
+VARVE_D_CAS(varve_d_cas32_dev, __ATOMIC_ACQ_REL, 32)
+VARVE_D_CAS(varve_d_cas64_dev, __ATOMIC_ACQ_REL, 64)
+VARVE_D_CAS(varve_d_cas32_acquire_dev, __ATOMIC_ACQUIRE, 32)
 
 VARVE_D_FN uint64_t varve_d_max64_dev(uint64_t *p, uint64_t v)
 {
@@ -282,9 +283,10 @@ VARVE_D_FN void varve_d_fence_sys(void)
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 
-/* Each addition orders for itself here. */
+/* Each word orders for itself here. */
 VARVE_D_RMW(varve_d_add32_early_dev, add, __ATOMIC_ACQUIRE, 32)
 VARVE_D_RMW(varve_d_add32_late_dev, add, __ATOMIC_RELEASE, 32)
+VARVE_D_STORE(varve_d_store32_late_dev, __ATOMIC_RELEASE, 32)
 
 VARVE_D_FN void varve_d_acquire_all_dev(void)
 {

@@ -7,9 +7,10 @@
  *
  * What stays true. A frame that is linked into the table is BUSY or VALID, and its key does not change
  * while it is pinned. Whoever fills a frame has the bytes at hand when it links it, so that waiting
- * for a BUSY frame is waiting for a copy, never for a server. A frame is taken from its last use by
- * one compare and swap that fails if it is pinned; what streams keep about frames only says where to
- * try. Looking up takes no lock: it may follow links that change under it, and then either pins the
+ * for a BUSY frame is waiting for a copy, never for a server. Pages of a file that nobody writes may
+ * be filled before they are linked, which makes them VALID at once: a warp does so with one page for
+ * each lane. A frame is taken from its last use by one compare and swap that fails if it is pinned;
+ * what streams keep about frames only says where to try. Looking up takes no lock: it may follow links that change under it, and then either pins the
  * right frame, which the key tells, or finds nothing; what is found missing is looked for once
  * more under the bucket's lock before it is linked.
  */
@@ -154,9 +155,16 @@ VARVE_D_FN uint32_t varve_g_hash(uint32_t file, uint64_t page)
     return (uint32_t)(h >> 32 ^ h >> 17);
 }
 
+VARVE_D_FN int varve_g_try_lock(uint32_t *lock)
+{
+    return varve_d_cas32_acquire_dev(lock, 0, 1) == 0;
+}
+
+/* One thread of a warp. Lanes of one that lock at once try, and vote on trying again: one that waited here
+ * for another might keep that from going on. */
 VARVE_D_FN void varve_g_lock(uint32_t *lock)
 {
-    while (varve_d_cas32_dev(lock, 0, 1) != 0)
+    while (!varve_g_try_lock(lock))
         varve_d_pause(40);
 }
 
@@ -211,29 +219,66 @@ VARVE_D_FN void varve_g_unlink_locked(const struct varve_gfs *fs, struct varve_g
         at = &fs->frames[f].next;
     varve_d_store32_dev(at, varve_d_load32_dev(&fr->next));
     fr->linked = 0;
-    /* Pairs with the acquire in varve_g_evict, which takes no lock of a frame without a key: who sees
+    /* Pairs with the acquire in varve_g_bucket_of, which takes no lock of a frame without a key: who sees
      * that it has none may link it elsewhere. */
     varve_d_release32_dev(&fr->file, VARVE_G_NONE);
 }
 
-/* Whether the frame could be taken from its last use. It is FREE then. One thread. */
-VARVE_D_COLD int varve_g_evict(const struct varve_gfs *fs, uint32_t frame)
+/* Whether the frame could be taken from its last use. It is FREE then, and may still have a key. */
+VARVE_D_FN int varve_g_claim(const struct varve_gfs *fs, uint32_t frame)
+{
+    uint32_t *at = &fs->frames[frame].word;
+    uint32_t word = varve_d_cas32_acquire_dev(at, VARVE_G_VALID, VARVE_G_FREE);
+
+    return word == VARVE_G_VALID ||
+           (word == VARVE_G_FAILED &&
+            varve_d_cas32_acquire_dev(at, VARVE_G_FAILED, VARVE_G_FREE) == VARVE_G_FAILED);
+}
+
+/* The bucket of the key of a frame that was claimed; NULL: it has none. */
+VARVE_D_FN struct varve_g_bucket *varve_g_bucket_of(const struct varve_gfs *fs, uint32_t frame)
 {
     struct varve_g_frame *fr = &fs->frames[frame];
-    struct varve_g_bucket *b;
-    uint32_t file, word = varve_d_load32_dev(&fr->word);
+    uint32_t file = varve_d_acquire32_dev(&fr->file);
 
-    if ((word != VARVE_G_VALID && word != VARVE_G_FAILED) ||
-        varve_d_cas32_dev(&fr->word, word, VARVE_G_FREE) != word)
-        return 0;
-    file = varve_d_acquire32_dev(&fr->file);
-    if (file != VARVE_G_NONE) {
-        b = &fs->buckets[varve_g_hash(file, varve_d_load64_dev(&fr->page)) & (fs->n_buckets - 1)];
-        varve_g_lock(&b->lock);
-        varve_g_unlink_locked(fs, b, frame);
-        varve_g_unlock(&b->lock);
-    }
-    return 1;
+    if (file == VARVE_G_NONE)
+        return NULL;
+    return &fs->buckets[varve_g_hash(file, varve_d_load64_dev(&fr->page)) & (fs->n_buckets - 1)];
+}
+
+/* A frame that was claimed loses its key. One thread. */
+VARVE_D_COLD void varve_g_clear(const struct varve_gfs *fs, uint32_t frame)
+{
+    struct varve_g_bucket *b = varve_g_bucket_of(fs, frame);
+
+    if (!b)
+        return;
+    varve_g_lock(&b->lock);
+    varve_g_unlink_locked(fs, b, frame);
+    varve_g_unlock(&b->lock);
+}
+
+/* The frame of a page, not pinned, or VARVE_G_NONE. The bucket is locked. */
+VARVE_D_FN uint32_t varve_g_find_locked(const struct varve_gfs *fs, const struct varve_g_bucket *b,
+                                        uint32_t file, uint64_t page)
+{
+    uint32_t f = varve_d_load32_dev(&b->head);
+
+    while (f != VARVE_G_NONE && !varve_g_is(&fs->frames[f], file, page))
+        f = varve_d_load32_dev(&fs->frames[f].next);
+    return f;
+}
+
+/* Gives a FREE frame the page as its key, and puts it into the chain. The bucket is locked. */
+VARVE_D_FN void varve_g_link_locked(const struct varve_gfs *fs, struct varve_g_bucket *b,
+                                    uint32_t frame, uint32_t file, uint64_t page)
+{
+    struct varve_g_frame *fr = &fs->frames[frame];
+
+    varve_d_store64_dev(&fr->page, page);
+    varve_d_store32_dev(&fr->file, file);
+    fr->linked = 1;
+    varve_d_store32_dev(&fr->next, varve_d_load32_dev(&b->head));
 }
 
 /* Links a FREE frame as that of the page, BUSY and pinned. 0: another has come before; the frame is
@@ -246,14 +291,9 @@ VARVE_D_COLD int varve_g_link(const struct varve_gfs *fs, uint32_t frame, uint32
     uint32_t f;
 
     varve_g_lock(&b->lock);
-    for (f = varve_d_load32_dev(&b->head);
-         f != VARVE_G_NONE && !varve_g_is(&fs->frames[f], file, page);)
-        f = varve_d_load32_dev(&fs->frames[f].next);
+    f = varve_g_find_locked(fs, b, file, page);
     if (f == VARVE_G_NONE) {
-        varve_d_store64_dev(&fr->page, page);
-        varve_d_store32_dev(&fr->file, file);
-        fr->linked = 1;
-        varve_d_store32_dev(&fr->next, varve_d_load32_dev(&b->head));
+        varve_g_link_locked(fs, b, frame, file, page);
         /* Pairs with the pin in varve_g_find: who sees it BUSY sees its key. */
         varve_d_add32_release_dev(&fr->word, VARVE_G_BUSY + VARVE_G_PIN);
         varve_d_store32_dev(&b->head, frame);
@@ -264,6 +304,30 @@ VARVE_D_COLD int varve_g_link(const struct varve_gfs *fs, uint32_t frame, uint32
     return f == VARVE_G_NONE;
 }
 
+/* Links FREE frames, one of each lane or VARVE_G_NONE, that have the bytes of their pages already: VALID, not
+ * pinned. Where another has come before, the frame is left VALID for nobody to find. All lanes. */
+VARVE_D_COLD void varve_g_link_warp(const struct varve_gfs *fs, uint32_t frame, uint32_t file,
+                                    uint64_t page)
+{
+    struct varve_g_bucket *b = &fs->buckets[varve_g_hash(file, page) & (fs->n_buckets - 1)];
+    int left = frame != VARVE_G_NONE;
+
+    do {
+        if (left && varve_g_try_lock(&b->lock)) {
+            if (varve_g_find_locked(fs, b, file, page) == VARVE_G_NONE) {
+                varve_g_link_locked(fs, b, frame, file, page);
+                varve_d_store32_dev(&b->head, frame);
+            }
+            /* Pairs with the pin in varve_g_find, and with the next who locks: who sees the frame VALID
+             * sees its key and its bytes. Until then it is FREE, and passed by. */
+            varve_d_release_all_dev();
+            varve_d_add32_late_dev(&fs->frames[frame].word, VARVE_G_VALID);
+            varve_d_store32_late_dev(&b->lock, 0);
+            left = 0;
+        }
+    } while (varve_d_ballot_warp(left));
+}
+
 /* The page is not to be found any more; those who have it pinned keep it. One thread. */
 VARVE_D_COLD void varve_g_forget(const struct varve_gfs *fs, uint32_t file, uint64_t page)
 {
@@ -271,9 +335,7 @@ VARVE_D_COLD void varve_g_forget(const struct varve_gfs *fs, uint32_t file, uint
     uint32_t f;
 
     varve_g_lock(&b->lock);
-    for (f = varve_d_load32_dev(&b->head);
-         f != VARVE_G_NONE && !varve_g_is(&fs->frames[f], file, page);)
-        f = varve_d_load32_dev(&fs->frames[f].next);
+    f = varve_g_find_locked(fs, b, file, page);
     if (f != VARVE_G_NONE)
         varve_g_unlink_locked(fs, b, f);
     varve_g_unlock(&b->lock);
@@ -284,7 +346,7 @@ VARVE_D_COLD void varve_g_forget(const struct varve_gfs *fs, uint32_t file, uint
  * and then goes round its own, the least recently taken frame first. One that has less than its
  * share takes extents from streams that have more, or that nobody uses. */
 
-/* An extent of another stream, its least recently used. One thread; the caller holds its own stream's
+/* An extent of another stream, its least recently used. The caller holds its own stream's
  * lock, and only tries those of others. */
 VARVE_D_COLD uint32_t varve_g_steal(const struct varve_gfs *fs, uint32_t me, uint32_t share)
 {
@@ -342,7 +404,7 @@ VARVE_D_COLD uint32_t varve_g_next_extent(const struct varve_gfs *fs, uint32_t m
     return e;
 }
 
-/* A FREE frame of the stream, or VARVE_G_NONE: all that were tried are pinned. One thread. */
+/* A frame of the stream, claimed, or VARVE_G_NONE: all that were tried are pinned. Any lanes at once. */
 VARVE_D_FN uint32_t varve_g_take_own(const struct varve_gfs *fs, uint32_t stream)
 {
     struct varve_g_stream *s = &fs->streams[stream];
@@ -353,7 +415,7 @@ VARVE_D_FN uint32_t varve_g_take_own(const struct varve_gfs *fs, uint32_t stream
         uint32_t extent = (uint32_t)(c >> 32), at = (uint32_t)c;
 
         if (extent != VARVE_G_NONE && at < fs->extent_frames) {
-            if (varve_g_evict(fs, extent * fs->extent_frames + at))
+            if (varve_g_claim(fs, extent * fs->extent_frames + at))
                 return extent * fs->extent_frames + at;
             continue;
         }
@@ -384,16 +446,42 @@ VARVE_D_FN uint32_t varve_g_take_global(const struct varve_gfs *fs)
         uint32_t at = fs->shared->queue_next;
 
         fs->shared->queue_next = at + 1 == fs->n_frames ? 0 : at + 1;
-        if (varve_g_evict(fs, at))
+        if (varve_g_claim(fs, at))
             f = at;
     }
+    if (f != VARVE_G_NONE)
+        varve_g_clear(fs, f);
     varve_g_unlock(&fs->shared->queue_lock);
     return f;
 }
 
+/* A FREE frame without a key, or VARVE_G_NONE. One thread. */
 VARVE_D_COLD uint32_t varve_g_take(const struct varve_gfs *fs, uint32_t stream)
 {
-    return fs->replace ? varve_g_take_global(fs) : varve_g_take_own(fs, stream);
+    uint32_t frame;
+
+    if (fs->replace)
+        return varve_g_take_global(fs);
+    frame = varve_g_take_own(fs, stream);
+    if (frame != VARVE_G_NONE)
+        varve_g_clear(fs, frame);
+    return frame;
+}
+
+/* The same for each lane that wants one. All lanes, each stream with a queue of its own. */
+VARVE_D_COLD uint32_t varve_g_take_warp(const struct varve_gfs *fs, uint32_t stream, int want)
+{
+    uint32_t frame = want ? varve_g_take_own(fs, stream) : VARVE_G_NONE;
+    struct varve_g_bucket *b = frame != VARVE_G_NONE ? varve_g_bucket_of(fs, frame) : NULL;
+
+    while (varve_d_ballot_warp(b != NULL)) {
+        if (b && varve_g_try_lock(&b->lock)) {
+            varve_g_unlink_locked(fs, b, frame);
+            varve_g_unlock(&b->lock);
+            b = NULL;
+        }
+    }
+    return frame;
 }
 
 #endif

@@ -58,22 +58,24 @@ VARVE_D_FN struct varve_g_team varve_g_group(const struct varve_gfile *f)
 
 /* Who handles a page: the group, if it is a warp or pages are large, otherwise each warp of it; with
  * readahead of one size the group, as the paper has it. */
-VARVE_D_FN struct varve_g_team varve_g_page_team(const struct varve_gfile *f, uint32_t *ret_index,
-                                                 uint32_t *ret_teams)
-{
-    struct varve_g_team t = varve_g_group(f);
+struct varve_g_share {
+    struct varve_g_team team;
+    uint32_t index, teams; /* which of how many, that have every so manieth page */
+};
 
-    *ret_index = 0;
-    *ret_teams = 1;
+VARVE_D_FN struct varve_g_share varve_g_page_share(const struct varve_gfile *f)
+{
+    struct varve_g_share s = {varve_g_group(f), 0, 1};
+
     if (f->by_block && f->fs->page_shift < VARVE_G_BLOCK_PAGE_SHIFT &&
         f->fs->readahead != VARVE_G_FIXED && f->size % VARVE_D_WARP == 0) {
-        *ret_index = varve_d_warp();
-        *ret_teams = varve_d_warps();
-        t.rank = varve_d_lane();
-        t.size = VARVE_D_WARP;
-        t.block = 0;
+        s.index = varve_d_warp();
+        s.teams = varve_d_warps();
+        s.team.rank = varve_d_lane();
+        s.team.size = VARVE_D_WARP;
+        s.team.block = 0;
     }
-    return t;
+    return s;
 }
 
 struct varve_g_found {
@@ -104,11 +106,28 @@ VARVE_D_FN struct varve_g_found varve_g_gather(const struct varve_gfile *f, uint
     return mine;
 }
 
+struct varve_g_told {
+    struct varve_g_source src;
+    int rc;
+};
+
 /* What the first thread has got, to all. */
 VARVE_D_FN int varve_g_tell_source(const struct varve_gfile *f, int rc, struct varve_g_source *src)
 {
     struct varve_g_team t = varve_g_group(f);
+    VARVE_D_SHARED(struct varve_g_told, told);
 
+    if (f->by_block) {
+        if (f->rank == 0) {
+            told->rc = rc;
+            told->src = *src;
+        }
+        varve_d_sync_block();
+        rc = told->rc;
+        *src = told->src;
+        varve_d_sync_block();
+        return rc;
+    }
     rc = (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
     if (rc)
         return rc;
@@ -170,17 +189,16 @@ VARVE_D_FN void varve_g_count(struct varve_gfile *f, const struct varve_g_source
         f->bypassed_bytes += bytes;
 }
 
-/* Fills a frame that is linked and BUSY, and gives bytes [lo, hi) of the page to dst. `keep`: it
- * stays pinned. */
-VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t, uint32_t frame,
-                             uint64_t page, uint32_t lo, uint32_t hi, unsigned char *dst,
-                             const struct varve_g_source *src, const unsigned char *from, int keep)
+/* The page's bytes to a frame, and [lo, hi) of them to dst as well, unless that is NULL. How many there
+ * are. */
+VARVE_D_FN uint32_t varve_g_fill_bytes(const struct varve_gfile *f, const struct varve_g_team *t,
+                                       uint32_t frame, uint64_t page, uint32_t lo, uint32_t hi,
+                                       unsigned char *dst, const unsigned char *from)
 {
     const struct varve_gfs *fs = f->fs;
     unsigned char *data = fs->data + ((uint64_t)frame << fs->page_shift);
     uint64_t left = f->bytes - (page << fs->page_shift);
     uint32_t valid = left >> fs->page_shift ? 1u << fs->page_shift : (uint32_t)left;
-    uint32_t end = VARVE_G_VALID;
     int both = dst && ((uintptr_t)dst | lo | hi) % 16 == 0;
 
     varve_g_pull(t->rank, t->size, data, both ? dst : NULL, lo / 16, hi / 16, from,
@@ -190,6 +208,18 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
         varve_g_copy(t, dst, data + lo, hi - lo);
         varve_g_sync(t);
     }
+    return valid;
+}
+
+/* Fills a frame that is linked and BUSY, and gives bytes [lo, hi) of the page to dst. `keep`: it
+ * stays pinned. */
+VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t, uint32_t frame,
+                             uint64_t page, uint32_t lo, uint32_t hi, unsigned char *dst,
+                             const struct varve_g_source *src, const unsigned char *from, int keep)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint32_t valid = varve_g_fill_bytes(f, t, frame, page, lo, hi, dst, from), end = VARVE_G_VALID;
+
     if (t->rank != 0)
         return;
     /* The bytes may have been asked for before a write that has ended since; then nobody else shall
@@ -312,25 +342,14 @@ VARVE_D_FN void varve_g_piece_part(const struct varve_gfile *f, const struct var
     *ret_dst = p->dst + (at + *ret_lo - p->off);
 }
 
-/* Page i of the piece. */
-VARVE_D_FN int varve_g_piece_page(struct varve_gfile *f, const struct varve_g_team *t,
-                                  const struct varve_g_piece *p, uint32_t i,
-                                  const struct varve_g_source *src, const unsigned char *from)
-{
-    unsigned char *dst;
-    uint32_t lo, hi;
-
-    varve_g_piece_part(f, p, i, &lo, &hi, &dst);
-    return varve_g_page(f, t, p->first + i, lo, hi, dst, src, from, NULL);
-}
-
 /* What a warp finds of its pages, index, index + teams and so on, below n: each lane looks for one, all
  * copy, and two fences serve for all of them. One bit for each page that was there. */
-VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve_g_piece *p,
-                                       uint32_t index, uint32_t teams, uint32_t n)
+VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve_g_share *s,
+                                       const struct varve_g_piece *p, uint32_t n)
 {
     const struct varve_gfs *fs = f->fs;
-    struct varve_g_team t = {varve_d_lane(), VARVE_D_WARP, 0};
+    struct varve_g_team t = s->team;
+    uint32_t index = s->index, teams = s->teams;
     uint64_t found = 0;
     uint32_t base, mask, j, frame, lo, hi;
     unsigned char *dst;
@@ -367,15 +386,120 @@ VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve
     return found;
 }
 
+/* Whether warps take frames for many pages at once, fill and then link them: nobody writes the file, and
+ * every stream has frames for all pages of a piece. */
+VARVE_D_FN int varve_g_fills_many(const struct varve_gfile *f, const struct varve_g_team *t)
+{
+    return !t->block && !f->fs->replace && !(f->flags & VARVE_G_WRITABLE) &&
+           (uint64_t)f->fs->n_streams * VARVE_G_CHUNK_PAGES <= f->fs->n_frames;
+}
+
+/* Where page i of the piece is, `first` being the one that the source begins with; without a place of its
+ * own, where it is mapped, as far as the device knows; or NULL. */
+VARVE_D_FN const unsigned char *varve_g_piece_from(const struct varve_gfile *f,
+                                                   const struct varve_g_piece *p, uint32_t i,
+                                                   uint32_t first, const struct varve_g_source *src)
+{
+    uint64_t pages;
+
+    return src->ptr ? src->ptr + ((uint64_t)(i - first) << f->fs->page_shift)
+                    : varve_g_mapped(f, p->first + i, 0, &pages);
+}
+
+/* Page i of the piece into a frame that is FREE, or NONE, and to the caller. A warp. */
+VARVE_D_FN void varve_g_piece_fill(struct varve_gfile *f, const struct varve_g_team *t,
+                                   const struct varve_g_piece *p, uint32_t i, uint32_t frame,
+                                   const struct varve_g_source *src, const unsigned char *from)
+{
+    unsigned char *dst;
+    uint32_t lo, hi, bytes;
+
+    varve_g_piece_part(f, p, i, &lo, &hi, &dst);
+    if (frame != VARVE_G_NONE) {
+        bytes = varve_g_fill_bytes(f, t, frame, p->first + i, lo, hi, dst, from);
+    } else {
+        bytes = hi - lo;
+        varve_g_copy(t, dst, from + lo, bytes);
+    }
+    if (t->rank == 0)
+        varve_g_count(f, src, bytes, frame != VARVE_G_NONE);
+}
+
+/* Those of a warp's pages in [first, end) that are wanted, none of which was in the cache: each lane takes a
+ * frame, all copy, each lane links one, so that what has to be waited for is waited for once and not for
+ * each page. Two groups that want a page at once may both get it. One bit for each page that there was a
+ * place for. */
+VARVE_D_FN uint64_t varve_g_piece_many(struct varve_gfile *f, const struct varve_g_share *s,
+                                       const struct varve_g_piece *p, uint32_t first, uint32_t end,
+                                       uint64_t wanted, const struct varve_g_source *src)
+{
+    uint32_t base, mask, j, frame = VARVE_G_NONE;
+    uint64_t filled = 0;
+
+    for (base = first + s->index; base < end; base += VARVE_D_WARP * s->teams) {
+        uint32_t mine = base + s->team.rank * s->teams;
+        const unsigned char *from = NULL;
+
+        if (mine < end && wanted >> mine & 1)
+            from = varve_g_piece_from(f, p, mine, first, src);
+        mask = varve_d_ballot_warp(from != NULL);
+        if (mask && !f->pass_by)
+            frame = varve_g_take_warp(f->fs, f->stream, from != NULL);
+        for (j = 0; j < VARVE_D_WARP && mask >> j; j++) {
+            uint32_t i = base + j * s->teams;
+
+            if (!(mask >> j & 1))
+                continue;
+            varve_g_piece_fill(f, &s->team, p, i, varve_d_shfl32_warp(frame, j), src,
+                               (const unsigned char *)(uintptr_t)varve_d_shfl64_warp(
+                                   (uint64_t)(uintptr_t)from, j));
+            filled |= UINT64_C(1) << i;
+        }
+        if (mask && !f->pass_by)
+            varve_g_link_warp(f->fs, frame, f->file, p->first + mine);
+    }
+    return filled;
+}
+
+/* Those of this thread's team's pages in [first, end) that are wanted: from the cache, or into it from the
+ * source. Out of line, since hits have no use for it. */
+VARVE_D_COLD struct varve_g_found varve_g_piece_pages(struct varve_gfile *f,
+                                                      const struct varve_g_piece *p, uint32_t first,
+                                                      uint32_t end, uint64_t wanted,
+                                                      const struct varve_g_source *src)
+{
+    struct varve_g_share s = varve_g_page_share(f);
+    int many = varve_g_fills_many(f, &s.team), rc;
+    uint64_t filled = many ? varve_g_piece_many(f, &s, p, first, end, wanted, src) : 0;
+    struct varve_g_found found = {0, 0};
+    unsigned char *dst;
+    uint32_t i, lo, hi;
+
+    for (i = first + s.index; i < end; i += s.teams) {
+        if (!((wanted & ~filled) >> i & 1))
+            continue;
+        rc = VARVE_G_MISSED;
+        if (!many) {
+            varve_g_piece_part(f, p, i, &lo, &hi, &dst);
+            rc = varve_g_page(f, &s.team, p->first + i, lo, hi, dst, src,
+                              src->ptr ? varve_g_piece_from(f, p, i, first, src) : NULL, NULL);
+        }
+        if (rc == VARVE_G_MISSED)
+            found.missing |= UINT64_C(1) << i;
+        else if (rc < 0)
+            found.failed = (uint64_t)-rc;
+    }
+    return found;
+}
+
 /* The pages that are not in the cache and not mapped, as far as the device knows: one run after
  * another is got from the host. */
 VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve_g_piece *p,
                                        uint64_t missing)
 {
     struct varve_g_source src = {0, 0, 0, 0};
-    uint32_t index, teams, i, first, last, again = 0;
-    struct varve_g_team t = varve_g_page_team(f, &index, &teams);
-    struct varve_g_found found = {0, 0};
+    struct varve_g_found found;
+    uint32_t first, last, again = 0;
     int rc = 0;
 
     while (missing) {
@@ -392,16 +516,9 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
             return rc;
         if (src.pages > last - first + 1)
             src.pages = last - first + 1;
-        for (i = first + index; i < first + src.pages; i += teams) {
-            if (!(missing >> i & 1))
-                continue;
-            rc = varve_g_piece_page(f, &t, p, i, &src,
-                                    src.ptr + ((uint64_t)(i - first) << f->fs->page_shift));
-            if (rc < 0)
-                found.failed = (uint64_t)-rc;
-        }
+        found = varve_g_piece_pages(f, p, first, first + (uint32_t)src.pages, missing, &src);
         /* Nobody looks at the window any more when the first thread asks for the next. */
-        found = varve_g_gather(f, t.rank, found);
+        found = varve_g_gather(f, varve_g_page_share(f).team.rank, found);
         if (found.failed)
             return -(int)found.failed;
         missing &= ~(((src.pages > 63 ? 0 : UINT64_C(1) << src.pages) - 1) << first);
@@ -411,27 +528,20 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
 
 VARVE_D_FN int varve_g_piece_read(struct varve_gfile *f, const struct varve_g_piece *p)
 {
-    uint32_t index, teams, i;
     uint32_t n = (uint32_t)(((p->off + p->bytes - 1) >> f->fs->page_shift) - p->first + 1);
-    struct varve_g_team t = varve_g_page_team(f, &index, &teams);
+    struct varve_g_share s = varve_g_page_share(f);
     struct varve_g_source src = {0, 0, 0, 1};
     struct varve_g_found found = {0, 0};
-    uint64_t hits = 0;
+    uint64_t hits = 0, all = 0;
+    uint32_t i;
 
-    if (!t.block)
-        hits = varve_g_piece_hits(f, p, index, teams, n);
-    for (i = index; i < n; i += teams) {
-        int rc;
-
-        if (hits >> i & 1)
-            continue;
-        rc = varve_g_piece_page(f, &t, p, i, &src, NULL);
-        if (rc == VARVE_G_MISSED)
-            found.missing |= UINT64_C(1) << i;
-        else if (rc < 0)
-            found.failed = (uint64_t)-rc;
-    }
-    found = varve_g_gather(f, t.rank, found);
+    for (i = s.index; i < n; i += s.teams)
+        all |= UINT64_C(1) << i;
+    if (!s.team.block)
+        hits = varve_g_piece_hits(f, &s, p, n);
+    if (hits != all)
+        found = varve_g_piece_pages(f, p, 0, n, ~hits, &src);
+    found = varve_g_gather(f, s.team.rank, found);
     if (found.failed)
         return -(int)found.failed;
     return found.missing ? varve_g_piece_missing(f, p, found.missing) : 0;

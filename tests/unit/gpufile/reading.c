@@ -8,7 +8,12 @@
 
 #include "unit/gpufile/gf.h"
 
-enum { BYTES = 700 * KIB + 123 };
+enum {
+    BYTES = 700 * KIB + 123,
+    /* So many streams or fewer for each MiB of cache, in pages of 4 KiB, and warps fill many pages at
+     * once; with more, one after another. */
+    FEW = 4
+};
 
 struct job {
     uint32_t id;
@@ -99,15 +104,17 @@ static uint32_t add(const char *name, uint64_t bytes, int flags)
     return id;
 }
 
-/* All ways to read a file once, and again from the cache. */
-static void every_byte(int scope, int flags, uint32_t page, uint64_t piece, int io)
+/* A file read once, and again from the cache. */
+static void every_byte_of(uint32_t streams, int scope, int flags, uint32_t page, uint64_t piece,
+                          int io)
 {
     struct varve_gpufs_opts o = gf_opts();
     struct job j = {.scope = scope, .piece = piece, .bytes = BYTES};
     struct varve_gpufs_stats s, again;
 
+    o.streams = streams;
     o.page_bytes = page;
-    o.cache_bytes = VV_MAX(MIB, 64 * page);
+    o.cache_bytes = VV_MAX(MIB, 64 * page * (streams == FEW ? FEW : 1));
     o.readahead_bytes = VV_MAX(o.readahead_bytes, 2 * page);
     o.split_bytes = VV_MAX(o.split_bytes, page);
     o.io = io;
@@ -125,6 +132,13 @@ static void every_byte(int scope, int flags, uint32_t page, uint64_t piece, int 
     T_EQ(again.served_bytes + again.mapped_bytes, s.served_bytes + s.mapped_bytes);
     T_CHECK(again.hits >= s.hits + BYTES / page);
     T_OK(gf_close());
+}
+
+/* All ways to do that. */
+static void every_byte(int scope, int flags, uint32_t page, uint64_t piece, int io)
+{
+    every_byte_of(12, scope, flags, page, piece, io);
+    every_byte_of(FEW, scope, flags, page, piece, io);
 }
 
 static void served_by_block(void)
@@ -175,12 +189,14 @@ static void mapped(void)
 /* A file several times as large as the cache, in each way to replace pages and to read ahead. */
 static void larger_than_the_cache(void)
 {
-    for (int how = 0; how < 6; how++) {
+    for (int how = 0; how < 8; how++) {
         struct varve_gpufs_opts o = gf_opts();
         struct job j = {.scope = how % 2 ? VARVE_GWARP : VARVE_GBLOCK, .piece = 12 * KIB};
+        unsigned resident = how < 6 ? 3 : 2;
 
         j.bytes = 3 * MIB + 1;
-        o.cache_bytes = 256 * KIB;
+        o.cache_bytes = how < 6 ? 256 * KIB : MIB;
+        o.streams = how < 6 ? o.streams : FEW;
         o.replace = how == 2 ? VARVE_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
         o.bypass = how == 3 ? VARVE_GBYPASS_AUTO : VARVE_GBYPASS_NEVER;
         o.readahead = how == 4   ? VARVE_GREADAHEAD_FIXED
@@ -189,9 +205,11 @@ static void larger_than_the_cache(void)
         gf_bad_os(20, 50, 0);
         gf_open(&o);
         j.id = add("large", j.bytes, VARVE_GFILE_READ);
-        run_stretch(&j, 3, 4, 3);
+        run_stretch(&j, 3, 4, resident);
         T_EQ(gf_stats().bypassed_bytes > j.bytes / 2, how == 3);
-        run_stretch(&j, 3, 4, 3);
+        if (how >= 6)
+            T_EQ(gf_stats().bypassed_bytes, 0);
+        run_stretch(&j, 3, 4, resident);
         T_OK(gf_close());
     }
 }
@@ -288,27 +306,136 @@ static void random_places(void)
 {
     uint64_t rounds = t_cases(1, 40);
 
-    for (uint64_t round = 0; round < 4 * rounds; round++) {
-        int how = (int)(round % 4);
+    for (uint64_t round = 0; round < 8 * rounds; round++) {
+        int how = (int)(round % 4), few = round % 8 >= 4;
         struct varve_gpufs_opts o = gf_opts();
         struct job j = {.scope = how % 2 ? VARVE_GWARP : VARVE_GBLOCK, .piece = 30 * KIB};
         unsigned blocks = how % 2 ? 3 : 6;
 
-        j.bytes = 3 * MIB + 77;
-        o.cache_bytes = 192 * KIB; /* 48 pages: every group steals from others */
+        j.bytes = (few ? 2 : 3) * MIB + 77;
+        o.cache_bytes = few ? MIB : 192 * KIB; /* 48 pages: every group steals from others */
+        o.streams = few ? FEW : o.streams;
         gf_bad_os(20, 100, 0);
         gf_open(&o);
         j.id = add("any", j.bytes, VARVE_GFILE_READ | (how / 2 ? VARVE_GFILE_MAP : 0));
         j.seed = t_seed() + 1000 * round;
         j.groups = how % 2 ? blocks * 2 : blocks;
         j.buffer = malloc(j.groups * (j.piece + 64));
-        gf_launch(blocks, 4, 4, read_anywhere, &j);
+        gf_launch(blocks, 4, few && how % 2 ? 2 : 4, read_anywhere, &j);
         T_OK(j.error);
         T_EQ(j.wrong, 0);
         T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
         free(j.buffer);
         T_OK(gf_close());
     }
+}
+
+/* All groups read the same file, of the size of the cache, at once: pages that several of them fill at the
+ * same time are found once, and the frames of the others are used again. */
+static void read_all(void *arg)
+{
+    struct job *j = arg;
+    unsigned char *p = j->buffer + group_of(j) * j->piece;
+    struct varve_gfile f;
+    int rc = varve_gopen(&gf_handle, j->id, (enum varve_gscope)j->scope, &f);
+
+    if (rc) {
+        j->error = rc;
+        return;
+    }
+    for (uint64_t off = 0; off < j->bytes; off += j->piece) {
+        check(j, &f, p, off, varve_gread(&f, off, p, j->piece), j->piece);
+        group_sync(&f);
+    }
+    (void)varve_gclose(&f);
+}
+
+static void the_same_at_once(void)
+{
+    for (int how = 0; how < 4; how++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {.scope = how % 2 ? VARVE_GWARP : VARVE_GBLOCK, .piece = 64 * KIB};
+        struct varve_gpufs_stats s;
+
+        j.bytes = o.cache_bytes;
+        o.streams = FEW;
+        o.bypass = VARVE_GBYPASS_NEVER;
+        gf_bad_os(20, 0, 0);
+        gf_open(&o);
+        j.id = add("same", j.bytes, VARVE_GFILE_READ | (how / 2 ? VARVE_GFILE_MAP : 0));
+        j.buffer = malloc(FEW * j.piece);
+        for (int round = 0; round < 4; round++)
+            gf_launch(how % 2 ? 2 : FEW, 4, FEW, read_all, &j);
+        T_OK(j.error);
+        T_EQ(j.wrong, 0);
+        T_EQ(j.right, 4 * FEW * j.bytes);
+        s = gf_stats();
+        T_EQ(s.bypassed_bytes, 0); /* no frame was lost */
+        T_EQ(s.hits + s.misses, 4 * FEW * j.bytes / (4 * KIB));
+        T_OK(varve_gpufs_drop(gf_fs));
+        free(j.buffer);
+        T_OK(gf_close());
+    }
+}
+
+/* Lanes that take and link at once, pages of few buckets among them: each page is found, once, in a frame
+ * that no other has. */
+enum { KEYS = 24, TAKES = 40 };
+
+static void take_and_link(void *arg)
+{
+    struct job *j = arg;
+    uint32_t stream = varve_d_block() % gf_handle.n_streams;
+    uint64_t turn = 2 * varve_d_warp() + varve_d_lane();
+
+    for (unsigned i = 0; i < TAKES; i++) {
+        uint32_t frame = varve_g_take_warp(&gf_handle, stream, (i + turn) % 3 != 0);
+
+        if (frame != VARVE_G_NONE && (gf_handle.frames[frame].word & VARVE_G_STATE) != VARVE_G_FREE)
+            j->wrong++;
+        if (frame != VARVE_G_NONE) {
+            gf_handle.data[(uint64_t)frame << gf_handle.page_shift] = (unsigned char)(i % KEYS);
+            j->right++;
+        }
+        varve_d_sync_warp();
+        varve_g_link_warp(&gf_handle, frame, 0, i % KEYS);
+    }
+}
+
+static void lanes_take_and_link(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct varve_gfs small;
+    struct job j = {0};
+
+    o.streams = FEW;
+    gf_open(&o);
+    small = gf_handle;
+    gf_handle.n_buckets = 2; /* of those that there are */
+    for (int round = 0; round < 8; round++) {
+        unsigned linked = 0;
+
+        gf_launch(FEW, 4, FEW, take_and_link, &j);
+        T_EQ(j.wrong, 0);
+        for (uint64_t page = 0; page < KEYS; page++) {
+            uint32_t frame = varve_g_find(&gf_handle, 0, page);
+
+            if (frame == VARVE_G_NONE)
+                continue; /* its frame was taken since */
+            T_EQ(gf_handle.data[(uint64_t)frame << gf_handle.page_shift], page);
+            varve_g_unpin(&gf_handle, frame);
+            linked++;
+        }
+        T_CHECK(linked > 0);
+        for (uint32_t i = 0; i < gf_handle.n_frames; i++) {
+            T_EQ(gf_handle.frames[i].word, VARVE_G_VALID);
+            linked -= gf_handle.frames[i].linked;
+        }
+        T_EQ(linked, 0);
+    }
+    T_CHECK(j.right > 0);
+    gf_handle = small;
+    T_OK(gf_close());
 }
 
 /* Past the page cache, where the file system has that; and where it has not. */
@@ -423,6 +550,8 @@ int main(void)
     T_RUN(paper_modes);
     T_RUN(largest_pages);
     T_RUN(random_places);
+    T_RUN(the_same_at_once);
+    T_RUN(lanes_take_and_link);
     T_RUN(direct);
     T_RUN(advised);
     T_RUN(announced_and_forgotten);

@@ -154,7 +154,8 @@ struct gfb_way {
     uint32_t servers; /* 0: as the mode has it */
     uint64_t fetched; /* bytes that are asked for; 0: what the files have */
     bool cold;
-    bool own; /* each stream replaces its own pages, in place of the mode's */
+    bool anywhere; /* `blocks` warps read records at random */
+    bool own;      /* each stream replaces its own pages, in place of the mode's */
 };
 
 uint64_t gfb_input_bytes(const struct gfb_input *in);
@@ -204,6 +205,7 @@ struct gfb_preads {
     uint64_t piece;
     uint32_t threads; /* 0: as many as there are servers */
     int runs;         /* the best of so many; 0: of two */
+    uint64_t span;    /* of the memory that they read into, together; 0: a piece each */
     bool anywhere;    /* not on and on */
     bool direct;      /* past the page cache */
 };
@@ -215,6 +217,9 @@ VV_WARN_UNUSED int gfb_disk_rate(struct gfb *b, const struct gfb_input *in, unsi
 /* How long reading should take, from what was measured alone. NAN: ours, which has no model. */
 VV_WARN_UNUSED int gfb_predict(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                                double *ret_s);
+/* The same again, once the run is over, where rates change from minute to minute: the mean of both. */
+VV_WARN_UNUSED int gfb_predict_after(struct gfb *b, const struct gfb_way *way,
+                                     const struct gfb_input *in, double *predicted_s);
 
 /* ---- bench_gpufile_parts.c: the experiments ---- */
 

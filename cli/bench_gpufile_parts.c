@@ -111,6 +111,8 @@ static int measure(struct gfb *b, const struct gfb_way *way, const struct gfb_in
         row->io_s = best + gfb_reader_map_s(r);
     gfb_reader_free(r);
     if (rc == 0)
+        rc = gfb_predict_after(b, way, in, &row->predicted_s);
+    if (rc == 0)
         rc = gfb_check(b, in, dst, &row->wrong);
     if (rc)
         snprintf(row->text, sizeof(row->text), "%s", b->error);
@@ -409,6 +411,7 @@ static int mosaic_predict(struct gfb *b, const struct gfb_way *way, struct plain
     int rc;
 
     many.blocks = (uint32_t)w->groups;
+    many.anywhere = true;
     many.fetched = row->bytes * (way->mode == GFB_GPUFS_4K ? 1 : 16);
     rc = gfb_predict(b, &many, &p->in, &whole);
     if (rc == 0)
@@ -701,6 +704,8 @@ static int program_run(struct gfb *b, struct program *p, const struct gfb_way *w
         }
     }
     gfb_reader_free(r);
+    if (rc == 0)
+        rc = gfb_predict_after(b, way, &p->in, &row->predicted_s);
     if (rc == 0)
         rc = program_check(b, p, &wrong_result);
     if (rc == 0)

@@ -3,15 +3,20 @@
  * What limits the ways that ours is compared with. A baseline counts when its time is explained: from rates
  * that are measured apart from it, its time is worked out and told beside what was measured.
  *
- *   one thread          reads into fresh memory, and then copies from pageable memory: the times add up
+ *   one thread          reads into fresh memory, and then copies from pageable memory: the times add up. Both
+ *                       are taken from a part of the same file, before the run and after it, since what the
+ *                       system does about fresh memory changes from minute to minute
  *   double buffers      the slower of the threads' preads and the copies from pinned memory, and what cannot
  *                       overlap: starting the threads, and the first buffers or the last copies
- *   the papers' ways    as many times what one block gets alone as there are blocks, but no more than the
- *                       servers can do, and than the link carries. What servers can do: as many times what
- *                       one does that is never idle, less what threads lose when they read at once, and
- *                       the busiest of them has more than its share of the slots. With one queue of
- *                       pages for all, which a lock protects, no more than pages can be taken from it by as
- *                       many groups that do nothing else.
+ *   the papers' ways    every block goes round: it asks, its server reads, it pulls the bytes, it does what it
+ *                       does to pages. The round that one block makes alone is measured, and what of it
+ *                       are the server's reading and the link; servers, the link and, with one queue of pages for
+ *                       all, its lock have lines in front of them when there are many blocks. How
+ *                       long these are follows from how long each is held (mean value analysis of a closed
+ *                       network, after Schweitzer). A server is held for as long as one is that is never idle,
+ *                       longer by what threads lose when as many read at once into as much memory; the
+ *                       lock for as long as groups hold it that do nothing else, more where pages have to be
+ *                       forgotten than where they are still free. The server with the most slots ends last.
  *
  * Rates are those of threads that have begun: buffers are touched before, and the best of some runs counts.
  */
@@ -19,6 +24,8 @@
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,6 +41,9 @@
 #define MIB (KIB * KIB)
 
 enum { DEPTH_MAX = 64, RUNS = 3 };
+
+/* Memory beyond this is in no cache of a processor, whatever more there is of it. */
+#define SPAN_MAX (512 * MIB)
 
 /* How much is moved to measure a rate. */
 static uint64_t sample_bytes(const struct gfb *b)
@@ -229,8 +239,10 @@ struct preads {
     int flags;
     uint32_t threads;
     uint64_t pieces, piece;
-    bool anywhere; /* not on and on */
+    bool anywhere;  /* not on and on */
+    uint64_t slots; /* pieces of memory that each has to read into, one after another */
     double seconds;
+    _Atomic uint32_t ready;
     /* Of all of them. Synchronization: lock */
     uint64_t read;
     double first_s, last_s;
@@ -243,21 +255,25 @@ struct preads {
 static void pread_part(void *arg, uint64_t first, uint64_t last)
 {
     struct preads *p = arg;
-    char *buf = aligned_alloc(4096, vv_align_up(p->piece, UINT64_C(4096)));
+    char *buf = aligned_alloc(4096, vv_align_up(p->slots * p->piece, UINT64_C(4096)));
     int fd = open(p->path, p->flags), rc = fd < 0 ? -errno : buf ? 0 : -ENOMEM;
     uint64_t from = p->pieces * first / p->threads, n = p->pieces * last / p->threads - from;
     uint64_t bytes = 0;
     double start, s = 0;
 
     if (buf)
-        memset(buf, 1, p->piece);
+        memset(buf, 1, p->slots * p->piece);
     n = VV_MAX(n, UINT64_C(1));
+    /* All begin together, or those that come do. */
+    atomic_fetch_add(&p->ready, 1);
+    for (start = gfb_now_s(); atomic_load(&p->ready) < p->threads && gfb_now_s() - start < 1;)
+        sched_yield();
     start = gfb_now_s();
     for (uint64_t i = 0; rc == 0 && (s < p->seconds || i == 0); i++) {
         uint64_t at =
             p->anywhere ? vv_pattern_mix(first << 40 | i) % p->pieces : (from + i % n) % p->pieces;
 
-        ssize_t got = pread(fd, buf, p->piece, (off_t)(at * p->piece));
+        ssize_t got = pread(fd, buf + i % p->slots * p->piece, p->piece, (off_t)(at * p->piece));
 
         if (got < 0)
             rc = -errno;
@@ -306,15 +322,19 @@ int gfb_pread_rate(struct gfb *b, const struct gfb_input *in, const struct gfb_p
                        .piece = how->piece,
                        .pieces = VV_MAX(in->bytes[k] / how->piece, UINT64_C(1)),
                        .anywhere = how->anywhere,
-                       .seconds = b->emulated ? 0.001 : 0.15,
+                       .seconds = b->emulated ? 0.001
+                                  : how->span ? 0.06
+                                              : 0.15,
                        .lock = PTHREAD_MUTEX_INITIALIZER};
     double best = 0;
     int rc = 0;
 
+    p.slots = VV_MAX(how->span / p.threads / p.piece, UINT64_C(1));
     if (how->direct && has_direct(p.path))
         p.flags |= O_DIRECT;
     for (int run = 0; rc == 0 && run < (b->emulated ? 1 : how->runs ? how->runs : 2); run++) {
         p.read = 0;
+        atomic_store(&p.ready, 0);
         p.first_s = INFINITY;
         p.last_s = 0;
         rc = gf_parallel(p.threads, p.threads, pread_part, &p);
@@ -410,8 +430,23 @@ static void part_of(const struct gfb_input *in, uint64_t bytes, uint64_t request
         ret->bytes[0] = ret->bytes[0] / request * request;
 }
 
-/* Reads a part of the input in that way, with so many blocks and servers, pages replaced by whoever took
- * them; seconds for each byte. */
+/* With as much of the part in the cache as the whole has, pages replaced by whoever took them. */
+static struct gfb_way way_alone(const struct gfb_way *way, uint64_t bytes, uint64_t part,
+                                uint32_t blocks, uint32_t servers)
+{
+    struct gfb_way one = *way;
+
+    one.blocks = blocks;
+    one.servers = servers;
+    one.cold = false;
+    one.own = true;
+    one.cache_bytes = way->cache_bytes < bytes
+                          ? (uint64_t)((double)part * (double)way->cache_bytes / (double)bytes)
+                          : part + part / 4 + 8 * page_of(way);
+    return one;
+}
+
+/* Reads a part of the input in that way, with so many blocks and servers; seconds for each byte. */
 static int alone(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                  uint32_t blocks, uint32_t servers, uint64_t request, double *ret_s)
 {
@@ -421,21 +456,17 @@ static int alone(struct gfb *b, const struct gfb_way *way, const struct gfb_inpu
              requests = blocks > 1    ? blocks * (b->emulated ? 4 : 16)
                         : b->emulated ? 16
                                       : 512;
-    struct gfb_way one = *way;
     unsigned char *dst[3] = {NULL};
     struct gfb_reader *r = NULL;
     struct gfb_input part;
+    struct gfb_way one;
     void *p = NULL;
     double best = INFINITY, t;
     int rc;
 
     part_of(in, VV_MIN(VV_MAX(requests * request, least), b->emulated ? MIB : 512 * MIB), request,
             &part);
-    one.blocks = blocks;
-    one.servers = servers;
-    one.cold = false;
-    one.own = true;
-    one.cache_bytes = part.bytes[0] + part.bytes[0] / 4 + 8 * page_of(way);
+    one = way_alone(way, gfb_input_bytes(in), part.bytes[0], blocks, servers);
     rc = vv_device_mem_alloc(b->device, part.bytes[0], &p);
     dst[0] = p;
     if (rc == 0)
@@ -451,54 +482,115 @@ static int alone(struct gfb *b, const struct gfb_way *way, const struct gfb_inpu
     return rc;
 }
 
-/* What all servers can do, in bytes per second. */
-static int all_servers(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
-                       uint64_t request, double *ret_rate)
+/* The same for warps that read records at random, each of which brings a whole request. */
+static int alone_anywhere(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
+                          uint32_t groups, uint32_t servers, uint64_t request, double *ret_s)
 {
-    struct gfb_preads many = {.piece = request, .threads = gfb_servers(b, way)},
-                      one = {.piece = request, .threads = 1};
-    double s, together, by_one;
-    int rc = alone(b, way, in, VV_MIN(way->blocks, 256u), 1, request, &s);
+    uint32_t warp = b->emulated ? 2 : 32, warps = groups > 1 ? b->emulated ? 2 : 8 : 1;
+    struct gf_args a = {.piece = 4 * KIB, .seed = b->o.seed + 77, .result = b->result};
+    struct gfb_way one = way_alone(way, 1, 1, groups, servers);
+    struct gf_result result = {0};
+    struct varve_gpufs *fs = NULL;
+    double best = INFINITY, start;
+    void *p = NULL;
+    int rc;
 
+    a.count = groups > 1 ? 2 : b->emulated ? 16 : 512;
+    a.bytes[0] = in->bytes[0];
+    one.cache_bytes = way->cache_bytes;
+    rc = vv_device_mem_alloc(b->device, groups * a.count * a.piece, &p);
+    a.dst[0] = p;
+    if (rc == 0)
+        rc = gfb_fs_open(b, &one, in, groups, &fs, a.file, &start);
+    if (rc == 0)
+        rc = varve_gpufs_handle(fs, &a.fs);
+    for (int run = 0; rc == 0 && run < (b->emulated ? 1 : 2); run++) {
+        rc = varve_gpufs_drop(fs);
+        if (rc == 0)
+            rc = gfb_result_clear(b);
+        start = gfb_now_s();
+        if (rc == 0)
+            rc = gf_gpu_launch(b->gpu, GF_K_records, groups / warps, warps * warp, &a);
+        if (rc == 0)
+            rc = gf_gpu_sync(b->gpu);
+        best = fmin(best, gfb_now_s() - start);
+        if (rc == 0)
+            rc = gfb_result_get(b, &result);
+    }
+    (void)varve_gpufs_close(fs);
+    (void)vv_device_mem_free(b->device, p);
+    *ret_s = best / ((double)result.bytes / (double)a.piece * (double)request);
+    return rc;
+}
+
+static int alone_of(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
+                    uint32_t blocks, uint32_t servers, uint64_t request, double *ret_s)
+{
+    return (way->anywhere ? alone_anywhere : alone)(b, way, in, blocks, servers, request, ret_s);
+}
+
+/* ---- waiting in line ---- */
+
+/* Something that one at a time can have. */
+struct station {
+    double held_s;    /* in each round of each of */
+    double customers; /* who go round, and come here */
+};
+
+/* How long a round takes where some of it is spent at stations, and the rest nowhere that others are. Who
+ * comes to a station finds there what one customer fewer would leave there in the mean. */
+static double round_s(double rest, const struct station *st, size_t n)
+{
+    double line[4] = {0}, at[4], all = 0;
+
+    for (int turn = 0; turn < 1000; turn++) {
+        all = rest;
+        for (size_t i = 0; i < n; i++) {
+            at[i] = st[i].held_s *
+                    (1 + line[i] * fmax(st[i].customers - 1, 0) / fmax(st[i].customers, 1));
+            all += at[i];
+        }
+        for (size_t i = 0; i < n; i++)
+            line[i] = all > 0 ? st[i].customers * at[i] / all : 0;
+    }
+    return all;
+}
+
+/* What one block's round has, and how long a server is held, in seconds for each request. */
+struct round {
+    double alone, read_alone, server;
+};
+
+/* Measured beside the run that it explains. Servers read into all windows of all streams, so that these
+ * are in as many caches, or in none. */
+static int measure_round(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
+                         uint64_t request, struct round *ret)
+{
+    uint64_t piece = VV_MIN(request, 2 * MIB), span = 2 * request * way->blocks;
+    struct gfb_preads many = {.piece = piece,
+                              .threads = gfb_servers(b, way),
+                              .anywhere = way->anywhere,
+                              .span = VV_MIN(span, b->emulated ? MIB : SPAN_MAX)},
+                      one = many, near = many;
+    double alone_s, busy_s, together, by_one, by_near;
+    int rc = alone_of(b, way, in, 1, 1, request, &alone_s);
+
+    one.threads = near.threads = 1;
+    near.span = 2 * request;
+    if (rc == 0)
+        rc = alone_of(b, way, in, way->anywhere ? way->blocks : VV_MIN(way->blocks, 256u), 1,
+                      request, &busy_s);
     if (rc == 0)
         rc = gfb_pread_rate(b, in, &many, &together);
     if (rc == 0)
         rc = gfb_pread_rate(b, in, &one, &by_one);
     if (rc == 0)
-        *ret_rate = 1 / s * together / by_one;
-    return rc;
-}
-
-/* The same question is asked again and again. */
-struct known {
-    enum gfb_mode mode;
-    uint32_t page, ahead;
-    double s;       /* for a byte, of one block */
-    double servers; /* bytes per second */
-};
-
-static struct known known[64];
-static size_t nr_known;
-
-static int ask(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
-               uint64_t request, struct known *ret)
-{
-    struct known k = {.mode = way->mode, .page = way->page, .ahead = way->ahead};
-    int rc;
-
-    for (size_t i = 0; i < nr_known; i++)
-        if (known[i].mode == k.mode && known[i].page == k.page && known[i].ahead == k.ahead) {
-            *ret = known[i];
-            return 0;
-        }
-    rc = alone(b, way, in, 1, 1, request, &k.s);
-    if (rc == 0)
-        rc = all_servers(b, way, in, request, &k.servers);
+        rc = gfb_pread_rate(b, in, &near, &by_near);
     if (rc)
         return rc;
-    if (nr_known < VV_ARRAY_SIZE(known))
-        known[nr_known++] = k;
-    *ret = k;
+    ret->alone = alone_s * (double)request;
+    ret->read_alone = (double)request / by_near;
+    ret->server = busy_s * (double)request * many.threads * by_one / together;
     return 0;
 }
 
@@ -585,6 +677,20 @@ int gfb_rates_keep(struct gfb *b)
     return 0;
 }
 
+/* How long a page takes to be had from the one queue: those that are still free first, then those of others. */
+static int lock_s(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
+                  double fetched, double *ret_s)
+{
+    double cache = (double)way->cache_bytes, free_rate, evict_rate = INFINITY, evicts;
+    int rc = lock_rate(b, in, way->blocks, false, &free_rate);
+
+    evicts = fmax(1 - cache / fetched, 0);
+    if (rc == 0 && evicts > 0)
+        rc = lock_rate(b, in, way->blocks, true, &evict_rate);
+    *ret_s = (1 - evicts) / free_rate + evicts / evict_rate;
+    return rc;
+}
+
 static int predict_paper(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                          double *ret_s)
 {
@@ -592,19 +698,51 @@ static int predict_paper(struct gfb *b, const struct gfb_way *way, const struct 
     bool ahead = way->mode >= GFB_PREFETCH_GLOBAL, global = way->mode < GFB_PREFETCH;
     uint64_t request = ahead ? VV_MAX(way->ahead ? way->ahead : 64 * KIB, page) : page;
     uint64_t bytes = gfb_input_bytes(in), fetched = way->fetched ? way->fetched : bytes;
-    double share = (double)way->blocks / gfb_servers(b, way), rate, lock;
-    struct known k;
-    int rc = ask(b, way, in, request, &k);
+    double share = ceil((double)way->blocks / gfb_servers(b, way)), lock = 0, link;
+    struct round r = {0};
+    int rc = measure_round(b, way, in, request, &r);
 
+    if (rc == 0 && global)
+        rc = lock_s(b, way, in, (double)fetched, &lock);
     if (rc)
         return rc;
-    rate = fmin(way->blocks / k.s, fmin(k.servers * share / ceil(share), b->rates.pull));
-    if (global) {
-        rc = lock_rate(b, in, way->blocks, fetched > way->cache_bytes, &lock);
-        rate = fmin(rate, lock * (double)page);
+    link = (double)request / b->rates.pull;
+    *ret_s = (double)bytes / ((double)request * way->blocks) *
+             round_s(fmax(r.alone - r.read_alone - link, 0),
+                     (struct station[]){{r.server, share},
+                                        {link, way->blocks},
+                                        {lock * (double)request / (double)page, way->blocks}},
+                     3);
+    return 0;
+}
+
+/* What one thread does to a part of the input, as to all of it: fresh memory for the whole, reading, copying,
+ * and giving the memory back. Seconds for all of it. */
+static int predict_one(struct gfb *b, const struct gfb_input *in, double *ret_s)
+{
+    unsigned k = largest(in);
+    uint64_t part = VV_MIN(in->bytes[k], VV_MAX(in->bytes[k] / 8, 4 * sample_bytes(b))), done = 0;
+    void *device = NULL;
+    int rc = vv_device_mem_alloc(b->device, part, &device);
+    double start = gfb_now_s();
+    char *buf = rc ? NULL : malloc(in->bytes[k]);
+
+    if (rc == 0 && !buf)
+        rc = -ENOMEM;
+    while (rc == 0 && done < part) {
+        ssize_t n = pread(in->fd[k], buf + done, part - done, (off_t)done);
+
+        if (n <= 0)
+            rc = n ? -errno : -ENODATA;
+        else
+            done += (uint64_t)n;
     }
-    *ret_s = (double)bytes / rate;
-    return rc;
+    if (rc == 0)
+        rc = gfb_copy(b, device, buf, part);
+    free(buf);
+    *ret_s = (gfb_now_s() - start) / (double)part * (double)gfb_input_bytes(in);
+    (void)vv_device_mem_free(b->device, device);
+    return rc ? gfb_fail(b, rc, "%s: %s", in->path[k], strerror(-rc)) : 0;
 }
 
 /* Threads that read and copies that follow: the slower of the two goes on all the time, but copies begin
@@ -619,15 +757,27 @@ static double predict_double(const struct gfb *b, double bytes)
 
 int gfb_predict(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in, double *ret_s)
 {
-    double bytes = (double)gfb_input_bytes(in);
-
-    if (!gfb_is_ours(way->mode) && !way->cold && way->mode > GFB_DOUBLE)
-        return predict_paper(b, way, in, ret_s);
+    *ret_s = NAN;
     if (gfb_is_ours(way->mode) || way->cold)
-        *ret_s = NAN;
-    else if (way->mode == GFB_CPU)
-        *ret_s = bytes / b->rates.read_one + bytes / b->rates.pageable;
+        return 0;
+    if (way->mode == GFB_CPU)
+        return predict_one(b, in, ret_s);
+    if (way->mode == GFB_DOUBLE)
+        *ret_s = predict_double(b, (double)gfb_input_bytes(in));
     else
-        *ret_s = predict_double(b, bytes);
+        return predict_paper(b, way, in, ret_s);
     return 0;
+}
+
+int gfb_predict_after(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
+                      double *predicted_s)
+{
+    double after;
+    int rc;
+
+    if (way->mode != GFB_CPU || way->cold)
+        return 0;
+    rc = predict_one(b, in, &after);
+    *predicted_s = (*predicted_s + after) / 2;
+    return rc;
 }

@@ -514,6 +514,8 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
             continue;
         if (rc)
             return rc;
+        if (f->rank == 0 && !src.mapped)
+            varve_g_ahead(f);
         if (src.pages > last - first + 1)
             src.pages = last - first + 1;
         found = varve_g_piece_pages(f, p, first, first + (uint32_t)src.pages, missing, &src);
@@ -627,6 +629,8 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
         rc = varve_g_tell_source(f, rc, &src);
         if (rc == -EBUSY)
             return rc;
+        if (rc == 0 && f->rank == 0 && !src.mapped)
+            varve_g_ahead(f);
         if (rc == 0)
             rc = varve_g_page(f, &t, page, 0, 0, NULL, &src, src.ptr, &frame);
         if (rc == -EBUSY)

@@ -208,18 +208,35 @@ VARVE_D_FN unsigned varve_g_rest(uint64_t waited, unsigned active)
     return (unsigned)(rest < least ? least : rest > most ? most : rest);
 }
 
+/* Whether the answer of a part is there, and what it is: bytes, or a negative errno. The bytes are there when
+ * the answer is. */
+VARVE_D_FN int varve_g_answered(struct varve_gfile *f, uint32_t part, int *ret)
+{
+    const struct varve_gfs *fs = f->fs;
+    struct varve_g_stream *s = &fs->streams[f->stream];
+    uint64_t v = varve_d_acquire64_sys(varve_g_mailbox(f, part));
+
+    if (VARVE_G_ANSWER_NUMBER(v) != s->number[part])
+        return 0;
+    f->maps = VARVE_G_ANSWER_MAPS(v);
+    if (fs->queue == VARVE_G_TICKETS)
+        varve_d_release64_dev(&fs->ring_done[s->ticket[part] & (fs->n_ring - 1)],
+                              s->ticket[part] / fs->n_ring + 1);
+    *ret = (int)(int32_t)(uint32_t)v;
+    return 1;
+}
+
 /* Waits for the answer of a part. Bytes, or a negative errno; after -ETIMEDOUT and -ENOTCONN the part
  * is stuck. A handle that has waited in vain once looks once only. */
 VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
 {
     const struct varve_gfs *fs = f->fs;
     struct varve_g_stream *s = &fs->streams[f->stream];
-    uint64_t start = varve_d_now_ns(), now = start, v;
+    uint64_t start = varve_d_now_ns(), now = start;
     unsigned spins = 0, active = varve_d_load32_dev(&fs->shared->active);
-    int rc = f->late;
+    int rc = f->late, got = 0;
 
-    while (v = varve_d_load64_sys(varve_g_mailbox(f, part)),
-           VARVE_G_ANSWER_NUMBER(v) != s->number[part]) {
+    while (VARVE_G_ANSWER_NUMBER(varve_d_load64_sys(varve_g_mailbox(f, part))) != s->number[part]) {
         /* After an error the mailbox was looked at once more: servers answer before they go. */
         if (rc) {
             s->stuck |= 1u << part;
@@ -236,20 +253,17 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
         else
             varve_d_pause(varve_g_rest(now - start, active));
     }
-    /* Once more, in order: the bytes are there when the answer is. */
-    v = varve_d_acquire64_sys(varve_g_mailbox(f, part));
     f->waits_ns += now - start;
-    f->maps = VARVE_G_ANSWER_MAPS(v);
-    if (fs->queue == VARVE_G_TICKETS)
-        varve_d_release64_dev(&fs->ring_done[s->ticket[part] & (fs->n_ring - 1)],
-                              s->ticket[part] / fs->n_ring + 1);
-    return (int)(int32_t)(uint32_t)v;
+    (void)varve_g_answered(f, part, &got); /* once more, in order */
+    return got;
 }
 
 /* ---- windows ---- */
 
-/* Waits for the parts under way that hold any of bytes [lo, hi) of the window. */
-VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t lo, uint32_t hi)
+/* Waits for the parts under way that hold any of bytes [lo, hi) of the window; with `once`, looks at
+ * them: 1, one is not there. 0 or a negative errno. */
+VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t lo, uint32_t hi,
+                                     int once)
 {
     struct varve_g_window *win = &f->window[w];
     uint32_t part, split = f->fs->split_bytes;
@@ -260,7 +274,10 @@ VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t
 
         if (!(win->asked >> part & 1))
             continue;
-        got = varve_g_wait(f, 8 * w + part);
+        if (!once)
+            got = varve_g_wait(f, 8 * w + part);
+        else if (!varve_g_answered(f, 8 * w + part, &got))
+            return 1;
         win->asked &= ~(1u << part);
         want = win->bytes - part * split < split ? win->bytes - part * split : split;
         if (off + want > f->bytes)
@@ -277,7 +294,7 @@ VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t
  * stuck. */
 VARVE_D_COLD void varve_g_window_drop(struct varve_gfile *f, uint32_t w)
 {
-    (void)varve_g_window_wait(f, w, 0, f->window[w].bytes);
+    (void)varve_g_window_wait(f, w, 0, f->window[w].bytes, 0);
     f->window[w].bytes = f->window[w].asked = f->window[w].error = 0;
 }
 
@@ -372,15 +389,15 @@ VARVE_D_FN uint32_t varve_g_window_bytes(const struct varve_gfile *f, uint64_t o
 }
 
 /* While a group reads on, the window after the one in use is asked for before it is needed. That it
- * cannot be had is told when it is. */
-VARVE_D_COLD void varve_g_ahead(struct varve_gfile *f, uint32_t w)
+ * cannot be had is told when it is. Where there is nothing to wait for, the others copy meanwhile. */
+VARVE_D_COLD void varve_g_ahead(struct varve_gfile *f)
 {
+    uint32_t w = f->last, bytes;
     uint64_t off = f->window[w].off + f->window[w].bytes;
-    uint32_t bytes;
 
-    if (f->fs->readahead != VARVE_G_ADAPTIVE || f->advice == VARVE_GADV_RANDOM ||
-        (!f->run && f->advice != VARVE_GADV_SEQUENTIAL) || off >= f->bytes ||
-        varve_g_in_window(f, !w, off))
+    if (!f->window[w].bytes || f->fs->readahead != VARVE_G_ADAPTIVE ||
+        f->advice == VARVE_GADV_RANDOM || (!f->run && f->advice != VARVE_GADV_SEQUENTIAL) ||
+        off >= f->bytes || varve_g_in_window(f, !w, off))
         return;
     bytes = varve_g_window_bytes(f, off, 1u << f->fs->page_shift);
     varve_g_window_drop(f, !w);
@@ -410,13 +427,13 @@ struct varve_g_source {
 };
 
 /* Pages from `page` on, `want` of them wanted now, wherever they come from; fewer may be given, but
- * one at least. 0 or a negative errno. Waits. */
+ * one at least. 0 or a negative errno. Waits. Who has told the others what it got calls varve_g_ahead. */
 VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want,
                              struct varve_g_source *ret)
 {
     const struct varve_gfs *fs = f->fs;
     uint64_t off = page << fs->page_shift, most = fs->readahead_bytes >> fs->page_shift, left;
-    uint32_t w, lo, bytes;
+    uint32_t w, lo, hi, bytes, asked = 0;
     int rc;
 
     ret->ptr = varve_g_mapped(f, page, 1, &ret->pages);
@@ -439,14 +456,19 @@ VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want
         if (rc)
             return rc;
         f->ahead = bytes;
+        asked = 1;
     }
     f->last = w;
-    varve_g_ahead(f, w);
     lo = (uint32_t)(off - f->window[w].off);
     left = (f->window[w].bytes - lo) >> fs->page_shift;
     if (left > want)
         left = want;
-    rc = varve_g_window_wait(f, w, lo, lo + ((uint32_t)left << fs->page_shift));
+    hi = lo + ((uint32_t)left << fs->page_shift);
+    rc = asked ? 1 : varve_g_window_wait(f, w, lo, hi, 1);
+    if (rc > 0) {
+        varve_g_ahead(f);
+        rc = varve_g_window_wait(f, w, lo, hi, 0);
+    }
     if (rc) {
         varve_g_window_drop(f, w);
         return rc;

@@ -473,6 +473,50 @@ static void advised(void)
     }
 }
 
+/* While a group reads on, what follows the window in use is asked for, whether that had to be waited for or
+ * was there. */
+static void read_slowly(void *arg)
+{
+    struct job *j = arg;
+    struct varve_gfile f;
+
+    if (varve_gopen(&gf_handle, j->id, (enum varve_gscope)j->scope, &f) != 0) {
+        j->error = -EPROTO;
+        return;
+    }
+    for (uint64_t off = 0; off < j->bytes; off += j->piece) {
+        check(j, &f, j->buffer, off, varve_gread(&f, off, j->buffer, j->piece), j->piece);
+        if (f.rank == 0 && off) {
+            const struct varve_g_window *now = &f.window[f.last], *next = &f.window[!f.last];
+
+            if (now->off + now->bytes < j->bytes && next->off != now->off + now->bytes)
+                j->error = -EPROTO;
+            usleep(1000);
+        }
+        group_sync(&f);
+    }
+    (void)varve_gclose(&f);
+}
+
+static void the_next_is_asked_for(void)
+{
+    for (int scope = VARVE_GBLOCK; scope <= VARVE_GWARP; scope++) {
+        static unsigned char buffer[8 * KIB];
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {.scope = scope, .piece = sizeof(buffer), .bytes = 512 * KIB};
+
+        j.buffer = buffer;
+        gf_open(&o);
+        j.id = add("next", j.bytes, VARVE_GFILE_READ);
+        gf_launch(1, scope == VARVE_GBLOCK ? 4 : VARVE_D_WARP, 1, read_slowly, &j);
+        T_OK(j.error);
+        T_EQ(j.wrong, 0);
+        T_EQ(j.right, j.bytes);
+        T_EQ(gf_stats().requested_bytes, j.bytes);
+        T_OK(gf_close());
+    }
+}
+
 /* What is announced is there when it is read; what is said to be of no use is read anew. */
 enum { RANGE = 16 * KIB };
 
@@ -554,6 +598,7 @@ int main(void)
     T_RUN(lanes_take_and_link);
     T_RUN(direct);
     T_RUN(advised);
+    T_RUN(the_next_is_asked_for);
     T_RUN(announced_and_forgotten);
     T_RUN(hot_files_are_mapped);
     return t_done();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The experiments. Each fills in rows; one that goes wrong leaves its reason in its row, and the next is
- * tried. Memory that is read into is spoilt before each run and compared, word by word, after the last.
+ * tried. Memory that is read into is spoilt before each run and compared, word by word, after it.
  */
 #include <errno.h>
 #include <math.h>
@@ -92,11 +92,13 @@ static int measure(struct gfb *b, const struct gfb_way *way, const struct gfb_in
 {
     struct gfb_reader *r = NULL;
     double s, best = INFINITY;
+    uint64_t wrong = 0;
     int rc;
 
     show(b, row);
     row->bytes = gfb_input_bytes(in);
     row->cold = way->cold;
+    row->wrong = 0;
     rc = gfb_predict(b, way, in, &row->predicted_s);
     if (rc == 0)
         rc = gfb_reader_new(b, way, in, &r);
@@ -106,14 +108,15 @@ static int measure(struct gfb *b, const struct gfb_way *way, const struct gfb_in
             rc = gfb_reader_read(r, dst, &s);
         if (rc == 0)
             best = fmin(best, s);
+        if (rc == 0)
+            rc = gfb_check(b, in, dst, &wrong);
+        row->wrong += wrong;
     }
     if (rc == 0)
         row->io_s = best + gfb_reader_map_s(r);
     gfb_reader_free(r);
     if (rc == 0)
         rc = gfb_predict_after(b, way, in, &row->predicted_s);
-    if (rc == 0)
-        rc = gfb_check(b, in, dst, &row->wrong);
     if (rc)
         snprintf(row->text, sizeof(row->text), "%s", b->error);
     else
@@ -683,6 +686,7 @@ static int program_run(struct gfb *b, struct program *p, const struct gfb_way *w
     uint64_t wrong = 0, wrong_result = 0;
     int rc = gfb_predict(b, way, &p->in, &row->predicted_s);
 
+    row->wrong = 0;
     if (rc == 0)
         rc = gfb_reader_new(b, way, &p->in, &r);
     for (uint32_t run = 0; rc == 0 && run < runs_of(b, way->mode, 0); run++) {
@@ -695,8 +699,13 @@ static int program_run(struct gfb *b, struct program *p, const struct gfb_way *w
         if (rc == 0)
             rc = gf_gpu_sync(b->gpu);
         compute = gfb_now_s() - start;
+        if (rc == 0)
+            rc = program_check(b, p, &wrong_result);
+        if (rc == 0)
+            rc = gfb_check(b, &p->in, p->dst, &wrong);
         if (rc)
             break;
+        row->wrong += wrong + wrong_result;
         io += gfb_reader_map_s(r);
         if (io + compute < best) {
             best = row->total_s = io + compute;
@@ -706,11 +715,6 @@ static int program_run(struct gfb *b, struct program *p, const struct gfb_way *w
     gfb_reader_free(r);
     if (rc == 0)
         rc = gfb_predict_after(b, way, &p->in, &row->predicted_s);
-    if (rc == 0)
-        rc = program_check(b, p, &wrong_result);
-    if (rc == 0)
-        rc = gfb_check(b, &p->in, p->dst, &wrong);
-    row->wrong = wrong + wrong_result;
     return rc;
 }
 

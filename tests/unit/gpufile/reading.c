@@ -391,7 +391,8 @@ static void take_and_link(void *arg)
     for (unsigned i = 0; i < TAKES; i++) {
         uint32_t frame = varve_g_take_warp(&gf_handle, stream, (i + turn) % 3 != 0);
 
-        if (frame != VARVE_G_NONE && (gf_handle.frames[frame].word & VARVE_G_STATE) != VARVE_G_FREE)
+        if (frame != VARVE_G_NONE &&
+            (varve_d_load32_dev(&gf_handle.frames[frame].word) & VARVE_G_STATE) != VARVE_G_FREE)
             j->wrong++;
         if (frame != VARVE_G_NONE) {
             gf_handle.data[(uint64_t)frame << gf_handle.page_shift] = (unsigned char)(i % KEYS);

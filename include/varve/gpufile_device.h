@@ -42,7 +42,9 @@ enum varve_gscope { VARVE_GBLOCK, VARVE_GWARP };
 
 #ifdef VARVE_D_CODE
 
-enum { VARVE_G_CHUNK_PAGES = 64, VARVE_G_BLOCK_PAGE_SHIFT = 15 };
+enum { VARVE_G_CHUNK_PAGES = 64, VARVE_G_BLOCK_PAGE_SHIFT = 15, VARVE_G_FIRST_PAGES = 16 };
+
+#define VARVE_G_NOWHERE UINT64_MAX
 
 /* ---- groups ---- */
 
@@ -549,10 +551,13 @@ VARVE_D_FN int varve_g_piece_read(struct varve_gfile *f, const struct varve_g_pi
     return found.missing ? varve_g_piece_missing(f, p, found.missing) : 0;
 }
 
-/* Whether this read goes on where the one before ended, and what follows from it. */
+/* Whether this read goes on where the one before ended, and what follows from it. The first read of a
+ * handle does so if it begins the file, or is large: who reads much at once mostly goes on, and all groups
+ * of a kernel begin at the same time, when the link has nothing else to do. */
 VARVE_D_FN void varve_g_follow(struct varve_gfile *f, uint64_t off, uint64_t bytes)
 {
-    if (off == f->next) {
+    if (off == f->next || (f->next == VARVE_G_NOWHERE &&
+                           (off == 0 || bytes >> f->fs->page_shift >= VARVE_G_FIRST_PAGES))) {
         f->run++;
     } else {
         f->run = 0;
@@ -833,7 +838,8 @@ VARVE_D_FN void varve_g_start(const struct varve_gfs *fs, enum varve_gscope scop
     f->by_block = scope == VARVE_GBLOCK;
     f->rank = f->by_block ? varve_d_thread() : varve_d_lane();
     f->size = f->by_block ? varve_d_threads() : VARVE_D_WARP;
-    f->bytes = f->windows = f->next = 0;
+    f->bytes = f->windows = 0;
+    f->next = VARVE_G_NOWHERE;
     f->file = f->stream = f->flags = 0;
     f->run = f->ahead = f->advice = f->pass_by = f->last = f->maps = 0;
     f->late = 0;

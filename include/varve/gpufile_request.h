@@ -34,7 +34,7 @@ struct varve_gfile {
     uint32_t by_block;
     uint32_t rank, size; /* of this thread in the group, and its threads */
 
-    uint64_t next;  /* where the next read would go on */
+    uint64_t next;  /* where the next read would go on; VARVE_G_NOWHERE: nothing was read */
     uint32_t run;   /* reads that went on where the one before ended */
     uint32_t ahead; /* bytes of the last window asked for */
     uint32_t advice, pass_by;

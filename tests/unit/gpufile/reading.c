@@ -518,6 +518,45 @@ static void the_next_is_asked_for(void)
     }
 }
 
+/* The first read of a handle is taken to be followed by others if it begins the file or is large. */
+static void read_first(void *arg)
+{
+    struct job *j = arg;
+    struct varve_gfile f;
+
+    if (varve_gopen(&gf_handle, j->id, VARVE_GBLOCK, &f) != 0) {
+        j->error = -EPROTO;
+        return;
+    }
+    check(j, &f, j->buffer, j->seed, varve_gread(&f, j->seed, j->buffer, j->piece), j->piece);
+    varve_d_sync_block();
+    (void)varve_gclose(&f);
+}
+
+static void first_reads(void)
+{
+    static const struct {
+        uint64_t off, bytes;
+        bool ahead;
+    } reads[] = {{0, 4 * KIB, true}, {128 * KIB, 60 * KIB, false}, {128 * KIB, 64 * KIB, true}};
+    static unsigned char buffer[64 * KIB];
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(reads); i++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct job j = {.seed = reads[i].off, .piece = reads[i].bytes, .buffer = buffer};
+
+        o.readahead_bytes = 64 * KIB;
+        gf_open(&o);
+        j.id = add("first", 512 * KIB, VARVE_GFILE_READ);
+        gf_launch(1, 4, 1, read_first, &j);
+        T_OK(j.error);
+        T_EQ(j.wrong, 0);
+        T_EQ(j.right, j.piece);
+        T_EQ(gf_stats().requested_bytes > j.piece, reads[i].ahead);
+        T_OK(gf_close());
+    }
+}
+
 /* What is announced is there when it is read; what is said to be of no use is read anew. */
 enum { RANGE = 16 * KIB };
 
@@ -600,6 +639,7 @@ int main(void)
     T_RUN(direct);
     T_RUN(advised);
     T_RUN(the_next_is_asked_for);
+    T_RUN(first_reads);
     T_RUN(announced_and_forgotten);
     T_RUN(hot_files_are_mapped);
     return t_done();

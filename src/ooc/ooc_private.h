@@ -165,9 +165,11 @@ struct vvi_source {
 VV_WARN_UNUSED int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx,
                                    struct vv_device *device, const struct vvi_source_opts *opts);
 void vvi_source_fini(struct vvi_source *src);
-/* Submits the copies of pieces on the stream, reading them first where need be. */
+/* Submits the copies of pieces on the stream, reading them first where need be. After an error *ret_id is the id
+ * of one that could not be read, or VVI_NO_ID: something else went wrong. */
+#define VVI_NO_ID UINT64_MAX
 VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
-                                   const struct vvi_piece *pieces, size_t n);
+                                   const struct vvi_piece *pieces, size_t n, uint64_t *ret_id);
 /* The error of a copy from staging memory, if one has ended with one: events recorded on the stream later do
  * not tell. Any thread, no lock. */
 VV_WARN_UNUSED int vvi_source_check(struct vvi_source *src);

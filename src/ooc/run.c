@@ -65,7 +65,8 @@ struct job {
     bool all;         /* the first round: no list */
     bool alone;       /* no other run has rounds */
     bool told;        /* what went wrong has been said; ... */
-    const char *what; /* ... or this is to be said of it, when no lock is held */
+    const char *what; /* ... or this is to be said of it, when no lock is held, ... */
+    uint64_t block;   /* ... and of which block, if it is one's */
     uint32_t rounds, fruitless;
     uint64_t since_ns, spent_ns[KINDS];
 };
@@ -322,7 +323,7 @@ static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_
                                           .to = b->cache + r->fills[i].slot * b->block_bytes,
                                           .id = r->fills[i].block};
     spent(j, MANAGING);
-    rc = vvi_source_fill(&b->source, stream, r->pieces + first, n);
+    rc = vvi_source_fill(&b->source, stream, r->pieces + first, n, &j->block);
     spent(j, MOVING);
     if (rc)
         j->what = "blocks cannot be brought to the device";
@@ -953,6 +954,7 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
                     .left = items,
                     .limit = items,
                     .all = true,
+                    .block = VVI_NO_ID,
                     .since_ns = vv_now_ns()};
     int rc;
 
@@ -981,7 +983,9 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
             spent(&j, LAUNCHING);
         }
     }
-    if (rc && !j.told)
+    if (rc && !j.told && j.block != VVI_NO_ID)
+        rc = FAIL(&j, rc, "block %llu cannot be read", (unsigned long long)j.block);
+    else if (rc && !j.told)
         rc = FAIL(&j, rc, "%s", j.what ? j.what : "a run on the device");
     run_end(&j); /* others may close it from here on */
     return rc;

@@ -39,6 +39,7 @@ struct vvi_readers {
     unsigned char *to;
     size_t n, next, next_at, ended;
     int error;
+    uint64_t error_id; /* of the piece */
     bool stop;
     unsigned threads;
     pthread_t id[];
@@ -87,8 +88,10 @@ static void take_part_locked(struct vvi_readers *rd)
         vv_mutex_unlock(&rd->lock);
         rc = vvi_source_read(rd->src, piece, to);
         vv_mutex_lock(&rd->lock);
-        if (rc && !rd->error)
+        if (rc && !rd->error) {
             rd->error = rc < 0 ? rc : -EIO;
+            rd->error_id = piece->id;
+        }
         if (++rd->ended == rd->n)
             vv_cond_broadcast(&rd->changed);
     }
@@ -109,7 +112,7 @@ static void *reader_main(void *arg)
 }
 
 static int readers_read(struct vvi_readers *rd, const struct vvi_piece *pieces, size_t n,
-                        unsigned char *to)
+                        unsigned char *to, uint64_t *ret_id)
 {
     int rc;
 
@@ -124,6 +127,8 @@ static int readers_read(struct vvi_readers *rd, const struct vvi_piece *pieces, 
     while (rd->ended < rd->n)
         vv_cond_wait(&rd->changed, &rd->lock);
     rc = rd->error;
+    if (rc)
+        *ret_id = rd->error_id;
     vv_mutex_unlock(&rd->lock);
     return rc;
 }
@@ -201,14 +206,14 @@ static int half_ended_locked(struct vvi_source *src, unsigned half)
 }
 
 static int fill_staged_locked(struct vvi_source *src, struct vv_stream *stream,
-                              const struct vvi_piece *pieces, size_t n)
+                              const struct vvi_piece *pieces, size_t n, uint64_t *ret_id)
 {
     unsigned char *to = src->staging + src->half * src->half_bytes;
     struct vv_event *event = src->staged[src->half];
     int rc = half_ended_locked(src, src->half), copied;
 
     if (rc == 0)
-        rc = readers_read(src->readers, pieces, n, to);
+        rc = readers_read(src->readers, pieces, n, to, ret_id);
     if (rc == 0) {
         rc = copy_pieces(src, stream, pieces, n, to);
         /* Also after an error: some may have been submitted. */
@@ -230,16 +235,17 @@ static size_t half_full(const struct vvi_source *src, const struct vvi_piece *pi
 }
 
 int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
-                    const struct vvi_piece *pieces, size_t n)
+                    const struct vvi_piece *pieces, size_t n, uint64_t *ret_id)
 {
     int rc = 0;
 
+    *ret_id = VVI_NO_ID;
     if (src->registered)
         return copy_pieces(src, stream, pieces, n, NULL);
     vv_mutex_lock(&src->lock);
     for (size_t at = 0, k; rc == 0 && at < n; at += k) {
         k = half_full(src, pieces + at, n - at);
-        rc = fill_staged_locked(src, stream, pieces + at, k);
+        rc = fill_staged_locked(src, stream, pieces + at, k, ret_id);
     }
     if (rc) {
         (void)half_ended_locked(src, 0);

@@ -91,6 +91,7 @@ static int move_table(struct vvi_cache *c, const struct vvi_move *m, uint64_t by
 
 static int bring(struct vvi_cache *c, const struct vvi_step *step)
 {
+    uint64_t table = VVI_NO_ID;
     size_t n = 0;
     int rc = 0;
 
@@ -110,7 +111,9 @@ static int bring(struct vvi_cache *c, const struct vvi_step *step)
         n += more;
     }
     if (n > 0)
-        rc = vvi_source_fill(&c->source, c->moves, c->pieces, n);
+        rc = vvi_source_fill(&c->source, c->moves, c->pieces, n, &table);
+    if (rc && table != VVI_NO_ID)
+        return vvi_tables_fail(c, rc, "table %llu cannot be read", (unsigned long long)table);
     return rc ? vvi_tables_fail(c, rc, "the tables of item %u cannot be brought to the device",
                                 step->batch.from)
               : 0;
@@ -369,7 +372,9 @@ static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
     rc = rc ? rc : moved;
     if (rc == 0 && *l->outside)
         rc = vvi_tables_fail(c, -EINVAL,
-                             "a kernel read beyond the end of a table, or of a list of them");
+                             "a kernel read beyond the end of a table, or of a list of them, for "
+                             "one of the items %u to %u",
+                             l->step.batch.from, l->step.batch.to - 1);
     if (rc)
         return rc;
     vv_mutex_lock(&t->lock);

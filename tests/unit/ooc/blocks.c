@@ -323,6 +323,7 @@ static void sources(void)
     struct work w;
     work_init(&w, ctx, 9);
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -ENODATA);
+    ck_error(ctx, -ENODATA, " cannot be read");
     free(w.sum);
     free(w.times);
     T_OK(varve_blocks_close(b));
@@ -336,7 +337,8 @@ static void sources(void)
     o.read = from_packed;
     o.read_arg = &calls;
     run_once(ctx, &o, -EIO);
-    ck_error(ctx, -EIO, "cannot be brought");
+    ck_error(ctx, -EIO, "block ");
+    ck_error(ctx, -EIO, " cannot be read");
     calls = 100;
     run_once(ctx, &o, 0);
 

@@ -494,6 +494,8 @@ static void sources(void)
     work_init(&w, ctx);
     order = order_for(&w);
     T_ERR(varve_tables_run(t, &order), -ENODATA);
+    ck_error(ctx, -ENODATA, "table ");
+    ck_error(ctx, -ENODATA, " cannot be read");
     work_free(&w);
     T_OK(varve_tables_close(t));
     close(fd);
@@ -629,6 +631,7 @@ static void misuse(void)
     w.beyond = 3;
     T_ERR(varve_tables_run(t, &order), -EINVAL);
     ck_error(ctx, -EINVAL, "beyond");
+    ck_error(ctx, -EINVAL, "one of the items ");
     work_free(&w);
     T_ERR(varve_tables_stats(t, NULL), -EINVAL);
     /* It goes on. */

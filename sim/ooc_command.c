@@ -598,8 +598,14 @@ int ooc_command(const struct ooc_options *options, const struct ooc_launcher *la
     char err[OOC_TEXT] = "";
     bool wrong = false;
     uint64_t start = vv_now_ns();
-    int rc = try_files(options);
+    int rc;
 
+    /* Before data are made, which takes a while. */
+    if (launcher->check && launcher->check()) {
+        fprintf(stderr, COMMAND ": no GPU can be used here\n");
+        return 77;
+    }
+    rc = try_files(options);
     if (rc)
         return 1;
     rc = options->tables ? ooc_survey(&options->survey, launcher, show, &start, err, &x.r)

@@ -30,7 +30,8 @@ struct ooc_options {
 int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options);
 void ooc_usage(FILE *f);
 
-/* Runs what the options say, and prints it. Returns an exit status: 0, 1 if it failed or sums differ. */
+/* Runs what the options say, and prints it. Returns an exit status: 0, 1 if it failed or sums differ, 77 if there
+ * is no such device. */
 int ooc_command(const struct ooc_options *options, const struct ooc_launcher *launcher);
 
 #ifdef __cplusplus

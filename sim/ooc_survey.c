@@ -98,8 +98,6 @@ static int open_context(struct ooc_job *j)
     struct varve_opts o;
     int rc = varve_opts_init(&o, sizeof(o));
 
-    if (j->launcher->check && j->launcher->check())
-        return fail(j, -ENODEV, "no GPU can be used here");
     o.device = j->launcher->device;
     o.device_cache = o.host_cache = 0;
     if (rc == 0)

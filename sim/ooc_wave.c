@@ -175,8 +175,6 @@ static int open_context(struct wave *w)
     struct varve_opts o;
     int rc = varve_opts_init(&o, sizeof(o));
 
-    if (w->launcher->check && w->launcher->check())
-        return fail(w, -ENODEV, "no GPU can be used here");
     o.device = w->launcher->device;
     o.device_cache = o.host_cache = 0;
     if (rc == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * varve bench ooc: data that do not fit the device, paper 004's measurements. On the emulated device it
- * runs here; kernels for a GPU are in a program of their own (bench/ooc_gpu.cu), which lies beside this one
+ * runs here; kernels for a GPU are in a program of their own (bench/ooc_gpu.cu), which is built and installed
  * where nvcc was found, and takes the same options.
  */
 #include <errno.h>
@@ -12,24 +12,29 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "core/util.h"
 #include "sim/ooc_command.h"
 
 #define COMMAND "varve bench ooc"
 
-/* The program beside this one; false: there is none. */
+/* The program beside this one, as it was built, or where it is installed; false: there is none. */
 static bool gpu_program(char *path, size_t bytes)
 {
-    ssize_t n = readlink("/proc/self/exe", path, bytes - 16);
+    static const char *const places[] = {"ooc_gpu", VV_LIBEXEC "/ooc_gpu"};
+    ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
     char *slash;
 
     if (n <= 0)
         return false;
     path[n] = '\0';
     slash = strrchr(path, '/');
-    if (!slash)
-        return false;
-    strcpy(slash + 1, "ooc_gpu");
-    return access(path, X_OK) == 0;
+    for (size_t i = 0; slash && i < VV_ARRAY_SIZE(places); i++) {
+        size_t room = bytes - (size_t)(slash + 1 - path);
+
+        if ((size_t)snprintf(slash + 1, room, "%s", places[i]) < room && access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Does it find a GPU? */
@@ -64,9 +69,9 @@ int cli_bench_ooc(int argc, char **argv)
     }
     if (options.device == OOC_CUDA && !there) {
         fprintf(stderr,
-                COMMAND ": the program with kernels for a GPU, ooc_gpu, is not beside this one: "
-                        "run bin/varve of a build with nvcc, which is not installed with it, or "
-                        "choose --device emulated\n");
+                COMMAND ": there is no program with kernels for a GPU, ooc_gpu, beside this one or "
+                        "in " VV_LIBEXEC " from there: builds with nvcc have it; or choose "
+                        "--device emulated\n");
         return CLI_FAILED;
     }
     if (options.device == OOC_CUDA || (options.device == OOC_AUTO && there && has_gpu(program))) {

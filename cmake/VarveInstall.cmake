@@ -22,6 +22,10 @@ install(TARGETS varve_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET varve_cli)
     install(TARGETS varve_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+# Kernels for `varve bench ooc`.
+if(TARGET bench_ooc_gpu)
+    install(PROGRAMS ${CMAKE_BINARY_DIR}/bin/ooc_gpu DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/varve)
+endif()
 # Sizes for `varve bench paper`.
 install(FILES bench/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
 set(varve_not_installed)

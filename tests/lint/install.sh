@@ -19,6 +19,11 @@ libdir=$(dirname "$PKG_CONFIG_PATH")
 [ -e "$prefix/share/man/man1/varve.1" ] && [ -e "$prefix/share/man/man3/varve_open.3" ] || fail "no man pages"
 "$prefix/bin/varve" --version >/dev/null
 (cd "$dir" && "$prefix/bin/varve" bench paper --device host --short --list >/dev/null) || fail "bench paper finds no sizes"
+if [ -e "$BUILD_DIR/bin/ooc_gpu" ]; then # it is found where it is installed, and finds no GPU
+    rc=0
+    CUDA_VISIBLE_DEVICES='' "$prefix/bin/varve" bench ooc --device cuda 2>"$dir/log" || rc=$?
+    [ $rc -eq 77 ] || { cat "$dir/log"; fail "bench ooc finds no kernels: $rc"; }
+fi
 [ "varve $(pkg-config --modversion varve)" = "$("$prefix/bin/varve" --version)" ] || fail "version"
 
 cat >"$dir/user.c" <<'EOF'

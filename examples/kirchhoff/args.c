@@ -132,6 +132,10 @@ static int finish(struct kir_params *p)
     if (p->stations[0] > p->n[KIR_X] || p->stations[1] > p->n[KIR_Y])
         return rtm_error(-EINVAL, "--stations %dx%d: more than there are cells at the surface",
                          p->stations[0], p->stations[1]);
+    if (p->device == KIR_CPU && (p->model_cache || p->table_cache))
+        return rtm_error(-EINVAL,
+                         "--%s: there is a cache on a device only: set --device, or leave it out",
+                         p->model_cache ? "model-cache" : "table-cache");
     if (p->edge & (p->edge - 1))
         return rtm_error(-EINVAL, "--edge %d: a power of two is needed", p->edge);
     if (p->table_step >= p->n[KIR_Z] || p->table_step >= p->n[KIR_X])

@@ -74,6 +74,8 @@ refused 'one of cpu emulated cuda' --device gpu
 refused 'one of varve paper' --policy lru
 refused 'one of flat chunked' --layout thin
 refused 'a size is needed' --table-cache 0
+refused 'table-cache: there is a cache on a device only' --table-cache 12K
+refused 'model-cache: there is a cache on a device only' --model-cache 4K --device cpu
 refused 'item 0 .*a cache of' --device emulated --table-cache 1K
 refused 'nosuch is no option' --nosuch
 refused 'needs a value' --out

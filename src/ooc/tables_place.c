@@ -352,6 +352,12 @@ static uint64_t entry_of(const struct vvi_space *s, uint32_t table, uint32_t nex
     return (uint64_t)(next >= s->late_end ? VVI_NONE : next) << 32 | table;
 }
 
+/* From the floor on; and what comes at the end of the run or behind is beyond every floor. */
+static uint32_t late_from(const struct vvi_space *s)
+{
+    return VV_MIN((uint32_t)(s->floor >> 32), s->late_end);
+}
+
 /* What the entry says still holds. */
 static bool valid(const struct vvi_space *s, uint64_t entry)
 {
@@ -389,6 +395,7 @@ static void list_late(struct vvi_space *s, uint32_t end, uint64_t bytes)
     s->floor = most < n ? UINT64_MAX : 0;
     for (uint32_t i = 0; i < most; i++)
         s->floor = VV_MIN(s->floor, s->order[i]);
+    s->late_from = late_from(s);
     for (uint32_t i = 0; i < s->nr; i++) {
         uint64_t entry = entry_of(s, s->list[i], s->nexts[i]);
 
@@ -447,6 +454,7 @@ static void shorten_late(struct vvi_space *s)
     memmove(s->late, s->late + s->nr_late - n, n * sizeof(*s->late));
     s->nr_late = n;
     s->floor = s->late[0];
+    s->late_from = late_from(s);
 }
 
 /* Of the tables in the list that may go the last ones, until their bytes are enough, to s->order; how many. */

@@ -171,6 +171,7 @@ struct vvi_space {
      * in order. See choose(). */
     uint64_t *late;
     uint32_t *fresh, nr_late, nr_fresh, late_most, late_end;
+    uint32_t late_from;    /* no table has to be listed whose next use is before this */
     uint64_t floor;        /* a next use, and a table below it */
     uint64_t used_bytes;   /* by tables, ... */
     uint64_t used_room;    /* ... with what is lost to rounding */
@@ -231,7 +232,7 @@ static inline void vvi_space_next(struct vvi_space *s, uint32_t table, uint32_t 
     if (h->index == VVI_NONE)
         return;
     s->nexts[h->index] = next;
-    if (next >= s->floor >> 32 && !h->fresh) {
+    if (next >= s->late_from && !h->fresh) {
         h->fresh = true;
         s->fresh[s->nr_fresh++] = table;
     }

@@ -163,7 +163,7 @@ static void one_plan(struct t_rng *rng)
     if (t_rng_below(rng, 2)) /* batches are known before; or each is cut when it is its turn */
         T_OK(vvi_order_meta(&order, &limits, capacity, &most, &largest));
     T_OK(vvi_plan_init(&p, &o, capacity));
-    vvi_plan_begin(&p, &order, &limits, 0, ITEMS);
+    vvi_plan_begin(&p, &order, &limits, 0, (uint32_t)t_rng_below(rng, ITEMS + 1));
     for (;;) {
         uint32_t free_step = 0, ends;
         int rc = -EAGAIN;
@@ -198,6 +198,12 @@ static void one_plan(struct t_rng *rng)
         T_CHECK(rc == -EAGAIN || rc == -ENODATA);
         if (free_step < DEPTH)
             steps[free_step].batch.to = steps[free_step].batch.nr = 0;
+        if (rc == -ENODATA && under_way == 0 && p.to < ITEMS) { /* another part of the order */
+            vvi_plan_begin(&p, &order, &limits, p.to,
+                           p.to + 1 + (uint32_t)t_rng_below(rng, ITEMS - p.to));
+            T_CHECK(vvi_space_check(&p.space));
+            continue;
+        }
         if (rc == -ENODATA && under_way == 0)
             break;
         ends = (uint32_t)t_rng_below(rng, DEPTH);

@@ -165,8 +165,8 @@ struct vvi_source {
 VV_WARN_UNUSED int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx,
                                    struct vv_device *device, const struct vvi_source_opts *opts);
 void vvi_source_fini(struct vvi_source *src);
-/* Submits the copies of pieces on the stream, reading them first where need be. After an error *ret_id is the id
- * of one that could not be read, or VVI_NO_ID: something else went wrong. */
+/* Submits the copies of pieces on the stream, reading them first where need be. After an error *ret_id is
+ * the id of one that could not be read, or VVI_NO_ID: something else went wrong. */
 #define VVI_NO_ID UINT64_MAX
 VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
                                    const struct vvi_piece *pieces, size_t n, uint64_t *ret_id);

@@ -2,8 +2,10 @@
 /*
  * An order of work, and how it is cut into batches.
  *
- * Each use of a table tells which item uses it next. A batch is a run of items. Where it ends depends on the items alone, not on what the cache holds, so that a dry
- * run before anything is launched tells what every batch needs beside its tables.
+ * Each use of a table tells which item uses it next. A batch is a run of items. Where it ends depends on the
+ * items alone, not on what the cache holds, so that a dry run before anything is launched tells what every
+ * batch needs beside its tables. Its batches are kept, and are those of the run unless items are skipped or
+ * find no room.
  */
 #include <errno.h>
 #include <stdarg.h>

@@ -6,11 +6,12 @@
  * copy; each has a list of them. As many tables go as have to, the one that is needed last first.
  *
  * Flat: tables that come together are placed together. Some more than have to go are taken to be
- * expendable (`slack`), and chosen anew when they run out; holes are what lies between tables that are not. The largest table takes the
- * hole that fits best, and so on; expendable tables go only where somebody takes their place. What finds
- * no hole gets one by moving: of all windows with enough free or expendable bytes the one is chosen in
- * which the fewest others are; those move down, and the place is behind them. Tables that launches use leave no
- * such window now and then: then more go from the stretch between two of them that has most to offer.
+ * expendable (`slack`), and chosen anew when they run out; holes are what lies between tables that are
+ * not. The largest table takes the hole that fits best, and so on; expendable tables go only where
+ * somebody takes their place. What finds no hole gets one by moving: of all windows with enough free or
+ * expendable bytes the one is chosen in which the fewest others are; those move down, and the place is
+ * behind them. Tables that launches use leave no such window now and then: then more go from the stretch
+ * between two of them that has most to offer. Holes are remembered from one batch to the next.
  *
  * All of this is worked out in a list of segments, and takes effect at its end, or not at all.
  *
@@ -28,11 +29,6 @@
 
 /* Tables have numbers of so many bits; a size in units of VVI_FLAT_ALIGN goes before them. */
 enum { TABLE_BITS = 24 };
-
-/* Tables of this part of the cache are listed as those that may have to go soon: for some ten batches. */
-enum { LATE_PART = 16 };
-/* And so many more of these at most, or this part of all tables, before they are looked for anew. */
-enum { LATE_MORE = 256, LATE_MORE_PART = 16 };
 
 /* Lists of chunks have room for so many times the chunks of the cache, before those of tables that have gone
  * are cleared away. */
@@ -293,219 +289,11 @@ void vvi_space_drop(struct vvi_space *s, uint32_t table)
     leave(s, table);
 }
 
-static uint32_t entry_table(uint64_t entry)
-{
-    return (uint32_t)entry;
-}
-
-/* Brings entries to the front that are larger than the rest, until their bytes are enough; how many.
- * As quickselect, by weight: the front is not sorted. */
-static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uint32_t n,
-                               uint64_t bytes)
-{
-    uint32_t low = 0, high = n;
-
-    while (low < high && bytes > 0) {
-        uint64_t pivot = entries[low + (high - low) / 2], front = 0;
-        uint32_t i = low, at = low;
-
-        /* Three parts: larger, the pivot, smaller. Entries are all different. */
-        for (; i < high; i++)
-            if (entries[i] >= pivot) {
-                uint64_t e = entries[i];
-
-                entries[i] = entries[at];
-                entries[at++] = e;
-                front += vvi_space_room(s, entry_table(e));
-            }
-        if (front <= bytes) {
-            bytes -= front;
-            low = at;
-        } else if (at - low == 1) {
-            return at;
-        } else {
-            /* The pivot goes behind the larger ones, which alone may be enough. */
-            for (i = low; entries[i] != pivot; i++)
-                ;
-            entries[i] = entries[at - 1];
-            entries[at - 1] = pivot;
-            front -= vvi_space_room(s, entry_table(pivot));
-            if (front >= bytes) {
-                high = at - 1;
-            } else {
-                return at;
-            }
-        }
-    }
-    return low;
-}
-
-/* ---- who is needed last ---- */
-
-static uint32_t late_more(const struct vvi_space *s)
-{
-    return VV_MIN(LATE_MORE, s->tables / LATE_MORE_PART);
-}
-
-static uint64_t entry_of(const struct vvi_space *s, uint32_t table, uint32_t next)
-{
-    return (uint64_t)(next >= s->late_end ? VVI_NONE : next) << 32 | table;
-}
-
-/* From the floor on; and what comes at the end of the run or behind is beyond every floor. */
-static uint32_t late_from(const struct vvi_space *s)
-{
-    return VV_MIN((uint32_t)(s->floor >> 32), s->late_end);
-}
-
-/* What the entry says still holds. */
-static bool valid(const struct vvi_space *s, uint64_t entry)
-{
-    const struct vvi_held *h = &s->held[entry_table(entry)];
-
-    return h->index != VVI_NONE && entry_of(s, entry_table(entry), h->next) == entry;
-}
-
 static int larger_first(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
     return x < y ? 1 : x > y ? -1 : 0;
-}
-
-static int smaller_first(const void *a, const void *b)
-{
-    return larger_first(b, a);
-}
-
-/* Lists tables that are needed last: so many bytes of those that may go now, and all others that are needed as
- * late. */
-static void list_late(struct vvi_space *s, uint32_t end, uint64_t bytes)
-{
-    uint32_t n = 0, most;
-
-    s->late_end = end;
-    for (uint32_t i = 0; i < s->nr_fresh; i++)
-        s->held[s->fresh[i]].fresh = false;
-    s->nr_fresh = s->nr_late = 0;
-    for (uint32_t i = 0; i < s->nr; i++)
-        if (!vvi_bit(s->pinned, s->list[i]))
-            s->order[n++] = entry_of(s, s->list[i], s->nexts[i]);
-    most = select_largest(s, s->order, n, bytes);
-    s->floor = most < n ? UINT64_MAX : 0;
-    for (uint32_t i = 0; i < most; i++)
-        s->floor = VV_MIN(s->floor, s->order[i]);
-    s->late_from = late_from(s);
-    for (uint32_t i = 0; i < s->nr; i++) {
-        uint64_t entry = entry_of(s, s->list[i], s->nexts[i]);
-
-        if (entry >= s->floor)
-            s->late[s->nr_late++] = entry;
-    }
-    qsort(s->late, s->nr_late, sizeof(*s->late), smaller_first);
-    s->late_most = 2 * s->nr_late + late_more(s);
-}
-
-/* Those that do not hold any more are taken out. */
-static void clean_late(struct vvi_space *s)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < s->nr_late; i++)
-        if (valid(s, s->late[i]))
-            s->late[n++] = s->late[i];
-    s->nr_late = n;
-}
-
-/* Tables whose next use has become known since are put in order, too. */
-static void merge_fresh(struct vvi_space *s)
-{
-    for (uint32_t i = 0; i < s->nr_fresh; i++) {
-        uint32_t t = s->fresh[i], low = 0, high;
-        uint64_t entry = entry_of(s, t, s->held[t].next);
-
-        s->held[t].fresh = false;
-        if (s->held[t].index == VVI_NONE || entry < s->floor)
-            continue;
-        if (s->nr_late == s->tables)
-            clean_late(s);
-        for (high = s->nr_late; low < high;) {
-            uint32_t middle = low + (high - low) / 2;
-
-            if (s->late[middle] < entry)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (low < s->nr_late && s->late[low] == entry)
-            continue;
-        memmove(s->late + low + 1, s->late + low, (s->nr_late - low) * sizeof(*s->late));
-        s->late[low] = entry;
-        s->nr_late++;
-    }
-    s->nr_fresh = 0;
-}
-
-/* As time goes by, everybody's next use gets beyond the floor: it is raised. */
-static void shorten_late(struct vvi_space *s)
-{
-    uint32_t n = VV_MAX(s->late_most / 2, 1);
-
-    memmove(s->late, s->late + s->nr_late - n, n * sizeof(*s->late));
-    s->nr_late = n;
-    s->floor = s->late[0];
-    s->late_from = late_from(s);
-}
-
-/* Of the tables in the list that may go the last ones, until their bytes are enough, to s->order; how many. */
-static uint32_t take_late(struct vvi_space *s, uint64_t bytes, uint64_t *ret_bytes)
-{
-    const uint64_t gone = UINT64_MAX; /* no table has such a number */
-    uint64_t got = 0;
-    uint32_t n = 0, i = s->nr_late, left;
-
-    while (i > 0 && got < bytes) {
-        uint64_t entry = s->late[--i];
-
-        if (vvi_bit(s->pinned, entry_table(entry)))
-            continue;
-        if (!valid(s, entry)) {
-            s->late[i] = gone;
-        } else if (!s->held[entry_table(entry)].keep) {
-            s->order[n++] = entry;
-            got += vvi_space_room(s, entry_table(entry));
-        }
-    }
-    for (left = i; i < s->nr_late; i++) {
-        s->late[left] = s->late[i];
-        left += s->late[i] != gone;
-    }
-    s->nr_late = left;
-    *ret_bytes = got;
-    return n;
-}
-
-/* Tables that may go, `bytes` of them if there are so many, the ones that are needed last. They are at
- * the front of s->order. Those that may matter soon are few: `floor` tells them from the rest, and is found
- * anew when they are too few or too many. */
-static uint32_t choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
-{
-    uint64_t found, enough = VV_MAX(2 * bytes, s->capacity / LATE_PART);
-    uint32_t n;
-
-    if (end != s->late_end || s->nr_fresh > late_more(s))
-        list_late(s, end, enough);
-    else
-        merge_fresh(s);
-    if (s->nr_late > s->late_most)
-        shorten_late(s);
-    n = take_late(s, bytes, &found);
-    /* Some that were counted are used by the batch at hand. */
-    for (; found < bytes && s->floor > 0; enough = UINT64_MAX) {
-        list_late(s, end, enough);
-        n = take_late(s, bytes, &found);
-    }
-    return n;
 }
 
 static int place_chunked(struct vvi_space *s, const uint32_t *tables, uint32_t nr, uint32_t end)
@@ -516,14 +304,14 @@ static int place_chunked(struct vvi_space *s, const uint32_t *tables, uint32_t n
     for (uint32_t i = 0; i < nr; i++)
         need += vvi_space_room(s, tables[i]);
     if (need > freed) {
-        n = choose(s, end, need - freed);
+        n = vvi_space_choose(s, end, need - freed);
         for (uint32_t i = 0; i < n; i++)
-            freed += vvi_space_room(s, entry_table(s->order[i]));
+            freed += vvi_space_room(s, vvi_entry_table(s->order[i]));
         if (freed < need)
             return -EAGAIN;
     }
     for (uint32_t i = 0; i < n; i++)
-        vvi_space_drop(s, entry_table(s->order[i]));
+        vvi_space_drop(s, vvi_entry_table(s->order[i]));
     for (uint32_t i = 0; i < nr; i++) {
         take_chunks(s, tables[i]);
         come(s, tables[i]);
@@ -552,15 +340,15 @@ static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
     memset(s->pooled, 0, vv_div_up(s->tables, 64) * sizeof(*s->pooled));
     s->pool_bytes = 0;
     s->holes_known = false;
-    n = choose(s, end, bytes);
+    n = vvi_space_choose(s, end, bytes);
     for (uint32_t i = 0; i < n; i++)
-        pool(s, entry_table(s->order[i]));
+        pool(s, vvi_entry_table(s->order[i]));
 }
 
 /* ---- flat: holes ---- */
 
-/* Those of so many bytes or more among the segments [from, to), the one before and the one behind of which are not
- * expendable. nobody_goes: what is free. How many there are. */
+/* Those of so many bytes or more among the segments [from, to), of which the one before and the one behind are
+ * not expendable. nobody_goes: what is free. How many there are. */
 static uint32_t find_holes(const struct vvi_space *s, uint32_t from, uint32_t to, uint64_t least,
                            struct vvi_hole *ret_holes)
 {
@@ -1105,28 +893,6 @@ static bool check_segs(const struct vvi_space *s)
            (!s->holes_known || check_holes(s));
 }
 
-/* Who is needed late is in order, or has yet to be put there. */
-static bool check_late(const struct vvi_space *s)
-{
-    uint32_t fresh = 0, late = 0;
-
-    for (uint32_t t = 0; t < s->tables; t++) {
-        const struct vvi_held *h = &s->held[t];
-
-        late += h->index != VVI_NONE && !h->fresh && entry_of(s, t, h->next) >= s->floor;
-        fresh += h->fresh;
-    }
-    for (uint32_t i = 0; i < s->nr_fresh; i++)
-        if (!s->held[s->fresh[i]].fresh)
-            return false;
-    for (uint32_t i = 0; i < s->nr_late; i++) {
-        if (i > 0 && s->late[i - 1] >= s->late[i])
-            return false;
-        late -= valid(s, s->late[i]) && !s->held[entry_table(s->late[i])].fresh;
-    }
-    return late == 0 && fresh == s->nr_fresh;
-}
-
 bool vvi_space_check(const struct vvi_space *s)
 {
     uint64_t bytes = 0, room = 0;
@@ -1147,5 +913,6 @@ bool vvi_space_check(const struct vvi_space *s)
             return false;
     }
     return held == s->nr && bytes == s->used_bytes && room == s->used_room && room <= s->capacity &&
-           check_late(s) && (s->chunked ? s->nr_chunks == 0 || check_chunks(s) : check_segs(s));
+           vvi_space_check_late(s) &&
+           (s->chunked ? s->nr_chunks == 0 || check_chunks(s) : check_segs(s));
 }

@@ -134,8 +134,9 @@ static int cut(struct vvi_plan *p, const struct vvi_limits *limits, struct vvi_b
     return rc == -ENOSPC ? 0 : rc;
 }
 
-/* The batch goes as far as the limits let it, which the dry run knows unless items were skipped; then all of it is given places. If there is no room for all
- * of it, half of it is tried. `more`: only if nobody has to go for it. */
+/* The batch goes as far as the limits let it, which the dry run knows unless items were skipped; then all of it
+ * is given places. If there is no room for all of it, half of it is tried. `more`: only if nobody has to go for
+ * it. */
 static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
 {
     struct vvi_limits limits = p->limits;

@@ -33,8 +33,8 @@ struct vvi_order {
     const uint64_t *bytes; /* of each table */
     bool chunked;
     uint32_t item_bytes;
-    /* Of each use, from the first item's on: the next item that uses the table, and as the how-manyth of its batch
-     * the table is there: the one that the item was launched in, or that the dry run cut. */
+    /* Of each use, from the first item's on: the next item that uses the table, and as the how-manyth of its
+     * batch the table is there: the one that the item was launched in, or that the dry run cut. */
     uint32_t *nexts, *locals;
     /* Batches as the dry run cut them, and the tables of all of them. */
     struct vvi_cut *cuts;
@@ -119,8 +119,8 @@ void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, 
 /* Adds the next item if it keeps to the limits; a single one always does. -ENOSPC: it does not. */
 VV_WARN_UNUSED int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o,
                                  struct vvi_marks *m, const struct vvi_limits *limits);
-/* The batch as the dry run cut it, if one begins with the item and does not go beyond `to`. `cut`: where to look
- * first. -ENOENT: none does. */
+/* The batch as the dry run cut it, if one begins with the item and does not go beyond `to`. `cut`: where to
+ * look first. -ENOENT: none does. */
 VV_WARN_UNUSED int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o, uint32_t from,
                                   uint32_t to, uint32_t *cut);
 /* It is final: each use is told where its table is in it. The marks are still the batch's. */
@@ -166,9 +166,9 @@ struct vvi_space {
     uint64_t *pooled;      /* ... flat: it is expendable. Whoever looks for places goes by these */
     uint32_t *list, nr;    /* tables in the cache, ... */
     uint32_t *nexts; /* ... and their next uses: few of them matter, and these are close together */
-    /* Tables that may have to go soon, with their next uses, for runs that end at late_end: all in the cache that
-     * are not before `floor`, in order, and some that are not such any more; and those that have yet to be put
-     * in order. See choose(). */
+    /* Tables that may have to go soon, with their next uses, for runs that end at late_end: all in the cache
+     * that are not before `floor`, in order, and some that are not such any more; and those that have yet to
+     * be put in order. */
     uint64_t *late;
     uint32_t *fresh, nr_late, nr_fresh, late_most, late_end;
     uint32_t late_from;    /* no table has to be listed whose next use is before this */
@@ -284,6 +284,19 @@ static inline uint32_t vvi_chunks_run(const uint32_t *list, uint32_t n)
     return i;
 }
 
+/* ---- which tables are needed last (tables_late.c): decisions only ---- */
+
+/* Of an entry in `order`, and in `late`. */
+static inline uint32_t vvi_entry_table(uint64_t entry)
+{
+    return (uint32_t)entry;
+}
+
+/* Tables that may go, `bytes` of them if there are so many, the ones that are needed last; no use from `end`
+ * on counts. They are at the front of s->order. How many. */
+uint32_t vvi_space_choose(struct vvi_space *s, uint32_t end, uint64_t bytes);
+bool vvi_space_check_late(const struct vvi_space *s);
+
 /* ---- plans (tables_plan.c): decisions only ---- */
 
 /* A batch that was given places. Its tables are the batch's until vvi_plan_done. */
@@ -319,8 +332,9 @@ void vvi_plan_fini(struct vvi_plan *p);
 void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct vvi_limits *limits,
                     uint32_t from, uint32_t to);
 /*
- * The next batch. `more`: only if no table has to go for it. `step` is zero, or one that was done. -ENODATA: no items are left; -EAGAIN: there is
- * no room for the first of them before some batch has ended; -EFBIG: its tables never fit; -ENOMEM.
+ * The next batch. `more`: only if no table has to go for it. `step` is zero, or one that was done.
+ * -ENODATA: no items are left; -EAGAIN: there is no room for the first of them before some batch has
+ * ended; -EFBIG: its tables never fit; -ENOMEM.
  */
 VV_WARN_UNUSED int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step);
 /* The first item that is left is somebody else's. */

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which tables are needed last.
+ *
+ * The tables that go are those whose next use is farthest away. They are the last of a sorted list, a few
+ * steps from its end: tables that launches hold lie between them. In the list are those that may have to go
+ * soon, for some ten batches; `floor` tells them from the rest. A table gets there when its next use is set to
+ * one beyond the floor (vvi_space_next): first to those that have yet to be put in order. Entries that do not
+ * hold any more, since the table has gone or was used, are taken out when somebody comes to them.
+ *
+ * As time goes by everybody's next use gets beyond the floor, and the list is shortened; when it does not
+ * have enough, or much has changed, all tables in the cache are looked at.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ooc/tables_private.h"
+
+/* Tables of this part of the cache are listed as those that may have to go soon: for some ten batches. */
+enum { LATE_PART = 16 };
+/* And so many more of these at most, or this part of all tables, before they are looked for anew. */
+enum { LATE_MORE = 256, LATE_MORE_PART = 16 };
+
+/* Brings entries to the front that are larger than the rest, until their bytes are enough; how many.
+ * As quickselect, by weight: the front is not sorted. */
+static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uint32_t n,
+                               uint64_t bytes)
+{
+    uint32_t low = 0, high = n;
+
+    while (low < high && bytes > 0) {
+        uint64_t pivot = entries[low + (high - low) / 2], front = 0;
+        uint32_t i = low, at = low;
+
+        /* Three parts: larger, the pivot, smaller. Entries are all different. */
+        for (; i < high; i++)
+            if (entries[i] >= pivot) {
+                uint64_t e = entries[i];
+
+                entries[i] = entries[at];
+                entries[at++] = e;
+                front += vvi_space_room(s, vvi_entry_table(e));
+            }
+        if (front <= bytes) {
+            bytes -= front;
+            low = at;
+        } else if (at - low == 1) {
+            return at;
+        } else {
+            /* The pivot goes behind the larger ones, which alone may be enough. */
+            for (i = low; entries[i] != pivot; i++)
+                ;
+            entries[i] = entries[at - 1];
+            entries[at - 1] = pivot;
+            front -= vvi_space_room(s, vvi_entry_table(pivot));
+            if (front >= bytes) {
+                high = at - 1;
+            } else {
+                return at;
+            }
+        }
+    }
+    return low;
+}
+
+static uint32_t late_more(const struct vvi_space *s)
+{
+    return VV_MIN(LATE_MORE, s->tables / LATE_MORE_PART);
+}
+
+static uint64_t entry_of(const struct vvi_space *s, uint32_t table, uint32_t next)
+{
+    return (uint64_t)(next >= s->late_end ? VVI_NONE : next) << 32 | table;
+}
+
+/* From the floor on; and what comes at the end of the run or behind is beyond every floor. */
+static uint32_t late_from(const struct vvi_space *s)
+{
+    return VV_MIN((uint32_t)(s->floor >> 32), s->late_end);
+}
+
+/* What the entry says still holds. */
+static bool valid(const struct vvi_space *s, uint64_t entry)
+{
+    const struct vvi_held *h = &s->held[vvi_entry_table(entry)];
+
+    return h->index != VVI_NONE && entry_of(s, vvi_entry_table(entry), h->next) == entry;
+}
+
+static int smaller_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Lists tables that are needed last: so many bytes of those that may go now, and all others that are needed as
+ * late. */
+static void list_late(struct vvi_space *s, uint32_t end, uint64_t bytes)
+{
+    uint32_t n = 0, most;
+
+    s->late_end = end;
+    for (uint32_t i = 0; i < s->nr_fresh; i++)
+        s->held[s->fresh[i]].fresh = false;
+    s->nr_fresh = s->nr_late = 0;
+    for (uint32_t i = 0; i < s->nr; i++)
+        if (!vvi_bit(s->pinned, s->list[i]))
+            s->order[n++] = entry_of(s, s->list[i], s->nexts[i]);
+    most = select_largest(s, s->order, n, bytes);
+    s->floor = most < n ? UINT64_MAX : 0;
+    for (uint32_t i = 0; i < most; i++)
+        s->floor = VV_MIN(s->floor, s->order[i]);
+    s->late_from = late_from(s);
+    for (uint32_t i = 0; i < s->nr; i++) {
+        uint64_t entry = entry_of(s, s->list[i], s->nexts[i]);
+
+        if (entry >= s->floor)
+            s->late[s->nr_late++] = entry;
+    }
+    qsort(s->late, s->nr_late, sizeof(*s->late), smaller_first);
+    s->late_most = 2 * s->nr_late + late_more(s);
+}
+
+/* Those that do not hold any more are taken out. */
+static void clean_late(struct vvi_space *s)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->nr_late; i++)
+        if (valid(s, s->late[i]))
+            s->late[n++] = s->late[i];
+    s->nr_late = n;
+}
+
+/* Tables whose next use has become known since are put in order, too. */
+static void merge_fresh(struct vvi_space *s)
+{
+    for (uint32_t i = 0; i < s->nr_fresh; i++) {
+        uint32_t t = s->fresh[i], low = 0, high;
+        uint64_t entry = entry_of(s, t, s->held[t].next);
+
+        s->held[t].fresh = false;
+        if (s->held[t].index == VVI_NONE || entry < s->floor)
+            continue;
+        if (s->nr_late == s->tables)
+            clean_late(s);
+        for (high = s->nr_late; low < high;) {
+            uint32_t middle = low + (high - low) / 2;
+
+            if (s->late[middle] < entry)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < s->nr_late && s->late[low] == entry)
+            continue;
+        memmove(s->late + low + 1, s->late + low, (s->nr_late - low) * sizeof(*s->late));
+        s->late[low] = entry;
+        s->nr_late++;
+    }
+    s->nr_fresh = 0;
+}
+
+/* As time goes by, everybody's next use gets beyond the floor: it is raised. */
+static void shorten_late(struct vvi_space *s)
+{
+    uint32_t n = VV_MAX(s->late_most / 2, 1);
+
+    memmove(s->late, s->late + s->nr_late - n, n * sizeof(*s->late));
+    s->nr_late = n;
+    s->floor = s->late[0];
+    s->late_from = late_from(s);
+}
+
+/* Of the tables in the list that may go the last ones, until their bytes are enough, to s->order; how many. */
+static uint32_t take_late(struct vvi_space *s, uint64_t bytes, uint64_t *ret_bytes)
+{
+    const uint64_t gone = UINT64_MAX; /* no table has such a number */
+    uint64_t got = 0;
+    uint32_t n = 0, i = s->nr_late, left;
+
+    while (i > 0 && got < bytes) {
+        uint64_t entry = s->late[--i];
+
+        if (vvi_bit(s->pinned, vvi_entry_table(entry)))
+            continue;
+        if (!valid(s, entry)) {
+            s->late[i] = gone;
+        } else if (!s->held[vvi_entry_table(entry)].keep) {
+            s->order[n++] = entry;
+            got += vvi_space_room(s, vvi_entry_table(entry));
+        }
+    }
+    for (left = i; i < s->nr_late; i++) {
+        s->late[left] = s->late[i];
+        left += s->late[i] != gone;
+    }
+    s->nr_late = left;
+    *ret_bytes = got;
+    return n;
+}
+
+uint32_t vvi_space_choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
+{
+    uint64_t found, enough = VV_MAX(2 * bytes, s->capacity / LATE_PART);
+    uint32_t n;
+
+    if (end != s->late_end || s->nr_fresh > late_more(s))
+        list_late(s, end, enough);
+    else
+        merge_fresh(s);
+    if (s->nr_late > s->late_most)
+        shorten_late(s);
+    n = take_late(s, bytes, &found);
+    /* Some that were counted are used by the batch at hand. */
+    for (; found < bytes && s->floor > 0; enough = UINT64_MAX) {
+        list_late(s, end, enough);
+        n = take_late(s, bytes, &found);
+    }
+    return n;
+}
+
+/* Who is needed late is in order, or has yet to be put there. */
+bool vvi_space_check_late(const struct vvi_space *s)
+{
+    uint32_t fresh = 0, late = 0;
+
+    for (uint32_t t = 0; t < s->tables; t++) {
+        const struct vvi_held *h = &s->held[t];
+
+        late += h->index != VVI_NONE && !h->fresh && entry_of(s, t, h->next) >= s->floor;
+        fresh += h->fresh;
+    }
+    for (uint32_t i = 0; i < s->nr_fresh; i++)
+        if (!s->held[s->fresh[i]].fresh)
+            return false;
+    for (uint32_t i = 0; i < s->nr_late; i++) {
+        if (i > 0 && s->late[i - 1] >= s->late[i])
+            return false;
+        late -= valid(s, s->late[i]) && !s->held[vvi_entry_table(s->late[i])].fresh;
+    }
+    return late == 0 && fresh == s->nr_fresh;
+}

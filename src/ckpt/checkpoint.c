@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "ckpt/ckpt_private.h"
+#include "ckpt/face.h"
 #include "core/clock.h"
 #include "core/deputy.h"
 #include "core/error.h"
@@ -553,6 +554,13 @@ int vvi_restore_to(struct varve_history *h, uint64_t version, const struct vvi_r
 {
     struct call call = {.h = h, .version = version, .deadline_ns = deadline_ns, .only = region};
     return call_restore(&call);
+}
+
+int vv_ckpt_read_region(struct varve_history *h, uint64_t version, int region, void *ptr,
+                        size_t bytes)
+{
+    struct vvi_region only = {.id = region, .kind = VV_MEM_HOST, .ptr = ptr, .bytes = bytes};
+    return vvi_restore_to(h, version, &only, vv_deadline_ns(-1));
 }
 
 void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint64_t start_ns)

@@ -307,7 +307,8 @@ static int open_file(struct vvi_source *src, const char *path, uint64_t offset, 
     return 0;
 }
 
-/* The region becomes host memory of ours. */
+/* The region becomes host memory of ours. What the application has protected stays as it is, and
+ * protected. */
 static int read_region(struct vvi_source *src, const struct vvi_source_opts *o, uint64_t bytes)
 {
     size_t have;
@@ -328,13 +329,7 @@ static int read_region(struct vvi_source *src, const struct vvi_source_opts *o, 
     src->own = p;
     src->own_bytes = have;
     src->memory = src->own;
-    rc = varve_protect(o->history, o->region, p, have);
-    if (rc == 0) {
-        rc = varve_restore(o->history, o->version);
-        if (varve_unprotect(o->history, o->region) && rc == 0)
-            rc = -EIO;
-    }
-    return rc;
+    return vv_ckpt_read_region(o->history, o->version, o->region, p, have);
 }
 
 static int staging_init(struct vvi_source *src, int readers)

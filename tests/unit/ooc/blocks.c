@@ -356,6 +356,42 @@ static void sources(void)
     T_OK(varve_close(ctx));
 }
 
+/* Opening from a version leaves the application's regions alone: what is in them, and that they are
+ * protected. */
+static void protected_regions(void)
+{
+    struct ck_cfg cfg = {.device = true, .device_cache = 1 << 16, .host_cache = 1 << 18};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "model");
+    struct varve_blocks_opts o;
+    uint32_t first = packed_words[0];
+    int state = 1, since = 1;
+
+    T_OK(varve_protect(h, 0, &state, sizeof(state)));
+    T_OK(varve_protect(h, 2, packed_words, sizeof(packed_words)));
+    T_OK(varve_checkpoint(h, 7));
+    T_OK(varve_protect(h, 9, &since, sizeof(since))); /* the version has no such region */
+    state = 2;
+    packed_words[0] = first + 1;
+    opts_for(&o, 10);
+    o.memory = NULL;
+    o.history = h;
+    o.version = 7;
+    o.region = 2;
+    run_once(ctx, &o, 0);
+    T_EQ(state, 2);
+    T_EQ(packed_words[0], first + 1);
+    T_OK(varve_checkpoint(h, 8));
+    state = 3;
+    packed_words[0] = first;
+    T_OK(varve_restore(h, 8));
+    T_EQ(state, 2);
+    T_EQ(packed_words[0], first + 1);
+    packed_words[0] = first;
+    T_OK(varve_unprotect(h, 2));
+    T_OK(varve_close(ctx));
+}
+
 struct crowd {
     struct varve_ctx *ctx;
     struct varve_blocks *b;
@@ -789,6 +825,7 @@ int main(void)
     T_RUN(too_small);
     T_RUN(chained);
     T_RUN(sources);
+    T_RUN(protected_regions);
     T_RUN(shared);
     T_RUN(misuse);
     T_RUN(failures);

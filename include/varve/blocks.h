@@ -15,8 +15,9 @@
  * item that is begun again does the same again.
  *
  * Progress. Blocks that a round touched are the last to go before the next. If rounds get nowhere,
- * each of the following does fewer items, down to one; with cells in host memory, items that are left
- * after `rounds` read them from there.
+ * each of the following does fewer items, down to one; with cells in host memory that kernels can read,
+ * items that are left after `rounds` read them from there. They can unless the memory is pinned in
+ * pieces, or cannot be pinned.
  *
  * Threads. Several may run on one cache at a time; a block goes only when no kernel can use it.
  * Opening and closing is one thread's business.
@@ -56,9 +57,10 @@ struct varve_blocks_opts {
     int32_t readers; /* threads that read files, or call `read` (4) */
 
     /* Where the cells are, block after block as varve_blocks_pack lays them: one of these. */
-    const void *memory;   /* host memory; it stays as it is until varve_blocks_close */
-    const char *path;     /* a file, ... */
-    uint64_t path_offset; /* ... from here on */
+    const void
+        *memory;      /* host memory; it stays as it is until varve_blocks_close, pinned if it is */
+    const char *path; /* a file, ... */
+    uint64_t path_offset;                                            /* ... from here on */
     int (*read)(void *arg, uint64_t block, void *buf, size_t bytes); /* 0 or a negative errno; any
                                                                         thread */
     void *read_arg;

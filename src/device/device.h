@@ -130,6 +130,10 @@ struct vv_device_ops {
      * -ENOTSUP: the device cannot. */
     int (*host_share)(struct vv_device *d, void *ptr, size_t bytes, bool read_only, void **ret_ptr);
 
+    /* Where kernels of the device find registered host memory, ours or the application's. Counts as
+     * ptr_kind. -EINVAL: it is not registered, or not so that kernels can. */
+    int (*host_address)(struct vv_device *d, const void *ptr, void **ret_ptr);
+
     /* `ptr` as it was registered, -EINVAL otherwise. Waits for the work already submitted, the
      * application's kernels included. */
     int (*host_unregister)(struct vv_device *d, void *ptr);
@@ -242,6 +246,12 @@ VV_WARN_UNUSED static inline int vv_device_host_share(struct vv_device *d, void 
                                                       bool read_only, void **ret_ptr)
 {
     return d->ops->host_share(d, ptr, bytes, read_only, ret_ptr);
+}
+
+VV_WARN_UNUSED static inline int vv_device_host_address(struct vv_device *d, const void *ptr,
+                                                        void **ret_ptr)
+{
+    return d->ops->host_address(d, ptr, ret_ptr);
 }
 
 static inline int vv_device_host_unregister(struct vv_device *d, void *ptr)

@@ -122,7 +122,6 @@ struct vvi_source_opts {
     size_t half_bytes;     /* of staging memory; no piece has more */
     int readers;
     const void *memory;
-    bool registered; /* the device knows the memory already */
     const char *path;
     uint64_t path_offset;
     int (*read)(void *arg, const struct vvi_piece *piece, void *buf);
@@ -143,9 +142,11 @@ struct vvi_source {
     struct vv_device *device;
     const char *operation;
     const unsigned char *memory;     /* NULL: pieces are read */
-    const unsigned char *dev_memory; /* the same for kernels; NULL: they cannot */
-    bool registered, registered_here;
-    unsigned char *own; /* what a region was read into */
+    const unsigned char *dev_memory; /* the same for kernels; NULL: they cannot, ... */
+    const char *apart;               /* ... which is why */
+    bool registered;                 /* copied from as it is */
+    struct vvi_shared *shared;       /* that sources have registered; NULL: the application has */
+    unsigned char *own;              /* what a region was read into */
     size_t own_bytes;
     int fd;
     uint64_t offset;

@@ -865,8 +865,10 @@ static int narrow(struct job *j, uint32_t items)
             return FAIL(j, -EINVAL, "a kernel leaves an item undone that is missing no cell");
         if (j->r->nasked == 0 && j->fruitless <= b->slots.nr + FRUITLESS)
             return 0;
-        return FAIL(j, -EFBIG, "an item needs more blocks at a time than the cache's %u slots hold",
-                    b->slots.nr);
+        return FAIL(j, -EFBIG,
+                    "an item needs more blocks at a time than the cache's %u slots hold%s%s",
+                    b->slots.nr, b->source.apart ? "; kernels cannot read the memory itself: " : "",
+                    b->source.apart ? b->source.apart : "");
     }
     j->limit = VV_MAX(items / 4, 1);
     j->fruitless = 0;

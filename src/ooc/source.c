@@ -2,11 +2,14 @@
 /*
  * Where blocks come from.
  *
- * Host memory is registered whole, unless it is already, and copied from; kernels can read what we
- * have registered. Where that is not to be had, because the memory is registered already in other
- * pieces or cannot be, and for files and
- * functions, blocks are first read into staging memory: readers fill one half of it while the other
- * is copied from. One fill uses it at a time.
+ * Host memory is registered whole, unless it is already, and copied from; kernels can read it, too.
+ * Where that is not to be had, because the memory is registered already in other pieces or cannot be,
+ * and for files and functions, blocks are first read into staging memory: readers fill one half of it
+ * while the other is copied from. One fill uses it at a time.
+ *
+ * Kernels that read memory which is registered no more would be the end of the device. What a source
+ * has registered stays so until the last one of that device is closed that uses it, and those of other
+ * devices are not to read it; what the application has is its affair.
  *
  * What stays true: a half is written only after the copies from it have ended; a fill that fails has
  * nothing under way any more when it returns.
@@ -348,8 +351,25 @@ static int staging_init(struct vvi_source *src, int readers)
     return rc ? rc : readers_new(src, (unsigned)readers - 1, &src->readers);
 }
 
-/* By the application, or for another cache. Whoever did it keeps it so until we are closed; if he
- * does not, copies get slower and nothing else. */
+/* What sources have registered, in all contexts of the process. */
+struct vvi_shared {
+    struct vvi_shared *next;
+    struct vv_device *device;
+    const unsigned char *memory, *dev_memory;
+    uint64_t bytes;
+    unsigned users;
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct vv_mutex shared_lock;
+static struct vvi_shared *all_shared; /* Synchronization: shared_lock, as all that is in it */
+
+static void shared_init(void)
+{
+    vv_mutex_init(&shared_lock, "registered memory of sources", VV_RANK_OOC_STAGE);
+}
+
+/* By the application, or for another cache. */
 static bool is_registered(struct vv_device *device, const void *memory, uint64_t bytes)
 {
     enum vv_mem_kind kind;
@@ -357,6 +377,86 @@ static bool is_registered(struct vv_device *device, const void *memory, uint64_t
 
     return vv_device_ptr_kind(device, memory, &kind, &left) == 0 && kind == VV_MEM_HOST &&
            left != SIZE_MAX && left >= bytes;
+}
+
+/* The memory, if a source of this device has registered it. *ret_foreign: another device's has, some of
+ * it. */
+static struct vvi_shared *find_shared_locked(const struct vvi_source *src, uint64_t bytes,
+                                             bool *ret_foreign)
+{
+    const unsigned char *end = src->memory + bytes;
+    struct vvi_shared *found = NULL;
+
+    *ret_foreign = false;
+    for (struct vvi_shared *s = all_shared; s; s = s->next) {
+        if (s->device != src->device)
+            *ret_foreign |= src->memory < s->memory + s->bytes && s->memory < end;
+        else if (s->memory <= src->memory && end <= s->memory + s->bytes)
+            found = s;
+    }
+    return found;
+}
+
+static int register_locked(struct vvi_source *src, uint64_t bytes)
+{
+    struct vvi_shared *s = malloc(sizeof(*s));
+    void *dev;
+    int rc;
+
+    if (!s)
+        return -ENOMEM;
+    /* The bytes are only read, but drivers take memory that can be written, too. */
+    rc = vv_device_host_share(src->device, (void *)(uintptr_t)src->memory, bytes, false, &dev);
+    if (rc) {
+        free(s);
+        return rc;
+    }
+    *s = (struct vvi_shared){all_shared, src->device, src->memory, dev, bytes, 0};
+    all_shared = src->shared = s;
+    return 0;
+}
+
+static void share_memory(struct vvi_source *src, uint64_t bytes)
+{
+    bool foreign;
+    void *dev;
+
+    (void)pthread_once(&once, shared_init);
+    vv_mutex_lock(&shared_lock);
+    src->shared = find_shared_locked(src, bytes, &foreign);
+    if (!src->shared && is_registered(src->device, src->memory, bytes)) {
+        src->registered = true;
+        if (foreign)
+            src->apart = "another context has registered it";
+        else if (vv_device_host_address(src->device, src->memory, &dev) == 0)
+            src->dev_memory = dev;
+        else
+            src->apart = "it was registered without mapping it";
+    } else if (src->shared || register_locked(src, bytes) == 0) {
+        src->registered = true;
+        src->shared->users++;
+        src->dev_memory = src->shared->dev_memory + (src->memory - src->shared->memory);
+    } else {
+        src->apart = "it cannot be registered, or is in part";
+    }
+    vv_mutex_unlock(&shared_lock);
+}
+
+static void share_no_more(struct vvi_source *src)
+{
+    struct vvi_shared *s = src->shared, **at = &all_shared;
+
+    if (!s)
+        return;
+    vv_mutex_lock(&shared_lock);
+    if (--s->users == 0) {
+        while (*at != s)
+            at = &(*at)->next;
+        *at = s->next;
+        (void)vv_device_host_unregister(s->device, (void *)(uintptr_t)s->memory);
+        free(s);
+    }
+    vv_mutex_unlock(&shared_lock);
 }
 
 int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx, struct vv_device *device,
@@ -378,18 +478,8 @@ int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx, struct vv_dev
         src->memory = o->memory;
     else if (o->path)
         rc = open_file(src, o->path, o->path_offset, o->bytes);
-    if (rc == 0 && src->memory) {
-        void *dev = NULL;
-
-        /* The bytes are only read, but drivers take memory that can be written, too. */
-        if (o->registered || is_registered(device, src->memory, o->bytes)) {
-            src->registered = true;
-        } else if (vv_device_host_share(device, (void *)(uintptr_t)src->memory, o->bytes, false,
-                                        &dev) == 0) {
-            src->registered = src->registered_here = true;
-            src->dev_memory = dev;
-        }
-    }
+    if (rc == 0 && src->memory)
+        share_memory(src, o->bytes);
     if (rc == 0 && !src->registered) {
         rc = staging_init(src, o->readers);
         if (rc)
@@ -408,8 +498,7 @@ void vvi_source_fini(struct vvi_source *src)
         (void)vv_device_host_unregister(src->device, src->staging);
     if (src->staging)
         (void)munmap(src->staging, 2 * src->half_bytes);
-    if (src->registered_here)
-        (void)vv_device_host_unregister(src->device, (void *)(uintptr_t)src->memory);
+    share_no_more(src);
     if (src->own)
         (void)munmap(src->own, src->own_bytes);
     if (src->fd >= 0)

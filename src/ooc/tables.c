@@ -289,9 +289,6 @@ static int source_init(struct varve_tables *t, struct vvi_cache *c, uint64_t byt
     if (c != first && first->source.memory) {
         so.memory = first->source.memory;
         so.history = NULL;
-        for (const struct vvi_cache *other = first; other < c; other++)
-            so.registered =
-                so.registered || (other->device == c->device && other->source.registered);
     }
     return vvi_source_init(&c->source, t->ctx, c->device, &so);
 }

@@ -253,6 +253,14 @@ static int inject_host_share(struct vv_device *dev, void *ptr, size_t bytes, boo
     return rc ? rc : vv_device_host_share(d->inner, ptr, bytes, read_only, ret_ptr);
 }
 
+static int inject_host_address(struct vv_device *dev, const void *ptr, void **ret_ptr)
+{
+    struct inject_device *d = device_of(dev);
+    int rc = device_enter(d, VV_DEVICE_OP_PTR_KIND);
+
+    return rc ? rc : vv_device_host_address(d->inner, ptr, ret_ptr);
+}
+
 static int inject_host_unregister(struct vv_device *dev, void *ptr)
 {
     struct inject_device *d = device_of(dev);
@@ -447,6 +455,7 @@ static const struct vv_device_ops inject_device_ops = {
     .mem_info = inject_mem_info,
     .host_register = inject_host_register,
     .host_share = inject_host_share,
+    .host_address = inject_host_address,
     .host_unregister = inject_host_unregister,
     .ptr_kind = inject_ptr_kind,
     .stream_new = inject_stream_new,

@@ -339,6 +339,25 @@ static int host_share(struct vv_device *dev, void *ptr, size_t bytes, bool read_
                        ret_ptr);
 }
 
+static int host_address(struct vv_device *dev, const void *ptr, void **ret_ptr)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    CUdeviceptr at = 0;
+    int rc;
+
+    if (!ptr)
+        return vvi_cuda_refuse(d, -EINVAL);
+    rc = vvi_cuda_enter(d, &scope);
+    if (rc)
+        return rc;
+    rc = vvi_cuda_status(d, d->drv.cuMemHostGetDevicePointer(&at, (void *)(uintptr_t)ptr, 0));
+    vvi_cuda_leave(d, &scope);
+    if (!rc)
+        *ret_ptr = (void *)(uintptr_t)at;
+    return rc;
+}
+
 static int host_unregister(struct vv_device *dev, void *ptr)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);
@@ -420,6 +439,7 @@ static const struct vv_device_ops cuda_ops = {
     .mem_info = mem_info,
     .host_register = host_register,
     .host_share = host_share,
+    .host_address = host_address,
     .host_unregister = host_unregister,
     .ptr_kind = vvi_cuda_ptr_kind,
     .stream_new = vvi_cuda_stream_new,

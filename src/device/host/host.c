@@ -275,6 +275,19 @@ static int ptr_kind(struct vv_device *dev, const void *ptr, enum vv_mem_kind *re
     return rc;
 }
 
+static int host_address(struct vv_device *dev, const void *ptr, void **ret_ptr)
+{
+    enum vv_mem_kind kind;
+    size_t left;
+    int rc = ptr_kind(dev, ptr, &kind, &left);
+
+    if (rc == 0 && (kind != VV_MEM_HOST || left == SIZE_MAX))
+        rc = -EINVAL;
+    if (rc == 0)
+        *ret_ptr = (void *)(uintptr_t)ptr;
+    return rc;
+}
+
 void *vv_device_host_map(struct vv_device *dev, const void *ptr)
 {
     struct vvi_device_host *d = vvi_device_host_of(dev);
@@ -441,6 +454,7 @@ static const struct vv_device_ops host_ops = {
     .mem_info = mem_info,
     .host_register = host_register,
     .host_share = host_share,
+    .host_address = host_address,
     .host_unregister = host_unregister,
     .ptr_kind = ptr_kind,
     .stream_new = vvi_device_stream_new,

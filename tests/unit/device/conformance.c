@@ -167,8 +167,8 @@ static void pointers_have_a_kind(void)
 static void shared_memory_is_registered(void)
 {
     unsigned char *p = host_new(2 * MIB);
+    void *at = NULL, *within = NULL;
     enum vv_mem_kind kind;
-    void *at = NULL;
     size_t left;
 
     T_OK(vv_device_host_share(dev, p, MIB, false, &at));
@@ -179,7 +179,12 @@ static void shared_memory_is_registered(void)
     T_ERR(vv_device_host_share(dev, p, MIB, false, &at), -EEXIST);
     T_OK(vv_device_host_share(dev, p + MIB, MIB, true, &at));
     T_ERR(vv_device_host_share(dev, NULL, MIB, false, &at), -EINVAL);
+    T_OK(vv_device_host_address(dev, p, &at));
+    T_OK(vv_device_host_address(dev, p + MIB + 4096, &within));
+    T_CHECK(at && within);
     T_OK(vv_device_host_unregister(dev, p));
+    T_ERR(vv_device_host_address(dev, p, &at), -EINVAL);
+    T_ERR(vv_device_host_address(dev, NULL, &at), -EINVAL);
     T_OK(vv_device_host_unregister(dev, p + MIB));
     T_EQ(munmap(p, 2 * MIB), 0);
 }

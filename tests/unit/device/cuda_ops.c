@@ -292,6 +292,7 @@ static void foreign_memory_has_a_kind(void)
     CUdeviceptr there = 0, managed = 0;
     char *pinned = host_new(MIB);
     enum vv_mem_kind kind;
+    void *at = NULL;
     CUcontext ctx;
     size_t left;
 
@@ -307,6 +308,9 @@ static void foreign_memory_has_a_kind(void)
     T_OK(vv_device_ptr_kind(dev, pinned + 1, &kind, &left));
     T_EQ(kind, VV_MEM_HOST);
     T_EQ(left, MIB - 1);
+    T_OK(vv_device_host_address(dev, pinned + 1, &at));
+    T_CHECK(at == pinned + 1);
+    T_ERR(vv_device_host_address(dev, (char *)there, &at), -EINVAL);
     T_OK(vv_device_ptr_kind(dev, (char *)managed, &kind, &left));
     T_EQ(kind, VV_MEM_DEVICE);
     T_EQ(left, MIB);

@@ -241,6 +241,78 @@ static void too_small(void)
     T_OK(varve_close(ctx));
 }
 
+/* So few slots that items are left for host memory. */
+static void run_from_host(struct varve_ctx *ctx, struct varve_blocks *b, int expected)
+{
+    struct varve_blocks_stats st = {.stats_size = sizeof(st)};
+    struct work w;
+
+    work_init(&w, ctx, 5);
+    w.spread = 1;
+    T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), expected);
+    if (expected == 0) {
+        work_check(&w);
+        T_OK(varve_blocks_stats(b, &st));
+        T_CHECK(st.from_host > 0);
+    } else {
+        free(w.sum);
+        free(w.times);
+    }
+}
+
+/* Memory that is pinned already is read where it is, too, for as long as it stays so. */
+static void pinned_before(void)
+{
+    struct varve_ctx *ctx = context(), *other = context();
+    struct vv_device *d = vv_ckpt_device(ctx);
+    struct varve_blocks *b[2];
+    struct varve_blocks_opts o;
+    enum vv_mem_kind kind;
+    size_t left;
+
+    opts_for(&o, 2);
+    o.rounds = 3;
+    /* By the application, whole and in pieces. */
+    T_OK(vv_device_host_register(d, packed_words, sizeof(packed_words)));
+    T_OK(varve_blocks_open(ctx, &o, &b[0]));
+    run_from_host(ctx, b[0], 0);
+    T_OK(varve_blocks_close(b[0]));
+    T_OK(vv_device_host_unregister(d, packed_words));
+    T_OK(vv_device_host_register(d, packed_words, BLOCK_BYTES));
+    T_OK(varve_blocks_open(ctx, &o, &b[0]));
+    run_from_host(ctx, b[0], -EFBIG);
+    ck_error(ctx, -EFBIG, "registered, or is in part");
+    T_OK(varve_blocks_close(b[0]));
+    T_OK(vv_device_host_unregister(d, packed_words));
+    /* By another array, which is closed first. */
+    for (int i = 0; i < 2; i++)
+        T_OK(varve_blocks_open(ctx, &o, &b[i]));
+    T_OK(varve_blocks_close(b[0]));
+    T_OK(vv_device_ptr_kind(d, packed_words, &kind, &left));
+    T_EQ(left, sizeof(packed_words));
+    run_from_host(ctx, b[1], 0);
+    T_OK(varve_blocks_close(b[1]));
+    T_OK(vv_device_ptr_kind(d, packed_words, &kind, &left));
+    T_CHECK(left == SIZE_MAX);
+    /* On one device while another's array has it: each keeps its own. */
+    T_OK(varve_blocks_open(ctx, &o, &b[0]));
+    T_OK(varve_blocks_open(other, &o, &b[1]));
+    T_OK(varve_blocks_close(b[0]));
+    run_from_host(other, b[1], 0);
+    T_OK(varve_blocks_close(b[1]));
+    /* Another's kernels would read what may be pinned no more: registered on both, by one alone. */
+    T_OK(varve_blocks_open(ctx, &o, &b[0]));
+    T_OK(vv_device_host_register(vv_ckpt_device(other), packed_words, sizeof(packed_words)));
+    T_OK(varve_blocks_open(other, &o, &b[1]));
+    run_from_host(other, b[1], -EFBIG);
+    ck_error(other, -EFBIG, "another context");
+    T_OK(varve_blocks_close(b[1]));
+    T_OK(vv_device_host_unregister(vv_ckpt_device(other), packed_words));
+    T_OK(varve_blocks_close(b[0]));
+    T_OK(varve_close(ctx));
+    T_OK(varve_close(other));
+}
+
 /* What an item asks for depends on what it has read: it takes as many rounds as it has blocks. */
 static void chained(void)
 {
@@ -823,6 +895,7 @@ int main(void)
     T_RUN(layout);
     T_RUN(any_cache);
     T_RUN(too_small);
+    T_RUN(pinned_before);
     T_RUN(chained);
     T_RUN(sources);
     T_RUN(protected_regions);

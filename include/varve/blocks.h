@@ -17,7 +17,7 @@
  * Progress. Blocks that a round touched are the last to go before the next. If rounds get nowhere,
  * each of the following does fewer items, down to one; with cells in host memory that kernels can read,
  * items that are left after `rounds` read them from there. They can unless the memory is pinned in
- * pieces, or cannot be pinned.
+ * pieces, cannot be pinned, or begins at an address that is no multiple of `cell_bytes`.
  *
  * Threads. Several may run on one cache at a time; a block goes only when no kernel can use it.
  * Opening and closing is one thread's business.

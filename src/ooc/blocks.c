@@ -446,7 +446,14 @@ static int source_init(struct varve_blocks *b, uint64_t bytes)
         .read_arg = &b->opts,
     };
 
-    return vvi_source_init(&b->source, b->ctx, b->device, &so);
+    int rc = vvi_source_init(&b->source, b->ctx, b->device, &so);
+
+    /* Copies do not mind, kernels do. */
+    if (rc == 0 && (uintptr_t)b->source.dev_memory % o->cell_bytes) {
+        b->source.dev_memory = NULL;
+        b->source.apart = "its address is no multiple of a cell's bytes";
+    }
+    return rc;
 }
 
 /* The memory of the first run: making it takes as long as many a run. */

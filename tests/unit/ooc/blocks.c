@@ -241,6 +241,23 @@ static void too_small(void)
     T_OK(varve_close(ctx));
 }
 
+static void run_once(struct varve_ctx *ctx, const struct varve_blocks_opts *o, int expected)
+{
+    struct varve_blocks *b;
+    struct work w;
+
+    T_OK(varve_blocks_open(ctx, o, &b));
+    work_init(&w, ctx, 9);
+    T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), expected);
+    if (expected == 0) {
+        work_check(&w);
+    } else {
+        free(w.sum);
+        free(w.times);
+    }
+    T_OK(varve_blocks_close(b));
+}
+
 /* So few slots that items are left for host memory. */
 static void run_from_host(struct varve_ctx *ctx, struct varve_blocks *b, int expected)
 {
@@ -313,6 +330,29 @@ static void pinned_before(void)
     T_OK(varve_close(other));
 }
 
+/* Cells that do not lie as the device wants them are copied, and never read where they are. */
+static void misaligned(void)
+{
+    struct varve_ctx *ctx = context();
+    unsigned char *p = malloc(sizeof(packed_words) + 16);
+    struct varve_blocks_opts o;
+    struct varve_blocks *b;
+
+    memcpy(p + 2, packed_words, sizeof(packed_words));
+    opts_for(&o, 10);
+    o.memory = p + 2;
+    o.rounds = 1000;
+    run_once(ctx, &o, 0);
+    o.cache_bytes = 2 * BLOCK_BYTES;
+    o.rounds = 1;
+    T_OK(varve_blocks_open(ctx, &o, &b));
+    run_from_host(ctx, b, -EFBIG);
+    ck_error(ctx, -EFBIG, "multiple of a cell");
+    T_OK(varve_blocks_close(b));
+    T_OK(varve_close(ctx));
+    free(p);
+}
+
 /* What an item asks for depends on what it has read: it takes as many rounds as it has blocks. */
 static void chained(void)
 {
@@ -349,23 +389,6 @@ static int from_packed(void *arg, uint64_t block, void *buf, size_t bytes)
         return -EIO;
     memcpy(buf, (const char *)packed_words + block * bytes, bytes);
     return 0;
-}
-
-static void run_once(struct varve_ctx *ctx, const struct varve_blocks_opts *o, int expected)
-{
-    struct varve_blocks *b;
-    struct work w;
-
-    T_OK(varve_blocks_open(ctx, o, &b));
-    work_init(&w, ctx, 9);
-    T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), expected);
-    if (expected == 0) {
-        work_check(&w);
-    } else {
-        free(w.sum);
-        free(w.times);
-    }
-    T_OK(varve_blocks_close(b));
 }
 
 static void sources(void)
@@ -896,6 +919,7 @@ int main(void)
     T_RUN(any_cache);
     T_RUN(too_small);
     T_RUN(pinned_before);
+    T_RUN(misaligned);
     T_RUN(chained);
     T_RUN(sources);
     T_RUN(protected_regions);

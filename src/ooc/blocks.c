@@ -434,13 +434,21 @@ static int read_block(void *arg, const struct vvi_piece *p, void *buf)
     return o->read(o->read_arg, p->id, buf, p->bytes);
 }
 
+/* Of staging memory: some blocks, so that all readers have work, but pinned memory is dear. */
+static size_t half_bytes(const struct varve_blocks *b)
+{
+    uint64_t blocks = VV_MIN(b->slots.blocks, VVI_STAGED);
+
+    return VV_MAX(VV_MIN(blocks, VVI_STAGED_BYTES / b->block_bytes), 1) * b->block_bytes;
+}
+
 static int source_init(struct varve_blocks *b, uint64_t bytes)
 {
     const struct varve_blocks_opts *o = &b->opts;
     struct vvi_source_opts so = {
         .operation = "blocks_open",
         .bytes = bytes,
-        .half_bytes = VVI_STAGED * b->block_bytes,
+        .half_bytes = half_bytes(b),
         VVI_SOURCE_OF(o),
         .read = o->read ? read_block : NULL,
         .read_arg = &b->opts,

@@ -180,7 +180,8 @@ void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream);
 VV_WARN_UNUSED int vvi_source_read(const struct vvi_source *src, const struct vvi_piece *piece,
                                    void *buf);
 
-enum { VVI_STAGED = 32 }; /* blocks in each half */
+/* Blocks in each half: so many, and so many bytes unless one has more. */
+enum { VVI_STAGED = 32, VVI_STAGED_BYTES = 32 << 20 };
 
 /* ---- arrays ---- */
 

@@ -17,6 +17,7 @@
 
 #include "ckpt/hooks.h"
 #include "device/host/host.h"
+#include "ooc/ooc_private.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
@@ -487,6 +488,39 @@ static void protected_regions(void)
     T_OK(varve_close(ctx));
 }
 
+/* Staging memory is pinned: no more of it than there are blocks, and not many large ones. */
+static void staging(void)
+{
+    static const struct {
+        uint64_t cells;
+        uint32_t edge;
+        size_t half_bytes;
+    } cases[] = {
+        {100 * 1024, 1024, VVI_STAGED * 4096},
+        {5 * 1024, 1024, 5 * 4096},
+        {100 << 20, 1 << 20, VVI_STAGED_BYTES},
+        {64 << 20, 16 << 20, 64 << 20},
+    };
+    struct varve_ctx *ctx = context();
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(cases); i++) {
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        int calls = 100;
+
+        T_OK(varve_blocks_opts_init(&o, sizeof(o)));
+        o.cells[0] = cases[i].cells;
+        o.edge[0] = cases[i].edge;
+        o.cache_bytes = UINT64_C(8) * cases[i].edge;
+        o.read = from_packed;
+        o.read_arg = &calls;
+        T_OK(varve_blocks_open(ctx, &o, &b));
+        T_EQ(b->source.half_bytes, cases[i].half_bytes);
+        T_OK(varve_blocks_close(b));
+    }
+    T_OK(varve_close(ctx));
+}
+
 struct crowd {
     struct varve_ctx *ctx;
     struct varve_blocks *b;
@@ -923,6 +957,7 @@ int main(void)
     T_RUN(chained);
     T_RUN(sources);
     T_RUN(protected_regions);
+    T_RUN(staging);
     T_RUN(shared);
     T_RUN(misuse);
     T_RUN(failures);

@@ -49,7 +49,12 @@ struct varve_blocks_view {
     uint32_t *undone;            /* items for another round */
 };
 
-enum { VARVE_BLOCKS_MISSING_COUNT, VARVE_BLOCKS_UNDONE_COUNT, VARVE_BLOCKS_OUTSIDE_COUNT };
+enum {
+    VARVE_BLOCKS_MISSING_COUNT,
+    VARVE_BLOCKS_UNDONE_COUNT,
+    VARVE_BLOCKS_OUTSIDE_COUNT,
+    VARVE_BLOCKS_OUTSIDE_CELL = 4 /* the first of them: x, y and z, 64 bits each */
+};
 
 #ifdef VARVE_D_CODE
 
@@ -111,6 +116,19 @@ VARVE_D_FN const unsigned char *varve_blocks_find(const struct varve_blocks_view
     return NULL;
 }
 
+/* A cell is outside of the array: the run is to fail, and its error to name one. */
+VARVE_D_FN void varve_blocks_outside(const struct varve_blocks_view *v, uint64_t x, uint64_t y,
+                                     uint64_t z)
+{
+    uint64_t *cell = (uint64_t *)(void *)&v->counts[VARVE_BLOCKS_OUTSIDE_CELL];
+
+    if (varve_d_add32_dev(&v->counts[VARVE_BLOCKS_OUTSIDE_COUNT], 1) != 0)
+        return;
+    cell[0] = x;
+    cell[1] = y;
+    cell[2] = z;
+}
+
 /* The address of a cell; NULL: it is not there, or outside of the array. */
 VARVE_D_FN const void *varve_blocks_cell(const struct varve_blocks_view *v,
                                          struct varve_blocks_cursor *c, uint64_t x, uint64_t y,
@@ -119,7 +137,7 @@ VARVE_D_FN const void *varve_blocks_cell(const struct varve_blocks_view *v,
     uint64_t block;
 
     if (x >= v->cells[0] || y >= v->cells[1] || z >= v->cells[2]) {
-        (void)varve_d_add32_dev(&v->counts[VARVE_BLOCKS_OUTSIDE_COUNT], 1);
+        varve_blocks_outside(v, x, y, z);
         return NULL;
     }
     block = ((z >> v->shift[2]) * v->nr[1] + (y >> v->shift[1])) * v->nr[0] + (x >> v->shift[0]);

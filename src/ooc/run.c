@@ -778,6 +778,22 @@ static int check_moves_locked(struct varve_blocks *b)
     return b->broken;
 }
 
+static int fail_outside(struct job *j)
+{
+    const uint32_t *counts = j->r->counts;
+    const uint64_t *cells = j->b->view.cells;
+    uint64_t at[3];
+
+    memcpy(at, counts + VARVE_BLOCKS_OUTSIDE_CELL, sizeof(at));
+    return FAIL(
+        j, -EINVAL,
+        "a kernel asked for cell %llu, %llu, %llu, outside of the array's %llu x %llu x %llu "
+        "(%u times outside in all)",
+        (unsigned long long)at[0], (unsigned long long)at[1], (unsigned long long)at[2],
+        (unsigned long long)cells[0], (unsigned long long)cells[1], (unsigned long long)cells[2],
+        counts[VARVE_BLOCKS_OUTSIDE_COUNT]);
+}
+
 /* How many of the items have to be done again. */
 static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
 {
@@ -825,7 +841,7 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
     if (rc)
         return rc;
     if (r->counts[VARVE_BLOCKS_OUTSIDE_COUNT])
-        return FAIL(j, -EINVAL, "a kernel asked for cells outside of the array");
+        return fail_outside(j);
     *ret_undone = r->counts[VARVE_BLOCKS_UNDONE_COUNT];
     return *ret_undone <= items ? 0
                                 : FAIL(j, -EINVAL, "a kernel left more items undone than it had");
@@ -851,6 +867,28 @@ static int next_list(struct job *j, uint32_t items, uint32_t undone)
     return rc;
 }
 
+/* The round had one item, which cannot be done. */
+static int fail_item(struct job *j)
+{
+    struct varve_blocks *b = j->b;
+    const char *apart = b->source.apart;
+    uint32_t item = 0;
+    struct vv_copy_seg seg = {&item, j->r->todo[j->which], sizeof(item)};
+    int rc = vv_device_copy_async(b->device, j->stream, &seg, 1);
+
+    if (rc == 0)
+        rc = vv_device_event_record(b->device, j->r->event, j->stream);
+    if (rc == 0)
+        rc = vvi_blocks_wait(b, j->r->event);
+    if (rc)
+        return rc;
+    if (j->r->read_at == 0)
+        return FAIL(j, -EINVAL, "a kernel leaves item %u undone, which is missing no cell", item);
+    return FAIL(j, -EFBIG, "item %u needs more blocks at a time than the cache's %u slots hold%s%s",
+                item, b->slots.nr, apart ? "; kernels cannot read the memory itself: " : "",
+                apart ? apart : "");
+}
+
 /* Rounds that get nowhere are made smaller, without others beside them. A single item may take many:
  * what it asks for can depend on what it has read. Each brings a block more then, until one has no
  * room. */
@@ -861,14 +899,9 @@ static int narrow(struct job *j, uint32_t items)
     if (j->fruitless < FRUITLESS)
         return 0;
     if (items == 1 && j->alone) {
-        if (j->r->read_at == 0)
-            return FAIL(j, -EINVAL, "a kernel leaves an item undone that is missing no cell");
-        if (j->r->nasked == 0 && j->fruitless <= b->slots.nr + FRUITLESS)
+        if (j->r->read_at > 0 && j->r->nasked == 0 && j->fruitless <= b->slots.nr + FRUITLESS)
             return 0;
-        return FAIL(j, -EFBIG,
-                    "an item needs more blocks at a time than the cache's %u slots hold%s%s",
-                    b->slots.nr, b->source.apart ? "; kernels cannot read the memory itself: " : "",
-                    b->source.apart ? b->source.apart : "");
+        return fail_item(j);
     }
     j->limit = VV_MAX(items / 4, 1);
     j->fruitless = 0;

@@ -208,6 +208,29 @@ static void any_cache(void)
     T_OK(varve_close(ctx));
 }
 
+/* How many blocks an item's cells are in. */
+static uint32_t blocks_of(const struct work *w, uint32_t item)
+{
+    uint32_t cells[3] = {X, Y, Z}, n = 1;
+
+    for (uint32_t axis = 0; axis < 3; axis++)
+        n *= place(w, item, axis, cells[axis]) % EDGE == EDGE - 1 ? 2 : 1;
+    return n;
+}
+
+/* The number that the error's text has behind this. */
+static uint32_t named_item(struct varve_ctx *ctx, const char *behind)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+    const char *at;
+
+    T_OK(varve_last_error(ctx, &e));
+    at = strstr(e.text, behind);
+    if (!at)
+        t_fail(__FILE__, __LINE__, "\"%s\" names no item", e.text);
+    return (uint32_t)strtoul(at + strlen(behind), NULL, 10);
+}
+
 /* Fewer slots than an item needs: an error, or the cells are read where they are. */
 static void too_small(void)
 {
@@ -234,7 +257,7 @@ static void too_small(void)
         work_init(&w, ctx, 5);
         w.spread = 1;
         T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EFBIG);
-        ck_error(ctx, -EFBIG, "slots");
+        T_CHECK(blocks_of(&w, named_item(ctx, "item ")) > slots);
         free(w.sum);
         free(w.times);
         T_OK(varve_blocks_close(b));
@@ -572,6 +595,7 @@ static void misuse(void)
     struct varve_blocks_opts o;
     struct varve_blocks *b;
     struct work w;
+    char text[128];
 
     opts_for(&o, 1);
     T_ERR(varve_blocks_open(ctx, &o, &b), -EFBIG);
@@ -598,11 +622,14 @@ static void misuse(void)
     w.launch_error = 0;
     w.stuck = true;
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EINVAL);
-    ck_error(ctx, -EINVAL, "missing no cell");
+    ck_error(ctx, -EINVAL, "which is missing no cell");
+    T_CHECK(named_item(ctx, "leaves item ") < ITEMS);
     w.stuck = false;
     w.far = 1000;
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EINVAL);
-    ck_error(ctx, -EINVAL, "outside");
+    snprintf(text, sizeof(text), "cell %u, %u, %u, outside of the array's %d x %d x %d (8 times",
+             place(&w, 0, 0, X) + 1000, place(&w, 0, 1, Y), place(&w, 0, 2, Z), X, Y, Z);
+    ck_error(ctx, -EINVAL, text);
     free(w.sum);
     free(w.times);
     /* It goes on. */

@@ -108,6 +108,7 @@ typedef int (*varve_blocks_launch)(void *arg, const struct varve_blocks_view *vi
  *             that is missing none
  *   -EFBIG    an item needs more blocks at a time than the cache holds
  *   -EIO      blocks could not be read; also what `read` and `launch` return
+ *   -ENODATA  the file has become shorter
  *   -ENODEV   the device is lost
  *   -EBUSY    the stream is being captured
  * After an error nothing of the run is under way any more, and what it was to compute is undefined.

@@ -48,7 +48,7 @@ void ooc_usage(FILE *f)
         "  --points N        (1000000; emulated 5000)\n"
         "  --steps N         from corner to corner (200; emulated 40)\n"
         "  --edge N          of a block, in cells: a power of two (32; emulated 16)\n"
-        "  --ahead N         blocks brought beyond each one that was missing (1)\n\n"
+        "  --ahead N         blocks brought beyond each one that was missing, 8 at most (1)\n\n"
         "The survey:\n"
         "  --sizes MIN:MAX   of a table, drawn log-uniform (300000:20000000; emulated 16K:128K)\n"
         "  --reads N         elements of each of its tables that an item reads (65536; emulated "
@@ -159,7 +159,7 @@ static int set_option(int id, const char *value, struct ooc_options *o)
         return rc < 0 || n < 2 || (n & (n - 1)) ? -EINVAL : 0;
     case 'a':
         if (strcmp(value, "0") != 0)
-            rc = parse_count(value, 64, &n);
+            rc = parse_count(value, VARVE_BLOCKS_AHEAD_MAX, &n);
         o->wave.ahead = (uint32_t)n;
         return rc;
     case 'S':

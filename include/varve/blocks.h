@@ -42,6 +42,9 @@ enum varve_blocks_policy {
                            one goes that was used longest ago, averaged over the runs */
 };
 
+/* The most for `ahead`. */
+enum { VARVE_BLOCKS_AHEAD_MAX = 8 };
+
 /* Options of an array. Plain data; fields are only ever appended. */
 struct varve_blocks_opts {
     size_t opts_size;
@@ -52,7 +55,7 @@ struct varve_blocks_opts {
     uint32_t rounds;     /* see above (8; 0: all items do) */
     uint64_t cache_bytes; /* on the device: two blocks at least */
     uint32_t ahead;  /* blocks brought beyond each one that was missing, where the front moves to
-                             (1; 0: none) */
+                             (1; 0: none; VARVE_BLOCKS_AHEAD_MAX at most) */
     int32_t policy;  /* enum varve_blocks_policy */
     int32_t readers; /* threads that read files, or call `read` (4) */
 

@@ -151,7 +151,8 @@ static const char *why_not(const struct varve_blocks_opts *o)
         return "policy is clock or paper";
     if (o->readers < 1 || o->readers > 64)
         return "readers are 1 to 64";
-    if (o->ahead > 8)
+    _Static_assert(VARVE_BLOCKS_AHEAD_MAX == 8, "as the text says");
+    if (o->ahead > VARVE_BLOCKS_AHEAD_MAX)
         return "ahead is 8 at most";
     return NULL;
 }

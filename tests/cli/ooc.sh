@@ -81,6 +81,7 @@ once || [ -s "$dir/script/blocks/figure2.svg" ] || fail "scripts/bench-ooc makes
 touched() { python3 -c 'import json,sys; r = json.load(open(sys.argv[1])); print(r["touched_bytes"], r["least_bytes"])' "$dir/out"; }
 expect 0 $small --cache 64K --json
 first=$(touched)
+expect 0 $small --cache 64K --ahead 8 --json
 expect 0 $small --cache 64K --ahead 0 --json
 [ "$(touched)" = "$first" ] || fail "the same seed makes another wave"
 once || { expect 0 $small --cache 64K && grep -q '^| paper ' "$dir/out" || fail "no table"; }
@@ -92,7 +93,7 @@ while read -r line; do
     (cd "$dir" && PATH=$(dirname "$VARVE_BIN"):$PATH && eval "$line") >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "docs/ooc.md: $line"; }
 done < <(once || cat "$dir/commands")
 
-for bad in "--device gpu" "--volume 1" "--volume x" "--cache 0" "--cache 101%" "--cache -3" "--points 0" "--points -1" "--steps 0" "--edge 12" "--edge 1" "--ahead 65" \
+for bad in "--device gpu" "--volume 1" "--volume x" "--cache 0" "--cache 101%" "--cache -3" "--points 0" "--points -1" "--steps 0" "--edge 12" "--edge 1" "--ahead 9" \
     "--seed" "more" "--nosuch" "--tables 1M" "--ways flat" "--ways blocks,," "--ways" "--sizes 3" "--sizes 9K:8K" "--reads 0"; do
     # shellcheck disable=SC2086 # several words
     expect 2 $small $bad

@@ -604,6 +604,13 @@ static void misuse(void)
     o.path = "x";
     T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
     opts_for(&o, 8);
+    o.ahead = VARVE_BLOCKS_AHEAD_MAX + 1;
+    T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
+    ck_error(ctx, -EINVAL, "ahead is 8 at most");
+    o.ahead = VARVE_BLOCKS_AHEAD_MAX;
+    T_OK(varve_blocks_open(ctx, &o, &b));
+    T_OK(varve_blocks_close(b));
+    opts_for(&o, 8);
     o.cell_bytes = 3;
     T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
     T_ERR(varve_blocks_open(NULL, &o, &b), -EINVAL);

@@ -979,6 +979,47 @@ static void lost(void)
     (void)varve_close(ctx);
 }
 
+/* Whichever call finds the device lost, opening among them: -ENODEV, and nobody hangs. */
+static void lost_anywhere(void)
+{
+    struct t_rng rng = {seed};
+    int failed = 0;
+
+    for (uint64_t n = 0; n < t_cases(48, 800); n++) {
+        struct varve_ctx *ctx = context();
+        struct varve_blocks_opts o;
+        struct varve_blocks *b;
+        struct work w;
+        int calls = 100, rc;
+
+        opts_for(&o, 9);
+        o.policy = n % 4 > 1 ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
+        if (n % 2) {
+            o.memory = NULL;
+            o.read = from_packed;
+            o.read_arg = &calls;
+        }
+        T_OK(vv_device_host_lose_at(vv_ckpt_device(ctx), VV_DEVICE_OP_ANY,
+                                    1 + t_rng_below(&rng, 200)));
+        rc = varve_blocks_open(ctx, &o, &b);
+        if (rc == 0) {
+            work_init(&w, ctx, 3);
+            rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
+            if (rc == 0) {
+                work_check(&w); /* it had fewer calls */
+            } else {
+                free(w.sum);
+                free(w.times);
+            }
+            T_OK(varve_blocks_close(b));
+        }
+        T_CHECK(rc == -ENODEV || rc == 0);
+        failed += rc != 0;
+        (void)varve_close(ctx);
+    }
+    T_CHECK(failed > 0);
+}
+
 int main(void)
 {
     seed = t_seed();
@@ -1001,5 +1042,6 @@ int main(void)
     T_RUN(two_fronts);
     T_RUN(back_and_forth);
     T_RUN(lost);
+    T_RUN(lost_anywhere);
     return t_done();
 }

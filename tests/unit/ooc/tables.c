@@ -757,6 +757,50 @@ static void lost(void)
     (void)varve_close(ctx);
 }
 
+/* Whichever call of one of the devices finds it lost, opening among them: -ENODEV, and nobody hangs. */
+static void lost_anywhere(void)
+{
+    struct t_rng rng = {seed};
+    int failed = 0;
+
+    for (uint64_t n = 0; n < t_cases(32, 800); n++) {
+        struct varve_ctx *ctx[2] = {context(), context()};
+        struct varve_tables_opts o;
+        struct varve_tables *t;
+        struct work w;
+        int rc;
+
+        opts_for(&o, n % 2 ? 3000000 : largest_set(256) + 16384);
+        o.layout = n % 2 ? VARVE_TABLES_CHUNKED : VARVE_TABLES_FLAT;
+        o.more = &ctx[1];
+        o.nr_more = n % 4 > 1;
+        T_OK(vv_device_host_lose_at(vv_ckpt_device(ctx[o.nr_more]), VV_DEVICE_OP_ANY,
+                                    1 + t_rng_below(&rng, 150)));
+        rc = varve_tables_open(ctx[0], &o, &t);
+        if (rc == 0) {
+            struct varve_tables_work order;
+
+            work_init(&w, ctx[0]);
+            w.device[1] = vv_ckpt_device(ctx[1]);
+            w.cache_bytes = o.cache_bytes;
+            w.may_fail = true;
+            order = order_for(&w);
+            order.host = NULL;
+            rc = varve_tables_run(t, &order);
+            if (rc == 0)
+                work_check(&w); /* it had fewer calls, or the other one did all before */
+            else
+                work_free(&w);
+            T_OK(varve_tables_close(t));
+        }
+        T_CHECK(rc == -ENODEV || rc == 0);
+        failed += rc != 0;
+        (void)varve_close(ctx[0]);
+        (void)varve_close(ctx[1]);
+    }
+    T_CHECK(failed > 0);
+}
+
 int main(void)
 {
     seed = t_seed();
@@ -771,6 +815,7 @@ int main(void)
     T_RUN(stays);
     T_RUN(failures);
     T_RUN(lost);
+    T_RUN(lost_anywhere);
     free(content);
     return t_done();
 }

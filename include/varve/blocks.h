@@ -53,7 +53,7 @@ struct varve_blocks_opts {
                              x alone 32768) */
     uint32_t cell_bytes; /* 1, 2, 4, 8 or 16 (4) */
     uint32_t rounds;     /* see above (8; 0: all items do) */
-    uint64_t cache_bytes; /* on the device: two blocks at least */
+    uint64_t cache_bytes; /* on the device: one block at least */
     uint32_t ahead;  /* blocks brought beyond each one that was missing, where the front moves to
                              (1; 0: none; VARVE_BLOCKS_AHEAD_MAX at most) */
     int32_t policy;  /* enum varve_blocks_policy */
@@ -91,7 +91,7 @@ VARVE_API int varve_blocks_pack(const struct varve_blocks_opts *opts, const void
  *   -EINVAL   an option makes no sense
  *   -ENODEV   the context has no device
  *   -ENOMEM   the cache cannot be had
- *   -EFBIG    not even two blocks fit the cache
+ *   -EFBIG    not even one block fits the cache
  *   -ENODATA  the file or the region is shorter than the array
  * and those of open(2) and varve_restore. varve_last_error tells more.
  */

@@ -399,9 +399,9 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
     uint64_t slots = VV_MIN(b->opts.cache_bytes / b->block_bytes, blocks);
     int rc;
 
-    if (slots < VV_MIN(blocks, 2))
+    if (slots == 0)
         return vv_ckpt_fail_ctx(b->ctx, "blocks_open", -EFBIG, false,
-                                "a cache of %llu bytes does not hold two blocks of %zu",
+                                "a cache of %llu bytes does not hold a block of %zu",
                                 (unsigned long long)b->opts.cache_bytes, b->block_bytes);
     rc = vvi_slots_init(&b->slots, (uint32_t)blocks, (uint32_t)slots,
                         b->opts.policy == VARVE_BLOCKS_PAPER);

@@ -284,6 +284,9 @@ void *vvi_ooc_zeroed(size_t n, size_t bytes);
 /* However long it takes; the error of what was waited for. */
 int vvi_ooc_wait(struct vv_device *device, struct vv_event *event);
 
+/* run.c. For tests: what is in the slot goes, whoever needs it, unless it is on its way. Any thread. */
+void vvi_blocks_send_away(struct varve_blocks *b, uint32_t slot);
+
 /* blocks.c */
 VV_WARN_UNUSED int vvi_blocks_run_new(struct varve_blocks *b, uint64_t items,
                                       struct vvi_run **ret_run);

@@ -211,6 +211,19 @@ static void evict_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t mos
     vvi_slots_reclaim(&b->slots, oldest_locked(b));
 }
 
+void vvi_blocks_send_away(struct varve_blocks *b, uint32_t slot)
+{
+    uint32_t block;
+
+    vv_mutex_lock(&b->lock);
+    memset(b->slots.stay, 0xff, b->slots.words * sizeof(*b->slots.stay));
+    b->slots.stay[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+    gone_locked(b, &block, vvi_slots_evict(&b->slots, 1, &block));
+    vvi_slots_reclaim(&b->slots, oldest_locked(b));
+    vv_cond_broadcast(&b->changed);
+    vv_mutex_unlock(&b->lock);
+}
+
 static void ahead_filled_locked(struct varve_blocks *b)
 {
     filled_locked(b, b->ahead, b->nahead);

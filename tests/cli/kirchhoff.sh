@@ -86,7 +86,7 @@ refused 'too long' --out "$(printf '%01024d' 0)"
 refused 'too short \(--time\)' --time 0.001
 refused 'cannot be made: Not a directory; name another with --out' --out file/out
 refused 'cannot be written: .*; name another with --out' --out file
-refused 'two blocks' --device emulated --model-cache 1K
+refused 'not hold a block' --device emulated --model-cache 512
 refused 'needs more blocks .*2 slots' --device emulated --model-cache 2K
 rc=0
 "$kirchhoff" "${small[@]}" --device cuda --out bad >out 2>err || rc=$?

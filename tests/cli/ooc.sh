@@ -102,7 +102,7 @@ done
 expect 1 $small --steps 5
 grep -q 'more than a block at a time: 64 cells across need 14 steps' "$dir/err" || { cat "$dir/err"; fail "too few steps"; }
 expect 1 $small --cache 1K
-grep -q 'two blocks' "$dir/err" || { cat "$dir/err"; fail "a cache of less than two blocks"; }
+grep -q 'not hold a block' "$dir/err" || { cat "$dir/err"; fail "a cache of less than a block"; }
 expect 1 $tables --reads 1 --cache 64K
 grep -q 'and a cache of ' "$dir/err" || { cat "$dir/err"; fail "tables of an item that do not fit"; }
 expect 1 $small --points 20 --cache 64K --out "$dir/rows.csv/x"

@@ -598,8 +598,9 @@ static void misuse(void)
     char text[128];
 
     opts_for(&o, 1);
+    o.cache_bytes--;
     T_ERR(varve_blocks_open(ctx, &o, &b), -EFBIG);
-    ck_error(ctx, -EFBIG, "two blocks");
+    ck_error(ctx, -EFBIG, "not hold a block");
     opts_for(&o, 8);
     o.path = "x";
     T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
@@ -902,6 +903,115 @@ static void two_fronts(void)
     T_OK(varve_close(ctx));
 }
 
+/* ---- hardly any slots ---- */
+
+struct narrow {
+    struct varve_ctx *ctx;
+    struct varve_blocks *b;
+    uint32_t further;
+};
+
+/* All items of a run want two blocks or three, an item one or two. */
+static void *run_narrow(void *arg)
+{
+    struct narrow *n = arg;
+
+    for (uint64_t at = 0; at + ITEMS + n->further <= ROW; at += 5 * ROW_EDGE) {
+        struct work w;
+
+        work_init(&w, n->ctx, at);
+        w.further = n->further;
+        T_OK(varve_blocks_run(n->b, ITEMS, launch_pair, &w, NULL));
+        for (uint32_t i = 0; i < ITEMS; i++)
+            T_CHECK(w.sum[i] == row[at + i] + row[at + i + w.further]);
+        free(w.sum);
+        free(w.times);
+    }
+    return NULL;
+}
+
+/* One to three slots, of which an item needs all or all but one: everything comes through them, for one
+ * run as for two that take them from each other. */
+static void few_slots(void)
+{
+    struct varve_ctx *ctx = context();
+
+    varve_emu_jitter = 0;
+    for (uint32_t n = 0; n < 12; n++) {
+        struct varve_blocks_stats st = {.stats_size = sizeof(st)};
+        uint32_t slots = 1 + n % 3;
+        struct varve_blocks_opts o;
+        struct narrow narrow = {.ctx = ctx, .further = slots > 1 ? ROW_EDGE : 0};
+        pthread_t other;
+
+        row_opts(&o);
+        o.cache_bytes = slots * ROW_EDGE * sizeof(float);
+        o.policy = n / 3 % 2 ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
+        o.rounds = 1 << 20;
+        T_OK(varve_blocks_open(ctx, &o, &narrow.b));
+        if (n / 6)
+            T_OK(-pthread_create(&other, NULL, run_narrow, &narrow));
+        (void)run_narrow(&narrow);
+        if (n / 6)
+            T_OK(-pthread_join(other, NULL));
+        T_OK(varve_blocks_stats(narrow.b, &st));
+        T_EQ(st.slots, slots);
+        T_EQ(st.from_host, 0);
+        T_CHECK(st.evicted > 0);
+        T_OK(varve_blocks_close(narrow.b));
+    }
+    T_OK(varve_close(ctx));
+}
+
+struct evictor {
+    struct varve_blocks *b;
+    uint32_t slots;
+    _Atomic int stop;
+};
+
+static void *evict_at_random(void *arg)
+{
+    struct evictor *e = arg;
+    struct t_rng rng = {seed};
+
+    while (!e->stop) {
+        vvi_blocks_send_away(e->b, (uint32_t)t_rng_below(&rng, e->slots));
+        usleep((useconds_t)t_rng_below(&rng, 200));
+    }
+    return NULL;
+}
+
+/* Blocks go at any time, also those that kernels under way read: their slots are not filled before these
+ * have ended, and what has gone comes again. */
+static void random_evictions(void)
+{
+    struct varve_ctx *ctx = context();
+
+    varve_emu_jitter = 20;
+    for (uint32_t slots = 2; slots <= 26; slots += 8) {
+        struct varve_blocks_opts o;
+        struct evictor e = {.slots = slots};
+        struct crowd crowd[2];
+        pthread_t id[2], evictor;
+
+        opts_for(&o, slots);
+        o.policy = slots % 4 ? VARVE_BLOCKS_CLOCK : VARVE_BLOCKS_PAPER;
+        o.rounds = 6; /* a single item that has no luck would be an error later */
+        T_OK(varve_blocks_open(ctx, &o, &e.b));
+        T_OK(-pthread_create(&evictor, NULL, evict_at_random, &e));
+        for (int i = 0; i < 2; i++) {
+            crowd[i] = (struct crowd){ctx, e.b, (uint64_t)i * 2};
+            T_OK(-pthread_create(&id[i], NULL, one_of_many, &crowd[i]));
+        }
+        for (int i = 0; i < 2; i++)
+            T_OK(-pthread_join(id[i], NULL));
+        e.stop = 1;
+        T_OK(-pthread_join(evictor, NULL));
+        T_OK(varve_blocks_close(e.b));
+    }
+    T_OK(varve_close(ctx));
+}
+
 /* ---- a plane that goes back and forth ---- */
 
 /* Blocks of PLANE_EDGE cells. A plane takes more than one call that copies, so that those of others
@@ -1040,6 +1150,8 @@ int main(void)
     T_RUN(two_failures);
     T_RUN(front);
     T_RUN(two_fronts);
+    T_RUN(few_slots);
+    T_RUN(random_evictions);
     T_RUN(back_and_forth);
     T_RUN(lost);
     T_RUN(lost_anywhere);

@@ -675,7 +675,6 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
     vv_mutex_lock(&t->lock);
     busy = t->running;
     t->running = true;
-    t->seen_ns = vv_now_ns();
     vv_mutex_unlock(&t->lock);
     if (busy)
         return vv_ckpt_fail_ctx(t->ctx, "tables_run", -EBUSY, false, "a run is under way");

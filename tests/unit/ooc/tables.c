@@ -17,6 +17,7 @@
 
 #include "ckpt/hooks.h"
 #include "device/host/host.h"
+#include "ooc/tables_private.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
@@ -79,6 +80,7 @@ struct work {
     const int *before; /* what the application's kernel has written before any of ours */
     int launch_error, host_error;
     bool may_fail;
+    struct varve_tables *busy; /* launches run it once more, in vain */
 };
 
 /* What a kernel is given; several launches may be under way, and a lost device never runs them. */
@@ -176,6 +178,16 @@ static void note_stream(struct work *w, struct CUstream_st *stream)
     w->streams += i == w->streams;
 }
 
+/* A run that is refused takes none of the time of the one under way. */
+static void run_again(struct work *w)
+{
+    uint64_t seen_ns = w->busy->seen_ns;
+    struct varve_tables_work none = {.work_size = sizeof(none)};
+
+    T_ERR(varve_tables_run(w->busy, &none), -EBUSY);
+    T_EQ(w->busy->seen_ns, seen_ns);
+}
+
 static int launch(void *arg, const struct varve_tables_view *view, uint32_t device,
                   struct CUstream_st *stream)
 {
@@ -184,6 +196,8 @@ static int launch(void *arg, const struct varve_tables_view *view, uint32_t devi
 
     if (w->launch_error)
         return w->launch_error;
+    if (w->busy)
+        run_again(w);
     a = malloc(sizeof(*a));
     *a = (struct args){.w = w, .v = *view};
     pthread_mutex_lock(&args_lock);
@@ -661,7 +675,9 @@ static void stays(void)
         struct work w;
 
         work_init(&w, ctx);
+        w.busy = i ? t : NULL;
         order = order_for(&w);
+        order.host = NULL; /* it accounts on a thread of its own */
         T_OK(varve_tables_run(t, &order));
         work_check(&w);
         T_OK(varve_tables_stats(t, &st));

@@ -20,7 +20,6 @@
 #include "core/error.h"
 #include "ooc/tables_private.h"
 
-#define SCRATCH_BYTES (UINT64_C(4) << 20)
 /* Tables are read and copied in pieces of this at most, so that several readers take part. */
 #define PIECE_BYTES (UINT64_C(4) << 20)
 /* Behind what goes to the device, in host memory: the count that comes back. */
@@ -140,23 +139,18 @@ int vvi_tables_forget(struct vvi_cache *c)
 static int divide(struct vvi_cache *c, const struct vvi_split *split)
 {
     struct varve_tables *t = c->t;
-    uint64_t cache = vv_align_down(t->opts.cache_bytes, VVI_FLAT_ALIGN), scratch = 0;
     struct vvi_plan_stats stats = t->plans[c->which].stats;
     uint64_t evicted = t->plans[c->which].space.evicted + t->plans[c->which].space.nr;
     int rc;
 
-    if (t->opts.layout == VARVE_TABLES_FLAT)
-        scratch = vv_align_down(VV_MIN(cache / 256, SCRATCH_BYTES), VVI_FLAT_ALIGN);
-    if (split->meta_bytes + scratch >= cache)
-        return -EFBIG;
     launches_free(c);
     vvi_plan_fini(&t->plans[c->which]);
-    rc = vvi_plan_init(&t->plans[c->which], &t->opts, cache - scratch - split->meta_bytes);
+    rc = vvi_plan_init(&t->plans[c->which], &t->opts, split->capacity);
     t->plans[c->which].stats = stats;
     t->plans[c->which].space.evicted = evicted;
-    c->scratch = c->memory + cache - scratch;
-    c->scratch_bytes = scratch;
-    c->meta = c->scratch - split->meta_bytes;
+    c->meta = c->memory + split->capacity;
+    c->scratch = c->meta + split->meta_bytes;
+    c->scratch_bytes = split->scratch_bytes;
     return rc ? rc : launches_init(c, split);
 }
 

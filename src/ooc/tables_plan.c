@@ -19,7 +19,8 @@
 #include "ooc/tables_private.h"
 
 /* Launches under way where there is room for their tables anyway. */
-#define MOST_DEPTH 256
+#define MOST_DEPTH    256
+#define SCRATCH_BYTES (UINT64_C(4) << 20)
 
 int vvi_plan_init(struct vvi_plan *p, const struct varve_tables_opts *opts, uint64_t capacity)
 {
@@ -310,7 +311,7 @@ int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
                    struct vvi_split *ret_split)
 {
     struct vvi_split s = {.limits = {opts->batch_items, opts->batch_bytes, UINT64_MAX}};
-    uint64_t most = 0;
+    uint64_t cache = vv_align_down(opts->cache_bytes, VVI_FLAT_ALIGN), most = 0;
     int rc;
 
     /* Flat tables that launches hold stand in the way of others. */
@@ -329,8 +330,11 @@ int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
     while (s.most > s.depth && s.most * most > opts->cache_bytes / 256)
         s.most--;
     s.meta_bytes = s.most * most;
-    if (s.meta_bytes >= opts->cache_bytes)
+    if (opts->layout == VARVE_TABLES_FLAT)
+        s.scratch_bytes = vv_align_down(VV_MIN(cache / 256, SCRATCH_BYTES), VVI_FLAT_ALIGN);
+    if (s.meta_bytes + s.scratch_bytes >= cache)
         return -EFBIG;
+    s.capacity = cache - s.scratch_bytes - s.meta_bytes;
     *ret_split = s;
     return 0;
 }

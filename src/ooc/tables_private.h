@@ -353,7 +353,9 @@ struct vvi_split {
     uint32_t lanes;           /* that they compute in */
     uint32_t depth;           /* launches whose tables are on their way; ... */
     uint32_t most;            /* launches under way where there is room without others going */
-    uint64_t meta_bytes;      /* for what they need beside tables; the rest is tables' */
+    uint64_t meta_bytes;      /* for what they need beside tables */
+    uint64_t scratch_bytes;   /* through which flat tables are moved */
+    uint64_t capacity;        /* the rest is tables' */
     struct vvi_largest largest;
 };
 

@@ -85,7 +85,7 @@ static int sim_init(struct sim *s, const struct varve_tables_opts *opts,
     if (!s->plans || !s->devices)
         return -ENOMEM;
     for (uint32_t d = 0; rc == 0 && d < s->nr; d++) {
-        rc = vvi_plan_init(&s->plans[d], &s->opts, s->opts.cache_bytes - s->split.meta_bytes);
+        rc = vvi_plan_init(&s->plans[d], &s->opts, s->split.capacity);
         if (rc)
             return rc;
         vvi_plan_begin(&s->plans[d], &s->order, &s->split.limits,

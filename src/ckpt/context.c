@@ -283,9 +283,9 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
     return vv_engine_open(&cfg, err, err_bytes, &ctx->engine);
 }
 
-static void keep_warm(void *engine)
+static void keep_warm(void *engine, unsigned step)
 {
-    vv_engine_warm(engine);
+    vv_engine_warm(engine, (enum vv_engine_warmth)step);
 }
 
 static void deputy_wakes(void *engine)
@@ -307,7 +307,12 @@ static int deputy_open(struct varve_ctx *ctx)
     if (mode == VARVE_DEPUTY_OFF || !ctx->device)
         return 0;
     struct vv_deputy_opts o = {
-        .warm = keep_warm, .warm_arg = ctx->engine, .wakes = deputy_wakes, .sleeps = deputy_sleeps};
+        .warm = keep_warm,
+        .warm_arg = ctx->engine,
+        .warm_steps = VV_ENGINE_WARMTHS,
+        .wakes = deputy_wakes,
+        .sleeps = deputy_sleeps,
+    };
     int rc = vv_engine_warm_start(ctx->engine);
     return rc ? rc : vv_deputy_new(&o, &ctx->deputy);
 }

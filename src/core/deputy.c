@@ -18,9 +18,11 @@
  * the deputy takes to wake it.
  *
  * What could go wrong: the deputy is awake but the system does not run it. Calls not yet taken are
- * taken back, and it is sent to sleep for a while (`rest_until_ns`), since there is no processor to
- * spare. One that is keeping itself warm (`warming`) is being run, and is given more time before it
- * is thought of like that. A call that it has taken has to be waited for.
+ * taken back. If that happens time and again there is no processor to spare, and it is sent to sleep,
+ * each time for longer (`misses`, `rest_until_ns`); once is nothing, as systems and the machines below
+ * them let any thread wait now and then, and the calls made without it cost more than the look. One
+ * that is keeping itself warm (`warming`) is being run, and is given more time before it is thought of
+ * like that. A call that it has taken has to be waited for.
  */
 #include "core/deputy.h"
 
@@ -35,10 +37,11 @@
 #include "core/thread.h"
 
 #define AWAKE_NS ((uint64_t)40 * VV_NS_PER_MS)
-#define WARM_NS  ((uint64_t)50 * VV_NS_PER_US)
+#define WARM_NS  ((uint64_t)17 * VV_NS_PER_US)
 #define TAKE_NS  ((uint64_t)20 * VV_NS_PER_US)
 #define WATCH_NS ((uint64_t)300 * VV_NS_PER_US) /* a caller, before it sleeps */
-#define REST_NS  ((uint64_t)1 * VV_NS_PER_S)    /* after it was too slow to take a call */
+#define REST_NS  ((uint64_t)8 * VV_NS_PER_MS)   /* when it was too slow to take two calls */
+#define RESTS    7                              /* times that rest is doubled: 1 s at most */
 #define WARMING  8                              /* times take_ns for one that keeps itself warm */
 #define LOOKS    16                             /* at the state between two looks at the clock */
 
@@ -59,9 +62,10 @@ struct vv_deputy {
     _Atomic bool warming;
     _Atomic uint64_t calls; /* Synchronization: relaxed, a figure */
 
-    /* Synchronization: relaxed, all three. Seen late, the deputy sleeps or wakes a call later. */
+    /* Synchronization: relaxed, all four. Seen late, the deputy sleeps or wakes a call later. */
     _Alignas(128) _Atomic uint64_t last_ns; /* when a call was last made without it */
     _Atomic uint64_t rest_until_ns;
+    _Atomic unsigned misses; /* calls that it was too slow to take, less those taken since */
     _Atomic bool stop;
 
     struct vv_mutex lock;
@@ -98,12 +102,12 @@ static void serve(struct vv_deputy *d)
     }
 }
 
-static void keep_warm(struct vv_deputy *d)
+static void keep_warm(struct vv_deputy *d, unsigned step)
 {
     if (!d->opts.warm)
         return;
     atomic_store_explicit(&d->warming, true, memory_order_relaxed);
-    d->opts.warm(d->opts.warm_arg);
+    d->opts.warm(d->opts.warm_arg, step);
     atomic_store_explicit(&d->warming, false, memory_order_relaxed);
 }
 
@@ -111,6 +115,7 @@ static void keep_warm(struct vv_deputy *d)
 static void stay_awake(struct vv_deputy *d)
 {
     uint64_t last_ns = vv_now_ns(), warm_ns = last_ns;
+    unsigned step = 0;
 
     while (!atomic_load_explicit(&d->stop, memory_order_relaxed)) {
         for (int i = 0; i < LOOKS; i++) {
@@ -128,7 +133,8 @@ static void stay_awake(struct vv_deputy *d)
         if ((rests || now_ns - last_ns > d->opts.awake_ns) && move(d, IDLE, ASLEEP))
             return;
         if (now_ns - warm_ns > d->opts.warm_ns) {
-            keep_warm(d);
+            keep_warm(d, step);
+            step = step + 1 < d->opts.warm_steps ? step + 1 : 0;
             warm_ns = vv_now_ns();
         }
     }
@@ -150,7 +156,8 @@ static void *deputy_main(void *arg)
         if (d->opts.wakes)
             d->opts.wakes(d->opts.warm_arg);
         /* What it does first is as cold as its caller would be. */
-        keep_warm(d);
+        for (unsigned step = 0; step < VV_MAX(d->opts.warm_steps, 1u); step++)
+            keep_warm(d, step);
         if (move(d, ASLEEP, IDLE))
             stay_awake(d);
         if (d->opts.sleeps)
@@ -162,6 +169,17 @@ static void *deputy_main(void *arg)
 }
 
 /* ---- callers ---- */
+
+/* A call was taken back: the first of them may be chance. */
+static void missed(struct vv_deputy *d)
+{
+    unsigned before = atomic_fetch_add_explicit(&d->misses, 1, memory_order_relaxed);
+
+    if (before > 0)
+        atomic_store_explicit(&d->rest_until_ns,
+                              vv_now_ns() + (REST_NS << VV_MIN(before - 1, (unsigned)RESTS)),
+                              memory_order_relaxed);
+}
 
 /* Waits until the deputy has taken the call, or takes it back. */
 static bool taken(struct vv_deputy *d)
@@ -178,7 +196,7 @@ static bool taken(struct vv_deputy *d)
         bool warming = atomic_load_explicit(&d->warming, memory_order_relaxed);
         uint64_t most_ns = warming ? WARMING * d->opts.take_ns : d->opts.take_ns;
         if (vv_now_ns() - start_ns > most_ns && move(d, POSTED, IDLE)) {
-            atomic_store_explicit(&d->rest_until_ns, vv_now_ns() + REST_NS, memory_order_relaxed);
+            missed(d);
             return false;
         }
     }
@@ -213,6 +231,9 @@ bool vv_deputy_call(struct vv_deputy *d, int (*fn)(void *arg), void *arg, int *r
     atomic_store_explicit(&d->state, POSTED, memory_order_release);
     if (!taken(d))
         return false;
+    unsigned misses = atomic_load_explicit(&d->misses, memory_order_relaxed);
+    if (misses > 0)
+        atomic_store_explicit(&d->misses, misses - 1, memory_order_relaxed);
     wait_done(d);
     *ret_result = d->result;
     atomic_store_explicit(&d->state, IDLE, memory_order_release);

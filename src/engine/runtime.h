@@ -214,9 +214,16 @@ void vv_engine_get_hist_stats(struct vv_engine *e, uint32_t hist,
 
 /* Prepares vv_engine_warm. The engine has a device. -ENOMEM and what devices return. */
 VV_WARN_UNUSED int vv_engine_warm_start(struct vv_engine *e);
-/* Called now and then by a thread that is about to make requests on device memory, keeps what they
- * need of the driver in its processor's caches. One thread only, not after vv_engine_close began. */
-void vv_engine_warm(struct vv_engine *e);
+/* What requests on device memory need, in parts that take some microseconds each. */
+enum vv_engine_warmth {
+    VV_ENGINE_WARM_DEVICE, /* the way through the driver */
+    VV_ENGINE_WARM_CODE,   /* that through the engine */
+    VV_ENGINE_WARM_BOOKS,
+    VV_ENGINE_WARMTHS
+};
+/* Called now and then, for one part after the other, by a thread that is about to make such requests,
+ * keeps it in its processor's caches. One thread only, not after vv_engine_close began. */
+void vv_engine_warm(struct vv_engine *e, enum vv_engine_warmth what);
 /* The same thread is going to make requests, and has made them for now. In between it stays inside
  * the device, whose operations cost less there. */
 void vv_engine_warm_enter(struct vv_engine *e);

@@ -14,7 +14,8 @@
  * rehearses: it takes a small version through a core of its own, which has no threads and moves
  * nothing, so that a put and a get have just been run; and then it looks at the books of the real
  * core, under the lock if nobody has it, without changing anything. A rehearsal takes about as
- * long as the copy of a few bytes.
+ * long as the copy of a few bytes. Each of these is a step of its own, as a call that comes meanwhile
+ * has to wait for its end.
  *
  * What could go wrong: the rehearsal would write events into a trace that no application has caused,
  * so there is none while events are recorded.
@@ -200,11 +201,19 @@ static void warm_device(struct vv_engine *e)
     vv_device_leave(d);
 }
 
-void vv_engine_warm(struct vv_engine *e)
+void vv_engine_warm(struct vv_engine *e, enum vv_engine_warmth what)
 {
-    warm_device(e);
-    vvi_rehearse(e);
-    look_at_books(e);
+    switch (what) {
+    case VV_ENGINE_WARM_DEVICE:
+        warm_device(e);
+        break;
+    case VV_ENGINE_WARM_CODE:
+        vvi_rehearse(e);
+        break;
+    default:
+        look_at_books(e);
+        break;
+    }
 }
 
 void vv_engine_warm_enter(struct vv_engine *e)

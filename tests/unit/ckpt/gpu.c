@@ -256,7 +256,7 @@ static void a_warm_thread_stays_inside(void)
     T_OK(varve_flush(h, CK_LIMIT_MS));
     T_OK(vv_engine_warm_start(e));
     vv_engine_warm_enter(e);
-    vv_engine_warm(e);
+    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
     T_CHECK(restores_inside(h, 200));
     vv_engine_warm_leave(e);
     T_CHECK(!restores_inside(h, 3));

@@ -17,11 +17,13 @@ enum { CALLERS = 4, CALLS = 2000 };
 
 struct job {
     int n, result, awake;
+    unsigned after; /* which step */
     uint64_t sleep_ns;
     pthread_t by;
 };
 
 static _Atomic int awake, wakings;
+static _Atomic unsigned last_step; /* of keeping warm that was made */
 
 static int work(void *arg)
 {
@@ -29,16 +31,29 @@ static int work(void *arg)
     job->n++;
     job->by = pthread_self();
     job->awake = atomic_load(&awake);
+    job->after = atomic_load(&last_step);
     if (job->sleep_ns)
         vv_sleep_until_ns(vv_now_ns() + job->sleep_ns);
     return job->result;
 }
 
-static _Atomic unsigned warmed;
+enum { STEPS = 3 };
 
-static void warm(void *arg)
+static _Atomic unsigned warmed;
+static _Atomic bool shut;   /* a step that began does not end */
+static _Atomic bool inside; /* such a step has begun */
+
+static void warm(void *arg, unsigned step)
 {
+    T_CHECK(step == 0 ||
+            step == atomic_load(&last_step) + 1); /* from the first when it has slept */
+    atomic_store(&last_step, step);
     atomic_fetch_add((_Atomic unsigned *)arg, 1);
+    while (atomic_load(&shut)) {
+        atomic_store(&inside, true);
+        sched_yield();
+    }
+    atomic_store(&inside, false);
 }
 
 static void wakes(void *arg)
@@ -60,6 +75,7 @@ static void open_deputy(uint64_t awake_ns, uint64_t take_ns, struct vv_deputy **
         .awake_ns = awake_ns,
         .warm = warm,
         .warm_arg = &warmed,
+        .warm_steps = STEPS,
         .warm_ns = 1,
         .wakes = wakes,
         .sleeps = sleeps,
@@ -124,6 +140,94 @@ static void test_calls(void)
     T_CHECK(vv_deputy_call(d, work, &slow, &rc));
     T_EQ(rc, 7);
     T_EQ(slow.n, 1);
+    vv_deputy_free(d);
+}
+
+/* Keeping warm is done in steps, and calls come between any two of them. */
+static void test_between_steps(void)
+{
+    struct vv_deputy *d;
+    struct job job = {0};
+    unsigned seen = 0;
+    int rc;
+    open_deputy(FOREVER_NS, FOREVER_NS, &d);
+    wake(d);
+    uint64_t limit_ns = vv_now_ns() + 60 * VV_NS_PER_S;
+    while (seen != (1u << STEPS) - 1 && vv_now_ns() < limit_ns) {
+        T_CHECK(vv_deputy_call(d, work, &job, &rc));
+        seen |= 1u << job.after;
+    }
+    T_EQ(seen, (1u << STEPS) - 1);
+    vv_deputy_free(d);
+}
+
+/* Until it is inside a step that does not end, and was awake before: a call is given to it. */
+static void shut_inside(struct vv_deputy *d)
+{
+    for (;;) {
+        wake(d);
+        int before = atomic_load(&wakings);
+        atomic_store(&shut, true);
+        while (!atomic_load(&inside)) {
+            vv_deputy_missed(d);
+            sched_yield();
+        }
+        if (atomic_load(&wakings) == before)
+            return;
+        atomic_store(&shut, false);
+    }
+}
+
+/* Lets the step end, and goes on until it has made others, which it does not while it rests. */
+static void let_go(struct vv_deputy *d)
+{
+    unsigned before = atomic_load(&warmed);
+    atomic_store(&shut, false);
+    while (atomic_load(&warmed) == before) {
+        vv_deputy_missed(d);
+        sched_yield();
+    }
+}
+
+/* One call that it did not take in time does not send it to rest. The machine may keep it from taking
+ * a second one, and then it has to: not every time. */
+static void test_late_once(void)
+{
+    struct vv_deputy *d;
+    struct job job = {0};
+    bool stayed = false;
+    int rc;
+    open_deputy(FOREVER_NS, 10 * VV_NS_PER_MS, &d);
+    for (int i = 0; i < 20 && !stayed; i++) {
+        shut_inside(d);
+        int before = atomic_load(&wakings);
+        T_CHECK(!vv_deputy_call(d, work, &job, &rc));
+        let_go(d);
+        stayed = atomic_load(&wakings) == before;
+    }
+    T_CHECK(stayed);
+    vv_deputy_free(d);
+}
+
+/* Time and again does, and it is woken anew when it has rested; unless it was over before the machine
+ * let it begin. */
+static void test_late_often(void)
+{
+    struct vv_deputy *d;
+    bool rested = false;
+    int rc;
+    open_deputy(FOREVER_NS, VV_NS_PER_MS, &d);
+    for (int i = 0; i < 20 && !rested; i++) {
+        struct job job = {0};
+        shut_inside(d);
+        int before = atomic_load(&wakings);
+        for (int k = 0; k < 4; k++)
+            T_CHECK(!vv_deputy_call(d, work, &job, &rc));
+        T_EQ(job.n, 0);
+        let_go(d);
+        rested = atomic_load(&wakings) > before;
+    }
+    T_CHECK(rested);
     vv_deputy_free(d);
 }
 
@@ -210,6 +314,9 @@ int main(void)
     T_RUN(test_sleeps_at_first);
     T_RUN(test_seldom_calls);
     T_RUN(test_calls);
+    T_RUN(test_between_steps);
+    T_RUN(test_late_once);
+    T_RUN(test_late_often);
     T_RUN(test_sleeps_again);
     T_RUN(test_many_patient);
     T_RUN(test_many_impatient);

@@ -32,7 +32,7 @@ static void test_rehearsing(void)
     T_OK(vv_engine_warm_start(e));
     vv_engine_get_stats(e, &before);
     for (int i = 0; i < TIMES; i++)
-        vv_engine_warm(e);
+        vv_engine_warm(e, (enum vv_engine_warmth)(i % VV_ENGINE_WARMTHS));
     vv_engine_get_stats(e, &after);
     T_EQ(after.puts, before.puts);
     T_EQ(after.gets, before.gets);

@@ -31,6 +31,7 @@
 #include "core/crew.h"
 #include "core/deputy.h"
 #include "core/error.h"
+#include "core/pid.h"
 #include "core/topo.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
@@ -58,7 +59,7 @@ int vvi_ctx_enter(struct varve_ctx *ctx)
 {
     if (!ctx)
         return -EINVAL;
-    if (ctx->pid != getpid())
+    if (ctx->pid != vv_pid())
         return -EPERM;
     atomic_fetch_add_explicit(&ctx->calls, 1, memory_order_relaxed);
     return 0;
@@ -420,7 +421,7 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
         return vvi_fail(NULL, &in_open, -ENOMEM, "no memory for a context");
     }
     vv_mutex_init(&ctx->lock, "context", VV_RANK_CTX);
-    ctx->pid = getpid();
+    ctx->pid = vv_pid();
     ctx->trace_id = vv_trace_new_context();
     ctx->error.tier = ctx->error.region = -1;
     if (transport)
@@ -459,7 +460,7 @@ int varve_close(struct varve_ctx *ctx)
     char text[256] = "", held[96];
     if (!ctx)
         return 0;
-    if (ctx->pid != getpid())
+    if (ctx->pid != vv_pid())
         return vvi_fail(NULL, &here, -EPERM, "the context belongs to another process");
     /* Pairs with the release in vvi_ctx_leave: what those calls did has happened. */
     if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)

@@ -217,6 +217,7 @@ struct call {
     uint64_t version, deadline_ns;
     const struct vvi_on_stream *on;
     const struct vvi_region *only; /* NULL: the protected regions */
+    bool entered;                  /* it was not refused at once, and is left by its caller */
     uint64_t size;                 /* of the version, if it got so far */
     uint32_t distance;             /* of a restore that was made */
 };
@@ -252,7 +253,6 @@ static int checkpoint(struct call *c)
             rc = -EAGAIN;
     }
     if (rc == 0) {
-        ctx->checkpoint_bytes += size;
         vv_mutex_lock(&h->lock);
         h->told = h->told && h->told_version != version;
         vv_mutex_unlock(&h->lock);
@@ -264,7 +264,9 @@ static int checkpoint(struct call *c)
     return rc ? vvi_history_say(h, "checkpoint", version, rc) : 0;
 }
 
-/* The deputy makes calls on device memory; host memory is copied by the thread that knows it. */
+/* The deputy makes calls on device memory; host memory is copied by the thread that knows it. Whatever
+ * can be is done inside `fn`: a caller that comes from other work is cold, and what it writes the deputy
+ * would have to fetch. */
 static int make_call(struct call *c, int (*fn)(void *call))
 {
     struct vv_deputy *deputy = c->h->ctx->deputy;
@@ -307,9 +309,8 @@ static int checkpoint_anew(struct call *c)
     return rc;
 }
 
-static int checkpoint_call(void *arg)
+static int checkpoint_checked(struct call *c)
 {
-    struct call *c = arg;
     int rc = vvi_history_late_error(c->h, "checkpoint");
     if (rc == 0)
         rc = vvi_damage_check(c->h, "checkpoint", c->version, -EEXIST);
@@ -320,15 +321,44 @@ static int checkpoint_call(void *arg)
     return vvi_anew(c->h, c->version) ? checkpoint_anew(c) : checkpoint(c);
 }
 
+static int checkpoint_call(void *arg)
+{
+    struct call *c = arg;
+    int rc = vvi_history_enter(c->h);
+    if (rc)
+        return rc;
+    c->entered = true;
+    return checkpoint_checked(c);
+}
+
+/* A call is about to be made: refuses one that cannot be, or says so in the trace. That is written by
+ * the thread that waits, since readers look for it among that one's events. */
+static int call_begins(const struct call *c, enum vv_trace_call kind)
+{
+    if (!c->h)
+        return -EINVAL;
+    if (!vv_trace_enabled())
+        return 0; /* whoever makes it will see */
+    int rc = vvi_history_enter(c->h);
+    if (rc)
+        return rc;
+    vvi_history_leave(c->h);
+    vvi_trace_call(c->h, kind, c->version);
+    return 0;
+}
+
 static int call_checkpoint(struct call *call)
 {
     uint64_t start_ns = vv_now_ns();
     struct varve_history *h = call->h;
-    int rc = vvi_history_enter(h);
+    int rc = call_begins(call, VV_TRACE_CALL_CHECKPOINT);
     if (rc)
         return rc;
-    vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, call->version);
     rc = make_call(call, checkpoint_call);
+    if (!call->entered)
+        return rc;
+    if (rc == 0)
+        h->ctx->checkpoint_bytes += call->size;
     vvi_partner_give_up(h, call->version, rc);
     vvi_partner_attend(h->ctx);
     vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
@@ -499,8 +529,6 @@ static int restore(struct call *c)
         vvi_layout_release(NULL, info.user);
         if (rc == 0) {
             c->size = info.size;
-            ctx->restore_bytes += info.size;
-            ctx->last_distance = c->distance;
             break;
         }
         if (rc == -ESTALE)
@@ -513,7 +541,11 @@ static int restore(struct call *c)
 static int restore_call(void *arg)
 {
     struct call *c = arg;
-    int rc = vvi_history_late_error(c->h, "restore");
+    int rc = vvi_history_enter(c->h);
+    if (rc)
+        return rc;
+    c->entered = true;
+    rc = vvi_history_late_error(c->h, "restore");
     if (rc == 0)
         rc = vvi_damage_check(c->h, "restore", c->version, 0);
     return rc ? rc : restore(c);
@@ -522,8 +554,11 @@ static int restore_call(void *arg)
 static void restore_ended(const struct call *c, uint64_t start_ns, int rc)
 {
     struct varve_history *h = c->h;
+    if (rc == 0) {
+        h->ctx->restore_bytes += c->size;
+        h->ctx->last_distance = c->distance;
+    }
     h->ctx->last_blocked_ns = vvi_call_ended(h->ctx, VVI_CALL_READ, start_ns);
-    /* By the thread that waited: readers of the trace look for it among that one's events. */
     if (rc == 0)
         vv_trace(VV_TRACE_DISTANCE, vvi_trace_history(h), c->version, c->distance, 0);
     vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, c->version, c->size, rc);
@@ -532,11 +567,12 @@ static void restore_ended(const struct call *c, uint64_t start_ns, int rc)
 static int call_restore(struct call *call)
 {
     uint64_t start_ns = vv_now_ns();
-    int rc = vvi_history_enter(call->h);
+    int rc = call_begins(call, VV_TRACE_CALL_RESTORE);
     if (rc)
         return rc;
-    vvi_trace_call(call->h, VV_TRACE_CALL_RESTORE, call->version);
     rc = make_call(call, restore_call);
+    if (!call->entered)
+        return rc;
     restore_ended(call, start_ns, rc);
     vvi_history_leave(call->h);
     return rc;
@@ -569,8 +605,6 @@ void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint
     struct call call = {.h = h, .version = version, .size = size};
     vv_engine_get_hist_stats(h->ctx->engine, h->hist, &stats);
     call.distance = (uint32_t)stats.ready;
-    h->ctx->restore_bytes += size;
-    h->ctx->last_distance = call.distance;
     restore_ended(&call, start_ns, 0);
 }
 

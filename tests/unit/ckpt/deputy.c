@@ -4,7 +4,9 @@
  * default stream of the calling thread, which would be another one in the deputy. Whoever makes a
  * call, bytes and errors are the same.
  */
+#include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ckpt/ckpt_private.h"
@@ -126,6 +128,34 @@ static void test_traced_by_the_caller(void)
     T_OK(varve_close(ctx));
 }
 
+/* A child of fork has no deputy, whatever it finds in memory, and no context. */
+static void test_refused_in_a_child(void)
+{
+    struct varve_ctx *ctx = open_with("on");
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_CHECK(deputy_works(ctx, h));
+    for (int traced = 0; traced < 2; traced++) {
+        if (traced)
+            vv_trace_start(0);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(varve_checkpoint_for(h, 7, CK_LIMIT_MS) == -EPERM &&
+                          varve_restore_for(h, 7, CK_LIMIT_MS) == -EPERM
+                      ? 0
+                      : 1);
+        int status = -1;
+        T_EQ(waitpid(child, &status, 0), child);
+        T_EQ(status, 0);
+    }
+    vv_trace_stop();
+    T_ERR(varve_checkpoint_for(NULL, 7, CK_LIMIT_MS), -EINVAL);
+    T_ERR(varve_restore_for(NULL, 7, CK_LIMIT_MS), -EINVAL);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
 static void test_off(void)
 {
     struct varve_ctx *ctx = open_with("off");
@@ -138,6 +168,7 @@ int main(void)
     T_RUN(test_same_bytes_and_errors);
     T_RUN(test_not_for_all);
     T_RUN(test_traced_by_the_caller);
+    T_RUN(test_refused_in_a_child);
     T_RUN(test_off);
     return t_done();
 }

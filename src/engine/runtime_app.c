@@ -169,11 +169,12 @@ void vvi_reqs_free(struct vv_engine *e)
 struct gather {
     struct vv_engine *e;
     struct vv_stream *stream;
-    struct vv_copy_seg segs[SEGS_MAX], host_segs[SEGS_MAX];
     size_t n, nhost;
     uint64_t host_bytes;
     size_t whole;   /* bytes of all pieces of the request */
     bool submitted; /* the stream has work of this order */
+    /* Behind the rest: most orders have one segment, and only a page of all this is touched. */
+    struct vv_copy_seg segs[SEGS_MAX], host_segs[SEGS_MAX];
 };
 
 struct vv_copy_pool *vvi_copy_pool(struct vv_engine *e, uint64_t bytes)

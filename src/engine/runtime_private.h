@@ -209,6 +209,7 @@ struct vvi_rehearsal {
  * before and after that. */
 struct vvi_warm {
     struct vv_stream *stream;
+    struct vv_stream *app; /* the application's default stream, only to be asked; NULL: none */
     struct vv_event *event;
     void *memory; /* on the device; NULL: nothing is kept warm */
     bool pending, broken;

@@ -124,6 +124,9 @@ static int warm_init(struct vv_engine *e)
         rc = vv_device_mem_alloc(d, 2 * WARM_APART, &w->memory);
     if (rc == 0)
         rc = rehearsal_init(e);
+    /* While a graph is being captured it cannot be had, and we do without. */
+    if (vv_device_stream_adopt(d, NULL, &w->app))
+        w->app = NULL;
     return rc;
 }
 
@@ -137,6 +140,7 @@ void vvi_warm_fini(struct vv_engine *e)
     if (w->memory)
         (void)vv_device_mem_free(d, w->memory);
     vv_device_event_free(d, w->event);
+    vv_device_stream_free(d, w->app);
     vv_device_stream_free(d, w->stream);
     vv_core_free(w->rehearsal.core);
     *w = (struct vvi_warm){0};
@@ -189,6 +193,10 @@ static void warm_device(struct vv_engine *e)
     if (!w->memory || w->broken || atomic_load_explicit(&e->grow.pinning, memory_order_relaxed) ||
         vv_device_enter(d))
         return;
+    /* What requests ask before they copy. Refused while a graph is being captured, which is no
+     * concern of ours. */
+    int asked = w->app ? vv_device_after_app(d, w->app) : 0;
+    (void)asked;
     int rc = w->pending ? vv_device_event_query(d, w->event) : 0;
     if (rc == 0)
         rc = vvi_device_copy(e, w->stream, segs, 1 + (w->count++ & 1));

@@ -256,7 +256,10 @@ static void a_warm_thread_stays_inside(void)
     T_OK(varve_flush(h, CK_LIMIT_MS));
     T_OK(vv_engine_warm_start(e));
     vv_engine_warm_enter(e);
+    /* It asks what they will ask. */
+    unsigned long long asked = fake.calls("cuStreamIsCapturing");
     vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
+    T_CHECK(fake.calls("cuStreamIsCapturing") > asked);
     T_CHECK(restores_inside(h, 200));
     vv_engine_warm_leave(e);
     T_CHECK(!restores_inside(h, 3));

@@ -424,42 +424,44 @@ static void get_next(uint64_t version)
 }
 
 /* Checkpoints and restores back to back, the device cache being full: the link sets the pace, and
- * filling and checking in between do not keep it from working. */
+ * filling and checking in between do not keep it from working. Each window moves as many versions as
+ * the caches leave: what is written and not yet restored finds room on the host, and the restores
+ * before and after the windows are as many as the device holds, which is how far prefetches are ahead. */
 static void link_rates(void)
 {
-    uint64_t on_device = opt.device_cache / opt.size, all = opt.host_cache / opt.size;
-    uint64_t v = 0, r = 0, half = all / 2;
+    uint64_t on_device = opt.device_cache / opt.size, all = opt.host_cache / opt.size - on_device;
+    uint64_t v = 0, r = 0, part = (all - 2 * on_device) / 2;
     struct window w;
 
     settle();
     for (; v < on_device; v++)
         put_next(v);
     w = window_open();
-    for (; v < half; v++)
+    for (; v < all; v++)
         put_next(v);
     row("flush alone, sustained", window_rate(&w), "GB/s", 52);
     settle();
 
     /* Restores in the order of writing: what was written first is on the host. */
-    for (uint64_t i = 0; i < half; i++)
+    for (uint64_t i = 0; i < all; i++)
         check(varve_hint(hist, i), "hint");
     check(varve_prefetch_start(hist), "prefetch");
     settle();
     for (; r < on_device; r++)
         get_next(r);
     w = window_open();
-    for (; r < half / 2; r++)
+    for (; r < on_device + part; r++)
         get_next(r);
     row("prefetch alone, sustained", window_rate(&w), "GB/s", 52);
 
     /* One written for each restored. */
     w = window_open();
-    for (; r < half - on_device; r++, v++) {
+    for (; r < on_device + 2 * part; r++, v++) {
         get_next(r);
         put_next(v);
     }
     row("flush and prefetch at once, sustained, together", window_rate(&w), "GB/s", 95);
-    for (; r < half; r++)
+    for (; r < all; r++)
         get_next(r);
 }
 

@@ -10,14 +10,15 @@ void vv_rate_init(struct vv_rate *rate, uint64_t first_estimate)
 
 void vv_rate_add(struct vv_rate *rate, uint64_t bytes, uint64_t ns)
 {
-    /* Beyond this much seen, an average forgets: the last 64 MiB count about as much as all before.
-     */
-    const double memory = 64.0 * 1024 * 1024;
-    double sample, weight = (double)bytes;
+    /* Beyond this much seen, an average forgets: the last 64 MiB, or what passes in 10 ms, count about
+     * as much as all before. One copy that was held up must not stand for a device that moves
+     * several times 64 MiB in that time. */
+    const double start_bytes = 64.0 * 1024 * 1024, memory_s = 0.01;
+    double memory, sample, weight = (double)bytes;
 
     if (bytes == 0 || ns == 0)
         return;
-    bool start = rate->weight_bytes < memory;
+    bool start = rate->weight_bytes < start_bytes;
     sample = (double)bytes * 1e9 / (double)ns;
     if (rate->bytes_per_s <= 0)
         rate->weight_bytes = 0;
@@ -29,6 +30,8 @@ void vv_rate_add(struct vv_rate *rate, uint64_t bytes, uint64_t ns)
         rate->bytes_per_s = sample;
     if (start)
         rate->start_bytes_per_s = rate->bytes_per_s;
+    memory =
+        rate->bytes_per_s * memory_s > start_bytes ? rate->bytes_per_s * memory_s : start_bytes;
     rate->weight_bytes =
         rate->weight_bytes + weight > memory ? memory : rate->weight_bytes + weight;
 }

@@ -151,6 +151,7 @@ static int probe_in_child(struct bench *b, struct bench_probe *ret_probe)
 struct rates {
     double hop[SHOT_HOP_NR];
     struct shot_expected expected;
+    char changed[64]; /* what the later of two measurements found otherwise; empty: nothing */
 };
 
 /* The hops that are memory. A real device is asked itself; the emulated one copies as the processor
@@ -209,19 +210,19 @@ static int measure(struct bench *b, struct rates *ret_rates)
 }
 
 /* The larger of two measurements: the bound must not be computed from less than the machine can do.
- * Returns whether they are too far apart. */
-static bool merge_rates(const struct rates *before, const struct rates *after,
+ * Where they are too far apart, it is told of the first. */
+static void merge_rates(const struct rates *before, const struct rates *after,
                         struct rates *ret_rates)
 {
-    bool differ = false;
-
     *ret_rates = *before;
     for (int h = 0; h < SHOT_HOP_NR; h++) {
-        differ |=
-            before->hop[h] > 0 && probe_differs(before->hop[h], after->hop[h], VOID_TOLERANCE);
-        ret_rates->hop[h] = fmax(before->hop[h], after->hop[h]);
+        double a = before->hop[h], b = after->hop[h];
+
+        if (a > 0 && probe_differs(a, b, VOID_TOLERANCE) && !ret_rates->changed[0])
+            snprintf(ret_rates->changed, sizeof(ret_rates->changed), "%s %.3g, then %.3g GB/s",
+                     shot_hop_name((enum shot_hop)h), a / 1e9, b / 1e9);
+        ret_rates->hop[h] = fmax(a, b);
     }
-    return differ;
 }
 
 /* ---- the folder ---- */
@@ -434,8 +435,8 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     return rc;
 }
 
-static int make_report(struct bench *b, const struct rates *rates, bool is_void,
-                       const struct shot_script *script, struct shot_report *ret_report)
+static int make_report(struct bench *b, const struct rates *rates, const struct shot_script *script,
+                       struct shot_report *ret_report)
 {
     struct shot_report r;
     int rc = shot_report_init(b->opts.procs, script->nr_puts, script->nr_gets, &r);
@@ -446,7 +447,8 @@ static int make_report(struct bench *b, const struct rates *rates, bool is_void,
     r.head_printed = true;
     r.opts = b->opts;
     r.interval_ns = b->interval_ns;
-    r.is_void = is_void && shot_has_bound(&b->opts);
+    r.is_void = rates->changed[0] && shot_has_bound(&b->opts);
+    snprintf(r.changed, sizeof(r.changed), "%s", rates->changed);
     r.expected = rates->expected;
     set_machine(b, rates, &r.machine);
     if (r.expected.put_link_bps > 0)
@@ -467,7 +469,6 @@ static int run_bench(struct bench *b, struct shot_report *ret_report)
 {
     struct rates before, after, rates;
     struct shot_script script = {0};
-    bool differ;
     int rc = measure(b, &before);
 
     /* What an unthrottled disk takes is shared by all; a throttle is each process's own. */
@@ -496,8 +497,8 @@ static int run_bench(struct bench *b, struct shot_report *ret_report)
     if (rc == 0 && interrupted)
         rc = fail(b->err, -EINTR, "interrupted");
     if (rc == 0) {
-        differ = merge_rates(&before, &after, &rates);
-        rc = make_report(b, &rates, differ, &script, ret_report);
+        merge_rates(&before, &after, &rates);
+        rc = make_report(b, &rates, &script, ret_report);
     }
     shot_script_fini(&script);
     if (b->shared)

@@ -203,9 +203,11 @@ int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
         return -EBADMSG;
     }
     if (r->is_void) {
-        snprintf(err, err_size,
-                 "void: the bandwidths before and after the run differ by more than 10%%; repeat "
-                 "it when nothing else is busy here, or do without a bound, --no-bound");
+        snprintf(
+            err, err_size,
+            "void: the bandwidths before and after the run differ by more than 10%% (%s); repeat "
+            "it when nothing else is busy here, or do without a bound, --no-bound",
+            r->changed);
         return -EAGAIN;
     }
     /* A process blocked for less than its bound must not hide behind the others. */

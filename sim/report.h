@@ -51,6 +51,7 @@ struct shot_report {
     uint64_t interval_ns;
     bool head_printed;             /* shot_report_print_head was called when the run began */
     bool is_void;                  /* the bandwidths before and after differ too much */
+    char changed[64];              /* which of them, and how */
     struct shot_expected expected; /* of baselines, instead of a bound */
     struct shot_proc *procs;
     uint32_t nr_procs;

@@ -5,16 +5,26 @@
  * Memory has to be touched before it is used, or an application blocked in a checkpoint pays for
  * page faults, and registered with the device, which would else copy at a fraction of its speed.
  * Both take a second for every 20 to 30 GiB. So opening an engine makes only the transit pages and
- * the first slice of the cache, and a few threads make the rest while it is in use:
+ * the first slice of the cache, and a few threads make the rest while it is in use, in turns:
  *
- *   touchers   take the next slice that nobody has touched, ahead of
- *   the pinner, which registers slices one after the other, tells the core of each
+ *   touchers   touch piece after piece for a while, and the pinner with them; then they pause, and
+ *   the pinner registers the slices that are whole one after the other, tells the core of each
  *              (vv_core_grow), and rests: registering holds up every other call to a driver, and a
  *              slice with a pause behind it is what a copy on the device may have to wait for
  *
+ * In turns, because a registration beside which memory is touched takes ten to a hundred times as
+ * long, and the calls of the application wait for it: a virtual machine has its memory from the
+ * hypervisor at the first touch, and a processor that waits for that answers no other that needs it.
+ * Turns begin short, for an application that waits for the first of it, and become longer, as each
+ * ends with a wait for the slowest toucher.
+ *
+ * Touching is storing. Asking the system for it (MADV_POPULATE_WRITE) keeps the process's address
+ * space from being changed meanwhile: whoever maps memory, a driver or an allocation, would wait.
+ *
  * What must stay true: the core knows of a page only when it is touched and registered, and slices
- * become ready in their order, so that what is ready is always the first part of the buffer. Nobody
- * else writes to a slice that is not ready: touching needs no care about contents.
+ * become ready in their order, so that what is ready is always the first part of the buffer. Pieces
+ * are taken in their order too; between turns all that were taken are touched. Nobody else writes to
+ * a slice that is not ready: touching needs no care about contents.
  *
  * What could go wrong: the device refuses a slice, or the system runs out of memory, which would
  * kill the process, so that the memory available is looked at again before each slice. Then the
@@ -23,7 +33,7 @@
  * for at opening is not what there is.
  *
  * Locks: `lock` of rank MOVER, taken alone; the pinner takes the engine lock to tell the core. Not
- * held while touching or registering. Closing waits for the touching of a few MiB and for one
+ * held while touching or registering. Closing waits for the touching of a piece by each and for one
  * registration at most.
  */
 #include <errno.h>
@@ -44,20 +54,20 @@
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 #define PIN_REST_NS  (200 * VV_NS_PER_US)
 #define PASS_LOOK_NS (10 * VV_NS_PER_US)
 #define PASS_LOOKS   50
-/* Touched at once: closing waits for no more than that, and neither does whoever maps memory, as
- * touching keeps the process's address space from being changed. */
-#define TOUCH_BYTES ((size_t)8 << 20)
+/* Turns of touching: the first, and the longest. */
+#define TURN_FIRST_NS (10 * VV_NS_PER_MS)
+#define TURN_MOST_NS  (100 * VV_NS_PER_MS)
+/* Taken at once by a toucher: a huge page. A turn ends when the last has its piece. */
+#define PIECE_BYTES  ((size_t)2 << 20)
+#define SLICE_PIECES (VVI_SLICE_BYTES / PIECE_BYTES)
 /* Left to the rest of the system when memory runs out. */
 #define SPARE_BYTES ((uint64_t)64 << 20)
 
 uint64_t (*vvi_memory_available)(void) = vv_memory_available;
+uint64_t vvi_grow_turn_ns = TURN_MOST_NS;
 
 static bool memory_left(size_t bytes)
 {
@@ -72,23 +82,11 @@ static size_t slice_bytes(const struct vvi_grow *g, size_t slice)
     return VV_MIN((size_t)VVI_SLICE_BYTES, g->bytes - slice * VVI_SLICE_BYTES);
 }
 
-/* 0; -ENOMEM; or -ECANCELED when the engine is being closed. */
-static int touch(struct vvi_grow *g, char *from, size_t bytes)
+static void touch(char *from, size_t bytes)
 {
     size_t step = (size_t)sysconf(_SC_PAGESIZE);
-    for (size_t at = 0; at < bytes; at += TOUCH_BYTES) {
-        size_t n = VV_MIN(TOUCH_BYTES, bytes - at);
-        if (atomic_load_explicit(&g->stop, memory_order_relaxed))
-            return -ECANCELED;
-        if (madvise(from + at, n, MADV_POPULATE_WRITE) == 0)
-            continue;
-        if (errno == ENOMEM)
-            return -ENOMEM;
-        /* A kernel that does not know it. */
-        for (size_t i = 0; i < n; i += step)
-            *(volatile char *)(from + at + i) = 0;
-    }
-    return 0;
+    for (size_t at = 0; at < bytes; at += step)
+        *(volatile char *)(from + at) = 0;
 }
 
 static int pin(struct vv_engine *e, char *from, size_t bytes)
@@ -114,77 +112,84 @@ static void tell_core(struct vv_engine *e)
     vv_core_grow(e->core, g->tier, ready / e->cfg.page_bytes, vv_now_ns());
 }
 
-/* ---- touchers ---- */
+/* ---- touching ---- */
 
-/* Takes the next slice that nobody has touched. `lock` held. */
-static bool claim_locked(struct vvi_grow *g, size_t *ret_slice)
+static size_t npieces(const struct vvi_grow *g)
 {
-    if (g->next == g->nslices || g->error || atomic_load_explicit(&g->stop, memory_order_relaxed))
-        return false;
-    *ret_slice = g->next++;
-    g->touching++;
-    return true;
+    return vv_div_up(g->bytes, PIECE_BYTES);
 }
 
-static void touch_slice(struct vvi_grow *g, size_t slice)
+static bool stopping(const struct vvi_grow *g)
 {
-    size_t bytes = slice_bytes(g, slice);
-    int rc = memory_left(bytes) ? touch(g, g->base + slice * VVI_SLICE_BYTES, bytes) : -ENOMEM;
-    vv_mutex_lock(&g->lock);
-    g->touched[slice] = rc == 0;
-    if (rc && !g->error)
-        g->error = rc;
-    g->touching--;
-    vv_cond_broadcast(&g->cond);
+    return atomic_load_explicit(&g->stop, memory_order_relaxed);
+}
+
+/* Takes the next piece and touches it. `lock` held, but not meanwhile. False: there is none in this
+ * turn, which whoever finds its time over ends. */
+static bool touch_next_locked(struct vvi_grow *g)
+{
+    if (g->next >= g->least && vv_now_ns() >= g->until_ns)
+        g->turn = false;
+    if (!g->turn || g->next == npieces(g) || g->error || stopping(g))
+        return false;
+    size_t piece = g->next++, at = piece * PIECE_BYTES;
+    g->touching++;
     vv_mutex_unlock(&g->lock);
+    bool room = piece % SLICE_PIECES != 0 || memory_left(slice_bytes(g, piece / SLICE_PIECES));
+    if (room)
+        touch(g->base + at, VV_MIN(PIECE_BYTES, g->bytes - at));
+    vv_mutex_lock(&g->lock);
+    if (!room) {
+        g->failed = g->error ? VV_MIN(g->failed, piece) : piece;
+        g->error = -ENOMEM;
+    }
+    g->touching--;
+    if (g->touching == 0)
+        vv_cond_broadcast(&g->cond);
+    return true;
 }
 
 static void *toucher_main(void *arg)
 {
     struct vvi_grow *g = arg;
-    size_t slice;
-    for (;;) {
-        vv_mutex_lock(&g->lock);
-        bool more = claim_locked(g, &slice);
-        vv_mutex_unlock(&g->lock);
-        if (!more)
-            return NULL;
-        touch_slice(g, slice);
-    }
+    vv_mutex_lock(&g->lock);
+    while (g->next < npieces(g) && !g->error && !stopping(g))
+        if (!touch_next_locked(g))
+            vv_cond_wait(&g->cond, &g->lock);
+    vv_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+/* One turn: until the time is over and the slice behind the first `ready` is whole, or there is no
+ * more. 0, and how many slices are whole; or why no more will be. */
+static int take_turn(struct vvi_grow *g, size_t ready, uint64_t turn_ns, size_t *ret_whole)
+{
+    vv_mutex_lock(&g->lock);
+    g->until_ns = vv_now_ns() + turn_ns;
+    g->least = VV_MIN((ready + 1) * SLICE_PIECES, npieces(g));
+    g->turn = true;
+    vv_cond_broadcast(&g->cond);
+    while (touch_next_locked(g))
+        ;
+    g->turn = false;
+    while (g->touching > 0)
+        vv_cond_wait(&g->cond, &g->lock);
+    size_t touched = g->error ? g->failed : g->next;
+    size_t whole = touched == npieces(g) ? g->nslices : touched / SLICE_PIECES;
+    int rc = whole > ready ? 0 : g->error ? g->error : -ECANCELED;
+    vv_mutex_unlock(&g->lock);
+    *ret_whole = whole;
+    return rc;
 }
 
 /* ---- the pinner ---- */
-
-/* Waits until a slice is touched, or touches it if nobody else does. 0, or why it will not be. */
-static int wait_touched(struct vvi_grow *g, size_t slice)
-{
-    int rc = 0;
-    vv_mutex_lock(&g->lock);
-    while (!g->touched[slice] && rc == 0) {
-        size_t mine;
-        if (g->next == slice && claim_locked(g, &mine)) {
-            vv_mutex_unlock(&g->lock);
-            touch_slice(g, mine);
-            vv_mutex_lock(&g->lock);
-        } else if (g->next > slice && g->touching > 0) {
-            vv_cond_wait(&g->cond, &g->lock);
-        } else {
-            rc = g->error ? g->error : -ECANCELED;
-        }
-    }
-    if (atomic_load_explicit(&g->stop, memory_order_relaxed))
-        rc = -ECANCELED;
-    vv_mutex_unlock(&g->lock);
-    return rc;
-}
 
 /* The calls of others have their turn; ends early when the engine is being closed. */
 static void rest(struct vvi_grow *g)
 {
     uint64_t until_ns = vv_now_ns() + PIN_REST_NS;
     vv_mutex_lock(&g->lock);
-    while (!atomic_load_explicit(&g->stop, memory_order_relaxed) &&
-           vv_cond_wait_until(&g->cond, &g->lock, until_ns) != -ETIMEDOUT)
+    while (!stopping(g) && vv_cond_wait_until(&g->cond, &g->lock, until_ns) != -ETIMEDOUT)
         ;
     vv_mutex_unlock(&g->lock);
 }
@@ -195,10 +200,11 @@ static void give_up(struct vv_engine *e, int rc)
     struct vvi_grow *g = &e->grow;
     char text[sizeof(g->text)];
     vv_mutex_lock(&g->lock);
-    if (!g->error)
-        g->error = rc; /* touchers stop */
-    while (g->touching > 0)
-        vv_cond_wait(&g->cond, &g->lock);
+    if (!g->error) {
+        g->failed = g->next;
+        g->error = rc;
+    }
+    vv_cond_broadcast(&g->cond); /* touchers end */
     vv_mutex_unlock(&g->lock);
     size_t ready = VV_MIN(g->nready * VVI_SLICE_BYTES, g->bytes);
     madvise(g->base + ready, g->bytes - ready, g->shared ? MADV_REMOVE : MADV_DONTNEED);
@@ -222,36 +228,48 @@ static void let_pass(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
     for (int i = 0; i < PASS_LOOKS; i++) {
-        if (atomic_load_explicit(&e->device_calls, memory_order_relaxed) == 0 ||
-            atomic_load_explicit(&g->stop, memory_order_relaxed))
+        if (atomic_load_explicit(&e->device_calls, memory_order_relaxed) == 0 || stopping(g))
             return;
         vv_sleep_until_ns(vv_now_ns() + PASS_LOOK_NS);
     }
+}
+
+/* Registers the next slice, which is touched, and tells the core. */
+static int add_slice(struct vv_engine *e)
+{
+    struct vvi_grow *g = &e->grow;
+    if (stopping(g))
+        return -ECANCELED;
+    let_pass(e);
+    int rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
+    g->refused = rc != 0;
+    if (rc)
+        return rc;
+    vvi_engine_lock(e);
+    g->nready++;
+    tell_core(e);
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+    return 0;
 }
 
 static void *pinner_main(void *arg)
 {
     struct vv_engine *e = arg;
     struct vvi_grow *g = &e->grow;
+    uint64_t turn_ns = VV_MIN((uint64_t)TURN_FIRST_NS, vvi_grow_turn_ns);
     int rc = 0;
     vv_thread_sharpen();
     vv_trace_thread("pinner");
     while (g->nready < g->nslices && rc == 0) {
-        rc = wait_touched(g, g->nready);
-        if (rc == 0) {
-            let_pass(e);
-            rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
-            g->refused = rc != 0;
+        size_t whole;
+        rc = take_turn(g, g->nready, turn_ns, &whole);
+        turn_ns = VV_MIN(2 * turn_ns, vvi_grow_turn_ns);
+        while (rc == 0 && g->nready < whole) {
+            rc = add_slice(e);
+            if (rc == 0 && e->cfg.device && g->nready < whole)
+                rest(g);
         }
-        if (rc)
-            break;
-        vvi_engine_lock(e);
-        g->nready++;
-        tell_core(e);
-        vvi_engine_dispatch_locked(e);
-        vvi_engine_unlock(e);
-        if (e->cfg.device && g->nready < g->nslices)
-            rest(g);
     }
     if (rc && rc != -ECANCELED)
         give_up(e, rc);
@@ -270,30 +288,27 @@ int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_byte
     g->base = e->base[tier];
     g->bytes = stats.tier_pages[tier] * e->cfg.page_bytes;
     g->nslices = vv_div_up(g->bytes, VVI_SLICE_BYTES);
-    g->touched = calloc(g->nslices + 1, sizeof(*g->touched));
-    if (!g->touched)
-        return -ENOMEM;
     /* Behind the cache. Without them nothing could pass on its way to the disk and back. */
     size_t transit = vv_core_tier_pages(e->core, tier) * e->cfg.page_bytes - g->bytes;
     int rc = 0;
     if (transit > 0) {
-        rc = touch(g, g->base + g->bytes, transit);
-        if (rc == 0)
-            rc = pin(e, g->base + g->bytes, transit);
+        touch(g->base + g->bytes, transit);
+        rc = pin(e, g->base + g->bytes, transit);
         g->transit_pinned = rc == 0 && e->cfg.device;
     }
     if (rc == 0 && g->nslices > 0) {
-        rc = touch(g, g->base, slice_bytes(g, 0));
-        if (rc == 0)
-            rc = pin(e, g->base, slice_bytes(g, 0));
+        touch(g->base, slice_bytes(g, 0));
+        rc = pin(e, g->base, slice_bytes(g, 0));
         if (rc == 0) {
-            g->nready = g->next = 1;
+            g->nready = 1;
+            g->next = VV_MIN((size_t)SLICE_PIECES, npieces(g));
             tell_core(e);
         }
     }
     if (rc)
-        snprintf(err, err_bytes, "host cache: the first of it could not be %s: %s",
-                 rc == -ENOMEM ? "had" : "registered with the device", vv_strerror(rc));
+        snprintf(err, err_bytes,
+                 "host cache: the first of it could not be registered with the device: %s",
+                 vv_strerror(rc));
     return rc;
 }
 
@@ -302,11 +317,10 @@ int vvi_grow_start(struct vv_engine *e)
     struct vvi_grow *g = &e->grow;
     if (g->nready == g->nslices)
         return 0;
-    /* Half of the processors: the others are the application's and the movers', and with more of
-     * them registering takes longer, with calls of the application waiting for it. The pinner touches
-     * as well when nobody has come to its slice yet, so that none of these is indispensable. */
-    unsigned want = VV_MIN(vv_topo_threads() / 2, (unsigned)VVI_TOUCHERS);
-    want = (unsigned)VV_MIN((size_t)VV_MAX(want, 1u), g->nslices - g->nready);
+    /* With the pinner, three quarters of the processors: the others are the application's and the
+     * movers'. It touches as well, so that none of these is indispensable. */
+    unsigned want = VV_MIN(VV_MAX(vv_topo_threads() * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
+    want = (unsigned)VV_MIN((size_t)want, npieces(g) - g->next);
     atomic_store_explicit(&g->pinning, e->cfg.device != NULL, memory_order_relaxed);
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     if (rc)
@@ -345,8 +359,6 @@ void vvi_grow_fini(struct vv_engine *e)
         rc = vv_device_host_unregister(e->cfg.device, g->base + g->bytes);
     for (size_t i = 0; e->cfg.device && i < g->nready && rc != -ENODEV; i++)
         rc = vv_device_host_unregister(e->cfg.device, g->base + i * VVI_SLICE_BYTES);
-    free(g->touched);
-    g->touched = NULL;
     g->nready = 0;
     g->transit_pinned = false;
 }

@@ -17,7 +17,7 @@ enum {
     VVI_LANES = 2,
     VVI_BAD_CHUNKS = 8,
     VVI_CONTROL_IOS = 8, /* commits and removals in flight beside the writes */
-    VVI_TOUCHERS = 8,    /* most threads that touch host memory */
+    VVI_TOUCHERS = 16,   /* most threads that touch host memory */
     VVI_SLICE_BYTES =
         32 << 20, /* host memory is registered with the device in slices of this size */
 };
@@ -183,11 +183,14 @@ struct vvi_grow {
     unsigned ntouchers;
 
     struct vv_mutex lock; /* rank MOVER */
-    struct vv_cond cond;  /* a slice was touched, or stop */
-    bool *touched;        /* by slice. Synchronization: lock */
-    size_t next;          /* slice to be touched. Synchronization: lock */
-    unsigned touching;    /* slices being touched. Synchronization: lock */
+    struct vv_cond cond;  /* a turn has begun, the last piece of one was touched, or stop */
+    bool turn;            /* it is the touchers'. Synchronization: lock */
+    uint64_t until_ns;    /* their turn ends then. Synchronization: lock */
+    size_t least;         /* but with so many pieces at least. Synchronization: lock */
+    size_t next;          /* piece to be touched. Synchronization: lock */
+    unsigned touching;    /* pieces being touched. Synchronization: lock */
     int error;            /* why no more is touched, or 0. Synchronization: lock */
+    size_t failed;        /* the first piece that is not, with an error. Synchronization: lock */
     _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
     _Atomic bool pinning; /* the pinner is at work. Synchronization: relaxed; seen late, a copy that
                              keeps a thread warm waits for a registration */
@@ -357,6 +360,9 @@ void vvi_engine_mem_fini(struct vv_engine *e);
 /* Memory the system can still give, 0 if it does not tell. Tests replace it, before any engine is
  * open. */
 extern uint64_t (*vvi_memory_available)(void);
+/* How long memory is touched at a time before it is registered, at most. Tests replace it likewise:
+ * with 0, turns are of one slice. */
+extern uint64_t vvi_grow_turn_ns;
 /* Makes the transit pages and the first slice of a host tier that is mapped. */
 int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_bytes);
 /* Has the rest made, if there is any. */

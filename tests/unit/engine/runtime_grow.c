@@ -5,6 +5,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "ckpt/hooks.h"
 #include "core/clock.h"
@@ -26,6 +28,7 @@ static struct {
     struct vv_cond cond;
     const struct vv_device_ops *real;
     struct vv_device_ops ops;
+    char *last;                       /* what the last call was for */
     unsigned calls, allowed, fail_at; /* fail_at: this call is refused; 0: none */
     int fail_with;
 } gate;
@@ -36,6 +39,7 @@ static int gated_register(struct vv_device *d, void *ptr, size_t bytes)
 {
     vv_mutex_lock(&gate.lock);
     unsigned call = ++gate.calls;
+    gate.last = ptr;
     vv_cond_broadcast(&gate.cond);
     while (call > gate.allowed)
         vv_cond_wait(&gate.cond, &gate.lock);
@@ -173,6 +177,46 @@ static void test_hits_meanwhile(void)
     }
     ck_free(ctx, true, buf);
     T_OK(varve_close(ctx));
+}
+
+static size_t resident(char *from, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = bytes / page, sum = 0;
+    unsigned char *in = malloc(n);
+    T_CHECK(in != NULL);
+    T_EQ(mincore(from, bytes, in), 0);
+    for (size_t i = 0; i < n; i++)
+        sum += in[i] & 1;
+    free(in);
+    return sum * page;
+}
+
+/* While a slice is being registered nobody touches memory: what is touched is that slice and what
+ * each thread had begun when it was whole, and it stays so. */
+static void test_in_turns(void)
+{
+    uint64_t most = vvi_grow_turn_ns;
+    unsigned slices = 8;
+    vvi_grow_turn_ns = 0;
+    struct varve_ctx *ctx = open_gated(0, slices, AT_OPEN, NULL);
+    for (unsigned k = 1; k < slices; k++) {
+        vv_mutex_lock(&gate.lock);
+        while (gate.calls < AT_OPEN + k)
+            vv_cond_wait(&gate.cond, &gate.lock);
+        char *slice = gate.last;
+        vv_mutex_unlock(&gate.lock);
+        size_t behind = (slices - 1 - k) * (size_t)VVI_SLICE_BYTES;
+        T_EQ(resident(slice, VVI_SLICE_BYTES), VVI_SLICE_BYTES);
+        size_t ahead = resident(slice + VVI_SLICE_BYTES, behind);
+        T_CHECK(ahead <= VVI_TOUCHERS * 2 * MIB);
+        vv_sleep_until_ns(vv_now_ns() + 2 * VV_NS_PER_MS);
+        T_EQ(resident(slice + VVI_SLICE_BYTES, behind), ahead);
+        gate_set(AT_OPEN + k);
+    }
+    gate_set(100);
+    wait_ready(ctx, (uint64_t)slices * VVI_SLICE_BYTES);
+    T_OK(varve_close(ctx));
+    vvi_grow_turn_ns = most;
 }
 
 static char logged[256];
@@ -351,6 +395,7 @@ int main(void)
     vv_cond_init(&gate.cond);
     T_RUN(test_ready_at_once);
     T_RUN(test_hits_meanwhile);
+    T_RUN(test_in_turns);
     T_RUN(test_refused);
     T_RUN(test_refused_at_once);
     T_RUN(test_close_meanwhile);

@@ -41,6 +41,7 @@ static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
     e->hist[o->hist].inflight++;
     e->inflight++;
     vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
+    atomic_store_explicit(&m->more, true, memory_order_relaxed);
     if (m->polling)
         m->kick = true;
     else
@@ -266,8 +267,8 @@ void vv_engine_close(struct vv_engine *e)
     vvi_engine_unlock(e);
     vvi_finisher_stop(e);
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
-        for (unsigned i = 0; i < e->mover[hop].nthreads; i++)
-            pthread_join(e->mover[hop].thread[i], NULL);
+        if (e->mover[hop].runs)
+            pthread_join(e->mover[hop].thread, NULL);
     vvi_watcher_fini(e);
 
     vvi_reqs_free(e);

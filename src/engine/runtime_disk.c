@@ -249,11 +249,11 @@ int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *
         w->ios[i].next = *spare;
         *spare = &w->ios[i];
     }
-    int rc = vv_thread_start(&m->thread[0], disk_mover_main, w);
+    int rc = vv_thread_start(&m->thread, disk_mover_main, w);
     if (rc) {
         disk_worker_free(w);
         return rc;
     }
-    m->nthreads = 1;
+    m->runs = true;
     return 0;
 }

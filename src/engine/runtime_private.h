@@ -12,8 +12,8 @@
 #include "trace/trace.h"
 
 enum {
-    VVI_DEVICE_MOVER_THREADS = 2, /* orders in flight on a memory hop */
-    VVI_LANE_DEPTH = 4,           /* copies one request keeps in flight on one stream */
+    VVI_MOVER_DEPTH = 4, /* most orders in flight on a memory hop */
+    VVI_LANE_DEPTH = 4,  /* copies one request keeps in flight on one stream */
     VVI_LANES = 2,
     VVI_BAD_CHUNKS = 8,
     VVI_CONTROL_IOS = 8, /* commits and removals in flight beside the writes */
@@ -50,18 +50,21 @@ static inline struct vv_order *vvi_order_pop(struct vvi_order_queue *q)
     return o;
 }
 
-/* The threads that carry out the copies of one hop in one direction. */
+/* The thread that carries out the copies of one hop in one direction. */
 struct vvi_mover {
     struct vv_engine *engine;       /* immutable */
     enum vv_hop hop;                /* immutable */
     struct vv_store *store;         /* immutable; storage hops only; used by the mover's thread */
     struct vvi_order_queue queue;   /* Synchronization: engine lock */
     struct vvi_order_queue control; /* commits and removals. Synchronization: engine lock */
+    /* There may be something in a queue. Synchronization: stored under the engine lock, relaxed; seen
+     * late, an order waits for the next look. */
+    _Atomic bool more;
     bool kick;           /* to be woken from poll at unlock. Synchronization: engine lock */
     struct vv_cond cond; /* orders came, or stop */
     bool polling;        /* the thread is inside store->poll. Synchronization: engine lock */
-    unsigned nthreads;
-    pthread_t thread[VVI_DEVICE_MOVER_THREADS];
+    bool runs;           /* its thread is there. Owner: who opens and closes the engine */
+    pthread_t thread;
 };
 
 /* A stream with the copies in flight on it, oldest first. Owned by the thread of one request. */

@@ -11,10 +11,16 @@
 /* On a hop of unknown speed. A disk at full speed wants large requests, several in flight; one that
  * is slowed down for a measurement wants short ones, to be followed closely, and as many of them,
  * because the real disk below hesitates now and then. */
-#define LINK_BYTES (8 << 20)
-#define LINK_SLOTS 2
 #define DISK_BYTES (1 << 20)
 #define DISK_SLOTS 8
+/* A link at full speed loses 2 to 5 us between two copies, and its mover comes late now and then by
+ * more than a copy of 8 MiB takes: copies of 16 MiB, three of them queued. Caches that are small are
+ * not filled with what is under way. */
+#define LINK_BYTES       (16 << 20)
+#define LINK_BYTES_LEAST (8 << 20)
+#define LINK_PARTS       64
+#define LINK_SLOTS       3
+#define PACED_SLOTS      2
 /* Within a memory at full speed, an order takes as much as it can: the copy is over in no time, and
  * what it costs to start it is what shows. */
 #define PACED_PAGES 64
@@ -39,12 +45,24 @@ uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_byt
     return page;
 }
 
+/* Of one order on a link of unknown speed. */
+static double link_bytes(const struct vv_core_cfg *cfg)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (unsigned t = 0; t < cfg->ntiers; t++)
+        if (cfg->tier[t].kind == VV_TIER_DEVICE || cfg->tier[t].kind == VV_TIER_HOST)
+            least = VV_MIN(least, cfg->tier[t].capacity_bytes);
+    return (double)VV_MAX(VV_MIN(least / LINK_PARTS, (uint64_t)LINK_BYTES),
+                          (uint64_t)LINK_BYTES_LEAST);
+}
+
 void vv_core_cfg_tune(struct vv_core_cfg *cfg)
 {
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
         bool disk = hop == VV_HOP_H2F || hop == VV_HOP_F2H;
         bool within = hop == VV_HOP_D2D;
-        double bytes = disk ? DISK_BYTES : LINK_BYTES;
+        double bytes = disk ? DISK_BYTES : link_bytes(cfg);
         if (cfg->rate[hop])
             bytes = (double)cfg->rate[hop] * ORDER_NS / 1e9;
         uint64_t pages = VV_MAX((uint64_t)(bytes / cfg->page_bytes), (uint64_t)1);
@@ -54,7 +72,7 @@ void vv_core_cfg_tune(struct vv_core_cfg *cfg)
         if (!cfg->batch_pages[hop])
             cfg->batch_pages[hop] = (uint32_t)pages;
         if (!cfg->slots[hop])
-            cfg->slots[hop] = disk ? DISK_SLOTS : LINK_SLOTS;
+            cfg->slots[hop] = disk ? DISK_SLOTS : cfg->rate[hop] ? PACED_SLOTS : LINK_SLOTS;
     }
     if (!cfg->transit_pages) {
         /* As much as is in flight: a page is emptied in a fraction of the time that the disk takes

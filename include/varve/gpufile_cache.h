@@ -148,9 +148,11 @@ VARVE_D_COLD void varve_g_push(uint32_t rank, uint32_t size, unsigned char *dst,
 
 /* ---- the table ---- */
 
+/* The file is in both halves: a product carries upwards alone, and the lowest bits of the hash, which are
+ * those that tables use, come from bits 17 and 32 on. */
 VARVE_D_FN uint32_t varve_g_hash(uint32_t file, uint64_t page)
 {
-    uint64_t h = (page ^ (uint64_t)file << 52) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = (page ^ ((uint64_t)file << 32 | file)) * UINT64_C(0x9e3779b97f4a7c15);
 
     return (uint32_t)(h >> 32 ^ h >> 17);
 }
@@ -183,7 +185,8 @@ VARVE_D_FN void varve_g_unpin(const struct varve_gfs *fs, uint32_t frame)
     varve_d_add32_release_dev(&fs->frames[frame].word, (uint32_t) - (int32_t)VARVE_G_PIN);
 }
 
-/* The frame of a page, pinned, BUSY or VALID; or VARVE_G_NONE, perhaps wrongly. One thread. */
+/* The frame of a page, pinned, BUSY or VALID; or VARVE_G_NONE, perhaps wrongly: links changed, or its chain
+ * is long. Who wants to link one then learns of it from varve_g_link. One thread. */
 VARVE_D_FN uint32_t varve_g_find(const struct varve_gfs *fs, uint32_t file, uint64_t page)
 {
     uint32_t f =
@@ -281,10 +284,11 @@ VARVE_D_FN void varve_g_link_locked(const struct varve_gfs *fs, struct varve_g_b
     varve_d_store32_dev(&fr->next, varve_d_load32_dev(&b->head));
 }
 
-/* Links a FREE frame as that of the page, BUSY and pinned. 0: another has come before; the frame is
- * left VALID for nobody to find. One thread. */
-VARVE_D_COLD int varve_g_link(const struct varve_gfs *fs, uint32_t frame, uint32_t file,
-                              uint64_t page)
+/* Links a FREE frame as that of the page, BUSY and pinned. The frame; or the one that has come before, pinned,
+ * BUSY or VALID; or VARVE_G_NONE: that one is just being taken from the page. In both of these cases
+ * the frame is left VALID for nobody to find. One thread. */
+VARVE_D_COLD uint32_t varve_g_link(const struct varve_gfs *fs, uint32_t frame, uint32_t file,
+                                   uint64_t page)
 {
     struct varve_g_bucket *b = &fs->buckets[varve_g_hash(file, page) & (fs->n_buckets - 1)];
     struct varve_g_frame *fr = &fs->frames[frame];
@@ -297,11 +301,18 @@ VARVE_D_COLD int varve_g_link(const struct varve_gfs *fs, uint32_t frame, uint32
         /* Pairs with the pin in varve_g_find: who sees it BUSY sees its key. */
         varve_d_add32_release_dev(&fr->word, VARVE_G_BUSY + VARVE_G_PIN);
         varve_d_store32_dev(&b->head, frame);
+        varve_g_unlock(&b->lock);
+        return frame;
+    }
+    /* Who claimed it takes it out of the chain after us, so that its key is right until then. */
+    if ((varve_d_add32_acquire_dev(&fs->frames[f].word, VARVE_G_PIN) & VARVE_G_STATE) ==
+        VARVE_G_FREE) {
+        varve_g_unpin(fs, f);
+        f = VARVE_G_NONE;
     }
     varve_g_unlock(&b->lock);
-    if (f != VARVE_G_NONE)
-        varve_d_add32_release_dev(&fr->word, VARVE_G_VALID);
-    return f == VARVE_G_NONE;
+    varve_d_add32_release_dev(&fr->word, VARVE_G_VALID);
+    return f;
 }
 
 /* Links FREE frames, one of each lane or VARVE_G_NONE, that have the bytes of their pages already: VALID, not

@@ -144,15 +144,16 @@ VARVE_D_FN int varve_g_tell_source(const struct varve_gfile *f, int rc, struct v
 
 enum { VARVE_G_DONE = 0, VARVE_G_MISSED = 1 };
 
-/* The page pinned, once whoever fills it has done so. One thread. The frame, or -ENOENT, or -EAGAIN: what
- * was there is old. */
-VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page)
+/* A page that others keep taking, or filling with what turns out to be old, is tried for so often in the cache,
+ * and then passes it by. */
+enum { VARVE_G_TRIES = 16 };
+
+/* A frame that is pinned, once whoever fills it has done so; or -EAGAIN: what was there is old, or
+ * -ETIMEDOUT. One thread. */
+VARVE_D_FN int64_t varve_g_settle(const struct varve_gfile *f, uint32_t frame)
 {
-    uint32_t frame = varve_g_find(f->fs, f->file, page);
     uint64_t start = 0;
 
-    if (frame == VARVE_G_NONE)
-        return -ENOENT;
     while ((varve_d_acquire32_dev(&f->fs->frames[frame].word) & VARVE_G_STATE) == VARVE_G_BUSY) {
         if (!start)
             start = varve_d_now_ns();
@@ -169,14 +170,25 @@ VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page)
     return frame;
 }
 
-/* A frame linked for the page; -EEXIST: another was, meanwhile; -EBUSY: none can be had. */
-VARVE_D_FN int64_t varve_g_new_frame(const struct varve_gfile *f, uint64_t page)
+/* The page pinned, as above; or -ENOENT. `there`: its frame, if that is pinned already. One thread. */
+VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page, uint32_t there)
+{
+    if (there == VARVE_G_NONE)
+        there = varve_g_find(f->fs, f->file, page);
+    return there == VARVE_G_NONE ? -ENOENT : varve_g_settle(f, there);
+}
+
+/* A frame linked for the page; -EEXIST: another was, and is `ret_there` unless it is just going; -EBUSY: none
+ * can be had. */
+VARVE_D_FN int64_t varve_g_new_frame(const struct varve_gfile *f, uint64_t page,
+                                     uint32_t *ret_there)
 {
     uint32_t frame = varve_g_take(f->fs, f->stream);
 
     if (frame == VARVE_G_NONE)
         return -EBUSY;
-    return varve_g_link(f->fs, frame, f->file, page) ? (int64_t)frame : -EEXIST;
+    *ret_there = varve_g_link(f->fs, frame, f->file, page);
+    return *ret_there == frame ? (int64_t)frame : -EEXIST;
 }
 
 VARVE_D_FN void varve_g_count(struct varve_gfile *f, const struct varve_g_source *src,
@@ -242,7 +254,7 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
  * Bytes [lo, hi) of a page to dst, unless that is NULL. `from`: where the page is, if it is not in the
  * cache; NULL: it is looked for among the windows known to the device, and MISSED if it is not there.
  * `ret_frame`, unless NULL, gets its frame, which stays pinned. All threads of the team. DONE, MISSED
- * or a negative errno.
+ * or a negative errno; -EAGAIN, with `ret_frame` alone: others were always faster.
  */
 VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t, uint64_t page,
                             uint32_t lo, uint32_t hi, unsigned char *dst,
@@ -250,12 +262,13 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
                             uint32_t *ret_frame)
 {
     const struct varve_gfs *fs = f->fs;
+    uint32_t there = VARVE_G_NONE, tries = 0;
     uint64_t pages;
     int64_t frame = 0;
 
     for (;;) {
         if (t->rank == 0)
-            frame = varve_g_pin(f, page);
+            frame = varve_g_pin(f, page, there);
         frame = (int64_t)varve_g_tell(t, (uint64_t)frame);
         if (frame >= 0) {
             if (dst)
@@ -268,9 +281,10 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
             }
             break;
         }
-        if (frame == -EAGAIN)
+        there = VARVE_G_NONE;
+        if (frame == -EAGAIN && tries++ < VARVE_G_TRIES)
             continue;
-        if (frame != -ENOENT)
+        if (frame != -ENOENT && frame != -EAGAIN)
             return (int)frame;
         if (!from) {
             /* One thread looks: another may see the window appear a moment later. */
@@ -281,7 +295,9 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
                 return VARVE_G_MISSED;
         }
         if (t->rank == 0)
-            frame = f->pass_by && !ret_frame ? -EBUSY : varve_g_new_frame(f, page);
+            frame = (f->pass_by || tries > VARVE_G_TRIES) && !ret_frame
+                        ? -EBUSY
+                        : varve_g_new_frame(f, page, &there);
         frame = (int64_t)varve_g_tell(t, (uint64_t)frame);
         if (frame >= 0) {
             varve_g_fill(f, t, (uint32_t)frame, page, lo, hi, dst, src, from, ret_frame != NULL);
@@ -294,6 +310,11 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
             if (t->rank == 0)
                 varve_g_count(f, src, hi - lo, 0);
             break;
+        }
+        if (tries++ > VARVE_G_TRIES && ret_frame) {
+            if (t->rank == 0 && there != VARVE_G_NONE)
+                varve_g_unpin(fs, there);
+            return -EAGAIN;
         }
     }
     if (ret_frame)

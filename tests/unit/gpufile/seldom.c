@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens seldom: pages that share a bucket, files that grow while windows of them are held, answers
+ * that come after all, errors among bytes that nobody wanted, and pages written while they are read. Bytes are
+ * right and errors are those of the bytes that were asked for; a kernel that would not end is ended
+ * by an alarm.
+ */
+#include <varve/gpufile.h>
+
+#include "unit/gpufile/gf.h"
+
+enum { THREADS = 4, PAGE = 4 * KIB, DEADLINE_S = 300 };
+
+static unsigned char buffer[4][64 * KIB];
+static _Atomic int phase;
+
+/* The line of what a thread found wrong. */
+static _Atomic int wrong;
+
+#define CHECK_ALL(cond)       \
+    do {                      \
+        if (!(cond))          \
+            wrong = __LINE__; \
+    } while (0)
+
+static uint32_t add(const char *name, uint64_t bytes, int flags)
+{
+    uint32_t id;
+
+    T_OK(varve_gpufs_register(gf_fs, gf_file(name, bytes), flags, &id));
+    return id;
+}
+
+static void launch(unsigned blocks, void (*fn)(void *), void *arg)
+{
+    wrong = 0;
+    atomic_store(&phase, 0);
+    gf_launch(blocks, THREADS, blocks, fn, arg);
+    T_EQ(wrong, 0);
+}
+
+/* All threads of a block, so that none is ahead of the others' phase. */
+static void wait_for(int n)
+{
+    while (atomic_load(&phase) < n)
+        usleep(100);
+    varve_d_sync_block();
+}
+
+static void go_to(int n)
+{
+    varve_d_sync_block();
+    if (varve_d_thread() == 0)
+        atomic_store(&phase, n);
+    varve_d_sync_block();
+}
+
+/* A read of which all bytes are as in the file that gf_file made. */
+static bool reads(struct varve_gfile *f, uint64_t off, uint64_t bytes)
+{
+    unsigned char *p = buffer[varve_d_block()];
+    bool right;
+
+    varve_d_sync_block();
+    right = varve_gread(f, off, p, bytes) == (int64_t)bytes;
+    varve_d_sync_block();
+    return right && (varve_d_thread() != 0 || gf_right(p, off, bytes));
+}
+
+/* ---- pages that share a bucket ---- */
+
+enum { FILES = 200 };
+
+static void read_each_file(void *arg)
+{
+    struct varve_gfile f;
+
+    (void)arg;
+    for (uint32_t id = 0; id < FILES; id++) {
+        CHECK_ALL(varve_gopen(&gf_handle, id, VARVE_GBLOCK, &f) == 0);
+        CHECK_ALL(reads(&f, 0, PAGE));
+        CHECK_ALL(varve_gclose(&f) == 0);
+    }
+}
+
+/* The first page of many files: each is found again. */
+static void many_files(void)
+{
+    for (int flags = VARVE_GFILE_READ; flags <= (VARVE_GFILE_READ | VARVE_GFILE_WRITE);
+         flags += VARVE_GFILE_WRITE) {
+        struct varve_gpufs_opts o = gf_opts();
+        uint32_t buckets[FILES], deepest = 0;
+        char name[16];
+
+        o.files = FILES;
+        o.cache_bytes = 2 * MIB;
+        o.streams = 4;
+        gf_open(&o);
+        for (uint32_t i = 0; i < FILES; i++) {
+            uint32_t depth = 1;
+
+            snprintf(name, sizeof(name), "m%u", i);
+            T_EQ(add(name, PAGE, flags), i);
+            buckets[i] = varve_g_hash(i, 0) & (gf_handle.n_buckets - 1);
+            for (uint32_t k = 0; k < i; k++)
+                depth += buckets[k] == buckets[i];
+            deepest = VV_MAX(deepest, depth);
+        }
+        T_CHECK(deepest < 10);
+        launch(1, read_each_file, NULL);
+        T_EQ(gf_stats().misses, FILES);
+        launch(1, read_each_file, NULL);
+        T_EQ(gf_stats().misses, FILES);
+        T_EQ(gf_stats().hits, FILES);
+        T_OK(gf_close());
+    }
+}
+
+/* Two streams fill the cache, whose pages are all in one chain, and one reads the first page of the other:
+ * deeper in the chain than readers look, until they look with it locked. */
+static void read_in_turns(void *arg)
+{
+    const uint64_t half = gf_handle.n_frames / 2 * PAGE;
+    uint64_t off = varve_d_block() * half, end = off + half;
+    const void *ptr = NULL;
+    struct varve_gfile f;
+    uint64_t n = 0;
+    int rc;
+
+    CHECK_ALL(varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) == 0);
+    wait_for((int)varve_d_block());
+    for (; off < end; off += 32 * KIB)
+        CHECK_ALL(reads(&f, off, 32 * KIB));
+    go_to((int)varve_d_block() + 1);
+    wait_for(2);
+    if (varve_d_block() == 1) {
+        CHECK_ALL(reads(&f, 0, PAGE));
+        rc = varve_gmap(&f, PAGE, &ptr, &n);
+        CHECK_ALL(rc == 0 && n == PAGE && gf_right(ptr, PAGE, PAGE));
+        if (rc == 0)
+            varve_gunmap(&f, ptr);
+        go_to(3);
+    }
+    wait_for(3);
+    CHECK_ALL(varve_gclose(&f) == 0);
+}
+
+static void one_chain(void)
+{
+    for (int flags = VARVE_GFILE_READ; flags <= (VARVE_GFILE_READ | VARVE_GFILE_WRITE);
+         flags += VARVE_GFILE_WRITE) {
+        struct varve_gpufs_opts o = gf_opts();
+        uint32_t id;
+
+        o.streams = 2;
+        o.bypass = VARVE_GBYPASS_NEVER;
+        gf_open(&o);
+        id = add("chain", o.cache_bytes, flags);
+        gf_handle.n_buckets = 1; /* of those that there are */
+        launch(2, read_in_turns, &id);
+        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        T_OK(gf_close());
+    }
+}
+
+int main(void)
+{
+    (void)alarm(DEADLINE_S);
+    T_RUN(many_files);
+    T_RUN(one_chain);
+    return t_done();
+}

@@ -19,6 +19,7 @@
 struct varve_g_window {
     uint64_t off;
     uint64_t clock; /* of writes, when it was asked for */
+    uint64_t known; /* bytes of the file, as far as was known then */
     uint32_t bytes; /* 0: empty */
     uint32_t asked; /* bits of parts under way */
     uint32_t error; /* a part has failed: negative errno, as it was answered */
@@ -314,6 +315,7 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
         return rc;
     win->off = off;
     win->bytes = bytes;
+    win->known = f->bytes;
     win->asked = win->error = 0;
     /* Before the requests: what is written later must make what they bring look old. */
     win->clock = varve_d_acquire64_dev(&f->fs->shared->clock);
@@ -405,14 +407,17 @@ VARVE_D_COLD void varve_g_ahead(struct varve_gfile *f)
         f->ahead = bytes;
 }
 
-/* Bytes of a page from a window asked for before it was written are not used. */
+/* Bytes of a page from a window asked for before it was written are not used; nor is the page in which the
+ * file ended then, if it has grown: what follows in it may be a hole that no write has touched. */
 VARVE_D_FN uint64_t varve_g_fresh(const struct varve_gfile *f, uint32_t w, uint64_t page,
                                   uint64_t n)
 {
-    uint64_t i;
+    uint64_t i, whole = f->window[w].known >> f->fs->page_shift;
 
     if (!(f->flags & VARVE_G_WRITABLE))
         return n;
+    if (f->bytes > f->window[w].known && page + n > whole)
+        n = page < whole ? whole - page : 0;
     for (i = 0; i < n && !varve_g_written(f, page + i, f->window[w].clock); i++)
         ;
     return i;

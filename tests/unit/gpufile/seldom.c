@@ -163,10 +163,56 @@ static void one_chain(void)
     }
 }
 
+/* ---- files that grow ---- */
+
+enum { GROWN = 8 * PAGE + 100 };
+
+/* The page in which the file ended is in a window when a write far behind leaves a hole in it. Where the window
+ * is there were other bytes before. */
+static void grow_behind(void *arg)
+{
+    static const unsigned char zero[PAGE];
+    uint32_t id = *(uint32_t *)arg;
+    struct varve_gfile f;
+
+    CHECK_ALL(varve_gopen(&gf_handle, id, VARVE_GBLOCK, &f) == 0);
+    if (atomic_load(&phase) == 0) {
+        CHECK_ALL(reads(&f, PAGE, PAGE));
+        CHECK_ALL(reads(&f, 5 * PAGE, PAGE));
+        CHECK_ALL(reads(&f, 8 * PAGE, 50));
+        CHECK_ALL(varve_gwrite(&f, 12 * PAGE, "the end", 8) == 8);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_ALL(varve_gread(&f, 8 * PAGE, buffer[0], 2 * PAGE) == 2 * PAGE);
+        varve_d_sync_block();
+        CHECK_ALL(gf_right(buffer[0], 8 * PAGE, 100));
+        CHECK_ALL(memcmp(buffer[0] + 100, zero, PAGE - 100) == 0);
+        CHECK_ALL(memcmp(buffer[0] + PAGE, zero, PAGE) == 0);
+        varve_d_sync_block();
+    }
+    CHECK_ALL(varve_gclose(&f) == 0);
+}
+
+static void holes_are_zeros(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    uint32_t id;
+
+    gf_open(&o);
+    id = add("grows", GROWN, VARVE_GFILE_READ | VARVE_GFILE_WRITE);
+    launch(1, grow_behind, &id);
+    wrong = 0;
+    atomic_store(&phase, 1); /* another kernel finds the same */
+    gf_launch(2, THREADS, 1, grow_behind, &id);
+    T_EQ(wrong, 0);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     (void)alarm(DEADLINE_S);
     T_RUN(many_files);
     T_RUN(one_chain);
+    T_RUN(holes_are_zeros);
     return t_done();
 }

@@ -74,7 +74,8 @@ struct varve_gpufs_opts {
     uint64_t cache_bytes;  /* pages on the GPU (1 GiB) */
     uint64_t map_limit;    /* bytes of files that may be mapped at once (half of the memory that
                                   was free at opening) */
-    uint64_t window_bytes; /* in which files are mapped: a power of two, 2 MiB at least (256 MiB) */
+    uint64_t window_bytes; /* in which files are mapped: a power of two, 2 MiB and a page at least
+                                  (256 MiB) */
     uint32_t page_bytes;   /* a power of two, 4 KiB to 4 MiB (4 KiB) */
     uint32_t streams;      /* files that may be open at once, counted for each group: blocks that
                                   are resident at once, times files that each has open (264) */

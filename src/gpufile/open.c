@@ -106,6 +106,8 @@ static const char *why_not(const struct varve_gpufs_opts *o)
         return "cache_bytes holds two pages for each stream at least, and a billion at most";
     if (!vv_is_pow2(o->window_bytes) || o->window_bytes < 2 * MIB || o->window_bytes > 64 * GIB)
         return "window_bytes is a power of two from 2 MiB to 64 GiB";
+    if (o->window_bytes < o->page_bytes)
+        return "window_bytes is page_bytes at least";
     if (o->files == 0 || o->files > VARVE_G_FILES_MAX)
         return "files are 1 to 4096";
     if (o->servers > VVI_GPUFILE_SERVERS_MAX)

@@ -582,6 +582,11 @@ static void bad_options(void)
     BAD(streams, 0);
     BAD(cache_bytes, 64 * KIB);
     BAD(window_bytes, 3 * MIB);
+    good.page_bytes = good.readahead_bytes = 4 * MIB; /* a page that no window holds */
+    good.split_bytes = 2 * MIB;
+    good.cache_bytes = 256 * MIB;
+    BAD(window_bytes, 2 * MIB);
+    good = gf_opts();
     BAD(files, 5000);
     BAD(servers, 65);
     BAD(readahead_bytes, 5000);

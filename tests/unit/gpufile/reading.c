@@ -245,13 +245,14 @@ static void paper_modes(void)
     }
 }
 
-/* The largest pages take several requests each. */
+/* The largest pages take several requests each, or are a window. */
 static void largest_pages(void)
 {
     struct varve_gpufs_opts o = gf_opts();
     struct job j = {.scope = VARVE_GBLOCK, .piece = 3 * MIB + 1, .bytes = 13 * MIB + 3};
 
     o.page_bytes = 4 * MIB;
+    o.window_bytes = 4 * MIB;
     o.cache_bytes = 32 * MIB;
     o.streams = 4;
     o.readahead_bytes = o.split_bytes = 0;
@@ -260,6 +261,10 @@ static void largest_pages(void)
     j.id = add("pages", j.bytes, VARVE_GFILE_READ);
     run_stretch(&j, 2, 4, 2);
     T_CHECK(gf_stats().requests >= 7);
+    T_OK(varve_gpufs_drop(gf_fs));
+    T_OK(varve_gpufs_map(gf_fs, j.id, 0, 0, NULL));
+    run_stretch(&j, 2, 4, 2);
+    T_CHECK(gf_stats().mapped_bytes > 0);
     T_OK(gf_close());
 }
 

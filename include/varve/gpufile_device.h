@@ -30,7 +30,8 @@
  * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT none
  * answered in time, -EBUSY every page is mapped, -EACCES not opened for writing, and what the system says
  * to open, read and write. No call waits longer than the time that the file system was opened with, for
- * each request that it makes.
+ * each request that it makes; after -ETIMEDOUT calls on that file that need a server say so at once,
+ * until the answer has come after all.
  */
 #ifndef VARVE_GPUFILE_DEVICE_H
 #define VARVE_GPUFILE_DEVICE_H
@@ -685,14 +686,12 @@ VARVE_D_FN void varve_gunmap(struct varve_gfile *f, const void *ptr)
 /* One request in part 0 of a window that is made free for it, and its answer. First thread. */
 VARVE_D_COLD int varve_g_call(struct varve_gfile *f, uint32_t op, uint64_t off, uint32_t bytes)
 {
-    int rc;
+    int rc = varve_g_ready(f);
 
-    if (!varve_g_served(f))
-        return -ENOTCONN;
-    rc = varve_g_part_wait(f, 0);
-    if (rc)
-        return rc;
-    rc = varve_g_send(f, op, 0, off, bytes);
+    if (rc == 0)
+        rc = varve_g_part_wait(f, 0);
+    if (rc == 0)
+        rc = varve_g_send(f, op, 0, off, bytes);
     return rc ? rc : varve_g_wait(f, 0);
 }
 
@@ -728,7 +727,9 @@ VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const voi
         n = bytes - done < f->fs->split_bytes ? bytes - done : f->fs->split_bytes;
         if (f->rank == 0) {
             varve_g_window_drop(f, 0);
-            rc = varve_g_part_idle(f, 0) ? 0 : -ETIMEDOUT;
+            rc = varve_g_ready(f);
+            if (rc == 0)
+                rc = varve_g_part_wait(f, 0);
         }
         rc = (int64_t)varve_g_tell(&t, (uint64_t)rc);
         if (rc)

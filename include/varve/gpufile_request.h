@@ -6,7 +6,8 @@
  * learns it tells the others. A stream has two windows of staging memory, of eight parts each. A part
  * has at most one request under way: its memory belongs to the server from the time the request
  * is sent until its answer is seen. A group that gave up waiting leaves the part `stuck`, and nobody
- * uses it until the answer has come after all.
+ * uses it until the answer has come after all. Until then it asks for nothing and waits for nothing, so that
+ * a kernel does not wait for each of its requests where servers hang.
  */
 #ifndef VARVE_GPUFILE_REQUEST_H
 #define VARVE_GPUFILE_REQUEST_H
@@ -121,26 +122,30 @@ VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
     return 0;
 }
 
-/* Whether there are servers, as far as is known: who has found none looks before it asks again, and
+/* Whether a request may be sent, as far as is known: 0 or a negative errno. Who has found no servers looks
+ * whether there are any before it asks again, and who has waited in vain whether the answers owed to it have come;
  * nobody else does. */
-VARVE_D_COLD int varve_g_served(struct varve_gfile *f)
+VARVE_D_COLD int varve_g_ready(struct varve_gfile *f)
 {
-    if (f->late != -ENOTCONN)
-        return 1;
-    if (varve_d_acquire64_sys(&f->fs->host->servers) == 0)
-        return 0;
+    uint32_t part;
+
+    if (f->late == -ENOTCONN && varve_d_acquire64_sys(&f->fs->host->servers) == 0)
+        return -ENOTCONN;
+    for (part = 0; f->late == -ETIMEDOUT && part < VARVE_G_PARTS; part++)
+        if (!varve_g_part_idle(f, part))
+            return -ETIMEDOUT;
     f->late = 0;
-    return 1;
+    return 0;
 }
 
 /* Waits for an answer that is owed to this part: servers that have come back give those that others left
- * behind. A handle that has waited in vain once looks once only. 0 or a negative errno. */
+ * behind. 0 or a negative errno. */
 VARVE_D_COLD int varve_g_part_wait(const struct varve_gfile *f, uint32_t part)
 {
     uint64_t start = varve_d_now_ns();
 
     while (!varve_g_part_idle(f, part)) {
-        if (f->late || varve_g_is_late(f->fs, start, varve_d_now_ns()))
+        if (varve_g_is_late(f->fs, start, varve_d_now_ns()))
             return -ETIMEDOUT;
         if (varve_d_acquire64_sys(&f->fs->host->servers) == 0)
             return -ENOTCONN;
@@ -228,7 +233,7 @@ VARVE_D_FN int varve_g_answered(struct varve_gfile *f, uint32_t part, int *ret)
 }
 
 /* Waits for the answer of a part. Bytes, or a negative errno; after -ETIMEDOUT and -ENOTCONN the part
- * is stuck. A handle that has waited in vain once looks once only. */
+ * is stuck. A handle that has waited in vain looks once only. */
 VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
 {
     const struct varve_gfs *fs = f->fs;
@@ -305,10 +310,8 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
     struct varve_g_window *win = &f->window[w];
     uint32_t part, split = f->fs->split_bytes,
                    op = varve_g_one_page(f->fs, bytes) ? VARVE_G_READ_PAGE : VARVE_G_READ;
-    int rc = 0;
+    int rc = varve_g_ready(f);
 
-    if (!varve_g_served(f))
-        return -ENOTCONN;
     for (part = 0; rc == 0 && part * split < bytes; part++)
         rc = varve_g_part_wait(f, 8 * w + part);
     if (rc)

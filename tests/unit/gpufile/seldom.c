@@ -208,11 +208,95 @@ static void holes_are_zeros(void)
     T_OK(gf_close());
 }
 
+/* ---- answers that come after all ---- */
+
+/* A call of the system that is slow until it is let go. */
+static _Atomic bool held;
+
+static void hold(void)
+{
+    while (atomic_load(&held))
+        usleep(100);
+}
+
+static int64_t held_pread(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset)
+{
+    (void)os;
+    hold();
+    return vv_os_posix()->pread(vv_os_posix(), fd, buf, bytes, offset);
+}
+
+static int64_t held_pwrite(const struct vv_os *os, int fd, const void *buf, size_t bytes,
+                           uint64_t offset)
+{
+    (void)os;
+    hold();
+    return vv_os_posix()->pwrite(vv_os_posix(), fd, buf, bytes, offset);
+}
+
+static void open_held(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+
+    gf_bad_os(0, 0, 0);
+    gf_os.os.pread = held_pread;
+    gf_os.os.pwrite = held_pwrite;
+    gf_open(&o);
+    atomic_store(&held, true);
+    gf_handle.timeout_ns = 20000000;
+}
+
+/* Lets the call go, and from now on waits for as long as others do. */
+static void let_go(void)
+{
+    varve_d_sync_block();
+    if (varve_d_thread() == 0) {
+        atomic_store(&held, false);
+        gf_handle.timeout_ns = UINT64_C(20000000000);
+    }
+    varve_d_sync_block();
+}
+
+static void time_out_and_go_on(void *arg)
+{
+    struct varve_gfile f;
+    int64_t n;
+
+    CHECK_ALL(varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) == 0);
+    CHECK_ALL(varve_gread(&f, 0, buffer[0], PAGE) == -ETIMEDOUT);
+    /* Nothing is sent as long as the answer is owed: a write that says so was not made. */
+    for (int i = 0; i < 3; i++)
+        CHECK_ALL(varve_gwrite(&f, 0, "lost", 5) == -ETIMEDOUT);
+    CHECK_ALL(varve_gsync(&f) == -ETIMEDOUT);
+    let_go();
+    do
+        n = varve_gread(&f, 7 * PAGE, buffer[0], PAGE);
+    while (n == -ETIMEDOUT);
+    CHECK_ALL(n == PAGE);
+    for (uint64_t i = 0; i < 50; i++)
+        CHECK_ALL(reads(&f, i * 11 % 50 * PAGE, PAGE));
+    varve_d_sync_block();
+    CHECK_ALL(varve_gwrite(&f, 50 * PAGE, buffer[0], 5) == 5);
+    CHECK_ALL(varve_gclose(&f) == 0);
+}
+
+static void a_handle_recovers(void)
+{
+    uint32_t id;
+
+    open_held();
+    id = add("slow", 50 * PAGE, VARVE_GFILE_READ | VARVE_GFILE_WRITE);
+    launch(1, time_out_and_go_on, &id);
+    T_EQ(gf_stats().written_bytes, 5);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     (void)alarm(DEADLINE_S);
     T_RUN(many_files);
     T_RUN(one_chain);
     T_RUN(holes_are_zeros);
+    T_RUN(a_handle_recovers);
     return t_done();
 }

@@ -286,10 +286,10 @@ VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t
             return 1;
         win->asked &= ~(1u << part);
         want = win->bytes - part * split < split ? win->bytes - part * split : split;
-        if (off + want > f->bytes)
-            want = f->bytes > off ? f->bytes - off : 0;
+        if (off + want > win->known)
+            want = win->known > off ? win->known - off : 0;
         if (got >= 0 && (uint64_t)got < want)
-            got = -ENODATA; /* the file has become shorter since it was opened */
+            got = -ENODATA; /* the file has become shorter */
         if (got < 0 && !win->error)
             win->error = (uint32_t)got;
     }
@@ -434,21 +434,17 @@ struct varve_g_source {
     uint32_t mapped;
 };
 
-/* Pages from `page` on, `want` of them wanted now, wherever they come from; fewer may be given, but
- * one at least. 0 or a negative errno. Waits. Who has told the others what it got calls varve_g_ahead. */
-VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want,
-                             struct varve_g_source *ret)
+/* The window that page `page` of the file is in, waited for as far as the `want` pages from there, how many of which
+ * it has; asked for if there is none. `alone`: for that page and nothing else. 0 or a negative errno; then
+ * the window is empty. */
+VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64_t want, int alone,
+                                    uint32_t *ret_w, uint64_t *ret_pages)
 {
     const struct varve_gfs *fs = f->fs;
     uint64_t off = page << fs->page_shift, most = fs->readahead_bytes >> fs->page_shift, left;
     uint32_t w, lo, hi, bytes, asked = 0;
     int rc;
 
-    ret->ptr = varve_g_mapped(f, page, 1, &ret->pages);
-    ret->mapped = ret->ptr != NULL;
-    ret->clock = 0;
-    if (ret->ptr)
-        return 0;
     w = varve_g_in_window(f, 0, off) ? 0 : varve_g_in_window(f, 1, off) ? 1 : 2;
     if (w < 2 && (f->window[w].error || !varve_g_fresh(f, w, page, 1))) {
         varve_g_window_drop(f, w);
@@ -460,6 +456,8 @@ VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want
         varve_g_window_drop(f, w);
         bytes =
             varve_g_window_bytes(f, off, (uint32_t)(want < most ? want : most) << fs->page_shift);
+        if (alone)
+            bytes = 1u << fs->page_shift;
         rc = varve_g_window_ask(f, w, off, bytes);
         if (rc)
             return rc;
@@ -474,17 +472,42 @@ VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want
     hi = lo + ((uint32_t)left << fs->page_shift);
     rc = asked ? 1 : varve_g_window_wait(f, w, lo, hi, 1);
     if (rc > 0) {
-        varve_g_ahead(f);
+        if (!alone)
+            varve_g_ahead(f);
         rc = varve_g_window_wait(f, w, lo, hi, 0);
     }
-    if (rc) {
+    if (rc)
         varve_g_window_drop(f, w);
+    *ret_w = w;
+    *ret_pages = left;
+    return rc;
+}
+
+/* Pages from `page` on, `want` of them wanted now, wherever they come from; fewer may be given, but
+ * one at least. 0 or a negative errno. Waits. Who has told the others what it got calls varve_g_ahead. */
+VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want,
+                             struct varve_g_source *ret)
+{
+    const struct varve_gfs *fs = f->fs;
+    uint64_t pages = 0;
+    uint32_t w = 0;
+    int rc;
+
+    ret->ptr = varve_g_mapped(f, page, 1, &ret->pages);
+    ret->mapped = ret->ptr != NULL;
+    ret->clock = 0;
+    if (ret->ptr)
+        return 0;
+    rc = varve_g_window_get(f, page, want, 0, &w, &pages);
+    /* What went wrong may have been about other pages of the same request. */
+    if (rc && rc != -ETIMEDOUT && rc != -ENOTCONN)
+        rc = varve_g_window_get(f, page, 1, 1, &w, &pages);
+    if (rc)
         return rc;
-    }
-    ret->pages = varve_g_fresh(f, w, page, left);
+    ret->pages = varve_g_fresh(f, w, page, pages);
     if (ret->pages == 0)
         return -EAGAIN; /* written just now; the caller asks again */
-    ret->ptr = varve_g_window_at(f, w) + lo;
+    ret->ptr = varve_g_window_at(f, w) + ((page << fs->page_shift) - f->window[w].off);
     ret->clock = f->window[w].clock;
     return 0;
 }

@@ -291,6 +291,95 @@ static void a_handle_recovers(void)
     T_OK(gf_close());
 }
 
+/* ---- errors among bytes that nobody wanted ---- */
+
+enum { BAD_PAGE = 9, ALL_PAGES = 64 };
+
+static int64_t bad_pread(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset)
+{
+    (void)os;
+    if (offset < (BAD_PAGE + 1) * PAGE && offset + bytes > BAD_PAGE * PAGE)
+        return -EIO;
+    return vv_os_posix()->pread(vv_os_posix(), fd, buf, bytes, offset);
+}
+
+struct bad {
+    uint32_t id;
+    int want;  /* of the bad page */
+    int after; /* of those behind it; 0: they are right */
+};
+
+static void read_on_to_the_bad_page(void *arg)
+{
+    const struct bad *b = arg;
+    struct varve_gfile f;
+
+    CHECK_ALL(varve_gopen(&gf_handle, b->id, VARVE_GBLOCK, &f) == 0);
+    for (uint64_t page = 0; page < 16; page++) {
+        int want = page < BAD_PAGE ? 0 : page == BAD_PAGE ? b->want : b->after;
+
+        if (want)
+            CHECK_ALL(varve_gread(&f, page * PAGE, buffer[0], PAGE) == want);
+        else
+            CHECK_ALL(reads(&f, page * PAGE, PAGE));
+    }
+    CHECK_ALL(varve_gread(&f, 0, buffer[0], 16 * PAGE) == b->want);
+    CHECK_ALL(reads(&f, 0, BAD_PAGE * PAGE));
+    (void)varve_gclose(&f);
+}
+
+/* A page that cannot be read, or is not there any more, is an error for who reads it, and not for who reads
+ * the pages before it, which are asked for together with it. */
+static void errors_of_other_pages(void)
+{
+    for (int how = 0; how < 4; how++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct bad b = {0, how % 2 ? -ENODATA : -EIO, how % 2 ? -ENODATA : 0};
+        const char *path;
+
+        o.split_bytes = o.readahead_bytes = 0;
+        o.readahead = how / 2 ? VARVE_GREADAHEAD_FIXED : VARVE_GREADAHEAD_ADAPTIVE;
+        gf_bad_os(0, 0, 0);
+        if (how % 2 == 0)
+            gf_os.os.pread = bad_pread;
+        gf_open(&o);
+        path = gf_file("bad", ALL_PAGES * PAGE);
+        T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &b.id));
+        if (how % 2)
+            T_EQ(truncate(path, BAD_PAGE * PAGE), 0);
+        launch(1, read_on_to_the_bad_page, &b);
+        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        T_OK(gf_close());
+    }
+}
+
+/* A window was asked for up to the end of a file that has grown since: it is no shorter for that. */
+static void announce_and_append(void *arg)
+{
+    const uint64_t old = PAGE + 100;
+    struct varve_gfile f;
+
+    CHECK_ALL(varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) == 0);
+    if (varve_d_thread() == 0)
+        vv_pattern_fill(buffer[1], 2 * PAGE, SEED, 0, 0);
+    CHECK_ALL(varve_gadvise(&f, VARVE_GADV_WILLNEED, 0, old) == 0);
+    varve_d_sync_block();
+    CHECK_ALL(varve_gwrite(&f, old, buffer[1] + old, 2 * PAGE - old) == 2 * PAGE - (int)old);
+    CHECK_ALL(reads(&f, 0, 2 * PAGE));
+    CHECK_ALL(varve_gclose(&f) == 0);
+}
+
+static void windows_of_files_that_grow(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    uint32_t id;
+
+    gf_open(&o);
+    id = add("append", PAGE + 100, VARVE_GFILE_READ | VARVE_GFILE_WRITE);
+    launch(1, announce_and_append, &id);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     (void)alarm(DEADLINE_S);
@@ -298,5 +387,7 @@ int main(void)
     T_RUN(one_chain);
     T_RUN(holes_are_zeros);
     T_RUN(a_handle_recovers);
+    T_RUN(errors_of_other_pages);
+    T_RUN(windows_of_files_that_grow);
     return t_done();
 }

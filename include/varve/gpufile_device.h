@@ -523,7 +523,7 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
 {
     struct varve_g_source src = {0, 0, 0, 0};
     struct varve_g_found found;
-    uint32_t first, last, again = 0;
+    uint32_t first, last;
     int rc = 0;
 
     while (missing) {
@@ -534,8 +534,6 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
         if (f->rank == 0)
             rc = varve_g_get(f, p->first + first, last - first + 1, &src);
         rc = varve_g_tell_source(f, rc, &src);
-        if (rc == -EAGAIN && again++ < 1000)
-            continue;
         if (rc)
             return rc;
         if (f->rank == 0 && !src.mapped)

@@ -436,13 +436,17 @@ struct varve_g_source {
 
 /* The window that page `page` of the file is in, waited for as far as the `want` pages from there, how many of which
  * it has; asked for if there is none. `alone`: for that page and nothing else. 0 or a negative errno; then
- * the window is empty. */
+ * the window is empty.
+ *
+ * A window asked for here has what was written before the caller's read began: all of it may be given to the
+ * caller, though written since. Of an older one only what was not; -EAGAIN: that is nothing, and the next
+ * call asks anew. What was written since is no page of the cache either way: varve_g_fill sees to that. */
 VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64_t want, int alone,
                                     uint32_t *ret_w, uint64_t *ret_pages)
 {
     const struct varve_gfs *fs = f->fs;
     uint64_t off = page << fs->page_shift, most = fs->readahead_bytes >> fs->page_shift, left;
-    uint32_t w, lo, hi, bytes, asked = 0;
+    uint32_t w, lo, hi, bytes, asked;
     int rc;
 
     w = varve_g_in_window(f, 0, off) ? 0 : varve_g_in_window(f, 1, off) ? 1 : 2;
@@ -450,7 +454,8 @@ VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64
         varve_g_window_drop(f, w);
         w = 2;
     }
-    if (w == 2) {
+    asked = w == 2;
+    if (asked) {
         /* One that nothing is under way to, if there is one, and the older of them. */
         w = f->window[!f->last].asked && !f->window[f->last].asked ? f->last : !f->last;
         varve_g_window_drop(f, w);
@@ -462,7 +467,6 @@ VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64
         if (rc)
             return rc;
         f->ahead = bytes;
-        asked = 1;
     }
     f->last = w;
     lo = (uint32_t)(off - f->window[w].off);
@@ -478,9 +482,11 @@ VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64
     }
     if (rc)
         varve_g_window_drop(f, w);
+    else if (!asked)
+        left = varve_g_fresh(f, w, page, left);
     *ret_w = w;
     *ret_pages = left;
-    return rc;
+    return rc || left ? rc : -EAGAIN;
 }
 
 /* Pages from `page` on, `want` of them wanted now, wherever they come from; fewer may be given, but
@@ -489,7 +495,6 @@ VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want
                              struct varve_g_source *ret)
 {
     const struct varve_gfs *fs = f->fs;
-    uint64_t pages = 0;
     uint32_t w = 0;
     int rc;
 
@@ -498,15 +503,14 @@ VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want
     ret->clock = 0;
     if (ret->ptr)
         return 0;
-    rc = varve_g_window_get(f, page, want, 0, &w, &pages);
+    rc = varve_g_window_get(f, page, want, 0, &w, &ret->pages);
+    if (rc == -EAGAIN)
+        rc = varve_g_window_get(f, page, want, 0, &w, &ret->pages);
     /* What went wrong may have been about other pages of the same request. */
     if (rc && rc != -ETIMEDOUT && rc != -ENOTCONN)
-        rc = varve_g_window_get(f, page, 1, 1, &w, &pages);
+        rc = varve_g_window_get(f, page, 1, 1, &w, &ret->pages);
     if (rc)
         return rc;
-    ret->pages = varve_g_fresh(f, w, page, pages);
-    if (ret->pages == 0)
-        return -EAGAIN; /* written just now; the caller asks again */
     ret->ptr = varve_g_window_at(f, w) + ((page << fs->page_shift) - f->window[w].off);
     ret->clock = f->window[w].clock;
     return 0;

@@ -380,6 +380,68 @@ static void windows_of_files_that_grow(void)
     T_OK(gf_close());
 }
 
+/* ---- pages that are written while they are read ---- */
+
+static uint32_t busy_file;
+
+/* Before a server has read a page, a write to it has ended. */
+static int64_t written_pread(const struct vv_os *os, int fd, void *buf, size_t bytes,
+                             uint64_t offset)
+{
+    struct varve_gfile writer = {.fs = &gf_handle, .file = busy_file};
+
+    (void)os;
+    varve_g_touch(&writer, offset, bytes, 1);
+    return vv_os_posix()->pread(vv_os_posix(), fd, buf, bytes, offset);
+}
+
+static void read_what_is_written(void *arg)
+{
+    enum varve_gscope scope = *(enum varve_gscope *)arg;
+    const void *ptr;
+    struct varve_gfile f;
+    uint64_t n;
+    int rc;
+
+    CHECK_ALL(varve_gopen(&gf_handle, busy_file, scope, &f) == 0);
+    if (scope == VARVE_GWARP) {
+        unsigned char *p = buffer[2 * varve_d_block() + varve_d_warp()];
+
+        for (uint64_t page = 0; page < 8; page++) {
+            CHECK_ALL(varve_gread(&f, page * PAGE, p, 2 * PAGE) == 2 * PAGE);
+            varve_d_sync_warp();
+            CHECK_ALL(gf_right(p, page * PAGE, 2 * PAGE));
+            varve_d_sync_warp();
+        }
+    } else {
+        for (uint64_t page = 0; page < 8; page++)
+            CHECK_ALL(reads(&f, page * PAGE, 2 * PAGE));
+        rc = varve_gmap(&f, PAGE, &ptr, &n);
+        CHECK_ALL(rc == 0 && n == PAGE && gf_right(ptr, PAGE, PAGE));
+        if (rc == 0)
+            varve_gunmap(&f, ptr);
+    }
+    CHECK_ALL(varve_gclose(&f) == 0);
+}
+
+static void always_written(void)
+{
+    for (int how = 0; how < 4; how++) {
+        struct varve_gpufs_opts o = gf_opts();
+        enum varve_gscope scope = how % 2 ? VARVE_GWARP : VARVE_GBLOCK;
+
+        o.readahead = how / 2 ? VARVE_GREADAHEAD_OFF : VARVE_GREADAHEAD_ADAPTIVE;
+        gf_bad_os(0, 0, 0);
+        gf_os.os.pread = written_pread;
+        gf_open(&o);
+        busy_file = add("busy", 16 * PAGE, VARVE_GFILE_READ | VARVE_GFILE_WRITE);
+        launch(2, read_what_is_written, &scope);
+        T_EQ(gf_stats().hits, 0);      /* no page was kept */
+        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        T_OK(gf_close());
+    }
+}
+
 int main(void)
 {
     (void)alarm(DEADLINE_S);
@@ -389,5 +451,6 @@ int main(void)
     T_RUN(a_handle_recovers);
     T_RUN(errors_of_other_pages);
     T_RUN(windows_of_files_that_grow);
+    T_RUN(always_written);
     return t_done();
 }

@@ -24,7 +24,10 @@
  *
  * Writing. varve_gwrite returns when a server has written the bytes to the file, so that every read
  * that begins later sees them; varve_gsync when they are on the disk. Two groups that write the same
- * bytes at once, or one that reads what another is writing, get either.
+ * bytes at once, or one that reads what another is writing, get either. A write that has failed with
+ * -ETIMEDOUT or -ENOTCONN may still be made, as long as there are servers or when there are again: after others,
+ * then, that were made since. Reads of its bytes get either until the group that wrote has read or
+ * written the file again, or a group has opened a file with what it left behind, and found that the answer has come.
  *
  * Errors. Negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
  * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT none
@@ -602,6 +605,8 @@ VARVE_D_FN int64_t varve_gread(struct varve_gfile *f, uint64_t off, void *dst, u
     if (f->flags & VARVE_G_WRITABLE) {
         struct varve_g_team t = varve_g_group(f);
 
+        if (f->rank == 0)
+            (void)varve_g_part_idle(f, 0); /* a write that was given up may have been made */
         f->bytes = varve_g_tell(&t, varve_d_acquire64_dev(&f->fs->grown[f->file]));
     }
     if (off > f->bytes)
@@ -693,23 +698,18 @@ VARVE_D_COLD int varve_g_call(struct varve_gfile *f, uint32_t op, uint64_t off, 
     return rc ? rc : varve_g_wait(f, 0);
 }
 
-/* Makes readers see that these pages change: clocks go on, so that what was asked for before is
- * old, and pages in the cache are not found any more. First thread. */
-VARVE_D_COLD void varve_g_touch(struct varve_gfile *f, uint64_t off, uint64_t bytes, int forget)
+/* The write that part 0 was sent may be made later than now: who sees its answer makes readers see that. */
+VARVE_D_FN void varve_g_late_write(const struct varve_gfile *f, uint64_t off, uint32_t bytes)
 {
-    uint64_t page, last = (off + bytes - 1) >> f->fs->page_shift;
-    uint64_t now = varve_d_add64_dev(&f->fs->shared->clock, 1) + 1;
+    struct varve_g_stream *s = &f->fs->streams[f->stream];
 
-    for (page = off >> f->fs->page_shift; page <= last; page++) {
-        varve_d_max64_dev(&f->fs->versions[varve_g_hash(f->file, page) & (VARVE_G_VERSIONS - 1)],
-                          now);
-        if (forget)
-            varve_g_forget(f->fs, f->file, page);
-    }
+    s->late_off = off;
+    s->late_bytes = bytes;
+    s->late_file = f->file;
 }
 
 /* Writes `bytes` from src to the file, which was registered for writing. The count of bytes, or a
- * negative errno; then part of them may have been written. */
+ * negative errno; then part of them may have been written, and after -ETIMEDOUT and -ENOTCONN may still be. */
 VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const void *src,
                                   uint64_t bytes)
 {
@@ -737,7 +737,9 @@ VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const voi
         if (f->rank == 0) {
             rc = varve_g_call(f, VARVE_G_WRITE, off + done, (uint32_t)n);
             /* Also after an error: some of it may have been written. */
-            varve_g_touch(f, off + done, n, 1);
+            varve_g_touch(f->fs, f->file, off + done, n);
+            if (f->fs->streams[f->stream].stuck & 1)
+                varve_g_late_write(f, off + done, (uint32_t)n);
             if (rc >= 0 && (uint64_t)rc < n)
                 rc = -EIO;
             if (rc >= 0)

@@ -115,9 +115,11 @@ struct varve_g_stream {
     uint32_t stuck; /* one bit for each part whose answer was given up. Owner: the group */
     uint8_t number[VARVE_G_PARTS];  /* of the last request of each part. Owner: the group */
     uint64_t ticket[VARVE_G_PARTS]; /* which it drew. Owner: the group */
+    /* A write in part 0 whose answer was given up. Owner: the group */
+    uint64_t late_off;
+    uint32_t late_bytes, late_file; /* bytes 0: none */
     uint64_t hits, misses, mapped_bytes, served_bytes, bypassed_bytes, requests, requested_bytes,
         waits_ns;
-    uint64_t pad;
 };
 
 /* Device memory that all groups change. Each on a line of its own. */

@@ -93,6 +93,20 @@ VARVE_D_FN int varve_g_is_late(const struct varve_gfs *fs, uint64_t start, uint6
     return (int64_t)(now - start) > (int64_t)fs->timeout_ns;
 }
 
+/* Makes readers see that these pages change: clocks go on, so that what was asked for before is
+ * old, and pages in the cache are not found any more. First thread. */
+VARVE_D_COLD void varve_g_touch(const struct varve_gfs *fs, uint32_t file, uint64_t off,
+                                uint64_t bytes)
+{
+    uint64_t page, last = (off + bytes - 1) >> fs->page_shift;
+    uint64_t now = varve_d_add64_dev(&fs->shared->clock, 1) + 1;
+
+    for (page = off >> fs->page_shift; page <= last; page++) {
+        varve_d_max64_dev(&fs->versions[varve_g_hash(file, page) & (VARVE_G_VERSIONS - 1)], now);
+        varve_g_forget(fs, file, page);
+    }
+}
+
 /* Whether no answer is owed to this part any more. */
 VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
 {
@@ -103,6 +117,11 @@ VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
     if (VARVE_G_ANSWER_NUMBER(varve_d_acquire64_sys(varve_g_mailbox(f, part))) != s->number[part])
         return 0;
     s->stuck &= ~(1u << part);
+    /* A write that was given up has been made after all, perhaps since others have read its pages. */
+    if (part == 0 && s->late_bytes) {
+        varve_g_touch(f->fs, s->late_file, s->late_off, s->late_bytes);
+        s->late_bytes = 0;
+    }
     return 1;
 }
 

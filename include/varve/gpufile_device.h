@@ -949,8 +949,10 @@ VARVE_D_FN uint64_t varve_gsize(const struct varve_gfile *f)
     return f->bytes;
 }
 
-/* Closes it. 0, or -ENODATA: it had been mapped, and has become shorter since, so that what was read
- * may be bytes of its former life. */
+/* Closes it, whatever it returns. 0, or -ENODATA: it had been mapped, and has become shorter since, so that
+ * what was read may be bytes of its former life; or what kept a server from saying so, -ETIMEDOUT, or
+ * -EBADF: the host has unregistered the file. Without servers it is 0, and the host is told when it
+ * unregisters the file. */
 VARVE_D_COLD int varve_gclose(struct varve_gfile *f)
 {
     struct varve_g_stream *s = &f->fs->streams[f->stream];

@@ -40,7 +40,7 @@ enum varve_g_op {
     VARVE_G_WRITE,
     VARVE_G_SYNC,
     VARVE_G_OPEN, /* the path is in the part's staging memory; the answer is the number of the file */
-    VARVE_G_STAT,     /* whether the file is as long as it was: 0, or -ENODATA */
+    VARVE_G_STAT,     /* whether the file, if mapped, is as long as it was: 0, or -ENODATA */
     VARVE_G_READ_PAGE /* READ of a window that has one page, to its place among those */
 };
 

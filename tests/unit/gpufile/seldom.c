@@ -495,6 +495,42 @@ static void always_written(void)
     }
 }
 
+/* A file that is cut while a kernel has it open: who closes it is told only if it had been mapped. */
+struct cut {
+    const char *path;
+    uint32_t id;
+    int want;
+};
+
+static void cut_and_close(void *arg)
+{
+    const struct cut *c = arg;
+    struct varve_gfile f;
+
+    CHECK_ALL(varve_gopen(&gf_handle, c->id, VARVE_GBLOCK, &f) == 0);
+    CHECK_ALL(reads(&f, 0, PAGE));
+    if (varve_d_thread() == 0)
+        CHECK_ALL(truncate(c->path, PAGE + 100) == 0);
+    varve_d_sync_block();
+    CHECK_ALL(varve_gclose(&f) == c->want);
+}
+
+static void cut_files_are_closed(void)
+{
+    for (int mapped = 0; mapped < 2; mapped++) {
+        struct varve_gpufs_opts o = gf_opts();
+        struct cut c = {.want = mapped ? -ENODATA : 0};
+
+        gf_open(&o);
+        c.path = gf_file("cut", 2 * PAGE);
+        T_OK(varve_gpufs_register(gf_fs, c.path, VARVE_GFILE_READ | (mapped ? VARVE_GFILE_MAP : 0),
+                                  &c.id));
+        launch(1, cut_and_close, &c);
+        T_EQ(varve_gpufs_unregister(gf_fs, c.id), c.want);
+        T_OK(gf_close());
+    }
+}
+
 int main(void)
 {
     (void)alarm(DEADLINE_S);
@@ -505,6 +541,7 @@ int main(void)
     T_RUN(late_writes_are_seen);
     T_RUN(errors_of_other_pages);
     T_RUN(windows_of_files_that_grow);
+    T_RUN(cut_files_are_closed);
     T_RUN(always_written);
     return t_done();
 }

@@ -363,7 +363,7 @@ VARVE_D_COLD uint32_t varve_g_steal(const struct varve_gfs *fs, uint32_t me, uin
 {
     uint32_t i, e, cur, have, at = varve_g_hash(me, varve_d_now_ns());
 
-    for (i = 0; i < 16 || (share == 0 && i < 4 * fs->n_streams); i++) {
+    for (i = 0; i < 16 || (share <= 1 && i < 4 * fs->n_streams); i++) {
         uint32_t v = (at + i) % fs->n_streams;
         struct varve_g_stream *s = &fs->streams[v];
         uint32_t least = varve_d_load32_dev(&s->taken) ? (share > 1 ? share : 1) : 0;
@@ -389,6 +389,21 @@ VARVE_D_COLD uint32_t varve_g_steal(const struct varve_gfs *fs, uint32_t me, uin
     return VARVE_G_NONE;
 }
 
+/* Puts an extent behind `cur`, which is the last that was taken from, if the stream has any. It is locked. */
+VARVE_D_FN void varve_g_add_extent(const struct varve_gfs *fs, struct varve_g_stream *s,
+                                   uint32_t cur, uint32_t e)
+{
+    uint32_t have = varve_d_load32_dev(&s->extents);
+
+    if (have) {
+        fs->extent_next[e] = fs->extent_next[cur];
+        fs->extent_next[cur] = e;
+    } else {
+        fs->extent_next[e] = e;
+    }
+    varve_d_store32_dev(&s->extents, have + 1);
+}
+
 /* The extent that comes after `cur` in the stream, which is locked. */
 VARVE_D_COLD uint32_t varve_g_next_extent(const struct varve_gfs *fs, uint32_t me, uint32_t cur)
 {
@@ -405,14 +420,26 @@ VARVE_D_COLD uint32_t varve_g_next_extent(const struct varve_gfs *fs, uint32_t m
         e = varve_g_steal(fs, me, have ? share : 0);
     if (e == VARVE_G_NONE)
         return have ? fs->extent_next[cur] : VARVE_G_NONE;
-    if (have) {
-        fs->extent_next[e] = fs->extent_next[cur];
-        fs->extent_next[cur] = e;
-    } else {
-        fs->extent_next[e] = e;
-    }
-    varve_d_store32_dev(&s->extents, have + 1);
+    varve_g_add_extent(fs, s, cur, e);
     return e;
+}
+
+/* A stream whose frames are pinned takes an extent beyond its share: any that others have, but their last. */
+VARVE_D_COLD void varve_g_take_more(const struct varve_gfs *fs, uint32_t me)
+{
+    struct varve_g_stream *s = &fs->streams[me];
+    uint32_t cur, e;
+
+    if (fs->replace)
+        return;
+    varve_g_lock(&s->lock);
+    cur = (uint32_t)(varve_d_load64_dev(&s->cursor) >> 32);
+    e = varve_g_steal(fs, me, 1);
+    if (e != VARVE_G_NONE) {
+        varve_g_add_extent(fs, s, cur, e);
+        varve_d_store64_dev(&s->cursor, (uint64_t)e << 32);
+    }
+    varve_g_unlock(&s->lock);
 }
 
 /* A frame of the stream, claimed, or VARVE_G_NONE: all that were tried are pinned. Any lanes at once. */

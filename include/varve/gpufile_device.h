@@ -31,7 +31,7 @@
  *
  * Errors. Negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
  * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT none
- * answered in time, -EBUSY every page is mapped, -EACCES not opened for writing, and what the system says
+ * answered in time, -EBUSY no page could be had in that time to be mapped, since others are, -EACCES not opened for writing, and what the system says
  * to open, read and write. No call waits longer than the time that the file system was opened with, for
  * each request that it makes; after -ETIMEDOUT calls on that file that need a server say so at once,
  * until the answer has come after all.
@@ -630,7 +630,9 @@ VARVE_D_FN int64_t varve_gread(struct varve_gfile *f, uint64_t off, void *dst, u
 
 /*
  * Gives the page of the cache that holds byte `off`: `ret_ptr` points to that byte, `ret_bytes` follow
- * in the same page. It stays where it is until varve_gunmap. 0 or a negative errno.
+ * in the same page. It stays where it is until varve_gunmap. 0 or a negative errno. One open file can
+ * have all pages of the cache mapped, but for those that other open files have mapped, and up to 32
+ * of each of these.
  */
 VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_ptr,
                           uint64_t *ret_bytes)
@@ -663,8 +665,11 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
             varve_g_ahead(f);
         if (rc == 0)
             rc = varve_g_page(f, &t, page, 0, 0, NULL, &src, src.ptr, &frame);
-        if (rc == -EBUSY)
+        if (rc == -EBUSY) {
+            if (f->rank == 0)
+                varve_g_take_more(fs, f->stream);
             varve_d_pause(1000);
+        }
     }
     if (rc)
         return rc;

@@ -531,6 +531,69 @@ static void cut_files_are_closed(void)
     }
 }
 
+/* ---- many pages mapped ---- */
+
+enum { MAPPED = 64, EXTENT = 8, MOST = MAPPED - EXTENT };
+
+/* Two blocks have filled the cache, half of it each; then one maps all pages but the other's last extent. */
+static void map_most(void *arg)
+{
+    static const void *ptr[THREADS][MAPPED];
+    const void **mine = ptr[varve_d_thread()];
+    struct varve_gfile f;
+    uint64_t n = 0, all;
+    int rc = 0;
+
+    CHECK_ALL(varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) == 0);
+    for (uint64_t i = 0; i < MAPPED / 2; i++)
+        CHECK_ALL(reads(&f, (i + varve_d_block() * MAPPED / 2) * PAGE, PAGE));
+    varve_d_sync_block();
+    if (varve_d_thread() == 0)
+        atomic_fetch_add(&phase, 1);
+    wait_for(2);
+    if (varve_d_block() == 0) {
+        for (all = 0; all < MAPPED && rc == 0; all += rc == 0) {
+            uint64_t off = (MAPPED + all) * PAGE;
+
+            /* Nobody unmaps any: the last is not worth waiting for. */
+            if (all == MOST) {
+                varve_d_sync_block();
+                if (varve_d_thread() == 0)
+                    gf_handle.timeout_ns = UINT64_C(2000000000);
+                varve_d_sync_block();
+            }
+            rc = varve_gmap(&f, off, &mine[all], &n);
+            if (rc == 0)
+                CHECK_ALL(n == PAGE && gf_right(mine[all], off, PAGE));
+        }
+        CHECK_ALL(all == MOST && rc == -EBUSY);
+        while (all--)
+            varve_gunmap(&f, mine[all]);
+        be_patient();
+        go_to(3);
+    }
+    wait_for(3);
+    CHECK_ALL(reads(&f, 2 * MAPPED * PAGE, 4 * PAGE));
+    CHECK_ALL(varve_gclose(&f) == 0);
+}
+
+static void one_maps_nearly_all(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    uint32_t id;
+
+    o.streams = 2;
+    o.cache_bytes = MAPPED * PAGE;
+    o.bypass = VARVE_GBYPASS_NEVER;
+    gf_bad_os(0, 0, 0);
+    gf_open(&o);
+    T_EQ(gf_handle.extent_frames, EXTENT);
+    id = add("map", 4 * MAPPED * PAGE, VARVE_GFILE_READ);
+    launch(2, map_most, &id);
+    T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     (void)alarm(DEADLINE_S);
@@ -543,5 +606,6 @@ int main(void)
     T_RUN(windows_of_files_that_grow);
     T_RUN(cut_files_are_closed);
     T_RUN(always_written);
+    T_RUN(one_maps_nearly_all);
     return t_done();
 }

@@ -129,14 +129,15 @@ enum varve_gfile_flags {
 
 /*
  * Opens a file and gives it a number, by which kernels open it. The same path with the same flags
- * gives the same number. May be called while kernels run. Errors are those of open(2), and
+ * gives the same number, which stays good until varve_gpufs_unregister was called as often. May be called while kernels run. Errors are those of open(2), and
  *   -EISDIR   a directory, and anything else that is not a regular file is -EINVAL
  *   -EMFILE   as many files as the file system has room for, or the process
  */
 VARVE_API int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags,
                                    uint32_t *ret_id) VARVE_CHECK;
-/* Forgets a file: unmaps and closes it and drops its pages. -EINVAL: no such number. -ENODATA as with
- * varve_gpufs_close; the file is gone all the same. */
+/* Takes one registration back. With the last of them the file is forgotten: unmapped and closed, and its
+ * pages dropped; that a kernel has opened it by path does not count. -EINVAL: no such number. -ENODATA
+ * as with varve_gpufs_close; the file is gone all the same. */
 VARVE_API int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id);
 /*
  * Maps bytes [offset, offset + bytes) of a file for the GPU, rounded outwards to windows; `bytes` 0:

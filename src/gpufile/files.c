@@ -23,7 +23,9 @@
 
 struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id)
 {
-    return id < VARVE_G_FILES_MAX && fs->files[id].path ? &fs->files[id] : NULL;
+    struct vvi_gpufile_file *f = id < VARVE_G_FILES_MAX ? &fs->files[id] : NULL;
+
+    return f && f->path && !f->closing ? f : NULL;
 }
 
 /* Opens what is to be opened. The errors of open, and those of varve_gpufs_register. */
@@ -97,14 +99,19 @@ static void own_free(struct varve_gpufs *fs, struct vvi_gpufile_own *own)
     free(own);
 }
 
-static bool find_locked(const struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
+/* The number of a file that is known, which then has so many users more. */
+static bool find_locked(struct varve_gpufs *fs, const char *path, int flags, uint32_t users,
+                        uint32_t *ret_id)
 {
-    for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++)
-        if (fs->files[i].path && fs->files[i].flags == flags &&
-            strcmp(fs->files[i].path, path) == 0) {
+    for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++) {
+        struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, i);
+
+        if (f && f->flags == flags && strcmp(f->path, path) == 0) {
+            f->users += users;
             *ret_id = i;
             return true;
         }
+    }
     return false;
 }
 
@@ -148,7 +155,8 @@ static int add_locked(struct varve_gpufs *fs, char *path, struct vvi_gpufile_own
     return 0;
 }
 
-int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
+int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t users,
+                         uint32_t *ret_id)
 {
     struct vvi_gpufile_own *own;
     uint64_t bytes;
@@ -163,7 +171,7 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
         return -EINVAL;
     flags &= VARVE_GFILE_WRITE | VARVE_GFILE_READ | VARVE_GFILE_CREATE;
     vv_mutex_lock(&fs->lock);
-    known = find_locked(fs, path, flags, ret_id);
+    known = find_locked(fs, path, flags, users, ret_id);
     vv_mutex_unlock(&fs->lock);
     if (known)
         return 0;
@@ -176,9 +184,11 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
         rc = -ENOMEM;
     vv_mutex_lock(&fs->lock);
     /* Another thread may have come before. */
-    known = rc == 0 && find_locked(fs, path, flags, ret_id);
+    known = rc == 0 && find_locked(fs, path, flags, users, ret_id);
     if (rc == 0 && !known)
         rc = add_locked(fs, copy, own, flags, fd, direct, bytes, ret_id);
+    if (rc == 0 && !known)
+        fs->files[*ret_id].users = users;
     vv_mutex_unlock(&fs->lock);
     if (rc || known) {
         close_fds(fs, fd, direct);
@@ -198,7 +208,24 @@ int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f)
     return rc ? rc : f->shorter ? -ENODATA : 0;
 }
 
-/* Closes it; no kernel uses it. -ENODATA: kernels may have read what was not there any more. */
+/* One user less: 1: it was the last, and the caller forgets the file; 0: others have it; -EINVAL. What kernels
+ * have opened by path has no users: whoever unregisters it is the last. */
+static int leave_locked(struct varve_gpufs *fs, uint32_t id)
+{
+    struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, id);
+
+    if (!f)
+        return -EINVAL;
+    if (f->users > 1) {
+        f->users--;
+        return 0;
+    }
+    f->closing = true;
+    return 1;
+}
+
+/* Closes what is closing; no kernel uses it. One thread for each file. -ENODATA: kernels may have read what
+ * was not there any more. */
 static int forget(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = &fs->files[id];
@@ -214,13 +241,15 @@ static int forget(struct varve_gpufs *fs, uint32_t id)
     vvi_gpufile_unmap_file(fs, id);
     fd = atomic_exchange(&f->fd, -1);
     direct = atomic_exchange(&f->direct_fd, -1);
+    vv_mutex_lock(&fs->map_lock); /* servers neither start nor stop */
     vvi_gpufile_servers_pass(fs);
+    vv_mutex_unlock(&fs->map_lock);
     close_fds(fs, fd, direct);
     own_free(fs, f->own);
     vv_mutex_lock(&fs->lock);
     path = f->path;
     f->own = NULL;
-    f->path = NULL;
+    f->path = NULL; /* from here on the number may be another file's */
     fs->n_files--;
     if (f->windows && f->windows - 1 + f->n_windows == fs->next_window)
         fs->next_window -= f->n_windows;
@@ -235,7 +264,7 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs)
 
     for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++)
         if (fs->files[i].path) {
-            int one = forget(fs, i);
+            int one = forget(fs, i); /* nobody else is here any more */
             rc = rc ? rc : one;
         }
     return rc;
@@ -250,7 +279,7 @@ int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags, ui
         return -EINVAL;
     if (flags & VARVE_GFILE_MAP && flags & VARVE_GFILE_WRITE)
         return -EINVAL;
-    rc = vvi_gpufile_register(fs, path, flags, &id);
+    rc = vvi_gpufile_register(fs, path, flags, 1, &id);
     if (rc)
         return rc;
     if (flags & VARVE_GFILE_MAP && fs->files[id].bytes) {
@@ -265,20 +294,20 @@ int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags, ui
 int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id)
 {
     static const uint64_t zero;
-    bool known, all_used;
+    bool all_used;
     int rc, cleared;
 
     if (!fs)
         return -EINVAL;
     vv_mutex_lock(&fs->lock);
-    known = vvi_gpufile_file_locked(fs, id) != NULL;
+    rc = leave_locked(fs, id);
     vv_mutex_unlock(&fs->lock);
-    if (!known)
-        return -EINVAL;
-    rc = forget(fs, id);
+    if (rc <= 0)
+        return rc;
     vv_mutex_lock(&fs->map_lock);
     cleared = vvi_gpufile_copy(fs, &fs->view.grown[id], &zero, sizeof(zero));
     vv_mutex_unlock(&fs->map_lock);
+    rc = forget(fs, id);
     if (cleared)
         return cleared;
     vv_mutex_lock(&fs->lock);

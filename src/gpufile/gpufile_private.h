@@ -53,6 +53,8 @@ struct vvi_gpufile_file {
     struct vvi_gpufile_own *own; /* VVI_GPUFILE_SERVERS_MAX; there while fd is */
     char *path;                  /* owned; NULL: not in use */
     int flags;
+    uint32_t users;   /* registrations by the host that were not taken back */
+    bool closing;     /* its last user has gone: nobody finds it any more */
     uint64_t bytes;   /* when it was registered */
     uint64_t windows; /* first, plus 1; 0: none */
     uint64_t n_windows;
@@ -141,8 +143,9 @@ VV_WARN_UNUSED int vvi_gpufile_drop(struct varve_gpufs *fs);
 
 /* ---- files.c ---- */
 
+/* `users`: how many registrations of the host this is, 1; or 0, for a kernel. */
 VV_WARN_UNUSED int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags,
-                                        uint32_t *ret_id);
+                                        uint32_t users, uint32_t *ret_id);
 /* Opens a file once more, for one server to read; -1: it cannot be had. */
 int vvi_gpufile_own_open(struct varve_gpufs *fs, int fd);
 /* The file, or NULL. */

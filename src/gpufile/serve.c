@@ -372,7 +372,7 @@ static int64_t do_open(struct varve_gpufs *fs, const struct varve_g_request *r)
 
     if (r->bytes == 0 || r->bytes > VARVE_G_PATH_MAX || path[r->bytes - 1] != '\0')
         return -EINVAL;
-    rc = vvi_gpufile_register(fs, path, (int)(uint32_t)r->offset, &id);
+    rc = vvi_gpufile_register(fs, path, (int)(uint32_t)r->offset, 0, &id);
     return rc ? rc : (int64_t)id;
 }
 

@@ -263,6 +263,7 @@ static void too_many(void)
         T_EQ(counts[0], o.streams);
         T_ERR(counts[1], -EMFILE);
     }
+    T_OK(varve_gpufs_unregister(gf_fs, 3)); /* once for each time that it was registered */
     T_OK(varve_gpufs_unregister(gf_fs, 3));
     T_ERR(varve_gpufs_unregister(gf_fs, 3), -EINVAL);
     T_OK(varve_gpufs_register(gf_fs, gf_file("more", 1), VARVE_GFILE_READ, &id));

@@ -128,8 +128,11 @@ enum varve_gfile_flags {
 };
 
 /*
- * Opens a file and gives it a number, by which kernels open it. The same path with the same flags
- * gives the same number, which stays good until varve_gpufs_unregister was called as often. May be called while kernels run. Errors are those of open(2), and
+ * Opens a file and gives it a number, by which kernels open it. The same file, by
+ * whatever path, gives the same number, which stays good until varve_gpufs_unregister was called as
+ * often. A file that is registered once for reading and once for writing has two numbers, with pages
+ * of their own: what kernels write by one of them is seen by the other after varve_gpufs_drop. May be
+ * called while kernels run. Errors are those of open(2), and
  *   -EISDIR   a directory, and anything else that is not a regular file is -EINVAL
  *   -EMFILE   as many files as the file system has room for, or the process
  */

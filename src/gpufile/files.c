@@ -25,15 +25,14 @@ struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_
 {
     struct vvi_gpufile_file *f = id < VARVE_G_FILES_MAX ? &fs->files[id] : NULL;
 
-    return f && f->path && !f->closing ? f : NULL;
+    return f && f->used && !f->closing ? f : NULL;
 }
 
 /* Opens what is to be opened. The errors of open, and those of varve_gpufs_register. */
 static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *ret_fd,
-                    int *ret_direct, uint64_t *ret_bytes)
+                    int *ret_direct, struct stat *ret_st)
 {
     int how = flags & VARVE_GFILE_WRITE ? O_RDWR : O_RDONLY, direct = -1;
-    struct stat st;
     int fd;
 
     if (flags & VARVE_GFILE_CREATE)
@@ -41,8 +40,8 @@ static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *re
     fd = fs->os->openat(fs->os, AT_FDCWD, path, how | O_NONBLOCK, 0666);
     if (fd < 0)
         return fd;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        int rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    if (fstat(fd, ret_st) < 0 || !S_ISREG(ret_st->st_mode)) {
+        int rc = S_ISDIR(ret_st->st_mode) ? -EISDIR : -EINVAL;
 
         (void)fs->os->close(fs->os, fd);
         return rc;
@@ -52,7 +51,6 @@ static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *re
         direct = fs->os->openat(fs->os, AT_FDCWD, path, O_RDONLY | O_DIRECT, 0);
     *ret_fd = fd;
     *ret_direct = direct < 0 ? -1 : direct;
-    *ret_bytes = (uint64_t)st.st_size;
     return 0;
 }
 
@@ -99,14 +97,17 @@ static void own_free(struct varve_gpufs *fs, struct vvi_gpufile_own *own)
     free(own);
 }
 
-/* The number of a file that is known, which then has so many users more. */
-static bool find_locked(struct varve_gpufs *fs, const char *path, int flags, uint32_t users,
+/* The number of a file that is known, which then has so many users more. It is the file that counts, not what
+ * it is called: two numbers for it would have pages of their own, and what is written by one would not be
+ * seen by the other. Whether it may be written does count, for what is mapped is not. Its inode is
+ * nobody else's while we have it open. */
+static bool find_locked(struct varve_gpufs *fs, const struct stat *st, int flags, uint32_t users,
                         uint32_t *ret_id)
 {
     for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++) {
         struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, i);
 
-        if (f && f->flags == flags && strcmp(f->path, path) == 0) {
+        if (f && f->flags == flags && f->dev == st->st_dev && f->ino == st->st_ino) {
             f->users += users;
             *ret_id = i;
             return true;
@@ -124,23 +125,30 @@ static uint64_t take_windows_locked(struct varve_gpufs *fs, uint64_t n)
     return fs->next_window - n + 1;
 }
 
-/* Takes over the path and what servers will open, if it succeeds. */
-static int add_locked(struct varve_gpufs *fs, char *path, struct vvi_gpufile_own *own, int flags,
-                      int fd, int direct, uint64_t bytes, uint32_t *ret_id)
+/* Takes over what servers will open, if it succeeds. */
+static int add_locked(struct varve_gpufs *fs, struct vvi_gpufile_own *own, int flags, int fd,
+                      int direct, const struct stat *st, uint32_t *ret_id)
 {
     struct vvi_gpufile_file *f;
+    uint64_t bytes = (uint64_t)st->st_size;
     uint32_t id = fs->next_id;
 
     if (fs->n_files == fs->opts.files || fs->used_ids == VARVE_G_FILES_MAX)
         return -EMFILE;
-    while (fs->files[id].path)
+    while (fs->files[id].used)
         id = (id + 1) % VARVE_G_FILES_MAX;
     fs->next_id = (id + 1) % VARVE_G_FILES_MAX;
     fs->used_ids++;
     fs->n_files++;
     f = &fs->files[id];
-    *f = (struct vvi_gpufile_file){
-        .path = path, .own = own, .flags = flags, .bytes = bytes, .fd = -1, .direct_fd = -1};
+    *f = (struct vvi_gpufile_file){.used = true,
+                                   .own = own,
+                                   .flags = flags,
+                                   .dev = st->st_dev,
+                                   .ino = st->st_ino,
+                                   .bytes = bytes,
+                                   .fd = -1,
+                                   .direct_fd = -1};
     if (!(flags & VARVE_GFILE_WRITE)) {
         f->n_windows = vv_div_up(bytes, fs->opts.window_bytes);
         f->windows = take_windows_locked(fs, f->n_windows);
@@ -155,12 +163,17 @@ static int add_locked(struct varve_gpufs *fs, char *path, struct vvi_gpufile_own
     return 0;
 }
 
+/* What kernels may do with it. Files for writing are read, too, and that one was made says nothing of it. */
+static int kind(int flags)
+{
+    return VARVE_GFILE_READ | (flags & VARVE_GFILE_WRITE);
+}
+
 int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t users,
                          uint32_t *ret_id)
 {
     struct vvi_gpufile_own *own;
-    uint64_t bytes;
-    char *copy;
+    struct stat st;
     bool known;
     int fd, direct, rc;
 
@@ -169,31 +182,30 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
     if (!(flags & (VARVE_GFILE_READ | VARVE_GFILE_WRITE)) || flags & ~15 ||
         (flags & VARVE_GFILE_CREATE && !(flags & VARVE_GFILE_WRITE)))
         return -EINVAL;
-    flags &= VARVE_GFILE_WRITE | VARVE_GFILE_READ | VARVE_GFILE_CREATE;
-    vv_mutex_lock(&fs->lock);
-    known = find_locked(fs, path, flags, users, ret_id);
-    vv_mutex_unlock(&fs->lock);
-    if (known)
-        return 0;
-    rc = open_fds(fs, path, flags, &fd, &direct, &bytes);
+    if (stat(path, &st) == 0) {
+        vv_mutex_lock(&fs->lock);
+        known = find_locked(fs, &st, kind(flags), users, ret_id);
+        vv_mutex_unlock(&fs->lock);
+        if (known)
+            return 0;
+    }
+    rc = open_fds(fs, path, flags, &fd, &direct, &st);
     if (rc)
         return rc;
-    copy = strdup(path);
     own = own_new();
-    if (!copy || !own)
+    if (!own)
         rc = -ENOMEM;
     vv_mutex_lock(&fs->lock);
-    /* Another thread may have come before. */
-    known = rc == 0 && find_locked(fs, path, flags, users, ret_id);
+    /* Another thread may have come before, and the path may lead elsewhere by now. */
+    known = rc == 0 && find_locked(fs, &st, kind(flags), users, ret_id);
     if (rc == 0 && !known)
-        rc = add_locked(fs, copy, own, flags, fd, direct, bytes, ret_id);
+        rc = add_locked(fs, own, kind(flags), fd, direct, &st, ret_id);
     if (rc == 0 && !known)
         fs->files[*ret_id].users = users;
     vv_mutex_unlock(&fs->lock);
     if (rc || known) {
         close_fds(fs, fd, direct);
         free(own);
-        free(copy);
     }
     return rc;
 }
@@ -230,7 +242,6 @@ static int forget(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = &fs->files[id];
     int fd, direct, rc = 0;
-    char *path;
 
     __atomic_store_n(&fs->table[id].word, 0, __ATOMIC_RELEASE);
     vv_mutex_lock(&fs->lock);
@@ -247,14 +258,12 @@ static int forget(struct varve_gpufs *fs, uint32_t id)
     close_fds(fs, fd, direct);
     own_free(fs, f->own);
     vv_mutex_lock(&fs->lock);
-    path = f->path;
     f->own = NULL;
-    f->path = NULL; /* from here on the number may be another file's */
+    f->used = false; /* from here on the number may be another file's */
     fs->n_files--;
     if (f->windows && f->windows - 1 + f->n_windows == fs->next_window)
         fs->next_window -= f->n_windows;
     vv_mutex_unlock(&fs->lock);
-    free(path);
     return rc == -ENODATA ? rc : 0;
 }
 
@@ -263,7 +272,7 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs)
     int rc = 0;
 
     for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++)
-        if (fs->files[i].path) {
+        if (fs->files[i].used) {
             int one = forget(fs, i); /* nobody else is here any more */
             rc = rc ? rc : one;
         }

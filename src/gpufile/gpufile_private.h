@@ -51,8 +51,10 @@ struct vvi_gpufile_file {
      * Synchronization: release, acquire. */
     _Atomic int fd, direct_fd;
     struct vvi_gpufile_own *own; /* VVI_GPUFILE_SERVERS_MAX; there while fd is */
-    char *path;                  /* owned; NULL: not in use */
-    int flags;
+    bool used;
+    int flags; /* READ, and WRITE or not */
+    dev_t dev;
+    ino_t ino;
     uint32_t users;   /* registrations by the host that were not taken back */
     bool closing;     /* its last user has gone: nobody finds it any more */
     uint64_t bytes;   /* when it was registered */

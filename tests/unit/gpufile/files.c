@@ -123,9 +123,82 @@ static void two_unregister_at_once(void)
     T_OK(gf_close());
 }
 
+static struct {
+    uint32_t reader, writer;
+    int64_t before, wrote, after;
+    unsigned char new[PAGE], page[PAGE];
+} two;
+
+static void write_by_one_and_read_by_the_other(void *arg)
+{
+    struct varve_gfile r, w;
+    int64_t before, wrote, after;
+
+    (void)arg;
+    if (varve_gopen(&gf_handle, two.reader, VARVE_GBLOCK, &r) != 0 ||
+        varve_gopen(&gf_handle, two.writer, VARVE_GBLOCK, &w) != 0)
+        return;
+    before = varve_gread(&r, 0, two.page, PAGE);
+    wrote = varve_gwrite(&w, 0, two.new, PAGE);
+    after = varve_gread(&r, 0, two.page, PAGE);
+    if (varve_d_thread() == 0) {
+        two.before = before;
+        two.wrote = wrote;
+        two.after = after;
+    }
+    (void)varve_gclose(&r);
+    (void)varve_gclose(&w);
+}
+
+/* A file has one number, whatever it is called and however it was registered for writing. */
+static void one_file_one_number(void)
+{
+    static const int ways[] = {VARVE_GFILE_READ | VARVE_GFILE_WRITE, VARVE_GFILE_WRITE,
+                               VARVE_GFILE_READ | VARVE_GFILE_WRITE | VARVE_GFILE_CREATE};
+    char dotted[700], linked[700], symlinked[700];
+    uint32_t id, reading;
+    const char *path;
+
+    open_plain();
+    path = gf_file("one", 2 * PAGE);
+    snprintf(dotted, sizeof(dotted), "%.*s./one", (int)(strrchr(path, '/') + 1 - path), path);
+    snprintf(linked, sizeof(linked), "%s.link", path);
+    snprintf(symlinked, sizeof(symlinked), "%s.symlink", path);
+    T_EQ(link(path, linked), 0);
+    T_EQ(symlink("one", symlinked), 0);
+    T_OK(varve_gpufs_register(gf_fs, path, ways[2], &two.writer));
+    for (int i = 0; i < 3; i++) {
+        const char *names[] = {path, dotted, linked, symlinked};
+
+        for (int k = 0; k < 4; k++) {
+            T_OK(varve_gpufs_register(gf_fs, names[k], ways[i], &id));
+            T_EQ(id, two.writer);
+        }
+    }
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &reading));
+    T_CHECK(reading != two.writer);
+    T_EQ(gf_stats().files, 2);
+
+    T_OK(varve_gpufs_register(gf_fs, linked, ways[0], &two.reader));
+    memset(two.new, 0x5a, PAGE);
+    gf_launch(1, 2, 1, write_by_one_and_read_by_the_other, NULL);
+    T_EQ(two.before, PAGE);
+    T_EQ(two.wrote, PAGE);
+    T_EQ(two.after, PAGE);
+    T_EQ(memcmp(two.page, two.new, PAGE), 0);
+
+    /* The other kind sees it once its pages were dropped. */
+    T_OK(varve_gpufs_drop(gf_fs));
+    T_OK(try_first(reading));
+    T_EQ(first.got, PAGE);
+    T_EQ(memcmp(first.page, two.new, PAGE), 0);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     T_RUN(users_are_counted);
     T_RUN(two_unregister_at_once);
+    T_RUN(one_file_one_number);
     return t_done();
 }

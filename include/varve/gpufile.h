@@ -155,9 +155,8 @@ VARVE_API int varve_gpufs_map(struct varve_gpufs *fs, uint32_t id, uint64_t offs
                               uint64_t *ret_bytes) VARVE_CHECK;
 /* Undoes it for the whole file. Waits for kernels that run. -ENODATA as with varve_gpufs_close. */
 VARVE_API int varve_gpufs_unmap(struct varve_gpufs *fs, uint32_t id);
-/* Forgets all pages on the GPU, and files that kernels ended without closing. No kernel uses the file
- * system. -EBUSY: pages are still mapped by
- * kernels that did not give them back; -ENODEV. */
+/* Forgets all pages on the GPU, those that kernels ended without giving back as well, and files that they
+ * ended without closing. No kernel uses the file system. -ENOMEM, -ENODEV. */
 VARVE_API int varve_gpufs_drop(struct varve_gpufs *fs) VARVE_CHECK;
 
 /* Starts the servers after they were stopped; `servers` 0: as many as before. -EALREADY: they run. */

@@ -351,18 +351,14 @@ static int drop_locked(struct varve_gpufs *fs)
     if (rc == 0) {
         frames = (struct varve_g_frame *)(image + ((unsigned char *)v->frames - fs->meta));
         shared = (struct varve_g_shared *)(image + ((unsigned char *)v->shared - fs->meta));
-        for (uint32_t i = 0; rc == 0 && i < v->n_frames; i++)
-            if (frames[i].word != VARVE_G_VALID && frames[i].word != VARVE_G_FAILED)
-                rc = -EBUSY;
-        if (rc == 0) {
-            streams = (struct varve_g_stream *)(image + ((unsigned char *)v->streams - fs->meta));
-            meta_reset(v, frames,
-                       (struct varve_g_bucket *)(image + ((unsigned char *)v->buckets - fs->meta)),
-                       streams);
-            free_streams(fs, streams);
-            shared->extents = shared->queue_next = shared->active = 0;
-            rc = vvi_gpufile_copy(fs, fs->meta, image, fs->meta_bytes);
-        }
+        streams = (struct varve_g_stream *)(image + ((unsigned char *)v->streams - fs->meta));
+        /* Pages that are still pinned, and locks that are held, are those of kernels that ended so. */
+        meta_reset(v, frames,
+                   (struct varve_g_bucket *)(image + ((unsigned char *)v->buckets - fs->meta)),
+                   streams);
+        free_streams(fs, streams);
+        shared->extents = shared->queue_next = shared->queue_lock = shared->active = 0;
+        rc = vvi_gpufile_copy(fs, fs->meta, image, fs->meta_bytes);
     }
     free(image);
     return rc;

@@ -241,6 +241,47 @@ static void files_left_open(void)
     T_OK(gf_close());
 }
 
+/* Ends with a page mapped. */
+static void forget_to_unmap(void *arg)
+{
+    struct varve_gfile f;
+    const void *p;
+    uint64_t n;
+    int rc = varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f);
+
+    if (rc == 0)
+        rc = varve_gmap(&f, varve_d_block() * 4 * KIB, &p, &n);
+    if (varve_d_thread() == 0 && rc)
+        probe.got = rc;
+}
+
+/* What kernels left behind is gone with the next drop, for as long as the file system is used. */
+static void pages_left_mapped(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    uint32_t id;
+
+    for (int how = 0; how < 2; how++) {
+        o.streams = BLOCKS;
+        o.replace = how ? VARVE_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
+        gf_open(&o);
+        id = add("mapped", 200 * KIB, VARVE_GFILE_READ);
+        for (int i = 0; i < 5; i++) {
+            probe.got = 0;
+            gf_launch(BLOCKS, THREADS, BLOCKS, forget_to_unmap, &id);
+            T_OK(probe.got);
+            T_EQ(gf_pinned(), BLOCKS);
+            try_read(id, 0, 8 * KIB);
+            T_ERR(probe.opened, -EMFILE);
+            T_OK(varve_gpufs_drop(gf_fs));
+            T_EQ(gf_pinned(), 0);
+            try_read(id, 100 * KIB, 60 * KIB);
+            T_EQ(probe.got, 60 * KIB);
+        }
+        T_OK(gf_close());
+    }
+}
+
 static void too_many(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -527,7 +568,7 @@ static void reads_fail(void)
     gf_launch(BLOCKS, THREADS, BLOCKS, read_until_error, &reading);
     T_CHECK(!probe.wrong);
     T_CHECK(good_reads > 0);
-    T_OK(varve_gpufs_drop(gf_fs)); /* no page was left pinned */
+    T_EQ(gf_pinned(), 0);
     T_OK(gf_close());
 }
 
@@ -679,6 +720,7 @@ int main(void)
     T_RUN(truncated_while_open);
     T_RUN(too_many);
     T_RUN(files_left_open);
+    T_RUN(pages_left_mapped);
     T_RUN(no_servers);
     T_RUN(servers_go_and_come);
     T_RUN(servers_come_back);

@@ -159,6 +159,16 @@ __attribute__((unused)) static struct varve_gpufs_stats gf_stats(void)
     return s;
 }
 
+/* Pages that somebody has mapped or has not done filling. */
+__attribute__((unused)) static unsigned gf_pinned(void)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < gf_handle.n_frames; i++)
+        n += gf_handle.frames[i].word != VARVE_G_VALID && gf_handle.frames[i].word != VARVE_G_FAILED;
+    return n;
+}
+
 /* ---- kernels ---- */
 
 /* What the threads of a group work with together: gread wants one buffer. */

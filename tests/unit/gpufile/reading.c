@@ -329,7 +329,7 @@ static void random_places(void)
         gf_launch(blocks, 4, few && how % 2 ? 2 : 4, read_anywhere, &j);
         T_OK(j.error);
         T_EQ(j.wrong, 0);
-        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        T_EQ(gf_pinned(), 0);
         free(j.buffer);
         T_OK(gf_close());
     }
@@ -377,7 +377,7 @@ static void the_same_at_once(void)
         s = gf_stats();
         T_EQ(s.bypassed_bytes, 0); /* no frame was lost */
         T_EQ(s.hits + s.misses, 4 * FEW * j.bytes / (4 * KIB));
-        T_OK(varve_gpufs_drop(gf_fs));
+        T_EQ(gf_pinned(), 0);
         free(j.buffer);
         T_OK(gf_close());
     }

@@ -131,8 +131,10 @@ enum varve_gfile_flags {
  * Opens a file and gives it a number, by which kernels open it. The same file, by
  * whatever path, gives the same number, which stays good until varve_gpufs_unregister was called as
  * often. A file that is registered once for reading and once for writing has two numbers, with pages
- * of their own: what kernels write by one of them is seen by the other after varve_gpufs_drop. May be
- * called while kernels run. Errors are those of open(2), and
+ * of their own: what kernels write by one of them is seen by the other after varve_gpufs_drop. So is what
+ * anybody else writes to a file that is registered. A number keeps the file that its path led to, and
+ * the size that it had then, or that kernels have written it to; another file under the path, and a
+ * file for reading that has another size by now, get another number. May be called while kernels run. Errors are those of open(2), and
  *   -EISDIR   a directory, and anything else that is not a regular file is -EINVAL
  *   -EMFILE   as many files as the file system has room for, or the process
  */

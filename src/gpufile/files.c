@@ -100,14 +100,16 @@ static void own_free(struct varve_gpufs *fs, struct vvi_gpufile_own *own)
 /* The number of a file that is known, which then has so many users more. It is the file that counts, not what
  * it is called: two numbers for it would have pages of their own, and what is written by one would not be
  * seen by the other. Whether it may be written does count, for what is mapped is not. Its inode is
- * nobody else's while we have it open. */
+ * nobody else's while we have it open. A file for reading that has another size by now is another one:
+ * kernels keep to the size that a number had from the beginning. */
 static bool find_locked(struct varve_gpufs *fs, const struct stat *st, int flags, uint32_t users,
                         uint32_t *ret_id)
 {
     for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++) {
         struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, i);
 
-        if (f && f->flags == flags && f->dev == st->st_dev && f->ino == st->st_ino) {
+        if (f && f->flags == flags && f->dev == st->st_dev && f->ino == st->st_ino &&
+            (flags & VARVE_GFILE_WRITE || f->bytes == (uint64_t)st->st_size)) {
             f->users += users;
             *ret_id = i;
             return true;

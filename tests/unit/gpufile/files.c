@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's side of files: who has registered them and when they are gone.
+ * The host's side of files: which is which, who has registered them, and when they are gone.
  */
 #include <pthread.h>
 
@@ -195,10 +195,62 @@ static void one_file_one_number(void)
     T_OK(gf_close());
 }
 
+/* A path leads to another file, or the file has changed its size: who registers it then gets what is there. */
+static void registered_again(void)
+{
+    char other[600];
+    const char *path;
+    uint32_t id, again;
+    int fd;
+
+    open_plain();
+    path = gf_file("again", PAGE);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id));
+    T_OK(try_first(id));
+    T_EQ(first.bytes, PAGE);
+
+    snprintf(other, sizeof(other), "%s.new", path);
+    fd = open(other, O_CREAT | O_RDWR, 0600);
+    T_CHECK(fd >= 0);
+    T_EQ(pwrite(fd, "other", 5, 0), 5);
+    T_EQ(ftruncate(fd, 9000), 0);
+    T_EQ(rename(other, path), 0);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &again));
+    T_CHECK(again != id);
+    T_OK(try_first(again));
+    T_EQ(first.bytes, 9000);
+    T_EQ(memcmp(first.page, "other", 5), 0);
+    T_OK(try_first(id)); /* the one that it was given for */
+    T_EQ(first.bytes, PAGE);
+    T_CHECK(gf_right(first.page, 0, PAGE));
+
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes = i ? 100 : 20000;
+
+        T_EQ(ftruncate(fd, (off_t)bytes), 0);
+        id = again;
+        T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &again));
+        T_CHECK(again != id);
+        T_OK(try_first(again));
+        T_EQ(first.bytes, bytes);
+        T_EQ(first.got, VV_MIN(bytes, PAGE));
+        T_OK(varve_gpufs_unregister(gf_fs, id));
+    }
+
+    /* Files for writing grow under their number. */
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_WRITE, &id));
+    T_EQ(ftruncate(fd, 30000), 0);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_WRITE, &again));
+    T_EQ(again, id);
+    T_EQ(close(fd), 0);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     T_RUN(users_are_counted);
     T_RUN(two_unregister_at_once);
     T_RUN(one_file_one_number);
+    T_RUN(registered_again);
     return t_done();
 }

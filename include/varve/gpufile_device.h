@@ -7,6 +7,8 @@
  * all threads of that group at once, with the same arguments. Results are the same in all of them.
  * Each thread has its own struct varve_gfile, and keeps it from opening to closing. Blocks that read
  * by warps have a multiple of 32 threads. When a call returns, the whole group may use the bytes.
+ * Calls do not wait for the group before they begin: threads that still use a buffer, or write what is
+ * to be written from it, are waited for (__syncthreads, __syncwarp) before a call reads or writes it.
  *
  *     __global__ void sum(const __grid_constant__ struct varve_gfs fs, uint32_t id, ...)
  *     {

@@ -148,7 +148,7 @@ VARVE_API int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id);
  * Maps bytes [offset, offset + bytes) of a file for the GPU, rounded outwards to windows; `bytes` 0:
  * to its end. What is mapped already costs nothing. Other calls of the driver are held up meanwhile.
  * `ret_bytes`, unless NULL: how much of the range is mapped now.
- *   -ENOSPC   map_limit was reached; what came before stays mapped
+ *   -ENOSPC   map_limit was reached, or files have 65536 windows already; what came before stays mapped
  *   -EINVAL   no such number, a file for writing, or an offset beyond its end
  *   -ENODATA  the file has become shorter
  *   -ENOTSUP  the device cannot read such memory

@@ -118,13 +118,18 @@ static bool find_locked(struct varve_gpufs *fs, const struct stat *st, int flags
     return false;
 }
 
-/* Room in the table of windows for a file that may be mapped; 0: none left. */
+/* Room in the table of windows for a file that may be mapped, the first there is: its place, plus 1; 0: none. */
 static uint64_t take_windows_locked(struct varve_gpufs *fs, uint64_t n)
 {
-    if (n == 0 || n > VVI_GPUFILE_WINDOWS - fs->next_window)
+    uint64_t found = 0, at = 0;
+
+    for (; at < VVI_GPUFILE_WINDOWS && found < n; at++)
+        found = fs->windows[at].taken ? 0 : found + 1;
+    if (n == 0 || found < n)
         return 0;
-    fs->next_window += n;
-    return fs->next_window - n + 1;
+    for (uint64_t i = at - n; i < at; i++)
+        fs->windows[i].taken = true;
+    return at - n + 1;
 }
 
 /* Takes over what servers will open, if it succeeds. */
@@ -263,8 +268,9 @@ static int forget(struct varve_gpufs *fs, uint32_t id)
     f->own = NULL;
     f->used = false; /* from here on the number may be another file's */
     fs->n_files--;
-    if (f->windows && f->windows - 1 + f->n_windows == fs->next_window)
-        fs->next_window -= f->n_windows;
+    for (uint64_t i = 0; f->windows && i < f->n_windows; i++)
+        fs->windows[f->windows - 1 + i].taken = false;
+    f->windows = f->n_windows = 0;
     vv_mutex_unlock(&fs->lock);
     return rc == -ENODATA ? rc : 0;
 }

@@ -33,10 +33,11 @@ struct vvi_gpufile_memory {
     bool mapped;
 };
 
-/* A mapped window of a file. Synchronization: fs->lock. */
+/* A window of a file. Synchronization: fs->lock. */
 struct vvi_gpufile_window {
     void *ptr; /* NULL: not mapped */
     size_t bytes;
+    bool taken; /* a file has it, mapped or not */
 };
 
 /* A file as one server has it open. Owner: that server, within its turn; who closes the file, afterwards. */
@@ -102,7 +103,7 @@ struct varve_gpufs {
     struct vvi_gpufile_file *files;      /* VARVE_G_FILES_MAX */
     struct vvi_gpufile_window *windows;  /* VVI_GPUFILE_WINDOWS */
     uint32_t n_files, next_id, used_ids; /* Synchronization: lock */
-    uint64_t next_window, window_count, window_bytes;
+    uint64_t window_count, window_bytes; /* mapped now */
 
     /* Serializes mapping and unmapping, and with it calls of the device that may take long. Taken
      * before `lock`. */

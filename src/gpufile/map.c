@@ -64,7 +64,8 @@ static int map_window(struct varve_gpufs *fs, const struct plan *p)
         return rc == -EINVAL ? -ENOTSUP : rc;
     }
     vv_mutex_lock(&fs->lock);
-    fs->windows[p->slot] = (struct vvi_gpufile_window){ptr, p->bytes};
+    fs->windows[p->slot].ptr = ptr;
+    fs->windows[p->slot].bytes = p->bytes;
     fs->window_count++;
     fs->window_bytes += p->bytes;
     vv_mutex_unlock(&fs->lock);
@@ -103,19 +104,22 @@ int vvi_gpufile_map_windows(struct varve_gpufs *fs, uint32_t id, uint64_t first,
 void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id)
 {
     static const uint64_t zero;
-    struct vvi_gpufile_file *f = &fs->files[id];
+    uint64_t first, n;
     int rc;
 
-    if (!f->windows)
-        return;
     vv_mutex_lock(&fs->map_lock);
-    for (uint64_t i = 0; i < f->n_windows; i++) {
-        uint64_t slot = f->windows - 1 + i;
+    vv_mutex_lock(&fs->lock);
+    /* Another thread may have forgotten the file; then its windows are others'. */
+    first = fs->files[id].windows;
+    n = first ? fs->files[id].n_windows : 0;
+    vv_mutex_unlock(&fs->lock);
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t slot = first - 1 + i;
         struct vvi_gpufile_window w;
 
         vv_mutex_lock(&fs->lock);
         w = fs->windows[slot];
-        fs->windows[slot] = (struct vvi_gpufile_window){NULL, 0};
+        fs->windows[slot].ptr = NULL;
         if (w.ptr) {
             fs->window_count--;
             fs->window_bytes -= w.bytes;

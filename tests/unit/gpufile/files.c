@@ -246,11 +246,55 @@ static void registered_again(void)
     T_OK(gf_close());
 }
 
+/* Windows of files that are gone serve for others, whatever came after them. */
+static void windows_come_back(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    enum { LARGE = 40000 }; /* windows, of 65536 */
+    uint32_t id[3], again;
+    uint64_t bytes;
+    const char *path[3];
+
+    gf_open(&o);
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "w%d", i);
+        path[i] = gf_file(name, PAGE);
+    }
+    T_EQ(truncate(path[0], (off_t)(LARGE * o.window_bytes)), 0);
+    T_OK(varve_gpufs_register(gf_fs, path[0], VARVE_GFILE_READ, &id[0]));
+    T_OK(varve_gpufs_register(gf_fs, path[1], VARVE_GFILE_READ | VARVE_GFILE_MAP, &id[1]));
+    for (int round = 0; round < 3; round++) {
+        T_OK(varve_gpufs_map(gf_fs, id[0], (LARGE - 1) * o.window_bytes, 0, &bytes));
+        T_EQ(bytes, o.window_bytes);
+        T_EQ(gf_stats().windows, 2);
+        T_OK(varve_gpufs_unregister(gf_fs, id[0]));
+        T_EQ(gf_stats().windows, 1);
+        /* A small one where the large one was, which then finds no room. */
+        T_OK(varve_gpufs_register(gf_fs, path[2], VARVE_GFILE_READ | VARVE_GFILE_MAP, &id[2]));
+        T_EQ(gf_stats().windows, 2);
+        T_OK(try_first(id[2]));
+        T_CHECK(first.got == PAGE && gf_right(first.page, 0, PAGE));
+        T_OK(varve_gpufs_register(gf_fs, path[0], VARVE_GFILE_READ | VARVE_GFILE_MAP, &again));
+        T_ERR(varve_gpufs_map(gf_fs, again, 0, 1, NULL), -ENOSPC);
+        T_OK(try_first(again)); /* served */
+        T_EQ(first.got, PAGE);
+        T_OK(varve_gpufs_unregister(gf_fs, again));
+        T_OK(varve_gpufs_unregister(gf_fs, id[2]));
+        T_OK(varve_gpufs_register(gf_fs, path[0], VARVE_GFILE_READ, &id[0]));
+        T_OK(try_first(id[1]));
+        T_CHECK(first.got == PAGE && gf_right(first.page, 0, PAGE));
+    }
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     T_RUN(users_are_counted);
     T_RUN(two_unregister_at_once);
     T_RUN(one_file_one_number);
     T_RUN(registered_again);
+    T_RUN(windows_come_back);
     return t_done();
 }

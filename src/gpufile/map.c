@@ -186,14 +186,15 @@ int varve_gpufs_unmap(struct varve_gpufs *fs, uint32_t id)
 
 void vvi_gpufile_warm(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint32_t bytes)
 {
-    uint64_t first = fs->table[id].windows, window = offset / fs->opts.window_bytes;
-    uint32_t hot = (uint32_t)(fs->opts.window_bytes / 1024 * 2), before;
+    uint64_t first = fs->table[id].windows, window = offset / fs->opts.window_bytes, own;
+    uint32_t hot, before, more = (uint32_t)vv_div_up(bytes, 1024);
 
-    if (!fs->control_runs || !first)
+    if (!fs->control_runs || !first || offset >= fs->table[id].bytes)
         return;
-    before = atomic_fetch_add_explicit(&fs->heat[first - 1 + window], bytes / 1024,
-                                       memory_order_relaxed);
-    if (before >= hot || before + bytes / 1024 < hot)
+    own = fs->table[id].bytes - window * fs->opts.window_bytes;
+    hot = (uint32_t)(2 * vv_div_up(VV_MIN(own, fs->opts.window_bytes), 1024));
+    before = atomic_fetch_add_explicit(&fs->heat[first - 1 + window], more, memory_order_relaxed);
+    if (before >= hot || before + more < hot)
         return;
     vv_mutex_lock(&fs->lock);
     if (fs->n_hot < VVI_GPUFILE_HOT) {

@@ -629,6 +629,30 @@ static void hot_files_are_mapped(void)
     T_OK(gf_close());
 }
 
+/* Small ones as well, and the last window of a large one, though a window could hold much more. */
+static void small_files_are_hot(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct job j = {.scope = VARVE_GBLOCK, .piece = 64 * KIB};
+
+    o.map_hot = 1;
+    o.cache_bytes = 192 * KIB;
+    o.bypass = VARVE_GBYPASS_AUTO;
+    for (int large = 0; large < 2; large++) {
+        o.window_bytes = (large ? 2 : 64) * MIB;
+        j.bytes = large ? 2 * MIB + 200 * KIB + 77 : 500 * KIB + 77;
+        gf_open(&o);
+        j.id = add("small", j.bytes, VARVE_GFILE_READ);
+        for (int i = 0; i < 3; i++)
+            run_stretch(&j, 2, 4, 2);
+        T_CHECK(gf_stats().read_bytes < 5 * j.bytes);
+        for (int i = 0; i < 20000 && gf_stats().windows < 1 + (unsigned)large; i++)
+            usleep(1000); /* for the thread that maps */
+        T_EQ(gf_stats().windows, 1 + (unsigned)large);
+        T_OK(gf_close());
+    }
+}
+
 int main(void)
 {
     T_RUN(served_by_block);
@@ -647,5 +671,6 @@ int main(void)
     T_RUN(first_reads);
     T_RUN(announced_and_forgotten);
     T_RUN(hot_files_are_mapped);
+    T_RUN(small_files_are_hot);
     return t_done();
 }

@@ -33,16 +33,18 @@ static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *re
                     int *ret_direct, struct stat *ret_st)
 {
     int how = flags & VARVE_GFILE_WRITE ? O_RDWR : O_RDONLY, direct = -1;
-    int fd;
+    int fd, rc = 0;
 
     if (flags & VARVE_GFILE_CREATE)
         how |= O_CREAT;
     fd = fs->os->openat(fs->os, AT_FDCWD, path, how | O_NONBLOCK, 0666);
     if (fd < 0)
         return fd;
-    if (fstat(fd, ret_st) < 0 || !S_ISREG(ret_st->st_mode)) {
-        int rc = S_ISDIR(ret_st->st_mode) ? -EISDIR : -EINVAL;
-
+    if (fstat(fd, ret_st) < 0)
+        rc = -errno;
+    else if (!S_ISREG(ret_st->st_mode))
+        rc = S_ISDIR(ret_st->st_mode) ? -EISDIR : -EINVAL;
+    if (rc) {
         (void)fs->os->close(fs->os, fd);
         return rc;
     }
@@ -111,6 +113,7 @@ static bool find_locked(struct varve_gpufs *fs, const struct stat *st, int flags
         if (f && f->flags == flags && f->dev == st->st_dev && f->ino == st->st_ino &&
             (flags & VARVE_GFILE_WRITE || f->bytes == (uint64_t)st->st_size)) {
             f->users += users;
+            f->by_path |= users == 0;
             *ret_id = i;
             return true;
         }
@@ -182,7 +185,7 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
     struct vvi_gpufile_own *own;
     struct stat st;
     bool known;
-    int fd, direct, rc;
+    int fd = -1, direct = -1, rc;
 
     if (!path || !path[0])
         return -ENOENT;
@@ -207,8 +210,10 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
     known = rc == 0 && find_locked(fs, &st, kind(flags), users, ret_id);
     if (rc == 0 && !known)
         rc = add_locked(fs, own, kind(flags), fd, direct, &st, ret_id);
-    if (rc == 0 && !known)
+    if (rc == 0 && !known) {
         fs->files[*ret_id].users = users;
+        fs->files[*ret_id].by_path = users == 0;
+    }
     vv_mutex_unlock(&fs->lock);
     if (rc || known) {
         close_fds(fs, fd, direct);
@@ -287,6 +292,20 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs)
     return rc;
 }
 
+/* Undoes a registration that nobody was told of. A kernel that has opened the file keeps it. */
+static void take_back(struct varve_gpufs *fs, uint32_t id)
+{
+    struct vvi_gpufile_file *f = &fs->files[id];
+    bool last;
+
+    vv_mutex_lock(&fs->lock);
+    f->users--;
+    last = f->closing = f->users == 0 && !f->by_path;
+    vv_mutex_unlock(&fs->lock);
+    if (last)
+        (void)forget(fs, id);
+}
+
 int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
 {
     uint32_t id;
@@ -301,8 +320,10 @@ int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags, ui
         return rc;
     if (flags & VARVE_GFILE_MAP && fs->files[id].bytes) {
         rc = varve_gpufs_map(fs, id, 0, 0, NULL);
-        if (rc && rc != -ENOSPC)
+        if (rc && rc != -ENOSPC) {
+            take_back(fs, id);
             return rc;
+        }
     }
     *ret_id = id;
     return 0;

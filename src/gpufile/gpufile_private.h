@@ -57,6 +57,7 @@ struct vvi_gpufile_file {
     dev_t dev;
     ino_t ino;
     uint32_t users;   /* registrations by the host that were not taken back */
+    bool by_path;     /* a kernel has opened it so */
     bool closing;     /* its last user has gone: nobody finds it any more */
     uint64_t bytes;   /* when it was registered */
     uint64_t windows; /* first, plus 1; 0: none */

@@ -4,6 +4,8 @@
  */
 #include <pthread.h>
 
+#include "ckpt/face.h"
+#include "device/host/host.h"
 #include "unit/gpufile/gf.h"
 
 enum { PAGE = 4 * KIB };
@@ -289,6 +291,48 @@ static void windows_come_back(void)
     T_OK(gf_close());
 }
 
+/* A descriptor that is none. */
+static int open_nothing(const struct vv_os *os, int dirfd, const char *path, int flags,
+                        unsigned mode)
+{
+    (void)os, (void)dirfd, (void)path, (void)flags, (void)mode;
+    return 1 << 20;
+}
+
+/* A registration that fails leaves nothing behind, and takes nothing from who has the file. */
+static void failed_registrations(void)
+{
+    const int map = VARVE_GFILE_READ | VARVE_GFILE_MAP;
+    struct vv_device *d;
+    const char *path;
+    uint32_t id = 77, had;
+
+    gf_bad_os(0, 0, 0);
+    gf_os.os.openat = open_nothing;
+    open_plain();
+    path = gf_file("unmapped", PAGE);
+    T_ERR(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id), -EBADF);
+    T_EQ(gf_stats().files, 0);
+    T_OK(gf_close());
+
+    open_plain();
+    d = vv_ckpt_device(gf_ctx);
+    T_OK(vv_device_host_fail(d, VV_DEVICE_OP_HOST_REGISTER, 1, 2, -ENOMEM));
+    T_ERR(varve_gpufs_register(gf_fs, path, map, &id), -ENOMEM);
+    T_EQ(id, 77);
+    T_EQ(gf_stats().files, 0);
+    T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &had));
+    T_ERR(varve_gpufs_register(gf_fs, path, map, &id), -ENOMEM);
+    vv_device_host_heal(d);
+    T_OK(try_first(had));
+    T_EQ(first.got, PAGE);
+    T_OK(varve_gpufs_unregister(gf_fs, had));
+    T_EQ(gf_stats().files, 0);
+    T_OK(varve_gpufs_register(gf_fs, path, map, &id));
+    T_EQ(gf_stats().windows, 1);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     T_RUN(users_are_counted);
@@ -296,5 +340,6 @@ int main(void)
     T_RUN(one_file_one_number);
     T_RUN(registered_again);
     T_RUN(windows_come_back);
+    T_RUN(failed_registrations);
     return t_done();
 }

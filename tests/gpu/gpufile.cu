@@ -183,6 +183,144 @@ __global__ void map_pages(const __grid_constant__ struct varve_gfs h, uint32_t i
         o->error = rc;
 }
 
+/* Reads all of it again and again, until some came from where the host has mapped it. */
+__global__ void read_until_mapped(const __grid_constant__ struct varve_gfs h, uint32_t id,
+                                  uint64_t bytes, unsigned char *buf, struct outcome *o)
+{
+    const uint64_t piece = 64 * 1024;
+    unsigned char *p = buf + blockIdx.x * piece;
+    uint64_t start = varve_d_now_ns();
+    struct varve_gfile f;
+    int rc = varve_gopen(&h, id, VARVE_GBLOCK, &f), late = 0;
+
+    if (rc == 0)
+        rc = varve_gadvise(&f, VARVE_GADV_NOREUSE, 0, 0);
+    while (rc == 0 && !late && !__syncthreads_or(f.mapped_bytes != 0)) {
+        for (uint64_t off = 0; rc == 0 && off < bytes; off += piece) {
+            uint64_t want = piece < bytes - off ? piece : bytes - off;
+            int64_t n = varve_gread(&f, off, p, want);
+
+            if (n != (int64_t)want)
+                rc = n < 0 ? (int)n : -EPROTO;
+            else
+                check(p, off, n, f.rank, f.size, o);
+            __syncthreads();
+        }
+        late = __syncthreads_or(varve_d_now_ns() - start > 20000000000ull);
+    }
+    if (rc == 0)
+        rc = varve_gclose(&f);
+    if (rc || late)
+        o->error = rc ? rc : -ETIMEDOUT;
+}
+
+/* The same bytes whatever is advised; pages announced before, and thrown away after. */
+__global__ void read_advised(const __grid_constant__ struct varve_gfs h, uint32_t id,
+                             uint64_t bytes, int advice, unsigned char *buf, struct outcome *o)
+{
+    const uint64_t piece = 32 * 1024;
+    unsigned char *p = buf + blockIdx.x * piece;
+    struct varve_gfile f;
+    int rc = varve_gopen(&h, id, VARVE_GBLOCK, &f);
+
+    if (rc == 0 && advice <= VARVE_GADV_NOREUSE)
+        rc = varve_gadvise(&f, advice, 0, 0);
+    for (uint64_t off = blockIdx.x * piece; rc == 0 && off < bytes; off += gridDim.x * piece) {
+        uint64_t want = piece < bytes - off ? piece : bytes - off;
+        int64_t n;
+
+        if (advice == VARVE_GADV_WILLNEED)
+            rc = varve_gadvise(&f, advice, off, want);
+        n = varve_gread(&f, off, p, want);
+        if (n != (int64_t)want)
+            rc = n < 0 ? (int)n : -EPROTO;
+        else
+            check(p, off, n, f.rank, f.size, o);
+        __syncthreads();
+        if (rc == 0 && advice == VARVE_GADV_DONTNEED)
+            rc = varve_gadvise(&f, advice, off, want);
+    }
+    if (rc == 0 && varve_gadvise(&f, 99, 0, 0) != -EINVAL)
+        rc = -EPROTO;
+    if (rc == 0)
+        rc = varve_gclose(&f);
+    if (rc)
+        o->error = rc;
+}
+
+/* Page p of a file is full of words of its version, which only grows. */
+enum { WRITERS = 8, READERS = 24, BOARD_PAGES = 64, BOARD_ROUNDS = 200, BOARD_READ = 8 };
+
+struct board {
+    unsigned long long said[BOARD_PAGES]; /* what is written for certain */
+    unsigned long long reads, stale;
+};
+
+__device__ static int write_board(struct varve_gfile *f, struct board *b, unsigned me,
+                                  uint64_t *words)
+{
+    for (uint64_t round = 1; round <= BOARD_ROUNDS; round++) {
+        uint64_t page = (round * 7 + round / 5) % (BOARD_PAGES / WRITERS) * WRITERS + me;
+        int64_t n;
+
+        for (unsigned i = threadIdx.x; i < 512; i += blockDim.x)
+            words[i] = round;
+        __syncthreads();
+        n = varve_gwrite(f, page * 4096, words, 4096);
+        if (n != 4096)
+            return n < 0 ? (int)n : -EPROTO;
+        if (threadIdx.x == 0) {
+            __threadfence();
+            atomicMax(&b->said[page], (unsigned long long)round);
+        }
+        __syncthreads();
+    }
+    return 0;
+}
+
+__device__ static int read_board(struct varve_gfile *f, struct board *b, unsigned me,
+                                 uint64_t *words)
+{
+    __shared__ unsigned long long least[BOARD_READ];
+
+    for (uint64_t round = 0; round < BOARD_ROUNDS; round++) {
+        uint64_t page = (round * 5 + me * 11) % (BOARD_PAGES - BOARD_READ + 1);
+        unsigned long long stale = 0;
+        int64_t n;
+
+        if (threadIdx.x < BOARD_READ)
+            least[threadIdx.x] = atomicMax(&b->said[page + threadIdx.x], 0ull);
+        __syncthreads();
+        n = varve_gread(f, page * 4096, words, BOARD_READ * 4096);
+        if (n != BOARD_READ * 4096)
+            return n < 0 ? (int)n : -EPROTO;
+        for (unsigned i = threadIdx.x; i < BOARD_READ * 512; i += blockDim.x)
+            stale += words[i] < least[i / 512];
+        if (stale)
+            atomicAdd(&b->stale, stale);
+        if (threadIdx.x == 0)
+            atomicAdd(&b->reads, 1ull);
+        __syncthreads();
+    }
+    return 0;
+}
+
+__global__ void readers_and_writers(const __grid_constant__ struct varve_gfs h, uint32_t id,
+                                    struct board *b, unsigned char *buf, struct outcome *o)
+{
+    uint64_t *words = (uint64_t *)(buf + blockIdx.x * BOARD_READ * 4096);
+    struct varve_gfile f;
+    int rc = varve_gopen(&h, id, VARVE_GBLOCK, &f);
+
+    if (rc == 0)
+        rc = blockIdx.x < WRITERS ? write_board(&f, b, blockIdx.x, words)
+                                  : read_board(&f, b, blockIdx.x, words);
+    if (rc == 0)
+        rc = varve_gclose(&f);
+    if (rc)
+        o->error = rc;
+}
+
 /* ---- the host's side ---- */
 
 static void make_file(const char *name, uint64_t bytes)
@@ -275,7 +413,7 @@ static void every_way_to_read(void)
     static const struct {
         uint64_t page, piece, cache;
         enum varve_gscope scope;
-        int map, readahead, replace, bypass;
+        int map, readahead, replace, bypass, direct, queue;
     } ways[] = {
         {4 * KIB, 64 * KIB, 64 * MIB, VARVE_GBLOCK, 1, 0, 0, 0},
         {4 * KIB, 64 * KIB, 64 * MIB, VARVE_GBLOCK, 0, 0, 0, 0},
@@ -289,6 +427,10 @@ static void every_way_to_read(void)
         {4 * KIB, 4 * KIB, 64 * MIB, VARVE_GBLOCK, 0, 2, 0, 0},
         {64 * KIB, 100000, 64 * MIB, VARVE_GBLOCK, 0, 0, 0, 0},
         {64 * KIB, 100000, 64 * MIB, VARVE_GBLOCK, 1, 0, 0, 0},
+        {4 * KIB, 64 * KIB, 64 * MIB, VARVE_GBLOCK, 0, 0, 0, 0, 1, 0},
+        {4 * KIB, 10007, 8 * MIB, VARVE_GWARP, 0, 0, 0, 1, 1, 0},
+        {4 * KIB, 60000, 8 * MIB, VARVE_GBLOCK, 0, 0, 0, 1, 0, 1},
+        {4 * KIB, 4 * KIB, 64 * MIB, VARVE_GWARP, 0, 2, 1, 0, 0, 1},
     };
 
     for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -301,6 +443,8 @@ static void every_way_to_read(void)
         o.readahead = ways[i].readahead;
         o.replace = ways[i].replace;
         o.bypass = ways[i].bypass;
+        o.direct = ways[i].direct;
+        o.queue = ways[i].queue;
         open_fs(&o);
         make_file("file", BYTES);
         T_OK(varve_gpufs_register(fs, path, VARVE_GFILE_READ | (ways[i].map ? VARVE_GFILE_MAP : 0),
@@ -343,6 +487,105 @@ static void writing(void)
         T_EQ(back[i], (unsigned char)(vv_pattern_word(SEED, 0, i / 8) >> 8 * (i % 8)));
     close(fd);
     free(back);
+}
+
+/* By the library, and by the host. */
+static void mapped_while_a_kernel_runs(void)
+{
+    for (int hot = 0; hot < 2; hot++) {
+        struct varve_gpufs_opts o = options();
+        const uint64_t bytes = 8 * MIB + 99;
+        struct varve_gpufs_stats s = {sizeof(s)};
+        uint32_t id;
+
+        o.map_hot = hot;
+        o.window_bytes = 2 * MIB;
+        open_fs(&o);
+        make_file("hot", bytes);
+        T_OK(varve_gpufs_register(fs, path, VARVE_GFILE_READ, &id));
+        fresh();
+        read_until_mapped<<<4, THREADS>>>(handle, id, bytes, buffers, out);
+        CUDA(cudaGetLastError());
+        if (!hot)
+            T_OK(varve_gpufs_map(fs, id, 0, 0, NULL));
+        CUDA(cudaDeviceSynchronize());
+        T_OK(out->error);
+        T_EQ(out->wrong, 0);
+        T_EQ(out->right % bytes, 0);
+        T_OK(varve_gpufs_stats(fs, &s));
+        T_CHECK(s.windows > 0 && s.mapped_bytes > 0);
+        T_OK(close_fs());
+        unlink(path);
+    }
+}
+
+static void advised(void)
+{
+    const uint64_t bytes = 8 * MIB + 99;
+
+    for (int advice = VARVE_GADV_NORMAL; advice <= VARVE_GADV_DONTNEED; advice++) {
+        struct varve_gpufs_opts o = options();
+        struct varve_gpufs_stats s = {sizeof(s)};
+        uint32_t id;
+
+        o.streams = BLOCKS; /* so that the share of each holds all that it reads */
+        open_fs(&o);
+        make_file("advised", bytes);
+        T_OK(varve_gpufs_register(fs, path, VARVE_GFILE_READ, &id));
+        for (int twice = 0; twice < 2; twice++) {
+            fresh();
+            read_advised<<<BLOCKS, THREADS>>>(handle, id, bytes, advice, buffers, out);
+            all_right(bytes);
+        }
+        T_OK(varve_gpufs_stats(fs, &s));
+        /* What is not kept, or thrown away, comes twice. */
+        if (advice == VARVE_GADV_NOREUSE || advice == VARVE_GADV_DONTNEED)
+            T_EQ(s.served_bytes, 2 * bytes);
+        else
+            T_EQ(s.served_bytes, bytes);
+        T_OK(close_fs());
+        unlink(path);
+    }
+}
+
+static void no_read_is_stale(void)
+{
+    for (int small = 0; small < 2; small++) {
+        struct varve_gpufs_opts o = options();
+        const uint64_t bytes = BOARD_PAGES * 4 * KIB;
+        char *zero = (char *)calloc(1, bytes);
+        struct board *b;
+        uint32_t id;
+        int fd;
+
+        o.streams = WRITERS + READERS;
+        o.cache_bytes = small ? 2 * (WRITERS + READERS) * 4 * KIB : 64 * MIB;
+        CUDA(cudaMallocManaged(&b, sizeof(*b)));
+        memset(b, 0, sizeof(*b));
+        open_fs(&o);
+        snprintf(path, sizeof(path), "%s/board", t_tmpdir());
+        fd = open(path, O_CREAT | O_RDWR, 0600);
+        T_CHECK(fd >= 0 && zero);
+        T_EQ(pwrite(fd, zero, bytes, 0), (ssize_t)bytes);
+        T_OK(varve_gpufs_register(fs, path, VARVE_GFILE_READ | VARVE_GFILE_WRITE, &id));
+        fresh();
+        readers_and_writers<<<WRITERS + READERS, THREADS>>>(handle, id, b, buffers, out);
+        CUDA(cudaDeviceSynchronize());
+        T_OK(out->error);
+        T_EQ(b->reads, READERS * BOARD_ROUNDS);
+        T_EQ(b->stale, 0);
+        for (uint64_t p = 0; p < BOARD_PAGES; p++) {
+            uint64_t w;
+
+            T_EQ(pread(fd, &w, 8, (off_t)(p * 4 * KIB)), 8);
+            T_EQ(w, b->said[p]);
+        }
+        T_OK(close_fs());
+        T_EQ(close(fd), 0);
+        CUDA(cudaFree(b));
+        free(zero);
+        unlink(path);
+    }
 }
 
 static void bad_input(void)
@@ -411,6 +654,9 @@ int main(void)
     CUDA(cudaMalloc(&buffers, 256 * MIB));
     T_RUN(every_way_to_read);
     T_RUN(writing);
+    T_RUN(mapped_while_a_kernel_runs);
+    T_RUN(advised);
+    T_RUN(no_read_is_stale);
     T_RUN(bad_input);
     return t_done();
 }

@@ -165,7 +165,8 @@ __attribute__((unused)) static unsigned gf_pinned(void)
     unsigned n = 0;
 
     for (uint32_t i = 0; i < gf_handle.n_frames; i++)
-        n += gf_handle.frames[i].word != VARVE_G_VALID && gf_handle.frames[i].word != VARVE_G_FAILED;
+        n +=
+            gf_handle.frames[i].word != VARVE_G_VALID && gf_handle.frames[i].word != VARVE_G_FAILED;
     return n;
 }
 

@@ -33,10 +33,11 @@
  *
  * Errors. Negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
  * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT none
- * answered in time, -EBUSY no page could be had in that time to be mapped, since others are, -EACCES not opened for writing, and what the system says
- * to open, read and write. No call waits longer than the time that the file system was opened with, for
- * each request that it makes; after -ETIMEDOUT calls on that file that need a server say so at once,
- * until the answer has come after all.
+ * answered in time, -EBUSY no page could be had in that time to be mapped, since others are, -EACCES not
+ * opened for writing, -EFBIG written beyond 2^63 - 1, -ENAMETOOLONG a path of 4096 bytes and more, and
+ * what the system says to open, read and write. No call waits longer than the time that the file system
+ * was opened with, for each request that it makes; after -ETIMEDOUT calls on that file that need a server
+ * say so at once, until the answer has come after all.
  */
 #ifndef VARVE_GPUFILE_DEVICE_H
 #define VARVE_GPUFILE_DEVICE_H

@@ -6,6 +6,9 @@ missing=0
 for name in $(nm -D --defined-only "$BUILD_DIR/lib/libvarve.so" | awk '$3 ~ /^varve_/ { sub(/@.*/, "", $3); print $3 }'); do
     [ -e "man/$name.3" ] || { echo "no man/$name.3"; missing=1; }
 done
+for name in $(grep -Eoh '^VARVE_D_(FN|COLD) .*\bvarve_g[a-z]\w*\(' include/varve/*.h | grep -Eo 'varve_g\w+'); do
+    [ -e "man/$name.3" ] || { echo "no man/$name.3"; missing=1; }
+done
 for name in $("$VARVE_BIN" --help | awk '/^  [a-z]/ { print $1 }'); do
     [ -e "man/varve-$name.1" ] || { echo "no man/varve-$name.1"; missing=1; }
     grep -q "^.BR $name " man/varve.1 || { echo "man/varve.1 does not list $name"; missing=1; }

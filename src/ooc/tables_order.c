@@ -394,8 +394,10 @@ struct dry_run {
 
 static void note_batch(struct dry_run *d, const struct vvi_batch *b)
 {
-    if (b->bytes <= d->cache_bytes)
-        d->most = VV_MAX(d->most, b->meta.bytes);
+    if (b->bytes > d->cache_bytes || b->meta.bytes <= d->most)
+        return;
+    d->most = b->meta.bytes;
+    d->largest.meta_item = b->from;
 }
 
 static int cut_all(struct vvi_order *o, struct vvi_marks *m, const struct vvi_limits *limits,
@@ -435,8 +437,10 @@ static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct 
         vvi_batch_begin(&b, m, o->tables, i);
         rc = vvi_batch_add(&b, o, m, &one);
         note_batch(d, &b);
-        if (b.bytes > d->largest.bytes)
-            d->largest = (struct vvi_largest){i, b.bytes};
+        if (b.bytes > d->largest.bytes) {
+            d->largest.item = i;
+            d->largest.bytes = b.bytes;
+        }
     }
     vvi_batch_fini(&b);
     return rc;
@@ -445,13 +449,12 @@ static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct 
 int vvi_order_meta(struct vvi_order *o, const struct vvi_limits *limits, uint64_t cache_bytes,
                    uint64_t *ret_bytes, struct vvi_largest *ret_largest)
 {
-    struct vvi_limits all = {limits->items, limits->bytes, UINT64_MAX};
     struct dry_run d = {.cache_bytes = cache_bytes};
     struct vvi_marks m;
     int rc = vvi_marks_init(&m, o->bytes, o->tables, o->chunked);
 
     if (rc == 0)
-        rc = cut_all(o, &m, &all, &d);
+        rc = cut_all(o, &m, limits, &d);
     if (rc == 0)
         rc = look_at_items(o, &m, &d);
     vvi_marks_fini(&m);

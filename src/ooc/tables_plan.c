@@ -19,7 +19,10 @@
 #include "ooc/tables_private.h"
 
 /* Launches under way where there is room for their tables anyway. */
-#define MOST_DEPTH    256
+#define MOST_DEPTH 256
+/* What launches whose tables are on their way need beside them takes this part of a cache at most, unless a
+ * single item needs more. */
+#define META_SHARE    16
 #define SCRATCH_BYTES (UINT64_C(4) << 20)
 
 int vvi_plan_init(struct vvi_plan *p, const struct varve_tables_opts *opts, uint64_t capacity)
@@ -310,7 +313,9 @@ bool vvi_plan_share(struct vvi_plan *plans, uint32_t nr, uint32_t mine)
 int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
                    struct vvi_split *ret_split)
 {
-    struct vvi_split s = {.limits = {opts->batch_items, opts->batch_bytes, UINT64_MAX}};
+    /* A small cache is for tables first. */
+    struct vvi_split s = {
+        .limits = {opts->batch_items, opts->batch_bytes, opts->cache_bytes / META_SHARE}};
     uint64_t cache = vv_align_down(opts->cache_bytes, VVI_FLAT_ALIGN), most = 0;
     int rc;
 
@@ -321,10 +326,9 @@ int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
     if (rc)
         return rc;
     s.limits.meta_bytes = most;
-    /* A small cache is for tables first. */
     s.lanes = opts->lanes;
     s.depth = opts->depth;
-    while (s.depth > 1 && s.depth * most > opts->cache_bytes / 16)
+    while (s.depth > 1 && s.depth * most > opts->cache_bytes / META_SHARE)
         s.depth--;
     s.most = MOST_DEPTH;
     while (s.most > s.depth && s.most * most > opts->cache_bytes / 256)
@@ -332,11 +336,11 @@ int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
     s.meta_bytes = s.most * most;
     if (opts->layout == VARVE_TABLES_FLAT)
         s.scratch_bytes = vv_align_down(VV_MIN(cache / 256, SCRATCH_BYTES), VVI_FLAT_ALIGN);
-    if (s.meta_bytes + s.scratch_bytes >= cache)
-        return -EFBIG;
-    s.capacity = cache - s.scratch_bytes - s.meta_bytes;
+    rc = s.meta_bytes + s.scratch_bytes < cache ? 0 : -EFBIG;
+    if (rc == 0)
+        s.capacity = cache - s.scratch_bytes - s.meta_bytes;
     *ret_split = s;
-    return 0;
+    return rc;
 }
 
 /* ---- who does what ---- */

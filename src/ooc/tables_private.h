@@ -126,14 +126,15 @@ VV_WARN_UNUSED int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o
 /* It is final: each use is told where its table is in it. The marks are still the batch's. */
 void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const struct vvi_marks *m);
 void vvi_batch_fini(struct vvi_batch *b);
-/* The first of those whose tables take most room. */
+/* The first of those whose tables take most room; and the first of the batch that needs most beside. */
 struct vvi_largest {
     uint32_t item;
     uint64_t bytes;
+    uint32_t meta_item;
 };
 
-/* The dry run: how much every launch needs at most beside tables, of those that fit such a cache; and
- * the largest item. The batches are kept. */
+/* The dry run: how much every launch needs at most beside tables, of those that fit such a cache, and
+ * the largest item. The batches, within the limits, are kept. */
 VV_WARN_UNUSED int vvi_order_meta(struct vvi_order *o, const struct vvi_limits *limits,
                                   uint64_t cache_bytes, uint64_t *ret_bytes,
                                   struct vvi_largest *ret_largest);
@@ -366,7 +367,7 @@ static inline bool vvi_split_enough(const struct vvi_split *s, uint32_t under_wa
     return travelling >= s->depth || under_way >= s->depth + s->lanes - 1;
 }
 
-/* -EFBIG: nothing is left for tables; -ENOMEM. */
+/* -EFBIG: nothing is left for tables, *ret_split says of which item; -ENOMEM. */
 VV_WARN_UNUSED int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
                                   struct vvi_split *ret_split);
 

@@ -635,6 +635,12 @@ static int run(struct vvi_tables_run *r, uint64_t start)
     struct vvi_split split;
     int rc = vvi_plan_split(&t->opts, &r->order, &split);
 
+    if (rc == -EFBIG)
+        return vvi_tables_fail(&t->caches[0], rc,
+                               "item %u needs %llu bytes beside its tables, for which a cache of "
+                               "%llu has no room",
+                               split.largest.meta_item, (unsigned long long)split.meta_bytes,
+                               (unsigned long long)t->opts.cache_bytes);
     if (rc == 0)
         rc = vvi_tables_divide(t, &split);
     if (rc)

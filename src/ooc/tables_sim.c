@@ -280,9 +280,11 @@ static int does_not_fit(const struct sim *s)
 {
     const struct vvi_largest *l = &s->split.largest;
 
-    if (l->bytes == 0) /* it has not come that far */
+    if (!s->plans) /* it has not come that far */
         return vv_ckpt_fail_ctx(NULL, "tables_plan", -EFBIG, false,
-                                "what launches need beside tables does not fit a cache of %llu",
+                                "item %u needs %llu bytes beside its tables, for which a cache of "
+                                "%llu has no room",
+                                l->meta_item, (unsigned long long)s->split.meta_bytes,
                                 (unsigned long long)s->opts.cache_bytes);
     return vv_ckpt_fail_ctx(
         NULL, "tables_plan", -EFBIG, false,

@@ -711,6 +711,52 @@ static void plan_and_run_agree(void)
     free(memory);
 }
 
+/* Items that hand much to the kernel share a cache with their tables, however many there are; an item that
+ * alone needs more than the cache has is named. */
+static void much_beside(void)
+{
+    enum { MANY = 2000, EACH = 65536 };
+    static uint64_t of_item[MANY + 1];
+    static uint32_t one[MANY];
+    static const uint64_t small = 4096;
+    struct varve_tables_stats st = {.stats_size = sizeof(st)};
+    struct varve_tables_speeds speeds = {.speeds_size = sizeof(speeds), .link_bytes = 1e9};
+    struct varve_tables_work order = {.work_size = sizeof(order),
+                                      .items = MANY,
+                                      .first = of_item,
+                                      .uses = one,
+                                      .meta = calloc(MANY, EACH),
+                                      .launch = launch_nothing};
+    struct varve_ctx *ctx = context();
+    void *memory = calloc(1, small);
+    struct varve_tables_opts o;
+    struct varve_tables *t;
+
+    for (uint32_t i = 0; i <= MANY; i++)
+        of_item[i] = i;
+    T_OK(varve_tables_opts_init(&o, sizeof(o)));
+    o.tables = 1;
+    o.bytes = &small;
+    o.memory = memory;
+    o.item_bytes = EACH;
+    for (o.cache_bytes = 80 << 10; o.cache_bytes <= 32 << 20; o.cache_bytes *= 20) {
+        T_OK(varve_tables_plan(&o, &order, &speeds, &st));
+        T_OK(varve_tables_open(ctx, &o, &t));
+        T_OK(varve_tables_run(t, &order));
+        T_OK(varve_tables_close(t));
+    }
+    o.cache_bytes = 60 << 10;
+    T_ERR(varve_tables_plan(&o, &order, &speeds, &st), -EFBIG);
+    ck_error(NULL, -EFBIG, "item 0 needs ");
+    T_OK(varve_tables_open(ctx, &o, &t));
+    T_ERR(varve_tables_run(t, &order), -EFBIG);
+    ck_error(ctx, -EFBIG, "item 0 needs ");
+    T_OK(varve_tables_close(t));
+    T_OK(varve_close(ctx));
+    free(memory);
+    free((void *)(uintptr_t)order.meta);
+}
+
 /* Tables stay from one run to the next. */
 static void stays(void)
 {
@@ -881,6 +927,7 @@ int main(void)
     T_RUN(never_fits);
     T_RUN(misuse);
     T_RUN(plan_and_run_agree);
+    T_RUN(much_beside);
     T_RUN(stays);
     T_RUN(failures);
     T_RUN(lost);

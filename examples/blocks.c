@@ -56,7 +56,11 @@ static void must(int rc)
 
     if (rc == 0)
         return;
-    fprintf(stderr, "blocks: %s\n", varve_last_error(ctx, &e) == 0 ? e.text : varve_strerror(rc));
+    /* The context has the record, or, where a call has none or ends it, this thread. */
+    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
+        (varve_last_error(NULL, &e) != 0 || e.err != rc))
+        snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
+    fprintf(stderr, "blocks: %s\n", e.text);
     exit(1);
 }
 

@@ -30,7 +30,9 @@ static void must(int rc, const char *what)
 
     if (rc == 0)
         return;
-    if (varve_last_error(ctx, &e) != 0 || e.err != rc)
+    /* The context has the record, or, where a call has none or ends it, this thread. */
+    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
+        (varve_last_error(NULL, &e) != 0 || e.err != rc))
         snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
     fprintf(stderr, "heat_mpi: process %d: %s: %s\n", rank, what, e.text);
     MPI_Abort(MPI_COMM_WORLD, 1);

@@ -231,8 +231,10 @@ struct varve_error {
 /*
  * The record of the last call on the context that failed. With `ctx` NULL: the last failure, in the
  * calling thread, of a call that has no context (varve_opts_init, _load, _set, varve_open,
- * varve_blocks_bytes, varve_tables_plan, ...) or ends it (varve_close).
- * -EINVAL: NULL or absurd size.
+ * varve_blocks_bytes, varve_tables_plan, ...) or ends it (varve_close), -EBUSY of it included. The
+ * record's `err` tells whether it is that of the error one has.
+ *   -EINVAL   NULL or absurd size
+ *   -ENODATA  nothing has failed yet
  */
 VARVE_API int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error) VARVE_CHECK;
 /* A readable text for a result of this library, never NULL. The string is constant. Safe in any

@@ -120,6 +120,8 @@ int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error)
         vv_mutex_unlock(&ctx->lock);
         vvi_ctx_leave(ctx);
     }
+    if (e.err == 0)
+        return -ENODATA; /* and no empty text to be printed for one */
     e.error_size = bytes;
     memcpy(ret_error, &e, bytes);
     return 0;

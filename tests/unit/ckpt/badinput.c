@@ -61,6 +61,8 @@ static void test_null_and_absurd(void)
 
     struct ck_cfg cfg = {.host_cache = 64 * PAGE};
     ctx = ck_open(&cfg);
+    struct varve_error none = {.error_size = sizeof(none)};
+    T_ERR(varve_last_error(ctx, &none), -ENODATA); /* nothing has failed: no empty text for it */
     T_ERR(varve_history_open(ctx, NULL, &h), -EINVAL);
     T_ERR(varve_history_open(ctx, "", &h), -EINVAL);
     T_ERR(varve_history_open(ctx, ".hidden", &h), -EINVAL);

@@ -108,7 +108,7 @@ VARVE_API int varve_gpufs_opts_init(struct varve_gpufs_opts *opts, size_t opts_s
  *   -ENODEV   the context has no device
  *   -ENOMEM   cache or staging memory cannot be had
  *   -ENOTSUP  no io_uring here, or a device that cannot read host memory
- * varve_last_error tells more.
+ * varve_last_error of the context tells more, and so it does of the calls below.
  */
 VARVE_API int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
                                struct varve_gpufs **ret_fs) VARVE_CHECK;

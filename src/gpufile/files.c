@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/error.h"
 #include "gpufile/gpufile_private.h"
 
 struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id)
@@ -179,6 +180,13 @@ static int kind(int flags)
     return VARVE_GFILE_READ | (flags & VARVE_GFILE_WRITE);
 }
 
+static bool flags_good(int flags)
+{
+    if (!(flags & (VARVE_GFILE_READ | VARVE_GFILE_WRITE)) || flags & ~15)
+        return false;
+    return flags & VARVE_GFILE_WRITE || !(flags & VARVE_GFILE_CREATE);
+}
+
 int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t users,
                          uint32_t *ret_id)
 {
@@ -189,8 +197,7 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
 
     if (!path || !path[0])
         return -ENOENT;
-    if (!(flags & (VARVE_GFILE_READ | VARVE_GFILE_WRITE)) || flags & ~15 ||
-        (flags & VARVE_GFILE_CREATE && !(flags & VARVE_GFILE_WRITE)))
+    if (!flags_good(flags))
         return -EINVAL;
     if (stat(path, &st) == 0) {
         vv_mutex_lock(&fs->lock);
@@ -306,23 +313,51 @@ static void take_back(struct varve_gpufs *fs, uint32_t id)
         (void)forget(fs, id);
 }
 
+static bool map_written(int flags)
+{
+    return flags & VARVE_GFILE_MAP && flags & VARVE_GFILE_WRITE;
+}
+
+/* What was wrong, for who called; the error itself says too little. */
+static int register_failed(struct varve_gpufs *fs, const char *path, int flags, int rc)
+{
+    const char *op = "gpufs_register";
+
+    if (!path || !path[0])
+        return vvi_gpufile_fail(fs, op, rc, "no path");
+    if (!flags_good(flags) || map_written(flags))
+        return vvi_gpufile_fail(fs, op, rc,
+                                "%s: flags %u: READ or WRITE, CREATE only with WRITE, and MAP only "
+                                "without",
+                                path, (unsigned)flags);
+    if (rc == -EINVAL)
+        return vvi_gpufile_fail(fs, op, rc, "%s is not a regular file", path);
+    if (rc == -EMFILE)
+        return vvi_gpufile_fail(fs, op, rc,
+                                "%s: there are %u files already, as many as `files` allows, or as "
+                                "the process may have open",
+                                path, fs->opts.files);
+    /* The system's text: what is missing is a file, not a version. */
+    return vvi_gpufile_fail(fs, op, rc, "cannot open %s: %s", path, strerror(-rc));
+}
+
 int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags, uint32_t *ret_id)
 {
+    const char *why;
     uint32_t id;
     int rc;
 
     if (!fs || !ret_id)
-        return -EINVAL;
-    if (flags & VARVE_GFILE_MAP && flags & VARVE_GFILE_WRITE)
-        return -EINVAL;
-    rc = vvi_gpufile_register(fs, path, flags, 1, &id);
+        return vvi_gpufile_fail(fs, "gpufs_register", -EINVAL,
+                                "no file system, or nowhere to put the file's number");
+    rc = map_written(flags) ? -EINVAL : vvi_gpufile_register(fs, path, flags, 1, &id);
     if (rc)
-        return rc;
+        return register_failed(fs, path, flags, rc);
     if (flags & VARVE_GFILE_MAP && fs->files[id].bytes) {
-        rc = varve_gpufs_map(fs, id, 0, 0, NULL);
+        rc = vvi_gpufile_map(fs, id, 0, 0, NULL, &why);
         if (rc && rc != -ENOSPC) {
             take_back(fs, id);
-            return rc;
+            return vvi_gpufile_fail(fs, "gpufs_register", rc, "%s cannot be mapped: %s", path, why);
         }
     }
     *ret_id = id;
@@ -332,22 +367,25 @@ int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags, ui
 int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id)
 {
     static const uint64_t zero;
+    const char *op = "gpufs_unregister";
     bool all_used;
     int rc, cleared;
 
     if (!fs)
-        return -EINVAL;
+        return vvi_gpufile_fail(fs, op, -EINVAL, "no file system");
     vv_mutex_lock(&fs->lock);
     rc = leave_locked(fs, id);
     vv_mutex_unlock(&fs->lock);
-    if (rc <= 0)
-        return rc;
+    if (rc < 0)
+        return vvi_gpufile_fail(fs, op, rc, "file %u: no file has this number", id);
+    if (rc == 0)
+        return 0;
     vv_mutex_lock(&fs->map_lock);
     cleared = vvi_gpufile_copy(fs, &fs->view.grown[id], &zero, sizeof(zero));
     vv_mutex_unlock(&fs->map_lock);
     rc = forget(fs, id);
     if (cleared)
-        return cleared;
+        return vvi_gpufile_fail(fs, op, cleared, "file %u: %s", id, vv_strerror(cleared));
     vv_mutex_lock(&fs->lock);
     all_used = fs->used_ids >= VARVE_G_FILES_MAX / 2;
     vv_mutex_unlock(&fs->lock);
@@ -357,5 +395,9 @@ int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id)
         fs->used_ids = fs->n_files;
         vv_mutex_unlock(&fs->lock);
     }
-    return rc;
+    return rc ? vvi_gpufile_fail(fs, op, rc,
+                                 "file %u: it was mapped, and has become shorter than "
+                                 "it was then",
+                                 id)
+              : 0;
 }

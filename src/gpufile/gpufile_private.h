@@ -142,6 +142,11 @@ struct varve_gpufs {
 VV_WARN_UNUSED int vvi_gpufile_copy(struct varve_gpufs *fs, void *dst, const void *src,
                                     size_t bytes);
 
+/* Leaves a record of what failed with the context, or with the thread if `fs` is NULL; returns `err`. Not
+ * with a lock held. What kernels asked for is told to them, and not recorded. */
+int vvi_gpufile_fail(struct varve_gpufs *fs, const char *operation, int err, const char *fmt, ...)
+    VV_PRINTF(4, 5);
+
 /* Forgets all pages; no kernel runs. */
 VV_WARN_UNUSED int vvi_gpufile_drop(struct varve_gpufs *fs);
 
@@ -163,6 +168,9 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs);
 
 VV_WARN_UNUSED int vvi_gpufile_map_windows(struct varve_gpufs *fs, uint32_t id, uint64_t first,
                                            uint64_t last, uint64_t *ret_bytes);
+/* varve_gpufs_map without a record of what failed; `ret_why`, a part of a sentence, is set if something did. */
+VV_WARN_UNUSED int vvi_gpufile_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset,
+                                   uint64_t bytes, uint64_t *ret_bytes, const char **ret_why);
 /* All windows of a file. */
 void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id);
 /* So many KiB of a file were read by a server. */

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "core/error.h"
 #include "core/thread.h"
 #include "gpufile/gpufile_private.h"
 
@@ -139,21 +140,42 @@ void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id)
     vv_mutex_unlock(&fs->map_lock);
 }
 
-int varve_gpufs_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint64_t bytes,
-                    uint64_t *ret_bytes)
+/* What the errors of mapping mean, those of arguments apart. */
+static const char *why_unmapped(int rc)
+{
+    switch (rc) {
+    case -ENOSPC:
+        return "map_limit is reached, or files have 65536 windows already";
+    case -ENODATA:
+        return "the file has become shorter than it was";
+    case -ENOTSUP:
+        return "the device cannot read mapped files";
+    default:
+        return vv_strerror(rc);
+    }
+}
+
+int vvi_gpufile_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint64_t bytes,
+                    uint64_t *ret_bytes, const char **ret_why)
 {
     struct vvi_gpufile_file *f;
     uint64_t size = 0, mapped = 0;
-    int rc;
+    const char *why = NULL;
+    int rc = 0;
 
-    if (!fs)
-        return -EINVAL;
     vv_mutex_lock(&fs->lock);
     f = vvi_gpufile_file_locked(fs, id);
-    rc = !f || f->flags & VARVE_GFILE_WRITE || offset > f->bytes ? -EINVAL : 0;
-    if (rc == 0)
+    if (!f)
+        why = "no file has this number";
+    else if (f->flags & VARVE_GFILE_WRITE)
+        why = "files for writing are not mapped";
+    else if (offset > f->bytes)
+        why = "the offset is beyond the file's end";
+    else
         size = f->bytes;
     vv_mutex_unlock(&fs->lock);
+    if (why)
+        rc = -EINVAL;
     if (rc == 0 && size > offset) {
         if (bytes == 0 || bytes > size - offset)
             bytes = size - offset;
@@ -162,24 +184,38 @@ int varve_gpufs_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint64
     }
     if (ret_bytes && (rc == 0 || rc == -ENOSPC))
         *ret_bytes = mapped;
+    if (rc)
+        *ret_why = why ? why : why_unmapped(rc);
     return rc;
+}
+
+int varve_gpufs_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint64_t bytes,
+                    uint64_t *ret_bytes)
+{
+    const char *why = "no file system";
+    int rc = fs ? vvi_gpufile_map(fs, id, offset, bytes, ret_bytes, &why) : -EINVAL;
+
+    return rc ? vvi_gpufile_fail(fs, "gpufs_map", rc, "file %u, from %llu on: %s", id,
+                                 (unsigned long long)offset, why)
+              : 0;
 }
 
 int varve_gpufs_unmap(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f;
-    int rc = -EINVAL;
+    int rc = 0;
 
     if (!fs)
-        return -EINVAL;
+        return vvi_gpufile_fail(fs, "gpufs_unmap", -EINVAL, "no file system");
     vv_mutex_lock(&fs->lock);
     f = vvi_gpufile_file_locked(fs, id);
     if (f)
         rc = vvi_gpufile_check_locked(fs, f);
     vv_mutex_unlock(&fs->lock);
-    if (f)
-        vvi_gpufile_unmap_file(fs, id);
-    return rc;
+    if (!f)
+        return vvi_gpufile_fail(fs, "gpufs_unmap", -EINVAL, "file %u: no file has this number", id);
+    vvi_gpufile_unmap_file(fs, id);
+    return rc ? vvi_gpufile_fail(fs, "gpufs_unmap", rc, "file %u: %s", id, why_unmapped(rc)) : 0;
 }
 
 /* ---- what is read often ---- */

@@ -7,6 +7,8 @@
  * opening and in varve_gpufs_drop; everything that changes under running kernels is in host memory.
  */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -376,6 +378,18 @@ int vvi_gpufile_drop(struct varve_gpufs *fs)
 
 /* ---- opening and closing ---- */
 
+int vvi_gpufile_fail(struct varve_gpufs *fs, const char *operation, int err, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    /* Without a context there is no device to ask. */
+    return vv_ckpt_fail_ctx(fs ? fs->ctx : NULL, operation, err, fs && err == -ENODEV, "%s", text);
+}
+
 static void fs_free(struct varve_gpufs *fs)
 {
     memory_fini(fs, &fs->staging);
@@ -430,11 +444,15 @@ int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
     int rc = ret_fs ? vv_ckpt_enter(ctx) : -EINVAL;
 
     if (rc)
-        return rc;
+        return vv_ckpt_fail_ctx(NULL, "gpufs_open", rc, false, "%s",
+                                rc == -EINVAL ? "no context, or nowhere to put the file system"
+                                              : vv_strerror(rc));
     if (!vv_ckpt_device(ctx))
         rc = vv_ckpt_fail_ctx(ctx, "gpufs_open", -ENODEV, false, "the context has no device");
     else
         rc = fs_new(ctx, &fs);
+    if (rc == -ENOMEM)
+        vv_ckpt_fail_ctx(ctx, "gpufs_open", rc, false, "memory for the tables of files");
     if (!fs) {
         vv_ckpt_leave(ctx);
         return rc;
@@ -485,19 +503,27 @@ int varve_gpufs_close(struct varve_gpufs *fs)
     vvi_gpufile_control_stop(fs);
     vvi_gpufile_servers_stop(fs);
     rc = vvi_gpufile_files_fini(fs);
+    if (rc)
+        vvi_gpufile_fail(fs, "gpufs_close", rc,
+                         "a file that was mapped has become shorter than it was then");
     fs_free(fs);
     return rc;
 }
 
 int varve_gpufs_drop(struct varve_gpufs *fs)
 {
-    return fs ? vvi_gpufile_drop(fs) : -EINVAL;
+    int rc = fs ? vvi_gpufile_drop(fs) : -EINVAL;
+
+    return rc ? vvi_gpufile_fail(fs, "gpufs_drop", rc, "%s",
+                                 fs ? vv_strerror(rc) : "no file system")
+              : 0;
 }
 
 int varve_gpufs_handle(struct varve_gpufs *fs, struct varve_gfs *ret_handle)
 {
     if (!fs || !ret_handle)
-        return -EINVAL;
+        return vvi_gpufile_fail(fs, "gpufs_handle", -EINVAL,
+                                "no file system, or nowhere to put its handle");
     *ret_handle = fs->view;
     return 0;
 }
@@ -510,10 +536,11 @@ int varve_gpufs_stats(struct varve_gpufs *fs, struct varve_gpufs_stats *ret_stat
     int rc;
 
     if (!fs || !ret_stats || ret_stats->stats_size < sizeof(size_t))
-        return -EINVAL;
+        return vvi_gpufile_fail(fs, "gpufs_stats", -EINVAL,
+                                "no file system, or figures without their size");
     streams = calloc(fs->view.n_streams, sizeof(*streams));
     if (!streams)
-        return -ENOMEM;
+        return vvi_gpufile_fail(fs, "gpufs_stats", -ENOMEM, "memory for figures of the streams");
     vv_mutex_lock(&fs->map_lock);
     rc = vvi_gpufile_copy(fs, streams, fs->view.streams, fs->view.n_streams * sizeof(*streams));
     vv_mutex_unlock(&fs->map_lock);
@@ -529,7 +556,7 @@ int varve_gpufs_stats(struct varve_gpufs *fs, struct varve_gpufs_stats *ret_stat
     }
     free(streams);
     if (rc)
-        return rc;
+        return vvi_gpufile_fail(fs, "gpufs_stats", rc, "figures of kernels: %s", vv_strerror(rc));
     vv_mutex_lock(&fs->lock);
     s.windows = fs->window_count;
     s.window_bytes = fs->window_bytes;

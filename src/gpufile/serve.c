@@ -30,6 +30,7 @@
 #include <time.h>
 
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/thread.h"
 #include "gpufile/gpufile_private.h"
 #include "gpufile/hooks.h"
@@ -696,20 +697,23 @@ int varve_gpufs_start(struct varve_gpufs *fs, uint32_t servers)
     int rc;
 
     if (!fs || servers > VVI_GPUFILE_SERVERS_MAX)
-        return -EINVAL;
+        return vvi_gpufile_fail(fs, "gpufs_start", -EINVAL, "%s",
+                                fs ? "servers are 64 at most" : "no file system");
     vv_mutex_lock(&fs->map_lock);
     rc = fs->n_servers ? -EALREADY
                        : vvi_gpufile_servers_start(fs, servers ? servers : fs->opts.servers);
     if (rc && rc != -EALREADY)
         vvi_gpufile_servers_stop(fs);
     vv_mutex_unlock(&fs->map_lock);
-    return rc;
+    if (rc == -EALREADY)
+        return vvi_gpufile_fail(fs, "gpufs_start", rc, "the servers run already");
+    return rc ? vvi_gpufile_fail(fs, "gpufs_start", rc, "servers: %s", vv_strerror(rc)) : 0;
 }
 
 int varve_gpufs_stop(struct varve_gpufs *fs)
 {
     if (!fs)
-        return -EINVAL;
+        return vvi_gpufile_fail(fs, "gpufs_stop", -EINVAL, "no file system");
     vv_mutex_lock(&fs->map_lock);
     vvi_gpufile_servers_stop(fs);
     vv_mutex_unlock(&fs->map_lock);

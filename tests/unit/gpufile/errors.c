@@ -598,6 +598,68 @@ static void garbage_in_the_ring(void)
     T_OK(gf_close());
 }
 
+/* The record of the context is that of this call, and says what was wrong. */
+static void told(int rc, int err, const char *operation, const char *text)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+
+    T_ERR(rc, err);
+    T_OK(varve_last_error(gf_ctx, &e));
+    T_EQ(e.err, err);
+    T_STREQ(e.operation, operation);
+    if (!strstr(e.text, text))
+        t_fail(__FILE__, __LINE__, "\"%s\" does not have \"%s\"", e.text, text);
+}
+
+/* What fails leaves a text of its own: an older one, or none, would mislead who prints it. */
+static void texts(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct varve_gpufs_stats s = {.stats_size = 1};
+    struct varve_error e = {.error_size = sizeof(e)};
+    struct varve_gpufs *fs;
+    const char *path;
+    uint32_t id;
+
+    o.files = 2;
+    o.map_limit = 3 * MIB;
+    gf_open(&o);
+    T_ERR(varve_last_error(gf_ctx, &e), -ENODATA);
+    told(varve_gpufs_register(gf_fs, "nofile", VARVE_GFILE_READ, &id), -ENOENT, "gpufs_register",
+         "cannot open nofile: No such file or directory");
+    o.cache_bytes = 1;
+    told(varve_gpufs_open(gf_ctx, &o, &fs), -EINVAL, "gpufs_open", "cache_bytes");
+    told(varve_gpufs_register(gf_fs, "some", 0, &id), -EINVAL, "gpufs_register", "some: flags 0");
+    told(varve_gpufs_register(gf_fs, "some", VARVE_GFILE_WRITE | VARVE_GFILE_MAP, &id), -EINVAL,
+         "gpufs_register", "some: flags 10");
+    told(varve_gpufs_register(gf_fs, "", VARVE_GFILE_READ, &id), -ENOENT, "gpufs_register",
+         "no path");
+    told(varve_gpufs_register(gf_fs, ".", VARVE_GFILE_READ, &id), -EISDIR, "gpufs_register",
+         "cannot open .: Is a directory");
+    told(varve_gpufs_register(gf_fs, "/dev/null", VARVE_GFILE_READ, &id), -EINVAL, "gpufs_register",
+         "/dev/null is not a regular file");
+    told(varve_gpufs_map(gf_fs, 3, 0, 0, NULL), -EINVAL, "gpufs_map", "file 3, from 0 on: no file");
+    told(varve_gpufs_unmap(gf_fs, 3), -EINVAL, "gpufs_unmap", "file 3: no file");
+    told(varve_gpufs_unregister(gf_fs, 3), -EINVAL, "gpufs_unregister", "file 3: no file");
+    told(varve_gpufs_start(gf_fs, 0), -EALREADY, "gpufs_start", "run already");
+    told(varve_gpufs_start(gf_fs, 65), -EINVAL, "gpufs_start", "64 at most");
+    told(varve_gpufs_stats(gf_fs, &s), -EINVAL, "gpufs_stats", "size");
+    told(varve_gpufs_handle(gf_fs, NULL), -EINVAL, "gpufs_handle", "nowhere");
+    id = add("writable", 100, VARVE_GFILE_WRITE);
+    told(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -EINVAL, "gpufs_map", "for writing");
+    /* What registering maps no further is served: nothing has failed. */
+    id = add("large", 6 * MIB, VARVE_GFILE_READ | VARVE_GFILE_MAP);
+    told(varve_gpufs_map(gf_fs, id, 6 * MIB + 1, 0, NULL), -EINVAL, "gpufs_map", "beyond");
+    told(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -ENOSPC, "gpufs_map", "map_limit");
+    path = gf_file("third", 100);
+    told(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id), -EMFILE, "gpufs_register",
+         "third: there are 2 files");
+    T_ERR(varve_gpufs_drop(NULL), -EINVAL);
+    T_OK(varve_last_error(NULL, &e));
+    T_STREQ(e.operation, "gpufs_drop");
+    T_OK(gf_close());
+}
+
 static void bad_options(void)
 {
     struct varve_gpufs_opts good = gf_opts(), o;
@@ -729,6 +791,7 @@ int main(void)
     T_RUN(a_clock_that_steps_back);
     T_RUN(reads_fail);
     T_RUN(garbage_in_the_ring);
+    T_RUN(texts);
     T_RUN(bad_options);
     T_RUN(the_device_fails);
     return t_done();

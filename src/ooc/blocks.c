@@ -172,7 +172,7 @@ int vvi_blocks_fail(struct varve_blocks *b, const char *operation, int rc, const
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    return vv_ckpt_fail_ctx(b->ctx, operation, rc, true, "%s: %s", text, vv_strerror(rc));
+    return vv_ckpt_fail_ctx(b->ctx, operation, rc, true, "%s", text);
 }
 
 static int device_alloc(struct varve_blocks *b, size_t bytes, unsigned char **ret)
@@ -423,8 +423,8 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
     if (rc == 0)
         rc = zeros_init(b);
     b->view.slots = b->cache;
-    return rc ? vvi_blocks_fail(b, "blocks_open", rc, "memory for %llu slots of %zu bytes",
-                                (unsigned long long)slots, b->block_bytes)
+    return rc ? vvi_blocks_fail(b, "blocks_open", rc, "memory for %llu slots of %zu bytes: %s",
+                                (unsigned long long)slots, b->block_bytes, vv_strerror(rc))
               : 0;
 }
 
@@ -472,7 +472,7 @@ static int first_run(struct varve_blocks *b)
     int rc = vvi_blocks_run_new(b, 0, &r);
 
     if (rc)
-        return vvi_blocks_fail(b, "blocks_open", rc, "memory for a run");
+        return vvi_blocks_fail(b, "blocks_open", rc, "memory for a run: %s", vv_strerror(rc));
     vv_mutex_lock(&b->lock);
     b->idle = r;
     vv_mutex_unlock(&b->lock);

@@ -1032,9 +1032,10 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
         }
     }
     if (rc && !j.told && j.block != VVI_NO_ID)
-        rc = FAIL(&j, rc, "block %llu cannot be read", (unsigned long long)j.block);
+        rc = FAIL(&j, rc, "block %llu cannot be read: %s", (unsigned long long)j.block,
+                  vv_strerror(rc));
     else if (rc && !j.told)
-        rc = FAIL(&j, rc, "%s", j.what ? j.what : "a run on the device");
+        rc = FAIL(&j, rc, "%s: %s", j.what ? j.what : "a run on the device", vv_strerror(rc));
     run_end(&j); /* others may close it from here on */
     return rc;
 }

@@ -288,7 +288,8 @@ void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream)
 static int fail(struct vvi_source *src, int rc, const char *what, const char *name)
 {
     return vv_ckpt_fail_ctx(src->ctx, src->operation, rc, false, "%s%s%s: %s", what,
-                            name ? " " : "", name ? name : "", vv_strerror(rc));
+                            name ? " " : "", name ? name : "",
+                            strerror(-rc)); /* the system's: no version is missing */
 }
 
 static int open_file(struct vvi_source *src, const char *path, uint64_t offset, uint64_t bytes)

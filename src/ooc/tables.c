@@ -55,7 +55,7 @@ int vvi_tables_fail(struct vvi_cache *c, int rc, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     atomic_store_explicit(&c->t->told, true, memory_order_relaxed);
-    return vv_ckpt_fail_ctx(c->t->ctx, "tables_run", rc, true, "%s: %s", text, vv_strerror(rc));
+    return vv_ckpt_fail_ctx(c->t->ctx, "tables_run", rc, true, "%s", text);
 }
 
 static const char *why_not(const struct varve_tables_opts *o)

@@ -113,9 +113,10 @@ static int bring(struct vvi_cache *c, const struct vvi_step *step)
     if (n > 0)
         rc = vvi_source_fill(&c->source, c->moves, c->pieces, n, &table);
     if (rc && table != VVI_NO_ID)
-        return vvi_tables_fail(c, rc, "table %llu cannot be read", (unsigned long long)table);
-    return rc ? vvi_tables_fail(c, rc, "the tables of item %u cannot be brought to the device",
-                                step->batch.from)
+        return vvi_tables_fail(c, rc, "table %llu cannot be read: %s", (unsigned long long)table,
+                               vv_strerror(rc));
+    return rc ? vvi_tables_fail(c, rc, "the tables of item %u cannot be brought to the device: %s",
+                                step->batch.from, vv_strerror(rc))
               : 0;
 }
 
@@ -277,7 +278,8 @@ static int host_item(struct vvi_tables_run *r, uint32_t item)
     free(own);
     free(tables);
     return rc ? vvi_tables_fail(&r->t->caches[0], rc < 0 ? rc : -EINVAL,
-                                "item %u, by the processor", item)
+                                "item %u, by the processor: %s", item,
+                                vv_strerror(rc < 0 ? rc : -EINVAL))
               : 0;
 }
 
@@ -644,7 +646,8 @@ static int run(struct vvi_tables_run *r, uint64_t start)
     if (rc == 0)
         rc = vvi_tables_divide(t, &split);
     if (rc)
-        return vvi_tables_fail(&t->caches[0], rc, "what launches need beside their tables");
+        return vvi_tables_fail(&t->caches[0], rc, "what launches need beside their tables: %s",
+                               vv_strerror(rc));
     /* Now, and not when it is its turn: that may be hours away. */
     if (!r->order.work.host && split.largest.bytes > t->plans[0].space.capacity)
         return never_fits(&t->caches[0], &split.largest);
@@ -695,7 +698,7 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
     if (rc == 0 && r.order.work.items > 0)
         rc = run(&r, start);
     if (rc && !why && !atomic_load_explicit(&t->told, memory_order_relaxed))
-        rc = vvi_tables_fail(&t->caches[0], rc, "a run on the device");
+        rc = vvi_tables_fail(&t->caches[0], rc, "a run on the device: %s", vv_strerror(rc));
     vvi_order_fini(&r.order);
     free(r.host_items);
     vv_mutex_lock(&t->lock);

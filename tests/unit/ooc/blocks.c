@@ -228,6 +228,8 @@ static uint32_t named_item(struct varve_ctx *ctx, const char *behind)
     at = strstr(e.text, behind);
     if (!at)
         t_fail(__FILE__, __LINE__, "\"%s\" names no item", e.text);
+    /* It is all there is to say: what the number means elsewhere does not follow. */
+    T_CHECK(!strstr(e.text, varve_strerror(e.err)));
     return (uint32_t)strtoul(at + strlen(behind), NULL, 10);
 }
 
@@ -449,6 +451,7 @@ static void sources(void)
     close(fd);
     o.path = "/nowhere/cells";
     T_ERR(varve_blocks_open(ctx, &o, &b), -ENOENT);
+    ck_error(ctx, -ENOENT, "cannot open /nowhere/cells: No such file or directory");
     o.path = t_tmpdir();
     T_ERR(varve_blocks_open(ctx, &o, &b), -EISDIR);
 

@@ -493,6 +493,11 @@ static int perform(struct gfb *b)
     char err[GFB_PATH + GFB_TEXT];
     int rc = 0, wrote;
 
+    /* Before anything is measured, which takes its files to be there. The dot: it is a folder. */
+    snprintf(err, sizeof(err), "%s/.", b->o.folder);
+    if (access(err, W_OK | X_OK) < 0)
+        return gfb_fail(b, -errno, "no files can be made in %s (--folder): %s", b->o.folder,
+                        strerror(errno));
     if (mkdir(b->o.out, 0777) < 0 && errno != EEXIST)
         return gfb_fail(b, -errno, "%s: %s", b->o.out, strerror(errno));
     if (b->o.resume)

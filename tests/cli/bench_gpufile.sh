@@ -92,6 +92,12 @@ expect 2 --device host --threads 7
 expect 2 something
 expect 1 $tiny --out "$dir/no/such" --only hits
 expect 1 $tiny --folder "$dir/no" --out "$dir/x" --only hits
+# The folder is named, and what to change.
+grep -qF "no files can be made in $dir/no (--folder): No such file or directory" "$dir/err" || { cat "$dir/err"; fail "no folder"; }
+[ ! -e "$dir/x" ] || fail "a page of nothing"
+touch "$dir/file"
+expect 1 $tiny --folder "$dir/file" --out "$dir/x" --only 9
+grep -qF "in $dir/file (--folder): Not a directory" "$dir/err" || { cat "$dir/err"; fail "no folder but a file"; }
 
 # A file that cannot be put in its place is named, and leaves nothing beside it.
 mkdir -p "$dir/taken/index.html/full"

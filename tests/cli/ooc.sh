@@ -77,6 +77,27 @@ once || "$SOURCE_DIR/scripts/bench-ooc" --short --only 'blocks$' --bin "$(dirnam
     { cat "$dir/out"; fail "scripts/bench-ooc"; }
 once || [ -s "$dir/script/blocks/figure2.svg" ] || fail "scripts/bench-ooc makes no figure"
 
+# Told to end, it has what runs end first. What runs is made up: it waits to be told.
+mkdir -p "$dir/bin"
+cat > "$dir/bin/varve" <<EOF
+#!/usr/bin/env bash
+trap 'touch "$dir/told"; exit 1' TERM
+touch "$dir/begun"
+for ((i = 0; i < 3000; i++)); do sleep 0.1; done
+EOF
+chmod +x "$dir/bin/varve"
+"$SOURCE_DIR/scripts/bench-ooc" --short --only 'blocks$' --bin "$dir/bin" --out "$dir/ended" >"$dir/out" 2>&1 &
+script=$!
+while [ ! -e "$dir/begun" ]; do
+    kill -0 $script 2>/dev/null || { cat "$dir/out"; fail "scripts/bench-ooc has ended"; }
+    sleep 0.05
+done
+kill $script
+rc=0
+wait $script || rc=$?
+[ $rc -eq 143 ] || { cat "$dir/out"; fail "scripts/bench-ooc: $rc, not 143"; }
+[ -e "$dir/told" ] || fail "scripts/bench-ooc left behind what it ran"
+
 # The same seed is the same experiment, another is another one.
 touched() { python3 -c 'import json,sys; r = json.load(open(sys.argv[1])); print(r["touched_bytes"], r["least_bytes"])' "$dir/out"; }
 expect 0 $small --cache 64K --json

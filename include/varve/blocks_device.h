@@ -22,7 +22,8 @@
  * An item asks for all cells that it can before it gives up, as above: then one round brings them
  * all. A cell outside of the array is an error of the run; the lookup gives 0, so the kernel goes on.
  *
- * The same source compiles as C for the emulated device: <varve/device_dual.h>.
+ * The same source compiles as C for the emulated device, after `#define VARVE_EMULATE 1` before this
+ * header; without nvcc and without that the functions are not declared. <varve/device_dual.h> tells more.
  */
 #ifndef VARVE_BLOCKS_DEVICE_H
 #define VARVE_BLOCKS_DEVICE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * GPU files, in kernels: opening, reading, writing and mapping files inside device code. The host's
- * part is <varve/gpufile.h>; a kernel links nothing.
+ * part is <varve/gpufile.h>; a kernel links nothing. The functions are there when nvcc compiles, and in C
+ * for the emulated device after `#define VARVE_EMULATE 1`, before this header; otherwise only the types.
  *
  * Groups. A file is opened by a group of threads, a block or a warp, and every call on it is made by
  * all threads of that group at once, with the same arguments. Results are the same in all of them.

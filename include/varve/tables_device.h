@@ -21,7 +21,8 @@
  * An element beyond the end of its table is an error of the run; the lookup gives 0, so the kernel goes
  * on. With flat tables t.at is a plain pointer to t.bytes bytes, aligned to 256.
  *
- * The same source compiles as C for the emulated device: <varve/device_dual.h>.
+ * The same source compiles as C for the emulated device, after `#define VARVE_EMULATE 1` before this
+ * header; without nvcc and without that the functions are not declared. <varve/device_dual.h> tells more.
  */
 #ifndef VARVE_TABLES_DEVICE_H
 #define VARVE_TABLES_DEVICE_H

@@ -299,18 +299,29 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs)
     return rc;
 }
 
-/* Undoes a registration that nobody was told of. A kernel that has opened the file keeps it. */
+/* Undoes a registration that nobody was told of. A kernel that has opened the file keeps it, and so
+ * does whoever registers it meanwhile; somebody may even have unregistered it. A number that was not
+ * given out again can be given to the next: no page of it is in the cache. */
 static void take_back(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = &fs->files[id];
-    bool last;
+    bool last = false;
 
     vv_mutex_lock(&fs->lock);
-    f->users--;
-    last = f->closing = f->users == 0 && !f->by_path;
+    if (vvi_gpufile_file_locked(fs, id) && f->users) {
+        f->users--;
+        last = f->closing = f->users == 0 && !f->by_path;
+    }
     vv_mutex_unlock(&fs->lock);
-    if (last)
-        (void)forget(fs, id);
+    if (!last)
+        return;
+    (void)forget(fs, id);
+    vv_mutex_lock(&fs->lock);
+    if (fs->next_id == (id + 1) % VARVE_G_FILES_MAX && !f->used) {
+        fs->next_id = id;
+        fs->used_ids--;
+    }
+    vv_mutex_unlock(&fs->lock);
 }
 
 static bool map_written(int flags)

@@ -328,6 +328,11 @@ static void failed_registrations(void)
     T_EQ(first.got, PAGE);
     T_OK(varve_gpufs_unregister(gf_fs, had));
     T_EQ(gf_stats().files, 0);
+    /* More often than there are numbers. */
+    T_OK(vv_device_host_fail(d, VV_DEVICE_OP_HOST_REGISTER, 1, 1000000, -ENOMEM));
+    for (uint32_t i = 0; i < VARVE_G_FILES_MAX + 10; i++)
+        T_ERR(varve_gpufs_register(gf_fs, path, map, &id), -ENOMEM);
+    vv_device_host_heal(d);
     T_OK(varve_gpufs_register(gf_fs, path, map, &id));
     T_EQ(gf_stats().windows, 1);
     T_OK(gf_close());

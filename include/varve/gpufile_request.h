@@ -111,15 +111,19 @@ VARVE_D_COLD void varve_g_touch(const struct varve_gfs *fs, uint32_t file, uint6
 VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
 {
     struct varve_g_stream *s = &f->fs->streams[f->stream];
+    uint64_t v;
 
     if (!(s->stuck >> part & 1))
         return 1;
-    if (VARVE_G_ANSWER_NUMBER(varve_d_acquire64_sys(varve_g_mailbox(f, part))) != s->number[part])
+    v = varve_d_acquire64_sys(varve_g_mailbox(f, part));
+    if (VARVE_G_ANSWER_NUMBER(v) != s->number[part])
         return 0;
     s->stuck &= ~(1u << part);
     /* A write that was given up has been made after all, perhaps since others have read its pages. */
     if (part == 0 && s->late_bytes) {
         varve_g_touch(f->fs, s->late_file, s->late_off, s->late_bytes);
+        if ((int32_t)(uint32_t)v == (int32_t)s->late_bytes)
+            varve_d_max64_dev(&f->fs->grown[s->late_file], s->late_off + s->late_bytes);
         s->late_bytes = 0;
     }
     return 1;
@@ -468,7 +472,7 @@ VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64
     uint32_t w, lo, hi, bytes, asked;
     int rc;
 
-    w = varve_g_in_window(f, 0, off) ? 0 : varve_g_in_window(f, 1, off) ? 1 : 2;
+    w = alone ? 2 : varve_g_in_window(f, 0, off) ? 0 : varve_g_in_window(f, 1, off) ? 1 : 2;
     if (w < 2 && (f->window[w].error || !varve_g_fresh(f, w, page, 1))) {
         varve_g_window_drop(f, w);
         w = 2;

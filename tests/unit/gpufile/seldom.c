@@ -158,7 +158,7 @@ static void one_chain(void)
         id = add("chain", o.cache_bytes, flags);
         gf_handle.n_buckets = 1; /* of those that there are */
         launch(2, read_in_turns, &id);
-        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        T_EQ(gf_pinned(), 0);
         T_OK(gf_close());
     }
 }
@@ -334,8 +334,33 @@ static void write_late(void *arg)
     CHECK_ALL(varve_gclose(&f) == 0);
 }
 
+/* One that is given up makes the file longer. */
+static void grow_late(void *arg)
+{
+    struct varve_gfile f;
+
+    CHECK_ALL(varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) == 0);
+    CHECK_ALL(varve_gsize(&f) == 100);
+    CHECK_ALL(varve_gwrite(&f, 0, buffer[1], PAGE) == -ETIMEDOUT);
+    be_patient();
+    atomic_store(&held, false);
+    while (VARVE_G_ANSWER_NUMBER(varve_d_acquire64_sys(varve_g_mailbox(&f, 0))) !=
+           gf_handle.streams[f.stream].number[0])
+        usleep(100);
+    varve_d_sync_block();
+    CHECK_ALL(varve_gread(&f, 0, buffer[0], PAGE) == PAGE);
+    CHECK_ALL(varve_gread(&f, 101, buffer[0], PAGE) == PAGE - 101);
+    CHECK_ALL(varve_gclose(&f) == 0);
+}
+
 static void late_writes_are_seen(void)
 {
+    uint32_t id;
+
+    open_held();
+    id = add("longer", 100, VARVE_GFILE_READ | VARVE_GFILE_WRITE);
+    launch(1, grow_late, &id);
+    T_OK(gf_close());
     for (int how = 0; how < 2; how++) {
         bool open_again = how == 1;
 
@@ -383,6 +408,19 @@ static void read_on_to_the_bad_page(void *arg)
     (void)varve_gclose(&f);
 }
 
+/* Two windows that overlap: one begins at page 4, the other at 0. */
+static void read_back_before_the_bad_page(void *arg)
+{
+    const struct bad *b = arg;
+    struct varve_gfile f;
+
+    CHECK_ALL(varve_gopen(&gf_handle, b->id, VARVE_GBLOCK, &f) == 0);
+    CHECK_ALL(reads(&f, (uint64_t)(BAD_PAGE - 3) * PAGE, PAGE));
+    CHECK_ALL(reads(&f, 0, PAGE));
+    CHECK_ALL(reads(&f, (uint64_t)(BAD_PAGE - 1) * PAGE, PAGE));
+    (void)varve_gclose(&f);
+}
+
 /* A page that cannot be read, or is not there any more, is an error for who reads it, and not for who reads
  * the pages before it, which are asked for together with it. */
 static void errors_of_other_pages(void)
@@ -402,8 +440,9 @@ static void errors_of_other_pages(void)
         T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &b.id));
         if (how % 2)
             T_EQ(truncate(path, BAD_PAGE * PAGE), 0);
+        launch(1, read_back_before_the_bad_page, &b);
         launch(1, read_on_to_the_bad_page, &b);
-        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        T_EQ(gf_pinned(), 0);
         T_OK(gf_close());
     }
 }
@@ -489,8 +528,8 @@ static void always_written(void)
         gf_open(&o);
         busy_file = add("busy", 16 * PAGE, VARVE_GFILE_READ | VARVE_GFILE_WRITE);
         launch(2, read_what_is_written, &scope);
-        T_EQ(gf_stats().hits, 0);      /* no page was kept */
-        T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+        T_EQ(gf_stats().hits, 0); /* no page was kept */
+        T_EQ(gf_pinned(), 0);
         T_OK(gf_close());
     }
 }
@@ -590,7 +629,7 @@ static void one_maps_nearly_all(void)
     T_EQ(gf_handle.extent_frames, EXTENT);
     id = add("map", 4 * MAPPED * PAGE, VARVE_GFILE_READ);
     launch(2, map_most, &id);
-    T_OK(varve_gpufs_drop(gf_fs)); /* nothing was left pinned */
+    T_EQ(gf_pinned(), 0);
     T_OK(gf_close());
 }
 

@@ -57,22 +57,25 @@ const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
 
 /* ---- the order of work ---- */
 
-/* Backwards, so that of each table the item that uses it next is known. */
-static void find_nexts(struct vvi_order *o, uint32_t *soonest)
+/* Of a table: the items that use it next. */
+struct soon {
+    uint32_t item, then;
+};
+
+/* Backwards, so that of each table the item that uses it next is known; and, since an item may name a
+ * table twice, the one after that. */
+static void find_nexts(struct vvi_order *o, struct soon *soon)
 {
     const struct varve_tables_work *w = &o->work;
 
-    memset(soonest, 0xff, o->tables * sizeof(*soonest));
+    memset(soon, 0xff, o->tables * sizeof(*soon));
     for (uint32_t i = (uint32_t)w->items; i-- > 0;)
         for (uint64_t u = w->first[i + 1]; u-- > w->first[i];) {
-            uint32_t next = soonest[w->uses[u]];
+            struct soon *t = &soon[w->uses[u]];
 
-            /* An item may name a table twice. */
-            for (uint64_t same = u + 1; next == i; same++)
-                if (w->uses[same] == w->uses[u])
-                    next = vvi_order_next(o, same);
-            o->nexts[u - w->first[0]] = next;
-            soonest[w->uses[u]] = i;
+            if (t->item != i)
+                *t = (struct soon){i, t->item};
+            o->nexts[u - w->first[0]] = t->then;
         }
 }
 
@@ -128,7 +131,7 @@ static const char *why_not(struct vvi_order *o)
 int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
                    const struct varve_tables_work *work, const char **ret_why)
 {
-    uint32_t *soonest;
+    struct soon *soon;
     uint64_t uses;
 
     *o = (struct vvi_order){.tables = opts->tables,
@@ -143,16 +146,16 @@ int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
     if (*ret_why)
         return -EINVAL;
     uses = o->work.items > 0 ? o->work.first[o->work.items] - o->work.first[0] : 0;
-    soonest = malloc(o->tables * sizeof(*soonest));
+    soon = malloc(o->tables * sizeof(*soon));
     o->nexts = malloc((uses + 1) * sizeof(*o->nexts));
     o->locals = malloc((uses + 1) * sizeof(*o->locals));
-    if (!soonest || !o->nexts || !o->locals) {
-        free(soonest);
+    if (!soon || !o->nexts || !o->locals) {
+        free(soon);
         vvi_order_fini(o);
         return -ENOMEM;
     }
-    find_nexts(o, soonest);
-    free(soonest);
+    find_nexts(o, soon);
+    free(soon);
     return 0;
 }
 

@@ -394,7 +394,7 @@ static void renew_holes(struct vvi_space *s, uint32_t before, uint32_t behind)
     end = to < s->nr_segs ? s->segs[to].at : s->capacity;
     while (low < s->nr_holes && s->holes[low].end <= start)
         low++;
-    for (high = low; high < s->nr_holes && s->holes[high].at < end;)
+    for (high = low; high < s->nr_holes && s->holes[high].end <= end;)
         high++;
     n = find_holes(s, from, to, s->least_room, s->found);
     memmove(s->holes + low + n, s->holes + high, (s->nr_holes - high) * sizeof(*s->holes));

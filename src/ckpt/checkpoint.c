@@ -277,7 +277,9 @@ static int make_call(struct call *c, int (*fn)(void *call))
     if (vv_deputy_call(deputy, fn, c, &rc))
         return rc;
     rc = fn(c);
-    vv_deputy_missed(deputy);
+    /* In a child of the process that opened it the call was refused, and locks are as they were there. */
+    if (c->entered)
+        vv_deputy_missed(deputy);
     return rc;
 }
 

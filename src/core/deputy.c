@@ -170,11 +170,14 @@ static void *deputy_main(void *arg)
 
 /* ---- callers ---- */
 
-/* A call was taken back: the first of them may be chance. */
+/* A call was taken back: the first of them may be chance. More than make a difference are not counted:
+ * they would have to be made good. */
 static void missed(struct vv_deputy *d)
 {
-    unsigned before = atomic_fetch_add_explicit(&d->misses, 1, memory_order_relaxed);
+    unsigned before = atomic_load_explicit(&d->misses, memory_order_relaxed);
 
+    if (before < RESTS + 2)
+        atomic_fetch_add_explicit(&d->misses, 1, memory_order_relaxed);
     if (before > 0)
         atomic_store_explicit(&d->rest_until_ns,
                               vv_now_ns() + (REST_NS << VV_MIN(before - 1, (unsigned)RESTS)),

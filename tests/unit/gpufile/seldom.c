@@ -408,19 +408,6 @@ static void read_on_to_the_bad_page(void *arg)
     (void)varve_gclose(&f);
 }
 
-/* Two windows that overlap: one begins at page 4, the other at 0. */
-static void read_back_before_the_bad_page(void *arg)
-{
-    const struct bad *b = arg;
-    struct varve_gfile f;
-
-    CHECK_ALL(varve_gopen(&gf_handle, b->id, VARVE_GBLOCK, &f) == 0);
-    CHECK_ALL(reads(&f, (uint64_t)(BAD_PAGE - 3) * PAGE, PAGE));
-    CHECK_ALL(reads(&f, 0, PAGE));
-    CHECK_ALL(reads(&f, (uint64_t)(BAD_PAGE - 1) * PAGE, PAGE));
-    (void)varve_gclose(&f);
-}
-
 /* A page that cannot be read, or is not there any more, is an error for who reads it, and not for who reads
  * the pages before it, which are asked for together with it. */
 static void errors_of_other_pages(void)
@@ -440,7 +427,6 @@ static void errors_of_other_pages(void)
         T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &b.id));
         if (how % 2)
             T_EQ(truncate(path, BAD_PAGE * PAGE), 0);
-        launch(1, read_back_before_the_bad_page, &b);
         launch(1, read_on_to_the_bad_page, &b);
         T_EQ(gf_pinned(), 0);
         T_OK(gf_close());
@@ -448,6 +434,32 @@ static void errors_of_other_pages(void)
 }
 
 /* A window was asked for up to the end of a file that has grown since: it is no shorter for that. */
+/* Two windows that overlap, both of which hold the bad page in their second part. */
+static void read_back_before_the_bad_page(void *arg)
+{
+    struct varve_gfile f;
+
+    CHECK_ALL(varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) == 0);
+    CHECK_ALL(reads(&f, (uint64_t)(BAD_PAGE - 3) * PAGE, PAGE));
+    CHECK_ALL(reads(&f, (uint64_t)(BAD_PAGE - 7) * PAGE, PAGE));
+    CHECK_ALL(reads(&f, (uint64_t)(BAD_PAGE - 1) * PAGE, PAGE));
+    (void)varve_gclose(&f);
+}
+
+static void windows_that_overlap(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    uint32_t id;
+
+    o.readahead = VARVE_GREADAHEAD_FIXED;
+    gf_bad_os(0, 0, 0);
+    gf_os.os.pread = bad_pread;
+    gf_open(&o);
+    id = add("overlap", ALL_PAGES * PAGE, VARVE_GFILE_READ);
+    launch(1, read_back_before_the_bad_page, &id);
+    T_OK(gf_close());
+}
+
 static void announce_and_append(void *arg)
 {
     const uint64_t old = PAGE + 100;
@@ -642,6 +654,7 @@ int main(void)
     T_RUN(a_handle_recovers);
     T_RUN(late_writes_are_seen);
     T_RUN(errors_of_other_pages);
+    T_RUN(windows_that_overlap);
     T_RUN(windows_of_files_that_grow);
     T_RUN(cut_files_are_closed);
     T_RUN(always_written);

@@ -16,6 +16,16 @@
 
 enum { PAGE = 4096 };
 
+/* There is no empty text for it. */
+static void test_nothing_has_failed(void)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE};
+    struct varve_error e = {.error_size = sizeof(e)};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    T_ERR(varve_last_error(ctx, &e), -ENODATA);
+    T_OK(varve_close(ctx));
+}
+
 static void test_null_and_absurd(void)
 {
     struct varve_opts opts;
@@ -61,8 +71,6 @@ static void test_null_and_absurd(void)
 
     struct ck_cfg cfg = {.host_cache = 64 * PAGE};
     ctx = ck_open(&cfg);
-    struct varve_error none = {.error_size = sizeof(none)};
-    T_ERR(varve_last_error(ctx, &none), -ENODATA); /* nothing has failed: no empty text for it */
     T_ERR(varve_history_open(ctx, NULL, &h), -EINVAL);
     T_ERR(varve_history_open(ctx, "", &h), -EINVAL);
     T_ERR(varve_history_open(ctx, ".hidden", &h), -EINVAL);
@@ -480,6 +488,7 @@ static void test_device_range(void)
 int main(void)
 {
     ck_any_device();
+    T_RUN(test_nothing_has_failed);
     T_RUN(test_null_and_absurd);
     T_RUN(test_options);
     T_RUN(test_environment);

@@ -135,6 +135,17 @@ static void launched(struct shadow *sh, const struct vvi_plan *p, const struct v
     check_whole(sh, &p->space);
 }
 
+/* The next item is done by somebody else. How many that were. */
+static uint32_t pass_over(struct vvi_plan *p, struct vvi_step *st, uint32_t next)
+{
+    st->batch.to = st->batch.nr = 0;
+    if (p->from == p->to)
+        return 0;
+    T_EQ(p->from, next);
+    vvi_plan_skip(p);
+    return 1;
+}
+
 /* Launches begin and end in some order; items are done once, those that never fit by others. */
 static void one_plan(struct t_rng *rng)
 {
@@ -175,13 +186,9 @@ static void one_plan(struct t_rng *rng)
         if (rc == -EFBIG || (rc == -EAGAIN && free_step < DEPTH && t_rng_below(rng, 30) == 0)) {
             if (rc == -EFBIG)
                 T_CHECK(steps[free_step].batch.bytes > p.space.capacity);
-            steps[free_step].batch.to = steps[free_step].batch.nr = 0;
-            if (p.from < p.to) {
-                T_EQ(p.from, next);
-                next++;
-                items++;
-                vvi_plan_skip(&p);
-            }
+            uint32_t passed = pass_over(&p, &steps[free_step], next);
+            next += passed;
+            items += passed;
             continue;
         }
         if (rc == 0) {

@@ -158,6 +158,7 @@ cmp whole/image.raw traced/image.raw || fail "another image with a trace"
 long=(--model layers --grid 200x100 --steps 300 --every 2 --shots 300 --memory 2M)
 start() { # in the background, until it has a history
     rm -rf run
+    : >err # what the run before said would be taken for this one's
     "$rtm" "${long[@]}" --out run >out 2>err &
     pid=$!
     for _ in $(seq 2400); do

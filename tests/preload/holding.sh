@@ -10,7 +10,7 @@ start_daemon
 (echo go) | "$programs/holding" "$root" >"$base/plain" 2>/dev/null
 
 held() { # held NAME COMMAND: which is run while files are held
-    rm -f "$base/go"
+    rm -f "$base/go" "$base/held"
     mkfifo "$base/go"
     LD_PRELOAD=$library timeout 180 "$programs/holding" "$root" <"$base/go" >"$base/with" 2>"$base/held" &
     local pid=$!

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Items of work that each add up an element of three tables, on a device that has room for a quarter of
- * the tables. The kernel compiles as C and runs on the emulated device; for a GPU, make it a __global__
- * function and launch that. */
+ * the tables. As C this runs on the emulated device; tables.cu makes it a program for a GPU, with the same
+ * kernel. */
+#ifndef __CUDACC__
 #define VARVE_EMULATE 1
+#endif
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +29,17 @@ static double element(uint32_t table, uint64_t i)
     return 1000.0 * table + (double)i;
 }
 
-static void add_up(void *arg)
+/* What a kernel is given. */
+struct job {
+    struct varve_tables_view view;
+    double *sums; /* on the device */
+};
+
+/* ---- one thread of the kernel, wherever it runs ---- */
+
+VARVE_D_FN void add_up(const struct job *j)
 {
-    const struct varve_tables_view *v = arg;
+    const struct varve_tables_view *v = &j->view;
     uint32_t begin = varve_d_block() * varve_d_threads() + varve_d_thread();
 
     for (uint32_t i = begin; i < v->items; i += varve_d_blocks() * varve_d_threads()) {
@@ -40,41 +50,82 @@ static void add_up(void *arg)
             double x;
 
             if (varve_tables_f64(v, &t, item, &x)) /* beyond its end: an error of the run */
-                sums[item] += x;
+                j->sums[item] += x;
         }
     }
 }
 
+/* ---- the launch ---- */
+
+#ifdef __CUDACC__
+
+enum { DEVICE = VARVE_DEVICE_CUDA };
+
+__global__ void kernel(struct job j)
+{
+    add_up(&j);
+}
+
+static int start(const struct job *j, struct CUstream_st *stream)
+{
+    kernel<<<4, 128, 0, stream>>>(*j);
+    return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
+}
+
+#else
+
+enum { DEVICE = VARVE_DEVICE_HOST };
+
+static void thread(void *arg)
+{
+    add_up((const struct job *)arg);
+}
+
 static void grid(void *arg)
 {
-    if (varve_emu_launch(4, 8, 2, 1, add_up, arg) != 0) /* 4 blocks of 8 threads */
+    if (varve_emu_launch(4, 8, 2, 1, thread, arg) != 0) /* 4 blocks of 8 threads */
         abort();
     free(arg);
 }
 
-/* Called again before this kernel has ended: each has a view of its own. */
-static int launch(void *arg, const struct varve_tables_view *view, uint32_t device,
-                  struct CUstream_st *stream)
+/* The next launch comes before this kernel has ended: each has a copy, as CUDA's launch makes one. */
+static int start(const struct job *j, struct CUstream_st *stream)
 {
-    struct varve_tables_view *own = malloc(sizeof(*own));
+    struct job *own = (struct job *)malloc(sizeof(*own));
     int rc;
 
-    (void)arg, (void)device;
     if (!own)
         return -ENOMEM;
-    *own = *view;
-    rc = varve_emulate(ctx, grid, own, stream); /* add_up<<<4, 8, 0, stream>>>(*view) */
+    *own = *j;
+    rc = varve_emulate(ctx, grid, own, stream);
     if (rc)
         free(own);
     return rc;
 }
 
+#endif
+
+/* For each batch of items. */
+static int launch(void *arg, const struct varve_tables_view *view, uint32_t device,
+                  struct CUstream_st *stream)
+{
+    struct job j;
+
+    (void)device; /* there is one */
+    j.view = *view;
+    j.sums = (double *)arg;
+    return start(&j, stream);
+}
+
+/* ---- the host ---- */
+
 static void must(int rc)
 {
-    struct varve_error e = {.error_size = sizeof(e)};
+    struct varve_error e;
 
     if (rc == 0)
         return;
+    e.error_size = sizeof(e);
     /* The context has the record, or, where a call has none or ends it, this thread. */
     if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
         (varve_last_error(NULL, &e) != 0 || e.err != rc))
@@ -85,19 +136,21 @@ static void must(int rc)
 
 int main(void)
 {
-    struct varve_tables_stats stats = {.stats_size = sizeof(stats)};
-    struct varve_tables_work work = {.work_size = sizeof(work)};
+    static struct varve_tables_work work; /* 0 where nothing is set below */
+    struct varve_tables_stats stats;
     struct varve_tables_opts options;
     struct varve_tables *tables;
     struct varve_opts opts;
     uint64_t total = 0;
     double *memory, *to;
+    void *on_device;
     int wrong = 0;
 
     for (uint32_t t = 0; t < TABLES; t++) /* of different sizes */
         total += bytes[t] = (ITEMS + 100 * t) * sizeof(double);
-    memory = to = malloc(total);
-    for (uint32_t t = 0; memory && t < TABLES; t++)
+    memory = to = (double *)malloc(total);
+    must(memory ? 0 : -ENOMEM);
+    for (uint32_t t = 0; t < TABLES; t++)
         for (uint64_t i = 0; i < bytes[t] / sizeof(double); i++)
             *to++ = element(t, i);
     for (uint32_t i = 0; i < ITEMS; i++) { /* neighbours have tables in common */
@@ -106,9 +159,11 @@ int main(void)
             uses[first[i] + k] = table_of(i, k);
     }
     must(varve_opts_init(&opts, sizeof(opts)));
-    opts.device = VARVE_DEVICE_HOST;         /* or VARVE_DEVICE_CUDA */
+    opts.device = DEVICE;
     opts.device_cache = opts.host_cache = 0; /* for histories */
     must(varve_open(&opts, &ctx));
+    must(varve_device_alloc(ctx, sizeof(sums), &on_device));
+    must(varve_device_copy(ctx, on_device, sums, sizeof(sums))); /* zeros */
     must(varve_tables_opts_init(&options, sizeof(options)));
     options.tables = TABLES;
     options.bytes = bytes;
@@ -116,13 +171,18 @@ int main(void)
     options.cache_bytes = total / 4;
     options.batch_bytes = total / 16; /* of a cache this small, a 64th is not one table */
     must(varve_tables_open(ctx, &options, &tables));
+    work.work_size = sizeof(work);
     work.items = ITEMS;
     work.first = first;
     work.uses = uses;
     work.launch = launch;
+    work.arg = on_device;
     must(varve_tables_run(tables, &work));
+    stats.stats_size = sizeof(stats);
     must(varve_tables_stats(tables, &stats));
+    must(varve_device_copy(ctx, sums, on_device, sizeof(sums)));
     must(varve_tables_close(tables));
+    must(varve_device_free(ctx, on_device));
     must(varve_close(ctx));
     ctx = NULL;
 

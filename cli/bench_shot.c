@@ -569,16 +569,17 @@ static int bench_shot(int argc, char **argv)
 
 int cli_bench(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "shot") == 0)
-        return bench_shot(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "paper") == 0)
-        return cli_bench_paper(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "outofcore") == 0)
-        return cli_bench_outofcore(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "ooc") == 0)
-        return cli_bench_ooc(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "gpufile") == 0)
-        return cli_bench_gpufile(argc - 1, argv + 1);
+    static const struct cli_command parts[] = {
+        {"shot", NULL, bench_shot},
+        {"paper", NULL, cli_bench_paper},
+        {"outofcore", NULL, cli_bench_outofcore},
+        {"ooc", NULL, cli_bench_ooc},
+        {"gpufile", NULL, cli_bench_gpufile},
+    };
+    int status = cli_part("varve bench", parts, VV_ARRAY_SIZE(parts), argc, argv);
+
+    if (status >= 0)
+        return status;
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
         printf(
             "usage: varve bench shot|paper|outofcore|ooc|gpufile [OPTION]...\n\n'varve bench shot "

@@ -7,6 +7,8 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include <stddef.h>
+
 enum {
     CLI_OK = 0,
     CLI_FAILED = 1, /* it was tried, and did not work or found something wrong */
@@ -18,6 +20,11 @@ struct cli_command {
     /* argv[0] is "varve" and the name of the command. */
     int (*run)(int argc, char **argv);
 };
+
+/* Runs the part of a command that argv[1] names, as "varve bench" has "ooc"; its argv[0] is all three words, which
+ * getopt's messages begin with. -1: there is no such part, and nothing was said. */
+int cli_part(const char *command, const struct cli_command *parts, size_t nr, int argc,
+             char **argv);
 
 int cli_bench(int argc, char **argv);
 int cli_bench_gpufile(int argc, char **argv);   /* a part of bench */

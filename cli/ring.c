@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "core/util.h"
 #include "policy/place.h"
 #include "sim/json.h"
 
@@ -265,10 +266,14 @@ static int ring_where(int argc, char **argv)
 
 int cli_ring(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "sim") == 0)
-        return cli_ring_sim(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "where") == 0)
-        return ring_where(argc - 1, argv + 1);
+    static const struct cli_command parts[] = {
+        {"sim", NULL, cli_ring_sim},
+        {"where", NULL, ring_where},
+    };
+    int status = cli_part("varve ring", parts, VV_ARRAY_SIZE(parts), argc, argv);
+
+    if (status >= 0)
+        return status;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         printf(
             "usage: varve ring sim [OPTION]...\n       varve ring where [OPTION]... PATH...\n\n"

@@ -6,6 +6,7 @@
 #include <varve/varve.h>
 
 #include "cli/cli.h"
+#include "core/util.h"
 #include "sim/run.h"
 #include "sim/shot_csv.h"
 
@@ -56,12 +57,15 @@ static int sim_shot(int argc, char **argv)
 
 int cli_sim(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "shot") == 0)
-        return sim_shot(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "scale") == 0)
-        return cli_sim_scale(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "training") == 0)
-        return cli_sim_training(argc - 1, argv + 1);
+    static const struct cli_command parts[] = {
+        {"shot", NULL, sim_shot},
+        {"scale", NULL, cli_sim_scale},
+        {"training", NULL, cli_sim_training},
+    };
+    int status = cli_part("varve sim", parts, VV_ARRAY_SIZE(parts), argc, argv);
+
+    if (status >= 0)
+        return status;
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
         printf(
             "usage: varve sim shot [OPTION]...\n       varve sim scale [OPTION]...\n"

@@ -467,19 +467,15 @@ static void usage(FILE *out)
 
 int cli_trace(int argc, char **argv)
 {
+    int status;
+
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         usage(stdout);
         return CLI_OK;
     }
-    for (size_t i = 0; argc > 1 && i < VV_ARRAY_SIZE(parts); i++) {
-        char full[32];
-
-        if (strcmp(parts[i].name, argv[1]) != 0)
-            continue;
-        snprintf(full, sizeof(full), "varve trace %s", parts[i].name);
-        argv[1] = full;
-        return parts[i].run(argc - 1, argv + 1);
-    }
+    status = cli_part("varve trace", parts, VV_ARRAY_SIZE(parts), argc, argv);
+    if (status >= 0)
+        return status;
     if (argc > 1)
         fprintf(stderr, "varve trace: there is no '%s'\n", argv[1]);
     usage(stderr);

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# Complaints about options begin with the command that was typed, all words of it.
+set -euo pipefail
+fail() { echo "names: $*" >&2; exit 1; }
+for command in doctor ls probe model 'bench shot' 'bench paper' 'bench outofcore' 'bench ooc' 'bench gpufile' 'sim shot' 'sim scale' \
+    'sim training' 'ring sim' 'ring where' 'trace report' 'trace export'; do
+    rc=0
+    # shellcheck disable=SC2086 # two words
+    err=$("$VARVE_BIN" $command --nosuch 2>&1 >/dev/null) || rc=$?
+    [ $rc -eq 2 ] || fail "$command --nosuch: status $rc, not 2"
+    case $err in "varve $command: "*nosuch*) ;; *) fail "$command --nosuch: $err" ;; esac
+done
+echo "ok"

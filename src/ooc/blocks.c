@@ -31,7 +31,9 @@ static const struct varve_blocks_opts defaults = {
 
 int varve_blocks_opts_init(struct varve_blocks_opts *opts, size_t opts_size)
 {
-    return vvi_ooc_opts_init(&defaults, sizeof(defaults), opts, opts_size);
+    int rc = vvi_ooc_opts_init(&defaults, sizeof(defaults), opts, opts_size);
+
+    return rc ? vvi_ooc_bad("blocks_opts_init", VVI_OOC_OPTS) : 0;
 }
 
 /* The options as this library knows them. */
@@ -88,10 +90,11 @@ int varve_blocks_bytes(const struct varve_blocks_opts *opts, uint64_t *ret_bytes
     struct varve_blocks_view v;
     uint64_t blocks;
     const char *why;
-    int rc = ret_bytes ? take_opts(opts, &o) : -EINVAL;
 
-    if (rc)
-        return rc;
+    if (!ret_bytes)
+        return vvi_ooc_bad("blocks_bytes", "ret_bytes is NULL");
+    if (take_opts(opts, &o))
+        return vvi_ooc_bad("blocks_bytes", VVI_OOC_OPTS);
     why = lay_out(&o, &v, &blocks);
     if (why)
         return vv_ckpt_fail_ctx(NULL, "blocks_bytes", strstr(why, "more than") ? -EFBIG : -EINVAL,
@@ -121,10 +124,11 @@ int varve_blocks_pack(const struct varve_blocks_opts *opts, const void *array, v
     unsigned char *to = ret_packed;
     uint64_t blocks;
     const char *why;
-    int rc = array && ret_packed ? take_opts(opts, &o) : -EINVAL;
 
-    if (rc)
-        return rc;
+    if (!array || !ret_packed)
+        return vvi_ooc_bad("blocks_pack", array ? "ret_packed is NULL" : "array is NULL");
+    if (take_opts(opts, &o))
+        return vvi_ooc_bad("blocks_pack", VVI_OOC_OPTS);
     why = lay_out(&o, &v, &blocks);
     if (why)
         return vv_ckpt_fail_ctx(NULL, "blocks_pack", -EINVAL, false, "%s", why);
@@ -397,6 +401,7 @@ static int ahead_init(struct varve_blocks *b, uint32_t blocks, uint64_t slots)
 static int memory_init(struct varve_blocks *b, uint64_t blocks)
 {
     uint64_t slots = VV_MIN(b->opts.cache_bytes / b->block_bytes, blocks);
+    char room[VVI_OOC_ROOM];
     int rc;
 
     if (slots == 0)
@@ -423,8 +428,9 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
     if (rc == 0)
         rc = zeros_init(b);
     b->view.slots = b->cache;
-    return rc ? vvi_blocks_fail(b, "blocks_open", rc, "memory for %llu slots of %zu bytes: %s",
-                                (unsigned long long)slots, b->block_bytes, vv_strerror(rc))
+    return rc ? vvi_blocks_fail(b, "blocks_open", rc, "memory for %llu slots of %zu bytes: %s%s",
+                                (unsigned long long)slots, b->block_bytes, vv_strerror(rc),
+                                vvi_ooc_room(b->device, rc, room, sizeof(room)))
               : 0;
 }
 
@@ -485,8 +491,11 @@ int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opt
     struct varve_blocks *b;
     const char *why = NULL;
     uint64_t blocks = 0;
-    int rc = ret_blocks ? vv_ckpt_enter(ctx) : -EINVAL;
+    int rc;
 
+    if (!ret_blocks)
+        return vvi_ooc_bad("blocks_open", "ret_blocks is NULL");
+    rc = vvi_ooc_enter(ctx, "blocks_open");
     if (rc)
         return rc;
     b = calloc(1, sizeof(*b));
@@ -505,8 +514,7 @@ int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opt
     if (rc == 0 && !why)
         why = lay_out(&b->opts, &b->view, &blocks);
     if (rc || why)
-        rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -EINVAL, false, "%s",
-                              why ? why : "absurd size of options");
+        rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -EINVAL, false, "%s", why ? why : VVI_OOC_OPTS);
     else if (!b->device)
         rc = vv_ckpt_fail_ctx(ctx, "blocks_open", -ENODEV, false, "%s", VVI_OOC_NO_DEVICE);
     b->block_bytes = b->view.block_bytes;
@@ -548,7 +556,7 @@ int varve_blocks_stats(struct varve_blocks *b, struct varve_blocks_stats *ret_st
     struct varve_blocks_stats s;
 
     if (!b || !ret_stats || ret_stats->stats_size < sizeof(size_t))
-        return -EINVAL;
+        return vvi_ooc_bad("blocks_stats", !b ? "blocks is NULL" : VVI_OOC_STATS);
     vv_mutex_lock(&b->lock);
     s = b->stats;
     s.slots = b->slots.nr;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What blocks and tables do in the same way: options, memory, and waiting for the device. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/face.h"
+#include "core/error.h"
 #include "ooc/ooc_private.h"
 
 enum { OPTS_MAX = 4096 }; /* more is no structure of options, but whatever was in that memory */
@@ -30,6 +33,31 @@ int vvi_ooc_opts_take(const void *defaults, size_t bytes, const void *opts, void
     memcpy(ret_opts, defaults, bytes);
     memcpy(ret_opts, opts, VV_MIN(opts_size, bytes));
     return 0;
+}
+
+int vvi_ooc_bad(const char *operation, const char *what)
+{
+    return vv_ckpt_fail_ctx(NULL, operation, -EINVAL, false, "%s", what);
+}
+
+int vvi_ooc_enter(struct varve_ctx *ctx, const char *operation)
+{
+    int rc = vv_ckpt_enter(ctx);
+
+    if (rc)
+        (void)vv_ckpt_fail_ctx(NULL, operation, rc, false, "%s",
+                               ctx ? vv_strerror(rc) : "ctx is NULL");
+    return rc;
+}
+
+const char *vvi_ooc_room(struct vv_device *device, int rc, char *buf, size_t size)
+{
+    size_t left = 0, total = 0;
+
+    buf[0] = '\0';
+    if (rc == -ENOMEM && vv_device_mem_info(device, &left, &total) == 0)
+        (void)snprintf(buf, size, "; the device has %zu bytes, %zu of them free", total, left);
+    return buf;
 }
 
 void *vvi_ooc_zeroed(size_t n, size_t bytes)

@@ -15,7 +15,8 @@ int varve_emulate(struct varve_ctx *ctx, void (*kernel)(void *arg), void *arg,
     int rc;
 
     if (!ctx || !kernel)
-        return -EINVAL;
+        return vv_ckpt_fail_ctx(NULL, "emulate", -EINVAL, false,
+                                ctx ? "kernel is NULL" : "ctx is NULL");
     rc = vv_ckpt_enter(ctx);
     if (rc)
         return rc;

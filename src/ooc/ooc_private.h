@@ -272,6 +272,19 @@ struct varve_blocks {
 #define VVI_OOC_NO_DEVICE \
     "the context has no device: set device to cuda, or to host for the emulated one"
 
+#define VVI_OOC_OPTS  "opts is NULL, or its opts_size is absurd: the _opts_init function sets it"
+#define VVI_OOC_STATS "ret_stats is NULL, or its stats_size is not set to its sizeof"
+
+/* An argument without which there is no context to record anything in: the thread's record says `what`. Returns
+ * -EINVAL. */
+int vvi_ooc_bad(const char *operation, const char *what);
+/* vv_ckpt_enter, and the thread's record says why it fails. */
+VV_WARN_UNUSED int vvi_ooc_enter(struct varve_ctx *ctx, const char *operation);
+/* Of device memory that could not be had: how much there is; empty where that is not what was wrong, or not known.
+ * Returns buf. */
+#define VVI_OOC_ROOM 96
+const char *vvi_ooc_room(struct vv_device *device, int rc, char *buf, size_t size);
+
 /* Options of `bytes` bytes, whose first member is their size as the caller knows it. */
 VV_WARN_UNUSED int vvi_ooc_opts_init(const void *defaults, size_t bytes, void *opts,
                                      size_t opts_size);

@@ -1007,7 +1007,7 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
     int rc;
 
     if (!b)
-        return -EINVAL;
+        return vvi_ooc_bad("blocks_run", "blocks is NULL");
     if (!launch || items > UINT32_MAX - 1)
         return vv_ckpt_fail_ctx(b->ctx, "blocks_run", -EINVAL, false,
                                 launch ? "there are 2^32 - 2 items at most"

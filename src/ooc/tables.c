@@ -36,7 +36,9 @@ static const struct varve_tables_opts defaults = {
 
 int varve_tables_opts_init(struct varve_tables_opts *opts, size_t opts_size)
 {
-    return vvi_ooc_opts_init(&defaults, sizeof(defaults), opts, opts_size);
+    int rc = vvi_ooc_opts_init(&defaults, sizeof(defaults), opts, opts_size);
+
+    return rc ? vvi_ooc_bad("tables_opts_init", VVI_OOC_OPTS) : 0;
 }
 
 /* ---- small things ---- */
@@ -306,6 +308,7 @@ static int lanes_init(struct vvi_cache *c, uint32_t nr)
 static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
 {
     struct vvi_cache *c = &t->caches[i];
+    char room[VVI_OOC_ROOM];
     void *p;
     int rc = vv_device_mem_alloc(c->device, t->opts.cache_bytes, &p);
 
@@ -318,8 +321,9 @@ static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
     if (rc == 0)
         rc = lanes_init(c, t->opts.lanes);
     if (rc)
-        return vv_ckpt_fail_ctx(t->ctx, "tables_open", rc, true, "a cache of %llu bytes: %s",
-                                (unsigned long long)t->opts.cache_bytes, vv_strerror(rc));
+        return vv_ckpt_fail_ctx(t->ctx, "tables_open", rc, true, "a cache of %llu bytes: %s%s",
+                                (unsigned long long)t->opts.cache_bytes, vv_strerror(rc),
+                                vvi_ooc_room(c->device, rc, room, sizeof(room)));
     return source_init(t, c, bytes);
 }
 
@@ -393,8 +397,11 @@ int varve_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opt
 {
     struct varve_tables *t;
     const char *why;
-    int rc = ret_tables ? vv_ckpt_enter(ctx) : -EINVAL;
+    int rc;
 
+    if (!ret_tables)
+        return vvi_ooc_bad("tables_open", "ret_tables is NULL");
+    rc = vvi_ooc_enter(ctx, "tables_open");
     if (rc)
         return rc;
     t = calloc(1, sizeof(*t));
@@ -446,7 +453,7 @@ int varve_tables_stats(struct varve_tables *t, struct varve_tables_stats *ret_st
     struct varve_tables_stats s;
 
     if (!t || !ret_stats || ret_stats->stats_size < sizeof(size_t))
-        return -EINVAL;
+        return vvi_ooc_bad("tables_stats", !t ? "tables is NULL" : VVI_OOC_STATS);
     vv_mutex_lock(&t->lock);
     (void)vvi_tables_account_locked(t);
     s = t->stats;

@@ -27,7 +27,7 @@ const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
 
     if (varve_tables_opts_init(&defaults, sizeof(defaults)) ||
         vvi_ooc_opts_take(&defaults, sizeof(defaults), opts, &o))
-        return "absurd size of options";
+        return VVI_OOC_OPTS;
     if (o.tables == 0 || o.tables > UINT32_C(1) << 24 || !o.bytes)
         return "there are 1 to 2^24 tables, and bytes says how long each is";
     for (uint32_t t = 0; t < o.tables; t++)
@@ -138,7 +138,7 @@ int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
                             .bytes = opts->bytes,
                             .chunked = opts->layout == VARVE_TABLES_CHUNKED,
                             .item_bytes = opts->item_bytes};
-    *ret_why = "absurd size of work";
+    *ret_why = "work is NULL, or its work_size is not set to its sizeof";
     if (!work || work->work_size < sizeof(size_t) || work->work_size > 4096)
         return -EINVAL;
     memcpy(&o->work, work, VV_MIN(work->work_size, sizeof(o->work)));

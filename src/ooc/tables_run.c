@@ -680,7 +680,7 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
     int rc;
 
     if (!t)
-        return -EINVAL;
+        return vvi_ooc_bad("tables_run", "tables is NULL");
     vv_mutex_lock(&t->lock);
     busy = t->running;
     t->running = true;

@@ -301,13 +301,14 @@ int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_t
     struct sim s = {0};
     int rc;
 
-    if (!ret_stats || ret_stats->stats_size < sizeof(size_t) || !speeds ||
-        speeds->speeds_size < sizeof(size_t))
-        return -EINVAL;
+    if (!ret_stats || ret_stats->stats_size < sizeof(size_t))
+        return vvi_ooc_bad("tables_plan", VVI_OOC_STATS);
+    if (!speeds || speeds->speeds_size < sizeof(size_t))
+        return vvi_ooc_bad("tables_plan", "speeds is NULL, or its speeds_size is not set");
     memcpy(&s.speeds, speeds, VV_MIN(speeds->speeds_size, sizeof(s.speeds)));
     if (!(s.speeds.link_bytes >= 0) || !(s.speeds.device_cost >= 0) || !(s.speeds.host_cost >= 0) ||
         !(s.speeds.launch_s >= 0))
-        return -EINVAL;
+        return vvi_ooc_bad("tables_plan", "speeds are 0 or more");
     rc = sim_init(&s, opts, work);
     if (rc == 0)
         rc = run(&s);
@@ -433,7 +434,7 @@ int varve_tables_least(const struct varve_tables_opts *opts, const struct varve_
     struct vvi_order order = {0};
     struct least l = {.o = &order};
     uint32_t at = 0;
-    const char *why = ret_bytes ? vvi_tables_take_opts(opts, &o) : "nowhere to write to";
+    const char *why = ret_bytes ? vvi_tables_take_opts(opts, &o) : "ret_bytes is NULL";
     int rc = why ? -EINVAL : vvi_order_init(&order, &o, work, &why);
 
     if (why)

@@ -24,6 +24,7 @@
 #include "ckpt/hooks.h"
 #include "core/bytes.h"
 #include "core/clock.h"
+#include "core/config.h"
 #include "device/device.h"
 
 #define SEED    7
@@ -509,7 +510,7 @@ static int parse(int argc, char **argv)
     for (int i = 1; i + 1 < argc; i += 2) {
         uint64_t value = 0;
         if (strcmp(argv[i], "--device") == 0) {
-            bool host = strcmp(argv[i + 1], "host") == 0;
+            bool host = strcmp(vv_config_device_word(argv[i + 1]), "host") == 0;
             if (!host && strcmp(argv[i + 1], "cuda") != 0)
                 return -EINVAL;
             opt.device = host ? VARVE_DEVICE_HOST : VARVE_DEVICE_CUDA;

@@ -29,6 +29,7 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "core/bytes.h"
+#include "core/config.h"
 #include "sim/gf_kernels.h"
 
 #define KIB UINT64_C(1024)
@@ -201,9 +202,9 @@ static int set_option(int id, const char *value, struct gfb_opts *o)
         o->folder = value;
         return strlen(value) < GFB_PATH - 64 ? 0 : -EINVAL;
     case 'd':
-        o->device = value;
-        return strcmp(value, "auto") == 0 || strcmp(value, "cuda") == 0 ||
-                       strcmp(value, "host") == 0
+        o->device = vv_config_device_word(value);
+        return strcmp(o->device, "auto") == 0 || strcmp(o->device, "cuda") == 0 ||
+                       strcmp(o->device, "host") == 0
                    ? 0
                    : -EINVAL;
     case 'n':

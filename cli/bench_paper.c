@@ -32,6 +32,7 @@
 #include "cli/progress.h"
 #include "core/bytes.h"
 #include "core/clock.h"
+#include "core/config.h"
 #include "sim/json.h"
 
 #define SHORT_CKPTS   60
@@ -258,7 +259,7 @@ static int set_value(int id, const char *s, struct paper_opts *o)
     case OPT_INTERVAL:
         return parse_real(s, &o->interval_ms);
     case OPT_DEVICE:
-        return parse_choice(s, devices, &o->device);
+        return parse_choice(vv_config_device_word(s), devices, &o->device);
     case OPT_LOCAL:
         return parse_text(s, &o->local);
     case OPT_LOCAL_IO:

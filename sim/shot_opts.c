@@ -316,7 +316,8 @@ static int set_value(const struct option *opt, const char *s, struct parsed *p)
         *(const char **)(void *)field = s;
         return *s ? 0 : -EINVAL;
     case T_CHOICE:
-        return parse_choice(s, opt->choices, (int *)(void *)field);
+        return parse_choice(opt->choices == devices ? vv_config_device_word(s) : s, opt->choices,
+                            (int *)(void *)field);
     case T_CAP:
         return parse_cap(s, (struct shot_cap *)(void *)field);
     case T_RATES:

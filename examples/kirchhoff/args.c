@@ -8,7 +8,7 @@
 
 enum kind { GRID = OWN, STATIONS };
 
-static const char *const devices[] = {"cpu", "emulated", "cuda", NULL};
+static const char *const devices[] = {"cpu", "host|emulated", "cuda", NULL};
 static const char *const layouts[] = {"flat", "chunked", NULL};
 static const char *const policies[] = {"varve", "paper", NULL};
 
@@ -33,7 +33,7 @@ static const struct rtm_option table[] = {
     {"table-step", "CELLS", COUNT, AT(table_step), NULL, "between nodes of a table (4)"},
     {NULL, NULL, TEXT, 0, NULL, "The run"},
     {"device", "KIND", CHOICE, AT(device), devices,
-     "cpu: all in memory; emulated, cuda: with caches on a device (cpu)"},
+     "cpu: all in memory; host, which is emulated, and cuda: with caches on a device (cpu)"},
     {"model-cache", "SIZE", SIZE, AT(model_cache), NULL,
      "for blocks of the model, on the device (a quarter of it)"},
     {"edge", "CELLS", COUNT, AT(edge), NULL, "of a block, a power of two (16)"},

@@ -137,7 +137,8 @@ static int parse_own(const struct rtm_option *o, const char *value, void *params
         p->no_local = strcmp(value, "none") == 0;
         return p->no_local ? 0 : parse_varve("local", value, p);
     case VARVE_DEVICE_CHOICE:
-        if (strcmp(value, "none") != 0 && strcmp(value, "host") != 0)
+        if (strcmp(value, "none") != 0 && strcmp(value, "host") != 0 &&
+            strcmp(value, "emulated") != 0)
             return rtm_bad_value(o, value, "none or host; for a GPU use --device cuda");
         return parse_varve("device", value, p);
     default:

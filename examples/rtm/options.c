@@ -59,17 +59,22 @@ static int read_number(const struct rtm_option *o, const char *text, double *ret
     return 0;
 }
 
+/* "host|emulated" is a word, and another for the same, which is not told of. */
 static int read_choice(const struct rtm_option *o, const char *text, int *ret)
 {
     const char *const *words = o->more;
     char wanted[128] = "one of";
 
     for (int i = 0; words[i]; i++) {
-        if (strcmp(words[i], text) == 0) {
+        size_t n = strcspn(words[i], "|");
+
+        if ((strlen(text) == n && strncmp(words[i], text, n) == 0) ||
+            (words[i][n] && strcmp(words[i] + n + 1, text) == 0)) {
             *ret = i;
             return 0;
         }
-        snprintf(wanted + strlen(wanted), sizeof(wanted) - strlen(wanted), " %s", words[i]);
+        snprintf(wanted + strlen(wanted), sizeof(wanted) - strlen(wanted), " %.*s", (int)n,
+                 words[i]);
     }
     return rtm_bad_value(o, text, wanted);
 }

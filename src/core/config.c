@@ -71,6 +71,16 @@ static int vet(const struct vv_config_key *key, const char *text, const void *va
     return 0;
 }
 
+const char *vv_config_device_word(const char *word)
+{
+    return strcmp(word, "emulated") == 0 ? "host" : word;
+}
+
+static const char *word_of(const struct vv_config_key *key, const char *text)
+{
+    return key->offset == offsetof(struct vv_config, device) ? vv_config_device_word(text) : text;
+}
+
 static const struct vv_settings settings = {
     .keys = vv_config_keys,
     .count = VV_ARRAY_SIZE(vv_config_keys),
@@ -78,6 +88,7 @@ static const struct vv_settings settings = {
     .section = "varve",
     .prefix = "VARVE_",
     .vet = vet,
+    .word = word_of,
 };
 
 void vv_config_init(struct vv_config *cfg)

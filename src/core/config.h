@@ -107,6 +107,10 @@ struct vv_config {
 /* The defaults, without file and environment. */
 void vv_config_init(struct vv_config *cfg);
 
+/* The device that is called `host`, by its place, is called emulated in texts: both words are taken wherever a
+ * device is named. The word of the table, or what was given. */
+const char *vv_config_device_word(const char *word);
+
 /* One value by its key. -EINVAL: no such key, or a malformed value. */
 VV_WARN_UNUSED int vv_config_set(struct vv_config *cfg, const char *key, const char *value,
                                  char *err, size_t err_size);

@@ -16,7 +16,7 @@
     X(device, ENUM, device, "auto", "auto|cuda|host|none",                                         \
       "Where device memory is: auto takes a GPU if the program uses CUDA already when the "        \
       "context is opened, and otherwise none; cuda takes one in any case, or fails; host is the "  \
-      "emulated device.")                                                                          \
+      "emulated device, and may be called emulated.")                                              \
     X(device_id, INT, device_id, "-1", "NUMBER",                                                   \
       "Which GPU, as CUDA counts them; -1: that of the current CUDA context, or else one that "    \
       "the program uses, or else the first.")                                                      \

@@ -149,7 +149,7 @@ static int set_value(const struct vv_settings *s, void *values, const struct vv_
                                     value);
         break;
     case VV_CONFIG_TYPE_ENUM:
-        v = word_index(key->values, value);
+        v = word_index(key->values, s->word ? s->word(key, value) : value);
         if (v < 0)
             return vv_settings_fail(err, err_size, "%s: '%s' is not one of %s", key->name, value,
                                     key->values);

@@ -24,6 +24,9 @@ struct vv_settings {
      * an int, or the text itself. 0, or -EINVAL with a message. NULL: all are. */
     int (*vet)(const struct vv_config_key *key, const char *text, const void *value, char *err,
                size_t err_size);
+    /* Another name of a word of an ENUM, which is taken for it: returns the word of the table, or `text`. NULL:
+     * there are none. */
+    const char *(*word)(const struct vv_config_key *key, const char *text);
 };
 
 /* For messages: always -EINVAL. */

@@ -29,7 +29,7 @@ for name in "image", "model", "smooth":
     assert open(f"kirchhoff-out/{name}.png", "rb").read()[:8] == b"\x89PNG\r\n\x1a\n"
 PY
 fi
-"$kirchhoff" "${small[@]}" --device emulated --layout chunked --fallback --policy paper --out other >out
+"$kirchhoff" "${small[@]}" --device host --layout chunked --fallback --policy paper --out other >out
 grep -q '^tables ' out && cmp ref/image.raw other/image.raw || fail "the image with other caches is another"
 "$kirchhoff" --help >out && grep -q -- '--model-cache' out || fail "--help"
 
@@ -70,7 +70,7 @@ refused 'whole number' --table-step 0
 refused 'above 0' --frequency -3
 refused 'above 0' --time nan
 refused 'a size is needed' --model-cache many
-refused 'one of cpu emulated cuda' --device gpu
+refused 'one of cpu host cuda' --device gpu
 refused 'one of varve paper' --policy lru
 refused 'one of flat chunked' --layout thin
 refused 'a size is needed' --table-cache 0

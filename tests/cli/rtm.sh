@@ -121,7 +121,7 @@ refused 'unstable.* 0\.0004.* at most \(--dt\)' --dt 0.001
 refused 'cannot be made: Not a directory; name another with --out' --out file/out
 refused 'cannot be made: Not a directory; name another with --local' --local file/history
 refused 'a snapshot takes 10 KiB, and the host cache has 4 KiB.*--memory 40K' --memory 4K
-refused 'the device cache has 4 KiB' --varve-device host --device-cache 4K
+refused 'the device cache has 4 KiB' --varve-device emulated --device-cache 4K
 refused 'at least 16 cells' --grid 8x8
 refused 'as 401x201' --grid 12
 refused 'as 401x201' --grid 64x40x

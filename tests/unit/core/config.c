@@ -77,6 +77,10 @@ static void good_file(void)
     T_STREQ(cfg.rate, "d2d=4G,h2f=40M");
     T_OK(vv_config_load_ini(&cfg, ini(""), err, sizeof(err)));
     T_EQ(cfg.rank, 7);
+    /* Both names of the emulated device. */
+    T_OK(vv_config_set(&cfg, "device", "none", err, sizeof(err)));
+    T_OK(vv_config_load_ini(&cfg, ini("device = emulated\n"), err, sizeof(err)));
+    T_EQ(cfg.device, VV_CONFIG_DEVICE_HOST);
 }
 
 static void bad_files(void)

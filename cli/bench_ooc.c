@@ -59,7 +59,7 @@ int cli_bench_ooc(int argc, char **argv)
 {
     struct ooc_options options;
     char program[4096];
-    bool there = gpu_program(program, sizeof(program));
+    bool there = gpu_program(program, sizeof(program)), found;
 
     if (ooc_parse(argc, argv, true, &options) < 0)
         return CLI_USAGE;
@@ -71,10 +71,19 @@ int cli_bench_ooc(int argc, char **argv)
         fprintf(stderr,
                 COMMAND ": there is no program with kernels for a GPU, ooc_gpu, beside this one or "
                         "in " VV_LIBEXEC " from there: builds with nvcc have it; or choose "
-                        "--device emulated\n");
+                        "--device host, which is emulated\n");
         return CLI_FAILED;
     }
-    if (options.device == OOC_CUDA || (options.device == OOC_AUTO && there && has_gpu(program))) {
+    found = options.device != OOC_EMULATED && there && has_gpu(program);
+    if (options.device == OOC_CUDA && !found) {
+        fprintf(stderr, COMMAND ": no GPU can be used here ('varve doctor' tells more); --device "
+                                "host runs on the emulated device\n");
+        return 77;
+    }
+    if (options.device == OOC_AUTO && !found)
+        fprintf(stderr, COMMAND ": on the emulated device, whose times say nothing of a GPU: %s\n",
+                there ? "no GPU can be used here" : "there is no program with kernels for a GPU");
+    if (found) {
         execv(program, argv);
         fprintf(stderr, COMMAND ": %s: %s\n", program, strerror(errno));
         return CLI_FAILED;

@@ -15,6 +15,7 @@
 
 #include "core/bytes.h"
 #include "core/clock.h"
+#include "core/config.h"
 #include "sim/json.h"
 #include "sim/ooc_command.h"
 #include "sim/plot.h"
@@ -33,7 +34,7 @@ void ooc_usage(FILE *f)
         "--tables, items of work go through tables in the order of a survey: everything resident,\n"
         "tables in both layouts, by the policy of the paper, double buffering, and the same "
         "two.\n\n"
-        "  --device KIND     emulated, cuda, or auto: a GPU if there is one (auto)\n"
+        "  --device KIND     host (emulated), cuda, or auto: a GPU if there is one (auto)\n"
         "  --volume SIZE     of the volume (12G; emulated 8M)\n"
         "  --tables SIZE     of all tables\n"
         "  --cache SIZE|P%%   on the device (25%%)\n"
@@ -110,10 +111,10 @@ static int parse_cache(const char *text, struct ooc_options *o)
 
 static int parse_device(const char *text, enum ooc_device *ret)
 {
-    static const char *const names[] = {"auto", "emulated", "cuda"};
+    static const char *const names[] = {"auto", "host", "cuda"};
 
     for (int i = 0; i < 3; i++)
-        if (strcmp(text, names[i]) == 0) {
+        if (strcmp(vv_config_device_word(text), names[i]) == 0) {
             *ret = (enum ooc_device)i;
             return 0;
         }
@@ -195,6 +196,34 @@ static int check_ways(const struct ooc_options *o)
     return -EINVAL;
 }
 
+/* What a value of an option is, for who gave another. */
+static const char *takes(int id)
+{
+    switch (id) {
+    case 'd':
+        return "host (the emulated device), cuda or auto";
+    case 'v':
+    case 't':
+        return "a size from 4K to 4T, as 12G";
+    case 'c':
+        return "a size, as 3G, or a share above 0% and up to 100%";
+    case 'z':
+        return "two sizes from 64 to 1G, the smaller one first, as 300K:20M";
+    case 'r':
+        return "a number from 1 to 16777216";
+    case 'p':
+        return "a number from 1 to 1073741824";
+    case 's':
+        return "a number from 1 to 1048576";
+    case 'e':
+        return "a power of two from 2 to 256";
+    case 'a':
+        return "a number from 0 to 8";
+    default:
+        return "a whole number above 0";
+    }
+}
+
 int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options)
 {
     static const struct option longs[] = {
@@ -236,8 +265,7 @@ int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options
         else if (id == 'f')
             o->survey.fallback = true;
         else if (set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s: '%s' makes no sense; --help lists what there is\n",
-                    longs[at].name, optarg);
+            fprintf(stderr, COMMAND ": --%s: '%s' is not %s\n", longs[at].name, optarg, takes(id));
             return -EINVAL;
         }
     }

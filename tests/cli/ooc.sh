@@ -12,7 +12,7 @@ expect() {
     [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
 }
 
-small="--device emulated --volume 1M --edge 8 --points 400 --steps 20 --seed ${VARVE_TEST_SEED:-7}"
+small="--device host --volume 1M --edge 8 --points 400 --steps 20 --seed ${VARVE_TEST_SEED:-7}"
 expect 0 $small --cache 30% --out "$dir/all" --csv "$dir/rows.csv" --json
 python3 - "$dir" <<'PY'
 import csv, json, sys, xml.etree.ElementTree
@@ -120,6 +120,15 @@ for bad in "--device gpu" "--volume 1" "--volume x" "--cache 0" "--cache 101%" "
     expect 2 $small $bad
     [ -s "$dir/err" ] || fail "$bad: says nothing"
 done
+# What would do instead.
+refused() { expect 2 $small $2 && grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "$2: it does not say $1"; }; }
+refused "--device: 'gpu' is not host (the emulated device), cuda or auto" "--device gpu"
+refused "--edge: '12' is not a power of two from 2 to 256" "--edge 12"
+refused "--ahead: '9' is not a number from 0 to 8" "--ahead 9"
+refused "--cache: '101%' is not a size, as 3G, or a share above 0% and up to 100%" "--cache 101%"
+refused "--volume: '1' is not a size from 4K to 4T" "--volume 1"
+refused "--sizes: '9K:8K' is not two sizes from 64 to 1G, the smaller one first" "--sizes 9K:8K"
+refused "--seed: 'x' is not a whole number above 0" "--seed x"
 expect 1 $small --steps 5
 grep -q 'more than a block at a time: 64 cells across need 14 steps' "$dir/err" || { cat "$dir/err"; fail "too few steps"; }
 expect 1 $small --cache 1K
@@ -132,4 +141,7 @@ grep -q 'cannot be made' "$dir/err" || fail "a folder that cannot be made"
 rc=0
 CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench ooc --device cuda --volume 1M --steps 20 --points 10 >"$dir/out" 2>"$dir/err" || rc=$?
 [ $rc -ne 0 ] && grep -q 'GPU' "$dir/err" || { cat "$dir/out" "$dir/err"; fail "--device cuda without a GPU: $rc"; }
+# It says that it is the emulated one that auto has found.
+CUDA_VISIBLE_DEVICES='' expect 0 --device auto --volume 1M --edge 8 --points 20 --steps 20 --cache 64K --ways blocks
+grep -q 'varve bench ooc: on the emulated device, .*GPU' "$dir/err" || { cat "$dir/err"; fail "--device auto does not say which"; }
 echo "ok"

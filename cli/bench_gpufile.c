@@ -270,8 +270,8 @@ static int parse(int argc, char **argv, struct gfb_opts *o)
         if (id == '?')
             return -EINVAL;
         if (id > 6 && set_option(id, optarg, o) < 0) {
-            fprintf(stderr, GFB_COMMAND ": --%s: '%s' makes no sense\n", options[index].name,
-                    optarg);
+            fprintf(stderr, GFB_COMMAND ": --%s: '%s' makes no sense; --help says what does\n",
+                    options[index].name, optarg);
             return -EINVAL;
         }
         o->cold |= id == 1;

@@ -675,6 +675,8 @@ int cli_bench_outofcore(int argc, char **argv)
 
     if (status >= 0)
         return status;
+    if (output_try(COMMAND, o.csv) || output_try(COMMAND, o.svg))
+        return CLI_FAILED;
     const char *dir = o.dir ? o.dir : getenv("TMPDIR");
     rows.o = &o;
     snprintf(o.plan.folder, sizeof(o.plan.folder), "%.*s/varve-outofcore-XXXXXX",

@@ -2,9 +2,11 @@
 #include "cli/output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -31,6 +33,28 @@ int output_write(const char *command, const char *path, int (*fn)(FILE *f, const
     if (rc < 0)
         fprintf(stderr, "%s: %s: %s\n", command, path, strerror(-rc));
     return rc;
+}
+
+int output_try(const char *command, const char *path)
+{
+    struct stat st;
+    bool there = path && stat(path, &st) == 0;
+    int fd;
+
+    /* Whoever reads a pipe would see it end. */
+    if (!path || strcmp(path, "-") == 0 || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+        return 0;
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        int rc = -errno;
+
+        fprintf(stderr, "%s: %s: %s\n", command, path, strerror(-rc));
+        return rc;
+    }
+    (void)close(fd);
+    if (!there)
+        (void)unlink(path);
+    return 0;
 }
 
 int output_begin(const char *folder, const char *name, struct output_file *ret_file)

@@ -12,6 +12,10 @@
 VV_WARN_UNUSED int output_write(const char *command, const char *path,
                                 int (*fn)(FILE *f, const void *arg), const void *arg);
 
+/* Before a long run: whether output_write will be able to write there, which NULL and "-" are. Complains. A file
+ * that is there stays as it is, and none is left behind. */
+VV_WARN_UNUSED int output_try(const char *command, const char *path);
+
 /* A file in a folder of results. It appears when it is whole: a page is never seen half written. */
 struct output_file {
     FILE *f;

@@ -355,6 +355,8 @@ int cli_ring_sim(int argc, char **argv)
     rc = parse(argc, argv, &o);
     if (rc >= 0)
         return rc;
+    if (output_try(COMMAND, o.csv) || output_try(COMMAND, o.svg))
+        return CLI_FAILED;
     other = o.nr_schemes;
     for (size_t s = 0; s < o.nr_schemes; s++)
         if (o.schemes[s] == VV_PLACE_RING) {

@@ -392,6 +392,8 @@ int cli_sim_training(int argc, char **argv)
         print_params(&o.sim.params);
         return CLI_OK;
     }
+    if (output_try(COMMAND, o.csv) || output_try(COMMAND, o.svg))
+        return CLI_FAILED;
     r.row = calloc(o.nr_nodes, sizeof(*r.row));
     r.progress.all = (uint64_t)o.nr_nodes * o.sim.runs;
     rc = r.row ? output_watch(run_rows, &r, &r.progress, "training") : -ENOMEM;

@@ -16,6 +16,13 @@ expect() {
 }
 
 small="--record 256K --slow 40M --steps 24"
+# What cannot be written is found before anything runs: what would run here needs a folder that is not there.
+for form in --csv --svg; do
+    expect 1 $small $form "$dir/no/such/file" --dir "$dir/nor/this"
+    grep -q "no/such/file: No such file" "$dir/err" || { cat "$dir/err"; fail "$form where there is no folder"; }
+    expect 1 $small $form "$dir/rows" --dir "$dir/nor/this"
+    [ ! -e "$dir/rows" ] || fail "$form: a file is left behind by a run that never was"
+done
 expect 0 $small --ratio 1,2,12 --csv "$dir/rows.csv" --svg "$dir/rows.svg" --json
 python3 - "$dir/out" "$dir/rows.csv" "$dir/rows.svg" <<'PY'
 import csv, json, sys, xml.etree.ElementTree

@@ -73,7 +73,9 @@ extern const struct ooc_launcher ooc_emulated;
 
 /* After each step of the wave, or every few milliseconds; counted from the start. */
 struct ooc_sample {
-    double s, memory, used; /* seconds; shares of the device's memory and of the cache */
+    double s; /* seconds */
+    /* In times the size of the cache: memory that the device has less since the way began, and what is in use. */
+    double memory, used;
     uint64_t missed, ahead, evicted, rounds, bytes;
     double management_s, moving_s, launching_s, waiting_s; /* the last three of blocks only */
 };
@@ -155,7 +157,7 @@ int ooc_ways_check(const char *ways, const char *const *names, size_t nr);
 
 /* What experiments share. */
 struct vv_device;
-double ooc_memory_share(struct vv_device *d);
+double ooc_memory_taken(struct vv_device *d); /* bytes; NAN: not known */
 int ooc_link(struct vv_device *d, struct ooc_report *r);
 
 /* Blocks that steps touch, a bit each: step after step. */

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command line of `varve bench ooc`, and its results: a table or JSON on standard output, rows as CSV,
- * and a folder with all of it, samples and charts: what paper 004 shows in its Figures 1 and 2 (the wave), 3 and
- * 4 (the survey).
+ * and a folder with all of it, samples, charts and a page (ooc_page.c).
  */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,7 +16,7 @@
 #include "core/config.h"
 #include "sim/json.h"
 #include "sim/ooc_command.h"
-#include "sim/plot.h"
+#include "sim/ooc_page.h"
 
 #define COMMAND "varve bench ooc"
 
@@ -42,7 +40,7 @@ void ooc_usage(FILE *f)
         "  --ways LIST       only these, and everything resident, which all are compared with:\n"
         "                    names as the results have them, '-' for a blank, commas between them\n"
         "  --csv FILE        write the rows as CSV; -: to standard output\n"
-        "  --out FOLDER      write rows, samples and charts into it\n"
+        "  --out FOLDER      write rows, samples, charts and index.html into it\n"
         "  --json            print one JSON object\n"
         "  --help            this text\n\n"
         "The wave:\n"
@@ -287,26 +285,6 @@ struct result {
     struct ooc_report r;
 };
 
-static double per(uint64_t count, uint64_t rounds)
-{
-    return rounds ? (double)count / (double)rounds : 0;
-}
-
-/* Blocks, or tables, that came. */
-static uint64_t updates(const struct result *x, const struct ooc_way *w)
-{
-    uint64_t edge = x->o->wave.edge;
-
-    if (x->o->tables)
-        return w->missed;
-    return w->bytes / (edge * edge * edge * 4);
-}
-
-static double managing(const struct ooc_way *w)
-{
-    return w->seconds > 0 ? w->management_s / w->seconds : 0;
-}
-
 /* Where the time of the caller's thread went, and the link's. */
 static void print_times(const struct ooc_report *r)
 {
@@ -344,9 +322,10 @@ static void print_table(const struct result *x)
     printf("link %.2f GB/s; %s touched, %s with farthest next use; bound %.4f s\n\n",
            r->link_bps / 1e9, vv_bytes_human(r->touched_bytes, c, sizeof(c)),
            vv_bytes_human(r->least_bytes, d, sizeof(d)), r->bound_s);
-    printf("| %-13s | %9s | %7s | %8s | %8s | %8s | %8s | %7s | %7s | %8s | %6s | %s |\n", "way",
+    printf("| %-13s | %9s | %7s | %8s | %8s | %8s | %8s | %11s | %11s | %8s | %6s | %s |\n", "way",
            "seconds", "x bound", "GB", "missed", x->o->tables ? "by CPU" : "ahead", "evicted",
-           "updates", "evicted", "managing", "in use", "sums");
+           x->o->tables ? "came/launch" : "came/round", x->o->tables ? "went/launch" : "went/round",
+           "managing", "in use", "sums");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < r->nr_ways; i++) {
         const struct ooc_way *w = &r->ways[i];
@@ -356,17 +335,18 @@ static void print_table(const struct result *x)
             continue;
         }
         printf("| %-13s | %9.4f | %7.2f | %8.3f | %8" PRIu64 " | %8" PRIu64 " | %8" PRIu64
-               " | %7.2f | %7.2f | %7.2f%% | %5.1f%% | %s |\n",
+               " | %11.2f | %11.2f | %7.2f%% | %5.1f%% | %s |\n",
                w->name, w->seconds, w->seconds / r->bound_s, (double)w->bytes / 1e9, w->missed,
-               x->o->tables ? w->host_items : w->ahead, w->evicted, per(updates(x, w), w->rounds),
-               per(w->evicted, w->rounds), 100 * managing(w), 100 * w->utilisation,
-               w->same ? "same" : "WRONG");
+               x->o->tables ? w->host_items : w->ahead, w->evicted,
+               ooc_per_refresh(ooc_updates(x->o, w), w), ooc_per_refresh(w->evicted, w),
+               100 * ooc_managing(w), 100 * w->utilisation, w->same ? "same" : "WRONG");
     }
-    printf("\nupdates and evicted: for each %s (a refresh). managing: processor time outside of "
-           "transfers, launches\nand waiting, over wall time. in use: the share of the cache with "
-           "something in it, over "
+    printf("\nresident: everything is in the cache before, the limit of computing. %s\n"
+           "(a refresh, in the paper). managing: processor time outside of transfers, launches and "
+           "waiting,\nover wall time. in use: the share of the cache with something in it, over "
            "time.\n",
-           x->o->tables ? "launch" : "round of a kernel");
+           x->o->tables ? "came, went: tables for each launch"
+                        : "came, went: blocks for each round of a kernel");
     if (!x->o->tables)
         print_times(r);
 }
@@ -460,80 +440,6 @@ static int write_samples(FILE *f, const struct result *x)
     return ferror(f) ? -EIO : 0;
 }
 
-/* ---- charts ---- */
-
-static const char *const colours[OOC_WAYS_MAX] = {"#666666", "#0072b2", "#56b4e9", "#d55e00",
-                                                  "#009e73", "#cc79a7", "#e69f00", "#000000"};
-
-static double memory_of(const struct ooc_sample *s)
-{
-    return 100 * s->memory;
-}
-
-static double used_of(const struct ooc_sample *s)
-{
-    return 100 * s->used;
-}
-
-struct figure {
-    const char *file, *title, *note, *label;
-    double (*value)(const struct ooc_sample *s);
-};
-
-static const struct figure figures[] = {
-    {"figure1.svg", "Memory of the device", "as Figure 1 of the paper", "in use, %", memory_of},
-    {"figure2.svg", "Slots of the cache", "as Figure 2 of the paper", "with a block, %", used_of},
-    {"figure3.svg", "Memory of the device", "as Figure 3 of the paper", "in use, %", memory_of},
-    {"figure4.svg", "Cache of tables", "as Figure 4 of the paper", "with tables, %", used_of},
-};
-
-/* Over the share of the run that is over: ways take unequal time. */
-static int draw(FILE *f, const struct result *x, const struct figure *figure)
-{
-    struct plot_series series[OOC_WAYS_MAX];
-    double *points[OOC_WAYS_MAX] = {NULL};
-    size_t n = 0;
-    int rc = 0;
-
-    for (size_t i = 0; i < x->r.nr_ways && rc == 0; i++) {
-        const struct ooc_way *w = &x->r.ways[i];
-
-        if (w->skipped[0] || w->no_cache || w->nr_samples == 0)
-            continue;
-        points[n] = malloc(2 * w->nr_samples * sizeof(double));
-        if (!points[n]) {
-            rc = -ENOMEM;
-            break;
-        }
-        for (size_t k = 0; k < w->nr_samples; k++) {
-            points[n][k] = 100 * fmin(w->samples[k].s / w->seconds, 1);
-            points[n][w->nr_samples + k] = figure->value(&w->samples[k]);
-        }
-        series[n] = (struct plot_series){.name = w->name,
-                                         .colour = colours[i],
-                                         .dash = (enum plot_dash)(i % 3),
-                                         .plain = true,
-                                         .x = points[n],
-                                         .y = points[n] + w->nr_samples,
-                                         .nr = w->nr_samples};
-        n++;
-    }
-    if (rc == 0) {
-        struct plot_panel panel = {.kind = PLOT_LINES,
-                                   .x_label = "of the run, %",
-                                   .y_label = figure->label,
-                                   .series = series,
-                                   .nr_series = n};
-        struct plot plot = {
-            .title = figure->title, .note = figure->note, .panels = &panel, .nr_panels = 1};
-
-        rc = plot_write(f, &plot);
-    }
-    for (size_t i = 0; i < OOC_WAYS_MAX; i++)
-        free(points[i]);
-    return rc;
-}
-
 /* ---- files ---- */
 
 static int close_file(FILE *f, const char *path, int rc)
@@ -589,13 +495,16 @@ static int write_folder(const struct result *x)
     if (!f)
         return -EIO;
     rc = close_file(f, path, write_samples(f, x));
-    for (size_t i = x->o->tables ? 2 : 0; rc == 0 && i < (x->o->tables ? 4 : 2); i++) {
-        f = open_in(x, figures[i].file, path, sizeof(path));
+    for (unsigned i = 0; rc == 0 && i < ooc_figures(&x->r); i++) {
+        f = open_in(x, ooc_figure_file(x->o, i), path, sizeof(path));
         if (!f)
             return -EIO;
-        rc = close_file(f, path, draw(f, x, &figures[i]));
+        rc = close_file(f, path, ooc_figure_draw(f, x->o, &x->r, i));
     }
-    return rc;
+    f = rc ? NULL : open_in(x, "index.html", path, sizeof(path));
+    if (f)
+        rc = close_file(f, path, ooc_page_write(f, x->o, &x->r));
+    return f ? rc : -EIO;
 }
 
 static int write_csv(const struct result *x)
@@ -622,12 +531,14 @@ static void show(void *arg, const char *way, double share)
 
 int ooc_command(const struct ooc_options *options, const struct ooc_launcher *launcher)
 {
-    struct result x = {.o = options};
+    struct ooc_options o = *options;
+    struct result x = {.o = &o};
     char err[OOC_TEXT] = "";
     bool wrong = false;
     uint64_t start = vv_now_ns();
     int rc;
 
+    o.emulated = launcher->device == VARVE_DEVICE_HOST;
     /* Before data are made, which takes a while. */
     if (launcher->check && launcher->check()) {
         fprintf(stderr, COMMAND ": no GPU can be used here\n");
@@ -652,6 +563,8 @@ int ooc_command(const struct ooc_options *options, const struct ooc_launcher *la
         rc = write_csv(&x);
     if (rc == 0 && options->out)
         rc = write_folder(&x);
+    if (rc == 0 && options->out && !options->json && (!options->csv || strcmp(options->csv, "-")))
+        printf("\n%s/index.html\n", options->out);
     for (size_t i = 0; i < x.r.nr_ways; i++)
         wrong = wrong || (!x.r.ways[i].skipped[0] && !x.r.ways[i].same);
     ooc_report_fini(&x.r);

@@ -19,6 +19,7 @@ enum ooc_device { OOC_AUTO, OOC_EMULATED, OOC_CUDA };
 struct ooc_options {
     enum ooc_device device;
     bool json, help;
+    bool emulated;         /* set by ooc_command */
     const char *csv, *out; /* NULL: none */
     bool tables;           /* the survey; else the wave */
     struct ooc_wave_opts wave;

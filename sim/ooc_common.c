@@ -10,13 +10,13 @@
 #include "sim/ooc.h"
 #include "sim/probe_device.h"
 
-double ooc_memory_share(struct vv_device *d)
+double ooc_memory_taken(struct vv_device *d)
 {
     size_t left = 0, total = 0;
 
     if (vv_device_mem_info(d, &left, &total) || !total)
         return NAN;
-    return 1 - (double)left / (double)total;
+    return (double)(total - left);
 }
 
 int ooc_link(struct vv_device *d, struct ooc_report *r)

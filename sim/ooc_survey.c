@@ -182,7 +182,7 @@ static void take_sample(struct sampler *s)
         thin_out(s);
     s->way->samples[s->way->nr_samples++] = (struct ooc_sample){
         .s = (double)(vv_now_ns() - s->start_ns) * 1e-9,
-        .memory = ooc_memory_share(s->job->device),
+        .memory = (ooc_memory_taken(s->job->device) - s->job->taken) / (double)s->job->cache_bytes,
         .used = (double)st.used_bytes / (double)st.capacity_bytes,
         .missed = st.missed,
         .evicted = st.evicted,
@@ -300,6 +300,8 @@ static int run_tables(struct ooc_job *j, enum ooc_survey_way kind, const struct 
     int rc = varve_tables_opts_init(&o, sizeof(o));
 
     opts_of(j, kind, r, &o);
+    j->taken = ooc_memory_taken(j->device);
+    j->cache_bytes = o.cache_bytes;
     if (rc == 0)
         rc = varve_tables_open(j->ctx, &o, &t);
     if (rc)

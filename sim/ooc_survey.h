@@ -37,6 +37,8 @@ struct ooc_job {
     uint64_t *offsets;     /* of each in it */
     uint64_t *expected, *got, *host_sums;
     struct ooc_survey_args args;
+    double taken; /* of the device's memory, before the cache of the way under way */
+    uint64_t cache_bytes;
     void *on[OOC_ON];
     char *err;
 };

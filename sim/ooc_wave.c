@@ -42,6 +42,8 @@ struct wave {
     struct ooc_wave_args args;
     void *dev_points, *dev_sums;
     struct ooc_touches touches;
+    double taken; /* of the device's memory, before the cache of the way under way */
+    uint64_t cache_bytes;
     char *err;
 };
 
@@ -213,7 +215,7 @@ static int take_sample(struct wave *w, struct varve_blocks *b, uint64_t start_ns
     if (rc)
         return rc;
     if (way->nr_samples == 0)
-        memory = ooc_memory_share(vv_ckpt_device(w->ctx));
+        memory = (ooc_memory_taken(vv_ckpt_device(w->ctx)) - w->taken) / (double)w->cache_bytes;
     else
         memory = way->samples[0].memory;
     way->samples[way->nr_samples++] = (struct ooc_sample){
@@ -328,6 +330,8 @@ static int run_way(struct wave *w, enum way kind, struct ooc_report *r, struct o
     if (rc || way->skipped[0])
         return rc;
     w->args.memory = managed;
+    w->taken = ooc_memory_taken(vv_ckpt_device(w->ctx));
+    w->cache_bytes = o.cache_bytes;
     rc = varve_blocks_open(w->ctx, &o, &b);
     if (rc)
         rc = fail(w, rc, way->name);

@@ -37,9 +37,18 @@ assert [x["way"] for x in rows][:2] == ["resident", "blocks"] and int(rows[1]["b
 assert open(f"{d}/rows.csv").read() == open(f"{d}/all/ooc.csv").read()
 samples = [x for x in csv.DictReader(open(f"{d}/all/samples.csv")) if x["way"] == "blocks"]
 assert len(samples) == 20 and int(samples[-1]["evicted"]) == ways["blocks"]["evicted"], samples
+# Of the cache's size: the cache, and some beside it. All of the device's memory is a thousand times as much.
+assert all(0.9 < float(x["memory"]) < 3 for x in samples), samples
+page = open(f"{d}/all/index.html").read()
+assert "46.57" in page and "80.82" not in page and page.count("<svg") == 2, page
 for i in 1, 2:
-    xml.etree.ElementTree.parse(f"{d}/all/figure{i}.svg")
+    svg = open(f"{d}/all/figure{i}.svg").read()
+    xml.etree.ElementTree.fromstring(svg)
+    assert svg in page and f"Figure {i}: " in svg and "none ahead" in svg and "resident" not in svg, svg
 PY
+expect 0 $small --cache 30% --ways zero-copy --out "$dir/none"
+[ -s "$dir/none/index.html" ] && ! grep -q '<svg' "$dir/none/index.html" && [ ! -e "$dir/none/figure1.svg" ] || fail "charts of no cache"
+head -4 "$dir/out" | tail -1 | tr '|' '\n' | sed 's/ //g; /^$/d' | sort | uniq -d | grep . && fail "two columns of the same name"
 
 # Tables, in the order of a survey.
 # Half of the cache holds the twelve largest tables that an item may have, whatever the seed.
@@ -63,8 +72,13 @@ assert ways["flat"]["bytes"] <= ways["paper"]["bytes"], ways
 samples = list(csv.DictReader(open(f"{d}/tables/samples.csv")))
 assert {x["way"] for x in samples} == {"resident", "flat", "chunked", "paper"}, samples
 assert all(0 <= float(x["used"]) <= 1 for x in samples), samples
+assert all(0.9 < float(x["memory"]) < 3 for x in samples), samples
+page = open(f"{d}/tables/index.html").read()
+assert "80.82" in page and "46.57" not in page and page.count("<svg") == 2, page
 for i in 3, 4:
-    xml.etree.ElementTree.parse(f"{d}/tables/figure{i}.svg")
+    svg = open(f"{d}/tables/figure{i}.svg").read()
+    xml.etree.ElementTree.fromstring(svg)
+    assert svg in page and "chunked" in svg and "resident" not in svg, svg
 PY
 expect 0 $tables --ways chunked,zero-copy
 [ "$(grep -oE '^\| (resident|flat|chunked|paper|double buffer|zero copy|uvm) ' "$dir/out" | tr -d '|\n')" = ' resident  chunked  zero copy ' ] || { cat "$dir/out"; fail "--ways"; }

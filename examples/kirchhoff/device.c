@@ -98,7 +98,7 @@ static int open_blocks(struct device *d, void **ret_packed, struct kir_summary *
         27 * sizeof(float); /* what is next to a block: small models are not what this is for */
     o.cache_bytes = p->model_cache ? p->model_cache : bytes / 4 > least ? bytes / 4 : least;
     sum->model_bytes = bytes;
-    sum->model_cache = o.cache_bytes;
+    sum->model_cache = o.cache_bytes < bytes ? o.cache_bytes : bytes; /* it takes no more */
     if (rc == 0)
         rc = varve_blocks_open(d->ctx, &o, ret_blocks);
     return rc ? fail(d, rc, "blocks of the model (--model-cache, --edge)") : 0;
@@ -237,25 +237,34 @@ static int list_uses(const struct kir_survey *s, struct varve_tables_work *work)
     return 0;
 }
 
-/* A quarter of all tables, and two items at least with what launches need beside. */
-static uint64_t table_cache(const struct device *d, const uint64_t *bytes)
+/* A quarter of all tables, and more if the tables of an item do not fit that together: a plan tells, which takes no
+ * device. */
+static uint64_t quarter_cache(const struct kir_survey *s, struct varve_tables_opts o,
+                              const struct varve_tables_work *work)
 {
-    const struct kir_survey *s = d->s;
-    uint64_t unit = d->params->layout == KIR_CHUNKED ? 65536 : 256, most = 0,
-             quarter = s->nodes * sizeof(float) / 4;
+    struct varve_tables_speeds speeds = {.speeds_size = sizeof(speeds), .link_bytes = 1e9};
+    struct varve_tables_stats stats = {.stats_size = sizeof(stats)};
+    uint64_t quarter = s->nodes * sizeof(float) / 4, step = quarter / 8 + 4096;
 
-    for (uint32_t i = 0; i < s->nitems; i++) {
-        uint64_t sum = (bytes[s->items[i].source] + unit - 1) / unit * unit;
-
-        for (uint32_t k = 0; k < s->items[i].traces; k++)
-            sum += (bytes[s->receiver[s->items[i].first + k]] + unit - 1) / unit * unit;
-        most = sum > most ? sum : most;
-    }
-    most = 2 * most + 65536;
-    return quarter > most ? quarter : most;
+    o.cache_bytes = quarter;
+    while (varve_tables_plan(&o, work, &speeds, &stats) == -EFBIG)
+        o.cache_bytes += step;
+    return o.cache_bytes;
 }
 
-static int open_tables(struct device *d, struct kir_summary *sum, struct varve_tables **ret_tables)
+/* All tables, each at the start of a unit, with what launches need beside them. More is of no use, and takes long to
+ * make. */
+static uint64_t whole_cache(const struct varve_tables_opts *o)
+{
+    uint64_t unit = o->layout == VARVE_TABLES_CHUNKED ? 65536 : 256, sum = 0;
+
+    for (uint32_t i = 0; i < o->tables; i++)
+        sum += (o->bytes[i] + unit - 1) / unit * unit;
+    return sum + sum / 16 + (16 << 20);
+}
+
+static int open_tables(struct device *d, const struct varve_tables_work *work,
+                       struct kir_summary *sum, struct varve_tables **ret_tables)
 {
     const struct kir_params *p = d->params;
     struct kir_survey *s = d->s;
@@ -270,10 +279,12 @@ static int open_tables(struct device *d, struct kir_summary *sum, struct varve_t
     o.tables = s->stations;
     o.bytes = bytes;
     o.memory = s->times;
-    o.cache_bytes = p->table_cache ? p->table_cache : table_cache(d, bytes);
     o.layout = p->layout == KIR_CHUNKED ? VARVE_TABLES_CHUNKED : VARVE_TABLES_FLAT;
     o.policy = p->policy == KIR_POLICY_PAPER ? VARVE_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
     o.item_bytes = sizeof(struct kir_item);
+    o.cache_bytes = p->table_cache ? p->table_cache : quarter_cache(s, o, work);
+    if (o.cache_bytes > whole_cache(&o))
+        o.cache_bytes = whole_cache(&o);
     sum->table_cache = o.cache_bytes;
     if (rc == 0)
         rc = varve_tables_open(d->ctx, &o, ret_tables);
@@ -299,23 +310,18 @@ static int put_shots(struct device *d, void *on[5])
     return rc;
 }
 
-static int run_items(struct device *d, struct varve_tables *t, struct kir_summary *sum)
+static int run_items(struct device *d, struct varve_tables *t, const struct varve_tables_work *work,
+                     struct kir_summary *sum)
 {
     struct kir_survey *s = d->s;
-    struct varve_tables_work work = {.work_size = sizeof(work),
-                                     .items = s->nitems,
-                                     .meta = s->items,
-                                     .launch = launch_migrate,
-                                     .host = d->params->fallback ? on_processor : NULL,
-                                     .arg = d};
     size_t image_bytes = (size_t)kir_cells(s) * sizeof(*s->image);
-    int rc = list_uses(s, &work);
+    int rc = 0;
 
     d->host_image = calloc(1, image_bytes);
-    if (rc == 0 && !d->host_image)
+    if (!d->host_image)
         rc = rtm_error(-ENOMEM, "no memory for the image");
     if (rc == 0) {
-        rc = varve_tables_run(t, &work);
+        rc = varve_tables_run(t, work);
         if (rc)
             rc = fail(d, rc, "migration (--table-cache)");
     }
@@ -330,8 +336,6 @@ static int run_items(struct device *d, struct varve_tables *t, struct kir_summar
             rc = fail(d, rc, "the image from the device");
     }
     free(d->host_image);
-    free((void *)(uintptr_t)work.first);
-    free((void *)(uintptr_t)work.uses);
     return rc;
 }
 
@@ -339,17 +343,28 @@ int kir_device_migrate(const struct kir_params *params, struct kir_survey *s,
                        struct kir_summary *summary)
 {
     struct device d = {.params = params, .s = s};
+    struct varve_tables_work work = {.work_size = sizeof(work),
+                                     .items = s->nitems,
+                                     .meta = s->items,
+                                     .launch = launch_migrate,
+                                     .host = params->fallback ? on_processor : NULL,
+                                     .arg = &d};
     struct varve_tables *t = NULL;
     void *on[5] = {NULL};
     int rc = open_device(&d);
 
     if (rc == 0)
+        rc = list_uses(s, &work);
+
+    if (rc == 0)
         rc = put_shots(&d, on);
     if (rc == 0)
-        rc = open_tables(&d, summary, &t);
+        rc = open_tables(&d, &work, summary, &t);
     if (rc == 0)
-        rc = run_items(&d, t, summary);
+        rc = run_items(&d, t, &work, summary);
     varve_tables_close(t);
+    free((void *)(uintptr_t)work.first);
+    free((void *)(uintptr_t)work.uses);
     if (d.ctx) {
         for (int i = 0; i < 5; i++)
             varve_device_free(d.ctx, on[i]);

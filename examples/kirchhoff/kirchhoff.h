@@ -54,10 +54,10 @@ struct kir_params {
     /* how it runs */
     int device; /* enum kir_device */
     int threads;
-    uint64_t model_cache; /* bytes on the device; 0: a quarter of the model */
+    uint64_t model_cache; /* bytes on the device; 0: a quarter of the model, or 27 blocks */
     int edge;             /* of a block of the model, cells */
     int together;         /* stations whose rays are traced at once */
-    uint64_t table_cache; /* bytes on the device; 0: a quarter of the tables, or two items */
+    uint64_t table_cache; /* bytes on the device; 0: a quarter of the tables, or an item's */
     int layout;           /* enum kir_layout, of tables */
     bool fallback;        /* the processor takes items, too */
     int policy;           /* enum kir_policy */

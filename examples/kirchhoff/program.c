@@ -163,11 +163,13 @@ static void print_table(FILE *f, const struct kir_survey *s, const struct kir_su
             rtm_bytes(s->nodes * sizeof(float)));
     if (sum->tables.stats_size)
         fprintf(f,
-                "tables     %s on the device: %llu launches, %llu missed, %llu evicted, %s; %llu "
+                "tables     %s for %s on the device: %llu launches, %llu missed, %llu evicted, %s; "
+                "%llu "
                 "items by the processor\n",
-                rtm_bytes(sum->table_cache), (unsigned long long)sum->tables.launches,
-                (unsigned long long)sum->tables.missed, (unsigned long long)sum->tables.evicted,
-                rtm_bytes(sum->tables.bytes), (unsigned long long)sum->tables.host_items);
+                rtm_bytes(sum->table_cache), rtm_bytes(s->nodes * sizeof(float)),
+                (unsigned long long)sum->tables.launches, (unsigned long long)sum->tables.missed,
+                (unsigned long long)sum->tables.evicted, rtm_bytes(sum->tables.bytes),
+                (unsigned long long)sum->tables.host_items);
 }
 
 static int write_outputs(const struct kir_params *p, const struct kir_survey *s,

@@ -31,6 +31,20 @@ PY
 fi
 "$kirchhoff" "${small[@]}" --device host --layout chunked --fallback --policy paper --out other >out
 grep -q '^tables ' out && cmp ref/image.raw other/image.raw || fail "the image with other caches is another"
+# What it says of its caches: a quarter, where an item's tables fit that; and no more than there are tables for.
+"$kirchhoff" --grid 96x48 --frequency 60 --stations 33 --offset 60 --quiet --device host --table-step 1 --out quarter --json >out.json
+"$kirchhoff" "${small[@]}" --device host --table-cache 1T --model-cache 1T --out huge --json >huge.json
+cmp ref/image.raw huge/image.raw || fail "the image with a huge cache is another"
+if command -v python3 >/dev/null; then
+    python3 - <<'PY' || fail "the sizes of caches"
+import json
+d = json.load(open("out.json"))
+assert d["tables"]["cache_bytes"] == d["tables_bytes"] // 4, d
+d = json.load(open("huge.json"))
+assert d["tables_bytes"] < d["tables"]["cache_bytes"] < 32 << 20 and d["tables"]["evicted"] == 0, d
+assert d["blocks"]["cache_bytes"] == d["blocks"]["model_bytes"], d
+PY
+fi
 "$kirchhoff" --help >out && grep -q -- '--model-cache' out || fail "--help"
 
 # The commands that docs/ooc.md shows.

@@ -91,6 +91,21 @@ once || "$SOURCE_DIR/scripts/bench-ooc" --short --only 'blocks$' --bin "$(dirnam
     { cat "$dir/out"; fail "scripts/bench-ooc"; }
 once || [ -s "$dir/script/blocks/figure2.svg" ] || fail "scripts/bench-ooc makes no figure"
 
+# A piece that fails is told, and so is what it ended with; so are images that are too far apart.
+mkdir -p "$dir/odd"
+ln -s "$VARVE_BIN" "$dir/odd/varve"
+odd() { # line of a made-up varve-kirchhoff, what the script says
+    printf '#!/usr/bin/env bash\nwhile [ "$1" != --out ]; do shift; done\n%s\n' "$1" >"$dir/odd/varve-kirchhoff"
+    chmod +x "$dir/odd/varve-kirchhoff"
+    rm -rf "$dir/odd/out"
+    rc=0
+    "$SOURCE_DIR/scripts/bench-ooc" --short --only kirchhoff --bin "$dir/odd" --out "$dir/odd/out" >"$dir/out" 2>&1 || rc=$?
+    [ $rc -eq 1 ] && grep -q "$2" "$dir/out" || { cat "$dir/out"; fail "scripts/bench-ooc: $1: $rc"; }
+}
+odd 'case $2 in *-cpu) mkdir -p "$2" && head -c 4096 /dev/zero >"$2/image.raw" ;; *) exit 3 ;; esac' 'kirchhoff: status 3'
+odd 'case $2 in *-cpu) exit 4 ;; esac' 'kirchhoff: status 4'
+odd 'mkdir -p "$2" && case $2 in *-cpu) printf "\0\0\200?" ;; *) printf "\0\0\0?" ;; esac >"$2/image.raw"' 'differ by 5.00e-01 of the largest'
+
 # Told to end, it has what runs end first. What runs is made up: it waits to be told.
 mkdir -p "$dir/bin"
 cat > "$dir/bin/varve" <<EOF

@@ -231,9 +231,12 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
 
 int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f)
 {
-    uint64_t now;
-    int rc = fs->os->file_bytes(fs->os, atomic_load_explicit(&f->fd, memory_order_acquire), &now);
+    uint64_t now = f->bytes;
+    int rc = 0;
 
+    /* Reads by servers say themselves what is not there. */
+    if (f->mapped)
+        rc = fs->os->file_bytes(fs->os, atomic_load_explicit(&f->fd, memory_order_acquire), &now);
     if (rc == 0 && now < f->bytes)
         f->shorter = true;
     return rc ? rc : f->shorter ? -ENODATA : 0;
@@ -264,9 +267,8 @@ static int forget(struct varve_gpufs *fs, uint32_t id)
 
     __atomic_store_n(&fs->table[id].word, 0, __ATOMIC_RELEASE);
     vv_mutex_lock(&fs->lock);
-    for (uint64_t i = 0; f->windows && i < f->n_windows && rc == 0; i++)
-        if (fs->windows[f->windows - 1 + i].ptr)
-            rc = vvi_gpufile_check_locked(fs, f);
+    if (f->mapped)
+        rc = vvi_gpufile_check_locked(fs, f);
     vv_mutex_unlock(&fs->lock);
     vvi_gpufile_unmap_file(fs, id);
     fd = atomic_exchange(&f->fd, -1);

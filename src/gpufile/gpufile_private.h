@@ -56,13 +56,13 @@ struct vvi_gpufile_file {
     int flags; /* READ, and WRITE or not */
     dev_t dev;
     ino_t ino;
-    uint32_t users;   /* registrations by the host that were not taken back */
-    bool by_path;     /* a kernel has opened it so */
-    bool closing;     /* its last user has gone: nobody finds it any more */
-    uint64_t bytes;   /* when it was registered */
-    uint64_t windows; /* first, plus 1; 0: none */
-    uint64_t n_windows;
-    bool shorter; /* found shorter than it was */
+    uint32_t users;             /* registrations by the host that were not taken back */
+    bool by_path;               /* a kernel has opened it so */
+    bool closing;               /* its last user has gone: nobody finds it any more */
+    uint64_t bytes;             /* when it was registered */
+    uint64_t windows;           /* first, plus 1; 0: none */
+    uint64_t n_windows, mapped; /* and how many of them are mapped */
+    bool shorter;               /* found shorter than it was while some were */
 };
 
 struct vvi_gpufile_server {
@@ -159,7 +159,7 @@ VV_WARN_UNUSED int vvi_gpufile_register(struct varve_gpufs *fs, const char *path
 int vvi_gpufile_own_open(struct varve_gpufs *fs, int fd);
 /* The file, or NULL. */
 struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id);
-/* Whether it is as long as it was; remembers if not. */
+/* Whether the file, as far as it is or was mapped, has been as long as it was: 0, -ENODATA, or why nobody knows. */
 VV_WARN_UNUSED int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f);
 /* Of all; at closing. */
 int vvi_gpufile_files_fini(struct varve_gpufs *fs);

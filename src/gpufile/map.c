@@ -21,6 +21,7 @@
 
 /* What is known of a window before it is mapped. */
 struct plan {
+    struct vvi_gpufile_file *file; /* which is not forgotten as long as map_lock is held */
     uint64_t slot, offset;
     size_t bytes;
     int fd;
@@ -30,13 +31,14 @@ struct plan {
 static int plan_locked(struct varve_gpufs *fs, uint32_t id, uint64_t window, struct plan *ret)
 {
     struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, id);
-    uint64_t left;
+    uint64_t left, now;
     int rc;
 
     if (!f || window >= f->n_windows)
         return -EINVAL;
     if (!f->windows)
         return -ENOSPC;
+    ret->file = f;
     ret->slot = f->windows - 1 + window;
     ret->offset = window * fs->opts.window_bytes;
     left = f->bytes - ret->offset;
@@ -46,8 +48,13 @@ static int plan_locked(struct varve_gpufs *fs, uint32_t id, uint64_t window, str
         return -EALREADY;
     if (fs->window_bytes + ret->bytes > fs->opts.map_limit)
         return -ENOSPC;
-    rc = vvi_gpufile_check_locked(fs, f);
-    return rc;
+    rc = fs->os->file_bytes(fs->os, ret->fd, &now);
+    if (rc)
+        return rc;
+    /* One of which nothing is mapped has misled nobody, and is not to be. */
+    if (now < f->bytes && f->mapped)
+        f->shorter = true;
+    return now < f->bytes || f->shorter ? -ENODATA : 0;
 }
 
 /* map_lock held. */
@@ -67,6 +74,7 @@ static int map_window(struct varve_gpufs *fs, const struct plan *p)
     vv_mutex_lock(&fs->lock);
     fs->windows[p->slot].ptr = ptr;
     fs->windows[p->slot].bytes = p->bytes;
+    p->file->mapped++;
     fs->window_count++;
     fs->window_bytes += p->bytes;
     vv_mutex_unlock(&fs->lock);
@@ -85,7 +93,7 @@ int vvi_gpufile_map_windows(struct varve_gpufs *fs, uint32_t id, uint64_t first,
 
     vv_mutex_lock(&fs->map_lock);
     for (uint64_t w = first; rc == 0 && w <= last; w++) {
-        struct plan p;
+        struct plan p = {0};
 
         vv_mutex_lock(&fs->lock);
         rc = plan_locked(fs, id, w, &p);
@@ -122,6 +130,7 @@ void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id)
         w = fs->windows[slot];
         fs->windows[slot].ptr = NULL;
         if (w.ptr) {
+            fs->files[id].mapped--;
             fs->window_count--;
             fs->window_bytes -= w.bytes;
         }

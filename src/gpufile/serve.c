@@ -377,23 +377,14 @@ static int64_t do_open(struct varve_gpufs *fs, const struct varve_g_request *r)
     return rc ? rc : (int64_t)id;
 }
 
-/* Reads by servers have said themselves what was not there: the file is looked at if any of it is mapped. */
 static int64_t do_stat(struct varve_gpufs *fs, const struct varve_g_request *r)
 {
     struct vvi_gpufile_file *f;
-    uint64_t i = 0;
-    int rc = -EBADF;
+    int rc;
 
     vv_mutex_lock(&fs->lock);
     f = vvi_gpufile_file_locked(fs, r->file);
-    if (f) {
-        while (f->windows && i < f->n_windows && !fs->windows[f->windows - 1 + i].ptr)
-            i++;
-        if (f->windows && i < f->n_windows)
-            rc = vvi_gpufile_check_locked(fs, f);
-        else
-            rc = f->shorter ? -ENODATA : 0; /* seen when it was mapped, or no longer to be */
-    }
+    rc = f ? vvi_gpufile_check_locked(fs, f) : -EBADF;
     vv_mutex_unlock(&fs->lock);
     return rc;
 }

@@ -187,6 +187,10 @@ static void truncated_while_open(void)
     T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id));
     T_EQ(truncate(path, 10 * KIB), 0);
     T_ERR(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -ENODATA);
+    try_read(id, 0, 8 * KIB); /* nothing came from a mapping, since there is none */
+    T_EQ(probe.got, 8 * KIB);
+    T_OK(probe.closed);
+    T_OK(varve_gpufs_unmap(gf_fs, id));
     T_OK(varve_gpufs_unregister(gf_fs, id));
     path = gf_file("cut", 300 * KIB);
     T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ | VARVE_GFILE_MAP, &id));

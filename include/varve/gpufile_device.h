@@ -29,7 +29,7 @@
  * that begins later sees them; varve_gsync when they are on the disk. Two groups that write the same
  * bytes at once, or one that reads what another is writing, get either. A write that has failed with
  * -ETIMEDOUT or -ENOTCONN may still be made, as long as there are servers or when there are again: after others,
- * then, that were made since. Reads of its bytes get either until the group that wrote has read or
+ * then, that were made since. Reads of its bytes get either until the group that wrote has read, mapped or
  * written the file again, or a group has opened a file with what it left behind, and found that the answer has come.
  *
  * Errors. Negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
@@ -595,6 +595,17 @@ VARVE_D_FN void varve_g_follow(struct varve_gfile *f, uint64_t off, uint64_t byt
                  (f->fs->bypass == 0 && f->run && f->bytes > f->fs->cache_bytes);
 }
 
+/* Looks what has become of a file that kernels write: how long it is, and whether a write of this group that was
+ * given up has been made, whose pages are not to be found then. */
+VARVE_D_FN void varve_g_renew(struct varve_gfile *f)
+{
+    struct varve_g_team t = varve_g_group(f);
+
+    if (f->rank == 0)
+        (void)varve_g_part_idle(f, 0);
+    f->bytes = varve_g_tell(&t, varve_d_acquire64_dev(&f->fs->grown[f->file]));
+}
+
 /*
  * Reads up to `bytes` at `off` of the file into dst, which is memory of the device or of the block.
  * The count of bytes, fewer only where the file ends; or a negative errno, and then dst holds
@@ -606,13 +617,8 @@ VARVE_D_FN int64_t varve_gread(struct varve_gfile *f, uint64_t off, void *dst, u
     struct varve_g_piece p;
     int rc;
 
-    if (f->flags & VARVE_G_WRITABLE) {
-        struct varve_g_team t = varve_g_group(f);
-
-        if (f->rank == 0)
-            (void)varve_g_part_idle(f, 0); /* a write that was given up may have been made */
-        f->bytes = varve_g_tell(&t, varve_d_acquire64_dev(&f->fs->grown[f->file]));
-    }
+    if (f->flags & VARVE_G_WRITABLE)
+        varve_g_renew(f);
     if (off > f->bytes)
         return -ERANGE;
     if (bytes > f->bytes - off)
@@ -649,7 +655,7 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
     int rc;
 
     if (f->flags & VARVE_G_WRITABLE)
-        f->bytes = varve_g_tell(&t, varve_d_acquire64_dev(&fs->grown[f->file]));
+        varve_g_renew(f);
     if (off >= f->bytes)
         return -ERANGE;
     left = f->bytes - off;

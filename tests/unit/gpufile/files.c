@@ -125,6 +125,63 @@ static void two_unregister_at_once(void)
     T_OK(gf_close());
 }
 
+/* ---- unregistered while it is being registered ---- */
+
+static struct {
+    uint32_t id;
+    _Atomic int maps, ended;
+} early;
+
+/* With the file's lock held, before each window is mapped. */
+static int count_and_tell(const struct vv_os *os, int fd, uint64_t *ret_bytes)
+{
+    (void)os;
+    early.maps++;
+    return vv_os_posix()->file_bytes(vv_os_posix(), fd, ret_bytes);
+}
+
+static void *unregister_early(void *arg)
+{
+    while (early.maps == 0)
+        usleep(50);
+    early.ended = varve_gpufs_unregister(gf_fs, early.id);
+    return arg;
+}
+
+/* Somebody guesses the number of a file whose registering has not ended: either that fails then, and does not
+ * end the file once more, or it was faster. */
+static void unregistered_before_it_is_registered(void)
+{
+    enum { WINDOWS = 3, WANTED = 5, ROUNDS = 100 };
+    unsigned failed = 0;
+    const char *path;
+
+    gf_bad_os(0, 0, 0);
+    gf_os.os.file_bytes = count_and_tell;
+    open_plain();
+    path = gf_file("early", 0);
+    T_EQ(truncate(path, WINDOWS * 2 * MIB), 0);
+    /* A window takes a while, so that the number is mostly gone before the last of them. */
+    vv_device_host_set_register_rate(vv_ckpt_device(gf_ctx), 400 * MIB);
+    for (early.id = 0; failed < WANTED && early.id < ROUNDS; early.id++) {
+        uint32_t id = 77;
+        pthread_t t;
+        int rc;
+
+        early.maps = 0;
+        T_OK(-pthread_create(&t, NULL, unregister_early, NULL));
+        rc = varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ | VARVE_GFILE_MAP, &id);
+        T_OK(-pthread_join(t, NULL));
+        T_CHECK(rc == 0 || rc == -EINVAL);
+        T_EQ(id, rc ? 77 : early.id);
+        T_OK(early.ended);
+        T_EQ(gf_stats().files, 0);
+        T_EQ(gf_stats().windows, 0);
+        failed += rc != 0;
+    }
+    T_OK(gf_close());
+}
+
 static struct {
     uint32_t reader, writer;
     int64_t before, wrote, after;
@@ -342,6 +399,7 @@ int main(void)
 {
     T_RUN(users_are_counted);
     T_RUN(two_unregister_at_once);
+    T_RUN(unregistered_before_it_is_registered);
     T_RUN(one_file_one_number);
     T_RUN(registered_again);
     T_RUN(windows_come_back);

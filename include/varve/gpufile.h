@@ -88,7 +88,8 @@ struct varve_gpufs_opts {
                                   (128 KiB, or a page, 2 MiB at most) */
     uint32_t timeout_ms;      /* what a kernel waits for an answer at most (10000) */
     int32_t io;               /* enum varve_gio */
-    int32_t direct;           /* not 0: past the page cache (O_DIRECT) */
+    int32_t direct;           /* not 0: past the page cache (O_DIRECT), where the file system has
+                                  that and there is a /proc */
     int32_t readahead;        /* enum varve_greadahead */
     int32_t replace;          /* enum varve_greplace */
     int32_t bypass;           /* enum varve_gbypass */

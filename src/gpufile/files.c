@@ -29,11 +29,36 @@ struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_
     return f && f->used && !f->closing ? f : NULL;
 }
 
+/* Opens for reading what is open as fd once more, whatever its path leads to by now. A descriptor; or a negative
+ * errno, where there is no /proc too. */
+static int reopen(struct varve_gpufs *fs, int fd, int flags)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
+    return fs->os->openat(fs->os, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | flags, 0);
+}
+
+/* The same file past the page cache, or -1: a file system that has no direct I/O is read through it, and so is
+ * a file that cannot be opened again or turns out to be another. */
+static int open_direct(struct varve_gpufs *fs, int fd, const struct stat *st)
+{
+    int direct = reopen(fs, fd, O_DIRECT);
+    struct stat now;
+
+    if (direct < 0)
+        return -1;
+    if (fstat(direct, &now) == 0 && now.st_dev == st->st_dev && now.st_ino == st->st_ino)
+        return direct;
+    (void)fs->os->close(fs->os, direct);
+    return -1;
+}
+
 /* Opens what is to be opened. The errors of open, and those of varve_gpufs_register. */
 static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *ret_fd,
                     int *ret_direct, struct stat *ret_st)
 {
-    int how = flags & VARVE_GFILE_WRITE ? O_RDWR : O_RDONLY, direct = -1;
+    int how = flags & VARVE_GFILE_WRITE ? O_RDWR : O_RDONLY;
     int fd, rc = 0;
 
     if (flags & VARVE_GFILE_CREATE)
@@ -49,11 +74,8 @@ static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *re
         (void)fs->os->close(fs->os, fd);
         return rc;
     }
-    /* A file system that has no direct I/O is read through the page cache. */
-    if (fs->opts.direct)
-        direct = fs->os->openat(fs->os, AT_FDCWD, path, O_RDONLY | O_DIRECT, 0);
     *ret_fd = fd;
-    *ret_direct = direct < 0 ? -1 : direct;
+    *ret_direct = fs->opts.direct ? open_direct(fs, fd, ret_st) : -1;
     return 0;
 }
 
@@ -67,14 +89,10 @@ static void close_fds(struct varve_gpufs *fs, int fd, int direct)
 
 int vvi_gpufile_own_open(struct varve_gpufs *fs, int fd)
 {
-    char path[64];
     int own = -1;
 
-    if (atomic_fetch_add_explicit(&fs->n_own, 1, memory_order_relaxed) < fs->own_limit) {
-        /* The file that is open, whatever its path leads to by now. */
-        snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
-        own = fs->os->openat(fs->os, AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
-    }
+    if (atomic_fetch_add_explicit(&fs->n_own, 1, memory_order_relaxed) < fs->own_limit)
+        own = reopen(fs, fd, 0);
     if (own >= 0)
         return own;
     atomic_fetch_sub_explicit(&fs->n_own, 1, memory_order_relaxed);

@@ -395,6 +395,75 @@ static void failed_registrations(void)
     T_OK(gf_close());
 }
 
+/* ---- past the page cache ---- */
+
+static struct {
+    char path[600], other[600];
+    char asked[64];    /* what was opened with O_DIRECT */
+    int direct, fail;  /* how often that was asked for, and what comes of it, or 0 */
+    bool wrong;        /* it leads to the other file */
+    _Atomic int reads; /* with a descriptor that has O_DIRECT */
+} past;
+
+/* Puts the other file in the place of the first, after that was opened. */
+static int open_and_replace(const struct vv_os *os, int dirfd, const char *path, int flags,
+                            unsigned mode)
+{
+    (void)os;
+    if (!(flags & O_DIRECT)) {
+        int fd = vv_os_posix()->openat(vv_os_posix(), dirfd, path, flags, mode);
+
+        if (strcmp(path, past.path) == 0)
+            T_EQ(rename(past.other, past.path), 0);
+        return fd;
+    }
+    past.direct++;
+    snprintf(past.asked, sizeof(past.asked), "%s", path);
+    if (past.fail)
+        return past.fail;
+    return vv_os_posix()->openat(vv_os_posix(), dirfd, past.wrong ? past.path : path, flags, mode);
+}
+
+static int64_t pread_and_look(const struct vv_os *os, int fd, void *buf, size_t bytes,
+                              uint64_t offset)
+{
+    (void)os;
+    past.reads += (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+    return vv_os_posix()->pread(vv_os_posix(), fd, buf, bytes, offset);
+}
+
+/* The file that was opened is the one that is read, though its path leads to another of the same size by
+ * then; and without /proc, or if that is not what it should be, it is read through the page cache. */
+static void direct_reads_the_file_that_was_opened(void)
+{
+    for (int how = 0; how < 3; how++) {
+        struct varve_gpufs_opts o = gf_opts();
+        uint32_t id;
+
+        past.fail = how == 1 ? -ENOENT : 0;
+        past.wrong = how == 2;
+        past.direct = 0;
+        past.reads = 0;
+        snprintf(past.other, sizeof(past.other), "%s", gf_file("other", 0));
+        T_EQ(truncate(past.other, PAGE), 0);
+        snprintf(past.path, sizeof(past.path), "%s", gf_file("direct", PAGE));
+        gf_bad_os(0, 0, 0);
+        gf_os.os.openat = open_and_replace;
+        gf_os.os.pread = pread_and_look;
+        o.direct = 1;
+        gf_open(&o);
+        T_OK(varve_gpufs_register(gf_fs, past.path, VARVE_GFILE_READ, &id));
+        T_EQ(past.direct, 1);
+        T_EQ(strncmp(past.asked, "/proc/", 6), 0);
+        T_OK(try_first(id));
+        T_EQ(first.got, PAGE);
+        T_CHECK(gf_right(first.page, 0, PAGE));
+        if (how)
+            T_EQ(past.reads, 0);
+        T_OK(gf_close());
+    }
+}
+
 int main(void)
 {
     T_RUN(users_are_counted);
@@ -404,5 +473,6 @@ int main(void)
     T_RUN(registered_again);
     T_RUN(windows_come_back);
     T_RUN(failed_registrations);
+    T_RUN(direct_reads_the_file_that_was_opened);
     return t_done();
 }

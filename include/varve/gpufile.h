@@ -135,15 +135,21 @@ enum varve_gfile_flags {
  * of their own: what kernels write by one of them is seen by the other after varve_gpufs_drop. So is what
  * anybody else writes to a file that is registered. A number keeps the file that its path led to, and
  * the size that it had then, or that kernels have written it to; another file under the path, and a
- * file for reading that has another size by now, get another number. May be called while kernels run. Errors are those of open(2), and
+ * file for reading that has another size by now, get another number, since pages in the cache and windows
+ * end where the file ended. The number that it had before counts until it is unregistered: `files` of the options
+ * says how many there can be. May be called while kernels run; but if MAP fails for a window after others
+ * of the file were mapped for this call, those are unmapped, which waits for kernels that run. Errors are those
+ * of open(2), and
  *   -EISDIR   a directory, and anything else that is not a regular file is -EINVAL
- *   -EMFILE   as many files as the file system has room for, or the process
+ *   -EMFILE   as many numbers as `files` of the options allows, or open files as the process may have
  */
 VARVE_API int varve_gpufs_register(struct varve_gpufs *fs, const char *path, int flags,
                                    uint32_t *ret_id) VARVE_CHECK;
 /* Takes one registration back. With the last of them the file is forgotten: unmapped and closed, and its
- * pages dropped; that a kernel has opened it by path does not count. -EINVAL: no such number. -ENODATA
- * as with varve_gpufs_close; the file is gone all the same. */
+ * pages dropped; that a kernel has opened it by path does not count. A number is not given out again before all
+ * pages of the cache were dropped, which this call does when half of the 4096 numbers that there are
+ * have been used. -EINVAL: no such number. -ENODATA: it had been mapped, and has become shorter than it was
+ * then, so that kernels may have read bytes of its former life; the file is gone all the same. */
 VARVE_API int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id);
 /*
  * Maps bytes [offset, offset + bytes) of a file for the GPU, rounded outwards to windows; `bytes` 0:
@@ -156,7 +162,9 @@ VARVE_API int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id);
  */
 VARVE_API int varve_gpufs_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint64_t bytes,
                               uint64_t *ret_bytes) VARVE_CHECK;
-/* Undoes it for the whole file. Waits for kernels that run. -ENODATA as with varve_gpufs_close. */
+/* Undoes it for the whole file. Waits for kernels that run. -EINVAL: no such number. -ENODATA: the file
+ * has become shorter than it was when it was mapped, so that kernels may have read bytes of its former life;
+ * it is unmapped all the same. */
 VARVE_API int varve_gpufs_unmap(struct varve_gpufs *fs, uint32_t id);
 /* Forgets all pages on the GPU, those that kernels ended without giving back as well, and files that they
  * ended without closing. No kernel uses the file system. -ENOMEM, -ENODEV. */

@@ -926,7 +926,11 @@ VARVE_D_COLD int varve_gopen(const struct varve_gfs *fs, uint32_t id, enum varve
 }
 
 /* Opens a file by its path, as the host would with varve_gpufs_register: `flags` are those, without
- * MAP. The file stays registered. 0 or a negative errno. */
+ * MAP. The file stays registered after it was closed, until the host unregisters it. One for reading that has
+ * grown or shrunk since it was opened last gets another number, and as many files as the option `files` allows
+ * can be registered: who follows a file that grows registers it on the host for each kernel, and
+ * unregisters the number that it had before. 0 or a negative errno; -EMFILE: as many are registered, or no
+ * stream is left. */
 VARVE_D_COLD int varve_gopen_path(const struct varve_gfs *fs, const char *path, int flags,
                                   enum varve_gscope scope, struct varve_gfile *f)
 {

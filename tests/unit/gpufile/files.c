@@ -305,6 +305,59 @@ static void registered_again(void)
     T_OK(gf_close());
 }
 
+struct growing {
+    const char *path;
+    int opened;
+    uint32_t id;
+    uint64_t bytes;
+};
+
+static void open_growing(void *arg)
+{
+    struct growing *g = arg;
+    struct varve_gfile f;
+    int rc = varve_gopen_path(&gf_handle, g->path, VARVE_GFILE_READ, VARVE_GBLOCK, &f);
+
+    if (varve_d_thread() == 0) {
+        g->opened = rc;
+        g->id = rc ? UINT32_MAX : f.file;
+        g->bytes = rc ? 0 : varve_gsize(&f);
+    }
+    if (rc == 0)
+        (void)varve_gclose(&f);
+}
+
+/* A file that kernels open by path while it grows has a number for each size, as many as the options allow,
+ * until the host takes them back. */
+static void a_growing_file_uses_numbers_up(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    struct growing g;
+    uint32_t last = UINT32_MAX;
+
+    gf_open(&o);
+    g.path = gf_file("growing", PAGE);
+    for (uint32_t i = 0; i < o.files; i++) {
+        T_EQ(truncate(g.path, (off_t)(PAGE + i)), 0);
+        for (int again = 0; again < 2; again++) {
+            gf_launch(1, 2, 1, open_growing, &g);
+            T_OK(g.opened);
+            T_EQ(g.bytes, PAGE + i);
+            T_EQ(gf_stats().files, i + 1);
+        }
+        T_CHECK(g.id != last);
+        last = g.id;
+    }
+    T_EQ(truncate(g.path, 2 * PAGE), 0);
+    gf_launch(1, 2, 1, open_growing, &g);
+    T_ERR(g.opened, -EMFILE);
+    T_OK(varve_gpufs_unregister(gf_fs, last));
+    gf_launch(1, 2, 1, open_growing, &g);
+    T_OK(g.opened);
+    T_EQ(g.bytes, 2 * PAGE);
+    T_OK(gf_close());
+}
+
 /* Windows of files that are gone serve for others, whatever came after them. */
 static void windows_come_back(void)
 {
@@ -471,6 +524,7 @@ int main(void)
     T_RUN(unregistered_before_it_is_registered);
     T_RUN(one_file_one_number);
     T_RUN(registered_again);
+    T_RUN(a_growing_file_uses_numbers_up);
     T_RUN(windows_come_back);
     T_RUN(failed_registrations);
     T_RUN(direct_reads_the_file_that_was_opened);

@@ -45,31 +45,32 @@ enum varve_blocks_policy {
 /* The most for `ahead`. */
 enum { VARVE_BLOCKS_AHEAD_MAX = 8 };
 
-/* Options of an array. Plain data; fields are only ever appended. */
+/* Options of an array, with their defaults in parentheses. Plain data; fields are only ever appended. */
 struct varve_blocks_opts {
-    size_t opts_size;
-    uint64_t cells[3];   /* along x, whose neighbours lie side by side, y and z; 1: no such axis */
+    size_t opts_size;    /* sizeof(struct varve_blocks_opts), as varve_blocks_opts_init sets it */
+    uint64_t cells[3];   /* along x (neighbours side by side), y and z; 1: no such axis (1) */
     uint32_t edge[3];    /* of a block in cells, powers of two (32 along each axis; of an array with
                              x alone 32768) */
     uint32_t cell_bytes; /* 1, 2, 4, 8 or 16 (4) */
-    uint32_t rounds;     /* see above (8; 0: all items do) */
-    uint64_t cache_bytes; /* on the device: one block at least */
+    uint32_t rounds;     /* after so many, items that are left read cells from host memory, where
+                             kernels can (8; 0: all items do, from the first round on) */
+    uint64_t cache_bytes; /* on the device: one block at least; to be set */
     uint32_t ahead;  /* blocks brought beyond each one that was missing, where the front moves to
                              (1; 0: none; VARVE_BLOCKS_AHEAD_MAX at most) */
-    int32_t policy;  /* enum varve_blocks_policy */
+    int32_t policy;  /* enum varve_blocks_policy (VARVE_BLOCKS_CLOCK) */
     int32_t readers; /* threads that read files, or call `read` (4) */
 
     /* Where the cells are, block after block as varve_blocks_pack lays them: one of these. */
     const void
         *memory;      /* host memory; it stays as it is until varve_blocks_close, pinned if it is */
-    const char *path; /* a file, ... */
-    uint64_t path_offset;                                            /* ... from here on */
-    int (*read)(void *arg, uint64_t block, void *buf, size_t bytes); /* 0 or a negative errno; any
-                                                                        thread */
-    void *read_arg;
+    const char *path; /* a file */
+    uint64_t path_offset; /* where the array begins in the file (0) */
+    /* Gives a block: 0 or a negative errno. It is called on any thread, on several at a time. */
+    int (*read)(void *arg, uint64_t block, void *buf, size_t bytes);
+    void *read_arg;                /* the first argument of `read` */
     struct varve_history *history; /* a region of a version, read when the array is opened */
-    uint64_t version;
-    int32_t region;
+    uint64_t version;              /* of the history */
+    int32_t region;                /* of the version */
 };
 
 /* Fills in the defaults. `opts_size` is sizeof(struct varve_blocks_opts). -EINVAL: NULL or an absurd
@@ -97,7 +98,7 @@ VARVE_API int varve_blocks_pack(const struct varve_blocks_opts *opts, const void
  */
 VARVE_API int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
                                 struct varve_blocks **ret_blocks) VARVE_CHECK;
-/* No run is under way: -EBUSY. NULL is allowed. */
+/* Closes an array and frees its memory; NULL is allowed. -EBUSY: a run is under way, and the array stays. */
 VARVE_API int varve_blocks_close(struct varve_blocks *blocks);
 
 /* Starts the kernel for the items of one round on the stream: 0, or a negative errno that ends the
@@ -107,8 +108,8 @@ typedef int (*varve_blocks_launch)(void *arg, const struct varve_blocks_view *vi
 
 /*
  * Runs until every item is done; then so is all work on the stream. `items` is at most 2^32 - 2.
- *   -EINVAL   as above; or a kernel has asked for a cell outside of the array, or leaves an item undone
- *             that is missing none
+ *   -EINVAL   no array, no `launch`, or too many items; or a kernel has asked for a cell outside of the
+ *             array, or leaves an item undone that is missing none
  *   -EFBIG    an item needs more blocks at a time than the cache holds
  *   -EIO      blocks could not be read; also what `read` and `launch` return
  *   -ENODATA  the file has become shorter
@@ -121,25 +122,25 @@ VARVE_API int varve_blocks_run(struct varve_blocks *blocks, uint64_t items,
                                struct CUstream_st *stream) VARVE_CHECK;
 
 struct varve_blocks_stats {
-    size_t stats_size; /* in: sizeof(struct varve_blocks_stats) */
-    uint64_t slots, used_slots;
-    uint64_t runs, rounds;
-    uint64_t missed; /* blocks that kernels asked for */
-    uint64_t ahead;  /* blocks that were brought before anybody asked */
-    uint64_t evicted;
-    uint64_t bytes;     /* brought to the device */
-    uint64_t undone;    /* items that were begun again */
-    uint64_t from_host; /* items that were left to read host memory */
-    /* The time of runs, by the clock, adds up to these. Managing is all that is not of the other kinds: slots,
-     * maps and lists, choosing what comes and what goes. */
-    uint64_t management_ns;
-    uint64_t moving_ns;    /* calls that copy blocks and maps, and reading them where need be */
-    uint64_t launching_ns; /* calls that start rounds, the application's among them */
+    size_t stats_size;          /* in: sizeof(struct varve_blocks_stats) */
+    uint64_t slots, used_slots; /* places for blocks on the device, and those that have one */
+    uint64_t runs, rounds;      /* of varve_blocks_run, and calls of `launch` */
+    uint64_t missed;            /* blocks that kernels asked for */
+    uint64_t ahead;             /* blocks that were brought before anybody asked */
+    uint64_t evicted;           /* blocks that made room */
+    uint64_t bytes;             /* brought to the device */
+    uint64_t undone;            /* items that were begun again */
+    uint64_t from_host;         /* items that were left to read host memory */
+    /* The time of runs, by the clock, adds up to these. */
+    uint64_t management_ns; /* all that is not of the kinds below: slots, maps and lists, and
+                               choosing what comes and what goes */
+    uint64_t moving_ns;     /* calls that copy blocks and maps, and reading them where need be */
+    uint64_t launching_ns;  /* calls that start rounds, the application's among them */
     uint64_t
         waiting_ns; /* for kernels, copies and other runs, by asking again and again or asleep */
 };
 
-/* Figures since the array was opened. The caller sets stats_size. -EINVAL. */
+/* Figures since the array was opened. The caller sets stats_size. -EINVAL: NULL, or no size. */
 VARVE_API int varve_blocks_stats(struct varve_blocks *blocks,
                                  struct varve_blocks_stats *ret_stats) VARVE_CHECK;
 

@@ -60,7 +60,7 @@ enum varve_order {
 };
 
 struct varve_history_opts {
-    size_t opts_size;
+    size_t opts_size;    /* sizeof(struct varve_history_opts), as varve_history_opts_init sets it */
     int consume;         /* enum varve_consume */
     uint64_t keep;       /* newest versions kept once they have reached the level; older ones are
                       discarded; 0: all */
@@ -117,7 +117,7 @@ VARVE_API struct varve_ctx *varve_history_ctx(struct varve_history *h);
  */
 VARVE_API int varve_protect(struct varve_history *h, int region, void *ptr,
                             size_t bytes) VARVE_CHECK;
-/* -ENOENT: no such region. */
+/* Forgets a region that varve_protect has declared. -ENOENT: there is none of this number. */
 VARVE_API int varve_unprotect(struct varve_history *h, int region);
 
 /*

@@ -39,7 +39,7 @@ struct varve_gpufs;
 struct varve_gfs; /* what kernels are given: varve/gpufile_device.h */
 
 enum varve_gio {
-    VARVE_GIO_AUTO,  /* pread */
+    VARVE_GIO_AUTO,  /* what VARVE_GIO_PREAD does */
     VARVE_GIO_PREAD, /* each server reads what it took: best for files in the page cache */
     VARVE_GIO_URING  /* each server has many reads under way: best for disks; -ENOTSUP where the
                         system has no io_uring */
@@ -49,7 +49,7 @@ enum varve_greadahead {
     VARVE_GREADAHEAD_ADAPTIVE, /* doubling while a group reads on, off for random access, and asked
                                   for while the bytes before it are copied */
     VARVE_GREADAHEAD_FIXED,    /* one size, waited for: paper mode, to compare with */
-    VARVE_GREADAHEAD_OFF
+    VARVE_GREADAHEAD_OFF       /* what is wanted now, and no more */
 };
 
 enum varve_greplace {
@@ -68,9 +68,10 @@ enum varve_gbypass {
     VARVE_GBYPASS_NEVER, /* unless advised so */
 };
 
-/* Options of a file system. Plain data; fields are only ever appended. */
+/* Options of a file system, with their defaults in parentheses. Plain data; fields are only ever
+ * appended. */
 struct varve_gpufs_opts {
-    size_t opts_size;
+    size_t opts_size;      /* sizeof(struct varve_gpufs_opts), as varve_gpufs_opts_init sets it */
     uint64_t cache_bytes;  /* pages on the GPU (1 GiB) */
     uint64_t map_limit;    /* bytes of files that may be mapped at once (half of the memory that
                                   was free at opening) */
@@ -82,19 +83,19 @@ struct varve_gpufs_opts {
     uint32_t files;        /* that can be registered, 4096 at most (64) */
     uint32_t servers;      /* threads (processors less two, 1 to 14) */
     uint32_t readahead_bytes; /* largest window of a stream, a multiple of page_bytes, 8 MiB at most
-                                  (512 KiB, or a page). With readahead off: of one request for
-                                  what is wanted now (64 KiB, or a page) */
+                                  (512 KiB, or a page if that is more). With readahead off: of one
+                                  request for what is wanted now (64 KiB, or a page) */
     uint32_t split_bytes;     /* larger requests go to several servers, each of so many bytes
                                   (128 KiB, or a page, 2 MiB at most) */
     uint32_t timeout_ms;      /* what a kernel waits for an answer at most (10000) */
-    int32_t io;               /* enum varve_gio */
+    int32_t io;               /* enum varve_gio (VARVE_GIO_AUTO) */
     int32_t direct;           /* not 0: past the page cache (O_DIRECT), where the file system has
-                                  that and there is a /proc */
-    int32_t readahead;        /* enum varve_greadahead */
-    int32_t replace;          /* enum varve_greplace */
-    int32_t bypass;           /* enum varve_gbypass */
-    int32_t map_hot;          /* not 0: what servers have read twice is mapped, within the limit */
-    int32_t queue;            /* enum varve_gqueue */
+                                  that and there is a /proc (0) */
+    int32_t readahead;        /* enum varve_greadahead (VARVE_GREADAHEAD_ADAPTIVE) */
+    int32_t replace;          /* enum varve_greplace (VARVE_GREPLACE_OWN) */
+    int32_t bypass;           /* enum varve_gbypass (VARVE_GBYPASS_AUTO) */
+    int32_t map_hot; /* not 0: what servers have read twice is mapped, within map_limit (0) */
+    int32_t queue;   /* enum varve_gqueue (VARVE_GQUEUE_TICKETS) */
 };
 
 /* Fills in the defaults. `opts_size` is sizeof(struct varve_gpufs_opts). -EINVAL: NULL or an absurd
@@ -122,14 +123,14 @@ VARVE_API int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_o
 VARVE_API int varve_gpufs_close(struct varve_gpufs *fs);
 
 enum varve_gfile_flags {
-    VARVE_GFILE_READ = 1,
+    VARVE_GFILE_READ = 1,   /* kernels may read it */
     VARVE_GFILE_WRITE = 2,  /* kernels may write it, too; it is never mapped */
     VARVE_GFILE_CREATE = 4, /* with WRITE: made if missing */
     VARVE_GFILE_MAP = 8     /* map all of it now; what goes beyond map_limit is served */
 };
 
 /*
- * Opens a file and gives it a number, by which kernels open it. The same file, by
+ * Opens a file and gives it a number, by which kernels open it; `flags` are of enum varve_gfile_flags. The same file, by
  * whatever path, gives the same number, which stays good until varve_gpufs_unregister was called as
  * often. A file that is registered once for reading and once for writing has two numbers, with pages
  * of their own: what kernels write by one of them is seen by the other after varve_gpufs_drop. So is what
@@ -162,21 +163,23 @@ VARVE_API int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id);
  */
 VARVE_API int varve_gpufs_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint64_t bytes,
                               uint64_t *ret_bytes) VARVE_CHECK;
-/* Undoes it for the whole file. Waits for kernels that run. -EINVAL: no such number. -ENODATA: the file
+/* Unmaps a whole file. Waits for kernels that run. -EINVAL: no such number. -ENODATA: the file
  * has become shorter than it was when it was mapped, so that kernels may have read bytes of its former life;
  * it is unmapped all the same. */
 VARVE_API int varve_gpufs_unmap(struct varve_gpufs *fs, uint32_t id);
 /* Forgets all pages on the GPU, those that kernels ended without giving back as well, and files that they
- * ended without closing. No kernel uses the file system. -ENOMEM, -ENODEV. */
+ * ended without closing. No kernel uses the file system. -ENOMEM: of the host; -ENODEV: the device is
+ * lost. */
 VARVE_API int varve_gpufs_drop(struct varve_gpufs *fs) VARVE_CHECK;
 
-/* Starts the servers after they were stopped; `servers` 0: as many as before. -EALREADY: they run. */
+/* Starts the servers after they were stopped; `servers` 0: as many as before. -EALREADY: they run. -EINVAL: no
+ * file system, or more than 64. -EAGAIN and what else starting a thread says. */
 VARVE_API int varve_gpufs_start(struct varve_gpufs *fs, uint32_t servers) VARVE_CHECK;
-/* Stops them, after what they have taken. Kernels get -ENOTCONN for what no server has taken yet, and
+/* Stops the servers, after what they have taken. Kernels get -ENOTCONN for what no server has taken yet, and
  * from then on. */
 VARVE_API int varve_gpufs_stop(struct varve_gpufs *fs);
 
-/* What kernels are given, by value. It stays good until varve_gpufs_close. */
+/* Fills in what kernels are given, by value. It stays good until varve_gpufs_close. -EINVAL: NULL. */
 VARVE_API int varve_gpufs_handle(struct varve_gpufs *fs, struct varve_gfs *ret_handle) VARVE_CHECK;
 
 struct varve_gpufs_stats {
@@ -185,17 +188,19 @@ struct varve_gpufs_stats {
     uint64_t hits, misses;               /* pages found on the GPU, or not */
     uint64_t mapped_bytes, served_bytes; /* pulled from mapped files, and from servers' memory */
     uint64_t bypassed_bytes;             /* of both, past the cache */
-    uint64_t requests, requested_bytes;  /* sent to servers */
+    uint64_t requests, requested_bytes;  /* sent to servers, and bytes that they asked for */
     uint64_t waits_ns;                   /* waited for answers, added up over groups */
     /* Told by servers. */
-    uint64_t answered, failed, read_bytes, written_bytes;
-    uint64_t windows, window_bytes; /* mapped now */
-    uint32_t servers;               /* running now */
-    uint32_t files;                 /* registered now */
+    uint64_t answered, failed;          /* requests, and those of them that got an error */
+    uint64_t read_bytes, written_bytes; /* of files */
+    uint64_t windows, window_bytes;     /* mapped now */
+    uint32_t servers;                   /* running now */
+    uint32_t files;                     /* registered now */
 };
 
-/* Figures since the file system was opened. The caller sets stats_size. -EINVAL. Copies from the
- * device: not for a thread that a kernel waits for. */
+/* Figures since the file system was opened. The caller sets stats_size. -EINVAL: NULL, or
+ * no size; -ENOMEM; -ENODEV: the device is lost. Copies from the device: not for a thread that a kernel waits
+ * for. */
 VARVE_API int varve_gpufs_stats(struct varve_gpufs *fs,
                                 struct varve_gpufs_stats *ret_stats) VARVE_CHECK;
 

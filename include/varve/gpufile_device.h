@@ -688,7 +688,7 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
     return 0;
 }
 
-/* Gives it back. `ptr`: anywhere in the page. */
+/* Gives a page of varve_gmap back. `ptr`: anywhere in the page. */
 VARVE_D_FN void varve_gunmap(struct varve_gfile *f, const void *ptr)
 {
     struct varve_g_team t = varve_g_group(f);
@@ -968,7 +968,7 @@ VARVE_D_FN uint64_t varve_gsize(const struct varve_gfile *f)
     return f->bytes;
 }
 
-/* Closes it, whatever it returns. 0, or -ENODATA: it had been mapped, and has become shorter since, so that
+/* Closes a file, whatever it returns. 0, or -ENODATA: it had been mapped, and has become shorter since, so that
  * what was read may be bytes of its former life; or what kept a server from saying so, -ETIMEDOUT, or
  * -EBADF: the host has unregistered the file. Without servers it is 0, and the host is told when it
  * unregisters the file. */

@@ -45,7 +45,10 @@ struct varve_tables_view; /* what kernels are given: varve/tables_device.h */
 struct varve_history;
 struct CUstream_st;
 
-enum varve_tables_layout { VARVE_TABLES_FLAT, VARVE_TABLES_CHUNKED };
+enum varve_tables_layout {
+    VARVE_TABLES_FLAT,   /* a table is contiguous, and kernels get a pointer */
+    VARVE_TABLES_CHUNKED /* a table is spread over chunks of 64 KiB, and nothing is ever moved */
+};
 
 enum varve_tables_policy {
     VARVE_TABLES_NEXT_USE, /* the table goes that is needed last */
@@ -53,14 +56,16 @@ enum varve_tables_policy {
                               first; items without room at once are the processor's, if there is `host` */
 };
 
-/* Options of a set of tables. Plain data; fields are only ever appended. */
+/* Options of a set of tables, with their defaults in parentheses. Plain data; fields are only ever
+ * appended. */
 struct varve_tables_opts {
-    size_t opts_size;
-    uint32_t tables;       /* how many; 2^24 at most */
-    const uint64_t *bytes; /* of each, 1 at least; copied */
-    uint64_t cache_bytes;  /* on each device: tables, and what launches need beside them */
-    int32_t layout;        /* enum varve_tables_layout */
-    int32_t policy;        /* enum varve_tables_policy */
+    size_t opts_size;      /* sizeof(struct varve_tables_opts), as varve_tables_opts_init sets it */
+    uint32_t tables;       /* how many; 2^24 at most; to be set */
+    const uint64_t *bytes; /* of each, 1 at least; copied; to be set */
+    uint64_t cache_bytes;  /* on each device: tables, and what launches need beside them;
+                              to be set */
+    int32_t layout;        /* enum varve_tables_layout (VARVE_TABLES_FLAT) */
+    int32_t policy;        /* enum varve_tables_policy (VARVE_TABLES_NEXT_USE) */
     uint32_t item_bytes;   /* what each item hands to the kernel, besides its tables (0) */
     uint32_t batch_items;  /* most items of a launch (1024) */
     uint64_t batch_bytes; /* most bytes of the tables of a launch, unless it has one item (0: a 64th
@@ -72,19 +77,18 @@ struct varve_tables_opts {
     /* Where the tables are: one of these. */
     const uint64_t *offsets; /* of each table in memory, file or region; NULL: one after another */
     const void *memory;      /* host memory; it stays as it is until varve_tables_close */
-    const char *path;        /* a file, ... */
-    uint64_t path_offset;    /* ... from here on */
-    int (*read)(void *arg, uint32_t table, uint64_t offset, void *buf,
-                size_t bytes); /* 0 or a negative
-                                                                         errno; any thread */
-    void *read_arg;
+    const char *path;        /* a file */
+    uint64_t path_offset;    /* what is added to each of `offsets` in the file (0) */
+    /* Gives bytes of a table: 0 or a negative errno. It is called on any thread, on several at a time. */
+    int (*read)(void *arg, uint32_t table, uint64_t offset, void *buf, size_t bytes);
+    void *read_arg;                /* the first argument of `read` */
     struct varve_history *history; /* a region of a version, read when the tables are opened */
-    uint64_t version;
-    int32_t region;
+    uint64_t version;              /* of the history */
+    int32_t region;                /* of the version */
 
     struct varve_ctx *const
-        *more; /* contexts of further devices, which stay open as the first does */
-    uint32_t nr_more;
+        *more;        /* contexts of further devices, which stay open as the first does */
+    uint32_t nr_more; /* how many (0) */
     uint32_t lanes; /* launches that may compute side by side on a device, on streams of ours, 64 at
                        most (12); 1: one after another, on the stream of the work */
 };
@@ -105,7 +109,7 @@ VARVE_API int varve_tables_opts_init(struct varve_tables_opts *opts, size_t opts
  */
 VARVE_API int varve_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opts,
                                 struct varve_tables **ret_tables) VARVE_CHECK;
-/* No run is under way: -EBUSY. NULL is allowed. */
+/* Closes tables and frees their memory; NULL is allowed. -EBUSY: a run is under way, and the tables stay. */
 VARVE_API int varve_tables_close(struct varve_tables *tables);
 
 /* Starts the kernel for a batch of items on the stream: 0, or a negative errno that ends the run.
@@ -122,15 +126,15 @@ typedef int (*varve_tables_host)(void *arg, uint64_t item, const void *const *ta
 
 /* An order of work. Plain data; fields are only ever appended; set to 0 what is not used. */
 struct varve_tables_work {
-    size_t work_size;
+    size_t work_size;      /* sizeof(struct varve_tables_work) */
     uint64_t items;        /* 2^32 - 2 at most */
     const uint64_t *first; /* of items + 1: where the tables of each item begin in `uses` */
     const uint32_t *uses;  /* tables; the same may come twice */
     const void *meta;      /* item_bytes for each item; NULL where they are 0 */
     const double *cost;    /* of each item, in any unit: what it takes to compute it; NULL: alike */
-    varve_tables_launch launch;
-    varve_tables_host host; /* NULL: everything is done by devices */
-    void *arg;
+    varve_tables_launch launch;         /* starts the kernel */
+    varve_tables_host host;             /* NULL: everything is done by devices */
+    void *arg;                          /* the first argument of both */
     struct CUstream_st *const *streams; /* of each device: launches begin after what is on it; NULL:
                                            their default streams */
 };
@@ -153,11 +157,11 @@ VARVE_API int varve_tables_run(struct varve_tables *tables,
 struct varve_tables_stats {
     size_t stats_size;                   /* in: sizeof(struct varve_tables_stats) */
     uint64_t capacity_bytes, used_bytes; /* for tables, and by tables, on all devices */
-    uint64_t meta_bytes; /* what is set aside for what launches need beside tables */
-    uint64_t runs, launches;
-    uint64_t items, host_items; /* done in all, and by the processor */
-    uint64_t found, missed;     /* tables of batches that were there, and that were not */
-    uint64_t evicted;
+    uint64_t meta_bytes;         /* what is set aside for what launches need beside tables */
+    uint64_t runs, launches;     /* that have ended well, and calls of `launch` */
+    uint64_t items, host_items;  /* done in all, and by the processor */
+    uint64_t found, missed;      /* tables of batches that were there, and that were not */
+    uint64_t evicted;            /* tables that made room by going */
     uint64_t bytes;              /* brought to devices */
     uint64_t moved, moved_bytes; /* tables that made room by moving, and their bytes */
     uint64_t queued_ns;          /* time with work queued */
@@ -168,13 +172,13 @@ struct varve_tables_stats {
 };
 
 /* Figures since the tables were opened; while a run is under way as of a moment ago. The caller sets
- * stats_size. -EINVAL. */
+ * stats_size. -EINVAL: NULL, or no size. */
 VARVE_API int varve_tables_stats(struct varve_tables *tables,
                                  struct varve_tables_stats *ret_stats) VARVE_CHECK;
 
 /* How fast things are thought to be, for varve_tables_plan. */
 struct varve_tables_speeds {
-    size_t speeds_size;
+    size_t speeds_size; /* sizeof(struct varve_tables_speeds) */
     double link_bytes;  /* to each device, a second */
     double device_cost; /* of items, a second; 0: it takes no time */
     double host_cost;   /* by the processor; 0: there is no `host` */
@@ -184,8 +188,11 @@ struct varve_tables_speeds {
 /*
  * What a run would do with an empty cache, on a device (and as many as `nr_more` says) of such speeds:
  * the decisions are those of a run, the times are computed. Nothing is read, launched or moved; `opts`
- * needs no source, and `more`, `launch` and `host` are not looked at. -EINVAL, -EFBIG, -ENOMEM as
- * above.
+ * needs no source, and `more`, `launch` and `host` are not looked at.
+ *   -EINVAL   an option makes no sense, or an item uses a table that there is none of
+ *   -EFBIG    a table is larger than the cache, or the tables of an item do not fit it together, and there
+ *             is no speed of the processor
+ *   -ENOMEM   of the host
  */
 VARVE_API int varve_tables_plan(const struct varve_tables_opts *opts,
                                 const struct varve_tables_work *work,
@@ -193,7 +200,10 @@ VARVE_API int varve_tables_plan(const struct varve_tables_opts *opts,
                                 struct varve_tables_stats *ret_stats) VARVE_CHECK;
 
 /* The bytes that farthest next use would bring if it kept chunks of 64 KiB, not tables, in the whole
- * cache of one device, item after item: what policies are measured by. As varve_tables_plan. */
+ * cache of one device, item after item: what policies are measured by. Nothing is read or moved;
+ * `opts` needs no source. -EINVAL: an option makes no sense, or an item uses a table that there is none of;
+ * -EFBIG: a table is larger than the cache, or the tables of an item do not fit it together; -ENOMEM: of the
+ * host. */
 VARVE_API int varve_tables_least(const struct varve_tables_opts *opts,
                                  const struct varve_tables_work *work,
                                  uint64_t *ret_bytes) VARVE_CHECK;

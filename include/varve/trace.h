@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* Not 0: events are being recorded. For applications that prepare something for the trace only. */
+/* Whether events are being recorded: not 0 if they are. For applications that prepare something for the trace only. */
 VARVE_API int varve_trace_on(void);
 
 /*

@@ -47,8 +47,8 @@ extern "C" {
 
 /* Some bytes for or from one process. */
 struct varve_part {
-    void *data;
-    size_t bytes;
+    void *data;   /* NULL: there are none */
+    size_t bytes; /* how many */
 };
 
 /*

@@ -92,7 +92,7 @@ enum {
  * Fields are only ever appended; `opts_size` tells how many the program knows.
  */
 struct varve_opts {
-    size_t opts_size;
+    size_t opts_size;         /* sizeof(struct varve_opts), as varve_opts_init sets it */
     int device;               /* enum varve_device_kind */
     int policy;               /* enum varve_policy_kind */
     int level;                /* enum varve_level: how far every version shall come */
@@ -256,24 +256,27 @@ enum varve_hop {
 };
 
 struct varve_stats {
-    size_t stats_size; /* in: sizeof(struct varve_stats) */
-    uint64_t checkpoints, restores;
+    size_t stats_size;                     /* in: sizeof(struct varve_stats) */
+    uint64_t checkpoints, restores;        /* that were begun */
     uint64_t restore_hits, restore_misses; /* complete in the first tier when asked for, or not */
-    uint64_t hints, evicted_pages, revoked_pages, discarded;
-    uint64_t versions; /* objects that the context knows of */
-    uint64_t checkpoint_bytes, restore_bytes;
-    uint64_t checkpoint_blocked_ns; /* time that calls of the application took, added up */
-    uint64_t restore_blocked_ns;
-    uint64_t moved_bytes[VARVE_HOPS];
-    uint64_t rate[VARVE_HOPS]; /* measured bytes/s of each hop; 0: not known yet */
-    uint64_t page_bytes;
-    uint32_t tiers;
-    uint64_t tier_bytes[VARVE_TIERS_MAX]; /* 0: no limit of ours */
-    uint64_t tier_used_bytes[VARVE_TIERS_MAX];
-    uint64_t metadata_bytes;        /* memory that the bookkeeping itself takes */
-    uint64_t last_restore_distance; /* hinted versions ready in the fastest tier when the last
+    uint64_t hints;                        /* versions that varve_hint named */
+    uint64_t evicted_pages;                /* that made room in a cache */
+    uint64_t revoked_pages; /* brought up for a restore that was hinted, and given up before it */
+    uint64_t discarded;     /* versions */
+    uint64_t versions;      /* objects that the context knows of */
+    uint64_t checkpoint_bytes, restore_bytes; /* of regions, written and read back */
+    uint64_t checkpoint_blocked_ns;       /* time that calls of the application took, added up */
+    uint64_t restore_blocked_ns;          /* the same of restores */
+    uint64_t moved_bytes[VARVE_HOPS];     /* by each hop, enum varve_hop */
+    uint64_t rate[VARVE_HOPS];            /* measured bytes/s of each hop; 0: not known yet */
+    uint64_t page_bytes;                  /* unit of space and transfer */
+    uint32_t tiers;                       /* how many there are, fast to slow */
+    uint64_t tier_bytes[VARVE_TIERS_MAX]; /* of each; 0: no limit of ours */
+    uint64_t tier_used_bytes[VARVE_TIERS_MAX]; /* of each, in use */
+    uint64_t metadata_bytes;                   /* memory that the bookkeeping itself takes */
+    uint64_t last_restore_distance;   /* hinted versions ready in the fastest tier when the last
                                        restore came */
-    uint64_t last_restore_blocked_ns;
+    uint64_t last_restore_blocked_ns; /* how long it took */
     /* Of the host cache, what is ready to be used: it is made while the first checkpoints are
      * taken. Less than its tier_bytes until then. */
     uint64_t host_ready_bytes;
@@ -347,7 +350,7 @@ VARVE_API int varve_helpers(struct varve_ctx *ctx, struct varve_helper *ret_help
  * so much is free; -EINVAL: 0 bytes.
  */
 VARVE_API int varve_device_alloc(struct varve_ctx *ctx, size_t bytes, void **ret_ptr) VARVE_CHECK;
-/* NULL is allowed. -EINVAL: not a pointer of varve_device_alloc. */
+/* Frees memory of varve_device_alloc; NULL is allowed. -EINVAL: not such a pointer. */
 VARVE_API int varve_device_free(struct varve_ctx *ctx, void *ptr);
 /* Copies between any two of host and device memory, and returns when it is done. -ENODEV, or the
  * device's error. */

@@ -15,6 +15,9 @@ for name in $("$VARVE_BIN" --help | awk '/^  [a-z]/ { print $1 }'); do
 done
 [ -e man/varve.1 ] || missing=1
 [ $missing -eq 0 ] || fail "man pages are missing"
+# Each page is read alone: what it says is not "above", and its first line begins as a name is written.
+! grep -En '(^|[^.]) as above' man/varve_*.3 || fail "pages that refer to another part of their header"
+! grep -hA1 '^\.SH NAME' man/*.[37] | grep -E ' \\- [a-z][A-Z]' || fail "a name in the first line has lost its capital"
 need mandoc
 # Pages that are a link to another one are looked at there.
 grep -L '^\.so ' man/*.[1357] | xargs -r mandoc -T lint -W warning || fail "malformed man pages"

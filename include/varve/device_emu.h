@@ -3,12 +3,20 @@
  * Device code in threads: what varve/device_dual.h offers, on the processor. Included by it, where
  * VARVE_EMULATE is defined, and by nobody else.
  *
- * Launching. varve_emu_launch runs a function of one argument as a kernel. As many blocks as are
- * said to be resident run at once; each thread of them is a thread of the process, which takes the
- * next block when all threads of its block have ended the last one, as a GPU does.
+ * Launching. varve_emu_launch runs a function of one argument as a kernel, and returns when it has ended:
  *
- * Delays. With varve_emu_jitter set, threads give way at atomic operations by chance, so that one run
- * sees orders that would otherwise be rare.
+ *     varve_emu_launch(blocks, threads, resident, seed, kernel, argument);
+ *
+ * is kernel<<<blocks, threads>>>(argument). A block has 64 threads at most, a multiple of a warp's, which
+ * has 2 here. Of the blocks `resident` run at once, or all with 0; each thread of them is a thread of the
+ * process, which takes the next block when all threads of its block have ended the last one, as a
+ * GPU does. What depends on chance begins with `seed`.
+ *
+ * Delays. With varve_emu_jitter set, which is 0, so many of 1000 atomic operations by chance make their thread
+ * give way, so that one run sees orders that would otherwise be rare.
+ *
+ * Compiling. C11 and later, strict or not; strict C99 needs _POSIX_C_SOURCE. Programs are linked with -pthread
+ * where the system keeps threads apart.
  *
  * Everything is static: kernels and whoever launches them are in one file.
  */
@@ -302,7 +310,13 @@ VARVE_D_FN uint64_t varve_d_now_ns(void)
 {
     struct timespec t;
 
+#if defined(CLOCK_MONOTONIC)
     clock_gettime(CLOCK_MONOTONIC, &t);
+#elif defined(TIME_UTC)
+    timespec_get(&t, TIME_UTC); /* strict C has no clock but that of the day, which may be set */
+#else
+#error "emulated kernels in strict C99 need _POSIX_C_SOURCE 200809L, defined before any header"
+#endif
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
@@ -358,9 +372,10 @@ VARVE_D_FN void *varve_emu_thread_main(void *arg)
 }
 
 /*
- * Runs fn(arg) in so many blocks of so many threads, a multiple of VARVE_D_WARP, `resident` blocks at
- * once, and returns when all have ended. -EINVAL, -ENOMEM. Where a thread cannot be started the
- * process ends: the rest of its block would wait for ever.
+ * Runs fn(arg) in `blocks` blocks of `threads` threads, 64 at most and a multiple of VARVE_D_WARP,
+ * `resident` blocks at once, 0: all; and returns when all have ended. `seed`: what chance begins with, for
+ * varve_emu_jitter. -EINVAL: no blocks, or threads that make no sense; -ENOMEM. Where a thread cannot be
+ * started the process ends: the rest of its block would wait for ever.
  */
 VARVE_D_FN int varve_emu_launch(unsigned blocks, unsigned threads, unsigned resident, uint64_t seed,
                                 void (*fn)(void *), void *arg)

@@ -13,6 +13,9 @@ flags=(-std=c99 -D_POSIX_C_SOURCE=200809L -O1 -g -Wall -Wextra -Werror "-I$SOURC
 compile() {
     local libs=(-lvarve)
     grep -q '<veloc\.h>' "$1" && libs=(-lveloc-client)
+    # Kernels for the emulated device ask for nothing beyond the language.
+    ! grep -q '^#define VARVE_EMULATE' "$1" || "${CC:-cc}" -std=c17 -pedantic -Wall -Wextra -Werror "-I$SOURCE_DIR/include" -fsyntax-only "$1" ||
+        fail "$1 does not compile as strict C17"
     "${CC:-cc}" "${flags[@]}" "$1" "-L$BUILD_DIR/lib" "${libs[@]}" "-Wl,-rpath,$BUILD_DIR/lib" -lm -o "$2" ||
         fail "$1 does not compile"
 }
@@ -26,6 +29,7 @@ done
 grep -q ': the same$' "$dir/out" || fail "adjoint: the gradient"
 "$dir/blocks" >"$dir/out" && grep -q ' 0 sums are wrong$' "$dir/out" || { cat "$dir/out"; fail "blocks"; }
 "$dir/tables" >"$dir/out" && grep -q ' 0 sums are wrong$' "$dir/out" || { cat "$dir/out"; fail "tables"; }
+(cd "$dir" && ./lines) >"$dir/out" && grep -qx '5000 lines' "$dir/out" || { cat "$dir/out"; fail "lines"; }
 VARVE_HOST_CACHE=16M VARVE_LOCAL=$dir "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint, spilling"; }
 
 if command -v "${CXX:-g++}" >/dev/null; then
@@ -69,6 +73,7 @@ for page in "$SOURCE_DIR"/docs/*.md; do
 done
 [ -e "$dir/streams1" ] || fail "docs/streams.md has no program"
 tail -n +2 "$SOURCE_DIR/examples/blocks.c" | cmp - "$dir/ooc1.c" || fail "docs/ooc.md shows another program than examples/blocks.c"
+tail -n +2 "$SOURCE_DIR/examples/lines.c" | cmp - "$dir/gpufile1.c" || fail "docs/gpufile.md shows another program than examples/lines.c"
 
 # Lines '$ varve ...' of console blocks, run one after the other where the program left its files.
 mkdir "$dir/bin" "$dir/console"

@@ -54,18 +54,24 @@ static void must(int rc, const char *what)
     if (rc >= 0)
         return;
     e.error_size = sizeof(e);
-    if (ctx && varve_last_error(ctx, &e) == 0 && e.err == rc)
+    if (varve_last_error(ctx, &e) == 0 && e.err == rc)
         fprintf(stderr, "gpufile_micro: %s: %s (%s)\n", what, varve_strerror(rc), e.text);
     else
         fprintf(stderr, "gpufile_micro: %s: %s\n", what, varve_strerror(rc));
-    exit(1);
+    exit(!ctx && (rc == -ENODEV || rc == -ENOTSUP) ? 77 : 1);
 }
 
 static void must_cuda(cudaError_t rc, const char *what)
 {
+    int has = 0, needs = 0;
+
     if (rc == cudaSuccess)
         return;
     fprintf(stderr, "gpufile_micro: %s: %s\n", what, cudaGetErrorString(rc));
+    if (rc == cudaErrorInsufficientDriver && cudaDriverGetVersion(&has) == cudaSuccess &&
+        cudaRuntimeGetVersion(&needs) == cudaSuccess)
+        fprintf(stderr, "gpufile_micro: the driver has CUDA %d.%d, and this was made with %d.%d\n",
+                has / 1000, has % 1000 / 10, needs / 1000, needs % 1000 / 10);
     exit(rc == cudaErrorNoDevice || rc == cudaErrorInsufficientDriver ? 77 : 1);
 }
 
@@ -770,13 +776,14 @@ int main(int argc, char **argv)
     }
     if (opt.bytes < 64 * MIB || opt.servers > 64)
         return 2;
-    must_cuda(cudaGetDeviceProperties(&prop, 0), "device");
-    processors = prop.multiProcessorCount;
-    must_cuda(cudaMallocManaged(&result, 4096), "result");
+    /* First: where no GPU can be used, the library says why. */
     must(varve_opts_init(&o, sizeof(o)), "options");
     o.device = VARVE_DEVICE_CUDA;
     o.device_cache = o.host_cache = 0;
     must(varve_open(&o, &ctx), "varve_open");
+    must_cuda(cudaGetDeviceProperties(&prop, 0), "device");
+    processors = prop.multiProcessorCount;
+    must_cuda(cudaMallocManaged(&result, 4096), "result");
     write_file();
     printf("%s, %d processors, file of %llu MiB in the page cache, %u servers\n\n", prop.name,
            processors, (unsigned long long)(opt.bytes / MIB), opt.servers);

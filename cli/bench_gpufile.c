@@ -382,6 +382,15 @@ static int open_context(struct gfb *b, int32_t device)
     return varve_open(&o, &b->ctx);
 }
 
+/* What the driver said, which the library has put down; the error alone would not tell what is to be done. */
+static int no_gpu(struct gfb *b, int rc)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+    bool told = varve_last_error(NULL, &e) == 0 && e.err == rc;
+
+    return gfb_fail(b, rc, "no GPU: %s", told ? e.text : varve_strerror(rc));
+}
+
 static int open_device(struct gfb *b)
 {
     bool host = strcmp(b->o.device, "host") == 0;
@@ -393,7 +402,7 @@ static int open_device(struct gfb *b)
     if (rc == 0)
         rc = gf_gpu_new(vv_ckpt_device(b->ctx), false, b->error, sizeof(b->error), &b->gpu);
     else if (!host)
-        (void)gfb_fail(b, rc, "no GPU: %s", varve_strerror(rc));
+        (void)no_gpu(b, rc);
     if (rc && strcmp(b->o.device, "cuda") == 0)
         return rc;
     if (rc) {

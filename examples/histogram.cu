@@ -67,19 +67,34 @@ __global__ void count(const __grid_constant__ struct varve_gfs fs, uint32_t file
 
 /* ---- on the host ---- */
 
+static struct varve_ctx *ctx;
+
+/* The library knows more than an error: what the driver said, for instance. */
 static void must(int rc, const char *what)
 {
+    struct varve_error e = {sizeof(e)};
+
     if (rc == 0)
         return;
-    fprintf(stderr, "histogram: %s: %s\n", what, varve_strerror(rc));
+    if (varve_last_error(ctx, &e) == 0 && e.err == rc)
+        fprintf(stderr, "histogram: %s: %s\n", what, e.text);
+    else
+        fprintf(stderr, "histogram: %s: %s\n", what, varve_strerror(rc));
     exit(1);
 }
 
 static void must_cuda(cudaError_t rc)
 {
+    int has = 0, needs = 0;
+
     if (rc == cudaSuccess)
         return;
-    fprintf(stderr, "histogram: %s\n", cudaGetErrorString(rc));
+    fprintf(stderr, "histogram: %s", cudaGetErrorString(rc));
+    if (rc == cudaErrorInsufficientDriver && cudaDriverGetVersion(&has) == cudaSuccess &&
+        cudaRuntimeGetVersion(&needs) == cudaSuccess)
+        fprintf(stderr, ": the driver has CUDA %d.%d, and this was made with %d.%d", has / 1000,
+                has % 1000 / 10, needs / 1000, needs % 1000 / 10);
+    fprintf(stderr, "\n");
     exit(1);
 }
 
@@ -89,7 +104,6 @@ int main(int argc, char **argv)
     struct varve_gpufs *files;
     struct varve_gfs handle;
     struct varve_opts opts;
-    struct varve_ctx *ctx;
     cudaDeviceProp gpu;
     unsigned char *buffers;
     unsigned long long *counts, total = 0;
@@ -100,6 +114,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: histogram FILE\n");
         return 2;
     }
+
+    /* A context without caches of its own. Where no GPU can be used, this says why. */
+    must(varve_opts_init(&opts, sizeof(opts)), "options");
+    opts.device = VARVE_DEVICE_CUDA;
+    opts.device_cache = opts.host_cache = 0;
+    must(varve_open(&opts, &ctx), "varve_open");
+
     must_cuda(cudaGetDeviceProperties(&gpu, 0));
     int blocks = 2 * gpu.multiProcessorCount;
 
@@ -110,11 +131,7 @@ int main(int argc, char **argv)
         counts[i] = 0;
     *error = 0;
 
-    /* A context without caches of its own; on it, files for as many blocks as there are. */
-    must(varve_opts_init(&opts, sizeof(opts)), "options");
-    opts.device = VARVE_DEVICE_CUDA;
-    opts.device_cache = opts.host_cache = 0;
-    must(varve_open(&opts, &ctx), "varve_open");
+    /* Files for as many blocks as there are. */
     must(varve_gpufs_opts_init(&options, sizeof(options)), "options");
     options.streams = blocks;
     options.cache_bytes = 64 << 20;

@@ -80,6 +80,11 @@ PY
 expect 1 $tiny --out "$dir/late" --only 10 --time-limit 0.000001
 grep -q 'out of time' "$dir/err" || fail "not said"
 
+# No GPU: what the driver says is said. (Where there is one, none is to be seen.)
+rc=0
+CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench gpufile --device cuda --out "$dir/none" --only hits 2>"$dir/err" || rc=$?
+[ $rc -eq 1 ] && grep -Eq 'no GPU: .*(driver|libcuda)' "$dir/err" || { cat "$dir/err"; fail "no GPU: $rc, and not why"; }
+
 expect 0 --device host --list --only apps --apps lud,nw
 grep -q '^  nw  *2 files' "$dir/out" || fail "list"
 expect 0 --help

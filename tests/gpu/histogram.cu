@@ -4,7 +4,9 @@
 #include "../../examples/histogram.cu"
 #undef main
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 extern "C" {
@@ -56,13 +58,41 @@ static void counts_what_is_there(void)
     T_EQ(memcmp(got, expected, sizeof(got)), 0);
 }
 
+/* Without a GPU the example says what the driver said, and not only that something is missing. */
+static void says_why_there_is_no_gpu(void)
+{
+    char text[600] = "", name[] = "histogram", file[] = "/dev/null", *argv[] = {name, file, NULL};
+    int out[2], status = 0;
+    ssize_t n;
+    pid_t child;
+
+    T_EQ(pipe(out), 0);
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        (void)dup2(out[1], 2);
+        exit(example_main(2, argv));
+    }
+    T_CHECK(child > 0);
+    T_EQ(close(out[1]), 0);
+    for (size_t at = 0; (n = read(out[0], text + at, sizeof(text) - 1 - at)) > 0;)
+        at += (size_t)n;
+    T_EQ(close(out[0]), 0);
+    T_EQ(waitpid(child, &status, 0), child);
+    T_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    T_CHECK(strstr(text, "driver") || strstr(text, "libcuda") || strstr(text, "GPU"));
+    T_CHECK(!strstr(text, varve_strerror(-ENODEV)));
+}
+
 int main(void)
 {
     int count = 0;
     cudaError_t rc = cudaGetDeviceCount(&count);
 
-    if (rc != cudaSuccess || count == 0)
+    if (rc != cudaSuccess || count == 0) {
+        T_RUN(says_why_there_is_no_gpu);
         T_SKIP("no GPU: %s", cudaGetErrorString(rc));
+    }
     T_RUN(counts_what_is_there);
     return t_done();
 }

@@ -52,7 +52,8 @@ static const struct {
     [GFB_GPUFS_64K] = {"gpufs-64k", "GPUfs mode, 64 KiB pages"},
     [GFB_PREFETCH_GLOBAL] = {"prefetch-global", "paper's readahead"},
     [GFB_PREFETCH] = {"prefetch", "paper's readahead and replacement"},
-    [GFB_PREFETCH_MANY] = {"prefetch-many", "the same, with as many threads as Varve"},
+    [GFB_PREFETCH_MANY] = {"prefetch-many",
+                           "paper's readahead and replacement, as many threads as Varve"},
     [GFB_VARVE_KEPT] = {"varve-kept", "Varve, pages kept"},
     [GFB_VARVE] = {"varve", "Varve"},
     [GFB_VARVE_MAPPED] = {"varve-mapped", "Varve, mapped"},
@@ -114,7 +115,7 @@ static void usage(FILE *f)
         "  --short           a quarter of the programs' inputs and of --mosaic, half of --bytes,\n"
         "                    one run\n"
         "  --time-limit S    start nothing after so many seconds; exit status 1 if it was reached\n"
-        "  --resume          keep the rows that are in --out already\n"
+        "  --resume          keep the rows that are in --out already, and say how many\n"
         "  --seed N          of what is in the files (1)\n"
         "  --list            say what would run, and do nothing\n"
         "  --json            print one JSON object\n"
@@ -472,10 +473,12 @@ static void on_signal(int signal)
 
 static void list(const struct gfb *b)
 {
+    const bool with_apps = b->o.parts & (1u << GFB_APPS | 1u << GFB_HALF);
+
     for (int part = 0; part < GFB_PART_NR; part++)
         if (b->o.parts >> part & 1)
             printf("%s\n", part_names[part]);
-    for (int app = 0; app < GF_APP_NR; app++)
+    for (int app = 0; with_apps && app < GF_APP_NR; app++)
         if (b->o.apps >> app & 1) {
             struct gf_shape s;
 

@@ -75,6 +75,7 @@ struct gfb_opts {
 struct gfb_row {
     char part[GFB_NAME], group[GFB_NAME], mode[GFB_NAME];
     bool cold;
+    bool kept;           /* of an earlier run (--resume) */
     double x;            /* of a figure over numbers; 0: none */
     uint64_t bytes;      /* read */
     double io_s;         /* until they were in the memory of the GPU */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was to be reached, and what was: ratios within one run, worked out from its rows. C is what the link
- * lets kernels pull and, for what servers bring, no more than as many threads read.
+ * What was to be reached, and what was: ratios within one run, worked out from its rows. What the link lets
+ * kernels pull is the limit, and for what servers bring what as many threads read, if that is less.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static void sequential(struct goals *g)
     double ours = at(g, "10", "fits", "varve-kept"), pull = at(g, "rates", "10", "pull");
 
     add(g, ours / fmin(pull, at(g, "rates", "10", "pread")), 0.9,
-        "sequential, fits the cache: of C");
+        "sequential, fits the cache: of what link and reads allow");
     add(g, ours / at(g, "10", "fits", "double"), 0.95, "  times double buffers");
     add(g, ours / at(g, "10", "fits", "gpufs-4k"), 6, "  times GPUfs mode, 4 KiB pages");
     add(g, ours / at(g, "10", "fits", "prefetch"), 2.5, "  times the paper's readahead");
@@ -95,11 +95,11 @@ static void random_and_hits(struct goals *g)
     double pull = at(g, "rates", "mosaic", "pull"), served = at(g, "mosaic", "all", "varve-kept"),
            mapped = at(g, "mosaic", "all", "varve-mapped");
 
-    add(g, mapped / pull, 0.7, "random records of 4 KiB, mapped: of C");
+    add(g, mapped / pull, 0.7, "random records of 4 KiB, mapped: of what the link allows");
     add(g, mapped / at(g, "mosaic", "all", "varve-mapped-noahead"), 0.97,
         "  with readahead allowed, times without");
     add(g, served / fmin(pull, at(g, "mosaic", "all", "pread")), 0.7,
-        "random records of 4 KiB, served: of C");
+        "random records of 4 KiB, served: of what link and reads allow");
     add(g, served / at(g, "mosaic", "all", "varve-kept-noahead"), 0.97,
         "  with readahead allowed, times without");
     add(g, at(g, "hits", "64K", "varve-kept"), 1000, "hits, 4 KiB pages, reads of 64 KiB: GB/s");

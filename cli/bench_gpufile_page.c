@@ -16,7 +16,7 @@
 #include "sim/page.h"
 #include "sim/plot.h"
 
-enum { SERIES_MAX = 16, GROUPS_MAX = 24, FIELDS = 10 };
+enum { SERIES_MAX = 24, GROUPS_MAX = 24, FIELDS = 10 };
 
 /* ---- figures ---- */
 
@@ -80,31 +80,79 @@ static size_t names_of(const struct gfb *b, const char *part, bool groups, const
     return n;
 }
 
-static const char *const colours[SERIES_MAX] = {
-    "#999999", "#000000", "#d55e00", "#e69f00", "#cc79a7", "#882255", "#56b4e9", "#0072b2",
-    "#009e73", "#44aa99", "#ddcc77", "#117733", "#aa4499", "#88ccee", "#999933", "#cc6677",
+/* Colours that can be told apart where all of them are in one chart. */
+static const char *const colours[GFB_MODE_NR] = {
+    [GFB_CPU] = "#aaaaaa",           [GFB_DOUBLE] = "#000000",          [GFB_GPUFS_4K] = "#d55e00",
+    [GFB_GPUFS_64K] = "#f0e442",     [GFB_PREFETCH_GLOBAL] = "#8c510a", [GFB_PREFETCH] = "#cc79a7",
+    [GFB_PREFETCH_MANY] = "#6a3d9a", [GFB_VARVE_KEPT] = "#56b4e9",      [GFB_VARVE] = "#0000cc",
+    [GFB_VARVE_MAPPED] = "#009e73",
 };
 
-static const char *colour_of(const char *mode, size_t i)
+/* What rows have besides the ways that one can choose from. */
+static const struct {
+    const char *name, *title, *colour;
+} others[] = {
+    {GFB_ANY_PAGES, "GPUfs mode, such pages", "#d55e00"},
+    {"pread", "as many threads read, and nothing else", "#444444"},
+    {"varve-kept-noahead", "Varve, pages kept, no readahead", "#1f3f7f"},
+    {"varve-mapped-noahead", "Varve, mapped, no readahead", "#8fd14f"},
+};
+
+/* Our own reader of a disk: so many reads under way. */
+static const char direct[] = "direct-";
+
+static bool is_direct(const char *mode)
+{
+    return strncmp(mode, direct, sizeof(direct) - 1) == 0;
+}
+
+static const char *colour_of(const char *mode)
 {
     for (int m = 0; m < GFB_MODE_NR; m++)
         if (strcmp(gfb_mode_name((enum gfb_mode)m), mode) == 0)
             return colours[m];
-    return colours[(GFB_MODE_NR + i) % SERIES_MAX];
+    for (size_t i = 0; i < VV_ARRAY_SIZE(others); i++)
+        if (strcmp(others[i].name, mode) == 0)
+            return others[i].colour;
+    return "#7f7f00";
 }
 
-static const char *title_of(const char *mode)
+/* What readers are told a way is called. The text may be in buf. */
+static const char *title_of(const char *mode, char *buf, size_t size)
 {
     for (int m = 0; m < GFB_MODE_NR; m++)
         if (strcmp(gfb_mode_name((enum gfb_mode)m), mode) == 0)
             return gfb_mode_title((enum gfb_mode)m);
-    return strcmp(mode, GFB_ANY_PAGES) == 0 ? "GPUfs mode, such pages" : mode;
+    for (size_t i = 0; i < VV_ARRAY_SIZE(others); i++)
+        if (strcmp(others[i].name, mode) == 0)
+            return others[i].title;
+    if (!is_direct(mode))
+        return mode;
+    snprintf(buf, size, "reads alone, %s under way", mode + sizeof(direct) - 1);
+    return buf;
+}
+
+/* Of our own reader a chart has the best depth; the table has all. */
+static size_t leave_best(const struct gfb *b, const char *part, const char **modes, size_t n)
+{
+    const char *best = NULL;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (is_direct(modes[i]) && (!best || gfb_gbps(gfb_find(b, part, "reader", modes[i])) >
+                                                 gfb_gbps(gfb_find(b, part, "reader", best))))
+            best = modes[i];
+    for (size_t i = 0; i < n; i++)
+        if (!is_direct(modes[i]) || modes[i] == best)
+            modes[kept++] = modes[i];
+    return kept;
 }
 
 struct chart {
     double x[SERIES_MAX][GROUPS_MAX], y[SERIES_MAX][GROUPS_MAX];
     struct plot_series series[SERIES_MAX];
     const char *modes[SERIES_MAX], *groups[GROUPS_MAX];
+    char titles[SERIES_MAX][64];
     size_t nr_series, nr_groups;
 };
 
@@ -161,12 +209,14 @@ static int draw(FILE *f, const struct gfb *b, const struct figure *fig)
     if (!c)
         return -ENOMEM;
     c->nr_series = names_of(b, fig->part, false, c->modes, SERIES_MAX);
+    c->nr_series = leave_best(b, fig->part, c->modes, c->nr_series);
     c->nr_groups = names_of(b, fig->part, true, c->groups, GROUPS_MAX);
     for (size_t s = 0; s < c->nr_series; s++)
-        c->series[s] = (struct plot_series){.name = title_of(c->modes[s]),
-                                            .colour = colour_of(c->modes[s], s),
-                                            .x = c->x[s],
-                                            .y = c->y[s]};
+        c->series[s] =
+            (struct plot_series){.name = title_of(c->modes[s], c->titles[s], sizeof(c->titles[s])),
+                                 .colour = colour_of(c->modes[s]),
+                                 .x = c->x[s],
+                                 .y = c->y[s]};
     if (fig->kind == OVER_SIZES)
         chart_lines(b, fig->part, c);
     else
@@ -251,6 +301,7 @@ static int load_line(struct gfb *b, char *line)
     r = gfb_row(b, field[0], field[1], field[2]);
     if (!r)
         return -ENOMEM;
+    r->kept = true;
     r->cold = field[3][0] == '1';
     r->x = strtod(field[4], NULL);
     r->bytes = strtoull(field[5], NULL, 10);
@@ -284,6 +335,31 @@ int gfb_load(struct gfb *b)
 
 /* ---- the page ---- */
 
+/* A way in a cell of a table: what it is, and what it is called in rows.csv and on the command line. */
+static void put_way(FILE *f, const char *mode)
+{
+    char title[64];
+
+    fputs("<td title=\"", f);
+    page_text(f, mode);
+    fputs("\">", f);
+    page_text(f, title_of(mode, title, sizeof(title)));
+    fputs("</td>", f);
+}
+
+static void put_ways(FILE *f)
+{
+    fputs("<table id=\"ways\"><thead><tr><th>in rows.csv, and for --modes</th><th>way</th></tr>"
+          "</thead><tbody>\n",
+          f);
+    for (int m = 0; m < GFB_MODE_NR; m++) {
+        fprintf(f, "<tr><td><code>%s</code></td><td>", gfb_mode_name((enum gfb_mode)m));
+        page_text(f, gfb_mode_title((enum gfb_mode)m));
+        fputs("</td></tr>\n", f);
+    }
+    fputs("</tbody></table>\n", f);
+}
+
 static void put_table(FILE *f, const struct gfb *b, const struct figure *fig)
 {
     char n[5][32];
@@ -300,15 +376,15 @@ static void put_table(FILE *f, const struct gfb *b, const struct figure *fig)
             continue;
         fputs("<tr><td>", f);
         page_text(f, r->group);
-        fputs("</td><td>", f);
-        page_text(f, r->mode);
-        fprintf(f, "</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%" PRIu64 "</td><td>",
+        fputs("</td>", f);
+        put_way(f, r->mode);
+        fprintf(f, "<td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%" PRIu64 "</td><td>",
                 number(gfb_gbps(r), n[0], sizeof(n[0])),
                 number(predicted_gbps(r), n[1], sizeof(n[1])),
                 number(gfb_explained(r), n[2], sizeof(n[2])),
                 number(r->total_s > 0 ? r->total_s : NAN, n[3], sizeof(n[3])), r->wrong);
         page_text(f, r->text);
-        fputs("</td></tr>\n", f);
+        fputs(r->kept ? " earlier run</td></tr>\n" : "</td></tr>\n", f);
     }
     fputs("</tbody></table>\n", f);
 }
@@ -316,16 +392,18 @@ static void put_table(FILE *f, const struct gfb *b, const struct figure *fig)
 static void put_means(FILE *f, const struct gfb *b, const char *part)
 {
     static const char *const ours[] = {"varve", "varve-kept", "varve-mapped", "prefetch"};
-    static const char *const others[] = {"cpu", "double", "gpufs-4k", "gpufs-64k", "prefetch"};
+    static const char *const than[] = {"cpu", "double", "gpufs-4k", "gpufs-64k", "prefetch"};
 
     for (size_t o = 0; o < VV_ARRAY_SIZE(ours); o++)
-        for (size_t t = 0; t < VV_ARRAY_SIZE(others); t++) {
-            struct gfb_mean m = gfb_mean(b, part, ours[o], part, others[t]);
+        for (size_t t = 0; t < VV_ARRAY_SIZE(than); t++) {
+            struct gfb_mean m = gfb_mean(b, part, ours[o], part, than[t]);
 
-            if (m.n && strcmp(ours[o], others[t]) != 0)
-                fprintf(f,
-                        "<tr><td>%s</td><td>%s</td><td>%.2f</td><td>%.2f</td><td>%zu</td></tr>\n",
-                        ours[o], others[t], m.mean, m.least, m.n);
+            if (!m.n || strcmp(ours[o], than[t]) == 0)
+                continue;
+            fputs("<tr>", f);
+            put_way(f, ours[o]);
+            put_way(f, than[t]);
+            fprintf(f, "<td>%.2f</td><td>%.2f</td><td>%zu</td></tr>\n", m.mean, m.least, m.n);
         }
 }
 
@@ -356,6 +434,32 @@ static void put_figure(FILE *f, const struct gfb *b, const struct figure *fig)
     fputs("</section>\n", f);
 }
 
+static size_t kept_rows(const struct gfb *b)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->rows.nr; i++)
+        n += b->rows.row[i].kept;
+    return n;
+}
+
+/* The link as it was when each experiment began, which may have been in another run. */
+static void put_links(FILE *f, const struct gfb *b)
+{
+    for (size_t i = 0; i < b->rows.nr; i++) {
+        const struct gfb_row *r = &b->rows.row[i];
+        char name[GFB_NAME + 64], rate[PAGE_AMOUNT], text[PAGE_AMOUNT + 32];
+
+        if (strcmp(r->part, "rates") != 0 || strcmp(r->mode, "pull") != 0 ||
+            strcmp(r->group, "alone") == 0)
+            continue;
+        snprintf(name, sizeof(name), "link, pulled, before experiment %s", r->group);
+        snprintf(text, sizeof(text), "%s%s", page_rate(gfb_gbps(r) * 1e9, rate, sizeof(rate)),
+                 r->kept ? ", in an earlier run" : "");
+        page_pair(f, name, text, false);
+    }
+}
+
 static void put_rates(FILE *f, const struct gfb *b)
 {
     char text[PAGE_AMOUNT];
@@ -373,7 +477,15 @@ static void put_rates(FILE *f, const struct gfb *b)
               page_rate(b->rates.read_one, text, sizeof(text)), false);
     page_pair(f, "all threads read into memory of their own",
               page_rate(b->rates.pread, text, sizeof(text)), false);
+    put_links(f, b);
     fputs("</tbody></table>\n", f);
+    if (kept_rows(b))
+        fprintf(f,
+                "<p id=\"kept\">%zu of %zu rows are of earlier runs, whose command, date and rates "
+                "were others: what is predicted beside a row follows from the rates of its own "
+                "run. Goals that compare rows of two runs compare what the machine was like in "
+                "both, too.</p>\n",
+                kept_rows(b), b->rows.nr);
 }
 
 static void put_goals(FILE *f, const struct gfb *b)
@@ -415,6 +527,7 @@ static int write_page(FILE *f, const struct gfb *b, const struct figure *fig)
         fputs("<p>Here the device is emulated by the processor: the figures show that the "
               "experiments run, not what a GPU would reach.</p>\n",
               f);
+    put_ways(f);
     put_rates(f, b);
     put_goals(f, b);
     for (size_t i = 0; i < VV_ARRAY_SIZE(figures); i++)
@@ -505,6 +618,10 @@ void gfb_print(const struct gfb *b)
         printf(" %6" PRIu64 "\n", r->wrong);
     }
     print_goals(b);
+    if (kept_rows(b))
+        printf(
+            "\n%zu of %zu rows are of earlier runs; the rates in the first line are this one's\n",
+            kept_rows(b), b->rows.nr);
     printf("\n%s/index.html\n", b->o.out);
 }
 
@@ -512,7 +629,8 @@ void gfb_print_json(const struct gfb *b)
 {
     printf("{\"device\": ");
     json_string(stdout, b->device_name);
-    printf(", \"emulated\": %s, \"pull_bps\": ", b->emulated ? "true" : "false");
+    printf(", \"emulated\": %s, \"kept_rows\": %zu, \"pull_bps\": ", b->emulated ? "true" : "false",
+           kept_rows(b));
     json_number(stdout, b->rates.pull);
     printf(", \"copy_bps\": ");
     json_number(stdout, b->rates.copy);

@@ -460,7 +460,7 @@ static int mosaic_row(struct gfb *b, struct plain *p, enum gfb_mode mode, bool n
     return 0;
 }
 
-/* What threads read at random is what servers could: part of C. */
+/* What threads read at random is what servers could: a limit of what they bring. */
 static int mosaic(struct gfb *b)
 {
     struct gfb_preads how = {.piece = 4 * KIB, .anywhere = true, .direct = b->o.cold};

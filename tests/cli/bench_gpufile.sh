@@ -30,7 +30,7 @@ one=${apps[$((${VARVE_TEST_SEED:-$RANDOM} % 14))]}
 [ "${VARVE_TEST_LONG:-}" = 1 ] && one=$(IFS=,; echo "${apps[*]}")
 expect 0 $tiny --out "$dir/page" --resume --only apps,half --apps "$one" --json
 python3 - "$dir/page" "$dir/out" "$one" <<'PY'
-import csv, html.parser, json, sys
+import csv, html.parser, itertools, json, math, re, sys
 folder, out, one = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3].split(",")
 rows = list(csv.DictReader(open(f"{folder}/rows.csv")))
 assert len(rows) == len(out["rows"]) and out["emulated"]
@@ -64,7 +64,26 @@ class Page(html.parser.HTMLParser):
         for name in ("src", "href"):
             assert not attributes.get(name, "").startswith(("http", "//")), attributes
 
-assert 'id="goals"' in open(f"{folder}/index.html").read()
+text = open(f"{folder}/index.html").read()
+assert 'id="goals"' in text and " of C<" not in text
+# Readers see what ways are, not what they are called inside; and which rows are of the runs before.
+raw = {"cpu", "double", "pread"} | {r["mode"] for r in rows if "-" in r["mode"]}
+assert not [m for m in raw if f">{m}</td>" in text], "raw names"
+assert out["kept_rows"] > 0 and f'{out["kept_rows"]} of {len(rows)} rows are of earlier runs' in text
+assert "before experiment 10" in text and ", in an earlier run" in text
+
+# Colours of a chart can be told apart: so far at least in CIELAB, where 2 can be seen side by side.
+def lab(colour):
+    c = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    c = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in c]
+    xyz = [sum(w * v for w, v in zip(row, c)) for row in ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8728))]
+    x, y, z = [v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in xyz]
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+for f in "10 mosaic 11 12 13 14 cold".split():
+    legend = re.findall(r'<rect class="vp-edge"[^>]* width="14" height="12" fill="(#\w+)"', open(f"{folder}/fig-{f}.svg").read())
+    assert len(legend) > 5, (f, legend)
+    near = min((math.dist(lab(a), lab(b)), a, b) for a, b in itertools.combinations(legend, 2))
+    assert near[0] > 30, (f, near)
 page = Page()
 page.feed(open(f"{folder}/index.html").read())
 figures = "2 9 10 mosaic hits 11 12 13 14 cold".split()
@@ -87,6 +106,8 @@ CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench gpufile --device cuda --out "$dir/non
 
 expect 0 --device host --list --only apps --apps lud,nw
 grep -q '^  nw  *2 files' "$dir/out" || fail "list"
+expect 0 --device host --list --only 9
+[ "$(cat "$dir/out")" = 9 ] || fail "a list of programs that would not run"
 expect 0 --help
 expect 2 --only 3
 expect 2 --apps nothing

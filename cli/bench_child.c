@@ -21,15 +21,18 @@
 #include "core/clock.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
+#include "sim/baseline_uvm.h"
 #include "sim/probe_baseline.h"
 #include "sim/probe_device.h"
+#include "sim/uvm_calibrate.h"
 
 #define BARRIER_POLL_NS (20 * VV_NS_PER_US)
 #define READY_WAIT_NS   (UINT64_C(10) * 1000 * VV_NS_PER_MS) /* without any progress */
 #define PROBE_SECONDS   0.4
 #define PROBE_ALIGN     (UINT64_C(2) << 20)
 #define PROBE_FILES     4
-#define PROBE_MANAGED   12
+/* The calibration takes what 28 of these take, and what the driver takes to move 3 GiB each way. */
+#define MAX_PAUSE_NS (20 * VV_NS_PER_MS)
 
 /* What a child needs while it runs. */
 struct child_env {
@@ -285,6 +288,45 @@ static int open_with_varve(const struct bench *b, uint32_t rank, size_t bytes,
     return rc;
 }
 
+static size_t probe_bytes(const struct bench *b)
+{
+    uint64_t bytes = b->sizes.total_bytes / b->sizes.nr;
+
+    return (size_t)VV_MIN(VV_MAX(bytes, UINT64_C(64) << 10), UINT64_C(128) << 20);
+}
+
+struct pausing {
+    const struct bench *bench;
+    struct shot_app *app;
+};
+
+/* As between two calls of the shot. */
+static int pause_as_in_shot(void *arg)
+{
+    const struct pausing *p = arg;
+    uint64_t until_ns = vv_now_ns() + VV_MIN(p->bench->interval_ns, MAX_PAUSE_NS);
+
+    if (p->bench->opts.compute == SHOT_COMPUTING_GPU)
+        return shot_app_compute(p->app, until_ns);
+    vv_sleep_until_ns(until_ns);
+    return 0;
+}
+
+static int calibrate(const struct bench *b, struct opened *o, struct bench_child *c)
+{
+    struct pausing p = {b, &o->app};
+    struct uvm_calibrate_opts opts = {
+        .device = o->device,
+        .buf = o->app.buf,
+        .bytes = VV_MIN(probe_bytes(b), b->sizes.largest_bytes),
+        .pause = pause_as_in_shot,
+        .arg = &p,
+    };
+    int rc = uvm_opts(b, c->err, &opts.uvm);
+
+    return rc ? rc : uvm_calibrate(&opts, c->err, sizeof(c->err), &c->costs);
+}
+
 static int open_all(const struct bench *b, uint32_t rank, size_t bytes, struct bench_child *c,
                     struct opened *o)
 {
@@ -300,6 +342,10 @@ static int open_all(const struct bench *b, uint32_t rank, size_t bytes, struct b
         return rc;
     if (!baseline)
         return open_with_varve(b, rank, bytes, c, o);
+    if (b->opts.engine == SHOT_ENGINE_UVM && !b->opts.no_bound)
+        rc = calibrate(b, o, c);
+    if (rc)
+        return rc;
     start = vv_now_ns();
     rc = open_baseline(b, rank, o->device, c->err, &o->engine);
     c->open_s = (double)(vv_now_ns() - start) * 1e-9;
@@ -327,6 +373,8 @@ int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
                                .arg = &env};
 
         rc = shot_run(&run, c->err, sizeof(c->err), &c->trace);
+        if (b->opts.engine == SHOT_ENGINE_UVM)
+            shot_uvm_account(o.engine, &c->steps);
     }
     /* The application's memory may be the library's device's. */
     shot_app_fini(&o.app);
@@ -338,13 +386,6 @@ int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
 }
 
 /* ---- measuring ---- */
-
-static size_t probe_bytes(const struct bench *b)
-{
-    uint64_t bytes = b->sizes.total_bytes / b->sizes.nr;
-
-    return (size_t)VV_MIN(VV_MAX(bytes, UINT64_C(64) << 10), UINT64_C(128) << 20);
-}
 
 /* The rate of one thing after another. */
 static double in_turn(double a, double b)
@@ -384,37 +425,11 @@ static int expect_file(const struct bench *b, struct vv_device *d, char *err,
     return 0;
 }
 
-static int expect_uvm(const struct bench *b, struct vv_device *d, char *err,
-                      struct shot_expected *x)
+/* Every process calibrates for itself, before its shot. */
+static void expect_uvm(struct shot_expected *x)
 {
-    struct probe_managed_opts o = {.bytes = probe_bytes(b), .count = PROBE_MANAGED};
-    struct probe_managed_rates m;
-    bool hints = b->opts.hints != SHOT_HINTS_NONE;
-    int rc = uvm_opts(b, err, &o.uvm);
-
-    if (rc)
-        return rc;
-    o.in_call = !hints;
-    o.interval_ns = b->opts.interval_ns;
-    rc = probe_managed(d, &o, &m);
-    if (rc)
-        return fail(err, rc, "measuring managed memory: %s", varve_strerror(rc));
-    x->put_bps = o.uvm.ahead > 0 ? m.write_bps : in_turn(m.prepare_bps, m.write_bps);
-    x->put_link_bps = o.uvm.ahead > 0 ? fmin(m.to_host_bps, m.prepare_bps) : m.to_host_bps;
-    if (hints)
-        x->get_bps = m.read_bps;
-    else
-        x->get_bps = o.uvm.fetch ? in_turn(m.to_device_bps, m.read_bps) : m.read_on_host_bps;
-    x->get_link_bps = hints ? m.to_device_bps : 0;
-    /* The driver lets nobody in before a step is done, and calls come at any time of it. */
-    if (b->opts.hints == SHOT_HINTS_ALL)
-        x->beside_bytes = (double)(o.uvm.step_bytes ? o.uvm.step_bytes : o.bytes) / 2;
-    snprintf(x->text, sizeof(x->text),
-             "GB/s: making ready %.1f, writing %.1f, to the host %.1f, reading from there %.1f, "
-             "back %.1f, reading %.1f",
-             m.prepare_bps / 1e9, m.write_bps / 1e9, m.to_host_bps / 1e9, m.read_on_host_bps / 1e9,
-             m.to_device_bps / 1e9, m.read_bps / 1e9);
-    return 0;
+    x->by_steps = true;
+    snprintf(x->text, sizeof(x->text), "the steps below, times what each cost before the shot");
 }
 
 /* The hops that the library uses. */
@@ -455,7 +470,7 @@ int bench_child_probe(const struct bench *b, struct bench_probe *p)
         return rc;
     switch (b->opts.engine) {
     case SHOT_ENGINE_UVM:
-        rc = expect_uvm(b, d, p->err, &p->expected);
+        expect_uvm(&p->expected);
         break;
     case SHOT_ENGINE_ONDEMAND:
         rc = expect_ondemand(b, d, p->err, &p->expected);

@@ -428,6 +428,8 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     p->host_ready_s = b->children[rank].host_ready_s;
     memcpy(p->rate, t->rate, sizeof(p->rate));
     p->verified = t->verified;
+    p->costs = b->children[rank].costs;
+    p->steps = b->children[rank].steps;
     if (shot_has_bound(&b->opts))
         rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
                         &p->bound);
@@ -451,8 +453,6 @@ static int make_report(struct bench *b, const struct rates *rates, const struct 
     snprintf(r.changed, sizeof(r.changed), "%s", rates->changed);
     r.expected = rates->expected;
     set_machine(b, rates, &r.machine);
-    if (r.expected.put_link_bps > 0)
-        r.expected.cache_bytes = r.machine.device_bytes;
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
         rc = collect(b, i, &r);
     if (rc < 0) {

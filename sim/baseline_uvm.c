@@ -19,8 +19,14 @@
  * threads. Pages can also be moved up and down once before the run (`touch`); on an H200 new ones
  * are moved up ten times faster than ones that have a place on the host.
  *
- * The driver serves one caller at a time while it moves, so both threads move in steps and begin
- * none while a call copies (managed.c).
+ * The driver moves managed memory in the thread that asks for it, for the most part, and keeps other
+ * calls waiting meanwhile: advice about memory waits for the end of every move under way, and the
+ * next move for the advice. So both threads move in steps, and begin none while a call copies; a call
+ * that comes in between waits for the end of one step, not for that of a whole version.
+ *
+ * Everything is counted and timed by kind (uvm_steps.h): what a call waits for, what it finds under
+ * way, and every call of the driver. What of the device is in use, and the most there has been, is
+ * kept for that: the driver may have memory at hand that others have left, or must fetch some.
  *
  * The allocation is never larger than what the device has free: otherwise the driver would evict on
  * its own, and that would measure something else.
@@ -40,7 +46,9 @@
 #include <stdlib.h>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "device/cuda/managed.h"
+#include "sim/baseline_uvm.h"
 #include "sim/managed.h"
 #include "sim/shot_engine.h"
 
@@ -63,6 +71,24 @@ struct version {
     bool consumed; /* to be advised only */
     bool queued;   /* for the flusher */
     bool moving;   /* the flusher moves it */
+    bool resident; /* its pages are on the device, needed or not */
+    bool has_host; /* and have a place in host memory */
+};
+
+/* The steps of one thread. */
+struct steps {
+    uint64_t under_way; /* bytes of the one that is; 0: none is */
+    uint64_t begin_ns;
+    uint64_t nr;         /* begun so far */
+    uint64_t done_bytes; /* ended so far */
+};
+
+/* A call of the application's, while it lasts. */
+struct call {
+    enum uvm_who who;
+    uint64_t start_ns;
+    uint64_t spent_ns; /* of it, accounted for */
+    unsigned met;      /* by the first call of the driver, which is still to come */
 };
 
 /* Version numbers, first in, first out. */
@@ -95,12 +121,19 @@ struct uvm {
     uint64_t counted_bytes;
     struct queue flush, hints;
     uint64_t distance;
-    double down_bps, up_bps; /* of the flusher's and the prefetcher's moves so far */
-    uint64_t next_put;       /* places from here on are prepared; nr: none */
+    uint64_t next_put; /* places from here on are prepared; nr: none */
     bool started, busy, stop;
+    bool lifting; /* the prefetcher is at work */
     bool waiting; /* a checkpoint, for room */
     bool copying; /* a call */
+    bool held;    /* the flusher: it begins nothing */
+    bool watched; /* somebody waits for a step to begin */
     int error;    /* of a thread, the first */
+    struct steps steps[UVM_MET_NR];
+    uint64_t resident_bytes, peak_bytes; /* on the device, now and at most */
+    /* Synchronization: lock for the threads' part; the rest is the application's own. */
+    struct uvm_account account;
+    uint64_t late_ns; /* the application's: so long ago the step began that its next call meets */
 };
 
 static struct uvm *of(struct shot_engine *e)
@@ -140,35 +173,191 @@ static bool is_written(const struct version *ver)
            ver->place == ON_HOST;
 }
 
-static int move(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
+static char *at(const struct uvm *u, uint64_t version)
 {
-    return managed_move(m, u->map + u->slot[version], bytes_of(u, version), to_host);
+    return u->map + u->slot[version];
 }
 
-static double rate_of(const struct managed_mover *m)
+/* ---- moving, and what it is called ---- */
+
+/* Counts it as resident from here on. */
+static unsigned up_kind_locked(struct uvm *u, const struct version *ver, uint64_t bytes)
 {
-    return m->moved_ns ? (double)m->moved_bytes * 1e9 / (double)m->moved_ns : 0;
+    bool fresh;
+
+    if (ver->resident)
+        return UVM_STAY;
+    u->resident_bytes += bytes;
+    fresh = u->resident_bytes > u->peak_bytes;
+    u->peak_bytes = VV_MAX(u->peak_bytes, u->resident_bytes);
+    if (ver->has_host)
+        return fresh ? UVM_BACK_FRESH : UVM_BACK_USED;
+    return fresh ? UVM_NEW_FRESH : UVM_NEW_USED;
 }
 
-/* Of both threads: the application goes first. */
-static void before_step(void *arg)
+static void moved_locked(struct version *ver, bool to_host)
 {
-    struct uvm *u = arg;
+    ver->resident = !to_host;
+    ver->has_host = ver->has_host || to_host;
+}
+
+/* Of a thread, whose turn it is when no call copies: the application goes first. */
+static unsigned begin_step(struct uvm *u, const struct version *ver, uint64_t bytes, bool to_host)
+{
+    struct steps *steps = &u->steps[to_host ? UVM_MET_DOWN : UVM_MET_UP];
+    unsigned kind;
 
     pthread_mutex_lock(&u->lock);
     while (u->copying && !u->stop)
         pthread_cond_wait(&u->changed, &u->lock);
+    if (to_host)
+        kind = ver->has_host ? UVM_DOWN_AGAIN : UVM_DOWN_FIRST;
+    else
+        kind = up_kind_locked(u, ver, bytes);
+    steps->under_way = bytes;
+    steps->nr++;
+    steps->begin_ns = vv_now_ns();
+    if (u->watched)
+        pthread_cond_broadcast(&u->changed);
     pthread_mutex_unlock(&u->lock);
+    return kind;
+}
+
+static void end_step(struct uvm *u, const struct version *ver, unsigned kind, bool to_host)
+{
+    struct steps *steps = &u->steps[to_host ? UVM_MET_DOWN : UVM_MET_UP];
+
+    pthread_mutex_lock(&u->lock);
+    uvm_account_add(&u->account, UVM_THREADS, kind, steps->under_way,
+                    vv_now_ns() - steps->begin_ns);
+    if (to_host && ver->resident)
+        u->resident_bytes -= steps->under_way;
+    steps->done_bytes += steps->under_way;
+    steps->under_way = 0;
+    pthread_mutex_unlock(&u->lock);
+}
+
+/* A thread's advice. */
+static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
+{
+    uint64_t start_ns = vv_now_ns();
+    int rc = managed_advise(m, at(u, version), bytes_of(u, version), to_host);
+
+    pthread_mutex_lock(&u->lock);
+    uvm_account_add(&u->account, UVM_THREADS, UVM_ADVISE, bytes_of(u, version),
+                    vv_now_ns() - start_ns);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+/* As the threads do it. */
+static int move_in_steps(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
+{
+    struct version *ver = &u->version[version];
+    size_t bytes = bytes_of(u, version);
+    size_t step = u->opts.step_bytes ? u->opts.step_bytes : bytes;
+    int rc = advise(u, m, version, to_host);
+
+    for (size_t done = 0; rc == 0 && done < bytes; done += step) {
+        size_t now = VV_MIN(step, bytes - done);
+        unsigned kind = begin_step(u, ver, now, to_host);
+
+        rc = managed_move(m, at(u, version) + done, now, to_host);
+        end_step(u, ver, kind, to_host);
+    }
+    pthread_mutex_lock(&u->lock);
+    moved_locked(ver, to_host);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+/* ---- what a call spends its time on ---- */
+
+/* Since `since_ns`; the result is the time now. */
+static uint64_t spend(struct uvm *u, struct call *c, unsigned kind, uint64_t bytes,
+                      uint64_t since_ns)
+{
+    uint64_t now_ns = vv_now_ns();
+
+    uvm_account_add(&u->account, c->who, kind, bytes, now_ns - since_ns);
+    c->spent_ns += now_ns - since_ns;
+    return now_ns;
+}
+
+/* The same of a call of the driver, the first of which waits for the step that it met. */
+static uint64_t spend_driver(struct uvm *u, struct call *c, unsigned kind, uint64_t bytes,
+                             uint64_t since_ns)
+{
+    unsigned met = c->met;
+
+    c->met = UVM_MET_NONE;
+    if (met != UVM_MET_NONE)
+        u->account.s[c->who][kind + met].ns += u->late_ns;
+    return spend(u, c, kind + met, bytes, since_ns);
+}
+
+static unsigned met_locked(const struct uvm *u)
+{
+    return u->steps[UVM_MET_DOWN].under_way ? UVM_MET_DOWN
+           : u->steps[UVM_MET_UP].under_way ? UVM_MET_UP
+                                            : UVM_MET_NONE;
+}
+
+static void end_call(struct uvm *u, const struct call *c)
+{
+    uint64_t ns = vv_now_ns() - c->start_ns;
+
+    uvm_account_add(&u->account, c->who, UVM_REST, 0, ns - VV_MIN(ns, c->spent_ns));
+    u->late_ns = 0;
+}
+
+/* A wait for steps of a thread. */
+struct wait {
+    struct steps before;
+    uint64_t start_ns;
+};
+
+static struct wait begin_wait_locked(const struct uvm *u, unsigned kind)
+{
+    return (struct wait){u->steps[kind == UVM_ROOM ? UVM_MET_DOWN : UVM_MET_UP], vv_now_ns()};
+}
+
+/* Of the step that was under way half is taken to have been over. */
+static void end_wait_locked(struct uvm *u, struct call *c, unsigned kind, const struct wait *w)
+{
+    const struct steps *now = &u->steps[kind == UVM_ROOM ? UVM_MET_DOWN : UVM_MET_UP];
+    uint64_t bytes = now->done_bytes - w->before.done_bytes;
+
+    spend(u, c, kind, bytes - VV_MIN(bytes, w->before.under_way / 2), w->start_ns);
+}
+
+/* Moves it up at once, as calls do. */
+static int move_in_call(struct uvm *u, struct call *c, uint64_t version)
+{
+    struct version *ver = &u->version[version];
+    size_t bytes = bytes_of(u, version);
+    uint64_t ns = vv_now_ns();
+    unsigned kind;
+    int rc = managed_advise(&u->own, at(u, version), bytes, false);
+
+    ns = spend_driver(u, c, UVM_ADVISE, bytes, ns);
+    pthread_mutex_lock(&u->lock);
+    kind = up_kind_locked(u, ver, bytes);
+    pthread_mutex_unlock(&u->lock);
+    if (rc == 0)
+        rc = managed_move(&u->own, at(u, version), bytes, false);
+    spend(u, c, kind, bytes, ns);
+    pthread_mutex_lock(&u->lock);
+    moved_locked(ver, false);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
 }
 
 /* ---- the flusher ---- */
 
 static int flush_one(struct uvm *u, uint64_t version, bool down)
 {
-    if (down)
-        return move(u, &u->down, version, true);
-    return vv_device_cuda_managed_advise(u->device, u->map + u->slot[version], bytes_of(u, version),
-                                         VV_DEVICE_CUDA_PREFER_HOST);
+    return down ? move_in_steps(u, &u->down, version, true) : advise(u, &u->down, version, true);
 }
 
 static void *flusher_main(void *arg)
@@ -182,7 +371,7 @@ static void *flusher_main(void *arg)
         bool down;
         int rc;
 
-        if (u->flush.n == 0) {
+        if (u->flush.n == 0 || u->held) {
             pthread_cond_wait(&u->changed, &u->lock);
             continue;
         }
@@ -199,7 +388,6 @@ static void *flusher_main(void *arg)
         rc = flush_one(u, version, down);
         pthread_mutex_lock(&u->lock);
         u->busy = ver->moving = false;
-        u->down_bps = rate_of(&u->down);
         if (rc && !u->error)
             u->error = rc;
         /* Consumed or claimed while it moved: whoever did that has settled the count. */
@@ -277,11 +465,12 @@ static void move_up_locked(struct uvm *u, uint64_t version, enum place meanwhile
     int rc;
 
     ver->place = meanwhile;
+    u->lifting = true;
     u->counted_bytes += bytes_of(u, version);
     pthread_mutex_unlock(&u->lock);
-    rc = move(u, &u->up, version, false);
+    rc = move_in_steps(u, &u->up, version, false);
     pthread_mutex_lock(&u->lock);
-    u->up_bps = rate_of(&u->up);
+    u->lifting = false;
     if (rc && !u->error)
         u->error = rc;
     /* Consumed while it moved: whoever did that has settled the count. */
@@ -324,14 +513,22 @@ static void give_up_places_locked(struct uvm *u, uint64_t but)
 
 /* ---- the application's calls ---- */
 
-static int copy(struct uvm *u, void *dst, const void *src, size_t bytes)
+static int copy(struct uvm *u, struct call *c, unsigned kind, void *dst, const void *src,
+                size_t bytes)
 {
     struct vv_copy_seg seg = {dst, src, bytes};
+    uint64_t ns = vv_now_ns();
     int rc = vv_device_copy_async(u->device, u->app_stream, &seg, 1);
 
     if (rc == 0)
         rc = vv_device_event_record(u->device, u->app_event, u->app_stream);
-    return rc ? rc : vv_device_event_wait(u->device, u->app_event, -1);
+    if (rc == 0)
+        rc = vv_device_event_wait(u->device, u->app_event, -1);
+    if (kind == UVM_COPY_HOST)
+        spend(u, c, kind, bytes, ns);
+    else
+        spend_driver(u, c, kind, bytes, ns);
+    return rc;
 }
 
 static int check(const struct uvm *u, uint64_t version, size_t bytes)
@@ -371,27 +568,49 @@ static int start(struct shot_engine *e)
     return 0;
 }
 
+/* Until nobody else has the place of the version. */
+static void await_place_locked(struct uvm *u, struct call *c, const struct version *ver)
+{
+    unsigned kind = ver->moving ? UVM_ROOM : UVM_ARRIVE;
+    struct wait w;
+
+    if (!ver->moving && ver->place != PREPARING && ver->place != MOVING_UP)
+        return;
+    w = begin_wait_locked(u, kind);
+    while (!u->error && (ver->moving || ver->place == PREPARING || ver->place == MOVING_UP))
+        pthread_cond_wait(&u->changed, &u->lock);
+    end_wait_locked(u, c, kind, &w);
+}
+
+static bool lacks_room_locked(const struct uvm *u, uint64_t version)
+{
+    return !u->error && u->counted_bytes > 0 &&
+           u->counted_bytes + bytes_of(u, version) > u->cache_bytes;
+}
+
 /* Until the place of the version is counted and nobody else has it. The result says whether it is on
  * the device. One that is larger than the cache goes alone. */
-static bool take_place_locked(struct uvm *u, uint64_t version)
+static bool take_place_locked(struct uvm *u, struct call *c, uint64_t version)
 {
     struct version *ver = &u->version[version];
 
-    while (!u->error && (ver->moving || ver->place == PREPARING || ver->place == MOVING_UP))
-        pthread_cond_wait(&u->changed, &u->lock);
+    await_place_locked(u, c, ver);
     if (ver->place == PREPARED)
         return true;
     u->waiting = true;
     if (ver->place == ON_DEVICE || ver->place == CLAIMED) /* written once more */
         u->counted_bytes -= bytes_of(u, version);
     ver->place = NOWHERE;
-    while (!u->error && u->counted_bytes > 0 &&
-           u->counted_bytes + bytes_of(u, version) > u->cache_bytes) {
-        uint64_t before = u->counted_bytes;
-
+    if (lacks_room_locked(u, version))
         give_up_places_locked(u, version);
-        if (u->counted_bytes == before)
+    if (lacks_room_locked(u, version)) {
+        struct wait w = begin_wait_locked(u, UVM_ROOM);
+
+        do {
             pthread_cond_wait(&u->changed, &u->lock);
+            give_up_places_locked(u, version); /* those that were being prepared */
+        } while (lacks_room_locked(u, version));
+        end_wait_locked(u, c, UVM_ROOM, &w);
     }
     u->waiting = false;
     u->counted_bytes += bytes_of(u, version);
@@ -401,22 +620,24 @@ static bool take_place_locked(struct uvm *u, uint64_t version)
 static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
 {
     struct uvm *u = of(e);
+    struct call c = {.who = UVM_PUT, .start_ns = vv_now_ns()};
     bool prepared;
     int rc = check(u, version, bytes);
 
     if (rc)
         return rc;
     pthread_mutex_lock(&u->lock);
-    prepared = take_place_locked(u, version);
+    prepared = take_place_locked(u, &c, version);
     u->version[version].place = WRITING;
     u->next_put = version + 1;
     u->copying = u->opts.yield;
+    c.met = met_locked(u);
     rc = u->error;
     pthread_mutex_unlock(&u->lock);
     if (rc == 0 && !prepared)
-        rc = move(u, &u->own, version, false);
+        rc = move_in_call(u, &c, version);
     if (rc == 0)
-        rc = copy(u, u->map + u->slot[version], buf, bytes);
+        rc = copy(u, &c, UVM_COPY_IN, at(u, version), buf, bytes);
     pthread_mutex_lock(&u->lock);
     u->copying = false;
     u->version[version].place = ON_DEVICE;
@@ -425,6 +646,7 @@ static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t
     if (rc == 0)
         rc = queue_flush_locked(u, version);
     pthread_mutex_unlock(&u->lock);
+    end_call(u, &c);
     return rc;
 }
 
@@ -439,12 +661,17 @@ static uint64_t distance_locked(const struct uvm *u, uint64_t version)
 }
 
 /* Whether it is to be moved by the call, and is counted from now on for that. */
-static bool take_back_locked(struct uvm *u, uint64_t version)
+static bool take_back_locked(struct uvm *u, struct call *c, uint64_t version)
 {
     struct version *ver = &u->version[version];
 
-    while (ver->place == MOVING_UP && !u->error)
-        pthread_cond_wait(&u->changed, &u->lock);
+    if (ver->place == MOVING_UP && !u->error) {
+        struct wait w = begin_wait_locked(u, UVM_ARRIVE);
+
+        while (ver->place == MOVING_UP && !u->error)
+            pthread_cond_wait(&u->changed, &u->lock);
+        end_wait_locked(u, c, UVM_ARRIVE, &w);
+    }
     if (!u->opts.fetch || ver->place != ON_HOST)
         return false;
     ver->place = CLAIMED;
@@ -473,7 +700,8 @@ static int let_go_locked(struct uvm *u, uint64_t version)
 static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
 {
     struct uvm *u = of(e);
-    bool fetch;
+    struct call c = {.who = UVM_GET, .start_ns = vv_now_ns()};
+    bool fetch, here;
     int rc = check(u, version, bytes);
 
     if (rc)
@@ -484,24 +712,27 @@ static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t by
     u->next_put = u->sizes->nr;
     give_up_places_locked(u, u->sizes->nr);
     u->distance = distance_locked(u, version);
-    fetch = take_back_locked(u, version);
+    fetch = take_back_locked(u, &c, version);
+    here = fetch || u->version[version].place != ON_HOST;
     rc = u->error;
     if (rc == 0 && !is_written(&u->version[version]))
         rc = -ENOENT;
     u->copying = u->opts.yield && rc == 0;
+    c.met = met_locked(u);
     pthread_mutex_unlock(&u->lock);
     if (rc)
         return rc;
     if (fetch)
-        rc = move(u, &u->own, version, false);
+        rc = move_in_call(u, &c, version);
     if (rc == 0)
-        rc = copy(u, buf, u->map + u->slot[version], bytes);
+        rc = copy(u, &c, here ? UVM_COPY_OUT : UVM_COPY_HOST, buf, at(u, version), bytes);
     pthread_mutex_lock(&u->lock);
     u->copying = false;
     pthread_cond_broadcast(&u->changed);
     if (rc == 0)
         rc = let_go_locked(u, version);
     pthread_mutex_unlock(&u->lock);
+    end_call(u, &c);
     return rc;
 }
 
@@ -545,16 +776,72 @@ static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
     struct uvm *u = of(e);
 
     pthread_mutex_lock(&u->lock);
-    *ret_sample = (struct shot_sample){
-        .distance = u->distance,
-        .rate = {[SHOT_HOP_D2H] = u->down_bps, [SHOT_HOP_H2D] = u->up_bps},
-    };
+    *ret_sample = (struct shot_sample){.distance = u->distance};
     pthread_mutex_unlock(&u->lock);
 }
 
 static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
 {
     shot_device_explain(of(e)->device, rc, buf, size);
+}
+
+/* ---- for those who measure ---- */
+
+void shot_uvm_account(struct shot_engine *e, struct uvm_account *ret_account)
+{
+    struct uvm *u = of(e);
+
+    pthread_mutex_lock(&u->lock);
+    *ret_account = u->account;
+    pthread_mutex_unlock(&u->lock);
+}
+
+void shot_uvm_forget(struct shot_engine *e)
+{
+    struct uvm *u = of(e);
+
+    pthread_mutex_lock(&u->lock);
+    u->account = (struct uvm_account){0};
+    pthread_mutex_unlock(&u->lock);
+}
+
+void shot_uvm_hold(struct shot_engine *e, bool hold)
+{
+    struct uvm *u = of(e);
+
+    pthread_mutex_lock(&u->lock);
+    u->held = hold;
+    pthread_cond_broadcast(&u->changed);
+    pthread_mutex_unlock(&u->lock);
+}
+
+static bool thread_works_locked(const struct uvm *u, bool up)
+{
+    if (u->error)
+        return false;
+    return up ? u->lifting || (u->started && u->hints.n > 0)
+              : u->busy || (u->flush.n > 0 && !u->held);
+}
+
+bool shot_uvm_await_step(struct shot_engine *e, bool up, uint64_t version)
+{
+    struct uvm *u = of(e);
+    struct steps *steps = &u->steps[up ? UVM_MET_UP : UVM_MET_DOWN];
+    bool found = false;
+    uint64_t nr;
+
+    pthread_mutex_lock(&u->lock);
+    u->watched = true;
+    nr = steps->nr;
+    while (!found && thread_works_locked(u, up)) {
+        pthread_cond_wait(&u->changed, &u->lock);
+        found =
+            steps->under_way && steps->nr != nr && (!up || u->version[version].place == CLAIMED);
+    }
+    u->watched = false;
+    u->late_ns = found ? vv_now_ns() - steps->begin_ns : 0;
+    pthread_mutex_unlock(&u->lock);
+    return found;
 }
 
 /* ---- opening and closing ---- */
@@ -629,19 +916,16 @@ static int alloc_managed(struct uvm *u, char *err, size_t err_size)
 
 static int open_movers(struct uvm *u)
 {
-    uint64_t step = u->opts.step_bytes;
     int rc = vv_device_stream_adopt(u->device, NULL, &u->app_stream);
 
     if (rc == 0)
         rc = vv_device_event_new(u->device, &u->app_event);
     if (rc == 0)
-        rc = managed_mover_init(u->device, step, &u->down);
+        rc = managed_mover_init(u->device, &u->down);
     if (rc == 0)
-        rc = managed_mover_init(u->device, step, &u->up);
+        rc = managed_mover_init(u->device, &u->up);
     if (rc == 0)
-        rc = managed_mover_init(u->device, 0, &u->own);
-    u->down.before_step = u->up.before_step = before_step;
-    u->down.arg = u->up.arg = u;
+        rc = managed_mover_init(u->device, &u->own);
     return rc;
 }
 
@@ -651,9 +935,11 @@ static int touch(struct uvm *u)
     int rc = 0;
 
     for (uint64_t v = 0; rc == 0 && u->opts.touch && v < u->sizes->nr; v++) {
-        rc = move(u, &u->own, v, false);
+        struct call c = {.who = UVM_PUT};
+
+        rc = move_in_call(u, &c, v);
         if (rc == 0)
-            rc = move(u, &u->own, v, true);
+            rc = move_in_steps(u, &u->own, v, true);
     }
     return rc;
 }
@@ -675,6 +961,7 @@ static int start_threads(struct uvm *u)
         pthread_cond_wait(&u->changed, &u->lock);
     rc = u->error;
     pthread_mutex_unlock(&u->lock);
+    shot_uvm_forget(&u->base); /* what came before the first call is no part of it */
     return rc;
 }
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver moves managed memory in the thread that asks for it, for the most part, and keeps other
- * calls waiting meanwhile. A thread of the application that comes in between therefore waits for the
- * end of one step, not for that of a whole version. Each step is waited for: what is submitted while
- * the stream is busy goes to a thread of the driver's, and nobody could hold that one up.
+ * Each move is waited for: what is submitted while the stream is busy goes to a thread of the
+ * driver's, and nobody could hold that one up.
  */
 #include "sim/managed.h"
 
@@ -13,7 +11,6 @@
 #include <string.h>
 
 #include "core/bytes.h"
-#include "core/clock.h"
 #include "device/cuda/managed.h"
 
 #define DEFAULT_STEP_BYTES (UINT64_C(16) << 20)
@@ -66,9 +63,9 @@ int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
     return rc;
 }
 
-int managed_mover_init(struct vv_device *d, uint64_t step_bytes, struct managed_mover *ret_mover)
+int managed_mover_init(struct vv_device *d, struct managed_mover *ret_mover)
 {
-    struct managed_mover m = {.device = d, .step_bytes = step_bytes};
+    struct managed_mover m = {.device = d};
     int rc = vv_device_stream_new(d, &m.stream);
 
     if (rc == 0)
@@ -89,26 +86,17 @@ void managed_mover_fini(struct managed_mover *m)
     *m = (struct managed_mover){0};
 }
 
+int managed_advise(struct managed_mover *m, const void *ptr, size_t bytes, bool to_host)
+{
+    return vv_device_cuda_managed_advise(
+        m->device, ptr, bytes, to_host ? VV_DEVICE_CUDA_PREFER_HOST : VV_DEVICE_CUDA_PREFER_DEVICE);
+}
+
 int managed_move(struct managed_mover *m, const void *ptr, size_t bytes, bool to_host)
 {
-    size_t step = m->step_bytes ? m->step_bytes : bytes;
-    int rc = vv_device_cuda_managed_advise(
-        m->device, ptr, bytes, to_host ? VV_DEVICE_CUDA_PREFER_HOST : VV_DEVICE_CUDA_PREFER_DEVICE);
+    int rc = vv_device_cuda_managed_move(m->device, m->stream, ptr, bytes, to_host);
 
-    for (size_t at = 0; rc == 0 && at < bytes; at += step) {
-        size_t now = VV_MIN(step, bytes - at);
-
-        if (m->before_step)
-            m->before_step(m->arg);
-        uint64_t start_ns = vv_now_ns();
-        rc =
-            vv_device_cuda_managed_move(m->device, m->stream, (const char *)ptr + at, now, to_host);
-        if (rc == 0)
-            rc = vv_device_event_record(m->device, m->event, m->stream);
-        if (rc == 0)
-            rc = vv_device_event_wait(m->device, m->event, -1);
-        m->moved_bytes += now;
-        m->moved_ns += vv_now_ns() - start_ns;
-    }
-    return rc;
+    if (rc == 0)
+        rc = vv_device_event_record(m->device, m->event, m->stream);
+    return rc ? rc : vv_device_event_wait(m->device, m->event, -1);
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How the baseline with managed memory moves it: in steps, between which others get their turn. The
- * probe that says what the baseline ought to take moves in the same way.
- */
+/* How the baseline with managed memory may use it, and the calls by which it moves it. */
 #ifndef VARVE_SIM_MANAGED_H
 #define VARVE_SIM_MANAGED_H
 
@@ -30,23 +27,20 @@ struct shot_uvm_opts {
 VV_WARN_UNUSED int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
                                        struct shot_uvm_opts *ret_opts);
 
-/* One thread's. `before_step` (may be NULL) is called before every step. */
+/* One thread's. */
 struct managed_mover {
     struct vv_device *device;
     struct vv_stream *stream;
     struct vv_event *event;
-    uint64_t step_bytes;
-    void (*before_step)(void *arg);
-    void *arg;
-    /* What it has moved, and how long its steps took. Waiting before them is not counted. */
-    uint64_t moved_bytes, moved_ns;
 };
 
-VV_WARN_UNUSED int managed_mover_init(struct vv_device *d, uint64_t step_bytes,
-                                      struct managed_mover *ret_mover);
+VV_WARN_UNUSED int managed_mover_init(struct vv_device *d, struct managed_mover *ret_mover);
 void managed_mover_fini(struct managed_mover *m);
 
-/* Advises that it belongs there, moves it and waits for the end. */
+/* Advises that it belongs there. */
+VV_WARN_UNUSED int managed_advise(struct managed_mover *m, const void *ptr, size_t bytes,
+                                  bool to_host);
+/* Moves it and waits for the end. */
 VV_WARN_UNUSED int managed_move(struct managed_mover *m, const void *ptr, size_t bytes,
                                 bool to_host);
 

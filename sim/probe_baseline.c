@@ -15,12 +15,9 @@
 #include <unistd.h>
 
 #include "core/clock.h"
-#include "device/cuda/managed.h"
 
 #define ROUNDS 4
 #define PAGE   ((size_t)4096)
-
-#define MANAGED_ALIGN ((size_t)2 << 20)
 
 struct probe {
     struct vv_device *d;
@@ -118,140 +115,6 @@ int probe_link_waited(struct vv_device *d, size_t bytes, double seconds, double 
         *ret_down_bps = down;
         *ret_up_bps = up;
     }
-    return rc;
-}
-
-/* ---- managed memory ---- */
-
-struct managed {
-    struct probe p;
-    const struct probe_managed_opts *o;
-    struct managed_mover mover;
-    char *map;
-};
-
-static char *piece(const struct managed *m, unsigned i)
-{
-    return m->map + (size_t)i * vv_align_up(m->p.bytes, MANAGED_ALIGN);
-}
-
-static double rate(const struct managed *m, unsigned pieces, uint64_t ns)
-{
-    return (double)m->p.bytes * pieces * 1e9 / (double)VV_MAX(ns, UINT64_C(1));
-}
-
-/* As in a shot, where the host waits for its kernels without sleeping. */
-static void pause_between(const struct managed *m)
-{
-    uint64_t end_ns = vv_now_ns() + m->o->interval_ns;
-
-    while (vv_now_ns() < end_ns)
-        ;
-}
-
-/* Copies all pieces in or out, one in an interval. */
-static int managed_pass(struct managed *m, bool out, double *ret_bps)
-{
-    uint64_t ns = 0;
-    int rc = 0;
-
-    for (unsigned i = 0; rc == 0 && i < m->o->count; i++) {
-        uint64_t start;
-
-        pause_between(m);
-        start = vv_now_ns();
-        rc = copy(&m->p, out ? m->p.dev : piece(m, i), out ? piece(m, i) : m->p.dev);
-        ns += vv_now_ns() - start;
-    }
-    if (rc == 0)
-        *ret_bps = rate(m, m->o->count, ns);
-    return rc;
-}
-
-/* Moves all pieces: at once each and one in an interval, as calls do, or in steps as the threads of
- * the baseline. Of those the second half counts: the driver's pool of host memory grows at first. */
-static int managed_moves(struct managed *m, bool to_host, bool in_call, double *ret_bps)
-{
-    unsigned skip = in_call ? 0 : m->o->count / 2;
-    uint64_t ns = 0;
-    int rc = 0;
-
-    m->mover.step_bytes = in_call ? 0 : m->o->uvm.step_bytes;
-    for (unsigned i = 0; rc == 0 && i < m->o->count; i++) {
-        uint64_t start;
-
-        if (in_call)
-            pause_between(m);
-        start = vv_now_ns();
-        rc = managed_move(&m->mover, piece(m, i), m->p.bytes, to_host);
-        if (i >= skip)
-            ns += vv_now_ns() - start;
-    }
-    if (rc == 0)
-        *ret_bps = rate(m, m->o->count - skip, ns);
-    return rc;
-}
-
-static int managed_init(struct managed *m)
-{
-    size_t bytes = vv_align_up(m->p.bytes, MANAGED_ALIGN) * m->o->count;
-    void *map = NULL;
-    double ignored;
-    int rc = probe_init(&m->p);
-
-    if (rc == 0)
-        rc = managed_mover_init(m->p.d, 0, &m->mover);
-    if (rc == 0)
-        rc = vv_device_cuda_managed_alloc(m->p.d, bytes, &map);
-    m->map = map;
-    if (rc == 0)
-        rc = vv_device_cuda_managed_advise(m->p.d, map, bytes, VV_DEVICE_CUDA_USED_BY_DEVICE);
-    if (rc == 0 && m->o->uvm.touch)
-        rc = managed_moves(m, false, true, &ignored);
-    if (rc == 0 && m->o->uvm.touch)
-        rc = managed_moves(m, true, true, &ignored);
-    return rc;
-}
-
-static int measure_managed(struct managed *m, struct probe_managed_rates *r)
-{
-    double ignored;
-    int rc = managed_moves(m, false, m->o->uvm.ahead == 0, &r->prepare_bps);
-
-    if (rc == 0)
-        rc = managed_pass(m, false, &r->write_bps);
-    if (rc == 0)
-        rc = managed_moves(m, true, false, &r->to_host_bps);
-    if (rc == 0)
-        rc = managed_pass(m, true, &r->read_on_host_bps);
-    /* Reading may have moved it. */
-    if (rc == 0)
-        rc = managed_moves(m, true, false, &ignored);
-    if (rc == 0)
-        rc = managed_moves(m, false, m->o->in_call, &r->to_device_bps);
-    if (rc == 0)
-        rc = managed_pass(m, true, &r->read_bps);
-    return rc;
-}
-
-int probe_managed(struct vv_device *d, const struct probe_managed_opts *opts,
-                  struct probe_managed_rates *ret_rates)
-{
-    struct managed m = {.p = {.d = d, .bytes = opts->bytes}, .o = opts};
-    struct probe_managed_rates r = {0};
-    int rc;
-
-    if (opts->bytes == 0 || opts->count < 2)
-        return -EINVAL;
-    rc = managed_init(&m);
-    if (rc == 0)
-        rc = measure_managed(&m, &r);
-    managed_mover_fini(&m.mover);
-    if (m.map)
-        vv_device_cuda_managed_free(d, m.map);
-    probe_fini(&m.p);
-    if (rc == 0)
-        *ret_rates = r;
     return rc;
 }
 

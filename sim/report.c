@@ -71,50 +71,16 @@ static bool has_bound(const struct shot_report *r)
     return shot_has_bound(&r->opts);
 }
 
-/* Of all processes together, `calls` each; `cached` bytes need not cross the link. */
-static double expected_s(const struct shot_report *r, double bytes, double cached, size_t calls,
-                         double bps, double link_bps)
-{
-    double gaps_s = (double)calls * r->nr_procs * (double)r->interval_ns * 1e-9;
-
-    return fmax(ratio(bytes, bps), ratio(bytes - cached * r->nr_procs, link_bps) - gaps_s);
-}
-
-static double either(double running, double before)
-{
-    return running > 0 ? running : before;
-}
-
-/* The share of the restores that come while the prefetcher is at work: it is until the cache is full,
- * which it becomes by what the link brings beyond what the application takes. Later it is done with
- * one version long before the next restore. */
-static double share_beside(const struct shot_report *r, double bytes, double link_bps)
-{
-    double used_bps = ratio(bytes, (double)r->nr_gets * (double)r->interval_ns * 1e-9);
-
-    if (!(link_bps > used_bps))
-        return 1;
-    return fmin(1, ratio((double)r->machine.device_bytes, link_bps - used_bps) *
-                       ratio(used_bps, bytes));
-}
-
 static void expect(struct shot_report *r, double put_bytes, double get_bytes)
 {
-    const struct shot_expected *x = &r->expected;
-    const double *running = r->procs[0].rate;
-    bool one = r->nr_procs == 1;
-    double down = x->put_link_bps, up = x->get_link_bps;
+    r->expected_checkpoint_s = ratio(put_bytes, r->expected.put_bps);
+    r->expected_restore_s = ratio(get_bytes, r->expected.get_bps);
+    for (uint32_t i = 0; r->expected.by_steps && i < r->nr_procs; i++) {
+        const struct shot_proc *p = &r->procs[i];
 
-    if (one && down > 0)
-        down = either(running[SHOT_HOP_D2H], down);
-    if (one && up > 0)
-        up = either(running[SHOT_HOP_H2D], up);
-    r->expected_checkpoint_s =
-        expected_s(r, put_bytes, (double)x->cache_bytes, r->nr_puts, x->put_bps, down);
-    r->expected_restore_s = expected_s(r, get_bytes, 0, r->nr_gets, x->get_bps, up);
-    if (x->beside_bytes > 0)
-        r->expected_restore_s += share_beside(r, get_bytes / r->nr_procs, up) * (double)r->nr_gets *
-                                 r->nr_procs * ratio(x->beside_bytes, up);
+        r->expected_checkpoint_s += uvm_expected_call_s(&p->costs, &p->steps, UVM_PUT);
+        r->expected_restore_s += uvm_expected_call_s(&p->costs, &p->steps, UVM_GET);
+    }
 }
 
 /* The model's view of it, with these bandwidths. */
@@ -271,12 +237,14 @@ static void print_expected(FILE *f, const struct shot_report *r)
 {
     fprintf(f, "expected    %9.4f s  checkpoint, %.4f s restore: %s\n", r->expected_checkpoint_s,
             r->expected_restore_s, r->expected.text);
-    if (r->nr_procs == 1 && r->procs[0].rate[SHOT_HOP_D2H] > 0)
-        fprintf(f, "            while it ran, to the host %.1f, back %.1f GB/s\n",
-                r->procs[0].rate[SHOT_HOP_D2H] / 1e9, r->procs[0].rate[SHOT_HOP_H2D] / 1e9);
     fprintf(f, "measured    %9.3f x  checkpoint, %.3f x restore\n\n",
             ratio(r->blocked_checkpoint_s, r->expected_checkpoint_s),
             ratio(r->blocked_restore_s, r->expected_restore_s));
+    for (uint32_t i = 0; r->expected.by_steps && i < r->nr_procs; i++) {
+        if (r->nr_procs > 1)
+            fprintf(f, "process %" PRIu32 "\n", i);
+        uvm_steps_print(f, &r->procs[i].costs, &r->procs[i].steps);
+    }
 }
 
 void shot_report_print(FILE *f, const struct shot_report *r)
@@ -388,6 +356,10 @@ static void json_proc(FILE *f, const struct shot_report *r, const struct shot_pr
     json_field(f, "wait_s", p->wait_s);
     json_field(f, "barrier_s", p->barrier_s);
     json_field(f, "utilisation", p->utilisation);
+    if (r->expected.by_steps) {
+        fputs(",\"steps\":", f);
+        uvm_steps_print_json(f, &p->costs, &p->steps);
+    }
     json_array(f, "checkpoint_blocked_s", p->put_blocked_s, r->nr_puts);
     json_array(f, "restore_blocked_s", p->get_blocked_s, r->nr_gets);
     fprintf(f, ",\"prefetch_distance\":[");

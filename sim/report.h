@@ -4,6 +4,7 @@
 #define VARVE_SIM_REPORT_H
 
 #include "sim/shot.h"
+#include "sim/uvm_steps.h"
 
 /* One process. The caller fills in everything but what is marked; the arrays are the report's. */
 struct shot_proc {
@@ -22,24 +23,20 @@ struct shot_proc {
     double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
     double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
     bool verified;            /* every byte that came back was right */
+    /* uvm: what its steps cost before the shot, and those of the shot. */
+    struct uvm_account costs, steps;
     struct bound_result bound;
     double blocked_checkpoint_s; /* by shot_report_finish */
     double blocked_restore_s;    /* by shot_report_finish */
 };
 
-/* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls, or what
- * the link takes longer than the compute time for what a cache does not hold. Rates of 0: without
- * limit. What the baseline itself measured of the link while it ran (shot_proc) goes before what was
- * measured before it. */
+/* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls; or, as
+ * for uvm, the steps of every process times what they cost before (sim/uvm_steps.h). */
 struct shot_expected {
     bool known;
-    uint64_t cache_bytes; /* written without waiting for the link */
-    double put_bps, put_link_bps;
-    double get_bps, get_link_bps;
-    /* A restore that comes while others are brought waits until so much of them has come; 0: none
-     * waits. */
-    double beside_bytes;
-    char text[384]; /* what limits it, in words */
+    bool by_steps;
+    double put_bps, get_bps;
+    char text[128]; /* what limits it, in words */
 };
 
 /* All processes. Times and bytes are added up over them (wall_s: the longest), so that a throughput

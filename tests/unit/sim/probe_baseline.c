@@ -7,10 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "device/cuda/cuda.h"
 #include "device/host/host.h"
+#include "sim/managed.h"
 #include "t.h"
-#include "t_cuda.h"
 
 static struct vv_device *emulated(void)
 {
@@ -63,43 +62,6 @@ static void link_with_failures(void)
     vv_device_close(d);
 }
 
-static void managed_memory_is_not_emulated(void)
-{
-    struct vv_device *d = emulated();
-    struct probe_managed_rates r;
-
-    struct probe_managed_opts o = {.bytes = 4096, .count = 2};
-
-    T_ERR(probe_managed(d, &o, &r), -EINVAL);
-    o.count = 1;
-    T_ERR(probe_managed(d, &o, &r), -EINVAL);
-    nothing_is_held(d);
-    vv_device_close(d);
-}
-
-/* Over the stand-in, or a GPU. */
-static void managed_memory(void)
-{
-    struct vv_device_cuda_opts opts = {.index = 0};
-    char err[256];
-
-    if (!t_device_is_cuda())
-        opts.library = t_fake_path(false);
-    for (int i = 0; i < 4; i++) {
-        struct probe_managed_opts o = {.bytes = 100001, .count = 3, .in_call = i & 1};
-        struct probe_managed_rates r = {0};
-        struct vv_device *d;
-
-        o.uvm = (struct shot_uvm_opts){
-            .touch = i & 1, .ahead = i & 2, .step_bytes = i & 1 ? 0 : 4096, .yield = i & 2};
-        T_OK(vv_device_open_cuda(&opts, err, sizeof(err), &d));
-        T_OK(probe_managed(d, &o, &r));
-        T_CHECK(r.prepare_bps > 0 && r.write_bps > 0 && r.to_host_bps > 0);
-        T_CHECK(r.read_on_host_bps > 0 && r.to_device_bps > 0 && r.read_bps > 0);
-        vv_device_close(d);
-    }
-}
-
 static void ways_to_use_it(void)
 {
     struct shot_uvm_opts o = {0}, same = {0};
@@ -147,8 +109,6 @@ int main(void)
 {
     T_RUN(link_of_a_device);
     T_RUN(link_with_failures);
-    T_RUN(managed_memory_is_not_emulated);
-    T_RUN(managed_memory);
     T_RUN(ways_to_use_it);
     T_RUN(files);
     return t_done();

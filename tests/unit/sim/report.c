@@ -107,33 +107,39 @@ static void speedup(void)
     shot_report_fini(&r);
 }
 
-/* 40 bytes, 4 restores half a second apart: 80 bytes a second of copies, and a link that leaves 30 beyond
- * the 20 that are used, so that a cache of 15 is full after half a second, which is one restore: it
- * waits for 5 bytes more. */
-static void baselines_wait_for_moves(void)
+/* By bandwidths, or by steps and what they cost: of every process. */
+static void baselines_are_expected(void)
 {
     struct shot_report r;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
 
-    T_OK(shot_report_init(1, 4, 4, &r));
+    T_CHECK(f);
+    T_OK(shot_report_init(2, 4, 4, &r));
     shot_opts_init(&r.opts);
-    r.machine = (struct shot_machine){.device_bytes = 15};
-    r.interval_ns = 500000000;
-    r.procs[0].put_bytes = r.procs[0].get_bytes = 40;
-    r.expected = (struct shot_expected){.known = true,
-                                        .put_bps = 40,
-                                        .get_bps = 80,
-                                        .put_link_bps = 10,
-                                        .get_link_bps = 50,
-                                        .beside_bytes = 5};
+    for (int i = 0; i < 2; i++)
+        r.procs[i].put_bytes = r.procs[i].get_bytes = 40;
+    r.expected = (struct shot_expected){.known = true, .put_bps = 40, .get_bps = 80};
     shot_report_finish(&r);
-    T_CHECK(near(r.expected_checkpoint_s, 40.0 / 10 - 2));
-    T_CHECK(near(r.expected_restore_s, 40.0 / 80 + 5.0 / 50));
-    /* The link as it was while it ran: writing waits no longer, and two restores wait. */
-    r.procs[0].rate[SHOT_HOP_D2H] = 100;
-    r.procs[0].rate[SHOT_HOP_H2D] = 35;
+    T_CHECK(near(r.expected_checkpoint_s, 2) && near(r.expected_restore_s, 1));
+    r.expected = (struct shot_expected){.known = true, .by_steps = true};
+    for (uint64_t i = 0; i < 2; i++) {
+        struct shot_proc *p = &r.procs[i];
+
+        p->costs.s[UVM_PUT][UVM_REST] = (struct uvm_step){1, 0, 1000000, 0};
+        p->costs.s[UVM_GET][UVM_COPY_OUT] = (struct uvm_step){1, 20, 1000000, 0};
+        p->steps.s[UVM_PUT][UVM_REST] = (struct uvm_step){i + 1, 0, 1, 0};
+        p->steps.s[UVM_GET][UVM_COPY_OUT] = (struct uvm_step){1, 40, 1, 0};
+    }
     shot_report_finish(&r);
-    T_CHECK(near(r.expected_checkpoint_s, 1));
-    T_CHECK(near(r.expected_restore_s, 40.0 / 80 + 2 * 5.0 / 35));
+    T_CHECK(near(r.expected_checkpoint_s, 3e-3) && near(r.expected_restore_s, 4e-3));
+    shot_report_print(f, &r);
+    shot_report_print_json(f, &r);
+    fclose(f);
+    T_CHECK(strstr(text, "process 1\n") && strstr(text, "restore     copy out "));
+    T_CHECK(strstr(text, "\"steps\":[{\"by\":\"checkpoint\""));
+    free(text);
     shot_report_fini(&r);
 }
 
@@ -218,7 +224,7 @@ int main(void)
     T_RUN(adds_up);
     T_RUN(verdicts);
     T_RUN(speedup);
-    T_RUN(baselines_wait_for_moves);
+    T_RUN(baselines_are_expected);
     T_RUN(json_is_complete);
     T_RUN(table_names_the_command);
     T_RUN(json_escapes);

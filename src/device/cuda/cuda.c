@@ -87,10 +87,14 @@ static int lose(struct vvi_cuda *d, unsigned int code)
 int vvi_cuda_status(struct vvi_cuda *d, unsigned int code)
 {
     bool lost;
-    int rc = vvi_cuda_errno(code, &lost);
+    int rc;
 
-    if (code == VVI_CU_SUCCESS || code == VVI_CU_NOT_READY)
-        return rc;
+    /* Every call of the driver comes by here, and the table is longer than most of them. */
+    if (code == VVI_CU_SUCCESS)
+        return 0;
+    if (code == VVI_CU_NOT_READY)
+        return -EBUSY;
+    rc = vvi_cuda_errno(code, &lost);
     if (atomic_load_explicit(&d->lost, memory_order_relaxed)) {
         lost = true; /* whatever this one says */
     } else if (!lost && !alive(d)) {

@@ -110,12 +110,14 @@ static int memory_error(struct varve_ctx *ctx, const char *operation)
 int vvi_history_late_error(struct varve_history *h, const char *operation)
 {
     uint64_t version = 0;
-    int tier = -1, rc = stream_error(h, operation, NULL);
+    /* Every call asks, and hardly any is told something: one look at the books has to do. */
+    bool any = vv_engine_has_error(h->ctx->engine, h->hist);
+    int tier = -1, rc = any ? stream_error(h, operation, NULL) : 0;
     if (rc == 0)
         rc = memory_error(h->ctx, operation);
     if (rc)
         return rc;
-    while ((rc = vv_engine_take_error(h->ctx->engine, h->hist, &version, &tier)) != 0) {
+    while (any && (rc = vv_engine_take_error(h->ctx->engine, h->hist, &version, &tier)) != 0) {
         vv_mutex_lock(&h->lock);
         bool told = h->told && h->told_version == version;
         h->told = h->told && !told;
@@ -252,7 +254,7 @@ static int checkpoint(struct call *c)
         if (rc == -ETIMEDOUT && polls)
             rc = -EAGAIN;
     }
-    if (rc == 0) {
+    if (rc == 0 && atomic_load_explicit(&h->told, memory_order_relaxed)) {
         vv_mutex_lock(&h->lock);
         h->told = h->told && h->told_version != version;
         vv_mutex_unlock(&h->lock);

@@ -62,9 +62,14 @@ struct varve_history {
     struct vv_mutex lock;
     struct vvi_region *regions; /* by ascending id. Synchronization: lock */
     size_t nregions, cap;
-    bool told;                   /* a wait has returned the late error of told_version. */
-    uint64_t told_version;       /* Synchronization: lock, both */
-    struct vvi_damaged *damaged; /* Synchronization: lock */
+    /* A wait has returned the late error of told_version. Synchronization: lock, both; whether there
+     * is one is also looked at without it, relaxed: by a call beside that wait, which may come before
+     * or after it. */
+    _Atomic bool told;
+    uint64_t told_version;
+    /* NULL: there was none when it was opened, and there will be none. The pointer is immutable once
+     * open; the rest: Synchronization: lock. */
+    struct vvi_damaged *damaged;
     size_t ndamaged;
     struct vvi_loan *loans; /* regions in the application's hands. Synchronization: lock; see
                                loans.c */

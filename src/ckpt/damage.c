@@ -58,6 +58,8 @@ static struct vvi_damaged *find_locked(struct varve_history *h, uint64_t version
 
 int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal)
 {
+    if (!h->damaged)
+        return 0;
     struct vvi_where here = {operation, version, -1, (int)vv_engine_tiers(h->ctx->engine) - 1};
     char what[160] = "";
     int status = 0;

@@ -83,6 +83,13 @@ void vv_core_each(const struct vv_core *core, uint32_t hist,
     }
 }
 
+bool vv_core_has_error(struct vv_core *core, uint32_t hist)
+{
+    const struct hist *h = vvi_hist(core, hist);
+
+    return h->late_err || h->nfailed;
+}
+
 int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier)
 {
     struct hist *h = vvi_hist(core, hist);

@@ -366,6 +366,8 @@ int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_vers
 /* Calls back for every version that can be restored, in the order of writing. */
 void vv_core_each(const struct vv_core *core, uint32_t hist,
                   void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
+/* Whether the history may have a late error: false is certain. */
+bool vv_core_has_error(struct vv_core *core, uint32_t hist);
 /* Takes the oldest late error of the history (a flush that failed after its put had returned): 0
  * when none. */
 int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier);

@@ -592,6 +592,15 @@ void vv_engine_each(struct vv_engine *e, uint32_t hist,
     vvi_engine_unlock(e);
 }
 
+bool vv_engine_has_error(struct vv_engine *e, uint32_t hist)
+{
+    vvi_engine_lock(e);
+    const struct vvi_engine_hist *h = &e->hist[hist];
+    bool any = h->failed || h->unremoved.err || vv_core_has_error(e->core, hist);
+    vvi_engine_unlock(e);
+    return any;
+}
+
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier)
 {
     vvi_engine_lock(e);

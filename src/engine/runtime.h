@@ -204,6 +204,8 @@ int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version) 
 /* `fn` is called with the lock held. */
 void vv_engine_each(struct vv_engine *e, uint32_t hist,
                     void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
+/* Whether vv_engine_take_error or vv_engine_take_ordered_error may find something: false is certain. */
+bool vv_engine_has_error(struct vv_engine *e, uint32_t hist);
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier);
 /* Once, if less of the host cache could be made than was asked for, which is found out after
  * opening: why, and a text. 0: all is well, or it was told. Cheap. */

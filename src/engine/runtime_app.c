@@ -272,9 +272,11 @@ int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
 
     for (uint32_t i = 0; i < o->nchunks && rc == 0;) {
         char *mem = vvi_engine_page(e, tier, page[i]);
-        uint64_t left = vvi_order_chunk_bytes(e, o, o->chunk0 + i);
+        uint64_t from = (uint64_t)(o->chunk0 + i) * e->cfg.page_bytes, left;
         for (i++; i < o->nchunks && page[i] == page[i - 1] + 1; i++)
-            left += vvi_order_chunk_bytes(e, o, o->chunk0 + i);
+            ;
+        /* The last page of an object need not be full. */
+        left = VV_MIN((uint64_t)(o->chunk0 + i) * e->cfg.page_bytes, o->size) - from;
         while (left > 0 && rc == 0) {
             while (offset == p->bytes) {
                 p++;

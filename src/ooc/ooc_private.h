@@ -24,6 +24,10 @@ enum vvi_slot_state {
     VVI_SLOT_LEAVING  /* out of the map; kernels that began before may still read it */
 };
 
+/* Words of bits that are worked on together, a line of the processor's caches; arrays of such words end with whole
+ * lines, so that compilers do several words at once. */
+enum { VVI_LINE = 8 };
+
 static inline bool vvi_bit(const uint64_t *bits, uint32_t i)
 {
     return bits[i / 64] >> i % 64 & 1;
@@ -34,10 +38,10 @@ static inline void vvi_bit_set(uint64_t *bits, uint32_t i)
     bits[i / 64] |= UINT64_C(1) << i % 64;
 }
 
-/* A slot that its block has left, and when. */
+/* Slots that their blocks have left together, and when. */
 struct vvi_leaving {
     uint64_t at;
-    uint32_t slot;
+    uint32_t nr;
 };
 
 /*
@@ -46,7 +50,7 @@ struct vvi_leaving {
  */
 struct vvi_slots {
     uint32_t blocks, nr;
-    uint32_t words; /* of 64 slots */
+    uint32_t words; /* of 64 slots, in whole lines */
     uint32_t *map;  /* of each block: its slot and 1 more, FILLING and READY; 0: none */
     uint64_t *have; /* a bit for each block that has a slot */
     uint32_t *held; /* of each slot, FILLING and READY: its block */
@@ -54,8 +58,10 @@ struct vvi_slots {
     uint64_t *often[2];
     uint64_t *stay; /* what does not go, whatever else is known of it */
     uint32_t *free, nfree;
-    struct vvi_leaving *leaving; /* a ring, in the order of leaving */
+    uint32_t *leaving; /* a ring of slots, in the order of leaving; and one of the times */
     uint32_t leave_first, nleaving;
+    struct vvi_leaving *times;
+    uint32_t time_first, ntimes;
     uint32_t used; /* FILLING, READY */
     uint32_t hand, touches;
     uint64_t now;
@@ -72,24 +78,11 @@ struct vvi_fill {
 
 VV_WARN_UNUSED int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper);
 void vvi_slots_fini(struct vvi_slots *s);
-/* A slot for a block that has none; UINT32_MAX: no slot is free. Once for each block that is brought. */
-static inline uint32_t vvi_slots_take(struct vvi_slots *s, uint32_t block)
-{
-    uint32_t slot;
-
-    vv_assert(block < s->blocks && s->map[block] == 0 && !vvi_bit(s->have, block));
-    if (s->nfree == 0)
-        return UINT32_MAX;
-    slot = s->free[--s->nfree];
-    vv_assert(!vvi_bit(s->ready, slot));
-    s->held[slot] = block;
-    s->map[block] = slot + 1;
-    vvi_bit_set(s->have, block);
-    s->used++;
-    if (s->paper)
-        s->last[slot] = s->now;
-    return slot;
-}
+/* Slots for blocks of the list that have none, up to one for which none is free: behind the first *n of `fills`, and
+ * in `got`. The others go behind the first *had of `ret_had`, which may be the same memory, no further on. How many
+ * were looked at. */
+uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr, uint64_t *got,
+                        struct vvi_fill *fills, uint32_t *n, uint32_t *ret_had, uint32_t *had);
 /* The copies to these slots were submitted. */
 void vvi_slots_filled(struct vvi_slots *s, const struct vvi_fill *fills, uint32_t n);
 /* It could not be filled. */

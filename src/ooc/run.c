@@ -39,8 +39,10 @@
 #include "core/error.h"
 #include "ooc/ooc_private.h"
 
-/* So many new words are worth a batch of copies while a kernel runs. */
-#define BATCH 16
+/* So many new words are worth a batch of copies while a kernel runs: few at first, so that the link has work soon,
+ * and twice as many each time, up to some, while it is busy with those before. */
+#define BATCH      16
+#define BATCH_MOST 64
 /* Rounds without a single item done, before fewer are tried. */
 #define FRUITLESS 2
 /* Looks in vain before the processor is offered to others: where there are few, to the thread that is
@@ -186,10 +188,17 @@ static uint64_t oldest_locked(const struct varve_blocks *b)
     return oldest;
 }
 
+/* Adds a line of what a run needs. */
+static void stay(uint64_t *restrict to, const uint64_t *restrict seen, const uint64_t *restrict got)
+{
+    for (uint32_t i = 0; i < VVI_LINE; i++)
+        to[i] |= seen[i] | got[i];
+}
+
 static void stays_locked(struct varve_blocks *b, const struct vvi_run *r)
 {
-    for (uint32_t word = 0; word < b->slots.words; word++)
-        b->slots.stay[word] |= r->seen[word] | r->got[word];
+    for (uint32_t word = 0; word < b->slots.words; word += VVI_LINE)
+        stay(b->slots.stay + word, r->seen + word, r->got + word);
 }
 
 /* Before others go: what this run and the rounds under way need stays. */
@@ -275,43 +284,49 @@ static int ahead_taken_locked(struct job *j)
     return 0;
 }
 
+/* Blocks of the list that have slots: those stay in it that are on their way. How many. */
+static uint32_t asked_again_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t *list,
+                                   uint32_t nr)
+{
+    const uint32_t *map = b->slots.map;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < nr; i++) {
+        uint32_t block = list[i], slot = map[block] - 1;
+
+        if (vvi_bit(b->slots.ready, slot))
+            vvi_slots_wanted(&b->slots, slot, r->seen);
+        else
+            list[kept++] = block;
+    }
+    return kept;
+}
+
 /* Gives slots to blocks of the list that have none, as many as there are, and drops those that are
  * there. `from`: the ones before stay as they are. How many are to be filled. */
 static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool evict, uint32_t *list,
                               uint32_t from, uint32_t *nlist)
 {
-    uint32_t n = 0, kept = from;
+    uint32_t n = 0, kept = from, nr = *nlist;
     bool prepared = false;
 
     if (b->alone && b->alone != r)
         return 0; /* another round asks again */
-    for (uint32_t i = from; i < *nlist; i++) {
-        uint32_t block = list[i];
+    for (uint32_t i = from; i < nr;) {
+        uint32_t had = 0;
 
-        /* Most have none, which is known without a look at the map: that is too large for fast caches. */
-        if (vvi_bit(b->slots.have, block)) {
-            uint32_t slot = b->slots.map[block] - 1;
-
-            if (vvi_bit(b->slots.ready, slot))
-                vvi_slots_wanted(&b->slots, slot, r->seen);
-            else
-                list[kept++] = block; /* it is on its way already */
-            continue;
-        }
-        if (evict && b->slots.nfree == 0) {
+        i += vvi_slots_take(&b->slots, list + i, nr - i, r->got, r->fills, &n, list + kept, &had);
+        kept += asked_again_locked(b, r, list + kept, had);
+        if (i == nr)
+            break;
+        if (evict) {
             if (!prepared)
                 prepare_evicting_locked(b, r);
             prepared = true;
             evict_locked(b, r, 1);
         }
-        if (b->slots.nfree > 0) {
-            uint32_t slot = vvi_slots_take(&b->slots, block);
-
-            r->fills[n++] = (struct vvi_fill){block, slot};
-            vvi_bit_set(r->got, slot);
-            continue;
-        }
-        list[kept++] = block; /* there is no room */
+        if (b->slots.nfree == 0)
+            list[kept++] = list[i++]; /* there is no room */
     }
     *nlist = kept;
     return n;
@@ -327,16 +342,19 @@ static void give_back_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t
 static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_t n)
 {
     struct varve_blocks *b = j->b;
-    struct vvi_run *r = j->r;
+    const struct vvi_fill *fills = j->r->fills + first;
+    struct vvi_piece *pieces = j->r->pieces + first;
+    unsigned char *cache = b->cache;
+    size_t bytes = b->block_bytes;
     int rc;
 
-    for (uint32_t i = first; i < first + n; i++)
-        r->pieces[i] = (struct vvi_piece){.offset = r->fills[i].block * (uint64_t)b->block_bytes,
-                                          .bytes = b->block_bytes,
-                                          .to = b->cache + r->fills[i].slot * b->block_bytes,
-                                          .id = r->fills[i].block};
+    for (uint32_t i = 0; i < n; i++)
+        pieces[i] = (struct vvi_piece){.offset = fills[i].block * bytes,
+                                       .bytes = bytes,
+                                       .to = cache + fills[i].slot * bytes,
+                                       .id = fills[i].block};
     spent(j, MANAGING);
-    rc = vvi_source_fill(&b->source, stream, r->pieces + first, n, &j->block);
+    rc = vvi_source_fill(&b->source, stream, pieces, n, &j->block);
     spent(j, MOVING);
     if (rc)
         j->what = "blocks cannot be brought to the device";
@@ -499,7 +517,7 @@ static void note_later_locked(struct varve_blocks *b, struct vvi_run *r, const u
                               struct side side)
 {
     uint32_t ahead = b->opts.ahead, apart = step[side.way], block = side.block;
-    uint32_t most = ahead == 1 ? 1 : VV_MIN(beyond(b->view.nr, side), ahead);
+    uint32_t most = VV_MIN(beyond(b->view.nr, side), ahead);
     uint32_t at = b->slots.map[block - apart];
     uint32_t used = (at != 0) & vvi_bit(r->seen, at - (at != 0));
 
@@ -514,27 +532,86 @@ static void note_later_locked(struct varve_blocks *b, struct vvi_run *r, const u
     }
 }
 
-/* What lies beyond the blocks that a run's first round missed: the front moves from blocks that have been used
- * for longer through those. In two steps without branches, which nobody could foretell. While the list is made,
- * blocks in it count as having slots. */
-static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t nmissed)
+static void look_far_locked(struct varve_blocks *b, struct vvi_run *r, const uint32_t step[6],
+                            uint32_t nmissed)
 {
-    struct side sides[6 * LOOK];
-    uint32_t step[6];
+    struct side sides[6];
 
-    steps_of(b, step);
-    for (uint32_t i = 0; i < nmissed;) {
-        uint32_t n = 0, end = VV_MIN(nmissed, i + LOOK), next = VV_MIN(nmissed, end + LOOK);
+    for (uint32_t i = 0; i < nmissed; i++) {
+        uint32_t n = find_sides_locked(b, step, (uint32_t)r->missing[i] - 1, sides);
 
-        for (uint32_t k = end; k < next; k++)
-            __builtin_prefetch(&b->inside[(uint32_t)r->missing[k] - 1]);
-        for (; i < end; i++)
-            n += find_sides_locked(b, step, (uint32_t)r->missing[i] - 1, sides + n);
         for (uint32_t k = 0; k < n; k++)
             note_later_locked(b, r, step, sides[k]);
     }
-    for (uint32_t i = 0; i < r->nlater; i++)
-        b->slots.have[r->later[i] / 64] &= ~(UINT64_C(1) << r->later[i] % 64);
+}
+
+/* Two neighbours of a missing block, across from one another: one that has a slot, and one that lacks it. */
+struct pair {
+    uint32_t has, lacks;
+};
+
+/* The pair is noted if that is what it is. How many. */
+static inline uint32_t note_pair(const uint64_t *have, uint32_t block, uint32_t in, uint32_t apart,
+                                 struct pair *ret_pair)
+{
+    uint32_t off = apart & -in; /* the first or last on this axis is no pair with itself */
+    uint32_t both[2] = {block - off, block + off};
+    uint32_t down = vvi_bit(have, both[0]), up = vvi_bit(have, both[1]);
+
+    *ret_pair = (struct pair){both[up], both[!up]};
+    return down ^ up;
+}
+
+/* The same where one block ahead is enough, as it mostly is: without branches, which nobody could foretell. */
+static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const uint32_t step[6],
+                             uint32_t nmissed)
+{
+    const uint32_t *map = b->slots.map, most = b->slots.nr / 8;
+    const uint64_t *seen = r->seen, *missing = r->missing;
+    uint64_t *have = b->slots.have;
+    uint32_t *later = r->later, nlater = r->nlater;
+    struct pair pairs[3 * LOOK];
+
+    for (uint32_t i = 0; i < nmissed && nlater < most;) {
+        uint32_t n = 0, end = VV_MIN(nmissed, i + LOOK), next = VV_MIN(nmissed, end + LOOK);
+
+        for (uint32_t k = end; k < next; k++)
+            __builtin_prefetch(&b->inside[(uint32_t)missing[k] - 1]);
+        for (; i < end; i++) {
+            uint32_t block = (uint32_t)missing[i] - 1, inside = b->inside[block];
+
+            n += note_pair(have, block, inside & 1, step[0], pairs + n);
+            n += note_pair(have, block, inside >> 2 & 1, step[2], pairs + n);
+            n += note_pair(have, block, inside >> 4 & 1, step[4], pairs + n);
+        }
+        for (uint32_t k = 0; k < n && nlater < most; k++) {
+            uint32_t lacks = pairs[k].lacks, at = map[pairs[k].has];
+            uint64_t bit = UINT64_C(1) << lacks % 64, word = have[lacks / 64];
+            /* What counts as having a slot by now, since it is in the list, has none in the map. */
+            uint64_t add = (at != 0) & vvi_bit(seen, at - (at != 0)) & !(word & bit);
+
+            later[nlater] = lacks;
+            nlater += (uint32_t)add;
+            have[lacks / 64] = word | add << lacks % 64;
+        }
+    }
+    r->nlater = nlater;
+}
+
+/* What lies beyond the blocks that a run's first round missed: the front moves from blocks that have been used
+ * for longer through those. While the list is made, blocks in it count as having slots. */
+static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t nmissed)
+{
+    uint64_t *have = b->slots.have;
+    uint32_t step[6];
+
+    steps_of(b, step);
+    if (b->opts.ahead == 1)
+        look_near_locked(b, r, step, nmissed);
+    else
+        look_far_locked(b, r, step, nmissed);
+    for (const uint32_t *at = r->later, *end = at + r->nlater; at < end; at++)
+        have[*at / 64] &= ~(UINT64_C(1) << *at % 64);
 }
 
 /* For the next run, after the first round of this one: which blocks lie beyond those that were missing,
@@ -736,17 +813,18 @@ static bool more_words(const struct job *j, uint32_t n)
 static void take_words(struct job *j)
 {
     struct vvi_run *r = j->r;
-
     const _Atomic uint64_t *words = (const _Atomic uint64_t *)r->missing;
-    uint32_t at = r->read_at;
+    uint32_t at = r->read_at, end = j->b->slots.blocks, round = r->round;
+    uint32_t *asked = r->asked + r->nasked;
 
-    for (; at < j->b->slots.blocks; at++) {
+    for (; at < end; at++) {
         uint64_t word = atomic_load_explicit(&words[at], memory_order_relaxed);
 
-        if (word >> 32 != r->round)
+        if (word >> 32 != round)
             break;
-        r->asked[r->nasked++] = (uint32_t)word - 1;
+        *asked++ = (uint32_t)word - 1;
     }
+    r->nasked = (uint32_t)(asked - r->asked);
     r->read_at = at;
 }
 
@@ -754,11 +832,11 @@ static void take_words(struct job *j)
 static int follow(struct job *j)
 {
     bool later = j->b->opts.policy == VARVE_BLOCKS_PAPER;
-    uint32_t tried = 0, looks = 0;
+    uint32_t tried = 0, looks = 0, batch = BATCH;
     int rc, moved = 0;
 
     while ((rc = vv_device_event_query(j->b->device, j->r->event)) == -EBUSY) {
-        if (later || moved || !more_words(j, BATCH)) {
+        if (later || moved || !more_words(j, batch)) {
             if (++looks % LOOKS == 0)
                 (void)sched_yield();
             continue;
@@ -767,6 +845,7 @@ static int follow(struct job *j)
         take_words(j);
         moved = bring_some(j, tried);
         tried = j->r->nasked; /* what had no room has none now */
+        batch = VV_MIN(2 * batch, BATCH_MOST);
         spent(j, MANAGING);
     }
     spent(j, WAITING);

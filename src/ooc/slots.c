@@ -28,7 +28,7 @@ enum { OFTEN_MAX = 3, FADES = 2 };
 int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper)
 {
     *s = (struct vvi_slots){.blocks = blocks, .nr = slots, .paper = paper};
-    s->words = (uint32_t)vv_div_up(slots, 64);
+    s->words = (uint32_t)vv_align_up(vv_div_up(slots, 64), VVI_LINE);
     s->map = vvi_ooc_zeroed(blocks, sizeof(*s->map));
     s->have = vvi_ooc_zeroed(vv_div_up(blocks, 64), sizeof(*s->have));
     s->held = vvi_ooc_zeroed(slots, sizeof(*s->held));
@@ -38,10 +38,11 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
     s->stay = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
     s->free = vvi_ooc_zeroed(slots, sizeof(*s->free));
     s->leaving = vvi_ooc_zeroed(slots, sizeof(*s->leaving));
+    s->times = vvi_ooc_zeroed(slots, sizeof(*s->times));
     s->last = paper ? vvi_ooc_zeroed(slots, sizeof(*s->last)) : NULL;
     s->order = paper ? vvi_ooc_zeroed(slots, sizeof(*s->order)) : NULL;
     if (!s->map || !s->have || !s->held || !s->ready || !s->often[0] || !s->often[1] || !s->stay ||
-        !s->free || !s->leaving || (paper && (!s->last || !s->order))) {
+        !s->free || !s->leaving || !s->times || (paper && (!s->last || !s->order))) {
         vvi_slots_fini(s);
         return -ENOMEM;
     }
@@ -63,9 +64,47 @@ void vvi_slots_fini(struct vvi_slots *s)
     free(s->stay);
     free(s->free);
     free(s->leaving);
+    free(s->times);
     free(s->last);
     free(s->order);
     *s = (struct vvi_slots){0};
+}
+
+uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr, uint64_t *got,
+                        struct vvi_fill *fills, uint32_t *n, uint32_t *ret_had, uint32_t *had)
+{
+    const uint32_t *from = s->free + s->nfree;
+    uint32_t *map = s->map, *held = s->held, nfree = s->nfree, taken = 0, nhad = *had, i;
+    uint64_t *have = s->have;
+
+    fills += *n;
+    for (i = 0; i < nr; i++) {
+        uint32_t block = blocks[i], slot;
+        uint64_t word = have[block / 64], bit = UINT64_C(1) << block % 64;
+
+        vv_assert(block < s->blocks);
+        /* Most have none, which is known without a look at the map: that is too large for fast caches. */
+        if (word & bit) {
+            ret_had[nhad++] = block;
+            continue;
+        }
+        if (taken == nfree)
+            break;
+        slot = *--from;
+        vv_assert(map[block] == 0 && !vvi_bit(s->ready, slot));
+        have[block / 64] = word | bit;
+        held[slot] = block;
+        map[block] = slot + 1;
+        vvi_bit_set(got, slot);
+        fills[taken++] = (struct vvi_fill){block, slot};
+    }
+    for (uint32_t k = 0; s->paper && k < taken; k++)
+        s->last[fills[k].slot] = s->now;
+    s->nfree -= taken;
+    s->used += taken;
+    *n += taken;
+    *had = nhad;
+    return i;
 }
 
 void vvi_slots_filled(struct vvi_slots *s, const struct vvi_fill *fills, uint32_t n)
@@ -102,22 +141,32 @@ static void count_down(struct vvi_slots *s, uint32_t word, uint64_t which)
     s->often[1][word] = high & ~(some & ~low);
 }
 
+/* Those of `now` were used once more; what `fades` says loses one. */
+static void count_uses(uint64_t *restrict low, uint64_t *restrict high, uint64_t *restrict seen,
+                       const uint64_t *restrict ready, const uint64_t *restrict used,
+                       uint64_t fades)
+{
+    for (uint32_t i = 0; i < VVI_LINE; i++) {
+        /* Kernels are the application's, and slots beyond the last are never READY. */
+        uint64_t now = used[i] & ready[i], more = now & ~(low[i] & high[i]);
+        uint64_t h = high[i] ^ (low[i] & more), l = low[i] ^ more, some = (l | h) & fades;
+
+        seen[i] |= now;
+        low[i] = l ^ some;
+        high[i] = h & ~(some & ~l);
+    }
+}
+
 void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint64_t *seen)
 {
-    for (uint32_t word = 0; word < s->words; word++) {
-        /* Kernels are the application's, and slots beyond the last are never READY. */
-        uint64_t now = used[word] & s->ready[word];
-        uint64_t more = now & ~(s->often[0][word] & s->often[1][word]);
+    uint64_t fades = ++s->touches % FADES == 0 ? UINT64_MAX : 0;
 
-        seen[word] |= now;
-        s->often[1][word] ^= s->often[0][word] & more;
-        s->often[0][word] ^= more;
-        for (uint64_t bits = s->paper ? now : 0; bits; bits &= bits - 1)
-            s->last[64 * word + (uint32_t)__builtin_ctzll(bits)] = s->now;
-    }
-    if (++s->touches % FADES == 0)
-        for (uint32_t word = 0; word < s->words; word++)
-            count_down(s, word, UINT64_MAX);
+    for (uint32_t word = 0; word < s->words; word += VVI_LINE)
+        count_uses(s->often[0] + word, s->often[1] + word, seen + word, s->ready + word,
+                   used + word, fades);
+    for (uint32_t i = 0; s->paper && i < s->nr; i++)
+        if (vvi_bit(used, i) && vvi_bit(s->ready, i))
+            s->last[i] = s->now;
     s->order_nr = s->order_at = 0;
 }
 
@@ -129,14 +178,34 @@ void vvi_slots_wanted(struct vvi_slots *s, uint32_t slot, uint64_t *seen)
         s->last[slot] = s->now;
 }
 
+/* Behind the last of a ring of so many. */
+static uint32_t ring_at(const struct vvi_slots *s, uint32_t first, uint32_t n)
+{
+    return first + n < s->nr ? first + n : first + n - s->nr;
+}
+
 static uint32_t leave(struct vvi_slots *s, uint32_t i)
 {
-    uint32_t block = s->held[i], at = s->leave_first + s->nleaving++;
+    uint32_t block = s->held[i];
 
-    at = at < s->nr ? at : at - s->nr;
     forget(s, block);
-    s->leaving[at] = (struct vvi_leaving){s->now, i};
+    s->leaving[ring_at(s, s->leave_first, s->nleaving++)] = i;
     return block;
+}
+
+/* So many of those that are leaving have left now. */
+static void left_now(struct vvi_slots *s, uint32_t n)
+{
+    uint32_t end = ring_at(s, s->time_first, s->ntimes), last = end ? end - 1 : s->nr - 1;
+
+    if (n == 0)
+        return;
+    if (s->ntimes > 0 && s->times[last].at == s->now) {
+        s->times[last].nr += n;
+        return;
+    }
+    s->times[end] = (struct vvi_leaving){s->now, n};
+    s->ntimes++;
 }
 
 static int by_key(const void *a, const void *b)
@@ -178,22 +247,31 @@ static uint32_t evict_longest_ago(struct vvi_slots *s, uint32_t most, uint32_t *
 /* From the hand to the end of its word. */
 static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks)
 {
+    const uint32_t *held = s->held;
     uint32_t word = s->hand / 64, next = 64 * (word + 1), n = 0;
-    uint64_t may = s->ready[word] & ~s->stay[word] & UINT64_MAX << s->hand % 64;
+    uint32_t *map = s->map, *leaving = s->leaving, nr = s->nr;
+    uint32_t at = ring_at(s, s->leave_first, s->nleaving);
+    uint64_t *have = s->have, may = s->ready[word] & ~s->stay[word] & UINT64_MAX << s->hand % 64;
     uint64_t goes = may & ~(s->often[0][word] | s->often[1][word]), rest = goes;
 
-    while (rest && n < most) {
-        next = 64 * word + (uint32_t)__builtin_ctzll(rest);
-        ret_blocks[n++] = leave(s, next++);
-        rest &= rest - 1;
+    for (; rest && n < most; rest &= rest - 1) {
+        uint32_t slot = 64 * word + (uint32_t)__builtin_ctzll(rest), block = held[slot];
+
+        map[block] = 0;
+        have[block / 64] &= ~(UINT64_C(1) << block % 64);
+        leaving[at] = slot;
+        at = at + 1 == nr ? 0 : at + 1;
+        ret_blocks[n++] = block;
+        next = slot + 1;
     }
+    s->nleaving += n;
     if (n < most)
         next = 64 * (word + 1);
     else
         may &= next % 64 ? ~(UINT64_MAX << next % 64) : UINT64_MAX; /* the hand has come so far */
     s->ready[word] &= ~(goes ^ rest);
     count_down(s, word, may);
-    s->hand = next < s->nr ? next : 0;
+    s->hand = next < nr ? next : 0;
     return n;
 }
 
@@ -207,21 +285,28 @@ uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t most, uint32_t *ret_block
     else
         for (uint64_t k = 0; k < words && n < most; k++)
             n += evict_from_word(s, most - n, ret_blocks + n);
+    left_now(s, n);
     s->used -= n;
     s->evicted += n;
     return n;
 }
 
+/* The first of those that are leaving are free. */
+static void free_first(struct vvi_slots *s, uint32_t n)
+{
+    uint32_t before = VV_MIN(n, s->nr - s->leave_first), *to = s->free + s->nfree;
+
+    memcpy(to, s->leaving + s->leave_first, before * sizeof(*to));
+    memcpy(to + before, s->leaving, (n - before) * sizeof(*to));
+    s->leave_first = ring_at(s, s->leave_first, n);
+    s->nleaving -= n;
+    s->nfree += n;
+}
+
 void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest)
 {
-    const struct vvi_leaving *leaving = s->leaving;
-    uint32_t first = s->leave_first, left = s->nleaving, *to = s->free + s->nfree;
-
-    for (; left > 0 && leaving[first].at < oldest; left--) {
-        *to++ = leaving[first].slot;
-        first = first + 1 == s->nr ? 0 : first + 1;
+    for (; s->ntimes > 0 && s->times[s->time_first].at < oldest; s->ntimes--) {
+        free_first(s, s->times[s->time_first].nr);
+        s->time_first = ring_at(s, s->time_first, 1);
     }
-    s->leave_first = first;
-    s->nleaving = left;
-    s->nfree = (uint32_t)(to - s->free);
 }

@@ -12,7 +12,13 @@
 #include "ooc/ooc_private.h"
 #include "t.h"
 
-enum { BLOCKS = 400, SLOTS = 150, WORDS = (SLOTS + 63) / 64 };
+/* Slots of more than one line of words. */
+enum {
+    BLOCKS = 1400,
+    SLOTS = 530,
+    WORDS = (SLOTS + 64 * VVI_LINE - 1) / (64 * VVI_LINE) * VVI_LINE
+};
+enum { TAKEN = 4 };
 
 static uint64_t at;
 
@@ -61,18 +67,40 @@ static void check(const struct model *m)
     }
 }
 
+/* Some blocks from this one on, as long as slots are free; those that have one are told apart. */
 static void take(struct model *m, uint32_t block)
 {
-    uint32_t slot;
+    uint32_t list[TAKEN], nr = 1 + (uint32_t)(some() % TAKEN), n = 1, had = 0, nfree = m->s.nfree;
+    struct vvi_fill fills[TAKEN + 1] = {{BLOCKS, SLOTS}};
+    uint32_t expected[TAKEN], again[TAKEN], nexpected = 0, nagain = 0, looked = 0, got, ngiven = 0;
+    uint64_t given[WORDS] = {0};
 
-    if (m->s.map[block])
-        return;
-    slot = vvi_slots_take(&m->s, block);
-    if (slot == UINT32_MAX)
-        return;
-    T_EQ(m->state[slot], VVI_SLOT_FREE);
-    m->state[slot] = VVI_SLOT_FILLING;
-    m->block[slot] = block;
+    for (uint32_t i = 0; i < nr; i++)
+        list[i] = (block + i) % BLOCKS;
+    for (; looked < nr; looked++)
+        if (m->s.map[list[looked]])
+            again[nagain++] = list[looked];
+        else if (nexpected < nfree)
+            expected[nexpected++] = list[looked];
+        else
+            break;
+    got = vvi_slots_take(&m->s, list, nr, given, fills, &n, list, &had);
+    T_EQ(got, looked);
+    T_EQ(n, 1 + nexpected);
+    T_EQ(had, nagain);
+    T_CHECK(fills[0].block == BLOCKS && fills[0].slot == SLOTS);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        ngiven += vvi_bit(given, i);
+    T_EQ(ngiven, nexpected);
+    for (uint32_t i = 0; i < had; i++)
+        T_EQ(list[i], again[i]);
+    for (uint32_t i = 1; i < n; i++) {
+        T_EQ(fills[i].block, expected[i - 1]);
+        T_CHECK(vvi_bit(given, fills[i].slot));
+        T_EQ(m->state[fills[i].slot], VVI_SLOT_FREE);
+        m->state[fills[i].slot] = VVI_SLOT_FILLING;
+        m->block[fills[i].slot] = fills[i].block;
+    }
 }
 
 /* One that is FILLING is filled, or could not be. */
@@ -92,14 +120,28 @@ static void end_filling(struct model *m, uint32_t from, bool filled)
     }
 }
 
+static uint32_t often(const struct vvi_slots *s, uint32_t slot)
+{
+    return vvi_bit(s->often[0], slot) + 2U * vvi_bit(s->often[1], slot);
+}
+
+/* A use counts, up to three; every other time all lose one. */
 static void touch(struct model *m)
 {
     uint64_t used[WORDS];
+    uint32_t before[SLOTS];
 
     for (uint32_t w = 0; w < WORDS; w++)
         used[w] = some() & some(); /* also of slots that are not there */
     memset(m->seen, 0, sizeof(m->seen));
+    for (uint32_t i = 0; i < SLOTS; i++)
+        before[i] = often(&m->s, i);
     vvi_slots_touch(&m->s, used, m->seen);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        uint32_t n = before[i] + (vvi_bit(m->seen, i) && before[i] < 3);
+
+        T_EQ(often(&m->s, i), n - (n > 0 && m->s.touches % 2 == 0));
+    }
     for (uint32_t i = 0; i < 64 * WORDS; i++)
         T_EQ(vvi_bit(m->seen, i), i < SLOTS && m->state[i] == VVI_SLOT_READY && vvi_bit(used, i));
 }
@@ -169,8 +211,12 @@ static void against_model(void)
 
 static void bring(struct vvi_slots *s, uint32_t block)
 {
-    struct vvi_fill fill = {block, vvi_slots_take(s, block)};
+    struct vvi_fill fill;
+    uint32_t n = 0, had = 0;
+    uint64_t given[WORDS] = {0};
 
+    T_EQ(vvi_slots_take(s, &block, 1, given, &fill, &n, NULL, &had), 1);
+    T_EQ(n, 1);
     vvi_slots_filled(s, &fill, 1);
 }
 

@@ -71,15 +71,8 @@ static const char *why_not(const struct varve_tables_opts *o)
 
 /* ---- the memory of a cache ---- */
 
-static void launches_free(struct vvi_cache *c)
+static void host_free(struct vvi_cache *c)
 {
-    for (uint32_t i = 0; c->launches && i < c->nr_launches; i++) {
-        vvi_step_fini(&c->launches[i].step);
-        vv_device_event_free(c->device, c->launches[i].ready);
-        vv_device_event_free(c->device, c->launches[i].done);
-    }
-    free(c->launches);
-    c->launches = NULL;
     if (c->host) {
         (void)vv_device_host_unregister(c->device, c->host);
         (void)munmap(c->host, c->host_bytes);
@@ -87,7 +80,35 @@ static void launches_free(struct vvi_cache *c)
     c->host = NULL;
 }
 
-static int launches_init(struct vvi_cache *c, const struct vvi_split *split)
+static void launches_free(struct vvi_cache *c)
+{
+    for (uint32_t i = 0; c->launches && i < VVI_LAUNCHES; i++) {
+        vvi_step_fini(&c->launches[i].step);
+        vv_device_event_free(c->device, c->launches[i].ready);
+        vv_device_event_free(c->device, c->launches[i].done);
+    }
+    free(c->launches);
+    c->launches = NULL;
+}
+
+/* What does not depend on the order of work is there before the first run: events take a driver as long as a plan
+ * takes us. */
+static int launches_init(struct vvi_cache *c)
+{
+    int rc = 0;
+
+    c->launches = calloc(VVI_LAUNCHES, sizeof(*c->launches));
+    if (!c->launches)
+        return -ENOMEM;
+    for (uint32_t i = 0; rc == 0 && i < VVI_LAUNCHES; i++) {
+        rc = vv_device_event_new(c->device, &c->launches[i].ready);
+        if (rc == 0)
+            rc = vv_device_event_new(c->device, &c->launches[i].done);
+    }
+    return rc;
+}
+
+static int host_init(struct vvi_cache *c, const struct vvi_split *split)
 {
     size_t each = split->limits.meta_bytes + BACK_BYTES,
            bytes = vv_align_up(each * split->most, 4096);
@@ -104,56 +125,31 @@ static int launches_init(struct vvi_cache *c, const struct vvi_split *split)
     }
     c->host = p;
     c->host_bytes = bytes;
-    c->launches = calloc(split->most, sizeof(*c->launches));
-    if (!c->launches)
-        return -ENOMEM;
-    c->nr_launches = split->most;
-    for (uint32_t i = 0; rc == 0 && i < split->most; i++) {
+    for (uint32_t i = 0; i < split->most; i++) {
         struct vvi_launch *l = &c->launches[i];
 
         l->host = c->host + i * each;
         l->outside = (uint32_t *)(void *)(l->host + split->limits.meta_bytes);
         l->dev = c->meta + i * split->limits.meta_bytes;
-        rc = vv_device_event_new(c->device, &l->ready);
-        if (rc == 0)
-            rc = vv_device_event_new(c->device, &l->done);
     }
-    return rc;
+    return 0;
 }
 
-int vvi_tables_forget(struct vvi_cache *c)
+void vvi_tables_forget(struct vvi_cache *c)
 {
-    struct varve_tables *t = c->t;
-    struct vvi_plan *p = &t->plans[c->which], fresh;
-    int rc = vvi_plan_init(&fresh, &t->opts, p->space.capacity);
+    struct vvi_space *s = &c->t->plans[c->which].space;
 
-    if (rc) {
-        vvi_plan_fini(&fresh);
-        return rc;
-    }
-    fresh.stats = p->stats;
-    fresh.space.evicted = p->space.evicted + p->space.nr;
-    vvi_plan_fini(p);
-    *p = fresh;
-    return 0;
+    vvi_space_empty(s, s->capacity);
 }
 
 static int divide(struct vvi_cache *c, const struct vvi_split *split)
 {
-    struct varve_tables *t = c->t;
-    struct vvi_plan_stats stats = t->plans[c->which].stats;
-    uint64_t evicted = t->plans[c->which].space.evicted + t->plans[c->which].space.nr;
-    int rc;
-
-    launches_free(c);
-    vvi_plan_fini(&t->plans[c->which]);
-    rc = vvi_plan_init(&t->plans[c->which], &t->opts, split->capacity);
-    t->plans[c->which].stats = stats;
-    t->plans[c->which].space.evicted = evicted;
+    host_free(c);
+    vvi_space_empty(&c->t->plans[c->which].space, split->capacity);
     c->meta = c->memory + split->capacity;
     c->scratch = c->meta + split->meta_bytes;
     c->scratch_bytes = split->scratch_bytes;
-    return rc ? rc : launches_init(c, split);
+    return host_init(c, split);
 }
 
 int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split)
@@ -231,6 +227,7 @@ static void cache_fini(struct vvi_cache *c)
 {
     if (!c->device)
         return;
+    host_free(c);
     launches_free(c);
     vvi_source_fini(&c->source);
     for (uint32_t i = 0; i < c->nr_lanes; i++)
@@ -320,6 +317,10 @@ static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
         rc = vv_device_event_new(c->device, &c->moved);
     if (rc == 0)
         rc = lanes_init(c, t->opts.lanes);
+    if (rc == 0)
+        rc = launches_init(c);
+    if (rc == 0)
+        rc = vvi_plan_init(&t->plans[i], &t->opts, t->opts.cache_bytes);
     if (rc)
         return vv_ckpt_fail_ctx(t->ctx, "tables_open", rc, true, "a cache of %llu bytes: %s%s",
                                 (unsigned long long)t->opts.cache_bytes, vv_strerror(rc),
@@ -455,7 +456,7 @@ int varve_tables_stats(struct varve_tables *t, struct varve_tables_stats *ret_st
     if (!t || !ret_stats || ret_stats->stats_size < sizeof(size_t))
         return vvi_ooc_bad("tables_stats", !t ? "tables is NULL" : VVI_OOC_STATS);
     vv_mutex_lock(&t->lock);
-    (void)vvi_tables_account_locked(t);
+    vvi_tables_account_locked(t, vv_now_ns());
     s = t->stats;
     for (uint32_t i = 0; i < t->nr; i++) {
         const struct vvi_plan *p = &t->plans[i];

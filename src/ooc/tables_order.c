@@ -91,6 +91,18 @@ __attribute__((format(printf, 2, 3))) static const char *because(struct vvi_orde
     return o->why;
 }
 
+/* Uses that are looked at together. */
+enum { CHECKED = 64 };
+
+static bool any_beyond(const uint32_t *uses, uint32_t tables)
+{
+    uint32_t bad = 0; /* in the highest bit */
+
+    for (uint32_t i = 0; i < CHECKED; i++)
+        bad |= uses[i] | (tables - 1 - uses[i]);
+    return bad >> 31;
+}
+
 static const char *why_not_uses(struct vvi_order *o)
 {
     const struct varve_tables_work *w = &o->work;
@@ -98,6 +110,10 @@ static const char *why_not_uses(struct vvi_order *o)
 
     if (!w->uses && end > u)
         return "uses names the tables of each item";
+    /* All at once first: hardly ever is one wrong. There are no more than 2^24 tables. */
+    for (; u + CHECKED <= end; u += CHECKED)
+        if (any_beyond(w->uses + u, o->tables))
+            break;
     while (u < end && w->uses[u] < o->tables)
         u++;
     if (u == end)
@@ -128,11 +144,33 @@ static const char *why_not(struct vvi_order *o)
     return why_not_uses(o);
 }
 
+static uint64_t uses_of(const struct vvi_order *o)
+{
+    return o->work.items > 0 ? o->work.first[o->work.items] - o->work.first[0] : 0;
+}
+
+int vvi_order_find_nexts(struct vvi_order *o)
+{
+    struct soon *soon;
+
+    if (o->nexts)
+        return 0;
+    soon = malloc(o->tables * sizeof(*soon));
+    o->nexts = malloc((uses_of(o) + 1) * sizeof(*o->nexts));
+    if (!soon || !o->nexts) {
+        free(soon);
+        free(o->nexts);
+        o->nexts = NULL;
+        return -ENOMEM;
+    }
+    find_nexts(o, soon);
+    free(soon);
+    return 0;
+}
+
 int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
                    const struct varve_tables_work *work, const char **ret_why)
 {
-    struct soon *soon;
-    uint64_t uses;
 
     *o = (struct vvi_order){.tables = opts->tables,
                             .bytes = opts->bytes,
@@ -145,18 +183,8 @@ int vvi_order_init(struct vvi_order *o, const struct varve_tables_opts *opts,
     *ret_why = why_not(o);
     if (*ret_why)
         return -EINVAL;
-    uses = o->work.items > 0 ? o->work.first[o->work.items] - o->work.first[0] : 0;
-    soon = malloc(o->tables * sizeof(*soon));
-    o->nexts = malloc((uses + 1) * sizeof(*o->nexts));
-    o->locals = malloc((uses + 1) * sizeof(*o->locals));
-    if (!soon || !o->nexts || !o->locals) {
-        free(soon);
-        vvi_order_fini(o);
-        return -ENOMEM;
-    }
-    find_nexts(o, soon);
-    free(soon);
-    return 0;
+    o->locals = malloc((uses_of(o) + 1) * sizeof(*o->locals));
+    return o->locals ? 0 : -ENOMEM;
 }
 
 void vvi_order_fini(struct vvi_order *o)
@@ -165,7 +193,8 @@ void vvi_order_fini(struct vvi_order *o)
     free(o->locals);
     free(o->cuts);
     free(o->cut_tables);
-    o->nexts = o->locals = o->cut_tables = NULL;
+    free(o->cut_nexts);
+    o->nexts = o->locals = o->cut_tables = o->cut_nexts = NULL;
     o->cuts = NULL;
 }
 
@@ -206,6 +235,7 @@ void vvi_batch_begin(struct vvi_batch *b, struct vvi_marks *m, uint32_t tables, 
     }
     b->from = b->to = from;
     b->located = false;
+    b->nexts = NULL;
     b->nr = 0;
     b->uses = b->chunks = b->bytes = 0;
     b->meta = (struct vvi_meta){0};
@@ -217,8 +247,9 @@ void vvi_batch_fini(struct vvi_batch *b)
     *b = (struct vvi_batch){0};
 }
 
-static struct vvi_meta lay_out(uint64_t items, uint64_t uses, uint64_t refs, uint64_t chunks,
-                               uint64_t item_bytes)
+/* Where it is only asked how much that is, compilers leave out the rest. */
+__attribute__((always_inline)) static inline struct vvi_meta
+lay_out(uint64_t items, uint64_t uses, uint64_t refs, uint64_t chunks, uint64_t item_bytes)
 {
     struct vvi_meta m = {.outside = 0, .item = META_ALIGN};
 
@@ -248,30 +279,87 @@ static int make_room(struct vvi_batch *b, uint64_t more)
     return 0;
 }
 
-int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_marks *m,
-                  const struct vvi_limits *limits)
-{
-    const struct varve_tables_work *w = &o->work;
-    uint64_t uses = w->first[b->to + 1] - w->first[b->to], bytes = b->bytes, chunks;
-    const uint32_t *named = w->uses + w->first[b->to];
-    uint32_t nr = b->nr, now = m->now, *tables;
-    struct vvi_meta meta;
-    int rc = make_room(b, uses);
+/* The dry run: what a batch needs, and an item that takes most; batches whose tables do not fit a cache are none. */
+struct dry_run {
+    uint64_t cache_bytes, most;
+    struct vvi_largest largest;
+    /* Of the batch at hand: the first item that uses each of its tables. Room as in its list. */
+    uint32_t *firsts, firsts_room;
+    /* Of each table: where in cut_tables it was last, and 1 more. */
+    uint64_t *last;
+    /* Of one item: uses, and the room of its tables if they were all different; and which that is. */
+    uint64_t most_uses, most_room;
+    uint32_t most_item;
+};
 
-    if (rc)
-        return rc;
-    tables = b->tables;
+static int dry_room(struct dry_run *d, const struct vvi_batch *b)
+{
+    uint32_t *firsts;
+
+    if (d->firsts_room >= b->room)
+        return 0;
+    firsts = realloc(d->firsts, b->room * sizeof(*firsts));
+    if (!firsts)
+        return -ENOMEM;
+    d->firsts = firsts;
+    d->firsts_room = b->room;
+    return 0;
+}
+
+/* The tables of an item. `d` is NULL in a run. */
+__attribute__((always_inline)) static inline uint32_t
+add_uses(struct vvi_batch *b, struct vvi_marks *m, const uint32_t *named, uint64_t uses,
+         uint32_t *locals, struct dry_run *d, uint64_t *bytes)
+{
+    uint32_t nr = b->nr, now = m->now, item = b->to, *tables = b->tables;
+    uint32_t *firsts = d ? d->firsts : NULL;
+    struct vvi_mark *of = m->of;
+    uint64_t sum = *bytes, all = 0;
+
     /* Without branches: nobody could foretell which tables are there already. */
     for (uint64_t u = 0; u < uses; u++) {
-        struct vvi_mark *mark = &m->of[named[u]];
-        bool fresh = mark->stamp != now;
+        uint32_t t = named[u], local;
+        uint64_t room = of[t].room;
+        bool fresh = of[t].stamp != now;
 
-        tables[nr] = named[u];
-        mark->stamp = now;
-        mark->local = fresh ? nr : mark->local;
-        bytes += fresh ? mark->room : 0;
+        tables[nr] = t;
+        local = fresh ? nr : of[t].local;
+        of[t].stamp = now;
+        of[t].local = local;
+        sum += fresh ? room : 0;
+        if (d) {
+            firsts[nr] = item;
+            locals[u] = local;
+            all += room;
+        }
         nr += fresh;
     }
+    if (d && all > d->most_room) {
+        d->most_room = all;
+        d->most_item = item;
+    }
+    *bytes = sum;
+    return nr;
+}
+
+__attribute__((always_inline)) static inline int add(struct vvi_batch *b, const struct vvi_order *o,
+                                                     struct vvi_marks *m,
+                                                     const struct vvi_limits *limits,
+                                                     struct dry_run *d)
+{
+    const struct varve_tables_work *w = &o->work;
+    uint64_t at = w->first[b->to], uses = w->first[b->to + 1] - at, bytes = b->bytes, chunks;
+    struct vvi_meta meta;
+    uint32_t nr;
+    int rc = make_room(b, uses);
+
+    if (rc == 0 && d)
+        rc = dry_room(d, b);
+    if (rc)
+        return rc;
+    nr = add_uses(b, m, w->uses + at, uses, d ? vvi_order_locals(o, at) : NULL, d, &bytes);
+    if (d)
+        d->most_uses = VV_MAX(d->most_uses, uses);
     chunks = o->chunked ? bytes / VVI_CHUNK_BYTES : 0;
     meta = lay_out(b->to + 1 - b->from, b->uses + uses, nr, chunks, o->item_bytes);
     if (b->to > b->from && (b->to - b->from >= limits->items || bytes > limits->bytes ||
@@ -285,8 +373,15 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
     b->uses += uses;
     b->bytes = bytes;
     b->chunks = chunks;
-    b->meta = meta;
+    if (!d) /* the dry run lays out whole batches */
+        b->meta = meta;
     return 0;
+}
+
+int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_marks *m,
+                  const struct vvi_limits *limits)
+{
+    return add(b, o, m, limits, NULL);
 }
 
 /* Whether an item alone may need more than that, or its tables may take more: as if they were all different. */
@@ -312,11 +407,13 @@ void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const stru
     b->located = true;
 }
 
-/* The batch is the next of those that are kept. */
-static int keep_cut(struct vvi_order *o, const struct vvi_batch *b, uint32_t *room,
-                    uint64_t *tables_room)
+/* The batch is the next of those that are kept, and the next use of what earlier ones have in common with it. */
+static int keep_cut(struct vvi_order *o, const struct vvi_batch *b, const struct dry_run *d,
+                    uint32_t *room)
 {
     struct vvi_cut *cut;
+    uint32_t *tables, *nexts = o->cut_nexts;
+    uint64_t first;
 
     if (o->nr_cuts + 2 > *room) {
         struct vvi_cut *cuts = realloc(o->cuts, 2 * ((size_t)*room + 64) * sizeof(*cuts));
@@ -329,17 +426,16 @@ static int keep_cut(struct vvi_order *o, const struct vvi_batch *b, uint32_t *ro
             cuts[0].first = 0;
     }
     cut = &o->cuts[o->nr_cuts];
-    if (cut->first + b->nr > *tables_room) {
-        uint64_t more = 2 * (*tables_room + b->nr);
-        uint32_t *tables = realloc(o->cut_tables, more * sizeof(*tables));
+    first = cut->first;
+    tables = o->cut_tables + first;
+    for (uint32_t i = 0; i < b->nr; i++) {
+        uint32_t t = b->tables[i];
 
-        if (!tables)
-            return -ENOMEM;
-        o->cut_tables = tables;
-        *tables_room = more;
+        tables[i] = t;
+        nexts[d->last[t]] = d->firsts[i]; /* of the one that is none: nobody looks there */
+        nexts[first + i + 1] = VVI_NONE;
+        d->last[t] = first + i + 1;
     }
-    if (b->nr > 0)
-        memcpy(o->cut_tables + cut->first, b->tables, b->nr * sizeof(*b->tables));
     cut->from = b->from;
     cut->bytes = b->bytes;
     cut[1] = (struct vvi_cut){.first = cut->first + b->nr, .from = b->to};
@@ -378,6 +474,7 @@ int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o, uint32_t from
     b->from = from;
     b->to = c[1].from;
     b->located = true;
+    b->nexts = o->cut_nexts + c->first + 1;
     b->nr = (uint32_t)(c[1].first - c->first);
     if (b->nr > 0)
         memcpy(b->tables, o->cut_tables + c->first, b->nr * sizeof(*b->tables));
@@ -388,12 +485,6 @@ int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o, uint32_t from
     ++*cut;
     return 0;
 }
-
-/* What a batch needs, and an item that takes most; batches whose tables do not fit a cache are none. */
-struct dry_run {
-    uint64_t cache_bytes, most;
-    struct vvi_largest largest;
-};
 
 static void note_batch(struct dry_run *d, const struct vvi_batch *b)
 {
@@ -408,19 +499,18 @@ static int cut_all(struct vvi_order *o, struct vvi_marks *m, const struct vvi_li
 {
     struct vvi_batch b = {0};
     uint32_t from = 0, room = 0;
-    uint64_t tables_room = 0;
     int rc = 0;
 
     o->nr_cuts = 0;
     while (rc == 0 && from < o->work.items) {
         vvi_batch_begin(&b, m, o->tables, from);
         do
-            rc = vvi_batch_add(&b, o, m, limits);
+            rc = add(&b, o, m, limits, d);
         while (rc == 0 && b.to < o->work.items);
         if (rc == 0 || rc == -ENOSPC)
-            rc = keep_cut(o, &b, &room, &tables_room);
-        vvi_batch_locate(&b, o, m);
+            rc = keep_cut(o, &b, d, &room);
         from = b.to;
+        b.meta = lay_out(b.to - b.from, b.uses, b.nr, b.chunks, o->item_bytes);
         note_batch(d, &b);
     }
     vvi_batch_fini(&b);
@@ -431,9 +521,17 @@ static int cut_all(struct vvi_order *o, struct vvi_marks *m, const struct vvi_li
 static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct dry_run *d)
 {
     const struct vvi_limits one = {1, 0, 0};
+    uint64_t chunks = o->chunked ? d->most_room / VVI_CHUNK_BYTES : 0;
     struct vvi_batch b = {0};
     int rc = 0;
 
+    /* Mostly no item comes near anything that matters, whatever it would be exactly. */
+    if (d->most_room <= d->cache_bytes / 2 &&
+        lay_out(1, d->most_uses, d->most_uses, chunks, o->item_bytes).bytes <= d->most) {
+        d->largest.item = d->most_item;
+        d->largest.bytes = d->most_room;
+        return 0;
+    }
     for (uint32_t i = 0; rc == 0 && i < o->work.items; i++) {
         if (!may_be_more(o, i, d->most, d->largest.bytes))
             continue;
@@ -449,6 +547,18 @@ static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct 
     return rc;
 }
 
+static int dry_init(struct vvi_order *o, struct dry_run *d)
+{
+    uint64_t uses = uses_of(o);
+
+    free(o->cut_tables);
+    free(o->cut_nexts);
+    o->cut_tables = malloc((uses + 1) * sizeof(*o->cut_tables));
+    o->cut_nexts = malloc((uses + 1) * sizeof(*o->cut_nexts));
+    d->last = calloc(o->tables, sizeof(*d->last));
+    return o->cut_tables && o->cut_nexts && d->last ? 0 : -ENOMEM;
+}
+
 int vvi_order_meta(struct vvi_order *o, const struct vvi_limits *limits, uint64_t cache_bytes,
                    uint64_t *ret_bytes, struct vvi_largest *ret_largest)
 {
@@ -457,10 +567,14 @@ int vvi_order_meta(struct vvi_order *o, const struct vvi_limits *limits, uint64_
     int rc = vvi_marks_init(&m, o->bytes, o->tables, o->chunked);
 
     if (rc == 0)
+        rc = dry_init(o, &d);
+    if (rc == 0)
         rc = cut_all(o, &m, limits, &d);
     if (rc == 0)
         rc = look_at_items(o, &m, &d);
     vvi_marks_fini(&m);
+    free(d.firsts);
+    free(d.last);
     if (rc == 0) {
         *ret_bytes = d.most;
         *ret_largest = d.largest;

@@ -33,6 +33,10 @@ enum { TABLE_BITS = 24 };
 /* Lists of chunks have room for so many times the chunks of the cache, before those of tables that have gone
  * are cleared away. */
 enum { LISTS = 4 };
+/* Tables that are put in order one by one. */
+enum { FEW = 16 };
+/* Chunks that are written into a list at a time. */
+enum { RUN = 8 };
 
 /* In the order of places. */
 struct vvi_seg {
@@ -55,45 +59,47 @@ struct vvi_stretch {
 
 static int chunks_init(struct vvi_space *s)
 {
-    s->free_chunks = calloc(vv_div_up(s->nr_chunks, 64), sizeof(*s->free_chunks));
-    s->free_words = calloc(vv_div_up(s->nr_chunks, 4096), sizeof(*s->free_words));
-    s->chunks = malloc(LISTS * s->nr_chunks * sizeof(*s->chunks));
-    s->other_chunks = malloc(LISTS * s->nr_chunks * sizeof(*s->other_chunks));
-    if (!s->free_chunks || !s->free_words || !s->chunks || !s->other_chunks)
-        return -ENOMEM;
+    s->free_chunks = vvi_ooc_zeroed(vv_div_up(s->chunks_made, 64), sizeof(*s->free_chunks));
+    s->free_words = vvi_ooc_zeroed(vv_div_up(s->chunks_made, 4096), sizeof(*s->free_words));
+    s->chunks = vvi_ooc_zeroed(LISTS * (size_t)s->chunks_made + RUN, sizeof(*s->chunks));
+    s->other_chunks =
+        vvi_ooc_zeroed(LISTS * (size_t)s->chunks_made + RUN, sizeof(*s->other_chunks));
+    return s->free_chunks && s->free_words && s->chunks && s->other_chunks ? 0 : -ENOMEM;
+}
+
+static void chunks_empty(struct vvi_space *s)
+{
+    memset(s->free_chunks, 0, vv_div_up(s->chunks_made, 64) * sizeof(*s->free_chunks));
+    memset(s->free_words, 0, vv_div_up(s->chunks_made, 4096) * sizeof(*s->free_words));
     for (uint32_t c = 0; c < s->nr_chunks; c++)
         vvi_bit_set(s->free_chunks, c);
     for (uint32_t w = 0; w < vv_div_up(s->nr_chunks, 64); w++)
         vvi_bit_set(s->free_words, w);
-    s->nr_free = s->nr_chunks;
-    return 0;
 }
 
 int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, bool chunked,
                    uint64_t capacity)
 {
+    int rc = 0;
+
     *s = (struct vvi_space){.bytes = bytes, .tables = tables, .chunked = chunked};
-    s->capacity = vv_align_down(capacity, chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
-    s->slack = s->capacity / 32;
-    if (chunked)
-        s->nr_chunks = s->nr_free = (uint32_t)(s->capacity / VVI_CHUNK_BYTES);
-    s->held = malloc(tables * sizeof(*s->held));
-    s->pinned = calloc(vv_div_up(tables, 64), sizeof(*s->pinned));
-    s->pooled = calloc(vv_div_up(tables, 64), sizeof(*s->pooled));
-    s->list = malloc(tables * sizeof(*s->list));
-    s->nexts = malloc(tables * sizeof(*s->nexts));
-    s->late = malloc(tables * sizeof(*s->late));
-    s->fresh = malloc(tables * sizeof(*s->fresh));
-    s->order = malloc(tables * sizeof(*s->order));
-    s->missing = malloc(tables * sizeof(*s->missing));
-    s->segs = malloc((size_t)tables * sizeof(*s->segs));
-    s->other = malloc((size_t)tables * sizeof(*s->other));
-    s->placed = malloc((size_t)tables * sizeof(*s->placed));
-    s->gone = malloc(tables * sizeof(*s->gone));
-    s->holes = malloc(((size_t)tables + 1) * sizeof(*s->holes));
-    s->moves = malloc(tables * sizeof(*s->moves));
-    s->found = malloc(((size_t)tables + 1) * sizeof(*s->found));
-    s->stretches = malloc(((size_t)tables + 1) * sizeof(*s->stretches));
+    s->held = vvi_ooc_zeroed(tables, sizeof(*s->held));
+    s->pinned = vvi_ooc_zeroed(vv_div_up(tables, 64), sizeof(*s->pinned));
+    s->pooled = vvi_ooc_zeroed(vv_div_up(tables, 64), sizeof(*s->pooled));
+    s->list = vvi_ooc_zeroed(tables, sizeof(*s->list));
+    s->nexts = vvi_ooc_zeroed(tables, sizeof(*s->nexts));
+    s->late = vvi_ooc_zeroed(tables, sizeof(*s->late));
+    s->fresh = vvi_ooc_zeroed(tables, sizeof(*s->fresh));
+    s->order = vvi_ooc_zeroed(tables, sizeof(*s->order));
+    s->missing = vvi_ooc_zeroed(tables, sizeof(*s->missing));
+    s->segs = vvi_ooc_zeroed(tables, sizeof(*s->segs));
+    s->other = vvi_ooc_zeroed(tables, sizeof(*s->other));
+    s->placed = vvi_ooc_zeroed(tables, sizeof(*s->placed));
+    s->gone = vvi_ooc_zeroed(tables, sizeof(*s->gone));
+    s->holes = vvi_ooc_zeroed((size_t)tables + 1, sizeof(*s->holes));
+    s->moves = vvi_ooc_zeroed(tables, sizeof(*s->moves));
+    s->found = vvi_ooc_zeroed((size_t)tables + 1, sizeof(*s->found));
+    s->stretches = vvi_ooc_zeroed((size_t)tables + 1, sizeof(*s->stretches));
     if (!s->held || !s->pinned || !s->pooled || !s->list || !s->nexts || !s->late || !s->fresh ||
         !s->order || !s->missing || !s->segs || !s->other || !s->placed || !s->gone || !s->holes ||
         !s->moves || !s->found || !s->stretches)
@@ -101,9 +107,32 @@ int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables, 
     s->least_room = UINT64_MAX;
     for (uint32_t t = 0; t < tables; t++)
         s->least_room = VV_MIN(s->least_room, vvi_space_room(s, t));
-    for (uint32_t t = 0; t < tables; t++)
+    if (chunked)
+        s->chunks_made = (uint32_t)(capacity / VVI_CHUNK_BYTES);
+    if (s->chunks_made > 0)
+        rc = chunks_init(s);
+    if (rc == 0)
+        vvi_space_empty(s, capacity);
+    return rc;
+}
+
+void vvi_space_empty(struct vvi_space *s, uint64_t capacity)
+{
+    s->evicted += s->nr;
+    s->nr = s->nr_late = s->nr_fresh = s->late_most = s->late_end = s->late_from = 0;
+    s->floor = s->used_bytes = s->used_room = s->chunks_end = s->pool_bytes = 0;
+    s->nr_segs = s->nr_holes = s->hand = 0;
+    s->holes_known = false;
+    s->capacity = vv_align_down(capacity, s->chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
+    s->slack = s->capacity / 32;
+    s->nr_chunks = s->nr_free = s->chunked ? (uint32_t)(s->capacity / VVI_CHUNK_BYTES) : 0;
+    vv_assert(s->nr_chunks <= s->chunks_made);
+    memset(s->pinned, 0, vv_div_up(s->tables, 64) * sizeof(*s->pinned));
+    memset(s->pooled, 0, vv_div_up(s->tables, 64) * sizeof(*s->pooled));
+    for (uint32_t t = 0; t < s->tables; t++)
         s->held[t] = (struct vvi_held){.next = VVI_NONE, .index = VVI_NONE};
-    return chunked && s->nr_chunks > 0 ? chunks_init(s) : 0;
+    if (s->chunks_made > 0)
+        chunks_empty(s);
 }
 
 void vvi_space_fini(struct vvi_space *s)
@@ -171,6 +200,14 @@ static uint32_t next_word(const struct vvi_space *s, uint32_t word)
     return group * 64 + (uint32_t)__builtin_ctzll(left);
 }
 
+/* Chunks one after another. Several at a time: what is behind them in the list is yet to be written, or nobody's. */
+static void write_run(uint32_t *list, uint32_t first, uint32_t len)
+{
+    for (uint32_t k = 0; k < len; k += RUN)
+        for (uint32_t i = 0; i < RUN; i++)
+            list[k + i] = first + k + i;
+}
+
 /* The next free ones behind the last that were taken. */
 static void take_chunks(struct vvi_space *s, uint32_t table)
 {
@@ -198,8 +235,8 @@ static void take_chunks(struct vvi_space *s, uint32_t table)
         if (!s->free_chunks[w])
             s->free_words[w / 64] &= ~(UINT64_C(1) << w % 64);
         s->hand = w * 64 + bit + len - 1;
-        for (uint32_t k = 0; k < len; k++)
-            *list++ = w * 64 + bit + k;
+        write_run(list, w * 64 + bit, len);
+        list += len;
         n -= len;
     }
 }
@@ -504,22 +541,20 @@ static void find_stretches(struct vvi_space *s, uint32_t n)
     const uint64_t *pinned = s->pinned, *pooled = s->pooled;
     struct vvi_stretch *to = s->stretches;
     uint64_t vacant = 0, at = 0;
-    uint32_t nr = 0;
 
     for (uint32_t i = 0; i < n; i++) {
+        uint64_t start = segs[i].at, bytes = segs[i].bytes, before = vacant + (start - at);
         uint32_t t = segs[i].table;
-        bool stuck = vvi_bit(pinned, t);
+        uint64_t stuck = vvi_bit(pinned, t);
 
-        vacant += segs[i].at - at;
-        to[nr].vacant = vacant;
-        to[nr].end = i;
-        nr += stuck;
-        vacant += vvi_bit(pooled, t) ? segs[i].bytes : 0;
-        vacant = stuck ? 0 : vacant;
-        at = segs[i].at + segs[i].bytes;
+        to->vacant = before;
+        to->end = i;
+        to += stuck;
+        vacant = (before + (bytes & -(uint64_t)vvi_bit(pooled, t))) & (stuck - 1);
+        at = start + bytes;
     }
-    to[nr] = (struct vvi_stretch){vacant + s->capacity - at, n};
-    s->nr_stretches = nr + 1;
+    *to = (struct vvi_stretch){vacant + s->capacity - at, n};
+    s->nr_stretches = (uint32_t)(to - s->stretches) + 1;
 }
 
 static struct window stretch(const struct vvi_space *s, uint32_t i)
@@ -672,12 +707,29 @@ static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32
 
 /* ---- flat ---- */
 
+/* The largest first. There are a few, mostly. */
+static void sort_entries(uint64_t *entries, uint32_t n)
+{
+    if (n > FEW) {
+        qsort(entries, n, sizeof(*entries), larger_first);
+        return;
+    }
+    for (uint32_t i = 1; i < n; i++) {
+        uint64_t entry = entries[i];
+        uint32_t at = i;
+
+        for (; at > 0 && entries[at - 1] < entry; at--)
+            entries[at] = entries[at - 1];
+        entries[at] = entry;
+    }
+}
+
 /* Tables by size, the largest first, to s->missing. */
 static void sort_by_size(struct vvi_space *s, const uint32_t *tables, uint32_t nr)
 {
     for (uint32_t i = 0; i < nr; i++)
         s->order[i] = vvi_space_room(s, tables[i]) / VVI_FLAT_ALIGN << TABLE_BITS | tables[i];
-    qsort(s->order, nr, sizeof(*s->order), larger_first);
+    sort_entries(s->order, nr);
     for (uint32_t i = 0; i < nr; i++)
         s->missing[i] = (uint32_t)s->order[i] & ((UINT32_C(1) << TABLE_BITS) - 1);
 }

@@ -18,8 +18,6 @@
 #include "core/assert.h"
 #include "ooc/tables_private.h"
 
-/* Launches under way where there is room for their tables anyway. */
-#define MOST_DEPTH 256
 /* What launches whose tables are on their way need beside them takes this part of a cache at most, unless a
  * single item needs more. */
 #define META_SHARE    16
@@ -56,7 +54,7 @@ static void look_through(struct vvi_plan *p)
             vvi_space_next(s, w->uses[u], i);
 }
 
-void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct vvi_limits *limits,
+void vvi_plan_begin(struct vvi_plan *p, struct vvi_order *o, const struct vvi_limits *limits,
                     uint32_t from, uint32_t to)
 {
     p->o = o;
@@ -67,7 +65,7 @@ void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct 
     look_through(p);
 }
 
-/* Items up to `from` are taken. */
+/* Items up to `from` are taken. Next uses have been found. */
 static void take_items(struct vvi_plan *p, uint32_t from)
 {
     const struct varve_tables_work *w = &p->o->work;
@@ -80,7 +78,12 @@ static void take_items(struct vvi_plan *p, uint32_t from)
 
 void vvi_plan_skip(struct vvi_plan *p)
 {
-    take_items(p, p->from + 1);
+    if (vvi_order_find_nexts(p->o) == 0) {
+        take_items(p, p->from + 1);
+    } else { /* no memory: the long way */
+        p->from++;
+        look_through(p);
+    }
 }
 
 /* ---- batches ---- */
@@ -110,27 +113,61 @@ static int step_room(struct vvi_step *step, uint32_t fills, uint32_t moves)
 static uint32_t not_there(const struct vvi_plan *p, const struct vvi_batch *b, uint32_t first,
                           uint32_t *ret_tables)
 {
+    const struct vvi_held *held = p->space.held;
     uint32_t n = 0;
 
-    for (uint32_t i = first; i < b->nr; i++)
-        if (p->space.held[b->tables[i]].index == VVI_NONE)
-            ret_tables[n++] = b->tables[i];
+    for (uint32_t i = first; i < b->nr; i++) {
+        ret_tables[n] = b->tables[i];
+        n += held[b->tables[i]].index == VVI_NONE;
+    }
     return n;
 }
 
-static void keep(struct vvi_plan *p, const struct vvi_batch *b, bool on)
+/* The tables of the batch are none that may go. */
+static void keep(struct vvi_plan *p, const struct vvi_batch *b)
 {
+    struct vvi_held *held = p->space.held;
+
     for (uint32_t i = 0; i < b->nr; i++) {
-        p->space.held[b->tables[i]].keep = on;
-        vvi_space_unpool(&p->space, b->tables[i]);
+        held[b->tables[i]].keep = true;
+        if (vvi_bit(p->space.pooled, b->tables[i]))
+            vvi_space_unpool(&p->space, b->tables[i]);
+    }
+}
+
+static void keep_no_more(struct vvi_plan *p, const struct vvi_batch *b)
+{
+    for (uint32_t i = 0; i < b->nr; i++)
+        p->space.held[b->tables[i]].keep = false;
+}
+
+/* The batch has its places and will be launched: its tables are held, and used next behind it. */
+static void take_batch(struct vvi_plan *p, const struct vvi_batch *b)
+{
+    struct vvi_space *s = &p->space;
+
+    if (!b->nexts)
+        take_items(p, b->to);
+    p->from = b->to;
+    for (uint32_t i = 0; i < b->nr; i++) {
+        uint32_t t = b->tables[i];
+
+        if (b->nexts)
+            vvi_space_next(s, t, b->nexts[i]);
+        s->held[t].keep = false;
+        vvi_space_hold(s, t);
+        if (vvi_bit(s->pooled, t))
+            vvi_space_unpool(s, t);
     }
 }
 
 /* A batch from the first item that is left, as far as the limits let it go. */
 static int cut(struct vvi_plan *p, const struct vvi_limits *limits, struct vvi_batch *b)
 {
-    int rc;
+    int rc = vvi_order_find_nexts(p->o);
 
+    if (rc)
+        return rc;
     vvi_batch_begin(b, &p->marks, p->o->tables, p->from);
     do
         rc = vvi_batch_add(b, p->o, &p->marks, limits);
@@ -164,9 +201,10 @@ static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
             step->nr_fills = not_there(p, b, 0, step->fills);
             if (more)
                 return vvi_space_fit(&p->space, step->fills, step->nr_fills);
-            keep(p, b, true);
+            keep(p, b);
             rc = vvi_space_place(&p->space, step->fills, step->nr_fills, p->to);
-            keep(p, b, false);
+            if (rc)
+                keep_no_more(p, b);
             if (rc != -EAGAIN || b->to - b->from == 1)
                 return rc;
         }
@@ -178,8 +216,10 @@ static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
 static int form_paper(struct vvi_plan *p, struct vvi_step *step)
 {
     struct vvi_batch *b = &step->batch;
-    int rc = 0;
+    int rc = vvi_order_find_nexts(p->o);
 
+    if (rc)
+        return rc;
     vvi_batch_begin(b, &p->marks, p->o->tables, p->from);
     step->nr_fills = 0;
     while (b->to < p->to) {
@@ -220,16 +260,15 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
         p->space.capacity - p->space.used_room < p->space.capacity / (p->space.chunked ? 256 : 64))
         return -EAGAIN;
     rc = p->paper ? form_paper(p, step) : form(p, more, step);
-    if (rc == 0)
+    if (rc == 0) {
         rc = step_room(step, step->nr_fills, p->space.nr_moves);
+        if (rc)
+            keep_no_more(p, &step->batch);
+    }
     if (rc)
         return rc;
     vvi_batch_locate(&step->batch, p->o, &p->marks);
-    take_items(p, step->batch.to);
-    for (uint32_t i = 0; i < step->batch.nr; i++) {
-        vvi_space_hold(&p->space, step->batch.tables[i]);
-        vvi_space_unpool(&p->space, step->batch.tables[i]);
-    }
+    take_batch(p, &step->batch);
     step->nr_moves = p->space.nr_moves;
     if (step->nr_moves > 0)
         memcpy(step->moves, p->space.moves, step->nr_moves * sizeof(*step->moves));
@@ -330,7 +369,7 @@ int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
     s.depth = opts->depth;
     while (s.depth > 1 && s.depth * most > opts->cache_bytes / META_SHARE)
         s.depth--;
-    s.most = MOST_DEPTH;
+    s.most = VVI_LAUNCHES;
     while (s.most > s.depth && s.most * most > opts->cache_bytes / 256)
         s.most--;
     s.meta_bytes = s.most * most;

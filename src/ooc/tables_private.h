@@ -33,12 +33,13 @@ struct vvi_order {
     const uint64_t *bytes; /* of each table */
     bool chunked;
     uint32_t item_bytes;
-    /* Of each use, from the first item's on: the next item that uses the table, and as the how-manyth of its
-     * batch the table is there: the one that the item was launched in, or that the dry run cut. */
+    /* Of each use, from the first item's on: the next item that uses the table, if somebody has asked; and as the
+     * how-manyth of its batch the table is there: the one that the item was launched in, or that the dry run
+     * cut. */
     uint32_t *nexts, *locals;
-    /* Batches as the dry run cut them, and the tables of all of them. */
+    /* Batches as the dry run cut them, the tables of all of them, and which item behind the batch uses each next. */
     struct vvi_cut *cuts;
-    uint32_t nr_cuts, *cut_tables;
+    uint32_t nr_cuts, *cut_tables, *cut_nexts;
     char why[96]; /* it is refused */
 };
 
@@ -51,7 +52,9 @@ static inline uint32_t *vvi_order_locals(const struct vvi_order *o, uint64_t use
     return o->locals + (use - o->work.first[0]);
 }
 
-/* The item that uses the table of this use next. */
+/* Finds next uses, unless that has been done: batches of the dry run know theirs without. -ENOMEM. */
+VV_WARN_UNUSED int vvi_order_find_nexts(struct vvi_order *o);
+/* The item that uses the table of this use next, when they have been found. */
 static inline uint32_t vvi_order_next(const struct vvi_order *o, uint64_t use)
 {
     return o->nexts[use - o->work.first[0]];
@@ -83,7 +86,9 @@ struct vvi_batch {
     uint32_t *tables, nr, room; /* `room`: that the list has */
     uint64_t uses, chunks;
     uint64_t bytes; /* that the tables take in the cache */
-    bool located;   /* the order's `locals` are those of the batch */
+    const uint32_t
+        *nexts; /* of the dry run: which item behind it uses each table next; NULL: see the order */
+    bool located; /* the order's `locals` are those of the batch */
     struct vvi_meta meta;
 };
 
@@ -126,7 +131,8 @@ VV_WARN_UNUSED int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o
 /* It is final: each use is told where its table is in it. The marks are still the batch's. */
 void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const struct vvi_marks *m);
 void vvi_batch_fini(struct vvi_batch *b);
-/* The first of those whose tables take most room; and the first of the batch that needs most beside. */
+/* The first of those whose tables take most room, or may, if they are no more than half a cache; and the first of
+ * the batch that needs most beside. */
 struct vvi_largest {
     uint32_t item;
     uint64_t bytes;
@@ -178,6 +184,7 @@ struct vvi_space {
     uint64_t used_room;    /* ... with what is lost to rounding */
     uint64_t *free_chunks; /* chunked: a bit for each, ... */
     uint64_t *free_words;  /* ... and for each 64 of them: one is free */
+    uint32_t chunks_made;  /* chunked: that there is memory for */
     /* Chunked: the list of each table, which lies in one piece; those of tables that have gone lie between. */
     uint32_t *chunks, *other_chunks;
     uint64_t chunks_end;
@@ -208,6 +215,8 @@ struct vvi_space {
 VV_WARN_UNUSED int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables,
                                   bool chunked, uint64_t capacity);
 void vvi_space_fini(struct vvi_space *s);
+/* Everything goes, whoever holds it; from now on there is room for so many bytes, no more than it was made for. */
+void vvi_space_empty(struct vvi_space *s, uint64_t capacity);
 /*
  * Gives places to tables that have none; what is `keep` or has `refs` stays, what has `refs` stays
  * where it is. The tables that are needed last go. `end`: no use from there on counts. -EAGAIN: not
@@ -316,7 +325,7 @@ struct vvi_plan_stats {
 
 /* One device's part of the order of work, and its cache. */
 struct vvi_plan {
-    const struct vvi_order *o;
+    struct vvi_order *o;
     struct vvi_space space;
     struct vvi_marks marks;
     struct vvi_limits limits;
@@ -330,7 +339,7 @@ VV_WARN_UNUSED int vvi_plan_init(struct vvi_plan *p, const struct varve_tables_o
                                  uint64_t capacity);
 void vvi_plan_fini(struct vvi_plan *p);
 /* For a run: what is in the cache stays. */
-void vvi_plan_begin(struct vvi_plan *p, const struct vvi_order *o, const struct vvi_limits *limits,
+void vvi_plan_begin(struct vvi_plan *p, struct vvi_order *o, const struct vvi_limits *limits,
                     uint32_t from, uint32_t to);
 /*
  * The next batch. `more`: only if no table has to go for it. `step` is zero, or one that was done.
@@ -347,6 +356,9 @@ void vvi_step_fini(struct vvi_step *step);
 bool vvi_plan_share(struct vvi_plan *plans, uint32_t nr, uint32_t mine);
 /* Parts of about the same cost. */
 uint32_t vvi_plan_part(const struct vvi_order *o, uint32_t nr, uint32_t which);
+
+/* Launches under way where there is room for their tables anyway. */
+enum { VVI_LAUNCHES = 256 };
 
 /* The parts of a cache, by a dry run. */
 struct vvi_split {
@@ -413,9 +425,8 @@ struct vvi_cache {
     struct vv_event *moved;
     struct vv_stream **lanes; /* that launches compute on, if there are several */
     uint32_t nr_lanes;
-    struct vvi_launch *launches; /* a ring of `most` */
-    uint32_t nr_launches;
-    unsigned char *host; /* pinned, for all of them */
+    struct vvi_launch *launches; /* VVI_LAUNCHES, of which runs use `most`, as a ring */
+    unsigned char *host;         /* pinned, for all of them */
     size_t host_bytes;
     struct vvi_piece *pieces; /* of one step */
     size_t nr_pieces;
@@ -467,12 +478,12 @@ int vvi_tables_fail(struct vvi_cache *c, int rc, const char *fmt, ...) VV_PRINTF
 /* Divides the caches for a run; what they hold goes if they were divided otherwise. */
 VV_WARN_UNUSED int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split);
 /* The cache is empty. */
-VV_WARN_UNUSED int vvi_tables_forget(struct vvi_cache *c);
+void vvi_tables_forget(struct vvi_cache *c);
 /* The pieces of a table, to the cache; `room` of them fit in `ret`. How many there are. */
 size_t vvi_tables_pieces(const struct vvi_cache *c, uint32_t table, struct vvi_piece *ret,
                          size_t room);
 
-/* tables_run.c: time passes, up to the one that is returned; called before what is used changes. */
-uint64_t vvi_tables_account_locked(struct varve_tables *t);
+/* tables_run.c: time passes, up to `now`, which was read a moment ago; called before what is used changes. */
+void vvi_tables_account_locked(struct varve_tables *t, uint64_t now);
 
 #endif

@@ -34,13 +34,13 @@
 #include "core/thread.h"
 #include "ooc/tables_private.h"
 
-uint64_t vvi_tables_account_locked(struct varve_tables *t)
+void vvi_tables_account_locked(struct varve_tables *t, uint64_t now)
 {
-    uint64_t now = vv_now_ns(), used = 0;
+    uint64_t used = 0;
     bool queued = false;
 
-    if (!t->running)
-        return now;
+    if (!t->running || now <= t->seen_ns) /* others have looked at the clock since */
+        return;
     for (uint32_t i = 0; i < t->nr; i++) {
         queued = queued || t->plans[i].from < t->plans[i].to;
         used += t->plans[i].space.used_bytes;
@@ -50,7 +50,6 @@ uint64_t vvi_tables_account_locked(struct varve_tables *t)
         t->used_ns += (double)(now - t->seen_ns) * (double)used;
     }
     t->seen_ns = now;
-    return now;
 }
 
 /* The first error is the run's. */
@@ -361,7 +360,7 @@ static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     struct varve_tables *t = r->t;
     struct vvi_launch *l = &c->launches[c->first];
-    uint64_t start, now;
+    uint64_t start;
     int rc = vvi_tables_wait(c, l->done), moved = 0;
 
     if (c->ready == 0) { /* it began after this */
@@ -380,7 +379,7 @@ static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
     if (rc)
         return rc;
     vv_mutex_lock(&t->lock);
-    now = vvi_tables_account_locked(t);
+    vvi_tables_account_locked(t, start);
     t->stats.items += l->step.batch.to - l->step.batch.from;
     vvi_plan_done(&t->plans[c->which], &l->step, false);
     l->planned = l->recorded = false;
@@ -389,8 +388,8 @@ static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
     c->ready--;
     c->ahead -= l->cost;
     c->pace.cost += l->cost;
-    c->pace.ns += (double)(now - c->busy_since);
-    c->busy_since = now;
+    c->pace.ns += (double)(start - c->busy_since);
+    c->busy_since = start;
     vv_mutex_unlock(&t->lock);
     c->spent_ns += vv_now_ns() - start;
     return 0;
@@ -411,20 +410,19 @@ static int end_launches(struct vvi_tables_run *r, struct vvi_cache *c)
 
 /* Plans the next launch, or gives an item to the processor. 0: *ret_launch has it; or NULL, and it is worth
  * another try. -EAGAIN: not before a launch has ended; -ENODATA: nothing is left to plan. */
-static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c,
+static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c, uint64_t now,
                        struct vvi_launch **ret_launch)
 {
     struct varve_tables *t = r->t;
     struct vvi_plan *p = &t->plans[c->which];
     struct vvi_launch *l = launch_at(c, c->nr);
     bool more = vvi_split_enough(&t->split, c->nr, c->nr - c->ready);
-    uint64_t now;
     int rc;
 
     *ret_launch = NULL;
     if (c->nr == t->split.most)
         return -EAGAIN;
-    now = vvi_tables_account_locked(t);
+    vvi_tables_account_locked(t, now);
     rc = vvi_plan_next(p, more, &l->step);
     if (rc == 0) {
         l->planned = true;
@@ -482,7 +480,7 @@ static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
         start = vv_now_ns();
         vv_mutex_lock(&t->lock);
         stop = r->error != 0;
-        rc = stop ? 0 : plan_locked(r, c, &l);
+        rc = stop ? 0 : plan_locked(r, c, start, &l);
         vv_mutex_unlock(&t->lock);
         if (stop)
             break;
@@ -660,12 +658,11 @@ static int run(struct vvi_tables_run *r, uint64_t start)
     vv_mutex_unlock(&t->lock);
     rc = run_threads(r);
     vv_mutex_lock(&t->lock);
-    (void)vvi_tables_account_locked(t);
+    vvi_tables_account_locked(t, vv_now_ns());
     for (uint32_t i = 0; i < t->nr; i++) {
         t->plans[i].from = t->plans[i].to = 0;
-        /* A cache that cannot even be forgotten is divided anew next time. */
-        if (rc && vvi_tables_forget(&t->caches[i]))
-            t->divided = false;
+        if (rc)
+            vvi_tables_forget(&t->caches[i]);
     }
     vv_mutex_unlock(&t->lock);
     return rc;

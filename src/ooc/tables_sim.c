@@ -441,6 +441,7 @@ int varve_tables_least(const struct varve_tables_opts *opts, const struct varve_
         return vv_ckpt_fail_ctx(NULL, "tables_least", -EINVAL, false, "%s", why);
     if (rc)
         return rc;
+    rc = vvi_order_find_nexts(&order);
     l.have = calloc(o.tables, sizeof(*l.have));
     l.next = calloc(o.tables, sizeof(*l.next));
     l.heap = calloc(o.tables, sizeof(*l.heap));

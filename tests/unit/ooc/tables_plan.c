@@ -3,6 +3,7 @@
  * Plans of tables against simple models: a cache of which every unit is known, and the farthest next use
  * worked out the long way; and the order of work that the design is measured by.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -333,10 +334,35 @@ static void next_uses(void)
     const char *why;
 
     T_OK(vvi_order_init(&order, &o, &work, &why));
+    T_OK(vvi_order_find_nexts(&order));
     for (uint32_t i = 0; i < ITEMS; i++)
         for (uint64_t u = first[i]; u < first[i + 1]; u++)
             T_EQ(vvi_order_next(&order, u), next_of(uses[u], i + 1));
     vvi_order_fini(&order);
+}
+
+/* A use of a table that is not there is found wherever it is, and its item named. */
+static void no_such_table(void)
+{
+    struct t_rng rng = {t_seed() + 4};
+    struct varve_tables_opts o = {.opts_size = sizeof(o), .tables = TABLES, .bytes = bytes};
+
+    for (uint64_t n = t_cases(200, 20000); n > 0; n--) {
+        struct varve_tables_work work = make_work(&rng, 100);
+        uint64_t at = t_rng_below(&rng, first[ITEMS]), item = 0;
+        const uint32_t wrong[] = {TABLES, TABLES + 1, UINT32_C(1) << 31, UINT32_MAX};
+        struct vvi_order order;
+        char text[32];
+        const char *why;
+
+        while (first[item + 1] <= at)
+            item++;
+        uses[at] = wrong[t_rng_below(&rng, 4)];
+        T_EQ(vvi_order_init(&order, &o, &work, &why), -EINVAL);
+        (void)snprintf(text, sizeof(text), "item %llu uses", (unsigned long long)item);
+        T_CHECK(strncmp(why, text, strlen(text)) == 0);
+        vvi_order_fini(&order);
+    }
 }
 
 static void farthest(void)
@@ -508,6 +534,7 @@ int main(void)
     T_RUN(plans);
     T_RUN(progress);
     T_RUN(next_uses);
+    T_RUN(no_such_table);
     T_RUN(farthest);
     T_RUN(paces);
     T_RUN(several);

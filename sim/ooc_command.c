@@ -341,12 +341,14 @@ static void print_table(const struct result *x)
                ooc_per_refresh(ooc_updates(x->o, w), w), ooc_per_refresh(w->evicted, w),
                100 * ooc_managing(w), 100 * w->utilisation, w->same ? "same" : "WRONG");
     }
-    printf("\nresident: everything is in the cache before, the limit of computing. %s\n"
-           "(a refresh, in the paper). managing: processor time outside of transfers, launches and "
-           "waiting,\nover wall time. in use: the share of the cache with something in it, over "
-           "time.\n",
-           x->o->tables ? "came, went: tables for each launch"
-                        : "came, went: blocks for each round of a kernel");
+    printf(
+        "\nresident: everything is in the cache before, the limit of computing. %s\n"
+        "(a refresh, in the paper). managing: time of the threads that run, outside of calls that "
+        "copy\nor launch and of waiting, over wall time. in use: the share of the cache with "
+        "something in it, over "
+        "time.\n",
+        x->o->tables ? "came, went: tables for each launch"
+                     : "came, went: blocks for each round of a kernel");
     if (!x->o->tables)
         print_times(r);
 }

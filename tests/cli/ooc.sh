@@ -105,6 +105,7 @@ odd() { # line of a made-up varve-kirchhoff, what the script says
 odd 'case $2 in *-cpu) mkdir -p "$2" && head -c 4096 /dev/zero >"$2/image.raw" ;; *) exit 3 ;; esac' 'kirchhoff: status 3'
 odd 'case $2 in *-cpu) exit 4 ;; esac' 'kirchhoff: status 4'
 odd 'mkdir -p "$2" && case $2 in *-cpu) printf "\0\0\200?" ;; *) printf "\0\0\0?" ;; esac >"$2/image.raw"' 'differ by 5.00e-01 of the largest'
+odd 'mkdir -p "$2" && case $2 in *-cpu) printf "\0\0\200?\0\0\200?" ;; *) printf "\0\0\200?\0\0\300\177" ;; esac >"$2/image.raw"' 'differ by inf of'
 
 # Told to end, it has what runs end first. What runs is made up: it waits to be told.
 mkdir -p "$dir/bin"

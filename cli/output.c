@@ -44,7 +44,10 @@ int output_try(const char *command, const char *path)
     /* Whoever reads a pipe would see it end. */
     if (!path || strcmp(path, "-") == 0 || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
         return 0;
-    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    /* What is made here is taken away again, and nothing else: a link that leads to no file stays. */
+    fd = open(path, O_WRONLY | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666);
+    if (fd < 0 && !there && errno == EEXIST)
+        return 0;
     if (fd < 0) {
         int rc = -errno;
 

@@ -22,6 +22,10 @@ for form in --csv --svg; do
     grep -q "no/such/file: No such file" "$dir/err" || { cat "$dir/err"; fail "$form where there is no folder"; }
     expect 1 $small $form "$dir/rows" --dir "$dir/nor/this"
     [ ! -e "$dir/rows" ] || fail "$form: a file is left behind by a run that never was"
+    ln -s elsewhere "$dir/link"
+    expect 1 $small $form "$dir/link" --dir "$dir/nor/this"
+    [ -h "$dir/link" ] && [ ! -e "$dir/elsewhere" ] || fail "$form: a link to no file is gone, or leads to one"
+    rm "$dir/link"
 done
 expect 0 $small --ratio 1,2,12 --csv "$dir/rows.csv" --svg "$dir/rows.svg" --json
 python3 - "$dir/out" "$dir/rows.csv" "$dir/rows.svg" <<'PY'

@@ -21,17 +21,13 @@ file(GLOB varve_device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/var
 function(varve_cuda_program target source folder)
     get_filename_component(name ${source} NAME_WE)
     set(program ${folder}/${name})
-    set(example) # what a test of the same name includes
-    if(EXISTS ${CMAKE_SOURCE_DIR}/examples/${name}.cu)
-        set(example ${CMAKE_SOURCE_DIR}/examples/${name}.cu)
-    endif()
     add_custom_command(OUTPUT ${program}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
         COMMAND ${NVCC_PROGRAM} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_SOURCE_DIR}/src
         -I${CMAKE_SOURCE_DIR}/tests -I${CMAKE_SOURCE_DIR}
         -gencode "arch=compute_90,code=[sm_90,compute_90]" -Xcompiler -Wall,-Wno-unused-function,-pthread
         -o ${program} ${source} ${ARGN} $<TARGET_FILE:varve_static> ${varve_cuda_libraries} -lm -ldl -lpthread
-        DEPENDS ${source} ${example} varve_static ${varve_device_headers} ${CMAKE_SOURCE_DIR}/src/core/pattern.h
+        DEPENDS ${source} varve_static ${varve_device_headers} ${CMAKE_SOURCE_DIR}/src/core/pattern.h
         COMMENT "Compiling ${name}.cu" VERBATIM)
     add_custom_target(${target} ALL DEPENDS ${program})
 endfunction()

@@ -155,9 +155,12 @@ static int divide(struct vvi_cache *c, const struct vvi_split *split)
 int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split)
 {
     struct vvi_split s = *split;
+    uint64_t room = t->plans[0].space.capacity, largest = s.largest.bytes;
     int rc = 0;
 
-    if (t->divided && s.limits.meta_bytes <= t->split.limits.meta_bytes) {
+    /* Unless an item has room only if it is divided anew: a run before may have needed more beside tables. */
+    if (t->divided && s.limits.meta_bytes <= t->split.limits.meta_bytes &&
+        (largest <= room || largest > s.capacity)) {
         t->split.limits.items = s.limits.items;
         t->split.limits.bytes = s.limits.bytes;
         return 0;

@@ -525,8 +525,9 @@ static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct 
     struct vvi_batch b = {0};
     int rc = 0;
 
-    /* Mostly no item comes near anything that matters, whatever it would be exactly. */
-    if (d->most_room <= d->cache_bytes / 2 &&
+    /* Mostly no item comes near anything that matters, whatever it would be exactly: what launches need beside
+     * tables leaves half of the cache to them. */
+    if (d->most_room <= d->cache_bytes / 2 && d->most <= d->cache_bytes / 4 &&
         lay_out(1, d->most_uses, d->most_uses, chunks, o->item_bytes).bytes <= d->most) {
         d->largest.item = d->most_item;
         d->largest.bytes = d->most_room;

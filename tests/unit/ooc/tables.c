@@ -757,6 +757,55 @@ static void much_beside(void)
     free((void *)(uintptr_t)order.meta);
 }
 
+/* What a launch needs beside tables takes most of the cache: one that is used twice takes its room once, and a run
+ * that needs less beside has the room that is left by that. */
+static void most_is_beside(void)
+{
+    enum { BESIDE = 600 << 10, MANY = BESIDE / 4 };
+    static const uint64_t sizes[] = {230 << 10, 480 << 10, 4096};
+    static const uint64_t twice_first[] = {0, 2}, many_first[] = {0, MANY}, one_first[] = {0, 1};
+    static const uint32_t twice[] = {0, 0}, one[] = {1};
+    static uint32_t many[MANY];
+    struct varve_tables_stats st = {.stats_size = sizeof(st)};
+    struct varve_tables_speeds speeds = {.speeds_size = sizeof(speeds), .link_bytes = 1e9};
+    struct varve_tables_work order = {.work_size = sizeof(order),
+                                      .items = 1,
+                                      .first = twice_first,
+                                      .uses = twice,
+                                      .meta = calloc(1, BESIDE),
+                                      .launch = launch_nothing};
+    struct varve_ctx *ctx = context();
+    void *memory = calloc(1, 1 << 20);
+    struct varve_tables_opts o;
+    struct varve_tables *t;
+
+    T_OK(varve_tables_opts_init(&o, sizeof(o)));
+    o.tables = 3;
+    o.bytes = sizes;
+    o.memory = memory;
+    o.cache_bytes = 1 << 20;
+    o.item_bytes = BESIDE;
+    T_OK(varve_tables_plan(&o, &order, &speeds, &st));
+    T_OK(varve_tables_open(ctx, &o, &t));
+    T_OK(varve_tables_run(t, &order));
+    T_OK(varve_tables_close(t));
+
+    for (uint32_t i = 0; i < MANY; i++)
+        many[i] = 2;
+    o.item_bytes = 0;
+    T_OK(varve_tables_open(ctx, &o, &t));
+    order.first = many_first;
+    order.uses = many;
+    T_OK(varve_tables_run(t, &order));
+    order.first = one_first;
+    order.uses = one;
+    T_OK(varve_tables_run(t, &order));
+    T_OK(varve_tables_close(t));
+    T_OK(varve_close(ctx));
+    free(memory);
+    free((void *)(uintptr_t)order.meta);
+}
+
 /* Tables stay from one run to the next. */
 static void stays(void)
 {
@@ -953,6 +1002,7 @@ int main(void)
     T_RUN(misuse);
     T_RUN(plan_and_run_agree);
     T_RUN(much_beside);
+    T_RUN(most_is_beside);
     T_RUN(stays);
     T_RUN(made_before);
     T_RUN(failures);

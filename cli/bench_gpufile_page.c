@@ -136,12 +136,18 @@ static const char *title_of(const char *mode, char *buf, size_t size)
 static size_t leave_best(const struct gfb *b, const char *part, const char **modes, size_t n)
 {
     const char *best = NULL;
+    double most = 0;
     size_t kept = 0;
 
-    for (size_t i = 0; i < n; i++)
-        if (is_direct(modes[i]) && (!best || gfb_gbps(gfb_find(b, part, "reader", modes[i])) >
-                                                 gfb_gbps(gfb_find(b, part, "reader", best))))
+    for (size_t i = 0; i < n; i++) {
+        double rate =
+            is_direct(modes[i]) ? gfb_gbps(gfb_find(b, part, "reader", modes[i])) : (double)NAN;
+
+        if (rate > most) { /* no number where it failed */
             best = modes[i];
+            most = rate;
+        }
+    }
     for (size_t i = 0; i < n; i++)
         if (!is_direct(modes[i]) || modes[i] == best)
             modes[kept++] = modes[i];

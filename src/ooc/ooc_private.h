@@ -273,7 +273,7 @@ struct varve_blocks {
 int vvi_ooc_bad(const char *operation, const char *what);
 /* vv_ckpt_enter, and the thread's record says why it fails. */
 VV_WARN_UNUSED int vvi_ooc_enter(struct varve_ctx *ctx, const char *operation);
-/* Of device memory that could not be had: how much there is; empty where that is not what was wrong, or not known.
+/* Of memory that could not be had: how much the device has; empty where something else was wrong, or it is not known.
  * Returns buf. */
 #define VVI_OOC_ROOM 96
 const char *vvi_ooc_room(struct vv_device *device, int rc, char *buf, size_t size);

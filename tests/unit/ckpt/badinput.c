@@ -402,6 +402,12 @@ static void write_error(bool waits)
         uint64_t latest;
         T_OK(varve_latest(h, &latest));
         T_EQ(latest, 0);
+        /* Who waits is told again; what then is written anew under the same number fails anew. */
+        T_ERR(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), rc);
+        T_OK(varve_discard(h, 1));
+        T_OK(varve_protect(h, 0, buf, 64 * PAGE));
+        T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
+        T_ERR(call_until_told(h), rc);
         T_CHECK(varve_close(ctx) != 0);
         fflush(NULL);
         _exit(0);

@@ -282,6 +282,91 @@ static void progress(void)
     }
 }
 
+/* Launches some of an order; they end one by one, or not at all. `other`: a plan that does the same. */
+static void launch_some(struct t_rng *rng, struct vvi_plan *p, struct vvi_plan *other, uint64_t n,
+                        bool end)
+{
+    struct vvi_step step = {0}, same = {0};
+
+    for (; n > 0; n--) {
+        bool more = t_rng_below(rng, 4) == 0;
+        int rc = vvi_plan_next(p, more, &step);
+
+        if (other) {
+            T_EQ(vvi_plan_next(other, more, &same), rc);
+            T_EQ(other->space.evicted, p->space.evicted);
+            T_CHECK(vvi_space_check(&p->space));
+        }
+        if (rc == -ENODATA)
+            break;
+        if (rc == -EFBIG || (rc == -EAGAIN && !more)) {
+            vvi_plan_skip(p);
+            if (other)
+                vvi_plan_skip(other);
+            continue;
+        }
+        if (rc)
+            continue;
+        for (uint32_t i = 0; other && i < step.batch.nr; i++) {
+            uint32_t t = step.batch.tables[i];
+
+            for (uint64_t u = 0; u < units_of(&p->space, t); u++)
+                T_EQ(unit_at(&p->space, t, u), unit_at(&other->space, t, u));
+        }
+        if (other)
+            T_EQ(same.nr_fills, step.nr_fills);
+        if (end || t_rng_below(rng, 2)) {
+            vvi_plan_done(p, &step, false);
+            if (other)
+                vvi_plan_done(other, &same, false);
+        }
+    }
+    vvi_step_fini(&step);
+    vvi_step_fini(&same);
+}
+
+/* A cache that was emptied, whatever was under way, is like one that was made so large. */
+static void emptied(void)
+{
+    struct t_rng rng = {t_seed() + 5};
+
+    for (uint64_t n = t_cases(100, 5000); n > 0; n--) {
+        struct varve_tables_opts o = {.opts_size = sizeof(o)};
+        struct vvi_limits limits = {1 + (uint32_t)t_rng_below(&rng, 20), 0, UINT64_MAX};
+        struct varve_tables_work work;
+        struct vvi_order order;
+        struct vvi_plan p, made;
+        const char *why;
+        uint64_t unit, capacity, evicted;
+
+        T_OK(varve_tables_opts_init(&o, sizeof(o)));
+        o.layout = (int32_t)t_rng_below(&rng, 2);
+        o.tables = TABLES;
+        o.bytes = bytes;
+        unit = o.layout == VARVE_TABLES_CHUNKED ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN;
+        work = make_work(&rng, unit * 40);
+        capacity = unit * (20 + t_rng_below(&rng, 400));
+        limits.bytes = capacity / (1 + t_rng_below(&rng, 8));
+        T_OK(vvi_order_init(&order, &o, &work, &why));
+        T_OK(vvi_plan_init(&p, &o, capacity));
+        vvi_plan_begin(&p, &order, &limits, 0, ITEMS);
+        launch_some(&rng, &p, NULL, t_rng_below(&rng, 200), t_rng_below(&rng, 2));
+        evicted = p.space.evicted + p.space.nr;
+        capacity -= t_rng_below(&rng, capacity / 2);
+        vvi_space_empty(&p.space, capacity);
+        T_EQ(p.space.evicted, evicted);
+        T_CHECK(vvi_space_check(&p.space));
+        T_OK(vvi_plan_init(&made, &o, capacity));
+        made.space.evicted = evicted;
+        vvi_plan_begin(&p, &order, &limits, 0, ITEMS);
+        vvi_plan_begin(&made, &order, &limits, 0, ITEMS);
+        launch_some(&rng, &p, &made, UINT64_MAX, true);
+        vvi_plan_fini(&p);
+        vvi_plan_fini(&made);
+        vvi_order_fini(&order);
+    }
+}
+
 /* ---- farthest next use, the long way ---- */
 
 /* Item after item, whole tables in chunks (`whole`) or chunk by chunk. The bytes that are brought. */
@@ -533,6 +618,7 @@ int main(void)
 {
     T_RUN(plans);
     T_RUN(progress);
+    T_RUN(emptied);
     T_RUN(next_uses);
     T_RUN(no_such_table);
     T_RUN(farthest);

@@ -104,7 +104,7 @@ static void check_whole(const struct shadow *sh, const struct vvi_space *s)
             T_EQ(unit_at(s, t, 0), sh->pinned_at[t]);
     }
     for (uint32_t t = 0; t < TABLES; t++)
-        T_CHECK(sh->pinned[t] == s->held[t].refs);
+        T_CHECK(sh->pinned[t] == s->held[t].refs && !s->held[t].keep);
 }
 
 static void pin(struct shadow *sh, const struct vvi_space *s, const struct vvi_batch *b)

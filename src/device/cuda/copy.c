@@ -10,13 +10,6 @@
  * the driver's batched copy, which keeps the link busy with pieces of one page; a single one by a
  * plain copy.
  *
- * One segment into an allocation of ours, from memory that only the driver knows, is the checkpoint
- * of an application whose data is on the device, and every call of the driver before its copy is
- * time in which the device idles: it is given to the driver first, and looked at while it runs. The
- * driver refuses what leaves an allocation or crosses a slice, and then looking comes first after
- * all; what looking refuses is waited for, and has written nothing but memory of ours. Never so with
- * a destination that is not ours: it may have become somebody else's.
- *
  * Host memory that is not registered is copied synchronously: cuMemcpyAsync returns before the end
  * for some sizes and directions, and our contract says that the caller may have its memory back.
  *
@@ -309,37 +302,6 @@ static int submit(struct batch *b, CUstream stream)
     return rc;
 }
 
-static bool is_into_ours(struct vvi_cuda *d, const struct vv_copy_seg *seg)
-{
-    uintptr_t dst = (uintptr_t)seg->dst;
-    struct vvi_cuda_range to = vvi_cuda_ranges_find(&d->ranges, dst);
-
-    return seg->bytes > 0 && seg->src && to.kind == VVI_CUDA_ALLOC &&
-           to.last - dst >= seg->bytes - 1 &&
-           vvi_cuda_ranges_find(&d->ranges, (uintptr_t)seg->src).kind == VVI_CUDA_NONE;
-}
-
-/* False: the driver has refused it, and nothing has happened. */
-static bool copy_then_look(struct batch *b, CUstream stream, const struct vv_copy_seg *seg,
-                           int *ret_rc)
-{
-    struct vvi_cuda *d = b->d;
-    unsigned int code =
-        d->drv.cuMemcpyAsync(address(seg->dst), address(seg->src), seg->bytes, stream);
-
-    if (code == VVI_CU_INVALID_VALUE)
-        return false;
-    *ret_rc = vvi_cuda_status(d, code);
-    if (*ret_rc)
-        return true;
-    *ret_rc = look_at(b, seg);
-    if (*ret_rc == 0 && b->count[PAGEABLE])
-        *ret_rc = vvi_cuda_status(d, d->drv.cuStreamSynchronize(stream));
-    else if (*ret_rc && *ret_rc != -ENODEV && settle(d, stream) == -ENODEV)
-        *ret_rc = -ENODEV;
-    return true;
-}
-
 int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *s, const struct vv_copy_seg *segs,
                         size_t n_segs)
 {
@@ -351,12 +313,10 @@ int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *s, const struct
     if (rc)
         return rc;
     batch_init(&b, d);
-    if (n_segs != 1 || !is_into_ours(d, segs) || !copy_then_look(&b, s->native, segs, &rc)) {
-        for (size_t i = 0; i < n_segs && !rc; i++)
-            rc = look_at(&b, &segs[i]);
-        if (!rc && b.n)
-            rc = submit(&b, s->native);
-    }
+    for (size_t i = 0; i < n_segs && !rc; i++)
+        rc = look_at(&b, &segs[i]);
+    if (!rc && b.n)
+        rc = submit(&b, s->native);
     batch_fini(&b);
     vvi_cuda_leave(d, &scope);
     return rc;

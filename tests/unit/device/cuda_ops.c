@@ -361,50 +361,6 @@ static void memory_of_others_is_refused(void)
     tear_down();
 }
 
-/* A copy into memory of ours is submitted before the driver is asked where it comes from, and one that
- * is refused then has ended; a copy into other memory is not submitted before. */
-static void copies_into_ours_begin_at_once(void)
-{
-    char *h = host_new(MIB), *p;
-    CUdeviceptr theirs = 0;
-    CUcontext ctx;
-    unsigned long long copies;
-    const char *name;
-
-    set_up();
-    p = dev_new(MIB);
-    T_EQ(app.cuDevicePrimaryCtxRetain(&ctx, 0), 0);
-    T_EQ(app.cuCtxPushCurrent(ctx), 0);
-    T_EQ(app.cuMemAlloc(&theirs, MIB), 0);
-    fake.set("latency_ns", 2000000);
-    copies = fake.calls("cuMemcpyAsync");
-    T_EQ(fake.fail("cuPointerGetAttributes", 1, 1, 12345), 0);
-    T_ERR(vv_device_copy_async(dev, s, &(struct vv_copy_seg){p, (void *)theirs, MIB}, 1), -EIO);
-    T_EQ(vv_device_last_code(dev, &name), 12345);
-    T_EQ(fake.calls("cuMemcpyAsync") - copies, 1);
-    T_EQ(fake.live("pending"), 0);
-    T_EQ(fake.fail("cuPointerGetAttributes", 1, 1, 12345), 0);
-    T_ERR(vv_device_copy_async(dev, s, &(struct vv_copy_seg){(void *)theirs, p, MIB}, 1), -EIO);
-    T_EQ(fake.calls("cuMemcpyAsync") - copies, 1);
-    /* What leaves their allocation, or ours. */
-    T_ERR(vv_device_copy_async(dev, s, &(struct vv_copy_seg){p, (char *)theirs + 1, MIB}, 1),
-          -EFAULT);
-    T_ERR(vv_device_copy_async(dev, s, &(struct vv_copy_seg){p + 1, (void *)theirs, MIB}, 1),
-          -EFAULT);
-    T_EQ(fake.live("pending"), 0);
-    /* Pageable memory is the caller's again. */
-    T_OK(vv_device_copy_async(dev, s, &(struct vv_copy_seg){p, h, MIB}, 1));
-    T_EQ(fake.live("pending"), 0);
-    T_OK(vv_device_copy_async(dev, s, &(struct vv_copy_seg){p, (void *)theirs, MIB}, 1));
-    finish();
-    fake.set("latency_ns", 0);
-    T_EQ(app.cuMemFree(theirs), 0);
-    T_EQ(app.cuCtxPopCurrent(&ctx), 0);
-    T_EQ(app.cuDevicePrimaryCtxRelease(0), 0);
-    tear_down();
-    T_EQ(munmap(h, MIB), 0);
-}
-
 /* ---- order ---- */
 
 struct gate {
@@ -793,7 +749,6 @@ int main(void)
     T_RUN(nothing_runs_after_a_failure);
     T_RUN(foreign_memory_has_a_kind);
     T_RUN(memory_of_others_is_refused);
-    T_RUN(copies_into_ours_begin_at_once);
     T_RUN(after_app_waits_for_the_default_stream);
     T_RUN(captures_are_left_alone);
     T_RUN(the_callers_context_is_left_as_found);

@@ -95,18 +95,28 @@ VARVE_D_FN void varve_emu_barrier_fini(struct varve_emu_barrier *b)
     pthread_cond_destroy(&b->changed);
 }
 
+/* Most come together soon: giving way a few times costs less than to sleep and be woken. */
+enum { VARVE_EMU_PATIENCE = 16 };
+
 VARVE_D_FN void varve_emu_barrier_wait(struct varve_emu_barrier *b)
 {
-    unsigned turn;
+    unsigned turn = __atomic_load_n(&b->turn, __ATOMIC_RELAXED), i;
 
-    pthread_mutex_lock(&b->lock);
-    turn = b->turn;
-    if (++b->arrived == b->n) {
-        b->arrived = 0;
-        b->turn++;
+    if (__atomic_add_fetch(&b->arrived, 1, __ATOMIC_ACQ_REL) == b->n) {
+        __atomic_store_n(&b->arrived, 0, __ATOMIC_RELAXED); /* before anybody can come again */
+        pthread_mutex_lock(&b->lock);
+        __atomic_store_n(&b->turn, turn + 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&b->changed);
+        pthread_mutex_unlock(&b->lock);
+        return;
     }
-    while (b->turn == turn)
+    for (i = 0; i < VARVE_EMU_PATIENCE; i++) {
+        if (__atomic_load_n(&b->turn, __ATOMIC_ACQUIRE) != turn)
+            return;
+        sched_yield();
+    }
+    pthread_mutex_lock(&b->lock);
+    while (__atomic_load_n(&b->turn, __ATOMIC_ACQUIRE) == turn)
         pthread_cond_wait(&b->changed, &b->lock);
     pthread_mutex_unlock(&b->lock);
 }

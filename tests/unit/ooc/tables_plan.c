@@ -147,6 +147,17 @@ static uint32_t pass_over(struct vvi_plan *p, struct vvi_step *st, uint32_t next
     return 1;
 }
 
+/* A layout and a policy by chance. Returns what room is given out in. */
+static uint64_t some_options(struct t_rng *rng, struct varve_tables_opts *o)
+{
+    T_OK(varve_tables_opts_init(o, sizeof(*o)));
+    o->layout = (int32_t)t_rng_below(rng, 2);
+    o->policy = (int32_t)t_rng_below(rng, 2);
+    o->tables = TABLES;
+    o->bytes = bytes;
+    return o->layout == VARVE_TABLES_CHUNKED ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN;
+}
+
 /* Launches begin and end in some order; items are done once, those that never fit by others. */
 static void one_plan(struct t_rng *rng)
 {
@@ -162,13 +173,8 @@ static void one_plan(struct t_rng *rng)
     uint64_t unit, brought = 0, capacity, most;
     uint32_t under_way = 0, items = 0, next = 0;
 
-    T_OK(varve_tables_opts_init(&o, sizeof(o)));
-    o.layout = (int32_t)t_rng_below(rng, 2);
-    o.policy = (int32_t)t_rng_below(rng, 2);
-    unit = o.layout == VARVE_TABLES_CHUNKED ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN;
+    unit = some_options(rng, &o);
     work = make_work(rng, unit * 40);
-    o.tables = TABLES;
-    o.bytes = bytes;
     capacity = unit * (20 + t_rng_below(rng, 400));
     limits.bytes = capacity / (1 + t_rng_below(rng, 8));
     T_OK(vvi_order_init(&order, &o, &work, &why));

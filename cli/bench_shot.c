@@ -31,6 +31,7 @@
 
 #include "cli/bench_shot.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "core/clock.h"
 #include "sim/probe.h"
 #include "sim/run.h"
@@ -547,6 +548,8 @@ static int bench_shot(int argc, char **argv)
         fprintf(stderr, COMMAND ": --trace: only the library records what it does\n");
         return CLI_USAGE;
     }
+    if (output_try(COMMAND, b.opts.csv) < 0)
+        return CLI_FAILED;
     rc = shot_sizes_init(&b.opts, b.err, sizeof(b.err), &b.sizes);
     set_signals(note_signal);
     if (rc == 0)

@@ -25,6 +25,7 @@
 #include <varve/varve.h>
 
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "core/bytes.h"
 #include "core/clock.h"
@@ -660,6 +661,8 @@ int cli_sim_scale(int argc, char **argv)
         usage(stdout);
         return CLI_OK;
     }
+    if (output_try(COMMAND, o.csv) < 0)
+        return CLI_FAILED;
     points = calloc(2 * o.nr_series * o.nr_gpus, sizeof(*points));
     nr = points ? fill_grid(&o, &shot, points) : 0;
     rc = points ? run_all(&o, points, nr) : -ENOMEM;

@@ -6,6 +6,7 @@
 #include <varve/varve.h>
 
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "core/util.h"
 #include "sim/run.h"
 #include "sim/shot_csv.h"
@@ -41,6 +42,8 @@ static int sim_shot(int argc, char **argv)
         complain(err);
         return CLI_USAGE;
     }
+    if (output_try("varve sim shot", opts.csv) < 0)
+        return CLI_FAILED;
     rc = sim_run_shot(&opts, err, sizeof(err), &report);
     if (rc < 0)
         return complain(err[0] ? err : varve_strerror(rc));

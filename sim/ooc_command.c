@@ -464,7 +464,8 @@ static FILE *open_in(const struct result *x, const char *name, char *path, size_
     return f;
 }
 
-/* Before anything is computed, which may take minutes: whether what comes of it can be written. */
+/* Before anything is computed, which may take minutes: whether what comes of it can be written. A file that was not
+ * there is not left behind. */
 static int try_files(const struct ooc_options *o)
 {
     if (o->out && ((mkdir(o->out, 0777) != 0 && errno != EEXIST) || access(o->out, W_OK | X_OK))) {
@@ -473,12 +474,15 @@ static int try_files(const struct ooc_options *o)
         return -EIO;
     }
     if (o->csv && strcmp(o->csv, "-") != 0) {
+        bool was = access(o->csv, F_OK) == 0;
         FILE *f = fopen(o->csv, "a");
 
         if (!f || fclose(f) != 0) {
             fprintf(stderr, COMMAND ": %s cannot be written: %s\n", o->csv, strerror(errno));
             return -EIO;
         }
+        if (!was)
+            (void)unlink(o->csv);
     }
     return 0;
 }

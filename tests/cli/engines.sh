@@ -75,8 +75,13 @@ expect 0 bench shot --ckpts 4 --size 64K --interval-ms 1 --calls on
 grep -q '^host time of a call: ' "$dir/out" || { cat "$dir/out"; fail "the host's time is not told"; }
 expect 0 sim shot --ckpts 3 --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M --csv "$dir/sim.csv"
 [ "$(wc -l <"$dir/sim.csv")" = 7 ] || fail "the simulator's table of calls"
-expect 1 $shot --no-bound --csv "$dir/nowhere/calls.csv"
-grep -q "nowhere/calls.csv: " "$dir/err" || fail "a table that cannot be written"
+# A table that cannot be written is told before anything runs.
+for command in "$shot --no-bound" "sim shot --ckpts 3 --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M" \
+    "sim scale --gpus 1 --ckpts 2"; do
+    expect 1 $command --csv "$dir/nowhere/calls.csv"
+    grep -q "nowhere/calls.csv: " "$dir/err" || fail "$command: a table that cannot be written"
+    [ ! -s "$dir/out" ] || fail "$command: ran all the same"
+done
 
 # Refusals.
 refuse() { # TEXT ARGUMENT...

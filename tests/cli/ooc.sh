@@ -161,8 +161,9 @@ refused "--sizes: '9K:8K' is not two sizes from 64 to 1G, the smaller one first"
 refused "--seed: 'x' is not a whole number above 0" "--seed x"
 expect 1 $small --steps 5
 grep -q 'more than a block at a time: 64 cells across need 14 steps' "$dir/err" || { cat "$dir/err"; fail "too few steps"; }
-expect 1 $small --cache 1K
+expect 1 $small --cache 1K --csv "$dir/none.csv"
 grep -q 'not hold a block' "$dir/err" || { cat "$dir/err"; fail "a cache of less than a block"; }
+[ ! -e "$dir/none.csv" ] || fail "a run that fails leaves an empty table behind"
 expect 1 $tables --reads 1 --cache 64K
 grep -q 'and a cache of ' "$dir/err" || { cat "$dir/err"; fail "tables of an item that do not fit"; }
 expect 1 $small --points 20 --cache 64K --out "$dir/rows.csv/x"

@@ -20,9 +20,11 @@
  * are moved up ten times faster than ones that have a place on the host.
  *
  * The driver moves managed memory in the thread that asks for it, for the most part, and keeps other
- * calls waiting meanwhile: advice about memory waits for the end of every move under way, and the
- * next move for the advice. So both threads move in steps, and begin none while a call copies; a call
- * that comes in between waits for the end of one step, not for that of a whole version.
+ * calls waiting meanwhile: advice about memory waits for the end of every move under way, and
+ * everything else, copies too, for the advice. So both threads move in steps, and begin neither a step
+ * nor advice while a call copies; a call that comes in between waits for the end of one, not for that
+ * of a whole version. That the threads wait for each other's advice, as the driver has it anyway, is
+ * arranged here, so that what is under way is known, and since when.
  *
  * Everything is counted and timed by kind (uvm_steps.h): what a call waits for, what it finds under
  * way, and every call of the driver. What of the device is in use, and the most there has been, is
@@ -53,6 +55,7 @@
 #include "sim/shot_engine.h"
 
 #define SLOT_ALIGN    ((size_t)2 << 20)
+#define IN_DRIVER_NS  ((uint64_t)50000) /* a thread that has begun something is there by then */
 #define RESERVE_BYTES ((size_t)1 << 30) /* for the application, the driver and our kernels */
 
 enum place {
@@ -75,12 +78,15 @@ struct version {
     bool has_host; /* and have a place in host memory */
 };
 
-/* The steps of one thread. */
+/* What one of the threads does with the driver. */
 struct steps {
-    uint64_t under_way; /* bytes of the one that is; 0: none is */
+    enum uvm_met under_way;
+    bool advises; /* or is about to */
     uint64_t begin_ns;
-    uint64_t nr;         /* begun so far */
-    uint64_t done_bytes; /* ended so far */
+    /* Moved and advised about: by what is under way, and by all that has ended. */
+    struct bytes {
+        uint64_t moved, advised;
+    } now, done;
 };
 
 /* A call of the application's, while it lasts. */
@@ -88,7 +94,9 @@ struct call {
     enum uvm_who who;
     uint64_t start_ns;
     uint64_t spent_ns; /* of it, accounted for */
-    unsigned met;      /* by the first call of the driver, which is still to come */
+    /* By the first call of the driver, which is still to come. */
+    enum uvm_met met;
+    uint64_t met_begin_ns;
 };
 
 /* Version numbers, first in, first out. */
@@ -127,13 +135,14 @@ struct uvm {
     bool waiting; /* a checkpoint, for room */
     bool copying; /* a call */
     bool held;    /* the flusher: it begins nothing */
-    bool watched; /* somebody waits for a step to begin */
+    bool watched; /* somebody waits for a thread to begin something */
     int error;    /* of a thread, the first */
-    struct steps steps[UVM_MET_NR];
+    struct steps flusher_steps, prefetcher_steps;
+    unsigned turns;                      /* threads that wait for theirs */
+    uint64_t begun[UVM_MET_NR];          /* so far */
     uint64_t resident_bytes, peak_bytes; /* on the device, now and at most */
     /* Synchronization: lock for the threads' part; the rest is the application's own. */
     struct uvm_account account;
-    uint64_t late_ns; /* the application's: so long ago the step began that its next call meets */
 };
 
 static struct uvm *of(struct shot_engine *e)
@@ -201,51 +210,95 @@ static void moved_locked(struct version *ver, bool to_host)
     ver->has_host = ver->has_host || to_host;
 }
 
-/* Of a thread, whose turn it is when no call copies: the application goes first. */
-static unsigned begin_step(struct uvm *u, const struct version *ver, uint64_t bytes, bool to_host)
+static bool is_advice(enum uvm_met what)
 {
-    struct steps *steps = &u->steps[to_host ? UVM_MET_DOWN : UVM_MET_UP];
-    unsigned kind;
+    return what == UVM_MET_ADVICE_DOWN || what == UVM_MET_ADVICE_UP;
+}
+
+static struct steps *steps_of(struct uvm *u, bool to_host)
+{
+    return to_host ? &u->flusher_steps : &u->prefetcher_steps;
+}
+
+/* The application goes first, then advice, which is given alone. */
+static bool has_turn_locked(const struct uvm *u, const struct steps *other, bool advice)
+{
+    if (u->stop)
+        return true;
+    return !u->copying && (advice ? other->under_way == UVM_MET_NONE : !other->advises);
+}
+
+/* Of a thread. */
+static void begin_locked(struct uvm *u, enum uvm_met what, bool to_host, uint64_t bytes)
+{
+    struct steps *steps = steps_of(u, to_host);
+    const struct steps *other = steps_of(u, !to_host);
+
+    steps->advises = is_advice(what);
+    u->turns++;
+    while (!has_turn_locked(u, other, steps->advises))
+        pthread_cond_wait(&u->changed, &u->lock);
+    u->turns--;
+    steps->under_way = what;
+    steps->now = is_advice(what) ? (struct bytes){.advised = bytes} : (struct bytes){bytes, 0};
+    steps->begin_ns = vv_now_ns();
+    u->begun[what]++;
+    if (u->watched)
+        pthread_cond_broadcast(&u->changed);
+}
+
+static void end_locked(struct uvm *u, unsigned kind, bool to_host)
+{
+    struct steps *steps = steps_of(u, to_host);
+
+    uvm_account_add(&u->account, UVM_THREADS, kind, steps->now.moved + steps->now.advised,
+                    (struct uvm_sample){.ns = vv_now_ns() - steps->begin_ns});
+    steps->done.moved += steps->now.moved;
+    steps->done.advised += steps->now.advised;
+    steps->now = (struct bytes){0};
+    steps->under_way = UVM_MET_NONE;
+    steps->advises = false;
+    if (u->turns > 0)
+        pthread_cond_broadcast(&u->changed);
+}
+
+/* A thread's advice. */
+static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host,
+                  enum uvm_kind kind)
+{
+    int rc;
 
     pthread_mutex_lock(&u->lock);
-    while (u->copying && !u->stop)
-        pthread_cond_wait(&u->changed, &u->lock);
+    begin_locked(u, to_host ? UVM_MET_ADVICE_DOWN : UVM_MET_ADVICE_UP, to_host,
+                 bytes_of(u, version));
+    pthread_mutex_unlock(&u->lock);
+    rc = managed_advise(m, at(u, version), bytes_of(u, version), to_host);
+    pthread_mutex_lock(&u->lock);
+    end_locked(u, kind, to_host);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+/* A thread's step. */
+static int move_step(struct uvm *u, struct managed_mover *m, uint64_t version, size_t done,
+                     size_t bytes, bool to_host)
+{
+    struct version *ver = &u->version[version];
+    unsigned kind;
+    int rc;
+
+    pthread_mutex_lock(&u->lock);
+    begin_locked(u, to_host ? UVM_MET_DOWN : UVM_MET_UP, to_host, bytes);
     if (to_host)
         kind = ver->has_host ? UVM_DOWN_AGAIN : UVM_DOWN_FIRST;
     else
         kind = up_kind_locked(u, ver, bytes);
-    steps->under_way = bytes;
-    steps->nr++;
-    steps->begin_ns = vv_now_ns();
-    if (u->watched)
-        pthread_cond_broadcast(&u->changed);
     pthread_mutex_unlock(&u->lock);
-    return kind;
-}
-
-static void end_step(struct uvm *u, const struct version *ver, unsigned kind, bool to_host)
-{
-    struct steps *steps = &u->steps[to_host ? UVM_MET_DOWN : UVM_MET_UP];
-
+    rc = managed_move(m, at(u, version) + done, bytes, to_host);
     pthread_mutex_lock(&u->lock);
-    uvm_account_add(&u->account, UVM_THREADS, kind, steps->under_way,
-                    vv_now_ns() - steps->begin_ns);
+    end_locked(u, kind, to_host);
     if (to_host && ver->resident)
-        u->resident_bytes -= steps->under_way;
-    steps->done_bytes += steps->under_way;
-    steps->under_way = 0;
-    pthread_mutex_unlock(&u->lock);
-}
-
-/* A thread's advice. */
-static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
-{
-    uint64_t start_ns = vv_now_ns();
-    int rc = managed_advise(m, at(u, version), bytes_of(u, version), to_host);
-
-    pthread_mutex_lock(&u->lock);
-    uvm_account_add(&u->account, UVM_THREADS, UVM_ADVISE, bytes_of(u, version),
-                    vv_now_ns() - start_ns);
+        u->resident_bytes -= bytes;
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
@@ -253,20 +306,14 @@ static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool
 /* As the threads do it. */
 static int move_in_steps(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
 {
-    struct version *ver = &u->version[version];
     size_t bytes = bytes_of(u, version);
     size_t step = u->opts.step_bytes ? u->opts.step_bytes : bytes;
-    int rc = advise(u, m, version, to_host);
+    int rc = advise(u, m, version, to_host, to_host ? UVM_ADVICE_DOWN : UVM_ADVICE_UP);
 
-    for (size_t done = 0; rc == 0 && done < bytes; done += step) {
-        size_t now = VV_MIN(step, bytes - done);
-        unsigned kind = begin_step(u, ver, now, to_host);
-
-        rc = managed_move(m, at(u, version) + done, now, to_host);
-        end_step(u, ver, kind, to_host);
-    }
+    for (size_t done = 0; rc == 0 && done < bytes; done += step)
+        rc = move_step(u, m, version, done, VV_MIN(step, bytes - done), to_host);
     pthread_mutex_lock(&u->lock);
-    moved_locked(ver, to_host);
+    moved_locked(&u->version[version], to_host);
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
@@ -279,36 +326,41 @@ static uint64_t spend(struct uvm *u, struct call *c, unsigned kind, uint64_t byt
 {
     uint64_t now_ns = vv_now_ns();
 
-    uvm_account_add(&u->account, c->who, kind, bytes, now_ns - since_ns);
+    uvm_account_add(&u->account, c->who, kind, bytes, (struct uvm_sample){.ns = now_ns - since_ns});
     c->spent_ns += now_ns - since_ns;
     return now_ns;
 }
 
-/* The same of a call of the driver, the first of which waits for the step that it met. */
+/* The same of a call of the driver, the first of which waits for what it met. */
 static uint64_t spend_driver(struct uvm *u, struct call *c, unsigned kind, uint64_t bytes,
                              uint64_t since_ns)
 {
-    unsigned met = c->met;
+    struct uvm_sample sample = {.age_ns = since_ns - VV_MIN(since_ns, c->met_begin_ns)};
+    uint64_t now_ns = vv_now_ns();
 
+    if (c->met == UVM_MET_NONE)
+        return spend(u, c, kind, bytes, since_ns);
+    sample.ns = now_ns - since_ns;
+    uvm_account_add(&u->account, c->who, kind + c->met, bytes, sample);
+    c->spent_ns += sample.ns;
     c->met = UVM_MET_NONE;
-    if (met != UVM_MET_NONE)
-        u->account.s[c->who][kind + met].ns += u->late_ns;
-    return spend(u, c, kind + met, bytes, since_ns);
+    return now_ns;
 }
 
-static unsigned met_locked(const struct uvm *u)
+static void meet_locked(const struct uvm *u, struct call *c)
 {
-    return u->steps[UVM_MET_DOWN].under_way ? UVM_MET_DOWN
-           : u->steps[UVM_MET_UP].under_way ? UVM_MET_UP
-                                            : UVM_MET_NONE;
+    const struct steps *s = u->flusher_steps.under_way ? &u->flusher_steps : &u->prefetcher_steps;
+
+    c->met = s->under_way;
+    c->met_begin_ns = s->begin_ns;
 }
 
 static void end_call(struct uvm *u, const struct call *c)
 {
     uint64_t ns = vv_now_ns() - c->start_ns;
 
-    uvm_account_add(&u->account, c->who, UVM_REST, 0, ns - VV_MIN(ns, c->spent_ns));
-    u->late_ns = 0;
+    uvm_account_add(&u->account, c->who, UVM_REST, 0,
+                    (struct uvm_sample){.ns = ns - VV_MIN(ns, c->spent_ns)});
 }
 
 /* A wait for steps of a thread. */
@@ -317,18 +369,21 @@ struct wait {
     uint64_t start_ns;
 };
 
-static struct wait begin_wait_locked(const struct uvm *u, unsigned kind)
+static struct wait begin_wait_locked(struct uvm *u, unsigned kind)
 {
-    return (struct wait){u->steps[kind == UVM_ROOM ? UVM_MET_DOWN : UVM_MET_UP], vv_now_ns()};
+    return (struct wait){*steps_of(u, kind == UVM_ROOM), vv_now_ns()};
 }
 
-/* Of the step that was under way half is taken to have been over. */
+/* Of what was under way half is taken to have been over. */
 static void end_wait_locked(struct uvm *u, struct call *c, unsigned kind, const struct wait *w)
 {
-    const struct steps *now = &u->steps[kind == UVM_ROOM ? UVM_MET_DOWN : UVM_MET_UP];
-    uint64_t bytes = now->done_bytes - w->before.done_bytes;
+    const struct steps *now = steps_of(u, kind == UVM_ROOM);
+    uint64_t moved = now->done.moved - w->before.done.moved;
+    uint64_t advised = now->done.advised - w->before.done.advised;
 
-    spend(u, c, kind, bytes - VV_MIN(bytes, w->before.under_way / 2), w->start_ns);
+    spend(u, c, kind, moved - VV_MIN(moved, w->before.now.moved / 2), w->start_ns);
+    u->account.s[c->who][kind].advised_bytes +=
+        advised - VV_MIN(advised, w->before.now.advised / 2);
 }
 
 /* Moves it up at once, as calls do. */
@@ -357,7 +412,8 @@ static int move_in_call(struct uvm *u, struct call *c, uint64_t version)
 
 static int flush_one(struct uvm *u, uint64_t version, bool down)
 {
-    return down ? move_in_steps(u, &u->down, version, true) : advise(u, &u->down, version, true);
+    return down ? move_in_steps(u, &u->down, version, true)
+                : advise(u, &u->down, version, true, UVM_ADVICE_GONE);
 }
 
 static void *flusher_main(void *arg)
@@ -631,7 +687,7 @@ static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t
     u->version[version].place = WRITING;
     u->next_put = version + 1;
     u->copying = u->opts.yield;
-    c.met = met_locked(u);
+    meet_locked(u, &c);
     rc = u->error;
     pthread_mutex_unlock(&u->lock);
     if (rc == 0 && !prepared)
@@ -718,7 +774,7 @@ static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t by
     if (rc == 0 && !is_written(&u->version[version]))
         rc = -ENOENT;
     u->copying = u->opts.yield && rc == 0;
-    c.met = met_locked(u);
+    meet_locked(u, &c);
     pthread_mutex_unlock(&u->lock);
     if (rc)
         return rc;
@@ -819,28 +875,31 @@ static bool thread_works_locked(const struct uvm *u, bool up)
 {
     if (u->error)
         return false;
-    return up ? u->lifting || (u->started && u->hints.n > 0)
-              : u->busy || (u->flush.n > 0 && !u->held);
+    return up ? u->lifting || (u->started && u->hints.n > 0) : u->busy || u->flush.n > 0;
 }
 
-bool shot_uvm_await_step(struct shot_engine *e, bool up, uint64_t version)
+bool shot_uvm_await(struct shot_engine *e, enum uvm_met what, uint64_t version)
 {
     struct uvm *u = of(e);
-    struct steps *steps = &u->steps[up ? UVM_MET_UP : UVM_MET_DOWN];
-    bool found = false;
-    uint64_t nr;
+    bool up = what == UVM_MET_UP || what == UVM_MET_ADVICE_UP, found = false;
+    const struct steps *steps = steps_of(u, !up);
+    uint64_t begun, until_ns;
 
     pthread_mutex_lock(&u->lock);
     u->watched = true;
-    nr = steps->nr;
+    u->held = false;
+    begun = u->begun[what];
+    pthread_cond_broadcast(&u->changed);
     while (!found && thread_works_locked(u, up)) {
         pthread_cond_wait(&u->changed, &u->lock);
-        found =
-            steps->under_way && steps->nr != nr && (!up || u->version[version].place == CLAIMED);
+        found = steps->under_way == what && u->begun[what] != begun &&
+                (!up || u->version[version].place == CLAIMED);
     }
     u->watched = false;
-    u->late_ns = found ? vv_now_ns() - steps->begin_ns : 0;
+    until_ns = steps->begin_ns + IN_DRIVER_NS;
     pthread_mutex_unlock(&u->lock);
+    while (found && vv_now_ns() < until_ns)
+        ; /* whoever sleeps comes late */
     return found;
 }
 

@@ -14,8 +14,8 @@ void shot_uvm_forget(struct shot_engine *e);
 /* The flusher begins nothing while it is held. */
 void shot_uvm_hold(struct shot_engine *e, bool hold);
 
-/* Until a step of the flusher, or of the prefetcher (`up`) while `version` is ready, has begun; the
- * next call then counts the wait for it from that beginning. False: no step is to come. */
-bool shot_uvm_await_step(struct shot_engine *e, bool up, uint64_t version);
+/* Lets the flusher go on, and waits until it, or the prefetcher while `version` is ready, has begun
+ * such a thing, and long enough for it to have come to the driver. False: none is to come. */
+bool shot_uvm_await(struct shot_engine *e, enum uvm_met what, uint64_t version);
 
 #endif

@@ -18,7 +18,7 @@ struct shot_uvm_opts {
      * by the call. */
     uint32_t ahead;
     uint64_t step_bytes; /* moved at a time; 0: all of a version */
-    bool yield;          /* no step begins while a call copies */
+    bool yield;          /* neither a step nor advice begins while a call copies */
     bool fetch;          /* a restore moves what is in host memory before it copies */
 };
 

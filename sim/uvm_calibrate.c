@@ -5,11 +5,14 @@
  *
  *   all of it FIRST times, uncounted: whatever is done first takes longer
  *   written   ALONE versions while the flusher is held: new pages in fresh memory, copies in
- *   flushed   with no call meanwhile: steps down
+ *   flushed   with no call meanwhile: advice and steps down
  *   written   USED more while it is held: new pages in memory that others have left
- *   written   MET more, each when a step down has begun: how long a call waits for one
- *   fetched   by hints, steps up; and meanwhile MET restored, each when a step has begun
- *   restored  what else had been fetched: copies out
+ *   written   MET more, each when a step down has begun, and MET more, each when advice has: how long
+ *             a call waits for one
+ *   fetched   by hints, advice and steps up; and meanwhile BACK restored, each when a step has begun,
+ *             and BACK more, each when advice has
+ *   restored  what else had been fetched: BACK when nothing is under way, copies out, and after each
+ *             of those another when the advice on what is gone has begun
  *   restored  BACK without a hint: the call moves pages back itself
  *
  * The cache is larger than all of it and every version is restored once, so that nothing waits for
@@ -24,8 +27,8 @@
 
 enum { FIRST = 1, ALONE = 8, USED = 6, MET = 8, BACK = 6 };
 
-_Static_assert(FIRST + ALONE + USED + MET == UVM_CALIBRATE_VERSIONS, "all that is written");
-_Static_assert(FIRST + 2 * MET + BACK == UVM_CALIBRATE_VERSIONS, "and restored");
+_Static_assert(FIRST + ALONE + USED + 2 * MET == UVM_CALIBRATE_VERSIONS, "all that is written");
+_Static_assert(FIRST + 5 * BACK == UVM_CALIBRATE_VERSIONS, "and restored");
 
 struct calibration {
     const struct uvm_calibrate_opts *o;
@@ -43,14 +46,22 @@ static int get(struct calibration *c, uint64_t version)
 }
 
 static int paused(struct calibration *c, int (*call)(struct calibration *, uint64_t),
-                  uint64_t begin, uint64_t end)
+                  uint64_t version)
+{
+    int rc = c->o->pause(c->o->arg);
+
+    return rc ? rc : call(c, version);
+}
+
+/* Each when such a thing has begun. */
+static int met(struct calibration *c, int (*call)(struct calibration *, uint64_t),
+               enum uvm_met what, uint64_t begin, uint64_t end)
 {
     int rc = 0;
 
     for (uint64_t v = begin; rc == 0 && v < end; v++) {
-        rc = c->o->pause(c->o->arg);
-        if (rc == 0)
-            rc = call(c, v);
+        (void)shot_uvm_await(c->e, what, v);
+        rc = call(c, v);
     }
     return rc;
 }
@@ -72,45 +83,68 @@ static int do_first(struct calibration *c)
     return rc;
 }
 
-static int write_all(struct calibration *c)
+static int write_held(struct calibration *c, uint64_t begin, uint64_t end)
 {
-    int rc;
+    int rc = 0;
 
     shot_uvm_hold(c->e, true);
-    rc = paused(c, put, FIRST, FIRST + ALONE);
+    for (uint64_t v = begin; rc == 0 && v < end; v++)
+        rc = paused(c, put, v);
     shot_uvm_hold(c->e, false);
+    return rc;
+}
+
+static int write_all(struct calibration *c)
+{
+    const uint64_t used = FIRST + ALONE, step = used + USED, advice = step + MET;
+    int rc = write_held(c, FIRST, used);
+
     if (rc == 0)
         rc = c->e->ops->flush(c->e);
-    shot_uvm_hold(c->e, true);
     if (rc == 0)
-        rc = paused(c, put, FIRST + ALONE, FIRST + ALONE + USED);
-    shot_uvm_hold(c->e, false);
-    for (uint64_t v = FIRST + ALONE + USED; rc == 0 && v < UVM_CALIBRATE_VERSIONS; v++) {
-        (void)shot_uvm_await_step(c->e, false, v);
-        rc = put(c, v);
-    }
+        rc = write_held(c, used, step);
+    if (rc == 0)
+        rc = met(c, put, UVM_MET_DOWN, step, advice);
+    if (rc == 0)
+        rc = met(c, put, UVM_MET_ADVICE_DOWN, advice, advice + MET);
     return rc ? rc : c->e->ops->flush(c->e);
+}
+
+/* By hints. The rest of what was hinted at has arrived in the end. */
+static int fetch(struct calibration *c, uint64_t begin, uint64_t end)
+{
+    int rc = 0;
+
+    for (uint64_t v = begin; rc == 0 && v < end; v++)
+        rc = c->e->ops->hint(c->e, v);
+    if (rc == 0)
+        rc = c->e->ops->start(c->e);
+    if (rc == 0)
+        rc = met(c, get, UVM_MET_UP, begin, begin + BACK);
+    if (rc == 0)
+        rc = met(c, get, UVM_MET_ADVICE_UP, begin + BACK, begin + 2 * BACK);
+    while (rc == 0 && shot_uvm_await(c->e, UVM_MET_UP, end - 1))
+        ;
+    return rc;
 }
 
 static int read_all(struct calibration *c)
 {
-    const uint64_t begin = FIRST, alone = begin + MET, back = alone + MET;
-    int rc = 0;
+    const uint64_t alone = FIRST + 2 * BACK, back = alone + 2 * BACK;
+    int rc = fetch(c, FIRST, back);
 
-    for (uint64_t v = begin; rc == 0 && v < back; v++)
-        rc = c->e->ops->hint(c->e, v);
-    if (rc == 0)
-        rc = c->e->ops->start(c->e);
-    for (uint64_t v = begin; rc == 0 && v < alone; v++) {
-        (void)shot_uvm_await_step(c->e, true, v);
-        rc = get(c, v);
+    for (uint64_t v = alone; rc == 0 && v < UVM_CALIBRATE_VERSIONS; v++) {
+        rc = c->e->ops->flush(c->e); /* the advice on the one before */
+        shot_uvm_hold(c->e, v < back);
+        if (rc == 0)
+            rc = paused(c, get, v);
+        if (rc == 0 && v < back) {
+            rc = met(c, get, UVM_MET_ADVICE_DOWN, v + 1, v + 2);
+            v++;
+        }
     }
-    /* The rest arrives. */
-    while (rc == 0 && shot_uvm_await_step(c->e, true, back - 1))
-        ;
-    if (rc == 0)
-        rc = paused(c, get, alone, back);
-    return rc ? rc : paused(c, get, back, UVM_CALIBRATE_VERSIONS);
+    shot_uvm_hold(c->e, false);
+    return rc;
 }
 
 int uvm_calibrate(const struct uvm_calibrate_opts *opts, char *err, size_t err_size,

@@ -7,7 +7,7 @@
 #include "sim/uvm_steps.h"
 
 /* Versions that are written, and so many times `bytes` of managed memory. */
-#define UVM_CALIBRATE_VERSIONS 23
+#define UVM_CALIBRATE_VERSIONS 31
 
 struct uvm_calibrate_opts {
     struct vv_device *device; /* the application's */

@@ -1,20 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Costs are means: by the byte where memory is moved or copied, by the call elsewhere.
+ * Costs are means: by the byte where memory is moved or copied, by the call elsewhere. A calibration
+ * has few samples of most kinds, and one that the machine held up for some milliseconds must not be
+ * multiplied by all calls of a shot: of such a kind those are left out that took several times as
+ * long as the middle one.
  *
- * A call that meets a step of a thread waits for its end. Costs have the longest such wait, as the
- * calibration calls when a step begins; calls of a shot come at any time of it, so that they wait for
- * half of that, and somewhat more if steps differ, since a long one is met more often: on average
- * E[s^2] / (2 E[s]). In the same way a wait for room takes what the flusher's steps take that end
- * during it, less half of the one that was under way (who counts leaves that half out).
+ * A call that meets something of a thread's waits for its end, or for as much of it as the driver
+ * lets nobody else in. The calibration says how long that lasts from its beginning: how old it was
+ * when a call came, and how much longer than alone that call took. Calls of a shot do not come at
+ * random: what the application did before waited for the same threads, so that many come when
+ * something has just begun. So the shot counts how old it was, and a call waits for what was left, on
+ * average, of those in the calibration that lasted longer than that.
+ *
+ * A wait for room takes what the flusher's steps and advice take that end during it, less half of the
+ * one that was under way (who counts leaves that half out).
  */
 #include "sim/uvm_steps.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "core/util.h"
 #include "sim/json.h"
+
+#define TOO_LONG 3 /* times the middle one */
 
 static const char *const who_name[UVM_WHO_NR] = {
     [UVM_PUT] = "checkpoint", [UVM_GET] = "restore", [UVM_THREADS] = "threads"};
@@ -23,15 +34,24 @@ static const char *const kind_name[UVM_KIND_NR] = {
     [UVM_REST] = "the call itself",
     [UVM_ROOM] = "wait for room",
     [UVM_ARRIVE] = "wait for its arrival",
+    [UVM_ADVICE_DOWN] = "advice down",
+    [UVM_ADVICE_UP] = "advice up",
+    [UVM_ADVICE_GONE] = "advice on what is gone",
     [UVM_ADVISE] = "advise",
     [UVM_ADVISE + UVM_MET_DOWN] = "advise beside a step down",
     [UVM_ADVISE + UVM_MET_UP] = "advise beside a step up",
+    [UVM_ADVISE + UVM_MET_ADVICE_DOWN] = "advise beside advice down",
+    [UVM_ADVISE + UVM_MET_ADVICE_UP] = "advise beside advice up",
     [UVM_COPY_IN] = "copy in",
     [UVM_COPY_IN + UVM_MET_DOWN] = "copy in beside a step down",
     [UVM_COPY_IN + UVM_MET_UP] = "copy in beside a step up",
+    [UVM_COPY_IN + UVM_MET_ADVICE_DOWN] = "copy in beside advice down",
+    [UVM_COPY_IN + UVM_MET_ADVICE_UP] = "copy in beside advice up",
     [UVM_COPY_OUT] = "copy out",
     [UVM_COPY_OUT + UVM_MET_DOWN] = "copy out beside a step down",
     [UVM_COPY_OUT + UVM_MET_UP] = "copy out beside a step up",
+    [UVM_COPY_OUT + UVM_MET_ADVICE_DOWN] = "copy out beside advice down",
+    [UVM_COPY_OUT + UVM_MET_ADVICE_UP] = "copy out beside advice up",
     [UVM_COPY_HOST] = "copy out of host memory",
     [UVM_NEW_FRESH] = "new pages, fresh memory",
     [UVM_NEW_USED] = "new pages, used memory",
@@ -66,6 +86,48 @@ static bool by_bytes(unsigned kind)
     return kind >= UVM_COPY_IN;
 }
 
+void uvm_account_add(struct uvm_account *a, enum uvm_who who, unsigned kind, uint64_t bytes,
+                     struct uvm_sample sample)
+{
+    struct uvm_step *s = &a->s[who][kind];
+
+    s->every = VV_MAX(s->every, 1u);
+    if (s->kept == UVM_SAMPLES && s->count % s->every == 0) {
+        s->kept /= 2;
+        s->every *= 2;
+        for (uint32_t i = 0; i < s->kept; i++)
+            s->sample[i] = s->sample[(size_t)2 * i];
+    }
+    if (s->count % s->every == 0)
+        s->sample[s->kept++] = sample;
+    s->count++;
+    s->bytes += bytes;
+    s->ns += sample.ns;
+}
+
+static int shorter(const void *a, const void *b)
+{
+    const struct uvm_sample *x = a, *y = b;
+
+    return (x->ns > y->ns) - (x->ns < y->ns);
+}
+
+/* Of one call. Of many all count. */
+static double usual_ns(const struct uvm_step *s)
+{
+    struct uvm_sample sorted[UVM_SAMPLES];
+    double sum = 0;
+    uint32_t n = 0;
+
+    if (s->count > UVM_SAMPLES)
+        return (double)s->ns / (double)s->count;
+    memcpy(sorted, s->sample, s->kept * sizeof(sorted[0]));
+    qsort(sorted, s->kept, sizeof(sorted[0]), shorter);
+    while (n < s->kept && sorted[n].ns <= TOO_LONG * sorted[s->kept / 2].ns)
+        sum += (double)sorted[n++].ns;
+    return sum / n;
+}
+
 static bool mean(const struct uvm_account *a, enum uvm_who who, unsigned kind, double *ret_ns)
 {
     const struct uvm_step *s = &a->s[who][kind];
@@ -73,7 +135,7 @@ static bool mean(const struct uvm_account *a, enum uvm_who who, unsigned kind, d
 
     if (n == 0)
         return false;
-    *ret_ns = (double)s->ns / (double)n;
+    *ret_ns = usual_ns(s) * (double)s->count / (double)n;
     return true;
 }
 
@@ -88,45 +150,72 @@ static bool unit_ns(const struct uvm_account *a, enum uvm_who who, unsigned kind
     return false;
 }
 
-/* The longest wait for a step in this direction: what calls that met one took longer. */
-static bool wait_ns(const struct uvm_account *a, unsigned met, double *ret_ns)
+/* Calls of the calibration that met this: of the same kind if there are any, by the same caller if
+ * there are. */
+static const struct uvm_step *met_before(const struct uvm_account *a, enum uvm_who who,
+                                         unsigned base, unsigned met, double *ret_alone_ns)
 {
-    static const unsigned first[] = {UVM_ADVISE, UVM_COPY_IN, UVM_COPY_OUT};
-    double longer = 0, alone;
-    uint64_t n = 0;
+    const unsigned first[] = {base, UVM_ADVISE, UVM_COPY_IN, UVM_COPY_OUT};
+    const enum uvm_who callers[] = {who, who == UVM_PUT ? UVM_GET : UVM_PUT};
 
-    for (int who = UVM_PUT; who <= UVM_GET; who++)
-        for (size_t i = 0; i < VV_ARRAY_SIZE(first); i++) {
-            const struct uvm_step *s = &a->s[who][first[i] + met];
+    for (size_t i = 0; i < VV_ARRAY_SIZE(first); i++)
+        for (size_t j = 0; j < VV_ARRAY_SIZE(callers); j++) {
+            const struct uvm_step *s = &a->s[callers[j]][first[i] + met];
+            double unit;
 
-            if (s->count == 0 || !unit_ns(a, who, first[i], &alone))
+            if (s->count == 0 || !unit_ns(a, callers[j], first[i], &unit))
                 continue;
-            longer += (double)s->ns - alone * (double)(by_bytes(first[i]) ? s->bytes : s->count);
-            n += s->count;
+            *ret_alone_ns = by_bytes(first[i]) ? unit * (double)s->bytes / (double)s->count : unit;
+            return s;
         }
-    if (n == 0)
+    return NULL;
+}
+
+/* What is left for a call to wait for if it comes so late. */
+static double left_ns(const struct uvm_step *before, double alone_ns, double age_ns)
+{
+    double sum = 0;
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < before->kept; i++) {
+        const struct uvm_sample *x = &before->sample[i];
+        double lasted = (double)x->age_ns + fmax(0, (double)x->ns - alone_ns);
+
+        if (lasted > age_ns) {
+            sum += lasted - age_ns;
+            n++;
+        }
+    }
+    return n ? sum / n : 0;
+}
+
+/* Of one call on average. */
+static bool wait_ns(const struct uvm_account *costs, const struct uvm_step *s, enum uvm_who who,
+                    unsigned base, unsigned met, double *ret_ns)
+{
+    double alone_ns = 0, sum = 0;
+    const struct uvm_step *before = met_before(costs, who, base, met, &alone_ns);
+
+    if (!before)
         return false;
-    *ret_ns = fmax(0, longer / (double)n);
+    for (uint32_t i = 0; i < s->kept; i++)
+        sum += left_ns(before, alone_ns, (double)s->sample[i].age_ns);
+    *ret_ns = sum / s->kept;
     return true;
 }
 
-/* How much longer than the average step the average step is that a call meets. */
-static double met_longer(const struct uvm_account *a, unsigned met)
+/* A wait for steps of a thread, and for its advice. */
+static bool thread_ns(const struct uvm_account *costs, const struct uvm_step *s, unsigned kind,
+                      unsigned advice, double *ret_ns)
 {
-    static const unsigned kinds[UVM_MET_NR][2] = {
-        [UVM_MET_DOWN] = {UVM_DOWN_FIRST, UVM_DOWN_AGAIN},
-        [UVM_MET_UP] = {UVM_BACK_FRESH, UVM_BACK_USED},
-    };
-    double n = 0, ns = 0, ns2 = 0;
+    const struct uvm_step *a = &costs->s[UVM_THREADS][advice];
+    double unit = 0;
+    bool known = unit_ns(costs, UVM_THREADS, kind, &unit) && (a->bytes > 0 || !s->advised_bytes);
 
-    for (int i = 0; i < 2; i++) {
-        const struct uvm_step *s = &a->s[UVM_THREADS][kinds[met][i]];
-
-        n += (double)s->count;
-        ns += (double)s->ns;
-        ns2 += s->ns2;
-    }
-    return ns > 0 && ns2 > 0 ? fmax(1, ns2 * n / (ns * ns)) : 1;
+    *ret_ns = unit * (double)s->bytes;
+    if (a->bytes > 0)
+        *ret_ns += (double)a->ns / (double)a->bytes * (double)s->advised_bytes;
+    return known;
 }
 
 /* The kind without what it met. */
@@ -150,18 +239,14 @@ bool uvm_expected_ns(const struct uvm_account *costs, const struct uvm_account *
         *ret_ns = 0;
         return true;
     }
-    if (kind == UVM_ROOM || kind == UVM_ARRIVE) {
-        known =
-            unit_ns(costs, UVM_THREADS, kind == UVM_ROOM ? UVM_DOWN_FIRST : UVM_BACK_USED, &unit);
-        *ret_ns = unit * (double)s->bytes;
-        return known;
-    }
+    if (kind == UVM_ROOM)
+        return thread_ns(costs, s, UVM_DOWN_FIRST, UVM_ADVICE_DOWN, ret_ns);
+    if (kind == UVM_ARRIVE)
+        return thread_ns(costs, s, UVM_BACK_USED, UVM_ADVICE_UP, ret_ns);
     known = unit_ns(costs, who, base, &unit);
-    if (met != UVM_MET_NONE) {
-        known = wait_ns(costs, met, &wait) && known;
-        wait *= met_longer(costs, met);
-    }
-    *ret_ns = unit * (double)(by_bytes(base) ? s->bytes : s->count) + wait / 2 * (double)s->count;
+    if (met != UVM_MET_NONE)
+        known = wait_ns(costs, s, who, base, met, &wait) && known;
+    *ret_ns = unit * (double)(by_bytes(base) ? s->bytes : s->count) + wait * (double)s->count;
     return known;
 }
 
@@ -176,19 +261,35 @@ double uvm_expected_call_s(const struct uvm_account *costs, const struct uvm_acc
     return sum * 1e-9;
 }
 
+/* How old it was what calls met, on average. */
+static double mean_age_ns(const struct uvm_step *s)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < s->kept; i++)
+        sum += (double)s->sample[i].age_ns;
+    return sum / s->kept;
+}
+
 void uvm_steps_print(FILE *f, const struct uvm_account *costs, const struct uvm_account *counted)
 {
-    fprintf(f, "%-11s %-28s %6s %9s %12s %12s %10s %10s %6s\n", "by", "step", "count", "MiB",
-            "expected, us", "measured, us", "expected", "measured", "x");
+    fprintf(f, "%-11s %-28s %6s %9s %8s %12s %12s %10s %10s %6s\n", "by", "step", "count", "MiB",
+            "age, us", "expected, us", "measured, us", "expected", "measured", "x");
     for (int who = 0; who < UVM_WHO_NR; who++)
         for (unsigned kind = 0; kind < UVM_KIND_NR; kind++) {
             const struct uvm_step *s = &counted->s[who][kind];
             double n = (double)s->count, ns = (double)s->ns, expected;
+            unsigned met;
 
             if (s->count == 0)
                 continue;
+            (void)alone(kind, &met);
             fprintf(f, "%-11s %-28s %6" PRIu64 " %9.0f ", who_name[who], kind_name[kind], s->count,
                     (double)s->bytes / 1048576);
+            if (met != UVM_MET_NONE)
+                fprintf(f, "%8.0f ", mean_age_ns(s) / 1e3);
+            else
+                fprintf(f, "%8s ", "-");
             if (uvm_expected_ns(costs, counted, (enum uvm_who)who, kind, &expected))
                 fprintf(f, "%12.1f %12.1f %8.4f s %8.4f s %6.2f\n", expected / n / 1e3,
                         ns / n / 1e3, expected / 1e9, ns / 1e9, expected > 0 ? ns / expected : 0);

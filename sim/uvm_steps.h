@@ -14,14 +14,25 @@
 /* Who makes a step. The application's are part of its blocked time. */
 enum uvm_who { UVM_PUT, UVM_GET, UVM_THREADS, UVM_WHO_NR };
 
-/* Other calls of the driver wait while a thread moves memory: what the first call of the driver in a
- * checkpoint or restore finds. Both directions at once count as down, the slower one. */
-enum uvm_met { UVM_MET_NONE, UVM_MET_DOWN, UVM_MET_UP, UVM_MET_NR };
+/* What of the threads' doing the first call of the driver in a checkpoint or restore finds under way.
+ * Steps in both directions at once count as down, the slower one; advice is given alone. */
+enum uvm_met {
+    UVM_MET_NONE,
+    UVM_MET_DOWN,
+    UVM_MET_UP,
+    UVM_MET_ADVICE_DOWN,
+    UVM_MET_ADVICE_UP,
+    UVM_MET_NR
+};
 
 enum uvm_kind {
     UVM_REST,   /* of a call: locks, waking the threads */
-    UVM_ROOM,   /* waiting for room; bytes: of the flusher's steps that it took */
+    UVM_ROOM,   /* waiting for room; bytes: of the flusher's steps and advice that it took */
     UVM_ARRIVE, /* waiting for a version that is on its way; bytes: the same of the prefetcher's */
+    /* The threads' advice, about a version that is to be moved or is not needed any more. */
+    UVM_ADVICE_DOWN,
+    UVM_ADVICE_UP,
+    UVM_ADVICE_GONE,
     /* These three by what they met: kind + enum uvm_met. */
     UVM_ADVISE,
     UVM_COPY_IN = UVM_ADVISE + UVM_MET_NR,     /* on the device */
@@ -40,25 +51,27 @@ enum uvm_kind {
     UVM_KIND_NR
 };
 
+/* So many of each kind are kept one by one; of more, every second, every fourth and so on. */
+#define UVM_SAMPLES 64
+
+struct uvm_sample {
+    uint64_t ns;
+    uint64_t age_ns; /* so long before had what was met begun */
+};
+
 struct uvm_step {
     uint64_t count, bytes, ns;
-    double ns2; /* sum of the squares */
+    uint64_t advised_bytes; /* of a wait for a thread: what its advice was about, besides */
+    uint32_t kept, every;   /* samples, and of how many one is one; 0: none is yet */
+    struct uvm_sample sample[UVM_SAMPLES];
 };
 
 struct uvm_account {
     struct uvm_step s[UVM_WHO_NR][UVM_KIND_NR];
 };
 
-static inline void uvm_account_add(struct uvm_account *a, enum uvm_who who, unsigned kind,
-                                   uint64_t bytes, uint64_t ns)
-{
-    struct uvm_step *s = &a->s[who][kind];
-
-    s->count++;
-    s->bytes += bytes;
-    s->ns += ns;
-    s->ns2 += (double)ns * (double)ns;
-}
+void uvm_account_add(struct uvm_account *a, enum uvm_who who, unsigned kind, uint64_t bytes,
+                     struct uvm_sample sample);
 
 /* What the steps of one kind in `counted` ought to take by the costs in `costs`; false: no step of
  * that kind, or of one that is like it, has a cost. No steps take no time. */

@@ -41,8 +41,12 @@ if [ -e "$BUILD_DIR/fake/libcuda.so.1" ] && "$VARVE_BIN" doctor | grep -q '^foun
         uvm="bench shot --json --device cuda --engine uvm --ckpts 12 --size 1000001 --interval-ms 1 --device-cache 4M"
         for ways in "" touch=0,ahead=0,step=0,yield=0,fetch=1; do
             for hints in all none; do
+                # The threads advise on every version that goes to the host, and with hints on every one that is fetched.
+                advice="sum(s['count'] for s in steps(d, 'threads') if s['step'] == 'advice down') == 12"
+                [ $hints = all ] || advice="$advice and not any(s['step'] == 'advice up' for s in steps(d, 'threads'))"
                 expect 0 $uvm ${ways:+--uvm $ways} --hints $hints
                 check "$baseline and o['engine'] == 'uvm'"
+                check "$advice"
                 # Every call has its steps, which are no longer than the calls.
                 check "$steps and all(sum(s['measured_s'] for s in steps(d, by)) <= d[f'blocked_{by}_s'] for by in ('checkpoint', 'restore'))"
             done

@@ -127,10 +127,11 @@ static void baselines_are_expected(void)
     for (uint64_t i = 0; i < 2; i++) {
         struct shot_proc *p = &r.procs[i];
 
-        p->costs.s[UVM_PUT][UVM_REST] = (struct uvm_step){1, 0, 1000000, 0};
-        p->costs.s[UVM_GET][UVM_COPY_OUT] = (struct uvm_step){1, 20, 1000000, 0};
-        p->steps.s[UVM_PUT][UVM_REST] = (struct uvm_step){i + 1, 0, 1, 0};
-        p->steps.s[UVM_GET][UVM_COPY_OUT] = (struct uvm_step){1, 40, 1, 0};
+        uvm_account_add(&p->costs, UVM_PUT, UVM_REST, 0, (struct uvm_sample){.ns = 1000000});
+        uvm_account_add(&p->costs, UVM_GET, UVM_COPY_OUT, 20, (struct uvm_sample){.ns = 1000000});
+        for (uint64_t j = 0; j <= i; j++)
+            uvm_account_add(&p->steps, UVM_PUT, UVM_REST, 0, (struct uvm_sample){.ns = 1});
+        uvm_account_add(&p->steps, UVM_GET, UVM_COPY_OUT, 40, (struct uvm_sample){.ns = 1});
     }
     shot_report_finish(&r);
     T_CHECK(near(r.expected_checkpoint_s, 3e-3) && near(r.expected_restore_s, 4e-3));

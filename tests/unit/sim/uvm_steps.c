@@ -12,6 +12,7 @@
 
 #include "core/clock.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/cuda_private.h"
 #include "sim/baseline_uvm.h"
 #include "sim/uvm_calibrate.h"
 #include "t.h"
@@ -30,103 +31,241 @@ static bool near(double a, double b)
     return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
 }
 
+/* `n` times. */
+static void add(struct uvm_account *a, enum uvm_who who, unsigned kind, unsigned n, uint64_t bytes,
+                uint64_t ns)
+{
+    while (n-- > 0)
+        uvm_account_add(a, who, kind, bytes, (struct uvm_sample){.ns = ns});
+}
+
+static void add_met(struct uvm_account *a, enum uvm_who who, unsigned kind, uint64_t bytes,
+                    uint64_t ns, uint64_t age_ns)
+{
+    uvm_account_add(a, who, kind, bytes, (struct uvm_sample){ns, age_ns});
+}
+
+static bool expects(const struct uvm_account *costs, const struct uvm_account *shot,
+                    enum uvm_who who, unsigned kind, double ns)
+{
+    double got = -1;
+
+    return uvm_expected_ns(costs, shot, who, kind, &got) && near(got, ns);
+}
+
 static void counts_times_costs(void)
 {
-    struct uvm_account costs = {0}, shot = {0}, uneven;
-    double ns = -1;
+    static struct uvm_account costs, shot;
+    double ns;
 
-    costs.s[UVM_PUT][UVM_REST] = (struct uvm_step){10, 0, 100, 0};
-    costs.s[UVM_PUT][UVM_ADVISE] = (struct uvm_step){2, 999, 60, 0};
-    costs.s[UVM_PUT][UVM_ADVISE + UVM_MET_DOWN] = (struct uvm_step){4, 999, 520, 0};
-    costs.s[UVM_PUT][UVM_NEW_USED] = (struct uvm_step){3, 300, 600, 0};
-    costs.s[UVM_GET][UVM_COPY_OUT] = (struct uvm_step){1, 100, 50, 0};
-    costs.s[UVM_THREADS][UVM_DOWN_FIRST] = (struct uvm_step){7, 100, 700, 0};
-    shot.s[UVM_PUT][UVM_REST] = (struct uvm_step){5, 0, 1, 0};
-    T_CHECK(uvm_expected_ns(&costs, &shot, UVM_PUT, UVM_REST, &ns) && near(ns, 50));
-    /* The longest wait was 100: half of it, and the advice itself. */
-    shot.s[UVM_PUT][UVM_ADVISE + UVM_MET_DOWN] = (struct uvm_step){3, 1, 1, 0};
-    T_CHECK(uvm_expected_ns(&costs, &shot, UVM_PUT, UVM_ADVISE + UVM_MET_DOWN, &ns) &&
-            near(ns, 3 * (30 + 50)));
-    /* Steps down of 100 and 300: one of 250 on average is met, a quarter longer than the average. */
-    uneven = costs;
-    uneven.s[UVM_THREADS][UVM_DOWN_FIRST] = (struct uvm_step){2, 100, 400, 1e4 + 9e4};
-    T_CHECK(uvm_expected_ns(&uneven, &shot, UVM_PUT, UVM_ADVISE + UVM_MET_DOWN, &ns) &&
-            near(ns, 3 * (30 + 1.25 * 50)));
-    /* The same wait before a copy, which costs by the byte. */
-    shot.s[UVM_GET][UVM_COPY_OUT + UVM_MET_DOWN] = (struct uvm_step){2, 400, 1, 0};
-    T_CHECK(uvm_expected_ns(&costs, &shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, &ns) &&
-            near(ns, 400 * 0.5 + 2 * 50));
+    add(&costs, UVM_PUT, UVM_REST, 10, 0, 10);
+    add(&costs, UVM_PUT, UVM_NEW_USED, 3, 100, 200);
+    add(&costs, UVM_THREADS, UVM_DOWN_FIRST, 8, 25, 100);
+    add(&shot, UVM_PUT, UVM_REST, 5, 0, 1);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_REST, 50));
     /* Never seen before: as its like. */
-    shot.s[UVM_PUT][UVM_NEW_FRESH] = (struct uvm_step){1, 10, 1, 0};
-    T_CHECK(uvm_expected_ns(&costs, &shot, UVM_PUT, UVM_NEW_FRESH, &ns) && near(ns, 20));
-    shot.s[UVM_PUT][UVM_ROOM] = (struct uvm_step){2, 30, 1, 0};
-    T_CHECK(uvm_expected_ns(&costs, &shot, UVM_PUT, UVM_ROOM, &ns) && near(ns, 210));
-    T_CHECK(near(uvm_expected_call_s(&costs, &shot, UVM_PUT), (50 + 240 + 20 + 210) * 1e-9));
+    add(&shot, UVM_PUT, UVM_NEW_FRESH, 1, 10, 1);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_NEW_FRESH, 20));
+    add(&shot, UVM_PUT, UVM_ROOM, 2, 15, 1);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 30 * 4));
+    /* And for advice. */
+    shot.s[UVM_PUT][UVM_ROOM].advised_bytes = 20;
+    T_CHECK(!uvm_expected_ns(&costs, &shot, UVM_PUT, UVM_ROOM, &ns));
+    add(&costs, UVM_THREADS, UVM_ADVICE_DOWN, 2, 100, 300);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 30 * 4 + 20 * 3));
+    T_CHECK(near(uvm_expected_call_s(&costs, &shot, UVM_PUT), (50 + 20 + 180) * 1e-9));
     /* Nothing is known of moves up, and nothing was counted of copies out of host memory. */
-    shot.s[UVM_GET][UVM_ARRIVE] = (struct uvm_step){1, 10, 1, 0};
+    add(&shot, UVM_GET, UVM_ARRIVE, 1, 10, 1);
     T_CHECK(!uvm_expected_ns(&costs, &shot, UVM_GET, UVM_ARRIVE, &ns));
-    T_CHECK(uvm_expected_ns(&costs, &shot, UVM_GET, UVM_COPY_HOST, &ns) && ns == 0);
-    T_CHECK(near(uvm_expected_call_s(&costs, &shot, UVM_GET), 300e-9));
+    T_CHECK(expects(&costs, &shot, UVM_GET, UVM_COPY_HOST, 0));
+    T_CHECK(uvm_expected_call_s(&costs, &shot, UVM_GET) == 0);
+}
+
+/* What is met lasted 100 and 300 in the calibration, whenever the call came. */
+static void waits_for_what_is_left(void)
+{
+    static struct uvm_account costs, shot;
+    const unsigned down = UVM_ADVISE + UVM_MET_DOWN, advice = UVM_ADVISE + UVM_MET_ADVICE_DOWN;
+    double ns;
+
+    add(&costs, UVM_PUT, UVM_ADVISE, 2, 999, 30);
+    add(&costs, UVM_GET, UVM_COPY_OUT, 1, 100, 50);
+    add_met(&costs, UVM_PUT, down, 999, 30 + 90, 10);
+    add_met(&costs, UVM_PUT, down, 999, 30 + 280, 20);
+    add_met(&shot, UVM_PUT, down, 1, 1, 0);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, down, 30 + 200));
+    add_met(&shot, UVM_PUT, down, 1, 1, 80);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, down, 2 * 30 + 200 + 120));
+    add_met(&shot, UVM_PUT, down, 1, 1, 100); /* the short one would be over */
+    T_CHECK(expects(&costs, &shot, UVM_PUT, down, 3 * 30 + 200 + 120 + 200));
+    add_met(&shot, UVM_PUT, down, 1, 1, 1000); /* both would be */
+    T_CHECK(expects(&costs, &shot, UVM_PUT, down, 4 * 30 + 200 + 120 + 200));
+    /* The same before a copy, which costs by the byte. */
+    add_met(&shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 400, 1, 80);
+    T_CHECK(expects(&costs, &shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 400 * 0.5 + 120));
+    /* Unless copies are known not to wait so long. */
+    add_met(&costs, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 100, 50 + 5, 85);
+    T_CHECK(expects(&costs, &shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 400 * 0.5 + 10));
+    /* Advice is another thing. */
+    add_met(&shot, UVM_PUT, advice, 1, 1, 0);
+    T_CHECK(!uvm_expected_ns(&costs, &shot, UVM_PUT, advice, &ns));
+    add_met(&costs, UVM_PUT, advice, 1, 30 + 5000, 40);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, advice, 30 + 5040));
+}
+
+/* One of few that took much longer than the others does not count; of many every one does. Ages are
+ * kept evenly. */
+static void samples(void)
+{
+    static struct uvm_account costs, shot;
+    const unsigned met = UVM_COPY_IN + UVM_MET_ADVICE_UP;
+    double sum = 0;
+
+    add(&shot, UVM_PUT, UVM_REST, 1, 0, 1);
+    add(&costs, UVM_PUT, UVM_REST, 9, 0, 10);
+    add(&costs, UVM_PUT, UVM_REST, 1, 0, 5000);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_REST, 10));
+    add(&costs, UVM_PUT, UVM_REST, 90, 0, 10);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_REST, 59.9));
+    for (uint64_t i = 0; i < 1000; i++)
+        add_met(&shot, UVM_PUT, met, 3, 7, i);
+    T_EQ(shot.s[UVM_PUT][met].count, 1000);
+    T_EQ(shot.s[UVM_PUT][met].bytes, 3000);
+    T_EQ(shot.s[UVM_PUT][met].ns, 7000);
+    T_CHECK(shot.s[UVM_PUT][met].kept > UVM_SAMPLES / 2 &&
+            shot.s[UVM_PUT][met].kept <= UVM_SAMPLES);
+    for (uint32_t i = 0; i < shot.s[UVM_PUT][met].kept; i++)
+        sum += (double)shot.s[UVM_PUT][met].sample[i].age_ns;
+    T_CHECK(fabs(sum / shot.s[UVM_PUT][met].kept - 500) < 16);
 }
 
 static void rows(void)
 {
-    struct uvm_account costs = {0}, shot = {0};
+    static struct uvm_account costs, shot;
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
 
     T_CHECK(f);
-    costs.s[UVM_PUT][UVM_REST] = (struct uvm_step){1, 0, 2000, 0};
-    shot.s[UVM_PUT][UVM_REST] = (struct uvm_step){2, 0, 6000, 0};
-    shot.s[UVM_THREADS][UVM_DOWN_FIRST] = (struct uvm_step){3, 1 << 20, 9000, 0};
+    add(&costs, UVM_PUT, UVM_REST, 1, 0, 2000);
+    add(&shot, UVM_PUT, UVM_REST, 2, 0, 3000);
+    add(&shot, UVM_THREADS, UVM_DOWN_FIRST, 3, 1 << 20, 3000);
+    add_met(&shot, UVM_GET, UVM_COPY_OUT + UVM_MET_ADVICE_UP, 1 << 20, 1000, 71000);
+    add_met(&shot, UVM_GET, UVM_COPY_OUT + UVM_MET_ADVICE_UP, 1 << 20, 1000, 73000);
     uvm_steps_print(f, &costs, &shot);
     uvm_steps_print_json(f, &costs, &shot);
     fclose(f);
     T_CHECK(strstr(text, "the call itself") && strstr(text, "  1.50\n"));
+    T_CHECK(strstr(text, "copy out beside advice up         2         2       72            - "));
     T_CHECK(strstr(text, "pages to the host, first") && !strstr(text, "advise"));
     T_CHECK(strstr(text, "\"count\":2,\"bytes\":0,\"measured_s\":6e-06,\"expected_s\":4e-06}"));
     T_CHECK(strstr(text, "\"expected_s\":null}]"));
     free(text);
+    for (unsigned kind = 0; kind < UVM_KIND_NR; kind++) {
+        add(&shot, UVM_GET, kind, 1, 1, 1);
+        f = open_memstream(&text, &size);
+        T_CHECK(f);
+        uvm_steps_print(f, &costs, &shot);
+        fclose(f);
+        T_CHECK(!strstr(text, "(null)"));
+        free(text);
+    }
 }
 
 /* ---- what is counted ---- */
 
-/* The threads' moves end when the gate is open. */
+/* The threads' moves, or their advice, end when the gate is open. */
 static struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t application;
-    bool closed;
+    bool closed, advice_closed;
     unsigned waiting;
+    unsigned advised; /* calls of the threads' */
     unsigned open_after_ms;
+    unsigned slow_ms;           /* everything the threads do takes so long at least */
+    struct shot_engine *let_go; /* its flusher, during the application's next wait */
+    unsigned advised_meanwhile;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static const struct vv_device_ops *real;
 static struct vv_device_ops gated;
+static unsigned (*real_advise)(CUdeviceptr, size_t, unsigned, struct vvi_cu_location);
+
+static bool by_application(void)
+{
+    return pthread_equal(pthread_self(), gate.application);
+}
+
+static void pass_gate(const bool *closed)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.advised += closed == &gate.advice_closed;
+    gate.waiting++;
+    pthread_cond_broadcast(&gate.changed);
+    while (*closed)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    gate.waiting--;
+    pthread_mutex_unlock(&gate.lock);
+    if (gate.slow_ms)
+        vv_sleep_until_ns(vv_now_ns() + gate.slow_ms * VV_NS_PER_MS);
+}
+
+static unsigned advised(void)
+{
+    unsigned n;
+
+    pthread_mutex_lock(&gate.lock);
+    n = gate.advised;
+    pthread_mutex_unlock(&gate.lock);
+    return n;
+}
+
+/* Time enough for what must not happen. */
+static void linger(void)
+{
+    vv_sleep_until_ns(vv_now_ns() + 20 * VV_NS_PER_MS);
+}
 
 static int gated_wait(struct vv_device *d, struct vv_event *ev, int64_t timeout_ns)
 {
-    pthread_mutex_lock(&gate.lock);
-    if (!pthread_equal(pthread_self(), gate.application)) {
-        gate.waiting++;
-        pthread_cond_broadcast(&gate.changed);
-        while (gate.closed)
-            pthread_cond_wait(&gate.changed, &gate.lock);
-        gate.waiting--;
+    struct shot_engine *e = gate.let_go;
+
+    if (!by_application()) {
+        pass_gate(&gate.closed);
+    } else if (e) {
+        gate.let_go = NULL;
+        gate.advised_meanwhile = advised();
+        shot_uvm_hold(e, false);
+        linger();
+        gate.advised_meanwhile = advised() - gate.advised_meanwhile;
     }
-    pthread_mutex_unlock(&gate.lock);
     return real->event_wait(d, ev, timeout_ns);
 }
 
-static void set_gate(bool closed)
+static unsigned gated_advise(CUdeviceptr at, size_t n, unsigned advice,
+                             struct vvi_cu_location where)
+{
+    if (!by_application())
+        pass_gate(&gate.advice_closed);
+    return real_advise(at, n, advice, where);
+}
+
+static void set_gates(bool moves, bool advice)
 {
     pthread_mutex_lock(&gate.lock);
-    gate.closed = closed;
+    gate.closed = moves;
+    gate.advice_closed = advice;
     pthread_cond_broadcast(&gate.changed);
     pthread_mutex_unlock(&gate.lock);
 }
 
+static void set_gate(bool closed)
+{
+    set_gates(closed, false);
+}
+
+/* A thread, in the driver. */
 static void until_held_up(void)
 {
     pthread_mutex_lock(&gate.lock);
@@ -163,6 +302,17 @@ static struct vv_device *open_device(void)
     return d;
 }
 
+static void set_hooks(struct vv_device *d)
+{
+    real = d->ops;
+    gated = *real;
+    gated.event_wait = gated_wait;
+    gate.application = pthread_self();
+    d->ops = &gated;
+    real_advise = vvi_cuda_of(d)->drv.cuMemAdvise;
+    vvi_cuda_of(d)->drv.cuMemAdvise = gated_advise;
+}
+
 static void set_up(struct fixture *f, uint64_t cache, bool once)
 {
     struct shot_baseline o = {.device_cache_bytes = cache, .consume_once = once};
@@ -176,11 +326,7 @@ static void set_up(struct fixture *f, uint64_t cache, bool once)
     o.device = f->d;
     o.sizes = &f->sizes;
     o.uvm = (struct shot_uvm_opts){.step_bytes = STEP, .yield = true, .fetch = true};
-    real = f->d->ops;
-    gated = *real;
-    gated.event_wait = gated_wait;
-    gate.application = pthread_self();
-    f->d->ops = &gated;
+    set_hooks(f->d);
     T_OK(vv_device_mem_alloc(f->d, SIZE, &f->buf));
     T_OK(shot_engine_uvm(&o, err, sizeof(err), &f->e));
 }
@@ -217,10 +363,19 @@ static uint64_t bytes(struct fixture *f, enum uvm_who who, unsigned kind)
 }
 
 /* Whatever it met. */
+static uint64_t met_or_not(const struct uvm_account *a, enum uvm_who who, unsigned kind)
+{
+    uint64_t n = 0;
+
+    for (unsigned met = 0; met < UVM_MET_NR; met++)
+        n += a->s[who][kind + met].count;
+    return n;
+}
+
 static uint64_t all(struct fixture *f, enum uvm_who who, unsigned kind)
 {
-    return count(f, who, kind) + count(f, who, kind + UVM_MET_DOWN) +
-           count(f, who, kind + UVM_MET_UP);
+    shot_uvm_account(f->e, &f->a);
+    return met_or_not(&f->a, who, kind);
 }
 
 static void every_step_once(void)
@@ -238,7 +393,7 @@ static void every_step_once(void)
     T_OK(f.e->ops->flush(f.e));
     T_EQ(count(&f, UVM_THREADS, UVM_DOWN_FIRST), 3 * 4);
     T_EQ(bytes(&f, UVM_THREADS, UVM_DOWN_FIRST), 3 * SIZE);
-    T_EQ(count(&f, UVM_THREADS, UVM_ADVISE), 3);
+    T_EQ(count(&f, UVM_THREADS, UVM_ADVICE_DOWN), 3);
     shot_uvm_hold(f.e, true);
     for (uint64_t v = 3; v < NR; v++)
         put(&f, v);
@@ -261,6 +416,11 @@ static void every_step_once(void)
     T_EQ(all(&f, UVM_GET, UVM_COPY_OUT), NR);
     T_EQ(count(&f, UVM_PUT, UVM_REST), NR);
     T_EQ(count(&f, UVM_GET, UVM_REST), NR);
+    T_OK(f.e->ops->flush(f.e));
+    T_EQ(count(&f, UVM_THREADS, UVM_ADVICE_DOWN), NR);
+    T_EQ(count(&f, UVM_THREADS, UVM_ADVICE_GONE), NR);
+    T_EQ(4 * count(&f, UVM_THREADS, UVM_ADVICE_UP),
+         count(&f, UVM_THREADS, UVM_BACK_USED) + count(&f, UVM_THREADS, UVM_BACK_FRESH));
     tear_down(&f);
 }
 
@@ -311,31 +471,126 @@ static void what_a_call_meets(void)
     tear_down(&f);
 }
 
-/* Calls `call` while a thread is held up in its first step, until the call has waited for it; whether
- * it waits, and for how much, depends on who comes first, so that it gets ever more time to come. */
-static void what_a_call_waits_for(void)
+static void what_advice_a_call_meets(void)
 {
+    const unsigned down = UVM_MET_ADVICE_DOWN, up = UVM_MET_ADVICE_UP;
+    struct fixture f;
+
+    set_up(&f, 2 * NR * SIZE, true);
+    set_gates(false, true);
+    put(&f, 0);
+    until_held_up(); /* the flusher, in its advice on version 0 */
+    put(&f, 1);
+    T_EQ(count(&f, UVM_PUT, UVM_ADVISE + down), 1);
+    T_CHECK(f.a.s[UVM_PUT][UVM_ADVISE + down].sample[0].age_ns > 0);
+    get(&f, 1);
+    T_EQ(count(&f, UVM_GET, UVM_COPY_OUT + down), 1);
+    set_gate(false);
+    T_OK(f.e->ops->flush(f.e));
+    put(&f, 2);
+    put(&f, 3);
+    T_OK(f.e->ops->flush(f.e));
+    T_EQ(count(&f, UVM_THREADS, UVM_ADVICE_GONE), 1);
+    /* The prefetcher in its advice on version 0. */
+    set_gates(false, true);
+    T_OK(f.e->ops->hint(f.e, 0));
+    T_OK(f.e->ops->start(f.e));
+    until_held_up();
+    get(&f, 2);
+    T_EQ(count(&f, UVM_GET, UVM_ADVISE + up), 1);
+    T_EQ(count(&f, UVM_GET, UVM_COPY_OUT), 1); /* not the first call of the driver */
+    T_EQ(count(&f, UVM_THREADS, UVM_ADVICE_UP), 0);
+    set_gate(false);
+    get(&f, 0);
+    T_EQ(count(&f, UVM_THREADS, UVM_ADVICE_UP), 1);
+    tear_down(&f);
+}
+
+/* While a call copies no thread begins to advise. */
+static void calls_go_first(void)
+{
+    struct fixture f;
+
+    set_up(&f, 2 * NR * SIZE, true);
+    put(&f, 0);
+    T_OK(f.e->ops->flush(f.e));
+    shot_uvm_hold(f.e, true);
+    put(&f, 1);
+    gate.let_go = f.e;
+    put(&f, 2);
+    T_CHECK(!gate.let_go);
+    T_EQ(gate.advised_meanwhile, 0);
+    T_OK(f.e->ops->flush(f.e));
+    T_EQ(count(&f, UVM_THREADS, UVM_ADVICE_DOWN), 3);
+    tear_down(&f);
+}
+
+/* A thread gives advice when the other one does nothing, and the other one nothing meanwhile. */
+static void advice_is_given_alone(void)
+{
+    struct fixture f;
+    unsigned before;
+
+    set_up(&f, 2 * NR * SIZE, true);
+    put(&f, 0);
+    put(&f, 1);
+    T_OK(f.e->ops->flush(f.e));
+    set_gate(true);
+    T_OK(f.e->ops->hint(f.e, 0));
+    T_OK(f.e->ops->start(f.e));
+    until_held_up(); /* the prefetcher, in its first step */
+    before = advised();
+    get(&f, 1);
+    linger();
+    T_EQ(advised(), before); /* on what is gone */
+    set_gates(false, true);
+    while (advised() == before)
+        linger();
+    T_EQ(advised(), before + 1);
+    T_EQ(count(&f, UVM_THREADS, UVM_BACK_FRESH) + count(&f, UVM_THREADS, UVM_BACK_USED), 1);
+    linger();
+    T_EQ(count(&f, UVM_THREADS, UVM_BACK_FRESH) + count(&f, UVM_THREADS, UVM_BACK_USED), 1);
+    set_gate(false);
+    get(&f, 0);
+    T_EQ(count(&f, UVM_THREADS, UVM_BACK_FRESH) + count(&f, UVM_THREADS, UVM_BACK_USED), 4);
+    tear_down(&f);
+}
+
+/* A call comes while the flusher is held up, in its first step or in the advice before; whether it
+ * waits, and for how much, depends on who comes first, so that it gets ever more time to come. */
+static void waits_for_the_flusher(bool in_advice)
+{
+    uint64_t moved = in_advice ? 4 * STEP : 4 * STEP - STEP / 2, advised = in_advice ? SIZE / 2 : 0;
+
     for (unsigned ms = 1;; ms *= 2) {
         struct fixture f;
         pthread_t opener;
-        uint64_t waited;
+        bool waited;
 
         set_up(&f, SIZE, true); /* room for one */
-        set_gate(true);
+        set_gates(!in_advice, in_advice);
         put(&f, 0);
         until_held_up();
         gate.open_after_ms = ms;
         T_OK(-pthread_create(&opener, NULL, open_later, NULL));
         put(&f, 1);
         T_OK(-pthread_join(opener, NULL));
-        waited = bytes(&f, UVM_PUT, UVM_ROOM);
-        /* Four steps, of the first of which half was over; fewer if it came later than that. */
-        T_CHECK(waited <= 4 * STEP - STEP / 2);
+        /* Four steps, and half of what was under way; less if it came later than that. */
+        T_CHECK(bytes(&f, UVM_PUT, UVM_ROOM) <= moved);
+        T_CHECK(f.a.s[UVM_PUT][UVM_ROOM].advised_bytes <= advised);
+        waited = f.a.s[UVM_PUT][UVM_ROOM].bytes == moved &&
+                 f.a.s[UVM_PUT][UVM_ROOM].advised_bytes == advised;
         tear_down(&f);
-        if (waited == 4 * STEP - STEP / 2)
+        if (waited)
             return;
         T_CHECK(ms < 60000);
     }
+}
+
+static void what_a_call_waits_for(void)
+{
+    waits_for_the_flusher(false);
+    waits_for_the_flusher(true);
 }
 
 static void what_a_restore_waits_for(void)
@@ -376,21 +631,12 @@ static int no_pause(void *arg)
     return 0;
 }
 
-static uint64_t met_or_not(const struct uvm_account *a, enum uvm_who who, unsigned kind)
-{
-    uint64_t n = 0;
-
-    for (unsigned met = 0; met < UVM_MET_NR; met++)
-        n += a->s[who][kind + met].count;
-    return n;
-}
-
 static void calibration(void)
 {
     for (int i = 0; i < 4; i++) {
         struct vv_device *d = open_device();
         struct uvm_calibrate_opts o = {.device = d, .bytes = 100001, .pause = no_pause};
-        struct uvm_account a, shot = {0};
+        static struct uvm_account a, shot;
         char err[256];
         double ns;
 
@@ -403,7 +649,7 @@ static void calibration(void)
         T_OK(vv_device_mem_alloc(d, o.bytes, &o.buf));
         if (uvm_calibrate(&o, err, sizeof(err), &a) != 0)
             t_fail(__FILE__, __LINE__, "way %d: %s", i, err);
-        T_EQ(pauses, 28);
+        T_EQ(pauses, 26);
         T_EQ(a.s[UVM_PUT][UVM_REST].count, COUNTED);
         T_EQ(a.s[UVM_GET][UVM_REST].count, COUNTED);
         T_EQ(met_or_not(&a, UVM_PUT, UVM_COPY_IN), COUNTED);
@@ -418,11 +664,39 @@ static void calibration(void)
                     a.s[UVM_PUT][UVM_NEW_USED].count >= 6);
             T_CHECK(a.s[UVM_PUT][UVM_ADVISE].count >= 14);
         }
-        shot.s[UVM_GET][UVM_ARRIVE] = (struct uvm_step){1, 1000, 1, 0};
+        T_EQ(a.s[UVM_THREADS][UVM_ADVICE_DOWN].count, COUNTED);
+        if (i != 2) /* places are prepared too */
+            T_EQ(a.s[UVM_THREADS][UVM_ADVICE_UP].count, 24);
+        add(&shot, UVM_GET, UVM_ARRIVE, 1, 1000, 1);
         T_CHECK(uvm_expected_ns(&a, &shot, UVM_GET, UVM_ARRIVE, &ns) && ns > 0);
         vv_device_mem_free(d, o.buf);
         vv_device_close(d);
     }
+}
+
+/* Calls that are to meet something do, if it takes some time. */
+static void calibration_meets(void)
+{
+    struct vv_device *d = open_device();
+    struct uvm_calibrate_opts o = {.device = d, .bytes = 100001, .pause = no_pause};
+    static struct uvm_account a;
+    char err[256];
+
+    o.uvm = (struct shot_uvm_opts){.step_bytes = 60000, .yield = true, .fetch = true};
+    T_OK(vv_device_mem_alloc(d, o.bytes, &o.buf));
+    set_hooks(d);
+    gate.slow_ms = 2;
+    T_OK(uvm_calibrate(&o, err, sizeof(err), &a));
+    gate.slow_ms = 0;
+    T_CHECK(a.s[UVM_PUT][UVM_ADVISE + UVM_MET_DOWN].count > 0);
+    T_CHECK(a.s[UVM_PUT][UVM_ADVISE + UVM_MET_ADVICE_DOWN].count > 0);
+    T_CHECK(a.s[UVM_GET][UVM_COPY_OUT + UVM_MET_UP].count > 0);
+    T_CHECK(a.s[UVM_GET][UVM_COPY_OUT + UVM_MET_ADVICE_UP].count > 0);
+    T_CHECK(a.s[UVM_GET][UVM_COPY_OUT + UVM_MET_ADVICE_DOWN].count > 0);
+    T_CHECK(a.s[UVM_GET][UVM_COPY_OUT].count > 0 && a.s[UVM_GET][UVM_ADVISE].count > 0);
+    d->ops = real;
+    vv_device_mem_free(d, o.buf);
+    vv_device_close(d);
 }
 
 /* Whichever call fails, there is an error, and nothing is kept. */
@@ -458,13 +732,19 @@ static void calibration_with_failures(void)
 int main(void)
 {
     T_RUN(counts_times_costs);
+    T_RUN(waits_for_what_is_left);
+    T_RUN(samples);
     T_RUN(rows);
     T_RUN(every_step_once);
     T_RUN(again);
     T_RUN(what_a_call_meets);
+    T_RUN(what_advice_a_call_meets);
+    T_RUN(calls_go_first);
+    T_RUN(advice_is_given_alone);
     T_RUN(what_a_call_waits_for);
     T_RUN(what_a_restore_waits_for);
     T_RUN(calibration);
+    T_RUN(calibration_meets);
     T_RUN(calibration_with_failures);
     return t_done();
 }

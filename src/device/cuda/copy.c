@@ -4,7 +4,7 @@
  *
  * Looking cuts each segment where a registered slice of host memory ends, because the driver
  * refuses a copy that touches two of them, and finds the direction of every piece. Nothing has been
- * submitted when one of them is refused. Pieces of one batch may run in any order, so those of one
+ * submitted when one of them is refused. Batches that stay within the device are only looked at. Pieces of one batch may run in any order, so those of one
  * direction go together, in the form that is fastest for it: within the device, by a kernel of ours
  * where it was built (many small copies take thirty times as long one by one); over the link, by
  * the driver's batched copy, which keeps the link busy with pieces of one page; a single one by a
@@ -184,6 +184,32 @@ static int look_at(struct batch *b, const struct vv_copy_seg *seg)
     return 0;
 }
 
+/* Whether each segment lies in one range of device memory on either side, as those of a request that
+ * hits the device cache do: such a batch has one direction and nothing to cut, so that no list of it
+ * has to be made. False with the first that is not so or that may have to be refused. */
+static int look_within(struct batch *b, const struct vv_copy_seg *segs, size_t n, bool *ret_within)
+{
+    *ret_within = false;
+    for (size_t i = 0; i < n; i++) {
+        const char *dst = segs[i].dst, *src = segs[i].src;
+        size_t bytes = segs[i].bytes;
+        int rc;
+
+        if (!bytes || !dst || !src)
+            return 0;
+        rc = locate(b->d, dst, &b->dst);
+        if (!rc)
+            rc = locate(b->d, src, &b->src);
+        if (rc)
+            return rc;
+        if (b->dst.kind != VV_MEM_DEVICE || b->src.kind != VV_MEM_DEVICE ||
+            b->dst.last - (uintptr_t)dst < bytes - 1 || b->src.last - (uintptr_t)src < bytes - 1)
+            return 0;
+    }
+    *ret_within = n > 0;
+    return 0;
+}
+
 /* ---- submitting ---- */
 
 static CUdeviceptr address(const void *ptr)
@@ -297,9 +323,18 @@ static int submit(struct batch *b, CUstream stream)
     }
     if (!rc && b->count[PAGEABLE])
         rc = vvi_cuda_status(b->d, b->d->drv.cuStreamSynchronize(stream));
-    if (rc && rc != -ENODEV && b->begun && settle(b->d, stream) == -ENODEV)
-        rc = -ENODEV;
     return rc;
+}
+
+/* Cuts what has to be cut and submits everything. */
+static int look_and_submit(struct batch *b, CUstream stream, const struct vv_copy_seg *segs,
+                           size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = look_at(b, &segs[i]);
+    return !rc && b->n ? submit(b, stream) : rc;
 }
 
 int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *s, const struct vv_copy_seg *segs,
@@ -308,15 +343,18 @@ int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *s, const struct
     struct vvi_cuda *d = vvi_cuda_of(dev);
     struct vvi_cuda_scope scope;
     struct batch b;
+    bool within;
     int rc = vvi_cuda_enter(d, &scope);
 
     if (rc)
         return rc;
     batch_init(&b, d);
-    for (size_t i = 0; i < n_segs && !rc; i++)
-        rc = look_at(&b, &segs[i]);
-    if (!rc && b.n)
-        rc = submit(&b, s->native);
+    rc = look_within(&b, segs, n_segs, &within);
+    if (!rc)
+        rc = within ? submit_alike(&b, s->native, D2D, segs, n_segs)
+                    : look_and_submit(&b, s->native, segs, n_segs);
+    if (rc && rc != -ENODEV && b.begun && settle(d, s->native) == -ENODEV)
+        rc = -ENODEV;
     batch_fini(&b);
     vvi_cuda_leave(d, &scope);
     return rc;

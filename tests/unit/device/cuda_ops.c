@@ -231,6 +231,52 @@ static void scattered_copies_without_kernels(void)
 }
 
 /* A refused piece is an error, whatever was submitted before it. */
+/* Two segments within the device and a third that begins or ends elsewhere, that there is nothing of,
+ * or that has to be refused. Two allocations, so that both sides change from one to the other. */
+static void segments_unlike_the_first(void)
+{
+    enum { PART = 10000 };
+    char *h = host_new(MIB), *a, *b;
+
+    set_up();
+    T_OK(vv_device_host_register(dev, h, MIB));
+    a = dev_new(3 * PART);
+    b = dev_new(3 * PART);
+    struct {
+        struct vv_copy_seg third;
+        int rc;
+    } cases[] = {
+        {{b + 2 * PART, a + 2 * PART, PART}, 0},
+        {{b + 2 * PART, h, PART}, 0},
+        {{h, a + 2 * PART, PART}, 0},
+        {{b + 2 * PART, a + 2 * PART, 0}, 0},
+        {{NULL, NULL, 0}, 0},
+        {{b + 2 * PART + 1, a, PART}, -EFAULT},
+        {{b, a + 2 * PART + 1, PART}, -EFAULT},
+        {{b + 2 * PART, a, SIZE_MAX}, -EFAULT},
+        {{b + 2 * PART, NULL, PART}, -EINVAL},
+        {{NULL, a + 2 * PART, PART}, -EINVAL},
+    };
+    for (size_t i = 0; i < VV_ARRAY_SIZE(cases); i++) {
+        const struct vv_copy_seg *third = &cases[i].third;
+        struct vv_copy_seg segs[] = {{b, a + PART, PART}, {a, b + PART, PART}, *third};
+        char *to = third->dst == h ? h : (char *)fake.map(b) + 2 * PART;
+        const char *from = third->src == h ? h : (char *)fake.map(a) + 2 * PART;
+
+        fill(fake.map(a), 3 * PART, 1);
+        fill(fake.map(b), 3 * PART, 2);
+        fill(h, PART, 3);
+        T_ERR(vv_device_copy_async(dev, s, segs, VV_ARRAY_SIZE(segs)), cases[i].rc);
+        finish();
+        bool copied = cases[i].rc == 0;
+        T_EQ(memcmp(fake.map(b), (char *)fake.map(a) + PART, PART) == 0, copied);
+        T_EQ(memcmp(fake.map(a), (char *)fake.map(b) + PART, PART) == 0, copied);
+        T_EQ(memcmp(to, from, PART) == 0, copied && third->bytes > 0);
+    }
+    tear_down();
+    T_EQ(munmap(h, MIB), 0);
+}
+
 static void failures_of_copies_are_returned(void)
 {
     char *h = host_new(MIB), *p;
@@ -745,6 +791,7 @@ int main(void)
     T_RUN(the_default_stream_takes_pieces);
     T_RUN(scattered_copies_by_kernel);
     T_RUN(scattered_copies_without_kernels);
+    T_RUN(segments_unlike_the_first);
     T_RUN(failures_of_copies_are_returned);
     T_RUN(nothing_runs_after_a_failure);
     T_RUN(foreign_memory_has_a_kind);

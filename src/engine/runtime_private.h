@@ -174,6 +174,14 @@ struct vvi_pacer {
     uint64_t next_free_ns;
 };
 
+/* What the pinner's time went to. */
+struct vvi_grow_spent {
+    uint64_t touching_ns, passing_ns, registering_ns, resting_ns;
+    uint64_t slowest_ns; /* registration */
+    uint64_t lap_ns;     /* when the last of these ended */
+    unsigned turns;
+};
+
 /* The host cache while it is made ready, slice by slice. See runtime_grow.c. */
 struct vvi_grow {
     unsigned tier; /* immutable once open, as is all of this block */
@@ -197,10 +205,11 @@ struct vvi_grow {
     _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
     _Atomic bool pinning; /* the pinner is at work. Synchronization: relaxed; seen late, a copy that
                              keeps a thread warm waits for a registration */
-    size_t nready;    /* Owner: the pinner, before it starts and after it has ended the engine */
-    bool refused;     /* the device has refused a slice. Owner: the pinner */
-    char text[160];   /* Synchronization: written before `late` is set */
-    _Atomic int late; /* an error that nobody was told of yet */
+    size_t nready; /* Owner: the pinner, before it starts and after it has ended the engine */
+    bool refused;  /* the device has refused a slice. Owner: the pinner */
+    struct vvi_grow_spent spent; /* Owner: the pinner */
+    char text[160];              /* Synchronization: written before `late` is set */
+    _Atomic int late;            /* an error that nobody was told of yet */
 };
 
 /* A core of its own that versions are taken through to keep the code warm. */

@@ -104,10 +104,20 @@ static void wait_ready(struct varve_ctx *ctx, uint64_t bytes)
     }
 }
 
+static char logged[256];
+
+static void log_sink(void *user, enum vv_log_level level, const char *text)
+{
+    (void)user;
+    (void)level;
+    snprintf(logged, sizeof(logged), "%s", text);
+}
+
 /* Opening returns with one slice; versions that fit into what there is come and go meanwhile; one
  * that does not waits, and ends when the next slices are there. */
 static void test_ready_at_once(void)
 {
+    vv_log_set_sink(log_sink, NULL, VV_LOG_INFO); /* where the time went is told at the end */
     struct varve_ctx *ctx = open_gated(0, 4, AT_OPEN, NULL);
     struct varve_history *h = ck_history(ctx, "once");
     size_t small = MIB, large = 40 * MIB;
@@ -138,6 +148,8 @@ static void test_ready_at_once(void)
     wait_ready(ctx, (uint64_t)4 * VVI_SLICE_BYTES);
     ck_free(ctx, true, buf);
     T_OK(varve_close(ctx));
+    vv_log_set_sink(NULL, NULL, VV_LOG_WARNING);
+    T_CHECK(strstr(logged, "host cache: ready; ") == logged);
 }
 
 struct waiting {
@@ -217,15 +229,6 @@ static void test_in_turns(void)
     wait_ready(ctx, (uint64_t)slices * VVI_SLICE_BYTES);
     T_OK(varve_close(ctx));
     vvi_grow_turn_ns = most;
-}
-
-static char logged[256];
-
-static void log_sink(void *user, enum vv_log_level level, const char *text)
-{
-    (void)user;
-    (void)level;
-    snprintf(logged, sizeof(logged), "%s", text);
 }
 
 /* A slice is refused: who waits for it is told that it will not fit, the next call hears why, once,

@@ -5,7 +5,10 @@
  * computed time there, as on an H200, so that rounds, batches and launches are about those of the real thing; the
  * time that is printed is real, and is what the library counts as managing.
  *
- *   bench_ooc_manage [--seed N] [--points N] [--runs N] [wave] [flat] [chunked]
+ *   bench_ooc_manage [--seed N] [--points N] [--runs N] [--cold KIB] [wave] [flat] [chunked]
+ *
+ * A driver has code and data of its own, and leaves less of the processor's caches to us than this device does. With
+ * --cold, each copy and launch comes to so many KiB of other memory: more than the first cache has, or the second.
  *
  * Prints the median of the runs. Under callgrind, `--toggle-collect=varve_blocks_run` or `varve_tables_run` leaves
  * out what comes before; a tenth of the points touches nearly the same blocks.
@@ -36,12 +39,33 @@ enum { EDGE = 32, STEPS = 200, RUNS_MAX = 99, LATER = 8 };
 static uint64_t seed = 1;
 static uint32_t points = 1000000;
 
+/* What calls of a driver come to: a line in each of so many places, sixteen times as far apart as need be, for
+ * addresses that the processor has translated are forgotten, too. */
+enum { LINE = 64, PLACE = 16 * LINE };
+static volatile unsigned char *others;
+static size_t places;
+
 static void stop_if(bool wrong, const char *text)
 {
     if (wrong) {
         fprintf(stderr, "ooc_manage: %s\n", text);
         exit(2);
     }
+}
+
+/* Lines of all sets of the caches, which the lowest bits of addresses tell. */
+static void use_caches(void)
+{
+    for (size_t i = 0; i < places; i++)
+        others[i * PLACE + i / 4 % 16 * LINE]++;
+}
+
+static void new_others(size_t kib)
+{
+    places = kib * 1024 / LINE;
+    others = calloc(places + 1, PLACE);
+    stop_if(!others, "no memory");
+    use_caches();
 }
 
 /* ---- a device on which time is computed ---- */
@@ -190,6 +214,7 @@ static int copy_async(struct vv_device *d, struct vv_stream *s, const struct vv_
                       size_t n)
 {
     (void)d;
+    use_caches();
     go_on(now + n * COPY_NS);
     s->at = VV_MAX(s->at, now);
     for (size_t i = 0; i < n; i++) {
@@ -397,6 +422,7 @@ static int wave_launch(void *arg, const struct varve_blocks_view *view, struct C
     uint32_t at = w->first[w->step];
 
     (void)stream;
+    use_caches();
     go_on(now + LAUNCH_NS);
     kernel = (struct kernel){.view = *view,
                              .blocks = w->blocks + at,
@@ -485,6 +511,7 @@ static int survey_launch(void *arg, const struct varve_tables_view *view, uint32
     struct vv_stream *s = (void *)stream;
 
     (void)arg, (void)view, (void)device;
+    use_caches();
     go_on(now + LAUNCH_NS);
     s->at = VV_MAX(s->at, now) + SURVEY_NS;
     return 0;
@@ -543,6 +570,7 @@ int main(int argc, char **argv)
     const struct vv_device_ops *before;
     struct vv_device_ops mine;
     uint32_t runs = 5, which = 0;
+    size_t cold = 0;
     struct varve_ctx *ctx;
     struct survey s;
 
@@ -555,6 +583,8 @@ int main(int argc, char **argv)
             points = (uint32_t)strtoul(argv[++i], NULL, 10);
         else if (more && strcmp(argv[i], "--runs") == 0)
             runs = (uint32_t)strtoul(argv[++i], NULL, 10);
+        else if (more && strcmp(argv[i], "--cold") == 0)
+            cold = strtoul(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "wave") == 0)
             which |= 1;
         else if (strcmp(argv[i], "flat") == 0)
@@ -562,9 +592,11 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "chunked") == 0)
             which |= 4;
         else
-            stop_if(true, "[--seed N] [--points N] [--runs N] [wave] [flat] [chunked]");
+            stop_if(true,
+                    "[--seed N] [--points N] [--runs N] [--cold KIB] [wave] [flat] [chunked]");
     }
     stop_if(runs < 1 || runs > RUNS_MAX || points < 1, "1 to 99 runs");
+    new_others(cold);
     ctx = open_context(&mine, &before);
     so.seed = seed;
     stop_if(survey_make(&so, &s) != 0, "no memory");
@@ -576,5 +608,6 @@ int main(int argc, char **argv)
         survey_run(ctx, &s, true, runs);
     survey_free(&s);
     vv_ckpt_device(ctx)->ops = before;
+    free((void *)(uintptr_t)others);
     return varve_close(ctx) ? 2 : 0;
 }

@@ -189,18 +189,47 @@ static int device_alloc(struct varve_blocks *b, size_t bytes, unsigned char **re
     return rc;
 }
 
+/* Maps are looked at all over, a few entries at a time: in pages of this size, a processor need not look for them
+ * first. Memory that takes less than half of one is in small ones. */
+#define LARGE_PAGE ((size_t)2 << 20)
+
+static size_t mapped_bytes(size_t bytes)
+{
+    return bytes < LARGE_PAGE / 2 ? bytes : vv_align_up(bytes, LARGE_PAGE);
+}
+
+static unsigned char *map_pages(size_t bytes)
+{
+    size_t mapped = mapped_bytes(bytes), more = mapped < LARGE_PAGE ? 0 : LARGE_PAGE, before;
+    unsigned char *p =
+        mmap(NULL, mapped + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return NULL;
+    if (more > 0) {
+        before = vv_align_up((uintptr_t)p, LARGE_PAGE) - (uintptr_t)p;
+        if (before > 0)
+            (void)munmap(p, before);
+        p += before;
+        if (more > before)
+            (void)munmap(p + mapped, more - before);
+        (void)madvise(p, mapped, MADV_HUGEPAGE);
+    }
+    return p;
+}
+
 /* Host memory that is registered; kernels find it at *ret_dev. */
 static int host_alloc(struct varve_blocks *b, size_t bytes, unsigned char **ret, void **ret_dev)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *p = map_pages(bytes);
     int rc;
 
-    if (p == MAP_FAILED)
+    if (!p)
         return -ENOMEM;
     memset(p, 0, bytes);
     rc = vv_device_host_share(b->device, p, bytes, false, ret_dev);
     if (rc)
-        (void)munmap(p, bytes);
+        (void)munmap(p, mapped_bytes(bytes));
     else
         *ret = p;
     return rc;
@@ -211,7 +240,7 @@ static void host_free(struct varve_blocks *b, unsigned char *p, size_t bytes)
     if (!p)
         return;
     (void)vv_device_host_unregister(b->device, p);
-    (void)munmap(p, bytes);
+    (void)munmap(p, mapped_bytes(bytes));
 }
 
 /* ---- runs ---- */
@@ -256,14 +285,14 @@ static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
     r->counts = (const uint32_t *)(const void *)(r->host + lists + b->map_bytes);
     r->used = (const uint64_t *)(const void *)(r->host + lists + b->map_bytes + VVI_COUNTS_BYTES);
     r->fills = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->fills));
-    r->pieces = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->pieces));
+    r->pieces = vvi_ooc_zeroed(b->source.registered ? 0 : b->slots.nr, sizeof(*r->pieces));
     r->asked = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->asked));
     r->gone = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->gone));
     r->later = vvi_ooc_zeroed(b->slots.nr, sizeof(*r->later));
     r->seen = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->got = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->dirty = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->dirty));
-    r->ndirty = b->slots.blocks; /* nothing has been sent */
+    r->ndirty = r->to = b->slots.blocks; /* nothing has been sent */
     if (!r->fills || !r->pieces || !r->asked || !r->gone || !r->later || !r->seen || !r->got ||
         !r->dirty)
         return -ENOMEM;
@@ -480,7 +509,9 @@ static int first_run(struct varve_blocks *b)
     if (rc)
         return vvi_blocks_fail(b, "blocks_open", rc, "memory for a run: %s", vv_strerror(rc));
     vv_mutex_lock(&b->lock);
-    b->idle = r;
+    b->idle = b->holder = r;
+    b->slots.map = r->map; /* all 0, as nothing is there */
+    r->ndirty = 0;
     vv_mutex_unlock(&b->lock);
     return 0;
 }

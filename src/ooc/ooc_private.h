@@ -51,9 +51,11 @@ struct vvi_leaving {
 struct vvi_slots {
     uint32_t blocks, nr;
     uint32_t words; /* of 64 slots, in whole lines */
-    uint32_t *map;  /* of each block: its slot and 1 more, FILLING and READY; 0: none */
-    uint64_t *have; /* a bit for each block that has a slot */
-    uint32_t *held; /* of each slot, FILLING and READY: its block */
+    uint32_t
+        *map; /* of each block: its slot and 1 more if that is READY, or 0; whoever writes has it */
+    uint32_t from, to; /* entries of it that were written lie in [from, to) */
+    uint64_t *have;    /* a bit for each block that has a slot */
+    uint32_t *held;    /* of each slot, FILLING and READY: its block */
     uint64_t *ready;
     uint64_t *often[2];
     uint64_t *stay; /* what does not go, whatever else is known of it */
@@ -76,11 +78,12 @@ struct vvi_fill {
     uint32_t block, slot;
 };
 
+/* `map` is still to be set, to one that is all 0. */
 VV_WARN_UNUSED int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper);
 void vvi_slots_fini(struct vvi_slots *s);
 /* Slots for blocks of the list that have none, up to one for which none is free: behind the first *n of `fills`, and
- * in `got`. The others go behind the first *had of `ret_had`, which may be the same memory, no further on. How many
- * were looked at. */
+ * in `got`. The others go behind the first *had of `ret_had`, which may be the same memory, no further on; there is
+ * room for one more of either than there turn out to be, up to nr. How many were looked at. */
 uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr, uint64_t *got,
                         struct vvi_fill *fills, uint32_t *n, uint32_t *ret_had, uint32_t *had);
 /* The copies to these slots were submitted. */
@@ -164,6 +167,10 @@ void vvi_source_fini(struct vvi_source *src);
 #define VVI_NO_ID UINT64_MAX
 VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
                                    const struct vvi_piece *pieces, size_t n, uint64_t *ret_id);
+/* The same for whole blocks of memory that is registered, n of so many bytes: to slots from `to` on. */
+VV_WARN_UNUSED int vvi_source_fill_slots(struct vvi_source *src, struct vv_stream *stream,
+                                         const struct vvi_fill *fills, size_t n, unsigned char *to,
+                                         size_t bytes);
 /* The error of a copy from staging memory, if one has ended with one: events recorded on the stream later do
  * not tell. Any thread, no lock. */
 VV_WARN_UNUSED int vvi_source_check(struct vvi_source *src);
@@ -202,7 +209,7 @@ struct vvi_run {
     struct vv_event *sent;   /* the map of the round; `sends`: it was recorded */
     bool sends;
     struct vvi_fill *fills;   /* room for as many as there are slots */
-    struct vvi_piece *pieces; /* the same, for the source */
+    struct vvi_piece *pieces; /* the same, for a source that is read */
     uint32_t *asked;          /* blocks of this round that are not there yet */
     uint32_t nasked;
     uint32_t *gone;          /* for blocks that go: the same room */
@@ -213,8 +220,10 @@ struct vvi_run {
     /* A bit for each slot; these stay while the run has a round, or wants room. */
     uint64_t *seen; /* that kernels used, or asked for and was there */
     uint64_t *got;  /* that was given to a block */
-    /* What changed since the map was last sent, in order: where blocks are now, UINT32_MAX: nowhere. As
-     * many as there are blocks: or more than that. */
+    uint32_t from,
+        to; /* entries of the map that changed since it was last sent lie in [from, to) */
+    /* What others changed since the map was last the slots' own, in order: where blocks are now, UINT32_MAX:
+     * nowhere. As many as there are blocks: or more than that. */
     struct vvi_fill *dirty;
     uint32_t ndirty;
 };
@@ -243,8 +252,9 @@ struct varve_blocks {
     /* Synchronization: lock, from here on. */
     struct vvi_slots slots;
     struct vvi_run *all, *idle, *active;
-    struct vvi_run *alone; /* the only one that may begin rounds; NULL: all may */
-    int broken;            /* copies to slots failed: the cache is good for nothing */
+    struct vvi_run *holder; /* its map is the slots' own, and up to date */
+    struct vvi_run *alone;  /* the only one that may begin rounds; NULL: all may */
+    int broken;             /* copies to slots failed: the cache is good for nothing */
     uint32_t round;
     uint32_t runs;          /* under way */
     uint32_t fills;         /* of slots, under way */

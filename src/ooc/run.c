@@ -8,9 +8,14 @@
  * for beyond takes the place of others.
  *
  * Order. Copies to slots go through one stream, `moves`. Each run has a map of its own, which is
- * brought up to date before a round, never during one: it has the blocks whose copies were submitted
- * then, and the kernel begins after those. A slot whose block has left is filled again when all
- * rounds that began before have ended (slots.c).
+ * sent before a round: it has the blocks whose copies were submitted then, and the kernel begins after
+ * those. A slot whose block has left is filled again when all rounds that began before have ended
+ * (slots.c).
+ *
+ * Maps. The map that the slots write is that of one run, the holder: whoever is to change or send it
+ * becomes that first, and is told what others have changed since it last was. So a run's map is written
+ * by its own thread only, under the lock, and not while it is on its way: from when it was sent until the
+ * kernel behind it is seen to run, or ends, a run gives out slots, but none becomes READY or goes.
  *
  * Ahead. What a run's first round missed tells what the next run will. Room for that is made before the
  * second round, whose map then says so, and the copies are submitted, on a stream of their own, when
@@ -86,29 +91,15 @@ static void spent(struct job *j, int kind)
 
 /* ---- the map ---- */
 
-/* Blocks that have gone, for every run's next round. */
-static void gone_locked(struct varve_blocks *b, const uint32_t *blocks, uint32_t n)
+/* What the slots have written is noted with the map that they have. */
+static void changed_locked(struct varve_blocks *b)
 {
-    for (struct vvi_run *r = b->all; r; r = r->other) {
-        uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
-        struct vvi_fill *dirty = r->dirty + r->ndirty;
+    struct vvi_run *r = b->holder;
 
-        for (uint32_t i = 0; i < room; i++)
-            dirty[i] = (struct vvi_fill){blocks[i], UINT32_MAX};
-        r->ndirty += room;
-    }
-}
-
-/* Slots of the list are filled, for every run's next round. */
-static void filled_locked(struct varve_blocks *b, const struct vvi_fill *fills, uint32_t n)
-{
-    vvi_slots_filled(&b->slots, fills, n);
-    for (struct vvi_run *r = b->all; r; r = r->other) {
-        uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
-
-        memcpy(r->dirty + r->ndirty, fills, room * sizeof(*fills));
-        r->ndirty += room;
-    }
+    r->from = VV_MIN(r->from, b->slots.from);
+    r->to = VV_MAX(r->to, b->slots.to);
+    b->slots.from = b->slots.blocks;
+    b->slots.to = 0;
 }
 
 /* All of the map, as it is now. */
@@ -123,27 +114,53 @@ static void make_map_locked(const struct vvi_slots *s, uint32_t *map)
         }
 }
 
-/* Brings the run's map up to date; the changed entries lie in [*ret_from, *ret_to). */
-static void update_map_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t *ret_from,
-                              uint32_t *ret_to)
+/* The run's map becomes the slots' own, which it may change: what others have changed it is told now. */
+static void hold_map_locked(struct varve_blocks *b, struct vvi_run *r)
 {
-    const struct vvi_fill *now = r->dirty, *end = now + r->ndirty;
-    uint32_t from = b->slots.blocks, to = 0, *map = r->map;
+    uint32_t *map = r->map, blocks = b->slots.blocks;
 
-    if (r->ndirty == b->slots.blocks) { /* the list is full: there may be more */
+    if (b->holder == r)
+        return;
+    changed_locked(b);
+    if (r->ndirty == blocks) { /* the list is full: there may be more */
         make_map_locked(&b->slots, map);
-        from = 0;
-        to = b->slots.blocks;
+        r->from = 0;
+        r->to = blocks;
     } else {
-        for (; now < end; now++) {
+        for (const struct vvi_fill *now = r->dirty, *end = now + r->ndirty; now < end; now++) {
             map[now->block] = now->slot + 1;
-            from = VV_MIN(from, now->block);
-            to = VV_MAX(to, now->block + 1);
+            r->from = VV_MIN(r->from, now->block);
+            r->to = VV_MAX(r->to, now->block + 1);
         }
     }
     r->ndirty = 0;
-    *ret_from = from;
-    *ret_to = to;
+    b->slots.map = map;
+    b->holder = r;
+}
+
+/* The other runs are told when their maps become the slots' own. */
+static void tell_locked(struct varve_blocks *b, const struct vvi_run *mine, const uint32_t *gone,
+                        const struct vvi_fill *fills, uint32_t n)
+{
+    for (struct vvi_run *r = b->all; r; r = r->other) {
+        uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
+        struct vvi_fill *dirty = r->dirty + r->ndirty;
+
+        if (r == mine)
+            continue;
+        for (uint32_t i = 0; i < room; i++)
+            dirty[i] = fills ? fills[i] : (struct vvi_fill){gone[i], UINT32_MAX};
+        r->ndirty += room;
+    }
+}
+
+/* Slots of the list are filled. */
+static void filled_locked(struct varve_blocks *b, struct vvi_run *r, const struct vvi_fill *fills,
+                          uint32_t n)
+{
+    hold_map_locked(b, r);
+    vvi_slots_filled(&b->slots, fills, n);
+    tell_locked(b, r, NULL, fills, n);
 }
 
 /* The kernel of the next round begins after the copies to slots that were submitted, with the map as
@@ -152,23 +169,24 @@ static int send_map_locked(struct job *j)
 {
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
-    uint32_t from, to;
     struct vv_copy_seg seg;
-    int rc = vv_device_event_record(b->device, r->ready, b->moves);
+    int rc;
 
+    hold_map_locked(b, r);
+    changed_locked(b);
+    spent(j, MANAGING);
+    rc = vv_device_event_record(b->device, r->ready, b->moves);
     if (rc == 0)
         rc = vv_device_stream_wait_event(b->device, j->stream, r->ready);
     spent(j, LAUNCHING);
-    if (rc || r->ndirty == 0)
+    if (rc || r->from >= r->to)
         return rc;
-    update_map_locked(b, r, &from, &to);
-    seg = (struct vv_copy_seg){(unsigned char *)(uintptr_t)r->view.map + from * sizeof(*r->map),
-                               r->map + from, (to - from) * sizeof(*r->map)};
-    spent(j, MANAGING);
+    seg = (struct vv_copy_seg){(unsigned char *)(uintptr_t)r->view.map + r->from * sizeof(*r->map),
+                               r->map + r->from, (r->to - r->from) * sizeof(*r->map)};
     rc = vv_device_copy_async(b->device, j->stream, &seg, 1);
     spent(j, MOVING);
-    if (rc)
-        r->ndirty = b->slots.blocks;
+    r->from = rc ? 0 : b->slots.blocks;
+    r->to = rc ? b->slots.blocks : 0;
     if (rc == 0 && r->nlater > 0) {
         rc = vv_device_event_record(b->device, r->sent, j->stream);
         r->sends = rc == 0;
@@ -214,28 +232,34 @@ static void prepare_evicting_locked(struct varve_blocks *b, const struct vvi_run
 /* So many at most; their slots are free when the rounds under way have ended. */
 static void evict_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t most)
 {
-    uint32_t n = vvi_slots_evict(&b->slots, most, r->gone);
+    uint32_t n;
 
-    gone_locked(b, r->gone, n);
+    hold_map_locked(b, r);
+    n = vvi_slots_evict(&b->slots, most, r->gone);
+    tell_locked(b, r, r->gone, NULL, n);
     vvi_slots_reclaim(&b->slots, oldest_locked(b));
 }
 
 void vvi_blocks_send_away(struct varve_blocks *b, uint32_t slot)
 {
-    uint32_t block;
+    struct vvi_run *r; /* without rounds: nobody sends its map meanwhile */
+    bool has = vvi_blocks_run_new(b, 0, &r) == 0;
 
+    if (!has)
+        return;
     vv_mutex_lock(&b->lock);
     memset(b->slots.stay, 0xff, b->slots.words * sizeof(*b->slots.stay));
     b->slots.stay[slot / 64] &= ~(UINT64_C(1) << slot % 64);
-    gone_locked(b, &block, vvi_slots_evict(&b->slots, 1, &block));
-    vvi_slots_reclaim(&b->slots, oldest_locked(b));
+    evict_locked(b, r, 1);
+    r->next = b->idle;
+    b->idle = r;
     vv_cond_broadcast(&b->changed);
     vv_mutex_unlock(&b->lock);
 }
 
-static void ahead_filled_locked(struct varve_blocks *b)
+static void ahead_filled_locked(struct varve_blocks *b, struct vvi_run *r)
 {
-    filled_locked(b, b->ahead, b->nahead);
+    filled_locked(b, r, b->ahead, b->nahead);
     b->nahead = 0;
     vv_cond_broadcast(&b->changed);
 }
@@ -254,7 +278,7 @@ static int ahead_ended_locked(struct job *j)
     if (rc == -EBUSY)
         return 0;
     if (rc == 0) {
-        ahead_filled_locked(b);
+        ahead_filled_locked(b, j->r);
         return 0;
     }
     for (uint32_t i = 0; i < b->nahead; i++)
@@ -280,7 +304,7 @@ static int ahead_taken_locked(struct job *j)
     if (rc)
         return rc;
     early->relied_on = true;
-    ahead_filled_locked(b);
+    ahead_filled_locked(b, j->r);
     return 0;
 }
 
@@ -292,10 +316,10 @@ static uint32_t asked_again_locked(struct varve_blocks *b, struct vvi_run *r, ui
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < nr; i++) {
-        uint32_t block = list[i], slot = map[block] - 1;
+        uint32_t block = list[i], slot = map[block];
 
-        if (vvi_bit(b->slots.ready, slot))
-            vvi_slots_wanted(&b->slots, slot, r->seen);
+        if (slot)
+            vvi_slots_wanted(&b->slots, slot - 1, r->seen);
         else
             list[kept++] = block;
     }
@@ -338,24 +362,28 @@ static void give_back_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t
         vvi_slots_give_back(&b->slots, r->fills[i].slot);
 }
 
-/* Submits the copies of n of the fills from `first` on. */
+/* Submits the copies of n of the fills from `first` on. What came before has been counted, and who calls counts
+ * this. */
 static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_t n)
 {
     struct varve_blocks *b = j->b;
     const struct vvi_fill *fills = j->r->fills + first;
-    struct vvi_piece *pieces = j->r->pieces + first;
+    struct vvi_piece *pieces = j->r->pieces;
     unsigned char *cache = b->cache;
     size_t bytes = b->block_bytes;
     int rc;
 
-    for (uint32_t i = 0; i < n; i++)
-        pieces[i] = (struct vvi_piece){.offset = fills[i].block * bytes,
-                                       .bytes = bytes,
-                                       .to = cache + fills[i].slot * bytes,
-                                       .id = fills[i].block};
-    spent(j, MANAGING);
-    rc = vvi_source_fill(&b->source, stream, pieces, n, &j->block);
-    spent(j, MOVING);
+    if (b->source.registered) {
+        rc = vvi_source_fill_slots(&b->source, stream, fills, n, cache, bytes);
+    } else {
+        for (uint32_t i = 0; i < n; i++)
+            pieces[i] = (struct vvi_piece){.offset = fills[i].block * bytes,
+                                           .bytes = bytes,
+                                           .to = cache + fills[i].slot * bytes,
+                                           .id = fills[i].block};
+        spent(j, MANAGING);
+        rc = vvi_source_fill(&b->source, stream, pieces, n, &j->block);
+    }
     if (rc)
         j->what = "blocks cannot be brought to the device";
     return rc;
@@ -384,8 +412,10 @@ static int fill_locked(struct job *j, uint32_t n)
 
     b->fills++;
     vv_mutex_unlock(&b->lock);
+    spent(j, MANAGING);
     for (uint32_t i = 0; rc == 0 && i < n; i += one_by_one ? 1 : n) {
         rc = fill(j, b->moves, i, one_by_one ? 1 : n);
+        spent(j, MOVING);
         if (rc == 0 && one_by_one)
             rc = moved = moves_ended(j);
     }
@@ -398,7 +428,7 @@ static int fill_locked(struct job *j, uint32_t n)
     if (rc) {
         give_back_locked(b, r, n);
     } else {
-        filled_locked(b, r->fills, n);
+        filled_locked(b, r, r->fills, n);
         b->stats.bytes += n * b->block_bytes;
     }
     vv_cond_broadcast(&b->changed);
@@ -429,7 +459,7 @@ static bool worth_waiting_locked(const struct varve_blocks *b, const struct vvi_
     if (b->active && b->slots.nleaving > 0)
         return true;
     for (uint32_t i = 0; i < r->nasked; i++)
-        if (b->slots.map[r->asked[i]])
+        if (vvi_bit(b->slots.have, r->asked[i]))
             return true;
     return false;
 }
@@ -459,7 +489,6 @@ static int bring_rest(struct job *j)
         }
     }
     vv_mutex_unlock(&b->lock);
-    spent(j, MANAGING);
     return rc;
 }
 
@@ -555,14 +584,16 @@ static inline uint32_t note_pair(const uint64_t *have, uint32_t block, uint32_t 
                                  struct pair *ret_pair)
 {
     uint32_t off = apart & -in; /* the first or last on this axis is no pair with itself */
-    uint32_t both[2] = {block - off, block + off};
-    uint32_t down = vvi_bit(have, both[0]), up = vvi_bit(have, both[1]);
+    uint32_t down = vvi_bit(have, block - off), up = vvi_bit(have, block + off);
+    uint32_t to =
+        (off ^ (up - 1)) - (up - 1); /* -off unless up; said with ?:, it becomes a branch */
 
-    *ret_pair = (struct pair){both[up], both[!up]};
+    *ret_pair = (struct pair){block + to, block - to};
     return down ^ up;
 }
 
-/* The same where one block ahead is enough, as it mostly is: without branches, which nobody could foretell. */
+/* The same where one block ahead is enough, as it mostly is. Which neighbours are pairs nobody can foretell, and no
+ * branch depends on it; that most pairs are good for the list can be. */
 static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const uint32_t step[6],
                              uint32_t nmissed)
 {
@@ -587,12 +618,12 @@ static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const ui
         for (uint32_t k = 0; k < n && nlater < most; k++) {
             uint32_t lacks = pairs[k].lacks, at = map[pairs[k].has];
             uint64_t bit = UINT64_C(1) << lacks % 64, word = have[lacks / 64];
-            /* What counts as having a slot by now, since it is in the list, has none in the map. */
-            uint64_t add = (at != 0) & vvi_bit(seen, at - (at != 0)) & !(word & bit);
 
-            later[nlater] = lacks;
-            nlater += (uint32_t)add;
-            have[lacks / 64] = word | add << lacks % 64;
+            /* What counts as having a slot by now, since it is in the list, has none in the map. */
+            if (at == 0 || !vvi_bit(seen, at - 1) || word & bit)
+                continue;
+            later[nlater++] = lacks;
+            have[lacks / 64] = word | bit;
         }
     }
     r->nlater = nlater;
@@ -639,7 +670,6 @@ static int get_ready(struct job *j)
         evict_locked(b, r, room - b->slots.nfree - b->slots.nleaving);
     }
     vv_mutex_unlock(&b->lock);
-    spent(j, MANAGING);
     return rc;
 }
 
@@ -664,12 +694,12 @@ static int submit_ahead_locked(struct job *j, uint32_t n)
 {
     struct varve_blocks *b = j->b;
     struct vv_event *event = b->earlier[!b->early_at].event;
+    struct vvi_fill *ahead;
     int rc = 0;
 
     spent(j, MANAGING);
     if (j->r->sends)
         rc = vv_device_stream_wait_event(b->device, b->early, j->r->sent);
-    spent(j, MOVING);
     if (rc == 0)
         rc = fill(j, b->early, 0, n);
     if (rc == 0)
@@ -684,7 +714,9 @@ static int submit_ahead_locked(struct job *j, uint32_t n)
         give_back_locked(b, j->r, n);
         return rc;
     }
-    memcpy(b->ahead, j->r->fills, n * sizeof(*b->ahead));
+    ahead = b->ahead;
+    b->ahead = j->r->fills;
+    j->r->fills = ahead;
     b->nahead = n;
     b->early_at = !b->early_at;
     b->stats.ahead += n;
@@ -697,17 +729,21 @@ static int bring_ahead(struct job *j)
 {
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
+    struct vvi_early *other;
     uint32_t n = 0;
-    bool known;
+    bool known = true;
     int rc = 0;
 
     if (r->nlater == 0)
         return 0;
     vv_mutex_lock(&b->lock);
-    spent(j, MANAGING);
-    known = b->nahead == 0 && early_known_locked(b, &b->earlier[!b->early_at]);
-    spent(j, WAITING);
-    if (known && !b->alone)
+    other = &b->earlier[!b->early_at];
+    if (other->relied_on) { /* the device is asked */
+        spent(j, MANAGING);
+        known = early_known_locked(b, other);
+        spent(j, WAITING);
+    }
+    if (b->nahead == 0 && known && !b->alone)
         n = assign_locked(b, r, false, r->later, 0, &r->nlater);
     if (n > 0)
         rc = submit_ahead_locked(j, n);
@@ -734,11 +770,16 @@ static int begin_round(struct job *j, uint32_t items)
 
     vv_mutex_lock(&b->lock);
     while (b->alone && b->alone != r) {
+        spent(j, MANAGING);
         vv_cond_wait(&b->changed, &b->lock);
         spent(j, WAITING);
     }
     rc = b->broken ? b->broken : ahead_ended_locked(j);
-    spent(j, MANAGING);
+    /* Of later rounds it is not known what they used, unless they get nowhere. */
+    if (wants_uses(j)) {
+        memset(r->seen, 0, b->slots.words * sizeof(*r->seen));
+        memset(r->got, 0, b->slots.words * sizeof(*r->got));
+    }
     if (rc == 0)
         rc = send_map_locked(j);
     if (rc == 0) {
@@ -746,11 +787,6 @@ static int begin_round(struct job *j, uint32_t items)
         if (++b->round == 0)
             b->round = 1; /* 0 is what slots have that nobody has used */
         r->round = b->round;
-        /* Of later rounds it is not known what they used, unless they get nowhere. */
-        if (wants_uses(j)) {
-            memset(r->seen, 0, b->slots.words * sizeof(*r->seen));
-            memset(r->got, 0, b->slots.words * sizeof(*r->got));
-        }
         r->next = b->active;
         b->active = r;
         b->stats.rounds++;
@@ -806,7 +842,7 @@ static bool more_words(const struct job *j, uint32_t n)
     uint64_t at = (uint64_t)j->r->read_at + n - 1;
 
     return at < j->b->slots.blocks &&
-           atomic_load_explicit(&words[at], memory_order_relaxed) >> 32 == j->r->round;
+           atomic_load_explicit(&words[at], memory_order_acquire) >> 32 == j->r->round;
 }
 
 /* Words that the kernel has written since. */
@@ -835,8 +871,15 @@ static int follow(struct job *j)
     uint32_t tried = 0, looks = 0, batch = BATCH;
     int rc, moved = 0;
 
-    while ((rc = vv_device_event_query(j->b->device, j->r->event)) == -EBUSY) {
-        if (later || moved || !more_words(j, batch)) {
+    for (;;) {
+        bool more = !later && !moved && more_words(j, batch);
+
+        /* Asked after the look, the device tells that what came before the kernel has ended: what is noted from
+         * here on is not noted in a map that is on its way. */
+        rc = vv_device_event_query(j->b->device, j->r->event);
+        if (rc != -EBUSY)
+            break;
+        if (!more) {
             if (++looks % LOOKS == 0)
                 (void)sched_yield();
             continue;
@@ -919,8 +962,10 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
         rc = vv_device_event_query(b->device, r->sent);
     spent(j, WAITING);
     r->sends = false;
-    if (rc)
-        r->ndirty = b->slots.blocks; /* who knows what has arrived */
+    if (rc) { /* who knows what has arrived */
+        r->from = 0;
+        r->to = b->slots.blocks;
+    }
     if (rc == 0) {
         b->stats.missed += r->read_at;
         b->stats.undone += r->counts[VARVE_BLOCKS_UNDONE_COUNT];
@@ -928,7 +973,6 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
             b->stats.from_host += items;
     }
     vv_mutex_unlock(&b->lock);
-    spent(j, MANAGING);
     j->rounds++;
     if (rc)
         return rc;
@@ -950,6 +994,7 @@ static int next_list(struct job *j, uint32_t items, uint32_t undone)
         struct vv_copy_seg seg = {r->todo[!j->which] + undone, r->todo[j->which] + items,
                                   rest * sizeof(uint32_t)};
 
+        spent(j, MANAGING);
         rc = vv_device_copy_async(j->b->device, j->stream, &seg, 1);
         spent(j, LAUNCHING);
     }

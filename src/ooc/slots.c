@@ -4,7 +4,8 @@
  *
  * What stays true: a block has at most one slot; a slot is free, filled or being filled with one
  * block, or leaving; `map`, `have`, `held` and `ready` say the same. A slot is handed out again only when no
- * round is under way that could have found it in its map.
+ * round is under way that could have found it in its map. `map` is written when a slot is READY and when that
+ * ends, and at no other time: it may be on its way to the device.
  *
  * Eviction goes round with a hand. A block that was used in several rounds is passed over as often,
  * three times at most; that fades with the rounds. Blocks that a round under way may need stay. The
@@ -27,9 +28,8 @@ enum { OFTEN_MAX = 3, FADES = 2 };
 
 int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper)
 {
-    *s = (struct vvi_slots){.blocks = blocks, .nr = slots, .paper = paper};
+    *s = (struct vvi_slots){.blocks = blocks, .nr = slots, .from = blocks, .paper = paper};
     s->words = (uint32_t)vv_align_up(vv_div_up(slots, 64), VVI_LINE);
-    s->map = vvi_ooc_zeroed(blocks, sizeof(*s->map));
     s->have = vvi_ooc_zeroed(vv_div_up(blocks, 64), sizeof(*s->have));
     s->held = vvi_ooc_zeroed(slots, sizeof(*s->held));
     s->ready = vvi_ooc_zeroed(s->words, sizeof(uint64_t));
@@ -41,8 +41,8 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
     s->times = vvi_ooc_zeroed(slots, sizeof(*s->times));
     s->last = paper ? vvi_ooc_zeroed(slots, sizeof(*s->last)) : NULL;
     s->order = paper ? vvi_ooc_zeroed(slots, sizeof(*s->order)) : NULL;
-    if (!s->map || !s->have || !s->held || !s->ready || !s->often[0] || !s->often[1] || !s->stay ||
-        !s->free || !s->leaving || !s->times || (paper && (!s->last || !s->order))) {
+    if (!s->have || !s->held || !s->ready || !s->often[0] || !s->often[1] || !s->stay || !s->free ||
+        !s->leaving || !s->times || (paper && (!s->last || !s->order))) {
         vvi_slots_fini(s);
         return -ENOMEM;
     }
@@ -55,7 +55,6 @@ int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool pa
 
 void vvi_slots_fini(struct vvi_slots *s)
 {
-    free(s->map);
     free(s->have);
     free(s->held);
     free(s->ready);
@@ -73,60 +72,66 @@ void vvi_slots_fini(struct vvi_slots *s)
 uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr, uint64_t *got,
                         struct vvi_fill *fills, uint32_t *n, uint32_t *ret_had, uint32_t *had)
 {
-    const uint32_t *from = s->free + s->nfree;
-    uint32_t *map = s->map, *held = s->held, nfree = s->nfree, taken = 0, nhad = *had, i;
+    const uint32_t *from = s->free + s->nfree, *none = s->free;
+    uint32_t *held = s->held, *to_had = ret_had + *had, i = 0, taken;
+    struct vvi_fill *to = fills + *n, *first = to;
     uint64_t *have = s->have;
 
-    fills += *n;
-    for (i = 0; i < nr; i++) {
-        uint32_t block = blocks[i], slot;
-        uint64_t word = have[block / 64], bit = UINT64_C(1) << block % 64;
+    /* Which have one nobody can foretell: each is noted as if it did and as if it did not, and one of the two is
+     * overwritten by the next. */
+    for (; i < nr && from > none; i++) {
+        uint32_t block = blocks[i], slot = from[-1];
+        uint64_t word = have[block / 64], has = word >> block % 64 & 1;
 
-        vv_assert(block < s->blocks);
-        /* Most have none, which is known without a look at the map: that is too large for fast caches. */
-        if (word & bit) {
-            ret_had[nhad++] = block;
-            continue;
-        }
-        if (taken == nfree)
-            break;
-        slot = *--from;
-        vv_assert(map[block] == 0 && !vvi_bit(s->ready, slot));
-        have[block / 64] = word | bit;
+        vv_assert(block < s->blocks && !vvi_bit(s->ready, slot) && (has || s->map[block] == 0));
+        have[block / 64] = word | UINT64_C(1) << block % 64;
         held[slot] = block;
-        map[block] = slot + 1;
-        vvi_bit_set(got, slot);
-        fills[taken++] = (struct vvi_fill){block, slot};
+        got[slot / 64] |= (has ^ 1) << slot % 64;
+        *to_had = block;
+        to_had += has;
+        *to = (struct vvi_fill){block, slot};
+        to += has ^ 1;
+        from -= has ^ 1;
     }
+    for (; i < nr && vvi_bit(have, blocks[i]); i++)
+        *to_had++ = blocks[i];
+    taken = (uint32_t)(to - first);
     for (uint32_t k = 0; s->paper && k < taken; k++)
-        s->last[fills[k].slot] = s->now;
+        s->last[first[k].slot] = s->now;
     s->nfree -= taken;
     s->used += taken;
     *n += taken;
-    *had = nhad;
+    *had = (uint32_t)(to_had - ret_had);
     return i;
 }
 
 void vvi_slots_filled(struct vvi_slots *s, const struct vvi_fill *fills, uint32_t n)
 {
     uint64_t *ready = s->ready;
+    uint32_t *map = s->map, from = s->from, to = s->to;
 
     for (uint32_t i = 0; i < n; i++) {
-        vv_assert(!vvi_bit(ready, fills[i].slot) && s->held[fills[i].slot] == fills[i].block &&
-                  s->map[fills[i].block] == fills[i].slot + 1);
-        vvi_bit_set(ready, fills[i].slot);
+        uint32_t block = fills[i].block, slot = fills[i].slot;
+
+        vv_assert(!vvi_bit(ready, slot) && s->held[slot] == block && map[block] == 0 &&
+                  vvi_bit(s->have, block));
+        vvi_bit_set(ready, slot);
+        map[block] = slot + 1;
+        from = VV_MIN(from, block);
+        to = VV_MAX(to, block + 1);
     }
+    s->from = from;
+    s->to = to;
 }
 
 static void forget(struct vvi_slots *s, uint32_t block)
 {
-    s->map[block] = 0;
     s->have[block / 64] &= ~(UINT64_C(1) << block % 64);
 }
 
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot)
 {
-    vv_assert(!vvi_bit(s->ready, slot) && s->map[s->held[slot]] == slot + 1);
+    vv_assert(!vvi_bit(s->ready, slot) && vvi_bit(s->have, s->held[slot]));
     forget(s, s->held[slot]);
     s->free[s->nfree++] = slot;
     s->used--;
@@ -189,6 +194,9 @@ static uint32_t leave(struct vvi_slots *s, uint32_t i)
     uint32_t block = s->held[i];
 
     forget(s, block);
+    s->map[block] = 0;
+    s->from = VV_MIN(s->from, block);
+    s->to = VV_MAX(s->to, block + 1);
     s->leaving[ring_at(s, s->leave_first, s->nleaving++)] = i;
     return block;
 }
@@ -249,7 +257,7 @@ static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *re
 {
     const uint32_t *held = s->held;
     uint32_t word = s->hand / 64, next = 64 * (word + 1), n = 0;
-    uint32_t *map = s->map, *leaving = s->leaving, nr = s->nr;
+    uint32_t *map = s->map, *leaving = s->leaving, nr = s->nr, from = s->from, to = s->to;
     uint32_t at = ring_at(s, s->leave_first, s->nleaving);
     uint64_t *have = s->have, may = s->ready[word] & ~s->stay[word] & UINT64_MAX << s->hand % 64;
     uint64_t goes = may & ~(s->often[0][word] | s->often[1][word]), rest = goes;
@@ -258,6 +266,8 @@ static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *re
         uint32_t slot = 64 * word + (uint32_t)__builtin_ctzll(rest), block = held[slot];
 
         map[block] = 0;
+        from = VV_MIN(from, block);
+        to = VV_MAX(to, block + 1);
         have[block / 64] &= ~(UINT64_C(1) << block % 64);
         leaving[at] = slot;
         at = at + 1 == nr ? 0 : at + 1;
@@ -265,6 +275,8 @@ static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *re
         next = slot + 1;
     }
     s->nleaving += n;
+    s->from = from;
+    s->to = to;
     if (n < most)
         next = 64 * (word + 1);
     else

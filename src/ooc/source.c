@@ -198,6 +198,23 @@ static int copy_pieces(struct vvi_source *src, struct vv_stream *stream,
     return rc;
 }
 
+int vvi_source_fill_slots(struct vvi_source *src, struct vv_stream *stream,
+                          const struct vvi_fill *fills, size_t n, unsigned char *to, size_t bytes)
+{
+    const unsigned char *memory = src->memory;
+    struct vv_copy_seg segs[SEGS];
+    int rc = 0;
+
+    for (size_t k; rc == 0 && n > 0; fills += k, n -= k) {
+        k = VV_MIN(n, SEGS);
+        for (size_t i = 0; i < k; i++)
+            segs[i] = (struct vv_copy_seg){to + fills[i].slot * bytes,
+                                           memory + fills[i].block * bytes, bytes};
+        rc = vv_device_copy_async(src->device, stream, segs, k);
+    }
+    return rc;
+}
+
 /* The copies from one half have ended. Their error stays known: who reads next need not be who needs them. */
 static int half_ended_locked(struct vvi_source *src, unsigned half)
 {

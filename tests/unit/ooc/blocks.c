@@ -839,6 +839,37 @@ static void row_opts(struct varve_blocks_opts *o)
     o->memory = row;
 }
 
+/* A map that takes large pages, and is looked at from end to end. */
+static void many_blocks(void)
+{
+    enum { CELLS = 400000, SIDE = 4 }; /* of a block */
+    struct varve_ctx *ctx = context();
+    float *cells = malloc(CELLS * sizeof(*cells));
+    struct varve_blocks_opts o;
+    struct varve_blocks *b;
+    struct work w;
+
+    for (uint32_t i = 0; i < CELLS; i++)
+        cells[i] = (float)i;
+    T_OK(varve_blocks_opts_init(&o, sizeof(o)));
+    o.cells[0] = CELLS;
+    o.edge[0] = SIDE;
+    o.cache_bytes = 64 * SIDE * sizeof(*cells);
+    o.memory = cells;
+    T_OK(varve_blocks_open(ctx, &o, &b));
+    for (uint32_t at = 0; at + ITEMS < CELLS; at += CELLS / 8) {
+        work_init(&w, ctx, at);
+        T_OK(varve_blocks_run(b, ITEMS, launch_pair, &w, NULL));
+        for (uint32_t i = 0; i < ITEMS; i++)
+            T_CHECK(w.sum[i] == 2 * cells[at + i]);
+        free(w.sum);
+        free(w.times);
+    }
+    T_OK(varve_blocks_close(b));
+    T_OK(varve_close(ctx));
+    free(cells);
+}
+
 /* Copies take a while, so that what is brought ahead is still on its way when kernels ask for it. One copy
  * fails unnoticed: a later event tells. No sum is wrong without the run that made it saying so. */
 static void front(void)
@@ -1151,6 +1182,7 @@ int main(void)
     T_RUN(failures);
     T_RUN(late_failures);
     T_RUN(two_failures);
+    T_RUN(many_blocks);
     T_RUN(front);
     T_RUN(two_fronts);
     T_RUN(few_slots);

@@ -33,6 +33,7 @@ static uint64_t some(void)
 
 struct model {
     struct vvi_slots s;
+    uint32_t map[BLOCKS], before[BLOCKS]; /* `before`: when it was last checked */
     uint64_t seen[WORDS];
     uint32_t gone[SLOTS];
     enum vvi_slot_state state[SLOTS];
@@ -40,7 +41,22 @@ struct model {
     uint64_t left_at[SLOTS];
 };
 
-static void check(const struct model *m)
+/* Every entry that differs from what it was lies where the slots say. */
+static void check_map(struct model *m)
+{
+    uint32_t used = 0;
+
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        T_CHECK(m->map[i] == m->before[i] || (i >= m->s.from && i < m->s.to));
+        used += vvi_bit(m->s.have, i);
+    }
+    T_EQ(m->s.used, used);
+    memcpy(m->before, m->map, sizeof(m->map));
+    m->s.from = BLOCKS;
+    m->s.to = 0;
+}
+
+static void check(struct model *m)
 {
     uint32_t used = 0, nfree = 0, leaving = 0;
 
@@ -49,7 +65,9 @@ static void check(const struct model *m)
 
         T_EQ(vvi_bit(m->s.ready, i), m->state[i] == VVI_SLOT_READY);
         if (has)
-            T_EQ(m->s.map[m->block[i]], i + 1);
+            T_EQ(m->map[m->block[i]], m->state[i] == VVI_SLOT_READY ? i + 1 : 0);
+        if (has)
+            T_CHECK(vvi_bit(m->s.have, m->block[i]));
         if (m->state[i] != VVI_SLOT_READY && !m->s.paper)
             T_CHECK(!vvi_bit(m->s.often[0], i) && !vvi_bit(m->s.often[1], i));
         used += has;
@@ -59,12 +77,7 @@ static void check(const struct model *m)
     T_EQ(m->s.used, used);
     T_EQ(m->s.nfree, nfree);
     T_EQ(m->s.nleaving, leaving);
-    for (uint32_t i = 0, n = 0; i < BLOCKS; i++) {
-        T_EQ(vvi_bit(m->s.have, i), m->s.map[i] != 0);
-        n += m->s.map[i] != 0;
-        if (i + 1 == BLOCKS)
-            T_EQ(n, used);
-    }
+    check_map(m);
 }
 
 /* Some blocks from this one on, as long as slots are free; those that have one are told apart. */
@@ -78,7 +91,7 @@ static void take(struct model *m, uint32_t block)
     for (uint32_t i = 0; i < nr; i++)
         list[i] = (block + i) % BLOCKS;
     for (; looked < nr; looked++)
-        if (m->s.map[list[looked]])
+        if (vvi_bit(m->s.have, list[looked]))
             again[nagain++] = list[looked];
         else if (nexpected < nfree)
             expected[nexpected++] = list[looked];
@@ -187,6 +200,7 @@ static void against_model(void)
         struct model *m = calloc(1, sizeof(*m));
 
         T_OK(vvi_slots_init(&m->s, BLOCKS, SLOTS, paper));
+        m->s.map = m->map;
         for (uint64_t n = 0; n < t_cases(3000, 100000); n++) {
             uint64_t what = some() % 16;
 
@@ -212,10 +226,10 @@ static void against_model(void)
 static void bring(struct vvi_slots *s, uint32_t block)
 {
     struct vvi_fill fill;
-    uint32_t n = 0, had = 0;
+    uint32_t n = 0, had = 0, again;
     uint64_t given[WORDS] = {0};
 
-    T_EQ(vvi_slots_take(s, &block, 1, given, &fill, &n, NULL, &had), 1);
+    T_EQ(vvi_slots_take(s, &block, 1, given, &fill, &n, &again, &had), 1);
     T_EQ(n, 1);
     vvi_slots_filled(s, &fill, 1);
 }
@@ -225,9 +239,10 @@ static void frequent(void)
 {
     struct vvi_slots s;
     uint64_t used[WORDS] = {0}, seen[WORDS] = {0};
-    uint32_t gone[SLOTS];
+    uint32_t gone[SLOTS], map[BLOCKS] = {0};
 
     T_OK(vvi_slots_init(&s, BLOCKS, SLOTS, false));
+    s.map = map;
     for (uint32_t i = 0; i < SLOTS; i++)
         bring(&s, i);
     for (uint32_t block = 10; block < 90; block++)
@@ -247,11 +262,12 @@ static void frequent(void)
 static void wanted(void)
 {
     for (int paper = 0; paper < 2; paper++) {
-        uint32_t gone[SLOTS], wants[2] = {3, 70};
+        uint32_t gone[SLOTS], map[BLOCKS] = {0}, wants[2] = {3, 70};
         uint64_t seen[WORDS] = {0};
         struct vvi_slots s;
 
         T_OK(vvi_slots_init(&s, BLOCKS, SLOTS, paper));
+        s.map = map;
         for (uint32_t block = 0; block < SLOTS; block++)
             bring(&s, block);
         for (int i = 0; i < 2; i++)

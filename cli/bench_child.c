@@ -429,7 +429,8 @@ static int expect_file(const struct bench *b, struct vv_device *d, char *err,
 static void expect_uvm(struct shot_expected *x)
 {
     x->by_steps = true;
-    snprintf(x->text, sizeof(x->text), "the steps below, times what each cost before the shot");
+    snprintf(x->text, sizeof(x->text),
+             "the steps below, times what each cost before the shot; waits, by what threads took");
 }
 
 /* The hops that the library uses. */

@@ -7,10 +7,13 @@
  *
  * A call that meets something of a thread's waits for its end, or for as much of it as the driver
  * lets nobody else in. The calibration says how long that lasts from its beginning: how old it was
- * when a call came, and how much longer than alone that call took. Calls of a shot do not come at
- * random: what the application did before waited for the same threads, so that many come when
- * something has just begun. So the shot counts how old it was, and a call waits for what was left, on
- * average, of those in the calibration that lasted longer than that.
+ * when a call came, and how much longer than alone that call took: so and so much of what the threads
+ * themselves take for it. Calls of a shot do not come at random: what the application did before
+ * waited for the same threads, so that many come when something has just begun. So the shot counts
+ * how old it was, and a call waits for what was left, on average, of those that lasted longer.
+ *
+ * What the threads take is measured in the shot itself, as the speed of a link is for others: host
+ * memory that a virtual machine gets only then makes it several times what it was a second before.
  *
  * A wait for room takes what the flusher's steps and advice take that end during it, less half of the
  * one that was under way (who counts leaves that half out).
@@ -171,51 +174,105 @@ static const struct uvm_step *met_before(const struct uvm_account *a, enum uvm_w
     return NULL;
 }
 
-/* What is left for a call to wait for if it comes so late. */
-static double left_ns(const struct uvm_step *before, double alone_ns, double age_ns)
+/* How long the things lasted that a call could meet, each for so many. */
+struct lasts {
+    double ns[2 * UVM_SAMPLES], weight[2 * UVM_SAMPLES];
+    uint32_t n;
+};
+
+static void lasts_add(struct lasts *l, double ns, double weight)
 {
-    double sum = 0;
-    unsigned n = 0;
+    l->ns[l->n] = ns;
+    l->weight[l->n++] = weight;
+}
 
-    for (uint32_t i = 0; i < before->kept; i++) {
-        const struct uvm_sample *x = &before->sample[i];
-        double lasted = (double)x->age_ns + fmax(0, (double)x->ns - alone_ns);
+/* What is left for a call to wait for if it comes so late. */
+static double left_ns(const struct lasts *l, double age_ns)
+{
+    double sum = 0, n = 0;
 
-        if (lasted > age_ns) {
-            sum += lasted - age_ns;
-            n++;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->ns[i] > age_ns) {
+            sum += l->weight[i] * (l->ns[i] - age_ns);
+            n += l->weight[i];
         }
+    return n > 0 ? sum / n : 0;
+}
+
+static double mean_of(const struct lasts *l)
+{
+    double sum = 0, n = 0;
+
+    for (uint32_t i = 0; i < l->n; i++) {
+        sum += l->weight[i] * l->ns[i];
+        n += l->weight[i];
     }
-    return n ? sum / n : 0;
+    return sum / n;
+}
+
+/* What the threads took for it, each one that was kept. */
+static void threads_took(const struct uvm_account *a, unsigned met, struct lasts *ret_lasts)
+{
+    static const unsigned kinds[UVM_MET_NR][2] = {
+        [UVM_MET_DOWN] = {UVM_DOWN_FIRST, UVM_DOWN_AGAIN},
+        [UVM_MET_UP] = {UVM_BACK_FRESH, UVM_BACK_USED},
+        [UVM_MET_ADVICE_DOWN] = {UVM_ADVICE_DOWN, UVM_ADVICE_GONE},
+        [UVM_MET_ADVICE_UP] = {UVM_ADVICE_UP},
+    };
+
+    ret_lasts->n = 0;
+    for (size_t k = 0; k < 2 && kinds[met][k]; k++) {
+        const struct uvm_step *s = &a->s[UVM_THREADS][kinds[met][k]];
+
+        for (uint32_t i = 0; i < s->kept; i++)
+            lasts_add(ret_lasts, (double)s->sample[i].ns, (double)s->count / s->kept);
+    }
 }
 
 /* Of one call on average. */
-static bool wait_ns(const struct uvm_account *costs, const struct uvm_step *s, enum uvm_who who,
-                    unsigned base, unsigned met, double *ret_ns)
+static bool wait_ns(const struct uvm_account *costs, const struct uvm_account *counted,
+                    const struct uvm_step *s, enum uvm_who who, unsigned base, unsigned met,
+                    double *ret_ns)
 {
-    double alone_ns = 0, sum = 0;
+    double alone_ns = 0, sum = 0, part;
     const struct uvm_step *before = met_before(costs, who, base, met, &alone_ns);
+    struct lasts lasts = {.n = 0}, then, now;
 
     if (!before)
         return false;
+    for (uint32_t i = 0; i < before->kept; i++)
+        lasts_add(
+            &lasts,
+            (double)before->sample[i].age_ns + fmax(0, (double)before->sample[i].ns - alone_ns), 1);
+    threads_took(costs, met, &then);
+    threads_took(counted, met, &now);
+    if (then.n > 0 && now.n > 0) {
+        part = mean_of(&lasts) / mean_of(&then);
+        for (uint32_t i = 0; i < now.n; i++)
+            now.ns[i] *= part;
+        lasts = now;
+    }
     for (uint32_t i = 0; i < s->kept; i++)
-        sum += left_ns(before, alone_ns, (double)s->sample[i].age_ns);
+        sum += left_ns(&lasts, (double)s->sample[i].age_ns);
     *ret_ns = sum / s->kept;
     return true;
 }
 
-/* A wait for steps of a thread, and for its advice. */
-static bool thread_ns(const struct uvm_account *costs, const struct uvm_step *s, unsigned kind,
-                      unsigned advice, double *ret_ns)
+/* A wait for steps of a thread, and for its advice: what they took in the shot, or else before. */
+static bool thread_ns(const struct uvm_account *costs, const struct uvm_account *counted,
+                      const struct uvm_step *s, unsigned kind, unsigned advice, double *ret_ns)
 {
-    const struct uvm_step *a = &costs->s[UVM_THREADS][advice];
+    const struct uvm_step *a = &counted->s[UVM_THREADS][advice];
     double unit = 0;
-    bool known = unit_ns(costs, UVM_THREADS, kind, &unit) && (a->bytes > 0 || !s->advised_bytes);
+    bool known =
+        unit_ns(counted, UVM_THREADS, kind, &unit) || unit_ns(costs, UVM_THREADS, kind, &unit);
 
+    if (a->bytes == 0)
+        a = &costs->s[UVM_THREADS][advice];
     *ret_ns = unit * (double)s->bytes;
     if (a->bytes > 0)
         *ret_ns += (double)a->ns / (double)a->bytes * (double)s->advised_bytes;
-    return known;
+    return known && (a->bytes > 0 || !s->advised_bytes);
 }
 
 /* The kind without what it met. */
@@ -240,12 +297,12 @@ bool uvm_expected_ns(const struct uvm_account *costs, const struct uvm_account *
         return true;
     }
     if (kind == UVM_ROOM)
-        return thread_ns(costs, s, UVM_DOWN_FIRST, UVM_ADVICE_DOWN, ret_ns);
+        return thread_ns(costs, counted, s, UVM_DOWN_FIRST, UVM_ADVICE_DOWN, ret_ns);
     if (kind == UVM_ARRIVE)
-        return thread_ns(costs, s, UVM_BACK_USED, UVM_ADVICE_UP, ret_ns);
+        return thread_ns(costs, counted, s, UVM_BACK_USED, UVM_ADVICE_UP, ret_ns);
     known = unit_ns(costs, who, base, &unit);
     if (met != UVM_MET_NONE)
-        known = wait_ns(costs, s, who, base, met, &wait) && known;
+        known = wait_ns(costs, counted, s, who, base, met, &wait) && known;
     *ret_ns = unit * (double)(by_bytes(base) ? s->bytes : s->count) + wait * (double)s->count;
     return known;
 }

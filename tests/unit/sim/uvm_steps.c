@@ -113,6 +113,39 @@ static void waits_for_what_is_left(void)
     T_CHECK(expects(&costs, &shot, UVM_PUT, advice, 30 + 5040));
 }
 
+/* Threads take longer in the shot than before it, and so do waits for them: a call waits for 200 of the 400 that
+ * a step took then, and for half of what steps take now. */
+static void waits_for_what_threads_take_now(void)
+{
+    static struct uvm_account costs, shot;
+    const unsigned down = UVM_ADVISE + UVM_MET_DOWN, advice = UVM_ADVISE + UVM_MET_ADVICE_DOWN;
+
+    add(&costs, UVM_PUT, UVM_ADVISE, 2, 999, 30);
+    add_met(&costs, UVM_PUT, down, 999, 30 + 90, 10);
+    add_met(&costs, UVM_PUT, down, 999, 30 + 280, 20);
+    add(&costs, UVM_THREADS, UVM_DOWN_FIRST, 4, 10, 300);
+    add(&costs, UVM_THREADS, UVM_DOWN_AGAIN, 4, 10, 500);
+    add_met(&shot, UVM_PUT, down, 1, 1, 100);
+    add(&shot, UVM_THREADS, UVM_DOWN_FIRST, 300, 10, 1000);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, down, 30 + 400));
+    add(&shot, UVM_THREADS, UVM_DOWN_AGAIN, 100, 10,
+        3000); /* each counts for those that it stands for */
+    T_CHECK(expects(&costs, &shot, UVM_PUT, down, 30 + (3 * 400 + 1400) / 4.0));
+    add_met(&shot, UVM_PUT, down, 1, 1, 500); /* only the long ones last so long */
+    T_CHECK(expects(&costs, &shot, UVM_PUT, down, 2 * 30 + 650 + 1000));
+    add(&shot, UVM_PUT, UVM_ROOM, 1, 20, 1);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 20 * 100));
+    /* Advice on what is to go, and on what has gone. */
+    add_met(&costs, UVM_PUT, advice, 1, 30 + 900, 100);
+    add(&costs, UVM_THREADS, UVM_ADVICE_DOWN, 1, 10, 1000);
+    add_met(&shot, UVM_PUT, advice, 1, 1, 0);
+    add(&shot, UVM_THREADS, UVM_ADVICE_DOWN, 1, 10, 2000);
+    add(&shot, UVM_THREADS, UVM_ADVICE_GONE, 1, 10, 4000);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, advice, 30 + 3000));
+    shot.s[UVM_PUT][UVM_ROOM].advised_bytes = 5;
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 20 * 100 + 5 * 200));
+}
+
 /* One of few that took much longer than the others does not count; of many every one does. Ages are
  * kept evenly. */
 static void samples(void)
@@ -733,6 +766,7 @@ int main(void)
 {
     T_RUN(counts_times_costs);
     T_RUN(waits_for_what_is_left);
+    T_RUN(waits_for_what_threads_take_now);
     T_RUN(samples);
     T_RUN(rows);
     T_RUN(every_step_once);

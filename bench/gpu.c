@@ -492,9 +492,10 @@ static char grown[256]; /* what the library says when the host cache is ready */
 static void keep_log(void *user, enum vv_log_level level, const char *text)
 {
     (void)user;
-    (void)level;
     if (strncmp(text, "host cache: ", strlen("host cache: ")) == 0)
         snprintf(grown, sizeof(grown), "%s", text);
+    else if (level >= VV_LOG_WARN)
+        fprintf(stderr, "bench_gpu: %s\n", text);
 }
 
 static void opening(void)

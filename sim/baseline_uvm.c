@@ -212,7 +212,7 @@ static void moved_locked(struct version *ver, bool to_host)
 
 static bool is_advice(enum uvm_met what)
 {
-    return what == UVM_MET_ADVICE_DOWN || what == UVM_MET_ADVICE_UP;
+    return what >= UVM_MET_ADVICE_DOWN;
 }
 
 static struct steps *steps_of(struct uvm *u, bool to_host)
@@ -266,11 +266,13 @@ static void end_locked(struct uvm *u, unsigned kind, bool to_host)
 static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host,
                   enum uvm_kind kind)
 {
+    enum uvm_met what = kind == UVM_ADVICE_DOWN ? UVM_MET_ADVICE_DOWN
+                        : kind == UVM_ADVICE_UP ? UVM_MET_ADVICE_UP
+                                                : UVM_MET_ADVICE_GONE;
     int rc;
 
     pthread_mutex_lock(&u->lock);
-    begin_locked(u, to_host ? UVM_MET_ADVICE_DOWN : UVM_MET_ADVICE_UP, to_host,
-                 bytes_of(u, version));
+    begin_locked(u, what, to_host, bytes_of(u, version));
     pthread_mutex_unlock(&u->lock);
     rc = managed_advise(m, at(u, version), bytes_of(u, version), to_host);
     pthread_mutex_lock(&u->lock);
@@ -412,8 +414,9 @@ static int move_in_call(struct uvm *u, struct call *c, uint64_t version)
 
 static int flush_one(struct uvm *u, uint64_t version, bool down)
 {
-    return down ? move_in_steps(u, &u->down, version, true)
-                : advise(u, &u->down, version, true, UVM_ADVICE_GONE);
+    if (down)
+        return move_in_steps(u, &u->down, version, true);
+    return u->opts.gone ? advise(u, &u->down, version, true, UVM_ADVICE_GONE) : 0;
 }
 
 static void *flusher_main(void *arg)

@@ -34,6 +34,8 @@ static int set_one(struct shot_uvm_opts *o, const char *name, const char *value)
         o->yield = n;
     else if (strcmp(name, "fetch") == 0 && n <= 1)
         o->fetch = n;
+    else if (strcmp(name, "gone") == 0 && n <= 1)
+        o->gone = n;
     else
         return -EINVAL;
     return 0;
@@ -42,7 +44,8 @@ static int set_one(struct shot_uvm_opts *o, const char *name, const char *value)
 int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
                         struct shot_uvm_opts *ret_opts)
 {
-    struct shot_uvm_opts o = {.step_bytes = DEFAULT_STEP_BYTES, .yield = true, .fetch = true};
+    struct shot_uvm_opts o = {
+        .step_bytes = DEFAULT_STEP_BYTES, .yield = true, .fetch = true, .gone = true};
     char *copy = strdup(text ? text : ""), *rest = NULL;
     int rc = copy ? 0 : -ENOMEM;
 
@@ -54,8 +57,8 @@ int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
             *value++ = '\0';
         rc = value ? set_one(&o, item, value) : -EINVAL;
         if (rc)
-            snprintf(err, err_size, "uvm: '%s': touch, ahead, step, yield or fetch, and a number",
-                     item);
+            snprintf(err, err_size,
+                     "uvm: '%s': touch, ahead, step, yield, fetch or gone, and a number", item);
     }
     free(copy);
     if (rc == 0)

@@ -139,7 +139,7 @@ static int read_all(struct calibration *c)
         if (rc == 0)
             rc = paused(c, get, v);
         if (rc == 0 && v < back) {
-            rc = met(c, get, UVM_MET_ADVICE_DOWN, v + 1, v + 2);
+            rc = met(c, get, UVM_MET_ADVICE_GONE, v + 1, v + 2);
             v++;
         }
     }

@@ -29,6 +29,7 @@
 #include "sim/json.h"
 
 #define TOO_LONG 3 /* times the middle one */
+#define WAITS    4 /* a call waited if it took longer by such a part of what it takes alone */
 
 static const char *const who_name[UVM_WHO_NR] = {
     [UVM_PUT] = "checkpoint", [UVM_GET] = "restore", [UVM_THREADS] = "threads"};
@@ -45,16 +46,19 @@ static const char *const kind_name[UVM_KIND_NR] = {
     [UVM_ADVISE + UVM_MET_UP] = "advise beside a step up",
     [UVM_ADVISE + UVM_MET_ADVICE_DOWN] = "advise beside advice down",
     [UVM_ADVISE + UVM_MET_ADVICE_UP] = "advise beside advice up",
+    [UVM_ADVISE + UVM_MET_ADVICE_GONE] = "advise beside advice, gone",
     [UVM_COPY_IN] = "copy in",
     [UVM_COPY_IN + UVM_MET_DOWN] = "copy in beside a step down",
     [UVM_COPY_IN + UVM_MET_UP] = "copy in beside a step up",
     [UVM_COPY_IN + UVM_MET_ADVICE_DOWN] = "copy in beside advice down",
     [UVM_COPY_IN + UVM_MET_ADVICE_UP] = "copy in beside advice up",
+    [UVM_COPY_IN + UVM_MET_ADVICE_GONE] = "copy in beside advice, gone",
     [UVM_COPY_OUT] = "copy out",
     [UVM_COPY_OUT + UVM_MET_DOWN] = "copy out beside a step down",
     [UVM_COPY_OUT + UVM_MET_UP] = "copy out beside a step up",
     [UVM_COPY_OUT + UVM_MET_ADVICE_DOWN] = "copy out beside advice down",
     [UVM_COPY_OUT + UVM_MET_ADVICE_UP] = "copy out beside advice up",
+    [UVM_COPY_OUT + UVM_MET_ADVICE_GONE] = "copy out beside advice, gone",
     [UVM_COPY_HOST] = "copy out of host memory",
     [UVM_NEW_FRESH] = "new pages, fresh memory",
     [UVM_NEW_USED] = "new pages, used memory",
@@ -77,6 +81,8 @@ static unsigned like(unsigned kind)
         return UVM_BACK_USED;
     case UVM_BACK_USED:
         return UVM_BACK_FRESH;
+    case UVM_DOWN_FIRST:
+        return UVM_DOWN_AGAIN;
     case UVM_DOWN_AGAIN:
         return UVM_DOWN_FIRST;
     default:
@@ -216,8 +222,9 @@ static void threads_took(const struct uvm_account *a, unsigned met, struct lasts
     static const unsigned kinds[UVM_MET_NR][2] = {
         [UVM_MET_DOWN] = {UVM_DOWN_FIRST, UVM_DOWN_AGAIN},
         [UVM_MET_UP] = {UVM_BACK_FRESH, UVM_BACK_USED},
-        [UVM_MET_ADVICE_DOWN] = {UVM_ADVICE_DOWN, UVM_ADVICE_GONE},
+        [UVM_MET_ADVICE_DOWN] = {UVM_ADVICE_DOWN},
         [UVM_MET_ADVICE_UP] = {UVM_ADVICE_UP},
+        [UVM_MET_ADVICE_GONE] = {UVM_ADVICE_GONE},
     };
 
     ret_lasts->n = 0;
@@ -240,10 +247,13 @@ static bool wait_ns(const struct uvm_account *costs, const struct uvm_account *c
 
     if (!before)
         return false;
-    for (uint32_t i = 0; i < before->kept; i++)
-        lasts_add(
-            &lasts,
-            (double)before->sample[i].age_ns + fmax(0, (double)before->sample[i].ns - alone_ns), 1);
+    for (uint32_t i = 0; i < before->kept; i++) {
+        double longer = (double)before->sample[i].ns - alone_ns;
+
+        /* Who did not wait tells nothing of how long it lasts, but that it kept nobody waiting. */
+        lasts_add(&lasts, longer > alone_ns / WAITS ? (double)before->sample[i].age_ns + longer : 0,
+                  1);
+    }
     threads_took(costs, met, &then);
     threads_took(counted, met, &now);
     if (then.n > 0 && now.n > 0) {

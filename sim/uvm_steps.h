@@ -22,6 +22,7 @@ enum uvm_met {
     UVM_MET_UP,
     UVM_MET_ADVICE_DOWN,
     UVM_MET_ADVICE_UP,
+    UVM_MET_ADVICE_GONE,
     UVM_MET_NR
 };
 

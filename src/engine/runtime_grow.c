@@ -300,6 +300,7 @@ static void *pinner_main(void *arg)
         turn_ns = VV_MIN(2 * turn_ns, vvi_grow_turn_ns);
         while (rc == 0 && g->nready < whole) {
             rc = add_slice(e);
+            lap(g, &g->spent.registering_ns); /* and giving it out */
             if (rc == 0 && e->cfg.device && g->nready < whole)
                 rest(g);
             lap(g, &g->spent.resting_ns);

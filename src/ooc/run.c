@@ -190,6 +190,10 @@ static int send_map_locked(struct job *j)
     if (rc == 0 && r->nlater > 0) {
         rc = vv_device_event_record(b->device, r->sent, j->stream);
         r->sends = rc == 0;
+        if (rc) { /* nobody will be able to tell whether it arrived */
+            r->from = 0;
+            r->to = b->slots.blocks;
+        }
         spent(j, LAUNCHING);
     }
     return rc;
@@ -1082,12 +1086,14 @@ static int run_items(struct job *j)
 static void settle(struct job *j)
 {
     struct varve_blocks *b = j->b;
-    int moved;
+    int ended = vv_device_event_record(b->device, j->r->event, j->stream), moved;
 
-    if (vv_device_event_record(b->device, j->r->event, j->stream) == 0)
-        (void)vvi_blocks_wait(b, j->r->event);
+    if (ended == 0)
+        (void)vvi_blocks_wait(b, j->r->event); /* an error of the kernel's, which has ended */
     moved = moves_ended(j);
     vv_mutex_lock(&b->lock);
+    if (ended && !b->broken)
+        b->broken = ended; /* a kernel may run on, in slots that others would get */
     if (moved && !b->broken)
         b->broken = moved;
     (void)check_moves_locked(b);

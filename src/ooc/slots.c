@@ -93,8 +93,10 @@ uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr
         to += has ^ 1;
         from -= has ^ 1;
     }
-    for (; i < nr && vvi_bit(have, blocks[i]); i++)
+    for (; i < nr && vvi_bit(have, blocks[i]); i++) {
+        vv_assert(blocks[i] < s->blocks);
         *to_had++ = blocks[i];
+    }
     taken = (uint32_t)(to - first);
     for (uint32_t k = 0; s->paper && k < taken; k++)
         s->last[first[k].slot] = s->now;

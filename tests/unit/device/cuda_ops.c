@@ -230,7 +230,6 @@ static void scattered_copies_without_kernels(void)
     scattered_copies_within_the_device(false);
 }
 
-/* A refused piece is an error, whatever was submitted before it. */
 /* Two segments within the device and a third that begins or ends elsewhere, that there is nothing of,
  * or that has to be refused. Two allocations, so that both sides change from one to the other. */
 static void segments_unlike_the_first(void)
@@ -277,6 +276,7 @@ static void segments_unlike_the_first(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
+/* A refused piece is an error, whatever was submitted before it. */
 static void failures_of_copies_are_returned(void)
 {
     char *h = host_new(MIB), *p;

@@ -906,6 +906,40 @@ static void front(void)
     T_CHECK(failed > 0);
 }
 
+/* Goes along until the nth event is refused, and the copy fails that was the last before: unnoticed, as its event would
+ * have told. `copies`: which that is, 0 for none; returns which it was. Then goes along again. */
+static uint64_t go_until_refused(uint64_t nth, uint64_t copies)
+{
+    struct varve_ctx *ctx = context();
+    struct vv_device *d = vv_ckpt_device(ctx);
+    struct vv_device_host_stats before, after;
+    struct varve_blocks_opts o;
+    struct varve_blocks *b;
+
+    row_opts(&o);
+    T_OK(varve_blocks_open(ctx, &o, &b));
+    vv_device_host_stats(d, &before);
+    if (copies)
+        T_OK(vv_device_host_fail_async(d, copies, 1, -EIO));
+    T_OK(vv_device_host_fail(d, VV_DEVICE_OP_EVENT_RECORD, nth, 1, -EINVAL));
+    (void)go_along(ctx, b); /* which compares what it returns 0 for */
+    vv_device_host_stats(d, &after);
+    vv_device_host_heal(d);
+    for (int i = 0; copies && i < 2; i++)
+        (void)go_along(ctx, b);
+    T_OK(varve_blocks_close(b));
+    T_OK(varve_close(ctx));
+    return after.calls[VV_DEVICE_OP_COPY_ASYNC] - before.calls[VV_DEVICE_OP_COPY_ASYNC];
+}
+
+/* Of a map that was lost nobody was told: the next runs send it again, or say what they do not know. */
+static void lost_maps(void)
+{
+    varve_emu_jitter = 0;
+    for (uint64_t nth = 1; nth <= 60; nth++)
+        (void)go_until_refused(nth, go_until_refused(nth, 0));
+}
+
 static void *along(void *arg)
 {
     struct crowd *c = arg;
@@ -1184,6 +1218,7 @@ int main(void)
     T_RUN(two_failures);
     T_RUN(many_blocks);
     T_RUN(front);
+    T_RUN(lost_maps);
     T_RUN(two_fronts);
     T_RUN(few_slots);
     T_RUN(random_evictions);

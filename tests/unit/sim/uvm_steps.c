@@ -68,6 +68,10 @@ static void counts_times_costs(void)
     T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_NEW_FRESH, 20));
     add(&shot, UVM_PUT, UVM_ROOM, 2, 15, 1);
     T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 30 * 4));
+    /* Where everything has been on the host before, that is what is known of steps down. */
+    costs.s[UVM_THREADS][UVM_DOWN_AGAIN] = costs.s[UVM_THREADS][UVM_DOWN_FIRST];
+    costs.s[UVM_THREADS][UVM_DOWN_FIRST] = (struct uvm_step){0};
+    T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 30 * 4));
     /* And for advice. */
     shot.s[UVM_PUT][UVM_ROOM].advised_bytes = 20;
     T_CHECK(!uvm_expected_ns(&costs, &shot, UVM_PUT, UVM_ROOM, &ns));
@@ -104,8 +108,12 @@ static void waits_for_what_is_left(void)
     add_met(&shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 400, 1, 80);
     T_CHECK(expects(&costs, &shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 400 * 0.5 + 120));
     /* Unless copies are known not to wait so long. */
-    add_met(&costs, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 100, 50 + 5, 85);
-    T_CHECK(expects(&costs, &shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 400 * 0.5 + 10));
+    add_met(&costs, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 100, 50 + 15, 85);
+    T_CHECK(expects(&costs, &shot, UVM_GET, UVM_COPY_OUT + UVM_MET_DOWN, 400 * 0.5 + 20));
+    /* Or not to wait at all, which is no wait until the call came. */
+    add_met(&costs, UVM_GET, UVM_COPY_OUT + UVM_MET_UP, 100, 50 + 5, 85);
+    add_met(&shot, UVM_GET, UVM_COPY_OUT + UVM_MET_UP, 400, 1, 10);
+    T_CHECK(expects(&costs, &shot, UVM_GET, UVM_COPY_OUT + UVM_MET_UP, 400 * 0.5));
     /* Advice is another thing. */
     add_met(&shot, UVM_PUT, advice, 1, 1, 0);
     T_CHECK(!uvm_expected_ns(&costs, &shot, UVM_PUT, advice, &ns));
@@ -118,7 +126,8 @@ static void waits_for_what_is_left(void)
 static void waits_for_what_threads_take_now(void)
 {
     static struct uvm_account costs, shot;
-    const unsigned down = UVM_ADVISE + UVM_MET_DOWN, advice = UVM_ADVISE + UVM_MET_ADVICE_DOWN;
+    const unsigned down = UVM_ADVISE + UVM_MET_DOWN, advice = UVM_ADVISE + UVM_MET_ADVICE_DOWN,
+                   gone = UVM_ADVISE + UVM_MET_ADVICE_GONE;
 
     add(&costs, UVM_PUT, UVM_ADVISE, 2, 999, 30);
     add_met(&costs, UVM_PUT, down, 999, 30 + 90, 10);
@@ -135,13 +144,17 @@ static void waits_for_what_threads_take_now(void)
     T_CHECK(expects(&costs, &shot, UVM_PUT, down, 2 * 30 + 650 + 1000));
     add(&shot, UVM_PUT, UVM_ROOM, 1, 20, 1);
     T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 20 * 100));
-    /* Advice on what is to go, and on what has gone. */
+    /* Advice on what is to go, and apart from it on what has gone. */
     add_met(&costs, UVM_PUT, advice, 1, 30 + 900, 100);
     add(&costs, UVM_THREADS, UVM_ADVICE_DOWN, 1, 10, 1000);
     add_met(&shot, UVM_PUT, advice, 1, 1, 0);
     add(&shot, UVM_THREADS, UVM_ADVICE_DOWN, 1, 10, 2000);
     add(&shot, UVM_THREADS, UVM_ADVICE_GONE, 1, 10, 4000);
-    T_CHECK(expects(&costs, &shot, UVM_PUT, advice, 30 + 3000));
+    T_CHECK(expects(&costs, &shot, UVM_PUT, advice, 30 + 2000));
+    add_met(&costs, UVM_PUT, gone, 1, 30 + 400, 100);
+    add(&costs, UVM_THREADS, UVM_ADVICE_GONE, 1, 10, 500);
+    add_met(&shot, UVM_PUT, gone, 1, 1, 0);
+    T_CHECK(expects(&costs, &shot, UVM_PUT, gone, 30 + 4000));
     shot.s[UVM_PUT][UVM_ROOM].advised_bytes = 5;
     T_CHECK(expects(&costs, &shot, UVM_PUT, UVM_ROOM, 20 * 100 + 5 * 200));
 }
@@ -358,7 +371,7 @@ static void set_up(struct fixture *f, uint64_t cache, bool once)
         .bytes = f->bytes, .nr = NR, .total_bytes = NR * SIZE, .largest_bytes = SIZE};
     o.device = f->d;
     o.sizes = &f->sizes;
-    o.uvm = (struct shot_uvm_opts){.step_bytes = STEP, .yield = true, .fetch = true};
+    o.uvm = (struct shot_uvm_opts){.step_bytes = STEP, .yield = true, .fetch = true, .gone = true};
     set_hooks(f->d);
     T_OK(vv_device_mem_alloc(f->d, SIZE, &f->buf));
     T_OK(shot_engine_uvm(&o, err, sizeof(err), &f->e));
@@ -715,7 +728,7 @@ static void calibration_meets(void)
     static struct uvm_account a;
     char err[256];
 
-    o.uvm = (struct shot_uvm_opts){.step_bytes = 60000, .yield = true, .fetch = true};
+    o.uvm = (struct shot_uvm_opts){.step_bytes = 60000, .yield = true, .fetch = true, .gone = true};
     T_OK(vv_device_mem_alloc(d, o.bytes, &o.buf));
     set_hooks(d);
     gate.slow_ms = 2;
@@ -747,7 +760,7 @@ static void calibration_with_failures(void)
         return;
     d = open_device();
     o.device = d;
-    o.uvm = (struct shot_uvm_opts){.step_bytes = 30000, .yield = true, .fetch = true};
+    o.uvm = (struct shot_uvm_opts){.step_bytes = 30000, .yield = true, .fetch = true, .gone = true};
     T_OK(vv_device_mem_alloc(d, o.bytes, &o.buf));
     before = fake.live("allocations");
     for (unsigned nth = 1; nth <= 121; nth += 8) {

@@ -263,7 +263,7 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
     uint32_t got = 0;
 
     while (got < want) {
-        uint32_t n = VV_MIN(free_for(core, t, purpose), want - got), run = 0, first;
+        uint32_t n = VV_MIN(free_for(core, t, purpose), want - got);
         if (n == 0) {
             uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
             /* Where chunks of one object differ in rank, each asks for its own place: two
@@ -276,9 +276,7 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
                 break;
             continue;
         }
-        first = vv_arena_take(&t->arena, n, &run);
-        for (uint32_t i = 0; i < run; i++)
-            pages[got++] = first + i;
+        got += vv_arena_take_pages(&t->arena, n, pages + got);
     }
     return got;
 }

@@ -17,7 +17,7 @@
 
 static unsigned bucket_of(uint32_t run)
 {
-    return 31u - (unsigned)__builtin_clz(run);
+    return 31u ^ (unsigned)__builtin_clz(run);
 }
 
 static void run_link(struct vv_arena *a, uint32_t first, uint32_t len)
@@ -118,6 +118,51 @@ uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got)
     carve(arena, first, first, got);
     *ret_got = got;
     return first;
+}
+
+/* Takes whole runs from the list of the longest, as long as each of them is shorter than what is still
+ * wanted. They come off the head of one list, whose links are mended once. */
+static uint32_t take_longest(struct vv_arena *a, unsigned b, uint32_t want, uint32_t *ret_pages)
+{
+    struct vv_page *page = a->page;
+    uint32_t first = a->bucket[b], got = 0;
+
+    do {
+        uint32_t len = page[first].chunk, next = page[first].u.run.next;
+
+        for (uint32_t i = 0; i < len; i++) {
+            page[first + i] = (struct vv_page){.state = VV_PAGE_RESERVED};
+            ret_pages[got + i] = first + i;
+        }
+        got += len;
+        first = next;
+    } while (first != VV_PAGE_NONE && (want - got) >> b > 1);
+    a->bucket[b] = first;
+    if (first != VV_PAGE_NONE)
+        page[first].u.run.prev = VV_PAGE_NONE;
+    else
+        a->buckets_used &= ~(1u << b);
+    a->nfree -= got;
+    return got;
+}
+
+uint32_t vv_arena_take_pages(struct vv_arena *arena, uint32_t want, uint32_t *ret_pages)
+{
+    uint32_t got = 0;
+
+    while (got < want && arena->buckets_used) {
+        unsigned longest = bucket_of(arena->buckets_used);
+
+        if (bucket_of(want - got) > longest) { /* none holds it */
+            got += take_longest(arena, longest, want - got, ret_pages + got);
+        } else {
+            uint32_t run = 0, first = vv_arena_take(arena, want - got, &run);
+
+            for (uint32_t p = first; p < first + run; p++)
+                ret_pages[got++] = p;
+        }
+    }
+    return got;
 }
 
 uint32_t vv_arena_next(const struct vv_arena *arena, uint32_t want)

@@ -61,6 +61,9 @@ void vv_arena_fini(struct vv_arena *arena);
 /* Takes a run of at most `want` pages, marked RESERVED; returns its first page, or VV_PAGE_NONE
  * when none is free. */
 uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got);
+/* Takes up to `want` pages, fewer only when no more are free: the runs that vv_arena_take would take one
+ * after the other, but at once, and page by page. Returns how many. */
+uint32_t vv_arena_take_pages(struct vv_arena *arena, uint32_t want, uint32_t *ret_pages);
 /* The first page that vv_arena_take would take now, or VV_PAGE_NONE. */
 uint32_t vv_arena_next(const struct vv_arena *arena, uint32_t want);
 /* Takes exactly these pages, all of which must be free. */

@@ -201,6 +201,45 @@ static void against_a_model(void)
     vv_arena_fini(&a);
 }
 
+/* Many pages at once are the same pages, in the same order, as run by run; and what stays free is
+ * chosen from alike. */
+static void pages_as_runs(void)
+{
+    struct t_rng r = {t_seed()};
+    struct vv_arena one, all;
+
+    T_OK(vv_arena_init(&one, PAGES, PAGES, 3));
+    T_OK(vv_arena_init(&all, PAGES, PAGES, 3));
+    for (int step = 0; step < 5000; step++) {
+        uint32_t pages[PAGES], want = (uint32_t)t_rng_below(&r, PAGES + 9), got, at = 0, run = 0;
+        for (int i = 0; i < 60; i++) { /* runs of one to four pages, and longer ones */
+            uint32_t first = (uint32_t)t_rng_below(&r, PAGES), n = 0,
+                     most = 1 + (uint32_t)t_rng_below(&r, i % 8 == 0 ? 40 : 4);
+            while (n < most && first + n < PAGES && one.page[first + n].state != VV_PAGE_FREE)
+                n++;
+            if (n) {
+                vv_arena_give(&one, first, n);
+                vv_arena_give(&all, first, n);
+            }
+        }
+        got = vv_arena_take_pages(&all, want, pages);
+        T_EQ(got, VV_MIN(want, one.nfree));
+        while (at < got) {
+            uint32_t first = vv_arena_take(&one, want - at, &run);
+            for (uint32_t i = 0; i < run; i++, at++)
+                T_EQ(pages[at], first + i);
+        }
+        T_EQ(at, got);
+        T_EQ(one.nfree, all.nfree);
+        for (uint32_t p = 0; p < PAGES; p++)
+            T_EQ(one.page[p].state, all.page[p].state);
+        const char *wrong = vv_arena_check(&all);
+        T_STREQ(wrong ? wrong : "", "");
+    }
+    vv_arena_fini(&one);
+    vv_arena_fini(&all);
+}
+
 int main(void)
 {
     T_RUN(whole_and_empty);
@@ -209,5 +248,6 @@ int main(void)
     T_RUN(checker_sees);
     T_RUN(grows);
     T_RUN(against_a_model);
+    T_RUN(pages_as_runs);
     return t_done();
 }

@@ -31,6 +31,7 @@
 #include "core/crew.h"
 #include "core/topo.h"
 #include "engine/runtime_private.h"
+#include "engine/spans.h"
 #include "trace/trace.h"
 
 #define WAIT_BOTH_NS   ((int64_t)100000)  /* while the other stream may finish first */
@@ -223,7 +224,7 @@ static int gather_submit(struct gather *g)
     return rc;
 }
 
-static int gather_add(void *arg, const struct vvi_span *span)
+static inline int gather_add(void *arg, const struct vvi_span *span)
 {
     struct gather *g = arg;
     if (!span->device) {
@@ -237,66 +238,10 @@ static int gather_add(void *arg, const struct vvi_span *span)
         if (rc)
             return rc;
     }
-    /* Pieces that touch may be two allocations: drivers refuse a copy across both. */
-    if (span->apart)
-        g->segs[g->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
-    else
-        g->n = vvi_seg_add(g->segs, g->n, span->dst, span->src, span->bytes);
+    /* Never joined to the one before: pieces that touch may be two allocations, and drivers refuse a
+     * copy across both. */
+    g->segs[g->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
     return 0;
-}
-
-/* The piece that holds byte `at` of the object, and where in it. */
-static const struct vv_engine_piece *find_piece(const struct vv_engine_app *app, uint64_t at,
-                                                uint64_t *ret_offset)
-{
-    const struct vv_engine_piece *p = app->pieces, *end = p + app->npieces;
-    while (p < end && at >= p->bytes)
-        at -= (p++)->bytes;
-    vv_assert(p < end);
-    *ret_offset = at;
-    return p;
-}
-
-int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
-                    const struct vv_order *o, vvi_span_fn *fn, void *arg)
-{
-    bool put = o->src_tier == VV_TIER_APP;
-    int tier = put ? o->dst_tier : o->src_tier;
-    const uint32_t *page = put ? o->dst_page : o->src_page;
-    bool tier_device = e->kind[tier] == VV_TIER_DEVICE;
-    struct vvi_span span = {.apart = false};
-    uint64_t offset;
-    const struct vv_engine_piece *p =
-        find_piece(app, (uint64_t)o->chunk0 * e->cfg.page_bytes, &offset);
-    int rc = 0;
-
-    for (uint32_t i = 0; i < o->nchunks && rc == 0;) {
-        char *mem = vvi_engine_page(e, tier, page[i]);
-        uint64_t from = (uint64_t)(o->chunk0 + i) * e->cfg.page_bytes, left;
-        for (i++; i < o->nchunks && page[i] == page[i - 1] + 1; i++)
-            ;
-        /* The last page of an object need not be full. */
-        left = VV_MIN((uint64_t)(o->chunk0 + i) * e->cfg.page_bytes, o->size) - from;
-        while (left > 0 && rc == 0) {
-            while (offset == p->bytes) {
-                p++;
-                offset = 0;
-                span.apart = true;
-            }
-            span.bytes = VV_MIN(left, p->bytes - offset);
-            if (p->ptr) {
-                span.dst = put ? mem : p->ptr + offset;
-                span.src = put ? p->ptr + offset : mem;
-                span.device = tier_device || p->kind == VV_MEM_DEVICE;
-                rc = fn(arg, &span);
-                span.apart = false;
-            }
-            mem += span.bytes;
-            offset += span.bytes;
-            left -= span.bytes;
-        }
-    }
-    return rc;
 }
 
 /* Starts all copies of an order between the application's pieces and a tier's pages. */

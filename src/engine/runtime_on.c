@@ -32,6 +32,7 @@
 #include "core/crew.h"
 #include "core/thread.h"
 #include "engine/runtime_private.h"
+#include "engine/spans.h"
 #include "trace/trace.h"
 
 /* With nothing to watch it looks again for a while before it goes to sleep: waking it is a system
@@ -385,7 +386,7 @@ struct segs {
     size_t n, cap;
 };
 
-static int segs_add(void *arg, const struct vvi_span *span)
+static inline int segs_add(void *arg, const struct vvi_span *span)
 {
     struct segs *s = arg;
     if (s->n == s->cap) {

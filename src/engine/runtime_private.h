@@ -415,19 +415,6 @@ int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *
 /* ---- runtime_app.c ---- */
 /* Makes the streams of a request on device memory before the first one comes, if it can. */
 void vvi_lanes_prepare(struct vv_engine *e);
-/* A part of an order that is one piece of memory on both sides. */
-struct vvi_span {
-    char *dst;
-    const char *src;
-    uint64_t bytes;
-    bool device; /* one side at least is device memory */
-    bool apart;  /* begins another piece of the application's memory than the span before */
-};
-typedef int vvi_span_fn(void *arg, const struct vvi_span *span);
-/* Calls `fn` for all that an order moves between the application's pieces and a tier's pages, until
- * it returns an error. Pages that follow one another, in the tier and in the object, are one. */
-int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
-                    const struct vv_order *o, vvi_span_fn *fn, void *arg);
 /* A request for `size` bytes of `app`, NULL if memory is lacking. Engine lock held. */
 /* The threads that help to copy in host memory, started by the first copy that is worth it. NULL:
  * the caller copies alone. */

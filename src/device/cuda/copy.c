@@ -185,27 +185,57 @@ static int look_at(struct batch *b, const struct vv_copy_seg *seg)
     return 0;
 }
 
+/* A range of device memory. */
+struct extent {
+    uintptr_t start;
+    size_t bytes; /* 0: none */
+};
+
+static inline bool holds(struct extent x, const void *ptr, size_t bytes)
+{
+    uintptr_t offset = (uintptr_t)ptr - x.start;
+
+    return offset < x.bytes && bytes - 1 < x.bytes - offset;
+}
+
+/* The range that holds the segment's one side. None: it is not within one, or has to be refused. */
+static int find_within(struct vvi_cuda *d, const char *ptr, size_t bytes,
+                       struct vvi_cuda_place *place, struct extent *ret_extent)
+{
+    struct extent x;
+    int rc;
+
+    *ret_extent = (struct extent){0};
+    if (!bytes || !ptr)
+        return 0;
+    rc = locate(d, ptr, place);
+    if (rc || place->kind != VV_MEM_DEVICE)
+        return rc;
+    x = (struct extent){place->start, place->last - place->start + 1};
+    if (!place->known) /* this segment alone */
+        x = (struct extent){(uintptr_t)ptr, VV_MIN(bytes, place->last - (uintptr_t)ptr + 1)};
+    if (holds(x, ptr, bytes))
+        *ret_extent = x;
+    return 0;
+}
+
 /* Whether each segment lies in one range of device memory on either side, as those of a request that
  * hits the device cache do: such a batch has one direction and nothing to cut, so that no list of it
  * has to be made. False with the first that is not so or that may have to be refused. */
 static int look_within(struct batch *b, const struct vv_copy_seg *segs, size_t n, bool *ret_within)
 {
-    *ret_within = false;
-    for (size_t i = 0; i < n; i++) {
-        const char *dst = segs[i].dst, *src = segs[i].src;
-        size_t bytes = segs[i].bytes;
-        int rc;
+    struct extent dst = {0}, src = {0};
+    int rc = 0;
 
-        if (!bytes || !dst || !src)
-            return 0;
-        rc = locate(b->d, dst, &b->dst);
-        if (!rc)
-            rc = locate(b->d, src, &b->src);
-        if (rc)
+    *ret_within = false;
+    for (const struct vv_copy_seg *s = segs; s < segs + n; s++) {
+        if (holds(dst, s->dst, s->bytes) && holds(src, s->src, s->bytes))
+            continue;
+        rc = find_within(b->d, s->dst, s->bytes, &b->dst, &dst);
+        if (!rc && dst.bytes)
+            rc = find_within(b->d, s->src, s->bytes, &b->src, &src);
+        if (rc || !dst.bytes || !src.bytes)
             return rc;
-        if (b->dst.kind != VV_MEM_DEVICE || b->src.kind != VV_MEM_DEVICE ||
-            b->dst.last - (uintptr_t)dst < bytes - 1 || b->src.last - (uintptr_t)src < bytes - 1)
-            return 0;
     }
     *ret_within = n > 0;
     return 0;
@@ -275,7 +305,7 @@ static int submit_alike(struct batch *b, CUstream stream, enum direction directi
 
     if (n > 1 && direction == D2D && d->kernels) {
         rc = vvi_cuda_status(d, vvi_cuda_kernels_gather(&d->drv, d->kernels, stream, seg, n));
-        b->begun |= !rc || n > VVI_GATHER_SMALL; /* perhaps several launches */
+        b->begun = true; /* perhaps by several launches */
         return rc;
     }
     if (n > 1 && direction != PAGEABLE)

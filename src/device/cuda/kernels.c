@@ -2,10 +2,10 @@
 /*
  * Loading and launching our kernels.
  *
- * The fatbin is part of the binary where an nvcc built it. The gather kernel exists in three sizes
+ * The fatbin is part of the binary where an nvcc built it. The gather kernel exists in four sizes
  * that differ in how many segments their parameter holds; the tables begin alike, so one table
  * serves all, and the smallest kernel that takes its segments is launched. Drivers before CUDA 12.1
- * have the small one only: then more segments take more launches.
+ * have the two small ones only: then more segments take more launches.
  *
  * Nothing here is shared between threads but what was loaded, which does not change.
  */
@@ -24,7 +24,7 @@
 /* What a driver needs to be asked for parameters of more than 4 KiB. */
 #define LARGE_PARAMETERS_SINCE 12010
 
-enum { GATHERS = 3 };
+enum { GATHERS = 4, GATHERS_ALWAYS = 2 };
 
 struct vvi_cuda_kernels {
     CUmodule module;
@@ -37,6 +37,7 @@ static const struct {
     const char *name;
     uint32_t segs;
 } gathers[GATHERS] = {
+    {"varve_gather_few", VVI_GATHER_FEW},
     {"varve_gather_small", VVI_GATHER_SMALL},
     {"varve_gather_middle", VVI_GATHER_MIDDLE},
     {"varve_gather_large", VVI_GATHER_LARGE},
@@ -60,8 +61,9 @@ static unsigned int find_all(const struct vvi_cuda_driver *driver, struct vvi_cu
         const char *name;
         CUfunction *function;
     } wanted[] = {
-        {"varve_fill", &k->fill}, {"varve_verify", &k->verify},     {"varve_spin", &k->spin},
-        {"varve_hash", &k->hash}, {gathers[0].name, &k->gather[0]},
+        {"varve_fill", &k->fill},         {"varve_verify", &k->verify},
+        {"varve_spin", &k->spin},         {"varve_hash", &k->hash},
+        {gathers[0].name, &k->gather[0]}, {gathers[1].name, &k->gather[1]},
     };
     unsigned int code = VVI_CU_SUCCESS;
 
@@ -70,7 +72,7 @@ static unsigned int find_all(const struct vvi_cuda_driver *driver, struct vvi_cu
     if (code != VVI_CU_SUCCESS || driver->version < LARGE_PARAMETERS_SINCE)
         return code;
     /* A toolkit too old for these leaves them out; small launches do as well. */
-    for (size_t i = 1; i < GATHERS; i++)
+    for (size_t i = GATHERS_ALWAYS; i < GATHERS; i++)
         if (driver->cuModuleGetFunction(&k->gather[i], k->module, gathers[i].name) !=
             VVI_CU_SUCCESS)
             k->gather[i] = NULL;
@@ -173,33 +175,44 @@ unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
 
 static unsigned int launch_gather(const struct vvi_cuda_driver *driver,
                                   const struct vvi_cuda_kernels *kernels, CUstream stream,
-                                  struct vvi_gather_large *table)
+                                  struct vvi_gather_head *head, size_t n_segs, uint32_t n_tiles)
 {
-    unsigned int blocks = VV_MIN(kernels->blocks, table->head.n_tiles);
     size_t i = 0;
 
-    while (gathers[i].segs < table->head.n_segs || !kernels->gather[i])
+    *head = (struct vvi_gather_head){
+        .n_segs = (uint32_t)n_segs,
+        .n_tiles = n_tiles,
+        .segs_per_tile = vvi_gather_segs_per_tile((uint32_t)n_segs, n_tiles),
+    };
+    while (gathers[i].segs < n_segs || !kernels->gather[i])
         i++;
-    return launch(driver, kernels->gather[i], blocks, VVI_GATHER_THREADS, stream,
-                  (void *[]){table});
+    return launch(driver, kernels->gather[i], VV_MIN(kernels->blocks, n_tiles), VVI_GATHER_THREADS,
+                  stream, (void *[]){head});
 }
 
-unsigned int vvi_cuda_kernels_gather(const struct vvi_cuda_driver *driver,
-                                     const struct vvi_cuda_kernels *kernels, CUstream stream,
-                                     const struct vv_copy_seg *segs, size_t n_segs)
+/* Any number of segments of any size. Out of the way of the usual ones: the driver's stack would begin
+ * 32 KiB further down, where nothing was lately. */
+__attribute__((noinline)) static unsigned int
+gather_many(const struct vvi_cuda_driver *driver, const struct vvi_cuda_kernels *kernels,
+            CUstream stream, const struct vv_copy_seg *segs, size_t n_segs)
 {
     struct vvi_gather_large table;
-    uint32_t most = VVI_GATHER_SMALL, n = 0, tiles = 0;
-    unsigned int code = VVI_CU_SUCCESS;
+    size_t most = VVI_GATHER_SMALL, n = 0;
+    uint32_t tiles = 0;
 
-    if (!kernels)
-        return VVI_CU_NOT_SUPPORTED;
-    for (size_t i = 1; i < GATHERS; i++)
+    for (size_t i = GATHERS_ALWAYS; i < GATHERS; i++)
         if (kernels->gather[i])
             most = gathers[i].segs;
-    for (size_t i = 0; i < n_segs && code == VVI_CU_SUCCESS; i++) {
-        for (size_t at = 0, bytes; at < segs[i].bytes && code == VVI_CU_SUCCESS; at += bytes) {
+    for (size_t i = 0; i < n_segs; i++) {
+        for (size_t at = 0, bytes; at < segs[i].bytes; at += bytes) {
             bytes = VV_MIN(segs[i].bytes - at, (size_t)VVI_GATHER_MAX_BYTES);
+            if (n == most) {
+                unsigned int code = launch_gather(driver, kernels, stream, &table.head, n, tiles);
+
+                if (code != VVI_CU_SUCCESS)
+                    return code;
+                n = tiles = 0;
+            }
             tiles += (uint32_t)vv_div_up(bytes, VVI_GATHER_TILE);
             table.seg[n++] = (struct vvi_gather_seg){
                 .dst = (uintptr_t)segs[i].dst + at,
@@ -207,16 +220,35 @@ unsigned int vvi_cuda_kernels_gather(const struct vvi_cuda_driver *driver,
                 .bytes = (uint32_t)bytes,
                 .end_tile = tiles,
             };
-            if (n < most)
-                continue;
-            table.head = (struct vvi_gather_head){.n_segs = n, .n_tiles = tiles};
-            code = launch_gather(driver, kernels, stream, &table);
-            n = tiles = 0;
         }
     }
-    if (code == VVI_CU_SUCCESS && n > 0) {
-        table.head = (struct vvi_gather_head){.n_segs = n, .n_tiles = tiles};
-        code = launch_gather(driver, kernels, stream, &table);
+    return n ? launch_gather(driver, kernels, stream, &table.head, n, tiles) : VVI_CU_SUCCESS;
+}
+
+unsigned int vvi_cuda_kernels_gather(const struct vvi_cuda_driver *driver,
+                                     const struct vvi_cuda_kernels *kernels, CUstream stream,
+                                     const struct vv_copy_seg *segs, size_t n_segs)
+{
+    struct vvi_gather_few table;
+    uint32_t tiles = 0;
+
+    if (!kernels)
+        return VVI_CU_NOT_SUPPORTED;
+    if (n_segs > VVI_GATHER_FEW)
+        return gather_many(driver, kernels, stream, segs, n_segs);
+    for (size_t i = 0; i < n_segs; i++) {
+        size_t bytes = segs[i].bytes;
+
+        if (bytes > VVI_GATHER_MAX_BYTES)
+            return gather_many(driver, kernels, stream, segs, n_segs);
+        tiles += (uint32_t)((bytes + VVI_GATHER_TILE - 1) / VVI_GATHER_TILE);
+        table.seg[i] = (struct vvi_gather_seg){
+            .dst = (uintptr_t)segs[i].dst,
+            .src = (uintptr_t)segs[i].src,
+            .bytes = (uint32_t)bytes,
+            .end_tile = tiles,
+        };
     }
-    return code;
+    return tiles ? launch_gather(driver, kernels, stream, &table.head, n_segs, tiles)
+                 : VVI_CU_SUCCESS;
 }

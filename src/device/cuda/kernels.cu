@@ -24,6 +24,7 @@
 #define LARGE_PARAMETERS 1
 #endif
 
+static_assert(sizeof(struct vvi_gather_few) <= 2048, "half of it");
 static_assert(sizeof(struct vvi_gather_small) <= 4096, "what every driver takes");
 static_assert(sizeof(struct vvi_gather_large) <= 32764, "the most that any driver takes");
 
@@ -156,25 +157,19 @@ __device__ static void copy_tile(unsigned char *dst, const unsigned char *src, u
 template <typename Table> __device__ static void gather(const Table &t)
 {
     for (uint32_t tile = blockIdx.x; tile < t.head.n_tiles; tile += gridDim.x) {
-        uint32_t lo = 0, hi = t.head.n_segs - 1;
-        uint32_t first, offset, bytes;
+        uint32_t first, i = vvi_gather_find(&t.head, t.seg, tile, &first);
+        uint32_t offset = (tile - first) * VVI_GATHER_TILE;
+        uint32_t bytes = min(t.seg[i].bytes - offset, (uint32_t)VVI_GATHER_TILE);
 
-        while (lo < hi) {
-            uint32_t mid = (lo + hi) / 2;
-
-            if (t.seg[mid].end_tile > tile)
-                hi = mid;
-            else
-                lo = mid + 1;
-        }
-        first = lo ? t.seg[lo - 1].end_tile : 0;
-        offset = (tile - first) * VVI_GATHER_TILE;
-        bytes = t.seg[lo].bytes - offset;
-        if (bytes > VVI_GATHER_TILE)
-            bytes = VVI_GATHER_TILE;
-        copy_tile((unsigned char *)t.seg[lo].dst + offset,
-                  (const unsigned char *)t.seg[lo].src + offset, bytes);
+        copy_tile((unsigned char *)t.seg[i].dst + offset,
+                  (const unsigned char *)t.seg[i].src + offset, bytes);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(VVI_GATHER_THREADS)
+    varve_gather_few(const __grid_constant__ struct vvi_gather_few t)
+{
+    gather(t);
 }
 
 extern "C" __global__ void __launch_bounds__(VVI_GATHER_THREADS)

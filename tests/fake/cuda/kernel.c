@@ -16,7 +16,15 @@
 
 #define STEP UINT64_C(0x9e3779b97f4a7c15)
 
-enum { BLOCK = 4096, TILE = 64 << 10, SMALL = 170, MIDDLE = 600, LARGE = 1364, HASH_SPANS = 64 };
+enum {
+    BLOCK = 4096,
+    TILE = 64 << 10,
+    FEW = 84,
+    SMALL = 170,
+    MIDDLE = 600,
+    LARGE = 1364,
+    HASH_SPANS = 64
+};
 
 enum kernel_kind { K_FILL, K_VERIFY, K_SPIN, K_GATHER, K_HASH };
 
@@ -29,6 +37,7 @@ struct seg {
 struct head {
     uint32_t n_segs;
     uint32_t n_tiles;
+    uint64_t segs_per_tile; /* where the kernel begins to look; not needed here */
 };
 
 struct function {
@@ -42,6 +51,7 @@ static const struct function functions[] = {
     {"varve_verify", K_VERIFY, 0},
     {"varve_spin", K_SPIN, 0},
     {"varve_hash", K_HASH, HASH_SPANS},
+    {"varve_gather_few", K_GATHER, FEW},
     {"varve_gather_small", K_GATHER, SMALL},
     {"varve_gather_middle", K_GATHER, MIDDLE},
     {"varve_gather_large", K_GATHER, LARGE},

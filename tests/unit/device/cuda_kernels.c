@@ -257,6 +257,8 @@ static void gather_all(void)
     static const size_t counts[] = {2,
                                     3,
                                     64,
+                                    VVI_GATHER_FEW,
+                                    VVI_GATHER_FEW + 1,
                                     VVI_GATHER_SMALL,
                                     VVI_GATHER_SMALL + 1,
                                     VVI_GATHER_MIDDLE,
@@ -285,11 +287,63 @@ static void gathers_in_small_launches(void)
     tear_down();
 }
 
+/* What a block of the kernel does to find the segment of its tile, for all tiles of a table. */
+static void find_all(const struct vvi_gather_large *t, bool alike)
+{
+    uint32_t i = 0;
+
+    for (uint32_t tile = 0; tile < t->head.n_tiles; tile++) {
+        uint32_t first = UINT32_MAX, found;
+
+        while (t->seg[i].end_tile <= tile)
+            i++;
+        found = vvi_gather_find(&t->head, t->seg, tile, &first);
+        T_EQ(found, i);
+        T_EQ(first, i ? t->seg[i - 1].end_tile : 0);
+        if (alike)
+            T_EQ(vvi_gather_guess(&t->head, tile), i);
+    }
+}
+
+static void finds_segments(void)
+{
+    static struct vvi_gather_large t;
+
+    for (uint32_t n = 1; n <= VVI_GATHER_LARGE; n += n < VVI_GATHER_SMALL + 2 ? 1 : 97) {
+        for (unsigned kind = 0; kind < 6; kind++) { /* 1, 3, 32 tiles each; or unlike */
+            uint32_t tiles = 0;
+
+            for (uint32_t i = 0; i < n; i++) {
+                uint64_t r = vv_pattern_word(n, kind, i);
+                const uint32_t size[] = {
+                    1, 3, 32, 1 + (uint32_t)(r >> 40) % 40, i == n - 1 ? 999 : 1, i == 0 ? 999 : 1};
+
+                tiles += size[kind];
+                t.seg[i].end_tile = tiles;
+            }
+            t.head = (struct vvi_gather_head){n, tiles, vvi_gather_segs_per_tile(n, tiles)};
+            find_all(&t, kind < 3);
+        }
+    }
+    /* Nearly as many tiles as there can be: the guess is rounded up, and stays within the table. */
+    for (uint32_t i = 0; i < VVI_GATHER_LARGE; i++)
+        t.seg[i].end_tile = (i + 1) * (VVI_GATHER_MAX_BYTES / VVI_GATHER_TILE) - 1;
+    t.head.n_segs = VVI_GATHER_LARGE;
+    t.head.n_tiles = t.seg[VVI_GATHER_LARGE - 1].end_tile;
+    t.head.segs_per_tile = vvi_gather_segs_per_tile(t.head.n_segs, t.head.n_tiles);
+    T_EQ(vvi_gather_guess(&t.head, t.head.n_tiles - 1), VVI_GATHER_LARGE - 1);
+    for (uint32_t i = 0, first; i < VVI_GATHER_LARGE; i++) {
+        T_EQ(vvi_gather_find(&t.head, t.seg, t.seg[i].end_tile - 1, &first), i);
+        T_EQ(vvi_gather_find(&t.head, t.seg, first, &first), i);
+    }
+}
+
 int main(void)
 {
     T_RUN(fills_and_counts);
     T_RUN(hashes);
     T_RUN(refuses);
+    T_RUN(finds_segments);
     T_RUN(gathers);
     T_RUN(gathers_in_small_launches);
     return t_done();

@@ -494,7 +494,7 @@ static void keep_log(void *user, enum vv_log_level level, const char *text)
     (void)user;
     if (strncmp(text, "host cache: ", strlen("host cache: ")) == 0)
         snprintf(grown, sizeof(grown), "%s", text);
-    else if (level >= VV_LOG_WARN)
+    else if (level >= VV_LOG_WARNING)
         fprintf(stderr, "bench_gpu: %s\n", text);
 }
 

@@ -44,8 +44,7 @@ static int set_one(struct shot_uvm_opts *o, const char *name, const char *value)
 int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
                         struct shot_uvm_opts *ret_opts)
 {
-    struct shot_uvm_opts o = {
-        .step_bytes = DEFAULT_STEP_BYTES, .yield = true, .fetch = true, .gone = true};
+    struct shot_uvm_opts o = {.step_bytes = DEFAULT_STEP_BYTES, .yield = true, .fetch = true};
     char *copy = strdup(text ? text : ""), *rest = NULL;
     int rc = copy ? 0 : -ENOMEM;
 

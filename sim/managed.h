@@ -23,7 +23,7 @@ struct shot_uvm_opts {
     bool gone;           /* advice is given on what is not needed any more */
 };
 
-/* Set where text (NULL: none) says nothing else: "touch=0,ahead=0,step=16M,yield=1,fetch=1,gone=1".
+/* Set where text (NULL: none) says nothing else: "touch=0,ahead=0,step=16M,yield=1,fetch=1,gone=0".
  * -EINVAL: it cannot be read; `err` says what. */
 VV_WARN_UNUSED int shot_uvm_opts_parse(const char *text, char *err, size_t err_size,
                                        struct shot_uvm_opts *ret_opts);

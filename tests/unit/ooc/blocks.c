@@ -115,6 +115,12 @@ static void work_init(struct work *w, struct varve_ctx *ctx, uint64_t where)
         w->sum[i] = -1;
 }
 
+static void work_fini(struct work *w)
+{
+    free(w->sum);
+    free(w->times);
+}
+
 static void work_check(struct work *w)
 {
     for (uint32_t i = 0; i < ITEMS; i++) {
@@ -127,8 +133,15 @@ static void work_check(struct work *w)
             t_fail(__FILE__, __LINE__, "item %u: %g, not %g; done %u times", i, (double)w->sum[i],
                    (double)sum, w->times[i]);
     }
-    free(w->sum);
-    free(w->times);
+    work_fini(w);
+}
+
+static void work_end(struct work *w, int rc)
+{
+    if (rc == 0)
+        work_check(w);
+    else
+        work_fini(w);
 }
 
 static struct varve_ctx *context(void)
@@ -136,6 +149,12 @@ static struct varve_ctx *context(void)
     struct ck_cfg cfg = {.device = true, .device_cache = 1 << 16, .host_cache = 1 << 16};
 
     return ck_open(&cfg);
+}
+
+static void close_both(struct varve_blocks *b, struct varve_ctx *ctx)
+{
+    T_OK(varve_blocks_close(b));
+    T_OK(varve_close(ctx));
 }
 
 static void opts_for(struct varve_blocks_opts *o, uint32_t slots)
@@ -260,8 +279,7 @@ static void too_small(void)
         w.spread = 1;
         T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -EFBIG);
         T_CHECK(blocks_of(&w, named_item(ctx, "item ")) > slots);
-        free(w.sum);
-        free(w.times);
+        work_fini(&w);
         T_OK(varve_blocks_close(b));
     }
     T_OK(varve_close(ctx));
@@ -275,12 +293,7 @@ static void run_once(struct varve_ctx *ctx, const struct varve_blocks_opts *o, i
     T_OK(varve_blocks_open(ctx, o, &b));
     work_init(&w, ctx, 9);
     T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), expected);
-    if (expected == 0) {
-        work_check(&w);
-    } else {
-        free(w.sum);
-        free(w.times);
-    }
+    work_end(&w, expected);
     T_OK(varve_blocks_close(b));
 }
 
@@ -293,14 +306,9 @@ static void run_from_host(struct varve_ctx *ctx, struct varve_blocks *b, int exp
     work_init(&w, ctx, 5);
     w.spread = 1;
     T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), expected);
-    if (expected == 0) {
-        work_check(&w);
-        T_OK(varve_blocks_stats(b, &st));
-        T_CHECK(st.from_host > 0);
-    } else {
-        free(w.sum);
-        free(w.times);
-    }
+    work_end(&w, expected);
+    T_OK(varve_blocks_stats(b, &st));
+    T_CHECK(expected || st.from_host > 0);
 }
 
 /* Memory that is pinned already is read where it is, too, for as long as it stays so. */
@@ -374,8 +382,7 @@ static void misaligned(void)
     T_OK(varve_blocks_open(ctx, &o, &b));
     run_from_host(ctx, b, -EFBIG);
     ck_error(ctx, -EFBIG, "multiple of a cell");
-    T_OK(varve_blocks_close(b));
-    T_OK(varve_close(ctx));
+    close_both(b, ctx);
     free(p);
 }
 
@@ -397,8 +404,7 @@ static void chained(void)
         w.one_by_one = true;
         T_EQ(varve_blocks_run(b, ITEMS, launch, &w, NULL), slots < 4 ? -EFBIG : 0);
         if (slots < 4) {
-            free(w.sum);
-            free(w.times);
+            work_fini(&w);
         } else {
             work_check(&w);
         }
@@ -445,8 +451,7 @@ static void sources(void)
     work_init(&w, ctx, 9);
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -ENODATA);
     ck_error(ctx, -ENODATA, " cannot be read");
-    free(w.sum);
-    free(w.times);
+    work_fini(&w);
     T_OK(varve_blocks_close(b));
     close(fd);
     o.path = "/nowhere/cells";
@@ -641,8 +646,7 @@ static void misuse(void)
     snprintf(text, sizeof(text), "cell %u, %u, %u, outside of the array's %d x %d x %d (8 times",
              place(&w, 0, 0, X) + 1000, place(&w, 0, 1, Y), place(&w, 0, 2, Z), X, Y, Z);
     ck_error(ctx, -EINVAL, text);
-    free(w.sum);
-    free(w.times);
+    work_fini(&w);
     /* It goes on. */
     work_init(&w, ctx, 1);
     T_OK(varve_blocks_run(b, ITEMS, launch, &w, NULL));
@@ -670,13 +674,8 @@ static void failures(void)
             work_init(&w, ctx, 3);
             rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
             vv_device_host_heal(d);
-            if (rc == 0) {
-                work_check(&w);
-            } else {
-                T_EQ(rc, -EIO);
-                free(w.sum);
-                free(w.times);
-            }
+            T_CHECK(rc == 0 || rc == -EIO);
+            work_end(&w, rc);
             T_OK(varve_blocks_close(b));
         } else {
             T_EQ(rc, -EIO);
@@ -705,15 +704,9 @@ static void late_failures(void)
         T_OK(vv_device_host_fail_async(d, nth, 1, -EIO));
         rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
         vv_device_host_heal(d);
-        if (rc == 0) {
-            work_check(&w);
-        } else {
-            failed++;
-            free(w.sum);
-            free(w.times);
-        }
-        T_OK(varve_blocks_close(b));
-        T_OK(varve_close(ctx));
+        failed += rc != 0;
+        work_end(&w, rc);
+        close_both(b, ctx);
     }
     T_CHECK(failed > 0);
 }
@@ -746,18 +739,11 @@ static void two_failures(void)
         T_OK(vv_device_host_fail_async(d, 1 + (n / 8 + t_seed()) % 12, 1, -EIO));
         rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
         vv_device_host_heal(d);
-        free(w.sum);
-        free(w.times);
+        work_fini(&w);
         work_init(&w, ctx, 3);
         hidden += rc == -EPROTO;
-        if (varve_blocks_run(b, ITEMS, launch, &w, NULL) == 0) {
-            work_check(&w);
-        } else {
-            free(w.sum);
-            free(w.times);
-        }
-        T_OK(varve_blocks_close(b));
-        T_OK(varve_close(ctx));
+        work_end(&w, varve_blocks_run(b, ITEMS, launch, &w, NULL));
+        close_both(b, ctx);
     }
     T_CHECK(hidden > 0);
 }
@@ -822,8 +808,7 @@ static int go_along(struct varve_ctx *ctx, struct varve_blocks *b)
         rc = varve_blocks_run(b, ITEMS, launch_pair, &w, NULL);
         for (uint32_t i = 0; rc == 0 && i < ITEMS; i++)
             T_CHECK(w.sum[i] == row[at + i] + row[at + i + ROW_EDGE]);
-        free(w.sum);
-        free(w.times);
+        work_fini(&w);
     }
     return rc;
 }
@@ -862,11 +847,9 @@ static void many_blocks(void)
         T_OK(varve_blocks_run(b, ITEMS, launch_pair, &w, NULL));
         for (uint32_t i = 0; i < ITEMS; i++)
             T_CHECK(w.sum[i] == 2 * cells[at + i]);
-        free(w.sum);
-        free(w.times);
+        work_fini(&w);
     }
-    T_OK(varve_blocks_close(b));
-    T_OK(varve_close(ctx));
+    close_both(b, ctx);
     free(cells);
 }
 
@@ -900,8 +883,7 @@ static void front(void)
             T_CHECK(st.bytes / (ROW_EDGE * sizeof(float)) <= ROW_BLOCKS);
         }
         failed += rc != 0;
-        T_OK(varve_blocks_close(b));
-        T_OK(varve_close(ctx));
+        close_both(b, ctx);
     }
     T_CHECK(failed > 0);
 }
@@ -927,8 +909,7 @@ static uint64_t go_until_refused(uint64_t nth, uint64_t copies)
     vv_device_host_heal(d);
     for (int i = 0; copies && i < 2; i++)
         (void)go_along(ctx, b);
-    T_OK(varve_blocks_close(b));
-    T_OK(varve_close(ctx));
+    close_both(b, ctx);
     return after.calls[VV_DEVICE_OP_COPY_ASYNC] - before.calls[VV_DEVICE_OP_COPY_ASYNC];
 }
 
@@ -967,8 +948,7 @@ static void two_fronts(void)
     }
     for (int i = 0; i < 2; i++)
         T_OK(-pthread_join(id[i], NULL));
-    T_OK(varve_blocks_close(b));
-    T_OK(varve_close(ctx));
+    close_both(b, ctx);
 }
 
 /* ---- hardly any slots ---- */
@@ -992,8 +972,7 @@ static void *run_narrow(void *arg)
         T_OK(varve_blocks_run(n->b, ITEMS, launch_pair, &w, NULL));
         for (uint32_t i = 0; i < ITEMS; i++)
             T_CHECK(w.sum[i] == row[at + i] + row[at + i + w.further]);
-        free(w.sum);
-        free(w.times);
+        work_fini(&w);
     }
     return NULL;
 }
@@ -1099,8 +1078,7 @@ static void sweep_at(struct varve_ctx *ctx, struct varve_blocks *b, uint32_t pla
     T_OK(varve_blocks_run(b, PLANE, launch_pair, &w, NULL));
     for (uint32_t i = 0; i < PLANE; i++)
         T_CHECK(w.sum[i] == planes[i][at] + planes[i][at + PLANE_EDGE]);
-    free(w.sum);
-    free(w.times);
+    work_fini(&w);
 }
 
 /* The cache holds two thirds of the planes. Blocks are asked for while they are on their way, and are
@@ -1133,8 +1111,7 @@ static void back_and_forth(void)
         sweep_at(ctx, b, plane - 1);
     T_OK(varve_blocks_stats(b, &st));
     T_CHECK(st.ahead > 0 && st.missed > 0 && st.evicted > 0);
-    T_OK(varve_blocks_close(b));
-    T_OK(varve_close(ctx));
+    close_both(b, ctx);
 }
 
 static void lost(void)
@@ -1152,8 +1129,7 @@ static void lost(void)
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -ENODEV);
     T_ERR(varve_blocks_run(b, ITEMS, launch, &w, NULL), -ENODEV);
     T_OK(varve_blocks_close(b));
-    free(w.sum);
-    free(w.times);
+    work_fini(&w);
     (void)varve_close(ctx);
 }
 
@@ -1183,12 +1159,7 @@ static void lost_anywhere(void)
         if (rc == 0) {
             work_init(&w, ctx, 3);
             rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);
-            if (rc == 0) {
-                work_check(&w); /* it had fewer calls */
-            } else {
-                free(w.sum);
-                free(w.times);
-            }
+            work_end(&w, rc); /* 0: it had fewer calls */
             T_OK(varve_blocks_close(b));
         }
         T_CHECK(rc == -ENODEV || rc == 0);

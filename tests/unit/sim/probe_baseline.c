@@ -68,11 +68,13 @@ static void ways_to_use_it(void)
     char err[128];
 
     T_OK(shot_uvm_opts_parse(NULL, err, sizeof(err), &o));
-    T_CHECK(!o.touch && o.ahead == 0 && o.step_bytes > 0 && o.yield && o.fetch);
+    T_CHECK(!o.touch && o.ahead == 0 && o.step_bytes > 0 && o.yield && o.fetch && !o.gone);
     T_OK(shot_uvm_opts_parse("", err, sizeof(err), &same));
     T_EQ(same.step_bytes, o.step_bytes);
     T_OK(shot_uvm_opts_parse("touch=1,ahead=0,step=3M,yield=0,fetch=1", err, sizeof(err), &o));
     T_CHECK(o.touch && o.ahead == 0 && o.step_bytes == 4 << 20 && !o.yield && o.fetch);
+    T_OK(shot_uvm_opts_parse("gone=1", err, sizeof(err), &o));
+    T_CHECK(o.gone && !o.touch && o.yield);
     T_ERR(shot_uvm_opts_parse("touch", err, sizeof(err), &o), -EINVAL);
     T_ERR(shot_uvm_opts_parse("touch=2", err, sizeof(err), &o), -EINVAL);
     T_ERR(shot_uvm_opts_parse("ahead=1000", err, sizeof(err), &o), -EINVAL);

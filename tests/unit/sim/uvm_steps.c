@@ -738,7 +738,7 @@ static void calibration_meets(void)
     T_CHECK(a.s[UVM_PUT][UVM_ADVISE + UVM_MET_ADVICE_DOWN].count > 0);
     T_CHECK(a.s[UVM_GET][UVM_COPY_OUT + UVM_MET_UP].count > 0);
     T_CHECK(a.s[UVM_GET][UVM_COPY_OUT + UVM_MET_ADVICE_UP].count > 0);
-    T_CHECK(a.s[UVM_GET][UVM_COPY_OUT + UVM_MET_ADVICE_DOWN].count > 0);
+    T_CHECK(a.s[UVM_GET][UVM_COPY_OUT + UVM_MET_ADVICE_GONE].count > 0);
     T_CHECK(a.s[UVM_GET][UVM_COPY_OUT].count > 0 && a.s[UVM_GET][UVM_ADVISE].count > 0);
     d->ops = real;
     vv_device_mem_free(d, o.buf);

@@ -51,6 +51,7 @@ static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_eng
         whole -= left;
         for (; left > 0; left -= bytes) {
             if (run == 0) {
+                vv_assert(page < end);
                 uint32_t first = *page++, next = first + 1;
                 for (; page < end && *page == next; page++)
                     next++;

@@ -304,8 +304,11 @@ static int submit_alike(struct batch *b, CUstream stream, enum direction directi
     int rc = -ENOTSUP;
 
     if (n > 1 && direction == D2D && d->kernels) {
-        rc = vvi_cuda_status(d, vvi_cuda_kernels_gather(&d->drv, d->kernels, stream, seg, n));
-        b->begun = true; /* perhaps by several launches */
+        bool begun;
+
+        rc = vvi_cuda_status(d,
+                             vvi_cuda_kernels_gather(&d->drv, d->kernels, stream, seg, n, &begun));
+        b->begun |= !rc || begun;
         return rc;
     }
     if (n > 1 && direction != PAGEABLE)

@@ -194,7 +194,7 @@ static unsigned int launch_gather(const struct vvi_cuda_driver *driver,
  * 32 KiB further down, where nothing was lately. */
 __attribute__((noinline)) static unsigned int
 gather_many(const struct vvi_cuda_driver *driver, const struct vvi_cuda_kernels *kernels,
-            CUstream stream, const struct vv_copy_seg *segs, size_t n_segs)
+            CUstream stream, const struct vv_copy_seg *segs, size_t n_segs, bool *ret_begun)
 {
     struct vvi_gather_large table;
     size_t most = VVI_GATHER_SMALL, n = 0;
@@ -211,6 +211,7 @@ gather_many(const struct vvi_cuda_driver *driver, const struct vvi_cuda_kernels 
 
                 if (code != VVI_CU_SUCCESS)
                     return code;
+                *ret_begun = true;
                 n = tiles = 0;
             }
             tiles += (uint32_t)vv_div_up(bytes, VVI_GATHER_TILE);
@@ -227,20 +228,21 @@ gather_many(const struct vvi_cuda_driver *driver, const struct vvi_cuda_kernels 
 
 unsigned int vvi_cuda_kernels_gather(const struct vvi_cuda_driver *driver,
                                      const struct vvi_cuda_kernels *kernels, CUstream stream,
-                                     const struct vv_copy_seg *segs, size_t n_segs)
+                                     const struct vv_copy_seg *segs, size_t n_segs, bool *ret_begun)
 {
     struct vvi_gather_few table;
     uint32_t tiles = 0;
 
+    *ret_begun = false;
     if (!kernels)
         return VVI_CU_NOT_SUPPORTED;
     if (n_segs > VVI_GATHER_FEW)
-        return gather_many(driver, kernels, stream, segs, n_segs);
+        return gather_many(driver, kernels, stream, segs, n_segs, ret_begun);
     for (size_t i = 0; i < n_segs; i++) {
         size_t bytes = segs[i].bytes;
 
         if (bytes > VVI_GATHER_MAX_BYTES)
-            return gather_many(driver, kernels, stream, segs, n_segs);
+            return gather_many(driver, kernels, stream, segs, n_segs, ret_begun);
         tiles += (uint32_t)((bytes + VVI_GATHER_TILE - 1) / VVI_GATHER_TILE);
         table.seg[i] = (struct vvi_gather_seg){
             .dst = (uintptr_t)segs[i].dst,

@@ -38,9 +38,11 @@ unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
 
 /* Copies many segments within the device: of any size and alignment, independent of one another.
  * One launch, or several for more segments than a launch takes; the segments may be reused at once.
- * VVI_CU_NOT_SUPPORTED: nothing was submitted. */
+ * VVI_CU_NOT_SUPPORTED: nothing was submitted. `ret_begun`: of several launches the first was accepted, whatever
+ * came of the others. */
 unsigned int vvi_cuda_kernels_gather(const struct vvi_cuda_driver *driver,
                                      const struct vvi_cuda_kernels *kernels, CUstream stream,
-                                     const struct vv_copy_seg *segs, size_t n_segs);
+                                     const struct vv_copy_seg *segs, size_t n_segs,
+                                     bool *ret_begun);
 
 #endif

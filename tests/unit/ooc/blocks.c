@@ -138,10 +138,7 @@ static void work_check(struct work *w)
 
 static void work_end(struct work *w, int rc)
 {
-    if (rc == 0)
-        work_check(w);
-    else
-        work_fini(w);
+    rc == 0 ? work_check(w) : work_fini(w);
 }
 
 static struct varve_ctx *context(void)
@@ -917,7 +914,9 @@ static uint64_t go_until_refused(uint64_t nth, uint64_t copies)
 static void lost_maps(void)
 {
     varve_emu_jitter = 0;
-    for (uint64_t nth = 9; nth <= t_cases(24, 60); nth++) /* before, there is none to be lost */
+    (void)go_until_refused(16, go_until_refused(16, 0)); /* these are behind maps */
+    (void)go_until_refused(24, go_until_refused(24, 0));
+    for (uint64_t nth = 1; nth <= t_cases(8, 60); nth++)
         (void)go_until_refused(nth, go_until_refused(nth, 0));
 }
 

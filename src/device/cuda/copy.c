@@ -4,9 +4,9 @@
  *
  * Looking cuts each segment where a registered slice of host memory ends, because the driver
  * refuses a copy that touches two of them, and finds the direction of every piece. Nothing has been
- * submitted when one of them is refused. Batches that stay within the device are only looked
- * at. Pieces of one batch may run in any order, so those of one
- * direction go together, in the form that is fastest for it: within the device, by a kernel of ours
+ * submitted when one of them is refused. A batch that stays within the device has nothing to be cut, and
+ * no list is made of it. Pieces of one batch may run in any order, so those of one direction go
+ * together, in the form that is fastest for it: within the device, by a kernel of ours
  * where it was built (many small copies take thirty times as long one by one); over the link, by
  * the driver's batched copy, which keeps the link busy with pieces of one page; a single one by a
  * plain copy.

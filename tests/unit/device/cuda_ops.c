@@ -13,6 +13,7 @@
 
 #include "device/cuda/cuda.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/kernels.h"
 #include "t.h"
 #include "t_cuda.h"
 
@@ -331,6 +332,27 @@ static void nothing_runs_after_a_failure(void)
     T_EQ(fake.set("latency_ns", 0), 0);
     tear_down();
     T_EQ(munmap(h, MIB), 0);
+}
+
+/* Two launches of our kernel, of which the second is refused. */
+static void no_kernel_runs_after_a_failure(void)
+{
+    enum { N = 2000, PIECE = 100 };
+    static struct vv_copy_seg segs[N];
+    char *p;
+
+    if (!vvi_cuda_kernels_built())
+        return;
+    T_EQ(fake.set("latency_ns", 30 * 1000 * 1000), 0);
+    set_up();
+    p = dev_new(MIB);
+    for (size_t i = 0; i < N; i++)
+        segs[i] = (struct vv_copy_seg){p + i * 2 * PIECE, p + (i * 2 + 1) * PIECE, PIECE};
+    T_EQ(fake.fail("cuLaunchKernel", 2, 1, VVI_CU_OUT_OF_MEMORY), 0);
+    T_ERR(vv_device_copy_async(dev, s, segs, N), -ENOMEM);
+    T_EQ(fake.live("pending"), 0);
+    T_EQ(fake.set("latency_ns", 0), 0);
+    tear_down();
 }
 
 /* ---- memory of the application ---- */
@@ -796,6 +818,7 @@ int main(void)
     T_RUN(segments_unlike_the_first);
     T_RUN(failures_of_copies_are_returned);
     T_RUN(nothing_runs_after_a_failure);
+    T_RUN(no_kernel_runs_after_a_failure);
     T_RUN(foreign_memory_has_a_kind);
     T_RUN(memory_of_others_is_refused);
     T_RUN(after_app_waits_for_the_default_stream);

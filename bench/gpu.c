@@ -15,6 +15,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +37,8 @@
 #define GAP_NS  (4 * VV_NS_PER_MS)
 #define BUFFERS 2
 
+#define WRITER_KEPT 64
+
 static struct {
     int device;
     uint64_t size, device_cache, host_cache, open_cache;
@@ -46,8 +50,8 @@ static struct {
 static struct vv_device *dev;
 static struct varve_ctx *ctx;
 static struct varve_history *hist;
-static struct vv_stream *stream;
-static struct vv_event *event;
+static _Thread_local struct vv_stream *stream;
+static _Thread_local struct vv_event *event;
 static char *buf[BUFFERS];
 static uint64_t *bad;
 static uint64_t host_bytes; /* the context's host cache */
@@ -434,13 +438,42 @@ static void get_next(uint64_t version)
     verify(0, version, opt.size);
 }
 
-/* One written for each restored, until `until` have been restored. */
-static void get_and_put(uint64_t *r, uint64_t until, uint64_t *v)
+/* One that writes checkpoints of its own as fast as it can, and keeps the last few of them. */
+struct writer {
+    struct varve_history *h;
+    uint64_t kept;
+    _Atomic bool stop;
+    pthread_t thread;
+};
+
+static void *writer_main(void *arg)
 {
-    for (; *r < until; ++*r, ++*v) {
-        get_next(*r);
-        put_next(*v);
+    struct writer *w = arg;
+    check(vv_device_stream_new(dev, &stream), "stream");
+    check(vv_device_event_new(dev, &event), "event");
+    for (uint64_t v = 0; !atomic_load(&w->stop); v++) {
+        fill(1, v, opt.size);
+        check(varve_checkpoint(w->h, v), "checkpoint");
+        if (v >= w->kept)
+            check(varve_discard(w->h, v - w->kept), "discard");
     }
+    vv_device_event_free(dev, event);
+    vv_device_stream_free(dev, stream);
+    return NULL;
+}
+
+static void writer_start(struct writer *w)
+{
+    check(varve_history_open(ctx, "writer", &w->h), "history");
+    check(varve_protect(w->h, 0, buf[1], opt.size), "protect");
+    check(-pthread_create(&w->thread, NULL, writer_main, w), "thread");
+}
+
+static void writer_stop(struct writer *w)
+{
+    atomic_store(&w->stop, true);
+    pthread_join(w->thread, NULL);
+    check(varve_history_close(w->h), "history");
 }
 
 /* Checkpoints and restores back to back, the device cache being full: the link sets the pace, and
@@ -448,12 +481,16 @@ static void get_and_put(uint64_t *r, uint64_t until, uint64_t *v)
  * the caches leave: what is written and not yet restored finds room on the host, and the restores
  * before and after the windows are as many as the device holds, which is how far prefetches are ahead.
  *
- * The window of both directions opens when both are at work: until then there is nothing to flush but
- * what the first of these restores have made room for, and a short window would measure that. */
+ * In the window of both directions one thread restores and another writes, each at its own pace. It
+ * opens when both are at work: until then there is nothing to flush but what the first of these
+ * restores have made room for, and a short window would measure that. */
 static void link_rates(void)
 {
-    uint64_t on_device = opt.device_cache / opt.size, all = opt.host_cache / opt.size - on_device;
-    uint64_t v = 0, r = 0, part = (all - 2 * on_device) / 4;
+    uint64_t on_device = opt.device_cache / opt.size;
+    uint64_t all = opt.host_cache / opt.size - on_device, v = 0, r = 0;
+    struct writer writer = {.kept = VV_MIN((uint64_t)WRITER_KEPT, all / 4)};
+    all -= writer.kept;
+    uint64_t part = (all - 2 * on_device) / 4;
     struct window w;
 
     settle();
@@ -477,10 +514,14 @@ static void link_rates(void)
         get_next(r);
     row("prefetch alone, sustained", window_rate(&w), "GB/s", 52);
 
-    get_and_put(&r, on_device + 2 * part, &v);
+    writer_start(&writer);
+    for (; r < on_device + 2 * part; r++)
+        get_next(r);
     w = window_open();
-    get_and_put(&r, all - on_device, &v);
+    for (; r < all - on_device; r++)
+        get_next(r);
     row("flush and prefetch at once, sustained, together", window_rate(&w), "GB/s", 95);
+    writer_stop(&writer);
     for (; r < all; r++)
         get_next(r);
 }
@@ -569,7 +610,7 @@ static int parse(int argc, char **argv)
     }
     /* Less would not let the link come to a steady pace. */
     if (opt.size < RUNS * UINT64_C(4096) || opt.device_cache < 4 * opt.size ||
-        opt.host_cache < 4 * opt.device_cache)
+        opt.host_cache < 5 * opt.device_cache)
         return -EINVAL;
     return argc % 2 == 1 ? 0 : -EINVAL;
 }

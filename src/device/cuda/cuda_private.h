@@ -85,8 +85,9 @@ int vvi_cuda_refuse(const struct vvi_cuda *d, int err);
 struct vvi_cuda_place {
     uintptr_t start, last;
     enum vv_mem_kind kind;
-    bool pinned; /* host: copies from and to it are asynchronous */
-    bool known;  /* all of [start, last] is alike; otherwise that holds for the pointer alone */
+    bool pinned;  /* host: copies from and to it are asynchronous */
+    bool known;   /* all of [start, last] is alike; otherwise that holds for the pointer alone */
+    bool managed; /* device memory that may be on the host at the moment */
 };
 
 /* -EXDEV: memory of another device or context. Between enter and leave. */

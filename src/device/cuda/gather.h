@@ -12,9 +12,10 @@
 
 #include <stdint.h>
 
-#define VVI_GATHER_THREADS    1024
-#define VVI_GATHER_PER_THREAD 4 /* 16-byte words that a thread has in flight */
-#define VVI_GATHER_TILE       (VVI_GATHER_THREADS * VVI_GATHER_PER_THREAD * 16)
+#define VVI_COPY_THREADS 256 /* of the kernel that takes a single segment without a table */
+
+#define VVI_GATHER_THREADS 512
+#define VVI_GATHER_TILE    (VVI_GATHER_THREADS * 16)
 
 /* A longer segment is cut, so that its length fits 32 bits. A multiple of the tile. */
 #define VVI_GATHER_MAX_BYTES (UINT32_C(1) << 31)

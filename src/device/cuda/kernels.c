@@ -28,7 +28,7 @@ enum { GATHERS = 4, GATHERS_ALWAYS = 2 };
 
 struct vvi_cuda_kernels {
     CUmodule module;
-    CUfunction fill, verify, spin, hash;
+    CUfunction fill, verify, spin, hash, copy;
     CUfunction gather[GATHERS]; /* NULL: the driver cannot */
     unsigned int blocks;        /* that keep the whole device busy */
 };
@@ -64,6 +64,7 @@ static unsigned int find_all(const struct vvi_cuda_driver *driver, struct vvi_cu
         {"varve_fill", &k->fill},         {"varve_verify", &k->verify},
         {"varve_spin", &k->spin},         {"varve_hash", &k->hash},
         {gathers[0].name, &k->gather[0]}, {gathers[1].name, &k->gather[1]},
+        {"varve_copy", &k->copy},
     };
     unsigned int code = VVI_CU_SUCCESS;
 
@@ -173,6 +174,19 @@ unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
     return VVI_CU_INVALID_VALUE;
 }
 
+unsigned int vvi_cuda_kernels_copy(const struct vvi_cuda_driver *driver,
+                                   const struct vvi_cuda_kernels *kernels, CUstream stream,
+                                   const struct vv_copy_seg *seg)
+{
+    CUdeviceptr dst = (uintptr_t)seg->dst, src = (uintptr_t)seg->src;
+    uint64_t bytes = seg->bytes, blocks = bytes / 16 / VVI_COPY_THREADS + 1;
+
+    if (!kernels || blocks > INT32_MAX)
+        return VVI_CU_INVALID_VALUE;
+    return launch(driver, kernels->copy, (unsigned int)blocks, VVI_COPY_THREADS, stream,
+                  (void *[]){&dst, &src, &bytes});
+}
+
 static unsigned int launch_gather(const struct vvi_cuda_driver *driver,
                                   const struct vvi_cuda_kernels *kernels, CUstream stream,
                                   struct vvi_gather_head *head, size_t n_segs, uint32_t n_tiles)
@@ -186,8 +200,8 @@ static unsigned int launch_gather(const struct vvi_cuda_driver *driver,
     };
     while (gathers[i].segs < n_segs || !kernels->gather[i])
         i++;
-    return launch(driver, kernels->gather[i], VV_MIN(kernels->blocks, n_tiles), VVI_GATHER_THREADS,
-                  stream, (void *[]){head});
+    return launch(driver, kernels->gather[i], n_tiles, VVI_GATHER_THREADS, stream,
+                  (void *[]){head});
 }
 
 /* Any number of segments of any size. Out of the way of the usual ones: the driver's stack would begin

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our own kernels: writing and checking contents, keeping the device busy, and copying many segments
- * at once; checksums are in hash.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
+ * Our own kernels: writing and checking contents, keeping the device busy, and copying one or many
+ * segments; checksums are in hash.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
  *
  * What stays true: no kernel needs another block to make progress, none writes outside the ranges
  * that it is given, and each ends by itself, SPIN after a second at the latest.
  *
- * The gather kernel is bound by memory. One block copies a tile of 64 KiB at a time, each thread
- * four words of 16 bytes, all loads before the first store, past the caches' usual retention: the
- * bytes are not looked at again. Segments of which both sides are not alike modulo 16 are copied in
- * the widest words that fit both.
+ * The two that copy are bound by memory. Each thread copies one word of 16 bytes, past the caches' usual
+ * retention: the bytes are not looked at again. Small blocks that come and go keep more loads under
+ * way than large ones that loop. The last words are copied first: what the application wrote last,
+ * which is mostly the end, is still in the cache. Segments of which both sides are not alike modulo 16 are copied
+ * in the widest words that fit both.
  */
 #include <stdint.h>
 
@@ -98,6 +99,23 @@ extern "C" __global__ void varve_spin(uint64_t ns)
         ;
 }
 
+/* ---- one segment ---- */
+
+/* Both sides at multiples of 16. There are blocks for all words of 16 bytes and one more, whose thread
+ * copies the bytes behind the last of them. */
+extern "C" __global__ void __launch_bounds__(VVI_COPY_THREADS)
+    varve_copy(unsigned char *dst, const unsigned char *src, uint64_t bytes)
+{
+    uint64_t i = (uint64_t)(gridDim.x - 1 - blockIdx.x) * VVI_COPY_THREADS + threadIdx.x;
+    uint64_t n = bytes / 16;
+
+    if (i < n)
+        __stcs((uint4 *)dst + i, __ldcs((const uint4 *)src + i));
+    else if (i == n)
+        for (uint64_t at = 16 * n; at < bytes; at++)
+            dst[at] = src[at];
+}
+
 /* ---- many segments ---- */
 
 /* Both sides start at a multiple of sizeof(T); bytes is any number. All threads of the block. */
@@ -109,17 +127,6 @@ __device__ static void copy_words(unsigned char *dst, const unsigned char *src, 
     uint32_t n = bytes / sizeof(T);
     uint32_t i = threadIdx.x;
 
-    for (; i + 3 * VVI_GATHER_THREADS < n; i += 4 * VVI_GATHER_THREADS) {
-        T a = __ldcs(&from[i]);
-        T b = __ldcs(&from[i + VVI_GATHER_THREADS]);
-        T c = __ldcs(&from[i + 2 * VVI_GATHER_THREADS]);
-        T d = __ldcs(&from[i + 3 * VVI_GATHER_THREADS]);
-
-        __stcs(&to[i], a);
-        __stcs(&to[i + VVI_GATHER_THREADS], b);
-        __stcs(&to[i + 2 * VVI_GATHER_THREADS], c);
-        __stcs(&to[i + 3 * VVI_GATHER_THREADS], d);
-    }
     for (; i < n; i += VVI_GATHER_THREADS)
         __stcs(&to[i], __ldcs(&from[i]));
     i = n * (uint32_t)sizeof(T) + threadIdx.x;
@@ -156,14 +163,17 @@ __device__ static void copy_tile(unsigned char *dst, const unsigned char *src, u
 
 template <typename Table> __device__ static void gather(const Table &t)
 {
-    for (uint32_t tile = blockIdx.x; tile < t.head.n_tiles; tile += gridDim.x) {
-        uint32_t first, i = vvi_gather_find(&t.head, t.seg, tile, &first);
-        uint32_t offset = (tile - first) * VVI_GATHER_TILE;
-        uint32_t bytes = min(t.seg[i].bytes - offset, (uint32_t)VVI_GATHER_TILE);
+    uint32_t tile = t.head.n_tiles - 1 - blockIdx.x;
+    uint32_t first, i = vvi_gather_find(&t.head, t.seg, tile, &first);
+    uint32_t offset = (tile - first) * VVI_GATHER_TILE;
+    uint32_t bytes = min(t.seg[i].bytes - offset, (uint32_t)VVI_GATHER_TILE);
+    unsigned char *dst = (unsigned char *)t.seg[i].dst + offset;
+    const unsigned char *src = (const unsigned char *)t.seg[i].src + offset;
 
-        copy_tile((unsigned char *)t.seg[i].dst + offset,
-                  (const unsigned char *)t.seg[i].src + offset, bytes);
-    }
+    if (bytes == VVI_GATHER_TILE && ((uint64_t)dst | (uint64_t)src) % 16 == 0)
+        __stcs((uint4 *)dst + threadIdx.x, __ldcs((const uint4 *)src + threadIdx.x));
+    else
+        copy_tile(dst, src, bytes);
 }
 
 extern "C" __global__ void __launch_bounds__(VVI_GATHER_THREADS)

@@ -36,6 +36,11 @@ unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
                                      const struct vvi_cuda_kernels *kernels, CUstream stream,
                                      const struct vv_kernel *k);
 
+/* Copies one segment within the device; both sides are at multiples of 16. */
+unsigned int vvi_cuda_kernels_copy(const struct vvi_cuda_driver *driver,
+                                   const struct vvi_cuda_kernels *kernels, CUstream stream,
+                                   const struct vv_copy_seg *seg);
+
 /* Copies many segments within the device: of any size and alignment, independent of one another.
  * One launch, or several for more segments than a launch takes; the segments may be reused at once.
  * VVI_CU_NOT_SUPPORTED: nothing was submitted. `ret_begun`: of several launches the first was accepted, whatever

@@ -47,7 +47,7 @@ static unsigned int ask(const struct vvi_cuda_driver *drv, uintptr_t p, struct a
 static int place_of_foreign(struct vvi_cuda *d, uintptr_t p, struct vvi_cuda_range gap,
                             struct vvi_cuda_place *ret_place)
 {
-    struct vvi_cuda_place place = {gap.start, gap.last, VV_MEM_HOST, false, false};
+    struct vvi_cuda_place place = {gap.start, gap.last, VV_MEM_HOST, false, false, false};
     struct answer a = {0};
     int rc = vvi_cuda_status(d, ask(&d->drv, p, &a));
 
@@ -58,6 +58,7 @@ static int place_of_foreign(struct vvi_cuda *d, uintptr_t p, struct vvi_cuda_ran
             return vvi_cuda_refuse(d, -EXDEV);
         place.kind = VV_MEM_DEVICE;
         place.pinned = true;
+        place.managed = a.managed;
     } else if (a.type == VVI_CU_MEMORYTYPE_HOST) {
         place.pinned = !a.ctx || a.ctx == d->ctx;
     }
@@ -78,7 +79,7 @@ int vvi_cuda_place_of(struct vvi_cuda *d, const void *ptr, struct vvi_cuda_place
     if (r.kind == VVI_CUDA_NONE)
         return place_of_foreign(d, p, r, ret_place);
     *ret_place = (struct vvi_cuda_place){
-        r.start, r.last, r.kind == VVI_CUDA_ALLOC ? VV_MEM_DEVICE : VV_MEM_HOST, true, true};
+        r.start, r.last, r.kind == VVI_CUDA_ALLOC ? VV_MEM_DEVICE : VV_MEM_HOST, true, true, false};
     return 0;
 }
 

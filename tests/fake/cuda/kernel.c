@@ -18,7 +18,8 @@
 
 enum {
     BLOCK = 4096,
-    TILE = 64 << 10,
+    TILE = 8 << 10,
+    COPIED = 4 << 10, /* by a block that copies a single segment */
     FEW = 84,
     SMALL = 170,
     MIDDLE = 600,
@@ -26,7 +27,7 @@ enum {
     HASH_SPANS = 64
 };
 
-enum kernel_kind { K_FILL, K_VERIFY, K_SPIN, K_GATHER, K_HASH };
+enum kernel_kind { K_FILL, K_VERIFY, K_SPIN, K_COPY, K_GATHER, K_HASH };
 
 struct seg {
     uint64_t dst, src;
@@ -51,6 +52,7 @@ static const struct function functions[] = {
     {"varve_verify", K_VERIFY, 0},
     {"varve_spin", K_SPIN, 0},
     {"varve_hash", K_HASH, HASH_SPANS},
+    {"varve_copy", K_COPY, 1},
     {"varve_gather_few", K_GATHER, FEW},
     {"varve_gather_small", K_GATHER, SMALL},
     {"varve_gather_middle", K_GATHER, MIDDLE},
@@ -211,6 +213,10 @@ static void run(void *arg)
     case K_SPIN:
         nanosleep(&t, NULL);
         break;
+    case K_COPY:
+        memcpy((void *)(uintptr_t)l->segs[0].dst, (const void *)(uintptr_t)l->segs[0].src,
+               l->bytes);
+        break;
     case K_GATHER:
         gather(l);
         break;
@@ -243,8 +249,10 @@ static uint64_t parameter(void **params, int i)
     return value;
 }
 
-/* The error is that of the kernel when it runs; allocation failure is ret_launch NULL. */
-static int read_gather(const struct function *f, void **params, struct launch **ret_launch)
+/* The error is that of the kernel when it runs; allocation failure is ret_launch NULL. What a block
+ * would not reach, or would look for in vain, is an error as well. */
+static int read_gather(const struct function *f, unsigned blocks, void **params,
+                       struct launch **ret_launch)
 {
     struct head head;
     memcpy(&head, params[0], sizeof(head));
@@ -253,9 +261,10 @@ static int read_gather(const struct function *f, void **params, struct launch **
         return 0;
     struct launch *l = *ret_launch;
     l->head = head;
-    if (head.n_segs == 0 || head.n_segs > f->max_segs)
+    if (head.n_segs == 0 || head.n_segs > f->max_segs || blocks != head.n_tiles)
         return FAKE_ILLEGAL_ADDRESS;
     memcpy(l->segs, (const char *)params[0] + sizeof(head), head.n_segs * sizeof(struct seg));
+    uint64_t tiles = 0;
     for (uint32_t i = 0; i < head.n_segs; i++) {
         unsigned char *dst, *src;
         int rc = resolve(l->segs[i].dst, l->segs[i].bytes, &dst);
@@ -265,7 +274,28 @@ static int read_gather(const struct function *f, void **params, struct launch **
             return rc;
         l->segs[i].dst = (uintptr_t)dst;
         l->segs[i].src = (uintptr_t)src;
+        tiles += (l->segs[i].bytes + TILE - 1) / TILE;
+        if (l->segs[i].end_tile != tiles)
+            return FAKE_ILLEGAL_ADDRESS;
     }
+    return tiles == head.n_tiles ? 0 : FAKE_ILLEGAL_ADDRESS;
+}
+
+static int read_copy(unsigned blocks, void **params, struct launch **ret_launch)
+{
+    *ret_launch = calloc(1, sizeof(**ret_launch) + sizeof(struct seg));
+    if (!*ret_launch)
+        return 0;
+    struct launch *l = *ret_launch;
+    uint64_t to = parameter(params, 0), from = parameter(params, 1);
+    unsigned char *dst = NULL, *src = NULL;
+    l->bytes = parameter(params, 2);
+    int rc = resolve(to, l->bytes, &dst);
+    if (rc == 0)
+        rc = resolve(from, l->bytes, &src);
+    if (rc || to % 16 || from % 16 || blocks != l->bytes / COPIED + 1)
+        return FAKE_ILLEGAL_ADDRESS;
+    l->segs[0] = (struct seg){.dst = (uintptr_t)dst, .src = (uintptr_t)src};
     return 0;
 }
 
@@ -298,12 +328,14 @@ static int read_hash(const struct function *f, void **params, struct launch **re
     return 0;
 }
 
-static int read_params(const struct function *f, void **params, struct launch **ret_launch)
+static int read_params(const struct function *f, unsigned blocks, void **params,
+                       struct launch **ret_launch)
 {
     int rc = 0;
-    if (f->kind == K_GATHER || f->kind == K_HASH) {
-        rc = f->kind == K_HASH ? read_hash(f, params, ret_launch)
-                               : read_gather(f, params, ret_launch);
+    if (f->kind == K_COPY || f->kind == K_GATHER || f->kind == K_HASH) {
+        rc = f->kind == K_HASH   ? read_hash(f, params, ret_launch)
+             : f->kind == K_COPY ? read_copy(blocks, params, ret_launch)
+                                 : read_gather(f, blocks, params, ret_launch);
         if (*ret_launch)
             (*ret_launch)->kind = f->kind;
         return rc;
@@ -326,7 +358,7 @@ static int read_params(const struct function *f, void **params, struct launch **
     return rc;
 }
 
-static int launch(const void *handle, void **params, void *stream)
+static int launch(const void *handle, unsigned blocks, void **params, void *stream)
 {
     const struct function *f = NULL;
     struct fake_stream *s;
@@ -340,7 +372,7 @@ static int launch(const void *handle, void **params, void *stream)
     int rc = params ? fake_stream_find(stream, &s) : FAKE_INVALID_VALUE;
     if (rc)
         return rc;
-    int fail = read_params(f, params, &l);
+    int fail = read_params(f, blocks, params, &l);
     struct fake_op *op = l ? fake_op_new(FAKE_OP_CALL) : NULL;
     if (!op) {
         free(l);
@@ -362,5 +394,5 @@ API int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigne
     if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z || extra ||
         (uint64_t)block_x * block_y * block_z > 1024)
         LEAVE(FAKE_INVALID_VALUE);
-    LEAVE(launch(function, params, stream));
+    LEAVE(launch(function, grid_x, params, stream));
 }

@@ -2,7 +2,7 @@
 /*
  * Our kernels on the CUDA backend: over the stand-in driver, or on a GPU with
  * VARVE_TEST_DEVICE=cuda. Contents as the processor writes them, wrong bytes counted, and copies of
- * many segments of every size and alignment, byte for byte.
+ * one and of many segments of every size and alignment, byte for byte.
  */
 #include <stdlib.h>
 
@@ -197,6 +197,40 @@ static void refuses(void)
     tear_down();
 }
 
+/* A single segment: every byte of it and none beside it, whatever its size and its place. */
+static void copies_one(void)
+{
+    enum { ROOM = 1 << 20, SIDE = 64 };
+    static const size_t sizes[] = {1,    15,   16,    17,    4080,  4095,           4096,
+                                   4097, 8192, 12289, 65536, 99991, ROOM - 2 * SIDE};
+    static const size_t places[][2] = {{0, 0}, {16, 0}, {0, 48}, {8, 8}, {3, 3}, {4, 1}};
+    unsigned char *host = malloc(ROOM), *want = malloc(ROOM), *got = malloc(ROOM), *src, *dst;
+
+    set_up(false);
+    T_CHECK(host && want && got);
+    src = alloc(ROOM);
+    dst = alloc(ROOM);
+    vv_pattern_fill(host, ROOM, 11, 2, 0);
+    copy(src, host, ROOM);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(sizes); i++) {
+        for (size_t k = 0; k < VV_ARRAY_SIZE(places); k++) {
+            size_t to = SIDE + places[k][0], from = places[k][1];
+            size_t n = VV_MIN(sizes[i], (size_t)ROOM - VV_MAX(to, from));
+
+            memset(want, 0x5a, ROOM);
+            copy(dst, want, ROOM);
+            memcpy(want + to, host + from, n);
+            copy(dst + to, src + from, n);
+            copy(got, dst, ROOM);
+            T_CHECK(memcmp(got, want, ROOM) == 0);
+        }
+    }
+    tear_down();
+    free(host);
+    free(want);
+    free(got);
+}
+
 /* Segments side by side with gaps of a few bytes, in another order on the other side; sizes from
  * one byte to several tiles. Compared with what the processor makes of the same table. */
 static void gather_one(size_t n_segs, uint64_t seed, bool aligned)
@@ -254,7 +288,8 @@ static void gather_one(size_t n_segs, uint64_t seed, bool aligned)
 
 static void gather_all(void)
 {
-    static const size_t counts[] = {2,
+    static const size_t counts[] = {1,
+                                    2,
                                     3,
                                     64,
                                     VVI_GATHER_FEW,
@@ -344,6 +379,7 @@ int main(void)
     T_RUN(hashes);
     T_RUN(refuses);
     T_RUN(finds_segments);
+    T_RUN(copies_one);
     T_RUN(gathers);
     T_RUN(gathers_in_small_launches);
     return t_done();

@@ -622,6 +622,22 @@ int varve_restore(struct varve_history *h, uint64_t version)
     return varve_restore_for(h, version, -1);
 }
 
+/* ---- rehearsals ---- */
+
+int vvi_rehearse_calls(struct varve_history *h, uint64_t version)
+{
+    struct call put = call_of(h, version, NULL, -1), get = put;
+    int rc = checkpoint_call(&put);
+    if (put.entered)
+        vvi_history_leave(h);
+    if (rc)
+        return rc;
+    rc = restore_call(&get);
+    if (get.entered)
+        vvi_history_leave(h);
+    return rc ? rc : vv_engine_discard(h->ctx->engine, h->hist, version);
+}
+
 int varve_region_size(struct varve_history *h, uint64_t version, int region, size_t *ret_bytes)
 {
     struct vv_object_info info;

@@ -106,11 +106,12 @@ struct varve_ctx {
     struct vv_partner *partner;       /* NULL: no partner copies */
     struct vv_store *write_store, *read_store;
     struct vv_engine *engine;
-    uint32_t trace_id;        /* in traces; never 0 */
-    bool trace_file;          /* it has a part in the trace file */
-    struct vv_deputy *deputy; /* NULL: none */
-    struct vv_crew *crew;     /* all threads of the context */
-    struct vv_helper *helper; /* the helper process; NULL: none */
+    uint32_t trace_id;               /* in traces; never 0 */
+    bool trace_file;                 /* it has a part in the trace file */
+    struct vv_deputy *deputy;        /* NULL: none */
+    struct vvi_rehearsal *rehearsal; /* the deputy's; NULL: none */
+    struct vv_crew *crew;            /* all threads of the context */
+    struct vv_helper *helper;        /* the helper process; NULL: none */
 
     struct vv_mutex lock;
     struct varve_history *histories; /* Synchronization: lock */
@@ -203,6 +204,9 @@ int vvi_checkpoint_of(struct varve_history *h, uint64_t version, const struct vv
                       uint64_t deadline_ns);
 int vvi_restore_to(struct varve_history *h, uint64_t version, const struct vvi_region *region,
                    uint64_t deadline_ns);
+/* What a checkpoint, a restore and a discard of the version do, without an application. See
+ * rehearse.c. */
+int vvi_rehearse_calls(struct varve_history *h, uint64_t version);
 /* Counts as a restore of `size` bytes that has been made, without one. */
 void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint64_t start_ns);
 

@@ -26,11 +26,13 @@
 
 #include "ckpt/ckpt_private.h"
 #include "ckpt/hooks.h"
+#include "ckpt/rehearse.h"
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/crew.h"
 #include "core/deputy.h"
 #include "core/error.h"
+#include "core/fetch.h"
 #include "core/pid.h"
 #include "core/topo.h"
 #include "device/cuda/cuda.h"
@@ -284,19 +286,45 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
     return vv_engine_open(&cfg, err, err_bytes, &ctx->engine);
 }
 
-static void keep_warm(void *engine, unsigned step)
+/* What the application's calls look at first. Only if nobody has the locks. */
+static void look_at_histories(struct varve_ctx *ctx)
 {
-    vv_engine_warm(engine, (enum vv_engine_warmth)step);
+    enum { HISTORIES = 4, REGIONS = 8 };
+    if (!vv_mutex_trylock(&ctx->lock))
+        return;
+    int n = 0;
+    for (struct varve_history *h = ctx->histories; h && n < HISTORIES; h = h->next, n++) {
+        vv_fetch(h, sizeof(*h));
+        if (vv_mutex_trylock(&h->lock)) {
+            vv_fetch(h->regions, VV_MIN(h->nregions, (size_t)REGIONS) * sizeof(*h->regions));
+            vv_mutex_unlock(&h->lock);
+        }
+    }
+    vv_mutex_unlock(&ctx->lock);
 }
 
-static void deputy_wakes(void *engine)
+static void keep_warm(void *arg, unsigned step)
 {
-    vv_engine_warm_enter(engine);
+    struct varve_ctx *ctx = arg;
+    if (step == VV_ENGINE_WARMTHS) {
+        vvi_rehearse(ctx->rehearsal);
+        return;
+    }
+    vv_engine_warm(ctx->engine, (enum vv_engine_warmth)step);
+    if (step == VV_ENGINE_WARM_BOOKS)
+        look_at_histories(ctx);
 }
 
-static void deputy_sleeps(void *engine)
+static void deputy_wakes(void *arg)
 {
-    vv_engine_warm_leave(engine);
+    struct varve_ctx *ctx = arg;
+    vv_engine_warm_enter(ctx->engine);
+}
+
+static void deputy_sleeps(void *arg)
+{
+    struct varve_ctx *ctx = arg;
+    vv_engine_warm_leave(ctx->engine);
 }
 
 static int deputy_open(struct varve_ctx *ctx)
@@ -309,12 +337,15 @@ static int deputy_open(struct varve_ctx *ctx)
         return 0;
     struct vv_deputy_opts o = {
         .warm = keep_warm,
-        .warm_arg = ctx->engine,
-        .warm_steps = VV_ENGINE_WARMTHS,
+        .warm_arg = ctx,
+        .warm_steps = VV_ENGINE_WARMTHS + 1,
+        .awake = true,
         .wakes = deputy_wakes,
         .sleeps = deputy_sleeps,
     };
     int rc = vv_engine_warm_start(ctx->engine);
+    if (rc == 0)
+        rc = vvi_rehearsal_open(ctx, &ctx->rehearsal);
     return rc ? rc : vv_deputy_new(&o, &ctx->deputy);
 }
 
@@ -324,6 +355,7 @@ static int ctx_free(struct varve_ctx *ctx)
     vvi_trace_closing(ctx);
     vvi_publisher_stop(ctx);
     vv_deputy_free(ctx->deputy);
+    vvi_rehearsal_close(ctx->rehearsal);
     vv_layers_stop(ctx->layers); /* its threads ask the engine */
     vv_engine_close(ctx->engine);
     int traced = vvi_trace_close(ctx); /* all that the engine recorded is in it */

@@ -270,7 +270,7 @@ int vv_deputy_new(const struct vv_deputy_opts *opts, struct vv_deputy **ret_depu
     struct vv_deputy *d = aligned_alloc(_Alignof(struct vv_deputy), sizeof(*d));
     if (!d)
         return -ENOMEM;
-    *d = (struct vv_deputy){.opts = *opts};
+    *d = (struct vv_deputy){.opts = *opts, .woken = opts->awake};
     if (d->opts.awake_ns == 0)
         d->opts.awake_ns = AWAKE_NS;
     if (d->opts.warm_ns == 0)

@@ -33,6 +33,7 @@ struct vv_deputy_opts {
     /* Called by the deputy's thread when it has woken up, and before it sleeps again, with warm_arg;
      * NULL: nothing. */
     void (*wakes)(void *arg), (*sleeps)(void *arg);
+    bool awake; /* from the beginning: calls are about to come */
     /* How long a caller waits for the deputy to take its call before it makes it itself. 0: 20 us.
      */
     uint64_t take_ns;

@@ -134,7 +134,7 @@ static void add_tier(struct vv_engine *e, enum vv_tier_kind kind, uint64_t capac
     e->kind[e->ntiers++] = kind;
     core->tier[core->ntiers].kind = kind;
     core->tier[core->ntiers].capacity_bytes = capacity_bytes;
-    core->tier[core->ntiers].grows = kind == VV_TIER_HOST;
+    core->tier[core->ntiers].grows = kind == VV_TIER_HOST && !e->cfg.still;
     core->ntiers++;
 }
 
@@ -233,12 +233,12 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
         rc = vvi_engine_mem_init(e, err, err_bytes);
     if (rc == 0 && cfg->gds && e->kind[0] == VV_TIER_DEVICE)
         rc = vv_gds_memory_add(cfg->gds, e->base[0], e->base_bytes[0], err, err_bytes);
-    if (rc == 0) {
+    if (rc == 0 && !cfg->still) {
         rc = movers_start(e);
         if (rc)
             snprintf(err, err_bytes, "movers cannot be started: %s", strerror(-rc));
     }
-    if (rc == 0) {
+    if (rc == 0 && !cfg->still) {
         rc = vvi_grow_start(e);
         if (rc)
             snprintf(err, err_bytes, "host cache: no thread for it: %s", strerror(-rc));

@@ -37,6 +37,7 @@ struct vv_engine_cfg {
      * itself paces copies between host memory and host memory. */
     uint64_t rate[VV_HOP_COUNT];
     bool check;        /* assert the core's invariants after every step */
+    bool still;        /* no threads: only requests that memory alone can serve, for rehearsals */
     uint32_t trace_id; /* of the context, in traces */
 
     /* The `user` words of objects. An object holds one reference, and vv_engine_lookup hands out
@@ -219,8 +220,7 @@ VV_WARN_UNUSED int vv_engine_warm_start(struct vv_engine *e);
 /* What requests on device memory need, in parts that take some microseconds each. */
 enum vv_engine_warmth {
     VV_ENGINE_WARM_DEVICE, /* the way through the driver */
-    VV_ENGINE_WARM_CODE,   /* that through the engine */
-    VV_ENGINE_WARM_BOOKS,
+    VV_ENGINE_WARM_BOOKS,  /* what the engine knows */
     VV_ENGINE_WARMTHS
 };
 /* Called now and then, for one part after the other, by a thread that is about to make such requests,
@@ -230,6 +230,13 @@ void vv_engine_warm(struct vv_engine *e, enum vv_engine_warmth what);
  * the device, whose operations cost less there. */
 void vv_engine_warm_enter(struct vv_engine *e);
 void vv_engine_warm_leave(struct vv_engine *e);
+
+/* An engine like `e` for requests that nobody makes: it has a few pages of a device on which nothing
+ * happens (device/still.h), no other tier and no threads. Closed as any other. */
+int vv_engine_rehearsal_open(const struct vv_engine *e,
+                             struct vv_engine **ret_engine) VV_WARN_UNUSED;
+/* For pieces of such requests: device memory that is not there. */
+void *vv_engine_rehearsal_memory(const struct vv_engine *rehearsal);
 
 /* Tiers as the core numbers them, fast to slow. */
 unsigned vv_engine_tiers(const struct vv_engine *e);

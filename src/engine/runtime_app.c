@@ -62,10 +62,13 @@ struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_a
     r->chunks_left = (uint32_t)vv_div_up(size, e->cfg.page_bytes);
     r->req = (struct vv_req){.user = r};
     r->lanes = NULL;
-    if (app && app->device && e->spare_lanes) {
+    if (!app || !app->device)
+        return r;
+    if (e->spare_lanes) {
         r->lanes = e->spare_lanes;
         e->spare_lanes = r->lanes->next;
     }
+    atomic_store_explicit(&e->warm.asked, app->pieces[0].ptr, memory_order_relaxed);
     return r;
 }
 

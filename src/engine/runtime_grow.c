@@ -261,6 +261,15 @@ static void let_pass(struct vv_engine *e)
     }
 }
 
+/* Lets a copy that keeps a thread warm end, and no other begin. */
+static void begin_pinning(struct vv_engine *e)
+{
+    uint64_t until_ns = vv_now_ns() + PASS_MOST_NS;
+    atomic_store_explicit(&e->grow.pinning, true, memory_order_seq_cst);
+    while (atomic_load_explicit(&e->warm.busy, memory_order_seq_cst) && vv_now_ns() < until_ns)
+        sched_yield();
+}
+
 /* Registers the next slice, which is touched, and tells the core. */
 static int add_slice(struct vv_engine *e)
 {
@@ -269,7 +278,9 @@ static int add_slice(struct vv_engine *e)
         return -ECANCELED;
     let_pass(e);
     lap(g, &g->spent.passing_ns);
+    begin_pinning(e);
     int rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
+    atomic_store_explicit(&g->pinning, false, memory_order_seq_cst);
     uint64_t took_ns = lap(g, &g->spent.registering_ns);
     g->spent.slowest_ns = VV_MAX(g->spent.slowest_ns, took_ns);
     g->refused = rc != 0;
@@ -310,7 +321,6 @@ static void *pinner_main(void *arg)
         log_spent(g);
     else if (rc != -ECANCELED)
         give_up(e, rc);
-    atomic_store_explicit(&g->pinning, false, memory_order_relaxed);
     return NULL;
 }
 
@@ -358,7 +368,6 @@ int vvi_grow_start(struct vv_engine *e)
      * movers'. It touches as well, so that none of these is indispensable. */
     unsigned want = VV_MIN(VV_MAX(vv_topo_threads() * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)want, npieces(g) - g->next);
-    atomic_store_explicit(&g->pinning, e->cfg.device != NULL, memory_order_relaxed);
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     if (rc)
         return rc;

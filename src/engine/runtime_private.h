@@ -203,21 +203,13 @@ struct vvi_grow {
     int error;            /* why no more is touched, or 0. Synchronization: lock */
     size_t failed;        /* the first piece that is not, with an error. Synchronization: lock */
     _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
-    _Atomic bool pinning; /* the pinner is at work. Synchronization: relaxed; seen late, a copy that
-                             keeps a thread warm waits for a registration */
+    _Atomic bool pinning; /* a slice is being registered. Synchronization: with warm.busy, see
+                             warm_device */
     size_t nready; /* Owner: the pinner, before it starts and after it has ended the engine */
     bool refused;  /* the device has refused a slice. Owner: the pinner */
     struct vvi_grow_spent spent; /* Owner: the pinner */
     char text[160];              /* Synchronization: written before `late` is set */
     _Atomic int late;            /* an error that nobody was told of yet */
-};
-
-/* A core of its own that versions are taken through to keep the code warm. */
-struct vvi_rehearsal {
-    struct vv_core *core; /* NULL: none */
-    uint32_t hist;
-    uint64_t version, now_ns;
-    bool broken;
 };
 
 /* See runtime_warm.c. Owner: the one thread that keeps itself warm; who opens and closes the engine
@@ -230,7 +222,11 @@ struct vvi_warm {
     bool pending, broken;
     bool inside; /* the device */
     unsigned count;
-    struct vvi_rehearsal rehearsal;
+    /* Memory of the application that a request came with last. It may be gone by now: only to be
+     * asked about. Synchronization: relaxed. */
+    _Atomic(const void *) asked;
+    _Atomic bool busy; /* a call of the driver is under way. Synchronization: with grow.pinning, see
+                          warm_device */
 };
 
 struct vv_engine {
@@ -406,8 +402,6 @@ int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 
 /* ---- runtime_warm.c ---- */
 void vvi_warm_fini(struct vv_engine *e);
-/* Takes a version through the core that is there for it. */
-void vvi_rehearse(struct vv_engine *e);
 
 /* ---- runtime_disk.c ---- */
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);

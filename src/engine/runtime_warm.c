@@ -10,80 +10,40 @@
  * waits for it and it waits for nothing that matters.
  *
  * The engine is forgotten as the driver is: its code because it is not run for milliseconds, its
- * books because movers and the finisher have written them on other processors. So the thread also
- * rehearses: it takes a small version through a core of its own, which has no threads and moves
- * nothing, so that a put and a get have just been run; and then it looks at the books of the real
- * core, under the lock if nobody has it, without changing anything. A rehearsal takes about as
- * long as the copy of a few bytes. Each of these is a step of its own, as a call that comes meanwhile
- * has to wait for its end.
- *
- * What could go wrong: the rehearsal would write events into a trace that no application has caused,
- * so there is none while events are recorded.
+ * books because movers and the finisher have written them on other processors. For the code, whole
+ * calls are rehearsed by whoever makes them (ckpt/rehearse.c), on an engine that is opened here; and
+ * the thread looks at the books of the real core, under the lock if nobody has it, without changing
+ * anything. Each of these is a step of its own, as a call that comes meanwhile has to wait for its end.
  */
 #include <errno.h>
 
 #include "core/assert.h"
 #include "core/fetch.h"
+#include "device/still.h"
 #include "engine/runtime_private.h"
-#include "trace/trace.h"
 
 enum { WARM_BYTES = 64, WARM_APART = 2 << 20 };
-enum { REHEARSE_CHUNKS = 4, REHEARSE_PAGES = 32, REHEARSE_NS = 100000 };
+enum { REHEARSAL_PAGES = 32 };
 
 /* ---- the engine ---- */
 
-static int rehearsal_init(struct vv_engine *e)
+int vv_engine_rehearsal_open(const struct vv_engine *e, struct vv_engine **ret_engine)
 {
-    struct vvi_rehearsal *r = &e->warm.rehearsal;
-    struct vv_core_hist_cfg hist = {.level = VV_CORE_CACHED};
-    struct vv_core_cfg cfg = {
+    char err[160];
+    struct vv_engine_cfg cfg = {
         .page_bytes = e->cfg.page_bytes,
-        .ntiers = 2,
+        .device_cache_bytes = (uint64_t)REHEARSAL_PAGES * e->cfg.page_bytes,
+        .device = vv_device_still(),
         .policy = e->cfg.policy,
+        .trace_id = e->cfg.trace_id,
+        .still = true,
     };
-    /* Nothing can be flushed, which is not what requests wait for. */
-    cfg.tier[0].kind = VV_TIER_DEVICE;
-    cfg.tier[0].capacity_bytes = (uint64_t)REHEARSE_PAGES * cfg.page_bytes;
-    cfg.tier[1].kind = VV_TIER_HOST;
-    vv_core_cfg_tune(&cfg);
-    int rc = vv_core_new(&cfg, &r->core);
-    return rc ? rc : vv_core_history_new(r->core, &hist, &r->hist);
+    return vv_engine_open(&cfg, err, sizeof(err), ret_engine);
 }
 
-/* Everything that was ordered has been done. */
-static void rehearsal_orders(struct vvi_rehearsal *r)
+void *vv_engine_rehearsal_memory(const struct vv_engine *rehearsal)
 {
-    struct vv_order *o;
-    r->now_ns += REHEARSE_NS;
-    while ((o = vv_core_next_order(r->core)))
-        if (o->kind != VV_ORDER_WAKE)
-            vv_core_complete(r->core, o, 0, r->now_ns);
-}
-
-void vvi_rehearse(struct vv_engine *e)
-{
-    struct vvi_rehearsal *r = &e->warm.rehearsal;
-    struct vv_req req = {.user = NULL};
-    uint64_t size = (uint64_t)REHEARSE_CHUNKS * e->cfg.page_bytes;
-    if (!r->core || vv_trace_enabled())
-        return;
-    r->version++;
-    r->now_ns += REHEARSE_NS;
-    r->broken |= vv_core_put(r->core, r->hist, r->version, size, 0, true, r->now_ns, &req) != 0;
-    rehearsal_orders(r);
-    r->broken |= req.status != 0;
-    req = (struct vv_req){.user = NULL};
-    if (!r->broken)
-        r->broken = vv_core_get(r->core, r->hist, r->version, true, r->now_ns, &req) != 0;
-    rehearsal_orders(r);
-    r->broken |= req.status != 0;
-    if (!r->broken)
-        r->broken = vv_core_discard(r->core, r->hist, r->version, r->now_ns) != 0;
-    rehearsal_orders(r);
-    if (r->broken) { /* memory is lacking: without it, then */
-        vv_core_free(r->core);
-        r->core = NULL;
-    }
+    return rehearsal->base[0];
 }
 
 static void look_at_lanes(const struct vvi_lanes *lanes)
@@ -122,8 +82,6 @@ static int warm_init(struct vv_engine *e)
         rc = vv_device_event_new(d, &w->event);
     if (rc == 0)
         rc = vv_device_mem_alloc(d, 2 * WARM_APART, &w->memory);
-    if (rc == 0)
-        rc = rehearsal_init(e);
     /* While a graph is being captured it cannot be had, and we do without. */
     if (vv_device_stream_adopt(d, NULL, &w->app))
         w->app = NULL;
@@ -142,7 +100,6 @@ void vvi_warm_fini(struct vv_engine *e)
     vv_device_event_free(d, w->event);
     vv_device_stream_free(d, w->app);
     vv_device_stream_free(d, w->stream);
-    vv_core_free(w->rehearsal.core);
     *w = (struct vvi_warm){0};
 }
 
@@ -180,33 +137,56 @@ int vv_engine_warm_start(struct vv_engine *e)
     return rc;
 }
 
-static void warm_device(struct vv_engine *e)
+/* One small copy, as requests make them, if the last one has ended. */
+static int warm_copy(struct vv_engine *e)
 {
     struct vv_device *d = e->cfg.device;
     struct vvi_warm *w = &e->warm;
     char *from = w->memory, *to = from + WARM_APART;
     const struct vv_copy_seg segs[] = {{to, from, WARM_BYTES},
                                        {to + WARM_APART / 2, from + WARM_APART / 2, WARM_BYTES}};
-
-    /* Registering memory holds up all other calls of the driver, and these would hold it up in turn.
-     */
-    if (!w->memory || w->broken || atomic_load_explicit(&e->grow.pinning, memory_order_relaxed) ||
-        vv_device_enter(d))
-        return;
-    /* What requests ask before they copy. Refused while a graph is being captured, which is no
-     * concern of ours. */
-    int asked = w->app ? vv_device_after_app(d, w->app) : 0;
-    (void)asked;
     int rc = w->pending ? vv_device_event_query(d, w->event) : 0;
+    if (rc == -EBUSY)
+        return 0;
     if (rc == 0)
         rc = vvi_device_copy(e, w->stream, segs, 1 + (w->count++ & 1));
-    else if (rc == -EBUSY)
-        rc = 1;
     if (rc == 0)
         rc = vv_device_event_record(d, w->event, w->stream);
-    w->pending = rc >= 0;
-    w->broken = rc < 0; /* whatever it is, requests will meet it too, and can tell somebody */
-    vv_device_leave(d);
+    w->pending = rc == 0;
+    return rc;
+}
+
+/* What requests ask before they copy. Refused while a graph is being captured, or where the memory has
+ * been freed, which is no concern of ours. */
+static void warm_questions(struct vv_engine *e)
+{
+    struct vvi_warm *w = &e->warm;
+    const void *ptr = atomic_load_explicit(&w->asked, memory_order_relaxed);
+    enum vv_mem_kind kind;
+    size_t left;
+    int rc = w->app ? vv_device_after_app(e->cfg.device, w->app) : 0;
+    if (rc == 0 && ptr)
+        rc = vv_device_ptr_kind(e->cfg.device, ptr, &kind, &left);
+    (void)rc;
+}
+
+/* Not while memory is being registered, which holds up all other calls of the driver: it begins only
+ * when this has ended, and this does not begin before it has ended. Both sides write their own word
+ * and then read the other's, sequentially consistent. */
+static void warm_device(struct vv_engine *e)
+{
+    struct vvi_warm *w = &e->warm;
+    if (!w->memory || w->broken)
+        return;
+    atomic_store_explicit(&w->busy, true, memory_order_seq_cst);
+    if (!atomic_load_explicit(&e->grow.pinning, memory_order_seq_cst) &&
+        vv_device_enter(e->cfg.device) == 0) {
+        warm_questions(e);
+        /* Whatever it is, requests will meet it too, and can tell somebody. */
+        w->broken = warm_copy(e) != 0;
+        vv_device_leave(e->cfg.device);
+    }
+    atomic_store_explicit(&w->busy, false, memory_order_release);
 }
 
 void vv_engine_warm(struct vv_engine *e, enum vv_engine_warmth what)
@@ -214,9 +194,6 @@ void vv_engine_warm(struct vv_engine *e, enum vv_engine_warmth what)
     switch (what) {
     case VV_ENGINE_WARM_DEVICE:
         warm_device(e);
-        break;
-    case VV_ENGINE_WARM_CODE:
-        vvi_rehearse(e);
         break;
     default:
         look_at_books(e);

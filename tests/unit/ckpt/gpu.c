@@ -11,6 +11,7 @@
 
 #include "ckpt/ckpt_private.h"
 #include "device/cuda/driver.h"
+#include "engine/runtime_private.h"
 #include "t.h"
 #include "t_cuda.h"
 #include "unit/ckpt/ck.h"
@@ -260,10 +261,22 @@ static void a_warm_thread_stays_inside(void)
     unsigned long long asked = fake.calls("cuStreamIsCapturing");
     vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
     T_CHECK(fake.calls("cuStreamIsCapturing") > asked);
+    /* But nothing while memory is being registered, which waits for it to end in turn. */
+    atomic_store(&e->grow.pinning, true);
+    asked = fake.calls("cuStreamIsCapturing");
+    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
+    T_EQ(fake.calls("cuStreamIsCapturing"), asked);
+    T_CHECK(!atomic_load(&e->warm.busy));
+    atomic_store(&e->grow.pinning, false);
     T_CHECK(restores_inside(h, 200));
     vv_engine_warm_leave(e);
     T_CHECK(!restores_inside(h, 3));
+    /* The memory of the last call may be gone when it asks. */
+    T_OK(varve_unprotect(h, 0));
     T_OK(varve_device_free(ctx, p));
+    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
+    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
+    T_CHECK(!e->warm.broken);
     T_OK(varve_close(ctx));
 }
 

@@ -111,6 +111,22 @@ static void test_sleeps_at_first(void)
 }
 
 /* A call that nobody followed up does not wake it: it would burn a processor for nothing. */
+/* One that is told that calls are about to come has not to be woken by them. */
+static void test_awake_at_first(void)
+{
+    struct vv_deputy_opts o = {.awake_ns = FOREVER_NS, .take_ns = FOREVER_NS, .awake = true};
+    struct job job = {.result = 5};
+    struct vv_deputy *d;
+    int result = 0;
+
+    T_OK(vv_deputy_new(&o, &d));
+    while (!vv_deputy_call(d, work, &job, &result))
+        sched_yield(); /* until it runs */
+    T_EQ(result, 5);
+    T_EQ(vv_deputy_calls(d), 1u);
+    vv_deputy_free(d);
+}
+
 static void test_seldom_calls(void)
 {
     struct vv_deputy *d;
@@ -312,6 +328,7 @@ static void test_many_impatient(void)
 int main(void)
 {
     T_RUN(test_sleeps_at_first);
+    T_RUN(test_awake_at_first);
     T_RUN(test_seldom_calls);
     T_RUN(test_calls);
     T_RUN(test_between_steps);

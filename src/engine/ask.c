@@ -265,13 +265,8 @@ void vv_core_fetch(const struct vv_core *core)
         return;
     vv_fetch(core, sizeof(*core));
     vv_fetch(core->free_orders, sizeof(*core->free_orders));
-    if (want > 0) {
-        const struct vv_arena *arena = &core->tier[core->device].arena;
-        uint32_t first = vv_arena_next(arena, want);
-        if (first != VV_PAGE_NONE)
-            vv_fetch(&arena->page[first],
-                     VV_MIN(want, vv_arena_run(arena, first)) * sizeof(arena->page[0]));
-    }
+    if (want > 0)
+        vv_arena_fetch(&core->tier[core->device].arena, want);
     for (uint32_t i = 0; i < VV_MIN(core->nhist, (uint32_t)HISTORIES); i++) {
         const struct hist *h = vvi_hist(core, i);
         if (!h->used)

@@ -4,7 +4,7 @@
  * busy: the figures that a shot as a whole does not show one by one.
  *
  *     bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] [--host-cache BYTES]
- *               [--open-cache BYTES] [--rounds N]
+ *               [--open-cache BYTES] [--rounds N] [--only calls|scattered|link|open]
  *
  * Every buffer is filled by a kernel before it is written, filled with something else before it is
  * restored, and checked by a kernel afterwards, all outside of the times; but for the hits while the
@@ -43,8 +43,14 @@ static struct {
     int device;
     uint64_t size, device_cache, host_cache, open_cache;
     uint32_t rounds;
-} opt = {VARVE_DEVICE_CUDA,  UINT64_C(128) << 20, UINT64_C(4) << 30,
-         UINT64_C(48) << 30, UINT64_C(32) << 30,  ROUNDS};
+    const char *only; /* NULL: all parts */
+} opt = {VARVE_DEVICE_CUDA,
+         UINT64_C(128) << 20,
+         UINT64_C(4) << 30,
+         UINT64_C(48) << 30,
+         UINT64_C(32) << 30,
+         ROUNDS,
+         NULL};
 
 /* The context under test, and its device. */
 static struct vv_device *dev;
@@ -93,6 +99,8 @@ static double quantile(double *v, size_t n, double q)
     return v[(size_t)(q * (double)(n - 1))];
 }
 
+static void head_line(void);
+
 /* bar > 0: at least; bar < 0: at most. */
 static void row(const char *what, double value, const char *unit, double bar)
 {
@@ -102,6 +110,7 @@ static void row(const char *what, double value, const char *unit, double bar)
         snprintf(text, sizeof(text), ">= %.0f", bar);
     if (bar < 0)
         snprintf(text, sizeof(text), "<= %.0f", -bar);
+    head_line();
     printf("| %-66s | %10.1f %-4s | %9s |%s\n", what, value, unit, text, miss ? " !" : "");
     fflush(stdout);
     missed += miss;
@@ -162,6 +171,21 @@ static void verify(unsigned b, uint64_t version, uint64_t bytes)
 {
     inspect(b, version, bytes);
     verdict(version);
+}
+
+/* Above the first row. */
+static void head_line(void)
+{
+    static bool told;
+    struct vv_device_info info;
+    if (told)
+        return;
+    told = true;
+    vv_device_describe(dev, &info);
+    printf("%s, objects of %" PRIu64 " MiB, device cache %" PRIu64 " MiB, host cache %" PRIu64
+           " MiB\n\n",
+           info.name, opt.size >> 20, opt.device_cache >> 20, opt.host_cache >> 20);
+    printf("| %-66s | %15s | %9s |\n| --- | --- | --- |\n", "what", "measured", "bar");
 }
 
 static void open_context(uint64_t host_cache, int consume)
@@ -303,7 +327,7 @@ static double plain_copy(bool after_gap)
     return quantile(t, ROUNDS, 0.5);
 }
 
-static double contiguous_put, contiguous_get; /* us */
+static double contiguous_put, contiguous_get; /* us; 0: not measured */
 
 static void single_calls(void)
 {
@@ -410,9 +434,9 @@ static void scattered(void)
     }
     row("checkpoint into 64 scattered runs, median",
         gbs(quantile(put, (size_t)rounds, 0.5), opt.size), "GB/s",
-        0.9 * gbs(contiguous_put, opt.size));
+        contiguous_put > 0 ? 0.9 * gbs(contiguous_put, opt.size) : 0);
     row("restore from 64 scattered runs, median", gbs(quantile(get, (size_t)rounds, 0.5), opt.size),
-        "GB/s", 0.9 * gbs(contiguous_get, opt.size));
+        "GB/s", contiguous_get > 0 ? 0.9 * gbs(contiguous_get, opt.size) : 0);
     for (uint64_t i = 1; i < n; i += 2)
         check(varve_discard(hist, v + i), "discard");
 }
@@ -603,6 +627,41 @@ static void opening(void)
     printf("\n%s\n", grown);
 }
 
+static void calls(void)
+{
+    single_calls();
+    stream_calls();
+}
+
+/* Each on a context of its own; opening() opens it itself. */
+static const struct part {
+    const char *name;
+    int consume; /* -1: it needs none */
+    void (*run)(void);
+} parts[] = {{"calls", VARVE_CONSUME_KEEP, calls},
+             {"scattered", VARVE_CONSUME_KEEP, scattered},
+             {"link", VARVE_CONSUME_ONCE, link_rates},
+             {"open", -1, opening}};
+
+static bool part_named(const char *name)
+{
+    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
+        if (strcmp(name, parts[i].name) == 0)
+            return true;
+    return false;
+}
+
+static void run_part(const struct part *p)
+{
+    if (opt.only && strcmp(opt.only, p->name) != 0)
+        return;
+    if (p->consume >= 0)
+        open_context(opt.host_cache, p->consume);
+    p->run();
+    if (p->consume >= 0)
+        close_context();
+}
+
 static int parse(int argc, char **argv)
 {
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -612,6 +671,12 @@ static int parse(int argc, char **argv)
             if (!host && strcmp(argv[i + 1], "cuda") != 0)
                 return -EINVAL;
             opt.device = host ? VARVE_DEVICE_HOST : VARVE_DEVICE_CUDA;
+            continue;
+        }
+        if (strcmp(argv[i], "--only") == 0) {
+            opt.only = argv[i + 1];
+            if (!part_named(opt.only))
+                return -EINVAL;
             continue;
         }
         if (vv_bytes_parse(argv[i + 1], &value))
@@ -639,13 +704,13 @@ static int parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct vv_ckpt_hooks hooks = {.device = take_device};
-    struct vv_device_info info;
 
     if (parse(argc, argv)) {
         fprintf(stderr,
                 "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
                 "[--host-cache BYTES] [--open-cache BYTES] [--rounds N]\n"
-                "The cache on the device holds 4 sizes at least (128M in 4G), that of the host 4 "
+                "                 [--only calls|scattered|link|open]\n"
+                "The cache on the device holds 4 sizes at least (128M in 4G), that of the host 5 "
                 "times as much (48G);\nrounds are 1 to %d.\n",
                 ROUNDS);
         return 2;
@@ -653,21 +718,7 @@ int main(int argc, char **argv)
     if (opt.device == VARVE_DEVICE_CUDA)
         use_cuda();
     vv_ckpt_set_hooks(&hooks);
-    open_context(opt.host_cache, VARVE_CONSUME_KEEP);
-    vv_device_describe(dev, &info);
-    printf("%s, objects of %" PRIu64 " MiB, device cache %" PRIu64 " MiB, host cache %" PRIu64
-           " MiB\n\n",
-           info.name, opt.size >> 20, opt.device_cache >> 20, opt.host_cache >> 20);
-    printf("| %-66s | %15s | %9s |\n| --- | --- | --- |\n", "what", "measured", "bar");
-    single_calls();
-    stream_calls();
-    close_context();
-    open_context(opt.host_cache, VARVE_CONSUME_KEEP);
-    scattered();
-    close_context();
-    open_context(opt.host_cache, VARVE_CONSUME_ONCE);
-    link_rates();
-    close_context();
-    opening();
+    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
+        run_part(&parts[i]);
     return missed ? 1 : 0;
 }

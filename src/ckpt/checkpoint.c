@@ -626,7 +626,8 @@ int varve_restore(struct varve_history *h, uint64_t version)
 
 int vvi_rehearse_calls(struct varve_history *h, uint64_t version)
 {
-    struct call put = call_of(h, version, NULL, -1), get = put;
+    /* Nothing could end a wait: what cannot be served at once is not served. */
+    struct call put = call_of(h, version, NULL, 0), get = put;
     int rc = checkpoint_call(&put);
     if (put.entered)
         vvi_history_leave(h);

@@ -286,6 +286,9 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
     return vv_engine_open(&cfg, err, err_bytes, &ctx->engine);
 }
 
+/* The engine's, and one of ours. */
+enum { WARM_CALLS = VV_ENGINE_WARMTHS, WARM_STEPS };
+
 /* What the application's calls look at first. Only if nobody has the locks. */
 static void look_at_histories(struct varve_ctx *ctx)
 {
@@ -306,7 +309,7 @@ static void look_at_histories(struct varve_ctx *ctx)
 static void keep_warm(void *arg, unsigned step)
 {
     struct varve_ctx *ctx = arg;
-    if (step == VV_ENGINE_WARMTHS) {
+    if (step == WARM_CALLS) {
         vvi_rehearse(ctx->rehearsal);
         return;
     }
@@ -338,7 +341,7 @@ static int deputy_open(struct varve_ctx *ctx)
     struct vv_deputy_opts o = {
         .warm = keep_warm,
         .warm_arg = ctx,
-        .warm_steps = VV_ENGINE_WARMTHS + 1,
+        .warm_steps = WARM_STEPS,
         .awake = true,
         .wakes = deputy_wakes,
         .sleeps = deputy_sleeps,

@@ -40,7 +40,6 @@ int vvi_rehearsal_open(const struct varve_ctx *ctx, struct vvi_rehearsal **ret_r
     vv_mutex_init(&r->ctx.lock, "context", VV_RANK_CTX);
     vv_mutex_init(&r->history.lock, "history", VV_RANK_HISTORY);
     r->ctx.pid = vv_pid();
-    r->ctx.trace_id = ctx->trace_id;
     int rc = vv_engine_rehearsal_open(ctx->engine, &r->ctx.engine);
     if (rc == 0)
         rc = vv_engine_history_new(r->ctx.engine, &hist, NULL, 0, &r->history.hist);
@@ -73,11 +72,12 @@ void vvi_rehearsal_close(struct vvi_rehearsal *r)
 
 void vvi_rehearse(struct vvi_rehearsal *r)
 {
-    /* Events of calls that no application has made would stand in the trace. */
-    if (!r || r->broken || vv_trace_enabled())
+    if (!r || r->broken)
         return;
     r->version++;
+    vv_trace_mute(true); /* no application has made these calls */
     r->broken = vvi_rehearse_calls(&r->history, r->version) != 0;
+    vv_trace_mute(false);
 }
 
 struct vv_engine *vvi_rehearsal_engine(const struct vvi_rehearsal *r)

@@ -169,6 +169,11 @@ static int still_enter(struct vv_device *d)
     return 0;
 }
 
+static void still_leave(struct vv_device *d)
+{
+    (void)d;
+}
+
 static int still_launch(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k)
 {
     (void)d;
@@ -217,7 +222,7 @@ struct vv_device *vv_device_still(void)
         .stream_adopt = still_stream_adopt,
         .stream_native = still_stream_native,
         .enter = still_enter,
-        .leave = still_close,
+        .leave = still_leave,
         .launch = still_launch,
         .describe = still_describe,
         .last_code = still_last_code,

@@ -38,6 +38,7 @@ static struct vvi_mover *mover_of(struct vv_engine *e, const struct vv_order *o)
 static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
 {
     struct vvi_mover *m = mover_of(e, o);
+    vv_assert(!e->cfg.still); /* nobody would carry it out */
     e->hist[o->hist].inflight++;
     e->inflight++;
     vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);

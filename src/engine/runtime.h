@@ -232,7 +232,7 @@ void vv_engine_warm_enter(struct vv_engine *e);
 void vv_engine_warm_leave(struct vv_engine *e);
 
 /* An engine like `e` for requests that nobody makes: it has a few pages of a device on which nothing
- * happens (device/still.h), no other tier and no threads. Closed as any other. */
+ * happens (device/still.h), no host memory and no threads. Closed as any other. */
 int vv_engine_rehearsal_open(const struct vv_engine *e,
                              struct vv_engine **ret_engine) VV_WARN_UNUSED;
 /* For pieces of such requests: device memory that is not there. */

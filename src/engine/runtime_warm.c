@@ -35,7 +35,6 @@ int vv_engine_rehearsal_open(const struct vv_engine *e, struct vv_engine **ret_e
         .device_cache_bytes = (uint64_t)REHEARSAL_PAGES * e->cfg.page_bytes,
         .device = vv_device_still(),
         .policy = e->cfg.policy,
-        .trace_id = e->cfg.trace_id,
         .still = true,
     };
     return vv_engine_open(&cfg, err, sizeof(err), ret_engine);
@@ -100,7 +99,10 @@ void vvi_warm_fini(struct vv_engine *e)
     vv_device_event_free(d, w->event);
     vv_device_stream_free(d, w->app);
     vv_device_stream_free(d, w->stream);
-    *w = (struct vvi_warm){0};
+    /* The pinner may still look at the rest. */
+    w->memory = NULL;
+    w->event = NULL;
+    w->app = w->stream = NULL;
 }
 
 /* A driver makes and loads what a kind of copy needs when it meets the first of it, and streams when
@@ -170,8 +172,8 @@ static void warm_questions(struct vv_engine *e)
     (void)rc;
 }
 
-/* Not while memory is being registered, which holds up all other calls of the driver: it begins only
- * when this has ended, and this does not begin before it has ended. Both sides write their own word
+/* Not while memory is being registered, which holds up all other calls of the driver: that waits for
+ * this to end, though not for ever, and this does not begin before that has ended. Both sides write their own word
  * and then read the other's, sequentially consistent. */
 static void warm_device(struct vv_engine *e)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One batch of copies: looked at first, then given to the driver.
+ * One batch of copies: looked at first, then submitted.
  *
  * Looking cuts each segment where a registered slice of host memory ends, because the driver
  * refuses a copy that touches two of them, and finds the direction of every piece. Nothing has been
@@ -8,7 +8,7 @@
  * no list is made of it. Pieces of one batch may run in any order, so those of one direction go
  * together, in the form that is fastest for it: within the device, by a kernel of ours
  * where it was built (many small copies take thirty times as long one by one, and a large one takes
- * 4 to 8% longer by the driver, whose copies need multiprocessors as well); over the link, by
+ * 5 to 9% longer by the driver, whose copies need multiprocessors as well); over the link, by
  * the driver's batched copy, which keeps the link busy with pieces of one page; a single one by a
  * plain copy.
  *
@@ -39,7 +39,8 @@ struct batch {
     uint8_t *direction;
     size_t n, cap;
     size_t count[DIRECTIONS];
-    bool begun; /* the driver may have taken some of it */
+    bool begun;   /* the driver may have taken some of it */
+    bool managed; /* some of it is managed memory */
     struct vv_copy_seg few_seg[FEW];
     uint8_t few_direction[FEW];
 };
@@ -52,7 +53,7 @@ static void batch_init(struct batch *b, struct vvi_cuda *d)
     b->direction = b->few_direction;
     b->n = 0;
     b->cap = FEW;
-    b->begun = false;
+    b->begun = b->managed = false;
     memset(b->count, 0, sizeof(b->count));
 }
 
@@ -101,13 +102,16 @@ static int batch_add(struct batch *b, enum direction direction, char *dst, const
 
 /* ---- looking ---- */
 
-static int locate(struct vvi_cuda *d, const char *ptr, struct vvi_cuda_place *place)
+static int locate(struct batch *b, const char *ptr, struct vvi_cuda_place *place)
 {
     uintptr_t p = (uintptr_t)ptr;
+    int rc;
 
     if (place->known && p >= place->start && p <= place->last)
         return 0;
-    return vvi_cuda_place_of(d, ptr, place);
+    rc = vvi_cuda_place_of(b->d, ptr, place);
+    b->managed |= !rc && place->managed;
+    return rc;
 }
 
 /* How much of the next `bytes` can be copied at once as far as this side is concerned. `first`: it
@@ -162,10 +166,10 @@ static int look_at(struct batch *b, const struct vv_copy_seg *seg)
     while (left > 0) {
         bool first = left == seg->bytes;
         size_t dst_bytes, src_bytes, n;
-        int rc = locate(b->d, dst, &b->dst);
+        int rc = locate(b, dst, &b->dst);
 
         if (!rc)
-            rc = locate(b->d, src, &b->src);
+            rc = locate(b, src, &b->src);
         if (rc)
             return rc;
         if (b->dst.kind == VV_MEM_HOST && b->src.kind == VV_MEM_HOST)
@@ -200,8 +204,8 @@ static inline bool holds(struct extent x, const void *ptr, size_t bytes)
 }
 
 /* The range that holds the segment's one side. None: it is not within one, or has to be refused. */
-static int find_within(struct vvi_cuda *d, const char *ptr, size_t bytes,
-                       struct vvi_cuda_place *place, struct extent *ret_extent)
+static int find_within(struct batch *b, const char *ptr, size_t bytes, struct vvi_cuda_place *place,
+                       struct extent *ret_extent)
 {
     struct extent x;
     int rc;
@@ -209,7 +213,7 @@ static int find_within(struct vvi_cuda *d, const char *ptr, size_t bytes,
     *ret_extent = (struct extent){0};
     if (!bytes || !ptr)
         return 0;
-    rc = locate(d, ptr, place);
+    rc = locate(b, ptr, place);
     if (rc || place->kind != VV_MEM_DEVICE)
         return rc;
     x = (struct extent){place->start, place->last - place->start + 1};
@@ -232,9 +236,9 @@ static int look_within(struct batch *b, const struct vv_copy_seg *segs, size_t n
     for (const struct vv_copy_seg *s = segs; s < segs + n; s++) {
         if (holds(dst, s->dst, s->bytes) && holds(src, s->src, s->bytes))
             continue;
-        rc = find_within(b->d, s->dst, s->bytes, &b->dst, &dst);
+        rc = find_within(b, s->dst, s->bytes, &b->dst, &dst);
         if (!rc && dst.bytes)
-            rc = find_within(b->d, s->src, s->bytes, &b->src, &src);
+            rc = find_within(b, s->src, s->bytes, &b->src, &src);
         if (rc || !dst.bytes || !src.bytes)
             return rc;
     }
@@ -302,8 +306,7 @@ static int copy_batched(struct batch *b, CUstream stream, const struct vv_copy_s
  * do. */
 static bool by_kernel(const struct batch *b, const struct vv_copy_seg *seg)
 {
-    return ((uintptr_t)seg->dst | (uintptr_t)seg->src) % 16 == 0 && !b->dst.managed &&
-           !b->src.managed;
+    return ((uintptr_t)seg->dst | (uintptr_t)seg->src) % 16 == 0 && !b->managed;
 }
 
 static int copy_by_kernel(struct batch *b, CUstream stream, const struct vv_copy_seg *seg, size_t n)

@@ -3,7 +3,7 @@
  * The table of segments that the gather kernel takes as its parameter, seen by the kernel and by the
  * host code that fills it in. Compiles as C and as device code.
  *
- * A tile is what one thread block copies at a time. `end_tile` counts the tiles of this segment and
+ * A tile is what one thread block copies. `end_tile` counts the tiles of this segment and
  * of those before it, so that a block finds the segment of any tile by bisection and long segments
  * are shared out like short ones. Segments are mostly alike: a block guesses first.
  */

@@ -181,7 +181,9 @@ unsigned int vvi_cuda_kernels_copy(const struct vvi_cuda_driver *driver,
     CUdeviceptr dst = (uintptr_t)seg->dst, src = (uintptr_t)seg->src;
     uint64_t bytes = seg->bytes, blocks = bytes / 16 / VVI_COPY_THREADS + 1;
 
-    if (!kernels || blocks > INT32_MAX)
+    if (!kernels)
+        return VVI_CU_NOT_SUPPORTED;
+    if (blocks > INT32_MAX)
         return VVI_CU_INVALID_VALUE;
     return launch(driver, kernels->copy, (unsigned int)blocks, VVI_COPY_THREADS, stream,
                   (void *[]){&dst, &src, &bytes});

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ckpt/ckpt_private.h"
+#include "ckpt/rehearse.h"
 #include "core/clock.h"
 #include "core/deputy.h"
 #include "t.h"
@@ -45,6 +46,22 @@ static void fill(struct varve_ctx *ctx, char *device, char with)
     char buf[BYTES];
     memset(buf, with, sizeof(buf));
     T_OK(varve_device_copy(ctx, device, buf, sizeof(buf)));
+}
+
+/* It is awake when the context is opened, and rehearses calls before there are any. */
+static void test_rehearses(void)
+{
+    struct varve_ctx *ctx = open_with("on");
+    uint64_t limit_ns = vv_now_ns() + 120 * VV_NS_PER_S;
+    struct vv_core_stats stats = {0};
+    struct varve_stats seen = {.stats_size = sizeof(seen)};
+    while (stats.gets == 0 && vv_now_ns() < limit_ns)
+        vv_engine_get_stats(vvi_rehearsal_engine(ctx->rehearsal), &stats);
+    T_CHECK(stats.gets > 0);
+    T_OK(varve_stats(ctx, &seen));
+    T_EQ(seen.checkpoint_bytes, 0u);
+    T_EQ(seen.restore_bytes, 0u);
+    T_OK(varve_close(ctx));
 }
 
 static void test_same_bytes_and_errors(void)
@@ -165,6 +182,7 @@ static void test_off(void)
 
 int main(void)
 {
+    T_RUN(test_rehearses);
     T_RUN(test_same_bytes_and_errors);
     T_RUN(test_not_for_all);
     T_RUN(test_traced_by_the_caller);

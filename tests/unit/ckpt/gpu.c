@@ -244,23 +244,29 @@ static void a_warm_thread_stays_inside(void)
 {
     struct varve_opts o;
     struct varve_ctx *ctx = NULL;
-    void *p;
+    CUcontext cuda;
+    CUdeviceptr at = 0;
 
     opts_for(VARVE_DEVICE_CUDA, &o);
     T_OK(varve_opts_set(&o, "deputy", "off")); /* it would be that thread */
+    T_EQ(app.cuDevicePrimaryCtxRetain(&cuda, 0), 0);
+    T_EQ(app.cuCtxPushCurrent(cuda), 0);
+    T_EQ(app.cuMemAlloc(&at, BYTES), 0);
+    T_EQ(app.cuCtxPopCurrent(&cuda), 0);
     T_OK(varve_open(&o, &ctx));
     struct varve_history *h = ck_history(ctx, "inside");
     struct vv_engine *e = ctx->engine;
-    T_OK(varve_device_alloc(ctx, BYTES, &p));
-    T_OK(varve_protect(h, 0, p, BYTES));
+    T_OK(varve_protect(h, 0, (void *)at, BYTES));
     T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
     T_OK(varve_flush(h, CK_LIMIT_MS));
     T_OK(vv_engine_warm_start(e));
     vv_engine_warm_enter(e);
     /* It asks what they will ask. */
     unsigned long long asked = fake.calls("cuStreamIsCapturing");
+    unsigned long long pointers = fake.calls("cuPointerGetAttributes");
     vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
     T_CHECK(fake.calls("cuStreamIsCapturing") > asked);
+    T_CHECK(fake.calls("cuPointerGetAttributes") > pointers);
     /* But nothing while memory is being registered, which waits for it to end in turn. */
     atomic_store(&e->grow.pinning, true);
     asked = fake.calls("cuStreamIsCapturing");
@@ -273,11 +279,14 @@ static void a_warm_thread_stays_inside(void)
     T_CHECK(!restores_inside(h, 3));
     /* The memory of the last call may be gone when it asks. */
     T_OK(varve_unprotect(h, 0));
-    T_OK(varve_device_free(ctx, p));
+    T_EQ(app.cuCtxPushCurrent(cuda), 0);
+    T_EQ(app.cuMemFree(at), 0);
+    T_EQ(app.cuCtxPopCurrent(&cuda), 0);
     vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
     vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
     T_CHECK(!e->warm.broken);
     T_OK(varve_close(ctx));
+    T_EQ(app.cuDevicePrimaryCtxRelease(0), 0);
 }
 
 static void short_options_are_not_overrun(void)

@@ -110,7 +110,6 @@ static void test_sleeps_at_first(void)
     vv_deputy_free(NULL);
 }
 
-/* A call that nobody followed up does not wake it: it would burn a processor for nothing. */
 /* One that is told that calls are about to come has not to be woken by them. */
 static void test_awake_at_first(void)
 {
@@ -127,6 +126,7 @@ static void test_awake_at_first(void)
     vv_deputy_free(d);
 }
 
+/* A call that nobody followed up does not wake it: it would burn a processor for nothing. */
 static void test_seldom_calls(void)
 {
     struct vv_deputy *d;

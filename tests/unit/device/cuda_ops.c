@@ -125,7 +125,7 @@ static void one_segment_within_the_device(void)
     struct vv_device_info info;
     CUdeviceptr managed = 0;
     CUcontext ctx;
-    char *p, *q;
+    char *h = host_new(MIB), *p, *q;
 
     set_up();
     vv_device_describe(dev, &info);
@@ -147,10 +147,18 @@ static void one_segment_within_the_device(void)
         T_EQ(fake.calls("cuLaunchKernel") - launches, cases[i].kernel);
         T_EQ(fake.calls("cuMemcpyAsync") - copies, !cases[i].kernel);
     }
+    /* Beside a copy of another direction, which is looked at last. */
+    T_OK(vv_device_host_register(dev, h, MIB));
+    unsigned long long launches = fake.calls("cuLaunchKernel");
+    T_OK(vv_device_copy_async(dev, s,
+                              (struct vv_copy_seg[]){{p, (char *)managed, 4096}, {h, q, 4096}}, 2));
+    finish();
+    T_EQ(fake.calls("cuLaunchKernel"), launches);
     T_EQ(app.cuMemFree(managed), 0);
     T_EQ(app.cuCtxPopCurrent(&ctx), 0);
     T_EQ(app.cuDevicePrimaryCtxRelease(0), 0);
     tear_down();
+    T_EQ(munmap(h, MIB), 0);
 }
 
 /* 300 pieces of a page over four slices, some of them across a border, go down and come back. */
@@ -382,10 +390,11 @@ static void no_kernel_runs_after_a_failure(void)
 {
     enum { N = 2000, PIECE = 100 };
     static struct vv_copy_seg segs[N];
-    char *p;
+    char *h, *p;
 
     if (!vvi_cuda_kernels_built())
         return;
+    h = host_new(MIB);
     T_EQ(fake.set("latency_ns", 30 * 1000 * 1000), 0);
     set_up();
     p = dev_new(MIB);
@@ -394,8 +403,16 @@ static void no_kernel_runs_after_a_failure(void)
     T_EQ(fake.fail("cuLaunchKernel", 2, 1, VVI_CU_OUT_OF_MEMORY), 0);
     T_ERR(vv_device_copy_async(dev, s, segs, N), -ENOMEM);
     T_EQ(fake.live("pending"), 0);
+    /* And one that was accepted, with a copy over the link behind it that is not. */
+    T_OK(vv_device_host_register(dev, h, MIB));
+    segs[0] = (struct vv_copy_seg){p, p + MIB / 2, 4096};
+    segs[1] = (struct vv_copy_seg){h, p, 4096};
+    T_EQ(fake.fail("cuMemcpyAsync", 1, 1, VVI_CU_OUT_OF_MEMORY), 0);
+    T_ERR(vv_device_copy_async(dev, s, segs, 2), -ENOMEM);
+    T_EQ(fake.live("pending"), 0);
     T_EQ(fake.set("latency_ns", 0), 0);
     tear_down();
+    T_EQ(munmap(h, MIB), 0);
 }
 
 /* ---- memory of the application ---- */

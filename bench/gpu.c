@@ -9,7 +9,7 @@
  * Every buffer is filled by a kernel before it is written, filled with something else before it is
  * restored, and checked by a kernel afterwards, all outside of the times; but for the hits while the
  * host cache is being pinned, where only one more after the last is checked. A row that misses its bar ends in `!`; bars are those of an H200 and hold for
- * the default sizes only, so that on other devices the table is to be read without them. Exit status:
+ * the default sizes only, so that on other GPUs the table is to be read without them; the emulated device has none. Exit status:
  * 1 a row missed its bar, 77 there is no GPU.
  */
 #include <dlfcn.h>
@@ -104,6 +104,8 @@ static void head_line(void);
 /* bar > 0: at least; bar < 0: at most. */
 static void row(const char *what, double value, const char *unit, double bar)
 {
+    if (opt.device != VARVE_DEVICE_CUDA)
+        bar = 0;
     bool miss = (bar > 0 && value < bar) || (bar < 0 && value > -bar);
     char text[32] = "";
     if (bar > 0)
@@ -289,7 +291,7 @@ static void use_cuda(void)
     void *lib = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL;
     int device = 0;
     if (!lib) {
-        fprintf(stderr, "%s\n", dlerror());
+        fprintf(stderr, "bench_gpu: %s; --device host is the emulated device\n", dlerror());
         exit(77);
     }
     int (*init)(unsigned) = (int (*)(unsigned))driver_call(lib, "cuInit");
@@ -302,7 +304,7 @@ static void use_cuda(void)
     void *made = NULL;
     if (init(0) || get(&device, 0) || retain(&context, device) || set(context) ||
         create(&made, 1)) {
-        fprintf(stderr, "CUDA cannot be used\n");
+        fprintf(stderr, "bench_gpu: CUDA cannot be used; --device host is the emulated device\n");
         exit(77);
     }
     app_stream = made;
@@ -662,43 +664,71 @@ static void run_part(const struct part *p)
         close_context();
 }
 
+static void usage(FILE *out)
+{
+    fprintf(
+        out,
+        "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
+        "[--host-cache BYTES]\n"
+        "                 [--open-cache BYTES] [--rounds N] [--only calls|scattered|link|open]\n"
+        "The cache on the device holds 4 sizes at least (128M in 4G), that of the host 5 times as "
+        "much (48G);\na size is 256K at least; rounds are 1 to %d.\n",
+        ROUNDS);
+}
+
+static bool take(const char *name, const char *text)
+{
+    uint64_t value = 0;
+    if (strcmp(name, "--device") == 0) {
+        bool host = strcmp(vv_config_device_word(text), "host") == 0;
+        opt.device = host ? VARVE_DEVICE_HOST : VARVE_DEVICE_CUDA;
+        return host || strcmp(text, "cuda") == 0;
+    }
+    if (strcmp(name, "--only") == 0) {
+        opt.only = text;
+        return part_named(text);
+    }
+    if (vv_bytes_parse(text, &value))
+        return false;
+    if (strcmp(name, "--rounds") == 0) {
+        opt.rounds = (uint32_t)VV_MIN(value, (uint64_t)ROUNDS);
+        return value > 0 && value <= ROUNDS;
+    }
+    const struct {
+        const char *name;
+        uint64_t *value;
+    } sizes[] = {{"--size", &opt.size},
+                 {"--device-cache", &opt.device_cache},
+                 {"--host-cache", &opt.host_cache},
+                 {"--open-cache", &opt.open_cache}};
+    for (size_t i = 0; i < VV_ARRAY_SIZE(sizes); i++) {
+        if (strcmp(name, sizes[i].name) == 0) {
+            *sizes[i].value = value;
+            return true;
+        }
+    }
+    return false;
+}
+
 static int parse(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        uint64_t value = 0;
-        if (strcmp(argv[i], "--device") == 0) {
-            bool host = strcmp(vv_config_device_word(argv[i + 1]), "host") == 0;
-            if (!host && strcmp(argv[i + 1], "cuda") != 0)
-                return -EINVAL;
-            opt.device = host ? VARVE_DEVICE_HOST : VARVE_DEVICE_CUDA;
-            continue;
+    for (int i = 1; i < argc; i += 2) {
+        if (strcmp(argv[i], "--help") == 0) {
+            usage(stdout);
+            exit(0);
         }
-        if (strcmp(argv[i], "--only") == 0) {
-            opt.only = argv[i + 1];
-            if (!part_named(opt.only))
-                return -EINVAL;
-            continue;
+        if (i + 1 == argc || !take(argv[i], argv[i + 1])) {
+            fprintf(stderr, "bench_gpu: %s %s makes no sense\n", argv[i],
+                    i + 1 < argc ? argv[i + 1] : "without a value");
+            return -EINVAL;
         }
-        if (vv_bytes_parse(argv[i + 1], &value))
-            return -EINVAL;
-        if (strcmp(argv[i], "--size") == 0)
-            opt.size = value;
-        else if (strcmp(argv[i], "--device-cache") == 0)
-            opt.device_cache = value;
-        else if (strcmp(argv[i], "--host-cache") == 0)
-            opt.host_cache = value;
-        else if (strcmp(argv[i], "--open-cache") == 0)
-            opt.open_cache = value;
-        else if (strcmp(argv[i], "--rounds") == 0 && value > 0 && value <= ROUNDS)
-            opt.rounds = (uint32_t)value;
-        else
-            return -EINVAL;
     }
     /* Less would not let the link come to a steady pace. */
-    if (opt.size < RUNS * UINT64_C(4096) || opt.device_cache < 4 * opt.size ||
-        opt.host_cache < 5 * opt.device_cache)
-        return -EINVAL;
-    return argc % 2 == 1 ? 0 : -EINVAL;
+    if (opt.size >= RUNS * UINT64_C(4096) && opt.device_cache >= 4 * opt.size &&
+        opt.host_cache >= 5 * opt.device_cache)
+        return 0;
+    fprintf(stderr, "bench_gpu: a cache is too small\n");
+    return -EINVAL;
 }
 
 int main(int argc, char **argv)
@@ -706,13 +736,7 @@ int main(int argc, char **argv)
     struct vv_ckpt_hooks hooks = {.device = take_device};
 
     if (parse(argc, argv)) {
-        fprintf(stderr,
-                "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
-                "[--host-cache BYTES] [--open-cache BYTES] [--rounds N]\n"
-                "                 [--only calls|scattered|link|open]\n"
-                "The cache on the device holds 4 sizes at least (128M in 4G), that of the host 5 "
-                "times as much (48G);\nrounds are 1 to %d.\n",
-                ROUNDS);
+        usage(stderr);
         return 2;
     }
     if (opt.device == VARVE_DEVICE_CUDA)

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -252,6 +253,9 @@ static int make_folder(struct bench *b)
         b->folder[0] = '\0';
         return fail(b->err, -ENAMETOOLONG, "--local %s: too long", base);
     }
+    /* As the library does: this folder, but none above it. */
+    if (b->opts.local && mkdir(base, 0777) == 0)
+        b->made = base;
     if (!mkdtemp(b->folder)) {
         int rc = -errno;
 
@@ -265,6 +269,8 @@ static void remove_folder(struct bench *b)
 {
     if (b->folder[0])
         nftw(b->folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (b->made)
+        rmdir(b->made); /* unless others have come to use it */
 }
 
 /* ---- shared memory ---- */

@@ -49,6 +49,7 @@ struct bench {
     uint64_t interval_ns;
     uint64_t history_bytes;        /* what shares are shares of */
     char folder[VARVE_PATH_BYTES]; /* empty: no disk */
+    const char *made;              /* the folder around it, if it was missing; NULL: it was not */
     struct vv_core_cfg core;       /* for the capacities and the size of the transit buffers */
     struct bench_shared *shared;
     struct bench_child *children;

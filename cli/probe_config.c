@@ -12,7 +12,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -205,12 +207,25 @@ int probe_config_text(const struct probe_facts *facts, const struct probe_rows *
     return rc;
 }
 
+/* Measuring takes longer than to be told that the file cannot be written. */
+static int folder_check(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+
+    if (!slash)
+        return access(".", W_OK) < 0 ? -errno : 0;
+    if (snprintf(folder, sizeof(folder), "%.*s/", (int)(slash - path), path) >= PATH_MAX)
+        return -ENAMETOOLONG;
+    return access(folder, W_OK) < 0 ? -errno : 0;
+}
+
 int probe_config_check(const char *path, bool force)
 {
     struct stat st;
 
     if (stat(path, &st) < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return errno == ENOENT ? folder_check(path) : -errno;
     if (!S_ISREG(st.st_mode))
         return -EINVAL;
     return force ? 0 : -EEXIST;

@@ -87,6 +87,11 @@ for command in "$shot --no-bound" "sim shot --ckpts 3 --rate d2d=4G,d2h=400M,h2d
     [ ! -s "$dir/out" ] || fail "$command: ran all the same"
 done
 
+# A folder that is missing is made, as the library does it, and goes again; those above it are not.
+expect 0 bench shot --ckpts 4 --size 100000 --interval-ms 1 --local "$dir/made" --no-bound
+[ ! -e "$dir/made" ] || fail "a folder that was made stays"
+expect 1 bench shot --ckpts 4 --size 100000 --interval-ms 1 --local "$dir/not/made" --no-bound
+
 # Refusals.
 refuse() { # TEXT ARGUMENT...
     local text=$1

@@ -93,6 +93,7 @@ grep -q -- '--force' "$dir/err" && ! grep -q 'takes about' "$dir/err" && [ "$(ca
 expect 0 $short --device none --write "$dir/mine.conf" --force
 grep -q '^host_cache = ' "$dir/mine.conf" && ! grep -q device_cache "$dir/mine.conf" || fail "--force"
 expect 1 $short --device none --write "$dir/nowhere/varve.conf"
+! grep -q "this takes about" "$dir/err" || { cat "$dir/err"; echo "probe: measured for a file that it cannot write" >&2; exit 1; }
 expect 1 $short --device none --force --write "$dir/disk"
 empty
 

@@ -143,8 +143,8 @@ unrated "d2d, d2h, h2d have" --local none --host-cache 100%
 unrated "h2h, h2f, f2h have" --device none
 unrated "h2h has" --device none --local none --host-cache 100%
 unrated "f2h has" --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M
-expect 1 bench shot --ckpts 2 --local "$dir/nowhere"
-grep -qF -- "--local $dir/nowhere: " "$dir/err" || fail "bench in a folder that is not there"
+expect 1 bench shot --ckpts 2 --local "$dir/no/where"
+grep -qF -- "--local $dir/no/where: " "$dir/err" || fail "bench in a folder that is not there"
 for command in sim bench; do
     expect 2 $command
     grep -q "varve $command shot" "$dir/err" || fail "$command does not name its subcommand"

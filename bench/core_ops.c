@@ -236,7 +236,7 @@ static void at_length(uint64_t length, struct cost *ret)
     open_core(&b, VV_POLICY_NEXT, 512);
     *ret = (struct cost){.length = length};
     for (uint64_t v = 0; v < length; v++)
-        stop_if(vv_core_adopt(b.core, b.hist, v, v + 1, PAGE, 0) < 0, "adopt");
+        stop_if(vv_core_adopt(b.core, b.hist, v, v + 1, PAGE, 0, true) < 0, "adopt");
     ret->bytes = (double)(heap_bytes() - before) / (double)length;
     for (uint64_t v = length; v-- > 0;) {
         uint64_t start = vv_now_ns();

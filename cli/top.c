@@ -261,7 +261,6 @@ static void json_process(const struct vv_stats_page *p)
     field("rereads", r->reread);
     field("healed_chunks", r->healed_chunks);
     field("repaired_chunks", r->repaired_chunks);
-    field("lost", r->lost);
     json_tiers(r);
     json_hops(r);
     json_histories(r);

@@ -222,7 +222,7 @@ static void show_calls(struct top_text *t, const struct vv_stats_record *r)
 static void show_rest(struct top_text *t, const struct vv_stats_record *r)
 {
     char waiting[64] = "no call waits", text[32], moved[VV_BYTES_TEXT];
-    uint64_t errors = r->failed_calls + r->late_errors + r->bad_reads + r->lost;
+    uint64_t errors = r->failed_calls + r->late_errors + r->bad_reads;
 
     if (r->checkpoint.waiting + r->restore.waiting)
         snprintf(waiting, sizeof(waiting), "%" PRIu64 " waiting, for %s",
@@ -262,8 +262,8 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
     else
         top_row(t,
                 "errors: calls %" PRIu64 ", flushes %" PRIu64 ", bad reads %" PRIu64
-                ", lost %" PRIu64 "; read after all %" PRIu64,
-                r->failed_calls, r->late_errors, r->bad_reads, r->lost, r->reread);
+                "; read after all %" PRIu64,
+                r->failed_calls, r->late_errors, r->bad_reads, r->reread);
 }
 
 static void show_histories(struct top_text *t, const struct vv_stats_record *r)

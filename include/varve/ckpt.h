@@ -65,13 +65,15 @@ struct varve_history_opts {
     uint64_t keep;       /* newest versions kept once they have reached the level; older ones are
                       discarded; 0: all */
     uint64_t keep_every; /* with `keep`, versions whose number is a multiple of this stay too; 0:
-                            none. Levels remote and complete only */
-    int overwrite;       /* not 0: varve_checkpoint, in any form, of a version that exists writes it
-                            anew. The old one is not seen any more, but until the new one has reached
-                            the level of the context it is what the next opening finds. If the
-                            checkpoint fails, the version is what it was on disk */
+                            none */
+    int overwrite;       /* not 0: varve_checkpoint, in any form, of a version that exists replaces
+                            it. The old one stays until the new one has reached the level of the
+                            context: if the checkpoint fails, or the process is killed, the version
+                            is what it was. At level `cached` the old one goes at once */
     int order;           /* enum varve_order: with one that is declared the library hints every
                             version as it is written, and varve_hint is refused */
+    int confirm;         /* not 0: what replaces a version is provisional until varve_confirm: the
+                            old one stays, and varve_abort brings it back */
 };
 
 /* Fills in the defaults: keep everything. */
@@ -329,9 +331,17 @@ VARVE_API int varve_commit(struct varve_history *h, uint64_t version,
                            struct CUstream_st *stream) VARVE_CHECK;
 VARVE_API int varve_commit_for(struct varve_history *h, uint64_t version,
                                struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
-/* Gives the reserved memory of a version back at once: the caller sees to it that no work on it is
- * left. -ENODATA: no region is reserved for the version. Does not block. */
+/*
+ * Takes back what was begun for a version: gives its reserved memory back at once (the caller sees to
+ * it that no work on it is left), or, if none is reserved, undoes its last checkpoint. The version is
+ * then what it was before: the one that was replaced, or none. Does not block.
+ *   -ENODATA   no region is reserved for the version, and there is no such version
+ *   -EALREADY  it has reached the level of the context and is not provisional
+ */
 VARVE_API int varve_abort(struct varve_history *h, uint64_t version);
+/* In a history opened with `confirm`: the last checkpoint of the version counts, and what it replaced
+ * may go. -ENOENT: no such version. Does not block. */
+VARVE_API int varve_confirm(struct varve_history *h, uint64_t version) VARVE_CHECK;
 
 #ifdef __cplusplus
 }

@@ -89,7 +89,8 @@ static int stream_error(struct varve_history *h, const char *operation, const ui
         return 0;
     return vvi_fail(h->ctx, &here, rc, "version %llu: its stream-ordered %s failed%s: %s",
                     (unsigned long long)here.version, kind == VV_REQ_PUT ? "checkpoint" : "restore",
-                    kind == VV_REQ_PUT ? ", the version does not exist" : "", vv_strerror(rc));
+                    kind == VV_REQ_PUT ? ", the version is what it was before" : "",
+                    vv_strerror(rc));
 }
 
 /* Less of the host cache than was asked for, found out after opening. */
@@ -137,12 +138,19 @@ int vvi_history_late_error(struct varve_history *h, const char *operation)
     return vvi_shared_late_error(h, operation);
 }
 
+/* A put or restore of the version that a stream ordered and that failed: the version is what it was
+ * before, and a restore must not give that without a word. */
+int vvi_version_late_error(struct varve_history *h, const char *operation, uint64_t version)
+{
+    return vv_engine_has_error(h->ctx->engine, h->hist) ? stream_error(h, operation, &version) : 0;
+}
+
 int vvi_history_say(struct varve_history *h, const char *operation, uint64_t version, int rc)
 {
     struct vvi_where here = {operation, version, -1, -1};
     const char *why =
         rc == -ENODATA  ? "no region is protected"
-        : rc == -EEXIST ? "it exists; `overwrite` of varve_history_open_with writes it anew"
+        : rc == -EEXIST ? "it exists; open the history with `overwrite` to replace it"
         : rc == -EBUSY  ? "the stream is being captured into a graph"
         : rc == -EAGAIN ? "the call would have to wait"
         : rc == -EINVAL ? "no such stream, or memory of a region is not there any more"
@@ -219,6 +227,7 @@ struct call {
     uint64_t version, deadline_ns;
     const struct vvi_on_stream *on;
     const struct vvi_region *only; /* NULL: the protected regions */
+    bool replace;                  /* a checkpoint: the version may exist */
     bool entered;                  /* it was not refused at once, and is left by its caller */
     uint64_t size;                 /* of the version, if it got so far */
     uint32_t distance;             /* of a restore that was made */
@@ -241,7 +250,8 @@ static int checkpoint(struct call *c)
         rc = -EFBIG;
     }
     if (rc == 0) {
-        struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
+        struct vv_engine_app app = {
+            .pieces = p.v, .npieces = p.n, .device = p.device, .replace = c->replace};
         bool polls;
         rc = leave_stream(h, &p, &on, &deadline_ns, &polls);
         if (rc)
@@ -296,33 +306,23 @@ static struct call call_of(struct varve_history *h, uint64_t version,
     };
 }
 
-/* The version may exist. If this comes to nothing, it is what it was: unless it was not committed, and
- * then it is lost, or another thread was faster. */
-static int checkpoint_anew(struct call *c)
-{
-    struct varve_history *h = c->h;
-    struct vv_engine *e = h->ctx->engine;
-    bool again = vvi_written_now(h, c->version);
-    int rc = again ? vv_files_edition(h->files, c->version) : 0;
-    if (rc)
-        return vvi_history_say(h, "checkpoint", c->version, rc);
-    bool gone = vv_engine_supersede(e, h->hist, c->version) == 0;
-    rc = checkpoint(c);
-    if (rc && gone && vv_engine_revive(e, h->hist, c->version) == 0 && again)
-        vv_files_edition_undo(h->files, c->version);
-    return rc;
-}
-
 static int checkpoint_checked(struct call *c)
 {
-    int rc = vvi_history_late_error(c->h, "checkpoint");
+    struct varve_history *h = c->h;
+    int rc = vvi_history_late_error(h, "checkpoint");
     if (rc == 0)
-        rc = vvi_damage_check(c->h, "checkpoint", c->version, -EEXIST);
+        rc = vvi_damage_check(h, "checkpoint", c->version, -EEXIST);
     if (rc)
         return rc;
-    vvi_shared_supersede(c->h, c->version);
-    vvi_shared_release(c->h);
-    return vvi_anew(c->h, c->version) ? checkpoint_anew(c) : checkpoint(c);
+    c->replace = vvi_replaces(h, c->version);
+    bool again = c->replace && vvi_written_now(h, c->version);
+    rc = again ? vv_files_edition(h->files, c->version) : 0;
+    if (rc)
+        return vvi_history_say(h, "checkpoint", c->version, rc);
+    rc = checkpoint(c);
+    if (rc && again)
+        vv_files_edition_undo(h->files, c->version); /* the version is what it was */
+    return rc;
 }
 
 static int checkpoint_call(void *arg)
@@ -549,7 +549,8 @@ static int restore_call(void *arg)
     if (rc)
         return rc;
     c->entered = true;
-    rc = vvi_history_late_error(c->h, "restore");
+    /* What failed with other versions is for other calls to say. */
+    rc = vvi_version_late_error(c->h, "restore", c->version);
     if (rc == 0)
         rc = vvi_damage_check(c->h, "restore", c->version, 0);
     return rc ? rc : restore(c);
@@ -765,8 +766,6 @@ int varve_wait(struct varve_history *h, uint64_t version, enum varve_level level
             rc = vvi_shared_wait(h, version, level, deadline_ns);
         else if (level == VARVE_LEVEL_LOCAL)
             rc = vvi_partner_wait(h, version, deadline_ns);
-        if (rc == 0)
-            vvi_shared_release(h);
     }
     vvi_trace_call_end(h, VV_TRACE_CALL_WAIT, version, 0, rc);
     vvi_call_ended(h->ctx, VVI_CALL_WAIT, start_ns);
@@ -791,10 +790,9 @@ int varve_flush(struct varve_history *h, int timeout_ms)
             rc = vvi_shared_flush(h, "flush", false, deadline_ns);
         else
             rc = vvi_partner_flush(h, deadline_ns);
-        if (rc == 0 && h->remote && vvi_any_anew(h)) {
-            vvi_shared_release(h);
+        /* What reached the level may have let older files go. */
+        if (rc == 0 && h->remote)
             rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);
-        }
         if (rc == 0)
             rc = vvi_history_late_error(h, "flush"); /* of a removal that ended meanwhile */
     }
@@ -823,6 +821,18 @@ int varve_discard(struct varve_history *h, uint64_t version)
     return rc;
 }
 
+int varve_confirm(struct varve_history *h, uint64_t version)
+{
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    rc = vv_engine_confirm(h->ctx->engine, h->hist, version);
+    if (rc)
+        vvi_history_say(h, "confirm", version, rc);
+    vvi_history_leave(h);
+    return rc;
+}
+
 int varve_latest(struct varve_history *h, uint64_t *ret_version)
 {
     struct vvi_where here = {"latest", 0, -1, -1};
@@ -831,8 +841,7 @@ int varve_latest(struct varve_history *h, uint64_t *ret_version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = h->remote ? vv_remote_latest(h->remote, ret_version)
-                   : vv_engine_latest(h->ctx->engine, h->hist, ret_version);
+    rc = vv_engine_latest(h->ctx->engine, h->hist, ret_version);
     if (rc)
         vvi_fail(h->ctx, &here, rc, "no version has reached the level");
     vvi_history_leave(h);

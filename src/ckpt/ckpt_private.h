@@ -192,6 +192,8 @@ struct vvi_on_stream {
 uint64_t vvi_on_deadline_ns(int timeout_ms);
 /* What failed after its call had returned, told once: recorded, and returned. */
 int vvi_history_late_error(struct varve_history *h, const char *operation);
+/* The same of one version, for calls that read it. */
+int vvi_version_late_error(struct varve_history *h, const char *operation, uint64_t version);
 /* Records "version N: text of the error". */
 int vvi_history_say(struct varve_history *h, const char *operation, uint64_t version, int rc);
 /* `on` NULL: as blocking calls. */
@@ -346,8 +348,7 @@ const char *vvi_files_path(const struct varve_ctx *ctx);
 int vvi_shared_open(struct varve_ctx *ctx, const struct vv_store_opts *store, uint64_t f2r,
                     uint64_t r2f, char *err, size_t err_bytes);
 /* Opens the history's shared half; h->files, if there is a local folder, is open. */
-int vvi_shared_history(struct varve_history *h, const struct varve_history_opts *opts, char *err,
-                       size_t err_bytes);
+int vvi_shared_history(struct varve_history *h, char *err, size_t err_bytes);
 /* Can a version of this size be brought to the local folder at all? */
 bool vvi_shared_fits(const struct varve_ctx *ctx, uint64_t size);
 /* All of these record what they return. The version is committed in the engine's folder. */
@@ -357,11 +358,6 @@ int vvi_shared_wait(struct varve_history *h, uint64_t version, enum varve_level 
 int vvi_shared_flush(struct varve_history *h, const char *operation, bool alone,
                      uint64_t deadline_ns);
 int vvi_shared_late_error(struct varve_history *h, const char *operation);
-/* Makes room for a version number that an earlier life had begun to write. */
-void vvi_shared_supersede(struct varve_history *h, uint64_t version);
-/* Lets go of what was written anew, where the new one has reached the level. */
-void vvi_shared_release(struct varve_history *h);
-
 /* ---- partner.c: partner copies ---- */
 
 bool vvi_transport_ok(const struct varve_transport *transport);
@@ -384,10 +380,8 @@ int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns);
 
 /* There is such a version, in a file or on its way to one, and this run has written it. */
 bool vvi_written_now(struct varve_history *h, uint64_t version);
-/* May it be written though it exists? */
-bool vvi_anew(struct varve_history *h, uint64_t version);
-/* Has anything been written so, perhaps? */
-bool vvi_any_anew(const struct varve_history *h);
+/* May it be overwritten? */
+bool vvi_replaces(struct varve_history *h, uint64_t version);
 
 /* ---- history.c ---- */
 

@@ -105,7 +105,9 @@ static int adopt_all(struct varve_history *h)
         rc = note_runs(h, &list);
     for (; rc == 0 && adopted < list.n; adopted++) {
         const struct found *f = &list.v[adopted];
-        rc = vv_engine_adopt(h->ctx->engine, h->hist, f->version, f->generation, f->size, f->user);
+        bool reached = !h->remote || vv_remote_has_reached(h->remote, f->version, f->generation);
+        rc = vv_engine_adopt(h->ctx->engine, h->hist, f->version, f->generation, f->size, f->user,
+                             reached);
         if (rc)
             break;
     }
@@ -178,9 +180,11 @@ static int history_new(struct varve_ctx *ctx, const char *name,
 {
     struct vv_core_hist_cfg cfg = {
         .consume_once = opts->consume == VARVE_CONSUME_ONCE,
-        .keep = ctx->remote ? 0 : opts->keep,
+        .keep = opts->keep,
+        .keep_every = opts->keep_every,
         .level = ctx->folder ? VV_CORE_DURABLE : VV_CORE_CACHED,
         .hold = ctx->remote != NULL,
+        .confirm = opts->confirm != 0,
         .order = opts->order == VARVE_ORDER_FIFO   ? VV_RESTORE_FIFO
                  : opts->order == VARVE_ORDER_LIFO ? VV_RESTORE_LIFO
                                                    : VV_RESTORE_BY_HINTS,
@@ -204,7 +208,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
                            &h->files);
     }
     if (rc == 0 && ctx->remote)
-        rc = vvi_shared_history(h, opts, err, err_bytes);
+        rc = vvi_shared_history(h, err, err_bytes);
     if (ctx->partner) {
         rc = vvi_partner_history(h, rc, err, err_bytes);
         if (rc == 0 && (rc = opened_by_all(h, &cfg, err, err_bytes)) == 0)
@@ -418,11 +422,6 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
             rc = shared;
             snprintf(text, text_bytes, "history %.60s: version %llu did not reach %.80s: %s",
                      h->name, (unsigned long long)version, ctx->opts.remote, vvi_flush_reason(rc));
-        }
-        if (shared == 0 && vvi_any_anew(h)) {
-            /* What does not go in time is left over, and goes in another life. */
-            vvi_shared_release(h);
-            shared = vv_engine_wait_all(ctx->engine, h->hist, deadline_ns);
         }
         vv_remote_stop(h->remote);
     }

@@ -113,17 +113,12 @@ bool vvi_written_now(struct varve_history *h, uint64_t version)
     return info.generation >= h->runs[h->nruns - 1].generation;
 }
 
-bool vvi_anew(struct varve_history *h, uint64_t version)
+bool vvi_replaces(struct varve_history *h, uint64_t version)
 {
     return h->overwrite ||
            (atomic_load_explicit(&h->resumed, memory_order_acquire) &&
             version >= atomic_load_explicit(&h->next_version, memory_order_relaxed) &&
             !vvi_written_now(h, version));
-}
-
-bool vvi_any_anew(const struct varve_history *h)
-{
-    return h->overwrite || atomic_load_explicit(&h->resumed, memory_order_acquire);
 }
 
 int varve_resume(struct varve_history *h, uint64_t next)

@@ -126,8 +126,6 @@ static int write_lease(struct varve_history *h, uint64_t version, struct vv_leas
         rc = vvi_damage_check(h, "write_move", version, -EEXIST);
     if (rc)
         return rc;
-    vvi_shared_supersede(h, version);
-    vvi_shared_release(h);
     if (!vvi_shared_fits(h->ctx, bytes))
         return vvi_fail_put(h, version, bytes, -EFBIG);
     /* Before memory is given back that the caller may have use for. */
@@ -156,8 +154,8 @@ int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lea
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    if (vvi_anew(h, version) && vv_engine_exists(h->ctx->engine, h->hist, version)) {
-        /* What is written anew comes back if this fails, which a hand-over could not undo. */
+    if (vvi_replaces(h, version) && vv_engine_exists(h->ctx->engine, h->hist, version)) {
+        /* If an overwrite fails the caller still has its bytes: a hand-over could not be undone. */
         vvi_history_leave(h);
         rc = vv_ckpt_write(h, version, lease->ptr, bytes, deadline_ns);
         if (rc == 0)

@@ -220,7 +220,7 @@ int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
     if (rc)
         return rc;
     vvi_trace_call(h, VV_TRACE_CALL_ACQUIRE, version);
-    rc = vvi_history_late_error(h, "acquire");
+    rc = vvi_version_late_error(h, "acquire", version);
     if (rc == 0)
         rc = vvi_damage_check(h, "acquire", version, 0);
     if (rc == 0)
@@ -317,8 +317,6 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
     rc = vvi_history_late_error(h, "reserve");
     if (rc == 0)
         rc = vvi_damage_check(h, "reserve", version, -EEXIST);
-    if (rc == 0)
-        vvi_shared_supersede(h, version);
     if (rc == 0) {
         rc = vv_engine_stream_check(h->ctx->engine, stream);
         if (rc)
@@ -476,6 +474,24 @@ int varve_commit(struct varve_history *h, uint64_t version, struct CUstream_st *
     return varve_commit_for(h, version, stream, -1);
 }
 
+/* Undoes the last checkpoint of a version that has not reached the level. */
+static int take_back(struct varve_history *h, uint64_t version)
+{
+    struct vvi_where here = {"abort", version, -1, -1};
+    int rc = vvi_written_now(h, version) ? vv_files_edition(h->files, version) : 0;
+    if (rc == 0)
+        rc = vv_engine_take_back(h->ctx->engine, h->hist, version);
+    if (rc == -ENOENT)
+        return parts_fail(h, "abort", version, -ENODATA);
+    if (rc == -EALREADY)
+        return vvi_fail(
+            h->ctx, &here, rc,
+            "version %llu has reached its level and cannot be taken back; varve_discard "
+            "removes it",
+            (unsigned long long)version);
+    return rc ? vvi_history_say(h, "abort", version, rc) : 0;
+}
+
 int varve_abort(struct varve_history *h, uint64_t version)
 {
     int rc = vvi_history_enter(h);
@@ -483,7 +499,9 @@ int varve_abort(struct varve_history *h, uint64_t version)
         return rc;
     struct parts p = {.n = 0};
     rc = parts_take(h, version, &p);
-    if (rc == 0) {
+    if (rc == -ENODATA) {
+        rc = take_back(h, version);
+    } else if (rc == 0) {
         for (size_t i = 0; i < p.n; i++)
             vv_engine_unlend(h->ctx->engine, p.lend[i]);
         parts_end(h, &p, false);

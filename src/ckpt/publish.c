@@ -254,7 +254,6 @@ static void set_engine(const struct varve_ctx *ctx, const struct vv_core_stats *
     r->late_errors = c->late_errors;
     r->bad_reads = c->bad_reads;
     r->reread = c->reread;
-    r->lost = c->lost;
 }
 
 static struct vv_stats_record *snapshot(struct vvi_publisher *p, enum vv_stats_state state)

@@ -4,11 +4,10 @@
  *
  * The engine knows one folder of files, the local one, or the shared one if there is no other. Its
  * stores are wrapped, so that whatever it commits goes on to the shared folder by itself. Here are
- * the questions about that: whether a version has come there, what failed on the way, and which
- * versions the retention rule gives up. The engine's own rule is off then: it would count what is on
- * local disk, and a version may go only when newer ones have reached the level.
+ * the questions about that: whether a version has come there, and what failed on the way. The engine
+ * hears which files have reached the level, and decides what may go.
  *
- * Threads: `expired` is called by the remote folder's worker; it only asks the engine to discard.
+ * Threads: `reached` is called by the remote folder's worker.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -65,19 +64,15 @@ int vvi_shared_open(struct varve_ctx *ctx, const struct vv_store_opts *store, ui
 
 /* ---- histories ---- */
 
-static void expired(void *arg, uint64_t version, uint64_t generation)
+static void reached(void *arg, uint64_t version, uint64_t generation)
 {
     struct varve_history *h = arg;
-    /* -ENOENT: the application was faster. */
-    int rc = vv_engine_discard_file(h->ctx->engine, h->hist, version, generation);
-    (void)rc;
+    vv_engine_reached(h->ctx->engine, h->hist, version, generation);
 }
 
-int vvi_shared_history(struct varve_history *h, const struct varve_history_opts *opts, char *err,
-                       size_t err_bytes)
+int vvi_shared_history(struct varve_history *h, char *err, size_t err_bytes)
 {
-    struct vv_remote_hist_opts o = {
-        .keep = opts->keep, .keep_every = opts->keep_every, .expired = expired, .arg = h};
+    struct vv_remote_hist_opts o = {.reached = reached, .arg = h};
     int rc = vv_remote_open(h->ctx->remote, h->name, h->files, &o, err, err_bytes, &h->remote);
     if (rc == 0 && !h->files)
         h->files = vv_remote_files(h->remote);
@@ -118,6 +113,8 @@ int vvi_shared_wait(struct varve_history *h, uint64_t version, enum varve_level 
     int rc = vv_remote_wait(h->remote, version,
                             level == VARVE_LEVEL_COMPLETE ? VV_REMOTE_COMPLETE : VV_REMOTE_STORED,
                             deadline_ns);
+    if (rc == 0 && (int)level == h->ctx->opts.level)
+        vv_engine_acknowledge(h->ctx->engine, h->hist, &version);
     if (rc == 0)
         return 0;
     if (rc == -ENOENT)
@@ -139,6 +136,8 @@ int vvi_shared_flush(struct varve_history *h, const char *operation, bool alone,
 {
     uint64_t version = 0;
     int rc = vv_remote_wait_all(h->remote, alone, deadline_ns, &version);
+    if (rc == 0)
+        vv_engine_acknowledge(h->ctx->engine, h->hist, NULL);
     return rc ? fail_remote(h, operation, version, rc) : 0;
 }
 
@@ -147,30 +146,4 @@ int vvi_shared_late_error(struct varve_history *h, const char *operation)
     uint64_t version = 0;
     int rc = h->remote ? vv_remote_take_error(h->remote, &version) : 0;
     return rc ? fail_remote(h, operation, version, rc) : 0;
-}
-
-/* A version that an earlier life began and did not bring to the level gives way. */
-void vvi_shared_supersede(struct varve_history *h, uint64_t version)
-{
-    if (!h->remote || !vv_remote_unfinished(h->remote, version))
-        return;
-    /* -ENOENT: it has gone already. */
-    int rc = vv_engine_discard(h->ctx->engine, h->hist, version);
-    (void)rc;
-}
-
-/* What was written anew may go when the new one has reached the level. */
-void vvi_shared_release(struct varve_history *h)
-{
-    struct vv_engine *e = h->ctx->engine;
-    uint64_t version = 0, generation = 0;
-    if (!h->remote || !vvi_any_anew(h))
-        return;
-    for (uint64_t from = 0; vv_engine_superseding(e, h->hist, from, &version, &generation) == 0;
-         from = version + 1) {
-        if (generation && vv_remote_has_reached(h->remote, version, generation))
-            vv_engine_release_superseded(e, h->hist, version);
-        if (version == UINT64_MAX)
-            break;
-    }
 }

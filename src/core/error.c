@@ -14,6 +14,8 @@ static const struct {
     {0, "success"},
     {EINVAL, "invalid argument or option"},
     {ENOENT, "no such version, history or file"},
+    {ENOTDIR, "a folder is missing, or was removed or replaced while in use"},
+    {EBADF, "the file of a version is missing: it was removed behind the library's back"},
     {EEXIST, "the version exists already"},
     {ENOMEM, "out of memory"},
     {ENOSPC, "no space left in any tier that could take the data"},

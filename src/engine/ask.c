@@ -36,7 +36,7 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
 int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
                    struct vv_object_info *ret_info)
 {
-    const struct vv_object *obj = vvi_object_find(core, hist, version);
+    const struct vv_object *obj = vvi_gen_last(core, hist, version);
 
     if (!obj || !obj->written)
         return -ENOENT;
@@ -58,19 +58,6 @@ int vv_core_wanted(const struct vv_core *core, uint32_t hist, uint64_t version, 
                                                 (obj->consumed && !obj->hint_first)};
     if (vv_next_use(ret_wanted->rank) == VV_USE_UNKNOWN)
         ret_wanted->rank = vv_next_rank(VV_USE_UNKNOWN, h->next_ordinal - obj->ordinal);
-    return 0;
-}
-
-int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_version)
-{
-    const struct hist *h = vvi_hist(core, hist);
-    const struct vv_object *obj = h->newest;
-
-    while (obj && h->cfg.level == VV_CORE_DURABLE && !obj->durable)
-        obj = obj->older;
-    if (!obj)
-        return -ENOENT;
-    *ret_version = obj->version;
     return 0;
 }
 

@@ -427,7 +427,16 @@ static const char *check_live(const struct vv_core *core, const struct vv_object
     const char *wrong;
 
     REQUIRE(!obj->dead, "a discarded object is still in the table of versions");
-    REQUIRE(vvi_object_find(core, obj->hist, obj->version) == obj, "a version cannot be found");
+    const struct vv_object *there = vvi_object_find(core, obj->hist, obj->version);
+    REQUIRE((obj->beside ? there->replacement : there) == obj, "a version cannot be found");
+    REQUIRE(!obj->beside || obj->writing, "an object beside the table is not being written");
+    REQUIRE(!obj->replacement || (obj->written && obj->replacement->beside),
+            "what replaces a version is not beside it");
+    REQUIRE(!obj->old || (obj->written && obj->old->gen == VV_GEN_HELD && obj->old->durable),
+            "a generation is held that need not be");
+    REQUIRE(!obj->old || obj->gen == VV_GEN_CURRENT || obj->provisional,
+            "a safe generation holds an older one");
+    REQUIRE(obj->gen != VV_GEN_SAFE || obj->durable, "a generation is safe without a file");
     REQUIRE(!(obj->written && obj->writing), "a version is written and being written");
     REQUIRE(obj->written || obj->writing || obj->hint_first, "a version that nobody knows of");
     REQUIRE(!obj->durable || obj->written, "a version is committed before it is written");
@@ -436,6 +445,17 @@ static const char *check_live(const struct vv_core *core, const struct vv_object
     wrong = check_copies(core, obj);
     if (!wrong && obj->written)
         wrong = check_bytes_kept(core, obj);
+    return wrong;
+}
+
+static const char *check_version(const struct vv_core *core, const struct vv_object *obj)
+{
+    const char *wrong = check_live(core, obj);
+
+    if (!wrong && obj->replacement)
+        wrong = check_live(core, obj->replacement);
+    if (!wrong && obj->old)
+        wrong = check_copies(core, obj->old);
     return wrong;
 }
 
@@ -517,7 +537,7 @@ static uint64_t lent_files(const struct vv_core *core)
     uint64_t used = 0;
 
     for (const struct vv_lend *l = core->lends; l; l = l->next) {
-        bool counted = !l->obj->dead;
+        bool counted = l->obj->gen != VV_GEN_ENDED;
         for (const struct vv_order *o = core->orders; o && !counted; o = o->all_next)
             counted = o->obj == l->obj;
         for (unsigned i = 0; i < REQ_LISTS; i++)
@@ -531,6 +551,12 @@ static uint64_t lent_files(const struct vv_core *core)
     return used;
 }
 
+/* Of a version, with all its generations that have not ended. */
+static uint64_t files_of(const struct vv_object *obj)
+{
+    return obj ? obj->file_bytes + files_of(obj->old) + files_of(obj->replacement) : 0;
+}
+
 /* What live and dead objects take of the files tier adds up. A dead object that only a request
  * refers to has given its share back or is about to be removed. */
 static const char *check_files(const struct vv_core *core)
@@ -539,22 +565,19 @@ static const char *check_files(const struct vv_core *core)
 
     for (uint32_t i = 0; i < core->nhist; i++)
         for (size_t s = 0; s < core->hist[i].nslots; s++)
-            used += core->hist[i].slot[s] ? core->hist[i].slot[s]->file_bytes : 0;
+            used += files_of(core->hist[i].slot[s]);
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
-        if (o->obj->dead && !seen_before(core, o))
+        if (o->obj->gen == VV_GEN_ENDED && !seen_before(core, o))
             used += o->obj->file_bytes;
     for (unsigned i = 0; i < REQ_LISTS; i++)
         for (const struct vv_req *req = first_req(core, i); req; req = req->next) {
-            bool counted = !req->obj || !req->obj->dead;
+            bool counted = !req->obj || req->obj->gen != VV_GEN_ENDED;
             for (const struct vv_order *o = core->orders; o && !counted; o = o->all_next)
                 counted = o->obj == req->obj;
             for (const struct vv_req *r = first_req(core, i); r != req && !counted; r = r->next)
                 counted = r->obj == req->obj;
             used += counted ? 0 : req->obj->file_bytes;
         }
-    for (uint32_t i = 0; i < core->nhist; i++)
-        for (const struct vv_object *obj = core->hist[i].held; obj; obj = obj->newer)
-            used += obj->file_bytes;
     used += core->tier[core->disk].unremoved_bytes + lent_files(core);
     REQUIRE(core->tier[core->disk].used_bytes == used, "bytes of files are miscounted");
     return NULL;
@@ -639,14 +662,17 @@ static const char *check_order_of_writing(const struct hist *h)
 
 static const char *check_hist_counts(const struct vv_core *core, const struct hist *h)
 {
-    uint64_t objects = 0, ready = 0, missing = 0, unwritten = 0, durable = 0, down = 0, failed = 0;
+    uint64_t objects = 0, ready = 0, missing = 0, unwritten = 0, durable = 0, down = 0, failed = 0,
+             safe = 0, exempt = 0;
 
     for (size_t i = 0; i < h->nslots; i++) {
         const struct vv_object *obj = h->slot[i];
         if (!obj)
             continue;
         objects++;
-        durable += obj->durable;
+        durable += obj->written && obj->durable;
+        safe += vvi_gen_counts(obj);
+        exempt += obj->exempt;
         down += obj->down;
         failed += obj->flush_err != 0;
         if (!obj->hint_first)
@@ -657,6 +683,7 @@ static const char *check_hist_counts(const struct vv_core *core, const struct hi
     }
     REQUIRE(objects == h->nobjects, "versions are miscounted");
     REQUIRE(durable == h->ndurable, "committed versions are miscounted");
+    REQUIRE(safe == h->nsafe && exempt == h->nexempt, "safe versions are miscounted");
     REQUIRE(down == h->ndown, "versions complete below are miscounted");
     REQUIRE(failed == h->nfailed, "versions whose flush failed are miscounted");
     REQUIRE(ready == h->ready, "hinted versions are miscounted");
@@ -673,7 +700,7 @@ static const char *check_hist(const struct vv_core *core, const struct hist *h)
 
     for (size_t i = 0; i < h->nslots && !wrong; i++)
         if (h->slot[i])
-            wrong = check_live(core, h->slot[i]);
+            wrong = check_version(core, h->slot[i]);
     if (!wrong)
         wrong = check_hints(core, h);
     if (!wrong)
@@ -794,11 +821,15 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     uint64_t flags = obj->written | obj->writing << 1 | obj->dead << 2 | obj->consumed << 3 |
                      obj->durable << 4 | obj->removing << 5 | obj->passed << 6 |
                      obj->no_prefetch << 7 | obj->down << 8 | obj->keep_file << 9 |
-                     obj->pass_through << 10 | obj->streams << 11 | obj->ordered << 12;
+                     obj->pass_through << 10 | obj->streams << 11 | obj->ordered << 12 |
+                     obj->filled << 13 | obj->provisional << 14 | obj->reached << 15;
     uint64_t d = mix(obj->hist, obj->version);
 
     d = mix(d, flags | (uint64_t)obj->home << 16 | (uint64_t)(uint16_t)obj->flush_err << 32);
     d = mix(mix(mix(d, obj->size), obj->refs), obj->reflushed);
+    d = mix(d, obj->gen | (uint64_t)obj->unfinished << 8);
+    d = mix(d, obj->old ? digest_object(core, obj->old) : 0);
+    d = mix(d, obj->replacement ? digest_object(core, obj->replacement) : 0);
     for (unsigned t = 0; t < core->ntiers; t++)
         if (obj->copy[t])
             d = digest_copy(core, obj->copy[t], d);

@@ -267,6 +267,7 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
                            .ordered = req->ordered,
                            .keep = req->keep,
                            .again = req->again,
+                           .replace = req->replace,
                            .hist = hist,
                            .obj = obj,
                            .start_ns = core->now_ns};
@@ -390,7 +391,7 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
     return (uint8_t)core->host;
 }
 
-/* Is it too large to stay in memory until its file is committed? */
+/* Is it too large to stay in memory until its file is committed? Then its put ends with the commit. */
 static bool streams(const struct vv_core *core, const struct vv_object *obj)
 {
     uint64_t pages = core->tier[core->host].arena.npromised;
@@ -400,7 +401,7 @@ static bool streams(const struct vv_core *core, const struct vv_object *obj)
     if (obj->home == core->device)
         pages = core->paged ? pages + core->tier[core->device].arena.npromised
                             : VV_MIN(pages, core->tier[core->device].arena.npromised);
-    return (uint64_t)obj->nchunks * 2 > pages;
+    return obj->nchunks > pages;
 }
 
 /* Is it larger than the tier that it enters, so that transit pages have to help? */
@@ -456,44 +457,74 @@ static void begin_writing(struct vv_core *core, struct hist *h)
     }
 }
 
+/* Is the version there, or being written, and not to be replaced? */
+static bool put_refused(const struct vv_core *core, uint32_t hist, uint64_t version, bool replace)
+{
+    const struct vv_object *obj = vvi_object_find(core, hist, version);
+    const struct vv_object *writing = obj && obj->writing ? obj : obj ? obj->replacement : NULL;
+
+    if (writing && !(writing->ordered && replace))
+        return true;
+    return obj && obj->written && !replace && !obj->unfinished;
+}
+
+/* The object that a put writes: beside the version that it replaces, or what holds its hints. A put
+ * that a stream has still to carry out gives way to it. Where nothing outlives the process, so does
+ * what is replaced, to make room. */
+static struct vv_object *put_object(struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    struct vv_object *obj = vvi_gen_last(core, hist, version);
+
+    if (obj && obj->writing) {
+        vvi_put_failed(core, obj, -ECANCELED);
+        obj = vvi_object_find(core, hist, version);
+    }
+    if (obj && obj->written && has_files(core))
+        return obj->replacement = vvi_object_beside(core, hist, version);
+    if (obj && obj->written) {
+        vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+        obj = vvi_object_find(core, hist, version);
+    }
+    return obj ? obj : vvi_object_new(core, hist, version);
+}
+
 /* `lends`: its bytes stand in these already; NULL: they do not. */
 static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
                      uint64_t user, bool app_is_device, struct vv_lend *const *lends, size_t nlends,
                      struct vv_req *req)
 {
-    struct vv_object *obj = vvi_object_find(core, hist, version);
-    int r;
+    struct vv_object *obj;
+    int r = put_refused(core, hist, version, req->replace) ? -EEXIST : 0;
 
-    if (obj && (obj->written || obj->writing))
-        return -EEXIST;
-    r = put_admit(core, size, user, app_is_device);
+    if (r == 0)
+        r = put_admit(core, size, user, app_is_device);
     if (r == 0 && lends)
         r = vvi_lend_admit(core, file_bytes(core, size, user));
     if (r < 0)
         return r;
-    if (!obj)
-        obj = vvi_object_new(core, hist, version);
+    obj = put_object(core, hist, version);
     if (!obj)
         return -ENOMEM;
     obj->size = size;
     obj->nchunks = vvi_nchunks(core, size);
     obj->home = put_home(core, obj, app_is_device);
-    if (lends && vvi_lend_take_over(core, obj, lends, nlends) < 0) {
-        obj->refs++;
-        vvi_object_unref(core, obj);
-        return -ENOMEM;
-    }
     see_interval(core, vvi_hist(core, hist));
     begin_writing(core, vvi_hist(core, hist));
     retry_transit(core);
     vvi_hint_account(core, obj, -1);
-    obj->writing = true;
+    vvi_gen_step(core, obj, VV_GEN_BEGUN);
     vvi_hint_account(core, obj, 1);
     obj->user = user;
+    obj->provisional = vvi_hist(core, hist)->cfg.confirm;
     obj->generation = obj->file_generation = core->next_generation++;
     obj->pass_through = passes_through(core, obj);
     obj->streams = streams(core, obj);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
+    if (lends && vvi_lend_take_over(core, obj, lends, nlends) < 0) {
+        obj->user = 0; /* the caller's still */
+        vvi_gen_end(core, obj, VV_GEN_DROPPED);
+        return -ENOMEM;
+    }
     req_start(core, &core->puts, req, VV_REQ_PUT, hist, obj);
     req->app_is_device = app_is_device;
     req->file_bytes = file_bytes(core, size, user);
@@ -562,7 +593,7 @@ void vvi_restore_begins(struct vv_core *core, struct vv_object *obj)
 int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device,
                 uint64_t now_ns, struct vv_req *req)
 {
-    struct vv_object *obj = vvi_object_find(core, hist, version);
+    struct vv_object *obj = vvi_gen_last(core, hist, version);
     uint64_t *issued;
 
     if (!obj || !obj->written)
@@ -587,26 +618,20 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     return 0;
 }
 
-/* May be waited for and discarded. */
-static bool known(const struct vv_object *obj)
-{
-    return obj->written || (obj->writing && obj->ordered);
-}
-
 bool vv_core_exists(const struct vv_core *core, uint32_t hist, uint64_t version)
 {
     const struct vv_object *obj = vvi_object_find(core, hist, version);
 
-    return obj && (obj->written || obj->writing);
+    return obj && ((obj->written && !obj->unfinished) || obj->writing || obj->replacement);
 }
 
 int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
                  uint64_t now_ns, struct vv_req *req)
 {
-    struct vv_object *obj = vvi_object_find(core, hist, version);
+    struct vv_object *obj = vvi_gen_last(core, hist, version);
     bool cached = level == VV_CORE_CACHED;
 
-    if (!obj || !known(obj))
+    if (!obj || !vvi_gen_known(obj))
         return -ENOENT;
     if (level == VV_CORE_DURABLE && !has_files(core))
         return -EINVAL;
@@ -690,11 +715,13 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
 
-    if (!obj || !known(obj))
+    if (!obj || !(vvi_gen_known(obj) || (obj->replacement && obj->replacement->ordered)))
         return -ENOENT;
     vvi_core_enter(core, now_ns);
     vv_trace(VV_TRACE_DISCARD, vvi_trace_history(core, hist), version, 0, 0);
-    vvi_object_gone(core, obj);
+    if (obj->replacement && obj->replacement->ordered)
+        vvi_gen_end(core, obj->replacement, VV_GEN_DISCARDED);
+    vvi_gen_end(core, obj, VV_GEN_DISCARDED);
     retry_flushes(core, vvi_hist(core, hist));
     vvi_core_leave(core);
     return 0;
@@ -711,7 +738,7 @@ static uint32_t leave_to_streams(struct vv_core *core, struct vv_req *list, uint
             continue;
         n += req->ordered;
         if (req->kind == VV_REQ_PUT && !req->obj->dead)
-            vvi_object_gone(core, req->obj);
+            vvi_gen_end(core, req->obj, VV_GEN_DROPPED);
     }
     return n;
 }
@@ -728,32 +755,24 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
     ordered += leave_to_streams(core, core->gets, hist);
     ordered += leave_to_streams(core, core->ordered, hist);
     vv_assert(h->pending == ordered);
-    while (h->oldest) {
-        struct vv_object *obj = h->oldest;
-        obj->keep_file = true;
-        /* Its file stays, and may be adopted before the last reader of its pages has gone. */
-        if (obj->durable)
-            vvi_object_file_gone(core, obj);
-        vvi_object_gone(core, obj);
-    }
-    vvi_hold_drop(core, hist);
+    while (h->oldest)
+        vvi_gen_close(core, h->oldest);
     h->used = false;
     vvi_core_leave(core);
 }
 
 int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
-                  uint64_t size, uint64_t user)
+                  uint64_t size, uint64_t user, bool reached)
 {
-    struct hist *h = vvi_hist(core, hist);
-    struct vv_object *obj;
+    struct vv_object *obj = vvi_object_find(core, hist, version);
 
     if (!has_files(core) || size == 0)
         return -EINVAL;
-    obj = vvi_object_find(core, hist, version);
-    if (obj && (obj->written || obj->writing))
+    if (obj &&
+        (obj->writing || obj->replacement || (obj->written && obj->generation >= generation)))
         return -EEXIST;
-    if (!obj)
-        obj = vvi_object_new(core, hist, version);
+    if (!obj || obj->written)
+        obj = put_object(core, hist, version);
     if (!obj)
         return -ENOMEM;
     obj->generation = obj->file_generation = generation;
@@ -761,13 +780,14 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
     obj->user = user;
     obj->nchunks = vvi_nchunks(core, size);
     obj->durable = true;
+    obj->reached = reached;
+    obj->unfinished = !reached;
     obj->file_bytes = file_bytes(core, size, user);
     core->tier[core->disk].used_bytes += obj->file_bytes;
     /* Where it is restored to is not known before it is; the fastest tier is the best guess. */
     obj->home = put_home(core, obj, true);
     core->next_generation = VV_MAX(core->next_generation, generation + 1);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
-    h->ndurable++;
     vvi_object_written(core, obj);
     return 0;
 }
@@ -800,6 +820,8 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
      * and keeps it. */
     for (struct vv_req *req = core->puts; req; req = req->next) {
         struct vv_object *obj = req->obj;
+        if (req->unissued == 0)
+            continue; /* it has its place */
         if (!obj->copy[obj->home])
             obj->home = put_home(core, obj, req->app_is_device);
         obj->pass_through |= passes_through(core, obj);
@@ -877,18 +899,6 @@ void vv_core_promise(struct vv_core *core, struct vv_req *req)
         vvi_core_reclass(core, obj, 0, obj->nchunks); /* nothing of it is to be flushed any more */
     }
     req->error = 0;
-}
-
-/* The object is about to go, its error stays with the history. */
-void vvi_late_error(struct vv_core *core, const struct vv_object *obj)
-{
-    struct hist *h = vvi_hist(core, obj->hist);
-
-    if (h->late_err || obj->told)
-        return;
-    h->late_err = obj->flush_err;
-    h->late_tier = obj->err_tier;
-    h->late_version = obj->version;
 }
 
 /* What stands in a transit page is there for a moment, and counts for nothing. */
@@ -988,24 +998,31 @@ static void drop_transit(struct vv_core *core, struct vv_order *o)
     vvi_copy_maybe_free(core, from);
 }
 
-static void fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status)
+void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status)
 {
     for (struct vv_req *req = core->gets; req; req = req->next)
         if (req->obj == obj && !req->error)
             req->error = status;
 }
 
-static bool fail_put_of(struct vv_core *core, const struct vv_object *obj, int status)
+static struct vv_req *put_of(const struct vv_core *core, const struct vv_object *obj)
 {
     struct vv_req *list[] = {core->puts, core->ordered};
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
         for (struct vv_req *req = list[i]; req; req = req->next)
-            if (req->kind == VV_REQ_PUT && req->obj == obj) {
-                req->error = req->error ? req->error : status;
-                return true;
-            }
-    return false;
+            if (req->kind == VV_REQ_PUT && req->obj == obj)
+                return req;
+    return NULL;
+}
+
+static bool fail_put_of(struct vv_core *core, const struct vv_object *obj, int status)
+{
+    struct vv_req *req = put_of(core, obj);
+
+    if (req)
+        req->error = req->error ? req->error : status;
+    return req != NULL;
 }
 
 static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
@@ -1020,8 +1037,26 @@ static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
          * fails now and may be tried again. */
         o->obj->no_prefetch = true;
         if (o->src_tier == core->disk)
-            fail_gets_of(core, o->obj, status);
+            vvi_fail_gets_of(core, o->obj, status);
     }
+}
+
+/* All bytes of the request have moved. A put of what memory cannot hold until the commit waits for
+ * that: until then the version could be lost. */
+static void req_filled(struct vv_core *core, struct vv_req *req)
+{
+    if (!vv_core_put_waits(req) || req->obj->dead) {
+        vvi_req_end(core, req, 0);
+        return;
+    }
+    req->obj->filled = true;
+    req_unlink(core, req); /* it waits for the disk, also where a stream ordered it */
+    req_link(&core->puts, req);
+}
+
+bool vv_core_put_waits(const struct vv_req *req)
+{
+    return req->kind == VV_REQ_PUT && req->obj->streams;
 }
 
 static void app_done(struct vv_core *core, struct vv_order *o, int status)
@@ -1037,45 +1072,40 @@ static void app_done(struct vv_core *core, struct vv_order *o, int status)
     if (req->inflight == 0 && req->error)
         vvi_req_end(core, req, req->error);
     else if (req->inflight == 0 && req->chunks_left == 0)
-        vvi_req_end(core, req, 0);
+        req_filled(core, req);
 }
 
-/* Old versions go when newer ones have reached the level of the history. */
-static void retain(struct vv_core *core, struct hist *h)
+static void commit_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
-    bool durable = h->cfg.level == VV_CORE_DURABLE;
-    struct vv_object *obj = h->oldest, *next;
-
-    for (; h->cfg.keep && obj && (durable ? h->ndurable : h->nwritten) > h->cfg.keep; obj = next) {
-        next = obj->newer;
-        if (!durable || obj->durable)
-            vvi_object_gone(core, obj);
-    }
+    /* What the kernel could not bring to the disk it may have dropped: asking it again would be
+     * answered with success. */
+    obj->spoiled = true;
+    if (!fail_put_of(core, obj, status))
+        late_error(core, obj, core->disk, status);
+    vvi_file_clean(core, obj);
+    vvi_object_settle(core, obj);
 }
 
 static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
 {
     struct vv_copy *copy = obj->copy[core->disk];
+    struct vv_req *put = obj->filled ? put_of(core, obj) : NULL;
 
     copy->commit_issued = false;
     if (obj->dead)
         return;
     if (status < 0) {
-        /* What the kernel could not bring to the disk it may have dropped: asking it again would
-         * be answered with success. */
-        obj->spoiled = true;
-        late_error(core, obj, core->disk, status);
-        vvi_file_clean(core, obj);
-        vvi_object_settle(core, obj);
+        commit_failed(core, obj, status);
         return;
     }
     obj->durable = true;
-    vvi_hist(core, obj->hist)->ndurable++;
-    if (!vvi_hist(core, obj->hist)->cfg.hold)
-        vvi_release(core, obj->hist, obj->version);
+    vvi_hist(core, obj->hist)->ndurable += obj->written;
     vvi_copy_free(core, copy);
     vvi_core_reclass(core, obj, 0, obj->nchunks);
+    if (put)
+        vvi_req_end(core, put, 0);
     vvi_object_settle(core, obj);
+    vvi_gen_durable(core, obj);
 }
 
 /* A file that could not be removed still takes its space, and its version would be there again when
@@ -1186,8 +1216,8 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
     case VV_ORDER_WAKE:
         break;
     }
-    if (h->used)
-        retain(core, h);
+    if (h->used && h->cfg.keep)
+        vvi_gen_retain(core, h);
     vvi_object_unref(core, obj);
     o->next = core->free_orders;
     core->free_orders = o;

@@ -166,6 +166,7 @@ struct vv_req {
     /* GET, the caller's. keep: the version does not count as consumed by it; again: part of a
      * restore that has begun already, which no hint was given for. */
     bool keep, again;
+    bool replace;      /* PUT, the caller's: a version that exists is overwritten */
     uint32_t unissued; /* chunks without an order yet; read-only for the caller, as all below */
     uint64_t start_ns; /* from here on private to the core */
     struct vv_object *obj;
@@ -215,11 +216,12 @@ enum vv_restore_order {
 };
 
 struct vv_core_hist_cfg {
-    bool consume_once; /* a restored version is discarded and its pending flushes are dropped */
-    uint64_t keep;     /* versions kept at most once they reached the level; 0: all */
+    bool consume_once;   /* a restored version is discarded and its pending flushes are dropped */
+    uint64_t keep;       /* newest versions kept once they reached the level; 0: all */
+    uint64_t keep_every; /* with `keep`, multiples of this stay too; 0: none */
     enum vv_core_level level;
-    bool hold; /* what was superseded stays until vv_core_release, not only until the commit of what
-                  replaces it */
+    bool hold;    /* the level is reached when vv_core_reached says so, not with the commit */
+    bool confirm; /* what replaces a version is provisional until vv_core_confirm */
     enum vv_restore_order order; /* declared: the core hints every version as it is written */
 };
 
@@ -229,10 +231,10 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
  * may be pending but `ordered` ones, which end when their orders do. Orders in flight for it still
  * complete. */
 void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns);
-/* Declares a version found committed on the files tier when the history was opened, oldest first.
- */
+/* Declares a version found committed on the files tier when the history was opened, oldest first; a
+ * later generation of the same version replaces the one before. `reached`: it has reached the level. */
 int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
-                  uint64_t size, uint64_t user) VV_WARN_UNUSED;
+                  uint64_t size, uint64_t user, bool reached) VV_WARN_UNUSED;
 
 /*
  * Requests. PUT and GET end when the application's memory may be used again. `app_is_device`: where
@@ -261,6 +263,8 @@ void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64
  * out; their completions with status 0 follow at once. What else has gone wrong with the version by
  * now, in a flush that ran ahead, becomes its late error. */
 void vv_core_promise(struct vv_core *core, struct vv_req *req);
+/* Does the put end only with the commit of its file? Settled once all its orders are out. */
+bool vv_core_put_waits(const struct vv_req *req);
 
 /*
  * Lending: pages of the first tier for the application to use itself, always one run. At most half
@@ -311,24 +315,28 @@ int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version,
                  uint64_t now_ns) VV_WARN_UNUSED;
 void vv_core_hint_clear(struct vv_core *core, uint32_t hist, uint64_t now_ns);
 void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns);
-/* The version is gone at once for everybody; its space follows when the last reader ends. */
 /*
- * A version is going to be written anew: it is gone at once, as if discarded, but if it is committed
- * its file stays until what replaces it is committed too (or vv_core_release tells), or is discarded.
- * -ENOENT.
+ * Generations: see policy/generation.h. A put with `replace` makes a new one of a version that exists.
+ * Until it is written the version is what it was, and if it fails it stays so; then the old one is
+ * held back, if it is safe, until the new one is.
+ *
+ * vv_core_reached    in a history with `hold`: this file has reached the level. One that has ended
+ *                    meanwhile is ignored.
+ * vv_core_confirm    the last put of the version is not provisional any more. -ENOENT.
+ * vv_core_take_back  undoes the last put of the version, which is again what it was before.
+ *                    -EALREADY: it has reached the level. -ENOENT.
+ * vv_core_acknowledge  a caller has heard that the version, or with NULL every one, has reached the
+ *                    level: a put without `replace` does not overwrite it any more.
  */
-int vv_core_supersede(struct vv_core *core, uint32_t hist, uint64_t version,
+void vv_core_reached(struct vv_core *core, uint32_t hist, uint64_t version,
+                     uint64_t file_generation, uint64_t now_ns);
+int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version,
+                    uint64_t now_ns) VV_WARN_UNUSED;
+int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version,
                       uint64_t now_ns) VV_WARN_UNUSED;
-/* Nothing came of it: the version is what it was. -ENOENT: it was not committed; -EEXIST: it was
- * written. */
-int vv_core_revive(struct vv_core *core, uint32_t hist, uint64_t version,
-                   uint64_t now_ns) VV_WARN_UNUSED;
-/* What the version has superseded may go. */
-void vv_core_release(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns);
-/* A version of which a superseded file is held, the first from `from` on, and the generation of the
- * file that replaces it; 0: that is not committed. -ENOENT. */
-int vv_core_superseding(const struct vv_core *core, uint32_t hist, uint64_t from,
-                        uint64_t *ret_version, uint64_t *ret_file_generation) VV_WARN_UNUSED;
+void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version);
+/* The version and all its generations are gone at once for everybody; its space follows when the last
+ * reader ends. */
 int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,
                     uint64_t now_ns) VV_WARN_UNUSED;
 
@@ -361,8 +369,9 @@ struct vv_wanted {
 /* -ENOENT: there is no such version, or it is another generation by now. */
 int vv_core_wanted(const struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
                    struct vv_wanted *ret_wanted) VV_WARN_UNUSED;
-/* The newest version that has reached the history's level; -ENOENT when there is none. */
-int vv_core_latest(const struct vv_core *core, uint32_t hist, uint64_t *ret_version) VV_WARN_UNUSED;
+/* The newest version that has reached the history's level, and acknowledges it; -ENOENT when there is
+ * none. */
+int vv_core_latest(struct vv_core *core, uint32_t hist, uint64_t *ret_version) VV_WARN_UNUSED;
 /* Calls back for every version that can be restored, in the order of writing. */
 void vv_core_each(const struct vv_core *core, uint32_t hist,
                   void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
@@ -397,7 +406,6 @@ struct vv_core_stats {
     uint64_t reread;      /* orders that could read a version that could not be read before */
     uint64_t files_bytes, objects;
     uint64_t object_bytes; /* memory that the core itself takes */
-    uint64_t lost;         /* versions larger than memory whose files could not be written */
     uint64_t invariant_checks;
     double utilisation; /* share of the memory tiers' pages in use, averaged over time */
     double tier_used_page_ns[VV_MAX_TIERS]; /* memory tiers: pages in use, added up over time */

@@ -10,6 +10,7 @@
  *   space.c    who makes room for whom
  *   sched.c    which order goes out next on each hop
  *   lend.c     pages that the application uses itself
+ *   generations.c  versions that are overwritten: which generation counts, which one stays
  *   check.c    invariants and the digest
  *
  * Where a chunk is, is written in one place only: the page table of each copy and the state of each
@@ -23,6 +24,7 @@
 #include "core/heap.h"
 #include "engine/core.h"
 #include "policy/detect.h"
+#include "policy/generation.h"
 #include "policy/next.h"
 #include "policy/predict.h"
 #include "policy/window.h"
@@ -83,6 +85,8 @@ struct vv_object {
     uint64_t file_generation;
     struct vv_copy *copy[VV_MAX_TIERS];
     struct vv_object *older, *newer; /* in order of writing; written objects only */
+    struct vv_object *replacement;   /* a put under way that will replace it */
+    struct vv_object *old;           /* HELD until this one is safe */
     uint64_t ordinal;                /* place in the order of writing, for the detector */
     uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
     uint64_t file_bytes;             /* of the files tier's capacity that it takes */
@@ -107,8 +111,13 @@ struct vv_object {
     bool no_prefetch;   /* a transfer up failed: left to restores */
     bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
     bool keep_file;     /* dead for this process only: its committed file stays */
-    bool anew;          /* gone because it is written anew, or was not: what it superseded stays */
-    bool superseded;    /* so, and its file stays until what replaces it is safe; see hold.c */
+    uint8_t gen;        /* enum vv_gen_state; written, writing and dead follow from it */
+    bool beside;        /* not in the table: it will replace what is there */
+    bool reached;       /* the store says that its file has reached the level */
+    bool provisional;   /* the one it replaces stays until vv_core_confirm */
+    bool unfinished;    /* an earlier life left it below the level, and no caller has heard of it */
+    bool exempt;        /* no longer among the newest, and kept by keep_every */
+    bool filled;        /* `streams`: all bytes are in the tiers, its put waits for the commit */
     bool pass_through;  /* larger than its tier: its put goes through transit pages as well */
     bool streams;       /* too large to stay in memory until its file is committed */
     bool spoiled;     /* a write to its file or its commit failed: that file is good for nothing */
@@ -133,6 +142,7 @@ struct hist {
     size_t nslots, nobjects, nalive; /* nalive: dead ones included */
     struct vv_object *oldest, *newest;
     uint64_t next_ordinal, ndurable, nwritten, ndown;
+    uint64_t nsafe, nexempt; /* versions that vvi_gen_counts; of them, those marked `exempt` */
     uint32_t ncopies[VV_MAX_TIERS];
 
     struct hint *ring;              /* live hints, by sequence number modulo its size */
@@ -142,8 +152,6 @@ struct hist {
     uint64_t *passed;  /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
-    struct vv_object *held;         /* superseded, and nothing but that keeps them; by `newer` */
-    uint32_t nsuperseded;           /* held, or to be when their orders have ended */
 
     uint64_t ready,
         missing_chunks; /* hinted and written objects; their chunks that are on no memory tier */
@@ -316,9 +324,15 @@ uint64_t vvi_chunk_bytes(const struct vv_core *core, const struct vv_object *obj
                          uint32_t n);
 struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uint64_t version);
 struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version);
+/* One that will replace what is in the table. */
+struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_t version);
 struct vv_object *vvi_object_nameless(struct vv_core *core, uint32_t hist);
-void vvi_object_gone(struct vv_core *core,
-                     struct vv_object *obj); /* dead or cancelled: out of the books */
+/* Into the books as a written version, and out of them; `successor`, or NULL, takes its place in the
+ * table and its hints. */
+void vvi_object_enter(struct vv_core *core, struct vv_object *obj);
+void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor);
+/* Gives up the memory of one that has left, as far as no transfer uses it. */
+void vvi_object_drop_pages(struct vv_core *core, struct vv_object *obj);
 void vvi_object_file_gone(struct vv_core *core,
                           struct vv_object *obj); /* gives back its share of the capacity */
 void vvi_object_unref(struct vv_core *core, struct vv_object *obj);
@@ -447,21 +461,48 @@ void vvi_core_leave(struct vv_core *core);
 void vvi_restore_begins(struct vv_core *core, struct vv_object *obj);
 void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj,
                      struct vv_req *req);
-void vvi_late_error(struct vv_core *core, const struct vv_object *obj);
+void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
 /* All orders of an ordered request are out: it is not blocked any more. */
 void vvi_req_issued(struct vv_core *core, struct vv_req *req);
 struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);
 
-/* ---- hold.c ---- */
+/* ---- generations.c ---- */
 
-/* A put of a live object has come to nothing. */
+/* Does retention count it among the versions that have reached the level? One that an earlier life left
+ * unfinished does only once a caller has heard of it: the application may overwrite it, having gone
+ * on from an older one. */
+static inline bool vvi_gen_counts(const struct vv_object *obj)
+{
+    return obj->gen == VV_GEN_SAFE && !obj->unfinished;
+}
+
+/* May be waited for and discarded. */
+static inline bool vvi_gen_known(const struct vv_object *obj)
+{
+    return obj->written || (obj->writing && obj->ordered);
+}
+
+/* The newest generation that a caller may know of: one that a stream will write counts before it is
+ * written. NULL: there is no such version. */
+static inline struct vv_object *vvi_gen_last(const struct vv_core *core, uint32_t hist,
+                                             uint64_t version)
+{
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    return obj && obj->replacement && obj->replacement->ordered ? obj->replacement : obj;
+}
+
+/* Changes the state of a generation, as the table allows. The caller keeps the books. */
+void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event);
+/* It ends, by REPLACED, DROPPED or DISCARDED; what follows for the others of its version follows. */
+void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event);
+/* Its file is committed, its put has ended, or the store said that it has reached the level. */
+void vvi_gen_durable(struct vv_core *core, struct vv_object *obj);
+void vvi_gen_retain(struct vv_core *core, struct hist *h);
+/* The history ends: its files stay. */
+void vvi_gen_close(struct vv_core *core, struct vv_object *obj);
+/* A put of a live object has failed or was taken back. */
 void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status);
-/* The last reference to a superseded object has gone: keeps it. */
-void vvi_hold(struct vv_core *core, struct vv_object *obj);
-/* What a version superseded goes now: its file is removed. */
-void vvi_release(struct vv_core *core, uint32_t hist, uint64_t version);
-/* The history ends: the files stay. */
-void vvi_hold_drop(struct vv_core *core, uint32_t hist);
 
 #endif

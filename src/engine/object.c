@@ -46,6 +46,7 @@ static void table_insert(struct hist *h, struct vv_object *obj)
         i = (i + 1) & (h->nslots - 1);
     h->slot[i] = obj;
     h->nobjects++;
+    obj->beside = false;
 }
 
 static int table_grow(struct hist *h)
@@ -87,21 +88,27 @@ static void table_remove(struct hist *h, const struct vv_object *obj)
     h->nobjects--;
 }
 
-struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version)
+struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_t version)
 {
-    struct hist *h = vvi_hist(core, hist);
-    struct vv_object *obj;
+    struct vv_object *obj = calloc(1, sizeof(*obj));
 
-    if (table_grow(h) < 0)
-        return NULL;
-    obj = calloc(1, sizeof(*obj));
     if (!obj)
         return NULL;
     obj->version = version;
     obj->hist = hist;
-    table_insert(h, obj);
+    obj->beside = true;
     core->stats.objects++;
-    h->nalive++;
+    vvi_hist(core, hist)->nalive++;
+    return obj;
+}
+
+struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj = table_grow(h) < 0 ? NULL : vvi_object_beside(core, hist, version);
+
+    if (obj)
+        table_insert(h, obj);
     return obj;
 }
 
@@ -113,6 +120,7 @@ struct vv_object *vvi_object_nameless(struct vv_core *core, uint32_t hist)
         return NULL;
     obj->hist = hist;
     obj->nameless = obj->dead = true;
+    obj->gen = VV_GEN_ENDED;
     vvi_hist(core, hist)->nalive++;
     return obj;
 }
@@ -762,30 +770,47 @@ void vvi_object_settle(struct vv_core *core, struct vv_object *obj)
 
 /* ---- lives ---- */
 
-void vvi_object_written(struct vv_core *core, struct vv_object *obj)
+/* In order of writing. One that returns takes its old place. */
+static void list_link(struct hist *h, struct vv_object *obj)
+{
+    struct vv_object *before = h->newest;
+
+    while (before && before->ordinal > obj->ordinal)
+        before = before->older;
+    obj->older = before;
+    obj->newer = before ? before->newer : h->oldest;
+    *(obj->newer ? &obj->newer->older : &h->newest) = obj;
+    *(before ? &before->newer : &h->oldest) = obj;
+}
+
+void vvi_object_enter(struct vv_core *core, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, obj->hist);
 
-    vvi_hint_account(core, obj, -1);
-    obj->writing = obj->ordered = false;
-    obj->written = true;
     vvi_hint_account(core, obj, 1);
-    obj->ordinal = h->next_ordinal++;
-    obj->older = h->newest;
-    if (h->newest)
-        h->newest->newer = obj;
-    else
-        h->oldest = obj;
-    h->newest = obj;
+    list_link(h, obj);
     h->nwritten++;
+    h->ndurable += obj->durable;
     vvi_hint_written(core, obj);
-    if (obj->hint_first)
+    if (obj->hint_first) {
         for (unsigned t = 0; t < core->ntiers; t++)
             h->cursor[t] = VV_MIN(h->cursor[t], obj->hint_first);
-    if (obj->hint_first)
         h->ready_to = VV_MIN(h->ready_to, obj->hint_first);
+    }
     vvi_object_refresh(core, obj);
     vvi_object_settle(core, obj);
+}
+
+void vvi_object_written(struct vv_core *core, struct vv_object *obj)
+{
+    if (obj->beside)
+        vvi_gen_end(core, vvi_object_find(core, obj->hist, obj->version), VV_GEN_REPLACED);
+    vvi_hint_account(core, obj, -1);
+    vvi_gen_step(core, obj, VV_GEN_WRITTEN);
+    obj->ordered = false;
+    obj->ordinal = vvi_hist(core, obj->hist)->next_ordinal++;
+    vvi_object_enter(core, obj);
+    vvi_gen_durable(core, obj);
 }
 
 static bool copy_busy(const struct vv_core *core, const struct vv_copy *copy)
@@ -829,14 +854,26 @@ static void list_unlink(struct hist *h, struct vv_object *obj)
         h->newest = obj->older;
 }
 
-void vvi_object_gone(struct vv_core *core, struct vv_object *obj)
+/* The hints stay, for the version may be written again; those of a declared order go with it. */
+static void hints_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor)
+{
+    if (!obj->hint_first)
+        return;
+    if (vvi_hist(core, obj->hist)->cfg.order != VV_RESTORE_BY_HINTS) {
+        vvi_hint_gone(core, obj);
+        return;
+    }
+    if (!successor)
+        successor = vvi_object_new(core, obj->hist, obj->version);
+    vvi_hint_moved(core, obj, successor);
+    if (successor)
+        vvi_hint_account(core, successor, 1);
+}
+
+void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor)
 {
     struct hist *h = vvi_hist(core, obj->hist);
 
-    vv_assert(!obj->dead);
-    /* What it superseded would come back in its place. */
-    if (h->nsuperseded > 0 && !obj->anew && !obj->keep_file)
-        vvi_release(core, obj->hist, obj->version);
     vvi_predict_forget(core, obj);
     vvi_hint_account(core, obj, -1);
     h->nfailed -= obj->flush_err != 0;
@@ -845,30 +882,30 @@ void vvi_object_gone(struct vv_core *core, struct vv_object *obj)
         h->nwritten--;
         h->ndown -= obj->down;
         h->ndurable -= obj->durable;
+        h->nexempt -= obj->exempt;
+        obj->down = obj->exempt = false;
     }
-    table_remove(h, obj);
-    obj->dead = true;
-    obj->writing = false;
+    if (obj->beside) {
+        vvi_object_find(core, obj->hist, obj->version)->replacement = NULL;
+    } else {
+        table_remove(h, obj);
+        if (successor)
+            table_insert(h, successor); /* in its place: the table does not grow */
+        obj->replacement = NULL;
+    }
     if (core->filing == obj)
         core->filing = NULL;
     for (unsigned t = 0; t < core->ntiers; t++)
         for (int p = 0; p < 2; p++)
             if (core->tier[t].commit[p].obj == obj)
                 core->tier[t].commit[p].obj = NULL;
-    if (obj->hint_first && h->cfg.order != VV_RESTORE_BY_HINTS) {
-        vvi_hint_gone(core, obj);
-    } else if (obj->hint_first) {
-        /* The hints stay, for the version may be written again. */
-        struct vv_object *next = vvi_object_new(core, obj->hist, obj->version);
-        vvi_hint_moved(core, obj, next);
-        if (next)
-            vvi_hint_account(core, next, 1);
-    }
+    hints_leave(core, obj, successor);
+}
+
+void vvi_object_drop_pages(struct vv_core *core, struct vv_object *obj)
+{
     vvi_core_reclass(core, obj, 0, obj->nchunks);
     drop_idle_pages(core, obj);
-    core->stats.discarded++;
-    obj->refs++;
-    vvi_object_unref(core, obj);
 }
 
 void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
@@ -885,10 +922,8 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
         return;
     }
     drop_idle_pages(core, obj);
-    if (obj->superseded) {
-        vvi_hold(core, obj);
-        return;
-    }
+    if (obj->gen == VV_GEN_HELD)
+        return; /* its file stays, for the one that replaced it is not safe */
     if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES && !obj->removing) {
         bool on_disk = obj->durable || obj->copy[core->disk];
         obj->removing = true;
@@ -915,7 +950,7 @@ void vvi_object_file_gone(struct vv_core *core, struct vv_object *obj)
 void vvi_object_consumed(struct vv_core *core, struct vv_object *obj)
 {
     if (vvi_hist(core, obj->hist)->cfg.consume_once) {
-        vvi_object_gone(core, obj);
+        vvi_gen_end(core, obj, VV_GEN_DISCARDED);
         return;
     }
     if (!obj->hint_first)

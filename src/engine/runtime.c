@@ -341,10 +341,10 @@ void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
 }
 
 int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
-                    uint64_t size, uint64_t user)
+                    uint64_t size, uint64_t user, bool reached)
 {
     vvi_engine_lock(e);
-    int rc = vv_core_adopt(e->core, hist, version, generation, size, user);
+    int rc = vv_core_adopt(e->core, hist, version, generation, size, user, reached);
     if (rc == 0 && generation > e->hist[hist].adopted_max)
         e->hist[hist].adopted_max = generation;
     vvi_engine_dispatch_locked(e);
@@ -373,6 +373,8 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     atomic_fetch_add_explicit(&e->device_calls, app->device, memory_order_relaxed);
     vvi_engine_lock(e);
     struct vvi_req *r = vvi_req_new_locked(e, app, size);
+    if (r)
+        r->req.replace = app->replace;
     int rc = r ? vv_core_put(e->core, hist, version, size, user, app->device, vv_now_ns(), &r->req)
                : -ENOMEM;
     if (rc)
@@ -502,57 +504,38 @@ int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version)
     return rc;
 }
 
-int vv_engine_supersede(struct vv_engine *e, uint32_t hist, uint64_t version)
+void vv_engine_reached(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation)
 {
     vvi_engine_lock(e);
-    int rc = vv_core_supersede(e->core, hist, version, vv_now_ns());
+    vv_core_reached(e->core, hist, version, vvi_engine_core_generation(&e->hist[hist], generation),
+                    vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+}
+
+int vv_engine_confirm(struct vv_engine *e, uint32_t hist, uint64_t version)
+{
+    vvi_engine_lock(e);
+    int rc = vv_core_confirm(e->core, hist, version, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
     return rc;
 }
 
-int vv_engine_revive(struct vv_engine *e, uint32_t hist, uint64_t version)
+int vv_engine_take_back(struct vv_engine *e, uint32_t hist, uint64_t version)
 {
     vvi_engine_lock(e);
-    int rc = vv_core_revive(e->core, hist, version, vv_now_ns());
+    int rc = vv_core_take_back(e->core, hist, version, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
     return rc;
 }
 
-void vv_engine_release_superseded(struct vv_engine *e, uint32_t hist, uint64_t version)
+void vv_engine_acknowledge(struct vv_engine *e, uint32_t hist, const uint64_t *version)
 {
     vvi_engine_lock(e);
-    vv_core_release(e->core, hist, version, vv_now_ns());
-    vvi_engine_dispatch_locked(e);
+    vv_core_acknowledge(e->core, hist, version);
     vvi_engine_unlock(e);
-}
-
-int vv_engine_superseding(struct vv_engine *e, uint32_t hist, uint64_t from, uint64_t *ret_version,
-                          uint64_t *ret_generation)
-{
-    uint64_t generation = 0;
-    vvi_engine_lock(e);
-    int rc = vv_core_superseding(e->core, hist, from, ret_version, &generation);
-    if (rc == 0)
-        *ret_generation = generation ? vvi_engine_file_generation(&e->hist[hist], generation) : 0;
-    vvi_engine_unlock(e);
-    return rc;
-}
-
-int vv_engine_discard_file(struct vv_engine *e, uint32_t hist, uint64_t version,
-                           uint64_t generation)
-{
-    struct vv_object_info info;
-    vvi_engine_lock(e);
-    int rc = vv_core_lookup(e->core, hist, version, &info);
-    if (rc == 0 && vvi_engine_file_generation(&e->hist[hist], info.file_generation) != generation)
-        rc = -ENOENT;
-    if (rc == 0)
-        rc = vv_core_discard(e->core, hist, version, vv_now_ns());
-    vvi_engine_dispatch_locked(e);
-    vvi_engine_unlock(e);
-    return rc;
 }
 
 /* ---- asking ---- */

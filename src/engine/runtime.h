@@ -72,6 +72,7 @@ struct vv_engine_app {
     size_t npieces;
     bool device;      /* enter and leave through the device: one piece at least is device memory */
     bool keep, again; /* of a get: as in struct vv_req */
+    bool replace;     /* of a put: the same */
 };
 
 /* Most of the host cache is made behind the first requests: see vv_engine_take_memory_error.
@@ -91,7 +92,7 @@ int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cf
 void vv_engine_history_drop(struct vv_engine *e, uint32_t hist);
 /* Before the first put. The caller's reference on `user` is taken on success only. */
 int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
-                    uint64_t size, uint64_t user) VV_WARN_UNUSED;
+                    uint64_t size, uint64_t user, bool reached) VV_WARN_UNUSED;
 
 /* Takes the caller's reference on `user`, whatever the result. Errors as vv_core_put. */
 int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
@@ -183,17 +184,12 @@ int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN
 void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist);
 void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist);
 int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
-/* Writing versions anew: vv_core_supersede, _revive, _release, _superseding. The generation is that in
- * the file's name. */
-int vv_engine_supersede(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
-int vv_engine_revive(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
-void vv_engine_release_superseded(struct vv_engine *e, uint32_t hist, uint64_t version);
-int vv_engine_superseding(struct vv_engine *e, uint32_t hist, uint64_t from, uint64_t *ret_version,
-                          uint64_t *ret_generation) VV_WARN_UNUSED;
-/* Discards a version whose file has this generation in its name; -ENOENT if it is another one by
- * now. */
-int vv_engine_discard_file(struct vv_engine *e, uint32_t hist, uint64_t version,
-                           uint64_t generation) VV_WARN_UNUSED;
+/* As vv_core_reached, _confirm, _take_back and _acknowledge; the generation is that in the file's
+ * name. */
+void vv_engine_reached(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation);
+int vv_engine_confirm(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
+int vv_engine_take_back(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
+void vv_engine_acknowledge(struct vv_engine *e, uint32_t hist, const uint64_t *version);
 
 /* On success the caller has a reference on ret_info->user. */
 int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,

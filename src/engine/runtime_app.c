@@ -408,12 +408,13 @@ static bool finish_behind(struct vv_engine *e, struct vvi_req *r)
 
 /* Starts an order, and finishes the request if that was the last: all of it inside the device,
  * whose operations cost less there. The request is gone if it was finished. */
-static int start_inside(struct vv_engine *e, struct vvi_req *r, struct vv_order *o,
+static int start_inside(struct vv_engine *e, struct vvi_req *r, struct vv_order *o, bool may_finish,
                         bool *ret_finished)
 {
     bool inside = r->app->device && vv_device_enter(e->cfg.device) == 0;
     int rc = order_start(e, r, o);
-    *ret_finished = rc > 0 && r->chunks_left == 0 && !r->failed && finish_behind(e, r);
+    *ret_finished =
+        rc > 0 && may_finish && r->chunks_left == 0 && !r->failed && finish_behind(e, r);
     if (inside)
         vv_device_leave(e->cfg.device);
     return rc;
@@ -426,9 +427,10 @@ int vvi_req_run(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns)
     for (;;) {
         struct vv_order *o = lanes_full(r->lanes) ? NULL : vvi_order_pop(&r->orders);
         if (o) {
-            bool finished;
+            /* A put that waits for its commit may still fail. */
+            bool finished, may_finish = !vv_core_put_waits(&r->req);
             vvi_engine_unlock(e);
-            int rc = start_inside(e, r, o, &finished);
+            int rc = start_inside(e, r, o, may_finish, &finished);
             if (finished)
                 return 0;
             vvi_engine_lock(e);

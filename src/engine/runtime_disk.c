@@ -166,6 +166,7 @@ static void start_locked(struct disk_worker *w)
             continue;
         }
         struct vv_order *o = io->order;
+        rc = vv_store_error(rc);
         trace_end(e, o, rc);
         give_back(w, io);
         vvi_engine_complete_locked(e, o, rc);
@@ -175,7 +176,8 @@ static void start_locked(struct disk_worker *w)
 static void finish_locked(struct disk_worker *w, struct disk_io *io)
 {
     struct vv_order *o = io->order;
-    int status = io->io.status;
+    int status = io->io.op == VV_STORE_READ ? vv_store_read_error(io->io.status)
+                                            : vv_store_error(io->io.status);
     trace_end(w->mover->engine, o, status);
     if (status == -EBADMSG && o->kind == VV_ORDER_COPY) {
         struct vvi_engine_hist *h = &w->mover->engine->hist[o->hist];

@@ -538,6 +538,7 @@ static int on_new(struct vv_engine *e, const struct vvi_on_args *a, struct vv_st
     on->r.req.ordered = true;
     on->r.req.keep = a->app && a->app->keep;
     on->r.req.again = a->app && a->app->again;
+    on->r.req.replace = a->app && a->app->replace;
     on->r.on = on;
     on->hist = a->hist;
     on->version = a->version;

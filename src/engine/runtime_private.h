@@ -304,6 +304,15 @@ static inline uint64_t vvi_engine_file_generation(const struct vvi_engine_hist *
     return generation - h->adopted_max - 1 + VV_MAX(h->first_generation, h->adopted_max + 1);
 }
 
+/* The core's number of that. */
+static inline uint64_t vvi_engine_core_generation(const struct vvi_engine_hist *h,
+                                                  uint64_t generation)
+{
+    if (generation <= h->adopted_max)
+        return generation;
+    return generation + h->adopted_max + 1 - VV_MAX(h->first_generation, h->adopted_max + 1);
+}
+
 /* The record of a version, or NULL. Engine lock held. */
 static inline struct vvi_bad_chunk *vvi_bad_chunk_find(struct vvi_engine_hist *h, uint64_t version,
                                                        uint64_t generation)

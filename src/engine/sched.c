@@ -357,7 +357,7 @@ static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
     }
     if (req->scan < obj->nchunks)
         return false;
-    if (req->ordered)
+    if (req->ordered && !obj->filled)
         vvi_req_issued(core, req);
     return true;
 }
@@ -892,13 +892,6 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
 
     if (!obj->spoiled || obj->dead || obj->writing)
         return;
-    /* Memory does not hold all of it any more: the version is lost, and whoever calls next is told. */
-    if (obj->streams) {
-        vvi_late_error(core, obj);
-        core->stats.lost++;
-        vvi_object_gone(core, obj);
-        return;
-    }
     if (copy && (copy->nfilling > 0 || copy->commit_issued))
         return;
     if (core->filing == obj)
@@ -921,7 +914,7 @@ void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
     struct vv_order *o;
 
     if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
-        !obj->written || obj->flush_err || copy->nvalid < obj->nchunks)
+        !(obj->written || obj->filled) || obj->flush_err || copy->nvalid < obj->nchunks)
         return;
     o = order_for(core, VV_ORDER_COMMIT, obj);
     if (!o)

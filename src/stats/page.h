@@ -112,7 +112,7 @@ struct vv_stats_record {
     uint64_t versions; /* written, of all histories */
     uint64_t discarded, evicted_pages, revoked_pages;
     uint64_t metadata_bytes;
-    uint64_t failed_calls, late_errors, bad_reads, reread, lost;
+    uint64_t failed_calls, late_errors, bad_reads, reread, reserved;
     uint64_t healed_chunks;   /* read from shared storage because the local copy was bad */
     uint64_t repaired_chunks; /* put right where they were bad */
     uint64_t page_errors;     /* records and metrics files that could not be written */

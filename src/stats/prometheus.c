@@ -70,7 +70,6 @@ static const struct family families[] = {
      "Chunks read from shared storage because the local copy was bad.", ALL(healed_chunks)},
     {"varve_repaired_chunks_total", "counter", "Chunks put right where they were bad.",
      ALL(repaired_chunks)},
-    {"varve_lost_versions_total", "counter", "Versions lost.", ALL(lost)},
     {"varve_metadata_bytes", "gauge", "Memory that the bookkeeping takes.", ALL(metadata_bytes)},
     {"varve_helper_threads", "gauge", "Threads of the library.", ALL(helper_threads)},
     {"varve_helper_cpu_seconds_total", "counter", "Processor time of the library's threads.",

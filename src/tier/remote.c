@@ -195,15 +195,6 @@ static struct vvi_rentry *current_locked(struct vv_remote_hist *h, uint64_t vers
 
 /* ---- asking and waiting ---- */
 
-bool vv_remote_at_level(struct vv_remote_hist *h, uint64_t version)
-{
-    vv_mutex_lock(&h->remote->lock);
-    const struct vvi_rentry *e = current_locked(h, version);
-    bool at = e != NULL && vvi_remote_reached(h, e);
-    vv_mutex_unlock(&h->remote->lock);
-    return at;
-}
-
 bool vv_remote_has_reached(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
 {
     vv_mutex_lock(&h->remote->lock);
@@ -211,31 +202,6 @@ bool vv_remote_has_reached(struct vv_remote_hist *h, uint64_t version, uint64_t 
     bool reached = e != NULL && !e->removing && vvi_remote_reached(h, e);
     vv_mutex_unlock(&h->remote->lock);
     return reached;
-}
-
-bool vv_remote_unfinished(struct vv_remote_hist *h, uint64_t version)
-{
-    vv_mutex_lock(&h->remote->lock);
-    const struct vvi_rentry *e = current_locked(h, version);
-    bool unfinished = e != NULL && e->unfinished;
-    vv_mutex_unlock(&h->remote->lock);
-    return unfinished;
-}
-
-int vv_remote_latest(struct vv_remote_hist *h, uint64_t *ret_version)
-{
-    int rc = -ENOENT;
-    vv_mutex_lock(&h->remote->lock);
-    for (size_t i = h->n; i-- > 0 && rc < 0;) {
-        struct vvi_rentry *e = &h->entry[i];
-        if (e->removing || !vvi_remote_reached(h, e))
-            continue;
-        e->unfinished = false;
-        *ret_version = e->version;
-        rc = 0;
-    }
-    vv_mutex_unlock(&h->remote->lock);
-    return rc;
 }
 
 int vv_remote_take_error(struct vv_remote_hist *h, uint64_t *ret_version)
@@ -271,9 +237,13 @@ static void again_locked(struct vv_remote_hist *h, struct vvi_rentry *e)
     vvi_remote_wake_locked(h, (size_t)(e - h->entry));
 }
 
-static bool has_level(const struct vvi_rentry *e, enum vv_remote_level level)
+/* Nothing above the context's level is asked for; at that level the engine knows first. */
+static bool has_level(const struct vv_remote_hist *h, const struct vvi_rentry *e,
+                      enum vv_remote_level level)
 {
-    return level == VV_REMOTE_COMPLETE ? e->complete : e->stored;
+    if (vvi_remote_reached(h, e))
+        return e->reported;
+    return level == VV_REMOTE_STORED && e->stored;
 }
 
 int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_level level,
@@ -283,18 +253,18 @@ int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_le
     int rc = 0;
     vv_mutex_lock(&r->lock);
     struct vvi_rentry *e = current_locked(h, version);
-    if (e != NULL && !has_level(e, level)) {
+    if (e != NULL && !has_level(h, e, level)) {
         again_locked(h, e);
         e->poll_ns = 0;
         h->waiters++;
         vvi_remote_wake_locked(h, (size_t)(e - h->entry));
-        while (rc == 0 && (e = current_locked(h, version)) != NULL && !has_level(e, level)) {
+        while (rc == 0 && (e = current_locked(h, version)) != NULL && !has_level(h, e, level)) {
             if (e->err != 0) {
                 rc = e->err;
                 e->told = true;
             } else if (vv_cond_wait_until(&r->changed, &r->lock, deadline_ns) == -ETIMEDOUT) {
                 e = current_locked(h, version);
-                rc = e == NULL ? 0 : has_level(e, level) ? 0 : e->err != 0 ? e->err : -ETIMEDOUT;
+                rc = e == NULL ? 0 : has_level(h, e, level) ? 0 : e->err != 0 ? e->err : -ETIMEDOUT;
                 break;
             }
         }
@@ -302,8 +272,6 @@ int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_le
     }
     if (rc == 0 && e == NULL)
         rc = -ENOENT;
-    if (rc == 0 && vvi_remote_reached(h, e))
-        e->unfinished = false;
     vv_mutex_unlock(&r->lock);
     return rc;
 }
@@ -311,7 +279,7 @@ int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_le
 /* Has it come as far as was asked for? */
 static bool far_enough(const struct vv_remote_hist *h, const struct vvi_rentry *e, bool marked)
 {
-    if (vvi_remote_reached(h, e) || e->removing)
+    if (vvi_remote_settled(h, e) || e->removing)
         return true;
     return marked && h->remote->opts.complete && e->marked;
 }
@@ -352,8 +320,6 @@ int vv_remote_wait_all(struct vv_remote_hist *h, bool marked, uint64_t deadline_
         }
         late = vv_cond_wait_until(&r->changed, &r->lock, deadline_ns) == -ETIMEDOUT;
     }
-    for (size_t i = 0; i < h->n && rc == 0; i++)
-        h->entry[i].unfinished &= !vvi_remote_reached(h, &h->entry[i]);
     h->waiters -= !marked;
     vv_mutex_unlock(&r->lock);
     return rc;

@@ -53,12 +53,10 @@ VV_WARN_UNUSED int vv_remote_store(struct vv_remote *remote, struct vv_store *in
 /* ---- histories ---- */
 
 struct vv_remote_hist_opts {
-    /* Retention: the newest `keep` versions that have reached the level stay (0: all), and so do
-     * those whose number is a multiple of `keep_every` (0: none). */
-    uint64_t keep, keep_every;
-    /* A version that the rule gives up: to be discarded. Called on the worker's thread, with no
-     * lock held, between vv_remote_start and vv_remote_stop. */
-    void (*expired)(void *arg, uint64_t version, uint64_t generation);
+    /* A file has reached the level of the context. Called once for each, on the worker's thread, with
+     * no lock held, between vv_remote_start and vv_remote_stop; not for those that had reached it at
+     * opening. What follows from it is the engine's to decide. */
+    void (*reached)(void *arg, uint64_t version, uint64_t generation);
     void *arg;
 };
 
@@ -101,16 +99,8 @@ VV_WARN_UNUSED int vv_remote_wait(struct vv_remote_hist *hist, uint64_t version,
  * them alone. ret_version is set on failure. */
 VV_WARN_UNUSED int vv_remote_wait_all(struct vv_remote_hist *hist, bool marked,
                                       uint64_t deadline_ns, uint64_t *ret_version);
-/* Has the version reached the level of the context? */
-bool vv_remote_at_level(struct vv_remote_hist *hist, uint64_t version);
-/* The same for one generation of it. */
+/* Has this generation of a version reached the level of the context? */
 bool vv_remote_has_reached(struct vv_remote_hist *hist, uint64_t version, uint64_t generation);
-/* The newest version that has. -ENOENT. */
-VV_WARN_UNUSED int vv_remote_latest(struct vv_remote_hist *hist, uint64_t *ret_version);
-/* Was it left by an earlier life that had not brought it to the level? It may be written anew, also when it
- * has been brought there since, as long as nobody was told: whoever goes on from an older version does not
- * know of it. */
-bool vv_remote_unfinished(struct vv_remote_hist *hist, uint64_t version);
 /* What failed in the background, told once: 0 if nothing. */
 int vv_remote_take_error(struct vv_remote_hist *hist, uint64_t *ret_version);
 

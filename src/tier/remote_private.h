@@ -22,7 +22,7 @@ struct vvi_rentry {
     bool local;                /* the local folder has it, for all we know */
     uint64_t local_bytes;      /* that it counts for there; 0 without a limit */
     bool stored, marked, complete;
-    bool unfinished; /* found at opening, not at the level, and nobody was told that it is since */
+    bool reported;   /* `reached` was called, or need not be */
     bool doubtful;   /* something failed on the way: there may be a file there, stored or not */
     bool lacking;    /* the shared copy is known to be bad or gone: the local one has to stay */
     bool told;       /* err was */
@@ -88,7 +88,7 @@ struct vv_remote_hist {
     struct vvi_repair *repairs;
     unsigned waiters; /* for completeness */
     unsigned busy;    /* jobs that use it now */
-    bool stopped, expire, sweep;
+    bool stopped, report, sweep;
     uint64_t trace_history;
 };
 
@@ -184,6 +184,13 @@ static inline bool vvi_remote_reached(const struct vv_remote_hist *hist, const s
 {
     return hist->remote->opts.complete ? e->complete : e->stored;
 }
+/* The same, and the engine knows. */
+static inline bool vvi_remote_settled(const struct vv_remote_hist *hist, const struct vvi_rentry *e)
+{
+    return vvi_remote_reached(hist, e) && e->reported;
+}
+/* It has reached the level: the engine hears of it, and leftovers of earlier lives may go. */
+void vvi_remote_reached_locked(struct vv_remote_hist *hist, const struct vvi_rentry *e);
 /* There is work: wakes the worker. */
 void vvi_remote_wake_locked(struct vv_remote_hist *hist, size_t index);
 

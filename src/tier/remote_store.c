@@ -293,10 +293,8 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
     struct vvi_rentry *added = vvi_remote_add(h, &e);
     /* Without memory for its entry, the version stays where it is: waiting for it says so. */
     if (added != NULL) {
-        if (vvi_remote_reached(h, added)) {
-            h->expire |= h->opts.keep != 0;
-            h->sweep |= h->nleft > 0;
-        }
+        if (vvi_remote_reached(h, added))
+            vvi_remote_reached_locked(h, added);
         vvi_remote_wake_locked(h, (size_t)(added - h->entry));
     }
     vv_cond_broadcast(&r->changed);

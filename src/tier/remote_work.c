@@ -6,7 +6,7 @@
  *   space     a write waits for room on local disk (remote_space.c)
  *   mark      a version is stored: leave its marker, look whether it was the last
  *   poll      a version is marked: is it complete by now?
- *   expire    versions that the retention rule gives up are told to the engine, which discards them
+ *   report    the engine hears which files have reached the level
  *   sweep     files of earlier lives go, once a version of this life has reached the level
  *   copy      the next few MiB of the copy under way, or the next one, in the order of writing
  *   repair    a bad copy
@@ -45,7 +45,7 @@ enum job_kind {
     JOB_SPACE,
     JOB_MARK,
     JOB_POLL,
-    JOB_EXPIRE,
+    JOB_REPORT,
     JOB_SWEEP,
     JOB_COPY,
     JOB_STEP,
@@ -88,10 +88,10 @@ static bool pick_agreement_locked(struct vv_remote_hist *h, uint64_t now_ns, str
 
 static bool pick_upkeep_locked(struct vv_remote_hist *h, struct job *ret)
 {
-    if (!h->expire && !h->sweep)
+    if (!h->report && !h->sweep)
         return false;
-    *ret = (struct job){.kind = h->expire ? JOB_EXPIRE : JOB_SWEEP, .hist = h};
-    *(h->expire ? &h->expire : &h->sweep) = false;
+    *ret = (struct job){.kind = h->report ? JOB_REPORT : JOB_SWEEP, .hist = h};
+    *(h->report ? &h->report : &h->sweep) = false;
     return true;
 }
 
@@ -147,10 +147,9 @@ static struct job pick_locked(struct vv_remote *r, uint64_t now_ns, uint64_t *du
 
 /* ---- results ---- */
 
-/* The level was reached: others may go. */
-static void reached_locked(struct vv_remote_hist *h, struct vvi_rentry *e)
+void vvi_remote_reached_locked(struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
-    h->expire |= h->opts.keep != 0;
+    h->report = true;
     h->sweep |= h->nleft > 0 && e->generation >= h->first_generation;
     vv_trace(VV_TRACE_REMOTE, h->trace_history, e->version, e->file.file_bytes, e->complete);
 }
@@ -172,12 +171,12 @@ static void enter(const struct job *job, const struct vvi_rentry *now, int err)
         e->misses = now->misses;
         e->rest_ns = now->rest_ns;
         e->poll_ns = now->poll_ns;
-        e->err = err;
+        e->err = vv_store_error(err);
         e->doubtful |= err != 0;
         e->told = false;
         h->low = VV_MIN(h->low, (size_t)(e - h->entry));
         if (!before && vvi_remote_reached(h, e))
-            reached_locked(h, e);
+            vvi_remote_reached_locked(h, e);
         vv_cond_broadcast(&h->remote->changed);
         vvi_space_wake_locked(h->remote);
     }
@@ -459,44 +458,37 @@ static void run_remove(const struct job *job)
     vvi_rstore_removed(job->removal, rc);
 }
 
-/* The oldest version that the rule gives up, if there is one. One of an earlier life that nobody was told of
- * does not count among the newest: the application may write it anew, and nothing is there then until that has
- * reached the level. */
-static bool find_expired_locked(const struct vv_remote_hist *h, uint64_t *after,
-                                struct vvi_rentry *ret)
+/* The first entry from `*at` on that the engine has to hear of. */
+static bool find_unreported_locked(const struct vv_remote_hist *h, size_t *at,
+                                   struct vvi_rentry *ret)
 {
-    uint64_t n = 0;
-    size_t first = h->n;
-    for (size_t i = h->n; i-- > 0 && n < h->opts.keep;) {
-        n +=
-            !h->entry[i].removing && !h->entry[i].unfinished && vvi_remote_reached(h, &h->entry[i]);
-        first = i;
-    }
-    for (size_t i = 0; n == h->opts.keep && i < first; i++) {
-        const struct vvi_rentry *e = &h->entry[i];
-        if (e->removing || e->generation <= *after || !vvi_remote_reached(h, e) ||
-            (h->opts.keep_every != 0 && e->version % h->opts.keep_every == 0))
+    for (; *at < h->n; ++*at) {
+        const struct vvi_rentry *e = &h->entry[*at];
+        if (e->reported || e->removing || !vvi_remote_reached(h, e))
             continue;
         *ret = *e;
-        *after = e->generation;
         return true;
     }
     return false;
 }
 
-static void run_expire(const struct job *job)
+/* What the engine makes of it may remove entries: the search begins again for those behind. */
+static void run_report(const struct job *job)
 {
     struct vv_remote_hist *h = job->hist;
     struct vvi_rentry e;
-    uint64_t after = 0;
-    for (;;) {
-        vv_mutex_lock(&h->remote->lock);
-        bool any = !h->stopped && find_expired_locked(h, &after, &e);
+    vv_mutex_lock(&h->remote->lock);
+    for (size_t at = 0; find_unreported_locked(h, &at, &e);) {
         vv_mutex_unlock(&h->remote->lock);
-        if (!any)
-            return;
-        h->opts.expired(h->opts.arg, e.version, e.generation);
+        h->opts.reached(h->opts.arg, e.version, e.generation);
+        vv_mutex_lock(&h->remote->lock);
+        struct vvi_rentry *now = vvi_remote_find(h, e.version, e.generation);
+        if (now != NULL)
+            now->reported = true;
+        at = now != NULL ? (size_t)(now - h->entry) : 0;
     }
+    vv_cond_broadcast(&h->remote->changed);
+    vv_mutex_unlock(&h->remote->lock);
 }
 
 /* Files of earlier lives. What cannot be removed is found again at the next opening. */
@@ -588,8 +580,8 @@ static void run(const struct job *job)
     case JOB_POLL:
         run_poll(job);
         break;
-    case JOB_EXPIRE:
-        run_expire(job);
+    case JOB_REPORT:
+        run_report(job);
         break;
     case JOB_SWEEP:
         run_sweep(job);

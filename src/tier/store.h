@@ -11,6 +11,7 @@
 #ifndef VV_TIER_STORE_H
 #define VV_TIER_STORE_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -123,6 +124,18 @@ struct vv_store_io {
     void *user;
     struct vv_store_io *next; /* private */
 };
+
+/* An error of a store as it is passed on to those who know versions and not files, to whom -ENOENT
+ * means that there is no such version, and -ESTALE that it was replaced. -ENOTDIR: the folder is
+ * gone. -EBADF: a committed file is. */
+static inline int vv_store_error(int err)
+{
+    return err == -ENOENT ? -ENOTDIR : err == -ESTALE ? -EIO : err;
+}
+static inline int vv_store_read_error(int err)
+{
+    return err == -ENOENT ? -EBADF : vv_store_error(err);
+}
 
 struct vv_store_ops {
     const char *name;

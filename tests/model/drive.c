@@ -568,17 +568,19 @@ int drive_discard(struct drive *d, uint32_t hist, uint64_t version)
     return r;
 }
 
-int drive_supersede(struct drive *d, uint32_t hist, uint64_t version)
+int drive_replace(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
+                  uint64_t size)
 {
-    int r = vv_core_supersede(d->core, hist, version, d->now_ns);
-
-    collect(d);
-    return r;
+    call_init(d, call, version);
+    call->req.replace = true;
+    return started(d, call,
+                   vv_core_put(d->core, hist, version, size, version + 1, d->app_is_device,
+                               d->now_ns, &call->req));
 }
 
-int drive_revive(struct drive *d, uint32_t hist, uint64_t version)
+int drive_take_back(struct drive *d, uint32_t hist, uint64_t version)
 {
-    int r = vv_core_revive(d->core, hist, version, d->now_ns);
+    int r = vv_core_take_back(d->core, hist, version, d->now_ns);
 
     collect(d);
     return r;
@@ -587,7 +589,7 @@ int drive_revive(struct drive *d, uint32_t hist, uint64_t version)
 int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
                 uint64_t size)
 {
-    int r = vv_core_adopt(d->core, hist, version, generation, size, version + 1);
+    int r = vv_core_adopt(d->core, hist, version, generation, size, version + 1, true);
 
     if (r == 0) {
         uint32_t n = (uint32_t)vv_div_up(size, DRIVE_PAGE);

@@ -92,8 +92,10 @@ int drive_hint(struct drive *d, uint32_t hist, uint64_t version);
 void drive_hint_clear(struct drive *d, uint32_t hist);
 void drive_start(struct drive *d, uint32_t hist);
 int drive_discard(struct drive *d, uint32_t hist, uint64_t version);
-int drive_supersede(struct drive *d, uint32_t hist, uint64_t version);
-int drive_revive(struct drive *d, uint32_t hist, uint64_t version);
+/* A put of a version that may exist. */
+int drive_replace(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
+                  uint64_t size);
+int drive_take_back(struct drive *d, uint32_t hist, uint64_t version);
 int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
                 uint64_t size);
 /* false: one of its orders is in flight, so that it cannot be cancelled now. */

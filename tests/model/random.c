@@ -71,7 +71,6 @@ struct world {
     bool leasing[MAX_LENDS]; /* a call is under way for it */
     bool failed;             /* an order was made to fail */
     bool shrunk;             /* a tier was told to grow no more: all there is may be lent */
-    uint64_t lost;           /* versions too large for memory that went with their files */
     bool writing[MAX_HISTS][VERSIONS];
     bool ordered[MAX_HISTS][VERSIONS]; /* known while it is being written */
     uint64_t accepted;                 /* puts and adoptions: each must be released once */
@@ -242,27 +241,6 @@ static void apply_retention(struct world *x, unsigned i, const struct listing *l
     }
 }
 
-/* Only a version whose file has failed may be lost, and each one is counted. */
-static void apply_losses(struct world *x, unsigned i, const struct listing *l)
-{
-    struct model_hist *h = &x->hist[i];
-    struct vv_core_stats stats;
-
-    vv_core_get_stats(x->d.core, &stats);
-    EXPECT(stats.lost == x->lost || (x->failed && on_files(x)), stats.lost, x->lost);
-    for (unsigned k = 0; k < h->n && x->lost < stats.lost;) {
-        bool there = false;
-        for (unsigned j = 0; j < l->n; j++)
-            there |= l->version[j] == h->version[k];
-        if (there) {
-            k++;
-        } else {
-            forget(h, h->version[k]);
-            x->lost++;
-        }
-    }
-}
-
 static void compare(struct world *x)
 {
     struct vv_core_stats stats;
@@ -274,7 +252,6 @@ static void compare(struct world *x)
         int rc = vv_core_latest(x->d.core, h->id, &latest), newest = -1;
         vv_core_each(x->d.core, h->id, list_one, &l);
         apply_retention(x, i, &l);
-        apply_losses(x, i, &l);
         EXPECT(l.n == h->n, l.n, h->n);
         for (unsigned k = 0; k < l.n; k++) {
             EXPECT(l.version[k] == h->version[k], l.version[k], h->version[k]);

@@ -4,12 +4,14 @@
  *
  * A version exists from VELOC_Checkpoint_mem on, which copies the regions, and goes down to its level
  * in the background from then on. VELOC_Checkpoint_end(1) of mode sync waits for that; in mode async
- * nothing does but VELOC_Checkpoint_wait. VELOC_Checkpoint_end(0) takes the version back, and returns
- * when no crash can bring it back.
+ * nothing does but VELOC_Checkpoint_wait. VELOC_Checkpoint_end(0) takes it back, and returns when no
+ * crash can bring it back: the version is then what it was before, for what replaces one is
+ * provisional until VELOC_Checkpoint_end(1).
  *
  * What fails in the background is told once, by the next VELOC_Checkpoint or VELOC_Checkpoint_wait,
  * whichever comes first. Varve tells it to whichever call comes first; `failed` keeps it until then.
- * A version that did not get to its level is discarded then, and never offered for a restart.
+ * What did not get to its level is taken back then, and never offered for a restart; the generation
+ * that it replaced is.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +40,7 @@ bool vvi_veloc_failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc)
     bool known = varve_last_error(c->ctx, &e) == 0 && e.err == rc;
     vvi_veloc_fail(c, rc, "checkpoint \"%s\" failed in the background", hist->name);
     c->failed = true;
-    return known && varve_discard(hist->h, e.version) == 0;
+    return known && varve_abort(hist->h, e.version) == 0;
 }
 
 /* A version that exists is written anew; one whose file is damaged has to be discarded first. */
@@ -151,13 +153,15 @@ static int mem(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
     return take_chosen(c, choice);
 }
 
-/* Waits until nothing is left of a version that was taken back. Flushing is more than that: in a group
+/* Takes back what this phase has written, and waits until nothing is left of it. Flushing is more than that: in a group
  * it waits for others, who may have taken it back too and will never come. */
 static int take_back(struct vvi_veloc *c)
 {
     int limit_ms = c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1;
     vvi_veloc_settled(c->current, c->version);
-    int rc = varve_discard(c->current->h, (uint64_t)c->version);
+    int rc = varve_abort(c->current->h, (uint64_t)c->version);
+    if (rc == -ENODATA)
+        rc = 0; /* it failed, and has been taken back */
     if (rc == 0) {
         rc = varve_flush(c->current->h, limit_ms);
         while (rc && is_late(c, rc, c->version) && rc != -ETIMEDOUT &&
@@ -166,7 +170,7 @@ static int take_back(struct vvi_veloc *c)
         if (rc == -ETIMEDOUT && limit_ms >= 0)
             rc = 0;
     }
-    return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be discarded",
+    return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be taken back",
                                c->current->name, c->version)
               : 0;
 }
@@ -193,10 +197,14 @@ static int end(struct vvi_veloc *c, bool success)
         int late = vvi_veloc_delivered(c, true);
         rc = rc ? rc : late;
     }
-    /* Whoever is told of a failure must not find the version. */
+    /* A caller that sees a failure must not find what failed. */
     if ((!success || rc) && c->taken) {
         int bad = take_back(c);
         rc = rc ? rc : bad;
+    } else if (success && rc == 0) {
+        rc = varve_confirm(c->current->h, (uint64_t)c->version);
+        if (rc)
+            vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
     }
     vvi_veloc_route_drop(c);
     c->phase = VVI_VELOC_IDLE;
@@ -213,7 +221,7 @@ static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_
         int rc = varve_wait(hist->h, (uint64_t)version, c->wait_level, timeout_ms);
         if (rc == -ETIMEDOUT)
             return true;
-        /* Discarded meanwhile, by whom it may concern. */
+        /* -ENOENT: the application has discarded it meanwhile. */
         if (rc != 0 && rc != -ENOENT)
             vvi_veloc_failed(c, hist, rc);
         vvi_veloc_settled(hist, version);

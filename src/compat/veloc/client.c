@@ -318,7 +318,7 @@ int VELOC_Finalize(int drain)
         return VELOC_FAILURE;
     int rc = 0;
     if (c->phase == VVI_VELOC_CHECKPOINT && c->taken)
-        varve_discard(c->current->h, (uint64_t)c->version);
+        varve_abort(c->current->h, (uint64_t)c->version);
     vvi_veloc_route_drop(c);
     if (drain)
         rc = vvi_veloc_drain(c, -1);
@@ -362,7 +362,7 @@ static int history_open(struct vvi_veloc *c, const char *name, struct varve_hist
     struct varve_history_opts opts;
     int rc = varve_history_opts_init(&opts, sizeof(opts));
     opts.keep = keep_of(c);
-    opts.overwrite = 1;
+    opts.overwrite = opts.confirm = 1;
     for (int i = 0; rc == 0 && i < BUSY_TRIES; i++) {
         rc = varve_history_open_with(c->ctx, name, &opts, ret_h);
         if (rc != -EBUSY)

@@ -166,8 +166,8 @@ VV_WARN_UNUSED int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, i
 /* Writes `regions` as the version of the phase. */
 VV_WARN_UNUSED int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions,
                                   size_t n);
-/* Something has failed in the background, as the last error of the context tells: notes it, and
- * discards the version. Whether there was one. */
+/* Something has failed in the background, as the last error of the context says: notes it, and takes
+ * the checkpoint back. Whether there was one. */
 bool vvi_veloc_failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc);
 /* Waits for everything; 0, or what has failed since this was told last. */
 int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms);

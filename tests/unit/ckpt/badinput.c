@@ -362,7 +362,7 @@ static int call_until_told(struct varve_history *h)
     uint64_t until_ns = vv_now_ns() + CK_LIMIT_MS * VV_NS_PER_MS;
     int rc = 0;
     while (rc == 0 && vv_now_ns() < until_ns)
-        rc = varve_restore_for(h, 0, CK_LIMIT_MS);
+        rc = varve_prefetch_start(h);
     return rc;
 }
 

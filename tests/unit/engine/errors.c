@@ -263,7 +263,7 @@ static void adopted(void)
     struct drive_call call;
 
     T_OK(drive_adopt(&d, h, 5, 40, 2 * DRIVE_PAGE));
-    T_ERR(drive_adopt(&d, h, 5, 41, DRIVE_PAGE), -EEXIST);
+    T_ERR(drive_adopt(&d, h, 5, 39, DRIVE_PAGE), -EEXIST);
     T_ERR(drive_adopt(&d, h, 6, 41, 0), -EINVAL);
     T_OK(vv_core_lookup(d.core, h, 5, &info));
     T_CHECK(info.durable);

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The generations of each version, driven through the table of policy/generation.h. Each is an
+ * object. One of a version is in the table of its history: what a restore gets. Around it:
+ *
+ *   obj->replacement   a put under way that will replace it; beside the table until it is written
+ *   obj->old           a safe one that it replaced and that stays until it is safe itself (HELD)
+ *
+ * Files have generations too, and the highest counts when a history is opened: after a kill at any
+ * instant the next opening finds the old version whole or the new one whole.
+ *
+ * Holds true between two calls into the core:
+ *  - written, writing and dead follow from the state: vvi_gen_step() sets them and nothing else does;
+ *  - an object beside the table is being written, and the one in the table knows it;
+ *  - a HELD object is committed, and is the `old` of the one in the table. It lives without a
+ *    reference; all others end with their last one;
+ *  - an object that has no file outlives nothing: only a committed one becomes SAFE.
+ */
+#include <errno.h>
+
+#include "engine/core_private.h"
+
+void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    enum vv_gen_state to = VV_GEN_NONE;
+    bool can = vv_gen_next((enum vv_gen_state)obj->gen, event, &to);
+
+    vv_assert(can);
+    h->nsafe -= vvi_gen_counts(obj);
+    obj->gen = (uint8_t)to;
+    obj->writing = to == VV_GEN_WRITING;
+    obj->written = to == VV_GEN_CURRENT || to == VV_GEN_SAFE;
+    obj->dead = to == VV_GEN_HELD || to == VV_GEN_ENDED;
+    h->nsafe += vvi_gen_counts(obj);
+}
+
+/* ---- an old one goes, or comes back ---- */
+
+static void end_old(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event)
+{
+    struct vv_object *old = obj->old;
+
+    if (!old)
+        return;
+    obj->old = NULL;
+    vvi_gen_step(core, old, event);
+    old->refs++;
+    vvi_object_unref(core, old); /* the last reader removes the file */
+}
+
+/* It takes the place of `obj`, which is about to leave, in the table and among the hints. */
+static void return_old(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_object *old = obj->old;
+
+    obj->old = NULL;
+    old->replacement = obj->replacement;
+    obj->replacement = NULL;
+    vvi_object_leave(core, obj, old);
+    vvi_gen_step(core, old, VV_GEN_RETURNED);
+    vvi_core_reclass(core, old, 0, old->nchunks);
+    vvi_object_enter(core, old);
+}
+
+/* ---- one ends ---- */
+
+static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_object *to)
+{
+    struct vv_req *list[] = {core->waits, core->ordered};
+
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
+        for (struct vv_req *req = list[i]; req; req = req->next)
+            if (req->kind == VV_REQ_WAIT && req->obj == from) {
+                req->obj = to;
+                to->refs++;
+                from->refs--;
+            }
+}
+
+/* The one that replaces it inherits the safe one behind it: this one, or the one it held itself.
+ * What was not confirmed is not gone back to. */
+static void bequeath(struct vv_core *core, struct vv_object *obj, struct vv_object *heir)
+{
+    bool keeps = obj->gen == VV_GEN_SAFE && !obj->old;
+
+    vvi_fail_gets_of(core, obj, -ESTALE); /* restores under way start again and get the new one */
+    move_waits(core, obj, heir);
+    if (!keeps) {
+        heir->old = obj->old;
+        obj->old = NULL;
+    }
+    vvi_object_leave(core, obj, heir);
+    vvi_gen_step(core, obj, keeps || obj->gen == VV_GEN_CURRENT ? VV_GEN_REPLACED : VV_GEN_DROPPED);
+    if (keeps)
+        heir->old = obj;
+}
+
+void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event)
+{
+    vv_assert(!obj->dead);
+    obj->refs++;
+    if (event == VV_GEN_REPLACED) {
+        bequeath(core, obj, obj->replacement);
+    } else if (event == VV_GEN_DROPPED && obj->old) {
+        return_old(core, obj);
+        vvi_gen_step(core, obj, event);
+    } else {
+        /* First the old one: cut off in between, the removal must not leave older bytes. */
+        end_old(core, obj, VV_GEN_DISCARDED);
+        vvi_object_leave(core, obj, obj->replacement);
+        vvi_gen_step(core, obj, event);
+    }
+    vvi_object_drop_pages(core, obj);
+    core->stats.discarded++;
+    vvi_object_unref(core, obj);
+}
+
+/* Its waiters learn why it never came. */
+static void fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
+{
+    struct vv_req *list[] = {core->waits, core->ordered};
+
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
+        for (struct vv_req *req = list[i]; req; req = req->next)
+            if (req->kind == VV_REQ_WAIT && req->obj == obj)
+                req->error = status;
+}
+
+void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
+{
+    fail_waits_of(core, obj, status);
+    vvi_gen_end(core, obj, VV_GEN_DROPPED);
+}
+
+void vvi_gen_close(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_object *both[] = {obj, obj->old};
+
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(both); i++) {
+        if (!both[i])
+            continue;
+        both[i]->keep_file = true;
+        /* Its file stays, and may be adopted before the last reader of its pages has gone. */
+        if (both[i]->durable)
+            vvi_object_file_gone(core, both[i]);
+    }
+    vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+}
+
+/* ---- the level ---- */
+
+static void release_old(struct vv_core *core, struct vv_object *obj)
+{
+    if (obj->gen == VV_GEN_SAFE && !obj->provisional)
+        end_old(core, obj, VV_GEN_RELEASED);
+}
+
+void vvi_gen_durable(struct vv_core *core, struct vv_object *obj)
+{
+    const struct hist *h = vvi_hist(core, obj->hist);
+
+    if (obj->gen != VV_GEN_CURRENT || !obj->durable || (h->cfg.hold && !obj->reached) ||
+        h->cfg.level != VV_CORE_DURABLE)
+        return;
+    vvi_gen_step(core, obj, VV_GEN_REACHED);
+    release_old(core, obj);
+}
+
+/* An older version that is safe goes when enough newer ones are. Multiples of keep_every that fell
+ * out of the newest are passed over and counted once. */
+void vvi_gen_retain(struct vv_core *core, struct hist *h)
+{
+    struct vv_object *next;
+    bool durable = h->cfg.level == VV_CORE_DURABLE;
+
+    for (struct vv_object *obj = h->oldest; obj; obj = next) {
+        uint64_t safe = durable ? h->nsafe : h->nwritten;
+        next = obj->newer;
+        if (h->cfg.keep == 0 || safe - h->nexempt <= h->cfg.keep)
+            return;
+        if (obj->exempt || (durable && !vvi_gen_counts(obj)))
+            continue;
+        if (vv_gen_expires(obj->version, safe - h->nexempt - 1, h->cfg.keep, h->cfg.keep_every)) {
+            vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+        } else {
+            obj->exempt = true;
+            h->nexempt++;
+        }
+    }
+}
+
+/* The generation of a version that has this file; NULL: none has. */
+static struct vv_object *with_file(const struct vv_core *core, uint32_t hist, uint64_t version,
+                                   uint64_t file_generation)
+{
+    struct vv_object *obj = vvi_object_find(core, hist, version);
+
+    if (obj && obj->replacement && obj->replacement->file_generation == file_generation)
+        return obj->replacement;
+    return obj && obj->file_generation == file_generation ? obj : NULL;
+}
+
+void vv_core_reached(struct vv_core *core, uint32_t hist, uint64_t version,
+                     uint64_t file_generation, uint64_t now_ns)
+{
+    struct vv_object *obj = with_file(core, hist, version, file_generation);
+
+    if (!obj)
+        return; /* it has ended meanwhile */
+    vvi_core_enter(core, now_ns);
+    obj->reached = true;
+    vvi_gen_durable(core, obj);
+    vvi_gen_retain(core, vvi_hist(core, hist));
+    vvi_core_leave(core);
+}
+
+int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
+{
+    struct vv_object *obj = vvi_gen_last(core, hist, version);
+
+    if (!obj || !vvi_gen_known(obj))
+        return -ENOENT;
+    vvi_core_enter(core, now_ns);
+    obj->provisional = false;
+    release_old(core, obj);
+    vvi_core_leave(core);
+    return 0;
+}
+
+int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
+{
+    struct vv_object *obj = vvi_gen_last(core, hist, version);
+
+    if (!obj || !vvi_gen_known(obj))
+        return -ENOENT;
+    if (obj->gen == VV_GEN_SAFE && !obj->provisional)
+        return -EALREADY;
+    vvi_core_enter(core, now_ns);
+    vvi_put_failed(core, obj, -ECANCELED);
+    vvi_core_leave(core);
+    return 0;
+}
+
+static void acknowledge(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    if (!obj->unfinished || obj->gen != VV_GEN_SAFE)
+        return;
+    obj->unfinished = false;
+    h->nsafe += vvi_gen_counts(obj);
+}
+
+int vv_core_latest(struct vv_core *core, uint32_t hist, uint64_t *ret_version)
+{
+    const struct hist *h = vvi_hist(core, hist);
+    struct vv_object *obj = h->newest;
+
+    while (obj && h->cfg.level == VV_CORE_DURABLE && obj->gen != VV_GEN_SAFE)
+        obj = obj->older;
+    if (!obj)
+        return -ENOENT;
+    acknowledge(core, obj);
+    *ret_version = obj->version;
+    return 0;
+}
+
+void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version)
+{
+    struct vv_object *obj = version ? vvi_object_find(core, hist, *version) : NULL;
+
+    if (obj)
+        acknowledge(core, obj);
+    for (obj = version ? NULL : vvi_hist(core, hist)->oldest; obj; obj = obj->newer)
+        acknowledge(core, obj);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Versions that are overwritten, step by step: when the old file goes, and when it does not. */
+#include <errno.h>
+
+#include "unit/engine/hand.h"
+
+static struct drive d;
+
+/* Committed files of a version. */
+static unsigned files(uint64_t version)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < d.nfiles; i++)
+        n += d.file[i].used && d.file[i].committed && d.file[i].version == version;
+    return n;
+}
+
+static bool removing(uint64_t version)
+{
+    return drive_find(&d, VV_ORDER_REMOVE, 0, 0, version) >= 0;
+}
+
+static void committed(uint32_t h, uint64_t version)
+{
+    struct drive_call call;
+
+    T_OK(drive_wait(&d, &call, h, version, VV_CORE_DURABLE));
+    T_OK(drive_finish(&d, &call));
+}
+
+static uint32_t opened(const char *tiers)
+{
+    return hand_open(&d, tiers, VV_POLICY_NEXT, VV_CORE_DURABLE);
+}
+
+/* A committed version 1. */
+static uint32_t with_version(const char *tiers, uint32_t pages)
+{
+    uint32_t h = opened(tiers);
+
+    hand_put(&d, h, 1, pages);
+    committed(h, 1);
+    drive_run(&d);
+    return h;
+}
+
+static void replace(uint32_t h, uint64_t version, uint32_t pages)
+{
+    struct drive_call put;
+
+    T_OK(drive_replace(&d, &put, h, version, pages * DRIVE_PAGE));
+    T_OK(drive_finish(&d, &put));
+}
+
+static uint64_t generation(uint32_t h, uint64_t version)
+{
+    struct vv_object_info info = {0};
+
+    T_OK(vv_core_lookup(d.core, h, version, &info));
+    return info.generation;
+}
+
+static void old_goes_after_the_commit(void)
+{
+    uint32_t h = with_version("H4F", 1);
+    struct drive_call call;
+    uint64_t old = generation(h, 1);
+
+    T_ERR(drive_put(&d, &call, h, 1, DRIVE_PAGE), -EEXIST);
+    T_OK(drive_replace(&d, &call, h, 1, 2 * DRIVE_PAGE));
+    T_EQ(generation(h, 1), old); /* until the new one is written */
+    T_OK(drive_finish(&d, &call));
+    T_CHECK(generation(h, 1) > old);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    while (drive_find(&d, VV_ORDER_COMMIT, 0, 0, 1) < 0)
+        drive_end(&d, 0, 0);
+    T_CHECK(!removing(1));
+    T_EQ(files(1), 1);
+    hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, 0);
+    T_EQ(files(1), 2);
+    T_CHECK(removing(1));
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* As long as the new one cannot be committed, the old one stays. */
+static void commit_fails(void)
+{
+    uint32_t h = with_version("H4F", 1);
+    struct drive_call call;
+
+    replace(h, 1, 1);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    while (drive_find(&d, VV_ORDER_COMMIT, 0, 0, 1) < 0)
+        drive_end(&d, 0, 0);
+    hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, -EIO);
+    T_EQ(call.req.status, -EIO);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    /* Discarding ends all generations. */
+    T_OK(drive_discard(&d, h, 1));
+    drive_run(&d);
+    T_EQ(files(1), 0);
+    hand_close(&d);
+}
+
+/* Overwritten twice, before the first time has got anywhere. */
+static void twice(void)
+{
+    uint32_t h = with_version("H4F", 1);
+
+    replace(h, 1, 1);
+    T_EQ(files(1), 1);
+    replace(h, 1, 1);
+    T_EQ(files(1), 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* A put that fails or runs out of time, before its first page or with copies on a stream: the version is
+ * what it was, hints and all. */
+static void put_fails(void)
+{
+    for (int started = 0; started < 2; started++) {
+        uint32_t h = with_version("H4F", 2);
+        struct drive_call other, put;
+        uint64_t old = generation(h, 1);
+
+        T_OK(drive_hint(&d, h, 1));
+        d.ordered = true;
+        if (!started)
+            T_OK(drive_put(&d, &other, h, 2, 4 * DRIVE_PAGE));
+        T_OK(drive_replace(&d, &put, h, 1, (started ? 20 : 3) * DRIVE_PAGE));
+        T_EQ(put.req.inflight > 0, started);
+        vv_core_cancel(d.core, &put.req, -ETIMEDOUT, d.now_ns);
+        T_EQ(generation(h, 1), old);
+        T_ERR(drive_finish(&d, &put), -ETIMEDOUT);
+        if (!started)
+            T_OK(drive_finish(&d, &other));
+        d.ordered = false;
+        drive_run(&d);
+        T_EQ(files(1), 1);
+        hand_get(&d, h, 1);
+        hand_close(&d);
+    }
+}
+
+/* A version that a stream will write is not the old one any more, and comes back if it fails. */
+static void ordered(void)
+{
+    uint32_t h = with_version("H4F", 1);
+    struct drive_call put, wait;
+    struct vv_object_info info;
+
+    d.ordered = true;
+    T_OK(drive_replace(&d, &put, h, 1, DRIVE_PAGE));
+    d.ordered = false;
+    T_ERR(vv_core_lookup(d.core, h, 1, &info), -ENOENT);
+    T_OK(drive_wait(&d, &wait, h, 1, VV_CORE_CACHED));
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, -EIO);
+    T_EQ(put.req.status, -EIO);
+    T_EQ(wait.req.status, -EIO);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* Taken back: the old one returns to its place in the order of writing. */
+static void taken_back(void)
+{
+    uint32_t h = with_version("H4F", 2);
+    uint64_t old = generation(h, 1), latest = 0;
+
+    hand_put(&d, h, 2, 1);
+    committed(h, 2);
+    T_ERR(drive_take_back(&d, h, 2), -EALREADY);
+    T_ERR(drive_take_back(&d, h, 3), -ENOENT);
+    replace(h, 1, 1);
+    T_OK(drive_hint(&d, h, 1));
+    T_OK(drive_take_back(&d, h, 1));
+    T_EQ(generation(h, 1), old);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    T_OK(vv_core_latest(d.core, h, &latest));
+    T_EQ(latest, 2);
+    hand_get(&d, h, 1);
+    /* Without an old one nothing is left. */
+    hand_put(&d, h, 3, 1);
+    T_OK(drive_take_back(&d, h, 3));
+    drive_run(&d);
+    T_EQ(files(3), 0);
+    hand_close(&d);
+}
+
+/* Replaced while it is read or lent: readers start again, and the file waits for them. */
+static void while_read(void)
+{
+    uint32_t h = opened("H4F");
+    struct drive_call get;
+
+    T_OK(drive_adopt(&d, h, 1, 1, 3 * DRIVE_PAGE));
+    T_OK(drive_get(&d, &get, h, 1));
+    struct drive_call put;
+    T_OK(drive_replace(&d, &put, h, 1, DRIVE_PAGE));
+    T_OK(drive_finish(&d, &put));
+    T_CHECK(get.pending || get.req.status == 0 || get.req.status == -ESTALE);
+    drive_run(&d);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* What memory cannot hold is written when its file is committed, and not before. */
+static void larger_than_memory(void)
+{
+    for (int fails = 0; fails < 2; fails++) {
+        uint32_t h = with_version("H4F", 1);
+        struct drive_call put;
+        uint64_t old = generation(h, 1);
+
+        T_OK(drive_replace(&d, &put, h, 1, 6 * DRIVE_PAGE));
+        while (drive_find(&d, VV_ORDER_COMMIT, 0, 0, 1) < 0)
+            drive_end(&d, 0, 0);
+        T_CHECK(put.pending);
+        T_EQ(generation(h, 1), old);
+        hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, fails ? -ENOSPC : 0);
+        T_EQ(put.req.status, fails ? -ENOSPC : 0);
+        T_EQ(generation(h, 1) == old, fails);
+        drive_run(&d);
+        T_EQ(files(1), 1);
+        hand_get(&d, h, 1);
+        hand_close(&d);
+    }
+}
+
+/* Memory that holds all of a version keeps it until its file is committed, however large. */
+static void kept_in_memory(void)
+{
+    uint32_t h = opened("H4F");
+    struct drive_call wait;
+
+    hand_put(&d, h, 1, 4);
+    T_OK(drive_wait(&d, &wait, h, 1, VV_CORE_DURABLE));
+    while (drive_find(&d, VV_ORDER_COMMIT, 0, 0, 1) < 0)
+        drive_end(&d, 0, 0);
+    hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, -ENOSPC);
+    T_EQ(wait.req.status, -ENOSPC);
+    hand_get(&d, h, 1);
+    committed(h, 1);
+    hand_close(&d);
+}
+
+/* Versions count, not generations; an unsafe one never lets an older one go. */
+static void retention(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .keep = 2, .keep_every = 4};
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    for (uint64_t v = 1; v <= 7; v++) {
+        hand_put(&d, h, v, 1);
+        committed(h, v);
+    }
+    for (int i = 0; i < 3; i++) {
+        replace(h, 7, 1);
+        committed(h, 7);
+    }
+    drive_run(&d);
+    for (uint64_t v = 1; v <= 7; v++)
+        T_EQ(files(v), v == 4 || v >= 6);
+    hand_close(&d);
+}
+
+int main(void)
+{
+    T_RUN(old_goes_after_the_commit);
+    T_RUN(commit_fails);
+    T_RUN(twice);
+    T_RUN(put_fails);
+    T_RUN(ordered);
+    T_RUN(taken_back);
+    T_RUN(while_read);
+    T_RUN(larger_than_memory);
+    T_RUN(kept_in_memory);
+    T_RUN(retention);
+    return t_done();
+}

@@ -543,11 +543,117 @@ static void direct_refused(void)
     vv_spill_free(spill);
 }
 
+/* ---- a folder's fsync that takes its time ---- */
+
+/* An OS table that stops each fsync of a folder once it has begun, and keeps the order of calls. */
+struct slow_sync {
+    struct vv_os os; /* first */
+    /* Synchronization: atomic, all of them: workers of the store count and wait. */
+    atomic_int clock;             /* numbers the calls */
+    atomic_int begun;             /* of the last fsync of a folder; 0: none yet */
+    atomic_int renamed, unlinked; /* of the last of each */
+    atomic_bool open;             /* they need not wait any more */
+};
+
+static struct slow_sync *slow_of(const struct vv_os *os)
+{
+    return (struct slow_sync *)(uintptr_t)os;
+}
+
+static int64_t slow_aio(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
+                        size_t bytes)
+{
+    struct slow_sync *s = slow_of(os);
+    struct stat st;
+    (void)offset;
+    (void)bytes;
+    T_OK(fstat(fd, &st));
+    if (op != VV_OS_AIO_FSYNC || !S_ISDIR(st.st_mode))
+        return 0;
+    atomic_store(&s->begun, atomic_fetch_add(&s->clock, 1) + 1);
+    while (!atomic_load(&s->open))
+        usleep(100);
+    return 0;
+}
+
+static int slow_rename(const struct vv_os *os, int dirfd, const char *from, const char *to,
+                       bool may_replace)
+{
+    int rc = vv_os_posix()->rename(os, dirfd, from, to, may_replace);
+    atomic_store(&slow_of(os)->renamed, atomic_fetch_add(&slow_of(os)->clock, 1) + 1);
+    return rc;
+}
+
+static int slow_unlinkat(const struct vv_os *os, int dirfd, const char *path)
+{
+    int rc = vv_os_posix()->unlinkat(os, dirfd, path);
+    atomic_store(&slow_of(os)->unlinked, atomic_fetch_add(&slow_of(os)->clock, 1) + 1);
+    return rc;
+}
+
+/* Polls until the call has been made; nothing may be reported meanwhile. */
+static void poll_until(atomic_int *call, int after)
+{
+    struct vv_store_io *done;
+    while (atomic_load(call) <= after)
+        T_CHECK(tier.writer->ops->poll(tier.writer, &done, 1, 1000000) <= 0);
+}
+
+/* What gets its name, or loses it, while the folder's fsync runs waits for another one: the running
+ * one may have passed it by. */
+static void a_running_sync_is_joined_by_none(void)
+{
+    static struct slow_sync slow;
+    struct st_object a, b;
+    struct vv_store_io io[3], *done;
+    slow = (struct slow_sync){.os = *vv_os_posix(), .open = true};
+    slow.os.aio = slow_aio;
+    slow.os.rename = slow_rename;
+    slow.os.unlinkat = slow_unlinkat;
+    vv_store_opts_init(&tier.opts);
+    tier.opts.os = &slow.os;
+    tier.opts.page_bytes = ST_PAGE;
+    tier.opts.backend = VV_AIO_THREADS; /* whose workers may be stopped */
+    dir = t_tmpdir();
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+    st_object_init(&a, files, 1, 0, ST_PAGE, ST_PAGE);
+    st_object_init(&b, files, 2, 0, ST_PAGE, ST_PAGE);
+    T_OK(st_do(tier.writer, &a, VV_STORE_WRITE));
+    T_OK(st_do(tier.writer, &b, VV_STORE_WRITE));
+    T_OK(st_put_version(tier.writer, files, 3, 0, ST_PAGE, ST_PAGE));
+    slow.open = false;
+    int start = slow.clock;
+    io[0] = st_io(&a, VV_STORE_COMMIT, 0, 0);
+    T_OK(tier.writer->ops->submit(tier.writer, &io[0]));
+    poll_until(&slow.begun, start);
+    io[1] = st_io(&b, VV_STORE_COMMIT, 0, 0);
+    T_OK(tier.writer->ops->submit(tier.writer, &io[1]));
+    poll_until(&slow.renamed, slow.begun);
+    io[2] = (struct vv_store_io){.op = VV_STORE_REMOVE, .key = {files, 3, 0}};
+    T_OK(tier.writer->ops->submit(tier.writer, &io[2]));
+    poll_until(&slow.unlinked, slow.begun);
+    slow.open = true;
+    for (int left = 3; left > 0; left--) {
+        int n;
+        while ((n = tier.writer->ops->poll(tier.writer, &done, 1, -1)) == 0)
+            ;
+        T_EQ(n, 1);
+        T_OK(done->status);
+        T_CHECK(done != &io[1] || slow.begun > slow.renamed);
+        T_CHECK(done != &io[2] || slow.begun > slow.unlinked);
+    }
+    st_object_fini(&a);
+    st_object_fini(&b);
+    tear_down();
+}
+
 int main(void)
 {
     st_each_mode(cases);
     T_RUN(really_full_disk);
     T_RUN(direct_refused);
     T_RUN(renamed_while_opening);
+    T_RUN(a_running_sync_is_joined_by_none);
     return t_done();
 }

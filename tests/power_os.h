@@ -4,6 +4,7 @@
  * power_os_lose() takes it back, some of it, by chance:
  *   - each write on its own: kept, dropped, or torn somewhere between two sectors, in no order;
  *   - of each folder, what was created, renamed or deleted since its last fsync: the last so many.
+ * With `all` set none of it is kept.
  * A file's data counts as synced when the fsync was called for: it is called when its writes are
  * over. Sizes and allocated blocks are not taken back: what a dropped write leaves is zeros, or what
  * was there before. */
@@ -51,6 +52,7 @@ struct power_os {
     long at; /* the power goes before this call; 0: it stays */
     long count;
     bool dead;
+    bool all; /* everything that was not synced is lost, nothing is left to chance */
     struct power_os *peers, *next_peer; /* nodes that share a folder; immutable once they work */
     const char *graveyard;
     int ngraves;
@@ -393,7 +395,7 @@ static inline void power_lose_names(struct power_os *p, struct t_rng *rng)
         size_t all = 0;
         for (size_t k = 0; k <= i; k++)
             all += power_same_folder(&p->names[k], &p->names[i]);
-        size_t lose = t_rng_below(rng, all + 1);
+        size_t lose = p->all ? all : t_rng_below(rng, all + 1);
         for (size_t k = i + 1; k-- > 0;) {
             if (!power_same_folder(&p->names[k], &p->names[i]) || done[k])
                 continue;
@@ -411,7 +413,7 @@ static inline void power_lose_write(struct power_os *p, struct power_write *w, s
 {
     size_t sectors = (w->bytes + POWER_SECTOR - 1) / POWER_SECTOR;
     size_t from = 0, to = sectors;
-    switch (t_rng_below(rng, 3)) {
+    switch (p->all ? 1 : t_rng_below(rng, 3)) {
     case 0:
         p->kept++;
         return;
@@ -428,6 +430,14 @@ static inline void power_lose_write(struct power_os *p, struct power_write *w, s
            end = to * POWER_SECTOR < w->bytes ? to * POWER_SECTOR : w->bytes;
     if (end > begin)
         T_CHECK(pwrite(w->fd, w->old + begin, end - begin, (off_t)(w->offset + begin)) >= 0);
+}
+
+/* The power goes now. */
+static inline void power_os_cut(struct power_os *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->dead = true;
+    pthread_mutex_unlock(&p->lock);
 }
 
 /* With everything closed. The table is not used any more. */

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/hash.h"
 #include "store_test.h"
 
 #define PAGE 8192u
@@ -135,6 +136,61 @@ static void every_byte_counts(void)
         T_OK(system(command));
         T_ERR(verify("cut", &all), -EBADMSG);
     }
+    tear_down();
+}
+
+/* Reads or writes so many bytes of a file. */
+static void peek(const char *name, uint64_t at, void *mem, size_t bytes)
+{
+    int fd = open(st_path(dir, name), O_RDONLY);
+    T_CHECK(fd >= 0);
+    T_EQ(pread(fd, mem, bytes, (off_t)at), bytes);
+    close(fd);
+}
+
+static void poke(const char *name, uint64_t at, const void *mem, size_t bytes)
+{
+    int fd = open(st_path(dir, name), O_WRONLY);
+    T_CHECK(fd >= 0);
+    T_EQ(pwrite(fd, mem, bytes, (off_t)at), bytes);
+    close(fd);
+}
+
+/* A header that is whole, and of another file: each part is right, together they are not. */
+static void spliced_headers(void)
+{
+    struct problems all;
+    struct vv_ckfile_header header;
+    set_up();
+    peek("h/r0.v1.g0.ckpt", 0, &header, sizeof(header));
+    poke("h/r0.v2.g0.ckpt", 0, &header, sizeof(header));
+    T_ERR(verify("h/r0.v2.g0.ckpt", &all), -EBADMSG);
+    T_EQ(all.n, 1);
+    T_STREQ(all.what[0], "header and footer are not of the same checkpoint");
+    tear_down();
+}
+
+/* Checksums that are right of a history name that fills its field: text is read up to its end. */
+static void names_without_an_end(void)
+{
+    static char tail[VV_STORE_ALIGN];
+    struct problems all;
+    struct vv_ckfile_header header;
+    struct vv_ckfile_footer *footer = (void *)(tail + sizeof(tail) - sizeof(*footer));
+    uint64_t at = vv_ckfile_tail_offset(SIZE);
+    set_up();
+    peek("h/r0.v1.g0.ckpt", 0, &header, sizeof(header));
+    peek("h/r0.v1.g0.ckpt", at, tail, sizeof(tail));
+    T_EQ(footer->tail_bytes, sizeof(tail));
+    memset(header.history, 'x', sizeof(header.history));
+    header.sum = vv_hash64(&header, offsetof(struct vv_ckfile_header, sum));
+    footer->header_sum = header.sum;
+    footer->tail_sum = vv_hash64(tail, sizeof(tail) - sizeof(uint64_t));
+    poke("h/r0.v1.g0.ckpt", 0, &header, sizeof(header));
+    poke("h/r0.v1.g0.ckpt", at, tail, sizeof(tail));
+    T_ERR(verify("h/r0.v1.g0.ckpt", &all), -EBADMSG);
+    T_EQ(all.n, 1);
+    T_STREQ(all.what[0], "the header's history name has no end");
     tear_down();
 }
 
@@ -288,6 +344,8 @@ int main(int argc, char **argv)
     }
     T_RUN(problems_are_named);
     T_RUN(every_byte_counts);
+    T_RUN(spliced_headers);
+    T_RUN(names_without_an_end);
     T_RUN(scanning);
     T_RUN(golden_files);
     return t_done();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/util.h"
+#include "power_os.h"
 #include "t.h"
 
 enum { RANKS = 2, VERSION = 5 };
@@ -265,6 +266,92 @@ static void test_two_at_once(void)
     end();
 }
 
+/* ---- power cuts ---- */
+
+static struct power_os power[RANKS];
+
+/* The ranks of life A on nodes whose power can go. */
+static void begin_powered(void)
+{
+    begin();
+    for (int r = 0; r < RANKS; r++) {
+        power_os_init(&power[r], 0);
+        power[r].all = true;
+        power[r].peers = &power[0];
+        power[r].next_peer = r + 1 < RANKS ? &power[r + 1] : NULL;
+        a[r].os = &power[r].os;
+    }
+}
+
+/* Whose power was cut loses what it had not synced. */
+static void end_powered(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        power_os_lose(&power[r], NULL);
+        a[r].os = &slow_os;
+    }
+}
+
+static int rename_and_cut(const struct vv_os *os, int dirfd, const char *from, const char *to,
+                          bool may_replace)
+{
+    int rc = power_rename(os, dirfd, from, to, may_replace);
+    if (strstr(to, ".group") != NULL)
+        power_os_cut(power_of(os));
+    return rc;
+}
+
+/* The rank that writes the record is cut off before it has synced the folder. Another one that sees
+ * the record takes its marker away: from then on the record is all there is. */
+static void test_record_of_another(void)
+{
+    begin_powered();
+    power[0].os.rename = rename_and_cut;
+    mark(&a[0], LIFE_A, GEN_A);
+    mark(&a[1], LIFE_A, GEN_A);
+    T_EQ(vv_group_complete(&a[0], VERSION, LIFE_A, true), -EIO);
+    T_OK(vv_group_complete(&a[1], VERSION, LIFE_A, true));
+    vv_group_drop_marker(&a[1], VERSION, LIFE_A);
+    end_powered();
+    T_EQ(complete_in(), LIFE_A);
+    end();
+}
+
+/* Retracted is retracted: the file goes next, and neither marker nor record may come back. */
+static void test_retraction_lasts(void)
+{
+    begin_powered();
+    mark(&a[0], LIFE_A, GEN_A);
+    mark(&a[1], LIFE_A, GEN_A);
+    T_OK(vv_group_complete(&a[0], VERSION, LIFE_A, true));
+    T_OK(vv_group_retract(&a[0], VERSION, LIFE_A, GEN_A));
+    power_os_cut(&power[0]);
+    end_powered();
+    T_EQ(complete_in(), 0);
+    T_EQ(count(".mark"), 1);
+    T_EQ(count(".group"), 0);
+    end();
+}
+
+/* A marker, a record and a life are whole once they have their name: the bytes come first. */
+static void test_bytes_come_first(void)
+{
+    struct vv_group_marker m;
+    struct vv_group_life life;
+    begin_powered();
+    T_OK(vv_group_write_life(&a[0], LIFE_A, GEN_A));
+    mark(&a[0], LIFE_A, GEN_A);
+    mark(&a[1], LIFE_A, GEN_A);
+    T_OK(vv_group_complete(&a[1], VERSION, LIFE_A, true));
+    power_os_cut(&power[0]);
+    power_os_cut(&power[1]);
+    end_powered();
+    T_OK(vv_group_read_life(&a[0], &life));
+    T_OK(vv_group_read_marker(&a[0], VERSION, LIFE_A, 0, &m));
+    T_EQ(complete_in(), LIFE_A);
+    end();
+}
+
 /* ---- names ---- */
 
 /* What is not exactly a name of ours means nothing. */
@@ -300,6 +387,9 @@ int main(void)
     T_RUN(test_later_discarded);
     T_RUN(test_overtaken);
     T_RUN(test_two_at_once);
+    T_RUN(test_record_of_another);
+    T_RUN(test_retraction_lasts);
+    T_RUN(test_bytes_come_first);
     T_RUN(test_names);
     return t_done();
 }

@@ -16,6 +16,7 @@
 
 #include "core/util.h"
 #include "t.h"
+#include "tier/partner_private.h"
 #include "unit/ckpt/ck.h"
 #include "unit/ckpt/hub.h"
 
@@ -43,6 +44,7 @@ struct job {
     uint64_t keep;
     int timeout_ms;
     uint64_t run, local_cache;
+    int mixed;               /* this rank takes rank 0 for rank 2; 0: none does */
     _Atomic unsigned copied; /* calls of copied_in_the_end that have what they need, of all ranks */
     void (*fn)(struct process *p);
 };
@@ -71,12 +73,16 @@ static void options(const struct process *p, struct varve_opts *opts)
         snprintf(opts->metrics, sizeof(opts->metrics), "%s/metrics-%%r", job->base);
 }
 
+static void mix(struct varve_transport *t);
+
 static void begin(struct process *p)
 {
     struct varve_opts opts;
     struct varve_history_opts hopts;
     struct varve_transport t = hub_transport(p->job->hub, p->rank, p->job->threads);
     options(p, &opts);
+    if (p->job->mixed > 0 && p->rank == p->job->mixed)
+        mix(&t);
     T_OK(varve_open_with(&opts, &t, &p->ctx));
     T_OK(varve_history_opts_init(&hopts, sizeof(hopts)));
     hopts.overwrite = p->job->overwrite;
@@ -763,6 +769,39 @@ static void old_copies_stay_until_there_are_new_ones(void)
     run(&job, read_second);
 }
 
+static void write_anew_over_bad_wire(struct process *p)
+{
+    begin(p);
+    if (p->rank == 0) {
+        put_safe(p, 1, 1);
+        hub_damage(p->job->hub, 1);
+        put(p, 1, 2);
+        /* No wait asks for version 1: that would have it copied again. */
+        while (stats(p).partner_errors == 0)
+            usleep(1000);
+        for (uint64_t v = 2; v <= 4; v++)
+            put_safe(p, v, 1);
+        T_EQ(stats(p).partner_errors, 1);
+        T_EQ(stats(p).partner_pending, 1);
+        T_EQ(copies_on(p->job, 1, "r0.v1.", NULL), 1); /* the old one */
+        T_OK(varve_wait(p->h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    }
+    T_OK(varve_close(p->ctx));
+}
+
+/* The copy of a version that was written anew has failed, and others were made since: the old one is
+ * all that the partner has of it. */
+static void failed_copies_keep_the_old_ones(void)
+{
+    struct job job;
+    char path[1024];
+    job_init(&job, 2, true);
+    job.overwrite = true;
+    run(&job, write_anew_over_bad_wire);
+    T_EQ(copies_on(&job, 1, "r0.v1.", path), 1);
+    T_CHECK(strstr(path, "r0.v1.g1.ckpt") == NULL);
+}
+
 /* A disk that was away comes back with versions of a life that others have gone on from. */
 static void old_disk_comes_back(void)
 {
@@ -828,6 +867,64 @@ static void no_room_for_others(void)
     job.node[1] = job.node[2] = 0;
     job.local_cache = 12 * (uint64_t)(BYTES + 4 * PAGE);
     run(&job, keep_too_much);
+}
+
+/* ---- files of others ---- */
+
+/* A wire whose end takes the messages of one rank for those of another. */
+static struct {
+    struct varve_transport inner;
+    atomic_int answers[VVI_PART_END + 1]; /* from rank 1, by kind */
+} mixed;
+
+static int mixed_send(void *arg, int32_t to, void *message, size_t bytes)
+{
+    struct vvi_part_msg *m = message;
+    T_CHECK(m->kind <= VVI_PART_END);
+    atomic_fetch_add(&mixed.answers[m->kind], 1);
+    return mixed.inner.send(arg, to, message, bytes);
+}
+
+static int mixed_receive(void *arg, int32_t *ret_from, void **ret_message, size_t *ret_bytes)
+{
+    int rc = mixed.inner.receive(arg, ret_from, ret_message, ret_bytes);
+    if (rc == 0 && *ret_from == 0)
+        *ret_from = 2;
+    return rc;
+}
+
+static void mix(struct varve_transport *t)
+{
+    mixed.inner = *t;
+    t->send = mixed_send;
+    t->receive = mixed_receive;
+}
+
+static void send_as_another(struct process *p)
+{
+    begin(p);
+    if (p->rank == 0) {
+        put(p, 1, 1);
+        while (atomic_load(&mixed.answers[VVI_PART_FAILED]) +
+                   atomic_load(&mixed.answers[VVI_PART_ACK]) ==
+               0)
+            usleep(1000);
+        T_EQ(mixed.answers[VVI_PART_FAILED], 1);
+        T_EQ(mixed.answers[VVI_PART_ACK], 0);
+    }
+    hub_barrier(p->job->hub);
+    (void)varve_close(p->ctx); /* rank 0 has no copy */
+}
+
+/* Whoever sends a file sends its own: a rank cannot take the place of another's copies. */
+static void files_of_others_are_refused(void)
+{
+    struct job job;
+    job_init(&job, 3, true);
+    job.timeout_ms = SHORT_MS;
+    job.mixed = 1;
+    run(&job, send_as_another);
+    T_EQ(copies_on(&job, 1, "r", NULL), 0);
 }
 
 /* ---- refusals ---- */
@@ -899,9 +996,11 @@ int main(void)
     T_RUN(copies_go_when_newer_ones_are_there);
     T_RUN(lives_do_not_mix);
     T_RUN(old_copies_stay_until_there_are_new_ones);
+    T_RUN(failed_copies_keep_the_old_ones);
     T_RUN(old_disk_comes_back);
     T_RUN(half_of_the_disk_is_for_others);
     T_RUN(no_room_for_others);
+    T_RUN(files_of_others_are_refused);
     T_RUN(refusals);
     return t_done();
 }

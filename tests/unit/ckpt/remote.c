@@ -2,6 +2,7 @@
 /* Levels remote and complete on one rank: what comes to the shared folder, what is found there when
  * the local one is lost, what lives do to each other, retention. */
 #include <dirent.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -9,8 +10,10 @@
 
 #include <varve/ckpt.h>
 
+#include "ckpt/hooks.h"
 #include "core/util.h"
 #include "t.h"
+#include "tier/os.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 9 * PAGE + 3 };
@@ -535,6 +538,45 @@ static void test_local_limit_stuck(void)
     T_CHECK(folder_bytes(cfg.local, "s") <= cfg.local_cache);
 }
 
+static atomic_int refused; /* removals of version 0 */
+
+static int refusing_unlinkat(const struct vv_os *os, int dirfd, const char *path)
+{
+    if (strncmp(path, "r0.v0.", 6) == 0 && atomic_fetch_add(&refused, 1) == 0)
+        return -EACCES;
+    return vv_os_posix()->unlinkat(os, dirfd, path);
+}
+
+/* A version that could not be removed is there as before: its local copy goes when another one needs
+ * the room. */
+static void test_local_limit_not_removed(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
+    struct vv_os os = *vv_os_posix();
+    struct vv_ckpt_hooks hooks = {.os = &os};
+    os.unlinkat = refusing_unlinkat;
+    atomic_store(&refused, 0);
+    cfg.local_cache = BYTES + 3 * PAGE;
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "n");
+    put(h, 0, 0);
+    T_OK(varve_wait(h, 0, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    T_OK(varve_discard(h, 0));
+    while (atomic_load(&refused) == 0)
+        usleep(1000);
+    ck_fill(buf, BYTES, 1, 0);
+    int rc = varve_checkpoint_for(h, 1, CK_LIMIT_MS); /* tells of it, if it is known already */
+    bool told = rc == -EACCES;
+    T_OK(told ? varve_checkpoint_for(h, 1, CK_LIMIT_MS) : rc);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_REMOTE, CK_LIMIT_MS / 6));
+    T_EQ(refused, 2); /* in the shared folder, then here */
+    T_EQ(count_files(cfg.local, "n", ".ckpt"), 1);
+    T_EQ(count_files(cfg.remote, "n", ".ckpt"), 2);
+    T_ERR(varve_close(ctx), told ? 0 : -EACCES);
+}
+
 /* For tests/cli: some versions in two folders. */
 static void make(const char *local, const char *remote)
 {
@@ -574,5 +616,6 @@ int main(int argc, char **argv)
     T_RUN(test_open_later);
     T_RUN(test_local_limit);
     T_RUN(test_local_limit_stuck);
+    T_RUN(test_local_limit_not_removed);
     return t_done();
 }

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +25,39 @@ enum { N = 3000 };
 
 static const char *folder;
 static int *a, *b;
+
+/* ---- system calls of the library that are looked at ---- */
+
+#define DELIVERY ".varve-tmp" /* how a file is called until it has its original name */
+
+/* Synchronization: atomic; one thread delivers, one file after the other. */
+static struct {
+    atomic_int synced, delivered, too_early;
+} deliveries;
+
+static bool is_delivery(const char *path)
+{
+    size_t n = strlen(path), end = strlen(DELIVERY);
+    return n > end && strcmp(path + n - end, DELIVERY) == 0;
+}
+
+int fsync(int fd)
+{
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    path[n > 0 ? n : 0] = '\0';
+    if (is_delivery(path))
+        atomic_fetch_add(&deliveries.synced, 1);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    if (is_delivery(from) && atomic_fetch_add(&deliveries.delivered, 1) >= deliveries.synced)
+        atomic_fetch_add(&deliveries.too_early, 1);
+    return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
 
 static const char *ini(const char *mode, const char *more)
 {
@@ -351,11 +386,13 @@ static void test_files(void)
     V_OK(VELOC_Finalize(0));
 }
 
-/* The file appears under its original name, whole; what cannot be delivered is told. */
+/* The file appears under its original name, whole and synced before it is there; what cannot be
+ * delivered is told. */
 static void test_original(void)
 {
     static const char *const modes[] = {"sync", "async"};
     char path[VELOC_MAX_NAME], to[VELOC_MAX_NAME];
+    int delivered = deliveries.delivered;
     for (int m = 0; m < 2; m++) {
         begin_in(t_tmpdir(), modes[m], "");
         snprintf(to, sizeof(to), "%s/result", folder);
@@ -380,6 +417,8 @@ static void test_original(void)
              m == 0 ? 3 : 4); /* the copy for others is not the version */
         V_OK(VELOC_Finalize(1));
     }
+    T_EQ(deliveries.delivered - delivered, 6);
+    T_EQ(deliveries.too_early, 0);
     /* Nothing goes to persistent storage, nothing appears. */
     begin_in(t_tmpdir(), "async", "persistent_interval = -1\n");
     snprintf(to, sizeof(to), "%s/result", folder);

@@ -2,6 +2,7 @@
 /* Checkpoints and restores that a stream orders: when they are there, what they hold, how they
  * fail. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "ckpt/hooks.h"
@@ -394,6 +395,75 @@ static void every_call_fails_once(void)
         }
 }
 
+/* ---- a call of the device that fails behind the copies ---- */
+
+static struct {
+    const struct vv_device_ops *real;
+    struct vv_device_ops ops;
+    atomic_bool armed;                 /* the next event_record fails */
+    _Atomic(struct vv_event *) failed; /* on this event */
+    atomic_int waits;                  /* for it, since, that came to their end */
+} behind;
+
+static int failing_record(struct vv_device *dev, struct vv_event *event, struct vv_stream *stream)
+{
+    if (!atomic_exchange(&behind.armed, false))
+        return behind.real->event_record(dev, event, stream);
+    atomic_store(&behind.failed, event);
+    return -EIO;
+}
+
+static int counting_wait(struct vv_device *dev, struct vv_event *event, int64_t timeout_ns)
+{
+    int rc = behind.real->event_wait(dev, event, timeout_ns);
+    if (rc == 0 && event == atomic_load(&behind.failed))
+        atomic_fetch_add(&behind.waits, 1);
+    return rc;
+}
+
+static struct vv_device *fail_behind(void *arg, struct vv_device *inner)
+{
+    (void)arg;
+    device = inner;
+    behind.real = inner->ops;
+    behind.ops = *inner->ops;
+    behind.ops.event_record = failing_record;
+    behind.ops.event_wait = counting_wait;
+    inner->ops = &behind.ops;
+    return inner;
+}
+
+/* The copies stand in the stream, and the event behind them cannot be recorded. The call fails when
+ * they have come to their end: their pages are somebody else's, and the application's memory its own,
+ * from then on. */
+static void copies_end_before_the_call_fails(void)
+{
+    static const struct vv_ckpt_hooks hooks = {.device = fail_behind};
+
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&alone);
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "h");
+    char *buf = ck_alloc(ctx, true, BYTES);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    ck_fill(buf, BYTES, 1, 0);
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
+    behind.waits = 0;
+    behind.armed = true;
+    T_ERR(varve_checkpoint_on(h, 2, NULL), -EIO);
+    T_CHECK(!behind.armed);
+    T_EQ(behind.waits, 1);
+    behind.armed = true;
+    T_ERR(varve_restore_on(h, 1, NULL), -EIO);
+    T_EQ(behind.waits, 2);
+    T_OK(varve_restore_on(h, 1, NULL));
+    ck_stream_sync(device, NULL);
+    ck_check(buf, BYTES, 1, 0);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
 static void lost_device(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -677,6 +747,7 @@ int main(void)
     T_RUN(late_failure);
     T_RUN(late_failure_at_close);
     T_RUN(every_call_fails_once);
+    T_RUN(copies_end_before_the_call_fails);
     T_RUN(lost_device);
     T_RUN(discard_while_pending);
     T_RUN(close_while_pending);

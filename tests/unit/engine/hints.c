@@ -92,6 +92,28 @@ static void deviated_from(void)
     hand_close(&d);
 }
 
+/* Clearing forgets what was passed over too: it is not read any more, and what is remembered of it does
+ * not grow with the number of orders that were given and cleared. */
+static void cleared_again_and_again(void)
+{
+    uint32_t h = open_with("H2F", 4);
+
+    for (int round = 0; round < 100; round++) {
+        for (uint64_t v = 1; v <= 4; v++)
+            T_OK(drive_hint(&d, h, v));
+        hand_get(&d, h, 4); /* the others are passed over */
+        T_EQ(vvi_hist(d.core, h)->npassed, 3);
+        hand_get(&d, h, 1); /* one comes after all */
+        drive_run(&d);
+        T_EQ(vvi_hist(d.core, h)->passed_at, 1);
+        drive_hint_clear(&d, h);
+        T_EQ(vvi_hist(d.core, h)->npassed, 0);
+        T_EQ(vvi_hist(d.core, h)->passed_at, 0);
+    }
+    T_EQ(reads_next(), 0);
+    hand_close(&d);
+}
+
 /* A version hinted twice has the distance of its first live hint; each restore takes one. */
 static void given_twice(void)
 {
@@ -282,6 +304,7 @@ int main(void)
     T_RUN(before_the_version_exists);
     T_RUN(cleared);
     T_RUN(deviated_from);
+    T_RUN(cleared_again_and_again);
     T_RUN(given_twice);
     T_RUN(never_written);
     T_RUN(discarded_and_written_again);

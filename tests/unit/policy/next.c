@@ -101,6 +101,19 @@ static void time_of_the_disk(void)
     T_CHECK(vv_next_disk_has_time(UINT32_MAX, UINT32_MAX, UINT64_MAX / 2, UINT64_MAX / 2));
 }
 
+/* The disk is given room for the very next version, as much as it reads in one interval. For what comes
+ * later, and for more, it has to wait: others would be pushed out for it. */
+static void idle_disks(void)
+{
+    /* A restore each second, 1000 bytes a second. */
+    T_CHECK(vv_next_disk_idles(0, 999, 1000000000, 1000));
+    T_CHECK(!vv_next_disk_idles(0, 1000, 1000000000, 1000));
+    T_CHECK(!vv_next_disk_idles(1, 1, 1000000000, 1000));
+    T_CHECK(!vv_next_disk_idles(UINT32_MAX, 0, 1000000000, 1000));
+    T_CHECK(!vv_next_disk_idles(0, 1, 1000000000, 0)); /* rate unknown */
+    T_CHECK(!vv_next_disk_idles(0, 1, 0, 1000));
+}
+
 int main(void)
 {
     T_RUN(order_of_ranks);
@@ -109,5 +122,6 @@ int main(void)
     T_RUN(a_prefetch_is_careful);
     T_RUN(a_flush_makes_room_only_when_puts_press);
     T_RUN(time_of_the_disk);
+    T_RUN(idle_disks);
     return t_done();
 }

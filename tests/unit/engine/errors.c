@@ -89,6 +89,38 @@ static void a_flush_fails(void)
     hand_close(&d);
 }
 
+/* One of two writes to a file has failed and the other still runs. Whoever asks meanwhile is told, and
+ * nothing more is written to that file: a new one is begun when nothing writes to it any more. */
+static void a_flush_fails_beside_another(void)
+{
+    struct vv_core_cfg cfg;
+    struct drive_call call;
+    uint64_t spoiled;
+
+    drive_cfg(&cfg, "H8F", VV_POLICY_NEXT);
+    cfg.check = true;
+    cfg.slots[VV_HOP_H2F] = 2;
+    cfg.batch_pages[VV_HOP_H2F] = 1;
+    drive_init(&d, &cfg);
+    uint32_t h = drive_history(&d, false, 0, VV_CORE_DURABLE);
+
+    hand_put(&d, h, 1, 2);
+    T_EQ(d.norders, 2);
+    spoiled = hand_object(&d, h, 1)->file_generation;
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -ENOSPC);
+    T_EQ(d.norders, 1);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    T_EQ(d.norders, 1);
+    T_ERR(call.req.status, -ENOSPC);
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, 0);
+    T_CHECK(hand_object(&d, h, 1)->file_generation != spoiled);
+    hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, 0);
+    T_EQ(d.norders, 0);
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    T_OK(drive_finish(&d, &call));
+    hand_close(&d);
+}
+
 static void a_commit_fails(void)
 {
     uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -400,6 +432,7 @@ int main(void)
     T_RUN(a_restore_fails);
     T_RUN(a_read_fails);
     T_RUN(a_flush_fails);
+    T_RUN(a_flush_fails_beside_another);
     T_RUN(a_commit_fails);
     T_RUN(a_removal_fails);
     T_RUN(cancelled);

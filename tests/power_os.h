@@ -76,9 +76,10 @@ static inline bool power_enter(const struct vv_os *os)
     p->count++;
     if (p->at != 0 && p->count >= p->at)
         p->dead = true;
-    if (p->dead)
+    bool dead = p->dead;
+    if (dead)
         pthread_mutex_unlock(&p->lock);
-    return !p->dead;
+    return !dead;
 }
 
 static inline void power_leave(const struct vv_os *os)

@@ -769,7 +769,7 @@ static void old_copies_stay_until_there_are_new_ones(void)
     run(&job, read_second);
 }
 
-static void write_anew_over_bad_wire(struct process *p)
+static void overwrite_over_bad_wire(struct process *p)
 {
     begin(p);
     if (p->rank == 0) {
@@ -789,7 +789,7 @@ static void write_anew_over_bad_wire(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* The copy of a version that was written anew has failed, and others were made since: the old one is
+/* The copy of a version that was overwritten has failed, and others were made since: the old one is
  * all that the partner has of it. */
 static void failed_copies_keep_the_old_ones(void)
 {
@@ -797,7 +797,7 @@ static void failed_copies_keep_the_old_ones(void)
     char path[1024];
     job_init(&job, 2, true);
     job.overwrite = true;
-    run(&job, write_anew_over_bad_wire);
+    run(&job, overwrite_over_bad_wire);
     T_EQ(copies_on(&job, 1, "r0.v1.", path), 1);
     T_CHECK(strstr(path, "r0.v1.g1.ckpt") == NULL);
 }
@@ -916,7 +916,7 @@ static void send_as_another(struct process *p)
     (void)varve_close(p->ctx); /* rank 0 has no copy */
 }
 
-/* Whoever sends a file sends its own: a rank cannot take the place of another's copies. */
+/* A rank sends its own files: it cannot take the place of another's copies. */
 static void files_of_others_are_refused(void)
 {
     struct job job;

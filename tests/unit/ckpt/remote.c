@@ -567,14 +567,14 @@ static void test_local_limit_not_removed(void)
     while (atomic_load(&refused) == 0)
         usleep(1000);
     ck_fill(buf, BYTES, 1, 0);
-    int rc = varve_checkpoint_for(h, 1, CK_LIMIT_MS); /* tells of it, if it is known already */
-    bool told = rc == -EACCES;
-    T_OK(told ? varve_checkpoint_for(h, 1, CK_LIMIT_MS) : rc);
+    int rc = varve_checkpoint_for(h, 1, CK_LIMIT_MS); /* reports it, if it is known already */
+    bool reported = rc == -EACCES;
+    T_OK(reported ? varve_checkpoint_for(h, 1, CK_LIMIT_MS) : rc);
     T_OK(varve_wait(h, 1, VARVE_LEVEL_REMOTE, CK_LIMIT_MS / 6));
     T_EQ(refused, 2); /* in the shared folder, then here */
     T_EQ(count_files(cfg.local, "n", ".ckpt"), 1);
     T_EQ(count_files(cfg.remote, "n", ".ckpt"), 2);
-    T_ERR(varve_close(ctx), told ? 0 : -EACCES);
+    T_ERR(varve_close(ctx), reported ? 0 : -EACCES);
 }
 
 /* For tests/cli: some versions in two folders. */

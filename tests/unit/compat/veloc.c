@@ -386,8 +386,8 @@ static void test_files(void)
     V_OK(VELOC_Finalize(0));
 }
 
-/* The file appears under its original name, whole and synced before it is there; what cannot be
- * delivered is told. */
+/* The file appears under its original name, whole and synced before it is there; a failed
+ * delivery is reported. */
 static void test_original(void)
 {
     static const char *const modes[] = {"sync", "async"};

@@ -89,7 +89,7 @@ static void a_flush_fails(void)
     hand_close(&d);
 }
 
-/* One of two writes to a file has failed and the other still runs. Whoever asks meanwhile is told, and
+/* One of two writes to a file has failed and the other still runs. A wait meanwhile gets the error, and
  * nothing more is written to that file: a new one is begun when nothing writes to it any more. */
 static void a_flush_fails_beside_another(void)
 {

@@ -151,7 +151,7 @@ void ref_failed(struct ref *r, unsigned version, unsigned gen)
 void ref_reached(struct ref *r, unsigned version, bool level)
 {
     struct ref_version *x = &r->version[version];
-    if (x->now.n != 1 || x->exposed)
+    if (x->now.n != 1 || x->now.missing || x->exposed)
         return;
     struct ref_set found = only(x->now.gen[0]);
     if (level)

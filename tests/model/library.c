@@ -34,7 +34,7 @@
 #include "t.h"
 
 enum {
-    LIMIT_S = 30,      /* of a life; it ends a hang and measures nothing */
+    LIMIT_S = 30, /* of a life; it ends a hang and measures nothing */
     WORKERS = 2,
     MAX_LIVES = 100,
     SHORTEN_TRIES = 3, /* threads do not always meet alike */
@@ -45,8 +45,8 @@ static char home[LIFE_PATH];
 
 static struct world *new_world(void)
 {
-    void *p = mmap(NULL, sizeof(struct world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                   -1, 0);
+    void *p =
+        mmap(NULL, sizeof(struct world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     T_CHECK(p != MAP_FAILED);
     return p;
 }
@@ -89,14 +89,14 @@ static bool next_life(struct world *x, int status)
         return false;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && x->kill_expected) {
         char near[LIFE_PATH + 8];
+        x->lose = x->losing;
+        x->losing = false;
         life_note(x, " killed%s\n", x->lose ? ", the node is lost" : "");
         x->at++;
         x->kill_by = 0;
         x->kill_expected = false;
         atomic_store(&x->faults.kill_in, 0);
         snprintf(near, sizeof(near), "%s/near", x->folder);
-        if (x->lose && x->w.level < VARVE_LEVEL_REMOTE)
-            x->lose = false;
         if (x->lose && x->w.near)
             life_remove_folder(near);
         return x->lives < MAX_LIVES;

@@ -8,11 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <varve/varve.h>
+
 const char *const life_op_name[OP_COUNT] = {
-    "checkpoint", "poll",    "nodata",   "abandon", "restore", "wait",    "flush",
-    "discard",    "latest",  "resume",   "hint",    "unhint",  "prefetch", "acquire",
-    "release",    "reserve", "commit",   "abort",   "reopen",  "kill",    "lose",
-    "full",       "gone",    "once",     "remove",  "heal",
+    "checkpoint", "poll",    "nodata", "abandon", "restore", "wait",     "flush",
+    "discard",    "latest",  "resume", "hint",    "unhint",  "prefetch", "acquire",
+    "release",    "reserve", "commit", "abort",   "reopen",  "kill",     "lose",
+    "full",       "gone",    "once",   "remove",  "heal",
 };
 
 /* How many operations an armed kill may outlast. */
@@ -81,7 +83,7 @@ static void arm_kill(struct world *x, const struct op *op)
     x->kill_expected = true;
     x->kill_by = x->at + KILL_OPS;
     if (op->kind == OP_LOSE)
-        x->lose = true;
+        x->losing = x->w.level >= VARVE_LEVEL_REMOTE;
     if (op->a == 0)
         kill(getpid(), SIGKILL);
     atomic_store(&x->faults.kill_in, (long)op->a);
@@ -98,7 +100,7 @@ static void remove_under(struct world *x, unsigned which)
     char path[LIFE_PATH + 8];
     if (!x->w.near)
         which = 2;
-    if (x->w.level < 2)
+    if (x->w.level < VARVE_LEVEL_REMOTE)
         which = 1;
     x->broken = true;
     ref_removed(&x->ref);

@@ -52,9 +52,9 @@ struct op {
 
 /* Everything in numbers, with a name each in the text of a workload. */
 struct workload {
-    unsigned veloc;   /* the interface */
-    unsigned level;   /* enum varve_level */
-    unsigned near;    /* there is a local folder */
+    unsigned veloc;                         /* the interface */
+    unsigned level;                         /* enum varve_level */
+    unsigned near;                          /* there is a local folder */
     unsigned page, host_pages, local_pages; /* local_pages 0: no limit */
     unsigned keep, keep_every, overwrite;
     unsigned sync;   /* VELOC: mode */
@@ -71,10 +71,9 @@ struct world {
     unsigned at;         /* the operation in progress */
     unsigned kill_by;    /* greater than 0: the process ends before this operation at the latest */
     bool kill_expected;  /* the process may end by a kill */
-    bool lose;           /* the next life is on another node */
+    bool losing, lose;   /* the next life after a kill, this life: on another node */
     bool done;           /* the last life has ended well */
     bool broken;         /* a folder was removed: nothing has to succeed until the next life */
-    bool changed;        /* files may have been left by a life that failed */
     unsigned clean_hits; /* faults.hits when everything was last known to be well */
     unsigned lives;
     char wrong[500]; /* what is wrong; empty: nothing */

@@ -345,8 +345,8 @@ static void do_latest(struct life *l)
         if (safe && rc)
             life_wrong(l->x, "varve_latest: %s, but version %u is safe", t_errname(rc), v);
         if (safe && ref_is_newer(r, v, (unsigned)latest))
-            life_wrong(l->x, "varve_latest: %u, but version %u is safe and newer",
-                       (unsigned)latest, v);
+            life_wrong(l->x, "varve_latest: %u, but version %u is safe and newer", (unsigned)latest,
+                       v);
     }
 }
 

@@ -108,8 +108,7 @@ bool ref_kept_always(const struct ref *r, unsigned version)
 
 bool ref_may_be_newer(const struct ref *r, unsigned other, unsigned version)
 {
-    return other != version &&
-           highest(&r->version[other].now) > lowest(&r->version[version].now);
+    return other != version && highest(&r->version[other].now) > lowest(&r->version[version].now);
 }
 
 bool ref_is_newer(const struct ref *r, unsigned other, unsigned version)

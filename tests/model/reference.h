@@ -38,8 +38,7 @@ struct ref_version {
 
 struct ref {
     unsigned nversions, keep, keep_every;
-    bool local;    /* levels local and remote: a file in the local folder is found */
-    bool near_far; /* there are two folders */
+    bool local; /* levels local and remote: a file in the local folder is found */
     unsigned ngens;
     uint32_t bytes[REF_GENERATIONS]; /* by generation */
     struct ref_version version[REF_VERSIONS];

@@ -134,9 +134,8 @@ static void draw_settings(struct t_rng *r, struct workload *w)
 
 static enum life_op draw_trouble(struct t_rng *r)
 {
-    static const enum life_op kinds[] = {OP_FULL, OP_FULL,  OP_FULL, OP_GONE, OP_ONCE,
-                                         OP_ONCE, OP_KILL,  OP_KILL, OP_KILL, OP_LOSE,
-                                         OP_HEAL, OP_REOPEN};
+    static const enum life_op kinds[] = {OP_FULL, OP_FULL, OP_FULL, OP_GONE, OP_ONCE, OP_ONCE,
+                                         OP_KILL, OP_KILL, OP_KILL, OP_LOSE, OP_HEAL, OP_REOPEN};
     return below(r, 30) ? kinds[below(r, VV_ARRAY_SIZE(kinds))] : OP_REMOVE;
 }
 
@@ -150,9 +149,9 @@ static enum life_op draw_kind(struct t_rng *r, const struct workload *w)
         OP_ABORT,      OP_REOPEN,
     };
     static const enum life_op veloc[] = {
-        OP_CHECKPOINT, OP_CHECKPOINT, OP_CHECKPOINT, OP_CHECKPOINT, OP_POLL, OP_POLL,
-        OP_NODATA,     OP_ABANDON,    OP_ABANDON,    OP_RESTORE,    OP_WAIT, OP_WAIT,
-        OP_LATEST,     OP_HINT,       OP_REOPEN,
+        OP_CHECKPOINT, OP_CHECKPOINT, OP_CHECKPOINT, OP_CHECKPOINT, OP_POLL,
+        OP_POLL,       OP_NODATA,     OP_ABANDON,    OP_ABANDON,    OP_RESTORE,
+        OP_WAIT,       OP_WAIT,       OP_LATEST,     OP_HINT,       OP_REOPEN,
     };
     if (w->veloc)
         return veloc[below(r, VV_ARRAY_SIZE(veloc))];

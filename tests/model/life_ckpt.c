@@ -153,8 +153,9 @@ static void check_versions(struct life *l, bool opening, bool exact)
             ref_seen(r, v);
         else if (x->now.n > 0) {
             if (!x->now.missing && !(x->droppable && enough_newer(l, v, listed, opening)))
-                life_wrong(l->x, "version %u is gone%s: it must be there, generation %s", v,
-                           opening ? " at the opening" : "", ref_text(&x->now));
+                life_wrong(l->x, "version %u is gone%s: it must be there, generation %s, %s", v,
+                           opening ? " at the opening" : "", ref_text(&x->now),
+                           x->next.missing ? "which was not safe yet" : "and one was safe");
             missed[v] = true;
         }
     }

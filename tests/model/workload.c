@@ -164,12 +164,13 @@ void workload_draw(struct workload *w, uint64_t seed)
     bool troubled = seed % 4 != 0;
     memset(w, 0, sizeof(*w));
     draw_settings(&r, w);
-    unsigned versions = 2 + below(&r, 5);
+    unsigned versions = 2 + below(&r, 5), last = 0;
     w->nops = 6 + below(&r, 26);
     for (unsigned i = 0; i < w->nops; i++) {
         struct op *op = &w->op[i];
         op->kind = troubled && below(&r, 4) == 0 ? draw_trouble(&r) : draw_kind(&r, w);
-        op->a = below(&r, versions);
+        /* Often the version before, so that things happen to it one after the other. */
+        last = op->a = below(&r, 2) ? below(&r, versions) : last;
         op->b = draw_bytes(&r, w);
         if (op->kind == OP_FULL || op->kind == OP_GONE)
             op->a = 1 + below(&r, 3);

@@ -192,6 +192,7 @@ void ref_removed(struct ref *r)
             add(&x->next, x->node.gen[i]);
         x->next.missing = x->node.missing = true;
         x->exposed = true;
+        x->opened = false;
     }
 }
 

@@ -432,8 +432,6 @@ static const char *check_live(const struct vv_core *core, const struct vv_object
     REQUIRE(!obj->beside || obj->writing, "an object beside the table is not being written");
     REQUIRE(!obj->replacement || (obj->written && obj->replacement->beside),
             "what replaces a version is not beside it");
-    REQUIRE(!obj->old || (obj->written && obj->old->gen == VV_GEN_HELD && obj->old->durable),
-            "a generation is held that need not be");
     REQUIRE(!obj->old || obj->gen == VV_GEN_CURRENT || obj->provisional,
             "a safe generation holds an older one");
     REQUIRE(obj->gen != VV_GEN_SAFE || obj->durable, "a generation is safe without a file");
@@ -454,8 +452,9 @@ static const char *check_version(const struct vv_core *core, const struct vv_obj
 
     if (!wrong && obj->replacement)
         wrong = check_live(core, obj->replacement);
-    if (!wrong && obj->old)
-        wrong = check_copies(core, obj->old);
+    for (const struct vv_object *old = obj->old; old && !wrong; old = old->old)
+        wrong = old->gen == VV_GEN_HELD && old->durable ? check_copies(core, old)
+                                                        : "a generation is held that need not be";
     return wrong;
 }
 
@@ -578,7 +577,10 @@ static const char *check_files(const struct vv_core *core)
                 counted = r->obj == req->obj;
             used += counted ? 0 : req->obj->file_bytes;
         }
-    used += core->tier[core->disk].unremoved_bytes + lent_files(core);
+    for (uint32_t i = 0; i < core->nhist; i++)
+        for (const struct vv_object *obj = core->hist[i].unremoved; obj; obj = obj->newer)
+            used += obj->file_bytes;
+    used += lent_files(core);
     REQUIRE(core->tier[core->disk].used_bytes == used, "bytes of files are miscounted");
     return NULL;
 }

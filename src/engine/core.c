@@ -656,6 +656,7 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struc
     for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
         flush_again(core, obj);
     retry_transit(core);
+    vvi_removals_retry(core, h);
     req_start(core, &core->waits, req, VV_REQ_WAIT_ALL, hist, NULL);
     vvi_core_leave(core);
     return 0;
@@ -757,6 +758,7 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
     vv_assert(h->pending == ordered);
     while (h->oldest)
         vvi_gen_close(core, h->oldest);
+    vvi_removals_forget(core, h);
     h->used = false;
     vvi_core_leave(core);
 }
@@ -1109,7 +1111,8 @@ static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
 }
 
 /* A file that could not be removed still takes its space, and its version would be there again when
- * the history is opened next: somebody must hear of it. */
+ * the history is opened next. The next caller hears of it, and the next wait for everything tries
+ * again. */
 static void remove_done(struct vv_core *core, const struct vv_order *o, int status)
 {
     struct hist *h = vvi_hist(core, o->hist);
@@ -1122,10 +1125,7 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
         }
         vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, o->hist), o->version,
                   (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
-        if (o->file_generation == o->obj->file_generation) {
-            core->tier[core->disk].unremoved_bytes += o->obj->file_bytes;
-            o->obj->file_bytes = 0;
-        }
+        o->obj->unremoved = o->obj->dead && o->file_generation == o->obj->file_generation;
     } else if (o->file_generation == o->obj->file_generation) {
         vvi_object_file_gone(core, o->obj);
     }

@@ -107,6 +107,7 @@ struct vv_object {
     bool nameless;      /* of a lease: no version, never in the table */
     bool durable;       /* committed on the files tier */
     bool removing;      /* a REMOVE order is out, or done */
+    bool unremoved;     /* it failed: the object waits in hist->unremoved for another try */
     bool passed;        /* hint passed over */
     bool no_prefetch;   /* a transfer up failed: left to restores */
     bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
@@ -152,6 +153,7 @@ struct hist {
     uint64_t *passed;  /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
+    struct vv_object *unremoved;    /* ended, and their files could not be removed; by `newer` */
 
     uint64_t ready,
         missing_chunks; /* hinted and written objects; their chunks that are on no memory tier */
@@ -172,7 +174,6 @@ struct tier {
     bool memory; /* device or host */
     bool is_arena;
     uint64_t capacity_bytes, used_bytes; /* files */
-    uint64_t unremoved_bytes;            /* files: of used_bytes, what could not be removed */
     struct vv_arena arena;
     uint32_t *transit[2]; /* stacks of free transit pages: [0] down, [1] up */
     uint32_t ntransit[2];
@@ -336,6 +337,9 @@ void vvi_object_drop_pages(struct vv_core *core, struct vv_object *obj);
 void vvi_object_file_gone(struct vv_core *core,
                           struct vv_object *obj); /* gives back its share of the capacity */
 void vvi_object_unref(struct vv_core *core, struct vv_object *obj);
+/* Files that could not be removed: tries again; the history ends and leaves them. */
+void vvi_removals_retry(struct vv_core *core, struct hist *h);
+void vvi_removals_forget(struct vv_core *core, struct hist *h);
 void vvi_object_written(struct vv_core *core, struct vv_object *obj);
 void vvi_object_consumed(struct vv_core *core, struct vv_object *obj);
 struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsigned tier,

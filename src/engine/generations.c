@@ -4,7 +4,7 @@
  * object. One of a version is in the table of its history: what a restore gets. Around it:
  *
  *   obj->replacement   a put under way that will replace it; beside the table until it is written
- *   obj->old           a safe one that it replaced and that stays until it is safe itself (HELD)
+ *   obj->old           one that it replaced and that stays until it is safe itself (HELD)
  *
  * Files have generations too, and the highest counts when a history is opened: after a kill at any
  * instant the next opening finds the old version whole or the new one whole.
@@ -12,8 +12,9 @@
  * Holds true between two calls into the core:
  *  - written, writing and dead follow from the state: vvi_gen_step() sets them and nothing else does;
  *  - an object beside the table is being written, and the one in the table knows it;
- *  - a HELD object is committed, and is the `old` of the one in the table. It lives without a
- *    reference; all others end with their last one;
+ *  - a HELD object is committed, and is the `old` of the one in the table, or behind that one: in a
+ *    history with `confirm` two are, while a put is provisional. It lives without a reference; all
+ *    others end with their last one;
  *  - an object that has no file outlives nothing: only a committed one becomes SAFE.
  */
 #include <errno.h>
@@ -39,14 +40,16 @@ void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event
 
 static void end_old(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event)
 {
-    struct vv_object *old = obj->old;
+    struct vv_object *old, *next = obj->old;
 
-    if (!old)
-        return;
     obj->old = NULL;
-    vvi_gen_step(core, old, event);
-    old->refs++;
-    vvi_object_unref(core, old); /* the last reader removes the file */
+    while ((old = next)) {
+        next = old->old;
+        old->old = NULL;
+        vvi_gen_step(core, old, event);
+        old->refs++;
+        vvi_object_unref(core, old); /* the last reader removes the file */
+    }
 }
 
 /* It takes the place of `obj`, which is about to leave, in the table and among the hints. */
@@ -61,6 +64,7 @@ static void return_old(struct vv_core *core, struct vv_object *obj)
     vvi_gen_step(core, old, VV_GEN_RETURNED);
     vvi_core_reclass(core, old, 0, old->nchunks);
     vvi_object_enter(core, old);
+    vvi_gen_durable(core, old);
 }
 
 /* ---- one ends ---- */
@@ -78,22 +82,26 @@ static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_o
             }
 }
 
-/* The one that replaces it inherits the safe one behind it: this one, or the one it held itself.
- * What was not confirmed is not gone back to. */
+/* Does it stay when it is replaced? Not without a file; not if it was never confirmed; and one that is
+ * not safe does not pile up on one that is, unless it may have to come back. */
+static bool stays(const struct vv_core *core, const struct vv_object *obj)
+{
+    if (!obj->durable || obj->provisional)
+        return false;
+    return obj->gen == VV_GEN_SAFE || !obj->old || vvi_hist(core, obj->hist)->cfg.confirm;
+}
+
 static void bequeath(struct vv_core *core, struct vv_object *obj, struct vv_object *heir)
 {
-    bool keeps = obj->gen == VV_GEN_SAFE && !obj->old;
+    bool held = stays(core, obj);
 
     vvi_fail_gets_of(core, obj, -ESTALE); /* restores under way start again and get the new one */
     move_waits(core, obj, heir);
-    if (!keeps) {
-        heir->old = obj->old;
+    heir->old = held ? obj : obj->old;
+    if (!held)
         obj->old = NULL;
-    }
     vvi_object_leave(core, obj, heir);
-    vvi_gen_step(core, obj, keeps || obj->gen == VV_GEN_CURRENT ? VV_GEN_REPLACED : VV_GEN_DROPPED);
-    if (keeps)
-        heir->old = obj;
+    vvi_gen_step(core, obj, held ? VV_GEN_REPLACED : VV_GEN_DROPPED);
 }
 
 void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event)
@@ -135,25 +143,33 @@ void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
 
 void vvi_gen_close(struct vv_core *core, struct vv_object *obj)
 {
-    struct vv_object *both[] = {obj, obj->old};
-
-    for (unsigned i = 0; i < VV_ARRAY_SIZE(both); i++) {
-        if (!both[i])
-            continue;
-        both[i]->keep_file = true;
+    for (struct vv_object *each = obj; each; each = each->old) {
+        each->keep_file = true;
         /* Its file stays, and may be adopted before the last reader of its pages has gone. */
-        if (both[i]->durable)
-            vvi_object_file_gone(core, both[i]);
+        if (each->durable)
+            vvi_object_file_gone(core, each);
     }
     vvi_gen_end(core, obj, VV_GEN_DISCARDED);
 }
 
 /* ---- the level ---- */
 
+/* What is behind it may go: everything once it is safe, all but a safe one once it is confirmed. */
 static void release_old(struct vv_core *core, struct vv_object *obj)
 {
-    if (obj->gen == VV_GEN_SAFE && !obj->provisional)
+    struct vv_object *old = obj->old;
+
+    if (!old || obj->provisional)
+        return;
+    if (obj->gen == VV_GEN_SAFE) {
         end_old(core, obj, VV_GEN_RELEASED);
+    } else if (old->old) {
+        obj->old = old->old;
+        vvi_gen_step(core, old, VV_GEN_RELEASED);
+        old->old = NULL;
+        old->refs++;
+        vvi_object_unref(core, old);
+    }
 }
 
 void vvi_gen_durable(struct vv_core *core, struct vv_object *obj)
@@ -198,7 +214,9 @@ static struct vv_object *with_file(const struct vv_core *core, uint32_t hist, ui
 
     if (obj && obj->replacement && obj->replacement->file_generation == file_generation)
         return obj->replacement;
-    return obj && obj->file_generation == file_generation ? obj : NULL;
+    while (obj && obj->file_generation != file_generation)
+        obj = obj->old;
+    return obj;
 }
 
 void vv_core_reached(struct vv_core *core, uint32_t hist, uint64_t version,

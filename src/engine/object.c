@@ -924,6 +924,12 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
     drop_idle_pages(core, obj);
     if (obj->gen == VV_GEN_HELD)
         return; /* its file stays, for the one that replaced it is not safe */
+    if (obj->unremoved) {
+        struct hist *h = vvi_hist(core, obj->hist);
+        obj->newer = h->unremoved;
+        h->unremoved = obj;
+        return;
+    }
     if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES && !obj->removing) {
         bool on_disk = obj->durable || obj->copy[core->disk];
         obj->removing = true;
@@ -936,6 +942,32 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
     if (core->disk >= 0 && obj->copy[core->disk])
         vvi_copy_free(core, obj->copy[core->disk]);
     object_free(core, obj);
+}
+
+static struct vv_object *unremoved_take(struct hist *h)
+{
+    struct vv_object *obj = h->unremoved;
+
+    h->unremoved = obj->newer;
+    obj->newer = NULL;
+    obj->unremoved = false;
+    return obj;
+}
+
+void vvi_removals_retry(struct vv_core *core, struct hist *h)
+{
+    while (h->unremoved)
+        vvi_sched_remove_file(core, unremoved_take(h));
+}
+
+void vvi_removals_forget(struct vv_core *core, struct hist *h)
+{
+    while (h->unremoved) {
+        struct vv_object *obj = unremoved_take(h);
+        vvi_object_file_gone(core, obj);
+        obj->refs++;
+        vvi_object_unref(core, obj);
+    }
 }
 
 void vvi_object_file_gone(struct vv_core *core, struct vv_object *obj)

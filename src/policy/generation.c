@@ -8,14 +8,14 @@ static const unsigned char next[VV_GEN_STATES][VV_GEN_EVENTS] = {
                         [VV_GEN_DROPPED] = VV_GEN_ENDED,
                         [VV_GEN_DISCARDED] = VV_GEN_ENDED},
     [VV_GEN_CURRENT] = {[VV_GEN_REACHED] = VV_GEN_SAFE,
-                        [VV_GEN_REPLACED] = VV_GEN_ENDED,
+                        [VV_GEN_REPLACED] = VV_GEN_HELD,
                         [VV_GEN_DROPPED] = VV_GEN_ENDED,
                         [VV_GEN_DISCARDED] = VV_GEN_ENDED},
     [VV_GEN_SAFE] = {[VV_GEN_REPLACED] = VV_GEN_HELD,
                      [VV_GEN_DROPPED] = VV_GEN_ENDED,
                      [VV_GEN_DISCARDED] = VV_GEN_ENDED},
     [VV_GEN_HELD] = {[VV_GEN_RELEASED] = VV_GEN_ENDED,
-                     [VV_GEN_RETURNED] = VV_GEN_SAFE,
+                     [VV_GEN_RETURNED] = VV_GEN_CURRENT,
                      [VV_GEN_DISCARDED] = VV_GEN_ENDED},
 };
 
@@ -25,10 +25,10 @@ static const char *const states[VV_GEN_STATES] = {
 };
 
 static const char *const events[VV_GEN_EVENTS] = {
-    [VV_GEN_BEGUN] = "BEGUN",         [VV_GEN_WRITTEN] = "WRITTEN",
-    [VV_GEN_REACHED] = "REACHED",     [VV_GEN_REPLACED] = "REPLACED",
-    [VV_GEN_DROPPED] = "DROPPED",     [VV_GEN_DISCARDED] = "DISCARDED",
-    [VV_GEN_RELEASED] = "RELEASED",   [VV_GEN_RETURNED] = "RETURNED",
+    [VV_GEN_BEGUN] = "BEGUN",       [VV_GEN_WRITTEN] = "WRITTEN",
+    [VV_GEN_REACHED] = "REACHED",   [VV_GEN_REPLACED] = "REPLACED",
+    [VV_GEN_DROPPED] = "DROPPED",   [VV_GEN_DISCARDED] = "DISCARDED",
+    [VV_GEN_RELEASED] = "RELEASED", [VV_GEN_RETURNED] = "RETURNED",
 };
 
 const char *vv_gen_state_name(enum vv_gen_state state)

@@ -2,14 +2,14 @@
 /*
  * The generations of a version: which one counts, which one stays behind it, and when it may go.
  *
- * Writing a version that exists makes a new generation of it. The old one, if it is safe, stays
- * until the new one is safe too. So at any instant, and after a kill at any instant, a version that
- * was safe can be restored: its old bytes or its new ones.
+ * Writing a version that exists makes a new generation of it. The old one, if it has a file, stays
+ * until the new one is safe. So at any instant, and after a kill at any instant, a version that was
+ * safe can be restored: its old bytes or its new ones.
  *
  *   WRITING   its checkpoint is under way; the version is still the generation before it
  *   CURRENT   what a restore gets; it has not reached the level of its history
  *   SAFE      what a restore gets; it has reached the level
- *   HELD      safe, replaced by a CURRENT one: no restore gets it, its file stays
+ *   HELD      replaced by a CURRENT one: no restore gets it, its file stays
  *   ENDED     not wanted; it goes when its last reader has gone
  *
  * The stores report what happened to a file. This table says what follows, and nothing else does.

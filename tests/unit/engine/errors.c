@@ -164,6 +164,12 @@ static void a_removal_fails(void)
     T_CHECK(stats.files_bytes > 0);
     T_EQ(vv_core_take_error(d.core, h, &version, &tier), -EIO);
     T_EQ(version, 1);
+    /* A wait for everything tries again. */
+    struct drive_call wait;
+    T_OK(drive_wait_all(&d, &wait, h));
+    drive_run(&d);
+    vv_core_get_stats(d.core, &stats);
+    T_EQ(stats.files_bytes, 0);
     T_EQ(d.nreleased, 1);
     hand_close(&d);
 }

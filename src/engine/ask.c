@@ -8,6 +8,20 @@
 #include "core/fetch.h"
 #include "engine/core_private.h"
 
+const char *vv_hop_name(enum vv_hop hop)
+{
+    static const char *const names[VV_HOP_COUNT] = {"d2d", "h2h", "d2h", "h2d", "h2f", "f2h"};
+
+    return (unsigned)hop < VV_HOP_COUNT ? names[hop] : "unknown";
+}
+
+const char *vv_tier_kind_name(enum vv_tier_kind kind)
+{
+    static const char *const names[] = {"device", "host", "spill", "files"};
+
+    return (unsigned)kind < VV_ARRAY_SIZE(names) ? names[kind] : "unknown";
+}
+
 static struct vv_object_info info_of(const struct vv_core *core, const struct vv_object *obj)
 {
     struct vv_object_info info = {

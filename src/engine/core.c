@@ -12,20 +12,6 @@
 #include "engine/core_private.h"
 #include "trace/trace.h"
 
-const char *vv_hop_name(enum vv_hop hop)
-{
-    static const char *const names[VV_HOP_COUNT] = {"d2d", "h2h", "d2h", "h2d", "h2f", "f2h"};
-
-    return (unsigned)hop < VV_HOP_COUNT ? names[hop] : "unknown";
-}
-
-const char *vv_tier_kind_name(enum vv_tier_kind kind)
-{
-    static const char *const names[] = {"device", "host", "spill", "files"};
-
-    return (unsigned)kind < VV_ARRAY_SIZE(names) ? names[kind] : "unknown";
-}
-
 /* ---- opening and closing ---- */
 
 static int tier_init(struct vv_core *core, unsigned i)
@@ -367,8 +353,6 @@ static int put_admit(const struct vv_core *core, uint64_t size, uint64_t user, b
     const struct tier *disk = core->disk >= 0 ? &core->tier[core->disk] : NULL;
     uint64_t pages = 0, chunks = (size + core->cfg.page_bytes - 1) / core->cfg.page_bytes;
 
-    if (size == 0)
-        return -EINVAL;
     if (chunks >= FILE_CHUNK_FILLING)
         return -EFBIG;
     if (has_files(core))
@@ -598,7 +582,7 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
 
     if (!obj || !obj->written)
         return -ENOENT;
-    issued = calloc(vv_div_up(obj->nchunks, 64), sizeof(*issued));
+    issued = calloc(VV_MAX(vv_div_up(obj->nchunks, 64), (uint64_t)1), sizeof(*issued));
     if (!issued)
         return -ENOMEM;
     vvi_core_enter(core, now_ns);
@@ -768,7 +752,7 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
 
-    if (!has_files(core) || size == 0)
+    if (!has_files(core))
         return -EINVAL;
     if (obj &&
         (obj->writing || obj->replacement || (obj->written && obj->generation >= generation)))
@@ -1086,6 +1070,17 @@ static void commit_failed(struct vv_core *core, struct vv_object *obj, int statu
         late_error(core, obj, core->disk, status);
     vvi_file_clean(core, obj);
     vvi_object_settle(core, obj);
+}
+
+void vvi_req_nothing(struct vv_core *core, struct vv_req *req)
+{
+    struct vv_object *obj = req->obj;
+
+    obj->refs++;
+    vvi_req_end(core, req, 0);
+    vvi_sched_commit(core, obj);
+    vvi_gen_retain(core, vvi_hist(core, obj->hist));
+    vvi_object_unref(core, obj);
 }
 
 static void commit_done(struct vv_core *core, struct vv_object *obj, int status)

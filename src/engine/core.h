@@ -239,7 +239,7 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
 /*
  * Requests. PUT and GET end when the application's memory may be used again. `app_is_device`: where
  * the application's memory is. Immediate refusals come back from the call (then no WAKE follows):
- *   put   -EEXIST, -EINVAL (size 0), -EFBIG, -ENOSPC, -ENOMEM
+ *   put   -EEXIST, -EFBIG, -ENOSPC, -ENOMEM
  *   get   -ENOENT, -EIO (lost)
  * A version whose put is `ordered` and has not ended cannot be looked up or restored, but it can be
  * waited for and discarded.
@@ -273,6 +273,7 @@ bool vv_core_put_waits(const struct vv_req *req);
  * vv_core_lend     chunks of a version, for reading where they are; they stay until they are given
  *                  back, whatever becomes of the version. -ENOENT, -ESTALE (another generation),
  *                  -EAGAIN: they do not stand there in one run. `first`: it counts as a restore.
+ *                  No chunk at all: the version is held as with some.
  * vv_core_lease    pages of nobody's, a request like a put. They hold nothing.
  * vv_core_put_lent a version whose bytes stand in leases, in this order: the pages become its own,
  *                  its APP orders move nothing and say when the bytes are there. All leases but the

@@ -467,6 +467,8 @@ void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj,
                      struct vv_req *req);
 void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
+/* A put or a get of an object without chunks: no order would end it. */
+void vvi_req_nothing(struct vv_core *core, struct vv_req *req);
 /* All orders of an ordered request are out: it is not blocked any more. */
 void vvi_req_issued(struct vv_core *core, struct vv_req *req);
 struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);

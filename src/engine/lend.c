@@ -90,14 +90,14 @@ int vv_core_lend(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t
         return -ENOENT;
     if (obj->generation != generation)
         return -ESTALE;
-    if (nchunks == 0 || chunk0 >= obj->nchunks || nchunks > obj->nchunks - chunk0)
+    if (chunk0 > obj->nchunks || nchunks > obj->nchunks - chunk0)
         return -EINVAL;
     if (!may_lend(core, nchunks))
         return -ENOSPC;
-    if (!in_one_run(core, obj, chunk0, nchunks))
+    if (nchunks > 0 && !in_one_run(core, obj, chunk0, nchunks))
         return -EAGAIN;
     vvi_core_enter(core, now_ns);
-    *lend = (struct vv_lend){.first_page = obj->copy[LEND_TIER]->page[chunk0],
+    *lend = (struct vv_lend){.first_page = nchunks ? obj->copy[LEND_TIER]->page[chunk0] : 0,
                              .npages = nchunks,
                              .obj = obj,
                              .chunk0 = chunk0};

@@ -707,9 +707,9 @@ bool vvi_object_complete_at(const struct vv_core *core, const struct vv_object *
 {
     const struct vv_copy *copy = obj->copy[tier];
 
-    if (!copy)
-        return core->tier[tier].kind == VV_TIER_FILES && obj->durable;
-    return copy->nvalid == obj->nchunks;
+    if (!copy && core->tier[tier].kind == VV_TIER_FILES)
+        return obj->durable;
+    return (copy ? copy->nvalid : 0) == obj->nchunks;
 }
 
 bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object *obj)

@@ -126,8 +126,8 @@ int vv_engine_swap(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_
 static int lend_in_place(struct vv_engine *e, struct vv_engine_lend *lend, uint64_t from,
                          uint64_t bytes, bool again)
 {
-    uint32_t chunk0 = (uint32_t)(from / e->cfg.page_bytes);
-    uint32_t n = (uint32_t)(vv_div_up(from + bytes, e->cfg.page_bytes) - chunk0);
+    uint32_t chunk0 = bytes ? (uint32_t)(from / e->cfg.page_bytes) : 0;
+    uint32_t n = bytes ? (uint32_t)(vv_div_up(from + bytes, e->cfg.page_bytes) - chunk0) : 0;
     vvi_engine_lock(e);
     int rc = vv_core_lend(e->core, lend->hist, lend->version, lend->generation, chunk0, n, !again,
                           vv_now_ns(), &lend->lend);
@@ -201,7 +201,7 @@ int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint
     int rc = vv_engine_stream_check(e, native);
     if (rc)
         return rc;
-    if (from % VV_LEND_ALIGN == 0) {
+    if (bytes == 0 || from % VV_LEND_ALIGN == 0) {
         struct vv_engine_lend *lend = lend_new(hist);
         if (!lend)
             return -ENOMEM;
@@ -210,7 +210,7 @@ int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint
         rc = lend_in_place(e, lend, from, bytes, again);
         if (rc == 0) {
             *ret_lend = lend;
-            *ret_ptr = lend_ptr(e, lend) + from % e->cfg.page_bytes;
+            *ret_ptr = bytes ? lend_ptr(e, lend) + from % e->cfg.page_bytes : NULL;
             return 0;
         }
         free(lend);

@@ -263,8 +263,12 @@ static bool serve_gets(struct vv_core *core)
             req->scan++;
         for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
             any |= serve_get_from(core, req, t);
-        if (req->ordered && req->unissued == 0)
+        if (req->obj->nchunks == 0) {
+            vvi_req_nothing(core, req);
+            any = true;
+        } else if (req->ordered && req->unissued == 0) {
             vvi_req_issued(core, req);
+        }
     }
     return any;
 }
@@ -357,7 +361,10 @@ static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
     }
     if (req->scan < obj->nchunks)
         return false;
-    if (req->ordered && !obj->filled)
+    *any |= obj->nchunks == 0;
+    if (obj->nchunks == 0)
+        vvi_req_nothing(core, req);
+    else if (req->ordered && !obj->filled)
         vvi_req_issued(core, req);
     return true;
 }
@@ -473,7 +480,7 @@ bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj)
 
     if (obj->home != core->device)
         return vvi_object_complete_at(core, obj, obj->home);
-    return obj->nmem == obj->nchunks && copy && copy->nvalid >= device_share(core, obj);
+    return obj->nmem == obj->nchunks && (copy ? copy->nvalid : 0) >= device_share(core, obj);
 }
 
 enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
@@ -908,11 +915,20 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
     vvi_core_reclass(core, obj, 0, obj->nchunks);
 }
 
+/* No flush creates the file of an object without chunks. */
+static bool begins_with_commit(const struct vv_core *core, const struct vv_object *obj)
+{
+    return core->disk >= 0 && obj->nchunks == 0 && obj->written && !obj->dead && !obj->durable &&
+           !obj->flush_err && core->tier[core->disk].kind == VV_TIER_FILES;
+}
+
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_copy *copy = core->disk >= 0 ? obj->copy[core->disk] : NULL;
     struct vv_order *o;
 
+    if (!copy && begins_with_commit(core, obj))
+        copy = vvi_copy_get(core, obj, (unsigned)core->disk, VV_COPY_WRITE_IN_PROGRESS);
     if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
         !(obj->written || obj->filled) || obj->flush_err || copy->nvalid < obj->nchunks)
         return;
@@ -1113,8 +1129,9 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     bool get = req->kind == VV_REQ_GET, any = false;
     struct vv_req *alone = get ? core->gets : core->puts;
 
-    if (core->device < 0 || req->ordered || !req->app_is_device || req->obj->dead || alone != req ||
-        req->next || (get ? core->puts : core->gets))
+    /* After a request without orders nothing would look at the rest. */
+    if (core->device < 0 || req->ordered || !req->app_is_device || req->obj->dead ||
+        req->obj->nchunks == 0 || alone != req || req->next || (get ? core->puts : core->gets))
         return false;
     if (get)
         return req->obj->copy[core->device] && serve_get_whole(core, req, (unsigned)core->device);

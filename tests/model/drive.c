@@ -132,6 +132,8 @@ static void commit_file(struct drive *d, const struct vv_order *o)
 {
     struct drive_file *f = file_of(d, o);
 
+    if (!f && o->size == 0) /* no write came before */
+        f = file_new(d, o->hist, o->version, o->file_generation, o->generation, 0);
     if (!f || f->committed) {
         complain(d, "version %llu is committed without a file, or twice",
                  (unsigned long long)o->version);

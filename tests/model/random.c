@@ -299,8 +299,9 @@ static void do_put(struct world *x, const struct op *op)
     x->call[k].kind = 'P';
     x->call[k].gone = false;
     x->call[k].hist = h;
-    x->d.ordered = op->kind == 'p';
-    rc = drive_put(&x->d, &x->call[k].call, x->hist[h].id, v, 1 + op->d);
+    x->d.ordered = op->kind == 'p' || op->kind == 'z';
+    rc = drive_put(&x->d, &x->call[k].call, x->hist[h].id, v,
+                   op->kind == 'Z' || op->kind == 'z' ? 0 : 1 + op->d);
     x->d.ordered = false;
     if (find(&x->hist[h], v) >= 0 || x->writing[h][v]) {
         EXPECT(rc == -EEXIST, rc, v);
@@ -309,7 +310,7 @@ static void do_put(struct world *x, const struct op *op)
     x->accepted += rc == 0;
     EXPECT(rc == 0 || (bounded(x) && (rc == -EFBIG || rc == -ENOSPC)), rc, v);
     x->call[k].busy = x->writing[h][v] = rc == 0;
-    x->ordered[h][v] = rc == 0 && op->kind == 'p';
+    x->ordered[h][v] = rc == 0 && (op->kind == 'p' || op->kind == 'z');
 }
 
 /* Pages of a version, or of nobody's. */
@@ -321,8 +322,9 @@ static void do_lend(struct world *x, const struct op *op)
 
     if (x->lend[l].used || x->leasing[l])
         return;
-    if (op->kind == 'I') {
-        rc = drive_lend(&x->d, &x->lend[l], x->hist[h].id, v, op->a % 2, 1 + op->d % 3);
+    if (op->kind == 'I' || op->kind == 'i') {
+        rc = drive_lend(&x->d, &x->lend[l], x->hist[h].id, v, op->a % 2,
+                        op->kind == 'I' ? 1 + op->d % 3 : 0);
         EXPECT(rc == 0 || rc == -EAGAIN || rc == -ENOSPC || rc == -ENOENT || rc == -EINVAL, rc, v);
         EXPECT(rc == -ENOENT || find(&x->hist[h], v) >= 0, rc, v);
         return;
@@ -482,9 +484,12 @@ static void do_op(struct world *x, const struct op *op)
     switch (op->kind) {
     case 'P':
     case 'p':
+    case 'Z':
+    case 'z':
         do_put(x, op);
         break;
     case 'I':
+    case 'i':
     case 'L':
         do_lend(x, op);
         break;
@@ -680,7 +685,8 @@ static void draw_workload(struct workload *w, uint64_t seed)
         "D2h4S12", "h5F",     "h5",      "D6h12F", "d2h4F", "D2H3F+", "D4H4S16+",
         "D2H0F+",  "D1H1S6+", "D6H12F+", "D2h4F+", "h6F+",  "h6+",    "h6S9+",
     };
-    static const char plain[] = "PPPPGGGGGHHHHSDDWAXC", more[] = "PPpGGgHHSDDWAXCIILLQQVVVTUUU";
+    static const char plain[] = "PPPPPPPZGGGGGGGGGHHHHHHHHSSDDDDWWAAXXCC",
+                      more[] = "PPPPppZzGGGGggHHHHSSDDDDWWAAXXCCIIIiLLLLQQQQVVVVVVTTUUUUUU";
     struct t_rng r = {seed};
     /* Half of them with streams and lending. */
     const char *kinds = seed % 2 ? more : plain;

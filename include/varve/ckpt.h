@@ -108,8 +108,10 @@ VARVE_API int varve_history_close(struct varve_history *h);
 VARVE_API struct varve_ctx *varve_history_ctx(struct varve_history *h);
 
 /*
- * Declares a region: `bytes` (at least 1) of host or device memory at `ptr`, under a number of the
- * application's choice (0 or greater). A number in use is declared anew. The library keeps the
+ * Declares a region: `bytes` of host or device memory at `ptr`, under a number of the
+ * application's choice (0 or greater). A number in use is declared again. An empty region is a region:
+ * with 0 bytes `ptr` may be NULL, versions list the region, and a restore finds it. A version whose
+ * regions are all empty is one like any other. The library keeps the
  * pointer until varve_unprotect: memory that is freed before that must not be checkpointed or
  * restored. Does not block.
  *   -EFAULT  device memory, but not wholly inside one allocation
@@ -275,7 +277,7 @@ VARVE_API int varve_restore_on_for(struct varve_history *h, uint64_t version,
  * stands in the fastest cache in one piece; otherwise it is brought together there, on the stream.
  * Work put on `stream` from now on may read the memory, and nothing may write it. It stays until
  * varve_release, even if the version is discarded. Acquiring a version counts as restoring it, and
- * blocks as that does.
+ * blocks as that does. An empty region is lent as NULL and 0 bytes, and released like any other.
  *   -EBUSY    the region is lent already, or the stream is being captured
  *   -ENOSPC   more than half of the cache would be lent, or no room can be had; waiting for it could
  *             be waiting for oneself
@@ -308,7 +310,8 @@ VARVE_API int varve_release(struct varve_history *h, uint64_t version, int regio
  * room.
  *   -EEXIST   the version exists, or the region is reserved already
  *   -ENOSPC   more than half of the cache would be lent, or no room can be had
- *   -EINVAL   region negative, no bytes, no place for the pointer
+ *   -EINVAL   region negative, no place for the pointer
+ * With 0 bytes nothing is lent: the pointer is NULL, and the version has an empty region.
  * and those of varve_checkpoint_on.
  */
 VARVE_API int varve_reserve(struct varve_history *h, uint64_t version, int region, size_t bytes,

@@ -21,7 +21,7 @@
 #include "core/error.h"
 #include "device/cuda/cuda.h"
 
-/* The pieces of one request, on the stack unless there are many. */
+/* The pieces of one request, on the stack unless there are many. Empty regions have none. */
 struct pieces {
     struct vv_engine_piece few[VVI_PIECES_INLINE];
     struct vv_engine_piece *v;
@@ -32,9 +32,17 @@ struct pieces {
 static int pieces_alloc(struct pieces *p, size_t n)
 {
     p->v = n <= VVI_PIECES_INLINE ? p->few : calloc(n, sizeof(*p->v));
-    p->n = n;
+    p->n = 0;
     p->device = p->host = false;
     return p->v ? 0 : -ENOMEM;
+}
+
+/* NULL: a hole, of bytes that nobody wants. */
+static void pieces_add(struct pieces *p, char *ptr, uint64_t bytes, enum vv_mem_kind kind)
+{
+    p->v[p->n++] = (struct vv_engine_piece){ptr, bytes, kind};
+    p->device |= ptr && kind == VV_MEM_DEVICE;
+    p->host |= ptr && kind == VV_MEM_HOST;
 }
 
 static void pieces_free(struct pieces *p)
@@ -179,9 +187,8 @@ static int layout_of(const struct regions *r, struct pieces *p, uint64_t *ret_si
             rc = -EFBIG;
         size += g->bytes;
         list[i] = (struct vv_store_region){.id = g->id, .bytes = g->bytes};
-        p->v[i] = (struct vv_engine_piece){g->ptr, g->bytes, g->kind};
-        p->device |= g->kind == VV_MEM_DEVICE;
-        p->host |= g->kind == VV_MEM_HOST;
+        if (g->bytes > 0)
+            pieces_add(p, g->ptr, g->bytes, g->kind);
     }
     if (rc == 0)
         rc = vvi_layout_new(list, (uint32_t)r->n, ret_user);
@@ -209,6 +216,8 @@ static int leave_stream(struct varve_history *h, const struct pieces *p,
         return 0;
     if (!h->ctx->device)
         rc = (*on)->native ? -ENODEV : 0;
+    else if (p->n == 0)
+        rc = 0; /* nothing is copied */
     else if (p->host || !p->device)
         rc = vv_engine_stream_wait(h->ctx->engine, (*on)->native, *deadline_ns);
     else
@@ -420,18 +429,16 @@ static int match(struct varve_history *h, const struct vv_object_info *info,
         return vvi_history_say(h, "restore", info->version, rc);
     for (uint32_t i = 0; i < nstored; i++) {
         struct vv_store_region s = vvi_layout_region(info->user, info->size, i);
-        p->v[i] = (struct vv_engine_piece){NULL, s.bytes, VV_MEM_HOST};
-        if (at < r->n && r->v[at].id < s.id)
+        const struct vvi_region *g = at < r->n ? &r->v[at] : NULL;
+        if (g && g->id < s.id)
             break;
-        if (at == r->n || r->v[at].id != s.id)
-            continue;
-        const struct vvi_region *g = &r->v[at++];
-        if (g->bytes < s.bytes)
+        if (g && g->id != s.id)
+            g = NULL;
+        at += g != NULL;
+        if (g && g->bytes < s.bytes)
             return match_fail(h, info->version, g, -ENOBUFS, s.bytes);
-        p->v[i].ptr = g->ptr;
-        p->v[i].kind = g->kind;
-        p->device |= g->kind == VV_MEM_DEVICE;
-        p->host |= g->kind == VV_MEM_HOST;
+        if (s.bytes > 0)
+            pieces_add(p, g ? g->ptr : NULL, s.bytes, g ? g->kind : VV_MEM_HOST);
     }
     return at == r->n ? 0 : match_fail(h, info->version, &r->v[at], -ESRCH, 0);
 }

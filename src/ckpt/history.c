@@ -501,10 +501,12 @@ static size_t region_find_locked(const struct varve_history *h, int id, bool *re
 
 static void regions_changed_locked(struct varve_history *h)
 {
-    bool all = h->nregions > 0;
-    for (size_t i = 0; i < h->nregions; i++)
-        all = all && h->regions[i].kind == VV_MEM_DEVICE;
-    atomic_store_explicit(&h->on_device, all, memory_order_relaxed);
+    bool device = false, host = false;
+    for (size_t i = 0; i < h->nregions; i++) {
+        device |= h->regions[i].bytes > 0 && h->regions[i].kind == VV_MEM_DEVICE;
+        host |= h->regions[i].bytes > 0 && h->regions[i].kind == VV_MEM_HOST;
+    }
+    atomic_store_explicit(&h->on_device, device && !host, memory_order_relaxed);
 }
 
 static int region_set(struct varve_history *h, const struct vvi_region *region)
@@ -568,11 +570,12 @@ int varve_protect(struct varve_history *h, int region, void *ptr, size_t bytes)
     if (rc)
         return rc;
     struct vvi_region r = {region, VV_MEM_HOST, ptr, bytes};
-    if (region < 0 || !ptr || bytes == 0 || bytes > INT64_MAX)
+    if (region < 0 || (!ptr && bytes > 0) || bytes > INT64_MAX)
         rc = vvi_fail(h->ctx, &here, -EINVAL,
-                      "region %d: the number is negative, the pointer NULL or the size absurd",
-                      region);
-    else
+                      "region %d: the number is negative, the pointer NULL with %zu bytes, or the "
+                      "size absurd",
+                      region, bytes);
+    else if (bytes > 0)
         rc = region_kind(h->ctx, &here, &r);
     if (rc == 0) {
         rc = region_set(h, &r);

@@ -26,7 +26,7 @@ struct vvi_loan {
     bool busy;
     bool leaving; /* being released */
     uint64_t bytes;
-    struct vv_engine_lend *lend;
+    struct vv_engine_lend *lend; /* NULL: an empty region that is reserved */
 };
 
 /* ---- the list ---- */
@@ -294,7 +294,8 @@ static int reserve(struct varve_history *h, uint64_t version, int region, size_t
         return say_region(h, "reserve", version, region, rc,
                           rc == -EEXIST ? "it is reserved already" : vv_strerror(rc));
     loan->bytes = bytes;
-    rc = vv_engine_reserve(e, h->hist, bytes, deadline_ns, &loan->lend, &ptr);
+    if (bytes > 0)
+        rc = vv_engine_reserve(e, h->hist, bytes, deadline_ns, &loan->lend, &ptr);
     if (rc) {
         loan_drop(h, loan);
         return lend_fail(h, "reserve", version, region, bytes, rc);
@@ -308,7 +309,7 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
                       struct CUstream_st *stream, int timeout_ms, void **ret_ptr)
 {
     uint64_t start_ns = vv_now_ns();
-    if (!ret_ptr || region < 0 || bytes == 0 || bytes > INT64_MAX)
+    if (!ret_ptr || region < 0 || bytes > INT64_MAX)
         return -EINVAL;
     int rc = vvi_history_enter(h);
     if (rc)
@@ -339,10 +340,12 @@ int varve_reserve(struct varve_history *h, uint64_t version, int region, size_t 
 /* The reserved regions of one version, by ascending number, taken out of the hands of others. */
 struct parts {
     struct vvi_loan **loan;
-    struct vv_engine_lend **lend;
-    uint64_t *bytes;
     struct vv_store_region *region;
     size_t n;
+    /* Those that are not empty. */
+    struct vv_engine_lend **lend;
+    uint64_t *bytes;
+    size_t nlends;
 };
 
 static void parts_free(struct parts *p)
@@ -392,10 +395,12 @@ static int parts_take(struct varve_history *h, uint64_t version, struct parts *p
         return rc;
     qsort(p->loan, p->n, sizeof(struct vvi_loan *), loan_order);
     for (size_t i = 0; i < p->n; i++) {
-        p->lend[i] = p->loan[i]->lend;
-        p->bytes[i] = p->loan[i]->bytes;
         p->region[i] =
             (struct vv_store_region){.id = p->loan[i]->region, .bytes = p->loan[i]->bytes};
+        if (!p->loan[i]->lend)
+            continue;
+        p->lend[p->nlends] = p->loan[i]->lend;
+        p->bytes[p->nlends++] = p->loan[i]->bytes;
     }
     return 0;
 }
@@ -422,6 +427,16 @@ static int parts_fail(struct varve_history *h, const char *operation, uint64_t v
     return vvi_history_say(h, operation, version, rc);
 }
 
+/* Nothing was lent, and nothing has to be waited for on a stream. */
+static int commit_empty(struct varve_history *h, uint64_t version, uint64_t user,
+                        uint64_t deadline_ns)
+{
+    struct vv_engine_app none = {.npieces = 0};
+    int rc = vv_engine_put(h->ctx->engine, h->hist, version, 0, user, &none,
+                           deadline_ns ? deadline_ns : vv_now_ns());
+    return rc == -ETIMEDOUT && deadline_ns == 0 ? -EAGAIN : rc;
+}
+
 static int commit(struct varve_history *h, uint64_t version, void *native, uint64_t deadline_ns,
                   uint64_t *size_out)
 {
@@ -433,15 +448,17 @@ static int commit(struct varve_history *h, uint64_t version, void *native, uint6
         parts_free(&p);
         return parts_fail(h, "commit", version, rc);
     }
-    for (size_t i = 0; i < p.n; i++)
+    for (size_t i = 0; i < p.nlends; i++)
         size += p.bytes[i];
     *size_out = size;
     rc = vv_engine_stream_check(h->ctx->engine, native);
     if (rc == 0)
         rc = vvi_layout_new(p.region, (uint32_t)p.n, &user);
-    if (rc == 0)
-        rc = vv_engine_commit(h->ctx->engine, h->hist, version, user, p.lend, p.bytes, p.n, native,
-                              deadline_ns, &kept);
+    if (rc == 0 && p.nlends > 0)
+        rc = vv_engine_commit(h->ctx->engine, h->hist, version, user, p.lend, p.bytes, p.nlends,
+                              native, deadline_ns, &kept);
+    else if (rc == 0)
+        rc = commit_empty(h, version, user, deadline_ns);
     if (rc == 0)
         h->ctx->checkpoint_bytes += size;
     parts_end(h, &p, rc && kept);
@@ -502,7 +519,7 @@ int varve_abort(struct varve_history *h, uint64_t version)
     if (rc == -ENODATA) {
         rc = take_back(h, version);
     } else if (rc == 0) {
-        for (size_t i = 0; i < p.n; i++)
+        for (size_t i = 0; i < p.nlends; i++)
             vv_engine_unlend(h->ctx->engine, p.lend[i]);
         parts_end(h, &p, false);
     } else {

@@ -504,7 +504,6 @@ static void abort_gives_back(void)
     T_ERR(varve_commit(h, 1, NULL), -ENODATA);
     ck_error(ctx, -ENODATA, "no region is reserved");
     T_ERR(varve_reserve(h, 1, -1, PAGE, NULL, &ptr), -EINVAL);
-    T_ERR(varve_reserve(h, 1, 0, 0, NULL, &ptr), -EINVAL);
     T_ERR(varve_reserve(h, 1, 0, SIZE_MAX / 4, NULL, &ptr), -ENOSPC);
     for (int i = 0; i < 20; i++) {
         T_OK(varve_reserve(h, 1, 0, 10 * PAGE, NULL, &ptr));

@@ -34,7 +34,7 @@ program fortran
     character(len=10), target :: text(2) = 'abcdefghij'
     type(particle), target :: p(6)
     integer(int8), target :: deep(1, 2, 1, 2, 1, 2, 3)
-    real(real64), allocatable, target :: big(:)
+    real(real64), allocatable, target :: big(:), none(:)
     integer(varve_version), allocatable :: list(:)
     integer(varve_version) :: v
     integer(c_size_t) :: bytes
@@ -95,6 +95,10 @@ program fortran
     call h%protect(11, big(1:100:2), stat=stat)
     call check(stat == varve_einval, 'not contiguous')
     call h%protect(11, big(11:20))
+    allocate (none(0))
+    call h%protect(12, none)
+    call h%protect(13, big(5:4))
+    call h%protect_address(14, c_null_ptr, 0_c_size_t)
     call h%unprotect(11)
     call h%unprotect(11, stat=stat)
     call check(stat == varve_enoent, 'unprotected twice')
@@ -106,6 +110,11 @@ program fortran
     call check(stat == varve_eexist .and. why /= '', 'version exists')
     call h%region_size(1_varve_version, 2, bytes)
     call check(bytes == 12*8, 'size of an array')
+    do i = 12, 14
+        bytes = 1
+        call h%region_size(1_varve_version, i, bytes)
+        call check(bytes == 0, 'size of nothing')
+    end do
     call h%region_size(1_varve_version, 5, bytes)
     call check(bytes == 20, 'size of text')
     call h%region_size(1_varve_version, 6, bytes)

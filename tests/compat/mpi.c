@@ -260,13 +260,43 @@ static void still(void)
     end();
 }
 
+/* Some ranks have nothing: as many elements as their number modulo 3, at both levels, and in two lives. */
+static void empty(void)
+{
+    static const int levels[] = {VARVE_LEVEL_LOCAL, VARVE_LEVEL_COMPLETE};
+    struct varve_opts opts;
+    size_t bytes, n = (size_t)(rank % 3);
+    for (int life = 0; life < 2; life++)
+        for (int l = 0; l < 2; l++) {
+            settings(&opts, levels[l]);
+            EQ(varve_open_mpi(MPI_COMM_WORLD, &opts, &ctx), 0);
+            EQ(varve_history_open(ctx, "particles", &h), 0);
+            EQ(varve_protect(h, 0, n ? data : NULL, n * sizeof(int)), 0);
+            for (uint64_t v = 1; v < 4 && life == 0; v++) {
+                data[0] = data[1] = (int)v;
+                EQ(varve_checkpoint(h, v), 0);
+                EQ(varve_wait(h, v, (enum varve_level)levels[l], 60000), 0);
+            }
+            latest_is(3);
+            for (uint64_t v = 1; v < 4; v++) {
+                data[0] = data[1] = 0;
+                EQ(varve_restore_mpi(MPI_COMM_WORLD, h, v), 0);
+                CHECK(data[0] == (n > 0 ? (int)v : 0) && data[1] == (n > 1 ? (int)v : 0));
+                EQ(varve_region_size(h, v, 0, &bytes), 0);
+                EQ(bytes, n * sizeof(int));
+            }
+            end();
+        }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*fn)(void);
-    } parts[] = {{"first", first},   {"second", second},     {"third", third}, {"fourth", fourth},
-                 {"errors", errors}, {"complete", complete}, {"again", again}, {"still", still}};
+    } parts[] = {{"first", first},   {"second", second}, {"third", third},
+                 {"fourth", fourth}, {"errors", errors}, {"complete", complete},
+                 {"again", again},   {"still", still},   {"empty", empty}};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

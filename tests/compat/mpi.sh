@@ -6,7 +6,7 @@ mpi_setup
 "$mpicc" -std=c99 -D_POSIX_C_SOURCE=200809L "${flags[@]}" "$SOURCE_DIR/tests/compat/mpi.c" "${link[@]}" -lvarve-mpi -lvarve -o "$dir/mpi" ||
     fail "mpi.c does not compile"
 mkdir "$dir/folder"
-for part in first second third fourth errors complete again still; do
+for part in first second third fourth errors complete again still empty; do
     rc=0
     mpi 4 "$dir/mpi" "$dir/folder" $part >"$dir/out" 2>"$dir/err" </dev/null || rc=$?
     # One of them ends by a kill.

@@ -63,36 +63,20 @@ static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int v
 
 int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, size_t n)
 {
-    struct vvi_veloc_region *full = calloc(n + 1, sizeof(*full));
-    int *empty = calloc(n + 1, sizeof(*empty));
-    size_t nfull = 0, nempty = 0;
-    int rc = full && empty ? 0 : -ENOMEM;
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        if (regions[i].bytes > 0)
-            full[nfull++] = regions[i];
-        else
-            empty[nempty++] = vvi_veloc_number(regions[i].id);
-    }
-    if (nempty > 0)
-        full[nfull++] = (struct vvi_veloc_region){
-            .id = VVI_VELOC_EMPTY, .ptr = empty, .bytes = nempty * sizeof(*empty)};
+    int rc = vvi_veloc_protect(c, c->current, regions, n);
+    if (rc)
+        return rc;
+    rc = vvi_veloc_pending(c->current, c->version);
     if (rc == 0)
-        rc = vvi_veloc_protect(c, c->current, full, nfull);
-    if (rc == 0) {
-        rc = vvi_veloc_pending(c->current, c->version);
-        if (rc == 0)
-            rc = write_version(c, c->current, c->version);
-        c->taken = rc == 0;
-        if (rc)
-            vvi_veloc_settled(c->current, c->version);
-        if (rc)
-            vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
-        /* The list is ours and goes now. */
-        if (vvi_veloc_protect(c, c->current, NULL, 0))
-            rc = rc ? rc : -EIO;
-    }
-    free(full);
-    free(empty);
+        rc = write_version(c, c->current, c->version);
+    c->taken = rc == 0;
+    if (rc)
+        vvi_veloc_settled(c->current, c->version);
+    if (rc)
+        vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
+    /* A file that was mapped goes now. */
+    if (vvi_veloc_protect(c, c->current, NULL, 0))
+        rc = rc ? rc : -EIO;
     return rc;
 }
 

@@ -127,7 +127,7 @@ static int agreed(struct candidates *from, uint64_t max, uint64_t *ret_version)
 
 /* ---- what a version holds ---- */
 
-/* The regions that had no bytes. The list is one of the version's regions. */
+/* The regions that had no bytes, as former releases kept them: the list is one of the version's regions. */
 static int read_empty(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int **ret_ids,
                       size_t *ret_n)
 {
@@ -242,6 +242,11 @@ static int recover_varve(struct vvi_veloc *c, const struct vvi_veloc_choice *cho
             !vvi_veloc_chosen(choice, ids[i]))
             continue;
         rc = varve_region_size(h, v, ids[i], &bytes);
+        /* What has no bytes goes nowhere, protected or not. */
+        if (rc == 0 && bytes == 0) {
+            wanted[nwanted++] = (struct vvi_veloc_region){.id = ids[i]};
+            continue;
+        }
         if (rc == 0)
             rc = target_of(c, set, ids[i], bytes, &target);
         if (rc == 0)

@@ -17,8 +17,8 @@
 /*
  * How a checkpoint of VELOC is kept in a version of Varve. Region numbers of VELOC are any int, those
  * of Varve are not negative: the sign is dropped, and two numbers that only it tells apart are
- * refused. Two numbers are ours: the file that the application wrote itself, and a list of the
- * regions that had no bytes, which Varve does not keep.
+ * refused. Two numbers are ours: the file that the application wrote itself, and, in versions of
+ * former releases, a list of the regions that had no bytes.
  */
 enum { VVI_VELOC_FILE = 0x5646494c, VVI_VELOC_EMPTY = 0x5645505a };
 

@@ -14,6 +14,7 @@
 #include <veloc.h>
 
 #include "ckpt/hooks.h"
+#include "compat/veloc/veloc_private.h"
 #include "core/clock.h"
 #include "fault/inject.h"
 #include "t.h"
@@ -300,6 +301,34 @@ static void test_named(void)
     V_OK(VELOC_Finalize(0));
 }
 
+/* The history that a checkpoint of rank 0 is, seen with Varve's own interface. */
+static struct varve_ctx *plain_open(const char *name, struct varve_history **ret_h)
+{
+    static uint64_t run;
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    T_OK(varve_opts_init(&opts, sizeof(opts)));
+    snprintf(opts.local, sizeof(opts.local), "%s/scratch", folder);
+    snprintf(opts.remote, sizeof(opts.remote), "%s/persistent", folder);
+    T_CHECK(mkdir(opts.local, 0777) == 0 || errno == EEXIST);
+    T_CHECK(mkdir(opts.remote, 0777) == 0 || errno == EEXIST);
+    opts.level = VARVE_LEVEL_REMOTE;
+    opts.run_id = ++run; /* of a process by itself: small */
+    T_OK(varve_open(&opts, &ctx));
+    T_OK(varve_history_open(ctx, name, ret_h));
+    return ctx;
+}
+
+static int regions_on_disk(const char *name, uint64_t version)
+{
+    struct varve_history *h;
+    struct varve_ctx *ctx = plain_open(name, &h);
+    size_t n = 0;
+    T_OK(varve_regions(h, version, NULL, 0, &n));
+    T_OK(varve_close(ctx));
+    return (int)n;
+}
+
 /* Numbers are any int; regions may have no bytes. */
 static void test_odd_regions(void)
 {
@@ -323,6 +352,39 @@ static void test_odd_regions(void)
     V_OK(VELOC_Mem_protect(4, NULL, 0, sizeof(int)));
     V_OK(VELOC_Checkpoint("odd", 1)); /* nothing but nothing */
     V_OK(VELOC_Restart("odd", 1));
+    V_OK(VELOC_Restart_begin("odd", 1));
+    T_EQ(VELOC_Recover_size(4), 0);
+    T_EQ(VELOC_Recover_size(5), -1);
+    V_OK(VELOC_Restart_end(1));
+    V_OK(VELOC_Mem_clear());
+    V_OK(VELOC_Restart("odd", 1)); /* not protected: nothing is lost */
+    V_OK(VELOC_Finalize(0));
+    T_EQ(regions_on_disk("odd", 1), 1);
+    T_EQ(regions_on_disk("odd", 0), 3);
+}
+
+/* Former releases kept a list of the regions that had no bytes, in a region of its own. */
+static void test_old_empty_regions(void)
+{
+    static int x = 1, list[] = {4, 9};
+    struct varve_history *h;
+    folder = t_tmpdir();
+    struct varve_ctx *ctx = plain_open("old", &h);
+    T_OK(varve_protect(h, 1, &x, sizeof(x)));
+    T_OK(varve_protect(h, VVI_VELOC_EMPTY, list, sizeof(list)));
+    T_OK(varve_checkpoint(h, 3));
+    T_OK(varve_close(ctx));
+    x = 0;
+    V_OK(VELOC_Init_single(0, ini("sync", "")));
+    V_OK(VELOC_Mem_protect(1, &x, 1, sizeof(int)));
+    V_OK(VELOC_Mem_protect(9, NULL, 0, 1));
+    V_OK(VELOC_Restart("old", 3));
+    T_EQ(x, 1);
+    V_OK(VELOC_Restart_begin("old", 3));
+    T_EQ(VELOC_Recover_size(4), 0);
+    T_EQ(VELOC_Recover_size(9), 0);
+    T_EQ(VELOC_Recover_size(5), -1);
+    V_OK(VELOC_Restart_end(1));
     V_OK(VELOC_Finalize(0));
 }
 
@@ -706,6 +768,7 @@ int main(void)
     T_RUN(test_selective);
     T_RUN(test_named);
     T_RUN(test_odd_regions);
+    T_RUN(test_old_empty_regions);
     T_RUN(test_files);
     T_RUN(test_original);
     T_RUN(test_overwrite);

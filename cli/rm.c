@@ -259,12 +259,14 @@ static bool parse_range(const char *text, struct range *ret_range)
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: varve rm [--rank N] [--dry-run] [--json] [[--local] FOLDER] HISTORY "
-                 "{--all | VERSION | FIRST-LAST}...\n\n"
-                 "Removes versions of a history that no program has open.\n\n"
-                 "  --local FOLDER  where to look; by default the folder that VARVE_LOCAL names.\n"
-                 "                  --local may be left out if VARVE_LOCAL is not set or FOLDER\n"
-                 "                  has a slash in it\n"
+    fprintf(out, "usage: varve rm [--rank N] [--dry-run] [--json] [[--local | --remote] FOLDER] "
+                 "HISTORY {--all | VERSION | FIRST-LAST}...\n\n"
+                 "Removes versions of a history that no program has open, from FOLDER, by default\n"
+                 "the one that VARVE_LOCAL names, or else VARVE_REMOTE. Copies in other folders\n"
+                 "stay: remove them there as well.\n\n"
+                 "  --local FOLDER  where to look; --local may be left out if neither variable is\n"
+                 "                  set or FOLDER has a slash in it\n"
+                 "  --remote FOLDER the same\n"
                  "  --all           every version\n"
                  "  --rank N        of this rank only; by default of every rank in the folder\n"
                  "  --dry-run       only tell what would be removed\n"
@@ -299,13 +301,11 @@ static int parse_operands(int argc, char **argv, const char *local, struct remov
 /* The same for the whole line. CLI_OK: help was asked for. */
 static int parse(int argc, char **argv, struct removal *r)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"local", required_argument, NULL, 'l'},
-                                            {"all", no_argument, NULL, 'a'},
-                                            {"rank", required_argument, NULL, 'r'},
-                                            {"dry-run", no_argument, NULL, 'n'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},         {"local", required_argument, NULL, 'l'},
+        {"remote", required_argument, NULL, 'l'}, {"all", no_argument, NULL, 'a'},
+        {"rank", required_argument, NULL, 'r'},   {"dry-run", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     const char *local = NULL;
     uint64_t rank;
     for (int opt; (opt = getopt_long(argc, argv, "hn", options, NULL)) != -1;) {
@@ -314,6 +314,10 @@ static int parse(int argc, char **argv, struct removal *r)
             r->json = true;
             break;
         case 'l':
+            if (local != NULL) {
+                fprintf(stderr, "varve rm: one folder at a time, --local or --remote\n");
+                return CLI_USAGE;
+            }
             local = optarg;
             break;
         case 'a':

@@ -22,6 +22,14 @@ grep -q 'no version 99' "$dir/out" || fail "a version that is not there is not n
 state >"$dir/after"
 cmp -s "$dir/before" "$dir/after" || { diff "$dir/before" "$dir/after" || true; fail "a dry run wrote"; }
 
+# A folder is one, whatever it is called; two are too many.
+"$VARVE_BIN" rm --dry-run --remote "$store" run 2-4 >"$dir/out"
+[ "$(grep -c 'would remove' "$dir/out")" -eq 6 ] || fail "--remote does not tell 6"
+(cd "$dir" && VARVE_LOCAL=nowhere "$VARVE_BIN" rm --dry-run --remote store run 2-4) >"$dir/out"
+[ "$(grep -c 'would remove' "$dir/out")" -eq 6 ] || fail "--remote does not come before the environment"
+rc=0; "$VARVE_BIN" rm --local "$store" --remote "$store" run --all >"$dir/out" 2>&1 || rc=$?
+[ $rc -eq 2 ] && grep -q 'one folder at a time' "$dir/out" || { cat "$dir/out"; fail "two folders: $rc"; }
+
 # Done in earnest, it clears up.
 "$VARVE_BIN" rm "$store" run 2-4 >"$dir/out"
 [ "$(grep -c '^removed' "$dir/out")" -eq 6 ] || fail "it does not remove 6"

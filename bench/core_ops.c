@@ -9,7 +9,9 @@
  *     times that at 1e3 and a microsecond: the processor's caches do not hold the tables of a
  *     million versions);
  *   - memory for one version of one region at rest on disk, with and without a hint (bar: 256
- *     bytes).
+ *     bytes);
+ *   - a put, in the same history and in another one, while 40,000 hints stand in the queue that no
+ *     restore takes out (bar: 1.5 times a put without them and half a microsecond).
  *
  * Prints a table; exit status 1 when a bar is missed. With --json one object.
  */
@@ -310,6 +312,79 @@ static void lengths(void)
         }
 }
 
+/* ---- hints that stay ---- */
+
+enum { HINTS = 40000, STAY_PUTS = 500 };
+enum stay { STAY_NONE, STAY_UNWRITTEN, STAY_FIRST, STAY_DISCARDED, STAY_KINDS };
+static const char *const stay_names[STAY_KINDS] = {
+    "no hints", "none written", "all but the first written", "all but the first discarded"};
+
+/* Puts and discards, so that the history stays as long as it is; the median of one pair. */
+static double pair_us(struct bench *b, uint64_t version)
+{
+    static uint64_t ns[STAY_PUTS];
+
+    for (int i = 0; i < STAY_PUTS; i++) {
+        uint64_t start = vv_now_ns();
+        put(b, version, 1);
+        settle(b);
+        stop_if(vv_core_discard(b->core, b->hist, version++, b->now_ns) < 0, "discard");
+        collect(b);
+        settle(b);
+        ns[i] = vv_now_ns() - start;
+    }
+    return median_us(ns, STAY_PUTS);
+}
+
+static void with_hints(enum stay stay, double ret_us[2])
+{
+    static struct bench b;
+    struct vv_core_hist_cfg hist = {.level = VV_CORE_DURABLE};
+    uint32_t other;
+
+    open_core(&b, VV_POLICY_NEXT, HINTS + 1024);
+    stop_if(vv_core_history_new(b.core, &hist, &other) < 0, "no history");
+    for (uint64_t v = 0; stay != STAY_NONE && v < HINTS; v++)
+        stop_if(vv_core_hint(b.core, b.hist, v, b.now_ns) < 0, "hint");
+    /* The last one is always there: a history with nothing to restore does not prefetch. */
+    for (uint64_t v = stay == STAY_FIRST || stay == STAY_DISCARDED ? 1 : HINTS - 1; v < HINTS;
+         v++) {
+        put(&b, v, 1);
+        settle(&b);
+    }
+    vv_core_prefetch_start(b.core, b.hist, b.now_ns);
+    for (uint64_t v = 1; stay == STAY_DISCARDED && v < HINTS - 1; v++) {
+        stop_if(vv_core_discard(b.core, b.hist, v, b.now_ns) < 0, "discard");
+        collect(&b);
+        settle(&b);
+    }
+    ret_us[0] = pair_us(&b, HINTS);
+    b.hist = other;
+    ret_us[1] = pair_us(&b, 0);
+    close_core(&b);
+}
+
+static void hints_that_stay(void)
+{
+    double us[STAY_KINDS][2];
+
+    for (int k = 0; k < STAY_KINDS; k++) {
+        with_hints((enum stay)k, us[k]);
+        if (json)
+            printf("%s{\"hints\": \"%s\", \"put_us\": %.2f, \"other_history_us\": %.2f}",
+                   k ? ", " : "", stay_names[k], us[k][0], us[k][1]);
+        else
+            printf("put and discard, %d hints, %-28s %8.2f us, in another history %8.2f us\n",
+                   k ? HINTS : 0, stay_names[k], us[k][0], us[k][1]);
+        for (int i = 0; i < 2; i++)
+            if (us[k][i] > 1.5 * us[STAY_NONE][i] + 0.5) {
+                failed = 1;
+                fprintf(stderr, "MISSED: %d hints, %s: %.2f us, without %.2f us\n", HINTS,
+                        stay_names[k], us[k][i], us[STAY_NONE][i]);
+            }
+    }
+}
+
 int main(int argc, char **argv)
 {
     json = argc == 2 && strcmp(argv[1], "--json") == 0;
@@ -325,6 +400,9 @@ int main(int argc, char **argv)
     if (json)
         printf("], \"history\": [");
     lengths();
+    if (json)
+        printf("], \"hints_that_stay\": [");
+    hints_that_stay();
     if (json)
         printf("], \"missed\": %s}\n", failed ? "true" : "false");
     return failed;

@@ -169,12 +169,13 @@ static void add_hop(const struct vv_core *core, int hop, struct vv_core_stats *s
 static uint64_t ready_distance(const struct vv_core *core, const struct hist *h)
 {
     enum { LOOK = 256 };
-    uint64_t to = VV_MAX(h->ready_to, h->head), end = VV_MIN(h->tail, to + LOOK);
+    uint64_t to = vvi_hint_next_open(h, OPEN_READY, h->head);
 
-    for (; to < end; to++) {
+    for (int i = 0; to < h->tail && i < LOOK; i++) {
         const struct vv_object *obj = vvi_hint_at(h, to);
-        if (obj && (!obj->written || !vvi_object_ready(core, obj)))
+        if (!obj->written || !vvi_object_ready(core, obj))
             break;
+        to = vvi_hint_next_open(h, OPEN_READY, to + 1);
     }
     return to - h->head;
 }
@@ -227,8 +228,9 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     }
     ret_stats->object_bytes = core->stats.objects * sizeof(struct vv_object);
     for (uint32_t i = 0; i < core->nhist; i++)
-        ret_stats->object_bytes +=
-            core->hist[i].nslots * sizeof(void *) + core->hist[i].ring_size * sizeof(struct hint);
+        ret_stats->object_bytes += core->hist[i].nslots * sizeof(void *) +
+                                   core->hist[i].ring_size * sizeof(struct hint) +
+                                   core->hist[i].ring_size * OPEN_SETS / 8;
     if (pages && core->now_ns > core->used_since_ns)
         ret_stats->utilisation =
             used_page_ns / ((double)pages * (double)(core->now_ns - core->used_since_ns));

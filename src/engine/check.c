@@ -587,7 +587,7 @@ static const char *check_files(const struct vv_core *core)
 
 /* ---- histories ---- */
 
-static const char *check_hints(const struct vv_core *core, const struct hist *h)
+static const char *check_hints(const struct hist *h)
 {
     uint64_t live = 0, chained = 0;
 
@@ -612,21 +612,37 @@ static const char *check_hints(const struct vv_core *core, const struct hist *h)
     }
     REQUIRE(live == chained, "a hint is in no chain");
     REQUIRE(h->head == h->tail || vvi_hint_at(h, h->head), "an empty hint heads the queue");
-    for (unsigned t = 0; t < core->ntiers; t++)
-        REQUIRE(h->cursor[t] >= h->head && h->cursor[t] <= h->tail, "a cursor is off the queue");
     return NULL;
 }
 
-/* Prefetching begins at the cursor: whatever it skips must need nothing. A version that was
- * discarded and is to be written again brings the cursor back when it is. */
-static const char *check_cursors(const struct vv_core *core, const struct hist *h)
+/* Prefetching looks at open hints only: whatever it skips must need nothing. A version that was
+ * discarded and is to be written again is open when it is. */
+static const char *check_open_hints(const struct vv_core *core, const struct hist *h)
 {
-    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
-        for (uint64_t s = h->head; s < h->cursor[t]; s++) {
-            const struct vv_object *obj = vvi_hint_at(h, s);
-            if (obj && obj->written && !obj->no_prefetch && obj->home <= t)
-                REQUIRE(obj->nmem == obj->nchunks, "a cursor has passed a version not in memory");
+    for (unsigned t = 0; t < OPEN_SETS; t++)
+        for (uint64_t i = 0; h->ring_size && i < h->ring_size; i++) {
+            uint64_t s = h->head + ((i - h->head) & (h->ring_size - 1));
+            const struct vv_object *obj = s < h->tail ? vvi_hint_at(h, s) : NULL;
+            bool first = obj && obj->hint_first == s;
+            if (vv_bitset_has(&h->open[t], i))
+                REQUIRE(first, "a place that is not the first hint of a version is open");
+            else if (first && t < core->ntiers && core->tier[t].memory && obj->written &&
+                     !obj->no_prefetch && obj->home <= t)
+                REQUIRE(obj->nmem == obj->nchunks, "the hint of a version not in memory is closed");
         }
+    return NULL;
+}
+
+static const char *check_idle(const struct hist *h)
+{
+    for (unsigned t = 0; t < VV_MAX_TIERS; t++) {
+        uint64_t s = h->head;
+        for (unsigned i = 0; h->idle[t] && i < LOOK_AHEAD; i++, s++) {
+            s = vvi_hint_next_open(h, t, s);
+            REQUIRE(s < h->tail && (!vvi_hint_at(h, s)->written || vvi_hint_at(h, s)->no_prefetch),
+                    "hints that could be prefetched for are not looked at");
+        }
+    }
     return NULL;
 }
 
@@ -704,9 +720,11 @@ static const char *check_hist(const struct vv_core *core, const struct hist *h)
         if (h->slot[i])
             wrong = check_version(core, h->slot[i]);
     if (!wrong)
-        wrong = check_hints(core, h);
+        wrong = check_hints(h);
     if (!wrong)
-        wrong = check_cursors(core, h);
+        wrong = check_open_hints(core, h);
+    if (!wrong)
+        wrong = check_idle(h);
     if (!wrong)
         wrong = check_heap_order(h, core->ntiers);
     return wrong ? wrong : check_order_of_writing(h);
@@ -854,7 +872,8 @@ static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, ui
         d = mix(d, obj ? obj->version + 1 : 0);
     }
     for (unsigned t = 0; t < core->ntiers; t++)
-        d = mix(d, h->cursor[t] - h->head);
+        for (uint64_t s = h->head; (s = vvi_hint_next_open(h, t, s)) < h->tail; s++)
+            d = mix(d, s - h->head);
     for (size_t i = h->passed_at; i < h->npassed; i++)
         d = mix(d, h->passed[i]);
     d = mix(d, h->predict_from ? h->predict_from->version + 1 : 0);

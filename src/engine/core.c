@@ -102,6 +102,8 @@ static void history_fini(struct hist *h, unsigned ntiers)
             vv_heap_fini(&h->heap[t][k]);
     free(h->slot);
     free(h->ring);
+    for (int i = 0; i < OPEN_SETS; i++)
+        vv_bitset_fini(&h->open[i]);
     free(h->passed);
 }
 
@@ -164,8 +166,6 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     uint64_t first = cfg->order == VV_RESTORE_LIFO ? HINT_MIDDLE : 1;
     core->hist[i] = (struct hist){.used = true, .cfg = *cfg, .head = first, .tail = first};
     core->hist[i].hinted = cfg->order != VV_RESTORE_BY_HINTS;
-    for (unsigned t = 0; t < VV_MAX_TIERS; t++)
-        core->hist[i].cursor[t] = first;
     *ret_hist = i;
     return 0;
 }

@@ -408,7 +408,8 @@ struct vv_core_stats {
     uint64_t files_bytes, objects;
     uint64_t object_bytes; /* memory that the core itself takes */
     uint64_t invariant_checks;
-    double utilisation; /* share of the memory tiers' pages in use, averaged over time */
+    uint64_t hints_looked_at; /* by prefetching: what hints cost */
+    double utilisation;       /* share of the memory tiers' pages in use, averaged over time */
     double tier_used_page_ns[VV_MAX_TIERS]; /* memory tiers: pages in use, added up over time */
     uint64_t now_ns;                        /* until then */
 };

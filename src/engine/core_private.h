@@ -21,6 +21,7 @@
 #define VV_ENGINE_CORE_PRIVATE_H
 
 #include "core/assert.h"
+#include "core/bitset.h"
 #include "core/heap.h"
 #include "engine/core.h"
 #include "policy/detect.h"
@@ -127,6 +128,8 @@ struct vv_object {
     uint8_t home;     /* tier it enters and is prefetched to */
 };
 
+enum { OPEN_READY = VV_MAX_TIERS, OPEN_SETS };
+
 struct hint {
     struct vv_object *obj;
     uint64_t next_same; /* the next live hint of the same version; 0: none */
@@ -148,9 +151,13 @@ struct hist {
 
     struct hint *ring;              /* live hints, by sequence number modulo its size */
     uint64_t ring_size, head, tail; /* [head, tail) */
-    uint64_t cursor[VV_MAX_TIERS];  /* hints before it are complete on that tier or faster */
-    uint64_t ready_to; /* hints before it are complete on the tier that they are restored from */
-    uint64_t *passed;  /* versions of passed-over hints, oldest first */
+    /* Places in the ring of first hints whose version is not known to be complete: for each tier,
+     * there or faster; last, on the tier that it is restored from. */
+    struct vv_bitset open[OPEN_SETS];
+    /* The first LOOK_AHEAD open hints of the tier can bring nothing up: nothing to look at until a hint
+     * is opened or closed. */
+    bool idle[OPEN_SETS];
+    uint64_t *passed; /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
     struct vv_object *unremoved;    /* ended, and their files could not be removed; by `newer` */
@@ -392,6 +399,12 @@ void vvi_hint_restored(struct vv_core *core, struct vv_object *obj); /* a restor
 void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to);
 void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign);
 struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq);
+/* The version may be incomplete now: prefetching, and the count of those ready, look at it again. */
+void vvi_hint_reopen(struct vv_core *core, const struct vv_object *obj);
+void vvi_hint_reopen_at(struct vv_core *core, const struct vv_object *obj, unsigned tier);
+/* Open hints of a set from `seq` on; the tail if there is none. One that was found complete is closed. */
+uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq);
+void vvi_hint_close(struct hist *h, unsigned set, uint64_t seq);
 void vvi_hint_refresh_first(struct vv_core *core, struct hist *h);
 uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist);
 void vvi_predict(struct vv_core *core, struct vv_object *obj); /* a restore without hints came */

@@ -9,6 +9,11 @@
  * count what is hinted and written, hist->unwritten what is hinted and still to come;
  * vvi_hint_account() takes an object out of the counts before a change and puts it back after.
  *
+ * Prefetching skips hints whose versions are complete. It remembers them, so that its cost does not
+ * grow with the number of hints: h->open has, for each tier, the hints that it must look at. Only
+ * the first hint of a version is there, because complete or not is the same for all of them. A hint
+ * is closed when its version is found complete, and opened again when that may have changed.
+ *
  * The detector's predictions are hints like any other, but for being dropped at the first miss.
  *
  * In a history with a declared order every version is hinted as it is written: behind all others
@@ -31,18 +36,86 @@ struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq)
     return hint_of(h, seq)->obj;
 }
 
+uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq)
+{
+    uint64_t at = seq & (h->ring_size - 1), next;
+
+    if (seq >= h->tail)
+        return h->tail;
+    next = vv_bitset_next(&h->open[set], at);
+    if (next < h->ring_size)
+        return seq + (next - at);
+    /* The ring goes round. */
+    next = vv_bitset_next(&h->open[set], 0);
+    return next < at ? seq + (h->ring_size - at) + next : h->tail;
+}
+
+void vvi_hint_close(struct hist *h, unsigned set, uint64_t seq)
+{
+    vv_bitset_remove(&h->open[set], seq & (h->ring_size - 1));
+    h->idle[set] = false;
+}
+
+static void open_at(struct hist *h, unsigned set, uint64_t seq)
+{
+    vv_bitset_add(&h->open[set], seq & (h->ring_size - 1));
+    h->idle[set] = false;
+}
+
+static void close_all(struct hist *h, uint64_t seq)
+{
+    for (unsigned i = 0; seq && i < OPEN_SETS; i++)
+        vvi_hint_close(h, i, seq);
+}
+
+static void open_all(struct hist *h, uint64_t seq)
+{
+    for (unsigned i = 0; seq && i < OPEN_SETS; i++)
+        open_at(h, i, seq);
+}
+
+void vvi_hint_reopen(struct vv_core *core, const struct vv_object *obj)
+{
+    open_all(vvi_hist(core, obj->hist), obj->hint_first);
+}
+
+void vvi_hint_reopen_at(struct vv_core *core, const struct vv_object *obj, unsigned tier)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    if (!obj->hint_first)
+        return;
+    open_at(h, tier, obj->hint_first);
+    open_at(h, OPEN_READY, obj->hint_first);
+}
+
 static int ring_grow(struct hist *h)
 {
     uint64_t size = h->ring_size ? h->ring_size * 2 : 64;
-    struct hint *ring;
+    struct hint *ring = NULL;
+    struct vv_bitset open[OPEN_SETS] = {0};
+    bool ok;
 
     if (h->tail - h->head < h->ring_size)
         return 0;
     ring = calloc(size, sizeof(*ring));
-    if (!ring)
+    ok = ring != NULL;
+    for (unsigned i = 0; i < OPEN_SETS; i++)
+        ok = ok && vv_bitset_init(&open[i], size) == 0;
+    if (!ok) {
+        for (unsigned i = 0; i < OPEN_SETS; i++)
+            vv_bitset_fini(&open[i]);
+        free(ring);
         return -ENOMEM;
+    }
     for (uint64_t s = h->head; s < h->tail; s++)
         ring[s & (size - 1)] = *hint_of(h, s);
+    for (unsigned i = 0; i < OPEN_SETS; i++) {
+        for (uint64_t s = h->head; (s = vvi_hint_next_open(h, i, s)) < h->tail; s++)
+            vv_bitset_add(&open[i], s & (size - 1));
+        vv_bitset_fini(&h->open[i]);
+        h->open[i] = open[i];
+    }
     free(h->ring);
     h->ring = ring;
     h->ring_size = size;
@@ -77,13 +150,12 @@ static int hint_prepend(struct vv_core *core, struct vv_object *obj)
     vvi_hint_account(core, obj, -1);
     if (!obj->hint_first)
         obj->hint_last = seq;
+    close_all(h, obj->hint_first);
     obj->hint_first = seq;
+    open_all(h, seq);
     obj->passed = false;
     obj->consumed = false;
     vvi_hint_account(core, obj, 1);
-    for (unsigned t = 0; t < core->ntiers; t++)
-        h->cursor[t] = seq;
-    h->ready_to = seq;
     vvi_object_refresh(core, obj);
     return 0;
 }
@@ -103,6 +175,7 @@ static int hint_append(struct vv_core *core, struct vv_object *obj)
         return 0;
     }
     obj->hint_first = obj->hint_last = seq;
+    open_all(h, seq);
     obj->passed = false;
     obj->consumed = false;
     vvi_hint_account(core, obj, 1);
@@ -173,7 +246,9 @@ static void hint_pop(struct vv_core *core, struct vv_object *obj)
     struct hint *hint = hint_of(h, obj->hint_first);
 
     vvi_hint_account(core, obj, -1);
+    close_all(h, obj->hint_first);
     obj->hint_first = hint->next_same;
+    open_all(h, obj->hint_first);
     if (!obj->hint_first) {
         obj->hint_last = 0;
         for (unsigned t = 0; t < core->ntiers; t++)
@@ -184,12 +259,10 @@ static void hint_pop(struct vv_core *core, struct vv_object *obj)
     vvi_object_refresh(core, obj);
 }
 
-static void skip_empty_head(struct vv_core *core, struct hist *h)
+static void skip_empty_head(struct hist *h)
 {
     while (h->head < h->tail && !vvi_hint_at(h, h->head))
         h->head++;
-    for (unsigned t = 0; t < core->ntiers; t++)
-        h->cursor[t] = VV_MAX(h->cursor[t], h->head);
 }
 
 static void remember_passed(struct hist *h, uint64_t version)
@@ -227,7 +300,7 @@ void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
         vvi_object_unref(core, o);
     }
     hint_pop(core, obj);
-    skip_empty_head(core, h);
+    skip_empty_head(h);
 }
 
 void vvi_hint_clear(struct vv_core *core, uint32_t hist)
@@ -245,7 +318,6 @@ void vvi_hint_clear(struct vv_core *core, uint32_t hist)
         vvi_object_unref(core, obj);
     }
     h->head = h->tail;
-    skip_empty_head(core, h);
     h->npassed = h->passed_at = 0;
     h->predicting = false;
     h->hinted =
@@ -258,6 +330,10 @@ void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_obje
 {
     struct hist *h = vvi_hist(core, from->hist);
 
+    if (to)
+        open_all(h, from->hint_first);
+    else
+        close_all(h, from->hint_first);
     for (uint64_t s = from->hint_first; s;) {
         struct hint *hint = hint_of(h, s);
         hint->obj = to;
@@ -273,19 +349,23 @@ void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_obje
 void vvi_hint_gone(struct vv_core *core, struct vv_object *obj)
 {
     vvi_hint_moved(core, obj, NULL);
-    skip_empty_head(core, vvi_hist(core, obj->hist));
+    skip_empty_head(vvi_hist(core, obj->hist));
 }
 
 uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist)
 {
     struct hist *h = vvi_hist(core, hist);
+    uint64_t s = vvi_hint_next_open(h, OPEN_READY, h->head);
 
-    for (h->ready_to = VV_MAX(h->ready_to, h->head); h->ready_to < h->tail; h->ready_to++) {
-        const struct vv_object *obj = vvi_hint_at(h, h->ready_to);
-        if (obj && (!obj->written || !vvi_object_ready(core, obj)))
+    while (s < h->tail) {
+        const struct vv_object *obj = vvi_hint_at(h, s);
+        if (!obj->written || !vvi_object_ready(core, obj))
             break;
+        vvi_hint_close(h, OPEN_READY, s);
+        s = vvi_hint_next_open(h, OPEN_READY, s + 1);
+        core->stats.hints_looked_at++;
     }
-    return (uint32_t)(h->ready_to - h->head);
+    return (uint32_t)(s - h->head);
 }
 
 bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj)

@@ -179,11 +179,7 @@ static void count_in_memory(struct vv_core *core, struct vv_copy *copy, uint32_t
         obj->nmem--;
         obj->miss_low = VV_MIN(obj->miss_low, c);
         /* A hinted version is no longer complete: prefetching takes it up again from here. */
-        if (obj->hint_first) {
-            struct hist *h = vvi_hist(core, obj->hist);
-            for (unsigned t = 0; t < core->ntiers; t++)
-                h->cursor[t] = VV_MIN(h->cursor[t], obj->hint_first);
-        }
+        vvi_hint_reopen(core, obj);
     }
     vvi_hint_account(core, obj, 1);
 }
@@ -257,17 +253,6 @@ static void class_count(struct vv_core *core, struct vv_copy *copy, unsigned cla
     core->tier[copy->tier].ndirty += (class & CLASS_DIRTY) ? one : 0;
 }
 
-/* A hinted version is no longer complete on this tier: prefetching takes it up again. */
-static void missing_here(struct vv_core *core, const struct vv_copy *copy)
-{
-    struct hist *h = vvi_hist(core, copy->obj->hist);
-
-    if (!copy->obj->hint_first)
-        return;
-    h->cursor[copy->tier] = VV_MIN(h->cursor[copy->tier], copy->obj->hint_first);
-    h->ready_to = VV_MIN(h->ready_to, copy->obj->hint_first);
-}
-
 void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
 {
     struct tier *t = &core->tier[copy->tier];
@@ -296,7 +281,7 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
         return;
     count_in_memory(core, copy, c, false);
     if (t->memory)
-        missing_here(core, copy);
+        vvi_hint_reopen_at(core, copy->obj, copy->tier);
 }
 
 /* Whether all chunks of the object are, or will be, in another memory tier than this. */
@@ -345,7 +330,7 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
     t->ndirty -= dirty;
     t->freed_epoch++;
     if (t->memory)
-        missing_here(core, copy);
+        vvi_hint_reopen_at(core, copy->obj, copy->tier);
 }
 
 /* ---- what pages are good for ---- */
@@ -792,11 +777,7 @@ void vvi_object_enter(struct vv_core *core, struct vv_object *obj)
     h->nwritten++;
     h->ndurable += obj->durable;
     vvi_hint_written(core, obj);
-    if (obj->hint_first) {
-        for (unsigned t = 0; t < core->ntiers; t++)
-            h->cursor[t] = VV_MIN(h->cursor[t], obj->hint_first);
-        h->ready_to = VV_MIN(h->ready_to, obj->hint_first);
-    }
+    vvi_hint_reopen(core, obj);
     vvi_object_refresh(core, obj);
     vvi_object_settle(core, obj);
 }

@@ -684,22 +684,27 @@ static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier,
 
 static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
 {
-    bool any = false;
+    bool any = false, idle = true;
     unsigned looked = 0;
-    uint64_t s = VV_MAX(h->cursor[tier], h->head);
+    uint64_t s;
 
+    if (h->idle[tier])
+        return false;
+    s = vvi_hint_next_open(h, tier, h->head);
     while (s < h->tail && looked < LOOK_AHEAD && slot_free(core, hop)) {
         struct vv_object *obj = vvi_hint_at(h, s);
-        bool settled = !obj || (fetchable(obj) && complete_for(core, obj, tier));
-        if (settled && obj)
+        bool settled = fetchable(obj) && complete_for(core, obj, tier);
+        core->stats.hints_looked_at++;
+        if (settled) {
             claim(core, obj, tier);
-        if (settled && s == h->cursor[tier])
-            h->cursor[tier] = s + 1;
+            vvi_hint_close(h, tier, s);
+        }
         if (settled || !fetchable(obj)) {
-            s++;
+            s = vvi_hint_next_open(h, tier, s + 1);
             looked += !settled;
             continue;
         }
+        idle = false;
         /* What is nearest may arrive from below at any moment: keep a slot for it. */
         if (looked > 0 && core->hop[hop].inflight > 0)
             break;
@@ -708,13 +713,14 @@ static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier
             any = true;
             break;
         case FETCH_NOTHING:
-            s++;
+            s = vvi_hint_next_open(h, tier, s + 1);
             looked++;
             break;
         case FETCH_NO_ROOM:
             return any; /* whatever is farther would be refused as well */
         }
     }
+    h->idle[tier] = idle && looked == LOOK_AHEAD && s < h->tail;
     if (s == h->tail)
         any |= prefetch_passed(core, h, tier, hop);
     return any;

@@ -299,6 +299,80 @@ static void declared(void)
     }
 }
 
+/* Hints looked at while a version that has no hint is written, and discarded again. */
+static uint64_t looked_at(uint32_t h)
+{
+    struct vv_core_stats before, after;
+
+    vv_core_get_stats(d.core, &before);
+    hand_put(&d, h, 1000000, 1);
+    drive_run(&d);
+    T_OK(drive_discard(&d, h, 1000000));
+    drive_run(&d);
+    vv_core_get_stats(d.core, &after);
+    return after.hints_looked_at - before.hints_looked_at;
+}
+
+/* Hints that no restore takes out cost nothing, however many there are: of versions that are never
+ * written, or that are complete and stand behind one that is never written. */
+static void many_that_stay(void)
+{
+    enum { HINTS = 200, FEW = 16 };
+
+    for (int written = 0; written < 2; written++) {
+        uint32_t h = hand_open(&d, "H250F", VV_POLICY_NEXT, VV_CORE_DURABLE), other;
+
+        other = drive_history(&d, false, 0, VV_CORE_DURABLE);
+        d.core->cfg.check = false; /* it counts everything after every call */
+        for (uint64_t v = 1; v <= HINTS; v++)
+            T_OK(drive_hint(&d, h, v));
+        for (uint64_t v = written ? 2 : HINTS; v <= HINTS; v++)
+            hand_put(&d, h, v, 1);
+        drive_run(&d);
+        drive_start(&d, h);
+        drive_run(&d);
+        d.core->cfg.check = true;
+        T_CHECK(looked_at(h) <= FEW);
+        T_CHECK(looked_at(other) <= FEW);
+        /* What was closed is opened again: by the first version, which comes after all. */
+        hand_put(&d, h, 1, 1);
+        drive_run(&d);
+        T_EQ(hand_state(&d, h, 1, 0), VV_COPY_READ_COMPLETE);
+        T_EQ(vvi_hint_distance_ready(d.core, h), written ? HINTS : 1);
+        T_EQ(vvi_hint_distance_ready(d.core, h), written ? HINTS : 1);
+        hand_close(&d);
+    }
+}
+
+/* Versions go from memory and come back, behind many that are complete. */
+static void opened_again(void)
+{
+    enum { N = 200 };
+    uint32_t h = hand_open(&d, "H220F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_stats before, after;
+    struct drive_call call;
+
+    for (uint64_t v = 1; v <= N; v++) {
+        T_OK(drive_hint(&d, h, v));
+        hand_put(&d, h, v, 1);
+    }
+    drive_run(&d);
+    drive_start(&d, h);
+    T_EQ(vvi_hint_distance_ready(d.core, h), N);
+    vv_core_get_stats(d.core, &before);
+    /* A large one takes the pages of those wanted last; when it is gone, they are read again. */
+    T_OK(drive_put(&d, &call, h, 1000, 60 * (uint64_t)DRIVE_PAGE));
+    T_OK(drive_finish(&d, &call));
+    drive_run(&d);
+    T_OK(drive_discard(&d, h, 1000));
+    drive_run(&d);
+    T_EQ(vvi_hint_distance_ready(d.core, h), N);
+    vv_core_get_stats(d.core, &after);
+    T_CHECK(after.evicted_pages > before.evicted_pages);
+    T_CHECK(after.hints_looked_at - before.hints_looked_at < 20 * N);
+    hand_close(&d);
+}
+
 int main(void)
 {
     T_RUN(before_the_version_exists);
@@ -313,5 +387,7 @@ int main(void)
     T_RUN(predictions);
     T_RUN(begins_when_told);
     T_RUN(declared);
+    T_RUN(many_that_stay);
+    T_RUN(opened_again);
     return t_done();
 }

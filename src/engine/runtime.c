@@ -28,6 +28,8 @@
 #include "engine/runtime_private.h"
 #include "trace/trace.h"
 
+enum { LIMITED_PER_S = 8 }; /* requests under a limit, each second */
+
 /* ---- orders ---- */
 
 static struct vvi_mover *mover_of(struct vv_engine *e, const struct vv_order *o)
@@ -181,6 +183,11 @@ static int core_init(struct vv_engine *e)
         add_tier(e, cfg->disk, cfg->disk_bytes);
     memcpy(core->rate, cfg->rate, sizeof(core->rate));
     vv_core_cfg_tune(core);
+    /* Under a limit a request waits for its turn as a whole: none may be the work of many seconds. */
+    if (cfg->write_limit)
+        core->batch_pages[VV_HOP_H2F] = (uint32_t)VV_MIN(
+            (uint64_t)core->batch_pages[VV_HOP_H2F],
+            VV_MAX(cfg->write_limit / LIMITED_PER_S / core->page_bytes, (uint64_t)1));
     return vv_core_new(core, &e->core);
 }
 
@@ -331,6 +338,7 @@ void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
     e->hist[hist].draining = e->hist[hist].dropped = true;
     vv_core_history_drop(e->core, hist, vv_now_ns());
     vvi_engine_dispatch_locked(e);
+    vvi_disk_give_up_locked(e, hist);
     while (e->hist[hist].inflight > 0)
         vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
     vvi_on_forget_locked(e, hist);

@@ -36,7 +36,8 @@ struct vv_engine_cfg {
     /* What the hops are slowed down to, in bytes/s, by device and stores; 0: full speed. The engine
      * itself paces copies between host memory and host memory. */
     uint64_t rate[VV_HOP_COUNT];
-    bool check;        /* assert the core's invariants after every step */
+    uint64_t write_limit; /* bytes/s that the write store lets through; 0: any */
+    bool check;           /* assert the core's invariants after every step */
     bool still;        /* no threads: only requests that memory alone can serve, for rehearsals */
     uint32_t trace_id; /* of the context, in traces */
 

@@ -31,6 +31,7 @@
 
 struct disk_io {
     struct vv_store_io io;
+    _Atomic bool given_up; /* Synchronization: stored under the engine lock, loaded without it */
     struct vv_order *order;
     void *mem[VV_ORDER_MAX_PAGES];
     struct vv_store_region regions[REGIONS_INLINE];
@@ -42,6 +43,7 @@ struct disk_io {
 struct disk_worker {
     struct vvi_mover *mover;
     struct disk_io *ios;
+    unsigned nios;
     struct disk_io *spare_data, *spare_control; /* copies; commits and removals */
     unsigned inflight;
 };
@@ -66,6 +68,8 @@ static struct disk_io *take_locked(struct disk_worker *w)
     *spare = io->next;
     io->order = o;
     const struct vvi_engine_hist *h = &m->engine->hist[o->hist];
+    atomic_store_explicit(&io->given_up, h->dropped, memory_order_relaxed);
+    io->io.given_up = &io->given_up;
     io->io.key = (struct vv_store_key){h->files, o->version,
                                        vvi_engine_file_generation(h, o->file_generation)};
     return io;
@@ -79,6 +83,18 @@ static void give_back(struct disk_worker *w, struct disk_io *io)
     io->order = NULL;
     io->next = *spare;
     *spare = io;
+}
+
+void vvi_disk_give_up_locked(struct vv_engine *e, uint32_t hist)
+{
+    for (unsigned hop = VV_HOP_H2F; hop <= VV_HOP_F2H; hop++) {
+        struct vvi_mover *m = &e->mover[hop];
+        struct disk_worker *w = m->disk;
+        for (unsigned i = 0; w && i < w->nios; i++)
+            if (w->ios[i].order && w->ios[i].order->hist == hist)
+                atomic_store_explicit(&w->ios[i].given_up, true, memory_order_relaxed);
+        m->kick |= m->polling;
+    }
 }
 
 static int describe(struct vv_engine *e, struct disk_io *io)
@@ -227,6 +243,7 @@ static void *disk_mover_main(void *arg)
         for (int i = 0; i < n; i++)
             finish_locked(w, done[i]->user);
     }
+    m->disk = NULL;
     vvi_engine_unlock(e);
     disk_worker_free(w);
     return NULL;
@@ -242,6 +259,7 @@ int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *
     m->store = store;
     unsigned data = e->core_cfg.slots[hop], all = data + VVI_CONTROL_IOS;
     w->ios = calloc(all, sizeof(*w->ios));
+    w->nios = all;
     if (!w->ios) {
         disk_worker_free(w);
         return -ENOMEM;
@@ -251,8 +269,10 @@ int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *
         w->ios[i].next = *spare;
         *spare = &w->ios[i];
     }
+    m->disk = w;
     int rc = vv_thread_start(&m->thread, disk_mover_main, w);
     if (rc) {
+        m->disk = NULL;
         disk_worker_free(w);
         return rc;
     }

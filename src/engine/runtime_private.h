@@ -55,6 +55,7 @@ struct vvi_mover {
     struct vv_engine *engine;       /* immutable */
     enum vv_hop hop;                /* immutable */
     struct vv_store *store;         /* immutable; storage hops only; used by the mover's thread */
+    struct disk_worker *disk;       /* storage hops only. Synchronization: engine lock */
     struct vvi_order_queue queue;   /* Synchronization: engine lock */
     struct vvi_order_queue control; /* commits and removals. Synchronization: engine lock */
     /* There may be something in a queue. Synchronization: stored under the engine lock, relaxed; seen
@@ -413,6 +414,8 @@ int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 void vvi_warm_fini(struct vv_engine *e);
 
 /* ---- runtime_disk.c ---- */
+/* The history is given up: its requests wait for no rate any more. */
+void vvi_disk_give_up_locked(struct vv_engine *e, uint32_t hist);
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
 
 /* ---- runtime_app.c ---- */

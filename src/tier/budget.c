@@ -167,6 +167,20 @@ uint64_t vv_budget_book_flush(struct vv_budget *b, uint64_t bytes, uint64_t byte
     return begin;
 }
 
+void vv_budget_unbook_flush(struct vv_budget *b, uint64_t bytes, uint64_t bytes_per_s,
+                            uint64_t now_ns)
+{
+    if (bytes_per_s == 0)
+        return;
+    uint64_t cost = cost_ns(bytes, bytes_per_s);
+    struct folder_budget *f = folder_of(b, now_ns);
+    uint64_t free_ns = atomic_load_explicit(&f->free_ns, memory_order_relaxed), back;
+    do
+        back = free_ns > now_ns + cost ? free_ns - cost : VV_MIN(free_ns, now_ns);
+    while (!atomic_compare_exchange_weak_explicit(&f->free_ns, &free_ns, back, memory_order_relaxed,
+                                                  memory_order_relaxed));
+}
+
 void vv_budget_book_restore(struct vv_budget *b, uint64_t bytes, uint64_t bytes_per_s,
                             uint64_t now_ns)
 {

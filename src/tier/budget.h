@@ -20,6 +20,9 @@ VV_WARN_UNUSED int vv_budget_new(const char *path, enum vv_budget_of what, const
 /* Accepts NULL. */
 void vv_budget_free(struct vv_budget *budget);
 
+/* Gives back what was booked for a transfer that is not made. */
+void vv_budget_unbook_flush(struct vv_budget *budget, uint64_t bytes, uint64_t bytes_per_s,
+                            uint64_t now_ns);
 /* Books a transfer at `bytes_per_s` (0: no limit): the time at which it may begin. Those who book
  * wait until then. A restore comes before all flushes that have not begun, and is never made to
  * wait here. */

@@ -4,7 +4,8 @@
  * Reads tell the budget that this process restores. A write that finds another process restoring is
  * held back for the few milliseconds that the budget says, together with those that come behind it,
  * and goes on then, whatever the others do: writes get slower, not starved. With a limit on their
- * bandwidth writes also wait for their turn, one after the other. Everything else passes.
+ * bandwidth writes also wait for their turn, one after the other. Everything else passes. A write that
+ * is given up while it waits is not made.
  *
  * Belongs to the mover's thread, as the store inside; only kick comes from elsewhere. */
 #include <errno.h>
@@ -49,9 +50,40 @@ static int budget_submit(struct vv_store *store, struct vv_store_io *io)
     return 0;
 }
 
+static void end_held(struct budget_store *s, struct vv_store_io *io, int status)
+{
+    io->status = status;
+    io->next = s->ended;
+    s->ended = io;
+}
+
+/* Ends those that are given up. The first one has a place in the queue, which goes to the next. */
+static void drop_given_up(struct budget_store *s, uint64_t now_ns)
+{
+    bool first_gone = false;
+    struct vv_store_io **at = &s->held;
+    while (*at != NULL) {
+        struct vv_store_io *io = *at;
+        if (!vv_store_given_up(io)) {
+            at = &io->next;
+            continue;
+        }
+        if (at == &s->held && !first_gone) {
+            vv_budget_unbook_flush(s->budget, bytes_of(s, io), s->bytes_per_s, now_ns);
+            first_gone = true;
+        }
+        *at = io->next;
+        end_held(s, io, -ECANCELED);
+    }
+    s->held_tail = at;
+    if (first_gone && s->held != NULL && s->bytes_per_s)
+        s->due_ns = vv_budget_book_flush(s->budget, bytes_of(s, s->held), s->bytes_per_s, now_ns);
+}
+
 /* Lets the held writes go on whose time has come; `all`: whatever their time. */
 static void go_on(struct budget_store *s, uint64_t now_ns, bool all)
 {
+    drop_given_up(s, now_ns);
     while (s->held != NULL && (all || now_ns >= s->due_ns)) {
         struct vv_store_io *io = s->held;
         s->held = io->next;
@@ -61,11 +93,8 @@ static void go_on(struct budget_store *s, uint64_t now_ns, bool all)
             s->due_ns =
                 vv_budget_book_flush(s->budget, bytes_of(s, s->held), s->bytes_per_s, now_ns);
         int rc = s->inner->ops->submit(s->inner, io);
-        if (rc == 0)
-            continue;
-        io->status = rc;
-        io->next = s->ended;
-        s->ended = io;
+        if (rc != 0)
+            end_held(s, io, rc);
     }
 }
 
@@ -84,7 +113,7 @@ static int budget_poll(struct vv_store *store, struct vv_store_io **ret_done, si
     if (n > 0)
         return n;
     if (s->held != NULL) {
-        int64_t left = (int64_t)(s->due_ns - now_ns);
+        int64_t left = (int64_t)VV_MIN(s->due_ns - now_ns, VV_STORE_LOOK_NS);
         cut = timeout_ns < 0 || left < timeout_ns;
         timeout_ns = cut ? left : timeout_ns;
     }

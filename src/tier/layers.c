@@ -402,6 +402,7 @@ void vv_layers_stop(struct vv_layers *l)
         return;
     vv_mutex_lock(&l->lock);
     l->stopped = true;
+    atomic_store_explicit(&l->given_up, true, memory_order_relaxed);
     for (int i = 0; i < 2; i++)
         vv_cond_signal(&l->mover[i].work);
     vv_mutex_unlock(&l->lock);

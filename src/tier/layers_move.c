@@ -167,6 +167,7 @@ static bool take_run_locked(struct vvi_lmover *m, struct vvi_lversion *v, struct
                                     .size = v->size,
                                     .chunk0 = c,
                                     .mem = move->chunk_mem,
+                                    .given_up = &l->given_up,
                                     .user = move};
     for (; c < v->nchunks && move->n < most && movable(l, m, v->page[c]); c++) {
         uint32_t slot = slot_locked(m, v->rank), i = move->n;

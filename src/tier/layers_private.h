@@ -106,6 +106,8 @@ struct vv_layers {
     uint64_t farthest_rank;            /* of what the fast layer holds, when it was last asked */
     bool restoring;
     bool stopping, stopped; /* threads; moving */
+    _Atomic bool
+        given_up; /* moves under way. Synchronization: relaxed; a late look costs time only */
     struct vv_layers_stats stats;
 
     struct vvi_lserver server[2]; /* reading, writing */

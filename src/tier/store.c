@@ -336,7 +336,7 @@ void vvi_batch_end(struct vvi_port *port, struct vvi_batch *b)
     vv_assert(b->left == 0 && port->active > 0);
     port->active--;
     /* A failure is news at once; the medium stays booked. */
-    if (b->io->status == 0 && b->due_ns > vv_now_ns()) {
+    if (b->io->status == 0 && b->due_ns > vv_now_ns() && !vv_store_given_up(b->io)) {
         b->next = port->waiting;
         port->waiting = b;
         return;
@@ -362,7 +362,7 @@ static bool reap_gds(struct vvi_port *port)
     return true;
 }
 
-/* Reports the batches whose time has come; returns when the next one's will. */
+/* Reports the batches whose time has come; returns when to look again. */
 static uint64_t release_due(struct vvi_port *port)
 {
     uint64_t next = VV_NEVER_NS;
@@ -371,11 +371,12 @@ static uint64_t release_due(struct vvi_port *port)
     uint64_t now = vv_now_ns();
     for (struct vvi_batch **at = &port->waiting; *at != NULL;) {
         struct vvi_batch *b = *at;
-        if (b->due_ns <= now) {
+        if (b->due_ns <= now || vv_store_given_up(b->io)) {
             *at = b->next;
             batch_report(port, b);
         } else {
             next = VV_MIN(next, b->due_ns);
+            next = b->io->given_up ? VV_MIN(next, now + VV_STORE_LOOK_NS) : next;
             at = &b->next;
         }
     }

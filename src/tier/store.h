@@ -12,9 +12,11 @@
 #define VV_TIER_STORE_H
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/clock.h"
 #include "core/util.h"
 #include "tier/aio.h"
 #include "tier/gds.h"
@@ -116,6 +118,11 @@ struct vv_store_io {
                                        * overwritten, by writes (zeros) and reads alike. */
     const uint32_t *pages;            /* spill: page number of each chunk */
     const struct vv_store_meta *meta; /* COMMIT */
+    /* Set meanwhile, by any thread: what the request is for is given up. Then it no longer waits for
+     * the rates that it is held to: a write whose turn has not come ends with -ECANCELED, and
+     * what has been done is reported at once. Looked at after a kick, and now and then. NULL: never.
+     */
+    const _Atomic bool *given_up;
 
     /* Results. status: 0, or -ENOSPC, -EIO, ... as the system gave it; -EBADMSG: what was read is
      * not what was written, bad_chunk is the first such chunk; -ENOENT: no such object. */
@@ -135,6 +142,14 @@ static inline int vv_store_error(int err)
 static inline int vv_store_read_error(int err)
 {
     return err == -ENOENT ? -EBADF : vv_store_error(err);
+}
+
+/* How long a request that is held to a rate may wait before it looks at given_up. */
+#define VV_STORE_LOOK_NS (50 * VV_NS_PER_MS)
+
+static inline bool vv_store_given_up(const struct vv_store_io *io)
+{
+    return io->given_up && atomic_load_explicit(io->given_up, memory_order_relaxed);
 }
 
 struct vv_store_ops {

@@ -24,6 +24,7 @@ enum fault_call {
     FAULT_FTRUNCATE,
     FAULT_FSYNC,
     FAULT_FILE_BYTES,
+    FAULT_STAT,
     FAULT_FREE_BYTES,
     FAULT_PREAD,
     FAULT_PWRITE,
@@ -128,6 +129,12 @@ static inline int fault_file_bytes(const struct vv_os *os, int fd, uint64_t *ret
     FAULT_FORWARD(FAULT_FILE_BYTES, file_bytes, fd, ret_bytes);
 }
 
+static inline int fault_stat(const struct vv_os *os, int dirfd, const char *path,
+                             uint64_t *ret_bytes)
+{
+    FAULT_FORWARD(FAULT_STAT, stat, dirfd, path, ret_bytes);
+}
+
 static inline int fault_free_bytes(const struct vv_os *os, int fd, uint64_t *ret_bytes)
 {
     FAULT_FORWARD(FAULT_FREE_BYTES, free_bytes, fd, ret_bytes);
@@ -216,6 +223,7 @@ static inline void fault_os_init(struct fault_os *f)
         .ftruncate = fault_ftruncate,
         .fsync = fault_fsync,
         .file_bytes = fault_file_bytes,
+        .stat = fault_stat,
         .free_bytes = fault_free_bytes,
         .pread = fault_pread,
         .pwrite = fault_pwrite,

@@ -279,6 +279,12 @@ static inline int power_file_bytes(const struct vv_os *os, int fd, uint64_t *ret
     return power_of(os)->real->file_bytes(power_of(os)->real, fd, ret_bytes);
 }
 
+static inline int power_stat(const struct vv_os *os, int dirfd, const char *path,
+                             uint64_t *ret_bytes)
+{
+    return power_of(os)->real->stat(power_of(os)->real, dirfd, path, ret_bytes);
+}
+
 static inline int power_free_bytes(const struct vv_os *os, int fd, uint64_t *ret_bytes)
 {
     return power_of(os)->real->free_bytes(power_of(os)->real, fd, ret_bytes);
@@ -355,6 +361,7 @@ static inline void power_os_init(struct power_os *p, long at)
         .ftruncate = power_ftruncate,
         .fsync = power_fsync,
         .file_bytes = power_file_bytes,
+        .stat = power_stat,
         .free_bytes = power_free_bytes,
         .pread = power_pread,
         .pwrite = power_pwrite,

@@ -243,7 +243,7 @@ int vvi_copy_identify(const struct vv_os *os, int dirfd, const char *name, uint6
     struct vv_ckfile_info info;
     struct vv_ckfile_footer footer;
     uint64_t file_bytes;
-    int fd = os->openat(os, dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, dirfd, name, O_RDONLY);
     if (fd < 0)
         return fd;
     int rc = vv_ckfile_read(os, fd, false, NULL, 0, &info);
@@ -284,10 +284,10 @@ int vvi_copy_mend(const struct vv_os *os, int good_dirfd, int bad_dirfd, const c
 {
     struct vv_ckfile_info info = {0}, other = {0};
     uint64_t repaired = 0;
-    int bad = -1, good = os->openat(os, good_dirfd, name, O_RDONLY, 0);
+    int bad = -1, good = vv_os_open_regular(os, good_dirfd, name, O_RDONLY);
     int rc = good < 0 ? good : vv_ckfile_read(os, good, false, NULL, 0, &info);
     if (rc == 0) {
-        bad = os->openat(os, bad_dirfd, name, O_RDWR, 0);
+        bad = vv_os_open_regular(os, bad_dirfd, name, O_RDWR);
         rc = bad < 0 ? bad : vv_ckfile_read(os, bad, false, NULL, 0, &other);
     }
     if (rc == 0 && (other.id.run_id != info.id.run_id || other.id.size != info.id.size ||
@@ -323,7 +323,7 @@ static int open_both(const struct vv_os *os, const int dirfd[2], const char *nam
 {
     int rc = -ENOENT;
     for (int i = 0; i < 2; i++) {
-        fd[i] = os->openat(os, dirfd[i], name, O_RDONLY, 0);
+        fd[i] = vv_os_open_regular(os, dirfd[i], name, O_RDONLY);
         if (rc < 0 && fd[i] >= 0)
             rc = vv_ckfile_read(os, fd[i], false, NULL, 0, ret_info);
     }

@@ -383,7 +383,9 @@ int vv_ckfile_verify(const struct vv_os *os, int dirfd, const char *path,
     if (!vv_ckfile_parse_name(base != NULL ? base + 1 : path, &kind, &rank, &c.version,
                               &generation))
         c.version = 0;
-    int fd = os->openat(os, dirfd, path, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, dirfd, path, O_RDONLY);
+    if (fd == -EBADMSG)
+        problem(&c, -1, -1, VV_CKFILE_NOT_REGULAR);
     if (fd < 0)
         return fd;
     char err[256];

@@ -82,6 +82,15 @@ static inline uint64_t vv_ckfile_tail_bytes(uint32_t nchunks, uint32_t nregions)
                        VV_STORE_ALIGN);
 }
 
+/* The length of the file. */
+static inline uint64_t vv_ckfile_bytes(uint64_t size, uint32_t nchunks, uint32_t nregions)
+{
+    return vv_ckfile_tail_offset(size) + vv_ckfile_tail_bytes(nchunks, nregions);
+}
+
+/* What a file that is no regular file is reported with. */
+#define VV_CKFILE_NOT_REGULAR "not a regular file: a folder, FIFO, socket or device has its name"
+
 void vv_ckfile_header_fill(struct vv_ckfile_header *header, const struct vv_ckfile_id *id,
                            const char *history);
 /* tail: vv_ckfile_tail_bytes() of memory. */

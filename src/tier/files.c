@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening one history: the lock, what was committed, and the index.
  *
- * The listing of the folder says which files there are. For each the index says what is in it, or
- * else the file itself does. Of two generations of a version the higher counts: the lower one was
+ * The listing of the folder says which files there are. For each the index says what is in it, if it
+ * has the length that the index says too, or else the file itself does. Of two generations of a version the higher counts: the lower one was
  * discarded and its removal cut off by a crash. Files under temporary names belong to nobody once
  * we hold the lock. Nothing that looks committed but does not check is deleted: it is left to
  * `varve verify` and its owner. It still counts as the higher generation, or else bytes that the
@@ -119,7 +119,8 @@ static int list_folder(struct vv_files *f)
     int rc = os->list(os, f->dirfd, list_name, &l);
     for (size_t i = 0; rc == 0 && i < l.ntemps; i++) {
         rc = os->unlinkat(os, f->dirfd, l.temps[i]);
-        if (rc == -ENOENT)
+        /* A folder of that name is not ours. It is in nobody's way: new files have new names. */
+        if (rc == -ENOENT || rc == -EISDIR || rc == -EPERM)
             rc = 0;
     }
     free(l.temps);
@@ -145,9 +146,22 @@ static void apply_index(struct vv_files *f)
         found->entry.size = r->size;
         found->entry.run_id = r->run_id;
         found->entry.commit_time_ns = r->commit_time_ns;
+        found->entry.file_bytes = r->file_bytes;
         found->entry.nregions = r->nregions;
         found->entry.regions = vvi_index_regions(r);
     }
+}
+
+/* Whether a file is as long as the index says. If it is not, or is no file, what is there is read as if
+ * the index did not know it. */
+static bool as_indexed(const struct vv_files *f, const struct vvi_found *found)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    uint64_t bytes;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
+                   found->entry.generation);
+    return os->stat(os, f->dirfd, name, &bytes) == 0 && bytes == found->entry.file_bytes;
 }
 
 /* Reads one file that the index does not know. Errors of the file are not fatal; err says what it
@@ -159,9 +173,10 @@ static int read_file(struct vv_files *f, struct vvi_found *found, char *err, siz
     struct vv_ckfile_info info;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
                    found->entry.generation);
-    int fd = os->openat(os, f->dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, f->dirfd, name, O_RDONLY);
     if (fd < 0)
-        return vvi_error(fd, err, err_bytes, "%s", strerror(-fd));
+        return vvi_error(fd, err, err_bytes, "%s",
+                         fd == -EBADMSG ? VV_CKFILE_NOT_REGULAR : strerror(-fd));
     int rc = vv_ckfile_read(os, fd, true, err, err_bytes, &info);
     os->close(os, fd);
     if (rc < 0)
@@ -175,6 +190,7 @@ static int read_file(struct vv_files *f, struct vvi_found *found, char *err, siz
     found->entry.size = info.id.size;
     found->entry.run_id = info.id.run_id;
     found->entry.commit_time_ns = info.commit_time_ns;
+    found->entry.file_bytes = vv_ckfile_bytes(info.id.size, info.nchunks, info.nregions);
     found->entry.nregions = info.nregions;
     found->entry.regions = found->owned = info.regions;
     info.regions = NULL;
@@ -188,6 +204,7 @@ static int read_unknown(struct vv_files *f, size_t *ret_nread)
     for (size_t i = 0; i < f->nfound; i++) {
         struct vvi_found *found = &f->found[i];
         f->first_generation = VV_MAX(f->first_generation, found->entry.generation + 1);
+        found->known = found->known && as_indexed(f, found);
         if (found->known)
             continue;
         char err[256] = "";
@@ -406,7 +423,7 @@ static uint32_t recorded_ranks(const struct vv_files *f)
     const struct vv_os *os = f->folder->opts.os;
     char name[32], text[32] = "", *end = text;
     ranks_name(f, false, name);
-    int fd = os->openat(os, f->dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, f->dirfd, name, O_RDONLY);
     if (fd < 0)
         return 0;
     int64_t n = os->pread(os, fd, text, sizeof(text) - 1, 0);

@@ -77,7 +77,7 @@ void vvi_obj_drop_all(struct vv_files *files);
 
 #define VVI_INDEX_MAGIC  "VARVEIX\n"
 #define VVI_RECORD_MAGIC UINT32_C(0x52495656) /* "VVIR" */
-#define VVI_INDEX_FORMAT 1u
+#define VVI_INDEX_FORMAT 2u
 
 struct vvi_index_header {
     char magic[8];
@@ -102,8 +102,9 @@ struct vvi_index_record {
     uint64_t size;
     uint64_t run_id;
     uint64_t commit_time_ns;
+    uint64_t file_bytes; /* the length of the file */
 };
-_Static_assert(sizeof(struct vvi_index_record) == 64, "on disk");
+_Static_assert(sizeof(struct vvi_index_record) == 72, "on disk");
 
 /* The index of one history and rank, open for appending. Synchronization: lock, from `fd` on. */
 struct vvi_index {

@@ -64,14 +64,16 @@ static struct vv_files_entry committed_entry(const struct vvi_batch *b)
     const struct vvi_obj *obj = b->obj;
     const struct vv_ckfile_footer *footer =
         (const void *)((char *)b->bounce + b->bounce_bytes - sizeof(*footer));
-    return (struct vv_files_entry){.version = obj->id.version,
-                                   .generation = obj->id.generation,
-                                   .size = obj->id.size,
-                                   .run_id = obj->id.run_id,
-                                   .commit_time_ns = footer->commit_time_ns,
-                                   .rank = obj->id.rank,
-                                   .nregions = b->io->meta->nregions,
-                                   .regions = b->io->meta->regions};
+    return (struct vv_files_entry){
+        .version = obj->id.version,
+        .generation = obj->id.generation,
+        .size = obj->id.size,
+        .run_id = obj->id.run_id,
+        .commit_time_ns = footer->commit_time_ns,
+        .file_bytes = vv_ckfile_bytes(obj->id.size, obj->nchunks, b->io->meta->nregions),
+        .rank = obj->id.rank,
+        .nregions = b->io->meta->nregions,
+        .regions = b->io->meta->regions};
 }
 
 static void end_with_folder(struct vvi_port *port, struct vvi_batch *b)

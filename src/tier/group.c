@@ -124,7 +124,7 @@ static int read_file(const struct vv_group *g, const char *name, size_t max, voi
 {
     const struct vv_os *os = g->os;
     uint64_t n = 0;
-    int fd = os->openat(os, g->dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, g->dirfd, name, O_RDONLY);
     if (fd < 0)
         return fd;
     void *bytes = NULL;

@@ -92,7 +92,7 @@ int vvi_index_read(struct vvi_index *ix, const char *history, uint32_t rank,
     struct vvi_index_view view = {0};
     struct vvi_index_header want;
     const struct vv_os *os = ix->os;
-    int fd = os->openat(os, ix->dirfd, ix->name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, ix->dirfd, ix->name, O_RDONLY);
     if (fd < 0) {
         *ret_view = view;
         return 0;
@@ -145,7 +145,7 @@ const struct vv_store_region *vvi_index_regions(const struct vvi_index_record *r
 int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view)
 {
     const struct vv_os *os = ix->os;
-    int fd = os->openat(os, ix->dirfd, ix->name, O_WRONLY, 0);
+    int fd = vv_os_open_regular(os, ix->dirfd, ix->name, O_WRONLY);
     if (fd < 0)
         return fd;
     int rc = view->valid_bytes < view->bytes ? os->ftruncate(os, fd, view->valid_bytes) : 0;
@@ -223,6 +223,7 @@ void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind, const struct
         .size = e->size,
         .run_id = e->run_id,
         .commit_time_ns = e->commit_time_ns,
+        .file_bytes = e->file_bytes,
     };
     vv_mutex_lock(&ix->lock);
     if (ix->fd >= 0 && make_room_locked(ix, r.bytes) < 0)

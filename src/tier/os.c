@@ -106,6 +106,18 @@ static int posix_file_bytes(const struct vv_os *os, int fd, uint64_t *ret_bytes)
     return 0;
 }
 
+static int posix_stat(const struct vv_os *os, int dirfd, const char *path, uint64_t *ret_bytes)
+{
+    (void)os;
+    struct stat st;
+    if (fstatat(dirfd, path, &st, 0) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EBADMSG;
+    *ret_bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
 static int posix_free_bytes(const struct vv_os *os, int fd, uint64_t *ret_bytes)
 {
     (void)os;
@@ -268,6 +280,7 @@ const struct vv_os *vv_os_posix(void)
         .ftruncate = posix_ftruncate,
         .fsync = posix_fsync,
         .file_bytes = posix_file_bytes,
+        .stat = posix_stat,
         .free_bytes = posix_free_bytes,
         .pread = posix_pread,
         .pwrite = posix_pwrite,
@@ -280,6 +293,13 @@ const struct vv_os *vv_os_posix(void)
         .sealed = posix_sealed,
     };
     return &os;
+}
+
+int vv_os_open_regular(const struct vv_os *os, int dirfd, const char *path, int flags)
+{
+    uint64_t bytes;
+    int rc = os->stat(os, dirfd, path, &bytes);
+    return rc < 0 ? rc : os->openat(os, dirfd, path, flags, 0);
 }
 
 int vv_os_read_all(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset)

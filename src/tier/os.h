@@ -28,6 +28,8 @@ struct vv_os {
     int (*ftruncate)(const struct vv_os *os, int fd, uint64_t bytes);
     int (*fsync)(const struct vv_os *os, int fd);
     int (*file_bytes)(const struct vv_os *os, int fd, uint64_t *ret_bytes);
+    /* The length of a file that is not open. -EBADMSG: what has this name is no regular file. */
+    int (*stat)(const struct vv_os *os, int dirfd, const char *path, uint64_t *ret_bytes);
     int (*free_bytes)(const struct vv_os *os, int fd, uint64_t *ret_bytes);
     /* One system call each, may be short. */
     int64_t (*pread)(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset);
@@ -59,6 +61,10 @@ struct vv_os {
 
 /* The real one; immutable. */
 const struct vv_os *vv_os_posix(void);
+
+/* Opens a file that others may have put there. -EBADMSG: it is no regular file. Nothing else is opened:
+ * a FIFO would block until somebody writes to it. */
+int vv_os_open_regular(const struct vv_os *os, int dirfd, const char *path, int flags);
 
 /* All of it or an error; a read that meets the end of the file gives -ENODATA. */
 int vv_os_read_all(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset);

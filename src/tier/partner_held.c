@@ -116,7 +116,7 @@ uint64_t vvi_held_file_bytes(struct vv_partner *p, int dirfd, const struct vv_ck
     char name[VV_CKFILE_NAME_MAX];
     uint64_t bytes = 0;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, id->rank, id->version, id->generation);
-    int fd = os->openat(os, dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, dirfd, name, O_RDONLY);
     if (fd < 0)
         return 0;
     if (os->file_bytes(os, fd, &bytes) < 0)

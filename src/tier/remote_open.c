@@ -169,7 +169,7 @@ static uint64_t local_bytes(const struct vv_remote_hist *h, const struct vvi_rfo
     if (!f->local || h->local == NULL || h->remote->opts.local_bytes == 0)
         return 0;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->e.rank, f->e.version, f->e.generation);
-    int fd = os->openat(os, h->local->dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, h->local->dirfd, name, O_RDONLY);
     if (fd >= 0) {
         (void)os->file_bytes(os, fd, &bytes);
         os->close(os, fd);
@@ -234,7 +234,7 @@ static int look_for_file(struct opening *o, uint64_t version, uint64_t generatio
     char name[VV_CKFILE_NAME_MAX];
     struct vv_ckfile_info info;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->remote->opts.rank, version, generation);
-    int fd = os->openat(os, h->files->dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, h->files->dirfd, name, O_RDONLY);
     if (fd < 0)
         return 0;
     int rc = vv_ckfile_read(os, fd, true, NULL, 0, &info);

@@ -230,14 +230,16 @@ static void run_copy(const struct job *job)
 /* Makes the index of the folder know a file that was copied there. */
 static void index_add(struct vv_files *files, const struct vv_ckfile_info *info)
 {
-    struct vv_files_entry entry = {.version = info->id.version,
-                                   .generation = info->id.generation,
-                                   .size = info->id.size,
-                                   .run_id = info->id.run_id,
-                                   .commit_time_ns = info->commit_time_ns,
-                                   .rank = info->id.rank,
-                                   .nregions = info->nregions,
-                                   .regions = info->regions};
+    struct vv_files_entry entry = {
+        .version = info->id.version,
+        .generation = info->id.generation,
+        .size = info->id.size,
+        .run_id = info->id.run_id,
+        .commit_time_ns = info->commit_time_ns,
+        .file_bytes = vv_ckfile_bytes(info->id.size, info->nchunks, info->nregions),
+        .rank = info->id.rank,
+        .nregions = info->nregions,
+        .regions = info->regions};
     vvi_index_add(&files->index, VVI_RECORD_COMMIT, &entry);
     vvi_index_flush(&files->index);
 }

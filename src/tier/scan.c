@@ -83,12 +83,12 @@ static int scan_file(const struct vv_os *os, int dirfd, const char *history, con
     struct vv_files_found found = {.history = history, .path = path, .error = err};
     (void)vv_ckfile_parse_name(name, &found.kind, &found.rank, &found.version, &found.generation);
     snprintf(path, sizeof(path), "%s/%s", history, name);
-    int fd = os->openat(os, dirfd, name, O_RDONLY, 0);
+    int fd = vv_os_open_regular(os, dirfd, name, O_RDONLY);
     if (fd == -ENOENT)
         return 0;
     if (fd < 0) {
         found.status = fd;
-        snprintf(err, sizeof(err), "%s", strerror(-fd));
+        snprintf(err, sizeof(err), "%s", fd == -EBADMSG ? VV_CKFILE_NOT_REGULAR : strerror(-fd));
         return visit(user, &found);
     }
     (void)os->file_bytes(os, fd, &found.file_bytes);

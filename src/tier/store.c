@@ -62,7 +62,11 @@ int vvi_store_opts_check(const struct vv_store_opts *opts)
 
 int vvi_store_openat(const struct vv_os *os, int dirfd, const char *name, int flags, bool direct)
 {
-    return os->openat(os, dirfd, name, flags | (direct ? O_DIRECT : 0), 0666);
+    if (direct)
+        flags |= O_DIRECT;
+    if (flags & (O_CREAT | O_DIRECTORY))
+        return os->openat(os, dirfd, name, flags, 0666);
+    return vv_os_open_regular(os, dirfd, name, flags);
 }
 
 /* What is committed in a folder lasts only if the folder does. One that was there already is no

@@ -223,6 +223,7 @@ void vv_files_close(struct vv_files *files);
 
 struct vv_files_entry {
     uint64_t version, generation, size, run_id, commit_time_ns;
+    uint64_t file_bytes; /* the length of the file; 0: not known */
     uint32_t rank, nregions;
     const struct vv_store_region *regions;
 };

@@ -78,6 +78,19 @@ grep -q '^run/r0.v2.g0.ckpt: version 2, region 7, chunk 1: ' "$dir/out" || fail 
 grep -q '^run/r1.v3.g0.ckpt: version 3: ' "$dir/out" || fail "verify of a truncated file"
 expect 1 verify --json --local "$store"
 json 'not d["ok"] and d["files"] == 10 and d["bad_files"] == 2 and d["problems"][0]["chunk"] == 1' <"$dir/out"
+
+# Something else than a file under the name of one: told, and not waited for.
+"$make" make-run "$dir/odd"
+rm "$dir/odd/run/r0.v1.g0.ckpt" "$dir/odd/run/r0.v2.g0.ckpt"
+mkfifo "$dir/odd/run/r0.v1.g0.ckpt"
+mkdir "$dir/odd/run/r0.v2.g0.ckpt"
+for what in ls verify "verify $dir/odd/run/r0.v1.g0.ckpt"; do
+    rc=0
+    # shellcheck disable=SC2086
+    timeout 60 "$VARVE_BIN" $what --local "$dir/odd" >"$dir/out" 2>"$dir/err" || rc=$?
+    [ $rc -lt 124 ] || fail "$what waits for a FIFO"
+    grep -q 'not a regular file' "$dir/out" "$dir/err" || fail "$what does not tell of a FIFO"
+done
 expect 0 verify "$store/run/r0.v1.g0.ckpt"
 expect 1 verify "$store/run/r0.v2.g0.ckpt"
 expect 1 verify "$store/run/r0.v99.g0.ckpt"

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <varve/ckpt.h>
@@ -254,10 +255,43 @@ static void test_not_removed(void)
     not_removed(false);
 }
 
+/* A file that was cut while nobody had it open counts as damaged although the index knows it: it is not
+ * the latest version, and not safe. */
+static void test_cut_behind_the_index(void)
+{
+    struct ck_cfg cfg = config();
+    char path[1024];
+    uint64_t latest;
+    write_some(&cfg, 3);
+    T_CHECK(file_of(&cfg, 3, path, sizeof(path)));
+    T_OK(truncate(path, 0));
+    T_CHECK(file_of(&cfg, 2, path, sizeof(path)));
+    T_OK(unlink(path));
+    T_OK(mkfifo(path, 0600));
+    alarm(60); /* ends a test that hangs */
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    T_OK(varve_latest(h, &latest));
+    T_EQ(latest, 1);
+    T_EQ(ck_count(h), 1);
+    T_ERR(varve_wait(h, 3, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+    T_ERR(varve_restore_for(h, 3, CK_LIMIT_MS), -EBADMSG);
+    ck_error(ctx, -EBADMSG, "0 bytes");
+    T_ERR(varve_restore_for(h, 2, CK_LIMIT_MS), -EBADMSG);
+    ck_error(ctx, -EBADMSG, "not a regular file");
+    T_OK(varve_discard(h, 2));
+    T_OK(varve_discard(h, 3));
+    T_OK(varve_close(ctx));
+    T_CHECK(!file_of(&cfg, 2, path, sizeof(path)));
+    T_CHECK(!file_of(&cfg, 3, path, sizeof(path)));
+    alarm(0);
+}
+
 int main(void)
 {
     T_RUN(test_names_region);
     T_RUN(test_cut_off);
+    T_RUN(test_cut_behind_the_index);
     T_RUN(test_newer_format);
     T_RUN(test_not_removed);
     return t_done();

@@ -2,8 +2,11 @@
 /* Opening a history: the lock, the index in every state of disrepair, damaged files, generations.
  * What is committed is always found. */
 #include <fcntl.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,14 +128,14 @@ static void damaged_index(void)
         int lost;
     } damage[] = {
         {1, true, 1},
-        {96, true, 1},
-        {97, true, 2},
+        {104, true, 1},
+        {105, true, 2},
         {1, false, 1},
-        {96 * 5, false, 5},
+        {104 * 5, false, 5},
         /* the header */
-        {10 * 96 + 64, false, 10},
-        {10 * 96 + 1, true, 10},
-        {10 * 96 + 64, true, 10},
+        {10 * 104 + 64, false, 10},
+        {10 * 104 + 1, true, 10},
+        {10 * 104 + 64, true, 10},
     };
     for (unsigned i = 0; i < VV_ARRAY_SIZE(damage); i++) {
         long opened;
@@ -272,6 +275,117 @@ static void damaged_files(void)
     close_all();
 }
 
+/* The index does not speak for a file that was cut, grown or replaced since. */
+static void length_is_checked(void)
+{
+    static const off_t length[] = {0, 1, 5000, 1 << 20};
+    long opened;
+    for (unsigned i = 0; i < VV_ARRAY_SIZE(length); i++) {
+        set_up();
+        write_versions(3);
+        close_all();
+        T_OK(truncate(st_path(dir, "h/r0.v6.g0.ckpt"), length[i]));
+        open_all();
+        struct damage d = damage_now();
+        T_EQ(d.n, 1);
+        T_EQ(d.version[0], 6);
+        struct seen s = look_again(&opened);
+        T_EQ(s.n, 2);
+        T_EQ(opened, 1); /* the one that is looked into */
+        close_all();
+    }
+}
+
+static int one_text(void *user, const struct vv_files_damage *d)
+{
+    char *text = user;
+    T_EQ(d->status, -EBADMSG);
+    snprintf(text, 256, "%s", d->what);
+    return 0;
+}
+
+static void make_odd(int what, const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd;
+    switch (what) {
+    case 0:
+        T_OK(mkfifo(path, 0600));
+        return;
+    case 1:
+        T_OK(mkdir(path, 0700));
+        return;
+    case 2:
+        T_OK(symlink("/dev/zero", path));
+        return;
+    default:
+        T_CHECK(strlen(path) < sizeof(address.sun_path));
+        snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
+        fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        T_CHECK(fd >= 0);
+        T_OK(bind(fd, (struct sockaddr *)&address, sizeof(address)));
+        close(fd);
+    }
+}
+
+static int count_not_regular(void *user, const struct vv_files_found *found)
+{
+    if (found->status != 0) {
+        T_EQ(found->status, -EBADMSG);
+        T_CHECK(strstr(found->error, "not a regular file") != NULL);
+        ++*(int *)user;
+    }
+    return 0;
+}
+
+static void expect_not_regular(void *user, const struct vv_ckfile_problem *p)
+{
+    T_EQ(p->version, 3);
+    T_CHECK(strstr(p->what, "not a regular file") != NULL);
+    ++*(int *)user;
+}
+
+/* A FIFO, a folder, a device or a socket with the name of a file: with the index and without, in the
+ * place of a committed file, of an unfinished one and of the index itself. */
+static void no_regular_files(void)
+{
+    for (int what = 0; what < 4; what++)
+        for (int indexed = 0; indexed < 2; indexed++) {
+            char text[256] = "", path[4096];
+            int n = 0;
+            set_up();
+            write_versions(3);
+            close_all();
+            snprintf(path, sizeof(path), "%s", st_path(dir, "h/r0.v3.g0.ckpt"));
+            T_OK(unlink(path));
+            make_odd(what, path);
+            make_odd(what, st_path(dir, "h/r0.v9.g7.tmp"));
+            if (!indexed) {
+                T_OK(unlink(st_path(dir, "h/index.0")));
+                make_odd(what, st_path(dir, "h/index.0"));
+            }
+            alarm(60); /* ends a test that hangs */
+            open_all();
+            T_EQ(damage_now().n, 1);
+            T_OK(vv_files_list_damaged(files, one_text, text));
+            T_CHECK(strstr(text, "not a regular file") != NULL);
+            T_ERR(st_check_version(tier.reader, files, 3, 0, 1003, ST_PAGE), -EBADMSG);
+            struct seen s = look_again(NULL);
+            T_EQ(s.n, 2);
+            put(12, 20);
+            s = look_again(NULL);
+            T_EQ(s.n, 3);
+            T_OK(vv_files_scan(vv_os_posix(), dir, "h", count_not_regular, &n));
+            T_CHECK(n == 1 || n == 2); /* the unfinished one is left where it is a folder */
+            n = 0;
+            T_ERR(vv_ckfile_verify(vv_os_posix(), AT_FDCWD, path, expect_not_regular, &n, NULL),
+                  -EBADMSG);
+            T_EQ(n, 1);
+            alarm(0);
+            close_all();
+        }
+}
+
 /* A damaged lower generation is nobody's: neither told nor deleted. */
 static void damaged_and_replaced(void)
 {
@@ -324,8 +438,8 @@ static void index_is_compacted(void)
     struct seen s = look_again(NULL);
     T_EQ(s.n, 1);
     T_OK(stat(st_path(dir, "h/index.0"), &after));
-    T_CHECK(before.st_size > 40 * 96);
-    T_EQ(after.st_size, 64 + 96);
+    T_CHECK(before.st_size > 40 * 104);
+    T_EQ(after.st_size, 64 + 104);
     close_all();
 }
 
@@ -496,6 +610,8 @@ int main(void)
     T_RUN(records_without_files);
     T_RUN(higher_generation_wins);
     T_RUN(damaged_files);
+    T_RUN(length_is_checked);
+    T_RUN(no_regular_files);
     T_RUN(damaged_and_replaced);
     T_RUN(misnamed_file);
     T_RUN(index_is_compacted);

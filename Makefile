@@ -21,15 +21,15 @@ setup:
 	@scripts/setup test
 
 # Every test, in debug mode, under AddressSanitizer and UndefinedBehaviorSanitizer, and the concurrent ones under
-# ThreadSanitizer.
+# ThreadSanitizer; and whether the tests find a few of the known faults.
 test: setup
-	scripts/test dev asan tsan
+	scripts/test dev asan tsan mutants
 
-# The same with far more random cases than a gate can afford, and every case of the crash matrix, whose result
-# goes to bench/results/crash.md.
+# The same with far more random cases than a gate can afford, every known fault, whose result goes to
+# bench/results/mutants.md, and every case of the crash matrix, whose result goes to bench/results/crash.md.
 test-long:
 	@VARVE_TEST_LONG=1 scripts/setup test
-	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev asan tsan
+	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev asan tsan mutants
 	scripts/crash-matrix
 
 # On a machine with a GPU: the tests of devices and of what stands on them, with the CUDA backend.

@@ -118,6 +118,25 @@ static void round_trip(void)
     vv_trace_file_free(NULL);
 }
 
+/* Clocks are coarse: events of one thread stay in their order within an instant. */
+static void same_instant(void)
+{
+    uint64_t now = vv_now_ns();
+
+    new_path();
+    must_start();
+    for (uint64_t i = 0; i < 100; i++)
+        vv_trace_at(now, VV_TRACE_CALL_END, (uint64_t[VV_TRACE_ARGS]){i});
+    T_OK(vv_trace_write_stop());
+    struct vv_trace_file *f = must_read(path);
+    uint64_t want = 0;
+    for (size_t i = 0; i < f->nrecords; i++)
+        if (f->records[i].kind == VV_TRACE_CALL_END)
+            T_EQ(f->records[i].arg[0], want++);
+    T_EQ(want, 100);
+    vv_trace_file_free(f);
+}
+
 /* Without a file everything is accepted and nothing happens. */
 static void off(void)
 {
@@ -642,6 +661,7 @@ int main(void)
 {
     T_RUN(off);
     T_RUN(round_trip);
+    T_RUN(same_instant);
     T_RUN(many_notes);
     T_RUN(paths);
     T_RUN(golden);

@@ -40,7 +40,11 @@ bool vvi_veloc_failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc)
     bool known = varve_last_error(c->ctx, &e) == 0 && e.err == rc;
     vvi_veloc_fail(c, rc, "checkpoint \"%s\" failed in the background", hist->name);
     c->failed = true;
-    return known && varve_abort(hist->h, e.version) == 0;
+    bool back = known && varve_abort(hist->h, e.version) == 0;
+    /* Without memory for the note the next restart gets the older bytes at once. */
+    if (back && vvi_veloc_list_add(&hist->failed, (int)e.version))
+        vvi_veloc_say(c, "version %d: out of memory", (int)e.version);
+    return back;
 }
 
 /* A version that exists is written anew; one whose file is damaged has to be discarded first. */
@@ -61,17 +65,33 @@ static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int v
     }
 }
 
+/* The version exists and is on its way to its level. VELOC_Checkpoint_end(0) would bring it back, so it
+ * has to have a file before it is replaced. */
+static void file_old(struct vvi_veloc *c)
+{
+    if (c->level < VARVE_LEVEL_LOCAL)
+        return;
+    int rc = varve_wait(c->current->h, (uint64_t)c->version, VARVE_LEVEL_LOCAL, -1);
+    if (rc != 0 && rc != -ENOENT)
+        vvi_veloc_failed(c, c->current, rc);
+}
+
 int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, size_t n)
 {
     int rc = vvi_veloc_protect(c, c->current, regions, n);
     if (rc)
         return rc;
-    rc = vvi_veloc_pending(c->current, c->version);
+    c->replaces = vvi_veloc_listed(&c->current->pending, c->version);
+    if (c->replaces)
+        file_old(c);
+    rc = vvi_veloc_list_add(&c->current->pending, c->version);
     if (rc == 0)
         rc = write_version(c, c->current, c->version);
     c->taken = rc == 0;
-    if (rc)
-        vvi_veloc_settled(c->current, c->version);
+    if (rc && !c->replaces)
+        vvi_veloc_list_remove(&c->current->pending, c->version);
+    if (rc == 0)
+        vvi_veloc_list_remove(&c->current->failed, c->version);
     if (rc)
         vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
     /* A file that was mapped goes now. */
@@ -142,7 +162,8 @@ static int mem(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
 static int take_back(struct vvi_veloc *c)
 {
     int limit_ms = c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1;
-    vvi_veloc_settled(c->current, c->version);
+    if (!c->replaces)
+        vvi_veloc_list_remove(&c->current->pending, c->version);
     int rc = varve_abort(c->current->h, (uint64_t)c->version);
     if (rc == -ENODATA)
         rc = 0; /* it failed, and has been taken back */
@@ -175,7 +196,7 @@ static int end(struct vvi_veloc *c, bool success)
     }
     if (success && rc == 0 && c->cfg.sync) {
         rc = varve_wait(c->current->h, (uint64_t)c->version, c->wait_level, -1);
-        vvi_veloc_settled(c->current, c->version);
+        vvi_veloc_list_remove(&c->current->pending, c->version);
         if (rc)
             vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
         int late = vvi_veloc_delivered(c, true);
@@ -200,15 +221,15 @@ static int end(struct vvi_veloc *c, bool success)
 /* Of one history, oldest first. True: something is still on its way. */
 static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_ms)
 {
-    while (hist->npending > 0) {
-        int version = hist->pending[0];
+    while (hist->pending.n > 0) {
+        int version = hist->pending.v[0];
         int rc = varve_wait(hist->h, (uint64_t)version, c->wait_level, timeout_ms);
         if (rc == -ETIMEDOUT)
             return true;
         /* -ENOENT: the application has discarded it meanwhile. */
         if (rc != 0 && rc != -ENOENT)
             vvi_veloc_failed(c, hist, rc);
-        vvi_veloc_settled(hist, version);
+        vvi_veloc_list_remove(&hist->pending, version);
     }
     return false;
 }

@@ -204,7 +204,8 @@ static void client_free(struct vvi_veloc *c)
         struct vvi_veloc_hist *next = c->hists->next;
         free(c->hists->protected);
         free(c->hists->begun);
-        free(c->hists->pending);
+        free(c->hists->pending.v);
+        free(c->hists->failed.v);
         free(c->hists->name);
         free(c->hists);
         c->hists = next;
@@ -437,28 +438,38 @@ int vvi_veloc_begins(struct vvi_veloc_hist *hist, int version)
     return 0;
 }
 
-int vvi_veloc_pending(struct vvi_veloc_hist *hist, int version)
+bool vvi_veloc_listed(const struct vvi_veloc_list *list, int version)
 {
-    vvi_veloc_settled(hist, version);
-    if (hist->npending == hist->pending_cap) {
-        size_t cap = hist->pending_cap ? 2 * hist->pending_cap : 16;
-        int *more = realloc(hist->pending, cap * sizeof(*more));
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i] == version)
+            return true;
+    return false;
+}
+
+int vvi_veloc_list_add(struct vvi_veloc_list *list, int version)
+{
+    vvi_veloc_list_remove(list, version);
+    if (list->n == list->cap) {
+        size_t cap = list->cap ? 2 * list->cap : 16;
+        int *more = realloc(list->v, cap * sizeof(*more));
         if (!more)
             return -ENOMEM;
-        hist->pending = more;
-        hist->pending_cap = cap;
+        list->v = more;
+        list->cap = cap;
     }
-    hist->pending[hist->npending++] = version;
+    list->v[list->n++] = version;
     return 0;
 }
 
-void vvi_veloc_settled(struct vvi_veloc_hist *hist, int version)
+bool vvi_veloc_list_remove(struct vvi_veloc_list *list, int version)
 {
     size_t n = 0;
-    for (size_t i = 0; i < hist->npending; i++)
-        if (hist->pending[i] != version)
-            hist->pending[n++] = hist->pending[i];
-    hist->npending = n;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i] != version)
+            list->v[n++] = list->v[i];
+    bool there = n < list->n;
+    list->n = n;
+    return there;
 }
 
 static int room_for(struct vvi_veloc_hist *hist, size_t n)

@@ -331,6 +331,14 @@ static int begin(struct vvi_veloc *c, const char *name, int version)
                       c->ops ? " that all processes have" : "");
         return rc;
     }
+    if (vvi_veloc_list_remove(&from.hist->failed, version)) {
+        vvi_veloc_say(
+            c,
+            "checkpoint \"%s\" version %d was overwritten, and that failed: the next restart "
+            "gets the older one",
+            name, version);
+        return -EIO;
+    }
     size_t regions;
     c->legacy = varve_regions(from.hist->h, (uint64_t)version, NULL, 0, &regions) == -ENOENT;
     c->phase = VVI_VELOC_RESTART;

@@ -90,6 +90,18 @@ const struct vvi_veloc_region *vvi_veloc_region_find(const struct vvi_veloc_set 
 
 /* ---- client.c ---- */
 
+/* A few versions, in the order in which they were added. */
+struct vvi_veloc_list {
+    int *v; /* owned */
+    size_t n, cap;
+};
+
+bool vvi_veloc_listed(const struct vvi_veloc_list *list, int version);
+/* Adds a version at the end, where it was not. */
+VV_WARN_UNUSED int vvi_veloc_list_add(struct vvi_veloc_list *list, int version);
+/* Whether it was there. */
+bool vvi_veloc_list_remove(struct vvi_veloc_list *list, int version);
+
 /* A checkpoint's name, and its history. */
 struct vvi_veloc_hist {
     char *name;
@@ -100,8 +112,8 @@ struct vvi_veloc_hist {
     bool told_size; /* it was said that another number of processes has written it */
     int *begun;     /* versions that this run has begun to write, ascending, owned */
     size_t nbegun, begun_cap;
-    int *pending; /* versions written and not seen at the level that is waited for, owned */
-    size_t npending, pending_cap;
+    struct vvi_veloc_list pending; /* written, and not seen at the level that is waited for */
+    struct vvi_veloc_list failed;  /* taken back, and no restart has failed for it yet */
     struct vvi_veloc_hist *next;
 };
 
@@ -125,6 +137,7 @@ struct vvi_veloc {
     struct vvi_veloc_hist *current;
     int version;
     bool taken;                      /* this phase has written the version */
+    bool replaces;                   /* one that was pending */
     bool routed;                     /* this phase has given out a path */
     char original[VARVE_PATH_BYTES]; /* where the file of this phase shall appear; empty: nowhere */
     struct vvi_veloc_deliverer *deliverer; /* NULL: not needed so far */
@@ -153,9 +166,6 @@ VV_WARN_UNUSED int vvi_veloc_history(struct vvi_veloc *c, const char *name,
 /* Notes that this run writes a version, and tells whether it did. */
 VV_WARN_UNUSED int vvi_veloc_begins(struct vvi_veloc_hist *hist, int version);
 bool vvi_veloc_begun(const struct vvi_veloc_hist *hist, int version);
-/* Notes a version that is on its way, or is not any more. */
-VV_WARN_UNUSED int vvi_veloc_pending(struct vvi_veloc_hist *hist, int version);
-void vvi_veloc_settled(struct vvi_veloc_hist *hist, int version);
 /* Makes `regions` what the history has protected. */
 VV_WARN_UNUSED int vvi_veloc_protect(struct vvi_veloc *c, struct vvi_veloc_hist *hist,
                                      const struct vvi_veloc_region *regions, size_t n);

@@ -641,6 +641,7 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struc
         flush_again(core, obj);
     retry_transit(core);
     vvi_removals_retry(core, h);
+    vvi_gen_retain(core, h); /* an earlier life may have left too many */
     req_start(core, &core->waits, req, VV_REQ_WAIT_ALL, hist, NULL);
     vvi_core_leave(core);
     return 0;
@@ -1211,7 +1212,7 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
     case VV_ORDER_WAKE:
         break;
     }
-    if (h->used && h->cfg.keep)
+    if (h->used)
         vvi_gen_retain(core, h);
     vvi_object_unref(core, obj);
     o->next = core->free_orders;

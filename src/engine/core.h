@@ -335,7 +335,8 @@ int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version,
                     uint64_t now_ns) VV_WARN_UNUSED;
 int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version,
                       uint64_t now_ns) VV_WARN_UNUSED;
-void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version);
+void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version,
+                         uint64_t now_ns);
 /* The version and all its generations are gone at once for everybody; its space follows when the last
  * reader ends. */
 int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,

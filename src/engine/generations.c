@@ -184,22 +184,23 @@ void vvi_gen_durable(struct vv_core *core, struct vv_object *obj)
 }
 
 /* An older version that is safe goes when enough newer ones are. Multiples of keep_every that fell
- * out of the newest are passed over and counted once. */
+ * out of the newest are passed over from then on. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
 {
-    struct vv_object *next;
+    struct vv_object *obj = h->cfg.keep ? h->oldest : NULL, *next;
     bool durable = h->cfg.level == VV_CORE_DURABLE;
 
-    for (struct vv_object *obj = h->oldest; obj; obj = next) {
-        uint64_t safe = durable ? h->nsafe : h->nwritten;
+    for (; obj; obj = next) {
+        bool counts = durable ? vvi_gen_counts(obj) : obj->written;
+        uint64_t newer = (durable ? h->nsafe : h->nwritten) - h->nexempt - counts;
         next = obj->newer;
-        if (h->cfg.keep == 0 || safe - h->nexempt <= h->cfg.keep)
-            return;
-        if (obj->exempt || (durable && !vvi_gen_counts(obj)))
+        if (obj->exempt || (durable && obj->gen != VV_GEN_SAFE))
             continue;
-        if (vv_gen_expires(obj->version, safe - h->nexempt - 1, h->cfg.keep, h->cfg.keep_every)) {
+        if (newer < h->cfg.keep)
+            return;
+        if (vv_gen_expires(obj->version, newer, h->cfg.keep, h->cfg.keep_every)) {
             vvi_gen_end(core, obj, VV_GEN_DISCARDED);
-        } else {
+        } else if (counts) {
             obj->exempt = true;
             h->nexempt++;
         }
@@ -284,12 +285,16 @@ int vv_core_latest(struct vv_core *core, uint32_t hist, uint64_t *ret_version)
     return 0;
 }
 
-void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version)
+void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version,
+                         uint64_t now_ns)
 {
     struct vv_object *obj = version ? vvi_object_find(core, hist, *version) : NULL;
 
+    vvi_core_enter(core, now_ns);
     if (obj)
         acknowledge(core, obj);
     for (obj = version ? NULL : vvi_hist(core, hist)->oldest; obj; obj = obj->newer)
         acknowledge(core, obj);
+    vvi_gen_retain(core, vvi_hist(core, hist));
+    vvi_core_leave(core);
 }

@@ -912,7 +912,8 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
         return;
     }
     if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES && !obj->removing) {
-        bool on_disk = obj->durable || obj->copy[core->disk];
+        /* A write that failed may have left something, however little of it is known here. */
+        bool on_disk = obj->durable || obj->spoiled || obj->copy[core->disk];
         obj->removing = true;
         if (on_disk && !(obj->keep_file && obj->durable)) {
             vvi_sched_remove_file(core, obj); /* takes a reference */

@@ -542,7 +542,8 @@ int vv_engine_take_back(struct vv_engine *e, uint32_t hist, uint64_t version)
 void vv_engine_acknowledge(struct vv_engine *e, uint32_t hist, const uint64_t *version)
 {
     vvi_engine_lock(e);
-    vv_core_acknowledge(e->core, hist, version);
+    vv_core_acknowledge(e->core, hist, version, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
 }
 

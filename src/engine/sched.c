@@ -909,8 +909,8 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
         return;
     if (core->filing == obj)
         core->filing = NULL;
+    vvi_sched_remove_file(core, obj);
     if (copy) {
-        vvi_sched_remove_file(core, obj);
         for (uint32_t c = 0; c < obj->nchunks; c++)
             if (copy->page[c] != VV_PAGE_NONE)
                 vvi_chunk_drop(core, copy, c);

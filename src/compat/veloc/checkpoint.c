@@ -234,6 +234,16 @@ static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_
     return false;
 }
 
+/* The caller hears now what has failed: restarts need not say it. */
+static int say_failed(struct vvi_veloc *c)
+{
+    int rc = c->failed ? -EIO : 0;
+    c->failed = false;
+    for (struct vvi_veloc_hist *h = c->hists; h; h = h->next)
+        h->failed.n = 0;
+    return rc;
+}
+
 int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms)
 {
     bool busy = false;
@@ -244,10 +254,7 @@ int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms)
     c->failed |= late != 0 && late != -ETIMEDOUT;
     if (busy)
         return -ETIMEDOUT;
-    int rc = c->failed ? -EIO : 0;
-    if (timeout_ms != 0)
-        c->failed = false;
-    return rc;
+    return timeout_ms != 0 ? say_failed(c) : c->failed ? -EIO : 0;
 }
 
 /* VELOC_Checkpoint waits for the checkpoint before it, so that a kill costs one at most. With caches
@@ -258,9 +265,7 @@ static int previous(struct vvi_veloc *c)
     bool caches = c->cfg.gpu_cache_gib >= 0 || c->cfg.host_cache_gib >= 0;
     if (!c->cfg.sync && !caches)
         return vvi_veloc_drain(c, -1);
-    int rc = c->failed ? -EIO : 0;
-    c->failed = false;
-    return rc;
+    return say_failed(c);
 }
 
 /* The others may go on without us, where only ours has failed. All have to know alike what this run

@@ -64,16 +64,14 @@ static bool of_our_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64
     return false;
 }
 
-/* A version that is on its way to its level can be restored now. One that did not get there has failed
- * and is taken back: what it replaced counts instead. */
+/* A version that is on its way to its level can be restored now, and so can one that did not get there
+ * as long as it has not been taken back. */
 static bool counts(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version)
 {
     if (!of_our_size(c, hist, version))
         return false;
-    int rc = varve_wait(hist->h, version, c->wait_level, 0);
-    if (rc != 0 && rc != -ETIMEDOUT && rc != -ENOENT && vvi_veloc_failed(c, hist, rc))
-        rc = varve_wait(hist->h, version, c->wait_level, 0);
-    return rc == 0 || rc == -ETIMEDOUT;
+    size_t regions;
+    return varve_regions(hist->h, version, NULL, 0, &regions) == 0;
 }
 
 /* Of the versions of Varve and of VELOC's files; Varve's go first where both have one. */

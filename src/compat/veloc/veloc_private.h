@@ -113,7 +113,7 @@ struct vvi_veloc_hist {
     int *begun;     /* versions that this run has begun to write, ascending, owned */
     size_t nbegun, begun_cap;
     struct vvi_veloc_list pending; /* written, and not seen at the level that is waited for */
-    struct vvi_veloc_list failed;  /* taken back, and no restart has failed for it yet */
+    struct vvi_veloc_list failed;  /* taken back, and no call has returned a failure since */
     struct vvi_veloc_hist *next;
 };
 

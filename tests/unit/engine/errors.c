@@ -64,6 +64,7 @@ static void a_flush_fails(void)
 
     hand_put(&d, h, 1, 1);
     hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -ENOSPC);
+    hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, 0);
     T_EQ(d.norders, 0);
     T_OK(vv_core_lookup(d.core, h, 1, &info));
     T_EQ(info.flush_error, -ENOSPC);

@@ -60,8 +60,9 @@ struct varve_history {
     struct varve_history *next; /* Synchronization: ctx->lock */
 
     struct vv_mutex lock;
-    struct vvi_region *regions; /* by ascending id. Synchronization: lock */
+    struct vvi_region *regions;    /* by ascending id. Synchronization: lock */
     size_t nregions, cap;
+    size_t ndevice, nhost; /* those with bytes in device memory, in host memory */
     /* A wait has returned the late error of told_version. Synchronization: lock, both; whether there
      * is one is also looked at without it, relaxed: by a call beside that wait, which may come before
      * or after it. */

@@ -499,14 +499,13 @@ static size_t region_find_locked(const struct varve_history *h, int id, bool *re
     return lo;
 }
 
-static void regions_changed_locked(struct varve_history *h)
+/* One region has come (1) or goes (-1). */
+static void region_count_locked(struct varve_history *h, const struct vvi_region *region, int sign)
 {
-    bool device = false, host = false;
-    for (size_t i = 0; i < h->nregions; i++) {
-        device |= h->regions[i].bytes > 0 && h->regions[i].kind == VV_MEM_DEVICE;
-        host |= h->regions[i].bytes > 0 && h->regions[i].kind == VV_MEM_HOST;
-    }
-    atomic_store_explicit(&h->on_device, device && !host, memory_order_relaxed);
+    h->nregions += (size_t)(ptrdiff_t)sign;
+    if (region->bytes > 0)
+        *(region->kind == VV_MEM_DEVICE ? &h->ndevice : &h->nhost) += (size_t)(ptrdiff_t)sign;
+    atomic_store_explicit(&h->on_device, h->ndevice > 0 && h->nhost == 0, memory_order_relaxed);
 }
 
 static int region_set(struct varve_history *h, const struct vvi_region *region)
@@ -526,12 +525,12 @@ static int region_set(struct varve_history *h, const struct vvi_region *region)
         }
     }
     if (rc == 0) {
-        if (!there) {
+        if (there)
+            region_count_locked(h, &h->regions[at], -1);
+        else
             memmove(h->regions + at + 1, h->regions + at, (h->nregions - at) * sizeof(*h->regions));
-            h->nregions++;
-        }
         h->regions[at] = *region;
-        regions_changed_locked(h);
+        region_count_locked(h, region, 1);
     }
     vv_mutex_unlock(&h->lock);
     return rc;
@@ -596,9 +595,8 @@ int varve_unprotect(struct varve_history *h, int region)
     vv_mutex_lock(&h->lock);
     size_t at = region_find_locked(h, region, &there);
     if (there) {
-        h->nregions--;
+        region_count_locked(h, &h->regions[at], -1);
         memmove(h->regions + at, h->regions + at + 1, (h->nregions - at) * sizeof(*h->regions));
-        regions_changed_locked(h);
     }
     vv_mutex_unlock(&h->lock);
     if (!there)

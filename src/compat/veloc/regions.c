@@ -33,10 +33,17 @@ const struct vvi_veloc_set *vvi_veloc_set_for(const struct vvi_veloc_set *sets, 
 /* Where `id` is, or would be. */
 static size_t place_of(const struct vvi_veloc_set *set, int id)
 {
-    size_t i = 0;
-    while (i < set->n && set->v[i].id < id)
-        i++;
-    return i;
+    size_t low = 0, high = set->n;
+    if (high > 0 && set->v[high - 1].id < id)
+        return high; /* most programs number them upwards */
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (set->v[mid].id < id)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
 }
 
 const struct vvi_veloc_region *vvi_veloc_region_find(const struct vvi_veloc_set *set, int id)
@@ -95,9 +102,8 @@ int vvi_veloc_region_add(struct vvi_veloc_set **sets, const char *name,
             let_go(&set->v[at]);
     } else {
         /* Numbers that only the sign tells apart. */
-        for (size_t i = 0; i < set->n; i++)
-            if (vvi_veloc_number(set->v[i].id) == vvi_veloc_number(region->id))
-                return -EEXIST;
+        if (vvi_veloc_region_find(set, region->id ^ INT32_MIN))
+            return -EEXIST;
         memmove(&set->v[at + 1], &set->v[at], (set->n - at) * sizeof(*set->v));
         set->n++;
     }

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls whose cost must not grow with what there is already:
+ *
+ *     bench_ckpt_calls FOLDER [VERSIONS]
+ *
+ *   - protecting 50,000 regions, in ascending and in descending order (bar: 0.2 s ascending);
+ *   - discarding VERSIONS versions (20,000) at level local, last first and first first (bar: 2 times
+ *     as long), and the memory that is left of each (bar: 4 bytes);
+ *   - the size of the index after that, with 5 versions left (bar: 16 KiB).
+ *
+ * FOLDER is best one in memory: files are what takes the time. Exit status 1 when a bar is missed.
+ */
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <varve/ckpt.h>
+
+#include "core/clock.h"
+
+enum { REGIONS = 50000, KEPT = 5, ROUNDS = 5 };
+
+static int failed;
+
+static void ok(int rc, const char *what)
+{
+    if (rc < 0) {
+        fprintf(stderr, "ckpt_calls: %s: %s\n", what, strerror(-rc));
+        exit(2);
+    }
+}
+
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(vv_now_ns() - start_ns) / 1e9;
+}
+
+static void bar(const char *what, double value, double most)
+{
+    bool missed = value > most;
+    failed |= missed;
+    printf("%-48s %10.3f%s\n", what, value, missed ? "   MISSED" : "");
+}
+
+static struct varve_ctx *open_in(const char *folder)
+{
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    ok(varve_opts_init(&opts, sizeof(opts)), "options");
+    snprintf(opts.local, sizeof(opts.local), "%s", folder);
+    opts.host_cache = 64 << 20;
+    opts.level = VARVE_LEVEL_LOCAL;
+    ok(varve_open(&opts, &ctx), "open");
+    return ctx;
+}
+
+static double protect(struct varve_ctx *ctx, const char *name, bool descending)
+{
+    static char byte[REGIONS];
+    struct varve_history *h;
+    ok(varve_history_open(ctx, name, &h), name);
+    uint64_t start = vv_now_ns();
+    for (int i = 0; i < REGIONS; i++) {
+        int id = descending ? REGIONS - 1 - i : i;
+        ok(varve_protect(h, id, &byte[id], 1), "protect");
+    }
+    double s = seconds_since(start);
+    ok(varve_history_close(h), "close");
+    return s;
+}
+
+static uint64_t heap_bytes(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* Seconds that discarding takes, removal of the files included. */
+static double discard(struct varve_ctx *ctx, const char *name, uint64_t n, bool reverse,
+                      double *ret_bytes)
+{
+    struct varve_history *h;
+    char byte = 0;
+    ok(varve_history_open(ctx, name, &h), name);
+    ok(varve_protect(h, 0, &byte, 1), "protect");
+    for (uint64_t v = 0; v < n + KEPT; v++)
+        ok(varve_checkpoint(h, v), "checkpoint");
+    ok(varve_flush(h, -1), "flush");
+    uint64_t start = vv_now_ns();
+    for (uint64_t i = 0; i < n; i++)
+        ok(varve_discard(h, reverse ? n - 1 - i : i), "discard");
+    double s = seconds_since(start);
+    ok(varve_flush(h, -1), "flush");
+    /* Tables and free lists reach their size in the first rounds. */
+    uint64_t next = n + KEPT, heap[ROUNDS];
+    for (int round = 0; round < ROUNDS; round++) {
+        for (uint64_t i = 0; i < n; i++)
+            ok(varve_checkpoint(h, next + i), "checkpoint");
+        ok(varve_flush(h, -1), "flush");
+        for (uint64_t i = 0; i < n; i++)
+            ok(varve_discard(h, next + i), "discard");
+        ok(varve_flush(h, -1), "flush");
+        next += n;
+        heap[round] = heap_bytes();
+    }
+    double grown = (double)heap[ROUNDS - 1] - (double)heap[1];
+    *ret_bytes = grown > 0 ? grown / (double)(n * (ROUNDS - 2)) : 0;
+    ok(varve_history_close(h), "close");
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : 20000;
+    char path[4096];
+    struct stat st;
+    double bytes[2];
+    if (argc < 2 || n == 0) {
+        fprintf(stderr, "usage: bench_ckpt_calls FOLDER [VERSIONS]\n");
+        return 2;
+    }
+    struct varve_ctx *ctx = open_in(argv[1]);
+    bar("50,000 regions, ascending (s)", protect(ctx, "ascending", false), 0.2);
+    printf("%-48s %10.3f\n", "50,000 regions, descending (s)", protect(ctx, "descending", true));
+    double forward = discard(ctx, "forward", n, false, &bytes[0]);
+    double reverse = discard(ctx, "reverse", n, true, &bytes[1]);
+    printf("%-48s %10.3f\n", "discarding, first first (us each)", forward / (double)n * 1e6);
+    printf("%-48s %10.3f\n", "discarding, last first (us each)", reverse / (double)n * 1e6);
+    bar("last first over first first", reverse / forward, 2);
+    bar("memory that stays (bytes each)", bytes[0] > bytes[1] ? bytes[0] : bytes[1], 4);
+    ok(varve_close(ctx), "close");
+    snprintf(path, sizeof(path), "%s/reverse/index.0", argv[1]);
+    if (stat(path, &st) == 0)
+        bar("index (KiB)", (double)st.st_size / 1024, 16);
+    return failed;
+}

@@ -300,8 +300,8 @@ static void start_index(struct vv_files *f, bool incomplete)
 {
     const struct vvi_index_view *view = &f->view;
     bool torn = view->valid_bytes == 0 || view->valid_bytes < view->bytes;
-    bool stale = view->nrecords > 2 * (uint64_t)f->nfound + 64;
-    if (!torn && !stale && !incomplete && vvi_index_continue(&f->index, view) == 0)
+    bool stale = vvi_index_stale(view->nrecords, f->nfound);
+    if (!torn && !stale && !incomplete && vvi_index_continue(&f->index, view, f->nfound) == 0)
         return;
     /* The records of vanished files take their generations with them when the index is written
      * anew. That is safe: nothing is left that could be mistaken for a later file. */

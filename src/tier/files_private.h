@@ -116,6 +116,10 @@ struct vvi_index {
     uint64_t end; /* where the next record goes */
     char *buf;    /* records not written yet */
     size_t used, room;
+    /* Records, those not written yet included; versions that they say are there. The latter is an
+     * estimate between two compactions: removals of what was never committed have records too. */
+    uint64_t nrecords, nlive;
+    bool published; /* under its own name, not the temporary one */
 };
 
 /* What the index says. Records and regions live in `text`. */
@@ -126,6 +130,12 @@ struct vvi_index_view {
     uint64_t nrecords;
 };
 
+/* Is most of an index about what is gone? */
+static inline bool vvi_index_stale(uint64_t nrecords, uint64_t nlive)
+{
+    return nrecords > 2 * nlive + 64;
+}
+
 void vvi_index_init(struct vvi_index *ix, const struct vv_os *os, int dirfd, uint32_t rank);
 void vvi_index_fini(struct vvi_index *ix);
 /* Reads the file. A missing or foreign one is an empty view, not an error. */
@@ -134,13 +144,14 @@ int vvi_index_read(struct vvi_index *ix, const char *history, uint32_t rank,
 /* The record at *at, moving on; NULL at the end of the valid part. */
 const struct vvi_index_record *vvi_index_next(const struct vvi_index_view *view, uint64_t *at);
 const struct vv_store_region *vvi_index_regions(const struct vvi_index_record *record);
-/* Continues the file behind its valid part. */
-int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view);
+/* Continues the file behind its valid part, which knows `nlive` versions that are there. */
+int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view, uint64_t nlive);
 /* Starts a new file, under a temporary name until vvi_index_publish. */
 int vvi_index_restart(struct vvi_index *ix, const char *history, uint32_t rank);
 int vvi_index_publish(struct vvi_index *ix);
-/* Adds a record in memory; flush writes all that were added with one call. The index is a cache: a
- * failure deletes it, to be rebuilt at the next open, and is nobody's error. */
+/* Adds a record in memory; flush writes all that were added with one call, and writes the index again
+ * without what is gone once that is most of it. The index is a cache: a failure deletes it, to be
+ * rebuilt at the next open, and is nobody's error. */
 void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind,
                    const struct vv_files_entry *entry);
 void vvi_index_flush(struct vvi_index *ix);

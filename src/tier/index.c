@@ -86,11 +86,11 @@ static bool record_ok(const char *text, uint64_t left)
            r.sum == record_sum(text, r.bytes);
 }
 
-int vvi_index_read(struct vvi_index *ix, const char *history, uint32_t rank,
-                   struct vvi_index_view *ret_view)
+/* `want`: the header that it must have; NULL: any. */
+static int read_view(struct vvi_index *ix, const struct vvi_index_header *want,
+                     struct vvi_index_view *ret_view)
 {
     struct vvi_index_view view = {0};
-    struct vvi_index_header want;
     const struct vv_os *os = ix->os;
     int fd = vv_os_open_regular(os, ix->dirfd, ix->name, O_RDONLY);
     if (fd < 0) {
@@ -112,9 +112,9 @@ int vvi_index_read(struct vvi_index *ix, const char *history, uint32_t rank,
         *ret_view = (struct vvi_index_view){0};
         return 0;
     }
-    header_fill(&want, history, rank);
-    if (view.bytes >= sizeof(want) && memcmp(view.text, &want, sizeof(want)) == 0)
-        view.valid_bytes = sizeof(want);
+    if (view.bytes >= sizeof(*want) &&
+        (want == NULL || memcmp(view.text, want, sizeof(*want)) == 0))
+        view.valid_bytes = sizeof(*want);
     while (view.valid_bytes > 0 &&
            record_ok(view.text + view.valid_bytes, view.bytes - view.valid_bytes)) {
         view.valid_bytes += ((struct vvi_index_record *)(view.text + view.valid_bytes))->bytes;
@@ -122,6 +122,14 @@ int vvi_index_read(struct vvi_index *ix, const char *history, uint32_t rank,
     }
     *ret_view = view;
     return 0;
+}
+
+int vvi_index_read(struct vvi_index *ix, const char *history, uint32_t rank,
+                   struct vvi_index_view *ret_view)
+{
+    struct vvi_index_header want;
+    header_fill(&want, history, rank);
+    return read_view(ix, &want, ret_view);
 }
 
 const struct vvi_index_record *vvi_index_next(const struct vvi_index_view *view, uint64_t *at)
@@ -142,7 +150,7 @@ const struct vv_store_region *vvi_index_regions(const struct vvi_index_record *r
 
 /* ---- writing ---- */
 
-int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view)
+int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view, uint64_t nlive)
 {
     const struct vv_os *os = ix->os;
     int fd = vv_os_open_regular(os, ix->dirfd, ix->name, O_WRONLY);
@@ -156,6 +164,9 @@ int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view)
     vv_mutex_lock(&ix->lock);
     ix->fd = fd;
     ix->end = view->valid_bytes;
+    ix->published = true;
+    ix->nrecords = view->nrecords;
+    ix->nlive = nlive;
     vv_mutex_unlock(&ix->lock);
     return 0;
 }
@@ -179,6 +190,8 @@ int vvi_index_restart(struct vvi_index *ix, const char *history, uint32_t rank)
     vv_mutex_lock(&ix->lock);
     ix->fd = fd;
     ix->end = sizeof(header);
+    ix->published = false;
+    ix->nrecords = ix->nlive = 0;
     vv_mutex_unlock(&ix->lock);
     return 0;
 }
@@ -192,6 +205,7 @@ int vvi_index_publish(struct vvi_index *ix)
     int rc = ix->fd < 0 ? -EIO : ix->os->rename(ix->os, ix->dirfd, temp, ix->name, true);
     if (rc < 0)
         give_up(ix);
+    ix->published = rc == 0;
     vv_mutex_unlock(&ix->lock);
     return rc;
 }
@@ -236,8 +250,125 @@ void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind, const struct
         r.sum = record_sum(at, r.bytes);
         memcpy(at, &r.sum, sizeof(r.sum));
         ix->used += r.bytes;
+        ix->nrecords++;
+        if (kind == VVI_RECORD_COMMIT)
+            ix->nlive++;
+        else if (ix->nlive > 0)
+            ix->nlive--;
     }
     vv_mutex_unlock(&ix->lock);
+}
+
+/* ---- compaction ---- */
+
+/* Of removals the last few stay: a partner that has not heard of one is told at the next open. */
+enum { REMOVALS_KEPT = 32 };
+
+struct compact {
+    const struct vvi_index_record **record; /* by version and generation, the last one last */
+    uint64_t n;
+};
+
+static int compare_records(const void *a, const void *b)
+{
+    const struct vvi_index_record *x = *(const struct vvi_index_record *const *)a;
+    const struct vvi_index_record *y = *(const struct vvi_index_record *const *)b;
+    if (x->version != y->version)
+        return x->version < y->version ? -1 : 1;
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    return x < y ? -1 : x > y; /* as they stand in the file */
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct vvi_index_record *x = *(const struct vvi_index_record *const *)a;
+    const struct vvi_index_record *y = *(const struct vvi_index_record *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Leaves the last record of each file, and of removals only the latest, in the order of the file. */
+static void keep_last(struct compact *c, uint64_t *ret_nlive)
+{
+    uint64_t kept = 0, live = 0, removals = 0;
+    qsort(c->record, c->n, sizeof(*c->record), compare_records);
+    for (uint64_t i = 0; i < c->n; i++)
+        if (i + 1 == c->n || c->record[i]->version != c->record[i + 1]->version ||
+            c->record[i]->generation != c->record[i + 1]->generation) {
+            live += c->record[i]->kind == VVI_RECORD_COMMIT;
+            removals += c->record[i]->kind == VVI_RECORD_REMOVE;
+            c->record[kept++] = c->record[i];
+        }
+    c->n = kept;
+    qsort(c->record, c->n, sizeof(*c->record), compare_places);
+    kept = 0;
+    for (uint64_t i = 0; i < c->n; i++)
+        if (c->record[i]->kind == VVI_RECORD_COMMIT || removals-- <= REMOVALS_KEPT)
+            c->record[kept++] = c->record[i];
+    c->n = kept;
+    *ret_nlive = live;
+}
+
+/* Writes the header and the records to a new file and puts it in the place of the old one. */
+static int rewrite_locked(struct vvi_index *ix, const char *header, const struct compact *c)
+{
+    const struct vv_os *os = ix->os;
+    uint64_t bytes = sizeof(struct vvi_index_header), at = bytes;
+    char temp[40];
+    for (uint64_t i = 0; i < c->n; i++)
+        bytes += c->record[i]->bytes;
+    char *text = malloc(bytes);
+    if (text == NULL)
+        return -ENOMEM;
+    memcpy(text, header, at);
+    for (uint64_t i = 0; i < c->n; at += c->record[i++]->bytes)
+        memcpy(text + at, c->record[i], c->record[i]->bytes);
+    temp_name(ix, temp);
+    int fd = os->openat(os, ix->dirfd, temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int rc = fd < 0 ? fd : vv_os_write_all(os, fd, text, bytes, 0);
+    free(text);
+    if (rc == 0)
+        rc = os->rename(os, ix->dirfd, temp, ix->name, true);
+    if (rc < 0) {
+        if (fd >= 0)
+            os->close(os, fd);
+        return rc;
+    }
+    close_fd(ix);
+    ix->fd = fd;
+    ix->end = bytes;
+    return 0;
+}
+
+/* The file is read again for it: memory holds none of its records. As their number has doubled since
+ * the last time, this adds the same to the cost of each. */
+static int compact_locked(struct vvi_index *ix)
+{
+    struct vvi_index_view view;
+    struct compact c = {0};
+    uint64_t at = 0, nlive = 0;
+    const struct vvi_index_record *r;
+    int rc = read_view(ix, NULL, &view);
+    if (rc < 0)
+        return rc;
+    c.record = malloc((view.nrecords + 1) * sizeof(*c.record));
+    if (view.valid_bytes != ix->end)
+        rc = -EIO; /* not what was written */
+    else if (c.record == NULL)
+        rc = -ENOMEM;
+    while (rc == 0 && (r = vvi_index_next(&view, &at)) != NULL)
+        c.record[c.n++] = r;
+    if (rc == 0) {
+        keep_last(&c, &nlive);
+        rc = rewrite_locked(ix, view.text, &c);
+    }
+    if (rc == 0) {
+        ix->nrecords = c.n;
+        ix->nlive = nlive;
+    }
+    free(c.record);
+    free(view.text);
+    return rc;
 }
 
 void vvi_index_flush(struct vvi_index *ix)
@@ -251,5 +382,8 @@ void vvi_index_flush(struct vvi_index *ix)
             ix->used = 0;
         }
     }
+    if (ix->fd >= 0 && ix->published && vvi_index_stale(ix->nrecords, ix->nlive) &&
+        compact_locked(ix) < 0)
+        give_up(ix);
     vv_mutex_unlock(&ix->lock);
 }

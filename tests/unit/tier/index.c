@@ -423,24 +423,100 @@ static void misnamed_file(void)
     close_all();
 }
 
-/* After many removals the index is rewritten, not longer than what is alive. */
+static off_t index_bytes(void)
+{
+    struct stat st;
+    T_OK(stat(st_path(dir, "h/index.0"), &st));
+    return st.st_size;
+}
+
+static void remove_version(uint64_t v, uint64_t generation)
+{
+    struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, v, generation}};
+    T_OK(st_run(tier.writer, &io));
+}
+
+/* It holds at most twice what is alive and a constant, at any time: it is written again without what is
+ * gone. Nothing that is alive is lost by that, and nothing has to be read at the next opening. */
 static void index_is_compacted(void)
 {
-    struct stat before, after;
+    enum { RECORD = 72 + 2 * 16, KEPT = 5, VERSIONS = 1000 };
+    long opened;
     set_up();
-    for (uint64_t v = 0; v < 40; v++) {
+    for (uint64_t v = 0; v < VERSIONS; v++) {
         put(v, 0);
-        struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, v, 0}};
-        T_OK(st_run(tier.writer, &io));
+        if (v >= KEPT)
+            remove_version(v - KEPT, 0);
+        T_CHECK(index_bytes() <= 64 + (2 * KEPT + 64 + 2) * RECORD);
     }
-    put(500, 0);
-    T_OK(stat(st_path(dir, "h/index.0"), &before));
-    struct seen s = look_again(NULL);
-    T_EQ(s.n, 1);
-    T_OK(stat(st_path(dir, "h/index.0"), &after));
-    T_CHECK(before.st_size > 40 * 104);
-    T_EQ(after.st_size, 64 + 104);
+    struct seen s = look_again(&opened);
+    T_EQ(s.n, KEPT);
+    T_EQ(opened, 0);
+    for (int i = 0; i < KEPT; i++)
+        T_EQ(s.version[i], VERSIONS - KEPT + i);
+    /* A version that was removed and written again is there. */
+    for (uint64_t g = 1; g < 100; g++) {
+        put(7, g);
+        remove_version(7, g);
+    }
+    put(7, 100);
+    s = look_again(&opened);
+    T_EQ(s.n, KEPT + 1);
+    T_EQ(s.generation[0], 100);
+    T_EQ(opened, 0);
     close_all();
+}
+
+/* Many that are alive: the index is left alone. */
+static void index_is_left_alone(void)
+{
+    set_up();
+    for (uint64_t v = 0; v < 40; v++)
+        put(v, 0);
+    struct stat before, after;
+    T_OK(stat(st_path(dir, "h/index.0"), &before));
+    for (uint64_t v = 0; v < 30; v++)
+        remove_version(v, 0);
+    T_OK(stat(st_path(dir, "h/index.0"), &after));
+    T_EQ(before.st_ino, after.st_ino);
+    close_all();
+}
+
+/* Compacting fails at any of its system calls: then there is no index, or the old one, and the same
+ * versions are found. */
+static void compaction_fails(void)
+{
+    enum { CALLS = 60 }; /* more than it makes */
+    for (long at = 1; at <= CALLS; at++) {
+        struct stat before, after;
+        set_up();
+        put(1000, 0);
+        for (uint64_t v = 0; v < 22; v++) {
+            put(v, 0);
+            remove_version(v, 0);
+        }
+        put(2000, 0);
+        for (uint64_t v = 100; v < 112; v++)
+            put(v, 0);
+        T_OK(stat(st_path(dir, "h/index.0"), &before));
+        fault.calls = 1u << FAULT_OPENAT | 1u << FAULT_PWRITE | 1u << FAULT_RENAME |
+                      1u << FAULT_PREAD | 1u << FAULT_FILE_BYTES | 1u << FAULT_STAT;
+        fault.at = atomic_load(&fault.count) + at;
+        fault.err = EIO;
+        fault.mode = FAULT_ONCE;
+        for (uint64_t v = 100; v < 112; v++)
+            remove_version(v, 0);
+        fault.mode = FAULT_NONE;
+        if (at == CALLS) {
+            T_OK(stat(st_path(dir, "h/index.0"), &after));
+            T_CHECK(before.st_ino != after.st_ino);
+        }
+        struct seen s = look_again(NULL);
+        T_EQ(s.n, 2);
+        T_EQ(s.version[0], 1000);
+        T_EQ(s.version[1], 2000);
+        close_all();
+    }
 }
 
 static void lock_conflicts(void)
@@ -615,6 +691,8 @@ int main(void)
     T_RUN(damaged_and_replaced);
     T_RUN(misnamed_file);
     T_RUN(index_is_compacted);
+    T_RUN(index_is_left_alone);
+    T_RUN(compaction_fails);
     T_RUN(lock_conflicts);
     T_RUN(lock_and_fork);
     T_RUN(folders_are_synced);

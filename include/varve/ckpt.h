@@ -227,7 +227,8 @@ VARVE_API int varve_regions(struct varve_history *h, uint64_t version, int *ret_
 VARVE_API int varve_ready(struct varve_history *h, uint64_t version, int *ret_ready) VARVE_CHECK;
 /*
  * The run that wrote a version: `run_id` of the context that did, with another lower half if it has
- * overwritten it, or discarded and written it again. Processes of one job that have the
+ * overwritten it, or discarded and written it again. (Not in a context that drew its run_id, is the
+ * only rank and whose level is below complete: no other process has versions of its run.) Processes of one job that have the
  * same version of the same run have parts of one state; of different runs, they have not, even if
  * the number is the same. -ENOENT: no such version. Does not block.
  */

@@ -324,8 +324,8 @@ static int checkpoint_checked(struct call *c)
     if (rc)
         return rc;
     c->replace = vvi_replaces(h, c->version);
-    bool again = c->replace && vvi_written_now(h, c->version);
-    rc = again ? vv_files_edition(h->files, c->version) : 0;
+    bool again = false;
+    rc = c->replace ? vvi_edition_begin(h, c->version, &again) : 0;
     if (rc)
         return vvi_history_say(h, "checkpoint", c->version, rc);
     rc = checkpoint(c);
@@ -816,8 +816,8 @@ int varve_discard(struct varve_history *h, uint64_t version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    if (vvi_written_now(h, version))
-        rc = vv_files_edition(h->files, version); /* it may be written again */
+    bool begun;
+    rc = vvi_edition_begin(h, version, &begun); /* it may be written again */
     if (rc == 0)
         rc = vv_engine_discard(h->ctx->engine, h->hist, version);
     if (rc == -ENOENT)

@@ -60,7 +60,7 @@ struct varve_history {
     struct varve_history *next; /* Synchronization: ctx->lock */
 
     struct vv_mutex lock;
-    struct vvi_region *regions;    /* by ascending id. Synchronization: lock */
+    struct vvi_region *regions; /* by ascending id. Synchronization: lock */
     size_t nregions, cap;
     size_t ndevice, nhost; /* those with bytes in device memory, in host memory */
     /* A wait has returned the late error of told_version. Synchronization: lock, both; whether there
@@ -94,6 +94,7 @@ struct varve_ctx {
     pid_t pid; /* immutable, as is all of this block once open */
     struct varve_opts opts;
     struct vv_device *device;
+    bool run_drawn;         /* its run id was drawn: no other process has it */
     bool wants_gpu;         /* the device is, or should have been, a real one */
     struct vv_gds *gds;     /* NULL: off */
     struct vv_budget *disk; /* of the local folder; NULL: none */
@@ -381,6 +382,9 @@ int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns);
 
 /* There is such a version, in a file or on its way to one, and this run has written it. */
 bool vvi_written_now(struct varve_history *h, uint64_t version);
+/* It will be written once more: that time has a run id of its own, if other processes compare them.
+ * `ret_begun`: so it is, until vv_files_edition_undo. */
+VV_WARN_UNUSED int vvi_edition_begin(struct varve_history *h, uint64_t version, bool *ret_begun);
 /* May it be overwritten? */
 bool vvi_replaces(struct varve_history *h, uint64_t version);
 

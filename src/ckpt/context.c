@@ -416,6 +416,7 @@ static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =
             vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
+    ctx->run_drawn = ctx->opts.run_id == 0 && !ctx->opts.run[0];
     if (rc == 0 && ctx->opts.run_id == 0)
         ctx->opts.run_id = ctx->opts.run[0] ? vvi_shared_run_id(ctx->opts.run) : vv_files_draw_id();
     if (rc == 0)

@@ -75,8 +75,9 @@ int varve_version_run(struct varve_history *h, uint64_t version, uint64_t *ret_r
     size_t at = h->nruns - 1;
     while (at > 0 && h->runs[at].generation > info.generation)
         at--;
-    *ret_run_id =
-        at == h->nruns - 1 && h->files ? vv_files_run_id(h->files, version) : h->runs[at].run_id;
+    *ret_run_id = at == h->nruns - 1 && h->files
+                      ? vv_files_run_id(h->files, version, info.file_generation)
+                      : h->runs[at].run_id;
     ask_end(h, &info);
     return 0;
 }
@@ -111,6 +112,24 @@ bool vvi_written_now(struct varve_history *h, uint64_t version)
         return false;
     vvi_layout_release(NULL, info.user);
     return info.generation >= h->runs[h->nruns - 1].generation;
+}
+
+int vvi_edition_begin(struct varve_history *h, uint64_t version, bool *ret_begun)
+{
+    const struct varve_opts *o = &h->ctx->opts;
+    struct vv_object_info info;
+    *ret_begun = false;
+    /* Where this process drew the run id for itself alone, nothing compares it, and remembering what
+     * was written twice would take memory. */
+    if (!h->files || (h->ctx->run_drawn && o->ranks <= 1 && o->level != VARVE_LEVEL_COMPLETE) ||
+        vv_engine_lookup(h->ctx->engine, h->hist, version, &info) != 0)
+        return 0;
+    vvi_layout_release(NULL, info.user);
+    if (info.generation < h->runs[h->nruns - 1].generation)
+        return 0;
+    int rc = vv_files_edition(h->files, version, info.file_generation);
+    *ret_begun = rc == 0;
+    return rc;
 }
 
 bool vvi_replaces(struct varve_history *h, uint64_t version)

@@ -495,7 +495,8 @@ int varve_commit(struct varve_history *h, uint64_t version, struct CUstream_st *
 static int take_back(struct varve_history *h, uint64_t version)
 {
     struct vvi_where here = {"abort", version, -1, -1};
-    int rc = vvi_written_now(h, version) ? vv_files_edition(h->files, version) : 0;
+    bool begun;
+    int rc = vvi_edition_begin(h, version, &begun); /* it may be written again */
     if (rc == 0)
         rc = vv_engine_take_back(h->ctx->engine, h->hist, version);
     if (rc == -ENOENT)

@@ -554,6 +554,9 @@ int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
 {
     vvi_engine_lock(e);
     int rc = vv_core_lookup(e->core, hist, version, ret_info);
+    if (rc == 0)
+        ret_info->file_generation =
+            vvi_engine_file_generation(&e->hist[hist], ret_info->file_generation);
     if (rc == 0 && e->cfg.retain_user)
         e->cfg.retain_user(e->cfg.user_arg, ret_info->user);
     vvi_engine_unlock(e);

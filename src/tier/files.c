@@ -572,45 +572,45 @@ uint64_t vv_files_first_generation(const struct vv_files *f)
 
 /* ---- editions ---- */
 
-/* Where a version is in the list, or would be. */
-static size_t edition_place(const struct vv_files *f, uint64_t version)
+/* Where a version is in the table, or would be: its place is free then. With room for it. */
+static struct vvi_edition *edition_find(const struct vv_files *f, uint64_t version)
 {
-    size_t low = 0, high = f->neditions;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        if (f->editions[mid].version < version)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t at = (size_t)(version * UINT64_C(0x9e3779b97f4a7c15) >> 20);
+    while (f->editions[at & (f->editions_cap - 1)].known &&
+           f->editions[at & (f->editions_cap - 1)].version != version)
+        at++;
+    return &f->editions[at & (f->editions_cap - 1)];
 }
 
-static int edition_insert_locked(struct vv_files *f, size_t at, uint64_t version)
+/* At most half full, so that a search soon meets a free place. */
+static int editions_grow_locked(struct vv_files *f)
 {
-    if (f->neditions == f->editions_cap) {
-        size_t cap = f->editions_cap ? 2 * f->editions_cap : 16;
-        struct vvi_edition *more = realloc(f->editions, cap * sizeof(*more));
-        if (more == NULL)
-            return -ENOMEM;
-        f->editions = more;
-        f->editions_cap = cap;
-    }
-    memmove(&f->editions[at + 1], &f->editions[at], (f->neditions - at) * sizeof(*f->editions));
-    f->editions[at] = (struct vvi_edition){.version = version};
-    f->neditions++;
+    struct vvi_edition *old = f->editions;
+    size_t cap = f->editions_cap;
+    if (2 * (f->neditions + 1) <= cap)
+        return 0;
+    struct vvi_edition *more = calloc(cap ? 2 * cap : 16, sizeof(*more));
+    if (more == NULL)
+        return -ENOMEM;
+    f->editions = more;
+    f->editions_cap = cap ? 2 * cap : 16;
+    for (size_t i = 0; i < cap; i++)
+        if (old[i].known)
+            *edition_find(f, old[i].version) = old[i];
+    free(old);
     return 0;
 }
 
-int vv_files_edition(struct vv_files *f, uint64_t version)
+int vv_files_edition(struct vv_files *f, uint64_t version, uint64_t after)
 {
-    int rc = 0;
     vv_mutex_lock(&f->folder->lock);
-    size_t at = edition_place(f, version);
-    if (at == f->neditions || f->editions[at].version != version)
-        rc = edition_insert_locked(f, at, version);
-    if (rc == 0)
-        f->editions[at].edition++;
+    int rc = editions_grow_locked(f);
+    if (rc == 0) {
+        struct vvi_edition *e = edition_find(f, version);
+        f->neditions += !e->known;
+        *e = (struct vvi_edition){
+            version, {after, e->after[0]}, e->known ? e->edition + 1 : 1, true};
+    }
     vv_mutex_unlock(&f->folder->lock);
     return rc;
 }
@@ -618,18 +618,19 @@ int vv_files_edition(struct vv_files *f, uint64_t version)
 void vv_files_edition_undo(struct vv_files *f, uint64_t version)
 {
     vv_mutex_lock(&f->folder->lock);
-    size_t at = edition_place(f, version);
-    if (at < f->neditions && f->editions[at].version == version && f->editions[at].edition > 0)
-        f->editions[at].edition--;
+    struct vvi_edition *e = f->neditions > 0 ? edition_find(f, version) : NULL;
+    if (e != NULL && e->edition > 0)
+        *e = (struct vvi_edition){version, {e->after[1], 0}, e->edition - 1, true};
     vv_mutex_unlock(&f->folder->lock);
 }
 
-uint64_t vv_files_run_id(struct vv_files *f, uint64_t version)
+uint64_t vv_files_run_id(struct vv_files *f, uint64_t version, uint64_t generation)
 {
     vv_mutex_lock(&f->folder->lock);
-    size_t at = edition_place(f, version);
-    uint32_t edition =
-        at < f->neditions && f->editions[at].version == version ? f->editions[at].edition : 0;
+    const struct vvi_edition *e = f->neditions > 0 ? edition_find(f, version) : NULL;
+    uint32_t edition = e != NULL ? e->edition : 0;
+    for (int i = 0; i < 2 && edition > 0; i++)
+        edition -= generation <= e->after[i];
     vv_mutex_unlock(&f->folder->lock);
     if (edition == 0)
         return f->run_id;

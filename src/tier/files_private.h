@@ -170,10 +170,12 @@ struct vvi_hidden {
     uint64_t version, generation;
 };
 
-/* A version that this life writes for the so-manieth time; those written once are not listed. */
+/* How often this life has begun to write a version again; those written once are not listed. */
 struct vvi_edition {
     uint64_t version;
+    uint64_t after[2]; /* the last two times: generations up to this one are of the time before */
     uint32_t edition;
+    bool known; /* false: a free place of the table */
 };
 
 struct vv_files {
@@ -192,7 +194,7 @@ struct vv_files {
     size_t ndamaged;
     struct vvi_hidden *hidden;
     size_t nhidden;
-    struct vvi_edition *editions; /* by version. Synchronization: folder->lock */
+    struct vvi_edition *editions; /* hash table. Synchronization: folder->lock */
     size_t neditions, editions_cap;
     /* A removal was not synced. Repeated, it finds no file and must be synced all the same. */
     atomic_bool removal_unsynced;

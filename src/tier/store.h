@@ -236,12 +236,13 @@ int vv_files_list(struct vv_files *files, int (*visit)(void *user, const struct 
  * Versions that one life writes more than once. Files of a version that several ranks have belong
  * together if they were written in the same run, so that each time counts as a run of its own: its id
  * is that of the life with another lower half, the same on every rank that has written it as often.
- * vv_files_edition: the version is going to be written once more, -ENOMEM; _undo: nothing came of it.
+ * vv_files_edition: the version is going to be written once more, with generations above `after`,
+ * which may still be on its way to its file. -ENOMEM. _undo: that failed.
  */
-VV_WARN_UNUSED int vv_files_edition(struct vv_files *files, uint64_t version);
+VV_WARN_UNUSED int vv_files_edition(struct vv_files *files, uint64_t version, uint64_t after);
 void vv_files_edition_undo(struct vv_files *files, uint64_t version);
-/* The id that files of the version carry if they are begun now. */
-uint64_t vv_files_run_id(struct vv_files *files, uint64_t version);
+/* The id that the file of a generation of this life carries. */
+uint64_t vv_files_run_id(struct vv_files *files, uint64_t version, uint64_t generation);
 
 /* A version whose file was there at open but cannot be used. */
 struct vv_files_damage {

@@ -104,6 +104,23 @@ VARVE_API int varve_history_open_with(struct varve_ctx *ctx, const char *name,
  * handle is gone.
  */
 VARVE_API int varve_history_close(struct varve_history *h);
+/*
+ * How many ranks have written a history, open or not, as far as the folders of the context tell: 0 if
+ * they do not, as with one rank. A history of another number of ranks cannot be opened. Blocks while the
+ * folder is read.
+ */
+VARVE_API int varve_history_ranks(struct varve_ctx *ctx, const char *name,
+                                  int *ret_ranks) VARVE_CHECK;
+/*
+ * Removes what rank `first_rank` of a history and those above it have in the folders of the context, and
+ * with it the completeness of versions that they had a part in. 0: the whole history, before it is
+ * opened, whatever number of ranks has written it. The number of ranks of the job: what a job with more
+ * of them has left. All processes of a job may call it at the same time; what others of them have
+ * written since is kept. Copies at partners stay. 0 also if there is nothing. Blocks while files are removed.
+ *   -EBUSY    the history is open here, or for some seconds in another program, as one of these ranks
+ */
+VARVE_API int varve_history_remove(struct varve_ctx *ctx, const char *name,
+                                   int first_rank) VARVE_CHECK;
 /* The context of a history, for varve_last_error and the like. NULL: no history. Does not block. */
 VARVE_API struct varve_ctx *varve_history_ctx(struct varve_history *h);
 

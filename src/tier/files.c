@@ -412,18 +412,16 @@ int vvi_files_again(struct vv_files *f, char *err, size_t err_bytes)
 
 /* ---- how many ranks ---- */
 
-static void ranks_name(const struct vv_files *f, bool temp, char name[32])
+static void ranks_name(uint32_t rank, bool temp, char name[32])
 {
-    snprintf(name, 32, "ranks.%" PRIu32 "%s", f->rank, temp ? ".tmp" : "");
+    snprintf(name, 32, "ranks.%" PRIu32 "%s", rank, temp ? ".tmp" : "");
 }
 
-/* What the job's last life recorded; 0: nothing that makes sense. */
-static uint32_t recorded_ranks(const struct vv_files *f)
+uint32_t vvi_recorded_ranks(const struct vv_os *os, int dirfd, uint32_t rank)
 {
-    const struct vv_os *os = f->folder->opts.os;
     char name[32], text[32] = "", *end = text;
-    ranks_name(f, false, name);
-    int fd = vv_os_open_regular(os, f->dirfd, name, O_RDONLY);
+    ranks_name(rank, false, name);
+    int fd = vv_os_open_regular(os, dirfd, name, O_RDONLY);
     if (fd < 0)
         return 0;
     int64_t n = os->pread(os, fd, text, sizeof(text) - 1, 0);
@@ -438,8 +436,8 @@ static void record_ranks(struct vv_files *f, uint32_t ranks)
 {
     const struct vv_os *os = f->folder->opts.os;
     char name[32], temp[32], text[32];
-    ranks_name(f, false, name);
-    ranks_name(f, true, temp);
+    ranks_name(f->rank, false, name);
+    ranks_name(f->rank, true, temp);
     if (ranks <= 1) {
         (void)os->unlinkat(os, f->dirfd, name);
         return;
@@ -461,13 +459,14 @@ static void record_ranks(struct vv_files *f, uint32_t ranks)
 
 static int check_ranks(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
 {
-    uint32_t recorded = ranks != 0 ? recorded_ranks(f) : 0;
+    uint32_t recorded = ranks != 0 ? vvi_recorded_ranks(f->folder->opts.os, f->dirfd, f->rank) : 0;
     if (ranks == 0 || recorded == ranks || (recorded == 0 && ranks == 1))
         return 0;
     if (recorded != 0 && f->nfound + f->ndamaged > 0)
         return vvi_error(-EINVAL, err, err_bytes,
-                         "history %s in %s was written by %" PRIu32
-                         " ranks, and this run has %" PRIu32,
+                         "history %.60s in %.80s was written by %" PRIu32
+                         " ranks, and this run has %" PRIu32
+                         ": run as many, or remove it (varve rm, varve_history_remove)",
                          f->history, f->folder->path, recorded, ranks);
     record_ranks(f, ranks);
     return 0;

@@ -215,6 +215,9 @@ enum vvi_files_state {
 enum vvi_files_state vvi_files_state(const struct vv_files *files, uint64_t version,
                                      uint64_t generation);
 /* Looks again, after files were put there. */
+/* How many ranks the job's last life had, as this rank recorded it in the folder of its history; 0:
+ * nothing that makes sense. */
+uint32_t vvi_recorded_ranks(const struct vv_os *os, int dirfd, uint32_t rank);
 VV_WARN_UNUSED int vvi_files_again(struct vv_files *files, char *err, size_t err_bytes);
 
 #endif

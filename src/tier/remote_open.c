@@ -268,8 +268,9 @@ static int take_record(void *user, const struct vv_group_record *record, int err
     }
     if (record->ranks != opts->ranks)
         return vvi_error(-EINVAL, o->err, o->err_bytes,
-                         "version %" PRIu64 " in %s was written by %" PRIu32
-                         " ranks, and this run has %" PRIu32,
+                         "version %" PRIu64 " in %.80s was written by %" PRIu32
+                         " ranks, and this run has %" PRIu32
+                         ": run as many, or remove the history (varve rm, varve_history_remove)",
                          record->version, opts->path, record->ranks, opts->ranks);
     uint64_t generation = record->file[opts->rank].generation;
     struct vvi_rfound *f = find_file(o, record->version, generation);

@@ -363,13 +363,15 @@ int VELOC_Cleanup(const char *name)
     if (rc == 0 && c->phase != VVI_VELOC_IDLE)
         rc = -EBUSY;
     if (rc == 0)
-        rc = vvi_veloc_history(c, name, &hist);
+        rc = vvi_veloc_history_removed(c, name, &hist);
     uint64_t v;
     size_t n;
     while (rc == 0 && (rc = varve_versions(hist->h, &v, 1, &n)) == 0 && n > 0)
         rc = varve_discard(hist->h, v);
     if (rc == 0)
         rc = varve_flush(hist->h, c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1);
+    if (rc == 0)
+        rc = vvi_veloc_remove_others(c, name);
     if (rc)
         vvi_veloc_fail(c, rc, "VELOC_Cleanup of \"%s\"", name ? name : "");
     else

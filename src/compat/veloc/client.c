@@ -210,6 +210,12 @@ static void client_free(struct vvi_veloc *c)
         free(c->hists);
         c->hists = next;
     }
+    while (c->refusals) {
+        struct vvi_veloc_refusal *next = c->refusals->next;
+        free(c->refusals->name);
+        free(c->refusals);
+        c->refusals = next;
+    }
     vvi_veloc_deliverer_free(c);
     vvi_veloc_sets_free(c->sets);
     if (c->ops)
@@ -371,10 +377,58 @@ static int history_open(struct vvi_veloc *c, const char *name, struct varve_hist
         nanosleep(&nap, NULL);
         rc = i + 1 < BUSY_TRIES ? 0 : rc;
     }
-    return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\"", name) : 0;
+    return rc;
 }
 
-int vvi_veloc_history(struct vvi_veloc *c, const char *name, struct vvi_veloc_hist **ret_hist)
+static int our_size(const struct vvi_veloc *c)
+{
+    return c->ops ? c->ops->size(c->group) : 1;
+}
+
+/* How many processes wrote a checkpoint that cannot be opened; 0: their number is not why. */
+static int other_size(const struct vvi_veloc *c, const char *name, int rc)
+{
+    int ranks = 0;
+    if (rc != -EINVAL || varve_history_ranks(c->ctx, name, &ranks) || ranks == our_size(c))
+        return 0;
+    return ranks;
+}
+
+void vvi_veloc_say_size(const struct vvi_veloc *c, const char *name, int size)
+{
+    bool remote = c->level >= VARVE_LEVEL_REMOTE;
+    vvi_veloc_say(
+        c,
+        "checkpoint \"%s\" was written by %d process%s, and this job has %d: it cannot be "
+        "restarted from. Run with %d, or remove it with VELOC_Cleanup(\"%s\") or the "
+        "command: varve rm --%s %s %s --all",
+        name, size, size == 1 ? "" : "es", our_size(c), size, name, remote ? "remote" : "local",
+        remote ? c->cfg.persistent : c->cfg.scratch, name);
+}
+
+/* Once for each name, and by the first process alone: all of them see the same folder. */
+static int refused(struct vvi_veloc *c, const char *name, int rc)
+{
+    int size = other_size(c, name, rc);
+    struct vvi_veloc_refusal *r = c->refusals;
+    if (size == 0)
+        return vvi_veloc_fail(c, rc, "checkpoint \"%s\"", name);
+    while (r && strcmp(r->name, name) != 0)
+        r = r->next;
+    if (r || (c->ops && c->rank > 0))
+        return rc;
+    vvi_veloc_say_size(c, name, size);
+    r = calloc(1, sizeof(*r));
+    if (r && (r->name = strdup(name))) {
+        r->next = c->refusals;
+        c->refusals = r;
+    } else {
+        free(r);
+    }
+    return rc;
+}
+
+static int history_add(struct vvi_veloc *c, const char *name, struct vvi_veloc_hist **ret_hist)
 {
     for (struct vvi_veloc_hist *h = c->hists; h; h = h->next)
         if (strcmp(h->name, name) == 0) {
@@ -395,6 +449,29 @@ int vvi_veloc_history(struct vvi_veloc *c, const char *name, struct vvi_veloc_hi
     h->next = c->hists;
     c->hists = *ret_hist = h;
     return 0;
+}
+
+int vvi_veloc_history(struct vvi_veloc *c, const char *name, struct vvi_veloc_hist **ret_hist)
+{
+    int rc = history_add(c, name, ret_hist);
+    return rc ? refused(c, name, rc) : 0;
+}
+
+int vvi_veloc_history_removed(struct vvi_veloc *c, const char *name,
+                              struct vvi_veloc_hist **ret_hist)
+{
+    int rc = history_add(c, name, ret_hist);
+    if (other_size(c, name, rc)) {
+        rc = varve_history_remove(c->ctx, name, 0);
+        if (rc == 0)
+            rc = history_add(c, name, ret_hist);
+    }
+    return rc;
+}
+
+int vvi_veloc_remove_others(struct vvi_veloc *c, const char *name)
+{
+    return c->ops ? varve_history_remove(c->ctx, name, our_size(c)) : 0;
 }
 
 /* Where a version is in the list, or would be; they mostly come in order. */

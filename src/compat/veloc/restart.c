@@ -55,13 +55,25 @@ static bool of_our_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64
     unsigned long long theirs = VV_MAX(run >> VVI_VELOC_RUN_BITS, (uint64_t)1);
     if (theirs == ours)
         return true;
-    if (!hist->told_size)
-        vvi_veloc_say(c,
-                      "checkpoint \"%s\" was written by %llu processes, and cannot be restarted "
-                      "from by %llu",
-                      hist->name, theirs, ours);
-    hist->told_size = true;
+    hist->other_size = (int)theirs;
     return false;
+}
+
+/* Says so, once for each name and by one process: the first of those that have such a version. Collective,
+ * like what was found out before. */
+static void tell_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist)
+{
+    int found = hist && hist->other_size && !hist->told_size, size = 1, rank = 0, least;
+    if (c->ops) {
+        size = c->ops->size(c->group);
+        rank = c->ops->rank(c->group);
+    }
+    found = found ? rank - size : 0;
+    least = c->ops ? c->ops->all(c->group, found) : found;
+    if (found && least == found)
+        vvi_veloc_say_size(c, hist->name, hist->other_size);
+    if (hist && least)
+        hist->told_size = true;
 }
 
 /* A version that is on its way to its level can be restored now, and so can one that did not get there
@@ -118,9 +130,10 @@ static int newest(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_
 static int agreed(struct candidates *from, uint64_t max, uint64_t *ret_version)
 {
     uint64_t run;
-    if (from->c->ops)
-        return from->c->ops->agree(from->c->group, newest, from, max, ret_version);
-    return newest(from, max, ret_version, &run);
+    int rc = from->c->ops ? from->c->ops->agree(from->c->group, newest, from, max, ret_version)
+                          : newest(from, max, ret_version, &run);
+    tell_size(from->c, from->hist);
+    return rc;
 }
 
 /* ---- what a version holds ---- */
@@ -325,8 +338,9 @@ static int begin(struct vvi_veloc *c, const char *name, int version)
     from.error = vvi_veloc_history(c, name, &from.hist);
     rc = available(&from, version);
     if (rc) {
-        vvi_veloc_say(c, "checkpoint \"%s\" has no version %d%s", name, version,
-                      c->ops ? " that all processes have" : "");
+        if (!from.error)
+            vvi_veloc_say(c, "checkpoint \"%s\" has no version %d%s", name, version,
+                          c->ops ? " that all processes have" : "");
         return rc;
     }
     if (vvi_veloc_list_remove(&from.hist->failed, version)) {

@@ -109,12 +109,19 @@ struct vvi_veloc_hist {
     int *protected; /* what Varve has protected now, owned */
     size_t nprotected, cap;
     bool hinted;
-    bool told_size; /* it was said that another number of processes has written it */
+    int other_size; /* of the processes that wrote a version which does not count for that; 0: none */
+    bool told_size; /* and that was said */
     int *begun;     /* versions that this run has begun to write, ascending, owned */
     size_t nbegun, begun_cap;
     struct vvi_veloc_list pending; /* written, and not seen at the level that is waited for */
     struct vvi_veloc_list failed;  /* taken back, and no call has returned a failure since */
     struct vvi_veloc_hist *next;
+};
+
+/* A name that cannot be opened because another number of processes has written it, which was said. */
+struct vvi_veloc_refusal {
+    char *name;
+    struct vvi_veloc_refusal *next;
 };
 
 enum vvi_veloc_phase { VVI_VELOC_IDLE, VVI_VELOC_CHECKPOINT, VVI_VELOC_RESTART };
@@ -131,6 +138,7 @@ struct vvi_veloc {
     struct vv_group *group;
     struct vvi_veloc_set *sets;
     struct vvi_veloc_hist *hists;
+    struct vvi_veloc_refusal *refusals;
     bool failed; /* something failed in the background and nobody was told */
 
     enum vvi_veloc_phase phase;
@@ -160,9 +168,17 @@ void vvi_veloc_say(const struct vvi_veloc *c, const char *fmt, ...) VV_PRINTF(2,
 /* The same with what Varve says about its last error; returns rc. */
 int vvi_veloc_fail(struct vvi_veloc *c, int rc, const char *fmt, ...) VV_PRINTF(3, 4);
 
-/* The history of a name, opened if it is not yet. */
+/* The history of a name, opened if it is not yet. Says why it cannot be. */
 VV_WARN_UNUSED int vvi_veloc_history(struct vvi_veloc *c, const char *name,
                                      struct vvi_veloc_hist **ret_hist);
+/* The same, and says nothing; what another number of processes left, and so cannot be opened, is removed
+ * first. */
+VV_WARN_UNUSED int vvi_veloc_history_removed(struct vvi_veloc *c, const char *name,
+                                             struct vvi_veloc_hist **ret_hist);
+/* Removes what processes left that this job does not have. */
+VV_WARN_UNUSED int vvi_veloc_remove_others(struct vvi_veloc *c, const char *name);
+/* Says that `size` processes have written a checkpoint, and what to do. */
+void vvi_veloc_say_size(const struct vvi_veloc *c, const char *name, int size);
 /* Notes that this run writes a version, and tells whether it did. */
 VV_WARN_UNUSED int vvi_veloc_begins(struct vvi_veloc_hist *hist, int version);
 bool vvi_veloc_begun(const struct vvi_veloc_hist *hist, int version);

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# A job with VELOC's interface comes back with another number of processes, fewer or more: one message says what is wrong and
+# what to do, and VELOC_Cleanup does away with all that the others left, on scratch alone and with persistent storage.
+. "$SOURCE_DIR/tests/compat/common.sh.inc"
+case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanitizer" ;; esac
+mpi_setup
+"$mpicc" -std=c99 -D_POSIX_C_SOURCE=200809L "${flags[@]}" "$SOURCE_DIR/tests/compat/ranks.c" "${link[@]}" -lveloc-client -o "$dir/ranks" ||
+    fail "ranks.c does not compile"
+run() { # PROCESSES WHAT
+    mpi "$1" "$dir/ranks" "$dir/ini" "$2" >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/out" "$dir/err"; fail "$where: $1 processes: $2"; }
+    grep -q '^ok$' "$dir/out" || fail "$where: $1 processes: $2 did nothing"
+}
+said() { # OTHERS: one line says so, and what to do
+    [ "$(grep -c '^veloc: ' "$dir/err")" -eq 1 ] || { cat "$dir/err"; fail "$where: not one line"; }
+    grep -q "^veloc: \[0\] checkpoint \"state\" was written by $1 processes, and this job has .* Run with $1, or .*VELOC_Cleanup.*varve rm --" \
+        "$dir/err" || { cat "$dir/err"; fail "$where: not said what to do"; }
+}
+files() { find "$dir/$where" -name 'r*.v*.ckpt' -printf '%f\n' | sed 's/\..*//' | sort -u | tr '\n' ' '; }
+gone() { # PROCESSES: nothing is left of others
+    local want=
+    for r in $(seq 0 $(($1 - 1))); do want="${want}r$r "; done
+    [ "$(files)" = "$want" ] || fail "$where: files of $(files)instead of $want"
+}
+for where in scratch persistent; do
+    config "$dir/ini" "$dir/$where" async "persistent_interval = $([ $where = scratch ] && echo -1 || echo 0)"
+    run 4 write
+    gone 4
+    if [ $where = persistent ]; then
+        run 2 refused
+        said 4
+        run 4 restart # nothing was lost by that
+    fi
+    run 2 cleanup
+    said 4
+    gone 2
+    run 2 restart
+    [ $where = scratch ] || { run 3 refused; said 2; }
+    run 3 cleanup
+    said 2
+    gone 3
+    run 3 restart
+    # The command does it as well.
+    run 2 "$([ $where = scratch ] && echo other || echo refused)"
+    command=$(sed -n 's/.* command: varve \(rm .*\)/\1/p' "$dir/err")
+    # shellcheck disable=SC2086
+    "$BUILD_DIR/bin/varve" $command >"$dir/out" || { cat "$dir/out"; fail "$where: varve $command"; }
+    run 2 write
+    [ ! -s "$dir/err" ] || { cat "$dir/err"; fail "$where: after varve $command"; }
+done
+echo ok

@@ -37,7 +37,7 @@ static int pieces_alloc(struct pieces *p, size_t n)
     return p->v ? 0 : -ENOMEM;
 }
 
-/* NULL: a hole, of bytes that nobody wants. */
+/* `ptr` NULL: a hole, of bytes that are not wanted. */
 static void pieces_add(struct pieces *p, char *ptr, uint64_t bytes, enum vv_mem_kind kind)
 {
     p->v[p->n++] = (struct vv_engine_piece){ptr, bytes, kind};

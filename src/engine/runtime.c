@@ -471,8 +471,10 @@ int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
     /* A version discarded while it was being flushed has its file removed when the flush has ended:
      * counting removals would miss those that are still to come. */
     e->lingering++;
-    while (rc == 0 && vv_core_dying(e->core, hist))
-        rc = vvi_engine_wait_locked(e, &e->idle, deadline_ns);
+    int late = 0;
+    while (rc != -ETIMEDOUT && late == 0 && vv_core_dying(e->core, hist))
+        late = vvi_engine_wait_locked(e, &e->idle, deadline_ns);
+    rc = rc ? rc : late;
     e->lingering--;
     vvi_engine_unlock(e);
     return rc;

@@ -433,6 +433,8 @@ static int remove_shared(struct vv_remote_hist *h, uint64_t version, uint64_t ge
     /* Also if it was not there: an earlier try may have failed here. */
     if (rc == 0)
         rc = os->fsync(os, h->files->dirfd);
+    if (rc == -ENOENT)
+        rc = 0; /* the folder is gone, and the file with it */
     if (rc == 0) {
         struct vv_files_entry gone = {.version = version, .generation = generation};
         vvi_index_add(&h->files->index, VVI_RECORD_REMOVE, &gone);

@@ -26,41 +26,39 @@ enum { GONE_MS = 10000 };
 
 /* ---- taking ---- */
 
-/* Was the last error about another version than this? Varve tells once what failed behind a call,
- * and has then done nothing else. */
-static bool is_late(struct vvi_veloc *c, int rc, int version)
+bool vvi_veloc_late(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc, int version)
 {
     struct varve_error e = {.error_size = sizeof(e)};
-    return varve_last_error(c->ctx, &e) == 0 && e.err == rc && e.version != (uint64_t)version;
-}
-
-bool vvi_veloc_failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc)
-{
-    struct varve_error e = {.error_size = sizeof(e)};
-    bool known = varve_last_error(c->ctx, &e) == 0 && e.err == rc;
+    if (varve_last_error(c->ctx, &e) != 0 || e.err != rc || e.version == (uint64_t)version)
+        return false;
     vvi_veloc_fail(c, rc, "checkpoint \"%s\" failed in the background", hist->name);
-    c->failed = true;
-    bool back = known && varve_abort(hist->h, e.version) == 0;
-    /* Without memory for the note the next restart gets the older bytes at once. */
-    if (back && vvi_veloc_list_add(&hist->failed, (int)e.version))
-        vvi_veloc_say(c, "version %d: out of memory", (int)e.version);
-    return back;
+    c->failed |= e.version > INT32_MAX || !vvi_veloc_listed(&hist->pending, (int)e.version);
+    return true;
 }
 
-/* A version that exists is written anew; one whose file is damaged has to be discarded first. */
+/* A version of the history did not reach its level, and the caller will hear of it: it is taken back. */
+static void failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int rc)
+{
+    vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d failed in the background", hist->name,
+                   version);
+    c->failed = true;
+    /* Without memory for the note the next restart gets the older bytes at once. */
+    if (varve_abort(hist->h, (uint64_t)version) == 0 && vvi_veloc_list_add(&hist->failed, version))
+        vvi_veloc_say(c, "version %d: out of memory", version);
+}
+
+/* One whose file is damaged has to be discarded first. */
 static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version)
 {
-    for (int late = 0;;) {
+    enum { LATE_MAX = 64 }; /* of as many as have failed, but not for ever */
+    for (int late = 0;; late++) {
         int rc = varve_checkpoint(hist->h, (uint64_t)version);
         if (rc == -EEXIST) {
             rc = varve_discard(hist->h, (uint64_t)version);
             if (rc == 0)
                 continue;
         }
-        if (rc == 0 || !is_late(c, rc, version))
-            return rc;
-        /* Of as many as have failed, but not for ever. */
-        if (!vvi_veloc_failed(c, hist, rc) && ++late > 3)
+        if (rc == 0 || late == LATE_MAX || !vvi_veloc_late(c, hist, rc, version))
             return rc;
     }
 }
@@ -73,7 +71,7 @@ static void file_old(struct vvi_veloc *c)
         return;
     int rc = varve_wait(c->current->h, (uint64_t)c->version, VARVE_LEVEL_LOCAL, -1);
     if (rc != 0 && rc != -ENOENT)
-        vvi_veloc_failed(c, c->current, rc);
+        failed(c, c->current, c->version, rc);
 }
 
 int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, size_t n)
@@ -169,11 +167,8 @@ static int take_back(struct vvi_veloc *c)
         rc = 0; /* it failed, and has been taken back */
     if (rc == 0) {
         rc = varve_flush(c->current->h, limit_ms);
-        while (rc && is_late(c, rc, c->version) && rc != -ETIMEDOUT &&
-               vvi_veloc_failed(c, c->current, rc))
-            rc = varve_flush(c->current->h, limit_ms);
-        if (rc == -ETIMEDOUT && limit_ms >= 0)
-            rc = 0;
+        if (rc && (rc != -ETIMEDOUT || limit_ms >= 0))
+            rc = vvi_veloc_late(c, c->current, rc, c->version) || rc == -ETIMEDOUT ? 0 : rc;
     }
     return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be taken back",
                                c->current->name, c->version)
@@ -228,7 +223,7 @@ static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_
             return true;
         /* -ENOENT: the application has discarded it meanwhile. */
         if (rc != 0 && rc != -ENOENT)
-            vvi_veloc_failed(c, hist, rc);
+            failed(c, hist, version, rc);
         vvi_veloc_list_remove(&hist->pending, version);
     }
     return false;

@@ -598,6 +598,7 @@ int VELOC_Prefetch_enqueue(const char *name, int version)
 
 int VELOC_Prefetch_start(void)
 {
+    enum { LATE_MAX = 64 };
     struct vvi_veloc *c = vvi_veloc_enter("VELOC_Prefetch_start");
     if (!c)
         return VELOC_FAILURE;
@@ -606,7 +607,7 @@ int VELOC_Prefetch_start(void)
             continue;
         h->hinted = false;
         int rc = varve_prefetch_start(h->h);
-        while (rc && vvi_veloc_failed(c, h, rc)) /* of something in the background */
+        for (int late = 0; rc && late < LATE_MAX && vvi_veloc_late(c, h, rc, -1); late++)
             rc = varve_prefetch_start(h->h);
         if (rc)
             return vvi_veloc_leave(rc);

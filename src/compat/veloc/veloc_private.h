@@ -192,9 +192,9 @@ VV_WARN_UNUSED int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, i
 /* Writes `regions` as the version of the phase. */
 VV_WARN_UNUSED int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions,
                                   size_t n);
-/* Something has failed in the background, as the last error of the context says: notes it, and takes
- * the checkpoint back. Whether there was one. */
-bool vvi_veloc_failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc);
+/* Was the last error about another version than this? Varve says once what failed behind a call, and
+ * has then done nothing else. Notes it: of a version that is pending, the wait for it will hear again. */
+bool vvi_veloc_late(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc, int version);
 /* Waits for everything; 0, or what has failed since this was told last. */
 int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms);
 

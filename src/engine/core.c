@@ -500,7 +500,8 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     vvi_hint_account(core, obj, 1);
     obj->user = user;
     obj->provisional = vvi_hist(core, hist)->cfg.confirm;
-    obj->generation = obj->file_generation = core->next_generation++;
+    obj->generation = obj->file_generation = core->next_generation;
+    core->next_generation += GENERATION_STEP;
     obj->pass_through = passes_through(core, obj);
     obj->streams = streams(core, obj);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);

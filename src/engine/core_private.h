@@ -38,7 +38,10 @@ enum {
     LOOK_AHEAD = 32, /* hinted versions beyond the first incomplete one that a prefetch considers */
     APP_SLOTS = 2,   /* orders in flight for one request on one hop */
     AHEAD_PART = 24, /* room for one object is made ahead where it is at most this part of a tier */
-    SHARE_LEAST = 16,  /* a device so many times faster than its link restores without its help */
+    SHARE_LEAST = 16, /* a device so many times faster than its link restores without its help */
+    /* Numbers of files that each put may use, one after the other, as its writes fail: at the next
+     * opening the numbers give the order of writing. */
+    GENERATION_STEP = 8,
     REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
 };
 
@@ -488,12 +491,12 @@ struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind);
 
 /* ---- generations.c ---- */
 
-/* Does retention count it among the versions that have reached the level? One that an earlier life left
- * unfinished does only once a caller has heard of it: the application may overwrite it, having gone
- * on from an older one. */
+/* Does retention count it among the versions that have reached the level? Not what may be taken back.
+ * One that an earlier life left unfinished does once a caller has heard of it: until then the
+ * application may overwrite it, having gone on from an older one. */
 static inline bool vvi_gen_counts(const struct vv_object *obj)
 {
-    return obj->gen == VV_GEN_SAFE && !obj->unfinished;
+    return obj->gen == VV_GEN_SAFE && !obj->unfinished && !obj->provisional;
 }
 
 /* May be waited for and discarded. */

@@ -236,13 +236,17 @@ void vv_core_reached(struct vv_core *core, uint32_t hist, uint64_t version,
 
 int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
 {
+    struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj = vvi_gen_last(core, hist, version);
 
     if (!obj || !vvi_gen_known(obj))
         return -ENOENT;
     vvi_core_enter(core, now_ns);
+    h->nsafe -= vvi_gen_counts(obj);
     obj->provisional = false;
+    h->nsafe += vvi_gen_counts(obj);
     release_old(core, obj);
+    vvi_gen_retain(core, h);
     vvi_core_leave(core);
     return 0;
 }

@@ -916,7 +916,10 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
                 vvi_chunk_drop(core, copy, c);
         vvi_copy_free(core, copy);
     }
-    obj->file_generation = core->next_generation++;
+    if (++obj->file_generation % GENERATION_STEP == obj->generation % GENERATION_STEP) {
+        obj->file_generation = core->next_generation;
+        core->next_generation += GENERATION_STEP;
+    }
     obj->spoiled = false;
     vvi_core_reclass(core, obj, 0, obj->nchunks);
 }

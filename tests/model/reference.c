@@ -96,6 +96,9 @@ unsigned ref_begin(struct ref *r, unsigned version, uint32_t bytes)
     T_CHECK(r->ngens + 1 < REF_GENERATIONS);
     unsigned gen = ++r->ngens;
     r->bytes[gen] = bytes;
+    /* Retention may have removed it already: what is written then replaces nothing. */
+    if (x->droppable)
+        x->next.missing = x->node.missing = true;
     add(&x->next, gen);
     add(&x->node, gen);
     return gen;

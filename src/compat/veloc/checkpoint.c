@@ -22,7 +22,7 @@
 #include "compat/veloc/veloc_private.h"
 
 /* How long the last traces of a discarded version may take to go. */
-enum { GONE_MS = 10000 };
+enum { GONE_MS = 10000, FLUSH_AGAIN = 3 };
 
 /* ---- taking ---- */
 
@@ -167,8 +167,12 @@ static int take_back(struct vvi_veloc *c)
         rc = 0; /* it failed, and has been taken back */
     if (rc == 0) {
         rc = varve_flush(c->current->h, limit_ms);
-        if (rc && (rc != -ETIMEDOUT || limit_ms >= 0))
-            rc = vvi_veloc_late(c, c->current, rc, c->version) || rc == -ETIMEDOUT ? 0 : rc;
+        /* Each try removes what the one before could not, and says what failed with others. */
+        for (int again = 0; rc && rc != -ETIMEDOUT && again < FLUSH_AGAIN; again++)
+            rc = varve_flush(c->current->h, limit_ms);
+        if (rc &&
+            (rc == -ETIMEDOUT ? limit_ms >= 0 : vvi_veloc_late(c, c->current, rc, c->version)))
+            rc = 0;
     }
     return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be taken back",
                                c->current->name, c->version)

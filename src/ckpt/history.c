@@ -423,6 +423,9 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
             snprintf(text, text_bytes, "history %.60s: version %llu did not reach %.80s: %s",
                      h->name, (unsigned long long)version, ctx->opts.remote, vvi_flush_reason(rc));
         }
+        /* No call of this life can overwrite what an earlier one left: it counts now. */
+        if (shared == 0)
+            vv_engine_acknowledge(ctx->engine, h->hist, NULL);
         vv_remote_stop(h->remote);
     }
     vv_engine_history_drop(ctx->engine, h->hist);

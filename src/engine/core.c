@@ -1122,10 +1122,11 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
         }
         vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, o->hist), o->version,
                   (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
-        o->obj->unremoved = o->obj->dead && o->file_generation == o->obj->file_generation;
-    } else if (o->file_generation == o->obj->file_generation) {
-        vvi_object_file_gone(core, o->obj);
+        o->obj->unremoved =
+            h->used && o->obj->dead && o->file_generation == o->obj->file_generation;
     }
+    if (!o->obj->unremoved && o->file_generation == o->obj->file_generation)
+        vvi_object_file_gone(core, o->obj);
 }
 
 /* Part of a restore whose other part comes over the link: the caller waits for both, and may see the

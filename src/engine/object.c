@@ -347,6 +347,16 @@ static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj
     return obj->dead || on_slower || (on_faster && (core->paged || transit));
 }
 
+/* Its file is begun when its put has ended. Begun before, it would hold disk space while the put may
+ * wait for memory that another file has to be written for, which waits for that space. Memory keeps
+ * the pages until the commit anyhow; what it cannot keep goes at once. */
+static inline bool file_waits(const struct vv_core *core, const struct vv_object *obj,
+                              unsigned tier, bool transit)
+{
+    return obj->writing && !obj->streams && !transit && tier + 2 == core->ntiers &&
+           core->tier[tier + 1].kind == VV_TIER_FILES;
+}
+
 unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                       uint32_t c, const struct vv_page *p)
 {
@@ -374,7 +384,8 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
         if (transit)
             class = CLASS_PASS;
     }
-    if (!to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead)
+    if (!to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead &&
+        !file_waits(core, obj, tier, transit))
         class |= CLASS_DIRTY;
     if (obj->home < tier && !to_faster)
         class |= CLASS_UP;
@@ -552,7 +563,8 @@ static inline unsigned classify_at(const struct vv_core *core, const struct vv_o
         if (transit)
             class = CLASS_PASS;
     }
-    if (!(w->way & slower) && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead)
+    if (!(w->way & slower) && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead &&
+        !file_waits(core, obj, tier, transit))
         class |= CLASS_DIRTY;
     if (obj->home < tier && !(w->way & faster))
         class |= CLASS_UP;
@@ -788,6 +800,8 @@ void vvi_object_written(struct vv_core *core, struct vv_object *obj)
         vvi_gen_end(core, vvi_object_find(core, obj->hist, obj->version), VV_GEN_REPLACED);
     vvi_hint_account(core, obj, -1);
     vvi_gen_step(core, obj, VV_GEN_WRITTEN);
+    if (core->disk >= 0 && !core->tier[core->disk].is_arena && !obj->durable)
+        vvi_core_reclass(core, obj, 0, obj->nchunks); /* now its file may be begun */
     obj->ordered = false;
     obj->ordinal = vvi_hist(core, obj->hist)->next_ordinal++;
     vvi_object_enter(core, obj);

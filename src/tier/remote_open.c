@@ -10,8 +10,8 @@
  * Otherwise the highest generation of a version counts, in either folder: generations grow from life
  * to life. A local file that never came to the shared folder is out of date if a later life has
  * written there since (on another node): it is not taken. If not, it is the newest there is, and is
- * brought to the shared folder now; the highest generation that is there already is taken too, and
- * stays until then.
+ * brought to the shared folder now. The generations below are taken too, for the engine to decide when
+ * they go.
  *
  * A damaged file is repaired if the other folder has it good. If it has the highest generation, or a
  * record names it, and there is no good copy, the version is told to be damaged: older bytes must
@@ -369,20 +369,18 @@ static int take_highest(struct opening *o)
     struct newest top = newest_of(o);
     int rc = 0;
     for (size_t first = 0, next; rc == 0 && first < o->n; first = next) {
-        struct vvi_rfound *best = NULL, *stored = NULL;
-        for (next = first; next < o->n && o->v[next].e.version == o->v[first].e.version; next++)
-            if (!out_of_date(&o->v[next], &top)) {
-                best = &o->v[next];
-                stored = best->remote ? best : stored;
-            }
-        if (best == NULL)
+        const struct vvi_rdamage *worst = worst_of(o, o->v[first].e.version);
+        for (next = first; next < o->n && o->v[next].e.version == o->v[first].e.version;)
+            next++;
+        size_t best = next;
+        while (best > first && out_of_date(&o->v[best - 1], &top))
+            best--;
+        if (best == first || (worst != NULL && worst->generation > o->v[best - 1].e.generation))
             continue;
-        const struct vvi_rdamage *worst = worst_of(o, best->e.version);
-        if (worst != NULL && worst->generation > best->e.generation)
-            continue;
-        rc = adopt(o, best, false);
-        if (rc == 0 && stored != NULL && stored != best)
-            rc = adopt(o, stored, false);
+        /* Lower generations go when the highest has reached the level, or with the version. */
+        for (size_t i = first; rc == 0 && i < best; i++)
+            if (!out_of_date(&o->v[i], &top))
+                rc = adopt(o, &o->v[i], false);
     }
     for (size_t i = 0; rc == 0 && i < o->nbad; i++) {
         const struct vvi_rdamage *bad = &o->bad[i];

@@ -34,6 +34,7 @@ struct life {
     struct varve_history *h;
     char *buf;
     uint32_t room;
+    bool resumed;
     struct lease lease[LEASES];
     struct {
         bool used;
@@ -230,8 +231,8 @@ static void do_checkpoint(struct life *l, const struct op *op)
         ref_written(&x->ref, v, gen);
     if (op->kind == OP_POLL && rc == -ETIMEDOUT)
         return;
-    /* What an opening has found may be of a life that did not finish it. */
-    check_checkpoint(l, v, rc, existed, earlier || x->lives > 1);
+    /* What an opening has found may be of a life that did not finish it, or resumed from before it. */
+    check_checkpoint(l, v, rc, existed, earlier || x->lives > 1 || l->resumed);
 }
 
 static void do_nodata(struct life *l, const struct op *op)
@@ -545,7 +546,7 @@ static void do_op(struct life *l, const struct op *op)
         do_latest(l);
         break;
     case OP_RESUME:
-        (void)!varve_resume(l->h, op->a);
+        l->resumed |= varve_resume(l->h, op->a) == 0;
         break;
     case OP_HINT:
         (void)!varve_hint(l->h, op->a);

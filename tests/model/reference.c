@@ -138,6 +138,7 @@ void ref_written(struct ref *r, unsigned version, unsigned gen)
     if (x->now.n > 0)
         x->before = highest(&x->now);
     x->now = only(gen);
+    x->exposed_before |= x->exposed;
     x->opened = x->droppable = x->exposed = false;
     mark_droppable(r);
 }
@@ -209,6 +210,7 @@ void ref_given_up(struct ref *r)
             add(&x->now, was.gen[i]);
         x->now.missing |= was.missing;
         x->opened = false;
+        x->exposed |= x->exposed_before; /* it may be one from before that is back */
     }
 }
 
@@ -222,8 +224,10 @@ void ref_open(struct ref *r, bool lost)
             x->next = x->node;
         x->now = x->next;
         x->opened = true;
-        x->exposed = false;
+        x->exposed = x->exposed_before = false;
     }
+    /* A kill may have left more versions than are kept, and undone an overwrite. */
+    mark_droppable(r);
 }
 
 void ref_seen(struct ref *r, unsigned version)

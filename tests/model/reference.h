@@ -33,6 +33,7 @@ struct ref_version {
     bool opened;         /* `now` is what the opening found */
     bool droppable;      /* retention may have given it up */
     bool exposed;        /* its storage was removed after it was written: it may never be safe */
+    bool exposed_before; /* that of a generation that was replaced was */
     unsigned before;     /* the last generation that was replaced or discarded */
 };
 

@@ -65,13 +65,12 @@ static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int v
 
 /* The version exists and is on its way to its level. VELOC_Checkpoint_end(0) would bring it back, so it
  * has to have a file before it is replaced. */
-static void file_old(struct vvi_veloc *c)
+static int file_old(struct vvi_veloc *c)
 {
     if (c->level < VARVE_LEVEL_LOCAL)
-        return;
+        return 0;
     int rc = varve_wait(c->current->h, (uint64_t)c->version, VARVE_LEVEL_LOCAL, -1);
-    if (rc != 0 && rc != -ENOENT)
-        failed(c, c->current, c->version, rc);
+    return rc == -ENOENT ? 0 : rc;
 }
 
 int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, size_t n)
@@ -80,16 +79,16 @@ int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, 
     if (rc)
         return rc;
     c->replaces = vvi_veloc_listed(&c->current->pending, c->version);
-    if (c->replaces)
-        file_old(c);
-    rc = vvi_veloc_list_add(&c->current->pending, c->version);
+    rc = c->replaces ? file_old(c) : 0;
+    if (rc == 0)
+        rc = vvi_veloc_list_add(&c->current->pending, c->version);
     if (rc == 0)
         rc = write_version(c, c->current, c->version);
     c->taken = rc == 0;
     if (rc && !c->replaces)
         vvi_veloc_list_remove(&c->current->pending, c->version);
-    if (rc == 0)
-        vvi_veloc_list_remove(&c->current->failed, c->version);
+    /* It is written again, or the caller hears that it could not be. */
+    vvi_veloc_list_remove(&c->current->failed, c->version);
     if (rc)
         vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
     /* A file that was mapped goes now. */

@@ -861,8 +861,10 @@ static void hints_leave(struct vv_core *core, struct vv_object *obj, struct vv_o
     if (!successor)
         successor = vvi_object_new(core, obj->hist, obj->version);
     vvi_hint_moved(core, obj, successor);
-    if (successor)
-        vvi_hint_account(core, successor, 1);
+    if (!successor)
+        return;
+    vvi_hint_account(core, successor, 1);
+    vvi_object_refresh(core, successor); /* its pages rank by its hints now */
 }
 
 void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor)

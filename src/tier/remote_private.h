@@ -29,6 +29,7 @@ struct vvi_rentry {
     bool removing;   /* a removal is under way: it counts as gone */
     uint32_t misses; /* polls in a row that failed */
     int err;         /* why it goes no further; 0: it does */
+    int remove_err;  /* why its removal from the shared folder failed, until that is tried again */
     uint64_t marked_ns, poll_ns, rest_ns;
 };
 
@@ -43,6 +44,7 @@ struct vvi_radmitted {
     struct vvi_radmitted *next;
     struct vv_remote_hist *hist;
     uint64_t version, generation, bytes;
+    bool stuck; /* its removal failed: no room comes of it by itself */
 };
 
 /* A bad copy to be put right. */
@@ -207,8 +209,9 @@ bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_erro
 /* The file is committed and has so many bytes: what it counts for from now on. */
 uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
                                     uint64_t bytes);
-/* A file that was never committed is gone. */
-void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation);
+/* A file that was never committed is gone, or could not be removed. */
+void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
+                              bool gone);
 /* The history is being closed. */
 void vvi_space_forget_locked(struct vv_remote_hist *h);
 /* There may be room now, or none will come: whoever is held back is looked at again. */

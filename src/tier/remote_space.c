@@ -43,7 +43,8 @@ bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_erro
     if (*find_admitted(r, h, io->key.version, io->key.generation) != NULL) {
         in = true;
     } else if (fresh != NULL && r->used + bytes <= r->opts.local_bytes) {
-        *fresh = (struct vvi_radmitted){r->admitted, h, io->key.version, io->key.generation, bytes};
+        *fresh = (struct vvi_radmitted){r->admitted,        h,     io->key.version,
+                                        io->key.generation, bytes, false};
         r->admitted = fresh;
         fresh = NULL;
         r->used += bytes;
@@ -75,11 +76,14 @@ uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, 
     return bytes;
 }
 
-void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
+void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
+                              bool gone)
 {
     struct vv_remote *r = h->remote;
     struct vvi_radmitted **at = find_admitted(r, h, version, generation), *a = *at;
-    if (a != NULL) {
+    if (a != NULL && !gone) {
+        a->stuck = true;
+    } else if (a != NULL) {
         *at = a->next;
         r->used -= a->bytes;
         free(a);
@@ -158,11 +162,12 @@ static bool room_may_come_locked(const struct vv_remote *r)
         return true;
     /* What is being written now will be committed and copied, or removed. */
     for (const struct vvi_radmitted *a = r->admitted; a != NULL; a = a->next)
-        if (!a->hist->stopped)
+        if (!a->hist->stopped && !a->stuck)
             return true;
     for (const struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
         for (size_t i = 0; i < h->n; i++)
-            if (h->entry[i].removing || on_its_way_locked(h, &h->entry[i]))
+            if ((h->entry[i].removing && h->entry[i].remove_err == 0) ||
+                on_its_way_locked(h, &h->entry[i]))
                 return true;
     return false;
 }

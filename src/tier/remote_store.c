@@ -38,10 +38,15 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
     struct vvi_rstore *s = removal->store;
     struct vv_remote *r = s->remote;
     vv_mutex_lock(&r->lock);
+    struct vvi_rentry *e =
+        vvi_remote_find(removal->hist, removal->io->key.version, removal->io->key.generation);
+    /* What the shared folder most likely never had does not keep the local file from going. */
+    if (e != NULL && !e->stored && e->local) {
+        e->remove_err = status;
+        status = 0;
+    }
     if (status < 0) {
         removal->io->status = status;
-        struct vvi_rentry *e =
-            vvi_remote_find(removal->hist, removal->io->key.version, removal->io->key.generation);
         if (e != NULL)
             e->removing = false; /* it is still there, and the engine says so */
         report_locked(s, removal->io);
@@ -241,8 +246,10 @@ static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
     *removal = (struct vvi_rremove){.store = s, .io = io, .hist = h};
     vv_mutex_lock(&r->lock);
     e = vvi_remote_find(h, io->key.version, io->key.generation);
-    if (e != NULL)
+    if (e != NULL) {
         e->removing = true;
+        e->remove_err = 0;
+    }
     *r->removals_tail = removal;
     r->removals_tail = &removal->next;
     s->away++;
@@ -302,17 +309,22 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
 }
 
 /* The local file is gone, or cannot be removed and still takes its space. */
-static void removed(struct vvi_rstore *s, const struct vv_store_io *io)
+static void removed(struct vvi_rstore *s, struct vv_store_io *io)
 {
     struct vv_remote *r = s->remote;
     struct vv_remote_hist *h = io->key.history->remote;
     vv_mutex_lock(&r->lock);
-    const struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
-    if (e != NULL && io->status == 0)
+    struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
+    if (e != NULL && io->status == 0) {
         r->used -= e->local_bytes;
-    vvi_remote_erase(h, io->key.version, io->key.generation);
-    if (io->status == 0)
-        vvi_space_removed_locked(h, io->key.version, io->key.generation);
+        e->local_bytes = 0;
+        e->local = false;
+    }
+    if (e != NULL && io->status == 0 && e->remove_err < 0)
+        io->status = e->remove_err; /* the shared folder is asked again when the engine does */
+    else
+        vvi_remote_erase(h, io->key.version, io->key.generation);
+    vvi_space_removed_locked(h, io->key.version, io->key.generation, io->status == 0);
     vv_cond_broadcast(&r->changed);
     vv_mutex_unlock(&r->lock);
 }

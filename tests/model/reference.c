@@ -139,6 +139,7 @@ void ref_written(struct ref *r, unsigned version, unsigned gen)
         x->before = highest(&x->now);
     x->now = only(gen);
     x->exposed_before |= x->exposed;
+    x->ours = true;
     x->opened = x->droppable = x->exposed = false;
     mark_droppable(r);
 }
@@ -224,7 +225,7 @@ void ref_open(struct ref *r, bool lost)
             x->next = x->node;
         x->now = x->next;
         x->opened = true;
-        x->exposed = x->exposed_before = false;
+        x->exposed = x->exposed_before = x->ours = false;
     }
     /* A kill may have left more versions than are kept, and undone an overwrite. */
     mark_droppable(r);

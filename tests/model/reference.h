@@ -31,6 +31,7 @@ struct ref_version {
     struct ref_set next; /* at the next opening */
     struct ref_set node; /* the same without the local folder */
     bool opened;         /* `now` is what the opening found */
+    bool ours;           /* this life has written it */
     bool droppable;      /* retention may have given it up */
     bool exposed;        /* its storage was removed after it was written: it may never be safe */
     bool exposed_before; /* that of a generation that was replaced was */

@@ -72,8 +72,9 @@ struct varve_history_opts {
                             is what it was. At level `cached` the old one goes at once */
     int order;           /* enum varve_order: with one that is declared the library hints every
                             version as it is written, and varve_hint is refused */
-    int confirm;         /* not 0: what replaces a version is provisional until varve_confirm: the
-                            old one stays, and varve_abort brings it back */
+    int confirm;         /* not 0: a checkpoint is provisional until varve_confirm: what it replaced
+                            stays, varve_revert brings that back, and `keep` does not count it. After
+                            a kill the next opening finds the provisional one, if it has a file */
 };
 
 /* Fills in the defaults: keep everything. */
@@ -352,14 +353,17 @@ VARVE_API int varve_commit(struct varve_history *h, uint64_t version,
                            struct CUstream_st *stream) VARVE_CHECK;
 VARVE_API int varve_commit_for(struct varve_history *h, uint64_t version,
                                struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
-/*
- * Takes back what was begun for a version: gives its reserved memory back at once (the caller sees to
- * it that no work on it is left), or, if none is reserved, undoes its last checkpoint. The version is
- * then what it was before: the one that was replaced, or none. Does not block.
- *   -ENODATA   no region is reserved for the version, and there is no such version
- *   -EALREADY  it has reached the level of the context and is not provisional
- */
+/* Gives the reserved memory of a version back at once: the caller sees to it that no work on it is
+ * left. -ENODATA: no region is reserved for the version. Does not block. */
 VARVE_API int varve_abort(struct varve_history *h, uint64_t version);
+/*
+ * Takes the last checkpoint of a version back, as long as it has not reached the level of the context
+ * or, in a history opened with `confirm`, was not confirmed. The version is then what it was before:
+ * the one that was replaced, if that had a file, or none. Does not block.
+ *   -ENOENT    no such version
+ *   -EALREADY  it has reached the level, and is not provisional
+ */
+VARVE_API int varve_revert(struct varve_history *h, uint64_t version);
 /* In a history opened with `confirm`: the last checkpoint of the version counts, and what it replaced
  * may go. -ENOENT: no such version. Does not block. */
 VARVE_API int varve_confirm(struct varve_history *h, uint64_t version) VARVE_CHECK;

@@ -828,6 +828,29 @@ int varve_discard(struct varve_history *h, uint64_t version)
     return rc;
 }
 
+int varve_revert(struct varve_history *h, uint64_t version)
+{
+    struct vvi_where here = {"revert", version, -1, -1};
+    bool begun = false;
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    rc = vvi_edition_begin(h, version, &begun); /* it may be written again */
+    if (rc == 0)
+        rc = vv_engine_take_back(h->ctx->engine, h->hist, version);
+    if (rc && begun)
+        vv_files_edition_undo(h->files, version);
+    if (rc == -EALREADY)
+        vvi_fail(h->ctx, &here, rc,
+                 "version %llu has reached its level and cannot be taken back; varve_discard "
+                 "removes it",
+                 (unsigned long long)version);
+    else if (rc)
+        vvi_history_say(h, "revert", version, rc);
+    vvi_history_leave(h);
+    return rc;
+}
+
 int varve_confirm(struct varve_history *h, uint64_t version)
 {
     int rc = vvi_history_enter(h);

@@ -491,25 +491,6 @@ int varve_commit(struct varve_history *h, uint64_t version, struct CUstream_st *
     return varve_commit_for(h, version, stream, -1);
 }
 
-/* Undoes the last checkpoint of a version that has not reached the level. */
-static int take_back(struct varve_history *h, uint64_t version)
-{
-    struct vvi_where here = {"abort", version, -1, -1};
-    bool begun;
-    int rc = vvi_edition_begin(h, version, &begun); /* it may be written again */
-    if (rc == 0)
-        rc = vv_engine_take_back(h->ctx->engine, h->hist, version);
-    if (rc == -ENOENT)
-        return parts_fail(h, "abort", version, -ENODATA);
-    if (rc == -EALREADY)
-        return vvi_fail(
-            h->ctx, &here, rc,
-            "version %llu has reached its level and cannot be taken back; varve_discard "
-            "removes it",
-            (unsigned long long)version);
-    return rc ? vvi_history_say(h, "abort", version, rc) : 0;
-}
-
 int varve_abort(struct varve_history *h, uint64_t version)
 {
     int rc = vvi_history_enter(h);
@@ -517,9 +498,7 @@ int varve_abort(struct varve_history *h, uint64_t version)
         return rc;
     struct parts p = {.n = 0};
     rc = parts_take(h, version, &p);
-    if (rc == -ENODATA) {
-        rc = take_back(h, version);
-    } else if (rc == 0) {
+    if (rc == 0) {
         for (size_t i = 0; i < p.nlends; i++)
             vv_engine_unlend(h->ctx->engine, p.lend[i]);
         parts_end(h, &p, false);

@@ -86,7 +86,6 @@ int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core)
             cfg->batch_pages[i] ? VV_MIN(cfg->batch_pages[i], (uint32_t)VV_ORDER_MAX_PAGES) : 4;
         vv_rate_init(&core->hop[i].rate, cfg->rate[i]);
     }
-    core->next_generation = 1;
     if (r < 0) {
         vv_core_free(core);
         return r;
@@ -166,6 +165,7 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     uint64_t first = cfg->order == VV_RESTORE_LIFO ? HINT_MIDDLE : 1;
     core->hist[i] = (struct hist){.used = true, .cfg = *cfg, .head = first, .tail = first};
     core->hist[i].hinted = cfg->order != VV_RESTORE_BY_HINTS;
+    core->hist[i].next_generation = VV_MAX(cfg->first_generation, (uint64_t)1);
     *ret_hist = i;
     return 0;
 }
@@ -441,44 +441,13 @@ static void begin_writing(struct vv_core *core, struct hist *h)
     }
 }
 
-/* Is the version there, or being written, and not to be replaced? */
-static bool put_refused(const struct vv_core *core, uint32_t hist, uint64_t version, bool replace)
-{
-    const struct vv_object *obj = vvi_object_find(core, hist, version);
-    const struct vv_object *writing = obj && obj->writing ? obj : obj ? obj->replacement : NULL;
-
-    if (writing && !(writing->ordered && replace))
-        return true;
-    return obj && obj->written && !replace && !obj->unfinished;
-}
-
-/* The object that a put writes: beside the version that it replaces, or what holds its hints. A put
- * that a stream has still to carry out gives way to it. Where nothing outlives the process, so does
- * what is replaced, to make room. */
-static struct vv_object *put_object(struct vv_core *core, uint32_t hist, uint64_t version)
-{
-    struct vv_object *obj = vvi_gen_last(core, hist, version);
-
-    if (obj && obj->writing) {
-        vvi_put_failed(core, obj, -ECANCELED);
-        obj = vvi_object_find(core, hist, version);
-    }
-    if (obj && obj->written && has_files(core))
-        return obj->replacement = vvi_object_beside(core, hist, version);
-    if (obj && obj->written) {
-        vvi_gen_end(core, obj, VV_GEN_DISCARDED);
-        obj = vvi_object_find(core, hist, version);
-    }
-    return obj ? obj : vvi_object_new(core, hist, version);
-}
-
 /* `lends`: its bytes stand in these already; NULL: they do not. */
 static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
                      uint64_t user, bool app_is_device, struct vv_lend *const *lends, size_t nlends,
                      struct vv_req *req)
 {
     struct vv_object *obj;
-    int r = put_refused(core, hist, version, req->replace) ? -EEXIST : 0;
+    int r = vvi_gen_refuses(core, hist, version, req->replace) ? -EEXIST : 0;
 
     if (r == 0)
         r = put_admit(core, size, user, app_is_device);
@@ -486,7 +455,7 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
         r = vvi_lend_admit(core, file_bytes(core, size, user));
     if (r < 0)
         return r;
-    obj = put_object(core, hist, version);
+    obj = vvi_gen_begin(core, hist, version);
     if (!obj)
         return -ENOMEM;
     obj->size = size;
@@ -500,8 +469,8 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     vvi_hint_account(core, obj, 1);
     obj->user = user;
     obj->provisional = vvi_hist(core, hist)->cfg.confirm;
-    obj->generation = obj->file_generation = core->next_generation;
-    core->next_generation += GENERATION_STEP;
+    obj->generation = obj->file_generation = vvi_hist(core, hist)->next_generation;
+    vvi_hist(core, hist)->next_generation += GENERATION_STEP;
     obj->pass_through = passes_through(core, obj);
     obj->streams = streams(core, obj);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
@@ -760,7 +729,7 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
         (obj->writing || obj->replacement || (obj->written && obj->generation >= generation)))
         return -EEXIST;
     if (!obj || obj->written)
-        obj = put_object(core, hist, version);
+        obj = vvi_gen_begin(core, hist, version);
     if (!obj)
         return -ENOMEM;
     obj->generation = obj->file_generation = generation;
@@ -774,7 +743,8 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
     core->tier[core->disk].used_bytes += obj->file_bytes;
     /* Where it is restored to is not known before it is; the fastest tier is the best guess. */
     obj->home = put_home(core, obj, true);
-    core->next_generation = VV_MAX(core->next_generation, generation + 1);
+    vvi_hist(core, hist)->next_generation =
+        VV_MAX(vvi_hist(core, hist)->next_generation, generation + 1);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
     vvi_object_written(core, obj);
     return 0;

@@ -220,6 +220,7 @@ struct vv_core_hist_cfg {
     uint64_t keep;       /* newest versions kept once they reached the level; 0: all */
     uint64_t keep_every; /* with `keep`, multiples of this stay too; 0: none */
     enum vv_core_level level;
+    uint64_t first_generation; /* of new objects, above all that its files ever had; 0: 1 */
     bool hold;    /* the level is reached when vv_core_reached says so, not with the commit */
     bool confirm; /* what replaces a version is provisional until vv_core_confirm */
     enum vv_restore_order order; /* declared: the core hints every version as it is written */

@@ -149,6 +149,7 @@ struct hist {
     size_t nslots, nobjects, nalive; /* nalive: dead ones included */
     struct vv_object *oldest, *newest;
     uint64_t next_ordinal, ndurable, nwritten, ndown;
+    uint64_t next_generation;
     uint64_t nsafe, nexempt; /* versions that vvi_gen_counts; of them, those marked `exempt` */
     uint32_t ncopies[VV_MAX_TIERS];
 
@@ -222,7 +223,7 @@ struct vv_core {
     struct hop_state hop[VV_HOP_COUNT];
     struct hist *hist;
     uint32_t nhist;
-    uint64_t now_ns, next_generation, stamp;
+    uint64_t now_ns, stamp;
     uint64_t inflight;                        /* orders issued and not completed */
     struct vv_order *ready_head, *ready_tail; /* to be handed out */
     struct vv_order *orders;                  /* all of them, handed out or not */
@@ -515,6 +516,12 @@ static inline struct vv_object *vvi_gen_last(const struct vv_core *core, uint32_
     return obj && obj->replacement && obj->replacement->ordered ? obj->replacement : obj;
 }
 
+/* Is the version there, or being written, and not to be replaced? */
+bool vvi_gen_refuses(const struct vv_core *core, uint32_t hist, uint64_t version, bool replace);
+/* The object that a put writes: beside the version that it replaces, or what holds its hints. A put
+ * that a stream has still to carry out gives way to it. Where nothing outlives the process, so does
+ * what is replaced, to make room. NULL: no memory. */
+struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t version);
 /* Changes the state of a generation, as the table allows. The caller keeps the books. */
 void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event);
 /* It ends, by REPLACED, DROPPED or DISCARDED; what follows for the others of its version follows. */

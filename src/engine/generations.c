@@ -152,6 +152,36 @@ void vvi_gen_close(struct vv_core *core, struct vv_object *obj)
     vvi_gen_end(core, obj, VV_GEN_DISCARDED);
 }
 
+/* ---- one begins ---- */
+
+bool vvi_gen_refuses(const struct vv_core *core, uint32_t hist, uint64_t version, bool replace)
+{
+    const struct vv_object *obj = vvi_object_find(core, hist, version);
+    const struct vv_object *writing = obj && obj->writing ? obj : obj ? obj->replacement : NULL;
+
+    if (writing && !(writing->ordered && replace))
+        return true;
+    return obj && obj->written && !replace && !obj->unfinished;
+}
+
+struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
+    struct vv_object *obj = vvi_gen_last(core, hist, version);
+
+    if (obj && obj->writing) {
+        vvi_put_failed(core, obj, -ECANCELED);
+        obj = vvi_object_find(core, hist, version);
+    }
+    if (obj && obj->written && files)
+        return obj->replacement = vvi_object_beside(core, hist, version);
+    if (obj && obj->written) {
+        vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+        obj = vvi_object_find(core, hist, version);
+    }
+    return obj ? obj : vvi_object_new(core, hist, version);
+}
+
 /* ---- the level ---- */
 
 /* What is behind it may go: everything once it is safe, all but a safe one once it is confirmed. */
@@ -190,6 +220,8 @@ void vvi_gen_retain(struct vv_core *core, struct hist *h)
     struct vv_object *obj = h->cfg.keep ? h->oldest : NULL, *next;
     bool durable = h->cfg.level == VV_CORE_DURABLE;
 
+    if ((durable ? h->nsafe : h->nwritten) - h->nexempt < h->cfg.keep)
+        return;
     for (; obj; obj = next) {
         bool counts = durable ? vvi_gen_counts(obj) : obj->written;
         uint64_t newer = (durable ? h->nsafe : h->nwritten) - h->nexempt - counts;
@@ -275,12 +307,23 @@ static void acknowledge(struct vv_core *core, struct vv_object *obj)
     h->nsafe += vvi_gen_counts(obj);
 }
 
+/* Has a generation that it holds back reached the level? Then the version has. */
+static bool safe_behind(const struct hist *h, const struct vv_object *obj)
+{
+    const struct vv_object *old = obj->old;
+
+    while (old && h->cfg.hold && !old->reached)
+        old = old->old;
+    return old != NULL;
+}
+
 int vv_core_latest(struct vv_core *core, uint32_t hist, uint64_t *ret_version)
 {
     const struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj = h->newest;
 
-    while (obj && h->cfg.level == VV_CORE_DURABLE && obj->gen != VV_GEN_SAFE)
+    while (obj && h->cfg.level == VV_CORE_DURABLE && obj->gen != VV_GEN_SAFE &&
+           !safe_behind(h, obj))
         obj = obj->older;
     if (!obj)
         return -ENOENT;

@@ -43,11 +43,14 @@ uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq)
     if (seq >= h->tail)
         return h->tail;
     next = vv_bitset_next(&h->open[set], at);
-    if (next < h->ring_size)
-        return seq + (next - at);
-    /* The ring goes round. */
-    next = vv_bitset_next(&h->open[set], 0);
-    return next < at ? seq + (h->ring_size - at) + next : h->tail;
+    if (next >= h->ring_size) { /* the ring goes round */
+        next = vv_bitset_next(&h->open[set], 0);
+        if (next >= at)
+            return h->tail;
+        next += h->ring_size;
+    }
+    /* What is found behind the end stands before `seq`. */
+    return VV_MIN(seq + (next - at), h->tail);
 }
 
 void vvi_hint_close(struct hist *h, unsigned set, uint64_t seq)

@@ -905,11 +905,31 @@ void vvi_object_drop_pages(struct vv_core *core, struct vv_object *obj)
     drop_idle_pages(core, obj);
 }
 
+/* Has its file removed, once no order uses that. True: a REMOVE order is out and has a reference. */
+static bool remove_file(struct vv_core *core, struct vv_object *obj)
+{
+    if (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES || obj->removing)
+        return false;
+    /* A write that failed may have left something, however little of it is known here. */
+    bool on_disk = obj->durable || obj->spoiled || obj->copy[core->disk];
+    obj->removing = true;
+    if (on_disk && !(obj->keep_file && obj->durable)) {
+        vvi_sched_remove_file(core, obj); /* takes a reference */
+        return true;
+    }
+    vvi_object_file_gone(core, obj);
+    return false;
+}
+
 void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
 {
     vv_assert(obj->refs > 0);
-    if (--obj->refs > 0)
+    if (--obj->refs > 0) {
+        /* What is lent are pages: the file need not wait for their return. */
+        if (obj->gen == VV_GEN_ENDED && !obj->nameless && obj->refs == obj->lent)
+            (void)remove_file(core, obj);
         return;
+    }
     if (!obj->dead) {
         /* A version that is only hinted, and not even that any more. */
         if (!obj->written && !obj->writing && !obj->hint_first) {
@@ -927,16 +947,8 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
         h->unremoved = obj;
         return;
     }
-    if (core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES && !obj->removing) {
-        /* A write that failed may have left something, however little of it is known here. */
-        bool on_disk = obj->durable || obj->spoiled || obj->copy[core->disk];
-        obj->removing = true;
-        if (on_disk && !(obj->keep_file && obj->durable)) {
-            vvi_sched_remove_file(core, obj); /* takes a reference */
-            return;
-        }
-        vvi_object_file_gone(core, obj);
-    }
+    if (remove_file(core, obj))
+        return;
     if (core->disk >= 0 && obj->copy[core->disk])
         vvi_copy_free(core, obj->copy[core->disk]);
     object_free(core, obj);

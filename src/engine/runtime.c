@@ -303,10 +303,12 @@ void vv_engine_close(struct vv_engine *e)
 int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cfg,
                           struct vv_files *files, uint64_t first_generation, uint32_t *ret_hist)
 {
+    struct vv_core_hist_cfg core_cfg = *cfg;
     uint32_t hist;
+    core_cfg.first_generation = first_generation;
     vvi_engine_lock(e);
     int rc;
-    while ((rc = vv_core_history_new(e->core, cfg, &hist)) == 0 && hist < e->nhist &&
+    while ((rc = vv_core_history_new(e->core, &core_cfg, &hist)) == 0 && hist < e->nhist &&
            e->hist[hist].draining) {
         vv_core_history_drop(e->core, hist, vv_now_ns());
         vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
@@ -324,8 +326,7 @@ int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cf
         }
     }
     if (rc == 0)
-        e->hist[hist] =
-            (struct vvi_engine_hist){.files = files, .first_generation = first_generation};
+        e->hist[hist] = (struct vvi_engine_hist){.files = files};
     vvi_engine_unlock(e);
     if (rc == 0)
         *ret_hist = hist;
@@ -353,8 +354,6 @@ int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64
 {
     vvi_engine_lock(e);
     int rc = vv_core_adopt(e->core, hist, version, generation, size, user, reached);
-    if (rc == 0 && generation > e->hist[hist].adopted_max)
-        e->hist[hist].adopted_max = generation;
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
     return rc;
@@ -517,8 +516,7 @@ int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version)
 void vv_engine_reached(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation)
 {
     vvi_engine_lock(e);
-    vv_core_reached(e->core, hist, version, vvi_engine_core_generation(&e->hist[hist], generation),
-                    vv_now_ns());
+    vv_core_reached(e->core, hist, version, generation, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
 }
@@ -556,9 +554,6 @@ int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
 {
     vvi_engine_lock(e);
     int rc = vv_core_lookup(e->core, hist, version, ret_info);
-    if (rc == 0)
-        ret_info->file_generation =
-            vvi_engine_file_generation(&e->hist[hist], ret_info->file_generation);
     if (rc == 0 && e->cfg.retain_user)
         e->cfg.retain_user(e->cfg.user_arg, ret_info->user);
     vvi_engine_unlock(e);

@@ -192,8 +192,7 @@ int vv_engine_confirm(struct vv_engine *e, uint32_t hist, uint64_t version) VV_W
 int vv_engine_take_back(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
 void vv_engine_acknowledge(struct vv_engine *e, uint32_t hist, const uint64_t *version);
 
-/* On success the caller has a reference on ret_info->user; file_generation is that in the file's
- * name. */
+/* On success the caller has a reference on ret_info->user. */
 int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
                      struct vv_object_info *ret_info) VV_WARN_UNUSED;
 /* As vv_core_wanted; the generation is that of requests to the store. */

@@ -151,9 +151,6 @@ struct vvi_engine_hist {
      * ended, but whoever drops it looks here once more after that, having let go of the lock. */
     bool draining;
     bool dropped; /* nobody will ask for its errors any more */
-    /* The core numbers new objects above those it adopted; files must be numbered above all that
-     * ever were in the folder. See vvi_engine_file_generation. */
-    uint64_t adopted_max, first_generation;
     /* The last chunks whose bytes did not verify, each of another version. Several, as prefetching
      * goes on to the next version while the error of this one is on its way to the caller. */
     struct vvi_bad_chunk bad[VVI_BAD_CHUNKS];
@@ -295,24 +292,6 @@ void vvi_engine_unlock(struct vv_engine *e);
 /* Waits on a condition variable of the engine lock, with those wake-ups done first. 0, perhaps
  * without a signal, or -ETIMEDOUT. */
 int vvi_engine_wait_locked(struct vv_engine *e, struct vv_cond *cond, uint64_t deadline_ns);
-
-/* The generation in the name of an object's file. */
-static inline uint64_t vvi_engine_file_generation(const struct vvi_engine_hist *h,
-                                                  uint64_t generation)
-{
-    if (generation <= h->adopted_max)
-        return generation;
-    return generation - h->adopted_max - 1 + VV_MAX(h->first_generation, h->adopted_max + 1);
-}
-
-/* The core's number of that. */
-static inline uint64_t vvi_engine_core_generation(const struct vvi_engine_hist *h,
-                                                  uint64_t generation)
-{
-    if (generation <= h->adopted_max)
-        return generation;
-    return generation + h->adopted_max + 1 - VV_MAX(h->first_generation, h->adopted_max + 1);
-}
 
 /* The record of a version, or NULL. Engine lock held. */
 static inline struct vvi_bad_chunk *vvi_bad_chunk_find(struct vvi_engine_hist *h, uint64_t version,

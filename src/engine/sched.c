@@ -917,8 +917,8 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
         vvi_copy_free(core, copy);
     }
     if (++obj->file_generation % GENERATION_STEP == obj->generation % GENERATION_STEP) {
-        obj->file_generation = core->next_generation;
-        core->next_generation += GENERATION_STEP;
+        obj->file_generation = vvi_hist(core, obj->hist)->next_generation;
+        vvi_hist(core, obj->hist)->next_generation += GENERATION_STEP;
     }
     obj->spoiled = false;
     vvi_core_reclass(core, obj, 0, obj->nchunks);

@@ -176,6 +176,8 @@ void vvi_remote_erase(struct vv_remote_hist *h, uint64_t version, uint64_t gener
     memmove(e, e + 1, (h->n - at) * sizeof(*e));
     if (at < h->low)
         h->low--;
+    if (at < h->report_from)
+        h->report_from--;
 }
 
 void vvi_remote_wake_locked(struct vv_remote_hist *h, size_t index)

@@ -91,6 +91,7 @@ struct vv_remote_hist {
     unsigned waiters; /* for completeness */
     unsigned busy;    /* jobs that use it now */
     bool stopped, report, sweep;
+    size_t report_from; /* entries before it are reported */
     uint64_t trace_history;
 };
 

@@ -41,14 +41,18 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
     struct vvi_rentry *e =
         vvi_remote_find(removal->hist, removal->io->key.version, removal->io->key.generation);
     /* What the shared folder most likely never had does not keep the local file from going. */
-    if (e != NULL && !e->stored && e->local) {
+    if (e != NULL && !e->stored) {
         e->remove_err = status;
-        status = 0;
+        status = e->local ? 0 : status;
     }
     if (status < 0) {
         removal->io->status = status;
-        if (e != NULL)
+        if (e != NULL && e->stored) {
             e->removing = false; /* it is still there, and the engine says so */
+            removal->hist->report = true;
+            removal->hist->report_from = 0;
+            vv_cond_signal(&r->work);
+        }
         report_locked(s, removal->io);
         free(removal);
     } else {
@@ -287,11 +291,12 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
 {
     struct vv_remote *r = s->remote;
     struct vv_remote_hist *h = io->key.history->remote;
-    struct vvi_rentry e = {.version = io->key.version,
-                           .generation = io->key.generation,
-                           .run_id = h->run_id,
-                           .local = !r->opts.direct,
-                           .stored = r->opts.direct};
+    struct vvi_rentry e = {
+        .version = io->key.version,
+        .generation = io->key.generation,
+        .run_id = vv_files_run_id(io->key.history, io->key.version, io->key.generation),
+        .local = !r->opts.direct,
+        .stored = r->opts.direct};
     vv_mutex_lock(&r->lock);
     if (r->opts.local_bytes != 0)
         e.local_bytes = vvi_space_committed_locked(
@@ -320,8 +325,11 @@ static void removed(struct vvi_rstore *s, struct vv_store_io *io)
         e->local_bytes = 0;
         e->local = false;
     }
-    if (e != NULL && io->status == 0 && e->remove_err < 0)
-        io->status = e->remove_err; /* the shared folder is asked again when the engine does */
+    /* What failed is asked for again by the engine, and then counts as it does now. */
+    if (e != NULL && io->status < 0)
+        e->remove_err = io->status;
+    else if (e != NULL && e->remove_err < 0)
+        io->status = e->remove_err;
     else
         vvi_remote_erase(h, io->key.version, io->key.generation);
     vvi_space_removed_locked(h, io->key.version, io->key.generation, io->status == 0);

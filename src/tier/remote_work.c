@@ -150,6 +150,7 @@ static struct job pick_locked(struct vv_remote *r, uint64_t now_ns, uint64_t *du
 void vvi_remote_reached_locked(struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     h->report = true;
+    h->report_from = VV_MIN(h->report_from, (size_t)(e - h->entry));
     h->sweep |= h->nleft > 0 && e->generation >= h->first_generation;
     vv_trace(VV_TRACE_REMOTE, h->trace_history, e->version, e->file.file_bytes, e->complete);
 }
@@ -482,7 +483,9 @@ static void run_report(const struct job *job)
     struct vv_remote_hist *h = job->hist;
     struct vvi_rentry e;
     vv_mutex_lock(&h->remote->lock);
-    for (size_t at = 0; find_unreported_locked(h, &at, &e);) {
+    size_t at = h->report_from;
+    h->report_from = h->n;
+    while (find_unreported_locked(h, &at, &e)) {
         vv_mutex_unlock(&h->remote->lock);
         h->opts.reached(h->opts.arg, e.version, e.generation);
         vv_mutex_lock(&h->remote->lock);

@@ -43,7 +43,7 @@ static void failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version
                    version);
     c->failed = true;
     /* Without memory for the note the next restart gets the older bytes at once. */
-    if (varve_abort(hist->h, (uint64_t)version) == 0 && vvi_veloc_list_add(&hist->failed, version))
+    if (varve_revert(hist->h, (uint64_t)version) == 0 && vvi_veloc_list_add(&hist->failed, version))
         vvi_veloc_say(c, "version %d: out of memory", version);
 }
 
@@ -161,8 +161,8 @@ static int take_back(struct vvi_veloc *c)
     int limit_ms = c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1;
     if (!c->replaces)
         vvi_veloc_list_remove(&c->current->pending, c->version);
-    int rc = varve_abort(c->current->h, (uint64_t)c->version);
-    if (rc == -ENODATA)
+    int rc = varve_revert(c->current->h, (uint64_t)c->version);
+    if (rc == -ENOENT)
         rc = 0; /* it failed, and has been taken back */
     if (rc == 0) {
         rc = varve_flush(c->current->h, limit_ms);

@@ -325,7 +325,7 @@ int VELOC_Finalize(int drain)
         return VELOC_FAILURE;
     int rc = 0;
     if (c->phase == VVI_VELOC_CHECKPOINT && c->taken)
-        varve_abort(c->current->h, (uint64_t)c->version);
+        varve_revert(c->current->h, (uint64_t)c->version);
     vvi_veloc_route_drop(c);
     if (drain)
         rc = vvi_veloc_drain(c, -1);

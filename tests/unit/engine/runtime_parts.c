@@ -106,23 +106,6 @@ static void test_spans(void)
     T_EQ(c.spans, 2);
 }
 
-/* Files of new objects are numbered above all that ever were in the folder, in order; adopted ones
- * keep their number. */
-static void test_generations(void)
-{
-    struct vvi_engine_hist h = {.adopted_max = 7, .first_generation = 20};
-    T_EQ(vvi_engine_file_generation(&h, 1), 1);
-    T_EQ(vvi_engine_file_generation(&h, 7), 7);
-    T_EQ(vvi_engine_file_generation(&h, 8), 20);
-    T_EQ(vvi_engine_file_generation(&h, 9), 21);
-    h = (struct vvi_engine_hist){.adopted_max = 7, .first_generation = 8};
-    T_EQ(vvi_engine_file_generation(&h, 7), 7);
-    T_EQ(vvi_engine_file_generation(&h, 8), 8);
-    h = (struct vvi_engine_hist){.adopted_max = 0, .first_generation = 1};
-    T_EQ(vvi_engine_file_generation(&h, 1), 1);
-    T_EQ(vvi_engine_file_generation(&h, 5), 5);
-}
-
 static void test_queue(void)
 {
     struct vvi_order_queue q = {0};
@@ -163,7 +146,6 @@ int main(void)
 {
     T_RUN(test_segments);
     T_RUN(test_spans);
-    T_RUN(test_generations);
     T_RUN(test_queue);
     T_RUN(test_pacer);
     return t_done();

@@ -588,6 +588,20 @@ int drive_take_back(struct drive *d, uint32_t hist, uint64_t version)
     return r;
 }
 
+int drive_confirm(struct drive *d, uint32_t hist, uint64_t version)
+{
+    int r = vv_core_confirm(d->core, hist, version, d->now_ns);
+
+    collect(d);
+    return r;
+}
+
+void drive_reached(struct drive *d, uint32_t hist, uint64_t version, uint64_t file_generation)
+{
+    vv_core_reached(d->core, hist, version, file_generation, d->now_ns);
+    collect(d);
+}
+
 int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
                 uint64_t size)
 {

@@ -167,6 +167,12 @@ static void ordered(void)
     T_EQ(put.req.status, -EIO);
     T_EQ(wait.req.status, -EIO);
     hand_get(&d, h, 1);
+    /* A put that may not replace a version may not replace one that is on its way either. */
+    d.ordered = true;
+    T_OK(drive_put(&d, &put, h, 2, DRIVE_PAGE));
+    d.ordered = false;
+    T_ERR(drive_put(&d, &wait, h, 2, DRIVE_PAGE), -EEXIST);
+    T_OK(drive_finish(&d, &put));
     hand_close(&d);
 }
 
@@ -189,6 +195,7 @@ static void taken_back(void)
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 2);
     hand_get(&d, h, 1);
+    T_ERR(drive_take_back(&d, h, 1), -EALREADY); /* it is as safe as it was */
     /* Without an old one nothing is left. */
     hand_put(&d, h, 3, 1);
     T_OK(drive_take_back(&d, h, 3));
@@ -230,8 +237,8 @@ static void larger_than_memory(void)
             drive_end(&d, 0, 0);
         T_CHECK(put.pending);
         T_EQ(generation(h, 1), old);
-        hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, fails ? -ENOSPC : 0);
-        T_EQ(put.req.status, fails ? -ENOSPC : 0);
+        hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, fails ? -EDQUOT : 0);
+        T_EQ(put.req.status, fails ? -EDQUOT : 0);
         T_EQ(generation(h, 1) == old, fails);
         drive_run(&d);
         T_EQ(files(1), 1);
@@ -278,6 +285,111 @@ static void retention(void)
     hand_close(&d);
 }
 
+/* What replaces a version is provisional until it is confirmed: the old one stays, safe or not. */
+static void provisional(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .confirm = true};
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    hand_put(&d, h, 1, 1);
+    committed(h, 1);
+    T_OK(drive_confirm(&d, h, 1));
+    uint64_t old = generation(h, 1);
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    /* One that was never confirmed is behind none. */
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    T_OK(drive_take_back(&d, h, 1));
+    T_EQ(generation(h, 1), old);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    hand_get(&d, h, 1);
+    replace(h, 1, 1);
+    committed(h, 1);
+    T_OK(drive_confirm(&d, h, 1));
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    T_CHECK(generation(h, 1) > old);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* Files go on to a shared folder: a version is safe when its file is there, and not before. */
+static void reached(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .hold = true};
+    uint64_t latest = 0;
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    hand_put(&d, h, 1, 1);
+    committed(h, 1);
+    T_ERR(vv_core_latest(d.core, h, &latest), -ENOENT);
+    uint64_t old = generation(h, 1);
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    drive_reached(&d, h, 1, old); /* late: it has been replaced */
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    T_ERR(vv_core_latest(d.core, h, &latest), -ENOENT);
+    /* It counts when it comes back. */
+    T_OK(drive_take_back(&d, h, 1));
+    T_OK(vv_core_latest(d.core, h, &latest));
+    T_EQ(latest, 1);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_reached(&d, h, 1, generation(h, 1));
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    T_CHECK(generation(h, 1) > old);
+    hand_close(&d);
+}
+
+/* A wait goes over to the generation that replaces the one that it waits for. */
+static void waited_for(void)
+{
+    uint32_t h = with_version("H4F", 1);
+    struct drive_call wait;
+
+    hand_put(&d, h, 2, 1);
+    T_OK(drive_wait(&d, &wait, h, 2, VV_CORE_DURABLE));
+    replace(h, 2, 1);
+    T_OK(drive_finish(&d, &wait));
+    T_EQ(files(2), 1);
+    hand_get(&d, h, 2);
+    hand_close(&d);
+}
+
+/* Closing keeps the files of all generations: the new one is not safe. */
+static void closed(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .hold = true};
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    hand_put(&d, h, 1, 1);
+    committed(h, 1);
+    drive_reached(&d, h, 1, generation(h, 1));
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    vv_core_history_drop(d.core, h, d.now_ns);
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    hand_close(&d);
+}
+
 int main(void)
 {
     T_RUN(old_goes_after_the_commit);
@@ -290,5 +402,9 @@ int main(void)
     T_RUN(larger_than_memory);
     T_RUN(kept_in_memory);
     T_RUN(retention);
+    T_RUN(provisional);
+    T_RUN(reached);
+    T_RUN(waited_for);
+    T_RUN(closed);
     return t_done();
 }

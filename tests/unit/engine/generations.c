@@ -224,6 +224,23 @@ static void while_read(void)
     hand_close(&d);
 }
 
+/* A restore that is under way when its version is replaced does not end with the old bytes. */
+static void read_again(void)
+{
+    uint32_t h = opened("H4F");
+    struct drive_call get, put;
+
+    T_OK(drive_adopt(&d, h, 1, 1, 3 * DRIVE_PAGE));
+    T_OK(drive_get(&d, &get, h, 1));
+    T_OK(drive_replace(&d, &put, h, 1, DRIVE_PAGE));
+    hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, 0);
+    T_EQ(put.req.status, 0);
+    drive_run(&d);
+    T_EQ(get.req.status, -ESTALE);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
 /* What memory cannot hold is written when its file is committed, and not before. */
 static void larger_than_memory(void)
 {
@@ -373,7 +390,7 @@ static void waited_for(void)
 /* Closing keeps the files of all generations: the new one is not safe. */
 static void closed(void)
 {
-    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    uint32_t other = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE), h = other;
     struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .hold = true};
 
     T_OK(vv_core_history_new(d.core, &cfg, &h));
@@ -385,6 +402,7 @@ static void closed(void)
     drive_run(&d);
     T_EQ(files(1), 2);
     vv_core_history_drop(d.core, h, d.now_ns);
+    hand_put(&d, other, 2, 1);
     drive_run(&d);
     T_EQ(files(1), 2);
     hand_close(&d);
@@ -399,6 +417,7 @@ int main(void)
     T_RUN(ordered);
     T_RUN(taken_back);
     T_RUN(while_read);
+    T_RUN(read_again);
     T_RUN(larger_than_memory);
     T_RUN(kept_in_memory);
     T_RUN(retention);

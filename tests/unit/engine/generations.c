@@ -372,6 +372,29 @@ static void reached(void)
     hand_close(&d);
 }
 
+/* What an earlier life left unfinished counts for retention once a caller has heard of it: until then the
+ * application may go on from the version before. */
+static void unfinished(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .hold = true, .keep = 1};
+    uint64_t latest = 0;
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    T_OK(drive_adopt(&d, h, 1, 1, DRIVE_PAGE));
+    T_OK(vv_core_adopt(d.core, h, 2, 2, DRIVE_PAGE, 3, false));
+    drive_reached(&d, h, 2, 2);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    T_OK(vv_core_latest(d.core, h, &latest));
+    T_EQ(latest, 2);
+    struct drive_call wait;
+    T_OK(drive_wait_all(&d, &wait, h));
+    drive_run(&d);
+    T_EQ(files(1), 0);
+    hand_close(&d);
+}
+
 /* A wait goes over to the generation that replaces the one that it waits for. */
 static void waited_for(void)
 {
@@ -423,6 +446,7 @@ int main(void)
     T_RUN(retention);
     T_RUN(provisional);
     T_RUN(reached);
+    T_RUN(unfinished);
     T_RUN(waited_for);
     T_RUN(closed);
     return t_done();

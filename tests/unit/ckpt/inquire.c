@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Questions about versions: their regions, whether they are ready, which run wrote them. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <varve/ckpt.h>
@@ -180,6 +181,87 @@ static void test_editions(void)
     T_OK(varve_close(ctx));
 }
 
+static struct varve_history *overwriting(struct varve_ctx *ctx)
+{
+    struct varve_history_opts opts;
+    struct varve_history *h;
+    T_OK(varve_history_opts_init(&opts, sizeof(opts)));
+    opts.overwrite = 1;
+    T_OK(varve_history_open_with(ctx, "h", &opts, &h));
+    return h;
+}
+
+/* Ranks that write a version as many times have the same id for it, whatever failed in between, and
+ * another one for what they took back. */
+static void test_editions_of_ranks(void)
+{
+    uint64_t base = UINT64_C(0x123456789abcdef0), run[4], first = 0;
+    char buf[16] = "";
+    for (int rank = 0; rank < 4; rank++) {
+        struct varve_ctx *ctx = open_run(t_tmpdir(), base);
+        struct varve_history *h = overwriting(ctx);
+        T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+        T_OK(varve_checkpoint(h, 1));
+        if (rank == 1) {
+            T_OK(varve_unprotect(h, 0));
+            T_ERR(varve_checkpoint(h, 1), -ENODATA);
+            T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+        }
+        if (rank == 2)
+            T_OK(varve_discard(h, 1));
+        if (rank == 3) {
+            /* Taken back at once, or discarded if it has its file by now. */
+            int rc = varve_abort(h, 1);
+            T_CHECK(rc == 0 || rc == -EALREADY);
+            if (rc)
+                T_OK(varve_discard(h, 1));
+        }
+        T_OK(varve_checkpoint(h, 1));
+        T_OK(varve_version_run(h, 1, &run[rank]));
+        T_CHECK(run[rank] != base);
+        if (rank == 0)
+            first = run[0];
+        if (rank == 1 || rank == 2)
+            T_EQ(run[rank], first);
+        T_OK(varve_close(ctx));
+    }
+}
+
+/* What replaces a version in the shared folder is in memory until it has a file itself. */
+static void test_level(void)
+{
+    const char *folder = t_tmpdir();
+    char local[600], remote[600], *buf = calloc(4, PAGE);
+    enum varve_level level = VARVE_LEVEL_CACHED;
+    snprintf(local, sizeof(local), "%s/local", folder);
+    snprintf(remote, sizeof(remote), "%s/remote", folder);
+    for (int life = 0; life < 2; life++) {
+        struct ck_cfg cfg = {.host_cache = 64 * PAGE,
+                             .local = local,
+                             .remote = remote,
+                             .level = VARVE_LEVEL_REMOTE,
+                             .rate = life ? "h2f=1K" : NULL,
+                             .close_timeout_ms = life ? -2 : 0};
+        struct varve_ctx *ctx = ck_open(&cfg);
+        struct varve_history *h = overwriting(ctx);
+        T_OK(varve_protect(h, 0, buf, 4 * PAGE));
+        if (life) {
+            T_OK(varve_version_level(h, 1, &level));
+            T_EQ(level, VARVE_LEVEL_REMOTE);
+        }
+        T_OK(varve_checkpoint(h, 1));
+        if (life) {
+            T_OK(varve_version_level(h, 1, &level));
+            T_EQ(level, VARVE_LEVEL_CACHED);
+            (void)varve_close(ctx);
+        } else {
+            T_OK(varve_flush(h, CK_LIMIT_MS));
+            T_OK(varve_close(ctx));
+        }
+    }
+    free(buf);
+}
+
 int main(void)
 {
     T_RUN(test_regions);
@@ -187,5 +269,7 @@ int main(void)
     T_RUN(test_runs);
     T_RUN(test_drawn);
     T_RUN(test_editions);
+    T_RUN(test_editions_of_ranks);
+    T_RUN(test_level);
     return t_done();
 }

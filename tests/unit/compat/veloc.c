@@ -689,6 +689,61 @@ static void test_failed(void)
     }
 }
 
+static void overwritten_in_vain(void)
+{
+    t_inject_arm(&injector, T_INJECT_REPORT, 1, -1, -EIO);
+    fill(2);
+    V_OK(VELOC_Checkpoint("x", 1));
+    while (VELOC_Checkpoint_finished() != VELOC_SUCCESS)
+        usleep(1000);
+    t_inject_disarm(&injector);
+}
+
+/* A version whose overwrite failed is the older one again. A restart that the application has not been
+ * warned of fails once; after a warning, or once the version was written well, none does. */
+static void test_overwritten_in_vain(void)
+{
+    struct vv_ckpt_hooks hooks = {.store = inject_store, .arg = &injector};
+    t_inject_init(&injector);
+    vv_ckpt_set_hooks(&hooks);
+    begin_in(t_tmpdir(), "async", "");
+    save("x", 1);
+    V_OK(VELOC_Checkpoint_wait());
+    overwritten_in_vain();
+    V_FAIL(VELOC_Checkpoint_wait());
+    V_OK(VELOC_Restart("x", 1));
+    T_CHECK(holds(a, 1) && holds(b, 1));
+    overwritten_in_vain();
+    V_FAIL(VELOC_Restart("x", 1));
+    V_OK(VELOC_Restart("x", 1));
+    T_CHECK(holds(a, 1) && holds(b, 1));
+    V_FAIL(VELOC_Checkpoint_wait());
+    overwritten_in_vain();
+    fill(3);
+    V_OK(VELOC_Checkpoint_begin("x", 1));
+    V_OK(VELOC_Checkpoint_mem());
+    V_OK(VELOC_Checkpoint_end(1));
+    fill(4);
+    V_OK(VELOC_Restart("x", 1));
+    T_CHECK(holds(a, 3) && holds(b, 3));
+    V_FAIL(VELOC_Checkpoint_wait());
+    V_OK(VELOC_Finalize(1));
+    vv_ckpt_set_hooks(NULL);
+    t_inject_fini(&injector);
+}
+
+/* Asking whether it is finished changes nothing about that. */
+static void test_finished(void)
+{
+    begin_in(t_tmpdir(), "async", "[varve]\nrate = h2f=64K\n");
+    save("x", 1);
+    V_FAIL(VELOC_Checkpoint_finished());
+    V_FAIL(VELOC_Checkpoint_finished());
+    V_OK(VELOC_Checkpoint_wait());
+    V_OK(VELOC_Checkpoint_finished());
+    V_OK(VELOC_Finalize(1));
+}
+
 /* ---- configuration ---- */
 
 static void test_config(void)
@@ -776,6 +831,8 @@ int main(void)
     T_RUN(test_levels);
     T_RUN(test_legacy);
     T_RUN(test_failed);
+    T_RUN(test_overwritten_in_vain);
+    T_RUN(test_finished);
     T_RUN(test_config);
     T_RUN(test_prefetch);
     free(a);

@@ -12,8 +12,10 @@
 
 #include <varve/ckpt.h>
 
+#include "ckpt/hooks.h"
 #include "core/clock.h"
 #include "core/util.h"
+#include "fault_os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
@@ -162,6 +164,56 @@ static void test_failed(void)
     }
 }
 
+/* What a wait has said is not said again by the next call. */
+static void test_told(void)
+{
+    struct fault_os os;
+    struct vv_ckpt_hooks hooks = {.os = &os.os};
+    fault_os_init(&os);
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = open_at(t_tmpdir(), VARVE_LEVEL_LOCAL, NULL);
+    struct varve_history *h = history(ctx, 0);
+    put(h, 1, 1);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    os.calls = 1u << FAULT_AIO_WRITE | 1u << FAULT_PWRITE;
+    os.at = 1;
+    os.mode = FAULT_FOREVER;
+    put(h, 1, 2);
+    T_ERR(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EIO);
+    os.mode = FAULT_NONE;
+    T_OK(varve_prefetch_start(h));
+    is(h, 1, 2); /* memory has it */
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    vv_ckpt_set_hooks(NULL);
+}
+
+/* A damaged generation hides those below it in every folder: older bytes must not come back. */
+static void test_damaged(void)
+{
+    const char *folder = t_tmpdir();
+    char command[3000];
+    struct varve_ctx *ctx = open_at(folder, VARVE_LEVEL_REMOTE, NULL);
+    struct varve_history *h = history(ctx, 0);
+    put(h, 1, 1);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    snprintf(command, sizeof(command), "mkdir %s/old && cp %s/remote/h/*.ckpt %s/old", folder,
+             folder, folder);
+    T_EQ(system(command), 0);
+    put(h, 1, 2);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    snprintf(command, sizeof(command),
+             "truncate -s 4096 %s/local/h/*.ckpt %s/remote/h/*.ckpt && cp %s/old/* %s/remote/h && "
+             "rm %s/local/h/index.0 %s/remote/h/index.0",
+             folder, folder, folder, folder, folder, folder);
+    T_EQ(system(command), 0);
+    ctx = open_at(folder, VARVE_LEVEL_REMOTE, NULL);
+    h = history(ctx, 0);
+    T_ERR(varve_restore_for(h, 1, CK_LIMIT_MS), -EBADMSG);
+    T_OK(varve_close(ctx));
+}
+
 /* ---- killed ---- */
 
 struct message {
@@ -289,6 +341,8 @@ int main(void)
     T_RUN(test_without);
     T_RUN(test_resume);
     T_RUN(test_failed);
+    T_RUN(test_told);
+    T_RUN(test_damaged);
     T_RUN(test_killed);
     T_RUN(test_killed_remote);
     free(buf);

@@ -312,6 +312,25 @@ static void test_number_of_ranks(void)
     number_of_ranks(VARVE_LEVEL_REMOTE);
 }
 
+/* A committed file that is gone is an error of the disk: the version was there, and reading it must not
+ * say that it never was. */
+static void test_file_gone(void)
+{
+    struct ck_cfg cfg = config(t_tmpdir());
+    char command[700], *buf = malloc(BYTES);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    put(ck_history(ctx, "gone"), buf, 1);
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "gone");
+    snprintf(command, sizeof(command), "rm %s/gone/*.ckpt", cfg.local);
+    T_EQ(system(command), 0);
+    T_OK(varve_protect(h, 2, buf, BYTES));
+    T_ERR(varve_restore_for(h, 1, CK_LIMIT_MS), -EBADF);
+    T_OK(varve_close(ctx));
+    free(buf);
+}
+
 int main(void)
 {
     T_RUN(test_find_all);
@@ -323,5 +342,6 @@ int main(void)
     T_RUN(test_consume_once);
     T_RUN(test_shared_folder);
     T_RUN(test_number_of_ranks);
+    T_RUN(test_file_gone);
     return t_done();
 }

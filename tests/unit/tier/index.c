@@ -214,6 +214,42 @@ static void higher_generation_wins(void)
     close_all();
 }
 
+/* Removing the lower one lasts before anything is built on it: a crash must not bring it back once the
+ * higher one is discarded. */
+static void superseded_removal_is_synced(void)
+{
+    long fsyncs[2];
+    set_up();
+    put(1, 0);
+    put(1, 1);
+    for (int i = 0; i < 2; i++) {
+        long before = atomic_load(&fault.per_call[FAULT_FSYNC]);
+        (void)look_again(NULL);
+        fsyncs[i] = atomic_load(&fault.per_call[FAULT_FSYNC]) - before;
+    }
+    T_EQ(fsyncs[0], fsyncs[1] + 1);
+    close_all();
+}
+
+/* What is written again has a run id of its own; files of the two times before keep theirs. */
+static void editions(void)
+{
+    set_up();
+    uint64_t first = vv_files_run_id(files, 7, 1);
+    T_OK(vv_files_edition(files, 7, 10));
+    uint64_t second = vv_files_run_id(files, 7, 11);
+    T_OK(vv_files_edition(files, 7, 20));
+    uint64_t third = vv_files_run_id(files, 7, 21);
+    T_CHECK(first != second && second != third && first != third);
+    T_EQ(vv_files_run_id(files, 7, 20), second);
+    T_EQ(vv_files_run_id(files, 7, 10), first);
+    T_EQ(vv_files_run_id(files, 8, 21), first);
+    vv_files_edition_undo(files, 7);
+    T_EQ(vv_files_run_id(files, 7, 21), second);
+    T_EQ(vv_files_run_id(files, 7, 10), first);
+    close_all();
+}
+
 struct damage {
     int n;
     uint64_t version[8], generation[8];
@@ -688,6 +724,8 @@ int main(void)
     T_RUN(missing_index);
     T_RUN(records_without_files);
     T_RUN(higher_generation_wins);
+    T_RUN(superseded_removal_is_synced);
+    T_RUN(editions);
     T_RUN(damaged_files);
     T_RUN(length_is_checked);
     T_RUN(no_regular_files);

@@ -249,6 +249,36 @@ static void not_removed(bool flush)
     T_OK(varve_close(ctx));
 }
 
+/* A damaged version whose file cannot be removed stays damaged, and can be discarded later. */
+static void test_damaged_not_removed(void)
+{
+    struct ck_cfg cfg = config();
+    struct fault_os os;
+    struct vv_ckpt_hooks hooks = {.os = &os.os};
+    char path[1024], *a = malloc(BYTES);
+    write_some(&cfg, 2);
+    cut(&cfg, 2);
+    drop_index(&cfg);
+    fault_os_init(&os);
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, REGION_A, a, BYTES));
+    os.calls = 1u << FAULT_UNLINKAT;
+    os.at = 1;
+    os.mode = FAULT_FOREVER;
+    T_ERR(varve_discard(h, 2), -EIO);
+    T_ERR(varve_restore_for(h, 2, CK_LIMIT_MS), -EBADMSG);
+    T_ERR(varve_checkpoint_for(h, 2, CK_LIMIT_MS), -EEXIST);
+    os.mode = FAULT_NONE;
+    T_OK(varve_discard(h, 2));
+    T_CHECK(!file_of(&cfg, 2, path, sizeof(path)));
+    T_ERR(varve_restore_for(h, 2, CK_LIMIT_MS), -ENOENT);
+    T_OK(varve_close(ctx));
+    vv_ckpt_set_hooks(NULL);
+    free(a);
+}
+
 static void test_not_removed(void)
 {
     not_removed(true);
@@ -293,6 +323,7 @@ int main(void)
     T_RUN(test_cut_off);
     T_RUN(test_cut_behind_the_index);
     T_RUN(test_newer_format);
+    T_RUN(test_damaged_not_removed);
     T_RUN(test_not_removed);
     return t_done();
 }

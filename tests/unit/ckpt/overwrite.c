@@ -297,6 +297,56 @@ static void test_killed_remote(void)
     kills(VARVE_LEVEL_COMPLETE, "h2f=2M,f2r=1M");
 }
 
+/* Copies to the shared folder take seconds. */
+static struct varve_ctx *open_slow(const char *folder)
+{
+    struct ck_cfg cfg = {
+        .host_cache = 64 * PAGE, .level = VARVE_LEVEL_REMOTE, .close_timeout_ms = -2};
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    char local[600], remote[600];
+    snprintf(local, sizeof(local), "%s/local", folder);
+    snprintf(remote, sizeof(remote), "%s/remote", folder);
+    cfg.local = local;
+    cfg.remote = remote;
+    ck_opts(&cfg, &opts);
+    opts.remote_rate = 2 * PAGE;
+    T_OK(varve_open(&opts, &ctx));
+    return ctx;
+}
+
+/* A new generation that an earlier life has not brought to the shared folder can be taken back: the one
+ * behind it that is there comes back. */
+static void test_taken_back_later(void)
+{
+    const char *folder = t_tmpdir();
+    struct varve_ctx *ctx = open_at(folder, VARVE_LEVEL_REMOTE, NULL);
+    struct varve_history *h = history(ctx, 0);
+    int status;
+    put(h, 1, 1);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    pid_t child = fork();
+    T_CHECK(child >= 0);
+    if (child == 0) {
+        h = history(open_slow(folder), 0);
+        put(h, 1, 2);
+        T_OK(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+        _exit(0);
+    }
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+    ctx = open_slow(folder);
+    h = history(ctx, 0);
+    is(h, 1, 2);
+    T_OK(varve_abort(h, 1));
+    is(h, 1, 1);
+    (void)varve_close(ctx);
+    ctx = open_at(folder, VARVE_LEVEL_REMOTE, NULL);
+    is(history(ctx, 0), 1, 1);
+    T_OK(varve_close(ctx));
+}
+
 /* A run that goes on from an older version writes what earlier ones left behind it, and nothing else. */
 static void test_resume(void)
 {
@@ -343,6 +393,7 @@ int main(void)
     T_RUN(test_failed);
     T_RUN(test_told);
     T_RUN(test_damaged);
+    T_RUN(test_taken_back_later);
     T_RUN(test_killed);
     T_RUN(test_killed_remote);
     free(buf);

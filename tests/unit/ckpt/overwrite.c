@@ -165,7 +165,7 @@ static void test_failed(void)
 }
 
 /* What a wait has said is not said again by the next call. */
-static void test_told(void)
+static void test_said_once(void)
 {
     struct fault_os os;
     struct vv_ckpt_hooks hooks = {.os = &os.os};
@@ -391,7 +391,7 @@ int main(void)
     T_RUN(test_without);
     T_RUN(test_resume);
     T_RUN(test_failed);
-    T_RUN(test_told);
+    T_RUN(test_said_once);
     T_RUN(test_damaged);
     T_RUN(test_taken_back_later);
     T_RUN(test_killed);

@@ -211,7 +211,7 @@ static void test_editions_of_ranks(void)
             T_OK(varve_discard(h, 1));
         if (rank == 3) {
             /* Taken back at once, or discarded if it has its file by now. */
-            int rc = varve_abort(h, 1);
+            int rc = varve_revert(h, 1);
             T_CHECK(rc == 0 || rc == -EALREADY);
             if (rc)
                 T_OK(varve_discard(h, 1));

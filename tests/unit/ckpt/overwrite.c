@@ -339,7 +339,7 @@ static void test_taken_back_later(void)
     ctx = open_slow(folder);
     h = history(ctx, 0);
     is(h, 1, 2);
-    T_OK(varve_abort(h, 1));
+    T_OK(varve_revert(h, 1));
     is(h, 1, 1);
     (void)varve_close(ctx);
     ctx = open_at(folder, VARVE_LEVEL_REMOTE, NULL);

@@ -347,6 +347,34 @@ static void not_removed(struct varve_history *h, struct lost *unremoved)
     }
 }
 
+static int say_unremoved(const struct varve_history *h, const struct lost *unremoved, char *text,
+                         size_t text_bytes)
+{
+    snprintf(
+        text, text_bytes,
+        "history %.60s: the file of discarded version %llu could not be removed from %.80s: %s",
+        h->name, (unsigned long long)unremoved->version, vvi_files_path(h->ctx),
+        vv_strerror(unremoved->err));
+    return unremoved->err;
+}
+
+/* All has reached the level: older generations and versions go. No call of this life can overwrite what
+ * an earlier one left: that counts now. A removal that fails is tried once more. */
+static int let_go(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
+{
+    struct vv_engine *e = h->ctx->engine;
+    struct lost unremoved = {0};
+    int rc = 0;
+    vv_engine_acknowledge(e, h->hist, NULL);
+    for (int i = 0; i < 2 && rc == 0 && (i == 0 || unremoved.n); i++) {
+        unremoved = (struct lost){0};
+        rc = vv_engine_wait_all(e, h->hist, deadline_ns);
+        not_removed(h, &unremoved);
+    }
+    /* What does not go in time goes in another life. */
+    return unremoved.n ? say_unremoved(h, &unremoved, text, text_bytes) : 0;
+}
+
 /* Waits for the application's streams; what came of it if that is an error nobody was told. */
 static int end_ordered(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
 {
@@ -380,12 +408,7 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
         if (rc == 0)
             rc = lost.err;
         if (rc == 0 && unremoved.n) {
-            rc = unremoved.err;
-            snprintf(text, text_bytes,
-                     "history %.60s: the file of discarded version %llu could not be removed from "
-                     "%.80s: %s",
-                     h->name, (unsigned long long)unremoved.version, vvi_files_path(ctx),
-                     vv_strerror(rc));
+            rc = say_unremoved(h, &unremoved, text, text_bytes);
         } else if (rc && lost.n == 0) {
             snprintf(text, text_bytes, "history %.60s: %s", h->name, vv_strerror(rc));
         } else if (rc) {
@@ -423,9 +446,8 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
             snprintf(text, text_bytes, "history %.60s: version %llu did not reach %.80s: %s",
                      h->name, (unsigned long long)version, ctx->opts.remote, vvi_flush_reason(rc));
         }
-        /* No call of this life can overwrite what an earlier one left: it counts now. */
-        if (shared == 0)
-            vv_engine_acknowledge(ctx->engine, h->hist, NULL);
+        if (shared == 0 && rc == 0)
+            rc = let_go(h, deadline_ns, text, text_bytes);
         vv_remote_stop(h->remote);
     }
     vv_engine_history_drop(ctx->engine, h->hist);

@@ -12,8 +12,8 @@
  * Holds true between two calls into the core:
  *  - written, writing and dead follow from the state: vvi_gen_step() sets them and nothing else does;
  *  - an object beside the table is being written, and the one in the table knows it;
- *  - a HELD object is committed, and is the `old` of the one in the table, or behind that one: in a
- *    history with `confirm` two are, while a put is provisional. It lives without a reference; all
+ *  - a HELD object is committed, and is the `old` of the one in the table, or behind that one: several
+ *    are until the one in the table has a file, or is confirmed. It lives without a reference; all
  *    others end with their last one;
  *  - an object that has no file outlives nothing: only a committed one becomes SAFE.
  */
@@ -82,18 +82,15 @@ static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_o
             }
 }
 
-/* Does it stay when it is replaced? Not without a file; not if it was never confirmed; and one that is
- * not safe does not pile up on one that is, unless it may have to come back. */
-static bool stays(const struct vv_core *core, const struct vv_object *obj)
+/* Does it stay when it is replaced? Not without a file, and not if it was never confirmed. */
+static bool stays(const struct vv_object *obj)
 {
-    if (!obj->durable || obj->provisional)
-        return false;
-    return obj->gen == VV_GEN_SAFE || !obj->old || vvi_hist(core, obj->hist)->cfg.confirm;
+    return obj->durable && !obj->provisional;
 }
 
 static void bequeath(struct vv_core *core, struct vv_object *obj, struct vv_object *heir)
 {
-    bool held = stays(core, obj);
+    bool held = stays(obj);
 
     vvi_fail_gets_of(core, obj, -ESTALE); /* restores under way start again and get the new one */
     move_waits(core, obj, heir);
@@ -184,21 +181,21 @@ struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t ve
 
 /* ---- the level ---- */
 
-/* What is behind it may go: everything once it is safe, all but a safe one once it is confirmed. */
+/* What is behind it may go: everything once it is safe; once it has a file all but the oldest, which
+ * may be safe. */
 static void release_old(struct vv_core *core, struct vv_object *obj)
 {
-    struct vv_object *old = obj->old;
-
-    if (!old || obj->provisional)
+    if (obj->provisional)
         return;
-    if (obj->gen == VV_GEN_SAFE) {
+    if (obj->gen == VV_GEN_SAFE)
         end_old(core, obj, VV_GEN_RELEASED);
-    } else if (old->old) {
-        obj->old = old->old;
-        vvi_gen_step(core, old, VV_GEN_RELEASED);
-        old->old = NULL;
-        old->refs++;
-        vvi_object_unref(core, old);
+    while (obj->durable && obj->old && obj->old->old) {
+        struct vv_object *between = obj->old;
+        obj->old = between->old;
+        between->old = NULL;
+        vvi_gen_step(core, between, VV_GEN_RELEASED);
+        between->refs++;
+        vvi_object_unref(core, between);
     }
 }
 
@@ -206,10 +203,10 @@ void vvi_gen_durable(struct vv_core *core, struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
 
-    if (obj->gen != VV_GEN_CURRENT || !obj->durable || (h->cfg.hold && !obj->reached) ||
-        h->cfg.level != VV_CORE_DURABLE)
+    if (obj->gen != VV_GEN_CURRENT || !obj->durable)
         return;
-    vvi_gen_step(core, obj, VV_GEN_REACHED);
+    if (h->cfg.level == VV_CORE_DURABLE && (!h->cfg.hold || obj->reached))
+        vvi_gen_step(core, obj, VV_GEN_REACHED);
     release_old(core, obj);
 }
 

@@ -118,7 +118,7 @@ VARVE_API int varve_history_ranks(struct varve_ctx *ctx, const char *name,
  * opened, whatever number of ranks has written it. The number of ranks of the job: what a job with more
  * of them has left. All processes of a job may call it at the same time; what others of them have
  * written since is kept. Copies at partners stay. 0 also if there is nothing. Blocks while files are removed.
- *   -EBUSY    the history is open here, or for some seconds in another program, as one of these ranks
+ *   -EBUSY    the history is open here, or in another program as this rank or as one the job does not have
  */
 VARVE_API int varve_history_remove(struct varve_ctx *ctx, const char *name,
                                    int first_rank) VARVE_CHECK;

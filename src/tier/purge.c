@@ -3,9 +3,10 @@
  *
  * Group records go first: they are what keeps another number of ranks from opening the history, and any
  * process may take them back. Files go rank by rank, under the rank's lock. All processes of a job may
- * be at it at the same time: who finds a lock taken waits as long as there is something to remove, and
- * finds that somebody else has done it. A process that is through may have begun to write again: what
- * others have of its run stays. */
+ * do this at the same time. A process waits for the lock of its own rank, and of ranks that the job does
+ * not have, as long as there is something to remove. It leaves a rank whose lock another process of the
+ * job may hold: that process removes these files, or has opened the history again. Files that other
+ * ranks have written in this run stay. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -165,7 +166,8 @@ static int purge_rank(struct vv_folder *folder, const struct vv_purge *p, uint32
     struct vv_files_opts opts = {.all_generations = true};
     struct victims list = {.purge = p, .only = &rank};
     struct vv_files *files = NULL;
-    uint64_t deadline_ns = vv_now_ns() + BUSY_NS;
+    bool of_others = rank != p->rank && rank < p->ranks;
+    uint64_t deadline_ns = vv_now_ns() + (of_others ? 0 : BUSY_NS);
     int rc;
     do {
         rc = list_files(folder, &list);
@@ -179,7 +181,7 @@ static int purge_rank(struct vv_folder *folder, const struct vv_purge *p, uint32
         rc = unlink_files(folder, files, &list);
     vv_files_close(files);
     free(list.v);
-    return rc;
+    return of_others && rc == -EBUSY ? 0 : rc;
 }
 
 int vv_files_purge(struct vv_folder *folder, const struct vv_purge *p, char *err, size_t err_bytes)

@@ -22,8 +22,8 @@ struct vv_purge {
 };
 
 /* Removes the files of these ranks, under their locks, and the group records that name them. When it
- * returns 0 nothing of that comes back. 0 also if there was nothing; -EBUSY: a program has the history
- * open, as a rank whose files were to go. */
+ * returns 0 nothing of that comes back. 0 also if there was nothing; -EBUSY: another program has the
+ * history open as the caller's rank, or as one that its job does not have. */
 VV_WARN_UNUSED int vv_files_purge(struct vv_folder *folder, const struct vv_purge *purge, char *err,
                                   size_t err_bytes);
 

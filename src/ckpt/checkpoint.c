@@ -324,14 +324,7 @@ static int checkpoint_checked(struct call *c)
     if (rc)
         return rc;
     c->replace = vvi_replaces(h, c->version);
-    bool again = false;
-    rc = c->replace ? vvi_edition_begin(h, c->version, &again) : 0;
-    if (rc)
-        return vvi_history_say(h, "checkpoint", c->version, rc);
-    rc = checkpoint(c);
-    if (rc && again)
-        vv_files_edition_undo(h->files, c->version); /* the version is what it was */
-    return rc;
+    return checkpoint(c);
 }
 
 static int checkpoint_call(void *arg)
@@ -816,10 +809,7 @@ int varve_discard(struct varve_history *h, uint64_t version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    bool begun;
-    rc = vvi_edition_begin(h, version, &begun); /* it may be written again */
-    if (rc == 0)
-        rc = vv_engine_discard(h->ctx->engine, h->hist, version);
+    rc = vv_engine_discard(h->ctx->engine, h->hist, version);
     if (rc == -ENOENT)
         rc = vvi_damage_discard(h, version);
     if (rc)
@@ -831,15 +821,10 @@ int varve_discard(struct varve_history *h, uint64_t version)
 int varve_revert(struct varve_history *h, uint64_t version)
 {
     struct vvi_where here = {"revert", version, -1, -1};
-    bool begun = false;
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = vvi_edition_begin(h, version, &begun); /* it may be written again */
-    if (rc == 0)
-        rc = vv_engine_take_back(h->ctx->engine, h->hist, version);
-    if (rc && begun)
-        vv_files_edition_undo(h->files, version);
+    rc = vv_engine_take_back(h->ctx->engine, h->hist, version);
     if (rc == -EALREADY)
         vvi_fail(h->ctx, &here, rc,
                  "version %llu has reached its level and cannot be taken back; varve_discard "

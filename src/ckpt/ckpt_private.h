@@ -380,11 +380,6 @@ int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns);
 
 /* ---- inquire.c ---- */
 
-/* There is such a version, in a file or on its way to one, and this run has written it. */
-bool vvi_written_now(struct varve_history *h, uint64_t version);
-/* It will be written once more: that time has a run id of its own, if other processes compare them.
- * `ret_begun`: so it is, until vv_files_edition_undo. */
-VV_WARN_UNUSED int vvi_edition_begin(struct varve_history *h, uint64_t version, bool *ret_begun);
 /* May it be overwritten? */
 bool vvi_replaces(struct varve_history *h, uint64_t version);
 

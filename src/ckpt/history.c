@@ -174,6 +174,14 @@ static int opened_by_all(struct varve_history *h, const struct vv_core_hist_cfg 
     return all;
 }
 
+/* Does another process compare the run ids of versions? Where this one drew its id for itself alone,
+ * none does, and counting how often versions are written would take memory for nothing. */
+static bool runs_compared(const struct varve_ctx *ctx)
+{
+    return ctx->folder &&
+           (!ctx->run_drawn || ctx->opts.ranks > 1 || ctx->opts.level == VARVE_LEVEL_COMPLETE);
+}
+
 static int history_new(struct varve_ctx *ctx, const char *name,
                        const struct varve_history_opts *opts, char *err, size_t err_bytes,
                        struct varve_history **ret_history)
@@ -185,6 +193,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         .level = ctx->folder ? VV_CORE_DURABLE : VV_CORE_CACHED,
         .hold = ctx->remote != NULL,
         .confirm = opts->confirm != 0,
+        .editions = runs_compared(ctx),
         .order = opts->order == VARVE_ORDER_FIFO   ? VV_RESTORE_FIFO
                  : opts->order == VARVE_ORDER_LIFO ? VV_RESTORE_LIFO
                                                    : VV_RESTORE_BY_HINTS,

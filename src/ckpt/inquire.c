@@ -75,9 +75,8 @@ int varve_version_run(struct varve_history *h, uint64_t version, uint64_t *ret_r
     size_t at = h->nruns - 1;
     while (at > 0 && h->runs[at].generation > info.generation)
         at--;
-    *ret_run_id = at == h->nruns - 1 && h->files
-                      ? vv_files_run_id(h->files, version, info.file_generation)
-                      : h->runs[at].run_id;
+    *ret_run_id =
+        h->files && info.edition > 0 ? vv_files_run_id(h->files, info.edition) : h->runs[at].run_id;
     ask_end(h, &info);
     return 0;
 }
@@ -104,32 +103,14 @@ int varve_version_level(struct varve_history *h, uint64_t version, enum varve_le
     return 0;
 }
 
-/* What this run has written before counts as a run of its own when it is written again. */
-bool vvi_written_now(struct varve_history *h, uint64_t version)
+/* There is such a version, in a file or on its way to one, and this run has written it. */
+static bool written_now(struct varve_history *h, uint64_t version)
 {
     struct vv_object_info info;
     if (!h->files || vv_engine_lookup(h->ctx->engine, h->hist, version, &info) != 0)
         return false;
     vvi_layout_release(NULL, info.user);
-    return info.generation >= h->runs[h->nruns - 1].generation;
-}
-
-int vvi_edition_begin(struct varve_history *h, uint64_t version, bool *ret_begun)
-{
-    const struct varve_opts *o = &h->ctx->opts;
-    struct vv_object_info info;
-    *ret_begun = false;
-    /* Where this process drew the run id for itself alone, nothing compares it, and remembering what
-     * was written twice would take memory. */
-    if (!h->files || (h->ctx->run_drawn && o->ranks <= 1 && o->level != VARVE_LEVEL_COMPLETE) ||
-        vv_engine_lookup(h->ctx->engine, h->hist, version, &info) != 0)
-        return 0;
-    vvi_layout_release(NULL, info.user);
-    if (info.generation < h->runs[h->nruns - 1].generation)
-        return 0;
-    int rc = vv_files_edition(h->files, version, info.file_generation);
-    *ret_begun = rc == 0;
-    return rc;
+    return info.edition > 0;
 }
 
 bool vvi_replaces(struct varve_history *h, uint64_t version)
@@ -137,7 +118,7 @@ bool vvi_replaces(struct varve_history *h, uint64_t version)
     return h->overwrite ||
            (atomic_load_explicit(&h->resumed, memory_order_acquire) &&
             version >= atomic_load_explicit(&h->next_version, memory_order_relaxed) &&
-            !vvi_written_now(h, version));
+            !written_now(h, version));
 }
 
 int varve_resume(struct varve_history *h, uint64_t next)

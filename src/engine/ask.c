@@ -28,6 +28,7 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
         .version = obj->version,
         .generation = obj->generation,
         .file_generation = obj->file_generation,
+        .edition = obj->edition,
         .size = obj->size,
         .user = obj->user,
         .durable = obj->durable,

@@ -104,6 +104,7 @@ static void history_fini(struct hist *h, unsigned ntiers)
     for (int i = 0; i < OPEN_SETS; i++)
         vv_bitset_fini(&h->open[i]);
     free(h->passed);
+    free(h->editions);
 }
 
 void vv_core_free(struct vv_core *core)
@@ -468,6 +469,7 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     vvi_gen_step(core, obj, VV_GEN_BEGUN);
     vvi_hint_account(core, obj, 1);
     obj->user = user;
+    obj->edition = vvi_edition_next(core, obj);
     obj->provisional = vvi_hist(core, hist)->cfg.confirm;
     obj->generation = obj->file_generation = vvi_hist(core, hist)->next_generation;
     vvi_hist(core, hist)->next_generation += GENERATION_STEP;
@@ -673,6 +675,8 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
 
     if (!obj || !(vvi_gen_known(obj) || (obj->replacement && obj->replacement->ordered)))
         return -ENOENT;
+    if (vvi_edition_ends(core, obj) < 0)
+        return -ENOMEM;
     vvi_core_enter(core, now_ns);
     vv_trace(VV_TRACE_DISCARD, vvi_trace_history(core, hist), version, 0, 0);
     if (obj->replacement && obj->replacement->ordered)

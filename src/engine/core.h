@@ -123,6 +123,7 @@ struct vv_order {
     uint32_t hist;
     uint64_t version, generation; /* a version discarded and written again has another generation */
     uint64_t file_generation; /* of its file: a file that failed is written anew under another */
+    uint32_t edition;         /* of the object, see vv_object_info */
     uint64_t size;            /* of the object, in bytes */
     int src_tier, dst_tier;   /* VV_TIER_APP for the application's side */
     bool whole;               /* reads all of the copy at src_tier, which is held as one */
@@ -223,6 +224,8 @@ struct vv_core_hist_cfg {
     uint64_t first_generation; /* of new objects, above all that its files ever had; 0: 1 */
     bool hold;    /* the level is reached when vv_core_reached says so, not with the commit */
     bool confirm; /* what replaces a version is provisional until vv_core_confirm */
+    /* Count how often each version was written; memory for each one discarded or taken back. */
+    bool editions;
     enum vv_restore_order order; /* declared: the core hints every version as it is written */
 };
 
@@ -355,6 +358,9 @@ void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, 
 struct vv_object_info {
     uint64_t version, generation, size, user;
     uint64_t file_generation;
+    /* 0: adopted. 1: the first that was written of the version, or the history does not count. Each
+     * later one has a higher number, which does not depend on what failed in between. */
+    uint32_t edition;
     bool durable;                            /* committed on the files tier */
     bool ready;                              /* a restore of it now would be a hit */
     int flush_error;                         /* why it has not reached a slower tier, or 0 */

@@ -87,6 +87,7 @@ struct vv_copy {
 struct vv_object {
     uint64_t version, generation, size, user;
     uint64_t file_generation;
+    uint32_t edition; /* see vv_object_info */
     struct vv_copy *copy[VV_MAX_TIERS];
     struct vv_object *older, *newer; /* in order of writing; written objects only */
     struct vv_object *replacement;   /* a put under way that will replace it */
@@ -138,6 +139,12 @@ struct hint {
     uint64_t next_same; /* the next live hint of the same version; 0: none */
 };
 
+/* The highest edition that was discarded or taken back of a version. 0: a free place of the table. */
+struct edition {
+    uint64_t version;
+    uint32_t edition;
+};
+
 struct hist {
     bool used;
     bool started;    /* prefetching has begun */
@@ -150,7 +157,9 @@ struct hist {
     struct vv_object *oldest, *newest;
     uint64_t next_ordinal, ndurable, nwritten, ndown;
     uint64_t next_generation;
-    uint64_t nsafe, nexempt; /* versions that vvi_gen_counts; of them, those marked `exempt` */
+    uint64_t nsafe, nexempt;  /* versions that vvi_gen_counts; of them, those marked `exempt` */
+    struct edition *editions; /* open-addressed, at most half full */
+    size_t neditions, editions_cap;
     uint32_t ncopies[VV_MAX_TIERS];
 
     struct hint *ring;              /* live hints, by sequence number modulo its size */
@@ -522,6 +531,10 @@ bool vvi_gen_refuses(const struct vv_core *core, uint32_t hist, uint64_t version
  * that a stream has still to carry out gives way to it. Where nothing outlives the process, so does
  * what is replaced, to make room. NULL: no memory. */
 struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t version);
+/* The edition of an object that is about to be written. */
+uint32_t vvi_edition_next(const struct vv_core *core, const struct vv_object *obj);
+/* It is about to end, and the version may be written again: that will be another edition. -ENOMEM. */
+VV_WARN_UNUSED int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj);
 /* Changes the state of a generation, as the table allows. The caller keeps the books. */
 void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event);
 /* It ends, by REPLACED, DROPPED or DISCARDED; what follows for the others of its version follows. */

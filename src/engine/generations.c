@@ -18,6 +18,7 @@
  *  - an object that has no file outlives nothing: only a committed one becomes SAFE.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "engine/core_private.h"
 
@@ -179,6 +180,64 @@ struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t ve
     return obj ? obj : vvi_object_new(core, hist, version);
 }
 
+/* ---- editions ---- */
+
+/* Where a version is in the table, or would be: its place is free then. */
+static struct edition *edition_find(const struct hist *h, uint64_t version)
+{
+    size_t at = (size_t)(version * UINT64_C(0x9e3779b97f4a7c15) >> 20);
+
+    while (h->editions[at & (h->editions_cap - 1)].edition &&
+           h->editions[at & (h->editions_cap - 1)].version != version)
+        at++;
+    return &h->editions[at & (h->editions_cap - 1)];
+}
+
+static int editions_grow(struct hist *h)
+{
+    struct edition *old = h->editions, *more;
+    size_t cap = h->editions_cap;
+
+    if (2 * (h->neditions + 1) <= cap)
+        return 0;
+    more = calloc(cap ? 2 * cap : 16, sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    h->editions = more;
+    h->editions_cap = cap ? 2 * cap : 16;
+    for (size_t i = 0; i < cap; i++)
+        if (old[i].edition)
+            *edition_find(h, old[i].version) = old[i];
+    free(old);
+    return 0;
+}
+
+uint32_t vvi_edition_next(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct hist *h = vvi_hist(core, obj->hist);
+    const struct vv_object *there = vvi_object_find(core, obj->hist, obj->version);
+    uint32_t last = h->neditions ? edition_find(h, obj->version)->edition : 0;
+
+    if (!h->cfg.editions)
+        return 1;
+    return VV_MAX(last, there ? there->edition : 0) + 1;
+}
+
+int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+    struct edition *e;
+
+    if (!h->cfg.editions || !obj->edition)
+        return 0;
+    if (editions_grow(h) < 0)
+        return -ENOMEM;
+    e = edition_find(h, obj->version);
+    h->neditions += !e->edition;
+    *e = (struct edition){obj->version, VV_MAX(e->edition, obj->edition)};
+    return 0;
+}
+
 /* ---- the level ---- */
 
 /* What is behind it may go: everything once it is safe; once it has a file all but the oldest, which
@@ -288,6 +347,8 @@ int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version, uin
         return -ENOENT;
     if (obj->gen == VV_GEN_SAFE && !obj->provisional)
         return -EALREADY;
+    if (vvi_edition_ends(core, obj) < 0)
+        return -ENOMEM;
     vvi_core_enter(core, now_ns);
     vvi_put_failed(core, obj, -ECANCELED);
     vvi_core_leave(core);

@@ -70,6 +70,7 @@ static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind,
     o->version = obj->version;
     o->generation = obj->generation;
     o->file_generation = obj->file_generation;
+    o->edition = obj->edition;
     o->size = obj->size;
     o->src_tier = o->dst_tier = VV_TIER_APP;
     obj->refs++;

@@ -526,7 +526,6 @@ void vv_files_close(struct vv_files *f)
     vvi_obj_drop_all(f);
     forget_found(f);
     forget_damaged(f);
-    free(f->editions);
     vvi_index_fini(&f->index);
     /* Last of all. A child forked meanwhile holds the descriptor too, so that closing ours would
      * leave the lock; and should the child get here, it is not the child's to give up. */
@@ -569,70 +568,10 @@ uint64_t vv_files_first_generation(const struct vv_files *f)
     return f->first_generation;
 }
 
-/* ---- editions ---- */
-
-/* Where a version is in the table, or would be: its place is free then. With room for it. */
-static struct vvi_edition *edition_find(const struct vv_files *f, uint64_t version)
+uint64_t vv_files_run_id(const struct vv_files *f, uint32_t edition)
 {
-    size_t at = (size_t)(version * UINT64_C(0x9e3779b97f4a7c15) >> 20);
-    while (f->editions[at & (f->editions_cap - 1)].known &&
-           f->editions[at & (f->editions_cap - 1)].version != version)
-        at++;
-    return &f->editions[at & (f->editions_cap - 1)];
-}
-
-/* At most half full, so that a search soon meets a free place. */
-static int editions_grow_locked(struct vv_files *f)
-{
-    struct vvi_edition *old = f->editions;
-    size_t cap = f->editions_cap;
-    if (2 * (f->neditions + 1) <= cap)
-        return 0;
-    struct vvi_edition *more = calloc(cap ? 2 * cap : 16, sizeof(*more));
-    if (more == NULL)
-        return -ENOMEM;
-    f->editions = more;
-    f->editions_cap = cap ? 2 * cap : 16;
-    for (size_t i = 0; i < cap; i++)
-        if (old[i].known)
-            *edition_find(f, old[i].version) = old[i];
-    free(old);
-    return 0;
-}
-
-int vv_files_edition(struct vv_files *f, uint64_t version, uint64_t after)
-{
-    vv_mutex_lock(&f->folder->lock);
-    int rc = editions_grow_locked(f);
-    if (rc == 0) {
-        struct vvi_edition *e = edition_find(f, version);
-        f->neditions += !e->known;
-        *e = (struct vvi_edition){
-            version, {after, e->after[0]}, e->known ? e->edition + 1 : 1, true};
-    }
-    vv_mutex_unlock(&f->folder->lock);
-    return rc;
-}
-
-void vv_files_edition_undo(struct vv_files *f, uint64_t version)
-{
-    vv_mutex_lock(&f->folder->lock);
-    struct vvi_edition *e = f->neditions > 0 ? edition_find(f, version) : NULL;
-    if (e != NULL && e->edition > 0)
-        *e = (struct vvi_edition){version, {e->after[1], 0}, e->edition - 1, true};
-    vv_mutex_unlock(&f->folder->lock);
-}
-
-uint64_t vv_files_run_id(struct vv_files *f, uint64_t version, uint64_t generation)
-{
-    vv_mutex_lock(&f->folder->lock);
-    const struct vvi_edition *e = f->neditions > 0 ? edition_find(f, version) : NULL;
-    uint32_t edition = e != NULL ? e->edition : 0;
-    for (int i = 0; i < 2 && edition > 0; i++)
-        edition -= generation <= e->after[i];
-    vv_mutex_unlock(&f->folder->lock);
-    if (edition == 0)
+    if (edition <= 1)
         return f->run_id;
-    uint64_t seed[2] = {f->run_id, edition}, low = vv_hash64(seed, sizeof(seed)) & UINT32_MAX;
+    uint64_t seed[2] = {f->run_id, edition - 1}, low = vv_hash64(seed, sizeof(seed)) & UINT32_MAX;
     return (f->run_id & ~(uint64_t)UINT32_MAX) | (low ? low : 1);
 }

@@ -170,14 +170,6 @@ struct vvi_hidden {
     uint64_t version, generation;
 };
 
-/* How often this life has begun to write a version again; those written once are not listed. */
-struct vvi_edition {
-    uint64_t version;
-    uint64_t after[2]; /* the last two times: generations up to this one are of the time before */
-    uint32_t edition;
-    bool known; /* false: a free place of the table */
-};
-
 struct vv_files {
     struct vv_folder *folder; /* immutable, down to nhidden */
     char history[VV_CKFILE_HISTORY_MAX + 1];
@@ -194,8 +186,6 @@ struct vv_files {
     size_t ndamaged;
     struct vvi_hidden *hidden;
     size_t nhidden;
-    struct vvi_edition *editions; /* hash table. Synchronization: folder->lock */
-    size_t neditions, editions_cap;
     /* A removal was not synced. Repeated, it finds no file and must be synced all the same. */
     atomic_bool removal_unsynced;
     struct vvi_index index;

@@ -372,7 +372,7 @@ int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint6
     if (obj == NULL) {
         struct vv_ckfile_id id = {.version = key->version,
                                   .generation = key->generation,
-                                  .run_id = vv_files_run_id(files, key->version, key->generation),
+                                  .run_id = vv_files_run_id(files, key->edition),
                                   .size = size,
                                   .rank = files->rank,
                                   .chunk_bytes = files->folder->opts.page_bytes};

@@ -291,12 +291,11 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
 {
     struct vv_remote *r = s->remote;
     struct vv_remote_hist *h = io->key.history->remote;
-    struct vvi_rentry e = {
-        .version = io->key.version,
-        .generation = io->key.generation,
-        .run_id = vv_files_run_id(io->key.history, io->key.version, io->key.generation),
-        .local = !r->opts.direct,
-        .stored = r->opts.direct};
+    struct vvi_rentry e = {.version = io->key.version,
+                           .generation = io->key.generation,
+                           .run_id = vv_files_run_id(io->key.history, io->key.edition),
+                           .local = !r->opts.direct,
+                           .stored = r->opts.direct};
     vv_mutex_lock(&r->lock);
     if (r->opts.local_bytes != 0)
         e.local_bytes = vvi_space_committed_locked(

@@ -70,6 +70,8 @@ struct vv_store_key {
     struct vv_files *history; /* NULL for spill */
     uint64_t version;
     uint64_t generation; /* of new objects: vv_files_first_generation() or more */
+    uint32_t edition;    /* of new objects: how often this life has written the version; see
+                            vv_files_run_id */
 };
 
 struct vv_store_region {
@@ -233,16 +235,12 @@ struct vv_files_entry {
 int vv_files_list(struct vv_files *files, int (*visit)(void *user, const struct vv_files_entry *e),
                   void *user);
 /*
- * Versions that one life writes more than once. Files of a version that several ranks have belong
- * together if they were written in the same run, so that each time counts as a run of its own: its id
- * is that of the life with another lower half, the same on every rank that has written it as often.
- * vv_files_edition: the version is going to be written once more, with generations above `after`,
- * which may still be on its way to its file. -ENOMEM. _undo: that failed.
+ * The id that a file of this life carries. Files of a version that several ranks have belong together
+ * if they were written in the same run, so that each time a life writes a version counts as a run of
+ * its own: its id is that of the life with another lower half, the same on every rank that has written
+ * it as often. The first time, 1 or 0, has the id of the life.
  */
-VV_WARN_UNUSED int vv_files_edition(struct vv_files *files, uint64_t version, uint64_t after);
-void vv_files_edition_undo(struct vv_files *files, uint64_t version);
-/* The id that the file of a generation of this life carries. */
-uint64_t vv_files_run_id(struct vv_files *files, uint64_t version, uint64_t generation);
+uint64_t vv_files_run_id(const struct vv_files *files, uint32_t edition);
 
 /* A version whose file was there at open but cannot be used. */
 struct vv_files_damage {

@@ -227,6 +227,49 @@ static void test_editions_of_ranks(void)
     }
 }
 
+/* The old version keeps its id, however often something else was written over it and taken back; each
+ * of those had another one. */
+static void test_edition_comes_back(void)
+{
+    enum { ROUNDS = 5 };
+    uint64_t run[ROUNDS], last = 0, base = UINT64_C(0x123456789abcdef0);
+    const char *folder = t_tmpdir();
+    char buf[16] = "";
+    struct varve_ctx *ctx = open_run(folder, base);
+    struct varve_history_opts opts;
+    struct varve_history *h;
+    T_OK(varve_history_opts_init(&opts, sizeof(opts)));
+    opts.overwrite = opts.confirm = 1;
+    T_OK(varve_history_open_with(ctx, "h", &opts, &h));
+    T_OK(varve_protect(h, 0, buf, sizeof(buf)));
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_confirm(h, 1));
+    for (int i = 0; i < ROUNDS; i++) {
+        T_OK(varve_checkpoint(h, 1));
+        if (i % 2)
+            T_OK(varve_flush(h, CK_LIMIT_MS));
+        T_OK(varve_version_run(h, 1, &run[i]));
+        T_CHECK(run[i] != base);
+        for (int k = 0; k < i; k++)
+            T_CHECK(run[k] != run[i]);
+        T_OK(varve_revert(h, 1));
+        run_is(h, 1, base);
+    }
+    T_OK(varve_discard(h, 1));
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_confirm(h, 1));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_version_run(h, 1, &last));
+    T_CHECK(last != base);
+    for (int k = 0; k < ROUNDS; k++)
+        T_CHECK(run[k] != last);
+    T_OK(varve_close(ctx));
+    ctx = open_run(folder, base + 1);
+    run_is(ck_history(ctx, "h"), 1, last); /* and so says the file */
+    T_OK(varve_close(ctx));
+}
+
 /* What replaces a version in the shared folder is in memory until it has a file itself. */
 static void test_level(void)
 {
@@ -269,6 +312,7 @@ int main(void)
     T_RUN(test_runs);
     T_RUN(test_drawn);
     T_RUN(test_editions);
+    T_RUN(test_edition_comes_back);
     T_RUN(test_editions_of_ranks);
     T_RUN(test_level);
     return t_done();

@@ -269,7 +269,8 @@ VARVE_API int varve_version_level(struct varve_history *h, uint64_t version,
  * stands in the stream.
  *
  * A version written so is there when the stream has come to it: until then it is not listed, is not
- * the latest and has no region sizes; a varve_restore, varve_restore_on or varve_wait for it waits,
+ * the latest and has no region sizes, or, if it overwrites one, all of these are those of the old one
+ * (at level cached the old one is gone); a varve_restore, varve_restore_on or varve_wait for it waits,
  * a varve_discard drops it. What fails on the stream is a late error (see varve_ckpt(7)), told by
  * varve_wait for that version too; the version never appears.
  *   -EAGAIN     timeout_ms is 0 and the call would have to wait

@@ -494,6 +494,19 @@ static int restore_info(struct varve_history *h, const struct vv_object_info *in
     return rc;
 }
 
+int vvi_lookup_last(struct varve_history *h, uint64_t version, struct vv_object_info *ret_info)
+{
+    struct vv_object_info info;
+    int rc = vv_engine_lookup(h->ctx->engine, h->hist, version, &info);
+    if (rc == 0 && info.pending) {
+        vvi_layout_release(NULL, info.user);
+        return -ENOENT;
+    }
+    if (rc == 0)
+        *ret_info = info;
+    return rc;
+}
+
 int vvi_await_written(struct varve_history *h, const char *operation, uint64_t version, bool on,
                       uint64_t deadline_ns)
 {
@@ -512,7 +525,6 @@ int vvi_await_written(struct varve_history *h, const char *operation, uint64_t v
 static int restore(struct call *c)
 {
     struct varve_history *h = c->h;
-    struct varve_ctx *ctx = h->ctx;
     uint64_t version = c->version;
     struct regions r = {.n = 0};
     int rc = regions_copy(h, c->only, &r);
@@ -520,7 +532,7 @@ static int restore(struct call *c)
         vvi_history_say(h, "restore", version, rc);
     while (rc == 0) {
         struct vv_object_info info;
-        rc = vv_engine_lookup(ctx->engine, h->hist, version, &info);
+        rc = vvi_lookup_last(h, version, &info);
         if (rc == -ENOENT) {
             rc = vvi_await_written(h, "restore", version, c->on != NULL, c->deadline_ns);
             continue;

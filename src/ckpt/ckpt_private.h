@@ -214,6 +214,10 @@ int vvi_rehearse_calls(struct varve_history *h, uint64_t version);
 /* Counts as a restore of `size` bytes that has been made, without one. */
 void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint64_t start_ns);
 
+/* What a restore gets. -ENOENT: there is none, or a stream has still to write it. Otherwise as
+ * vv_engine_lookup, which answers from the version that such a stream replaces. */
+VV_WARN_UNUSED int vvi_lookup_last(struct varve_history *h, uint64_t version,
+                                   struct vv_object_info *ret_info);
 /* A version that a stream has still to write may be waited for; 0: it is there, or was. `on`: the
  * deadline 0 means not to wait. */
 int vvi_await_written(struct varve_history *h, const char *operation, uint64_t version, bool on,

@@ -154,7 +154,7 @@ static int acquire_once(struct varve_history *h, struct vvi_loan *loan, bool aga
     struct vv_engine *e = h->ctx->engine;
     struct vv_object_info info;
     uint64_t from = 0;
-    int rc = vv_engine_lookup(e, h->hist, loan->version, &info);
+    int rc = vvi_lookup_last(h, loan->version, &info);
     if (rc == -ENOENT) {
         rc = vvi_await_written(h, "acquire", loan->version, true, deadline_ns);
         return rc ? rc : -ESTALE;

@@ -35,6 +35,7 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
         .flush_error = obj->flush_err,
         .chunks = obj->nchunks,
         .ready = obj->written && vvi_object_ready(core, obj),
+        .pending = obj->replacement && obj->replacement->ordered,
     };
 
     for (unsigned t = 0; t < core->ntiers; t++) {
@@ -51,7 +52,7 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
 int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
                    struct vv_object_info *ret_info)
 {
-    const struct vv_object *obj = vvi_gen_last(core, hist, version);
+    const struct vv_object *obj = vvi_object_find(core, hist, version);
 
     if (!obj || !obj->written)
         return -ENOENT;

@@ -549,11 +549,13 @@ void vvi_restore_begins(struct vv_core *core, struct vv_object *obj)
 int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device,
                 uint64_t now_ns, struct vv_req *req)
 {
-    struct vv_object *obj = vvi_gen_last(core, hist, version);
+    struct vv_object *obj = vvi_object_find(core, hist, version);
     uint64_t *issued;
 
     if (!obj || !obj->written)
         return -ENOENT;
+    if (obj != vvi_gen_last(core, hist, version))
+        return -ESTALE;
     issued = calloc(VV_MAX(vv_div_up(obj->nchunks, 64), (uint64_t)1), sizeof(*issued));
     if (!issued)
         return -ENOMEM;

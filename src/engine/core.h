@@ -244,9 +244,9 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
  * Requests. PUT and GET end when the application's memory may be used again. `app_is_device`: where
  * the application's memory is. Immediate refusals come back from the call (then no WAKE follows):
  *   put   -EEXIST, -EFBIG, -ENOSPC, -ENOMEM
- *   get   -ENOENT, -EIO (lost)
- * A version whose put is `ordered` and has not ended cannot be looked up or restored, but it can be
- * waited for and discarded.
+ *   get   -ENOENT, -EIO (lost), -ESTALE (an `ordered` put will replace it)
+ * A version whose put is `ordered` and has not ended cannot be restored, but it can be waited for and
+ * discarded. Looked up, it is what it was before.
  */
 int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
                 bool app_is_device, uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
@@ -361,9 +361,10 @@ struct vv_object_info {
     /* 0: adopted. 1: the first that was written of the version, or the history does not count. Each
      * later one has a higher number, which does not depend on what failed in between. */
     uint32_t edition;
-    bool durable;                            /* committed on the files tier */
-    bool ready;                              /* a restore of it now would be a hit */
-    int flush_error;                         /* why it has not reached a slower tier, or 0 */
+    bool durable;    /* committed on the files tier */
+    bool ready;      /* a restore of it now would be a hit */
+    bool pending;    /* an `ordered` put will replace it: restores wait for that one */
+    int flush_error; /* why it has not reached a slower tier, or 0 */
     uint32_t chunks, resident[VV_MAX_TIERS]; /* chunks valid on each tier */
     enum vv_copy_state state[VV_MAX_TIERS];
 };

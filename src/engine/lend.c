@@ -84,11 +84,11 @@ int vv_core_lend(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t
                  uint32_t chunk0, uint32_t nchunks, bool first, uint64_t now_ns,
                  struct vv_lend *lend)
 {
-    struct vv_object *obj = vvi_gen_last(core, hist, version);
+    struct vv_object *obj = vvi_object_find(core, hist, version);
 
     if (!obj || !obj->written)
         return -ENOENT;
-    if (obj->generation != generation)
+    if (obj->generation != generation || obj != vvi_gen_last(core, hist, version))
         return -ESTALE;
     if (chunk0 > obj->nchunks || nchunks > obj->nchunks - chunk0)
         return -EINVAL;
@@ -395,7 +395,7 @@ int vv_core_swap(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t
 
     if (!obj || !obj->written)
         return -ENOENT;
-    if (obj->generation != generation)
+    if (obj->generation != generation || obj != vvi_gen_last(core, hist, version))
         return -ESTALE;
     if (!may_swap(core, obj))
         return -EAGAIN;

@@ -482,6 +482,66 @@ static void lost_device(void)
 
 /* ---- while it is under way ---- */
 
+/* Questions about a version that a stream will overwrite are answered from the old one; what reads it
+ * waits for the new one. */
+static void asked_while_pending(void)
+{
+    struct ck_cfg cfg = roomy;
+    cfg.local = t_tmpdir();
+    cfg.level = VARVE_LEVEL_LOCAL;
+    cfg.run = "job";
+    struct varve_ctx *ctx = open_ctx(&cfg);
+    char *buf = ck_alloc(ctx, true, 2 * BYTES);
+    struct varve_history_opts opts;
+    struct varve_history *h;
+    enum varve_level level = VARVE_LEVEL_CACHED;
+    uint64_t run[2] = {0}, latest = 0;
+    size_t bytes = 0, n = 0;
+    int ready = -1, region = -1;
+    void *ptr;
+
+    T_OK(varve_history_opts_init(&opts, sizeof(opts)));
+    opts.overwrite = 1;
+    T_OK(varve_history_open_with(ctx, "h", &opts, &h));
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_version_run(h, 1, &run[0]));
+    T_OK(varve_protect(h, 0, buf, 2 * BYTES));
+    ck_fill(buf, 2 * BYTES, 2, 0);
+    T_OK(vv_device_host_app_hold(device));
+    T_OK(varve_checkpoint_on(h, 1, NULL));
+
+    T_EQ(ck_count(h), 1);
+    T_OK(varve_latest(h, &latest));
+    T_OK(varve_region_size(h, 1, 0, &bytes));
+    T_EQ(bytes, BYTES);
+    T_OK(varve_regions(h, 1, &region, 1, &n));
+    T_EQ(n, 1);
+    T_OK(varve_ready(h, 1, &ready));
+    T_OK(varve_version_level(h, 1, &level));
+    T_EQ(level, VARVE_LEVEL_LOCAL);
+    T_OK(varve_version_run(h, 1, &run[1]));
+    T_EQ(run[1], run[0]);
+    T_ERR(varve_wait(h, 1, VARVE_LEVEL_LOCAL, 0), -ETIMEDOUT);
+    T_ERR(varve_restore_for(h, 1, 0), -ETIMEDOUT);
+    T_ERR(varve_restore_on_for(h, 1, NULL, 0), -EAGAIN);
+    T_ERR(varve_acquire_for(h, 1, 0, NULL, 0, &ptr, &bytes), -EAGAIN);
+
+    vv_device_host_app_release(device);
+    T_OK(varve_restore(h, 1)); /* the stream has read the memory when this call writes it */
+    ck_check(buf, 2 * BYTES, 2, 0);
+    ck_set(buf, 0, 2 * BYTES);
+    T_OK(varve_restore(h, 1));
+    ck_check(buf, 2 * BYTES, 2, 0);
+    T_OK(varve_region_size(h, 1, 0, &bytes));
+    T_EQ(bytes, 2 * BYTES);
+    T_OK(varve_version_run(h, 1, &run[1]));
+    T_CHECK(run[1] != run[0]);
+    ck_free(ctx, true, buf);
+    T_OK(varve_close(ctx));
+}
+
 static void discard_while_pending(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -749,6 +809,7 @@ int main(void)
     T_RUN(every_call_fails_once);
     T_RUN(copies_end_before_the_call_fails);
     T_RUN(lost_device);
+    T_RUN(asked_while_pending);
     T_RUN(discard_while_pending);
     T_RUN(close_while_pending);
     T_RUN(close_waits);

@@ -151,17 +151,24 @@ static void put_fails(void)
     }
 }
 
-/* A version that a stream will write is not the old one any more, and comes back if it fails. */
+/* Of a version that a stream will write the old one is asked, but not restored; if it fails, that one
+ * stays. */
 static void ordered(void)
 {
     uint32_t h = with_version("H4F", 1);
-    struct drive_call put, wait;
-    struct vv_object_info info;
+    struct drive_call put, wait, get;
+    struct vv_object_info info = {0};
+    struct vv_lend lend;
+    uint64_t old = generation(h, 1);
 
     d.ordered = true;
     T_OK(drive_replace(&d, &put, h, 1, DRIVE_PAGE));
     d.ordered = false;
-    T_ERR(vv_core_lookup(d.core, h, 1, &info), -ENOENT);
+    T_OK(vv_core_lookup(d.core, h, 1, &info));
+    T_EQ(info.generation, old);
+    T_CHECK(info.pending);
+    T_ERR(drive_get(&d, &get, h, 1), -ESTALE);
+    T_ERR(vv_core_lend(d.core, h, 1, old, 0, 1, true, d.now_ns, &lend), -ESTALE);
     T_OK(drive_wait(&d, &wait, h, 1, VV_CORE_CACHED));
     hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, -EIO);
     T_EQ(put.req.status, -EIO);

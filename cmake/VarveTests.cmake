@@ -99,7 +99,7 @@ foreach(file ${program_files})
     set_target_properties(t_${target} PROPERTIES OUTPUT_NAME ${base}
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${folder})
     target_link_libraries(t_${target} PRIVATE varve_testlib)
-    if(name MATCHES "^fault/(partner|vector)_memory$")
+    if(name MATCHES "^fault/(commit|partner|remote|vector)_memory$")
         target_link_options(t_${target} PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign)
     endif()
     if(name MATCHES "^(unit|gpu)/rtm")

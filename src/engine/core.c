@@ -980,21 +980,21 @@ static struct vv_req *put_of(const struct vv_core *core, const struct vv_object 
     return NULL;
 }
 
-static bool fail_put_of(struct vv_core *core, const struct vv_object *obj, int status)
+/* While it is still being written, its own put fails. */
+void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status)
 {
-    struct vv_req *req = put_of(core, obj);
+    struct vv_req *put = obj->dead ? NULL : put_of(core, obj);
 
-    if (req)
-        req->error = req->error ? req->error : status;
-    return req != NULL;
+    if (put)
+        put->error = put->error ? put->error : status;
+    else if (!obj->dead)
+        late_error(core, obj, tier, status);
 }
 
 static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
 {
     if (o->dst_tier > o->src_tier) {
-        /* While it is still being written, its own put is told. */
-        if (!o->obj->dead && !fail_put_of(core, o->obj, status))
-            late_error(core, o->obj, o->dst_tier, status);
+        vvi_flush_failed(core, o->obj, o->dst_tier, status);
         o->obj->spoiled |= core->tier[o->dst_tier].kind == VV_TIER_FILES;
     } else {
         /* The bytes stay where they are. Prefetching gives up on them; a restore that needs them
@@ -1044,8 +1044,7 @@ static void commit_failed(struct vv_core *core, struct vv_object *obj, int statu
     /* What the kernel could not bring to the disk it may have dropped: asking it again would be
      * answered with success. */
     obj->spoiled = true;
-    if (!fail_put_of(core, obj, status))
-        late_error(core, obj, core->disk, status);
+    vvi_flush_failed(core, obj, core->disk, status);
     vvi_file_clean(core, obj);
     vvi_object_settle(core, obj);
 }
@@ -1083,24 +1082,25 @@ static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
     vvi_gen_durable(core, obj);
 }
 
-/* A file that could not be removed still takes its space, and its version would be there again when
- * the history is opened next. The next caller hears of it, and the next wait for everything tries
- * again. */
+void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
+                        int status)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    if (!h->late_err) {
+        h->late_err = status;
+        h->late_tier = core->disk;
+        h->late_version = obj->version;
+    }
+    vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version,
+              (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
+    obj->unremoved = h->used && obj->dead && file_generation == obj->file_generation;
+}
+
 static void remove_done(struct vv_core *core, const struct vv_order *o, int status)
 {
-    struct hist *h = vvi_hist(core, o->hist);
-
-    if (status < 0) {
-        if (!h->late_err) {
-            h->late_err = status;
-            h->late_tier = core->disk;
-            h->late_version = o->version;
-        }
-        vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, o->hist), o->version,
-                  (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
-        o->obj->unremoved =
-            h->used && o->obj->dead && o->file_generation == o->obj->file_generation;
-    }
+    if (status < 0)
+        vvi_removal_failed(core, o->obj, o->file_generation, status);
     if (!o->obj->unremoved && o->file_generation == o->obj->file_generation)
         vvi_object_file_gone(core, o->obj);
 }

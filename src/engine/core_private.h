@@ -493,6 +493,13 @@ void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj,
                      struct vv_req *req);
 void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
+/* A flush to the tier, or a commit, could not be made: the put hears of it, or else the next caller. */
+void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status);
+/* A file that could not be removed still takes its space, and its version would be there again when
+ * the history is opened next. The next caller hears of it, and the next wait for everything tries
+ * again. */
+void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
+                        int status);
 /* A put or a get of an object without chunks: no order would end it. */
 void vvi_req_nothing(struct vv_core *core, struct vv_req *req);
 /* All orders of an ordered request are out: it is not blocked any more. */

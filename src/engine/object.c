@@ -954,11 +954,11 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
     object_free(core, obj);
 }
 
-static struct vv_object *unremoved_take(struct hist *h)
+static struct vv_object *unremoved_take(struct vv_object **list)
 {
-    struct vv_object *obj = h->unremoved;
+    struct vv_object *obj = *list;
 
-    h->unremoved = obj->newer;
+    *list = obj->newer;
     obj->newer = NULL;
     obj->unremoved = false;
     return obj;
@@ -966,14 +966,17 @@ static struct vv_object *unremoved_take(struct hist *h)
 
 void vvi_removals_retry(struct vv_core *core, struct hist *h)
 {
-    while (h->unremoved)
-        vvi_sched_remove_file(core, unremoved_take(h));
+    struct vv_object *list = h->unremoved;
+
+    h->unremoved = NULL;
+    while (list)
+        vvi_sched_remove_file(core, unremoved_take(&list));
 }
 
 void vvi_removals_forget(struct vv_core *core, struct hist *h)
 {
     while (h->unremoved) {
-        struct vv_object *obj = unremoved_take(h);
+        struct vv_object *obj = unremoved_take(&h->unremoved);
         vvi_object_file_gone(core, obj);
         obj->refs++;
         vvi_object_unref(core, obj);

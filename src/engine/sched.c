@@ -932,19 +932,33 @@ static bool begins_with_commit(const struct vv_core *core, const struct vv_objec
            !obj->flush_err && core->tier[core->disk].kind == VV_TIER_FILES;
 }
 
+/* There is no memory for it, and no other order will end with a commit: waiting for the version tries
+ * again. */
+static void no_commit(struct vv_core *core, struct vv_object *obj)
+{
+    vvi_flush_failed(core, obj, core->disk, -ENOMEM);
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_object_settle(core, obj);
+}
+
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_copy *copy = core->disk >= 0 ? obj->copy[core->disk] : NULL;
     struct vv_order *o;
 
-    if (!copy && begins_with_commit(core, obj))
+    if (!copy && begins_with_commit(core, obj)) {
         copy = vvi_copy_get(core, obj, (unsigned)core->disk, VV_COPY_WRITE_IN_PROGRESS);
+        if (!copy)
+            no_commit(core, obj);
+    }
     if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
         !(obj->written || obj->filled) || obj->flush_err || copy->nvalid < obj->nchunks)
         return;
     o = order_for(core, VV_ORDER_COMMIT, obj);
-    if (!o)
+    if (!o) {
+        no_commit(core, obj);
         return;
+    }
     o->hop = VV_HOP_H2F;
     o->dst_tier = core->disk;
     copy->commit_issued = true;
@@ -955,9 +969,11 @@ void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_order *o = order_for(core, VV_ORDER_REMOVE, obj);
 
-    if (!o) { /* out of memory: the file stays until the history is opened again */
+    if (!o) {
+        vvi_removal_failed(core, obj, obj->file_generation, -ENOMEM);
+        if (obj->dead && !obj->unremoved)
+            vvi_object_file_gone(core, obj); /* the history has ended: the next opening finds it */
         obj->refs++;
-        vvi_object_file_gone(core, obj);
         vvi_object_unref(core, obj);
         return;
     }

@@ -148,16 +148,23 @@ struct vvi_rentry *vvi_remote_find(struct vv_remote_hist *h, uint64_t version, u
     return NULL;
 }
 
+int vvi_remote_reserve(struct vv_remote_hist *h, size_t n)
+{
+    if (h->n + n <= h->room)
+        return 0;
+    size_t room = VV_MAX(VV_MAX(2 * h->room, h->n + n), (size_t)64);
+    struct vvi_rentry *more = realloc(h->entry, room * sizeof(*more));
+    if (more == NULL)
+        return -ENOMEM;
+    h->entry = more;
+    h->room = room;
+    return 0;
+}
+
 struct vvi_rentry *vvi_remote_add(struct vv_remote_hist *h, const struct vvi_rentry *entry)
 {
-    if (h->n == h->room) {
-        size_t room = VV_MAX(2 * h->room, (size_t)64);
-        struct vvi_rentry *more = realloc(h->entry, room * sizeof(*more));
-        if (more == NULL)
-            return NULL;
-        h->entry = more;
-        h->room = room;
-    }
+    if (vvi_remote_reserve(h, 1) < 0)
+        return NULL;
     size_t at = lower_bound(h, entry->generation);
     memmove(h->entry + at + 1, h->entry + at, (h->n - at) * sizeof(*h->entry));
     h->entry[at] = *entry;

@@ -85,6 +85,7 @@ struct vv_remote_hist {
     struct vv_remote_hist *next;
     struct vvi_rentry *entry; /* by generation */
     size_t n, room, low;      /* entries before `low` need nothing */
+    size_t ncommits;          /* under way; there is room for the entry of each */
     struct vvi_rleft *left;
     size_t nleft;
     struct vvi_repair *repairs;
@@ -180,6 +181,8 @@ struct vv_remote {
 
 struct vvi_rentry *vvi_remote_find(struct vv_remote_hist *hist, uint64_t version,
                                    uint64_t generation);
+/* Makes room for so many more entries; -ENOMEM. */
+VV_WARN_UNUSED int vvi_remote_reserve(struct vv_remote_hist *hist, size_t n);
 /* Inserts an entry; NULL: no memory. */
 struct vvi_rentry *vvi_remote_add(struct vv_remote_hist *hist, const struct vvi_rentry *entry);
 void vvi_remote_erase(struct vv_remote_hist *hist, uint64_t version, uint64_t generation);

@@ -263,6 +263,30 @@ static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
     return 0;
 }
 
+static void commit_failed(struct vvi_rstore *s, const struct vv_store_io *io)
+{
+    vv_mutex_lock(&s->remote->lock);
+    io->key.history->remote->ncommits--;
+    vv_mutex_unlock(&s->remote->lock);
+}
+
+/* Makes room for its entry first: without one the version would be committed, and never go on to the
+ * shared folder. */
+static int commit_start(struct vvi_rstore *s, struct vv_store_io *io)
+{
+    struct vv_remote_hist *h = io->key.history->remote;
+    vv_mutex_lock(&s->remote->lock);
+    int rc = vvi_remote_reserve(h, h->ncommits + 1);
+    h->ncommits += rc == 0;
+    vv_mutex_unlock(&s->remote->lock);
+    if (rc < 0)
+        return rc;
+    rc = s->inner->ops->submit(s->inner, io);
+    if (rc < 0)
+        commit_failed(s, io);
+    return rc;
+}
+
 static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
 {
     struct vvi_rstore *s = (struct vvi_rstore *)store;
@@ -283,6 +307,8 @@ static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
         if (!vvi_space_admit(s, io, &rc))
             return rc;
     }
+    if (io->op == VV_STORE_COMMIT)
+        return commit_start(s, io);
     return s->inner->ops->submit(s->inner, io);
 }
 
@@ -301,13 +327,12 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
         e.local_bytes = vvi_space_committed_locked(
             h, e.version, e.generation,
             vv_files_bytes(io->size, io->meta->nregions, r->opts.store.page_bytes));
+    h->ncommits--;
     struct vvi_rentry *added = vvi_remote_add(h, &e);
-    /* Without memory for its entry, the version stays where it is: waiting for it says so. */
-    if (added != NULL) {
-        if (vvi_remote_reached(h, added))
-            vvi_remote_reached_locked(h, added);
-        vvi_remote_wake_locked(h, (size_t)(added - h->entry));
-    }
+    vv_assert(added != NULL); /* commit_start made room for it */
+    if (vvi_remote_reached(h, added))
+        vvi_remote_reached_locked(h, added);
+    vvi_remote_wake_locked(h, (size_t)(added - h->entry));
     vv_cond_broadcast(&r->changed);
     vv_mutex_unlock(&r->lock);
 }
@@ -343,6 +368,8 @@ static bool inspect(struct vvi_rstore *s, struct vv_store_io *io)
         return true;
     if (io->op == VV_STORE_COMMIT && io->status == 0)
         committed(s, io);
+    else if (io->op == VV_STORE_COMMIT)
+        commit_failed(s, io);
     if (io->op == VV_STORE_REMOVE)
         removed(s, io);
     if (io->op != VV_STORE_READ || io->status == 0 || io->status == -ENOMEM ||

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The core has no memory for one allocation on the way of a version to its file, or when that is
+ * removed: the call or a later wait says so, nothing that was committed is lost, no file comes back, and
+ * the next try succeeds. The linker passes every allocation of the library through this file
+ * (cmake/VarveTests.cmake).
+ */
+#include <stdlib.h>
+
+#include "t.h"
+#include "unit/engine/hand.h"
+
+enum { MOST = 200 };
+
+/* ---- allocations ---- */
+
+/* Of this thread: whether they count, how many there were, and the one that fails. */
+static bool counting;
+static long count, fails_at;
+
+static bool denied(void)
+{
+    return counting && ++count == fails_at;
+}
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *mem, size_t bytes);
+int __real_posix_memalign(void **ret_mem, size_t align, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *mem, size_t bytes);
+int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return denied() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return denied() ? NULL : __real_calloc(n, bytes);
+}
+
+void *__wrap_realloc(void *mem, size_t bytes)
+{
+    return denied() ? NULL : __real_realloc(mem, bytes);
+}
+
+int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes)
+{
+    return denied() ? ENOMEM : __real_posix_memalign(ret_mem, align, bytes);
+}
+
+/* ---- the core ---- */
+
+static struct drive d;
+
+static unsigned files(uint64_t version)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < d.nfiles; i++)
+        n += d.file[i].used && d.file[i].committed && d.file[i].version == version;
+    return n;
+}
+
+/* Anything may run out of memory once. A call that did is made again, and then succeeds. */
+static void put(uint32_t h, uint64_t version, uint32_t pages)
+{
+    struct drive_call call;
+    int rc = drive_replace(&d, &call, h, version, pages * DRIVE_PAGE);
+
+    rc = rc ? rc : drive_finish(&d, &call);
+    if (rc) {
+        /* Room that cannot be written down is none. */
+        T_CHECK(rc == -ENOMEM || rc == -ENOSPC);
+        T_OK(drive_replace(&d, &call, h, version, pages * DRIVE_PAGE));
+        T_OK(drive_finish(&d, &call));
+    }
+}
+
+static void commit(uint32_t h, uint64_t version)
+{
+    struct drive_call call;
+    int rc = drive_wait(&d, &call, h, version, VV_CORE_DURABLE);
+
+    rc = rc ? rc : drive_finish(&d, &call);
+    if (rc) {
+        T_ERR(rc, -ENOMEM);
+        T_OK(drive_wait(&d, &call, h, version, VV_CORE_DURABLE));
+        T_OK(drive_finish(&d, &call));
+    }
+}
+
+static void all_down(uint32_t h)
+{
+    struct drive_call call;
+    uint64_t version;
+    int tier;
+
+    drive_run(&d);
+    (void)vv_core_take_error(d.core, h, &version, &tier);
+    for (int i = 0; i < 2; i++) {
+        T_OK(drive_wait_all(&d, &call, h));
+        (void)drive_finish(&d, &call);
+        drive_run(&d);
+    }
+}
+
+/* Versions that are written, overwritten and discarded, one larger than memory, one empty; the Nth
+ * allocation fails. False: there were not so many. */
+static bool lives(long nth)
+{
+    uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    bool told = false;
+
+    count = 0;
+    fails_at = nth;
+    counting = true;
+    put(h, 1, 2);
+    commit(h, 1);
+    put(h, 1, 1);
+    T_CHECK(files(1) >= 1); /* the old one or both */
+    commit(h, 1);
+    put(h, 2, 6);
+    put(h, 3, 0);
+    commit(h, 3);
+    int rc = drive_discard(&d, h, 2);
+    T_CHECK(rc == 0 || rc == -ENOMEM);
+    if (rc)
+        T_OK(drive_discard(&d, h, 2));
+    drive_run(&d);
+    counting = false;
+    /* What is left of a removal is told, and tried again. */
+    told = files(2) == 0 || vv_core_has_error(d.core, h);
+    T_CHECK(told);
+    all_down(h);
+    T_EQ(files(1), 1);
+    T_EQ(files(2), 0);
+    T_EQ(files(3), 1);
+    hand_get(&d, h, 1);
+    hand_get(&d, h, 3);
+    hand_close(&d);
+    return count >= nth;
+}
+
+static void in_the_core(void)
+{
+    long nth = 1;
+
+    while (nth < MOST && lives(nth))
+        nth++;
+    t_note("%ld allocations", nth - 1);
+    T_CHECK(nth > 1 && nth < MOST);
+}
+
+int main(void)
+{
+    T_RUN(in_the_core);
+    return t_done();
+}

@@ -662,6 +662,7 @@ static const char *check_heap_order(const struct hist *h, unsigned ntiers)
 
 static const char *check_order_of_writing(const struct hist *h)
 {
+    const struct vv_object *expires = h->expires_first;
     uint64_t listed = 0, ordinal = 0;
 
     for (const struct vv_object *obj = h->oldest; obj; obj = obj->newer) {
@@ -669,9 +670,13 @@ static const char *check_order_of_writing(const struct hist *h)
         REQUIRE(listed == 0 || obj->ordinal > ordinal, "the order of writing is broken");
         REQUIRE(obj->newer ? obj->newer->older == obj : h->newest == obj,
                 "the list of versions is broken");
+        REQUIRE(obj->exempt || obj == expires, "the list of versions that may expire is broken");
+        if (!obj->exempt)
+            expires = expires->expires_after;
         ordinal = obj->ordinal;
         listed++;
     }
+    REQUIRE(!expires, "a version that is gone may expire");
     REQUIRE(listed == h->nwritten, "written versions are miscounted");
     REQUIRE(!h->predict_from || (h->predict_from->written && !h->predict_from->dead),
             "a prediction goes on from a version that is gone");

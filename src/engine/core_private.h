@@ -90,11 +90,13 @@ struct vv_object {
     uint32_t edition; /* see vv_object_info */
     struct vv_copy *copy[VV_MAX_TIERS];
     struct vv_object *older, *newer; /* in order of writing; written objects only */
-    struct vv_object *replacement;   /* a put under way that will replace it */
-    struct vv_object *old;           /* HELD until this one is safe */
-    uint64_t ordinal;                /* place in the order of writing, for the detector */
-    uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
-    uint64_t file_bytes;             /* of the files tier's capacity that it takes */
+    /* The same, without those marked `exempt`. */
+    struct vv_object *expires_before, *expires_after;
+    struct vv_object *replacement;  /* a put under way that will replace it */
+    struct vv_object *old;          /* HELD until this one is safe */
+    uint64_t ordinal;               /* place in the order of writing, for the detector */
+    uint64_t hint_first, hint_last; /* sequence numbers of its live hints; 0: none */
+    uint64_t file_bytes;            /* of the files tier's capacity that it takes */
     uint32_t nchunks;
     uint32_t nmem;      /* chunks valid or filling on a memory tier */
     uint32_t miss_low;  /* no chunk before this one is missing from memory */
@@ -155,6 +157,7 @@ struct hist {
     struct vv_object **slot;         /* open-addressed table of versions */
     size_t nslots, nobjects, nalive; /* nalive: dead ones included */
     struct vv_object *oldest, *newest;
+    struct vv_object *expires_first, *expires_last; /* not `exempt`, in the same order */
     uint64_t next_ordinal, ndurable, nwritten, ndown;
     uint64_t next_generation;
     uint64_t nsafe, nexempt;  /* versions that vvi_gen_counts; of them, those marked `exempt` */
@@ -352,6 +355,8 @@ struct vv_object *vvi_object_nameless(struct vv_core *core, uint32_t hist);
  * table and its hints. */
 void vvi_object_enter(struct vv_core *core, struct vv_object *obj);
 void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor);
+/* keep_every keeps it for good: retention looks at it no more. */
+void vvi_object_exempt(struct vv_core *core, struct vv_object *obj);
 /* Gives up the memory of one that has left, as far as no transfer uses it. */
 void vvi_object_drop_pages(struct vv_core *core, struct vv_object *obj);
 void vvi_object_file_gone(struct vv_core *core,

@@ -270,10 +270,10 @@ void vvi_gen_durable(struct vv_core *core, struct vv_object *obj)
 }
 
 /* An older version that is safe goes when enough newer ones are. Multiples of keep_every that fell
- * out of the newest are passed over from then on. */
+ * out of the newest leave the list: every completion looks at it. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
 {
-    struct vv_object *obj = h->cfg.keep ? h->oldest : NULL, *next;
+    struct vv_object *obj = h->cfg.keep ? h->expires_first : NULL, *next;
     bool durable = h->cfg.level == VV_CORE_DURABLE;
 
     if ((durable ? h->nsafe : h->nwritten) - h->nexempt < h->cfg.keep)
@@ -281,16 +281,15 @@ void vvi_gen_retain(struct vv_core *core, struct hist *h)
     for (; obj; obj = next) {
         bool counts = durable ? vvi_gen_counts(obj) : obj->written;
         uint64_t newer = (durable ? h->nsafe : h->nwritten) - h->nexempt - counts;
-        next = obj->newer;
-        if (obj->exempt || (durable && obj->gen != VV_GEN_SAFE))
+        next = obj->expires_after;
+        if (durable && obj->gen != VV_GEN_SAFE)
             continue;
         if (newer < h->cfg.keep)
             return;
         if (vv_gen_expires(obj->version, newer, h->cfg.keep, h->cfg.keep_every)) {
             vvi_gen_end(core, obj, VV_GEN_DISCARDED);
         } else if (counts) {
-            obj->exempt = true;
-            h->nexempt++;
+            vvi_object_exempt(core, obj);
         }
     }
 }

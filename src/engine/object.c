@@ -767,6 +767,37 @@ void vvi_object_settle(struct vv_core *core, struct vv_object *obj)
 
 /* ---- lives ---- */
 
+/* The same order, without those that keep_every keeps for good. */
+static void expiring_link(struct hist *h, struct vv_object *obj)
+{
+    struct vv_object *before = h->expires_last;
+
+    while (before && before->ordinal > obj->ordinal)
+        before = before->expires_before;
+    obj->expires_before = before;
+    obj->expires_after = before ? before->expires_after : h->expires_first;
+    *(obj->expires_after ? &obj->expires_after->expires_before : &h->expires_last) = obj;
+    *(before ? &before->expires_after : &h->expires_first) = obj;
+}
+
+static void expiring_unlink(struct hist *h, struct vv_object *obj)
+{
+    struct vv_object *before = obj->expires_before, *after = obj->expires_after;
+
+    *(before ? &before->expires_after : &h->expires_first) = after;
+    *(after ? &after->expires_before : &h->expires_last) = before;
+    obj->expires_before = obj->expires_after = NULL;
+}
+
+void vvi_object_exempt(struct vv_core *core, struct vv_object *obj)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    obj->exempt = true;
+    h->nexempt++;
+    expiring_unlink(h, obj);
+}
+
 /* In order of writing. One that returns takes its old place. */
 static void list_link(struct hist *h, struct vv_object *obj)
 {
@@ -786,6 +817,7 @@ void vvi_object_enter(struct vv_core *core, struct vv_object *obj)
 
     vvi_hint_account(core, obj, 1);
     list_link(h, obj);
+    expiring_link(h, obj);
     h->nwritten++;
     h->ndurable += obj->durable;
     vvi_hint_written(core, obj);
@@ -876,6 +908,8 @@ void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_obj
     h->nfailed -= obj->flush_err != 0;
     if (obj->written) {
         list_unlink(h, obj);
+        if (!obj->exempt)
+            expiring_unlink(h, obj);
         h->nwritten--;
         h->ndown -= obj->down;
         h->ndurable -= obj->durable;

@@ -309,6 +309,37 @@ static void retention(void)
     hand_close(&d);
 }
 
+/* What retention looks at does not grow with the versions that keep_every keeps. */
+static void retention_of_many(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .keep = 2, .keep_every = 2};
+    unsigned n = 0;
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    for (uint64_t v = 0; v < 100; v++) {
+        hand_put(&d, h, v, 1);
+        committed(h, v);
+    }
+    drive_run(&d);
+    for (const struct vv_object *obj = vvi_hist(d.core, h)->expires_first; obj;
+         obj = obj->expires_after)
+        n++;
+    T_EQ(n, 2);
+    T_EQ(vvi_hist(d.core, h)->nwritten, 51); /* 50 even ones, and the last */
+    /* One that is overwritten is new again, and one that is discarded is gone. */
+    replace(h, 4, 1);
+    committed(h, 4);
+    T_OK(drive_discard(&d, h, 6));
+    hand_put(&d, h, 101, 1);
+    committed(h, 101);
+    drive_run(&d);
+    T_EQ(files(4), 1);
+    T_EQ(files(6), 0);
+    T_EQ(files(99), 0);
+    hand_close(&d);
+}
+
 /* What replaces a version is provisional until it is confirmed: the old one stays, safe or not. */
 static void provisional(void)
 {
@@ -453,6 +484,7 @@ int main(void)
     T_RUN(larger_than_memory);
     T_RUN(kept_in_memory);
     T_RUN(retention);
+    T_RUN(retention_of_many);
     T_RUN(provisional);
     T_RUN(reached);
     T_RUN(unfinished);

@@ -411,6 +411,13 @@ static void flush_again(struct vv_core *core, struct vv_object *obj)
     vvi_sched_commit(core, obj);
 }
 
+/* Room on the disk may be what failed flushes were waiting for. */
+static void retry_flushes(struct vv_core *core, struct hist *h)
+{
+    for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
+        flush_again(core, obj);
+}
+
 /* A flush that failed half-way through the host keeps a transit page from all others: each new
  * request that may need one gives it another try. */
 static void retry_transit(struct vv_core *core)
@@ -611,8 +618,7 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struc
     if (core->phase == VV_PHASE_WRITING)
         core->phase = VV_PHASE_WAITING;
     h->late_err = 0;
-    for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
-        flush_again(core, obj);
+    retry_flushes(core, h);
     retry_transit(core);
     vvi_removals_retry(core, h);
     vvi_gen_retain(core, h); /* an earlier life may have left too many */
@@ -662,13 +668,6 @@ void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns
     if (!core->puts)
         core->phase = VV_PHASE_RESTORING;
     vvi_core_leave(core);
-}
-
-/* Room on the disk may be what failed flushes were waiting for. */
-static void retry_flushes(struct vv_core *core, struct hist *h)
-{
-    for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
-        flush_again(core, obj);
 }
 
 int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)

@@ -357,39 +357,53 @@ static inline bool file_waits(const struct vv_core *core, const struct vv_object
            core->tier[tier + 1].kind == VV_TIER_FILES;
 }
 
-unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
-                      uint32_t c, const struct vv_page *p)
+/* Where the bytes of a page are besides. */
+struct elsewhere {
+    bool on_faster, on_slower; /* valid there; slower: good enough to let this one go */
+    bool to_faster, to_slower; /* valid, or on its way there */
+};
+
+static inline unsigned class_of(const struct vv_core *core, const struct vv_object *obj,
+                                unsigned tier, const struct vv_page *p, bool transit,
+                                struct elsewhere e)
 {
-    bool on_faster = false, to_faster = false, on_slower = false, to_slower = false;
-    bool transit = vvi_chunk_in_transit(core, obj, tier, c);
     unsigned class = 0;
 
     if (p->state != VV_PAGE_VALID)
         return 0;
-    for (unsigned t = 0; t < core->ntiers; t++) {
-        enum vv_page_state s = t == tier ? VV_PAGE_FREE : vvi_chunk_state(core, obj, t, c);
-        if (t < tier) {
-            on_faster |= s == VV_PAGE_VALID;
-            to_faster |= on_its_way(s);
-        } else {
-            on_slower |= s == VV_PAGE_VALID && vvi_chunk_kept_by(core, obj, t, c);
-            to_slower |= on_its_way(s);
-        }
-    }
-    if (chunk_may_go(core, obj, p, on_faster, on_slower, transit)) {
+    if (chunk_may_go(core, obj, p, e.on_faster, e.on_slower, transit)) {
         /* A page that only a faster tier has besides is no candidate for eviction at large: its
          * bytes would have to be flushed again at once. It goes as a duplicate. */
-        class |= obj->dead || on_slower ? CLASS_EVICT : 0;
-        class |= on_faster ? CLASS_DUP : 0;
+        class |= obj->dead || e.on_slower ? CLASS_EVICT : 0;
+        class |= e.on_faster ? CLASS_DUP : 0;
         if (transit)
             class = CLASS_PASS;
     }
-    if (!to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead &&
+    if (!e.to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead &&
         !file_waits(core, obj, tier, transit))
         class |= CLASS_DIRTY;
-    if (obj->home < tier && !to_faster)
+    if (obj->home < tier && !e.to_faster)
         class |= CLASS_UP;
     return class;
+}
+
+/* For checks: looks at each tier by itself, not through a view of all of them. */
+unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
+                      uint32_t c, const struct vv_page *p)
+{
+    struct elsewhere e = {0};
+
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        enum vv_page_state s = t == tier ? VV_PAGE_FREE : vvi_chunk_state(core, obj, t, c);
+        if (t < tier) {
+            e.on_faster |= s == VV_PAGE_VALID;
+            e.to_faster |= on_its_way(s);
+        } else {
+            e.on_slower |= s == VV_PAGE_VALID && vvi_chunk_kept_by(core, obj, t, c);
+            e.to_slower |= on_its_way(s);
+        }
+    }
+    return class_of(core, obj, tier, p, vvi_chunk_in_transit(core, obj, tier, c), e);
 }
 
 static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, unsigned class,
@@ -547,28 +561,16 @@ static inline void locate(const struct vv_core *core, const struct vv_object *ob
     w->transit = transit;
 }
 
-/* What vvi_classify() says, from what is known of all tiers at once. */
 static inline unsigned classify_at(const struct vv_core *core, const struct vv_object *obj,
                                    unsigned tier, const struct whereabouts *w)
 {
-    unsigned faster = (1u << tier) - 1, slower = ~(faster | 1u << tier), class = 0;
-    bool transit = w->transit >> tier & 1, on_slower = w->kept & slower;
-    bool on_faster = w->valid & faster;
+    unsigned faster = (1u << tier) - 1, slower = ~(faster | 1u << tier);
+    struct elsewhere e = {.on_faster = w->valid & faster,
+                          .on_slower = w->kept & slower,
+                          .to_faster = w->way & faster,
+                          .to_slower = w->way & slower};
 
-    if (!(w->valid >> tier & 1))
-        return 0;
-    if (chunk_may_go(core, obj, w->page[tier], on_faster, on_slower, transit)) {
-        class |= obj->dead || on_slower ? CLASS_EVICT : 0;
-        class |= on_faster ? CLASS_DUP : 0;
-        if (transit)
-            class = CLASS_PASS;
-    }
-    if (!(w->way & slower) && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead &&
-        !file_waits(core, obj, tier, transit))
-        class |= CLASS_DIRTY;
-    if (obj->home < tier && !(w->way & faster))
-        class |= CLASS_UP;
-    return class;
+    return class_of(core, obj, tier, w->page[tier], w->transit >> tier & 1, e);
 }
 
 static inline void set_class(struct vv_copy *copy, struct view *v, uint32_t c, struct vv_page *p,

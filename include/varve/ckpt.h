@@ -74,7 +74,8 @@ struct varve_history_opts {
                             version as it is written, and varve_hint is refused */
     int confirm;         /* not 0: a checkpoint is provisional until varve_confirm: what it replaced
                             stays, varve_revert brings that back, and `keep` does not count it. After
-                            a kill the next opening finds the provisional one, if it has a file */
+                            a kill the next opening finds the provisional one, if it has a file. At
+                            level `cached` what it replaced is gone, and varve_revert leaves none */
 };
 
 /* Fills in the defaults: keep everything. */
@@ -362,7 +363,8 @@ VARVE_API int varve_abort(struct varve_history *h, uint64_t version);
  * or, in a history opened with `confirm`, was not confirmed. The version is then what it was before:
  * the one that was replaced, if that had a file, or none. Does not block.
  *   -ENOENT    no such version
- *   -EALREADY  it has reached the level, and is not provisional
+ *   -EALREADY  it has reached the level, and is not provisional. At level `cached` that is so as soon
+ *              as its checkpoint has returned
  */
 VARVE_API int varve_revert(struct varve_history *h, uint64_t version);
 /* In a history opened with `confirm`: the last checkpoint of the version counts, and what it replaced

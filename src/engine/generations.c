@@ -340,11 +340,13 @@ int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version, uint6
 
 int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
 {
+    bool durable = vvi_hist(core, hist)->cfg.level == VV_CORE_DURABLE;
     struct vv_object *obj = vvi_gen_last(core, hist, version);
 
     if (!obj || !vvi_gen_known(obj))
         return -ENOENT;
-    if (obj->gen == VV_GEN_SAFE && !obj->provisional)
+    /* Level cached is reached with the put, and what it replaced is gone. */
+    if ((durable ? obj->gen == VV_GEN_SAFE : obj->written) && !obj->provisional)
         return -EALREADY;
     if (vvi_edition_ends(core, obj) < 0)
         return -ENOMEM;

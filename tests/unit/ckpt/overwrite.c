@@ -384,6 +384,34 @@ static void test_resume(void)
     }
 }
 
+/* At level cached a checkpoint has reached the level when it returns, and what it replaced is gone:
+ * there is nothing to go back to, and the version stays. A provisional one can be given up. */
+static void test_revert_at_level_cached(void)
+{
+    char mem[64] = "";
+    struct varve_ctx *ctx = ck_open(&(struct ck_cfg){.host_cache = 64 * PAGE});
+    for (int confirm = 0; confirm < 2; confirm++) {
+        struct varve_history_opts opts;
+        struct varve_history *h;
+        T_OK(varve_history_opts_init(&opts, sizeof(opts)));
+        opts.overwrite = 1;
+        opts.confirm = confirm;
+        T_OK(varve_history_open_with(ctx, confirm ? "confirm" : "h", &opts, &h));
+        T_OK(varve_protect(h, 0, mem, sizeof(mem)));
+        for (int i = 0; i < 2; i++)
+            T_OK(varve_checkpoint(h, 1));
+        T_ERR(varve_revert(h, 1), confirm ? 0 : -EALREADY);
+        T_ERR(varve_restore(h, 1), confirm ? -ENOENT : 0);
+        T_ERR(varve_revert(h, 2), -ENOENT);
+        T_OK(varve_checkpoint(h, 1));
+        if (confirm)
+            T_OK(varve_confirm(h, 1));
+        T_ERR(varve_revert(h, 1), -EALREADY);
+        T_OK(varve_restore(h, 1));
+    }
+    T_OK(varve_close(ctx));
+}
+
 int main(void)
 {
     buf = malloc(BYTES);
@@ -394,6 +422,7 @@ int main(void)
     T_RUN(test_said_once);
     T_RUN(test_damaged);
     T_RUN(test_taken_back_later);
+    T_RUN(test_revert_at_level_cached);
     T_RUN(test_killed);
     T_RUN(test_killed_remote);
     free(buf);

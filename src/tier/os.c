@@ -297,9 +297,19 @@ const struct vv_os *vv_os_posix(void)
 
 int vv_os_open_regular(const struct vv_os *os, int dirfd, const char *path, int flags)
 {
+    struct stat st;
     uint64_t bytes;
-    int rc = os->stat(os, dirfd, path, &bytes);
-    return rc < 0 ? rc : os->openat(os, dirfd, path, flags, 0);
+    int fd = os->openat(os, dirfd, path, flags | O_NONBLOCK, 0);
+    if (fd < 0) /* other files fail with various codes, by their kind and the flags */
+        return os->stat(os, dirfd, path, &bytes) == -EBADMSG ? -EBADMSG : fd;
+    /* Not asked by name: it could be another file by now. */
+    int rc = fstat(fd, &st) < 0 ? -errno : S_ISREG(st.st_mode) ? 0 : -EBADMSG;
+    /* io_uring would fail reads that have to wait. */
+    if (rc == 0 && fcntl(fd, F_SETFL, flags & O_DIRECT) < 0)
+        rc = -errno;
+    if (rc < 0)
+        os->close(os, fd);
+    return rc < 0 ? rc : fd;
 }
 
 int vv_os_read_all(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset)

@@ -62,8 +62,8 @@ struct vv_os {
 /* The real one; immutable. */
 const struct vv_os *vv_os_posix(void);
 
-/* Opens a file that others may have put there. -EBADMSG: it is no regular file. Nothing else is opened:
- * a FIFO would block until somebody writes to it. */
+/* Opens a file that others may have put there, without O_CREAT. -EBADMSG: it is no regular file. Does
+ * not wait for the other end of a FIFO. */
 int vv_os_open_regular(const struct vv_os *os, int dirfd, const char *path, int flags);
 
 /* All of it or an error; a read that meets the end of the file gives -ENODATA. */

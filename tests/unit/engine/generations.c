@@ -183,6 +183,31 @@ static void ordered(void)
     hand_close(&d);
 }
 
+/* A put that can never fit is refused before anything of the old version is given up, where that has a
+ * file and where it has none. */
+static void refused_for_its_size(void)
+{
+    for (int files_tier = 0; files_tier < 2; files_tier++) {
+        uint32_t h = hand_open(&d, files_tier ? "H4F20" : "H4", VV_POLICY_NEXT,
+                               files_tier ? VV_CORE_DURABLE : VV_CORE_CACHED);
+        struct drive_call put;
+
+        hand_put(&d, h, 1, 2);
+        if (files_tier)
+            committed(h, 1);
+        uint64_t old = generation(h, 1);
+        T_ERR(drive_replace(&d, &put, h, 1, 30 * DRIVE_PAGE), -EFBIG);
+        drive_run(&d);
+        T_EQ(generation(h, 1), old);
+        T_EQ(files(1), (unsigned)files_tier);
+        hand_get(&d, h, 1);
+        replace(h, 1, 1);
+        T_CHECK(generation(h, 1) > old);
+        hand_get(&d, h, 1);
+        hand_close(&d);
+    }
+}
+
 /* Taken back: the old one returns to its place in the order of writing. */
 static void taken_back(void)
 {
@@ -478,6 +503,7 @@ int main(void)
     T_RUN(twice);
     T_RUN(put_fails);
     T_RUN(ordered);
+    T_RUN(refused_for_its_size);
     T_RUN(taken_back);
     T_RUN(while_read);
     T_RUN(read_again);

@@ -107,7 +107,7 @@ struct vv_object {
     bool written;      /* its put has ended: it may be restored */
     bool writing;      /* its put is pending */
     bool ordered;      /* its put is ordered by a stream: known before it is written */
-    bool dead;         /* discarded: nothing of it is wanted */
+    bool dead;         /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
     bool consumed;
     uint16_t restoring; /* restores under way: it is wanted before anything else */
     uint32_t lent;      /* times that pages of it are lent in place */

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening one history: the lock, what was committed, and the index.
  *
- * The listing of the folder says which files there are. For each the index says what is in it, if it
- * has the length that the index says too, or else the file itself does. Of two generations of a version the higher counts: the lower one was
- * discarded and its removal cut off by a crash. Files under temporary names belong to nobody once
- * we hold the lock. Nothing that looks committed but does not check is deleted: it is left to
- * `varve verify` and its owner. It still counts as the higher generation, or else bytes that the
- * application replaced would come back as the version; what it hides stays on disk and goes when
- * it is removed.
+ * The listing of the folder says which files there are. The index says what is in each, if the file
+ * has the length in the index; otherwise the file is read. Of several generations of a version the
+ * highest counts: the others were replaced, and a crash came before their removal. They are removed
+ * here, unless the highest cannot be used, or `all_generations` leaves the choice to the remote folder.
+ * Files under temporary names are removed: with the lock held, no process writes them. A committed file
+ * that does not check is not deleted: it is left to `varve verify` and its owner. It still counts as the
+ * highest generation, or else bytes that the application replaced would come back as the version; what
+ * it hides stays on disk and goes when it is removed.
  *
- * Everything here runs on the thread that opens or closes. */
+ * Everything here runs on the thread that opens or closes, but for vv_files_run_id, which reads what
+ * does not change. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -119,7 +121,7 @@ static int list_folder(struct vv_files *f)
     int rc = os->list(os, f->dirfd, list_name, &l);
     for (size_t i = 0; rc == 0 && i < l.ntemps; i++) {
         rc = os->unlinkat(os, f->dirfd, l.temps[i]);
-        /* A folder of that name is not ours. It is in nobody's way: new files have new names. */
+        /* A folder of that name is not ours. New files have new names, so it can stay. */
         if (rc == -ENOENT || rc == -EISDIR || rc == -EPERM)
             rc = 0;
     }

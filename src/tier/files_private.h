@@ -151,7 +151,7 @@ int vvi_index_restart(struct vvi_index *ix, const char *history, uint32_t rank);
 int vvi_index_publish(struct vvi_index *ix);
 /* Adds a record in memory; flush writes all that were added with one call, and writes the index again
  * without what is gone once that is most of it. The index is a cache: a failure deletes it, to be
- * rebuilt at the next open, and is nobody's error. */
+ * rebuilt at the next open, and is not reported. */
 void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind,
                    const struct vv_files_entry *entry);
 void vvi_index_flush(struct vvi_index *ix);
@@ -204,10 +204,10 @@ enum vvi_files_state {
 };
 enum vvi_files_state vvi_files_state(const struct vv_files *files, uint64_t version,
                                      uint64_t generation);
-/* Looks again, after files were put there. */
 /* How many ranks the job's last life had, as this rank recorded it in the folder of its history; 0:
- * nothing that makes sense. */
+ * there is no valid record. */
 uint32_t vvi_recorded_ranks(const struct vv_os *os, int dirfd, uint32_t rank);
+/* Looks again, after files were put there. */
 VV_WARN_UNUSED int vvi_files_again(struct vv_files *files, char *err, size_t err_bytes);
 
 #endif

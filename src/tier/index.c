@@ -261,7 +261,7 @@ void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind, const struct
 
 /* ---- compaction ---- */
 
-/* Of removals the last few stay: a partner that has not heard of one is told at the next open. */
+/* Of removals the last few stay: a partner that has not heard of one hears of it at the next open. */
 enum { REMOVALS_KEPT = 32 };
 
 struct compact {

@@ -285,7 +285,7 @@ static void test_not_removed(void)
     not_removed(false);
 }
 
-/* A file that was cut while nobody had it open counts as damaged although the index knows it: it is not
+/* A file that was cut while no process had it open counts as damaged although the index knows it: it is not
  * the latest version, and not safe. */
 static void test_cut_behind_the_index(void)
 {

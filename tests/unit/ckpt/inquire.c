@@ -131,7 +131,7 @@ static void test_drawn(void)
         T_OK(varve_checkpoint(b, 1));
         T_OK(varve_version_run(a, 1, &run[i]));
         run_is(b, 1, run[i]);
-        /* Nobody else has versions of it: what is written again is not told apart. */
+        /* No other process has versions of it: what is written again has the same id. */
         T_OK(varve_discard(a, 1));
         T_OK(varve_checkpoint(a, 1));
         run_is(a, 1, run[i]);

@@ -852,7 +852,7 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
 
     d = mix(d, flags | (uint64_t)obj->home << 16 | (uint64_t)(uint16_t)obj->flush_err << 32);
     d = mix(mix(mix(d, obj->size), obj->refs), obj->reflushed);
-    d = mix(d, obj->gen | (uint64_t)obj->unfinished << 8);
+    d = mix(d, obj->gen | (uint64_t)obj->unfinished << 8 | (uint64_t)obj->missed << 9);
     d = mix(d, obj->old ? digest_object(core, obj->old) : 0);
     d = mix(d, obj->replacement ? digest_object(core, obj->replacement) : 0);
     for (unsigned t = 0; t < core->ntiers; t++)

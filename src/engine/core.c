@@ -743,7 +743,7 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
     obj->nchunks = vvi_nchunks(core, size);
     obj->durable = true;
     obj->reached = reached;
-    obj->unfinished = !reached;
+    obj->unfinished = !reached && !vvi_hist(core, hist)->cfg.copies;
     obj->file_bytes = file_bytes(core, size, user);
     core->tier[core->disk].used_bytes += obj->file_bytes;
     /* Where it is restored to is not known before it is; the fastest tier is the best guess. */

@@ -222,7 +222,10 @@ struct vv_core_hist_cfg {
     uint64_t keep_every; /* with `keep`, multiples of this stay too; 0: none */
     enum vv_core_level level;
     uint64_t first_generation; /* of new objects, above all that its files ever had; 0: 1 */
-    bool hold;    /* the level is reached when vv_core_reached says so, not with the commit */
+    bool hold; /* the level is reached when vv_core_reached says so, not with the commit */
+    /* With `hold`: a committed file is at the level, and vv_core_reached says that it has a copy as well.
+     * Versions without one count for vv_core_latest, but not for retention, and replace none. */
+    bool copies;
     bool confirm; /* what replaces a version is provisional until vv_core_confirm */
     /* Count how often each version was written; memory for each one discarded or taken back. */
     bool editions;
@@ -236,7 +239,8 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
  * complete. */
 void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns);
 /* Declares a version found committed on the files tier when the history was opened, oldest first; a
- * later generation of the same version replaces the one before. `reached`: it has reached the level. */
+ * later generation of the same version replaces the one before. `reached`: it has reached the level, and
+ * has its copy. */
 int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
                   uint64_t size, uint64_t user, bool reached) VV_WARN_UNUSED;
 
@@ -327,6 +331,8 @@ void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns
  *
  * vv_core_reached    in a history with `hold`: this file has reached the level. One that has ended
  *                    meanwhile is ignored.
+ * vv_core_missed     in a history with `copies`: the copy of this file has failed. With `keep`, a version
+ *                    without a copy goes when it is not among the newest.
  * vv_core_confirm    the last put of the version is not provisional any more. -ENOENT.
  * vv_core_take_back  undoes the last put of the version, which is again what it was before.
  *                    -EALREADY: it has reached the level. -ENOENT.
@@ -335,6 +341,8 @@ void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns
  */
 void vv_core_reached(struct vv_core *core, uint32_t hist, uint64_t version,
                      uint64_t file_generation, uint64_t now_ns);
+void vv_core_missed(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t file_generation,
+                    uint64_t now_ns);
 int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version,
                     uint64_t now_ns) VV_WARN_UNUSED;
 int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version,

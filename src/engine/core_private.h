@@ -122,6 +122,7 @@ struct vv_object {
     uint8_t gen;        /* enum vv_gen_state; written, writing and dead follow from it */
     bool beside;        /* not in the table: it will replace what is there */
     bool reached;       /* the store says that its file has reached the level */
+    bool missed;        /* the store says that its copy has failed */
     bool provisional;   /* the one it replaces stays until vv_core_confirm */
     bool unfinished;    /* an earlier life left it below the level, and no caller has heard of it */
     bool exempt;        /* no longer among the newest, and kept by keep_every */

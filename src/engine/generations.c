@@ -269,8 +269,14 @@ void vvi_gen_durable(struct vv_core *core, struct vv_object *obj)
     release_old(core, obj);
 }
 
-/* An older version that is safe goes when enough newer ones are. Multiples of keep_every that fell
- * out of the newest leave the list: every completion looks at it. */
+/* Has its copy failed, and can it go by itself? */
+static bool missed(const struct vv_object *obj)
+{
+    return obj->missed && obj->gen == VV_GEN_CURRENT && !obj->provisional;
+}
+
+/* An older version that is safe goes when enough newer ones are, and so does one that will not be.
+ * Multiples of keep_every that fell out of the newest leave the list: every completion looks at it. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
 {
     struct vv_object *obj = h->cfg.keep ? h->expires_first : NULL, *next;
@@ -282,7 +288,7 @@ void vvi_gen_retain(struct vv_core *core, struct hist *h)
         bool counts = durable ? vvi_gen_counts(obj) : obj->written;
         uint64_t newer = (durable ? h->nsafe : h->nwritten) - h->nexempt - counts;
         next = obj->expires_after;
-        if (durable && obj->gen != VV_GEN_SAFE)
+        if (durable && obj->gen != VV_GEN_SAFE && !missed(obj))
             continue;
         if (newer < h->cfg.keep)
             return;
@@ -291,6 +297,33 @@ void vvi_gen_retain(struct vv_core *core, struct hist *h)
         } else if (counts) {
             vvi_object_exempt(core, obj);
         }
+    }
+}
+
+/* Has a generation that it holds back reached the level? Then the version has. */
+static bool safe_behind(const struct hist *h, const struct vv_object *obj)
+{
+    const struct vv_object *old = obj->old;
+
+    while (old && h->cfg.hold && !old->reached)
+        old = old->old;
+    return old != NULL;
+}
+
+/* Copies fail, and no version becomes safe: what has no copy would stay for ever. It goes when enough
+ * newer ones are committed. The newest that are safe stay, as above. */
+static void retain_missed(struct vv_core *core, struct hist *h)
+{
+    struct vv_object *obj = h->cfg.keep ? h->newest : NULL, *older;
+    uint64_t newer = 0;
+
+    for (; obj; obj = older) {
+        older = obj->older;
+        if (missed(obj) && !safe_behind(h, obj) &&
+            vv_gen_expires(obj->version, newer, h->cfg.keep, h->cfg.keep_every))
+            vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+        else
+            newer += obj->written && obj->durable && !obj->provisional;
     }
 }
 
@@ -316,7 +349,22 @@ void vv_core_reached(struct vv_core *core, uint32_t hist, uint64_t version,
         return; /* it has ended meanwhile */
     vvi_core_enter(core, now_ns);
     obj->reached = true;
+    obj->missed = false;
     vvi_gen_durable(core, obj);
+    vvi_gen_retain(core, vvi_hist(core, hist));
+    vvi_core_leave(core);
+}
+
+void vv_core_missed(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t file_generation,
+                    uint64_t now_ns)
+{
+    struct vv_object *obj = with_file(core, hist, version, file_generation);
+
+    if (!obj || obj->reached)
+        return;
+    vvi_core_enter(core, now_ns);
+    obj->missed = true;
+    retain_missed(core, vvi_hist(core, hist));
     vvi_gen_retain(core, vvi_hist(core, hist));
     vvi_core_leave(core);
 }
@@ -366,14 +414,11 @@ static void acknowledge(struct vv_core *core, struct vv_object *obj)
     h->nsafe += vvi_gen_counts(obj);
 }
 
-/* Has a generation that it holds back reached the level? Then the version has. */
-static bool safe_behind(const struct hist *h, const struct vv_object *obj)
+/* Has the version a generation at the level? One that has no copy yet is there. */
+static bool at_level(const struct hist *h, const struct vv_object *obj)
 {
-    const struct vv_object *old = obj->old;
-
-    while (old && h->cfg.hold && !old->reached)
-        old = old->old;
-    return old != NULL;
+    return h->cfg.level == VV_CORE_CACHED || obj->gen == VV_GEN_SAFE || safe_behind(h, obj) ||
+           (h->cfg.copies && (obj->durable || obj->old));
 }
 
 int vv_core_latest(struct vv_core *core, uint32_t hist, uint64_t *ret_version)
@@ -381,8 +426,7 @@ int vv_core_latest(struct vv_core *core, uint32_t hist, uint64_t *ret_version)
     const struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj = h->newest;
 
-    while (obj && h->cfg.level == VV_CORE_DURABLE && obj->gen != VV_GEN_SAFE &&
-           !safe_behind(h, obj))
+    while (obj && !at_level(h, obj))
         obj = obj->older;
     if (!obj)
         return -ENOENT;

@@ -521,6 +521,14 @@ void vv_engine_reached(struct vv_engine *e, uint32_t hist, uint64_t version, uin
     vvi_engine_unlock(e);
 }
 
+void vv_engine_missed(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation)
+{
+    vvi_engine_lock(e);
+    vv_core_missed(e->core, hist, version, generation, vv_now_ns());
+    vvi_engine_dispatch_locked(e);
+    vvi_engine_unlock(e);
+}
+
 int vv_engine_confirm(struct vv_engine *e, uint32_t hist, uint64_t version)
 {
     vvi_engine_lock(e);

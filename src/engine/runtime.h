@@ -185,9 +185,10 @@ int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN
 void vv_engine_hint_clear(struct vv_engine *e, uint32_t hist);
 void vv_engine_prefetch_start(struct vv_engine *e, uint32_t hist);
 int vv_engine_discard(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
-/* As vv_core_reached, _confirm, _take_back and _acknowledge; the generation is that in the file's
+/* As vv_core_reached, _missed, _confirm, _take_back and _acknowledge; the generation is that in the file's
  * name. */
 void vv_engine_reached(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation);
+void vv_engine_missed(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation);
 int vv_engine_confirm(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
 int vv_engine_take_back(struct vv_engine *e, uint32_t hist, uint64_t version) VV_WARN_UNUSED;
 void vv_engine_acknowledge(struct vv_engine *e, uint32_t hist, const uint64_t *version);

@@ -602,6 +602,12 @@ void drive_reached(struct drive *d, uint32_t hist, uint64_t version, uint64_t fi
     collect(d);
 }
 
+void drive_missed(struct drive *d, uint32_t hist, uint64_t version, uint64_t file_generation)
+{
+    vv_core_missed(d->core, hist, version, file_generation, d->now_ns);
+    collect(d);
+}
+
 int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
                 uint64_t size)
 {

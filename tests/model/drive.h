@@ -99,6 +99,7 @@ int drive_take_back(struct drive *d, uint32_t hist, uint64_t version);
 int drive_confirm(struct drive *d, uint32_t hist, uint64_t version);
 /* This file of the version has reached the level. */
 void drive_reached(struct drive *d, uint32_t hist, uint64_t version, uint64_t file_generation);
+void drive_missed(struct drive *d, uint32_t hist, uint64_t version, uint64_t file_generation);
 int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t generation,
                 uint64_t size);
 /* false: one of its orders is in flight, so that it cannot be cancelled now. */

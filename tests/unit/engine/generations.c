@@ -460,6 +460,89 @@ static void unfinished(void)
     hand_close(&d);
 }
 
+static uint32_t with_copies(uint64_t keep)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {
+        .level = VV_CORE_DURABLE, .hold = true, .copies = true, .keep = keep};
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    return h;
+}
+
+/* A version that is committed, and has its copy or will not have it. */
+static void put_copied(uint32_t h, uint64_t version, bool copied)
+{
+    hand_put(&d, h, version, 1);
+    committed(h, version);
+    (copied ? drive_reached : drive_missed)(&d, h, version, generation(h, version));
+    drive_run(&d);
+}
+
+static void missed_again(uint32_t h, uint64_t version)
+{
+    replace(h, version, 1);
+    committed(h, version);
+    drive_missed(&d, h, version, generation(h, version));
+    drive_run(&d);
+}
+
+/* Files have copies elsewhere: what was committed counts, and is safe when it has one. */
+static void copies(void)
+{
+    uint32_t h = with_copies(0);
+    uint64_t latest = 0;
+
+    T_OK(vv_core_adopt(d.core, h, 1, 1, DRIVE_PAGE, 2, false));
+    T_OK(vv_core_latest(d.core, h, &latest));
+    T_EQ(latest, 1);
+    struct drive_call put;
+    T_ERR(drive_put(&d, &put, h, 1, DRIVE_PAGE), -EEXIST);
+    put_copied(h, 2, true);
+    missed_again(h, 2);
+    T_EQ(files(2), 2);
+    missed_again(h, 2); /* not the one between */
+    T_EQ(files(2), 2);
+    T_OK(vv_core_latest(d.core, h, &latest));
+    T_EQ(latest, 2);
+    drive_reached(&d, h, 2, generation(h, 2));
+    drive_missed(&d, h, 2, generation(h, 2)); /* late */
+    drive_run(&d);
+    T_EQ(files(2), 1);
+    T_ERR(drive_take_back(&d, h, 2), -EALREADY);
+    T_OK(drive_discard(&d, h, 2));
+    drive_run(&d);
+    T_EQ(files(2), 0);
+    hand_close(&d);
+}
+
+/* Copies fail: the newest that have one stay, and the newest that have none. */
+static void copies_fail(void)
+{
+    uint32_t h = with_copies(2);
+
+    for (uint64_t v = 1; v <= 3; v++)
+        put_copied(h, v, true);
+    T_EQ(files(1), 0);
+    missed_again(h, 2);
+    for (uint64_t v = 4; v <= 8; v++)
+        put_copied(h, v, false);
+    T_EQ(files(2), 2); /* the copy is of the old one */
+    T_EQ(files(3), 1);
+    for (uint64_t v = 4; v <= 6; v++)
+        T_EQ(files(v), 0);
+    T_EQ(files(7), 1);
+    T_EQ(files(8), 1);
+    put_copied(h, 9, true);
+    T_EQ(files(2), 2);
+    T_EQ(files(3), 1);
+    put_copied(h, 10, true); /* older ones without a copy go with those that have one */
+    for (uint64_t v = 2; v <= 8; v++)
+        T_EQ(files(v), 0);
+    T_EQ(files(9), 1);
+    hand_close(&d);
+}
+
 /* A wait goes over to the generation that replaces the one that it waits for. */
 static void waited_for(void)
 {
@@ -514,6 +597,8 @@ int main(void)
     T_RUN(provisional);
     T_RUN(reached);
     T_RUN(unfinished);
+    T_RUN(copies);
+    T_RUN(copies_fail);
     T_RUN(waited_for);
     T_RUN(closed);
     return t_done();

@@ -27,6 +27,10 @@
  * restored; varve_wait, varve_flush and varve_close return the error, and try again first. A partner
  * that does not answer for `partner_timeout_ms` is such an error, -ETIMEDOUT.
  *
+ * Overwriting. What is replaced stays, here and at the partner, until the partner has what replaces it;
+ * varve_revert brings it back until then. `keep` counts versions that the partner has. If copies fail,
+ * the newest `keep` that have one stay, and the newest `keep` on local disk.
+ *
  * Threads. If the transport takes calls from any thread, at any time (`threads`), copies are made in
  * the background. Otherwise it is called inside of varve_checkpoint, varve_wait, varve_flush, the
  * closing and the collective calls, and nowhere else; then all processes should wait for the same

@@ -371,6 +371,8 @@ bool vvi_transport_ok(const struct varve_transport *transport);
 int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err_bytes);
 /* Collective in the same way; h->files is open, if that has not failed. */
 int vvi_partner_history(struct varve_history *h, int status, char *err, size_t err_bytes);
+/* The engine has the versions that were found, and hears of their copies from now on. */
+void vvi_partner_start(struct varve_history *h);
 /* With partner copies: this process cannot open a history that the others are opening, and they hear of
  * it. Returns `rc`. */
 int vvi_partner_refuse(struct varve_ctx *ctx, const char *name, int rc);

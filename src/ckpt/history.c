@@ -105,7 +105,9 @@ static int adopt_all(struct varve_history *h)
         rc = note_runs(h, &list);
     for (; rc == 0 && adopted < list.n; adopted++) {
         const struct found *f = &list.v[adopted];
-        bool reached = !h->remote || vv_remote_has_reached(h->remote, f->version, f->generation);
+        bool reached = h->remote    ? vv_remote_has_reached(h->remote, f->version, f->generation)
+                       : h->partner ? vv_partner_has_copy(h->partner, f->version, f->generation)
+                                    : true;
         rc = vv_engine_adopt(h->ctx->engine, h->hist, f->version, f->generation, f->size, f->user,
                              reached);
         if (rc)
@@ -191,7 +193,8 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         .keep = opts->keep,
         .keep_every = opts->keep_every,
         .level = ctx->folder ? VV_CORE_DURABLE : VV_CORE_CACHED,
-        .hold = ctx->remote != NULL,
+        .hold = ctx->remote || ctx->partner,
+        .copies = ctx->partner != NULL,
         .confirm = opts->confirm != 0,
         .editions = runs_compared(ctx),
         .order = opts->order == VARVE_ORDER_FIFO   ? VV_RESTORE_FIFO
@@ -220,10 +223,14 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         rc = vvi_shared_history(h, err, err_bytes);
     if (ctx->partner) {
         rc = vvi_partner_history(h, rc, err, err_bytes);
-        if (rc == 0 && (rc = opened_by_all(h, &cfg, err, err_bytes)) == 0)
-            *ret_history = h;
-        if (rc)
+        if (rc == 0)
+            rc = opened_by_all(h, &cfg, err, err_bytes);
+        if (rc) {
             history_free(h);
+        } else {
+            vvi_partner_start(h);
+            *ret_history = h;
+        }
         return rc;
     }
     if (rc == 0)
@@ -296,6 +303,8 @@ int varve_history_open_with(struct varve_ctx *ctx, const char *name,
             snprintf(err, sizeof(err), "history %s is open already", name);
             if (h->remote)
                 vv_remote_stop(h->remote);
+            if (h->partner)
+                vv_partner_stop(h->partner);
             vv_engine_history_drop(ctx->engine, h->hist);
             history_free(h);
         }
@@ -437,7 +446,7 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
     vv_trace(VV_TRACE_HISTORY_CLOSE, vvi_trace_history(h), 0, 0, 0);
     if (h->partner) {
         uint64_t version = 0;
-        int copied = vv_partner_flush(h->partner, true, deadline_ns, &version);
+        int copied = vv_partner_flush(h->partner, deadline_ns, &version);
         if (rc == 0 && copied) {
             rc = copied;
             snprintf(text, text_bytes,
@@ -446,6 +455,10 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
                      h->name, (unsigned long long)version, (unsigned)vv_partner_rank(ctx->partner),
                      vvi_flush_reason(rc));
         }
+        if (rc == 0)
+            rc = let_go(h, deadline_ns, text, text_bytes);
+        vv_partner_linger(h->partner, true, deadline_ns);
+        vv_partner_stop(h->partner);
     }
     if (h->remote) {
         uint64_t version = 0;

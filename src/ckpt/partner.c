@@ -97,6 +97,19 @@ int vvi_partner_history(struct varve_history *h, int status, char *err, size_t e
     return vv_partner_open(h->ctx->partner, h->name, h->files, status, err, err_bytes, &h->partner);
 }
 
+/* The engine decides which generations and versions go, here and so at the partner. */
+static void report(void *arg, uint64_t version, uint64_t generation, int status)
+{
+    struct varve_history *h = arg;
+    (status == 0 ? vv_engine_reached : vv_engine_missed)(h->ctx->engine, h->hist, version,
+                                                         generation);
+}
+
+void vvi_partner_start(struct varve_history *h)
+{
+    vv_partner_start(h->partner, report, h);
+}
+
 int vvi_partner_refuse(struct varve_ctx *ctx, const char *name, int rc)
 {
     struct vv_partner_hist *none;
@@ -165,6 +178,13 @@ int vvi_partner_wait(struct varve_history *h, uint64_t version, uint64_t deadlin
 int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns)
 {
     uint64_t version = 0;
-    int rc = h->partner ? vv_partner_flush(h->partner, false, deadline_ns, &version) : 0;
-    return rc ? fail(h, "flush", version, rc) : 0;
+    if (!h->partner)
+        return 0;
+    int rc = vv_partner_flush(h->partner, deadline_ns, &version);
+    if (rc)
+        fail(h, "flush", version, rc);
+    else if ((rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns)) != 0)
+        vvi_fail_flush_all(h, rc); /* removals that followed: the partner has to hear of them */
+    vv_partner_linger(h->partner, false, deadline_ns);
+    return rc;
 }

@@ -13,6 +13,9 @@
  *
  * What must stay true:
  *   - an entry counts as copied when the partner has said that the file is committed there;
+ *   - no copy is dropped but with its file, which the engine removes when it has heard (`report`) of
+ *     copies that take its place, or when the version is discarded. Copies that an earlier life left
+ *     of a lower generation (`left`) have no file: they go when that of the higher one is reported;
  *   - nobody waits for another process longer than the timeout, counted in time during which this one
  *     was attending; a process that has not answered by then fails everything that was meant for it,
  *     so that a queue of versions does not wait for each anew;
@@ -57,6 +60,7 @@ static void *work(void *arg)
         vv_mutex_lock(&p->step);
         bool did = vvi_partner_step(p), busy = p->out.on || p->in != NULL;
         vv_mutex_unlock(&p->step);
+        vvi_partner_report(p);
         nap_ns = did ? 0 : longer(nap_ns, busy ? NAP_BUSY_NS : NAP_MOST_NS);
         vv_mutex_lock(&p->lock);
         if (nap_ns > 0 && !p->stopping)
@@ -198,6 +202,8 @@ void vvi_partner_copied_locked(struct vv_partner *p, struct vvi_pentry *e, int s
                               memory_order_relaxed);
     e->copied = copied;
     e->err = status;
+    e->reported = false;
+    p->news = true;
     if (status < 0)
         atomic_fetch_add_explicit(&p->errors, 1, memory_order_relaxed);
 }
@@ -233,6 +239,17 @@ void vvi_partner_drop_locked(struct vv_partner_hist *h, uint64_t version, uint64
     note_locked(h->partner, &msg);
 }
 
+void vvi_partner_drop_left_locked(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < h->nleft; i++)
+        if (h->left[i].version == version && h->left[i].generation < generation)
+            vvi_partner_drop_locked(h, version, h->left[i].generation);
+        else
+            h->left[n++] = h->left[i];
+    h->nleft = n;
+}
+
 void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
 {
     struct vv_partner *p = h->partner;
@@ -244,6 +261,7 @@ void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t g
         h->n--;
         memmove(e, e + 1, (h->n - at) * sizeof(*e));
         h->low -= at < h->low;
+        vvi_partner_drop_left_locked(h, version, generation);
         vvi_partner_drop_locked(h, version, generation);
         vv_cond_broadcast(&p->changed);
     }
@@ -257,6 +275,76 @@ static struct vvi_pentry *current_locked(struct vv_partner_hist *h, uint64_t ver
         if (h->entry[i].version == version)
             return &h->entry[i];
     return NULL;
+}
+
+void vvi_partner_again_locked(struct vv_partner_hist *h, struct vvi_pentry *e)
+{
+    if (e->err == 0)
+        return;
+    e->err = 0;
+    e->reported = false;
+    h->low = VV_MIN(h->low, (size_t)(e - h->entry));
+}
+
+/* ---- reports ---- */
+
+/* The first entry with a copy, or an error, that was not reported; NULL: there is none. */
+static struct vv_partner_hist *unreported_locked(struct vv_partner *p, struct vvi_pentry *ret)
+{
+    for (struct vv_partner_hist *h = p->hists; h != NULL; h = h->next)
+        for (size_t i = h->low; i < h->n && h->report != NULL; i++) {
+            const struct vvi_pentry *e = &h->entry[i];
+            if (e->reported || (!e->copied && e->err == 0))
+                continue;
+            *ret = *e;
+            return h;
+        }
+    return NULL;
+}
+
+/* Two threads may report the same entry: the second time changes nothing. */
+void vvi_partner_report(struct vv_partner *p)
+{
+    struct vv_partner_hist *h;
+    struct vvi_pentry e;
+    vv_mutex_lock(&p->lock);
+    while (p->news && (h = unreported_locked(p, &e)) != NULL) {
+        vv_partner_report_fn *report = h->report;
+        h->reporting++;
+        vv_mutex_unlock(&p->lock);
+        report(h->report_arg, e.version, e.generation, e.err);
+        vv_mutex_lock(&p->lock);
+        h->reporting--;
+        struct vvi_pentry *now = vvi_partner_find_locked(h, e.version, e.generation);
+        if (now != NULL && now->copied == e.copied && now->err == e.err)
+            now->reported = true;
+        if (e.copied)
+            vvi_partner_drop_left_locked(h, e.version, e.generation);
+        vv_cond_broadcast(&p->changed);
+    }
+    p->news = false;
+    vv_mutex_unlock(&p->lock);
+}
+
+void vv_partner_start(struct vv_partner_hist *h, vv_partner_report_fn *report, void *arg)
+{
+    struct vv_partner *p = h->partner;
+    vv_mutex_lock(&p->lock);
+    h->report = report;
+    h->report_arg = arg;
+    p->news = true;
+    vv_cond_signal(&p->work);
+    vv_mutex_unlock(&p->lock);
+}
+
+void vv_partner_stop(struct vv_partner_hist *h)
+{
+    struct vv_partner *p = h->partner;
+    vv_mutex_lock(&p->lock);
+    h->report = NULL;
+    while (h->reporting > 0)
+        (void)!vv_cond_wait_until(&p->changed, &p->lock, VV_NEVER_NS);
+    vv_mutex_unlock(&p->lock);
 }
 
 /* ---- who has waited for what ---- */
@@ -331,6 +419,7 @@ void vv_partner_attend(struct vv_partner *p)
     for (int i = 0; i < ATTEND_STEPS && vvi_partner_step(p); i++)
         ;
     vv_mutex_unlock(&p->step);
+    vvi_partner_report(p);
 }
 
 /* Lets something happen. -ETIMEDOUT: the deadline has passed. Lock held before and after. */
@@ -351,6 +440,7 @@ static int more_locked(struct vv_partner *p, uint64_t deadline_ns, uint64_t *nap
         else if (*nap_ns > 0)
             vv_sleep_until_ns(VV_MIN(now_ns + *nap_ns, deadline_ns));
     }
+    vvi_partner_report(p);
     vv_mutex_lock(&p->lock);
     return rc;
 }
@@ -372,6 +462,7 @@ static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, ui
     vv_mutex_lock(&p->step);
     (void)vvi_partner_step(p);
     vv_mutex_unlock(&p->step);
+    vvi_partner_report(p);
     vv_mutex_lock(&p->lock);
     bool done;
     while (!(done = all_done_locked(p, history, whole, version)) && rc == 0)
@@ -401,24 +492,16 @@ int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadli
     int rc = 0;
     vv_mutex_lock(&p->lock);
     struct vvi_pentry *e = current_locked(h, version);
-    if (e != NULL && e->err != 0) {
-        e->err = 0;
-        h->low = VV_MIN(h->low, (size_t)(e - h->entry));
+    if (e != NULL) {
+        vvi_partner_again_locked(h, e);
         vv_cond_signal(&p->work);
     }
-    while ((e = current_locked(h, version)) != NULL && !e->copied) {
-        if (rc == 0)
-            rc = e->err;
-        if (rc < 0)
-            break;
+    while (rc == 0 && (e = current_locked(h, version)) != NULL && !e->reported)
         rc = more_locked(p, deadline_ns, &nap_ns);
-        e = current_locked(h, version);
-        if (e == NULL || e->copied)
-            rc = 0;
-    }
-    if (rc == 0 && e == NULL)
-        rc = -ENOENT;
-    bool over = rc == 0 || (e != NULL && e->err != 0);
+    e = current_locked(h, version);
+    bool over = e == NULL || e->reported;
+    if (over)
+        rc = e != NULL ? e->err : -ENOENT;
     if (over && e != NULL && e->here && !e->done && !p->has_thread) {
         e->done = true;
         linger_locked(p, h->sum, false, version, deadline_ns);
@@ -427,17 +510,16 @@ int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadli
     return rc;
 }
 
-/* Entries that are neither copied nor failed: the first one's place; n: there are none. */
+/* Entries that have neither a copy nor an error: the first one's place; n: there are none. */
 static size_t first_open_locked(const struct vv_partner_hist *h)
 {
     size_t i = h->low;
-    while (i < h->n && (h->entry[i].copied || h->entry[i].err != 0))
+    while (i < h->n && h->entry[i].reported)
         i++;
     return i;
 }
 
-int vv_partner_flush(struct vv_partner_hist *h, bool last, uint64_t deadline_ns,
-                     uint64_t *ret_version)
+int vv_partner_flush(struct vv_partner_hist *h, uint64_t deadline_ns, uint64_t *ret_version)
 {
     struct vv_partner *p = h->partner;
     uint64_t nap_ns = 0;
@@ -445,8 +527,7 @@ int vv_partner_flush(struct vv_partner_hist *h, bool last, uint64_t deadline_ns,
     size_t open;
     vv_mutex_lock(&p->lock);
     for (size_t i = 0; i < h->n; i++)
-        h->entry[i].err = 0;
-    h->low = 0;
+        vvi_partner_again_locked(h, &h->entry[i]);
     vv_cond_signal(&p->work);
     while (rc == 0 && (open = first_open_locked(h)) < h->n)
         rc = more_locked(p, deadline_ns, &nap_ns);
@@ -461,10 +542,18 @@ int vv_partner_flush(struct vv_partner_hist *h, bool last, uint64_t deadline_ns,
         rc = h->entry[i].err;
         *ret_version = h->entry[i].version;
     }
-    if (last || !p->has_thread)
-        linger_locked(p, h->sum, true, 0, deadline_ns);
     vv_mutex_unlock(&p->lock);
     return rc;
+}
+
+void vv_partner_linger(struct vv_partner_hist *h, bool last, uint64_t deadline_ns)
+{
+    struct vv_partner *p = h->partner;
+    if (!last && p->has_thread)
+        return;
+    vv_mutex_lock(&p->lock);
+    linger_locked(p, h->sum, true, 0, deadline_ns);
+    vv_mutex_unlock(&p->lock);
 }
 
 /* ---- histories ---- */
@@ -472,6 +561,15 @@ int vv_partner_flush(struct vv_partner_hist *h, bool last, uint64_t deadline_ns,
 uint64_t vv_partner_first_generation(const struct vv_partner_hist *h)
 {
     return h->first_generation;
+}
+
+bool vv_partner_has_copy(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
+{
+    vv_mutex_lock(&h->partner->lock);
+    const struct vvi_pentry *e = vvi_partner_find_locked(h, version, generation);
+    bool copied = e != NULL && e->copied;
+    vv_mutex_unlock(&h->partner->lock);
+    return copied;
 }
 
 int vv_partner_agree(struct vv_partner *p, int status)
@@ -486,6 +584,7 @@ void vvi_partner_forget(struct vv_partner_hist *h)
     for (size_t i = 0; i < h->n; i++)
         atomic_fetch_sub_explicit(&h->partner->pending, !h->entry[i].copied, memory_order_relaxed);
     free(h->entry);
+    free(h->left);
     free(h);
 }
 
@@ -494,6 +593,7 @@ void vv_partner_close(struct vv_partner_hist *h)
     if (h == NULL)
         return;
     struct vv_partner *p = h->partner;
+    vv_partner_stop(h);
     vv_mutex_lock(&p->step);
     vvi_partner_stop_out(p, h);
     vv_mutex_lock(&p->lock);

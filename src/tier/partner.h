@@ -61,22 +61,33 @@ VV_WARN_UNUSED int vv_partner_agree(struct vv_partner *partner, int status);
 /* Collective: processes that need it (`needed`) get the bytes of a version back from their copies, and
  * their local file is put right. 0: this one has what it needed. */
 VV_WARN_UNUSED int vv_partner_mend(struct vv_partner_hist *hist, uint64_t version, bool needed);
+/* Is the copy of this file safe at the partner? */
+bool vv_partner_has_copy(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
+/* From now on `report` is called when a copy is safe at the partner (status 0) or has failed, which is
+ * said again when it fails once more; not for copies that were there at opening. It decides which files
+ * go. Called with no lock held, on the thread that copies: the partner's own, or one of the application
+ * inside of a call that waits. Not after vv_partner_stop, which may be called without a start. */
+typedef void vv_partner_report_fn(void *arg, uint64_t version, uint64_t generation, int status);
+void vv_partner_start(struct vv_partner_hist *hist, vv_partner_report_fn *report, void *arg);
+void vv_partner_stop(struct vv_partner_hist *hist);
 /* With no request on it in flight; before `files` is closed. Accepts NULL. */
 void vv_partner_close(struct vv_partner_hist *hist);
 
 /* Does what can be done at once, if it is not a thread's business. */
 void vv_partner_attend(struct vv_partner *partner);
-/* Waits until the copy of a committed version is safe at the partner. What had failed is tried again
- * first. -ENOENT: not known here; -ETIMEDOUT: not in time, or the partner does not answer; -EPERM:
+/* Waits until the copy of a committed version is safe at the partner, and reported. What had failed is
+ * tried again first. -ENOENT: not known here; -ETIMEDOUT: not in time, or the partner does not answer; -EPERM:
  * this thread must not use the wire. */
 VV_WARN_UNUSED int vv_partner_wait(struct vv_partner_hist *hist, uint64_t version,
                                    uint64_t deadline_ns);
 /* This process will not wait for the version: others need not stay for its sake. */
 void vv_partner_give_up(struct vv_partner_hist *hist, uint64_t version);
-/* The same as vv_partner_wait for all; the first error. `last`: before closing, when also those whose copies are here
- * have to have what they need. *ret_version is set on failure. */
-VV_WARN_UNUSED int vv_partner_flush(struct vv_partner_hist *hist, bool last, uint64_t deadline_ns,
+/* The same as vv_partner_wait for all; the first error. *ret_version is set on failure. */
+VV_WARN_UNUSED int vv_partner_flush(struct vv_partner_hist *hist, uint64_t deadline_ns,
                                     uint64_t *ret_version);
+/* After vv_partner_flush, and the removals that followed from it: stays until those whose copies are here
+ * have what they need. `last`: before closing, also where a thread would do it. */
+void vv_partner_linger(struct vv_partner_hist *hist, bool last, uint64_t deadline_ns);
 
 struct vv_partner_stats {
     uint64_t sent, received;             /* copies that were made */

@@ -275,8 +275,11 @@ static int enter_found(struct opening *o, struct vv_partner_hist *h)
 {
     for (size_t i = 0; i < o->files->nfound; i++) {
         const struct vv_files_entry *e = &o->files->found[i].entry;
-        struct vvi_pentry entry = {
-            .version = e->version, .generation = e->generation, .copied = partner_has(o, e)};
+        bool copied = partner_has(o, e);
+        struct vvi_pentry entry = {.version = e->version,
+                                   .generation = e->generation,
+                                   .copied = copied,
+                                   .reported = copied};
         int rc = vvi_partner_add_locked(h, &entry); /* nobody else has it yet */
         if (rc < 0)
             return rc;
@@ -323,7 +326,7 @@ static bool superfluous(const struct opening *o, const struct vv_partner_hist *h
         if (e->version != offer->version)
             continue;
         if (e->generation > offer->generation)
-            return e->copied; /* or else it is the only one there: see drop_later_locked */
+            return e->copied; /* or else it is the only one there: see leave_old */
         if (e->generation == offer->generation)
             return (offer->keeper != o->p->to || offer->home) && e->copied;
     }
@@ -368,17 +371,25 @@ static int drop_all(struct opening *o, const struct vv_partner_hist *h)
     return rc;
 }
 
-/* Copies of what was written anew, while those of the new are still to come. */
-static void drop_later_locked(const struct opening *o, struct vv_partner_hist *h)
+static bool is_left(const struct opening *o, const struct vv_partner_hist *h,
+                    const struct offer *offer)
 {
-    for (size_t i = 0; i < o->mine.n; i++) {
-        const struct offer *offer = &o->mine.v[i];
-        for (size_t k = 0; k < h->n && offer->keeper == o->p->to && !offer->home; k++) {
-            const struct vvi_pentry *e = &h->entry[k];
-            if (e->version == offer->version && e->generation > offer->generation && !e->copied)
-                vvi_partner_drop_locked(h, offer->version, offer->generation);
-        }
-    }
+    if (offer->keeper != o->p->to || offer->home)
+        return false;
+    for (size_t i = 0; i < h->n; i++)
+        if (h->entry[i].version == offer->version && h->entry[i].generation > offer->generation)
+            return !h->entry[i].copied;
+    return false;
+}
+
+/* Copies of what was overwritten, while those of the new are still to come. Without memory they stay
+ * until the history is opened again. */
+static void leave_old(const struct opening *o, struct vv_partner_hist *h)
+{
+    h->left = calloc(o->mine.n + 1, sizeof(*h->left));
+    for (size_t i = 0; h->left != NULL && i < o->mine.n; i++)
+        if (is_left(o, h, &o->mine.v[i]))
+            h->left[h->nleft++] = (struct vvi_pleft){o->mine.v[i].version, o->mine.v[i].generation};
 }
 
 /* ---- all of it ---- */
@@ -457,10 +468,10 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
     }
     if (rc == 0) {
         files->partner = h;
+        leave_old(&o, h);
         vv_mutex_lock(&p->lock);
         h->next = p->hists;
         p->hists = h;
-        drop_later_locked(&o, h);
         vv_cond_signal(&p->work);
         vv_mutex_unlock(&p->lock);
     }

@@ -52,9 +52,15 @@ _Static_assert(sizeof(struct vvi_part_msg) <= VVI_PART_LEAD, "fits in front of a
 struct vvi_pentry {
     uint64_t version, generation;
     bool copied;
-    bool here; /* written in this life */
-    bool done; /* our predecessors were told that we do not wait for it any more */
-    int err;   /* why there is no copy; 0: there is, or will be */
+    bool here;     /* written in this life */
+    bool done;     /* our predecessors were told that we do not wait for it any more */
+    int err;       /* why there is no copy; 0: there is, or will be */
+    bool reported; /* that there is one, or why not */
+};
+
+/* A copy of an earlier life that was replaced by one of `entry`. */
+struct vvi_pleft {
+    uint64_t version, generation;
 };
 
 struct vv_partner_hist {
@@ -65,7 +71,12 @@ struct vv_partner_hist {
     /* Synchronization: partner->lock, all below. */
     struct vv_partner_hist *next;
     struct vvi_pentry *entry; /* by generation */
-    size_t n, room, low;      /* entries before `low` have a copy, or an error */
+    size_t n, room, low;      /* entries before `low` are reported */
+    struct vvi_pleft *left;   /* they go when what replaced them has a copy, or goes itself */
+    size_t nleft;
+    vv_partner_report_fn *report; /* NULL: not started, or stopped */
+    void *report_arg;
+    unsigned reporting; /* calls of it under way */
 };
 
 /* How often somebody has said that he has waited for something. */
@@ -142,6 +153,7 @@ struct vv_partner {
     struct vvi_pnote *notes, **notes_tail;
     struct vvi_pmark *mark;
     size_t nmarks, marks_room;
+    bool news;   /* entries may have to be reported */
     bool silent; /* copies have failed because the partner did not answer */
     bool stopping;
 
@@ -155,17 +167,24 @@ struct vv_partner {
 
 /* ---- partner.c ---- */
 
+/* Calls `report` for copies that were made or have failed since. No lock held. */
+void vvi_partner_report(struct vv_partner *p);
 /* The partner has it, or nothing came of the copy: status. */
 void vvi_partner_copied_locked(struct vv_partner *p, struct vvi_pentry *e, int status);
 struct vvi_pentry *vvi_partner_find_locked(struct vv_partner_hist *hist, uint64_t version,
                                            uint64_t generation);
+/* What failed is tried again. */
+void vvi_partner_again_locked(struct vv_partner_hist *hist, struct vvi_pentry *e);
 int vvi_partner_add_locked(struct vv_partner_hist *hist, const struct vvi_pentry *entry);
 /* Ends what nobody else has any more, and its entries. Accepts NULL. */
 void vvi_partner_forget(struct vv_partner_hist *hist);
 /* Committed or removed in the local folder. Any thread. */
 void vvi_partner_committed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 void vvi_partner_removed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
-/* The partner's copy goes, as soon as that is not too early. */
+/* Copies of the version below this generation go, of those that an earlier life has left. */
+void vvi_partner_drop_left_locked(struct vv_partner_hist *hist, uint64_t version,
+                                  uint64_t generation);
+/* The partner's copy goes. */
 void vvi_partner_drop_locked(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 /* A predecessor has waited for a version, or for all. Lock held. */
 void vvi_partner_mark_locked(struct vv_partner *p, uint32_t who, uint64_t history, bool whole,

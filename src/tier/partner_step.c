@@ -55,44 +55,12 @@ static void answer(struct vv_partner *p, uint32_t to, enum vvi_part_kind kind, u
     (void)rc;
 }
 
-/* A copy is needed until there is one of what comes after it: of the same version, if it was written
- * anew, and of any that is newer. Otherwise a node that is lost now would take both with it. */
-static bool too_early_locked(const struct vv_partner *p, const struct vvi_part_msg *msg)
-{
-    bool pending = false, newer = false;
-    if (msg->kind != VVI_PART_DROP)
-        return false;
-    for (const struct vv_partner_hist *h = p->hists; h != NULL; h = h->next)
-        for (size_t i = h->n; h->sum == msg->history && i-- > 0;) {
-            const struct vvi_pentry *e = &h->entry[i];
-            if (e->generation <= msg->generation)
-                break;
-            if (!e->copied && e->version == msg->version)
-                return true;
-            pending = pending || !e->copied;
-            newer = newer || e->copied;
-        }
-    return pending && !newer;
-}
-
 static bool send_notes(struct vv_partner *p)
 {
-    struct vvi_pnote *list = NULL, **tail = &list;
     vv_mutex_lock(&p->lock);
-    for (struct vvi_pnote **at = &p->notes; *at != NULL;) {
-        struct vvi_pnote *note = *at;
-        if (too_early_locked(p, &note->msg)) {
-            at = &note->next;
-            continue;
-        }
-        *at = note->next;
-        note->next = NULL;
-        *tail = note;
-        tail = &note->next;
-    }
+    struct vvi_pnote *list = p->notes;
+    p->notes = NULL;
     p->notes_tail = &p->notes;
-    while (*p->notes_tail != NULL)
-        p->notes_tail = &(*p->notes_tail)->next;
     vv_mutex_unlock(&p->lock);
     bool any = list != NULL;
     for (struct vvi_pnote *next; list != NULL; list = next) {
@@ -144,6 +112,7 @@ static void give_up_all(struct vv_partner *p, int status)
             if (!h->entry[i].copied && h->entry[i].err == 0)
                 h->entry[i].err = status;
     p->silent = true;
+    p->news = true;
     vv_cond_broadcast(&p->changed);
     vv_mutex_unlock(&p->lock);
 }
@@ -155,8 +124,7 @@ static void heard_of_partner(struct vv_partner *p)
     for (struct vv_partner_hist *h = p->silent ? p->hists : NULL; h != NULL; h = h->next) {
         for (size_t i = 0; i < h->n; i++)
             if (h->entry[i].err == -ETIMEDOUT)
-                h->entry[i].err = 0;
-        h->low = 0;
+                vvi_partner_again_locked(h, &h->entry[i]);
     }
     p->silent = false;
     vv_mutex_unlock(&p->lock);
@@ -167,13 +135,16 @@ static bool next_out(struct vv_partner *p)
     struct vvi_pout *o = &p->out;
     vv_mutex_lock(&p->lock);
     for (struct vv_partner_hist *h = p->hists; h != NULL && !o->on; h = h->next) {
-        while (h->low < h->n && (h->entry[h->low].copied || h->entry[h->low].err != 0))
+        while (h->low < h->n && h->entry[h->low].reported)
             h->low++;
-        if (h->low < h->n)
+        size_t at = h->low;
+        while (at < h->n && (h->entry[at].copied || h->entry[at].err != 0))
+            at++;
+        if (at < h->n)
             *o = (struct vvi_pout){.on = true,
                                    .hist = h,
-                                   .version = h->entry[h->low].version,
-                                   .generation = h->entry[h->low].generation,
+                                   .version = h->entry[at].version,
+                                   .generation = h->entry[at].generation,
                                    .id = ++p->next_id,
                                    .last_ns = p->clock_ns,
                                    .file.fd = -1};

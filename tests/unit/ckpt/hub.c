@@ -30,7 +30,7 @@ struct hub {
     pthread_mutex_t lock;
     /* Synchronization: lock. */
     struct message *first[HUB_MAX], **last[HUB_MAX];
-    bool lose[HUB_MAX];
+    bool lose[HUB_MAX], spoil[HUB_MAX];
     uint64_t damage;
 };
 
@@ -51,7 +51,7 @@ static int hub_send(void *arg, int32_t to, void *message, size_t bytes)
     *m = (struct message){.from = e->rank, .data = copy_of(message, bytes), .bytes = bytes};
     free(message);
     pthread_mutex_lock(&hub->lock);
-    if (bytes > 4096 && hub->damage > 0 && --hub->damage == 0)
+    if (bytes > 4096 && (hub->spoil[to] || (hub->damage > 0 && --hub->damage == 0)))
         ((char *)m->data)[4096 + (bytes - 4096) / 2] ^= 4;
     bool lost = hub->lose[to];
     if (!lost) {
@@ -145,6 +145,13 @@ void hub_free(struct hub *hub)
     pthread_barrier_destroy(&hub->barrier);
     pthread_mutex_destroy(&hub->lock);
     free(hub);
+}
+
+void hub_spoil(struct hub *hub, int to, bool spoil)
+{
+    pthread_mutex_lock(&hub->lock);
+    hub->spoil[to] = spoil;
+    pthread_mutex_unlock(&hub->lock);
 }
 
 void hub_lose(struct hub *hub, int to, bool lose)

@@ -21,6 +21,8 @@ struct varve_transport hub_transport(struct hub *hub, int rank, bool threads);
 void hub_lose(struct hub *hub, int to, bool lose);
 /* Flips a bit in the middle of the n-th message from now on that has more than 4 KiB; 0: none. */
 void hub_damage(struct hub *hub, uint64_t nth);
+/* From now on every such message to this rank is damaged, or none is. */
+void hub_spoil(struct hub *hub, int to, bool spoil);
 /* Waits for all of them. */
 void hub_barrier(struct hub *hub);
 

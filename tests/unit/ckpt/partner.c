@@ -637,8 +637,10 @@ static void keep_one(struct process *p)
         put(p, 2, 1);
         put(p, 3, 1);
         T_ERR(varve_flush(p->h, CK_LIMIT_MS), -ETIMEDOUT);
-        T_EQ(ck_count(p->h), 1);
-        /* The copies of what is gone here are the only ones there. */
+        /* The last one that has a copy, and the newest. */
+        T_EQ(ck_count(p->h), 2);
+        T_OK(get(p, 1, 1));
+        T_OK(get(p, 3, 1));
         T_EQ(copies_on(p->job, 1, "r0.v1.", NULL), 1);
         hub_lose(p->job->hub, 1, false);
     }
@@ -647,7 +649,7 @@ static void keep_one(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* What retention gives up here stays at the partner until it has something newer. */
+/* A version stays, here and at the partner, until the partner has something newer. */
 static void copies_go_when_newer_ones_are_there(void)
 {
     for (int threads = 0; threads < 2; threads++) {
@@ -800,6 +802,173 @@ static void failed_copies_keep_the_old_ones(void)
     run(&job, overwrite_over_bad_wire);
     T_EQ(copies_on(&job, 1, "r0.v1.", path), 1);
     T_CHECK(strstr(path, "r0.v1.g1.ckpt") == NULL);
+}
+
+/* The old generation is safe, the new one is on local disk and its copy fails. */
+static void overwrite_in_vain(struct process *p, uint64_t version)
+{
+    put_safe(p, version, 1);
+    hub_spoil(p->job->hub, 1, true);
+    put(p, version, 2);
+    T_ERR(varve_wait(p->h, version, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+}
+
+static void close_in_between(struct process *p)
+{
+    begin(p);
+    if (p->rank == 0)
+        overwrite_in_vain(p, 1);
+    T_ERR(varve_history_close(p->h), p->rank == 0 ? -EBADMSG : 0);
+    hub_spoil(p->job->hub, 1, false);
+    /* Messages of this one come behind all that the first had to send. */
+    T_OK(varve_history_open(p->ctx, "behind", &p->h));
+    T_OK(varve_protect(p->h, 0, p->buf, BYTES));
+    put_safe(p, 1, 1);
+    T_OK(varve_close(p->ctx));
+}
+
+static void open_in_between(struct process *p)
+{
+    hub_spoil(p->job->hub, 1, true);
+    begin(p);
+    if (p->rank == 0) {
+        T_OK(get(p, 1, 2));
+        T_ERR(varve_wait(p->h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+        hub_spoil(p->job->hub, 1, false);
+        put_safe(p, 2, 1); /* its messages come behind all others */
+        hub_spoil(p->job->hub, 1, true);
+    }
+    T_ERR(varve_close(p->ctx), p->rank == 0 ? -EBADMSG : 0);
+}
+
+static void read_old(struct process *p)
+{
+    begin(p);
+    T_ERR(get(p, 1, 1), p->rank == 0 ? 0 : -ENOENT);
+    T_OK(varve_close(p->ctx));
+}
+
+/* A history is closed, and opened, while the partner has only the old generation. Then the node is
+ * lost. */
+static void lives_leave_the_old_copy(void)
+{
+    struct job job;
+    job_init(&job, 2, true);
+    job.overwrite = true;
+    run(&job, close_in_between);
+    T_EQ(copies_on(&job, 1, "r0.v1.", NULL), 1);
+    run(&job, open_in_between);
+    T_EQ(copies_on(&job, 1, "r0.v1.", NULL), 1);
+    wipe(&job, 0);
+    run(&job, read_old);
+}
+
+static void take_it_back(struct process *p)
+{
+    begin(p);
+    if (p->rank == 0) {
+        overwrite_in_vain(p, 1);
+        T_EQ(files_on(p->job, 0), 2);
+        T_OK(get(p, 1, 2));
+        T_OK(varve_revert(p->h, 1));
+        T_OK(get(p, 1, 1));
+        put(p, 1, 3);
+        T_ERR(varve_wait(p->h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+        hub_spoil(p->job->hub, 1, false);
+        T_OK(varve_wait(p->h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+        T_ERR(varve_revert(p->h, 1), -EALREADY);
+        T_OK(varve_flush(p->h, CK_LIMIT_MS));
+        T_EQ(files_on(p->job, 0), 1);
+        T_OK(get(p, 1, 3));
+    }
+    T_OK(varve_close(p->ctx));
+}
+
+/* Until the partner has the new generation the old one is held, here too, and can return. */
+static void old_generations_return(void)
+{
+    struct job job;
+    char path[1024];
+    job_init(&job, 2, true);
+    job.overwrite = true;
+    run(&job, take_it_back);
+    T_EQ(copies_on(&job, 1, "r0.v1.", path), 1);
+}
+
+static void keep_two(struct process *p)
+{
+    begin(p);
+    if (p->rank == 0) {
+        put_safe(p, 1, 1);
+        put_safe(p, 2, 1);
+        hub_spoil(p->job->hub, 1, true);
+        put(p, 3, 1);
+        T_ERR(varve_wait(p->h, 3, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+        hub_spoil(p->job->hub, 1, false);
+        put_safe(p, 4, 1);
+        put_safe(p, 5, 1); /* behind what follows from 4 */
+        hub_spoil(p->job->hub, 1, true);
+        put(p, 6, 1);
+        T_ERR(varve_wait(p->h, 6, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+    }
+    hub_barrier(p->job->hub);
+    if (p->rank == 0) {
+        T_EQ(copies_on(p->job, 1, "r0.v4.", NULL), 1);
+        T_EQ(copies_on(p->job, 1, "r0.v5.", NULL), 1);
+        hub_spoil(p->job->hub, 1, false);
+    }
+    hub_barrier(p->job->hub);
+    T_OK(varve_close(p->ctx));
+}
+
+/* Retention counts versions that the partner has. */
+static void expired_copies_stay_until_kept_ones_are_there(void)
+{
+    struct job job;
+    job_init(&job, 2, true);
+    job.keep = 2;
+    run(&job, keep_two);
+    T_EQ(copies_on(&job, 1, "r0.", NULL), 2);
+    T_EQ(files_on(&job, 0), 2);
+    T_EQ(copies_on(&job, 1, "r0.v5.", NULL), 1);
+    T_EQ(copies_on(&job, 1, "r0.v6.", NULL), 1);
+}
+
+enum { IN_VAIN = 8 };
+
+static void fail_often(struct process *p)
+{
+    begin(p);
+    if (p->rank == 0) {
+        put_safe(p, 1, 1);
+        hub_spoil(p->job->hub, 1, true);
+        for (int i = 2; i < 2 + IN_VAIN; i++) {
+            uint64_t v = p->job->overwrite ? 1 : (uint64_t)i;
+            put(p, v, i);
+            T_ERR(varve_wait(p->h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
+            T_EQ(ck_count(p->h), p->job->overwrite ? 1 : 2);
+            T_OK(get(p, v, i));
+        }
+        T_ERR(varve_flush(p->h, CK_LIMIT_MS), -EBADMSG);
+        T_EQ(files_on(p->job, 0), 2);
+        T_EQ(copies_on(p->job, 1, "r0.v1.", NULL), 1);
+    }
+    T_ERR(varve_close(p->ctx), p->rank == 0 ? -EBADMSG : 0);
+}
+
+/* No copy can be made: the last generation and the last version that the partner has stay, with the
+ * newest one, and no other. */
+static void what_has_no_copy_does_not_pile_up(void)
+{
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        struct job job;
+        job_init(&job, 2, true);
+        job.overwrite = overwrite;
+        job.keep = 1;
+        run(&job, fail_often);
+        wipe(&job, 0);
+        run(&job, read_old);
+    }
 }
 
 /* A disk that was away comes back with versions of a life that others have gone on from. */
@@ -997,6 +1166,10 @@ int main(void)
     T_RUN(lives_do_not_mix);
     T_RUN(old_copies_stay_until_there_are_new_ones);
     T_RUN(failed_copies_keep_the_old_ones);
+    T_RUN(lives_leave_the_old_copy);
+    T_RUN(old_generations_return);
+    T_RUN(expired_copies_stay_until_kept_ones_are_there);
+    T_RUN(what_has_no_copy_does_not_pile_up);
     T_RUN(old_disk_comes_back);
     T_RUN(half_of_the_disk_is_for_others);
     T_RUN(no_room_for_others);

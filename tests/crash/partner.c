@@ -10,7 +10,6 @@
  */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <varve/ckpt.h>
 #include <varve/transport.h>
@@ -107,19 +106,10 @@ static bool ok(struct process *p, int rc, const char *what)
 
 static bool begin(struct process *p)
 {
-    char path[512];
     struct varve_opts opts;
     struct varve_transport t = cutting_wire(p);
-    snprintf(path, sizeof(path), "%s/disk%d", p->job->base, p->rank);
-    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
-                         .local = path,
-                         .level = VARVE_LEVEL_LOCAL,
-                         .rank = p->rank,
-                         .ranks = RANKS};
-    ck_opts(&cfg, &opts);
+    hub_options(p->job->base, p->rank, p->rank, RANKS, &opts);
     opts.run_id = 100 + (uint64_t)p->job->life;
-    opts.partner_timeout_ms = CK_LIMIT_MS;
-    snprintf(opts.node, sizeof(opts.node), "node%d", p->rank);
     return ok(p, varve_open_with(&opts, &t, &p->ctx), "open") &&
            ok(p, varve_history_open(p->ctx, "h", &p->h), "history");
 }
@@ -146,9 +136,9 @@ static void look(struct process *p)
     }
 }
 
-static void *process_main(void *arg)
+static void process_main(void *arg, int rank)
 {
-    struct process *p = arg;
+    struct process self = {.job = arg, .rank = rank}, *p = &self;
     if (begin(p)) {
         T_OK(varve_protect(p->h, 0, p->buf, BYTES));
         if (p->job->life == 1)
@@ -159,21 +149,13 @@ static void *process_main(void *arg)
             look(p);
     }
     ok(p, varve_close(p->ctx), "close");
-    return NULL;
 }
 
 static void run(struct job *job, int life)
 {
-    static struct process p[RANKS];
-    pthread_t thread[RANKS];
     job->life = life;
     job->hub = hub_new(RANKS);
-    for (int i = 0; i < RANKS; i++) {
-        p[i] = (struct process){.job = job, .rank = i};
-        T_EQ(pthread_create(&thread[i], NULL, process_main, &p[i]), 0);
-    }
-    for (int i = 0; i < RANKS; i++)
-        T_EQ(pthread_join(thread[i], NULL), 0);
+    hub_each(job->hub, process_main, job);
     hub_free(job->hub);
 }
 
@@ -181,7 +163,6 @@ static void run(struct job *job, int life)
 static long one(int cut_by, long at, bool threads, struct t_rng *rng)
 {
     static struct job job;
-    char command[1024];
     job = (struct job){.base = t_tmpdir(), .threads = threads, .cut_by = cut_by};
     run(&job, 1);
     power_os_init(&job.power, at);
@@ -194,8 +175,7 @@ static long one(int cut_by, long at, bool threads, struct t_rng *rng)
     T_CHECK(job.power.dead == (cut_by >= 0 || (at != 0 && at <= calls)));
     power_os_lose(&job.power, rng);
     int lost = cut_by >= 0 ? (cut_by + RANKS - 1) % RANKS : (int)t_rng_below(rng, RANKS);
-    snprintf(command, sizeof(command), "rm -rf '%s/disk%d'", job.base, lost);
-    T_EQ(system(command), 0);
+    hub_wipe(job.base, lost);
     run(&job, 3);
     return calls;
 }

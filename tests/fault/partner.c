@@ -9,10 +9,7 @@
  * looks. Whatever failed: no call hangs, opening fails on all processes or on none, every version for
  * which a wait returned success is there with the right bytes, and none is there with wrong ones.
  */
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,20 +55,11 @@ static int region(int rank, int life)
 
 static bool begin(struct process *p)
 {
-    char path[512];
     struct varve_opts opts;
     struct varve_history_opts hopts;
     struct varve_transport t = hub_transport(p->job->hub, p->rank, p->job->threads);
-    snprintf(path, sizeof(path), "%s/disk%d", p->job->base, p->rank);
-    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
-                         .local = path,
-                         .level = VARVE_LEVEL_LOCAL,
-                         .rank = p->rank,
-                         .ranks = RANKS};
-    ck_opts(&cfg, &opts);
+    hub_options(p->job->base, p->rank, p->rank, RANKS, &opts);
     opts.run_id = 100 + (uint64_t)p->job->life;
-    opts.partner_timeout_ms = CK_LIMIT_MS;
-    snprintf(opts.node, sizeof(opts.node), "node%d", p->rank);
     int rc = varve_open_with(&opts, &t, &p->ctx);
     T_CHECK(rc == 0 || (rc != -ETIMEDOUT && p->job->life == 2));
     if (rc)
@@ -130,36 +118,21 @@ static void look(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-static void *process_main(void *arg)
+static void process_main(void *arg, int rank)
 {
-    struct process *p = arg;
-    if (p->job->life < LIVES)
-        write_life(p);
+    struct process p = {.job = arg, .rank = rank};
+    if (p.job->life < LIVES)
+        write_life(&p);
     else
-        look(p);
-    return NULL;
+        look(&p);
 }
 
 static void run(struct job *job, int life)
 {
-    static struct process p[RANKS];
-    pthread_t thread[RANKS];
     job->life = life;
     job->hub = hub_new(RANKS);
-    for (int i = 0; i < RANKS; i++) {
-        p[i] = (struct process){.job = job, .rank = i};
-        T_EQ(pthread_create(&thread[i], NULL, process_main, &p[i]), 0);
-    }
-    for (int i = 0; i < RANKS; i++)
-        T_EQ(pthread_join(thread[i], NULL), 0);
+    hub_each(job->hub, process_main, job);
     hub_free(job->hub);
-}
-
-static void shell(const char *fmt, const char *base, int n)
-{
-    char command[1024];
-    snprintf(command, sizeof(command), fmt, base, n);
-    T_EQ(system(command), 0);
 }
 
 /* The second life, in a process of its own if it is to be killed. The number of its calls. */
@@ -202,9 +175,10 @@ static long one_case(enum fault_mode mode, long at, int lost, bool threads)
     long calls = second_life(&job, mode, at);
     int opened = atomic_load(&seen->opened);
     T_CHECK(mode == FAULT_KILL || opened == 0 || opened == RANKS);
-    shell("rm -rf '%s/disk%d'", job.base, lost);
+    hub_wipe(job.base, lost);
     run(&job, LIVES);
-    shell("rm -rf '%s' # %d", job.base, 0);
+    for (int i = 0; i < RANKS; i++)
+        hub_wipe(job.base, i);
     munmap(seen, sizeof(*seen));
     return calls;
 }

@@ -8,10 +8,7 @@
  * of one process fails, between the opening of the context and the end of mending, for every N. The
  * linker passes every allocation of the library through this file (cmake/VarveTests.cmake).
  */
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <varve/ckpt.h>
@@ -121,21 +118,6 @@ struct process {
     char buf[BYTES];
 };
 
-static void options(const struct process *p, struct varve_opts *opts)
-{
-    char path[512];
-    snprintf(path, sizeof(path), "%s/disk%d", p->job->base, p->rank);
-    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
-                         .local = path,
-                         .level = VARVE_LEVEL_LOCAL,
-                         .rank = p->rank,
-                         .ranks = RANKS};
-    ck_opts(&cfg, opts);
-    opts->run_id = 100 + (uint64_t)p->job->life;
-    opts->partner_timeout_ms = CK_LIMIT_MS;
-    snprintf(opts->node, sizeof(opts->node), "node%d", p->rank);
-}
-
 static void write_life(struct process *p, struct varve_history *h)
 {
     for (uint64_t v = 1; v <= VERSIONS; v++) {
@@ -158,10 +140,10 @@ static void look(struct process *p, struct varve_history *h)
     }
 }
 
-static void *process_main(void *arg)
+static void process_main(void *arg, int rank)
 {
-    struct process *p = arg;
-    struct job *job = p->job;
+    struct job *job = arg;
+    struct process self = {.job = job, .rank = rank}, *p = &self;
     struct varve_opts opts;
     struct varve_ctx *ctx = NULL;
     struct varve_history *h = NULL;
@@ -172,7 +154,8 @@ static void *process_main(void *arg)
     t.receive = quiet_receive;
     t.exchange = quiet_exchange;
     t.most = quiet_most;
-    options(p, &opts);
+    hub_options(job->base, p->rank, p->rank, RANKS, &opts);
+    opts.run_id = 100 + (uint64_t)job->life;
     count = 0;
     fails_at = job->at;
     counting = p->rank == job->victim;
@@ -199,13 +182,10 @@ static void *process_main(void *arg)
     }
     rc = varve_close(ctx);
     T_CHECK(rc == 0 || job->at > 0);
-    return NULL;
 }
 
 static void run(struct job *job, int victim, long at)
 {
-    static struct process p[RANKS];
-    pthread_t thread[RANKS];
     job->life++;
     job->victim = victim;
     job->at = at;
@@ -213,24 +193,12 @@ static void run(struct job *job, int victim, long at)
     atomic_store(&job->contexts, 0);
     atomic_store(&job->histories, 0);
     alarm(LIMIT_S); /* whoever waits for ever ends the test */
-    for (int i = 0; i < RANKS; i++) {
-        p[i] = (struct process){.job = job, .rank = i};
-        T_EQ(pthread_create(&thread[i], NULL, process_main, &p[i]), 0);
-    }
-    for (int i = 0; i < RANKS; i++)
-        T_EQ(pthread_join(thread[i], NULL), 0);
+    hub_each(job->hub, process_main, job);
     alarm(0);
     hub_free(job->hub);
     int contexts = atomic_load(&job->contexts), histories = atomic_load(&job->histories);
     T_CHECK(contexts == 0 || contexts == RANKS);
     T_CHECK(histories == 0 || histories == RANKS);
-}
-
-static void lose(const struct job *job)
-{
-    char command[1024];
-    snprintf(command, sizeof(command), "rm -rf '%s/disk%d'", job->base, LOST);
-    T_EQ(system(command), 0);
 }
 
 static void cases(void)
@@ -242,17 +210,17 @@ static void cases(void)
         struct job job = {.base = t_tmpdir(), .threads = threads};
         run(&job, -1, 0);
         for (int victim = 0; victim < RANKS; victim++) {
-            lose(&job);
+            hub_wipe(job.base, LOST);
             run(&job, victim, 0);
             counted = job.counted;
             T_CHECK(counted > 20);
             uint64_t n = t_cases(8, (uint64_t)counted);
             for (uint64_t i = 0; i < n; i++, tried++) {
-                lose(&job);
+                hub_wipe(job.base, LOST);
                 run(&job, victim, 1 + (long)(t_long() ? i : t_rng_below(&rng, (uint64_t)counted)));
             }
         }
-        lose(&job);
+        hub_wipe(job.base, LOST);
         run(&job, -1, 0); /* nothing was lost by any of it */
     }
     t_note("%llu cases, one of about %ld allocations each", (unsigned long long)tried, counted);

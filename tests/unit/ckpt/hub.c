@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "t.h"
+#include "unit/ckpt/ck.h"
 
 struct message {
     struct message *next;
@@ -90,6 +92,52 @@ static int hub_receive(void *arg, int32_t *ret_from, void **ret_message, size_t 
 void hub_barrier(struct hub *hub)
 {
     pthread_barrier_wait(&hub->barrier);
+}
+
+struct one {
+    void (*fn)(void *arg, int rank);
+    void *arg;
+    int rank;
+};
+
+static void *one_main(void *arg)
+{
+    struct one *one = arg;
+    one->fn(one->arg, one->rank);
+    return NULL;
+}
+
+void hub_each(struct hub *hub, void (*fn)(void *arg, int rank), void *arg)
+{
+    pthread_t thread[HUB_MAX];
+    struct one one[HUB_MAX];
+    for (int i = 0; i < hub->ranks; i++) {
+        one[i] = (struct one){fn, arg, i};
+        T_EQ(pthread_create(&thread[i], NULL, one_main, &one[i]), 0);
+    }
+    for (int i = 0; i < hub->ranks; i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
+}
+
+void hub_options(const char *base, int node, int rank, int ranks, struct varve_opts *ret_opts)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/disk%d", base, node);
+    struct ck_cfg cfg = {.host_cache = 64 * 4096,
+                         .local = path,
+                         .level = VARVE_LEVEL_LOCAL,
+                         .rank = rank,
+                         .ranks = ranks};
+    ck_opts(&cfg, ret_opts);
+    ret_opts->partner_timeout_ms = CK_LIMIT_MS;
+    snprintf(ret_opts->node, sizeof(ret_opts->node), "node%d", node);
+}
+
+void hub_wipe(const char *base, int node)
+{
+    char command[600];
+    snprintf(command, sizeof(command), "rm -rf '%s/disk%d'", base, node);
+    T_EQ(system(command), 0);
 }
 
 static int hub_exchange(void *arg, const struct varve_part *out, struct varve_part *ret_in)

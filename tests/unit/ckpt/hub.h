@@ -25,5 +25,12 @@ void hub_damage(struct hub *hub, uint64_t nth);
 void hub_spoil(struct hub *hub, int to, bool spoil);
 /* Waits for all of them. */
 void hub_barrier(struct hub *hub);
+/* Calls fn for each of them on a thread of its own, and waits for all. */
+void hub_each(struct hub *hub, void (*fn)(void *arg, int rank), void *arg);
+
+/* The options of a rank on a node: level local, in the folder diskNODE of `base`. */
+void hub_options(const char *base, int node, int rank, int ranks, struct varve_opts *ret_opts);
+/* Takes the folder of a node away. */
+void hub_wipe(const char *base, int node);
 
 #endif

@@ -4,7 +4,6 @@
  * library that copies and without. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,18 +56,11 @@ static void disk_of(const struct job *job, int node, char path[512])
 static void options(const struct process *p, struct varve_opts *opts)
 {
     const struct job *job = p->job;
-    char path[512];
-    disk_of(job, job->node[p->rank], path);
-    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
-                         .local = path,
-                         .local_cache = job->local_cache,
-                         .level = VARVE_LEVEL_LOCAL,
-                         .rank = p->rank,
-                         .ranks = job->ranks};
-    ck_opts(&cfg, opts);
+    hub_options(job->base, job->node[p->rank], p->rank, job->ranks, opts);
+    opts->local_cache = job->local_cache;
     opts->run_id = job->run;
-    opts->partner_timeout_ms = job->timeout_ms ? job->timeout_ms : CK_LIMIT_MS;
-    snprintf(opts->node, sizeof(opts->node), "node%d", job->node[p->rank]);
+    if (job->timeout_ms)
+        opts->partner_timeout_ms = job->timeout_ms;
     if (job->metrics)
         snprintf(opts->metrics, sizeof(opts->metrics), "%s/metrics-%%r", job->base);
 }
@@ -91,32 +83,22 @@ static void begin(struct process *p)
     T_OK(varve_protect(p->h, 0, p->buf, BYTES));
 }
 
-static void *process_main(void *arg)
+static void process_main(void *arg, int rank)
 {
-    struct process *p = arg;
-    p->job->fn(p);
-    return NULL;
+    struct job *job = arg;
+    struct process p = {.job = job, .rank = rank};
+    job->fn(&p);
 }
 
 /* One life of the job. */
 static void run(struct job *job, void (*fn)(struct process *p))
 {
-    struct process *p = calloc((size_t)job->ranks, sizeof(*p));
-    pthread_t thread[HUB_MAX];
-    T_CHECK(p != NULL);
     job->fn = fn;
     job->run++;
     job->copied = 0;
     job->hub = hub_new(job->ranks);
-    for (int i = 0; i < job->ranks; i++) {
-        p[i].job = job;
-        p[i].rank = i;
-        T_EQ(pthread_create(&thread[i], NULL, process_main, &p[i]), 0);
-    }
-    for (int i = 0; i < job->ranks; i++)
-        T_EQ(pthread_join(thread[i], NULL), 0);
+    hub_each(job->hub, process_main, job);
     hub_free(job->hub);
-    free(p);
 }
 
 static void job_init(struct job *job, int ranks, bool threads)
@@ -201,10 +183,7 @@ static int files_on(const struct job *job, int node)
 
 static void wipe(const struct job *job, int node)
 {
-    char disk[512], command[600];
-    disk_of(job, node, disk);
-    snprintf(command, sizeof(command), "rm -rf '%s'", disk);
-    T_EQ(system(command), 0);
+    hub_wipe(job->base, node);
 }
 
 static void flip(const char *path, uint64_t at)

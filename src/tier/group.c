@@ -322,19 +322,26 @@ int vv_group_write_marker(const struct vv_group *g, uint64_t version, uint64_t r
     return write_file(g, name, &m, sizeof(m), true);
 }
 
-int vv_group_write_life(struct vv_group *g, uint64_t run_id, uint64_t first_generation)
+int vv_group_write_range(const struct vv_group *g, uint64_t run_id, uint64_t first_generation,
+                         uint64_t next_generation)
 {
     char name[NAME_MAX_BYTES];
     struct vv_group_life life = {.format = VV_GROUP_FORMAT,
                                  .rank = g->rank,
                                  .run_id = run_id,
                                  .first_generation = first_generation,
-                                 .next_generation = first_generation + VV_GROUP_LIFE_GENERATIONS,
+                                 .next_generation = next_generation,
                                  .history_sum = g->history_sum};
     memcpy(life.magic, VV_GROUP_LIFE_MAGIC, sizeof(life.magic));
     life.sum = vv_hash64(&life, offsetof(struct vv_group_life, sum));
     life_name(g, name);
-    int rc = write_file(g, name, &life, sizeof(life), false);
+    return write_file(g, name, &life, sizeof(life), false);
+}
+
+int vv_group_write_life(struct vv_group *g, uint64_t run_id, uint64_t first_generation)
+{
+    int rc = vv_group_write_range(g, run_id, first_generation,
+                                  first_generation + VV_GROUP_LIFE_GENERATIONS);
     if (rc == 0)
         g->life_run = run_id;
     return rc;

@@ -118,6 +118,9 @@ VV_WARN_UNUSED int vv_group_write_marker(const struct vv_group *group, uint64_t 
                                          uint64_t run_id, const struct vv_group_file *file);
 VV_WARN_UNUSED int vv_group_write_life(struct vv_group *group, uint64_t run_id,
                                        uint64_t first_generation);
+/* The life file of a local folder: this run has found the files there of the generations [first, next). */
+VV_WARN_UNUSED int vv_group_write_range(const struct vv_group *group, uint64_t run_id,
+                                        uint64_t first_generation, uint64_t next_generation);
 /* The file of this rank is going to be removed: takes its marker away, and the record if it names
  * that file, and sees to it that none comes back. run_id 0: not known, as the file is damaged. 0 also if
  * neither was there. */

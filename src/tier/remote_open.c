@@ -9,9 +9,10 @@
  *
  * Otherwise the highest generation of a version counts, in either folder: generations grow from life
  * to life. A local file that never came to the shared folder is out of date if a later life has
- * written there since (on another node): it is not taken. If not, it is the newest there is, and is
- * brought to the shared folder now. The generations below are taken too, for the engine to decide when
- * they go.
+ * written there since on another node: it is not taken. If not, it is the newest there is, and is
+ * brought to the shared folder now. That may fail, and a later version come there all the same: the
+ * life file of the local folder says up to which generation lives have had this folder. The generations
+ * below are taken too, for the engine to decide when they go.
  *
  * A damaged file is repaired if the other folder has it good. If it has the highest generation, or a
  * record names it, and there is no good copy, the version is told to be damaged: older bytes must
@@ -327,7 +328,23 @@ static int take_complete(struct opening *o)
 /* The highest generations in the shared folder: of any run, and of any run but that one's. */
 struct newest {
     uint64_t generation, run_id, other;
+    struct vv_group_life known; /* of the local folder */
 };
+
+/* The life file of the local folder; zero: there is none. */
+static int read_known(const struct vv_remote_hist *h, struct vv_group_life *ret)
+{
+    struct vv_group local;
+    if (h->local == NULL)
+        return 0;
+    int rc = vv_group_open(h->remote->opts.store.os, h->local->dirfd, h->local->history,
+                           h->local->rank, 1, false, &local);
+    if (rc == 0) {
+        rc = vv_group_read_life(&local, ret);
+        vv_group_close(&local);
+    }
+    return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
+}
 
 static struct newest newest_of(const struct opening *o)
 {
@@ -350,7 +367,10 @@ static struct newest newest_of(const struct opening *o)
 static bool out_of_date(const struct vvi_rfound *f, const struct newest *top)
 {
     uint64_t later = f->e.run_id != top->run_id ? top->generation : top->other;
-    return !f->remote && later > f->e.generation;
+    if (f->remote)
+        return false;
+    return f->e.generation < top->known.first_generation ||
+           (later > f->e.generation && later >= top->known.next_generation);
 }
 
 /* The highest damaged generation of a version; NULL: none. */
@@ -367,7 +387,11 @@ static const struct vvi_rdamage *worst_of(const struct opening *o, uint64_t vers
 static int take_highest(struct opening *o)
 {
     struct newest top = newest_of(o);
-    int rc = 0;
+    int rc = read_known(o->hist, &top.known);
+    o->hist->known_first = top.known.first_generation;
+    for (size_t i = 0; i < o->n; i++)
+        if (out_of_date(&o->v[i], &top))
+            o->hist->known_first = VV_MAX(o->hist->known_first, o->v[i].e.generation + 1);
     for (size_t first = 0, next; rc == 0 && first < o->n; first = next) {
         const struct vvi_rdamage *worst = worst_of(o, o->v[first].e.version);
         for (next = first; next < o->n && o->v[next].e.version == o->v[first].e.version;)

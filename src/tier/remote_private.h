@@ -76,10 +76,13 @@ struct vv_remote_hist {
     struct vv_group group;
     struct vvi_opened *opened;
     uint64_t run_id, first_generation;
+    uint64_t
+        known_first; /* local files below it that never came to the shared folder are out of date */
     struct vvi_rdamage *damaged;
     size_t ndamaged;
     struct vvi_rfound *found; /* owner: whoever opened */
     size_t nfound;
+    bool known; /* the local folder says what this life has found there; owner: the worker */
 
     /* Synchronization: remote->lock, all below. */
     struct vv_remote_hist *next;

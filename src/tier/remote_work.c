@@ -256,12 +256,41 @@ static void mended(struct vv_remote_hist *h, uint64_t version, uint64_t generati
     vv_mutex_unlock(&h->remote->lock);
 }
 
+/* A file of this life is about to come to the shared folder before one that an earlier life left on
+ * local disk, whose copy has failed. Without this note the next opening would take this life for one on
+ * another node, and that file for out of date. */
+static int note_known(struct vv_remote_hist *h, uint64_t generation)
+{
+    struct vv_remote *r = h->remote;
+    struct vv_group local;
+    bool passes = false;
+    if (h->known || r->opts.complete || generation < h->first_generation)
+        return 0;
+    vv_mutex_lock(&r->lock);
+    for (size_t i = 0; i < h->n && h->entry[i].generation < h->first_generation; i++)
+        passes |= !h->entry[i].stored;
+    vv_mutex_unlock(&r->lock);
+    if (!passes)
+        return 0;
+    int rc = vv_group_open(r->opts.store.os, h->local->dirfd, h->local->history, h->local->rank, 1,
+                           true, &local);
+    if (rc < 0)
+        return rc;
+    rc = vv_group_write_range(&local, h->run_id, h->known_first,
+                              h->first_generation + VV_GROUP_LIFE_GENERATIONS);
+    h->known = rc == 0;
+    vv_group_close(&local);
+    return rc;
+}
+
 static void copied(struct vv_remote *r, struct vvi_rentry *e, int rc)
 {
     struct job job = {.hist = r->active.hist};
     struct vv_remote_hist *h = job.hist;
     const struct vv_ckfile_info *info = &r->active.copy.info;
     struct vv_group_file file;
+    if (rc == 0 && !r->active.to_local)
+        rc = note_known(h, r->active.generation);
     if (rc == 0)
         rc = vvi_copy_commit(&r->active.copy, r->active.to_local ? NULL : &h->group, &file);
     if (rc == 0) {

@@ -296,6 +296,62 @@ static void test_two_nodes(void)
     T_OK(varve_close(ctx));
 }
 
+static int no_version_0(const struct vv_os *os, int dirfd, const char *from, const char *to,
+                        bool may_replace)
+{
+    if (strncmp(to, "r0.v0.", 6) == 0)
+        return -EIO;
+    return vv_os_posix()->rename(os, dirfd, from, to, may_replace);
+}
+
+/* A life that finds version 0 on local disk only, cannot bring it to the shared folder, but brings
+ * version v there. */
+static void go_on_past(const struct ck_cfg *cfg, uint64_t v)
+{
+    struct vv_os os = *vv_os_posix();
+    struct vv_ckpt_hooks hooks = {.os = &os};
+    os.rename = no_version_0;
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(cfg);
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "p");
+    get(h, 0, 0);
+    T_ERR(varve_wait(h, 0, VARVE_LEVEL_REMOTE, CK_LIMIT_MS), -EIO);
+    put(h, v, 0);
+    T_OK(varve_wait(h, v, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    T_ERR(varve_close(ctx), -EIO);
+}
+
+/* What is on local disk only stays, however many lives go on there from it, until one has elsewhere. */
+static void test_passed_on_the_way(void)
+{
+    struct ck_cfg a = config(VARVE_LEVEL_REMOTE, true), b = a;
+    b.local = t_tmpdir();
+    a.rate = "f2r=1K";
+    a.close_timeout_ms = -2;
+    struct varve_ctx *ctx = ck_open(&a);
+    struct varve_history *h = ck_history(ctx, "p");
+    put(h, 0, 0);
+    T_OK(varve_wait(h, 0, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_ERR(varve_close(ctx), -ETIMEDOUT);
+    a.rate = NULL;
+    a.close_timeout_ms = 0;
+    for (uint64_t v = 1; v <= 3; v++)
+        go_on_past(&a, v);
+
+    ctx = ck_open(&b);
+    h = ck_history(ctx, "p");
+    T_EQ(ck_count(h), 3);
+    put(h, 4, 0);
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&a);
+    h = ck_history(ctx, "p");
+    T_EQ(ck_count(h), 4);
+    get(h, 4, 0);
+    T_ERR(varve_restore_for(h, 0, CK_LIMIT_MS), -ENOENT);
+    T_OK(varve_close(ctx));
+}
+
 static void keep_some(int level, bool local)
 {
     struct ck_cfg cfg = config(level, local);
@@ -610,6 +666,7 @@ int main(int argc, char **argv)
     T_RUN(test_finished_behind);
     T_RUN(test_incomplete);
     T_RUN(test_two_nodes);
+    T_RUN(test_passed_on_the_way);
     T_RUN(test_keep);
     T_RUN(test_keep_waits);
     T_RUN(test_run_twice);

@@ -46,13 +46,13 @@ static int versions_of(struct varve_history *h, uint64_t **ret_list, size_t *ret
 
 /* Whether as many processes have written a version as there are now; 0: a file of VELOC's, which does
  * not tell. */
-static bool of_our_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version)
+static bool of_our_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version,
+                        uint64_t *ret_run)
 {
-    uint64_t run = 0;
     unsigned long long ours = c->ops ? (unsigned long long)c->ops->size(c->group) : 1;
-    if (varve_version_run(hist->h, version, &run) != 0)
+    if (varve_version_run(hist->h, version, ret_run) != 0)
         return false;
-    unsigned long long theirs = VV_MAX(run >> VVI_VELOC_RUN_BITS, (uint64_t)1);
+    unsigned long long theirs = VV_MAX(*ret_run >> VVI_VELOC_RUN_BITS, (uint64_t)1);
     if (theirs == ours)
         return true;
     hist->other_size = (int)theirs;
@@ -78,20 +78,22 @@ static void tell_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist)
 
 /* A version that is on its way to its level can be restored now, and so can one that did not get there
  * as long as it has not been taken back. */
-static bool counts(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version)
+static bool counts(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version,
+                   uint64_t *ret_run)
 {
-    if (!of_our_size(c, hist, version))
+    if (!of_our_size(c, hist, version, ret_run))
         return false;
     size_t regions;
     return varve_regions(hist->h, version, NULL, 0, &regions) == 0;
 }
 
-/* Of the versions of Varve and of VELOC's files; Varve's go first where both have one. */
+/* Of the versions of Varve and of VELOC's files; Varve's go first where both have one. Retention may remove
+ * a version at any time: each is asked once, and if it is gone an older one counts. */
 static int newest(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_run)
 {
     struct candidates *from = arg;
     struct varve_history *h = from->hist ? from->hist->h : NULL;
-    uint64_t *list = NULL, best = 0;
+    uint64_t *list = NULL, best = 0, run = 0;
     size_t n = 0;
     bool any = false;
     int rc = h ? versions_of(h, &list, &n) : from->error;
@@ -105,7 +107,7 @@ static int newest(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_
                 best = list[i];
                 any = true;
             }
-        if (!any || counts(from->c, from->hist, best))
+        if (!any || counts(from->c, from->hist, best, &run))
             break;
         any = false;
         if (best == 0)
@@ -122,7 +124,8 @@ static int newest(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_
     if (!any)
         return rc;
     *ret_version = best;
-    return varve_version_run(h, best, ret_run);
+    *ret_run = run;
+    return 0;
 }
 
 /* The newest version not above `max` that all have. Called even if the history could not be opened:
@@ -317,9 +320,9 @@ static int recover(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
  * itself it need not agree about. Beginning a checkpoint is collective, so that all decide alike. */
 static int available(struct candidates *from, int version)
 {
-    uint64_t found = 0;
+    uint64_t found = 0, run;
     if (from->hist && vvi_veloc_begun(from->hist, version))
-        return counts(from->c, from->hist, (uint64_t)version) ? 0 : -ENOENT;
+        return counts(from->c, from->hist, (uint64_t)version, &run) ? 0 : -ENOENT;
     int rc = agreed(from, (uint64_t)version, &found);
     return rc == 0 && found != (uint64_t)version ? -ENOENT : rc;
 }

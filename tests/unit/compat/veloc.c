@@ -535,6 +535,22 @@ static void test_retention(void)
     }
 }
 
+/* The highest version goes while it is asked for: the next one counts. */
+static void test_retention_meanwhile(void)
+{
+    begin_in(t_tmpdir(), "async", "max_versions = 2\n");
+    save("m", 100);
+    for (int v = 99; v > 0; v--) {
+        int highest;
+        save("m", v);
+        do {
+            highest = VELOC_Restart_test("m", 0);
+            T_CHECK(highest > v || v == 99);
+        } while (v < 99 && highest != v + 1);
+    }
+    V_OK(VELOC_Finalize(1));
+}
+
 static void remove_folder(const char *name)
 {
     char line[600];
@@ -828,6 +844,7 @@ int main(void)
     T_RUN(test_original);
     T_RUN(test_overwrite);
     T_RUN(test_retention);
+    T_RUN(test_retention_meanwhile);
     T_RUN(test_levels);
     T_RUN(test_legacy);
     T_RUN(test_failed);

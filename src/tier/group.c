@@ -477,9 +477,9 @@ static int gather(const struct vv_group *g, const struct vvi_group_list *list, u
     return 0;
 }
 
-/* Looks at the records of other runs. Is one of them later? `drop`: takes those away that are not. */
+/* Is a record of another run later? */
 static bool superseded(const struct vv_group *g, const struct vvi_group_list *list,
-                       const struct vv_group_record *r, bool drop)
+                       const struct vv_group_record *r)
 {
     bool later = false;
     for (size_t i = 0; i < list->n; i++) {
@@ -488,11 +488,8 @@ static bool superseded(const struct vv_group *g, const struct vvi_group_list *li
         if (n->kind != VVI_GROUP_RECORD || n->version != r->version || n->run_id == r->run_id ||
             vv_group_read_record(g, n->version, n->run_id, &other) < 0)
             continue;
-        bool is_later = other.file[0].generation > r->file[0].generation;
+        later |= other.file[0].generation > r->file[0].generation;
         vv_group_record_fini(&other);
-        later |= is_later;
-        if (drop && !is_later)
-            (void)vvi_group_unlink(g, VVI_GROUP_RECORD, n->version, n->run_id, 0);
     }
     return later;
 }
@@ -506,9 +503,9 @@ static int complete_now(const struct vv_group *g, uint64_t version, uint64_t run
         return rc;
     rc = gather(g, &list, version, run_id, &r);
     if (rc == 0) {
-        rc = superseded(g, &list, &r, false) ? -ECANCELED : vvi_group_write_record(g, &r);
-        if (rc == 0)
-            (void)superseded(g, &list, &r, true);
+        /* A record of an earlier run stays as long as its file: this run may still be taken back, and
+         * then the earlier one counts again. */
+        rc = superseded(g, &list, &r) ? -ECANCELED : vvi_group_write_record(g, &r);
         vv_group_record_fini(&r);
     }
     free(list.v);

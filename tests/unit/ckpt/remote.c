@@ -352,6 +352,38 @@ static void test_passed_on_the_way(void)
     T_OK(varve_close(ctx));
 }
 
+/* An overwrite that is taken back when it has reached the level: the version is what it was, in the
+ * shared folder too. */
+static void taken_back(int level, bool local)
+{
+    struct ck_cfg cfg = config(level, local);
+    struct varve_history_opts o;
+    struct varve_history *h;
+    T_OK(varve_history_opts_init(&o, sizeof(o)));
+    o.overwrite = o.confirm = 1;
+    struct varve_ctx *ctx = ck_open(&cfg);
+    T_OK(varve_history_open_with(ctx, "b", &o, &h));
+    put(h, 0, 0);
+    T_OK(varve_confirm(h, 0));
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    put(h, 0, 1);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_revert(h, 0));
+    get(h, 0, 0);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "b");
+    get(h, 0, 0);
+    T_OK(varve_close(ctx));
+}
+
+static void test_taken_back(void)
+{
+    for (int i = 0; i < 4; i++)
+        taken_back(i < 2 ? VARVE_LEVEL_REMOTE : VARVE_LEVEL_COMPLETE, i % 2 == 0);
+}
+
 static void keep_some(int level, bool local)
 {
     struct ck_cfg cfg = config(level, local);
@@ -667,6 +699,7 @@ int main(int argc, char **argv)
     T_RUN(test_incomplete);
     T_RUN(test_two_nodes);
     T_RUN(test_passed_on_the_way);
+    T_RUN(test_taken_back);
     T_RUN(test_keep);
     T_RUN(test_keep_waits);
     T_RUN(test_run_twice);

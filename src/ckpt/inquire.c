@@ -92,6 +92,9 @@ int varve_version_level(struct varve_history *h, uint64_t version, enum varve_le
         return rc;
     if (h->files && info.durable)
         level = VARVE_LEVEL_LOCAL;
+    /* The engine knows first, and removes older versions at once: those are gone for a reason. */
+    if (h->remote && info.safe)
+        level = (enum varve_level)h->ctx->opts.level;
     for (int l = VARVE_LEVEL_REMOTE; h->remote && (int)level == l - 1 && l <= h->ctx->opts.level;
          l++)
         if (vv_remote_wait(h->remote, version,

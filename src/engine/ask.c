@@ -32,6 +32,7 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
         .size = obj->size,
         .user = obj->user,
         .durable = obj->durable,
+        .safe = obj->gen == VV_GEN_SAFE,
         .flush_error = obj->flush_err,
         .chunks = obj->nchunks,
         .ready = obj->written && vvi_object_ready(core, obj),

@@ -370,6 +370,7 @@ struct vv_object_info {
      * later one has a higher number, which does not depend on what failed in between. */
     uint32_t edition;
     bool durable;    /* committed on the files tier */
+    bool safe;       /* it has reached the level of its history */
     bool ready;      /* a restore of it now would be a hit */
     bool pending;    /* an `ordered` put will replace it: restores wait for that one */
     int flush_error; /* why it has not reached a slower tier, or 0 */

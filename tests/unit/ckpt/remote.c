@@ -425,6 +425,28 @@ static void test_keep(void)
     keep_some(VARVE_LEVEL_COMPLETE, false);
 }
 
+/* When a version is given up, the newer one is known to have reached the level. */
+static void test_keep_and_level(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
+    struct varve_history_opts o;
+    struct varve_history *h;
+    T_OK(varve_history_opts_init(&o, sizeof(o)));
+    o.keep = 1;
+    struct varve_ctx *ctx = ck_open(&cfg);
+    T_OK(varve_history_open_with(ctx, "l", &o, &h));
+    put(h, 0, 0);
+    for (uint64_t v = 1; v < 300; v++) {
+        enum varve_level level = VARVE_LEVEL_CACHED;
+        put(h, v, 0);
+        while (ck_count(h) > 1)
+            continue;
+        T_OK(varve_version_level(h, v, &level));
+        T_EQ(level, VARVE_LEVEL_REMOTE);
+    }
+    T_OK(varve_close(ctx));
+}
+
 /* Nothing is given up for a version that has not reached the level. */
 static void test_keep_waits(void)
 {
@@ -701,6 +723,7 @@ int main(int argc, char **argv)
     T_RUN(test_passed_on_the_way);
     T_RUN(test_taken_back);
     T_RUN(test_keep);
+    T_RUN(test_keep_and_level);
     T_RUN(test_keep_waits);
     T_RUN(test_run_twice);
     T_RUN(test_open_later);

@@ -36,15 +36,19 @@ bool vvi_veloc_late(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc, in
     return true;
 }
 
-/* A version of the history did not reach its level, and the caller will hear of it: it is taken back. */
-static void failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int rc)
+/* A version of the history did not reach its level, and the caller will hear of it: it is taken back.
+ * True: it was. */
+static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int rc)
 {
     vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d failed in the background", hist->name,
                    version);
     c->failed = true;
+    if (varve_revert(hist->h, (uint64_t)version) != 0)
+        return false;
     /* Without memory for the note the next restart gets the older bytes at once. */
-    if (varve_revert(hist->h, (uint64_t)version) == 0 && vvi_veloc_list_add(&hist->failed, version))
+    if (vvi_veloc_list_add(&hist->failed, version))
         vvi_veloc_say(c, "version %d: out of memory", version);
+    return true;
 }
 
 /* One whose file is damaged has to be discarded first. */
@@ -224,10 +228,10 @@ static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_
         int rc = varve_wait(hist->h, (uint64_t)version, c->wait_level, timeout_ms);
         if (rc == -ETIMEDOUT)
             return true;
-        /* -ENOENT: the application has discarded it meanwhile. */
-        if (rc != 0 && rc != -ENOENT)
-            failed(c, hist, version, rc);
-        vvi_veloc_list_remove(&hist->pending, version);
+        /* -ENOENT: the application has discarded it meanwhile. One that was taken back may have replaced
+         * another one on its way: that is waited for too. */
+        if (rc == 0 || rc == -ENOENT || !failed(c, hist, version, rc))
+            vvi_veloc_list_remove(&hist->pending, version);
     }
     return false;
 }

@@ -226,9 +226,10 @@ static void do_checkpoint(struct life *l, const struct op *op)
     int rc = op->kind == OP_POLL ? varve_checkpoint_for(l->h, v, 0) : varve_checkpoint(l->h, v);
     memset(l->buf, 0xee, bytes);
     life_note(x, " generation %u: %s", gen, t_errname(rc));
-    if (rc)
+    /* Its time may have run out while its file was being committed: a kill may come before the removal. */
+    if (rc && rc != -ETIMEDOUT)
         ref_failed(&x->ref, v, gen);
-    else
+    else if (rc == 0)
         ref_written(&x->ref, v, gen);
     if (op->kind == OP_POLL && rc == -ETIMEDOUT)
         return;

@@ -687,6 +687,31 @@ static void test_local_limit_not_removed(void)
     T_ERR(varve_close(ctx), reported ? 0 : -EACCES);
 }
 
+/* Markers vanish as soon as they are there. */
+static int forgetful_rename(const struct vv_os *os, int dirfd, const char *from, const char *to,
+                            bool may_replace)
+{
+    int rc = vv_os_posix()->rename(os, dirfd, from, to, may_replace);
+    return rc == 0 && strstr(to, ".mark") ? vv_os_posix()->unlinkat(os, dirfd, to) : rc;
+}
+
+/* Somebody removes the shared folder before the version is complete: waiting for it ends. */
+static void test_marker_removed(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
+    struct vv_os os = *vv_os_posix();
+    struct vv_ckpt_hooks hooks = {.os = &os};
+    os.rename = forgetful_rename;
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "m");
+    put(h, 0, 0);
+    T_ERR(varve_wait(h, 0, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS), -ENOTDIR);
+    get(h, 0, 0);
+    T_OK(varve_close(ctx)); /* it does not wait for records */
+}
+
 /* For tests/cli: some versions in two folders. */
 static void make(const char *local, const char *remote)
 {
@@ -730,5 +755,6 @@ int main(int argc, char **argv)
     T_RUN(test_local_limit);
     T_RUN(test_local_limit_stuck);
     T_RUN(test_local_limit_not_removed);
+    T_RUN(test_marker_removed);
     return t_done();
 }

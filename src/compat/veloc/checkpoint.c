@@ -36,8 +36,26 @@ bool vvi_veloc_late(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc, in
     return true;
 }
 
+/* The run of a version as it is now; 0: there is none. */
+static uint64_t run_of(struct vvi_veloc_hist *hist, int version)
+{
+    uint64_t run = 0;
+    return varve_version_run(hist->h, (uint64_t)version, &run) == 0 ? run : 0;
+}
+
+/* Is the version now one that this run has written and that is on its way? */
+static bool is_pending(struct vvi_veloc_hist *hist, int version)
+{
+    uint64_t run = run_of(hist, version);
+    for (size_t i = 0; run && i < hist->pending.n; i++)
+        if (hist->pending.v[i].version == version && hist->pending.v[i].run == run)
+            return true;
+    return false;
+}
+
 /* A version of the history did not reach its level, and the caller will hear of it: it is taken back.
- * True: it was. */
+ * True: it had replaced another one that is on its way too. What an earlier run has left is not touched,
+ * wherever it has got to. */
 static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int rc)
 {
     vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d failed in the background", hist->name,
@@ -45,10 +63,11 @@ static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version
     c->failed = true;
     if (varve_revert(hist->h, (uint64_t)version) != 0)
         return false;
+    vvi_veloc_list_remove(&hist->failed, version);
     /* Without memory for the note the next restart gets the older bytes at once. */
     if (vvi_veloc_list_add(&hist->failed, version))
         vvi_veloc_say(c, "version %d: out of memory", version);
-    return true;
+    return is_pending(hist, version);
 }
 
 /* One whose file is damaged has to be discarded first. */
@@ -77,20 +96,30 @@ static int file_old(struct vvi_veloc *c)
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* The last one that is pending is this phase's: it was written, or is not there. */
+static void note_last(struct vvi_veloc *c)
+{
+    struct vvi_veloc_list *list = &c->current->pending;
+    if (c->taken)
+        list->v[list->n - 1].run = run_of(c->current, c->version);
+    else
+        list->n--;
+}
+
 int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, size_t n)
 {
     int rc = vvi_veloc_protect(c, c->current, regions, n);
     if (rc)
         return rc;
-    c->replaces = vvi_veloc_listed(&c->current->pending, c->version);
-    rc = c->replaces ? file_old(c) : 0;
+    c->taken = false;
+    rc = vvi_veloc_listed(&c->current->pending, c->version) ? file_old(c) : 0;
     if (rc == 0)
         rc = vvi_veloc_list_add(&c->current->pending, c->version);
-    if (rc == 0)
+    if (rc == 0) {
         rc = write_version(c, c->current, c->version);
-    c->taken = rc == 0;
-    if (rc && !c->replaces)
-        vvi_veloc_list_remove(&c->current->pending, c->version);
+        c->taken = rc == 0;
+        note_last(c);
+    }
     /* It is written again, or the caller hears that it could not be. */
     vvi_veloc_list_remove(&c->current->failed, c->version);
     if (rc)
@@ -163,8 +192,9 @@ static int mem(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
 static int take_back(struct vvi_veloc *c)
 {
     int limit_ms = c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1;
-    if (!c->replaces)
-        vvi_veloc_list_remove(&c->current->pending, c->version);
+    struct vvi_veloc_list *list = &c->current->pending;
+    if (list->n > 0 && list->v[list->n - 1].version == c->version)
+        list->n--;
     int rc = varve_revert(c->current->h, (uint64_t)c->version);
     if (rc == -ENOENT)
         rc = 0; /* it failed, and has been taken back */
@@ -224,12 +254,11 @@ static int end(struct vvi_veloc *c, bool success)
 static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_ms)
 {
     while (hist->pending.n > 0) {
-        int version = hist->pending.v[0];
+        int version = hist->pending.v[0].version;
         int rc = varve_wait(hist->h, (uint64_t)version, c->wait_level, timeout_ms);
         if (rc == -ETIMEDOUT)
             return true;
-        /* -ENOENT: the application has discarded it meanwhile. One that was taken back may have replaced
-         * another one on its way: that is waited for too. */
+        /* -ENOENT: the application has discarded it meanwhile. */
         if (rc == 0 || rc == -ENOENT || !failed(c, hist, version, rc))
             vvi_veloc_list_remove(&hist->pending, version);
     }

@@ -520,23 +520,22 @@ int vvi_veloc_begins(struct vvi_veloc_hist *hist, int version)
 bool vvi_veloc_listed(const struct vvi_veloc_list *list, int version)
 {
     for (size_t i = 0; i < list->n; i++)
-        if (list->v[i] == version)
+        if (list->v[i].version == version)
             return true;
     return false;
 }
 
 int vvi_veloc_list_add(struct vvi_veloc_list *list, int version)
 {
-    vvi_veloc_list_remove(list, version);
     if (list->n == list->cap) {
         size_t cap = list->cap ? 2 * list->cap : 16;
-        int *more = realloc(list->v, cap * sizeof(*more));
+        struct vvi_veloc_noted *more = realloc(list->v, cap * sizeof(*more));
         if (!more)
             return -ENOMEM;
         list->v = more;
         list->cap = cap;
     }
-    list->v[list->n++] = version;
+    list->v[list->n++] = (struct vvi_veloc_noted){.version = version};
     return 0;
 }
 
@@ -544,7 +543,7 @@ bool vvi_veloc_list_remove(struct vvi_veloc_list *list, int version)
 {
     size_t n = 0;
     for (size_t i = 0; i < list->n; i++)
-        if (list->v[i] != version)
+        if (list->v[i].version != version)
             list->v[n++] = list->v[i];
     bool there = n < list->n;
     list->n = n;

@@ -91,15 +91,20 @@ const struct vvi_veloc_region *vvi_veloc_region_find(const struct vvi_veloc_set 
 /* ---- client.c ---- */
 
 /* A few versions, in the order in which they were added. */
+struct vvi_veloc_noted {
+    int version;
+    uint64_t run; /* which tells apart how often this run has written it; 0: not known */
+};
+
 struct vvi_veloc_list {
-    int *v; /* owned */
+    struct vvi_veloc_noted *v; /* owned */
     size_t n, cap;
 };
 
 bool vvi_veloc_listed(const struct vvi_veloc_list *list, int version);
-/* Adds a version at the end, where it was not. */
+/* Adds a version at the end, once more if it was there. */
 VV_WARN_UNUSED int vvi_veloc_list_add(struct vvi_veloc_list *list, int version);
-/* Whether it was there. */
+/* Removes it as often as it is there. Whether it was. */
 bool vvi_veloc_list_remove(struct vvi_veloc_list *list, int version);
 
 /* A checkpoint's name, and its history. */
@@ -145,7 +150,6 @@ struct vvi_veloc {
     struct vvi_veloc_hist *current;
     int version;
     bool taken;                      /* this phase has written the version */
-    bool replaces;                   /* one that was pending */
     bool routed;                     /* this phase has given out a path */
     char original[VARVE_PATH_BYTES]; /* where the file of this phase shall appear; empty: nowhere */
     struct vvi_veloc_deliverer *deliverer; /* NULL: not needed so far */

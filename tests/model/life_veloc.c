@@ -20,6 +20,8 @@
 #include "model/life.h"
 #include "t.h"
 
+enum { TRIES = 4 };
+
 struct life {
     struct world *x;
     char *buf;
@@ -63,15 +65,14 @@ static bool unreadable(struct life *l)
 static void restart(struct life *l, unsigned v)
 {
     struct ref_version *rv = version_of(l, v);
-    int rc;
-    bool disturbed;
+    int rc = VELOC_FAILURE;
     T_EQ(VELOC_Mem_protect(0, l->buf, l->room, 1), VELOC_SUCCESS);
-    do { /* an error that passes costs one try */
-        disturbed = atomic_load(&l->x->faults.once);
+    /* A read that a fault met, its own or of a prefetch, costs a try. */
+    for (int i = 0; i < TRIES && rc != VELOC_SUCCESS && (i == 0 || life_dirty(l->x)); i++) {
         memset(l->buf, 0xdd, l->room);
         rc = VELOC_Restart("h", (int)v);
         life_note(l->x, " restart %u: %s", v, result(rc));
-    } while (rc != VELOC_SUCCESS && disturbed && !atomic_load(&l->x->faults.once));
+    }
     if (rc != VELOC_SUCCESS) {
         if (!unreadable(l) && ref_must(&rv->now) && !rv->droppable)
             life_wrong(l->x, "VELOC_Restart %u: failure, but the reference has %s", v,
@@ -175,8 +176,8 @@ static bool wait_all(struct life *l)
     }
     /* What an earlier life left may still be on its way. */
     for (unsigned v = 0; v < l->x->ref.nversions; v++)
-        if (l->x->ref.version[v].ours)
-            ref_reached(&l->x->ref, v, true);
+        if (ref_ours(&l->x->ref, v))
+            ref_reached_at_least(&l->x->ref, v);
     return true;
 }
 

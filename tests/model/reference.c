@@ -139,7 +139,6 @@ void ref_written(struct ref *r, unsigned version, unsigned gen)
         x->before = highest(&x->now);
     x->now = only(gen);
     x->exposed_before |= x->exposed;
-    x->ours = true;
     x->opened = x->droppable = x->exposed = false;
     mark_droppable(r);
 }
@@ -162,6 +161,19 @@ void ref_reached(struct ref *r, unsigned version, bool level)
         x->next = x->node = found;
     else if (r->local)
         x->next = found;
+}
+
+void ref_reached_at_least(struct ref *r, unsigned version)
+{
+    struct ref_version *x = &r->version[version];
+    struct ref_set next = x->next, node = x->node;
+    ref_reached(r, version, true);
+    for (unsigned i = 0; i < next.n; i++)
+        if (x->now.n == 1 && next.gen[i] > x->now.gen[0])
+            add(&x->next, next.gen[i]);
+    for (unsigned i = 0; i < node.n; i++)
+        if (x->now.n == 1 && node.gen[i] > x->now.gen[0])
+            add(&x->node, node.gen[i]);
 }
 
 void ref_discarding(struct ref *r, unsigned version)
@@ -225,10 +237,16 @@ void ref_open(struct ref *r, bool lost)
             x->next = x->node;
         x->now = x->next;
         x->opened = true;
-        x->exposed = x->exposed_before = x->ours = false;
+        x->exposed = x->exposed_before = false;
     }
+    r->found = r->ngens;
     /* A kill may have left more versions than are kept, and undone an overwrite. */
     mark_droppable(r);
+}
+
+bool ref_ours(const struct ref *r, unsigned version)
+{
+    return lowest(&r->version[version].now) > r->found;
 }
 
 void ref_seen(struct ref *r, unsigned version)

@@ -31,7 +31,6 @@ struct ref_version {
     struct ref_set next; /* at the next opening */
     struct ref_set node; /* the same without the local folder */
     bool opened;         /* `now` is what the opening found */
-    bool ours;           /* this life has written it */
     bool droppable;      /* retention may have given it up */
     bool exposed;        /* its storage was removed after it was written: it may never be safe */
     bool exposed_before; /* that of a generation that was replaced was */
@@ -40,8 +39,8 @@ struct ref_version {
 
 struct ref {
     unsigned nversions, keep, keep_every;
-    bool local; /* levels local and remote: a file in the local folder is found */
-    unsigned ngens;
+    bool local;            /* levels local and remote: a file in the local folder is found */
+    unsigned ngens, found; /* generations up to `found` are of earlier lives */
     uint32_t bytes[REF_GENERATIONS]; /* by generation */
     struct ref_version version[REF_VERSIONS];
 };
@@ -59,6 +58,8 @@ void ref_written(struct ref *r, unsigned version, unsigned gen);
 void ref_failed(struct ref *r, unsigned version, unsigned gen);
 /* What stands there now has reached the level, or the local folder only. */
 void ref_reached(struct ref *r, unsigned version, bool level);
+/* The same, but the file of a newer generation that was taken back may still be there. */
+void ref_reached_at_least(struct ref *r, unsigned version);
 /* Before and after a discard that succeeded. */
 void ref_discarding(struct ref *r, unsigned version);
 void ref_discarded(struct ref *r, unsigned version);
@@ -72,6 +73,8 @@ void ref_removed(struct ref *r);
 void ref_given_up(struct ref *r);
 /* A life begins; `lost`: on another node. */
 void ref_open(struct ref *r, bool lost);
+/* What stands there now was written in this life. */
+bool ref_ours(const struct ref *r, unsigned version);
 /* The version is there, with some content of `now`; with this one. */
 void ref_seen(struct ref *r, unsigned version);
 void ref_seen_as(struct ref *r, unsigned version, unsigned gen);

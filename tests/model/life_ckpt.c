@@ -193,11 +193,11 @@ static void open_life(struct life *l, bool exact)
 
 /* ---- writing ---- */
 
-static void check_checkpoint(struct life *l, unsigned v, int rc, bool existed, bool earlier)
+static void check_checkpoint(struct life *l, unsigned v, int rc, bool existed, bool spared)
 {
     const struct workload *w = &l->x->w;
     if (rc == 0) {
-        if (existed && !w->overwrite && !earlier)
+        if (existed && !w->overwrite && !spared)
             life_wrong(l->x, "checkpoint %u: 0, but the version exists", v);
         return;
     }
@@ -219,7 +219,7 @@ static void do_checkpoint(struct life *l, const struct op *op)
     unsigned v = op->a;
     struct ref_version *rv = version_of(l, v);
     uint32_t bytes = op->b < 8 ? 8 : op->b > l->room ? l->room : op->b;
-    bool existed = rv->now.n > 0, earlier = rv->opened;
+    bool existed = rv->now.n > 0, spared = rv->opened || rv->droppable;
     unsigned gen = ref_begin(&x->ref, v, bytes);
     ref_fill(l->buf, bytes, gen);
     T_OK(varve_protect(l->h, 0, l->buf, bytes));
@@ -233,8 +233,9 @@ static void do_checkpoint(struct life *l, const struct op *op)
         ref_written(&x->ref, v, gen);
     if (op->kind == OP_POLL && rc == -ETIMEDOUT)
         return;
-    /* What an opening has found may be of a life that did not finish it, or resumed from before it. */
-    check_checkpoint(l, v, rc, existed, earlier || x->lives > 1 || l->resumed);
+    /* What an opening has found may be of a life that did not finish it, or resumed from before it. What
+     * retention may have removed need not exist. */
+    check_checkpoint(l, v, rc, existed, spared || x->lives > 1 || l->resumed);
 }
 
 static void do_nodata(struct life *l, const struct op *op)

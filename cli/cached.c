@@ -26,6 +26,7 @@ static void usage(FILE *f)
         "       " COMMAND " preload [OPTION]... PATH...  have files brought before they are read\n"
         "       " COMMAND " drain [SECONDS]              give its files to others, and stop\n"
         "       " COMMAND " join NAME HOST:PORT          tell it of another node\n"
+        "       " COMMAND " forget NAME                  take a node off the list, on all nodes\n"
         "       " COMMAND " stop                         stop it; its files stay\n\n"
         "Keeps files of a shared file system on the local disks of a job's nodes, and hands them\n"
         "to programs that run with libvarve-preload.so. 'varve cached preload --help' lists the\n"
@@ -177,12 +178,26 @@ static bool is_address(const char *text)
            port <= UINT16_MAX && strlen(text) <= VV_MEMBER_ADDR_MAX;
 }
 
+static bool is_name(const char *text)
+{
+    return *text && strlen(text) <= VV_MEMBER_NAME_MAX && !strpbrk(text, " \t\n/");
+}
+
+static int forget_command(struct vv_cached *c, int argc, char **argv)
+{
+    char line[VV_MEMBER_NAME_MAX + 8];
+
+    if (argc != 1 || !is_name(argv[0]))
+        return complain("forget takes the name of a node; 'varve cached status' lists them");
+    snprintf(line, sizeof(line), "forget %s", argv[0]);
+    return cached_ask(c, line, NULL, NULL);
+}
+
 static int join_command(struct vv_cached *c, int argc, char **argv)
 {
     char line[VV_MEMBER_NAME_MAX + VV_MEMBER_ADDR_MAX + 8];
 
-    if (argc != 2 || !*argv[0] || strlen(argv[0]) > VV_MEMBER_NAME_MAX ||
-        strpbrk(argv[0], " \t\n/") || strpbrk(argv[1], " \t\n") || !is_address(argv[1]))
+    if (argc != 2 || !is_name(argv[0]) || strpbrk(argv[1], " \t\n") || !is_address(argv[1]))
         return complain("join takes the name of a node and its host:port");
     snprintf(line, sizeof(line), "join %s %s", argv[0], argv[1]);
     return cached_ask(c, line, NULL, NULL);
@@ -212,6 +227,8 @@ int cli_cached(int argc, char **argv)
         status = drain_command(c, argc - 2, argv + 2);
     else if (strcmp(argv[1], "join") == 0)
         status = join_command(c, argc - 2, argv + 2);
+    else if (strcmp(argv[1], "forget") == 0)
+        status = forget_command(c, argc - 2, argv + 2);
     else if (strcmp(argv[1], "preload") == 0)
         status = cached_preload(c, argc - 1, argv + 1);
     else if (strcmp(argv[1], "stop") == 0 && argc == 2)

@@ -27,6 +27,8 @@ int cached_meet_look(const struct vv_cached *c, struct vv_node *n);
 /* False: another node has written its address under this one's name since, which is logged. The file then has this one's
  * again, so that the other one finds out, too: to be called no more. */
 bool cached_meet_check(const struct vv_cached *c, const char *addr);
+/* Removes the file of another node, which is gone. */
+void cached_meet_forget(const struct vv_cached *c, const char *name);
 void cached_meet_leave(const struct vv_cached *c, const char *addr);
 
 /* ---- figures (cached_status.c) ---- */

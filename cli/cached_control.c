@@ -112,6 +112,33 @@ static void answer_join(struct cached_control *c, const char *line, FILE *out)
         fputs("ok\n", out);
 }
 
+static void answer_forget(struct cached_control *c, const char *name, FILE *out)
+{
+    int rc = vv_node_forget(c->opts.node, name);
+
+    switch (rc) {
+    case 0:
+    case -EALREADY:
+        /* Also from the folder: daemons that start later would look for it there. */
+        cached_meet_forget(c->opts.config, name);
+        fputs("ok\n", out);
+        break;
+    case -ENOENT:
+        fprintf(out, "error: there is no node '%s'; 'varve cached status' lists them\n", name);
+        break;
+    case -EBUSY:
+        fprintf(out,
+                "error: '%s' is up: stop it first (varve cached stop, or drain, on its node)\n",
+                name);
+        break;
+    case -EINVAL:
+        fprintf(out, "error: '%s' is this node: to end it, use varve cached stop or drain\n", name);
+        break;
+    default:
+        fprintf(out, "error: %s\n", strerror(-rc));
+    }
+}
+
 /* "bring" or "bring order", and a path in each line that follows. */
 static int take_batch(struct cached_control *c, FILE *in, bool order, char **paths, size_t *ret_nr)
 {
@@ -185,6 +212,8 @@ static void answer(struct cached_control *c, FILE *in, FILE *out)
         answer_drain(c, line + 6, out);
     else if (strncmp(line, "join ", 5) == 0)
         answer_join(c, line + 5, out);
+    else if (strncmp(line, "forget ", 7) == 0)
+        answer_forget(c, line + 7, out);
     else if (strncmp(line, "bring", 5) == 0)
         answer_bring(c, line + 5, in, out);
     else if (strcmp(line, "stop") == 0) {

@@ -210,6 +210,16 @@ bool cached_meet_check(const struct vv_cached *c, const char *addr)
     return false;
 }
 
+void cached_meet_forget(const struct vv_cached *c, const char *name)
+{
+    char path[2 * VV_CONFIG_TEXT];
+
+    if (!c->meet[0] || strchr(name, '/'))
+        return;
+    snprintf(path, sizeof(path), "%s/%s" SUFFIX, c->meet, name);
+    unlink(path);
+}
+
 void cached_meet_leave(const struct vv_cached *c, const char *addr)
 {
     char path[2 * VV_CONFIG_TEXT];

@@ -85,7 +85,7 @@ static int take_rows_locked(struct vv_gossip *g)
         g->room = room;
     }
     vv_member_rows(g->member, g->rows, nr);
-    /* Members are never taken out: the former list is the same with gaps. */
+    /* Records stay, even of members that are forgotten: the former list is the same with gaps. */
     for (size_t i = 0; i < nr; i++) {
         if (at < g->nr && g->peers[at].id == g->rows[i].info.id) {
             at++;
@@ -331,6 +331,17 @@ int vv_gossip_add(struct vv_gossip *g, const struct vv_member_info *info)
     if (!enter(g))
         return -ESHUTDOWN;
     rc = vv_member_add(g->member, vv_now_ns(), info);
+    done(g);
+    return rc;
+}
+
+int vv_gossip_forget(struct vv_gossip *g, uint64_t id)
+{
+    int rc;
+
+    if (!enter(g))
+        return -ESHUTDOWN;
+    rc = vv_member_forget(g->member, vv_now_ns(), id);
     done(g);
     return rc;
 }

@@ -45,6 +45,9 @@ void vv_gossip_free(struct vv_gossip *g);
 
 VV_WARN_UNUSED int vv_gossip_add(struct vv_gossip *g, const struct vv_member_info *info);
 
+/* Takes a member out, on all nodes. The errors of vv_member_forget; -ESHUTDOWN. */
+VV_WARN_UNUSED int vv_gossip_forget(struct vv_gossip *g, uint64_t id);
+
 /* From the net's events. */
 void vv_gossip_message(struct vv_gossip *g, const struct vv_net_msg *m);
 void vv_gossip_peer(struct vv_gossip *g, uint64_t peer, enum vv_net_change change);
@@ -57,7 +60,7 @@ void vv_gossip_silent(struct vv_gossip *g, uint64_t peer);
 struct vv_gossip_view {
     uint64_t epoch;
     bool fenced;
-    size_t nr; /* of rows, in the order of ids */
+    size_t nr; /* of rows, in the order of ids, with those that are FORGOTTEN */
     struct vv_member_row rows[];
 };
 

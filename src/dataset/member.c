@@ -33,7 +33,7 @@
 
 enum { PIGGYBACK_MAX = 24, ALL_AT_ONCE = 64, SOME_AT_ONCE = 16, PASS_ON = 4 };
 
-static const char *const state_names[] = {"alive", "suspect", "dead", "gone"};
+static const char *const state_names[] = {"alive", "suspect", "dead", "gone", "forgotten"};
 
 const char *vv_member_state_name(enum vv_member_state s)
 {
@@ -42,9 +42,15 @@ const char *vv_member_state_name(enum vv_member_state s)
 
 static enum vv_member_state state_of(const struct vvi_record *r)
 {
+    static const enum vv_member_state by_rank[RANKS] = {
+        [RANK_DEAD] = VV_MEMBER_DEAD,
+        [RANK_GONE] = VV_MEMBER_GONE,
+        [RANK_FORGOTTEN] = VV_MEMBER_FORGOTTEN,
+    };
+
     if (r->rank == RANK_UP)
         return r->suspect ? VV_MEMBER_SUSPECT : VV_MEMBER_ALIVE;
-    return r->rank == RANK_DEAD ? VV_MEMBER_DEAD : VV_MEMBER_GONE;
+    return by_rank[r->rank];
 }
 
 uint64_t vvi_member_draw(struct vv_member *m, uint64_t below)
@@ -231,7 +237,7 @@ void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool hims
         own->since_ns = m->now_ns;
     if (r->life != own->life) {
         own->info = r->info; /* within a life it does not change */
-        own->forgotten = false;
+        own->discounted = false;
     }
     own->life = r->life;
     own->rank = r->rank;
@@ -254,13 +260,15 @@ void vvi_member_at(struct vv_member *m, uint64_t now_ns)
     m->nr_relays = 0;
     m->failed = 0;
     m->period_at_ns = now_ns;
+    m->fenced_ns = now_ns; /* others had no chance to be heard meanwhile */
     for (size_t i = 0; i < m->nr; i++) {
         if (m->all[i].suspect || m->all[i].rank == RANK_DEAD)
             m->all[i].since_ns = now_ns;
     }
 }
 
-/* Whether we see the larger part of those who may be running. */
+/* Whether we see the smaller part of those who may be running. A name that nobody has heard (life 0) is as likely
+ * a mistake as a member: were it counted, three of them would fence two members for good. */
 static bool in_minority(const struct vv_member *m)
 {
     size_t seen = 0, all = 0;
@@ -268,7 +276,7 @@ static bool in_minority(const struct vv_member *m)
 
     for (size_t i = 0; i < m->nr; i++) {
         const struct vvi_record *r = &m->all[i];
-        if (r->rank == RANK_GONE || (r->rank == RANK_DEAD && r->forgotten))
+        if (r->rank >= RANK_GONE || r->life == 0 || (r->rank == RANK_DEAD && r->discounted))
             continue;
         if (all++ == 0)
             first_seen = r->rank == RANK_UP;
@@ -277,22 +285,26 @@ static bool in_minority(const struct vv_member *m)
     return 2 * seen < all || (2 * seen == all && !first_seen);
 }
 
+/* The time during which we were fenced does not count for forget_ns. But the fence has an end of its own: then all that
+ * are dead are discounted, and whoever is here goes on. */
 static void judge(struct vv_member *m)
 {
-    bool fenced;
+    bool enough = m->fenced && m->now_ns - m->fenced_ns >= m->opts.fence_ns, fenced;
 
     for (size_t i = 0; i < m->nr; i++) {
         struct vvi_record *r = &m->all[i];
-        if (r->rank != RANK_DEAD || r->forgotten)
+        if (r->rank != RANK_DEAD || r->discounted)
             continue;
-        if (m->fenced)
+        if (enough || (!m->fenced && m->now_ns - r->since_ns >= m->opts.forget_ns))
+            r->discounted = true;
+        else if (m->fenced)
             r->since_ns = m->now_ns;
-        else if (m->now_ns - r->since_ns >= m->opts.forget_ns)
-            r->forgotten = true;
     }
     fenced = in_minority(m);
-    if (fenced != m->fenced)
+    if (fenced != m->fenced) {
         m->version++;
+        m->fenced_ns = m->now_ns;
+    }
     m->fenced = fenced;
 }
 
@@ -361,6 +373,7 @@ static void set_defaults(struct vv_member_opts *o)
     o->suspect_ns = o->suspect_ns ? o->suspect_ns : 4 * o->period_ns;
     o->dead_probe_ns = o->dead_probe_ns ? o->dead_probe_ns : 3 * o->period_ns;
     o->forget_ns = o->forget_ns ? o->forget_ns : 60 * VV_NS_PER_S;
+    o->fence_ns = VV_MAX(o->fence_ns, 20 * o->period_ns);
     o->indirect = o->indirect ? o->indirect : 3;
 }
 
@@ -534,6 +547,25 @@ void vv_member_leave(struct vv_member *m, uint64_t now_ns)
     m->left = true;
     vvi_member_set_rank(m, &m->all[m->self], RANK_GONE);
     vvi_member_settle(m);
+}
+
+int vv_member_forget(struct vv_member *m, uint64_t now_ns, uint64_t id)
+{
+    struct vvi_record *r;
+
+    vvi_member_at(m, now_ns);
+    r = vvi_member_find(m, id);
+    if (!r)
+        return -ENOENT;
+    if (r == &m->all[m->self])
+        return -EINVAL;
+    if (r->rank == RANK_FORGOTTEN)
+        return -EALREADY;
+    if (r->rank == RANK_UP && r->life)
+        return -EBUSY;
+    vvi_member_set_rank(m, r, RANK_FORGOTTEN);
+    vvi_member_settle(m);
+    return 0;
 }
 
 bool vv_member_next_out(struct vv_member *m, struct vv_member_out *ret_out)

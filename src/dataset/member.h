@@ -10,11 +10,12 @@
  *   SUSPECT  has not answered somebody, neither directly nor through others; still counts as there
  *   DEAD     was suspected for suspect_ns and did not object. It may run on, beyond a broken link
  *   GONE     is known not to run: it left, or its machine said that nobody listens there
+ *   FORGOTTEN  was taken out by the user: it counts nowhere, and only its record stays, so that all hear of it
  *
- * Records only ever grow, by (life, rank of DEAD and GONE, refutation, SUSPECT): whoever has two keeps the
+ * Records only ever grow, by (life, rank of DEAD, GONE and FORGOTTEN, refutation, SUSPECT): whoever has two keeps the
  * greater, so that all who have heard the same have the same, in whatever order they heard it. Only a member
  * itself begins a new life or a new refutation: the latter when it hears that it is suspected, the former
- * when it hears that it is DEAD or GONE, or starts again. Both together are what SWIM calls an incarnation.
+ * when it hears that it is DEAD, GONE or FORGOTTEN, or starts again. Both together are what SWIM calls an incarnation.
  *
  * The **epoch** is computed from the lives and the ranks of all records: equal tables have equal ones, each
  * change of who is there makes it larger, and suspicion and its refutation leave it as it is.
@@ -25,8 +26,9 @@
  * are exchanged. DEAD members are tried now and then, so that a mended link is found.
  *
  * **Fenced** is a member that sees at most half (of exactly half, the one with the smallest number) of those who may be running: it
- * may be on the wrong side of a broken link. GONE members do not count, nor those that have been DEAD for
- * forget_ns while the others were the larger part.
+ * may be on the wrong side of a broken link. GONE and FORGOTTEN members do not count, nor those that have been DEAD for
+ * forget_ns while the others were the larger part, nor names that were added and from which no member has ever heard.
+ * A fence lasts fence_ns at most: then the members that are DEAD do not count any more, and this part goes on by itself.
  */
 #ifndef VV_DATASET_MEMBER_H
 #define VV_DATASET_MEMBER_H
@@ -42,7 +44,13 @@
 #define VV_MEMBERS_MAX     4096u
 #define VV_MEMBER_MSG_MAX  (32u << 10) /* bytes; a table that is larger comes in pieces */
 
-enum vv_member_state { VV_MEMBER_ALIVE, VV_MEMBER_SUSPECT, VV_MEMBER_DEAD, VV_MEMBER_GONE };
+enum vv_member_state {
+    VV_MEMBER_ALIVE,
+    VV_MEMBER_SUSPECT,
+    VV_MEMBER_DEAD,
+    VV_MEMBER_GONE,
+    VV_MEMBER_FORGOTTEN
+};
 
 const char *vv_member_state_name(enum vv_member_state s);
 
@@ -70,6 +78,7 @@ struct vv_member_opts {
     uint64_t suspect_ns;    /* 0: 4 periods */
     uint64_t dead_probe_ns; /* how often one that is DEAD is tried; 0: 3 periods */
     uint64_t forget_ns;     /* 0: 60 s */
+    uint64_t fence_ns;      /* how long it is fenced at most; at least 20 periods */
     unsigned indirect;      /* how many are asked to ping for us; 0: 3 */
 };
 
@@ -108,6 +117,10 @@ void vv_member_differs(struct vv_member *m, uint64_t now_ns, uint64_t id);
 /* This member leaves: it is GONE for all who hear it, and objects no more. */
 void vv_member_leave(struct vv_member *m, uint64_t now_ns);
 
+/* Takes a member out, here and everywhere. If it runs after all, it comes back in a new life when it hears of that.
+ * -ENOENT: not known; -EINVAL: it is this one; -EBUSY: it is up; -EALREADY. */
+VV_WARN_UNUSED int vv_member_forget(struct vv_member *m, uint64_t now_ns, uint64_t id);
+
 /* What is to be sent, in this order: after each of the calls above, until false. `msg` is good until the
  * next call of any kind. */
 struct vv_member_out {
@@ -123,7 +136,8 @@ uint64_t vv_member_epoch(const struct vv_member *m);
 bool vv_member_fenced(const struct vv_member *m);
 /* Grows by one with every change that vv_member_rows would show. */
 uint64_t vv_member_version(const struct vv_member *m);
-/* All members, with this one, in the order of their numbers: how many there are; the first `max` are stored. */
+/* All members, with this one and those that are FORGOTTEN, in the order of their numbers: how many there are; the
+ * first `max` are stored. */
 size_t vv_member_rows(const struct vv_member *m, struct vv_member_row *ret_rows, size_t max);
 /* -ENOENT. */
 int vv_member_row(const struct vv_member *m, uint64_t id, struct vv_member_row *ret_row);

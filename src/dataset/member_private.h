@@ -16,7 +16,7 @@ enum vvi_member_kind {
 };
 
 /* RANK_UP covers ALIVE and SUSPECT. */
-enum vvi_member_rank { RANK_UP, RANK_DEAD, RANK_GONE, RANKS };
+enum vvi_member_rank { RANK_UP, RANK_DEAD, RANK_GONE, RANK_FORGOTTEN, RANKS };
 
 struct vvi_record {
     /* What travels. */
@@ -27,7 +27,8 @@ struct vvi_record {
     /* What does not. */
     unsigned tell;     /* how many more messages it rides on */
     uint64_t since_ns; /* when it came to be suspected or dead, as seen here */
-    bool forgotten;    /* dead for so long that it does not count any more */
+    bool
+        discounted; /* dead for so long, or fenced from for so long, that it does not count any more */
 };
 
 struct vvi_probe {
@@ -62,6 +63,7 @@ struct vv_member {
     uint64_t version;
     uint64_t counted, sum, digest; /* the version that the other two are of */
     bool fenced;
+    uint64_t fenced_ns; /* since when */
     uint64_t period_at_ns, dead_probe_at_ns, synced_ns;
     uint32_t seq;
     unsigned failed; /* probes in this period */

@@ -35,6 +35,7 @@
 #define AHEAD       4
 #define MIB_SHIFT   20
 #define NAMED_MAX   8
+#define FENCE_MAX   (60 * VV_NS_PER_S)
 #define NAMED_BYTES (NAMED_MAX * (VV_MEMBER_NAME_MAX + 2) + 48)
 
 bool vvi_same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
@@ -222,15 +223,19 @@ static void name_some(const struct vvi_view *old, const struct vvi_view *v, bool
 static void tell_view(const struct vvi_view *old, const struct vvi_view *v)
 {
     char came[NAMED_BYTES], went[NAMED_BYTES];
+    const char *fence = "";
     uint32_t up = 0;
 
     for (uint32_t i = 0; i < v->nr; i++)
         up += vvi_node_view_up(v, i);
     name_some(old, v, true, came, sizeof(came));
     name_some(old, v, false, went, sizeof(went));
+    if (v->fenced)
+        fence = "; this one is cut off from most: its programs read the shared file system";
+    else if (old && old->fenced && came[0] == '\0')
+        fence = "; this one goes on without the others";
     vv_log(VV_LOG_INFO, "epoch %llu: %u of %u nodes are up%s%s%s", (unsigned long long)v->epoch, up,
-           v->nr, came, went,
-           v->fenced ? "; this one is cut off from most, and leaves reading to others" : "");
+           v->nr, came, went, fence);
 }
 
 /* On the thread of the gossip. */
@@ -245,8 +250,12 @@ static void members_changed(void *user)
         return;
     rows = calloc(g->nr ? g->nr : 1, sizeof(*rows));
     if (rows) {
-        memcpy(rows, g->rows, g->nr * sizeof(*rows));
-        if (view_new(n, g->epoch, g->fenced, rows, g->nr, &v) == 0) {
+        size_t nr = 0;
+
+        for (size_t i = 0; i < g->nr; i++)
+            if (g->rows[i].state != VV_MEMBER_FORGOTTEN)
+                rows[nr++] = g->rows[i];
+        if (view_new(n, g->epoch, g->fenced, rows, nr, &v) == 0) {
             old = vvi_node_view_get(n);
             if (!same_nodes(old, v))
                 tell_view(old, v);
@@ -429,6 +438,9 @@ static int open_net(struct vv_node *n, char *err, size_t err_bytes)
     gossip.member.life = life();
     gossip.member.seed = vv_now_ns() ^ n->id;
     gossip.member.period_ns = n->opts.period_ns;
+    /* When the fence ends, no look from before the link broke counts any more: each file is looked at again before it is
+     * given out. */
+    gossip.member.fence_ns = VV_MIN(n->opts.revalidate_ns, FENCE_MAX);
     rc = vv_gossip_new(&gossip, &n->gossip);
     if (rc == 0)
         rc = vv_net_open(&net, err, err_bytes, &n->net);
@@ -457,6 +469,15 @@ int vv_node_add(struct vv_node *n, const struct vv_member_info *info)
         peer.weight = n->opts.dataset.capacity;
     rc = vv_gossip_add(n->gossip, &peer);
     return rc == -EEXIST ? 0 : rc;
+}
+
+int vv_node_forget(struct vv_node *n, const char *name)
+{
+    uint64_t id = vv_place_node_id(name);
+
+    if (id == n->id)
+        return -EINVAL;
+    return n->gossip ? vv_gossip_forget(n->gossip, id) : -ENOENT;
 }
 
 static int open_parts(struct vv_node *n, char *err, size_t err_bytes)

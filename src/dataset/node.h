@@ -92,6 +92,9 @@ void vv_node_show(void *user, const char *path);
 
 /* One more to begin with. */
 VV_WARN_UNUSED int vv_node_add(struct vv_node *n, const struct vv_member_info *info);
+/* Takes a name out of the membership, on all nodes; one that runs after all comes back. -ENOENT: it is not known;
+ * -EINVAL: it is this one's; -EBUSY: it is up; -EALREADY: it is forgotten. */
+VV_WARN_UNUSED int vv_node_forget(struct vv_node *n, const char *name);
 /* Where the others reach it; "" if there are none. */
 const char *vv_node_addr(const struct vv_node *n);
 

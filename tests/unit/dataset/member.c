@@ -13,6 +13,7 @@
 
 #define MS        VV_NS_PER_MS
 #define NODES_MAX 64
+#define FENCE_NS  (20 * 300 * MS) /* the least, with the default period */
 
 struct letter {
     uint64_t at_ns, order; /* ties in the order of sending */
@@ -113,8 +114,10 @@ static void collect(unsigned from)
     w.epoch[from] = epoch;
     while (vv_member_next_out(w.m[from], &out)) {
         unsigned to = node_of(out.to);
-        T_CHECK(to < w.nr && to != from && out.bytes <= VV_MEMBER_MSG_MAX);
+        T_CHECK(to != from && out.bytes <= VV_MEMBER_MSG_MAX);
         w.sent++;
+        if (to >= w.nr)
+            continue; /* a name that is nowhere */
         if (w.side[from] != w.side[to] || w.dead[to] || !knows_the_way(from, to) ||
             t_rng_below(&w.rng, 100) < w.loss_pct)
             continue;
@@ -168,9 +171,11 @@ static void run(uint64_t until)
     w.now = until;
 }
 
+static uint64_t next_fence; /* of members that are made; 0: the least */
+
 static void start(unsigned i, uint32_t life)
 {
-    struct vv_member_opts opts = {.life = life, .seed = t_rng_u64(&w.rng)};
+    struct vv_member_opts opts = {.life = life, .seed = t_rng_u64(&w.rng), .fence_ns = next_fence};
 
     w.port[i]++;
     opts.self = info_of(i);
@@ -398,13 +403,18 @@ static bool sides_settled(void)
     return true;
 }
 
-static bool healed(void)
+static bool nobody_fenced(void)
 {
     for (unsigned i = 0; i < w.nr; i++) {
-        if (vv_member_fenced(w.m[i]))
+        if (!w.dead[i] && vv_member_fenced(w.m[i]))
             return false;
     }
-    return agree();
+    return true;
+}
+
+static bool healed(void)
+{
+    return nobody_fenced() && agree();
 }
 
 static void test_partition(void)
@@ -420,8 +430,14 @@ static void test_partition(void)
             w.side[i] = i >= cut;
         took = until(sides_settled, 3000 * MS);
         worst = VV_MAX(worst, took);
-        run(w.now + t_rng_below(&w.rng, 20000 * MS));
+        run(w.now + t_rng_below(&w.rng, FENCE_NS / 2));
         T_CHECK(sides_settled());
+        /* The fence has an end; what is mended heals before it as after it. */
+        if (seed % 2) {
+            until(nobody_fenced, FENCE_NS + 1000 * MS);
+            run(w.now + t_rng_below(&w.rng, 120000 * MS));
+            T_CHECK(nobody_fenced());
+        }
         for (unsigned i = 0; i < n; i++)
             w.side[i] = 0;
         until(healed, 60000 * MS);
@@ -461,6 +477,266 @@ static void test_one_after_the_other(void)
     end_world();
 }
 
+/* ---- who goes on when others are silent ---- */
+
+static void restart(unsigned i, uint32_t life)
+{
+    vv_member_free(w.m[i]);
+    start(i, life);
+    for (unsigned k = 0; k < w.nr; k++)
+        introduce(i, k);
+}
+
+/* Two, of which one dies without a word: the other may be fenced, but not for long. */
+static void test_two_silent(void)
+{
+    for (unsigned dies = 0; dies < 2; dies++) {
+        make_world(2, t_seed() + dies, true);
+        until(agree, 10000 * MS);
+        victim = dies;
+        w.dead[dies] = true;
+        until(victim_dead, 3000 * MS);
+        /* The one with the smaller number goes on at once. */
+        T_EQ(vv_member_fenced(w.m[1 - dies]), dies == 0);
+        run(w.now + FENCE_NS - 400 * MS);
+        T_EQ(vv_member_fenced(w.m[1 - dies]), dies == 0);
+        until(nobody_fenced, 1000 * MS);
+        run(w.now + 300000 * MS);
+        T_CHECK(nobody_fenced());
+        /* It comes back, and all is as before. */
+        restart(dies, 6);
+        until(healed, 5000 * MS);
+        end_world();
+    }
+}
+
+/* Time during which it did not run itself is no time in which others could have been heard. */
+static void test_fence_frozen(void)
+{
+    make_world(2, t_seed(), true);
+    until(agree, 10000 * MS);
+    victim = 0;
+    w.frozen[0] = true;
+    until(victim_dead, 3000 * MS);
+    T_CHECK(vv_member_fenced(w.m[1]));
+    w.frozen[1] = true;
+    run(w.now + 10 * FENCE_NS);
+    w.frozen[1] = false;
+    run(w.now + FENCE_NS / 2);
+    T_CHECK(vv_member_fenced(w.m[1]));
+    w.frozen[0] = false;
+    until(healed, 5000 * MS);
+    end_world();
+}
+
+/* One file, and what each member has of it, by the rules of the daemons: an edit is told to the members that are up at
+ * the writer; a copy counts for `revalidate` after somebody has looked; a member that is fenced leaves reading to the
+ * shared file system. */
+#define REVALIDATE (9000 * MS)
+
+static struct {
+    unsigned now;                 /* the file's generation */
+    unsigned has[NODES_MAX];      /* of each member's copy ... */
+    uint64_t looked[NODES_MAX];   /* ... and when somebody looked; 0: it has none */
+    uint64_t replaced[NODES_MAX]; /* when each generation ended */
+} file;
+
+static bool sees(unsigned i, unsigned k)
+{
+    struct vv_member_row row;
+
+    return vv_member_row(w.m[i], info_of(k).id, &row) == 0 && row.state <= VV_MEMBER_SUSPECT;
+}
+
+static void edit(unsigned by)
+{
+    file.replaced[file.now++] = w.now;
+    for (unsigned i = 0; i < w.nr; i++) {
+        if (i == by || (sees(by, i) && w.side[by] == w.side[i] && runs(i)))
+            file.looked[i] = 0;
+    }
+}
+
+/* Which generation a program there gets; whether it was given one that the file no longer has is checked. */
+static unsigned read_file(unsigned at)
+{
+    if (vv_member_fenced(w.m[at]))
+        return file.now;
+    if (!file.looked[at] || w.now - file.looked[at] >= REVALIDATE) {
+        file.has[at] = file.now;
+        file.looked[at] = w.now;
+    }
+    T_CHECK(file.has[at] == file.now || w.now - file.replaced[file.has[at]] < REVALIDATE);
+    return file.has[at];
+}
+
+static void read_everywhere(void)
+{
+    for (unsigned i = 0; i < w.nr; i++)
+        (void)read_file(i);
+}
+
+static void split(unsigned low, unsigned n, uint64_t seed)
+{
+    unsigned first = (unsigned)(seed % 2) * low, last = seed % 2 ? n : low; /* whose side edits */
+
+    next_fence = REVALIDATE;
+    make_world(n, seed, true);
+    memset(&file, 0, sizeof(file));
+    until(agree, 10000 * MS);
+    read_everywhere();
+    for (unsigned i = 0; i < n; i++)
+        w.side[i] = i >= low;
+    edit(first);
+    read_everywhere();
+    cut = low;
+    until(sides_settled, 3000 * MS);
+    edit(last - 1);
+    while (!nobody_fenced()) {
+        read_everywhere();
+        run(w.now + 50 * MS);
+    }
+    /* The part that was fenced has not one old byte left, since no look from before the cut counts any more. */
+    for (unsigned i = 0; i < n; i++)
+        T_EQ(read_file(i), file.now);
+    for (unsigned step = 0; step < 60; step++) {
+        if (step % 10 == 0)
+            edit((unsigned)t_rng_below(&w.rng, n));
+        read_everywhere();
+        run(w.now + 500 * MS);
+    }
+    for (unsigned i = 0; i < n; i++)
+        w.side[i] = 0;
+    until(healed, 60000 * MS);
+    run(w.now + REVALIDATE);
+    for (unsigned i = 0; i < n; i++)
+        T_EQ(read_file(i), file.now);
+    end_world();
+    next_fence = 0;
+}
+
+static void test_edit_while_split(void)
+{
+    for (uint64_t seed = t_seed(), end = seed + t_cases(4, 100); seed < end; seed++) {
+        split(2, 4, seed);
+        split(2, 3, seed);
+        split(1, 3, seed);
+        split(1, 2, seed);
+    }
+}
+
+/* Names that lead nowhere, as a mistyped join has them. */
+static void mistype(unsigned at, unsigned nr)
+{
+    for (unsigned i = 0; i < nr; i++) {
+        struct vv_member_info info = info_of(NODES_MAX + i);
+        T_OK(vv_member_add(w.m[at], w.now, &info));
+        collect(at);
+    }
+}
+
+static bool typos_are(enum vv_member_state state)
+{
+    struct vv_member_row row;
+
+    for (unsigned i = 0; i < w.nr; i++) {
+        for (unsigned k = 0; k < 3 && runs(i); k++) {
+            if (vv_member_row(w.m[i], info_of(NODES_MAX + k).id, &row) != 0 || row.state != state)
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool typos_dead(void)
+{
+    return typos_are(VV_MEMBER_DEAD);
+}
+
+static bool typos_forgotten(void)
+{
+    return typos_are(VV_MEMBER_FORGOTTEN);
+}
+
+static void test_mistyped(void)
+{
+    for (unsigned n = 1; n <= 3; n++) {
+        uint64_t epoch, end;
+        make_world(n, t_seed() + n, true);
+        until(agree, 10000 * MS);
+        mistype(n - 1, 3);
+        for (end = w.now + 30000 * MS; w.now < end;) {
+            T_CHECK(nobody_fenced());
+            run(w.now + 50 * MS);
+        }
+        T_CHECK(typos_dead());
+        /* They are forgotten, wherever it is said, and stay so. */
+        epoch = vv_member_epoch(w.m[0]);
+        for (unsigned k = 0; k < 3; k++) {
+            T_OK(vv_member_forget(w.m[0], w.now, info_of(NODES_MAX + k).id));
+            T_ERR(vv_member_forget(w.m[0], w.now, info_of(NODES_MAX + k).id), -EALREADY);
+            collect(0);
+        }
+        until(typos_forgotten, 1000 * MS);
+        T_CHECK(vv_member_epoch(w.m[0]) > epoch);
+        run(w.now + 100000 * MS);
+        T_CHECK(typos_forgotten() && agree());
+        end_world();
+    }
+}
+
+static bool victim_forgotten(void)
+{
+    return all_say(victim, VV_MEMBER_FORGOTTEN);
+}
+
+/* One of three dies, is forgotten, and comes back: in a new life, in the same by its clock, or in one that has been. */
+static void test_forget(void)
+{
+    for (uint32_t life = 4; life <= 6; life++) {
+        make_world(3, t_seed() + life, true);
+        until(agree, 10000 * MS);
+        victim = 1;
+        T_ERR(vv_member_forget(w.m[0], w.now, info_of(0).id), -EINVAL);
+        T_ERR(vv_member_forget(w.m[0], w.now, info_of(1).id), -EBUSY);
+        T_ERR(vv_member_forget(w.m[0], w.now, 3), -ENOENT);
+        w.dead[1] = true;
+        until(victim_dead, 3000 * MS);
+        T_OK(vv_member_forget(w.m[2], w.now, info_of(1).id));
+        collect(2);
+        until(victim_forgotten, 50 * MS);
+        /* It does not count: of the two that are left one may die, and the first goes on at once. */
+        run(w.now + 10000 * MS);
+        T_CHECK(victim_forgotten() && nobody_fenced());
+        restart(1, life);
+        until(healed, 5000 * MS);
+        run(w.now + 10000 * MS);
+        T_CHECK(healed());
+        end_world();
+    }
+}
+
+/* One that was cut off and is forgotten runs all the while: when the link is mended it is back, and a member that has not
+ * heard of any of it agrees with the others. */
+static void test_forgotten_runs(void)
+{
+    for (unsigned who = 0; who < 4; who++) {
+        make_world(4, t_seed() + who, true);
+        until(agree, 10000 * MS);
+        victim = who;
+        w.side[who] = 1;
+        run(w.now + 5000 * MS);
+        T_OK(vv_member_forget(w.m[(who + 1) % 4], w.now, info_of(who).id));
+        collect((who + 1) % 4);
+        until(victim_forgotten, 1000 * MS);
+        run(w.now + 20000 * MS);
+        T_CHECK(victim_forgotten() && nobody_fenced());
+        w.side[who] = 0;
+        until(healed, 10000 * MS);
+        end_world();
+    }
+}
+
 static void test_leave(void)
 {
     make_world(6, t_seed(), true);
@@ -492,14 +768,6 @@ static struct letter letter_of(unsigned from, unsigned to)
     }
     T_CHECK(l.msg != NULL);
     return l;
-}
-
-static void restart(unsigned i, uint32_t life)
-{
-    vv_member_free(w.m[i]);
-    start(i, life);
-    for (unsigned k = 0; k < w.nr; k++)
-        introduce(i, k);
 }
 
 /* A letter of a former life comes when the next one has begun. */
@@ -585,7 +853,7 @@ static void test_anything(void)
         make_world(n, seed, seed % 2);
         for (unsigned step = 0; step < 40; step++) {
             unsigned i = (unsigned)t_rng_below(&w.rng, n), k = (unsigned)t_rng_below(&w.rng, n);
-            switch (t_rng_below(&w.rng, 6)) {
+            switch (t_rng_below(&w.rng, 7)) {
             case 0:
                 w.frozen[i] = !w.frozen[i];
                 break;
@@ -603,6 +871,10 @@ static void test_anything(void)
                 }
                 break;
             case 4:
+                if (runs(i) && vv_member_forget(w.m[i], w.now, info_of(k).id) == 0)
+                    collect(i);
+                break;
+            case 5:
                 if (!w.dead[i])
                     vv_member_free(w.m[i]);
                 start(i, (uint32_t)t_rng_below(&w.rng, 10));
@@ -774,6 +1046,12 @@ int main(void)
     T_RUN(test_broken);
     T_RUN(test_partition);
     T_RUN(test_one_after_the_other);
+    T_RUN(test_two_silent);
+    T_RUN(test_fence_frozen);
+    T_RUN(test_edit_while_split);
+    T_RUN(test_mistyped);
+    T_RUN(test_forget);
+    T_RUN(test_forgotten_runs);
     T_RUN(test_leave);
     T_RUN(test_late_letter);
     T_RUN(test_late_suspicion);

@@ -285,6 +285,116 @@ static void opened_with_nothing_in_hand(void)
     T_OK(gf_close());
 }
 
+/* ---- requests of a kernel that is not ours ---- */
+
+static void write_request(uint64_t ticket, uint64_t op, uint64_t stream, uint64_t part,
+                          uint64_t file, uint64_t bytes)
+{
+    uint64_t bit = ticket / gf_handle.n_ring % 2 ? 0 : VARVE_G_LAP_BIT;
+
+    varve_d_release64x2_sys(
+        gf_handle.ring[ticket % gf_handle.n_ring].half,
+        bit | op << 60 | stream << 46 | part << 42 | UINT64_C(1) << 34 | file << 22, bit | bytes);
+}
+
+/* The result, when it is there. */
+static int32_t result_of(uint64_t stream, uint64_t part)
+{
+    uint64_t *box = &gf_handle.mailboxes[stream * VARVE_G_PARTS + part];
+
+    while (VARVE_G_ANSWER_NUMBER(varve_d_acquire64_sys(box)) != 1)
+        usleep(50);
+    return (int32_t)(uint32_t)varve_d_acquire64_sys(box);
+}
+
+/* A request that does not fit its place is refused, and what lies behind the place stays as it is. */
+static void larger_than_its_place(void)
+{
+    static const struct {
+        uint64_t op, part, bytes;
+    } bad[] = {
+        {VARVE_G_READ_PAGE, 0, PAGE + 1}, {VARVE_G_READ_PAGE, 8, 2 * PAGE},
+        {VARVE_G_READ_PAGE, 1, PAGE},     {VARVE_G_READ, 0, 8 * KIB + 1},
+        {VARVE_G_READ, 4, PAGE},
+    };
+    uint64_t bytes = 2 * (uint64_t)gf_opts().streams * PAGE;
+
+    open_stopped(20000);
+    drawn_up_to(0);
+    memset(gf_fs->page_staging, 0x5a, bytes);
+    for (uint64_t t = 0; t < VV_ARRAY_SIZE(bad); t++)
+        write_request(t, bad[t].op, t, bad[t].part, id, bad[t].bytes);
+    write_request(VV_ARRAY_SIZE(bad), VARVE_G_READ_PAGE, VV_ARRAY_SIZE(bad), 0, id, PAGE);
+    T_OK(varve_gpufs_start(gf_fs, 1));
+    for (uint64_t t = 0; t < VV_ARRAY_SIZE(bad); t++)
+        T_EQ(result_of(t, bad[t].part), -EINVAL);
+    T_EQ(result_of(VV_ARRAY_SIZE(bad), 0), PAGE);
+    T_OK(varve_gpufs_stop(gf_fs));
+    for (uint64_t at = 0; at < bytes; at++)
+        if (at / PAGE != 2 * VV_ARRAY_SIZE(bad))
+            T_EQ(gf_fs->page_staging[at], 0x5a);
+    T_CHECK(gf_right(gf_fs->page_staging + 2 * VV_ARRAY_SIZE(bad) * PAGE, 0, PAGE));
+    T_OK(gf_close());
+}
+
+static _Atomic bool closed;
+
+static void *close_slow(void *arg)
+{
+    T_OK(varve_gpufs_unregister(gf_fs, *(uint32_t *)arg));
+    atomic_store(&closed, true);
+    return NULL;
+}
+
+static bool has_uring(void)
+{
+    struct vv_aio *aio;
+    int rc = vv_aio_new(vv_os_posix(), VV_AIO_URING, 1, &aio);
+
+    if (rc == 0)
+        vv_aio_free(aio);
+    return rc == 0;
+}
+
+/* A file is not closed while io_uring reads from it, even if the server has answered later requests meanwhile:
+ * its number could be another file's by then. */
+static void reads_under_way(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+    unsigned char page[PAGE] = {1, 2, 3};
+    uint32_t slow, quick;
+    pthread_t closer;
+    int ends[2];
+
+    if (!has_uring()) {
+        t_note("no io_uring here");
+        return;
+    }
+    o.io = VARVE_GIO_URING;
+    o.servers = 1;
+    gf_open(&o);
+    T_OK(varve_gpufs_register(gf_fs, gf_file("slow", 16 * PAGE), VARVE_GFILE_READ, &slow));
+    T_OK(varve_gpufs_register(gf_fs, gf_file("quick", 16 * PAGE), VARVE_GFILE_READ, &quick));
+    /* A pipe in place of the file: a read lasts until the test writes. */
+    T_EQ(pipe(ends), 0);
+    T_EQ(dup2(ends[0], atomic_load(&gf_fs->files[slow].fd)), atomic_load(&gf_fs->files[slow].fd));
+    write_request(0, VARVE_G_READ, 0, 0, slow, PAGE);
+    write_request(1, VARVE_G_READ, 1, 0, quick, PAGE);
+    T_EQ(result_of(1, 0), PAGE);
+    T_EQ(pthread_create(&closer, NULL, close_slow, &slow), 0);
+    for (unsigned i = 0; i < 100; i++) {
+        T_CHECK(!atomic_load(&closed));
+        usleep(1000);
+    }
+    T_EQ(write(ends[1], page, PAGE), PAGE);
+    T_EQ(result_of(0, 0), PAGE);
+    T_EQ(pthread_join(closer, NULL), 0);
+    T_CHECK(memcmp(gf_fs->staging.ptr, page, PAGE) == 0);
+    close(ends[0]);
+    close(ends[1]);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
     T_RUN(two_laps_old);
@@ -293,5 +403,7 @@ int main(void)
     T_RUN(given_up_a_lap_later);
     T_RUN(opened_with_nothing_in_hand);
     T_RUN(single_pages_are_close_together);
+    T_RUN(larger_than_its_place);
+    T_RUN(reads_under_way);
     return t_done();
 }

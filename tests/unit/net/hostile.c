@@ -283,6 +283,20 @@ static void test_spoiled(void)
     still_serves();
 }
 
+/* Listens somewhere, and says where. */
+static int listen_at(char *text, size_t size)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(sa);
+    int lfd = socket(AF_INET, SOCK_STREAM, 0);
+
+    T_EQ(bind(lfd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    T_EQ(listen(lfd, 10), 0);
+    T_EQ(getsockname(lfd, (struct sockaddr *)&sa, &bytes), 0);
+    snprintf(text, size, "127.0.0.1:%u", ntohs(sa.sin_port));
+    return lfd;
+}
+
 /* A listener that answers our connections with nonsense. */
 static void *bad_listener(void *arg)
 {
@@ -305,17 +319,11 @@ static void *bad_listener(void *arg)
 
 static void test_bad_server(void)
 {
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(sa);
-    int lfd = socket(AF_INET, SOCK_STREAM, 0);
     char text[64];
+    int lfd = listen_at(text, sizeof(text));
     pthread_t thread;
     size_t none = 0;
 
-    T_EQ(bind(lfd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-    T_EQ(listen(lfd, 10), 0);
-    T_EQ(getsockname(lfd, (struct sockaddr *)&sa, &bytes), 0);
-    snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(sa.sin_port));
     T_EQ(pthread_create(&thread, NULL, bad_listener, &lfd), 0);
     for (unsigned i = 0; i < 20; i++) {
         struct vv_net_ask ask = nt_ask(5000 + i, NT_ECHO, NULL, 0);
@@ -325,6 +333,190 @@ static void test_bad_server(void)
     }
     shutdown(lfd, SHUT_RDWR);
     pthread_join(thread, NULL);
+    close(lfd);
+    still_serves();
+}
+
+/* ---- a server that is not what it says ---- */
+
+/* One connection of the node is taken: the server proves `token` as node `id`, and then does as it likes. */
+struct server {
+    uint64_t id;         /* that the node connects to */
+    uint64_t says;       /* and that the server says it is */
+    const char *token;   /* that it proves */
+    const char *label;   /* with which role */
+    uint64_t data_bytes; /* of its first answer */
+    unsigned proofs;     /* of the node that it has got */
+    unsigned requests;   /* of the node */
+    int lfd;
+    pthread_t thread;
+};
+
+static bool challenge(const struct server *s, int fd)
+{
+    uint8_t hello[32], out[16 + 8 + VVI_MAC_BYTES] = {7, 8, 9}, msg[64];
+    struct vvi_head h;
+
+    if (!get_frame(fd, &h, hello, sizeof(hello)) || h.kind != VVI_HELLO)
+        return false;
+    put64(out + 16, s->says);
+    memcpy(msg, s->label, 16);
+    memcpy(msg + 16, hello, 16);
+    memcpy(msg + 32, out, 16);
+    put64(msg + 48, a.id);
+    put64(msg + 56, s->says);
+    vvi_net_mac(s->token, strlen(s->token), msg, sizeof(msg), out + 24);
+    return put_frame(fd, (struct vvi_head){.kind = VVI_CHALLENGE, .body_bytes = sizeof(out)}, out);
+}
+
+static void answer_all(struct server *s, int fd)
+{
+    static uint8_t data[64 << 10];
+    uint8_t body[256];
+    struct vvi_head h;
+
+    memset(data, 0xee, sizeof(data));
+    while (get_frame(fd, &h, body, sizeof(body)) && h.kind == VVI_REQUEST) {
+        struct vvi_head r = {.kind = VVI_ANSWER, .id = h.id, .epoch = h.epoch};
+        r.data_bytes = s->requests++ == 0 ? s->data_bytes : 0;
+        r.data_sum = vv_hash64(data, r.data_bytes);
+        if (!put_frame(fd, r, NULL) || !put(fd, data, r.data_bytes))
+            break;
+    }
+}
+
+static void *server_main(void *arg)
+{
+    struct server *s = arg;
+    uint8_t body[256];
+    struct vvi_head h;
+
+    for (;;) {
+        int fd = accept(s->lfd, NULL, NULL);
+        if (fd < 0)
+            return NULL;
+        if (challenge(s, fd) && get_frame(fd, &h, body, sizeof(body)) && h.kind == VVI_PROOF) {
+            s->proofs++;
+            if (put_frame(fd, (struct vvi_head){.kind = VVI_WELCOME}, NULL))
+                answer_all(s, fd);
+        }
+        close(fd);
+    }
+}
+
+static void server_open(struct server *s)
+{
+    char text[64];
+
+    s->lfd = listen_at(text, sizeof(text));
+    T_EQ(pthread_create(&s->thread, NULL, server_main, s), 0);
+    T_OK(vv_net_peer_set(a.net, s->id, text, 0));
+}
+
+static void server_close(struct server *s)
+{
+    vv_net_peer_drop(a.net, s->id);
+    shutdown(s->lfd, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->lfd);
+}
+
+static int ask_server(const struct server *s)
+{
+    struct vv_net_ask ask = nt_ask(s->id, NT_ECHO, NULL, 0);
+    size_t none = 0;
+
+    ask.deadline_ns = vv_now_ns() + 5 * NT_S;
+    return vv_net_call(a.net, &ask, NULL, &none, NULL);
+}
+
+/* Who cannot prove the token is given neither a proof, which it could use elsewhere, nor a request. */
+static void test_server_unproved(void)
+{
+    static const char from[] = "varve-net-1 from", to[] = "varve-net-1 to  ";
+    struct server bad[] = {
+        {.id = 6001, .says = 6001, .token = "another token of another job", .label = to},
+        {.id = 6002, .says = 6999, .token = TOKEN, .label = to},
+        {.id = 6003, .says = 6003, .token = TOKEN, .label = from},
+    };
+    struct server well = {.id = 6004, .says = 6004, .token = TOKEN, .label = to};
+    struct vv_net_stats stats;
+    uint64_t denied;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(bad); i++) {
+        vv_net_stats(a.net, &stats);
+        denied = stats.denied;
+        server_open(&bad[i]);
+        T_CHECK(ask_server(&bad[i]) < 0);
+        server_close(&bad[i]);
+        T_EQ(bad[i].proofs, 0);
+        T_EQ(bad[i].requests, 0);
+        vv_net_stats(a.net, &stats);
+        T_CHECK(stats.denied > denied);
+    }
+    /* As a whole the server is right: one that proves it is asked. */
+    server_open(&well);
+    T_OK(ask_server(&well));
+    server_close(&well);
+    T_EQ(well.proofs, 1);
+    T_EQ(well.requests, 1);
+    still_serves();
+}
+
+/* It answers with more than it was asked for: refused, and nothing is written behind the buffer. What follows on the
+ * connection is understood. */
+static void test_server_too_much(void)
+{
+    enum { ROOM = 4096 };
+    static uint8_t buf[64 << 10];
+    struct server s = {.id = 6011,
+                       .says = 6011,
+                       .token = TOKEN,
+                       .label = "varve-net-1 to  ",
+                       .data_bytes = sizeof(buf)};
+    struct vv_net_ask ask = nt_ask(s.id, NT_MEMORY, NULL, 0);
+    struct vv_net_answer answer;
+    struct vv_net_call *call;
+
+    memset(buf, 0x11, sizeof(buf));
+    server_open(&s);
+    ask.data_max = ROOM;
+    ask.dst = buf;
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -EMSGSIZE);
+    vv_net_end(call);
+    for (size_t i = 0; i < sizeof(buf); i++)
+        T_EQ(buf[i], 0x11);
+    T_OK(ask_server(&s));
+    server_close(&s);
+    T_EQ(s.proofs, 1);
+    T_EQ(s.requests, 2);
+    still_serves();
+}
+
+/* A call has one answer, which comes on the connection that it went out on: while it is being received, which takes a
+ * while if its data comes another way, there is no second. */
+static void test_one_answer(void)
+{
+    enum { PEER = 6021, SERIAL = 1 << 30 }; /* no connection has this one */
+    struct vv_net_ask ask = nt_ask(PEER, NT_ECHO, NULL, 0);
+    struct vv_net_call *call, *first;
+    struct vv_net_answer answer;
+    char text[64];
+    int lfd = listen_at(text, sizeof(text)); /* where nobody answers: the request stays here */
+
+    T_OK(vv_net_peer_set(a.net, PEER, text, 0));
+    T_OK(vv_net_start(a.net, &ask, &call));
+    T_CHECK(vvi_call_sending(a.net, call->id, SERIAL));
+    T_CHECK(vvi_call_find(a.net, call->id, SERIAL + 1) == NULL);
+    first = vvi_call_find(a.net, call->id, SERIAL);
+    T_CHECK(first == call);
+    T_CHECK(vvi_call_find(a.net, call->id, SERIAL) == NULL);
+    vvi_conn_data_end(a.net, first, -EPROTO);
+    T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -EPROTO);
+    T_CHECK(vvi_call_find(a.net, call->id, SERIAL) == NULL);
+    vv_net_end(call);
+    vv_net_peer_drop(a.net, PEER);
     close(lfd);
     still_serves();
 }
@@ -347,6 +539,9 @@ int main(void)
     T_RUN(test_random);
     T_RUN(test_never_takes);
     T_RUN(test_bad_server);
+    T_RUN(test_server_unproved);
+    T_RUN(test_server_too_much);
+    T_RUN(test_one_answer);
     T_RUN(test_spoiled);
     nt_far_close(&good);
     nt_close(&a);

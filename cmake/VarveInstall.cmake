@@ -28,6 +28,11 @@ if(TARGET bench_ooc_gpu)
 endif()
 # Sizes for `varve bench paper`.
 install(FILES bench/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
+# To start from with the dataset cache: copied and changed, not used in place.
+install(FILES examples/epochs.py examples/kubernetes.yaml docs/examples/varve-cached.service
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/examples)
+install(PROGRAMS docs/examples/slurm-prolog.sh docs/examples/slurm-epilog.sh
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/examples)
 set(varve_not_installed)
 if(NOT TARGET varve_mpi)
     set(varve_not_installed PATTERN mpi.h EXCLUDE PATTERN mpi.hpp EXCLUDE)

@@ -183,7 +183,7 @@ foreach(name lint/without compat/heat lint/portable cli/cached_nodes lint/clang 
     unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/sim/probe_device fault/ckpt unit/dataset/node
     cli/probe unit/net/talk crash/power unit/ckpt/tiers unit/ckpt/heal unit/engine/runtime_grow "fault/ckpt [cuda]"
     "unit/ckpt/tiers [cuda]" "unit/ckpt/tiers [deputy]" crash/kill lint/headers cli/kirchhoff unit/ckpt/helper_process
-    cli/engines crash/ranks dataset/lost_tcp dataset/lost_ucx cli/cached lint/format unit/sim/shot_run model/library model/random)
+    cli/engines crash/ranks dataset/split cli/cached_forget dataset/lost_tcp dataset/lost_ucx cli/cached lint/format unit/sim/shot_run model/library model/random)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST ${cost})
         math(EXPR cost "${cost} - 1")

@@ -72,6 +72,9 @@ def main():
     c.read_on(1, 3)
     print("two halves", flush=True)
     split(c, [1, 2], [3, 4])
+    if hosts.SANITIZED and not hosts.LONG:
+        print(json.dumps(c.read_off()))
+        return
     c[4].kill()
     c.until(lambda: all(c.seen(c[n], up=3) for n in (1, 2, 3)), "h4 is gone")
     print("two against one", flush=True)

@@ -24,6 +24,10 @@ if [ -e "$BUILD_DIR/bin/ooc_gpu" ]; then # it is found where it is installed, an
     CUDA_VISIBLE_DEVICES='' "$prefix/bin/varve" bench ooc --device cuda 2>"$dir/log" || rc=$?
     [ $rc -eq 77 ] || { cat "$dir/log"; fail "bench ooc finds no kernels: $rc"; }
 fi
+for f in epochs.py kubernetes.yaml slurm-prolog.sh slurm-epilog.sh varve-cached.service; do
+    [ -e "$prefix/share/varve/examples/$f" ] || fail "no examples/$f"
+done
+[ -x "$prefix/share/varve/examples/slurm-prolog.sh" ] || fail "the prolog cannot be run"
 [ "varve $(pkg-config --modversion varve)" = "$("$prefix/bin/varve" --version)" ] || fail "version"
 
 cat >"$dir/user.c" <<'EOF'

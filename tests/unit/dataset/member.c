@@ -28,9 +28,9 @@ static struct world {
     unsigned nr;
     struct vv_member *m[NODES_MAX];
     bool frozen[NODES_MAX], dead[NODES_MAX];
-    unsigned side[NODES_MAX]; /* messages pass within a side only */
-    unsigned port[NODES_MAX]; /* where it listens: another one after each start */
-    unsigned loss_pct;        /* of messages */
+    unsigned side[NODES_MAX];     /* messages pass within a side only */
+    unsigned port[NODES_MAX + 4]; /* where it listens: another one after each start */
+    unsigned loss_pct;            /* of messages */
     uint64_t latency, jitter;
     uint64_t epoch[NODES_MAX]; /* the last seen: it never goes back */
     struct letter *heap;

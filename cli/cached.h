@@ -33,15 +33,42 @@ void cached_meet_leave(const struct vv_cached *c, const char *addr);
 
 /* ---- figures (cached_status.c) ---- */
 
+/* Counters of a daemon at some time; or, of a window, what has been added to them, and how long it is. */
+struct cached_sample {
+    uint64_t at_ns;
+    uint64_t asked; /* files that programs wanted: handed out, or left to the shared file system */
+    uint64_t hits;  /* from this node's disk or memory */
+    uint64_t remote, left;
+    uint64_t remote_bytes, shared_bytes;
+};
+
 struct cached_figures {
     const struct vv_cached *config;
     struct vv_node_status *node; /* freed with free() */
     struct vv_door_stats door;
+    struct cached_sample minute, hour; /* or as long as it has been running */
 };
 
 void cached_print_text(FILE *f, const struct cached_figures *s);
 void cached_print_json(FILE *f, const struct cached_figures *s);
 void cached_print_prometheus(FILE *f, const void *figures);
+
+/* ---- figures of times gone by (cached_past.c) ---- */
+
+struct cached_past;
+
+/* NULL: no memory. */
+struct cached_past *cached_past_new(void);
+/* Accepts NULL. */
+void cached_past_free(struct cached_past *p);
+struct cached_sample cached_sample(const struct vv_node_status *s, uint64_t now_ns);
+/* Keeps it, if the last one is five seconds old. Any thread. */
+void cached_past_add(struct cached_past *p, const struct cached_sample *now);
+/* What has come since a time that long ago. Any thread. */
+struct cached_sample cached_past_over(struct cached_past *p, const struct cached_sample *now,
+                                      uint64_t window_ns);
+/* Files that were left to the shared file system, for whatever reason; what is not there, or is no file, does not count. */
+uint64_t cached_left(const struct vv_node_counters *c);
 
 /* ---- the control socket (cached_control.c) ---- */
 
@@ -52,6 +79,7 @@ struct cached_control_opts {
     struct vv_node *node;
     struct vv_door *door;
     int stop_fd; /* is written to when the daemon shall stop */
+    struct cached_past *past;
 };
 
 int cached_control_open(const struct cached_control_opts *opts, char *err, size_t err_bytes,

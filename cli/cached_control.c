@@ -47,11 +47,16 @@ struct asker {
 int cached_figures(const struct cached_control_opts *opts, struct cached_figures *ret_figures)
 {
     struct cached_figures s = {.config = opts->config};
+    struct cached_sample now;
     int rc = vv_node_status(opts->node, &s.node);
 
     if (rc < 0)
         return rc;
     vv_door_stats(opts->door, &s.door);
+    now = cached_sample(s.node, vv_now_ns());
+    cached_past_add(opts->past, &now);
+    s.minute = cached_past_over(opts->past, &now, 60 * VV_NS_PER_S);
+    s.hour = cached_past_over(opts->past, &now, 3600 * VV_NS_PER_S);
     *ret_figures = s;
     return 0;
 }

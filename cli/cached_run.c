@@ -61,6 +61,7 @@ struct run {
     struct vv_door *door;
     struct cached_control *control;
     struct cached_control_opts control_opts;
+    struct cached_past *past;
     struct vv_stats_file *metrics;
     int stop[2];
     int signals;
@@ -199,7 +200,7 @@ static int open_sockets(struct run *r, char *err, size_t err_bytes)
 
     if (rc < 0)
         return rc;
-    r->control_opts = (struct cached_control_opts){r->c, r->node, r->door, r->stop[1]};
+    r->control_opts = (struct cached_control_opts){r->c, r->node, r->door, r->stop[1], r->past};
     return cached_control_open(&r->control_opts, err, err_bytes, &r->control);
 }
 
@@ -218,6 +219,9 @@ static int open_all(struct run *r, char *err, size_t err_bytes)
         rc = vv_cached_peers(c->peers, err, err_bytes, &r->peers, &r->nr_peers);
     if (rc == 0 && c->metrics[0])
         rc = vv_stats_file_open(c->metrics, 0, err, err_bytes, &r->metrics);
+    r->past = cached_past_new();
+    if (rc == 0 && !r->past)
+        rc = -ENOMEM;
     open_index(r);
     if (rc == 0)
         rc = open_node(r, err, err_bytes);
@@ -272,9 +276,11 @@ static void write_metrics(struct run *r)
 
     if (rc < 0)
         return;
-    rc = vv_stats_file_print(r->metrics, cached_print_prometheus, &s);
-    if (rc < 0)
-        vv_log(VV_LOG_DEBUG, "metrics: %s", strerror(-rc));
+    if (r->metrics) {
+        rc = vv_stats_file_print(r->metrics, cached_print_prometheus, &s);
+        if (rc < 0)
+            vv_log(VV_LOG_DEBUG, "metrics: %s", strerror(-rc));
+    }
     free(s.node);
 }
 
@@ -302,8 +308,8 @@ static void serve(struct run *r)
         struct pollfd p[2] = {{r->signals, POLLIN, 0}, {r->stop[0], POLLIN, 0}};
         uint64_t now_ns = vv_now_ns(), next_ns = now_ns + METRICS_NS;
 
-        if (r->metrics && now_ns >= metrics_ns) {
-            write_metrics(r);
+        if (now_ns >= metrics_ns) {
+            write_metrics(r); /* also without a file: what is kept of the past */
             metrics_ns = now_ns + METRICS_NS;
         }
         if (r->c->meet[0] && now_ns >= meet_ns) {
@@ -312,7 +318,7 @@ static void serve(struct run *r)
             meet_ns = now_ns + pause_ns;
             pause_ns = VV_MIN(2 * pause_ns, MEET_MAX_NS);
         }
-        next_ns = r->metrics ? VV_MIN(next_ns, metrics_ns) : next_ns;
+        next_ns = VV_MIN(next_ns, metrics_ns);
         next_ns = r->c->meet[0] ? VV_MIN(next_ns, meet_ns) : next_ns;
         now_ns = vv_now_ns();
         if (poll(p, 2, next_ns > now_ns ? (int)((next_ns - now_ns) / VV_NS_PER_MS) + 1 : 0) < 0)
@@ -374,6 +380,7 @@ static void close_parts(struct run *r)
     vv_door_close(r->door);
     vv_node_close(r->node);
     vv_index_free(r->index);
+    cached_past_free(r->past);
     vv_stats_file_close(r->metrics);
 }
 

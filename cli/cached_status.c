@@ -4,6 +4,7 @@
 
 #include "cli/cached.h"
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "sim/json.h"
 
 /* X(name, type, value, help) */
@@ -27,6 +28,12 @@
     X("to_bring", "gauge", s->node->waiting, "Files still to be brought before they are read.")   \
     X("memory_bytes", "gauge", s->node->memory_bytes, "Files of other nodes kept in memory.")     \
     X("memory_files", "gauge", s->node->memory_files, "How many of them.")                        \
+    X("asked_total", "counter", s->node->counters.opens + cached_left(&s->node->counters),        \
+      "Files that programs asked for: handed out, or left to the shared file system.")            \
+    X("hits_total", "counter", s->node->counters.local + s->node->counters.memory,                \
+      "Of these, from the disk or the memory of this node.")                                      \
+    X("left_total", "counter", cached_left(&s->node->counters),                                   \
+      "Of these, left to the shared file system; passed_* say why.")                              \
     X("evicted_total", "counter", s->node->cache.evicted, "Files that made room.")                \
     X("unsealed_total", "counter", s->node->cache.unsealed,                                       \
       "Files that were to be sealed and could not be.")                                           \
@@ -63,6 +70,31 @@ static uint64_t nodes_up(const struct cached_figures *s)
     return up;
 }
 
+/* What has been asked for lately, and where it came from. */
+static void print_window(FILE *f, const char *name, const struct cached_sample *d)
+{
+    char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT];
+    uint64_t s = VV_MAX(d->at_ns / VV_NS_PER_S, UINT64_C(1));
+    double all = d->asked ? (double)d->asked / 100 : 1;
+
+    fprintf(f,
+            "%-8s %" PRIu64 " files asked for: %.1f%% from this node, %.1f%% from others (%s/s), "
+            "%.1f%% left; %s/s read from the shared file system\n",
+            name, d->asked, (double)d->hits / all, (double)d->remote / all,
+            vv_bytes_human(d->remote_bytes / s, a, sizeof(a)), (double)d->left / all,
+            vv_bytes_human(d->shared_bytes / s, b, sizeof(b)));
+}
+
+static void json_window(FILE *f, const char *name, const struct cached_sample *d)
+{
+    fprintf(f,
+            ",\n \"last_%s\":{\"seconds\":%" PRIu64 ",\"asked\":%" PRIu64 ",\"hits\":%" PRIu64
+            ",\"remote\":%" PRIu64 ",\"left\":%" PRIu64 ",\"remote_bytes\":%" PRIu64
+            ",\"shared_read_bytes\":%" PRIu64 "}",
+            name, d->at_ns / VV_NS_PER_S, d->asked, d->hits, d->remote, d->left, d->remote_bytes,
+            d->shared_bytes);
+}
+
 void cached_print_json(FILE *f, const struct cached_figures *s)
 {
     fputs("{\"node\":", f);
@@ -77,6 +109,8 @@ void cached_print_json(FILE *f, const struct cached_figures *s)
 #define X(name, help) fprintf(f, ",\n \"" #name "_total\":%" PRIu64, s->node->counters.name);
     VV_NODE_COUNTERS(X)
 #undef X
+    json_window(f, "minute", &s->minute);
+    json_window(f, "hour", &s->hour);
     fputs(",\n \"members\":[", f);
     for (size_t i = 0; i < s->node->nr; i++) {
         const struct vv_node_row *r = &s->node->rows[i];
@@ -130,12 +164,17 @@ static void print_passed(FILE *f, const struct vv_node_counters *c)
     const struct {
         uint64_t count;
         const char *why;
-    } all[] = {{c->passed_fenced, "cut off or leaving"},
+    } all[] = {{c->passed_fenced, "cut off"},
+               {c->passed_leaving, "leaving"},
                {c->passed_redirect, "its node is gone"},
                {c->passed_large, "above max_file"},
                {c->passed_full, "no room"},
                {c->passed_late, "no answer in time"},
-               {c->passed_error, "errors, such as no such file"}};
+               {c->passed_changing, "changed while fetched"},
+               {c->passed_error, "errors"},
+               {c->passed_missing, "not there"},
+               {c->passed_denied, "no file, or not to be read"},
+               {c->passed_link, "links"}};
     const char *between = "left     ";
 
     for (size_t i = 0; i < VV_ARRAY_SIZE(all); i++) {
@@ -151,8 +190,7 @@ static void print_passed(FILE *f, const struct vv_node_counters *c)
 void cached_print_text(FILE *f, const struct cached_figures *s)
 {
     const struct vv_node_counters *c = &s->node->counters;
-    uint64_t passed = c->passed_fenced + c->passed_redirect + c->passed_large + c->passed_full +
-                      c->passed_late + c->passed_error;
+    uint64_t passed = cached_left(c);
     char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT];
 
     fprintf(f, "%s: %" PRIu64 " of %zu nodes up%s%s\n", s->config->node, nodes_up(s), s->node->nr,
@@ -167,6 +205,8 @@ void cached_print_text(FILE *f, const struct cached_figures *s)
             " from other nodes (%s); %" PRIu64 " left to the shared file system\n",
             c->local, c->memory, c->remote, vv_bytes_human(c->remote_bytes, a, sizeof(a)), passed);
     print_passed(f, c);
+    print_window(f, "minute", &s->minute);
+    print_window(f, "hour", &s->hour);
     fprintf(f,
             "shared   %" PRIu64 " files read (%s), %" PRIu64 " looks, %" PRIu64
             " had changed; %" PRIu64 " to bring\n",

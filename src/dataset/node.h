@@ -131,11 +131,16 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
     X(retried, "Questions asked again, because a node did not answer or has just come or gone.") \
     X(second, "Files received from a second copy, because the first did not answer.")            \
     X(passed_fenced, "Left to the shared file system: this node is cut off from most.")          \
+    X(passed_leaving, "Left to the shared file system: this node gives its files to others.")    \
     X(passed_redirect, "Left to the shared file system: the file's node is gone.")               \
     X(passed_large, "Left to the shared file system: larger than max_file.")                     \
     X(passed_full, "Left to the shared file system: no room.")                                   \
     X(passed_late, "Left to the shared file system: nobody answered in time.")                   \
-    X(passed_error, "Left to the shared file system: an error, mostly its own (no such file).")  \
+    X(passed_changing, "Left to the shared file system: changed again and again while fetched.") \
+    X(passed_error, "Left to the shared file system: another error of it, or of a node.")        \
+    X(passed_missing, "No such file: the shared file system says so itself.")                    \
+    X(passed_denied, "A folder, no regular file, outside of the roots, or not to be read.")      \
+    X(passed_link, "Asked for without links, and there was one on the way.")                     \
     X(views, "Changes of who is there.")
 
 struct vv_node_counters {

@@ -143,6 +143,12 @@ static int pass_why(struct vv_node *n, int why)
         VVI_COUNT(n, passed_late);
     else if (why == -ENOTCONN)
         VVI_COUNT(n, passed_fenced);
+    else if (why == -ENOENT || why == -ENOTDIR)
+        VVI_COUNT(n, passed_missing);
+    else if (why == -EACCES || why == -EPERM || why == -ELOOP)
+        VVI_COUNT(n, passed_denied);
+    else if (why == -EAGAIN)
+        VVI_COUNT(n, passed_changing);
     else
         VVI_COUNT(n, passed_error);
     return why;
@@ -223,7 +229,11 @@ static int try_once(struct want *w, const struct vvi_view *v, int *ret_rc)
     uint64_t id;
     int done;
 
-    if (v->fenced || home == VV_PLACE_NONE || atomic_load(&n->draining)) {
+    if (atomic_load(&n->draining)) {
+        VVI_COUNT(n, passed_leaving);
+        return -ENOTCONN;
+    }
+    if (v->fenced || home == VV_PLACE_NONE) {
         VVI_COUNT(n, passed_fenced);
         return -ENOTCONN;
     }
@@ -353,6 +363,7 @@ static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, i
     if (rc == 0 && ask->nofollow && !w.st.direct) {
         if (w.fd >= 0)
             close(w.fd);
+        VVI_COUNT(n, passed_link);
         return -ELOOP;
     }
     if (rc < 0)

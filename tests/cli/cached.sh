@@ -111,6 +111,29 @@ reads=$(figure shared_reads_total)
 LD_PRELOAD=$library cmp "$dir/data/out" /etc/hostname || fail "a link to outside"
 [ "$(figure shared_reads_total)" = "$reads" ] || fail "served a file outside of its roots"
 
+# Each reason why a file is left to the shared file system has a figure; what is not there is not left.
+denied=$(figure passed_denied_total) missing=$(figure passed_missing_total) left=$(figure left_total)
+[ "$denied" -ge 1 ] || fail "a link to outside is not counted"
+! LD_PRELOAD=$library cat "$dir/data/nothing" 2>/dev/null || fail "a file that is not there"
+[ "$(figure passed_missing_total)" -gt "$missing" ] || fail "a file that is not there is not counted"
+LD_PRELOAD=$library ls "$dir/data/sub" >/dev/null
+[ "$(figure left_total)" = "$left" ] && [ "$(figure passed_error_total)" = 0 ] || fail "counted as left, or as an error"
+truncate -s 40M "$dir/data/large" # of a capacity of 64M, max_file is 5%
+LD_PRELOAD=$library cmp -n 4096 "$dir/data/large" /dev/zero || fail "a file above max_file"
+[ "$(figure passed_large_total)" -ge 1 ] && [ "$(figure left_total)" -gt "$left" ] || fail "a file above max_file is not counted"
+rm "$dir/data/large"
+[ "$(figure asked_total)" = $(($(figure opens_total) + $(figure left_total))) ] || fail "asked for is not handed out and left"
+[ "$(figure hits_total)" = $(($(figure local_total) + $(figure memory_total))) ] || fail "hits"
+"$VARVE_BIN" cached status --json | python3 -c '
+import json, sys
+s = json.load(sys.stdin)
+for window in s["last_minute"], s["last_hour"]:
+    assert window["asked"] <= s["asked_total"] and window["hits"] + window["remote"] + window["left"] == window["asked"], window
+    assert window["shared_read_bytes"] <= s["shared_read_bytes_total"], window
+assert s["last_hour"]["asked"] >= s["last_minute"]["asked"]
+' || fail "figures over time"
+"$VARVE_BIN" cached status | grep -qE '^minute +[0-9]+ files asked for: [0-9.]+% from this node' || fail "status without the last minute"
+
 # The figures, in all forms.
 "$VARVE_BIN" cached status --json | python3 -m json.tool >/dev/null || fail "not JSON"
 expect 0 status

@@ -17,7 +17,8 @@
 #include "cli/output.h"
 #include "dataset/order.h"
 
-#define COMMAND "varve cached"
+#define COMMAND  "varve cached"
+#define LEFT_MAX 20 /* files that are left out, by name */
 
 static int complain(const char *what, const char *text)
 {
@@ -100,9 +101,15 @@ int cached_ask(struct vv_cached *c, const char *line, int (*more)(FILE *f, void 
 
 /* ---- preload ---- */
 
+struct item {
+    char *path;    /* absolute */
+    int64_t bytes; /* -1: not looked at */
+};
+
 struct preload {
-    char **paths; /* absolute */
+    struct item *items;
     size_t nr, room;
+    uint64_t left; /* out, by us; what the daemon leaves out it says itself */
     bool order;
     bool seeded;
     uint64_t seed, epoch, epochs;
@@ -125,17 +132,24 @@ static void preload_usage(FILE *f)
            "  --help        this text\n");
 }
 
-static int add(struct preload *p, const char *path)
+/* Says why a file is not brought, of the first few. */
+static void leave_out(struct preload *p, const char *path, const char *why)
+{
+    if (p->left++ < LEFT_MAX)
+        printf("%s: %s\n", path, why);
+}
+
+static int add(struct preload *p, const char *path, int64_t bytes)
 {
     char *copy;
 
     if (p->nr == p->room) {
         size_t room = p->room ? 2 * p->room : 1024;
-        char **more = realloc(p->paths, room * sizeof(*more));
+        struct item *more = realloc(p->items, room * sizeof(*more));
 
         if (!more)
             return -ENOMEM;
-        p->paths = more;
+        p->items = more;
         p->room = room;
     }
     if (path[0] == '/') {
@@ -149,7 +163,7 @@ static int add(struct preload *p, const char *path)
     }
     if (!copy)
         return -ENOMEM;
-    p->paths[p->nr++] = copy;
+    p->items[p->nr++] = (struct item){copy, bytes};
     return 0;
 }
 
@@ -158,12 +172,20 @@ static struct preload *walking;
 static int walk_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)at;
-    return type == FTW_F && S_ISREG(st->st_mode) ? add(walking, path) : 0;
+    if (type == FTW_F && S_ISREG(st->st_mode))
+        return add(walking, path, st->st_size);
+    if (type == FTW_DNR || type == FTW_NS)
+        leave_out(walking, path, type == FTW_DNR ? "a folder that cannot be read" : "no access");
+    else if (type == FTW_SL)
+        leave_out(walking, path, "a symbolic link");
+    else if (type != FTW_D && type != FTW_DP)
+        leave_out(walking, path, "not a regular file");
+    return 0;
 }
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return strcmp(((const struct item *)a)->path, ((const struct item *)b)->path);
 }
 
 static int add_list(struct preload *p, const char *name)
@@ -177,7 +199,7 @@ static int add_list(struct preload *p, const char *name)
     while (rc == 0 && (n = getline(&line, &room, f)) > 0) {
         if (line[n - 1] == '\n')
             line[n - 1] = '\0';
-        rc = line[0] ? add(p, line) : 0;
+        rc = line[0] ? add(p, line, -1) : 0;
     }
     free(line);
     if (f && f != stdin)
@@ -201,13 +223,43 @@ static int add_path(struct preload *p, const char *path)
         walking = p;
         rc = nftw(path, walk_one, 64, FTW_PHYS);
         if (p->nr > from)
-            qsort(p->paths + from, p->nr - from, sizeof(*p->paths), by_name);
+            qsort(p->items + from, p->nr - from, sizeof(*p->items), by_name);
         rc = rc == -1 ? -errno : rc;
     } else
-        rc = add(p, path);
+        rc = add(p, path, S_ISREG(st.st_mode) ? st.st_size : -1);
     if (rc < 0)
         complain(path, strerror(-rc));
     return rc;
+}
+
+/* Files that were only named: are they there? Not of an order, which is told while the job reads. */
+static void look_at_named(struct preload *p)
+{
+    size_t nr = 0;
+
+    for (size_t i = 0; i < p->nr; i++) {
+        struct item *item = &p->items[i];
+        struct stat st;
+
+        if (item->bytes < 0 && stat(item->path, &st) < 0)
+            leave_out(p, item->path, strerror(errno));
+        else if (item->bytes < 0 && !S_ISREG(st.st_mode))
+            leave_out(p, item->path, "not a regular file");
+        else {
+            item->bytes = item->bytes < 0 ? st.st_size : item->bytes;
+            p->items[nr++] = *item;
+            continue;
+        }
+        free(item->path);
+    }
+    p->nr = nr;
+}
+
+static void send_item(FILE *f, const struct item *item)
+{
+    if (item->bytes >= 0)
+        fprintf(f, "%" PRId64 " ", item->bytes);
+    fprintf(f, "%s\n", item->path);
 }
 
 static int send_paths(FILE *f, void *arg)
@@ -219,10 +271,10 @@ static int send_paths(FILE *f, void *arg)
     for (uint64_t e = 0; rc == 0 && p->seeded && e < p->epochs; e++) {
         rc = vv_order_torch(p->seed + p->epoch + e, p->nr, order);
         for (size_t i = 0; i < p->nr && rc == 0; i++)
-            fprintf(f, "%s\n", p->paths[order[i]]);
+            send_item(f, &p->items[order[i]]);
     }
     for (size_t i = 0; rc == 0 && !p->seeded && i < p->nr; i++)
-        fprintf(f, "%s\n", p->paths[i]);
+        send_item(f, &p->items[i]);
     free(order);
     if (rc < 0)
         complain("preload", strerror(-rc));
@@ -277,6 +329,12 @@ static int parse(int argc, char **argv, struct preload *p)
     for (int i = optind; i < argc; i++)
         if (add_path(p, argv[i]) < 0)
             return CLI_FAILED;
+    if (!p->order)
+        look_at_named(p);
+    if (p->left > LEFT_MAX)
+        printf("and %" PRIu64 " more that are not brought\n", p->left - LEFT_MAX);
+    if (p->nr == 0 && p->left > 0)
+        return complain("preload", "none of these can be brought");
     if (p->nr == 0) {
         fprintf(stderr, COMMAND " preload: which files? See --help\n");
         return CLI_USAGE;
@@ -292,7 +350,7 @@ int cached_preload(struct vv_cached *c, int argc, char **argv)
     if (status < 0)
         status = cached_ask(c, p.order ? "bring order" : "bring", send_paths, &p);
     for (size_t i = 0; i < p.nr; i++)
-        free(p.paths[i]);
-    free(p.paths);
+        free(p.items[i].path);
+    free(p.items);
     return status;
 }

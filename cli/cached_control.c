@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "cli/cached.h"
+#include "core/bytes.h"
 #include "core/clock.h"
 #include "core/lock.h"
 #include "core/thread.h"
@@ -26,6 +27,7 @@
 #define ASKERS      16
 #define PLACE_SHIFT 20
 #define TIMEOUT_S   60
+#define NAMED_MAX   20 /* files that are left out, by name */
 
 struct cached_control {
     struct cached_control_opts opts;
@@ -144,64 +146,139 @@ static void answer_forget(struct cached_control *c, const char *name, FILE *out)
     }
 }
 
-/* "bring" or "bring order", and a path in each line that follows. */
-static int take_batch(struct cached_control *c, FILE *in, bool order, char **paths, size_t *ret_nr)
+/* ---- bring ---- */
+
+/* Files that are to be brought: told of, and left out for a reason. */
+struct bring {
+    struct cached_control *c;
+    bool order;
+    char **paths; /* a batch */
+    uint64_t told, outside, large;
+    FILE *why; /* the first few that are left out */
+};
+
+/* Why it is left out; NULL: it is not. */
+static const char *left_out(struct bring *b, const char *path, uint64_t bytes, char *buf,
+                            size_t size)
+{
+    uint64_t max = b->c->opts.config->max_file;
+    char is[VV_BYTES_TEXT], may[VV_BYTES_TEXT];
+
+    if (!vv_node_serves(b->c->opts.node, path)) {
+        b->outside++;
+        return "not below a root";
+    }
+    if (bytes <= max)
+        return NULL;
+    b->large++;
+    snprintf(buf, size, "%s, and max_file is %s", vv_bytes_human(bytes, is, sizeof(is)),
+             vv_bytes_human(max, may, sizeof(may)));
+    return buf;
+}
+
+/* A line: a path, or its size in bytes, a blank and the path. NULL: it is left out. */
+static char *take_path(struct bring *b, char *line)
+{
+    char *path = strchr(line, '/'), why[96];
+    uint64_t bytes = path && path != line ? strtoull(line, NULL, 10) : 0;
+    const char *reason;
+
+    b->told++;
+    if (!path)
+        path = line;
+    reason = left_out(b, path, bytes, why, sizeof(why));
+    if (reason) {
+        if (b->outside + b->large <= NAMED_MAX)
+            fprintf(b->why, "%s: %s\n", path, reason);
+        return NULL;
+    }
+    memmove(line, path, strlen(path) + 1);
+    return line;
+}
+
+/* False: there are no more. */
+static bool take_batch(struct bring *b, FILE *in, size_t *ret_nr)
+{
+    size_t nr = 0, room = 0;
+    ssize_t length = 0;
+    char *line = NULL;
+
+    while (nr < BATCH && (length = getline(&line, &room, in)) > 0) {
+        if (line[length - 1] == '\n')
+            line[length - 1] = '\0';
+        if (!take_path(b, line))
+            continue;
+        b->paths[nr++] = line;
+        line = NULL;
+        room = 0;
+    }
+    free(line);
+    *ret_nr = nr;
+    return length > 0;
+}
+
+static int bring_batch(struct bring *b, size_t nr)
 {
     uint64_t place = VV_DATASET_UNKNOWN;
-    size_t nr = 0, room;
-    ssize_t length;
 
-    while (nr < BATCH) {
-        paths[nr] = NULL;
-        room = 0;
-        length = getline(&paths[nr], &room, in);
-        if (length <= 0) {
-            free(paths[nr]);
-            break;
-        }
-        if (paths[nr][length - 1] == '\n')
-            paths[nr][length - 1] = '\0';
-        nr++;
-    }
-    *ret_nr = nr;
     if (nr == 0)
         return 0;
-    if (order) {
+    if (b->order) {
         /* Orders of former lives of this daemon come before. */
         uint64_t now = (uint64_t)time(NULL) << PLACE_SHIFT;
 
-        vv_mutex_lock(&c->lock);
-        place = VV_MAX(c->place, now);
-        c->place = place + nr;
-        vv_mutex_unlock(&c->lock);
+        vv_mutex_lock(&b->c->lock);
+        place = VV_MAX(b->c->place, now);
+        b->c->place = place + nr;
+        vv_mutex_unlock(&b->c->lock);
     }
-    return vv_node_bring(c->opts.node, (const char *const *)paths, nr, place);
+    return vv_node_bring(b->c->opts.node, (const char *const *)b->paths, nr, place);
 }
 
+static void tell_bring(const struct bring *b, const char *why, FILE *out)
+{
+    uint64_t left = b->outside + b->large;
+
+    if (b->told > 0 && b->outside == b->told) {
+        fputs("error: none of these files is below a root\n", out);
+        return;
+    }
+    fprintf(out, "ok\n%" PRIu64 " files will be brought\n", b->told - left);
+    if (left == 0)
+        return;
+    fprintf(out,
+            "%" PRIu64 " will not: %" PRIu64 " not below a root, %" PRIu64 " above max_file\n%s",
+            left, b->outside, b->large, why);
+    if (left > NAMED_MAX)
+        fprintf(out, "and %" PRIu64 " more\n", left - NAMED_MAX);
+}
+
+/* "bring" or "bring order", and a file in each line that follows. */
 static void answer_bring(struct cached_control *c, const char *line, FILE *in, FILE *out)
 {
-    char **paths = calloc(BATCH, sizeof(*paths));
-    uint64_t told = 0, outside = 0;
-    int rc = paths ? 0 : -ENOMEM;
-    size_t nr = 1;
+    char *why = NULL;
+    size_t why_bytes, nr;
+    struct bring b = {.c = c,
+                      .order = strcmp(line, " order") == 0,
+                      .paths = calloc(BATCH, sizeof(char *)),
+                      .why = open_memstream(&why, &why_bytes)};
+    int rc = b.paths && b.why ? 0 : -ENOMEM;
+    bool more = rc == 0;
 
-    while (rc == 0 && nr > 0) {
-        rc = take_batch(c, in, strcmp(line, " order") == 0, paths, &nr);
-        told += nr;
-        for (size_t i = 0; i < nr; i++) {
-            outside += !vv_node_serves(c->opts.node, paths[i]);
-            free(paths[i]);
-        }
+    while (more && rc == 0) {
+        more = take_batch(&b, in, &nr);
+        rc = bring_batch(&b, nr);
+        for (size_t i = 0; i < nr; i++)
+            free(b.paths[i]);
     }
-    free(paths);
+    if (b.why)
+        fclose(b.why);
     if (rc < 0)
         fprintf(out, "error: %s\n", strerror(-rc));
-    else if (told > 0 && outside == told)
-        fputs("error: none of these files is below a root\n", out);
     else
-        fprintf(out, "ok\n%" PRIu64 " files will be brought\n", told - outside);
-    if (rc == 0 && outside > 0 && outside < told)
-        fprintf(out, "%" PRIu64 " are not below a root\n", outside);
+        tell_bring(&b, why, out);
+    free(why);
+    free(b.paths);
 }
 
 static void answer(struct cached_control *c, FILE *in, FILE *out)

@@ -166,9 +166,31 @@ expect 0 preload --list "$dir/list" "$dir/data/f7"
 grep -q '2 files will be brought' "$dir/out" || fail "preload"
 expect 1 preload /etc/hostname
 says "none of these files is below a root"
+# It says what it does not bring, and why.
+mkdir "$dir/data/odd"
+truncate -s 40M "$dir/data/odd/large"
+ln -s ../f6 "$dir/data/odd/link"
+mkfifo "$dir/data/odd/fifo"
+printf 'odd\n' >"$dir/data/odd/file"
+printf '%s\n' "$dir/data/f6" "$dir/data/nothing" /etc/hostname >"$dir/list"
+expect 0 preload --list "$dir/list" "$dir/data/odd"
+for line in "$dir/data/odd/large: 40.0 MiB, and max_file is 3.20 MiB" "$dir/data/odd/link: a symbolic link" \
+    "$dir/data/odd/fifo: not a regular file" "$dir/data/nothing: No such file or directory" "/etc/hostname: not below a root" \
+    "2 files will be brought" "2 will not: 1 not below a root, 1 above max_file"; do
+    grep -qxF "$line" "$dir/out" || { cat "$dir/out"; fail "preload does not say '$line'"; }
+done
+for i in $(seq 30); do ln -s f6 "$dir/data/odd/link$i"; done
+expect 0 preload "$dir/data/odd"
+grep -qx 'and 12 more that are not brought' "$dir/out" || { cat "$dir/out"; fail "preload names all"; }
+expect 1 preload "$dir/data/odd/fifo"
+says "none of these can be brought"
+for _ in $(seq 2400); do [ "$(figure files)" = 9 ] && break; sleep 0.05; done
+rm -r "$dir/data/odd"
+files=$(figure files) reads=$(figure shared_reads_total)
+[ "$files" = 9 ] && [ "$reads" = 3 ] || fail "preload of some: $files files, $reads reads"
 expect 0 preload --seed 3 --epochs 2 "$dir/data"
-for _ in $(seq 2400); do [ "$(figure files)" = 10 ] && break; sleep 0.05; done
-[ "$(figure files)" = 10 ] && [ "$(figure shared_reads_total)" = 4 ] || fail "preload brings each file once"
+for _ in $(seq 2400); do [ "$(figure files)" = 11 ] && break; sleep 0.05; done
+[ "$(figure files)" = 11 ] && [ "$(figure shared_reads_total)" = 5 ] || fail "preload brings each file once"
 
 # A bit that flips while the daemon is away is never handed out; one that flips while it runs is found.
 end KILL

@@ -212,8 +212,10 @@ void cached_print_text(FILE *f, const struct cached_figures *s)
             " had changed; %" PRIu64 " to bring\n",
             s->node->owner.fetches, vv_bytes_human(s->node->owner.fetched_bytes, a, sizeof(a)),
             s->node->owner.looks, s->node->owner.changed, s->node->waiting);
-    fprintf(f, "others   %" PRIu64 " files sent (%s), %" PRIu64 " copies kept for them\n",
-            c->served, vv_bytes_human(c->served_bytes, a, sizeof(a)), c->copied);
+    fprintf(f,
+            "others   %" PRIu64 " files sent (%s), %" PRIu64 " copies kept for them; %" PRIu64
+            " received damaged\n",
+            c->served, vv_bytes_human(c->served_bytes, a, sizeof(a)), c->copied, c->rejected);
     for (size_t i = 0; i < s->node->nr; i++) {
         const struct vv_node_row *r = &s->node->rows[i];
 

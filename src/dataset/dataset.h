@@ -115,6 +115,17 @@ VV_WARN_UNUSED int vv_dataset_get(struct vv_dataset *d, const char *path,
 VV_WARN_UNUSED int vv_dataset_peek(struct vv_dataset *d, const char *path,
                                    struct vv_dataset_gen *ret_gen, bool *ret_verified);
 
+/* The checksum (vv_hash64) that this generation had when it was brought, without touching the disk. It goes
+ * wherever the file goes, so that damage on the way, or on a disk, is seen by the next who gets it. -ENOENT,
+ * -ESTALE as above. */
+VV_WARN_UNUSED int vv_dataset_sum(struct vv_dataset *d, const char *path,
+                                  const struct vv_dataset_gen *gen, uint64_t *ret_sum);
+
+/* Reads all of a file now and compares its checksum, although it was verified before. -EBADMSG: it was damaged,
+ * and is here no more; -ENOENT, -ESTALE as above; other system errors. */
+VV_WARN_UNUSED int vv_dataset_check(struct vv_dataset *d, const char *path,
+                                    const struct vv_dataset_gen *gen);
+
 /* Lets clients open this generation of a file themselves, as `path`, if it could be handed out at once; until
  * somebody has to look at it again (by vv_now_ns), or it is handed out no more. `client_path` is what they call
  * it. -ENOENT, -ESTALE; -EAGAIN: not verified; -ENOSYS: there is no index. */

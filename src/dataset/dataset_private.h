@@ -93,6 +93,13 @@ struct vv_dataset_fill {
     struct vv_hash_stream *hash;
 };
 
+static inline bool vvi_dataset_same_gen(const struct vv_dataset_gen *a,
+                                        const struct vv_dataset_gen *b)
+{
+    return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns &&
+           a->inode == b->inode;
+}
+
 static inline uint64_t vvi_dataset_blocks(uint64_t size)
 {
     return vv_align_up(size, VVI_DATASET_BLOCK);

@@ -44,12 +44,6 @@ static int tell_full(struct vv_dataset *d, int rc)
     return rc;
 }
 
-static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b)
-{
-    return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns &&
-           a->inode == b->inode;
-}
-
 /* Puts an entry in place for a new file. */
 static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struct vvi_entry *e,
                  uint64_t *ret_rank)
@@ -59,7 +53,7 @@ static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struc
 
     vv_mutex_lock(&d->lock);
     ready = vvi_dataset_find_locked(d, want->path);
-    if (ready && same_gen(&ready->gen, &want->gen))
+    if (ready && vvi_dataset_same_gen(&ready->gen, &want->gen))
         rc = -EEXIST;
     for (other = d->bucket[e->hash & (d->nr_buckets - 1)]; other && rc == 0; other = other->chain)
         if (other->state == DATASET_FILLING && strcmp(other->path, want->path) == 0)

@@ -128,6 +128,7 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
     X(placed, "Files that this node, their home, had another node keep.")                        \
     X(copied, "Copies of files taken over from other nodes to keep.")                            \
     X(ahead, "Files brought before they were asked for.")                                        \
+    X(rejected, "Files received from other nodes that did not match their checksum.")            \
     X(retried, "Questions asked again, because a node did not answer or has just come or gone.") \
     X(second, "Files received from a second copy, because the first did not answer.")            \
     X(passed_fenced, "Left to the shared file system: this node is cut off from most.")          \

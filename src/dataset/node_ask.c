@@ -7,6 +7,9 @@
  * several at a time. Up to `memory_file` it is received into a memory file; a larger one into the cache of
  * this node, as a copy that goes first when room is needed: a program that reads a large file from memory
  * would keep all of it there for as long as it is open.
+ *
+ * With the bytes comes the checksum that was taken when the file was brought from the shared file system. Bytes that
+ * do not match it are discarded. The sender is asked to verify its copy, and drops it if it is damaged.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +19,8 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/hash.h"
+#include "core/log.h"
 #include "dataset/node_private.h"
 
 #define SLICE_NS (20 * VV_NS_PER_MS)
@@ -121,6 +126,8 @@ struct rest {
     struct vv_dataset_gen gen;
     uint64_t changes; /* of the file, before anybody was asked */
     uint64_t next;    /* to be asked for */
+    bool has_sum;     /* somebody has said what the next one is */
+    uint64_t sum;     /* of the file, when it was brought from the shared file system */
     struct vv_net_call *call[PIECES];
     unsigned first, nr; /* of the calls that go on: a ring */
 };
@@ -153,6 +160,39 @@ static int ask_piece(struct rest *r)
     return 0;
 }
 
+/* Every piece comes with the checksum of the whole, which has to be the same in all of them. */
+static int take_sum(struct rest *r, const struct vv_net_answer *a)
+{
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)a->body, .max = a->body_bytes};
+    struct vvi_got got;
+
+    vvi_wire_take_got(&p, &got);
+    if (p.bad)
+        return -EBADMSG;
+    if (r->has_sum && r->sum != got.sum)
+        return -ESTALE;
+    r->has_sum = true;
+    r->sum = got.sum;
+    return 0;
+}
+
+/* What was received is not what was brought from the shared file system once. Whoever sent it looks at its copy
+ * before it is asked again, and drops it if it is damaged. */
+static int reject(struct rest *r)
+{
+    uint8_t body[VVI_PEER_BODY_MAX];
+    struct vvi_pack p = {.buf = body, .max = sizeof(body)};
+
+    VVI_COUNT(r->n, rejected);
+    vv_log(VV_LOG_WARNING, "%s, as another node has sent it, is damaged: it is asked for again",
+           r->path);
+    vvi_wire_put_gen(&p, &r->gen);
+    vvi_wire_put_path(&p, r->path);
+    (void)vvi_node_ask_short(r->n, r->peer, VVI_PEER_CHECK, body, p.at,
+                             vv_now_ns() + r->n->opts.patience_ns);
+    return -EAGAIN;
+}
+
 /* Receives all from r->next on, in order. */
 static int receive_rest(struct rest *r, int (*put)(void *to, const void *data, size_t bytes),
                         void *to)
@@ -179,6 +219,8 @@ static int receive_rest(struct rest *r, int (*put)(void *to, const void *data, s
         if (rc == 0 && a.data_bytes != want)
             rc = -EBADMSG;
         if (rc == 0)
+            rc = take_sum(r, &a);
+        if (rc == 0)
             rc = put(to, a.data, a.data_bytes);
         if (r->nr > 0) {
             vv_net_end(r->call[r->first]);
@@ -197,13 +239,19 @@ static int put_fill(void *to, const void *data, size_t bytes)
     return vv_dataset_write(to, data, bytes);
 }
 
-static int put_fd(void *to, const void *data, size_t bytes)
+struct sink {
+    int fd;
+    struct vv_hash_stream *hash;
+};
+
+static int put_sink(void *to, const void *data, size_t bytes)
 {
     const char *from = data;
-    int fd = *(int *)to;
+    struct sink *s = to;
 
+    vv_hash_stream_add(s->hash, data, bytes);
     while (bytes > 0) {
-        ssize_t n = write(fd, from, bytes);
+        ssize_t n = write(s->fd, from, bytes);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -240,7 +288,9 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
         vv_dataset_abort(fill);
         return rc;
     }
-    rc = vv_dataset_commit(fill, NULL);
+    rc = vv_dataset_commit(fill, r->has_sum ? &r->sum : NULL);
+    if (rc == -EBADMSG)
+        return reject(r);
     /* The news has aged while it was on its way. */
     if (rc == 0)
         (void)vv_owner_heard(r->n->owner, r->path, r->changes, st,
@@ -266,28 +316,37 @@ static int into_memory(struct rest *r, const void *data, size_t bytes,
 {
     char name[VV_DOOR_MEMORY_NAME];
     struct vv_door_stat mark;
-    int fd, rc = 0;
+    struct sink sink;
+    int rc;
 
     vv_shared_stat_to_door(st, &mark);
     mark.dev = mark.dev ? mark.dev : vvi_node_dev(r->n, r->path);
     vv_door_memory_name(&mark, name);
-    fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -errno;
+    sink.hash = vv_hash_stream_new();
+    if (!sink.hash)
+        return -ENOMEM;
+    sink.fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (sink.fd < 0) {
+        rc = -errno;
+        goto free_hash;
+    }
     /* Programs that are handed this descriptor see it as the mode of a file. */
-    (void)fchmod(fd, 0600);
-    rc = put_fd(&fd, data, bytes);
+    (void)fchmod(sink.fd, 0600);
+    rc = put_sink(&sink, data, bytes);
     r->next = bytes;
     if (rc == 0)
-        rc = receive_rest(r, put_fd, &fd);
+        rc = receive_rest(r, put_sink, &sink);
+    if (rc == 0 && vv_hash_stream_value(sink.hash) != r->sum)
+        rc = reject(r);
     if (rc == 0)
-        rc = vvi_node_memory_seal(fd, ret_fd);
-    if (rc < 0) {
-        close(fd);
-        return rc;
-    }
-    *ret_keep = fd;
-    return 0;
+        rc = vvi_node_memory_seal(sink.fd, ret_fd);
+    if (rc < 0)
+        close(sink.fd);
+    else
+        *ret_keep = sink.fd;
+free_hash:
+    vv_hash_stream_free(sink.hash);
+    return rc;
 }
 
 static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
@@ -298,6 +357,8 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
 
     r->gen = got->st.gen;
     r->path = g->path;
+    r->has_sum = true;
+    r->sum = got->sum;
     if (a->data_bytes != VV_MIN(r->gen.size, VVI_NODE_PIECE))
         return -EBADMSG;
     if (r->gen.size <= n->opts.memory_file) {

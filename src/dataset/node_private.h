@@ -23,6 +23,7 @@ enum vvi_peer_type {
     VVI_PEER_KEEP,     /* have a copy of this file of mine */
     VVI_PEER_BRING,    /* fetch these before they are asked for */
     VVI_PEER_WILL,     /* a message: these files will be yours when I am gone */
+    VVI_PEER_CHECK,    /* what you sent of this file is damaged: verify what you have */
 };
 
 enum {
@@ -57,6 +58,7 @@ struct vvi_got {
     uint64_t age_ns; /* since it was looked at on the shared file system */
     uint64_t at;     /* a node */
     int why;         /* a negative errno */
+    uint64_t sum;    /* of all of the file, taken when it was brought; with bytes only */
     struct vv_shared_stat st;
 };
 

@@ -161,6 +161,11 @@ static void answer_get(struct vv_node *n, struct vv_net_req *req, const struct v
     struct vvi_got got;
     int fd = -1, rc = vvi_node_serve(n, g, vv_net_req_deadline_ns(req), &got, &fd);
 
+    /* Never computed from what is on disk now: damage would get a checksum that matches it. */
+    if (rc == 0 && fd >= 0 && vv_dataset_sum(n->cache, g->path, &got.st.gen, &got.sum) < 0) {
+        close(fd);
+        rc = -ESTALE; /* dropped meanwhile */
+    }
     if (rc < 0) {
         answer(req, rc);
         return;
@@ -317,6 +322,24 @@ static void do_keep(struct vv_node *n, struct vvi_job *job, bool stopping)
     free(job);
 }
 
+/* Another node got bytes that do not match their checksum. It is not believed, the disk is. */
+static void do_check(struct vv_node *n, struct vvi_job *job, bool stopping)
+{
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
+    char path[VV_DATASET_PATH_MAX + 1];
+    struct vv_dataset_gen gen;
+    int rc;
+
+    vvi_wire_take_gen(&p, &gen);
+    vvi_wire_take_path(&p, path);
+    if (stopping || p.bad || p.at != p.max)
+        rc = stopping ? -ESHUTDOWN : -EBADMSG;
+    else
+        rc = vv_dataset_check(n->cache, path, &gen);
+    answer(job->req, rc);
+    free(job);
+}
+
 static void do_bring(struct vv_node *n, struct vvi_job *job, bool stopping)
 {
     struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
@@ -342,7 +365,7 @@ void vvi_node_serve_request(void *user, struct vv_net_req *req, const struct vv_
     } kinds[] = {
         {VVI_PEER_GET, VVI_QUEUE_FAST, do_get_fast}, {VVI_PEER_DROP, VVI_QUEUE_FAST, do_drop},
         {VVI_PEER_HOLD, VVI_QUEUE_LIST, do_hold},    {VVI_PEER_KEEP, VVI_QUEUE_COPY, do_keep},
-        {VVI_PEER_BRING, VVI_QUEUE_FAST, do_bring},
+        {VVI_PEER_BRING, VVI_QUEUE_FAST, do_bring},  {VVI_PEER_CHECK, VVI_QUEUE_LIST, do_check},
     };
     struct vv_node *n = user;
     struct vvi_job *job = NULL;

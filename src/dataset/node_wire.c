@@ -131,6 +131,7 @@ void vvi_wire_put_got(struct vvi_pack *p, const struct vvi_got *g)
     vvi_wire_put(p, g->load, 8);
     vvi_wire_put(p, g->age_ns, 8);
     vvi_wire_put(p, g->at, 8);
+    vvi_wire_put(p, g->sum, 8);
     vvi_wire_put_stat(p, &g->st);
 }
 
@@ -141,6 +142,7 @@ void vvi_wire_take_got(struct vvi_pack *p, struct vvi_got *g)
     g->load = vvi_wire_take(p, 8);
     g->age_ns = vvi_wire_take(p, 8);
     g->at = vvi_wire_take(p, 8);
+    g->sum = vvi_wire_take(p, 8);
     vvi_wire_take_stat(p, &g->st);
     if (what < VVI_GOT_FILE || what > VVI_GOT_PASS || why > 4095 || p->at != p->max)
         p->bad = true;

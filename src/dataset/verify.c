@@ -115,8 +115,7 @@ static int look_up(struct vv_dataset *d, const char *path, const struct vv_datas
     e = vvi_dataset_find_locked(d, path);
     if (!e)
         rc = -ENOENT;
-    else if (gen && (gen->size != e->gen.size || gen->mtime_ns != e->gen.mtime_ns ||
-                     gen->ctime_ns != e->gen.ctime_ns || gen->inode != e->gen.inode))
+    else if (gen && !vvi_dataset_same_gen(gen, &e->gen))
         rc = -ESTALE;
     if (rc == 0) {
         e->pins++;
@@ -164,6 +163,41 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     return 0;
 }
 
+int vv_dataset_sum(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
+                   uint64_t *ret_sum)
+{
+    struct vvi_entry *e;
+    int rc = 0;
+
+    vv_mutex_lock(&d->lock);
+    e = vvi_dataset_find_locked(d, path);
+    if (!e)
+        rc = -ENOENT;
+    else if (!vvi_dataset_same_gen(gen, &e->gen))
+        rc = -ESTALE;
+    else
+        *ret_sum = e->sum;
+    vv_mutex_unlock(&d->lock);
+    return rc;
+}
+
+int vv_dataset_check(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen)
+{
+    struct vvi_entry *e;
+    bool verified;
+    int fd = -1, rc = look_up(d, path, gen, &e, &verified);
+
+    if (rc < 0)
+        return rc;
+    rc = open_entry(d, e, &fd);
+    if (rc == 0)
+        rc = vvi_dataset_verify(d, fd, e->gen.size, e->sum);
+    if (fd >= 0)
+        d->os->close(d->os, fd);
+    finish(d, e, rc == 0, is_damage(rc), false);
+    return is_damage(rc) ? -EBADMSG : rc;
+}
+
 int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
                     const char *client_path, const struct vv_door_stat *stat, uint64_t until_ns,
                     bool direct)
@@ -177,8 +211,7 @@ int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_data
     e = vvi_dataset_find_locked(d, path);
     if (!e)
         rc = -ENOENT;
-    else if (gen->size != e->gen.size || gen->mtime_ns != e->gen.mtime_ns ||
-             gen->ctime_ns != e->gen.ctime_ns || gen->inode != e->gen.inode)
+    else if (!vvi_dataset_same_gen(gen, &e->gen))
         rc = -ESTALE;
     else if (!e->verified)
         rc = -EAGAIN;

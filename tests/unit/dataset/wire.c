@@ -28,6 +28,7 @@ static void there_and_back(void)
                         .load = 9,
                         .age_ns = 8,
                         .at = 7,
+                        .sum = 0x0123456789abcdef,
                         .why = -EFBIG,
                         .st = {.gen = {5, 6, 7, 8},
                                .mode = 0100644,
@@ -53,7 +54,7 @@ static void there_and_back(void)
     p = (struct vvi_pack){.buf = buf, .max = p.at};
     vvi_wire_take_got(&p, &b);
     T_CHECK(!p.bad && b.what == a.what && b.why == a.why && b.load == a.load && b.at == a.at &&
-            b.age_ns == a.age_ns && memcmp(&a.st, &b.st, sizeof(a.st)) == 0);
+            b.age_ns == a.age_ns && b.sum == a.sum && memcmp(&a.st, &b.st, sizeof(a.st)) == 0);
     /* A path that is too long for the buffer. */
     p = (struct vvi_pack){.buf = buf, .max = 100};
     vvi_wire_put_get(&p, &g);

@@ -25,26 +25,39 @@
 
 /* ---- the token ---- */
 
-/* Nobody else can know it. In a folder that others may write to, one of them could have put it there; root
- * is somebody else on many shared file systems. */
-static bool is_private(int fd)
+/* No other user can know it. In a folder that others may write to, one of them could have put it there: root, too,
+ * takes only its own. */
+static bool is_private(int fd, char *err, size_t err_bytes, const char *path)
 {
     struct stat st;
 
-    return fstat(fd, &st) == 0 && (st.st_mode & 077) == 0 &&
-           (st.st_uid == geteuid() || st.st_uid == 0 || geteuid() == 0);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        snprintf(err, err_bytes, "token: %s is not a regular file", path);
+        return false;
+    }
+    if ((st.st_mode & 077) == 0 && (st.st_uid == geteuid() || st.st_uid == 0))
+        return true;
+    snprintf(
+        err, err_bytes,
+        "token: %s belongs to user %lu and has mode %04o, expected user %lu or root, and closed "
+        "to others: chmod 600, or make one of your own (where root is another user, as on "
+        "many shared file systems, on local disk)",
+        path, (unsigned long)st.st_uid, (unsigned)(st.st_mode & 07777), (unsigned long)geteuid());
+    return false;
 }
 
-/* -EPERM: it is not this user's alone. */
-static int read_token(const char *path, void **ret_token, size_t *ret_bytes)
+/* -EPERM: it is not this user's alone; the text says why. `links`: O_NOFOLLOW, or 0 for a path that the user named,
+ * which may be a link (secrets of Kubernetes are). */
+static int read_token(const char *path, int links, char *err, size_t err_bytes, void **ret_token,
+                      size_t *ret_bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links), rc = 0;
     char *buf;
     ssize_t n;
 
     if (fd < 0)
         return -errno;
-    if (!is_private(fd)) {
+    if (!is_private(fd, err, err_bytes, path)) {
         close(fd);
         return -EPERM;
     }
@@ -96,7 +109,7 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
 
     if (c->token[0]) {
         snprintf(path, sizeof(path), "%s", c->token);
-        rc = read_token(path, ret_token, ret_bytes);
+        rc = read_token(path, 0, err, err_bytes, ret_token, ret_bytes);
     } else {
         if (mkdir(c->meet, 0700) < 0 && errno != EEXIST) {
             rc = -errno;
@@ -104,12 +117,12 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
             return rc;
         }
         snprintf(path, sizeof(path), "%s/token", c->meet);
-        rc = read_token(path, ret_token, ret_bytes);
+        rc = read_token(path, O_NOFOLLOW, err, err_bytes, ret_token, ret_bytes);
         if (rc == -ENOENT)
             rc = draw_token(path);
         /* On some file systems others see it a moment later. */
         for (int i = 0; rc == 0 && i < TOKEN_TRIES; i++) {
-            rc = read_token(path, ret_token, ret_bytes);
+            rc = read_token(path, O_NOFOLLOW, err, err_bytes, ret_token, ret_bytes);
             if (rc != -ENOENT)
                 break;
             vv_sleep_until_ns(vv_now_ns() + TOKEN_WAIT);
@@ -119,10 +132,9 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
     if (rc == -EMSGSIZE)
         snprintf(err, err_bytes, "token: %s does not have %u to %u bytes", path, VV_NET_TOKEN_MIN,
                  VV_NET_TOKEN_MAX);
-    else if (rc == -EPERM)
-        snprintf(err, err_bytes, "token: %s has to be yours, and closed to others (chmod 600)",
-                 path);
-    else if (rc < 0)
+    else if (rc == -ELOOP)
+        snprintf(err, err_bytes, "token: %s is a link, expected a file of yours: remove it", path);
+    else if (rc < 0 && rc != -EPERM)
         snprintf(err, err_bytes, "token: %s: %s", path, strerror(-rc));
     return rc;
 }

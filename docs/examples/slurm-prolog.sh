@@ -6,10 +6,23 @@
 # To be set for the job, by sbatch --export say:
 #   VARVE_ROOTS  folders that programs read, with colons in between; without it nothing is done
 #   VARVE_NVME   folder on local disk (/tmp)
+#
+# Everything lies in one folder of the job. Its name can be guessed: one that another user has made before, or a link,
+# is refused, and the programs read the shared file system.
 [ -n "$VARVE_ROOTS" ] || exit 0
 dir=${VARVE_NVME:-/tmp}/varve-$SLURM_JOB_ID
-socket=/tmp/varve-$SLURM_JOB_ID.sock
-mkdir -p -m 700 "$dir"
+socket=$dir/sock
+mkdir -m 700 "$dir" 2>/dev/null
+# Of another task of this job, or ours from a moment ago: a folder, no link, of this user, closed to others.
+# (2700: made below a folder that hands its group down.)
+[ -L "$dir" ] || what=$(stat -c '%F %u %a' "$dir" 2>/dev/null)
+case ${what:-none} in
+"directory $(id -u) 700" | "directory $(id -u) 2700") ;;
+*)
+    echo "varve: $dir is not a folder of this user alone (mode 700): the cache is not used" >&2
+    exit 0
+    ;;
+esac
 (
     # Of several tasks on a node one starts it, the others wait for that.
     flock 9

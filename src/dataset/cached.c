@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,8 +118,8 @@ int vv_cached_control(const struct vv_cached *c, char *buf, size_t size)
 
 /* ---- the rest ---- */
 
-/* The disk that a folder is on, or will be. */
-static int free_of(const char *path, uint64_t *ret_bytes)
+/* The disk that a folder is on, or will be: what is free on it, and its size. */
+static int room_of(const char *path, uint64_t *ret_bytes, uint64_t *ret_all)
 {
     char folder[VV_CONFIG_TEXT];
     struct statvfs fs;
@@ -134,6 +135,50 @@ static int free_of(const char *path, uint64_t *ret_bytes)
         *slash = '\0';
     }
     *ret_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    *ret_all = (uint64_t)fs.f_blocks * fs.f_frsize;
+    return 0;
+}
+
+/* Where a path leads, of which the end may not exist yet. */
+static int resolve(const char *path, char resolved[PATH_MAX])
+{
+    char part[VV_CONFIG_TEXT], found[PATH_MAX];
+    char *slash;
+
+    snprintf(part, sizeof(part), "%s", path);
+    while (!realpath(part, found)) {
+        slash = strrchr(part, '/');
+        if (errno != ENOENT || !slash || slash == part)
+            return -errno;
+        *slash = '\0';
+    }
+    return snprintf(resolved, PATH_MAX, "%s%s", found, path + strlen(part)) < PATH_MAX
+               ? 0
+               : -ENAMETOOLONG;
+}
+
+/* A cache in a folder that is served would be cached itself. */
+static int refuse_inside(const struct vv_cached *c, char *err, size_t err_bytes)
+{
+    char roots[VV_CONFIG_TEXT], cache[PATH_MAX], root[PATH_MAX];
+    char *at = roots, *word;
+
+    if (resolve(c->cache, cache) < 0)
+        return 0; /* opening it will say why */
+    snprintf(roots, sizeof(roots), "%s", c->roots);
+    while ((word = strsep(&at, ":"))) {
+        size_t n;
+
+        if (!*word || !realpath(word, root))
+            continue;
+        n = strlen(root);
+        if (strncmp(cache, root, n) == 0 &&
+            (root[n - 1] == '/' || cache[n] == '/' || cache[n] == '\0'))
+            return vv_settings_fail(err, err_bytes,
+                                    "cache: %s lies in %s, which is served; expected a folder "
+                                    "outside of the roots, on local disk",
+                                    c->cache, word);
+    }
     return 0;
 }
 
@@ -210,9 +255,35 @@ static int whole_paths(struct vv_cached *c, char *err, size_t err_bytes)
     return rc;
 }
 
+static int complete_capacity(struct vv_cached *c, char *err, size_t err_bytes)
+{
+    char wanted[VV_BYTES_TEXT], there[VV_BYTES_TEXT];
+    uint64_t room = 0, all = 0;
+    int rc = room_of(c->cache, &room, &all);
+
+    if (rc < 0) {
+        vv_settings_fail(err, err_bytes, "cache: %s: %s", c->cache, strerror(-rc));
+        return rc;
+    }
+    if (c->capacity == 0) {
+        c->capacity = (room + held_in(c->cache)) / 5 * 4;
+        if (c->capacity < CAPACITY_MIN)
+            return vv_settings_fail(err, err_bytes, "cache: the disk of %s is full", c->cache);
+    }
+    if (c->capacity < CAPACITY_MIN)
+        return vv_settings_fail(err, err_bytes, "capacity: less than 1M holds nothing");
+    /* A file system without a size, as some in memory are, has no end. */
+    if (all > 0 && c->capacity > all)
+        return vv_settings_fail(err, err_bytes,
+                                "capacity: %s is more than the disk of %s has, %s: lower it, or "
+                                "leave it out for four fifths of what is free",
+                                vv_bytes_human(c->capacity, wanted, sizeof(wanted)), c->cache,
+                                vv_bytes_human(all, there, sizeof(there)));
+    return 0;
+}
+
 int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes)
 {
-    uint64_t room = 0;
     int rc;
 
     if (!c->roots[0])
@@ -227,20 +298,12 @@ int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes)
         rc = vv_cached_socket(c, err, err_bytes);
     if (rc == 0)
         rc = whole_paths(c, err, err_bytes);
+    if (rc == 0)
+        rc = refuse_inside(c, err, err_bytes);
+    if (rc == 0)
+        rc = complete_capacity(c, err, err_bytes);
     if (rc < 0)
         return rc;
-    if (c->capacity == 0) {
-        rc = free_of(c->cache, &room);
-        if (rc < 0) {
-            vv_settings_fail(err, err_bytes, "cache: %s: %s", c->cache, strerror(-rc));
-            return rc;
-        }
-        c->capacity = (room + held_in(c->cache)) / 5 * 4;
-        if (c->capacity < CAPACITY_MIN)
-            return vv_settings_fail(err, err_bytes, "cache: the disk of %s is full", c->cache);
-    }
-    if (c->capacity < CAPACITY_MIN)
-        return vv_settings_fail(err, err_bytes, "capacity: less than 1M holds nothing");
     if (c->max_file == 0)
         c->max_file = VV_MIN(MAX_FILE, c->capacity / 100 * MAX_FILE_PCT);
     c->max_file = VV_MIN(c->max_file, c->capacity);

@@ -31,9 +31,11 @@
 #include "core/assert.h"
 #include "core/log.h"
 #include "dataset/dataset_private.h"
+#include "dataset/ours.h"
 #include "policy/next.h"
 
 #define BUCKETS_MIN 64
+#define COMPLAINT   1024
 #define RANK_MAX    ((UINT64_C(1) << 56) - 1)
 
 void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
@@ -223,7 +225,11 @@ static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
     int fd, rc;
 
     vvi_dataset_name(name, e->id, false);
-    fd = d->os->openat(d->os, d->dirfd, name, e->sealed ? O_RDONLY : O_RDWR, 0);
+    fd = d->os->openat(d->os, d->dirfd, name, (e->sealed ? O_RDONLY : O_RDWR) | O_NOFOLLOW, 0);
+    /* A link, or a file of somebody else, was put there before the folder was this user's alone. It is never handed
+     * out. */
+    if (fd == -ELOOP || fd == -EACCES)
+        fd = d->os->unlinkat(d->os, d->dirfd, name) == 0 ? -ENOENT : fd;
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     /* A sealed file cannot be opened for writing, nor locked against others. Looking is enough: the entry is
@@ -523,25 +529,64 @@ static int complain(int rc, char *err, size_t err_bytes, const char *fmt, ...)
     return rc;
 }
 
-static int open_folder(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
+/* Opens what is there, or makes it, and refuses what is not this user's alone. Links are not followed: the folder is
+ * what it says. */
+static int open_dir(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
 {
-    int rc = d->os->mkdirat(d->os, AT_FDCWD, folder, 0700);
+    char why[COMPLAINT] = "";
+    int rc = vv_ours_parents(folder, why, sizeof(why)), fd;
 
+    if (rc < 0)
+        return complain(rc, err, err_bytes, "folder %s is not safe: %s", folder,
+                        why[0] ? why : strerror(-rc));
+    rc = d->os->mkdirat(d->os, AT_FDCWD, folder, 0700);
     if (rc < 0 && rc != -EEXIST)
         return complain(rc, err, err_bytes, "cannot create folder %s: %s", folder, strerror(-rc));
-    d->dirfd = d->os->openat(d->os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
-    if (d->dirfd < 0)
-        return complain(d->dirfd, err, err_bytes, "cannot open folder %s: %s", folder,
-                        strerror(-d->dirfd));
-    d->lock_fd = d->os->openat(d->os, d->dirfd, "lock", O_RDWR | O_CREAT, 0600);
+    fd = d->os->openat(d->os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    /* The kernel says the one or the other of a link. */
+    if (fd == -ELOOP || fd == -ENOTDIR)
+        return complain(fd, err, err_bytes,
+                        "%s is a link or a file, expected a folder: name the folder itself",
+                        folder);
+    if (fd < 0)
+        return complain(fd, err, err_bytes, "cannot open folder %s: %s", folder, strerror(-fd));
+    rc = vv_ours_folder(fd, folder, why, sizeof(why));
+    if (rc < 0) {
+        d->os->close(d->os, fd);
+        return complain(rc, err, err_bytes, "%s", why[0] ? why : strerror(-rc));
+    }
+    d->dirfd = fd;
+    return 0;
+}
+
+static int lock_dir(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
+{
+    char why[COMPLAINT] = "", path[COMPLAINT];
+    int rc;
+
+    d->lock_fd = d->os->openat(d->os, d->dirfd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (d->lock_fd == -ELOOP)
+        return complain(d->lock_fd, err, err_bytes, "%s/lock is a link, expected a file: remove it",
+                        folder);
     if (d->lock_fd < 0)
         return complain(d->lock_fd, err, err_bytes, "cannot write in folder %s: %s", folder,
                         strerror(-d->lock_fd));
+    snprintf(path, sizeof(path), "%s/lock", folder);
+    rc = vv_ours_file(d->lock_fd, path, why, sizeof(why));
+    if (rc < 0)
+        return complain(rc, err, err_bytes, "%s", why[0] ? why : strerror(-rc));
     rc = d->os->lock(d->os, d->lock_fd);
     if (rc == -EBUSY)
         return complain(rc, err, err_bytes, "folder %s is in use by another process", folder);
     return rc < 0 ? complain(rc, err, err_bytes, "cannot lock folder %s: %s", folder, strerror(-rc))
                   : 0;
+}
+
+static int open_folder(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
+{
+    int rc = open_dir(d, folder, err, err_bytes);
+
+    return rc < 0 ? rc : lock_dir(d, folder, err, err_bytes);
 }
 
 static bool are_sound(const struct vv_dataset_opts *o)

@@ -240,7 +240,9 @@ int vvi_dataset_try_seal(struct vv_dataset *d)
     const struct vv_os *os = d->os;
     int fd, rc = os->unlinkat(os, d->dirfd, name); /* one of a former life cannot be written to */
 
-    fd = rc < 0 && rc != -ENOENT ? rc : os->openat(os, d->dirfd, name, O_WRONLY | O_CREAT, 0600);
+    fd = rc < 0 && rc != -ENOENT
+             ? rc
+             : os->openat(os, d->dirfd, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return fd;
     rc = vv_os_write_all(os, fd, "v", 1, 0);

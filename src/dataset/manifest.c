@@ -25,6 +25,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "dataset/dataset_private.h"
+#include "dataset/ours.h"
 
 #define MAGIC        "VARVEDS\n"
 #define FORMAT       1u
@@ -139,8 +140,11 @@ static void rewrite_locked(struct vv_dataset *d)
     char *buf = encode_all(d, &bytes, &records);
     int fd = -ENOMEM, rc;
 
-    if (buf)
-        fd = d->os->openat(d->os, d->dirfd, "manifest.tmp", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    /* Never through a link, nor into a file, that somebody else has left. */
+    if (buf) {
+        (void)d->os->unlinkat(d->os, d->dirfd, "manifest.tmp");
+        fd = d->os->openat(d->os, d->dirfd, "manifest.tmp", O_RDWR | O_CREAT | O_EXCL, 0600);
+    }
     rc = fd < 0 ? fd : vv_os_write_all(d->os, fd, buf, bytes, 0);
     free(buf);
     if (rc == 0)
@@ -326,13 +330,19 @@ static int parse(struct loading *l, const char *buf, uint64_t bytes)
 static int read_manifest(struct loading *l)
 {
     struct vv_dataset *d = l->d;
-    int fd = d->os->openat(d->os, d->dirfd, "manifest", O_RDWR, 0), rc;
+    int fd = d->os->openat(d->os, d->dirfd, "manifest", O_RDWR | O_NOFOLLOW, 0), rc;
+    char *buf = NULL, why[512];
     uint64_t bytes = 0;
-    char *buf = NULL;
 
     if (fd < 0) {
         l->damaged = true;
         return fd == -ENOMEM || fd == -EMFILE || fd == -ENFILE ? fd : 0;
+    }
+    if (vv_ours_file(fd, "manifest", why, sizeof(why)) < 0) {
+        vv_log(VV_LOG_WARNING, "dataset: the cache begins empty: %s", why);
+        d->os->close(d->os, fd);
+        l->damaged = true;
+        return 0;
     }
     rc = d->os->file_bytes(d->os, fd, &bytes);
     if (rc == 0 && bytes > BYTES_MAX)

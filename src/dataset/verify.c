@@ -12,6 +12,7 @@
 
 #include "core/log.h"
 #include "dataset/dataset_private.h"
+#include "dataset/ours.h"
 
 #define READ_BYTES ((size_t)1 << 20)
 
@@ -42,20 +43,26 @@ int vvi_dataset_verify(const struct vv_dataset *d, int fd, uint64_t size, uint64
 /* What of all errors means that the file is of no use any more. */
 static bool is_damage(int rc)
 {
-    return rc == -EBADMSG || rc == -EIO || rc == -ENODATA || rc == -ENOENT;
+    return rc == -EBADMSG || rc == -EIO || rc == -ENODATA || rc == -ENOENT || rc == -ELOOP ||
+           rc == -EPERM;
 }
 
-/* Opens the file of a pinned entry, with the lock that keeps it there. */
-static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd)
+/* Opens the file of a pinned entry, with the lock that keeps it there. One that this life has not verified may be
+ * anything that somebody else left there, while the folder could be written by others. */
+static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, bool verified, int *ret_fd)
 {
-    char name[VVI_DATASET_NAME];
-    int fd, rc;
+    char name[VVI_DATASET_NAME], why[256];
+    int fd, rc = 0;
 
     vvi_dataset_name(name, e->id, false);
-    fd = d->os->openat(d->os, d->dirfd, name, O_RDONLY, 0);
+    fd = verified ? d->os->openat(d->os, d->dirfd, name, O_RDONLY | O_NOFOLLOW, 0)
+                  : vv_os_open_regular(d->os, d->dirfd, name, O_RDONLY | O_NOFOLLOW);
     if (fd < 0)
         return fd;
-    rc = d->os->lock_shared(d->os, fd);
+    if (!verified)
+        rc = vv_ours_file(fd, name, why, sizeof(why));
+    if (rc == 0)
+        rc = d->os->lock_shared(d->os, fd);
     if (rc < 0) {
         d->os->close(d->os, fd);
         return rc;
@@ -141,7 +148,7 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     if (rc < 0)
         return rc;
     its = e->gen;
-    rc = open_entry(d, e, &fd);
+    rc = open_entry(d, e, verified, &fd);
     if (rc == 0 && verified) {
         /* Cheap, and sees a file that was cut off since. */
         rc = d->os->file_bytes(d->os, fd, &bytes);
@@ -189,7 +196,7 @@ int vv_dataset_check(struct vv_dataset *d, const char *path, const struct vv_dat
 
     if (rc < 0)
         return rc;
-    rc = open_entry(d, e, &fd);
+    rc = open_entry(d, e, false, &fd);
     if (rc == 0)
         rc = vvi_dataset_verify(d, fd, e->gen.size, e->sum);
     if (fd >= 0)
@@ -288,7 +295,7 @@ int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around)
             *ret_around = true;
             return damaged;
         }
-        rc = open_entry(d, e, &fd);
+        rc = open_entry(d, e, false, &fd);
         if (rc == 0)
             rc = vvi_dataset_verify(d, fd, e->gen.size, e->sum);
         if (fd >= 0)

@@ -69,8 +69,7 @@ static void read_all(struct job *j, unsigned node)
     for (unsigned i = 0; i < j->files; i++) {
         size_t size = file_size(j, i), have = 0;
         char path[600], *want = content(i, size), *buf = malloc(size + 1);
-        struct vv_door_ask ask = {.path = path,
-                                  .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
+        struct vv_door_ask ask = {.path = path, .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
         struct vv_shared_stat st;
         ssize_t n;
         int fd;
@@ -117,12 +116,12 @@ static struct vv_node_status *status(struct job *j, unsigned node)
     return s;
 }
 
-#define OF(j, k, field)                       \
-    ({                                        \
+#define OF(j, k, field)                           \
+    ({                                            \
         struct vv_node_status *s_ = status(j, k); \
-        uint64_t value_ = s_->field;          \
-        free(s_);                             \
-        value_;                               \
+        uint64_t value_ = s_->field;              \
+        free(s_);                                 \
+        value_;                                   \
     })
 
 static unsigned running(const struct job *j)
@@ -284,7 +283,8 @@ static void onto_disk(void)
     start_all(&j);
     read_all(&j, 0);
     rotten = rot(&j, 0);
-    rotten -= OF(&j, 1, owner.fetches); /* copies of files of node 1, which nobody asks node 0 for */
+    rotten -=
+        OF(&j, 1, owner.fetches); /* copies of files of node 1, which nobody asks node 0 for */
     T_CHECK(rotten > 0);
     read_all(&j, 1);
     T_EQ(OF(&j, 1, counters.rejected), rotten);

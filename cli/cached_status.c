@@ -172,8 +172,8 @@ static void print_passed(FILE *f, const struct vv_node_counters *c)
                {c->passed_late, "no answer in time"},
                {c->passed_changing, "changed while fetched"},
                {c->passed_error, "errors"},
-               {c->passed_missing, "not there"},
-               {c->passed_denied, "no file, or not to be read"},
+               {c->passed_missing, "no such file, or a folder"},
+               {c->passed_denied, "not to be read"},
                {c->passed_link, "links"}};
     const char *between = "left     ";
 

@@ -24,11 +24,11 @@ case ${what:-none} in
     ;;
 esac
 (
-    # Of several tasks on a node one starts it, the others wait for that.
+    # Of several tasks on a node one starts it, the others wait for that. The daemon must not keep the lock (9>&-).
     flock 9
     varve cached status --socket "$socket" >/dev/null 2>&1 ||
         varve cached --daemon --socket "$socket" --node "$SLURMD_NODENAME" --roots "$VARVE_ROOTS" --cache "$dir/files" \
-            --meet "${SLURM_SUBMIT_DIR:-$HOME}/.varve-$SLURM_JOB_ID" --log "$dir/log" >/dev/null
+            --meet "${SLURM_SUBMIT_DIR:-$HOME}/.varve-$SLURM_JOB_ID" --log "$dir/log" >/dev/null 9>&-
 ) 9>"$dir/lock"
 # No daemon: the programs read the shared file system, as ever.
 if [ -S "$socket" ]; then

@@ -27,8 +27,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/assert.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "dataset/dataset_private.h"
 #include "dataset/ours.h"
@@ -36,6 +39,7 @@
 
 #define BUCKETS_MIN 64
 #define COMPLAINT   1024
+#define RESTORE_NS  (10 * VV_NS_PER_S)
 #define RANK_MAX    ((UINT64_C(1) << 56) - 1)
 
 void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
@@ -531,7 +535,8 @@ static int complain(int rc, char *err, size_t err_bytes, const char *fmt, ...)
 
 /* Opens what is there, or makes it, and refuses what is not this user's alone. Links are not followed: the folder is
  * what it says. */
-static int open_dir(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
+static int open_dir(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes,
+                    int *ret_fd)
 {
     char why[COMPLAINT] = "";
     int rc = vv_ours_parents(folder, why, sizeof(why)), fd;
@@ -555,38 +560,127 @@ static int open_dir(struct vv_dataset *d, const char *folder, char *err, size_t 
         d->os->close(d->os, fd);
         return complain(rc, err, err_bytes, "%s", why[0] ? why : strerror(-rc));
     }
-    d->dirfd = fd;
+    *ret_fd = fd;
     return 0;
 }
 
-static int lock_dir(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
+static int lock_dir(struct vv_dataset *d, const char *folder, int dirfd, char *err,
+                    size_t err_bytes, int *ret_fd)
 {
     char why[COMPLAINT] = "", path[COMPLAINT];
-    int rc;
+    int fd = d->os->openat(d->os, dirfd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW, 0600), rc;
 
-    d->lock_fd = d->os->openat(d->os, d->dirfd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
-    if (d->lock_fd == -ELOOP)
-        return complain(d->lock_fd, err, err_bytes, "%s/lock is a link, expected a file: remove it",
+    if (fd == -ELOOP)
+        return complain(fd, err, err_bytes, "%s/lock is a link, expected a file: remove it",
                         folder);
-    if (d->lock_fd < 0)
-        return complain(d->lock_fd, err, err_bytes, "cannot write in folder %s: %s", folder,
-                        strerror(-d->lock_fd));
+    if (fd < 0)
+        return complain(fd, err, err_bytes, "cannot write in folder %s: %s", folder, strerror(-fd));
     snprintf(path, sizeof(path), "%s/lock", folder);
-    rc = vv_ours_file(d->lock_fd, path, why, sizeof(why));
-    if (rc < 0)
-        return complain(rc, err, err_bytes, "%s", why[0] ? why : strerror(-rc));
-    rc = d->os->lock(d->os, d->lock_fd);
-    if (rc == -EBUSY)
-        return complain(rc, err, err_bytes, "folder %s is in use by another process", folder);
-    return rc < 0 ? complain(rc, err, err_bytes, "cannot lock folder %s: %s", folder, strerror(-rc))
-                  : 0;
+    rc = vv_ours_file(fd, path, why, sizeof(why));
+    if (rc < 0) {
+        complain(rc, err, err_bytes, "%s", why[0] ? why : strerror(-rc));
+    } else {
+        rc = d->os->lock(d->os, fd);
+        if (rc == -EBUSY)
+            complain(rc, err, err_bytes, "folder %s is in use by another process", folder);
+        else if (rc < 0)
+            complain(rc, err, err_bytes, "cannot lock folder %s: %s", folder, strerror(-rc));
+    }
+    if (rc < 0) {
+        d->os->close(d->os, fd);
+        return rc;
+    }
+    *ret_fd = fd;
+    return 0;
 }
 
 static int open_folder(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes)
 {
-    int rc = open_dir(d, folder, err, err_bytes);
+    int rc = open_dir(d, folder, err, err_bytes, &d->dirfd);
 
-    return rc < 0 ? rc : lock_dir(d, folder, err, err_bytes);
+    return rc < 0 ? rc : lock_dir(d, folder, d->dirfd, err, err_bytes, &d->lock_fd);
+}
+
+/* ---- a folder that was deleted ---- */
+
+static bool is_deleted(const struct vv_dataset *d)
+{
+    struct stat st;
+
+    return fstat(d->dirfd, &st) == 0 && st.st_nlink == 0;
+}
+
+/* The files are gone, and none of them is handed out any more. manifest.lock is held. */
+static void doom_all(struct vv_dataset *d)
+{
+    vvi_manifest_forget_locked(d);
+    vv_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->nr; i++) {
+        struct vvi_entry *e = d->all[i];
+
+        e->listed = false;
+        e->doomed |= e->state == DATASET_READY || e->state == DATASET_GOING;
+        if (e->state == DATASET_READY)
+            vvi_dataset_set_state_locked(d, e, DATASET_DOOMED);
+    }
+    vv_mutex_unlock(&d->lock);
+}
+
+static int see_any(void *user, const char *name)
+{
+    (void)user;
+    return strcmp(name, "lock") != 0;
+}
+
+/* Another folder behind the same numbers: whatever uses them meanwhile sees the one or the other. */
+static int make_again(struct vv_dataset *d, char *err, size_t err_bytes)
+{
+    int dirfd = -1, lock_fd = -1, rc = open_dir(d, d->folder, err, err_bytes, &dirfd);
+
+    if (rc < 0)
+        return rc;
+    rc = lock_dir(d, d->folder, dirfd, err, err_bytes, &lock_fd);
+    if (rc == 0)
+        rc = d->os->list(d->os, dirfd, see_any, NULL);
+    /* What lies there is not counted: it could fill the disk. */
+    if (rc > 0)
+        rc = complain(-ENOTEMPTY, err, err_bytes, "%s has other files in it", d->folder);
+    if (rc == 0 &&
+        (dup3(lock_fd, d->lock_fd, O_CLOEXEC) < 0 || dup3(dirfd, d->dirfd, O_CLOEXEC) < 0))
+        rc = complain(-errno, err, err_bytes, "%s", strerror(errno));
+    if (lock_fd >= 0)
+        d->os->close(d->os, lock_fd);
+    d->os->close(d->os, dirfd);
+    return rc;
+}
+
+bool vvi_dataset_restore(struct vv_dataset *d)
+{
+    char err[COMPLAINT] = "";
+    bool gone, tries;
+
+    vv_mutex_lock(&d->manifest.lock);
+    gone = is_deleted(d);
+    tries = gone && vv_now_ns() >= d->restore_ns;
+    if (gone)
+        doom_all(d);
+    if (tries) {
+        d->restore_ns = vv_now_ns() + RESTORE_NS;
+        if (make_again(d, err, sizeof(err)) == 0)
+            vv_log(VV_LOG_WARNING,
+                   "dataset: the cache folder %s is gone: it is made again, and files are fetched "
+                   "again",
+                   d->folder);
+        else
+            vv_log(VV_LOG_WARNING,
+                   "dataset: the cache folder %s is gone and cannot be made again (%s): programs "
+                   "read the shared file system until it can",
+                   d->folder, err);
+    }
+    vv_mutex_unlock(&d->manifest.lock);
+    if (gone)
+        vvi_dataset_bury(d);
+    return gone;
 }
 
 static bool are_sound(const struct vv_dataset_opts *o)
@@ -615,6 +709,9 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
     vv_mutex_init(&d->manifest.lock, "manifest", VV_RANK_MANIFEST);
     vv_mutex_init(&d->lock, "dataset", VV_RANK_STORE);
     rc = are_sound(&d->opts) ? 0 : complain(-EINVAL, err, err_bytes, "malformed options");
+    d->folder = rc == 0 ? strdup(folder) : NULL;
+    if (rc == 0 && !d->folder)
+        rc = complain(-ENOMEM, err, err_bytes, "out of memory");
     if (rc == 0)
         rc = open_folder(d, folder, err, err_bytes);
     if (rc == 0) {
@@ -666,6 +763,7 @@ void vv_dataset_close(struct vv_dataset *d)
     vv_mutex_fini(&d->manifest.lock);
     free(d->all);
     free(d->bucket);
+    free(d->folder);
     free(d);
 }
 

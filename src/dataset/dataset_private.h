@@ -62,6 +62,9 @@ struct vvi_manifest {
 struct vv_dataset {
     struct vv_dataset_opts opts; /* immutable, without defaults */
     const struct vv_os *os;
+    char *folder; /* immutable: its path, in case it has to be made again */
+    /* Synchronization: the numbers are immutable. What they stand for is exchanged in one step when the folder has
+     * to be made again, under manifest.lock. */
     int dirfd, lock_fd;
     struct vvi_manifest manifest;
     struct vv_mutex lock; /* rank STORE: never held across a system call */
@@ -81,6 +84,8 @@ struct vv_dataset {
     _Atomic uint64_t files; /* stats.files */
     /* Synchronization: relaxed. Files are sealed, as far as is known. */
     atomic_bool seals;
+    /* Synchronization: manifest.lock. When a folder that is gone may be made again. */
+    uint64_t restore_ns;
     /* Synchronization: relaxed. When a full disk may be told of again. */
     _Atomic uint64_t tell_full_ns;
 };
@@ -135,6 +140,9 @@ void vvi_dataset_unpin_locked(struct vv_dataset *d, struct vvi_entry *e);
 void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e);
 /* Tries to remove the files of entries that nobody is to be given any more. */
 void vvi_dataset_bury(struct vv_dataset *d);
+/* A file, or the folder, was not found. If the folder was deleted, all files are gone; it is made again, empty, or if
+ * that cannot be, files find no room. True: it was. */
+bool vvi_dataset_restore(struct vv_dataset *d);
 /* Makes room for so many bytes on disk, and takes them. `rank`, if not 0: only files that rank farther
  * go, and the high watermark is the limit. */
 int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank);
@@ -144,6 +152,8 @@ uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, 
 /* Reads it and fills the table with what it lists and the folder has; removes everything else. */
 int vvi_manifest_load(struct vv_dataset *d);
 void vvi_manifest_close(struct vv_dataset *d);
+/* What it was written to is gone: the next record writes it again. manifest.lock must be held. */
+void vvi_manifest_forget_locked(struct vv_dataset *d);
 /* An entry that can be handed out, or that cannot any more, which need not have been listed;
  * manifest.lock must be held. A failure costs the manifest, not the cache: it is written anew with
  * the next record. */

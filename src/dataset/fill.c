@@ -105,8 +105,10 @@ static int create(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd, 
 
     vvi_dataset_name(name, e->id, true);
     fd = d->os->openat(d->os, d->dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd == -ENOENT && vvi_dataset_restore(d))
+        fd = d->os->openat(d->os, d->dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
-        return tell_full(d, fd);
+        return fd == -ENOENT ? -ENOSPC : tell_full(d, fd);
     /* A full disk shows here, not in the middle. */
     if (e->gen.size > 0)
         rc = d->os->fallocate(d->os, fd, 0, e->gen.size);
@@ -313,6 +315,9 @@ int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
     if (rc == 0) {
         seal(f, temp);
         rc = d->os->rename(d->os, d->dirfd, temp, name, false);
+        /* The folder was deleted meanwhile. The file itself is there. */
+        if (rc == -ENOENT)
+            rc = -ENOSPC;
     }
     if (rc < 0) {
         vv_dataset_abort(f);

@@ -133,6 +133,12 @@ static void close_fd(struct vv_dataset *d)
     d->manifest.fd = -1;
 }
 
+void vvi_manifest_forget_locked(struct vv_dataset *d)
+{
+    close_fd(d);
+    d->manifest.bytes = d->manifest.records = d->manifest.gone = 0;
+}
+
 static void rewrite_locked(struct vv_dataset *d)
 {
     struct vvi_manifest *m = &d->manifest;

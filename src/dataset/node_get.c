@@ -143,7 +143,7 @@ static int pass_why(struct vv_node *n, int why)
         VVI_COUNT(n, passed_late);
     else if (why == -ENOTCONN)
         VVI_COUNT(n, passed_fenced);
-    else if (why == -ENOENT || why == -ENOTDIR)
+    else if (why == -ENOENT || why == -ENOTDIR || why == -EISDIR)
         VVI_COUNT(n, passed_missing);
     else if (why == -EACCES || why == -EPERM || why == -ELOOP)
         VVI_COUNT(n, passed_denied);

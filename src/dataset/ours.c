@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-
 #define LINKS_MAX 16
 
 /* The number that stands for users who have none in this namespace; 0: there are none. */

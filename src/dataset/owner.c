@@ -335,7 +335,7 @@ static int look(struct vv_owner *o, struct known *k, const char *path,
 /* Gone, or not ours to give any more. */
 static bool is_gone(int rc)
 {
-    return rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR || rc == -ELOOP;
+    return rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR || rc == -EISDIR || rc == -ELOOP;
 }
 
 /* The file is here, the generation that it is now; or an error. The caller is the one who works.

@@ -124,8 +124,10 @@ static int find(const struct real *r, const char *path, int *ret_fd, struct vv_s
     rc = n < 0 ? -errno : ask(fd, found);
     if (rc == 0) {
         where[n] = '\0';
-        if (!S_ISREG(found->mode) || !is_below(r, where))
+        if (!is_below(r, where))
             rc = -EACCES;
+        else if (!S_ISREG(found->mode))
+            rc = S_ISDIR(found->mode) ? -EISDIR : -EACCES;
     }
     if (rc < 0) {
         close(fd);

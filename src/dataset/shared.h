@@ -20,7 +20,7 @@ struct vv_shared_stat {
 void vv_shared_stat_to_door(const struct vv_shared_stat *st, struct vv_door_stat *ret_stat);
 
 struct vv_shared {
-    /* What the file is now. -ENOENT, -EACCES (not below a root, or not a file), or another error. */
+    /* What the file is now. -ENOENT, -EISDIR, -EACCES (not below a root, or not a file), or another error. */
     int (*look)(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat);
     /* Opens it for reading, and tells what it is. */
     int (*open)(const struct vv_shared *s, const char *path, int *ret_file,

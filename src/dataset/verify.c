@@ -94,6 +94,21 @@ static int check_seal(struct vv_dataset *d, struct vvi_entry *e, int fd)
     return rc;
 }
 
+/* Whether the file of a pinned entry is missing because all of them are: the folder is gone. None is damaged then. */
+static bool is_lost(struct vv_dataset *d, const struct vvi_entry *e, int rc)
+{
+    bool doomed;
+
+    if (rc != -ENOENT)
+        return false;
+    if (vvi_dataset_restore(d))
+        return true;
+    vv_mutex_lock(&d->lock);
+    doomed = e->doomed;
+    vv_mutex_unlock(&d->lock);
+    return doomed;
+}
+
 /* Unpins an entry after it was looked at. What was damaged is damaged for everybody. */
 static void finish(struct vv_dataset *d, struct vvi_entry *e, bool good, bool damaged, bool hit)
 {
@@ -142,7 +157,7 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     struct vvi_entry *e;
     struct vv_dataset_gen its;
     uint64_t bytes = 0;
-    bool verified;
+    bool verified, lost;
     int fd = -1, rc = look_up(d, path, gen, &e, &verified);
 
     if (rc < 0)
@@ -161,9 +176,10 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
         rc = check_seal(d, e, fd);
     if (rc < 0 && fd >= 0)
         d->os->close(d->os, fd);
-    finish(d, e, rc == 0, is_damage(rc), rc == 0);
+    lost = is_lost(d, e, rc);
+    finish(d, e, rc == 0, is_damage(rc) && !lost, rc == 0);
     if (rc < 0)
-        return is_damage(rc) ? -EBADMSG : rc;
+        return lost ? -ENOENT : is_damage(rc) ? -EBADMSG : rc;
     *ret_fd = fd;
     if (ret_gen)
         *ret_gen = its;
@@ -191,7 +207,7 @@ int vv_dataset_sum(struct vv_dataset *d, const char *path, const struct vv_datas
 int vv_dataset_check(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen)
 {
     struct vvi_entry *e;
-    bool verified;
+    bool verified, lost;
     int fd = -1, rc = look_up(d, path, gen, &e, &verified);
 
     if (rc < 0)
@@ -201,8 +217,9 @@ int vv_dataset_check(struct vv_dataset *d, const char *path, const struct vv_dat
         rc = vvi_dataset_verify(d, fd, e->gen.size, e->sum);
     if (fd >= 0)
         d->os->close(d->os, fd);
-    finish(d, e, rc == 0, is_damage(rc), false);
-    return is_damage(rc) ? -EBADMSG : rc;
+    lost = is_lost(d, e, rc);
+    finish(d, e, rc == 0, is_damage(rc) && !lost, false);
+    return lost ? -ENOENT : is_damage(rc) ? -EBADMSG : rc;
 }
 
 int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
@@ -290,6 +307,7 @@ int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around)
     while (done < bytes) {
         struct vvi_entry *e = next_to_scrub(d);
         int fd = -1, rc;
+        bool lost;
 
         if (!e) {
             *ret_around = true;
@@ -301,10 +319,11 @@ int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around)
         if (fd >= 0)
             d->os->close(d->os, fd);
         done += VV_MAX(e->gen.size, UINT64_C(1));
-        damaged += is_damage(rc);
+        lost = is_lost(d, e, rc);
+        damaged += is_damage(rc) && !lost;
         if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
             put_back(d, e);
-        finish(d, e, rc == 0, is_damage(rc), false);
+        finish(d, e, rc == 0, is_damage(rc) && !lost, false);
         if (rc < 0 && !is_damage(rc))
             return rc;
     }

@@ -17,6 +17,7 @@
  * handshake and for its sizes; whatever does not fit ends the connection, and so all requests on it.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -26,6 +27,8 @@
 #include "core/log.h"
 #include "net/mac.h"
 #include "net/serve.h"
+
+#define LOG_DENIED_NS (60 * VV_NS_PER_S)
 
 enum { NONCE = 16, HELLO_BYTES = NONCE + 16, CHALLENGE_BYTES = NONCE + 8 + VVI_MAC_BYTES };
 
@@ -155,6 +158,21 @@ struct vvi_conn *vvi_conn_accepted(struct vv_net *net)
     return c;
 }
 
+/* A peer that does not know the token. It may try as often as it likes: the log says so once a minute. */
+static void log_denied(const struct vvi_conn *c, uint64_t peer)
+{
+    struct vv_net *net = c->net;
+    uint64_t now_ns = vv_now_ns();
+
+    if (now_ns < net->log_denied_ns)
+        return;
+    net->log_denied_ns = now_ns + LOG_DENIED_NS;
+    vv_log(VV_LOG_WARNING,
+           "a node (%016" PRIx64 ") with another token than this one's was refused; nodes of one "
+           "job need the same token (%" PRIu64 " connections refused so far)",
+           peer, atomic_load_explicit(&net->count.denied, memory_order_relaxed));
+}
+
 /* It is told no, and has until its deadline to go. */
 static int deny(struct vvi_conn *c)
 {
@@ -193,6 +211,7 @@ static int take_challenge(struct vvi_conn *c, const struct vvi_head *h, const ui
     memcpy(c->nonce[1], body, NONCE);
     if (get64(body + NONCE) != c->peer->id || !proof_is(c, 1, body + NONCE + 8)) {
         vvi_count(c->net, denied, 1);
+        log_denied(c, c->peer->id);
         return -EACCES;
     }
     proof_of(c, 0, mac);
@@ -217,8 +236,12 @@ static int take_proof(struct vvi_conn *c, const struct vvi_head *h, const uint8_
 {
     if (h->body_bytes != VVI_MAC_BYTES)
         return -EBADMSG;
-    if (!proof_is(c, 0, body))
-        return deny(c);
+    if (!proof_is(c, 0, body)) {
+        int rc = deny(c);
+
+        log_denied(c, c->from);
+        return rc;
+    }
     c->state = CONN_OPEN;
     vvi_count(c->net, accepted, 1);
     supersede(c);

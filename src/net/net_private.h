@@ -293,6 +293,7 @@ struct vv_net {
     /* The I/O thread's. */
     struct vvi_conn *conns, *by_serial[VVI_NET_BUCKETS];
     uint64_t next_serial, timer_ns;
+    uint64_t log_denied_ns; /* when the log may say again that a token was refused */
     unsigned nr_conns;
 };
 

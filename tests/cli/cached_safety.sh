@@ -68,6 +68,20 @@ start --roots "$dir/data" --cache "$dir/cache" --capacity 10M --revalidate 0
 [ "$(figure files)" = 3 ] || fail "not taken up: $(figure files) files"
 end
 
+# A node with another token: refused, and the log says so, not of each attempt.
+for n in a b; do (umask 077; printf 'the token of %s, and of no other' $n >"$dir/token.$n"); done
+start --roots "$dir/data" --cache "$dir/cache" --capacity 10M --node a --listen 127.0.0.1:0 --token "$dir/token.a"
+address=$(sed -n 's/.*"name":"a","address":"\([^"]*\)".*/\1/p' < <("$VARVE_BIN" cached status --json))
+printf 'a %s\n' "$address" >"$dir/peers"
+expect 0 --daemon --log "$dir/log.b" --roots "$dir/data" --cache "$dir/cache.b" --capacity 10M --node b --listen 127.0.0.1:0 \
+    --token "$dir/token.b" --peers "$dir/peers" --socket "$dir/sock.b"
+for _ in $(seq 2400); do grep -qs "with another token" "$dir/log" "$dir/log.b" && break; sleep 0.05; done
+grep -q "with another token" "$dir/log" "$dir/log.b" || fail "a token is refused without a word"
+sleep 2
+[ "$(cat "$dir/log" "$dir/log.b" | grep -c "with another token")" -le 2 ] || fail "it says so again and again"
+expect 0 stop --socket "$dir/sock.b"
+end
+
 # The folder of a Slurm job.
 stub=$dir/bin
 mkdir "$stub" "$dir/nvme" "$dir/submit"

@@ -170,7 +170,7 @@ static void print_passed(FILE *f, const struct vv_node_counters *c)
                {c->passed_large, "above max_file"},
                {c->passed_full, "no room"},
                {c->passed_late, "no answer in time"},
-               {c->passed_changing, "changed while fetched"},
+               {c->passed_changing, "changed a moment ago"},
                {c->passed_error, "errors"},
                {c->passed_missing, "no such file, or a folder"},
                {c->passed_denied, "not to be read"},

@@ -143,6 +143,8 @@ static int pass_why(struct vv_node *n, int why)
         VVI_COUNT(n, passed_late);
     else if (why == -ENOTCONN)
         VVI_COUNT(n, passed_fenced);
+    else if (why == -EAGAIN)
+        VVI_COUNT(n, passed_changing);
     else if (why == -ENOENT || why == -ENOTDIR || why == -EISDIR)
         VVI_COUNT(n, passed_missing);
     else if (why == -EACCES || why == -EPERM || why == -ELOOP)

@@ -8,9 +8,12 @@
  * Why no mixture of two generations gets into the cache: the generation is taken from the open file
  * before the first byte is read and again after the last one, and has to be the same. A file that is changed
  * twice within one tick of the file system's times, keeping its size, looks the same; so none is read before
- * the tick of its last change is over. Whatever is written after the first byte was read then has another time,
- * and one generation is one content, here and in what other nodes have of it. (As far as the clocks of
- * this node and of the file system agree.)
+ * the tick of its last change is over. And a write takes its time when it begins: one that is under way changes bytes
+ * for as long as it lasts, and the times no more. How long that is cannot be known, but a write of many bytes takes
+ * long, and so does reading them. So a copy is kept only if the last change was older, when reading began, than
+ * WRITE_TIMES as long as reading took. A file that is too young is read again when it is old enough, if that is soon;
+ * if not, it is left to the caller. (All this as far as the clocks of this node and of the file system agree. A store
+ * through a mapping has no time of its own at all; docs/dataset.md.)
  *
  * A record is some two hundred bytes and the path, and programs may ask about paths without end. One that
  * tells nothing (there was no such file) goes with the last thread that uses it. Of the others at least
@@ -45,8 +48,10 @@
 
 /* How long a change may look like the one before it: kernels take times from a clock that ticks a hundred times
  * a second or more; some file systems keep whole seconds. */
-#define TICK_NS   (20 * VV_NS_PER_MS)
-#define SECOND_NS (VV_NS_PER_S + TICK_NS)
+#define TICK_NS       (20 * VV_NS_PER_MS)
+#define SECOND_NS     (VV_NS_PER_S + TICK_NS)
+#define WRITE_TIMES   4
+#define SETTLE_MAX_NS VV_NS_PER_S /* so long somebody may wait for a file to be old enough */
 
 struct known {
     struct vvi_path path;
@@ -57,8 +62,10 @@ struct known {
     bool looked;    /* the next two mean something */
     uint64_t looked_ns;
     struct vv_shared_stat stat;
-    uint64_t changes;    /* how often it was invalidated ... */
-    uint64_t changed_ns; /* ... and when last */
+    uint64_t changes;            /* how often it was invalidated ... */
+    uint64_t changed_ns;         /* ... and when last */
+    struct vv_dataset_gen young; /* was read, and had changed too short a time before ... */
+    uint64_t young_ns; /* ... which it will not have from then on, by vv_now_ns; 0: none was */
 };
 
 struct vv_owner {
@@ -209,23 +216,26 @@ static int copy(struct vv_owner *o, int file, uint64_t size, struct vv_dataset_f
     return rc;
 }
 
-/* How long it takes until a change of a file would be told from its last one; 0: no longer. */
-static uint64_t unsettled_ns(const struct vv_dataset_gen *gen)
+/* How long it takes until a file may be read, if reading takes so long; 0: no longer. Or how long it took, `ago_ns`
+ * before now. */
+static uint64_t unsettled_ns(const struct vv_dataset_gen *gen, uint64_t read_ns, uint64_t ago_ns)
 {
-    int64_t tick_ns = (int64_t)(gen->ctime_ns % VV_NS_PER_S == 0 ? SECOND_NS : TICK_NS), age_ns;
+    int64_t tick_ns = (int64_t)(gen->ctime_ns % VV_NS_PER_S == 0 ? SECOND_NS : TICK_NS);
+    int64_t need_ns = tick_ns + (int64_t)VV_MIN(WRITE_TIMES * read_ns, UINT64_MAX / 8), age_ns;
     struct timespec ts;
 
     clock_gettime(CLOCK_REALTIME, &ts);
-    age_ns = (int64_t)((uint64_t)ts.tv_sec * VV_NS_PER_S + (uint64_t)ts.tv_nsec - gen->ctime_ns);
+    age_ns = (int64_t)((uint64_t)ts.tv_sec * VV_NS_PER_S + (uint64_t)ts.tv_nsec - ago_ns -
+                       gen->ctime_ns);
     /* From far ahead: the clocks do not agree, and waiting for that would be waiting for ever. */
-    return age_ns >= tick_ns || age_ns < -tick_ns ? 0 : (uint64_t)(tick_ns - age_ns);
+    return age_ns >= need_ns || age_ns < -tick_ns ? 0 : (uint64_t)(need_ns - age_ns);
 }
 
 /* Waits until the file that is open may be read. -EAGAIN: it has changed meanwhile. */
 static int let_settle(struct vv_owner *o, int file, const struct vv_shared_stat *st)
 {
     const struct vv_shared *s = o->opts.shared;
-    uint64_t wait_ns = unsettled_ns(&st->gen);
+    uint64_t wait_ns = unsettled_ns(&st->gen, 0, 0);
     struct vv_shared_stat after;
     int rc;
 
@@ -236,24 +246,39 @@ static int let_settle(struct vv_owner *o, int file, const struct vv_shared_stat 
     return rc < 0 ? rc : same_gen(&st->gen, &after.gen) ? 0 : -EAGAIN;
 }
 
+/* What came of one attempt. */
+struct attempt {
+    bool brought;
+    bool young; /* it was read, and cannot be kept, because it had changed a moment before ... */
+    uint64_t wait_ns; /* ... and may be read again so much later */
+};
+
 /* Brings the file that is open, unless it is here. */
 static int bring_open(struct vv_owner *o, const struct order *order, int file,
-                      const struct vv_dataset_gen *gen, bool *ret_brought)
+                      const struct vv_dataset_gen *gen, struct attempt *a)
 {
     struct vv_dataset_want want = {order->path, *gen, order->next_use, order->ahead};
     const struct vv_shared *s = o->opts.shared;
     struct vv_shared_stat after;
     struct vv_dataset_fill *fill;
+    uint64_t begun_ns, took_ns;
     int rc = vv_dataset_begin(o->opts.cache, &want, &fill);
 
-    *ret_brought = false;
     if (rc < 0)
         return rc == -EEXIST ? 0 : rc;
+    begun_ns = vv_now_ns();
     rc = copy(o, file, gen->size, fill);
     if (rc == 0)
         rc = s->look_again(s, file, &after);
     if (rc == 0 && !same_gen(gen, &after.gen))
         rc = -EAGAIN;
+    took_ns = vv_now_ns() - begun_ns;
+    if (rc == 0) {
+        /* By now it is older, by as long as it took. */
+        a->young = unsettled_ns(gen, took_ns, took_ns) > 0;
+        a->wait_ns = unsettled_ns(gen, took_ns, 0);
+        rc = a->young ? -EAGAIN : 0;
+    }
     if (rc < 0) {
         vv_dataset_abort(fill);
         return rc;
@@ -263,8 +288,35 @@ static int bring_open(struct vv_owner *o, const struct order *order, int file,
     o->stats.fetched_bytes += gen->size;
     vv_mutex_unlock(&o->lock);
     rc = vv_dataset_commit(fill, NULL);
-    *ret_brought = rc == 0;
+    a->brought = rc == 0;
     return rc;
+}
+
+/* Whether a generation was read before, and is still too young to be read again. */
+static bool is_young(struct vv_owner *o, const struct known *k, const struct vv_dataset_gen *gen)
+{
+    bool young;
+
+    vv_mutex_lock(&o->lock);
+    young = k->young_ns != 0 && same_gen(&k->young, gen) && vv_now_ns() < k->young_ns;
+    vv_mutex_unlock(&o->lock);
+    return young;
+}
+
+/* It will be old enough later. False: too late for somebody to wait for it. */
+static bool wait_for_age(struct vv_owner *o, struct known *k, const struct vv_dataset_gen *gen,
+                         uint64_t wait_ns)
+{
+    uint64_t until_ns = vv_now_ns() + wait_ns;
+
+    vv_mutex_lock(&o->lock);
+    k->young = *gen;
+    k->young_ns = until_ns;
+    vv_mutex_unlock(&o->lock);
+    if (wait_ns > SETTLE_MAX_NS)
+        return false;
+    vv_sleep_until_ns(until_ns);
+    return true;
 }
 
 static int bring(struct vv_owner *o, struct known *k, const struct order *order)
@@ -274,8 +326,8 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
 
     for (int i = 0; i < TRIES && rc == -EAGAIN; i++) {
         uint64_t begun_ns = o->opts.now_ns(), changes;
+        struct attempt a = {false, false, 0};
         struct vv_shared_stat st;
-        bool brought;
         int file;
 
         vv_mutex_lock(&o->lock);
@@ -284,15 +336,21 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
         rc = s->open(s, order->path, &file, &st);
         if (rc < 0)
             break;
-        brought = false;
+        if (is_young(o, k, &st.gen)) {
+            s->close(s, file);
+            rc = -EAGAIN;
+            break;
+        }
         rc = let_settle(o, file, &st);
         if (rc == 0)
-            rc = bring_open(o, order, file, &st.gen, &brought);
+            rc = bring_open(o, order, file, &st.gen, &a);
         s->close(s, file);
-        if (rc == 0)
+        if (rc == 0 || a.young)
             note(o, k, &st, begun_ns, changes);
-        if (brought && o->opts.brought)
+        if (a.brought && o->opts.brought)
             o->opts.brought(o->opts.user, order->path, &st);
+        if (a.young && !wait_for_age(o, k, &st.gen, a.wait_ns))
+            break;
     }
     if (rc == -EFBIG || rc == -ENOSPC) {
         vv_mutex_lock(&o->lock);

@@ -35,7 +35,8 @@ void vv_owner_free(struct vv_owner *o);
  * bringing or looking at the same file; bringing it itself takes as long as the shared file system does.
  *   -EFBIG, -ENOSPC  it cannot be kept here: the caller reads the shared file system itself
  *   -ETIMEDOUT       somebody else is still at it
- *   -EAGAIN          it changed all the time while it was read
+ *   -EAGAIN          it changed all the time while it was read, or so shortly before that the one who changed it
+ *                    may not have been done: the caller reads the shared file system itself
  *   -ENOENT, -EACCES and other errors of the shared file system, or of the cache */
 VV_WARN_UNUSED int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns,
                                 int *ret_fd, struct vv_shared_stat *ret_stat);

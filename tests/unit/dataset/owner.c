@@ -27,10 +27,13 @@ struct fake {
         char letter; /* 0: no such file */
         uint64_t size;
     } file[FILES];
-    int fail;              /* the next read gives this */
-    int change_at;         /* this many reads from now the file becomes the next letter */
-    int changes;           /* how often that shall happen */
-    uint64_t ctime_ns;     /* of all files; 0: long ago */
+    int fail;          /* the next read gives this */
+    int change_at;     /* this many reads from now the file becomes the next letter */
+    int changes;       /* how often that shall happen */
+    uint64_t ctime_ns; /* of all files; 0: long ago */
+    uint64_t
+        write_ns; /* a write began at ctime_ns and takes so long, from the first byte to the last */
+    uint64_t pause_ns;     /* before each read */
     uint64_t read_at_ns;   /* by the real clock: when the last of them began to be read */
     pthread_mutex_t *hold; /* reads take it first */
     atomic_int looks, opens, reads, open_now, waiting;
@@ -107,6 +110,18 @@ static int fake_open(const struct vv_shared *s, const char *path, int *ret_file,
     return 0;
 }
 
+/* What a write that is under way has not come to yet is as it was. */
+static void leave_unwritten(const struct fake *f, int file, char *buf, size_t bytes,
+                            uint64_t offset)
+{
+    uint64_t done = VV_MIN(wall_ns() - f->ctime_ns, f->write_ns) / 1000;
+    uint64_t written = f->file[file].size * done / (f->write_ns / 1000);
+
+    for (size_t i = 0; i < bytes; i++)
+        if (offset + i >= written)
+            buf[i] = '?';
+}
+
 static int64_t fake_read(const struct vv_shared *s, int file, void *buf, size_t bytes,
                          uint64_t offset)
 {
@@ -132,6 +147,10 @@ static int64_t fake_read(const struct vv_shared *s, int file, void *buf, size_t 
         return 0;
     n = n < f->file[file].size - offset ? n : (size_t)(f->file[file].size - offset);
     memset(buf, f->file[file].letter, n);
+    if (f->pause_ns)
+        vv_sleep_until_ns(vv_now_ns() + f->pause_ns);
+    if (f->write_ns)
+        leave_unwritten(f, file, buf, n, offset);
     return (int64_t)n;
 }
 
@@ -413,6 +432,49 @@ static void just_changed(void)
     now += 6 * SECOND;
     T_EQ(letter_of(&u, "/1"), 'a');
     T_CHECK(u.fake.read_at_ns < u.fake.ctime_ns);
+    end(&u);
+}
+
+/* A write takes its time when it begins, and goes on changing bytes. What is read meanwhile is kept by nobody; and who
+ * asks waits for the end of it only if that is soon. */
+static void slowly_written(void)
+{
+    uint64_t reads;
+    struct setup u;
+    char c = 0;
+
+    begin(&u, BIG, 5 * SECOND);
+    /* Reading takes five times 15 ms at least. */
+    u.fake.pause_ns = 15 * VV_NS_PER_MS;
+    for (int i = 0; i < 3; i++) {
+        int rc;
+
+        u.fake.file[1].letter++;
+        u.fake.write_ns = (uint64_t)(100 + 100 * i) * VV_NS_PER_MS;
+        u.fake.ctime_ns = wall_ns() | 1;
+        now += 6 * SECOND;
+        while ((rc = read_letter(u.owner, "/1", &c)) == -EAGAIN) /* on a machine that is busy */
+            usleep(1000);
+        T_OK(rc);
+        T_EQ(c, 'b' + i);
+    }
+    T_EQ(stats(&u).fetches, 3);
+    /* It would take too long: read it yourself. Nobody reads it here again before it is time. */
+    u.fake.pause_ns = 150 * VV_NS_PER_MS;
+    u.fake.file[1].letter++;
+    u.fake.write_ns = 2 * SECOND;
+    u.fake.ctime_ns = wall_ns() | 1;
+    now += 6 * SECOND;
+    T_ERR(read_letter(u.owner, "/1", &c), -EAGAIN);
+    reads = (uint64_t)atomic_load(&u.fake.reads);
+    T_ERR(read_letter(u.owner, "/1", &c), -EAGAIN);
+    T_EQ(atomic_load(&u.fake.reads), reads);
+    T_EQ(stats(&u).fetches, 3);
+    /* Another change, long ago: at once. */
+    u.fake.write_ns = 0;
+    u.fake.ctime_ns = 0;
+    now += 6 * SECOND;
+    T_EQ(letter_of(&u, "/1"), 'e');
     end(&u);
 }
 
@@ -698,6 +760,7 @@ int main(void)
     T_RUN(late_news);
     T_RUN(never_mixed);
     T_RUN(just_changed);
+    T_RUN(slowly_written);
     T_RUN(errors);
     T_RUN(lost_copies);
     T_RUN(ahead);

@@ -155,11 +155,13 @@ static void full_disk(void)
     static const unsigned calls[] = {1u << FAULT_OPENAT, 1u << FAULT_FALLOCATE, 1u << FAULT_PWRITE};
 
     for (unsigned k = 0; k < VV_ARRAY_SIZE(calls); k++) {
+        const char *folder = t_tmpdir();
         struct vv_dataset *d;
         struct fault_os f;
+        unsigned files;
 
         fault_os_init(&f);
-        d = ds_open(t_tmpdir(), CAPACITY, &f.os);
+        d = ds_open(folder, CAPACITY, &f.os);
         told = 0;
         vv_log_set_sink(sink, NULL, VV_LOG_DEBUG);
         for (unsigned i = 0; i < FILES; i++)
@@ -171,6 +173,9 @@ static void full_disk(void)
         for (unsigned i = 0; i < FILES; i++)
             T_ERR(ds_put(d, path_of(i), 1, 20 * DS_KIB), -ENOSPC);
         f.mode = FAULT_NONE;
+        /* Nothing is left of what did not come in. */
+        T_EQ(ds_on_disk(folder, &files), ds_stats(d).used);
+        T_EQ(files, ds_stats(d).files);
         T_OK(ds_put(d, path_of(0), 2, 20 * DS_KIB));
         vv_log_set_sink(NULL, NULL, VV_LOG_DEBUG);
         T_EQ(told, 1);

@@ -33,8 +33,10 @@ struct fake {
     uint64_t ctime_ns; /* of all files; 0: long ago */
     uint64_t
         write_ns; /* a write began at ctime_ns and takes so long, from the first byte to the last */
-    uint64_t pause_ns;     /* before each read */
-    uint64_t read_at_ns;   /* by the real clock: when the last of them began to be read */
+    uint64_t pause_ns;   /* before each read */
+    uint64_t read_at_ns; /* by the real clock: when the last of them began to be read */
+    struct vv_owner *
+        overtake; /* the next look is overtaken: the file becomes the next letter, and this hears of it */
     pthread_mutex_t *hold; /* reads take it first */
     atomic_int looks, opens, reads, open_now, waiting;
 };
@@ -92,6 +94,11 @@ static int fake_look(const struct vv_shared *s, const char *path, struct vv_shar
     if (n < 0 || !f->file[n].letter)
         return -ENOENT;
     fake_stat(f, n, ret_stat);
+    if (f->overtake) {
+        f->file[n].letter++;
+        vv_owner_invalidate(f->overtake, path);
+        f->overtake = NULL;
+    }
     return 0;
 }
 
@@ -435,6 +442,25 @@ static void just_changed(void)
     end(&u);
 }
 
+/* What a look has found, and an invalidation has overtaken, may be older than that: the next who asks looks again. */
+static void overtaken(void)
+{
+    struct vv_shared_stat st;
+    struct setup u;
+
+    begin(&u, BIG, 5 * SECOND);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    now += 6 * SECOND;
+    u.fake.overtake = u.owner;
+    T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
+    T_EQ(st.gen.mtime_ns, 'a'); /* it was, when this was asked */
+    T_ERR(vv_owner_stat_now(u.owner, "/1", &st, NULL), -EAGAIN);
+    T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
+    T_EQ(st.gen.mtime_ns, 'b');
+    T_EQ(letter_of(&u, "/1"), 'b');
+    end(&u);
+}
+
 /* A write takes its time when it begins, and goes on changing bytes. What is read meanwhile is kept by nobody; and who
  * asks waits for the end of it only if that is soon. */
 static void slowly_written(void)
@@ -760,6 +786,7 @@ int main(void)
     T_RUN(late_news);
     T_RUN(never_mixed);
     T_RUN(just_changed);
+    T_RUN(overtaken);
     T_RUN(slowly_written);
     T_RUN(errors);
     T_RUN(lost_copies);

@@ -43,6 +43,8 @@
 #define RETRY_NS     (1000 * NS_PER_MS)
 #define FROZEN_MIN   (1000 * NS_PER_MS)
 #define FROZEN_MAX   (60000 * NS_PER_MS)
+#define ALIVE_NS     (1000 * NS_PER_MS) /* a daemon on a busy machine may be silent for so long */
+#define SLICE_MS     100u /* of waiting, after which it is looked whether that makes sense */
 #define TOTAL_NS     (120000 * NS_PER_MS) /* for one request, whatever the daemon says */
 #define INDEX_AFTER  3                    /* files that are asked for before the index is */
 #define WELCOME_ROOM ((size_t)32768)
@@ -63,7 +65,7 @@ struct vvi_preload_slot {
     struct connection c;
     uint64_t id;
     struct vv_door_request req;
-    char path[VV_DOOR_PATH_MAX + 1]; /* follows req: both are sent as one */
+    char path[VV_DOOR_PATH_MAX + 1 + sizeof(uint64_t)]; /* follows req: both are sent as one */
 };
 _Static_assert(offsetof(struct vvi_preload_slot, path) ==
                    offsetof(struct vvi_preload_slot, req) + sizeof(struct vv_door_request),
@@ -155,10 +157,16 @@ static bool settle(void)
 
 /* ---- roots ---- */
 
+static void learn(void);
+
 static bool below_served(const char *path)
 {
     const struct roots *r = atomic_load_explicit(&served, memory_order_acquire);
 
+    if (!r) {
+        learn();
+        r = atomic_load_explicit(&served, memory_order_acquire);
+    }
     if (!r)
         return true; /* not known yet */
     for (uint32_t i = 0; i < r->nr; i++)
@@ -252,8 +260,6 @@ static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64
     return true;
 }
 
-/* ---- connecting ---- */
-
 static uint64_t now_ns(void)
 {
     struct timespec ts;
@@ -261,6 +267,86 @@ static uint64_t now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000 * NS_PER_MS + (uint64_t)ts.tv_nsec;
 }
+
+/* Publishes roots that were read into memory of WELCOME_ROOM bytes, or gives it back. */
+static void publish(struct roots *r, bool good)
+{
+    const struct roots *was = atomic_load_explicit(&served, memory_order_acquire);
+
+    if (!good || (was && memcmp(was, r, WELCOME_ROOM) == 0))
+        munmap(r, WELCOME_ROOM);
+    else
+        atomic_store_explicit(&served, r, memory_order_release);
+}
+
+/* ---- what the daemon leaves beside its socket ---- */
+
+/* Reads it, and up to `bytes` of what follows. Returns how many; -1: there is nothing of this user's. */
+static long read_life(struct vv_door_life *life, void *more, size_t bytes)
+{
+    char path[sizeof(vvi_preload_settings.socket) + 8];
+    struct {
+        void *at;
+        size_t bytes;
+    } part[2] = {{life, sizeof(*life)}, {more, bytes}};
+    size_t n = strlen(vvi_preload_settings.socket);
+    struct stat st;
+    long got = -1;
+    int fd, saved = errno;
+
+    memcpy(path, vvi_preload_settings.socket, n);
+    memcpy(path + n, ".lock", 6);
+    fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    errno = saved;
+    if (fd < 0)
+        return -1;
+    if (syscall(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 022) == 0 &&
+        (long)st.st_uid == syscall(SYS_geteuid))
+        got = syscall(SYS_readv, fd, part, more ? 2 : 1);
+    syscall(SYS_close, fd);
+    errno = saved;
+    if (got < (long)sizeof(*life) || life->magic != VV_DOOR_LIFE_MAGIC ||
+        life->version != VV_DOOR_VERSION)
+        return -1;
+    return got - (long)sizeof(*life);
+}
+
+/* The roots, from there: a program that reads nothing below them does not even connect. */
+static void learn(void)
+{
+    static atomic_bool done;
+    struct vv_door_life life;
+    struct roots *r;
+    uint64_t index;
+    int saved = errno;
+    bool good = false;
+    char *welcome;
+
+    if (atomic_exchange_explicit(&done, true, memory_order_relaxed))
+        return;
+    r = mmap(NULL, WELCOME_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (r != MAP_FAILED) {
+        welcome = (char *)r + WELCOME_ROOM / 2;
+        good = read_life(&life, welcome, VV_DOOR_MSG_MAX) >= (long)life.welcome_bytes &&
+               read_welcome(welcome, life.welcome_bytes, r, &index);
+        memset(welcome, 0, VV_DOOR_MSG_MAX);
+        publish(r, good);
+    }
+    errno = saved;
+}
+
+/* The daemon has not said for longer than the patience that it is alive: waiting for it would be in vain. */
+static bool is_stopped(void)
+{
+    uint64_t limit_ns = vvi_preload_settings.patience_ms * NS_PER_MS;
+    struct vv_door_life life;
+
+    if (read_life(&life, NULL, 0) < 0 || life.alive_ns == 0)
+        return false;
+    return now_ns() > life.alive_ns + (limit_ns < ALIVE_NS ? ALIVE_NS : limit_ns);
+}
+
+/* ---- connecting ---- */
 
 static void leave_alone(uint64_t ns)
 {
@@ -314,13 +400,16 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_rep
 
     ret_fds[0] = ret_fds[1] = -1;
     do {
+        uint64_t begun_ns = until_ns == 0 ? now_ns() : 0;
+
         msg.msg_control = control.buf;
         msg.msg_controllen = sizeof(control.buf);
         n = syscall(SYS_recvmsg, s->c.fd, &msg, flags);
         /* Signals that keep coming do not make it longer than that. */
-        if (n < 0 && errno == EINTR && until_ns == 0)
-            until_ns = now_ns() + vvi_preload_settings.patience_ms * NS_PER_MS;
-    } while (n < 0 && errno == EINTR && now_ns() < until_ns);
+        if (until_ns == 0)
+            until_ns = begun_ns + vvi_preload_settings.patience_ms * NS_PER_MS;
+    } while (n < 0 && (errno == EINTR || (errno == EAGAIN && !is_stopped())) &&
+             now_ns() < until_ns);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return NOTHING;
     if (n <= 0)
@@ -337,26 +426,32 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_rep
 }
 
 static enum heard say(struct vvi_preload_slot *s, enum vv_door_op op, uint32_t flags,
-                      size_t path_bytes)
+                      size_t path_bytes, uint64_t inode)
 {
+    size_t bytes = sizeof(s->req) + path_bytes;
     long n;
+
+    if (flags & VV_DOOR_INODE) {
+        memcpy(s->path + path_bytes, &inode, sizeof(inode));
+        bytes += sizeof(inode);
+    }
 
     s->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
     s->req = (struct vv_door_request){VV_DOOR_MAGIC, VV_DOOR_VERSION, (uint16_t)op,
                                       s->id,         flags,           (uint32_t)path_bytes};
     do {
-        n = syscall(SYS_sendto, s->c.fd, &s->req, sizeof(s->req) + path_bytes, MSG_NOSIGNAL, NULL,
-                    0);
+        n = syscall(SYS_sendto, s->c.fd, &s->req, bytes, MSG_NOSIGNAL, NULL, 0);
     } while (n < 0 && errno == EINTR);
+    if (flags & VV_DOOR_INODE)
+        s->path[path_bytes] = '\0';
     if (n < 0 && (errno == EBADF || errno == ENOTSOCK))
         return CLOSED;
-    return n == (long)(sizeof(s->req) + path_bytes) ? HEARD : ENDED;
+    return n == (long)bytes ? HEARD : ENDED;
 }
 
 /* HELLO, and what it is answered with. */
 static enum heard greet(struct vvi_preload_slot *s)
 {
-    const struct roots *was = atomic_load_explicit(&served, memory_order_acquire);
     struct roots *r =
         mmap(NULL, WELCOME_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *welcome;
@@ -368,7 +463,7 @@ static enum heard greet(struct vvi_preload_slot *s)
     if (r == MAP_FAILED)
         return NONSENSE;
     welcome = (char *)r + WELCOME_ROOM / 2;
-    heard = say(s, VV_DOOR_OP_HELLO, 0, 0);
+    heard = say(s, VV_DOOR_OP_HELLO, 0, 0, 0);
     if (heard == HEARD)
         heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_DOOR_MSG_MAX, &bytes, fds);
     close_both(fds);
@@ -377,10 +472,7 @@ static enum heard greet(struct vvi_preload_slot *s)
         heard = NONSENSE;
     if (heard == HEARD)
         memset(welcome, 0, VV_DOOR_MSG_MAX);
-    if (heard != HEARD || (was && memcmp(was, r, WELCOME_ROOM) == 0))
-        munmap(r, WELCOME_ROOM);
-    else
-        atomic_store_explicit(&served, r, memory_order_release);
+    publish(r, heard == HEARD);
     return heard;
 }
 
@@ -405,8 +497,9 @@ static int move_up(int fd)
 /* A socket that is connected to a process of this user. */
 static int dial(long uid)
 {
-    struct timeval patience = {vvi_preload_settings.patience_ms / 1000,
-                               vvi_preload_settings.patience_ms % 1000 * 1000};
+    unsigned ms = vvi_preload_settings.patience_ms;
+    struct timeval patience = {ms / 1000, ms % 1000 * 1000};
+    struct timeval slice = {0, (ms < SLICE_MS ? ms : SLICE_MS) * 1000};
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     struct ucred cred;
     socklen_t len = sizeof(cred);
@@ -415,7 +508,7 @@ static int dial(long uid)
     if (fd < 0)
         return -EMFILE; /* of this process, and not for ever */
     memcpy(addr.sun_path, vvi_preload_settings.socket, sizeof(addr.sun_path));
-    if (syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) == 0 &&
+    if (syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) == 0 &&
         syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) == 0 &&
         syscall(SYS_connect, fd, &addr, sizeof(addr)) == 0 &&
         syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0) {
@@ -433,8 +526,13 @@ static bool connect_slot(struct vvi_preload_slot *s, long uid)
     unsigned seen = atomic_load_explicit(&view, memory_order_relaxed);
     enum heard heard;
     struct stat st;
-    int fd = dial(uid);
+    int fd;
 
+    if (is_stopped()) {
+        leave_alone(RETRY_NS);
+        return false;
+    }
+    fd = dial(uid);
     if (fd < 0) {
         if (fd == -EAGAIN || fd == -ETIMEDOUT)
             is_frozen();
@@ -500,9 +598,10 @@ static bool ready(struct vvi_preload_slot *s)
     return connect_slot(s, uid);
 }
 
-/* Waits for the end of a request. Sets errno: 0, or what DONE says. */
-static enum heard finish(struct vvi_preload_slot *s, int flags, struct vv_door_reply *reply,
-                         int fds[2])
+/* Waits for the end of a request, `limit_ns` at most if the daemon says that it is at it. Sets errno: 0, or what DONE
+ * says. */
+static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_ns,
+                         struct vv_door_reply *reply, int fds[2])
 {
     uint64_t until_ns = 0;
     enum heard heard;
@@ -512,7 +611,7 @@ static enum heard finish(struct vvi_preload_slot *s, int flags, struct vv_door_r
         heard = hear(s, flags, reply, NULL, 0, &more, fds);
         if (heard == HEARD && reply->kind == VV_DOOR_PENDING) {
             if (until_ns == 0)
-                until_ns = now_ns() + TOTAL_NS;
+                until_ns = now_ns() + limit_ns;
             else if (now_ns() > until_ns)
                 heard = NOTHING;
         }
@@ -534,8 +633,8 @@ static void fetch_index(struct vvi_preload_slot *s)
     struct vv_door_reply reply;
     int fds[2] = {-1, -1};
 
-    if (say(s, VV_DOOR_OP_INDEX, 0, 0) != HEARD ||
-        finish(s, MSG_CMSG_CLOEXEC, &reply, fds) != HEARD) {
+    if (say(s, VV_DOOR_OP_INDEX, 0, 0, 0) != HEARD ||
+        finish(s, MSG_CMSG_CLOEXEC, TOTAL_NS, &reply, fds) != HEARD) {
         disconnect(s);
         return;
     }
@@ -555,9 +654,15 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
     for (;;) {
         if (!ready(s) || !below_served(s->path))
             return false;
-        heard = say(s, ask->op, ask->nofollow ? VV_DOOR_NOFOLLOW : 0, bytes);
+        heard =
+            say(s, ask->op, (ask->nofollow ? VV_DOOR_NOFOLLOW : 0) | ask->flags, bytes, ask->inode);
+        /* Who changes a file does not wait for other nodes longer than for a daemon that is silent. */
         if (heard == HEARD)
-            heard = finish(s, ask->cloexec ? MSG_CMSG_CLOEXEC : 0, &reply, fds);
+            heard = finish(s, ask->cloexec ? MSG_CMSG_CLOEXEC : 0,
+                           ask->op == VV_DOOR_OP_INVALIDATE
+                               ? vvi_preload_settings.patience_ms * NS_PER_MS
+                               : TOTAL_NS,
+                           &reply, fds);
         if (heard == HEARD)
             break;
         disconnect(s);
@@ -631,26 +736,180 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
     int saved = errno;
     bool ok = false;
 
-    /* That it was written is remembered even if there is nobody to be told. */
-    if ((!is_time() && ask->op != VV_DOOR_OP_INVALIDATE) || !settle() || !(s = acquire()))
+    if (!is_time() || !settle() || !(s = acquire()))
         return false;
     name = (struct vvi_preload_name){
         .path = s->path,
-        .bytes = vvi_preload_path(ask->dirfd, ask->path, s->path, sizeof(s->path)),
+        .bytes = vvi_preload_path(ask->dirfd, ask->path, false, s->path, sizeof(s->path)),
         .nofollow = ask->nofollow,
         .view = atomic_load_explicit(&view, memory_order_relaxed)};
     if (name.bytes > 0 && below_wanted(s->path) && below_served(s->path)) {
         name.hash = vv_door_hash(s->path, name.bytes);
-        if (ask->op == VV_DOOR_OP_INVALIDATE)
-            vvi_preload_wrote(name.hash);
-        if (is_time() && (ask->op == VV_DOOR_OP_INVALIDATE || !vvi_preload_has_written(name.hash)))
+        if (!vvi_preload_has_written(name.hash))
             ok = from_index(ask, &name, &a) || visit(s, ask, name.bytes, &a);
+        /* Written to by another name. */
+        if (ok && vvi_preload_has_written(vvi_preload_inode_hash(a.stat.ino))) {
+            if (ask->op == VV_DOOR_OP_OPEN)
+                syscall(SYS_close, a.fd);
+            ok = false;
+        }
     }
     release(s);
     errno = saved;
     if (ok)
         *ret_answer = a;
     return ok;
+}
+
+/* ---- changes ---- */
+
+/* Only where the roots are known: nothing is asked for it. */
+bool vvi_preload_fd_is_ours(int fd)
+{
+    struct vvi_preload_slot *s;
+    bool is = false;
+
+    if (!settle() || !(s = acquire()))
+        return false;
+    if (below_served("/") || vvi_preload_fd_path(fd, s->path, VV_DOOR_PATH_MAX + 1) == 0)
+        ; /* not known, or no name */
+    else
+        is = below_served(s->path);
+    release(s);
+    return is;
+}
+
+bool vvi_preload_is_guest(void)
+{
+    return syscall(SYS_getpid) != owner;
+}
+
+/* What there is before the change. */
+static void look_at(struct vvi_preload_change *c)
+{
+    struct stat st;
+
+    if (c->is_new)
+        return;
+    if (c->path ? syscall(SYS_newfstatat, c->dirfd, c->path, &st,
+                          c->nofollow ? AT_SYMLINK_NOFOLLOW : 0) < 0
+                : syscall(SYS_fstat, c->dirfd, &st) < 0)
+        return;
+    c->inode = (uint64_t)st.st_ino;
+    c->tree = (S_ISDIR(st.st_mode) && !c->flat) || S_ISLNK(st.st_mode);
+}
+
+/* The path of a change, in a slot that is the caller's. NULL: it is not below a root. */
+static struct vvi_preload_slot *place(struct vvi_preload_change *c, size_t *ret_bytes)
+{
+    struct vvi_preload_slot *s;
+    size_t bytes;
+
+    if (!settle() || !(s = acquire())) {
+        /* Which file it was cannot be remembered. */
+        vvi_preload_wrote_all();
+        return NULL;
+    }
+    bytes = c->path ? vvi_preload_path(c->dirfd, c->path, true, s->path, VV_DOOR_PATH_MAX + 1)
+                    : vvi_preload_fd_path(c->dirfd, s->path, VV_DOOR_PATH_MAX + 1);
+    if (bytes == 0 || (c->path && !below_wanted(s->path)) || !below_served(s->path)) {
+        release(s);
+        return NULL;
+    }
+    *ret_bytes = bytes;
+    return s;
+}
+
+/* Says that the file whose path is in the slot is about to be changed, or was; and remembers it, even if there is
+ * nobody to hear of it. Paths below it are not known here, so that with nobody to hear none is asked for any more. */
+static void tell(struct vvi_preload_slot *s, size_t bytes, const struct vvi_preload_change *c,
+                 bool begins)
+{
+    struct vvi_preload_ask ask = {
+        .op = VV_DOOR_OP_INVALIDATE,
+        .cloexec = true,
+        .flags = (begins ? VV_DOOR_BEGINS : 0) | (c->tree ? VV_DOOR_TREE : 0) |
+                 (c->inode ? VV_DOOR_INODE : 0),
+        .inode = c->inode,
+    };
+    struct vvi_preload_answer a;
+
+    vvi_preload_wrote(vv_door_hash(s->path, bytes));
+    if (c->inode)
+        vvi_preload_wrote(vvi_preload_inode_hash(c->inode));
+    if (!(is_time() && visit(s, &ask, bytes, &a)) && c->tree && below_served(s->path))
+        vvi_preload_wrote_all();
+}
+
+static void change(struct vvi_preload_change *c, bool begins)
+{
+    struct vvi_preload_slot *s;
+    int saved = errno;
+    size_t bytes;
+
+    s = place(c, &bytes);
+    if (s) {
+        if (begins)
+            look_at(c);
+        /* What is below a folder is known by the folder's own path, or reached through a link. */
+        if (c->tree && c->path) {
+            size_t real = vvi_preload_resolve(c->dirfd, c->path, s->path, VV_DOOR_PATH_MAX + 1);
+
+            bytes = real && below_served(s->path)
+                        ? real
+                        : vvi_preload_path(c->dirfd, c->path, true, s->path, VV_DOOR_PATH_MAX + 1);
+        }
+        c->ours = bytes > 0;
+        if (c->ours)
+            tell(s, bytes, c, begins);
+        release(s);
+    }
+    errno = saved;
+}
+
+void vvi_preload_begin(struct vvi_preload_change *c)
+{
+    c->ours = false;
+    if (vvi_preload_on() && (!c->path || vvi_preload_may_be_ours(c->path)))
+        change(c, true);
+}
+
+void vvi_preload_end(struct vvi_preload_change *c)
+{
+    if (c->ours)
+        change(c, false);
+}
+
+struct vvi_preload_slot *vvi_preload_closing(int fd, struct vvi_preload_change *c)
+{
+    struct vvi_preload_slot *s;
+    int saved = errno;
+    size_t bytes;
+
+    *c = (struct vvi_preload_change){.dirfd = fd};
+    if (!vvi_preload_on() || atomic_load_explicit(&not_before_ns, memory_order_relaxed) == NEVER)
+        return NULL;
+    s = place(c, &bytes);
+    if (s)
+        look_at(c);
+    errno = saved;
+    return s;
+}
+
+void vvi_preload_left(struct vvi_preload_slot *s, struct vvi_preload_change *c, bool again)
+{
+    int saved = errno;
+
+    if (!s)
+        return;
+    tell(s, strlen(s->path), c, again);
+    release(s);
+    errno = saved;
+}
+
+void vvi_preload_closed(struct vvi_preload_slot *s, struct vvi_preload_change *c)
+{
+    vvi_preload_left(s, c, false);
 }
 
 bool vvi_preload_was_there(void)

@@ -2,8 +2,8 @@
 /*
  * The open and fopen families. A file that is opened for reading, in a plain way, is asked of the daemon;
  * everything else, and everything that the daemon does not give, is opened as it would have been without
- * us, so that the result, errno and side effects are the kernel's. A file that was opened for writing is
- * reported after it was, so that nobody is given what it was before.
+ * us, so that the result, errno and side effects are the kernel's. A file that is opened for writing is
+ * reported before it is, so that nobody is given what it was before, and again when it is closed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +14,6 @@
 #include <unistd.h>
 
 #include "preload/preload.h"
-
-/* Each hook is a function of its own name here, and has libc's name for the linker. */
-#define HOOK(type, name, ...)                                                            \
-    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__) __asm__(#name); \
-    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__)
 
 #define LARGE 0100000 /* O_LARGEFILE as the kernel has it; libc's is 0 where all are */
 
@@ -46,20 +41,31 @@ static bool is_plain_read(int flags)
     return (flags & O_ACCMODE) == O_RDONLY && (flags & ~(O_ACCMODE | PLAIN)) == 0;
 }
 
-static void invalidate(int dirfd, const char *path)
+/* It was opened for writing, or not; the change ends when the descriptor is closed. */
+static void opened(struct vvi_preload_change *c, int fd)
 {
-    struct vvi_preload_ask ask = {VV_DOOR_OP_INVALIDATE, dirfd, path, false, false};
-    struct vvi_preload_answer answer;
+    int saved = errno;
+    struct stat st;
 
-    if (vvi_preload_may_be_ours(path))
-        (void)vvi_preload_ask(&ask, &answer);
+    if (!c->ours)
+        return;
+    if (fd < 0 || syscall(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        vvi_preload_end(c);
+        errno = saved;
+        return;
+    }
+    vvi_preload_wrote(vvi_preload_inode_hash((uint64_t)st.st_ino));
+    vvi_preload_writes(fd);
 }
 
 /* The daemon's descriptor; -1: open it yourself. Leaves errno alone. */
 static int from_daemon(int dirfd, const char *path, int flags)
 {
-    struct vvi_preload_ask ask = {VV_DOOR_OP_OPEN, dirfd, path, (flags & O_NOFOLLOW) != 0,
-                                  (flags & O_CLOEXEC) != 0};
+    struct vvi_preload_ask ask = {.op = VV_DOOR_OP_OPEN,
+                                  .dirfd = dirfd,
+                                  .path = path,
+                                  .nofollow = (flags & O_NOFOLLOW) != 0,
+                                  .cloexec = (flags & O_CLOEXEC) != 0};
     struct vvi_preload_answer a;
     int saved = errno;
 
@@ -112,6 +118,8 @@ static bool once_more(int saved)
 /* What all of them come to. */
 static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int flags, mode_t mode)
 {
+    struct vvi_preload_change c = {
+        .dirfd = dirfd, .path = path, .is_new = (flags & O_EXCL) != 0 && (flags & O_CREAT) != 0};
     int fd, saved = errno;
 
     if (!vvi_preload_on() || !path)
@@ -121,11 +129,12 @@ static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int 
         if (fd >= 0)
             return fd;
     }
+    if (is_write(flags))
+        vvi_preload_begin(&c);
     fd = plain_openat(hook, dirfd, path, flags, mode);
     if (fd < 0 && once_more(saved))
         fd = plain_openat(hook, dirfd, path, flags, mode);
-    if (fd >= 0 && is_write(flags))
-        invalidate(dirfd, path);
+    opened(&c, fd);
     return fd;
 }
 
@@ -181,15 +190,17 @@ HOOK(int, __openat64_2, int dirfd, const char *path, int flags)
 
 static int do_creat(enum vvi_preload_hook hook, const char *path, mode_t mode)
 {
-    int saved = errno;
+    struct vvi_preload_change c = {.dirfd = AT_FDCWD, .path = path};
     creat_fn *next = (creat_fn *)vvi_preload_next(hook);
-    int fd = next ? next(path, mode)
-                  : (int)syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+    int fd, saved = errno;
 
-    if (fd < 0 && vvi_preload_on() && once_more(saved))
-        return do_creat(hook, path, mode);
-    if (fd >= 0 && vvi_preload_on())
-        invalidate(AT_FDCWD, path);
+    if (path)
+        vvi_preload_begin(&c);
+    do {
+        fd = next ? next(path, mode)
+                  : (int)syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+    } while (fd < 0 && vvi_preload_on() && once_more(saved));
+    opened(&c, fd);
     return fd;
 }
 
@@ -230,6 +241,7 @@ static FILE *do_fopen(enum vvi_preload_hook hook, const char *path, const char *
 {
     fopen_fn *next = (fopen_fn *)vvi_preload_next(hook);
     bool on = vvi_preload_on() && path && mode;
+    struct vvi_preload_change c = {.dirfd = AT_FDCWD, .path = path};
     int flags = on ? flags_of(mode) : -1, saved = errno;
     FILE *f;
 
@@ -246,11 +258,12 @@ static FILE *do_fopen(enum vvi_preload_hook hook, const char *path, const char *
         errno = ENOSYS;
         return NULL;
     }
+    if (on && is_write_mode(mode))
+        vvi_preload_begin(&c);
     f = next(path, mode);
     if (!f && on && once_more(saved))
         f = next(path, mode);
-    if (f && on && is_write_mode(mode))
-        invalidate(AT_FDCWD, path);
+    opened(&c, f ? fileno(f) : -1);
     return f;
 }
 
@@ -312,6 +325,7 @@ static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char
 {
     freopen_fn *next = (freopen_fn *)vvi_preload_next(hook);
     bool on = vvi_preload_on() && path && mode && stream;
+    struct vvi_preload_change c = {.dirfd = AT_FDCWD, .path = path};
     int flags = on ? flags_of(mode) : -1, fd = -1;
     FILE *f;
 
@@ -332,9 +346,10 @@ static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char
     /* There is no second try, the stream is closed by then. */
     if (on && vvi_preload_was_there() && !is_room_for_one())
         (void)vvi_preload_give_way();
+    if (on && is_write_mode(mode))
+        vvi_preload_begin(&c);
     f = next(path, mode, stream);
-    if (f && on && is_write_mode(mode))
-        invalidate(AT_FDCWD, path);
+    opened(&c, f ? fileno(f) : -1);
     return f;
 }
 

@@ -14,10 +14,6 @@
 
 #include "preload/preload.h"
 
-#define HOOK(type, name, ...)                                                            \
-    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__) __asm__(#name); \
-    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__)
-
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one structure for both families");
 
 typedef int stat_fn(const char *, struct stat *);
@@ -53,7 +49,8 @@ static void fill_stat(const struct vv_door_stat *from, struct stat *st)
 static bool from_daemon(int dirfd, const char *path, bool nofollow,
                         struct vvi_preload_answer *ret_answer)
 {
-    struct vvi_preload_ask ask = {VV_DOOR_OP_STAT, dirfd, path, nofollow, true};
+    struct vvi_preload_ask ask = {
+        .op = VV_DOOR_OP_STAT, .dirfd = dirfd, .path = path, .nofollow = nofollow, .cloexec = true};
 
     return vvi_preload_may_be_ours(path) && vvi_preload_ask(&ask, ret_answer);
 }

@@ -50,6 +50,46 @@
     X(__fxstat)             \
     X(__fxstat64)           \
     X(flistxattr)           \
+    /* changing by path */  \
+    X(rename)               \
+    X(renameat)             \
+    X(renameat2)            \
+    X(link)                 \
+    X(linkat)               \
+    X(symlink)              \
+    X(symlinkat)            \
+    X(unlink)               \
+    X(unlinkat)             \
+    X(remove)               \
+    X(rmdir)                \
+    X(truncate)             \
+    X(truncate64)           \
+    X(chmod)                \
+    X(fchmodat)             \
+    X(chown)                \
+    X(lchown)               \
+    X(fchownat)             \
+    X(utime)                \
+    X(utimes)               \
+    X(lutimes)              \
+    X(utimensat)            \
+    /* writing */           \
+    X(close)                \
+    X(fclose)               \
+    X(_exit)                \
+    X(_Exit)                \
+    X(dup)                  \
+    X(dup2)                 \
+    X(dup3)                 \
+    X(fcntl)                \
+    X(fcntl64)              \
+    X(ftruncate)            \
+    X(ftruncate64)          \
+    X(sendfile)             \
+    X(sendfile64)           \
+    X(copy_file_range)      \
+    X(mmap)                 \
+    X(mmap64)               \
     /* other views */       \
     X(chroot)               \
     X(unshare)              \
@@ -57,15 +97,24 @@
 
 /* X(calls, why they are left alone) */
 #define VV_PRELOAD_LEFT_OUT(X)                                                                     \
-    X("read, pread, readv, mmap, lseek, sendfile, splice, copy_file_range, io_uring, fcntl, dup, " \
-      "close, posix_fadvise",                                                                      \
+    X("read, pread, readv, lseek, splice, io_uring, posix_fadvise",                                \
       "The descriptor is a real one: the kernel does all this.")                                   \
+    X("write, pwrite, writev, fallocate, io_uring and splice to a file",                           \
+      "A file is reported when it is opened for writing and when it is closed. Between the two "   \
+      "other processes may get what it was, for up to revalidate; this one reads the file "        \
+      "itself.")                                                                                   \
+    X("a store to a mapping, after its descriptor was closed",                                     \
+      "Nothing sees it but the kernel. Other processes get it when the owner looks at the file "   \
+      "again.")                                                                                    \
+    X("close_range, closefrom, exec, a signal that ends the process",                              \
+      "The end of writing is not reported. Nobody is given the file for two seconds from when it " \
+      "was opened; after that it is as with write.")                                               \
+    X("mkdir, mknod, mkstemp, tmpfile",                                                            \
+      "They make what was not there, and that something is not there is never cached.")            \
+    X("setxattr, removexattr", "Attributes are not cached. The time of change is seen when the "   \
+                               "owner looks at the file again.")                                   \
     X("opendir, readdir, scandir, nftw, fts, glob, getdents64",                                    \
       "What is in a folder is the file system's to tell.")                                         \
-    X("rename, unlink, link, truncate, chmod, chown, utimensat and others that change a file by "  \
-      "its path",                                                                                  \
-      "They go to the shared file system. The owner sees the change when it looks at the file "    \
-      "again.")                                                                                    \
     X("fchmod, fchown, futimens, fsetxattr on a cached file",                                      \
       "It is open for reading, so that they would change the copy and nothing else. Open the "     \
       "file itself for writing to change it.")                                                     \
@@ -78,9 +127,8 @@
       "They go by path, to the shared file system.")                                               \
     X("syscall, openat2, open_by_handle_at, io_uring's own open",                                  \
       "No function to take the place of. The program reads the shared file system.")               \
-    X("dlopen, execve",                                                                            \
-      "The dynamic linker and the kernel open files for themselves. Programs and libraries are "   \
-      "read from where they are.")                                                                 \
+    X("dlopen, execve", "The dynamic linker and the kernel open files for themselves. Programs "   \
+                        "and libraries are read from where they are.")                             \
     X("programs without libc: static ones, Go",                                                    \
       "Nothing is preloaded into them. They read the shared file system.")                         \
     X("programs with set-user-ID or capabilities", "The dynamic linker does not preload into "     \

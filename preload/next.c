@@ -69,4 +69,5 @@ __attribute__((constructor)) static void start(void)
     if (syscall(SYS_getuid) != syscall(SYS_geteuid))
         return;
     atomic_store_explicit(&on, true, memory_order_release);
+    vvi_preload_inherit();
 }

@@ -12,7 +12,8 @@
 
 #include "preload/preload.h"
 
-/* Where a relative path starts from, without a slash at the end. False: not a place with a name. */
+/* What a descriptor is open on, or where a relative path starts from, without a slash at the end. False: not a
+ * place with a name. */
 static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
 {
     static const char deleted[] = " (deleted)";
@@ -49,7 +50,48 @@ static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
     return true;
 }
 
-size_t vvi_preload_path(int dirfd, const char *path, char *buf, size_t buf_bytes)
+size_t vvi_preload_fd_path(int fd, char *buf, size_t buf_bytes)
+{
+    size_t n;
+
+    if (fd < 0 || !folder_of(fd, buf, buf_bytes, &n) || n == 0 || n > VV_DOOR_PATH_MAX)
+        return 0;
+    buf[n] = '\0';
+    return n;
+}
+
+size_t vvi_preload_resolve(int dirfd, const char *path, char *buf, size_t buf_bytes)
+{
+    size_t end = strlen(path), at, n;
+    int fd;
+
+    while (end > 0 && path[end - 1] == '/')
+        end--;
+    for (at = end; at > 0 && path[at - 1] != '/'; at--)
+        ;
+    /* "." and "..": the folder itself. */
+    if (end - at <= 2 && path[at] == '.' && path[end - 1] == '.')
+        at = end;
+    if (end == 0 || at + 2 >= buf_bytes)
+        return 0;
+    memcpy(buf, path, at);
+    memcpy(buf + at, at == end ? "/." : ".", 3 - (at != end));
+    fd = (int)syscall(SYS_openat, dirfd, buf, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    n = folder_of(fd, buf, buf_bytes, &n) ? n : buf_bytes;
+    syscall(SYS_close, fd);
+    if (n + 1 + (end - at) > VV_DOOR_PATH_MAX)
+        return 0;
+    if (at < end)
+        buf[n++] = '/';
+    memcpy(buf + n, path + at, end - at);
+    n += end - at;
+    buf[n] = '\0';
+    return n;
+}
+
+size_t vvi_preload_path(int dirfd, const char *path, bool folder, char *buf, size_t buf_bytes)
 {
     size_t n = 0;
 
@@ -65,8 +107,11 @@ size_t vvi_preload_path(int dirfd, const char *path, char *buf, size_t buf_bytes
         for (bytes = 0; path[bytes] != '\0' && path[bytes] != '/'; bytes++)
             ;
         /* A slash or a dot at the end asks for a folder. */
-        if (path[bytes] == '\0' && (bytes == 0 || (bytes == 1 && path[0] == '.')))
-            return 0;
+        if (path[bytes] == '\0' && (bytes == 0 || (bytes == 1 && path[0] == '.'))) {
+            if (!folder)
+                return 0;
+            break;
+        }
         if (bytes == 1 && path[0] == '.') {
             path++;
             continue;

@@ -18,6 +18,11 @@
 
 #define VVI_PRELOAD_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
+/* Each hook is a function of its own name here, and has libc's name for the linker. */
+#define HOOK(type, name, ...)                                                            \
+    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__) __asm__(#name); \
+    __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__)
+
 /* ---- next.c ---- */
 
 enum vvi_preload_hook {
@@ -65,10 +70,39 @@ struct vvi_preload_ask {
     const char *path;
     bool nofollow;
     bool cloexec; /* of the descriptor */
+    /* Of INVALIDATE. */
+    uint32_t flags;
+    uint64_t inode;
 };
 
 /* Asks the daemon. False: for any reason at all, the caller does it itself. */
 bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer);
+
+/* One change of a file below a root, in two steps: nobody is given the file from before the call that changes it
+ * until after it. */
+struct vvi_preload_change {
+    int dirfd;
+    const char *path; /* NULL: what is open as `dirfd` */
+    bool nofollow;    /* of a link, the link itself */
+    bool is_new;      /* there is nothing of this name */
+    bool flat;        /* what is below a folder stays what it is */
+    /* What it is, once it was begun. */
+    bool ours;
+    bool tree; /* a folder or a link: paths through it change as well */
+    uint64_t inode;
+};
+
+void vvi_preload_begin(struct vvi_preload_change *c);
+void vvi_preload_end(struct vvi_preload_change *c);
+/* A descriptor that was written to is closed: before, and after it. NULL: it is not the daemon's. */
+struct vvi_preload_slot *vvi_preload_closing(int fd, struct vvi_preload_change *c);
+void vvi_preload_closed(struct vvi_preload_slot *s, struct vvi_preload_change *c);
+/* Instead of closed: the process ends and leaves it open. `again`: it is written to once more. */
+void vvi_preload_left(struct vvi_preload_slot *s, struct vvi_preload_change *c, bool again);
+/* Whether what is open lies below a root; false as long as they are not known. */
+bool vvi_preload_fd_is_ours(int fd);
+/* A child of vfork, in its parent's memory. */
+bool vvi_preload_is_guest(void);
 
 /* Has there ever been a daemon? */
 bool vvi_preload_was_there(void);
@@ -101,8 +135,11 @@ bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
 /* ---- path.c ---- */
 
 /* Makes a path absolute and spells it as the daemon wants it. Returns its length; 0: not a path that the
- * daemon could serve, or too long. */
-size_t vvi_preload_path(int dirfd, const char *path, char *buf, size_t buf_bytes);
+ * daemon could serve, or too long. `folder`: it may end as only folders do. */
+size_t vvi_preload_path(int dirfd, const char *path, bool folder, char *buf, size_t buf_bytes);
+/* The path of what is open, and of what is called so in a folder, with no link on the way to it. The same results. */
+size_t vvi_preload_fd_path(int fd, char *buf, size_t buf_bytes);
+size_t vvi_preload_resolve(int dirfd, const char *path, char *buf, size_t buf_bytes);
 /* Is a path below a folder? Spelled as it may be; `root` has no slash at its end. */
 bool vvi_preload_is_below(const char *path, const char *root, size_t root_bytes);
 
@@ -114,8 +151,22 @@ void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *origina
  * says of it. False: of none that we know of. */
 bool vvi_preload_original(int fd, const char *path, const struct stat *real,
                           struct vv_door_stat *ret_original);
-/* Paths, by vv_door_hash, that this process has opened for writing: it always sees what it wrote. */
+/* Paths (vv_door_hash) and inodes (vvi_preload_inode_hash) that this process has changed: it always sees what it
+ * wrote. */
 void vvi_preload_wrote(uint64_t hash);
 bool vvi_preload_has_written(uint64_t hash);
+/* All of them: which ones it was, nobody knows. */
+void vvi_preload_wrote_all(void);
+static inline uint64_t vvi_preload_inode_hash(uint64_t inode)
+{
+    return (inode ^ inode >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 24;
+}
+
+/* ---- hook_fd.c ---- */
+
+/* A descriptor was opened for writing, by a path below a root. */
+void vvi_preload_writes(int fd);
+/* The program begins with descriptors that another one opened for it. */
+void vvi_preload_inherit(void);
 
 #endif

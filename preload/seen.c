@@ -9,8 +9,8 @@
  * An entry is written by whoever makes its sequence odd, and read by anybody who finds it even and
  * unchanged. Nobody waits: who cannot write goes without, who cannot read takes the mark.
  *
- * Paths that were opened for writing are one bit each, by their hash. A bit that another path has set means a file
- * that is read from where it is.
+ * Files that this process has changed are one bit for the path and one for the inode, by their hashes. A bit that
+ * another one has set means a file that is read from where it is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 
 #define SETS 512
 #define WAYS 8
-#define BITS (1u << 16)
+#define BITS (1u << 18)
 
 struct key {
     uint64_t dev, ino, size, ctime_sec, ctime_nsec;
@@ -188,6 +188,12 @@ void vvi_preload_wrote(uint64_t hash)
     uint64_t h = hash % BITS;
 
     atomic_fetch_or_explicit(&written[h / 64], UINT64_C(1) << (h % 64), memory_order_relaxed);
+}
+
+void vvi_preload_wrote_all(void)
+{
+    for (size_t i = 0; i < BITS / 64; i++)
+        atomic_store_explicit(&written[i], UINT64_MAX, memory_order_relaxed);
 }
 
 bool vvi_preload_has_written(uint64_t hash)

@@ -136,6 +136,28 @@ static int lock_place(struct vv_door *d)
     return 0;
 }
 
+/* Clients that cannot read it ask the socket. */
+static void write_life(struct vv_door *d)
+{
+    struct vv_door_life life = {.magic = VV_DOOR_LIFE_MAGIC,
+                                .version = VV_DOOR_VERSION,
+                                .alive_ns = vv_now_ns(),
+                                .welcome_bytes = (uint32_t)d->welcome_bytes};
+    char all[sizeof(life) + VV_DOOR_MSG_MAX];
+
+    memcpy(all, &life, sizeof(life));
+    memcpy(all + sizeof(life), d->welcome, d->welcome_bytes);
+    if (ftruncate(d->lock_fd, 0) < 0 ||
+        pwrite(d->lock_fd, all, sizeof(life) + d->welcome_bytes, 0) < 0)
+        (void)ftruncate(d->lock_fd, 0);
+}
+
+void vvi_door_beat(struct vv_door *d, uint64_t now_ns)
+{
+    if (d->lock_fd >= 0)
+        (void)!pwrite(d->lock_fd, &now_ns, sizeof(now_ns), offsetof(struct vv_door_life, alive_ns));
+}
+
 static int listen_at(struct vv_door *d)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -160,7 +182,10 @@ static int listen_at(struct vv_door *d)
     d->socket_ino = (uint64_t)st.st_ino;
     if ((st.st_mode & 0077) != 0 && chmod(d->socket_path, 0600) < 0)
         return -errno;
-    return listen(d->listen_fd, SOMAXCONN) < 0 ? -errno : 0;
+    if (listen(d->listen_fd, SOMAXCONN) < 0)
+        return -errno;
+    write_life(d);
+    return 0;
 }
 
 /* ---- opening and closing ---- */
@@ -260,8 +285,11 @@ void vv_door_close(struct vv_door *d)
         vvi_door_loop_free(&d->loops[i]);
     if (d->listen_fd >= 0)
         close(d->listen_fd);
-    if (d->lock_fd >= 0)
+    if (d->lock_fd >= 0) {
+        if (d->socket_ino) /* else another daemon's */
+            vvi_door_beat(d, 0);
         close(d->lock_fd);
+    }
     vv_cond_fini(&d->work);
     vv_mutex_fini(&d->lock);
     free(d->loops);

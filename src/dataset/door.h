@@ -38,6 +38,10 @@ struct vv_door_ask {
     bool now;
     /* Nobody waits any longer than this. A function that does is tolerated; its answer is dropped. */
     uint64_t deadline_ns;
+    /* Of a change (vv_owner_change): the file's inode or 0, whether it is a folder or a link, and whether it is about
+     * to be made. */
+    uint64_t inode;
+    bool tree, begins;
 };
 
 /* All return 0 or a negative errno, which makes the client do it itself: with the shared file system's
@@ -50,7 +54,7 @@ struct vv_door_ops {
     /* What an open would tell. `ret_readable`: it would succeed. */
     int (*stat)(void *user, const struct vv_door_ask *ask, struct vv_door_stat *ret_stat,
                 bool *ret_readable);
-    /* Somebody has opened it for writing. Returns when nobody is given the former content any more. */
+    /* Somebody is about to change it, or has. Returns when nobody is given the former content any more. */
     int (*invalidate)(void *user, const struct vv_door_ask *ask);
 };
 

@@ -29,6 +29,7 @@
 #define EVENTS  64
 #define TELL_NS (200 * VV_NS_PER_MS) /* how often a client that waits hears of it */
 #define TICK_MS 100
+#define BEAT_NS (250 * VV_NS_PER_MS)
 
 /* ---- connections ---- */
 
@@ -296,13 +297,17 @@ static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
     struct vvi_door_loop *loop = c->loop;
     struct vv_door_request req;
     const char *path = msg + sizeof(req);
+    uint64_t inode = 0;
+    size_t rest;
 
     if (bytes < sizeof(req))
         return false;
     memcpy(&req, msg, sizeof(req));
+    rest = req.flags & VV_DOOR_INODE ? sizeof(inode) : 0;
     if (req.magic != VV_DOOR_MAGIC || req.version != VV_DOOR_VERSION ||
-        req.path_bytes != bytes - sizeof(req))
+        bytes - sizeof(req) < rest || req.path_bytes != bytes - sizeof(req) - rest)
         return false;
+    memcpy(&inode, msg + bytes - rest, rest);
     if (req.op == VV_DOOR_OP_HELLO) {
         if (c->greeted || req.path_bytes != 0)
             return false;
@@ -316,8 +321,8 @@ static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
         return true;
     }
     if (!c->greeted || req.op < VV_DOOR_OP_OPEN || req.op > VV_DOOR_OP_INVALIDATE ||
-        (req.flags & ~VV_DOOR_NOFOLLOW) != 0 || req.path_bytes > VV_DOOR_PATH_MAX ||
-        !path_is_good(loop->door, path, req.path_bytes))
+        (req.flags & ~(req.op == VV_DOOR_OP_INVALIDATE ? VV_DOOR_CHANGE : VV_DOOR_NOFOLLOW)) != 0 ||
+        req.path_bytes > VV_DOOR_PATH_MAX || !path_is_good(loop->door, path, req.path_bytes))
         return false;
     if (!loop->job)
         loop->job = malloc(sizeof(*loop->job));
@@ -327,7 +332,8 @@ static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
     loop->job->conn = NULL;
     loop->job->id = req.id;
     loop->job->op = req.op;
-    loop->job->nofollow = (req.flags & VV_DOOR_NOFOLLOW) != 0;
+    loop->job->flags = req.flags;
+    loop->job->inode = inode;
     memcpy(loop->job->path, path, req.path_bytes);
     loop->job->path[req.path_bytes] = '\0';
     serve(c);
@@ -440,13 +446,17 @@ static void *run(void *arg)
     struct vvi_door_loop *loop = arg;
     struct vv_index *index = loop->door->opts.index;
     struct epoll_event events[EVENTS];
-    uint64_t looked_ns = 0;
+    uint64_t looked_ns = 0, beat_ns = 0;
 
     while (!atomic_load_explicit(&loop->door->stop, memory_order_acquire)) {
-        int n = epoll_wait(loop->epoll_fd, events, EVENTS, loop->waiting || index ? TICK_MS : -1);
+        int n = epoll_wait(loop->epoll_fd, events, EVENTS, TICK_MS);
 
         if (index)
             vv_index_beat(index);
+        if (vv_now_ns() - beat_ns >= BEAT_NS) {
+            beat_ns = vv_now_ns();
+            vvi_door_beat(loop->door, beat_ns);
+        }
 
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == loop)

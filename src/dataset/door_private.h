@@ -28,7 +28,8 @@ struct vvi_door_job {
     uint64_t id;
     uint64_t told_ns; /* the loop's alone: when the client last heard of it */
     enum vv_door_op op;
-    bool nofollow;
+    uint32_t flags;
+    uint64_t inode; /* of a change */
     uint64_t deadline_ns;
     struct vvi_door_job *next;
     /* The answer. */
@@ -85,6 +86,9 @@ static inline void vvi_door_add(_Atomic uint64_t *count, uint64_t n)
 {
     atomic_fetch_add_explicit(count, n, memory_order_relaxed);
 }
+
+/* door.c: says beside the socket that the daemon is alive, or (0) that it has ended. */
+void vvi_door_beat(struct vv_door *d, uint64_t now_ns);
 
 /* door_work.c: asks the table, with what the job says. */
 void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now);

@@ -38,12 +38,18 @@ enum vv_door_op {
     VV_DOOR_OP_HELLO = 1,      /* the first message of a connection, and no other */
     VV_DOOR_OP_OPEN = 2,       /* answered with a descriptor */
     VV_DOOR_OP_STAT = 3,       /* answered from what is known of the file */
-    VV_DOOR_OP_INVALIDATE = 4, /* somebody has opened it for writing */
+    VV_DOOR_OP_INVALIDATE = 4, /* somebody changes it */
     VV_DOOR_OP_INDEX = 5,      /* no path; answered with the index: two descriptors */
 };
 
 /* Flags of a request: where the path ends must not be reached through any link. */
 #define VV_DOOR_NOFOLLOW 1u
+/* Of INVALIDATE: it is a folder or a link, and what is below it changes too; the change is about to be made, and
+ * nobody is given the file until the same is said without this; its inode follows the path, in 8 bytes. */
+#define VV_DOOR_TREE   2u
+#define VV_DOOR_BEGINS 4u
+#define VV_DOOR_INODE  8u
+#define VV_DOOR_CHANGE (VV_DOOR_NOFOLLOW | VV_DOOR_TREE | VV_DOOR_BEGINS | VV_DOOR_INODE)
 /* Flags of a reply: the file can be read by the user. */
 #define VV_DOOR_READABLE 1u
 
@@ -89,6 +95,17 @@ struct vv_door_root {
     uint32_t path_bytes, zero;
 };
 _Static_assert(sizeof(struct vv_door_root) == 24, "a format: docs/format/dataset-door.md");
+
+/* Beside the socket, as SOCKET.lock: whether the daemon runs, and the roots, without asking it. vv_door_welcome and
+ * what follows it come next. */
+#define VV_DOOR_LIFE_MAGIC UINT32_C(0x4c444456) /* "VDDL" */
+
+struct vv_door_life {
+    uint32_t magic, version;
+    uint64_t alive_ns; /* when it last said so, by CLOCK_MONOTONIC; 0: it has ended */
+    uint32_t welcome_bytes, zero;
+};
+_Static_assert(sizeof(struct vv_door_life) == 24, "a format: docs/format/dataset-door.md");
 
 /* ---- the index ---- */
 

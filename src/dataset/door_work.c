@@ -77,7 +77,15 @@ int vv_door_mark(int fd, const struct vv_door_stat *stat)
 void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
 {
     const struct vv_door_ops *ops = d->opts.ops;
-    struct vv_door_ask ask = {job->path, job->nofollow, now, job->deadline_ns};
+    struct vv_door_ask ask = {
+        .path = job->path,
+        .nofollow = (job->flags & VV_DOOR_NOFOLLOW) != 0,
+        .now = now,
+        .deadline_ns = job->deadline_ns,
+        .inode = job->inode,
+        .tree = (job->flags & VV_DOOR_TREE) != 0,
+        .begins = (job->flags & VV_DOOR_BEGINS) != 0,
+    };
 
     job->rc = -ENOSYS;
     job->fd = -1;

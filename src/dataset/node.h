@@ -82,6 +82,8 @@ VV_WARN_UNUSED int vv_node_stat(struct vv_node *n, const struct vv_door_ask *ask
 /* The file has been written to: nobody is given its former content any more. -ETIMEDOUT: a node has not
  * answered; it gives it out for `revalidate` longer at most, if it is there at all. */
 int vv_node_invalidate(struct vv_node *n, const char *path, uint64_t deadline_ns);
+/* The same, for one way of changing it and all names that it concerns. */
+int vv_node_change(struct vv_node *n, const struct vv_owner_change *c, uint64_t deadline_ns);
 
 /* The same as a table for the door, and what it shows to clients (with opts.dataset.index); `user` is the
  * node. */

@@ -396,8 +396,8 @@ int vv_node_stat(struct vv_node *n, const struct vv_door_ask *ask, struct vv_sha
 /* ---- writing ---- */
 
 /* Tells all other nodes at once, and waits for all; any may have a copy. */
-static int drop_everywhere(struct vv_node *n, const struct vvi_view *v, const char *path,
-                           uint64_t deadline_ns)
+static int drop_everywhere(struct vv_node *n, const struct vvi_view *v,
+                           const struct vv_owner_change *c, uint64_t deadline_ns)
 {
     struct vv_net_call **call = calloc(v->nr, sizeof(struct vv_net_call *));
     uint8_t body[VVI_PEER_BODY_MAX];
@@ -405,7 +405,9 @@ static int drop_everywhere(struct vv_node *n, const struct vvi_view *v, const ch
     uint64_t limit_ns = VV_MIN(deadline_ns, vv_now_ns() + n->opts.patience_ns / 4);
     int rc = call ? 0 : -ENOMEM;
 
-    vvi_wire_put_path(&p, path);
+    vvi_wire_put_path(&p, c->path);
+    vvi_wire_put(&p, (c->tree ? VVI_DROP_TREE : 0) | (c->begins ? VVI_DROP_BEGINS : 0), 1);
+    vvi_wire_put(&p, c->inode, 8);
     for (uint32_t i = 0; i < v->nr && call; i++) {
         struct vv_net_ask ask = VV_NET_ASK_INIT;
 
@@ -433,23 +435,40 @@ static int drop_everywhere(struct vv_node *n, const struct vvi_view *v, const ch
     return rc;
 }
 
-int vv_node_invalidate(struct vv_node *n, const char *given, uint64_t deadline_ns)
+static void drop_one(void *user, const char *path)
+{
+    vvi_node_memory_drop(user, path);
+    vvi_node_home_forget(user, path);
+}
+
+void vvi_node_drop(struct vv_node *n, const struct vv_owner_change *c)
+{
+    vv_owner_change(n->owner, c, drop_one, n);
+}
+
+int vv_node_change(struct vv_node *n, const struct vv_owner_change *c, uint64_t deadline_ns)
 {
     char path[VV_DATASET_PATH_MAX + 1];
-    int rc = vvi_node_path(n, given, path);
+    int rc = vvi_node_path(n, c->path, path);
+    struct vv_owner_change here = *c;
     struct vvi_view *v;
 
     if (rc < 0)
         return rc;
-    vv_owner_invalidate(n->owner, path);
-    vvi_node_memory_drop(n, path);
-    vvi_node_home_forget(n, path);
-    VVI_COUNT(n, invalidated);
+    here.path = path;
+    vvi_node_drop(n, &here);
+    if (!c->begins)
+        VVI_COUNT(n, invalidated);
     v = vvi_node_view_get(n);
     if (n->net)
-        rc = drop_everywhere(n, v, path, deadline_ns);
+        rc = drop_everywhere(n, v, &here, deadline_ns);
     vvi_node_view_put(v);
     return rc;
+}
+
+int vv_node_invalidate(struct vv_node *n, const char *path, uint64_t deadline_ns)
+{
+    return vv_node_change(n, &(struct vv_owner_change){.path = path}, deadline_ns);
 }
 
 /* ---- the door ---- */
@@ -506,7 +525,11 @@ static int door_invalidate(void *user, const struct vv_door_ask *ask)
     /* The others are asked, which takes time. */
     if (ask->now)
         return -EAGAIN;
-    return vv_node_invalidate(user, ask->path, ask->deadline_ns);
+    return vv_node_change(
+        user,
+        &(struct vv_owner_change){
+            .path = ask->path, .inode = ask->inode, .tree = ask->tree, .begins = ask->begins},
+        ask->deadline_ns);
 }
 
 const struct vv_door_ops vv_node_door_ops = {door_open, door_stat, door_invalidate};

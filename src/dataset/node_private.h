@@ -36,6 +36,12 @@ enum {
     VVI_GET_FLAGS = 63,
 };
 
+/* Flags of DROP: see vv_owner_change. */
+enum {
+    VVI_DROP_TREE = 1,
+    VVI_DROP_BEGINS = 2,
+};
+
 struct vvi_get {
     uint32_t flags;
     uint64_t load;   /* of whoever asks */
@@ -230,6 +236,8 @@ int vvi_node_home_where(struct vv_node *n, const char *path, uint64_t not_at, bo
 /* Where it is known to be, without doing anything about it: 0 is nowhere known. */
 uint64_t vvi_node_home_known(struct vv_node *n, const char *path);
 void vvi_node_home_forget(struct vv_node *n, const char *path);
+/* A change of a file, here and not at other nodes. */
+void vvi_node_drop(struct vv_node *n, const struct vv_owner_change *c);
 /* What was decided to be here is here, or cannot be: the decision has had its day. */
 void vvi_node_home_decided(struct vv_node *n, const char *path);
 /* A file of this home is at another node: have it here as well. If it was placed there, only with `placed`. */

@@ -229,13 +229,18 @@ static void do_drop(struct vv_node *n, struct vvi_job *job, bool stopping)
 {
     struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
     char path[VV_DATASET_PATH_MAX + 1];
+    struct vv_owner_change c = {.path = path};
 
     vvi_wire_take_path(&p, path);
-    if (!stopping && !p.bad) {
-        vv_owner_invalidate(n->owner, path);
-        vvi_node_memory_drop(n, path);
-        vvi_node_home_forget(n, path);
+    if (p.at < p.max) {
+        uint64_t flags = vvi_wire_take(&p, 1);
+
+        c.tree = (flags & VVI_DROP_TREE) != 0;
+        c.begins = (flags & VVI_DROP_BEGINS) != 0;
+        c.inode = vvi_wire_take(&p, 8);
     }
+    if (!stopping && !p.bad)
+        vvi_node_drop(n, &c);
     answer(job->req, stopping ? -ESHUTDOWN : p.bad ? -EBADMSG : 0);
     free(job);
 }

@@ -62,11 +62,16 @@ struct known {
     bool looked;    /* the next two mean something */
     uint64_t looked_ns;
     struct vv_shared_stat stat;
-    uint64_t changes;            /* how often it was invalidated ... */
-    uint64_t changed_ns;         /* ... and when last */
     struct vv_dataset_gen young; /* was read, and had changed too short a time before ... */
     uint64_t young_ns; /* ... which it will not have from then on, by vv_now_ns; 0: none was */
+    uint64_t changes;                   /* how often it was invalidated ... */
+    uint64_t changed_ns;                /* ... and when last */
+    unsigned holds;                     /* changes that have begun and not ended ... */
+    uint64_t held_ns;                   /* ... which count until then */
+    struct known **same_at, *same_next; /* files with about the same inode */
 };
+
+#define INODES ((size_t)1 << 16)
 
 struct vv_owner {
     struct vv_owner_opts opts; /* immutable */
@@ -74,7 +79,8 @@ struct vv_owner {
     struct vv_cond ended; /* somebody has stopped working on something */
     /* Synchronization: lock. */
     struct vvi_paths records;
-    size_t hand; /* the bucket that it comes to next */
+    size_t hand;          /* the bucket that it comes to next */
+    struct known **inode; /* INODES lists: a file may be written to by another name */
     struct vv_owner_stats stats;
 };
 
@@ -85,6 +91,11 @@ int vv_owner_new(const struct vv_owner_opts *opts, struct vv_owner **ret_owner)
     if (!o)
         return -ENOMEM;
     o->opts = *opts;
+    o->inode = calloc(INODES, sizeof(struct known *));
+    if (!o->inode) {
+        free(o);
+        return -ENOMEM;
+    }
     if (!o->opts.now_ns)
         o->opts.now_ns = vv_now_ns;
     if (o->opts.records == 0)
@@ -108,6 +119,7 @@ void vv_owner_free(struct vv_owner *o)
     vvi_paths_fini(&o->records, free_known);
     vv_cond_fini(&o->ended);
     vv_mutex_fini(&o->lock);
+    free(o->inode);
     free(o);
 }
 
@@ -119,8 +131,43 @@ static bool is_fresh(const struct vv_owner *o, const struct known *k, uint64_t n
            (o->opts.revalidate_ns == 0 || now_ns - k->looked_ns < o->opts.revalidate_ns);
 }
 
+/* Somebody is changing it. */
+static bool is_held(const struct known *k, uint64_t now_ns)
+{
+    return k->holds > 0 && now_ns < k->held_ns;
+}
+
+static void forget_inode(struct known *k)
+{
+    if (!k->same_at)
+        return;
+    *k->same_at = k->same_next;
+    if (k->same_next)
+        k->same_next->same_at = k->same_at;
+    k->same_at = NULL;
+}
+
+static struct known **same_inode(const struct vv_owner *o, uint64_t inode)
+{
+    return &o->inode[inode % INODES];
+}
+
+static void know_stat_locked(struct vv_owner *o, struct known *k, const struct vv_shared_stat *st)
+{
+    struct known **first = same_inode(o, st->gen.inode);
+
+    k->stat = *st;
+    forget_inode(k);
+    k->same_next = *first;
+    k->same_at = first;
+    if (*first)
+        (*first)->same_at = &k->same_next;
+    *first = k;
+}
+
 static void remove_locked(struct vv_owner *o, struct known *k)
 {
+    forget_inode(k);
     vvi_paths_remove(&o->records, &k->path);
     free(k);
 }
@@ -133,7 +180,8 @@ static void pass_by(void *user, struct vvi_path *e)
     uint64_t now_ns = o->opts.now_ns();
     uint64_t news_ns = o->opts.revalidate_ns ? o->opts.revalidate_ns : NEWS_NS;
 
-    if (k->users > 0 || (k->changes > 0 && now_ns - k->changed_ns < news_ns) ||
+    if (k->users > 0 || is_held(k, now_ns) ||
+        (k->changes > 0 && now_ns - k->changed_ns < news_ns) ||
         (o->opts.revalidate_ns != 0 && is_fresh(o, k, now_ns)))
         return;
     if (!k->asked)
@@ -180,10 +228,10 @@ static void note(struct vv_owner *o, struct known *k, const struct vv_shared_sta
 {
     vv_mutex_lock(&o->lock);
     o->stats.changed += k->looked && !same_gen(&k->stat.gen, &st->gen);
-    k->stat = *st;
+    know_stat_locked(o, k, st);
     k->looked_ns = begun_ns;
-    /* What was invalidated meanwhile may be older than that. */
-    k->looked = k->changes == changes;
+    /* What was invalidated meanwhile, or is being changed, may be older than that. */
+    k->looked = k->changes == changes && !is_held(k, o->opts.now_ns());
     vv_mutex_unlock(&o->lock);
 }
 
@@ -455,17 +503,21 @@ static int look_up(struct vv_owner *o, const char *path, struct known **ret_know
                    struct vv_shared_stat *ret_stat)
 {
     struct known *k;
+    int rc = -ENOMEM;
 
     vv_mutex_lock(&o->lock);
     k = know_locked(o, path);
-    if (k) {
+    if (k && is_held(k, o->opts.now_ns())) {
+        rc = -ETXTBSY;
+    } else if (k) {
         k->users++;
         *ret_known = k;
         *ret_fresh = is_fresh(o, k, o->opts.now_ns());
         *ret_stat = k->stat;
+        rc = 0;
     }
     vv_mutex_unlock(&o->lock);
-    return k ? 0 : -ENOMEM;
+    return rc;
 }
 
 static void put(struct vv_owner *o, struct known *k)
@@ -647,9 +699,10 @@ bool vv_owner_heard(struct vv_owner *o, const char *path, uint64_t changes,
     k = know_locked(o, path);
     /* What was known before somebody wrote to it counts no more. By the time alone that cannot be told: an answer is
      * on its way for a while. */
-    if (k && k->changes == changes && (k->changes == 0 || is_later(then_ns, k->changed_ns))) {
+    if (k && k->changes == changes && !is_held(k, o->opts.now_ns()) &&
+        (k->changes == 0 || is_later(then_ns, k->changed_ns))) {
         if (!k->looked || is_later(then_ns, k->looked_ns)) {
-            k->stat = *st;
+            know_stat_locked(o, k, st);
             k->looked_ns = then_ns;
             k->looked = true;
         }
@@ -699,19 +752,95 @@ int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use)
     return rc;
 }
 
-void vv_owner_invalidate(struct vv_owner *o, const char *path)
+/* ---- changes ---- */
+
+/* Names that a change concerns besides the one that it was made by. */
+struct others {
+    struct vv_owner *o;
+    const struct vv_owner_change *c;
+    size_t bytes; /* of c->path */
+    char **path;
+    size_t nr, room;
+};
+
+static void changed_locked(struct vv_owner *o, struct known *k, bool begins)
 {
+    uint64_t now_ns = o->opts.now_ns();
+
+    k->looked = false;
+    k->changes++;
+    k->changed_ns = now_ns;
+    if (!is_held(k, now_ns))
+        k->holds = 0;
+    if (begins) {
+        k->holds++;
+        k->held_ns = now_ns + VV_OWNER_HOLD_NS;
+    } else if (k->holds > 0) {
+        k->holds--;
+    }
+}
+
+/* Without memory for its path, the cache keeps a copy that is looked at before it is handed out. */
+static void add_other_locked(struct others *all, struct known *k)
+{
+    if (strcmp(k->path.path, all->c->path) == 0)
+        return;
+    changed_locked(all->o, k, all->c->begins && !all->c->tree);
+    if (all->nr == all->room) {
+        size_t room = VV_MAX(2 * all->room, (size_t)16);
+        char **more = realloc(all->path, room * sizeof(*more));
+
+        if (!more)
+            return;
+        all->path = more;
+        all->room = room;
+    }
+    all->path[all->nr] = strdup(k->path.path);
+    all->nr += all->path[all->nr] != NULL;
+}
+
+static void add_below_locked(void *user, struct vvi_path *e)
+{
+    struct others *all = user;
+    struct known *k = (struct known *)e;
+    bool below = strncmp(e->path, all->c->path, all->bytes) == 0 && e->path[all->bytes] == '/';
+
+    if (below || (k->looked && !k->stat.direct))
+        add_other_locked(all, k);
+}
+
+void vv_owner_change(struct vv_owner *o, const struct vv_owner_change *c,
+                     void (*gone)(void *user, const char *path), void *user)
+{
+    struct others all = {.o = o, .c = c, .bytes = strlen(c->path)};
     struct known *k;
 
     vv_mutex_lock(&o->lock);
-    k = know_locked(o, path);
-    if (k) {
-        k->looked = false;
-        k->changes++;
-        k->changed_ns = o->opts.now_ns();
-    }
+    k = know_locked(o, c->path);
+    if (k)
+        changed_locked(o, k, c->begins);
+    if (c->tree)
+        vvi_paths_each(&o->records, add_below_locked, &all);
+    else if (c->inode != 0)
+        for (k = *same_inode(o, c->inode); k; k = k->same_next)
+            if (k->stat.gen.inode == c->inode)
+                add_other_locked(&all, k);
     vv_mutex_unlock(&o->lock);
-    (void)vv_dataset_drop(o->opts.cache, path);
+    (void)vv_dataset_drop(o->opts.cache, c->path);
+    if (gone)
+        gone(user, c->path);
+    for (size_t i = 0; i < all.nr; i++) {
+        (void)vv_dataset_drop(o->opts.cache, all.path[i]);
+        if (gone)
+            gone(user, all.path[i]);
+        free(all.path[i]);
+    }
+    free(all.path);
+}
+
+void vv_owner_invalidate(struct vv_owner *o, const char *path)
+{
+    vv_owner_change(o, &(struct vv_owner_change){.path = path}, NULL, NULL);
 }
 
 void vv_owner_stats(struct vv_owner *o, struct vv_owner_stats *ret_stats)

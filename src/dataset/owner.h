@@ -10,6 +10,7 @@
 #ifndef VV_DATASET_OWNER_H
 #define VV_DATASET_OWNER_H
 
+#include "core/clock.h"
 #include "dataset/dataset.h"
 #include "dataset/shared.h"
 
@@ -37,6 +38,7 @@ void vv_owner_free(struct vv_owner *o);
  *   -ETIMEDOUT       somebody else is still at it
  *   -EAGAIN          it changed all the time while it was read, or so shortly before that the one who changed it
  *                    may not have been done: the caller reads the shared file system itself
+ *   -ETXTBSY         somebody is changing it (vv_owner_change)
  *   -ENOENT, -EACCES and other errors of the shared file system, or of the cache */
 VV_WARN_UNUSED int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns,
                                 int *ret_fd, struct vv_shared_stat *ret_stat);
@@ -78,8 +80,27 @@ VV_WARN_UNUSED int vv_owner_recall(struct vv_owner *o, const char *path,
  * `next_use`, and takes the place only of what is wanted later. The same errors. */
 VV_WARN_UNUSED int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use);
 
-/* Somebody is writing to the file: it is handed out no more, and looked at again by the next who asks. */
+/* The file has been written to: it is handed out no more, and looked at again by the next who asks. */
 void vv_owner_invalidate(struct vv_owner *o, const char *path);
+
+/* How long a change that was begun keeps a file from being handed out, if nobody says that it has ended. */
+#define VV_OWNER_HOLD_NS (2 * VV_NS_PER_S)
+
+struct vv_owner_change {
+    const char *path;
+    uint64_t
+        inode; /* of the file that is there; 0: not known, or none. Its other names are invalidated too */
+    bool
+        tree; /* a folder or a link: so is what is below it, and what is reached through any link */
+    /* The change is about to be made. Until the same is said without this, or VV_OWNER_HOLD_NS have passed, the
+     * file is left to whoever asks for it (-ETXTBSY), so that nothing is cached between the two. */
+    bool begins;
+};
+
+/* The same for one way of changing it, and for all names that it concerns. `gone`, or NULL: called for each of them,
+ * with no lock held. */
+void vv_owner_change(struct vv_owner *o, const struct vv_owner_change *c,
+                     void (*gone)(void *user, const char *path), void *user);
 
 struct vv_owner_stats {
     uint64_t looks;   /* at files on the shared file system, without reading them */

@@ -11,11 +11,11 @@ fail() {
     echo "FAILED: $*" >&2
     exit 1
 }
-sed -n 's/^    X(\([a-z0-9_]*\)).*/\1/p' preload/list.h | LC_ALL=C sort >"$dir/list"
+sed -n 's/^    X(\([A-Za-z0-9_]*\)).*/\1/p' preload/list.h | LC_ALL=C sort >"$dir/list"
 [ "$(wc -l <"$dir/list")" -ge 40 ] || fail "hooks not found in list.h"
 nm -D --defined-only "$library" | awk '{ print $3 }' | LC_ALL=C sort >"$dir/exported"
 diff "$dir/list" "$dir/exported" || fail "list.h and what the library exports"
-sed -n 's/^        \([a-z0-9_]*\);$/\1/p' preload/libvarve-preload.map | LC_ALL=C sort >"$dir/map"
+sed -n 's/^        \([A-Za-z0-9_]*\);$/\1/p' preload/libvarve-preload.map | LC_ALL=C sort >"$dir/map"
 diff "$dir/list" "$dir/map" || fail "list.h and the map"
 while read -r name; do
     grep -q "\`$name\`" docs/dataset-preload.md || fail "docs/dataset-preload.md does not list $name"

@@ -66,7 +66,11 @@ static int do_invalidate(void *user, const struct vv_door_ask *ask)
     (void)user;
     if (ask->now)
         return -EAGAIN;
-    vv_owner_invalidate(owner, ask->path);
+    vv_owner_change(
+        owner,
+        &(struct vv_owner_change){
+            .path = ask->path, .inode = ask->inode, .tree = ask->tree, .begins = ask->begins},
+        NULL, NULL);
     return 0;
 }
 

@@ -615,6 +615,56 @@ static void written_while_read(void)
     end(&j);
 }
 
+/* While a program on one node changes a file, no node gives it to anybody; nor what is below a folder that was
+ * moved. */
+static void being_changed(void)
+{
+    struct vv_owner_change c = {.inode = 1, .begins = true};
+    char path[600], folder[600], below[700];
+    struct vv_shared_stat st;
+    struct job j;
+    int fd;
+
+    begin(&j, NODES, 2);
+    j.opts.revalidate_ns = 3600 * VV_NS_PER_S;
+    snprintf(folder, sizeof(folder), "%s/folder", j.root);
+    snprintf(below, sizeof(below), "%s/f", folder);
+    T_EQ(mkdir(folder, 0755), 0);
+    T_EQ(symlink("../f1", below), 0);
+    start_all(&j);
+    file_path(&j, 1, path, sizeof(path));
+    for (unsigned n = 0; n < NODES; n++)
+        read_all(&j, n);
+    c.path = path;
+    T_OK(vv_node_change(j.node[0], &c, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
+    for (unsigned n = 0; n < NODES; n++) {
+        struct vv_door_ask ask = ask_for(path);
+
+        T_ERR(vv_node_get(j.node[n], &ask, &fd, &st), -ETXTBSY);
+        T_ERR(vv_node_stat(j.node[n], &ask, &st), -ETXTBSY);
+    }
+    write_file(&j, 1, 1, 777);
+    c.begins = false;
+    T_OK(vv_node_change(j.node[0], &c, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
+    for (unsigned n = 0; n < NODES; n++)
+        T_OK(read_at(&j, n, 1, 1, 777));
+    for (unsigned n = 0; n < NODES; n++) {
+        struct vv_door_ask ask = ask_for(below);
+
+        T_OK(vv_node_get(j.node[n], &ask, &fd, &st));
+        close(fd);
+    }
+    T_EQ(unlink(below), 0);
+    c = (struct vv_owner_change){.path = folder, .tree = true};
+    T_OK(vv_node_change(j.node[1], &c, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
+    for (unsigned n = 0; n < NODES; n++) {
+        struct vv_door_ask ask = ask_for(below);
+
+        T_ERR(vv_node_get(j.node[n], &ask, &fd, &st), -ENOENT);
+    }
+    end(&j);
+}
+
 /* Files in one piece, in several, in memory, on disk, and too large. */
 static void sizes(void)
 {
@@ -905,6 +955,7 @@ int main(void)
     T_RUN(redirect);
     T_RUN(changed);
     T_RUN(written_while_read);
+    T_RUN(being_changed);
     T_RUN(sizes);
     T_RUN(drained);
     T_RUN(hurried);

@@ -717,6 +717,84 @@ static void real_files(void)
     vv_dataset_close(opts.cache);
 }
 
+static void count_gone(void *user, const char *path)
+{
+    T_CHECK(path[0] == '/');
+    ++*(int *)user;
+}
+
+static void change(struct setup *u, const char *path, uint64_t inode, bool tree, bool begins,
+                   int names)
+{
+    struct vv_owner_change c = {path, inode, tree, begins};
+    int gone = 0;
+
+    vv_owner_change(u->owner, &c, count_gone, &gone);
+    T_EQ(gone, names);
+}
+
+/* While a file is being changed nobody is given it, and what is found out of it counts for nobody. */
+static void being_changed(void)
+{
+    struct vv_shared_stat st;
+    struct setup u;
+    char c;
+    int fd;
+
+    begin(&u, BIG, 3600 * SECOND);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    change(&u, "/1", 0, false, true, 1);
+    T_ERR(read_letter(u.owner, "/1", &c), -ETXTBSY);
+    T_ERR(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st), -ETXTBSY);
+    T_ERR(vv_owner_get_now(u.owner, "/1", &fd, &st, NULL), -EAGAIN);
+    T_CHECK(!vv_owner_heard(u.owner, "/1", vv_owner_changes(u.owner, "/1"), &st, 0));
+    T_EQ(letter_of(&u, "/2"), 'a');
+    /* By two at once. */
+    change(&u, "/1", 0, false, true, 1);
+    change(&u, "/1", 0, false, false, 1);
+    T_ERR(read_letter(u.owner, "/1", &c), -ETXTBSY);
+    u.fake.file[1].letter = 'b';
+    change(&u, "/1", 0, false, false, 1);
+    T_EQ(letter_of(&u, "/1"), 'b');
+    /* Nobody says that it has ended; somebody brings it meanwhile. */
+    change(&u, "/1", 0, false, true, 1);
+    T_OK(vv_owner_bring(u.owner, "/1", VV_DATASET_UNKNOWN));
+    now += VV_OWNER_HOLD_NS - 1;
+    T_ERR(read_letter(u.owner, "/1", &c), -ETXTBSY);
+    u.fake.file[1].letter = 'c';
+    now += 1;
+    T_EQ(letter_of(&u, "/1"), 'c');
+    end(&u);
+}
+
+/* A file is changed by one of its names, and so are the others; or a folder, and what is below it. */
+static void other_names(void)
+{
+    struct setup u;
+    char c;
+
+    begin(&u, BIG, 3600 * SECOND);
+    T_EQ(letter_of(&u, "/many/1"), 'a');
+    T_EQ(letter_of(&u, "/many/2"), 'a');
+    T_EQ(letter_of(&u, "/many/sub/3"), 'a');
+    T_EQ(letter_of(&u, "/1"), 'a');
+    change(&u, "/many/link/1", 1, false, true, 4);
+    T_ERR(read_letter(u.owner, "/many/2", &c), -ETXTBSY);
+    T_EQ(letter_of(&u, "/1"), 'a');
+    u.fake.file[0].letter = 'b';
+    u.fake.file[1].letter = 'b';
+    change(&u, "/many/link/1", 1, false, false, 4);
+    T_EQ(letter_of(&u, "/many/1"), 'b');
+    T_EQ(letter_of(&u, "/many/sub/3"), 'b');
+    T_EQ(letter_of(&u, "/1"), 'a');
+    u.fake.file[0].letter = 'c';
+    change(&u, "/many/sub", 0, true, true, 2);
+    change(&u, "/many/sub", 0, true, false, 2);
+    T_EQ(letter_of(&u, "/many/1"), 'b');
+    T_EQ(letter_of(&u, "/many/sub/3"), 'c');
+    end(&u);
+}
+
 /* Asks about so many files, once each. */
 static void ask_about(struct setup *u, const char *folder, int first, int nr)
 {
@@ -794,6 +872,8 @@ int main(void)
     T_RUN(single_flight);
     T_RUN(roots);
     T_RUN(real_files);
+    T_RUN(being_changed);
+    T_RUN(other_names);
     T_RUN(paths_without_end);
     return t_done();
 }

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Descriptors that files are written to by. Opening reports the beginning of a change, and its end is reported when
+ * the descriptor is closed, by whatever call, or the process ends: what was written between the two by calls that
+ * are nobody's business here is seen by whoever opens the file then. One bit per number says whether that has to be
+ * done; a bit too many costs a report more.
+ *
+ * A descriptor that is put in the place of another one (dup2) takes its bit along: that is how shells redirect, and
+ * closing the first number ends nothing. A program starts with what it was given as input and outputs.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload/preload.h"
+
+#define FDS  65536
+#define WORD 64
+
+#define NEXT(name) ((__typeof__(&name))vvi_preload_next(VVI_PRELOAD_##name))
+
+/* Synchronization: relaxed; a number is a thread's to close, or the program's own race. */
+static _Atomic uint64_t writes[FDS / WORD];
+
+static bool is_written(int fd)
+{
+    return fd >= 0 && fd < FDS &&
+           (atomic_load_explicit(&writes[fd / WORD], memory_order_relaxed) >> fd % WORD & 1);
+}
+
+void vvi_preload_writes(int fd)
+{
+    if (fd >= 0 && fd < FDS)
+        atomic_fetch_or_explicit(&writes[fd / WORD], UINT64_C(1) << fd % WORD,
+                                 memory_order_relaxed);
+}
+
+/* The child of a vfork closes its own descriptors, with its parent's memory. */
+static void forget(int fd)
+{
+    if (is_written(fd) && !vvi_preload_is_guest())
+        atomic_fetch_and_explicit(&writes[fd / WORD], ~(UINT64_C(1) << fd % WORD),
+                                  memory_order_relaxed);
+}
+
+/* ---- closing ---- */
+
+HOOK(int, close, int fd)
+{
+    __typeof__(&close) next = NEXT(close);
+    struct vvi_preload_slot *s = NULL;
+    struct vvi_preload_change c;
+    int rc;
+
+    if (is_written(fd)) {
+        s = vvi_preload_closing(fd, &c);
+        forget(fd);
+    }
+    rc = next ? next(fd) : (int)syscall(SYS_close, fd);
+    vvi_preload_closed(s, &c);
+    return rc;
+}
+
+HOOK(int, fclose, FILE *f)
+{
+    __typeof__(&fclose) next = NEXT(fclose);
+    struct vvi_preload_slot *s = NULL;
+    struct vvi_preload_change c;
+    int rc, fd = f ? fileno(f) : -1;
+
+    if (is_written(fd)) {
+        s = vvi_preload_closing(fd, &c);
+        forget(fd);
+    }
+    rc = next ? next(f) : EOF;
+    vvi_preload_closed(s, &c);
+    return rc;
+}
+
+/* All that are still open when the process ends. `flushed`: libc writes nothing more to any but the standard ones. */
+static void end_all(bool flushed)
+{
+    for (int i = 0; i < FDS / WORD; i++) {
+        uint64_t bits = atomic_load_explicit(&writes[i], memory_order_relaxed);
+
+        for (int k = 0; bits >> k; k++) {
+            struct vvi_preload_change c;
+
+            if (bits >> k & 1)
+                vvi_preload_left(vvi_preload_closing(i * WORD + k, &c), &c,
+                                 !flushed && i * WORD + k > 2);
+            if (k == WORD - 1)
+                break;
+        }
+    }
+}
+
+__attribute__((destructor)) static void finish(void)
+{
+    if (!vvi_preload_on())
+        return;
+    /* Libc writes out what is left in streams after us. Another thread may wait for ever with a stream locked. */
+    if (is_written(1) && ftrylockfile(stdout) == 0) {
+        fflush_unlocked(stdout);
+        funlockfile(stdout);
+    }
+    end_all(false);
+}
+
+HOOK(_Noreturn void, _exit, int status)
+{
+    if (vvi_preload_on() && !vvi_preload_is_guest())
+        end_all(true);
+    for (;;)
+        syscall(SYS_exit_group, status);
+}
+
+HOOK(_Noreturn void, _Exit, int status)
+{
+    if (vvi_preload_on() && !vvi_preload_is_guest())
+        end_all(true);
+    for (;;)
+        syscall(SYS_exit_group, status);
+}
+
+/* What this program was given: files that another one opened for it. */
+void vvi_preload_inherit(void)
+{
+    int saved = errno;
+
+    for (int fd = 0; fd < 3; fd++) {
+        struct stat st;
+
+        if (syscall(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) &&
+            (syscall(SYS_fcntl, fd, F_GETFL) & O_ACCMODE) != O_RDONLY && vvi_preload_fd_is_ours(fd))
+            vvi_preload_writes(fd);
+    }
+    errno = saved;
+}
+
+/* ---- copies of descriptors ---- */
+
+HOOK(int, dup, int fd)
+{
+    __typeof__(&dup) next = NEXT(dup);
+    int to = next ? next(fd) : (int)syscall(SYS_dup, fd);
+
+    if (to >= 0 && is_written(fd))
+        vvi_preload_writes(to);
+    return to;
+}
+
+/* `to` is closed by it, and takes the place of `fd`. */
+static int replace(int fd, int to, int (*next)(int, int, int), int flags)
+{
+    struct vvi_preload_slot *s = NULL;
+    struct vvi_preload_change c;
+    int rc;
+
+    if (fd != to && is_written(to))
+        s = vvi_preload_closing(to, &c);
+    rc = next(fd, to, flags);
+    if (rc >= 0 && fd != to) {
+        bool moves = is_written(fd);
+
+        forget(to);
+        if (moves)
+            vvi_preload_writes(to);
+        forget(moves ? fd : -1);
+    }
+    vvi_preload_closed(s, &c);
+    return rc;
+}
+
+static int next_dup2(int fd, int to, int flags)
+{
+    __typeof__(&dup2) next = NEXT(dup2);
+
+    if (next)
+        return next(fd, to);
+    return (int)syscall(SYS_dup3, fd, to, flags);
+}
+
+static int next_dup3(int fd, int to, int flags)
+{
+    __typeof__(&dup3) next = NEXT(dup3);
+
+    return next ? next(fd, to, flags) : (int)syscall(SYS_dup3, fd, to, flags);
+}
+
+HOOK(int, dup2, int fd, int to)
+{
+    return replace(fd, to, next_dup2, 0);
+}
+
+HOOK(int, dup3, int fd, int to, int flags)
+{
+    return replace(fd, to, next_dup3, flags);
+}
+
+static int do_fcntl(int rc, int fd, int cmd)
+{
+    if (rc >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && is_written(fd))
+        vvi_preload_writes(rc);
+    return rc;
+}
+
+#define FCNTL(name)                                                                            \
+    HOOK(int, name, int fd, int cmd, ...)                                                      \
+    {                                                                                          \
+        __typeof__(&fcntl) next = (__typeof__(&fcntl))vvi_preload_next(VVI_PRELOAD_##name);    \
+        va_list ap;                                                                            \
+        void *arg;                                                                             \
+                                                                                               \
+        va_start(ap, cmd);                                                                     \
+        arg = va_arg(ap, void *);                                                              \
+        va_end(ap);                                                                            \
+        return do_fcntl(next ? next(fd, cmd, arg) : (int)syscall(SYS_fcntl, fd, cmd, arg), fd, \
+                        cmd);                                                                  \
+    }
+
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+/* ---- writing other than by write ---- */
+
+/* The target of one of the calls below. What was not opened here is reported when it is first written to. */
+static void written(int fd)
+{
+    struct vvi_preload_change c = {.dirfd = fd};
+    int saved = errno;
+    struct stat st;
+
+    if (fd < 0 || is_written(fd) || !vvi_preload_on() || !vvi_preload_was_there())
+        return;
+    if (syscall(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        (syscall(SYS_fcntl, fd, F_GETFL) & O_ACCMODE) != O_RDONLY) {
+        vvi_preload_begin(&c);
+        if (c.ours)
+            vvi_preload_writes(fd);
+    }
+    errno = saved;
+}
+
+#define FTRUNCATE(name, type)                                               \
+    HOOK(int, name, int fd, type size)                                      \
+    {                                                                       \
+        __typeof__(&name) next = NEXT(name);                                \
+        struct vvi_preload_change c = {.dirfd = fd};                        \
+        int rc;                                                             \
+                                                                            \
+        if (vvi_preload_was_there())                                        \
+            if (is_written(fd) || vvi_preload_was_there())                  \
+                vvi_preload_begin(&c);                                      \
+        rc = next ? next(fd, size) : (int)syscall(SYS_ftruncate, fd, size); \
+        vvi_preload_end(&c);                                                \
+        return rc;                                                          \
+    }
+
+FTRUNCATE(ftruncate, off_t)
+FTRUNCATE(ftruncate64, off64_t)
+
+#define SENDFILE(name, type)                                          \
+    HOOK(ssize_t, name, int to, int from, type *offset, size_t bytes) \
+    {                                                                 \
+        __typeof__(&name) next = NEXT(name);                          \
+                                                                      \
+        written(to);                                                  \
+        return next ? next(to, from, offset, bytes)                   \
+                    : syscall(SYS_sendfile, to, from, offset, bytes); \
+    }
+
+SENDFILE(sendfile, off_t)
+SENDFILE(sendfile64, off64_t)
+
+HOOK(ssize_t, copy_file_range, int from, off64_t *from_at, int to, off64_t *to_at, size_t bytes,
+     unsigned flags)
+{
+    __typeof__(&copy_file_range) next = NEXT(copy_file_range);
+
+    written(to);
+    return next ? next(from, from_at, to, to_at, bytes, flags)
+                : syscall(SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
+}
+
+#define MMAP(name, type)                                                                       \
+    HOOK(void *, name, void *at, size_t bytes, int protection, int flags, int fd, type offset) \
+    {                                                                                          \
+        __typeof__(&name) next = NEXT(name);                                                   \
+                                                                                               \
+        if ((protection & PROT_WRITE) && (flags & MAP_TYPE) != MAP_PRIVATE)                    \
+            written(fd);                                                                       \
+        if (next)                                                                              \
+            return next(at, bytes, protection, flags, fd, offset);                             \
+        return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);            \
+    }
+
+MMAP(mmap, off_t)
+MMAP(mmap64, off64_t)

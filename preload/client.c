@@ -736,7 +736,7 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
     int saved = errno;
     bool ok = false;
 
-    if (!is_time() || !settle() || !(s = acquire()))
+    if (vvi_preload_is_other() || !is_time() || !settle() || !(s = acquire()))
         return false;
     name = (struct vvi_preload_name){
         .path = s->path,

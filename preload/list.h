@@ -90,6 +90,19 @@
     X(copy_file_range)      \
     X(mmap)                 \
     X(mmap64)               \
+    /* identity */          \
+    X(setuid)               \
+    X(seteuid)              \
+    X(setreuid)             \
+    X(setresuid)            \
+    X(setfsuid)             \
+    X(setgid)               \
+    X(setegid)              \
+    X(setregid)             \
+    X(setresgid)            \
+    X(setfsgid)             \
+    X(setgroups)            \
+    X(initgroups)           \
     /* other views */       \
     X(chroot)               \
     X(unshare)              \

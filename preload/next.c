@@ -68,6 +68,7 @@ __attribute__((constructor)) static void start(void)
     /* Another user's files than those of whoever started us: the daemon is not asked. */
     if (syscall(SYS_getuid) != syscall(SYS_geteuid))
         return;
+    vvi_preload_identify();
     atomic_store_explicit(&on, true, memory_order_release);
     vvi_preload_inherit();
 }

@@ -162,6 +162,12 @@ static inline uint64_t vvi_preload_inode_hash(uint64_t inode)
     return (inode ^ inode >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 24;
 }
 
+/* ---- hook_id.c ---- */
+
+/* Who the program is, when the library is loaded; and whether it is somebody else by now. */
+void vvi_preload_identify(void);
+bool vvi_preload_is_other(void);
+
 /* ---- hook_fd.c ---- */
 
 /* A descriptor was opened for writing, by a path below a root. */

@@ -76,6 +76,7 @@ struct roots {
     uint32_t nr;
     struct {
         uint32_t at, bytes;
+        uint64_t mount; /* here; 0: this process has the daemon's mounts, and need not compare */
     } root[VV_DOOR_ROOTS_MAX];
     char text[];
 };
@@ -201,6 +202,31 @@ bool vvi_preload_may_be_ours(const char *path)
     return path[0] != '/' || (below_wanted(path) && below_served(path));
 }
 
+/* Which mount a path ends in; 0: it does not tell, or there is nothing. */
+static uint64_t mount_of(int dirfd, const char *path, bool nofollow)
+{
+    struct statx st;
+
+    if (syscall(SYS_statx, dirfd, path,
+                AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | (nofollow ? AT_SYMLINK_NOFOLLOW : 0),
+                STATX_MNT_ID, &st) < 0 ||
+        !(st.stx_mask & STATX_MNT_ID))
+        return 0;
+    return st.stx_mnt_id;
+}
+
+/* A process with mounts of its own, as in a container: does it see, by a path below a root, what the daemon sees? What
+ * is mounted in between, or on the file, is this process's alone. */
+static bool sees_the_same(const char *absolute, int dirfd, const char *path, bool nofollow)
+{
+    const struct roots *r = atomic_load_explicit(&served, memory_order_acquire);
+
+    for (uint32_t i = 0; r && i < r->nr; i++)
+        if (vvi_preload_is_below(absolute, r->text + r->root[i].at, r->root[i].bytes))
+            return r->root[i].mount == 0 || mount_of(dirfd, path, nofollow) == r->root[i].mount;
+    return true;
+}
+
 static bool same_inode(const char *path, uint64_t dev, uint64_t ino)
 {
     struct stat st;
@@ -247,7 +273,8 @@ static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64
         r->text[used + root.path_bytes] = '\0';
         from += root.path_bytes;
         bytes -= root.path_bytes;
-        if (!same && !same_inode(r->text + used, root.dev, root.ino))
+        r->root[r->nr].mount = same ? 0 : mount_of(AT_FDCWD, r->text + used, false);
+        if (!same && (!same_inode(r->text + used, root.dev, root.ino) || r->root[r->nr].mount == 0))
             continue;
         r->root[r->nr].at = (uint32_t)used;
         r->root[r->nr].bytes = root.path_bytes;
@@ -747,8 +774,9 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
         name.hash = vv_door_hash(s->path, name.bytes);
         if (!vvi_preload_has_written(name.hash))
             ok = from_index(ask, &name, &a) || visit(s, ask, name.bytes, &a);
-        /* Written to by another name. */
-        if (ok && vvi_preload_has_written(vvi_preload_inode_hash(a.stat.ino))) {
+        /* Written to by another name; or another file. */
+        if (ok && (vvi_preload_has_written(vvi_preload_inode_hash(a.stat.ino)) ||
+                   !sees_the_same(s->path, ask->dirfd, ask->path, ask->nofollow))) {
             if (ask->op == VV_DOOR_OP_OPEN)
                 syscall(SYS_close, a.fd);
             ok = false;

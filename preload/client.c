@@ -197,7 +197,8 @@ static bool below_wanted(const char *path)
 
 bool vvi_preload_may_be_ours(const char *path)
 {
-    if (atomic_load_explicit(&not_before_ns, memory_order_relaxed) == NEVER)
+    if (atomic_load_explicit(&not_before_ns, memory_order_relaxed) == NEVER ||
+        !vvi_preload_can_read(path))
         return false;
     return path[0] != '/' || (below_wanted(path) && below_served(path));
 }

@@ -17,12 +17,15 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
 
-#define FDS  65536
-#define WORD 64
+#define FDS        65536
+#define WORD       64
+#define PAGE       4096
+#define COPY_BYTES ((size_t)16 << 20) /* at once; callers go on */
 
 #define NEXT(name) ((__typeof__(&name))vvi_preload_next(VVI_PRELOAD_##name))
 
@@ -205,8 +208,30 @@ HOOK(int, dup3, int fd, int to, int flags)
     return replace(fd, to, next_dup3, flags);
 }
 
-static int do_fcntl(int rc, int fd, int cmd)
+/* A descriptor of a copy, however this process came by it. */
+static bool is_copy(int fd)
 {
+    struct vv_door_stat original;
+    int saved = errno;
+    struct stat st;
+    bool is = vvi_preload_on() && syscall(SYS_fstat, fd, &st) == 0 &&
+              vvi_preload_original(fd, "", &st, &original);
+
+    errno = saved;
+    return is;
+}
+
+/* The lock that keeps a copy in the cache is not the program's business. Nobody can lock a copy for writing. */
+static void hide_lock(int fd, struct flock *lock)
+{
+    if (lock->l_type == F_RDLCK && lock->l_pid == -1 && is_copy(fd))
+        lock->l_type = F_UNLCK;
+}
+
+static int do_fcntl(int rc, int fd, int cmd, void *arg)
+{
+    if (rc >= 0 && (cmd == F_GETLK || cmd == F_OFD_GETLK))
+        hide_lock(fd, arg);
     if (rc >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) && is_written(fd))
         vvi_preload_writes(rc);
     return rc;
@@ -223,7 +248,7 @@ static int do_fcntl(int rc, int fd, int cmd)
         arg = va_arg(ap, void *);                                                              \
         va_end(ap);                                                                            \
         return do_fcntl(next ? next(fd, cmd, arg) : (int)syscall(SYS_fcntl, fd, cmd, arg), fd, \
-                        cmd);                                                                  \
+                        cmd, arg);                                                             \
     }
 
 FCNTL(fcntl)
@@ -280,15 +305,86 @@ FTRUNCATE(ftruncate64, off64_t)
 SENDFILE(sendfile, off_t)
 SENDFILE(sendfile64, off64_t)
 
+/* Copies a part of a copy by hand: the kernel does it between files of one file system, and the copy is on another one
+ * than its original. Bytes that were copied, or -1. */
+static ssize_t copy_part(int from, off64_t *from_at, int to, off64_t *to_at, size_t bytes)
+{
+    off64_t at = from_at ? *from_at : syscall(SYS_lseek, from, 0L, SEEK_CUR), skip;
+    struct stat st;
+    void *map;
+    ssize_t n;
+
+    if (at < 0 || syscall(SYS_fstat, from, &st) < 0)
+        return -1;
+    if (at >= st.st_size)
+        return 0;
+    if (bytes > (size_t)(st.st_size - at))
+        bytes = (size_t)(st.st_size - at);
+    if (bytes > COPY_BYTES)
+        bytes = COPY_BYTES;
+    skip = at % PAGE;
+    map = (void *)syscall(SYS_mmap, NULL, bytes + (size_t)skip, PROT_READ, MAP_PRIVATE, from,
+                          at - skip);
+    if (map == MAP_FAILED)
+        return -1;
+    n = to_at ? syscall(SYS_pwrite64, to, (char *)map + skip, bytes, *to_at)
+              : syscall(SYS_write, to, (char *)map + skip, bytes);
+    syscall(SYS_munmap, map, bytes + (size_t)skip);
+    if (n <= 0)
+        return n;
+    if (from_at)
+        *from_at += n;
+    else
+        syscall(SYS_lseek, from, at + n, SEEK_SET);
+    if (to_at)
+        *to_at += n;
+    return n;
+}
+
 HOOK(ssize_t, copy_file_range, int from, off64_t *from_at, int to, off64_t *to_at, size_t bytes,
      unsigned flags)
 {
     __typeof__(&copy_file_range) next = NEXT(copy_file_range);
+    int saved = errno;
+    ssize_t n;
 
     written(to);
-    return next ? next(from, from_at, to, to_at, bytes, flags)
-                : syscall(SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
+    n = next ? next(from, from_at, to, to_at, bytes, flags)
+             : syscall(SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
+    if (n >= 0 || (errno != EXDEV && errno != EOPNOTSUPP) || !is_copy(from))
+        return n;
+    n = copy_part(from, from_at, to, to_at, bytes);
+    if (n >= 0)
+        errno = saved;
+    return n;
 }
+
+/* Files of other nodes are in memory, of which the kernel does not say that reading does not wait. */
+static bool in_memory(int fd, int flags)
+{
+    return (flags & RWF_NOWAIT) && errno == EOPNOTSUPP && is_copy(fd);
+}
+
+#define PREADV2(name, type)                                                          \
+    HOOK(ssize_t, name, int fd, const struct iovec *iov, int nr, type at, int flags) \
+    {                                                                                \
+        __typeof__(&name) next = NEXT(name);                                         \
+        int saved = errno;                                                           \
+        ssize_t n = -1;                                                              \
+                                                                                     \
+        if (!next)                                                                   \
+            errno = ENOSYS;                                                          \
+        else                                                                         \
+            n = next(fd, iov, nr, at, flags);                                        \
+        if (n < 0 && in_memory(fd, flags)) {                                         \
+            errno = saved;                                                           \
+            n = next(fd, iov, nr, at, flags & ~RWF_NOWAIT);                          \
+        }                                                                            \
+        return n;                                                                    \
+    }
+
+PREADV2(preadv2, off_t)
+PREADV2(preadv64v2, off64_t)
 
 #define MMAP(name, type)                                                                       \
     HOOK(void *, name, void *at, size_t bytes, int protection, int flags, int fd, type offset) \

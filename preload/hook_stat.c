@@ -104,11 +104,14 @@ static int do_stat(enum vvi_preload_hook hook, int dirfd, const char *path, int 
     if (!vvi_preload_on() || !path || !st)
         return plain_stat(hook, dirfd, path, flags, st);
     if ((flags & ~STAT_FLAGS) == 0 &&
-        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a)) {
+        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a) &&
+        vvi_preload_can_write(st, sizeof(*st))) {
         fill_stat(&a.stat, st);
         return 0;
     }
     rc = plain_stat(hook, dirfd, path, flags, st);
+    if (rc != 0)
+        return rc;
     if ((flags & AT_EMPTY_PATH) && *path == '\0')
         return amend(rc, dirfd, path, st);
     return (flags & AT_SYMLINK_NOFOLLOW) ? rc : amend(rc, -1, path, st);
@@ -277,7 +280,8 @@ HOOK(int, statx, int dirfd, const char *path, int flags, unsigned mask, struct s
 
     if (on && (flags & ~(STAT_FLAGS | AT_STATX_DONT_SYNC)) == 0 &&
         (mask & ~(STATX_BASIC_STATS | STATX_BTIME)) == 0 &&
-        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a)) {
+        from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a) &&
+        vvi_preload_can_write(st, sizeof(*st))) {
         fill_statx(&a.stat, st);
         return 0;
     }

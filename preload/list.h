@@ -90,6 +90,8 @@
     X(copy_file_range)      \
     X(mmap)                 \
     X(mmap64)               \
+    X(preadv2)              \
+    X(preadv64v2)           \
     /* identity */          \
     X(setuid)               \
     X(seteuid)              \
@@ -131,6 +133,8 @@
     X("fchmod, fchown, futimens, fsetxattr on a cached file",                                      \
       "It is open for reading, so that they would change the copy and nothing else. Open the "     \
       "file itself for writing to change it.")                                                     \
+    X("lseek with SEEK_HOLE and SEEK_DATA on a cached file",                                       \
+      "A copy has no holes, and says so. The bytes are the same.")                                 \
     X("flock, fcntl locks on a cached file",                                                       \
       "They lock this node's copy: good among the processes of a node, not among nodes. Programs " \
       "that lock files they only read, as HDF5 does, work.")                                       \

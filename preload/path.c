@@ -5,12 +5,53 @@
  * that the kernel says it starts from, double slashes and "." go. ".." stays: what it means depends on
  * links.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
+
+#define PAGE 4096u
+
+/* The kernel reads 8 bytes from where it is pointed to before it looks at a number that is wrong: -EINVAL, and nothing
+ * has happened. */
+static bool is_mapped(uintptr_t at)
+{
+    return syscall(SYS_rt_sigprocmask, ~0, at & ~(uintptr_t)7, NULL, 8) < 0 && errno != EFAULT;
+}
+
+bool vvi_preload_can_read(const char *path)
+{
+    uintptr_t at = (uintptr_t)path, end = at + VV_DOOR_PATH_MAX + 1;
+    int saved = errno;
+    bool can = false;
+
+    while (at < end && is_mapped(at)) {
+        size_t bytes = PAGE - at % PAGE;
+
+        can = memchr((const char *)at, '\0', bytes) != NULL;
+        if (can)
+            break;
+        at += bytes;
+    }
+    errno = saved;
+    return can;
+}
+
+bool vvi_preload_can_write(void *to, size_t bytes)
+{
+    char *last = (char *)to + bytes - sizeof(struct timespec);
+    int saved = errno;
+    /* Whatever it writes there is overwritten. */
+    bool can = syscall(SYS_clock_gettime, CLOCK_MONOTONIC, to) == 0 &&
+               syscall(SYS_clock_gettime, CLOCK_MONOTONIC, last) == 0;
+
+    errno = saved;
+    return can;
+}
 
 /* What a descriptor is open on, or where a relative path starts from, without a slash at the end. False: not a
  * place with a name. */

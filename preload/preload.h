@@ -134,6 +134,11 @@ bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
 
 /* ---- path.c ---- */
 
+/* Whether there is a path, or room for an answer, where a program points to: if not, the kernel says so. Room is
+ * overwritten. */
+bool vvi_preload_can_read(const char *path);
+bool vvi_preload_can_write(void *to, size_t bytes);
+
 /* Makes a path absolute and spells it as the daemon wants it. Returns its length; 0: not a path that the
  * daemon could serve, or too long. `folder`: it may end as only folders do. */
 size_t vvi_preload_path(int dirfd, const char *path, bool folder, char *buf, size_t buf_bytes);

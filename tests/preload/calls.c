@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -538,6 +540,74 @@ static void using(void)
     close(out);
 }
 
+/* Pointers to nothing: the kernel says so, and nobody else looks at them. */
+static void bad_pointers(void)
+{
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *const bad[] = {(char *)1, (char *)-1, (char *)(uintptr_t)0x123456789000, page + 4096,
+                         page + 4090};
+    struct stat st;
+    struct statx sx;
+
+    mprotect(page + 4096, 4096, PROT_NONE);
+    memset(page, 'a', 4096);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char *const p = bad[i];
+
+        show_fd("bad open", open(p, O_RDONLY));
+        show_fd("bad open write", open(p, O_RDWR));
+        show_fd("bad openat", openat(AT_FDCWD, p, O_RDONLY));
+        printf("bad fopen %d %s\n", fopen(p, "r") == NULL, strerrorname_np(errno));
+        printf("bad stat %d %s\n", stat(p, &st), strerrorname_np(errno));
+        printf("bad fstatat %d %s\n", fstatat(AT_FDCWD, p, &st, AT_EMPTY_PATH),
+               strerrorname_np(errno));
+        printf("bad statx %d %s\n", statx(AT_FDCWD, p, 0, STATX_BASIC_STATS, &sx),
+               strerrorname_np(errno));
+        printf("bad access %d %s\n", access(p, R_OK), strerrorname_np(errno));
+        printf("bad rename %d %s\n", rename(p, in_root("nothing")), strerrorname_np(errno));
+        printf("bad unlink %d %s\n", unlink(p), strerrorname_np(errno));
+        printf("bad chmod %d %s\n", chmod(p, 0600), strerrorname_np(errno));
+        printf("bad stat to %d %s\n", stat(in_root("file"), (struct stat *)(void *)p),
+               strerrorname_np(errno));
+        printf("bad statx to %d %s\n",
+               statx(AT_FDCWD, in_root("file"), 0, STATX_BASIC_STATS, (struct statx *)(void *)p),
+               strerrorname_np(errno));
+    }
+    munmap(page, 8192);
+}
+
+/* Calls that know a copy from the file: locks, whether reading would wait, copying within the kernel. */
+static void odd_ones(void)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct iovec iov = {text, 100};
+    int fd = open(in_root("file"), O_RDONLY), out;
+    off_t at = 10, to = 3;
+    struct stat st;
+
+    must_be_cached("odd", fd);
+    printf("lock %d type %d\n", fcntl(fd, F_GETLK, &lock), lock.l_type);
+    lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    printf("lock %d type %d\n", fcntl(fd, F_OFD_GETLK, &lock), lock.l_type);
+    (void)!pread(fd, text, sizeof(text), 0);
+    printf("nowait %zd\n", preadv2(fd, &iov, 1, 50, RWF_NOWAIT));
+    printf("nowait %zd at %ld\n", preadv2(fd, &iov, 1, -1, RWF_NOWAIT),
+           (long)lseek(fd, 0, SEEK_CUR));
+    lseek(fd, 0, SEEK_SET);
+    out = open(in_root("copied"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    printf("copied %zd", copy_file_range(fd, NULL, out, NULL, 1000, 0));
+    printf(" at %ld %ld\n", (long)lseek(fd, 0, SEEK_CUR), (long)lseek(out, 0, SEEK_CUR));
+    printf("copied %zd", copy_file_range(fd, &at, out, &to, 100000, 0));
+    printf(" at %ld %ld\n", (long)at, (long)to);
+    printf("copied %zd\n", copy_file_range(fd, &at, out, &to, 100000, 0));
+    printf("hole %ld data %ld\n", (long)lseek(fd, 10, SEEK_HOLE), (long)lseek(fd, 10, SEEK_DATA));
+    lseek(out, 0, SEEK_SET);
+    printf("sum %lx size %ld\n", sum_of(out), fstat(out, &st) == 0 ? (long)st.st_size : -1);
+    close(out);
+    close(fd);
+    unlink(in_root("copied"));
+}
+
 static void relative(void)
 {
     if (chdir(root) < 0)
@@ -631,6 +701,8 @@ int main(int argc, char **argv)
     using();
     chrooted();
     closing();
+    bad_pointers();
+    odd_ones();
     relative();
     return fflush(stdout) == 0 ? 0 : 1;
 }

@@ -74,3 +74,18 @@ compare asked
 ask_daemon
 [ "$d_opens" -gt 30 ] && [ "$d_stats" -gt 30 ] && [ "$d_writes" -gt 3 ] || fail "the daemon was hardly asked"
 kill_daemon TERM
+
+# The cache on another file system than the files.
+# shellcheck disable=SC2034 # of common.sh.inc
+other=$(mktemp -d /dev/shm/varve-preload-XXXXXX 2>/dev/null || true)
+if [ -n "$other" ] && [ "$(stat -c %d "$other")" != "$(stat -c %d "$base")" ]; then
+    rm -rf "$base/cache"
+    cache=$other/cache
+    index=4096
+    start_daemon revalidate=300
+    run other env CALLS_CACHED=1 LD_PRELOAD="$library" "$programs/calls" "$root"
+    compare other
+    kill_daemon TERM
+else
+    echo "no other file system for the cache"
+fi

@@ -149,8 +149,6 @@ static int pass_why(struct vv_node *n, int why)
         VVI_COUNT(n, passed_missing);
     else if (why == -EACCES || why == -EPERM || why == -ELOOP)
         VVI_COUNT(n, passed_denied);
-    else if (why == -EAGAIN)
-        VVI_COUNT(n, passed_changing);
     else
         VVI_COUNT(n, passed_error);
     return why;

@@ -63,11 +63,11 @@ struct known {
     uint64_t looked_ns;
     struct vv_shared_stat stat;
     struct vv_dataset_gen young; /* was read, and had changed too short a time before ... */
-    uint64_t young_ns; /* ... which it will not have from then on, by vv_now_ns; 0: none was */
-    uint64_t changes;                   /* how often it was invalidated ... */
-    uint64_t changed_ns;                /* ... and when last */
-    unsigned holds;                     /* changes that have begun and not ended ... */
-    uint64_t held_ns;                   /* ... which count until then */
+    uint64_t young_ns;   /* ... which it will not have from then on, by vv_now_ns; 0: none was */
+    uint64_t changes;    /* how often it was invalidated ... */
+    uint64_t changed_ns; /* ... and when last */
+    unsigned holds;      /* changes that have begun and not ended ... */
+    uint64_t held_ns;    /* ... which count until then */
     struct known **same_at, *same_next; /* files with about the same inode */
 };
 

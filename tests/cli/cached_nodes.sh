@@ -170,8 +170,9 @@ case_no_room() {
     sees 4 $nodes
     read_from a b c d
     [ "$(figure a used_bytes)" -le $((1 << 20)) ] || fail "more than there is room for"
-    # A disk that is full before the capacity is: where it can be made.
-    if mkdir "$dir/tiny" && mount -t tmpfs -o size=400k none "$dir/tiny" 2>/dev/null; then
+    # A disk that is full before the capacity is, because of files of others: where it can be made.
+    if mkdir "$dir/tiny" && mount -t tmpfs -o size=64m,mode=755 none "$dir/tiny" 2>/dev/null; then
+        head -c $(((64 << 20) - 400 * 1024)) /dev/zero >"$dir/tiny/others"
         end b TERM
         start b --cache "$dir/tiny/cache"
         sees 4 $nodes

@@ -189,7 +189,8 @@ def disk_full(c):
     c[4].stop()
     c[4].empty()
     c[4].cache.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=300k", "none", c[4].cache)
+    run("mount", "-t", "tmpfs", "-o", "size=64m,mode=700", "none", c[4].cache)
+    (c[4].cache / "others").write_bytes(bytes((64 << 20) - (300 << 10)))
     c[4].start()
     back(c)
     for host in c:

@@ -14,10 +14,10 @@
       "outside of them is, wherever links lead.")                                                  \
     X(cache, TEXT, cache, "", "FOLDER",                                                            \
       "Folder on local disk for the files. It is created if missing. What it holds is taken up "   \
-      "again by the next start.")                                                                  \
+      "again by the next start. It has to be yours alone, and outside of the roots.")              \
     X(capacity, BYTES, capacity, "0", "SIZE",                                                      \
-      "Space in that folder that is never exceeded; 0: four fifths of what the disk has free, "   \
-      "what the folder holds included.")                                                           \
+      "Space in that folder that is never exceeded, at most the size of its disk; 0: four fifths "  \
+      "of what the disk has free, what the folder holds included.")                                \
     X(max_file, BYTES, max_file, "0", "SIZE",                                                      \
       "Larger files are left to the shared file system; 0: 1G, or 5% of the capacity if that is "  \
       "less.")                                                                                     \

@@ -47,22 +47,36 @@ static bool is_damage(int rc)
            rc == -EPERM;
 }
 
-/* Opens the file of a pinned entry, with the lock that keeps it there. One that this life has not verified may be
- * anything that somebody else left there, while the folder could be written by others. */
+/* A file that this life has not verified may be anything that another user left there, while the folder
+ * could be written by others: a link, a FIFO, a file of theirs. */
+static int check_ours(struct vv_dataset *d, const char *name)
+{
+    char why[256];
+    int rc, fd = vv_os_open_regular(d->os, d->dirfd, name, O_RDONLY | O_NOFOLLOW);
+
+    if (fd < 0)
+        return fd;
+    rc = vv_ours_file(fd, name, why, sizeof(why));
+    d->os->close(d->os, fd);
+    return rc;
+}
+
+/* Opens the file of a pinned entry, with the lock that keeps it there. Without O_NOFOLLOW, which a program
+ * that gets the descriptor would see among its flags. */
 static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, bool verified, int *ret_fd)
 {
-    char name[VVI_DATASET_NAME], why[256];
+    char name[VVI_DATASET_NAME];
     int fd, rc = 0;
 
     vvi_dataset_name(name, e->id, false);
-    fd = verified ? d->os->openat(d->os, d->dirfd, name, O_RDONLY | O_NOFOLLOW, 0)
-                  : vv_os_open_regular(d->os, d->dirfd, name, O_RDONLY | O_NOFOLLOW);
+    if (!verified)
+        rc = check_ours(d, name);
+    if (rc < 0)
+        return rc;
+    fd = d->os->openat(d->os, d->dirfd, name, O_RDONLY, 0);
     if (fd < 0)
         return fd;
-    if (!verified)
-        rc = vv_ours_file(fd, name, why, sizeof(why));
-    if (rc == 0)
-        rc = d->os->lock_shared(d->os, fd);
+    rc = d->os->lock_shared(d->os, fd);
     if (rc < 0) {
         d->os->close(d->os, fd);
         return rc;

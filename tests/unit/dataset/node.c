@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "dataset/gossip.h"
 #include "t.h"
+#include "unit/dataset/settled.h"
 
 #define NODES   4
 #define MIB     (UINT64_C(1) << 20)
@@ -99,7 +100,7 @@ static int read_at(struct job *j, unsigned node, unsigned i, unsigned generation
     int fd, rc;
 
     file_path(j, i, path, sizeof(path));
-    rc = vv_node_get(j->node[node], &ask, &fd, &st);
+    rc = get_settled(j->node[node], &ask, &fd, &st);
     if (rc < 0)
         return rc;
     T_EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
@@ -291,19 +292,19 @@ static void alone(void)
     T_EQ(st.gen.size, file_size(1));
     /* Without waiting: what is here, and nothing else. */
     ask.now = true;
-    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    T_OK(get_settled(j.node[0], &ask, &fd, &st));
     close(fd);
     write_file(&j, 9, 0, 100);
     file_path(&j, 9, path, sizeof(path));
     T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -EAGAIN);
     ask.now = false;
-    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    T_OK(get_settled(j.node[0], &ask, &fd, &st));
     close(fd);
     /* Links. */
     snprintf(link, sizeof(link), "%s/link", j.root);
     T_EQ(symlink("f1", link), 0);
     ask.path = link;
-    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    T_OK(get_settled(j.node[0], &ask, &fd, &st));
     check_fd(fd, 1, 0, file_size(1));
     close(fd);
     ask.nofollow = true;
@@ -651,7 +652,7 @@ static void being_changed(void)
     for (unsigned n = 0; n < NODES; n++) {
         struct vv_door_ask ask = ask_for(below);
 
-        T_OK(vv_node_get(j.node[n], &ask, &fd, &st));
+        T_OK(get_settled(j.node[n], &ask, &fd, &st));
         close(fd);
     }
     T_EQ(unlink(below), 0);
@@ -922,14 +923,14 @@ static void expected_twice(unsigned again, int reads)
     /* As long as they are open they stay. */
     for (unsigned i = 0; i < 2; i++) {
         ask = ask_for(text[16 + i]);
-        T_OK(vv_node_get(j.node[0], &ask, &others[i], &st));
+        T_OK(get_settled(j.node[0], &ask, &others[i], &st));
     }
     /* What went does not come back as long as there is no room for it. */
     T_CHECK(SUM(&j, cache.evicted) > 0);
     T_EQ(SUM(&j, owner.fetches), 18);
     ask = ask_for(text[0]);
     ask.now = true;
-    T_OK(vv_node_get(j.node[0], &ask, &fd, &st));
+    T_OK(get_settled(j.node[0], &ask, &fd, &st));
     check_fd(fd, 0, 0, 8000);
     close(fd);
     close(others[0]);

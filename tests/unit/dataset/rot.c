@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "dataset/node.h"
 #include "unit/dataset/ds.h"
+#include "unit/dataset/settled.h"
 
 #define NODES   3
 #define FILES   24
@@ -76,7 +77,7 @@ static void read_all(struct job *j, unsigned node)
 
         snprintf(path, sizeof(path), "%s/f%u", j->root, i);
         T_CHECK(buf);
-        T_OK(vv_node_get(j->node[node], &ask, &fd, &st));
+        T_OK(get_settled(j->node[node], &ask, &fd, &st));
         while ((n = read(fd, buf + have, size + 1 - have)) > 0)
             have += (size_t)n;
         T_EQ(have, size);

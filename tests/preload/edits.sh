@@ -115,6 +115,13 @@ for i in range(100):
         os.rename(f"n.{os.getpid()}", "n")
 END
 edit at-once "echo 0 >n; cat n; for i in 1 2 3 4; do python3 $base/add.py & done; wait; cat n"
+
+# A change that has ended keeps nobody from the cache.
+echo moved >"$root/w/a"
+under mv "$root/w/a" "$root/w/b"
+same_cached cat "$root/w/b"
+under chmod 600 "$root/w/b"
+same_cached cat "$root/w/b"
 ask_daemon
 [ "$d_broken" = 0 ] || fail "the daemon was sent nonsense"
 [ $((d_opens + d_direct)) -gt 200 ] || fail "hardly anything came from the cache"

@@ -28,7 +28,7 @@
 #include "policy/policy.h"
 
 enum {
-    VV_MAX_TIERS = 4,
+    VV_MAX_TIERS = 3, /* device, host, and spill or files */
     VV_TIER_APP = -1, /* the application's own memory, as source or destination of an order */
     VV_ORDER_MAX_PAGES = 256, /* most chunks that one order moves */
 };

@@ -103,36 +103,38 @@ struct vv_object {
     uint32_t refs;      /* orders in flight and pending requests */
     uint32_t reflushed; /* pages dropped before they were flushed, another tier having them */
     uint32_t hist;
-    int16_t flush_err; /* why flushing it was given up; 0: not */
-    bool written;      /* its put has ended: it may be restored */
-    bool writing;      /* its put is pending */
-    bool ordered;      /* its put is ordered by a stream: known before it is written */
-    bool dead;         /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
-    bool consumed;
-    uint16_t restoring; /* restores under way: it is wanted before anything else */
     uint32_t lent;      /* times that pages of it are lent in place */
-    bool nameless;      /* of a lease: no version, never in the table */
-    bool durable;       /* committed on the files tier */
-    bool removing;      /* a REMOVE order is out, or done */
-    bool unremoved;     /* it failed: the object waits in hist->unremoved for another try */
-    bool passed;        /* hint passed over */
-    bool no_prefetch;   /* a transfer up failed: left to restores */
-    bool down;          /* written, and complete on the slowest tier or given up: in hist->ndown */
-    bool keep_file;     /* dead for this process only: its committed file stays */
+    uint16_t restoring; /* restores under way: it is wanted before anything else */
+    int16_t flush_err;  /* why flushing it was given up; 0: not */
+    uint8_t err_tier;   /* that flush_err is about */
+    uint8_t home;       /* tier it enters and is prefetched to */
     uint8_t gen;        /* enum vv_gen_state; written, writing and dead follow from it */
-    bool beside;        /* not in the table: it will replace what is there */
-    bool reached;       /* the store says that its file has reached the level */
-    bool missed;        /* the store says that its copy has failed */
-    bool provisional;   /* the one it replaces stays until vv_core_confirm */
-    bool unfinished;    /* an earlier life left it below the level, and no caller has heard of it */
-    bool exempt;        /* no longer among the newest, and kept by keep_every */
-    bool filled;        /* `streams`: all bytes are in the tiers, its put waits for the commit */
-    bool pass_through;  /* larger than its tier: its put goes through transit pages as well */
-    bool streams;       /* too large to stay in memory until its file is committed */
-    bool spoiled;     /* a write to its file or its commit failed: that file is good for nothing */
-    bool told;        /* its flush_err has been reported */
-    uint8_t err_tier; /* that flush_err is about */
-    uint8_t home;     /* tier it enters and is prefetched to */
+    bool written;       /* its put has ended: it may be restored */
+    bool writing;       /* its put is pending */
+    bool ordered;       /* its put is ordered by a stream: known before it is written */
+    bool dead;          /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
+    bool consumed;
+    /* One bit each: there is an object for every version. */
+    bool nameless : 1;    /* of a lease: no version, never in the table */
+    bool durable : 1;     /* committed on the files tier */
+    bool removing : 1;    /* a REMOVE order is out, or done */
+    bool unremoved : 1;   /* it failed: the object waits in hist->unremoved for another try */
+    bool passed : 1;      /* hint passed over */
+    bool no_prefetch : 1; /* a transfer up failed: left to restores */
+    bool down : 1;      /* written, and complete on the slowest tier or given up: in hist->ndown */
+    bool keep_file : 1; /* dead for this process only: its committed file stays */
+    bool beside : 1;    /* not in the table: it will replace what is there */
+    bool reached : 1;   /* the store says that its file has reached the level */
+    bool missed : 1;    /* the store says that its copy has failed */
+    bool provisional : 1; /* the one it replaces stays until vv_core_confirm */
+    bool
+        unfinished : 1; /* an earlier life left it below the level, and no caller has heard of it */
+    bool exempt : 1;    /* no longer among the newest, and kept by keep_every */
+    bool filled : 1;    /* `streams`: all bytes are in the tiers, its put waits for the commit */
+    bool pass_through : 1; /* larger than its tier: its put goes through transit pages as well */
+    bool streams : 1;      /* too large to stay in memory until its file is committed */
+    bool spoiled : 1; /* a write to its file or its commit failed: that file is good for nothing */
+    bool told : 1;    /* its flush_err has been reported */
 };
 
 enum { OPEN_READY = VV_MAX_TIERS, OPEN_SETS };

@@ -407,7 +407,7 @@ static void checker_sees(void)
     T_CHECK(vv_core_check(d.core) == NULL);
 #define BREAK(what, value)                      \
     do {                                        \
-        __typeof__(what) was = (what);          \
+        __typeof__((what) + 0) was = (what);    \
         (what) = (value);                       \
         T_CHECK(vv_core_check(d.core) != NULL); \
         (what) = was;                           \

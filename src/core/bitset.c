@@ -38,8 +38,12 @@ void vv_bitset_fini(struct vv_bitset *set)
 void vv_bitset_add(struct vv_bitset *set, uint64_t i)
 {
     vv_assert(i < set->size);
-    for (unsigned k = 0; k < set->nlevels; k++, i /= 64)
-        set->level[k][i / 64] |= UINT64_C(1) << (i % 64);
+    for (unsigned k = 0; k < set->nlevels; k++, i /= 64) {
+        uint64_t before = set->level[k][i / 64];
+        set->level[k][i / 64] = before | UINT64_C(1) << (i % 64);
+        if (before)
+            return; /* the levels above have it */
+    }
 }
 
 void vv_bitset_remove(struct vv_bitset *set, uint64_t i)
@@ -55,7 +59,7 @@ void vv_bitset_remove(struct vv_bitset *set, uint64_t i)
 uint64_t vv_bitset_next(const struct vv_bitset *set, uint64_t from)
 {
     unsigned k = 0;
-    uint64_t rest = 0;
+    uint64_t rest = 0, last = set->size - 1; /* of the level */
 
     if (from >= set->size)
         return set->size;
@@ -65,7 +69,8 @@ uint64_t vv_bitset_next(const struct vv_bitset *set, uint64_t from)
         if (rest)
             break;
         from = from / 64 + 1;
-        if (++k == set->nlevels || from >= vv_div_up(set->size, UINT64_C(1) << (6 * k)))
+        last /= 64;
+        if (++k == set->nlevels || from > last)
             return set->size;
     }
     /* Down, to the first member of that word. */

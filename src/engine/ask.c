@@ -233,7 +233,7 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     for (uint32_t i = 0; i < core->nhist; i++)
         ret_stats->object_bytes += core->hist[i].nslots * sizeof(void *) +
                                    core->hist[i].ring_size * sizeof(struct hint) +
-                                   core->hist[i].ring_size * OPEN_SETS / 8;
+                                   core->hist[i].ring_size * core->hist[i].nopen / 8;
     if (pages && core->now_ns > core->used_since_ns)
         ret_stats->utilisation =
             used_page_ns / ((double)pages * (double)(core->now_ns - core->used_since_ns));

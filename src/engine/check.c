@@ -617,17 +617,17 @@ static const char *check_hints(const struct hist *h)
 
 /* Prefetching looks at open hints only: whatever it skips must need nothing. A version that was
  * discarded and is to be written again is open when it is. */
-static const char *check_open_hints(const struct vv_core *core, const struct hist *h)
+static const char *check_open_hints(const struct hist *h)
 {
-    for (unsigned t = 0; t < OPEN_SETS; t++)
+    for (unsigned set = 0; set < h->nopen; set++)
         for (uint64_t i = 0; h->ring_size && i < h->ring_size; i++) {
             uint64_t s = h->head + ((i - h->head) & (h->ring_size - 1));
             const struct vv_object *obj = s < h->tail ? vvi_hint_at(h, s) : NULL;
             bool first = obj && obj->hint_first == s;
-            if (vv_bitset_has(&h->open[t], i))
+            if (vv_bitset_has(&h->open[set], i))
                 REQUIRE(first, "a place that is not the first hint of a version is open");
-            else if (first && t < core->ntiers && core->tier[t].memory && obj->written &&
-                     !obj->no_prefetch && obj->home <= t)
+            else if (first && set >= OPEN_TIER && obj->written && !obj->no_prefetch &&
+                     obj->home <= set - OPEN_TIER)
                 REQUIRE(obj->nmem == obj->nchunks, "the hint of a version not in memory is closed");
         }
     return NULL;
@@ -635,10 +635,10 @@ static const char *check_open_hints(const struct vv_core *core, const struct his
 
 static const char *check_idle(const struct hist *h)
 {
-    for (unsigned t = 0; t < VV_MAX_TIERS; t++) {
+    for (unsigned set = 0; set < h->nopen; set++) {
         uint64_t s = h->head;
-        for (unsigned i = 0; h->idle[t] && i < LOOK_AHEAD; i++, s++) {
-            s = vvi_hint_next_open(h, t, s);
+        for (unsigned i = 0; h->idle[set] && i < LOOK_AHEAD; i++, s++) {
+            s = vvi_hint_next_open(h, set, s);
             REQUIRE(s < h->tail && (!vvi_hint_at(h, s)->written || vvi_hint_at(h, s)->no_prefetch),
                     "hints that could be prefetched for are not looked at");
         }
@@ -727,7 +727,7 @@ static const char *check_hist(const struct vv_core *core, const struct hist *h)
     if (!wrong)
         wrong = check_hints(h);
     if (!wrong)
-        wrong = check_open_hints(core, h);
+        wrong = check_open_hints(h);
     if (!wrong)
         wrong = check_idle(h);
     if (!wrong)
@@ -876,8 +876,8 @@ static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, ui
         const struct vv_object *obj = vvi_hint_at(h, s);
         d = mix(d, obj ? obj->version + 1 : 0);
     }
-    for (unsigned t = 0; t < core->ntiers; t++)
-        for (uint64_t s = h->head; (s = vvi_hint_next_open(h, t, s)) < h->tail; s++)
+    for (unsigned set = OPEN_TIER; set < h->nopen; set++)
+        for (uint64_t s = h->head; (s = vvi_hint_next_open(h, set, s)) < h->tail; s++)
             d = mix(d, s - h->head);
     for (size_t i = h->passed_at; i < h->npassed; i++)
         d = mix(d, h->passed[i]);

@@ -165,6 +165,7 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     }
     uint64_t first = cfg->order == VV_RESTORE_LIFO ? HINT_MIDDLE : 1;
     core->hist[i] = (struct hist){.used = true, .cfg = *cfg, .head = first, .tail = first};
+    core->hist[i].nopen = OPEN_TIER + (unsigned)core->host + 1;
     core->hist[i].hinted = cfg->order != VV_RESTORE_BY_HINTS;
     core->hist[i].next_generation = VV_MAX(cfg->first_generation, (uint64_t)1);
     *ret_hist = i;

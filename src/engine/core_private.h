@@ -137,7 +137,8 @@ struct vv_object {
     bool told : 1;    /* its flush_err has been reported */
 };
 
-enum { OPEN_READY = VV_MAX_TIERS, OPEN_SETS };
+/* Sets of open hints; OPEN_TIER + t for memory tier t, of which there are two at most. */
+enum { OPEN_READY, OPEN_TIER, OPEN_SETS = OPEN_TIER + 2 };
 
 struct hint {
     struct vv_object *obj;
@@ -170,9 +171,11 @@ struct hist {
 
     struct hint *ring;              /* live hints, by sequence number modulo its size */
     uint64_t ring_size, head, tail; /* [head, tail) */
-    /* Places in the ring of first hints whose version is not known to be complete: for each tier,
-     * there or faster; last, on the tier that it is restored from. */
+    /* Places in the ring of first hints whose version is not known to be complete: on the tier that
+     * it is restored from; for each memory tier, there or faster. */
     struct vv_bitset open[OPEN_SETS];
+    uint64_t first_open[OPEN_SETS]; /* no hint before it is open */
+    unsigned nopen;                 /* sets in use */
     /* The first LOOK_AHEAD open hints of the tier can bring nothing up: nothing to look at until a hint
      * is opened or closed. */
     bool idle[OPEN_SETS];
@@ -425,6 +428,7 @@ void vvi_hint_reopen(struct vv_core *core, const struct vv_object *obj);
 void vvi_hint_reopen_at(struct vv_core *core, const struct vv_object *obj, unsigned tier);
 /* Open hints of a set from `seq` on; the tail if there is none. One that was found complete is closed. */
 uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq);
+uint64_t vvi_hint_first_open(struct hist *h, unsigned set);
 void vvi_hint_close(struct hist *h, unsigned set, uint64_t seq);
 void vvi_hint_refresh_first(struct vv_core *core, struct hist *h);
 uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist);

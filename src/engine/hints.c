@@ -40,8 +40,8 @@ uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq)
 {
     uint64_t at = seq & (h->ring_size - 1), next;
 
-    if (seq >= h->tail)
-        return h->tail;
+    if (seq >= h->tail || vv_bitset_has(&h->open[set], at))
+        return VV_MIN(seq, h->tail);
     next = vv_bitset_next(&h->open[set], at);
     if (next >= h->ring_size) { /* the ring goes round */
         next = vv_bitset_next(&h->open[set], 0);
@@ -53,6 +53,11 @@ uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq)
     return VV_MIN(seq + (next - at), h->tail);
 }
 
+uint64_t vvi_hint_first_open(struct hist *h, unsigned set)
+{
+    return h->first_open[set] = vvi_hint_next_open(h, set, VV_MAX(h->first_open[set], h->head));
+}
+
 void vvi_hint_close(struct hist *h, unsigned set, uint64_t seq)
 {
     vv_bitset_remove(&h->open[set], seq & (h->ring_size - 1));
@@ -62,18 +67,19 @@ void vvi_hint_close(struct hist *h, unsigned set, uint64_t seq)
 static void open_at(struct hist *h, unsigned set, uint64_t seq)
 {
     vv_bitset_add(&h->open[set], seq & (h->ring_size - 1));
+    h->first_open[set] = VV_MIN(h->first_open[set], seq);
     h->idle[set] = false;
 }
 
 static void close_all(struct hist *h, uint64_t seq)
 {
-    for (unsigned i = 0; seq && i < OPEN_SETS; i++)
+    for (unsigned i = 0; seq && i < h->nopen; i++)
         vvi_hint_close(h, i, seq);
 }
 
 static void open_all(struct hist *h, uint64_t seq)
 {
-    for (unsigned i = 0; seq && i < OPEN_SETS; i++)
+    for (unsigned i = 0; seq && i < h->nopen; i++)
         open_at(h, i, seq);
 }
 
@@ -88,7 +94,7 @@ void vvi_hint_reopen_at(struct vv_core *core, const struct vv_object *obj, unsig
 
     if (!obj->hint_first)
         return;
-    open_at(h, tier, obj->hint_first);
+    open_at(h, OPEN_TIER + tier, obj->hint_first);
     open_at(h, OPEN_READY, obj->hint_first);
 }
 
@@ -99,11 +105,9 @@ static int ring_grow(struct hist *h)
     struct vv_bitset open[OPEN_SETS] = {0};
     bool ok;
 
-    if (h->tail - h->head < h->ring_size)
-        return 0;
     ring = calloc(size, sizeof(*ring));
     ok = ring != NULL;
-    for (unsigned i = 0; i < OPEN_SETS; i++)
+    for (unsigned i = 0; i < h->nopen; i++)
         ok = ok && vv_bitset_init(&open[i], size) == 0;
     if (!ok) {
         for (unsigned i = 0; i < OPEN_SETS; i++)
@@ -113,7 +117,7 @@ static int ring_grow(struct hist *h)
     }
     for (uint64_t s = h->head; s < h->tail; s++)
         ring[s & (size - 1)] = *hint_of(h, s);
-    for (unsigned i = 0; i < OPEN_SETS; i++) {
+    for (unsigned i = 0; i < h->nopen; i++) {
         for (uint64_t s = h->head; (s = vvi_hint_next_open(h, i, s)) < h->tail; s++)
             vv_bitset_add(&open[i], s & (size - 1));
         vv_bitset_fini(&h->open[i]);
@@ -140,13 +144,18 @@ void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sig
     }
 }
 
+static int ring_reserve(struct hist *h)
+{
+    return h->tail - h->head < h->ring_size ? 0 : ring_grow(h);
+}
+
 /* A hint before all others. */
 static int hint_prepend(struct vv_core *core, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, obj->hist);
     uint64_t seq;
 
-    if (ring_grow(h) < 0)
+    if (ring_reserve(h) < 0)
         return -ENOMEM;
     seq = --h->head;
     *hint_of(h, seq) = (struct hint){.obj = obj, .next_same = obj->hint_first};
@@ -168,7 +177,7 @@ static int hint_append(struct vv_core *core, struct vv_object *obj)
     struct hist *h = vvi_hist(core, obj->hist);
     uint64_t seq;
 
-    if (ring_grow(h) < 0)
+    if (ring_reserve(h) < 0)
         return -ENOMEM;
     seq = h->tail++;
     *hint_of(h, seq) = (struct hint){.obj = obj};
@@ -213,9 +222,11 @@ int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
         obj = vvi_object_new(core, hist, version);
     if (!obj)
         return -ENOMEM;
-    obj->refs++;
     r = hint_append(core, obj);
-    vvi_object_unref(core, obj);
+    if (r < 0) { /* it may have been made for the hint alone */
+        obj->refs++;
+        vvi_object_unref(core, obj);
+    }
     core->stats.hints += r == 0;
     vv_trace(VV_TRACE_HINT, vvi_trace_history(core, hist), version, h->tail - h->head, 0);
     return r;
@@ -358,7 +369,7 @@ void vvi_hint_gone(struct vv_core *core, struct vv_object *obj)
 uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist)
 {
     struct hist *h = vvi_hist(core, hist);
-    uint64_t s = vvi_hint_next_open(h, OPEN_READY, h->head);
+    uint64_t s = vvi_hint_first_open(h, OPEN_READY);
 
     while (s < h->tail) {
         const struct vv_object *obj = vvi_hint_at(h, s);

@@ -686,22 +686,22 @@ static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier,
 static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
 {
     bool any = false, idle = true;
-    unsigned looked = 0;
+    unsigned looked = 0, set = OPEN_TIER + tier;
     uint64_t s;
 
-    if (h->idle[tier])
+    if (h->idle[set])
         return false;
-    s = vvi_hint_next_open(h, tier, h->head);
+    s = vvi_hint_first_open(h, set);
     while (s < h->tail && looked < LOOK_AHEAD && slot_free(core, hop)) {
         struct vv_object *obj = vvi_hint_at(h, s);
         bool settled = fetchable(obj) && complete_for(core, obj, tier);
         core->stats.hints_looked_at++;
         if (settled) {
             claim(core, obj, tier);
-            vvi_hint_close(h, tier, s);
+            vvi_hint_close(h, set, s);
         }
         if (settled || !fetchable(obj)) {
-            s = vvi_hint_next_open(h, tier, s + 1);
+            s = vvi_hint_next_open(h, set, s + 1);
             looked += !settled;
             continue;
         }
@@ -714,14 +714,14 @@ static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier
             any = true;
             break;
         case FETCH_NOTHING:
-            s = vvi_hint_next_open(h, tier, s + 1);
+            s = vvi_hint_next_open(h, set, s + 1);
             looked++;
             break;
         case FETCH_NO_ROOM:
             return any; /* whatever is farther would be refused as well */
         }
     }
-    h->idle[tier] = idle && looked == LOOK_AHEAD && s < h->tail;
+    h->idle[set] = idle && looked == LOOK_AHEAD && s < h->tail;
     if (s == h->tail)
         any |= prefetch_passed(core, h, tier, hop);
     return any;

@@ -339,10 +339,10 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
  * same bytes are complete on another tier. The contiguous policies demand a slower one, but for
  * what only passes through: they never go back to flush a copy again. Whether it *should* go, and for whom, is the policy's to
  * say. */
-static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj,
-                         const struct vv_page *p, bool on_faster, bool on_slower, bool transit)
+static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj, bool pinned,
+                         bool on_faster, bool on_slower, bool transit)
 {
-    if (p->state != VV_PAGE_VALID || p->pins > 0)
+    if (pinned)
         return false;
     return obj->dead || on_slower || (on_faster && (core->paged || transit));
 }
@@ -357,6 +357,14 @@ static inline bool file_waits(const struct vv_core *core, const struct vv_object
            core->tier[tier + 1].kind == VV_TIER_FILES;
 }
 
+/* What the classes of a page depend on, of the page itself. */
+enum { CHUNK_STATE = 3, CHUNK_PINNED = 4, CHUNK_TRANSIT = 8, CHUNK_BITS = 4 };
+
+static inline uint32_t page_bits(const struct vv_page *p, bool transit)
+{
+    return (transit ? CHUNK_TRANSIT : 0u) | (p->pins ? CHUNK_PINNED : 0u) | p->state;
+}
+
 /* Where the bytes of a page are besides. */
 struct elsewhere {
     bool on_faster, on_slower; /* valid there; slower: good enough to let this one go */
@@ -364,14 +372,14 @@ struct elsewhere {
 };
 
 static inline unsigned class_of(const struct vv_core *core, const struct vv_object *obj,
-                                unsigned tier, const struct vv_page *p, bool transit,
-                                struct elsewhere e)
+                                unsigned tier, uint32_t bits, struct elsewhere e)
 {
+    bool transit = bits & CHUNK_TRANSIT;
     unsigned class = 0;
 
-    if (p->state != VV_PAGE_VALID)
+    if ((bits & CHUNK_STATE) != VV_PAGE_VALID)
         return 0;
-    if (chunk_may_go(core, obj, p, e.on_faster, e.on_slower, transit)) {
+    if (chunk_may_go(core, obj, bits & CHUNK_PINNED, e.on_faster, e.on_slower, transit)) {
         /* A page that only a faster tier has besides is no candidate for eviction at large: its
          * bytes would have to be flushed again at once. It goes as a duplicate. */
         class |= obj->dead || e.on_slower ? CLASS_EVICT : 0;
@@ -403,7 +411,8 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
             e.to_slower |= on_its_way(s);
         }
     }
-    return class_of(core, obj, tier, p, vvi_chunk_in_transit(core, obj, tier, c), e);
+    return class_of(core, obj, tier,
+                    page_bits(p, vvi_chunk_in_transit(core, obj, tier, c)), e);
 }
 
 static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, unsigned class,
@@ -488,81 +497,74 @@ void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
             copy_refresh(core, obj->copy[t]);
 }
 
-/* One tier of an object, for a pass over its chunks. */
+/* One copy of an object, for a pass over its chunks. */
 struct view {
-    const uint32_t *page; /* NULL: no copy, or no arena */
-    struct vv_page *record;
-    uint32_t npages;    /* those beyond are transit pages */
-    bool valid;         /* no copy, and yet all of it is there: a committed file */
-    bool keeps, passes; /* what is valid there lets faster copies go: in the arena, beyond it */
+    struct vv_copy *copy;
+    struct vv_page *record; /* NULL: of a file */
+    uint32_t npages;        /* those beyond are transit pages */
+    bool keeps, passes;     /* what is valid there lets faster copies go: in the arena, beyond it */
+    bool freed;             /* a page may go that could not before */
     uint32_t evict, dirty, up, dup; /* changes in the numbers of each class */
-    bool freed;                     /* a page may go that could not before */
 };
 
-static void view_of(const struct vv_core *core, const struct vv_object *obj, unsigned t,
-                    struct view *v)
+static unsigned views_of(const struct vv_core *core, const struct vv_object *obj, struct view *view)
 {
-    const struct tier *tier = &core->tier[t];
-    const struct vv_copy *copy = obj->copy[t];
     bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
     bool keeps = !files || obj->durable || obj->streams;
+    unsigned n = 0;
 
-    *v = (struct view){
-        .page = tier->is_arena && copy ? copy->page : NULL,
-        .record = tier->arena.page,
-        .npages = tier->arena.npages,
-        .valid = !tier->is_arena && !copy && obj->durable,
-        .keeps = keeps || tier->is_arena,
-        .passes = keeps,
-    };
+    for (unsigned t = 0; t < core->ntiers; t++) {
+        const struct tier *tier = &core->tier[t];
+        if (obj->copy[t])
+            view[n++] = (struct view){.copy = obj->copy[t],
+                                      .record = tier->arena.page,
+                                      .npages = tier->arena.npages,
+                                      .keeps = keeps || tier->is_arena,
+                                      .passes = keeps};
+    }
+    return n;
+}
+
+/* All that the classes of a chunk depend on besides its object, for one copy; and its page. */
+static inline uint32_t chunk_bits(const struct view *v, uint32_t c, struct vv_page **ret_page)
+{
+    uint32_t page = v->copy->page[c];
+    struct vv_page *p = v->record && page != VV_PAGE_NONE ? &v->record[page] : NULL;
+
+    *ret_page = p;
+    if (p)
+        return page_bits(p, page >= v->npages);
+    return page == VV_PAGE_NONE       ? VV_PAGE_FREE
+           : page == FILE_CHUNK_VALID ? VV_PAGE_VALID
+                                      : VV_PAGE_FILLING;
 }
 
 /* Where a chunk is, tier by tier, as bits. */
 struct whereabouts {
     unsigned valid, way; /* way: valid, or on its way there */
     unsigned kept;       /* valid, and good enough to let faster copies go */
-    unsigned transit;
-    struct vv_page *page[VV_MAX_TIERS]; /* NULL: none, or no arena */
 };
 
-static inline void locate(const struct vv_core *core, const struct vv_object *obj,
-                          const struct view *view, uint32_t c, struct whereabouts *w)
+static inline struct whereabouts locate(const struct vv_core *core, const struct vv_object *obj,
+                                        const struct view *view, const uint32_t *bits, unsigned n)
 {
-    unsigned valid = 0, way = 0, kept = 0, transit = 0;
+    bool committed = obj->durable && !obj->copy[core->disk];
+    unsigned file = committed ? 1u << core->disk : 0;
+    struct whereabouts w = {.valid = file, .way = file, .kept = file};
 
-    for (unsigned t = 0; t < core->ntiers; t++) {
-        const struct view *v = &view[t];
-        enum vv_page_state s = v->valid ? VV_PAGE_VALID : VV_PAGE_FREE;
-        bool keeps = v->keeps;
-
-        w->page[t] = NULL;
-        if (v->page) {
-            uint32_t page = v->page[c];
-            if (page == VV_PAGE_NONE)
-                continue;
-            w->page[t] = &v->record[page];
-            s = (enum vv_page_state)w->page[t]->state;
-            if (page >= v->npages) {
-                transit |= 1u << t;
-                keeps = v->passes;
-            }
-        } else if (obj->copy[t]) {
-            s = vvi_chunk_state(core, obj, t, c); /* a file that is being written */
+    for (unsigned k = 0; k < n; k++) {
+        unsigned tier = 1u << view[k].copy->tier, state = bits[k] & CHUNK_STATE;
+        if (state == VV_PAGE_VALID) {
+            w.valid |= tier;
+            w.kept |= (bits[k] & CHUNK_TRANSIT ? view[k].passes : view[k].keeps) ? tier : 0;
         }
-        if (s == VV_PAGE_VALID) {
-            valid |= 1u << t;
-            kept |= (unsigned)keeps << t;
-        }
-        way |= (unsigned)on_its_way(s) << t;
+        w.way |= on_its_way((enum vv_page_state)state) ? tier : 0;
     }
-    w->valid = valid;
-    w->way = way;
-    w->kept = kept;
-    w->transit = transit;
+    return w;
 }
 
 static inline unsigned classify_at(const struct vv_core *core, const struct vv_object *obj,
-                                   unsigned tier, const struct whereabouts *w)
+                                   unsigned tier, const struct whereabouts *w, uint32_t bits)
 {
     unsigned faster = (1u << tier) - 1, slower = ~(faster | 1u << tier);
     struct elsewhere e = {.on_faster = w->valid & faster,
@@ -570,12 +572,12 @@ static inline unsigned classify_at(const struct vv_core *core, const struct vv_o
                           .to_faster = w->way & faster,
                           .to_slower = w->way & slower};
 
-    return class_of(core, obj, tier, w->page[tier], w->transit >> tier & 1, e);
+    return class_of(core, obj, tier, bits, e);
 }
 
-static inline void set_class(struct vv_copy *copy, struct view *v, uint32_t c, struct vv_page *p,
-                             unsigned class)
+static inline void set_class(struct view *v, uint32_t c, struct vv_page *p, unsigned class)
 {
+    struct vv_copy *copy = v->copy;
     unsigned old = p->class;
 
     v->evict += ((class & CLASS_EVICT) != 0) - ((old & CLASS_EVICT) != 0);
@@ -592,66 +594,44 @@ static inline void set_class(struct vv_copy *copy, struct view *v, uint32_t c, s
         copy->up_low = VV_MIN(copy->up_low, c);
 }
 
-/* All that the classes of a chunk depend on besides its object, in one word; and its pages. */
-static inline uint32_t signature(const struct vv_core *core, const struct vv_object *obj,
-                                 const struct view *view, uint32_t c, struct vv_page **pages)
-{
-    uint32_t sig = 0;
-
-    for (unsigned t = 0; t < core->ntiers; t++) {
-        const struct view *v = &view[t];
-        uint32_t bits = 0;
-
-        pages[t] = NULL;
-        if (v->page && v->page[c] != VV_PAGE_NONE) {
-            const struct vv_page *p = pages[t] = &v->record[v->page[c]];
-            bits = 16u | (v->page[c] >= v->npages ? 8u : 0) | (p->pins ? 4u : 0) | p->state;
-        } else if (!v->page && obj->copy[t]) {
-            bits = vvi_chunk_state(core, obj, t, c); /* a file that is being written */
-        }
-        sig = sig << 5 | bits;
-    }
-    return sig;
-}
-
 /* Called for every change of a chunk, and so written to cost little: an object of many chunks
  * passes here a dozen times in its life. Neighbours are mostly alike, and then so are their
  * classes. */
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n)
 {
     struct view view[VV_MAX_TIERS];
-    unsigned class[VV_MAX_TIERS] = {0};
-    uint32_t last = UINT32_MAX; /* no signature */
+    unsigned class[VV_MAX_TIERS], nviews = views_of(core, obj, view);
+    uint32_t last = UINT32_MAX; /* like no chunk */
 
-    for (unsigned t = 0; t < core->ntiers; t++)
-        view_of(core, obj, t, &view[t]);
     for (uint32_t c = c0; c < c0 + n; c++) {
-        struct vv_page *pages[VV_MAX_TIERS];
-        uint32_t sig = signature(core, obj, view, c, pages);
+        struct vv_page *page[VV_MAX_TIERS];
+        uint32_t bits[VV_MAX_TIERS], all = 0;
 
-        if (sig != last) {
-            struct whereabouts w;
-            locate(core, obj, view, c, &w);
-            for (unsigned t = 0; t < core->ntiers; t++)
-                class[t] = w.page[t] ? classify_at(core, obj, t, &w) : 0;
-            last = sig;
+        for (unsigned k = 0; k < nviews; k++) {
+            bits[k] = chunk_bits(&view[k], c, &page[k]);
+            all = all << CHUNK_BITS | bits[k];
         }
-        for (unsigned t = 0; t < core->ntiers; t++)
-            if (pages[t] && class[t] != pages[t]->class)
-                set_class(obj->copy[t], &view[t], c, pages[t], class[t]);
+        if (all != last) {
+            struct whereabouts w = locate(core, obj, view, bits, nviews);
+            for (unsigned k = 0; k < nviews; k++)
+                class[k] = classify_at(core, obj, view[k].copy->tier, &w, bits[k]);
+            last = all;
+        }
+        for (unsigned k = 0; k < nviews; k++)
+            if (page[k] && class[k] != page[k]->class)
+                set_class(&view[k], c, page[k], class[k]);
     }
-    for (unsigned t = 0; t < core->ntiers; t++) {
-        struct vv_copy *copy = obj->copy[t];
-        if (!copy)
-            continue;
-        copy->nevict += view[t].evict;
-        copy->ndirty += view[t].dirty;
-        copy->nup += view[t].up;
-        copy->ndup += view[t].dup;
-        core->tier[t].nevict += view[t].evict;
-        core->tier[t].ndirty += view[t].dirty;
-        core->tier[t].freed_epoch += view[t].freed;
-        copy_refresh(core, copy);
+    for (unsigned k = 0; k < nviews; k++) {
+        const struct view *v = &view[k];
+        struct tier *tier = &core->tier[v->copy->tier];
+        v->copy->nevict += v->evict;
+        v->copy->ndirty += v->dirty;
+        v->copy->nup += v->up;
+        v->copy->ndup += v->dup;
+        tier->nevict += v->evict;
+        tier->ndirty += v->dirty;
+        tier->freed_epoch += v->freed;
+        copy_refresh(core, v->copy);
     }
 }
 

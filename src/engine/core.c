@@ -425,6 +425,8 @@ static void retry_transit(struct vv_core *core)
 {
     struct tier *t = &core->tier[core->host];
 
+    if (t->ntransit[0] == t->transit_all)
+        return; /* all are free */
     for (uint32_t p = t->arena.npages; p < t->arena.npages + t->transit_all; p++) {
         struct vv_copy *copy = t->arena.page[p].u.owner;
         if (t->arena.page[p].state == VV_PAGE_VALID && !copy->obj->dead)

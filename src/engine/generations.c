@@ -279,12 +279,12 @@ static bool missed(const struct vv_object *obj)
  * Multiples of keep_every that fell out of the newest leave the list: every completion looks at it. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
 {
-    struct vv_object *obj = h->cfg.keep ? h->expires_first : NULL, *next;
+    struct vv_object *next;
     bool durable = h->cfg.level == VV_CORE_DURABLE;
 
-    if ((durable ? h->nsafe : h->nwritten) - h->nexempt < h->cfg.keep)
+    if (!h->cfg.keep || (durable ? h->nsafe : h->nwritten) - h->nexempt < h->cfg.keep)
         return;
-    for (; obj; obj = next) {
+    for (struct vv_object *obj = h->expires_first; obj; obj = next) {
         bool counts = durable ? vvi_gen_counts(obj) : obj->written;
         uint64_t newer = (durable ? h->nsafe : h->nwritten) - h->nexempt - counts;
         next = obj->expires_after;

@@ -871,7 +871,7 @@ static bool flush_host(struct vv_core *core)
     uint32_t pages[VV_ORDER_MAX_PAGES];
     bool any = false, files;
 
-    if (core->disk < 0)
+    if (core->disk < 0 || core->tier[core->host].ndirty == 0)
         return false;
     files = core->tier[core->disk].kind == VV_TIER_FILES;
     while (slot_free(core, VV_HOP_H2F)) {

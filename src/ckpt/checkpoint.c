@@ -670,17 +670,17 @@ int varve_region_size(struct varve_history *h, uint64_t version, int region, siz
     if (rc) {
         vvi_history_say(h, "region_size", version, rc);
     } else {
-        uint32_t n = vvi_layout_count(info.user);
-        rc = -ESRCH;
-        for (uint32_t i = 0; i < n && rc; i++) {
-            struct vv_store_region s = vvi_layout_region(info.user, info.size, i);
-            if (s.id != region)
-                continue;
-            *ret_bytes = s.bytes;
-            rc = 0;
+        struct vv_store_region s = {.id = -1};
+        for (uint32_t low = 0, high = vvi_layout_count(info.user); low < high && s.id != region;) {
+            uint32_t mid = low + (high - low) / 2;
+            s = vvi_layout_region(info.user, info.size, mid);
+            *(s.id < region ? &low : &high) = s.id < region ? mid + 1 : mid;
         }
         vvi_layout_release(NULL, info.user);
         if (rc)
+        rc = s.id == region && region >= 0 ? 0 : -ESRCH;
+        if (rc == 0)
+            *ret_bytes = s.bytes;
             vvi_fail(h->ctx, &here, rc, "version %llu has no region %d",
                      (unsigned long long)version, region);
     }

@@ -69,14 +69,16 @@ static int regions_copy(struct varve_history *h, const struct vvi_region *only, 
         return 0;
     }
     vv_mutex_lock(&h->lock);
-    r->n = h->nregions;
+    r->n = h->regions.n;
     r->v = r->n <= VVI_PIECES_INLINE ? r->few : malloc(r->n * sizeof(*r->v));
     if (!r->v)
         rc = -ENOMEM;
     else if (r->n == 0)
         rc = -ENODATA;
-    else
-        memcpy(r->v, h->regions, r->n * sizeof(*r->v));
+    else {
+        vv_idmap_sort(&h->regions);
+        memcpy(r->v, h->regions.v, r->n * sizeof(*r->v));
+    }
     vv_mutex_unlock(&h->lock);
     return rc;
 }
@@ -676,11 +678,11 @@ int varve_region_size(struct varve_history *h, uint64_t version, int region, siz
             s = vvi_layout_region(info.user, info.size, mid);
             *(s.id < region ? &low : &high) = s.id < region ? mid + 1 : mid;
         }
-        vvi_layout_release(NULL, info.user);
-        if (rc)
         rc = s.id == region && region >= 0 ? 0 : -ESRCH;
         if (rc == 0)
             *ret_bytes = s.bytes;
+        vvi_layout_release(NULL, info.user);
+        if (rc)
             vvi_fail(h->ctx, &here, rc, "version %llu has no region %d",
                      (unsigned long long)version, region);
     }

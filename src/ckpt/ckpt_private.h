@@ -11,6 +11,7 @@
 #include <varve/transport.h>
 #include <varve/varve.h>
 
+#include "core/idmap.h"
 #include "core/lock.h"
 #include "engine/runtime.h"
 #include "tier/budget.h"
@@ -60,9 +61,8 @@ struct varve_history {
     struct varve_history *next; /* Synchronization: ctx->lock */
 
     struct vv_mutex lock;
-    struct vvi_region *regions; /* by ascending id. Synchronization: lock */
-    size_t nregions, cap;
-    size_t ndevice, nhost; /* those with bytes in device memory, in host memory */
+    struct vv_idmap regions; /* of struct vvi_region. Synchronization: lock */
+    size_t ndevice, nhost;   /* those with bytes in device memory, in host memory */
     /* A wait has returned the late error of told_version. Synchronization: lock, both; whether there
      * is one is also looked at without it, relaxed: by a call beside that wait, which may come before
      * or after it. */

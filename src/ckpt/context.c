@@ -300,7 +300,7 @@ static void look_at_histories(struct varve_ctx *ctx)
     for (struct varve_history *h = ctx->histories; h && n < HISTORIES; h = h->next, n++) {
         vv_fetch(h, sizeof(*h));
         if (vv_mutex_trylock(&h->lock)) {
-            vv_fetch(h->regions, VV_MIN(h->nregions, (size_t)REGIONS) * sizeof(*h->regions));
+            vv_fetch(h->regions.v, VV_MIN(h->regions.n, (size_t)REGIONS) * h->regions.bytes);
             vv_mutex_unlock(&h->lock);
         }
     }

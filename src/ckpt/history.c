@@ -135,7 +135,7 @@ static void history_free(struct varve_history *h)
     }
     vv_mutex_fini(&h->lock);
     vvi_damage_free(h);
-    free(h->regions);
+    vv_idmap_fini(&h->regions);
     free(h->runs);
     free(h->name);
     free(h);
@@ -205,6 +205,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     if (!h)
         return vvi_partner_refuse(ctx, name, -ENOMEM);
     h->ctx = ctx;
+    h->regions.bytes = sizeof(struct vvi_region);
     h->overwrite = opts->overwrite != 0;
     h->ordered = opts->order != VARVE_ORDER_HINTS;
     vv_mutex_init(&h->lock, "history", VV_RANK_HISTORY);
@@ -531,25 +532,9 @@ int varve_history_close(struct varve_history *h)
 
 /* ---- regions ---- */
 
-/* The place of a region in the list, or where it would be. */
-static size_t region_find_locked(const struct varve_history *h, int id, bool *ret_there)
-{
-    size_t lo = 0, hi = h->nregions;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (h->regions[mid].id < id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    *ret_there = lo < h->nregions && h->regions[lo].id == id;
-    return lo;
-}
-
 /* One region has come (1) or goes (-1). */
 static void region_count_locked(struct varve_history *h, const struct vvi_region *region, int sign)
 {
-    h->nregions += (size_t)(ptrdiff_t)sign;
     if (region->bytes > 0)
         *(region->kind == VV_MEM_DEVICE ? &h->ndevice : &h->nhost) += (size_t)(ptrdiff_t)sign;
     atomic_store_explicit(&h->on_device, h->ndevice > 0 && h->nhost == 0, memory_order_relaxed);
@@ -558,27 +543,16 @@ static void region_count_locked(struct varve_history *h, const struct vvi_region
 static int region_set(struct varve_history *h, const struct vvi_region *region)
 {
     int rc = 0;
-    bool there;
     vv_mutex_lock(&h->lock);
-    size_t at = region_find_locked(h, region->id, &there);
-    if (!there && h->nregions == h->cap) {
-        size_t cap = VV_MAX(2 * h->cap, (size_t)4);
-        struct vvi_region *more = realloc(h->regions, cap * sizeof(*more));
-        if (more) {
-            h->regions = more;
-            h->cap = cap;
-        } else {
-            rc = -ENOMEM;
-        }
+    struct vvi_region *there = vv_idmap_find(&h->regions, region->id);
+    if (there) {
+        region_count_locked(h, there, -1);
+        *there = *region;
+    } else {
+        rc = vv_idmap_add(&h->regions, region);
     }
-    if (rc == 0) {
-        if (there)
-            region_count_locked(h, &h->regions[at], -1);
-        else
-            memmove(h->regions + at + 1, h->regions + at, (h->nregions - at) * sizeof(*h->regions));
-        h->regions[at] = *region;
+    if (rc == 0)
         region_count_locked(h, region, 1);
-    }
     vv_mutex_unlock(&h->lock);
     return rc;
 }
@@ -638,12 +612,11 @@ int varve_unprotect(struct varve_history *h, int region)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    bool there;
     vv_mutex_lock(&h->lock);
-    size_t at = region_find_locked(h, region, &there);
+    const struct vvi_region *there = vv_idmap_find(&h->regions, region);
     if (there) {
-        region_count_locked(h, &h->regions[at], -1);
-        memmove(h->regions + at, h->regions + at + 1, (h->nregions - at) * sizeof(*h->regions));
+        region_count_locked(h, there, -1);
+        vv_idmap_remove(&h->regions, region);
     }
     vv_mutex_unlock(&h->lock);
     if (!there)

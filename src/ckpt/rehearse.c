@@ -54,8 +54,7 @@ int vvi_rehearsal_open(const struct varve_ctx *ctx, struct vvi_rehearsal **ret_r
     };
     r->history.ctx = &r->ctx;
     r->history.name = name;
-    r->history.regions = &r->region;
-    r->history.nregions = r->history.cap = 1;
+    r->history.regions = (struct vv_idmap){.bytes = sizeof(r->region), .v = &r->region, .n = 1};
     *ret_rehearsal = r;
     return 0;
 }

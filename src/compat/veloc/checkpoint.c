@@ -133,13 +133,14 @@ int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, 
 static int take_chosen(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
 {
     const struct vvi_veloc_set *set = vvi_veloc_set_for(c->sets, c->current->name);
-    struct vvi_veloc_region *chosen = calloc(set ? set->n + 1 : 1, sizeof(*chosen));
+    const struct vvi_veloc_region *v = set ? set->regions.v : NULL;
+    struct vvi_veloc_region *chosen = calloc(set ? set->regions.n + 1 : 1, sizeof(*chosen));
     size_t n = 0;
     if (!chosen)
         return -ENOMEM;
-    for (size_t i = 0; set && i < set->n; i++)
-        if (vvi_veloc_chosen(choice, set->v[i].id))
-            chosen[n++] = set->v[i];
+    for (size_t i = 0; set && i < set->regions.n; i++)
+        if (vvi_veloc_chosen(choice, v[i].id))
+            chosen[n++] = v[i];
     int rc = -ENODATA;
     if (n > 0)
         rc = vvi_veloc_take(c, chosen, n);

@@ -22,34 +22,12 @@ const struct vvi_veloc_set *vvi_veloc_set_for(const struct vvi_veloc_set *sets, 
 {
     const struct vvi_veloc_set *common = NULL;
     for (; sets; sets = sets->next) {
-        if (sets->n > 0 && strcmp(sets->name, name) == 0)
+        if (sets->regions.n > 0 && strcmp(sets->name, name) == 0)
             return sets;
         if (sets->name[0] == 0)
             common = sets;
     }
     return common;
-}
-
-/* Where `id` is, or would be. */
-static size_t place_of(const struct vvi_veloc_set *set, int id)
-{
-    size_t low = 0, high = set->n;
-    if (high > 0 && set->v[high - 1].id < id)
-        return high; /* most programs number them upwards */
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (set->v[mid].id < id)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-const struct vvi_veloc_region *vvi_veloc_region_find(const struct vvi_veloc_set *set, int id)
-{
-    size_t i = set ? place_of(set, id) : 0;
-    return set && i < set->n && set->v[i].id == id ? &set->v[i] : NULL;
 }
 
 static void let_go(struct vvi_veloc_region *region)
@@ -69,21 +47,9 @@ static int set_new(struct vvi_veloc_set **sets, const char *name, struct vvi_vel
         return -ENOMEM;
     }
     set->name = copy;
+    set->regions.bytes = sizeof(struct vvi_veloc_region);
     set->next = *sets;
     *sets = *ret_set = set;
-    return 0;
-}
-
-static int set_grow(struct vvi_veloc_set *set)
-{
-    if (set->n < set->cap)
-        return 0;
-    size_t cap = set->cap ? 2 * set->cap : 8;
-    struct vvi_veloc_region *v = realloc(set->v, cap * sizeof(*v));
-    if (!v)
-        return -ENOMEM;
-    set->v = v;
-    set->cap = cap;
     return 0;
 }
 
@@ -92,54 +58,54 @@ int vvi_veloc_region_add(struct vvi_veloc_set **sets, const char *name,
 {
     struct vvi_veloc_set *set = set_find(*sets, name);
     int rc = set ? 0 : set_new(sets, name, &set);
-    if (rc == 0)
-        rc = set_grow(set);
     if (rc)
         return rc;
-    size_t at = place_of(set, region->id);
-    if (at < set->n && set->v[at].id == region->id) {
-        if (set->v[at].release != region->release || set->v[at].ptr != region->ptr)
-            let_go(&set->v[at]);
-    } else {
-        /* Numbers that only the sign tells apart. */
-        if (vvi_veloc_region_find(set, region->id ^ INT32_MIN))
-            return -EEXIST;
-        memmove(&set->v[at + 1], &set->v[at], (set->n - at) * sizeof(*set->v));
-        set->n++;
-    }
-    set->v[at] = *region;
+    struct vvi_veloc_region *there = vv_idmap_find(&set->regions, region->id);
+    /* Numbers that only the sign tells apart. */
+    if (!there && vv_idmap_find(&set->regions, region->id ^ INT32_MIN))
+        return -EEXIST;
+    if (!there)
+        return vv_idmap_add(&set->regions, region);
+    if (there->release != region->release || there->ptr != region->ptr)
+        let_go(there);
+    *there = *region;
     return 0;
 }
 
 int vvi_veloc_region_remove(struct vvi_veloc_set *sets, const char *name, int id)
 {
     struct vvi_veloc_set *set = set_find(sets, name);
-    size_t at = set ? place_of(set, id) : 0;
-    if (!set || at == set->n || set->v[at].id != id)
+    const struct vvi_veloc_region *there = set ? vv_idmap_find(&set->regions, id) : NULL;
+    if (!there)
         return -ENOENT;
-    struct vvi_veloc_region gone = set->v[at];
-    set->n--;
-    memmove(&set->v[at], &set->v[at + 1], (set->n - at) * sizeof(*set->v));
+    struct vvi_veloc_region gone = *there;
+    vv_idmap_remove(&set->regions, id);
     let_go(&gone);
     return 0;
+}
+
+static void let_all_go(struct vvi_veloc_set *set)
+{
+    struct vvi_veloc_region *v = set->regions.v;
+    vv_idmap_sort(&set->regions);
+    for (size_t i = 0; i < set->regions.n; i++)
+        let_go(&v[i]);
+    vv_idmap_fini(&set->regions);
+    set->regions = (struct vv_idmap){.bytes = sizeof(*v)};
 }
 
 void vvi_veloc_region_clear(struct vvi_veloc_set *sets, const char *name)
 {
     struct vvi_veloc_set *set = set_find(sets, name);
-    for (size_t i = 0; set && i < set->n; i++)
-        let_go(&set->v[i]);
     if (set)
-        set->n = 0;
+        let_all_go(set);
 }
 
 void vvi_veloc_sets_free(struct vvi_veloc_set *sets)
 {
     while (sets) {
         struct vvi_veloc_set *next = sets->next;
-        for (size_t i = 0; i < sets->n; i++)
-            let_go(&sets->v[i]);
-        free(sets->v);
+        let_all_go(sets);
         free(sets->name);
         free(sets);
         sets = next;

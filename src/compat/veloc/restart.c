@@ -219,21 +219,20 @@ int vvi_veloc_stored(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int versi
 static int target_of(struct vvi_veloc *c, const struct vvi_veloc_set *set, int number,
                      uint64_t bytes, const struct vvi_veloc_region **ret_region)
 {
-    for (size_t i = 0; set && i < set->n; i++) {
-        const struct vvi_veloc_region *r = &set->v[i];
-        if (vvi_veloc_number(r->id) != number)
-            continue;
-        if (r->bytes < bytes) {
-            vvi_veloc_say(c,
-                          "region %d has %llu bytes in the checkpoint, but only %zu are protected",
-                          r->id, (unsigned long long)bytes, r->bytes);
-            return -ENOBUFS;
-        }
-        *ret_region = r;
-        return 0;
+    const struct vvi_veloc_region *r = set ? vv_idmap_find(&set->regions, number) : NULL;
+    if (set && !r)
+        r = vv_idmap_find(&set->regions, number ^ INT32_MIN);
+    if (!r) {
+        vvi_veloc_say(c, "region %d is in the checkpoint, but not protected", number);
+        return -ESRCH;
     }
-    vvi_veloc_say(c, "region %d is in the checkpoint, but not protected", number);
-    return -ESRCH;
+    if (r->bytes < bytes) {
+        vvi_veloc_say(c, "region %d has %llu bytes in the checkpoint, but only %zu are protected",
+                      r->id, (unsigned long long)bytes, r->bytes);
+        return -ENOBUFS;
+    }
+    *ret_region = r;
+    return 0;
 }
 
 static int recover_varve(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)

@@ -11,6 +11,7 @@
 #include <varve/ckpt.h>
 #include <varve/varve.h>
 
+#include "core/idmap.h"
 #include "core/util.h"
 #include "mpi/group.h"
 
@@ -64,8 +65,7 @@ struct vvi_veloc_region {
 /* Regions of checkpoints of one name; of all others if the name is empty. */
 struct vvi_veloc_set {
     char *name;
-    struct vvi_veloc_region *v; /* by ascending id */
-    size_t n, cap;
+    struct vv_idmap regions; /* of struct vvi_veloc_region */
     struct vvi_veloc_set *next;
 };
 
@@ -86,7 +86,6 @@ void vvi_veloc_region_clear(struct vvi_veloc_set *sets, const char *name);
 void vvi_veloc_sets_free(struct vvi_veloc_set *sets);
 /* The regions that a checkpoint of this name has: its own, or those of nobody else. NULL: none. */
 const struct vvi_veloc_set *vvi_veloc_set_for(const struct vvi_veloc_set *sets, const char *name);
-const struct vvi_veloc_region *vvi_veloc_region_find(const struct vvi_veloc_set *set, int id);
 
 /* ---- client.c ---- */
 

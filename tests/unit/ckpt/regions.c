@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several regions in one version, host and device memory mixed, restored into other buffers. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,48 @@ static void test_touching_regions(void)
     munmap(buf, 2 * BYTES);
 }
 
+/* The n-th of `all` numbers: ascending, descending, or scattered. */
+static int nth(int order, int n, int all)
+{
+    return order == 0 ? n : order == 1 ? all - 1 - n : (int)((unsigned)n * 7919u % (unsigned)all);
+}
+
+/* Many regions, protected and given up in any order. */
+static void test_orders(void)
+{
+    enum { MANY = 50000, KEPT = 100 };
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "orders");
+    uint8_t *buf = malloc(MANY);
+    T_CHECK(buf != NULL);
+    for (int order = 0; order < 9; order++) {
+        int up = order % 3, down = order / 3;
+        for (int i = 0; i < MANY; i++) {
+            buf[i] = (uint8_t)(i % 251 + order);
+            T_OK(varve_protect(h, nth(up, i, MANY), &buf[nth(up, i, MANY)], 1));
+        }
+        for (int i = 0; i < MANY; i++)
+            if (nth(down, i, MANY) % KEPT)
+                T_OK(varve_unprotect(h, nth(down, i, MANY)));
+        T_EQ(varve_unprotect(h, 1), -ENOENT);
+        T_OK(varve_checkpoint_for(h, (uint64_t)order, CK_LIMIT_MS));
+        memset(buf, 0, MANY);
+        T_OK(varve_restore_for(h, (uint64_t)order, CK_LIMIT_MS));
+        for (int i = 0; i < MANY; i++)
+            T_EQ(buf[i], i % KEPT ? 0 : (uint8_t)(i % 251 + order));
+        size_t bytes = 0;
+        T_OK(varve_region_size(h, (uint64_t)order, MANY - KEPT, &bytes));
+        T_EQ(bytes, 1);
+        T_EQ(varve_region_size(h, (uint64_t)order, MANY - 1, &bytes), -ESRCH);
+        for (int i = 0; i < MANY; i += KEPT)
+            T_OK(varve_unprotect(h, i));
+        T_EQ(varve_checkpoint_for(h, 100, CK_LIMIT_MS), -ENODATA);
+    }
+    T_OK(varve_close(ctx));
+    free(buf);
+}
+
 int main(void)
 {
     ck_any_device();
@@ -172,5 +215,6 @@ int main(void)
     T_RUN(test_many);
     T_RUN(test_part);
     T_RUN(test_touching_regions);
+    T_RUN(test_orders);
     return t_done();
 }

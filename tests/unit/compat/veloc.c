@@ -363,6 +363,32 @@ static void test_odd_regions(void)
     T_EQ(regions_on_disk("odd", 0), 3);
 }
 
+/* Many regions, protected and given up in any order. */
+static void test_region_orders(void)
+{
+    enum { MANY = 20000 };
+    static signed char byte[MANY];
+    folder = t_tmpdir();
+    V_OK(VELOC_Init_single(0, ini("sync", "")));
+    for (int order = 0; order < 3; order++) {
+        int id[MANY];
+        for (int i = 0; i < MANY; i++) {
+            id[i] = order == 0 ? i : order == 1 ? MANY - 1 - i : i * 7919 % MANY;
+            byte[i] = (signed char)(i % 101 + order);
+            V_OK(VELOC_Mem_protect(id[i], &byte[id[i]], 1, 1));
+        }
+        V_OK(VELOC_Checkpoint("orders", order));
+        memset(byte, 0, sizeof(byte));
+        V_OK(VELOC_Restart("orders", order));
+        for (int i = 0; i < MANY; i++) {
+            T_EQ(byte[i], i % 101 + order);
+            V_OK(VELOC_Mem_unprotect(id[MANY - 1 - i]));
+        }
+        V_FAIL(VELOC_Mem_unprotect(0));
+    }
+    V_OK(VELOC_Finalize(0));
+}
+
 /* Former releases kept a list of the regions that had no bytes, in a region of its own. */
 static void test_old_empty_regions(void)
 {
@@ -839,6 +865,7 @@ int main(void)
     T_RUN(test_selective);
     T_RUN(test_named);
     T_RUN(test_odd_regions);
+    T_RUN(test_region_orders);
     T_RUN(test_old_empty_regions);
     T_RUN(test_files);
     T_RUN(test_original);

@@ -377,7 +377,7 @@ static void do_wait(struct life *l, const struct op *op)
     if (rc)
         check_absence(l, v, rc, "wait");
     else
-        ref_reached(&x->ref, v, !local || x->w.level == VARVE_LEVEL_LOCAL);
+        ref_reached_at_least(&x->ref, v, !local || x->w.level == VARVE_LEVEL_LOCAL);
 }
 
 /* True: everything has reached the level. */

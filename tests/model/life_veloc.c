@@ -177,7 +177,7 @@ static bool wait_all(struct life *l)
     /* What an earlier life left may still be on its way. */
     for (unsigned v = 0; v < l->x->ref.nversions; v++)
         if (ref_ours(&l->x->ref, v))
-            ref_reached_at_least(&l->x->ref, v);
+            ref_reached_at_least(&l->x->ref, v, true);
     return true;
 }
 

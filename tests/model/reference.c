@@ -163,11 +163,11 @@ void ref_reached(struct ref *r, unsigned version, bool level)
         x->next = found;
 }
 
-void ref_reached_at_least(struct ref *r, unsigned version)
+void ref_reached_at_least(struct ref *r, unsigned version, bool level)
 {
     struct ref_version *x = &r->version[version];
     struct ref_set next = x->next, node = x->node;
-    ref_reached(r, version, true);
+    ref_reached(r, version, level);
     for (unsigned i = 0; i < next.n; i++)
         if (x->now.n == 1 && next.gen[i] > x->now.gen[0])
             add(&x->next, next.gen[i]);

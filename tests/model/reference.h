@@ -58,8 +58,9 @@ void ref_written(struct ref *r, unsigned version, unsigned gen);
 void ref_failed(struct ref *r, unsigned version, unsigned gen);
 /* What stands there now has reached the level, or the local folder only. */
 void ref_reached(struct ref *r, unsigned version, bool level);
-/* The same, but the file of a newer generation that was taken back may still be there. */
-void ref_reached_at_least(struct ref *r, unsigned version);
+/* The same, but the file of a newer generation that was taken back, or whose time ran out, may
+ * still be there. */
+void ref_reached_at_least(struct ref *r, unsigned version, bool level);
 /* Before and after a discard that succeeded. */
 void ref_discarding(struct ref *r, unsigned version);
 void ref_discarded(struct ref *r, unsigned version);

@@ -23,12 +23,16 @@
 
 #define FULL_WAIT_NS (200 * VV_NS_PER_MS)
 #define BODY_BYTES   65536u
-#define MOVING       16 /* files that leave at once */
+/* A file that has just been written is old enough later; the others come first. */
+#define YOUNG_WAIT_NS (50 * VV_NS_PER_MS)
+#define YOUNG_TRIES   2400
+#define MOVING        16 /* files that leave at once */
 
 struct item {
     uint64_t place;
     uint32_t pos; /* in the heap */
     bool here;    /* its home has decided so */
+    unsigned tries;
     char path[];
 };
 
@@ -90,9 +94,10 @@ static struct item *pop_locked(struct vvi_ahead *a)
 
 /* ---- bringing ---- */
 
-/* `next`: when the file is wanted first, which may be before this item's place. True: it is to be tried again when
- * there is room. */
-static bool bring_one(struct vv_node *n, const struct item *item, uint64_t next)
+enum brought { BROUGHT, BRING_WHEN_ROOM, BRING_LATER };
+
+/* `next`: when the file is wanted first, which may be before this item's place. */
+static enum brought bring_one(struct vv_node *n, const struct item *item, uint64_t next)
 {
     struct vvi_view *v = vvi_node_view_get(n);
     bool ours = !v->fenced && (item->here || vvi_node_view_home(n, v, item->path) == v->self);
@@ -101,11 +106,11 @@ static bool bring_one(struct vv_node *n, const struct item *item, uint64_t next)
 
     vvi_node_view_put(v);
     if (!ours || atomic_load(&n->draining))
-        return false;
+        return BROUGHT; /* or not ours to bring */
     if (!item->here)
         rc = vvi_node_home_where(n, item->path, 0, true, vv_now_ns() + n->opts.patience_ns, &at);
     if (rc < 0)
-        return false;
+        return BROUGHT;
     if (at != n->id) {
         uint8_t body[VVI_PEER_BODY_MAX];
         struct vvi_pack p = {.buf = body, .max = sizeof(body)};
@@ -115,14 +120,16 @@ static bool bring_one(struct vv_node *n, const struct item *item, uint64_t next)
         vvi_wire_put_path(&p, item->path);
         (void)vvi_node_ask_short(n, at, VVI_PEER_BRING, body, p.at,
                                  vv_now_ns() + n->opts.patience_ns);
-        return false;
+        return BROUGHT;
     }
     rc = vv_owner_bring(n->owner, item->path, next);
     if (rc == 0)
         VVI_COUNT(n, ahead);
     else
         vvi_node_home_decided(n, item->path);
-    return rc == -ENOSPC && item->place != VV_DATASET_UNKNOWN;
+    if (rc == -EAGAIN)
+        return BRING_LATER;
+    return rc == -ENOSPC && item->place != VV_DATASET_UNKNOWN ? BRING_WHEN_ROOM : BROUGHT;
 }
 
 static void *bring(void *arg)
@@ -133,8 +140,8 @@ static void *bring(void *arg)
     vv_mutex_lock(&a->lock);
     while (!a->stop) {
         struct item *item;
+        enum brought what;
         uint64_t next;
-        bool again;
 
         if (a->items.n == 0) {
             vv_cond_wait(&a->more, &a->lock);
@@ -153,10 +160,16 @@ static void *bring(void *arg)
         }
         next = next_place_locked(a, item->path, item->place);
         vv_mutex_unlock(&a->lock);
-        again = bring_one(n, item, next);
+        what = bring_one(n, item, next);
+        if (what == BRING_LATER) {
+            vv_sleep_until_ns(vv_now_ns() + YOUNG_WAIT_NS);
+            item->place = VV_DATASET_UNKNOWN;
+            if (item->tries++ == YOUNG_TRIES)
+                what = BROUGHT; /* it is never at rest */
+        }
         vv_mutex_lock(&a->lock);
-        a->full = a->full || again;
-        if (!again || push_locked(a, item) < 0)
+        a->full = a->full || what == BRING_WHEN_ROOM;
+        if (what == BROUGHT || push_locked(a, item) < 0)
             free(item);
     }
     vv_mutex_unlock(&a->lock);

@@ -411,8 +411,7 @@ unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, u
             e.to_slower |= on_its_way(s);
         }
     }
-    return class_of(core, obj, tier,
-                    page_bits(p, vvi_chunk_in_transit(core, obj, tier, c)), e);
+    return class_of(core, obj, tier, page_bits(p, vvi_chunk_in_transit(core, obj, tier, c)), e);
 }
 
 static uint32_t top_of(const struct vv_core *core, const struct vv_copy *copy, unsigned class,

@@ -81,8 +81,7 @@ int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t ve
 static int remove_file(struct varve_history *h, uint64_t version, uint64_t generation)
 {
     struct vv_store *store;
-    struct vv_store_io *done,
-        io = {.op = VV_STORE_REMOVE, .key = {h->files, version, generation, 0}};
+    struct vv_store_io *done, io = {.op = VV_STORE_REMOVE, .key = {h->files, version, generation}};
     int rc = vvi_store_open(h->ctx, &store);
     if (rc)
         return rc;

@@ -70,7 +70,8 @@ static struct disk_io *take_locked(struct disk_worker *w)
     const struct vvi_engine_hist *h = &m->engine->hist[o->hist];
     atomic_store_explicit(&io->given_up, h->dropped, memory_order_relaxed);
     io->io.given_up = &io->given_up;
-    io->io.key = (struct vv_store_key){h->files, o->version, o->file_generation, o->edition};
+    io->io.key = (struct vv_store_key){h->files, o->version, o->file_generation};
+    io->io.edition = o->edition;
     return io;
 }
 

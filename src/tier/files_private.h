@@ -56,8 +56,7 @@ struct vv_folder {
 
 /* Finds or creates the object under its temporary name, blocks allocated. Pins it. A spoiled one is
  * refused with its error, and failing to create it spoils it. */
-int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint64_t size,
-                   struct vvi_obj **ret_obj);
+int vvi_obj_create(const struct vv_store_io *io, struct vvi_obj **ret_obj);
 /* Finds or opens the object for reading, written in part or committed. Pins it. */
 int vvi_obj_open(struct vv_files *files, const struct vv_store_key *key, struct vvi_obj **ret_obj);
 void vvi_obj_unpin(struct vvi_obj *obj);

@@ -246,7 +246,7 @@ static int submit_commit(struct files_port *p, struct vv_store_io *io)
     if (b == NULL)
         return -ENOMEM;
     struct vvi_obj *obj;
-    int rc = vvi_obj_create(io->key.history, &io->key, io->size, &obj);
+    int rc = vvi_obj_create(io, &obj);
     if (rc == 0 && obj->written != obj->nchunks) {
         vvi_obj_unpin(obj); /* too early, and no harm done */
         rc = -EINVAL;
@@ -534,8 +534,7 @@ static int submit_data(struct files_port *p, struct vv_store_io *io)
     if (b == NULL)
         return -ENOMEM;
     struct vvi_obj *obj;
-    int rc = write ? vvi_obj_create(files, &io->key, io->size, &obj)
-                   : vvi_obj_open(files, &io->key, &obj);
+    int rc = write ? vvi_obj_create(io, &obj) : vvi_obj_open(files, &io->key, &obj);
     if (rc == 0) {
         b->obj = obj;
         rc = write ? write_start(p, b) : read_start(p, b);

@@ -365,15 +365,16 @@ void vvi_obj_spoil(struct vvi_obj *obj, int error)
     vv_mutex_unlock(&folder->lock);
 }
 
-int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint64_t size,
-                   struct vvi_obj **ret_obj)
+int vvi_obj_create(const struct vv_store_io *io, struct vvi_obj **ret_obj)
 {
+    const struct vv_store_key *key = &io->key;
+    struct vv_files *files = key->history;
     struct vvi_obj *obj = find_and_pin(files, key);
     if (obj == NULL) {
         struct vv_ckfile_id id = {.version = key->version,
                                   .generation = key->generation,
-                                  .run_id = vv_files_run_id(files, key->edition),
-                                  .size = size,
+                                  .run_id = vv_files_run_id(files, io->edition),
+                                  .size = io->size,
                                   .rank = files->rank,
                                   .chunk_bytes = files->folder->opts.page_bytes};
         obj = obj_new(files, &id);
@@ -387,7 +388,7 @@ int vvi_obj_create(struct vv_files *files, const struct vv_store_key *key, uint6
     /* Synchronization: spoiled and temp change only through the writing store, which is the
      * caller. */
     int rc = obj->spoiled;
-    if (rc == 0 && obj->id.size != size)
+    if (rc == 0 && obj->id.size != io->size)
         rc = -EINVAL;
     if (rc == 0 && !obj->temp)
         rc = -EEXIST;

@@ -162,7 +162,7 @@ static bool take_run_locked(struct vvi_lmover *m, struct vvi_lversion *v, struct
     while (c < v->nchunks && !movable(l, m, v->page[c]))
         c++;
     move->n = 0;
-    move->io = (struct vv_store_io){.key = {NULL, v->version, v->generation, 0},
+    move->io = (struct vv_store_io){.key = {NULL, v->version, v->generation},
                                     .hist = v->hist,
                                     .size = v->size,
                                     .chunk0 = c,

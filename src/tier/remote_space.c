@@ -228,8 +228,7 @@ void vvi_space_make(struct vv_remote *r)
     vv_mutex_unlock(&r->lock);
     if (!any)
         return;
-    struct vv_store_key key = {
-        .history = h->local, .version = victim.version, .generation = victim.generation};
+    struct vv_store_key key = {h->local, victim.version, victim.generation};
     bool sync;
     int rc = vvi_obj_remove(h->local, &key, &sync);
     if (rc == 0) {

@@ -319,7 +319,7 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
     struct vv_remote_hist *h = io->key.history->remote;
     struct vvi_rentry e = {.version = io->key.version,
                            .generation = io->key.generation,
-                           .run_id = vv_files_run_id(io->key.history, io->key.edition),
+                           .run_id = vv_files_run_id(io->key.history, io->edition),
                            .local = !r->opts.direct,
                            .stored = r->opts.direct};
     vv_mutex_lock(&r->lock);

@@ -70,8 +70,6 @@ struct vv_store_key {
     struct vv_files *history; /* NULL for spill */
     uint64_t version;
     uint64_t generation; /* of new objects: vv_files_first_generation() or more */
-    uint32_t edition;    /* of new objects: how often this life has written the version; see
-                            vv_files_run_id */
 };
 
 struct vv_store_region {
@@ -113,6 +111,8 @@ struct vv_store_io {
     struct vv_store_key key;
     uint64_t size; /* of the object */
     uint32_t hist; /* as the engine numbers it: for layers, which ask it */
+    uint32_t
+        edition; /* WRITE, COMMIT: how often this life has written the version; vv_files_run_id */
     uint32_t chunk0, nchunks;
     bool device;                      /* mem is device memory */
     void **mem;                       /* memory of each chunk: page_bytes, 4 KiB aligned. What

@@ -297,7 +297,7 @@ static void make_golden(const char *to)
     T_OK(vv_files_open(tier.folder, "h", 0, &opts, NULL, 0, &files));
     T_OK(st_put_version(tier.writer, files, 42, 3, 2 * 4096 + 1000, 4096));
     T_OK(st_put_version(tier.writer, files, 43, 5, 10, 4096));
-    struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, 43, 5, 0}};
+    struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, 43, 5}};
     T_OK(st_run(tier.writer, &io));
     tear_down();
 }

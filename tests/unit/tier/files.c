@@ -132,7 +132,7 @@ static void refused_requests(void)
     T_ERR(st_run(tier.reader, &io), -EINVAL);
     reopen();
     /* A generation that the history has had. */
-    o.key = (struct vv_store_key){.history = files, .version = 9};
+    o.key = (struct vv_store_key){files, 9, 0};
     T_ERR(st_do(tier.writer, &o, VV_STORE_WRITE), -EINVAL);
     T_ERR(st_do(tier.writer, &o, VV_STORE_COMMIT), -EINVAL);
     st_object_fini(&o);

@@ -97,7 +97,7 @@ static int run_io(struct vv_store *s, enum vv_store_op op, struct mem *mem, uint
         pages[i] = first + i;
     }
     struct vv_store_io io = {.op = op,
-                             .key = {NULL, version, version + 1, 0},
+                             .key = {NULL, version, version + 1},
                              .size = (uint64_t)n * PAGE - 100,
                              .nchunks = n,
                              .mem = chunk,

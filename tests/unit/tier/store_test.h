@@ -36,7 +36,7 @@ static inline void st_object_init(struct st_object *o, struct vv_files *files, u
                                   uint64_t generation, uint64_t size, uint32_t page)
 {
     memset(o, 0, sizeof(*o));
-    o->key = (struct vv_store_key){.history = files, .version = version, .generation = generation};
+    o->key = (struct vv_store_key){files, version, generation};
     o->size = size;
     o->nchunks = (uint32_t)vv_div_up(size, page);
     T_CHECK(o->nchunks <= ST_PAGES_MAX);

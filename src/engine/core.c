@@ -1084,21 +1084,6 @@ static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
     vvi_gen_durable(core, obj);
 }
 
-void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
-                        int status)
-{
-    struct hist *h = vvi_hist(core, obj->hist);
-
-    if (!h->late_err) {
-        h->late_err = status;
-        h->late_tier = core->disk;
-        h->late_version = obj->version;
-    }
-    vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version,
-              (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
-    obj->unremoved = h->used && obj->dead && file_generation == obj->file_generation;
-}
-
 static void remove_done(struct vv_core *core, const struct vv_order *o, int status)
 {
     if (status < 0)

@@ -369,6 +369,21 @@ void vv_core_missed(struct vv_core *core, uint32_t hist, uint64_t version, uint6
     vvi_core_leave(core);
 }
 
+void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
+                        int status)
+{
+    struct hist *h = vvi_hist(core, obj->hist);
+
+    if (!h->late_err) {
+        h->late_err = status;
+        h->late_tier = core->disk;
+        h->late_version = obj->version;
+    }
+    vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version,
+              (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
+    obj->unremoved = h->used && obj->dead && file_generation == obj->file_generation;
+}
+
 int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
 {
     struct hist *h = vvi_hist(core, hist);

@@ -103,8 +103,11 @@ static bool enough_newer(struct life *l, unsigned v, const bool *listed, bool op
     for (unsigned w = 0; w < r->nversions; w++) {
         enum varve_level level = VARVE_LEVEL_CACHED;
         bool there = listed[w] && ref_may_be_newer(r, w, v);
-        if (there && !opening)
-            there = varve_version_level(l->h, w, &level) == 0 && (unsigned)level >= l->x->w.level;
+        if (there && !opening) {
+            /* Gone since it was listed: given up in its turn, which only one that was safe is. */
+            int rc = varve_version_level(l->h, w, &level);
+            there = rc == -ENOENT || (rc == 0 && (unsigned)level >= l->x->w.level);
+        }
         n += there || (w != v && r->version[w].before > r->version[v].now.gen[0]);
     }
     return n >= r->keep;

@@ -6,6 +6,10 @@
  * to a worker; until it comes back nothing is read from that connection, and the client is told
  * from time to time that somebody is at it, so that it can tell a slow file from a stopped daemon.
  *
+ * A request that had to wait is answered by the thread that waited, so that its client need not wait for the loop as
+ * well; then the job comes back. job->lock decides who speaks: a job that was taken back, because its client has
+ * gone or has waited too long, is answered by nobody else.
+ *
  * Nothing here waits for a client: a reply that does not fit into its socket ends the connection. With one
  * request at a time that is a client that does not read.
  *
@@ -33,12 +37,26 @@
 
 /* ---- connections ---- */
 
+/* Nobody else speaks for a job from now on. False: it has been answered. */
+static bool take_back_job(struct vvi_door_job *job)
+{
+    bool open;
+
+    vv_mutex_lock(&job->lock);
+    open = !job->answered;
+    job->taken_back = true;
+    vv_mutex_unlock(&job->lock);
+    return open;
+}
+
 static void conn_end(struct vvi_door_conn *c)
 {
     struct vvi_door_loop *loop = c->loop;
 
     if (c->fd < 0)
         return;
+    if (c->job)
+        (void)take_back_job(c->job);
     close(c->fd); /* takes it out of the epoll set as well: nobody has a copy */
     c->fd = -1;
     if (c->job) {
@@ -124,9 +142,9 @@ static void accept_some(struct vvi_door_loop *loop)
 
 /* ---- replies ---- */
 
-/* Sends one message, perhaps with one or two descriptors. It goes out whole, or the connection ends. */
-static void say(struct vvi_door_conn *c, const struct vv_door_reply *reply, const void *more,
-                size_t more_bytes, const int *fds, size_t nr_fds)
+/* Sends one message, perhaps with one or two descriptors, whole; or an error. */
+static int send_reply(int sock, const struct vv_door_reply *reply, const void *more,
+                      size_t more_bytes, const int *fds, size_t nr_fds)
 {
     union {
         struct cmsghdr align;
@@ -148,12 +166,22 @@ static void say(struct vvi_door_conn *c, const struct vv_door_reply *reply, cons
         h->cmsg_len = CMSG_LEN(nr_fds * sizeof(int));
         memcpy(CMSG_DATA(h), fds, nr_fds * sizeof(int));
     }
-    if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-        return;
-    if (errno == EPIPE || errno == ECONNRESET)
+    return sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static void end_after(struct vvi_door_conn *c, int rc)
+{
+    if (rc == -EPIPE || rc == -ECONNRESET)
         conn_end(c);
-    else
+    else if (rc < 0)
         conn_break(c);
+}
+
+/* The same, or the connection ends. */
+static void say(struct vvi_door_conn *c, const struct vv_door_reply *reply, const void *more,
+                size_t more_bytes, const int *fds, size_t nr_fds)
+{
+    end_after(c, send_reply(c->fd, reply, more, more_bytes, fds, nr_fds));
 }
 
 static void count_answer(struct vv_door *d, const struct vvi_door_job *job)
@@ -169,8 +197,7 @@ static void count_answer(struct vv_door *d, const struct vvi_door_job *job)
                      1);
 }
 
-/* Answers what a connection asked. The job is the caller's. */
-static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
+static struct vv_door_reply reply_of(const struct vvi_door_job *job)
 {
     struct vv_door_reply reply = {
         .magic = VV_DOOR_MAGIC,
@@ -183,6 +210,14 @@ static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
 
     if (job->rc == 0 && job->op != VV_DOOR_OP_INVALIDATE)
         reply.stat = job->stat;
+    return reply;
+}
+
+/* Answers what a connection asked. The job is the caller's. */
+static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
+{
+    struct vv_door_reply reply = reply_of(job);
+
     count_answer(c->loop->door, job);
     say(c, &reply, NULL, 0, &job->fd, job->fd >= 0);
     if (job->fd >= 0)
@@ -190,6 +225,7 @@ static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
     job->fd = -1;
 }
 
+/* Not after the worker has said that it is done. */
 static void tell_pending(struct vvi_door_conn *c)
 {
     struct vv_door_reply reply = {
@@ -198,8 +234,13 @@ static void tell_pending(struct vvi_door_conn *c)
         .kind = VV_DOOR_PENDING,
         .id = c->job->id,
     };
+    int rc = 0;
 
-    say(c, &reply, NULL, 0, NULL, 0);
+    vv_mutex_lock(&c->job->lock);
+    if (!c->job->answered)
+        rc = send_reply(c->fd, &reply, NULL, 0, NULL, 0);
+    vv_mutex_unlock(&c->job->lock);
+    end_after(c, rc);
 }
 
 /* ---- requests ---- */
@@ -276,6 +317,9 @@ static void serve(struct vvi_door_conn *c)
         return;
     }
     job->conn = c;
+    job->sock = c->fd;
+    job->taken_back = job->answered = false;
+    job->send_rc = 0;
     /* Once it is handed on, all of it but `conn` is the worker's. */
     rc = vvi_door_submit(d, job);
     if (rc < 0) {
@@ -324,10 +368,12 @@ static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
         (req.flags & ~(req.op == VV_DOOR_OP_INVALIDATE ? VV_DOOR_CHANGE : VV_DOOR_NOFOLLOW)) != 0 ||
         req.path_bytes > VV_DOOR_PATH_MAX || !path_is_good(loop->door, path, req.path_bytes))
         return false;
-    if (!loop->job)
+    if (!loop->job) {
         loop->job = malloc(sizeof(*loop->job));
-    if (!loop->job)
-        return false;
+        if (!loop->job)
+            return false;
+        vv_mutex_init(&loop->job->lock, "door job", VV_RANK_STORE);
+    }
     loop->job->loop = loop;
     loop->job->conn = NULL;
     loop->job->id = req.id;
@@ -379,10 +425,27 @@ void vvi_door_loop_ended(struct vvi_door_loop *loop, struct vvi_door_job *job)
         vv_log(VV_LOG_WARNING, "door: cannot wake a thread");
 }
 
+void vvi_door_loop_answer(struct vvi_door_job *job)
+{
+    struct vv_door_reply reply = reply_of(job);
+
+    vv_mutex_lock(&job->lock);
+    if (!job->taken_back) {
+        job->answered = true;
+        vvi_door_add(&job->loop->door->counts.waited, job->rc == 0);
+        count_answer(job->loop->door, job);
+        job->send_rc = send_reply(job->sock, &reply, NULL, 0, &job->fd, job->fd >= 0);
+    }
+    vv_mutex_unlock(&job->lock);
+}
+
 static void job_free(struct vvi_door_job *job)
 {
-    if (job && job->fd >= 0)
+    if (!job)
+        return;
+    if (job->fd >= 0)
         close(job->fd);
+    vv_mutex_fini(&job->lock);
     free(job);
 }
 
@@ -404,8 +467,7 @@ static void take_back(struct vvi_door_loop *loop)
         if (c) {
             c->job = NULL;
             loop->waiting--;
-            vvi_door_add(&loop->door->counts.waited, job->rc == 0);
-            answer(c, job);
+            end_after(c, job->send_rc);
             if (c->fd >= 0 && watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLRDHUP) < 0)
                 conn_break(c);
         }
@@ -427,6 +489,8 @@ static void look_after(struct vvi_door_loop *loop)
         if (now_ns >= job->deadline_ns) {
             struct vvi_door_job late = {.id = job->id, .op = job->op, .rc = -ETIMEDOUT, .fd = -1};
 
+            if (!take_back_job(job))
+                continue; /* it is about to come back */
             job->conn = NULL;
             c->job = NULL;
             loop->waiting--;
@@ -523,7 +587,10 @@ void vvi_door_loop_free(struct vvi_door_loop *loop)
         loop->dead = c->next;
         free(c);
     }
-    free(loop->job); /* its descriptor was sent, or it had none */
+    if (loop->job) {
+        vv_mutex_fini(&loop->job->lock);
+        free(loop->job); /* its descriptor was sent, or it had none */
+    }
     if (loop->epoll_fd >= 0)
         close(loop->epoll_fd);
     if (loop->event_fd >= 0)

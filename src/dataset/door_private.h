@@ -32,6 +32,11 @@ struct vvi_door_job {
     uint64_t inode; /* of a change */
     uint64_t deadline_ns;
     struct vvi_door_job *next;
+    struct vv_mutex lock; /* rank STORE, nests with nothing */
+    /* Synchronization: lock. Whoever waits on a thread that may wait is answered by that one, unless the loop has
+     * taken the job back; `sock` is good that long. */
+    bool taken_back, answered;
+    int sock, send_rc;
     /* The answer. */
     int rc, fd;
     bool readable;
@@ -103,6 +108,8 @@ int vvi_door_loop_start(struct vv_door *d, struct vvi_door_loop *loop);
 void vvi_door_loop_stop(struct vvi_door_loop *loop);
 /* When none can any more. */
 void vvi_door_loop_free(struct vvi_door_loop *loop);
+/* From a thread that may wait: answers the client of a job, if it still waits. */
+void vvi_door_loop_answer(struct vvi_door_job *job);
 /* From any thread: a job has ended. */
 void vvi_door_loop_ended(struct vvi_door_loop *loop, struct vvi_door_job *job);
 

@@ -62,14 +62,17 @@ int vv_door_mark(int fd, const struct vv_door_stat *stat)
     struct vv_door_mark mark;
     struct vv_door_stat is;
     struct stat st;
-    int rc = vv_door_marked(fd, &is);
+    int rc;
 
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_nlink == 0) /* a memory file: its name is its mark */
+        return 0;
+    rc = vv_door_marked(fd, &is);
     if (rc == 0 && same_file(&is, stat))
         return 0;
     if (rc < 0 && rc != -ENODATA)
         return rc;
-    if (fstat(fd, &st) < 0)
-        return -errno;
     vv_door_mark_make(stat, (uint64_t)st.st_ino, &mark);
     return fsetxattr(fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark), 0) < 0 ? -errno : 0;
 }
@@ -148,6 +151,7 @@ static void *work(void *arg)
         } else {
             vvi_door_do(d, job, false);
         }
+        vvi_door_loop_answer(job);
         vvi_door_loop_ended(job->loop, job);
         vv_mutex_lock(&d->lock);
     }
@@ -174,9 +178,11 @@ int vvi_door_submit(struct vv_door *d, struct vvi_door_job *job)
         *d->last = job;
         d->last = &job->next;
         d->nr_queued++;
-        vv_cond_signal(&d->work);
     }
     vv_mutex_unlock(&d->lock);
+    /* Whoever wakes up finds the lock free. */
+    if (rc == 0)
+        vv_cond_signal(&d->work);
     return rc;
 }
 

@@ -10,12 +10,12 @@
  * A file is made of blocks of 4 KiB: 8 bytes of file and block number, then bytes that all blocks share.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>

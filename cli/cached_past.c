@@ -37,7 +37,8 @@ void cached_past_free(struct cached_past *p)
 uint64_t cached_left(const struct vv_node_counters *c)
 {
     return c->passed_fenced + c->passed_leaving + c->passed_redirect + c->passed_large +
-           c->passed_full + c->passed_late + c->passed_changing + c->passed_error;
+           c->passed_full + c->passed_behind + c->passed_late + c->passed_changing +
+           c->passed_error;
 }
 
 struct cached_sample cached_sample(const struct vv_node_status *s, uint64_t now_ns)

@@ -19,6 +19,9 @@
     X("files", "gauge", s->node->cache.files, "Files in the cache.")                              \
     X("files_sealed", "gauge", s->node->cache.sealed,                                             \
       "Of these, those whose content the kernel checks (fs-verity).")                             \
+    X("copies", "gauge", s->node->cache.copies,                                                   \
+      "Of these, copies of files that other nodes keep.")                                         \
+    X("copies_bytes", "gauge", s->node->cache.copy_bytes, "Their space.")                         \
     X("files_waiting", "gauge", s->node->cache.waiting,                                           \
       "Files that were dropped and that somebody still has open.")                                \
     X("files_elsewhere", "gauge", s->node->elsewhere,                                             \
@@ -169,6 +172,7 @@ static void print_passed(FILE *f, const struct vv_node_counters *c)
                {c->passed_redirect, "its node is gone"},
                {c->passed_large, "above max_file"},
                {c->passed_full, "no room"},
+               {c->passed_behind, "large, being fetched"},
                {c->passed_late, "no answer in time"},
                {c->passed_changing, "changed a moment ago"},
                {c->passed_error, "errors"},
@@ -196,10 +200,12 @@ void cached_print_text(FILE *f, const struct cached_figures *s)
     fprintf(f, "%s: %" PRIu64 " of %zu nodes up%s%s\n", s->config->node, nodes_up(s), s->node->nr,
             s->node->fenced ? "; cut off from most, programs read the shared file system" : "",
             s->node->draining ? "; giving its files to others" : "");
-    fprintf(f, "cache    %s of %s, %" PRIu64 " files; %" PRIu64 " evicted, %" PRIu64 " damaged\n",
+    fprintf(f,
+            "cache    %s of %s, %" PRIu64 " files, %" PRIu64 " of them copies of others'; %" PRIu64
+            " evicted, %" PRIu64 " damaged\n",
             vv_bytes_human(s->node->cache.used, a, sizeof(a)),
             vv_bytes_human(s->config->capacity, b, sizeof(b)), s->node->cache.files,
-            s->node->cache.evicted, s->node->cache.damaged);
+            s->node->cache.copies, s->node->cache.evicted, s->node->cache.damaged);
     fprintf(f,
             "opens    %" PRIu64 " from disk, %" PRIu64 " from memory, %" PRIu64
             " from other nodes (%s); %" PRIu64 " left to the shared file system\n",

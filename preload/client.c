@@ -654,7 +654,7 @@ static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_n
     return heard;
 }
 
-/* A process that has opened some files is likely to open more: it gets the index. Losing the connection over it
+/* A process that has asked for some files is likely to ask for more: it gets the index. Losing the connection over it
  * is seen by the next request. */
 static void fetch_index(struct vvi_preload_slot *s)
 {
@@ -718,7 +718,8 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
     a->fd = fds[0];
     a->stat = reply.stat;
     a->readable = (reply.flags & VV_DOOR_READABLE) != 0;
-    if (ask->op == VV_DOOR_OP_OPEN && s->c.index != 0 && s->c.index != vvi_preload_index_mapped() &&
+    if (ask->op != VV_DOOR_OP_INVALIDATE && s->c.index != 0 &&
+        s->c.index != vvi_preload_index_mapped() &&
         atomic_fetch_add_explicit(&answered, 1, memory_order_relaxed) >= INDEX_AFTER)
         fetch_index(s);
     return true;

@@ -18,8 +18,6 @@
 #include "core/bytes.h"
 #include "dataset/cached_table.h"
 
-#define MAX_FILE       (UINT64_C(1) << 30)
-#define MAX_FILE_PCT   5
 #define CAPACITY_MIN   (UINT64_C(1) << 20)
 #define PEERS_LINE_MAX 512
 
@@ -304,9 +302,7 @@ int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes)
         rc = complete_capacity(c, err, err_bytes);
     if (rc < 0)
         return rc;
-    if (c->max_file == 0)
-        c->max_file = VV_MIN(MAX_FILE, c->capacity / 100 * MAX_FILE_PCT);
-    c->max_file = VV_MIN(c->max_file, c->capacity);
+    c->max_file = VV_MIN(c->max_file ? c->max_file : c->capacity, c->capacity);
     return 0;
 }
 

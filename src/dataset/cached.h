@@ -6,12 +6,15 @@
 #include "core/settings.h"
 #include "dataset/node.h"
 
+/* Files above this share of the capacity take no room from others, but for copies. */
+#define VV_CACHED_BIG_PCT 5
+
 struct vv_cached {
     char roots[VV_CONFIG_TEXT], cache[VV_CONFIG_TEXT], node[VV_CONFIG_TEXT], listen[VV_CONFIG_TEXT];
     char advertise[VV_CONFIG_TEXT], peers[VV_CONFIG_TEXT], meet[VV_CONFIG_TEXT];
     char token[VV_CONFIG_TEXT], socket[VV_CONFIG_TEXT], metrics[VV_CONFIG_TEXT];
     char log[VV_CONFIG_TEXT];
-    uint64_t capacity, max_file, expected, memory, memory_file;
+    uint64_t capacity, max_file, expected, memory, memory_file, direct_above;
     int high, low, revalidate, scrub, transport, mode, replicas, scheme, vnodes, limit;
     int patience, period, workers, ahead, lazy, verity, log_level;
 };

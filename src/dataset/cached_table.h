@@ -19,8 +19,11 @@
       "Space in that folder that is never exceeded, at most the size of its disk; 0: four fifths "  \
       "of what the disk has free, what the folder holds included.")                                \
     X(max_file, BYTES, max_file, "0", "SIZE",                                                      \
-      "Larger files are left to the shared file system; 0: 1G, or 5% of the capacity if that is "  \
-      "less.")                                                                                     \
+      "Larger files are left to the shared file system; 0: only those that are larger than the "   \
+      "capacity. Files above 5% of the capacity take no room from other files.")                   \
+    X(direct_above, BYTES, direct_above, "64M", "SIZE",                                            \
+      "An open of a larger file that is not cached yet does not wait: the program reads the shared "\
+      "file system, and the file is fetched behind it for later opens; 0: every open waits.")      \
     X(high, INT, high, "95", "PERCENT",                                                            \
       "When more than this share of the capacity is in use, files go, down to `low`.")             \
     X(low, INT, low, "90", "PERCENT",                                                              \

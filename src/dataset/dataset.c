@@ -41,6 +41,9 @@
 #define COMPLAINT   1024
 #define RESTORE_NS  (10 * VV_NS_PER_S)
 #define RANK_MAX    ((UINT64_C(1) << 56) - 1)
+#define SWAP_EVERY  64
+#define SWAP_SHARE  16
+#define SWAP_MAX    64 /* files that go for others at once */
 
 void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
 {
@@ -58,11 +61,19 @@ __attribute__((unused)) static const bool allowed[][DATASET_GONE + 1] = {
     [DATASET_GONE] = {false},
 };
 
+static void set_load_locked(struct vv_dataset *d)
+{
+    atomic_store_explicit(&d->load, d->stats.used - d->stats.copy_bytes, memory_order_relaxed);
+}
+
 static void count(struct vv_dataset *d, const struct vvi_entry *e, bool in)
 {
     uint64_t bytes = e->space;
 
     if (e->state == DATASET_READY) {
+        d->stats.copies += !e->copy ? 0 : in ? 1 : (uint64_t)-1;
+        d->stats.copy_bytes += !e->copy ? 0 : in ? bytes : 0 - bytes;
+        set_load_locked(d);
         d->stats.sealed += !e->sealed ? 0 : in ? 1 : (uint64_t)-1;
         d->stats.files += in ? 1 : (uint64_t)-1;
         d->stats.bytes += in ? bytes : 0 - bytes;
@@ -129,6 +140,15 @@ static void let_go_locked(struct vvi_entry *e)
     vv_assert(e->held > 0);
     if (--e->held == 0 && e->pins == 0 && e->state == DATASET_GONE)
         vvi_dataset_entry_free(e);
+}
+
+void vvi_dataset_own(struct vv_dataset *d, struct vvi_entry *e)
+{
+    vv_mutex_lock(&d->lock);
+    count(d, e, false);
+    e->copy = false;
+    count(d, e, true);
+    vv_mutex_unlock(&d->lock);
 }
 
 /* ---- entries ---- */
@@ -265,7 +285,7 @@ static int remove_entry(struct vv_dataset *d, struct vvi_entry *e, enum vvi_data
     vv_mutex_lock(&d->lock);
     if (rc == 0) {
         vvi_dataset_set_state_locked(d, e, DATASET_GONE);
-        d->stats.used -= e->space;
+        vvi_dataset_used_locked(d, -(int64_t)e->space);
     } else {
         vvi_dataset_set_state_locked(d, e, e->doomed ? DATASET_DOOMED : DATASET_READY);
         d->stats.refused_busy += rc == -EBUSY;
@@ -314,6 +334,18 @@ uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, 
         return vv_next_rank(VV_USE_HINTED, VV_MIN(next_use - d->place, RANK_MAX));
     /* The longer ago the farther. */
     return vv_next_rank(VV_USE_UNKNOWN, RANK_MAX - last_use);
+}
+
+uint64_t vvi_dataset_rank_of_copies(void)
+{
+    return vv_next_rank(VV_USE_SPARE, 0) - 1;
+}
+
+static uint64_t entry_rank_locked(const struct vv_dataset *d, const struct vvi_entry *e)
+{
+    if (e->copy)
+        return vv_next_rank(VV_USE_SPARE, RANK_MAX - e->last_use);
+    return vvi_dataset_rank_locked(d, e->next_use, e->last_use);
 }
 
 static bool is_passed(const struct vv_dataset *d, const struct vvi_entry *e)
@@ -365,7 +397,7 @@ static int collect(struct vv_dataset *d, enum vvi_dataset_state state, uint64_t 
     list = malloc(VV_MAX(d->nr, (size_t)1) * sizeof(*list));
     for (size_t i = 0; list && i < d->nr; i++) {
         struct vvi_entry *e = d->all[i];
-        uint64_t its = vvi_dataset_rank_locked(d, e->next_use, e->last_use);
+        uint64_t its = entry_rank_locked(d, e);
 
         if (e->state != state || e->pins > 0 || (rank > 0 && its <= rank))
             continue;
@@ -407,6 +439,12 @@ void vvi_dataset_bury(struct vv_dataset *d)
 }
 
 /* ---- space ---- */
+
+void vvi_dataset_used_locked(struct vv_dataset *d, int64_t bytes)
+{
+    d->stats.used += (uint64_t)bytes;
+    set_load_locked(d);
+}
 
 static uint64_t used_now(struct vv_dataset *d)
 {
@@ -484,7 +522,7 @@ static bool take(struct vv_dataset *d, uint64_t bytes, uint64_t limit)
     vv_mutex_lock(&d->lock);
     fits = bytes <= limit && d->stats.used <= limit - bytes;
     if (fits)
-        d->stats.used += bytes;
+        vvi_dataset_used_locked(d, (int64_t)bytes);
     vv_mutex_unlock(&d->lock);
     return fits;
 }
@@ -515,6 +553,51 @@ int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
     if (rc < 0)
         return rc;
     rc = take(d, bytes, rank > 0 ? limit : d->opts.capacity) ? 0 : -ENOSPC;
+    tell_evicted(d, list, nr);
+    return rc;
+}
+
+/* Of copies that find no room, one in SWAP_EVERY takes the place of one that was not used for longest, some at a time. In
+ * epochs any copy is as good as another, and to change them costs; when a job turns to other files they have to change. */
+static bool swap_is_due(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_room)
+{
+    uint64_t batch;
+    bool due;
+
+    vv_mutex_lock(&d->lock);
+    batch = VV_MIN(VV_MAX(d->stats.copies / SWAP_SHARE, UINT64_C(1)), (uint64_t)SWAP_MAX);
+    due = d->stats.copies > 0 && ++d->refused >= SWAP_EVERY * batch;
+    if (due)
+        d->refused = 0;
+    vv_mutex_unlock(&d->lock);
+    if (due)
+        *ret_room = batch * VV_MIN(bytes, UINT64_MAX / SWAP_MAX) + 1;
+    return due;
+}
+
+bool vvi_dataset_may_copy(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_room)
+{
+    uint64_t low = share(d, d->opts.low_pct);
+
+    *ret_room = bytes;
+    return bytes <= low && (used_now(d) <= low - bytes || swap_is_due(d, bytes, ret_room));
+}
+
+int vvi_dataset_reserve_copy(struct vv_dataset *d, uint64_t bytes, uint64_t room)
+{
+    uint64_t low = share(d, d->opts.low_pct);
+    struct candidate *list;
+    size_t nr;
+    int rc;
+
+    if (take(d, bytes, low))
+        return 0;
+    if (room <= bytes)
+        return -ENOSPC;
+    rc = evict(d, low - VV_MIN(room, low), vvi_dataset_rank_of_copies(), &list, &nr);
+    if (rc < 0)
+        return rc;
+    rc = take(d, bytes, low) ? 0 : -ENOSPC;
     tell_evicted(d, list, nr);
     return rc;
 }
@@ -801,6 +884,11 @@ uint64_t vv_dataset_files(const struct vv_dataset *d)
     return atomic_load_explicit(&d->files, memory_order_relaxed);
 }
 
+uint64_t vv_dataset_load(const struct vv_dataset *d)
+{
+    return atomic_load_explicit(&d->load, memory_order_relaxed);
+}
+
 int vv_dataset_list(struct vv_dataset *d,
                     int (*visit)(void *user, const struct vv_dataset_entry *e), void *user)
 {
@@ -820,8 +908,11 @@ int vv_dataset_list(struct vv_dataset *d,
     if (!list)
         return -ENOMEM;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct vv_dataset_entry e = {list[i]->path, list[i]->gen, list[i]->sum};
+        struct vv_dataset_entry e = {list[i]->path, list[i]->gen, list[i]->sum, false};
 
+        vv_mutex_lock(&d->lock);
+        e.copy = list[i]->copy;
+        vv_mutex_unlock(&d->lock);
         rc = visit(user, &e);
     }
     vv_mutex_lock(&d->lock);

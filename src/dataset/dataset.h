@@ -47,6 +47,7 @@ struct vv_dataset_opts {
     unsigned high_pct;      /* above this share room is made ... */
     unsigned low_pct;       /* ... down to this one; 0: the defaults */
     uint64_t max_file;      /* larger ones are refused; 0: only by the capacity */
+    uint64_t big_file;      /* larger ones take free room and that of copies only; 0: none is */
     enum vv_dataset_verity verity;
     /* A file went to make room, although it is expected at a place: called by whoever needed the room, with
      * no lock held. NULL: nobody wants to know. */
@@ -78,6 +79,10 @@ struct vv_dataset_want {
     /* Nobody waits for it: it takes the place only of files that are wanted later, or that nobody is
      * known to want. */
     bool ahead;
+    /* A copy: another node keeps this file, and is asked for it when it is not here. It goes before all files that
+     * are kept here. Unless `ahead` says otherwise it takes free room only, up to the low watermark, and now and
+     * then that of other copies. */
+    bool copy;
 };
 
 /* Begins to take in a file, making room for it. Blocks for as long as removing files takes.
@@ -137,6 +142,11 @@ int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_data
  * nobody has it open. -ENOENT. */
 int vv_dataset_drop(struct vv_dataset *d, const char *path);
 
+/* This node keeps the file from now on: if it was a copy, it is none any more. */
+void vv_dataset_own(struct vv_dataset *d, const char *path);
+/* Whether the file is here, and not as a copy. */
+bool vv_dataset_keeps(struct vv_dataset *d, const char *path);
+
 /* When a file is wanted next: its place in the order of use. -ENOENT. */
 int vv_dataset_expect(struct vv_dataset *d, const char *path, uint64_t next_use);
 /* The order of use has come to this place; what is expected before it is expected no more. */
@@ -150,10 +160,11 @@ int vv_dataset_scrub(struct vv_dataset *d, uint64_t bytes, bool *ret_around);
 /* ---- looking ---- */
 
 struct vv_dataset_stats {
-    uint64_t files, bytes; /* that can be handed out; bytes as on disk */
-    uint64_t used;         /* bytes on disk, with what is being taken in or waits to go */
-    uint64_t waiting;      /* files that were dropped and are still open somewhere */
-    uint64_t sealed;       /* of `files`, those that nobody can change */
+    uint64_t files, bytes;       /* that can be handed out; bytes as on disk */
+    uint64_t used;               /* bytes on disk, with what is being taken in or waits to go */
+    uint64_t waiting;            /* files that were dropped and are still open somewhere */
+    uint64_t sealed;             /* of `files`, those that nobody can change */
+    uint64_t copies, copy_bytes; /* of `files` and `bytes`, copies of files that other nodes keep */
     /* Since opening: */
     uint64_t hits, misses, evicted, damaged, refused_busy;
     uint64_t unsealed; /* files that were to be sealed and could not be */
@@ -164,11 +175,14 @@ void vv_dataset_stats(struct vv_dataset *d, struct vv_dataset_stats *ret_stats);
 
 /* Its `files`, at any moment, under any lock. */
 uint64_t vv_dataset_files(const struct vv_dataset *d);
+/* Its `used` without copies, likewise. */
+uint64_t vv_dataset_load(const struct vv_dataset *d);
 
 struct vv_dataset_entry {
     const char *path;
     struct vv_dataset_gen gen;
     uint64_t sum;
+    bool copy;
 };
 
 /* Calls visit for every file that can be handed out, until it returns non-zero, which is then

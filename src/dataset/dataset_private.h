@@ -38,6 +38,7 @@ struct vvi_entry {
     uint8_t digest[VV_OS_DIGEST];
     /* Written under manifest.lock as well: either lock is enough to read it. */
     bool doomed; /* never to be handed out again; where GOING came from and may go back to */
+    bool copy;   /* another node keeps it; likewise */
     bool verified;
     unsigned pins; /* somebody uses its file without the lock: it must not go */
     unsigned
@@ -74,6 +75,7 @@ struct vv_dataset {
     struct vvi_entry **bucket;
     size_t nr_buckets, nr_chained; /* a power of two */
     uint64_t next_id, clock, place;
+    uint64_t refused; /* copies that found no room, since some were let go for others */
     /* The scrub goes through `all`; what slips behind it, because places are filled from the end,
      * makes it go through once more. */
     uint64_t round;
@@ -81,7 +83,7 @@ struct vv_dataset {
     bool scrub_again;
     struct vv_dataset_stats stats;
     /* Synchronization: stored under lock, loaded relaxed without it. */
-    _Atomic uint64_t files; /* stats.files */
+    _Atomic uint64_t files, load; /* stats.files; stats.used without stats.copy_bytes */
     /* Synchronization: relaxed. Files are sealed, as far as is known. */
     atomic_bool seals;
     /* Synchronization: manifest.lock. When a folder that is gone may be made again. */
@@ -136,6 +138,8 @@ void vvi_dataset_entry_free(struct vvi_entry *e);
 void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
                                   enum vvi_dataset_state state);
 void vvi_dataset_unpin_locked(struct vv_dataset *d, struct vvi_entry *e);
+/* A copy is none any more; manifest.lock must be held. */
+void vvi_dataset_own(struct vv_dataset *d, struct vvi_entry *e);
 /* Takes an entry that is ready, pinned, and to be handed out no more off the list. */
 void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e);
 /* Tries to remove the files of entries that nobody is to be given any more. */
@@ -146,6 +150,14 @@ bool vvi_dataset_restore(struct vv_dataset *d);
 /* Makes room for so many bytes on disk, and takes them. `rank`, if not 0: only files that rank farther
  * go, and the high watermark is the limit. */
 int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank);
+/* For a copy: takes free room only, up to the low watermark, and now and then that of other copies: whether there is
+ * any, and how much room is to be made then. */
+bool vvi_dataset_may_copy(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_room);
+int vvi_dataset_reserve_copy(struct vv_dataset *d, uint64_t bytes, uint64_t room);
+/* So many bytes more, or fewer, are on disk. */
+void vvi_dataset_used_locked(struct vv_dataset *d, int64_t bytes);
+/* The rank that only copies are beyond. */
+uint64_t vvi_dataset_rank_of_copies(void);
 uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, uint64_t last_use);
 
 /* manifest.c */
@@ -159,6 +171,8 @@ void vvi_manifest_forget_locked(struct vv_dataset *d);
  * the next record. */
 void vvi_manifest_list_locked(struct vv_dataset *d, struct vvi_entry *e);
 void vvi_manifest_unlist_locked(struct vv_dataset *d, struct vvi_entry *e);
+/* An entry that was listed as a copy is none any more; manifest.lock must be held. */
+void vvi_manifest_own_locked(struct vv_dataset *d, struct vvi_entry *e);
 
 /* fill.c: whether files of this folder can be sealed. -EOPNOTSUPP, or another error. */
 int vvi_dataset_try_seal(struct vv_dataset *d);

@@ -88,6 +88,16 @@ static int watch(struct vvi_door_conn *c, int op, uint32_t events)
     return epoll_ctl(c->loop->epoll_fd, op, c->fd, &ev) < 0 ? -errno : 0;
 }
 
+/* Whether requests are read from a connection. */
+static void listen_to(struct vvi_door_conn *c, bool on)
+{
+    if (c->fd < 0 || c->deaf == !on)
+        return;
+    c->deaf = !on;
+    if (watch(c, EPOLL_CTL_MOD, (on ? (uint32_t)EPOLLIN : 0) | EPOLLRDHUP) < 0)
+        conn_break(c);
+}
+
 static bool may_come_in(struct vv_door *d, int fd)
 {
     struct ucred cred;
@@ -328,8 +338,6 @@ static void serve(struct vvi_door_conn *c)
         answer(c, job);
         return;
     }
-    /* Hanging up is told whatever we ask for. */
-    (void)watch(c, EPOLL_CTL_MOD, EPOLLRDHUP);
     loop->job = NULL;
     loop->waiting++;
     c->job = job;
@@ -386,6 +394,28 @@ static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
     return true;
 }
 
+static bool is_answered(struct vvi_door_job *job)
+{
+    bool answered;
+
+    vv_mutex_lock(&job->lock);
+    answered = job->answered;
+    vv_mutex_unlock(&job->lock);
+    return answered;
+}
+
+/* A connection whose job has been answered, which is nobody's from now on. */
+static void let_go(struct vvi_door_conn *c)
+{
+    struct vvi_door_job *job = c->job;
+
+    job->conn = NULL;
+    c->job = NULL;
+    c->loop->waiting--;
+    end_after(c, job->send_rc);
+    listen_to(c, true);
+}
+
 static void on_conn(struct vvi_door_conn *c, uint32_t events)
 {
     char msg[VV_DOOR_MSG_MAX];
@@ -393,11 +423,17 @@ static void on_conn(struct vvi_door_conn *c, uint32_t events)
 
     if (c->fd < 0)
         return;
-    if (c->job) {
+    if (c->job && is_answered(c->job))
+        let_go(c);
+    if (c->fd >= 0 && c->job) {
         if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
             conn_end(c);
+        else
+            listen_to(c, false); /* one request at a time; hanging up is told whatever we ask for */
         return;
     }
+    if (c->fd < 0)
+        return;
     /* Descriptors that somebody sends along are thrown away by the kernel: there is no place for them. */
     n = recv(c->fd, msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -413,12 +449,17 @@ static void on_conn(struct vvi_door_conn *c, uint32_t events)
 void vvi_door_loop_ended(struct vvi_door_loop *loop, struct vvi_door_job *job)
 {
     uint64_t one = 1;
-    bool first;
+    bool first, answered;
 
+    vv_mutex_lock(&job->lock);
+    answered = job->answered && job->send_rc == 0;
+    vv_mutex_unlock(&job->lock);
     vv_mutex_lock(&loop->lock);
-    first = !loop->ended;
     job->next = loop->ended;
     loop->ended = job;
+    /* Where the client has its answer, the loop sees it with the next request, or when it looks after all. */
+    first = !loop->awake && !answered;
+    loop->awake = loop->awake || first;
     vv_mutex_unlock(&loop->lock);
     /* Counts up to 2^64 - 2, so that it cannot be full. */
     if (first && write(loop->event_fd, &one, sizeof(one)) < 0)
@@ -435,6 +476,9 @@ void vvi_door_loop_answer(struct vvi_door_job *job)
         vvi_door_add(&job->loop->door->counts.waited, job->rc == 0);
         count_answer(job->loop->door, job);
         job->send_rc = send_reply(job->sock, &reply, NULL, 0, &job->fd, job->fd >= 0);
+        if (job->fd >= 0)
+            close(job->fd);
+        job->fd = -1;
     }
     vv_mutex_unlock(&job->lock);
 }
@@ -453,24 +497,22 @@ static void take_back(struct vvi_door_loop *loop)
 {
     struct vvi_door_job *job, *next;
     uint64_t times;
+    bool awake;
 
-    while (read(loop->event_fd, &times, sizeof(times)) < 0 && errno == EINTR)
-        ;
     vv_mutex_lock(&loop->lock);
     job = loop->ended;
+    awake = loop->awake;
     loop->ended = NULL;
+    loop->awake = false;
     vv_mutex_unlock(&loop->lock);
+    while (awake && read(loop->event_fd, &times, sizeof(times)) < 0 && errno == EINTR)
+        ;
     for (; job; job = next) {
         struct vvi_door_conn *c = job->conn;
 
         next = job->next;
-        if (c) {
-            c->job = NULL;
-            loop->waiting--;
-            end_after(c, job->send_rc);
-            if (c->fd >= 0 && watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLRDHUP) < 0)
-                conn_break(c);
-        }
+        if (c)
+            let_go(c);
         job_free(job);
     }
 }
@@ -496,8 +538,7 @@ static void look_after(struct vvi_door_loop *loop)
             loop->waiting--;
             vvi_door_add(&loop->door->counts.late, 1);
             answer(c, &late);
-            if (c->fd >= 0 && watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLRDHUP) < 0)
-                conn_break(c);
+            listen_to(c, true);
         } else if (now_ns - job->told_ns >= TELL_NS) {
             job->told_ns = now_ns;
             tell_pending(c);
@@ -532,6 +573,7 @@ static void *run(void *arg)
         }
         if (loop->waiting && vv_now_ns() - looked_ns >= TICK_MS * VV_NS_PER_MS) {
             looked_ns = vv_now_ns();
+            take_back(loop);
             look_after(loop);
         }
         for (struct vvi_door_conn *c; (c = loop->dead);) {

@@ -13,8 +13,8 @@ struct vvi_door_loop;
 /* One connection. Owned by its loop's thread. */
 struct vvi_door_conn {
     struct vvi_door_loop *loop;
-    int fd; /* -1: ended; freed when nothing refers to it any more */
-    bool greeted;
+    int fd;                   /* -1: ended; freed when nothing refers to it any more */
+    bool greeted, deaf;       /* deaf: nothing is read from it */
     struct vvi_door_job *job; /* what it waits for, or NULL */
     struct vvi_door_conn *prev, *next;
 };
@@ -63,6 +63,7 @@ struct vvi_door_loop {
     struct vv_mutex lock;       /* rank STORE, nests with nothing */
     /* Synchronization: lock. */
     struct vvi_door_job *ended;
+    bool awake; /* it was woken up for them */
 };
 
 struct vv_door {

@@ -5,6 +5,7 @@
  * client is told to read for itself. They live as long as the door.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -57,6 +58,14 @@ static bool same_file(const struct vv_door_stat *a, const struct vv_door_stat *b
            vv_door_ns(&a->ctime) == vv_door_ns(&b->ctime);
 }
 
+/* Whether its name is its mark. A file of the cache that was dropped has no name either, and needs one. */
+static bool is_memory_file(int fd, const struct stat *st)
+{
+    int seals = st->st_nlink == 0 ? fcntl(fd, F_GET_SEALS) : -1;
+
+    return seals >= 0 && (seals & F_SEAL_WRITE);
+}
+
 int vv_door_mark(int fd, const struct vv_door_stat *stat)
 {
     struct vv_door_mark mark;
@@ -66,7 +75,7 @@ int vv_door_mark(int fd, const struct vv_door_stat *stat)
 
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (st.st_nlink == 0) /* a memory file: its name is its mark */
+    if (is_memory_file(fd, &st))
         return 0;
     rc = vv_door_marked(fd, &is);
     if (rc == 0 && same_file(&is, stat))
@@ -111,6 +120,9 @@ void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
     case VV_DOOR_OP_STAT:
         if (ops->stat)
             job->rc = ops->stat(d->opts.user, &ask, &job->stat, &job->readable);
+        /* Somebody has looked at it again: what is here is good for as long as that. */
+        if (job->rc == 0 && d->opts.index && d->opts.show)
+            d->opts.show(d->opts.user, job->path);
         break;
     case VV_DOOR_OP_INVALIDATE:
         if (ops->invalidate)

@@ -64,10 +64,14 @@ static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struc
         e->pins = 1;
         e->next_use = want->next_use;
         e->last_use = ++d->clock;
+        e->copy = want->copy;
         /* 0 is for what somebody waits for. */
         *ret_rank = want->ahead ? VV_MAX(vvi_dataset_rank_locked(d, want->next_use, e->last_use),
                                          (uint64_t)1)
                                 : 0;
+        /* One file is not to take the place of a good part of all others. */
+        if (d->opts.big_file && want->gen.size > d->opts.big_file)
+            *ret_rank = vvi_dataset_rank_of_copies();
         rc = vvi_dataset_add_locked(d, e);
     }
     vv_mutex_unlock(&d->lock);
@@ -78,7 +82,7 @@ static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struc
 static void unclaim(struct vv_dataset *d, struct vvi_entry *e, uint64_t bytes)
 {
     vv_mutex_lock(&d->lock);
-    d->stats.used -= bytes;
+    vvi_dataset_used_locked(d, -(int64_t)bytes);
     vvi_dataset_set_state_locked(d, e, DATASET_GONE);
     vvi_dataset_unpin_locked(d, e);
     vv_mutex_unlock(&d->lock);
@@ -124,11 +128,11 @@ static int create(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd, 
 int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
                      struct vv_dataset_fill **ret_fill)
 {
-    uint64_t bytes = 0, rank = 0, space;
+    uint64_t bytes = 0, rank = 0, room = 0, space;
     size_t length = strlen(want->path);
     struct vv_dataset_fill *f;
     struct vvi_entry *e;
-    bool left;
+    bool left, spare;
     int rc;
 
     if (length == 0)
@@ -142,6 +146,10 @@ int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
         vvi_dataset_space(want->gen.size, atomic_load_explicit(&d->seals, memory_order_relaxed));
     if (space > d->opts.capacity)
         return -EFBIG;
+    /* Most copies find no room where there is little: they shall cost little. */
+    spare = want->copy && !want->ahead;
+    if (spare && !vvi_dataset_may_copy(d, space, &room))
+        return -ENOSPC;
     f = calloc(1, sizeof(*f));
     e = vvi_dataset_entry_new(want->path, &want->gen);
     if (f)
@@ -154,7 +162,7 @@ int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
     rc = claim(d, want, e, &rank);
     if (rc < 0)
         goto free_both;
-    rc = vvi_dataset_reserve(d, space, rank);
+    rc = spare ? vvi_dataset_reserve_copy(d, space, room) : vvi_dataset_reserve(d, space, rank);
     if (rc < 0)
         goto give_up;
     rc = create(d, e, &f->fd, &left);
@@ -294,7 +302,7 @@ static void settle_space_locked(struct vv_dataset *d, struct vvi_entry *e)
 {
     uint64_t space = vvi_dataset_space(e->gen.size, e->sealed);
 
-    d->stats.used -= e->space - space;
+    vvi_dataset_used_locked(d, -(int64_t)(e->space - space));
     e->space = space;
 }
 
@@ -346,6 +354,50 @@ int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
     fill_free(f);
     vvi_dataset_bury(d);
     return 0;
+}
+
+/* The copy of a path, pinned; NULL: what is here is none. */
+static struct vvi_entry *take_copy(struct vv_dataset *d, const char *path)
+{
+    struct vvi_entry *e;
+
+    vv_mutex_lock(&d->lock);
+    e = vvi_dataset_find_locked(d, path);
+    if (e && e->copy)
+        e->pins++;
+    else
+        e = NULL;
+    vv_mutex_unlock(&d->lock);
+    return e;
+}
+
+bool vv_dataset_keeps(struct vv_dataset *d, const char *path)
+{
+    struct vvi_entry *e;
+    bool keeps;
+
+    vv_mutex_lock(&d->lock);
+    e = vvi_dataset_find_locked(d, path);
+    keeps = e && !e->copy;
+    vv_mutex_unlock(&d->lock);
+    return keeps;
+}
+
+void vv_dataset_own(struct vv_dataset *d, const char *path)
+{
+    struct vvi_entry *e = take_copy(d, path);
+
+    if (!e)
+        return;
+    vv_mutex_lock(&d->manifest.lock);
+    if (e->copy) {
+        vvi_dataset_own(d, e);
+        vvi_manifest_own_locked(d, e);
+    }
+    vv_mutex_unlock(&d->manifest.lock);
+    vv_mutex_lock(&d->lock);
+    vvi_dataset_unpin_locked(d, e);
+    vv_mutex_unlock(&d->lock);
 }
 
 int vv_dataset_drop(struct vv_dataset *d, const char *path)

@@ -54,11 +54,26 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == 72, "a record begins with 72 bytes");
 
-enum record_kind { RECORD_CACHED = 1, RECORD_GONE = 2, RECORD_SEALED = 3 };
+enum record_kind {
+    RECORD_CACHED = 1,
+    RECORD_GONE = 2,
+    RECORD_SEALED = 3,
+    RECORD_COPY = 4,        /* as CACHED, and another node keeps it */
+    RECORD_COPY_SEALED = 5, /* as SEALED, likewise */
+    RECORD_OWN = 6,         /* a copy that is none any more */
+};
 
 static enum record_kind kind_of(const struct vvi_entry *e)
 {
+    if (e->copy)
+        return e->sealed ? RECORD_COPY_SEALED : RECORD_COPY;
     return e->sealed ? RECORD_SEALED : RECORD_CACHED;
+}
+
+/* Whether a record is about an id that another one has told of. */
+static bool is_short(enum record_kind kind)
+{
+    return kind == RECORD_GONE || kind == RECORD_OWN;
 }
 
 /* ---- writing ---- */
@@ -71,8 +86,7 @@ static bool belongs(const struct vvi_entry *e)
 
 static size_t record_bytes(const struct vvi_entry *e, enum record_kind kind)
 {
-    return sizeof(struct record) +
-           (kind != RECORD_GONE ? (size_t)vv_align_up(strlen(e->path), 8) : 0);
+    return sizeof(struct record) + (!is_short(kind) ? (size_t)vv_align_up(strlen(e->path), 8) : 0);
 }
 
 static void encode(const struct vvi_entry *e, enum record_kind kind, char *to)
@@ -81,7 +95,7 @@ static void encode(const struct vvi_entry *e, enum record_kind kind, char *to)
     struct record r = {.magic = RECORD_MAGIC, .bytes = (uint32_t)bytes, .kind = kind, .id = e->id};
 
     memset(to, 0, bytes);
-    if (kind != RECORD_GONE) {
+    if (!is_short(kind)) {
         r.path_bytes = (uint32_t)strlen(e->path);
         r.size = e->gen.size;
         r.mtime_ns = e->gen.mtime_ns;
@@ -191,7 +205,7 @@ static void add(struct vv_dataset *d, enum record_kind kind, const struct vvi_en
     }
     m->bytes += bytes;
     m->records++;
-    m->gone += kind == RECORD_GONE ? 2 : 0; /* the record, and the one it ends */
+    m->gone += kind == RECORD_GONE ? 2 : kind == RECORD_OWN; /* the record, and the one it ends */
 }
 
 void vvi_manifest_list_locked(struct vv_dataset *d, struct vvi_entry *e)
@@ -205,6 +219,12 @@ void vvi_manifest_unlist_locked(struct vv_dataset *d, struct vvi_entry *e)
     if (e->listed)
         add(d, RECORD_GONE, e);
     e->listed = false;
+}
+
+void vvi_manifest_own_locked(struct vv_dataset *d, struct vvi_entry *e)
+{
+    if (e->listed)
+        add(d, RECORD_OWN, e);
 }
 
 void vvi_manifest_close(struct vv_dataset *d)
@@ -227,6 +247,8 @@ struct loading {
     size_t nr, room;
     uint64_t *gone; /* ids of records that end others */
     size_t nr_gone, room_gone;
+    uint64_t *own; /* ids of copies that are none any more */
+    size_t nr_own, room_own;
     uint64_t *orphan; /* ids of files without a record; twice the id, and 1 for a temporary one */
     size_t nr_orphans, room_orphans;
     uint64_t highest;
@@ -287,9 +309,11 @@ static int parse_record(struct loading *l, const char *at, uint64_t left, struct
     l->highest = VV_MAX(l->highest, r->id);
     if (r->kind == RECORD_GONE)
         return push(&l->gone, &l->nr_gone, &l->room_gone, r->id);
+    if (r->kind == RECORD_OWN)
+        return push(&l->own, &l->nr_own, &l->room_own, r->id);
     memcpy(path, at + sizeof(*r), r->path_bytes);
     path[r->path_bytes] = '\0';
-    if ((r->kind != RECORD_CACHED && r->kind != RECORD_SEALED) || r->path_bytes == 0 ||
+    if (r->kind < RECORD_CACHED || r->kind > RECORD_COPY_SEALED || r->path_bytes == 0 ||
         strlen(path) != r->path_bytes)
         return -EBADMSG;
     gen = (struct vv_dataset_gen){r->size, r->mtime_ns, r->ctime_ns, r->inode};
@@ -298,7 +322,8 @@ static int parse_record(struct loading *l, const char *at, uint64_t left, struct
         return -ENOMEM;
     e->id = r->id;
     e->sum = r->content_sum;
-    e->sealed = r->kind == RECORD_SEALED;
+    e->sealed = r->kind == RECORD_SEALED || r->kind == RECORD_COPY_SEALED;
+    e->copy = r->kind == RECORD_COPY || r->kind == RECORD_COPY_SEALED;
     e->space = vvi_dataset_space(r->size, e->sealed);
     e->listed = true;
     rc = push_entry(l, e);
@@ -328,7 +353,7 @@ static int parse(struct loading *l, const char *buf, uint64_t bytes)
             return rc;
         m->bytes += r.bytes;
         m->records++;
-        m->gone += r.kind == RECORD_GONE ? 2 : 0;
+        m->gone += r.kind == RECORD_GONE ? 2 : r.kind == RECORD_OWN;
     }
     return 0;
 }
@@ -441,6 +466,12 @@ static void settle(struct loading *l)
         if (at != SIZE_MAX)
             l->entry[at]->listed = false;
     }
+    for (size_t i = 0; i < l->nr_own; i++) {
+        size_t at = find_id(l, l->own[i]);
+
+        if (at != SIZE_MAX)
+            l->entry[at]->copy = false;
+    }
     for (size_t i = 0; i < l->nr; i++) {
         if (l->entry[i]->listed)
             l->entry[n++] = l->entry[i];
@@ -496,7 +527,7 @@ static int fill_table(struct loading *l)
         if (rc < 0)
             break;
         l->entry[i] = NULL;
-        d->stats.used += e->space;
+        vvi_dataset_used_locked(d, (int64_t)e->space);
         if (newer) {
             e->doomed = true;
             vvi_dataset_set_state_locked(d, e, DATASET_DOOMED);
@@ -530,6 +561,7 @@ int vvi_manifest_load(struct vv_dataset *d)
     free(l.entry);
     free(l.present);
     free(l.gone);
+    free(l.own);
     free(l.orphan);
     if (rc == 0)
         vvi_dataset_bury(d);

@@ -46,10 +46,7 @@ bool vvi_same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b
 
 uint64_t vvi_node_load(struct vv_node *n)
 {
-    struct vv_dataset_stats stats;
-
-    vv_dataset_stats(n->cache, &stats);
-    return stats.used;
+    return vv_dataset_load(n->cache);
 }
 
 /* ---- views ---- */
@@ -482,8 +479,10 @@ int vv_node_forget(struct vv_node *n, const char *name)
 
 static int open_parts(struct vv_node *n, char *err, size_t err_bytes)
 {
-    struct vv_owner_opts owner = {
-        .revalidate_ns = n->opts.revalidate_ns, .brought = vvi_node_home_brought, .user = n};
+    struct vv_owner_opts owner = {.revalidate_ns = n->opts.revalidate_ns,
+                                  .wait_max = n->opts.direct_above,
+                                  .brought = vvi_node_home_brought,
+                                  .user = n};
     int rc = open_roots(n, err, err_bytes);
 
     if (rc < 0)
@@ -542,6 +541,7 @@ int vv_node_open(const struct vv_node_opts *opts, char *err, size_t err_bytes,
     vv_cond_init(&n->changed);
     vvi_node_home_init(n);
     vvi_node_memory_init(n);
+    vvi_node_behind_init(n);
     (void)vvi_node_queue_start(n);
     vv_mutex_init(&n->ahead.lock, "ahead", VV_RANK_STORE);
     vv_cond_init(&n->ahead.more);
@@ -579,6 +579,7 @@ void vv_node_close(struct vv_node *n)
         vv_net_stop(n->net);
     if (n->has_keeper)
         pthread_join(n->keeper, NULL);
+    vv_owner_stop(n->owner);
     vvi_node_ahead_stop(n);
     vvi_node_queue_stop(n);
     vv_gossip_free(n->gossip);
@@ -588,6 +589,7 @@ void vv_node_close(struct vv_node *n)
     vv_shared_free(n->shared);
     vvi_node_home_fini(n);
     vvi_node_memory_fini(n);
+    vvi_node_behind_fini(n);
     vvi_node_ahead_fini(n);
     vvi_node_view_put(n->settled);
     vvi_node_view_put(n->view);
@@ -687,7 +689,7 @@ int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status)
         s->rows[i].member = v->rows[i];
         s->rows[i].self = i == v->self;
         s->rows[i].load =
-            i == v->self ? s->cache.used : vvi_node_home_load_of(n, v->rows[i].info.id);
+            i == v->self ? vvi_node_load(n) : vvi_node_home_load_of(n, v->rows[i].info.id);
     }
     take_suspects(n, s);
     vvi_node_view_put(v);

@@ -50,6 +50,9 @@ struct vv_node_opts {
     uint64_t expected;    /* bytes of all files that the job will read; 0: not known */
     uint64_t memory;      /* for files of other nodes that may be opened again */
     uint64_t memory_file; /* larger files of other nodes go through the disk */
+    /* Nobody waits for a larger file that is not here: it is brought behind whoever reads the shared file system; 0:
+     * everybody waits. */
+    uint64_t direct_above;
     uint64_t patience_ns; /* how long a call waits for nodes that do not answer; 0: 4 s */
     uint64_t period_ns;   /* of looking after the others; 0: the default of member.h */
     unsigned workers;     /* files that are fetched at once for others; 0: 32 */
@@ -131,6 +134,7 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
     X(copied, "Copies of files taken over from other nodes to keep.")                            \
     X(ahead, "Files brought before they were asked for.")                                        \
     X(rejected, "Files received from other nodes that did not match their checksum.")            \
+    X(behind, "Large files brought while programs read the shared file system.")                 \
     X(retried, "Questions asked again, because a node did not answer or has just come or gone.") \
     X(second, "Files received from a second copy, because the first did not answer.")            \
     X(passed_fenced, "Left to the shared file system: this node is cut off from most.")          \
@@ -138,6 +142,7 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
     X(passed_redirect, "Left to the shared file system: the file's node is gone.")               \
     X(passed_large, "Left to the shared file system: larger than max_file.")                     \
     X(passed_full, "Left to the shared file system: no room.")                                   \
+    X(passed_behind, "Left to the shared file system: large, and being brought.")                \
     X(passed_late, "Left to the shared file system: nobody answered in time.")                   \
     X(passed_changing, "Left to the shared file system: changed a moment ago, or while read.")   \
     X(passed_error, "Left to the shared file system: another error of it, or of a node.")        \

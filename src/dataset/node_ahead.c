@@ -123,10 +123,12 @@ static enum brought bring_one(struct vv_node *n, const struct item *item, uint64
         return BROUGHT;
     }
     rc = vv_owner_bring(n->owner, item->path, next);
-    if (rc == 0)
+    if (rc == 0) {
+        vv_dataset_own(n->cache, item->path);
         VVI_COUNT(n, ahead);
-    else
+    } else {
         vvi_node_home_decided(n, item->path);
+    }
     if (rc == -EAGAIN)
         return BRING_LATER;
     return rc == -ENOSPC && item->place != VV_DATASET_UNKNOWN ? BRING_WHEN_ROOM : BROUGHT;
@@ -475,6 +477,8 @@ static int give_away(void *user, const struct vv_dataset_entry *e)
 
     if (to == VV_PLACE_NONE || vv_now_ns() >= m->deadline_ns || atomic_load(&m->n->closing))
         return 1;
+    if (e->copy) /* another node keeps it */
+        return 0;
     if ((vv_owner_recall(m->n->owner, e->path, &st, &age_ns) < 0 &&
          vv_owner_stat(m->n->owner, e->path, m->deadline_ns, &st) < 0) ||
         !vvi_same_gen(&st.gen, &e->gen))

@@ -4,9 +4,9 @@
  * and not only at its deadline.
  *
  * A file comes in pieces; the first one with the answer, the others, of the same generation, asked for
- * several at a time. Up to `memory_file` it is received into a memory file; a larger one into the cache of
- * this node, as a copy that goes first when room is needed: a program that reads a large file from memory
- * would keep all of it there for as long as it is open.
+ * several at a time. It is received into the cache of this node, as a copy, where there is room that nobody needs; if
+ * there is none, into a memory file. One that is larger than `memory_file` takes the place of other files instead: a
+ * program that reads a large file from memory would keep all of it there for as long as it is open.
  *
  * With the bytes comes the checksum that was taken when the file was brought from the shared file system. Bytes that
  * do not match it are discarded. The sender is asked to verify its copy, and drops it if it is damaged.
@@ -25,6 +25,7 @@
 
 #define SLICE_NS (20 * VV_NS_PER_MS)
 #define PIECES   4 /* asked for at a time */
+#define RETRY_US 5000
 
 bool vvi_node_ask_is_silence(int rc)
 {
@@ -265,16 +266,41 @@ static int put_sink(void *to, const void *data, size_t bytes)
 
 /* ---- into the cache ---- */
 
+/* How a file of another node is taken. */
+enum taking {
+    TO_KEEP,    /* this node has it from now on */
+    FREE_ROOM,  /* a copy, where there is room that nobody needs */
+    LITTLE_USE, /* a copy, in the place of files that nobody is known to want */
+};
+
+/* Takes the news of a file that has just come. -ESTALE: it was changed while it was on its way, and is dropped; if the
+ * change left its times alone, its home would take it for the same file. Whoever reports a change counts it first, and
+ * drops the file then: one of the two sees the other. */
+static int settle(struct rest *r, const struct vv_shared_stat *st, uint64_t age_ns, enum taking how)
+{
+    bool counts = vv_owner_heard(r->n->owner, r->path, r->changes, st, age_ns);
+
+    /* What is given to this node to keep may have been looked at long ago. */
+    if (how == TO_KEEP)
+        counts = vv_owner_changes(r->n->owner, r->path) == r->changes;
+    if (!counts)
+        (void)vv_dataset_drop(r->n->cache, r->path);
+    return counts ? 0 : -ESTALE;
+}
+
 /* `data`: the first bytes, if they are here already. */
 static int copy_in(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
-                   uint64_t age_ns, bool keep)
+                   uint64_t age_ns, enum taking how)
 {
-    struct vv_dataset_want want = {r->path, r->gen, VV_DATASET_UNKNOWN, !keep};
+    struct vv_dataset_want want = {r->path, r->gen, VV_DATASET_UNKNOWN, how == LITTLE_USE,
+                                   how != TO_KEEP};
     uint64_t begun_ns = vv_now_ns();
     struct vv_dataset_fill *fill;
     int rc = vv_dataset_begin(r->n->cache, &want, &fill);
 
     if (rc == -EEXIST) {
+        if (how == TO_KEEP)
+            vv_dataset_own(r->n->cache, r->path);
         (void)vv_owner_heard(r->n->owner, r->path, r->changes, st, age_ns);
         return 0;
     }
@@ -291,10 +317,11 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
     rc = vv_dataset_commit(fill, r->has_sum ? &r->sum : NULL);
     if (rc == -EBADMSG)
         return reject(r);
+    if (rc == 0 && how != TO_KEEP)
+        VVI_COUNT_BY(r->n, remote_bytes, r->gen.size);
     /* The news has aged while it was on its way. */
     if (rc == 0)
-        (void)vv_owner_heard(r->n->owner, r->path, r->changes, st,
-                             age_ns + (vv_now_ns() - begun_ns));
+        rc = settle(r, st, age_ns + (vv_now_ns() - begun_ns), how);
     return rc;
 }
 
@@ -302,11 +329,42 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64
                       const struct vv_shared_stat *st, uint64_t age_ns)
 {
     struct rest r = {.n = n, .peer = peer, .path = path, .gen = st->gen, .changes = changes};
-    int rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, true) : -ENOTCONN;
+    uint64_t until_ns = vv_now_ns() + n->opts.patience_ns;
+    int rc;
 
+    /* A program of this node may be getting a copy of it that is nobody's to keep. */
+    do
+        rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, TO_KEEP) : -ENOTCONN;
+    while (rc == -EALREADY && vv_now_ns() < until_ns && !atomic_load(&n->closing) &&
+           usleep(RETRY_US) == 0);
     if (rc == 0)
         VVI_COUNT(n, copied);
     return rc;
+}
+
+/* `data`: as above. A descriptor of the copy. */
+static int spare(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
+                 uint64_t age_ns, enum taking how, int *ret_fd)
+{
+    int rc = copy_in(r, data, bytes, st, age_ns, how);
+
+    if (rc < 0)
+        return rc;
+    rc = vv_dataset_get(r->n->cache, r->path, &r->gen, ret_fd, NULL);
+    /* It is this node's disk that does not give it back. */
+    return rc == -EBADMSG ? -ENOENT : rc;
+}
+
+int vvi_node_ask_spare(struct vv_node *n, uint64_t peer, const char *path,
+                       const struct vv_shared_stat *st, uint64_t age_ns, int *ret_fd)
+{
+    struct rest r = {.n = n,
+                     .peer = peer,
+                     .path = path,
+                     .gen = st->gen,
+                     .changes = vv_owner_changes(n->owner, path)};
+
+    return n->net ? spare(&r, NULL, 0, st, age_ns, LITTLE_USE, ret_fd) : -ENOTCONN;
 }
 
 /* ---- into memory ---- */
@@ -353,23 +411,24 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
                    const struct vv_net_answer *a, const struct vvi_got *got, int *ret_fd,
                    int *ret_keep)
 {
+    bool small;
     int rc;
 
     r->gen = got->st.gen;
     r->path = g->path;
     r->has_sum = true;
     r->sum = got->sum;
-    if (a->data_bytes != VV_MIN(r->gen.size, VVI_NODE_PIECE))
+    small = r->gen.size <= n->opts.memory_file;
+    /* One that is large to who sent it comes without any. */
+    if (a->data_bytes != VV_MIN(r->gen.size, VVI_NODE_PIECE) && a->data_bytes != 0)
         return -EBADMSG;
-    if (r->gen.size <= n->opts.memory_file) {
+    *ret_keep = -1;
+    rc = spare(r, a->data, a->data_bytes, &got->st, got->age_ns, small ? FREE_ROOM : LITTLE_USE,
+               ret_fd);
+    /* No room, or it went at once. Not if it came damaged (-EAGAIN): whoever sent it looks at it first. */
+    if (rc < 0 && rc != -EAGAIN && small && !vvi_node_ask_is_silence(rc))
         rc = into_memory(r, a->data, a->data_bytes, &got->st, ret_fd, ret_keep);
-    } else {
-        rc = copy_in(r, a->data, a->data_bytes, &got->st, got->age_ns, false);
-        if (rc == 0)
-            rc = vv_dataset_get(n->cache, g->path, &r->gen, ret_fd, NULL);
-        *ret_keep = -1;
-    }
-    if (rc == 0)
+    if (rc == 0 && *ret_keep >= 0)
         VVI_COUNT_BY(n, remote_bytes, r->gen.size);
     return rc;
 }
@@ -406,8 +465,15 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
     }
     if (rc == 0)
         vvi_node_home_load(n, peer, got.load);
-    if (rc == 0 && got.what == VVI_GOT_FILE && !(g->flags & VVI_GET_STAT))
-        rc = receive(n, g, &r, &a, &got, ret_fd, ret_keep);
+    if (rc == 0 && got.what == VVI_GOT_FILE && !(g->flags & VVI_GET_STAT)) {
+        if (vvi_node_behind_wants(n, g->path, &got.st.gen)) {
+            vvi_node_behind_add(n, peer, g->path, &got.st, got.age_ns + (vv_now_ns() - said_ns));
+            got.what = VVI_GOT_PASS;
+            got.why = -EINPROGRESS;
+        } else {
+            rc = receive(n, g, &r, &a, &got, ret_fd, ret_keep);
+        }
+    }
     vv_net_end(call);
     if (rc < 0)
         return rc;

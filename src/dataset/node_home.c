@@ -194,7 +194,7 @@ static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path
     bool verified;
     int found = 0;
 
-    if (vv_dataset_peek(n->cache, path, &gen, &verified) == 0) {
+    if (vv_dataset_keeps(n->cache, path)) {
         *ret_id = n->id;
         return 1;
     }
@@ -210,6 +210,11 @@ static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path
         found = 1;
     }
     vv_mutex_unlock(&n->home.lock);
+    /* A copy that nobody else is known to keep the file of. */
+    if (!found && vv_dataset_peek(n->cache, path, &gen, &verified) == 0) {
+        *ret_id = n->id;
+        found = 1;
+    }
     return found;
 }
 
@@ -795,8 +800,6 @@ static void collect_record(void *user, struct vvi_path *e)
 static void gather(struct vv_node *n, const struct vvi_view *v)
 {
     struct estate s = {.n = n, .v = v};
-    struct vv_dataset_gen gen;
-    bool verified;
 
     vv_mutex_lock(&n->home.lock);
     vvi_paths_each(&n->home.records, collect_record, &s);
@@ -804,7 +807,7 @@ static void gather(struct vv_node *n, const struct vvi_view *v)
     for (size_t i = 0; i < s.nr; i++) {
         uint64_t from = vvi_node_home_known(n, s.paths[i]);
 
-        if (from && vv_dataset_peek(n->cache, s.paths[i], &gen, &verified) < 0)
+        if (from && !vv_dataset_keeps(n->cache, s.paths[i]))
             vvi_node_home_fetch(n, s.paths[i], from, true);
         free(s.paths[i]);
     }

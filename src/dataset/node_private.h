@@ -121,11 +121,12 @@ bool vvi_node_view_wait(struct vv_node *n, uint64_t epoch, uint64_t until_ns);
 /* ---- work for other threads ---- */
 
 enum vvi_queue_kind {
-    VVI_QUEUE_FAST, /* what never waits for the shared file system or another node */
-    VVI_QUEUE_SLOW, /* what may */
-    VVI_QUEUE_LIST, /* going through all files of the cache: one at a time, in nobody's way */
-    VVI_QUEUE_COPY, /* copies for this node to keep */
-    VVI_QUEUE_BACK, /* copies for others to keep, which nobody waits for */
+    VVI_QUEUE_FAST,  /* what never waits for the shared file system or another node */
+    VVI_QUEUE_SLOW,  /* what may */
+    VVI_QUEUE_LIST,  /* going through all files of the cache: one at a time, in nobody's way */
+    VVI_QUEUE_COPY,  /* copies for this node to keep */
+    VVI_QUEUE_BACK,  /* copies for others to keep, which nobody waits for */
+    VVI_QUEUE_LARGE, /* large files for this node, which nobody waits for */
     VVI_QUEUES,
 };
 
@@ -159,6 +160,8 @@ struct vvi_job *vvi_node_job_new(const char *path);
 /* -EBUSY: full; -ESHUTDOWN. The job is then still the caller's. */
 VV_WARN_UNUSED int vvi_node_queue_push(struct vv_node *n, enum vvi_queue_kind kind,
                                        struct vvi_job *job);
+/* Whether jobs wait for a thread. */
+bool vvi_node_queue_waits(struct vv_node *n, enum vvi_queue_kind kind);
 int vvi_node_queue_start(struct vv_node *n);
 /* Lets running jobs end and the others be freed. */
 void vvi_node_queue_stop(struct vv_node *n);
@@ -196,6 +199,25 @@ bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns)
 void vvi_node_memory_land(struct vv_node *n, const char *path);
 /* A sealed file of memory from what lies in it, and a descriptor to hand out. */
 int vvi_node_memory_seal(int memfd, int *ret_fd);
+
+/* ---- large files ---- */
+
+struct vvi_behind {
+    struct vv_mutex lock;
+    /* Synchronization: lock. */
+    struct vvi_paths paths; /* of files that a thread brings, or will */
+};
+
+void vvi_node_behind_init(struct vv_node *n);
+void vvi_node_behind_fini(struct vv_node *n);
+/* Whether it is being brought: whoever asks reads the shared file system meanwhile. */
+bool vvi_node_behind_is(struct vv_node *n, const char *path);
+/* Whether a file is large, and this generation of it cannot be handed out at once. */
+bool vvi_node_behind_wants(struct vv_node *n, const char *path, const struct vv_dataset_gen *gen);
+/* Has it brought from the shared file system (`from` is this node) or as a copy from another node, unless it is being
+ * brought. */
+void vvi_node_behind_add(struct vv_node *n, uint64_t from, const char *path,
+                         const struct vv_shared_stat *st, uint64_t age_ns);
 
 /* ---- a home ---- */
 
@@ -266,6 +288,9 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
 /* Receives a generation of a file into the cache of this node, to keep. `changes`: see vv_owner_heard. */
 int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64_t changes,
                       const struct vv_shared_stat *st, uint64_t age_ns);
+/* The same as a copy that goes first when room is needed, and a descriptor of it. */
+int vvi_node_ask_spare(struct vv_node *n, uint64_t peer, const char *path,
+                       const struct vv_shared_stat *st, uint64_t age_ns, int *ret_fd);
 /* A short question with a short answer. */
 int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const void *body,
                        size_t bytes, uint64_t deadline_ns);
@@ -336,6 +361,7 @@ struct vv_node {
 
     struct vvi_home home;
     struct vvi_memory memory;
+    struct vvi_behind behind;
     struct vvi_ahead ahead;
     struct vvi_queue queue[VVI_QUEUES];
     atomic_bool closing, draining;
@@ -352,7 +378,7 @@ struct vv_node {
 #define VVI_COUNT_BY(n, name, by) \
     atomic_fetch_add_explicit(&(n)->count.name, (by), memory_order_relaxed)
 
-/* Bytes on this node's disk. */
+/* Bytes of files that this node keeps. */
 uint64_t vvi_node_load(struct vv_node *n);
 /* The form of a path that all nodes use: below a root as resolved. -EINVAL: below none; -ENAMETOOLONG. */
 int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path);

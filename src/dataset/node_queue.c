@@ -4,7 +4,7 @@
  * peers share. There are several queues, because jobs of one kind wait for jobs of another on other nodes,
  * and would wait for ever behind each other in one: a SLOW job waits until the others have listed what they
  * hold (LIST); giving a copy away (BACK) waits until the other node has it (COPY), which waits for bytes
- * that a FAST or SLOW job of this one sends. FAST and LIST jobs wait for no other node. So whoever waits
+ * that a FAST or SLOW job of this one sends, as do LARGE ones. FAST and LIST jobs wait for no other node. So whoever waits
  * for a node waits for a queue that moves.
  *
  * Threads are started when a job finds none idle, up to a limit, and stay.
@@ -21,6 +21,7 @@
 #define FAST_MIN     4
 #define FAST_MAX     16
 #define BACK_THREADS 4
+#define LARGE_MAX    2
 #define ROOM         16384
 
 struct vvi_job *vvi_node_job_new(const char *path)
@@ -84,10 +85,22 @@ int vvi_node_queue_push(struct vv_node *n, enum vvi_queue_kind kind, struct vvi_
         *q->last = job;
         q->last = &job->next;
         q->nr++;
-        vv_cond_signal(&q->more);
     }
     vv_mutex_unlock(&q->lock);
+    /* Whoever wakes up finds the lock free. */
+    if (rc == 0)
+        vv_cond_signal(&q->more);
     return rc;
+}
+
+bool vvi_node_queue_waits(struct vv_node *n, enum vvi_queue_kind kind)
+{
+    bool waits;
+
+    vv_mutex_lock(&n->queue[kind].lock);
+    waits = n->queue[kind].nr > 0;
+    vv_mutex_unlock(&n->queue[kind].lock);
+    return waits;
 }
 
 int vvi_node_queue_start(struct vv_node *n)
@@ -95,8 +108,8 @@ int vvi_node_queue_start(struct vv_node *n)
     /* Whoever sends files computes their checksums: some gigabytes a second each. */
     long cores = sysconf(_SC_NPROCESSORS_ONLN) / 4;
     unsigned fast = (unsigned)VV_MIN(VV_MAX(cores, (long)FAST_MIN), (long)FAST_MAX);
-    const unsigned max[VVI_QUEUES] = {fast, 0, 1, BACK_THREADS, BACK_THREADS};
-    static const char *const name[VVI_QUEUES] = {"fast", "slow", "list", "copy", "back"};
+    const unsigned max[VVI_QUEUES] = {fast, 0, 1, BACK_THREADS, BACK_THREADS, LARGE_MAX};
+    static const char *const name[VVI_QUEUES] = {"fast", "slow", "list", "copy", "back", "large"};
 
     for (int i = 0; i < VVI_QUEUES; i++) {
         struct vvi_queue *q = &n->queue[i];

@@ -29,6 +29,7 @@
 #include "dataset/owner.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -56,10 +57,11 @@
 struct known {
     struct vvi_path path;
     /* Synchronization: owner->lock. */
-    unsigned users; /* threads that have a pointer to it */
-    bool asked;     /* since the hand came by */
-    bool working;   /* somebody is at it */
-    bool looked;    /* the next two mean something */
+    unsigned users;    /* threads that have a pointer to it */
+    bool asked;        /* since the hand came by */
+    bool working;      /* somebody is at it */
+    uint64_t bringing; /* so large is the file that whoever works reads; 0: none */
+    bool looked;       /* the next two mean something */
     uint64_t looked_ns;
     struct vv_shared_stat stat;
     struct vv_dataset_gen young; /* was read, and had changed too short a time before ... */
@@ -77,6 +79,7 @@ struct vv_owner {
     struct vv_owner_opts opts; /* immutable */
     struct vv_mutex lock;
     struct vv_cond ended; /* somebody has stopped working on something */
+    atomic_bool stop;     /* Synchronization: relaxed; whoever sees it late reads a little more */
     /* Synchronization: lock. */
     struct vvi_paths records;
     size_t hand;          /* the bucket that it comes to next */
@@ -241,6 +244,7 @@ struct order {
     const char *path;
     uint64_t next_use;
     bool ahead;
+    uint64_t limit; /* a larger one is not brought: -EINPROGRESS; 0: there is none */
 };
 
 /* Reads all of an open file into a fill. -EAGAIN: it is not as long as it was. */
@@ -252,8 +256,10 @@ static int copy(struct vv_owner *o, int file, uint64_t size, struct vv_dataset_f
     int rc = buf ? 0 : -ENOMEM;
 
     while (rc == 0 && done < size) {
-        int64_t n = s->read(s, file, buf, (size_t)VV_MIN(size - done, READ_BYTES), done);
+        int64_t n = -ESHUTDOWN;
 
+        if (!atomic_load_explicit(&o->stop, memory_order_relaxed))
+            n = s->read(s, file, buf, (size_t)VV_MIN(size - done, READ_BYTES), done);
         if (n <= 0)
             rc = n < 0 ? (int)n : -EAGAIN;
         else
@@ -305,7 +311,7 @@ struct attempt {
 static int bring_open(struct vv_owner *o, const struct order *order, int file,
                       const struct vv_dataset_gen *gen, struct attempt *a)
 {
-    struct vv_dataset_want want = {order->path, *gen, order->next_use, order->ahead};
+    struct vv_dataset_want want = {order->path, *gen, order->next_use, order->ahead, false};
     const struct vv_shared *s = o->opts.shared;
     struct vv_shared_stat after;
     struct vv_dataset_fill *fill;
@@ -367,6 +373,20 @@ static bool wait_for_age(struct vv_owner *o, struct known *k, const struct vv_da
     return true;
 }
 
+/* Lets others who ask see that they need not wait. -EAGAIN: it is too young; there is nothing to wait for. */
+static int begin_reading(struct vv_owner *o, struct known *k, const struct order *order,
+                         const struct vv_dataset_gen *gen)
+{
+    if (is_young(o, k, gen))
+        return -EAGAIN;
+    if (order->limit && gen->size > order->limit)
+        return -EINPROGRESS;
+    vv_mutex_lock(&o->lock);
+    k->bringing = gen->size;
+    vv_mutex_unlock(&o->lock);
+    return 0;
+}
+
 static int bring(struct vv_owner *o, struct known *k, const struct order *order)
 {
     const struct vv_shared *s = o->opts.shared;
@@ -384,16 +404,17 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
         rc = s->open(s, order->path, &file, &st);
         if (rc < 0)
             break;
-        if (is_young(o, k, &st.gen)) {
+        rc = begin_reading(o, k, order, &st.gen);
+        if (rc == -EAGAIN) {
             s->close(s, file);
-            rc = -EAGAIN;
             break;
         }
-        rc = let_settle(o, file, &st);
+        if (rc == 0)
+            rc = let_settle(o, file, &st);
         if (rc == 0)
             rc = bring_open(o, order, file, &st.gen, &a);
         s->close(s, file);
-        if (rc == 0 || a.young)
+        if (rc == 0 || rc == -EINPROGRESS || a.young)
             note(o, k, &st, begun_ns, changes);
         if (a.brought && o->opts.brought)
             o->opts.brought(o->opts.user, order->path, &st);
@@ -464,7 +485,7 @@ static int make_sure(struct vv_owner *o, struct known *k, const struct order *or
 
 /* Becomes the one who works on a path, or waits for who does. 1: this thread works, and has the record
  * until end_work; 0: somebody else did, look again; or an error. */
-static int begin_work(struct vv_owner *o, struct known *k, uint64_t deadline_ns)
+static int begin_work(struct vv_owner *o, struct known *k, uint64_t limit, uint64_t deadline_ns)
 {
     int rc = 0;
 
@@ -474,9 +495,12 @@ static int begin_work(struct vv_owner *o, struct known *k, uint64_t deadline_ns)
         rc = 1;
     } else {
         o->stats.waits++;
+        /* What is found out while others wait already is for those who come later. */
+        if (limit && k->bringing > limit)
+            rc = -EINPROGRESS;
         while (k->working && rc == 0)
             rc = vv_cond_wait_until(&o->ended, &o->lock, deadline_ns);
-        if (!k->working)
+        if (!k->working && rc != -EINPROGRESS)
             rc = 0;
     }
     if (rc <= 0)
@@ -490,6 +514,7 @@ static void end_work(struct vv_owner *o, struct known *k, int rc)
 {
     vv_mutex_lock(&o->lock);
     k->working = false;
+    k->bringing = 0;
     if (is_gone(rc))
         k->looked = false;
     vv_cond_broadcast(&o->ended);
@@ -527,10 +552,20 @@ static void put(struct vv_owner *o, struct known *k)
     vv_mutex_unlock(&o->lock);
 }
 
-int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
-                 struct vv_shared_stat *ret_stat)
+/* Whether it is here, and all of a large file would have to be read before it is handed out. */
+static bool is_long(const struct vv_owner *o, const char *path, uint64_t limit)
 {
-    struct order order = {path, VV_DATASET_UNKNOWN, false};
+    struct vv_dataset_gen gen;
+    bool verified;
+
+    return limit && vv_dataset_peek(o->opts.cache, path, &gen, &verified) == 0 && !verified &&
+           gen.size > limit;
+}
+
+static int get(struct vv_owner *o, const char *path, uint64_t limit, uint64_t deadline_ns,
+               int *ret_fd, struct vv_shared_stat *ret_stat)
+{
+    struct order order = {path, VV_DATASET_UNKNOWN, false, limit};
     int rc;
 
     for (;;) {
@@ -538,6 +573,8 @@ int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int
         struct known *k;
         bool fresh;
 
+        if (is_long(o, path, limit))
+            return -EINPROGRESS;
         rc = look_up(o, path, &k, &fresh, &st);
         if (rc < 0)
             return rc;
@@ -550,7 +587,7 @@ int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int
                 return rc;
             }
         }
-        rc = begin_work(o, k, deadline_ns);
+        rc = begin_work(o, k, limit, deadline_ns);
         if (rc < 0)
             return rc;
         if (rc == 0)
@@ -572,6 +609,24 @@ int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int
     }
 }
 
+int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
+                 struct vv_shared_stat *ret_stat)
+{
+    return get(o, path, o->opts.wait_max, deadline_ns, ret_fd, ret_stat);
+}
+
+int vv_owner_get_large(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
+                       struct vv_shared_stat *ret_stat)
+{
+    return get(o, path, 0, deadline_ns, ret_fd, ret_stat);
+}
+
+void vv_owner_stop(struct vv_owner *o)
+{
+    if (o)
+        atomic_store_explicit(&o->stop, true, memory_order_relaxed);
+}
+
 int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
                   struct vv_shared_stat *ret_stat)
 {
@@ -588,7 +643,7 @@ int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
             *ret_stat = st;
             return 0;
         }
-        rc = begin_work(o, k, deadline_ns);
+        rc = begin_work(o, k, o->opts.wait_max, deadline_ns);
         if (rc < 0)
             return rc;
         if (rc == 0)
@@ -731,7 +786,7 @@ int vv_owner_recall(struct vv_owner *o, const char *path, struct vv_shared_stat 
 
 int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use)
 {
-    struct order order = {path, next_use, true};
+    struct order order = {path, next_use, true, 0};
     struct known *k;
     int rc;
 

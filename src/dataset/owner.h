@@ -20,6 +20,7 @@ struct vv_owner_opts {
     uint64_t revalidate_ns;   /* 0: files never change */
     uint64_t (*now_ns)(void); /* NULL: the real clock */
     uint64_t records;         /* so many files are remembered, whatever they are; 0: 8192 */
+    uint64_t wait_max;        /* nobody waits for a larger file that is not here; 0: all do */
     /* A file has been brought from the shared file system: called by the thread that did, with no lock
      * held. NULL: nobody wants to know. */
     void (*brought)(void *user, const char *path, const struct vv_shared_stat *st);
@@ -39,9 +40,17 @@ void vv_owner_free(struct vv_owner *o);
  *   -EAGAIN          it changed all the time while it was read, or so shortly before that the one who changed it
  *                    may not have been done: the caller reads the shared file system itself
  *   -ETXTBSY         somebody is changing it (vv_owner_change)
+ *   -EINPROGRESS     larger than wait_max, and not here, or not verified: see vv_owner_get_large
  *   -ENOENT, -EACCES and other errors of the shared file system, or of the cache */
 VV_WARN_UNUSED int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns,
                                 int *ret_fd, struct vv_shared_stat *ret_stat);
+
+/* The same however large it is. */
+VV_WARN_UNUSED int vv_owner_get_large(struct vv_owner *o, const char *path, uint64_t deadline_ns,
+                                      int *ret_fd, struct vv_shared_stat *ret_stat);
+
+/* What is being brought is given up, and nothing is begun any more: -ESHUTDOWN. */
+void vv_owner_stop(struct vv_owner *o);
 
 /* What the file is, as the next descriptor of it would be; nothing is brought. The same errors, but for
  * those of the cache. */

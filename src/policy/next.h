@@ -18,6 +18,7 @@ enum vv_use {
                        them */
     VV_USE_UNKNOWN, /* order unknown, value: position of the chunk within its object */
     VV_USE_CONSUMED, /* restored already and not hinted again */
+    VV_USE_SPARE,    /* a copy of what is kept elsewhere */
 };
 
 enum {

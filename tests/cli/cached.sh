@@ -118,7 +118,7 @@ denied=$(figure passed_denied_total) missing=$(figure passed_missing_total) left
 [ "$(figure passed_missing_total)" -gt "$missing" ] || fail "a file that is not there is not counted"
 LD_PRELOAD=$library ls "$dir/data/sub" >/dev/null
 [ "$(figure left_total)" = "$left" ] && [ "$(figure passed_error_total)" = 0 ] || fail "counted as left, or as an error"
-truncate -s 40M "$dir/data/large" # of a capacity of 64M, max_file is 5%
+truncate -s 80M "$dir/data/large" # max_file is the capacity, 64M
 LD_PRELOAD=$library cmp -n 4096 "$dir/data/large" /dev/zero || fail "a file above max_file"
 [ "$(figure passed_large_total)" -ge 1 ] && [ "$(figure left_total)" -gt "$left" ] || fail "a file above max_file is not counted"
 rm "$dir/data/large"
@@ -168,13 +168,13 @@ expect 1 preload /etc/hostname
 says "none of these files is below a root"
 # It says what it does not bring, and why.
 mkdir "$dir/data/odd"
-truncate -s 40M "$dir/data/odd/large"
+truncate -s 80M "$dir/data/odd/large"
 ln -s ../f6 "$dir/data/odd/link"
 mkfifo "$dir/data/odd/fifo"
 printf 'odd\n' >"$dir/data/odd/file"
 printf '%s\n' "$dir/data/f6" "$dir/data/nothing" /etc/hostname >"$dir/list"
 expect 0 preload --list "$dir/list" "$dir/data/odd"
-for line in "$dir/data/odd/large: 40.0 MiB, and max_file is 3.20 MiB" "$dir/data/odd/link: a symbolic link" \
+for line in "$dir/data/odd/large: 80.0 MiB, and max_file is 64.0 MiB" "$dir/data/odd/link: a symbolic link" \
     "$dir/data/odd/fifo: not a regular file" "$dir/data/nothing: No such file or directory" "/etc/hostname: not below a root" \
     "2 files will be brought" "2 will not: 1 not below a root, 1 above max_file"; do
     grep -qxF "$line" "$dir/out" || { cat "$dir/out"; fail "preload does not say '$line'"; }

@@ -51,7 +51,8 @@ def start(base, root, processes):
         log = open(base / f"log-{name}", "w")
         processes.append(subprocess.Popen(
             [VARVE, "cached", "--node", name, "--listen", "127.0.0.1:0", "--meet", base / "meet", "--socket", doors[name],
-             "--cache", base / f"cache-{name}", "--roots", root, "--capacity", "64M", "--revalidate", "0", "--transport", "tcp"], stdout=log, stderr=log))
+             "--cache", base / f"cache-{name}", "--roots", root, "--capacity", "1M", "--low", "5",
+             "--revalidate", "0", "--transport", "tcp"], stdout=log, stderr=log))
     for _ in range(9000):
         all_status = [status(door) for door in doors.values()]
         if all(s and s["nodes_up"] == 2 for s in all_status):

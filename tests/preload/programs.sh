@@ -51,10 +51,10 @@ copies() { # copies NAME COMMAND...: the command makes $base/out
     "$@" >/dev/null
     mv "$base/out" "$base/expected"
     ask_daemon
-    local before=$d_opens
+    local before=$((d_opens + d_direct))
     under "$@" >/dev/null
     ask_daemon
-    [ "$d_opens" -gt "$before" ] || fail "$name: nothing came from the cache"
+    [ $((d_opens + d_direct)) -gt "$before" ] || fail "$name: nothing came from the cache"
     diff -r --no-dereference "$base/expected" "$base/out" || fail "$name: other files"
     (cd "$base/expected" && find . -printf '%p %y %s %m %u %g %T@ %l\n' | sort) >"$base/a"
     (cd "$base/out" && find . -printf '%p %y %s %m %u %g %T@ %l\n' | sort) >"$base/b"

@@ -46,7 +46,7 @@ static void half_files(void)
 {
     const char *folder = t_tmpdir();
     struct vv_dataset *d = ds_open(folder, BIG, NULL);
-    struct vv_dataset_want want = {"/data/a", ds_gen(0, 10), VV_DATASET_UNKNOWN, false};
+    struct vv_dataset_want want = {"/data/a", ds_gen(0, 10), VV_DATASET_UNKNOWN, false, false};
     struct vv_dataset_fill *f, *g;
     uint64_t sum = vv_hash64("0123456789", 10);
     unsigned files;
@@ -273,7 +273,7 @@ static void generations(void)
     const char *folder = t_tmpdir();
     struct vv_dataset *d = ds_open(folder, BIG, NULL);
     struct vv_dataset_gen old = ds_gen(1, 5000), got;
-    struct vv_dataset_want want = {"/a", ds_gen(2, 9000), VV_DATASET_UNKNOWN, false};
+    struct vv_dataset_want want = {"/a", ds_gen(2, 9000), VV_DATASET_UNKNOWN, false, false};
     struct vv_dataset_fill *f;
     int fd, later;
 
@@ -346,7 +346,7 @@ static void what_stays_counts(void)
 {
     const char *folder = t_tmpdir();
     struct hooked h = {.os = *vv_os_posix()};
-    struct vv_dataset_want want = {"/a", ds_gen(0, 60 * DS_KIB), VV_DATASET_UNKNOWN, false};
+    struct vv_dataset_want want = {"/a", ds_gen(0, 60 * DS_KIB), VV_DATASET_UNKNOWN, false, false};
     struct vv_dataset_fill *f;
 
     h.os.unlinkat = hooked_unlinkat;

@@ -62,7 +62,7 @@ int ds_put_want(struct vv_dataset *d, const struct vv_dataset_want *want)
 
 int ds_put(struct vv_dataset *d, const char *path, unsigned n, uint64_t size)
 {
-    struct vv_dataset_want want = {path, ds_gen(n, size), VV_DATASET_UNKNOWN, false};
+    struct vv_dataset_want want = {path, ds_gen(n, size), VV_DATASET_UNKNOWN, false, false};
 
     return ds_put_want(d, &want);
 }

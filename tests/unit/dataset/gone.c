@@ -64,7 +64,7 @@ static void comes_back(void)
 /* Found by a file that comes in, by the scrub, and in the middle of a fill. */
 static void found_by(void)
 {
-    struct vv_dataset_want want = {"/x", ds_gen(1, 5000), VV_DATASET_UNKNOWN, false};
+    struct vv_dataset_want want = {"/x", ds_gen(1, 5000), VV_DATASET_UNKNOWN, false, false};
     struct vv_dataset_fill *f;
     char folder[600], bytes[5000] = "";
     struct vv_dataset *d;

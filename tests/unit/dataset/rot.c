@@ -230,6 +230,13 @@ static void end(struct job *j)
         stop(j, i);
 }
 
+/* Files of other nodes find no room to stay as copies: they are sent for each open. */
+static void keep_no_copies(struct job *j, uint64_t capacity)
+{
+    j->opts.dataset.capacity = capacity;
+    j->opts.dataset.low_pct = 1;
+}
+
 /* ---- tests ---- */
 
 /* Read over the network: every byte is right, and each damaged copy is found, counted and fetched again. */
@@ -260,6 +267,7 @@ static void into_memory(void)
     struct job j;
 
     begin(&j, 2, FILES, 5000);
+    keep_no_copies(&j, 512 * DS_KIB);
     received(&j);
 }
 
@@ -270,17 +278,18 @@ static void in_pieces(void)
 
     begin(&j, 2, 6, 20 * MIB);
     j.opts.memory_file = 32 * MIB;
+    keep_no_copies(&j, 256 * MIB);
     received(&j);
 }
 
-/* Larger than memory_file: received on the disk of the reader. */
-static void onto_disk(void)
+/* Received on the disk of the reader, which keeps none that is damaged. */
+static void onto_disk(uint64_t memory_file)
 {
     uint64_t rotten;
     struct job j;
 
     begin(&j, 2, FILES, 5000);
-    j.opts.memory_file = 1000;
+    j.opts.memory_file = memory_file;
     start_all(&j);
     read_all(&j, 0);
     rotten = rot(&j, 0);
@@ -291,7 +300,19 @@ static void onto_disk(void)
     T_EQ(OF(&j, 1, counters.rejected), rotten);
     T_EQ(OF(&j, 0, cache.damaged), rotten);
     T_EQ(OF(&j, 1, cache.files), FILES);
+    read_all(&j, 1);
+    T_EQ(OF(&j, 1, counters.rejected), rotten);
     end(&j);
+}
+
+static void large_onto_disk(void)
+{
+    onto_disk(1000);
+}
+
+static void copies_onto_disk(void)
+{
+    onto_disk(4 * MIB);
 }
 
 /* A node leaves with a disk full of damage: it gives none of it away. */
@@ -302,6 +323,7 @@ static void drained(void)
     struct job j;
 
     begin(&j, NODES, FILES, 5000);
+    keep_no_copies(&j, 512 * DS_KIB);
     start_all(&j);
     read_all(&j, 1);
     rotten = rot(&j, 0);
@@ -326,6 +348,7 @@ static void copied(void)
     struct job j;
 
     begin(&j, NODES, FILES, 5000);
+    keep_no_copies(&j, 512 * DS_KIB);
     j.opts.replicas = 2;
     start_all(&j);
     read_all(&j, 1);
@@ -374,7 +397,8 @@ int main(void)
 {
     T_RUN(into_memory);
     T_RUN(in_pieces);
-    T_RUN(onto_disk);
+    T_RUN(large_onto_disk);
+    T_RUN(copies_onto_disk);
     T_RUN(drained);
     T_RUN(copied);
     T_RUN(checked);

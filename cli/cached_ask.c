@@ -232,7 +232,7 @@ static int add_path(struct preload *p, const char *path)
     return rc;
 }
 
-/* Files that were only named: are they there? Not of an order, which is told while the job reads. */
+/* Files that were only named: are they there? Not of an order, which is given while the job reads. */
 static void look_at_named(struct preload *p)
 {
     size_t nr = 0;

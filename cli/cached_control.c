@@ -148,12 +148,12 @@ static void answer_forget(struct cached_control *c, const char *name, FILE *out)
 
 /* ---- bring ---- */
 
-/* Files that are to be brought: told of, and left out for a reason. */
+/* Files that are to be brought: named, and left out for a reason. */
 struct bring {
     struct cached_control *c;
     bool order;
     char **paths; /* a batch */
-    uint64_t told, outside, large;
+    uint64_t named, outside, large;
     FILE *why; /* the first few that are left out */
 };
 
@@ -183,7 +183,7 @@ static char *take_path(struct bring *b, char *line)
     uint64_t bytes = path && path != line ? strtoull(line, NULL, 10) : 0;
     const char *reason;
 
-    b->told++;
+    b->named++;
     if (!path)
         path = line;
     reason = left_out(b, path, bytes, why, sizeof(why));
@@ -239,11 +239,11 @@ static void tell_bring(const struct bring *b, const char *why, FILE *out)
 {
     uint64_t left = b->outside + b->large;
 
-    if (b->told > 0 && b->outside == b->told) {
+    if (b->named > 0 && b->outside == b->named) {
         fputs("error: none of these files is below a root\n", out);
         return;
     }
-    fprintf(out, "ok\n%" PRIu64 " files will be brought\n", b->told - left);
+    fprintf(out, "ok\n%" PRIu64 " files will be brought\n", b->named - left);
     if (left == 0)
         return;
     fprintf(out,

@@ -851,7 +851,7 @@ static struct vvi_preload_slot *place(struct vvi_preload_change *c, size_t *ret_
 }
 
 /* Says that the file whose path is in the slot is about to be changed, or was; and remembers it, even if there is
- * nobody to hear of it. Paths below it are not known here, so that with nobody to hear none is asked for any more. */
+ * no daemon to hear of it. Paths below it are not known here, so that without a daemon none is asked for any more. */
 static void tell(struct vvi_preload_slot *s, size_t bytes, const struct vvi_preload_change *c,
                  bool begins)
 {

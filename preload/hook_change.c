@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that change a file by its path. The daemon hears of it before the call, and gives the file to nobody until it
- * hears that it is over, which is before the call returns: whoever runs after it, in this process or another one, sees
+ * Calls that change a file by its path. The daemon hears of it before the call, and gives the file to no program until it
+ * hears that it is over, which is before the call returns: what runs after it, in this process or another one, sees
  * what it did. A call that fails has changed nothing and is reported all the same.
  */
 #include <errno.h>

@@ -221,7 +221,7 @@ static bool is_copy(int fd)
     return is;
 }
 
-/* The lock that keeps a copy in the cache is not the program's business. Nobody can lock a copy for writing. */
+/* The lock that keeps a copy in the cache is not the program's business. A copy cannot be locked for writing. */
 static void hide_lock(int fd, struct flock *lock)
 {
     if (lock->l_type == F_RDLCK && lock->l_pid == -1 && is_copy(fd))

@@ -3,7 +3,7 @@
  * The open and fopen families. A file that is opened for reading, in a plain way, is asked of the daemon;
  * everything else, and everything that the daemon does not give, is opened as it would have been without
  * us, so that the result, errno and side effects are the kernel's. A file that is opened for writing is
- * reported before it is, so that nobody is given what it was before, and again when it is closed.
+ * reported before it is, so that no program is given what it was before, and again when it is closed.
  */
 #include <errno.h>
 #include <fcntl.h>

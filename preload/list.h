@@ -122,7 +122,8 @@
       "Nothing sees it but the kernel. Other processes get it when the owner looks at the file "   \
       "again.")                                                                                    \
     X("close_range, closefrom, exec, a signal that ends the process",                              \
-      "The end of writing is not reported. Nobody is given the file for two seconds from when it " \
+      "The end of writing is not reported. No program is given the file for two seconds from "     \
+      "when it "                                                                                   \
       "was opened; after that it is as with write.")                                               \
     X("mkdir, mknod, mkstemp, tmpfile",                                                            \
       "They make what was not there, and that something is not there is never cached.")            \

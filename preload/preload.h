@@ -78,7 +78,7 @@ struct vvi_preload_ask {
 /* Asks the daemon. False: for any reason at all, the caller does it itself. */
 bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer);
 
-/* One change of a file below a root, in two steps: nobody is given the file from before the call that changes it
+/* One change of a file below a root, in two steps: no program is given the file from before the call that changes it
  * until after it. */
 struct vvi_preload_change {
     int dirfd;
@@ -160,7 +160,7 @@ bool vvi_preload_original(int fd, const char *path, const struct stat *real,
  * wrote. */
 void vvi_preload_wrote(uint64_t hash);
 bool vvi_preload_has_written(uint64_t hash);
-/* All of them: which ones it was, nobody knows. */
+/* All of them: which ones changed is not known. */
 void vvi_preload_wrote_all(void);
 static inline uint64_t vvi_preload_inode_hash(uint64_t inode)
 {

@@ -163,7 +163,7 @@ struct vv_dataset_stats {
     uint64_t files, bytes;       /* that can be handed out; bytes as on disk */
     uint64_t used;               /* bytes on disk, with what is being taken in or waits to go */
     uint64_t waiting;            /* files that were dropped and are still open somewhere */
-    uint64_t sealed;             /* of `files`, those that nobody can change */
+    uint64_t sealed;             /* of `files`, those that cannot be changed */
     uint64_t copies, copy_bytes; /* of `files` and `bytes`, copies of files that other nodes keep */
     /* Since opening: */
     uint64_t hits, misses, evicted, damaged, refused_busy;

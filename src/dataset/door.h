@@ -54,7 +54,7 @@ struct vv_door_ops {
     /* What an open would tell. `ret_readable`: it would succeed. */
     int (*stat)(void *user, const struct vv_door_ask *ask, struct vv_door_stat *ret_stat,
                 bool *ret_readable);
-    /* Somebody is about to change it, or has. Returns when nobody is given the former content any more. */
+    /* Somebody is about to change it, or has. Returns when no program is given the former content any more. */
     int (*invalidate)(void *user, const struct vv_door_ask *ask);
 };
 

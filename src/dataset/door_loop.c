@@ -8,7 +8,7 @@
  *
  * A request that had to wait is answered by the thread that waited, so that its client need not wait for the loop as
  * well; then the job comes back. job->lock decides who speaks: a job that was taken back, because its client has
- * gone or has waited too long, is answered by nobody else.
+ * gone or has waited too long, is not answered by another thread.
  *
  * Nothing here waits for a client: a reply that does not fit into its socket ends the connection. With one
  * request at a time that is a client that does not read.
@@ -37,7 +37,7 @@
 
 /* ---- connections ---- */
 
-/* Nobody else speaks for a job from now on. False: it has been answered. */
+/* No other thread answers a job from now on. False: it has been answered. */
 static bool take_back_job(struct vvi_door_job *job)
 {
     bool open;
@@ -404,7 +404,7 @@ static bool is_answered(struct vvi_door_job *job)
     return answered;
 }
 
-/* A connection whose job has been answered, which is nobody's from now on. */
+/* A connection whose job has been answered, which no thread uses from now on. */
 static void let_go(struct vvi_door_conn *c)
 {
     struct vvi_door_job *job = c->job;
@@ -429,7 +429,8 @@ static void on_conn(struct vvi_door_conn *c, uint32_t events)
         if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
             conn_end(c);
         else
-            listen_to(c, false); /* one request at a time; hanging up is told whatever we ask for */
+            listen_to(
+                c, false); /* one request at a time; hanging up is reported whatever we ask for */
         return;
     }
     if (c->fd < 0)

@@ -33,7 +33,7 @@ struct vvi_door_job {
     uint64_t deadline_ns;
     struct vvi_door_job *next;
     struct vv_mutex lock; /* rank STORE, nests with nothing */
-    /* Synchronization: lock. Whoever waits on a thread that may wait is answered by that one, unless the loop has
+    /* Synchronization: lock. A client whose request waits on another thread is answered by that one, unless the loop has
      * taken the job back; `sock` is good that long. */
     bool taken_back, answered;
     int sock, send_rc;

@@ -192,7 +192,7 @@ int vvi_door_submit(struct vv_door *d, struct vvi_door_job *job)
         d->nr_queued++;
     }
     vv_mutex_unlock(&d->lock);
-    /* Whoever wakes up finds the lock free. */
+    /* A thread that wakes up finds the lock free. */
     if (rc == 0)
         vv_cond_signal(&d->work);
     return rc;

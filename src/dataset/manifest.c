@@ -70,7 +70,7 @@ static enum record_kind kind_of(const struct vvi_entry *e)
     return e->sealed ? RECORD_SEALED : RECORD_CACHED;
 }
 
-/* Whether a record is about an id that another one has told of. */
+/* Whether a record is about an id that another one names. */
 static bool is_short(enum record_kind kind)
 {
     return kind == RECORD_GONE || kind == RECORD_OWN;

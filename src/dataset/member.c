@@ -267,7 +267,7 @@ void vvi_member_at(struct vv_member *m, uint64_t now_ns)
     }
 }
 
-/* Whether we see the smaller part of those who may be running. A name that nobody has heard (life 0) is as likely
+/* Whether we see the smaller part of those who may be running. A name that no node has heard (life 0) is as likely
  * a mistake as a member: were it counted, three of them would fence two members for good. */
 static bool in_minority(const struct vv_member *m)
 {
@@ -286,7 +286,7 @@ static bool in_minority(const struct vv_member *m)
 }
 
 /* The time during which we were fenced does not count for forget_ns. But the fence has an end of its own: then all that
- * are dead are discounted, and whoever is here goes on. */
+ * are dead are discounted, and the nodes here go on. */
 static void judge(struct vv_member *m)
 {
     bool enough = m->fenced && m->now_ns - m->fenced_ns >= m->opts.fence_ns, fenced;

@@ -12,7 +12,7 @@
  *   GONE     is known not to run: it left, or its machine said that nobody listens there
  *   FORGOTTEN  was taken out by the user: it counts nowhere, and only its record stays, so that all hear of it
  *
- * Records only ever grow, by (life, rank of DEAD, GONE and FORGOTTEN, refutation, SUSPECT): whoever has two keeps the
+ * Records only ever grow, by (life, rank of DEAD, GONE and FORGOTTEN, refutation, SUSPECT): a node that has two keeps the
  * greater, so that all who have heard the same have the same, in whatever order they heard it. Only a member
  * itself begins a new life or a new refutation: the latter when it hears that it is suspected, the former
  * when it hears that it is DEAD, GONE or FORGOTTEN, or starts again. Both together are what SWIM calls an incarnation.

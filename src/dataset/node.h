@@ -50,7 +50,7 @@ struct vv_node_opts {
     uint64_t expected;    /* bytes of all files that the job will read; 0: not known */
     uint64_t memory;      /* for files of other nodes that may be opened again */
     uint64_t memory_file; /* larger files of other nodes go through the disk */
-    /* Nobody waits for a larger file that is not here: it is brought behind whoever reads the shared file system; 0:
+    /* No program waits for a larger file that is not here: it reads the shared file system while it is brought; 0:
      * everybody waits. */
     uint64_t direct_above;
     uint64_t patience_ns; /* how long a call waits for nodes that do not answer; 0: 4 s */

@@ -4,7 +4,7 @@
  * and not only at its deadline.
  *
  * A file comes in pieces; the first one with the answer, the others, of the same generation, asked for
- * several at a time. It is received into the cache of this node, as a copy, where there is room that nobody needs; if
+ * several at a time. It is received into the cache of this node, as a copy, where there is room to spare; if
  * there is none, into a memory file. One that is larger than `memory_file` takes the place of other files instead: a
  * program that reads a large file from memory would keep all of it there for as long as it is open.
  *
@@ -177,7 +177,7 @@ static int take_sum(struct rest *r, const struct vv_net_answer *a)
     return 0;
 }
 
-/* What was received is not what was brought from the shared file system once. Whoever sent it looks at its copy
+/* What was received is not what was brought from the shared file system once. The sender looks at its copy
  * before it is asked again, and drops it if it is damaged. */
 static int reject(struct rest *r)
 {
@@ -269,12 +269,12 @@ static int put_sink(void *to, const void *data, size_t bytes)
 /* How a file of another node is taken. */
 enum taking {
     TO_KEEP,    /* this node has it from now on */
-    FREE_ROOM,  /* a copy, where there is room that nobody needs */
-    LITTLE_USE, /* a copy, in the place of files that nobody is known to want */
+    FREE_ROOM,  /* a copy, where there is room to spare */
+    LITTLE_USE, /* a copy, in the place of files that are not known to be wanted */
 };
 
 /* Takes the news of a file that has just come. -ESTALE: it was changed while it was on its way, and is dropped; if the
- * change left its times alone, its home would take it for the same file. Whoever reports a change counts it first, and
+ * change left its times alone, its home would take it for the same file. A change is counted before it is reported, and
  * drops the file then: one of the two sees the other. */
 static int settle(struct rest *r, const struct vv_shared_stat *st, uint64_t age_ns, enum taking how)
 {
@@ -332,7 +332,7 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64
     uint64_t until_ns = vv_now_ns() + n->opts.patience_ns;
     int rc;
 
-    /* A program of this node may be getting a copy of it that is nobody's to keep. */
+    /* A program of this node may be getting a copy of it that need not be kept. */
     do
         rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, TO_KEEP) : -ENOTCONN;
     while (rc == -EALREADY && vv_now_ns() < until_ns && !atomic_load(&n->closing) &&
@@ -425,7 +425,7 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
     *ret_keep = -1;
     rc = spare(r, a->data, a->data_bytes, &got->st, got->age_ns, small ? FREE_ROOM : LITTLE_USE,
                ret_fd);
-    /* No room, or it went at once. Not if it came damaged (-EAGAIN): whoever sent it looks at it first. */
+    /* No room, or it went at once. Not if it came damaged (-EAGAIN): the sender looks at it first. */
     if (rc < 0 && rc != -EAGAIN && small && !vvi_node_ask_is_silence(rc))
         rc = into_memory(r, a->data, a->data_bytes, &got->st, ret_fd, ret_keep);
     if (rc == 0 && *ret_keep >= 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Large files. Nobody waits until one is here: whoever opens it reads the shared file system, while a thread of this
+ * Large files. No program waits until one is here: it reads the shared file system, while a thread of this
  * node brings it, from the shared file system or from the node that has it; opens that come later get the copy.
  *
  * What always holds: a path is in the table while a thread brings it, or is about to. Questions about it are answered
- * at once meanwhile, also for what it is: the owner of files lets nobody look at one that is being brought.
+ * at once meanwhile, also for what it is: the owner of files lets no thread look at one that is being brought.
  *
  * behind.lock protects the table; nothing is called under it.
  */

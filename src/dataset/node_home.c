@@ -210,7 +210,7 @@ static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path
         found = 1;
     }
     vv_mutex_unlock(&n->home.lock);
-    /* A copy that nobody else is known to keep the file of. */
+    /* A copy of a file that no other node is known to keep. */
     if (!found && vv_dataset_peek(n->cache, path, &gen, &verified) == 0) {
         *ret_id = n->id;
         found = 1;

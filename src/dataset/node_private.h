@@ -121,12 +121,12 @@ bool vvi_node_view_wait(struct vv_node *n, uint64_t epoch, uint64_t until_ns);
 /* ---- work for other threads ---- */
 
 enum vvi_queue_kind {
-    VVI_QUEUE_FAST,  /* what never waits for the shared file system or another node */
-    VVI_QUEUE_SLOW,  /* what may */
-    VVI_QUEUE_LIST,  /* going through all files of the cache: one at a time, in nobody's way */
-    VVI_QUEUE_COPY,  /* copies for this node to keep */
-    VVI_QUEUE_BACK,  /* copies for others to keep, which nobody waits for */
-    VVI_QUEUE_LARGE, /* large files for this node, which nobody waits for */
+    VVI_QUEUE_FAST, /* what never waits for the shared file system or another node */
+    VVI_QUEUE_SLOW, /* what may */
+    VVI_QUEUE_LIST, /* going through all files of the cache: one at a time, in no other job's way */
+    VVI_QUEUE_COPY, /* copies for this node to keep */
+    VVI_QUEUE_BACK, /* copies for others to keep; no program waits for them */
+    VVI_QUEUE_LARGE, /* large files for this node; no program waits for them */
     VVI_QUEUES,
 };
 
@@ -210,7 +210,7 @@ struct vvi_behind {
 
 void vvi_node_behind_init(struct vv_node *n);
 void vvi_node_behind_fini(struct vv_node *n);
-/* Whether it is being brought: whoever asks reads the shared file system meanwhile. */
+/* Whether it is being brought: programs read the shared file system meanwhile. */
 bool vvi_node_behind_is(struct vv_node *n, const char *path);
 /* Whether a file is large, and this generation of it cannot be handed out at once. */
 bool vvi_node_behind_wants(struct vv_node *n, const char *path, const struct vv_dataset_gen *gen);

@@ -87,7 +87,7 @@ int vvi_node_queue_push(struct vv_node *n, enum vvi_queue_kind kind, struct vvi_
         q->nr++;
     }
     vv_mutex_unlock(&q->lock);
-    /* Whoever wakes up finds the lock free. */
+    /* A thread that wakes up finds the lock free. */
     if (rc == 0)
         vv_cond_signal(&q->more);
     return rc;

@@ -63,7 +63,7 @@ static int get_waiting(struct vv_node *n, const char *path, uint64_t deadline_ns
     }
 }
 
-/* A large file is brought while whoever asks reads the shared file system. Returns why. */
+/* A large file is brought while the program reads the shared file system. Returns why. */
 static int bring_behind(struct vv_node *n, const char *path)
 {
     struct vv_shared_stat st = {0};
@@ -134,7 +134,7 @@ static int serve_home(struct vv_node *n, const struct vvi_get *g, uint64_t deadl
     return 0;
 }
 
-/* Whoever is asked for a file keeps it, because its home says so; or as its home, unless another node does. */
+/* A node that is asked for a file keeps it, because its home says so; or as its home, unless another node does. */
 static void keep_asked(struct vv_node *n, const struct vvi_get *g)
 {
     uint64_t at;
@@ -208,7 +208,7 @@ static void reply_got(struct vv_node *n, struct vv_net_req *req, const struct vv
     vvi_wire_put_got(&p, got);
     reply.body = body;
     reply.body_bytes = p.at;
-    /* Nobody waits for a large one: whoever has no use for its bytes now asks for them piece by piece, later. */
+    /* No program waits for a large one: a node asks for its bytes piece by piece, later. */
     if (fd >= 0 && g->offset < size &&
         ((g->flags & VVI_GET_EXACT) || n->opts.direct_above == 0 || size <= n->opts.direct_above)) {
         reply.fd = fd;

@@ -60,7 +60,7 @@ struct known {
     unsigned users;    /* threads that have a pointer to it */
     bool asked;        /* since the hand came by */
     bool working;      /* somebody is at it */
-    uint64_t bringing; /* so large is the file that whoever works reads; 0: none */
+    uint64_t bringing; /* the size of the file that the working thread reads; 0: none */
     bool looked;       /* the next two mean something */
     uint64_t looked_ns;
     struct vv_shared_stat stat;
@@ -79,7 +79,7 @@ struct vv_owner {
     struct vv_owner_opts opts; /* immutable */
     struct vv_mutex lock;
     struct vv_cond ended; /* somebody has stopped working on something */
-    atomic_bool stop;     /* Synchronization: relaxed; whoever sees it late reads a little more */
+    atomic_bool stop; /* Synchronization: relaxed; a thread that sees it late reads a little more */
     /* Synchronization: lock. */
     struct vvi_paths records;
     size_t hand;          /* the bucket that it comes to next */

@@ -20,7 +20,7 @@ struct vv_owner_opts {
     uint64_t revalidate_ns;   /* 0: files never change */
     uint64_t (*now_ns)(void); /* NULL: the real clock */
     uint64_t records;         /* so many files are remembered, whatever they are; 0: 8192 */
-    uint64_t wait_max;        /* nobody waits for a larger file that is not here; 0: all do */
+    uint64_t wait_max;        /* no caller waits for a larger file that is not here; 0: all do */
     /* A file has been brought from the shared file system: called by the thread that did, with no lock
      * held. NULL: nobody wants to know. */
     void (*brought)(void *user, const char *path, const struct vv_shared_stat *st);
@@ -92,7 +92,7 @@ VV_WARN_UNUSED int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t
 /* The file has been written to: it is handed out no more, and looked at again by the next who asks. */
 void vv_owner_invalidate(struct vv_owner *o, const char *path);
 
-/* How long a change that was begun keeps a file from being handed out, if nobody says that it has ended. */
+/* How long a change that was begun keeps a file from being handed out, if no report says that it has ended. */
 #define VV_OWNER_HOLD_NS (2 * VV_NS_PER_S)
 
 struct vv_owner_change {
@@ -102,7 +102,7 @@ struct vv_owner_change {
     bool
         tree; /* a folder or a link: so is what is below it, and what is reached through any link */
     /* The change is about to be made. Until the same is said without this, or VV_OWNER_HOLD_NS have passed, the
-     * file is left to whoever asks for it (-ETXTBSY), so that nothing is cached between the two. */
+     * file is left to the caller (-ETXTBSY), so that nothing is cached between the two. */
     bool begins;
 };
 

@@ -53,7 +53,7 @@ struct vvi_pentry {
     uint64_t version, generation;
     bool copied;
     bool here;     /* written in this life */
-    bool done;     /* our predecessors were told that we do not wait for it any more */
+    bool done;     /* our predecessors know that we do not wait for it any more */
     int err;       /* why there is no copy; 0: there is, or will be */
     bool reported; /* that there is one, or why not */
 };

@@ -56,7 +56,7 @@ start a
 start b
 for n in a b; do until_is "$n sees both" 2 figure "$n" nodes_up; done
 
-# Three names that lead to where nobody says a word, and one that leads to where nobody listens.
+# Three names whose addresses do not answer, and one where no process listens.
 python3 -c '
 import socket, time
 silent = [socket.create_server(("127.0.0.1", 0)) for i in range(3)]

@@ -540,7 +540,7 @@ static void using(void)
     close(out);
 }
 
-/* Pointers to nothing: the kernel says so, and nobody else looks at them. */
+/* Pointers to nothing: the kernel says so, and the library does not look at them. */
 static void bad_pointers(void)
 {
     char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -116,7 +116,7 @@ for i in range(100):
 END
 edit at-once "echo 0 >n; cat n; for i in 1 2 3 4; do python3 $base/add.py & done; wait; cat n"
 
-# A change that has ended keeps nobody from the cache.
+# A change that has ended keeps no program from the cache.
 echo moved >"$root/w/a"
 under mv "$root/w/a" "$root/w/b"
 same_cached cat "$root/w/b"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A daemon that is frozen: nothing outside of what it serves waits for it; within, nobody waits once its heart is known
-# to have stopped, and whoever has waited does not wait again. Patience is ten minutes here, so that waiting ends the test.
+# A daemon that is frozen: nothing outside of what it serves waits for it; within, no program waits once its heart is known
+# to have stopped, and a program that has waited does not wait again. Patience is ten minutes here, so that waiting ends the test.
 set -euo pipefail
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 export VARVE_PRELOAD_PATIENCE=600000

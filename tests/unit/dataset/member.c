@@ -529,7 +529,7 @@ static void test_fence_frozen(void)
     end_world();
 }
 
-/* One file, and what each member has of it, by the rules of the daemons: an edit is told to the members that are up at
+/* One file, and what each member has of it, by the rules of the daemons: an edit is reported to the members that are up at
  * the writer; a copy counts for `revalidate` after somebody has looked; a member that is fenced leaves reading to the
  * shared file system. */
 #define REVALIDATE (9000 * MS)

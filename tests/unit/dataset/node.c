@@ -408,7 +408,7 @@ static void together(void)
     end(&j);
 }
 
-/* A node goes: each file that it had is fetched at most once more, whoever asks; it comes back with what it had, and
+/* A node goes: each file that it had is fetched at most once more, whichever node asks; it comes back with what it had, and
  * nothing is fetched. */
 static void one_goes(void)
 {
@@ -681,7 +681,7 @@ static uint64_t remote_bytes(struct job *j)
 }
 
 /* There is room for all: from the second epoch on nothing travels. What is written to is seen on all nodes, by those
- * who are told of it at once and by those who look after the interval. */
+ * who hear of it at once and by those who look after the interval. */
 static void copies_stay(void)
 {
     uint64_t travelled;
@@ -709,7 +709,7 @@ static void copies_stay(void)
             T_OK(read_at(&j, n, i, 1, 500 + i));
     }
     end(&j);
-    /* Whoever has to look is told in a few bytes that a copy is good. */
+    /* A node that has to look learns in a few bytes that a copy is good. */
     begin(&j, NODES, 20);
     j.opts.revalidate_ns = 1;
     j.opts.memory = 0;
@@ -778,7 +778,7 @@ static void copies_of_former_lives(void)
     struct job j;
 
     begin(&j, 3, 30);
-    j.opts.revalidate_ns = 1; /* everybody looks, and asks whoever has looked */
+    j.opts.revalidate_ns = 1; /* every node looks, and asks the one that has looked */
     j.opts.memory = 0;
     start_all(&j);
     read_all(&j, 0);
@@ -859,7 +859,7 @@ static void read_large(struct job *j, unsigned node, unsigned i, size_t size)
     T_OK(rc);
 }
 
-/* Nobody waits for a large file: it is left to the program, and brought behind it, to its home and to each node that
+/* No program waits for a large file: it is left to the program, and brought behind it, to its home and to each node that
  * wants it; after that it is handed out. The same when it was verified in a former life only. */
 static void large_files(void)
 {

@@ -134,7 +134,7 @@ static void links_inside(void)
     T_EQ(ds_stats(d).damaged, 1);
     vv_dataset_close(d);
     T_CHECK(access(file, F_OK) < 0 && access(in("copy"), F_OK) == 0);
-    /* A FIFO, which would hold up whoever opens it. */
+    /* A FIFO, which would hold up the opening. */
     snprintf(file, sizeof(file), "%s", ds_file_of(in("c"), 5000));
     T_EQ(unlink(file), 0);
     T_EQ(mkfifo(file, 0600), 0);

@@ -461,7 +461,7 @@ static void overtaken(void)
     end(&u);
 }
 
-/* A write takes its time when it begins, and goes on changing bytes. What is read meanwhile is kept by nobody; and who
+/* A write takes its time when it begins, and goes on changing bytes. What is read meanwhile is not kept; and who
  * asks waits for the end of it only if that is soon. */
 static void slowly_written(void)
 {
@@ -485,7 +485,7 @@ static void slowly_written(void)
         T_EQ(c, 'b' + i);
     }
     T_EQ(stats(&u).fetches, 3);
-    /* It would take too long: read it yourself. Nobody reads it here again before it is time. */
+    /* It would take too long: read it yourself. It is not read here again before it is time. */
     u.fake.pause_ns = 150 * VV_NS_PER_MS;
     u.fake.file[1].letter++;
     u.fake.write_ns = 2 * SECOND;
@@ -733,7 +733,7 @@ static void change(struct setup *u, const char *path, uint64_t inode, bool tree,
     T_EQ(gone, names);
 }
 
-/* While a file is being changed nobody is given it, and what is found out of it counts for nobody. */
+/* While a file is being changed no caller is given it, and what is found out of it does not count. */
 static void being_changed(void)
 {
     struct vv_shared_stat st;
@@ -756,7 +756,7 @@ static void being_changed(void)
     u.fake.file[1].letter = 'b';
     change(&u, "/1", 0, false, false, 1);
     T_EQ(letter_of(&u, "/1"), 'b');
-    /* Nobody says that it has ended; somebody brings it meanwhile. */
+    /* No report says that it has ended; another thread brings it meanwhile. */
     change(&u, "/1", 0, false, true, 1);
     T_OK(vv_owner_bring(u.owner, "/1", VV_DATASET_UNKNOWN));
     now += VV_OWNER_HOLD_NS - 1;

@@ -294,7 +294,7 @@ static void onto_disk(uint64_t memory_file)
     read_all(&j, 0);
     rotten = rot(&j, 0);
     rotten -=
-        OF(&j, 1, owner.fetches); /* copies of files of node 1, which nobody asks node 0 for */
+        OF(&j, 1, owner.fetches); /* copies of files of node 1, which no node asks node 0 for */
     T_CHECK(rotten > 0);
     read_all(&j, 1);
     T_EQ(OF(&j, 1, counters.rejected), rotten);

@@ -503,7 +503,7 @@ static void test_one_answer(void)
     struct vv_net_call *call, *first;
     struct vv_net_answer answer;
     char text[64];
-    int lfd = listen_at(text, sizeof(text)); /* where nobody answers: the request stays here */
+    int lfd = listen_at(text, sizeof(text)); /* where no process answers: the request stays here */
 
     T_OK(vv_net_peer_set(a.net, PEER, text, 0));
     T_OK(vv_net_start(a.net, &ask, &call));

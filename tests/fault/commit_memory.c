@@ -7,50 +7,11 @@
  */
 #include <stdlib.h>
 
+#include "fault/fail_alloc.h"
 #include "t.h"
 #include "unit/engine/hand.h"
 
 enum { MOST = 200 };
-
-/* ---- allocations ---- */
-
-/* Of this thread: whether they count, how many there were, and the one that fails. */
-static bool counting;
-static long count, fails_at;
-
-static bool denied(void)
-{
-    return counting && ++count == fails_at;
-}
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *mem, size_t bytes);
-int __real_posix_memalign(void **ret_mem, size_t align, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *mem, size_t bytes);
-int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes);
-
-void *__wrap_malloc(size_t bytes)
-{
-    return denied() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-    return denied() ? NULL : __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *mem, size_t bytes)
-{
-    return denied() ? NULL : __real_realloc(mem, bytes);
-}
-
-int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes)
-{
-    return denied() ? ENOMEM : __real_posix_memalign(ret_mem, align, bytes);
-}
 
 /* ---- the core ---- */
 
@@ -114,7 +75,7 @@ static bool lives(long nth)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
 
-    count = 0;
+    allocs = 0;
     fails_at = nth;
     counting = true;
     put(h, 1, 2);
@@ -140,7 +101,7 @@ static bool lives(long nth)
     hand_get(&d, h, 1);
     hand_get(&d, h, 3);
     hand_close(&d);
-    return count >= nth;
+    return allocs >= nth;
 }
 
 static void in_the_core(void)

@@ -14,51 +14,12 @@
 #include <varve/ckpt.h>
 #include <varve/transport.h>
 
+#include "fault/fail_alloc.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 #include "unit/ckpt/hub.h"
 
 enum { PAGE = 4096, BYTES = 3 * PAGE + 77, RANKS = 3, VERSIONS = 2, LOST = 1, LIMIT_S = 120 };
-
-/* ---- allocations ---- */
-
-/* Of this thread: whether they count, how many there were, and the one that fails. */
-static _Thread_local bool counting;
-static _Thread_local long count, fails_at;
-
-static bool denied(void)
-{
-    return counting && ++count == fails_at;
-}
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *mem, size_t bytes);
-int __real_posix_memalign(void **ret_mem, size_t align, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *mem, size_t bytes);
-int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes);
-
-void *__wrap_malloc(size_t bytes)
-{
-    return denied() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-    return denied() ? NULL : __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *mem, size_t bytes)
-{
-    return denied() ? NULL : __real_realloc(mem, bytes);
-}
-
-int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes)
-{
-    return denied() ? ENOMEM : __real_posix_memalign(ret_mem, align, bytes);
-}
 
 /* ---- a transport whose own memory does not count ---- */
 
@@ -156,7 +117,7 @@ static void process_main(void *arg, int rank)
     t.most = quiet_most;
     hub_options(job->base, p->rank, p->rank, RANKS, &opts);
     opts.run_id = 100 + (uint64_t)job->life;
-    count = 0;
+    allocs = 0;
     fails_at = job->at;
     counting = p->rank == job->victim;
     int rc = varve_open_with(&opts, &t, &ctx);
@@ -169,7 +130,7 @@ static void process_main(void *arg, int rank)
         T_CHECK(varve_history_mend(h, 1, p->rank == LOST) != -ETIMEDOUT);
     counting = false;
     if (p->rank == job->victim)
-        job->counted = count;
+        job->counted = allocs;
     if (rc == 0) {
         T_OK(varve_protect(h, 0, p->buf, BYTES));
         if (job->life == 1)

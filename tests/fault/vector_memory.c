@@ -9,50 +9,11 @@
 
 #include <varve/vector.h>
 
+#include "fault/fail_alloc.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, COUNT = 3000, MOST = 200 };
-
-/* ---- allocations ---- */
-
-/* Of this thread: whether they count, how many there were, and the one that fails. */
-static _Thread_local bool counting;
-static _Thread_local long count, fails_at;
-
-static bool denied(void)
-{
-    return counting && ++count == fails_at;
-}
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *mem, size_t bytes);
-int __real_posix_memalign(void **ret_mem, size_t align, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *mem, size_t bytes);
-int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes);
-
-void *__wrap_malloc(size_t bytes)
-{
-    return denied() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-    return denied() ? NULL : __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *mem, size_t bytes)
-{
-    return denied() ? NULL : __real_realloc(mem, bytes);
-}
-
-int __wrap_posix_memalign(void **ret_mem, size_t align, size_t bytes)
-{
-    return denied() ? ENOMEM : __real_posix_memalign(ret_mem, align, bytes);
-}
 
 /* ---- a vector of COUNT elements that hold 7 and what follows, and record 1 of other ones ---- */
 
@@ -103,7 +64,7 @@ static void fixture_end(struct fixture *f)
 
 static int run(int (*call)(struct fixture *f), struct fixture *f, long nth)
 {
-    count = 0;
+    allocs = 0;
     fails_at = nth;
     counting = true;
     int rc = call(f);
@@ -119,7 +80,7 @@ static void every(int (*call)(struct fixture *f), bool (*after)(const struct fix
     do {
         struct fixture f = fixture(disk, consume);
         int rc = run(call, &f, ++nth);
-        long seen = count;
+        long seen = allocs;
         if (rc != 0) {
             failed++;
             /* Room that cannot be written down is none. */

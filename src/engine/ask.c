@@ -22,9 +22,10 @@ const char *vv_tier_kind_name(enum vv_tier_kind kind)
     return (unsigned)kind < VV_ARRAY_SIZE(names) ? names[kind] : "unknown";
 }
 
-static struct vv_object_info info_of(const struct vv_core *core, const struct vv_object *obj)
+static void describe(const struct vv_core *core, const struct vv_object *obj,
+                     struct vv_object_info *ret_info)
 {
-    struct vv_object_info info = {
+    *ret_info = (struct vv_object_info){
         .version = obj->version,
         .generation = obj->generation,
         .file_generation = obj->file_generation,
@@ -42,12 +43,11 @@ static struct vv_object_info info_of(const struct vv_core *core, const struct vv
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct vv_copy *copy = obj->copy[t];
         bool committed = core->tier[t].kind == VV_TIER_FILES && obj->durable;
-        info.resident[t] = copy ? copy->nvalid : committed ? obj->nchunks : 0;
-        info.state[t] = copy        ? (enum vv_copy_state)copy->state
-                        : committed ? VV_COPY_WRITE_COMPLETE
-                                    : VV_COPY_INIT;
+        ret_info->resident[t] = copy ? copy->nvalid : committed ? obj->nchunks : 0;
+        ret_info->state[t] = copy        ? (enum vv_copy_state)copy->state
+                             : committed ? VV_COPY_WRITE_COMPLETE
+                                         : VV_COPY_INIT;
     }
-    return info;
 }
 
 int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
@@ -57,7 +57,7 @@ int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
 
     if (!obj || !obj->written)
         return -ENOENT;
-    *ret_info = info_of(core, obj);
+    describe(core, obj, ret_info);
     return 0;
 }
 
@@ -82,7 +82,8 @@ void vv_core_each(const struct vv_core *core, uint32_t hist,
                   void (*fn)(void *arg, const struct vv_object_info *info), void *arg)
 {
     for (const struct vv_object *obj = vvi_hist(core, hist)->oldest; obj; obj = obj->newer) {
-        struct vv_object_info info = info_of(core, obj);
+        struct vv_object_info info;
+        describe(core, obj, &info);
         fn(arg, &info);
     }
 }

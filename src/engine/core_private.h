@@ -84,37 +84,22 @@ struct vv_copy {
     uint32_t page[];              /* by chunk: page number, or VV_PAGE_NONE */
 };
 
+/* There is one for every version. What questions and hints read stands first, together. */
 struct vv_object {
     uint64_t version, generation, size, user;
     uint64_t file_generation;
     uint32_t edition; /* see vv_object_info */
-    struct vv_copy *copy[VV_MAX_TIERS];
-    struct vv_object *older, *newer; /* in order of writing; written objects only */
-    /* The same, without those marked `exempt`. */
-    struct vv_object *expires_before, *expires_after;
-    struct vv_object *replacement;  /* a put under way that will replace it */
-    struct vv_object *old;          /* HELD until this one is safe */
-    uint64_t ordinal;               /* place in the order of writing, for the detector */
-    uint64_t hint_first, hint_last; /* sequence numbers of its live hints; 0: none */
-    uint64_t file_bytes;            /* of the files tier's capacity that it takes */
     uint32_t nchunks;
-    uint32_t nmem;      /* chunks valid or filling on a memory tier */
-    uint32_t miss_low;  /* no chunk before this one is missing from memory */
-    uint32_t refs;      /* orders in flight and pending requests */
-    uint32_t reflushed; /* pages dropped before they were flushed, another tier having them */
-    uint32_t hist;
-    uint32_t lent;      /* times that pages of it are lent in place */
-    uint16_t restoring; /* restores under way: it is wanted before anything else */
-    int16_t flush_err;  /* why flushing it was given up; 0: not */
-    uint8_t err_tier;   /* that flush_err is about */
-    uint8_t home;       /* tier it enters and is prefetched to */
-    uint8_t gen;        /* enum vv_gen_state; written, writing and dead follow from it */
-    bool written;       /* its put has ended: it may be restored */
-    bool writing;       /* its put is pending */
-    bool ordered;       /* its put is ordered by a stream: known before it is written */
-    bool dead;          /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
-    bool consumed;
-    /* One bit each: there is an object for every version. */
+    struct vv_copy *copy[VV_MAX_TIERS];
+    struct vv_object *replacement; /* a put under way that will replace it */
+    uint8_t gen : 3;               /* enum vv_gen_state; written, writing and dead follow from it */
+    uint8_t home : 2;              /* tier it enters and is prefetched to */
+    uint8_t err_tier : 2;          /* that flush_err is about */
+    bool written : 1;              /* its put has ended: it may be restored */
+    bool writing : 1;              /* its put is pending */
+    bool ordered : 1;              /* its put is ordered by a stream: known before it is written */
+    bool dead : 1; /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
+    bool consumed : 1;
     bool nameless : 1;    /* of a lease: no version, never in the table */
     bool durable : 1;     /* committed on the files tier */
     bool removing : 1;    /* a REMOVE order is out, or done */
@@ -133,9 +118,27 @@ struct vv_object {
     bool filled : 1;    /* `streams`: all bytes are in the tiers, its put waits for the commit */
     bool pass_through : 1; /* larger than its tier: its put goes through transit pages as well */
     bool streams : 1;      /* too large to stay in memory until its file is committed */
-    bool spoiled : 1; /* a write to its file or its commit failed: that file is good for nothing */
-    bool told : 1;    /* its flush_err has been reported */
+    bool spoiled : 1;  /* a write to its file or its commit failed: that file is good for nothing */
+    bool told : 1;     /* its flush_err has been reported */
+    int16_t flush_err; /* why flushing it was given up; 0: not */
+    uint16_t restoring;             /* restores under way: it is wanted before anything else */
+    uint64_t hint_first, hint_last; /* sequence numbers of its live hints; 0: none */
+    uint32_t nmem;                  /* chunks valid or filling on a memory tier */
+    uint32_t hist;
+    struct vv_object *older, *newer; /* in order of writing; written objects only */
+    /* The same, without those marked `exempt`. */
+    struct vv_object *expires_before, *expires_after;
+    struct vv_object *old; /* HELD until this one is safe */
+    uint64_t ordinal;      /* place in the order of writing, for the detector */
+    uint64_t file_bytes;   /* of the files tier's capacity that it takes */
+    uint32_t miss_low;     /* no chunk before this one is missing from memory */
+    uint32_t refs;         /* orders in flight and pending requests */
+    uint32_t reflushed;    /* pages dropped before they were flushed, another tier having them */
+    uint32_t lent;         /* times that pages of it are lent in place */
 };
+
+/* Three cache lines, with the eight bytes of the allocator: a million versions are a usual history. */
+_Static_assert(sizeof(struct vv_object) <= 184, "an object takes more than three cache lines");
 
 /* Sets of open hints; OPEN_TIER + t for memory tier t, of which there are two at most. */
 enum { OPEN_READY, OPEN_TIER, OPEN_SETS = OPEN_TIER + 2 };

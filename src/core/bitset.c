@@ -35,12 +35,11 @@ void vv_bitset_fini(struct vv_bitset *set)
     *set = (struct vv_bitset){0};
 }
 
-void vv_bitset_add(struct vv_bitset *set, uint64_t i)
+void vvi_bitset_raise(struct vv_bitset *set, uint64_t word)
 {
-    vv_assert(i < set->size);
-    for (unsigned k = 0; k < set->nlevels; k++, i /= 64) {
-        uint64_t before = set->level[k][i / 64];
-        set->level[k][i / 64] = before | UINT64_C(1) << (i % 64);
+    for (unsigned k = 1; k < set->nlevels; k++, word /= 64) {
+        uint64_t before = set->level[k][word / 64];
+        set->level[k][word / 64] = before | UINT64_C(1) << (word % 64);
         if (before)
             return; /* the levels above have it */
     }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/assert.h"
 #include "core/util.h"
 
 enum { VV_BITSET_LEVELS = 7 }; /* 64 to the power of 7: more than memory holds */
@@ -23,10 +24,22 @@ struct vv_bitset {
 /* An empty set of numbers below `size`. */
 int vv_bitset_init(struct vv_bitset *set, uint64_t size) VV_WARN_UNUSED;
 void vv_bitset_fini(struct vv_bitset *set); /* also of one that is all zeros */
-void vv_bitset_add(struct vv_bitset *set, uint64_t i);
 void vv_bitset_remove(struct vv_bitset *set, uint64_t i);
 /* The least member that is not below `from`; `size` if there is none. */
 uint64_t vv_bitset_next(const struct vv_bitset *set, uint64_t from);
+
+/* The word of the lowest level has its first member. */
+void vvi_bitset_raise(struct vv_bitset *set, uint64_t word);
+
+static inline void vv_bitset_add(struct vv_bitset *set, uint64_t i)
+{
+    vv_assert(i < set->size);
+    uint64_t *word = &set->level[0][i / 64], before = *word;
+
+    *word = before | UINT64_C(1) << (i % 64);
+    if (!before)
+        vvi_bitset_raise(set, i / 64);
+}
 
 static inline bool vv_bitset_has(const struct vv_bitset *set, uint64_t i)
 {

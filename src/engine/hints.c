@@ -115,11 +115,13 @@ static int ring_grow(struct hist *h)
         free(ring);
         return -ENOMEM;
     }
-    for (uint64_t s = h->head; s < h->tail; s++)
+    for (uint64_t s = h->head; s < h->tail; s++) {
         ring[s & (size - 1)] = *hint_of(h, s);
+        for (unsigned i = 0; i < h->nopen; i++)
+            if (vv_bitset_has(&h->open[i], s & (h->ring_size - 1)))
+                vv_bitset_add(&open[i], s & (size - 1));
+    }
     for (unsigned i = 0; i < h->nopen; i++) {
-        for (uint64_t s = h->head; (s = vvi_hint_next_open(h, i, s)) < h->tail; s++)
-            vv_bitset_add(&open[i], s & (size - 1));
         vv_bitset_fini(&h->open[i]);
         h->open[i] = open[i];
     }

@@ -55,7 +55,7 @@ portable:
 format:
 	@scripts/format
 
-# Documentation that is generated from the sources and committed.
+# Pages of docs/ that are made from the sources and committed; man pages are made by the build.
 docs: setup all
 	@scripts/docs build/bin/varve-docgen
 

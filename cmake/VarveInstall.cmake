@@ -42,14 +42,16 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/include/varve)
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" ${varve_not_installed})
 endif()
 
-file(GLOB man1 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.1)
-file(GLOB man3 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.3)
-file(GLOB man5 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.5)
-file(GLOB man7 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.7)
-install(FILES ${man1} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-install(FILES ${man3} DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
-install(FILES ${man5} DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)
-install(FILES ${man7} DESTINATION ${CMAKE_INSTALL_MANDIR}/man7)
+# Man pages: scripts/man puts together what is in man/ and what the headers and tables of settings say.
+file(GLOB varve_man_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.[157] ${CMAKE_SOURCE_DIR}/include/varve/*.h)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/man.stamp
+    COMMAND ${CMAKE_SOURCE_DIR}/scripts/man $<TARGET_FILE:varve-docgen> ${CMAKE_BINARY_DIR}/man
+    COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_BINARY_DIR}/man.stamp
+    DEPENDS varve-docgen ${varve_man_sources} ${CMAKE_SOURCE_DIR}/docs/veloc.md ${CMAKE_SOURCE_DIR}/scripts/man
+    ${CMAKE_SOURCE_DIR}/scripts/mangen ${CMAKE_SOURCE_DIR}/scripts/velocman
+    COMMENT "Writing man pages" VERBATIM)
+add_custom_target(varve_man ALL DEPENDS ${CMAKE_BINARY_DIR}/man.stamp)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
 
 set(varve_private_libs "-linih -lxxhash")
 if(HAVE_LIBURING)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every exported function and every command has a man page, and the pages are well formed.
+# Every exported function and every command has a man page, and the pages are well formed. Headers in detail/ promise
+# nothing, and have none.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need nm
+need python3
+man=$BUILD_DIR/man
 missing=0
 for name in $(nm -D --defined-only "$BUILD_DIR/lib/libvarve.so" | awk '$3 ~ /^varve_/ { sub(/@.*/, "", $3); print $3 }'); do
-    [ -e "man/$name.3" ] || { echo "no man/$name.3"; missing=1; }
+    [ -e "$man/man3/$name.3" ] || { echo "no $name.3"; missing=1; }
 done
 for name in $(grep -Eoh '^VARVE_D_(FN|COLD) .*\bvarve_g[a-z]\w*\(' include/varve/*.h | grep -Eo 'varve_g\w+'); do
-    [ -e "man/$name.3" ] || { echo "no man/$name.3"; missing=1; }
+    [ -e "$man/man3/$name.3" ] || { echo "no $name.3"; missing=1; }
 done
 for name in $("$VARVE_BIN" --help | awk '/^  [a-z]/ { print $1 }'); do
     [ -e "man/varve-$name.1" ] || { echo "no man/varve-$name.1"; missing=1; }
@@ -16,8 +19,8 @@ done
 [ -e man/varve.1 ] || missing=1
 [ $missing -eq 0 ] || fail "man pages are missing"
 # Each page is read alone: what it says is not "above", and its first line begins as a name is written.
-! grep -En '(^|[^.]) as above' man/varve_*.3 || fail "pages that refer to another part of their header"
-! grep -hA1 '^\.SH NAME' man/*.[37] | grep -E ' \\- [a-z][A-Z]' || fail "a name in the first line has lost its capital"
+! grep -En '(^|[^.]) as above' "$man"/man3/varve_*.3 || fail "pages that refer to another part of their header"
+! grep -hA1 '^\.SH NAME' "$man"/man[37]/* | grep -E ' \\- [a-z][A-Z]' || fail "a name in the first line has lost its capital"
 need mandoc
 # Pages that are a link to another one are looked at there.
-grep -L '^\.so ' man/*.[1357] | xargs -r mandoc -T lint -W warning || fail "malformed man pages"
+grep -L '^\.so ' "$man"/man?/* | xargs -r mandoc -T lint -W warning || fail "malformed man pages"

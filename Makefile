@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
-.PHONY: all demo setup test test-long gpu-test check-fast bench install format clean portable docs
+.PHONY: all demo setup test test-all test-long gpu-test check-fast bench install format clean portable docs
 
 all: build/build.ninja
 	cmake --build build -j $(JOBS)
@@ -20,10 +20,14 @@ demo: all
 setup:
 	@scripts/setup test
 
-# Every test, in debug mode, under AddressSanitizer and UndefinedBehaviorSanitizer, and the concurrent ones under
-# ThreadSanitizer; and whether the tests find a few of the known faults.
+# Every test, in debug mode.
 test: setup
-	scripts/test dev asan tsan mutants
+	scripts/test dev
+
+# And under AddressSanitizer and UndefinedBehaviorSanitizer, and the concurrent ones under ThreadSanitizer; and whether
+# the tests find a few of the known faults.
+test-all: test
+	scripts/test asan tsan mutants
 
 # The same with far more random cases than a gate can afford, every known fault, whose result goes to
 # bench/results/mutants.md, and every case of the crash matrix, whose result goes to bench/results/crash.md.

@@ -4,7 +4,7 @@
  * busy: the figures that a shot as a whole does not show one by one.
  *
  *     bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] [--host-cache BYTES]
- *               [--open-cache BYTES] [--rounds N] [--only calls|scattered|link|open]
+ *               [--open-cache BYTES] [--rounds N] [--only hit|calls|scattered|link|open]
  *
  * Every buffer is filled by a kernel before it is written, filled with something else before it is
  * restored, and checked by a kernel afterwards, all outside of the times; but for the hits while the
@@ -35,6 +35,7 @@
 #define WAIT_NS (INT64_C(20) * 1000000000)
 #define RUNS    64
 #define GAP_NS  (4 * VV_NS_PER_MS)
+#define FAR_NS  (10 * VV_NS_PER_MS)
 #define BUFFERS 2
 
 #define WRITER_KEPT 64
@@ -264,16 +265,23 @@ static double gbs(double us, uint64_t bytes)
 
 /* The time between two calls, in which an application waits for its kernels: without sleeping, as
  * CUDA programs do by default, because a processor that has slept is slow for a while. */
-static void gap(void)
+static void pause_ns(uint64_t ns)
 {
-    uint64_t until_ns = vv_now_ns() + GAP_NS;
+    uint64_t until_ns = vv_now_ns() + ns;
     while (vv_now_ns() < until_ns)
         ;
+}
+
+static void gap(void)
+{
+    pause_ns(GAP_NS);
 }
 
 /* ---- the application's side of CUDA ---- */
 
 static struct CUstream_st *app_stream;
+static int (*memcpy_async)(uintptr_t dst, uintptr_t src, size_t bytes, void *stream);
+static int (*stream_synchronize)(void *stream);
 
 static void *driver_call(void *lib, const char *name)
 {
@@ -301,6 +309,8 @@ static void use_cuda(void)
     int (*set)(void *) = (int (*)(void *))driver_call(lib, "cuCtxSetCurrent");
     int (*create)(void **, unsigned) =
         (int (*)(void **, unsigned))driver_call(lib, "cuStreamCreate");
+    memcpy_async = (int (*)(uintptr_t, uintptr_t, size_t, void *))driver_call(lib, "cuMemcpyAsync");
+    stream_synchronize = (int (*)(void *))driver_call(lib, "cuStreamSynchronize");
     void *made = NULL;
     if (init(0) || get(&device, 0) || retain(&context, device) || set(context) ||
         create(&made, 1)) {
@@ -308,6 +318,109 @@ static void use_cuda(void)
         exit(77);
     }
     app_stream = made;
+}
+
+/* ---- a hit, compared with a bare copy ---- */
+
+enum hit_op { HIT_CHECKPOINT, HIT_COPY_OUT, HIT_RESTORE, HIT_COPY_IN, HIT_OPS };
+
+/* Copies an object as a program without the library would: one call of the driver and a wait. The
+ * emulated device has no driver. */
+static void bare_copy(char *dst, char *src)
+{
+    struct vv_copy_seg seg = {dst, src, opt.size};
+    if (opt.device != VARVE_DEVICE_CUDA) {
+        check(vv_device_copy_async(dev, stream, &seg, 1), "copy");
+        wait_stream();
+        return;
+    }
+    int code = memcpy_async((uintptr_t)dst, (uintptr_t)src, opt.size, app_stream);
+    if (code == 0)
+        code = stream_synchronize(app_stream);
+    if (code) {
+        fprintf(stderr, "bare copy: CUDA error %d\n", code);
+        exit(1);
+    }
+}
+
+/* One operation, `apart_ns` after the last call of the driver, and its time in us. A kernel has just
+ * written the application's buffer in all four cases, and another checks every byte that arrived. */
+static double hit_once(enum hit_op op, uint64_t version, uint64_t apart_ns)
+{
+    bool out = op == HIT_CHECKPOINT || op == HIT_COPY_OUT;
+    if (out)
+        fill(0, version, opt.size);
+    else
+        wipe(0, version, opt.size);
+    pause_ns(apart_ns);
+    uint64_t start = vv_now_ns();
+    if (op == HIT_CHECKPOINT)
+        check(varve_checkpoint(hist, version), "checkpoint");
+    else if (op == HIT_RESTORE)
+        check(varve_restore(hist, version), "restore");
+    else
+        bare_copy(buf[out ? 1 : 0], buf[out ? 0 : 1]);
+    double us = us_since(start);
+    if (op != HIT_CHECKPOINT) /* the restore checks that one */
+        inspect(op == HIT_COPY_OUT ? 1 : 0, version, opt.size);
+    return us;
+}
+
+/* Each of the four, in an order that changes from round to round, so that neither the library's call
+ * nor the bare copy always comes first. */
+static void hit_round(uint32_t round, uint64_t version, uint64_t apart_ns,
+                      double times[HIT_OPS][ROUNDS])
+{
+    static const enum hit_op order[2][HIT_OPS] = {
+        {HIT_CHECKPOINT, HIT_COPY_OUT, HIT_RESTORE, HIT_COPY_IN},
+        {HIT_COPY_OUT, HIT_CHECKPOINT, HIT_COPY_IN, HIT_RESTORE}};
+    for (int i = 0; i < HIT_OPS; i++) {
+        enum hit_op op = order[round % 2][i];
+        times[op][round] = hit_once(op, version, apart_ns);
+    }
+    verdict(version);
+    check(varve_discard(hist, version), "discard");
+}
+
+static void hit_row(const char *what, const char *when, double us, double bar)
+{
+    char text[80];
+    snprintf(text, sizeof(text), "%s, %s", what, when);
+    row(text, us, "us", bar);
+}
+
+/* Medians, and by how much the library's call is longer: the goal is for the difference alone. */
+static void hit_rows(const char *when, double times[HIT_OPS][ROUNDS], uint32_t n)
+{
+    double us[HIT_OPS];
+    for (int i = 0; i < HIT_OPS; i++)
+        us[i] = quantile(times[i], n, 0.5);
+    hit_row("bare copy out of the buffer", when, us[HIT_COPY_OUT], 0);
+    hit_row("checkpoint into the device cache", when, us[HIT_CHECKPOINT], 0);
+    hit_row("  longer than the bare copy", when, us[HIT_CHECKPOINT] - us[HIT_COPY_OUT], -25);
+    hit_row("bare copy into the buffer", when, us[HIT_COPY_IN], 0);
+    hit_row("restore that hits the device cache", when, us[HIT_RESTORE], 0);
+    hit_row("  longer than the bare copy", when, us[HIT_RESTORE] - us[HIT_COPY_IN], -25);
+}
+
+static void hits(void)
+{
+    static double close_by[HIT_OPS][ROUNDS], apart[HIT_OPS][ROUNDS];
+    uint64_t version = 0;
+    settle();
+    struct varve_stats before = stats();
+    for (uint32_t i = 0; i < opt.rounds; i++) {
+        hit_round(i, version++, 0, close_by);
+        hit_round(i, version++, FAR_NS, apart);
+    }
+    struct varve_stats after = stats();
+    uint64_t moved = after.moved_bytes[VARVE_HOP_D2D] - before.moved_bytes[VARVE_HOP_D2D];
+    if (after.restore_misses != before.restore_misses || moved != 2 * version * opt.size) {
+        fprintf(stderr, "bench_gpu: a call did not hit the device cache\n");
+        exit(1);
+    }
+    hit_rows("back to back", close_by, opt.rounds);
+    hit_rows("10 ms apart", apart, opt.rounds);
 }
 
 /* ---- one call at a time ---- */
@@ -361,11 +474,10 @@ static void single_calls(void)
     double first_put = put[0], first_get = get[n - 1];
     double p = contiguous_put = quantile(put, n, 0.5);
     double g = contiguous_get = quantile(get, n, 0.5);
-    row("checkpoint into the device cache, blocking call, median", gbs(p, opt.size), "GB/s", 1565);
+    row("checkpoint into the device cache, blocking call, median", gbs(p, opt.size), "GB/s", 0);
     row("  the same, first call", first_put, "us", 0);
     row("  the same, slowest call", put[n - 1], "us", 0);
-    row("restore that hits the device cache, blocking call, median", gbs(g, opt.size), "GB/s",
-        1565);
+    row("restore that hits the device cache, blocking call, median", gbs(g, opt.size), "GB/s", 0);
     row("  the same, first call", first_get, "us", 0);
     row("  the same, slowest call", get[n - 1], "us", 0);
 }
@@ -640,7 +752,8 @@ static const struct part {
     const char *name;
     int consume; /* -1: it needs none */
     void (*run)(void);
-} parts[] = {{"calls", VARVE_CONSUME_KEEP, calls},
+} parts[] = {{"hit", VARVE_CONSUME_KEEP, hits},
+             {"calls", VARVE_CONSUME_KEEP, calls},
              {"scattered", VARVE_CONSUME_KEEP, scattered},
              {"link", VARVE_CONSUME_ONCE, link_rates},
              {"open", -1, opening}};
@@ -670,7 +783,8 @@ static void usage(FILE *out)
         out,
         "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
         "[--host-cache BYTES]\n"
-        "                 [--open-cache BYTES] [--rounds N] [--only calls|scattered|link|open]\n"
+        "                 [--open-cache BYTES] [--rounds N] [--only "
+        "hit|calls|scattered|link|open]\n"
         "The cache on the device holds 4 sizes at least (128M in 4G), that of the host 5 times as "
         "much (48G);\na size is 256K at least; rounds are 1 to %d.\n",
         ROUNDS);

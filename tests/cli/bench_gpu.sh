@@ -7,6 +7,7 @@ bench=$(dirname "$VARVE_BIN")/bench_gpu
 rc=0
 out=$("$bench" --device host --size 1M --device-cache 4M --host-cache 64M --open-cache 16M --rounds 4) || rc=$?
 [ $rc -eq 0 ] || fail "status $rc"
+[ "$(grep -c 'longer than the bare copy' <<<"$out")" -eq 4 ] || fail "no hits: $out"
 grep -q 'prefetch alone' <<<"$out" || fail "no rates: $out"
 # On a busy machine the window may end before anything is flushed beside the restores.
 ! grep -v 'of that, flush' <<<"$out" | grep -E ' 0\.0 GB/s' || fail "a rate of nothing"

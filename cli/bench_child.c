@@ -440,11 +440,13 @@ static int measure_hops(const struct bench *b, struct vv_device *d, struct bench
     struct probe_link_opts o = {.seg_bytes = bytes, .seconds = PROBE_SECONDS};
     struct probe_device *probe;
     struct probe_copies copies;
+    /* With --load the interval depends on what is being measured. */
+    uint64_t interval_ns = b->opts.load > 0 ? 0 : b->opts.interval_ns;
     int rc = probe_device_new(d, bytes, &probe);
 
     if (rc)
         return rc;
-    rc = probe_device_copy(probe, PROBE_SECONDS, &copies);
+    rc = probe_device_copy(probe, PROBE_SECONDS, interval_ns, &copies);
     if (rc == 0) {
         p->d2d_bps = copies.bps;
         o.down = true;

@@ -26,6 +26,8 @@
 #define SEGS_MAX        256
 #define SAMPLES_MAX     65536
 #define STREAM_DEPTH    8
+#define APART_COPIES    50
+#define APART_MOST_NS   (20 * VV_NS_PER_MS)
 #define PIN_THREADS_MAX 64
 
 struct lane {
@@ -164,10 +166,19 @@ static int compare_ns(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int probe_device_copy(struct probe_device *p, double seconds, struct probe_copies *ret_copies)
+static void spend(uint64_t ns)
+{
+    uint64_t until_ns = vv_now_ns() + ns;
+
+    while (vv_now_ns() < until_ns)
+        ;
+}
+
+int probe_device_copy(struct probe_device *p, double seconds, uint64_t interval_ns,
+                      struct probe_copies *ret_copies)
 {
     uint64_t deadline, ns = 0;
-    size_t n = 0;
+    size_t n = 0, least = interval_ns > 0 ? APART_COPIES : 1;
     int rc;
 
     if (!(seconds >= 0 && seconds <= 3600))
@@ -175,12 +186,13 @@ int probe_device_copy(struct probe_device *p, double seconds, struct probe_copie
     rc = copy_once(p, &ns); /* the first one warms up */
     deadline = vv_now_ns() + (uint64_t)(seconds * 1e9);
     do {
+        spend(VV_MIN(interval_ns, APART_MOST_NS));
         if (rc == 0)
             rc = copy_once(p, &ns);
         if (rc < 0)
             return rc;
         p->samples[n++] = ns;
-    } while (n < SAMPLES_MAX && vv_now_ns() < deadline);
+    } while (n < SAMPLES_MAX && (n < least || vv_now_ns() < deadline));
     qsort(p->samples, n, sizeof(*p->samples), compare_ns);
     *ret_copies = (struct probe_copies){
         .bps = (double)p->bytes * 1e9 / (double)p->samples[n / 2],

@@ -26,9 +26,12 @@ struct probe_copies {
     uint64_t worst_ns;
 };
 
-/* One buffer copied to the other, and waited for, again and again for `seconds`. */
+/* One buffer copied to the other, and waited for, again and again for `seconds`. `interval_ns` not 0:
+ * so long after the copy before, which this thread spends without sleeping, and 50 times at least. A
+ * thread that has done something else makes a copy more slowly than one that has just made one;
+ * longer intervals than 20 ms are no different and count as 20 ms. */
 VV_WARN_UNUSED int probe_device_copy(struct probe_device *probe, double seconds,
-                                     struct probe_copies *ret_copies);
+                                     uint64_t interval_ns, struct probe_copies *ret_copies);
 
 /* The same without waiting in between. */
 VV_WARN_UNUSED int probe_device_copy_stream(struct probe_device *probe, double seconds,

@@ -41,7 +41,7 @@ static int run_all(struct probe_device *p)
     struct probe_copies copies;
     struct probe_pin pinned;
     double bps = 0;
-    int rc = probe_device_copy(p, 0.001, &copies);
+    int rc = probe_device_copy(p, 0.001, 0, &copies);
 
     if (rc == 0)
         T_CHECK(copies.bps > 0 && copies.median_ns > 0 && copies.worst_ns >= copies.median_ns);
@@ -76,9 +76,12 @@ static void loops(void)
     struct vv_device *d = open_device();
     struct vv_device_host_stats s;
     struct probe_device *p;
+    struct probe_copies copies;
 
     T_OK(probe_device_new(d, BYTES, &p));
     T_OK(run_all(p));
+    T_OK(probe_device_copy(p, 0, 1000, &copies));
+    T_CHECK(copies.median_ns > 0 && copies.worst_ns >= copies.median_ns);
     vv_device_host_stats(d, &s);
     for (int e = 0; e < VV_DEVICE_HOST_ENGINES; e++)
         T_CHECK(s.engine[e].bytes >= BYTES);
@@ -127,7 +130,7 @@ static void bad_input(void)
     T_ERR(probe_device_link(p, &o, &bps), -EINVAL);
     o.seg_bytes = 4096; /* more segments than a batch has room for */
     T_ERR(probe_device_link(p, &o, &bps), -EINVAL);
-    T_ERR(probe_device_copy(p, NAN, &copies), -EINVAL);
+    T_ERR(probe_device_copy(p, NAN, 0, &copies), -EINVAL);
     T_ERR(probe_device_pin(p, &pin, &pinned), -EINVAL);
     T_CHECK(bps == -1);
     probe_device_free(p);

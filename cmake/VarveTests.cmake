@@ -18,8 +18,6 @@ file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
 
 set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_DIR}"
     "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
-    # On every machine the same: tests that want a deputy say so.
-    "VARVE_DEPUTY=off"
     # Threads that wait for each other leave the processors to the tests beside them.
     "OMP_WAIT_POLICY=passive"
     "UBSAN_OPTIONS=print_stacktrace=1" "ASAN_OPTIONS=detect_stack_use_after_return=1"
@@ -140,14 +138,6 @@ foreach(name ${cuda_tests})
         ENVIRONMENT "${test_environment};VARVE_TEST_DEVICE=cuda;LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake")
 endforeach()
 
-# Some run once more with a deputy, which makes their calls on device memory.
-foreach(name unit/ckpt/stress unit/ckpt/threads unit/ckpt/tiers)
-    string(REPLACE "/" "_" target ${name})
-    add_test(NAME "${name} [deputy]" COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
-    set_tests_properties("${name} [deputy]" PROPERTIES LABELS "unit;ckpt;threads" SKIP_RETURN_CODE 77
-        ENVIRONMENT "${test_environment};VARVE_DEPUTY=on")
-endforeach()
-
 # Some run once more with a file for each record at level cached.
 foreach(name unit/ckpt/layers unit/vector/vector)
     string(REPLACE "/" "_" target ${name})
@@ -179,10 +169,10 @@ endforeach()
 set(cost 1000)
 foreach(name lint/without compat/heat lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
     unit/rtm/identical cli/report unit/kirchhoff/identical unit/ckpt/partner unit/ooc/blocks cli/rtm cli/examples
-    explore/interleavings fault/os unit/ooc/tables unit/ckpt/deputy cli/shot cli/bench_paper dataset/faults_tcp
+    explore/interleavings fault/os unit/ooc/tables cli/shot cli/bench_paper dataset/faults_tcp
     unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/sim/probe_device fault/ckpt unit/dataset/node
     cli/probe unit/net/talk crash/power unit/ckpt/tiers unit/ckpt/heal unit/engine/runtime_grow "fault/ckpt [cuda]"
-    "unit/ckpt/tiers [cuda]" "unit/ckpt/tiers [deputy]" crash/kill lint/headers cli/kirchhoff unit/ckpt/helper_process
+    "unit/ckpt/tiers [cuda]" crash/kill lint/headers cli/kirchhoff unit/ckpt/helper_process
     cli/engines crash/ranks dataset/split cli/cached_forget dataset/lost_tcp dataset/lost_ucx cli/cached lint/format unit/sim/shot_run model/library model/random)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST ${cost})

@@ -68,12 +68,6 @@ enum varve_local_io {
     VARVE_LOCAL_IO_BUFFERED /* through the page cache */
 };
 
-enum varve_deputy {
-    VARVE_DEPUTY_AUTO, /* with a GPU and at least four hardware threads */
-    VARVE_DEPUTY_ON,
-    VARVE_DEPUTY_OFF
-};
-
 enum varve_spill {
     VARVE_SPILL_SHARED, /* one file in each folder for all versions */
     VARVE_SPILL_RECORD  /* one for each version */
@@ -131,8 +125,7 @@ struct varve_opts {
                                        a folder; a place that cannot be used counts as "off" */
     char metrics[VARVE_PATH_BYTES]; /* file for Prometheus, rewritten every few seconds; empty:
                                        none. %p: process, %r: rank */
-    int32_t deputy;            /* enum varve_deputy: whether a thread of the library makes calls
-                                      on device memory for the application while they come often */
+    int32_t reserved;               /* not used; was an option, and keeps its place */
     int32_t ranks;             /* processes of the job; rank is below it at level complete. What
                                     several wrote another number of them is refused */
     uint64_t remote_rate;      /* bytes/s that all processes of the node together write to the

@@ -17,9 +17,7 @@
 #include "ckpt/ckpt_private.h"
 #include "ckpt/face.h"
 #include "core/clock.h"
-#include "core/deputy.h"
 #include "core/error.h"
-#include "device/cuda/cuda.h"
 
 /* The pieces of one request, on the stack unless there are many. Empty regions have none. */
 struct pieces {
@@ -232,19 +230,29 @@ static int leave_stream(struct varve_history *h, const struct pieces *p,
     return rc;
 }
 
-/* One call of the application, whichever thread makes it. */
+/* One call of the application. */
 struct call {
     struct varve_history *h;
     uint64_t version, deadline_ns;
     const struct vvi_on_stream *on;
     const struct vvi_region *only; /* NULL: the protected regions */
     bool replace;                  /* a checkpoint: the version may exist */
-    bool entered;                  /* it was not refused at once, and is left by its caller */
     uint64_t size;                 /* of the version, if it got so far */
     uint32_t distance;             /* of a restore that was made */
 };
 
-static int checkpoint(struct call *c)
+static struct call call_of(struct varve_history *h, uint64_t version,
+                           const struct vvi_on_stream *on, int timeout_ms)
+{
+    return (struct call){
+        .h = h,
+        .version = version,
+        .deadline_ns = on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms),
+        .on = on,
+    };
+}
+
+static int put(struct call *c)
 {
     struct varve_history *h = c->h;
     struct varve_ctx *ctx = h->ctx;
@@ -287,90 +295,27 @@ static int checkpoint(struct call *c)
     return rc ? vvi_history_say(h, "checkpoint", version, rc) : 0;
 }
 
-/* The deputy makes calls on device memory; host memory is copied by the thread that knows it. Whatever
- * can be is done inside `fn`: a caller that comes from other work is cold, and what it writes the deputy
- * would have to fetch. */
-static int make_call(struct call *c, int (*fn)(void *call))
-{
-    struct vv_deputy *deputy = c->h->ctx->deputy;
-    int rc;
-    if (!deputy || c->only || !atomic_load_explicit(&c->h->on_device, memory_order_relaxed) ||
-        (c->on && vv_device_cuda_stream_of_thread(c->on->native)))
-        return fn(c);
-    if (vv_deputy_call(deputy, fn, c, &rc))
-        return rc;
-    rc = fn(c);
-    /* In a child of the process that opened it the call was refused, and locks are as they were there. */
-    if (c->entered)
-        vv_deputy_missed(deputy);
-    return rc;
-}
-
-static struct call call_of(struct varve_history *h, uint64_t version,
-                           const struct vvi_on_stream *on, int timeout_ms)
-{
-    return (struct call){
-        .h = h,
-        .version = version,
-        .deadline_ns = on ? vvi_on_deadline_ns(timeout_ms) : vv_deadline_ns(timeout_ms),
-        .on = on,
-    };
-}
-
-static int checkpoint_checked(struct call *c)
-{
-    struct varve_history *h = c->h;
-    int rc = vvi_history_late_error(h, "checkpoint");
-    if (rc == 0)
-        rc = vvi_damage_check(h, "checkpoint", c->version, -EEXIST);
-    if (rc)
-        return rc;
-    c->replace = vvi_replaces(h, c->version);
-    return checkpoint(c);
-}
-
-static int checkpoint_call(void *arg)
-{
-    struct call *c = arg;
-    int rc = vvi_history_enter(c->h);
-    if (rc)
-        return rc;
-    c->entered = true;
-    return checkpoint_checked(c);
-}
-
-/* A call is about to be made: refuses one that cannot be, or says so in the trace. That is written by
- * the thread that waits, since readers look for it among that one's events. */
-static int call_begins(const struct call *c, enum vv_trace_call kind)
-{
-    if (!c->h)
-        return -EINVAL;
-    if (!vv_trace_enabled())
-        return 0; /* whoever makes it will see */
-    int rc = vvi_history_enter(c->h);
-    if (rc)
-        return rc;
-    vvi_history_leave(c->h);
-    vvi_trace_call(c->h, kind, c->version);
-    return 0;
-}
-
-static int call_checkpoint(struct call *call)
+static int checkpoint(struct call *c)
 {
     uint64_t start_ns = vv_now_ns();
-    struct varve_history *h = call->h;
-    int rc = call_begins(call, VV_TRACE_CALL_CHECKPOINT);
+    struct varve_history *h = c->h;
+    int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = make_call(call, checkpoint_call);
-    if (!call->entered)
-        return rc;
+    vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, c->version);
+    rc = vvi_history_late_error(h, "checkpoint");
     if (rc == 0)
-        h->ctx->checkpoint_bytes += call->size;
-    vvi_partner_give_up(h, call->version, rc);
+        rc = vvi_damage_check(h, "checkpoint", c->version, -EEXIST);
+    if (rc == 0) {
+        c->replace = vvi_replaces(h, c->version);
+        rc = put(c);
+    }
+    if (rc == 0)
+        h->ctx->checkpoint_bytes += c->size;
+    vvi_partner_give_up(h, c->version, rc);
     vvi_partner_attend(h->ctx);
     vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
-    vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, call->version, call->size, rc);
+    vvi_trace_call_end(h, VV_TRACE_CALL_CHECKPOINT, c->version, c->size, rc);
     vvi_history_leave(h);
     return rc;
 }
@@ -379,24 +324,26 @@ int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_o
                    int timeout_ms)
 {
     struct call call = call_of(h, version, on, timeout_ms);
-    return call_checkpoint(&call);
+    return checkpoint(&call);
 }
 
 int vvi_checkpoint_of(struct varve_history *h, uint64_t version, const struct vvi_region *region,
                       uint64_t deadline_ns)
 {
     struct call call = {.h = h, .version = version, .deadline_ns = deadline_ns, .only = region};
-    return call_checkpoint(&call);
+    return checkpoint(&call);
 }
 
 int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_ms)
 {
-    return vvi_checkpoint(h, version, NULL, timeout_ms);
+    struct call call = call_of(h, version, NULL, timeout_ms);
+    return checkpoint(&call);
 }
 
 int varve_checkpoint(struct varve_history *h, uint64_t version)
 {
-    return varve_checkpoint_for(h, version, -1);
+    struct call call = call_of(h, version, NULL, -1);
+    return checkpoint(&call);
 }
 
 /* ---- restore ---- */
@@ -467,35 +414,6 @@ void vvi_damage_fail(struct varve_history *h, const char *operation,
              (unsigned long long)to);
 }
 
-/* One attempt on the version as it was looked up. -ESTALE: it is another one by now. */
-static int restore_info(struct varve_history *h, const struct vv_object_info *info,
-                        const struct regions *r, const struct vvi_on_stream *on,
-                        uint64_t deadline_ns, uint32_t *ret_distance)
-{
-    struct pieces p = {.n = 0};
-    int rc = match(h, info, r, &p);
-    if (rc == 0) {
-        struct vv_engine *e = h->ctx->engine;
-        struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
-        bool polls;
-        rc = leave_stream(h, &p, &on, &deadline_ns, &polls);
-        if (rc == 0 && on)
-            rc = vv_engine_get_on(e, h->hist, info->version, info->generation, &app, on->native,
-                                  deadline_ns, ret_distance);
-        else if (rc == 0)
-            rc = vv_engine_get(e, h->hist, info->version, info->generation, &app, deadline_ns,
-                               ret_distance);
-        if (rc == -ETIMEDOUT && polls)
-            rc = -EAGAIN;
-        if (rc == -EBADMSG)
-            vvi_damage_fail(h, "restore", info);
-        else if (rc && rc != -ESTALE)
-            vvi_history_say(h, "restore", info->version, rc);
-    }
-    pieces_free(&p);
-    return rc;
-}
-
 int vvi_lookup_last(struct varve_history *h, uint64_t version, struct vv_object_info *ret_info)
 {
     struct vv_object_info info;
@@ -524,50 +442,45 @@ int vvi_await_written(struct varve_history *h, const char *operation, uint64_t v
     return rc ? vvi_history_say(h, operation, version, rc) : 0;
 }
 
-static int restore(struct call *c)
+/* One attempt. -ESTALE: the version is another one by now, or has been written meanwhile. */
+static int get(struct call *c, const struct regions *r)
 {
     struct varve_history *h = c->h;
-    uint64_t version = c->version;
-    struct regions r = {.n = 0};
-    int rc = regions_copy(h, c->only, &r);
-    if (rc)
-        vvi_history_say(h, "restore", version, rc);
-    while (rc == 0) {
-        struct vv_object_info info;
-        rc = vvi_lookup_last(h, version, &info);
-        if (rc == -ENOENT) {
-            rc = vvi_await_written(h, "restore", version, c->on != NULL, c->deadline_ns);
-            continue;
-        }
-        if (rc) {
-            vvi_history_say(h, "restore", version, rc);
-            break;
-        }
-        rc = restore_info(h, &info, &r, c->on, c->deadline_ns, &c->distance);
-        vvi_layout_release(NULL, info.user);
-        if (rc == 0) {
-            c->size = info.size;
-            break;
-        }
-        if (rc == -ESTALE)
-            rc = 0;
+    const struct vvi_on_stream *on = c->on;
+    uint64_t version = c->version, deadline_ns = c->deadline_ns;
+    struct vv_object_info info;
+    int rc = vvi_lookup_last(h, version, &info);
+    if (rc == -ENOENT) {
+        rc = vvi_await_written(h, "restore", version, on != NULL, deadline_ns);
+        return rc ? rc : -ESTALE;
     }
-    regions_free(&r);
-    return rc;
-}
-
-static int restore_call(void *arg)
-{
-    struct call *c = arg;
-    int rc = vvi_history_enter(c->h);
     if (rc)
-        return rc;
-    c->entered = true;
-    /* What failed with other versions is for other calls to say. */
-    rc = vvi_version_late_error(c->h, "restore", c->version);
+        return vvi_history_say(h, "restore", version, rc);
+    struct pieces p = {.n = 0};
+    rc = match(h, &info, r, &p);
+    if (rc == 0) {
+        struct vv_engine *e = h->ctx->engine;
+        struct vv_engine_app app = {.pieces = p.v, .npieces = p.n, .device = p.device};
+        bool polls;
+        rc = leave_stream(h, &p, &on, &deadline_ns, &polls);
+        if (rc == 0 && on)
+            rc = vv_engine_get_on(e, h->hist, version, info.generation, &app, on->native,
+                                  deadline_ns, &c->distance);
+        else if (rc == 0)
+            rc = vv_engine_get(e, h->hist, version, info.generation, &app, deadline_ns,
+                               &c->distance);
+        if (rc == -ETIMEDOUT && polls)
+            rc = -EAGAIN;
+        if (rc == -EBADMSG)
+            vvi_damage_fail(h, "restore", &info);
+        else if (rc && rc != -ESTALE)
+            vvi_history_say(h, "restore", version, rc);
+    }
     if (rc == 0)
-        rc = vvi_damage_check(c->h, "restore", c->version, 0);
-    return rc ? rc : restore(c);
+        c->size = info.size;
+    pieces_free(&p);
+    vvi_layout_release(NULL, info.user);
+    return rc;
 }
 
 static void restore_ended(const struct call *c, uint64_t start_ns, int rc)
@@ -583,17 +496,26 @@ static void restore_ended(const struct call *c, uint64_t start_ns, int rc)
     vvi_trace_call_end(h, VV_TRACE_CALL_RESTORE, c->version, c->size, rc);
 }
 
-static int call_restore(struct call *call)
+static int restore(struct call *c)
 {
     uint64_t start_ns = vv_now_ns();
-    int rc = call_begins(call, VV_TRACE_CALL_RESTORE);
+    struct varve_history *h = c->h;
+    struct regions r = {.n = 0};
+    int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = make_call(call, restore_call);
-    if (!call->entered)
-        return rc;
-    restore_ended(call, start_ns, rc);
-    vvi_history_leave(call->h);
+    vvi_trace_call(h, VV_TRACE_CALL_RESTORE, c->version);
+    /* What failed with other versions is for other calls to say. */
+    rc = vvi_version_late_error(h, "restore", c->version);
+    if (rc == 0)
+        rc = vvi_damage_check(h, "restore", c->version, 0);
+    if (rc == 0 && (rc = regions_copy(h, c->only, &r)) != 0)
+        vvi_history_say(h, "restore", c->version, rc);
+    while (rc == 0 && (rc = get(c, &r)) == -ESTALE)
+        rc = 0;
+    regions_free(&r);
+    restore_ended(c, start_ns, rc);
+    vvi_history_leave(h);
     return rc;
 }
 
@@ -601,14 +523,14 @@ int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_s
                 int timeout_ms)
 {
     struct call call = call_of(h, version, on, timeout_ms);
-    return call_restore(&call);
+    return restore(&call);
 }
 
 int vvi_restore_to(struct varve_history *h, uint64_t version, const struct vvi_region *region,
                    uint64_t deadline_ns)
 {
     struct call call = {.h = h, .version = version, .deadline_ns = deadline_ns, .only = region};
-    return call_restore(&call);
+    return restore(&call);
 }
 
 int vv_ckpt_read_region(struct varve_history *h, uint64_t version, int region, void *ptr,
@@ -629,29 +551,14 @@ void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint
 
 int varve_restore_for(struct varve_history *h, uint64_t version, int timeout_ms)
 {
-    return vvi_restore(h, version, NULL, timeout_ms);
+    struct call call = call_of(h, version, NULL, timeout_ms);
+    return restore(&call);
 }
 
 int varve_restore(struct varve_history *h, uint64_t version)
 {
-    return varve_restore_for(h, version, -1);
-}
-
-/* ---- rehearsals ---- */
-
-int vvi_rehearse_calls(struct varve_history *h, uint64_t version)
-{
-    /* Nothing could end a wait: what cannot be served at once is not served. */
-    struct call put = call_of(h, version, NULL, 0), get = put;
-    int rc = checkpoint_call(&put);
-    if (put.entered)
-        vvi_history_leave(h);
-    if (rc)
-        return rc;
-    rc = restore_call(&get);
-    if (get.entered)
-        vvi_history_leave(h);
-    return rc ? rc : vv_engine_discard(h->ctx->engine, h->hist, version);
+    struct call call = call_of(h, version, NULL, -1);
+    return restore(&call);
 }
 
 int varve_region_size(struct varve_history *h, uint64_t version, int region, size_t *ret_bytes)

@@ -62,7 +62,6 @@ struct varve_history {
 
     struct vv_mutex lock;
     struct vv_idmap regions; /* of struct vvi_region. Synchronization: lock */
-    size_t ndevice, nhost;   /* those with bytes in device memory, in host memory */
     /* A wait has returned the late error of told_version. Synchronization: lock, both; whether there
      * is one is also looked at without it, relaxed: by a call beside that wait, which may come before
      * or after it. */
@@ -77,9 +76,6 @@ struct varve_history {
 
     _Atomic uint32_t calls;  /* in progress. Relaxed: only tells misuse from use */
     _Atomic uint32_t leases; /* of lease.c, not given back. Relaxed: as calls */
-    /* All protected regions are in device memory, and there are some. Synchronization: relaxed;
-     * seen late, a call is made by another thread than it might have been. */
-    _Atomic bool on_device;
 };
 
 enum vvi_call_kind { VVI_CALL_WRITE, VVI_CALL_READ, VVI_CALL_WAIT, VVI_CALL_KINDS };
@@ -108,12 +104,10 @@ struct varve_ctx {
     struct vv_partner *partner;       /* NULL: no partner copies */
     struct vv_store *write_store, *read_store;
     struct vv_engine *engine;
-    uint32_t trace_id;               /* in traces; never 0 */
-    bool trace_file;                 /* it has a part in the trace file */
-    struct vv_deputy *deputy;        /* NULL: none */
-    struct vvi_rehearsal *rehearsal; /* the deputy's; NULL: none */
-    struct vv_crew *crew;            /* all threads of the context */
-    struct vv_helper *helper;        /* the helper process; NULL: none */
+    uint32_t trace_id;        /* in traces; never 0 */
+    bool trace_file;          /* it has a part in the trace file */
+    struct vv_crew *crew;     /* all threads of the context */
+    struct vv_helper *helper; /* the helper process; NULL: none */
 
     struct vv_mutex lock;
     struct varve_history *histories; /* Synchronization: lock */
@@ -208,9 +202,6 @@ int vvi_checkpoint_of(struct varve_history *h, uint64_t version, const struct vv
                       uint64_t deadline_ns);
 int vvi_restore_to(struct varve_history *h, uint64_t version, const struct vvi_region *region,
                    uint64_t deadline_ns);
-/* What a checkpoint, a restore and a discard of the version do, without an application. See
- * rehearse.c. */
-int vvi_rehearse_calls(struct varve_history *h, uint64_t version);
 /* Counts as a restore of `size` bytes that has been made, without one. */
 void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint64_t start_ns);
 

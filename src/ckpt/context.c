@@ -26,23 +26,16 @@
 
 #include "ckpt/ckpt_private.h"
 #include "ckpt/hooks.h"
-#include "ckpt/rehearse.h"
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/crew.h"
-#include "core/deputy.h"
 #include "core/error.h"
-#include "core/fetch.h"
 #include "core/pid.h"
-#include "core/topo.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "trace/trace.h"
 
 #define DEVICE_WAIT_NS ((int64_t)1000000000)
-
-/* With fewer hardware threads than this the application needs them all. */
-#define DEPUTY_THREADS 4
 
 /* Synchronization: none; see hooks.h. */
 static const struct vv_ckpt_hooks *hooks;
@@ -287,79 +280,11 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
     return vv_engine_open(&cfg, err, err_bytes, &ctx->engine);
 }
 
-/* The engine's, and one of ours. */
-enum { WARM_CALLS = VV_ENGINE_WARMTHS, WARM_STEPS };
-
-/* What the application's calls look at first. Only if nobody has the locks. */
-static void look_at_histories(struct varve_ctx *ctx)
-{
-    enum { HISTORIES = 4, REGIONS = 8 };
-    if (!vv_mutex_trylock(&ctx->lock))
-        return;
-    int n = 0;
-    for (struct varve_history *h = ctx->histories; h && n < HISTORIES; h = h->next, n++) {
-        vv_fetch(h, sizeof(*h));
-        if (vv_mutex_trylock(&h->lock)) {
-            vv_fetch(h->regions.v, VV_MIN(h->regions.n, (size_t)REGIONS) * h->regions.bytes);
-            vv_mutex_unlock(&h->lock);
-        }
-    }
-    vv_mutex_unlock(&ctx->lock);
-}
-
-static void keep_warm(void *arg, unsigned step)
-{
-    struct varve_ctx *ctx = arg;
-    if (step == WARM_CALLS) {
-        vvi_rehearse(ctx->rehearsal);
-        return;
-    }
-    vv_engine_warm(ctx->engine, (enum vv_engine_warmth)step);
-    if (step == VV_ENGINE_WARM_BOOKS)
-        look_at_histories(ctx);
-}
-
-static void deputy_wakes(void *arg)
-{
-    struct varve_ctx *ctx = arg;
-    vv_engine_warm_enter(ctx->engine);
-}
-
-static void deputy_sleeps(void *arg)
-{
-    struct varve_ctx *ctx = arg;
-    vv_engine_warm_leave(ctx->engine);
-}
-
-static int deputy_open(struct varve_ctx *ctx)
-{
-    int mode = ctx->opts.deputy;
-    if (mode == VARVE_DEPUTY_AUTO)
-        mode = ctx->wants_gpu && vv_topo_threads() >= DEPUTY_THREADS ? VARVE_DEPUTY_ON
-                                                                     : VARVE_DEPUTY_OFF;
-    if (mode == VARVE_DEPUTY_OFF || !ctx->device)
-        return 0;
-    struct vv_deputy_opts o = {
-        .warm = keep_warm,
-        .warm_arg = ctx,
-        .warm_steps = WARM_STEPS,
-        .awake = true,
-        .wakes = deputy_wakes,
-        .sleeps = deputy_sleeps,
-    };
-    int rc = vv_engine_warm_start(ctx->engine);
-    if (rc == 0)
-        rc = vvi_rehearsal_open(ctx, &ctx->rehearsal);
-    return rc ? rc : vv_deputy_new(&o, &ctx->deputy);
-}
-
 /* Accepts half-open contexts. What became of the trace file. */
 static int ctx_free(struct varve_ctx *ctx)
 {
     vvi_trace_closing(ctx);
     vvi_publisher_stop(ctx);
-    vv_deputy_free(ctx->deputy);
-    vvi_rehearsal_close(ctx->rehearsal);
     vv_layers_stop(ctx->layers); /* its threads ask the engine */
     vv_engine_close(ctx->engine);
     int traced = vvi_trace_close(ctx); /* all that the engine recorded is in it */
@@ -432,8 +357,6 @@ static int open_rest(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], c
     int rc = stores_open(ctx);
     if (rc == 0)
         rc = engine_open(ctx, rate, err, err_bytes);
-    if (rc == 0)
-        rc = deputy_open(ctx);
     if (rc == 0)
         rc = vvi_trace_open(ctx, err, err_bytes);
     if (rc == 0)

@@ -532,27 +532,15 @@ int varve_history_close(struct varve_history *h)
 
 /* ---- regions ---- */
 
-/* One region has come (1) or goes (-1). */
-static void region_count_locked(struct varve_history *h, const struct vvi_region *region, int sign)
-{
-    if (region->bytes > 0)
-        *(region->kind == VV_MEM_DEVICE ? &h->ndevice : &h->nhost) += (size_t)(ptrdiff_t)sign;
-    atomic_store_explicit(&h->on_device, h->ndevice > 0 && h->nhost == 0, memory_order_relaxed);
-}
-
 static int region_set(struct varve_history *h, const struct vvi_region *region)
 {
     int rc = 0;
     vv_mutex_lock(&h->lock);
     struct vvi_region *there = vv_idmap_find(&h->regions, region->id);
-    if (there) {
-        region_count_locked(h, there, -1);
+    if (there)
         *there = *region;
-    } else {
+    else
         rc = vv_idmap_add(&h->regions, region);
-    }
-    if (rc == 0)
-        region_count_locked(h, region, 1);
     vv_mutex_unlock(&h->lock);
     return rc;
 }
@@ -614,10 +602,8 @@ int varve_unprotect(struct varve_history *h, int region)
         return rc;
     vv_mutex_lock(&h->lock);
     const struct vvi_region *there = vv_idmap_find(&h->regions, region);
-    if (there) {
-        region_count_locked(h, there, -1);
+    if (there)
         vv_idmap_remove(&h->regions, region);
-    }
     vv_mutex_unlock(&h->lock);
     if (!there)
         rc = vvi_fail(h->ctx, &here, -ENOENT, "region %d is not protected", region);

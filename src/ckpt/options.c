@@ -20,7 +20,6 @@ _Static_assert((int)VARVE_LEVEL_COMPLETE == (int)VV_CONFIG_LEVEL_COMPLETE, "same
 _Static_assert((int)VARVE_LOCAL_IO_BUFFERED == (int)VV_CONFIG_LOCAL_IO_BUFFERED, "same order");
 _Static_assert((int)VARVE_POLICY_LRU == (int)VV_CONFIG_POLICY_LRU, "same order");
 _Static_assert((int)VARVE_SPILL_RECORD == (int)VV_CONFIG_SPILL_RECORD, "same order");
-_Static_assert((int)VARVE_DEPUTY_OFF == (int)VV_CONFIG_DEPUTY_OFF, "same order");
 _Static_assert((int)VARVE_POLICY_LRU == (int)VV_POLICY_LRU &&
                    (int)VARVE_POLICY_SCORE_NOW == (int)VV_POLICY_SCORE_NOW,
                "same order");
@@ -49,7 +48,6 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->trace_file, sizeof(o->trace_file), "%s", c->trace_file);
     snprintf(o->stats, sizeof(o->stats), "%s", c->stats);
     snprintf(o->metrics, sizeof(o->metrics), "%s", c->metrics);
-    o->deputy = c->deputy;
     o->ranks = c->ranks;
     o->remote_rate = c->remote_rate;
     o->local_rate = c->local_rate;
@@ -97,7 +95,6 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     text_in(c->trace_file, sizeof(c->trace_file), o->trace_file, sizeof(o->trace_file));
     text_in(c->stats, sizeof(c->stats), o->stats, sizeof(o->stats));
     text_in(c->metrics, sizeof(c->metrics), o->metrics, sizeof(o->metrics));
-    c->deputy = o->deputy;
     c->ranks = o->ranks;
     c->remote_rate = o->remote_rate;
     c->local_rate = o->local_rate;

@@ -7,7 +7,7 @@
  * failure of one is everybody's.
  *
  * Threads: where the transport does not take calls of ours, only threads of the application get here
- * with it, inside of checkpoint, wait, flush and the calls that open and close. The deputy makes none.
+ * with it, inside of checkpoint, wait, flush and the calls that open and close.
  */
 #include <errno.h>
 #include <string.h>

@@ -41,8 +41,6 @@ enum vv_config_policy {
     VV_CONFIG_POLICY_LRU
 };
 
-enum vv_config_deputy { VV_CONFIG_DEPUTY_AUTO, VV_CONFIG_DEPUTY_ON, VV_CONFIG_DEPUTY_OFF };
-
 enum vv_config_spill { VV_CONFIG_SPILL_SHARED, VV_CONFIG_SPILL_RECORD };
 
 enum { VV_CONFIG_TEXT = 1024 };
@@ -79,7 +77,6 @@ struct vv_config {
     int close_timeout_ms;
     int device_id; /* -1: chosen at opening */
     int gds;       /* 0 or 1 */
-    int deputy;    /* enum vv_config_deputy */
     int ranks;
     int partner; /* 0 or 1 */
     int partner_timeout_ms;

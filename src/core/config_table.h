@@ -95,10 +95,6 @@
     X(rate, TEXT, rate, "", "HOP=RATE,...",                                                        \
       "Slow hops down to so many bytes per second, for experiments: d2d, h2h, d2h, h2d, h2f, "     \
       "f2h, f2r, r2f.")                                                                            \
-    X(deputy, ENUM, deputy, "auto", "auto|on|off",                                                 \
-      "A thread that makes calls on device memory for the application while they come often, "     \
-      "because a thread that comes from other work makes them slowly; it keeps one hardware "      \
-      "thread busy meanwhile. auto: with a GPU and at least four hardware threads.")               \
     X(helpers, INT, helpers, "-1", "NUMBER",                                                       \
       "Threads that help to copy within host memory, besides the one that calls: 0 is none, -1 "   \
       "as many as copies gain from, or as there are helper_cores.")                                \

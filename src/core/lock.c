@@ -37,7 +37,7 @@ const char *vv_lock_rank_text(enum vv_lock_rank rank)
 
 #ifdef VV_DEBUG
 
-/* More than there are ranks: locks taken by vv_mutex_trylock come on top. */
+/* More than there are ranks. */
 #define HELD_MAX 32
 
 static _Thread_local struct {
@@ -159,14 +159,6 @@ void vv_mutex_lock(struct vv_mutex *m)
     vv_assert(rc == 0);
     (void)rc;
     note_taken(m);
-}
-
-bool vv_mutex_trylock(struct vv_mutex *m)
-{
-    if (pthread_mutex_trylock(&m->mutex) != 0)
-        return false;
-    note_taken(m);
-    return true;
 }
 
 void vv_mutex_unlock(struct vv_mutex *m)

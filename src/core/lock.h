@@ -64,8 +64,6 @@ struct vv_cond {
 void vv_mutex_init(struct vv_mutex *m, const char *name, enum vv_lock_rank rank);
 void vv_mutex_fini(struct vv_mutex *m);
 void vv_mutex_lock(struct vv_mutex *m);
-/* False if it is held already. A try cannot deadlock, so that it may break the order of ranks. */
-VV_WARN_UNUSED bool vv_mutex_trylock(struct vv_mutex *m);
 void vv_mutex_unlock(struct vv_mutex *m);
 
 /* For vv_assert in `_locked` functions. Always true in release builds, which keep no record. */

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 
-#include "core/fetch.h"
 #include "engine/core_private.h"
 
 const char *vv_hop_name(enum vv_hop hop)
@@ -238,52 +237,6 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     if (pages && core->now_ns > core->used_since_ns)
         ret_stats->utilisation =
             used_page_ns / ((double)pages * (double)(core->now_ns - core->used_since_ns));
-}
-
-/* Of the version that is likely to be restored next. */
-static void fetch_next(const struct vv_core *core, const struct hist *h)
-{
-    const struct vv_object *obj = h->head < h->tail ? vvi_hint_at(h, h->head) : h->newest;
-    const struct vv_copy *copy;
-
-    if (!obj)
-        return;
-    vv_fetch(obj, sizeof(*obj));
-    copy = obj->copy[core->device];
-    vv_fetch(copy, sizeof(*copy) + obj->nchunks * sizeof(copy->page[0]));
-}
-
-static void fetch_heaps(const struct vv_heap *heap)
-{
-    enum { ITEMS = 8 }; /* what is sifted through most */
-
-    for (int kind = 0; kind < HEAP_KINDS; kind++) {
-        vv_fetch(heap[kind].item, VV_MIN(heap[kind].n, (uint32_t)ITEMS) * sizeof(*heap->item));
-        vv_fetch(vv_heap_top(&heap[kind]), sizeof(struct vv_copy));
-    }
-}
-
-void vv_core_fetch(const struct vv_core *core)
-{
-    enum { HISTORIES = 4 };
-    uint32_t want = vvi_nchunks(core, core->largest_bytes);
-
-    if (core->device < 0)
-        return;
-    vv_fetch(core, sizeof(*core));
-    vv_fetch(core->free_orders, sizeof(*core->free_orders));
-    if (want > 0)
-        vv_arena_fetch(&core->tier[core->device].arena, want);
-    for (uint32_t i = 0; i < VV_MIN(core->nhist, (uint32_t)HISTORIES); i++) {
-        const struct hist *h = vvi_hist(core, i);
-        if (!h->used)
-            continue;
-        vv_fetch(h, sizeof(*h));
-        fetch_heaps(h->heap[core->device]);
-        fetch_next(core, h);
-        if (h->newest) /* where the next version will be looked for */
-            (void)vvi_object_find(core, i, h->newest->version + 1);
-    }
 }
 
 void vvi_trace_occupancy(struct vv_core *core)

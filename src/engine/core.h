@@ -444,10 +444,6 @@ struct vv_core_hist_stats {
 void vv_core_get_hist_stats(const struct vv_core *core, uint32_t hist,
                             struct vv_core_hist_stats *ret_stats);
 
-/* Brings what the next put and the next get will look at into the processor's caches. Changes
- * nothing. */
-void vv_core_fetch(const struct vv_core *core);
-
 /* Asserts every invariant; cost grows with everything there is. Returns NULL, or what is wrong. */
 const char *vv_core_check(const struct vv_core *core);
 /* A digest of all state that decides about the future, equal for equal states: for exhaustive

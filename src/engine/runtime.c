@@ -40,7 +40,6 @@ static struct vvi_mover *mover_of(struct vv_engine *e, const struct vv_order *o)
 static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
 {
     struct vvi_mover *m = mover_of(e, o);
-    vv_assert(!e->cfg.still); /* nobody would carry it out */
     e->hist[o->hist].inflight++;
     e->inflight++;
     vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
@@ -137,7 +136,7 @@ static void add_tier(struct vv_engine *e, enum vv_tier_kind kind, uint64_t capac
     e->kind[e->ntiers++] = kind;
     core->tier[core->ntiers].kind = kind;
     core->tier[core->ntiers].capacity_bytes = capacity_bytes;
-    core->tier[core->ntiers].grows = kind == VV_TIER_HOST && !e->cfg.still;
+    core->tier[core->ntiers].grows = kind == VV_TIER_HOST;
     core->ntiers++;
 }
 
@@ -241,12 +240,12 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
         rc = vvi_engine_mem_init(e, err, err_bytes);
     if (rc == 0 && cfg->gds && e->kind[0] == VV_TIER_DEVICE)
         rc = vv_gds_memory_add(cfg->gds, e->base[0], e->base_bytes[0], err, err_bytes);
-    if (rc == 0 && !cfg->still) {
+    if (rc == 0) {
         rc = movers_start(e);
         if (rc)
             snprintf(err, err_bytes, "movers cannot be started: %s", strerror(-rc));
     }
-    if (rc == 0 && !cfg->still) {
+    if (rc == 0) {
         rc = vvi_grow_start(e);
         if (rc)
             snprintf(err, err_bytes, "host cache: no thread for it: %s", strerror(-rc));
@@ -280,7 +279,6 @@ void vv_engine_close(struct vv_engine *e)
     vvi_watcher_fini(e);
 
     vvi_reqs_free(e);
-    vvi_warm_fini(e);
     vv_core_free(e->core);
     if (e->cfg.gds)
         vv_gds_memory_remove(e->cfg.gds);

@@ -38,8 +38,7 @@ struct vv_engine_cfg {
     uint64_t rate[VV_HOP_COUNT];
     uint64_t write_limit; /* bytes/s that the write store lets through; 0: any */
     bool check;           /* assert the core's invariants after every step */
-    bool still;        /* no threads: only requests that memory alone can serve, for rehearsals */
-    uint32_t trace_id; /* of the context, in traces */
+    uint32_t trace_id;    /* of the context, in traces */
 
     /* The `user` words of objects. An object holds one reference, and vv_engine_lookup hands out
      * another. Both are called with the engine's lock held and must not call back. */
@@ -212,29 +211,6 @@ int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_byt
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
 void vv_engine_get_hist_stats(struct vv_engine *e, uint32_t hist,
                               struct vv_core_hist_stats *ret_stats);
-
-/* Prepares vv_engine_warm. The engine has a device. -ENOMEM and what devices return. */
-VV_WARN_UNUSED int vv_engine_warm_start(struct vv_engine *e);
-/* What requests on device memory need, in parts that take some microseconds each. */
-enum vv_engine_warmth {
-    VV_ENGINE_WARM_DEVICE, /* the way through the driver */
-    VV_ENGINE_WARM_BOOKS,  /* what the engine knows */
-    VV_ENGINE_WARMTHS
-};
-/* Called now and then, for one part after the other, by a thread that is about to make such requests,
- * keeps it in its processor's caches. One thread only, not after vv_engine_close began. */
-void vv_engine_warm(struct vv_engine *e, enum vv_engine_warmth what);
-/* The same thread is going to make requests, and has made them for now. In between it stays inside
- * the device, whose operations cost less there. */
-void vv_engine_warm_enter(struct vv_engine *e);
-void vv_engine_warm_leave(struct vv_engine *e);
-
-/* An engine like `e` for requests that nobody makes: it has a few pages of a device on which nothing
- * happens (device/still.h), no host memory and no threads. Closed as any other. */
-int vv_engine_rehearsal_open(const struct vv_engine *e,
-                             struct vv_engine **ret_engine) VV_WARN_UNUSED;
-/* For pieces of such requests: device memory that is not there. */
-void *vv_engine_rehearsal_memory(const struct vv_engine *rehearsal);
 
 /* Tiers as the core numbers them, fast to slow. */
 unsigned vv_engine_tiers(const struct vv_engine *e);

@@ -68,7 +68,6 @@ struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_a
         r->lanes = e->spare_lanes;
         e->spare_lanes = r->lanes->next;
     }
-    atomic_store_explicit(&e->warm.asked, app->pieces[0].ptr, memory_order_relaxed);
     return r;
 }
 
@@ -117,18 +116,6 @@ static int lanes_new(struct vv_engine *e, struct vvi_lanes **ret_lanes)
     }
     *ret_lanes = lanes;
     return 0;
-}
-
-void vvi_lanes_prepare(struct vv_engine *e)
-{
-    struct vvi_lanes *lanes;
-
-    if (lanes_new(e, &lanes))
-        return;
-    vvi_engine_lock(e);
-    lanes->next = e->spare_lanes;
-    e->spare_lanes = lanes;
-    vvi_engine_unlock(e);
 }
 
 /* The application's own work on its memory comes before the first copy on a lane. */

@@ -261,15 +261,6 @@ static void let_pass(struct vv_engine *e)
     }
 }
 
-/* Lets a copy that keeps a thread warm end, and no other begin. */
-static void begin_pinning(struct vv_engine *e)
-{
-    uint64_t until_ns = vv_now_ns() + PASS_MOST_NS;
-    atomic_store_explicit(&e->grow.pinning, true, memory_order_seq_cst);
-    while (atomic_load_explicit(&e->warm.busy, memory_order_seq_cst) && vv_now_ns() < until_ns)
-        sched_yield();
-}
-
 /* Registers the next slice, which is touched, and tells the core. */
 static int add_slice(struct vv_engine *e)
 {
@@ -278,9 +269,7 @@ static int add_slice(struct vv_engine *e)
         return -ECANCELED;
     let_pass(e);
     lap(g, &g->spent.passing_ns);
-    begin_pinning(e);
     int rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
-    atomic_store_explicit(&g->pinning, false, memory_order_seq_cst);
     uint64_t took_ns = lap(g, &g->spent.registering_ns);
     g->spent.slowest_ns = VV_MAX(g->spent.slowest_ns, took_ns);
     g->refused = rc != 0;

@@ -122,7 +122,7 @@ int vvi_engine_mem_init(struct vv_engine *e, char *err, size_t err_bytes)
         if (e->kind[t] != VV_TIER_DEVICE && e->kind[t] != VV_TIER_HOST)
             continue;
         uint64_t bytes = vv_core_tier_pages(e->core, t) * e->cfg.page_bytes;
-        if (bytes == 0 || (e->kind[t] == VV_TIER_HOST && e->cfg.still))
+        if (bytes == 0)
             continue;
         int rc = e->kind[t] == VV_TIER_DEVICE ? device_init(e, t, bytes, err, err_bytes)
                                               : host_init(e, t, bytes, err, err_bytes);

@@ -201,30 +201,11 @@ struct vvi_grow {
     int error;            /* why no more is touched, or 0. Synchronization: lock */
     size_t failed;        /* the first piece that is not, with an error. Synchronization: lock */
     _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
-    _Atomic bool pinning; /* a slice is being registered. Synchronization: with warm.busy, see
-                             warm_device */
     size_t nready; /* Owner: the pinner, before it starts and after it has ended the engine */
     bool refused;  /* the device has refused a slice. Owner: the pinner */
     struct vvi_grow_spent spent; /* Owner: the pinner */
     char text[160];              /* Synchronization: written before `late` is set */
     _Atomic int late;            /* an error that nobody was told of yet */
-};
-
-/* See runtime_warm.c. Owner: the one thread that keeps itself warm; who opens and closes the engine
- * before and after that. */
-struct vvi_warm {
-    struct vv_stream *stream;
-    struct vv_stream *app; /* the application's default stream, only to be asked; NULL: none */
-    struct vv_event *event;
-    void *memory; /* on the device; NULL: nothing is kept warm */
-    bool pending, broken;
-    bool inside; /* the device */
-    unsigned count;
-    /* Memory of the application that a request came with last. It may be gone by now: only to be
-     * asked about. Synchronization: relaxed. */
-    _Atomic(const void *) asked;
-    _Atomic bool busy; /* a call of the driver is under way. Synchronization: with grow.pinning, see
-                          warm_device */
 };
 
 struct vv_engine {
@@ -273,7 +254,6 @@ struct vv_engine {
 
     struct vvi_mover mover[VV_HOP_COUNT]; /* those that have threads */
     struct vvi_watcher watcher;
-    struct vvi_warm warm;
 };
 
 /* Hands out what the core ordered since the last call. Engine lock held. */
@@ -389,17 +369,12 @@ void vvi_device_settle(struct vv_engine *e, struct vv_stream *stream, struct vv_
 void vvi_device_drain(struct vv_engine *e);
 int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 
-/* ---- runtime_warm.c ---- */
-void vvi_warm_fini(struct vv_engine *e);
-
 /* ---- runtime_disk.c ---- */
 /* The history is given up: its requests wait for no rate any more. */
 void vvi_disk_give_up_locked(struct vv_engine *e, uint32_t hist);
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
 
 /* ---- runtime_app.c ---- */
-/* Makes the streams of a request on device memory before the first one comes, if it can. */
-void vvi_lanes_prepare(struct vv_engine *e);
 /* A request for `size` bytes of `app`, NULL if memory is lacking. Engine lock held. */
 /* The threads that help to copy in host memory, started by the first copy that is worth it. NULL:
  * the caller copies alone. */

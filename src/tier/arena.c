@@ -14,7 +14,6 @@
 #include <stdlib.h>
 
 #include "core/assert.h"
-#include "core/fetch.h"
 
 static unsigned bucket_of(uint32_t run)
 {
@@ -164,24 +163,6 @@ uint32_t vv_arena_take_pages(struct vv_arena *arena, uint32_t want, uint32_t *re
         }
     }
     return got;
-}
-
-/* Runs hang in lists, and each of them is found in the one before it: where another processor has given
- * them back, that is one wait for its caches after the other. */
-void vv_arena_fetch(const struct vv_arena *arena, uint32_t want)
-{
-    enum { RUNS = 64, PAGES = 1024 };
-    uint32_t first = want ? run_for(arena, want) : VV_PAGE_NONE;
-
-    want = VV_MIN(want, (uint32_t)PAGES);
-    for (int i = 0; i < RUNS && first != VV_PAGE_NONE && want > 0; i++) {
-        const struct vv_page *head = &arena->page[first];
-        uint32_t n = VV_MIN(want, head->chunk);
-
-        vv_fetch(head, n * sizeof(*head));
-        want -= n;
-        first = head->u.run.next;
-    }
 }
 
 void vv_arena_take_at(struct vv_arena *arena, uint32_t first, uint32_t n)

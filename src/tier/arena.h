@@ -64,9 +64,6 @@ uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got)
 /* Takes up to `want` pages, fewer only when no more are free: the runs that vv_arena_take would take one
  * after the other, but at once, and page by page. Returns how many. */
 uint32_t vv_arena_take_pages(struct vv_arena *arena, uint32_t want, uint32_t *ret_pages);
-/* Brings the records of pages that vv_arena_take_pages would take now, or of the first of them, into the
- * processor's caches. */
-void vv_arena_fetch(const struct vv_arena *arena, uint32_t want);
 /* Takes exactly these pages, all of which must be free. */
 void vv_arena_take_at(struct vv_arena *arena, uint32_t first, uint32_t n);
 void vv_arena_give(struct vv_arena *arena, uint32_t first, uint32_t n);

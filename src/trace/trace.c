@@ -70,7 +70,6 @@ static _Thread_local struct ring *my_ring;
 static _Thread_local uint32_t my_thread;
 static _Thread_local uint32_t my_epoch;
 static _Thread_local const char *my_name;
-static _Thread_local bool my_mute;
 
 _Atomic bool vvi_trace_on;
 
@@ -197,8 +196,6 @@ static void announce(uint32_t now)
 static inline void write_at(uint64_t time_ns, enum vv_trace_kind kind,
                             const uint64_t arg[VV_TRACE_ARGS])
 {
-    if (my_mute)
-        return;
     uint32_t now_epoch = atomic_load_explicit(&epoch, memory_order_relaxed);
     if (__builtin_expect(my_epoch != now_epoch, 0))
         announce(now_epoch);
@@ -223,11 +220,6 @@ static inline void write_at(uint64_t time_ns, enum vv_trace_kind kind,
     /* The record is whole; pairs with the first load in read_slot. */
     atomic_store_explicit(&slot->word[WORD_SEQ], n + 1, memory_order_release);
     atomic_store_explicit(&ring->head, n + 1, memory_order_release);
-}
-
-void vv_trace_mute(bool on)
-{
-    my_mute = on;
 }
 
 void vvi_trace_write(enum vv_trace_kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,

@@ -140,9 +140,6 @@ uint32_t vv_trace_name(const char *text);
  * not say so are the application's, by the names that they have in the system. */
 void vv_trace_thread(const char *name);
 
-/* From now on nothing that the calling thread does is recorded, or it is again. Off at first. */
-void vv_trace_mute(bool on);
-
 /* A number for a context, unique in the process and never 0. */
 uint32_t vv_trace_new_context(void);
 

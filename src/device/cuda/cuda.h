@@ -40,13 +40,6 @@ int vv_device_cuda_open_code(const char **ret_name);
 /* The driver's handle of a stream (CUstream), as an application would pass it to the library. */
 void *vv_device_cuda_native(struct vv_device *d, struct vv_stream *s);
 
-/* Whether a handle of an application's stream means another stream in every thread: the per-thread
- * default stream does. */
-static inline bool vv_device_cuda_stream_of_thread(const void *native)
-{
-    return (uintptr_t)native == 2;
-}
-
 /* Whether this process uses CUDA already: the driver is loaded and initialised, and a context is
  * current in the calling thread or a primary one active. Initialises nothing. */
 bool vv_device_cuda_in_use(void);

@@ -225,70 +225,6 @@ static void a_lost_gpu_is_an_error(void)
 }
 
 /* Options that a program of an earlier version holds end before device_id. */
-/* Whether a restore that hits the device cache does without making the context current. Movers, which
- * may have something to do, do make it so: hence the tries. */
-static bool restores_inside(struct varve_history *h, int tries)
-{
-    bool inside = false;
-
-    for (int i = 0; i < tries && !inside; i++) {
-        unsigned long long before = fake.calls("cuCtxPushCurrent");
-        T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
-        inside = fake.calls("cuCtxPushCurrent") == before;
-    }
-    return inside;
-}
-
-/* A thread that keeps itself warm, as a deputy does, makes its calls inside the device. */
-static void a_warm_thread_stays_inside(void)
-{
-    struct varve_opts o;
-    struct varve_ctx *ctx = NULL;
-    CUcontext cuda;
-    CUdeviceptr at = 0;
-
-    opts_for(VARVE_DEVICE_CUDA, &o);
-    T_OK(varve_opts_set(&o, "deputy", "off")); /* it would be that thread */
-    T_EQ(app.cuDevicePrimaryCtxRetain(&cuda, 0), 0);
-    T_EQ(app.cuCtxPushCurrent(cuda), 0);
-    T_EQ(app.cuMemAlloc(&at, BYTES), 0);
-    T_EQ(app.cuCtxPopCurrent(&cuda), 0);
-    T_OK(varve_open(&o, &ctx));
-    struct varve_history *h = ck_history(ctx, "inside");
-    struct vv_engine *e = ctx->engine;
-    T_OK(varve_protect(h, 0, (void *)at, BYTES));
-    T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
-    T_OK(varve_flush(h, CK_LIMIT_MS));
-    T_OK(vv_engine_warm_start(e));
-    vv_engine_warm_enter(e);
-    /* It asks what they will ask. */
-    unsigned long long asked = fake.calls("cuStreamIsCapturing");
-    unsigned long long pointers = fake.calls("cuPointerGetAttributes");
-    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
-    T_CHECK(fake.calls("cuStreamIsCapturing") > asked);
-    T_CHECK(fake.calls("cuPointerGetAttributes") > pointers);
-    /* But nothing while memory is being registered, which waits for it to end in turn. */
-    atomic_store(&e->grow.pinning, true);
-    asked = fake.calls("cuStreamIsCapturing");
-    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
-    T_EQ(fake.calls("cuStreamIsCapturing"), asked);
-    T_CHECK(!atomic_load(&e->warm.busy));
-    atomic_store(&e->grow.pinning, false);
-    T_CHECK(restores_inside(h, 200));
-    vv_engine_warm_leave(e);
-    T_CHECK(!restores_inside(h, 3));
-    /* The memory of the last call may be gone when it asks. */
-    T_OK(varve_unprotect(h, 0));
-    T_EQ(app.cuCtxPushCurrent(cuda), 0);
-    T_EQ(app.cuMemFree(at), 0);
-    T_EQ(app.cuCtxPopCurrent(&cuda), 0);
-    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
-    vv_engine_warm(e, VV_ENGINE_WARM_DEVICE);
-    T_CHECK(!e->warm.broken);
-    T_OK(varve_close(ctx));
-    T_EQ(app.cuDevicePrimaryCtxRelease(0), 0);
-}
-
 static void short_options_are_not_overrun(void)
 {
     struct {
@@ -330,7 +266,6 @@ int main(void)
     T_RUN(memory_of_another_gpu_is_refused);
     T_RUN(failures_carry_the_code);
     T_RUN(a_lost_gpu_is_an_error);
-    T_RUN(a_warm_thread_stays_inside);
     T_RUN(short_options_are_not_overrun);
     vvi_cuda_driver_unload(&app);
     return t_done();

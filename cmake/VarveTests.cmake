@@ -123,7 +123,7 @@ foreach(file ${program_files})
 endforeach()
 
 # Tests that honour VARVE_TEST_DEVICE run a second time on the CUDA backend, the stand-in for its driver.
-set(cuda_tests unit/device/conformance unit/ckpt/tiers unit/ckpt/regions unit/ckpt/life unit/ckpt/stress
+set(cuda_tests unit/device/conformance unit/ckpt/idle unit/ckpt/tiers unit/ckpt/regions unit/ckpt/life unit/ckpt/stress
     unit/ckpt/threads unit/ckpt/texts unit/ckpt/badinput unit/ckpt/gds fault/ckpt crash/kill)
 foreach(name ${cuda_tests})
     string(REPLACE "/" "_" target ${name})

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "t.h"
 
+#include <dirent.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -199,4 +200,32 @@ uint64_t t_rng_u64(struct t_rng *r)
 uint64_t t_rng_below(struct t_rng *r, uint64_t n)
 {
     return (uint64_t)(((unsigned __int128)t_rng_u64(r) * n) >> 64);
+}
+
+/* 0: it has ended. */
+static uint64_t blocked(const char *tid)
+{
+    char path[300], line[256];
+    unsigned long long n = 0;
+    snprintf(path, sizeof(path), "/proc/self/task/%s/status", tid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "voluntary_ctxt_switches: %llu", &n) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+uint64_t t_others_blocked(void)
+{
+    uint64_t sum = 0;
+    DIR *d = opendir("/proc/self/task");
+    T_CHECK(d != NULL);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && atoi(e->d_name) != gettid())
+            sum += blocked(e->d_name);
+    if (d)
+        closedir(d);
+    return sum;
 }

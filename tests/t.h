@@ -66,6 +66,10 @@ int t_done(void);
 /* A fresh folder, removed at exit by the process that made it. The text lives until then. */
 const char *t_tmpdir(void);
 
+/* How often the threads of this process but the calling one have blocked so far: a thread that sleeps
+ * and looks again does so all the time. */
+uint64_t t_others_blocked(void);
+
 /* From VARVE_TEST_SEED, or a fixed default; printed on failure. */
 uint64_t t_seed(void);
 

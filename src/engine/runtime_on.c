@@ -35,10 +35,6 @@
 #include "engine/spans.h"
 #include "trace/trace.h"
 
-/* With nothing to watch it looks again for a while before it goes to sleep: waking it is a system
- * call, which the next caller would pay for. */
-#define NAP_NS        (50 * VV_NS_PER_US)
-#define NAPS          400
 #define POLL_FIRST_NS (20 * VV_NS_PER_US)
 #define POLL_LAST_NS  (500 * VV_NS_PER_US)
 #define WAIT_STEP_NS  ((int64_t)100000000)
@@ -221,7 +217,6 @@ static void *watcher_main(void *arg)
     struct vvi_watcher *w = &e->watcher;
     struct vvi_batch *list = NULL, **tail;
     uint64_t rest_ns = POLL_FIRST_NS;
-    unsigned naps = 0;
 
     vv_thread_sharpen();
     vv_trace_thread("watcher");
@@ -234,14 +229,6 @@ static void *watcher_main(void *arg)
             w->incoming = NULL;
             rest_ns = POLL_FIRST_NS;
         }
-        if (!list && naps < NAPS && !e->stopping) {
-            naps++;
-            vvi_engine_unlock(e);
-            vv_sleep_until_ns(vv_now_ns() + NAP_NS);
-            vvi_engine_lock(e);
-            continue;
-        }
-        naps = 0;
         if (!list) {
             w->idle = true;
             vvi_engine_wait_locked(e, &w->cond, VV_NEVER_NS);

@@ -35,9 +35,13 @@
 #include "gpufile/gpufile_private.h"
 #include "gpufile/hooks.h"
 
-/* How long a server looks for requests before it rests, and how long it rests. */
-#define LOOK_NS (UINT64_C(1000) * VV_NS_PER_US)
-#define REST_NS (UINT64_C(50) * VV_NS_PER_US)
+/* How long a server looks for requests before it rests, and how long it rests. A GPU cannot wake a
+ * thread of the host, so a server has to look again; without requests it does so less and less often,
+ * such that one that comes at last has waited for a 32nd of the time since the one before. */
+#define LOOK_NS      (UINT64_C(1000) * VV_NS_PER_US)
+#define REST_NS      (UINT64_C(50) * VV_NS_PER_US)
+#define REST_MOST_NS (UINT64_C(4000) * VV_NS_PER_US)
+#define REST_PART    32
 
 /* One request of so many is timed. */
 #define TIMED_EACH 64
@@ -488,16 +492,17 @@ static inline void relax(void)
 
 static void rest(struct work *w)
 {
-    uint64_t now = vv_now_ns();
+    uint64_t now = vv_now_ns(), idle;
 
     if (!w->idle_since)
         w->idle_since = now;
+    idle = now - w->idle_since;
     /* The line is left alone for a moment, or the store that is waited for would wait for us. */
     for (int i = 0; i < 8; i++)
         relax();
-    if (now - w->idle_since > LOOK_NS)
-        vv_sleep_until_ns(now + REST_NS);
-    else if (now - w->idle_since > LOOK_NS / 16)
+    if (idle > LOOK_NS)
+        vv_sleep_until_ns(now + VV_MIN(VV_MAX(idle / REST_PART, REST_NS), REST_MOST_NS));
+    else if (idle > LOOK_NS / 16)
         sched_yield();
 }
 

@@ -517,8 +517,23 @@ static void direct_reads_the_file_that_was_opened(void)
     }
 }
 
+/* Servers without requests look for them now and then only. */
+static void idle_servers_rest(void)
+{
+    struct varve_gpufs_opts o = gf_opts();
+
+    gf_open(&o);
+    usleep(200000);
+    uint64_t before = t_others_blocked();
+    usleep(100000);
+    /* A look every 50 us would be 2000 times for each server. */
+    T_CHECK(t_others_blocked() - before < 200 * o.servers);
+    T_OK(gf_close());
+}
+
 int main(void)
 {
+    T_RUN(idle_servers_rest);
     T_RUN(users_are_counted);
     T_RUN(two_unregister_at_once);
     T_RUN(unregistered_before_it_is_registered);

@@ -30,7 +30,7 @@ test-all: test
 	scripts/test asan tsan mutants
 
 # The same with far more random cases than a gate can afford, every known fault, whose result goes to
-# bench/results/mutants.md, and every case of the crash matrix, whose result goes to bench/results/crash.md.
+# lab/results/mutants.md, and every case of the crash matrix, whose result goes to lab/results/crash.md.
 test-long:
 	@VARVE_TEST_LONG=1 scripts/setup test
 	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev asan tsan mutants

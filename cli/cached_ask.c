@@ -14,7 +14,7 @@
 
 #include "cli/cached.h"
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/common/output.h"
 #include "dataset/order.h"
 
 #define COMMAND  "varve cached"

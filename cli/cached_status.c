@@ -3,9 +3,9 @@
 #include <inttypes.h>
 
 #include "cli/cached.h"
+#include "cli/common/json.h"
 #include "core/bytes.h"
 #include "core/clock.h"
-#include "sim/json.h"
 
 /* X(name, type, value, help) */
 #define FIGURES(X)                                                                                \

@@ -8,7 +8,7 @@
  * says so, and the others go on. Steps of one device or one file share it: a first step opens it,
  * the last one closes it.
  *
- * Ctrl-C ends the process wherever it is: files have no name (sim/probe_disk.c), and the one that
+ * Ctrl-C ends the process wherever it is: files have no name (cli/measure/probe_disk.c), and the one that
  * gets one is written at the very end (probe_config.c).
  */
 #include <errno.h>
@@ -26,16 +26,16 @@
 #include <varve/varve.h>
 
 #include "cli/cli.h"
+#include "cli/common/progress.h"
+#include "cli/measure/probe.h"
+#include "cli/measure/probe_device.h"
+#include "cli/measure/probe_gds.h"
 #include "cli/probe.h"
-#include "cli/progress.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/topo.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
-#include "sim/probe.h"
-#include "sim/probe_device.h"
-#include "sim/probe_gds.h"
 
 #define MIB            (UINT64_C(1) << 20)
 #define STEPS_MAX      128

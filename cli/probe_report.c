@@ -6,9 +6,9 @@
 
 #include <varve/varve.h>
 
+#include "cli/common/json.h"
 #include "cli/probe.h"
 #include "core/bytes.h"
-#include "sim/json.h"
 
 #define SAY(row, ...) snprintf((row)->so, sizeof((row)->so), __VA_ARGS__)
 

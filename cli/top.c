@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/common/json.h"
 #include "cli/files.h"
 #include "cli/top.h"
 #include "core/clock.h"
-#include "sim/json.h"
 #include "stats/prometheus.h"
 
 struct look {

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/report/trace_view.h"
 #include "cli/trace.h"
 #include "core/error.h"
-#include "sim/trace_view.h"
 
 #define COMMAND    "varve trace report"
 #define PATH_BYTES 4096

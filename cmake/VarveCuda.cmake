@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Programs written in CUDA, as users of the library write them: bench/*.cu, examples/*.cu and tests/gpu/*.cu. nvcc compiles and links
+# Programs written in CUDA, as users of the library write them: lab/bench/*.cu, lab/ooc/ooc_gpu.cu, examples/*.cu and tests/gpu/*.cu. nvcc compiles and links
 # them, with the static runtime, so that they run where only a driver is. Machines without nvcc do without.
 
 if(NOT HAVE_NVCC OR VARVE_SANITIZE)
@@ -35,17 +35,17 @@ endfunction()
 # Nobody measures a debug build.
 set(varve_cuda_benches)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    file(GLOB varve_cuda_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cu ${CMAKE_SOURCE_DIR}/examples/*.cu)
+    file(GLOB varve_cuda_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lab/bench/*.cu ${CMAKE_SOURCE_DIR}/lab/ooc/ooc_gpu.cu ${CMAKE_SOURCE_DIR}/examples/*.cu)
 endif()
 foreach(source ${varve_cuda_benches})
     get_filename_component(name ${source} NAME_WE)
     set(libraries)
     if(name STREQUAL "ooc_gpu")
-        set(libraries $<TARGET_FILE:varve_sim>) # all of it but the kernels
+        set(libraries $<TARGET_FILE:varve_lab> $<TARGET_FILE:varve_tool>) # all of it but the kernels
     endif()
     varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin ${libraries})
     if(libraries)
-        add_dependencies(bench_${name} varve_sim)
+        add_dependencies(bench_${name} varve_lab varve_tool)
     endif()
 endforeach()
 

@@ -27,7 +27,7 @@ if(TARGET bench_ooc_gpu)
     install(PROGRAMS ${CMAKE_BINARY_DIR}/bin/ooc_gpu DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/varve)
 endif()
 # Sizes for `varve bench paper`.
-install(FILES bench/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
+install(FILES lab/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
 # To start from with the dataset cache: copied and changed, not used in place.
 install(FILES examples/epochs.py examples/kubernetes.yaml docs/examples/varve-cached.service
         DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/examples)

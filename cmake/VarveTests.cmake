@@ -36,7 +36,7 @@ endforeach()
 
 add_library(varve_testlib STATIC ${helper_files})
 target_include_directories(varve_testlib PUBLIC ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR})
-target_link_libraries(varve_testlib PUBLIC varve_sim varve_static m ${CMAKE_DL_LIBS})
+target_link_libraries(varve_testlib PUBLIC varve_lab varve_static m ${CMAKE_DL_LIBS})
 
 # The stand-in for the CUDA driver, which tests load in place of libcuda.so.1: one as new drivers are, one as old
 # ones are. It is no part of what is installed.
@@ -109,7 +109,7 @@ foreach(file ${program_files})
     if(file MATCHES "/tests/(unit/compat/|model/library)")
         target_link_libraries(t_${target} PRIVATE varve_veloc_static)
     endif()
-    if(file MATCHES "/tests/(unit/(device/|ckpt/|compat/|sim/(shot_run|probe_baseline))|fault/)")
+    if(file MATCHES "/tests/(unit/(device/|ckpt/|compat/|lab/(shot_run|probe_baseline))|fault/)")
         add_dependencies(t_${target} fake_cuda_new fake_cuda_old)
     endif()
     add_test(NAME ${name} COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
@@ -170,10 +170,10 @@ set(cost 1000)
 foreach(name lint/without compat/heat lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
     unit/rtm/identical cli/report unit/kirchhoff/identical unit/ckpt/partner unit/ooc/blocks cli/rtm cli/examples
     explore/interleavings fault/os unit/ooc/tables cli/shot cli/bench_paper dataset/faults_tcp
-    unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/sim/probe_device fault/ckpt unit/dataset/node
+    unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/cli/probe_device fault/ckpt unit/dataset/node
     cli/probe unit/net/talk crash/power unit/ckpt/tiers unit/ckpt/heal unit/engine/runtime_grow "fault/ckpt [cuda]"
     "unit/ckpt/tiers [cuda]" crash/kill lint/headers cli/kirchhoff unit/ckpt/helper_process
-    cli/engines crash/ranks dataset/split cli/cached_forget dataset/lost_tcp dataset/lost_ucx cli/cached lint/format unit/sim/shot_run model/library model/random)
+    cli/engines crash/ranks dataset/split cli/cached_forget dataset/lost_tcp dataset/lost_ucx cli/cached lint/format unit/lab/shot_run model/library model/random)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST ${cost})
         math(EXPR cost "${cost} - 1")

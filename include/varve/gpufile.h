@@ -20,7 +20,7 @@
  *
  * Mapping. A file that is in the page cache and read more than once needs no server: after
  * varve_gpufs_map the GPU reads the page cache itself, at the speed of the link. Mapping costs time
- * (bench/results/gpufile.md) and pins memory; a mapped file keeps its size for kernels, and one that was cut short
+ * (lab/results/gpufile.md) and pins memory; a mapped file keeps its size for kernels, and one that was cut short
  * meanwhile is found out when it is closed.
  *
  * Threads. Calls on one file system may come from several threads; opening and closing it, dropping

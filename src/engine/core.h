@@ -10,7 +10,7 @@
  *   time          `now_ns`, passed in with each of them
  *
  * After every call the caller drains vv_core_next_order() and carries the orders out:
- * engine/runtime with threads, sim/ in virtual time, tests by hand. Calls on one core are made by
+ * engine/runtime with threads, lab/sim in virtual time, tests by hand. Calls on one core are made by
  * one thread at a time (the runtime holds its engine lock).
  *
  * An object is one checkpoint version, cut in chunks of one page each; chunk c covers bytes

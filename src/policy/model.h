@@ -15,7 +15,7 @@
  *
  * Writing and reading back are two phases, each with its own maximum. What this leaves out: latencies,
  * the first record (nothing can be read ahead of it) and how computing is spread over a phase. The
- * bound of sim/bound.h has the last of these, but for one disk; the simulator has all of them.
+ * bound of cli/report/bound.h has the last of these, but for one disk; the simulator has all of them.
  */
 #ifndef VV_POLICY_MODEL_H
 #define VV_POLICY_MODEL_H

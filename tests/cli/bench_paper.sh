@@ -13,7 +13,7 @@ expect() { # STATUS ARGUMENT...
     [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "bench paper $*: $rc, not $want"; }
 }
 figures="5a 5b 6a 6b 7 8a 8b 9a 9b"
-sizes=$SOURCE_DIR/bench/data/rtm-sizes-30x8.csv
+sizes=$SOURCE_DIR/lab/data/rtm-sizes-30x8.csv
 # Under a sanitizer some of them.
 some=
 [ -z "${VARVE_SANITIZE:-}" ] || [ -n "${VARVE_TEST_LONG:-}" ] || { figures="6a 7 8b" some="--figures 6a,7,8b"; }

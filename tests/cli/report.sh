@@ -80,7 +80,7 @@ fi
 [ -z "$(find "$dir" -name '*.new')" ] || fail "half a page is left"
 
 # An invented run, with names that try to bring markup into the page.
-make="$BUILD_DIR/tests/unit/sim/trace_page"
+make="$BUILD_DIR/tests/unit/cli/trace_page"
 [ -x "$make" ] || { echo "skipped: no $make"; exit 77; }
 "$make" make "$dir/page.html" 300
 page "$dir/page.html" sec-pictures sec-errors

@@ -76,7 +76,7 @@ class Page(html.parser.HTMLParser):
 
 
 def read_spans(packed, lanes, labels):
-    """As sim/trace_page.js does; returns how many there are."""
+    """As cli/report/trace_page.js does; returns how many there are."""
     data, at, total = base64.b64decode(packed, validate=True), 0, 0
 
     def number():

@@ -10,7 +10,7 @@ expect() {
     "$VARVE_BIN" sim scale "$@" >"$dir/out" 2>"$dir/err" || rc=$?
     [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
 }
-sizes=$SOURCE_DIR/bench/data/rtm-sizes-30x8.csv
+sizes=$SOURCE_DIR/lab/data/rtm-sizes-30x8.csv
 small="--ckpts 12 --scale 0.0625 --device-cache 10M --host-cache 30M --page 64K --gpus 2,4,8 --node-gpus 4"
 
 expect 0 $small --sizes "$sizes" --csv "$dir/rows.csv" --jobs 2

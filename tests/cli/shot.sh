@@ -17,7 +17,7 @@ keys='all(k in d for k in ("checkpoint_gbps", "restore_gbps", "blocked_checkpoin
  "bound_ratio", "prefetch_distance_mean", "utilisation", "verified"))'
 sound='d["verified"] is True and d["failure"] is None and d["bound_s"] > 0 and d["bound_ratio"] >= 0.98'
 rates=d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M
-sizes=$SOURCE_DIR/bench/data/rtm-sizes-30x8.csv
+sizes=$SOURCE_DIR/lab/data/rtm-sizes-30x8.csv
 
 check() { json "$1" <"$dir/out" || fail "${2:-$1}"; }
 

@@ -66,7 +66,7 @@ def check_includes(root):
                     if RANK[user] < FIRST_FACE:
                         bad.append(f"{path}:{number}: {user} includes the public API")
                 elif match.group(1) == '"':
-                    if top in ("cli", "sim", "tests", "bench"):
+                    if top in ("cli", "lab", "tests"):
                         bad.append(f"{path}:{number}: the library includes {target}")
                     elif "/" in target and top not in RANK:
                         bad.append(f"{path}:{number}: {target} is in no module")

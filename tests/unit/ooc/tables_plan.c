@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../bench/survey.h"
+#include "lab/ooc/survey.h"
 #include "ooc/tables_private.h"
 #include "t.h"
 

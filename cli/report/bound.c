@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bound as a longest path.
+ *
+ * Node n stands for "call n has returned", node 0 for the start; beta(n) is the blocked time so
+ * far. Every edge m -> n of weight w says that beta(n) - beta(m) >= w under any schedule, so
+ * beta(n) is at least the longest path from 0 to n. All edges point forward, so one pass over the
+ * start nodes in ascending order suffices. An edge is a window of calls j..i (start node j - 1),
+ * which lasts the blocked time in it plus the gaps before calls j + 1..i: the gap before call j
+ * lies outside, because the window opens when call j starts.
+ *
+ *   copy      one call: its bytes over the rate of the first copy.
+ *   write     what was put in j..i and is live when i returns, less what fits above the hop, has
+ *             gone down.
+ *   restore   the distinct objects that calls j..i read and that existed before j, less what was
+ *             above the hop when j started, have come up.
+ *   cross     for a cut m inside the window, both at once: a byte above the hop at m saves one
+ *             crossing if it was put in j..m or is read in m+1..i, and two if both.
+ *
+ * A window never spans a fence: the time of the fence belongs to nobody. Leaving edges out only
+ * lowers the bound, so very long scripts are handled by taking fewer start nodes and cuts.
+ *
+ * A life is one put of a version until it is discarded or read for the last time; it is live at
+ * nodes put .. dead - 1. With a version that is consumed by its read, the read's own node is the
+ * first at which it is dead.
+ *
+ * Pure computation, no thread. What could go wrong: a rate that is lower than what the hop can
+ * really do makes the result too large, and then it is no bound; see docs/bound.md.
+ */
+#include "cli/report/bound.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define NONE SIZE_MAX
+
+/* A fraction of a second's worth of edges. */
+static const double max_edges = 2e8;
+
+enum edge { EDGE_COPY, EDGE_WRITE, EDGE_RESTORE, EDGE_CROSS };
+
+struct life {
+    double bytes;
+    size_t put;  /* the call that wrote it                       */
+    size_t dead; /* the first node at which it need not be kept  */
+    size_t next_dying;
+};
+
+struct call {
+    enum bound_kind kind;
+    size_t life;
+    size_t prev_get;    /* the read of the same life before this one, 0 if none */
+    size_t dying;       /* list of lives whose `dead` is this node             */
+    size_t segment_end; /* the last call before the next fence               */
+    double gap_until_s; /* gaps before calls 1..this, added up                */
+};
+
+/* A version and the life it has now. */
+struct entry {
+    uint64_t version;
+    size_t life;
+    size_t last_get;
+};
+
+struct graph {
+    const struct bound_params *params;
+    struct call *calls; /* 1..nr_calls */
+    size_t nr_calls;
+    struct life *lives;
+    size_t nr_lives;
+    struct entry *entries; /* sorted by version */
+    size_t nr_entries;
+    size_t *cuts; /* calls that write and are followed by one that reads */
+    size_t nr_cuts;
+    double *cut_written; /* for the start node at hand: bytes put since and live at the cut */
+    double *beta;
+    size_t *from;
+    enum edge *kind;
+};
+
+static void graph_fini(struct graph *g)
+{
+    free(g->calls);
+    free(g->lives);
+    free(g->entries);
+    free(g->cuts);
+    free(g->cut_written);
+    free(g->beta);
+    free(g->from);
+    free(g->kind);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    uint64_t x = ((const struct entry *)a)->version, y = ((const struct entry *)b)->version;
+
+    return x < y ? -1 : x > y;
+}
+
+static struct entry *find_entry(struct graph *g, uint64_t version)
+{
+    struct entry key = {.version = version};
+
+    return bsearch(&key, g->entries, g->nr_entries, sizeof(key), compare_entries);
+}
+
+static void collect_versions(struct graph *g, const struct bound_event *events, size_t nr_events)
+{
+    size_t n = 0, unique = 0;
+
+    for (size_t i = 0; i < nr_events; i++)
+        if (events[i].kind == BOUND_PUT)
+            g->entries[n++] = (struct entry){events[i].version, NONE, 0};
+    qsort(g->entries, n, sizeof(*g->entries), compare_entries);
+    for (size_t i = 0; i < n; i++)
+        if (unique == 0 || g->entries[i].version != g->entries[unique - 1].version)
+            g->entries[unique++] = g->entries[i];
+    g->nr_entries = unique;
+}
+
+static int graph_alloc(struct graph *g, size_t nr_events)
+{
+    size_t n = nr_events + 1;
+
+    g->calls = calloc(n, sizeof(*g->calls));
+    g->lives = calloc(n, sizeof(*g->lives));
+    g->entries = calloc(n, sizeof(*g->entries));
+    g->cuts = calloc(n, sizeof(*g->cuts));
+    g->cut_written = calloc(n, sizeof(*g->cut_written));
+    g->beta = calloc(n, sizeof(*g->beta));
+    g->from = calloc(n, sizeof(*g->from));
+    g->kind = calloc(n, sizeof(*g->kind));
+    if (!g->calls || !g->lives || !g->entries || !g->cuts || !g->cut_written || !g->beta ||
+        !g->from || !g->kind)
+        return -ENOMEM;
+    return 0;
+}
+
+/* The life ends: it need not be kept at node `dead` and after. A node past the last call is no
+ * window's end, so such a death changes nothing. */
+static void end_life(struct graph *g, struct entry *e, size_t dead)
+{
+    g->lives[e->life].dead = dead;
+    e->life = NONE;
+}
+
+static int add_call(struct graph *g, const struct bound_event *ev)
+{
+    struct entry *e = find_entry(g, ev->version);
+    size_t n = ++g->nr_calls;
+    struct call *call = &g->calls[n];
+
+    call->kind = ev->kind;
+    call->gap_until_s = g->calls[n - 1].gap_until_s + (double)ev->gap_ns * 1e-9;
+    if (ev->kind == BOUND_PUT) {
+        if (e->life != NONE)
+            return -EINVAL;
+        e->life = g->nr_lives++;
+        e->last_get = 0;
+        g->lives[e->life] = (struct life){(double)ev->bytes, n, NONE, NONE};
+        call->life = e->life;
+        return 0;
+    }
+    if (!e || e->life == NONE)
+        return -EINVAL;
+    call->life = e->life;
+    call->prev_get = e->last_get;
+    e->last_get = n;
+    if (g->params->consume_once)
+        end_life(g, e, n);
+    return 0;
+}
+
+/* Turns events into calls; the segments are filled in from the fences. */
+static int build_calls(struct graph *g, const struct bound_event *events, size_t nr_events)
+{
+    size_t segment_start = 1;
+
+    for (size_t i = 0; i < nr_events; i++) {
+        const struct bound_event *ev = &events[i];
+        struct entry *e;
+        int rc;
+
+        switch (ev->kind) {
+        case BOUND_PUT:
+        case BOUND_GET:
+            rc = add_call(g, ev);
+            if (rc < 0)
+                return rc;
+            break;
+        case BOUND_DISCARD:
+            e = find_entry(g, ev->version);
+            if (!e || e->life == NONE)
+                return -EINVAL;
+            /* Between two calls: still kept when the one before returns. */
+            end_life(g, e, g->nr_calls + 1);
+            break;
+        case BOUND_FENCE:
+            for (; segment_start <= g->nr_calls; segment_start++)
+                g->calls[segment_start].segment_end = g->nr_calls;
+            break;
+        default:
+            return -EINVAL;
+        }
+    }
+    for (; segment_start <= g->nr_calls; segment_start++)
+        g->calls[segment_start].segment_end = g->nr_calls;
+    return 0;
+}
+
+static void index_deaths_and_cuts(struct graph *g)
+{
+    for (size_t n = 0; n <= g->nr_calls; n++)
+        g->calls[n].dying = NONE;
+    for (size_t i = 0; i < g->nr_lives; i++) {
+        struct life *life = &g->lives[i];
+
+        if (life->dead > g->nr_calls)
+            continue;
+        life->next_dying = g->calls[life->dead].dying;
+        g->calls[life->dead].dying = i;
+    }
+    for (size_t n = 1; n < g->nr_calls; n++)
+        if (g->calls[n].kind == BOUND_PUT && g->calls[n + 1].kind == BOUND_GET &&
+            g->calls[n].segment_end > n)
+            g->cuts[g->nr_cuts++] = n;
+}
+
+static void relax(struct graph *g, size_t from, size_t to, double weight, enum edge kind)
+{
+    if (g->beta[from] + weight > g->beta[to]) {
+        g->beta[to] = g->beta[from] + weight;
+        g->from[to] = from;
+        g->kind[to] = kind;
+    }
+}
+
+static void relax_copy(struct graph *g, size_t n)
+{
+    double bps = g->calls[n].kind == BOUND_PUT ? g->params->put_copy_bps : g->params->get_copy_bps;
+    double seconds = bps > 0 ? g->lives[g->calls[n].life].bytes / bps : 0;
+
+    relax(g, n - 1, n, seconds, EDGE_COPY);
+    /* A free copy is still an edge: the path must not end here. */
+    if (g->beta[n] <= g->beta[n - 1]) {
+        g->beta[n] = g->beta[n - 1];
+        g->from[n] = n - 1;
+        g->kind[n] = EDGE_COPY;
+    }
+}
+
+/* Write and restore windows that open at call j. Leaves in cut_written what the cross windows need.
+ */
+static void relax_windows(struct graph *g, size_t j, size_t first_cut)
+{
+    double written = 0, read = 0;
+    size_t cut = first_cut;
+
+    for (size_t i = j; i <= g->calls[j].segment_end; i++) {
+        const struct call *call = &g->calls[i];
+        double gaps = call->gap_until_s - g->calls[j].gap_until_s;
+        double bytes = g->lives[call->life].bytes;
+
+        for (size_t d = call->dying; d != NONE; d = g->lives[d].next_dying)
+            if (g->lives[d].put >= j)
+                written -= g->lives[d].bytes;
+        if (call->kind == BOUND_PUT)
+            written += bytes;
+        else if (g->lives[call->life].put < j && call->prev_get < j)
+            read += bytes;
+        if (cut < g->nr_cuts && g->cuts[cut] == i)
+            g->cut_written[cut++] = written;
+        for (size_t h = 0; h < g->params->nr_hops; h++) {
+            const struct bound_hop *hop = &g->params->hops[h];
+
+            if (hop->down_bps > 0)
+                relax(g, j - 1, i, (written - hop->above_bytes) / hop->down_bps - gaps, EDGE_WRITE);
+            if (hop->up_bps > 0)
+                relax(g, j - 1, i, (read - hop->above_bytes) / hop->up_bps - gaps, EDGE_RESTORE);
+        }
+    }
+}
+
+/* The fewest bytes that must cross, both directions added up, when `written` were put before the
+ * cut, `read` are read after it, `shared` are in both, and `above` fit above the hop at the cut. */
+static double cross_bytes(double written, double read, double shared, double above)
+{
+    double twice = fmin(above, shared);
+    double once = fmin(above - twice, written + read - 2 * shared);
+
+    return written + read - 2 * twice - once;
+}
+
+static void relax_cross(struct graph *g, size_t j, size_t first_cut, size_t cut_stride)
+{
+    size_t end = g->calls[j].segment_end;
+
+    for (size_t c = first_cut; c < g->nr_cuts && g->cuts[c] < end; c++) {
+        size_t m = g->cuts[c];
+        double read = 0, shared = 0;
+
+        if (c % cut_stride != 0)
+            continue;
+        for (size_t i = m + 1; i <= end; i++) {
+            const struct call *call = &g->calls[i];
+            const struct life *life = &g->lives[call->life];
+            double gaps = call->gap_until_s - g->calls[j].gap_until_s;
+
+            if (call->kind != BOUND_GET || life->put > m || call->prev_get > m)
+                continue;
+            read += life->bytes;
+            if (life->put >= j)
+                shared += life->bytes;
+            for (size_t h = 0; h < g->params->nr_hops; h++) {
+                const struct bound_hop *hop = &g->params->hops[h];
+                double bps = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
+                double bytes = cross_bytes(g->cut_written[c], read, shared, hop->above_bytes);
+
+                /* A direction without limit makes the two together unlimited as well. */
+                if (hop->down_bps > 0 && hop->up_bps > 0)
+                    relax(g, j - 1, i, bytes / bps - gaps, EDGE_CROSS);
+            }
+        }
+    }
+}
+
+static void longest_path(struct graph *g)
+{
+    double n = (double)g->nr_calls;
+    size_t start_stride = (size_t)(n * n / max_edges) + 1;
+    size_t cut_stride = (size_t)(n * n * (double)g->nr_cuts / 8 / max_edges) + 1;
+    size_t first_cut = 0;
+
+    for (size_t j = 1; j <= g->nr_calls; j++) {
+        while (first_cut < g->nr_cuts && g->cuts[first_cut] < j)
+            first_cut++;
+        relax_copy(g, j);
+        if ((j - 1) % start_stride != 0)
+            continue;
+        relax_windows(g, j, first_cut);
+        relax_cross(g, j, first_cut, cut_stride);
+    }
+}
+
+static struct bound_result trace_path(const struct graph *g)
+{
+    struct bound_result r = {.total_s = g->beta[g->nr_calls]};
+
+    for (size_t n = g->nr_calls; n > 0; n = g->from[n]) {
+        double seconds = g->beta[n] - g->beta[g->from[n]];
+
+        switch (g->kind[n]) {
+        case EDGE_COPY:
+            r.copy_s += seconds;
+            break;
+        case EDGE_WRITE:
+            r.write_s += seconds;
+            break;
+        case EDGE_RESTORE:
+            r.restore_s += seconds;
+            break;
+        case EDGE_CROSS:
+            r.cross_s += seconds;
+            break;
+        }
+    }
+    return r;
+}
+
+static bool is_amount(double x)
+{
+    return isfinite(x) && x >= 0;
+}
+
+static bool params_valid(const struct bound_params *p)
+{
+    if (!is_amount(p->put_copy_bps) || !is_amount(p->get_copy_bps) || (p->nr_hops && !p->hops))
+        return false;
+    for (size_t h = 0; h < p->nr_hops; h++) {
+        const struct bound_hop *hop = &p->hops[h];
+
+        if (!is_amount(hop->above_bytes) || !is_amount(hop->down_bps) || !is_amount(hop->up_bps) ||
+            !is_amount(hop->both_bps))
+            return false;
+    }
+    return true;
+}
+
+int bound_compute(const struct bound_event *events, size_t nr_events,
+                  const struct bound_params *params, struct bound_result *ret_result)
+{
+    return bound_compute_calls(events, nr_events, params, NULL, ret_result);
+}
+
+int bound_compute_calls(const struct bound_event *events, size_t nr_events,
+                        const struct bound_params *params, double *ret_at_s,
+                        struct bound_result *ret_result)
+{
+    struct graph g = {.params = params};
+    int rc;
+
+    if (!params || !ret_result || (nr_events && !events) || !params_valid(params))
+        return -EINVAL;
+    rc = graph_alloc(&g, nr_events);
+    if (rc == 0) {
+        collect_versions(&g, events, nr_events);
+        rc = build_calls(&g, events, nr_events);
+    }
+    if (rc == 0) {
+        index_deaths_and_cuts(&g);
+        longest_path(&g);
+        *ret_result = trace_path(&g);
+        for (size_t n = 1; n <= g.nr_calls && ret_at_s; n++)
+            ret_at_s[n - 1] = g.beta[n];
+    }
+    graph_fini(&g);
+    return rc;
+}

@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve bench gpufile: the experiments of the paper on readahead in GPU files, run anew: page sizes with and
+ * without readahead, files larger than the cache, random records, and fourteen programs, against the
+ * ways that the paper compares with and against what a good programmer would write without it.
+ *
+ * bench_gpufile_parts.c   the experiments, row by row
+ * bench_gpufile_read.c    the ways to get files into the memory of the GPU
+ * bench_gpufile_rates.c   what limits them, and what is predicted from that
+ * bench_gpufile_page.c    tables, charts and the page
+ *
+ * All runs are made by one process, on the GPU or on the emulated device. Results are written after each
+ * experiment, so that a run that is cut short leaves what it has, and --resume adds to what is there.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/face.h"
+#include "cli/cli.h"
+#include "cli/common/output.h"
+#include "core/bytes.h"
+#include "core/config.h"
+#include "lab/gpufile/bench_gpufile.h"
+#include "lab/gpufile/gf_kernels.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define GIB (KIB * MIB)
+
+volatile sig_atomic_t gfb_interrupted;
+
+static const char *const part_names[GFB_PART_NR] = {
+    [GFB_PAGES] = "2",   [GFB_AHEAD] = "9",   [GFB_LARGE] = "10",  [GFB_MOSAIC] = "mosaic",
+    [GFB_HITS] = "hits", [GFB_APPS] = "apps", [GFB_HALF] = "half", [GFB_COLD] = "cold",
+};
+
+static const struct {
+    const char *name, *title;
+} modes[GFB_MODE_NR] = {
+    [GFB_CPU] = {"cpu", "one thread, then a copy"},
+    [GFB_DOUBLE] = {"double", "threads with double buffers"},
+    [GFB_GPUFS_4K] = {"gpufs-4k", "GPUfs mode, 4 KiB pages"},
+    [GFB_GPUFS_64K] = {"gpufs-64k", "GPUfs mode, 64 KiB pages"},
+    [GFB_PREFETCH_GLOBAL] = {"prefetch-global", "paper's readahead"},
+    [GFB_PREFETCH] = {"prefetch", "paper's readahead and replacement"},
+    [GFB_PREFETCH_MANY] = {"prefetch-many",
+                           "paper's readahead and replacement, as many threads as Varve"},
+    [GFB_VARVE_KEPT] = {"varve-kept", "Varve, pages kept"},
+    [GFB_VARVE] = {"varve", "Varve"},
+    [GFB_VARVE_MAPPED] = {"varve-mapped", "Varve, mapped"},
+};
+
+const char *gfb_mode_name(enum gfb_mode mode)
+{
+    return modes[mode].name;
+}
+
+const char *gfb_mode_title(enum gfb_mode mode)
+{
+    return modes[mode].title;
+}
+
+const char *gfb_part_name(enum gfb_part part)
+{
+    return part_names[part];
+}
+
+bool gfb_is_ours(enum gfb_mode mode)
+{
+    return mode >= GFB_VARVE_KEPT;
+}
+
+bool gfb_is_paper(enum gfb_mode mode)
+{
+    return mode >= GFB_GPUFS_4K && mode <= GFB_PREFETCH_MANY;
+}
+
+static void usage(FILE *f)
+{
+    fprintf(
+        f,
+        "usage: " GFB_COMMAND " [OPTION]...\n\n"
+        "Runs the experiments of the paper on readahead in files that GPU kernels read, and\n"
+        "compares what the library does with its ways, and with reading and copying. Writes\n"
+        "tables, charts and a page. Every word that was read is compared, every result too.\n\n"
+        "  --out FOLDER      where tables, charts and index.html go (gpufile-bench)\n"
+        "  --folder FOLDER   where the files to be read are made ($TMPDIR, or /tmp)\n"
+        "  --device NAME     cuda, host (emulated), or auto: a GPU if there is one (auto)\n"
+        "  --only LIST       of 2 (page sizes), 9 (readahead), 10 (files larger than the\n"
+        "                    cache), mosaic (random records), hits, apps (Figures 11, 12), half\n"
+        "                    (13, 14: a cache of half the input), cold (all)\n"
+        "  --apps LIST       of hotspot, lud, backprop, bfs, dwt2d, nw, pathfinder, stencil,\n"
+        "                    2dconv, 3dconv, gesummv, mvt, bicg, atax (all)\n"
+        "  --modes LIST      of cpu, double, gpufs-4k, gpufs-64k, prefetch-global, prefetch,\n"
+        "                    prefetch-many, varve-kept, varve, varve-mapped (all)\n"
+        "  --scale X         inputs of the programs, in times the paper's (8; emulated: 1/4096)\n"
+        "  --bytes SIZE      the file that is read from its start to its end (4G; 1M)\n"
+        "  --mosaic SIZE     the file with records of 4 KiB (19G; 4M)\n"
+        "  --records SIZE    how much of them is read (12G; 256K)\n"
+        "  --servers N       threads, where they are not the paper's four or one (processors less\n"
+        "                    two, 1 to 14)\n"
+        "  --blocks N        of the kernel that reads --bytes (120; 4)\n"
+        "  --threads N       of a block (512; 4)\n"
+        "  --runs N          the best of so many (3; 1)\n"
+        "  --cold            nothing in the page cache before a run, and ours reads past it\n"
+        "  --short           a quarter of the programs' inputs and of --mosaic, half of --bytes,\n"
+        "                    one run\n"
+        "  --time-limit S    start nothing after so many seconds; exit status 1 if it was reached\n"
+        "  --resume          keep the rows that are in --out already, and say how many\n"
+        "  --seed N          of what is in the files (1)\n"
+        "  --list            say what would run, and do nothing\n"
+        "  --json            print one JSON object\n"
+        "  --help            this text\n");
+}
+
+/* ---- the command line ---- */
+
+static int parse_names(const char *list, const char *(*name)(int), int n, unsigned *ret_bits)
+{
+    char word[64];
+    unsigned bits = 0;
+
+    while (output_next_word(&list, word, sizeof(word))) {
+        int i = 0;
+
+        while (i < n && strcmp(name(i), word) != 0)
+            i++;
+        if (i == n)
+            return -EINVAL;
+        bits |= 1u << i;
+    }
+    *ret_bits = bits;
+    return bits && !*list ? 0 : -EINVAL;
+}
+
+static const char *part_at(int i)
+{
+    return part_names[i];
+}
+
+static const char *mode_at(int i)
+{
+    return modes[i].name;
+}
+
+static const char *app_at(int i)
+{
+    return gf_apps[i].name;
+}
+
+static int parse_u32(const char *value, uint64_t max, uint32_t *ret)
+{
+    uint64_t v;
+    size_t one;
+    int rc = output_parse_list(value, max, &v, 1, &one);
+
+    if (rc == 0)
+        *ret = (uint32_t)v;
+    return rc;
+}
+
+static int parse_double(const char *value, double *ret)
+{
+    char *end;
+    double v = strtod(value, &end);
+
+    /* A fraction, too: 1/4096. */
+    if (end != value && *end == '/')
+        v /= strtod(end + 1, &end);
+    if (end == value || *end || !(v > 0 && v <= 1e6))
+        return -EINVAL;
+    *ret = v;
+    return 0;
+}
+
+static int set_size(int id, const char *value, struct gfb_opts *o)
+{
+    uint64_t *to = id == 'b' ? &o->bytes : id == 'm' ? &o->mosaic_bytes : &o->records_bytes;
+    int rc = vv_bytes_parse(value, to);
+
+    *to = *to / 4096 * 4096;
+    return rc ? rc : *to < 16 * 4096 || *to > 1024 * GIB ? -EINVAL : 0;
+}
+
+static int set_option(int id, const char *value, struct gfb_opts *o)
+{
+    uint32_t seed = 0;
+
+    switch (id) {
+    case 'o':
+        o->out = value;
+        return 0;
+    case 'f':
+        o->folder = value;
+        return strlen(value) < GFB_PATH - 64 ? 0 : -EINVAL;
+    case 'd':
+        o->device = vv_config_device_word(value);
+        return strcmp(o->device, "auto") == 0 || strcmp(o->device, "cuda") == 0 ||
+                       strcmp(o->device, "host") == 0
+                   ? 0
+                   : -EINVAL;
+    case 'n':
+        return parse_names(value, part_at, GFB_PART_NR, &o->parts);
+    case 'a':
+        return parse_names(value, app_at, GF_APP_NR, &o->apps);
+    case 'M':
+        return parse_names(value, mode_at, GFB_MODE_NR, &o->modes);
+    case 'x':
+        return parse_double(value, &o->scale);
+    case 'b':
+    case 'm':
+    case 'r':
+        return set_size(id, value, o);
+    case 's':
+        return parse_u32(value, GFB_SERVERS_MAX, &o->servers);
+    case 'B':
+        return parse_u32(value, 4096, &o->blocks);
+    case 'T':
+        return parse_u32(value, 512, &o->threads);
+    case 'R':
+        return parse_u32(value, 100, &o->runs);
+    case 't':
+        return parse_double(value, &o->time_limit_s);
+    default:
+        if (parse_u32(value, UINT32_MAX, &seed) < 0)
+            return -EINVAL;
+        o->seed = seed;
+        return 0;
+    }
+}
+
+static int parse(int argc, char **argv, struct gfb_opts *o)
+{
+    static const struct option options[] = {
+        {"out", required_argument, NULL, 'o'},
+        {"folder", required_argument, NULL, 'f'},
+        {"device", required_argument, NULL, 'd'},
+        {"only", required_argument, NULL, 'n'},
+        {"apps", required_argument, NULL, 'a'},
+        {"modes", required_argument, NULL, 'M'},
+        {"scale", required_argument, NULL, 'x'},
+        {"bytes", required_argument, NULL, 'b'},
+        {"mosaic", required_argument, NULL, 'm'},
+        {"records", required_argument, NULL, 'r'},
+        {"servers", required_argument, NULL, 's'},
+        {"blocks", required_argument, NULL, 'B'},
+        {"threads", required_argument, NULL, 'T'},
+        {"runs", required_argument, NULL, 'R'},
+        {"time-limit", required_argument, NULL, 't'},
+        {"seed", required_argument, NULL, 'S'},
+        {"cold", no_argument, NULL, 1},
+        {"short", no_argument, NULL, 2},
+        {"resume", no_argument, NULL, 3},
+        {"list", no_argument, NULL, 4},
+        {"json", no_argument, NULL, 5},
+        {"help", no_argument, NULL, 6},
+        {0},
+    };
+    int id, index;
+
+    while ((id = getopt_long(argc, argv, "", options, &index)) != -1) {
+        if (id == '?')
+            return -EINVAL;
+        if (id > 6 && set_option(id, optarg, o) < 0) {
+            fprintf(stderr, GFB_COMMAND ": --%s: '%s' makes no sense; --help says what does\n",
+                    options[index].name, optarg);
+            return -EINVAL;
+        }
+        o->cold |= id == 1;
+        o->is_short |= id == 2;
+        o->resume |= id == 3;
+        o->list |= id == 4;
+        o->json |= id == 5;
+        if (id == 6)
+            return 1;
+    }
+    if (optind < argc) {
+        fprintf(stderr, GFB_COMMAND ": what is '%s'?\n", argv[optind]);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* What was not given depends on the device. */
+static void fill_in(struct gfb *b)
+{
+    struct gfb_opts *o = &b->o;
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    bool e = b->emulated;
+    uint64_t less = o->is_short ? 4 : 1, half = o->is_short ? 2 : 1;
+
+    if (!o->servers)
+        o->servers = e || n <= 3 ? 2 : n >= 16 ? 14 : (uint32_t)n - 2;
+    if (!o->blocks)
+        o->blocks = e ? 4 : 120;
+    if (!o->threads)
+        o->threads = e ? 4 : 512;
+    if (!o->runs)
+        o->runs = e || o->is_short ? 1 : 3;
+    if (o->scale == 0)
+        o->scale = (e ? 1.0 / 4096 : 8) / (double)less;
+    if (!o->bytes)
+        o->bytes = (e ? MIB : 4 * GIB) / half;
+    if (!o->mosaic_bytes)
+        o->mosaic_bytes = (e ? 4 * MIB : 19 * GIB) / less;
+    if (!o->records_bytes)
+        o->records_bytes = e ? 256 * KIB : 12 * GIB;
+}
+
+/* ---- rows ---- */
+
+const struct gfb_row *gfb_find(const struct gfb *b, const char *part, const char *group,
+                               const char *mode)
+{
+    for (size_t i = 0; i < b->rows.nr; i++) {
+        const struct gfb_row *r = &b->rows.row[i];
+
+        if (strcmp(r->part, part) == 0 && strcmp(r->group, group) == 0 &&
+            strcmp(r->mode, mode) == 0)
+            return r;
+    }
+    return NULL;
+}
+
+struct gfb_row *gfb_row(struct gfb *b, const char *part, const char *group, const char *mode)
+{
+    struct gfb_row *r = (struct gfb_row *)(uintptr_t)gfb_find(b, part, group, mode);
+
+    if (!r && b->rows.nr == b->rows.cap) {
+        size_t cap = b->rows.cap ? 2 * b->rows.cap : 64;
+        struct gfb_row *more = realloc(b->rows.row, cap * sizeof(*more));
+
+        if (!more)
+            return NULL;
+        b->rows.row = more;
+        b->rows.cap = cap;
+    }
+    if (!r)
+        r = &b->rows.row[b->rows.nr++];
+    *r = (struct gfb_row){.predicted_s = NAN};
+    snprintf(r->part, sizeof(r->part), "%s", part);
+    snprintf(r->group, sizeof(r->group), "%s", group);
+    snprintf(r->mode, sizeof(r->mode), "%s", mode);
+    return r;
+}
+
+int gfb_fail(struct gfb *b, int rc, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(b->error, sizeof(b->error), fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+bool gfb_over(const struct gfb *b)
+{
+    return gfb_interrupted ||
+           (b->o.time_limit_s > 0 && gfb_now_s() - b->started_s > b->o.time_limit_s);
+}
+
+/* ---- opening ---- */
+
+static int open_context(struct gfb *b, int32_t device)
+{
+    struct varve_opts o;
+    int rc = varve_opts_init(&o, sizeof(o));
+
+    if (rc)
+        return rc;
+    o.device = device;
+    o.device_cache = o.host_cache = 0;
+    return varve_open(&o, &b->ctx);
+}
+
+/* What the driver said, which the library has put down; the error alone would not tell what is to be done. */
+static int no_gpu(struct gfb *b, int rc)
+{
+    struct varve_error e = {.error_size = sizeof(e)};
+    bool told = varve_last_error(NULL, &e) == 0 && e.err == rc;
+
+    return gfb_fail(b, rc, "no GPU: %s", told ? e.text : varve_strerror(rc));
+}
+
+static int open_device(struct gfb *b)
+{
+    bool host = strcmp(b->o.device, "host") == 0;
+    struct vv_device_info info;
+    int rc = host ? -ENODEV : open_context(b, VARVE_DEVICE_CUDA);
+
+    if (rc == 0 && !vv_ckpt_device(b->ctx))
+        rc = -ENODEV;
+    if (rc == 0)
+        rc = gf_gpu_new(vv_ckpt_device(b->ctx), false, b->error, sizeof(b->error), &b->gpu);
+    else if (!host)
+        (void)no_gpu(b, rc);
+    if (rc && strcmp(b->o.device, "cuda") == 0)
+        return rc;
+    if (rc) {
+        if (!host)
+            fprintf(stderr, GFB_COMMAND ": %s; the device is emulated\n", b->error);
+        (void)varve_close(b->ctx);
+        b->ctx = NULL;
+        b->emulated = true;
+        rc = open_context(b, VARVE_DEVICE_HOST);
+        if (rc)
+            return gfb_fail(b, rc, "the emulated device: %s", varve_strerror(rc));
+        rc = gf_gpu_new(vv_ckpt_device(b->ctx), true, b->error, sizeof(b->error), &b->gpu);
+    }
+    if (rc)
+        return rc;
+    b->device = vv_ckpt_device(b->ctx);
+    vv_device_describe(b->device, &info);
+    snprintf(b->device_name, sizeof(b->device_name), "%s", info.name);
+    return 0;
+}
+
+static int open_rest(struct gfb *b)
+{
+    void *p;
+    int rc;
+
+    b->buffer_bytes = b->emulated ? 64 * KIB : 4 * MIB;
+    b->pinned_bytes = vv_align_up(2 * b->o.servers * b->buffer_bytes, 2 * MIB);
+    p = mmap(NULL, b->pinned_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return gfb_fail(b, -ENOMEM, "no memory for buffers");
+    b->pinned = p;
+    memset(p, 1, b->pinned_bytes);
+    rc = vv_device_host_share(b->device, p, b->pinned_bytes, false, &b->pinned_dev);
+    if (rc == 0)
+        rc = vv_device_stream_new(b->device, &b->stream);
+    if (rc == 0)
+        rc = vv_device_event_new(b->device, &b->event);
+    if (rc == 0) {
+        rc = vv_device_mem_alloc(b->device, sizeof(*b->result), &p);
+        b->result = rc ? NULL : p;
+    }
+    return rc ? gfb_fail(b, rc, "the device: %s", strerror(-rc)) : 0;
+}
+
+static void close_all(struct gfb *b)
+{
+    if (b->device) {
+        (void)vv_device_mem_free(b->device, b->result);
+        vv_device_event_free(b->device, b->event);
+        vv_device_stream_free(b->device, b->stream);
+        if (b->pinned_dev)
+            (void)vv_device_host_unregister(b->device, b->pinned);
+    }
+    if (b->pinned)
+        (void)munmap(b->pinned, b->pinned_bytes);
+    gf_gpu_free(b->gpu);
+    (void)varve_close(b->ctx);
+    free(b->rows.row);
+}
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    gfb_interrupted = 1;
+}
+
+static void list(const struct gfb *b)
+{
+    const bool with_apps = b->o.parts & (1u << GFB_APPS | 1u << GFB_HALF);
+
+    for (int part = 0; part < GFB_PART_NR; part++)
+        if (b->o.parts >> part & 1)
+            printf("%s\n", part_names[part]);
+    for (int app = 0; with_apps && app < GF_APP_NR; app++)
+        if (b->o.apps >> app & 1) {
+            struct gf_shape s;
+
+            gf_shape_init((enum gf_app_id)app, b->o.scale, b->o.seed, &s);
+            printf("  %-11s %u file%s, %.1f MiB, result of %.1f MiB\n", gf_apps[app].name,
+                   gf_apps[app].n_files, gf_apps[app].n_files > 1 ? "s" : "",
+                   (double)(s.bytes[0] + s.bytes[1] + s.bytes[2]) / (double)MIB,
+                   (double)s.out_words * 4 / (double)MIB);
+        }
+}
+
+static void describe(struct gfb *b, int argc, char **argv)
+{
+    size_t len = (size_t)snprintf(b->command, sizeof(b->command), GFB_COMMAND);
+    time_t now = time(NULL);
+    struct tm tm;
+
+    for (int i = 1; i < argc && len < sizeof(b->command); i++)
+        len += (size_t)snprintf(b->command + len, sizeof(b->command) - len, " %s", argv[i]);
+    strftime(b->date, sizeof(b->date), "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&now, &tm));
+}
+
+static int perform(struct gfb *b)
+{
+    char err[GFB_PATH + GFB_TEXT];
+    int rc = 0, wrote;
+
+    /* Before anything is measured, which takes its files to be there. The dot: it is a folder. */
+    snprintf(err, sizeof(err), "%s/.", b->o.folder);
+    if (access(err, W_OK | X_OK) < 0)
+        return gfb_fail(b, -errno, "no files can be made in %s (--folder): %s", b->o.folder,
+                        strerror(errno));
+    if (mkdir(b->o.out, 0777) < 0 && errno != EEXIST)
+        return gfb_fail(b, -errno, "%s: %s", b->o.out, strerror(errno));
+    if (b->o.resume)
+        rc = gfb_load(b);
+    if (rc == 0)
+        rc = open_rest(b);
+    if (rc == 0)
+        rc = gfb_run(b);
+    wrote = gfb_write(b, err, sizeof(err));
+    return rc || wrote == 0 ? rc : gfb_fail(b, wrote, "%s", err);
+}
+
+int cli_bench_gpufile(int argc, char **argv)
+{
+    struct sigaction sa = {.sa_handler = on_signal};
+    const char *tmp = getenv("TMPDIR");
+    struct gfb b = {.o = {.out = "gpufile-bench",
+                          .folder = tmp && *tmp ? tmp : "/tmp",
+                          .device = "auto",
+                          .parts = (1u << GFB_PART_NR) - 1,
+                          .apps = (1u << GF_APP_NR) - 1,
+                          .modes = (1u << GFB_MODE_NR) - 1,
+                          .seed = 1}};
+    bool over;
+    int rc = parse(argc, argv, &b.o);
+
+    if (rc == 1) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    if (rc < 0) {
+        fprintf(stderr, "'" GFB_COMMAND " --help' tells more.\n");
+        return CLI_USAGE;
+    }
+    describe(&b, argc, argv);
+    progress_init(&b.progress);
+    b.started_s = gfb_now_s();
+    rc = open_device(&b);
+    if (rc == 0) {
+        fill_in(&b);
+        if (b.emulated && (b.o.threads > 64 || b.o.threads % 2)) {
+            fprintf(stderr,
+                    GFB_COMMAND ": emulated blocks have an even number of threads, 64 at most\n");
+            close_all(&b);
+            return CLI_USAGE;
+        }
+        sigaction(SIGINT, &sa, NULL);
+        sigaction(SIGTERM, &sa, NULL);
+        if (b.o.list)
+            list(&b);
+        else
+            rc = perform(&b);
+    }
+    progress_clear(&b.progress);
+    /* What goes wrong after a signal, files that were taken away included, is of no interest. */
+    if (rc && !gfb_interrupted)
+        fprintf(stderr, GFB_COMMAND ": %s\n", b.error);
+    else if (!b.o.list && b.o.json)
+        gfb_print_json(&b);
+    else if (!b.o.list)
+        gfb_print(&b);
+    over = !b.o.list && gfb_over(&b);
+    if (over)
+        fprintf(stderr, GFB_COMMAND ": %s\n", gfb_interrupted ? "interrupted" : "out of time");
+    close_all(&b);
+    return rc || b.bad || over ? CLI_FAILED : CLI_OK;
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve model: how long a program will wait for its records, before it is run. The answer is the
+ * performance model's (policy/model.h): a few divisions, from sizes, capacities and bandwidths that
+ * are given here, or measured in folders for a second or two.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/common/json.h"
+#include "cli/common/output.h"
+#include "cli/measure/probe.h"
+#include "core/bytes.h"
+#include "core/topo.h"
+#include "policy/model.h"
+
+#define COMMAND   "varve model"
+#define RATIO_MAX 32
+
+struct layer_name {
+    const char *folder; /* it was measured here; NULL: given */
+};
+
+struct model_opts {
+    struct vv_model m;
+    struct layer_name name[VV_MODEL_LAYERS];
+    uint64_t grid[3], element_bytes, steps;
+    uint64_t ratio[RATIO_MAX];
+    size_t nr_ratios;
+    double step_s, seconds;
+    bool json, measured, direct_given;
+};
+
+struct model_row {
+    uint64_t ratio, records;
+    struct vv_model_answer a;
+};
+
+struct model_rows {
+    const struct model_opts *o;
+    struct model_row row[RATIO_MAX];
+};
+
+static void usage(FILE *f)
+{
+    fprintf(f,
+            "usage: " COMMAND " [OPTION]...\n\n"
+            "Tells how long a program will wait that computes on a grid, writes it every few time\n"
+            "steps and reads all of it back, before it is run.\n\n"
+            "  --grid X,Y,Z        points of the grid that is written (512,512,512)\n"
+            "  --element BYTES     of one point (4)\n"
+            "  --record SIZE       of the grid, instead of these two\n"
+            "  --steps N           time steps of each phase (1000)\n"
+            "  --ratio N,...       time steps between two records (1,2,5,10,20,50)\n"
+            "  --step-time S       seconds that one step computes (0.1)\n"
+            "  --write-only        nothing is read back\n"
+            "  --host-cache SIZE   host memory for records (1G)\n"
+            "  --copy RATE         of a copy in host memory; measured if a folder is\n"
+            "  --layer [SIZE@]WRITE[:READ]\n"
+            "                      a layer below it, fast to slow, up to %d: its capacity (no\n"
+            "                      limit) and its bandwidths\n"
+            "  --folder [SIZE@]PATH\n"
+            "                      the same with bandwidths measured in a folder\n"
+            "  --direct WRITE[:READ]\n"
+            "                      blocking I/O to compare with (that of the last layer)\n"
+            "  --seconds S         how long each folder is measured (2)\n"
+            "  --json              print one JSON object\n"
+            "  --help              this text\n",
+            VV_MODEL_LAYERS);
+}
+
+/* ---- the command line ---- */
+
+static int parse_seconds(const char *value, double *ret_s)
+{
+    char *end;
+    double s = strtod(value, &end);
+
+    if (end == value || *end || !(s >= 0) || !isfinite(s))
+        return -EINVAL;
+    *ret_s = s;
+    return 0;
+}
+
+static int parse_grid(const char *value, uint64_t grid[3])
+{
+    size_t n;
+
+    return output_parse_list(value, UINT32_MAX, grid, 3, &n) == 0 && n == 3 ? 0 : -EINVAL;
+}
+
+/* WRITE[:READ] */
+static int parse_rates(const char *value, struct vv_model_layer *l)
+{
+    char text[64];
+    uint64_t write, read;
+
+    if (snprintf(text, sizeof(text), "%s", value) >= (int)sizeof(text))
+        return -EINVAL;
+    char *colon = strchr(text, ':');
+    if (colon)
+        *colon = '\0';
+    if (vv_rate_parse(text, &write) < 0 || vv_rate_parse(colon ? colon + 1 : text, &read) < 0 ||
+        write == 0 || read == 0)
+        return -EINVAL;
+    l->write_bytes_per_s = (double)write;
+    l->read_bytes_per_s = (double)read;
+    return 0;
+}
+
+/* SIZE@ in front of something; what follows it. */
+static const char *parse_capacity(const char *value, uint64_t *ret_bytes)
+{
+    const char *at = strchr(value, '@');
+    char text[64];
+
+    *ret_bytes = 0;
+    if (!at || (size_t)(at - value) >= sizeof(text))
+        return value;
+    memcpy(text, value, (size_t)(at - value));
+    text[at - value] = '\0';
+    return vv_bytes_parse(text, ret_bytes) == 0 && *ret_bytes > 0 ? at + 1 : value;
+}
+
+static int add_layer(struct model_opts *o, const char *value, bool folder)
+{
+    struct vv_model_layer l = {0};
+    const char *rest = parse_capacity(value, &l.capacity_bytes);
+
+    if (o->m.nlayers == VV_MODEL_LAYERS || !*rest)
+        return -EINVAL;
+    if (!folder && parse_rates(rest, &l) < 0)
+        return -EINVAL;
+    o->name[o->m.nlayers].folder = folder ? rest : NULL;
+    o->m.layer[o->m.nlayers++] = l;
+    return 0;
+}
+
+static int set_option(int id, const char *value, struct model_opts *o)
+{
+    uint64_t rate;
+    size_t one;
+    int rc;
+
+    switch (id) {
+    case 'g':
+        return parse_grid(value, o->grid);
+    case 'e':
+        return output_parse_list(value, 4096, &o->element_bytes, 1, &one);
+    case 'r':
+        rc = vv_bytes_parse(value, &o->m.record_bytes);
+        return rc < 0 || o->m.record_bytes == 0 ? -EINVAL : 0;
+    case 's':
+        return output_parse_list(value, UINT32_MAX, &o->steps, 1, &one);
+    case 'n':
+        return output_parse_list(value, UINT32_MAX, o->ratio, RATIO_MAX, &o->nr_ratios);
+    case 't':
+        return parse_seconds(value, &o->step_s);
+    case 'H':
+        return vv_bytes_parse(value, &o->m.host_bytes);
+    case 'c':
+        rc = vv_rate_parse(value, &rate);
+        o->m.copy_bytes_per_s = rc < 0 ? 0 : (double)rate;
+        return rc < 0 || rate == 0 ? -EINVAL : 0;
+    case 'l':
+        return add_layer(o, value, false);
+    case 'f':
+        return add_layer(o, value, true);
+    case 'd':
+        o->direct_given = true;
+        return parse_rates(value, &o->m.reference);
+    default:
+        rc = parse_seconds(value, &o->seconds);
+        return rc < 0 || !(o->seconds > 0 && o->seconds <= 600) ? -EINVAL : 0;
+    }
+}
+
+static int check(struct model_opts *o)
+{
+    if (o->m.nlayers == 0) {
+        fprintf(stderr, COMMAND ": which layers? See --layer and --folder in --help\n");
+        return CLI_USAGE;
+    }
+    if (o->m.record_bytes == 0) {
+        double bytes =
+            (double)o->grid[0] * (double)o->grid[1] * (double)o->grid[2] * (double)o->element_bytes;
+        if (bytes > 9e18) {
+            fprintf(stderr, COMMAND ": that grid has more bytes than there are numbers for\n");
+            return CLI_USAGE;
+        }
+        o->m.record_bytes = o->grid[0] * o->grid[1] * o->grid[2] * o->element_bytes;
+    }
+    return -1;
+}
+
+/* Returns an exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct model_opts *o)
+{
+    static const struct option options[] = {
+        {"grid", required_argument, NULL, 'g'},    {"element", required_argument, NULL, 'e'},
+        {"record", required_argument, NULL, 'r'},  {"steps", required_argument, NULL, 's'},
+        {"ratio", required_argument, NULL, 'n'},   {"step-time", required_argument, NULL, 't'},
+        {"write-only", no_argument, NULL, 'w'},    {"host-cache", required_argument, NULL, 'H'},
+        {"copy", required_argument, NULL, 'c'},    {"layer", required_argument, NULL, 'l'},
+        {"folder", required_argument, NULL, 'f'},  {"direct", required_argument, NULL, 'd'},
+        {"seconds", required_argument, NULL, 'S'}, {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},          {0}};
+    int index = 0;
+
+    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
+        if (id == 'h') {
+            usage(stdout);
+            return CLI_OK;
+        } else if (id == 'j') {
+            o->json = true;
+        } else if (id == 'w') {
+            o->m.reads = false;
+        } else if (id == '?') {
+            return CLI_USAGE;
+        } else if (set_option(id, optarg, o) < 0) {
+            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help\n", options[index].name,
+                    optarg);
+            return CLI_USAGE;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, COMMAND ": '%s' is no option; see --help\n", argv[optind]);
+        return CLI_USAGE;
+    }
+    return check(o);
+}
+
+/* ---- measuring ---- */
+
+/* Past the page cache where that can be done; otherwise a whole file, synced and read anew. */
+static int measure_folder(const char *folder, double seconds, struct vv_model_layer *l)
+{
+    struct probe_disk_opts o = {.dir = folder,
+                                .direct = true,
+                                .file_bytes = 256 << 20,
+                                .block_bytes = 1 << 20,
+                                .threads = 8,
+                                .seconds = seconds / 4};
+    struct probe_disk *disk = NULL;
+    int rc = probe_disk_open(&o, &disk);
+
+    if (rc == -EINVAL) {
+        o.direct = false;
+        rc = probe_disk_open(&o, &disk);
+    }
+    if (rc == 0 && o.direct) {
+        rc = probe_disk_loop(disk, PROBE_WRITE, o.threads, seconds / 2, &l->write_bytes_per_s);
+        if (rc == 0)
+            rc = probe_disk_loop(disk, PROBE_READ, o.threads, seconds / 2, &l->read_bytes_per_s);
+    } else if (rc == 0) {
+        rc = probe_disk_pass(disk, PROBE_WRITE, o.threads, &l->write_bytes_per_s);
+        if (rc == 0)
+            rc = probe_disk_pass(disk, PROBE_READ, o.threads, &l->read_bytes_per_s);
+    }
+    probe_disk_close(disk);
+    return rc;
+}
+
+static int measure(struct model_opts *o)
+{
+    for (unsigned i = 0; i < o->m.nlayers; i++) {
+        if (!o->name[i].folder)
+            continue;
+        int rc = measure_folder(o->name[i].folder, o->seconds, &o->m.layer[i]);
+        if (rc < 0) {
+            fprintf(stderr, COMMAND ": %s: %s\n", o->name[i].folder, strerror(-rc));
+            return CLI_FAILED;
+        }
+        o->measured = true;
+    }
+    if (o->measured && o->m.copy_bytes_per_s == 0) {
+        unsigned threads = VV_MIN(vv_topo_threads(), 8u);
+        int rc = probe_memcpy((size_t)64 << 20, threads, o->seconds / 4, &o->m.copy_bytes_per_s);
+        if (rc < 0)
+            o->m.copy_bytes_per_s = 0; /* then it takes no time, which is nearly so */
+    }
+    if (!o->direct_given)
+        o->m.reference = o->m.layer[o->m.nlayers - 1];
+    return CLI_OK;
+}
+
+/* ---- the answer ---- */
+
+static void ask(const struct model_opts *o, struct model_rows *ret)
+{
+    ret->o = o;
+    for (size_t i = 0; i < o->nr_ratios; i++) {
+        struct vv_model m = o->m;
+        struct model_row *row = &ret->row[i];
+        row->ratio = o->ratio[i];
+        row->records = m.records = o->steps / o->ratio[i];
+        m.write_kernel_s = o->step_s * (double)o->steps;
+        m.read_kernel_s = m.reads ? m.write_kernel_s : 0;
+        row->a = vv_model_ask(&m);
+    }
+}
+
+static const char *binding_text(const struct vv_model_answer *a)
+{
+    static const char *const text[] = {"layer 1", "layer 2", "layer 3", "layer 4"};
+    int b = VV_MAX(a->write.binding, a->read.binding);
+
+    return b < 0 ? "-" : text[b];
+}
+
+static void print_layers(const struct model_opts *o)
+{
+    char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT];
+
+    printf("record %s, %" PRIu64 " steps of %g s%s, host memory %s",
+           vv_bytes_human(o->m.record_bytes, a, sizeof(a)), o->steps, o->step_s,
+           o->m.reads ? " each way" : "", vv_bytes_human(o->m.host_bytes, b, sizeof(b)));
+    if (o->m.copy_bytes_per_s > 0)
+        printf(" at %.2f GB/s", o->m.copy_bytes_per_s / 1e9);
+    printf("\n");
+    for (unsigned i = 0; i < o->m.nlayers; i++) {
+        const struct vv_model_layer *l = &o->m.layer[i];
+        printf("layer %u: %s, write %.3f GB/s, read %.3f GB/s%s%s\n", i + 1,
+               l->capacity_bytes ? vv_bytes_human(l->capacity_bytes, a, sizeof(a)) : "no limit",
+               l->write_bytes_per_s / 1e9, l->read_bytes_per_s / 1e9,
+               o->name[i].folder ? ", measured in " : "",
+               o->name[i].folder ? o->name[i].folder : "");
+    }
+}
+
+static void print_table(const void *result)
+{
+    const struct model_rows *r = result;
+
+    print_layers(r->o);
+    printf("\n%8s %8s %12s %12s %12s %9s %9s  %s\n", "ratio", "records", "compute s", "wait s",
+           "wall s", "waiting", "speed-up", "held up by");
+    for (size_t i = 0; i < r->o->nr_ratios; i++) {
+        const struct model_row *row = &r->row[i];
+        const struct vv_model_answer *a = &row->a;
+        printf("%8" PRIu64 " %8" PRIu64, row->ratio, row->records);
+        if (a->fits)
+            printf(" %12.2f %12.2f %12.2f %8.1f%% %9.2f  %s\n", a->wall_s - a->blocked_s,
+                   a->blocked_s, a->wall_s, a->wall_s > 0 ? 100 * a->blocked_s / a->wall_s : 0,
+                   a->speedup, binding_text(a));
+        else
+            printf("  the layers do not hold so much\n");
+    }
+    printf("\nAgainst blocking I/O at %.3f GB/s (write) and %.3f GB/s (read). Foretold from "
+           "bandwidths and\ncapacities; 'varve sim shot' plays one run through, 'varve bench "
+           "outofcore' measures.\n",
+           r->o->m.reference.write_bytes_per_s / 1e9, r->o->m.reference.read_bytes_per_s / 1e9);
+}
+
+static void json_phase(const char *name, const struct vv_model_phase *p)
+{
+    printf(",\"%s\":{\"kernel_s\":", name);
+    json_number(stdout, p->kernel_s);
+    printf(",\"copy_s\":");
+    json_number(stdout, p->copy_s);
+    printf(",\"io_s\":");
+    json_number(stdout, p->io_s);
+    printf(",\"wall_s\":");
+    json_number(stdout, p->wall_s);
+    printf(",\"blocked_s\":");
+    json_number(stdout, p->blocked_s);
+    printf(",\"held_up_by_layer\":%d}", p->binding + 1);
+}
+
+static void json_row(const struct model_row *row, bool reads)
+{
+    const struct vv_model_answer *a = &row->a;
+
+    printf("{\"ratio\":%" PRIu64 ",\"records\":%" PRIu64 ",\"fits\":%s", row->ratio, row->records,
+           a->fits ? "true" : "false");
+    if (a->fits) {
+        printf(",\"expected_wall_s\":");
+        json_number(stdout, a->wall_s);
+        printf(",\"expected_blocked_s\":");
+        json_number(stdout, a->blocked_s);
+        printf(",\"reference_s\":");
+        json_number(stdout, a->reference_s);
+        printf(",\"expected_speedup\":");
+        json_number(stdout, a->speedup);
+        printf(",\"hides\":%s", a->hides ? "true" : "false");
+        json_phase("write", &a->write);
+        if (reads)
+            json_phase("read", &a->read);
+    }
+    printf("}");
+}
+
+static void print_json(const void *result)
+{
+    const struct model_rows *r = result;
+    const struct model_opts *o = r->o;
+
+    printf("{\"record_bytes\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"step_s\":", o->m.record_bytes,
+           o->steps);
+    json_number(stdout, o->step_s);
+    printf(",\"host_bytes\":%" PRIu64 ",\"copy_bytes_per_s\":", o->m.host_bytes);
+    json_number(stdout, o->m.copy_bytes_per_s);
+    printf(",\"layers\":[");
+    for (unsigned i = 0; i < o->m.nlayers; i++) {
+        printf("%s{\"capacity_bytes\":%" PRIu64 ",\"write_bytes_per_s\":", i ? "," : "",
+               o->m.layer[i].capacity_bytes);
+        json_number(stdout, o->m.layer[i].write_bytes_per_s);
+        printf(",\"read_bytes_per_s\":");
+        json_number(stdout, o->m.layer[i].read_bytes_per_s);
+        printf(",\"measured_in\":");
+        if (o->name[i].folder)
+            json_string(stdout, o->name[i].folder);
+        else
+            printf("null");
+        printf("}");
+    }
+    printf("],\"rows\":[");
+    for (size_t i = 0; i < o->nr_ratios; i++) {
+        printf("%s\n", i ? "," : "");
+        json_row(&r->row[i], o->m.reads);
+    }
+    printf("\n]}\n");
+}
+
+int cli_model(int argc, char **argv)
+{
+    struct model_opts o = {.m = {.reads = true, .host_bytes = UINT64_C(1) << 30},
+                           .grid = {512, 512, 512},
+                           .element_bytes = 4,
+                           .steps = 1000,
+                           .ratio = {1, 2, 5, 10, 20, 50},
+                           .nr_ratios = 6,
+                           .step_s = 0.1,
+                           .seconds = 2};
+    struct model_rows rows;
+    struct output_forms forms = {.print_json = print_json, .print_table = print_table};
+    int status = parse(argc, argv, &o);
+
+    if (status >= 0)
+        return status;
+    status = measure(&o);
+    if (status != CLI_OK)
+        return status;
+    ask(&o, &rows);
+    forms.json = o.json;
+    return output_print(COMMAND, &forms, &rows);
+}

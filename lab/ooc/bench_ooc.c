@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve bench ooc: data that do not fit the device, paper 004's measurements. On the emulated device it
+ * runs here; kernels for a GPU are in a program of their own (lab/ooc/ooc_gpu.cu), which is built and installed
+ * where nvcc was found, and takes the same options.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "core/util.h"
+#include "lab/ooc/ooc_command.h"
+
+#define COMMAND "varve bench ooc"
+
+/* The program beside this one, as it was built, or where it is installed; false: there is none. */
+static bool gpu_program(char *path, size_t bytes)
+{
+    static const char *const places[] = {"ooc_gpu", VV_LIBEXEC "/ooc_gpu"};
+    ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
+    char *slash;
+
+    if (n <= 0)
+        return false;
+    path[n] = '\0';
+    slash = strrchr(path, '/');
+    for (size_t i = 0; slash && i < VV_ARRAY_SIZE(places); i++) {
+        size_t room = bytes - (size_t)(slash + 1 - path);
+
+        if ((size_t)snprintf(slash + 1, room, "%s", places[i]) < room && access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Does it find a GPU? */
+static bool has_gpu(const char *program)
+{
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        execl(program, "ooc_gpu", "--present", (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0)
+        return false;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return false;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int cli_bench_ooc(int argc, char **argv)
+{
+    struct ooc_options options;
+    char program[4096];
+    bool there = gpu_program(program, sizeof(program)), found;
+
+    if (ooc_parse(argc, argv, true, &options) < 0)
+        return CLI_USAGE;
+    if (options.help) {
+        ooc_usage(stdout);
+        return CLI_OK;
+    }
+    if (options.device == OOC_CUDA && !there) {
+        fprintf(stderr,
+                COMMAND ": there is no program with kernels for a GPU, ooc_gpu, beside this one or "
+                        "in " VV_LIBEXEC " from there: builds with nvcc have it; or choose "
+                        "--device host, which is emulated\n");
+        return CLI_FAILED;
+    }
+    found = options.device != OOC_EMULATED && there && has_gpu(program);
+    if (options.device == OOC_CUDA && !found) {
+        fprintf(stderr, COMMAND ": no GPU can be used here ('varve doctor' tells more); --device "
+                                "host runs on the emulated device\n");
+        return 77;
+    }
+    if (options.device == OOC_AUTO && !found)
+        fprintf(stderr, COMMAND ": on the emulated device, whose times say nothing of a GPU: %s\n",
+                there ? "no GPU can be used here" : "there is no program with kernels for a GPU");
+    if (found) {
+        execv(program, argv);
+        fprintf(stderr, COMMAND ": %s: %s\n", program, strerror(errno));
+        return CLI_FAILED;
+    }
+    return ooc_command(&options, &ooc_emulated);
+}

@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command line of `varve bench ooc`, and its results: a table or JSON on standard output, rows as CSV,
+ * and a folder with all of it, samples, charts and a page (ooc_page.c).
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/common/json.h"
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/config.h"
+#include "lab/ooc/ooc_command.h"
+#include "lab/ooc/ooc_page.h"
+
+#define COMMAND "varve bench ooc"
+
+void ooc_usage(FILE *f)
+{
+    fprintf(
+        f,
+        "usage: " COMMAND " [--volume SIZE | --tables SIZE] [OPTION]...\n\n"
+        "Computes on data that do not fit the device's cache, in several ways that give the same\n"
+        "sums. A wave of points passes through a volume: everything resident, blocks that kernels\n"
+        "ask for, by the policy of paper 004, read from host memory, managed by the driver. Or, "
+        "with\n"
+        "--tables, items of work go through tables in the order of a survey: everything resident,\n"
+        "tables in both layouts, by the policy of the paper, double buffering, and the same "
+        "two.\n\n"
+        "  --device KIND     host (emulated), cuda, or auto: a GPU if there is one (auto)\n"
+        "  --volume SIZE     of the volume (12G; emulated 8M)\n"
+        "  --tables SIZE     of all tables\n"
+        "  --cache SIZE|P%%   on the device (25%%)\n"
+        "  --seed N          of places, sizes and values (1)\n"
+        "  --ways LIST       only these, and everything resident, which all are compared with:\n"
+        "                    names as the results have them, '-' for a blank, commas between them\n"
+        "  --csv FILE        write the rows as CSV; -: to standard output\n"
+        "  --out FOLDER      write rows, samples, charts and index.html into it\n"
+        "  --json            print one JSON object\n"
+        "  --help            this text\n\n"
+        "The wave:\n"
+        "  --points N        (1000000; emulated 5000)\n"
+        "  --steps N         from corner to corner (200; emulated 40)\n"
+        "  --edge N          of a block, in cells: a power of two (32; emulated 16)\n"
+        "  --ahead N         blocks brought beyond each one that was missing, 8 at most (1)\n\n"
+        "The survey:\n"
+        "  --sizes MIN:MAX   of a table, drawn log-uniform (300000:20000000; emulated 16K:128K)\n"
+        "  --reads N         elements of each of its tables that an item reads (65536; emulated "
+        "64)\n"
+        "  --fallback        the processor may do items, too\n");
+}
+
+/* ---- the command line ---- */
+
+static int parse_count(const char *text, uint64_t max, uint64_t *ret)
+{
+    char *end;
+    unsigned long long n;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -EINVAL;
+    errno = 0;
+    n = strtoull(text, &end, 10);
+    if (*end || errno || n < 1 || n > max)
+        return -EINVAL;
+    *ret = n;
+    return 0;
+}
+
+static int parse_sizes(const char *text, struct ooc_survey_opts *s)
+{
+    const char *colon = strchr(text, ':');
+    char least[32];
+
+    if (!colon || colon - text >= (ptrdiff_t)sizeof(least))
+        return -EINVAL;
+    snprintf(least, sizeof(least), "%.*s", (int)(colon - text), text);
+    if (vv_bytes_parse(least, &s->least_bytes) < 0 || vv_bytes_parse(colon + 1, &s->most_bytes) < 0)
+        return -EINVAL;
+    return s->least_bytes < 64 || s->most_bytes <= s->least_bytes || s->most_bytes > 1u << 30
+               ? -EINVAL
+               : 0;
+}
+
+/* For both experiments. */
+static int parse_cache(const char *text, struct ooc_options *o)
+{
+    struct ooc_wave_opts *w = &o->wave;
+    char *end;
+    double share = strtod(text, &end);
+
+    if (end != text && strcmp(end, "%") == 0) {
+        if (!(share > 0 && share <= 100))
+            return -EINVAL;
+        w->share = o->survey.share = share / 100;
+        w->cache_bytes = o->survey.cache_bytes = 0;
+        return 0;
+    }
+    if (vv_bytes_parse(text, &w->cache_bytes) < 0 || w->cache_bytes == 0)
+        return -EINVAL;
+    o->survey.cache_bytes = w->cache_bytes;
+    return 0;
+}
+
+static int parse_device(const char *text, enum ooc_device *ret)
+{
+    static const char *const names[] = {"auto", "host", "cuda"};
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(vv_config_device_word(text), names[i]) == 0) {
+            *ret = (enum ooc_device)i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+static int set_option(int id, const char *value, struct ooc_options *o)
+{
+    uint64_t n = 0;
+    int rc = 0;
+
+    switch (id) {
+    case 'd':
+        return parse_device(value, &o->device);
+    case 'v':
+        rc = vv_bytes_parse(value, &n);
+        o->wave.volume_bytes = n;
+        return rc < 0 || n < 4096 || n > UINT64_C(1) << 42 ? -EINVAL : 0;
+    case 'c':
+        return parse_cache(value, o);
+    case 't':
+        o->tables = true;
+        rc = vv_bytes_parse(value, &n);
+        o->survey.tables_bytes = n;
+        return rc < 0 || n < 4096 || n > UINT64_C(1) << 42 ? -EINVAL : 0;
+    case 'z':
+        return parse_sizes(value, &o->survey);
+    case 'r':
+        rc = parse_count(value, 1u << 24, &n);
+        o->survey.reads = (uint32_t)n;
+        return rc;
+    case 'p':
+        rc = parse_count(value, 1u << 30, &n);
+        o->wave.points = (uint32_t)n;
+        return rc;
+    case 's':
+        rc = parse_count(value, 1u << 20, &n);
+        o->wave.steps = (uint32_t)n;
+        return rc;
+    case 'e':
+        rc = parse_count(value, 256, &n);
+        o->wave.edge = (uint32_t)n;
+        return rc < 0 || n < 2 || (n & (n - 1)) ? -EINVAL : 0;
+    case 'a':
+        if (strcmp(value, "0") != 0)
+            rc = parse_count(value, VARVE_BLOCKS_AHEAD_MAX, &n);
+        o->wave.ahead = (uint32_t)n;
+        return rc;
+    case 'S':
+        rc = parse_count(value, UINT64_MAX, &o->wave.seed);
+        o->survey.seed = o->wave.seed;
+        return rc;
+    case 'w':
+        o->wave.ways = o->survey.ways = value;
+        return 0;
+    case 'C':
+        o->csv = value;
+        return 0;
+    default:
+        o->out = value;
+        return 0;
+    }
+}
+
+static int check_ways(const struct ooc_options *o)
+{
+    size_t nr;
+    const char *const *names = o->tables ? ooc_survey_ways(&nr) : ooc_wave_ways(&nr);
+
+    if (!o->wave.ways || ooc_ways_check(o->wave.ways, names, nr) == 0)
+        return 0;
+    fprintf(stderr, COMMAND ": --ways: '%s': there are", o->wave.ways);
+    for (size_t i = 0; i < nr; i++) {
+        fprintf(stderr, "%s ", i ? "," : "");
+        for (const char *c = names[i]; *c; c++)
+            fputc(*c == ' ' ? '-' : *c, stderr);
+    }
+    fputc('\n', stderr);
+    return -EINVAL;
+}
+
+/* What a value of an option is, for who gave another. */
+static const char *takes(int id)
+{
+    switch (id) {
+    case 'd':
+        return "host (the emulated device), cuda or auto";
+    case 'v':
+    case 't':
+        return "a size from 4K to 4T, as 12G";
+    case 'c':
+        return "a size, as 3G, or a share above 0% and up to 100%";
+    case 'z':
+        return "two sizes from 64 to 1G, the smaller one first, as 300K:20M";
+    case 'r':
+        return "a number from 1 to 16777216";
+    case 'p':
+        return "a number from 1 to 1073741824";
+    case 's':
+        return "a number from 1 to 1048576";
+    case 'e':
+        return "a power of two from 2 to 256";
+    case 'a':
+        return "a number from 0 to 8";
+    default:
+        return "a whole number above 0";
+    }
+}
+
+int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options)
+{
+    static const struct option longs[] = {
+        {"device", required_argument, NULL, 'd'}, {"volume", required_argument, NULL, 'v'},
+        {"cache", required_argument, NULL, 'c'},  {"points", required_argument, NULL, 'p'},
+        {"steps", required_argument, NULL, 's'},  {"edge", required_argument, NULL, 'e'},
+        {"ahead", required_argument, NULL, 'a'},  {"seed", required_argument, NULL, 'S'},
+        {"tables", required_argument, NULL, 't'}, {"sizes", required_argument, NULL, 'z'},
+        {"reads", required_argument, NULL, 'r'},  {"fallback", no_argument, NULL, 'f'},
+        {"ways", required_argument, NULL, 'w'},   {"csv", required_argument, NULL, 'C'},
+        {"out", required_argument, NULL, 'o'},    {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    struct ooc_options *o = ret_options;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    bool volume = false;
+    int id, at;
+
+    *o = (struct ooc_options){.wave = {.seed = 1, .share = 0.25, .ahead = 1}};
+    o->survey = (struct ooc_survey_opts){.seed = 1,
+                                         .share = 0.25,
+                                         .least_bytes = small ? 16 << 10 : 300000,
+                                         .most_bytes = small ? 128 << 10 : 20000000,
+                                         .reads = small ? 64 : 65536};
+    o->wave.volume_bytes = small ? UINT64_C(8) << 20 : UINT64_C(12) << 30;
+    o->wave.points = small ? 5000 : 1000000;
+    o->wave.steps = small ? 40 : 200;
+    o->wave.edge = small ? 16 : 32;
+    o->wave.jobs = cpus < 1 ? 1 : cpus > 64 ? 64 : (unsigned)cpus;
+    o->survey.jobs = o->wave.jobs;
+    optind = 0;
+    while ((id = getopt_long(argc, argv, "", longs, &at)) != -1) {
+        if (id == '?')
+            return -EINVAL;
+        volume = volume || id == 'v';
+        if (id == 'j')
+            o->json = true;
+        else if (id == 'h')
+            o->help = true;
+        else if (id == 'f')
+            o->survey.fallback = true;
+        else if (set_option(id, optarg, o) < 0) {
+            fprintf(stderr, COMMAND ": --%s: '%s' is not %s\n", longs[at].name, optarg, takes(id));
+            return -EINVAL;
+        }
+    }
+    if (o->tables && volume) {
+        fprintf(stderr, COMMAND ": --volume and --tables: one at a time\n");
+        return -EINVAL;
+    }
+    if (optind < argc) {
+        fprintf(stderr, COMMAND ": what is '%s'? --help lists the options\n", argv[optind]);
+        return -EINVAL;
+    }
+    return check_ways(o);
+}
+
+/* ---- results ---- */
+
+struct result {
+    const struct ooc_options *o;
+    struct ooc_report r;
+};
+
+/* Where the time of the caller's thread went, and the link's. */
+static void print_times(const struct ooc_report *r)
+{
+    printf("\n| %-13s | %9s | %9s | %9s | %9s | %9s | %9s |\n", "milliseconds", "all", "managing",
+           "copying", "launching", "waiting", "link");
+    printf("| --- | --- | --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        if (!w->skipped[0])
+            printf("| %-13s | %9.2f | %9.2f | %9.2f | %9.2f | %9.2f | %9.2f |\n", w->name,
+                   1e3 * w->seconds, 1e3 * w->management_s, 1e3 * w->moving_s, 1e3 * w->launching_s,
+                   1e3 * w->waiting_s, 1e3 * (double)w->bytes / r->link_bps);
+    }
+    printf(
+        "\ncopying, launching: calls that do. waiting: for kernels, copies and other threads, by "
+        "asking\nagain and again. link: what it needs for the bytes.\n");
+}
+
+static void print_table(const struct result *x)
+{
+    const struct ooc_report *r = &x->r;
+    char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT], c[VV_BYTES_TEXT], d[VV_BYTES_TEXT];
+
+    if (x->o->tables)
+        printf("%s: %" PRIu64 " tables of %s, a cache of %s, %" PRIu64 " items, seed %" PRIu64 "\n",
+               r->device, r->tables, vv_bytes_human(r->data_bytes, a, sizeof(a)),
+               vv_bytes_human(r->cache_bytes, b, sizeof(b)), r->items, x->o->survey.seed);
+    else
+        printf("%s: a volume of %s in blocks of %u^3 cells, a cache of %s, %u points, %u steps, "
+               "seed %" PRIu64 "\n",
+               r->device, vv_bytes_human(r->data_bytes, a, sizeof(a)), x->o->wave.edge,
+               vv_bytes_human(r->cache_bytes, b, sizeof(b)), x->o->wave.points, x->o->wave.steps,
+               x->o->wave.seed);
+    printf("link %.2f GB/s; %s touched, %s with farthest next use; bound %.4f s\n\n",
+           r->link_bps / 1e9, vv_bytes_human(r->touched_bytes, c, sizeof(c)),
+           vv_bytes_human(r->least_bytes, d, sizeof(d)), r->bound_s);
+    printf("| %-13s | %9s | %7s | %8s | %8s | %8s | %8s | %11s | %11s | %8s | %6s | %s |\n", "way",
+           "seconds", "x bound", "GB", "missed", x->o->tables ? "by CPU" : "ahead", "evicted",
+           x->o->tables ? "came/launch" : "came/round", x->o->tables ? "went/launch" : "went/round",
+           "managing", "in use", "sums");
+    printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        if (w->skipped[0]) {
+            printf("| %-13s | %s |\n", w->name, w->skipped);
+            continue;
+        }
+        printf("| %-13s | %9.4f | %7.2f | %8.3f | %8" PRIu64 " | %8" PRIu64 " | %8" PRIu64
+               " | %11.2f | %11.2f | %7.2f%% | %5.1f%% | %s |\n",
+               w->name, w->seconds, w->seconds / r->bound_s, (double)w->bytes / 1e9, w->missed,
+               x->o->tables ? w->host_items : w->ahead, w->evicted,
+               ooc_per_refresh(ooc_updates(x->o, w), w), ooc_per_refresh(w->evicted, w),
+               100 * ooc_managing(w), 100 * w->utilisation, w->same ? "same" : "WRONG");
+    }
+    printf(
+        "\nresident: everything is in the cache before, the limit of computing. %s\n"
+        "(a refresh, in the paper). managing: time of the threads that run, outside of calls that "
+        "copy\nor launch and of waiting, over wall time. in use: the share of the cache with "
+        "something in it, over "
+        "time.\n",
+        x->o->tables ? "came, went: tables for each launch"
+                     : "came, went: blocks for each round of a kernel");
+    if (!x->o->tables)
+        print_times(r);
+}
+
+static void number(const char *name, double value)
+{
+    printf(",\"%s\":", name);
+    json_number(stdout, value);
+}
+
+static void print_json(const struct result *x)
+{
+    const struct ooc_report *r = &x->r;
+
+    if (x->o->tables)
+        printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"tables\":%" PRIu64 ",\"items\":%" PRIu64
+               ",\"tables_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"least_bytes\":%" PRIu64,
+               r->device, x->o->survey.seed, r->tables, r->items, r->data_bytes, r->cache_bytes,
+               r->least_bytes);
+    else
+        printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"points\":%u,\"steps\":%u,\"edge\":%u,"
+               "\"volume_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"touched_bytes\":%" PRIu64
+               ",\"least_bytes\":%" PRIu64,
+               r->device, x->o->wave.seed, x->o->wave.points, x->o->wave.steps, x->o->wave.edge,
+               r->data_bytes, r->cache_bytes, r->touched_bytes, r->least_bytes);
+    number("link_bps", r->link_bps);
+    number("bound_s", r->bound_s);
+    printf(",\"ways\":[");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        printf("%s{\"way\":\"%s\"", i ? "," : "", w->name);
+        if (w->skipped[0]) {
+            printf(",\"skipped\":\"%s\"}", w->skipped);
+            continue;
+        }
+        printf(",\"same\":%s,\"slots\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"missed\":%" PRIu64
+               ",\"ahead\":%" PRIu64 ",\"evicted\":%" PRIu64 ",\"rounds\":%" PRIu64
+               ",\"undone\":%" PRIu64 ",\"from_host\":%" PRIu64 ",\"host_items\":%" PRIu64
+               ",\"moved_bytes\":%" PRIu64,
+               w->same ? "true" : "false", w->slots, w->bytes, w->missed, w->ahead, w->evicted,
+               w->rounds, w->undone, w->from_host, w->host_items, w->moved_bytes);
+        number("seconds", w->seconds);
+        number("management_s", w->management_s);
+        number("moving_s", w->moving_s);
+        number("launching_s", w->launching_s);
+        number("waiting_s", w->waiting_s);
+        number("utilisation", w->utilisation);
+        printf("}");
+    }
+    printf("]}\n");
+}
+
+static int write_rows(FILE *f, const struct result *x)
+{
+    const struct ooc_report *r = &x->r;
+
+    fprintf(f,
+            "way,seconds,bound_s,bytes,least_bytes,missed,ahead,evicted,rounds,undone,from_host,"
+            "host_items,moved_bytes,management_s,moving_s,launching_s,waiting_s,utilisation,same,"
+            "skipped\n");
+    for (size_t i = 0; i < r->nr_ways; i++) {
+        const struct ooc_way *w = &r->ways[i];
+
+        fprintf(f,
+                "%s,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%.6f,%.6f,%.6f,%d,%s\n",
+                w->name, w->seconds, r->bound_s, w->bytes, r->least_bytes, w->missed, w->ahead,
+                w->evicted, w->rounds, w->undone, w->from_host, w->host_items, w->moved_bytes,
+                w->management_s, w->moving_s, w->launching_s, w->waiting_s, w->utilisation, w->same,
+                w->skipped);
+    }
+    return ferror(f) ? -EIO : 0;
+}
+
+static int write_samples(FILE *f, const struct result *x)
+{
+    fprintf(f, "way,step,s,memory,used,missed,ahead,evicted,rounds,bytes,management_s,moving_s,"
+               "launching_s,waiting_s\n");
+    for (size_t i = 0; i < x->r.nr_ways; i++)
+        for (size_t k = 0; k < x->r.ways[i].nr_samples; k++) {
+            const struct ooc_sample *s = &x->r.ways[i].samples[k];
+
+            fprintf(f,
+                    "%s,%zu,%.6f,%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                    ",%.6f,%.6f,%.6f,%.6f\n",
+                    x->r.ways[i].name, k + 1, s->s, s->memory, s->used, s->missed, s->ahead,
+                    s->evicted, s->rounds, s->bytes, s->management_s, s->moving_s, s->launching_s,
+                    s->waiting_s);
+        }
+    return ferror(f) ? -EIO : 0;
+}
+
+/* ---- files ---- */
+
+static int close_file(FILE *f, const char *path, int rc)
+{
+    if (f != stdout && f && fclose(f) != 0 && rc == 0)
+        rc = -EIO;
+    if (rc)
+        fprintf(stderr, COMMAND ": %s cannot be written: %s\n", path, strerror(-rc));
+    return rc;
+}
+
+static FILE *open_in(const struct result *x, const char *name, char *path, size_t bytes)
+{
+    FILE *f;
+
+    snprintf(path, bytes, "%s/%s", x->o->out, name);
+    f = fopen(path, "w");
+    if (!f)
+        fprintf(stderr, COMMAND ": %s cannot be written: %s\n", path, strerror(errno));
+    return f;
+}
+
+/* Before anything is computed, which may take minutes: whether what comes of it can be written. A file that was not
+ * there is not left behind. */
+static int try_files(const struct ooc_options *o)
+{
+    if (o->out && ((mkdir(o->out, 0777) != 0 && errno != EEXIST) || access(o->out, W_OK | X_OK))) {
+        fprintf(stderr, COMMAND ": folder %s cannot be made or written: %s\n", o->out,
+                strerror(errno));
+        return -EIO;
+    }
+    if (o->csv && strcmp(o->csv, "-") != 0) {
+        bool was = access(o->csv, F_OK) == 0;
+        FILE *f = fopen(o->csv, "a");
+
+        if (!f || fclose(f) != 0) {
+            fprintf(stderr, COMMAND ": %s cannot be written: %s\n", o->csv, strerror(errno));
+            return -EIO;
+        }
+        if (!was)
+            (void)unlink(o->csv);
+    }
+    return 0;
+}
+
+static int write_folder(const struct result *x)
+{
+    char path[4096];
+    FILE *f;
+    int rc = 0;
+
+    f = open_in(x, "ooc.csv", path, sizeof(path));
+    if (!f)
+        return -EIO;
+    rc = close_file(f, path, write_rows(f, x));
+    f = rc ? NULL : open_in(x, "samples.csv", path, sizeof(path));
+    if (!f)
+        return -EIO;
+    rc = close_file(f, path, write_samples(f, x));
+    for (unsigned i = 0; rc == 0 && i < ooc_figures(&x->r); i++) {
+        f = open_in(x, ooc_figure_file(x->o, i), path, sizeof(path));
+        if (!f)
+            return -EIO;
+        rc = close_file(f, path, ooc_figure_draw(f, x->o, &x->r, i));
+    }
+    f = rc ? NULL : open_in(x, "index.html", path, sizeof(path));
+    if (f)
+        rc = close_file(f, path, ooc_page_write(f, x->o, &x->r));
+    return f ? rc : -EIO;
+}
+
+static int write_csv(const struct result *x)
+{
+    FILE *f = strcmp(x->o->csv, "-") == 0 ? stdout : fopen(x->o->csv, "w");
+
+    if (!f) {
+        fprintf(stderr, COMMAND ": %s cannot be written: %s\n", x->o->csv, strerror(errno));
+        return -errno;
+    }
+    return close_file(f, x->o->csv, write_rows(f, x));
+}
+
+/* Elsewhere than on a terminal a line for each, with the seconds until it began. */
+static void show(void *arg, const char *way, double share)
+{
+    const uint64_t *start = arg;
+
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%3.0f%% %-20s", 100 * share, way);
+    else
+        fprintf(stderr, "%6.1f s: %s\n", (double)(vv_now_ns() - *start) * 1e-9, way);
+}
+
+int ooc_command(const struct ooc_options *options, const struct ooc_launcher *launcher)
+{
+    struct ooc_options o = *options;
+    struct result x = {.o = &o};
+    char err[OOC_TEXT] = "";
+    bool wrong = false;
+    uint64_t start = vv_now_ns();
+    int rc;
+
+    o.emulated = launcher->device == VARVE_DEVICE_HOST;
+    /* Before data are made, which takes a while. */
+    if (launcher->check && launcher->check()) {
+        fprintf(stderr, COMMAND ": no GPU can be used here\n");
+        return 77;
+    }
+    rc = try_files(options);
+    if (rc)
+        return 1;
+    rc = options->tables ? ooc_survey(&options->survey, launcher, show, &start, err, &x.r)
+                         : ooc_wave(&options->wave, launcher, show, &start, err, &x.r);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%30s\r", "");
+    if (rc) {
+        fprintf(stderr, COMMAND ": %s\n", err);
+        return rc == -ENODEV ? 77 : 1;
+    }
+    if (options->json)
+        print_json(&x);
+    else if (!options->csv || strcmp(options->csv, "-") != 0)
+        print_table(&x);
+    if (options->csv)
+        rc = write_csv(&x);
+    if (rc == 0 && options->out)
+        rc = write_folder(&x);
+    if (rc == 0 && options->out && !options->json && (!options->csv || strcmp(options->csv, "-")))
+        printf("\n%s/index.html\n", options->out);
+    for (size_t i = 0; i < x.r.nr_ways; i++)
+        wrong = wrong || (!x.r.ways[i].skipped[0] && !x.r.ways[i].same);
+    ooc_report_fini(&x.r);
+    if (fflush(stdout) != 0)
+        rc = -EIO;
+    return rc || wrong ? 1 : 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command line of `varve bench ooc` and what it prints, for the tool itself and for the program with
+ * kernels for a GPU that it executes.
+ */
+#ifndef VARVE_SIM_OOC_COMMAND_H
+#define VARVE_SIM_OOC_COMMAND_H
+
+#include <stdio.h>
+
+#include "lab/ooc/ooc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ooc_device { OOC_AUTO, OOC_EMULATED, OOC_CUDA };
+
+struct ooc_options {
+    enum ooc_device device;
+    bool json, help;
+    bool emulated;         /* set by ooc_command */
+    const char *csv, *out; /* NULL: none */
+    bool tables;           /* the survey; else the wave */
+    struct ooc_wave_opts wave;
+    struct ooc_survey_opts survey;
+};
+
+/* Reads the command line; complains on standard error. -EINVAL. Sizes that were not given are those of the
+ * device that it shall run on: `small` for the emulated one. */
+int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options);
+void ooc_usage(FILE *f);
+
+/* Runs what the options say, and prints it. Returns an exit status: 0, 1 if it failed or sums differ, 77 if there
+ * is no such device. */
+int ooc_command(const struct ooc_options *options, const struct ooc_launcher *launcher);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

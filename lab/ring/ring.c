@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* varve ring where: who keeps a file, and who would if nodes failed; and the way to the simulation. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/common/json.h"
+#include "cli/common/output.h"
+#include "core/util.h"
+#include "policy/place.h"
+
+#define COMMAND "varve ring where"
+
+/* The nodes by name, and which of them are down. */
+struct cluster {
+    char (*names)[64];
+    struct vv_place_node *nodes;
+    uint32_t nr, room;
+    uint64_t *up;
+};
+
+struct where_opts {
+    struct vv_place_opts place;
+    uint32_t replicas;
+    bool json;
+    const char *down;
+    struct cluster cluster;
+};
+
+static void usage(FILE *f)
+{
+    fprintf(f,
+            "usage: " COMMAND " [OPTION]... PATH...\n\n"
+            "Tells which nodes keep a file, the first being its owner (its home, under\n"
+            "hrw-bounded), and which would if that one failed. Paths are taken as they are.\n\n"
+            "  --nodes N       nodes, called node0, node1, ... (8)\n"
+            "  --names A,B,... nodes by name; a name may be followed by '=' and a capacity\n"
+            "  --down A,B,...  nodes that are down\n"
+            "  --scheme NAME   ring, hrw, hrw-bounded or mod (hrw-bounded)\n"
+            "  --vnodes N      virtual nodes of a node, for ring (%d)\n"
+            "  --replicas N    copies (2; at most %u)\n"
+            "  --json          print a JSON array\n"
+            "  --help          this text\n",
+            VV_PLACE_VNODES, VV_PLACE_REPLICAS_MAX);
+}
+
+static int add_node(struct cluster *c, const char *name, uint64_t weight)
+{
+    if (c->nr == c->room) {
+        uint32_t room = c->room ? 2 * c->room : 64;
+        void *names = realloc(c->names, room * sizeof(*c->names)), *nodes;
+
+        c->names = names ? names : c->names;
+        nodes = realloc(c->nodes, room * sizeof(*c->nodes));
+        c->nodes = nodes ? nodes : c->nodes;
+        if (!names || !nodes)
+            return -ENOMEM;
+        c->room = room;
+    }
+    snprintf(c->names[c->nr], sizeof(c->names[0]), "%s", name);
+    c->nodes[c->nr++] = (struct vv_place_node){vv_place_node_id(name), weight};
+    return 0;
+}
+
+static int parse_names(const char *list, struct cluster *c)
+{
+    char word[64];
+
+    c->nr = 0;
+    do {
+        uint64_t weight = 1;
+        size_t one;
+        char *eq;
+
+        if (!output_next_word(&list, word, sizeof(word)))
+            return -EINVAL;
+        eq = strchr(word, '=');
+        if (eq) {
+            *eq = '\0';
+            if (output_parse_list(eq + 1, VV_PLACE_WEIGHT_MAX, &weight, 1, &one) < 0)
+                return -EINVAL;
+        }
+        if (!*word || add_node(c, word, weight) < 0)
+            return -EINVAL;
+    } while (*list);
+    return 0;
+}
+
+static int number_nodes(uint64_t n, struct cluster *c)
+{
+    char name[32];
+    int rc = 0;
+
+    c->nr = 0;
+    for (uint64_t i = 0; i < n && rc == 0; i++) {
+        snprintf(name, sizeof(name), "node%" PRIu64, i);
+        rc = add_node(c, name, 1);
+    }
+    return rc;
+}
+
+static int set_up(const char *down, struct cluster *c)
+{
+    char word[64];
+
+    c->up = calloc(vv_place_set_words(c->nr), sizeof(*c->up));
+    if (!c->up)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < c->nr; i++)
+        vv_place_set_add(c->up, i);
+    while (down && *down) {
+        uint32_t i = 0;
+
+        if (!output_next_word(&down, word, sizeof(word)))
+            return -EINVAL;
+        while (i < c->nr && strcmp(c->names[i], word) != 0)
+            i++;
+        if (i == c->nr) {
+            fprintf(stderr, COMMAND ": there is no node '%s'\n", word);
+            return -ENOENT;
+        }
+        vv_place_set_remove(c->up, i);
+    }
+    return 0;
+}
+
+static int set_option(int id, const char *value, struct where_opts *o)
+{
+    uint64_t v = 0;
+    size_t one;
+    int rc;
+
+    switch (id) {
+    case 'm':
+        return parse_names(value, &o->cluster);
+    case 'd':
+        o->down = value;
+        return 0;
+    case 's':
+        return vv_place_scheme_parse(value, &o->place.scheme);
+    case 'n':
+        rc = output_parse_list(value, VV_PLACE_NODES_MAX, &v, 1, &one);
+        return rc < 0 ? rc : number_nodes(v, &o->cluster);
+    case 'v':
+        rc = output_parse_list(value, VV_PLACE_VNODES_MAX, &v, 1, &one);
+        o->place.vnodes = (uint32_t)v;
+        return rc;
+    default:
+        rc = output_parse_list(value, VV_PLACE_REPLICAS_MAX, &v, 1, &one);
+        o->replicas = (uint32_t)v;
+        return rc;
+    }
+}
+
+/* Returns an exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct where_opts *o)
+{
+    static const struct option options[] = {{"nodes", required_argument, NULL, 'n'},
+                                            {"names", required_argument, NULL, 'm'},
+                                            {"down", required_argument, NULL, 'd'},
+                                            {"scheme", required_argument, NULL, 's'},
+                                            {"vnodes", required_argument, NULL, 'v'},
+                                            {"replicas", required_argument, NULL, 'r'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int index = 0;
+
+    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
+        if (id == 'h') {
+            usage(stdout);
+            return CLI_OK;
+        } else if (id == 'j') {
+            o->json = true;
+        } else if (id == '?') {
+            return CLI_USAGE;
+        } else if (set_option(id, optarg, o) < 0) {
+            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help\n", options[index].name,
+                    optarg);
+            return CLI_USAGE;
+        }
+    }
+    if (optind == argc) {
+        fprintf(stderr, COMMAND ": which file? See --help\n");
+        return CLI_USAGE;
+    }
+    return -1;
+}
+
+static void print_names(const struct cluster *c, const uint32_t *nodes, uint32_t n, bool json)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (json) {
+            fputs(i ? "," : "", stdout);
+            json_string(stdout, c->names[nodes[i]]);
+        } else {
+            printf("%s%s", i ? ", " : "", c->names[nodes[i]]);
+        }
+    }
+}
+
+static void print_path(const struct where_opts *o, const struct vv_place *map, const char *path,
+                       bool first)
+{
+    const struct cluster *c = &o->cluster;
+    uint64_t key = vv_place_key(path, strlen(path));
+    uint32_t now[VV_PLACE_REPLICAS_MAX], then[VV_PLACE_REPLICAS_MAX], n, m = 0;
+
+    n = vv_place_owners(map, key, c->up, o->replicas, now);
+    if (n > 0) {
+        vv_place_set_remove(c->up, now[0]);
+        m = vv_place_owners(map, key, c->up, o->replicas, then);
+        vv_place_set_add(c->up, now[0]);
+    }
+    if (o->json) {
+        printf("%s\n{\"path\":", first ? "" : ",");
+        json_string(stdout, path);
+        printf(",\"key\":\"%016" PRIx64 "\",\"nodes\":[", key);
+        print_names(c, now, n, true);
+        printf("],\"without_the_first\":[");
+        print_names(c, then, m, true);
+        printf("]}");
+        return;
+    }
+    printf("%s: ", path);
+    print_names(c, now, n, false);
+    printf(n ? "; if %s failed: " : "nowhere, no node is up", n ? c->names[now[0]] : "");
+    print_names(c, then, m, false);
+    printf(n && !m ? "nowhere\n" : "\n");
+}
+
+static int ring_where(int argc, char **argv)
+{
+    struct where_opts o = {.place = {.scheme = VV_PLACE_HRW_BOUNDED}, .replicas = 2};
+    struct cluster *c = &o.cluster;
+    struct vv_place *map = NULL;
+    int status, rc = number_nodes(8, c);
+
+    status = rc < 0 ? CLI_FAILED : parse(argc, argv, &o);
+    if (status < 0) {
+        rc = set_up(o.down, c);
+        if (rc == 0)
+            rc = vv_place_new(&o.place, c->nodes, c->nr, &map);
+        if (rc == -EEXIST)
+            fprintf(stderr, COMMAND ": two nodes have the same name\n");
+        else if (rc < 0 && rc != -ENOENT)
+            fprintf(stderr, COMMAND ": %s\n", strerror(-rc));
+        status = rc < 0 ? CLI_USAGE : CLI_OK;
+    }
+    for (int i = optind; map && i < argc; i++) {
+        fputs(o.json && i == optind ? "[" : "", stdout);
+        print_path(&o, map, argv[i], i == optind);
+    }
+    if (map && o.json)
+        printf("\n]\n");
+    vv_place_free(map);
+    free(c->names);
+    free(c->nodes);
+    free(c->up);
+    return status;
+}
+
+int cli_ring(int argc, char **argv)
+{
+    static const struct cli_command parts[] = {
+        {"sim", NULL, cli_ring_sim},
+        {"where", NULL, ring_where},
+    };
+    int status = cli_part("varve ring", parts, VV_ARRAY_SIZE(parts), argc, argv);
+
+    if (status >= 0)
+        return status;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        printf(
+            "usage: varve ring sim [OPTION]...\n       varve ring where [OPTION]... PATH...\n\n"
+            "sim tells how evenly files are spread over nodes, and what a failure does; where\n"
+            "tells who keeps a file. 'varve ring sim --help' and 'varve ring where --help' list\n"
+            "the options.\n");
+        return CLI_OK;
+    }
+    fprintf(stderr, "varve ring: what is to be done? There are 'varve ring sim' and "
+                    "'varve ring where'.\n");
+    return CLI_USAGE;
+}

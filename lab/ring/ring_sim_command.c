@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve ring sim: how evenly each scheme spreads files over nodes, and what one failure does to it.
+ * A row is a scheme, or a ring with one number of virtual nodes. Rows are computed one after the
+ * other, each on all threads.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/common/json.h"
+#include "cli/common/output.h"
+#include "cli/common/plot.h"
+#include "core/topo.h"
+#include "lab/ring/ring_sim.h"
+
+#define COMMAND  "varve ring sim"
+#define LIST_MAX 32
+
+struct ring_opts {
+    struct ring_sim_opts sim;
+    enum vv_place_scheme schemes[VV_PLACE_SCHEMES];
+    size_t nr_schemes;
+    uint64_t vnodes[LIST_MAX];
+    size_t nr_vnodes;
+    uint64_t weights[LIST_MAX];
+    bool json;
+    const char *csv, *svg;
+};
+
+struct rows {
+    const struct ring_opts *o;
+    struct ring_sim_result *row;
+    size_t nr;
+    struct sim_progress progress;
+};
+
+static const char default_schemes[] = "ring,hrw,hrw-bounded,mod";
+static const char default_vnodes[] = "10,50,100,500,1000";
+
+static void usage(FILE *f)
+{
+    fprintf(f,
+            "usage: " COMMAND " [OPTION]...\n\n"
+            "Places files on nodes, lets one node fail, many times over, and tells how many nodes\n"
+            "take its files over, how even the load is, and whether healthy files moved.\n\n"
+            "  --nodes N         nodes (1024)\n"
+            "  --files N         files (524288)\n"
+            "  --trials N        failures, one at a time, each from the beginning (500)\n"
+            "  --scheme NAME,... ring, hrw, hrw-bounded, mod (all of them)\n"
+            "  --vnodes N,...    virtual nodes of a node, for ring (%s)\n"
+            "  --weights N,...   capacities of nodes, taken in turn (all the same)\n"
+            "  --limit PERCENT   hrw-bounded: of the mean load (%d)\n"
+            "  --checks N        healthy files looked at in a trial (1024); mod: all\n"
+            "  --seed N          other files, and other nodes that fail (1)\n"
+            "  --jobs N          threads (a core each)\n"
+            "  --csv FILE        write the rows as CSV; -: to standard output\n"
+            "  --svg FILE        draw them\n"
+            "  --json            print a JSON array of objects\n"
+            "  --help            this text\n",
+            default_vnodes, VV_PLACE_LIMIT_PCT);
+}
+
+/* ---- the command line ---- */
+
+static int parse_schemes(const char *list, struct ring_opts *o)
+{
+    char word[32];
+
+    o->nr_schemes = 0;
+    do {
+        if (o->nr_schemes == VV_PLACE_SCHEMES || !output_next_word(&list, word, sizeof(word)) ||
+            vv_place_scheme_parse(word, &o->schemes[o->nr_schemes++]) < 0)
+            return -EINVAL;
+    } while (*list);
+    return 0;
+}
+
+static int parse_u32(const char *s, uint64_t max, uint32_t *ret_value)
+{
+    uint64_t v;
+    size_t n;
+
+    if (output_parse_list(s, max, &v, 1, &n) < 0)
+        return -EINVAL;
+    *ret_value = (uint32_t)v;
+    return 0;
+}
+
+static int set_option(int id, const char *value, struct ring_opts *o)
+{
+    uint32_t jobs = 0;
+    size_t one;
+    int rc = 0;
+
+    switch (id) {
+    case 'n':
+        return parse_u32(value, VV_PLACE_NODES_MAX, &o->sim.nodes);
+    case 'f':
+        return output_parse_list(value, UINT32_MAX, &o->sim.files, 1, &one);
+    case 't':
+        return parse_u32(value, 1000000, &o->sim.trials);
+    case 's':
+        return parse_schemes(value, o);
+    case 'v':
+        return output_parse_list(value, VV_PLACE_VNODES_MAX, o->vnodes, LIST_MAX, &o->nr_vnodes);
+    case 'w':
+        o->sim.weights = o->weights;
+        return output_parse_list(value, UINT32_MAX, o->weights, LIST_MAX, &o->sim.nr_weights);
+    case 'l':
+        rc = parse_u32(value, VV_PLACE_LIMIT_MAX, &o->sim.limit_pct);
+        return rc == 0 && o->sim.limit_pct < 100 ? -EINVAL : rc;
+    case 'k':
+        return parse_u32(value, 1u << 30, &o->sim.checks);
+    case 'e':
+        return output_parse_list(value, UINT64_MAX, &o->sim.seed, 1, &one);
+    case 'J':
+        rc = parse_u32(value, SIM_JOBS_MAX, &jobs);
+        o->sim.jobs = rc == 0 ? jobs : o->sim.jobs;
+        return rc;
+    case 'c':
+        o->csv = value;
+        break;
+    default:
+        o->svg = value;
+        break;
+    }
+    return *value ? 0 : -EINVAL;
+}
+
+/* Returns an exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct ring_opts *o)
+{
+    static const struct option options[] = {{"nodes", required_argument, NULL, 'n'},
+                                            {"files", required_argument, NULL, 'f'},
+                                            {"trials", required_argument, NULL, 't'},
+                                            {"scheme", required_argument, NULL, 's'},
+                                            {"vnodes", required_argument, NULL, 'v'},
+                                            {"weights", required_argument, NULL, 'w'},
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"checks", required_argument, NULL, 'k'},
+                                            {"seed", required_argument, NULL, 'e'},
+                                            {"jobs", required_argument, NULL, 'J'},
+                                            {"csv", required_argument, NULL, 'c'},
+                                            {"svg", required_argument, NULL, 'g'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int index = 0;
+
+    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
+        if (id == 'h') {
+            usage(stdout);
+            return CLI_OK;
+        } else if (id == 'j') {
+            o->json = true;
+        } else if (id == '?') {
+            return CLI_USAGE;
+        } else if (set_option(id, optarg, o) < 0) {
+            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help\n", options[index].name,
+                    optarg);
+            return CLI_USAGE;
+        }
+    }
+    if (optind < argc)
+        fprintf(stderr, COMMAND ": what is '%s'?\n", argv[optind]);
+    else if (o->sim.nodes < 2)
+        fprintf(stderr, COMMAND ": one node cannot fail and leave another\n");
+    else if (o->json && o->csv && strcmp(o->csv, "-") == 0)
+        fprintf(stderr, COMMAND ": --json and --csv - would print over each other\n");
+    else
+        return -1;
+    return CLI_USAGE;
+}
+
+/* ---- running ---- */
+
+static int run_rows(void *arg)
+{
+    struct rows *r = arg;
+    struct ring_sim_opts o = r->o->sim;
+    size_t n = 0;
+
+    for (size_t s = 0; s < r->o->nr_schemes; s++) {
+        bool ring = r->o->schemes[s] == VV_PLACE_RING;
+
+        for (size_t v = 0; v < (ring ? r->o->nr_vnodes : 1); v++) {
+            int rc;
+
+            o.scheme = r->o->schemes[s];
+            o.vnodes = (uint32_t)r->o->vnodes[v];
+            rc = ring_sim_run(&o, &r->progress, &r->row[n++]);
+            if (rc < 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+/* ---- printing ---- */
+
+static void print_table(const void *result)
+{
+    const struct rows *r = result;
+    const struct ring_sim_opts *o = &r->o->sim;
+
+    printf("%" PRIu32 " nodes, %" PRIu64 " files, %" PRIu32 " failures of one node\n\n", o->nodes,
+           o->files, o->trials);
+    printf("                       receivers      files per receiver     fullest over mean     "
+           "healthy   not at\n"
+           "scheme       vnodes    mean      sd       mean        sd    before   after   worst   "
+           "moved     home\n");
+    for (size_t i = 0; i < r->nr; i++) {
+        const struct ring_sim_result *x = &r->row[i];
+        char vnodes[16] = "-";
+
+        if (x->vnodes)
+            snprintf(vnodes, sizeof(vnodes), "%" PRIu32, x->vnodes);
+        printf("%-12s %6s %7.1f %7.1f %10.2f %9.2f  %8.4f %7.4f %7.4f %7.2f%%  %6.2f%%\n",
+               vv_place_scheme_name(x->scheme), vnodes, x->receivers_mean, x->receivers_sd,
+               x->files_per_receiver_mean, x->files_per_receiver_sd, x->max_over_mean,
+               x->max_over_mean_after, x->max_over_mean_worst, 100 * x->healthy_moved_fraction,
+               100 * x->away_fraction);
+    }
+}
+
+static int print_csv(FILE *f, const void *arg)
+{
+    const struct rows *r = arg;
+
+    fprintf(f, "scheme,vnodes,receivers_mean,receivers_sd,files_per_receiver_mean,"
+               "files_per_receiver_sd,max_over_mean,max_over_mean_after,max_over_mean_worst,"
+               "healthy_moved_fraction,away_fraction\n");
+    for (size_t i = 0; i < r->nr; i++) {
+        const struct ring_sim_result *x = &r->row[i];
+
+        fprintf(f, "%s,%" PRIu32 ",%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n",
+                vv_place_scheme_name(x->scheme), x->vnodes, x->receivers_mean, x->receivers_sd,
+                x->files_per_receiver_mean, x->files_per_receiver_sd, x->max_over_mean,
+                x->max_over_mean_after, x->max_over_mean_worst, x->healthy_moved_fraction,
+                x->away_fraction);
+    }
+    return 0;
+}
+
+static void print_json(const void *result)
+{
+    const struct rows *r = result;
+    putchar('[');
+    for (size_t i = 0; i < r->nr; i++) {
+        const struct ring_sim_result *x = &r->row[i];
+
+        printf("%s\n{\"scheme\":\"%s\",\"vnodes\":%" PRIu32 ",\"receivers_mean\":", i ? "," : "",
+               vv_place_scheme_name(x->scheme), x->vnodes);
+        json_number(stdout, x->receivers_mean);
+        printf(",\"receivers_sd\":");
+        json_number(stdout, x->receivers_sd);
+        printf(",\"files_per_receiver_mean\":");
+        json_number(stdout, x->files_per_receiver_mean);
+        printf(",\"max_over_mean\":");
+        json_number(stdout, x->max_over_mean);
+        printf(",\"healthy_moved_fraction\":");
+        json_number(stdout, x->healthy_moved_fraction);
+        putchar('}');
+    }
+    printf("\n]\n");
+}
+
+/* Three panels, one bar to a row in each. */
+static int draw(FILE *f, const void *arg)
+{
+    enum { ROWS = LIST_MAX + VV_PLACE_SCHEMES, PANELS = 3 };
+    static const char *const titles[PANELS] = {"nodes that take files over",
+                                               "files that each of them takes",
+                                               "fullest node over the mean"};
+    const struct rows *r = arg;
+    uint32_t limit = r->o->sim.limit_pct ? r->o->sim.limit_pct : VV_PLACE_LIMIT_PCT;
+    char names[ROWS][32], note[128];
+    const char *groups[ROWS];
+    double y[PANELS][ROWS], err[PANELS][ROWS] = {0};
+    struct plot_series series[PANELS];
+    struct plot_panel panels[PANELS];
+    struct plot plot = {
+        .title = "One node fails", .note = note, .panels = panels, .nr_panels = PANELS};
+
+    for (size_t i = 0; i < r->nr; i++) {
+        const struct ring_sim_result *x = &r->row[i];
+
+        if (x->vnodes)
+            snprintf(names[i], sizeof(names[i]), "%" PRIu32, x->vnodes);
+        else if (x->scheme == VV_PLACE_HRW_BOUNDED)
+            snprintf(names[i], sizeof(names[i]), "≤%.4g", limit / 100.0);
+        else
+            snprintf(names[i], sizeof(names[i]), "%s", vv_place_scheme_name(x->scheme));
+        groups[i] = names[i];
+        y[0][i] = x->receivers_mean;
+        err[0][i] = x->receivers_sd;
+        y[1][i] = x->files_per_receiver_mean;
+        err[1][i] = x->files_per_receiver_sd;
+        y[2][i] = x->max_over_mean;
+    }
+    for (size_t p = 0; p < PANELS; p++) {
+        series[p] = (struct plot_series){.name = "mean, with the standard deviation",
+                                         .colour = "#0072b2",
+                                         .y = y[p],
+                                         .nr = r->nr,
+                                         .err = err[p]};
+        panels[p] = (struct plot_panel){.kind = PLOT_BARS,
+                                        .title = titles[p],
+                                        .x_label = "points of a ring, or a scheme (≤: bounded)",
+                                        .y_label = p == 0   ? "nodes"
+                                                   : p == 1 ? "files"
+                                                            : "ratio",
+                                        .log_y = p == 1,
+                                        .groups = groups,
+                                        .nr_groups = r->nr,
+                                        .series = &series[p],
+                                        .nr_series = 1};
+    }
+    snprintf(note, sizeof(note),
+             "%" PRIu32 " nodes, %" PRIu64 " files, %" PRIu32 " failures of one node each",
+             r->o->sim.nodes, r->o->sim.files, r->o->sim.trials);
+    return plot_write(f, &plot);
+}
+
+static int print_all(const struct rows *r)
+{
+    struct output_forms forms = {.json = r->o->json,
+                                 .csv = r->o->csv,
+                                 .svg = r->o->svg,
+                                 .print_json = print_json,
+                                 .print_table = print_table,
+                                 .print_csv = print_csv,
+                                 .draw = draw};
+
+    return output_print(COMMAND, &forms, r);
+}
+
+int cli_ring_sim(int argc, char **argv)
+{
+    struct ring_opts o = {
+        .sim = {.nodes = 1024, .files = 524288, .trials = 500, .seed = 1, .checks = 1024}};
+    struct rows r = {.o = &o};
+    size_t other;
+    int rc;
+
+    o.sim.jobs = VV_MIN(vv_topo_threads(), SIM_JOBS_MAX);
+    if (parse_schemes(default_schemes, &o) < 0 ||
+        output_parse_list(default_vnodes, VV_PLACE_VNODES_MAX, o.vnodes, LIST_MAX, &o.nr_vnodes) <
+            0)
+        return CLI_FAILED;
+    rc = parse(argc, argv, &o);
+    if (rc >= 0)
+        return rc;
+    if (output_try(COMMAND, o.csv) || output_try(COMMAND, o.svg))
+        return CLI_FAILED;
+    other = o.nr_schemes;
+    for (size_t s = 0; s < o.nr_schemes; s++)
+        if (o.schemes[s] == VV_PLACE_RING) {
+            r.nr += o.nr_vnodes;
+            other--;
+        }
+    r.nr += other;
+    r.row = calloc(r.nr, sizeof(*r.row));
+    r.progress.all = r.nr * ring_sim_steps(&o.sim);
+    rc = r.row ? output_watch(run_rows, &r, &r.progress, "placing files") : -ENOMEM;
+    if (rc < 0)
+        fprintf(stderr, COMMAND ": %s\n", strerror(-rc));
+    rc = rc < 0 ? CLI_FAILED : print_all(&r);
+    free(r.row);
+    return rc;
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The children of `varve bench shot`.
+ *
+ * One that runs the shot is an application: it has memory of its own, on a device or not, and gives
+ * it to an engine. On a real device the two meet in the device's primary context and nowhere else,
+ * as any program and the library would; an emulated device is the library's own, and the
+ * application borrows it. Baselines use the application's device.
+ *
+ * One that measures runs plain loops on the device and leaves their rates.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt/hooks.h"
+#include "cli/measure/probe_device.h"
+#include "core/clock.h"
+#include "device/cuda/cuda.h"
+#include "device/host/host.h"
+#include "lab/shot/baseline_uvm.h"
+#include "lab/shot/bench_shot.h"
+#include "lab/shot/probe_baseline.h"
+#include "lab/shot/uvm_calibrate.h"
+
+#define BARRIER_POLL_NS (20 * VV_NS_PER_US)
+#define READY_WAIT_NS   (UINT64_C(10) * 1000 * VV_NS_PER_MS) /* without any progress */
+#define PROBE_SECONDS   0.4
+#define PROBE_ALIGN     (UINT64_C(2) << 20)
+#define PROBE_FILES     4
+/* The calibration takes what 28 of these take, and what the driver takes to move 3 GiB each way. */
+#define MAX_PAUSE_NS (20 * VV_NS_PER_MS)
+
+/* What a child needs while it runs. */
+struct child_env {
+    struct bench *bench;
+    struct bench_child *child;
+};
+
+VV_PRINTF(3, 4)
+static int fail(char *err, int rc, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(err, BENCH_TEXT_BYTES, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+static int wait_at_barrier(void *arg)
+{
+    struct bench *b = ((struct child_env *)arg)->bench;
+    struct bench_shared *sh = b->shared;
+    uint32_t round = atomic_load_explicit(&sh->round, memory_order_acquire);
+
+    if (atomic_fetch_add_explicit(&sh->arrived, 1, memory_order_acq_rel) + 1 == b->opts.procs) {
+        atomic_store_explicit(&sh->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&sh->round, round + 1, memory_order_release);
+        return 0;
+    }
+    while (atomic_load_explicit(&sh->round, memory_order_acquire) == round) {
+        if (atomic_load_explicit(&sh->failed, memory_order_relaxed))
+            return -ECANCELED;
+        vv_sleep_until_ns(vv_now_ns() + BARRIER_POLL_NS);
+    }
+    return 0;
+}
+
+static void note_progress(void *arg, size_t ops_done)
+{
+    struct bench_child *c = ((struct child_env *)arg)->child;
+
+    atomic_store_explicit(&c->ops_done, ops_done, memory_order_relaxed);
+}
+
+/* ---- devices ---- */
+
+/* The application's own. The emulated one is as fast as the library's would be. */
+static int open_device(const struct bench *b, char *err, struct vv_device **ret_device)
+{
+    struct vv_device_host_opts o;
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    int rc;
+
+    if (b->opts.device == VARVE_DEVICE_CUDA)
+        return vv_device_open_cuda(NULL, err, BENCH_TEXT_BYTES, ret_device);
+    vv_device_host_opts_init(&o);
+    o.capacity_bytes = (uint64_t)pages * (uint64_t)page;
+    o.engine[VV_DEVICE_HOST_D2D].bytes_per_s = b->opts.rate[SHOT_HOP_D2D];
+    o.engine[VV_DEVICE_HOST_D2H].bytes_per_s = b->opts.rate[SHOT_HOP_D2H];
+    o.engine[VV_DEVICE_HOST_H2D].bytes_per_s = b->opts.rate[SHOT_HOP_H2D];
+    rc = vv_device_open_host(&o, ret_device);
+    return rc ? fail(err, rc, "emulated device: %s", varve_strerror(rc)) : 0;
+}
+
+static int init_app(const struct bench *b, struct vv_device *device, size_t bytes, char *err,
+                    struct shot_app *ret_app)
+{
+    int rc = shot_app_init(device, bytes, b->opts.calls == SHOT_CALLS_ON, ret_app);
+
+    if (rc == -ENOTSUP)
+        return fail(err, rc,
+                    "our kernels, which check every byte, are not in this build or do not run on "
+                    "this device ('varve doctor' says more)");
+    return rc ? fail(err, rc, "memory for the application: %s", varve_strerror(rc)) : 0;
+}
+
+/* ---- engines ---- */
+
+static uint64_t tier_bytes(const struct bench *b, enum vv_tier_kind kind)
+{
+    for (unsigned t = 0; t < b->core.ntiers; t++)
+        if (b->core.tier[t].kind == kind)
+            return b->core.tier[t].capacity_bytes;
+    return 0;
+}
+
+/* Each process has a file of its own, by its rank unless the name says otherwise. */
+static int set_trace_file(const struct bench *b, struct varve_opts *o)
+{
+    char name[sizeof(o->trace_file)];
+    const char *given = b->opts.trace ? b->opts.trace : o->trace_file;
+    bool shared = b->opts.procs > 1 && given[0] && !strstr(given, "%r") && !strstr(given, "%p");
+    int n = snprintf(name, sizeof(name), "%s%s", given, shared ? ".%r" : "");
+
+    if (n < 0 || (size_t)n >= sizeof(name))
+        return -ENAMETOOLONG;
+    memcpy(o->trace_file, name, (size_t)n + 1);
+    return 0;
+}
+
+static int open_context(const struct bench *b, uint32_t rank, char *err, struct varve_ctx **ret_ctx)
+{
+    struct varve_opts o;
+    struct varve_error error = {.error_size = sizeof(error)};
+    int rc = varve_opts_init(&o, sizeof(o));
+
+    if (rc < 0)
+        return fail(err, rc, "options: %s", varve_strerror(rc));
+    o.device = b->opts.device;
+    o.policy = b->opts.policy;
+    o.level = b->opts.level;
+    o.local_io = b->opts.local_io;
+    o.device_cache = tier_bytes(b, VV_TIER_DEVICE);
+    o.host_cache = tier_bytes(b, VV_TIER_HOST);
+    o.local_cache = shot_cap_bytes(&b->opts.local_cache, b->history_bytes, b->opts.page_bytes);
+    o.page_bytes = b->core.page_bytes;
+    o.rank = (int32_t)rank;
+    snprintf(o.local, sizeof(o.local), "%s", b->folder);
+    o.remote[0] = '\0';
+    rc = set_trace_file(b, &o);
+    if (rc < 0)
+        return fail(err, rc, "--trace: too long");
+    rc = shot_opts_rates(&b->opts, o.rate, sizeof(o.rate));
+    if (rc < 0)
+        return fail(err, rc, "--rate: too long");
+    rc = varve_open(&o, ret_ctx);
+    if (rc < 0)
+        return fail(err, rc, "opening the library: %s",
+                    varve_last_error(NULL, &error) == 0 && error.text[0] ? error.text
+                                                                         : varve_strerror(rc));
+    return 0;
+}
+
+static int open_varve(const struct bench *b, uint32_t rank, char *err, struct shot_varve *ret_varve)
+{
+    struct shot_varve v = {.has_disk = b->folder[0] != '\0',
+                           .on_stream = b->opts.calls == SHOT_CALLS_ON};
+    struct varve_history_opts ho;
+    int rc = open_context(b, rank, err, &v.ctx);
+
+    if (rc)
+        return rc;
+    rc = varve_history_opts_init(&ho, sizeof(ho));
+    if (rc == 0) {
+        ho.consume = b->opts.consume == SHOT_CONSUME_ONCE ? VARVE_CONSUME_ONCE : VARVE_CONSUME_KEEP;
+        rc = varve_history_open_with(v.ctx, "shot", &ho, &v.history);
+    }
+    if (rc) {
+        varve_close(v.ctx);
+        return fail(err, rc, "opening the history: %s", varve_strerror(rc));
+    }
+    *ret_varve = v;
+    return 0;
+}
+
+/* The host's memory is ready unless the shot is to begin at once, as with the library. */
+static int uvm_opts(const struct bench *b, char *err, struct shot_uvm_opts *ret_opts)
+{
+    int rc = shot_uvm_opts_parse(b->opts.uvm, err, BENCH_TEXT_BYTES, ret_opts);
+
+    if (rc == 0 && b->opts.at_once)
+        ret_opts->touch = false;
+    return rc;
+}
+
+static int open_baseline(const struct bench *b, uint32_t rank, struct vv_device *device, char *err,
+                         struct shot_engine **ret_engine)
+{
+    int rc;
+    struct shot_baseline o = {
+        .device = device,
+        .sizes = &b->sizes,
+        .device_cache_bytes = tier_bytes(b, VV_TIER_DEVICE),
+        .folder = b->folder,
+        .rank = rank,
+        .direct = b->opts.local_io == VARVE_LOCAL_IO_DIRECT,
+        .consume_once = b->opts.consume == SHOT_CONSUME_ONCE,
+    };
+
+    switch (b->opts.engine) {
+    case SHOT_ENGINE_UVM:
+        rc = uvm_opts(b, err, &o.uvm);
+        return rc ? rc : shot_engine_uvm(&o, err, BENCH_TEXT_BYTES, ret_engine);
+    case SHOT_ENGINE_ONDEMAND:
+        return shot_engine_ondemand(&o, err, BENCH_TEXT_BYTES, ret_engine);
+    default:
+        return shot_engine_file(&o, err, BENCH_TEXT_BYTES, ret_engine);
+    }
+}
+
+/* ---- running a shot ---- */
+
+/* What has been opened so far, to be closed in the reverse order. */
+struct opened {
+    struct vv_device *device; /* opened here */
+    struct shot_app app;
+    struct shot_engine *engine;
+};
+
+/* The host cache is made ready behind the first checkpoints, and registering it holds up other calls
+ * of a device: a shot that does not ask for this waits until it is over. */
+static int wait_until_ready(struct varve_ctx *ctx, uint64_t host_bytes, char *err)
+{
+    struct varve_stats s = {.stats_size = sizeof(s)};
+    uint64_t last = 0, seen_ns = vv_now_ns();
+    int rc;
+
+    for (;;) {
+        rc = varve_stats(ctx, &s);
+        if (rc)
+            return fail(err, rc, "statistics: %s", varve_strerror(rc));
+        /* What is left of a size beyond whole pages is never made ready. */
+        if (s.host_ready_bytes >= host_bytes - host_bytes % s.page_bytes)
+            return 0;
+        if (s.host_ready_bytes > last) {
+            last = s.host_ready_bytes;
+            seen_ns = vv_now_ns();
+        } else if (vv_now_ns() - seen_ns > READY_WAIT_NS) {
+            return fail(err, -ETIMEDOUT, "the host cache is not getting ready");
+        }
+        vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
+    }
+}
+
+/* The library, with an application on its device where only the library has that. */
+static int open_with_varve(const struct bench *b, uint32_t rank, size_t bytes,
+                           struct bench_child *c, struct opened *o)
+{
+    uint64_t start = vv_now_ns();
+    struct shot_varve v;
+    int rc = open_varve(b, rank, c->err, &v);
+
+    c->open_s = (double)(vv_now_ns() - start) * 1e-9;
+    if (rc)
+        return rc;
+    if (!o->app.buf) {
+        rc = init_app(b, vv_ckpt_device(v.ctx), bytes, c->err, &o->app);
+        if (rc) {
+            varve_close(v.ctx);
+            return rc;
+        }
+    }
+    v.stream = o->app.native;
+    rc = shot_engine_varve(&v, &o->engine);
+    if (rc)
+        return fail(c->err, rc, "%s", varve_strerror(rc));
+    if (b->opts.at_once)
+        return 0;
+    /* What does not fill a page is never used. */
+    rc = wait_until_ready(v.ctx, vv_align_down(tier_bytes(b, VV_TIER_HOST), b->core.page_bytes),
+                          c->err);
+    c->host_ready_s = (double)(vv_now_ns() - start) * 1e-9;
+    return rc;
+}
+
+static size_t probe_bytes(const struct bench *b)
+{
+    uint64_t bytes = b->sizes.total_bytes / b->sizes.nr;
+
+    return (size_t)VV_MIN(VV_MAX(bytes, UINT64_C(64) << 10), UINT64_C(128) << 20);
+}
+
+struct pausing {
+    const struct bench *bench;
+    struct shot_app *app;
+};
+
+/* As between two calls of the shot. */
+static int pause_as_in_shot(void *arg)
+{
+    const struct pausing *p = arg;
+    uint64_t until_ns = vv_now_ns() + VV_MIN(p->bench->interval_ns, MAX_PAUSE_NS);
+
+    if (p->bench->opts.compute == SHOT_COMPUTING_GPU)
+        return shot_app_compute(p->app, until_ns);
+    vv_sleep_until_ns(until_ns);
+    return 0;
+}
+
+static int calibrate(const struct bench *b, struct opened *o, struct bench_child *c)
+{
+    struct pausing p = {b, &o->app};
+    struct uvm_calibrate_opts opts = {
+        .device = o->device,
+        .buf = o->app.buf,
+        .bytes = VV_MIN(probe_bytes(b), b->sizes.largest_bytes),
+        .pause = pause_as_in_shot,
+        .arg = &p,
+    };
+    int rc = uvm_opts(b, c->err, &opts.uvm);
+
+    return rc ? rc : uvm_calibrate(&opts, c->err, sizeof(c->err), &c->costs);
+}
+
+static int open_all(const struct bench *b, uint32_t rank, size_t bytes, struct bench_child *c,
+                    struct opened *o)
+{
+    bool baseline = b->opts.engine != SHOT_ENGINE_VARVE;
+    bool own_device = baseline || b->opts.device == VARVE_DEVICE_CUDA;
+    uint64_t start;
+    int rc = own_device ? open_device(b, c->err, &o->device) : 0;
+
+    /* The application is there before the engine is opened. */
+    if (rc == 0 && own_device)
+        rc = init_app(b, o->device, bytes, c->err, &o->app);
+    if (rc)
+        return rc;
+    if (!baseline)
+        return open_with_varve(b, rank, bytes, c, o);
+    if (b->opts.engine == SHOT_ENGINE_UVM && !b->opts.no_bound)
+        rc = calibrate(b, o, c);
+    if (rc)
+        return rc;
+    start = vv_now_ns();
+    rc = open_baseline(b, rank, o->device, c->err, &o->engine);
+    c->open_s = (double)(vv_now_ns() - start) * 1e-9;
+    return rc;
+}
+
+int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
+{
+    struct child_env env = {b, c};
+    struct shot_script script = {0};
+    struct opened o = {0};
+    int rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, rank, &script);
+
+    if (rc < 0)
+        return fail(c->err, rc, "script: %s", strerror(-rc));
+    rc = open_all(b, rank, script.largest_bytes, c, &o);
+    if (rc == 0) {
+        struct shot_run run = {.script = &script,
+                               .engine = o.engine,
+                               .app = &o.app,
+                               .gpu_compute = b->opts.compute == SHOT_COMPUTING_GPU,
+                               .seed = b->opts.seed + rank,
+                               .barrier = wait_at_barrier,
+                               .progress = note_progress,
+                               .arg = &env};
+
+        rc = shot_run(&run, c->err, sizeof(c->err), &c->trace);
+        if (b->opts.engine == SHOT_ENGINE_UVM)
+            shot_uvm_account(o.engine, &c->steps);
+    }
+    /* The application's memory may be the library's device's. */
+    shot_app_fini(&o.app);
+    if (shot_engine_close(o.engine) < 0 && rc == 0)
+        rc = fail(c->err, -EIO, "closing the engine failed");
+    vv_device_close(o.device);
+    shot_script_fini(&script);
+    return rc;
+}
+
+/* ---- measuring ---- */
+
+/* The rate of one thing after another. */
+static double in_turn(double a, double b)
+{
+    return a > 0 && b > 0 ? 1 / (1 / a + 1 / b) : fmax(a, b);
+}
+
+static int expect_ondemand(const struct bench *b, struct vv_device *d, char *err,
+                           struct shot_expected *x)
+{
+    int rc = probe_link_waited(d, probe_bytes(b), PROBE_SECONDS, &x->put_bps, &x->get_bps);
+
+    if (rc)
+        return fail(err, rc, "measuring the link: %s", varve_strerror(rc));
+    snprintf(x->text, sizeof(x->text), "the link, %.2f GB/s down and %.2f GB/s up",
+             x->put_bps / 1e9, x->get_bps / 1e9);
+    return 0;
+}
+
+static int expect_file(const struct bench *b, struct vv_device *d, char *err,
+                       struct shot_expected *x)
+{
+    double down = 0, up = 0, write_bps = 0, read_bps = 0;
+    bool direct = b->opts.local_io == VARVE_LOCAL_IO_DIRECT;
+    int rc = probe_link_waited(d, probe_bytes(b), PROBE_SECONDS, &down, &up);
+
+    if (rc)
+        return fail(err, rc, "measuring the link: %s", varve_strerror(rc));
+    rc = probe_file(b->folder, direct, probe_bytes(b), PROBE_FILES, &write_bps, &read_bps);
+    if (rc)
+        return fail(err, rc, "measuring files: %s", strerror(-rc));
+    x->put_bps = in_turn(down, write_bps);
+    x->get_bps = in_turn(up, read_bps);
+    snprintf(x->text, sizeof(x->text),
+             "link %.2f GB/s and write() %.2f GB/s in turn, read() %.2f and link %.2f", down / 1e9,
+             write_bps / 1e9, read_bps / 1e9, up / 1e9);
+    return 0;
+}
+
+/* Every process calibrates for itself, before its shot. */
+static void expect_uvm(struct shot_expected *x)
+{
+    x->by_steps = true;
+    snprintf(x->text, sizeof(x->text),
+             "the steps below, times what each cost before the shot; waits, by what threads took");
+}
+
+/* The hops that the library uses. */
+static int measure_hops(const struct bench *b, struct vv_device *d, struct bench_probe *p)
+{
+    size_t bytes = vv_align_up(probe_bytes(b), PROBE_ALIGN);
+    struct probe_link_opts o = {.seg_bytes = bytes, .seconds = PROBE_SECONDS};
+    struct probe_device *probe;
+    struct probe_copies copies;
+    /* With --load the interval depends on what is being measured. */
+    uint64_t interval_ns = b->opts.load > 0 ? 0 : b->opts.interval_ns;
+    int rc = probe_device_new(d, bytes, &probe);
+
+    if (rc)
+        return rc;
+    rc = probe_device_copy(probe, PROBE_SECONDS, interval_ns, &copies);
+    if (rc == 0) {
+        p->d2d_bps = copies.bps;
+        o.down = true;
+        rc = probe_device_link(probe, &o, &p->d2h_bps);
+    }
+    if (rc == 0) {
+        o.up = true;
+        rc = probe_device_link(probe, &o, &p->link_bps);
+    }
+    if (rc == 0) {
+        o.down = false;
+        rc = probe_device_link(probe, &o, &p->h2d_bps);
+    }
+    probe_device_free(probe);
+    return rc;
+}
+
+int bench_child_probe(const struct bench *b, struct bench_probe *p)
+{
+    struct vv_device *d = NULL;
+    int rc = open_device(b, p->err, &d);
+
+    if (rc)
+        return rc;
+    switch (b->opts.engine) {
+    case SHOT_ENGINE_UVM:
+        expect_uvm(&p->expected);
+        break;
+    case SHOT_ENGINE_ONDEMAND:
+        rc = expect_ondemand(b, d, p->err, &p->expected);
+        break;
+    case SHOT_ENGINE_FILE:
+        rc = expect_file(b, d, p->err, &p->expected);
+        break;
+    default:
+        rc = measure_hops(b, d, p);
+        if (rc)
+            fail(p->err, rc, "measuring the device: %s", varve_strerror(rc));
+        break;
+    }
+    p->expected.known = rc == 0 && b->opts.engine != SHOT_ENGINE_VARVE;
+    vv_device_close(d);
+    return rc;
+}

@@ -1,0 +1,605 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve bench shot: the experiment on the library itself.
+ *
+ * The parent parses, measures the bandwidths that are not throttled, forks one child per process of
+ * the shot, waits, measures again, and prints. A child (bench_child.c) opens an engine of its own,
+ * carries its script out (lab/shot/shot_run.c) and leaves its figures in memory shared with the parent;
+ * it never prints. Devices are measured in a child as well.
+ * The parent has no thread when it forks, the probes join theirs, and never uses a device.
+ *
+ * A child that fails, or dies, sets `failed`, and the others leave their next barrier with an
+ * error: nobody waits for ever for somebody who will not come.
+ *
+ * All files live in a folder made for the run, inside --local, and are removed with it; also when
+ * the run is interrupted: the signal only sets `interrupted`, which the parent looks at between its
+ * steps and while it waits for its children. It then ends them, cleans up, and dies of the signal.
+ */
+#include <errno.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/common/output.h"
+#include "cli/measure/probe.h"
+#include "core/clock.h"
+#include "lab/shot/bench_shot.h"
+#include "lab/shot/shot_csv.h"
+#include "lab/sim/run.h"
+
+#define COMMAND          "varve bench shot"
+#define VOID_TOLERANCE   0.10
+#define PROGRESS_NS      (200 * VV_NS_PER_MS)
+#define PROBE_POLL_NS    (5 * VV_NS_PER_MS)
+#define PROBE_SECONDS    0.4
+#define PROBE_FILE_BYTES (UINT64_C(256) << 20)
+#define PROBE_BLOCK      (UINT32_C(2) << 20)
+#define PROBE_THREADS    8
+
+/* The signal that ends the run; 0: none yet. */
+static volatile sig_atomic_t interrupted;
+
+static const int ending_signals[] = {SIGHUP, SIGINT, SIGTERM};
+
+static void note_signal(int signal)
+{
+    interrupted = signal;
+}
+
+/* Signals that were ignored, as under nohup, stay so. */
+static void set_signals(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(ending_signals); i++)
+        if (sigaction(ending_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(ending_signals[i], &action, NULL);
+}
+
+VV_PRINTF(3, 4)
+static int fail(char *err, int rc, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(err, BENCH_TEXT_BYTES, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+/* ---- bandwidths ---- */
+
+static double larger(uint64_t configured, double measured)
+{
+    return configured ? (double)configured : measured;
+}
+
+static int probe_memory(const struct bench *b, double *ret_bps)
+{
+    /* Objects of the size that will be copied, so that caches help the loop no less than the
+     * run. */
+    uint64_t bytes = b->sizes.total_bytes / b->sizes.nr;
+
+    bytes = VV_MIN(VV_MAX(bytes, UINT64_C(1) << 20), UINT64_C(64) << 20);
+    return probe_memcpy(bytes, 1, PROBE_SECONDS, ret_bps);
+}
+
+static int probe_folder(struct bench *b, struct probe_disk_rates *ret_rates)
+{
+    struct probe_disk_opts o = {
+        .dir = b->folder,
+        .direct = b->opts.local_io != VARVE_LOCAL_IO_BUFFERED,
+        .file_bytes = PROBE_FILE_BYTES,
+        .block_bytes = PROBE_BLOCK,
+        .threads = PROBE_THREADS,
+        .seconds = PROBE_SECONDS,
+    };
+    int rc = probe_disk(&o, ret_rates);
+
+    if (rc == -EINVAL && b->opts.local_io == VARVE_LOCAL_IO_AUTO) {
+        o.direct = false;
+        rc = probe_disk(&o, ret_rates);
+    }
+    return rc;
+}
+
+/* Runs bench_child_probe in a child. */
+static int probe_in_child(struct bench *b, struct bench_probe *ret_probe)
+{
+    struct bench_probe *p =
+        mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status, rc = 0;
+    pid_t pid;
+
+    if (p == MAP_FAILED)
+        return fail(b->err, -errno, "memory for the results: %s", strerror(errno));
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        set_signals(SIG_DFL);
+        p->rc = bench_child_probe(b, p);
+        p->finished = true;
+        _exit(0);
+    }
+    if (pid < 0)
+        rc = fail(b->err, -errno, "fork: %s", strerror(errno));
+    while (rc == 0 && waitpid(pid, &status, WNOHANG) == 0) {
+        if (interrupted)
+            kill(pid, SIGKILL);
+        vv_sleep_until_ns(vv_now_ns() + PROBE_POLL_NS);
+    }
+    if (rc == 0 && !interrupted && !p->finished)
+        rc = fail(b->err, -ECHILD, "the process that measures the device died");
+    else if (rc == 0 && p->rc < 0)
+        rc = fail(b->err, p->rc, "%s", p->err);
+    if (rc == 0)
+        *ret_probe = *p;
+    munmap(p, sizeof(*p));
+    return rc;
+}
+
+/* Bandwidths, and what a baseline ought to take. */
+struct rates {
+    double hop[SHOT_HOP_NR];
+    struct shot_expected expected;
+    char changed[64]; /* what the later of two measurements found otherwise; empty: nothing */
+};
+
+/* The hops that are memory. A real device is asked itself; the emulated one copies as the processor
+ * does. */
+static int measure_memory(struct bench *b, struct rates *r)
+{
+    const uint64_t *set = b->opts.rate;
+    bool cuda = b->opts.device == VARVE_DEVICE_CUDA;
+    bool open = shot_has_device(&b->opts)
+                    ? !set[SHOT_HOP_D2D] || !set[SHOT_HOP_D2H] || !set[SHOT_HOP_H2D]
+                    : !set[SHOT_HOP_H2H];
+    struct bench_probe p = {0};
+    double memory = 0;
+    int rc = 0;
+
+    if (cuda || b->opts.engine != SHOT_ENGINE_VARVE)
+        rc = probe_in_child(b, &p);
+    else if (open && (rc = probe_memory(b, &memory)) < 0)
+        fail(b->err, rc, "measuring memory: %s", strerror(-rc));
+    if (rc < 0)
+        return rc;
+    r->expected = p.expected;
+    r->hop[SHOT_HOP_H2H] = larger(set[SHOT_HOP_H2H], memory);
+    r->hop[SHOT_HOP_D2D] = larger(set[SHOT_HOP_D2D], cuda ? p.d2d_bps : memory);
+    r->hop[SHOT_HOP_D2H] = larger(set[SHOT_HOP_D2H], cuda ? p.d2h_bps : memory);
+    r->hop[SHOT_HOP_H2D] = larger(set[SHOT_HOP_H2D], cuda ? p.h2d_bps : memory);
+    r->hop[SHOT_HOP_LINK] = larger(set[SHOT_HOP_LINK], p.link_bps);
+    return 0;
+}
+
+/* The rates of all hops: as configured, or else as measured now; 0 where nobody asks for a bound. */
+static int measure(struct bench *b, struct rates *ret_rates)
+{
+    const uint64_t *set = b->opts.rate;
+    struct probe_disk_rates disk = {0};
+    struct rates r = {0};
+    bool disk_open =
+        b->folder[0] && (!set[SHOT_HOP_H2F] || !set[SHOT_HOP_F2H]) && shot_has_bound(&b->opts);
+    int rc = 0;
+
+    for (int h = 0; h < SHOT_HOP_NR; h++)
+        r.hop[h] = (double)set[h];
+    if (!b->opts.no_bound && b->opts.calls == SHOT_CALLS_BLOCKING)
+        rc = measure_memory(b, &r);
+    if (rc < 0)
+        return rc;
+    if (disk_open)
+        rc = probe_folder(b, &disk);
+    if (rc < 0)
+        return fail(b->err, rc, "measuring the disk: %s", strerror(-rc));
+    r.hop[SHOT_HOP_H2F] = larger(set[SHOT_HOP_H2F], disk.write_bps);
+    r.hop[SHOT_HOP_F2H] = larger(set[SHOT_HOP_F2H], disk.read_bps);
+    r.hop[SHOT_HOP_DISK] = larger(set[SHOT_HOP_DISK], disk.both_bps);
+    *ret_rates = r;
+    return 0;
+}
+
+/* The larger of two measurements: the bound must not be computed from less than the machine can do.
+ * If they are too far apart, the first such hop is reported. Copies within the device do not count
+ * here: milliseconds apart they vary more than that from one second to the next on an idle machine. */
+static void merge_rates(const struct rates *before, const struct rates *after,
+                        struct rates *ret_rates)
+{
+    *ret_rates = *before;
+    for (int h = 0; h < SHOT_HOP_NR; h++) {
+        double a = before->hop[h], b = after->hop[h];
+
+        if (h != SHOT_HOP_D2D && a > 0 && probe_differs(a, b, VOID_TOLERANCE) &&
+            !ret_rates->changed[0])
+            snprintf(ret_rates->changed, sizeof(ret_rates->changed), "%s %.3g, then %.3g GB/s",
+                     shot_hop_name((enum shot_hop)h), a / 1e9, b / 1e9);
+        ret_rates->hop[h] = fmax(a, b);
+    }
+}
+
+/* ---- the folder ---- */
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    remove(path); /* what cannot be removed stays, and its folder with it */
+    return 0;
+}
+
+static int make_folder(struct bench *b)
+{
+    const char *base = b->opts.local;
+
+    if (base && strcmp(base, "none") == 0)
+        return 0;
+    if (!base)
+        base = getenv("TMPDIR");
+    if (!base || !*base)
+        base = "/var/tmp";
+    if (snprintf(b->folder, sizeof(b->folder), "%s/varve-bench-XXXXXX", base) >=
+        (int)sizeof(b->folder)) {
+        b->folder[0] = '\0';
+        return fail(b->err, -ENAMETOOLONG, "--local %s: too long", base);
+    }
+    /* As the library does: this folder, but none above it. */
+    if (b->opts.local && mkdir(base, 0777) == 0)
+        b->made = base;
+    if (!mkdtemp(b->folder)) {
+        int rc = -errno;
+
+        b->folder[0] = '\0';
+        return fail(b->err, rc, "--local %s: %s", base, strerror(-rc));
+    }
+    return 0;
+}
+
+static void remove_folder(struct bench *b)
+{
+    if (b->folder[0])
+        nftw(b->folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (b->made)
+        rmdir(b->made); /* unless others have come to use it */
+}
+
+/* ---- shared memory ---- */
+
+static int map_shared(struct bench *b, size_t nr_puts, size_t nr_gets)
+{
+    size_t calls = nr_puts + nr_gets;
+    size_t per_child = sizeof(struct bench_child) + calls * (sizeof(double) + sizeof(uint64_t)) +
+                       nr_gets * sizeof(uint32_t) + 64;
+    size_t bytes = 4096 + b->opts.procs * vv_align_up(per_child, 64);
+    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *next = map + 4096;
+
+    if (map == MAP_FAILED)
+        return fail(b->err, -errno, "memory for the results: %s", strerror(errno));
+    b->mapping_bytes = bytes;
+    b->shared = (struct bench_shared *)(void *)map;
+    b->children = (struct bench_child *)(void *)next;
+    next += b->opts.procs * sizeof(struct bench_child);
+    for (uint32_t i = 0; i < b->opts.procs; i++) {
+        struct shot_trace *t = &b->children[i].trace;
+
+        t->put_blocked_s = (double *)(void *)next;
+        t->get_blocked_s = t->put_blocked_s + nr_puts;
+        t->gaps_ns = (uint64_t *)(void *)(t->get_blocked_s + nr_gets);
+        t->distance = (uint32_t *)(void *)(t->gaps_ns + calls);
+        next += vv_align_up(
+            calls * (sizeof(double) + sizeof(uint64_t)) + nr_gets * sizeof(uint32_t), 8);
+    }
+    return 0;
+}
+
+/* ---- the parent ---- */
+
+static void show_progress(const struct bench *b, size_t nr_ops, bool end)
+{
+    uint64_t done = 0, all = (uint64_t)nr_ops * b->opts.procs;
+
+    if (!isatty(STDERR_FILENO))
+        return;
+    for (uint32_t i = 0; i < b->opts.procs; i++)
+        done += atomic_load_explicit(&b->children[i].ops_done, memory_order_relaxed);
+    if (end)
+        fprintf(stderr, "\r\033[K");
+    else
+        fprintf(stderr, "\r" COMMAND ": %3.0f%%", all ? 100.0 * (double)done / (double)all : 0);
+    fflush(stderr);
+}
+
+static void end_children(const pid_t *pids, uint32_t started)
+{
+    for (uint32_t i = 0; i < started; i++)
+        if (pids[i] > 0)
+            kill(pids[i], SIGKILL); /* their files are removed with the folder */
+}
+
+/* Waits for all children that were started; a child that ended badly makes the others give up. */
+static void reap(struct bench *b, pid_t *pids, uint32_t started, size_t nr_ops)
+{
+    uint32_t left = started;
+
+    while (left > 0) {
+        if (interrupted)
+            end_children(pids, started);
+        for (uint32_t i = 0; i < started; i++) {
+            int status;
+
+            if (pids[i] <= 0 || waitpid(pids[i], &status, WNOHANG) != pids[i])
+                continue;
+            pids[i] = 0;
+            left--;
+            if (!b->children[i].finished) {
+                b->children[i].rc =
+                    fail(b->children[i].err, -ECHILD, "the process died (%s %d)",
+                         WIFSIGNALED(status) ? "signal" : "status",
+                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+            }
+            if (b->children[i].rc < 0)
+                atomic_store_explicit(&b->shared->failed, true, memory_order_relaxed);
+        }
+        show_progress(b, nr_ops, left == 0);
+        if (left > 0)
+            vv_sleep_until_ns(vv_now_ns() + PROGRESS_NS / 10);
+    }
+}
+
+static int run_children(struct bench *b, size_t nr_ops)
+{
+    pid_t *pids = calloc(b->opts.procs, sizeof(*pids));
+    uint32_t started = 0;
+    int rc = pids ? 0 : fail(b->err, -ENOMEM, "out of memory");
+
+    fflush(NULL); /* or a child would print what the parent has buffered */
+    for (; rc == 0 && started < b->opts.procs; started++) {
+        pids[started] = fork();
+        if (pids[started] < 0) {
+            rc = fail(b->err, -errno, "fork: %s", strerror(errno));
+            atomic_store_explicit(&b->shared->failed, true, memory_order_relaxed);
+            break;
+        }
+        if (pids[started] == 0) {
+            struct bench_child *c = &b->children[started];
+
+            set_signals(SIG_DFL);
+            c->rc = bench_child_run(b, started, c);
+            c->finished = true;
+            _exit(0);
+        }
+    }
+    reap(b, pids, started, nr_ops);
+    free(pids);
+    /* Name the one that failed, not those that gave up because of it. */
+    for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
+        if (b->children[i].rc < 0 && b->children[i].rc != -ECANCELED)
+            rc = fail(b->err, b->children[i].rc, "process %" PRIu32 ": %s", i, b->children[i].err);
+    for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
+        if (b->children[i].rc < 0)
+            rc = fail(b->err, b->children[i].rc, "process %" PRIu32 " gave up", i);
+    for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
+        if (!b->children[i].trace.verified)
+            fprintf(stderr, COMMAND ": process %" PRIu32 ": %s\n", i, b->children[i].err);
+    return rc;
+}
+
+static void set_machine(const struct bench *b, const struct rates *rates, struct shot_machine *m)
+{
+    *m = (struct shot_machine){.has_device = shot_has_device(&b->opts),
+                               .has_disk = b->folder[0] != '\0'};
+    for (unsigned t = 0; t < b->core.ntiers; t++) {
+        uint64_t bytes = vv_align_down(b->core.tier[t].capacity_bytes, b->core.page_bytes);
+
+        if (b->core.tier[t].kind == VV_TIER_DEVICE)
+            m->device_bytes = bytes;
+        else if (b->core.tier[t].kind == VV_TIER_HOST)
+            m->host_bytes = bytes;
+    }
+    m->staging_bytes = 2 * (uint64_t)b->core.transit_pages * b->core.page_bytes;
+    memcpy(m->rate, rates->hop, sizeof(m->rate));
+}
+
+/* One process's part of the report, its bound from the gaps as they were. */
+static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
+{
+    const struct shot_trace *t = &b->children[rank].trace;
+    struct shot_proc *p = &report->procs[rank];
+    struct shot_script script;
+    int rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, rank, &script);
+
+    if (rc < 0)
+        return rc;
+    memcpy(p->put_blocked_s, t->put_blocked_s, script.nr_puts * sizeof(double));
+    memcpy(p->get_blocked_s, t->get_blocked_s, script.nr_gets * sizeof(double));
+    memcpy(p->distance, t->distance, script.nr_gets * sizeof(uint32_t));
+    p->put_bytes = script.put_bytes;
+    p->get_bytes = script.get_bytes;
+    p->wall_s = t->wall_s;
+    p->wait_s = t->wait_s;
+    p->barrier_s = t->barrier_s;
+    p->utilisation = t->utilisation;
+    p->first_utilisation = t->first_utilisation;
+    p->open_s = b->children[rank].open_s;
+    p->host_ready_s = b->children[rank].host_ready_s;
+    memcpy(p->rate, t->rate, sizeof(p->rate));
+    p->verified = t->verified;
+    p->costs = b->children[rank].costs;
+    p->steps = b->children[rank].steps;
+    if (shot_has_bound(&b->opts))
+        rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
+                        &p->bound);
+    shot_script_fini(&script);
+    return rc;
+}
+
+static int make_report(struct bench *b, const struct rates *rates, const struct shot_script *script,
+                       struct shot_report *ret_report)
+{
+    struct shot_report r;
+    int rc = shot_report_init(b->opts.procs, script->nr_puts, script->nr_gets, &r);
+
+    if (rc < 0)
+        return fail(b->err, rc, "report: %s", strerror(-rc));
+    r.command = "bench";
+    r.head_printed = true;
+    r.opts = b->opts;
+    r.interval_ns = b->interval_ns;
+    r.is_void = rates->changed[0] && shot_has_bound(&b->opts);
+    snprintf(r.changed, sizeof(r.changed), "%s", rates->changed);
+    r.expected = rates->expected;
+    set_machine(b, rates, &r.machine);
+    for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
+        rc = collect(b, i, &r);
+    if (rc < 0) {
+        shot_report_fini(&r);
+        return fail(b->err, rc, "bound: %s", strerror(-rc));
+    }
+    shot_report_finish(&r);
+    *ret_report = r;
+    return 0;
+}
+
+/* Everything between the folder's making and its removal. */
+static int run_bench(struct bench *b, struct shot_report *ret_report)
+{
+    struct rates before, after, rates;
+    struct shot_script script = {0};
+    int rc = measure(b, &before);
+
+    /* What an unthrottled disk takes is shared by all; a throttle is each process's own. */
+    if (rc == 0 && shot_interval_ns(&b->opts, &b->sizes,
+                                    before.hop[SHOT_HOP_H2F] /
+                                        (b->opts.rate[SHOT_HOP_H2F] ? 1 : b->opts.procs),
+                                    &b->interval_ns) < 0)
+        rc = fail(b->err, -EINVAL, "--load needs a disk");
+    if (rc == 0)
+        rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, 0, &script);
+    if (rc == 0) {
+        b->history_bytes = script.peak_live_bytes;
+        sim_core_cfg(&b->opts, b->history_bytes, &b->core);
+        rc = map_shared(b, script.nr_puts, script.nr_gets);
+    }
+    if (rc == 0 && !interrupted) {
+        FILE *out = b->opts.json ? stderr : stdout;
+
+        shot_report_print_head(out, "bench", &b->opts);
+        fflush(out);
+        rc = run_children(b, script.nr_ops);
+    }
+    after = before;
+    if (rc == 0 && !interrupted && shot_has_bound(&b->opts))
+        rc = measure(b, &after);
+    if (rc == 0 && interrupted)
+        rc = fail(b->err, -EINTR, "interrupted");
+    if (rc == 0) {
+        merge_rates(&before, &after, &rates);
+        rc = make_report(b, &rates, &script, ret_report);
+    }
+    shot_script_fini(&script);
+    if (b->shared)
+        munmap(b->shared, b->mapping_bytes);
+    return rc;
+}
+
+static int print_report(const struct shot_report *report)
+{
+    char err[BENCH_TEXT_BYTES];
+    int rc;
+
+    if (report->opts.json)
+        shot_report_print_json(stdout, report);
+    else
+        shot_report_print(stdout, report);
+    rc = report->opts.csv ? shot_csv_write(report->opts.csv, report, err, sizeof(err)) : 0;
+    if (rc == 0)
+        rc = shot_report_check(report, err, sizeof(err));
+    if (rc < 0)
+        fprintf(stderr, COMMAND ": %s\n", err);
+    return rc < 0 ? CLI_FAILED : CLI_OK;
+}
+
+static int bench_shot(int argc, char **argv)
+{
+    struct bench b = {0};
+    struct shot_report report;
+    int status = CLI_FAILED;
+    int rc = shot_opts_parse(argc, argv, b.err, sizeof(b.err), &b.opts);
+
+    if (rc < 0) {
+        fprintf(stderr, COMMAND ": %s\n", b.err);
+        return CLI_USAGE;
+    }
+    if (b.opts.help) {
+        shot_opts_usage(stdout, COMMAND);
+        return CLI_OK;
+    }
+    if (b.opts.device == VARVE_DEVICE_CUDA &&
+        (b.opts.rate[SHOT_HOP_D2D] || b.opts.rate[SHOT_HOP_D2H] || b.opts.rate[SHOT_HOP_H2D])) {
+        fprintf(stderr, COMMAND ": --rate: a real device cannot be throttled\n");
+        return CLI_USAGE;
+    }
+    if (b.opts.trace && b.opts.engine != SHOT_ENGINE_VARVE) {
+        fprintf(stderr, COMMAND ": --trace: only the library records what it does\n");
+        return CLI_USAGE;
+    }
+    if (output_try(COMMAND, b.opts.csv) < 0)
+        return CLI_FAILED;
+    rc = shot_sizes_init(&b.opts, b.err, sizeof(b.err), &b.sizes);
+    set_signals(note_signal);
+    if (rc == 0)
+        rc = make_folder(&b);
+    if (rc == 0)
+        rc = run_bench(&b, &report);
+    remove_folder(&b);
+    set_signals(SIG_DFL);
+    if (interrupted)
+        raise(interrupted);
+    if (rc == 0) {
+        status = print_report(&report);
+        shot_report_fini(&report);
+    } else {
+        fprintf(stderr, COMMAND ": %s\n", b.err[0] ? b.err : varve_strerror(rc));
+    }
+    shot_sizes_fini(&b.sizes);
+    return status;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    static const struct cli_command parts[] = {
+        {"shot", NULL, bench_shot},
+        {"paper", NULL, cli_bench_paper},
+        {"outofcore", NULL, cli_bench_outofcore},
+        {"ooc", NULL, cli_bench_ooc},
+        {"gpufile", NULL, cli_bench_gpufile},
+    };
+    int status = cli_part("varve bench", parts, VV_ARRAY_SIZE(parts), argc, argv);
+
+    if (status >= 0)
+        return status;
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        printf(
+            "usage: varve bench shot|paper|outofcore|ooc|gpufile [OPTION]...\n\n'varve bench shot "
+            "--help' and "
+            "so on list the options.\n");
+        return CLI_OK;
+    }
+    fprintf(stderr,
+            "varve bench: what is to be measured? There are 'varve bench shot', 'varve bench "
+            "paper',\n'varve bench outofcore', 'varve bench ooc' and 'varve bench gpufile'.\n");
+    return CLI_USAGE;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parent of `varve bench shot` (bench_shot.c) and its children (bench_child.c) share. */
+#ifndef VARVE_CLI_BENCH_SHOT_H
+#define VARVE_CLI_BENCH_SHOT_H
+
+#include <stdatomic.h>
+
+#include "engine/core.h"
+#include "lab/shot/report.h"
+#include "lab/shot/shot_run.h"
+
+#define BENCH_TEXT_BYTES 512
+
+/* What one child leaves. Synchronization: the child's until it is reaped, but for ops_done. */
+struct bench_child {
+    int rc;
+    bool finished;
+    char err[BENCH_TEXT_BYTES];
+    double open_s;
+    double host_ready_s;       /* from the beginning of the opening; 0: not waited for */
+    struct uvm_account costs;  /* uvm: of its steps, before the shot */
+    struct uvm_account steps;  /* and those of the shot */
+    struct shot_trace trace;   /* its arrays are in the same mapping */
+    _Atomic uint64_t ops_done; /* relaxed: for the progress display only */
+};
+
+/* What the child leaves that measures the device: the parent never uses one. */
+struct bench_probe {
+    int rc;
+    bool finished;
+    char err[BENCH_TEXT_BYTES];
+    double d2d_bps, d2h_bps, h2d_bps;
+    double link_bps; /* both directions at once */
+    struct shot_expected expected;
+};
+
+/* At the start of the mapping that parent and children share. */
+struct bench_shared {
+    /* A barrier that can be given up: who comes last moves the round on. Arrivals are counted with
+     * acq_rel, so that what was done before the barrier is seen after it. */
+    _Atomic uint32_t arrived;
+    _Atomic uint32_t round; /* release by the last, acquire by those who wait */
+    _Atomic bool failed;    /* relaxed: seen a poll later is early enough */
+};
+
+struct bench {
+    struct shot_opts opts;
+    struct shot_sizes sizes;
+    uint64_t interval_ns;
+    uint64_t history_bytes;        /* what shares are shares of */
+    char folder[VARVE_PATH_BYTES]; /* empty: no disk */
+    const char *made;              /* the folder around it, if it was missing; NULL: it was not */
+    struct vv_core_cfg core;       /* for the capacities and the size of the transit buffers */
+    struct bench_shared *shared;
+    struct bench_child *children;
+    size_t mapping_bytes;
+    char err[BENCH_TEXT_BYTES];
+};
+
+/* Both run in a child of their own, and only there is a device used: neither CUDA nor the emulated
+ * device's threads survive a fork. */
+
+/* Carries the script of process `rank` out. */
+VV_WARN_UNUSED int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c);
+
+/* Measures the device and its link, and what the baseline ought to take. */
+VV_WARN_UNUSED int bench_child_probe(const struct bench *b, struct bench_probe *probe);
+
+#endif

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lab/shot/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "cli/common/json.h"
+#include "core/bytes.h"
+#include "policy/model.h"
+
+int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,
+                     struct shot_report *ret_report)
+{
+    struct shot_report r = {.command = "", .nr_procs = nr_procs};
+    bool complete;
+
+    if (nr_procs == 0)
+        return -EINVAL;
+    r.nr_puts = nr_puts;
+    r.nr_gets = nr_gets;
+    r.procs = calloc(nr_procs, sizeof(*r.procs));
+    complete = r.procs != NULL;
+    for (uint32_t i = 0; complete && i < nr_procs; i++) {
+        struct shot_proc *p = &r.procs[i];
+
+        /* One more than asked for: none is a legal number. */
+        p->put_blocked_s = calloc(nr_puts + 1, sizeof(*p->put_blocked_s));
+        p->get_blocked_s = calloc(nr_gets + 1, sizeof(*p->get_blocked_s));
+        p->distance = calloc(nr_gets + 1, sizeof(*p->distance));
+        complete = p->put_blocked_s && p->get_blocked_s && p->distance;
+    }
+    if (!complete) {
+        shot_report_fini(&r);
+        return -ENOMEM;
+    }
+    *ret_report = r;
+    return 0;
+}
+
+void shot_report_fini(struct shot_report *report)
+{
+    if (!report)
+        return;
+    for (uint32_t i = 0; report->procs && i < report->nr_procs; i++) {
+        free(report->procs[i].put_blocked_s);
+        free(report->procs[i].get_blocked_s);
+        free(report->procs[i].distance);
+    }
+    free(report->procs);
+    *report = (struct shot_report){0};
+}
+
+static double sum(const double *x, size_t n)
+{
+    double s = 0;
+
+    for (size_t i = 0; i < n; i++)
+        s += x[i];
+    return s;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static bool has_bound(const struct shot_report *r)
+{
+    return shot_has_bound(&r->opts);
+}
+
+static void expect(struct shot_report *r, double put_bytes, double get_bytes)
+{
+    r->expected_checkpoint_s = ratio(put_bytes, r->expected.put_bps);
+    r->expected_restore_s = ratio(get_bytes, r->expected.get_bps);
+    for (uint32_t i = 0; r->expected.by_steps && i < r->nr_procs; i++) {
+        const struct shot_proc *p = &r->procs[i];
+
+        r->expected_checkpoint_s += uvm_expected_call_s(&p->costs, &p->steps, UVM_PUT);
+        r->expected_restore_s += uvm_expected_call_s(&p->costs, &p->steps, UVM_GET);
+    }
+}
+
+/* The model's view of it, with these bandwidths. */
+static struct vv_model model_of(const struct shot_report *r, double put_bytes, const double *rate)
+{
+    const struct shot_machine *h = &r->machine;
+
+    return (struct vv_model){.record_bytes =
+                                 r->nr_puts ? (uint64_t)(put_bytes / (double)r->nr_puts) : 0,
+                             .records = r->nr_puts,
+                             .reads = true,
+                             .write_kernel_s = (double)r->nr_puts * (double)r->interval_ns * 1e-9,
+                             .read_kernel_s = (double)r->nr_gets * (double)r->interval_ns * 1e-9,
+                             .copy_bytes_per_s = rate[h->has_device ? SHOT_HOP_D2D : SHOT_HOP_H2H],
+                             .host_bytes = (h->has_device ? h->device_bytes : 0) + h->host_bytes,
+                             .nlayers = 1,
+                             .layer = {{rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H], 0}},
+                             .reference = {rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H], 0}};
+}
+
+/* The model knows one program on layers of its own that writes everything and reads it back. */
+static void ask_model(struct shot_report *r, double put_bytes, double get_bytes)
+{
+    const struct shot_machine *h = &r->machine;
+    const double *rate = h->rate, *running = r->nr_procs == 1 ? r->procs[0].rate : rate;
+
+    r->expected_speedup = r->expected_speedup_running = r->speedup = 0;
+    if (r->nr_procs != 1 || !has_bound(r) || !h->has_disk || put_bytes != get_bytes ||
+        rate[SHOT_HOP_H2F] <= 0 || rate[SHOT_HOP_F2H] <= 0)
+        return;
+    struct vv_model m = model_of(r, put_bytes, rate);
+    struct vv_model_answer a = vv_model_ask(&m);
+    r->expected_speedup = a.speedup;
+    r->speedup = ratio(a.reference_s, m.write_kernel_s + m.read_kernel_s + r->blocked_checkpoint_s +
+                                          r->blocked_restore_s);
+    /* Compared with blocking I/O at the same bandwidths, as everything else here. */
+    if (running[SHOT_HOP_H2F] > 0 && running[SHOT_HOP_F2H] > 0) {
+        m = model_of(r, put_bytes, running);
+        r->expected_speedup_running = vv_model_ask(&m).speedup;
+    }
+}
+
+void shot_report_finish(struct shot_report *r)
+{
+    double put_bytes = 0, get_bytes = 0, distances = 0;
+
+    r->blocked_checkpoint_s = r->blocked_restore_s = r->bound_s = 0;
+    r->utilisation = r->first_utilisation = r->wall_s = r->wait_s = r->barrier_s = 0;
+    r->open_s = r->ready_s = r->host_ready_s = 0;
+    r->verified = true;
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        struct shot_proc *p = &r->procs[i];
+
+        p->blocked_checkpoint_s = sum(p->put_blocked_s, r->nr_puts);
+        p->blocked_restore_s = sum(p->get_blocked_s, r->nr_gets);
+        put_bytes += (double)p->put_bytes;
+        get_bytes += (double)p->get_bytes;
+        for (size_t g = 0; g < r->nr_gets; g++)
+            distances += p->distance[g];
+        r->blocked_checkpoint_s += p->blocked_checkpoint_s;
+        r->blocked_restore_s += p->blocked_restore_s;
+        r->bound_s += p->bound.total_s;
+        r->utilisation += p->utilisation / r->nr_procs;
+        r->first_utilisation += p->first_utilisation / r->nr_procs;
+        r->open_s = fmax(r->open_s, p->open_s);
+        r->host_ready_s = fmax(r->host_ready_s, p->host_ready_s);
+        if (p->open_s > 0 && r->nr_puts > 0 && p->host_ready_s == 0)
+            r->ready_s = fmax(r->ready_s, p->open_s + p->put_blocked_s[0]);
+        r->wall_s = fmax(r->wall_s, p->wall_s);
+        r->wait_s += p->wait_s;
+        r->barrier_s += p->barrier_s;
+        r->verified = r->verified && p->verified;
+    }
+    r->checkpoint_gbps = ratio(put_bytes, r->blocked_checkpoint_s) / 1e9;
+    r->restore_gbps = ratio(get_bytes, r->blocked_restore_s) / 1e9;
+    r->bound_ratio = ratio(r->blocked_checkpoint_s + r->blocked_restore_s, r->bound_s);
+    r->prefetch_distance_mean = ratio(distances, (double)r->nr_gets * r->nr_procs);
+    expect(r, put_bytes, get_bytes);
+    ask_model(r, put_bytes, get_bytes);
+}
+
+int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
+{
+    if (!r->verified) {
+        snprintf(err, err_size, "wrong bytes came back");
+        return -EBADMSG;
+    }
+    if (r->is_void) {
+        snprintf(
+            err, err_size,
+            "void: the bandwidths before and after the run differ by more than 10%% (%s); repeat "
+            "it when nothing else is busy here, or do without a bound, --no-bound",
+            r->changed);
+        return -EAGAIN;
+    }
+    /* A process blocked for less than its bound must not hide behind the others. */
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        const struct shot_proc *p = &r->procs[i];
+        double blocked = p->blocked_checkpoint_s + p->blocked_restore_s;
+
+        if (p->bound.total_s > 0 && blocked < SHOT_MIN_BOUND_RATIO * p->bound.total_s) {
+            snprintf(err, err_size,
+                     "the bound is wrong: process %" PRIu32
+                     " was blocked for %.6f s, less than %.2f of the bound, %.6f s",
+                     i, blocked, SHOT_MIN_BOUND_RATIO, p->bound.total_s);
+            return -ERANGE;
+        }
+    }
+    return 0;
+}
+
+/* The rates behind the bound, one line. */
+static void print_machine(FILE *f, const struct shot_machine *m)
+{
+    char text[VV_BYTES_TEXT];
+    bool any = false;
+
+    fprintf(f, "caches        ");
+    if (m->has_device)
+        fprintf(f, "device %s, ", vv_bytes_human(m->device_bytes, text, sizeof(text)));
+    fprintf(f, "host %s%s\n", vv_bytes_human(m->host_bytes, text, sizeof(text)),
+            m->has_disk ? ", disk below" : "");
+    for (int h = 0; h < SHOT_HOP_NR; h++)
+        if (m->rate[h] > 0) {
+            fprintf(f, "%s%s %.3f", any ? "  " : "rates, GB/s   ", shot_hop_name((enum shot_hop)h),
+                    m->rate[h] / 1e9);
+            any = true;
+        }
+    fputs(any ? "\n" : "rates         not measured\n", f);
+}
+
+static void print_procs(FILE *f, const struct shot_report *r)
+{
+    fprintf(f, "process   checkpoint   restore    bound    ratio\n");
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        const struct shot_proc *p = &r->procs[i];
+
+        fprintf(f, "%7" PRIu32 " %10.4f s %8.4f s %8.4f s %6.3f%s\n", i, p->blocked_checkpoint_s,
+                p->blocked_restore_s, p->bound.total_s,
+                ratio(p->blocked_checkpoint_s + p->blocked_restore_s, p->bound.total_s),
+                p->verified ? "" : "  WRONG BYTES");
+    }
+}
+
+void shot_report_print_head(FILE *f, const char *command, const struct shot_opts *opts)
+{
+    fprintf(f, "varve %s shot ", command);
+    shot_opts_print(f, opts);
+    fprintf(f, "\n");
+}
+
+/* A baseline counts when what limits it is understood: the two should agree within 20%. */
+static void print_expected(FILE *f, const struct shot_report *r)
+{
+    fprintf(f, "expected    %9.4f s  checkpoint, %.4f s restore: %s\n", r->expected_checkpoint_s,
+            r->expected_restore_s, r->expected.text);
+    fprintf(f, "measured    %9.3f x  checkpoint, %.3f x restore\n\n",
+            ratio(r->blocked_checkpoint_s, r->expected_checkpoint_s),
+            ratio(r->blocked_restore_s, r->expected_restore_s));
+    for (uint32_t i = 0; r->expected.by_steps && i < r->nr_procs; i++) {
+        if (r->nr_procs > 1)
+            fprintf(f, "process %" PRIu32 "\n", i);
+        uvm_steps_print(f, &r->procs[i].costs, &r->procs[i].steps);
+    }
+}
+
+void shot_report_print(FILE *f, const struct shot_report *r)
+{
+    struct bound_result parts = {0};
+    char running[64] = "";
+
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        parts.copy_s += r->procs[i].bound.copy_s;
+        parts.write_s += r->procs[i].bound.write_s;
+        parts.restore_s += r->procs[i].bound.restore_s;
+        parts.cross_s += r->procs[i].bound.cross_s;
+    }
+    if (r->expected_speedup_running > 0)
+        snprintf(running, sizeof(running), ", and %.3f of the bandwidths while it ran",
+                 r->expected_speedup_running);
+    if (!r->head_printed)
+        shot_report_print_head(f, r->command, &r->opts);
+    fprintf(f, "\n");
+    print_machine(f, &r->machine);
+    fprintf(f, "interval      %.3f ms\n\n", (double)r->interval_ns / 1e6);
+    fprintf(f, "              blocked     throughput\n");
+    fprintf(f, "checkpoint  %9.4f s  %9.3f GB/s\n", r->blocked_checkpoint_s, r->checkpoint_gbps);
+    fprintf(f, "restore     %9.4f s  %9.3f GB/s\n", r->blocked_restore_s, r->restore_gbps);
+    if (r->expected.known) {
+        print_expected(f, r);
+    } else if (!has_bound(r)) {
+        fprintf(f, "bound        not computed\n\n");
+    } else {
+        fprintf(f, "bound       %9.4f s  (copies %.4f, writing %.4f, restoring %.4f, both %.4f)\n",
+                r->bound_s, parts.copy_s, parts.write_s, parts.restore_s, parts.cross_s);
+        fprintf(f, "ratio       %9.3f\n", r->bound_ratio);
+        if (r->speedup > 0)
+            fprintf(
+                f, "speed-up    %9.3f    over blocking I/O on the disk; the model expects %.3f%s\n",
+                r->speedup, r->expected_speedup, running);
+        fprintf(f, "\n");
+    }
+    fprintf(
+        f, "prefetch distance %.2f   cache utilisation %.1f%%   wall %.3f s   waited %.3f s   %s\n",
+        r->prefetch_distance_mean, 100 * r->utilisation, r->wall_s, r->wait_s,
+        r->verified ? "verified" : "WRONG BYTES");
+    if (r->first_utilisation > 0)
+        fprintf(f, "fastest tier %.1f%% in use since it was full\n", 100 * r->first_utilisation);
+    if (r->opts.calls == SHOT_CALLS_ON)
+        fprintf(f, "host time of a call: checkpoint %.1f us, restore %.1f us\n",
+                1e6 * ratio(r->blocked_checkpoint_s, (double)r->nr_puts * r->nr_procs),
+                1e6 * ratio(r->blocked_restore_s, (double)r->nr_gets * r->nr_procs));
+    if (r->opts.barrier)
+        fprintf(f, "waited for other processes %.3f s, which counts as compute time\n",
+                r->barrier_s);
+    if (r->host_ready_s > 0)
+        fprintf(f, "opened after %.3f s; began when the host cache was ready, after %.3f s\n",
+                r->open_s, r->host_ready_s);
+    else if (r->open_s > 0)
+        fprintf(f, "opened after %.3f s, first checkpoint included %.3f s\n", r->open_s,
+                r->ready_s);
+    if (r->nr_procs > 1) {
+        fputc('\n', f);
+        print_procs(f, r);
+    }
+}
+
+static void json_field(FILE *f, const char *name, double value)
+{
+    fprintf(f, ",\"%s\":", name);
+    json_number(f, value);
+}
+
+static void json_array(FILE *f, const char *name, const double *x, size_t n)
+{
+    fprintf(f, ",\"%s\":[", name);
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            fputc(',', f);
+        json_number(f, x[i]);
+    }
+    fputc(']', f);
+}
+
+static void json_machine(FILE *f, const struct shot_machine *m)
+{
+    fprintf(f,
+            ",\"machine\":{\"has_device\":%s,\"has_disk\":%s,\"device_bytes\":%" PRIu64
+            ",\"host_bytes\":%" PRIu64 ",\"staging_bytes\":%" PRIu64,
+            m->has_device ? "true" : "false", m->has_disk ? "true" : "false", m->device_bytes,
+            m->host_bytes, m->staging_bytes);
+    for (int h = 0; h < SHOT_HOP_NR; h++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "%s_bps", shot_hop_name((enum shot_hop)h));
+        json_field(f, name, m->rate[h]);
+    }
+    fputc('}', f);
+}
+
+static void json_proc(FILE *f, const struct shot_report *r, const struct shot_proc *p)
+{
+    fprintf(f, "{\"put_bytes\":%" PRIu64 ",\"get_bytes\":%" PRIu64 ",\"verified\":%s", p->put_bytes,
+            p->get_bytes, p->verified ? "true" : "false");
+    json_field(f, "blocked_checkpoint_s", p->blocked_checkpoint_s);
+    json_field(f, "blocked_restore_s", p->blocked_restore_s);
+    json_field(f, "bound_s", p->bound.total_s);
+    json_field(f, "bound_copy_s", p->bound.copy_s);
+    json_field(f, "bound_write_s", p->bound.write_s);
+    json_field(f, "bound_restore_s", p->bound.restore_s);
+    json_field(f, "bound_cross_s", p->bound.cross_s);
+    json_field(f, "wall_s", p->wall_s);
+    json_field(f, "wait_s", p->wait_s);
+    json_field(f, "barrier_s", p->barrier_s);
+    json_field(f, "utilisation", p->utilisation);
+    if (r->expected.by_steps) {
+        fputs(",\"steps\":", f);
+        uvm_steps_print_json(f, &p->costs, &p->steps);
+    }
+    json_array(f, "checkpoint_blocked_s", p->put_blocked_s, r->nr_puts);
+    json_array(f, "restore_blocked_s", p->get_blocked_s, r->nr_gets);
+    fprintf(f, ",\"prefetch_distance\":[");
+    for (size_t g = 0; g < r->nr_gets; g++)
+        fprintf(f, "%s%" PRIu32, g ? "," : "", p->distance[g]);
+    fprintf(f, "]}");
+}
+
+void shot_report_print_json(FILE *f, const struct shot_report *r)
+{
+    char err[256];
+    int rc = shot_report_check(r, err, sizeof(err));
+
+    fprintf(f, "{\"command\":");
+    json_string(f, r->command);
+    json_field(f, "checkpoint_gbps", r->checkpoint_gbps);
+    json_field(f, "restore_gbps", r->restore_gbps);
+    json_field(f, "blocked_checkpoint_s", r->blocked_checkpoint_s);
+    json_field(f, "blocked_restore_s", r->blocked_restore_s);
+    json_field(f, "bound_s", has_bound(r) ? r->bound_s : NAN);
+    json_field(f, "bound_ratio", has_bound(r) ? r->bound_ratio : NAN);
+    json_field(f, "prefetch_distance_mean", r->prefetch_distance_mean);
+    json_field(f, "utilisation", r->utilisation);
+    json_field(f, "first_tier_utilisation", r->first_utilisation > 0 ? r->first_utilisation : NAN);
+    json_field(f, "open_s", r->open_s > 0 ? r->open_s : NAN);
+    json_field(f, "ready_s", r->ready_s > 0 ? r->ready_s : NAN);
+    json_field(f, "host_ready_s", r->host_ready_s > 0 ? r->host_ready_s : NAN);
+    json_field(f, "expected_checkpoint_s", r->expected.known ? r->expected_checkpoint_s : NAN);
+    json_field(f, "expected_restore_s", r->expected.known ? r->expected_restore_s : NAN);
+    json_field(f, "speedup", r->speedup > 0 ? r->speedup : NAN);
+    json_field(f, "expected_speedup", r->speedup > 0 ? r->expected_speedup : NAN);
+    json_field(f, "expected_speedup_running",
+               r->expected_speedup_running > 0 ? r->expected_speedup_running : NAN);
+    fprintf(f, ",\"expected_by\":");
+    if (r->expected.known)
+        json_string(f, r->expected.text);
+    else
+        fputs("null", f);
+    fprintf(f, ",\"verified\":%s,\"void\":%s", r->verified ? "true" : "false",
+            r->is_void ? "true" : "false");
+    json_field(f, "wall_s", r->wall_s);
+    json_field(f, "wait_s", r->wait_s);
+    json_field(f, "barrier_s", r->barrier_s);
+    json_field(f, "interval_s", (double)r->interval_ns / 1e9);
+    fprintf(f, ",\"failure\":");
+    if (rc < 0)
+        json_string(f, err);
+    else
+        fputs("null", f);
+    fprintf(f, ",\"options\":");
+    shot_opts_print_json(f, &r->opts);
+    json_machine(f, &r->machine);
+    fprintf(f, ",\"processes\":[");
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        if (i)
+            fputc(',', f);
+        json_proc(f, r, &r->procs[i]);
+    }
+    fprintf(f, "]}\n");
+}

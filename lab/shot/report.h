@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a shot measured, how it compares with the bound, and how it is printed. */
+#ifndef VARVE_SIM_REPORT_H
+#define VARVE_SIM_REPORT_H
+
+#include "lab/shot/shot.h"
+#include "lab/shot/uvm_steps.h"
+
+/* One process. The caller fills in everything but what is marked; the arrays are the report's. */
+struct shot_proc {
+    double *put_blocked_s; /* nr_puts, in the order of the calls */
+    double *get_blocked_s; /* nr_gets                            */
+    uint32_t *distance; /* nr_gets: successors already prefetched when the restore was asked for */
+    uint64_t put_bytes;
+    uint64_t get_bytes;
+    double wall_s;      /* from the first operation to the end of the last */
+    double wait_s;      /* in SHOT_WAIT_FLUSH, which counts as nobody's    */
+    double barrier_s;   /* in SHOT_BARRIER, waiting for other processes: not blocked either */
+    double utilisation; /* mean share of the caches that holds live data, 0 to 1 */
+    double
+        first_utilisation; /* of the fastest tier, over time, once it was full; 0: it never was */
+    double open_s;         /* opening the engine; 0: not measured */
+    double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
+    double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
+    bool verified;            /* every byte that came back was right */
+    /* uvm: what its steps cost before the shot, and those of the shot. */
+    struct uvm_account costs, steps;
+    struct bound_result bound;
+    double blocked_checkpoint_s; /* by shot_report_finish */
+    double blocked_restore_s;    /* by shot_report_finish */
+};
+
+/* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls; or, as
+ * for uvm, the steps of every process times what they cost before (lab/shot/uvm_steps.h). */
+struct shot_expected {
+    bool known;
+    bool by_steps;
+    double put_bps, get_bps;
+    char text[128]; /* what limits it, in words */
+};
+
+/* All processes. Times and bytes are added up over them (wall_s: the longest), so that a throughput
+ * is that of the average process, and a ratio compares all blocked time with all bounds. */
+struct shot_report {
+    const char *command; /* "bench" or "sim" */
+    struct shot_opts opts;
+    struct shot_machine machine; /* rates and capacities behind the bound */
+    uint64_t interval_ns;
+    bool head_printed;             /* shot_report_print_head was called when the run began */
+    bool is_void;                  /* the bandwidths before and after differ too much */
+    char changed[64];              /* which of them, and how */
+    struct shot_expected expected; /* of baselines, instead of a bound */
+    struct shot_proc *procs;
+    uint32_t nr_procs;
+    size_t nr_puts;
+    size_t nr_gets;
+    /* By shot_report_finish: */
+    double checkpoint_gbps;
+    double restore_gbps;
+    double blocked_checkpoint_s;
+    double blocked_restore_s;
+    double bound_s;
+    double bound_ratio;
+    double prefetch_distance_mean;
+    double utilisation;
+    double first_utilisation;
+    double open_s;  /* the longest */
+    double ready_s; /* opening, and the first checkpoint; the longest. 0: not the same, because the
+                     * host cache was waited for in between, until host_ready_s */
+    double host_ready_s;
+    double expected_checkpoint_s;
+    double expected_restore_s;
+    /* Over blocking I/O on the disk, of one process with a bound: what the performance model expects
+     * (policy/model.h) of the bandwidths measured before, and of those measured while it ran, and what
+     * came of it. 0: not known. */
+    double expected_speedup, expected_speedup_running, speedup;
+    double wall_s;
+    double wait_s;
+    double barrier_s;
+    bool verified;
+};
+
+/* Below this the bound was wrong: less than it cannot be measured but by a bandwidth taken too low.
+ */
+#define SHOT_MIN_BOUND_RATIO 0.98
+
+/* Allocates the arrays; every process makes the same number of calls. -ENOMEM, -EINVAL. */
+VV_WARN_UNUSED int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,
+                                    struct shot_report *ret_report);
+void shot_report_fini(struct shot_report *report);
+
+/* Adds up. Call it after the last process was filled in. */
+void shot_report_finish(struct shot_report *report);
+
+/* 0, or why the run does not count, with a line of text: -EBADMSG wrong bytes, -EAGAIN the
+ * bandwidths changed during the run, -ERANGE blocked for less than the bound. */
+VV_WARN_UNUSED int shot_report_check(const struct shot_report *report, char *err, size_t err_size);
+
+/* The line that repeats the run. */
+void shot_report_print_head(FILE *f, const char *command, const struct shot_opts *opts);
+void shot_report_print(FILE *f, const struct shot_report *report);
+void shot_report_print_json(FILE *f, const struct shot_report *report);
+
+#endif

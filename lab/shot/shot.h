@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One shot: an application writes K checkpoints, computing before each, and then reads them back.
+ * This header has the options that `varve bench shot` and `varve sim shot` share, the sizes of the
+ * checkpoints, the script of operations that one process performs, and the bound of a script.
+ */
+#ifndef VARVE_SIM_SHOT_H
+#define VARVE_SIM_SHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cli/report/bound.h"
+#include "core/util.h"
+
+enum shot_order { SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR, SHOT_ORDER_BINOMIAL };
+enum shot_hints { SHOT_HINTS_NONE, SHOT_HINTS_ONE, SHOT_HINTS_ALL };
+enum shot_consume { SHOT_CONSUME_ONCE, SHOT_CONSUME_KEEP };
+/* What carries the calls out: the library, or one of the baselines (lab/shot/shot_engine.h). */
+enum shot_engine_kind {
+    SHOT_ENGINE_VARVE,
+    SHOT_ENGINE_UVM,
+    SHOT_ENGINE_ONDEMAND,
+    SHOT_ENGINE_FILE
+};
+enum shot_calls { SHOT_CALLS_BLOCKING, SHOT_CALLS_ON };
+enum shot_computing { SHOT_COMPUTING_SLEEP, SHOT_COMPUTING_GPU };
+
+/* The last two are no movers: both directions of the device link, and of the disk, together. */
+enum shot_hop {
+    SHOT_HOP_D2D,
+    SHOT_HOP_H2H, /* the first copy where there is no device */
+    SHOT_HOP_D2H,
+    SHOT_HOP_H2D,
+    SHOT_HOP_H2F,
+    SHOT_HOP_F2H,
+    SHOT_HOP_F2R,
+    SHOT_HOP_R2F,
+    SHOT_HOP_LINK,
+    SHOT_HOP_DISK,
+    SHOT_HOP_NR
+};
+
+/* A capacity in bytes, or as a share of the most that one process has to keep at one time: of the
+ * whole history, unless the order is binomial. */
+struct shot_cap {
+    uint64_t bytes;
+    double share; /* > 0: instead of bytes */
+};
+
+/* Texts point into the arguments that were parsed, or are constants. */
+struct shot_opts {
+    bool help;
+    bool json;
+    bool barrier;
+    bool no_bound; /* measure no bandwidths, compute no bound */
+    bool at_once;  /* begin while the host cache is still being made ready */
+    bool wait;
+    uint32_t ckpts;
+    uint32_t procs;
+    uint32_t slots; /* binomial: states stored at once */
+    uint64_t size_bytes;
+    const char *sizes; /* FILE.csv[:column], or NULL: all of size_bytes */
+    double scale;
+    uint64_t seed;
+    uint64_t interval_ns;
+    double load;  /* > 0: instead of interval_ns; see shot_interval_ns */
+    int order;    /* enum shot_order        */
+    int hints;    /* enum shot_hints        */
+    int consume;  /* enum shot_consume      */
+    int engine;   /* enum shot_engine_kind  */
+    int compute;  /* enum shot_computing    */
+    int calls;    /* enum shot_calls        */
+    int device;   /* enum varve_device_kind */
+    int level;    /* enum varve_level       */
+    int local_io; /* enum varve_local_io    */
+    int policy;   /* enum varve_policy_kind */
+    struct shot_cap device_cache;
+    struct shot_cap host_cache;
+    struct shot_cap local_cache; /* 0: no limit */
+    const char *local;           /* folder; NULL: a temporary one; "none": no disk tier */
+    const char *csv;             /* file for the figures of every call, or NULL */
+    const char *trace;           /* file for what happened when, or NULL */
+    const char *uvm;             /* for shot_uvm_opts_parse (lab/shot/managed.h), or NULL */
+    uint64_t page_bytes;
+    uint64_t rate[SHOT_HOP_NR]; /* bytes per second; 0: not throttled */
+};
+
+void shot_opts_init(struct shot_opts *opts);
+
+/* Reads argv[1..argc-1] over the defaults. With --help nothing but `help` may be relied on.
+ * -EINVAL: `err` says in one line what is wrong with which argument. */
+VV_WARN_UNUSED int shot_opts_parse(int argc, char *const *argv, char *err, size_t err_size,
+                                   struct shot_opts *ret_opts);
+
+/* A decimal number up to `max` and nothing else. -EINVAL. */
+VV_WARN_UNUSED int shot_parse_u64(const char *s, uint64_t max, uint64_t *ret_value);
+
+/* `command` is what stands before the options, such as "varve bench shot". */
+void shot_opts_usage(FILE *f, const char *command);
+
+/* The options as one line that shot_opts_parse reads back to the same values. */
+void shot_opts_print(FILE *f, const struct shot_opts *opts);
+/* The same as one JSON object. */
+void shot_opts_print_json(FILE *f, const struct shot_opts *opts);
+
+/* The throttled movers as the library's option `rate` takes them: "d2d=4000000000,h2f=40000000".
+ * -ENOSPC when it does not fit. */
+VV_WARN_UNUSED int shot_opts_rates(const struct shot_opts *opts, char *buf, size_t size);
+
+const char *shot_hop_name(enum shot_hop hop);
+const char *shot_engine_name(enum shot_engine_kind engine);
+
+/* Whether the application's data is on a device, real or emulated. */
+bool shot_has_device(const struct shot_opts *opts);
+/* Whether there is a bound: it is that of the library's caches, for calls that return when they are
+ * done. */
+bool shot_has_bound(const struct shot_opts *opts);
+
+/* How many bytes a capacity stands for: shares are cut to whole pages, and to one at least. Take
+ * the script's peak_live_bytes for history_bytes. */
+uint64_t shot_cap_bytes(const struct shot_cap *cap, uint64_t history_bytes, uint64_t page_bytes);
+
+struct shot_sizes {
+    uint64_t *bytes; /* of version i */
+    size_t nr;
+    uint64_t total_bytes;
+    uint64_t largest_bytes;
+};
+
+/* One size for each of opts->ckpts versions. -EINVAL and the errors of opening the file, with a
+ * line of text in `err`; -ENOMEM. */
+VV_WARN_UNUSED int shot_sizes_init(const struct shot_opts *opts, char *err, size_t err_size,
+                                   struct shot_sizes *ret_sizes);
+void shot_sizes_fini(struct shot_sizes *sizes);
+
+/* The compute time before each call: as given, or such that the mean size over the interval is
+ * `load` times disk_bps, what the disk takes from one process. -EINVAL when that is needed and 0.
+ */
+VV_WARN_UNUSED int shot_interval_ns(const struct shot_opts *opts, const struct shot_sizes *sizes,
+                                    double disk_bps, uint64_t *ret_interval_ns);
+
+enum shot_op_kind {
+    SHOT_COMPUTE,    /* ns                                                             */
+    SHOT_BARRIER,    /* until every process has come here                              */
+    SHOT_HINT,       /* version                                                        */
+    SHOT_PUT,        /* version, bytes                                                 */
+    SHOT_WAIT_FLUSH, /* until every version is on the lowest tier of its level         */
+    SHOT_START,      /* prefetching may begin                                          */
+    SHOT_GET,        /* version, bytes; with consume once the version is discarded     */
+    SHOT_DISCARD     /* version                                                        */
+};
+
+struct shot_op {
+    enum shot_op_kind kind;
+    uint64_t version;
+    uint64_t bytes;
+    uint64_t ns;
+};
+
+struct shot_script {
+    struct shot_op *ops;
+    size_t nr_ops;
+    size_t cap_ops;
+    size_t nr_puts;
+    size_t nr_gets;
+    uint64_t put_bytes;
+    uint64_t get_bytes;
+    uint64_t largest_bytes;
+    uint64_t peak_live_bytes; /* the most that has to be kept at one time */
+};
+
+/* What process `rank` does. Ranks differ in the permutation of an irregular order. -ENOMEM,
+ * -EINVAL. */
+VV_WARN_UNUSED int shot_script_init(const struct shot_opts *opts, const struct shot_sizes *sizes,
+                                    uint64_t interval_ns, uint32_t rank,
+                                    struct shot_script *ret_script);
+void shot_script_fini(struct shot_script *script);
+
+/* What the bound needs to know of the machine. A rate of 0 means without limit. */
+struct shot_machine {
+    bool has_device;
+    bool has_disk;
+    uint64_t device_bytes;
+    uint64_t host_bytes;
+    uint64_t staging_bytes;   /* what the hop to the disk holds besides, in buffers of its own  */
+    double rate[SHOT_HOP_NR]; /* link: 0 means both directions added; disk: 0 means the larger  */
+};
+
+/* The bound of one process. gaps_ns[n] is the time between the end of call n - 1 and the start of
+ * call n, counting puts and gets from 0, as measured; NULL: the compute time of the script.
+ * Measured gaps are what makes the bound valid for a run, because sleeps and barriers last longer
+ * than asked. Errors: those of bound_compute. */
+VV_WARN_UNUSED int shot_bound(const struct shot_script *script, bool consume_once,
+                              const struct shot_machine *machine, const uint64_t *gaps_ns,
+                              struct bound_result *ret_bound);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bound of a script on a machine: which hops there are, what fits above each, how fast the
+ * first copy can be. docs/bound.md says why.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "lab/shot/shot.h"
+
+/* The rates of ways that may be used at the same time; without limit if one is. */
+static double together(double a, double b)
+{
+    return a > 0 && b > 0 ? a + b : 0;
+}
+
+/* The faster of two ways of which one is used. */
+static double either(double a, double b)
+{
+    return a > 0 && b > 0 ? fmax(a, b) : 0;
+}
+
+/* A put enters through one way, a restore may come through two: the resident part from the first
+ * tier while the rest comes from below. */
+static void set_copies(const struct shot_machine *m, struct bound_params *p)
+{
+    const double *rate = m->rate;
+
+    if (m->has_device && m->device_bytes > 0) {
+        p->put_copy_bps = either(rate[SHOT_HOP_D2D], rate[SHOT_HOP_D2H]);
+        p->get_copy_bps = together(rate[SHOT_HOP_D2D], rate[SHOT_HOP_H2D]);
+    } else if (m->has_device) {
+        p->put_copy_bps = rate[SHOT_HOP_D2H];
+        p->get_copy_bps = rate[SHOT_HOP_H2D];
+    } else {
+        p->put_copy_bps = rate[SHOT_HOP_H2H];
+        p->get_copy_bps = rate[SHOT_HOP_H2H];
+    }
+}
+
+static size_t set_hops(const struct shot_machine *m, struct bound_hop *hops)
+{
+    const double *rate = m->rate;
+    size_t n = 0;
+
+    if (m->has_device)
+        hops[n++] = (struct bound_hop){
+            .above_bytes = (double)m->device_bytes,
+            .down_bps = rate[SHOT_HOP_D2H],
+            .up_bps = rate[SHOT_HOP_H2D],
+            /* Full duplex unless the link is known to do less. */
+            .both_bps = rate[SHOT_HOP_LINK] > 0 ? rate[SHOT_HOP_LINK]
+                                                : rate[SHOT_HOP_D2H] + rate[SHOT_HOP_H2D],
+        };
+    if (m->has_disk)
+        hops[n++] = (struct bound_hop){
+            .above_bytes = (double)m->host_bytes + (double)m->staging_bytes +
+                           (m->has_device ? (double)m->device_bytes : 0),
+            .down_bps = rate[SHOT_HOP_H2F],
+            .up_bps = rate[SHOT_HOP_F2H],
+            .both_bps = rate[SHOT_HOP_DISK], /* 0: one medium, the faster direction */
+        };
+    return n;
+}
+
+static size_t make_events(const struct shot_script *script, const uint64_t *gaps_ns,
+                          struct bound_event *events)
+{
+    size_t n = 0, call = 0;
+    uint64_t gap_ns = 0;
+
+    for (size_t i = 0; i < script->nr_ops; i++) {
+        const struct shot_op *op = &script->ops[i];
+
+        switch (op->kind) {
+        case SHOT_COMPUTE:
+            gap_ns += op->ns;
+            break;
+        case SHOT_PUT:
+        case SHOT_GET:
+            events[n++] = (struct bound_event){
+                .kind = op->kind == SHOT_PUT ? BOUND_PUT : BOUND_GET,
+                .version = op->version,
+                .bytes = op->bytes,
+                .gap_ns = gaps_ns ? gaps_ns[call] : gap_ns,
+            };
+            call++;
+            gap_ns = 0;
+            break;
+        case SHOT_DISCARD:
+            events[n++] = (struct bound_event){.kind = BOUND_DISCARD, .version = op->version};
+            break;
+        case SHOT_WAIT_FLUSH:
+            events[n++] = (struct bound_event){.kind = BOUND_FENCE};
+            break;
+        case SHOT_BARRIER:
+        case SHOT_HINT:
+        case SHOT_START:
+            break;
+        }
+    }
+    return n;
+}
+
+int shot_bound(const struct shot_script *script, bool consume_once,
+               const struct shot_machine *machine, const uint64_t *gaps_ns,
+               struct bound_result *ret_bound)
+{
+    struct bound_hop hops[2];
+    struct bound_params params = {.consume_once = consume_once, .hops = hops};
+    struct bound_event *events = calloc(script->nr_ops + 1, sizeof(*events));
+    size_t nr_events;
+    int rc;
+
+    if (!events)
+        return -ENOMEM;
+    set_copies(machine, &params);
+    params.nr_hops = set_hops(machine, hops);
+    nr_events = make_events(script, gaps_ns, events);
+    rc = bound_compute(events, nr_events, &params, ret_bound);
+    free(events);
+    return rc;
+}

@@ -1,0 +1,674 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve sim scale: shots on more and more nodes, with and without a barrier before every call, for
+ * several ways to run them. The machine is one of nodes whose devices share their links to host
+ * memory in groups, and all of a node its host memory and its disk.
+ *
+ * A run is one point of the grid (synchronisation, series, number of devices). Runs are independent
+ * and have no side effects: a pool of threads takes them, the largest first, and the main thread
+ * watches. Rows are printed in the order of the grid after the last one, so the output does not
+ * depend on the number of threads; a run that fails is a row with its reason, and makes the command
+ * fail.
+ *
+ * What the shot is like comes from the options of `varve sim shot`, which are parsed by their own
+ * parser after the defaults that are put before them.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <varve/varve.h>
+
+#include "cli/cli.h"
+#include "cli/common/json.h"
+#include "cli/common/output.h"
+#include "cli/common/progress.h"
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/config.h"
+#include "core/thread.h"
+#include "core/topo.h"
+#include "lab/sim/run.h"
+
+#define COMMAND     "varve sim scale"
+#define LIST_MAX    32
+#define THREADS_MAX 64
+#define ARGS_MAX    256
+#define WATCH_NS    (50 * VV_NS_PER_MS)
+#define TEXT_BYTES  256
+
+enum sync { SYNC_BARRIER, SYNC_NONE, SYNC_BOTH };
+
+static const char *const sync_names[] = {"barrier", "none", "both", NULL};
+
+/* One way to run a shot. */
+struct series {
+    char name[32];
+    const char *policy; /* NULL: nothing is cached on the device, copies are made when asked for */
+    const char *hints;
+};
+
+struct scale_opts {
+    bool help, json;
+    const char *csv; /* NULL: none; "-": standard output */
+    uint32_t gpus[LIST_MAX];
+    size_t nr_gpus;
+    struct series series[LIST_MAX];
+    size_t nr_series;
+    int sync;
+    uint32_t jobs;
+    struct sim_nodes nodes;
+};
+
+/* One point of the grid. Synchronization: the worker's that took it, until it is joined. */
+struct point {
+    struct shot_opts shot;
+    const struct series *series;
+    int rc;
+    char err[TEXT_BYTES];
+    struct shot_report report; /* without the processes */
+};
+
+struct pool {
+    const struct sim_nodes *nodes;
+    struct point **order; /* the largest first */
+    size_t nr;
+    _Atomic size_t next;        /* relaxed: only that no two take the same one matters */
+    _Atomic uint64_t done_gpus; /* relaxed: for the display */
+    _Atomic size_t done;        /* relaxed: the join orders the results */
+};
+
+static const char default_gpus[] = "8,16,32,64,128";
+static const char default_series[] = "next/all,next/one,next/none,score/all,score/none,ondemand";
+static const char default_rates[] = "d2d=1000G,d2h=25G,h2d=25G,h2f=16G,f2h=16G";
+static const char default_node_rates[] = "link=25G,memory=160G";
+
+static const char *const shot_defaults[] = {
+    "--ckpts", "384",         "--order", "irr", "--device-cache", "4G",   "--host-cache", "32G",
+    "--rate",  default_rates, "--page",  "1M",  "--device",       "host",
+};
+
+static void usage(FILE *f)
+{
+    fprintf(
+        f,
+        "usage: " COMMAND " [OPTION]... [OPTION of varve sim shot]...\n\n"
+        "Simulates shots on more and more nodes of several GPUs each, one process to a GPU, and\n"
+        "prints what the average process saw. GPUs share their links to host memory in groups, "
+        "and\na node's GPUs its host memory and its disk.\n\n"
+        "  --gpus N,...             numbers of GPUs (%s)\n"
+        "  --node-gpus N            GPUs of a node (8)\n"
+        "  --link-gpus N            GPUs behind one link to host memory (2)\n"
+        "  --node-rate KIND=RATE,...\n"
+        "                           link: of such a link, in each direction; memory: of a "
+        "node's\n"
+        "                           host memory (%s); 0: no limit\n"
+        "  --series POLICY/HINTS,...\n"
+        "                           ways to run the shot; ondemand: no cache on the GPU\n"
+        "                           (%s)\n"
+        "  --sync barrier|none|both whether processes wait for each other before every call "
+        "(both)\n"
+        "  --csv FILE               write the rows as CSV; -: to standard output\n"
+        "  --json                   print one JSON object\n"
+        "  --jobs N                 simulations at once (a core each)\n"
+        "  --help                   this text\n\n"
+        "'varve sim shot --help' lists the options of a shot; h2f and f2h are the rates of a "
+        "node's\ndisk here. Defaults that differ:\n ",
+        default_gpus, default_node_rates, default_series);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(shot_defaults); i++)
+        fprintf(f, " %s", shot_defaults[i]);
+    fprintf(f, " --size 128M\n");
+}
+
+VV_PRINTF(2, 3) static int fail(char *err, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(err, TEXT_BYTES, fmt, ap);
+    va_end(ap);
+    return -EINVAL;
+}
+
+/* ---- the command line ---- */
+
+static int parse_number(const char *s, uint32_t max, uint32_t *ret_value)
+{
+    uint64_t v;
+
+    if (shot_parse_u64(s, max, &v) < 0 || v == 0)
+        return -EINVAL;
+    *ret_value = (uint32_t)v;
+    return 0;
+}
+
+/* The next word of a list, cut off at the comma; false: there is none, or it does not fit. */
+static bool next_word(const char **list, char *word, size_t size)
+{
+    size_t n = strcspn(*list, ",");
+
+    if (n == 0 || n >= size)
+        return false;
+    memcpy(word, *list, n);
+    word[n] = '\0';
+    *list += n + ((*list)[n] == ',' && (*list)[n + 1] != '\0');
+    return true;
+}
+
+static int parse_gpus(const char *list, struct scale_opts *o)
+{
+    char word[32];
+
+    o->nr_gpus = 0;
+    do {
+        if (o->nr_gpus == LIST_MAX || !next_word(&list, word, sizeof(word)) ||
+            parse_number(word, 65536, &o->gpus[o->nr_gpus++]) < 0)
+            return -EINVAL;
+    } while (*list);
+    return 0;
+}
+
+static const char *find_word(const char *word, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcmp(word, *words) == 0)
+            return *words;
+    return NULL;
+}
+
+static int parse_one_series(char *word, struct series *s)
+{
+    static const char *const policies[] = {"next", "score", "score-now", "fifo", "lru", NULL};
+    static const char *const hints[] = {"none", "one", "all", NULL};
+    char *slash;
+
+    snprintf(s->name, sizeof(s->name), "%s", word);
+    if (strcmp(word, "ondemand") == 0) {
+        s->policy = NULL;
+        s->hints = "none";
+        return 0;
+    }
+    slash = strchr(word, '/');
+    if (!slash)
+        return -EINVAL;
+    *slash = '\0';
+    s->policy = find_word(word, policies);
+    s->hints = find_word(slash + 1, hints);
+    return s->policy && s->hints ? 0 : -EINVAL;
+}
+
+static int parse_series(const char *list, struct scale_opts *o)
+{
+    char word[sizeof(o->series[0].name)];
+
+    o->nr_series = 0;
+    do {
+        if (o->nr_series == LIST_MAX || !next_word(&list, word, sizeof(word)) ||
+            parse_one_series(word, &o->series[o->nr_series++]) < 0)
+            return -EINVAL;
+    } while (*list);
+    return 0;
+}
+
+static int parse_node_rates(const char *list, struct sim_nodes *nodes)
+{
+    char word[64], *eq;
+
+    do {
+        uint64_t bps;
+
+        if (!next_word(&list, word, sizeof(word)) || !(eq = strchr(word, '=')))
+            return -EINVAL;
+        *eq = '\0';
+        if (vv_rate_parse(eq + 1, &bps) < 0 || (bps && bps < VV_CONFIG_RATE_MIN))
+            return -EINVAL;
+        if (strcmp(word, "link") == 0)
+            nodes->link_bps = bps;
+        else if (strcmp(word, "memory") == 0)
+            nodes->memory_bps = bps;
+        else
+            return -EINVAL;
+    } while (*list);
+    return 0;
+}
+
+static int parse_sync(const char *value, int *ret_sync)
+{
+    for (int i = 0; sync_names[i]; i++) {
+        if (strcmp(value, sync_names[i]) == 0) {
+            *ret_sync = i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+static int set_option(const char *name, const char *value, struct scale_opts *o)
+{
+    if (strcmp(name, "gpus") == 0)
+        return parse_gpus(value, o);
+    if (strcmp(name, "node-gpus") == 0)
+        return parse_number(value, 1024, &o->nodes.procs);
+    if (strcmp(name, "link-gpus") == 0)
+        return parse_number(value, 1024, &o->nodes.link_procs);
+    if (strcmp(name, "node-rate") == 0)
+        return parse_node_rates(value, &o->nodes);
+    if (strcmp(name, "series") == 0)
+        return parse_series(value, o);
+    if (strcmp(name, "sync") == 0)
+        return parse_sync(value, &o->sync);
+    if (strcmp(name, "jobs") == 0)
+        return parse_number(value, THREADS_MAX, &o->jobs);
+    o->csv = value;
+    return *value ? 0 : -EINVAL;
+}
+
+/* Whether a word of the command line is this option, and where its value begins if it has one. */
+static bool is_option(const char *arg, const char *name, const char **ret_value)
+{
+    size_t n = strlen(name);
+
+    if (strncmp(arg, "--", 2) != 0 || strncmp(arg + 2, name, n) != 0 ||
+        (arg[2 + n] != '\0' && arg[2 + n] != '='))
+        return false;
+    *ret_value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
+    return true;
+}
+
+/* What the grid decides cannot be given. */
+static int check_rest(const char *arg, char *err)
+{
+    static const struct {
+        const char *name, *instead;
+    } taken[] = {{"procs", "gpus"}, {"barrier", "sync"}, {"hints", "series"}, {"policy", "series"}};
+    const char *value;
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(taken); i++)
+        if (is_option(arg, taken[i].name, &value))
+            return fail(err, "--%s is what --%s is for here", taken[i].name, taken[i].instead);
+    return 0;
+}
+
+/* Takes our own options out; what is left goes into `rest`. */
+static int parse_own(int argc, char **argv, struct scale_opts *o, char **rest, int *nr_rest,
+                     char *err)
+{
+    static const char *const names[] = {"gpus",   "node-gpus", "link-gpus", "node-rate",
+                                        "series", "sync",      "jobs",      "csv"};
+
+    for (int i = 1; i < argc; i++) {
+        const char *value = NULL, *name = NULL;
+
+        for (size_t k = 0; k < VV_ARRAY_SIZE(names) && !name; k++)
+            if (is_option(argv[i], names[k], &value))
+                name = names[k];
+        if (name) {
+            if (!value && i + 1 < argc)
+                value = argv[++i];
+            if (!value)
+                return fail(err, "--%s needs a value", name);
+            if (set_option(name, value, o) < 0)
+                return fail(err, "--%s %s makes no sense; see --help", name, value);
+        } else if (strcmp(argv[i], "--help") == 0) {
+            o->help = true;
+        } else if (strcmp(argv[i], "--json") == 0) {
+            o->json = true;
+        } else {
+            if (check_rest(argv[i], err) < 0)
+                return -EINVAL;
+            if (*nr_rest == ARGS_MAX)
+                return fail(err, "too many options");
+            rest[(*nr_rest)++] = argv[i];
+        }
+    }
+    return 0;
+}
+
+static int parse(int argc, char **argv, struct scale_opts *o, struct shot_opts *shot, char *err)
+{
+    char *args[ARGS_MAX + 1] = {(char *)COMMAND};
+    const char *value;
+    bool sizes = false;
+    int n = 1;
+
+    /* The parser takes what main() gets, and does not write to it. */
+    for (size_t i = 0; i < VV_ARRAY_SIZE(shot_defaults); i++)
+        args[n++] = (char *)shot_defaults[i];
+    for (int i = 1; i < argc; i++)
+        sizes |= is_option(argv[i], "sizes", &value);
+    if (!sizes) {
+        args[n++] = (char *)"--size";
+        args[n++] = (char *)"128M";
+    }
+    if (parse_own(argc, argv, o, args, &n, err) < 0)
+        return -EINVAL;
+    if (o->help)
+        return 0;
+    if (shot_opts_parse(n, args, err, TEXT_BYTES, shot) < 0)
+        return -EINVAL;
+    if (shot->order == SHOT_ORDER_BINOMIAL)
+        return fail(err, "--order binomial cannot be simulated here");
+    if (o->csv && strcmp(o->csv, "-") == 0 && o->json)
+        return fail(err, "--json and --csv - would print over each other");
+    return sim_check_rates(shot, err, TEXT_BYTES);
+}
+
+/* ---- running ---- */
+
+static void run_point(const struct sim_nodes *nodes, struct point *p)
+{
+    struct shot_report *r = &p->report, totals;
+
+    p->rc = sim_run_nodes(&p->shot, nodes, p->err, sizeof(p->err), r);
+    if (p->rc == 0) {
+        p->rc = shot_report_check(r, p->err, sizeof(p->err));
+        totals = *r;
+        shot_report_fini(r);
+        totals.procs = NULL;
+        *r = totals;
+    } else if (!p->err[0]) {
+        snprintf(p->err, sizeof(p->err), "%s", varve_strerror(p->rc));
+    }
+}
+
+static void *work(void *arg)
+{
+    struct pool *pool = arg;
+
+    for (;;) {
+        size_t n = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+
+        if (n >= pool->nr)
+            return NULL;
+        run_point(pool->nodes, pool->order[n]);
+        atomic_fetch_add_explicit(&pool->done_gpus, pool->order[n]->shot.procs,
+                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&pool->done, 1, memory_order_relaxed);
+    }
+}
+
+static int compare_points(const void *a, const void *b)
+{
+    uint32_t x = (*(struct point *const *)a)->shot.procs;
+    uint32_t y = (*(struct point *const *)b)->shot.procs;
+
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void watch(struct pool *pool, uint64_t all_gpus)
+{
+    struct progress bar;
+
+    progress_init(&bar);
+    while (bar.shown && atomic_load_explicit(&pool->done, memory_order_relaxed) < pool->nr) {
+        char what[64];
+
+        snprintf(what, sizeof(what), "%zu of %zu runs",
+                 atomic_load_explicit(&pool->done, memory_order_relaxed), pool->nr);
+        progress_show(&bar,
+                      (double)atomic_load_explicit(&pool->done_gpus, memory_order_relaxed) /
+                          (double)all_gpus,
+                      what);
+        vv_sleep_until_ns(vv_now_ns() + WATCH_NS);
+    }
+    progress_clear(&bar);
+}
+
+static int run_all(const struct scale_opts *o, struct point *points, size_t nr)
+{
+    struct pool pool = {.nodes = &o->nodes, .nr = nr};
+    pthread_t threads[THREADS_MAX];
+    uint64_t all_gpus = 0;
+    unsigned started = 0;
+    int rc = 0;
+
+    pool.order = calloc(nr, sizeof(*pool.order));
+    if (!pool.order)
+        return -ENOMEM;
+    for (size_t i = 0; i < nr; i++) {
+        pool.order[i] = &points[i];
+        all_gpus += points[i].shot.procs;
+    }
+    qsort(pool.order, nr, sizeof(struct point *), compare_points);
+    while (started < o->jobs && rc == 0) {
+        rc = vv_thread_start(&threads[started], work, &pool);
+        if (rc == 0)
+            started++;
+    }
+    /* Fewer threads than wanted do as well. */
+    if (started > 0) {
+        rc = 0;
+        watch(&pool, all_gpus);
+    }
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(pool.order);
+    return rc;
+}
+
+/* ---- the grid ---- */
+
+static void set_point(const struct shot_opts *shot, bool barrier, const struct series *series,
+                      uint32_t gpus, struct point *p)
+{
+    static const char *const policies[] = {[VARVE_POLICY_NEXT] = "next",
+                                           [VARVE_POLICY_SCORE] = "score",
+                                           [VARVE_POLICY_SCORE_NOW] = "score-now",
+                                           [VARVE_POLICY_FIFO] = "fifo",
+                                           [VARVE_POLICY_LRU] = "lru"};
+
+    *p = (struct point){.shot = *shot, .series = series};
+    p->shot.barrier = barrier;
+    p->shot.procs = gpus;
+    p->shot.hints = strcmp(series->hints, "all") == 0   ? SHOT_HINTS_ALL
+                    : strcmp(series->hints, "one") == 0 ? SHOT_HINTS_ONE
+                                                        : SHOT_HINTS_NONE;
+    if (!series->policy)
+        p->shot.device_cache = (struct shot_cap){0};
+    for (size_t i = 0; series->policy && i < VV_ARRAY_SIZE(policies); i++)
+        if (strcmp(series->policy, policies[i]) == 0)
+            p->shot.policy = (int)i;
+}
+
+static size_t fill_grid(const struct scale_opts *o, const struct shot_opts *shot,
+                        struct point *points)
+{
+    size_t n = 0;
+
+    for (int sync = SYNC_BARRIER; sync <= SYNC_NONE; sync++) {
+        if (o->sync != SYNC_BOTH && o->sync != sync)
+            continue;
+        for (size_t s = 0; s < o->nr_series; s++)
+            for (size_t g = 0; g < o->nr_gpus; g++)
+                set_point(shot, sync == SYNC_BARRIER, &o->series[s], o->gpus[g], &points[n++]);
+    }
+    return n;
+}
+
+/* ---- printing ---- */
+
+static const char *sync_of(const struct point *p)
+{
+    return sync_names[p->shot.barrier ? SYNC_BARRIER : SYNC_NONE];
+}
+
+static uint64_t nodes_of(const struct scale_opts *o, const struct point *p)
+{
+    return vv_div_up(p->shot.procs, o->nodes.procs);
+}
+
+static void print_table(FILE *f, const struct scale_opts *o, const struct point *points, size_t nr)
+{
+    fprintf(f, "sync     series           GPUs  nodes  checkpoint GB/s  restore GB/s  distance"
+               "  barrier s   wall s\n");
+    for (size_t i = 0; i < nr; i++) {
+        const struct point *p = &points[i];
+        const struct shot_report *r = &p->report;
+
+        fprintf(f, "%-8s %-15s %5" PRIu32 "  %5" PRIu64, sync_of(p), p->series->name, p->shot.procs,
+                nodes_of(o, p));
+        if (p->rc < 0)
+            fprintf(f, "  failed: %s\n", p->err);
+        else
+            fprintf(f, "  %15.3f  %12.3f  %8.2f  %9.3f  %7.3f\n", r->checkpoint_gbps,
+                    r->restore_gbps, r->prefetch_distance_mean, r->barrier_s / p->shot.procs,
+                    r->wall_s);
+    }
+}
+
+/* X(name, value): the figures of a row. */
+#define COLUMNS(X)                                          \
+    X(checkpoint_gbps, r->checkpoint_gbps)                  \
+    X(restore_gbps, r->restore_gbps)                        \
+    X(blocked_checkpoint_s, r->blocked_checkpoint_s)        \
+    X(blocked_restore_s, r->blocked_restore_s)              \
+    X(wait_s, r->wait_s)                                    \
+    X(barrier_s, r->barrier_s)                              \
+    X(wall_s, r->wall_s)                                    \
+    X(bound_s, p->shot.no_bound ? (double)NAN : r->bound_s) \
+    X(prefetch_distance_mean, r->prefetch_distance_mean)    \
+    X(utilisation, r->utilisation)
+
+/* A run that failed has its reason instead of figures; commas would look like columns. */
+static void print_reason(FILE *f, const char *text)
+{
+    for (; *text; text++)
+        fputc(*text == ',' || *text == '"' || *text == '\n' ? ' ' : *text, f);
+}
+
+static void print_csv(FILE *f, const struct scale_opts *o, const struct point *points, size_t nr)
+{
+    fprintf(f, "sync,series,gpus,nodes");
+#define X(name, value) fprintf(f, "," #name);
+    COLUMNS(X)
+#undef X
+    fprintf(f, ",verified,failure\n");
+    for (size_t i = 0; i < nr; i++) {
+        const struct point *p = &points[i];
+        const struct shot_report *r = &p->report;
+
+        fprintf(f, "%s,%s,%" PRIu32 ",%" PRIu64, sync_of(p), p->series->name, p->shot.procs,
+                nodes_of(o, p));
+#define X(name, value)                 \
+    if (p->rc == 0 && isfinite(value)) \
+        fprintf(f, ",%.9g", value);    \
+    else                               \
+        fputc(',', f);
+        COLUMNS(X)
+#undef X
+        fprintf(f, ",%d,", p->rc == 0 && r->verified);
+        print_reason(f, p->rc < 0 ? p->err : "");
+        fputc('\n', f);
+    }
+}
+
+static void print_json(FILE *f, const struct scale_opts *o, const struct shot_opts *shot,
+                       const struct point *points, size_t nr)
+{
+    fprintf(f,
+            "{\"command\":\"sim scale\",\"node_gpus\":%" PRIu32 ",\"link_gpus\":%" PRIu32
+            ",\"link_bps\":%" PRIu64 ",\"memory_bps\":%" PRIu64 ",\"options\":",
+            o->nodes.procs, o->nodes.link_procs, o->nodes.link_bps, o->nodes.memory_bps);
+    shot_opts_print_json(f, shot);
+    fprintf(f, ",\"rows\":[");
+    for (size_t i = 0; i < nr; i++) {
+        const struct point *p = &points[i];
+        const struct shot_report *r = &p->report;
+
+        fprintf(f, "%s\n{\"sync\":\"%s\",\"series\":\"%s\",\"gpus\":%" PRIu32 ",\"nodes\":%" PRIu64,
+                i ? "," : "", sync_of(p), p->series->name, p->shot.procs, nodes_of(o, p));
+#define X(name, value)             \
+    fprintf(f, ",\"" #name "\":"); \
+    json_number(f, p->rc == 0 ? (value) : (double)NAN);
+        COLUMNS(X)
+#undef X
+        fprintf(f, ",\"verified\":%s,\"failure\":", p->rc == 0 && r->verified ? "true" : "false");
+        if (p->rc < 0)
+            json_string(f, p->err);
+        else
+            fputs("null", f);
+        fputc('}', f);
+    }
+    fprintf(f, "\n]}\n");
+}
+
+static int write_csv(const struct scale_opts *o, const struct point *points, size_t nr)
+{
+    FILE *f;
+    int rc = 0;
+
+    if (strcmp(o->csv, "-") == 0) {
+        print_csv(stdout, o, points, nr);
+        return 0;
+    }
+    f = fopen(o->csv, "w");
+    if (f)
+        print_csv(f, o, points, nr);
+    if (!f || ferror(f))
+        rc = -errno;
+    if (f && fclose(f) != 0)
+        rc = -errno;
+    if (rc < 0)
+        fprintf(stderr, COMMAND ": %s: %s\n", o->csv, strerror(-rc));
+    return rc;
+}
+
+static int report(const struct scale_opts *o, const struct shot_opts *shot,
+                  const struct point *points, size_t nr)
+{
+    int status = CLI_OK;
+
+    if (o->json)
+        print_json(stdout, o, shot, points, nr);
+    else if (!o->csv || strcmp(o->csv, "-") != 0)
+        print_table(stdout, o, points, nr);
+    if (o->csv && write_csv(o, points, nr) < 0)
+        status = CLI_FAILED;
+    for (size_t i = 0; i < nr; i++) {
+        if (points[i].rc == 0)
+            continue;
+        fprintf(stderr, COMMAND ": %s, %s, %" PRIu32 " GPUs: %s\n", sync_of(&points[i]),
+                points[i].series->name, points[i].shot.procs, points[i].err);
+        status = CLI_FAILED;
+    }
+    return status;
+}
+
+int cli_sim_scale(int argc, char **argv)
+{
+    struct scale_opts o = {.sync = SYNC_BOTH, .nodes = {.procs = 8, .link_procs = 2}};
+    struct shot_opts shot;
+    struct point *points;
+    struct vv_topo topo;
+    char err[TEXT_BYTES] = "";
+    size_t nr;
+    int rc;
+
+    vv_topo_get(&topo);
+    o.jobs = VV_MIN(topo.cores, (unsigned)THREADS_MAX);
+    if (parse_gpus(default_gpus, &o) < 0 || parse_series(default_series, &o) < 0 ||
+        parse_node_rates(default_node_rates, &o.nodes) < 0 ||
+        parse(argc, argv, &o, &shot, err) < 0) {
+        fprintf(stderr, COMMAND ": %s\n", err);
+        return CLI_USAGE;
+    }
+    if (o.help) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    if (output_try(COMMAND, o.csv) < 0)
+        return CLI_FAILED;
+    points = calloc(2 * o.nr_series * o.nr_gpus, sizeof(*points));
+    nr = points ? fill_grid(&o, &shot, points) : 0;
+    rc = points ? run_all(&o, points, nr) : -ENOMEM;
+    if (rc < 0)
+        fprintf(stderr, COMMAND ": %s\n", strerror(-rc));
+    rc = rc < 0 ? CLI_FAILED : report(&o, &shot, points, nr);
+    free(points);
+    return rc;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* varve sim shot: the experiment in virtual time; and the way to the other simulations. */
+#include <stdio.h>
+#include <string.h>
+
+#include <varve/varve.h>
+
+#include "cli/cli.h"
+#include "cli/common/output.h"
+#include "core/util.h"
+#include "lab/shot/shot_csv.h"
+#include "lab/sim/run.h"
+
+static int complain(const char *text)
+{
+    fprintf(stderr, "varve sim shot: %s\n", text);
+    return CLI_FAILED;
+}
+
+static int sim_shot(int argc, char **argv)
+{
+    struct shot_opts opts;
+    struct shot_report report;
+    char err[512] = "";
+    int rc = shot_opts_parse(argc, argv, err, sizeof(err), &opts);
+
+    if (rc < 0) {
+        complain(err);
+        return CLI_USAGE;
+    }
+    if (opts.help) {
+        shot_opts_usage(stdout, "varve sim shot");
+        return CLI_OK;
+    }
+    if (opts.engine != SHOT_ENGINE_VARVE || opts.compute != SHOT_COMPUTING_SLEEP ||
+        opts.calls != SHOT_CALLS_BLOCKING || opts.trace) {
+        complain("--engine, --compute, --calls and --trace are for 'varve bench shot'");
+        return CLI_USAGE;
+    }
+    rc = sim_check_rates(&opts, err, sizeof(err));
+    if (rc < 0) {
+        complain(err);
+        return CLI_USAGE;
+    }
+    if (output_try("varve sim shot", opts.csv) < 0)
+        return CLI_FAILED;
+    rc = sim_run_shot(&opts, err, sizeof(err), &report);
+    if (rc < 0)
+        return complain(err[0] ? err : varve_strerror(rc));
+    if (opts.json)
+        shot_report_print_json(stdout, &report);
+    else
+        shot_report_print(stdout, &report);
+    rc = opts.csv ? shot_csv_write(opts.csv, &report, err, sizeof(err)) : 0;
+    if (rc == 0)
+        rc = shot_report_check(&report, err, sizeof(err));
+    shot_report_fini(&report);
+    return rc < 0 ? complain(err) : CLI_OK;
+}
+
+int cli_sim(int argc, char **argv)
+{
+    static const struct cli_command parts[] = {
+        {"shot", NULL, sim_shot},
+        {"scale", NULL, cli_sim_scale},
+        {"training", NULL, cli_sim_training},
+    };
+    int status = cli_part("varve sim", parts, VV_ARRAY_SIZE(parts), argc, argv);
+
+    if (status >= 0)
+        return status;
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        printf(
+            "usage: varve sim shot [OPTION]...\n       varve sim scale [OPTION]...\n"
+            "       varve sim training [OPTION]...\n\n"
+            "shot runs one experiment, scale the same on more and more nodes; training is a job\n"
+            "that reads a data set from its nodes' disks while nodes fail. 'varve sim shot "
+            "--help'\nand so on list the options.\n");
+        return CLI_OK;
+    }
+    fprintf(stderr, "varve sim: what is to be simulated? There are 'varve sim shot', "
+                    "'varve sim scale' and\n'varve sim training'.\n");
+    return CLI_USAGE;
+}

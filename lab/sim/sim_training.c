@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * varve sim training: what failures cost a training job, by way of coping with them, on more and more
+ * nodes. Node counts are computed one after the other, each on all threads; all ways see the same
+ * failures.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/common/json.h"
+#include "cli/common/output.h"
+#include "cli/common/plot.h"
+#include "core/topo.h"
+#include "lab/sim/training.h"
+
+#define COMMAND  "varve sim training"
+#define LIST_MAX 32
+
+struct train_opts {
+    struct training_opts sim;
+    uint64_t nodes[LIST_MAX];
+    size_t nr_nodes;
+    bool json, params;
+    const char *csv, *svg;
+};
+
+struct rows {
+    const struct train_opts *o;
+    struct training_row (*row)[TRAINING_MODES]; /* of each number of nodes */
+    struct sim_progress progress;
+};
+
+static const char default_nodes[] = "64,128,256,512,1024";
+
+static void usage(FILE *f)
+{
+    fprintf(
+        f,
+        "usage: " COMMAND " [OPTION]...\n\n"
+        "Simulates training on nodes that keep the data set on their local disks, while nodes\n"
+        "fail, and tells how much longer it takes than without a failure, by way of coping:\n\n"
+        "  none            the job ends and is started again\n"
+        "  redirect        lost files are read from the shared file system, every epoch\n"
+        "  recache-demand  a lost file's new owner fetches it when it is first asked for it\n"
+        "  recache         new owners fetch lost files as soon as they know\n"
+        "  replicas        every file is on two nodes\n\n"
+        "  --nodes N,...         numbers of nodes (%s)\n"
+        "  --runs N              jobs with different failures, of which the mean is shown (20)\n"
+        "  --set NAME=VALUE,...  parameters of the model\n"
+        "  --params              print them, with their sources, and end\n"
+        "  --scheme NAME         placement: ring, hrw or hrw-bounded (hrw-bounded)\n"
+        "  --seed N              other failures (1)\n"
+        "  --jobs N              threads (a core each)\n"
+        "  --csv FILE            write the rows as CSV; -: to standard output\n"
+        "  --svg FILE            draw them\n"
+        "  --json                print one JSON object\n"
+        "  --help                this text\n",
+        default_nodes);
+}
+
+/* ---- the command line ---- */
+
+static int parse_params(const char *list, struct training_params *p)
+{
+    char word[64], *eq, *end;
+
+    do {
+        double value;
+
+        if (!output_next_word(&list, word, sizeof(word)) || !(eq = strchr(word, '=')))
+            return -EINVAL;
+        *eq = '\0';
+        value = strtod(eq + 1, &end);
+        if (end == eq + 1 || *end || training_params_set(p, word, value) < 0)
+            return -EINVAL;
+    } while (*list);
+    return 0;
+}
+
+static int set_option(int id, const char *value, struct train_opts *o)
+{
+    uint64_t v = 0;
+    size_t one;
+    int rc;
+
+    switch (id) {
+    case 'n':
+        return output_parse_list(value, VV_PLACE_NODES_MAX, o->nodes, LIST_MAX, &o->nr_nodes);
+    case 'r':
+        rc = output_parse_list(value, 100000, &v, 1, &one);
+        o->sim.runs = (uint32_t)v;
+        return rc;
+    case 'J':
+        rc = output_parse_list(value, SIM_JOBS_MAX, &v, 1, &one);
+        o->sim.jobs = (unsigned)v;
+        return rc;
+    case 'e':
+        return output_parse_list(value, UINT64_MAX, &o->sim.seed, 1, &one);
+    case 's':
+        return parse_params(value, &o->sim.params);
+    case 'm':
+        rc = vv_place_scheme_parse(value, &o->sim.scheme);
+        return rc == 0 && o->sim.scheme == VV_PLACE_MOD ? -EINVAL : rc;
+    case 'c':
+        o->csv = value;
+        break;
+    default:
+        o->svg = value;
+        break;
+    }
+    return *value ? 0 : -EINVAL;
+}
+
+static int check(const struct train_opts *o)
+{
+    for (size_t i = 0; i < o->nr_nodes; i++) {
+        if (o->sim.params.failures >= (double)o->nodes[i]) {
+            fprintf(stderr, COMMAND ": of %" PRIu64 " nodes not %g can fail\n", o->nodes[i],
+                    o->sim.params.failures);
+            return CLI_USAGE;
+        }
+    }
+    if (o->json && o->csv && strcmp(o->csv, "-") == 0) {
+        fprintf(stderr, COMMAND ": --json and --csv - would print over each other\n");
+        return CLI_USAGE;
+    }
+    return -1;
+}
+
+/* Returns an exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct train_opts *o)
+{
+    static const struct option options[] = {
+        {"nodes", required_argument, NULL, 'n'},  {"runs", required_argument, NULL, 'r'},
+        {"set", required_argument, NULL, 's'},    {"params", no_argument, NULL, 'p'},
+        {"scheme", required_argument, NULL, 'm'}, {"seed", required_argument, NULL, 'e'},
+        {"jobs", required_argument, NULL, 'J'},   {"csv", required_argument, NULL, 'c'},
+        {"svg", required_argument, NULL, 'g'},    {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},         {0}};
+    int index = 0;
+
+    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
+        if (id == 'h') {
+            usage(stdout);
+            return CLI_OK;
+        } else if (id == 'j') {
+            o->json = true;
+        } else if (id == 'p') {
+            o->params = true;
+        } else if (id == '?') {
+            return CLI_USAGE;
+        } else if (set_option(id, optarg, o) < 0) {
+            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help%s\n", options[index].name,
+                    optarg, id == 's' ? " and --params" : "");
+            return CLI_USAGE;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, COMMAND ": what is '%s'?\n", argv[optind]);
+        return CLI_USAGE;
+    }
+    return check(o);
+}
+
+static double param_value(const struct training_params *p, const struct training_param_info *i)
+{
+    return *(const double *)(const void *)((const char *)p + i->offset);
+}
+
+static void print_params(const struct training_params *p)
+{
+    printf("%-13s %10s %-5s %-9s %s\n", "NAME", "VALUE", "UNIT", "SOURCE", "MEANING");
+    for (const struct training_param_info *i = training_param_table; i->name; i++)
+        printf("%-13s %10.10g %-5s %-9s %s\n", i->name, param_value(p, i), i->unit,
+               training_source_name(i->source), i->meaning);
+}
+
+/* ---- running ---- */
+
+static int run_rows(void *arg)
+{
+    struct rows *r = arg;
+    struct training_opts o = r->o->sim;
+    int rc = 0;
+
+    for (size_t i = 0; i < r->o->nr_nodes && rc == 0; i++) {
+        o.nodes = (uint32_t)r->o->nodes[i];
+        rc = training_run(&o, &r->progress, r->row[i]);
+    }
+    return rc;
+}
+
+/* ---- printing ---- */
+
+/* What was measured on the machine of the paper; NAN: it does not say. */
+static double paper_overhead(const struct training_row *x)
+{
+    bool first = x->nodes == 64, last = x->nodes == 1024;
+
+    if (x->mode == TRAINING_REDIRECT && (first || last))
+        return first ? 0.322 : 0.687;
+    if ((x->mode == TRAINING_DEMAND || x->mode == TRAINING_RECACHE) && (first || last))
+        return first ? 0.125 : 0.267;
+    return (double)NAN;
+}
+
+static void print_table(const void *result)
+{
+    const struct rows *r = result;
+    struct training_params usual;
+    bool as_usual;
+
+    training_params_init(&usual);
+    as_usual = memcmp(&usual, &r->o->sim.params, sizeof(usual)) == 0;
+    printf("%g epochs, %g samples, %g failures after the first epoch, mean of %" PRIu32 " runs\n\n",
+           r->o->sim.params.epochs, r->o->sim.params.samples, r->o->sim.params.failures,
+           r->o->sim.runs);
+    printf("                       no failure  with failures            longer by   of that:       "
+           "            epoch, s     shared\n"
+           "nodes  mode                     s        s      sd        (paper)   restarts    reads  "
+           "   clean   victim      reads\n");
+    for (size_t i = 0; i < r->o->nr_nodes; i++) {
+        for (int m = 0; m < TRAINING_MODES; m++) {
+            const struct training_row *x = &r->row[i][m];
+            char paper[16] = "", victim[16] = "-";
+
+            if (as_usual && !isnan(paper_overhead(x)))
+                snprintf(paper, sizeof(paper), "(%.1f%%)", 100 * paper_overhead(x));
+            if (isfinite(x->victim_epoch_s))
+                snprintf(victim, sizeof(victim), "%.1f", x->victim_epoch_s);
+            printf("%5" PRIu32 "  %-15s %10.1f %8.1f %7.1f %7.1f%% %8s %9.1f%% %7.2f%% %8.1f %8s "
+                   "%10.0f\n",
+                   x->nodes, training_mode_name(x->mode), x->baseline_s, x->total_s, x->total_sd,
+                   100 * x->overhead, paper, 100 * x->overhead_restart, 100 * x->overhead_reads,
+                   x->epoch_s, victim, x->shared_reads);
+        }
+    }
+}
+
+/* X(name, value): the figures of a row. */
+#define COLUMNS(X)                           \
+    X(baseline_s, x->baseline_s)             \
+    X(total_s, x->total_s)                   \
+    X(total_sd, x->total_sd)                 \
+    X(overhead, x->overhead)                 \
+    X(overhead_restart, x->overhead_restart) \
+    X(overhead_reads, x->overhead_reads)     \
+    X(epoch_s, x->epoch_s)                   \
+    X(victim_epoch_s, x->victim_epoch_s)     \
+    X(shared_reads, x->shared_reads)         \
+    X(paper_overhead, paper_overhead(x))
+
+static int print_csv(FILE *f, const void *arg)
+{
+    const struct rows *r = arg;
+
+    fprintf(f, "nodes,mode");
+#define X(name, value) fprintf(f, "," #name);
+    COLUMNS(X)
+#undef X
+    fputc('\n', f);
+    for (size_t i = 0; i < r->o->nr_nodes; i++) {
+        for (int m = 0; m < TRAINING_MODES; m++) {
+            const struct training_row *x = &r->row[i][m];
+
+            fprintf(f, "%" PRIu32 ",%s", x->nodes, training_mode_name(x->mode));
+#define X(name, value)              \
+    if (isfinite(value))            \
+        fprintf(f, ",%.9g", value); \
+    else                            \
+        fputc(',', f);
+            COLUMNS(X)
+#undef X
+            fputc('\n', f);
+        }
+    }
+    return 0;
+}
+
+static void print_json(const void *result)
+{
+    const struct rows *r = result;
+    bool first = true;
+
+    printf("{\"command\":\"sim training\",\"runs\":%" PRIu32 ",\"seed\":%" PRIu64
+           ",\"scheme\":\"%s\",\"params\":{",
+           r->o->sim.runs, r->o->sim.seed, vv_place_scheme_name(r->o->sim.scheme));
+    for (const struct training_param_info *i = training_param_table; i->name; i++) {
+        printf("%s\"%s\":", first ? "" : ",", i->name);
+        json_number(stdout, param_value(&r->o->sim.params, i));
+        first = false;
+    }
+    printf("},\"rows\":[");
+    for (size_t i = 0; i < r->o->nr_nodes; i++) {
+        for (int m = 0; m < TRAINING_MODES; m++) {
+            const struct training_row *x = &r->row[i][m];
+
+            printf("%s\n{\"nodes\":%" PRIu32 ",\"mode\":\"%s\"", i || m ? "," : "", x->nodes,
+                   training_mode_name(x->mode));
+#define X(name, value)         \
+    printf(",\"" #name "\":"); \
+    json_number(stdout, value);
+            COLUMNS(X)
+#undef X
+            putchar('}');
+        }
+    }
+    printf("\n]}\n");
+}
+
+/* Figure 5(b), the duration of a job, and Figure 6(a), that of an epoch with a failure. */
+static int draw(FILE *f, const void *arg)
+{
+    enum { PANELS = 2, SERIES = TRAINING_MODES };
+    static const char *const colours[SERIES] = {"#56b4e9", "#d55e00", "#e69f00", "#009e73",
+                                                "#0072b2"};
+    const struct rows *r = arg;
+    size_t nr = r->o->nr_nodes;
+    char names[LIST_MAX][16], note[128];
+    const char *groups[LIST_MAX];
+    double y[PANELS][SERIES][LIST_MAX];
+    struct plot_series series[PANELS][SERIES];
+    struct plot_panel panels[PANELS];
+    struct plot plot = {
+        .title = "Training while nodes fail", .note = note, .panels = panels, .nr_panels = PANELS};
+
+    for (size_t i = 0; i < nr; i++) {
+        snprintf(names[i], sizeof(names[i]), "%" PRIu64, r->o->nodes[i]);
+        groups[i] = names[i];
+        /* In the place of the job that is started again: no failure at all. */
+        y[0][0][i] = r->row[i][0].baseline_s / 60;
+        y[1][0][i] = r->row[i][0].epoch_s;
+        for (size_t m = 1; m < SERIES; m++) {
+            y[0][m][i] = r->row[i][m].total_s / 60;
+            y[1][m][i] = r->row[i][m].victim_epoch_s;
+        }
+    }
+    for (size_t p = 0; p < PANELS; p++) {
+        for (size_t m = 0; m < SERIES; m++)
+            series[p][m] = (struct plot_series){
+                .name = m ? training_mode_name((enum training_mode)m) : "no failure",
+                .colour = colours[m],
+                .y = y[p][m],
+                .nr = nr};
+        panels[p] =
+            (struct plot_panel){.kind = PLOT_BARS,
+                                .title = p ? "an epoch in which nodes failed" : "the whole job",
+                                .x_label = "nodes",
+                                .y_label = p ? "s" : "minutes",
+                                .groups = groups,
+                                .nr_groups = nr,
+                                .series = series[p],
+                                .nr_series = SERIES};
+    }
+    snprintf(note, sizeof(note), "%g epochs, %g failures after the first, mean of %" PRIu32 " runs",
+             r->o->sim.params.epochs, r->o->sim.params.failures, r->o->sim.runs);
+    return plot_write(f, &plot);
+}
+
+static int print_all(const struct rows *r)
+{
+    struct output_forms forms = {.json = r->o->json,
+                                 .csv = r->o->csv,
+                                 .svg = r->o->svg,
+                                 .print_json = print_json,
+                                 .print_table = print_table,
+                                 .print_csv = print_csv,
+                                 .draw = draw};
+
+    return output_print(COMMAND, &forms, r);
+}
+
+int cli_sim_training(int argc, char **argv)
+{
+    struct train_opts o = {.sim = {.scheme = VV_PLACE_HRW_BOUNDED, .runs = 20, .seed = 1}};
+    struct rows r = {.o = &o};
+    int rc;
+
+    o.sim.jobs = VV_MIN(vv_topo_threads(), SIM_JOBS_MAX);
+    training_params_init(&o.sim.params);
+    if (output_parse_list(default_nodes, VV_PLACE_NODES_MAX, o.nodes, LIST_MAX, &o.nr_nodes) < 0)
+        return CLI_FAILED;
+    rc = parse(argc, argv, &o);
+    if (rc >= 0)
+        return rc;
+    if (o.params) {
+        print_params(&o.sim.params);
+        return CLI_OK;
+    }
+    if (output_try(COMMAND, o.csv) || output_try(COMMAND, o.svg))
+        return CLI_FAILED;
+    r.row = calloc(o.nr_nodes, sizeof(*r.row));
+    r.progress.all = (uint64_t)o.nr_nodes * o.sim.runs;
+    rc = r.row ? output_watch(run_rows, &r, &r.progress, "training") : -ENOMEM;
+    if (rc < 0)
+        fprintf(stderr, COMMAND ": %s\n", strerror(-rc));
+    rc = rc < 0 ? CLI_FAILED : print_all(&r);
+    free(r.row);
+    return rc;
+}

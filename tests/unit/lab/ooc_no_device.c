@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A device that is not there is told before anything else is looked at, let alone data made. */
+#include <errno.h>
+
+#include "lab/ooc/ooc_command.h"
+#include "t.h"
+
+static int asked;
+
+static int none(void)
+{
+    asked++;
+    return -ENODEV;
+}
+
+static void at_once(const char *what)
+{
+    char *argv[] = {"ooc", (char *)(uintptr_t)what, "4000G", "--steps", "1", NULL};
+    struct ooc_launcher launcher = {.check = none};
+    struct ooc_options options;
+
+    asked = 0;
+    T_OK(ooc_parse(5, argv, false, &options));
+    T_EQ(ooc_command(&options, &launcher), 77);
+    T_EQ(asked, 1);
+}
+
+static void wave(void)
+{
+    at_once("--volume");
+}
+
+static void survey(void)
+{
+    at_once("--tables");
+}
+
+int main(void)
+{
+    T_RUN(wave);
+    T_RUN(survey);
+    return t_done();
+}

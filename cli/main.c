@@ -1,89 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tool. Commands that are experiments are in a program of their own, varve-lab (lab/), which this one runs as git runs
+ * its commands.
+ */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "build_info.h"
 #include "cli/cli.h"
+#include "cli/common/beside.h"
 #include "core/util.h"
+
+/* argv[0] is "varve" and the name of the command. */
+static int run_lab(int argc, char **argv)
+{
+    static const char *const places[] = {"varve-lab", VV_LIBEXEC_FROM_BIN "/varve-lab"};
+    char program[4096], *name = strchr(argv[0], ' ') + 1;
+    char **args = calloc((size_t)argc + 2, sizeof(*args));
+
+    if (!args) {
+        fprintf(stderr, "varve: out of memory\n");
+    } else if (!beside_find(places, VV_ARRAY_SIZE(places), X_OK, program, sizeof(program))) {
+        fprintf(stderr,
+                "varve: '%s' is a command of varve-lab, which is not installed: it is expected "
+                "beside varve, or in " VV_LIBEXEC_FROM_BIN " from there\n",
+                name);
+    } else {
+        args[0] = (char *)"varve";
+        args[1] = name;
+        memcpy(args + 2, argv + 1, (size_t)argc * sizeof(*args)); /* and the NULL behind them */
+        execv(program, args);
+        fprintf(stderr, "varve: %s: %s\n", program, strerror(errno));
+    }
+    free(args);
+    return CLI_FAILED;
+}
 
 static const struct cli_command commands[] = {
     {"doctor", "what this build and this machine have, what is off, and how to get it", cli_doctor},
     {"probe", "measure this machine and find settings that suit it", cli_probe},
-    {"model", "foretell how long a program will wait for its records", cli_model},
-    {"bench", "run an experiment and compare it with the least time it could take", cli_bench},
-    {"sim", "run the same experiment in virtual time", cli_sim},
+    {"model", "foretell how long a program will wait for its records", run_lab},
+    {"bench", "run an experiment and compare it with the least time it could take", run_lab},
+    {"sim", "run the same experiment in virtual time", run_lab},
     {"trace", "what a run did and when: timelines, tables, reports", cli_trace},
     {"helper", "read and write files for the processes of a job on this node", cli_helper},
     {"top", "watch running processes: tiers, movers, hits, blocked time", cli_top},
     {"cached", "run the daemon of the dataset cache, and talk to it", cli_cached},
-    {"ring", "where files of a dataset go, and what a failing node moves", cli_ring},
+    {"ring", "where files of a dataset go, and what a failing node moves", run_lab},
     {"ls", "list the histories and versions in a folder", cli_ls},
     {"verify", "check every byte of the checkpoints in a folder", cli_verify},
     {"rm", "remove versions from a folder", cli_rm},
 };
 
-static void usage(FILE *out)
-{
-    fprintf(out, "usage: varve COMMAND [OPTION]...\n\n");
-    for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++)
-        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out,
-            "\n'varve COMMAND --help' tells about one command, 'varve --version' the version.\n");
-}
-
-/* How many characters two words have in common from the start. */
-static size_t common(const char *a, const char *b)
-{
-    size_t n = 0;
-
-    while (a[n] && a[n] == b[n])
-        n++;
-    return n;
-}
-
-static int unknown(const char *name)
-{
-    const char *best = NULL;
-    size_t most = 1; /* one letter in common is no hint */
-
-    for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++) {
-        if (common(commands[i].name, name) > most) {
-            most = common(commands[i].name, name);
-            best = commands[i].name;
-        }
-    }
-    fprintf(stderr, "varve: there is no command '%s'", name);
-    if (best)
-        fprintf(stderr, "; did you mean '%s'?\n", best);
-    else
-        fprintf(stderr, "; 'varve --help' lists them\n");
-    return CLI_USAGE;
-}
-
 int main(int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : NULL;
-
-    if (!name) {
-        usage(stderr);
-        return CLI_USAGE;
-    }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        usage(stdout);
-        return CLI_OK;
-    }
-    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        printf("varve %s\n", VV_VERSION);
-        return CLI_OK;
-    }
-    for (size_t i = 0; i < VV_ARRAY_SIZE(commands); i++) {
-        char full[32];
-
-        if (strcmp(commands[i].name, name) != 0)
-            continue;
-        /* What getopt's messages begin with. */
-        snprintf(full, sizeof(full), "varve %s", name);
-        argv[1] = full;
-        return commands[i].run(argc - 1, argv + 1);
-    }
-    return unknown(name);
+    return cli_run("varve", commands, VV_ARRAY_SIZE(commands), argc, argv);
 }

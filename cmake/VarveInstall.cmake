@@ -19,9 +19,8 @@ endif()
 # For compilers that cannot use these module files.
 install(FILES src/fortran/varve.f90 src/fortran/array.c src/fortran/varve_mpi.f90 DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/fortran)
 install(TARGETS varve_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET varve_cli)
-    install(TARGETS varve_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS varve_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS varve_lab_program RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/varve)
 # Kernels for `varve bench ooc`.
 if(TARGET bench_ooc_gpu)
     install(PROGRAMS ${CMAKE_BINARY_DIR}/bin/ooc_gpu DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/varve)

@@ -25,13 +25,16 @@ include(VarveLabKernels)
 add_library(varve_lab STATIC ${varve_lab_sources})
 target_link_libraries(varve_lab PUBLIC varve_tool)
 
-file(GLOB varve_cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c ${CMAKE_SOURCE_DIR}/lab/*.c)
+file(GLOB varve_cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
 add_executable(varve_cli ${varve_cli_sources})
 set_target_properties(varve_cli PROPERTIES OUTPUT_NAME varve)
-# From the folder that it is installed to, so that all of it can be moved elsewhere.
-file(RELATIVE_PATH varve_libexec ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/varve)
-set_property(SOURCE lab/ooc/bench_ooc.c APPEND PROPERTY COMPILE_DEFINITIONS VV_LIBEXEC="${varve_libexec}")
-target_link_libraries(varve_cli PRIVATE varve_lab varve_tool ${CMAKE_DL_LIBS})
+target_link_libraries(varve_cli PRIVATE varve_tool ${CMAKE_DL_LIBS})
+
+# `varve bench` and others are in a program of their own: beside `varve` in a build tree, in libexec where it is installed.
+file(GLOB varve_lab_program_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lab/*.c)
+add_executable(varve_lab_program ${varve_lab_program_sources})
+set_target_properties(varve_lab_program PROPERTIES OUTPUT_NAME varve-lab)
+target_link_libraries(varve_lab_program PRIVATE varve_lab ${CMAKE_DL_LIBS})
 
 # Nobody measures under a sanitizer.
 set(varve_bench_sources)

@@ -12,12 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "cli/measure/probe.h"
 #include "core/bytes.h"
 #include "core/topo.h"
+#include "lab/lab.h"
 #include "policy/model.h"
 
 #define COMMAND   "varve model"
@@ -428,7 +429,7 @@ static void print_json(const void *result)
     printf("\n]}\n");
 }
 
-int cli_model(int argc, char **argv)
+int lab_model(int argc, char **argv)
 {
     struct model_opts o = {.m = {.reads = true, .host_bytes = UINT64_C(1) << 30},
                            .grid = {512, 512, 512},

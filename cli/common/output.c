@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/progress.h"
 #include "core/clock.h"
 #include "core/thread.h"

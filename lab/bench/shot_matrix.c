@@ -22,7 +22,7 @@
  *        blocked time or 2% of the duration
  *
  * Tables a to d come from the simulator, in virtual time: they are the same on every machine.
- * `varve` is looked for beside this program. Everything is printed as Markdown; each miss is
+ * `varve-lab` is looked for beside this program. Everything is printed as Markdown; each miss is
  * followed by the command that repeats it. Exit status 1: a bar was missed, or a run failed; 2:
  * usage.
  *
@@ -40,6 +40,7 @@
 
 #include <varve/varve.h>
 
+#include "cli/common/beside.h"
 #include "lab/sim/run.h"
 
 #define DISK_BPS     40e6
@@ -504,22 +505,6 @@ static int read_all(int fd, char *buf, size_t size)
     return 0;
 }
 
-/* The program beside this one. */
-static int find_varve(char *buf, size_t size)
-{
-    ssize_t n = readlink("/proc/self/exe", buf, size - 1);
-    char *slash;
-
-    if (n < 0)
-        return -errno;
-    buf[n] = '\0';
-    slash = strrchr(buf, '/');
-    if (!slash || (size_t)(slash + 1 - buf) + sizeof("varve") > size)
-        return -ENAMETOOLONG;
-    strcpy(slash + 1, "varve");
-    return access(buf, X_OK) < 0 ? -errno : 0;
-}
-
 /* Runs varve and takes what it prints. -EIO when it fails; it has said why. */
 static int run_varve(const char *program, const char **argv, char *buf, size_t size)
 {
@@ -566,11 +551,15 @@ static double json_value(const char *text, const char *name)
 
 static struct result run_real(struct matrix *m, const struct cell *c)
 {
+    static const char *const places[] = {"varve-lab"};
     struct result res = {NAN, NAN, NAN};
     char program[4096], text[5][32], *out = malloc(MAX_OUTPUT);
     const char *argv[ARGS] = {"varve", "bench"};
     int n = 2 + cell_args(m, c, argv + 2, text);
-    int rc = out ? find_varve(program, sizeof(program)) : -ENOMEM;
+    int rc = out ? 0 : -ENOMEM;
+
+    if (rc == 0 && !beside_find(places, 1, X_OK, program, sizeof(program)))
+        rc = -ENOENT;
 
     argv[n++] = "--json";
     if (m->local) {

@@ -25,12 +25,13 @@
 #include <unistd.h>
 
 #include "ckpt/face.h"
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/output.h"
 #include "core/bytes.h"
 #include "core/config.h"
 #include "lab/gpufile/bench_gpufile.h"
 #include "lab/gpufile/gf_kernels.h"
+#include "lab/lab.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
@@ -523,7 +524,7 @@ static int perform(struct gfb *b)
     return rc || wrote == 0 ? rc : gfb_fail(b, wrote, "%s", err);
 }
 
-int cli_bench_gpufile(int argc, char **argv)
+int lab_bench_gpufile(int argc, char **argv)
 {
     struct sigaction sa = {.sa_handler = on_signal};
     const char *tmp = getenv("TMPDIR");

@@ -11,31 +11,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/common/beside.h"
+#include "cli/common/command.h"
 #include "core/util.h"
+#include "lab/lab.h"
 #include "lab/ooc/ooc_command.h"
 
 #define COMMAND "varve bench ooc"
-
-/* The program beside this one, as it was built, or where it is installed; false: there is none. */
-static bool gpu_program(char *path, size_t bytes)
-{
-    static const char *const places[] = {"ooc_gpu", VV_LIBEXEC "/ooc_gpu"};
-    ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
-    char *slash;
-
-    if (n <= 0)
-        return false;
-    path[n] = '\0';
-    slash = strrchr(path, '/');
-    for (size_t i = 0; slash && i < VV_ARRAY_SIZE(places); i++) {
-        size_t room = bytes - (size_t)(slash + 1 - path);
-
-        if ((size_t)snprintf(slash + 1, room, "%s", places[i]) < room && access(path, X_OK) == 0)
-            return true;
-    }
-    return false;
-}
 
 /* Does it find a GPU? */
 static bool has_gpu(const char *program)
@@ -55,11 +37,12 @@ static bool has_gpu(const char *program)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-int cli_bench_ooc(int argc, char **argv)
+int lab_bench_ooc(int argc, char **argv)
 {
+    static const char *const places[] = {"ooc_gpu"};
     struct ooc_options options;
     char program[4096];
-    bool there = gpu_program(program, sizeof(program)), found;
+    bool there = beside_find(places, 1, X_OK, program, sizeof(program)), found;
 
     if (ooc_parse(argc, argv, true, &options) < 0)
         return CLI_USAGE;
@@ -69,9 +52,8 @@ int cli_bench_ooc(int argc, char **argv)
     }
     if (options.device == OOC_CUDA && !there) {
         fprintf(stderr,
-                COMMAND ": there is no program with kernels for a GPU, ooc_gpu, beside this one or "
-                        "in " VV_LIBEXEC " from there: builds with nvcc have it; or choose "
-                        "--device host, which is emulated\n");
+                COMMAND ": there is no program with kernels for a GPU, ooc_gpu, beside this one: "
+                        "builds with nvcc have it; or choose --device host, which is emulated\n");
         return CLI_FAILED;
     }
     found = options.device != OOC_EMULATED && there && has_gpu(program);

@@ -20,12 +20,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
 #include "cli/common/progress.h"
 #include "core/bytes.h"
+#include "lab/lab.h"
 #include "lab/outofcore/bench_outofcore.h"
 
 #define COMMAND "varve bench outofcore"
@@ -660,7 +661,7 @@ static int judge(const struct ooc_rows *r)
     return status;
 }
 
-int cli_bench_outofcore(int argc, char **argv)
+int lab_bench_outofcore(int argc, char **argv)
 {
     struct ooc_opts o = {
         .plan = {.record_bytes = 1 << 20, .slow = {16e6, 16e6}, .seed = 20200616, .lifo = true},

@@ -28,12 +28,15 @@
 
 #include <varve/varve.h>
 
-#include "cli/cli.h"
+#include "build_info.h"
+#include "cli/common/beside.h"
+#include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/progress.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "lab/lab.h"
 
 #define SHORT_CKPTS   60
 #define SHORT_LIMIT_S 450
@@ -358,22 +361,16 @@ static int parse(int argc, char **argv, struct paper_opts *o)
 
 /* ---- before the first run ---- */
 
-/* The table of real sizes: in a source tree, seen from where we are or from where this program is, or
+/* The table of real sizes: in a source tree, seen from the working directory or from this program, or
  * where it is installed with the program. */
-static const char *find_sizes(const struct paper *paper, char *buf, size_t size)
+static const char *find_sizes(char *buf, size_t size)
 {
-    static const char *const places[] = {"/../../" SIZES_FILE, "/../../../" SIZES_FILE,
-                                         ("/../share/varve/" SIZES_NAME)};
-    int dir = (int)(strrchr(paper->program, '/') - paper->program);
+    static const char *const places[] = {"../../" SIZES_FILE, "../../../" SIZES_FILE,
+                                         VV_DATA_FROM_LIBEXEC "/" SIZES_NAME};
 
     if (access(SIZES_FILE, R_OK) == 0)
         return SIZES_FILE;
-    for (size_t i = 0; i < VV_ARRAY_SIZE(places); i++) {
-        snprintf(buf, size, "%.*s%s", dir, paper->program, places[i]);
-        if (access(buf, R_OK) == 0)
-            return buf;
-    }
-    return NULL;
+    return beside_find(places, VV_ARRAY_SIZE(places), R_OK, buf, size) ? buf : NULL;
 }
 
 static bool needs_sizes(const struct paper_opts *o)
@@ -432,7 +429,7 @@ static int prepare(struct paper *paper, char *sizes, size_t sizes_size)
     }
     paper->program[n] = '\0';
     if (needs_sizes(o) && !o->sizes) {
-        o->sizes = find_sizes(paper, sizes, sizes_size);
+        o->sizes = find_sizes(sizes, sizes_size);
         if (!o->sizes) {
             fprintf(stderr, PAPER_COMMAND ": variable sizes need a table, and " SIZES_FILE
                                           " of the sources is not here: give --sizes FILE, or "
@@ -573,7 +570,7 @@ static int conclude(const struct paper *paper)
                                                                                 : CLI_OK;
 }
 
-int cli_bench_paper(int argc, char **argv)
+int lab_bench_paper(int argc, char **argv)
 {
     struct paper *paper = calloc(1, sizeof(*paper));
     char sizes[PAPER_PATH + 64];

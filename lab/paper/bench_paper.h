@@ -127,9 +127,9 @@ struct paper {
     size_t nr_scale;
     char scale_command[PAPER_LINE];
     char scale_text[PAPER_TEXT]; /* why there is nothing in `scale` */
-    char program[PAPER_PATH];
-    char command[PAPER_LINE]; /* this one, as it was given */
-    char machine[2048];       /* lines "name\ttext\n" */
+    char program[PAPER_PATH];    /* this one, which runs are started with */
+    char command[PAPER_LINE];    /* this one, as it was given */
+    char machine[2048];          /* lines "name\ttext\n" */
     char date[32];
     double elapsed_s;
 };
@@ -209,9 +209,9 @@ VV_WARN_UNUSED int paper_perform(struct paper *paper, struct paper_run *run, boo
 /* The simulation behind Figures 9a and 9b. The same errors. */
 VV_WARN_UNUSED int paper_simulate(struct paper *paper);
 
-/* Starts this program anew and collects what it prints, ended with a zero; the caller frees both.
+/* Runs a program and collects what it prints, ended with a zero; the caller frees both.
  * -EINTR, -ENOMEM, -ETIMEDOUT and the errors of starting it; an exit status is no error. */
-VV_WARN_UNUSED int paper_spawn(const struct paper *paper, char *const *argv, double limit_s,
+VV_WARN_UNUSED int paper_spawn(const char *program, char *const *argv, double limit_s,
                                int *ret_status, char **ret_out, char **ret_err);
 
 /* ---- bench_paper_page.c: what becomes of them ---- */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "build_info.h"
+#include "cli/common/beside.h"
 #include "core/bytes.h"
 #include "core/hash.h"
 #include "core/topo.h"
@@ -86,15 +87,17 @@ static bool finding_value(const char *line, const char *key, char *buf, size_t s
 static void add_devices(const struct paper *paper, struct lines *l)
 {
     char *argv[] = {(char *)"varve", (char *)"doctor", (char *)"--json", NULL};
+    static const char *const places[] = {"varve", VV_BIN_FROM_LIBEXEC "/varve"};
     char *out = NULL, *err = NULL, *save = NULL;
-    char version[256];
+    char version[256], tool[PAPER_PATH];
     int status;
 
     if (strcmp(paper->opts.device, "host") == 0) {
         add(l, "device", "emulated by threads of the processor: no GPU took part");
         return;
     }
-    if (paper_spawn(paper, argv, DOCTOR_LIMIT_S, &status, &out, &err) < 0)
+    if (!beside_find(places, VV_ARRAY_SIZE(places), X_OK, tool, sizeof(tool)) ||
+        paper_spawn(tool, argv, DOCTOR_LIMIT_S, &status, &out, &err) < 0)
         return;
     for (char *line = strtok_r(out, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         char name[64], detail[256];

@@ -152,7 +152,7 @@ static int follow(pid_t pid, double limit_s, struct pipe_text *out, struct pipe_
     return rc;
 }
 
-int paper_spawn(const struct paper *paper, char *const *argv, double limit_s, int *ret_status,
+int paper_spawn(const char *program, char *const *argv, double limit_s, int *ret_status,
                 char **ret_out, char **ret_err)
 {
     struct pipe_text out = {.fd = -1}, err = {.fd = -1};
@@ -163,7 +163,7 @@ int paper_spawn(const struct paper *paper, char *const *argv, double limit_s, in
         rc = more_room(&err);
     if (rc == 0) {
         out.text[0] = err.text[0] = '\0';
-        pid = start(paper->program, argv, &out, &err);
+        pid = start(program, argv, &out, &err);
         rc = pid < 0 ? (int)pid : follow(pid, limit_s, &out, &err);
         if (out.fd >= 0)
             close(out.fd);
@@ -570,7 +570,7 @@ int paper_perform(struct paper *paper, struct paper_run *r, bool may_start)
         rc = resume(paper, r, &r->kept);
     if (rc < 0 || r->kept || !may_start)
         return rc;
-    rc = paper_spawn(paper, argv, paper->opts.run_limit_s, &status, &out, &err);
+    rc = paper_spawn(paper->program, argv, paper->opts.run_limit_s, &status, &out, &err);
     r->elapsed_s = (double)(vv_now_ns() - begun) * 1e-9;
     if (rc == -EINTR || rc == -ENOMEM)
         return rc;
@@ -701,7 +701,7 @@ int paper_simulate(struct paper *paper)
     join_args(args, nr, paper->scale_command, sizeof(paper->scale_command));
     if (paper->opts.list)
         return 0;
-    rc = paper_spawn(paper, argv, paper->opts.run_limit_s, &status, &out, &err);
+    rc = paper_spawn(paper->program, argv, paper->opts.run_limit_s, &status, &out, &err);
     if (rc == -EINTR || rc == -ENOMEM)
         return rc;
     if (rc < 0) {

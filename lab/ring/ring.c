@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve ring where: who keeps a file, and who would if nodes failed; and the way to the simulation. */
+/* varve ring where: who keeps a file, and who would if nodes failed. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "core/util.h"
+#include "lab/lab.h"
 #include "policy/place.h"
 
 #define COMMAND "varve ring where"
@@ -233,7 +234,7 @@ static void print_path(const struct where_opts *o, const struct vv_place *map, c
     printf(n && !m ? "nowhere\n" : "\n");
 }
 
-static int ring_where(int argc, char **argv)
+int lab_ring_where(int argc, char **argv)
 {
     struct where_opts o = {.place = {.scheme = VV_PLACE_HRW_BOUNDED}, .replicas = 2};
     struct cluster *c = &o.cluster;
@@ -262,27 +263,4 @@ static int ring_where(int argc, char **argv)
     free(c->nodes);
     free(c->up);
     return status;
-}
-
-int cli_ring(int argc, char **argv)
-{
-    static const struct cli_command parts[] = {
-        {"sim", NULL, cli_ring_sim},
-        {"where", NULL, ring_where},
-    };
-    int status = cli_part("varve ring", parts, VV_ARRAY_SIZE(parts), argc, argv);
-
-    if (status >= 0)
-        return status;
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf(
-            "usage: varve ring sim [OPTION]...\n       varve ring where [OPTION]... PATH...\n\n"
-            "sim tells how evenly files are spread over nodes, and what a failure does; where\n"
-            "tells who keeps a file. 'varve ring sim --help' and 'varve ring where --help' list\n"
-            "the options.\n");
-        return CLI_OK;
-    }
-    fprintf(stderr, "varve ring: what is to be done? There are 'varve ring sim' and "
-                    "'varve ring where'.\n");
-    return CLI_USAGE;
 }

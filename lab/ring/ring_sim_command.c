@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
 #include "core/topo.h"
+#include "lab/lab.h"
 #include "lab/ring/ring_sim.h"
 
 #define COMMAND  "varve ring sim"
@@ -339,7 +340,7 @@ static int print_all(const struct rows *r)
     return output_print(COMMAND, &forms, r);
 }
 
-int cli_ring_sim(int argc, char **argv)
+int lab_ring_sim(int argc, char **argv)
 {
     struct ring_opts o = {
         .sim = {.nodes = 1024, .files = 524288, .trials = 500, .seed = 1, .checks = 1024}};

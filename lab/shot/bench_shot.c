@@ -30,10 +30,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/output.h"
 #include "cli/measure/probe.h"
 #include "core/clock.h"
+#include "lab/lab.h"
 #include "lab/shot/bench_shot.h"
 #include "lab/shot/shot_csv.h"
 #include "lab/sim/run.h"
@@ -532,7 +533,7 @@ static int print_report(const struct shot_report *report)
     return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int bench_shot(int argc, char **argv)
+int lab_bench_shot(int argc, char **argv)
 {
     struct bench b = {0};
     struct shot_report report;
@@ -576,30 +577,4 @@ static int bench_shot(int argc, char **argv)
     }
     shot_sizes_fini(&b.sizes);
     return status;
-}
-
-int cli_bench(int argc, char **argv)
-{
-    static const struct cli_command parts[] = {
-        {"shot", NULL, bench_shot},
-        {"paper", NULL, cli_bench_paper},
-        {"outofcore", NULL, cli_bench_outofcore},
-        {"ooc", NULL, cli_bench_ooc},
-        {"gpufile", NULL, cli_bench_gpufile},
-    };
-    int status = cli_part("varve bench", parts, VV_ARRAY_SIZE(parts), argc, argv);
-
-    if (status >= 0)
-        return status;
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf(
-            "usage: varve bench shot|paper|outofcore|ooc|gpufile [OPTION]...\n\n'varve bench shot "
-            "--help' and "
-            "so on list the options.\n");
-        return CLI_OK;
-    }
-    fprintf(stderr,
-            "varve bench: what is to be measured? There are 'varve bench shot', 'varve bench "
-            "paper',\n'varve bench outofcore', 'varve bench ooc' and 'varve bench gpufile'.\n");
-    return CLI_USAGE;
 }

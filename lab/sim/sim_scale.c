@@ -24,7 +24,7 @@
 
 #include <varve/varve.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "cli/common/progress.h"
@@ -33,6 +33,7 @@
 #include "core/config.h"
 #include "core/thread.h"
 #include "core/topo.h"
+#include "lab/lab.h"
 #include "lab/sim/run.h"
 
 #define COMMAND     "varve sim scale"
@@ -639,7 +640,7 @@ static int report(const struct scale_opts *o, const struct shot_opts *shot,
     return status;
 }
 
-int cli_sim_scale(int argc, char **argv)
+int lab_sim_scale(int argc, char **argv)
 {
     struct scale_opts o = {.sync = SYNC_BOTH, .nodes = {.procs = 8, .link_procs = 2}};
     struct shot_opts shot;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve sim shot: the experiment in virtual time; and the way to the other simulations. */
+/* varve sim shot: the experiment in virtual time. */
 #include <stdio.h>
 #include <string.h>
 
 #include <varve/varve.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/output.h"
 #include "core/util.h"
+#include "lab/lab.h"
 #include "lab/shot/shot_csv.h"
 #include "lab/sim/run.h"
 
@@ -17,7 +18,7 @@ static int complain(const char *text)
     return CLI_FAILED;
 }
 
-static int sim_shot(int argc, char **argv)
+int lab_sim_shot(int argc, char **argv)
 {
     struct shot_opts opts;
     struct shot_report report;
@@ -56,29 +57,4 @@ static int sim_shot(int argc, char **argv)
         rc = shot_report_check(&report, err, sizeof(err));
     shot_report_fini(&report);
     return rc < 0 ? complain(err) : CLI_OK;
-}
-
-int cli_sim(int argc, char **argv)
-{
-    static const struct cli_command parts[] = {
-        {"shot", NULL, sim_shot},
-        {"scale", NULL, cli_sim_scale},
-        {"training", NULL, cli_sim_training},
-    };
-    int status = cli_part("varve sim", parts, VV_ARRAY_SIZE(parts), argc, argv);
-
-    if (status >= 0)
-        return status;
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf(
-            "usage: varve sim shot [OPTION]...\n       varve sim scale [OPTION]...\n"
-            "       varve sim training [OPTION]...\n\n"
-            "shot runs one experiment, scale the same on more and more nodes; training is a job\n"
-            "that reads a data set from its nodes' disks while nodes fail. 'varve sim shot "
-            "--help'\nand so on list the options.\n");
-        return CLI_OK;
-    }
-    fprintf(stderr, "varve sim: what is to be simulated? There are 'varve sim shot', "
-                    "'varve sim scale' and\n'varve sim training'.\n");
-    return CLI_USAGE;
 }

@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
 #include "core/topo.h"
+#include "lab/lab.h"
 #include "lab/sim/training.h"
 
 #define COMMAND  "varve sim training"
@@ -375,7 +376,7 @@ static int print_all(const struct rows *r)
     return output_print(COMMAND, &forms, r);
 }
 
-int cli_sim_training(int argc, char **argv)
+int lab_sim_training(int argc, char **argv)
 {
     struct train_opts o = {.sim = {.scheme = VV_PLACE_HRW_BOUNDED, .runs = 20, .seed = 1}};
     struct rows r = {.o = &o};

@@ -107,7 +107,7 @@ expect 0 $tiny $some --short --out "$dir/a" --resume --time-limit 0.000001
 cmp "$dir/before" "$dir/a/fig-6a.csv" || fail "kept results differ"
 expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2
 ! grep -q '(kept)' "$dir/out" || fail "a result of other settings was taken up"
-cp "$VARVE_BIN" "$dir/other" && echo >>"$dir/other"
+cp "$(dirname "$VARVE_BIN")/varve-lab" "$dir/other" && echo >>"$dir/other"
 VARVE_BIN=$dir/other expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2
 ! grep -q '(kept)' "$dir/out" || fail "a result of another program was taken up"
 expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2

@@ -19,6 +19,16 @@ libdir=$(dirname "$PKG_CONFIG_PATH")
 [ -e "$prefix/share/man/man1/varve.1" ] && [ -e "$prefix/share/man/man3/varve_open.3" ] || fail "no man pages"
 "$prefix/bin/varve" --version >/dev/null
 (cd "$dir" && "$prefix/bin/varve" bench paper --device host --short --list >/dev/null) || fail "bench paper finds no sizes"
+# Commands of varve-lab: --help, arguments and the exit status pass through; without the program the message names it.
+"$prefix/bin/varve" bench shot --help | grep '^usage: varve bench shot' >/dev/null || fail "help of a command of varve-lab"
+rc=0
+"$prefix/bin/varve" sim shot --order sideways 2>"$dir/log" || rc=$?
+[ $rc -eq 2 ] && grep '^varve sim shot: ' "$dir/log" >/dev/null || { cat "$dir/log"; fail "exit status $rc of varve-lab"; }
+mv "$prefix/libexec/varve/varve-lab" "$dir/varve-lab"
+rc=0
+"$prefix/bin/varve" model --help 2>"$dir/log" || rc=$?
+[ $rc -eq 1 ] && grep 'varve-lab, which is not installed' "$dir/log" >/dev/null || { cat "$dir/log"; fail "varve-lab is not missed"; }
+mv "$dir/varve-lab" "$prefix/libexec/varve/varve-lab"
 if [ -e "$BUILD_DIR/bin/ooc_gpu" ]; then # it is found where it is installed, and finds no GPU
     rc=0
     CUDA_VISIBLE_DEVICES='' "$prefix/bin/varve" bench ooc --device cuda 2>"$dir/log" || rc=$?

@@ -3,7 +3,7 @@
 """Dependencies point one way.
 
 Reads the #include lines of src/ and the symbols of the compiled objects, and fails on an edge that points up, or from
-one face of the library to another. What has to be pure is checked by its symbols: policy/ and the core of the engine
+one face of the library to another, or from the tool to the lab. What has to be pure is checked by its symbols: policy/ and the core of the engine
 take no lock, read no clock and do no I/O.
 """
 import os
@@ -77,6 +77,23 @@ def check_includes(root):
     return bad, count
 
 
+def check_tool(root):
+    """cli/ uses nothing of lab/, and its folders, which are a library, nothing of its commands."""
+    bad = []
+    for folder, _, files in sorted(os.walk(os.path.join(root, "cli"))):
+        for name in sorted(files):
+            path = os.path.relpath(os.path.join(folder, name), root)
+            if not name.endswith((".c", ".h")):
+                continue
+            for number, line in enumerate(open(os.path.join(root, path), encoding="utf-8"), 1):
+                match = re.match(r'\s*#\s*include\s+"((?:cli|lab)/[^"]+)"', line)
+                if match and match.group(1).startswith("lab/"):
+                    bad.append(f"{path}:{number}: the tool includes {match.group(1)}")
+                elif match and path.count("/") > 1 and match.group(1).count("/") == 1:
+                    bad.append(f"{path}:{number}: {match.group(1)} belongs to the commands")
+    return bad
+
+
 def symbols(obj):
     """Names that an object defines for others, and names that it needs."""
     out = subprocess.run(["nm", obj], check=True, capture_output=True, text=True).stdout
@@ -118,6 +135,7 @@ def check_symbols(build):
 
 def main():
     bad, includes = check_includes(os.environ["SOURCE_DIR"])
+    bad += check_tool(os.environ["SOURCE_DIR"])
     more, objects = check_symbols(os.environ["BUILD_DIR"])
     for line in bad + more:
         print(line)

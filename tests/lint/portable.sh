@@ -7,9 +7,9 @@ need ldd
 mkdir -p "$BUILD_DIR/lint-portable"
 { cmake --preset portable -B "$BUILD_DIR/lint-portable" -DVARVE_WERROR=ON -DCMAKE_C_COMPILER="${CC:-cc}" \
     -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O2 -DVARVE_WITH_NVCC=OFF &&
-    cmake --build "$BUILD_DIR/lint-portable" -j 2 --target varve_cli varve_shared; } >"$dir/log" 2>&1 ||
+    cmake --build "$BUILD_DIR/lint-portable" -j 2 --target varve_cli varve_lab_program varve_shared; } >"$dir/log" 2>&1 ||
     { tail -40 "$dir/log"; fail "the portable build fails"; }
-for file in bin/varve lib/libvarve.so; do
+for file in bin/varve bin/varve-lab lib/libvarve.so; do
     ldd "$BUILD_DIR/lint-portable/$file" >"$dir/ldd"
     if grep -E 'inih|xxhash|uring|hwloc' "$dir/ldd"; then
         fail "$file needs these at run time"

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands of varve-lab; main.c lists them. */
+#ifndef LAB_LAB_H
+#define LAB_LAB_H
+
+#include "cli/common/command.h"
+
+int lab_model(int argc, char **argv);
+int lab_bench_shot(int argc, char **argv);
+int lab_bench_paper(int argc, char **argv);
+int lab_bench_outofcore(int argc, char **argv);
+int lab_bench_ooc(int argc, char **argv);
+int lab_bench_gpufile(int argc, char **argv);
+int lab_sim_shot(int argc, char **argv);
+int lab_sim_scale(int argc, char **argv);
+int lab_sim_training(int argc, char **argv);
+int lab_ring_sim(int argc, char **argv);
+int lab_ring_where(int argc, char **argv);
+
+#endif

@@ -24,12 +24,7 @@
  * calls waiting meanwhile: advice about memory waits for the end of every move under way, and
  * everything else, copies too, for the advice. So both threads move in steps, and begin neither a step
  * nor advice while a call copies; a call that comes in between waits for the end of one, not for that
- * of a whole version. That the threads wait for each other's advice, as the driver has it anyway, is
- * arranged here, so that what is under way is known, and since when.
- *
- * Everything is counted and timed by kind (uvm_steps.h): what a call waits for, what it finds under
- * way, and every call of the driver. What of the device is in use, and the most there has been, is
- * kept for that: the driver may have memory at hand that others have left, or must fetch some.
+ * of a whole version. A thread gives advice while the other one is idle, as the driver has it anyway.
  *
  * The allocation is never larger than what the device has free: otherwise the driver would evict on
  * its own, and that would measure something else.
@@ -49,14 +44,11 @@
 #include <stdlib.h>
 
 #include "core/bytes.h"
-#include "core/clock.h"
 #include "device/cuda/managed.h"
-#include "lab/shot/baseline_uvm.h"
 #include "lab/shot/managed.h"
 #include "lab/shot/shot_engine.h"
 
 #define SLOT_ALIGN    ((size_t)2 << 20)
-#define IN_DRIVER_NS  ((uint64_t)50000) /* a thread that has begun something is there by then */
 #define RESERVE_BYTES ((size_t)1 << 30) /* for the application, the driver and our kernels */
 
 enum place {
@@ -75,29 +67,12 @@ struct version {
     bool consumed; /* to be advised only */
     bool queued;   /* for the flusher */
     bool moving;   /* the flusher moves it */
-    bool resident; /* its pages are on the device, needed or not */
-    bool has_host; /* and have a place in host memory */
 };
 
 /* What one of the threads does with the driver. */
 struct steps {
-    enum uvm_met under_way;
-    bool advises; /* or is about to */
-    uint64_t begin_ns;
-    /* Moved and advised about: by what is under way, and by all that has ended. */
-    struct bytes {
-        uint64_t moved, advised;
-    } now, done;
-};
-
-/* A call of the application's, while it lasts. */
-struct call {
-    enum uvm_who who;
-    uint64_t start_ns;
-    uint64_t spent_ns; /* of it, accounted for */
-    /* By the first call of the driver, which is still to come. */
-    enum uvm_met met;
-    uint64_t met_begin_ns;
+    bool under_way; /* a step or advice */
+    bool advises;   /* or is about to */
 };
 
 /* Version numbers, first in, first out. */
@@ -132,18 +107,11 @@ struct uvm {
     uint64_t distance;
     uint64_t next_put; /* places from here on are prepared; nr: none */
     bool started, busy, stop;
-    bool lifting; /* the prefetcher is at work */
     bool waiting; /* a checkpoint, for room */
     bool copying; /* a call */
-    bool held;    /* the flusher: it begins nothing */
-    bool watched; /* somebody waits for a thread to begin something */
     int error;    /* of a thread, the first */
     struct steps flusher_steps, prefetcher_steps;
-    unsigned turns;                      /* threads that wait for theirs */
-    uint64_t begun[UVM_MET_NR];          /* so far */
-    uint64_t resident_bytes, peak_bytes; /* on the device, now and at most */
-    /* Synchronization: lock for the threads' part; the rest is the application's own. */
-    struct uvm_account account;
+    unsigned turns; /* threads that wait for theirs */
 };
 
 static struct uvm *of(struct shot_engine *e)
@@ -188,33 +156,7 @@ static char *at(const struct uvm *u, uint64_t version)
     return u->map + u->slot[version];
 }
 
-/* ---- moving, and what it is called ---- */
-
-/* Counts it as resident from here on. */
-static unsigned up_kind_locked(struct uvm *u, const struct version *ver, uint64_t bytes)
-{
-    bool fresh;
-
-    if (ver->resident)
-        return UVM_STAY;
-    u->resident_bytes += bytes;
-    fresh = u->resident_bytes > u->peak_bytes;
-    u->peak_bytes = VV_MAX(u->peak_bytes, u->resident_bytes);
-    if (ver->has_host)
-        return fresh ? UVM_BACK_FRESH : UVM_BACK_USED;
-    return fresh ? UVM_NEW_FRESH : UVM_NEW_USED;
-}
-
-static void moved_locked(struct version *ver, bool to_host)
-{
-    ver->resident = !to_host;
-    ver->has_host = ver->has_host || to_host;
-}
-
-static bool is_advice(enum uvm_met what)
-{
-    return what >= UVM_MET_ADVICE_DOWN;
-}
+/* ---- moving ---- */
 
 static struct steps *steps_of(struct uvm *u, bool to_host)
 {
@@ -226,83 +168,41 @@ static bool has_turn_locked(const struct uvm *u, const struct steps *other, bool
 {
     if (u->stop)
         return true;
-    return !u->copying && (advice ? other->under_way == UVM_MET_NONE : !other->advises);
+    return !u->copying && (advice ? !other->under_way : !other->advises);
 }
 
-/* Of a thread. */
-static void begin_locked(struct uvm *u, enum uvm_met what, bool to_host, uint64_t bytes)
+/* Of a thread: a step, or advice. */
+static void begin(struct uvm *u, bool to_host, bool advice)
 {
     struct steps *steps = steps_of(u, to_host);
-    const struct steps *other = steps_of(u, !to_host);
 
-    steps->advises = is_advice(what);
+    pthread_mutex_lock(&u->lock);
+    steps->advises = advice;
     u->turns++;
-    while (!has_turn_locked(u, other, steps->advises))
+    while (!has_turn_locked(u, steps_of(u, !to_host), advice))
         pthread_cond_wait(&u->changed, &u->lock);
     u->turns--;
-    steps->under_way = what;
-    steps->now = is_advice(what) ? (struct bytes){.advised = bytes} : (struct bytes){bytes, 0};
-    steps->begin_ns = vv_now_ns();
-    u->begun[what]++;
-    if (u->watched)
-        pthread_cond_broadcast(&u->changed);
+    steps->under_way = true;
+    pthread_mutex_unlock(&u->lock);
 }
 
-static void end_locked(struct uvm *u, unsigned kind, bool to_host)
+static void end(struct uvm *u, bool to_host)
 {
-    struct steps *steps = steps_of(u, to_host);
-
-    uvm_account_add(&u->account, UVM_THREADS, kind, steps->now.moved + steps->now.advised,
-                    (struct uvm_sample){.ns = vv_now_ns() - steps->begin_ns});
-    steps->done.moved += steps->now.moved;
-    steps->done.advised += steps->now.advised;
-    steps->now = (struct bytes){0};
-    steps->under_way = UVM_MET_NONE;
-    steps->advises = false;
+    pthread_mutex_lock(&u->lock);
+    *steps_of(u, to_host) = (struct steps){0};
     if (u->turns > 0)
         pthread_cond_broadcast(&u->changed);
+    pthread_mutex_unlock(&u->lock);
 }
 
 /* A thread's advice. */
-static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host,
-                  enum uvm_kind kind)
+static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
 {
-    enum uvm_met what = kind == UVM_ADVICE_DOWN ? UVM_MET_ADVICE_DOWN
-                        : kind == UVM_ADVICE_UP ? UVM_MET_ADVICE_UP
-                                                : UVM_MET_ADVICE_GONE;
     int rc;
 
-    pthread_mutex_lock(&u->lock);
-    begin_locked(u, what, to_host, bytes_of(u, version));
-    pthread_mutex_unlock(&u->lock);
+    begin(u, to_host, true);
     rc = managed_advise(m, at(u, version), bytes_of(u, version), to_host);
-    pthread_mutex_lock(&u->lock);
-    end_locked(u, kind, to_host);
-    pthread_mutex_unlock(&u->lock);
-    return rc;
-}
-
-/* A thread's step. */
-static int move_step(struct uvm *u, struct managed_mover *m, uint64_t version, size_t done,
-                     size_t bytes, bool to_host)
-{
-    struct version *ver = &u->version[version];
-    unsigned kind;
-    int rc;
-
-    pthread_mutex_lock(&u->lock);
-    begin_locked(u, to_host ? UVM_MET_DOWN : UVM_MET_UP, to_host, bytes);
-    if (to_host)
-        kind = ver->has_host ? UVM_DOWN_AGAIN : UVM_DOWN_FIRST;
-    else
-        kind = up_kind_locked(u, ver, bytes);
-    pthread_mutex_unlock(&u->lock);
-    rc = managed_move(m, at(u, version) + done, bytes, to_host);
-    pthread_mutex_lock(&u->lock);
-    end_locked(u, kind, to_host);
-    if (to_host && ver->resident)
-        u->resident_bytes -= bytes;
-    pthread_mutex_unlock(&u->lock);
+    end(u, to_host);
     return rc;
 }
 
@@ -311,104 +211,23 @@ static int move_in_steps(struct uvm *u, struct managed_mover *m, uint64_t versio
 {
     size_t bytes = bytes_of(u, version);
     size_t step = u->opts.step_bytes ? u->opts.step_bytes : bytes;
-    int rc = advise(u, m, version, to_host, to_host ? UVM_ADVICE_DOWN : UVM_ADVICE_UP);
+    int rc = advise(u, m, version, to_host);
 
-    for (size_t done = 0; rc == 0 && done < bytes; done += step)
-        rc = move_step(u, m, version, done, VV_MIN(step, bytes - done), to_host);
-    pthread_mutex_lock(&u->lock);
-    moved_locked(&u->version[version], to_host);
-    pthread_mutex_unlock(&u->lock);
+    for (size_t done = 0; rc == 0 && done < bytes; done += step) {
+        begin(u, to_host, false);
+        rc = managed_move(m, at(u, version) + done, VV_MIN(step, bytes - done), to_host);
+        end(u, to_host);
+    }
     return rc;
-}
-
-/* ---- what a call spends its time on ---- */
-
-/* Since `since_ns`; the result is the time now. */
-static uint64_t spend(struct uvm *u, struct call *c, unsigned kind, uint64_t bytes,
-                      uint64_t since_ns)
-{
-    uint64_t now_ns = vv_now_ns();
-
-    uvm_account_add(&u->account, c->who, kind, bytes, (struct uvm_sample){.ns = now_ns - since_ns});
-    c->spent_ns += now_ns - since_ns;
-    return now_ns;
-}
-
-/* The same of a call of the driver, the first of which waits for what it met. */
-static uint64_t spend_driver(struct uvm *u, struct call *c, unsigned kind, uint64_t bytes,
-                             uint64_t since_ns)
-{
-    struct uvm_sample sample = {.age_ns = since_ns - VV_MIN(since_ns, c->met_begin_ns)};
-    uint64_t now_ns = vv_now_ns();
-
-    if (c->met == UVM_MET_NONE)
-        return spend(u, c, kind, bytes, since_ns);
-    sample.ns = now_ns - since_ns;
-    uvm_account_add(&u->account, c->who, kind + c->met, bytes, sample);
-    c->spent_ns += sample.ns;
-    c->met = UVM_MET_NONE;
-    return now_ns;
-}
-
-static void meet_locked(const struct uvm *u, struct call *c)
-{
-    const struct steps *s = u->flusher_steps.under_way ? &u->flusher_steps : &u->prefetcher_steps;
-
-    c->met = s->under_way;
-    c->met_begin_ns = s->begin_ns;
-}
-
-static void end_call(struct uvm *u, const struct call *c)
-{
-    uint64_t ns = vv_now_ns() - c->start_ns;
-
-    uvm_account_add(&u->account, c->who, UVM_REST, 0,
-                    (struct uvm_sample){.ns = ns - VV_MIN(ns, c->spent_ns)});
-}
-
-/* A wait for steps of a thread. */
-struct wait {
-    struct steps before;
-    uint64_t start_ns;
-};
-
-static struct wait begin_wait_locked(struct uvm *u, unsigned kind)
-{
-    return (struct wait){*steps_of(u, kind == UVM_ROOM), vv_now_ns()};
-}
-
-/* Of what was under way half is taken to have been over. */
-static void end_wait_locked(struct uvm *u, struct call *c, unsigned kind, const struct wait *w)
-{
-    const struct steps *now = steps_of(u, kind == UVM_ROOM);
-    uint64_t moved = now->done.moved - w->before.done.moved;
-    uint64_t advised = now->done.advised - w->before.done.advised;
-
-    spend(u, c, kind, moved - VV_MIN(moved, w->before.now.moved / 2), w->start_ns);
-    u->account.s[c->who][kind].advised_bytes +=
-        advised - VV_MIN(advised, w->before.now.advised / 2);
 }
 
 /* Moves it up at once, as calls do. */
-static int move_in_call(struct uvm *u, struct call *c, uint64_t version)
+static int move_in_call(struct uvm *u, uint64_t version)
 {
-    struct version *ver = &u->version[version];
     size_t bytes = bytes_of(u, version);
-    uint64_t ns = vv_now_ns();
-    unsigned kind;
     int rc = managed_advise(&u->own, at(u, version), bytes, false);
 
-    ns = spend_driver(u, c, UVM_ADVISE, bytes, ns);
-    pthread_mutex_lock(&u->lock);
-    kind = up_kind_locked(u, ver, bytes);
-    pthread_mutex_unlock(&u->lock);
-    if (rc == 0)
-        rc = managed_move(&u->own, at(u, version), bytes, false);
-    spend(u, c, kind, bytes, ns);
-    pthread_mutex_lock(&u->lock);
-    moved_locked(ver, false);
-    pthread_mutex_unlock(&u->lock);
-    return rc;
+    return rc ? rc : managed_move(&u->own, at(u, version), bytes, false);
 }
 
 /* ---- the flusher ---- */
@@ -417,7 +236,7 @@ static int flush_one(struct uvm *u, uint64_t version, bool down)
 {
     if (down)
         return move_in_steps(u, &u->down, version, true);
-    return u->opts.gone ? advise(u, &u->down, version, true, UVM_ADVICE_GONE) : 0;
+    return u->opts.gone ? advise(u, &u->down, version, true) : 0;
 }
 
 static void *flusher_main(void *arg)
@@ -431,7 +250,7 @@ static void *flusher_main(void *arg)
         bool down;
         int rc;
 
-        if (u->flush.n == 0 || u->held) {
+        if (u->flush.n == 0) {
             pthread_cond_wait(&u->changed, &u->lock);
             continue;
         }
@@ -525,12 +344,10 @@ static void move_up_locked(struct uvm *u, uint64_t version, enum place meanwhile
     int rc;
 
     ver->place = meanwhile;
-    u->lifting = true;
     u->counted_bytes += bytes_of(u, version);
     pthread_mutex_unlock(&u->lock);
     rc = move_in_steps(u, &u->up, version, false);
     pthread_mutex_lock(&u->lock);
-    u->lifting = false;
     if (rc && !u->error)
         u->error = rc;
     /* Consumed while it moved: whoever did that has settled the count. */
@@ -573,21 +390,15 @@ static void give_up_places_locked(struct uvm *u, uint64_t but)
 
 /* ---- the application's calls ---- */
 
-static int copy(struct uvm *u, struct call *c, unsigned kind, void *dst, const void *src,
-                size_t bytes)
+static int copy(struct uvm *u, void *dst, const void *src, size_t bytes)
 {
     struct vv_copy_seg seg = {dst, src, bytes};
-    uint64_t ns = vv_now_ns();
     int rc = vv_device_copy_async(u->device, u->app_stream, &seg, 1);
 
     if (rc == 0)
         rc = vv_device_event_record(u->device, u->app_event, u->app_stream);
     if (rc == 0)
         rc = vv_device_event_wait(u->device, u->app_event, -1);
-    if (kind == UVM_COPY_HOST)
-        spend(u, c, kind, bytes, ns);
-    else
-        spend_driver(u, c, kind, bytes, ns);
     return rc;
 }
 
@@ -629,17 +440,10 @@ static int start(struct shot_engine *e)
 }
 
 /* Until nobody else has the place of the version. */
-static void await_place_locked(struct uvm *u, struct call *c, const struct version *ver)
+static void await_place_locked(struct uvm *u, const struct version *ver)
 {
-    unsigned kind = ver->moving ? UVM_ROOM : UVM_ARRIVE;
-    struct wait w;
-
-    if (!ver->moving && ver->place != PREPARING && ver->place != MOVING_UP)
-        return;
-    w = begin_wait_locked(u, kind);
     while (!u->error && (ver->moving || ver->place == PREPARING || ver->place == MOVING_UP))
         pthread_cond_wait(&u->changed, &u->lock);
-    end_wait_locked(u, c, kind, &w);
 }
 
 static bool lacks_room_locked(const struct uvm *u, uint64_t version)
@@ -650,11 +454,11 @@ static bool lacks_room_locked(const struct uvm *u, uint64_t version)
 
 /* Until the place of the version is counted and nobody else has it. The result says whether it is on
  * the device. One that is larger than the cache goes alone. */
-static bool take_place_locked(struct uvm *u, struct call *c, uint64_t version)
+static bool take_place_locked(struct uvm *u, uint64_t version)
 {
     struct version *ver = &u->version[version];
 
-    await_place_locked(u, c, ver);
+    await_place_locked(u, ver);
     if (ver->place == PREPARED)
         return true;
     u->waiting = true;
@@ -663,14 +467,9 @@ static bool take_place_locked(struct uvm *u, struct call *c, uint64_t version)
     ver->place = NOWHERE;
     if (lacks_room_locked(u, version))
         give_up_places_locked(u, version);
-    if (lacks_room_locked(u, version)) {
-        struct wait w = begin_wait_locked(u, UVM_ROOM);
-
-        do {
-            pthread_cond_wait(&u->changed, &u->lock);
-            give_up_places_locked(u, version); /* those that were being prepared */
-        } while (lacks_room_locked(u, version));
-        end_wait_locked(u, c, UVM_ROOM, &w);
+    while (lacks_room_locked(u, version)) {
+        pthread_cond_wait(&u->changed, &u->lock);
+        give_up_places_locked(u, version); /* those that were being prepared */
     }
     u->waiting = false;
     u->counted_bytes += bytes_of(u, version);
@@ -680,24 +479,22 @@ static bool take_place_locked(struct uvm *u, struct call *c, uint64_t version)
 static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
 {
     struct uvm *u = of(e);
-    struct call c = {.who = UVM_PUT, .start_ns = vv_now_ns()};
     bool prepared;
     int rc = check(u, version, bytes);
 
     if (rc)
         return rc;
     pthread_mutex_lock(&u->lock);
-    prepared = take_place_locked(u, &c, version);
+    prepared = take_place_locked(u, version);
     u->version[version].place = WRITING;
     u->next_put = version + 1;
     u->copying = u->opts.yield;
-    meet_locked(u, &c);
     rc = u->error;
     pthread_mutex_unlock(&u->lock);
     if (rc == 0 && !prepared)
-        rc = move_in_call(u, &c, version);
+        rc = move_in_call(u, version);
     if (rc == 0)
-        rc = copy(u, &c, UVM_COPY_IN, at(u, version), buf, bytes);
+        rc = copy(u, at(u, version), buf, bytes);
     pthread_mutex_lock(&u->lock);
     u->copying = false;
     u->version[version].place = ON_DEVICE;
@@ -706,7 +503,6 @@ static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t
     if (rc == 0)
         rc = queue_flush_locked(u, version);
     pthread_mutex_unlock(&u->lock);
-    end_call(u, &c);
     return rc;
 }
 
@@ -721,17 +517,12 @@ static uint64_t distance_locked(const struct uvm *u, uint64_t version)
 }
 
 /* Whether it is to be moved by the call, and is counted from now on for that. */
-static bool take_back_locked(struct uvm *u, struct call *c, uint64_t version)
+static bool take_back_locked(struct uvm *u, uint64_t version)
 {
     struct version *ver = &u->version[version];
 
-    if (ver->place == MOVING_UP && !u->error) {
-        struct wait w = begin_wait_locked(u, UVM_ARRIVE);
-
-        while (ver->place == MOVING_UP && !u->error)
-            pthread_cond_wait(&u->changed, &u->lock);
-        end_wait_locked(u, c, UVM_ARRIVE, &w);
-    }
+    while (ver->place == MOVING_UP && !u->error)
+        pthread_cond_wait(&u->changed, &u->lock);
     if (!u->opts.fetch || ver->place != ON_HOST)
         return false;
     ver->place = CLAIMED;
@@ -760,8 +551,7 @@ static int let_go_locked(struct uvm *u, uint64_t version)
 static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t bytes)
 {
     struct uvm *u = of(e);
-    struct call c = {.who = UVM_GET, .start_ns = vv_now_ns()};
-    bool fetch, here;
+    bool fetch;
     int rc = check(u, version, bytes);
 
     if (rc)
@@ -772,27 +562,24 @@ static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t by
     u->next_put = u->sizes->nr;
     give_up_places_locked(u, u->sizes->nr);
     u->distance = distance_locked(u, version);
-    fetch = take_back_locked(u, &c, version);
-    here = fetch || u->version[version].place != ON_HOST;
+    fetch = take_back_locked(u, version);
     rc = u->error;
     if (rc == 0 && !is_written(&u->version[version]))
         rc = -ENOENT;
     u->copying = u->opts.yield && rc == 0;
-    meet_locked(u, &c);
     pthread_mutex_unlock(&u->lock);
     if (rc)
         return rc;
     if (fetch)
-        rc = move_in_call(u, &c, version);
+        rc = move_in_call(u, version);
     if (rc == 0)
-        rc = copy(u, &c, here ? UVM_COPY_OUT : UVM_COPY_HOST, buf, at(u, version), bytes);
+        rc = copy(u, buf, at(u, version), bytes);
     pthread_mutex_lock(&u->lock);
     u->copying = false;
     pthread_cond_broadcast(&u->changed);
     if (rc == 0)
         rc = let_go_locked(u, version);
     pthread_mutex_unlock(&u->lock);
-    end_call(u, &c);
     return rc;
 }
 
@@ -843,68 +630,6 @@ static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
 static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
 {
     shot_device_explain(of(e)->device, rc, buf, size);
-}
-
-/* ---- for those who measure ---- */
-
-void shot_uvm_account(struct shot_engine *e, struct uvm_account *ret_account)
-{
-    struct uvm *u = of(e);
-
-    pthread_mutex_lock(&u->lock);
-    *ret_account = u->account;
-    pthread_mutex_unlock(&u->lock);
-}
-
-void shot_uvm_forget(struct shot_engine *e)
-{
-    struct uvm *u = of(e);
-
-    pthread_mutex_lock(&u->lock);
-    u->account = (struct uvm_account){0};
-    pthread_mutex_unlock(&u->lock);
-}
-
-void shot_uvm_hold(struct shot_engine *e, bool hold)
-{
-    struct uvm *u = of(e);
-
-    pthread_mutex_lock(&u->lock);
-    u->held = hold;
-    pthread_cond_broadcast(&u->changed);
-    pthread_mutex_unlock(&u->lock);
-}
-
-static bool thread_works_locked(const struct uvm *u, bool up)
-{
-    if (u->error)
-        return false;
-    return up ? u->lifting || (u->started && u->hints.n > 0) : u->busy || u->flush.n > 0;
-}
-
-bool shot_uvm_await(struct shot_engine *e, enum uvm_met what, uint64_t version)
-{
-    struct uvm *u = of(e);
-    bool up = what == UVM_MET_UP || what == UVM_MET_ADVICE_UP, found = false;
-    const struct steps *steps = steps_of(u, !up);
-    uint64_t begun, until_ns;
-
-    pthread_mutex_lock(&u->lock);
-    u->watched = true;
-    u->held = false;
-    begun = u->begun[what];
-    pthread_cond_broadcast(&u->changed);
-    while (!found && thread_works_locked(u, up)) {
-        pthread_cond_wait(&u->changed, &u->lock);
-        found = steps->under_way == what && u->begun[what] != begun &&
-                (!up || u->version[version].place == CLAIMED);
-    }
-    u->watched = false;
-    until_ns = steps->begin_ns + IN_DRIVER_NS;
-    pthread_mutex_unlock(&u->lock);
-    while (found && vv_now_ns() < until_ns)
-        ; /* whoever sleeps comes late */
-    return found;
 }
 
 /* ---- opening and closing ---- */
@@ -998,9 +723,7 @@ static int touch(struct uvm *u)
     int rc = 0;
 
     for (uint64_t v = 0; rc == 0 && u->opts.touch && v < u->sizes->nr; v++) {
-        struct call c = {.who = UVM_PUT};
-
-        rc = move_in_call(u, &c, v);
+        rc = move_in_call(u, v);
         if (rc == 0)
             rc = move_in_steps(u, &u->own, v, true);
     }
@@ -1024,7 +747,6 @@ static int start_threads(struct uvm *u)
         pthread_cond_wait(&u->changed, &u->lock);
     rc = u->error;
     pthread_mutex_unlock(&u->lock);
-    shot_uvm_forget(&u->base); /* what came before the first call is no part of it */
     return rc;
 }
 

@@ -21,18 +21,14 @@
 #include "core/clock.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
-#include "lab/shot/baseline_uvm.h"
 #include "lab/shot/bench_shot.h"
 #include "lab/shot/probe_baseline.h"
-#include "lab/shot/uvm_calibrate.h"
 
 #define BARRIER_POLL_NS (20 * VV_NS_PER_US)
 #define READY_WAIT_NS   (UINT64_C(10) * 1000 * VV_NS_PER_MS) /* without any progress */
 #define PROBE_SECONDS   0.4
 #define PROBE_ALIGN     (UINT64_C(2) << 20)
 #define PROBE_FILES     4
-/* The calibration takes what 28 of these take, and what the driver takes to move 3 GiB each way. */
-#define MAX_PAUSE_NS (20 * VV_NS_PER_MS)
 
 /* What a child needs while it runs. */
 struct child_env {
@@ -295,38 +291,6 @@ static size_t probe_bytes(const struct bench *b)
     return (size_t)VV_MIN(VV_MAX(bytes, UINT64_C(64) << 10), UINT64_C(128) << 20);
 }
 
-struct pausing {
-    const struct bench *bench;
-    struct shot_app *app;
-};
-
-/* As between two calls of the shot. */
-static int pause_as_in_shot(void *arg)
-{
-    const struct pausing *p = arg;
-    uint64_t until_ns = vv_now_ns() + VV_MIN(p->bench->interval_ns, MAX_PAUSE_NS);
-
-    if (p->bench->opts.compute == SHOT_COMPUTING_GPU)
-        return shot_app_compute(p->app, until_ns);
-    vv_sleep_until_ns(until_ns);
-    return 0;
-}
-
-static int calibrate(const struct bench *b, struct opened *o, struct bench_child *c)
-{
-    struct pausing p = {b, &o->app};
-    struct uvm_calibrate_opts opts = {
-        .device = o->device,
-        .buf = o->app.buf,
-        .bytes = VV_MIN(probe_bytes(b), b->sizes.largest_bytes),
-        .pause = pause_as_in_shot,
-        .arg = &p,
-    };
-    int rc = uvm_opts(b, c->err, &opts.uvm);
-
-    return rc ? rc : uvm_calibrate(&opts, c->err, sizeof(c->err), &c->costs);
-}
-
 static int open_all(const struct bench *b, uint32_t rank, size_t bytes, struct bench_child *c,
                     struct opened *o)
 {
@@ -342,10 +306,6 @@ static int open_all(const struct bench *b, uint32_t rank, size_t bytes, struct b
         return rc;
     if (!baseline)
         return open_with_varve(b, rank, bytes, c, o);
-    if (b->opts.engine == SHOT_ENGINE_UVM && !b->opts.no_bound)
-        rc = calibrate(b, o, c);
-    if (rc)
-        return rc;
     start = vv_now_ns();
     rc = open_baseline(b, rank, o->device, c->err, &o->engine);
     c->open_s = (double)(vv_now_ns() - start) * 1e-9;
@@ -373,8 +333,6 @@ int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
                                .arg = &env};
 
         rc = shot_run(&run, c->err, sizeof(c->err), &c->trace);
-        if (b->opts.engine == SHOT_ENGINE_UVM)
-            shot_uvm_account(o.engine, &c->steps);
     }
     /* The application's memory may be the library's device's. */
     shot_app_fini(&o.app);
@@ -425,14 +383,6 @@ static int expect_file(const struct bench *b, struct vv_device *d, char *err,
     return 0;
 }
 
-/* Every process calibrates for itself, before its shot. */
-static void expect_uvm(struct shot_expected *x)
-{
-    x->by_steps = true;
-    snprintf(x->text, sizeof(x->text),
-             "the steps below, times what each cost before the shot; waits, by what threads took");
-}
-
 /* The hops that the library uses. */
 static int measure_hops(const struct bench *b, struct vv_device *d, struct bench_probe *p)
 {
@@ -472,8 +422,7 @@ int bench_child_probe(const struct bench *b, struct bench_probe *p)
     if (rc)
         return rc;
     switch (b->opts.engine) {
-    case SHOT_ENGINE_UVM:
-        expect_uvm(&p->expected);
+    case SHOT_ENGINE_UVM: /* no bandwidth explains it: docs/paper.md */
         break;
     case SHOT_ENGINE_ONDEMAND:
         rc = expect_ondemand(b, d, p->err, &p->expected);
@@ -487,7 +436,7 @@ int bench_child_probe(const struct bench *b, struct bench_probe *p)
             fail(p->err, rc, "measuring the device: %s", varve_strerror(rc));
         break;
     }
-    p->expected.known = rc == 0 && b->opts.engine != SHOT_ENGINE_VARVE;
+    p->expected.known = rc == 0 && p->expected.put_bps > 0;
     vv_device_close(d);
     return rc;
 }

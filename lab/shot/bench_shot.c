@@ -438,8 +438,6 @@ static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
     p->host_ready_s = b->children[rank].host_ready_s;
     memcpy(p->rate, t->rate, sizeof(p->rate));
     p->verified = t->verified;
-    p->costs = b->children[rank].costs;
-    p->steps = b->children[rank].steps;
     if (shot_has_bound(&b->opts))
         rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
                         &p->bound);

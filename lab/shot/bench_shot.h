@@ -18,8 +18,6 @@ struct bench_child {
     char err[BENCH_TEXT_BYTES];
     double open_s;
     double host_ready_s;       /* from the beginning of the opening; 0: not waited for */
-    struct uvm_account costs;  /* uvm: of its steps, before the shot */
-    struct uvm_account steps;  /* and those of the shot */
     struct shot_trace trace;   /* its arrays are in the same mapping */
     _Atomic uint64_t ops_done; /* relaxed: for the progress display only */
 };

@@ -75,12 +75,6 @@ static void expect(struct shot_report *r, double put_bytes, double get_bytes)
 {
     r->expected_checkpoint_s = ratio(put_bytes, r->expected.put_bps);
     r->expected_restore_s = ratio(get_bytes, r->expected.get_bps);
-    for (uint32_t i = 0; r->expected.by_steps && i < r->nr_procs; i++) {
-        const struct shot_proc *p = &r->procs[i];
-
-        r->expected_checkpoint_s += uvm_expected_call_s(&p->costs, &p->steps, UVM_PUT);
-        r->expected_restore_s += uvm_expected_call_s(&p->costs, &p->steps, UVM_GET);
-    }
 }
 
 /* The model's view of it, with these bandwidths. */
@@ -240,11 +234,6 @@ static void print_expected(FILE *f, const struct shot_report *r)
     fprintf(f, "measured    %9.3f x  checkpoint, %.3f x restore\n\n",
             ratio(r->blocked_checkpoint_s, r->expected_checkpoint_s),
             ratio(r->blocked_restore_s, r->expected_restore_s));
-    for (uint32_t i = 0; r->expected.by_steps && i < r->nr_procs; i++) {
-        if (r->nr_procs > 1)
-            fprintf(f, "process %" PRIu32 "\n", i);
-        uvm_steps_print(f, &r->procs[i].costs, &r->procs[i].steps);
-    }
 }
 
 void shot_report_print(FILE *f, const struct shot_report *r)
@@ -356,10 +345,6 @@ static void json_proc(FILE *f, const struct shot_report *r, const struct shot_pr
     json_field(f, "wait_s", p->wait_s);
     json_field(f, "barrier_s", p->barrier_s);
     json_field(f, "utilisation", p->utilisation);
-    if (r->expected.by_steps) {
-        fputs(",\"steps\":", f);
-        uvm_steps_print_json(f, &p->costs, &p->steps);
-    }
     json_array(f, "checkpoint_blocked_s", p->put_blocked_s, r->nr_puts);
     json_array(f, "restore_blocked_s", p->get_blocked_s, r->nr_gets);
     fprintf(f, ",\"prefetch_distance\":[");

@@ -4,7 +4,6 @@
 #define VARVE_SIM_REPORT_H
 
 #include "lab/shot/shot.h"
-#include "lab/shot/uvm_steps.h"
 
 /* One process. The caller fills in everything but what is marked; the arrays are the report's. */
 struct shot_proc {
@@ -23,18 +22,15 @@ struct shot_proc {
     double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
     double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
     bool verified;            /* every byte that came back was right */
-    /* uvm: what its steps cost before the shot, and those of the shot. */
-    struct uvm_account costs, steps;
     struct bound_result bound;
     double blocked_checkpoint_s; /* by shot_report_finish */
     double blocked_restore_s;    /* by shot_report_finish */
 };
 
-/* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls; or, as
- * for uvm, the steps of every process times what they cost before (lab/shot/uvm_steps.h). */
+/* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls. Not known of
+ * uvm, whose calls wait for the driver. */
 struct shot_expected {
     bool known;
-    bool by_steps;
     double put_bps, get_bps;
     char text[128]; /* what limits it, in words */
 };

@@ -13,7 +13,6 @@ expect() {
 }
 check() {
     python3 -c "import json, sys; d = json.load(sys.stdin); o = d['options']
-def steps(d, by): return [s for s in d['processes'][0]['steps'] if s['by'] == by]
 assert $1, d" <"$dir/out" || fail "$1"
 }
 shot="bench shot --json --ckpts 12 --size 1000001 --interval-ms 1 --local $dir --rate d2d=4G,d2h=2G,h2d=2G"
@@ -21,7 +20,6 @@ shot="bench shot --json --ckpts 12 --size 1000001 --interval-ms 1 --local $dir -
 # Baselines: verified, with what they ought to take instead of a bound, in every order.
 baseline='d["verified"] is True and d["failure"] is None and d["bound_s"] is None and d["expected_by"]'
 baseline="$baseline and d['expected_checkpoint_s'] > 0 and d['expected_restore_s'] > 0 and d['open_s'] > 0"
-steps="all(s['count'] == 12 for by in ('checkpoint', 'restore') for s in steps(d, by) if s['step'] == 'the call itself')"
 for engine in ondemand file; do
     for order in irr binomial; do
         expect 0 $shot --engine $engine --order $order
@@ -41,14 +39,8 @@ if [ -e "$BUILD_DIR/fake/libcuda.so.1" ] && "$VARVE_BIN" doctor | grep -q '^foun
         uvm="bench shot --json --device cuda --engine uvm --ckpts 12 --size 1000001 --interval-ms 1 --device-cache 4M"
         for ways in "" touch=0,ahead=0,step=0,yield=0,fetch=1; do
             for hints in all none; do
-                # The threads advise on every version that goes to the host, and with hints on every one that is fetched.
-                advice="sum(s['count'] for s in steps(d, 'threads') if s['step'] == 'advice down') == 12"
-                [ $hints = all ] || advice="$advice and not any(s['step'] == 'advice up' for s in steps(d, 'threads'))"
                 expect 0 $uvm ${ways:+--uvm $ways} --hints $hints
-                check "$baseline and o['engine'] == 'uvm'"
-                check "$advice"
-                # Every call has its steps, which are no longer than the calls.
-                check "$steps and all(sum(s['measured_s'] for s in steps(d, by)) <= d[f'blocked_{by}_s'] for by in ('checkpoint', 'restore'))"
+                check 'd["verified"] is True and d["failure"] is None and d["expected_by"] is None and o["engine"] == "uvm" and d["open_s"] > 0'
             done
         done
         grep -q 'uvm touch=0,ahead=0' "$dir/err" || fail "the line that repeats a run does not have --uvm"

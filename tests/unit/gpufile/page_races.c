@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens seldom: pages that share a bucket, files that grow while windows of them are held, answers
+ * Rare cases: pages that share a bucket, files that grow while windows of them are held, answers
  * that come after all, errors among bytes that nobody wanted, and pages written while they are read. Bytes are
  * right and errors are those of the bytes that were asked for; a kernel that would not end is ended
  * by an alarm.

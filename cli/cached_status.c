@@ -88,44 +88,59 @@ static void print_window(FILE *f, const char *name, const struct cached_sample *
             vv_bytes_human(d->shared_bytes / s, b, sizeof(b)));
 }
 
-static void json_window(FILE *f, const char *name, const struct cached_sample *d)
+static void json_window(struct json *j, const char *name, const struct cached_sample *d)
 {
-    fprintf(f,
-            ",\n \"last_%s\":{\"seconds\":%" PRIu64 ",\"asked\":%" PRIu64 ",\"hits\":%" PRIu64
-            ",\"remote\":%" PRIu64 ",\"left\":%" PRIu64 ",\"remote_bytes\":%" PRIu64
-            ",\"shared_read_bytes\":%" PRIu64 "}",
-            name, d->at_ns / VV_NS_PER_S, d->asked, d->hits, d->remote, d->left, d->remote_bytes,
-            d->shared_bytes);
+    json_gap(j, "\n ");
+    json_object(j, name);
+    json_uint(j, "seconds", d->at_ns / VV_NS_PER_S);
+    json_uint(j, "asked", d->asked);
+    json_uint(j, "hits", d->hits);
+    json_uint(j, "remote", d->remote);
+    json_uint(j, "left", d->left);
+    json_uint(j, "remote_bytes", d->remote_bytes);
+    json_uint(j, "shared_read_bytes", d->shared_bytes);
+    json_close(j);
+}
+
+static void json_line(struct json *j, const char *name, uint64_t value)
+{
+    json_gap(j, "\n ");
+    json_uint(j, name, value);
 }
 
 void cached_print_json(FILE *f, const struct cached_figures *s)
 {
-    fputs("{\"node\":", f);
-    json_string(f, s->config->node);
-    fputs(",\"socket\":", f);
-    json_string(f, s->config->socket);
-    fputs(",\"roots\":", f);
-    json_string(f, s->config->roots);
-#define X(name, type, value, help) fprintf(f, ",\n \"" name "\":%" PRIu64, (uint64_t)(value));
+    struct json j = json_begin(f, JSON_COMPACT);
+
+    json_object(&j, NULL);
+    json_text(&j, "node", s->config->node);
+    json_text(&j, "socket", s->config->socket);
+    json_text(&j, "roots", s->config->roots);
+#define X(name, type, value, help) json_line(&j, name, (uint64_t)(value));
     FIGURES(X)
 #undef X
-#define X(name, help) fprintf(f, ",\n \"" #name "_total\":%" PRIu64, s->node->counters.name);
+#define X(name, help) json_line(&j, #name "_total", s->node->counters.name);
     VV_NODE_COUNTERS(X)
 #undef X
-    json_window(f, "minute", &s->minute);
-    json_window(f, "hour", &s->hour);
-    fputs(",\n \"members\":[", f);
+    json_window(&j, "last_minute", &s->minute);
+    json_window(&j, "last_hour", &s->hour);
+    json_gap(&j, "\n ");
+    json_array(&j, "members");
     for (size_t i = 0; i < s->node->nr; i++) {
         const struct vv_node_row *r = &s->node->rows[i];
 
-        fputs(i ? ",\n  {\"name\":" : "\n  {\"name\":", f);
-        json_string(f, r->member.info.name);
-        fputs(",\"address\":", f);
-        json_string(f, r->member.info.addr);
-        fprintf(f, ",\"state\":\"%s\",\"self\":%s,\"used_bytes\":%" PRIu64 "}",
-                vv_member_state_name(r->member.state), r->self ? "true" : "false", r->load);
+        json_gap(&j, "\n  ");
+        json_object(&j, NULL);
+        json_text(&j, "name", r->member.info.name);
+        json_text(&j, "address", r->member.info.addr);
+        json_text(&j, "state", vv_member_state_name(r->member.state));
+        json_bool(&j, "self", r->self);
+        json_uint(&j, "used_bytes", r->load);
+        json_close(&j);
     }
-    fputs("]}\n", f);
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 static void label(FILE *f, const char *value)

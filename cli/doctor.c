@@ -24,6 +24,7 @@
 #include "build_info.h"
 #include "ckpt/options.h"
 #include "cli/cli.h"
+#include "cli/common/json.h"
 #include "core/bytes.h"
 #include "core/config.h"
 #include "core/topo.h"
@@ -375,46 +376,30 @@ static void print_text(const struct doctor *d)
                "is built again.\n");
 }
 
-static void print_json_string(const char *name, const char *text)
-{
-    printf("\"%s\": ", name);
-    if (!text) {
-        printf("null");
-        return;
-    }
-    putchar('"');
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c < 0x20)
-            printf("\\u%04x", c);
-        else
-            putchar(c);
-    }
-    putchar('"');
-}
-
 static void print_json(const struct doctor *d)
 {
-    printf("{\"version\": \"%s\", \"findings\": [", VV_VERSION);
+    struct json j = json_begin(stdout, JSON_SPACED);
+
+    json_object(&j, NULL);
+    json_text(&j, "version", VV_VERSION);
+    json_array(&j, "findings");
     for (size_t i = 0; i < d->count; i++) {
         const struct finding *f = &d->list[i];
 
-        printf("%s\n  {\"status\": \"%s\", ", i ? "," : "", status_names[f->status]);
-        print_json_string("name", f->name);
-        printf(", ");
-        print_json_string("detail", f->detail);
-        printf(", ");
-        print_json_string("effect", f->effect);
-        printf(", ");
-        print_json_string("debian", f->debian);
-        printf(", ");
-        print_json_string("spack", f->spack);
-        printf("}");
+        json_gap(&j, "\n  ");
+        json_object(&j, NULL);
+        json_text(&j, "status", status_names[f->status]);
+        json_text(&j, "name", f->name);
+        json_text(&j, "detail", f->detail);
+        json_text(&j, "effect", f->effect);
+        json_text(&j, "debian", f->debian);
+        json_text(&j, "spack", f->spack);
+        json_close(&j);
     }
-    printf("\n]}\n");
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 static void usage(FILE *out)

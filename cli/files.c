@@ -62,21 +62,6 @@ char *files_time(uint64_t ns, char *buf, size_t size)
     return buf;
 }
 
-void files_json_text(FILE *out, const char *text)
-{
-    putc('"', out);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
-        else
-            putc(c, out);
-    }
-    putc('"', out);
-}
-
 void files_progress(const char *what, uint64_t done, uint64_t total)
 {
     enum { WIDTH = 40 };

@@ -22,9 +22,6 @@ bool files_folder_known(void);
 /* "2026-11-15 04:55:39" in UTC. Returns buf. */
 char *files_time(uint64_t ns, char *buf, size_t size);
 
-/* Text as a JSON string, quotes included. */
-void files_json_text(FILE *out, const char *text);
-
 /* A line on standard error that overwrites itself; on a terminal only. Total 0: clear it. */
 void files_progress(const char *what, uint64_t done, uint64_t total);
 

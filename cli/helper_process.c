@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/common/json.h"
 #include "core/bytes.h"
 #include "core/crew.h"
 #include "core/error.h"
@@ -166,15 +167,23 @@ static void print_served(const struct helper_opts *o, const struct vv_helper_ser
 {
     char bytes[VV_BYTES_TEXT];
 
-    if (o->json)
-        printf("{\"processes\": %" PRIu64 ", \"requests\": %" PRIu64 ", \"bytes\": %" PRIu64
-               ", \"cpu_s\": %.6f, \"processors\": \"%s\"}\n",
-               s->processes, s->requests, s->bytes, (double)s->cpu_ns * 1e-9, s->where);
-    else
+    if (o->json) {
+        struct json j = json_begin(stdout, JSON_SPACED);
+
+        json_object(&j, NULL);
+        json_uint(&j, "processes", s->processes);
+        json_uint(&j, "requests", s->requests);
+        json_uint(&j, "bytes", s->bytes);
+        json_number(&j, "cpu_s", "%.6f", (double)s->cpu_ns * 1e-9);
+        json_text(&j, "processors", s->where);
+        json_close(&j);
+        json_end(&j);
+    } else {
         printf("for %" PRIu64 " processes: %" PRIu64 " requests, %s, %.3f s of processor time on "
                "processors: %s\n",
                s->processes, s->requests, vv_bytes_human(s->bytes, bytes, sizeof(bytes)),
                (double)s->cpu_ns * 1e-9, s->where);
+    }
 }
 
 static int serve(struct helper_opts *o, int listen_fd)

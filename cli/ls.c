@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/common/json.h"
 #include "cli/files.h"
 #include "core/bytes.h"
 #include "core/util.h"
@@ -24,6 +25,7 @@ struct row {
 
 struct listing {
     bool json;
+    struct json out;
     bool partner; /* looking at copies that are kept for others */
     uint64_t n;
     struct row *rows; /* text only: shown when all are known, so that columns fit */
@@ -82,31 +84,36 @@ static const char *level_name(struct listing *l, const struct vv_files_found *f)
 
 static void print_json(struct listing *l, const struct vv_files_found *f)
 {
-    printf("%s\n  {\"history\": ", l->n > 0 ? "," : "");
-    files_json_text(stdout, f->history);
-    printf(", \"rank\": %" PRIu32 ", \"version\": %" PRIu64 ", \"generation\": %" PRIu64
-           ", \"file\": ",
-           f->rank, f->version, f->generation);
-    char path[sizeof(VV_PARTNER_FOLDER) + 512];
-    snprintf(path, sizeof(path), "%s%s", l->partner ? VV_PARTNER_FOLDER "/" : "", f->path);
-    files_json_text(stdout, path);
-    printf(", \"file_bytes\": %" PRIu64 ", \"status\": \"%s\"", f->file_bytes, state_name(f));
+    struct json *j = &l->out;
     const char *level = level_name(l, f);
+    char when[32];
+    json_gap(j, "\n  ");
+    json_object(j, NULL);
+    json_text(j, "history", f->history);
+    json_uint(j, "rank", f->rank);
+    json_uint(j, "version", f->version);
+    json_uint(j, "generation", f->generation);
+    json_textf(j, "file", "%s%s", l->partner ? VV_PARTNER_FOLDER "/" : "", f->path);
+    json_uint(j, "file_bytes", f->file_bytes);
+    json_text(j, "status", state_name(f));
     if (f->status != 0) {
-        printf(", \"error\": ");
-        files_json_text(stdout, f->error);
+        json_text(j, "error", f->error);
     } else {
-        char when[32];
-        printf(", \"level\": \"%s\", \"size\": %" PRIu64 ", \"chunk_bytes\": %" PRIu32
-               ", \"run\": \"%016" PRIx64 "\", \"committed\": \"%s\", \"regions\": [",
-               level, f->info->id.size, f->info->id.chunk_bytes, f->info->id.run_id,
-               files_time(f->info->commit_time_ns, when, sizeof(when)));
-        for (uint32_t i = 0; i < f->info->nregions; i++)
-            printf("%s{\"id\": %" PRId32 ", \"bytes\": %" PRIu64 "}", i > 0 ? ", " : "",
-                   f->info->regions[i].id, f->info->regions[i].bytes);
-        printf("]");
+        json_text(j, "level", level);
+        json_uint(j, "size", f->info->id.size);
+        json_uint(j, "chunk_bytes", f->info->id.chunk_bytes);
+        json_textf(j, "run", "%016" PRIx64, f->info->id.run_id);
+        json_text(j, "committed", files_time(f->info->commit_time_ns, when, sizeof(when)));
+        json_array(j, "regions");
+        for (uint32_t i = 0; i < f->info->nregions; i++) {
+            json_object(j, NULL);
+            json_int(j, "id", f->info->regions[i].id);
+            json_uint(j, "bytes", f->info->regions[i].bytes);
+            json_close(j);
+        }
+        json_close(j);
     }
-    printf("}");
+    json_close(j);
 }
 
 static int add_row(struct listing *l, const struct vv_files_found *f)
@@ -229,10 +236,11 @@ int cli_ls(int argc, char **argv)
     if (folder == NULL)
         return CLI_USAGE;
     l.folder = folder;
+    l.out = json_begin(stdout, JSON_SPACED);
     if (l.json) {
-        printf("{\"folder\": ");
-        files_json_text(stdout, folder);
-        printf(", \"checkpoints\": [");
+        json_object(&l.out, NULL);
+        json_text(&l.out, "folder", folder);
+        json_array(&l.out, "checkpoints");
     }
     int result = CLI_OK;
     for (int i = first; i < argc || i == first; i++) {
@@ -246,9 +254,13 @@ int cli_ls(int argc, char **argv)
         print_rows(&l);
     if (l.n == 0 && result == CLI_OK)
         result = files_check_empty("ls", folder);
-    if (l.json)
-        printf("\n]}\n");
-    else if (l.n == 0 && result == CLI_OK)
+    if (l.json) {
+        json_gap(&l.out, "\n");
+        json_close(&l.out);
+        json_close(&l.out);
+        json_end(&l.out);
+    } else if (l.n == 0 && result == CLI_OK) {
         printf("no checkpoints in %s\n", folder);
+    }
     return result;
 }

@@ -127,58 +127,48 @@ void probe_print_text(FILE *f, const struct probe_facts *facts, const struct pro
             fprintf(f, "  %s = %s\n", probe_config_keys[i], value);
 }
 
-static void print_json_row(FILE *f, const struct probe_row *r)
+static void print_json_row(struct json *j, const struct probe_row *r)
 {
-    fprintf(f, "{\"hop\":");
-    json_string(f, r->hop);
-    fprintf(f, ",\"what\":");
-    json_string(f, r->what);
-    fprintf(f, ",\"gbps\":");
-    json_number(f, r->rc == 0 && r->unit == PROBE_RATE ? r->value / 1e9 : (double)NAN);
-    fprintf(f, ",\"seconds\":");
-    json_number(f, r->rc == 0 && r->unit == PROBE_TIME ? r->value : (double)NAN);
-    fprintf(f, ",\"failed\":%s,\"so\":", r->rc < 0 ? "true" : "false");
-    json_string(f, r->so);
-    fputc('}', f);
+    json_gap(j, "\n");
+    json_object(j, NULL);
+    json_text(j, "hop", r->hop);
+    json_text(j, "what", r->what);
+    json_real(j, "gbps", r->rc == 0 && r->unit == PROBE_RATE ? r->value / 1e9 : (double)NAN);
+    json_real(j, "seconds", r->rc == 0 && r->unit == PROBE_TIME ? r->value : (double)NAN);
+    json_bool(j, "failed", r->rc < 0);
+    json_text(j, "so", r->so);
+    json_close(j);
 }
 
 void probe_print_json(FILE *f, const struct probe_facts *facts, const struct probe_rows *rows,
                       const struct vv_config *cfg, const char *written, double seconds)
 {
+    struct json j = json_begin(f, JSON_COMPACT);
     char value[VV_CONFIG_TEXT + 1];
-    const char *comma = "";
 
-    fprintf(f, "{\"command\":\"probe\",\"device\":");
-    json_string(f, facts->device);
-    fprintf(f, ",\"device_name\":");
-    json_string(f, facts->device_name);
-    fprintf(f,
-            ",\"device_free_bytes\":%" PRIu64 ",\"device_total_bytes\":%" PRIu64
-            ",\"memory_bytes\":%" PRIu64 ",\"memory_available_bytes\":%" PRIu64
-            ",\"cores\":%u,\"folder\":",
-            facts->device_free_bytes, facts->device_total_bytes, facts->memory_bytes,
-            facts->memory_available_bytes, facts->cores);
-    json_string(f, facts->folder);
-    fprintf(f, ",\"took_s\":");
-    json_number(f, seconds);
-    fprintf(f, ",\"rows\":[");
-    for (size_t i = 0; i < rows->nr; i++) {
-        fputs(i ? ",\n" : "\n", f);
-        print_json_row(f, &rows->row[i]);
-    }
-    fprintf(f, "\n],\"settings\":{");
-    for (size_t i = 0; probe_config_keys[i]; i++) {
-        if (!probe_config_applies(probe_config_keys[i], cfg) ||
-            vv_config_get(cfg, probe_config_keys[i], value, sizeof(value)) < 0)
-            continue;
-        fprintf(f, "%s\"%s\":", comma, probe_config_keys[i]);
-        json_string(f, value);
-        comma = ",";
-    }
-    fprintf(f, "},\"written\":");
-    if (written)
-        json_string(f, written);
-    else
-        fputs("null", f);
-    fprintf(f, "}\n");
+    json_object(&j, NULL);
+    json_text(&j, "command", "probe");
+    json_text(&j, "device", facts->device);
+    json_text(&j, "device_name", facts->device_name);
+    json_uint(&j, "device_free_bytes", facts->device_free_bytes);
+    json_uint(&j, "device_total_bytes", facts->device_total_bytes);
+    json_uint(&j, "memory_bytes", facts->memory_bytes);
+    json_uint(&j, "memory_available_bytes", facts->memory_available_bytes);
+    json_uint(&j, "cores", facts->cores);
+    json_text(&j, "folder", facts->folder);
+    json_real(&j, "took_s", seconds);
+    json_array(&j, "rows");
+    for (size_t i = 0; i < rows->nr; i++)
+        print_json_row(&j, &rows->row[i]);
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_object(&j, "settings");
+    for (size_t i = 0; probe_config_keys[i]; i++)
+        if (probe_config_applies(probe_config_keys[i], cfg) &&
+            vv_config_get(cfg, probe_config_keys[i], value, sizeof(value)) == 0)
+            json_text(&j, probe_config_keys[i], value);
+    json_close(&j);
+    json_text(&j, "written", written);
+    json_close(&j);
+    json_end(&j);
 }

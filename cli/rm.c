@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/common/json.h"
 #include "cli/files.h"
 #include "core/clock.h"
 #include "tier/ckfile.h"
@@ -31,6 +32,7 @@ struct victim {
 struct removal {
     const char *folder, *history;
     bool json, dry_run, all, one_rank;
+    struct json out;
     uint32_t rank; /* being worked on */
     struct range *ranges;
     int nranges;
@@ -88,13 +90,17 @@ static int see_victim(void *user, const struct vv_files_found *f)
 
 static void tell(struct removal *r, const struct victim *v)
 {
-    if (r->json)
-        printf("%s\n  {\"rank\": %" PRIu32 ", \"version\": %" PRIu64 ", \"generation\": %" PRIu64
-               "}",
-               r->removed > 0 ? "," : "", r->rank, v->version, v->generation);
-    else
+    if (r->json) {
+        json_gap(&r->out, "\n  ");
+        json_object(&r->out, NULL);
+        json_uint(&r->out, "rank", r->rank);
+        json_uint(&r->out, "version", v->version);
+        json_uint(&r->out, "generation", v->generation);
+        json_close(&r->out);
+    } else {
         printf("%s %s version %" PRIu64 " (rank %" PRIu32 ")\n",
                r->dry_run ? "would remove" : "removed", r->history, v->version, r->rank);
+    }
     r->removed++;
 }
 
@@ -350,12 +356,20 @@ int cli_rm(int argc, char **argv)
     struct removal r = {0};
     int result = parse(argc, argv, &r);
     if (result < 0) {
-        if (r.json)
-            printf("{\"removed\": [");
+        r.out = json_begin(stdout, JSON_SPACED);
+        if (r.json) {
+            json_object(&r.out, NULL);
+            json_array(&r.out, "removed");
+        }
         result = remove_all(&r);
-        if (r.json)
-            printf("\n], \"dry_run\": %s, \"ok\": %s}\n", r.dry_run ? "true" : "false",
-                   result == CLI_OK ? "true" : "false");
+        if (r.json) {
+            json_gap(&r.out, "\n");
+            json_close(&r.out);
+            json_bool(&r.out, "dry_run", r.dry_run);
+            json_bool(&r.out, "ok", result == CLI_OK);
+            json_close(&r.out);
+            json_end(&r.out);
+        }
     }
     free(r.ranges);
     free(r.ranks);

@@ -101,180 +101,174 @@ static void tell(const struct vv_stats_page *page)
         fprintf(stderr, "varve top: %s: %s\n", page->path, page->error);
 }
 
-/* ---- for programs ---- */
-
-static void field(const char *name, uint64_t value)
-{
-    printf(", \"%s\": %" PRIu64, name, value);
-}
-
-static void text(const char *name, const char *value)
-{
-    printf(", \"%s\": ", name);
-    json_string(stdout, value);
-}
-
-static void number(const char *name, double value)
-{
-    printf(", \"%s\": ", name);
-    json_number(stdout, value);
-}
-
 static double per_s(uint64_t n, uint64_t ns)
 {
     return ns ? (double)n / (double)ns * 1e9 : 0;
 }
 
-static void json_calls(const char *name, const struct vv_stats_calls *c, uint64_t recent_ns)
+static void json_calls(struct json *j, const char *name, const struct vv_stats_calls *c,
+                       uint64_t recent_ns)
 {
-    printf(", \"%s\": {\"count\": %" PRIu64, name, c->count);
-    field("bytes", c->bytes);
-    number("blocked_s", (double)c->blocked_ns * 1e-9);
-    field("waiting", c->waiting);
-    number("per_s", per_s(c->recent_count, recent_ns));
-    number("bytes_per_s", per_s(c->recent_bytes, recent_ns));
-    number("blocked_share", recent_ns ? (double)c->recent_blocked_ns / (double)recent_ns : 0);
-    printf("}");
+    json_object(j, name);
+    json_uint(j, "count", c->count);
+    json_uint(j, "bytes", c->bytes);
+    json_real(j, "blocked_s", (double)c->blocked_ns * 1e-9);
+    json_uint(j, "waiting", c->waiting);
+    json_real(j, "per_s", per_s(c->recent_count, recent_ns));
+    json_real(j, "bytes_per_s", per_s(c->recent_bytes, recent_ns));
+    json_real(j, "blocked_share", recent_ns ? (double)c->recent_blocked_ns / (double)recent_ns : 0);
+    json_close(j);
 }
 
-static void json_tiers(const struct vv_stats_record *r)
+static void json_tiers(struct json *j, const struct vv_stats_record *r)
 {
-    printf(", \"tiers\": [");
+    json_array(j, "tiers");
     for (uint32_t i = 0; i < r->ntiers; i++) {
         const struct vv_stats_tier *t = &r->tier[i];
 
-        printf("%s{\"name\": ", i ? ", " : "");
-        json_string(stdout, t->name);
-        text("kind", t->kind);
-        field("capacity_bytes", t->capacity_bytes);
-        field("ready_bytes", t->ready_bytes);
-        field("used_bytes", t->used_bytes);
-        field("dirty_bytes", t->dirty_bytes);
-        field("evictable_bytes", t->evictable_bytes);
-        field("copies", t->copies);
-        number("used_byte_s", t->used_byte_s);
-        printf("}");
+        json_object(j, NULL);
+        json_text(j, "name", t->name);
+        json_text(j, "kind", t->kind);
+        json_uint(j, "capacity_bytes", t->capacity_bytes);
+        json_uint(j, "ready_bytes", t->ready_bytes);
+        json_uint(j, "used_bytes", t->used_bytes);
+        json_uint(j, "dirty_bytes", t->dirty_bytes);
+        json_uint(j, "evictable_bytes", t->evictable_bytes);
+        json_uint(j, "copies", t->copies);
+        json_real(j, "used_byte_s", t->used_byte_s);
+        json_close(j);
     }
-    printf("]");
+    json_close(j);
 }
 
-static void json_hops(const struct vv_stats_record *r)
+static void json_hops(struct json *j, const struct vv_stats_record *r)
 {
-    printf(", \"hops\": [");
+    json_array(j, "hops");
     for (uint32_t i = 0; i < r->nhops; i++) {
         const struct vv_stats_hop *h = &r->hop[i];
 
-        printf("%s{\"name\": ", i ? ", " : "");
-        json_string(stdout, h->name);
-        field("moved_bytes", h->moved_bytes);
-        number("busy_s", (double)h->busy_ns * 1e-9);
-        field("transfers", h->orders);
-        field("errors", h->errors);
-        field("bandwidth_bytes_per_s", h->bytes_per_s);
-        number("bytes_per_s", per_s(h->recent_bytes, r->recent_ns));
-        number("busy_share", r->recent_ns ? (double)h->recent_busy_ns / (double)r->recent_ns : 0);
-        printf("}");
+        json_object(j, NULL);
+        json_text(j, "name", h->name);
+        json_uint(j, "moved_bytes", h->moved_bytes);
+        json_real(j, "busy_s", (double)h->busy_ns * 1e-9);
+        json_uint(j, "transfers", h->orders);
+        json_uint(j, "errors", h->errors);
+        json_uint(j, "bandwidth_bytes_per_s", h->bytes_per_s);
+        json_real(j, "bytes_per_s", per_s(h->recent_bytes, r->recent_ns));
+        json_real(j, "busy_share",
+                  r->recent_ns ? (double)h->recent_busy_ns / (double)r->recent_ns : 0);
+        json_close(j);
     }
-    printf("]");
+    json_close(j);
 }
 
-static void json_histories(const struct vv_stats_record *r)
+static void json_histories(struct json *j, const struct vv_stats_record *r)
 {
-    printf(", \"histories\": [");
+    json_array(j, "histories");
     for (uint32_t i = 0; i < r->nhistories; i++) {
         const struct vv_stats_history *h = &r->history[i];
 
-        printf("%s{\"name\": ", i ? ", " : "");
-        json_string(stdout, h->name);
-        field("versions", h->versions);
-        field("durable", h->durable);
-        field("failed", h->failed);
-        field("hints", h->hints);
-        field("ready", h->ready);
-        field("pending", h->pending);
-        printf(", \"predicting\": %s, \"prefetching\": %s}", h->predicting ? "true" : "false",
-               h->prefetching ? "true" : "false");
+        json_object(j, NULL);
+        json_text(j, "name", h->name);
+        json_uint(j, "versions", h->versions);
+        json_uint(j, "durable", h->durable);
+        json_uint(j, "failed", h->failed);
+        json_uint(j, "hints", h->hints);
+        json_uint(j, "ready", h->ready);
+        json_uint(j, "pending", h->pending);
+        json_bool(j, "predicting", h->predicting);
+        json_bool(j, "prefetching", h->prefetching);
+        json_close(j);
     }
-    printf("]");
+    json_close(j);
 }
 
-static void json_process(const struct vv_stats_page *p)
+static void json_process(struct json *j, const struct vv_stats_page *p)
 {
     static const char *const states[] = {"open", "closing", "closed"};
     const struct vv_stats_header *h = &p->header;
     const struct vv_stats_record *r = &p->record;
 
-    printf("{\"pid\": %" PRIu64 ", \"rank\": %" PRId32, h->pid, h->rank);
-    field("context", h->context);
-    text("state", states[VV_MIN(r->state, 2u)]);
-    text("version", h->version);
-    text("program", h->program);
-    text("command", h->command);
-    text("level", h->level);
-    text("policy", h->policy);
-    text("device", h->device);
-    text("local", h->local);
-    field("page_bytes", h->page_bytes);
-    printf(", \"opened_unix_s\": %.3f", (double)h->opened_unix_ns * 1e-9);
-    number("up_s", r->time_ns > h->opened_ns ? (double)(r->time_ns - h->opened_ns) * 1e-9 : 0);
-    number("age_s", vv_now_ns() > r->time_ns ? (double)(vv_now_ns() - r->time_ns) * 1e-9 : 0);
-    number("recent_s", (double)r->recent_ns * 1e-9);
-    json_calls("checkpoint", &r->checkpoint, r->recent_ns);
-    json_calls("restore", &r->restore, r->recent_ns);
-    number("waiting_s", (double)r->waiting_ns * 1e-9);
-    field("hits", r->hits);
-    field("misses", r->misses);
-    field("hints", r->hints);
-    field("ready", r->ready);
-    field("last_distance", r->last_distance);
-    number("last_blocked_s", (double)r->last_blocked_ns * 1e-9);
-    field("versions", r->versions);
-    field("discarded", r->discarded);
-    field("evicted_pages", r->evicted_pages);
-    field("revoked_pages", r->revoked_pages);
-    field("metadata_bytes", r->metadata_bytes);
-    field("helper_threads", r->helper_threads);
-    field("helper_cpu_ns", r->helper_cpu_ns);
-    field("helper_cores", r->helper_cores);
-    number("expected_speedup_start", r->expected_speedup_start);
-    number("expected_speedup", r->expected_speedup);
-    number("actual_speedup", r->actual_speedup);
-    field("helper_process_pid", r->process_pid);
-    field("helper_process_alive", r->process_alive);
-    field("helper_process_requests", r->process_requests);
-    field("helper_process_bytes", r->process_bytes);
-    field("helper_process_cpu_ns", r->process_cpu_ns);
-    field("helper_process_redone", r->process_redone);
-    field("partner", r->partner_on);
-    field("partner_sent", r->partner_sent);
-    field("partner_received", r->partner_received);
-    field("partner_pending", r->partner_pending);
-    field("partner_errors", r->partner_errors);
-    field("partner_sent_bytes", r->partner_sent_bytes);
-    field("partner_received_bytes", r->partner_received_bytes);
-    field("partner_held_bytes", r->partner_held_bytes);
-    field("partner_recovered", r->partner_recovered);
-    field("partner_mended_chunks", r->partner_mended_chunks);
-    field("failed_calls", r->failed_calls);
-    field("late_errors", r->late_errors);
-    field("bad_reads", r->bad_reads);
-    field("rereads", r->reread);
-    field("healed_chunks", r->healed_chunks);
-    field("repaired_chunks", r->repaired_chunks);
-    json_tiers(r);
-    json_hops(r);
-    json_histories(r);
-    printf("}");
+    json_object(j, NULL);
+    json_uint(j, "pid", h->pid);
+    json_int(j, "rank", h->rank);
+    json_uint(j, "context", h->context);
+    json_text(j, "state", states[VV_MIN(r->state, 2u)]);
+    json_text(j, "version", h->version);
+    json_text(j, "program", h->program);
+    json_text(j, "command", h->command);
+    json_text(j, "level", h->level);
+    json_text(j, "policy", h->policy);
+    json_text(j, "device", h->device);
+    json_text(j, "local", h->local);
+    json_uint(j, "page_bytes", h->page_bytes);
+    json_number(j, "opened_unix_s", "%.3f", (double)h->opened_unix_ns * 1e-9);
+    json_real(j, "up_s",
+              r->time_ns > h->opened_ns ? (double)(r->time_ns - h->opened_ns) * 1e-9 : 0);
+    json_real(j, "age_s", vv_now_ns() > r->time_ns ? (double)(vv_now_ns() - r->time_ns) * 1e-9 : 0);
+    json_real(j, "recent_s", (double)r->recent_ns * 1e-9);
+    json_calls(j, "checkpoint", &r->checkpoint, r->recent_ns);
+    json_calls(j, "restore", &r->restore, r->recent_ns);
+    json_real(j, "waiting_s", (double)r->waiting_ns * 1e-9);
+    json_uint(j, "hits", r->hits);
+    json_uint(j, "misses", r->misses);
+    json_uint(j, "hints", r->hints);
+    json_uint(j, "ready", r->ready);
+    json_uint(j, "last_distance", r->last_distance);
+    json_real(j, "last_blocked_s", (double)r->last_blocked_ns * 1e-9);
+    json_uint(j, "versions", r->versions);
+    json_uint(j, "discarded", r->discarded);
+    json_uint(j, "evicted_pages", r->evicted_pages);
+    json_uint(j, "revoked_pages", r->revoked_pages);
+    json_uint(j, "metadata_bytes", r->metadata_bytes);
+    json_uint(j, "helper_threads", r->helper_threads);
+    json_uint(j, "helper_cpu_ns", r->helper_cpu_ns);
+    json_uint(j, "helper_cores", r->helper_cores);
+    json_real(j, "expected_speedup_start", r->expected_speedup_start);
+    json_real(j, "expected_speedup", r->expected_speedup);
+    json_real(j, "actual_speedup", r->actual_speedup);
+    json_uint(j, "helper_process_pid", r->process_pid);
+    json_uint(j, "helper_process_alive", r->process_alive);
+    json_uint(j, "helper_process_requests", r->process_requests);
+    json_uint(j, "helper_process_bytes", r->process_bytes);
+    json_uint(j, "helper_process_cpu_ns", r->process_cpu_ns);
+    json_uint(j, "helper_process_redone", r->process_redone);
+    json_uint(j, "partner", r->partner_on);
+    json_uint(j, "partner_sent", r->partner_sent);
+    json_uint(j, "partner_received", r->partner_received);
+    json_uint(j, "partner_pending", r->partner_pending);
+    json_uint(j, "partner_errors", r->partner_errors);
+    json_uint(j, "partner_sent_bytes", r->partner_sent_bytes);
+    json_uint(j, "partner_received_bytes", r->partner_received_bytes);
+    json_uint(j, "partner_held_bytes", r->partner_held_bytes);
+    json_uint(j, "partner_recovered", r->partner_recovered);
+    json_uint(j, "partner_mended_chunks", r->partner_mended_chunks);
+    json_uint(j, "failed_calls", r->failed_calls);
+    json_uint(j, "late_errors", r->late_errors);
+    json_uint(j, "bad_reads", r->bad_reads);
+    json_uint(j, "rereads", r->reread);
+    json_uint(j, "healed_chunks", r->healed_chunks);
+    json_uint(j, "repaired_chunks", r->repaired_chunks);
+    json_tiers(j, r);
+    json_hops(j, r);
+    json_histories(j, r);
+    json_close(j);
 }
 
 static void print_json(const struct top_pages *pages)
 {
-    printf("{\"processes\": [");
+    struct json j = json_begin(stdout, JSON_SPACED);
+
+    json_object(&j, NULL);
+    json_array(&j, "processes");
     for (size_t i = 0; i < pages->n; i++) {
-        printf("%s\n  ", i ? "," : "");
-        json_process(&pages->page[i]);
+        json_gap(&j, "\n  ");
+        json_process(&j, &pages->page[i]);
     }
-    printf("\n]}\n");
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 static int print_prometheus(const struct top_pages *pages)

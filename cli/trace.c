@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/common/json.h"
 #include "cli/files.h"
 #include "cli/trace.h"
 #include "core/bytes.h"
@@ -194,67 +195,77 @@ static void info_text(const char *path, const struct cli_trace *tr)
     print_lanes(t);
 }
 
-static void json_pairs(const struct vv_trace_file *f)
+static void json_pairs(struct json *j, const struct vv_trace_file *f)
 {
-    const char *comma = "";
-
-    printf(",\n \"meta\": [");
+    json_gap(j, "\n ");
+    json_array(j, "meta");
     for (size_t i = 0; i < f->npairs; i++) {
         const struct vv_trace_pair *p = &f->pairs[i];
 
-        printf("%s\n  {\"context\": %u, \"note\": %s, \"key\": ", comma, p->context,
-               p->note ? "true" : "false");
-        vv_text_json(stdout, p->key);
-        printf(", \"value\": ");
-        vv_text_json(stdout, p->value);
-        putchar('}');
-        comma = ",";
+        json_gap(j, "\n  ");
+        json_object(j, NULL);
+        json_uint(j, "context", p->context);
+        json_bool(j, "note", p->note);
+        json_text(j, "key", p->key);
+        json_text(j, "value", p->value);
+        json_close(j);
     }
-    printf("],\n \"attachments\": [");
+    json_close(j);
+    json_gap(j, "\n ");
+    json_array(j, "attachments");
     for (size_t i = 0; i < f->nattachments; i++) {
-        printf("%s\n  {\"name\": ", i ? "," : "");
-        vv_text_json(stdout, f->attachments[i].name);
-        printf(", \"type\": ");
-        vv_text_json(stdout, f->attachments[i].type);
-        printf(", \"bytes\": %zu}", f->attachments[i].size);
+        json_gap(j, "\n  ");
+        json_object(j, NULL);
+        json_text(j, "name", f->attachments[i].name);
+        json_text(j, "type", f->attachments[i].type);
+        json_uint(j, "bytes", f->attachments[i].size);
+        json_close(j);
     }
-    putchar(']');
+    json_close(j);
 }
 
-static void json_lanes(const struct vv_timeline *t)
+static void json_lane(struct json *j, const struct vv_lane *l)
 {
-    printf(",\n \"lanes\": [");
-    for (size_t i = 0; i < t->nlanes; i++) {
-        const struct vv_lane *l = &t->lanes[i];
+    json_gap(j, "\n  ");
+    json_object(j, NULL);
+    json_text(j, "kind", l->kind == VV_LANE_APP ? "application" : "mover");
+    json_text(j, "label", l->label);
+    json_uint(j, "thread", l->thread);
+    json_uint(j, "context", l->context);
+    json_uint(j, "spans", l->nspans);
+    json_uint(j, "bytes", l->bytes);
+    for (int k = 0; k < VV_SPAN_KINDS; k++)
+        json_uint(j, vv_span_kind_name((enum vv_span_kind)k), l->kind_ns[k]);
+    json_close(j);
+}
 
-        printf("%s\n  {\"kind\": \"%s\", \"label\": ", i ? "," : "",
-               l->kind == VV_LANE_APP ? "application" : "mover");
-        vv_text_json(stdout, l->label);
-        printf(", \"thread\": %u, \"context\": %u, \"spans\": %zu, \"bytes\": %" PRIu64, l->thread,
-               l->context, l->nspans, l->bytes);
-        for (int k = 0; k < VV_SPAN_KINDS; k++) {
-            printf(", ");
-            vv_text_json(stdout, vv_span_kind_name((enum vv_span_kind)k));
-            printf(": %" PRIu64, l->kind_ns[k]);
-        }
-        putchar('}');
-    }
-    printf("],\n \"tiers\": [");
+static void json_lanes(struct json *j, const struct vv_timeline *t)
+{
+    json_gap(j, "\n ");
+    json_array(j, "lanes");
+    for (size_t i = 0; i < t->nlanes; i++)
+        json_lane(j, &t->lanes[i]);
+    json_close(j);
+    json_gap(j, "\n ");
+    json_array(j, "tiers");
     for (size_t i = 0; i < t->noccupancy; i++) {
         const struct vv_occupancy *o = &t->occupancy[i];
 
-        printf("%s\n  {\"context\": %u, \"tier\": %u, \"label\": ", i ? "," : "", o->context,
-               o->tier);
-        vv_text_json(stdout, o->label);
-        printf(", \"capacity\": %" PRIu64 ", \"peak\": %" PRIu64 "}", o->capacity_bytes,
-               o->peak_bytes);
+        json_gap(j, "\n  ");
+        json_object(j, NULL);
+        json_uint(j, "context", o->context);
+        json_uint(j, "tier", o->tier);
+        json_text(j, "label", o->label);
+        json_uint(j, "capacity", o->capacity_bytes);
+        json_uint(j, "peak", o->peak_bytes);
+        json_close(j);
     }
-    printf("],\n \"histories\": [");
-    for (size_t i = 0; i < t->nhistories; i++) {
-        printf("%s", i ? ", " : "");
-        vv_text_json(stdout, t->histories[i].name);
-    }
-    putchar(']');
+    json_close(j);
+    json_gap(j, "\n ");
+    json_array(j, "histories");
+    for (size_t i = 0; i < t->nhistories; i++)
+        json_text(j, NULL, t->histories[i].name);
+    json_close(j);
 }
 
 static void info_json(const char *path, const struct cli_trace *tr)
@@ -262,23 +273,35 @@ static void info_json(const char *path, const struct cli_trace *tr)
     const struct vv_trace_file *f = tr->file;
     const struct vv_timeline *t = tr->timeline;
     const struct vv_timeline_totals *s = &t->totals;
+    struct json j = json_begin(stdout, JSON_SPACED);
 
-    printf("{\"file\": ");
-    vv_text_json(stdout, path);
-    printf(", \"file_bytes\": %" PRIu64 ", \"complete\": %s, \"wall_ns\": %" PRIu64
-           ", \"pid\": %" PRIu64 ",\n \"records\": %zu, \"lost\": %" PRIu64
-           ", \"damaged_bytes\": %" PRIu64 ", \"length_ns\": %" PRIu64 ", \"phased\": %s,\n",
-           f->file_bytes, f->complete ? "true" : "false", f->wall_ns, f->pid, f->nrecords, f->lost,
-           f->damaged_bytes, t->length_ns, t->phased ? "true" : "false");
-    printf(" \"checkpoints\": %" PRIu64 ", \"checkpoint_bytes\": %" PRIu64
-           ", \"restores\": %" PRIu64 ", \"restore_bytes\": %" PRIu64
-           ",\n \"blocked_write_ns\": %" PRIu64 ", \"blocked_read_ns\": %" PRIu64
-           ", \"blocked_other_ns\": %" PRIu64 ", \"compute_ns\": %" PRIu64 ", \"errors\": %" PRIu64,
-           s->checkpoints, s->checkpoint_bytes, s->restores, s->restore_bytes, s->write_ns,
-           s->read_ns, s->other_ns, s->compute_ns, s->errors);
-    json_pairs(f);
-    json_lanes(t);
-    printf("}\n");
+    json_object(&j, NULL);
+    json_text(&j, "file", path);
+    json_uint(&j, "file_bytes", f->file_bytes);
+    json_bool(&j, "complete", f->complete);
+    json_uint(&j, "wall_ns", f->wall_ns);
+    json_uint(&j, "pid", f->pid);
+    json_gap(&j, "\n ");
+    json_uint(&j, "records", f->nrecords);
+    json_uint(&j, "lost", f->lost);
+    json_uint(&j, "damaged_bytes", f->damaged_bytes);
+    json_uint(&j, "length_ns", t->length_ns);
+    json_bool(&j, "phased", t->phased);
+    json_gap(&j, "\n ");
+    json_uint(&j, "checkpoints", s->checkpoints);
+    json_uint(&j, "checkpoint_bytes", s->checkpoint_bytes);
+    json_uint(&j, "restores", s->restores);
+    json_uint(&j, "restore_bytes", s->restore_bytes);
+    json_gap(&j, "\n ");
+    json_uint(&j, "blocked_write_ns", s->write_ns);
+    json_uint(&j, "blocked_read_ns", s->read_ns);
+    json_uint(&j, "blocked_other_ns", s->other_ns);
+    json_uint(&j, "compute_ns", s->compute_ns);
+    json_uint(&j, "errors", s->errors);
+    json_pairs(&j, f);
+    json_lanes(&j, t);
+    json_close(&j);
+    json_end(&j);
 }
 
 static int usage_error(const char *command, const char *text)

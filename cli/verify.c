@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "cli/cli.h"
+#include "cli/common/json.h"
 #include "cli/files.h"
 #include "cli/repair.h"
 #include "core/bytes.h"
@@ -20,6 +21,7 @@
 
 struct check {
     bool json;
+    struct json out;
     const char *below;   /* the folder that is scanned, inside of the one to be verified */
     char (*paths)[1024]; /* of files to check */
     size_t n, room;
@@ -30,6 +32,23 @@ struct check {
     int result;
     const char *current; /* path */
 };
+
+/* Problems go into a list as they are found. */
+static void begin_json(struct check *c, const char *list)
+{
+    c->out = json_begin(stdout, JSON_SPACED);
+    if (!c->json)
+        return;
+    json_object(&c->out, NULL);
+    json_array(&c->out, list);
+}
+
+static void end_json(struct check *c, bool ok)
+{
+    json_bool(&c->out, "ok", ok);
+    json_close(&c->out);
+    json_end(&c->out);
+}
 
 static int collect(void *user, const struct vv_files_found *f)
 {
@@ -54,14 +73,16 @@ static void report(void *user, const struct vv_ckfile_problem *p)
 {
     struct check *c = user;
     if (c->json) {
-        printf("%s\n  {\"file\": ", c->problems > 0 ? "," : "");
-        files_json_text(stdout, c->current);
-        printf(", \"version\": %" PRIu64, p->version);
-        if (p->chunk >= 0)
-            printf(", \"region\": %" PRId64 ", \"chunk\": %" PRId64, p->region, p->chunk);
-        printf(", \"problem\": ");
-        files_json_text(stdout, p->what);
-        printf("}");
+        json_gap(&c->out, "\n  ");
+        json_object(&c->out, NULL);
+        json_text(&c->out, "file", c->current);
+        json_uint(&c->out, "version", p->version);
+        if (p->chunk >= 0) {
+            json_int(&c->out, "region", p->region);
+            json_int(&c->out, "chunk", p->chunk);
+        }
+        json_text(&c->out, "problem", p->what);
+        json_close(&c->out);
     } else {
         files_progress("verify", 0, 0);
         printf("%s: version %" PRIu64, c->current, p->version);
@@ -102,18 +123,16 @@ static void report_group(void *user, const struct vv_group_problem *p)
 {
     struct check *c = user;
     if (c->json) {
-        printf("%s\n  {\"folder\": ", c->problems > 0 ? "," : "");
-        files_json_text(stdout, c->folder);
-        printf(", \"file\": ");
-        files_json_text(stdout, c->current);
-        printf(", \"entry\": ");
-        files_json_text(stdout, p->file);
-        printf(", \"version\": %" PRIu64, p->version);
+        json_gap(&c->out, "\n  ");
+        json_object(&c->out, NULL);
+        json_text(&c->out, "folder", c->folder);
+        json_text(&c->out, "file", c->current);
+        json_text(&c->out, "entry", p->file);
+        json_uint(&c->out, "version", p->version);
         if (c->repair)
-            printf(", \"repaired\": %s", p->repaired ? "true" : "false");
-        printf(", \"problem\": ");
-        files_json_text(stdout, p->what);
-        printf("}");
+            json_bool(&c->out, "repaired", p->repaired);
+        json_text(&c->out, "problem", p->what);
+        json_close(&c->out);
     } else {
         files_progress("verify", 0, 0);
         printf("%s/%s/%s: version %" PRIu64 ": %s%s\n", c->folder, c->current, p->file, p->version,
@@ -227,16 +246,14 @@ static void tell_repair(void *user, const char *folder, const char *path, const 
 {
     struct check *c = user;
     if (c->json) {
-        printf("%s\n  {\"folder\": ", c->problems > 0 ? "," : "");
-        files_json_text(stdout, folder);
-        printf(", \"file\": ");
-        files_json_text(stdout, path);
-        printf(", \"repaired\": %s", why == NULL ? "true" : "false");
-        if (why != NULL) {
-            printf(", \"problem\": ");
-            files_json_text(stdout, why);
-        }
-        printf("}");
+        json_gap(&c->out, "\n  ");
+        json_object(&c->out, NULL);
+        json_text(&c->out, "folder", folder);
+        json_text(&c->out, "file", path);
+        json_bool(&c->out, "repaired", why == NULL);
+        if (why != NULL)
+            json_text(&c->out, "problem", why);
+        json_close(&c->out);
     } else {
         files_progress("repair", 0, 0);
         printf("%s/%s: damaged, %s%s\n", folder, path,
@@ -260,8 +277,7 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
     const char *folder = files_folder("verify", local, n, args, &first);
     if (folder == NULL)
         return CLI_USAGE;
-    if (c->json)
-        printf("{\"damaged\": [");
+    begin_json(c, "damaged");
     for (int i = first; i < n || i == first; i++) {
         struct repair_result r = {0};
         const char *history = i < n ? args[i] : NULL;
@@ -277,12 +293,15 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
     }
     all.repaired += c->repaired;
     all.unrepaired += c->left;
-    if (c->json)
-        printf("\n], \"repaired\": %" PRIu64 ", \"unrepaired\": %" PRIu64 ", \"ok\": %s}\n",
-               all.repaired, all.unrepaired,
-               result == CLI_OK && all.unrepaired == 0 ? "true" : "false");
-    else if (result == CLI_OK)
+    if (c->json) {
+        json_gap(&c->out, "\n");
+        json_close(&c->out);
+        json_uint(&c->out, "repaired", all.repaired);
+        json_uint(&c->out, "unrepaired", all.unrepaired);
+        end_json(c, result == CLI_OK && all.unrepaired == 0);
+    } else if (result == CLI_OK) {
         printf("%" PRIu64 " repaired, %" PRIu64 " left damaged\n", all.repaired, all.unrepaired);
+    }
     return result != CLI_OK ? result : all.unrepaired > 0 ? CLI_FAILED : CLI_OK;
 }
 
@@ -392,16 +411,19 @@ int cli_verify(int argc, char **argv)
         return CLI_USAGE;
     }
     local = local != NULL ? local : remote;
-    if (c.json)
-        printf("{\"problems\": [");
+    begin_json(&c, "problems");
     int result = check_all(&c, argc - optind, argv + optind, local);
     free(c.paths);
     if (c.json) {
-        printf("\n], \"files\": %zu, \"bad_files\": %" PRIu64 ", \"unfinished\": %" PRIu64
-               ", \"records\": %" PRIu64 ", \"markers\": %" PRIu64 ", \"good_bytes\": %" PRIu64
-               ", \"ok\": %s}\n",
-               c.n, c.bad_files, c.unfinished, c.records, c.markers, c.bytes,
-               c.problems == 0 && result == CLI_OK ? "true" : "false");
+        json_gap(&c.out, "\n");
+        json_close(&c.out);
+        json_uint(&c.out, "files", c.n);
+        json_uint(&c.out, "bad_files", c.bad_files);
+        json_uint(&c.out, "unfinished", c.unfinished);
+        json_uint(&c.out, "records", c.records);
+        json_uint(&c.out, "markers", c.markers);
+        json_uint(&c.out, "good_bytes", c.bytes);
+        end_json(&c, c.problems == 0 && result == CLI_OK);
     } else if (result == CLI_OK) {
         char bytes[VV_BYTES_TEXT];
         printf("%zu checkpoints, %" PRIu64 " damaged, %s good\n", c.n, c.bad_files,

@@ -359,74 +359,69 @@ static void print_table(const void *result)
            r->o->m.reference.write_bytes_per_s / 1e9, r->o->m.reference.read_bytes_per_s / 1e9);
 }
 
-static void json_phase(const char *name, const struct vv_model_phase *p)
+static void json_phase(struct json *j, const char *name, const struct vv_model_phase *p)
 {
-    printf(",\"%s\":{\"kernel_s\":", name);
-    json_number(stdout, p->kernel_s);
-    printf(",\"copy_s\":");
-    json_number(stdout, p->copy_s);
-    printf(",\"io_s\":");
-    json_number(stdout, p->io_s);
-    printf(",\"wall_s\":");
-    json_number(stdout, p->wall_s);
-    printf(",\"blocked_s\":");
-    json_number(stdout, p->blocked_s);
-    printf(",\"held_up_by_layer\":%d}", p->binding + 1);
+    json_object(j, name);
+    json_real(j, "kernel_s", p->kernel_s);
+    json_real(j, "copy_s", p->copy_s);
+    json_real(j, "io_s", p->io_s);
+    json_real(j, "wall_s", p->wall_s);
+    json_real(j, "blocked_s", p->blocked_s);
+    json_int(j, "held_up_by_layer", p->binding + 1);
+    json_close(j);
 }
 
-static void json_row(const struct model_row *row, bool reads)
+static void json_row(struct json *j, const struct model_row *row, bool reads)
 {
     const struct vv_model_answer *a = &row->a;
 
-    printf("{\"ratio\":%" PRIu64 ",\"records\":%" PRIu64 ",\"fits\":%s", row->ratio, row->records,
-           a->fits ? "true" : "false");
+    json_gap(j, "\n");
+    json_object(j, NULL);
+    json_uint(j, "ratio", row->ratio);
+    json_uint(j, "records", row->records);
+    json_bool(j, "fits", a->fits);
     if (a->fits) {
-        printf(",\"expected_wall_s\":");
-        json_number(stdout, a->wall_s);
-        printf(",\"expected_blocked_s\":");
-        json_number(stdout, a->blocked_s);
-        printf(",\"reference_s\":");
-        json_number(stdout, a->reference_s);
-        printf(",\"expected_speedup\":");
-        json_number(stdout, a->speedup);
-        printf(",\"hides\":%s", a->hides ? "true" : "false");
-        json_phase("write", &a->write);
+        json_real(j, "expected_wall_s", a->wall_s);
+        json_real(j, "expected_blocked_s", a->blocked_s);
+        json_real(j, "reference_s", a->reference_s);
+        json_real(j, "expected_speedup", a->speedup);
+        json_bool(j, "hides", a->hides);
+        json_phase(j, "write", &a->write);
         if (reads)
-            json_phase("read", &a->read);
+            json_phase(j, "read", &a->read);
     }
-    printf("}");
+    json_close(j);
 }
 
 static void print_json(const void *result)
 {
     const struct model_rows *r = result;
     const struct model_opts *o = r->o;
+    struct json j = json_begin(stdout, JSON_COMPACT);
 
-    printf("{\"record_bytes\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"step_s\":", o->m.record_bytes,
-           o->steps);
-    json_number(stdout, o->step_s);
-    printf(",\"host_bytes\":%" PRIu64 ",\"copy_bytes_per_s\":", o->m.host_bytes);
-    json_number(stdout, o->m.copy_bytes_per_s);
-    printf(",\"layers\":[");
+    json_object(&j, NULL);
+    json_uint(&j, "record_bytes", o->m.record_bytes);
+    json_uint(&j, "steps", o->steps);
+    json_real(&j, "step_s", o->step_s);
+    json_uint(&j, "host_bytes", o->m.host_bytes);
+    json_real(&j, "copy_bytes_per_s", o->m.copy_bytes_per_s);
+    json_array(&j, "layers");
     for (unsigned i = 0; i < o->m.nlayers; i++) {
-        printf("%s{\"capacity_bytes\":%" PRIu64 ",\"write_bytes_per_s\":", i ? "," : "",
-               o->m.layer[i].capacity_bytes);
-        json_number(stdout, o->m.layer[i].write_bytes_per_s);
-        printf(",\"read_bytes_per_s\":");
-        json_number(stdout, o->m.layer[i].read_bytes_per_s);
-        printf(",\"measured_in\":");
-        if (o->name[i].folder)
-            json_string(stdout, o->name[i].folder);
-        else
-            printf("null");
-        printf("}");
+        json_object(&j, NULL);
+        json_uint(&j, "capacity_bytes", o->m.layer[i].capacity_bytes);
+        json_real(&j, "write_bytes_per_s", o->m.layer[i].write_bytes_per_s);
+        json_real(&j, "read_bytes_per_s", o->m.layer[i].read_bytes_per_s);
+        json_text(&j, "measured_in", o->name[i].folder);
+        json_close(&j);
     }
-    printf("],\"rows\":[");
-    for (size_t i = 0; i < o->nr_ratios; i++) {
-        printf("%s\n", i ? "," : "");
-        json_row(&r->row[i], o->m.reads);
-    }
-    printf("\n]}\n");
+    json_close(&j);
+    json_array(&j, "rows");
+    for (size_t i = 0; i < o->nr_ratios; i++)
+        json_row(&j, &r->row[i], o->m.reads);
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 int lab_model(int argc, char **argv)

@@ -4,7 +4,7 @@
  * time went, every call, the tiers, the pictures, and under which conditions all that was measured.
  *
  * Everything is in the page when it is loaded; the script only brings the timeline to life. Every
- * text from the trace goes through page_text() or page_json_string(): names of histories and phases
+ * text from the trace goes through page_text() or JSON_IN_PAGE: names of histories and phases
  * are the application's and may hold anything. What is not known is said to be unknown, never left
  * out or shown as 0.
  */
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/common/json.h"
 #include "cli/common/page.h"
 #include "cli/common/plot.h"
 #include "cli/report/trace_spans.h"
@@ -353,26 +354,31 @@ static void put_key(FILE *f, const struct trace_page *p)
 
 static int put_data(FILE *f, const struct trace_page *p, const struct tracks *tracks)
 {
+    struct json j = json_begin(f, JSON_IN_PAGE);
     int rc;
 
-    fprintf(f,
-            "<script type=\"application/json\" id=\"trace-meta\">{\"wall_ns\":%.0f,\"phase\":%d,",
-            p->wall_s * 1e9, SPAN_PHASE);
-    fputs("\"lanes\":[", f);
-    for (size_t i = 0; i < p->nr_lanes; i++) {
-        fputs(i ? "," : "", f);
-        page_json_string(f, p->lanes[i].name);
+    fputs("<script type=\"application/json\" id=\"trace-meta\">", f);
+    json_object(&j, NULL);
+    json_number(&j, "wall_ns", "%.0f", p->wall_s * 1e9);
+    json_int(&j, "phase", SPAN_PHASE);
+    json_array(&j, "lanes");
+    for (size_t i = 0; i < p->nr_lanes; i++)
+        json_text(&j, NULL, p->lanes[i].name);
+    json_close(&j);
+    json_array(&j, "labels");
+    for (size_t i = 0; i < p->nr_labels; i++)
+        json_text(&j, NULL, p->labels[i]);
+    json_close(&j);
+    json_array(&j, "kinds");
+    for (int k = 0; k < SPAN_KIND_NR; k++) {
+        json_object(&j, NULL);
+        json_text(&j, "title", kind_titles[k]);
+        json_text(&j, "colour", kind_colours[k]);
+        json_close(&j);
     }
-    fputs("],\"labels\":[", f);
-    for (size_t i = 0; i < p->nr_labels; i++) {
-        fputs(i ? "," : "", f);
-        page_json_string(f, p->labels[i]);
-    }
-    fputs("],\"kinds\":[", f);
-    for (int k = 0; k < SPAN_KIND_NR; k++)
-        fprintf(f, "%s{\"title\":\"%s\",\"colour\":\"%s\"}", k ? "," : "", kind_titles[k],
-                kind_colours[k]);
-    fputs("]}</script>\n<script type=\"text/plain\" id=\"trace-spans\">", f);
+    json_close(&j);
+    json_close(&j);
+    fputs("</script>\n<script type=\"text/plain\" id=\"trace-spans\">", f);
     rc = tracks_pack(f, tracks);
     fputs("</script>\n", f);
     return rc;

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cli/common/json.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/copy.h"
@@ -144,27 +145,45 @@ static unsigned next_threads(unsigned n, unsigned all)
     return n == all ? all + 1 : VV_MIN(2 * n, all);
 }
 
+static void print_figure(struct json *out, unsigned threads, const struct figure *f)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "%u", threads);
+    json_object(out, name);
+    json_number(out, "ratio", "%.3f", f->ratio);
+    json_number(out, "gbps", "%.2f", f->gbps);
+    json_number(out, "noise", "%.3f", f->noise);
+    json_close(out);
+}
+
 static int run_size(const struct options *o, size_t bytes, struct vv_copy_pool **pools)
 {
+    struct json out = json_begin(stdout, JSON_SPACED);
     char text[VV_BYTES_TEXT];
     int bad = 0;
     vv_bytes_format(bytes, text, sizeof(text));
-    if (o->json)
-        printf("{\"bytes\": %zu, \"ratios\": {", bytes);
-    else
+    if (o->json) {
+        json_object(&out, NULL);
+        json_uint(&out, "bytes", bytes);
+        json_object(&out, "ratios");
+    } else {
         printf("%8s", text);
+    }
     for (unsigned n = 1; n <= o->threads; n = next_threads(n, o->threads)) {
         struct figure f = measure(pools[n - 1], bytes);
         double least = n >= 8 && bytes > vv_topo_cache_bytes() ? 1.5 : 1.0 - f.noise - 0.01;
         bad |= f.ratio < least;
         if (o->json)
-            printf("%s\"%u\": {\"ratio\": %.3f, \"gbps\": %.2f, \"noise\": %.3f}",
-                   n > 1 ? ", " : "", n, f.ratio, f.gbps, f.noise);
+            print_figure(&out, n, &f);
         else
             printf("  %5.2f %6.1f GB/s%c", f.ratio, f.gbps, f.ratio < least ? '!' : ' ');
         fflush(stdout);
     }
-    printf("%s\n", o->json ? "}}" : "");
+    if (o->json) {
+        json_close(&out);
+        json_close(&out);
+    }
+    json_end(&out);
     return bad;
 }
 

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/common/json.h"
 #include "core/clock.h"
 #include "engine/core.h"
 
@@ -35,6 +36,7 @@ enum {
 
 static int failed;
 static bool json;
+static struct json out;
 static uint64_t seed = 1;
 
 static uint64_t draw(uint64_t below)
@@ -197,14 +199,18 @@ static void evicting_put(enum vv_policy policy, bool hinted)
     us = median_us(ns, PUTS);
     high = high_us(ns, PUTS);
     failed |= us >= 20;
-    if (json)
-        printf("%s{\"policy\": \"%s\", \"hinted\": %s, \"median_us\": %.2f, \"p99_us\": %.2f}",
-               policy || hinted ? ", " : "", vv_policy_name(policy), hinted ? "true" : "false", us,
-               high);
-    else
+    if (json) {
+        json_object(&out, NULL);
+        json_text(&out, "policy", vv_policy_name(policy));
+        json_bool(&out, "hinted", hinted);
+        json_number(&out, "median_us", "%.2f", us);
+        json_number(&out, "p99_us", "%.2f", high);
+        json_close(&out);
+    } else {
         printf("put among %d fragments, %-9s %-8s median %6.2f us, 99%% %6.2f us%s\n", FRAGMENTS,
                vv_policy_name(policy), hinted ? "hinted" : "no hints", us, high,
                us < 20 ? "" : "   MISSED: 20");
+    }
 }
 
 /* ---- the length of the history ---- */
@@ -279,6 +285,21 @@ static void at_length(uint64_t length, struct cost *ret)
     close_core(&b);
 }
 
+static void print_cost(uint64_t versions, const struct cost *c)
+{
+    json_object(&out, NULL);
+    json_uint(&out, "versions", versions);
+    for (int k = 0; k < OP_KINDS; k++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "%s_us", op_names[k]);
+        json_number(&out, name, "%.3f", c->us[k]);
+    }
+    json_number(&out, "bytes", "%.0f", c->bytes);
+    json_number(&out, "hinted_bytes", "%.0f", c->hinted_bytes);
+    json_close(&out);
+}
+
 static void lengths(void)
 {
     static const uint64_t length[] = {1000, 10000, 100000, 1000000};
@@ -287,15 +308,14 @@ static void lengths(void)
 
     for (int i = 0; i < N; i++) {
         at_length(length[i], &cost[i]);
-        if (json)
-            printf("%s{\"versions\": %" PRIu64, i ? ", " : "", length[i]);
-        else
-            printf("%8" PRIu64 " versions:", length[i]);
+        if (json) {
+            print_cost(length[i], &cost[i]);
+            continue;
+        }
+        printf("%8" PRIu64 " versions:", length[i]);
         for (int k = 0; k < OP_KINDS; k++)
-            printf(json ? ", \"%s_us\": %.3f" : "  %s %.2f us", op_names[k], cost[i].us[k]);
-        printf(json ? ", \"bytes\": %.0f, \"hinted_bytes\": %.0f}"
-                    : "  %.0f bytes each, hinted %.0f\n",
-               cost[i].bytes, cost[i].hinted_bytes);
+            printf("  %s %.2f us", op_names[k], cost[i].us[k]);
+        printf("  %.0f bytes each, hinted %.0f\n", cost[i].bytes, cost[i].hinted_bytes);
     }
     for (int k = 0; k < OP_KINDS; k++)
         if (cost[N - 1].us[k] > 3 * cost[0].us[k] + 1) {
@@ -370,12 +390,16 @@ static void hints_that_stay(void)
 
     for (int k = 0; k < STAY_KINDS; k++) {
         with_hints((enum stay)k, us[k]);
-        if (json)
-            printf("%s{\"hints\": \"%s\", \"put_us\": %.2f, \"other_history_us\": %.2f}",
-                   k ? ", " : "", stay_names[k], us[k][0], us[k][1]);
-        else
+        if (json) {
+            json_object(&out, NULL);
+            json_text(&out, "hints", stay_names[k]);
+            json_number(&out, "put_us", "%.2f", us[k][0]);
+            json_number(&out, "other_history_us", "%.2f", us[k][1]);
+            json_close(&out);
+        } else {
             printf("put and discard, %d hints, %-28s %8.2f us, in another history %8.2f us\n",
                    k ? HINTS : 0, stay_names[k], us[k][0], us[k][1]);
+        }
         for (int i = 0; i < 2; i++)
             if (us[k][i] > 1.5 * us[STAY_NONE][i] + 0.5) {
                 failed = 1;
@@ -385,6 +409,18 @@ static void hints_that_stay(void)
     }
 }
 
+static void begin_list(const char *name)
+{
+    if (json)
+        json_array(&out, name);
+}
+
+static void end_list(void)
+{
+    if (json)
+        json_close(&out);
+}
+
 int main(int argc, char **argv)
 {
     json = argc == 2 && strcmp(argv[1], "--json") == 0;
@@ -392,18 +428,24 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_core_ops [--json]\n");
         return 2;
     }
+    out = json_begin(stdout, JSON_SPACED);
     if (json)
-        printf("{\"evicting_put\": [");
+        json_object(&out, NULL);
+    begin_list("evicting_put");
     for (int hinted = 0; hinted < 2; hinted++)
         for (int policy = 0; policy < VV_POLICY_COUNT; policy++)
             evicting_put((enum vv_policy)policy, hinted);
-    if (json)
-        printf("], \"history\": [");
+    end_list();
+    begin_list("history");
     lengths();
-    if (json)
-        printf("], \"hints_that_stay\": [");
+    end_list();
+    begin_list("hints_that_stay");
     hints_that_stay();
-    if (json)
-        printf("], \"missed\": %s}\n", failed ? "true" : "false");
+    end_list();
+    if (json) {
+        json_bool(&out, "missed", failed);
+        json_close(&out);
+        json_end(&out);
+    }
     return failed;
 }

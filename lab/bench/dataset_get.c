@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/common/json.h"
 #include "core/clock.h"
 #include "dataset/owner.h"
 
@@ -84,6 +85,7 @@ static int make_files(struct bench *b, const char *folder)
 
 int main(int argc, char **argv)
 {
+    struct json figures = json_begin(stdout, JSON_SPACED);
     struct vv_dataset_opts opts = {.capacity = (uint64_t)1 << 30};
     struct vv_owner_opts owner_opts = {0};
     struct vv_shared *shared = NULL;
@@ -108,8 +110,12 @@ int main(int argc, char **argv)
         goto out;
     (void)median_ns(&b, owned); /* brings them */
     open_ns = median_ns(&b, plain);
-    printf("{\"plain_open_ns\": %.0f, \"cache_get_ns\": %.0f, \"owner_get_ns\": %.0f}\n", open_ns,
-           median_ns(&b, cached), median_ns(&b, owned));
+    json_object(&figures, NULL);
+    json_number(&figures, "plain_open_ns", "%.0f", open_ns);
+    json_number(&figures, "cache_get_ns", "%.0f", median_ns(&b, cached));
+    json_number(&figures, "owner_get_ns", "%.0f", median_ns(&b, owned));
+    json_close(&figures);
+    json_end(&figures);
     rc = 0;
 out:
     vv_owner_free(b.owner);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/common/json.h"
 #include "core/clock.h"
 #include "dataset/node.h"
 
@@ -159,6 +160,7 @@ static double median(struct bench *b, const char *kind, bool plain, bool reads)
 
 int main(int argc, char **argv)
 {
+    struct json out = json_begin(stdout, JSON_SPACED);
     struct bench b = {.transport = VV_NET_TCP};
     double small, large, read_large, disk, kept, plain;
 
@@ -186,11 +188,16 @@ int main(int argc, char **argv)
     start(&b, argv[1], 0, 0); /* on disk: the first time they travel, and then never */
     disk = visit(&b, "large", false, false);
     stop(&b);
-    printf("{\"transport\": \"%s\", \"open_100k_us\": %.1f, \"open_4m_mb_s\": %.0f, "
-           "\"open_and_read_4m_mb_s\": %.0f, \"to_disk_4m_mb_s\": %.0f, \"kept_open_us\": %.1f, "
-           "\"plain_read_4m_mb_s\": %.0f}\n",
-           vv_net_transport_name(b.transport), small * 1e6, LARGE / large * 1e-6,
-           LARGE / read_large * 1e-6, LARGE / disk * 1e-6, kept * 1e6, LARGE / plain * 1e-6);
+    json_object(&out, NULL);
+    json_text(&out, "transport", vv_net_transport_name(b.transport));
+    json_number(&out, "open_100k_us", "%.1f", small * 1e6);
+    json_number(&out, "open_4m_mb_s", "%.0f", LARGE / large * 1e-6);
+    json_number(&out, "open_and_read_4m_mb_s", "%.0f", LARGE / read_large * 1e-6);
+    json_number(&out, "to_disk_4m_mb_s", "%.0f", LARGE / disk * 1e-6);
+    json_number(&out, "kept_open_us", "%.1f", kept * 1e6);
+    json_number(&out, "plain_read_4m_mb_s", "%.0f", LARGE / plain * 1e-6);
+    json_close(&out);
+    json_end(&out);
     free(b.buf);
     return 0;
 }

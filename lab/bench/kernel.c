@@ -32,6 +32,7 @@
 
 #include <varve/vector.h>
 
+#include "cli/common/json.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/crew.h"
@@ -281,14 +282,19 @@ static void measure(const char *name, const int *cpus, unsigned n, const char *c
 }
 
 /* A row as soon as it is known: the whole takes minutes on a slow disk. */
-static void print(const struct figure *f, bool first, bool json)
+static void print(const struct figure *f, bool first, struct json *out)
 {
-    if (json) {
-        printf("%s{\"mode\":\"%s\",\"threads\":%u,\"sweep_s\":%g,\"slowdown\":%g,\"noise\":%g,"
-               "\"helper_cpu_s\":%g,\"process_cpu_s\":%g,\"written_bytes\":%llu}",
-               first ? "[" : ",", f->name, f->threads, f->sweep_s, f->slowdown, f->noise,
-               (double)f->cpu_ns * 1e-9, (double)f->process_cpu_ns * 1e-9,
-               (unsigned long long)f->bytes);
+    if (out) {
+        json_object(out, NULL);
+        json_text(out, "mode", f->name);
+        json_uint(out, "threads", f->threads);
+        json_number(out, "sweep_s", "%g", f->sweep_s);
+        json_number(out, "slowdown", "%g", f->slowdown);
+        json_number(out, "noise", "%g", f->noise);
+        json_number(out, "helper_cpu_s", "%g", (double)f->cpu_ns * 1e-9);
+        json_number(out, "process_cpu_s", "%g", (double)f->process_cpu_ns * 1e-9);
+        json_uint(out, "written_bytes", f->bytes);
+        json_close(out);
     } else {
         if (first)
             printf("%-10s %8s %12s %10s %8s %12s %12s  %s\n", "", "threads", "sweep ms", "slowdown",
@@ -385,20 +391,25 @@ int main(int argc, char **argv)
     int cpus[THREADS_MAX];
     unsigned nr = 0;
     char last[256];
+    struct json out = json_begin(stdout, JSON_COMPACT);
     bool gate = false, json = false;
     parse(argc, argv, &gate, &json);
     unsigned n, left = processors(cpus, &n, last, sizeof(last));
     make_folder();
+    if (json)
+        json_array(&out, NULL);
     for (unsigned i = left > 0 ? 0 : 2; i < 3; i++) {
         if (i < 2)
             measure(i == 0 ? "spare" : "process", cpus, left, last, i == 1, &f[nr]);
         else
             measure("none", cpus, n, "any", false, &f[nr]);
-        print(&f[nr], nr == 0, json);
+        print(&f[nr], nr == 0, json ? &out : NULL);
         nr++;
     }
-    if (json)
-        printf("]\n");
+    if (json) {
+        json_close(&out);
+        json_end(&out);
+    }
     rmdir(folder);
     bool slow = nr == 3 && n >= 8 && f[0].slowdown >= 0.03 && f[0].slowdown > f[0].noise;
     if (gate && n < 8)

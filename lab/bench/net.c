@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/common/json.h"
 #include "core/clock.h"
 #include "net/net.h"
 
@@ -302,12 +303,20 @@ static double perftest(const struct conf *conf)
 
 static void report(const struct conf *conf, double ours, double theirs)
 {
-    printf("{\"transport\": \"%s\", \"bytes\": %" PRIu64 ", \"count\": %u, \"depth\": %u, "
-           "\"gb_per_s\": %.3f",
-           vv_net_transport_name(conf->transport), conf->size, conf->count, conf->depth, ours);
-    if (theirs > 0)
-        printf(", \"ucx_perftest_gb_per_s\": %.3f, \"ratio\": %.3f", theirs, ours / theirs);
-    printf("}\n");
+    struct json out = json_begin(stdout, JSON_SPACED);
+
+    json_object(&out, NULL);
+    json_text(&out, "transport", vv_net_transport_name(conf->transport));
+    json_uint(&out, "bytes", conf->size);
+    json_uint(&out, "count", conf->count);
+    json_uint(&out, "depth", conf->depth);
+    json_number(&out, "gb_per_s", "%.3f", ours);
+    if (theirs > 0) {
+        json_number(&out, "ucx_perftest_gb_per_s", "%.3f", theirs);
+        json_number(&out, "ratio", "%.3f", ours / theirs);
+    }
+    json_close(&out);
+    json_end(&out);
     fflush(stdout);
 }
 

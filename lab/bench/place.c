@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/common/json.h"
 #include "core/clock.h"
 #include "policy/place.h"
 
@@ -47,6 +48,7 @@ static int measure(enum vv_place_scheme scheme, uint32_t nr, bool weighted)
     static uint64_t up[NODES / 64];
     struct vv_place_opts opts = {.scheme = scheme};
     struct vv_place *p;
+    struct json out = json_begin(stdout, JSON_SPACED);
     uint64_t start;
     double made_ms;
 
@@ -62,10 +64,16 @@ static int measure(enum vv_place_scheme scheme, uint32_t nr, bool weighted)
     if (vv_place_new(&opts, nodes, nr, &p) < 0)
         return 1;
     made_ms = (double)(vv_now_ns() - start) / 1e6;
-    printf("{\"scheme\": \"%s\", \"nodes\": %u, \"weighted\": %s, \"made_ms\": %.2f, "
-           "\"owner_ns\": %.0f, \"one_down_ns\": %.0f, \"two_copies_ns\": %.0f}\n",
-           vv_place_scheme_name(scheme), nr, weighted ? "true" : "false", made_ms,
-           median_ns(p, NULL, 1), median_ns(p, up, 1), median_ns(p, NULL, 2));
+    json_object(&out, NULL);
+    json_text(&out, "scheme", vv_place_scheme_name(scheme));
+    json_uint(&out, "nodes", nr);
+    json_bool(&out, "weighted", weighted);
+    json_number(&out, "made_ms", "%.2f", made_ms);
+    json_number(&out, "owner_ns", "%.0f", median_ns(p, NULL, 1));
+    json_number(&out, "one_down_ns", "%.0f", median_ns(p, up, 1));
+    json_number(&out, "two_copies_ns", "%.0f", median_ns(p, NULL, 2));
+    json_close(&out);
+    json_end(&out);
     vv_place_free(p);
     return 0;
 }

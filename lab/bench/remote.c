@@ -36,6 +36,7 @@
 
 #include <varve/ckpt.h>
 
+#include "cli/common/json.h"
 #include "core/clock.h"
 #include "core/util.h"
 #include "tier/aio.h"
@@ -334,13 +335,18 @@ static double write_local(struct way *w, int nfiles)
 
 /* ---- the two measurements ---- */
 
+static struct json out;
+
 static double print_way(const char *name, const struct way *w, const double *plain)
 {
     double times = ratio(plain, w->blocked, nrounds);
-    printf(",\n  \"%s\": {\"blocked_ms\": %.3f, \"worst_ms\": %.3f, \"flush_ms\": %.3f, "
-           "\"times_less\": %.2f}",
-           name, median(w->blocked, nrounds), most(w->blocked, nrounds), median(w->flush, nrounds),
-           times);
+    json_gap(&out, "\n  ");
+    json_object(&out, name);
+    json_number(&out, "blocked_ms", "%.3f", median(w->blocked, nrounds));
+    json_number(&out, "worst_ms", "%.3f", most(w->blocked, nrounds));
+    json_number(&out, "flush_ms", "%.3f", median(w->flush, nrounds));
+    json_number(&out, "times_less", "%.2f", times);
+    json_close(&out);
     return times;
 }
 
@@ -367,15 +373,22 @@ static bool blocked(const char *shared, const char *local)
     check(varve_close(direct.ctx), "close");
     if (local)
         check(varve_close(via.ctx), "close");
-    printf(" \"blocked\": {\n  \"plain\": {\"blocked_ms\": %.3f, \"worst_ms\": %.3f}",
-           median(plain, nrounds), most(plain, nrounds));
+    json_gap(&out, "\n ");
+    json_object(&out, "blocked");
+    json_gap(&out, "\n  ");
+    json_object(&out, "plain");
+    json_number(&out, "blocked_ms", "%.3f", median(plain, nrounds));
+    json_number(&out, "worst_ms", "%.3f", most(plain, nrounds));
+    json_close(&out);
     double times = print_way("direct", &direct, plain);
     if (local) {
         double other = print_way("local", &via, plain);
         times = VV_MIN(times, other);
     }
-    printf(",\n  \"bar\": %.1f, \"met\": %s},\n", BAR_BLOCKED,
-           times >= BAR_BLOCKED ? "true" : "false");
+    json_gap(&out, "\n  ");
+    json_number(&out, "bar", "%.1f", BAR_BLOCKED);
+    json_bool(&out, "met", times >= BAR_BLOCKED);
+    json_close(&out);
     return times >= BAR_BLOCKED;
 }
 
@@ -392,12 +405,23 @@ static bool throughput(const char *folder)
     }
     check(varve_close(w.ctx), "close");
     double gb = (double)FILES * (double)bytes / 1e6, times = ratio(local, writes, nrounds);
-    printf(" \"throughput\": {\n"
-           "  \"writes\": {\"ms\": %.3f, \"gb_per_s\": %.3f},\n"
-           "  \"local\": {\"ms\": %.3f, \"gb_per_s\": %.3f, \"times_as_long\": %.3f},\n"
-           "  \"bar\": %.2f, \"met\": %s}}\n",
-           median(writes, nrounds), gb / median(writes, nrounds), median(local, nrounds),
-           gb / median(local, nrounds), times, BAR_LOCAL, times <= BAR_LOCAL ? "true" : "false");
+    json_gap(&out, "\n ");
+    json_object(&out, "throughput");
+    json_gap(&out, "\n  ");
+    json_object(&out, "writes");
+    json_number(&out, "ms", "%.3f", median(writes, nrounds));
+    json_number(&out, "gb_per_s", "%.3f", gb / median(writes, nrounds));
+    json_close(&out);
+    json_gap(&out, "\n  ");
+    json_object(&out, "local");
+    json_number(&out, "ms", "%.3f", median(local, nrounds));
+    json_number(&out, "gb_per_s", "%.3f", gb / median(local, nrounds));
+    json_number(&out, "times_as_long", "%.3f", times);
+    json_close(&out);
+    json_gap(&out, "\n  ");
+    json_number(&out, "bar", "%.2f", BAR_LOCAL);
+    json_bool(&out, "met", times <= BAR_LOCAL);
+    json_close(&out);
     return times <= BAR_LOCAL;
 }
 
@@ -435,9 +459,14 @@ int main(int argc, char **argv)
     mkdir(argv[1], 0777);
     if (local)
         mkdir(local, 0777);
-    printf("{\"mib\": %zu, \"rounds\": %d,\n", bytes >> 20, nrounds);
+    out = json_begin(stdout, JSON_SPACED);
+    json_object(&out, NULL);
+    json_uint(&out, "mib", bytes >> 20);
+    json_int(&out, "rounds", nrounds);
     bool met = blocked(argv[1], local);
     met &= throughput(local ? local : argv[1]);
+    json_close(&out);
+    json_end(&out);
     free(buf);
     free(back);
     return bars && !met ? 1 : 0;

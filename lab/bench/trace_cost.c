@@ -9,6 +9,7 @@
 
 #include <varve/trace.h>
 
+#include "cli/common/json.h"
 #include "core/clock.h"
 #include "trace/file.h"
 #include "trace/trace.h"
@@ -93,6 +94,7 @@ static int count(const char *path, uint64_t *ret_written, uint64_t *ret_lost)
 
 int main(void)
 {
+    struct json out;
     const char *tmp = getenv("TMPDIR");
     double empty = median_ns(empty_loop, BATCHES), clock = median_ns(clock_loop, BATCHES);
     double off, phase_off, on, phase_on, file, phase_file;
@@ -119,11 +121,21 @@ int main(void)
     unlink(path);
     if (rc)
         return 1;
-    printf("{\"events\": %d, \"loop_ns\": %.2f, \"clock_ns\": %.2f, \"off_ns\": %.2f, \"on_ns\": "
-           "%.2f, \"file_ns\": %.2f,\n \"phase_off_ns\": %.2f, \"phase_on_ns\": %.2f, "
-           "\"phase_file_ns\": %.2f, \"written\": %llu, \"lost\": %llu}\n",
-           BATCH * BATCHES, empty, clock, off - empty, on - empty, file - empty, phase_off - empty,
-           phase_on - empty, phase_file - empty, (unsigned long long)written,
-           (unsigned long long)lost);
+    out = json_begin(stdout, JSON_SPACED);
+    json_object(&out, NULL);
+    json_int(&out, "events", BATCH * BATCHES);
+    json_number(&out, "loop_ns", "%.2f", empty);
+    json_number(&out, "clock_ns", "%.2f", clock);
+    json_number(&out, "off_ns", "%.2f", off - empty);
+    json_number(&out, "on_ns", "%.2f", on - empty);
+    json_number(&out, "file_ns", "%.2f", file - empty);
+    json_gap(&out, "\n ");
+    json_number(&out, "phase_off_ns", "%.2f", phase_off - empty);
+    json_number(&out, "phase_on_ns", "%.2f", phase_on - empty);
+    json_number(&out, "phase_file_ns", "%.2f", phase_file - empty);
+    json_uint(&out, "written", written);
+    json_uint(&out, "lost", lost);
+    json_close(&out);
+    json_end(&out);
     return 0;
 }

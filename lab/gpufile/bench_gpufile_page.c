@@ -633,37 +633,36 @@ void gfb_print(const struct gfb *b)
 
 void gfb_print_json(const struct gfb *b)
 {
-    printf("{\"device\": ");
-    json_string(stdout, b->device_name);
-    printf(", \"emulated\": %s, \"kept_rows\": %zu, \"pull_bps\": ", b->emulated ? "true" : "false",
-           kept_rows(b));
-    json_number(stdout, b->rates.pull);
-    printf(", \"copy_bps\": ");
-    json_number(stdout, b->rates.copy);
-    printf(", \"pageable_bps\": ");
-    json_number(stdout, b->rates.pageable);
-    printf(", \"read_one_bps\": ");
-    json_number(stdout, b->rates.read_one);
-    printf(", \"rows\": [");
+    struct json j = json_begin(stdout, JSON_SPACED);
+
+    json_object(&j, NULL);
+    json_text(&j, "device", b->device_name);
+    json_bool(&j, "emulated", b->emulated);
+    json_uint(&j, "kept_rows", kept_rows(b));
+    json_real(&j, "pull_bps", b->rates.pull);
+    json_real(&j, "copy_bps", b->rates.copy);
+    json_real(&j, "pageable_bps", b->rates.pageable);
+    json_real(&j, "read_one_bps", b->rates.read_one);
+    json_array(&j, "rows");
     for (size_t i = 0; i < b->rows.nr; i++) {
         const struct gfb_row *r = &b->rows.row[i];
 
-        printf("%s\n  {\"part\": ", i ? "," : "");
-        json_string(stdout, r->part);
-        printf(", \"group\": ");
-        json_string(stdout, r->group);
-        printf(", \"mode\": ");
-        json_string(stdout, r->mode);
-        printf(", \"cold\": %s, \"bytes\": %" PRIu64 ", \"gbps\": ", r->cold ? "true" : "false",
-               r->bytes);
-        json_number(stdout, gfb_gbps(r));
-        printf(", \"predicted_gbps\": ");
-        json_number(stdout, predicted_gbps(r));
-        printf(", \"total_s\": ");
-        json_number(stdout, r->total_s);
-        printf(", \"wrong\": %" PRIu64 ", \"error\": ", r->wrong);
-        json_string(stdout, r->text);
-        printf("}");
+        json_gap(&j, "\n  ");
+        json_object(&j, NULL);
+        json_text(&j, "part", r->part);
+        json_text(&j, "group", r->group);
+        json_text(&j, "mode", r->mode);
+        json_bool(&j, "cold", r->cold);
+        json_uint(&j, "bytes", r->bytes);
+        json_real(&j, "gbps", gfb_gbps(r));
+        json_real(&j, "predicted_gbps", predicted_gbps(r));
+        json_real(&j, "total_s", r->total_s);
+        json_uint(&j, "wrong", r->wrong);
+        json_text(&j, "error", r->text);
+        json_close(&j);
     }
-    printf("\n]}\n");
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }

@@ -353,53 +353,66 @@ static void print_table(const struct result *x)
         print_times(r);
 }
 
-static void number(const char *name, double value)
+static void print_json_way(struct json *j, const struct ooc_way *w)
 {
-    printf(",\"%s\":", name);
-    json_number(stdout, value);
+    json_object(j, NULL);
+    json_text(j, "way", w->name);
+    if (w->skipped[0]) {
+        json_text(j, "skipped", w->skipped);
+        json_close(j);
+        return;
+    }
+    json_bool(j, "same", w->same);
+    json_uint(j, "slots", w->slots);
+    json_uint(j, "bytes", w->bytes);
+    json_uint(j, "missed", w->missed);
+    json_uint(j, "ahead", w->ahead);
+    json_uint(j, "evicted", w->evicted);
+    json_uint(j, "rounds", w->rounds);
+    json_uint(j, "undone", w->undone);
+    json_uint(j, "from_host", w->from_host);
+    json_uint(j, "host_items", w->host_items);
+    json_uint(j, "moved_bytes", w->moved_bytes);
+    json_real(j, "seconds", w->seconds);
+    json_real(j, "management_s", w->management_s);
+    json_real(j, "moving_s", w->moving_s);
+    json_real(j, "launching_s", w->launching_s);
+    json_real(j, "waiting_s", w->waiting_s);
+    json_real(j, "utilisation", w->utilisation);
+    json_close(j);
 }
 
 static void print_json(const struct result *x)
 {
     const struct ooc_report *r = &x->r;
+    struct json j = json_begin(stdout, JSON_COMPACT);
 
-    if (x->o->tables)
-        printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"tables\":%" PRIu64 ",\"items\":%" PRIu64
-               ",\"tables_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"least_bytes\":%" PRIu64,
-               r->device, x->o->survey.seed, r->tables, r->items, r->data_bytes, r->cache_bytes,
-               r->least_bytes);
-    else
-        printf("{\"device\":\"%s\",\"seed\":%" PRIu64 ",\"points\":%u,\"steps\":%u,\"edge\":%u,"
-               "\"volume_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64 ",\"touched_bytes\":%" PRIu64
-               ",\"least_bytes\":%" PRIu64,
-               r->device, x->o->wave.seed, x->o->wave.points, x->o->wave.steps, x->o->wave.edge,
-               r->data_bytes, r->cache_bytes, r->touched_bytes, r->least_bytes);
-    number("link_bps", r->link_bps);
-    number("bound_s", r->bound_s);
-    printf(",\"ways\":[");
-    for (size_t i = 0; i < r->nr_ways; i++) {
-        const struct ooc_way *w = &r->ways[i];
-
-        printf("%s{\"way\":\"%s\"", i ? "," : "", w->name);
-        if (w->skipped[0]) {
-            printf(",\"skipped\":\"%s\"}", w->skipped);
-            continue;
-        }
-        printf(",\"same\":%s,\"slots\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"missed\":%" PRIu64
-               ",\"ahead\":%" PRIu64 ",\"evicted\":%" PRIu64 ",\"rounds\":%" PRIu64
-               ",\"undone\":%" PRIu64 ",\"from_host\":%" PRIu64 ",\"host_items\":%" PRIu64
-               ",\"moved_bytes\":%" PRIu64,
-               w->same ? "true" : "false", w->slots, w->bytes, w->missed, w->ahead, w->evicted,
-               w->rounds, w->undone, w->from_host, w->host_items, w->moved_bytes);
-        number("seconds", w->seconds);
-        number("management_s", w->management_s);
-        number("moving_s", w->moving_s);
-        number("launching_s", w->launching_s);
-        number("waiting_s", w->waiting_s);
-        number("utilisation", w->utilisation);
-        printf("}");
+    json_object(&j, NULL);
+    json_text(&j, "device", r->device);
+    if (x->o->tables) {
+        json_uint(&j, "seed", x->o->survey.seed);
+        json_uint(&j, "tables", r->tables);
+        json_uint(&j, "items", r->items);
+        json_uint(&j, "tables_bytes", r->data_bytes);
+        json_uint(&j, "cache_bytes", r->cache_bytes);
+    } else {
+        json_uint(&j, "seed", x->o->wave.seed);
+        json_uint(&j, "points", x->o->wave.points);
+        json_uint(&j, "steps", x->o->wave.steps);
+        json_uint(&j, "edge", x->o->wave.edge);
+        json_uint(&j, "volume_bytes", r->data_bytes);
+        json_uint(&j, "cache_bytes", r->cache_bytes);
+        json_uint(&j, "touched_bytes", r->touched_bytes);
     }
-    printf("]}\n");
+    json_uint(&j, "least_bytes", r->least_bytes);
+    json_real(&j, "link_bps", r->link_bps);
+    json_real(&j, "bound_s", r->bound_s);
+    json_array(&j, "ways");
+    for (size_t i = 0; i < r->nr_ways; i++)
+        print_json_way(&j, &r->ways[i]);
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 static int write_rows(FILE *f, const struct result *x)

@@ -472,77 +472,79 @@ static void print_table(const void *result)
         "while it ran.\n");
 }
 
-static void json_rate(const char *name, const struct ooc_rate *r)
+static void json_rate(struct json *j, const char *name, const struct ooc_rate *r)
 {
-    printf(",\"%s\":{\"write\":", name);
-    json_number(stdout, r->write);
-    printf(",\"read\":");
-    json_number(stdout, r->read);
-    printf("}");
+    json_object(j, name);
+    json_real(j, "write", r->write);
+    json_real(j, "read", r->read);
+    json_close(j);
 }
 
-static void json_field(const char *name, double x)
+static void json_run(struct json *j, const char *name, const struct ooc_run *r)
 {
-    printf(",\"%s\":", name);
-    json_number(stdout, x);
+    json_object(j, name);
+    json_uint(j, "verified_bytes", r->bytes);
+    json_uint(j, "wrong_bytes", r->wrong_bytes);
+    json_real(j, "wall_s", r->wall_s);
+    json_real(j, "kernel_s", r->kernel_s);
+    json_real(j, "write_s", r->write_s);
+    json_real(j, "read_s", r->read_s);
+    json_close(j);
 }
 
-static void json_run(const char *name, const struct ooc_run *r)
+static void json_row(struct json *j, const struct ooc_row *row)
 {
-    printf(",\"%s\":{\"verified_bytes\":%" PRIu64 ",\"wrong_bytes\":%" PRIu64, name, r->bytes,
-           r->wrong_bytes);
-    json_field("wall_s", r->wall_s);
-    json_field("kernel_s", r->kernel_s);
-    json_field("write_s", r->write_s);
-    json_field("read_s", r->read_s);
-    printf("}");
-}
-
-static void json_row(const struct ooc_row *row)
-{
-    printf("{\"ratio\":%" PRIu64 ",\"records\":%" PRIu64 ",\"fast_limit_bytes\":%" PRIu64
-           ",\"fast_peak_bytes\":%" PRIu64 ",\"moved_down_bytes\":%" PRIu64
-           ",\"moved_up_bytes\":%" PRIu64 ",\"slow_written_bytes\":%" PRIu64,
-           row->plan.ratio, row->plan.records, row->varve.fast_limit_bytes,
-           row->varve.fast_peak_bytes, row->varve.down_bytes, row->varve.up_bytes,
-           row->varve.slow_written_bytes);
-    json_field("expected_speedup", row->expected.speedup);
-    json_field("expected_speedup_measured", row->measured.speedup);
-    json_field("actual_speedup", actual(row));
-    json_field("fast_speedup", row->slow.wall_s / row->fast.wall_s);
-    json_field("expected_blocked_s", row->expected.blocked_s);
-    json_field("blocked_s", ooc_blocked_s(&row->varve));
-    json_field("blocked_share", share_blocked(row));
-    printf(",\"hides\":%s", row->expected.hides ? "true" : "false");
-    json_rate("start_fast", &row->start.fast);
-    json_rate("start_slow", &row->start.slow);
-    json_rate("running_fast", &row->varve.fast);
-    json_rate("running_slow", &row->varve.slow);
-    json_run("direct_slow", &row->slow);
-    json_run("direct_fast", &row->fast);
-    json_run("varve", &row->varve);
-    printf("}");
+    json_gap(j, "\n");
+    json_object(j, NULL);
+    json_uint(j, "ratio", row->plan.ratio);
+    json_uint(j, "records", row->plan.records);
+    json_uint(j, "fast_limit_bytes", row->varve.fast_limit_bytes);
+    json_uint(j, "fast_peak_bytes", row->varve.fast_peak_bytes);
+    json_uint(j, "moved_down_bytes", row->varve.down_bytes);
+    json_uint(j, "moved_up_bytes", row->varve.up_bytes);
+    json_uint(j, "slow_written_bytes", row->varve.slow_written_bytes);
+    json_real(j, "expected_speedup", row->expected.speedup);
+    json_real(j, "expected_speedup_measured", row->measured.speedup);
+    json_real(j, "actual_speedup", actual(row));
+    json_real(j, "fast_speedup", row->slow.wall_s / row->fast.wall_s);
+    json_real(j, "expected_blocked_s", row->expected.blocked_s);
+    json_real(j, "blocked_s", ooc_blocked_s(&row->varve));
+    json_real(j, "blocked_share", share_blocked(row));
+    json_bool(j, "hides", row->expected.hides);
+    json_rate(j, "start_fast", &row->start.fast);
+    json_rate(j, "start_slow", &row->start.slow);
+    json_rate(j, "running_fast", &row->varve.fast);
+    json_rate(j, "running_slow", &row->varve.slow);
+    json_run(j, "direct_slow", &row->slow);
+    json_run(j, "direct_fast", &row->fast);
+    json_run(j, "varve", &row->varve);
+    json_close(j);
 }
 
 static void print_json(const void *result)
 {
     const struct ooc_rows *r = result;
     const struct ooc_plan *p = &r->o->plan;
+    struct json j = json_begin(stdout, JSON_COMPACT);
 
-    printf("{\"pattern\":\"%s\",\"record_bytes\":%" PRIu64 ",\"steps\":%" PRIu64
-           ",\"host_bytes\":%" PRIu64 ",\"part\":%" PRIu64 ",\"order\":\"%s\"",
-           pattern_names[r->o->pattern], p->record_bytes, p->steps, r->o->host_cache, r->o->part,
-           p->lifo ? "lifo" : "fifo");
-    json_field("step_s", p->step_s);
-    json_field("copy", p->copy);
-    json_rate("fast", &p->fast);
-    json_rate("slow", &p->slow);
-    printf(",\"rows\":[");
-    for (size_t i = 0; i < r->nr; i++) {
-        printf("%s\n", i ? "," : "");
-        json_row(&r->row[i]);
-    }
-    printf("\n]}\n");
+    json_object(&j, NULL);
+    json_text(&j, "pattern", pattern_names[r->o->pattern]);
+    json_uint(&j, "record_bytes", p->record_bytes);
+    json_uint(&j, "steps", p->steps);
+    json_uint(&j, "host_bytes", r->o->host_cache);
+    json_uint(&j, "part", r->o->part);
+    json_text(&j, "order", p->lifo ? "lifo" : "fifo");
+    json_real(&j, "step_s", p->step_s);
+    json_real(&j, "copy", p->copy);
+    json_rate(&j, "fast", &p->fast);
+    json_rate(&j, "slow", &p->slow);
+    json_array(&j, "rows");
+    for (size_t i = 0; i < r->nr; i++)
+        json_row(&j, &r->row[i]);
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 static int print_csv(FILE *f, const void *result)

@@ -541,7 +541,6 @@ static int run_all(struct paper *paper)
 static int conclude(const struct paper *paper)
 {
     size_t count[PAPER_FAILED + 1] = {0};
-    const char *comma = "";
 
     for (size_t i = 0; i < paper->nr_runs; i++)
         count[paper->runs[i].status]++;
@@ -552,19 +551,23 @@ static int conclude(const struct paper *paper)
                count[PAPER_OK], count[PAPER_DOUBTFUL], count[PAPER_FAILED], count[PAPER_TO_DO],
                paper->elapsed_s, paper->opts.out);
     } else {
-        printf("{\"command\":\"bench paper\",\"out\":");
-        json_string(stdout, paper->opts.out);
-        printf(",\"ok\":%zu,\"doubtful\":%zu,\"failed\":%zu,\"not_run\":%zu,\"elapsed_s\":",
-               count[PAPER_OK], count[PAPER_DOUBTFUL], count[PAPER_FAILED], count[PAPER_TO_DO]);
-        json_number(stdout, paper->elapsed_s);
-        printf(",\"figures\":[");
-        for (int i = 0; i < PAPER_FIGURE_NR; i++) {
-            if (!(paper->opts.figures & 1u << i))
-                continue;
-            printf("%s\"%s\"", comma, paper_figures[i].id);
-            comma = ",";
-        }
-        printf("]}\n");
+        struct json j = json_begin(stdout, JSON_COMPACT);
+
+        json_object(&j, NULL);
+        json_text(&j, "command", "bench paper");
+        json_text(&j, "out", paper->opts.out);
+        json_uint(&j, "ok", count[PAPER_OK]);
+        json_uint(&j, "doubtful", count[PAPER_DOUBTFUL]);
+        json_uint(&j, "failed", count[PAPER_FAILED]);
+        json_uint(&j, "not_run", count[PAPER_TO_DO]);
+        json_real(&j, "elapsed_s", paper->elapsed_s);
+        json_array(&j, "figures");
+        for (int i = 0; i < PAPER_FIGURE_NR; i++)
+            if (paper->opts.figures & 1u << i)
+                json_text(&j, NULL, paper_figures[i].id);
+        json_close(&j);
+        json_close(&j);
+        json_end(&j);
     }
     return count[PAPER_DOUBTFUL] || count[PAPER_FAILED] || paper->scale_text[0] ? CLI_FAILED
                                                                                 : CLI_OK;

@@ -186,7 +186,7 @@ int paper_spawn(const char *program, char *const *argv, double limit_s, int *ret
 /* ---- reading JSON ---- */
 
 /* What follows "name":, or NULL. */
-static const char *json_at(const char *text, const char *name)
+static const char *find_key(const char *text, const char *name)
 {
     char key[64];
     const char *at;
@@ -197,9 +197,9 @@ static const char *json_at(const char *text, const char *name)
 }
 
 /* NAN: there is none, or null. */
-static double json_double(const char *text, const char *name)
+static double find_double(const char *text, const char *name)
 {
-    const char *at = json_at(text, name);
+    const char *at = find_key(text, name);
     char *end;
     double v;
 
@@ -211,15 +211,15 @@ static double json_double(const char *text, const char *name)
 
 static bool json_true(const char *text, const char *name)
 {
-    const char *at = json_at(text, name);
+    const char *at = find_key(text, name);
 
     return at && strncmp(at, "true", 4) == 0;
 }
 
 /* A string, cut to its buffer; empty when there is none. Escapes are those of cli/common/json.c. */
-static void json_text(const char *text, const char *name, char *buf, size_t size)
+static void find_text(const char *text, const char *name, char *buf, size_t size)
 {
-    const char *at = json_at(text, name);
+    const char *at = find_key(text, name);
     size_t n = 0;
 
     buf[0] = '\0';
@@ -241,7 +241,7 @@ static void json_text(const char *text, const char *name, char *buf, size_t size
 /* The numbers of an array. NULL and 0 when there is none; -ENOMEM. */
 static int json_doubles(const char *text, const char *name, double **ret_values, size_t *ret_nr)
 {
-    const char *at = json_at(text, name);
+    const char *at = find_key(text, name);
     size_t n = 0, cap = 0;
     double *values = NULL;
 
@@ -426,31 +426,31 @@ static void reset_result(struct paper_run *r)
 /* Fills the run in from what it printed; false: that is no result. -ENOMEM. */
 static int read_result(const char *json, struct paper_run *r, bool *ret_found)
 {
-    const char *processes = json_at(json, "processes");
-    double bytes = json_double(processes, "get_bytes");
+    const char *processes = find_key(json, "processes");
+    double bytes = find_double(processes, "get_bytes");
     size_t nr_distances = 0;
     int rc;
 
     *ret_found = false;
-    if (!processes || !isfinite(json_double(json, "checkpoint_gbps")) ||
-        !isfinite(json_double(json, "restore_gbps")))
+    if (!processes || !isfinite(find_double(json, "checkpoint_gbps")) ||
+        !isfinite(find_double(json, "restore_gbps")))
         return 0;
     r->get_bytes = isfinite(bytes) ? (uint64_t)bytes : 0;
-    r->checkpoint_gbps = json_double(json, "checkpoint_gbps");
-    r->restore_gbps = json_double(json, "restore_gbps");
-    r->blocked_checkpoint_s = json_double(json, "blocked_checkpoint_s");
-    r->blocked_restore_s = json_double(json, "blocked_restore_s");
-    r->prefetch_distance = json_double(json, "prefetch_distance_mean");
-    r->utilisation = json_double(json, "utilisation");
-    r->wait_s = json_double(json, "wait_s");
-    r->wall_s = json_double(json, "wall_s");
-    r->bound_ratio = json_double(json, "bound_ratio");
-    r->first_utilisation = json_double(json, "first_tier_utilisation");
-    r->ready_s = json_double(json, "ready_s");
-    r->host_ready_s = json_double(json, "host_ready_s");
-    r->expected_checkpoint_s = json_double(json, "expected_checkpoint_s");
-    r->expected_restore_s = json_double(json, "expected_restore_s");
-    json_text(json, "failure", r->text, sizeof(r->text));
+    r->checkpoint_gbps = find_double(json, "checkpoint_gbps");
+    r->restore_gbps = find_double(json, "restore_gbps");
+    r->blocked_checkpoint_s = find_double(json, "blocked_checkpoint_s");
+    r->blocked_restore_s = find_double(json, "blocked_restore_s");
+    r->prefetch_distance = find_double(json, "prefetch_distance_mean");
+    r->utilisation = find_double(json, "utilisation");
+    r->wait_s = find_double(json, "wait_s");
+    r->wall_s = find_double(json, "wall_s");
+    r->bound_ratio = find_double(json, "bound_ratio");
+    r->first_utilisation = find_double(json, "first_tier_utilisation");
+    r->ready_s = find_double(json, "ready_s");
+    r->host_ready_s = find_double(json, "host_ready_s");
+    r->expected_checkpoint_s = find_double(json, "expected_checkpoint_s");
+    r->expected_restore_s = find_double(json, "expected_restore_s");
+    find_text(json, "failure", r->text, sizeof(r->text));
     if (!json_true(json, "verified")) {
         r->status = PAPER_FAILED;
         if (!r->text[0])

@@ -192,20 +192,23 @@ static int parse(int argc, char **argv, struct where_opts *o)
     return -1;
 }
 
-static void print_names(const struct cluster *c, const uint32_t *nodes, uint32_t n, bool json)
+static void print_names(const struct cluster *c, const uint32_t *nodes, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        if (json) {
-            fputs(i ? "," : "", stdout);
-            json_string(stdout, c->names[nodes[i]]);
-        } else {
-            printf("%s%s", i ? ", " : "", c->names[nodes[i]]);
-        }
-    }
+    for (uint32_t i = 0; i < n; i++)
+        printf("%s%s", i ? ", " : "", c->names[nodes[i]]);
+}
+
+static void json_names(struct json *j, const char *key, const struct cluster *c,
+                       const uint32_t *nodes, uint32_t n)
+{
+    json_array(j, key);
+    for (uint32_t i = 0; i < n; i++)
+        json_text(j, NULL, c->names[nodes[i]]);
+    json_close(j);
 }
 
 static void print_path(const struct where_opts *o, const struct vv_place *map, const char *path,
-                       bool first)
+                       struct json *j)
 {
     const struct cluster *c = &o->cluster;
     uint64_t key = vv_place_key(path, strlen(path));
@@ -218,20 +221,35 @@ static void print_path(const struct where_opts *o, const struct vv_place *map, c
         vv_place_set_add(c->up, now[0]);
     }
     if (o->json) {
-        printf("%s\n{\"path\":", first ? "" : ",");
-        json_string(stdout, path);
-        printf(",\"key\":\"%016" PRIx64 "\",\"nodes\":[", key);
-        print_names(c, now, n, true);
-        printf("],\"without_the_first\":[");
-        print_names(c, then, m, true);
-        printf("]}");
+        json_gap(j, "\n");
+        json_object(j, NULL);
+        json_text(j, "path", path);
+        json_textf(j, "key", "%016" PRIx64, key);
+        json_names(j, "nodes", c, now, n);
+        json_names(j, "without_the_first", c, then, m);
+        json_close(j);
         return;
     }
     printf("%s: ", path);
-    print_names(c, now, n, false);
+    print_names(c, now, n);
     printf(n ? "; if %s failed: " : "nowhere, no node is up", n ? c->names[now[0]] : "");
-    print_names(c, then, m, false);
+    print_names(c, then, m);
     printf(n && !m ? "nowhere\n" : "\n");
+}
+
+static void print_paths(const struct where_opts *o, const struct vv_place *map, int n, char **paths)
+{
+    struct json j = json_begin(stdout, JSON_COMPACT);
+
+    if (o->json)
+        json_array(&j, NULL);
+    for (int i = 0; i < n; i++)
+        print_path(o, map, paths[i], &j);
+    if (!o->json)
+        return;
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_end(&j);
 }
 
 int lab_ring_where(int argc, char **argv)
@@ -252,12 +270,8 @@ int lab_ring_where(int argc, char **argv)
             fprintf(stderr, COMMAND ": %s\n", strerror(-rc));
         status = rc < 0 ? CLI_USAGE : CLI_OK;
     }
-    for (int i = optind; map && i < argc; i++) {
-        fputs(o.json && i == optind ? "[" : "", stdout);
-        print_path(&o, map, argv[i], i == optind);
-    }
-    if (map && o.json)
-        printf("\n]\n");
+    if (map)
+        print_paths(&o, map, argc - optind, argv + optind);
     vv_place_free(map);
     free(c->names);
     free(c->nodes);

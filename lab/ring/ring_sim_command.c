@@ -250,24 +250,26 @@ static int print_csv(FILE *f, const void *arg)
 static void print_json(const void *result)
 {
     const struct rows *r = result;
-    putchar('[');
+    struct json j = json_begin(stdout, JSON_COMPACT);
+
+    json_array(&j, NULL);
     for (size_t i = 0; i < r->nr; i++) {
         const struct ring_sim_result *x = &r->row[i];
 
-        printf("%s\n{\"scheme\":\"%s\",\"vnodes\":%" PRIu32 ",\"receivers_mean\":", i ? "," : "",
-               vv_place_scheme_name(x->scheme), x->vnodes);
-        json_number(stdout, x->receivers_mean);
-        printf(",\"receivers_sd\":");
-        json_number(stdout, x->receivers_sd);
-        printf(",\"files_per_receiver_mean\":");
-        json_number(stdout, x->files_per_receiver_mean);
-        printf(",\"max_over_mean\":");
-        json_number(stdout, x->max_over_mean);
-        printf(",\"healthy_moved_fraction\":");
-        json_number(stdout, x->healthy_moved_fraction);
-        putchar('}');
+        json_gap(&j, "\n");
+        json_object(&j, NULL);
+        json_text(&j, "scheme", vv_place_scheme_name(x->scheme));
+        json_uint(&j, "vnodes", x->vnodes);
+        json_real(&j, "receivers_mean", x->receivers_mean);
+        json_real(&j, "receivers_sd", x->receivers_sd);
+        json_real(&j, "files_per_receiver_mean", x->files_per_receiver_mean);
+        json_real(&j, "max_over_mean", x->max_over_mean);
+        json_real(&j, "healthy_moved_fraction", x->healthy_moved_fraction);
+        json_close(&j);
     }
-    printf("\n]\n");
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_end(&j);
 }
 
 /* Three panels, one bar to a row in each. */

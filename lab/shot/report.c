@@ -297,111 +297,102 @@ void shot_report_print(FILE *f, const struct shot_report *r)
     }
 }
 
-static void json_field(FILE *f, const char *name, double value)
+static void json_reals(struct json *j, const char *name, const double *x, size_t n)
 {
-    fprintf(f, ",\"%s\":", name);
-    json_number(f, value);
+    json_array(j, name);
+    for (size_t i = 0; i < n; i++)
+        json_real(j, NULL, x[i]);
+    json_close(j);
 }
 
-static void json_array(FILE *f, const char *name, const double *x, size_t n)
+static void json_machine(struct json *j, const struct shot_machine *m)
 {
-    fprintf(f, ",\"%s\":[", name);
-    for (size_t i = 0; i < n; i++) {
-        if (i)
-            fputc(',', f);
-        json_number(f, x[i]);
-    }
-    fputc(']', f);
-}
-
-static void json_machine(FILE *f, const struct shot_machine *m)
-{
-    fprintf(f,
-            ",\"machine\":{\"has_device\":%s,\"has_disk\":%s,\"device_bytes\":%" PRIu64
-            ",\"host_bytes\":%" PRIu64 ",\"staging_bytes\":%" PRIu64,
-            m->has_device ? "true" : "false", m->has_disk ? "true" : "false", m->device_bytes,
-            m->host_bytes, m->staging_bytes);
+    json_object(j, "machine");
+    json_bool(j, "has_device", m->has_device);
+    json_bool(j, "has_disk", m->has_disk);
+    json_uint(j, "device_bytes", m->device_bytes);
+    json_uint(j, "host_bytes", m->host_bytes);
+    json_uint(j, "staging_bytes", m->staging_bytes);
     for (int h = 0; h < SHOT_HOP_NR; h++) {
         char name[32];
 
         snprintf(name, sizeof(name), "%s_bps", shot_hop_name((enum shot_hop)h));
-        json_field(f, name, m->rate[h]);
+        json_real(j, name, m->rate[h]);
     }
-    fputc('}', f);
+    json_close(j);
 }
 
-static void json_proc(FILE *f, const struct shot_report *r, const struct shot_proc *p)
+static void json_proc(struct json *j, const struct shot_report *r, const struct shot_proc *p)
 {
-    fprintf(f, "{\"put_bytes\":%" PRIu64 ",\"get_bytes\":%" PRIu64 ",\"verified\":%s", p->put_bytes,
-            p->get_bytes, p->verified ? "true" : "false");
-    json_field(f, "blocked_checkpoint_s", p->blocked_checkpoint_s);
-    json_field(f, "blocked_restore_s", p->blocked_restore_s);
-    json_field(f, "bound_s", p->bound.total_s);
-    json_field(f, "bound_copy_s", p->bound.copy_s);
-    json_field(f, "bound_write_s", p->bound.write_s);
-    json_field(f, "bound_restore_s", p->bound.restore_s);
-    json_field(f, "bound_cross_s", p->bound.cross_s);
-    json_field(f, "wall_s", p->wall_s);
-    json_field(f, "wait_s", p->wait_s);
-    json_field(f, "barrier_s", p->barrier_s);
-    json_field(f, "utilisation", p->utilisation);
-    json_array(f, "checkpoint_blocked_s", p->put_blocked_s, r->nr_puts);
-    json_array(f, "restore_blocked_s", p->get_blocked_s, r->nr_gets);
-    fprintf(f, ",\"prefetch_distance\":[");
+    json_object(j, NULL);
+    json_uint(j, "put_bytes", p->put_bytes);
+    json_uint(j, "get_bytes", p->get_bytes);
+    json_bool(j, "verified", p->verified);
+    json_real(j, "blocked_checkpoint_s", p->blocked_checkpoint_s);
+    json_real(j, "blocked_restore_s", p->blocked_restore_s);
+    json_real(j, "bound_s", p->bound.total_s);
+    json_real(j, "bound_copy_s", p->bound.copy_s);
+    json_real(j, "bound_write_s", p->bound.write_s);
+    json_real(j, "bound_restore_s", p->bound.restore_s);
+    json_real(j, "bound_cross_s", p->bound.cross_s);
+    json_real(j, "wall_s", p->wall_s);
+    json_real(j, "wait_s", p->wait_s);
+    json_real(j, "barrier_s", p->barrier_s);
+    json_real(j, "utilisation", p->utilisation);
+    json_reals(j, "checkpoint_blocked_s", p->put_blocked_s, r->nr_puts);
+    json_reals(j, "restore_blocked_s", p->get_blocked_s, r->nr_gets);
+    json_array(j, "prefetch_distance");
     for (size_t g = 0; g < r->nr_gets; g++)
-        fprintf(f, "%s%" PRIu32, g ? "," : "", p->distance[g]);
-    fprintf(f, "]}");
+        json_uint(j, NULL, p->distance[g]);
+    json_close(j);
+    json_close(j);
+}
+
+/* Figures that are 0 when they are not known. */
+static void json_known(struct json *j, const char *name, double value)
+{
+    json_real(j, name, value > 0 ? value : NAN);
 }
 
 void shot_report_print_json(FILE *f, const struct shot_report *r)
 {
+    struct json j = json_begin(f, JSON_COMPACT);
     char err[256];
     int rc = shot_report_check(r, err, sizeof(err));
 
-    fprintf(f, "{\"command\":");
-    json_string(f, r->command);
-    json_field(f, "checkpoint_gbps", r->checkpoint_gbps);
-    json_field(f, "restore_gbps", r->restore_gbps);
-    json_field(f, "blocked_checkpoint_s", r->blocked_checkpoint_s);
-    json_field(f, "blocked_restore_s", r->blocked_restore_s);
-    json_field(f, "bound_s", has_bound(r) ? r->bound_s : NAN);
-    json_field(f, "bound_ratio", has_bound(r) ? r->bound_ratio : NAN);
-    json_field(f, "prefetch_distance_mean", r->prefetch_distance_mean);
-    json_field(f, "utilisation", r->utilisation);
-    json_field(f, "first_tier_utilisation", r->first_utilisation > 0 ? r->first_utilisation : NAN);
-    json_field(f, "open_s", r->open_s > 0 ? r->open_s : NAN);
-    json_field(f, "ready_s", r->ready_s > 0 ? r->ready_s : NAN);
-    json_field(f, "host_ready_s", r->host_ready_s > 0 ? r->host_ready_s : NAN);
-    json_field(f, "expected_checkpoint_s", r->expected.known ? r->expected_checkpoint_s : NAN);
-    json_field(f, "expected_restore_s", r->expected.known ? r->expected_restore_s : NAN);
-    json_field(f, "speedup", r->speedup > 0 ? r->speedup : NAN);
-    json_field(f, "expected_speedup", r->speedup > 0 ? r->expected_speedup : NAN);
-    json_field(f, "expected_speedup_running",
-               r->expected_speedup_running > 0 ? r->expected_speedup_running : NAN);
-    fprintf(f, ",\"expected_by\":");
-    if (r->expected.known)
-        json_string(f, r->expected.text);
-    else
-        fputs("null", f);
-    fprintf(f, ",\"verified\":%s,\"void\":%s", r->verified ? "true" : "false",
-            r->is_void ? "true" : "false");
-    json_field(f, "wall_s", r->wall_s);
-    json_field(f, "wait_s", r->wait_s);
-    json_field(f, "barrier_s", r->barrier_s);
-    json_field(f, "interval_s", (double)r->interval_ns / 1e9);
-    fprintf(f, ",\"failure\":");
-    if (rc < 0)
-        json_string(f, err);
-    else
-        fputs("null", f);
-    fprintf(f, ",\"options\":");
-    shot_opts_print_json(f, &r->opts);
-    json_machine(f, &r->machine);
-    fprintf(f, ",\"processes\":[");
-    for (uint32_t i = 0; i < r->nr_procs; i++) {
-        if (i)
-            fputc(',', f);
-        json_proc(f, r, &r->procs[i]);
-    }
-    fprintf(f, "]}\n");
+    json_object(&j, NULL);
+    json_text(&j, "command", r->command);
+    json_real(&j, "checkpoint_gbps", r->checkpoint_gbps);
+    json_real(&j, "restore_gbps", r->restore_gbps);
+    json_real(&j, "blocked_checkpoint_s", r->blocked_checkpoint_s);
+    json_real(&j, "blocked_restore_s", r->blocked_restore_s);
+    json_real(&j, "bound_s", has_bound(r) ? r->bound_s : NAN);
+    json_real(&j, "bound_ratio", has_bound(r) ? r->bound_ratio : NAN);
+    json_real(&j, "prefetch_distance_mean", r->prefetch_distance_mean);
+    json_real(&j, "utilisation", r->utilisation);
+    json_known(&j, "first_tier_utilisation", r->first_utilisation);
+    json_known(&j, "open_s", r->open_s);
+    json_known(&j, "ready_s", r->ready_s);
+    json_known(&j, "host_ready_s", r->host_ready_s);
+    json_real(&j, "expected_checkpoint_s", r->expected.known ? r->expected_checkpoint_s : NAN);
+    json_real(&j, "expected_restore_s", r->expected.known ? r->expected_restore_s : NAN);
+    json_known(&j, "speedup", r->speedup);
+    json_real(&j, "expected_speedup", r->speedup > 0 ? r->expected_speedup : NAN);
+    json_known(&j, "expected_speedup_running", r->expected_speedup_running);
+    json_text(&j, "expected_by", r->expected.known ? r->expected.text : NULL);
+    json_bool(&j, "verified", r->verified);
+    json_bool(&j, "void", r->is_void);
+    json_real(&j, "wall_s", r->wall_s);
+    json_real(&j, "wait_s", r->wait_s);
+    json_real(&j, "barrier_s", r->barrier_s);
+    json_real(&j, "interval_s", (double)r->interval_ns / 1e9);
+    json_text(&j, "failure", rc < 0 ? err : NULL);
+    shot_opts_print_json(&j, "options", &r->opts);
+    json_machine(&j, &r->machine);
+    json_array(&j, "processes");
+    for (uint32_t i = 0; i < r->nr_procs; i++)
+        json_proc(&j, r, &r->procs[i]);
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cli/common/json.h"
 #include "cli/report/bound.h"
 #include "core/util.h"
 
@@ -104,7 +105,7 @@ void shot_opts_usage(FILE *f, const char *command);
 /* The options as one line that shot_opts_parse reads back to the same values. */
 void shot_opts_print(FILE *f, const struct shot_opts *opts);
 /* The same as one JSON object. */
-void shot_opts_print_json(FILE *f, const struct shot_opts *opts);
+void shot_opts_print_json(struct json *j, const char *key, const struct shot_opts *opts);
 
 /* The throttled movers as the library's option `rate` takes them: "d2d=4000000000,h2f=40000000".
  * -ENOSPC when it does not fit. */

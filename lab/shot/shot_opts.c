@@ -657,11 +657,9 @@ void shot_opts_print(FILE *f, const struct shot_opts *opts)
     }
 }
 
-void shot_opts_print_json(FILE *f, const struct shot_opts *opts)
+void shot_opts_print_json(struct json *j, const char *key, const struct shot_opts *opts)
 {
-    const char *comma = "";
-
-    fputc('{', f);
+    json_object(j, key);
     for (size_t i = 0; i < VV_ARRAY_SIZE(options); i++) {
         const struct option *opt = &options[i];
         char value[1280];
@@ -669,19 +667,15 @@ void shot_opts_print_json(FILE *f, const struct shot_opts *opts)
         if (!applies(opt, opts) || opt->type == T_OFF)
             continue;
         format_value(opt, opts, value, sizeof(value));
-        fprintf(f, "%s\"%s\":", comma, opt->name);
         if (opt->type == T_ON)
-            fputs(get_bool(opts, opt) ? "true" : "false", f);
+            json_bool(j, opt->name, get_bool(opts, opt));
         else if (opt->type == T_U32 || opt->type == T_U64 || opt->type == T_BYTES ||
                  opt->type == T_REAL || opt->type == T_MS)
-            fputs(value, f);
-        else if (*value)
-            json_string(f, value);
+            json_number(j, opt->name, "%s", value);
         else
-            fputs("null", f);
-        comma = ",";
+            json_text(j, opt->name, *value ? value : NULL);
     }
-    fputc('}', f);
+    json_close(j);
 }
 
 /* Shares are whole multiples of this when the page size follows from the caches. */

@@ -571,31 +571,37 @@ static void print_csv(FILE *f, const struct scale_opts *o, const struct point *p
 static void print_json(FILE *f, const struct scale_opts *o, const struct shot_opts *shot,
                        const struct point *points, size_t nr)
 {
-    fprintf(f,
-            "{\"command\":\"sim scale\",\"node_gpus\":%" PRIu32 ",\"link_gpus\":%" PRIu32
-            ",\"link_bps\":%" PRIu64 ",\"memory_bps\":%" PRIu64 ",\"options\":",
-            o->nodes.procs, o->nodes.link_procs, o->nodes.link_bps, o->nodes.memory_bps);
-    shot_opts_print_json(f, shot);
-    fprintf(f, ",\"rows\":[");
+    struct json j = json_begin(f, JSON_COMPACT);
+
+    json_object(&j, NULL);
+    json_text(&j, "command", "sim scale");
+    json_uint(&j, "node_gpus", o->nodes.procs);
+    json_uint(&j, "link_gpus", o->nodes.link_procs);
+    json_uint(&j, "link_bps", o->nodes.link_bps);
+    json_uint(&j, "memory_bps", o->nodes.memory_bps);
+    shot_opts_print_json(&j, "options", shot);
+    json_array(&j, "rows");
     for (size_t i = 0; i < nr; i++) {
         const struct point *p = &points[i];
         const struct shot_report *r = &p->report;
 
-        fprintf(f, "%s\n{\"sync\":\"%s\",\"series\":\"%s\",\"gpus\":%" PRIu32 ",\"nodes\":%" PRIu64,
-                i ? "," : "", sync_of(p), p->series->name, p->shot.procs, nodes_of(o, p));
-#define X(name, value)             \
-    fprintf(f, ",\"" #name "\":"); \
-    json_number(f, p->rc == 0 ? (value) : (double)NAN);
+        json_gap(&j, "\n");
+        json_object(&j, NULL);
+        json_text(&j, "sync", sync_of(p));
+        json_text(&j, "series", p->series->name);
+        json_uint(&j, "gpus", p->shot.procs);
+        json_uint(&j, "nodes", nodes_of(o, p));
+#define X(name, value) json_real(&j, #name, p->rc == 0 ? (value) : (double)NAN);
         COLUMNS(X)
 #undef X
-        fprintf(f, ",\"verified\":%s,\"failure\":", p->rc == 0 && r->verified ? "true" : "false");
-        if (p->rc < 0)
-            json_string(f, p->err);
-        else
-            fputs("null", f);
-        fputc('}', f);
+        json_bool(&j, "verified", p->rc == 0 && r->verified);
+        json_text(&j, "failure", p->rc < 0 ? p->err : NULL);
+        json_close(&j);
     }
-    fprintf(f, "\n]}\n");
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 static int write_csv(const struct scale_opts *o, const struct point *points, size_t nr)

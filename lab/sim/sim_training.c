@@ -286,32 +286,36 @@ static int print_csv(FILE *f, const void *arg)
 static void print_json(const void *result)
 {
     const struct rows *r = result;
-    bool first = true;
+    struct json j = json_begin(stdout, JSON_COMPACT);
 
-    printf("{\"command\":\"sim training\",\"runs\":%" PRIu32 ",\"seed\":%" PRIu64
-           ",\"scheme\":\"%s\",\"params\":{",
-           r->o->sim.runs, r->o->sim.seed, vv_place_scheme_name(r->o->sim.scheme));
-    for (const struct training_param_info *i = training_param_table; i->name; i++) {
-        printf("%s\"%s\":", first ? "" : ",", i->name);
-        json_number(stdout, param_value(&r->o->sim.params, i));
-        first = false;
-    }
-    printf("},\"rows\":[");
+    json_object(&j, NULL);
+    json_text(&j, "command", "sim training");
+    json_uint(&j, "runs", r->o->sim.runs);
+    json_uint(&j, "seed", r->o->sim.seed);
+    json_text(&j, "scheme", vv_place_scheme_name(r->o->sim.scheme));
+    json_object(&j, "params");
+    for (const struct training_param_info *i = training_param_table; i->name; i++)
+        json_real(&j, i->name, param_value(&r->o->sim.params, i));
+    json_close(&j);
+    json_array(&j, "rows");
     for (size_t i = 0; i < r->o->nr_nodes; i++) {
         for (int m = 0; m < TRAINING_MODES; m++) {
             const struct training_row *x = &r->row[i][m];
 
-            printf("%s\n{\"nodes\":%" PRIu32 ",\"mode\":\"%s\"", i || m ? "," : "", x->nodes,
-                   training_mode_name(x->mode));
-#define X(name, value)         \
-    printf(",\"" #name "\":"); \
-    json_number(stdout, value);
+            json_gap(&j, "\n");
+            json_object(&j, NULL);
+            json_uint(&j, "nodes", x->nodes);
+            json_text(&j, "mode", training_mode_name(x->mode));
+#define X(name, value) json_real(&j, #name, value);
             COLUMNS(X)
 #undef X
-            putchar('}');
+            json_close(&j);
         }
     }
-    printf("\n]}\n");
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
 }
 
 /* Figure 5(b), the duration of a job, and Figure 6(a), that of an epoch with a failure. */

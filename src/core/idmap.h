@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/table.h"
 #include "core/util.h"
 
 struct vv_idmap {
@@ -20,7 +21,8 @@ struct vv_idmap {
     void *v;
     size_t n, cap;
     bool unsorted;
-    uint32_t *slot; /* twice `cap` of them, open-addressed: 1 + place in v, 0: free */
+    struct vv_table_item *item; /* of the record at the same place in v */
+    struct vv_table table;
 };
 
 static inline int *vvi_idmap_at(const struct vv_idmap *map, size_t i)
@@ -28,85 +30,68 @@ static inline int *vvi_idmap_at(const struct vv_idmap *map, size_t i)
     return (int *)((char *)map->v + i * map->bytes);
 }
 
-static inline size_t vvi_idmap_home(const struct vv_idmap *map, int id)
+/* The record at this place is new there. */
+static inline void vvi_idmap_enter(struct vv_idmap *map, size_t i)
 {
-    uint32_t x = (uint32_t)id * UINT32_C(0x9e3779b1);
-
-    return (x ^ x >> 15) & (2 * map->cap - 1);
+    map->item[i].key = (uint32_t)*vvi_idmap_at(map, i);
+    vv_table_add(&map->table, &map->item[i]);
 }
 
-/* The slot of `id`, or the free one where it belongs. */
-static inline size_t vvi_idmap_slot(const struct vv_idmap *map, int id)
+static inline void vvi_idmap_enter_all(struct vv_idmap *map)
 {
-    size_t i = vvi_idmap_home(map, id);
-
-    while (map->slot[i] && *vvi_idmap_at(map, map->slot[i] - 1) != id)
-        i = (i + 1) & (2 * map->cap - 1);
-    return i;
-}
-
-static inline void vvi_idmap_index(struct vv_idmap *map)
-{
-    memset(map->slot, 0, 2 * map->cap * sizeof(*map->slot));
+    vv_table_clear(&map->table);
     for (size_t i = 0; i < map->n; i++)
-        map->slot[vvi_idmap_slot(map, *vvi_idmap_at(map, i))] = (uint32_t)i + 1;
+        vvi_idmap_enter(map, i);
 }
 
 static inline void vv_idmap_fini(struct vv_idmap *map)
 {
     free(map->v);
-    free(map->slot);
+    free(map->item);
+    vv_table_fini(&map->table);
 }
 
 /* NULL: it is not there. */
 static inline void *vv_idmap_find(const struct vv_idmap *map, int id)
 {
-    uint32_t i = map->n > 0 ? map->slot[vvi_idmap_slot(map, id)] : 0;
+    const struct vv_table_item *item = vv_table_find(&map->table, (uint32_t)id);
 
-    return i ? vvi_idmap_at(map, i - 1) : NULL;
+    return item ? vvi_idmap_at(map, (size_t)(item - map->item)) : NULL;
 }
 
 /* Adds one whose id is not there. */
 VV_WARN_UNUSED static inline int vv_idmap_add(struct vv_idmap *map, const void *record)
 {
-    int id = *(const int *)record;
-
     if (map->n == map->cap) {
         size_t cap = map->cap ? 2 * map->cap : 8;
         void *v = realloc(map->v, cap * map->bytes);
-        uint32_t *slot = v ? malloc(2 * cap * sizeof(*slot)) : NULL;
+        struct vv_table_item *item = v ? malloc(cap * sizeof(*item)) : NULL;
         map->v = v ? v : map->v;
-        if (!slot)
+        if (!item)
             return -ENOMEM;
-        free(map->slot);
-        map->slot = slot;
+        free(map->item);
+        map->item = item;
         map->cap = cap;
-        vvi_idmap_index(map);
+        vvi_idmap_enter_all(map);
     }
-    map->unsorted |= map->n > 0 && *vvi_idmap_at(map, map->n - 1) > id;
+    map->unsorted |= map->n > 0 && *vvi_idmap_at(map, map->n - 1) > *(const int *)record;
     memcpy(vvi_idmap_at(map, map->n), record, map->bytes);
-    map->slot[vvi_idmap_slot(map, id)] = (uint32_t)++map->n;
+    vvi_idmap_enter(map, map->n++);
     return 0;
 }
 
 /* Removes one that is there. The last one takes its place. */
 static inline void vv_idmap_remove(struct vv_idmap *map, int id)
 {
-    size_t mask = 2 * map->cap - 1, hole = vvi_idmap_slot(map, id), at = map->slot[hole] - 1;
+    struct vv_table_item *item = vv_table_find(&map->table, (uint32_t)id);
+    size_t at = (size_t)(item - map->item);
 
-    /* Later members of the run move up, so that none ends at a gap. */
-    for (size_t i = (hole + 1) & mask; map->slot[i]; i = (i + 1) & mask) {
-        size_t home = vvi_idmap_home(map, *vvi_idmap_at(map, map->slot[i] - 1));
-        if (((i - home) & mask) >= ((i - hole) & mask)) {
-            map->slot[hole] = map->slot[i];
-            hole = i;
-        }
-    }
-    map->slot[hole] = 0;
+    vv_table_remove(&map->table, item);
     if (at == --map->n)
         return;
-    map->slot[vvi_idmap_slot(map, *vvi_idmap_at(map, map->n))] = (uint32_t)at + 1;
+    vv_table_remove(&map->table, &map->item[map->n]);
     memcpy(vvi_idmap_at(map, at), vvi_idmap_at(map, map->n), map->bytes);
+    vvi_idmap_enter(map, at);
     map->unsorted = true;
 }
 
@@ -122,7 +107,7 @@ static inline void vv_idmap_sort(struct vv_idmap *map)
     if (!map->unsorted)
         return;
     qsort(map->v, map->n, map->bytes, vvi_idmap_order);
-    vvi_idmap_index(map);
+    vvi_idmap_enter_all(map);
     map->unsorted = false;
 }
 

@@ -231,7 +231,7 @@ void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_sta
     }
     ret_stats->object_bytes = core->stats.objects * sizeof(struct vv_object);
     for (uint32_t i = 0; i < core->nhist; i++)
-        ret_stats->object_bytes += core->hist[i].nslots * sizeof(void *) +
+        ret_stats->object_bytes += vv_table_chains(&core->hist[i].versions) * sizeof(void *) +
                                    core->hist[i].ring_size * sizeof(struct hint) +
                                    core->hist[i].ring_size * core->hist[i].nopen / 8;
     if (pages && core->now_ns > core->used_since_ns)

@@ -25,6 +25,16 @@
             return text;    \
     } while (0)
 
+static const struct vv_object *first_version(const struct hist *h)
+{
+    return vv_table_first(&h->versions);
+}
+
+static const struct vv_object *next_version(const struct hist *h, const struct vv_object *obj)
+{
+    return vv_table_next(&h->versions, obj);
+}
+
 /* ---- tiers ---- */
 
 /* Each free transit page is on the stack of its direction, once, and nothing else is. Pages are looked at in pieces,
@@ -563,8 +573,9 @@ static const char *check_files(const struct vv_core *core)
     uint64_t used = 0;
 
     for (uint32_t i = 0; i < core->nhist; i++)
-        for (size_t s = 0; s < core->hist[i].nslots; s++)
-            used += files_of(core->hist[i].slot[s]);
+        for (const struct vv_object *obj = first_version(&core->hist[i]); obj;
+             obj = next_version(&core->hist[i], obj))
+            used += files_of(obj);
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
         if (o->obj->gen == VV_GEN_ENDED && !seen_before(core, o))
             used += o->obj->file_bytes;
@@ -597,11 +608,8 @@ static const char *check_hints(const struct hist *h)
         REQUIRE(!obj || (!obj->dead && obj->hint_first && obj->hint_first <= s),
                 "a hint names an object that does not know of it");
     }
-    for (size_t i = 0; i < h->nslots; i++) {
-        const struct vv_object *obj = h->slot[i];
+    for (const struct vv_object *obj = first_version(h); obj; obj = next_version(h, obj)) {
         uint64_t last = 0;
-        if (!obj)
-            continue;
         for (uint64_t s = obj->hint_first; s; s = h->ring[s & (h->ring_size - 1)].next_same) {
             REQUIRE(s > last && s >= h->head && s < h->tail && vvi_hint_at(h, s) == obj,
                     "the hints of one version are chained wrongly");
@@ -688,10 +696,7 @@ static const char *check_hist_counts(const struct vv_core *core, const struct hi
     uint64_t objects = 0, ready = 0, missing = 0, unwritten = 0, durable = 0, down = 0, failed = 0,
              safe = 0, exempt = 0;
 
-    for (size_t i = 0; i < h->nslots; i++) {
-        const struct vv_object *obj = h->slot[i];
-        if (!obj)
-            continue;
+    for (const struct vv_object *obj = first_version(h); obj; obj = next_version(h, obj)) {
         objects++;
         durable += obj->written && obj->durable;
         safe += vvi_gen_counts(obj);
@@ -704,7 +709,7 @@ static const char *check_hist_counts(const struct vv_core *core, const struct hi
         missing += obj->written ? obj->nchunks - obj->nmem : 0;
         unwritten += !obj->written && !obj->writing;
     }
-    REQUIRE(objects == h->nobjects, "versions are miscounted");
+    REQUIRE(objects == h->versions.n, "versions are miscounted");
     REQUIRE(durable == h->ndurable, "committed versions are miscounted");
     REQUIRE(safe == h->nsafe && exempt == h->nexempt, "safe versions are miscounted");
     REQUIRE(down == h->ndown, "versions complete below are miscounted");
@@ -721,9 +726,8 @@ static const char *check_hist(const struct vv_core *core, const struct hist *h)
 {
     const char *wrong = check_hist_counts(core, h);
 
-    for (size_t i = 0; i < h->nslots && !wrong; i++)
-        if (h->slot[i])
-            wrong = check_version(core, h->slot[i]);
+    for (const struct vv_object *obj = first_version(h); obj && !wrong; obj = next_version(h, obj))
+        wrong = check_version(core, obj);
     if (!wrong)
         wrong = check_hints(h);
     if (!wrong)
@@ -802,9 +806,9 @@ static uint64_t stamp_place(const struct vv_core *core, unsigned tier, uint64_t 
     uint64_t n = 0;
 
     for (uint32_t i = 0; i < core->nhist; i++)
-        for (size_t s = 0; s < core->hist[i].nslots; s++) {
-            const struct vv_object *obj = core->hist[i].slot[s];
-            const struct vv_copy *copy = obj ? obj->copy[tier] : NULL;
+        for (const struct vv_object *obj = first_version(&core->hist[i]); obj;
+             obj = next_version(&core->hist[i], obj)) {
+            const struct vv_copy *copy = obj->copy[tier];
             n += copy && (use ? copy->stamp_use : copy->stamp_in) < stamp;
         }
     return n;

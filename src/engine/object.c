@@ -19,73 +19,23 @@
 
 /* ---- versions ---- */
 
-static size_t slot_of(uint64_t version, size_t nslots)
-{
-    uint64_t x = version * UINT64_C(0x9e3779b97f4a7c15);
-
-    return (size_t)(x ^ x >> 32) & (nslots - 1);
-}
-
 struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uint64_t version)
 {
-    const struct hist *h = vvi_hist(core, hist);
-
-    if (h->nslots == 0)
-        return NULL;
-    for (size_t i = slot_of(version, h->nslots); h->slot[i]; i = (i + 1) & (h->nslots - 1))
-        if (h->slot[i]->version == version)
-            return h->slot[i];
-    return NULL;
+    return vv_table_find(&vvi_hist(core, hist)->versions, version);
 }
 
 static void table_insert(struct hist *h, struct vv_object *obj)
 {
-    size_t i = slot_of(obj->version, h->nslots);
-
-    while (h->slot[i])
-        i = (i + 1) & (h->nslots - 1);
-    h->slot[i] = obj;
-    h->nobjects++;
+    vv_table_add(&h->versions, obj);
     obj->beside = false;
 }
 
-static int table_grow(struct hist *h)
-{
-    size_t nslots = h->nslots ? h->nslots * 2 : 64, old = h->nslots;
-    struct vv_object **slot, **from = h->slot;
-
-    if ((h->nobjects + 1) * 4 <= h->nslots * 3)
-        return 0;
-    slot = calloc(nslots, sizeof(*slot));
-    if (!slot)
-        return -ENOMEM;
-    h->slot = slot;
-    h->nslots = nslots;
-    h->nobjects = 0;
-    for (size_t i = 0; i < old; i++)
-        if (from[i])
-            table_insert(h, from[i]);
-    free(from);
-    return 0;
-}
-
-/* Removal shifts later members of the run back, so that no run ever holds a gap and no
- * tombstones pile up. */
 static void table_remove(struct hist *h, const struct vv_object *obj)
 {
-    size_t mask = h->nslots - 1, hole = slot_of(obj->version, h->nslots);
+    bool there = vv_table_remove(&h->versions, obj);
 
-    while (h->slot[hole] != obj)
-        hole = (hole + 1) & mask;
-    for (size_t i = (hole + 1) & mask; h->slot[i]; i = (i + 1) & mask) {
-        size_t home = slot_of(h->slot[i]->version, h->nslots);
-        if (((i - home) & mask) >= ((i - hole) & mask)) {
-            h->slot[hole] = h->slot[i];
-            hole = i;
-        }
-    }
-    h->slot[hole] = NULL;
-    h->nobjects--;
+    vv_assert(there);
+    (void)there;
 }
 
 struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_t version)
@@ -104,11 +54,10 @@ struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_
 
 struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version)
 {
-    struct hist *h = vvi_hist(core, hist);
-    struct vv_object *obj = table_grow(h) < 0 ? NULL : vvi_object_beside(core, hist, version);
+    struct vv_object *obj = vvi_object_beside(core, hist, version);
 
     if (obj)
-        table_insert(h, obj);
+        table_insert(vvi_hist(core, hist), obj);
     return obj;
 }
 
@@ -902,7 +851,7 @@ void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_obj
     } else {
         table_remove(h, obj);
         if (successor)
-            table_insert(h, successor); /* in its place: the table does not grow */
+            table_insert(h, successor);
         obj->replacement = NULL;
     }
     if (core->filing == obj)

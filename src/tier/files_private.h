@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "core/lock.h"
+#include "core/table.h"
 #include "tier/ckfile.h"
 #include "tier/store_private.h"
 
@@ -16,8 +17,8 @@
 /* An object that is being written or was read of late. Synchronization: folder->lock, but for what
  * is marked; `fd` does not change while the object is pinned. */
 struct vvi_obj {
+    VV_TABLE_ITEM(version);      /* as in id */
     struct vvi_obj *prev, *next; /* with a descriptor: most recently used first */
-    struct vvi_obj *chain;       /* the next one in its bucket */
     struct vv_files *files;      /* immutable, as are id and nchunks */
     struct vv_ckfile_id id;
     uint32_t nchunks;
@@ -39,8 +40,6 @@ struct vvi_obj {
     uint64_t *sums;
 };
 
-enum { VVI_FOLDER_BUCKETS = 4096 };
-
 struct vv_folder {
     struct vv_store_opts opts; /* immutable, down to pace */
     char *path;
@@ -49,9 +48,9 @@ struct vv_folder {
     struct vvi_pace pace;
     struct vv_mutex lock;
     /* Synchronization: lock. */
-    struct vvi_obj *bucket[VVI_FOLDER_BUCKETS]; /* all objects, by version */
-    struct vvi_obj *first, *last;               /* those with a descriptor */
-    unsigned nopen;                             /* how many these are */
+    struct vv_table objects;      /* all of them */
+    struct vvi_obj *first, *last; /* those with a descriptor */
+    unsigned nopen;               /* how many these are */
 };
 
 /* Finds or creates the object under its temporary name, blocks allocated. Pins it. A spoiled one is

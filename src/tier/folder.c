@@ -74,8 +74,8 @@ void vv_folder_free(struct vv_folder *folder)
 {
     if (folder == NULL)
         return;
-    for (size_t i = 0; i < VVI_FOLDER_BUCKETS; i++)
-        vv_assert(folder->bucket[i] == NULL);
+    vv_assert(folder->objects.n == 0);
+    vv_table_fini(&folder->objects);
     if (folder->dirfd >= 0)
         folder->opts.os->close(folder->opts.os, folder->dirfd);
     vv_mutex_fini(&folder->lock);
@@ -85,29 +85,6 @@ void vv_folder_free(struct vv_folder *folder)
 }
 
 /* ---- table and list ---- */
-
-/* Where a version is in the table: versions mostly come in a row, and then each has a bucket of its
- * own. */
-static struct vvi_obj **bucket_of(struct vv_folder *folder, uint64_t version)
-{
-    return &folder->bucket[version % VVI_FOLDER_BUCKETS];
-}
-
-static void table_add(struct vv_folder *folder, struct vvi_obj *obj)
-{
-    struct vvi_obj **bucket = bucket_of(folder, obj->id.version);
-    obj->chain = *bucket;
-    *bucket = obj;
-}
-
-static void table_remove(struct vv_folder *folder, struct vvi_obj *obj)
-{
-    struct vvi_obj **at = bucket_of(folder, obj->id.version);
-    while (*at != obj)
-        at = &(*at)->chain;
-    *at = obj->chain;
-    obj->chain = NULL;
-}
 
 static void list_remove(struct vv_folder *folder, struct vvi_obj *obj)
 {
@@ -130,10 +107,9 @@ static struct vvi_obj *find_locked(struct vv_folder *folder, const struct vv_fil
                                    const struct vv_store_key *key)
 {
     vv_assert(vv_mutex_held(&folder->lock));
-    struct vvi_obj *obj = *bucket_of(folder, key->version);
-    while (obj != NULL && (obj->files != files || obj->id.version != key->version ||
-                           obj->id.generation != key->generation))
-        obj = obj->chain;
+    struct vvi_obj *obj = vv_table_find(&folder->objects, key->version);
+    while (obj != NULL && (obj->files != files || obj->id.generation != key->generation))
+        obj = vv_table_same(obj);
     return obj;
 }
 
@@ -171,7 +147,7 @@ static int take_surplus_locked(struct vv_folder *folder, struct vvi_gds_file **r
         return -1;
     list_remove(folder, obj);
     if (!obj->temp && obj->spoiled == 0) {
-        table_remove(folder, obj);
+        (void)vv_table_remove(&folder->objects, obj);
         *ret_drop = obj;
         return -1;
     }
@@ -233,7 +209,7 @@ static struct vvi_obj *insert_and_pin(struct vv_files *files, const struct vv_st
     } else {
         obj = fresh;
         obj->pins = 1;
-        table_add(folder, obj);
+        vv_table_add(&folder->objects, obj);
         if (obj->fd >= 0)
             list_push_front(folder, obj);
     }
@@ -324,6 +300,7 @@ static struct vvi_obj *obj_new(struct vv_files *files, const struct vv_ckfile_id
     struct vvi_obj *obj = calloc(1, sizeof(*obj));
     if (obj == NULL)
         return NULL;
+    obj->version = id->version;
     obj->files = files;
     obj->id = *id;
     obj->nchunks = vvi_chunks(id->size, id->chunk_bytes);
@@ -476,7 +453,7 @@ int vvi_obj_rename(struct vvi_obj *obj)
 /* Takes an object out of the table; its memory goes now or with its last pin. */
 static void drop_locked(struct vv_folder *folder, struct vvi_obj *obj, struct vvi_obj **ret_free)
 {
-    table_remove(folder, obj);
+    (void)vv_table_remove(&folder->objects, obj);
     if (obj->fd >= 0)
         list_remove(folder, obj);
     obj->dead = true;
@@ -556,26 +533,27 @@ void vvi_obj_drop_all(struct vv_files *files)
 {
     struct vv_folder *folder = files->folder;
     const struct vv_os *os = folder->opts.os;
-    for (size_t i = 0; i < VVI_FOLDER_BUCKETS;) {
-        struct vvi_obj *gone = NULL;
-        vv_mutex_lock(&folder->lock);
-        struct vvi_obj *obj = folder->bucket[i];
-        while (obj != NULL && obj->files != files)
-            obj = obj->chain;
-        if (obj != NULL) {
-            vv_assert(obj->pins == 0);
-            drop_locked(folder, obj, &gone);
-        }
-        vv_mutex_unlock(&folder->lock);
-        if (obj == NULL) {
-            i++;
+    struct vvi_obj *all = NULL, *gone, *next;
+    vv_mutex_lock(&folder->lock);
+    for (struct vvi_obj *obj = vv_table_first(&folder->objects); obj != NULL; obj = next) {
+        next = vv_table_next(&folder->objects, obj);
+        if (obj->files != files)
             continue;
-        }
-        if (gone != NULL && gone->temp) {
+        vv_assert(obj->pins == 0);
+        drop_locked(folder, obj, &gone);
+        if (gone == NULL)
+            continue;
+        gone->next = all;
+        all = gone;
+    }
+    vv_mutex_unlock(&folder->lock);
+    for (; all != NULL; all = next) {
+        next = all->next;
+        if (all->temp) {
             char name[VV_CKFILE_NAME_MAX];
-            obj_name(gone, true, name);
+            obj_name(all, true, name);
             os->unlinkat(os, files->dirfd, name);
         }
-        obj_free(gone);
+        obj_free(all);
     }
 }

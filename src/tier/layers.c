@@ -39,44 +39,14 @@
 /* The part of the fast layer that is kept free while versions are written. */
 #define LOW_PART 32
 
-enum { BUCKETS_FIRST = 256, RECLAIM_LOOKS = 32 };
+enum { RECLAIM_LOOKS = 32 };
 #define MOVE_BYTES_MAX (UINT32_C(4) << 20)
 
 /* ---- versions ---- */
 
-static struct vvi_lversion **bucket_of(const struct vv_layers *l, uint64_t generation)
-{
-    return &l->bucket[generation * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (l->nbuckets - 1)];
-}
-
 struct vvi_lversion *vvi_lversion_find(struct vv_layers *l, uint64_t generation)
 {
-    struct vvi_lversion *v = *bucket_of(l, generation);
-    while (v != NULL && v->generation != generation)
-        v = v->next;
-    return v;
-}
-
-/* Without memory for more buckets the lists only become longer. */
-static void grow_buckets(struct vv_layers *l)
-{
-    if (l->nversions < l->nbuckets)
-        return;
-    struct vvi_lversion **old = l->bucket;
-    size_t n = l->nbuckets;
-    struct vvi_lversion **more = calloc(2 * n, sizeof(struct vvi_lversion *));
-    if (more == NULL)
-        return;
-    l->bucket = more;
-    l->nbuckets = 2 * n;
-    for (size_t i = 0; i < n; i++)
-        for (struct vvi_lversion *v = old[i], *next; v != NULL; v = next) {
-            struct vvi_lversion **at = bucket_of(l, v->generation);
-            next = v->next;
-            v->next = *at;
-            *at = v;
-        }
-    free(old);
+    return vv_table_find(&l->versions, generation);
 }
 
 struct vvi_lversion *vvi_lversion_of(struct vv_layers *l, const struct vv_store_io *io,
@@ -97,30 +67,18 @@ struct vvi_lversion *vvi_lversion_of(struct vv_layers *l, const struct vv_store_
                                .nchunks = nchunks,
                                .rank = ~io->key.generation};
     memset(v->page, 0xff, nchunks * sizeof(v->page[0]));
-    grow_buckets(l);
-    struct vvi_lversion **at = bucket_of(l, v->generation);
-    v->next = *at;
-    *at = v;
-    l->nversions++;
+    vv_table_add(&l->versions, v);
     *ret_new = true;
     return v;
-}
-
-static void version_free(struct vv_layers *l, struct vvi_lversion *v)
-{
-    struct vvi_lversion **at = bucket_of(l, v->generation);
-    while (*at != v)
-        at = &(*at)->next;
-    *at = v->next;
-    l->nversions--;
-    free(v);
 }
 
 void vvi_lversion_unref_page(struct vv_layers *l, struct vvi_lversion *v, uint32_t chunk)
 {
     v->page[chunk] = VVI_SLOT_NONE;
-    if (--v->npages == 0)
-        version_free(l, v);
+    if (--v->npages > 0)
+        return;
+    (void)vv_table_remove(&l->versions, v);
+    free(v);
 }
 
 /* ---- slots ---- */
@@ -335,9 +293,7 @@ static int set_up_slots(struct vv_layers *l)
     l->low_pages = l->slots[VV_LAYER_FAST].n / LOW_PART;
     l->page_map_bytes = (size_t)n * sizeof(struct vvi_lpage);
     l->page = map_lazily(l->page_map_bytes);
-    l->nbuckets = BUCKETS_FIRST;
-    l->bucket = calloc(l->nbuckets, sizeof(struct vvi_lversion *));
-    return l->page != NULL && l->bucket != NULL ? 0 : -ENOMEM;
+    return l->page != NULL ? 0 : -ENOMEM;
 }
 
 static int start_threads(struct vv_layers *l)
@@ -422,12 +378,11 @@ void vv_layers_free(struct vv_layers *l)
         vv_cond_fini(&l->server[i].come);
         vv_cond_fini(&l->mover[i].work);
     }
-    for (size_t i = 0; i < l->nbuckets && l->bucket != NULL; i++)
-        for (struct vvi_lversion *v = l->bucket[i], *next; v != NULL; v = next) {
-            next = v->next;
-            free(v);
-        }
-    free(l->bucket);
+    for (struct vvi_lversion *v = vv_table_first(&l->versions), *next; v != NULL; v = next) {
+        next = vv_table_next(&l->versions, v);
+        free(v);
+    }
+    vv_table_fini(&l->versions);
     for (int i = 0; i < VV_LAYERS; i++) {
         if (l->slots[i].free != NULL)
             munmap(l->slots[i].free, l->slots[i].free_bytes);

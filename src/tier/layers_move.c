@@ -52,8 +52,8 @@ static int farthest_first(const void *a, const void *b)
 static bool list_locked(struct vvi_lmover *m)
 {
     struct vv_layers *l = m->layers;
-    if (l->nversions > m->plan_room) {
-        size_t room = 2 * l->nversions;
+    if (l->versions.n > m->plan_room) {
+        size_t room = 2 * l->versions.n;
         struct vv_layers_version *plan = realloc(m->plan, room * sizeof(*plan));
         if (plan == NULL)
             return false;
@@ -61,12 +61,12 @@ static bool list_locked(struct vvi_lmover *m)
         m->plan_room = room;
     }
     m->nplan = 0;
-    for (size_t i = 0; i < l->nbuckets; i++)
-        for (const struct vvi_lversion *v = l->bucket[i]; v != NULL; v = v->next)
-            m->plan[m->nplan++] = (struct vv_layers_version){.hist = v->hist,
-                                                             .version = v->version,
-                                                             .generation = v->generation,
-                                                             .rank = ~v->generation};
+    for (const struct vvi_lversion *v = vv_table_first(&l->versions); v != NULL;
+         v = vv_table_next(&l->versions, v))
+        m->plan[m->nplan++] = (struct vv_layers_version){.hist = v->hist,
+                                                         .version = v->version,
+                                                         .generation = v->generation,
+                                                         .rank = ~v->generation};
     return true;
 }
 

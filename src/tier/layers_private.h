@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "core/lock.h"
+#include "core/table.h"
 #include "policy/predict.h"
 #include "policy/reroute.h"
 #include "tier/budget.h"
@@ -16,9 +17,9 @@
 
 /* A version of which some page is here. Synchronization: layers->lock. */
 struct vvi_lversion {
-    struct vvi_lversion *next; /* of the same bucket */
+    VV_TABLE_ITEM(generation);
     uint32_t hist;
-    uint64_t version, generation, size;
+    uint64_t version, size;
     uint64_t rank; /* when it was last asked for */
     uint32_t nchunks, npages;
     bool stuck;      /* a move of it failed: it stays where it is */
@@ -97,8 +98,7 @@ struct vv_layers {
     struct vv_mutex lock;
     /* Synchronization: lock, all below. */
     struct vvi_lslots slots[VV_LAYERS];
-    struct vvi_lversion **bucket;
-    size_t nbuckets, nversions;
+    struct vv_table versions;                 /* by generation */
     uint32_t clean_first, clean_last, nclean; /* pages with two copies, the oldest first */
     uint64_t queued_bytes[VV_LAYERS], last_done_ns[VV_LAYERS];
     struct vv_rate rate[VV_LAYERS][2]; /* read, write */

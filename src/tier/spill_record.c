@@ -26,15 +26,15 @@
 #include <sys/mman.h>
 
 #include "core/assert.h"
+#include "core/table.h"
 #include "tier/spill_private.h"
 
-enum { BUCKETS_FIRST = 64, STALE_MAX = 64 };
+enum { STALE_MAX = 64 };
 
 struct vvi_record {
-    struct vvi_record *next;          /* of the same bucket */
+    VV_TABLE_ITEM(generation);
     struct vvi_record *newer, *older; /* of those that are open and not in use */
-    uint64_t generation;
-    uint32_t pages; /* that it has */
+    uint32_t pages;                   /* that it has */
     unsigned pins;
     int fd; /* -1: closed */
     uint32_t nchunks;
@@ -55,9 +55,8 @@ struct vvi_records {
     size_t owner_bytes;
     struct vv_mutex lock;
     /* Synchronization: lock, all below. */
-    struct owner *owner; /* by page */
-    struct vvi_record **bucket;
-    size_t nbuckets, nrecords;
+    struct owner *owner;     /* by page */
+    struct vv_table records; /* by generation */
     struct vvi_record *newest, *oldest;
     unsigned nopen;
 };
@@ -144,39 +143,6 @@ static int take_id(struct vvi_records *r)
 
 /* ---- files; lock held ---- */
 
-static struct vvi_record **bucket_of(const struct vvi_records *r, uint64_t generation)
-{
-    return &r->bucket[generation * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (r->nbuckets - 1)];
-}
-
-static struct vvi_record *find(const struct vvi_records *r, uint64_t generation)
-{
-    struct vvi_record *rec = *bucket_of(r, generation);
-    while (rec != NULL && rec->generation != generation)
-        rec = rec->next;
-    return rec;
-}
-
-/* Without memory for more buckets the lists only become longer. */
-static void grow_buckets(struct vvi_records *r)
-{
-    struct vvi_record **old = r->bucket;
-    size_t n = r->nbuckets;
-    struct vvi_record **more = r->nrecords < n ? NULL : calloc(2 * n, sizeof(struct vvi_record *));
-    if (more == NULL)
-        return;
-    r->bucket = more;
-    r->nbuckets = 2 * n;
-    for (size_t i = 0; i < n; i++)
-        for (struct vvi_record *rec = old[i], *next; rec != NULL; rec = next) {
-            struct vvi_record **at = bucket_of(r, rec->generation);
-            next = rec->next;
-            rec->next = *at;
-            *at = rec;
-        }
-    free(old);
-}
-
 static void idle_remove(struct vvi_records *r, struct vvi_record *rec)
 {
     *(rec->newer != NULL ? &rec->newer->older : &r->newest) = rec->older;
@@ -235,11 +201,7 @@ static void unpin(struct vvi_records *r, struct vvi_record *rec)
 static void record_free(struct vvi_records *r, struct vvi_record *rec)
 {
     char name[NAME_MAX_BYTES];
-    struct vvi_record **at = bucket_of(r, rec->generation);
-    while (*at != rec)
-        at = &(*at)->next;
-    *at = rec->next;
-    r->nrecords--;
+    (void)vv_table_remove(&r->records, rec);
     if (rec->fd >= 0) {
         if (rec->pins == 0)
             idle_remove(r, rec);
@@ -287,13 +249,10 @@ static struct vvi_record *record_new(struct vvi_records *r, uint64_t generation,
     struct vvi_record *rec = calloc(1, sizeof(*rec) + nchunks * sizeof(rec->chunk_pages[0]));
     if (rec == NULL)
         return NULL;
-    grow_buckets(r);
     rec->generation = generation;
     rec->nchunks = nchunks;
     rec->fd = -1;
-    rec->next = *bucket_of(r, generation);
-    *bucket_of(r, generation) = rec;
-    r->nrecords++;
+    vv_table_add(&r->records, rec);
     return rec;
 }
 
@@ -303,7 +262,7 @@ int vvi_records_write(struct vvi_records *r, const struct vv_store_io *io,
                       struct vvi_record **ret_record)
 {
     vv_mutex_lock(&r->lock);
-    struct vvi_record *rec = find(r, io->key.generation);
+    struct vvi_record *rec = vv_table_find(&r->records, io->key.generation);
     bool fresh = rec == NULL;
     if (fresh)
         rec = record_new(r, io->key.generation, (uint32_t)vv_div_up(io->size, r->opts.page_bytes));
@@ -333,7 +292,7 @@ int vvi_records_read(struct vvi_records *r, const struct vv_store_io *io,
                      struct vvi_record **ret_record)
 {
     vv_mutex_lock(&r->lock);
-    struct vvi_record *rec = find(r, io->key.generation);
+    struct vvi_record *rec = vv_table_find(&r->records, io->key.generation);
     int rc = rec == NULL ? -EINVAL : 0;
     for (uint32_t i = 0; i < io->nchunks && rc == 0; i++) {
         const struct owner *o = &r->owner[io->pages[i]];
@@ -394,14 +353,12 @@ int vvi_records_new(const struct vv_store_opts *opts, int dirfd, bool direct, ui
         clean(opts->os, r->dirfd);
         rc = take_id(r);
     }
-    r->nbuckets = BUCKETS_FIRST;
-    r->bucket = calloc(r->nbuckets, sizeof(struct vvi_record *));
     r->owner_bytes = (size_t)pages * sizeof(struct owner);
     r->owner = mmap(NULL, r->owner_bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (r->owner == MAP_FAILED)
         r->owner = NULL;
-    if (rc == 0 && (r->bucket == NULL || r->owner == NULL))
+    if (rc == 0 && r->owner == NULL)
         rc = -ENOMEM;
     if (rc < 0) {
         vvi_records_free(r);
@@ -417,10 +374,11 @@ void vvi_records_free(struct vvi_records *r)
     if (r == NULL)
         return;
     const struct vv_os *os = r->opts.os;
-    for (size_t i = 0; r->bucket != NULL && i < r->nbuckets; i++)
-        while (r->bucket[i] != NULL)
-            record_free(r, r->bucket[i]);
-    free(r->bucket);
+    for (struct vvi_record *rec = vv_table_first(&r->records), *next; rec != NULL; rec = next) {
+        next = vv_table_next(&r->records, rec);
+        record_free(r, rec);
+    }
+    vv_table_fini(&r->records);
     if (r->owner != NULL)
         munmap(r->owner, r->owner_bytes);
     if (r->lock_fd >= 0) {

@@ -79,29 +79,14 @@ void vvi_pool_give(struct vv_net *net, void *p, size_t room)
 
 /* ---- the table ---- */
 
-static void insert_locked(struct vv_net *net, struct vv_net_call *call)
-{
-    struct vv_net_call **bucket = &net->calls[call->id % VVI_NET_BUCKETS];
-
-    call->chain = *bucket;
-    *bucket = call;
-    call->in_table = true;
-    net->nr_calls++;
-}
-
 static void finish_locked(struct vv_net *net, struct vv_net_call *call, int rc)
 {
-    struct vv_net_call **at = &net->calls[call->id % VVI_NET_BUCKETS];
     struct vvi_peer *p;
 
     vv_assert(vv_mutex_held(&net->lock));
     if (call->done)
         return;
-    while (*at != call)
-        at = &(*at)->chain;
-    *at = call->chain;
-    call->in_table = false;
-    net->nr_calls--;
+    (void)vv_table_remove(&net->calls, call);
     call->done = true;
     call->rc = rc;
     p = vvi_peer_find_locked(net, call->peer);
@@ -126,21 +111,12 @@ void vvi_call_finish(struct vv_net *net, struct vv_net_call *call, int rc)
     vv_mutex_unlock(&net->lock);
 }
 
-static struct vv_net_call *find_locked(struct vv_net *net, uint64_t id)
-{
-    struct vv_net_call *call = net->calls[id % VVI_NET_BUCKETS];
-
-    while (call && call->id != id)
-        call = call->chain;
-    return call;
-}
-
 struct vv_net_call *vvi_call_find(struct vv_net *net, uint64_t id, uint64_t serial)
 {
     struct vv_net_call *call;
 
     vv_mutex_lock(&net->lock);
-    call = find_locked(net, id);
+    call = vv_table_find(&net->calls, id);
     /* One answer is being received: there is no second. */
     if (call && (call->serial != serial || call->receiving))
         call = NULL;
@@ -157,7 +133,7 @@ bool vvi_call_goes_on(struct vv_net *net, uint64_t id)
     bool goes_on;
 
     vv_mutex_lock(&net->lock);
-    goes_on = find_locked(net, id) != NULL;
+    goes_on = vv_table_find(&net->calls, id) != NULL;
     vv_mutex_unlock(&net->lock);
     return goes_on;
 }
@@ -167,7 +143,7 @@ bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial)
     struct vv_net_call *call;
 
     vv_mutex_lock(&net->lock);
-    call = find_locked(net, id);
+    call = vv_table_find(&net->calls, id);
     if (call)
         call->serial = serial;
     vv_mutex_unlock(&net->lock);
@@ -177,13 +153,11 @@ bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial)
 void vvi_calls_fail(struct vv_net *net, uint64_t serial, uint64_t peer, int rc)
 {
     vv_mutex_lock(&net->lock);
-    for (unsigned i = 0; i < VVI_NET_BUCKETS; i++) {
-        for (struct vv_net_call *call = net->calls[i], *next; call; call = next) {
-            next = call->chain;
-            if (serial ? call->serial == serial
-                       : peer == 0 || (call->serial == 0 && call->peer == peer))
-                finish_locked(net, call, rc);
-        }
+    for (struct vv_net_call *call = vv_table_first(&net->calls), *next; call; call = next) {
+        next = vv_table_next(&net->calls, call);
+        if (serial ? call->serial == serial
+                   : peer == 0 || (call->serial == 0 && call->peer == peer))
+            finish_locked(net, call, rc);
     }
     vv_mutex_unlock(&net->lock);
 }
@@ -196,7 +170,7 @@ void vvi_call_unref(struct vv_net_call *call)
     vv_mutex_lock(&net->lock);
     last = --call->refs == 0;
     if (last) {
-        vv_assert(call->done && !call->in_table);
+        vv_assert(call->done);
         net->nr_open_calls--;
     }
     vv_mutex_unlock(&net->lock);
@@ -260,7 +234,7 @@ int vv_net_start(struct vv_net *net, const struct vv_net_ask *ask, struct vv_net
         return -ENOMEM;
     }
     vv_mutex_lock(&net->lock);
-    insert_locked(net, call);
+    vv_table_add(&net->calls, call);
     net->nr_open_calls++;
     vv_mutex_unlock(&net->lock);
     rc = vvi_net_submit(net, f);

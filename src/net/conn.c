@@ -50,19 +50,14 @@ struct vvi_conn *vvi_conn_new(struct vv_net *net)
         c->next->prev = c;
     net->conns = c;
     net->nr_conns++;
-    c->chain = net->by_serial[c->serial % VVI_NET_BUCKETS];
-    net->by_serial[c->serial % VVI_NET_BUCKETS] = c;
+    vv_table_add(&net->by_serial, c);
     vvi_net_at(net, c->deadline_ns);
     return c;
 }
 
 struct vvi_conn *vvi_conn_find(struct vv_net *net, uint64_t serial)
 {
-    struct vvi_conn *c = net->by_serial[serial % VVI_NET_BUCKETS];
-
-    while (c && c->serial != serial)
-        c = c->chain;
-    return c;
+    return vv_table_find(&net->by_serial, serial);
 }
 
 void vvi_conn_send(struct vvi_conn *c, struct vvi_frame *f)
@@ -421,11 +416,8 @@ void vvi_conn_data_end(struct vv_net *net, struct vv_net_call *call, int rc)
 static void unlist(struct vvi_conn *c)
 {
     struct vv_net *net = c->net;
-    struct vvi_conn **at = &net->by_serial[c->serial % VVI_NET_BUCKETS];
 
-    while (*at != c)
-        at = &(*at)->chain;
-    *at = c->chain;
+    (void)vv_table_remove(&net->by_serial, c);
     *(c->prev ? &c->prev->next : &net->conns) = c->next;
     if (c->next)
         c->next->prev = c->prev;

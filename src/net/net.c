@@ -156,7 +156,7 @@ void vv_net_stats(struct vv_net *net, struct vv_net_stats *ret_stats)
     };
     vv_mutex_lock(&net->lock);
     ret_stats->peers = net->nr_peers;
-    ret_stats->calls = net->nr_calls;
+    ret_stats->calls = net->calls.n;
     vv_mutex_unlock(&net->lock);
 }
 
@@ -246,15 +246,13 @@ static void give_up_all(struct vv_net *net)
     bool dirty, stopping;
 
     take_inbox(net, &dirty, &stopping);
-    for (unsigned i = 0; i < VVI_NET_BUCKETS; i++) {
-        for (struct vvi_peer *p = net->peers[i]; p; p = p->chain) {
-            for (struct vvi_frame *f = p->first, *next; f; f = next) {
-                next = f->next;
-                vvi_frame_free(net, f);
-            }
-            p->first = NULL;
-            p->last = &p->first;
+    for (struct vvi_peer *p = vv_table_first(&net->peers); p; p = vv_table_next(&net->peers, p)) {
+        for (struct vvi_frame *f = p->first, *next; f; f = next) {
+            next = f->next;
+            vvi_frame_free(net, f);
         }
+        p->first = NULL;
+        p->last = &p->first;
     }
     while (net->conns)
         vvi_conn_broken(net->conns, -ESHUTDOWN);
@@ -384,6 +382,8 @@ void vv_net_free(struct vv_net *net)
     net->ops->close(net->io);
     vv_assert(net->nr_open_calls == 0 && net->nr_reqs == 0);
     vvi_peers_free(net);
+    vv_table_fini(&net->calls);
+    vv_table_fini(&net->by_serial);
     for (unsigned i = 0; i < net->nr_pool; i++)
         free(net->pool[i].p);
     vv_mutex_fini(&net->lock);

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 
 #include "core/lock.h"
+#include "core/table.h"
 #include "net/net.h"
 #include "net/pace.h"
 
@@ -115,15 +116,15 @@ enum vvi_conn_state {
 };
 
 struct vvi_conn {
+    VV_TABLE_ITEM(serial); /* never used again */
     struct vv_net *net;
-    uint64_t serial; /* never used again */
     enum vvi_conn_state state;
     struct vvi_peer *peer; /* ours: to whom */
     uint64_t from;         /* theirs: who it says it is */
     uint64_t deadline_ns;  /* to be open by */
     uint8_t nonce[2][16];  /* of whoever connects, and of whoever is connected to */
     unsigned serving;      /* requests of it that nobody has answered */
-    struct vvi_conn *next, *prev, *chain;
+    struct vvi_conn *next, *prev;
     void *io;    /* the backend's */
     void *apart; /* of the other way for bulk data */
 };
@@ -180,20 +181,20 @@ int vvi_net_ucx_check(char *err, size_t err_bytes);
 /* ---- calls ---- */
 
 struct vv_net_call {
+    VV_TABLE_ITEM(id);
     struct vv_net *net;
-    uint64_t id, peer, deadline_ns, started_ns; /* immutable */
-    size_t data_max;                            /* immutable */
-    bool paced;                                 /* immutable */
+    uint64_t peer, deadline_ns, started_ns; /* immutable */
+    size_t data_max;                        /* immutable */
+    bool paced;                             /* immutable */
     void *dst;
     int dst_fd;
     uint64_t dst_offset;
     /* Synchronization: net->lock. */
     unsigned refs;
     uint64_t serial; /* of the connection that it went out on; 0: it waits */
-    bool done, in_table, receiving, verified;
+    bool done, receiving, verified;
     int rc;
     struct vv_cond *waiter; /* of the thread that waits */
-    struct vv_net_call *chain;
     /* Written by the I/O thread before `done`, not changed afterwards. */
     struct vv_net_answer answer;
     void *body;
@@ -222,7 +223,7 @@ uint64_t vvi_pool_out(struct vv_net *net);
 /* ---- peers ---- */
 
 struct vvi_peer {
-    uint64_t id; /* immutable */
+    VV_TABLE_ITEM(id);
     /* Synchronization: net->lock. */
     struct vvi_addr addr;
     unsigned flags;
@@ -232,7 +233,6 @@ struct vvi_peer {
     int why;      /* how it failed */
     unsigned queued;
     struct vvi_pace pace;
-    struct vvi_peer *chain;
     /* The I/O thread's. */
     struct vvi_conn *conn;
     struct vvi_frame *first, **last; /* until the connection is open */
@@ -251,7 +251,7 @@ void vvi_peer_opened(struct vv_net *net, struct vvi_peer *p);
 
 /* ---- the whole ---- */
 
-enum { VVI_NET_BUCKETS = 1024, VVI_POOL_MAX = 16 };
+enum { VVI_POOL_MAX = 16 };
 
 struct vvi_net_counts {
     _Atomic uint64_t sent, received, sent_bytes, received_bytes;
@@ -278,10 +278,9 @@ struct vv_net {
     /* Synchronization: lock. */
     struct vvi_frame *inbox, **inbox_last;
     bool stopping, woken, peers_dirty;
-    struct vvi_peer *peers[VVI_NET_BUCKETS];
-    unsigned nr_peers;
-    struct vv_net_call *calls[VVI_NET_BUCKETS];
-    uint64_t nr_calls;
+    struct vv_table peers;
+    unsigned nr_peers;               /* without those that were dropped */
+    struct vv_table calls;           /* that go on */
     uint64_t nr_open_calls, nr_reqs; /* objects that are out: all must be back before vv_net_free */
     struct {
         void *p;
@@ -291,7 +290,8 @@ struct vv_net {
     uint64_t pool_out; /* bytes that were taken from it, or would have been */
 
     /* The I/O thread's. */
-    struct vvi_conn *conns, *by_serial[VVI_NET_BUCKETS];
+    struct vvi_conn *conns;
+    struct vv_table by_serial;
     uint64_t next_serial, timer_ns;
     uint64_t log_denied_ns; /* when the log may say again that a token was refused */
     unsigned nr_conns;

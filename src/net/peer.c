@@ -27,11 +27,11 @@
 
 struct vvi_peer *vvi_peer_find_locked(struct vv_net *net, uint64_t id)
 {
-    struct vvi_peer *p = net->peers[id % VVI_NET_BUCKETS];
+    struct vvi_peer *p = vv_table_find(&net->peers, id);
 
     vv_assert(vv_mutex_held(&net->lock));
-    while (p && (p->id != id || p->dropped))
-        p = p->chain;
+    while (p && p->dropped)
+        p = vv_table_same(p);
     return p;
 }
 
@@ -76,8 +76,7 @@ int vv_net_peer_set(struct vv_net *net, uint64_t peer, const char *addr, unsigne
             p = fresh;
             fresh = NULL;
             *p = (struct vvi_peer){.id = peer, .last = &p->first};
-            p->chain = net->peers[peer % VVI_NET_BUCKETS];
-            net->peers[peer % VVI_NET_BUCKETS] = p;
+            vv_table_add(&net->peers, p);
             net->nr_peers++;
         }
         if (p->flags != flags || !same_addr(&p->addr, &a)) {
@@ -327,12 +326,8 @@ static void part(struct vv_net *net, struct vvi_peer *p)
 /* Taken out and freed; what waited for it has failed. */
 static void remove_peer(struct vv_net *net, struct vvi_peer *p)
 {
-    struct vvi_peer **at = &net->peers[p->id % VVI_NET_BUCKETS];
-
     vv_mutex_lock(&net->lock);
-    while (*at != p)
-        at = &(*at)->chain;
-    *at = p->chain;
+    (void)vv_table_remove(&net->peers, p);
     vv_mutex_unlock(&net->lock);
     part(net, p);
     give_up_frames(net, p, -ECONNRESET);
@@ -371,30 +366,29 @@ static void work_on(struct vv_net *net, struct vvi_peer *p, uint64_t now)
     }
 }
 
+/* Only this thread removes peers. One that another thread adds meanwhile may change the order, and some are passed
+ * twice or not at all: its peers_dirty has all of them looked at again. */
 void vvi_peers_work(struct vv_net *net, uint64_t now_ns)
 {
-    for (unsigned i = 0; i < VVI_NET_BUCKETS; i++) {
-        struct vvi_peer *p, *next;
+    struct vvi_peer *p, *next;
+
+    vv_mutex_lock(&net->lock);
+    p = vv_table_first(&net->peers);
+    vv_mutex_unlock(&net->lock);
+    for (; p; p = next) {
         vv_mutex_lock(&net->lock);
-        p = net->peers[i];
+        next = vv_table_next(&net->peers, p);
         vv_mutex_unlock(&net->lock);
-        for (; p; p = next) {
-            vv_mutex_lock(&net->lock);
-            next = p->chain;
-            vv_mutex_unlock(&net->lock);
-            work_on(net, p, now_ns);
-        }
+        work_on(net, p, now_ns);
     }
 }
 
 void vvi_peers_free(struct vv_net *net)
 {
-    for (unsigned i = 0; i < VVI_NET_BUCKETS; i++) {
-        while (net->peers[i]) {
-            struct vvi_peer *p = net->peers[i];
-            net->peers[i] = p->chain;
-            vv_assert(!p->first && !p->conn);
-            free(p);
-        }
+    for (struct vvi_peer *p = vv_table_first(&net->peers), *next; p; p = next) {
+        next = vv_table_next(&net->peers, p);
+        vv_assert(!p->first && !p->conn);
+        free(p);
     }
+    vv_table_fini(&net->peers);
 }

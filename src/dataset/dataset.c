@@ -37,13 +37,13 @@
 #include "dataset/ours.h"
 #include "policy/next.h"
 
-#define BUCKETS_MIN 64
-#define COMPLAINT   1024
-#define RESTORE_NS  (10 * VV_NS_PER_S)
-#define RANK_MAX    ((UINT64_C(1) << 56) - 1)
-#define SWAP_EVERY  64
-#define SWAP_SHARE  16
-#define SWAP_MAX    64 /* files that go for others at once */
+#define ROOM_MIN   64
+#define COMPLAINT  1024
+#define RESTORE_NS (10 * VV_NS_PER_S)
+#define RANK_MAX   ((UINT64_C(1) << 56) - 1)
+#define SWAP_EVERY 64
+#define SWAP_SHARE 16
+#define SWAP_MAX   64 /* files that go for others at once */
 
 void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
 {
@@ -83,24 +83,6 @@ static void count(struct vv_dataset *d, const struct vvi_entry *e, bool in)
     }
 }
 
-static struct vvi_entry **bucket_of(struct vv_dataset *d, uint64_t hash)
-{
-    return &d->bucket[hash & (d->nr_buckets - 1)];
-}
-
-static void unchain(struct vv_dataset *d, struct vvi_entry *e)
-{
-    struct vvi_entry **at = bucket_of(d, e->hash);
-
-    while (*at && *at != e)
-        at = &(*at)->chain;
-    if (!*at)
-        return;
-    *at = e->chain;
-    e->chain = NULL;
-    d->nr_chained--;
-}
-
 void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
                                   enum vvi_dataset_state state)
 {
@@ -113,7 +95,7 @@ void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
     e->state = state;
     count(d, e, true);
     if (state == DATASET_DOOMED || state == DATASET_GONE)
-        unchain(d, e);
+        (void)vv_table_remove(&d->by_path, e); /* if it is there */
     /* The scrub may have passed it by while it was GOING. */
     if (state == DATASET_READY && e->round != d->round)
         d->scrub_again = true;
@@ -179,38 +161,11 @@ void vvi_dataset_entry_free(struct vvi_entry *e)
     free(e);
 }
 
-static int grow_table(struct vv_dataset *d)
-{
-    size_t n = d->nr_buckets ? 2 * d->nr_buckets : BUCKETS_MIN;
-    struct vvi_entry **old = d->bucket, **bucket = calloc(n, sizeof(struct vvi_entry *));
-    size_t nr_old = d->nr_buckets;
-
-    if (!bucket)
-        return -ENOMEM;
-    d->bucket = bucket;
-    d->nr_buckets = n;
-    for (size_t i = 0; i < nr_old; i++) {
-        for (struct vvi_entry *e = old[i], *next; e; e = next) {
-            struct vvi_entry **to = bucket_of(d, e->hash);
-
-            next = e->chain;
-            e->chain = *to;
-            *to = e;
-        }
-    }
-    free(old);
-    return 0;
-}
-
 int vvi_dataset_add_locked(struct vv_dataset *d, struct vvi_entry *e)
 {
-    struct vvi_entry **bucket;
-
     vv_assert(vv_mutex_held(&d->lock));
-    if (d->nr_chained >= d->nr_buckets && grow_table(d) < 0)
-        return -ENOMEM;
     if (d->nr == d->room) {
-        size_t room = d->room ? 2 * d->room : BUCKETS_MIN;
+        size_t room = d->room ? 2 * d->room : ROOM_MIN;
         struct vvi_entry **all = realloc(d->all, room * sizeof(struct vvi_entry *));
 
         if (!all)
@@ -220,24 +175,19 @@ int vvi_dataset_add_locked(struct vv_dataset *d, struct vvi_entry *e)
     }
     e->at = d->nr;
     d->all[d->nr++] = e;
-    bucket = bucket_of(d, e->hash);
-    e->chain = *bucket;
-    *bucket = e;
-    d->nr_chained++;
+    vv_table_add(&d->by_path, e);
     count(d, e, true);
     return 0;
 }
 
 struct vvi_entry *vvi_dataset_find_locked(struct vv_dataset *d, const char *path)
 {
-    uint64_t hash = vv_hash64(path, strlen(path));
-    struct vvi_entry *e;
+    struct vvi_entry *e = vv_table_find(&d->by_path, vv_hash64(path, strlen(path)));
 
     vv_assert(vv_mutex_held(&d->lock));
-    for (e = *bucket_of(d, hash); e; e = e->chain)
-        if (e->state == DATASET_READY && e->hash == hash && strcmp(e->path, path) == 0)
-            return e;
-    return NULL;
+    while (e && (e->state != DATASET_READY || strcmp(e->path, path) != 0))
+        e = vv_table_same(e);
+    return e;
 }
 
 /* ---- removing ---- */
@@ -798,9 +748,7 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
     if (rc == 0)
         rc = open_folder(d, folder, err, err_bytes);
     if (rc == 0) {
-        rc = grow_table(d);
-        if (rc == 0)
-            rc = vvi_manifest_load(d);
+        rc = vvi_manifest_load(d);
         /* There may be less room than there was. */
         if (rc == 0 && d->stats.used > d->opts.capacity) {
             rc = evict(d, share(d, d->opts.low_pct), 0, &list, &nr);
@@ -845,7 +793,7 @@ void vv_dataset_close(struct vv_dataset *d)
     vv_mutex_fini(&d->lock);
     vv_mutex_fini(&d->manifest.lock);
     free(d->all);
-    free(d->bucket);
+    vv_table_fini(&d->by_path);
     free(d->folder);
     free(d);
 }

@@ -6,6 +6,7 @@
 
 #include "core/hash.h"
 #include "core/lock.h"
+#include "core/table.h"
 #include "dataset/dataset.h"
 #include "dataset/index_private.h"
 
@@ -23,10 +24,10 @@ enum vvi_dataset_state {
 };
 
 struct vvi_entry {
+    VV_TABLE_ITEM(hash); /* of the path */
     /* Immutable once the entry is in the table. */
     uint64_t id; /* of its file; never used twice */
     struct vv_dataset_gen gen;
-    uint64_t hash; /* of the path */
     char *path;
     /* Synchronization: dataset->lock. */
     enum vvi_dataset_state state;
@@ -44,10 +45,9 @@ struct vvi_entry {
     unsigned
         held; /* somebody has it in a list, and looks at nothing but what does not change; it may go */
     uint64_t next_use, last_use;
-    uint64_t round;          /* of the scrub that has read it */
-    uint32_t shown;          /* its first slot in the index, plus one; 0: none */
-    size_t at;               /* in dataset->all */
-    struct vvi_entry *chain; /* in its bucket; doomed ones are in none */
+    uint64_t round; /* of the scrub that has read it */
+    uint32_t shown; /* its first slot in the index, plus one; 0: none */
+    size_t at;      /* in dataset->all */
     /* Synchronization: manifest.lock. The manifest has a record of it that none has ended. */
     bool listed;
 };
@@ -72,8 +72,7 @@ struct vv_dataset {
     /* Synchronization: lock. */
     struct vvi_entry **all;
     size_t nr, room;
-    struct vvi_entry **bucket;
-    size_t nr_buckets, nr_chained; /* a power of two */
+    struct vv_table by_path; /* without those that are doomed */
     uint64_t next_id, clock, place;
     uint64_t refused; /* copies that found no room, since some were let go for others */
     /* The scrub goes through `all`; what slips behind it, because places are filled from the end,

@@ -55,7 +55,8 @@ static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struc
     ready = vvi_dataset_find_locked(d, want->path);
     if (ready && vvi_dataset_same_gen(&ready->gen, &want->gen))
         rc = -EEXIST;
-    for (other = d->bucket[e->hash & (d->nr_buckets - 1)]; other && rc == 0; other = other->chain)
+    for (other = vv_table_find(&d->by_path, e->hash); other && rc == 0;
+         other = vv_table_same(other))
         if (other->state == DATASET_FILLING && strcmp(other->path, want->path) == 0)
             rc = -EALREADY;
     if (rc == 0) {
@@ -222,13 +223,12 @@ void vv_dataset_abort(struct vv_dataset_fill *f)
 static bool doom_others_locked(struct vv_dataset *d, const char *path, const struct vvi_entry *but,
                                struct vvi_entry **ret_ready)
 {
-    uint64_t hash = vv_hash64(path, strlen(path));
-    struct vvi_entry *e, *next;
+    struct vvi_entry *e = vv_table_find(&d->by_path, vv_hash64(path, strlen(path))), *next;
     bool any = false;
 
     *ret_ready = NULL;
-    for (e = d->bucket[hash & (d->nr_buckets - 1)]; e; e = next) {
-        next = e->chain;
+    for (; e; e = next) {
+        next = vv_table_same(e);
         if (e == but || e->state == DATASET_FILLING || strcmp(e->path, path) != 0)
             continue;
         any = true;

@@ -311,7 +311,7 @@ void vvi_node_ahead_used(struct vv_node *n, const char *path)
     bool ordered = false;
 
     vv_mutex_lock(&a->lock);
-    p = a->places.nr ? vvi_paths_find(&a->places, path) : NULL;
+    p = a->places.table.n ? vvi_paths_find(&a->places, path) : NULL;
     if (p && p->at < p->nr) {
         ordered = true;
         skip_passed_locked(a, p);

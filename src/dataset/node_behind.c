@@ -38,7 +38,7 @@ bool vvi_node_behind_is(struct vv_node *n, const char *path)
     bool is;
 
     vv_mutex_lock(&n->behind.lock);
-    is = n->behind.paths.nr > 0 && vvi_paths_find(&n->behind.paths, path);
+    is = n->behind.paths.table.n > 0 && vvi_paths_find(&n->behind.paths, path);
     vv_mutex_unlock(&n->behind.lock);
     return is;
 }

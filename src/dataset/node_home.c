@@ -38,7 +38,7 @@
 #define KEEP_LIMIT_NS (60 * VV_NS_PER_S)
 #define WILL_BYTES    32768
 #define TABLE_MAX     (1u << 20)
-#define STEP          8 /* buckets that a hand passes for one new entry */
+#define STEP          8 /* chains that a hand passes for one new entry */
 
 struct will {
     struct vvi_path path;
@@ -136,7 +136,7 @@ static struct vvi_record *record_locked(struct vv_node *n, const char *path, uin
     struct vvi_home *h = &n->home;
     struct vvi_record *r = calloc(1, sizeof(*r));
 
-    if (h->records.nr >= h->max)
+    if (h->records.table.n >= h->max)
         h->record_hand = vvi_paths_step(&h->records, h->record_hand, STEP, pass_record, n);
     if (!r || vvi_paths_add(&n->home.records, path, &r->path) < 0) {
         free(r);
@@ -487,7 +487,7 @@ static void will_locked(struct vv_node *n, const char *path, uint64_t from)
     struct will *w = vvi_paths_find(&h->wills, path);
 
     if (!w) {
-        if (h->wills.nr >= h->max)
+        if (h->wills.table.n >= h->max)
             h->will_hand = vvi_paths_step(&h->wills, h->will_hand, STEP, pass_will, &h->wills);
         w = calloc(1, sizeof(*w));
         if (!w || vvi_paths_add(&h->wills, path, &w->path) < 0) {

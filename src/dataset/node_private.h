@@ -237,7 +237,7 @@ struct vvi_home {
         records; /* files of this home that others keep, or that are decided to be here */
     struct vvi_paths wills;        /* files that will be at home here when another node goes */
     size_t max;                    /* entries of either; more make room */
-    size_t record_hand, will_hand; /* the buckets that they come to next */
+    size_t record_hand, will_hand; /* the chains that they come to next */
     uint64_t pulled_epoch;         /* the view in which all have told */
     uint64_t nr_elsewhere;
     struct load {

@@ -43,7 +43,7 @@
 #define READ_BYTES ((size_t)1 << 20)
 #define TRIES      3
 #define RECORDS    8192
-#define STEP       8 /* buckets that the hand passes for one new record */
+#define STEP       8 /* chains that the hand passes for one new record */
 /* How old the news of another node can be where files never change: a copy takes a minute at most. */
 #define NEWS_NS (300 * VV_NS_PER_S)
 
@@ -82,7 +82,7 @@ struct vv_owner {
     atomic_bool stop; /* Synchronization: relaxed; a thread that sees it late reads a little more */
     /* Synchronization: lock. */
     struct vvi_paths records;
-    size_t hand;          /* the bucket that it comes to next */
+    size_t hand;          /* the chain that it comes to next */
     struct known **inode; /* INODES lists: a file may be written to by another name */
     struct vv_owner_stats stats;
 };
@@ -199,7 +199,7 @@ static struct known *know_locked(struct vv_owner *o, const char *path)
     struct known *k = vvi_paths_find(&o->records, path);
 
     if (!k) {
-        if (o->records.nr >= VV_MAX(o->opts.records, 2 * vv_dataset_files(o->opts.cache)))
+        if (o->records.table.n >= VV_MAX(o->opts.records, 2 * vv_dataset_files(o->opts.cache)))
             o->hand = vvi_paths_step(&o->records, o->hand, STEP, pass_by, o);
         k = calloc(1, sizeof(*k));
         if (!k || vvi_paths_add(&o->records, path, &k->path) < 0) {
@@ -902,6 +902,6 @@ void vv_owner_stats(struct vv_owner *o, struct vv_owner_stats *ret_stats)
 {
     vv_mutex_lock(&o->lock);
     *ret_stats = o->stats;
-    ret_stats->records = o->records.nr;
+    ret_stats->records = o->records.table.n;
     vv_mutex_unlock(&o->lock);
 }

@@ -6,18 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/table.h"
 #include "core/util.h"
 
 struct vvi_path {
-    struct vvi_path *chain;
-    uint64_t hash;
+    VV_TABLE_ITEM(hash);
     char *path; /* the table's */
 };
 
 /* All zero: empty. */
 struct vvi_paths {
-    struct vvi_path **bucket;
-    size_t nr_buckets, nr;
+    struct vv_table table;
 };
 
 /* NULL: not there. */
@@ -28,8 +27,8 @@ VV_WARN_UNUSED int vvi_paths_add(struct vvi_paths *t, const char *path, struct v
 void vvi_paths_remove(struct vvi_paths *t, struct vvi_path *e);
 /* All of them, in no order; fn may remove the one it is called with. */
 void vvi_paths_each(struct vvi_paths *t, void (*fn)(void *user, struct vvi_path *e), void *user);
-/* Those of the next `buckets` buckets from `at` on; the same. Returns where to go on. */
-size_t vvi_paths_step(struct vvi_paths *t, size_t at, size_t buckets,
+/* Those of the next `chains` chains from `at` on; the same. Returns where to go on. */
+size_t vvi_paths_step(struct vvi_paths *t, size_t at, size_t chains,
                       void (*fn)(void *user, struct vvi_path *e), void *user);
 /* Frees the table, and each entry with fn (after its path). */
 void vvi_paths_fini(struct vvi_paths *t, void (*fn)(struct vvi_path *e));

@@ -44,11 +44,11 @@ static void wills(void)
 
     for (int i = 0; i < MAX; i++)
         tell(n, i);
-    T_EQ(n->home.wills.nr, MAX);
+    T_EQ(n->home.wills.table.n, MAX);
     for (int i = 0; i < 100 * MAX; i++) {
         tell(n, MAX + i);
         tell(n, i % 10);
-        T_CHECK(n->home.wills.nr <= 2 * MAX);
+        T_CHECK(n->home.wills.table.n <= 2 * MAX);
     }
     T_CHECK(vvi_paths_find(&n->home.wills, "/data/7"));
     T_CHECK(!vvi_paths_find(&n->home.wills, "/data/77"));

@@ -395,7 +395,7 @@ void vv_trace_file_free(struct vv_trace_file *f)
         free(f->tables->records.v);
         free(f->tables->pairs.v);
         free(f->tables->attachments.v);
-        free(f->tables->last_pair.slot);
+        vvi_map_fini(&f->tables->last_pair);
         free(f->tables);
     }
     free(f);

@@ -852,12 +852,12 @@ int vv_timeline_new(const struct vv_trace_file *file, struct vv_timeline **ret_t
         free(b.a);
     if (!b.failed)
         build_all(&b);
-    free(b.threads.slot);
-    free(b.lanes.slot);
-    free(b.copies.slot);
-    free(b.commits.slot);
-    free(b.histories.slot);
-    free(b.occupancy.slot);
+    vvi_map_fini(&b.threads);
+    vvi_map_fini(&b.lanes);
+    vvi_map_fini(&b.copies);
+    vvi_map_fini(&b.commits);
+    vvi_map_fini(&b.histories);
+    vvi_map_fini(&b.occupancy);
     for (size_t i = 0; i < b.points.n; i++)
         free(((struct occupancy *)b.points.v)[i].points.v);
     free(b.points.v);

@@ -532,66 +532,27 @@ static const char *check_lends(const struct vv_core *core)
     return NULL;
 }
 
-static bool seen_before(const struct vv_core *core, const struct vv_order *last)
-{
-    for (const struct vv_order *o = core->orders; o != last; o = o->all_next)
-        if (o->obj == last->obj)
-            return true;
-    return false;
-}
-
-/* What the files take of dead objects that nothing but lending keeps. */
-static uint64_t lent_files(const struct vv_core *core)
-{
-    uint64_t used = 0;
-
-    for (const struct vv_lend *l = core->lends; l; l = l->next) {
-        bool counted = l->obj->gen != VV_GEN_ENDED;
-        for (const struct vv_order *o = core->orders; o && !counted; o = o->all_next)
-            counted = o->obj == l->obj;
-        for (unsigned i = 0; i < REQ_LISTS; i++)
-            for (const struct vv_req *req = first_req(core, i); req && !counted; req = req->next)
-                counted = req->obj == l->obj;
-        for (const struct vv_lend *before = core->lends; before != l && !counted;
-             before = before->next)
-            counted = before->obj == l->obj;
-        used += counted ? 0 : l->obj->file_bytes;
-    }
-    return used;
-}
-
 /* Of a version, with all its generations that have not ended. */
 static uint64_t files_of(const struct vv_object *obj)
 {
     return obj ? obj->file_bytes + files_of(obj->old) + files_of(obj->replacement) : 0;
 }
 
-/* What live and dead objects take of the files tier adds up. A dead object that only a request
- * refers to has given its share back or is about to be removed. */
+/* What live and ended objects take of the files tier adds up. */
 static const char *check_files(const struct vv_core *core)
 {
     uint64_t used = 0;
 
-    for (uint32_t i = 0; i < core->nhist; i++)
-        for (const struct vv_object *obj = first_version(&core->hist[i]); obj;
-             obj = next_version(&core->hist[i], obj))
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        const struct hist *h = &core->hist[i];
+        for (const struct vv_object *obj = first_version(h); obj; obj = next_version(h, obj))
             used += files_of(obj);
-    for (const struct vv_order *o = core->orders; o; o = o->all_next)
-        if (o->obj->gen == VV_GEN_ENDED && !seen_before(core, o))
-            used += o->obj->file_bytes;
-    for (unsigned i = 0; i < REQ_LISTS; i++)
-        for (const struct vv_req *req = first_req(core, i); req; req = req->next) {
-            bool counted = !req->obj || req->obj->gen != VV_GEN_ENDED;
-            for (const struct vv_order *o = core->orders; o && !counted; o = o->all_next)
-                counted = o->obj == req->obj;
-            for (const struct vv_req *r = first_req(core, i); r != req && !counted; r = r->next)
-                counted = r->obj == req->obj;
-            used += counted ? 0 : req->obj->file_bytes;
-        }
-    for (uint32_t i = 0; i < core->nhist; i++)
-        for (const struct vv_object *obj = core->hist[i].unremoved; obj; obj = obj->newer)
+        for (const struct vv_object *obj = vv_table_first(&h->ending); obj;
+             obj = vv_table_next(&h->ending, obj)) {
+            REQUIRE(obj->ending && obj->gen == VV_GEN_ENDED, "the file of a live object is to go");
             used += obj->file_bytes;
-    used += lent_files(core);
+        }
+    }
     REQUIRE(core->tier[core->disk].used_bytes == used, "bytes of files are miscounted");
     return NULL;
 }
@@ -865,6 +826,17 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     return d;
 }
 
+/* A set: their files go in the order of their generations. */
+static uint64_t digest_ending(const struct vv_core *core, const struct hist *h)
+{
+    uint64_t d = 0;
+
+    for (const struct vv_object *obj = vv_table_first(&h->ending); obj;
+         obj = vv_table_next(&h->ending, obj))
+        d += mix(digest_object(core, obj), obj->unremoved | obj->dropped << 1);
+    return d;
+}
+
 static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, uint64_t d)
 {
     uint64_t flags =
@@ -887,6 +859,7 @@ static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, ui
         d = mix(d, h->passed[i]);
     d = mix(d, h->predict_from ? h->predict_from->version + 1 : 0);
     d = mix(d, (uint64_t)(int64_t)h->late_err);
+    d = mix(d, digest_ending(core, h));
     /* Equal keys are told apart by their places. */
     for (unsigned t = 0; t < core->ntiers; t++)
         for (int k = 0; k < HEAP_KINDS; k++)

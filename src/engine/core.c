@@ -105,6 +105,7 @@ static void history_fini(struct hist *h, unsigned ntiers)
         vv_bitset_fini(&h->open[i]);
     free(h->passed);
     free(h->editions);
+    vv_table_fini(&h->ending);
 }
 
 void vv_core_free(struct vv_core *core)
@@ -1088,8 +1089,8 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
 {
     if (status < 0)
         vvi_removal_failed(core, o->obj, o->file_generation, status);
-    if (!o->obj->unremoved && o->file_generation == o->obj->file_generation)
-        vvi_object_file_gone(core, o->obj);
+    else if (o->obj->ending && o->file_generation == o->obj->file_generation)
+        vvi_removal_done(core, o->obj);
 }
 
 /* Part of a restore whose other part comes over the link: the caller waits for both, and may see the

@@ -104,8 +104,10 @@ struct vv_object {
     bool consumed : 1;
     bool nameless : 1;    /* of a lease: no version, never in the table */
     bool durable : 1;     /* committed on the files tier */
-    bool removing : 1;    /* a REMOVE order is out, or done */
-    bool unremoved : 1;   /* it failed: the object waits in hist->unremoved for another try */
+    bool ending : 1;      /* ENDED, and its file may be there: in hist->ending */
+    bool dropped : 1;     /* ENDED by DROPPED: the next opening should find others of the version */
+    bool removing : 1;    /* a REMOVE order is out for it */
+    bool unremoved : 1;   /* that has failed: the next wait for everything tries again */
     bool passed : 1;      /* hint passed over */
     bool no_prefetch : 1; /* a transfer up failed: left to restores */
     bool down : 1;      /* written, and complete on the slowest tier or given up: in hist->ndown */
@@ -187,7 +189,8 @@ struct hist {
     uint64_t *passed; /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
-    struct vv_object *unremoved;    /* ended, and their files could not be removed; by `newer` */
+    struct vv_table ending; /* ended, and their files may be there: see removals.c */
+    size_t nunremoved;
 
     uint64_t ready,
         missing_chunks; /* hinted and written objects; their chunks that are on no memory tier */
@@ -373,9 +376,6 @@ void vvi_object_drop_pages(struct vv_core *core, struct vv_object *obj);
 void vvi_object_file_gone(struct vv_core *core,
                           struct vv_object *obj); /* gives back its share of the capacity */
 void vvi_object_unref(struct vv_core *core, struct vv_object *obj);
-/* Files that could not be removed: tries again; the history ends and leaves them. */
-void vvi_removals_retry(struct vv_core *core, struct hist *h);
-void vvi_removals_forget(struct vv_core *core, struct hist *h);
 void vvi_object_written(struct vv_core *core, struct vv_object *obj);
 void vvi_object_consumed(struct vv_core *core, struct vv_object *obj);
 struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsigned tier,
@@ -483,6 +483,22 @@ void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
 /* Takes back what was written to a spoiled file, once nothing writes to it, and has it removed. */
 void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
 
+/* removals.c */
+/* It has ended: its file goes when it can. `dropped`: it should not be found any more, and need not wait
+ * for older ones. */
+void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped);
+/* No order uses its file any more. False: it has none. */
+bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj);
+void vvi_removal_done(struct vv_core *core, struct vv_object *obj);
+/* A file that could not be removed still takes its space, and its version would be there again when
+ * the history is opened next. The next caller hears of it, and the next wait for everything tries
+ * again. */
+void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
+                        int status);
+/* Those that failed: tries again; the history ends and leaves them. */
+void vvi_removals_retry(struct vv_core *core, struct hist *h);
+void vvi_removals_forget(struct vv_core *core, struct hist *h);
+
 /* lend.c */
 /* Serves a lease; false: there is no room now. */
 bool vvi_lend_serve(struct vv_core *core, struct vv_req *req);
@@ -512,11 +528,6 @@ void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int sta
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
 /* A flush to the tier, or a commit, could not be made: the put hears of it, or else the next caller. */
 void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status);
-/* A file that could not be removed still takes its space, and its version would be there again when
- * the history is opened next. The next caller hears of it, and the next wait for everything tries
- * again. */
-void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
-                        int status);
 /* A put or a get of an object without chunks: no order would end it. */
 void vvi_req_nothing(struct vv_core *core, struct vv_req *req);
 /* All orders of an ordered request are out: it is not blocked any more. */

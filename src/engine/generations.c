@@ -35,6 +35,8 @@ void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event
     obj->written = to == VV_GEN_CURRENT || to == VV_GEN_SAFE;
     obj->dead = to == VV_GEN_HELD || to == VV_GEN_ENDED;
     h->nsafe += vvi_gen_counts(obj);
+    if (to == VV_GEN_ENDED)
+        vvi_removal_due(core, obj, event == VV_GEN_DROPPED);
 }
 
 /* ---- an old one goes, or comes back ---- */
@@ -112,7 +114,6 @@ void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event 
         return_old(core, obj);
         vvi_gen_step(core, obj, event);
     } else {
-        /* First the old one: cut off in between, the removal must not leave older bytes. */
         end_old(core, obj, VV_GEN_DISCARDED);
         vvi_object_leave(core, obj, obj->replacement);
         vvi_gen_step(core, obj, event);
@@ -367,21 +368,6 @@ void vv_core_missed(struct vv_core *core, uint32_t hist, uint64_t version, uint6
     retain_missed(core, vvi_hist(core, hist));
     vvi_gen_retain(core, vvi_hist(core, hist));
     vvi_core_leave(core);
-}
-
-void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
-                        int status)
-{
-    struct hist *h = vvi_hist(core, obj->hist);
-
-    if (!h->late_err) {
-        h->late_err = status;
-        h->late_tier = core->disk;
-        h->late_version = obj->version;
-    }
-    vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version,
-              (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
-    obj->unremoved = h->used && obj->dead && file_generation == obj->file_generation;
 }
 
 int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)

@@ -869,29 +869,13 @@ void vvi_object_drop_pages(struct vv_core *core, struct vv_object *obj)
     drop_idle_pages(core, obj);
 }
 
-/* Has its file removed, once no order uses that. True: a REMOVE order is out and has a reference. */
-static bool remove_file(struct vv_core *core, struct vv_object *obj)
-{
-    if (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES || obj->removing)
-        return false;
-    /* A write that failed may have left something, however little of it is known here. */
-    bool on_disk = obj->durable || obj->spoiled || obj->copy[core->disk];
-    obj->removing = true;
-    if (on_disk && !(obj->keep_file && obj->durable)) {
-        vvi_sched_remove_file(core, obj); /* takes a reference */
-        return true;
-    }
-    vvi_object_file_gone(core, obj);
-    return false;
-}
-
 void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
 {
     vv_assert(obj->refs > 0);
     if (--obj->refs > 0) {
         /* What is lent are pages: the file need not wait for their return. */
         if (obj->gen == VV_GEN_ENDED && !obj->nameless && obj->refs == obj->lent)
-            (void)remove_file(core, obj);
+            (void)vvi_removal_begin(core, obj);
         return;
     }
     if (!obj->dead) {
@@ -905,46 +889,11 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
     drop_idle_pages(core, obj);
     if (obj->gen == VV_GEN_HELD)
         return; /* its file stays, for the one that replaced it is not safe */
-    if (obj->unremoved) {
-        struct hist *h = vvi_hist(core, obj->hist);
-        obj->newer = h->unremoved;
-        h->unremoved = obj;
-        return;
-    }
-    if (remove_file(core, obj))
+    if (vvi_removal_begin(core, obj))
         return;
     if (core->disk >= 0 && obj->copy[core->disk])
         vvi_copy_free(core, obj->copy[core->disk]);
     object_free(core, obj);
-}
-
-static struct vv_object *unremoved_take(struct vv_object **list)
-{
-    struct vv_object *obj = *list;
-
-    *list = obj->newer;
-    obj->newer = NULL;
-    obj->unremoved = false;
-    return obj;
-}
-
-void vvi_removals_retry(struct vv_core *core, struct hist *h)
-{
-    struct vv_object *list = h->unremoved;
-
-    h->unremoved = NULL;
-    while (list)
-        vvi_sched_remove_file(core, unremoved_take(&list));
-}
-
-void vvi_removals_forget(struct vv_core *core, struct hist *h)
-{
-    while (h->unremoved) {
-        struct vv_object *obj = unremoved_take(&h->unremoved);
-        vvi_object_file_gone(core, obj);
-        obj->refs++;
-        vvi_object_unref(core, obj);
-    }
 }
 
 void vvi_object_file_gone(struct vv_core *core, struct vv_object *obj)

@@ -971,10 +971,6 @@ void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
 
     if (!o) {
         vvi_removal_failed(core, obj, obj->file_generation, -ENOMEM);
-        if (obj->dead && !obj->unremoved)
-            vvi_object_file_gone(core, obj); /* the history has ended: the next opening finds it */
-        obj->refs++;
-        vvi_object_unref(core, obj);
         return;
     }
     o->hop = VV_HOP_H2F;

@@ -206,6 +206,30 @@ static void a_removal_fails(void)
     hand_close(&d);
 }
 
+/* The file of an old generation stays, and so does that of a discarded version: the error tells of the
+ * version, which would be there again at the next opening. */
+static void two_removals_fail(void)
+{
+    uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct drive_call put;
+    uint64_t version = 0;
+    int tier = -1;
+
+    hand_put(&d, h, 1, 1);
+    hand_put(&d, h, 2, 1);
+    drive_run(&d);
+    T_OK(drive_replace(&d, &put, h, 1, DRIVE_PAGE));
+    T_OK(drive_finish(&d, &put));
+    while (drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1) < 0)
+        drive_end(&d, 0, 0);
+    T_OK(drive_discard(&d, h, 2));
+    hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, -EIO);
+    hand_end(&d, VV_ORDER_REMOVE, 0, 0, 2, -EROFS);
+    T_EQ(vv_core_take_error(d.core, h, &version, &tier), -EROFS);
+    T_EQ(version, 2);
+    hand_close(&d);
+}
+
 static void cancelled(void)
 {
     uint32_t h = hand_open(&d, "H1F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -476,6 +500,7 @@ int main(void)
     T_RUN(a_commit_fails);
     T_RUN(a_commit_of_nothing_fails);
     T_RUN(a_removal_fails);
+    T_RUN(two_removals_fail);
     T_RUN(cancelled);
     T_RUN(discarded_in_flight_and_written_again);
     T_RUN(discarded_while_read);

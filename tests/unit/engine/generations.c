@@ -437,6 +437,93 @@ static void reached(void)
     hand_close(&d);
 }
 
+/* A version that has reached the level, and a newer generation of it that has not. */
+static uint32_t with_two_generations(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .hold = true};
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    hand_put(&d, h, 1, 1);
+    committed(h, 1);
+    drive_reached(&d, h, 1, generation(h, 1));
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    return h;
+}
+
+/* The only removal under way fails or succeeds. */
+static void end_removal(uint64_t generation, int status)
+{
+    int i = drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1);
+
+    T_EQ(d.norders, 1);
+    T_CHECK(i >= 0);
+    T_EQ(d.order[i]->file_generation, generation);
+    drive_end(&d, (unsigned)i, status);
+}
+
+/* A discard that is cut off leaves the newest generation or none: the old file goes first, and as long as
+ * it does not go the new one stays. Written again and discarded, so does the next. */
+static void the_oldest_file_goes_first(void)
+{
+    uint32_t h = with_two_generations();
+    uint64_t newer = generation(h, 1), old = newer - GENERATION_STEP, newest;
+    struct drive_call wait;
+
+    T_OK(drive_discard(&d, h, 1));
+    end_removal(old, -EIO);
+    T_EQ(files(1), 2);
+    T_EQ(d.norders, 0);
+    hand_put(&d, h, 1, 1);
+    committed(h, 1);
+    newest = generation(h, 1);
+    T_OK(drive_discard(&d, h, 1));
+    T_EQ(d.norders, 0);
+    T_OK(drive_wait_all(&d, &wait, h));
+    end_removal(old, 0);
+    end_removal(newer, -EIO);
+    T_EQ(files(1), 2);
+    T_OK(drive_wait_all(&d, &wait, h));
+    end_removal(newer, 0);
+    end_removal(newest, 0);
+    T_EQ(files(1), 0);
+    hand_close(&d);
+}
+
+/* The history ends, and the old file could not be removed: the new one stays too. */
+static void closed_with_an_old_file_left(void)
+{
+    uint32_t h = with_two_generations();
+    uint64_t old = generation(h, 1) - GENERATION_STEP;
+
+    T_OK(drive_discard(&d, h, 1));
+    end_removal(old, -EIO);
+    vv_core_history_drop(d.core, h, d.now_ns);
+    drive_run(&d);
+    T_EQ(files(1), 2);
+    hand_close(&d);
+}
+
+/* One that is taken back waits for no other: none of them should be found. */
+static void taken_back_beside_an_old_file(void)
+{
+    uint32_t h = with_two_generations();
+    uint64_t first = generation(h, 1);
+
+    T_OK(drive_take_back(&d, h, 1));
+    end_removal(first, -EIO);
+    replace(h, 1, 1);
+    committed(h, 1);
+    uint64_t second = generation(h, 1);
+    T_OK(drive_take_back(&d, h, 1));
+    end_removal(second, 0);
+    T_EQ(files(1), 2);
+    hand_close(&d);
+}
+
 /* What an earlier life left unfinished counts for retention once a caller has heard of it: until then the
  * application may go on from the version before. */
 static void unfinished(void)
@@ -596,6 +683,9 @@ int main(void)
     T_RUN(retention_of_many);
     T_RUN(provisional);
     T_RUN(reached);
+    T_RUN(the_oldest_file_goes_first);
+    T_RUN(closed_with_an_old_file_left);
+    T_RUN(taken_back_beside_an_old_file);
     T_RUN(unfinished);
     T_RUN(copies);
     T_RUN(copies_fail);

@@ -202,6 +202,17 @@ static struct vvi_rentry *current_locked(struct vv_remote_hist *h, uint64_t vers
     return NULL;
 }
 
+bool vvi_remote_passed_locked(const struct vv_remote_hist *h, const struct vvi_rentry *e)
+{
+    for (size_t i = lower_bound(h, e->generation); i < h->n; i++) {
+        const struct vvi_rentry *later = &h->entry[i];
+        if (later->version == e->version && later->generation > e->generation && !later->removing &&
+            vvi_remote_reached(h, later))
+            return true;
+    }
+    return false;
+}
+
 /* ---- asking and waiting ---- */
 
 bool vv_remote_has_reached(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
@@ -290,7 +301,9 @@ static bool far_enough(const struct vv_remote_hist *h, const struct vvi_rentry *
 {
     if (vvi_remote_settled(h, e) || e->removing)
         return true;
-    return marked && h->remote->opts.complete && e->marked;
+    if (marked && h->remote->opts.complete && e->marked)
+        return true;
+    return e->err == 0 && vvi_remote_passed_locked(h, e);
 }
 
 int vv_remote_wait_all(struct vv_remote_hist *h, bool marked, uint64_t deadline_ns,

@@ -198,6 +198,8 @@ static inline bool vvi_remote_settled(const struct vv_remote_hist *hist, const s
 {
     return vvi_remote_reached(hist, e) && e->reported;
 }
+/* Has a later generation of the version reached it? Then the engine is about to remove this one. */
+bool vvi_remote_passed_locked(const struct vv_remote_hist *hist, const struct vvi_rentry *e);
 /* It has reached the level: the engine hears of it, and leftovers of earlier lives may go. */
 void vvi_remote_reached_locked(struct vv_remote_hist *hist, const struct vvi_rentry *e);
 /* There is work: wakes the worker. */

@@ -405,6 +405,15 @@ static bool is_hopeless(const struct vv_remote_hist *h, const struct vvi_rentry 
                -ENOENT;
 }
 
+/* Its commit was slow, and a later generation is complete: that is no error of anybody's. */
+static bool passed(struct vv_remote_hist *h, const struct vvi_rentry *e)
+{
+    vv_mutex_lock(&h->remote->lock);
+    bool yes = vvi_remote_passed_locked(h, e);
+    vv_mutex_unlock(&h->remote->lock);
+    return yes;
+}
+
 static void look(const struct job *job, struct vvi_rentry *e, bool sweep)
 {
     struct vv_remote_hist *h = job->hist;
@@ -413,6 +422,8 @@ static void look(const struct job *job, struct vvi_rentry *e, bool sweep)
         enter(job, e, -ENOENT);
         return;
     }
+    if (rc == -ECANCELED && passed(h, e))
+        rc = -EAGAIN;
     e->complete = rc == 0;
     if (e->complete)
         vv_group_drop_marker(&h->group, e->version, e->run_id);

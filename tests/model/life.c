@@ -103,7 +103,7 @@ static void remove_under(struct world *x, unsigned which)
     if (x->w.level < VARVE_LEVEL_REMOTE)
         which = 1;
     x->broken = true;
-    ref_removed(&x->ref);
+    ref_removed(&x->ref, which == 2);
     snprintf(path, sizeof(path), "%s/%s", x->folder, which == 1 ? "near" : "far");
     life_remove_folder(path);
 }

@@ -49,6 +49,12 @@ static void drop(struct ref_set *s, unsigned gen)
     s->n = n;
 }
 
+static void add_all(struct ref_set *s, const struct ref_set *more)
+{
+    for (unsigned i = 0; i < more->n; i++)
+        add(s, more->gen[i]);
+}
+
 static struct ref_set only(unsigned gen)
 {
     return (struct ref_set){.n = 1, .gen = {(uint16_t)gen}};
@@ -86,7 +92,7 @@ void ref_init(struct ref *r, unsigned nversions, unsigned keep, unsigned keep_ev
     r->keep_every = keep_every;
     for (unsigned v = 0; v < REF_VERSIONS; v++) {
         struct ref_version *x = &r->version[v];
-        x->now = x->next = x->node = nothing;
+        x->now = x->next = x->node = x->hidden = nothing;
     }
 }
 
@@ -201,12 +207,13 @@ void ref_flushed(struct ref *r)
     }
 }
 
-void ref_removed(struct ref *r)
+void ref_removed(struct ref *r, bool shared)
 {
     for (unsigned v = 0; v < r->nversions; v++) {
         struct ref_version *x = &r->version[v];
-        for (unsigned i = 0; i < x->node.n; i++)
-            add(&x->next, x->node.gen[i]);
+        add_all(&x->next, &x->node);
+        if (shared)
+            add_all(&x->next, &x->hidden);
         x->next.missing = x->node.missing = true;
         x->exposed = true;
         x->opened = false;
@@ -219,8 +226,7 @@ void ref_given_up(struct ref *r)
         struct ref_version *x = &r->version[v];
         struct ref_set was = x->now;
         x->now = x->next;
-        for (unsigned i = 0; i < was.n; i++)
-            add(&x->now, was.gen[i]);
+        add_all(&x->now, &was);
         x->now.missing |= was.missing;
         x->opened = false;
         x->exposed |= x->exposed_before; /* it may be one from before that is back */
@@ -233,8 +239,10 @@ void ref_open(struct ref *r, bool lost)
 {
     for (unsigned v = 0; v < r->nversions; v++) {
         struct ref_version *x = &r->version[v];
-        if (lost)
+        if (lost) {
             x->next = x->node;
+            x->hidden = nothing;
+        }
         x->now = x->next;
         x->opened = true;
         x->exposed = x->exposed_before = false;
@@ -281,8 +289,11 @@ void ref_missed(struct ref *r, unsigned version, bool opening)
         x->before = highest(&x->now);
     x->now = nothing;
     x->next.missing = x->node.missing = true;
-    if (opening)
+    if (opening) {
+        if (r->local)
+            add_all(&x->hidden, &x->next);
         x->next = x->node = nothing;
+    }
     x->opened = false;
 }
 

@@ -30,6 +30,9 @@ struct ref_version {
     struct ref_set now;  /* in this life */
     struct ref_set next; /* at the next opening */
     struct ref_set node; /* the same without the local folder */
+    /* Not found by an opening, but perhaps still on local disk, where the shared folder makes it out of
+     * date. Without that folder it may be found again. */
+    struct ref_set hidden;
     bool opened;         /* `now` is what the opening found */
     bool droppable;      /* retention may have given it up */
     bool exposed;        /* its storage was removed after it was written: it may never be safe */
@@ -67,8 +70,8 @@ void ref_discarded(struct ref *r, unsigned version);
 /* A flush or the end of a life has succeeded: all that is there has reached the level, and nothing
  * else is left. */
 void ref_flushed(struct ref *r);
-/* A folder was removed under the library. */
-void ref_removed(struct ref *r);
+/* A folder was removed under the library; `shared`: that one. */
+void ref_removed(struct ref *r, bool shared);
 /* Something failed in the background, in an interface that gives a version up then: the newest
  * generations may be gone, what was safe may not. */
 void ref_given_up(struct ref *r);

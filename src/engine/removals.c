@@ -152,10 +152,13 @@ void vvi_removals_retry(struct vv_core *core, struct hist *h)
 
 void vvi_removals_forget(struct vv_core *core, struct hist *h)
 {
-    struct vv_object *obj;
+    struct vv_object *obj = h->nunremoved ? vv_table_first(&h->ending) : NULL, *next;
 
-    /* Giving one up takes others of its version out of the table as well: look from the start again. */
-    while (h->nunremoved && (obj = next_unremoved(h, vv_table_first(&h->ending)))) {
+    for (; (obj = next_unremoved(h, obj)); obj = next) {
+        /* Giving one up takes the others of its version out of the table as well. */
+        next = vv_table_next(&h->ending, obj);
+        while (next && next->version == obj->version)
+            next = vv_table_next(&h->ending, next);
         give_up(core, obj);
         let_go(core, obj);
     }

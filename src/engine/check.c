@@ -549,7 +549,8 @@ static const char *check_files(const struct vv_core *core)
             used += files_of(obj);
         for (const struct vv_object *obj = vv_table_first(&h->ending); obj;
              obj = vv_table_next(&h->ending, obj)) {
-            REQUIRE(obj->ending && obj->gen == VV_GEN_ENDED, "the file of a live object is to go");
+            REQUIRE(obj->removal != REMOVAL_NONE && obj->gen == VV_GEN_ENDED,
+                    "the file of a live object is to go");
             used += obj->file_bytes;
         }
     }
@@ -809,7 +810,7 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
 static uint64_t digest_object(const struct vv_core *core, const struct vv_object *obj)
 {
     uint64_t flags = obj->written | obj->writing << 1 | obj->dead << 2 | obj->consumed << 3 |
-                     obj->durable << 4 | obj->removing << 5 | obj->passed << 6 |
+                     obj->durable << 4 | (obj->removal == REMOVAL_ASKED) << 5 | obj->passed << 6 |
                      obj->no_prefetch << 7 | obj->down << 8 | obj->keep_file << 9 |
                      obj->pass_through << 10 | obj->streams << 11 | obj->ordered << 12 |
                      obj->filled << 13 | obj->provisional << 14 | obj->reached << 15;
@@ -833,7 +834,7 @@ static uint64_t digest_ending(const struct vv_core *core, const struct hist *h)
 
     for (const struct vv_object *obj = vv_table_first(&h->ending); obj;
          obj = vv_table_next(&h->ending, obj))
-        d += mix(digest_object(core, obj), obj->unremoved | obj->dropped << 1);
+        d += mix(digest_object(core, obj), (obj->removal == REMOVAL_FAILED) | obj->dropped << 1);
     return d;
 }
 

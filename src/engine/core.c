@@ -1089,7 +1089,7 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
 {
     if (status < 0)
         vvi_removal_failed(core, o->obj, o->file_generation, status);
-    else if (o->obj->ending && o->file_generation == o->obj->file_generation)
+    else if (o->obj->removal != REMOVAL_NONE && o->file_generation == o->obj->file_generation)
         vvi_removal_done(core, o->obj);
 }
 

@@ -85,6 +85,14 @@ struct vv_copy {
     uint32_t page[];              /* by chunk: page number, or VV_PAGE_NONE */
 };
 
+/* The file of an object that has ended, and whether it may still be there (removals.c). */
+enum removal {
+    REMOVAL_NONE,  /* not ended, or gone */
+    REMOVAL_DUE,   /* in hist->ending, as are the next two */
+    REMOVAL_ASKED, /* a REMOVE order is out for it */
+    REMOVAL_FAILED /* the next wait for everything tries again */
+};
+
 /* There is one for every version. What questions and hints read stands first, together. */
 struct vv_object {
     VV_TABLE_ITEM(version);
@@ -98,16 +106,14 @@ struct vv_object {
     uint8_t home : 2;              /* tier it enters and is prefetched to */
     uint8_t err_tier : 2;          /* that flush_err is about */
     bool written : 1;              /* its put has ended: it may be restored */
+    uint8_t removal : 2;           /* enum removal */
     bool writing : 1;              /* its put is pending */
     bool ordered : 1;              /* its put is ordered by a stream: known before it is written */
     bool dead : 1; /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
     bool consumed : 1;
     bool nameless : 1;    /* of a lease: no version, never in the table */
     bool durable : 1;     /* committed on the files tier */
-    bool ending : 1;      /* ENDED, and its file may be there: in hist->ending */
     bool dropped : 1;     /* ENDED by DROPPED: the next opening should find others of the version */
-    bool removing : 1;    /* a REMOVE order is out for it */
-    bool unremoved : 1;   /* that has failed: the next wait for everything tries again */
     bool passed : 1;      /* hint passed over */
     bool no_prefetch : 1; /* a transfer up failed: left to restores */
     bool down : 1;      /* written, and complete on the slowest tier or given up: in hist->ndown */
@@ -189,7 +195,7 @@ struct hist {
     uint64_t *passed; /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
-    struct vv_table ending; /* ended, and their files may be there: see removals.c */
+    struct vv_table ending;         /* ended, and their files may be there: see removals.c */
     size_t nunremoved;
 
     uint64_t ready,

@@ -20,7 +20,7 @@ void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped)
         (obj->keep_file && obj->durable))
         return;
     vv_table_add(&h->ending, obj);
-    obj->ending = true;
+    obj->removal = REMOVAL_DUE;
     obj->dropped = dropped;
 }
 
@@ -45,8 +45,8 @@ static void leave(struct vv_core *core, struct vv_object *obj)
     bool there = vv_table_remove(&h->ending, obj);
 
     vv_assert(there);
-    h->nunremoved -= obj->unremoved;
-    obj->ending = obj->removing = obj->unremoved = false;
+    h->nunremoved -= obj->removal == REMOVAL_FAILED;
+    obj->removal = REMOVAL_NONE;
     vvi_object_file_gone(core, obj);
 }
 
@@ -82,17 +82,17 @@ static void give_up(struct vv_core *core, struct vv_object *obj)
 
 bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj)
 {
-    if (!obj->ending)
+    if (obj->removal == REMOVAL_NONE)
         return false;
     if (!on_disk(core, obj)) {
         leave(core, obj);
         return false;
     }
-    if (!obj->removing && !obj->unremoved && (obj->dropped || !has_older(core, obj))) {
-        obj->removing = true;
+    if (obj->removal == REMOVAL_DUE && (obj->dropped || !has_older(core, obj))) {
+        obj->removal = REMOVAL_ASKED;
         vvi_sched_remove_file(core, obj); /* takes a reference */
     }
-    return obj->ending;
+    return true;
 }
 
 void vvi_removal_done(struct vv_core *core, struct vv_object *obj)
@@ -120,20 +120,19 @@ void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t fi
     }
     vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version,
               (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
-    if (!obj->ending || file_generation != obj->file_generation)
+    if (obj->removal == REMOVAL_NONE || file_generation != obj->file_generation)
         return;
     if (!h->used) {
         give_up(core, obj); /* the next opening finds it */
         return;
     }
-    obj->removing = false;
-    obj->unremoved = true;
+    obj->removal = REMOVAL_FAILED;
     h->nunremoved++;
 }
 
 static struct vv_object *next_unremoved(const struct hist *h, struct vv_object *obj)
 {
-    while (obj && !obj->unremoved)
+    while (obj && obj->removal != REMOVAL_FAILED)
         obj = vv_table_next(&h->ending, obj);
     return obj;
 }
@@ -145,7 +144,7 @@ void vvi_removals_retry(struct vv_core *core, struct hist *h)
     for (; (obj = next_unremoved(h, obj)); obj = next) {
         next = vv_table_next(&h->ending, obj);
         h->nunremoved--;
-        obj->unremoved = false;
+        obj->removal = REMOVAL_DUE;
         (void)vvi_removal_begin(core, obj);
     }
 }

@@ -3,6 +3,8 @@
  * Between two calls of the application, when all bytes have been moved, the threads of the library are
  * blocked: they run no more often than a few times, whatever they have done before.
  */
+#include <varve/ckpt.h>
+
 #include "core/clock.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

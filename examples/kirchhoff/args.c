@@ -10,7 +10,6 @@ enum kind { GRID = OWN, STATIONS };
 
 static const char *const devices[] = {"cpu", "host|emulated", "cuda", NULL};
 static const char *const layouts[] = {"flat", "chunked", NULL};
-static const char *const policies[] = {"varve", "paper", NULL};
 
 _Static_assert((int)KIR_PATH == (int)RTM_PATH, "both are TEXT");
 
@@ -44,7 +43,6 @@ static const struct rtm_option table[] = {
      "more)"},
     {"layout", "KIND", CHOICE, AT(layout), layouts, "of tables there: flat, chunked (flat)"},
     {"fallback", NULL, SET, AT(fallback), NULL, "the processor may do items, too"},
-    {"policy", "NAME", CHOICE, AT(policy), policies, "of the caches: varve, paper (varve)"},
     {"threads", "N", COUNT, AT(threads), NULL, "on the CPU (OMP_NUM_THREADS, or all)"},
     {"out", "FOLDER", TEXT, AT(out), NULL, "for all that is written (kirchhoff-out)"},
     {"json", NULL, SET, AT(json), NULL, "print one object instead of a table"},

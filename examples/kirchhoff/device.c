@@ -83,7 +83,6 @@ static int open_blocks(struct device *d, void **ret_packed, struct kir_summary *
         o.edge[i] = d->s->grid.n[i] > 1 ? (uint32_t)p->edge : 1;
         least *= o.edge[i];
     }
-    o.policy = p->policy == KIR_POLICY_PAPER ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
     o.rounds = 1 << 20; /* what does not fit is an error, not read from afar */
     if (rc == 0)
         rc = varve_blocks_bytes(&o, &bytes);
@@ -280,7 +279,6 @@ static int open_tables(struct device *d, const struct varve_tables_work *work,
     o.bytes = bytes;
     o.memory = s->times;
     o.layout = p->layout == KIR_CHUNKED ? VARVE_TABLES_CHUNKED : VARVE_TABLES_FLAT;
-    o.policy = p->policy == KIR_POLICY_PAPER ? VARVE_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
     o.item_bytes = sizeof(struct kir_item);
     o.cache_bytes = p->table_cache ? p->table_cache : quarter_cache(s, o, work);
     if (o.cache_bytes > whole_cache(&o))

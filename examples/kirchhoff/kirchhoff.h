@@ -32,7 +32,6 @@ extern "C" { /* cuda.cu */
 enum { KIR_PATH = 1024, KIR_RECEIVERS = 8 /* of an item, at most */ };
 
 enum kir_device { KIR_CPU, KIR_EMULATED, KIR_CUDA };
-enum kir_policy { KIR_POLICY_VARVE, KIR_POLICY_PAPER };
 enum kir_layout { KIR_FLAT, KIR_CHUNKED };
 
 struct kir_params {
@@ -60,7 +59,6 @@ struct kir_params {
     uint64_t table_cache; /* bytes on the device; 0: a quarter of the tables, or an item's */
     int layout;           /* enum kir_layout, of tables */
     bool fallback;        /* the processor takes items, too */
-    int policy;           /* enum kir_policy */
     bool quiet, json;
     char out[KIR_PATH]; /* folder; empty: write nothing */
 };

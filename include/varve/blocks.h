@@ -37,9 +37,7 @@ struct varve_history;
 struct CUstream_st;
 
 enum varve_blocks_policy {
-    VARVE_BLOCKS_CLOCK, /* the block that was used least often and longest ago goes */
-    VARVE_BLOCKS_PAPER /* to compare with: blocks are brought one by one between the rounds, and the
-                           one goes that was used longest ago, averaged over the runs */
+    VARVE_BLOCKS_CLOCK /* the block that was used least often and longest ago goes */
 };
 
 /* The most for `ahead`. */

@@ -51,9 +51,7 @@ enum varve_tables_layout {
 };
 
 enum varve_tables_policy {
-    VARVE_TABLES_NEXT_USE, /* the table goes that is needed last */
-    VARVE_TABLES_PAPER /* to compare with: a table goes when no launch uses it; best fit, largest
-                              first; items without room at once are the processor's, if there is `host` */
+    VARVE_TABLES_NEXT_USE /* the table goes that is needed last */
 };
 
 /* Options of a set of tables, with their defaults in parentheses. Plain data; fields are only ever

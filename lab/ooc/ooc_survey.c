@@ -28,6 +28,7 @@
 #include "lab/ooc/ooc.h"
 #include "lab/ooc/ooc_survey.h"
 #include "lab/ooc/survey.h"
+#include "ooc/hooks.h"
 
 static const char *const way_names[OOC_SURVEY_WAYS] = {
     "resident", "flat", "chunked", "paper", "double buffer", "zero copy", "uvm"};
@@ -289,7 +290,7 @@ static void opts_of(struct ooc_job *j, enum ooc_survey_way kind, const struct oo
     if (kind == OOC_RESIDENT) /* each table begins at a multiple of 256, and launches need some */
         o->cache_bytes = r->data_bytes + r->data_bytes / 16 + j->s.tables * 256 + (16 << 20);
     o->layout = kind == OOC_CHUNKED ? VARVE_TABLES_CHUNKED : VARVE_TABLES_FLAT;
-    o->policy = kind == OOC_PAPER ? VARVE_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
+    o->policy = kind == OOC_PAPER ? VV_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
 }
 
 static int run_tables(struct ooc_job *j, enum ooc_survey_way kind, const struct ooc_report *r,
@@ -303,7 +304,7 @@ static int run_tables(struct ooc_job *j, enum ooc_survey_way kind, const struct 
     j->taken = ooc_memory_taken(j->device);
     j->cache_bytes = o.cache_bytes;
     if (rc == 0)
-        rc = varve_tables_open(j->ctx, &o, &t);
+        rc = vv_tables_open(j->ctx, &o, &t);
     if (rc)
         return fail(j, rc, way->name);
     rc = pass(j, t, way);

@@ -24,6 +24,7 @@
 #include "cli/common/parallel.h"
 #include "core/clock.h"
 #include "lab/ooc/ooc.h"
+#include "ooc/hooks.h"
 
 enum way { RESIDENT, BLOCKS, NONE_AHEAD, PAPER, ZERO_COPY, UVM, WAYS };
 
@@ -319,7 +320,7 @@ static int run_way(struct wave *w, enum way kind, struct ooc_report *r, struct o
     if (kind != BLOCKS)
         o.ahead = 0;
     if (kind == PAPER)
-        o.policy = VARVE_BLOCKS_PAPER;
+        o.policy = VV_BLOCKS_PAPER;
     if (kind == ZERO_COPY || kind == UVM) {
         o.rounds = 0;
         way->no_cache = true;
@@ -332,7 +333,7 @@ static int run_way(struct wave *w, enum way kind, struct ooc_report *r, struct o
     w->args.memory = managed;
     w->taken = ooc_memory_taken(vv_ckpt_device(w->ctx));
     w->cache_bytes = o.cache_bytes;
-    rc = varve_blocks_open(w->ctx, &o, &b);
+    rc = vv_blocks_open(w->ctx, &o, &b);
     if (rc)
         rc = fail(w, rc, way->name);
     if (rc == 0)

@@ -145,14 +145,14 @@ int varve_blocks_pack(const struct varve_blocks_opts *opts, const void *array, v
     return 0;
 }
 
-static const char *why_not(const struct varve_blocks_opts *o)
+static const char *why_not(const struct varve_blocks_opts *o, bool paper)
 {
     int sources = !!o->memory + !!o->path + !!o->read + !!o->history;
 
     if (sources != 1)
         return "one of memory, path, read and history says where the cells are";
-    if (o->policy < VARVE_BLOCKS_CLOCK || o->policy > VARVE_BLOCKS_PAPER)
-        return "policy is clock or paper";
+    if (o->policy != VARVE_BLOCKS_CLOCK && !(paper && o->policy == VV_BLOCKS_PAPER))
+        return "policy is VARVE_BLOCKS_CLOCK";
     if (o->readers < 1 || o->readers > 64)
         return "readers are 1 to 64";
     _Static_assert(VARVE_BLOCKS_AHEAD_MAX == 8, "as the text says");
@@ -438,7 +438,7 @@ static int memory_init(struct varve_blocks *b, uint64_t blocks)
                                 "a cache of %llu bytes does not hold a block of %zu",
                                 (unsigned long long)b->opts.cache_bytes, b->block_bytes);
     rc = vvi_slots_init(&b->slots, (uint32_t)blocks, (uint32_t)slots,
-                        b->opts.policy == VARVE_BLOCKS_PAPER);
+                        b->opts.policy == VV_BLOCKS_PAPER);
     b->need_bytes = vv_align_up(vv_div_up(blocks, 8), VVI_COUNTS_BYTES);
     b->used_bytes = vv_align_up(vv_div_up(slots, 8), VVI_COUNTS_BYTES);
     b->map_bytes = vv_align_up(blocks * sizeof(uint32_t), VVI_COUNTS_BYTES);
@@ -516,8 +516,8 @@ static int first_run(struct varve_blocks *b)
     return 0;
 }
 
-int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
-                      struct varve_blocks **ret_blocks)
+static int blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts, bool paper,
+                       struct varve_blocks **ret_blocks)
 {
     struct varve_blocks *b;
     const char *why = NULL;
@@ -541,7 +541,7 @@ int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opt
     b->source.fd = -1;
     rc = take_opts(opts, &b->opts);
     if (rc == 0)
-        why = why_not(&b->opts);
+        why = why_not(&b->opts, paper);
     if (rc == 0 && !why)
         why = lay_out(&b->opts, &b->view, &blocks);
     if (rc || why)
@@ -560,6 +560,18 @@ int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opt
     else
         *ret_blocks = b;
     return rc;
+}
+
+int varve_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
+                      struct varve_blocks **ret_blocks)
+{
+    return blocks_open(ctx, opts, false, ret_blocks);
+}
+
+int vv_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,
+                   struct varve_blocks **ret_blocks)
+{
+    return blocks_open(ctx, opts, true, ret_blocks);
 }
 
 int varve_blocks_close(struct varve_blocks *b)

@@ -14,6 +14,7 @@
 #include "core/lock.h"
 #include "core/util.h"
 #include "device/device.h"
+#include "ooc/hooks.h"
 
 /* ---- slots (slots.c): decisions only, no lock, no device ---- */
 

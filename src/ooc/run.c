@@ -411,7 +411,7 @@ static int fill_locked(struct job *j, uint32_t n)
 {
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
-    bool one_by_one = b->opts.policy == VARVE_BLOCKS_PAPER;
+    bool one_by_one = b->opts.policy == VV_BLOCKS_PAPER;
     int rc = 0, moved = 0;
 
     b->fills++;
@@ -762,8 +762,7 @@ static int bring_ahead(struct job *j)
 /* Later rounds of a run use what the first used or asked for, and only matter when they get nowhere. */
 static bool wants_uses(const struct job *j)
 {
-    return j->rounds == 0 || j->fruitless > 0 || j->alone ||
-           j->b->opts.policy == VARVE_BLOCKS_PAPER;
+    return j->rounds == 0 || j->fruitless > 0 || j->alone || j->b->opts.policy == VV_BLOCKS_PAPER;
 }
 
 static int begin_round(struct job *j, uint32_t items)
@@ -871,7 +870,7 @@ static void take_words(struct job *j)
 /* Until the kernel has ended. */
 static int follow(struct job *j)
 {
-    bool later = j->b->opts.policy == VARVE_BLOCKS_PAPER;
+    bool later = j->b->opts.policy == VV_BLOCKS_PAPER;
     uint32_t tried = 0, looks = 0, batch = BATCH;
     int rc, moved = 0;
 
@@ -1071,7 +1070,7 @@ static int run_items(struct job *j)
         rc = one_round(j, items, &undone);
         if (rc == 0)
             rc = bring_rest(j);
-        if (rc == 0 && j->rounds == 1 && j->b->opts.policy != VARVE_BLOCKS_PAPER)
+        if (rc == 0 && j->rounds == 1 && j->b->opts.policy != VV_BLOCKS_PAPER)
             rc = get_ready(j);
         if (rc == 0)
             rc = next_list(j, items, undone);

@@ -396,8 +396,8 @@ static int open_all(struct varve_tables *t)
     return rc;
 }
 
-int varve_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opts,
-                      struct varve_tables **ret_tables)
+static int tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opts, bool paper,
+                       struct varve_tables **ret_tables)
 {
     struct varve_tables *t;
     const char *why;
@@ -416,7 +416,7 @@ int varve_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opt
     t->ctx = ctx;
     vv_mutex_init(&t->lock, "tables", VV_RANK_OOC);
     vv_cond_init(&t->changed);
-    why = vvi_tables_take_opts(opts, &t->opts);
+    why = vvi_tables_take_opts(opts, paper, &t->opts);
     if (!why)
         why = why_not(&t->opts);
     if (why) {
@@ -435,6 +435,18 @@ int varve_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opt
         *ret_tables = t;
     vv_ckpt_leave(ctx); /* every cache has its own */
     return rc;
+}
+
+int varve_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opts,
+                      struct varve_tables **ret_tables)
+{
+    return tables_open(ctx, opts, false, ret_tables);
+}
+
+int vv_tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *opts,
+                   struct varve_tables **ret_tables)
+{
+    return tables_open(ctx, opts, true, ret_tables);
 }
 
 int varve_tables_close(struct varve_tables *t)

@@ -20,7 +20,7 @@
 
 /* ---- options ---- */
 
-const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
+const char *vvi_tables_take_opts(const struct varve_tables_opts *opts, bool paper,
                                  struct varve_tables_opts *ret)
 {
     struct varve_tables_opts o, defaults;
@@ -35,8 +35,8 @@ const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
             return "a table has 1 to 2^44 bytes";
     if (o.layout != VARVE_TABLES_FLAT && o.layout != VARVE_TABLES_CHUNKED)
         return "layout is flat or chunked";
-    if (o.policy != VARVE_TABLES_NEXT_USE && o.policy != VARVE_TABLES_PAPER)
-        return "policy is next use or paper";
+    if (o.policy != VARVE_TABLES_NEXT_USE && !(paper && o.policy == VV_TABLES_PAPER))
+        return "policy is VARVE_TABLES_NEXT_USE";
     if (o.item_bytes > UINT32_C(1) << 20)
         return "item_bytes is 1 MiB at most";
     if (o.batch_items == 0 || o.batch_items > UINT32_C(1) << 20)

@@ -27,7 +27,7 @@ int vvi_plan_init(struct vvi_plan *p, const struct varve_tables_opts *opts, uint
 {
     int rc;
 
-    *p = (struct vvi_plan){.paper = opts->policy == VARVE_TABLES_PAPER};
+    *p = (struct vvi_plan){.paper = opts->policy == VV_TABLES_PAPER};
     rc = vvi_space_init(&p->space, opts->bytes, opts->tables, opts->layout == VARVE_TABLES_CHUNKED,
                         capacity);
     return rc ? rc

@@ -23,8 +23,9 @@
 
 /* ---- the order of work (tables_order.c): decisions only ---- */
 
-/* Options as this library knows them, checked but for the source; NULL, or what is wrong. */
-const char *vvi_tables_take_opts(const struct varve_tables_opts *opts,
+/* Options as this library knows them, checked but for the source; NULL, or what is wrong. `paper`: that policy is
+ * taken too. */
+const char *vvi_tables_take_opts(const struct varve_tables_opts *opts, bool paper,
                                  struct varve_tables_opts *ret_opts);
 
 struct vvi_order {

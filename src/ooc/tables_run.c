@@ -452,7 +452,7 @@ static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c, uint64_t n
 static int wait_some(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     const struct vvi_split *s = &r->t->split;
-    bool paper = r->t->opts.policy == VARVE_TABLES_PAPER;
+    bool paper = r->t->opts.policy == VV_TABLES_PAPER;
 
     vv_assert(c->nr > 0); /* without launches there is room */
     if (c->nr == 0)

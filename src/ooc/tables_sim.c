@@ -66,10 +66,10 @@ static void sim_fini(struct sim *s)
     vvi_order_fini(&s->order);
 }
 
-static int sim_init(struct sim *s, const struct varve_tables_opts *opts,
+static int sim_init(struct sim *s, const struct varve_tables_opts *opts, bool paper,
                     const struct varve_tables_work *work)
 {
-    const char *why = vvi_tables_take_opts(opts, &s->opts);
+    const char *why = vvi_tables_take_opts(opts, paper, &s->opts);
     int rc = why ? -EINVAL : vvi_order_init(&s->order, &s->opts, work, &why);
 
     if (why)
@@ -293,9 +293,9 @@ static int does_not_fit(const struct sim *s)
         l->item, (unsigned long long)l->bytes, (unsigned long long)s->opts.cache_bytes);
 }
 
-int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_tables_work *work,
-                      const struct varve_tables_speeds *speeds,
-                      struct varve_tables_stats *ret_stats)
+static int plan(const struct varve_tables_opts *opts, bool paper,
+                const struct varve_tables_work *work, const struct varve_tables_speeds *speeds,
+                struct varve_tables_stats *ret_stats)
 {
     struct varve_tables_stats st = {0};
     struct sim s = {0};
@@ -309,7 +309,7 @@ int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_t
     if (!(s.speeds.link_bytes >= 0) || !(s.speeds.device_cost >= 0) || !(s.speeds.host_cost >= 0) ||
         !(s.speeds.launch_s >= 0))
         return vvi_ooc_bad("tables_plan", "speeds are 0 or more");
-    rc = sim_init(&s, opts, work);
+    rc = sim_init(&s, opts, paper, work);
     if (rc == 0)
         rc = run(&s);
     if (rc == -EFBIG)
@@ -321,6 +321,19 @@ int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_t
     }
     sim_fini(&s);
     return rc;
+}
+
+int varve_tables_plan(const struct varve_tables_opts *opts, const struct varve_tables_work *work,
+                      const struct varve_tables_speeds *speeds,
+                      struct varve_tables_stats *ret_stats)
+{
+    return plan(opts, false, work, speeds, ret_stats);
+}
+
+int vv_tables_plan(const struct varve_tables_opts *opts, const struct varve_tables_work *work,
+                   const struct varve_tables_speeds *speeds, struct varve_tables_stats *ret_stats)
+{
+    return plan(opts, true, work, speeds, ret_stats);
 }
 
 /* ---- farthest next use on chunks ---- */
@@ -434,7 +447,7 @@ int varve_tables_least(const struct varve_tables_opts *opts, const struct varve_
     struct vvi_order order = {0};
     struct least l = {.o = &order};
     uint32_t at = 0;
-    const char *why = ret_bytes ? vvi_tables_take_opts(opts, &o) : "ret_bytes is NULL";
+    const char *why = ret_bytes ? vvi_tables_take_opts(opts, false, &o) : "ret_bytes is NULL";
     int rc = why ? -EINVAL : vvi_order_init(&order, &o, work, &why);
 
     if (why)

@@ -29,7 +29,7 @@ for name in "image", "model", "smooth":
     assert open(f"kirchhoff-out/{name}.png", "rb").read()[:8] == b"\x89PNG\r\n\x1a\n"
 PY
 fi
-"$kirchhoff" "${small[@]}" --device host --layout chunked --fallback --policy paper --out other >out
+"$kirchhoff" "${small[@]}" --device host --layout chunked --fallback --out other >out
 grep -q '^tables ' out && cmp ref/image.raw other/image.raw || fail "the image with other caches is another"
 # What it says of its caches: a quarter, where an item's tables fit that; and no more than there are tables for.
 "$kirchhoff" --grid 96x48 --frequency 60 --stations 33 --offset 60 --quiet --device host --table-step 1 --out quarter --json >out.json
@@ -85,7 +85,6 @@ refused 'above 0' --frequency -3
 refused 'above 0' --time nan
 refused 'a size is needed' --model-cache many
 refused 'one of cpu host cuda' --device gpu
-refused 'one of varve paper' --policy lru
 refused 'one of flat chunked' --layout thin
 refused 'a size is needed' --table-cache 0
 refused 'table-cache: there is a cache on a device only' --table-cache 12K

@@ -10,6 +10,7 @@
 #include <string.h>
 
 extern "C" {
+#include "ooc/hooks.h"
 #include "t.h"
 }
 #include <varve/blocks.h>
@@ -121,10 +122,13 @@ static void run_on(const void *memory, uint32_t slots, bool from_host)
     struct varve_blocks_opts o;
     struct varve_blocks *b;
 
-    opts_for(&o, memory, slots);
-    T_OK(varve_blocks_open(ctx, &o, &b));
-    run(b, from_host);
-    T_OK(varve_blocks_close(b));
+    for (int policy = VARVE_BLOCKS_CLOCK; policy <= (int)VV_BLOCKS_PAPER; policy++) {
+        opts_for(&o, memory, slots);
+        o.policy = policy;
+        T_OK(vv_blocks_open(ctx, &o, &b));
+        run(b, from_host);
+        T_OK(varve_blocks_close(b));
+    }
 }
 
 static void pinned_by_us(void)

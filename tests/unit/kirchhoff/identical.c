@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kirchhoff migration: times are those of theory, the image has scatterers and layers where they are, and
- * it is the same bit by bit on the CPU and on the emulated device, whatever its caches hold, by which
- * policy, and whoever does an item. Caches are so small that blocks and tables come and go all the time.
+ * it is the same bit by bit on the CPU and on the emulated device, whatever its caches hold and whoever
+ * does an item. Caches are so small that blocks and tables come and go all the time.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -146,14 +146,13 @@ static uint64_t item_bytes(const struct kir_survey *s, uint64_t unit)
     return most;
 }
 
-/* What blocks, tables, layouts, policies and the processor can be. */
+/* What blocks, tables, layouts and the processor can be. */
 static void set_case(int i, uint64_t block, const struct kir_survey *want, struct kir_params *p)
 {
     static const unsigned slots[] = {4, 8, 100};
 
     p->model_cache = slots[i % 3] * (p->dims == 3 ? 2 : 1) * block;
     p->together = 1 + i % 3;
-    p->policy = i / 3 % 2 ? KIR_POLICY_PAPER : KIR_POLICY_VARVE;
     p->layout = i % 2 ? KIR_CHUNKED : KIR_FLAT;
     p->fallback = i / 2 % 2;
     p->table_cache = i == 4 ? 0 : item_bytes(want, p->layout == KIR_CHUNKED ? 65536 : 256) + 2048;

@@ -195,7 +195,7 @@ static void any_cache(void)
     struct varve_ctx *ctx = context();
 
     varve_emu_jitter = 20;
-    for (int policy = VARVE_BLOCKS_CLOCK; policy <= VARVE_BLOCKS_PAPER; policy++)
+    for (int policy = VARVE_BLOCKS_CLOCK; policy <= VV_BLOCKS_PAPER; policy++)
         for (uint32_t slots = 8; slots <= 32; slots += 12) {
             struct varve_blocks_stats st = {.stats_size = sizeof(st)};
             struct varve_blocks_opts o;
@@ -205,7 +205,7 @@ static void any_cache(void)
             o.policy = policy;
             o.ahead = slots % 4 ? 2 : 0;
             o.rounds = 1000;
-            T_OK(varve_blocks_open(ctx, &o, &b));
+            T_OK(vv_blocks_open(ctx, &o, &b));
             for (uint64_t s = 1; s <= 2; s++) {
                 struct work w;
 
@@ -619,6 +619,10 @@ static void misuse(void)
     opts_for(&o, 8);
     o.cell_bytes = 3;
     T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
+    opts_for(&o, 8);
+    o.policy = VV_BLOCKS_PAPER; /* not the public function's */
+    T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
+    ck_error(ctx, -EINVAL, "policy is VARVE_BLOCKS_CLOCK");
     T_ERR(varve_blocks_open(NULL, &o, &b), -EINVAL);
     opts_for(&o, 8);
     T_OK(varve_blocks_open(ctx, &o, &b));
@@ -723,13 +727,13 @@ static void two_failures(void)
         int calls = 100, rc;
 
         opts_for(&o, 40);
-        o.policy = n % 2 ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
+        o.policy = n % 2 ? VV_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
         if (n % 4 > 1) {
             o.memory = NULL;
             o.read = from_packed;
             o.read_arg = &calls;
         }
-        T_OK(varve_blocks_open(ctx, &o, &b));
+        T_OK(vv_blocks_open(ctx, &o, &b));
         work_init(&w, ctx, 3);
         w.launch_error = -EPROTO;
         w.fail_at = 2 + (int)(n / 4 % 2);
@@ -992,9 +996,9 @@ static void few_slots(void)
 
         row_opts(&o);
         o.cache_bytes = slots * ROW_EDGE * sizeof(float);
-        o.policy = n / 3 % 2 ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
+        o.policy = n / 3 % 2 ? VV_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
         o.rounds = 1 << 20;
-        T_OK(varve_blocks_open(ctx, &o, &narrow.b));
+        T_OK(vv_blocks_open(ctx, &o, &narrow.b));
         if (n / 6)
             T_OK(-pthread_create(&other, NULL, run_narrow, &narrow));
         (void)run_narrow(&narrow);
@@ -1041,9 +1045,9 @@ static void random_evictions(void)
         pthread_t id[2], evictor;
 
         opts_for(&o, slots);
-        o.policy = slots % 4 ? VARVE_BLOCKS_CLOCK : VARVE_BLOCKS_PAPER;
+        o.policy = slots % 4 ? VARVE_BLOCKS_CLOCK : VV_BLOCKS_PAPER;
         o.rounds = 6; /* a single item that has no luck would be an error later */
-        T_OK(varve_blocks_open(ctx, &o, &e.b));
+        T_OK(vv_blocks_open(ctx, &o, &e.b));
         T_OK(-pthread_create(&evictor, NULL, evict_at_random, &e));
         for (int i = 0; i < 2; i++) {
             crowd[i] = (struct crowd){ctx, e.b, (uint64_t)i * 2};
@@ -1146,7 +1150,7 @@ static void lost_anywhere(void)
         int calls = 100, rc;
 
         opts_for(&o, 9);
-        o.policy = n % 4 > 1 ? VARVE_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
+        o.policy = n % 4 > 1 ? VV_BLOCKS_PAPER : VARVE_BLOCKS_CLOCK;
         if (n % 2) {
             o.memory = NULL;
             o.read = from_packed;
@@ -1154,7 +1158,7 @@ static void lost_anywhere(void)
         }
         T_OK(vv_device_host_lose_at(vv_ckpt_device(ctx), VV_DEVICE_OP_ANY,
                                     1 + t_rng_below(&rng, 200)));
-        rc = varve_blocks_open(ctx, &o, &b);
+        rc = vv_blocks_open(ctx, &o, &b);
         if (rc == 0) {
             work_init(&w, ctx, 3);
             rc = varve_blocks_run(b, ITEMS, launch, &w, NULL);

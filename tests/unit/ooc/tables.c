@@ -336,10 +336,10 @@ static void any_cache(void)
             continue;
         opts_for(&o, least * (uint64_t)(1 + way / 8));
         o.layout = chunked ? VARVE_TABLES_CHUNKED : VARVE_TABLES_FLAT;
-        o.policy = paper ? VARVE_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
+        o.policy = paper ? VV_TABLES_PAPER : VARVE_TABLES_NEXT_USE;
         o.batch_items = way % 3 ? 1024 : 3;
         o.lanes = way % 4 == 3 ? 1 : 2 + (uint32_t)way % 5;
-        T_OK(varve_tables_open(ctx, &o, &t));
+        T_OK(vv_tables_open(ctx, &o, &t));
         for (uint64_t run = 1; run <= 2; run++) {
             work_init(&w, ctx);
             w.launches = launches;
@@ -446,7 +446,7 @@ static void run_once(struct varve_ctx *ctx, const struct varve_tables_opts *o, b
     struct work w;
     struct varve_tables_work order;
 
-    T_OK(varve_tables_open(ctx, o, &t));
+    T_OK(vv_tables_open(ctx, o, &t));
     work_init(&w, ctx);
     order = order_for(&w);
     order.host = by_host ? host : NULL;
@@ -604,6 +604,10 @@ static void misuse(void)
     opts_for(&o, 1 << 20);
     o.layout = 7;
     T_ERR(varve_tables_open(ctx, &o, &t), -EINVAL);
+    opts_for(&o, 1 << 20);
+    o.policy = VV_TABLES_PAPER; /* not the public function's */
+    T_ERR(varve_tables_open(ctx, &o, &t), -EINVAL);
+    ck_error(ctx, -EINVAL, "policy is VARVE_TABLES_NEXT_USE");
     opts_for(&o, 1 << 20);
     o.tables = 0;
     T_ERR(varve_tables_open(ctx, &o, &t), -EINVAL);

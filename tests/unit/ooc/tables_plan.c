@@ -524,7 +524,7 @@ static void several(void)
         for (o.nr_more = 0; o.nr_more < 4; o.nr_more += 3) {
             struct varve_tables_stats st = {.stats_size = sizeof(st)};
 
-            T_OK(varve_tables_plan(&o, &work, &speeds, &st));
+            T_OK(vv_tables_plan(&o, &work, &speeds, &st));
             T_EQ(st.items, ITEMS);
             T_EQ(st.host_items, 0);
             T_CHECK(o.nr_more == 0 || st.queued_ns < one_ns);
@@ -551,13 +551,13 @@ static void lanes(void)
     for (o.lanes = 1; o.lanes <= 8; o.lanes += 7) {
         struct varve_tables_stats st = {.stats_size = sizeof(st)};
 
-        T_OK(varve_tables_plan(&o, &work, &speeds, &st));
+        T_OK(vv_tables_plan(&o, &work, &speeds, &st));
         T_EQ(st.items, ITEMS);
         T_CHECK(o.lanes == 1 || 4 * st.queued_ns < one_ns);
         one_ns = st.queued_ns;
     }
     o.lanes = 0;
-    T_ERR(varve_tables_plan(&o, &work, &speeds, &(struct varve_tables_stats){.stats_size = 8}),
+    T_ERR(vv_tables_plan(&o, &work, &speeds, &(struct varve_tables_stats){.stats_size = 8}),
           -EINVAL);
 }
 
@@ -599,7 +599,7 @@ static void survey(void)
             o.policy = policy;
             o.layout = layout;
             to->stats_size = sizeof(*to);
-            T_OK(varve_tables_plan(&o, &work, &speeds, to));
+            T_OK(vv_tables_plan(&o, &work, &speeds, to));
             T_EQ(to->items, s.items);
             t_note("%s, %s: %.1f GB, %.3f of the least; utilisation %.4f; %llu items by the "
                    "processor, "

@@ -48,19 +48,15 @@ enum varve_gio {
 enum varve_greadahead {
     VARVE_GREADAHEAD_ADAPTIVE, /* doubling while a group reads on, off for random access, and asked
                                   for while the bytes before it are copied */
-    VARVE_GREADAHEAD_FIXED,    /* one size, waited for: paper mode, to compare with */
-    VARVE_GREADAHEAD_OFF       /* what is wanted now, and no more */
+    VARVE_GREADAHEAD_OFF = 2   /* what is wanted now, and no more */
 };
 
 enum varve_greplace {
-    VARVE_GREPLACE_OWN,   /* each group gives up the page that it took first */
-    VARVE_GREPLACE_GLOBAL /* one queue for all: to compare with */
+    VARVE_GREPLACE_OWN /* each group gives up the page that it took first */
 };
 
 enum varve_gqueue {
-    VARVE_GQUEUE_TICKETS, /* requests wait in one queue, and any server takes the next */
-    VARVE_GQUEUE_SLOTS    /* each stream has places of its own, which belong to one server: paper
-                             mode, to compare with */
+    VARVE_GQUEUE_TICKETS /* requests wait in one queue, and any server takes the next */
 };
 
 enum varve_gbypass {

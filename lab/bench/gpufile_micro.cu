@@ -389,7 +389,7 @@ static struct varve_gpufs *open_fs(const struct setup *s, uint32_t *ret_id, doub
     o.bypass = s->bypass;
     o.queue = s->queue;
     o.map_limit = 1024 * GIB;
-    must(varve_gpufs_open(ctx, &o, &fs), "varve_gpufs_open");
+    must(vv_gpufile_open(ctx, &o, &fs), "vv_gpufile_open");
     start = now_s();
     must(varve_gpufs_register(fs, path, VARVE_GFILE_READ | (s->map ? VARVE_GFILE_MAP : 0), ret_id),
          "varve_gpufs_register");
@@ -682,7 +682,7 @@ static void larger_files(double served)
             s.bytes = how % 3 == 2 ? opt.bytes / 16 : 0;
             s.cache = (s.bytes ? s.bytes : opt.bytes) / (uint64_t)times;
             s.bypass = how % 3 == 0 ? VARVE_GBYPASS_AUTO : VARVE_GBYPASS_NEVER;
-            s.replace = how % 3 == 2 ? VARVE_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
+            s.replace = how % 3 == 2 ? (int)VV_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
             snprintf(name, sizeof(name), "%s, file %d x cache, 4 KiB pages, %s",
                      s.map ? "mapped" : "served", times, names[how % 3]);
             sequential(name, &s, VARVE_GBLOCK, processors, 256 * KIB, s.map ? link_gbps : served);
@@ -694,10 +694,10 @@ static void readaheads(double served)
     struct setup s = {};
     char name[96];
 
-    s.readahead = VARVE_GREADAHEAD_FIXED;
+    s.readahead = VV_GREADAHEAD_FIXED;
     s.ahead = 64 * KIB;
     sequential("served, fixed readahead of 64 KiB", &s, VARVE_GBLOCK, processors, 64 * KIB, served);
-    s.queue = VARVE_GQUEUE_SLOTS;
+    s.queue = VV_GQUEUE_SLOTS;
     sequential("served, fixed readahead of 64 KiB, slots (paper mode)", &s, VARVE_GBLOCK,
                processors, 64 * KIB, served);
     s.queue = VARVE_GQUEUE_TICKETS;
@@ -734,7 +734,7 @@ static void all_random(void)
         random_records(name, &s, 3, 0);
     }
     s.servers = 0;
-    s.queue = VARVE_GQUEUE_SLOTS;
+    s.queue = VV_GQUEUE_SLOTS;
     random_records("random 4 KiB, served, 3 blocks, slots", &s, 3, served);
 }
 

@@ -19,6 +19,7 @@
 
 #include "core/clock.h"
 #include "core/thread.h"
+#include "gpufile/hooks.h"
 #include "lab/gpufile/bench_gpufile.h"
 #include "lab/gpufile/gf_kernels.h"
 
@@ -136,8 +137,8 @@ static void way_opts(const struct gfb *b, const struct gfb_way *w, struct varve_
 
     o->page_bytes = w->page ? w->page : w->mode == GFB_GPUFS_64K ? 64 * KIB : 4 * KIB;
     if (paper) {
-        o->queue = VARVE_GQUEUE_SLOTS;
-        o->replace = own ? VARVE_GREPLACE_OWN : VARVE_GREPLACE_GLOBAL;
+        o->queue = VV_GQUEUE_SLOTS;
+        o->replace = own ? VARVE_GREPLACE_OWN : VV_GREPLACE_GLOBAL;
         o->bypass = VARVE_GBYPASS_NEVER;
     }
     if (w->mode == GFB_GPUFS_4K || w->mode == GFB_GPUFS_64K) {
@@ -145,7 +146,7 @@ static void way_opts(const struct gfb *b, const struct gfb_way *w, struct varve_
         o->readahead_bytes = o->page_bytes;
         o->split_bytes = VV_MIN(o->page_bytes, 2 * MIB);
     } else if (paper) {
-        o->readahead = VARVE_GREADAHEAD_FIXED;
+        o->readahead = VV_GREADAHEAD_FIXED;
         o->readahead_bytes = VV_MAX(w->ahead ? w->ahead : 64 * KIB, o->page_bytes);
         o->split_bytes = VV_MIN(o->readahead_bytes, 2 * MIB);
     } else {
@@ -177,10 +178,10 @@ int gfb_fs_open(struct gfb *b, const struct gfb_way *way, const struct gfb_input
     way_opts(b, way, &o);
     o.streams = streams;
     o.cache_bytes = VV_MAX(way->cache_bytes, 3 * (uint64_t)streams * o.page_bytes);
-    rc = varve_gpufs_open(b->ctx, &o, &fs);
+    rc = vv_gpufile_open(b->ctx, &o, &fs);
     if (rc == -ENOTSUP && o.io == VARVE_GIO_URING) {
         o.io = VARVE_GIO_PREAD;
-        rc = varve_gpufs_open(b->ctx, &o, &fs);
+        rc = vv_gpufile_open(b->ctx, &o, &fs);
     }
     if (rc)
         return gfb_fail(b, rc, "opening: %s",

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests and measurements: what a GPU file system makes of the system, servers that fail, and what
- * those that run spend their time with. */
+/* For tests and measurements: what a GPU file system makes of the system, servers that fail, what those that
+ * run spend their time with, and the modes of papers that ours are compared with. */
 #ifndef VV_GPUFILE_HOOKS_H
 #define VV_GPUFILE_HOOKS_H
 
 #include <stdint.h>
 
-#include "tier/os.h"
+#include <varve/gpufile.h>
 
-struct varve_gpufs;
+#include "tier/os.h"
 
 /* The system calls of file systems opened from now on; NULL: the real ones. One thread. */
 void vv_gpufile_set_os(const struct vv_os *os);
@@ -25,5 +25,16 @@ struct vv_gpufile_times {
 
 /* Any thread, while nobody starts or stops servers. */
 void vv_gpufile_server_times(struct varve_gpufs *fs, struct vv_gpufile_times *ret);
+
+/* Values of `readahead`, `replace` and `queue` in the options that varve_gpufs_open refuses. */
+enum {
+    VV_GREADAHEAD_FIXED = 1, /* one size, waited for */
+    VV_GREPLACE_GLOBAL = 1,  /* one queue for all groups */
+    VV_GQUEUE_SLOTS = 1      /* each stream has places of its own, which belong to one server */
+};
+
+/* varve_gpufs_open that takes these too. */
+int vv_gpufile_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
+                    struct varve_gpufs **ret_fs) VARVE_CHECK;
 
 #endif

@@ -97,7 +97,7 @@ static void fill_in(struct varve_gpufs_opts *o)
             vv_align_up(vv_div_up(o->readahead_bytes, 8), (uint64_t)o->page_bytes), SPLIT_MAX);
 }
 
-static const char *why_not(const struct varve_gpufs_opts *o)
+static const char *why_not(const struct varve_gpufs_opts *o, bool paper)
 {
     if (!vv_is_pow2(o->page_bytes) || o->page_bytes < 4 * KIB || o->page_bytes > 4 * MIB)
         return "page_bytes is a power of two from 4 KiB to 4 MiB";
@@ -123,18 +123,19 @@ static const char *why_not(const struct varve_gpufs_opts *o)
         return "timeout_ms is 1 at least";
     if (o->io < VARVE_GIO_AUTO || o->io > VARVE_GIO_URING)
         return "io is auto, pread or uring";
-    if (o->readahead < VARVE_GREADAHEAD_ADAPTIVE || o->readahead > VARVE_GREADAHEAD_OFF)
-        return "readahead is adaptive, fixed or off";
-    if (o->replace < VARVE_GREPLACE_OWN || o->replace > VARVE_GREPLACE_GLOBAL)
-        return "replace is own or global";
-    if (o->queue < VARVE_GQUEUE_TICKETS || o->queue > VARVE_GQUEUE_SLOTS)
-        return "queue is tickets or slots";
+    if (o->readahead != VARVE_GREADAHEAD_ADAPTIVE && o->readahead != VARVE_GREADAHEAD_OFF &&
+        !(paper && o->readahead == VV_GREADAHEAD_FIXED))
+        return "readahead is adaptive or off";
+    if (o->replace != VARVE_GREPLACE_OWN && !(paper && o->replace == VV_GREPLACE_GLOBAL))
+        return "replace is VARVE_GREPLACE_OWN";
+    if (o->queue != VARVE_GQUEUE_TICKETS && !(paper && o->queue == VV_GQUEUE_SLOTS))
+        return "queue is VARVE_GQUEUE_TICKETS";
     if (o->bypass < VARVE_GBYPASS_AUTO || o->bypass > VARVE_GBYPASS_NEVER)
         return "bypass is auto or never";
     return NULL;
 }
 
-static int take_opts(struct varve_gpufs *fs, const struct varve_gpufs_opts *opts)
+static int take_opts(struct varve_gpufs *fs, const struct varve_gpufs_opts *opts, bool paper)
 {
     const char *why;
 
@@ -146,7 +147,7 @@ static int take_opts(struct varve_gpufs *fs, const struct varve_gpufs_opts *opts
         memcpy(&fs->opts, opts, VV_MIN(opts->opts_size, sizeof(fs->opts)));
     }
     fill_in(&fs->opts);
-    why = why_not(&fs->opts);
+    why = why_not(&fs->opts, paper);
     return why ? vv_ckpt_fail_ctx(fs->ctx, "gpufs_open", -EINVAL, false, "%s", why) : 0;
 }
 
@@ -437,8 +438,8 @@ static int fs_new(struct varve_ctx *ctx, struct varve_gpufs **ret_fs)
     return 0;
 }
 
-int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
-                     struct varve_gpufs **ret_fs)
+static int gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts, bool paper,
+                      struct varve_gpufs **ret_fs)
 {
     struct varve_gpufs *fs = NULL;
     int rc = ret_fs ? vv_ckpt_enter(ctx) : -EINVAL;
@@ -458,7 +459,7 @@ int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
         return rc;
     }
     if (rc == 0)
-        rc = take_opts(fs, opts);
+        rc = take_opts(fs, opts, paper);
     if (rc == 0) {
         sizes_init(fs);
         rc = vv_device_stream_new(fs->device, &fs->stream);
@@ -492,6 +493,18 @@ int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
     }
     *ret_fs = fs;
     return 0;
+}
+
+int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
+                     struct varve_gpufs **ret_fs)
+{
+    return gpufs_open(ctx, opts, false, ret_fs);
+}
+
+int vv_gpufile_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
+                    struct varve_gpufs **ret_fs)
+{
+    return gpufs_open(ctx, opts, true, ret_fs);
 }
 
 int varve_gpufs_close(struct varve_gpufs *fs)

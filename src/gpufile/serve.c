@@ -598,7 +598,7 @@ static void server_loop(struct work *w)
 
         if (w->under_way < VVI_GPUFILE_DEPTH)
             there =
-                w->fs->opts.queue == VARVE_GQUEUE_SLOTS ? serve_slots(w, &on) : serve_queue(w, &on);
+                w->fs->opts.queue == VV_GQUEUE_SLOTS ? serve_slots(w, &on) : serve_queue(w, &on);
         if (w->under_way)
             end_reads(w, there ? 0 : (int64_t)REST_NS / 2);
         if (there)

@@ -267,7 +267,7 @@ static void pages_left_mapped(void)
 
     for (int how = 0; how < 2; how++) {
         o.streams = BLOCKS;
-        o.replace = how ? VARVE_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
+        o.replace = how ? VV_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
         gf_open(&o);
         id = add("mapped", 200 * KIB, VARVE_GFILE_READ);
         for (int i = 0; i < 5; i++) {
@@ -409,7 +409,7 @@ static void servers_go_and_come(void)
     o.bypass = VARVE_GBYPASS_NEVER;
     for (int how = 0; how < 4; how++) {
         reading.until_told = how % 2 == 0;
-        o.queue = how < 2 ? VARVE_GQUEUE_TICKETS : VARVE_GQUEUE_SLOTS;
+        o.queue = how < 2 ? VARVE_GQUEUE_TICKETS : VV_GQUEUE_SLOTS;
         gf_bad_os(300, 100, 0);
         gf_open(&o);
         (void)add("stopped", reading.bytes, VARVE_GFILE_READ);
@@ -702,9 +702,13 @@ static void bad_options(void)
     BAD(timeout_ms, 0);
     BAD(io, 7);
     BAD(readahead, -1);
-    BAD(replace, 2);
+    BAD(readahead, VV_GREADAHEAD_FIXED); /* not the public function's, as the next two */
+    BAD(replace, VV_GREPLACE_GLOBAL);
+    BAD(queue, VV_GQUEUE_SLOTS);
+    o = good;
+    o.replace = o.queue = 2;
+    T_ERR(vv_gpufile_open(gf_ctx, &o, &fs), -EINVAL);
     BAD(bypass, 2);
-    BAD(queue, 2);
     BAD(opts_size, 3);
     T_OK(varve_last_error(gf_ctx, &e));
     T_STREQ(e.operation, "gpufs_open");

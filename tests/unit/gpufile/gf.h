@@ -96,7 +96,7 @@ static void gf_open(const struct varve_gpufs_opts *o)
     opts.device_cache = 0;
     opts.host_cache = 0;
     T_OK(varve_open(&opts, &gf_ctx));
-    T_OK(varve_gpufs_open(gf_ctx, o, &gf_fs));
+    T_OK(vv_gpufile_open(gf_ctx, o, &gf_fs));
     T_OK(varve_gpufs_handle(gf_fs, &gf_handle));
 }
 

@@ -436,7 +436,7 @@ static void errors_of_other_pages(void)
         const char *path;
 
         o.split_bytes = o.readahead_bytes = 0;
-        o.readahead = how / 2 ? VARVE_GREADAHEAD_FIXED : VARVE_GREADAHEAD_ADAPTIVE;
+        o.readahead = how / 2 ? VV_GREADAHEAD_FIXED : VARVE_GREADAHEAD_ADAPTIVE;
         gf_bad_os(0, 0, 0);
         if (how % 2 == 0)
             gf_os.os.pread = bad_pread;
@@ -469,7 +469,7 @@ static void windows_that_overlap(void)
     struct varve_gpufs_opts o = gf_opts();
     uint32_t id;
 
-    o.readahead = VARVE_GREADAHEAD_FIXED;
+    o.readahead = VV_GREADAHEAD_FIXED;
     gf_bad_os(0, 0, 0);
     gf_os.os.pread = bad_pread;
     gf_open(&o);

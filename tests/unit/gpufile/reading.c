@@ -197,9 +197,9 @@ static void larger_than_the_cache(void)
         j.bytes = 3 * MIB + 1;
         o.cache_bytes = how < 6 ? 256 * KIB : MIB;
         o.streams = how < 6 ? o.streams : FEW;
-        o.replace = how == 2 ? VARVE_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
+        o.replace = how == 2 ? VV_GREPLACE_GLOBAL : VARVE_GREPLACE_OWN;
         o.bypass = how == 3 ? VARVE_GBYPASS_AUTO : VARVE_GBYPASS_NEVER;
-        o.readahead = how == 4   ? VARVE_GREADAHEAD_FIXED
+        o.readahead = how == 4   ? VV_GREADAHEAD_FIXED
                       : how == 5 ? VARVE_GREADAHEAD_OFF
                                  : VARVE_GREADAHEAD_ADAPTIVE;
         gf_bad_os(20, 50, 0);
@@ -224,12 +224,12 @@ static void paper_modes(void)
         bool one_page = how % 2 == 0;
 
         j.bytes = 1 * MIB + 5;
-        o.queue = VARVE_GQUEUE_SLOTS;
+        o.queue = VV_GQUEUE_SLOTS;
         o.page_bytes = how == 2 ? 64 * KIB : 4 * KIB;
         o.cache_bytes = how >= 3 ? 128 * KIB : 2 * MIB;
-        o.replace = how == 5 ? VARVE_GREPLACE_OWN : VARVE_GREPLACE_GLOBAL;
+        o.replace = how == 5 ? VARVE_GREPLACE_OWN : VV_GREPLACE_GLOBAL;
         o.bypass = VARVE_GBYPASS_NEVER;
-        o.readahead = one_page ? VARVE_GREADAHEAD_OFF : VARVE_GREADAHEAD_FIXED;
+        o.readahead = one_page ? VARVE_GREADAHEAD_OFF : VV_GREADAHEAD_FIXED;
         o.readahead_bytes = one_page ? o.page_bytes : 32 * KIB;
         o.split_bytes = o.readahead_bytes;
         gf_bad_os(20, 50, 0);

@@ -171,4 +171,14 @@ static inline void vv_table_fini(struct vv_table *t)
     *t = (struct vv_table){0};
 }
 
+/* The same, and frees the items, each of which malloc has returned. */
+static inline void vv_table_fini_items(struct vv_table *t)
+{
+    for (void *item = vv_table_first(t), *next; item; item = next) {
+        next = vv_table_next(t, item);
+        free(item);
+    }
+    vv_table_fini(t);
+}
+
 #endif

@@ -385,10 +385,7 @@ void vvi_peers_work(struct vv_net *net, uint64_t now_ns)
 
 void vvi_peers_free(struct vv_net *net)
 {
-    for (struct vvi_peer *p = vv_table_first(&net->peers), *next; p; p = next) {
-        next = vv_table_next(&net->peers, p);
+    for (struct vvi_peer *p = vv_table_first(&net->peers); p; p = vv_table_next(&net->peers, p))
         vv_assert(!p->first && !p->conn);
-        free(p);
-    }
-    vv_table_fini(&net->peers);
+    vv_table_fini_items(&net->peers);
 }

@@ -378,11 +378,7 @@ void vv_layers_free(struct vv_layers *l)
         vv_cond_fini(&l->server[i].come);
         vv_cond_fini(&l->mover[i].work);
     }
-    for (struct vvi_lversion *v = vv_table_first(&l->versions), *next; v != NULL; v = next) {
-        next = vv_table_next(&l->versions, v);
-        free(v);
-    }
-    vv_table_fini(&l->versions);
+    vv_table_fini_items(&l->versions);
     for (int i = 0; i < VV_LAYERS; i++) {
         if (l->slots[i].free != NULL)
             munmap(l->slots[i].free, l->slots[i].free_bytes);

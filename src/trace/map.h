@@ -73,11 +73,7 @@ static inline void vvi_map_remove(struct vvi_map *m, struct vvi_map_key key)
 
 static inline void vvi_map_fini(struct vvi_map *m)
 {
-    for (struct vvi_map_entry *e = vv_table_first(&m->table), *next; e; e = next) {
-        next = vv_table_next(&m->table, e);
-        free(e);
-    }
-    vv_table_fini(&m->table);
+    vv_table_fini_items(&m->table);
 }
 
 #endif

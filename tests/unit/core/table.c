@@ -139,10 +139,27 @@ static void test_empty_out(void)
     T_CHECK(vv_table_first(&t) == NULL && t.n == 0);
 }
 
+/* Of items that malloc has returned: the sanitizers see that all are freed. */
+static void test_fini_items(void)
+{
+    struct vv_table t = {0};
+
+    for (uint64_t i = 0; i < 100; i++) {
+        struct thing *x = malloc(sizeof(*x));
+
+        T_CHECK(x != NULL);
+        *x = (struct thing){.key = i / 2};
+        vv_table_add(&t, x);
+    }
+    vv_table_fini_items(&t);
+    T_CHECK(vv_table_first(&t) == NULL && t.n == 0);
+}
+
 int main(void)
 {
     T_RUN(test_random);
     T_RUN(test_no_memory);
     T_RUN(test_empty_out);
+    T_RUN(test_fini_items);
     return t_done();
 }

@@ -104,8 +104,8 @@ static void history_fini(struct hist *h, unsigned ntiers)
     for (int i = 0; i < OPEN_SETS; i++)
         vv_bitset_fini(&h->open[i]);
     free(h->passed);
-    free(h->editions);
     vv_table_fini(&h->ending);
+    vv_table_fini_items(&h->editions);
 }
 
 void vv_core_free(struct vv_core *core)

@@ -158,9 +158,9 @@ struct hint {
     uint64_t next_same; /* the next live hint of the same version; 0: none */
 };
 
-/* The highest edition that was discarded or taken back of a version. 0: a free place of the table. */
+/* The highest edition that was discarded or taken back of a version. */
 struct edition {
-    uint64_t version;
+    VV_TABLE_ITEM(version);
     uint32_t edition;
 };
 
@@ -178,8 +178,7 @@ struct hist {
     uint64_t next_ordinal, ndurable, nwritten, ndown;
     uint64_t next_generation;
     uint64_t nsafe, nexempt;  /* versions that vvi_gen_counts; of them, those marked `exempt` */
-    struct edition *editions; /* open-addressed, at most half full */
-    size_t neditions, editions_cap;
+    struct vv_table editions; /* of struct edition, owned */
     uint32_t ncopies[VV_MAX_TIERS];
 
     struct hint *ring;              /* live hints, by sequence number modulo its size */

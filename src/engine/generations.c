@@ -183,45 +183,15 @@ struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t ve
 
 /* ---- editions ---- */
 
-/* Where a version is in the table, or would be: its place is free then. */
-static struct edition *edition_find(const struct hist *h, uint64_t version)
-{
-    size_t at = (size_t)(version * UINT64_C(0x9e3779b97f4a7c15) >> 20);
-
-    while (h->editions[at & (h->editions_cap - 1)].edition &&
-           h->editions[at & (h->editions_cap - 1)].version != version)
-        at++;
-    return &h->editions[at & (h->editions_cap - 1)];
-}
-
-static int editions_grow(struct hist *h)
-{
-    struct edition *old = h->editions, *more;
-    size_t cap = h->editions_cap;
-
-    if (2 * (h->neditions + 1) <= cap)
-        return 0;
-    more = calloc(cap ? 2 * cap : 16, sizeof(*more));
-    if (!more)
-        return -ENOMEM;
-    h->editions = more;
-    h->editions_cap = cap ? 2 * cap : 16;
-    for (size_t i = 0; i < cap; i++)
-        if (old[i].edition)
-            *edition_find(h, old[i].version) = old[i];
-    free(old);
-    return 0;
-}
-
 uint32_t vvi_edition_next(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
     const struct vv_object *there = vvi_object_find(core, obj->hist, obj->version);
-    uint32_t last = h->neditions ? edition_find(h, obj->version)->edition : 0;
+    const struct edition *ended = vv_table_find(&h->editions, obj->version);
 
     if (!h->cfg.editions)
         return 1;
-    return VV_MAX(last, there ? there->edition : 0) + 1;
+    return VV_MAX(ended ? ended->edition : 0, there ? there->edition : 0) + 1;
 }
 
 int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj)
@@ -231,11 +201,15 @@ int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj)
 
     if (!h->cfg.editions || !obj->edition)
         return 0;
-    if (editions_grow(h) < 0)
-        return -ENOMEM;
-    e = edition_find(h, obj->version);
-    h->neditions += !e->edition;
-    *e = (struct edition){obj->version, VV_MAX(e->edition, obj->edition)};
+    e = vv_table_find(&h->editions, obj->version);
+    if (!e) {
+        e = calloc(1, sizeof(*e));
+        if (!e)
+            return -ENOMEM;
+        e->version = obj->version;
+        vv_table_add(&h->editions, e);
+    }
+    e->edition = VV_MAX(e->edition, obj->edition);
     return 0;
 }
 

@@ -75,53 +75,54 @@ const char *view_text(struct trace_view *view, const char *fmt, ...)
 
 /* ---- labels ---- */
 
-/* Where a text has its number, or the free place for it. The table is at most half full. */
-static uint32_t *slot_of(struct trace_view *view, const char *text)
-{
-    size_t mask = view->nr_slots - 1, i = vv_hash64(text, strlen(text)) & mask;
-
-    while (view->slots[i] != 0 && strcmp(view->labels[view->slots[i]], text) != 0)
-        i = (i + 1) & mask;
-    return &view->slots[i];
-}
-
 static int grow_labels(struct trace_view *view)
 {
-    size_t cap = view->nr_slots ? view->nr_slots : 64;
+    size_t cap = view->labels_cap ? 2 * view->labels_cap : 64;
     const char **labels = realloc(view->labels, cap * sizeof(*labels));
-    uint32_t *slots = calloc(2 * cap, sizeof(*slots));
 
-    if (labels)
-        view->labels = labels;
-    if (!labels || !slots) {
-        free(slots);
+    if (!labels)
         return -ENOMEM;
-    }
-    free(view->slots);
-    view->slots = slots;
-    view->nr_slots = 2 * cap;
-    view->labels[0] = "";
-    if (view->page.nr_labels == 0)
-        view->page.nr_labels = 1;
-    for (size_t i = 1; i < view->page.nr_labels; i++)
-        *slot_of(view, view->labels[i]) = (uint32_t)i;
-    view->page.labels = view->labels;
+    labels[0] = "";
+    view->page.labels = view->labels = labels;
+    view->labels_cap = cap;
     return 0;
+}
+
+struct label {
+    VV_TABLE_ITEM(hash); /* of the text */
+    const char *text;
+    uint32_t number;
+};
+
+static struct label *label_add(struct trace_view *view, uint64_t hash, const char *text)
+{
+    size_t nr = view->page.nr_labels ? view->page.nr_labels : 1;
+    struct label *l = malloc(sizeof(*l));
+
+    if (!l || (nr >= view->labels_cap && grow_labels(view) < 0)) {
+        free(l);
+        return NULL;
+    }
+    *l = (struct label){.hash = hash, .text = text, .number = (uint32_t)nr};
+    vv_table_add(&view->label_numbers, l);
+    view->labels[nr] = text;
+    view->page.nr_labels = nr + 1;
+    return l;
 }
 
 /* The number of a text; 0 for "", and when there is no memory for it. */
 static uint32_t label(struct trace_view *view, const char *text)
 {
-    uint32_t *slot;
+    uint64_t hash = vv_hash64(text, strlen(text));
+    struct label *l = vv_table_find(&view->label_numbers, hash);
 
-    if (!*text || (2 * (view->page.nr_labels + 1) > view->nr_slots && grow_labels(view) < 0))
+    if (!*text)
         return 0;
-    slot = slot_of(view, text);
-    if (*slot == 0) {
-        *slot = (uint32_t)view->page.nr_labels++;
-        view->labels[*slot] = text;
-    }
-    return *slot;
+    while (l && strcmp(l->text, text) != 0)
+        l = vv_table_same(l);
+    if (!l)
+        l = label_add(view, hash, text);
+    return l ? l->number : 0;
 }
 
 /* ---- lanes ---- */
@@ -681,7 +682,7 @@ void trace_view_free(struct trace_view *view)
     free(view->stretches);
     free(view->lanes);
     free(view->labels);
-    free(view->slots);
+    vv_table_fini_items(&view->label_numbers);
     free(view->hops);
     free(view->tiers);
     free(view->errors);

@@ -4,6 +4,7 @@
 #define VARVE_SIM_TRACE_VIEW_PRIVATE_H
 
 #include "cli/report/trace_view.h"
+#include "core/table.h"
 
 /* Where bytes can be, and so between what a copy runs. */
 enum place { PLACE_APP, PLACE_DEVICE, PLACE_HOST, PLACE_DISK, PLACE_REMOTE, PLACE_NR };
@@ -49,8 +50,8 @@ struct trace_view {
     struct trace_call *calls;
     struct lane *lanes;
     const char **labels;
-    uint32_t *slots; /* the numbers of labels by their hash; 0: none */
-    size_t nr_slots;
+    size_t labels_cap;
+    struct vv_table label_numbers;
     struct trace_hop *hops;
     struct trace_tier *tiers;
     struct trace_error *errors;

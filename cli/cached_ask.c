@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "cli/cached.h"
 #include "cli/cli.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "dataset/order.h"
 
@@ -114,23 +114,6 @@ struct preload {
     bool seeded;
     uint64_t seed, epoch, epochs;
 };
-
-static void preload_usage(FILE *f)
-{
-    fprintf(
-        f, "usage: " COMMAND " preload [OPTION]... PATH...\n\n"
-           "Has the nodes of the job bring files before they are read. PATH is a file, a folder,\n"
-           "of which all files are taken in the order of their names, or - for a list of files on\n"
-           "standard input.\n\n"
-           "  --list FILE   files from a list, one in each line\n"
-           "  --order       they will be read in the order given, from now on: the first are\n"
-           "                brought first, and what is read last makes room first\n"
-           "  --seed N      they will be read in the order that PyTorch's DistributedSampler\n"
-           "                draws with this seed\n"
-           "  --epoch N     from this epoch on (0)\n"
-           "  --epochs N    so many epochs (1)\n"
-           "  --help        this text\n");
-}
 
 /* Says why a file is not brought, of the first few. */
 static void leave_out(struct preload *p, const char *path, const char *why)
@@ -281,52 +264,51 @@ static int send_paths(FILE *f, void *arg)
     return rc;
 }
 
-static int parse_number(const char *text, uint64_t *ret_value)
+static int set_list(const char *value, void *arg)
 {
-    char *end;
-
-    errno = 0;
-    *ret_value = strtoull(text, &end, 10);
-    return errno || end == text || *end || *text == '-' ? -EINVAL : 0;
+    return add_list(arg, value) < 0 ? CLI_FAILED : 0;
 }
+
+#define AT(field) offsetof(struct preload, field)
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "list", .arg = "FILE", .set = set_list,
+     .help = "files from a list, one in each line"},
+    {OPT_FLAG, .name = "order", .at = AT(order),
+     .help = "they will be read in the order given, from now on: the first are\n"
+             "brought first, and what is read last makes room first"},
+    {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed),
+     .given = OPT_GIVEN(struct preload, seeded),
+     .help = "they will be read in the order that PyTorch's DistributedSampler\n"
+             "draws with this seed"},
+    {OPT_U64, .name = "epoch", .arg = "N", .at = AT(epoch), .help = "from this epoch on (0)"},
+    {OPT_U64, .name = "epochs", .arg = "N", .at = AT(epochs), .least = 1,
+     .help = "so many epochs (1)"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = COMMAND " preload",
+    .usage = "[OPTION]... PATH...",
+    .about =
+        "Has the nodes of the job bring files before they are read. PATH is a file, a folder,\n"
+        "of which all files are taken in the order of their names, or - for a list of files on\n"
+        "standard input.",
+    .column = 16,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* Returns an exit status, or -1 to go on. */
 static int parse(int argc, char **argv, struct preload *p)
 {
-    static const struct option options[] = {{"list", required_argument, NULL, 'l'},
-                                            {"order", no_argument, NULL, 'o'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"epoch", required_argument, NULL, 'e'},
-                                            {"epochs", required_argument, NULL, 'n'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int index = 0, rc;
+    int first, status = opts_parse(&command, argc, argv, p, &first);
 
-    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
-        rc = 0;
-        if (id == 'h') {
-            preload_usage(stdout);
-            return CLI_OK;
-        }
-        if (id == '?')
-            return CLI_USAGE;
-        if (id == 'l' && add_list(p, optarg) < 0)
-            return CLI_FAILED;
-        if (id == 's')
-            rc = parse_number(optarg, &p->seed);
-        else if (id == 'e')
-            rc = parse_number(optarg, &p->epoch);
-        else if (id == 'n')
-            rc = parse_number(optarg, &p->epochs) < 0 || p->epochs == 0 ? -EINVAL : 0;
-        p->seeded = p->seeded || id == 's';
-        p->order = p->order || id == 'o' || id == 's';
-        if (rc < 0) {
-            fprintf(stderr, COMMAND " preload: --%s %s makes no sense; see --help\n",
-                    options[index].name, optarg);
-            return CLI_USAGE;
-        }
-    }
-    for (int i = optind; i < argc; i++)
+    if (status >= 0)
+        return status;
+    p->order = p->order || p->seeded;
+    for (int i = first; i < argc; i++)
         if (add_path(p, argv[i]) < 0)
             return CLI_FAILED;
     if (!p->order)

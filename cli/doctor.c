@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <linux/io_uring.h>
 #include <stdarg.h>
@@ -25,6 +24,7 @@
 #include "ckpt/options.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "core/bytes.h"
 #include "core/config.h"
 #include "core/topo.h"
@@ -49,6 +49,7 @@ struct finding {
 #define FINDINGS_MAX 64
 
 struct doctor {
+    bool json;
     struct finding list[FINDINGS_MAX];
     size_t count;
     const char *folder;
@@ -402,45 +403,38 @@ static void print_json(const struct doctor *d)
     json_end(&j);
 }
 
-static void usage(FILE *out)
-{
-    fprintf(
-        out,
-        "usage: varve doctor [--json] [FOLDER]\n\n"
+static const struct opt options[] = {
+    {OPT_FLAG, .name = "json", .help = "print one JSON object",
+     .at = offsetof(struct doctor, json)},
+    {OPT_HELP, .name = "help", .help = "print this"},
+};
+
+static const struct opts command = {
+    .command = "varve doctor",
+    .usage = "[--json] [FOLDER]",
+    .about =
         "Prints what this build and this machine have, what is off because of what is missing,\n"
         "and how to get it. O_DIRECT is tried in FOLDER: by default the folder that VARVE_LOCAL\n"
-        "names, or the current one.\n\n"
-        "  --json  print one JSON object\n"
-        "  --help  print this\n");
-}
+        "names, or the current one.",
+    .column = 10,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 int cli_doctor(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
     static struct doctor d;
     const char *local = getenv("VARVE_LOCAL");
-    bool json = false;
-    int opt;
+    int first, status = opts_parse(&command, argc, argv, &d, &first);
 
-    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (opt) {
-        case 'j':
-            json = true;
-            break;
-        case 'h':
-            usage(stdout);
-            return CLI_OK;
-        default:
-            usage(stderr);
-            return CLI_USAGE;
-        }
-    }
-    if (argc - optind > 1) {
+    if (status >= 0)
+        return status;
+    if (argc - first > 1) {
         fprintf(stderr, "varve doctor: at most one folder\n");
         return CLI_USAGE;
     }
-    d.folder = optind < argc ? argv[optind] : local && *local ? local : ".";
+    d.folder = first < argc ? argv[first] : local && *local ? local : ".";
     look_at_build(&d);
     look_at_uring(&d);
     look_at_gpus(&d);
@@ -452,7 +446,7 @@ int cli_doctor(int argc, char **argv)
     look_at_stats(&d);
     look_at_machine(&d);
     look_at_environment(&d);
-    if (json)
+    if (d.json)
         print_json(&d);
     else
         print_text(&d);

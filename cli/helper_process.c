@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,6 +20,7 @@
 
 #include "cli/cli.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "core/bytes.h"
 #include "core/crew.h"
 #include "core/error.h"
@@ -34,97 +34,55 @@ struct helper_opts {
     bool background, json;
 };
 
-static void usage(FILE *f)
+static int set_cores(const char *value, void *arg)
 {
-    fprintf(f, "usage: " COMMAND " [OPTION]...\n\n"
-               "Reads and writes files for processes of the same user on this node that were\n"
-               "opened with helper_process = on, which start it if it is not there.\n\n"
-               "  --name NAME    who uses this name (helper_name) shares it; otherwise the\n"
-               "                 processes of a batch job, or all of the user's\n"
-               "  --cores LIST   the processors it runs on, such as 30,31; any (any)\n"
-               "  --nice N       its priority, 0 to 19 (0)\n"
-               "  --threads N    that read and write, 1 to 64 (4)\n"
-               "  --idle MS      end when nobody has been there for so long (never)\n"
-               "  --background   return when it is ready, or another one is\n"
-               "  --json         print what it did as a JSON object\n"
-               "  --help         this text\n");
-}
+    struct helper_opts *o = arg;
 
-static int parse_int(const char *value, long min, long max, int *ret)
-{
-    char *end;
-    errno = 0;
-    long n = strtol(value, &end, 10);
-
-    if (errno || end == value || *end || n < min || n > max)
-        return -EINVAL;
-    *ret = (int)n;
+    o->serve.cores = strcmp(value, "any") == 0 ? NULL : value;
     return 0;
 }
 
-static int set_option(int id, const char *value, struct helper_opts *o)
+/* 0 to 19 are for everybody, those below for root. */
+static int set_nice(const char *value, void *arg)
 {
-    int n = 0, rc = 0;
+    struct helper_opts *o = arg;
+    double nice;
 
-    switch (id) {
-    case 'n':
-        o->name = value;
-        break;
-    case 'c':
-        o->serve.cores = strcmp(value, "any") == 0 ? NULL : value;
-        break;
-    case 'p':
-        return parse_int(value, -20, 19, &o->serve.nice);
-    case 't':
-        rc = parse_int(value, 1, 64, &n);
-        o->serve.threads = (unsigned)n;
-        break;
-    case 'i':
-        return parse_int(value, 0, 1000000000, &o->serve.idle_ms);
-    case 'b':
-        o->background = true;
-        break;
-    default:
-        o->json = true;
-        break;
-    }
-    return rc;
+    if (opts_real(value, -20, 19, &nice) < 0 || nice != (int)nice)
+        return -EINVAL;
+    o->serve.nice = (int)nice;
+    return 0;
 }
 
-/* -1: go on. */
-static int parse(int argc, char **argv, struct helper_opts *o)
-{
-    static const struct option longopts[] = {
-        {"name", required_argument, NULL, 'n'},
-        {"cores", required_argument, NULL, 'c'},
-        {"nice", required_argument, NULL, 'p'},
-        {"threads", required_argument, NULL, 't'},
-        {"idle", required_argument, NULL, 'i'},
-        {"background", no_argument, NULL, 'b'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    int id, index = 0;
+#define AT(field) offsetof(struct helper_opts, field)
 
-    while ((id = getopt_long(argc, argv, "h", longopts, &index)) != -1) {
-        if (id == 'h') {
-            usage(stdout);
-            return CLI_OK;
-        }
-        if (id == '?')
-            return CLI_USAGE;
-        if (set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s: not '%s'\n", longopts[index].name, optarg);
-            return CLI_USAGE;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, COMMAND ": what is '%s'? See --help\n", argv[optind]);
-        return CLI_USAGE;
-    }
-    return -1;
-}
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "name", .arg = "NAME", .at = AT(name),
+     .help = "who uses this name (helper_name) shares it; otherwise the\n"
+             "processes of a batch job, or all of the user's"},
+    {OPT_SET, .name = "cores", .arg = "LIST", .set = set_cores,
+     .help = "the processors it runs on, such as 30,31; any (any)"},
+    {OPT_SET, .name = "nice", .arg = "N", .set = set_nice, .help = "its priority, 0 to 19 (0)",
+     .takes = "a whole number from 0 to 19 (for root from -20 on)"},
+    {OPT_U32, .name = "threads", .arg = "N", .at = AT(serve.threads), .least = 1, .most = 64,
+     .help = "that read and write, 1 to 64 (4)"},
+    {OPT_INT, .name = "idle", .arg = "MS", .at = AT(serve.idle_ms), .most = 1000000000,
+     .help = "end when nobody has been there for so long (never)"},
+    {OPT_FLAG, .name = "background", .at = AT(background),
+     .help = "return when it is ready, or another one is"},
+    {OPT_FLAG, .name = "json", .help = "print what it did as a JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]...",
+    .about = "Reads and writes files for processes of the same user on this node that were\n"
+             "opened with helper_process = on, which start it if it is not there.",
+    .column = 17,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* ---- running ---- */
 
@@ -264,7 +222,7 @@ static int in_background(struct helper_opts *o)
 int cli_helper(int argc, char **argv)
 {
     struct helper_opts o = {.serve = {.idle_ms = -1}};
-    int listen_fd, rc = parse(argc, argv, &o);
+    int listen_fd, first, rc = opts_parse(&command, argc, argv, &o, &first);
 
     if (rc >= 0)
         return rc;

@@ -2,7 +2,6 @@
 /* varve ls: what is committed in a folder. Takes no lock, so it works beside a running program. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/files.h"
 #include "core/bytes.h"
 #include "core/util.h"
@@ -30,8 +30,8 @@ struct listing {
     uint64_t n;
     struct row *rows; /* text only: shown when all are known, so that columns fit */
     size_t rows_room;
-    const char *folder;
-    struct vv_group group; /* of the history being listed; dirfd -1: it has none */
+    const char *folder, *local; /* to look at; as it was given */
+    struct vv_group group;      /* of the history being listed; dirfd -1: it has none */
     char history[VV_CKFILE_HISTORY_MAX + 1];
     int history_fd;
 };
@@ -192,47 +192,36 @@ static int list_history(struct listing *l, const char *history)
     return more == -ENOENT || (more == 0 && rc < 0 && history == NULL) ? rc : more;
 }
 
-static void usage(FILE *out)
-{
-    fprintf(out,
-            "usage: varve ls [--json] [[--local | --remote] FOLDER] [HISTORY]...\n\n"
-            "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names, or\n"
-            "else VARVE_REMOTE, and how far each has come: in a local folder, in a remote one,\n"
-            "or complete there on all ranks; partner is a copy that is kept for another node.\n\n"
-            "  --local FOLDER  where to look; --local may be left out if neither variable is\n"
-            "                  set or FOLDER has a slash in it\n"
-            "  --remote FOLDER the same\n"
-            "  --json          print one JSON object\n"
-            "  --help          print this\n");
-}
+#define AT(field) offsetof(struct listing, field)
+
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "local", .arg = "FOLDER", .at = AT(local),
+     .help = "where to look; --local may be left out if neither variable is\n"
+             "set or FOLDER has a slash in it"},
+    {OPT_TEXT, .name = "remote", .arg = "FOLDER", .help = "the same", .at = AT(local)},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "print this"},
+};
+
+static const struct opts command = {
+    .command = "varve ls",
+    .usage = "[--json] [[--local | --remote] FOLDER] [HISTORY]...",
+    .about = "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names, or\n"
+             "else VARVE_REMOTE, and how far each has come: in a local folder, in a remote one,\n"
+             "or complete there on all ranks; partner is a copy that is kept for another node.",
+    .column = 18,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 int cli_ls(int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"local", required_argument, NULL, 'l'},
-                                            {"remote", required_argument, NULL, 'l'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     struct listing l = {.group = {.os = vv_os_posix(), .dirfd = -1}, .history_fd = -1};
-    const char *local = NULL;
-    for (int opt; (opt = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        switch (opt) {
-        case 'j':
-            l.json = true;
-            break;
-        case 'l':
-            local = optarg;
-            break;
-        case 'h':
-            usage(stdout);
-            return CLI_OK;
-        default:
-            usage(stderr);
-            return CLI_USAGE;
-        }
-    }
-    int first = optind;
-    const char *folder = files_folder("ls", local, argc, argv, &first);
+    int first, status = opts_parse(&command, argc, argv, &l, &first);
+    if (status >= 0)
+        return status;
+    const char *folder = files_folder("ls", l.local, argc, argv, &first);
     if (folder == NULL)
         return CLI_USAGE;
     l.folder = folder;

@@ -12,7 +12,6 @@
  * gets one is written at the very end (probe_config.c).
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -26,6 +25,7 @@
 #include <varve/varve.h>
 
 #include "cli/cli.h"
+#include "cli/common/options.h"
 #include "cli/common/progress.h"
 #include "cli/measure/probe.h"
 #include "cli/measure/probe_device.h"
@@ -68,7 +68,8 @@ struct step {
 
 struct probe {
     /* Options. */
-    bool json, force, quick, help;
+    bool json, force, quick;
+    double seconds;  /* 0: not given */
     int device_kind; /* enum vv_config_device */
     const char *local, *write;
     struct scale scale;
@@ -85,23 +86,6 @@ struct probe {
     struct step steps[STEPS_MAX];
     size_t nr_steps;
 };
-
-static void usage(FILE *out)
-{
-    fprintf(
-        out,
-        "usage: " PROBE_COMMAND " [OPTION]...\n\n"
-        "Measures this machine: copies on the device and between device and host, pinning, copies\n"
-        "in memory, the disk. Prints what it means for the settings, and settings that suit it.\n\n"
-        "  --device auto|cuda|host|none  which device (auto: a GPU if there is one)\n"
-        "  --local DIR    folder on the disk to measure (VARVE_LOCAL, or the current one); none\n"
-        "  --seconds S    how long the run takes, about (30; quick: 3)\n"
-        "  --quick        smaller buffers and files, and less time\n"
-        "  --write FILE   write the settings there, to be read by varve_opts_load\n"
-        "  --force        replace FILE if there is one\n"
-        "  --json         print one JSON object\n"
-        "  --help         print this\n");
-}
 
 /* ---- rows ---- */
 
@@ -678,81 +662,57 @@ static int report(struct probe *p, double seconds)
     return status;
 }
 
-static int parse_device(const char *word, int *ret_kind)
+static int set_device(const char *word, void *arg)
 {
+    struct probe *p = arg;
     struct vv_config cfg;
     char err[256];
-    int rc;
 
     vv_config_init(&cfg);
-    rc = vv_config_set(&cfg, "device", word, err, sizeof(err));
-    if (rc < 0)
+    if (vv_config_set(&cfg, "device", word, err, sizeof(err)) < 0) {
         fprintf(stderr, PROBE_COMMAND ": %s\n", err);
-    else
-        *ret_kind = cfg.device;
-    return rc;
-}
-
-static int parse(int argc, char **argv, struct probe *p)
-{
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"local", required_argument, NULL, 'l'},
-                                            {"device", required_argument, NULL, 'd'},
-                                            {"seconds", required_argument, NULL, 's'},
-                                            {"write", required_argument, NULL, 'w'},
-                                            {"force", no_argument, NULL, 'f'},
-                                            {"quick", no_argument, NULL, 'q'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    double seconds = 0;
-    char *end;
-    int opt;
-
-    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (opt) {
-        case 'j':
-            p->json = true;
-            break;
-        case 'l':
-            p->local = optarg;
-            break;
-        case 'd':
-            if (parse_device(optarg, &p->device_kind) < 0)
-                return -EINVAL;
-            break;
-        case 's':
-            seconds = strtod(optarg, &end);
-            if (end == optarg || *end || !(seconds > 0 && seconds <= 3600)) {
-                complain("--seconds %s: a number of seconds, up to 3600", optarg);
-                return -EINVAL;
-            }
-            break;
-        case 'w':
-            p->write = optarg;
-            break;
-        case 'f':
-            p->force = true;
-            break;
-        case 'q':
-            p->quick = true;
-            break;
-        case 'h':
-            p->help = true;
-            break;
-        default:
-            usage(stderr);
-            return -EINVAL;
-        }
+        return CLI_USAGE;
     }
-    if (optind < argc) {
-        complain("unexpected argument '%s'", argv[optind]);
-        return -EINVAL;
-    }
-    p->scale = p->quick ? quick : full;
-    if (seconds > 0)
-        p->scale.seconds = seconds;
+    p->device_kind = cfg.device;
     return 0;
 }
+
+static int set_seconds(const char *value, void *arg)
+{
+    struct probe *p = arg;
+
+    return opts_real(value, 0, 3600, &p->seconds) < 0 || p->seconds == 0 ? -EINVAL : 0;
+}
+
+#define AT(field) offsetof(struct probe, field)
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "device", .arg = "auto|cuda|host|none", .set = set_device,
+     .help = "which device (auto: a GPU if there is one)"},
+    {OPT_TEXT, .name = "local", .arg = "DIR", .at = AT(local),
+     .help = "folder on the disk to measure (VARVE_LOCAL, or the current one); none"},
+    {OPT_SET, .name = "seconds", .arg = "S", .set = set_seconds,
+     .help = "how long the run takes, about (30; quick: 3)",
+     .takes = "a number of seconds above 0, up to 3600"},
+    {OPT_FLAG, .name = "quick", .at = AT(quick),
+     .help = "smaller buffers and files, and less time"},
+    {OPT_TEXT, .name = "write", .arg = "FILE", .at = AT(write),
+     .help = "write the settings there, to be read by varve_opts_load"},
+    {OPT_FLAG, .name = "force", .help = "replace FILE if there is one", .at = AT(force)},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "print this"},
+};
+
+static const struct opts command = {
+    .command = PROBE_COMMAND,
+    .usage = "[OPTION]...",
+    .about =
+        "Measures this machine: copies on the device and between device and host, pinning, copies\n"
+        "in memory, the disk. Prints what it means for the settings, and settings that suit it.",
+    .column = 17,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 static int measure(struct probe *p)
 {
@@ -774,14 +734,13 @@ static int measure(struct probe *p)
 int cli_probe(int argc, char **argv)
 {
     static struct probe p; /* some tens of kilobytes */
-    int status, rc;
+    int first, rc, status = opts_parse(&command, argc, argv, &p, &first);
 
-    if (parse(argc, argv, &p) < 0)
-        return CLI_USAGE;
-    if (p.help) {
-        usage(stdout);
-        return CLI_OK;
-    }
+    if (status >= 0)
+        return status;
+    p.scale = p.quick ? quick : full;
+    if (p.seconds > 0)
+        p.scale.seconds = p.seconds;
     rc = p.write ? probe_config_check(p.write, p.force) : 0;
     if (rc < 0)
         return complain("%s: %s", p.write,

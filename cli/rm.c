@@ -5,7 +5,6 @@
  * tells is the moment's. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/files.h"
 #include "core/clock.h"
 #include "tier/ckfile.h"
@@ -30,7 +30,7 @@ struct victim {
 };
 
 struct removal {
-    const char *folder, *history;
+    const char *folder, *history, *local; /* local: as it was given */
     bool json, dry_run, all, one_rank;
     struct json out;
     uint32_t rank; /* being worked on */
@@ -263,33 +263,16 @@ static bool parse_range(const char *text, struct range *ret_range)
     return true;
 }
 
-static void usage(FILE *out)
+/* The operands: [FOLDER] HISTORY VERSION... An exit status, or -1: go on. */
+static int parse_operands(int argc, char **argv, int operands, struct removal *r)
 {
-    fprintf(out, "usage: varve rm [--rank N] [--dry-run] [--json] [[--local | --remote] FOLDER] "
-                 "HISTORY {--all | VERSION | FIRST-LAST}...\n\n"
-                 "Removes versions of a history that no program has open, from FOLDER, by default\n"
-                 "the one that VARVE_LOCAL names, or else VARVE_REMOTE. Copies in other folders\n"
-                 "stay: remove them there as well.\n\n"
-                 "  --local FOLDER  where to look; --local may be left out if neither variable is\n"
-                 "                  set or FOLDER has a slash in it\n"
-                 "  --remote FOLDER the same\n"
-                 "  --all           every version\n"
-                 "  --rank N        of this rank only; by default of every rank in the folder\n"
-                 "  --dry-run       only tell what would be removed\n"
-                 "  --json          print one JSON object\n"
-                 "  --help          print this\n");
-}
-
-/* What getopt has left: [FOLDER] HISTORY VERSION... An exit status, or -1: go on. */
-static int parse_operands(int argc, char **argv, const char *local, struct removal *r)
-{
-    int first = optind;
-    r->folder = files_folder("rm", local, argc, argv, &first);
+    int first = operands;
+    r->folder = files_folder("rm", r->local, argc, argv, &first);
     if (r->folder == NULL)
         return CLI_USAGE;
     if (first >= argc || r->all == (argc - first > 1)) {
         fprintf(stderr, "varve rm: name a history%s%s, and either versions or --all\n",
-                first > optind ? " in " : "", first > optind ? r->folder : "");
+                first > operands ? " in " : "", first > operands ? r->folder : "");
         return CLI_USAGE;
     }
     r->history = argv[first];
@@ -304,57 +287,53 @@ static int parse_operands(int argc, char **argv, const char *local, struct remov
     return -1;
 }
 
-/* The same for the whole line. CLI_OK: help was asked for. */
-static int parse(int argc, char **argv, struct removal *r)
+static int set_folder(const char *value, void *arg)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},         {"local", required_argument, NULL, 'l'},
-        {"remote", required_argument, NULL, 'l'}, {"all", no_argument, NULL, 'a'},
-        {"rank", required_argument, NULL, 'r'},   {"dry-run", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},         {0}};
-    const char *local = NULL;
-    uint64_t rank;
-    for (int opt; (opt = getopt_long(argc, argv, "hn", options, NULL)) != -1;) {
-        switch (opt) {
-        case 'j':
-            r->json = true;
-            break;
-        case 'l':
-            if (local != NULL) {
-                fprintf(stderr, "varve rm: one folder at a time, --local or --remote\n");
-                return CLI_USAGE;
-            }
-            local = optarg;
-            break;
-        case 'a':
-            r->all = true;
-            break;
-        case 'r':
-            if (!files_number(optarg, &rank) || rank > UINT32_MAX) {
-                fprintf(stderr, "varve rm: '%s' is not a rank\n", optarg);
-                return CLI_USAGE;
-            }
-            r->rank = (uint32_t)rank;
-            r->one_rank = true;
-            break;
-        case 'n':
-            r->dry_run = true;
-            break;
-        case 'h':
-            usage(stdout);
-            return CLI_OK;
-        default:
-            usage(stderr);
-            return CLI_USAGE;
-        }
+    struct removal *r = arg;
+    if (r->local != NULL) {
+        fprintf(stderr, "varve rm: one folder at a time, --local or --remote\n");
+        return CLI_USAGE;
     }
-    return parse_operands(argc, argv, local, r);
+    r->local = value;
+    return 0;
 }
+
+#define AT(field) offsetof(struct removal, field)
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "local", .arg = "FOLDER", .set = set_folder,
+     .help = "where to look; --local may be left out if neither variable is\n"
+             "set or FOLDER has a slash in it"},
+    {OPT_SET, .name = "remote", .arg = "FOLDER", .help = "the same", .set = set_folder},
+    {OPT_FLAG, .name = "all", .help = "every version", .at = AT(all)},
+    {OPT_U32, .name = "rank", .arg = "N", .at = AT(rank),
+     .given = OPT_GIVEN(struct removal, one_rank),
+     .help = "of this rank only; by default of every rank in the folder"},
+    {OPT_FLAG, .letter = 'n', .name = "dry-run", .at = AT(dry_run),
+     .help = "only tell what would be removed"},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "print this"},
+};
+
+static const struct opts command = {
+    .command = "varve rm",
+    .usage = "[--rank N] [--dry-run] [--json] [[--local | --remote] FOLDER] HISTORY {--all | "
+             "VERSION | FIRST-LAST}...",
+    .about = "Removes versions of a history that no program has open, from FOLDER, by default\n"
+             "the one that VARVE_LOCAL names, or else VARVE_REMOTE. Copies in other folders\n"
+             "stay: remove them there as well.",
+    .column = 18,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 int cli_rm(int argc, char **argv)
 {
     struct removal r = {0};
-    int result = parse(argc, argv, &r);
+    int first, result = opts_parse(&command, argc, argv, &r, &first);
+    if (result < 0)
+        result = parse_operands(argc, argv, first, &r);
     if (result < 0) {
         r.out = json_begin(stdout, JSON_SPACED);
         if (r.json) {

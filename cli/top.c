@@ -4,7 +4,6 @@
  * this: pages of processes that have ended without closing are removed.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/files.h"
 #include "cli/top.h"
 #include "core/clock.h"
@@ -303,37 +303,10 @@ static void print_text(const struct top_pages *pages)
 
 enum form { FORM_AUTO, FORM_ONCE, FORM_JSON, FORM_PROMETHEUS };
 
-static void usage(FILE *out)
-{
-    fprintf(out, "usage: varve top [--once | --json | --prometheus] [--interval SECONDS]\n"
-                 "                 [--stats FOLDER] [PID]\n\n"
-                 "Shows how processes that use Varve are doing: the process PID, or all of this\n"
-                 "user. On a terminal it goes on until q is pressed, h explains what is shown;\n"
-                 "otherwise it prints the same once.\n\n"
-                 "  --once              print it once\n"
-                 "  --json              print one JSON object, once\n"
-                 "  --prometheus        print the figures as Prometheus reads them, once\n"
-                 "  --interval SECONDS  look again after so long, 0.1 to 3600; 1 by default\n"
-                 "  --stats FOLDER      look only where processes publish whose setting `stats`\n"
-                 "                      names this folder; by default as VARVE_STATS says\n"
-                 "  --help              print this\n");
-}
-
 static int bad(const char *what, const char *value)
 {
     fprintf(stderr, "varve top: %s '%s'\n", what, value);
     return CLI_USAGE;
-}
-
-static bool seconds(const char *s, double *ret)
-{
-    char *end;
-    double x = strtod(s, &end);
-
-    if (end == s || *end || !isfinite(x) || x < 0.1 || x > 3600)
-        return false;
-    *ret = x;
-    return true;
 }
 
 static int show_once(struct top_pages *pages, enum form form)
@@ -363,51 +336,62 @@ static int show_once(struct top_pages *pages, enum form form)
     return pages->damaged ? CLI_FAILED : result;
 }
 
+struct top_opts {
+    bool once, json, prometheus;
+    double interval_s;
+    const char *folder;
+};
+
+#define AT(field) offsetof(struct top_opts, field)
+
+static const struct opt options[] = {
+    {OPT_FLAG, .name = "once", .help = "print it once", .at = AT(once)},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object, once", .at = AT(json)},
+    {OPT_FLAG, .name = "prometheus", .at = AT(prometheus),
+     .help = "print the figures as Prometheus reads them, once"},
+    {OPT_REAL, .name = "interval", .arg = "SECONDS", .at = AT(interval_s), .low = 0.1, .high = 3600,
+     .help = "look again after so long, 0.1 to 3600; 1 by default"},
+    {OPT_TEXT, .name = "stats", .arg = "FOLDER", .at = AT(folder),
+     .help = "look only where processes publish whose setting `stats`\n"
+             "names this folder; by default as VARVE_STATS says"},
+    {OPT_HELP, .name = "help", .help = "print this"},
+};
+
+static const struct opts command = {
+    .command = "varve top",
+    .usage = "[--once | --json | --prometheus] [--interval SECONDS]\n"
+             "                 [--stats FOLDER] [PID]",
+    .about = "Shows how processes that use Varve are doing: the process PID, or all of this\n"
+             "user. On a terminal it goes on until q is pressed, h explains what is shown;\n"
+             "otherwise it prints the same once.",
+    .column = 22,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
 int cli_top(int argc, char **argv)
 {
-    static const struct option options[] = {{"once", no_argument, NULL, '1'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"prometheus", no_argument, NULL, 'p'},
-                                            {"interval", required_argument, NULL, 'i'},
-                                            {"stats", required_argument, NULL, 's'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    struct top_pages pages = {.folder = getenv("VARVE_STATS")};
-    enum form form = FORM_AUTO;
-    double interval_s = 1;
+    struct top_opts o = {.interval_s = 1, .folder = getenv("VARVE_STATS")};
+    struct top_pages pages = {0};
+    enum form form;
+    int first, result;
 
-    if (pages.folder && !strchr(pages.folder, '/'))
-        pages.folder = NULL; /* auto, off, or empty */
-    for (int opt; (opt = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        switch (opt) {
-        case '1':
-        case 'j':
-        case 'p':
-            if (form != FORM_AUTO)
-                return bad("only one of --once, --json and --prometheus:", argv[optind - 1]);
-            form = opt == '1' ? FORM_ONCE : opt == 'j' ? FORM_JSON : FORM_PROMETHEUS;
-            break;
-        case 'i':
-            if (!seconds(optarg, &interval_s))
-                return bad("--interval takes 0.1 to 3600 seconds, not", optarg);
-            break;
-        case 's':
-            pages.folder = optarg;
-            break;
-        case 'h':
-            usage(stdout);
-            return CLI_OK;
-        default:
-            usage(stderr);
-            return CLI_USAGE;
-        }
-    }
-    if (optind < argc && (!files_number(argv[optind], &pages.pid) || !pages.pid))
-        return bad("not the number of a process:", argv[optind]);
-    if (optind + 1 < argc)
-        return bad("one process at most; unexpected argument", argv[optind + 1]);
-    int result = form == FORM_AUTO && top_has_terminal() ? top_terminal(&pages, interval_s)
-                                                         : show_once(&pages, form);
+    if (o.folder && !strchr(o.folder, '/'))
+        o.folder = NULL; /* auto, off, or empty */
+    result = opts_parse(&command, argc, argv, &o, &first);
+    if (result >= 0)
+        return result;
+    if (o.once + o.json + o.prometheus > 1)
+        return bad("only one of --once, --json and", "--prometheus");
+    if (first < argc && (!files_number(argv[first], &pages.pid) || !pages.pid))
+        return bad("not the number of a process:", argv[first]);
+    if (first + 1 < argc)
+        return bad("one process at most; unexpected argument", argv[first + 1]);
+    pages.folder = o.folder;
+    form = o.once ? FORM_ONCE : o.json ? FORM_JSON : o.prometheus ? FORM_PROMETHEUS : FORM_AUTO;
+    result = form == FORM_AUTO && top_has_terminal() ? top_terminal(&pages, o.interval_s)
+                                                     : show_once(&pages, form);
     top_pages_free(&pages);
     return result;
 }

@@ -6,7 +6,6 @@
  * is said on standard error; what can be read of it is shown in any case.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 
 #include "cli/cli.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/files.h"
 #include "cli/trace.h"
 #include "core/bytes.h"
@@ -310,54 +310,65 @@ static int usage_error(const char *command, const char *text)
     return CLI_USAGE;
 }
 
+struct info_opts {
+    bool json;
+};
+
+static const struct opt info_options[] = {
+    {OPT_FLAG, .name = "json", .help = "print one JSON object",
+     .at = offsetof(struct info_opts, json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts info_command = {
+    .command = "varve trace info",
+    .usage = "[--json] FILE",
+    .about = "Tells what a trace is of, what it holds, and where the time went.",
+    .column = 10,
+    .operands = true,
+    .list = info_options,
+    .nr = VV_ARRAY_SIZE(info_options),
+};
+
 static int trace_info(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+    struct info_opts o = {0};
     struct cli_trace t;
-    bool json = false;
-    int c, status;
+    int first, status = opts_parse(&info_command, argc, argv, &o, &first);
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == 'h') {
-            printf("usage: varve trace info [--json] FILE\n\nTells what a trace is of, what it "
-                   "holds, and where the time went.\n");
-            return CLI_OK;
-        }
-        if (c != 'j')
-            return CLI_USAGE;
-        json = true;
-    }
-    if (optind + 1 != argc)
+    if (status >= 0)
+        return status;
+    if (first + 1 != argc)
         return usage_error(argv[0], "one file is expected");
-    status = cli_trace_open(argv[0], argv[optind], &t);
+    status = cli_trace_open(argv[0], argv[first], &t);
     if (status)
         return status;
-    if (json)
-        info_json(argv[optind], &t);
+    if (o.json)
+        info_json(argv[first], &t);
     else
-        info_text(argv[optind], &t);
+        info_text(argv[first], &t);
     cli_trace_close(&t);
     return fflush(stdout) || ferror(stdout) ? CLI_FAILED : CLI_OK;
 }
 
 /* ---- export ---- */
 
+enum format { FORMAT_CHROME, FORMAT_SVG, FORMAT_CSV };
+
 struct export_opts {
-    const char *format, *out;
-    enum vv_trace_table table;
+    int format; /* enum format; -1: not given */
+    int table;  /* enum vv_trace_table */
+    const char *out;
     uint64_t from_ns, to_ns;
 };
 
-static const char *const tables[] = {"spans", "iterations", "occupancy", "records"};
-
 static int export_to(FILE *f, const struct export_opts *o, const struct vv_timeline *t)
 {
-    if (strcmp(o->format, "chrome") == 0)
+    if (o->format == FORMAT_CHROME)
         return vv_trace_export_chrome(f, t);
-    if (strcmp(o->format, "svg") == 0)
+    if (o->format == FORMAT_SVG)
         return vv_trace_export_svg(f, t, o->from_ns, o->to_ns);
-    return vv_trace_export_csv(f, t, o->table);
+    return vv_trace_export_csv(f, t, (enum vv_trace_table)o->table);
 }
 
 static int export_file(const char *command, const struct export_opts *o,
@@ -379,90 +390,72 @@ static int export_file(const char *command, const struct export_opts *o,
     return CLI_FAILED;
 }
 
-static bool parse_seconds(const char *text, uint64_t *ret_ns)
+static int parse_seconds(const char *text, uint64_t *ret_ns)
 {
-    char *end;
-    double s = strtod(text, &end);
+    double s;
+    int rc = opts_real(text, 0, 1e9, &s);
 
-    if (end == text || *end || !(s >= 0) || s > 1e9)
-        return false;
-    *ret_ns = (uint64_t)llround(s * 1e9);
-    return true;
+    if (rc == 0)
+        *ret_ns = (uint64_t)llround(s * 1e9);
+    return rc;
 }
 
-static void export_usage(void)
+static int set_from(const char *value, void *arg)
 {
-    printf("usage: varve trace export --format chrome|svg|csv [OPTION]... FILE\n\n"
-           "  --format chrome   JSON for ui.perfetto.dev and chrome://tracing\n"
-           "  --format svg      a picture: threads, movers, tiers over time\n"
-           "  --format csv      a table\n"
-           "  -o, --output OUT  the file to write (standard output)\n"
-           "  --table WHAT      csv: spans, iterations, occupancy or records (spans)\n"
-           "  --from S, --to S  svg: only this part, in seconds\n"
-           "  --help            this text\n");
+    return parse_seconds(value, &((struct export_opts *)arg)->from_ns);
 }
 
-/* Below 0: go on; otherwise an exit status. */
-static int export_parse(int argc, char **argv, struct export_opts *o)
+static int set_to(const char *value, void *arg)
 {
-    static const struct option options[] = {{"format", required_argument, NULL, 'F'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {"table", required_argument, NULL, 't'},
-                                            {"from", required_argument, NULL, 'a'},
-                                            {"to", required_argument, NULL, 'b'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int c;
-
-    while ((c = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
-        unsigned i = 0;
-
-        switch (c) {
-        case 'F':
-            o->format = optarg;
-            break;
-        case 'o':
-            o->out = optarg;
-            break;
-        case 't':
-            while (i < VV_ARRAY_SIZE(tables) && strcmp(tables[i], optarg) != 0)
-                i++;
-            if (i == VV_ARRAY_SIZE(tables))
-                return usage_error(argv[0],
-                                   "--table: there are spans, iterations, occupancy and records");
-            o->table = (enum vv_trace_table)i;
-            break;
-        case 'a':
-        case 'b':
-            if (!parse_seconds(optarg, c == 'a' ? &o->from_ns : &o->to_ns))
-                return usage_error(argv[0], "--from and --to: a number of seconds");
-            break;
-        case 'h':
-            export_usage();
-            return CLI_OK;
-        default:
-            return CLI_USAGE;
-        }
-    }
-    if (!o->format || (strcmp(o->format, "chrome") != 0 && strcmp(o->format, "svg") != 0 &&
-                       strcmp(o->format, "csv") != 0))
-        return usage_error(argv[0], "--format: there are chrome, svg and csv");
-    if (o->to_ns && o->to_ns <= o->from_ns)
-        return usage_error(argv[0], "--to has to lie behind --from");
-    return optind + 1 == argc ? -1 : usage_error(argv[0], "one file is expected");
+    return parse_seconds(value, &((struct export_opts *)arg)->to_ns);
 }
+
+#define AT(field) offsetof(struct export_opts, field)
+
+static const struct opt export_options[] = {
+    {OPT_WORD, .name = "format", .arg = "chrome|svg|csv", .at = AT(format),
+     .words = "chrome|svg|csv",
+     .help = "chrome: JSON for ui.perfetto.dev and chrome://tracing; svg: a\n"
+             "picture: threads, movers, tiers over time; csv: a table"},
+    {OPT_TEXT, .letter = 'o', .name = "output", .arg = "OUT", .at = AT(out),
+     .help = "the file to write (standard output)"},
+    {OPT_WORD, .name = "table", .arg = "WHAT", .at = AT(table),
+     .words = "spans|iterations|occupancy|records",
+     .help = "csv: spans, iterations, occupancy or records (spans)"},
+    {OPT_SET, .name = "from", .arg = "S", .set = set_from, .takes = "a number of seconds",
+     .help = "svg: only what comes after this, in seconds"},
+    {OPT_SET, .name = "to", .arg = "S", .set = set_to, .takes = "a number of seconds",
+     .help = "svg: only what comes before this"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts export_command = {
+    .command = "varve trace export",
+    .usage = "--format chrome|svg|csv [OPTION]... FILE",
+    .about = "Writes a trace in another format.",
+    .column = 20,
+    .operands = true,
+    .list = export_options,
+    .nr = VV_ARRAY_SIZE(export_options),
+};
 
 static int trace_export(int argc, char **argv)
 {
-    struct export_opts o = {0};
+    struct export_opts o = {.format = -1};
     struct cli_trace t;
-    int status = export_parse(argc, argv, &o);
+    int first, status = opts_parse(&export_command, argc, argv, &o, &first);
 
     if (status >= 0)
         return status;
-    if (o.out && cli_trace_same_file(o.out, argv[optind]))
+    if (o.format < 0)
+        return usage_error(argv[0], "--format: there are chrome, svg and csv");
+    if (o.to_ns && o.to_ns <= o.from_ns)
+        return usage_error(argv[0], "--to has to lie behind --from");
+    if (first + 1 != argc)
+        return usage_error(argv[0], "one file is expected");
+    if (o.out && cli_trace_same_file(o.out, argv[first]))
         return usage_error(argv[0], "--output is the trace itself");
-    status = cli_trace_open(argv[0], argv[optind], &t);
+    status = cli_trace_open(argv[0], argv[first], &t);
     if (status)
         return status;
     status = export_file(argv[0], &o, t.timeline);

@@ -4,7 +4,6 @@
  * a page that was there stays when a new one cannot be made.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/common/options.h"
 #include "cli/report/trace_view.h"
 #include "cli/trace.h"
 #include "core/error.h"
@@ -19,20 +19,35 @@
 #define COMMAND    "varve trace report"
 #define PATH_BYTES 4096
 
-static void usage(FILE *out)
-{
-    fprintf(out,
-            "usage: varve trace report [OPTION]... FILE\n\n"
-            "Makes a page of a trace that can be read and sent around without anything else: what\n"
-            "blocked the application and for how long, against the least that was possible, a\n"
-            "timeline that zooms, every call, how full the tiers were, the pictures that the\n"
-            "application attached, the configuration and the machine.\n\n"
-            "  -o, --output PAGE  where to; '-' is standard output (default: FILE with .html for\n"
-            "                     the end of its name)\n"
-            "      --json         print the figures of the page as JSON, and write no page unless\n"
-            "                     -o says where\n"
-            "  -h, --help         this text\n");
-}
+struct report_opts {
+    const char *output;
+    bool json;
+};
+
+static const struct opt options[] = {
+    {OPT_TEXT, .letter = 'o', .name = "output", .arg = "PAGE",
+     .at = offsetof(struct report_opts, output),
+     .help = "where to; '-' is standard output (default: FILE with .html for\n"
+             "the end of its name)"},
+    {OPT_FLAG, .name = "json", .at = offsetof(struct report_opts, json),
+     .help = "print the figures of the page as JSON, and write no page unless\n"
+             "-o says where"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]... FILE",
+    .about =
+        "Makes a page of a trace that can be read and sent around without anything else: what\n"
+        "blocked the application and for how long, against the least that was possible, a\n"
+        "timeline that zooms, every call, how full the tiers were, the pictures that the\n"
+        "application attached, the configuration and the machine.",
+    .column = 21,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* run.vtrace -> run.html, in the same folder. */
 static bool default_output(const char *path, char *buf, size_t size)
@@ -116,49 +131,30 @@ static int make_report(const char *path, const char *output, bool json)
 
 int cli_trace_report(int argc, char **argv)
 {
-    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    const char *output = NULL;
+    struct report_opts o = {0};
     char path[PATH_BYTES];
-    bool json = false;
-    int c;
+    int first, status = opts_parse(&command, argc, argv, &o, &first);
 
-    optind = 1;
-    while ((c = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
-        switch (c) {
-        case 'o':
-            output = optarg;
-            break;
-        case 'j':
-            json = true;
-            break;
-        case 'h':
-            usage(stdout);
-            return CLI_OK;
-        default:
-            return CLI_USAGE;
-        }
-    }
-    if (argc - optind != 1) {
-        fprintf(stderr, COMMAND ": %s\n", argc > optind ? "one trace at a time" : "which trace?");
+    if (status >= 0)
+        return status;
+    if (argc - first != 1) {
+        fprintf(stderr, COMMAND ": %s\n", argc > first ? "one trace at a time" : "which trace?");
         return CLI_USAGE;
     }
-    if (json && output && strcmp(output, "-") == 0) {
+    if (o.json && o.output && strcmp(o.output, "-") == 0) {
         fprintf(stderr, COMMAND ": --json and -o - would mix page and figures\n");
         return CLI_USAGE;
     }
-    if (!output && !json) {
-        if (!default_output(argv[optind], path, sizeof(path))) {
+    if (!o.output && !o.json) {
+        if (!default_output(argv[first], path, sizeof(path))) {
             fprintf(stderr, COMMAND ": too long a name; -o names another\n");
             return CLI_USAGE;
         }
-        output = path;
+        o.output = path;
     }
-    if (output && cli_trace_same_file(output, argv[optind])) {
-        fprintf(stderr, COMMAND ": %s is the trace itself\n", output);
+    if (o.output && cli_trace_same_file(o.output, argv[first])) {
+        fprintf(stderr, COMMAND ": %s is the trace itself\n", o.output);
         return CLI_USAGE;
     }
-    return make_report(argv[optind], output, json);
+    return make_report(argv[first], o.output, o.json);
 }

@@ -3,7 +3,6 @@
  * is wrong. Takes no lock and changes nothing, unless it is asked to repair. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/files.h"
 #include "cli/repair.h"
 #include "core/bytes.h"
@@ -21,6 +21,7 @@
 
 struct check {
     bool json;
+    const char *local, *remote; /* as they were given */
     struct json out;
     const char *below;   /* the folder that is scanned, inside of the one to be verified */
     char (*paths)[1024]; /* of files to check */
@@ -262,11 +263,11 @@ static void tell_repair(void *user, const char *folder, const char *path, const 
     c->problems++;
 }
 
-static int repair_all(struct check *c, int n, char **args, const char *local, const char *remote)
+static int repair_all(struct check *c, int n, char **args)
 {
+    const char *remote = c->remote;
     struct repair_result all = {0};
     int first = 0, result = CLI_OK;
-    c->repair = true;
     if (remote == NULL)
         remote = getenv("VARVE_REMOTE");
     if (remote == NULL || remote[0] == '\0') {
@@ -274,7 +275,7 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
                         "VARVE_REMOTE\n");
         return CLI_USAGE;
     }
-    const char *folder = files_folder("verify", local, n, args, &first);
+    const char *folder = files_folder("verify", c->local, n, args, &first);
     if (folder == NULL)
         return CLI_USAGE;
     begin_json(c, "damaged");
@@ -305,27 +306,37 @@ static int repair_all(struct check *c, int n, char **args, const char *local, co
     return result != CLI_OK ? result : all.unrepaired > 0 ? CLI_FAILED : CLI_OK;
 }
 
-static void usage(FILE *out)
-{
-    fprintf(out,
-            "usage: varve verify [--json] [[--local | --remote] FOLDER] [HISTORY | FILE.ckpt]...\n"
-            "       varve verify --repair [--json] [--local] FOLDER --remote FOLDER "
-            "[HISTORY]...\n\n"
-            "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
-            "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
-            "whatever is wrong, in copies that are kept there for other nodes too. Of a shared\n"
-            "folder also group records and commit markers, and\n"
-            "whether the files are there that they speak of. With --repair, replaces damaged\n"
-            "files in one of two folders by the good copy in the other, brings missing ones\n"
-            "back to the shared one, and writes damaged records and markers anew.\n\n"
-            "  --local FOLDER  where to look; --local may be left out if VARVE_LOCAL is not\n"
-            "                  set or FOLDER has a slash in it\n"
-            "  --repair        repair; refused while a program has the history open\n"
-            "  --remote FOLDER the same; with --repair the other folder, by default the one that\n"
-            "                  VARVE_REMOTE names\n"
-            "  --json          print one JSON object\n"
-            "  --help          print this\n");
-}
+#define AT(field) offsetof(struct check, field)
+
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "local", .arg = "FOLDER", .at = AT(local),
+     .help = "where to look; --local may be left out if VARVE_LOCAL is not\n"
+             "set or FOLDER has a slash in it"},
+    {OPT_FLAG, .name = "repair", .at = AT(repair),
+     .help = "repair; refused while a program has the history open"},
+    {OPT_TEXT, .name = "remote", .arg = "FOLDER", .at = AT(remote),
+     .help = "the same; with --repair the other folder, by default the one that\n"
+             "VARVE_REMOTE names"},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "print this"},
+};
+
+static const struct opts command = {
+    .command = "varve verify",
+    .usage = "[--json] [[--local | --remote] FOLDER] [HISTORY | FILE.ckpt]...\n"
+             "       varve verify --repair [--json] [--local] FOLDER --remote FOLDER [HISTORY]...",
+    .about = "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
+             "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
+             "whatever is wrong, in copies that are kept there for other nodes too. Of a shared\n"
+             "folder also group records and commit markers, and\n"
+             "whether the files are there that they speak of. With --repair, replaces damaged\n"
+             "files in one of two folders by the good copy in the other, brings missing ones\n"
+             "back to the shared one, and writes damaged records and markers anew.",
+    .column = 18,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* A path to a file, not a folder or the name of a history. Where no folder is known, there are no
  * histories that a file could be mistaken for. */
@@ -374,45 +385,20 @@ static int check_all(struct check *c, int n, char **args, const char *local)
 
 int cli_verify(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},         {"local", required_argument, NULL, 'l'},
-        {"remote", required_argument, NULL, 'r'}, {"repair", no_argument, NULL, 'R'},
-        {"help", no_argument, NULL, 'h'},         {0}};
     struct check c = {0};
-    const char *local = NULL, *remote = NULL;
-    bool repair = false;
-    for (int opt; (opt = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        switch (opt) {
-        case 'j':
-            c.json = true;
-            break;
-        case 'l':
-            local = optarg;
-            break;
-        case 'r':
-            remote = optarg;
-            break;
-        case 'R':
-            repair = true;
-            break;
-        case 'h':
-            usage(stdout);
-            return CLI_OK;
-        default:
-            usage(stderr);
-            return CLI_USAGE;
-        }
-    }
-    if (repair)
-        return repair_all(&c, argc - optind, argv + optind, local, remote);
-    if (remote != NULL && local != NULL) {
+    int first, status = opts_parse(&command, argc, argv, &c, &first);
+    if (status >= 0)
+        return status;
+    if (c.repair)
+        return repair_all(&c, argc - first, argv + first);
+    if (c.remote != NULL && c.local != NULL) {
         fprintf(stderr, "varve verify: one folder at a time, --local or --remote; both go with "
                         "--repair\n");
         return CLI_USAGE;
     }
-    local = local != NULL ? local : remote;
+    const char *local = c.local != NULL ? c.local : c.remote;
     begin_json(&c, "problems");
-    int result = check_all(&c, argc - optind, argv + optind, local);
+    int result = check_all(&c, argc - first, argv + first, local);
     free(c.paths);
     if (c.json) {
         json_gap(&c.out, "\n");

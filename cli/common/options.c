@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/common/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/common/command.h"
+#include "core/assert.h"
+#include "core/bytes.h"
+
+#define OPTIONS_MAX 64
+#define FIRST_ID    256 /* of long names: letters are below */
+
+/* ---- values ---- */
+
+int opts_number(const char *text, uint64_t least, uint64_t most, uint64_t *ret_value)
+{
+    unsigned long long v;
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -EINVAL;
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (errno || *end || v < least || v > most)
+        return -EINVAL;
+    *ret_value = v;
+    return 0;
+}
+
+int opts_real(const char *text, double low, double high, double *ret_value)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end == text || *end || !isfinite(v) || v < low || v > high)
+        return -EINVAL;
+    *ret_value = v;
+    return 0;
+}
+
+static int word_index(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (int i = 0; n > 0; i++) {
+        size_t len = strcspn(words, "|");
+
+        if (len == n && strncmp(words, word, n) == 0)
+            return i;
+        if (!words[len])
+            break;
+        words += len + 1;
+    }
+    return -EINVAL;
+}
+
+static uint64_t most_of(const struct opt *opt)
+{
+    uint64_t type = opt->kind == OPT_U32 ? UINT32_MAX : opt->kind == OPT_INT ? INT_MAX : UINT64_MAX;
+
+    return opt->most ? opt->most : type;
+}
+
+static int set_bytes(const struct opt *opt, const char *value, uint64_t *field)
+{
+    uint64_t bytes;
+    int rc = vv_bytes_parse(value, &bytes);
+
+    if (rc == 0 && (bytes < opt->least || bytes > most_of(opt)))
+        rc = -EINVAL;
+    if (rc == 0)
+        *field = bytes;
+    return rc;
+}
+
+static int set_number(const struct opt *opt, const char *value, void *field)
+{
+    uint64_t v;
+    int rc = opts_number(value, opt->least, most_of(opt), &v);
+
+    if (rc < 0)
+        return rc;
+    if (opt->kind == OPT_U64)
+        *(uint64_t *)field = v;
+    else if (opt->kind == OPT_U32)
+        *(uint32_t *)field = (uint32_t)v;
+    else
+        *(int *)field = (int)v;
+    return 0;
+}
+
+static int set_value(const struct opt *opt, const char *value, void *options)
+{
+    void *field = (char *)options + opt->at;
+    int rc;
+
+    switch (opt->kind) {
+    case OPT_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case OPT_TEXT:
+        *(const char **)field = value;
+        return *value ? 0 : -EINVAL;
+    case OPT_BYTES:
+        return set_bytes(opt, value, field);
+    case OPT_U64:
+    case OPT_U32:
+    case OPT_INT:
+        return set_number(opt, value, field);
+    case OPT_REAL:
+        return opts_real(value, opt->low, opt->high, field);
+    case OPT_WORD:
+        rc = word_index(opt->words, value);
+        if (rc >= 0)
+            *(int *)field = rc;
+        return VV_MIN(rc, 0);
+    case OPT_SET:
+        return opt->set(value, options);
+    default:
+        return -EINVAL;
+    }
+}
+
+/* ---- texts ---- */
+
+static void complain_number(const struct opt *opt)
+{
+    fprintf(stderr, "a whole number");
+    if (opt->most)
+        fprintf(stderr, " from %" PRIu64 " to %" PRIu64, opt->least, opt->most);
+    else if (opt->least)
+        fprintf(stderr, " from %" PRIu64 " on", opt->least);
+}
+
+static void complain(const struct opts *o, const struct opt *opt, const char *value)
+{
+    fprintf(stderr, "%s: --%s: '%s' is not ", o->command, opt->name, value);
+    if (opt->takes)
+        fprintf(stderr, "%s", opt->takes);
+    else if (opt->kind == OPT_BYTES)
+        fprintf(stderr, "a size (such as 512M or 4G)");
+    else if (opt->kind == OPT_U64 || opt->kind == OPT_U32 || opt->kind == OPT_INT)
+        complain_number(opt);
+    else if (opt->kind == OPT_REAL)
+        fprintf(stderr, "a number from %g to %g", opt->low, opt->high);
+    else if (opt->kind == OPT_WORD)
+        fprintf(stderr, "one of %s", opt->words);
+    else
+        fprintf(stderr, "%s", opt->arg);
+    fprintf(stderr, "; see --help\n");
+}
+
+static void print_option(FILE *f, const struct opts *o, const struct opt *opt)
+{
+    const char *text = opt->help;
+    char letter[8] = "";
+    int n;
+
+    if (opt->letter)
+        snprintf(letter, sizeof(letter), "-%c, ", opt->letter);
+    n = fprintf(f, "  %s--%s%s%s", letter, opt->name, opt->arg ? " " : "",
+                opt->arg ? opt->arg : "");
+    /* Too long a name has a line of its own. */
+    if (n >= o->column) {
+        fputc('\n', f);
+        n = 0;
+    }
+    while (*text) {
+        int len = (int)strcspn(text, "\n");
+
+        fprintf(f, "%*s%.*s\n", o->column - n, "", len, text);
+        text += len + (text[len] == '\n');
+        n = 0;
+    }
+}
+
+void opts_usage(FILE *f, const struct opts *o)
+{
+    fprintf(f, "usage: %s %s\n\n%s\n", o->command, o->usage, o->about);
+    if (*o->about)
+        fputc('\n', f);
+    for (size_t i = 0; i < o->nr; i++) {
+        if (o->list[i].kind == OPT_NOTE)
+            fprintf(f, "%s\n", o->list[i].help);
+        else
+            print_option(f, o, &o->list[i]);
+    }
+    if (o->tail)
+        fprintf(f, "\n%s\n", o->tail);
+}
+
+/* ---- the command line ---- */
+
+static void make_tables(const struct opts *o, struct option *longs, char *letters)
+{
+    size_t n = 0;
+
+    vv_assert(o->nr < OPTIONS_MAX);
+    *letters++ = 'h';
+    for (size_t i = 0; i < o->nr; i++) {
+        const struct opt *opt = &o->list[i];
+
+        if (opt->kind == OPT_NOTE)
+            continue;
+        longs[n++] = (struct option){opt->name, opt->arg ? required_argument : no_argument, NULL,
+                                     FIRST_ID + (int)i};
+        if (!opt->letter)
+            continue;
+        *letters++ = opt->letter;
+        if (opt->arg)
+            *letters++ = ':';
+    }
+    longs[n] = (struct option){0};
+    *letters = '\0';
+}
+
+static const struct opt *find(const struct opts *o, int id)
+{
+    if (id >= FIRST_ID)
+        return &o->list[id - FIRST_ID];
+    for (size_t i = 0; i < o->nr; i++)
+        if (o->list[i].letter && o->list[i].letter == id)
+            return &o->list[i];
+    return NULL; /* -h */
+}
+
+int opts_parse(const struct opts *o, int argc, char **argv, void *options, int *ret_first)
+{
+    struct option longs[OPTIONS_MAX];
+    char letters[2 * OPTIONS_MAX + 2];
+
+    make_tables(o, longs, letters);
+    optind = 0; /* from the beginning */
+    for (int id; (id = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
+        const struct opt *opt = find(o, id);
+        int rc;
+
+        if (id == '?') {
+            fprintf(stderr, "'%s --help' lists the options\n", o->command);
+            return CLI_USAGE;
+        }
+        if (!opt || opt->kind == OPT_HELP) {
+            opts_usage(stdout, o);
+            return CLI_OK;
+        }
+        rc = set_value(opt, optarg, options);
+        if (rc < 0)
+            complain(o, opt, optarg ? optarg : "");
+        if (rc != 0)
+            return rc < 0 ? CLI_USAGE : rc;
+        if (opt->given)
+            *(bool *)((char *)options + opt->given - 1) = true;
+    }
+    if (!o->operands && optind < argc) {
+        fprintf(stderr, "%s: unexpected argument '%s'; see --help\n", o->command, argv[optind]);
+        return CLI_USAGE;
+    }
+    *ret_first = optind;
+    return -1;
+}

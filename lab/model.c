@@ -5,7 +5,6 @@
  * are given here, or measured in folders for a second or two.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/measure/probe.h"
 #include "core/bytes.h"
@@ -35,7 +35,7 @@ struct model_opts {
     uint64_t ratio[RATIO_MAX];
     size_t nr_ratios;
     double step_s, seconds;
-    bool json, measured, direct_given;
+    bool json, measured, direct_given, write_only;
 };
 
 struct model_row {
@@ -47,47 +47,6 @@ struct model_rows {
     const struct model_opts *o;
     struct model_row row[RATIO_MAX];
 };
-
-static void usage(FILE *f)
-{
-    fprintf(f,
-            "usage: " COMMAND " [OPTION]...\n\n"
-            "Tells how long a program will wait that computes on a grid, writes it every few time\n"
-            "steps and reads all of it back, before it is run.\n\n"
-            "  --grid X,Y,Z        points of the grid that is written (512,512,512)\n"
-            "  --element BYTES     of one point (4)\n"
-            "  --record SIZE       of the grid, instead of these two\n"
-            "  --steps N           time steps of each phase (1000)\n"
-            "  --ratio N,...       time steps between two records (1,2,5,10,20,50)\n"
-            "  --step-time S       seconds that one step computes (0.1)\n"
-            "  --write-only        nothing is read back\n"
-            "  --host-cache SIZE   host memory for records (1G)\n"
-            "  --copy RATE         of a copy in host memory; measured if a folder is\n"
-            "  --layer [SIZE@]WRITE[:READ]\n"
-            "                      a layer below it, fast to slow, up to %d: its capacity (no\n"
-            "                      limit) and its bandwidths\n"
-            "  --folder [SIZE@]PATH\n"
-            "                      the same with bandwidths measured in a folder\n"
-            "  --direct WRITE[:READ]\n"
-            "                      blocking I/O to compare with (that of the last layer)\n"
-            "  --seconds S         how long each folder is measured (2)\n"
-            "  --json              print one JSON object\n"
-            "  --help              this text\n",
-            VV_MODEL_LAYERS);
-}
-
-/* ---- the command line ---- */
-
-static int parse_seconds(const char *value, double *ret_s)
-{
-    char *end;
-    double s = strtod(value, &end);
-
-    if (end == value || *end || !(s >= 0) || !isfinite(s))
-        return -EINVAL;
-    *ret_s = s;
-    return 0;
-}
 
 static int parse_grid(const char *value, uint64_t grid[3])
 {
@@ -143,44 +102,103 @@ static int add_layer(struct model_opts *o, const char *value, bool folder)
     return 0;
 }
 
-static int set_option(int id, const char *value, struct model_opts *o)
+static int set_grid(const char *value, void *arg)
 {
-    uint64_t rate;
-    size_t one;
-    int rc;
-
-    switch (id) {
-    case 'g':
-        return parse_grid(value, o->grid);
-    case 'e':
-        return output_parse_list(value, 4096, &o->element_bytes, 1, &one);
-    case 'r':
-        rc = vv_bytes_parse(value, &o->m.record_bytes);
-        return rc < 0 || o->m.record_bytes == 0 ? -EINVAL : 0;
-    case 's':
-        return output_parse_list(value, UINT32_MAX, &o->steps, 1, &one);
-    case 'n':
-        return output_parse_list(value, UINT32_MAX, o->ratio, RATIO_MAX, &o->nr_ratios);
-    case 't':
-        return parse_seconds(value, &o->step_s);
-    case 'H':
-        return vv_bytes_parse(value, &o->m.host_bytes);
-    case 'c':
-        rc = vv_rate_parse(value, &rate);
-        o->m.copy_bytes_per_s = rc < 0 ? 0 : (double)rate;
-        return rc < 0 || rate == 0 ? -EINVAL : 0;
-    case 'l':
-        return add_layer(o, value, false);
-    case 'f':
-        return add_layer(o, value, true);
-    case 'd':
-        o->direct_given = true;
-        return parse_rates(value, &o->m.reference);
-    default:
-        rc = parse_seconds(value, &o->seconds);
-        return rc < 0 || !(o->seconds > 0 && o->seconds <= 600) ? -EINVAL : 0;
-    }
+    return parse_grid(value, ((struct model_opts *)arg)->grid);
 }
+
+static int set_ratios(const char *value, void *arg)
+{
+    struct model_opts *o = arg;
+
+    return output_parse_list(value, UINT32_MAX, o->ratio, RATIO_MAX, &o->nr_ratios);
+}
+
+static int set_copy(const char *value, void *arg)
+{
+    struct model_opts *o = arg;
+    uint64_t rate;
+
+    if (vv_rate_parse(value, &rate) < 0 || rate == 0)
+        return -EINVAL;
+    o->m.copy_bytes_per_s = (double)rate;
+    return 0;
+}
+
+static int set_layer(const char *value, void *arg)
+{
+    return add_layer(arg, value, false);
+}
+
+static int set_folder(const char *value, void *arg)
+{
+    return add_layer(arg, value, true);
+}
+
+static int set_direct(const char *value, void *arg)
+{
+    return parse_rates(value, &((struct model_opts *)arg)->m.reference);
+}
+
+static int set_seconds(const char *value, void *arg)
+{
+    struct model_opts *o = arg;
+
+    return opts_real(value, 0, 600, &o->seconds) < 0 || o->seconds == 0 ? -EINVAL : 0;
+}
+
+#define AT(field) offsetof(struct model_opts, field)
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "grid", .arg = "X,Y,Z", .set = set_grid,
+     .help = "points of the grid that is written (512,512,512)",
+     .takes = "X,Y,Z (for example 120,100,80)"},
+    {OPT_U64, .name = "element", .arg = "BYTES", .at = AT(element_bytes), .least = 1, .most = 4096,
+     .help = "of one point (4)"},
+    {OPT_BYTES, .name = "record", .arg = "SIZE", .at = AT(m.record_bytes), .least = 1,
+     .help = "of the grid, instead of these two"},
+    {OPT_U64, .name = "steps", .arg = "N", .at = AT(steps), .least = 1, .most = UINT32_MAX,
+     .help = "time steps of each phase (1000)"},
+    {OPT_SET, .name = "ratio", .arg = "N,...", .set = set_ratios,
+     .help = "time steps between two records (1,2,5,10,20,50)",
+     .takes = "a list of whole numbers (for example 1,10,50)"},
+    {OPT_REAL, .name = "step-time", .arg = "S", .at = AT(step_s), .high = 1e300,
+     .help = "seconds that one step computes (0.1)", .takes = "a number of seconds"},
+    {OPT_FLAG, .name = "write-only", .help = "nothing is read back", .at = AT(write_only)},
+    {OPT_BYTES, .name = "host-cache", .arg = "SIZE", .at = AT(m.host_bytes),
+     .help = "host memory for records (1G)"},
+    {OPT_SET, .name = "copy", .arg = "RATE", .set = set_copy,
+     .help = "of a copy in host memory; measured if a folder is",
+     .takes = "a rate (for example 10G)"},
+    {OPT_SET, .name = "layer", .arg = "[SIZE@]WRITE[:READ]", .set = set_layer,
+     .help = "a layer below it, fast to slow, up to 4: its capacity (no\n"
+             "limit) and its bandwidths",
+     .takes = "[SIZE@]WRITE[:READ] (for example 100G@2G:3G), or there are more than 4"},
+    {OPT_SET, .name = "folder", .arg = "[SIZE@]PATH", .set = set_folder,
+     .help = "the same with bandwidths measured in a folder",
+     .takes = "[SIZE@]PATH (for example 100G@/scratch), or there are more than 4"},
+    {OPT_SET, .name = "direct", .arg = "WRITE[:READ]", .set = set_direct,
+     .given = OPT_GIVEN(struct model_opts, direct_given),
+     .help = "blocking I/O to compare with (that of the last layer)",
+     .takes = "WRITE[:READ] (for example 500M:1G)"},
+    {OPT_SET, .name = "seconds", .arg = "S", .set = set_seconds,
+     .help = "how long each folder is measured (2)",
+     .takes = "a number of seconds above 0, up to 600"},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+_Static_assert(VV_MODEL_LAYERS == 4, "the help text says so");
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]...",
+    .about =
+        "Tells how long a program will wait that computes on a grid, writes it every few time\n"
+        "steps and reads all of it back, before it is run.",
+    .column = 22,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 static int check(struct model_opts *o)
 {
@@ -203,37 +221,11 @@ static int check(struct model_opts *o)
 /* Returns an exit status, or -1 to go on. */
 static int parse(int argc, char **argv, struct model_opts *o)
 {
-    static const struct option options[] = {
-        {"grid", required_argument, NULL, 'g'},    {"element", required_argument, NULL, 'e'},
-        {"record", required_argument, NULL, 'r'},  {"steps", required_argument, NULL, 's'},
-        {"ratio", required_argument, NULL, 'n'},   {"step-time", required_argument, NULL, 't'},
-        {"write-only", no_argument, NULL, 'w'},    {"host-cache", required_argument, NULL, 'H'},
-        {"copy", required_argument, NULL, 'c'},    {"layer", required_argument, NULL, 'l'},
-        {"folder", required_argument, NULL, 'f'},  {"direct", required_argument, NULL, 'd'},
-        {"seconds", required_argument, NULL, 'S'}, {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},          {0}};
-    int index = 0;
+    int first, status = opts_parse(&command, argc, argv, o, &first);
 
-    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
-        if (id == 'h') {
-            usage(stdout);
-            return CLI_OK;
-        } else if (id == 'j') {
-            o->json = true;
-        } else if (id == 'w') {
-            o->m.reads = false;
-        } else if (id == '?') {
-            return CLI_USAGE;
-        } else if (set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help\n", options[index].name,
-                    optarg);
-            return CLI_USAGE;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, COMMAND ": '%s' is no option; see --help\n", argv[optind]);
-        return CLI_USAGE;
-    }
+    if (status >= 0)
+        return status;
+    o->m.reads = !o->write_only;
     return check(o);
 }
 
@@ -426,7 +418,7 @@ static void print_json(const void *result)
 
 int lab_model(int argc, char **argv)
 {
-    struct model_opts o = {.m = {.reads = true, .host_bytes = UINT64_C(1) << 30},
+    struct model_opts o = {.m = {.host_bytes = UINT64_C(1) << 30},
                            .grid = {512, 512, 512},
                            .element_bytes = 4,
                            .steps = 1000,

@@ -29,31 +29,32 @@ enum opt_kind {
 
 struct opt {
     enum opt_kind kind;
-    char letter;       /* a short name besides; 0: none */
-    const char *name;  /* without dashes */
-    const char *arg;   /* what its value is called in the help text; NULL: it takes none */
-    const char *help;  /* its lines are separated by \n */
-    size_t at;         /* the field, in the structure of options */
-    size_t given;      /* OPT_GIVEN of a bool that tells whether the option was given; 0: none */
-    uint64_t least;    /* 0 is allowed only where it is meant: see `most` */
-    uint64_t most;     /* 0: the largest number of the type */
+    char letter;      /* a short name besides; 0: none */
+    const char *name; /* without dashes */
+    const char *arg;  /* what its value is called in the help text; NULL: it takes none */
+    const char *help; /* its lines are separated by \n */
+    size_t at;        /* the field, in the structure of options */
+    size_t given;     /* OPT_GIVEN of a bool that tells whether the option was given; 0: none */
+    uint64_t least;   /* 0 is allowed only where it is meant: see `most` */
+    uint64_t most;    /* 0: the largest number of the type */
     double low, high;
     const char *words; /* "lifo|fifo" */
     /* 0; a negative errno: the value is wrong; above 0: the exit status, and it has said why. value is NULL if the option
      * takes none. */
     int (*set)(const char *value, void *options);
-    const char *takes; /* for messages, "'x' is not ...": "X,Y,Z (for example 120,100,80)"; NULL: by the kind */
+    const char *
+        takes; /* for messages, "'x' is not ...": "X,Y,Z (for example 120,100,80)"; NULL: by the kind */
 };
 
 #define OPT_GIVEN(type, field) (offsetof(type, field) + 1)
 
 struct opts {
-    const char *command;  /* "varve ls" */
-    const char *usage;    /* what follows it: "[OPTION]... FILE"; more lines are printed as they are */
-    const char *about;    /* what the command does */
-    const char *tail;     /* text behind the options; NULL: none */
-    int column;           /* of the help text of options */
-    bool operands;        /* it takes some */
+    const char *command; /* "varve ls" */
+    const char *usage; /* what follows it: "[OPTION]... FILE"; more lines are printed as they are */
+    const char *about; /* what the command does */
+    const char *tail;  /* text behind the options; NULL: none */
+    int column;        /* of the help text of options */
+    bool operands;     /* it takes some */
     const struct opt *list;
     size_t nr;
 };

@@ -13,7 +13,6 @@
  * experiment, so that a run that is cut short leaves what it has, and --resume adds to what is there.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -26,6 +25,7 @@
 
 #include "ckpt/face.h"
 #include "cli/common/command.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "core/bytes.h"
 #include "core/config.h"
@@ -85,44 +85,6 @@ bool gfb_is_paper(enum gfb_mode mode)
     return mode >= GFB_GPUFS_4K && mode <= GFB_PREFETCH_MANY;
 }
 
-static void usage(FILE *f)
-{
-    fprintf(
-        f,
-        "usage: " GFB_COMMAND " [OPTION]...\n\n"
-        "Runs the experiments of the paper on readahead in files that GPU kernels read, and\n"
-        "compares what the library does with its ways, and with reading and copying. Writes\n"
-        "tables, charts and a page. Every word that was read is compared, every result too.\n\n"
-        "  --out FOLDER      where tables, charts and index.html go (gpufile-bench)\n"
-        "  --folder FOLDER   where the files to be read are made ($TMPDIR, or /tmp)\n"
-        "  --device NAME     cuda, host (emulated), or auto: a GPU if there is one (auto)\n"
-        "  --only LIST       of 2 (page sizes), 9 (readahead), 10 (files larger than the\n"
-        "                    cache), mosaic (random records), hits, apps (Figures 11, 12), half\n"
-        "                    (13, 14: a cache of half the input), cold (all)\n"
-        "  --apps LIST       of hotspot, lud, backprop, bfs, dwt2d, nw, pathfinder, stencil,\n"
-        "                    2dconv, 3dconv, gesummv, mvt, bicg, atax (all)\n"
-        "  --modes LIST      of cpu, double, gpufs-4k, gpufs-64k, prefetch-global, prefetch,\n"
-        "                    prefetch-many, varve-kept, varve, varve-mapped (all)\n"
-        "  --scale X         inputs of the programs, in times the paper's (8; emulated: 1/4096)\n"
-        "  --bytes SIZE      the file that is read from its start to its end (4G; 1M)\n"
-        "  --mosaic SIZE     the file with records of 4 KiB (19G; 4M)\n"
-        "  --records SIZE    how much of them is read (12G; 256K)\n"
-        "  --servers N       threads, where they are not the paper's four or one (processors less\n"
-        "                    two, 1 to 14)\n"
-        "  --blocks N        of the kernel that reads --bytes (120; 4)\n"
-        "  --threads N       of a block (512; 4)\n"
-        "  --runs N          the best of so many (3; 1)\n"
-        "  --cold            nothing in the page cache before a run, and ours reads past it\n"
-        "  --short           a quarter of the programs' inputs and of --mosaic, half of --bytes,\n"
-        "                    one run\n"
-        "  --time-limit S    start nothing after so many seconds; exit status 1 if it was reached\n"
-        "  --resume          keep the rows that are in --out already, and say how many\n"
-        "  --seed N          of what is in the files (1)\n"
-        "  --list            say what would run, and do nothing\n"
-        "  --json            print one JSON object\n"
-        "  --help            this text\n");
-}
-
 /* ---- the command line ---- */
 
 static int parse_names(const char *list, const char *(*name)(int), int n, unsigned *ret_bits)
@@ -158,17 +120,6 @@ static const char *app_at(int i)
     return gf_apps[i].name;
 }
 
-static int parse_u32(const char *value, uint64_t max, uint32_t *ret)
-{
-    uint64_t v;
-    size_t one;
-    int rc = output_parse_list(value, max, &v, 1, &one);
-
-    if (rc == 0)
-        *ret = (uint32_t)v;
-    return rc;
-}
-
 static int parse_double(const char *value, double *ret)
 {
     char *end;
@@ -183,113 +134,145 @@ static int parse_double(const char *value, double *ret)
     return 0;
 }
 
-static int set_size(int id, const char *value, struct gfb_opts *o)
+/* Whole pages. */
+static int parse_size(const char *value, uint64_t *ret_bytes)
 {
-    uint64_t *to = id == 'b' ? &o->bytes : id == 'm' ? &o->mosaic_bytes : &o->records_bytes;
-    int rc = vv_bytes_parse(value, to);
+    uint64_t bytes;
+    int rc = vv_bytes_parse(value, &bytes);
 
-    *to = *to / 4096 * 4096;
-    return rc ? rc : *to < 16 * 4096 || *to > 1024 * GIB ? -EINVAL : 0;
-}
-
-static int set_option(int id, const char *value, struct gfb_opts *o)
-{
-    uint32_t seed = 0;
-
-    switch (id) {
-    case 'o':
-        o->out = value;
-        return 0;
-    case 'f':
-        o->folder = value;
-        return strlen(value) < GFB_PATH - 64 ? 0 : -EINVAL;
-    case 'd':
-        o->device = vv_config_device_word(value);
-        return strcmp(o->device, "auto") == 0 || strcmp(o->device, "cuda") == 0 ||
-                       strcmp(o->device, "host") == 0
-                   ? 0
-                   : -EINVAL;
-    case 'n':
-        return parse_names(value, part_at, GFB_PART_NR, &o->parts);
-    case 'a':
-        return parse_names(value, app_at, GF_APP_NR, &o->apps);
-    case 'M':
-        return parse_names(value, mode_at, GFB_MODE_NR, &o->modes);
-    case 'x':
-        return parse_double(value, &o->scale);
-    case 'b':
-    case 'm':
-    case 'r':
-        return set_size(id, value, o);
-    case 's':
-        return parse_u32(value, GFB_SERVERS_MAX, &o->servers);
-    case 'B':
-        return parse_u32(value, 4096, &o->blocks);
-    case 'T':
-        return parse_u32(value, 512, &o->threads);
-    case 'R':
-        return parse_u32(value, 100, &o->runs);
-    case 't':
-        return parse_double(value, &o->time_limit_s);
-    default:
-        if (parse_u32(value, UINT32_MAX, &seed) < 0)
-            return -EINVAL;
-        o->seed = seed;
-        return 0;
-    }
-}
-
-static int parse(int argc, char **argv, struct gfb_opts *o)
-{
-    static const struct option options[] = {
-        {"out", required_argument, NULL, 'o'},
-        {"folder", required_argument, NULL, 'f'},
-        {"device", required_argument, NULL, 'd'},
-        {"only", required_argument, NULL, 'n'},
-        {"apps", required_argument, NULL, 'a'},
-        {"modes", required_argument, NULL, 'M'},
-        {"scale", required_argument, NULL, 'x'},
-        {"bytes", required_argument, NULL, 'b'},
-        {"mosaic", required_argument, NULL, 'm'},
-        {"records", required_argument, NULL, 'r'},
-        {"servers", required_argument, NULL, 's'},
-        {"blocks", required_argument, NULL, 'B'},
-        {"threads", required_argument, NULL, 'T'},
-        {"runs", required_argument, NULL, 'R'},
-        {"time-limit", required_argument, NULL, 't'},
-        {"seed", required_argument, NULL, 'S'},
-        {"cold", no_argument, NULL, 1},
-        {"short", no_argument, NULL, 2},
-        {"resume", no_argument, NULL, 3},
-        {"list", no_argument, NULL, 4},
-        {"json", no_argument, NULL, 5},
-        {"help", no_argument, NULL, 6},
-        {0},
-    };
-    int id, index;
-
-    while ((id = getopt_long(argc, argv, "", options, &index)) != -1) {
-        if (id == '?')
-            return -EINVAL;
-        if (id > 6 && set_option(id, optarg, o) < 0) {
-            fprintf(stderr, GFB_COMMAND ": --%s: '%s' makes no sense; --help says what does\n",
-                    options[index].name, optarg);
-            return -EINVAL;
-        }
-        o->cold |= id == 1;
-        o->is_short |= id == 2;
-        o->resume |= id == 3;
-        o->list |= id == 4;
-        o->json |= id == 5;
-        if (id == 6)
-            return 1;
-    }
-    if (optind < argc) {
-        fprintf(stderr, GFB_COMMAND ": what is '%s'?\n", argv[optind]);
+    bytes = rc == 0 ? bytes / 4096 * 4096 : 0;
+    if (bytes < 16 * 4096 || bytes > 1024 * GIB)
         return -EINVAL;
-    }
+    *ret_bytes = bytes;
     return 0;
 }
+
+static int set_folder(const char *value, void *arg)
+{
+    ((struct gfb_opts *)arg)->folder = value;
+    return strlen(value) < GFB_PATH - 64 ? 0 : -EINVAL;
+}
+
+static int set_device(const char *value, void *arg)
+{
+    const char *device = vv_config_device_word(value);
+
+    ((struct gfb_opts *)arg)->device = device;
+    return strcmp(device, "auto") == 0 || strcmp(device, "cuda") == 0 || strcmp(device, "host") == 0
+               ? 0
+               : -EINVAL;
+}
+
+static int set_parts(const char *value, void *arg)
+{
+    return parse_names(value, part_at, GFB_PART_NR, &((struct gfb_opts *)arg)->parts);
+}
+
+static int set_apps(const char *value, void *arg)
+{
+    return parse_names(value, app_at, GF_APP_NR, &((struct gfb_opts *)arg)->apps);
+}
+
+static int set_modes(const char *value, void *arg)
+{
+    return parse_names(value, mode_at, GFB_MODE_NR, &((struct gfb_opts *)arg)->modes);
+}
+
+static int set_scale(const char *value, void *arg)
+{
+    return parse_double(value, &((struct gfb_opts *)arg)->scale);
+}
+
+static int set_bytes(const char *value, void *arg)
+{
+    return parse_size(value, &((struct gfb_opts *)arg)->bytes);
+}
+
+static int set_mosaic(const char *value, void *arg)
+{
+    return parse_size(value, &((struct gfb_opts *)arg)->mosaic_bytes);
+}
+
+static int set_records(const char *value, void *arg)
+{
+    return parse_size(value, &((struct gfb_opts *)arg)->records_bytes);
+}
+
+static int set_time_limit(const char *value, void *arg)
+{
+    return parse_double(value, &((struct gfb_opts *)arg)->time_limit_s);
+}
+
+#define AT(field)  offsetof(struct gfb_opts, field)
+#define SIZE_TAKES "a size from 64K to 1T (for example 4G)"
+
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "out", .arg = "FOLDER", .at = AT(out),
+     .help = "where tables, charts and index.html go (gpufile-bench)"},
+    {OPT_SET, .name = "folder", .arg = "FOLDER", .set = set_folder,
+     .help = "where the files to be read are made ($TMPDIR, or /tmp)",
+     .takes = "a path that is short enough"},
+    {OPT_SET, .name = "device", .arg = "NAME", .set = set_device,
+     .help = "cuda, host (emulated), or auto: a GPU if there is one (auto)",
+     .takes = "one of cuda, host, auto"},
+    {OPT_SET, .name = "only", .arg = "LIST", .set = set_parts,
+     .help = "of 2 (page sizes), 9 (readahead), 10 (files larger than the\n"
+             "cache), mosaic (random records), hits, apps (Figures 11, 12), half\n"
+             "(13, 14: a cache of half the input), cold (all)",
+     .takes = "a list of 2, 9, 10, mosaic, hits, apps, half, cold"},
+    {OPT_SET, .name = "apps", .arg = "LIST", .set = set_apps,
+     .help = "of hotspot, lud, backprop, bfs, dwt2d, nw, pathfinder, stencil,\n"
+             "2dconv, 3dconv, gesummv, mvt, bicg, atax (all)",
+     .takes = "a list of programs (for example bfs,nw)"},
+    {OPT_SET, .name = "modes", .arg = "LIST", .set = set_modes,
+     .help = "of cpu, double, gpufs-4k, gpufs-64k, prefetch-global, prefetch,\n"
+             "prefetch-many, varve-kept, varve, varve-mapped (all)",
+     .takes = "a list of ways (for example cpu,varve)"},
+    {OPT_SET, .name = "scale", .arg = "X", .set = set_scale,
+     .help = "inputs of the programs, in times the paper's (8; emulated: 1/4096)",
+     .takes = "a number or a fraction above 0 (for example 1/4096)"},
+    {OPT_SET, .name = "bytes", .arg = "SIZE", .set = set_bytes, .takes = SIZE_TAKES,
+     .help = "the file that is read from its start to its end (4G; 1M)"},
+    {OPT_SET, .name = "mosaic", .arg = "SIZE", .set = set_mosaic, .takes = SIZE_TAKES,
+     .help = "the file with records of 4 KiB (19G; 4M)"},
+    {OPT_SET, .name = "records", .arg = "SIZE", .set = set_records, .takes = SIZE_TAKES,
+     .help = "how much of them is read (12G; 256K)"},
+    {OPT_U32, .name = "servers", .arg = "N", .at = AT(servers), .least = 1, .most = GFB_SERVERS_MAX,
+     .help = "threads, where they are not the paper's four or one (processors less\n"
+             "two, 1 to 14)"},
+    {OPT_U32, .name = "blocks", .arg = "N", .at = AT(blocks), .least = 1, .most = 4096,
+     .help = "of the kernel that reads --bytes (120; 4)"},
+    {OPT_U32, .name = "threads", .arg = "N", .at = AT(threads), .least = 1, .most = 512,
+     .help = "of a block (512; 4)"},
+    {OPT_U32, .name = "runs", .arg = "N", .at = AT(runs), .least = 1, .most = 100,
+     .help = "the best of so many (3; 1)"},
+    {OPT_FLAG, .name = "cold", .at = AT(cold),
+     .help = "nothing in the page cache before a run, and ours reads past it"},
+    {OPT_FLAG, .name = "short", .at = AT(is_short),
+     .help = "a quarter of the programs' inputs and of --mosaic, half of --bytes,\n"
+             "one run"},
+    {OPT_SET, .name = "time-limit", .arg = "S", .set = set_time_limit,
+     .help = "start nothing after so many seconds; exit status 1 if it was reached",
+     .takes = "a number of seconds"},
+    {OPT_FLAG, .name = "resume", .at = AT(resume),
+     .help = "keep the rows that are in --out already, and say how many"},
+    {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed), .least = 1, .most = UINT32_MAX,
+     .help = "of what is in the files (1)"},
+    {OPT_FLAG, .name = "list", .help = "say what would run, and do nothing", .at = AT(list)},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = GFB_COMMAND,
+    .usage = "[OPTION]...",
+    .about = "Runs the experiments of the paper on readahead in files that GPU kernels read, and\n"
+             "compares what the library does with its ways, and with reading and copying. Writes\n"
+             "tables, charts and a page. Every word that was read is compared, every result too.",
+    .column = 20,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* What was not given depends on the device. */
 static void fill_in(struct gfb *b)
@@ -536,16 +519,10 @@ int lab_bench_gpufile(int argc, char **argv)
                           .modes = (1u << GFB_MODE_NR) - 1,
                           .seed = 1}};
     bool over;
-    int rc = parse(argc, argv, &b.o);
+    int first, rc = opts_parse(&command, argc, argv, &b.o, &first);
 
-    if (rc == 1) {
-        usage(stdout);
-        return CLI_OK;
-    }
-    if (rc < 0) {
-        fprintf(stderr, "'" GFB_COMMAND " --help' tells more.\n");
-        return CLI_USAGE;
-    }
+    if (rc >= 0)
+        return rc;
     describe(&b, argc, argv);
     progress_init(&b.progress);
     b.started_s = gfb_now_s();

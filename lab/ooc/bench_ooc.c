@@ -43,13 +43,11 @@ int lab_bench_ooc(int argc, char **argv)
     struct ooc_options options;
     char program[4096];
     bool there = beside_find(places, 1, X_OK, program, sizeof(program)), found;
+    int status;
 
-    if (ooc_parse(argc, argv, true, &options) < 0)
-        return CLI_USAGE;
-    if (options.help) {
-        ooc_usage(stdout);
-        return CLI_OK;
-    }
+    status = ooc_parse(argc, argv, true, &options);
+    if (status >= 0)
+        return status;
     if (options.device == OOC_CUDA && !there) {
         fprintf(stderr,
                 COMMAND ": there is no program with kernels for a GPU, ooc_gpu, beside this one: "

@@ -4,14 +4,15 @@
  * and a folder with all of it, samples, charts and a page (ooc_page.c).
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/config.h"
@@ -19,58 +20,6 @@
 #include "lab/ooc/ooc_page.h"
 
 #define COMMAND "varve bench ooc"
-
-void ooc_usage(FILE *f)
-{
-    fprintf(
-        f,
-        "usage: " COMMAND " [--volume SIZE | --tables SIZE] [OPTION]...\n\n"
-        "Computes on data that do not fit the device's cache, in several ways that give the same\n"
-        "sums. A wave of points passes through a volume: everything resident, blocks that kernels\n"
-        "ask for, by the policy of paper 004, read from host memory, managed by the driver. Or, "
-        "with\n"
-        "--tables, items of work go through tables in the order of a survey: everything resident,\n"
-        "tables in both layouts, by the policy of the paper, double buffering, and the same "
-        "two.\n\n"
-        "  --device KIND     host (emulated), cuda, or auto: a GPU if there is one (auto)\n"
-        "  --volume SIZE     of the volume (12G; emulated 8M)\n"
-        "  --tables SIZE     of all tables\n"
-        "  --cache SIZE|P%%   on the device (25%%)\n"
-        "  --seed N          of places, sizes and values (1)\n"
-        "  --ways LIST       only these, and everything resident, which all are compared with:\n"
-        "                    names as the results have them, '-' for a blank, commas between them\n"
-        "  --csv FILE        write the rows as CSV; -: to standard output\n"
-        "  --out FOLDER      write rows, samples, charts and index.html into it\n"
-        "  --json            print one JSON object\n"
-        "  --help            this text\n\n"
-        "The wave:\n"
-        "  --points N        (1000000; emulated 5000)\n"
-        "  --steps N         from corner to corner (200; emulated 40)\n"
-        "  --edge N          of a block, in cells: a power of two (32; emulated 16)\n"
-        "  --ahead N         blocks brought beyond each one that was missing, 8 at most (1)\n\n"
-        "The survey:\n"
-        "  --sizes MIN:MAX   of a table, drawn log-uniform (300000:20000000; emulated 16K:128K)\n"
-        "  --reads N         elements of each of its tables that an item reads (65536; emulated "
-        "64)\n"
-        "  --fallback        the processor may do items, too\n");
-}
-
-/* ---- the command line ---- */
-
-static int parse_count(const char *text, uint64_t max, uint64_t *ret)
-{
-    char *end;
-    unsigned long long n;
-
-    if (text[0] < '0' || text[0] > '9')
-        return -EINVAL;
-    errno = 0;
-    n = strtoull(text, &end, 10);
-    if (*end || errno || n < 1 || n > max)
-        return -EINVAL;
-    *ret = n;
-    return 0;
-}
 
 static int parse_sizes(const char *text, struct ooc_survey_opts *s)
 {
@@ -107,75 +56,116 @@ static int parse_cache(const char *text, struct ooc_options *o)
     return 0;
 }
 
-static int parse_device(const char *text, enum ooc_device *ret)
+static int set_device(const char *text, void *arg)
 {
     static const char *const names[] = {"auto", "host", "cuda"};
 
     for (int i = 0; i < 3; i++)
         if (strcmp(vv_config_device_word(text), names[i]) == 0) {
-            *ret = (enum ooc_device)i;
+            ((struct ooc_options *)arg)->device = (enum ooc_device)i;
             return 0;
         }
     return -EINVAL;
 }
 
-static int set_option(int id, const char *value, struct ooc_options *o)
+static int set_sizes(const char *value, void *arg)
 {
-    uint64_t n = 0;
-    int rc = 0;
-
-    switch (id) {
-    case 'd':
-        return parse_device(value, &o->device);
-    case 'v':
-        rc = vv_bytes_parse(value, &n);
-        o->wave.volume_bytes = n;
-        return rc < 0 || n < 4096 || n > UINT64_C(1) << 42 ? -EINVAL : 0;
-    case 'c':
-        return parse_cache(value, o);
-    case 't':
-        o->tables = true;
-        rc = vv_bytes_parse(value, &n);
-        o->survey.tables_bytes = n;
-        return rc < 0 || n < 4096 || n > UINT64_C(1) << 42 ? -EINVAL : 0;
-    case 'z':
-        return parse_sizes(value, &o->survey);
-    case 'r':
-        rc = parse_count(value, 1u << 24, &n);
-        o->survey.reads = (uint32_t)n;
-        return rc;
-    case 'p':
-        rc = parse_count(value, 1u << 30, &n);
-        o->wave.points = (uint32_t)n;
-        return rc;
-    case 's':
-        rc = parse_count(value, 1u << 20, &n);
-        o->wave.steps = (uint32_t)n;
-        return rc;
-    case 'e':
-        rc = parse_count(value, 256, &n);
-        o->wave.edge = (uint32_t)n;
-        return rc < 0 || n < 2 || (n & (n - 1)) ? -EINVAL : 0;
-    case 'a':
-        if (strcmp(value, "0") != 0)
-            rc = parse_count(value, VARVE_BLOCKS_AHEAD_MAX, &n);
-        o->wave.ahead = (uint32_t)n;
-        return rc;
-    case 'S':
-        rc = parse_count(value, UINT64_MAX, &o->wave.seed);
-        o->survey.seed = o->wave.seed;
-        return rc;
-    case 'w':
-        o->wave.ways = o->survey.ways = value;
-        return 0;
-    case 'C':
-        o->csv = value;
-        return 0;
-    default:
-        o->out = value;
-        return 0;
-    }
+    return parse_sizes(value, &((struct ooc_options *)arg)->survey);
 }
+
+static int set_cache(const char *value, void *arg)
+{
+    return parse_cache(value, arg);
+}
+
+static int set_edge(const char *value, void *arg)
+{
+    uint64_t n;
+
+    if (opts_number(value, 2, 256, &n) < 0 || (n & (n - 1)))
+        return -EINVAL;
+    ((struct ooc_options *)arg)->wave.edge = (uint32_t)n;
+    return 0;
+}
+
+/* For both experiments. */
+static int set_seed(const char *value, void *arg)
+{
+    struct ooc_options *o = arg;
+    int rc = opts_number(value, 1, UINT64_MAX, &o->wave.seed);
+
+    o->survey.seed = o->wave.seed;
+    return rc;
+}
+
+static int set_ways(const char *value, void *arg)
+{
+    struct ooc_options *o = arg;
+
+    o->wave.ways = o->survey.ways = value;
+    return 0;
+}
+
+#define AT(field)  offsetof(struct ooc_options, field)
+#define DATA_TAKES "a size from 4K to 4T, as 12G"
+#define DATA_LIMIT .least = 4096, .most = UINT64_C(1) << 42
+
+static const struct opt option_list[] = {
+    {OPT_SET, .name = "device", .arg = "KIND", .set = set_device,
+     .help = "host (emulated), cuda, or auto: a GPU if there is one (auto)",
+     .takes = "host (the emulated device), cuda or auto"},
+    {OPT_BYTES, .name = "volume", .arg = "SIZE", .at = AT(wave.volume_bytes), DATA_LIMIT,
+     .given = OPT_GIVEN(struct ooc_options, volume), .takes = DATA_TAKES,
+     .help = "of the volume (12G; emulated 8M)"},
+    {OPT_BYTES, .name = "tables", .arg = "SIZE", .at = AT(survey.tables_bytes), DATA_LIMIT,
+     .given = OPT_GIVEN(struct ooc_options, tables), .takes = DATA_TAKES, .help = "of all tables"},
+    {OPT_SET, .name = "cache", .arg = "SIZE|P%", .set = set_cache, .help = "on the device (25%)",
+     .takes = "a size, as 3G, or a share above 0% and up to 100%"},
+    {OPT_SET, .name = "seed", .arg = "N", .set = set_seed,
+     .help = "of places, sizes and values (1)", .takes = "a whole number above 0"},
+    {OPT_SET, .name = "ways", .arg = "LIST", .set = set_ways,
+     .help = "only these, and everything resident, which all are compared with:\n"
+             "names as the results have them, '-' for a blank, commas between them"},
+    {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
+     .help = "write the rows as CSV; -: to standard output"},
+    {OPT_TEXT, .name = "out", .arg = "FOLDER", .at = AT(out),
+     .help = "write rows, samples, charts and index.html into it"},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+    {OPT_NOTE, .help = "\nThe wave:"},
+    {OPT_U32, .name = "points", .arg = "N", .at = AT(wave.points), .least = 1, .most = 1u << 30,
+     .help = "(1000000; emulated 5000)"},
+    {OPT_U32, .name = "steps", .arg = "N", .at = AT(wave.steps), .least = 1, .most = 1u << 20,
+     .help = "from corner to corner (200; emulated 40)"},
+    {OPT_SET, .name = "edge", .arg = "N", .set = set_edge,
+     .help = "of a block, in cells: a power of two (32; emulated 16)",
+     .takes = "a power of two from 2 to 256"},
+    {OPT_U32, .name = "ahead", .arg = "N", .at = AT(wave.ahead), .most = VARVE_BLOCKS_AHEAD_MAX,
+     .help = "blocks brought beyond each one that was missing, 8 at most (1)"},
+    {OPT_NOTE, .help = "\nThe survey:"},
+    {OPT_SET, .name = "sizes", .arg = "MIN:MAX", .set = set_sizes,
+     .help = "of a table, drawn log-uniform (300000:20000000; emulated 16K:128K)",
+     .takes = "two sizes from 64 to 1G, the smaller one first, as 300K:20M"},
+    {OPT_U32, .name = "reads", .arg = "N", .at = AT(survey.reads), .least = 1, .most = 1u << 24,
+     .help = "elements of each of its tables that an item reads (65536; emulated 64)"},
+    {OPT_FLAG, .name = "fallback", .help = "the processor may do items, too",
+     .at = AT(survey.fallback)},
+};
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[--volume SIZE | --tables SIZE] [OPTION]...",
+    .about =
+        "Computes on data that do not fit the device's cache, in several ways that give the same\n"
+        "sums. A wave of points passes through a volume: everything resident, blocks that kernels\n"
+        "ask for, by the policy of paper 004, read from host memory, managed by the driver. Or, "
+        "with\n"
+        "--tables, items of work go through tables in the order of a survey: everything resident,\n"
+        "tables in both layouts, by the policy of the paper, double buffering, and the same two.",
+    .column = 20,
+    .list = option_list,
+    .nr = VV_ARRAY_SIZE(option_list),
+};
 
 static int check_ways(const struct ooc_options *o)
 {
@@ -194,50 +184,11 @@ static int check_ways(const struct ooc_options *o)
     return -EINVAL;
 }
 
-/* What a value of an option is, for who gave another. */
-static const char *takes(int id)
-{
-    switch (id) {
-    case 'd':
-        return "host (the emulated device), cuda or auto";
-    case 'v':
-    case 't':
-        return "a size from 4K to 4T, as 12G";
-    case 'c':
-        return "a size, as 3G, or a share above 0% and up to 100%";
-    case 'z':
-        return "two sizes from 64 to 1G, the smaller one first, as 300K:20M";
-    case 'r':
-        return "a number from 1 to 16777216";
-    case 'p':
-        return "a number from 1 to 1073741824";
-    case 's':
-        return "a number from 1 to 1048576";
-    case 'e':
-        return "a power of two from 2 to 256";
-    case 'a':
-        return "a number from 0 to 8";
-    default:
-        return "a whole number above 0";
-    }
-}
-
 int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options)
 {
-    static const struct option longs[] = {
-        {"device", required_argument, NULL, 'd'}, {"volume", required_argument, NULL, 'v'},
-        {"cache", required_argument, NULL, 'c'},  {"points", required_argument, NULL, 'p'},
-        {"steps", required_argument, NULL, 's'},  {"edge", required_argument, NULL, 'e'},
-        {"ahead", required_argument, NULL, 'a'},  {"seed", required_argument, NULL, 'S'},
-        {"tables", required_argument, NULL, 't'}, {"sizes", required_argument, NULL, 'z'},
-        {"reads", required_argument, NULL, 'r'},  {"fallback", no_argument, NULL, 'f'},
-        {"ways", required_argument, NULL, 'w'},   {"csv", required_argument, NULL, 'C'},
-        {"out", required_argument, NULL, 'o'},    {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
     struct ooc_options *o = ret_options;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    bool volume = false;
-    int id, at;
+    int first, status;
 
     *o = (struct ooc_options){.wave = {.seed = 1, .share = 0.25, .ahead = 1}};
     o->survey = (struct ooc_survey_opts){.seed = 1,
@@ -251,31 +202,14 @@ int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options
     o->wave.edge = small ? 16 : 32;
     o->wave.jobs = cpus < 1 ? 1 : cpus > 64 ? 64 : (unsigned)cpus;
     o->survey.jobs = o->wave.jobs;
-    optind = 0;
-    while ((id = getopt_long(argc, argv, "", longs, &at)) != -1) {
-        if (id == '?')
-            return -EINVAL;
-        volume = volume || id == 'v';
-        if (id == 'j')
-            o->json = true;
-        else if (id == 'h')
-            o->help = true;
-        else if (id == 'f')
-            o->survey.fallback = true;
-        else if (set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s: '%s' is not %s\n", longs[at].name, optarg, takes(id));
-            return -EINVAL;
-        }
-    }
-    if (o->tables && volume) {
+    status = opts_parse(&command, argc, argv, o, &first);
+    if (status >= 0)
+        return status;
+    if (o->tables && o->volume) {
         fprintf(stderr, COMMAND ": --volume and --tables: one at a time\n");
-        return -EINVAL;
+        return CLI_USAGE;
     }
-    if (optind < argc) {
-        fprintf(stderr, COMMAND ": what is '%s'? --help lists the options\n", argv[optind]);
-        return -EINVAL;
-    }
-    return check_ways(o);
+    return check_ways(o) < 0 ? CLI_USAGE : -1;
 }
 
 /* ---- results ---- */

@@ -18,18 +18,18 @@ enum ooc_device { OOC_AUTO, OOC_EMULATED, OOC_CUDA };
 
 struct ooc_options {
     enum ooc_device device;
-    bool json, help;
+    bool json;
     bool emulated;         /* set by ooc_command */
     const char *csv, *out; /* NULL: none */
     bool tables;           /* the survey; else the wave */
+    bool volume;           /* was given */
     struct ooc_wave_opts wave;
     struct ooc_survey_opts survey;
 };
 
-/* Reads the command line; complains on standard error. -EINVAL. Sizes that were not given are those of the
+/* Reads the command line, as opts_parse does: -1, or an exit status. Sizes that were not given are those of the
  * device that it shall run on: `small` for the emulated one. */
 int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options);
-void ooc_usage(FILE *f);
 
 /* Runs what the options say, and prints it. Returns an exit status: 0, 1 if it failed or sums differ, 77 if there
  * is no such device. */

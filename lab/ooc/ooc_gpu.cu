@@ -103,14 +103,12 @@ int main(int argc, char **argv)
     static const struct ooc_launcher cuda = {VARVE_DEVICE_CUDA, check,       wave, survey, plain,
                                              managed_new,       managed_free};
     struct ooc_options options;
+    int status;
 
     if (argc == 2 && strcmp(argv[1], "--present") == 0)
         return check() ? 77 : 0;
-    if (ooc_parse(argc, argv, false, &options) < 0)
-        return 2;
-    if (options.help) {
-        ooc_usage(stdout);
-        return 0;
-    }
+    status = ooc_parse(argc, argv, false, &options);
+    if (status >= 0)
+        return status;
     return ooc_command(&options, &cuda);
 }

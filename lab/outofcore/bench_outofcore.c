@@ -11,7 +11,6 @@
  */
 #include <errno.h>
 #include <ftw.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +21,7 @@
 
 #include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
 #include "cli/common/progress.h"
@@ -48,7 +48,8 @@ enum pattern { MICRO, RTM, VPIC, HACC };
 static const char *const pattern_names[] = {"micro", "rtm", "vpic", "hacc"};
 
 struct ooc_opts {
-    enum pattern pattern;
+    int pattern; /* enum pattern */
+    int order;   /* 0: lifo */
     struct ooc_plan plan;
     uint64_t ratio[OOC_RATIOS_MAX], host_cache, part;
     size_t nr_ratios;
@@ -72,39 +73,6 @@ struct ooc_rows {
     size_t nr;
 };
 
-static void usage(FILE *f)
-{
-    fprintf(
-        f,
-        "usage: " COMMAND " [OPTION]...\n\n"
-        "Runs a program that computes on an array, writes it every few time steps and reads all\n"
-        "of it back, with blocking I/O on a slow and on a fast layer, and with a vector that\n"
-        "uses host memory and both; and tells how long it waited, and what the model expects.\n\n"
-        "  --pattern NAME    micro: the micro-benchmark of the MLBS paper (Tables II and III);\n"
-        "                    rtm: seismic imaging (Table IV); vpic: 16 records are written, and\n"
-        "                    nothing else is done; hacc: the same, and read in order (micro)\n"
-        "  --record SIZE     the array (1M)\n"
-        "  --steps N         time steps of each phase (120; rtm: 480)\n"
-        "  --ratio N,...     time steps between two records (1,2,3,5,10,15,20,30,40,50)\n"
-        "  --step-time S     seconds that one step computes (in proportion)\n"
-        "  --slow W[:R]      bandwidths of the slow layer, the file system (16M)\n"
-        "  --fast W[:R]      those of the fast one, the burst buffer (in proportion)\n"
-        "  --copy RATE       that of host memory (in proportion)\n"
-        "  --host-cache SIZE host memory for records, two of them at least (4 records)\n"
-        "  --part N          the fast layer holds one Nth of the records (1: all)\n"
-        "  --order NAME      lifo or fifo: how records are read back (lifo; hacc: fifo)\n"
-        "  --spin            computing keeps its thread busy, and does not sleep\n"
-        "  --runs N          the best of so many runs (1)\n"
-        "  --dir FOLDER      where folders for the layers are made ($TMPDIR, or /tmp)\n"
-        "  --local FOLDER    the fast layer, instead\n"
-        "  --remote FOLDER   the slow one\n"
-        "  --check           exit 1 if the run is further from the model than it should be\n"
-        "  --csv FILE        write the rows as CSV; -: to standard output\n"
-        "  --svg FILE        draw them\n"
-        "  --json            print one JSON object\n"
-        "  --help            this text\n");
-}
-
 /* ---- the command line ---- */
 
 static int parse_rate(const char *value, struct ooc_rate *ret_rate)
@@ -124,114 +92,105 @@ static int parse_rate(const char *value, struct ooc_rate *ret_rate)
     return 0;
 }
 
-static int parse_pattern(const char *value, enum pattern *ret)
+static int set_ratios(const char *value, void *arg)
 {
-    for (size_t i = 0; i < VV_ARRAY_SIZE(pattern_names); i++)
-        if (strcmp(value, pattern_names[i]) == 0) {
-            *ret = (enum pattern)i;
-            return 0;
-        }
-    return -EINVAL;
+    struct ooc_opts *o = arg;
+
+    return output_parse_list(value, UINT32_MAX, o->ratio, OOC_RATIOS_MAX, &o->nr_ratios);
 }
 
-static int parse_number(const char *value, uint64_t max, uint64_t *ret)
+static int set_slow(const char *value, void *arg)
 {
-    size_t one;
-
-    return output_parse_list(value, max, ret, 1, &one);
+    return parse_rate(value, &((struct ooc_opts *)arg)->plan.slow);
 }
 
-static int set_time_option(int id, const char *value, struct ooc_opts *o)
+static int set_fast(const char *value, void *arg)
+{
+    return parse_rate(value, &((struct ooc_opts *)arg)->plan.fast);
+}
+
+static int set_copy(const char *value, void *arg)
 {
     struct ooc_rate copy;
-    char *end;
-    int rc;
+    int rc = parse_rate(value, &copy);
 
-    switch (id) {
-    case 't':
-        o->plan.step_s = strtod(value, &end);
-        o->step_given = true;
-        return end == value || *end || !(o->plan.step_s >= 0 && o->plan.step_s <= 3600) ? -EINVAL
-                                                                                        : 0;
-    case 'S':
-        return parse_rate(value, &o->plan.slow);
-    case 'F':
-        o->fast_given = true;
-        return parse_rate(value, &o->plan.fast);
-    default:
-        rc = parse_rate(value, &copy);
-        o->plan.copy = rc < 0 ? 0 : copy.write;
-        return rc;
-    }
+    if (rc == 0)
+        ((struct ooc_opts *)arg)->plan.copy = copy.write;
+    return rc;
 }
 
-static int set_option(int id, const char *value, struct ooc_opts *o)
+static int set_dir(const char *value, void *arg)
 {
-    switch (id) {
-    case 'p':
-        return parse_pattern(value, &o->pattern);
-    case 'r':
-        return vv_bytes_parse(value, &o->plan.record_bytes) < 0 || o->plan.record_bytes < 4096
-                   ? -EINVAL
-                   : 0;
-    case 's':
-        o->steps_given = true;
-        return parse_number(value, UINT32_MAX, &o->plan.steps);
-    case 'n':
-        o->ratios_given = true;
-        return output_parse_list(value, UINT32_MAX, o->ratio, OOC_RATIOS_MAX, &o->nr_ratios);
-    case 'H':
-        o->host_given = true;
-        return vv_bytes_parse(value, &o->host_cache);
-    case 'P':
-        return parse_number(value, 1000000, &o->part);
-    case 'o':
-        o->order_given = true;
-        o->plan.lifo = strcmp(value, "lifo") == 0;
-        return o->plan.lifo || strcmp(value, "fifo") == 0 ? 0 : -EINVAL;
-    case 'R':
-        return parse_number(value, 100, &o->runs);
-    case 'd':
-        o->dir = value;
-        return strlen(value) < OOC_PATH_BYTES / 2 ? 0 : -EINVAL;
-    case 'l':
-        o->plan.fast_dir = value;
-        return 0;
-    case 'm':
-        o->plan.slow_dir = value;
-        return 0;
-    case 'c':
-        o->csv = value;
-        return 0;
-    case 'v':
-        o->svg = value;
-        return 0;
-    default:
-        return set_time_option(id, value, o);
-    }
+    ((struct ooc_opts *)arg)->dir = value;
+    return strlen(value) < OOC_PATH_BYTES / 2 ? 0 : -EINVAL;
 }
+
+#define AT(field)    offsetof(struct ooc_opts, field)
+#define GIVEN(field) OPT_GIVEN(struct ooc_opts, field)
+#define RATES        "WRITE[:READ] of 1000 bytes a second at least (for example 16M:32M)"
+
+static const struct opt options[] = {
+    {OPT_WORD, .name = "pattern", .arg = "NAME", .at = AT(pattern), .words = "micro|rtm|vpic|hacc",
+     .help = "micro: the micro-benchmark of the MLBS paper (Tables II and III);\n"
+             "rtm: seismic imaging (Table IV); vpic: 16 records are written, and\n"
+             "nothing else is done; hacc: the same, and read in order (micro)"},
+    {OPT_BYTES, .name = "record", .arg = "SIZE", .at = AT(plan.record_bytes), .least = 4096,
+     .help = "the array (1M)", .takes = "a size from 4K on (for example 1M)"},
+    {OPT_U64, .name = "steps", .arg = "N", .at = AT(plan.steps), .given = GIVEN(steps_given),
+     .least = 1, .most = UINT32_MAX, .help = "time steps of each phase (120; rtm: 480)"},
+    {OPT_SET, .name = "ratio", .arg = "N,...", .set = set_ratios, .given = GIVEN(ratios_given),
+     .help = "time steps between two records (1,2,3,5,10,15,20,30,40,50)",
+     .takes = "a list of whole numbers (for example 1,10,50)"},
+    {OPT_REAL, .name = "step-time", .arg = "S", .at = AT(plan.step_s), .given = GIVEN(step_given),
+     .high = 3600, .help = "seconds that one step computes (in proportion)"},
+    {OPT_SET, .name = "slow", .arg = "W[:R]", .set = set_slow, .takes = RATES,
+     .help = "bandwidths of the slow layer, the file system (16M)"},
+    {OPT_SET, .name = "fast", .arg = "W[:R]", .set = set_fast, .given = GIVEN(fast_given),
+     .takes = RATES, .help = "those of the fast one, the burst buffer (in proportion)"},
+    {OPT_SET, .name = "copy", .arg = "RATE", .set = set_copy, .takes = RATES,
+     .help = "that of host memory (in proportion)"},
+    {OPT_BYTES, .name = "host-cache", .arg = "SIZE", .at = AT(host_cache),
+     .given = GIVEN(host_given),
+     .help = "host memory for records, two of them at least (4 records)"},
+    {OPT_U64, .name = "part", .arg = "N", .at = AT(part), .least = 1, .most = 1000000,
+     .help = "the fast layer holds one Nth of the records (1: all)"},
+    {OPT_WORD, .name = "order", .arg = "NAME", .at = AT(order), .given = GIVEN(order_given),
+     .words = "lifo|fifo", .help = "lifo or fifo: how records are read back (lifo; hacc: fifo)"},
+    {OPT_FLAG, .name = "spin", .at = AT(plan.spin),
+     .help = "computing keeps its thread busy, and does not sleep"},
+    {OPT_U64, .name = "runs", .arg = "N", .at = AT(runs), .least = 1, .most = 100,
+     .help = "the best of so many runs (1)"},
+    {OPT_SET, .name = "dir", .arg = "FOLDER", .set = set_dir,
+     .takes = "a path that is short enough",
+     .help = "where folders for the layers are made ($TMPDIR, or /tmp)"},
+    {OPT_TEXT, .name = "local", .arg = "FOLDER", .help = "the fast layer, instead",
+     .at = AT(plan.fast_dir)},
+    {OPT_TEXT, .name = "remote", .arg = "FOLDER", .help = "the slow one", .at = AT(plan.slow_dir)},
+    {OPT_FLAG, .name = "check", .at = AT(check),
+     .help = "exit 1 if the run is further from the model than it should be"},
+    {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
+     .help = "write the rows as CSV; -: to standard output"},
+    {OPT_TEXT, .name = "svg", .arg = "FILE", .help = "draw them", .at = AT(svg)},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]...",
+    .about =
+        "Runs a program that computes on an array, writes it every few time steps and reads all\n"
+        "of it back, with blocking I/O on a slow and on a fast layer, and with a vector that\n"
+        "uses host memory and both; and tells how long it waited, and what the model expects.",
+    .column = 20,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 static int refuse(const char *text)
 {
     fprintf(stderr, COMMAND ": %s\n", text);
     return CLI_USAGE;
-}
-
-static bool set_flag(int id, struct ooc_opts *o)
-{
-    switch (id) {
-    case 'j':
-        o->json = true;
-        return true;
-    case 'k':
-        o->check = true;
-        return true;
-    case 'b':
-        o->plan.spin = true;
-        return true;
-    default:
-        return false;
-    }
 }
 
 /* What was not said follows from the pattern, in the paper's proportions. */
@@ -254,8 +213,7 @@ static int settle(struct ooc_opts *o)
                                         : PAPER_STEP * array_s;
     if (!o->steps_given)
         p->steps = io_only ? 16 : o->pattern == RTM ? 60 * RTM_RATIO : 120;
-    if (!o->order_given)
-        p->lifo = o->pattern != HACC;
+    p->lifo = o->order_given ? o->order == 0 : o->pattern != HACC;
     if (!o->ratios_given && o->pattern != MICRO) {
         o->ratio[0] = o->pattern == RTM ? RTM_RATIO : 1;
         o->nr_ratios = 1;
@@ -276,48 +234,9 @@ static int settle(struct ooc_opts *o)
 /* Returns an exit status, or -1 to go on. */
 static int parse(int argc, char **argv, struct ooc_opts *o)
 {
-    static const struct option options[] = {{"pattern", required_argument, NULL, 'p'},
-                                            {"record", required_argument, NULL, 'r'},
-                                            {"steps", required_argument, NULL, 's'},
-                                            {"ratio", required_argument, NULL, 'n'},
-                                            {"step-time", required_argument, NULL, 't'},
-                                            {"slow", required_argument, NULL, 'S'},
-                                            {"fast", required_argument, NULL, 'F'},
-                                            {"copy", required_argument, NULL, 'C'},
-                                            {"host-cache", required_argument, NULL, 'H'},
-                                            {"part", required_argument, NULL, 'P'},
-                                            {"order", required_argument, NULL, 'o'},
-                                            {"runs", required_argument, NULL, 'R'},
-                                            {"dir", required_argument, NULL, 'd'},
-                                            {"local", required_argument, NULL, 'l'},
-                                            {"remote", required_argument, NULL, 'm'},
-                                            {"csv", required_argument, NULL, 'c'},
-                                            {"svg", required_argument, NULL, 'v'},
-                                            {"spin", no_argument, NULL, 'b'},
-                                            {"check", no_argument, NULL, 'k'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int index = 0;
+    int first, status = opts_parse(&command, argc, argv, o, &first);
 
-    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
-        if (id == 'h') {
-            usage(stdout);
-            return CLI_OK;
-        }
-        if (id == '?')
-            return CLI_USAGE;
-        if (!set_flag(id, o) && set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help\n", options[index].name,
-                    optarg);
-            return CLI_USAGE;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, COMMAND ": '%s' is no option; see --help\n", argv[optind]);
-        return CLI_USAGE;
-    }
-    return settle(o);
+    return status >= 0 ? status : settle(o);
 }
 
 /* ---- running ---- */

@@ -15,7 +15,6 @@
 #include "lab/paper/bench_paper.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -32,6 +31,7 @@
 #include "cli/common/beside.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/common/progress.h"
 #include "core/bytes.h"
 #include "core/clock.h"
@@ -47,43 +47,6 @@
 static const char *const devices[] = {"cuda", "host", NULL};
 static const char *const local_ios[] = {"auto", "direct", "buffered", NULL};
 static const int ending_signals[] = {SIGHUP, SIGINT, SIGTERM};
-
-static void usage(FILE *f)
-{
-    fprintf(
-        f,
-        "usage: " PAPER_COMMAND " [OPTION]...\n\n"
-        "Runs the experiments of the HPDC'23 paper and leaves a CSV and an SVG for each figure,\n"
-        "and index.html, in a folder.\n\n"
-        "  --out DIR             where to (varve-paper)\n"
-        "  --short               %d checkpoints, fewer points, no run started after %d s\n"
-        "  --figures LIST        of 5a,5b,6a,6b,7,8a,8b,9a,9b (all)\n"
-        "  --engines LIST        of varve,score,uvm,ondemand,file (all but score; no uvm on the\n"
-        "                        emulated device)\n"
-        "  --ckpts N             checkpoints (384)\n"
-        "  --size BYTES          of each where sizes are uniform (128M)\n"
-        "  --sizes FILE          a table of variable ones (" SIZES_FILE ")\n"
-        "  --scale F             multiply every size (1)\n"
-        "  --device-cache BYTES  cache on the device (a twelfth of the uniform checkpoints: 4G)\n"
-        "  --host-cache BYTES    cache in host memory (two thirds of them: 32G)\n"
-        "  --interval-ms MS      compute time before each call (10)\n"
-        "  --device cuda|host    host: emulated (cuda)\n"
-        "  --local DIR           folder on local disk (a temporary one); none: no disk\n"
-        "  --local-io auto|direct|buffered\n"
-        "                        how local files are written and read (buffered, as the\n"
-        "                        paper's were; managed memory has all of the host's)\n"
-        "  --rate HOP=RATE,...   throttle hops, as in varve bench shot\n"
-        "  --seed N              of contents and permutations (1)\n"
-        "  --bound               measure bandwidths and compute the bound of every run, which\n"
-        "                        takes seconds for each\n"
-        "  --resume              do not repeat runs whose results are in the folder\n"
-        "  --time-limit S        start no run after S seconds\n"
-        "  --run-limit S         end a run after S seconds (%d)\n"
-        "  --list                only print the commands of the runs\n"
-        "  --json                print one JSON object at the end\n"
-        "  --help                this text\n",
-        SHORT_CKPTS, SHORT_LIMIT_S, RUN_LIMIT_S);
-}
 
 static void note_signal(int signal)
 {
@@ -110,26 +73,6 @@ static int parse_real(const char *s, double *ret_value)
     if (end == s || *end || !isfinite(v) || v <= 0)
         return -EINVAL;
     *ret_value = v;
-    return 0;
-}
-
-static int parse_ckpts(const char *s, uint32_t *ret_value)
-{
-    uint64_t v;
-
-    if (shot_parse_u64(s, 1000000, &v) < 0 || v == 0)
-        return -EINVAL;
-    *ret_value = (uint32_t)v;
-    return 0;
-}
-
-static int parse_size(const char *s, uint64_t *ret_bytes)
-{
-    uint64_t bytes;
-
-    if (vv_bytes_parse(s, &bytes) < 0 || bytes < VV_PAGE_BYTES_MIN)
-        return -EINVAL;
-    *ret_bytes = bytes;
     return 0;
 }
 
@@ -176,59 +119,6 @@ static int parse_list(const char *s, const char *(*name)(int), int nr, unsigned 
     return 0;
 }
 
-enum option_id {
-    OPT_OUT = 256,
-    OPT_SHORT,
-    OPT_FIGURES,
-    OPT_ENGINES,
-    OPT_CKPTS,
-    OPT_SIZE,
-    OPT_SIZES,
-    OPT_SCALE,
-    OPT_DEVICE_CACHE,
-    OPT_HOST_CACHE,
-    OPT_INTERVAL,
-    OPT_DEVICE,
-    OPT_LOCAL,
-    OPT_LOCAL_IO,
-    OPT_RATE,
-    OPT_SEED,
-    OPT_BOUND,
-    OPT_RESUME,
-    OPT_TIME_LIMIT,
-    OPT_RUN_LIMIT,
-    OPT_LIST,
-    OPT_JSON,
-    OPT_HELP
-};
-
-static const struct option options[] = {
-    {"out", required_argument, NULL, OPT_OUT},
-    {"short", no_argument, NULL, OPT_SHORT},
-    {"figures", required_argument, NULL, OPT_FIGURES},
-    {"engines", required_argument, NULL, OPT_ENGINES},
-    {"ckpts", required_argument, NULL, OPT_CKPTS},
-    {"size", required_argument, NULL, OPT_SIZE},
-    {"sizes", required_argument, NULL, OPT_SIZES},
-    {"scale", required_argument, NULL, OPT_SCALE},
-    {"device-cache", required_argument, NULL, OPT_DEVICE_CACHE},
-    {"host-cache", required_argument, NULL, OPT_HOST_CACHE},
-    {"interval-ms", required_argument, NULL, OPT_INTERVAL},
-    {"device", required_argument, NULL, OPT_DEVICE},
-    {"local", required_argument, NULL, OPT_LOCAL},
-    {"local-io", required_argument, NULL, OPT_LOCAL_IO},
-    {"rate", required_argument, NULL, OPT_RATE},
-    {"seed", required_argument, NULL, OPT_SEED},
-    {"bound", no_argument, NULL, OPT_BOUND},
-    {"resume", no_argument, NULL, OPT_RESUME},
-    {"time-limit", required_argument, NULL, OPT_TIME_LIMIT},
-    {"run-limit", required_argument, NULL, OPT_RUN_LIMIT},
-    {"list", no_argument, NULL, OPT_LIST},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
-};
-
 /* Texts of others' options are passed on as they are: `bench shot` knows what it takes. */
 static int parse_text(const char *s, const char **ret_text)
 {
@@ -238,63 +128,134 @@ static int parse_text(const char *s, const char **ret_text)
     return 0;
 }
 
-static int set_value(int id, const char *s, struct paper_opts *o)
+static int set_out(const char *s, void *arg)
 {
-    switch ((enum option_id)id) {
-    case OPT_OUT:
-        return strlen(s) < PAPER_PATH / 2 ? parse_text(s, &o->out) : -EINVAL;
-    case OPT_FIGURES:
-        return parse_list(s, figure_name, PAPER_FIGURE_NR, &o->figures);
-    case OPT_ENGINES:
-        return parse_list(s, engine_name, PAPER_ENGINE_NR, &o->engines);
-    case OPT_CKPTS:
-        return parse_ckpts(s, &o->ckpts);
-    case OPT_SIZE:
-        return parse_size(s, &o->size_bytes);
-    case OPT_SIZES:
-        return parse_text(s, &o->sizes);
-    case OPT_SCALE:
-        return parse_real(s, &o->scale);
-    case OPT_DEVICE_CACHE:
-        return parse_size(s, &o->device_cache);
-    case OPT_HOST_CACHE:
-        return parse_size(s, &o->host_cache);
-    case OPT_INTERVAL:
-        return parse_real(s, &o->interval_ms);
-    case OPT_DEVICE:
-        return parse_choice(vv_config_device_word(s), devices, &o->device);
-    case OPT_LOCAL:
-        return parse_text(s, &o->local);
-    case OPT_LOCAL_IO:
-        return parse_choice(s, local_ios, &o->local_io);
-    case OPT_RATE:
-        return parse_text(s, &o->rate);
-    case OPT_SEED:
-        return shot_parse_u64(s, UINT64_MAX, &o->seed);
-    case OPT_TIME_LIMIT:
-        return parse_real(s, &o->time_limit_s);
-    case OPT_RUN_LIMIT:
-        return parse_real(s, &o->run_limit_s);
-    case OPT_SHORT:
-        o->is_short = true;
-        return 0;
-    case OPT_BOUND:
-        o->bound = true;
-        return 0;
-    case OPT_RESUME:
-        o->resume = true;
-        return 0;
-    case OPT_LIST:
-        o->list = true;
-        return 0;
-    case OPT_JSON:
-        o->json = true;
-        return 0;
-    case OPT_HELP:
-        break;
-    }
-    return -EINVAL;
+    return strlen(s) < PAPER_PATH / 2 ? parse_text(s, &((struct paper_opts *)arg)->out) : -EINVAL;
 }
+
+static int set_figures(const char *s, void *arg)
+{
+    return parse_list(s, figure_name, PAPER_FIGURE_NR, &((struct paper_opts *)arg)->figures);
+}
+
+static int set_engines(const char *s, void *arg)
+{
+    return parse_list(s, engine_name, PAPER_ENGINE_NR, &((struct paper_opts *)arg)->engines);
+}
+
+static int set_sizes(const char *s, void *arg)
+{
+    return parse_text(s, &((struct paper_opts *)arg)->sizes);
+}
+
+static int set_scale(const char *s, void *arg)
+{
+    return parse_real(s, &((struct paper_opts *)arg)->scale);
+}
+
+static int set_interval(const char *s, void *arg)
+{
+    return parse_real(s, &((struct paper_opts *)arg)->interval_ms);
+}
+
+static int set_device(const char *s, void *arg)
+{
+    return parse_choice(vv_config_device_word(s), devices, &((struct paper_opts *)arg)->device);
+}
+
+static int set_local(const char *s, void *arg)
+{
+    return parse_text(s, &((struct paper_opts *)arg)->local);
+}
+
+static int set_local_io(const char *s, void *arg)
+{
+    return parse_choice(s, local_ios, &((struct paper_opts *)arg)->local_io);
+}
+
+static int set_rate(const char *s, void *arg)
+{
+    return parse_text(s, &((struct paper_opts *)arg)->rate);
+}
+
+static int set_time_limit(const char *s, void *arg)
+{
+    return parse_real(s, &((struct paper_opts *)arg)->time_limit_s);
+}
+
+static int set_run_limit(const char *s, void *arg)
+{
+    return parse_real(s, &((struct paper_opts *)arg)->run_limit_s);
+}
+
+#define AT(field)  offsetof(struct paper_opts, field)
+#define PAGES      .least = VV_PAGE_BYTES_MIN, .takes = "a size of a page at least (such as 512M or 4G)"
+#define TEXT_TAKES "a text that is short enough"
+#define REAL_TAKES "a number above 0"
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "out", .arg = "DIR", .set = set_out, .takes = TEXT_TAKES,
+     .help = "where to (varve-paper)"},
+    {OPT_FLAG, .name = "short", .at = AT(is_short),
+     .help = "60 checkpoints, fewer points, no run started after 450 s"},
+    {OPT_SET, .name = "figures", .arg = "LIST", .set = set_figures,
+     .takes = "a list of 5a,5b,6a,6b,7,8a,8b,9a,9b", .help = "of 5a,5b,6a,6b,7,8a,8b,9a,9b (all)"},
+    {OPT_SET, .name = "engines", .arg = "LIST", .set = set_engines,
+     .takes = "a list of varve,score,uvm,ondemand,file",
+     .help = "of varve,score,uvm,ondemand,file (all but score; no uvm on the\n"
+             "emulated device)"},
+    {OPT_U32, .name = "ckpts", .arg = "N", .at = AT(ckpts), .least = 1, .most = 1000000,
+     .help = "checkpoints (384)"},
+    {OPT_BYTES, .name = "size", .arg = "BYTES", .at = AT(size_bytes), PAGES,
+     .help = "of each where sizes are uniform (128M)"},
+    {OPT_SET, .name = "sizes", .arg = "FILE", .set = set_sizes, .takes = TEXT_TAKES,
+     .help = "a table of variable ones (" SIZES_FILE ")"},
+    {OPT_SET, .name = "scale", .arg = "F", .set = set_scale, .takes = REAL_TAKES,
+     .help = "multiply every size (1)"},
+    {OPT_BYTES, .name = "device-cache", .arg = "BYTES", .at = AT(device_cache), PAGES,
+     .help = "cache on the device (a twelfth of the uniform checkpoints: 4G)"},
+    {OPT_BYTES, .name = "host-cache", .arg = "BYTES", .at = AT(host_cache), PAGES,
+     .help = "cache in host memory (two thirds of them: 32G)"},
+    {OPT_SET, .name = "interval-ms", .arg = "MS", .set = set_interval, .takes = REAL_TAKES,
+     .help = "compute time before each call (10)"},
+    {OPT_SET, .name = "device", .arg = "cuda|host", .set = set_device,
+     .help = "host: emulated (cuda)", .takes = "cuda or host"},
+    {OPT_SET, .name = "local", .arg = "DIR", .set = set_local, .takes = TEXT_TAKES,
+     .help = "folder on local disk (a temporary one); none: no disk"},
+    {OPT_SET, .name = "local-io", .arg = "auto|direct|buffered", .set = set_local_io,
+     .help = "how local files are written and read (buffered, as the\n"
+             "paper's were; managed memory has all of the host's)",
+     .takes = "one of auto, direct, buffered"},
+    {OPT_SET, .name = "rate", .arg = "HOP=RATE,...", .set = set_rate, .takes = TEXT_TAKES,
+     .help = "throttle hops, as in varve bench shot"},
+    {OPT_U64, .name = "seed", .arg = "N", .help = "of contents and permutations (1)",
+     .at = AT(seed)},
+    {OPT_FLAG, .name = "bound", .at = AT(bound),
+     .help = "measure bandwidths and compute the bound of every run, which\n"
+             "takes seconds for each"},
+    {OPT_FLAG, .name = "resume", .at = AT(resume),
+     .help = "do not repeat runs whose results are in the folder"},
+    {OPT_SET, .name = "time-limit", .arg = "S", .set = set_time_limit, .takes = REAL_TAKES,
+     .help = "start no run after S seconds"},
+    {OPT_SET, .name = "run-limit", .arg = "S", .set = set_run_limit, .takes = REAL_TAKES,
+     .help = "end a run after S seconds (600)"},
+    {OPT_FLAG, .name = "list", .help = "only print the commands of the runs", .at = AT(list)},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object at the end", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+_Static_assert(SHORT_CKPTS == 60 && SHORT_LIMIT_S == 450 && RUN_LIMIT_S == 600,
+               "the help text says so");
+
+static const struct opts command = {
+    .command = PAPER_COMMAND,
+    .usage = "[OPTION]...",
+    .about =
+        "Runs the experiments of the HPDC'23 paper and leaves a CSV and an SVG for each figure,\n"
+        "and index.html, in a folder.",
+    .column = 24,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* A share of what the uniform checkpoints take; in whole MiB where that does not matter. */
 static uint64_t share(const struct paper_opts *o, double part)
@@ -324,9 +285,10 @@ static void settle(struct paper_opts *o)
     }
 }
 
+/* Returns an exit status, or -1 to go on. */
 static int parse(int argc, char **argv, struct paper_opts *o)
 {
-    int id, index = 0;
+    int first, status;
 
     *o = (struct paper_opts){.out = "varve-paper",
                              .device = "cuda",
@@ -337,26 +299,10 @@ static int parse(int argc, char **argv, struct paper_opts *o)
                              .seed = 1,
                              .figures = (1u << PAPER_FIGURE_NR) - 1,
                              .run_limit_s = RUN_LIMIT_S};
-    optind = 1;
-    while ((id = getopt_long(argc, argv, "", options, &index)) != -1) {
-        if (id == OPT_HELP) {
-            usage(stdout);
-            return 1;
-        }
-        if (id == '?')
-            return -EINVAL;
-        if (set_value(id, optarg, o) < 0) {
-            fprintf(stderr, PAPER_COMMAND ": --%s %s makes no sense; see --help\n",
-                    options[index].name, optarg);
-            return -EINVAL;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, PAPER_COMMAND ": unexpected argument '%s'\n", argv[optind]);
-        return -EINVAL;
-    }
-    settle(o);
-    return 0;
+    status = opts_parse(&command, argc, argv, o, &first);
+    if (status < 0)
+        settle(o);
+    return status;
 }
 
 /* ---- before the first run ---- */
@@ -584,9 +530,9 @@ int lab_bench_paper(int argc, char **argv)
         return CLI_FAILED;
     }
     rc = parse(argc, argv, &paper->opts);
-    if (rc != 0) {
+    if (rc >= 0) {
         free(paper);
-        return rc < 0 ? CLI_USAGE : CLI_OK;
+        return rc;
     }
     set_command(paper, argc, argv);
     set_date(paper);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* varve ring where: who keeps a file, and who would if nodes failed. */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "core/util.h"
 #include "lab/lab.h"
@@ -31,23 +31,6 @@ struct where_opts {
     const char *down;
     struct cluster cluster;
 };
-
-static void usage(FILE *f)
-{
-    fprintf(f,
-            "usage: " COMMAND " [OPTION]... PATH...\n\n"
-            "Tells which nodes keep a file, the first being its owner (its home, under\n"
-            "hrw-bounded), and which would if that one failed. Paths are taken as they are.\n\n"
-            "  --nodes N       nodes, called node0, node1, ... (8)\n"
-            "  --names A,B,... nodes by name; a name may be followed by '=' and a capacity\n"
-            "  --down A,B,...  nodes that are down\n"
-            "  --scheme NAME   ring, hrw, hrw-bounded or mod (hrw-bounded)\n"
-            "  --vnodes N      virtual nodes of a node, for ring (%d)\n"
-            "  --replicas N    copies (2; at most %u)\n"
-            "  --json          print a JSON array\n"
-            "  --help          this text\n",
-            VV_PLACE_VNODES, VV_PLACE_REPLICAS_MAX);
-}
 
 static int add_node(struct cluster *c, const char *name, uint64_t weight)
 {
@@ -129,67 +112,67 @@ static int set_up(const char *down, struct cluster *c)
     return 0;
 }
 
-static int set_option(int id, const char *value, struct where_opts *o)
+static int set_nodes(const char *value, void *arg)
 {
-    uint64_t v = 0;
-    size_t one;
-    int rc;
+    uint64_t n;
+    int rc = opts_number(value, 1, VV_PLACE_NODES_MAX, &n);
 
-    switch (id) {
-    case 'm':
-        return parse_names(value, &o->cluster);
-    case 'd':
-        o->down = value;
-        return 0;
-    case 's':
-        return vv_place_scheme_parse(value, &o->place.scheme);
-    case 'n':
-        rc = output_parse_list(value, VV_PLACE_NODES_MAX, &v, 1, &one);
-        return rc < 0 ? rc : number_nodes(v, &o->cluster);
-    case 'v':
-        rc = output_parse_list(value, VV_PLACE_VNODES_MAX, &v, 1, &one);
-        o->place.vnodes = (uint32_t)v;
-        return rc;
-    default:
-        rc = output_parse_list(value, VV_PLACE_REPLICAS_MAX, &v, 1, &one);
-        o->replicas = (uint32_t)v;
-        return rc;
-    }
+    return rc < 0 ? rc : number_nodes(n, &((struct where_opts *)arg)->cluster);
 }
 
-/* Returns an exit status, or -1 to go on. */
-static int parse(int argc, char **argv, struct where_opts *o)
+static int set_names(const char *value, void *arg)
 {
-    static const struct option options[] = {{"nodes", required_argument, NULL, 'n'},
-                                            {"names", required_argument, NULL, 'm'},
-                                            {"down", required_argument, NULL, 'd'},
-                                            {"scheme", required_argument, NULL, 's'},
-                                            {"vnodes", required_argument, NULL, 'v'},
-                                            {"replicas", required_argument, NULL, 'r'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int index = 0;
+    return parse_names(value, &((struct where_opts *)arg)->cluster);
+}
 
-    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
-        if (id == 'h') {
-            usage(stdout);
-            return CLI_OK;
-        } else if (id == 'j') {
-            o->json = true;
-        } else if (id == '?') {
-            return CLI_USAGE;
-        } else if (set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help\n", options[index].name,
-                    optarg);
-            return CLI_USAGE;
-        }
-    }
-    if (optind == argc) {
+static int set_scheme(const char *value, void *arg)
+{
+    return vv_place_scheme_parse(value, &((struct where_opts *)arg)->place.scheme);
+}
+
+#define AT(field) offsetof(struct where_opts, field)
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "nodes", .arg = "N", .set = set_nodes,
+     .help = "nodes, called node0, node1, ... (8)", .takes = "a whole number from 1 to 65536"},
+    {OPT_SET, .name = "names", .arg = "A,B,...", .set = set_names,
+     .help = "nodes by name; a name may be followed by '=' and a capacity",
+     .takes = "a list of names (for example big=4,small1,small2)"},
+    {OPT_TEXT, .name = "down", .arg = "A,B,...", .help = "nodes that are down", .at = AT(down)},
+    {OPT_SET, .name = "scheme", .arg = "NAME", .set = set_scheme,
+     .help = "ring, hrw, hrw-bounded or mod (hrw-bounded)",
+     .takes = "one of ring, hrw, hrw-bounded, mod"},
+    {OPT_U32, .name = "vnodes", .arg = "N", .at = AT(place.vnodes), .least = 1,
+     .most = VV_PLACE_VNODES_MAX, .help = "virtual nodes of a node, for ring (100)"},
+    {OPT_U32, .name = "replicas", .arg = "N", .at = AT(replicas), .least = 1,
+     .most = VV_PLACE_REPLICAS_MAX, .help = "copies (2; at most 8)"},
+    {OPT_FLAG, .name = "json", .help = "print a JSON array", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+_Static_assert(VV_PLACE_VNODES == 100 && VV_PLACE_REPLICAS_MAX == 8 && VV_PLACE_NODES_MAX == 65536,
+               "the help text says so");
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]... PATH...",
+    .about = "Tells which nodes keep a file, the first being its owner (its home, under\n"
+             "hrw-bounded), and which would if that one failed. Paths are taken as they are.",
+    .column = 18,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
+/* Returns an exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct where_opts *o, int *first)
+{
+    int status = opts_parse(&command, argc, argv, o, first);
+
+    if (status < 0 && *first == argc) {
         fprintf(stderr, COMMAND ": which file? See --help\n");
         return CLI_USAGE;
     }
-    return -1;
+    return status;
 }
 
 static void print_names(const struct cluster *c, const uint32_t *nodes, uint32_t n)
@@ -257,9 +240,9 @@ int lab_ring_where(int argc, char **argv)
     struct where_opts o = {.place = {.scheme = VV_PLACE_HRW_BOUNDED}, .replicas = 2};
     struct cluster *c = &o.cluster;
     struct vv_place *map = NULL;
-    int status, rc = number_nodes(8, c);
+    int first = argc, status, rc = number_nodes(8, c);
 
-    status = rc < 0 ? CLI_FAILED : parse(argc, argv, &o);
+    status = rc < 0 ? CLI_FAILED : parse(argc, argv, &o, &first);
     if (status < 0) {
         rc = set_up(o.down, c);
         if (rc == 0)
@@ -271,7 +254,7 @@ int lab_ring_where(int argc, char **argv)
         status = rc < 0 ? CLI_USAGE : CLI_OK;
     }
     if (map)
-        print_paths(&o, map, argc - optind, argv + optind);
+        print_paths(&o, map, argc - first, argv + first);
     vv_place_free(map);
     free(c->names);
     free(c->nodes);

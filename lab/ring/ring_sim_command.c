@@ -5,21 +5,22 @@
  * other, each on all threads.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
 #include "core/topo.h"
 #include "lab/lab.h"
 #include "lab/ring/ring_sim.h"
 
-#define COMMAND  "varve ring sim"
-#define LIST_MAX 32
+#define COMMAND        "varve ring sim"
+#define LIST_MAX       32
+#define DEFAULT_VNODES "10,50,100,500,1000"
 
 struct ring_opts {
     struct ring_sim_opts sim;
@@ -40,30 +41,6 @@ struct rows {
 };
 
 static const char default_schemes[] = "ring,hrw,hrw-bounded,mod";
-static const char default_vnodes[] = "10,50,100,500,1000";
-
-static void usage(FILE *f)
-{
-    fprintf(f,
-            "usage: " COMMAND " [OPTION]...\n\n"
-            "Places files on nodes, lets one node fail, many times over, and tells how many nodes\n"
-            "take its files over, how even the load is, and whether healthy files moved.\n\n"
-            "  --nodes N         nodes (1024)\n"
-            "  --files N         files (524288)\n"
-            "  --trials N        failures, one at a time, each from the beginning (500)\n"
-            "  --scheme NAME,... ring, hrw, hrw-bounded, mod (all of them)\n"
-            "  --vnodes N,...    virtual nodes of a node, for ring (%s)\n"
-            "  --weights N,...   capacities of nodes, taken in turn (all the same)\n"
-            "  --limit PERCENT   hrw-bounded: of the mean load (%d)\n"
-            "  --checks N        healthy files looked at in a trial (1024); mod: all\n"
-            "  --seed N          other files, and other nodes that fail (1)\n"
-            "  --jobs N          threads (a core each)\n"
-            "  --csv FILE        write the rows as CSV; -: to standard output\n"
-            "  --svg FILE        draw them\n"
-            "  --json            print a JSON array of objects\n"
-            "  --help            this text\n",
-            default_vnodes, VV_PLACE_LIMIT_PCT);
-}
 
 /* ---- the command line ---- */
 
@@ -80,95 +57,79 @@ static int parse_schemes(const char *list, struct ring_opts *o)
     return 0;
 }
 
-static int parse_u32(const char *s, uint64_t max, uint32_t *ret_value)
+static int set_schemes(const char *value, void *arg)
 {
-    uint64_t v;
-    size_t n;
-
-    if (output_parse_list(s, max, &v, 1, &n) < 0)
-        return -EINVAL;
-    *ret_value = (uint32_t)v;
-    return 0;
+    return parse_schemes(value, arg);
 }
 
-static int set_option(int id, const char *value, struct ring_opts *o)
+static int set_vnodes(const char *value, void *arg)
 {
-    uint32_t jobs = 0;
-    size_t one;
-    int rc = 0;
+    struct ring_opts *o = arg;
 
-    switch (id) {
-    case 'n':
-        return parse_u32(value, VV_PLACE_NODES_MAX, &o->sim.nodes);
-    case 'f':
-        return output_parse_list(value, UINT32_MAX, &o->sim.files, 1, &one);
-    case 't':
-        return parse_u32(value, 1000000, &o->sim.trials);
-    case 's':
-        return parse_schemes(value, o);
-    case 'v':
-        return output_parse_list(value, VV_PLACE_VNODES_MAX, o->vnodes, LIST_MAX, &o->nr_vnodes);
-    case 'w':
-        o->sim.weights = o->weights;
-        return output_parse_list(value, UINT32_MAX, o->weights, LIST_MAX, &o->sim.nr_weights);
-    case 'l':
-        rc = parse_u32(value, VV_PLACE_LIMIT_MAX, &o->sim.limit_pct);
-        return rc == 0 && o->sim.limit_pct < 100 ? -EINVAL : rc;
-    case 'k':
-        return parse_u32(value, 1u << 30, &o->sim.checks);
-    case 'e':
-        return output_parse_list(value, UINT64_MAX, &o->sim.seed, 1, &one);
-    case 'J':
-        rc = parse_u32(value, SIM_JOBS_MAX, &jobs);
-        o->sim.jobs = rc == 0 ? jobs : o->sim.jobs;
-        return rc;
-    case 'c':
-        o->csv = value;
-        break;
-    default:
-        o->svg = value;
-        break;
-    }
-    return *value ? 0 : -EINVAL;
+    return output_parse_list(value, VV_PLACE_VNODES_MAX, o->vnodes, LIST_MAX, &o->nr_vnodes);
 }
+
+static int set_weights(const char *value, void *arg)
+{
+    struct ring_opts *o = arg;
+
+    o->sim.weights = o->weights;
+    return output_parse_list(value, UINT32_MAX, o->weights, LIST_MAX, &o->sim.nr_weights);
+}
+
+#define AT(field) offsetof(struct ring_opts, field)
+
+static const struct opt options[] = {
+    {OPT_U32, .name = "nodes", .arg = "N", .at = AT(sim.nodes), .least = 1,
+     .most = VV_PLACE_NODES_MAX, .help = "nodes (1024)"},
+    {OPT_U64, .name = "files", .arg = "N", .at = AT(sim.files), .least = 1, .most = UINT32_MAX,
+     .help = "files (524288)"},
+    {OPT_U32, .name = "trials", .arg = "N", .at = AT(sim.trials), .least = 1, .most = 1000000,
+     .help = "failures, one at a time, each from the beginning (500)"},
+    {OPT_SET, .name = "scheme", .arg = "NAME,...", .set = set_schemes,
+     .help = "ring, hrw, hrw-bounded, mod (all of them)",
+     .takes = "a list of ring, hrw, hrw-bounded, mod"},
+    {OPT_SET, .name = "vnodes", .arg = "N,...", .set = set_vnodes,
+     .help = "virtual nodes of a node, for ring (" DEFAULT_VNODES ")",
+     .takes = "a list of whole numbers from 1 to 65536"},
+    {OPT_SET, .name = "weights", .arg = "N,...", .set = set_weights,
+     .help = "capacities of nodes, taken in turn (all the same)",
+     .takes = "a list of whole numbers from 1 on"},
+    {OPT_U32, .name = "limit", .arg = "PERCENT", .at = AT(sim.limit_pct), .least = 100,
+     .most = VV_PLACE_LIMIT_MAX, .help = "hrw-bounded: of the mean load (105)"},
+    {OPT_U32, .name = "checks", .arg = "N", .at = AT(sim.checks), .least = 1, .most = 1u << 30,
+     .help = "healthy files looked at in a trial (1024); mod: all"},
+    {OPT_U64, .name = "seed", .arg = "N", .at = AT(sim.seed), .least = 1,
+     .help = "other files, and other nodes that fail (1)"},
+    {OPT_U32, .name = "jobs", .arg = "N", .at = AT(sim.jobs), .least = 1, .most = SIM_JOBS_MAX,
+     .help = "threads (a core each)"},
+    {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
+     .help = "write the rows as CSV; -: to standard output"},
+    {OPT_TEXT, .name = "svg", .arg = "FILE", .help = "draw them", .at = AT(svg)},
+    {OPT_FLAG, .name = "json", .help = "print a JSON array of objects", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+_Static_assert(VV_PLACE_LIMIT_PCT == 105, "the help text says so");
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]...",
+    .about =
+        "Places files on nodes, lets one node fail, many times over, and tells how many nodes\n"
+        "take its files over, how even the load is, and whether healthy files moved.",
+    .column = 20,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* Returns an exit status, or -1 to go on. */
 static int parse(int argc, char **argv, struct ring_opts *o)
 {
-    static const struct option options[] = {{"nodes", required_argument, NULL, 'n'},
-                                            {"files", required_argument, NULL, 'f'},
-                                            {"trials", required_argument, NULL, 't'},
-                                            {"scheme", required_argument, NULL, 's'},
-                                            {"vnodes", required_argument, NULL, 'v'},
-                                            {"weights", required_argument, NULL, 'w'},
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"checks", required_argument, NULL, 'k'},
-                                            {"seed", required_argument, NULL, 'e'},
-                                            {"jobs", required_argument, NULL, 'J'},
-                                            {"csv", required_argument, NULL, 'c'},
-                                            {"svg", required_argument, NULL, 'g'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int index = 0;
+    int first, status = opts_parse(&command, argc, argv, o, &first);
 
-    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
-        if (id == 'h') {
-            usage(stdout);
-            return CLI_OK;
-        } else if (id == 'j') {
-            o->json = true;
-        } else if (id == '?') {
-            return CLI_USAGE;
-        } else if (set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help\n", options[index].name,
-                    optarg);
-            return CLI_USAGE;
-        }
-    }
-    if (optind < argc)
-        fprintf(stderr, COMMAND ": what is '%s'?\n", argv[optind]);
-    else if (o->sim.nodes < 2)
+    if (status >= 0)
+        return status;
+    if (o->sim.nodes < 2)
         fprintf(stderr, COMMAND ": one node cannot fail and leave another\n");
     else if (o->json && o->csv && strcmp(o->csv, "-") == 0)
         fprintf(stderr, COMMAND ": --json and --csv - would print over each other\n");
@@ -352,7 +313,7 @@ int lab_ring_sim(int argc, char **argv)
 
     o.sim.jobs = VV_MIN(vv_topo_threads(), SIM_JOBS_MAX);
     if (parse_schemes(default_schemes, &o) < 0 ||
-        output_parse_list(default_vnodes, VV_PLACE_VNODES_MAX, o.vnodes, LIST_MAX, &o.nr_vnodes) <
+        output_parse_list(DEFAULT_VNODES, VV_PLACE_VNODES_MAX, o.vnodes, LIST_MAX, &o.nr_vnodes) <
             0)
         return CLI_FAILED;
     rc = parse(argc, argv, &o);

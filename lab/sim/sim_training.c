@@ -5,7 +5,6 @@
  * failures.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,14 +12,16 @@
 
 #include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
 #include "core/topo.h"
 #include "lab/lab.h"
 #include "lab/sim/training.h"
 
-#define COMMAND  "varve sim training"
-#define LIST_MAX 32
+#define COMMAND       "varve sim training"
+#define LIST_MAX      32
+#define DEFAULT_NODES "64,128,256,512,1024"
 
 struct train_opts {
     struct training_opts sim;
@@ -35,34 +36,6 @@ struct rows {
     struct training_row (*row)[TRAINING_MODES]; /* of each number of nodes */
     struct sim_progress progress;
 };
-
-static const char default_nodes[] = "64,128,256,512,1024";
-
-static void usage(FILE *f)
-{
-    fprintf(
-        f,
-        "usage: " COMMAND " [OPTION]...\n\n"
-        "Simulates training on nodes that keep the data set on their local disks, while nodes\n"
-        "fail, and tells how much longer it takes than without a failure, by way of coping:\n\n"
-        "  none            the job ends and is started again\n"
-        "  redirect        lost files are read from the shared file system, every epoch\n"
-        "  recache-demand  a lost file's new owner fetches it when it is first asked for it\n"
-        "  recache         new owners fetch lost files as soon as they know\n"
-        "  replicas        every file is on two nodes\n\n"
-        "  --nodes N,...         numbers of nodes (%s)\n"
-        "  --runs N              jobs with different failures, of which the mean is shown (20)\n"
-        "  --set NAME=VALUE,...  parameters of the model\n"
-        "  --params              print them, with their sources, and end\n"
-        "  --scheme NAME         placement: ring, hrw or hrw-bounded (hrw-bounded)\n"
-        "  --seed N              other failures (1)\n"
-        "  --jobs N              threads (a core each)\n"
-        "  --csv FILE            write the rows as CSV; -: to standard output\n"
-        "  --svg FILE            draw them\n"
-        "  --json                print one JSON object\n"
-        "  --help                this text\n",
-        default_nodes);
-}
 
 /* ---- the command line ---- */
 
@@ -83,39 +56,71 @@ static int parse_params(const char *list, struct training_params *p)
     return 0;
 }
 
-static int set_option(int id, const char *value, struct train_opts *o)
+static int set_nodes(const char *value, void *arg)
 {
-    uint64_t v = 0;
-    size_t one;
-    int rc;
+    struct train_opts *o = arg;
 
-    switch (id) {
-    case 'n':
-        return output_parse_list(value, VV_PLACE_NODES_MAX, o->nodes, LIST_MAX, &o->nr_nodes);
-    case 'r':
-        rc = output_parse_list(value, 100000, &v, 1, &one);
-        o->sim.runs = (uint32_t)v;
-        return rc;
-    case 'J':
-        rc = output_parse_list(value, SIM_JOBS_MAX, &v, 1, &one);
-        o->sim.jobs = (unsigned)v;
-        return rc;
-    case 'e':
-        return output_parse_list(value, UINT64_MAX, &o->sim.seed, 1, &one);
-    case 's':
-        return parse_params(value, &o->sim.params);
-    case 'm':
-        rc = vv_place_scheme_parse(value, &o->sim.scheme);
-        return rc == 0 && o->sim.scheme == VV_PLACE_MOD ? -EINVAL : rc;
-    case 'c':
-        o->csv = value;
-        break;
-    default:
-        o->svg = value;
-        break;
-    }
-    return *value ? 0 : -EINVAL;
+    return output_parse_list(value, VV_PLACE_NODES_MAX, o->nodes, LIST_MAX, &o->nr_nodes);
 }
+
+static int set_params(const char *value, void *arg)
+{
+    return parse_params(value, &((struct train_opts *)arg)->sim.params);
+}
+
+static int set_scheme(const char *value, void *arg)
+{
+    struct train_opts *o = arg;
+    int rc = vv_place_scheme_parse(value, &o->sim.scheme);
+
+    return rc == 0 && o->sim.scheme == VV_PLACE_MOD ? -EINVAL : rc;
+}
+
+#define AT(field) offsetof(struct train_opts, field)
+
+static const struct opt options[] = {
+    {OPT_NOTE, .help =
+                   "  none            the job ends and is started again\n"
+                   "  redirect        lost files are read from the shared file system, every "
+                   "epoch\n"
+                   "  recache-demand  a lost file's new owner fetches it when it is first asked "
+                   "for it\n"
+                   "  recache         new owners fetch lost files as soon as they know\n"
+                   "  replicas        every file is on two nodes\n"},
+    {OPT_SET, .name = "nodes", .arg = "N,...", .set = set_nodes,
+     .help = "numbers of nodes (" DEFAULT_NODES ")",
+     .takes = "a list of whole numbers from 1 to 65536"},
+    {OPT_U32, .name = "runs", .arg = "N", .at = AT(sim.runs), .least = 1, .most = 100000,
+     .help = "jobs with different failures, of which the mean is shown (20)"},
+    {OPT_SET, .name = "set", .arg = "NAME=VALUE,...", .set = set_params,
+     .help = "parameters of the model",
+     .takes = "a list of NAME=VALUE that the model knows (see --params)"},
+    {OPT_FLAG, .name = "params", .at = AT(params),
+     .help = "print them, with their sources, and end"},
+    {OPT_SET, .name = "scheme", .arg = "NAME", .set = set_scheme,
+     .help = "placement: ring, hrw or hrw-bounded (hrw-bounded)",
+     .takes = "one of ring, hrw, hrw-bounded"},
+    {OPT_U64, .name = "seed", .arg = "N", .at = AT(sim.seed), .least = 1,
+     .help = "other failures (1)"},
+    {OPT_U32, .name = "jobs", .arg = "N", .at = AT(sim.jobs), .least = 1, .most = SIM_JOBS_MAX,
+     .help = "threads (a core each)"},
+    {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
+     .help = "write the rows as CSV; -: to standard output"},
+    {OPT_TEXT, .name = "svg", .arg = "FILE", .help = "draw them", .at = AT(svg)},
+    {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]...",
+    .about =
+        "Simulates training on nodes that keep the data set on their local disks, while nodes\n"
+        "fail, and tells how much longer it takes than without a failure, by way of coping:",
+    .column = 24,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 static int check(const struct train_opts *o)
 {
@@ -136,36 +141,9 @@ static int check(const struct train_opts *o)
 /* Returns an exit status, or -1 to go on. */
 static int parse(int argc, char **argv, struct train_opts *o)
 {
-    static const struct option options[] = {
-        {"nodes", required_argument, NULL, 'n'},  {"runs", required_argument, NULL, 'r'},
-        {"set", required_argument, NULL, 's'},    {"params", no_argument, NULL, 'p'},
-        {"scheme", required_argument, NULL, 'm'}, {"seed", required_argument, NULL, 'e'},
-        {"jobs", required_argument, NULL, 'J'},   {"csv", required_argument, NULL, 'c'},
-        {"svg", required_argument, NULL, 'g'},    {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},         {0}};
-    int index = 0;
+    int first, status = opts_parse(&command, argc, argv, o, &first);
 
-    for (int id; (id = getopt_long(argc, argv, "h", options, &index)) != -1;) {
-        if (id == 'h') {
-            usage(stdout);
-            return CLI_OK;
-        } else if (id == 'j') {
-            o->json = true;
-        } else if (id == 'p') {
-            o->params = true;
-        } else if (id == '?') {
-            return CLI_USAGE;
-        } else if (set_option(id, optarg, o) < 0) {
-            fprintf(stderr, COMMAND ": --%s %s makes no sense; see --help%s\n", options[index].name,
-                    optarg, id == 's' ? " and --params" : "");
-            return CLI_USAGE;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, COMMAND ": what is '%s'?\n", argv[optind]);
-        return CLI_USAGE;
-    }
-    return check(o);
+    return status >= 0 ? status : check(o);
 }
 
 static double param_value(const struct training_params *p, const struct training_param_info *i)
@@ -388,7 +366,7 @@ int lab_sim_training(int argc, char **argv)
 
     o.sim.jobs = VV_MIN(vv_topo_threads(), SIM_JOBS_MAX);
     training_params_init(&o.sim.params);
-    if (output_parse_list(default_nodes, VV_PLACE_NODES_MAX, o.nodes, LIST_MAX, &o.nr_nodes) < 0)
+    if (output_parse_list(DEFAULT_NODES, VV_PLACE_NODES_MAX, o.nodes, LIST_MAX, &o.nr_nodes) < 0)
         return CLI_FAILED;
     rc = parse(argc, argv, &o);
     if (rc >= 0)

@@ -167,10 +167,10 @@ refuse() { # TEXT ARGUMENT...
     grep -qF -- "$text" "$dir/err" || { cat "$dir/err"; fail "bench paper $*"; }
     [ ! -e "$dir/f" ] || fail "bench paper $* makes a folder"
 }
-refuse "--figures 5c makes no sense" --figures 5c
-refuse "--engines varve,adios makes no sense" --engines varve,adios
-refuse "--ckpts 0 makes no sense" --ckpts 0
-refuse "--size 12 makes no sense" --size 12
+refuse "--figures: '5c' is not a list of 5a" --figures 5c
+refuse "--engines: 'varve,adios' is not a list" --engines varve,adios
+refuse "--ckpts: '0' is not a whole number from 1" --ckpts 0
+refuse "--size: '12' is not a size" --size 12
 refuse "unexpected argument 'extra'" extra
 refuse "nonsense" --nonsense
 expect 0 --help

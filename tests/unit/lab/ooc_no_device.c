@@ -20,7 +20,7 @@ static void at_once(const char *what)
     struct ooc_options options;
 
     asked = 0;
-    T_OK(ooc_parse(5, argv, false, &options));
+    T_EQ(ooc_parse(5, argv, false, &options), -1);
     T_EQ(ooc_command(&options, &launcher), 77);
     T_EQ(asked, 1);
 }

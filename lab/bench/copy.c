@@ -14,13 +14,13 @@
  * --gate: exit status 1 if a median is below 1.0 less what a round of memcpy against memcpy
  * deviates from it here, or, with 8 threads or more and beyond the last level cache, below 1.5.
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/copy.h"
@@ -104,40 +104,33 @@ static struct figure measure(struct vv_copy_pool *pool, size_t bytes)
 struct options {
     uint64_t max;
     unsigned threads;
-    int gate, json;
+    int rounds;
+    bool gate, json;
 };
 
-static int usage(void)
-{
-    fprintf(stderr,
-            "usage: bench_copy [--max SIZE] [--threads N] [--rounds N] [--gate] [--json]\n");
-    return 2;
-}
+#define AT(field) offsetof(struct options, field)
 
-static int parse(int argc, char **argv, struct options *o)
-{
-    static const struct option known[] = {
-        {"max", required_argument, NULL, 'm'},    {"threads", required_argument, NULL, 't'},
-        {"rounds", required_argument, NULL, 'r'}, {"gate", no_argument, NULL, 'g'},
-        {"json", no_argument, NULL, 'j'},         {0},
-    };
-    int c;
-    while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
-        if (c == 'm' && vv_bytes_parse(optarg, &o->max) == 0)
-            continue;
-        if (c == 't' && (o->threads = (unsigned)atoi(optarg)) >= 1 && o->threads <= THREADS_MAX)
-            continue;
-        if (c == 'r' && (rounds = atoi(optarg)) >= 3 && rounds <= ROUNDS_MAX)
-            continue;
-        if (c == 'g')
-            o->gate = 1;
-        else if (c == 'j')
-            o->json = 1;
-        else
-            return -1;
-    }
-    return optind == argc && o->max >= 4096 ? 0 : -1;
-}
+static const struct opt options[] = {
+    {OPT_BYTES, .name = "max", .arg = "SIZE", .at = AT(max), .least = 4096,
+     .help = "the largest copy (1G)", .takes = "a size from 4K on"},
+    {OPT_U32, .name = "threads", .arg = "N", .at = AT(threads), .least = 1, .most = THREADS_MAX,
+     .help = "at most (a core each)"},
+    {OPT_INT, .name = "rounds", .arg = "N", .at = AT(rounds), .least = 3, .most = ROUNDS_MAX,
+     .help = "of each size (31)"},
+    {OPT_FLAG, .name = "gate", .help = "exit 1 if a copy is slower than it should be",
+     .at = AT(gate)},
+    {OPT_FLAG, .name = "json", .help = "print a JSON object for each size", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_copy",
+    .usage = "[OPTION]...",
+    .about = "Compares copies by several threads with memcpy.",
+    .column = 16,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* 1, 2, 4, ... and all. */
 static unsigned next_threads(unsigned n, unsigned all)
@@ -190,12 +183,15 @@ static int run_size(const struct options *o, size_t bytes, struct vv_copy_pool *
 int main(int argc, char **argv)
 {
     struct options o = {.max = UINT64_C(1) << 30,
-                        .threads = VV_MIN(vv_topo_threads(), THREADS_MAX)};
+                        .threads = VV_MIN(vv_topo_threads(), THREADS_MAX),
+                        .rounds = rounds};
     struct vv_copy_pool *pools[THREADS_MAX] = {NULL};
     char cache[VV_BYTES_TEXT], min[VV_BYTES_TEXT];
     int bad = 0;
-    if (parse(argc, argv, &o))
-        return usage();
+    int first, status = opts_parse(&command, argc, argv, &o, &first);
+    if (status >= 0)
+        return status;
+    rounds = o.rounds;
     from = touched(o.max);
     to = touched(o.max);
     for (unsigned n = 1; n <= o.threads; n = next_threads(n, o.threads))

@@ -12,13 +12,13 @@
  * the end of the last commit (files) or transfer (spill); fio's ends with an fsync for files. With
  * --min the exit status is 1 if a ratio is below it. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/common/options.h"
 #include "core/clock.h"
 #include "core/util.h"
 #include "tier/store.h"
@@ -29,7 +29,7 @@ struct bench {
     const char *dir;
     uint64_t bytes, object_bytes;
     uint32_t page, batch_pages, depth, rounds;
-    bool buffered, spill, fio;
+    bool buffered, spill, fio, no_fio;
     double min_ratio;
     enum vv_aio_backend backend;
     struct vv_folder *folder;
@@ -312,58 +312,78 @@ static void close_store(struct bench *b)
     vv_spill_free(b->spill_file);
 }
 
+static int set_bytes(const char *value, void *arg)
+{
+    struct bench *b = arg;
+    int rc = opts_number(value, 1, UINT32_MAX, &b->bytes);
+    b->bytes <<= 20;
+    return rc;
+}
+
+static int set_object(const char *value, void *arg)
+{
+    struct bench *b = arg;
+    int rc = opts_number(value, 1, UINT32_MAX, &b->object_bytes);
+    b->object_bytes <<= 20;
+    return rc;
+}
+
+static int set_backend(const char *value, void *arg)
+{
+    bool threads = strcmp(value, "threads") == 0;
+    ((struct bench *)arg)->backend = threads ? VV_AIO_THREADS : VV_AIO_URING;
+    return threads || strcmp(value, "uring") == 0 ? 0 : -EINVAL;
+}
+
+static int set_store(const char *value, void *arg)
+{
+    bool spill = strcmp(value, "spill") == 0;
+    ((struct bench *)arg)->spill = spill;
+    return spill || strcmp(value, "files") == 0 ? 0 : -EINVAL;
+}
+
+#define AT(field) offsetof(struct bench, field)
+
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "dir", .arg = "DIR", .help = "where files are made", .at = AT(dir)},
+    {OPT_SET, .name = "mib", .arg = "N", .set = set_bytes, .takes = "a whole number from 1 on",
+     .help = "written and read in a round"},
+    {OPT_SET, .name = "object-mib", .arg = "N", .set = set_object,
+     .takes = "a whole number from 1 on", .help = "of a version"},
+    {OPT_U32, .name = "batch", .arg = "PAGES", .at = AT(batch_pages), .least = 1,
+     .help = "of a transfer"},
+    {OPT_U32, .name = "depth", .arg = "N", .at = AT(depth), .least = 1, .most = 512,
+     .help = "transfers under way at once"},
+    {OPT_U32, .name = "rounds", .arg = "N", .at = AT(rounds), .least = 1, .most = ROUNDS_MAX,
+     .help = "of which the median counts"},
+    {OPT_FLAG, .name = "buffered", .help = "through the page cache", .at = AT(buffered)},
+    {OPT_SET, .name = "backend", .arg = "NAME", .set = set_backend, .help = "uring or threads",
+     .takes = "uring or threads"},
+    {OPT_SET, .name = "store", .arg = "NAME", .set = set_store, .help = "files or spill",
+     .takes = "files or spill"},
+    {OPT_FLAG, .name = "no-fio", .help = "do not compare with fio", .at = AT(no_fio)},
+    {OPT_REAL, .name = "min", .arg = "RATIO", .at = AT(min_ratio), .high = 1e6,
+     .help = "exit 1 if a ratio is below this"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_disk",
+    .usage = "[OPTION]...",
+    .about = "Compares the stores with fio on the same disk.",
+    .column = 19,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
 static void parse(int argc, char **argv, struct bench *b)
 {
-    static const struct option options[] = {
-        {"dir", required_argument, NULL, 'd'},        {"mib", required_argument, NULL, 'm'},
-        {"object-mib", required_argument, NULL, 'o'}, {"batch", required_argument, NULL, 'b'},
-        {"depth", required_argument, NULL, 'q'},      {"rounds", required_argument, NULL, 'r'},
-        {"buffered", no_argument, NULL, 'B'},         {"backend", required_argument, NULL, 'e'},
-        {"store", required_argument, NULL, 's'},      {"no-fio", no_argument, NULL, 'F'},
-        {"min", required_argument, NULL, 'M'},        {NULL, 0, NULL, 0},
-    };
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
-        switch (c) {
-        case 'd':
-            b->dir = optarg;
-            break;
-        case 'm':
-            b->bytes = strtoull(optarg, NULL, 10) << 20;
-            break;
-        case 'o':
-            b->object_bytes = strtoull(optarg, NULL, 10) << 20;
-            break;
-        case 'b':
-            b->batch_pages = (uint32_t)strtoul(optarg, NULL, 10);
-            break;
-        case 'q':
-            b->depth = (uint32_t)strtoul(optarg, NULL, 10);
-            break;
-        case 'r':
-            b->rounds = (uint32_t)strtoul(optarg, NULL, 10);
-            break;
-        case 'B':
-            b->buffered = true;
-            break;
-        case 'e':
-            b->backend = strcmp(optarg, "threads") == 0 ? VV_AIO_THREADS : VV_AIO_URING;
-            break;
-        case 's':
-            b->spill = strcmp(optarg, "spill") == 0;
-            break;
-        case 'F':
-            b->fio = false;
-            break;
-        case 'M':
-            b->min_ratio = strtod(optarg, NULL);
-            break;
-        default:
-            exit(2);
-        }
+    int first, status = opts_parse(&command, argc, argv, b, &first);
+    if (status >= 0)
+        exit(status);
+    b->fio = !b->no_fio;
     uint64_t batch = (uint64_t)b->page * b->batch_pages;
-    if (b->batch_pages == 0 || b->depth == 0 || b->depth > 512 || b->rounds == 0 ||
-        b->rounds > ROUNDS_MAX || b->object_bytes == 0 || b->object_bytes % batch != 0 ||
-        b->bytes == 0 || b->bytes % b->object_bytes != 0) {
+    if (b->object_bytes % batch != 0 || b->bytes % b->object_bytes != 0) {
         fprintf(stderr, "bench_disk: sizes must be multiples: batch, object, all\n");
         exit(2);
     }

@@ -6,13 +6,13 @@
  * The files are written without syncing, straight in their format: only the opening is measured. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/common/options.h"
 #include "core/clock.h"
 #include "core/hash.h"
 #include "tier/ckfile.h"
@@ -79,20 +79,36 @@ static double open_once(const char *dir, uint64_t versions)
     return seconds;
 }
 
+struct open_opts {
+    const char *dir;
+    uint64_t versions;
+};
+
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "dir", .arg = "FOLDER", .help = "where files are made (.)",
+     .at = offsetof(struct open_opts, dir)},
+    {OPT_U64, .name = "versions", .arg = "N", .help = "how many (100000)",
+     .at = offsetof(struct open_opts, versions)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_files_open",
+    .usage = "[OPTION]...",
+    .about = "Opens a folder with many versions, with and without its index.",
+    .column = 16,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"dir", required_argument, NULL, 'd'}, {"versions", required_argument, NULL, 'n'}, {0}};
-    const char *dir = ".";
-    uint64_t versions = 100000;
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == 'd')
-            dir = optarg;
-        else if (c == 'n')
-            versions = strtoull(optarg, NULL, 10);
-        else
-            return 2;
-    }
+    struct open_opts o = {".", 100000};
+    int first, status = opts_parse(&command, argc, argv, &o, &first);
+    if (status >= 0)
+        return status;
+    const char *dir = o.dir;
+    uint64_t versions = o.versions;
     char root[1024], path[1100];
     snprintf(root, sizeof(root), "%s/reopen.%ld", dir, (long)getpid());
     snprintf(path, sizeof(path), "%s/h", root);

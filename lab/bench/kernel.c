@@ -19,7 +19,6 @@
  * more than a round of nothing against nothing is here; on 8 cores or more, which is what the figure is about.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -33,6 +32,7 @@
 #include <varve/vector.h>
 
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/crew.h"
@@ -314,48 +314,39 @@ static void make_folder(void)
         die(folder, -errno);
 }
 
-static void parse(int argc, char **argv, bool *gate, bool *json)
-{
-    static const struct option options[] = {
-        {"array", required_argument, NULL, 'a'},  {"record", required_argument, NULL, 'r'},
-        {"sweeps", required_argument, NULL, 's'}, {"rounds", required_argument, NULL, 'n'},
-        {"dir", required_argument, NULL, 'd'},    {"gate", no_argument, NULL, 'g'},
-        {"json", no_argument, NULL, 'j'},         {0}};
-    uint64_t bytes = 0;
-    bool good = true;
-    for (int id; (id = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        switch (id) {
-        case 'a':
-        case 'r':
-            good = good && vv_bytes_parse(optarg, &bytes) == 0 && bytes >= 65536;
-            *(id == 'a' ? &array_bytes : &record_bytes) = bytes;
-            break;
-        case 's':
-            sweeps = atoi(optarg);
-            break;
-        case 'n':
-            rounds = atoi(optarg);
-            break;
-        case 'd':
-            dir = optarg;
-            break;
-        case 'g':
-            *gate = true;
-            break;
-        case 'j':
-            *json = true;
-            break;
-        default:
-            good = false;
-        }
-    }
-    if (!good || optind < argc || sweeps < 1 || sweeps > SWEEPS_MAX || rounds < 1 ||
-        rounds > ROUNDS_MAX) {
-        fprintf(stderr, "usage: bench_kernel [--array SIZE] [--record SIZE] [--sweeps N] "
-                        "[--rounds N] [--dir FOLDER] [--gate] [--json]\n");
-        exit(2);
-    }
-}
+struct kernel_opts {
+    uint64_t array, record;
+    int sweeps, rounds;
+    const char *dir;
+    bool gate, json;
+};
+
+#define AT(field) offsetof(struct kernel_opts, field)
+
+static const struct opt options[] = {
+    {OPT_BYTES, .name = "array", .arg = "SIZE", .at = AT(array), .least = 65536,
+     .help = "of a thread (4M)"},
+    {OPT_BYTES, .name = "record", .arg = "SIZE", .at = AT(record), .least = 65536,
+     .help = "that is written (32M)"},
+    {OPT_INT, .name = "sweeps", .arg = "N", .at = AT(sweeps), .least = 1, .most = SWEEPS_MAX,
+     .help = "of a round (60)"},
+    {OPT_INT, .name = "rounds", .arg = "N", .at = AT(rounds), .least = 1, .most = ROUNDS_MAX,
+     .help = "(15)"},
+    {OPT_TEXT, .name = "dir", .arg = "FOLDER", .help = "where records go ($TMPDIR, or /var/tmp)",
+     .at = AT(dir)},
+    {OPT_FLAG, .name = "gate", .help = "exit 1 if sweeps are slowed down", .at = AT(gate)},
+    {OPT_FLAG, .name = "json", .help = "print a JSON array", .at = AT(json)},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_kernel",
+    .usage = "[OPTION]...",
+    .about = "Measures how much a sweep is slowed down while a vector is written.",
+    .column = 17,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
 
 /* All that may be used, those of the last core last, which are given as a list too. Returns how many are not of
  * that core. */
@@ -392,8 +383,16 @@ int main(int argc, char **argv)
     unsigned nr = 0;
     char last[256];
     struct json out = json_begin(stdout, JSON_COMPACT);
-    bool gate = false, json = false;
-    parse(argc, argv, &gate, &json);
+    struct kernel_opts o = {array_bytes, record_bytes, sweeps, rounds, NULL, false, false};
+    int first, status = opts_parse(&command, argc, argv, &o, &first);
+    if (status >= 0)
+        return status;
+    array_bytes = o.array;
+    record_bytes = o.record;
+    sweeps = o.sweeps;
+    rounds = o.rounds;
+    dir = o.dir;
+    bool gate = o.gate, json = o.json;
     unsigned n, left = processors(cpus, &n, last, sizeof(last));
     make_folder();
     if (json)

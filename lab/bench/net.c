@@ -14,7 +14,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,6 +26,7 @@
 #include <unistd.h>
 
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "core/clock.h"
 #include "net/net.h"
 
@@ -365,46 +365,61 @@ static void both_here(struct conf *conf, bool all)
     }
 }
 
+struct net_opts {
+    struct conf conf;
+    bool one; /* transport */
+    const char *listen, *ask;
+};
+
+static int set_transport(const char *value, void *arg)
+{
+    return vv_net_transport_parse(value, &((struct net_opts *)arg)->conf.transport);
+}
+
+#define AT(field) offsetof(struct net_opts, field)
+
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "serve", .arg = "ADDR", .help = "only answer, at this address",
+     .at = AT(listen)},
+    {OPT_TEXT, .name = "ask", .arg = "ADDR", .help = "only ask who serves there", .at = AT(ask)},
+    {OPT_SET, .name = "transport", .arg = "NAME", .set = set_transport,
+     .given = OPT_GIVEN(struct net_opts, one), .help = "only this one (all)",
+     .takes = "a transport: tcp or ucx"},
+    {OPT_U64, .name = "size", .arg = "BYTES", .at = AT(conf.size), .least = 8, .most = FILE_BYTES,
+     .help = "of a transfer (4194304)"},
+    {OPT_U32, .name = "count", .arg = "N", .at = AT(conf.count), .least = 1,
+     .help = "transfers of a round (400)"},
+    {OPT_U32, .name = "depth", .arg = "N", .at = AT(conf.depth), .least = 1, .most = DEPTH_MAX,
+     .help = "under way at once (4)"},
+    {OPT_U32, .name = "rounds", .arg = "N", .at = AT(conf.rounds), .least = 1, .most = ROUNDS_MAX,
+     .help = "of which the median counts (5)"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_net",
+    .usage = "[OPTION]...",
+    .about = "Measures transfers between two processes, by transport.",
+    .column = 19,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"serve", required_argument, NULL, 's'},     {"ask", required_argument, NULL, 'a'},
-        {"transport", required_argument, NULL, 't'}, {"size", required_argument, NULL, 'b'},
-        {"count", required_argument, NULL, 'n'},     {"depth", required_argument, NULL, 'd'},
-        {"rounds", required_argument, NULL, 'r'},    {NULL, 0, NULL, 0}};
-    struct conf conf = {
-        .transport = VV_NET_TCP, .size = 4 << 20, .count = 400, .depth = 4, .rounds = 5};
-    const char *listen = NULL, *ask = NULL;
-    bool all = true;
-    int c;
+    struct net_opts o = {
+        .conf = {.transport = VV_NET_TCP, .size = 4 << 20, .count = 400, .depth = 4, .rounds = 5}};
+    struct conf *conf = &o.conf;
+    int first, status = opts_parse(&command, argc, argv, &o, &first);
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == 's')
-            listen = optarg;
-        else if (c == 'a')
-            ask = optarg;
-        else if (c == 't' && vv_net_transport_parse(optarg, &conf.transport) == 0)
-            all = false;
-        else if (c == 'b')
-            conf.size = strtoull(optarg, NULL, 0);
-        else if (c == 'n')
-            conf.count = (unsigned)strtoul(optarg, NULL, 0);
-        else if (c == 'd')
-            conf.depth = (unsigned)strtoul(optarg, NULL, 0);
-        else if (c == 'r')
-            conf.rounds = (unsigned)strtoul(optarg, NULL, 0);
-        else
-            return 2;
-    }
-    if (conf.size < 8 || conf.size > FILE_BYTES || conf.count == 0 || conf.depth == 0 ||
-        conf.depth > DEPTH_MAX || conf.rounds == 0 || conf.rounds > ROUNDS_MAX)
-        return 2;
+    if (status >= 0)
+        return status;
     setenv("UCX_TLS", "tcp", 0);
-    if (listen)
-        serve(&conf, listen, -1);
-    else if (ask)
-        report(&conf, ask_all(&conf, ask), 0);
+    if (o.listen)
+        serve(conf, o.listen, -1);
+    else if (o.ask)
+        report(conf, ask_all(conf, o.ask), 0);
     else
-        both_here(&conf, all);
+        both_here(conf, !o.one);
     return 0;
 }

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A table of options: what it accepts, what it refuses, and its help text. */
+#include "cli/common/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/common/command.h"
+#include "t.h"
+
+struct values {
+    bool flag, given;
+    const char *text;
+    uint64_t bytes, u64;
+    uint32_t u32;
+    int number, word;
+    double real;
+    unsigned sets;
+};
+
+#define AT(field) offsetof(struct values, field)
+
+static int set(const char *value, void *arg)
+{
+    ((struct values *)arg)->sets++;
+    return strcmp(value, "bad") == 0 ? -EINVAL : strcmp(value, "said") == 0 ? CLI_FAILED : 0;
+}
+
+static const struct opt list[] = {
+    {OPT_FLAG, .letter = 'f', .name = "flag", .help = "a flag", .at = AT(flag)},
+    {OPT_TEXT, .letter = 'o', .name = "text", .arg = "TEXT", .help = "one\ntwo", .at = AT(text)},
+    {OPT_BYTES, .name = "bytes", .arg = "SIZE", .help = "a size", .at = AT(bytes), .least = 4096},
+    {OPT_NOTE, .help = "\nNumbers:"},
+    {OPT_U64, .name = "u64", .arg = "N", .help = "a number", .at = AT(u64),
+     .given = OPT_GIVEN(struct values, given)},
+    {OPT_U32, .name = "u32", .arg = "N", .help = "another", .at = AT(u32), .least = 1, .most = 9},
+    {OPT_INT, .name = "int", .arg = "N", .help = "another", .at = AT(number)},
+    {OPT_REAL, .name = "real-number", .arg = "X", .help = "a long name", .at = AT(real),
+     .low = 0.5, .high = 2},
+    {OPT_WORD, .name = "word", .arg = "W", .help = "a word", .at = AT(word), .words = "ab|abc|b"},
+    {OPT_SET, .name = "set", .arg = "S", .help = "anything", .set = set},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static struct opts command = {
+    .command = "t",
+    .usage = "[OPTION]...",
+    .about = "What it does.",
+    .column = 16,
+    .list = list,
+    .nr = VV_ARRAY_SIZE(list),
+};
+
+/* The line is cut at blanks. */
+static int parse(const char *line, struct values *v, int *ret_first)
+{
+    char text[256], *argv[32] = {(char *)"t"}, *save = NULL;
+    int argc = 1;
+
+    *v = (struct values){0};
+    snprintf(text, sizeof(text), "%s", line);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    return opts_parse(&command, argc, argv, v, ret_first);
+}
+
+static void every_kind(void)
+{
+    struct values v;
+    int first;
+
+    T_EQ(parse("", &v, &first), -1);
+    T_EQ(first, 1);
+    T_EQ(parse("-f --bytes 4K --u64=18446744073709551615 --u32 9 --int 7 --real-number 0.5 --word "
+               "abc --set x --set y",
+               &v, &first),
+         -1);
+    T_CHECK(v.flag && v.given && v.bytes == 4096 && v.u64 == UINT64_MAX && v.u32 == 9);
+    T_CHECK(v.number == 7 && v.real == 0.5 && v.word == 1 && v.sets == 2 && !v.text);
+    /* An unambiguous beginning of a name does, and of several the last counts. */
+    T_EQ(parse("--real 1 --rea 2", &v, &first), -1);
+    T_CHECK(v.real == 2 && !v.given);
+}
+
+static void wrong_values(void)
+{
+    static const char *const lines[] = {
+        "--bytes 4095",    "--bytes x",     "--u64 -1",         "--u64 18446744073709551616",
+        "--u64 1x",        "--u32 0",       "--u32 10",         "--int 2147483648",
+        "--real 0.49",     "--real 2.1",    "--real nan",       "--real 1s",
+        "--word a",        "--word ab|abc", "--set bad",        "--nosuch",
+        "--u",             "--flag=1",      "--text",           "operand",
+        "--flag operand",  "-x",            "--bytes 99999999999999999999",
+    };
+    struct values v;
+    int first, keep = dup(STDERR_FILENO);
+
+    T_CHECK(keep >= 0 && freopen("/dev/null", "w", stderr));
+    for (size_t i = 0; i < VV_ARRAY_SIZE(lines); i++)
+        if (parse(lines[i], &v, &first) != CLI_USAGE)
+            T_CHECK(!lines[i]);
+    /* What has said itself what is wrong decides about the exit status. */
+    T_EQ(parse("--set said", &v, &first), CLI_FAILED);
+    fflush(stderr);
+    T_CHECK(dup2(keep, STDERR_FILENO) >= 0);
+    close(keep);
+}
+
+static void operands(void)
+{
+    struct values v;
+    int first;
+
+    command.operands = true;
+    T_EQ(parse("a -f b -- --flag", &v, &first), -1);
+    T_CHECK(v.flag && first == 3); /* they are moved behind the options and -- */
+    command.operands = false;
+}
+
+static void help_text(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    T_CHECK(f);
+    opts_usage(f, &command);
+    fclose(f);
+    T_CHECK(strcmp(text, "usage: t [OPTION]...\n"
+                         "\n"
+                         "What it does.\n"
+                         "\n"
+                         "  -f, --flag    a flag\n"
+                         "  -o, --text TEXT\n"
+                         "                one\n"
+                         "                two\n"
+                         "  --bytes SIZE  a size\n"
+                         "\n"
+                         "Numbers:\n"
+                         "  --u64 N       a number\n"
+                         "  --u32 N       another\n"
+                         "  --int N       another\n"
+                         "  --real-number X\n"
+                         "                a long name\n"
+                         "  --word W      a word\n"
+                         "  --set S       anything\n"
+                         "  --help        this text\n") == 0);
+    free(text);
+}
+
+int main(void)
+{
+    T_RUN(every_kind);
+    T_RUN(wrong_values);
+    T_RUN(operands);
+    T_RUN(help_text);
+    return t_done();
+}

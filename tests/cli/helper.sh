@@ -18,8 +18,8 @@ refused() {
 refused '"zz" is neither' --cores zz
 refused '"zz" is neither' --cores zz --json
 refused '"zz" is neither' --cores zz --background
-refused "nice: not '40'" --nice 40
-refused "threads: not '0'" --threads 0
+refused "nice: '40' is not a whole number from 0 to 19" --nice 40
+refused "threads: '0' is not a whole number from 1 to 64" --threads 0
 
 # What it can do it does, on a processor that it may use, and ends when nobody comes.
 cpu=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)

@@ -227,7 +227,8 @@ struct vv_core_hist_cfg {
      * Versions without one count for vv_core_latest, but not for retention, and replace none. */
     bool copies;
     bool confirm; /* what replaces a version is provisional until vv_core_confirm */
-    /* Count how often each version was written; memory for each one discarded or taken back. */
+    /* Count how often each version was written; memory for each one that was discarded, expired or
+     * was taken back. */
     bool editions;
     enum vv_restore_order order; /* declared: the core hints every version as it is written */
 };

@@ -579,6 +579,8 @@ VV_WARN_UNUSED int vvi_edition_ends(struct vv_core *core, const struct vv_object
 void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event);
 /* It ends, by REPLACED, DROPPED or DISCARDED; what follows for the others of its version follows. */
 void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event);
+/* The version goes by itself. Without memory for its edition it stays until it is looked at again. */
+void vvi_gen_expire(struct vv_core *core, struct vv_object *obj);
 /* Its file is committed, its put has ended, or the store said that it has reached the level. */
 void vvi_gen_durable(struct vv_core *core, struct vv_object *obj);
 void vvi_gen_retain(struct vv_core *core, struct hist *h);

@@ -134,8 +134,19 @@ static void fail_waits_of(struct vv_core *core, const struct vv_object *obj, int
                 req->error = status;
 }
 
+/* May its file be committed, or become so? */
+static bool may_be_committed(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_copy *file = core->disk >= 0 ? obj->copy[core->disk] : NULL;
+
+    return obj->durable || (file && file->commit_issued);
+}
+
 void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
+    /* The next one must not be taken for it as long as its file is there. Without memory it may be. */
+    if (may_be_committed(core, obj))
+        (void)!vvi_edition_ends(core, obj);
     fail_waits_of(core, obj, status);
     vvi_gen_end(core, obj, VV_GEN_DROPPED);
 }
@@ -215,17 +226,19 @@ int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj)
 
 /* ---- the level ---- */
 
-/* What is behind it may go: everything once it is safe; once it has a file all but the oldest, which
- * may be safe. */
+/* What is behind it may go: everything once it is safe; before that all but the last one, which comes back
+ * if this one is dropped, and the oldest, which may be the only one that is safe. */
 static void release_old(struct vv_core *core, struct vv_object *obj)
 {
+    struct vv_object *last = obj->old;
+
     if (obj->provisional)
         return;
     if (obj->gen == VV_GEN_SAFE)
         end_old(core, obj, VV_GEN_RELEASED);
-    while (obj->durable && obj->old && obj->old->old) {
-        struct vv_object *between = obj->old;
-        obj->old = between->old;
+    while (obj->durable && obj->old && last->old && last->old->old) {
+        struct vv_object *between = last->old;
+        last->old = between->old;
         between->old = NULL;
         vvi_gen_step(core, between, VV_GEN_RELEASED);
         between->refs++;
@@ -250,6 +263,12 @@ static bool missed(const struct vv_object *obj)
     return obj->missed && obj->gen == VV_GEN_CURRENT && !obj->provisional;
 }
 
+void vvi_gen_expire(struct vv_core *core, struct vv_object *obj)
+{
+    if (vvi_edition_ends(core, obj) == 0)
+        vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+}
+
 /* An older version that is safe goes when enough newer ones are, and so does one that will not be.
  * Multiples of keep_every that fell out of the newest leave the list: every completion looks at it. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
@@ -268,7 +287,7 @@ void vvi_gen_retain(struct vv_core *core, struct hist *h)
         if (newer < h->cfg.keep)
             return;
         if (vv_gen_expires(obj->version, newer, h->cfg.keep, h->cfg.keep_every)) {
-            vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+            vvi_gen_expire(core, obj);
         } else if (counts) {
             vvi_object_exempt(core, obj);
         }
@@ -296,7 +315,7 @@ static void retain_missed(struct vv_core *core, struct hist *h)
         older = obj->older;
         if (missed(obj) && !safe_behind(h, obj) &&
             vv_gen_expires(obj->version, newer, h->cfg.keep, h->cfg.keep_every))
-            vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+            vvi_gen_expire(core, obj);
         else
             newer += obj->written && obj->durable && !obj->provisional;
     }

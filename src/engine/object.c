@@ -908,7 +908,7 @@ void vvi_object_file_gone(struct vv_core *core, struct vv_object *obj)
 void vvi_object_consumed(struct vv_core *core, struct vv_object *obj)
 {
     if (vvi_hist(core, obj->hist)->cfg.consume_once) {
-        vvi_gen_end(core, obj, VV_GEN_DISCARDED);
+        vvi_gen_expire(core, obj);
         return;
     }
     if (!obj->hint_first)

@@ -430,9 +430,19 @@ static bool is_damaged(const struct vv_remote_hist *h, uint64_t version)
     return false;
 }
 
+/* Was a later generation of its version taken? */
+static bool is_passed(const struct opening *o, size_t i)
+{
+    for (size_t k = i + 1; k < o->n && o->v[k].e.version == o->v[i].e.version; k++)
+        if (o->v[k].used)
+            return true;
+    return false;
+}
+
 /* What nobody took waits to be swept; what was taken waits to be listed. A version whose record cannot
  * be read was complete, and the record may be read or made another time: its files stay until it is
- * discarded. */
+ * discarded. A file whose version was taken in a later generation loses its marker now: when that one is
+ * removed the marker would make a record of it. */
 static int settle(struct opening *o)
 {
     struct vv_remote_hist *h = o->hist;
@@ -446,6 +456,8 @@ static int settle(struct opening *o)
             h->found[h->nfound++] = *f;
             f->regions = NULL;
         } else if (!h->remote->opts.complete || !is_damaged(h, f->e.version)) {
+            if (h->remote->opts.complete && is_passed(o, i))
+                vv_group_drop_marker(&h->group, f->e.version, f->e.run_id);
             struct vvi_rleft left = {.version = f->e.version,
                                      .generation = f->e.generation,
                                      .run_id = f->e.run_id,

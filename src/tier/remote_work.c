@@ -395,8 +395,8 @@ static uint64_t next_rest_ns(const struct vv_remote_hist *h, const struct vvi_re
     return VV_MIN(VV_MAX(2 * e->rest_ns, POLL_FIRST_NS), most);
 }
 
-/* It takes long, and our own marker is not there: somebody has removed the folder. Nothing would ever
- * come of waiting. */
+/* It takes long, and our own marker is not there: somebody has removed the folder, or a later life has
+ * begun. Nothing would ever come of waiting. */
 static bool is_hopeless(const struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     struct vv_group_marker marker;
@@ -419,7 +419,8 @@ static void look(const struct job *job, struct vvi_rentry *e, bool sweep)
     struct vv_remote_hist *h = job->hist;
     int rc = vv_group_complete(&h->group, e->version, e->run_id, sweep);
     if (rc == -EAGAIN && is_hopeless(h, e)) {
-        enter(job, e, -ENOENT);
+        rc = vv_group_alive(&h->group);
+        enter(job, e, rc < 0 ? rc : -ENOENT);
         return;
     }
     if (rc == -ECANCELED && passed(h, e))

@@ -454,6 +454,73 @@ static uint32_t with_two_generations(void)
     return h;
 }
 
+/* The one before comes back, though it has not reached the level, and the one that has stays behind it. */
+static void the_one_before_comes_back(void)
+{
+    uint32_t h = with_two_generations();
+    uint64_t before = generation(h, 1);
+
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 3);
+    replace(h, 1, 1);
+    committed(h, 1);
+    drive_run(&d);
+    T_EQ(files(1), 3); /* not all of them */
+    T_OK(drive_take_back(&d, h, 1));
+    T_EQ(generation(h, 1), before + GENERATION_STEP);
+    T_OK(drive_take_back(&d, h, 1));
+    T_EQ(generation(h, 1), before - GENERATION_STEP);
+    drive_run(&d);
+    T_EQ(files(1), 1);
+    hand_get(&d, h, 1);
+    hand_close(&d);
+}
+
+/* A version that has expired and is written again is another edition of it: the files of the first may
+ * still be there. */
+static void written_again_after_it_expired(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .keep = 1, .editions = true};
+    struct vv_object_info info = {0};
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    for (uint64_t v = 1; v <= 2; v++) {
+        hand_put(&d, h, v, 1);
+        committed(h, v);
+    }
+    T_ERR(vv_core_lookup(d.core, h, 1, &info), -ENOENT);
+    hand_put(&d, h, 1, 1);
+    T_EQ(hand_object(&d, h, 1)->edition, 2);
+    hand_close(&d);
+}
+
+/* The same after a put whose time ran out: if its commit was under way, but not if it came to nothing. */
+static void written_again_after_it_failed(void)
+{
+    uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+    struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE, .editions = true};
+
+    T_OK(vv_core_history_new(d.core, &cfg, &h));
+    for (uint64_t late = 0; late < 2; late++) {
+        struct drive_call put;
+        T_OK(drive_put(&d, &put, h, late, 6 * DRIVE_PAGE));
+        while (drive_find(&d, VV_ORDER_COMMIT, 0, 0, late) < 0)
+            drive_end(&d, 0, 0);
+        if (late)
+            vv_core_cancel(d.core, &put.req, -ETIMEDOUT, d.now_ns);
+        else
+            hand_end(&d, VV_ORDER_COMMIT, 0, 0, late, -ENOSPC);
+        drive_run(&d);
+        T_EQ(files(late), 0);
+        hand_put(&d, h, late, 1);
+        T_EQ(hand_object(&d, h, late)->edition, 1 + late);
+    }
+    hand_close(&d);
+}
+
 /* The only removal under way fails or succeeds. */
 static void end_removal(uint64_t generation, int status)
 {
@@ -588,8 +655,10 @@ static void copies(void)
     put_copied(h, 2, true);
     missed_again(h, 2);
     T_EQ(files(2), 2);
-    missed_again(h, 2); /* not the one between */
-    T_EQ(files(2), 2);
+    missed_again(h, 2);
+    T_EQ(files(2), 3); /* the one before, and the one that has a copy */
+    missed_again(h, 2);
+    T_EQ(files(2), 3);
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 2);
     drive_reached(&d, h, 2, generation(h, 2));
@@ -683,6 +752,9 @@ int main(void)
     T_RUN(retention_of_many);
     T_RUN(provisional);
     T_RUN(reached);
+    T_RUN(the_one_before_comes_back);
+    T_RUN(written_again_after_it_expired);
+    T_RUN(written_again_after_it_failed);
     T_RUN(the_oldest_file_goes_first);
     T_RUN(closed_with_an_old_file_left);
     T_RUN(taken_back_beside_an_old_file);

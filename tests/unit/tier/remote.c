@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A shared folder that the engine writes to itself: commits that come in another order than the
- * generations were begun. */
+ * generations were begun, and what earlier lives have left. */
 #include "tier/remote.h"
+
+#include "tier/group.h"
+#include "tier/remote_private.h"
 
 #include "unit/tier/store_test.h"
 
@@ -16,9 +19,9 @@ static void reached(void *arg, uint64_t version, uint64_t generation)
     (void)generation;
 }
 
-static void begin(void)
+static void begin(const char *path)
 {
-    struct vv_remote_opts opts = {.path = t_tmpdir(), .ranks = 1, .complete = true, .direct = true};
+    struct vv_remote_opts opts = {.path = path, .ranks = 1, .complete = true, .direct = true};
     struct vv_remote_hist_opts hist_opts = {.reached = reached};
     struct vv_store *inner;
     char err[256] = "";
@@ -57,7 +60,7 @@ static void commit(uint64_t version, uint64_t generation, uint32_t edition)
 static void passed_by_a_later_one(void)
 {
     uint64_t version = 0;
-    begin();
+    begin(t_tmpdir());
     uint64_t first = vv_remote_first_generation(hist);
     commit(1, first + 8, 2);
     T_OK(vv_remote_wait(hist, 1, VV_REMOTE_COMPLETE, VV_NEVER_NS));
@@ -71,8 +74,56 @@ static void passed_by_a_later_one(void)
     end();
 }
 
+static int see(void *user, const struct vv_files_entry *e)
+{
+    (void)e;
+    ++*(unsigned *)user;
+    return 0;
+}
+
+/* A life ends, and another one begins; so many generations are complete then. */
+static void next_life(const char *path, unsigned expected)
+{
+    unsigned n = 0;
+    end();
+    begin(path);
+    T_OK(vv_remote_list(hist, see, &n));
+    T_EQ(n, expected);
+}
+
+/* A life was cut off between record and marker, so that the marker stays; later a newer generation is
+ * complete, and is removed by a life that has written nothing. The older one does not come back. */
+static void marker_left(void)
+{
+    const char *path = t_tmpdir();
+    struct st_object o;
+    struct vv_group g;
+    struct vv_group_record record;
+    begin(path);
+    uint64_t first = vv_remote_first_generation(hist), run_id = vv_remote_run_id(hist);
+    struct vv_files *files = vv_remote_files(hist);
+    commit(1, first, 1);
+    T_OK(vv_remote_wait(hist, 1, VV_REMOTE_COMPLETE, VV_NEVER_NS));
+    T_OK(vv_group_open(vv_os_posix(), files->dirfd, "h", 0, 1, true, &g));
+    T_OK(vv_group_read_record(&g, 1, run_id, &record));
+    T_OK(vv_group_write_marker(&g, 1, run_id, &record.file[0]));
+    vv_group_record_fini(&record);
+    vv_group_close(&g);
+    next_life(path, 1);
+    uint64_t newer = vv_remote_first_generation(hist);
+    commit(1, newer, 1);
+    T_OK(vv_remote_wait(hist, 1, VV_REMOTE_COMPLETE, VV_NEVER_NS));
+    next_life(path, 1);
+    st_object_init(&o, vv_remote_files(hist), 1, newer, 1000, ST_PAGE);
+    T_OK(st_do(store, &o, VV_STORE_REMOVE));
+    st_object_fini(&o);
+    next_life(path, 0);
+    end();
+}
+
 int main(void)
 {
     T_RUN(passed_by_a_later_one);
+    T_RUN(marker_left);
     return t_done();
 }

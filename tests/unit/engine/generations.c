@@ -569,7 +569,7 @@ static void closed_with_an_old_file_left(void)
     T_OK(drive_discard(&d, h, 1));
     end_removal(old, -EIO);
     vv_core_history_drop(d.core, h, d.now_ns);
-    drive_run(&d);
+    T_CHECK(!vv_core_next_order(d.core));
     T_EQ(files(1), 2);
     hand_close(&d);
 }

@@ -420,13 +420,13 @@ static void harvest_locked(struct vv_dataset *d)
         d->stats.direct = vvi_index_harvest(d->opts.index, note_use, d);
 }
 
-/* Removes files, the farthest first, until no more than `goal` bytes are used or none is left. The list is for
- * tell_evicted(). */
-static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank, struct candidate **ret_list,
-                 size_t *ret_nr)
+/* Removes files, the farthest first, until no more than `goal` bytes are used, `most` bytes are free that were not, or none
+ * is left. Other threads may take what gets free before `goal` is reached. The list is for tell_evicted(). */
+static int evict(struct vv_dataset *d, uint64_t goal, uint64_t most, uint64_t rank,
+                 struct candidate **ret_list, size_t *ret_nr)
 {
     struct candidate *list;
-    uint64_t evicted = 0;
+    uint64_t evicted = 0, freed = 0;
     size_t nr;
     int rc;
 
@@ -438,9 +438,10 @@ static int evict(struct vv_dataset *d, uint64_t goal, uint64_t rank, struct cand
     rc = collect(d, DATASET_READY, rank, &list, &nr);
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < nr && used_now(d) > goal; i++) {
+    for (size_t i = 0; i < nr && freed < most && used_now(d) > goal; i++) {
         list[i].gone = remove_entry(d, list[i].e, DATASET_READY) == 0;
         evicted += list[i].gone;
+        freed += list[i].gone ? list[i].e->space : 0;
     }
     vv_mutex_lock(&d->lock);
     d->stats.evicted += evicted;
@@ -499,7 +500,8 @@ int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
         low = limit = limit_ahead(d, rank);
     if (take(d, bytes, limit))
         return 0;
-    rc = evict(d, bytes <= low ? low - bytes : d->opts.capacity - bytes, rank, &list, &nr);
+    rc = evict(d, bytes <= low ? low - bytes : d->opts.capacity - bytes, UINT64_MAX, rank, &list,
+               &nr);
     if (rc < 0)
         return rc;
     rc = take(d, bytes, rank > 0 ? limit : d->opts.capacity) ? 0 : -ENOSPC;
@@ -544,7 +546,7 @@ int vvi_dataset_reserve_copy(struct vv_dataset *d, uint64_t bytes, uint64_t room
         return 0;
     if (room <= bytes)
         return -ENOSPC;
-    rc = evict(d, low - VV_MIN(room, low), vvi_dataset_rank_of_copies(), &list, &nr);
+    rc = evict(d, low - VV_MIN(room, low), room, vvi_dataset_rank_of_copies(), &list, &nr);
     if (rc < 0)
         return rc;
     rc = take(d, bytes, low) ? 0 : -ENOSPC;
@@ -751,7 +753,7 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
         rc = vvi_manifest_load(d);
         /* There may be less room than there was. */
         if (rc == 0 && d->stats.used > d->opts.capacity) {
-            rc = evict(d, share(d, d->opts.low_pct), 0, &list, &nr);
+            rc = evict(d, share(d, d->opts.low_pct), UINT64_MAX, 0, &list, &nr);
             if (rc == 0)
                 release(d, list, nr);
         }

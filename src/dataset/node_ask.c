@@ -150,6 +150,7 @@ static int ask_piece(struct rest *r)
     ask.type = VVI_PEER_GET;
     ask.body = body;
     ask.body_bytes = p.at;
+    ask.flags = VV_NET_NO_SUM; /* that of the file is compared */
     /* Each for itself, behind those before it: the whole may take as long as it is large. */
     ask.deadline_ns = vv_now_ns() + PIECES * r->n->opts.patience_ns;
     ask.data_max = (size_t)VV_MIN(VVI_NODE_PIECE, r->gen.size - r->next);
@@ -453,8 +454,13 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
     ask.body_bytes = p.at;
     ask.deadline_ns = deadline_ns;
     ask.data_max = g->flags & VVI_GET_STAT ? 0 : (size_t)VVI_NODE_PIECE;
+    ask.flags = VV_NET_NO_SUM | VV_NET_DIRECT; /* the checksum of the file is compared */
     said_ns = vv_now_ns();
     rc = ask_once(n, &ask, &call, &a);
+    if (rc == -ECONNRESET && is_up(n, peer) && !atomic_load(&n->closing)) {
+        ask.flags = VV_NET_NO_SUM; /* it may have been that connection alone */
+        rc = ask_once(n, &ask, &call, &a);
+    }
     if (rc < 0)
         return rc;
     rc = a.status <= 0 ? a.status : -EBADMSG;

@@ -30,6 +30,7 @@
 #include "core/log.h"
 #include "dataset/node_private.h"
 
+#define LOAD_NS       (10 * VV_NS_PER_S) /* how long a node's word of what it keeps counts */
 #define PULL_LIMIT_NS (2 * VV_NS_PER_S)
 #define PULL_WAIT_NS  (1500 * VV_NS_PER_MS)
 #define PULL_SOON_NS  (200 * VV_NS_PER_MS)
@@ -70,7 +71,7 @@ void vvi_node_home_fini(struct vv_node *n)
 
 /* ---- loads ---- */
 
-static struct load *find_load_locked(struct vvi_home *h, uint64_t id)
+static struct load *find_load_locked(const struct vvi_home *h, uint64_t id)
 {
     for (size_t i = 0; i < h->nr_loads; i++)
         if (h->loads[i].id == id)
@@ -94,8 +95,10 @@ void vvi_node_home_load(struct vv_node *n, uint64_t id, uint64_t bytes)
             l->id = id;
         }
     }
-    if (l)
+    if (l) {
         l->bytes = bytes;
+        l->heard_ns = vv_now_ns();
+    }
     vv_mutex_unlock(&h->lock);
 }
 
@@ -278,6 +281,21 @@ static bool knows_all(struct vv_node *n, const struct vvi_view *v)
     return all;
 }
 
+/* What a node keeps, as far as this one knows. A node that has not said so of late is taken to be as full as this one: it
+ * may be full, and a file that is not at its home costs a question more each time. */
+static uint64_t load_locked(const struct vv_node *n, const struct vvi_view *v, uint32_t node,
+                            uint64_t own)
+{
+    struct load *l = find_load_locked(&n->home, v->rows[node].info.id);
+
+    if (node == v->self)
+        return own;
+    if (l && vv_now_ns() - l->heard_ns < LOAD_NS)
+        return l->bytes;
+    return (uint64_t)((unsigned __int128)own * v->rows[node].info.weight /
+                      v->rows[v->self].info.weight);
+}
+
 /* Which node shall have a file of this size that nobody has. */
 static uint32_t place_locked(struct vv_node *n, const struct vvi_view *v, const char *path,
                              uint64_t own, uint64_t bytes)
@@ -290,9 +308,7 @@ static uint32_t place_locked(struct vv_node *n, const struct vvi_view *v, const 
     if (!load)
         return at;
     for (uint32_t i = 0; i < v->nr; i++) {
-        struct load *l = find_load_locked(&n->home, v->rows[i].info.id);
-
-        load[i] = i == v->self ? own : l ? l->bytes : 0;
+        load[i] = load_locked(n, v, i, own);
         loads.total += vvi_node_view_up(v, i) ? load[i] : 0;
     }
     at =

@@ -241,7 +241,7 @@ struct vvi_home {
     uint64_t pulled_epoch;         /* the view in which all have told */
     uint64_t nr_elsewhere;
     struct load {
-        uint64_t id, bytes;
+        uint64_t id, bytes, heard_ns;
     } * loads;
     size_t nr_loads;
 };

@@ -8,8 +8,8 @@
  * it if the node dies meanwhile. So a slow shared file system is never taken for a dead node.
  *
  * Requests arrive on the net's thread and are put in queues there. Nothing else is done on it, but for the first step
- * of a question about a small file whose bytes are in memory, when no other one waits: two threads less have to wake up
- * for it.
+ * of a question about a small file whose bytes are in memory, or that has to be looked at again, when no other one waits:
+ * two threads less have to wake up for it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -260,51 +260,49 @@ static bool is_in_memory(int fd, uint64_t size)
                          preadv2(fd, &iov, 1, (off_t)size - 1, RWF_NOWAIT) == 1);
 }
 
-/* Answers the first step of a question at once. False: somebody who may wait for the disk has to. */
-static bool get_at_once(struct vv_node *n, struct vv_net_req *req, const struct vv_net_msg *m)
+/* Answers the first step of a question at once. False: a thread that may wait for the disk has to. */
+static bool get_at_once(struct vv_node *n, struct vv_net_req *req, const struct vvi_get *g)
 {
-    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)m->body, .max = m->body_bytes};
-    char path[VV_DATASET_PATH_MAX + 1];
     struct vv_dataset_gen gen;
-    struct vvi_get g;
     struct vvi_got got;
     bool verified;
-    int fd = -1;
+    int fd = -1, rc;
 
-    vvi_wire_take_get(&p, &g, path);
-    if (p.bad || (g.flags & ~(uint32_t)(VVI_GET_HOME | VVI_GET_HAVE)) ||
+    if ((g->flags & ~(uint32_t)(VVI_GET_HOME | VVI_GET_HAVE)) ||
         vvi_node_queue_waits(n, VVI_QUEUE_FAST) ||
-        vv_dataset_peek(n->cache, path, &gen, &verified) < 0 || !verified || gen.size > AT_ONCE ||
-        vvi_node_serve(n, &g, 0, &got, &fd) < 0)
+        vv_dataset_peek(n->cache, g->path, &gen, &verified) < 0 || !verified || gen.size > AT_ONCE)
+        return false;
+    rc = vvi_node_serve(n, g, 0, &got, &fd);
+    if (rc == -EINPROGRESS) {
+        answer(req, rc);
+        return true;
+    }
+    if (rc < 0)
         return false;
     if (fd >= 0 && !is_in_memory(fd, got.st.gen.size)) {
         close(fd);
         return false;
     }
-    vvi_node_home_load(n, m->from, g.load);
-    reply_got(n, req, &g, &got, fd);
+    reply_got(n, req, g, &got, fd);
     return true;
 }
 
-/* The first step of a question is answered here; the second is not for a thread that must not wait. */
-static void do_get_fast(struct vv_node *n, struct vvi_job *job, bool stopping)
+/* True: it is answered. False: it is for a queue, and the second step of a question not for one that must not wait. */
+static bool take_get(struct vv_node *n, struct vv_net_req *req, const struct vv_net_msg *m,
+                     enum vvi_queue_kind *ret_queue)
 {
-    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};
+    struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)m->body, .max = m->body_bytes};
     char path[VV_DATASET_PATH_MAX + 1];
     struct vvi_get g;
 
     vvi_wire_take_get(&p, &g, path);
-    if (!p.bad)
-        vvi_node_home_load(n, job->peer, g.load);
-    if (stopping || p.bad || !(g.flags & VVI_GET_FETCH)) {
-        do_get(n, job, stopping);
-        return;
+    if (p.bad) {
+        answer(req, -EBADMSG);
+        return true;
     }
-    job->fn = do_get;
-    if (vvi_node_queue_push(n, VVI_QUEUE_SLOW, job) < 0) {
-        answer(job->req, -EBUSY);
-        free(job);
-    }
+    vvi_node_home_load(n, m->from, g.load);
+    *ret_queue = g.flags & VVI_GET_FETCH ? VVI_QUEUE_SLOW : VVI_QUEUE_FAST;
+    return get_at_once(n, req, &g);
 }
 
 /* ---- the other questions ---- */
@@ -452,14 +450,15 @@ void vvi_node_serve_request(void *user, struct vv_net_req *req, const struct vv_
         enum vvi_queue_kind queue;
         void (*fn)(struct vv_node *n, struct vvi_job *job, bool stopping);
     } kinds[] = {
-        {VVI_PEER_GET, VVI_QUEUE_FAST, do_get_fast}, {VVI_PEER_DROP, VVI_QUEUE_FAST, do_drop},
-        {VVI_PEER_HOLD, VVI_QUEUE_LIST, do_hold},    {VVI_PEER_KEEP, VVI_QUEUE_COPY, do_keep},
-        {VVI_PEER_BRING, VVI_QUEUE_FAST, do_bring},  {VVI_PEER_CHECK, VVI_QUEUE_LIST, do_check},
+        {VVI_PEER_GET, VVI_QUEUE_FAST, do_get},     {VVI_PEER_DROP, VVI_QUEUE_FAST, do_drop},
+        {VVI_PEER_HOLD, VVI_QUEUE_LIST, do_hold},   {VVI_PEER_KEEP, VVI_QUEUE_COPY, do_keep},
+        {VVI_PEER_BRING, VVI_QUEUE_FAST, do_bring}, {VVI_PEER_CHECK, VVI_QUEUE_LIST, do_check},
     };
     struct vv_node *n = user;
+    enum vvi_queue_kind queue = VVI_QUEUE_FAST;
     struct vvi_job *job = NULL;
 
-    if (m->type == VVI_PEER_GET && get_at_once(n, req, m))
+    if (m->type == VVI_PEER_GET && take_get(n, req, m, &queue))
         return;
     for (size_t i = 0; i < VV_ARRAY_SIZE(kinds); i++) {
         if (kinds[i].type != m->type)
@@ -474,7 +473,8 @@ void vvi_node_serve_request(void *user, struct vv_net_req *req, const struct vv_
         job->body = m->body;
         job->body_bytes = m->body_bytes;
         job->epoch = m->epoch;
-        if (vvi_node_queue_push(n, kinds[i].queue, job) == 0)
+        queue = m->type == VVI_PEER_GET ? queue : kinds[i].queue;
+        if (vvi_node_queue_push(n, queue, job) == 0)
             return;
         break;
     }

@@ -32,7 +32,8 @@ void *vvi_pool_take(struct vv_net *net, size_t bytes, size_t *ret_room)
     void *p = NULL;
 
     vv_mutex_lock(&net->lock);
-    for (unsigned i = 0; i < net->nr_pool && !p; i++) {
+    /* The one that was used last may be in the processor's cache. */
+    for (unsigned i = net->nr_pool; i-- > 0 && !p;) {
         if (net->pool[i].room < room || net->pool[i].room / 4 > room)
             continue;
         p = net->pool[i].p;
@@ -162,6 +163,17 @@ void vvi_calls_fail(struct vv_net *net, uint64_t serial, uint64_t peer, int rc)
     vv_mutex_unlock(&net->lock);
 }
 
+void vvi_call_answered(struct vv_net_call *call, const struct vvi_head *h)
+{
+    call->answer = (struct vv_net_answer){.status = h->status,
+                                          .epoch = h->epoch,
+                                          .body = call->body,
+                                          .body_bytes = h->body_bytes,
+                                          .data_sum = h->data_sum};
+    call->refused = h->flags & VVI_FLAG_REFUSED ? h->status : 0;
+    call->unsummed = call->no_sum && h->flags & VVI_FLAG_NO_SUM;
+}
+
 void vvi_call_unref(struct vv_net_call *call)
 {
     struct vv_net *net = call->net;
@@ -189,7 +201,8 @@ static struct vvi_frame *request_frame(struct vv_net *net, const struct vv_net_a
     struct vvi_head h = {
         .kind = VVI_REQUEST,
         .type = ask->type,
-        .flags = ask->flags & VV_NET_ANY_EPOCH ? VVI_FLAG_ANY_EPOCH : 0,
+        .flags = (ask->flags & VV_NET_ANY_EPOCH ? VVI_FLAG_ANY_EPOCH : 0) |
+                 (ask->flags & VV_NET_NO_SUM ? VVI_FLAG_NO_SUM : 0),
         .id = id,
         .epoch = vv_net_epoch(net),
         .body_bytes = (uint32_t)ask->body_bytes,
@@ -203,6 +216,23 @@ static struct vvi_frame *request_frame(struct vv_net *net, const struct vv_net_a
         f->call = id;
     }
     return f;
+}
+
+/* Sends a request by a direct connection, if there is one. */
+static bool send_direct(struct vv_net *net, struct vv_net_call *call, struct vvi_frame *f)
+{
+    /* With UCX the data would not come by that connection. */
+    call->direct = net->transport == VV_NET_TCP ? vvi_direct_take(net, call->peer) : NULL;
+    if (!call->direct)
+        return false;
+    if (vvi_direct_send(call->direct, f) < 0) {
+        vvi_direct_end(call);
+        return false;
+    }
+    vvi_count(net, sent, 1);
+    f->peer = 0; /* which does not count it */
+    vvi_frame_free(net, f);
+    return true;
 }
 
 int vv_net_start(struct vv_net *net, const struct vv_net_ask *ask, struct vv_net_call **ret_call)
@@ -224,6 +254,7 @@ int vv_net_start(struct vv_net *net, const struct vv_net_ask *ask, struct vv_net
     call->started_ns = now;
     call->data_max = ask->data_max;
     call->paced = !(ask->flags & VV_NET_SLOW);
+    call->no_sum = ask->flags & VV_NET_NO_SUM;
     call->dst = ask->dst;
     call->dst_fd = ask->dst_fd;
     call->dst_offset = ask->dst_offset;
@@ -237,6 +268,10 @@ int vv_net_start(struct vv_net *net, const struct vv_net_ask *ask, struct vv_net
     vv_table_add(&net->calls, call);
     net->nr_open_calls++;
     vv_mutex_unlock(&net->lock);
+    if (ask->flags & VV_NET_DIRECT && send_direct(net, call, f)) {
+        *ret_call = call;
+        return 0;
+    }
     rc = vvi_net_submit(net, f);
     if (rc) {
         /* It was not handed over, so that its peer does not count it. */
@@ -275,7 +310,7 @@ static int deliver(struct vv_net_call *call)
     call->verified = true;
     if (call->data_bytes == 0)
         return 0;
-    if (vv_hash64(call->data, call->data_bytes) != a->data_sum) {
+    if (!call->unsummed && vv_hash64(call->data, call->data_bytes) != a->data_sum) {
         vvi_count(call->net, bad_sums, 1);
         return -EBADMSG;
     }
@@ -353,7 +388,8 @@ int vv_net_wait_any(struct vv_net_call *const *calls, size_t nr, uint64_t until_
 int vv_net_wait(struct vv_net_call *call, uint64_t until_ns, struct vv_net_answer *ret_answer)
 {
     size_t which;
-    int rc = vv_net_wait_any(&call, 1, until_ns, &which);
+    int rc = call->direct ? vvi_direct_wait(call, until_ns)
+                          : vv_net_wait_any(&call, 1, until_ns, &which);
 
     if (rc)
         return rc;
@@ -371,6 +407,7 @@ void vv_net_end(struct vv_net_call *call)
     if (!call)
         return;
     vvi_call_finish(call->net, call, -ECANCELED);
+    vvi_direct_end(call);
     vvi_call_unref(call);
 }
 

@@ -30,7 +30,12 @@
 
 #define LOG_DENIED_NS (60 * VV_NS_PER_S)
 
-enum { NONCE = 16, HELLO_BYTES = NONCE + 16, CHALLENGE_BYTES = NONCE + 8 + VVI_MAC_BYTES };
+enum {
+    NONCE = 16,
+    HELLO_BYTES = NONCE + 16,
+    DIRECT_BYTES = HELLO_BYTES + 1,
+    CHALLENGE_BYTES = NONCE + 8 + VVI_MAC_BYTES
+};
 
 struct vvi_conn *vvi_conn_new(struct vv_net *net)
 {
@@ -131,7 +136,7 @@ static int draw(uint8_t *ret_nonce)
 
 int vvi_conn_connected(struct vvi_conn *c)
 {
-    uint8_t body[HELLO_BYTES];
+    uint8_t body[DIRECT_BYTES];
     int rc = draw(c->nonce[0]);
 
     vv_assert(c->peer && c->state == CONN_CONNECTING);
@@ -140,8 +145,9 @@ int vvi_conn_connected(struct vvi_conn *c)
     memcpy(body, c->nonce[0], NONCE);
     put64(body + NONCE, c->net->opts.self);
     put64(body + NONCE + 8, c->peer->id);
+    body[HELLO_BYTES] = 1;
     c->state = CONN_HELLO;
-    return send_plain(c, VVI_HELLO, body, sizeof(body));
+    return send_plain(c, VVI_HELLO, body, c->direct ? DIRECT_BYTES : HELLO_BYTES);
 }
 
 struct vvi_conn *vvi_conn_accepted(struct vv_net *net)
@@ -181,7 +187,8 @@ static int take_hello(struct vvi_conn *c, const struct vvi_head *h, const uint8_
     uint8_t out[CHALLENGE_BYTES];
     int rc;
 
-    if (h->body_bytes != HELLO_BYTES)
+    c->direct = h->body_bytes == DIRECT_BYTES && body[HELLO_BYTES] == 1;
+    if (h->body_bytes != HELLO_BYTES && !c->direct)
         return -EBADMSG;
     c->from = get64(body + NONCE);
     if (c->from == c->net->opts.self || get64(body + NONCE + 8) != c->net->opts.self)
@@ -214,14 +221,16 @@ static int take_challenge(struct vvi_conn *c, const struct vvi_head *h, const ui
     return send_plain(c, VVI_PROOF, mac, sizeof(mac));
 }
 
-/* A peer has one connection to us: a former one is a leftover, whose end is no news. */
+/* A peer has one connection to us, beside direct ones: a former one is a leftover, whose end is no news, and so are direct
+ * ones that were made before. */
 static void supersede(struct vvi_conn *c)
 {
     for (struct vvi_conn *old = c->net->conns; old; old = old->next) {
         if (old != c && !old->peer && old->from == c->from && old->state == CONN_OPEN) {
             old->state = CONN_DENIED;
             old->deadline_ns = vv_now_ns();
-            atomic_fetch_sub_explicit(&c->net->count.accepted, 1, memory_order_relaxed);
+            if (!old->direct)
+                atomic_fetch_sub_explicit(&c->net->count.accepted, 1, memory_order_relaxed);
             vvi_net_at(c->net, old->deadline_ns);
         }
     }
@@ -238,9 +247,11 @@ static int take_proof(struct vvi_conn *c, const struct vvi_head *h, const uint8_
         return rc;
     }
     c->state = CONN_OPEN;
-    vvi_count(c->net, accepted, 1);
-    supersede(c);
-    vvi_peer_seen(c->net, c->from);
+    if (!c->direct) {
+        vvi_count(c->net, accepted, 1);
+        supersede(c);
+        vvi_peer_seen(c->net, c->from);
+    }
     return send_plain(c, VVI_WELCOME, NULL, 0);
 }
 
@@ -256,7 +267,8 @@ static int shake(struct vvi_conn *c, const struct vvi_head *h, const uint8_t *bo
         return -EACCES;
     if (h->kind == VVI_WELCOME && c->state == CONN_PROVING) {
         c->state = CONN_OPEN;
-        vvi_peer_opened(c->net, c->peer);
+        if (!c->direct)
+            vvi_peer_opened(c->net, c->peer);
         return 0;
     }
     return -EBADMSG;
@@ -281,11 +293,7 @@ static int fill_answer(struct vv_net_call *call, const struct vvi_head *h, const
         return -ENOMEM;
     if (h->body_bytes)
         memcpy(call->body, body, h->body_bytes);
-    call->answer = (struct vv_net_answer){.status = h->status,
-                                          .epoch = h->epoch,
-                                          .body = call->body,
-                                          .body_bytes = h->body_bytes,
-                                          .data_sum = h->data_sum};
+    vvi_call_answered(call, h);
     return 0;
 }
 
@@ -293,7 +301,7 @@ static int take_answer(struct vvi_conn *c, const struct vvi_head *h, const void 
 {
     struct vv_net *net = c->net;
     struct vv_net_call *call;
-    int rc = h->flags & VVI_FLAG_REFUSED ? h->status : 0, filled;
+    int filled;
 
     if (h->flags & VVI_FLAG_APART && !net->ops->expect)
         return -EBADMSG;
@@ -308,7 +316,7 @@ static int take_answer(struct vvi_conn *c, const struct vvi_head *h, const void 
         net->ops->expect(net->io, c, h->id, call, h->data_bytes);
         return 0;
     }
-    vvi_conn_data_end(net, call, filled ? filled : rc);
+    vvi_conn_data_end(net, call, filled ? filled : call->refused);
     return 0;
 }
 
@@ -433,6 +441,12 @@ void vvi_conn_broken(struct vvi_conn *c, int err)
 
     net->ops->disconnect(net->io, c);
     unlist(c);
+    if (c->direct) {
+        if (p && !was_open)
+            vvi_direct_made(net, p->id, -1);
+        free(c);
+        return;
+    }
     if (was_open)
         atomic_fetch_sub_explicit(p ? &net->count.connected : &net->count.accepted, 1,
                                   memory_order_relaxed);

@@ -45,6 +45,9 @@ int vv_net_transport_check(enum vv_net_transport t, char *err, size_t err_bytes)
     return t == VV_NET_UCX ? vvi_net_ucx_check(err, err_bytes) : 0;
 }
 
+/* The net whose I/O thread this is, or NULL. */
+static _Thread_local const struct vv_net *io_thread_of;
+
 /* ---- other threads ---- */
 
 void vv_net_set_epoch(struct vv_net *net, uint64_t epoch)
@@ -102,7 +105,8 @@ int vvi_net_submit(struct vv_net *net, struct vvi_frame *f)
         net->woken = true;
     }
     vv_mutex_unlock(&net->lock);
-    if (wake)
+    /* The I/O thread itself looks at the inbox before it waits. */
+    if (wake && io_thread_of != net)
         net->ops->wake(net->io);
     return rc;
 }
@@ -157,6 +161,7 @@ void vv_net_stats(struct vv_net *net, struct vv_net_stats *ret_stats)
     vv_mutex_lock(&net->lock);
     ret_stats->peers = net->nr_peers;
     ret_stats->calls = net->calls.n;
+    ret_stats->direct = net->nr_direct;
     vv_mutex_unlock(&net->lock);
 }
 
@@ -263,6 +268,7 @@ static void *io_main(void *arg)
 {
     struct vv_net *net = arg;
 
+    io_thread_of = net;
     for (;;) {
         bool dirty, stopping;
         uint64_t now;
@@ -381,6 +387,8 @@ void vv_net_free(struct vv_net *net)
     /* It may have memory of calls that were given up. */
     net->ops->close(net->io);
     vv_assert(net->nr_open_calls == 0 && net->nr_reqs == 0);
+    vvi_direct_close(net, 0);
+    vv_assert(net->nr_direct == 0);
     vvi_peers_free(net);
     vv_table_fini(&net->calls);
     vv_table_fini(&net->by_serial);

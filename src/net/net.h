@@ -17,8 +17,8 @@
  *                memory. Bulk data is only ever pulled, so that nobody receives what he has no room for
  *
  * What always holds:
- *   - Bulk data is delivered whole and with the checksum (XXH3) that the sender computed, or not at all;
- *     headers and bodies have one too. A descriptor or buffer of the caller is written after the checksum
+ *   - Bulk data is delivered whole and with the checksum (XXH3) that the sender computed, or not at all, unless
+ *     the caller does without (VV_NET_NO_SUM); headers and bodies have one too. A descriptor or buffer of the caller is written after the checksum
  *     was found right, never before.
  *   - Only peers that know the job's token are listened to. Both sides prove it by a keyed hash of numbers
  *     that both chose; the token itself never travels. It keeps apart jobs and users; against somebody who
@@ -97,7 +97,7 @@ struct vv_net_events {
     /* A message; it is valid until this returns. */
     void (*message)(void *user, const struct vv_net_msg *m);
     void (*peer)(void *user, uint64_t peer, enum vv_net_change change, int err);
-    /* A peer has a newer epoch than we do. */
+    /* A peer has a newer epoch than we do. Also called by threads that wait for an answer. */
     void (*epoch)(void *user, uint64_t from, uint64_t epoch);
 };
 
@@ -158,6 +158,13 @@ void vv_net_peer_drop(struct vv_net *net, uint64_t peer);
 #define VV_NET_SLOW \
     2u /* takes as long as work at the peer does: vv_net_patience_ns does not learn from it */
 
+/* Sent and received by the thread that calls, on a connection that it has for itself meanwhile, if there is one: for short
+ * questions that may be asked twice. -ECONNRESET may be of that connection alone. Waited for with vv_net_wait, to within
+ * 10 ms, by the thread that started it. */
+#define VV_NET_DIRECT 4u
+/* No checksum is computed for bulk data: the caller has one of its own, and verifies it. */
+#define VV_NET_NO_SUM 8u
+
 /* A message. The body is copied. -ENOENT: no such peer; -EMSGSIZE; -EAGAIN: its queue is full;
  * -ENOTCONN: not connected, and a former attempt has just failed; -ENOMEM, -ESHUTDOWN. */
 int vv_net_send(struct vv_net *net, uint64_t peer, uint16_t type, const void *body,
@@ -190,7 +197,7 @@ struct vv_net_answer {
     size_t body_bytes;
     const void *data; /* where it lies, in the call's own memory or in dst; NULL after dst_fd */
     size_t data_bytes;
-    uint64_t data_sum; /* vv_hash64 of the data */
+    uint64_t data_sum; /* vv_hash64 of the data; with VV_NET_NO_SUM 0 */
 };
 
 /* Begins a request. -ENOENT, -EMSGSIZE, -EAGAIN, -ENOTCONN, -ENOMEM, -ESHUTDOWN as above. */
@@ -253,7 +260,8 @@ uint64_t vv_net_req_data_max(const struct vv_net_req *req);
 
 struct vv_net_stats {
     uint64_t peers, connected; /* of ours, and how many have a connection of ours */
-    uint64_t accepted;         /* connections that peers have to us */
+    uint64_t accepted;         /* connections that peers have to us, but for direct ones */
+    uint64_t direct;           /* of ours, for one caller at a time */
     uint64_t calls;            /* that go on */
     /* Since opening: */
     uint64_t sent, received;             /* frames */

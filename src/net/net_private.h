@@ -45,6 +45,8 @@ enum vvi_net_kind {
 #define VVI_FLAG_ANY_EPOCH 1u
 #define VVI_FLAG_REFUSED   2u /* an answer of the transport, not of the peer's program */
 #define VVI_FLAG_APART     4u /* an answer whose data comes another way */
+#define VVI_FLAG_NO_SUM \
+    8u /* data without a checksum: whoever asks verifies it, and has asked for that */
 
 struct vvi_head {
     uint8_t kind;
@@ -120,10 +122,12 @@ struct vvi_conn {
     struct vv_net *net;
     enum vvi_conn_state state;
     struct vvi_peer *peer; /* ours: to whom */
-    uint64_t from;         /* theirs: who it says it is */
-    uint64_t deadline_ns;  /* to be open by */
-    uint8_t nonce[2][16];  /* of whoever connects, and of whoever is connected to */
-    unsigned serving;      /* requests of it that nobody has answered */
+    /* For one caller at a time (direct.c), beside the one that the peer is watched by. */
+    bool direct;
+    uint64_t from;        /* theirs: who it says it is */
+    uint64_t deadline_ns; /* to be open by */
+    uint8_t nonce[2][16]; /* of whoever connects, and of whoever is connected to */
+    unsigned serving;     /* requests of it that nobody has answered */
     struct vvi_conn *next, *prev;
     void *io;    /* the backend's */
     void *apart; /* of the other way for bulk data */
@@ -185,7 +189,8 @@ struct vv_net_call {
     struct vv_net *net;
     uint64_t peer, deadline_ns, started_ns; /* immutable */
     size_t data_max;                        /* immutable */
-    bool paced;                             /* immutable */
+    bool paced, no_sum;                     /* immutable */
+    struct vvi_direct *direct;              /* of the thread that waits; NULL: by the I/O thread */
     void *dst;
     int dst_fd;
     uint64_t dst_offset;
@@ -195,14 +200,18 @@ struct vv_net_call {
     bool done, receiving, verified;
     int rc;
     struct vv_cond *waiter; /* of the thread that waits */
-    /* Written by the I/O thread before `done`, not changed afterwards. */
+    /* Written by the thread that receives the answer before `done`, not changed afterwards. */
     struct vv_net_answer answer;
+    int refused;   /* by the peer's transport: why */
+    bool unsummed; /* the data has no checksum */
     void *body;
     void *data; /* from net->pool */
     size_t data_room, data_bytes;
 };
 
 void vvi_call_unref(struct vv_net_call *call);
+/* What an answer says, its body being in call->body. */
+void vvi_call_answered(struct vv_net_call *call, const struct vvi_head *h);
 /* It has ended, unless it had already. Takes the lock. */
 void vvi_call_finish(struct vv_net *net, struct vv_net_call *call, int rc);
 /* With a reference; NULL: it goes on no more, or went out on another connection. */
@@ -213,6 +222,21 @@ void vvi_calls_fail(struct vv_net *net, uint64_t serial, uint64_t peer, int rc);
 bool vvi_call_goes_on(struct vv_net *net, uint64_t id);
 /* False: it has ended, and need not be sent. */
 bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial);
+
+/* ---- direct connections ---- */
+
+/* One that is idle, or NULL; then one is made for later calls. */
+struct vvi_direct *vvi_direct_take(struct vv_net *net, uint64_t peer);
+/* On the I/O thread: one that was to be made is, or (-1) is not. Takes the descriptor. */
+void vvi_direct_made(struct vv_net *net, uint64_t peer, int fd);
+/* Closes those that are idle, to a peer or (0) to all. */
+void vvi_direct_close(struct vv_net *net, uint64_t peer);
+/* -ECONNRESET: it is of no use any more. */
+VV_WARN_UNUSED int vvi_direct_send(struct vvi_direct *d, const struct vvi_frame *f);
+/* Until the call has ended: 0, and its connection is given back or closed. -EAGAIN: it goes on. */
+VV_WARN_UNUSED int vvi_direct_wait(struct vv_net_call *call, uint64_t until_ns);
+/* The call needs its connection no more, whatever is under way on it. */
+void vvi_direct_end(struct vv_net_call *call);
 
 /* Memory for bulk data, kept for the next. NULL: none. */
 void *vvi_pool_take(struct vv_net *net, size_t bytes, size_t *ret_room);
@@ -227,10 +251,12 @@ struct vvi_peer {
     /* Synchronization: net->lock. */
     struct vvi_addr addr;
     unsigned flags;
-    bool dirty;   /* its address is new, and the I/O thread has yet to look */
-    bool dropped; /* to be taken out by the I/O thread */
-    bool pausing; /* the last attempt failed, and the next one is not due */
-    int why;      /* how it failed */
+    bool dirty;                      /* its address is new, and the I/O thread has yet to look */
+    bool dropped;                    /* to be taken out by the I/O thread */
+    bool pausing;                    /* the last attempt failed, and the next one is not due */
+    bool open;                       /* there is a connection */
+    bool make_direct, making_direct; /* the I/O thread shall make a direct one; it does */
+    int why;                         /* how it failed */
     unsigned queued;
     struct vvi_pace pace;
     /* The I/O thread's. */
@@ -287,7 +313,9 @@ struct vv_net {
         size_t room;
     } pool[VVI_POOL_MAX];
     unsigned nr_pool;
-    uint64_t pool_out; /* bytes that were taken from it, or would have been */
+    struct vvi_direct *direct; /* those that are idle, last used first */
+    unsigned nr_direct;        /* all of them */
+    uint64_t pool_out;         /* bytes that were taken from it, or would have been */
 
     /* The I/O thread's. */
     struct vvi_conn *conns;

@@ -137,6 +137,16 @@ static void set_pausing(struct vv_net *net, struct vvi_peer *p, bool pausing, in
     vv_mutex_unlock(&net->lock);
 }
 
+/* With our connection go the direct ones. */
+static void set_open(struct vv_net *net, struct vvi_peer *p, bool open)
+{
+    vv_mutex_lock(&net->lock);
+    p->open = open;
+    vv_mutex_unlock(&net->lock);
+    if (!open)
+        vvi_direct_close(net, p->id);
+}
+
 static void make_connection(struct vv_net *net, struct vvi_peer *p)
 {
     struct vvi_addr addr;
@@ -206,6 +216,7 @@ void vvi_peer_lost(struct vv_net *net, struct vvi_peer *p, bool was_open, int er
 {
     uint64_t now = vv_now_ns(), id = p->id;
 
+    set_open(net, p, false);
     if (has_moved(net, p)) {
         p->retry_at_ns = now; /* work_on is about to look at it */
         return;
@@ -243,6 +254,7 @@ void vvi_peer_opened(struct vv_net *net, struct vvi_peer *p)
     p->probes = 0;
     p->first = NULL;
     p->last = &p->first;
+    set_open(net, p, true);
     vvi_count(net, connected, 1);
     if (net->ops->opened)
         net->ops->opened(net->io, p->conn);
@@ -305,12 +317,46 @@ void vvi_peer_submit(struct vv_net *net, struct vvi_frame *f)
         make_connection(net, p);
 }
 
-/* Ends its connection. That is our own doing, and so no news. */
+/* A direct connection, for calls to come. */
+static void make_direct(struct vv_net *net, struct vvi_peer *p)
+{
+    struct vvi_addr addr;
+    struct vvi_conn *c;
+    bool make;
+    int rc;
+
+    vv_mutex_lock(&net->lock);
+    make = p->make_direct;
+    p->make_direct = false;
+    p->making_direct = p->making_direct || make;
+    addr = p->addr;
+    vv_mutex_unlock(&net->lock);
+    if (!make)
+        return;
+    c = p->conn && p->conn->state == CONN_OPEN ? vvi_conn_new(net) : NULL;
+    if (!c) {
+        vvi_direct_made(net, p->id, -1);
+        return;
+    }
+    c->peer = p;
+    c->direct = true;
+    rc = net->ops->connect(net->io, c, &addr);
+    if (rc)
+        vvi_conn_broken(c, rc);
+}
+
+/* Ends its connections. That is our own doing, and so no news. */
 static void part(struct vv_net *net, struct vvi_peer *p)
 {
     struct vvi_conn *c = p->conn;
     uint64_t serial;
 
+    for (struct vvi_conn *d = net->conns, *next; d; d = next) {
+        next = d->next;
+        if (d->direct && d->peer == p)
+            vvi_conn_broken(d, -ECONNRESET);
+    }
+    set_open(net, p, false);
     if (!c)
         return;
     serial = c->serial;
@@ -348,6 +394,7 @@ static void work_on(struct vv_net *net, struct vvi_peer *p, uint64_t now)
         remove_peer(net, p);
         return;
     }
+    make_direct(net, p);
     if (dirty)
         part(net, p); /* it has moved; what was asked of it where it was is lost */
     if (dirty && p->retry_at_ns)

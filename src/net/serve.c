@@ -40,6 +40,7 @@ int vvi_serve(struct vvi_conn *c, const struct vvi_head *h, const void *body)
         .id = h->id,
         .data_max = h->data_bytes,
         .deadline_ns = vv_now_ns() + VV_MIN(h->data_sum, UINT64_MAX / 2),
+        .no_sum = h->flags & VVI_FLAG_NO_SUM,
     };
     if (h->body_bytes)
         memcpy(req->body, body, h->body_bytes);
@@ -85,14 +86,14 @@ uint64_t vv_net_req_data_max(const struct vv_net_req *req)
     return req->data_max;
 }
 
-/* Reads a range of a file, into `ret_all` or, if that is NULL, piece by piece into a buffer. */
+/* Reads a range of a file, into `ret_all` or, if that is NULL, piece by piece into a buffer. ret_sum: or NULL. */
 static int read_range(struct vv_net *net, const struct vv_net_reply *r, uint8_t *ret_all,
                       uint64_t *ret_sum)
 {
-    struct vv_hash_stream *hash = ret_all ? NULL : vv_hash_stream_new();
+    struct vv_hash_stream *hash = ret_all || !ret_sum ? NULL : vv_hash_stream_new();
     size_t room = 0;
     uint8_t *buf = ret_all ? ret_all : vvi_pool_take(net, READ_BYTES, &room);
-    int rc = (ret_all || hash) && buf ? 0 : -ENOMEM;
+    int rc = (ret_all || !ret_sum || hash) && buf ? 0 : -ENOMEM;
 
     for (uint64_t at = 0; rc == 0 && at < r->data_bytes;) {
         size_t want = (size_t)VV_MIN(r->data_bytes - at, ret_all ? r->data_bytes : READ_BYTES);
@@ -103,11 +104,11 @@ static int read_range(struct vv_net *net, const struct vv_net_reply *r, uint8_t 
             rc = n < 0 ? -errno : -ENODATA;
             break;
         }
-        if (!ret_all)
+        if (hash)
             vv_hash_stream_add(hash, buf, (size_t)n);
         at += (uint64_t)n;
     }
-    if (rc == 0)
+    if (rc == 0 && ret_sum)
         *ret_sum = ret_all ? vv_hash64(ret_all, r->data_bytes) : vv_hash_stream_value(hash);
     if (!ret_all)
         vvi_pool_give(net, buf, room);
@@ -115,8 +116,8 @@ static int read_range(struct vv_net *net, const struct vv_net_reply *r, uint8_t 
     return rc;
 }
 
-/* Bulk data: what a frame needs to send it, and its sum. It is read for the sum, and kept in memory while there is room:
- * sending it from there takes less than sending pages of the file, one by one. */
+/* Bulk data: what a frame needs to send it, and its sum, unless ret_sum is NULL. It is read here, and kept in memory while
+ * there is room: sending it from there takes less than sending pages of the file, one by one. */
 static int take_data(struct vv_net *net, const struct vv_net_reply *r, struct vvi_frame *data,
                      uint64_t *ret_sum)
 {
@@ -130,7 +131,8 @@ static int take_data(struct vv_net *net, const struct vv_net_reply *r, struct vv
         if (!r->data)
             return read_range(net, r, data->data, ret_sum);
         memcpy(data->data, r->data, r->data_bytes);
-        *ret_sum = vv_hash64(data->data, r->data_bytes);
+        if (ret_sum)
+            *ret_sum = vv_hash64(data->data, r->data_bytes);
         return 0;
     }
     rc = read_range(net, r, NULL, ret_sum);
@@ -183,7 +185,7 @@ int vv_net_respond(struct vv_net_req *req, const struct vv_net_reply *reply)
     int rc = too_much ? -EMSGSIZE : 0, sent;
 
     if (rc == 0 && reply->data_bytes)
-        rc = take_data(net, reply, &data, &sum);
+        rc = take_data(net, reply, &data, req->no_sum ? NULL : &sum);
     if (rc) {
         h.status = rc == -EMSGSIZE || rc == -ENODATA ? rc : -EIO;
         release_data(net, &data);
@@ -194,6 +196,7 @@ int vv_net_respond(struct vv_net_req *req, const struct vv_net_reply *reply)
         h.body_bytes = (uint32_t)reply->body_bytes;
         h.data_bytes = reply->data_bytes;
         h.data_sum = sum;
+        h.flags = req->no_sum && reply->data_bytes ? VVI_FLAG_NO_SUM : 0;
         sent = send_answer(req, &h, reply->body, &data);
         release_data(net, &data);
     }

@@ -9,6 +9,7 @@ struct vv_net_req {
     struct vv_net *net;
     uint64_t serial, id; /* the connection that it came on, and its number there */
     uint64_t data_max, deadline_ns;
+    bool no_sum; /* whoever asks verifies the data itself */
     uint8_t body[];
 };
 

@@ -157,7 +157,8 @@ static void tcp_disconnect(void *io, struct vvi_conn *c)
         k->first = f->next;
         vvi_frame_free(t->net, f);
     }
-    close(k->fd);
+    if (k->fd >= 0)
+        close(k->fd);
     free(k);
     c->io = NULL;
 }
@@ -192,6 +193,13 @@ static ssize_t send_data(struct tcp_conn *k, struct vvi_frame *f, uint64_t at)
 /* One piece of a frame: what send returns. */
 static ssize_t send_piece(struct tcp_conn *k, struct vvi_frame *f)
 {
+    if (f->done < f->head_bytes && f->data) {
+        struct iovec iov[2] = {{f->bytes + f->done, f->head_bytes - f->done},
+                               {f->data, (size_t)VV_MIN(f->data_bytes, TURN_BYTES)}};
+        struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+
+        return sendmsg(k->fd, &msg, MSG_NOSIGNAL);
+    }
     if (f->done < f->head_bytes)
         return send(k->fd, f->bytes + f->done, f->head_bytes - f->done,
                     MSG_NOSIGNAL | (f->data_bytes || f->next ? MSG_MORE : 0));
@@ -382,6 +390,18 @@ static int connected(struct tcp *t, struct tcp_conn *k)
     return vvi_conn_connected(k->c);
 }
 
+/* A direct connection of ours is open: callers use it from now on. */
+static void hand_over(struct tcp *t, struct tcp_conn *k)
+{
+    uint64_t peer = k->c->peer->id;
+    int fd = k->fd;
+
+    (void)epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    k->fd = -1;
+    vvi_conn_broken(k->c, 0);
+    vvi_direct_made(t->net, peer, fd);
+}
+
 static void serve(struct tcp *t, struct tcp_conn *k, uint32_t events)
 {
     int rc = 0;
@@ -397,6 +417,8 @@ static void serve(struct tcp *t, struct tcp_conn *k, uint32_t events)
     }
     if (rc)
         vvi_conn_broken(k->c, rc);
+    else if (k->c->direct && k->c->peer && k->c->state == CONN_OPEN)
+        hand_over(t, k);
 }
 
 static int watch_listener(struct tcp *t, bool on)

@@ -154,7 +154,7 @@ done
 refused() { expect 2 $small $2 && grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "$2: it does not say $1"; }; }
 refused "--device: 'gpu' is not host (the emulated device), cuda or auto" "--device gpu"
 refused "--edge: '12' is not a power of two from 2 to 256" "--edge 12"
-refused "--ahead: '9' is not a number from 0 to 8" "--ahead 9"
+refused "--ahead: '9' is not a whole number from 0 to 8" "--ahead 9"
 refused "--cache: '101%' is not a size, as 3G, or a share above 0% and up to 100%" "--cache 101%"
 refused "--volume: '1' is not a size from 4K to 4T" "--volume 1"
 refused "--sizes: '9K:8K' is not two sizes from 64 to 1G, the smaller one first" "--sizes 9K:8K"

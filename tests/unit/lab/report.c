@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cli/common/json.h"
 #include "t.h"
 
 static bool near(double a, double b)
@@ -194,20 +193,6 @@ static void table_names_the_command(void)
     shot_report_fini(&r);
 }
 
-static void json_escapes(void)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-
-    T_CHECK(f);
-    json_string(f, "a\"b\\c\n");
-    json_number(f, NAN);
-    fclose(f);
-    T_STREQ(text, "\"a\\\"b\\\\c\\u000a\"null");
-    free(text);
-}
-
 int main(void)
 {
     T_RUN(adds_up);
@@ -216,6 +201,5 @@ int main(void)
     T_RUN(baselines_are_expected);
     T_RUN(json_is_complete);
     T_RUN(table_names_the_command);
-    T_RUN(json_escapes);
     return t_done();
 }

@@ -17,11 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/thread.h"
 #include "cli/cached.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/lock.h"
-#include "core/thread.h"
 
 #define BATCH       1024
 #define ASKERS      16

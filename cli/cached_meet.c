@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "cli/cached.h"
-#include "core/clock.h"
-#include "core/log.h"
 
 #define SUFFIX      ".node"
 #define TOKEN_BYTES 32

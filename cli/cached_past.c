@@ -3,9 +3,9 @@
  * its whole life. Counted from start to end of a window: the sample before it, and now. */
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/lock.h"
 #include "cli/cached.h"
-#include "core/clock.h"
-#include "core/lock.h"
 
 #define STEP_NS (5 * VV_NS_PER_S)
 #define SAMPLES (60 * 60 / 5 + 1)

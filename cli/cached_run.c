@@ -25,12 +25,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "cli/cached.h"
 #include "cli/cli.h"
-#include "core/clock.h"
-#include "core/lock.h"
-#include "core/log.h"
-#include "core/thread.h"
 #include "stats/prometheus.h"
 
 #define COMMAND     "varve cached"

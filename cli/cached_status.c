@@ -2,10 +2,10 @@
 /* The figures of a daemon: for people, as JSON, and for Prometheus. One list of figures serves the last two. */
 #include <inttypes.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
 #include "cli/cached.h"
 #include "cli/common/json.h"
-#include "core/bytes.h"
-#include "core/clock.h"
 
 /* X(name, type, value, help) */
 #define FIGURES(X)                                                                                \

@@ -20,19 +20,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/config.h"
+#include "base/topo.h"
 #include "build_info.h"
 #include "ckpt/options.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "core/bytes.h"
-#include "core/config.h"
-#include "core/topo.h"
 #include "dataset/cached.h"
 #include "device/cuda/cuda.h"
 #include "net/net.h"
 #include "stats/page.h"
-#include "tier/gds.h"
+#include "store/aio/gds.h"
 
 enum status { FOUND, MISSING, WARNING, INFO };
 

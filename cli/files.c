@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "tier/ckfile.h"
+#include "store/files/ckfile.h"
 
 bool files_is_folder(const char *path)
 {

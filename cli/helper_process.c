@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve helper: the helper process of a node (tier/helper.h). Contexts that are opened with
+ * varve helper: the helper process of a node (store/aio/helper.h). Contexts that are opened with
  * helper_process = on start it themselves, in the background, where it is silent; started by hand it runs
  * until it is ended, and tells then what it did.
  */
@@ -18,13 +18,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/crew.h"
+#include "base/error.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "core/bytes.h"
-#include "core/crew.h"
-#include "core/error.h"
-#include "tier/helper.h"
+#include "store/aio/helper.h"
 
 #define COMMAND "varve helper"
 

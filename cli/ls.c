@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/util.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/files.h"
-#include "core/bytes.h"
-#include "core/util.h"
-#include "tier/ckfile.h"
-#include "tier/group.h"
-#include "tier/partner.h"
+#include "store/files/ckfile.h"
+#include "store/partner/partner.h"
+#include "store/remote/group.h"
 
 /* A line of text, as far as it does not depend on the others. */
 struct row {

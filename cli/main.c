@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "build_info.h"
 #include "cli/cli.h"
 #include "cli/common/beside.h"
-#include "core/util.h"
 
 /* argv[0] is "varve" and the name of the command. */
 static int run_lab(int argc, char **argv)

@@ -24,6 +24,9 @@
 
 #include <varve/varve.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/topo.h"
 #include "cli/cli.h"
 #include "cli/common/options.h"
 #include "cli/common/progress.h"
@@ -31,9 +34,6 @@
 #include "cli/measure/probe_device.h"
 #include "cli/measure/probe_gds.h"
 #include "cli/probe.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/topo.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 

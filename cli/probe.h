@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/config.h"
-#include "core/util.h"
+#include "base/config.h"
+#include "base/util.h"
 
 #define PROBE_COMMAND "varve probe"
 

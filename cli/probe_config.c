@@ -21,10 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/memory.h"
 #include "cli/probe.h"
-#include "core/bytes.h"
-#include "core/memory.h"
-#include "tier/os.h"
+#include "store/os.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)

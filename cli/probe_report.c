@@ -6,9 +6,9 @@
 
 #include <varve/varve.h>
 
+#include "base/bytes.h"
 #include "cli/common/json.h"
 #include "cli/probe.h"
-#include "core/bytes.h"
 
 #define SAY(row, ...) snprintf((row)->so, sizeof((row)->so), __VA_ARGS__)
 

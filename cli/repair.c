@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "cli/files.h"
-#include "tier/ckfile.h"
-#include "tier/remote.h"
+#include "store/files/ckfile.h"
+#include "store/remote/remote.h"
 
 struct file {
     char history[VV_CKFILE_HISTORY_MAX + 1], name[VV_CKFILE_NAME_MAX];

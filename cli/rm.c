@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/files.h"
-#include "core/clock.h"
-#include "tier/ckfile.h"
-#include "tier/group.h"
-#include "tier/store.h"
+#include "store/files/ckfile.h"
+#include "store/remote/group.h"
+#include "store/store.h"
 
 struct range {
     uint64_t first, last;

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/files.h"
 #include "cli/top.h"
-#include "core/clock.h"
 #include "stats/prometheus.h"
 
 struct look {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "stats/page.h"
 
 /* The pages that were asked for, by process and context. */

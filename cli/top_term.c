@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/top.h"
-#include "core/clock.h"
 
 enum view { VIEW_AUTO, VIEW_PROCESS, VIEW_LIST };
 

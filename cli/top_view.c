@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
 #include "cli/top.h"
-#include "core/bytes.h"
-#include "core/clock.h"
 
 enum { BAR_MAX = 60, ROW_MAX = 1024 };
 

@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/error.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/files.h"
 #include "cli/trace.h"
-#include "core/bytes.h"
-#include "core/error.h"
 #include "trace/export.h"
 #include "trace/text.h"
 

@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/cli.h"
 #include "cli/common/options.h"
 #include "cli/report/trace_view.h"
 #include "cli/trace.h"
-#include "core/error.h"
 
 #define COMMAND    "varve trace report"
 #define PATH_BYTES 4096

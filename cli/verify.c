@@ -9,15 +9,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/files.h"
 #include "cli/repair.h"
-#include "core/bytes.h"
-#include "tier/ckfile.h"
-#include "tier/group.h"
-#include "tier/partner.h"
+#include "store/files/ckfile.h"
+#include "store/partner/partner.h"
+#include "store/remote/group.h"
 
 struct check {
     bool json;

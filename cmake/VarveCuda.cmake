@@ -27,7 +27,7 @@ function(varve_cuda_program target source folder)
         -I${CMAKE_SOURCE_DIR}/tests -I${CMAKE_SOURCE_DIR}
         -gencode "arch=compute_90,code=[sm_90,compute_90]" -Xcompiler -Wall,-Wno-unused-function,-pthread
         -o ${program} ${source} ${ARGN} $<TARGET_FILE:varve_static> ${varve_cuda_libraries} -lm -ldl -lpthread
-        DEPENDS ${source} varve_static ${varve_device_headers} ${CMAKE_SOURCE_DIR}/src/core/pattern.h
+        DEPENDS ${source} varve_static ${varve_device_headers} ${CMAKE_SOURCE_DIR}/src/base/pattern.h
         COMMENT "Compiling ${name}.cu" VERBATIM)
     add_custom_target(${target} ALL DEPENDS ${program})
 endfunction()

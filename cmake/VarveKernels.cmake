@@ -53,7 +53,7 @@ set(varve_fatbin_c ${CMAKE_BINARY_DIR}/generated/kernels_fatbin.c)
 add_custom_command(OUTPUT ${varve_fatbin}
     COMMAND ${NVCC_PROGRAM} ${varve_nvcc_flags} -o ${varve_fatbin} ${CMAKE_SOURCE_DIR}/src/device/cuda/kernels.cu
     DEPENDS ${CMAKE_SOURCE_DIR}/src/device/cuda/kernels.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/gather.h
-    ${CMAKE_SOURCE_DIR}/src/core/pattern.h ${CMAKE_SOURCE_DIR}/src/core/xxh3.h
+    ${CMAKE_SOURCE_DIR}/src/base/pattern.h ${CMAKE_SOURCE_DIR}/src/base/xxh3.h
     ${CMAKE_SOURCE_DIR}/src/device/cuda/hash.cuh ${CMAKE_SOURCE_DIR}/src/device/cuda/hash.h
     COMMENT "Compiling kernels" VERBATIM)
 add_custom_command(OUTPUT ${varve_fatbin_c}

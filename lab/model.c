@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/topo.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/measure/probe.h"
-#include "core/bytes.h"
-#include "core/topo.h"
 #include "lab/lab.h"
 #include "policy/model.h"
 

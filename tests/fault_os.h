@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/util.h"
-#include "tier/os.h"
+#include "base/util.h"
+#include "store/os.h"
 
 enum fault_call {
     FAULT_OPENAT,

@@ -21,8 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/os.h"
 #include "t.h"
-#include "tier/os.h"
 
 enum { POWER_SECTOR = 512, POWER_NAME = 128 };
 enum power_kind { POWER_CREATE, POWER_RENAME, POWER_UNLINK };

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdarg.h>
 
+#include "base/assert.h"
 #include "cli/common/page.h"
-#include "core/assert.h"
 #include "trace/text.h"
 
 static uint64_t level(const struct json *j)

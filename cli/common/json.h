@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 enum json_style {
     JSON_COMPACT, /* {"a":1,"b":2} */

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/bytes.h"
 #include "cli/common/command.h"
-#include "core/assert.h"
-#include "core/bytes.h"
 
 #define OPTIONS_MAX 64
 #define FIRST_ID    256 /* of long names: letters are below */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 enum opt_kind {
     OPT_FLAG,  /* bool: true */

@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/thread.h"
 #include "cli/common/command.h"
 #include "cli/common/progress.h"
-#include "core/clock.h"
-#include "core/thread.h"
 
 #define WATCH_NS (50 * VV_NS_PER_MS)
 

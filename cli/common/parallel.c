@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "core/thread.h"
+#include "base/thread.h"
 
 struct work {
     void (*fn)(void *arg, size_t i);

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 enum plot_kind { PLOT_LINES, PLOT_BARS };
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/util.h"
+#include "base/clock.h"
+#include "base/util.h"
 
 #define WIDTH     30
 #define REDRAW_NS (100 * VV_NS_PER_MS)

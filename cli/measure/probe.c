@@ -15,8 +15,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/measure/probe_private.h"
-#include "core/clock.h"
 
 void probe_workers_init(struct probe_worker *w, unsigned n, void *job)
 {

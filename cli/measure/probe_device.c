@@ -17,8 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "cli/measure/probe_private.h"
-#include "core/clock.h"
 
 #define UNIT            ((size_t)2 << 20)
 #define BATCH_BYTES     ((size_t)16 << 20)

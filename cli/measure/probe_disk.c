@@ -15,9 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/measure/probe.h"
 #include "cli/measure/probe_private.h"
-#include "core/clock.h"
 
 #define ALIGN 4096
 

@@ -16,10 +16,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "cli/measure/probe_private.h"
-#include "core/clock.h"
-#include "tier/gds.h"
-#include "tier/store.h"
+#include "store/aio/gds.h"
+#include "store/store.h"
 
 #define PAGE_BYTES  ((size_t)256 << 10)
 #define BATCH_PAGES 4

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 /* Loops are cut into so many rounds, of which the fastest counts. */
 #define PROBE_ROUNDS 4

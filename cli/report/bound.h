@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 enum bound_kind {
     BOUND_PUT,     /* a call: the application waits until the bytes are taken         */

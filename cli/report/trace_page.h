@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/util.h"
 #include "cli/report/bound.h"
-#include "core/util.h"
 
 /* What a stretch of a lane was spent on. X(name, colour, title). The colours are told apart by
  * people who do not see all of them, on white and on black. */

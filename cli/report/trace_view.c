@@ -19,9 +19,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/error.h"
+#include "base/hash.h"
 #include "cli/common/page.h"
-#include "core/error.h"
-#include "core/hash.h"
 
 /* Pictures that are larger, together, are named and not shown: a report is to be sent around. */
 #define PICTURES_BYTES (UINT64_C(24) << 20)

@@ -3,8 +3,8 @@
 #ifndef VARVE_SIM_TRACE_VIEW_PRIVATE_H
 #define VARVE_SIM_TRACE_VIEW_PRIVATE_H
 
+#include "base/table.h"
 #include "cli/report/trace_view.h"
-#include "core/table.h"
 
 /* Where bytes can be, and so between what a copy runs. */
 enum place { PLACE_APP, PLACE_DEVICE, PLACE_HOST, PLACE_DISK, PLACE_REMOTE, PLACE_NR };

@@ -23,12 +23,12 @@
  * all. A cell outside of the array is an error of the run; the lookup gives 0, so the kernel goes on.
  *
  * The same source compiles as C for the emulated device, after `#define VARVE_EMULATE 1` before this
- * header; without nvcc and without that the functions are not declared. <varve/device_dual.h> tells more.
+ * header; without nvcc and without that the functions are not declared. <varve/detail/device_dual.h> tells more.
  */
 #ifndef VARVE_BLOCKS_DEVICE_H
 #define VARVE_BLOCKS_DEVICE_H
 
-#include <varve/device_dual.h>
+#include <varve/detail/device_dual.h>
 
 /* What a kernel is given, by value, for one round. Only `items` is for the kernel itself. */
 struct varve_blocks_view {

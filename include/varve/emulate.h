@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels on the emulated device, in their place on the stream: for programs whose kernels compile as
- * C as well (<varve/device_dual.h>), so that they run and can be tested where there is no GPU.
+ * C as well (<varve/detail/device_dual.h>), so that they run and can be tested where there is no GPU.
  *
  * What a function of the library asks an application to launch on a stream, as varve_blocks_run does,
  * begins there when all that was put on the stream before has ended. varve_emulate is the launch:

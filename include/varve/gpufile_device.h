@@ -43,7 +43,7 @@
 #ifndef VARVE_GPUFILE_DEVICE_H
 #define VARVE_GPUFILE_DEVICE_H
 
-#include <varve/gpufile_request.h>
+#include <varve/detail/gpufile_request.h>
 
 /* Which threads open a file together. */
 enum varve_gscope { VARVE_GBLOCK, VARVE_GWARP };

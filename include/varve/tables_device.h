@@ -22,12 +22,12 @@
  * on. With flat tables t.at is a plain pointer to t.bytes bytes, aligned to 256.
  *
  * The same source compiles as C for the emulated device, after `#define VARVE_EMULATE 1` before this
- * header; without nvcc and without that the functions are not declared. <varve/device_dual.h> tells more.
+ * header; without nvcc and without that the functions are not declared. <varve/detail/device_dual.h> tells more.
  */
 #ifndef VARVE_TABLES_DEVICE_H
 #define VARVE_TABLES_DEVICE_H
 
-#include <varve/device_dual.h>
+#include <varve/detail/device_dual.h>
 
 enum { VARVE_TABLES_CHUNK_SHIFT = 16 };
 

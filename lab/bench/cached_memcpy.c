@@ -16,7 +16,7 @@
 
 #include <varve/ckpt.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 #define ROUNDS 5
 

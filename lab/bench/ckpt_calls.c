@@ -21,7 +21,7 @@
 
 #include <varve/ckpt.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 enum { REGIONS = 50000, KEPT = 5, ROUNDS = 5, AT_ONCE = 256 };
 

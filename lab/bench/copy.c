@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies in host memory as the engine makes them (core/copy.h) against memcpy: every size from 4 KiB
+ * Copies in host memory as the engine makes them (base/copy.h) against memcpy: every size from 4 KiB
  * to 1 GiB, by 1 thread to as many as there are. Printed is the ratio of speeds: 1.5 is half as fast
  * again as one memcpy of the same bytes.
  *
@@ -19,13 +19,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/copy_kernels.h"
+#include "base/topo.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/copy.h"
-#include "core/copy_kernels.h"
-#include "core/topo.h"
 
 enum { ROUNDS_MAX = 101, THREADS_MAX = 64 };
 #define ROUND_NS UINT64_C(3000000)

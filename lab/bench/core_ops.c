@@ -22,9 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/common/json.h"
-#include "core/clock.h"
-#include "engine/core.h"
+#include "engine/core/core.h"
 
 enum {
     PAGE = 256 << 10,

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/common/json.h"
-#include "core/clock.h"
 #include "dataset/owner.h"
 
 #define FILES  64

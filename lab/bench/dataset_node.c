@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/common/json.h"
-#include "core/clock.h"
 #include "dataset/node.h"
 
 #define FILES  32

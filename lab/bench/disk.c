@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/util.h"
 #include "cli/common/options.h"
-#include "core/clock.h"
-#include "core/util.h"
-#include "tier/store.h"
+#include "store/store.h"
 
 #define ROUNDS_MAX 32
 

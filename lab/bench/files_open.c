@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/hash.h"
 #include "cli/common/options.h"
-#include "core/clock.h"
-#include "core/hash.h"
-#include "tier/ckfile.h"
-#include "tier/store.h"
+#include "store/files/ckfile.h"
+#include "store/store.h"
 
 static void die(const char *what)
 {

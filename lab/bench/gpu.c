@@ -23,11 +23,11 @@
 
 #include <varve/ckpt.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
 #include "ckpt/hooks.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/config.h"
-#include "core/log.h"
 #include "device/device.h"
 
 #define SEED    7

@@ -24,7 +24,7 @@
 #include <varve/gpufile.h>
 #include <varve/gpufile_device.h>
 
-#include "core/pattern.h"
+#include "base/pattern.h"
 
 extern "C" {
 #include "gpufile/hooks.h"

@@ -31,12 +31,12 @@
 
 #include <varve/vector.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/crew.h"
+#include "base/topo.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/crew.h"
-#include "core/topo.h"
 
 enum { THREADS_MAX = 256, ROUNDS_MAX = 101, SWEEPS_MAX = 1000, EVERY = 4, KEEP = 12 };
 

@@ -25,9 +25,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "core/clock.h"
 #include "net/net.h"
 
 #define TOKEN      "bench_net has no secrets"

@@ -17,8 +17,8 @@
 
 #include <varve/ckpt.h>
 
-#include "core/bytes.h"
-#include "core/clock.h"
+#include "base/bytes.h"
+#include "base/clock.h"
 
 static void check(struct varve_ctx *ctx, int rc, const char *what)
 {

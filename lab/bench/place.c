@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "cli/common/json.h"
-#include "core/clock.h"
 #include "policy/place.h"
 
 #define LOOKUPS 20000

@@ -36,10 +36,10 @@
 
 #include <varve/ckpt.h>
 
+#include "base/clock.h"
+#include "base/util.h"
 #include "cli/common/json.h"
-#include "core/clock.h"
-#include "core/util.h"
-#include "tier/aio.h"
+#include "store/aio/aio.h"
 
 enum { MAX_ROUNDS = 256, FILES = 8, BLOCK_BYTES = 1 << 20, BLOCKS_UNDER_WAY = 8, CACHED = 4 };
 #define BAR_BLOCKED 5.0

@@ -17,7 +17,7 @@
 
 #include <varve/ckpt.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 static void check(int rc, const char *what)
 {

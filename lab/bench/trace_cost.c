@@ -9,8 +9,8 @@
 
 #include <varve/trace.h>
 
+#include "base/clock.h"
 #include "cli/common/json.h"
-#include "core/clock.h"
 #include "trace/file.h"
 #include "trace/trace.h"
 #include "trace/write.h"

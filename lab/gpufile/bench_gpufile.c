@@ -23,12 +23,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/config.h"
 #include "ckpt/face.h"
 #include "cli/common/command.h"
 #include "cli/common/options.h"
 #include "cli/common/output.h"
-#include "core/bytes.h"
-#include "core/config.h"
 #include "lab/gpufile/bench_gpufile.h"
 #include "lab/gpufile/gf_kernels.h"
 #include "lab/lab.h"

@@ -11,8 +11,8 @@
 
 #include <varve/gpufile.h>
 
+#include "base/util.h"
 #include "cli/common/progress.h"
-#include "core/util.h"
 #include "device/device.h"
 #include "lab/gpufile/gf_apps.h"
 #include "lab/gpufile/gf_launch.h"

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "cli/common/page.h"
 #include "cli/common/plot.h"
-#include "core/bytes.h"
 #include "lab/gpufile/bench_gpufile.h"
 
 enum { SERIES_MAX = 24, GROUPS_MAX = 24, FIELDS = 10 };

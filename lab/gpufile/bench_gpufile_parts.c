@@ -11,7 +11,7 @@
 
 #include <varve/gpufile_device.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "lab/gpufile/bench_gpufile.h"
 #include "lab/gpufile/gf_kernels.h"
 

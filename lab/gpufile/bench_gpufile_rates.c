@@ -35,7 +35,7 @@
 
 #include "lab/gpufile/bench_gpufile.h"
 #include "lab/gpufile/gf_kernels.h"
-#include "tier/aio.h"
+#include "store/aio/aio.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)

@@ -17,8 +17,8 @@
 
 #include <varve/gpufile_device.h>
 
-#include "core/clock.h"
-#include "core/thread.h"
+#include "base/clock.h"
+#include "base/thread.h"
 #include "gpufile/hooks.h"
 #include "lab/gpufile/bench_gpufile.h"
 #include "lab/gpufile/gf_kernels.h"

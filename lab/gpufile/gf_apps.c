@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/thread.h"
+#include "base/thread.h"
 #include "lab/gpufile/gf_kernels.h"
 
 #define MIB (1024.0 * 1024.0)

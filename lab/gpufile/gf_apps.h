@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "lab/gpufile/gf_launch.h"
 
 enum gf_app_id {

@@ -12,7 +12,7 @@
 
 #include <varve/gpufile_device.h>
 
-#include "core/pattern.h"
+#include "base/pattern.h"
 
 enum { GF_FILES = 3, GF_TILE = 32, GF_HIDDEN = 16, GF_DEGREE = 8, GF_NW_TILE = 64 };
 

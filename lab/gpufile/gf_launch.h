@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "device/device.h"
 
 struct gf_args;

@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "cli/common/beside.h"
 #include "cli/common/command.h"
-#include "core/util.h"
 #include "lab/lab.h"
 #include "lab/ooc/ooc_command.h"
 

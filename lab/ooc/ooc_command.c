@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/config.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/config.h"
 #include "lab/ooc/ooc_command.h"
 #include "lab/ooc/ooc_page.h"
 

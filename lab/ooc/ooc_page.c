@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/common/page.h"
 #include "cli/common/plot.h"
-#include "core/bytes.h"
 
 /* ---- figures of a way ---- */
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "device/device.h"
 #include "lab/ooc/ooc_survey.h"
 

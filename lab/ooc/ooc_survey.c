@@ -21,9 +21,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "ckpt/face.h"
 #include "cli/common/parallel.h"
-#include "core/clock.h"
 #include "device/device.h"
 #include "lab/ooc/ooc.h"
 #include "lab/ooc/ooc_survey.h"

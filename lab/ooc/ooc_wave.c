@@ -20,9 +20,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "ckpt/face.h"
 #include "cli/common/parallel.h"
-#include "core/clock.h"
 #include "lab/ooc/ooc.h"
 #include "ooc/hooks.h"
 

@@ -19,13 +19,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
 #include "cli/common/progress.h"
-#include "core/bytes.h"
 #include "lab/lab.h"
 #include "lab/outofcore/bench_outofcore.h"
 

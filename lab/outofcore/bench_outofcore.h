@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "policy/model.h"
 
 enum { OOC_RATIOS_MAX = 32, OOC_PATH_BYTES = 512 };

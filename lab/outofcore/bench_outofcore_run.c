@@ -26,10 +26,10 @@
 
 #include <varve/vector.h>
 
+#include "base/clock.h"
+#include "base/pattern.h"
+#include "base/thread.h"
 #include "cli/measure/probe.h"
-#include "core/clock.h"
-#include "core/pattern.h"
-#include "core/thread.h"
 
 enum { START_RECORDS = 4, START_STEPS = 9 };
 

@@ -27,15 +27,15 @@
 
 #include <varve/varve.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/config.h"
 #include "build_info.h"
 #include "cli/common/beside.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/common/progress.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/config.h"
 #include "lab/lab.h"
 
 #define SHORT_CKPTS   60

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "lab/shot/shot.h"
 
 #define PAPER_COMMAND "varve bench paper"

@@ -13,11 +13,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/topo.h"
 #include "build_info.h"
 #include "cli/common/beside.h"
-#include "core/bytes.h"
-#include "core/hash.h"
-#include "core/topo.h"
 #include "lab/paper/bench_paper.h"
 
 #define DOCTOR_LIMIT_S 60

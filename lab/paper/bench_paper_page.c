@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/common/output.h"
 #include "cli/common/page.h"
 #include "cli/common/plot.h"
-#include "core/bytes.h"
 #include "lab/paper/bench_paper.h"
 
 /* One row of a figure's table: a series at a point. */

@@ -27,9 +27,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "lab/paper/bench_paper.h"
 
 #define OUTPUT_MAX (256u << 20) /* no run prints that much */

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/common/output.h"
-#include "core/util.h"
 #include "lab/lab.h"
 #include "policy/place.h"
 

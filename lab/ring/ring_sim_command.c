@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/topo.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/common/plot.h"
-#include "core/topo.h"
 #include "lab/lab.h"
 #include "lab/ring/ring_sim.h"
 

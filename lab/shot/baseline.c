@@ -20,8 +20,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
-#include "core/memory.h"
+#include "base/bytes.h"
+#include "base/memory.h"
 #include "lab/shot/probe_baseline.h"
 #include "lab/shot/shot_engine.h"
 

@@ -43,7 +43,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "device/cuda/managed.h"
 #include "lab/shot/managed.h"
 #include "lab/shot/shot_engine.h"

@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "ckpt/hooks.h"
 #include "cli/measure/probe_device.h"
-#include "core/clock.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "lab/shot/bench_shot.h"

@@ -30,10 +30,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/common/command.h"
 #include "cli/common/output.h"
 #include "cli/measure/probe.h"
-#include "core/clock.h"
 #include "lab/lab.h"
 #include "lab/shot/bench_shot.h"
 #include "lab/shot/shot_csv.h"

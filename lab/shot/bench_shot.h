@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#include "engine/core.h"
+#include "engine/core/core.h"
 #include "lab/shot/report.h"
 #include "lab/shot/shot_run.h"
 

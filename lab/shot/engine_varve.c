@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "lab/shot/shot_engine.h"
 
 struct varve_engine {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "device/cuda/managed.h"
 
 #define DEFAULT_STEP_BYTES (UINT64_C(16) << 20)

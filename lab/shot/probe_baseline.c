@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 #define ROUNDS 4
 #define PAGE   ((size_t)4096)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "device/device.h"
 
 /* Copies of `bytes` between device and pinned host memory, one at a time and waited for, for

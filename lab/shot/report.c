@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "cli/common/json.h"
-#include "core/bytes.h"
 #include "policy/model.h"
 
 int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,

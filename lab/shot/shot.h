@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/util.h"
 #include "cli/common/json.h"
 #include "cli/report/bound.h"
-#include "core/util.h"
 
 enum shot_order { SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR, SHOT_ORDER_BINOMIAL };
 enum shot_hints { SHOT_HINTS_NONE, SHOT_HINTS_ONE, SHOT_HINTS_ALL };

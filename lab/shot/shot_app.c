@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/pattern.h"
+#include "base/clock.h"
+#include "base/pattern.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 

@@ -37,7 +37,7 @@ void shot_app_fini(struct shot_app *app);
 
 /* Each returns when it is done. */
 
-/* The contents of a version: core/pattern.h. */
+/* The contents of a version: base/pattern.h. */
 VV_WARN_UNUSED int shot_app_fill(struct shot_app *app, size_t bytes, uint64_t seed,
                                  uint64_t version);
 /* How many of the bytes are not the version's. */

@@ -16,9 +16,9 @@
 
 #include <varve/varve.h>
 
+#include "base/bytes.h"
+#include "base/config.h"
 #include "cli/common/json.h"
-#include "core/bytes.h"
-#include "core/config.h"
 #include "lab/shot/shot.h"
 
 #define MAX_CKPTS UINT32_C(100000000)

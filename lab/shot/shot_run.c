@@ -16,7 +16,7 @@
 
 #include <varve/trace.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 struct state {
     const struct shot_run *run;

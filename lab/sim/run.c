@@ -25,7 +25,7 @@
 #include <string.h>
 #include <varve/varve.h>
 
-#include "engine/core.h"
+#include "engine/core/core.h"
 
 enum link { LINK_D2D, LINK_D2H, LINK_H2D, LINK_DISK, LINK_COUNT };
 

@@ -24,15 +24,15 @@
 
 #include <varve/varve.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/thread.h"
+#include "base/topo.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "cli/common/output.h"
 #include "cli/common/progress.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/config.h"
-#include "core/thread.h"
-#include "core/topo.h"
 #include "lab/lab.h"
 #include "lab/sim/run.h"
 

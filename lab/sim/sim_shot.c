@@ -5,9 +5,9 @@
 
 #include <varve/varve.h>
 
+#include "base/util.h"
 #include "cli/common/command.h"
 #include "cli/common/output.h"
-#include "core/util.h"
 #include "lab/lab.h"
 #include "lab/shot/shot_csv.h"
 #include "lab/sim/run.h"

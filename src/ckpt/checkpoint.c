@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
 #include "ckpt/face.h"
-#include "core/clock.h"
-#include "core/error.h"
 
 /* The pieces of one request, on the stack unless there are many. Empty regions have none. */
 struct pieces {

@@ -11,13 +11,13 @@
 #include <varve/transport.h>
 #include <varve/varve.h>
 
-#include "core/idmap.h"
-#include "core/lock.h"
-#include "engine/runtime.h"
-#include "tier/budget.h"
-#include "tier/layers.h"
-#include "tier/partner.h"
-#include "tier/remote.h"
+#include "base/idmap.h"
+#include "base/lock.h"
+#include "engine/runtime/runtime.h"
+#include "store/budget.h"
+#include "store/partner/partner.h"
+#include "store/remote/remote.h"
+#include "store/spill/layers.h"
 #include "trace/trace.h"
 
 enum { VVI_PIECES_INLINE = 8, VVI_NAME_MAX = 200 };

@@ -24,13 +24,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/crew.h"
+#include "base/error.h"
+#include "base/pid.h"
 #include "ckpt/ckpt_private.h"
 #include "ckpt/hooks.h"
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/crew.h"
-#include "core/error.h"
-#include "core/pid.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "trace/trace.h"

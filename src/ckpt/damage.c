@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/error.h"
 
 #define POLL_NS ((int64_t)1000000000)
 

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
 #include "ckpt/face.h"
-#include "core/error.h"
 
 static _Thread_local struct varve_error thread_error;
 

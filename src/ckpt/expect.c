@@ -16,8 +16,8 @@
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "ckpt/ckpt_private.h"
-#include "core/clock.h"
 #include "policy/model.h"
 
 uint64_t vvi_call_ended(struct varve_ctx *ctx, enum vvi_call_kind kind, uint64_t start_ns)

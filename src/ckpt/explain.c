@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/bytes.h"
-#include "core/error.h"
 
 /* The texts have 255 characters: a long path must not push out what to do about it. */
 enum { PATH_SHOWN = 80 };

@@ -6,7 +6,7 @@
 #ifndef VV_CKPT_FACE_H
 #define VV_CKPT_FACE_H
 
-#include "core/util.h"
+#include "base/util.h"
 #include "device/device.h"
 
 struct varve_ctx;

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/clock.h"
-#include "core/error.h"
 #include "device/cuda/cuda.h"
 
 int varve_history_opts_init(struct varve_history_opts *opts, size_t opts_size)

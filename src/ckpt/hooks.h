@@ -8,7 +8,7 @@
 
 #include "ckpt/face.h"
 #include "device/device.h"
-#include "tier/store.h"
+#include "store/store.h"
 
 struct varve_ctx;
 

@@ -5,8 +5,8 @@
  */
 #include <errno.h>
 
+#include "base/clock.h"
 #include "ckpt/ckpt_private.h"
-#include "core/clock.h"
 
 /* Brackets a question; on success the caller has a reference on ret_info->user and has to
  * call ask_end. */

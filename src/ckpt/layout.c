@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "ckpt/ckpt_private.h"
-#include "core/assert.h"
 
 struct layout {
     _Atomic uint32_t refs;

@@ -15,10 +15,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/error.h"
 
 enum { REGION = 0 };
 

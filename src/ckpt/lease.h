@@ -13,7 +13,7 @@
 
 #include <varve/ckpt.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 struct vv_engine_lend;
 

@@ -13,10 +13,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/error.h"
 
 struct vvi_loan {
     struct vvi_loan *next;

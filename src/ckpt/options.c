@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "ckpt/ckpt_private.h"
 #include "ckpt/options.h"
-#include "core/config.h"
 
 _Static_assert((int)VARVE_DEVICE_NONE == (int)VV_CONFIG_DEVICE_NONE &&
                    (int)VARVE_DEVICE_HOST == (int)VV_CONFIG_DEVICE_HOST,

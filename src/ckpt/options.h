@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 /* What varve_open would answer to the settings of the environment, and why: 0, -EINVAL or -ENOTSUP.
  * Nothing is opened, created or looked for. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Partner copies: what a context and a history do with them (tier/partner.h), and the transport that
+ * Partner copies: what a context and a history do with them (store/partner/partner.h), and the transport that
  * the program gives (varve/transport.h).
  *
  * Collective calls are made whatever has failed in this process before: the others are waiting. A
@@ -14,9 +14,9 @@
 
 #include <varve/transport.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/clock.h"
-#include "core/error.h"
 
 _Static_assert(sizeof(struct varve_part) == sizeof(struct vv_wire_part) &&
                    offsetof(struct varve_part, bytes) == offsetof(struct vv_wire_part, bytes),

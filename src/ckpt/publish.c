@@ -19,12 +19,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/crew.h"
+#include "base/hash.h"
+#include "base/thread.h"
 #include "ckpt/ckpt_private.h"
-#include "core/clock.h"
-#include "core/config.h"
-#include "core/crew.h"
-#include "core/hash.h"
-#include "core/thread.h"
 #include "stats/page.h"
 #include "stats/prometheus.h"
 #include "stats/text.h"

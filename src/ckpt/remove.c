@@ -6,10 +6,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/error.h"
-#include "tier/purge.h"
-#include "tier/remote.h"
+#include "store/files/purge.h"
+#include "store/remote/remote.h"
 
 enum { FOLDERS = 2 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Level cached: where versions go that memory does not hold. Given one folder, local or remote, it is a
- * spill file there; given both, they are two layers (tier/layers.h), of which the first has the limit
+ * spill file there; given both, they are two layers (store/spill/layers.h), of which the first has the limit
  * `local_cache`.
  *
  * The layers ask for the restore order, which the engine knows: hints, declared orders and what the

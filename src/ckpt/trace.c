@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/crew.h"
+#include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "core/crew.h"
-#include "core/error.h"
 #include "device/device.h"
 #include "trace/write.h"
 

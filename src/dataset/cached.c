@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "dataset/cached_table.h"
 
 #define CAPACITY_MIN   (UINT64_C(1) << 20)

@@ -3,7 +3,7 @@
 #ifndef VV_DATASET_CACHED_H
 #define VV_DATASET_CACHED_H
 
-#include "core/settings.h"
+#include "base/settings.h"
 #include "dataset/node.h"
 
 /* Files above this share of the capacity take no room from others, but for copies. */

@@ -2,7 +2,7 @@
 /*
  * The settings of the daemon, once: keys of its file, VARVE_CACHED_* variables, flags, help texts,
  * docs/cached-config.md and man/varve-cached.conf.5 are all made from this list. The columns are those of
- * core/config_table.h.
+ * base/config_table.h.
  */
 #ifndef VV_DATASET_CACHED_TABLE_H
 #define VV_DATASET_CACHED_TABLE_H

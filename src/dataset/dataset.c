@@ -30,9 +30,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/log.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "dataset/dataset_private.h"
 #include "dataset/ours.h"
 #include "policy/next.h"

@@ -17,10 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
+#include "dataset/client_index.h"
 #include "dataset/door_wire.h"
-#include "dataset/index.h"
-#include "tier/os.h"
+#include "store/os.h"
 
 /* What tells one state of a file from another. With the path it is the whole identity of bytes. */
 struct vv_dataset_gen {

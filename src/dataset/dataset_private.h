@@ -4,9 +4,9 @@
 
 #include <stdatomic.h>
 
-#include "core/hash.h"
-#include "core/lock.h"
-#include "core/table.h"
+#include "base/hash.h"
+#include "base/lock.h"
+#include "base/table.h"
 #include "dataset/dataset.h"
 #include "dataset/index_private.h"
 

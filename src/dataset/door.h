@@ -21,10 +21,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "core/util.h"
+#include "base/util.h"
+#include "dataset/client_index.h"
 #include "dataset/dataset.h"
 #include "dataset/door_wire.h"
-#include "dataset/index.h"
 
 struct vv_door_ask {
     /* Absolute; no empty or "." components, no slash at the end. It may have "..", and lead through

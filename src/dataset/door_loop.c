@@ -25,9 +25,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/log.h"
-#include "core/thread.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "dataset/door_private.h"
 
 #define EVENTS  64

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "core/lock.h"
+#include "base/lock.h"
 #include "dataset/door.h"
 
 struct vvi_door_loop;

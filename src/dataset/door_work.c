@@ -11,8 +11,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "core/log.h"
-#include "core/thread.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "dataset/door_private.h"
 
 void vv_door_stat_of(const struct stat *st, struct vv_door_stat *ret_stat)

@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
-#include "core/bytes.h"
-#include "core/clock.h"
-#include "core/log.h"
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "dataset/dataset_private.h"
 
 #define TELL_FULL_NS (600 * VV_NS_PER_S)

@@ -18,13 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/hash.h"
-#include "core/lock.h"
-#include "core/log.h"
-#include "core/thread.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
 
 enum { KEEP_ALL = 64, KEEP_NEXT = 4 };
 

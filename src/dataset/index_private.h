@@ -2,7 +2,7 @@
 #ifndef VV_DATASET_INDEX_PRIVATE_H
 #define VV_DATASET_INDEX_PRIVATE_H
 
-#include "dataset/index.h"
+#include "dataset/client_index.h"
 
 struct vvi_entry;
 

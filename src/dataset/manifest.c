@@ -21,9 +21,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/log.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "dataset/dataset_private.h"
 #include "dataset/ours.h"
 

@@ -26,9 +26,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "dataset/member_private.h"
 
 enum { PIGGYBACK_MAX = 24, ALL_AT_ONCE = 64, SOME_AT_ONCE = 16, PASS_ON = 4 };

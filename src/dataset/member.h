@@ -37,7 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 #define VV_MEMBER_NAME_MAX 63u
 #define VV_MEMBER_ADDR_MAX 127u

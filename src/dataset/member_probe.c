@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "dataset/member_private.h"
 
 enum { PIGGYBACK_MAX = 16, MORE_MAX = 48 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 #include "dataset/member_private.h"
 
 enum { WIRE_VERSION = 1, RECORD_BYTES = 28 };

@@ -24,10 +24,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
-#include "core/log.h"
-#include "core/thread.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "dataset/node_private.h"
 
 #define PATIENCE_NS (4 * VV_NS_PER_S)

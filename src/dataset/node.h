@@ -20,7 +20,7 @@
 #include "dataset/door.h"
 #include "dataset/member.h"
 #include "dataset/owner.h"
-#include "dataset/shared.h"
+#include "dataset/shared_fs.h"
 #include "net/net.h"
 #include "policy/place.h"
 

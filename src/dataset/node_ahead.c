@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/log.h"
-#include "core/thread.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "dataset/node_private.h"
 
 #define FULL_WAIT_NS (200 * VV_NS_PER_MS)

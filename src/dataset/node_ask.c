@@ -18,9 +18,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
-#include "core/log.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "dataset/node_private.h"
 
 #define SLICE_NS (20 * VV_NS_PER_MS)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "dataset/node_private.h"
 
 #define TRY_NS (24 * 3600 * VV_NS_PER_S) /* as long as it takes */

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "dataset/node_private.h"
 
 #define PAUSE_NS    (5 * VV_NS_PER_MS)

@@ -26,8 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "dataset/node_private.h"
 
 #define LOAD_NS       (10 * VV_NS_PER_S) /* how long a node's word of what it keeps counts */

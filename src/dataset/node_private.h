@@ -4,8 +4,8 @@
 
 #include <stdatomic.h>
 
-#include "core/heap.h"
-#include "core/lock.h"
+#include "base/heap.h"
+#include "base/lock.h"
 #include "dataset/gossip.h"
 #include "dataset/node.h"
 #include "dataset/paths.h"

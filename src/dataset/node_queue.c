@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/thread.h"
+#include "base/assert.h"
+#include "base/thread.h"
 #include "dataset/node_private.h"
 
 #define FAST_MIN     4

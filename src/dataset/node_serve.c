@@ -17,8 +17,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "dataset/node_private.h"
 
 #define RETRY_NS     (5 * VV_NS_PER_MS)

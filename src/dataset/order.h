@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 /* The numbers 0 to nr - 1 in the order of torch.randperm(nr, generator = torch.Generator() with
  * manual_seed(seed)) on the CPU: what PyTorch's DistributedSampler shuffles by, with the seed plus the number

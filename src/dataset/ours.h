@@ -13,7 +13,7 @@
 
 #include <stddef.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 /* Every folder on the way to `path`, and behind links on it: it belongs to somebody trusted, and others cannot write
  * to it, or only with the sticky bit, which keeps them from replacing what is not theirs. A group may write if it is

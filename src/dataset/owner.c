@@ -35,9 +35,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/lock.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/lock.h"
 #include "dataset/paths.h"
 
 #define READ_BYTES ((size_t)1 << 20)

@@ -10,9 +10,9 @@
 #ifndef VV_DATASET_OWNER_H
 #define VV_DATASET_OWNER_H
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "dataset/dataset.h"
-#include "dataset/shared.h"
+#include "dataset/shared_fs.h"
 
 struct vv_owner_opts {
     struct vv_dataset *cache;

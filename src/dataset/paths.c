@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 
 void *vvi_paths_find(const struct vvi_paths *t, const char *path)
 {

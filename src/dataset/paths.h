@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/table.h"
-#include "core/util.h"
+#include "base/table.h"
+#include "base/util.h"
 
 struct vvi_path {
     VV_TABLE_ITEM(hash);

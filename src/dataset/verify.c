@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "dataset/dataset_private.h"
 #include "dataset/ours.h"
 

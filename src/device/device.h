@@ -24,8 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/copy.h"
-#include "core/util.h"
+#include "base/copy.h"
+#include "base/util.h"
 
 enum vv_mem_kind {
     VV_MEM_HOST,

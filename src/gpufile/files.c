@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "gpufile/gpufile_private.h"
 
 struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id)

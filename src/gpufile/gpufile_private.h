@@ -11,10 +11,10 @@
 #include <varve/gpufile.h>
 #include <varve/gpufile_device.h>
 
-#include "core/lock.h"
+#include "base/lock.h"
 #include "device/device.h"
-#include "tier/aio.h"
-#include "tier/os.h"
+#include "store/aio/aio.h"
+#include "store/os.h"
 
 enum {
     VVI_GPUFILE_SERVERS_MAX = 64,

@@ -8,7 +8,7 @@
 
 #include <varve/gpufile.h>
 
-#include "tier/os.h"
+#include "store/os.h"
 
 /* The system calls of file systems opened from now on; NULL: the real ones. One thread. */
 void vv_gpufile_set_os(const struct vv_os *os);

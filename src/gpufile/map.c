@@ -11,8 +11,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "core/error.h"
-#include "core/thread.h"
+#include "base/error.h"
+#include "base/thread.h"
 #include "gpufile/gpufile_private.h"
 
 #ifndef MAP_POPULATE

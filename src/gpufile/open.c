@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening and closing a GPU file system: options, and the memory that kernels and servers share
- * (varve/gpufile_layout.h says what is in it).
+ * (varve/detail/gpufile_layout.h says what is in it).
  *
  * What stays true: device memory is written from here only while no kernel uses the file system, at
  * opening and in varve_gpufs_drop; everything that changes under running kernels is in host memory.
@@ -15,9 +15,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/memory.h"
 #include "ckpt/face.h"
-#include "core/error.h"
-#include "core/memory.h"
 #include "gpufile/gpufile_private.h"
 #include "gpufile/hooks.h"
 

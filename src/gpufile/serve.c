@@ -29,9 +29,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/thread.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
 #include "gpufile/gpufile_private.h"
 #include "gpufile/hooks.h"
 

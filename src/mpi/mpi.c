@@ -101,7 +101,7 @@ static void group_close(struct vv_group *g)
 }
 
 /* Processes vote by splitting the communicator: one that cannot take part leaves itself out, which it
- * can even without this library (compat/veloc/init_mpi.c), and all others see that it did. */
+ * can even without this library (veloc/init_mpi.c), and all others see that it did. */
 static int group_open(const void *comm, struct vv_group **ret_group)
 {
     int ready = 0, over = 0, rank = 0, size = 0;

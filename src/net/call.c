@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "net/net_private.h"
 
 #define POOL_UNIT     (UINT64_C(64) << 10)

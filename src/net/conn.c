@@ -22,9 +22,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/log.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "net/mac.h"
 #include "net/serve.h"
 

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/hash.h"
+#include "base/assert.h"
+#include "base/hash.h"
 #include "net/net_private.h"
 
 #define WIRE_VERSION 1

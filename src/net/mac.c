@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "core/assert.h"
-#include "core/util.h"
+#include "base/assert.h"
+#include "base/util.h"
 
 enum { BLOCK = 64, MSG_MAX = 512 };
 

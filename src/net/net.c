@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/thread.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/thread.h"
 #include "net/net_private.h"
 
 #define GOODBYE_NS (300 * VV_NS_PER_MS)

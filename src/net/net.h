@@ -50,7 +50,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 #define VV_NET_ADDR_MAX  127u                /* "host:port", "[fe80::1]:port" */
 #define VV_NET_BODY_MAX  (256u << 10)        /* bytes, of any message */

@@ -16,8 +16,8 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#include "core/lock.h"
-#include "core/table.h"
+#include "base/lock.h"
+#include "base/table.h"
 #include "net/net.h"
 #include "net/pace.h"
 

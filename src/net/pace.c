@@ -7,8 +7,8 @@
  */
 #include "net/pace.h"
 
-#include "core/clock.h"
-#include "core/util.h"
+#include "base/clock.h"
+#include "base/util.h"
 
 enum { SMALL_BYTES = 64 << 10, MISSED_MAX = 6 };
 

@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
+#include "base/assert.h"
+#include "base/clock.h"
 #include "net/net_private.h"
 
 #define PROBES        6

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "net/serve.h"
 
 #define READ_BYTES (UINT64_C(256) << 10)

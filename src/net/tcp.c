@@ -26,8 +26,8 @@
 #include <sys/sendfile.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
+#include "base/assert.h"
+#include "base/clock.h"
 #include "net/net_private.h"
 #include "net/ucx.h"
 

@@ -31,8 +31,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
+#include "base/assert.h"
+#include "base/clock.h"
 #include "net/ucx_api.h"
 
 enum { AM_ID = 7, PROGRESS_MAX = 256, KEY = 16, EARLY_MAX = 256, SETTLE_MS = 300 };

@@ -10,7 +10,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 #define VVI_UCX_FUNCTIONS(X)          \
     X(ucp_get_version)                \

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/assert.h"
+#include "base/error.h"
 #include "ckpt/face.h"
-#include "core/assert.h"
-#include "core/error.h"
 #include "ooc/ooc_private.h"
 
 /* ---- options and layout ---- */

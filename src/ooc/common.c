@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "ckpt/face.h"
-#include "core/error.h"
 #include "ooc/ooc_private.h"
 
 enum { OPTS_MAX = 4096 }; /* more is no structure of options, but whatever was in that memory */

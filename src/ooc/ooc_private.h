@@ -10,9 +10,9 @@
 #include <varve/blocks.h>
 #include <varve/blocks_device.h>
 
-#include "core/assert.h"
-#include "core/lock.h"
-#include "core/util.h"
+#include "base/assert.h"
+#include "base/lock.h"
+#include "base/util.h"
 #include "device/device.h"
 #include "ooc/hooks.h"
 

@@ -38,10 +38,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "ckpt/face.h"
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/error.h"
 #include "ooc/ooc_private.h"
 
 /* So many new words are worth a batch of copies while a kernel runs: few at first, so that the link has work soon,

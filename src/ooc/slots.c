@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 #include "ooc/ooc_private.h"
 
 /* A block is passed over so many times at most; it loses one every so many rounds. */

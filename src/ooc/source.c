@@ -25,9 +25,9 @@
 
 #include <varve/ckpt.h>
 
+#include "base/error.h"
+#include "base/thread.h"
 #include "ckpt/face.h"
-#include "core/error.h"
-#include "core/thread.h"
 #include "ooc/ooc_private.h"
 
 /* ---- readers ---- */

@@ -14,10 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "ckpt/face.h"
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/error.h"
 #include "ooc/tables_private.h"
 
 /* Tables are read and copied in pieces of this at most, so that several readers take part. */

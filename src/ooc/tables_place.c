@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 #include "ooc/tables_private.h"
 
 /* Tables have numbers of so many bits; a size in units of VVI_FLAT_ALIGN goes before them. */

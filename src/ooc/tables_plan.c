@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 #include "ooc/tables_private.h"
 
 /* What launches whose tables are on their way need beside them takes this part of a cache at most, unless a

@@ -10,8 +10,8 @@
 #include <varve/tables.h>
 #include <varve/tables_device.h>
 
-#include "core/lock.h"
-#include "core/util.h"
+#include "base/lock.h"
+#include "base/util.h"
 #include "ooc/ooc_private.h"
 
 /* No table, item or chunk; a use that never comes. */

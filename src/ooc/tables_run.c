@@ -27,11 +27,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
 #include "ckpt/face.h"
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/thread.h"
 #include "ooc/tables_private.h"
 
 void vvi_tables_account_locked(struct varve_tables *t, uint64_t now)

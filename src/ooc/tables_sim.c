@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "ckpt/face.h"
-#include "core/assert.h"
 #include "ooc/tables_private.h"
 
 struct under_way {

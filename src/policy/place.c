@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 #include "policy/place_private.h"
 
 static const char *const names[VV_PLACE_SCHEMES] = {

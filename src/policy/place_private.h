@@ -2,7 +2,7 @@
 #ifndef VV_POLICY_PLACE_PRIVATE_H
 #define VV_POLICY_PLACE_PRIVATE_H
 
-#include "core/xxh3.h"
+#include "base/xxh3.h"
 #include "policy/place.h"
 
 /* The table of the exponential variate covers the range [0, 1/2] in so many steps. */

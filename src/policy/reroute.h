@@ -4,7 +4,7 @@
  * others use them, is skipped until it recovers. It is not measured while it is not used: so one
  * write now and then is let through, at intervals that grow while the layer stays slow.
  *
- * Plain data; times are passed in. See tier/layers.h for who asks.
+ * Plain data; times are passed in. See store/spill/layers.h for who asks.
  */
 #ifndef VV_POLICY_REROUTE_H
 #define VV_POLICY_REROUTE_H

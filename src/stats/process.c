@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 
 /* Field 22 of /proc/PID/stat, counted from the state, which is field 3. */
 #define START_FIELD 19

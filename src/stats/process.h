@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 /* When it began, in the kernel's ticks since boot. -ESRCH: there is none, or what is left of it
  * waits to be collected; other errors: it cannot be told. */

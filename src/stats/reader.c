@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 #include "stats/page.h"
 #include "stats/page_private.h"
 #include "stats/process.h"

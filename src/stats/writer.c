@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "stats/page.h"
 #include "stats/page_private.h"
 #include "stats/process.h"

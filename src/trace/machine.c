@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/topo.h"
+#include "base/topo.h"
 #include "trace/write.h"
 
 /* The value of the first line of /proc/cpuinfo that has one of these names. */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
-#include "core/table.h"
+#include "base/hash.h"
+#include "base/table.h"
 
 #define VVI_MAP_NONE UINT32_MAX
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
-#include "core/lock.h"
+#include "base/hash.h"
+#include "base/lock.h"
 #include "trace/trace_private.h"
 
 enum { SLOTS = 8192, NAMES_MAX = SLOTS / 2 };

@@ -18,7 +18,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/config.h"
+#include "base/config.h"
 #include "trace/map.h"
 #include "trace/pool.h"
 

@@ -29,9 +29,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/crew.h"
-#include "core/lock.h"
+#include "base/clock.h"
+#include "base/crew.h"
+#include "base/lock.h"
 
 enum { WORD_SEQ, WORD_TIME, WORD_KIND, WORD_ARG };
 

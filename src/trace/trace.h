@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 #define VV_TRACE_ARGS 5
 

@@ -32,14 +32,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/crew.h"
-#include "core/error.h"
-#include "core/hash.h"
-#include "core/lock.h"
-#include "core/log.h"
-#include "core/thread.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/crew.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "trace/format.h"
 #include "trace/trace_private.h"
 

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 /* In a path, "%p" is the number of the process and "%r" the rank. -ENAMETOOLONG. */
 VV_WARN_UNUSED int vv_trace_path(const char *pattern, int rank, char *buf, size_t size);

@@ -20,8 +20,8 @@
 
 #include <varve/vector.h>
 
+#include "base/clock.h"
 #include "ckpt/lease.h"
-#include "core/clock.h"
 
 struct vector {
     struct varve_vector head; /* what the application sees; first */

@@ -4,7 +4,7 @@ set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "files: $*" >&2; exit 1; }
-make="$BUILD_DIR/tests/unit/tier/ckfile"
+make="$BUILD_DIR/tests/unit/store/ckfile"
 [ -x "$make" ] || { echo "skipped: no $make"; exit 77; }
 json() { python3 -c "import json, sys; d = json.load(sys.stdin); assert $1, d"; }
 # Runs a command that shall end with a status; output in $dir/out and $dir/err.

@@ -4,7 +4,7 @@ set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "rm: $*" >&2; exit 1; }
-make="$BUILD_DIR/tests/unit/tier/ckfile"
+make="$BUILD_DIR/tests/unit/store/ckfile"
 [ -x "$make" ] || { echo "skipped: no $make"; exit 77; }
 unset VARVE_LOCAL
 store="$dir/store"

@@ -12,8 +12,8 @@
 
 #include <varve/ckpt.h>
 
+#include "base/clock.h"
 #include "ckpt/hooks.h"
-#include "core/clock.h"
 #include "fault_os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -24,7 +24,7 @@
 
 #include <varve/varve.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "crash/job.h"
 #include "t.h"
 

@@ -16,8 +16,8 @@
 
 #include "ckpt/hooks.h"
 #include "power_os.h"
+#include "store/partner/partner_private.h"
 #include "t.h"
-#include "tier/partner_private.h"
 #include "unit/ckpt/ck.h"
 #include "unit/ckpt/hub.h"
 

@@ -16,8 +16,8 @@
 
 #include <varve/ckpt.h>
 
+#include "base/util.h"
 #include "ckpt/hooks.h"
-#include "core/util.h"
 #include "power_os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -3,7 +3,7 @@
  * one machine. What must hold is in job.h; kills at numbered calls are in matrix.c. */
 #include <varve/varve.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "crash/job.h"
 #include "t.h"
 

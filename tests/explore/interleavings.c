@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 #include "model/drive.h"
 #include "t.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stand-in for NVIDIA's libcufile: the entry points that src/tier/gds.c uses, on plain reads and
+ * A stand-in for NVIDIA's libcufile: the entry points that src/store/aio/gds.c uses, on plain reads and
  * writes. Device memory is memory of this process, that of the emulated device; `map` finds it. It
  * counts, fails on demand, and notes what a real one would not put up with: a file that is not
  * registered or lacks O_DIRECT, memory outside a registered buffer, a driver that is not open.

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "device/device.h"
-#include "tier/store.h"
+#include "store/store.h"
 
 enum t_inject_mode {
     T_INJECT_REFUSE, /* the call returns the error and has done nothing */

@@ -17,8 +17,8 @@
 #include <varve/ckpt.h>
 #include <varve/transport.h>
 
+#include "base/util.h"
 #include "ckpt/hooks.h"
-#include "core/util.h"
 #include "fault_os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -11,8 +11,8 @@
 
 #include <varve/ckpt.h>
 
+#include "store/remote/remote_private.h"
 #include "t.h"
-#include "tier/remote_private.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096 };

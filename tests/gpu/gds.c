@@ -7,8 +7,8 @@
 #include <varve/ckpt.h>
 
 #include "gpu/gpu.h"
+#include "store/aio/gds.h"
 #include "t.h"
-#include "tier/gds.h"
 #include "unit/ckpt/ck.h"
 
 enum { K = 12, PAGE = 1 << 16, BYTES = 9 * PAGE, ODD = BYTES - 123 };

@@ -19,7 +19,7 @@ extern "C" {
 #include <varve/gpufile.h>
 #include <varve/gpufile_device.h>
 
-#include "core/pattern.h"
+#include "base/pattern.h"
 
 extern "C" void vv_gpufile_lose_server(struct varve_gpufs *fs);
 

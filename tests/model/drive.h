@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/core.h"
+#include "engine/core/core.h"
 
 enum {
     DRIVE_PAGE = 4096,

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "tier/os.h"
+#include "store/os.h"
 
 enum { FAULTS_NEAR = 1, FAULTS_FAR = 2 };
 enum faults_once { FAULTS_FSYNC = 1, FAULTS_RENAME, FAULTS_UNLINK, FAULTS_OPEN };

@@ -14,8 +14,8 @@
 
 #include <varve/ckpt.h>
 
+#include "base/util.h"
 #include "ckpt/hooks.h"
-#include "core/util.h"
 #include "model/life.h"
 #include "t.h"
 

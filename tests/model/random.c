@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 #include "model/drive.h"
 #include "t.h"
 

@@ -11,7 +11,7 @@
 
 #include <varve/varve.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "t.h"
 
 static const struct {

@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 #include "device/cuda/cuda_private.h"
 #include "device/cuda/kernels.h"
 

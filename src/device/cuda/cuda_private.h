@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/lock.h"
+#include "base/lock.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/kernels.h"

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checksums of pages: one block of threads computes one span's. See core/xxh3.h for where the
+ * Checksums of pages: one block of threads computes one span's. See base/xxh3.h for where the
  * algorithm lets many threads work: they add up what each KiB contributes, as many KiB at a time as
  * the table in shared memory holds, and eight of them carry the chain on from KiB to KiB. A page of
  * 256 KiB is one such tile.

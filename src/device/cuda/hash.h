@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "core/xxh3.h"
+#include "base/xxh3.h"
 
 enum {
     VVI_HASH_SPANS = 64,

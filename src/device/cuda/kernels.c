@@ -13,8 +13,8 @@
 
 #include <stdlib.h>
 
-#include "core/pattern.h"
-#include "core/util.h"
+#include "base/pattern.h"
+#include "base/util.h"
 #include "device/cuda/gather.h"
 #include "device/cuda/hash.h"
 

@@ -14,7 +14,7 @@
  */
 #include <stdint.h>
 
-#include "core/pattern.h"
+#include "base/pattern.h"
 #include "device/cuda/gather.h"
 #include "device/cuda/hash.cuh"
 

@@ -18,7 +18,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 
 struct entry {
     _Atomic uintptr_t start, last;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util.h"
+#include "base/util.h"
 
 enum vvi_cuda_range_kind {
     VVI_CUDA_NONE, /* not in any range */

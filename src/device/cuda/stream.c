@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "device/cuda/cuda_private.h"
 
 /* The driver's other name for the legacy default stream, which NULL is too. */

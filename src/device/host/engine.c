@@ -22,10 +22,10 @@
 #include <errno.h>
 #include <sys/prctl.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/copy.h"
-#include "core/thread.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/thread.h"
 #include "device/host/host_private.h"
 
 /* The longest time that an engine spins for one batch. */

@@ -9,8 +9,8 @@
  */
 #include <errno.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
+#include "base/assert.h"
+#include "base/clock.h"
 #include "device/host/host_private.h"
 
 static bool rule_matches(const struct vvi_device_rule *r, enum vv_device_op op)

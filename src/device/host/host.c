@@ -21,8 +21,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
+#include "base/assert.h"
+#include "base/clock.h"
 #include "device/host/host_private.h"
 
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/lock.h"
+#include "base/lock.h"
 #include "device/host/host.h"
 #include "device/host/ranges.h"
 

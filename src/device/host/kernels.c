@@ -15,10 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
-#include "core/pattern.h"
-#include "core/xxh3.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/pattern.h"
+#include "base/xxh3.h"
 #include "device/host/host_private.h"
 
 /* What a SPIN may take at most. A test that asks for more by mistake must not hang. */

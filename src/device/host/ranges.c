@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/assert.h"
+#include "base/assert.h"
 
 void vvi_device_ranges_fini(struct vvi_device_ranges *r)
 {

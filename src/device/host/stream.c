@@ -16,8 +16,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/assert.h"
-#include "core/clock.h"
+#include "base/assert.h"
+#include "base/clock.h"
 #include "device/host/host_private.h"
 
 /* ---- marks and items ---- */

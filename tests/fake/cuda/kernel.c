@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/xxh3.h"
+#include "base/xxh3.h"
 #include "private.h"
 
 #define STEP UINT64_C(0x9e3779b97f4a7c15)

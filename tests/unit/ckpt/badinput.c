@@ -11,7 +11,7 @@
 
 #include <varve/ckpt.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

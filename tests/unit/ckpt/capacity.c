@@ -10,9 +10,9 @@
 
 #include <varve/ckpt.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
+#include "store/store.h"
 #include "t.h"
-#include "tier/store.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 16 * PAGE, REGIONS = 512 };

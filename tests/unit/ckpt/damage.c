@@ -12,11 +12,11 @@
 
 #include <varve/ckpt.h>
 
+#include "base/hash.h"
 #include "ckpt/hooks.h"
-#include "core/hash.h"
 #include "fault_os.h"
+#include "store/files/ckfile.h"
 #include "t.h"
-#include "tier/ckfile.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 8 * PAGE, REGION_A = 0, REGION_B = 5 };

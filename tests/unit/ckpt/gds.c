@@ -7,9 +7,9 @@
 #include <varve/ckpt.h>
 
 #include "ckpt/hooks.h"
+#include "store/aio/gds.h"
 #include "t.h"
 #include "t_cufile.h"
-#include "tier/gds.h"
 #include "unit/ckpt/ck.h"
 
 enum { K = 24, PAGE = 4096, MAX_BYTES = 9 * PAGE };

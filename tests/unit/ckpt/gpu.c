@@ -11,7 +11,7 @@
 
 #include "ckpt/ckpt_private.h"
 #include "device/cuda/driver.h"
-#include "engine/runtime_private.h"
+#include "engine/runtime/runtime_private.h"
 #include "t.h"
 #include "t_cuda.h"
 #include "unit/ckpt/ck.h"

@@ -12,11 +12,11 @@
 
 #include <varve/ckpt.h>
 
+#include "base/util.h"
 #include "ckpt/hooks.h"
-#include "core/util.h"
 #include "fault_os.h"
+#include "store/files/ckfile.h"
 #include "t.h"
-#include "tier/ckfile.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 6 * PAGE + 3, CHUNKS = 7 };

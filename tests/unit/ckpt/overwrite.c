@@ -12,9 +12,9 @@
 
 #include <varve/ckpt.h>
 
+#include "base/clock.h"
+#include "base/util.h"
 #include "ckpt/hooks.h"
-#include "core/clock.h"
-#include "core/util.h"
 #include "fault_os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -13,9 +13,9 @@
 #include <varve/ckpt.h>
 #include <varve/transport.h>
 
-#include "core/util.h"
+#include "base/util.h"
+#include "store/partner/partner_private.h"
 #include "t.h"
-#include "tier/partner_private.h"
 #include "unit/ckpt/ck.h"
 #include "unit/ckpt/hub.h"
 

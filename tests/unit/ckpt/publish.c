@@ -10,7 +10,7 @@
 
 #include <varve/ckpt.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "stats/page.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -10,10 +10,10 @@
 
 #include <varve/ckpt.h>
 
+#include "base/util.h"
 #include "ckpt/hooks.h"
-#include "core/util.h"
+#include "store/os.h"
 #include "t.h"
-#include "tier/os.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 9 * PAGE + 3 };

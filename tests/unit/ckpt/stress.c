@@ -11,8 +11,8 @@
 
 #include <varve/ckpt.h>
 
+#include "base/clock.h"
 #include "ckpt/ckpt_private.h"
-#include "core/clock.h"
 #include "t.h"
 #include "t_cuda.h"
 #include "unit/ckpt/ck.h"

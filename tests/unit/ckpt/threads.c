@@ -14,7 +14,7 @@
 
 #include <varve/ckpt.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "t.h"
 #include "t_cuda.h"
 #include "unit/ckpt/ck.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "core/util.h"
+#include "base/util.h"
 #include "t.h"
 #include "trace/timeline.h"
 

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "cli/report/trace_spans.h"
 #include "cli/report/trace_view.h"
-#include "core/hash.h"
 #include "t.h"
 #include "trace/export.h"
 #include "trace/format.h"

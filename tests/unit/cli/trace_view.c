@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "t.h"
 #include "trace/write.h"
 

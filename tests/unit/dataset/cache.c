@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 #include "unit/dataset/ds.h"
 
 #define BIG (UINT64_C(1) << 30)

@@ -17,8 +17,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/lock.h"
+#include "base/clock.h"
+#include "base/lock.h"
 #include "t.h"
 
 static char socket_path[200], content[200], root[160];

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 
 struct vv_dataset_gen ds_gen(unsigned n, uint64_t size)
 {

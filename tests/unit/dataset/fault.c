@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "fault_os.h"
 #include "unit/dataset/ds.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "unit/dataset/ds.h"
 
 #define CAPACITY (64 * DS_KIB)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index that clients read: what they open through it is what the cache would have handed out, and what the
  * cache does not hand out any more they do not get. The client is the preloaded library's own code. */
-#include "dataset/index.h"
+#include "dataset/client_index.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/lock.h"
+#include "base/clock.h"
+#include "base/lock.h"
 #include "dataset/dataset_private.h"
 #include "ds.h"
-#include "preload/index.c"
+#include "preload/client_index.c"
 #include "t.h"
 
 #define VIEW 1u

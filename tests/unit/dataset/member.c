@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/clock.h"
-#include "core/util.h"
+#include "base/clock.h"
+#include "base/util.h"
 #include "dataset/member.h"
 #include "t.h"
 

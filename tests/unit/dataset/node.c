@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "dataset/gossip.h"
 #include "t.h"
 #include "unit/dataset/settled.h"

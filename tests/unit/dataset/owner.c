@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "unit/dataset/ds.h"
 
 #define BIG     (UINT64_C(1) << 30)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "dataset/node.h"
 #include "unit/dataset/ds.h"
 #include "unit/dataset/settled.h"

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "dataset/node.h"
 
 /* vv_node_get, again as long as the file is too young. */

@@ -6,8 +6,8 @@
  */
 #include <stdlib.h>
 
-#include "core/hash.h"
-#include "core/pattern.h"
+#include "base/hash.h"
+#include "base/pattern.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/gather.h"
 #include "t.h"

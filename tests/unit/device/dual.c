@@ -5,7 +5,7 @@
  * blocks and the processor arrive whole. Under ThreadSanitizer a barrier left out shows as a race.
  */
 #define VARVE_EMULATE 1
-#include <varve/device_dual.h>
+#include <varve/detail/device_dual.h>
 
 #include <stdbool.h>
 #include <unistd.h>

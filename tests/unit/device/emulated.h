@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "device/host/host.h"
 #include "t.h"
 

@@ -3,8 +3,8 @@
  * Our kernels and the application's streams on the emulated device: the same words as the processor
  * writes, every wrong byte counted, in the order of the stream, and clear refusals.
  */
-#include "core/hash.h"
-#include "core/pattern.h"
+#include "base/hash.h"
+#include "base/pattern.h"
 #include "device/host/host.h"
 #include "emulated.h"
 

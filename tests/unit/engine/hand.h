@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_ENGINE_HAND_H
 #define TESTS_UNIT_ENGINE_HAND_H
 
-#include "engine/core_private.h"
+#include "engine/core/core_private.h"
 #include "model/drive.h"
 #include "t.h"
 

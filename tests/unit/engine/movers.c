@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/lock.h"
 #include "ckpt/hooks.h"
-#include "core/clock.h"
-#include "core/lock.h"
 #include "device/host/host.h"
-#include "engine/runtime_private.h"
+#include "engine/runtime/runtime_private.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

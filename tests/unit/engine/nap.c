@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long movers sleep while the device copies: in virtual time, with links of every speed. */
-#include "engine/nap.h"
+#include "engine/runtime/nap.h"
 
 #include "t.h"
 

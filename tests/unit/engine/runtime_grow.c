@@ -8,13 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "ckpt/hooks.h"
-#include "core/clock.h"
-#include "core/lock.h"
-#include "core/log.h"
-#include "core/thread.h"
 #include "device/host/host.h"
-#include "engine/runtime_private.h"
+#include "engine/runtime/runtime_private.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

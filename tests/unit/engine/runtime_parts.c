@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "engine/runtime_private.h"
-#include "engine/spans.h"
+#include "base/clock.h"
+#include "engine/runtime/runtime_private.h"
+#include "engine/runtime/spans.h"
 #include "t.h"
 
 static void test_segments(void)

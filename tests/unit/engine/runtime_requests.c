@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/lock.h"
-#include "core/thread.h"
-#include "engine/runtime_private.h"
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/thread.h"
+#include "engine/runtime/runtime_private.h"
 #include "t.h"
 
 enum { PAGE = 4096, HISTORIES = 2, LIMIT_MS = 20000 };

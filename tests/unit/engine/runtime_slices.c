@@ -6,10 +6,10 @@
  */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "ckpt/hooks.h"
-#include "core/clock.h"
 #include "device/host/host.h"
-#include "engine/runtime_private.h"
+#include "engine/runtime/runtime_private.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

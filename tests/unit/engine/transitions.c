@@ -3,7 +3,7 @@
  * Every legal transition of a copy, made by requests and completions; and every illegal one refused
  * by the table. Tiers are 0 device, 1 host, 2 files.
  */
-#include "core/assert.h"
+#include "base/assert.h"
 #include "unit/engine/hand.h"
 
 #define EXPECT_STATE(version, tier, state)                        \

@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/pattern.h"
-#include "core/util.h"
+#include "base/pattern.h"
+#include "base/util.h"
 #include "gpufile/hooks.h"
 #include "t.h"
 

@@ -3,7 +3,7 @@
  * stand-in for the driver, whose steps are held up where a test needs it. */
 #include <pthread.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_private.h"
 #include "lab/shot/shot_engine.h"

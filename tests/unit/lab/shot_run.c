@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "ckpt/hooks.h"
-#include "core/clock.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "t.h"

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "unit/net/nt.h"
 
 #define TOKEN "a token of a job, long enough"

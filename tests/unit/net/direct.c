@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "net/net_private.h"
 #include "unit/net/nt.h"
 
@@ -120,7 +120,8 @@ static void test_ends(void)
     call = hold(600 * NT_S);
     nt_far_kill(&b);
     rc = vv_net_wait(call, VV_NEVER_NS, &answer);
-    T_CHECK(rc == -ECONNRESET || rc == -ECONNREFUSED); /* by which of the two connections it was noticed */
+    T_CHECK(rc == -ECONNRESET ||
+            rc == -ECONNREFUSED); /* by which of the two connections it was noticed */
     vv_net_end(call);
     nt_await(&a, VV_NET_REFUSED, 1);
     T_EQ(nr_direct(), 0);
@@ -215,9 +216,9 @@ static int ask_evil(enum evil how)
 static void test_evil(void)
 {
     static const int expected[EVILS] = {
-        [MUCH] = -EMSGSIZE,        [OTHER_ID] = -ECONNRESET, [BAD_CHECK] = -ECONNRESET,
-        [BYE] = -ECONNRESET,       [CLOSED] = -ECONNRESET,   [HALF] = -ETIMEDOUT,
-        [NO_SUM] = -EBADMSG,       [BAD_SUM] = -EBADMSG,     [APART] = -ECONNRESET,
+        [MUCH] = -EMSGSIZE,  [OTHER_ID] = -ECONNRESET, [BAD_CHECK] = -ECONNRESET,
+        [BYE] = -ECONNRESET, [CLOSED] = -ECONNRESET,   [HALF] = -ETIMEDOUT,
+        [NO_SUM] = -EBADMSG, [BAD_SUM] = -EBADMSG,     [APART] = -ECONNRESET,
     };
 
     open_both();

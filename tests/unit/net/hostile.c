@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "net/mac.h"
 #include "net/net_private.h"
 #include "unit/net/nt.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "net/mac.h"
 #include "net/net_private.h"
 #include "t.h"

@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "unit/net/nt.h"
 
 #define TOKEN "a token of a job, long enough"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of two layers a write goes to, and when something is moved. */
-#include "policy/layers.h"
+#include "policy/layer_rules.h"
 
 #include "t.h"
 

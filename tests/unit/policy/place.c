@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 #include "policy/place_private.h"
 #include "t.h"
 
@@ -51,7 +51,7 @@ static void fill_set(uint64_t *set, uint32_t n)
         vv_place_set_add(set, i);
 }
 
-/* The inlined hash is the one of core/hash.h, of two numbers as they lie in memory. */
+/* The inlined hash is the one of base/hash.h, of two numbers as they lie in memory. */
 static void hash_is_xxh3(void)
 {
     struct t_rng r = {t_seed()};

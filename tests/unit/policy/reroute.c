@@ -2,7 +2,7 @@
 /* A layer that becomes slower than the next one is skipped, tried now and then, and used again. */
 #include "policy/reroute.h"
 
-#include "policy/layers.h"
+#include "policy/layer_rules.h"
 #include "t.h"
 
 #define MIB (UINT64_C(1) << 20)

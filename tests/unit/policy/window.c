@@ -3,7 +3,7 @@
  * one. */
 #include "policy/window.h"
 
-#include "core/util.h"
+#include "base/util.h"
 #include "t.h"
 
 enum { MAX_FRAGS = 24 };

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/hash.h"
+#include "base/hash.h"
 #include "stats/page.h"
 #include "stats/process.h"
 #include "stats/text.h"

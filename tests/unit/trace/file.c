@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/hash.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "t.h"
 #include "trace/format.h"
 #include "trace/timeline.h"

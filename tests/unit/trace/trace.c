@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "t.h"
 
 static size_t count_kind(const struct vv_trace_log *log, uint32_t kind)

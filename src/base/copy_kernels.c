@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies with streaming stores. An ordinary store reads the line that it writes into the cache first;
+ * a streaming store does not, so that a copy of more than the caches hold moves two bytes of memory
+ * for each byte copied instead of three, and leaves in the caches what was there. For less than the
+ * caches hold it is slower: which to use is copy.c's to decide.
+ *
+ * Streaming stores are weakly ordered: the fence at the end is what lets a later unlock or atomic
+ * store publish the bytes. They need aligned destinations, so that the first bytes up to a line, and
+ * the last ones, are copied by memcpy.
+ *
+ * The kernels are compiled for their instructions by attribute, whatever the compiler is told of the
+ * machine, and picked at run time. Where the compiler or the processor is another, there is memcpy.
+ */
+#include "base/copy_kernels.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/util.h"
+
+/* Sanitizers do not see what streaming stores write. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAVE_X86 1
+#include <immintrin.h>
+#else
+#define HAVE_X86 0
+#endif
+
+const char *vv_copy_kernel_name(enum vv_copy_kernel kernel)
+{
+    static const char *const names[VV_COPY_KERNELS] = {"plain", "avx2", "avx512"};
+
+    return (unsigned)kernel < VV_COPY_KERNELS ? names[kernel] : "unknown";
+}
+
+#if HAVE_X86
+
+/* Several pages at a time: the memory of one is read while that of another is opened. */
+enum { LINE = 64, PAGE = 4096, PAGES = 4, BLOCK = PAGES * PAGE, AHEAD = 4 * LINE };
+
+/* Brings the destination to a line. */
+static size_t head(void *dst, const void *src, size_t n)
+{
+    size_t to_line = VV_MIN((size_t)(-(uintptr_t)dst & (LINE - 1)), n);
+
+    memcpy(dst, src, to_line);
+    return to_line;
+}
+
+__attribute__((target("avx2"))) static void copy_avx2(char *dst, const char *src, size_t n)
+{
+    enum { STEP = LINE };
+    size_t at = head(dst, src, n);
+
+    for (; n - at >= BLOCK; at += BLOCK)
+        for (size_t in = at; in < at + PAGE; in += STEP) {
+            __m256i v[PAGES][STEP / 32];
+            for (size_t p = 0; p < PAGES; p++) {
+                const char *from = src + in + p * PAGE;
+                _mm_prefetch(from + AHEAD, _MM_HINT_T0);
+                for (size_t i = 0; i < STEP / 32; i++)
+                    v[p][i] = _mm256_loadu_si256((const void *)(from + 32 * i));
+            }
+            for (size_t p = 0; p < PAGES; p++)
+                for (size_t i = 0; i < STEP / 32; i++)
+                    _mm256_stream_si256((void *)(dst + in + p * PAGE + 32 * i), v[p][i]);
+        }
+    _mm_sfence();
+    memcpy(dst + at, src + at, n - at);
+}
+
+__attribute__((target("avx512f"))) static void copy_avx512(char *dst, const char *src, size_t n)
+{
+    enum { STEP = 2 * LINE };
+    size_t at = head(dst, src, n);
+
+    for (; n - at >= BLOCK; at += BLOCK)
+        for (size_t in = at; in < at + PAGE; in += STEP) {
+            __m512i v[PAGES][STEP / 64];
+            for (size_t p = 0; p < PAGES; p++)
+                for (size_t i = 0; i < STEP / 64; i++) {
+                    const char *from = src + in + p * PAGE + 64 * i;
+                    _mm_prefetch(from + AHEAD, _MM_HINT_T0);
+                    v[p][i] = _mm512_loadu_si512(from);
+                }
+            for (size_t p = 0; p < PAGES; p++)
+                for (size_t i = 0; i < STEP / 64; i++)
+                    _mm512_stream_si512((void *)(dst + in + p * PAGE + 64 * i), v[p][i]);
+        }
+    _mm_sfence();
+    memcpy(dst + at, src + at, n - at);
+}
+
+bool vv_copy_kernel_usable(enum vv_copy_kernel kernel)
+{
+    switch (kernel) {
+    case VV_COPY_PLAIN:
+        return true;
+    case VV_COPY_AVX2:
+        return __builtin_cpu_supports("avx2");
+    case VV_COPY_AVX512:
+        return __builtin_cpu_supports("avx512f");
+    default:
+        return false;
+    }
+}
+
+void vv_copy_with(enum vv_copy_kernel kernel, void *dst, const void *src, size_t n)
+{
+    switch (kernel) {
+    case VV_COPY_AVX2:
+        copy_avx2(dst, src, n);
+        break;
+    case VV_COPY_AVX512:
+        copy_avx512(dst, src, n);
+        break;
+    default:
+        memcpy(dst, src, n);
+        break;
+    }
+}
+
+#else
+
+bool vv_copy_kernel_usable(enum vv_copy_kernel kernel)
+{
+    return kernel == VV_COPY_PLAIN;
+}
+
+void vv_copy_with(enum vv_copy_kernel kernel, void *dst, const void *src, size_t n)
+{
+    (void)kernel;
+    memcpy(dst, src, n);
+}
+
+#endif
+
+enum vv_copy_kernel vv_copy_kernel_best(void)
+{
+    /* Synchronization: relaxed; every thread that finds it out finds out the same. 0: not yet. */
+    static _Atomic int found;
+    int best = atomic_load_explicit(&found, memory_order_relaxed) - 1;
+
+    if (best >= 0)
+        return (enum vv_copy_kernel)best;
+    for (best = SANITIZED ? VV_COPY_PLAIN : VV_COPY_KERNELS - 1;
+         !vv_copy_kernel_usable((enum vv_copy_kernel)best);)
+        best--;
+    atomic_store_explicit(&found, best + 1, memory_order_relaxed);
+    return (enum vv_copy_kernel)best;
+}

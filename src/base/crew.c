@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Crews. A member is on its crew's list from the first thing that it does to the last: so whoever
+ * holds the lock may ask for the processor time of any thread on the list, and the sum of what ended
+ * threads took is exact. Binding and priority are set by the thread itself when it joins; where the
+ * system refuses, it runs as it is, and the lists tell how.
+ *
+ * "auto" looks at the threads that the process has when the crew is made. Those of other crews do not
+ * count: they are ours.
+ */
+#include "base/crew.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/lock.h"
+#include "base/topo.h"
+
+enum { THREADS_MAX = 4096 };
+
+struct member {
+    struct member *next;
+    pthread_t thread;
+    pid_t tid;
+    char name[VV_CREW_NAME];
+};
+
+struct vv_crew {
+    cpu_set_t cpus; /* immutable, as the next two */
+    unsigned cores; /* 0: not bound */
+    int nice;
+    struct vv_mutex lock;
+    struct member *members; /* Synchronization: lock, as the next two */
+    uint64_t ended, ended_ns;
+};
+
+/* Owner: the thread. */
+static _Thread_local struct vv_crew *current;
+static _Thread_local struct member *me;
+
+/* Threads of all crews, so that none takes another's for the application's. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct vv_mutex ours_lock;
+static pid_t ours[THREADS_MAX]; /* Synchronization: ours_lock, as the next */
+static size_t nours;
+
+static void init(void)
+{
+    vv_mutex_init(&ours_lock, "threads of all crews", VV_RANK_CREW);
+}
+
+static void ours_add(pid_t tid)
+{
+    vv_mutex_lock(&ours_lock);
+    if (nours < THREADS_MAX)
+        ours[nours++] = tid;
+    vv_mutex_unlock(&ours_lock);
+}
+
+static void ours_remove(pid_t tid)
+{
+    vv_mutex_lock(&ours_lock);
+    for (size_t i = 0; i < nours; i++)
+        if (ours[i] == tid) {
+            ours[i] = ours[--nours];
+            break;
+        }
+    vv_mutex_unlock(&ours_lock);
+}
+
+static bool is_ours(pid_t tid)
+{
+    bool found = false;
+
+    vv_mutex_lock(&ours_lock);
+    for (size_t i = 0; i < nours; i++)
+        found |= ours[i] == tid;
+    vv_mutex_unlock(&ours_lock);
+    return found;
+}
+
+/* ---- the application's threads ---- */
+
+/* Where each of them may run; at most THREADS_MAX. The caller frees it; NULL: nothing is known. */
+static cpu_set_t *app_masks(size_t *ret_n)
+{
+    DIR *dir = opendir("/proc/self/task");
+    cpu_set_t *masks = NULL;
+    size_t n = 0, room = 0;
+
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL && n < THREADS_MAX;) {
+        pid_t tid = (pid_t)atoi(e->d_name);
+        cpu_set_t mask;
+        if (tid <= 0 || is_ours(tid) || sched_getaffinity(tid, sizeof(mask), &mask) != 0)
+            continue;
+        if (n == room) {
+            cpu_set_t *more = realloc(masks, (room = room ? 2 * room : 16) * sizeof(*masks));
+            if (!more)
+                break;
+            masks = more;
+        }
+        masks[n++] = mask;
+    }
+    if (dir)
+        closedir(dir);
+    *ret_n = n;
+    return masks;
+}
+
+static unsigned number_in(const char *variable)
+{
+    const char *text = getenv(variable);
+    long n = text ? strtol(text, NULL, 10) : 0;
+
+    return n > 0 && n < CPU_SETSIZE ? (unsigned)n : 0;
+}
+
+/* Does OpenMP bind its threads? Then what one of them may use says nothing of the process. */
+static bool binds(void)
+{
+    static const char *const variables[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                            "KMP_AFFINITY"};
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(variables); i++) {
+        const char *text = getenv(variables[i]);
+        if (text && *text && strcasecmp(text, "false") != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Do other processes of the same job share the machine? */
+static bool has_neighbours(void)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                            "SLURM_NTASKS_PER_NODE", "PMI_SIZE"};
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(variables); i++)
+        if (number_in(variables[i]) > 1)
+            return true;
+    return false;
+}
+
+static unsigned choose(cpu_set_t *ret_cpus)
+{
+    uint16_t *core_of = malloc(CPU_SETSIZE * sizeof(*core_of));
+    struct vv_crew_question q = {.core_of = core_of, .app_threads = number_in("OMP_NUM_THREADS")};
+    cpu_set_t *masks = app_masks(&q.nmasks);
+    unsigned cores = 0;
+
+    q.masks = masks;
+    CPU_ZERO(&q.machine);
+    CPU_ZERO(ret_cpus);
+    if (binds() && !has_neighbours()) {
+        long n = sysconf(_SC_NPROCESSORS_ONLN);
+        for (long i = 0; i < n && i < CPU_SETSIZE; i++)
+            CPU_SET((size_t)i, &q.machine);
+    }
+    /* Nothing to be found out without a bound thread or a number of them: most programs. */
+    if (masks && core_of && (q.nmasks > 1 || q.app_threads > 0)) {
+        vv_topo_core_of(core_of, CPU_SETSIZE);
+        cores = vv_crew_free_cores(&q, ret_cpus);
+    }
+    free(core_of);
+    free(masks);
+    return cores;
+}
+
+/* ---- crews ---- */
+
+static int take_list(const char *list, char *err, size_t err_bytes, struct vv_crew *crew)
+{
+    cpu_set_t cpus, now, got;
+    bool usable;
+
+    if (vv_cpus_parse(list, &cpus)) {
+        snprintf(err, err_bytes,
+                 "helper_cores: \"%.60s\" is neither auto, any nor a list of "
+                 "processors, such as 0-3,8",
+                 list);
+        return -EINVAL;
+    }
+    /* Whether the system lets a thread run there is found out by trying, in this one. */
+    if (sched_getaffinity(0, sizeof(now), &now) != 0)
+        return -errno;
+    usable = sched_setaffinity(0, sizeof(cpus), &cpus) == 0 &&
+             sched_getaffinity(0, sizeof(got), &got) == 0;
+    if (usable)
+        (void)!sched_setaffinity(0, sizeof(now), &now);
+    if (!usable) {
+        snprintf(err, err_bytes, "helper_cores: none of processors %.60s may be used", list);
+        return -EINVAL;
+    }
+    crew->cpus = got;
+    crew->cores = (unsigned)CPU_COUNT(&got);
+    return 0;
+}
+
+int vv_crew_new(const char *cores, int nice, char *err, size_t err_bytes, struct vv_crew **ret_crew)
+{
+    struct vv_crew *crew = calloc(1, sizeof(*crew));
+    int rc = 0;
+
+    if (!crew)
+        return -ENOMEM;
+    pthread_once(&once, init);
+    vv_mutex_init(&crew->lock, "crew", VV_RANK_CREW);
+    crew->nice = nice;
+    if (nice < -20 || nice > 19) {
+        snprintf(err, err_bytes, "helper_nice: %d is not between -20 and 19", nice);
+        rc = -EINVAL;
+    } else if (strcmp(cores, "auto") == 0) {
+        crew->cores = choose(&crew->cpus);
+    } else if (strcmp(cores, "any") != 0) {
+        rc = take_list(cores, err, err_bytes, crew);
+    }
+    if (rc) {
+        vv_crew_free(crew);
+        return rc;
+    }
+    *ret_crew = crew;
+    return 0;
+}
+
+void vv_crew_free(struct vv_crew *crew)
+{
+    if (!crew)
+        return;
+    vv_mutex_fini(&crew->lock);
+    free(crew);
+}
+
+struct vv_crew *vv_crew_enter(struct vv_crew *crew)
+{
+    struct vv_crew *before = current;
+
+    current = crew;
+    return before;
+}
+
+struct vv_crew *vv_crew_current(void)
+{
+    return current;
+}
+
+unsigned vv_crew_cores(const struct vv_crew *crew)
+{
+    return crew ? crew->cores : 0;
+}
+
+/* ---- members ---- */
+
+int vv_crew_join(struct vv_crew *crew)
+{
+    struct member *m = calloc(1, sizeof(*m));
+
+    current = crew;
+    if (crew->cores)
+        (void)!sched_setaffinity(0, sizeof(crew->cpus), &crew->cpus);
+    pid_t tid = (pid_t)syscall(SYS_gettid);
+    if (crew->nice)
+        (void)!setpriority(PRIO_PROCESS, (id_t)tid, crew->nice);
+    if (!m)
+        return -ENOMEM;
+    m->thread = pthread_self();
+    m->tid = tid;
+    me = m;
+    ours_add(tid);
+    vv_mutex_lock(&crew->lock);
+    m->next = crew->members;
+    crew->members = m;
+    vv_mutex_unlock(&crew->lock);
+    return 0;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec ts;
+
+    if (clock_gettime(clock, &ts) != 0)
+        return 0;
+    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+void vv_crew_leave(struct vv_crew *crew)
+{
+    struct member *m = me;
+
+    vv_mutex_lock(&crew->lock);
+    struct member **at = &crew->members;
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    crew->ended++;
+    crew->ended_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    vv_mutex_unlock(&crew->lock);
+    ours_remove(m->tid);
+    me = NULL;
+    current = NULL;
+    free(m);
+}
+
+void vv_crew_name(const char *name)
+{
+    if (!me)
+        return;
+    vv_mutex_lock(&current->lock);
+    snprintf(me->name, sizeof(me->name), "%s", name);
+    vv_mutex_unlock(&current->lock);
+}
+
+/* ---- figures ---- */
+
+static uint64_t member_ns(const struct member *m)
+{
+    clockid_t clock;
+
+    return pthread_getcpuclockid(m->thread, &clock) == 0 ? clock_ns(clock) : 0;
+}
+
+void vv_crew_get_stats(struct vv_crew *crew, struct vv_crew_stats *ret_stats)
+{
+    struct vv_crew_stats s = {.where = "any"};
+
+    if (crew) {
+        s.cores = crew->cores;
+        if (crew->cores)
+            vv_cpus_format(&crew->cpus, s.where, sizeof(s.where));
+        vv_mutex_lock(&crew->lock);
+        s.ended = crew->ended;
+        s.cpu_ns = crew->ended_ns;
+        for (const struct member *m = crew->members; m; m = m->next) {
+            s.threads++;
+            s.cpu_ns += member_ns(m);
+        }
+        vv_mutex_unlock(&crew->lock);
+    }
+    *ret_stats = s;
+}
+
+/* The processor that a thread ran on last: the 39th word of its stat, counted behind the name, which
+ * may hold anything. */
+static int last_cpu(pid_t tid)
+{
+    char path[64], text[1024], *at;
+    int cpu = -1;
+    size_t n;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return -1;
+    n = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    text[n] = 0;
+    at = strrchr(text, ')');
+    for (int word = 2; at && word < 39; word++)
+        at = strchr(at + 1, ' ');
+    if (at)
+        cpu = atoi(at + 1);
+    return cpu;
+}
+
+size_t vv_crew_list(struct vv_crew *crew, struct vv_crew_member *ret_members, size_t max)
+{
+    size_t n = 0;
+
+    if (!crew)
+        return 0;
+    vv_mutex_lock(&crew->lock);
+    for (const struct member *m = crew->members; m; m = m->next, n++) {
+        if (n >= max)
+            continue;
+        struct vv_crew_member *r = &ret_members[n];
+        *r = (struct vv_crew_member){.cpu = m->tid, .cpu_ns = member_ns(m)};
+        memcpy(r->name, m->name, sizeof(r->name));
+    }
+    vv_mutex_unlock(&crew->lock);
+    /* Files are not read under a lock; a thread that has ended meanwhile has none. */
+    for (size_t i = 0; i < VV_MIN(n, max); i++) {
+        pid_t tid = ret_members[i].cpu;
+        ret_members[i].cpu = last_cpu(tid);
+        ret_members[i].nice = getpriority(PRIO_PROCESS, (id_t)tid);
+    }
+    return n;
+}

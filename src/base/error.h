@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Error records: what a negative errno cannot say. A record is plain data and belongs to whoever
+ * embeds it, under that structure's lock.
+ */
+#ifndef VV_BASE_ERROR_H
+#define VV_BASE_ERROR_H
+
+#include <stdint.h>
+
+#include "base/util.h"
+
+/* What is unusable from now on. */
+enum vv_error_scope {
+    VV_SCOPE_OPERATION, /* nothing but the call that failed */
+    VV_SCOPE_TIER,
+    VV_SCOPE_DEVICE,
+    VV_SCOPE_CONTEXT
+};
+
+#define VV_ERROR_NO_VERSION UINT64_MAX
+
+struct vv_error {
+    int err;         /* negative errno; 0: no error */
+    char op[32];     /* what was being done: "restore" */
+    int tier;        /* or -1 */
+    char domain[16]; /* whose code `code` is: "errno", "cuda"; empty: nobody's */
+    int code;        /* as the foreign interface returned it */
+    enum vv_error_scope scope;
+    uint64_t version; /* or VV_ERROR_NO_VERSION */
+    int region;       /* or -1 */
+    char text[256];   /* one readable line */
+};
+
+/* No error. */
+void vv_error_clear(struct vv_error *e);
+
+/* Fills the record anew: scope operation, nothing known about tier, version, region and foreign
+ * code. Returns `err`, so that a function can fail in one line; `e` may be NULL. */
+int vv_error_set(struct vv_error *e, int err, const char *op, const char *fmt, ...) VV_PRINTF(4, 5);
+
+/* Details, after vv_error_set; `e` may be NULL. Where there is no tier or region: -1. */
+void vv_error_where(struct vv_error *e, enum vv_error_scope scope, int tier, uint64_t version,
+                    int region);
+void vv_error_foreign(struct vv_error *e, const char *domain, int code);
+
+/* A readable text for a result of ours, negative or positive, never NULL, constant. */
+const char *vv_strerror(int err);
+
+#endif

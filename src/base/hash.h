@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checksum of everything that leaves memory: XXH3, 64 bits, seed 0. Stored in files, so it
+ * never changes. */
+#ifndef VV_BASE_HASH_H
+#define VV_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t vv_hash64(const void *p, size_t n);
+
+/* The same of bytes that come piece by piece. One thread at a time. */
+struct vv_hash_stream;
+
+/* NULL: out of memory. */
+struct vv_hash_stream *vv_hash_stream_new(void);
+void vv_hash_stream_free(struct vv_hash_stream *s);
+void vv_hash_stream_add(struct vv_hash_stream *s, const void *p, size_t n);
+/* Of what was added so far; more may follow. */
+uint64_t vv_hash_stream_value(const struct vv_hash_stream *s);
+
+#endif

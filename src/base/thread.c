@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "base/crew.h"
+
+#define SLACK_NS 1000UL
+
+/* What a thread that belongs to a crew begins with. */
+struct start {
+    void *(*fn)(void *);
+    void *arg;
+    struct vv_crew *crew;
+};
+
+static void *member_main(void *arg)
+{
+    struct start s = *(struct start *)arg;
+    void *result;
+
+    free(arg);
+    int joined = vv_crew_join(s.crew);
+    result = s.fn(s.arg);
+    if (joined == 0)
+        vv_crew_leave(s.crew);
+    return result;
+}
+
+static int start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
+{
+    sigset_t all, old;
+    pthread_t thread;
+
+    /* A thread inherits the mask of its creator; blocking in the thread itself would leave a gap. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&thread, NULL, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc == 0)
+        *ret_thread = thread;
+    return -rc;
+}
+
+int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
+{
+    struct vv_crew *crew = vv_crew_current();
+    struct start *s;
+
+    if (!crew)
+        return start(ret_thread, fn, arg);
+    s = malloc(sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    *s = (struct start){fn, arg, crew};
+    int rc = start(ret_thread, member_main, s);
+    if (rc)
+        free(s);
+    return rc;
+}
+
+void vv_thread_sharpen(void)
+{
+    (void)prctl(PR_SET_TIMERSLACK, SLACK_NS, 0UL, 0UL, 0UL);
+}

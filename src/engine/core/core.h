@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine/core: every rule about objects, tiers, hints, space and waiting, as a state machine.
+ *
+ * It does no I/O, takes no lock, starts no thread and reads no clock. It is driven by three kinds
+ * of call:
+ *
+ *   requests      vv_core_put, _get, _hint, _wait, _discard, ...      from the application
+ *   completions   vv_core_complete(order, status)                     from who carried an order out
+ *   time          `now_ns`, passed in with each of them
+ *
+ * After every call the caller drains vv_core_next_order() and carries the orders out:
+ * engine/runtime with threads, lab/sim in virtual time, tests by hand. Calls on one core are made by
+ * one thread at a time (the runtime holds its engine lock).
+ *
+ * An object is one checkpoint version, cut in chunks of one page each; chunk c covers bytes
+ * [c * page, min((c + 1) * page, size)). Space on arena tiers is kept in pages; a copy may be
+ * partly resident.
+ */
+#ifndef VV_ENGINE_CORE_H
+#define VV_ENGINE_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util.h"
+#include "policy/policy.h"
+
+enum {
+    VV_MAX_TIERS = 3, /* device, host, and spill or files */
+    VV_TIER_APP = -1, /* the application's own memory, as source or destination of an order */
+    VV_ORDER_MAX_PAGES = 256, /* most chunks that one order moves */
+};
+
+enum vv_tier_kind {
+    VV_TIER_DEVICE, /* arena of device memory */
+    VV_TIER_HOST,   /* arena of host memory; always present, if only for its transit pages */
+    VV_TIER_SPILL,  /* arena in one pre-allocated file, level `cached` */
+    VV_TIER_FILES,  /* one committed file per version, level `local` and above */
+};
+
+/* A hop is one direction of one link. H2F and F2H are the disk's, whichever memory is at the other
+ * end. H2H is the memory copy between the application's host buffers
+ * and the host tier; D2D the same within a device. */
+enum vv_hop {
+    VV_HOP_D2D,
+    VV_HOP_H2H,
+    VV_HOP_D2H,
+    VV_HOP_H2D,
+    VV_HOP_H2F,
+    VV_HOP_F2H,
+    VV_HOP_COUNT,
+};
+
+const char *vv_hop_name(enum vv_hop hop);
+const char *vv_tier_kind_name(enum vv_tier_kind kind);
+
+/* The life cycle of a copy: see docs/states.md, generated from the table in states.c. */
+enum vv_copy_state {
+    VV_COPY_INIT,
+    VV_COPY_WRITE_IN_PROGRESS,
+    VV_COPY_WRITE_COMPLETE,
+    VV_COPY_FLUSHED,
+    VV_COPY_READ_IN_PROGRESS,
+    VV_COPY_READ_COMPLETE,
+    VV_COPY_CONSUMED,
+    VV_COPY_STATE_COUNT,
+};
+
+const char *vv_copy_state_name(enum vv_copy_state state);
+bool vv_copy_state_may_change(enum vv_copy_state from, enum vv_copy_state to);
+
+struct vv_core;
+struct vv_object;
+
+struct vv_core_cfg {
+    uint32_t page_bytes;
+    unsigned ntiers; /* fast to slow */
+    struct {
+        enum vv_tier_kind kind;
+        uint64_t capacity_bytes; /* rounded down to pages; 0 on VV_TIER_FILES and VV_TIER_SPILL: no
+                                    limit of ours */
+        bool grows; /* an arena whose pages are made while it is in use: none of them is ready at
+                       first, transit pages excepted, and vv_core_grow() tells of them */
+    } tier[VV_MAX_TIERS];
+    enum vv_policy policy;
+    uint32_t transit_pages;             /* host pages kept for passing through, in each direction */
+    uint64_t rate[VV_HOP_COUNT];        /* bytes/s, first estimates; 0: unknown */
+    uint32_t slots[VV_HOP_COUNT];       /* orders in flight on each hop at most (movers only) */
+    uint32_t batch_pages[VV_HOP_COUNT]; /* most pages in one order, at most VV_ORDER_MAX_PAGES */
+    /* The movers of the disk reach device memory (GPUDirect Storage): what would only pass a full
+     * host tier between the two goes past it, as an order of hop H2F or F2H whose other end is the
+     * device. Whole pages down; under paged policies. */
+    bool gds;
+    bool disk_shared; /* reads and writes of the disk share its bandwidth */
+    bool check;       /* assert every invariant after every call: tests and debugging */
+    /* An object with this `user` word is gone. May be NULL. */
+    void (*release_user)(void *arg, uint64_t user);
+    void *release_arg;
+    uint32_t trace_id; /* of the context, in traces */
+    /* Bytes that the committed file of such an object takes; NULL: an estimate. With release_arg. */
+    uint64_t (*file_bytes)(void *arg, uint64_t size, uint64_t user);
+    /* These pages of a spill tier hold nothing any more. May be NULL. With release_arg. */
+    void (*pages_gone)(void *arg, uint32_t first, uint32_t n);
+};
+
+enum vv_order_kind {
+    VV_ORDER_COPY,   /* move chunks between two tiers: the mover of `hop` does it */
+    VV_ORDER_APP,    /* move chunks between the application's memory and a tier: the thread of `req`
+                        does it */
+    VV_ORDER_COMMIT, /* VV_TIER_FILES: all chunks are written, make the file durable and visible */
+    VV_ORDER_REMOVE, /* VV_TIER_FILES: remove the file, committed or not */
+    VV_ORDER_WAKE,   /* request `req` has ended, with req->status. Needs no completion; the order is
+                        void at the next call to vv_core_next_order(). */
+};
+
+/* Owned by the core from issue to completion; read-only for whoever carries it out. */
+struct vv_order {
+    enum vv_order_kind kind;
+    enum vv_hop hop;
+    struct vv_object *obj;
+    uint32_t hist;
+    uint64_t version, generation; /* a version discarded and written again has another generation */
+    uint64_t file_generation; /* of its file: a file that failed is written anew under another */
+    uint32_t edition;         /* of the object, see vv_object_info */
+    uint64_t size;            /* of the object, in bytes */
+    int src_tier, dst_tier;   /* VV_TIER_APP for the application's side */
+    bool whole;               /* reads all of the copy at src_tier, which is held as one */
+    uint32_t chunk0, nchunks; /* consecutive chunks of the object */
+    uint64_t bytes;           /* that they hold together */
+    uint32_t src_page[VV_ORDER_MAX_PAGES]; /* pages of each chunk, where that tier is an arena */
+    uint32_t dst_page[VV_ORDER_MAX_PAGES];
+    struct vv_req *req; /* APP and WAKE */
+    void *runtime;      /* the carrier's, from issue to completion */
+    uint64_t issued_ns; /* from here on private to the core */
+    struct vv_order *next;
+    struct vv_order *all_next, *all_prev; /* every order from issue to completion */
+};
+
+enum vv_req_kind { VV_REQ_PUT, VV_REQ_GET, VV_REQ_WAIT, VV_REQ_WAIT_ALL, VV_REQ_LEASE };
+
+/* Pages of the first tier, one run, that the application uses itself. Caller-owned memory, the same
+ * from the call that lends until they are given back or have become a version's. */
+struct vv_lend {
+    uint32_t first_page, npages;
+    struct vv_object *obj; /* from here on private to the core: whose pages they are */
+    uint32_t chunk0;
+    bool lease;  /* they are nobody's else */
+    bool ending; /* their return is under way */
+    struct vv_lend *next, *prev;
+};
+
+/* A request that may take time. Caller-owned memory, the same from the call that starts it until
+ * its WAKE order came out; status is -EINPROGRESS until then. A request may end within the call
+ * that starts it. */
+struct vv_req {
+    enum vv_req_kind kind;
+    int status;
+    uint32_t distance; /* GET: successive hinted versions complete on the fastest tier when it
+                          came */
+    void *user;        /* the caller's */
+    /* PUT and GET, the caller's: its orders are put on a stream of the application and may take
+     * long to end. Any number of them is issued at once, and when `unissued` has come to 0 the
+     * request waits for that stream and for nothing else: it no longer counts as blocked. */
+    bool ordered;
+    /* GET, the caller's. keep: the version does not count as consumed by it; again: part of a
+     * restore that has begun already, which no hint was given for. */
+    bool keep, again;
+    bool replace;      /* PUT, the caller's: a version that exists is overwritten */
+    uint32_t unissued; /* chunks without an order yet; read-only for the caller, as all below */
+    uint64_t start_ns; /* from here on private to the core */
+    struct vv_object *obj;
+    uint32_t hist;
+    uint8_t app_is_device, level;
+    bool lent;            /* PUT: its bytes stand in its pages already */
+    struct vv_lend *lend; /* LEASE */
+    uint32_t inflight;    /* APP orders issued and not completed */
+    uint32_t chunks_left;
+    uint64_t file_bytes; /* PUT: waits for this much of the files tier's capacity */
+    int error;           /* it fails with this as soon as no order of it is in flight */
+    uint32_t scan;       /* chunks before this one have been issued */
+    uint32_t from_inflight[VV_MAX_TIERS];
+    uint64_t *issued; /* GET: one bit for each chunk */
+    struct vv_req *next, *prev;
+};
+
+/* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
+uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
+
+/* The page size for caches of these sizes: small caches need small pages, or the ends of objects
+ * waste too much of them. 64 KiB to 1 MiB. */
+uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes);
+/* Fills in slots, batches and transit pages that are 0, from the page size and the rates. */
+void vv_core_cfg_tune(struct vv_core_cfg *cfg);
+int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core) VV_WARN_UNUSED;
+/* All orders must have been completed. Accepts NULL. */
+void vv_core_free(struct vv_core *core);
+
+/*
+ * A tier that grows: its first `npages` pages are ready, of vv_core_tier_pages() less the transit
+ * pages at most, and never fewer than before. What fits and what can never fit is decided by the
+ * full size; a put that finds too little ready waits. Whoever opens a core with a tier that grows
+ * sees to it that all of it becomes ready, or calls vv_core_grow_stop(): then what is ready is all
+ * there will ever be, and whoever waits for more is told.
+ */
+void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t now_ns);
+void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns);
+
+enum vv_core_level { VV_CORE_CACHED, VV_CORE_DURABLE };
+
+/* In which order versions will be restored. */
+enum vv_restore_order {
+    VV_RESTORE_BY_HINTS, /* as hints say, or the detector finds out */
+    VV_RESTORE_FIFO,     /* in that of writing */
+    VV_RESTORE_LIFO,     /* in the reverse of it */
+};
+
+struct vv_core_hist_cfg {
+    bool consume_once;   /* a restored version is discarded and its pending flushes are dropped */
+    uint64_t keep;       /* newest versions kept once they reached the level; 0: all */
+    uint64_t keep_every; /* with `keep`, multiples of this stay too; 0: none */
+    enum vv_core_level level;
+    uint64_t first_generation; /* of new objects, above all that its files ever had; 0: 1 */
+    bool hold; /* the level is reached when vv_core_reached says so, not with the commit */
+    /* With `hold`: a committed file is at the level, and vv_core_reached says that it has a copy as well.
+     * Versions without one count for vv_core_latest, but not for retention, and replace none. */
+    bool copies;
+    bool confirm; /* what replaces a version is provisional until vv_core_confirm */
+    /* Count how often each version was written; memory for each one that was discarded, expired or
+     * was taken back. */
+    bool editions;
+    enum vv_restore_order order; /* declared: the core hints every version as it is written */
+};
+
+int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
+                        uint32_t *ret_hist) VV_WARN_UNUSED;
+/* Forgets the history: what is only in memory is dropped, committed files stay. No request on it
+ * may be pending but `ordered` ones, which end when their orders do. Orders in flight for it still
+ * complete. */
+void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns);
+/* Declares a version found committed on the files tier when the history was opened, oldest first; a
+ * later generation of the same version replaces the one before. `reached`: it has reached the level, and
+ * has its copy. */
+int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                  uint64_t size, uint64_t user, bool reached) VV_WARN_UNUSED;
+
+/*
+ * Requests. PUT and GET end when the application's memory may be used again. `app_is_device`: where
+ * the application's memory is. Immediate refusals come back from the call (then no WAKE follows):
+ *   put   -EEXIST, -EFBIG, -ENOSPC, -ENOMEM
+ *   get   -ENOENT, -EIO (lost), -ESTALE (an `ordered` put will replace it)
+ * A version whose put is `ordered` and has not ended cannot be restored, but it can be waited for and
+ * discarded. Looked up, it is what it was before.
+ */
+int vv_core_put(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size, uint64_t user,
+                bool app_is_device, uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
+int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_is_device,
+                uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
+/* Ends when the version has reached the level, or with the error that keeps it from it; that of its
+ * put included, if it is still pending and `ordered`. */
+int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
+                 uint64_t now_ns, struct vv_req *req) VV_WARN_UNUSED;
+/* Ends when every version of the history is complete on the slowest tier. */
+int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns,
+                     struct vv_req *req) VV_WARN_UNUSED;
+/* Ends a pending request with `status`, through its WAKE order. A cancelled put leaves no version
+ * behind. No APP order of the request may be in flight; an `ordered` one with orders in flight gets
+ * no more of them and ends when they have ended. */
+void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64_t now_ns);
+/* The caller of a put or get has been told that it succeeded, all its APP orders having been carried
+ * out; their completions with status 0 follow at once. What else has gone wrong with the version by
+ * now, in a flush that ran ahead, becomes its late error. */
+void vv_core_promise(struct vv_core *core, struct vv_req *req);
+/* Does the put end only with the commit of its file? Settled once all its orders are out. */
+bool vv_core_put_waits(const struct vv_req *req);
+
+/*
+ * Lending: pages of the first tier for the application to use itself, always one run. At most half
+ * of the tier is lent: -ENOSPC.
+ *
+ * vv_core_lend     chunks of a version, for reading where they are; they stay until they are given
+ *                  back, whatever becomes of the version. -ENOENT, -ESTALE (another generation),
+ *                  -EAGAIN: they do not stand there in one run. `first`: it counts as a restore.
+ *                  No chunk at all: the version is held as with some.
+ * vv_core_lease    pages of nobody's, a request like a put. They hold nothing.
+ * vv_core_put_lent a version whose bytes stand in leases, in this order: the pages become its own,
+ *                  its APP orders move nothing and say when the bytes are there. All leases but the
+ *                  last are full: see vv_core_lends_join. Refusals as vv_core_put, and -EAGAIN
+ *                  or -ENOSPC while the disk has no room for its file; the leases are the caller's
+ *                  then, and gone otherwise.
+ */
+int vv_core_lend(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                 uint32_t chunk0, uint32_t nchunks, bool first, uint64_t now_ns,
+                 struct vv_lend *lend) VV_WARN_UNUSED;
+int vv_core_lease(struct vv_core *core, uint32_t hist, uint32_t npages, uint64_t now_ns,
+                  struct vv_req *req, struct vv_lend *lend) VV_WARN_UNUSED;
+bool vv_core_lends_join(const struct vv_core *core, const uint64_t *bytes, size_t n);
+int vv_core_put_lent(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
+                     uint64_t user, struct vv_lend *const *lends, size_t n, uint64_t now_ns,
+                     struct vv_req *req) VV_WARN_UNUSED;
+/*
+ * A whole version, for the application to keep and to write: its pages in the first tier become a
+ * lease, and `old`, if not NULL, is given back in exchange. It counts as restored. -EAGAIN, and
+ * nothing has changed: they do not stand there in one run, a transfer reads them, no slower tier
+ * has the version and it is not consumed by being restored, or it is hinted again. -ENOENT, -ESTALE,
+ * -ENOSPC (half of the tier), -ENOMEM. On success `old` is the caller's memory again.
+ */
+int vv_core_swap(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                 struct vv_lend *old, uint64_t now_ns, struct vv_lend *lend) VV_WARN_UNUSED;
+/* Gives all but the first `npages` pages of a lease back. */
+void vv_core_lease_trim(struct vv_core *core, struct vv_lend *lend, uint32_t npages,
+                        uint64_t now_ns);
+/* Their return is under way and will come by itself: room that may be waited for. */
+void vv_core_lend_ends(struct vv_core *core, struct vv_lend *lend);
+/* The pages are given back. */
+void vv_core_unlend(struct vv_core *core, struct vv_lend *lend, uint64_t now_ns);
+/* The version, if it is still this generation, has been restored. */
+void vv_core_consume(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                     uint64_t now_ns);
+/* Is there such a version, or will a put under way make one? */
+bool vv_core_exists(const struct vv_core *core, uint32_t hist, uint64_t version);
+
+int vv_core_hint(struct vv_core *core, uint32_t hist, uint64_t version,
+                 uint64_t now_ns) VV_WARN_UNUSED;
+void vv_core_hint_clear(struct vv_core *core, uint32_t hist, uint64_t now_ns);
+void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns);
+/*
+ * Generations: see policy/generation.h. A put with `replace` makes a new one of a version that exists.
+ * Until it is written the version is what it was, and if it fails it stays so; then the old one is
+ * held back, if it is safe, until the new one is.
+ *
+ * vv_core_reached    in a history with `hold`: this file has reached the level. One that has ended
+ *                    meanwhile is ignored.
+ * vv_core_missed     in a history with `copies`: the copy of this file has failed. With `keep`, a version
+ *                    without a copy goes when it is not among the newest.
+ * vv_core_confirm    the last put of the version is not provisional any more. -ENOENT.
+ * vv_core_take_back  undoes the last put of the version, which is again what it was before.
+ *                    -EALREADY: it has reached the level. -ENOENT.
+ * vv_core_acknowledge  a caller has heard that the version, or with NULL every one, has reached the
+ *                    level: a put without `replace` does not overwrite it any more.
+ */
+void vv_core_reached(struct vv_core *core, uint32_t hist, uint64_t version,
+                     uint64_t file_generation, uint64_t now_ns);
+void vv_core_missed(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t file_generation,
+                    uint64_t now_ns);
+int vv_core_confirm(struct vv_core *core, uint32_t hist, uint64_t version,
+                    uint64_t now_ns) VV_WARN_UNUSED;
+int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version,
+                      uint64_t now_ns) VV_WARN_UNUSED;
+void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version,
+                         uint64_t now_ns);
+/* The version and all its generations are gone at once for everybody; its space follows when the last
+ * reader ends. */
+int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,
+                    uint64_t now_ns) VV_WARN_UNUSED;
+
+/* Orders. The pointer is valid until its completion. NULL: nothing more to start now. */
+struct vv_order *vv_core_next_order(struct vv_core *core);
+/* COPY, APP, COMMIT, REMOVE. status 0 or a negative errno; a failed COPY or APP has moved nothing
+ * that counts, and condemns no copy. After a failed read from disk, pending restores of the version
+ * fail with `status`, prefetching leaves it alone, and a later restore reads it again. After a
+ * failed write the version stays where it was, and the error is told once, late. */
+void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, uint64_t now_ns);
+
+/* Asking. */
+struct vv_object_info {
+    uint64_t version, generation, size, user;
+    uint64_t file_generation;
+    /* 0: adopted. 1: the first that was written of the version, or the history does not count. Each
+     * later one has a higher number, which does not depend on what failed in between. */
+    uint32_t edition;
+    bool durable;    /* committed on the files tier */
+    bool safe;       /* it has reached the level of its history */
+    bool ready;      /* a restore of it now would be a hit */
+    bool pending;    /* an `ordered` put will replace it: restores wait for that one */
+    int flush_error; /* why it has not reached a slower tier, or 0 */
+    uint32_t chunks, resident[VV_MAX_TIERS]; /* chunks valid on each tier */
+    enum vv_copy_state state[VV_MAX_TIERS];
+};
+int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
+                   struct vv_object_info *ret_info) VV_WARN_UNUSED;
+/* When a version is wanted, for whoever keeps its bytes. */
+struct vv_wanted {
+    uint64_t rank;  /* as vv_next_rank(); without a known order the oldest is the farthest */
+    bool restoring; /* restores of the history have begun, and no put came since */
+    bool present;   /* all of it is in memory, or it was restored and is not wanted again */
+};
+/* -ENOENT: there is no such version, or it is another generation by now. */
+int vv_core_wanted(const struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
+                   struct vv_wanted *ret_wanted) VV_WARN_UNUSED;
+/* The newest version that has reached the history's level, and acknowledges it; -ENOENT when there is
+ * none. */
+int vv_core_latest(struct vv_core *core, uint32_t hist, uint64_t *ret_version) VV_WARN_UNUSED;
+/* Calls back for every version that can be restored, in the order of writing. */
+void vv_core_each(const struct vv_core *core, uint32_t hist,
+                  void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
+/* Whether the history may have a late error: false is certain. */
+bool vv_core_has_error(struct vv_core *core, uint32_t hist);
+/* Takes the oldest late error of the history (a flush that failed after its put had returned): 0
+ * when none. */
+int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier);
+/* Is anything in flight for discarded versions of the history, or to remove a file? Their files go
+ * when that has ended. What somebody still reads does not count: it may last for as long as he
+ * likes. */
+bool vv_core_dying(const struct vv_core *core, uint32_t hist);
+uint64_t vv_object_user(const struct vv_object *obj);
+
+struct vv_core_stats {
+    uint64_t puts, gets, hits, misses, hints, evicted_pages, revoked_pages, discarded,
+        inflight_orders;
+    uint64_t moved_bytes[VV_HOP_COUNT], rate[VV_HOP_COUNT];
+    uint64_t start_rate[VV_HOP_COUNT]; /* of the first 64 MiB; 0: nothing has moved yet */
+    uint64_t tier_pages[VV_MAX_TIERS], tier_used_pages[VV_MAX_TIERS];
+    uint64_t tier_ready_pages[VV_MAX_TIERS];     /* of tier_pages; fewer while a tier grows */
+    uint64_t tier_dirty_pages[VV_MAX_TIERS];     /* to be flushed; 0 on files, as the next two */
+    uint64_t tier_evictable_pages[VV_MAX_TIERS]; /* that may go */
+    uint64_t tier_copies[VV_MAX_TIERS];          /* of versions, whole or in part */
+    uint64_t transit_pages; /* besides those of the host tier, both directions together */
+    /* Orders of each hop: under way, for how long at least one was, and how many failed. */
+    uint64_t hop_orders[VV_HOP_COUNT], hop_busy_ns[VV_HOP_COUNT], hop_errors[VV_HOP_COUNT];
+    uint64_t waiting_puts, waiting_gets; /* requests that have not ended */
+    uint64_t waiting_since_ns;           /* the oldest of them; 0: there is none */
+    uint64_t late_errors; /* versions that could not be flushed after their put had returned */
+    uint64_t bad_reads;   /* orders that found bytes that do not verify */
+    uint64_t reread;      /* orders that could read a version that could not be read before */
+    uint64_t files_bytes, objects;
+    uint64_t object_bytes; /* memory that the core itself takes */
+    uint64_t invariant_checks;
+    uint64_t hints_looked_at; /* by prefetching: what hints cost */
+    double utilisation;       /* share of the memory tiers' pages in use, averaged over time */
+    double tier_used_page_ns[VV_MAX_TIERS]; /* memory tiers: pages in use, added up over time */
+    uint64_t now_ns;                        /* until then */
+};
+void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats);
+
+/* Of one history. */
+struct vv_core_hist_stats {
+    uint64_t versions, durable, failed; /* versions; failed: not flushed, and given up */
+    uint64_t hints;                     /* not yet used */
+    uint64_t ready;                     /* of them from the first on, ready to be restored */
+    uint64_t pending;                   /* requests */
+    bool predicting, prefetching;
+};
+void vv_core_get_hist_stats(const struct vv_core *core, uint32_t hist,
+                            struct vv_core_hist_stats *ret_stats);
+
+/* Asserts every invariant; cost grows with everything there is. Returns NULL, or what is wrong. */
+const char *vv_core_check(const struct vv_core *core);
+/* A digest of all state that decides about the future, equal for equal states: for exhaustive
+ * exploration. */
+uint64_t vv_core_digest(const struct vv_core *core);
+
+#endif

@@ -1,0 +1,1170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which order goes out next on each hop.
+ *
+ * Every call into the core ends here. Each hop has a few slots for orders in flight; a free slot is
+ * filled with the most urgent chunks there are now, and nothing is queued behind: the next
+ * completion looks again. In this order:
+ *
+ *   restores that wait (APP orders, then disk reads for them), puts that wait, prefetches by
+ *   distance, flushes farthest next use first.
+ *
+ * On the disk, whose reads and writes share its bandwidth, a flush goes out only when no read is
+ * under way, unless somebody waits for it: a blocked put, a wait for a level, or a history whose
+ * level is durable.
+ *
+ * Progress: orders in flight always end, and so does the growing of a tier. With none in flight,
+ * none to be started and no tier that grows, a request that is still pending can never end, and
+ * fails here.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "engine/core/core_private.h"
+
+/* ---- orders ---- */
+
+static enum vv_hop hop_between(const struct vv_core *core, int src, int dst, bool app_is_device)
+{
+    enum vv_tier_kind app = app_is_device ? VV_TIER_DEVICE : VV_TIER_HOST;
+    enum vv_tier_kind from = src == VV_TIER_APP ? app : core->tier[src].kind;
+    enum vv_tier_kind to = dst == VV_TIER_APP ? app : core->tier[dst].kind;
+
+    if (from != VV_TIER_DEVICE && from != VV_TIER_HOST)
+        return VV_HOP_F2H;
+    if (to != VV_TIER_DEVICE && to != VV_TIER_HOST)
+        return VV_HOP_H2F;
+    if (from == VV_TIER_DEVICE)
+        return to == VV_TIER_DEVICE ? VV_HOP_D2D : VV_HOP_D2H;
+    return to == VV_TIER_DEVICE ? VV_HOP_H2D : VV_HOP_H2H;
+}
+
+static void order_push(struct vv_core *core, struct vv_order *o)
+{
+    o->issued_ns = core->now_ns;
+    o->next = NULL;
+    if (core->ready_tail)
+        core->ready_tail->next = o;
+    else
+        core->ready_head = o;
+    core->ready_tail = o;
+    o->all_prev = NULL;
+    o->all_next = core->orders;
+    if (core->orders)
+        core->orders->all_prev = o;
+    core->orders = o;
+    core->inflight++;
+    if (core->hop[o->hop].orders++ == 0)
+        core->hop[o->hop].busy_since_ns = core->now_ns;
+}
+
+static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind,
+                                  struct vv_object *obj)
+{
+    struct vv_order *o = vvi_order_new(core, kind);
+
+    if (!o)
+        return NULL;
+    o->obj = obj;
+    o->hist = obj->hist;
+    o->version = obj->version;
+    o->generation = obj->generation;
+    o->file_generation = obj->file_generation;
+    o->edition = obj->edition;
+    o->size = obj->size;
+    o->src_tier = o->dst_tier = VV_TIER_APP;
+    obj->refs++;
+    return o;
+}
+
+/* Under the contiguous policies a copy has its pages before it is filled. */
+static bool whole_at(const struct vv_object *obj, int tier)
+{
+    return obj->copy[tier] && obj->copy[tier]->whole;
+}
+
+static void pin_pages(struct vv_core *core, struct vv_order *o)
+{
+    const struct vv_copy *from = o->obj->copy[o->src_tier];
+
+    for (uint32_t i = 0; i < o->nchunks; i++) {
+        o->src_page[i] = from->page[o->chunk0 + i];
+        vvi_page(core, from, o->chunk0 + i)->pins++;
+    }
+}
+
+static void fill_pages(struct vv_core *core, struct vv_order *o, struct vv_copy *to,
+                       const uint32_t *pages)
+{
+    if (pages)
+        memcpy(o->dst_page, pages, o->nchunks * sizeof(*pages));
+    else
+        memset(o->dst_page, 0, o->nchunks * sizeof(*pages));
+    /* A put: what it writes is nowhere else. */
+    if (o->src_tier == VV_TIER_APP && !to->whole && !o->req->lent) {
+        vvi_chunks_fill(core, to, o->chunk0, o->nchunks, pages);
+        return;
+    }
+    for (uint32_t i = 0; i < o->nchunks; i++) {
+        uint32_t c = o->chunk0 + i;
+        vv_assert(to->page[c] == VV_PAGE_NONE || to->page[c] == pages[i]);
+        if (to->page[c] == VV_PAGE_NONE)
+            vvi_chunk_place(core, to, c, o->dst_page[i], VV_PAGE_FILLING);
+        else
+            vvi_chunk_set(core, to, c, VV_PAGE_FILLING);
+    }
+}
+
+/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given
+ * back when memory for the order is lacking. */
+static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
+                  uint32_t n, const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
+{
+    struct vv_copy *to = NULL;
+    struct vv_order *o;
+
+    if (dst != VV_TIER_APP)
+        to = vvi_copy_get(core, obj, (unsigned)dst, born);
+    o = dst != VV_TIER_APP && !to ? NULL : order_for(core, req ? VV_ORDER_APP : VV_ORDER_COPY, obj);
+    if (!o) {
+        if (pages && !whole_at(obj, dst) && !(req && req->lent))
+            vvi_space_untake(core, (unsigned)dst, pages, n);
+        vvi_copy_maybe_free(core, to);
+        return false;
+    }
+    o->src_tier = src;
+    o->dst_tier = dst;
+    o->hop = hop_between(core, src, dst, req && req->app_is_device);
+    o->chunk0 = c0;
+    o->nchunks = n;
+    o->bytes = vvi_chunk_bytes(core, obj, c0, n);
+    o->req = req;
+    if (src != VV_TIER_APP && core->tier[src].is_arena)
+        pin_pages(core, o);
+    if (dst != VV_TIER_APP)
+        fill_pages(core, o, to, pages);
+    /* What is being filled has no class, and nothing else of a first copy has changed. */
+    if (src != VV_TIER_APP || obj->nmem > to->nfilling + to->nvalid)
+        vvi_core_reclass(core, obj, c0, n);
+    if (req)
+        req->unissued -= n;
+    else
+        core->hop[o->hop].inflight++;
+    order_push(core, o);
+    return true;
+}
+
+static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier);
+
+static bool slot_free(const struct vv_core *core, enum vv_hop hop)
+{
+    return core->hop[hop].inflight < core->hop[hop].slots;
+}
+
+/* ---- the application's own copies ---- */
+
+static bool bit(const uint64_t *bits, uint32_t i)
+{
+    return bits[i / 64] >> (i % 64) & 1;
+}
+
+/* A chunk that this tier can give to the restore now. A chunk that a faster tier has, or is
+ * about to have, comes from there. */
+static bool gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
+{
+    if (bit(req->issued, c) || !vvi_chunk_valid(core, req->obj, tier, c))
+        return false;
+    for (unsigned t = 0; t < tier; t++) {
+        enum vv_page_state s = vvi_chunk_state(core, req->obj, t, c);
+        if (s == VV_PAGE_VALID || s == VV_PAGE_FILLING)
+            return false;
+    }
+    return true;
+}
+
+/* All of it is on the device, and nothing of it has been asked for: one order that holds the copy as
+ * a whole. This is the restore that everything else is there for. */
+static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned tier)
+{
+    struct vv_object *obj = req->obj;
+    struct vv_copy *copy = obj->copy[tier];
+    enum vv_hop hop = hop_between(core, (int)tier, VV_TIER_APP, req->app_is_device);
+    struct vv_order *o;
+
+    if ((int)tier != core->device || copy->nvalid < obj->nchunks || req->unissued < obj->nchunks ||
+        obj->nchunks > core->hop[hop].batch)
+        return false;
+    o = order_for(core, VV_ORDER_APP, obj);
+    if (!o)
+        return false;
+    o->whole = true;
+    o->src_tier = (int)tier;
+    o->hop = hop;
+    o->nchunks = obj->nchunks;
+    o->bytes = obj->size;
+    o->req = req;
+    memcpy(o->src_page, copy->page, obj->nchunks * sizeof(copy->page[0]));
+    copy->readers++;
+    vvi_object_refresh(core, obj);
+    memset(req->issued, 0xff, vv_div_up(obj->nchunks, 64) * sizeof(*req->issued));
+    req->scan = obj->nchunks;
+    req->unissued = 0;
+    req->from_inflight[tier]++;
+    req->inflight++;
+    order_push(core, o);
+    return true;
+}
+
+static bool serve_get_from(struct vv_core *core, struct vv_req *req, unsigned tier)
+{
+    struct vv_object *obj = req->obj;
+    enum vv_hop hop = hop_between(core, (int)tier, VV_TIER_APP, req->app_is_device);
+    bool any = false;
+
+    if (!obj->copy[tier])
+        return false;
+    if (serve_get_whole(core, req, tier))
+        return true;
+    for (uint32_t c = req->scan;
+         c < obj->nchunks && (req->ordered || req->from_inflight[tier] < APP_SLOTS);) {
+        uint32_t n = 0;
+        while (c + n < obj->nchunks && n < core->hop[hop].batch && gives(core, req, tier, c + n))
+            n++;
+        if (n == 0) {
+            c++;
+            continue;
+        }
+        if (!issue(core, obj, (int)tier, VV_TIER_APP, c, n, NULL, req, VV_COPY_INIT))
+            break;
+        for (uint32_t i = c; i < c + n; i++)
+            req->issued[i / 64] |= UINT64_C(1) << (i % 64);
+        req->from_inflight[tier]++;
+        req->inflight++;
+        c += n;
+        any = true;
+    }
+    return any;
+}
+
+static bool serve_gets(struct vv_core *core)
+{
+    bool any = false;
+    struct vv_req *next;
+
+    for (struct vv_req *req = core->gets; req; req = next) {
+        next = req->next;
+        if (req->obj->dead && !req->error)
+            req->error = -ENOENT;
+        if (req->error) {
+            if (req->inflight == 0)
+                vvi_req_end(core, req, req->error);
+            continue;
+        }
+        while (req->scan < req->obj->nchunks && bit(req->issued, req->scan))
+            req->scan++;
+        for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+            any |= serve_get_from(core, req, t);
+        if (req->obj->nchunks == 0) {
+            vvi_req_nothing(core, req);
+            any = true;
+        } else if (req->ordered && req->unissued == 0) {
+            vvi_req_issued(core, req);
+        }
+    }
+    return any;
+}
+
+static void end_failed_puts(struct vv_core *core)
+{
+    struct vv_req *next;
+
+    for (struct vv_req *req = core->puts; req; req = next) {
+        next = req->next;
+        if (req->kind == VV_REQ_PUT && req->obj->dead && !req->error)
+            req->error = -ECANCELED;
+        if (req->error && req->inflight == 0)
+            vvi_req_end(core, req, req->error);
+    }
+}
+
+/* A capacity given to the files tier is never exceeded: a put waits for its share, as long as
+ * flushes, commits or removals under way may yield it. */
+bool vvi_charge_file(struct vv_core *core, struct vv_req *req)
+{
+    struct tier *t;
+
+    if (req->file_bytes == 0)
+        return true;
+    t = &core->tier[core->disk];
+    if (t->capacity_bytes && t->used_bytes + req->file_bytes > t->capacity_bytes)
+        return false;
+    t->used_bytes += req->file_bytes;
+    req->obj->file_bytes = req->file_bytes;
+    req->file_bytes = 0;
+    return true;
+}
+
+/* Pages for the next chunks of a put, on its home tier or, in *tier, on another. What is being
+ * flushed from a full device makes room there as fast as the link allows, so nothing would come
+ * sooner over the link straight to the host. But while nothing can be flushed, because all of it is
+ * lent, or being read or filled, the host takes what the device cannot. */
+static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigned *tier,
+                         uint32_t *pages)
+{
+    struct vv_object *obj = req->obj;
+    unsigned host = (unsigned)core->host;
+    enum vv_hop hop = hop_between(core, VV_TIER_APP, (int)*tier, req->app_is_device);
+    uint32_t want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan), got;
+
+    for (got = 0; req->lent && got < want; got++)
+        pages[got] = obj->copy[*tier]->page[req->scan + got];
+    if (req->lent)
+        return got;
+    got = vvi_space_take(core, *tier, obj, req->scan, want, VV_FOR_PUT, pages);
+    if (got == 0 && obj->pass_through)
+        got = vvi_space_transit(core, 0, false, want, pages);
+    if (got > 0 || !core->paged || *tier == host || core->hop[VV_HOP_D2H].inflight > 0 ||
+        farthest_dirty(core, *tier))
+        return got;
+    hop = hop_between(core, VV_TIER_APP, (int)host, req->app_is_device);
+    want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan);
+    got = vvi_space_take(core, host, obj, req->scan, want, VV_FOR_PUT, pages);
+    if (got > 0)
+        *tier = host;
+    return got;
+}
+
+/* Issues what there is room for. False: it is blocked. */
+static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
+{
+    struct vv_object *obj = req->obj;
+
+    if (req->kind == VV_REQ_LEASE) {
+        bool served = vvi_lend_serve(core, req);
+        *any |= served;
+        return served;
+    }
+    if (!vvi_charge_file(core, req))
+        return false;
+    while (req->scan < obj->nchunks && (req->ordered || req->inflight < APP_SLOTS)) {
+        uint32_t pages[VV_ORDER_MAX_PAGES];
+        unsigned tier = obj->home;
+        uint32_t got = put_room(core, req, &tier, pages);
+        core->put_short |= got == 0;
+        if (got == 0)
+            return false;
+        if (!issue(core, obj, VV_TIER_APP, (int)tier, req->scan, got, pages, req,
+                   VV_COPY_WRITE_IN_PROGRESS))
+            return false;
+        req->inflight++;
+        req->scan += got;
+        *any = true;
+    }
+    if (req->scan < obj->nchunks)
+        return false;
+    *any |= obj->nchunks == 0;
+    if (obj->nchunks == 0)
+        vvi_req_nothing(core, req);
+    else if (req->ordered && !obj->filled)
+        vvi_req_issued(core, req);
+    return true;
+}
+
+/* Puts are served in order; a later one begins when all space for those before it has been
+ * found. One whose bytes stand in its pages already needs none, and may be what the others wait
+ * for. */
+static bool serve_puts(struct vv_core *core)
+{
+    bool any = false, blocked = false;
+    struct vv_req *next;
+
+    end_failed_puts(core);
+    core->put_short = false;
+    for (struct vv_req *req = core->puts; req; req = next) {
+        next = req->next;
+        if (req->error || (blocked && !req->lent))
+            continue;
+        blocked |= !serve_put(core, req, &any);
+    }
+    return any;
+}
+
+/* ---- up ---- */
+
+static uint32_t missing_run(const struct vv_core *core, const struct vv_object *obj,
+                            const struct vv_req *req, uint32_t from, uint32_t most,
+                            uint32_t *ret_first)
+{
+    uint32_t c = from, n = 0;
+
+    if (obj->nmem == 0 && !req) {
+        *ret_first = from;
+        return VV_MIN(most, obj->nchunks - from);
+    }
+    while (c < obj->nchunks && (vvi_chunk_in_memory(core, obj, c) || (req && bit(req->issued, c))))
+        c++;
+    while (c + n < obj->nchunks && n < most && !vvi_chunk_in_memory(core, obj, c + n) &&
+           !(req && bit(req->issued, c + n)))
+        n++;
+    *ret_first = c;
+    return n;
+}
+
+static bool on_disk(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
+{
+    return core->disk >= 0 && vvi_chunk_valid(core, obj, (unsigned)core->disk, c);
+}
+
+static bool read_for_gets(struct vv_core *core)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES];
+    bool any = false;
+
+    for (struct vv_req *req = core->gets; req; req = req->next) {
+        struct vv_object *obj = req->obj;
+        uint32_t c, n, got;
+        while (!req->error && slot_free(core, VV_HOP_F2H)) {
+            n = missing_run(core, obj, req, req->scan, core->hop[VV_HOP_F2H].batch, &c);
+            if (n == 0 || !on_disk(core, obj, c))
+                break;
+            got = whole_at(obj, core->host) ? 0 : vvi_space_transit(core, 1, true, n, pages);
+            if (got == 0)
+                got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_DEMAND, pages);
+            if (got == 0)
+                break;
+            if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL,
+                       VV_COPY_READ_IN_PROGRESS))
+                return any;
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* The prefetcher has come to this object and found it complete here: it stays until it is
+ * consumed. */
+static void claim(struct vv_core *core, struct vv_object *obj, unsigned tier)
+{
+    struct vv_copy *copy = obj->copy[tier];
+
+    if (copy && (copy->state == VV_COPY_WRITE_COMPLETE || copy->state == VV_COPY_FLUSHED ||
+                 copy->state == VV_COPY_CONSUMED))
+        vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
+}
+
+/* A restore takes chunks from device and host at the same time: the share of an object that the
+ * link delivers while the device delivers the rest is as well off on the host. An eighth at most:
+ * rates are estimates. Where the link is far slower nothing is left there: the share would be small,
+ * and would wait for whatever the link has under way. */
+static uint32_t device_share(const struct vv_core *core, const struct vv_object *obj)
+{
+    double device = core->hop[VV_HOP_D2D].rate.bytes_per_s;
+    double link = core->hop[VV_HOP_H2D].rate.bytes_per_s;
+    uint32_t rest;
+
+    if (!core->paged || device <= 0 || link * SHARE_LEAST < device)
+        return obj->nchunks;
+    rest = (uint32_t)(obj->nchunks * (link / (device + link)));
+    return obj->nchunks - VV_MIN(rest, obj->nchunks / 8);
+}
+
+static uint32_t on_device(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_copy *copy = obj->copy[core->device];
+
+    return copy ? copy->nvalid + copy->nfilling : 0;
+}
+
+bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_copy *copy = obj->copy[obj->home];
+
+    if (obj->home != core->device)
+        return vvi_object_complete_at(core, obj, obj->home);
+    return obj->nmem == obj->nchunks && (copy ? copy->nvalid : 0) >= device_share(core, obj);
+}
+
+enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
+
+static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
+{
+    struct vv_copy *best = NULL;
+    uint64_t best_rank = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        const struct vv_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
+        struct vv_copy *copy = vv_heap_top(heap);
+        uint64_t rank = 0;
+        if (copy)
+            rank = core->paged ? vvi_rank(core, copy->obj, tier, copy->dirty_top) : ~copy->stamp_in;
+        if (copy && (!best || rank > best_rank)) {
+            best = copy;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+/* A file is finished before another is begun: only a committed one lets memory go. */
+static struct vv_copy *next_dirty(const struct vv_core *core, unsigned tier)
+{
+    struct vv_copy *copy = core->filing ? core->filing->copy[tier] : NULL;
+
+    return copy && copy->ndirty > 0 ? copy : farthest_dirty(core, tier);
+}
+
+/* The last run of chunks to be flushed: [*ret_first, top]. */
+static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most,
+                          uint32_t *ret_first)
+{
+    uint32_t top = copy->dirty_top, n = 0;
+
+    while (n < most && n <= top && copy->page[top - n] != VV_PAGE_NONE &&
+           (vvi_page(core, copy, top - n)->class & CLASS_DIRTY))
+        n++;
+    *ret_first = top - n + 1;
+    return n;
+}
+
+/* The last run of chunks that may go from the device and are not on the host: [*ret_first, top]. */
+static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most,
+                          uint32_t *ret_first)
+{
+    uint32_t top = copy->evict_top, n = 0;
+
+    while (n < most && n <= top && copy->page[top - n] != VV_PAGE_NONE &&
+           (vvi_page(core, copy, top - n)->class & CLASS_EVICT) &&
+           vvi_chunk_state(core, copy->obj, (unsigned)core->host, top - n) == VV_PAGE_FREE)
+        n++;
+    *ret_first = top - n + 1;
+    return n;
+}
+
+/* The device is full of what is wanted later than this. Let the two change places: what is
+ * wanted last moves down into pages that the host has free or double, and the next completion
+ * finds the room. A few pages may be given up altogether to set the exchange going. Returns true
+ * if room was made at once. */
+static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
+{
+    unsigned device = (unsigned)core->device, host = (unsigned)core->host;
+    struct vv_copy *clean = vvi_space_farthest(core, device), *dirty = farthest_dirty(core, device),
+                   *from;
+    uint64_t clean_rank = clean ? vvi_rank(core, clean->obj, device, clean->evict_top) : 0;
+    uint64_t dirty_rank = dirty ? vvi_rank(core, dirty->obj, device, dirty->dirty_top) : 0;
+    uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got, most = core->hop[VV_HOP_D2H].batch;
+
+    if (!core->paged || !slot_free(core, VV_HOP_D2H))
+        return false;
+    from = clean && (!dirty || clean_rank > dirty_rank) ? clean : dirty;
+    if (!from || VV_MAX(clean_rank, dirty_rank) <= vvi_rank(core, obj, device, chunk))
+        return false;
+    n = from == clean && clean_rank >= dirty_rank ? clean_run(core, from, most, &c)
+                                                  : dirty_run(core, from, most, &c);
+    if (n == 0)
+        return false;
+    got = vvi_space_take(core, host, from->obj, c + n - 1, n, VV_FOR_DEMOTE, pages);
+    if (got == 0) {
+        if (from != clean || core->seed_pages == 0)
+            return false;
+        n = VV_MIN(n, core->seed_pages);
+        core->seed_pages -= n;
+        return vvi_space_evict(core, from, CLASS_EVICT, n) > 0;
+    }
+    (void)issue(core, from->obj, core->device, core->host, c + n - got, got, pages, NULL,
+                VV_COPY_WRITE_IN_PROGRESS);
+    return false;
+}
+
+/* Host to device. */
+static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_copy *from = obj->copy[core->host];
+    uint32_t pages[VV_ORDER_MAX_PAGES], c, n = 0, got, most = core->hop[VV_HOP_H2D].batch;
+
+    if (!from || from->nup == 0 || on_device(core, obj) >= device_share(core, obj))
+        return FETCH_NOTHING;
+    most = VV_MIN(most, device_share(core, obj) - on_device(core, obj));
+    for (c = from->up_low; c < obj->nchunks; c++)
+        if (from->page[c] != VV_PAGE_NONE && (vvi_page(core, from, c)->class & CLASS_UP))
+            break;
+    from->up_low = c;
+    while (c + n < obj->nchunks && n < most && from->page[c + n] != VV_PAGE_NONE &&
+           (vvi_page(core, from, c + n)->class & CLASS_UP))
+        n++;
+    if (n == 0)
+        return FETCH_NOTHING;
+    if (vvi_lend_waits(core, (unsigned)core->device))
+        return FETCH_NO_ROOM;
+    got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
+    if (got == 0 && demote_for(core, obj, c))
+        got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
+    if (got == 0)
+        return FETCH_NO_ROOM;
+    if (!issue(core, obj, core->host, core->device, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
+        return FETCH_NO_ROOM;
+    return FETCH_ISSUED;
+}
+
+/* Disk to device, past a full host tier. */
+static bool fetch_past_host(struct vv_core *core, struct vv_object *obj, uint32_t c, uint32_t n)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES], got;
+
+    if (!core->gds || vvi_lend_waits(core, (unsigned)core->device))
+        return false;
+    got = vvi_space_take(core, (unsigned)core->device, obj, c, n, VV_FOR_PREFETCH, pages);
+    return got > 0 && issue(core, obj, core->disk, core->device, c, got, pages, NULL,
+                            VV_COPY_READ_IN_PROGRESS);
+}
+
+/* Disk to host, or past or through the host to the device when only that has room. */
+static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got;
+
+    n = missing_run(core, obj, NULL, obj->miss_low, core->hop[VV_HOP_F2H].batch, &c);
+    obj->miss_low = c;
+    if (n == 0 || !on_disk(core, obj, c))
+        return FETCH_NOTHING;
+    if (vvi_lend_waits(core, (unsigned)core->host))
+        return FETCH_NO_ROOM;
+    got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_PREFETCH, pages);
+    if (got == 0 && obj->home == core->device && !whole_at(obj, core->host) &&
+        vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH)) {
+        if (fetch_past_host(core, obj, c, n))
+            return FETCH_ISSUED;
+        got = vvi_space_transit(core, 1, false, n, pages);
+    }
+    if (got == 0)
+        return FETCH_NO_ROOM;
+    if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
+        return FETCH_NO_ROOM;
+    return FETCH_ISSUED;
+}
+
+static bool fetchable(const struct vv_object *obj)
+{
+    return obj && obj->written && !obj->dead && !obj->no_prefetch;
+}
+
+static bool complete_for(const struct vv_core *core, const struct vv_object *obj, unsigned tier)
+{
+    if (obj->home > tier)
+        return true; /* it is never brought up to here */
+    if ((int)tier == core->host)
+        return obj->nmem == obj->nchunks;
+    return vvi_object_ready(core, obj);
+}
+
+static enum fetch fetch(struct vv_core *core, struct vv_object *obj, unsigned tier)
+{
+    return (int)tier == core->host ? fetch_to_host(core, obj) : fetch_to_device(core, obj);
+}
+
+/* Passed-over hints come after all live ones. */
+static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
+{
+    bool any = false;
+
+    for (size_t i = h->passed_at;
+         i < h->npassed && i < h->passed_at + LOOK_AHEAD && slot_free(core, hop); i++) {
+        struct vv_object *obj = vvi_object_find(core, (uint32_t)(h - core->hist), h->passed[i]);
+        if (!obj || !obj->passed || (fetchable(obj) && complete_for(core, obj, tier))) {
+            if (i == h->passed_at && (!obj || !obj->passed))
+                h->passed_at++;
+            continue;
+        }
+        if (!fetchable(obj))
+            continue;
+        if (fetch(core, obj, tier) != FETCH_ISSUED)
+            break;
+        any = true;
+    }
+    return any;
+}
+
+static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
+{
+    bool any = false, idle = true;
+    unsigned looked = 0, set = OPEN_TIER + tier;
+    uint64_t s;
+
+    if (h->idle[set])
+        return false;
+    s = vvi_hint_first_open(h, set);
+    while (s < h->tail && looked < LOOK_AHEAD && slot_free(core, hop)) {
+        struct vv_object *obj = vvi_hint_at(h, s);
+        bool settled = fetchable(obj) && complete_for(core, obj, tier);
+        core->stats.hints_looked_at++;
+        if (settled) {
+            claim(core, obj, tier);
+            vvi_hint_close(h, set, s);
+        }
+        if (settled || !fetchable(obj)) {
+            s = vvi_hint_next_open(h, set, s + 1);
+            looked += !settled;
+            continue;
+        }
+        idle = false;
+        /* What is nearest may arrive from below at any moment: keep a slot for it. */
+        if (looked > 0 && core->hop[hop].inflight > 0)
+            break;
+        switch (fetch(core, obj, tier)) {
+        case FETCH_ISSUED:
+            any = true;
+            break;
+        case FETCH_NOTHING:
+            s = vvi_hint_next_open(h, set, s + 1);
+            looked++;
+            break;
+        case FETCH_NO_ROOM:
+            return any; /* whatever is farther would be refused as well */
+        }
+    }
+    h->idle[set] = idle && looked == LOOK_AHEAD && s < h->tail;
+    if (s == h->tail)
+        any |= prefetch_passed(core, h, tier, hop);
+    return any;
+}
+
+static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < core->nhist && slot_free(core, hop); i++)
+        if (core->hist[i].used && core->hist[i].started)
+            any |= prefetch_history(core, &core->hist[i], tier, hop);
+    return any;
+}
+
+/* ---- down ---- */
+
+/* May a flush pass a full host tier through a transit page? Only if the disk takes it next:
+ * anything farther that is still to be flushed from there would hold the page up. */
+static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
+{
+    const struct vv_copy *next = farthest_dirty(core, (unsigned)core->host);
+
+    if (core->disk < 0)
+        return false;
+    /* A put that needs the page it comes from: only a place on the host that lasts gives it that.
+     * While the host grows, such places come. */
+    if (obj->writing && !obj->streams && vv_arena_growing(&core->tier[core->host].arena))
+        return false;
+    if (!next || core->inflight == 0)
+        return true;
+    if (!core->paged)
+        return core->puts || core->waits;
+    return vvi_rank(core, obj, (unsigned)core->host, chunk) >=
+           vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
+}
+
+static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj)
+{
+    if (!core->cfg.disk_shared || core->puts || core->waits)
+        return true;
+    /* While restoring, one at a time: the next read must not wait for two. */
+    if (core->hop[VV_HOP_F2H].inflight == 0)
+        return core->phase != VV_PHASE_RESTORING || core->hop[VV_HOP_H2F].inflight == 0;
+    return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE &&
+           core->hop[VV_HOP_H2F].inflight == 0;
+}
+
+/* Device to disk, past a full host tier: the last of chunks [c, c + n) that may go so. The end of an
+ * object that does not fill its page goes through the host, where it can be filled up. */
+static bool flush_past_host(struct vv_core *core, struct vv_object *obj, uint32_t c, uint32_t n)
+{
+    bool files = core->tier[core->disk].kind == VV_TIER_FILES;
+    const struct vv_copy *filing = core->filing ? core->filing->copy[core->host] : NULL;
+    uint32_t pages[VV_ORDER_MAX_PAGES], most = core->hop[VV_HOP_H2F].batch, got;
+
+    if (!core->gds || !slot_free(core, VV_HOP_H2F) || !flush_may_go(core, obj) ||
+        (core->filing != obj && filing && filing->ndirty > 0))
+        return false;
+    if (c + n == obj->nchunks && obj->size % core->cfg.page_bytes != 0)
+        n--;
+    got = VV_MIN(n, most);
+    c += n - got;
+    n = got;
+    if (n > 0 && !files)
+        got = vvi_space_take(core, (unsigned)core->disk, obj, c + n - 1, n, VV_FOR_FLUSH, pages);
+    if (got == 0 || !issue(core, obj, core->device, core->disk, c + n - got, got,
+                           files ? NULL : pages, NULL, VV_COPY_WRITE_IN_PROGRESS))
+        return false;
+    if (files)
+        core->filing = obj;
+    return true;
+}
+
+/* Will all that is still to come up from the disk find free pages on the host? */
+static bool host_has_plenty(const struct vv_core *core)
+{
+    uint64_t missing = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++)
+        missing += core->hist[i].missing_chunks;
+    return core->tier[core->host].arena.nfree > missing + core->hop[VV_HOP_D2H].batch;
+}
+
+static bool flush_device(struct vv_core *core)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES];
+    bool any = false;
+    /* While restoring, free pages of the host are for what comes up; flushes only pass through,
+     * unless there is room for both and puts come in between, which want room above. */
+    bool restoring = core->paged && core->phase == VV_PHASE_RESTORING && !core->puts &&
+                     !core->waits && !(core->puts_between && host_has_plenty(core));
+
+    while (slot_free(core, VV_HOP_D2H)) {
+        struct vv_copy *copy = next_dirty(core, (unsigned)core->device);
+        struct vv_object *obj;
+        uint32_t c, n, got;
+        if (!copy)
+            break;
+        obj = copy->obj;
+        n = dirty_run(core, copy, core->hop[VV_HOP_D2H].batch, &c);
+        got = 0;
+        if (!restoring)
+            got = vvi_space_take(core, (unsigned)core->host, obj, core->paged ? c + n - 1 : c, n,
+                                 VV_FOR_FLUSH, pages);
+        if (got == 0 && may_pass(core, obj, c + n - 1) && !whole_at(obj, core->host)) {
+            if (flush_past_host(core, obj, c, n)) {
+                any = true;
+                continue;
+            }
+            got = vvi_space_transit(core, 0, false, n, pages);
+        }
+        if (got == 0)
+            break;
+        /* What was found is for the last chunks; a whole copy has a page for each. */
+        if (!whole_at(obj, core->host))
+            c += n - got;
+        if (!issue(core, obj, core->device, core->host, c, got, pages, NULL,
+                   VV_COPY_WRITE_IN_PROGRESS))
+            break;
+        any = true;
+    }
+    return any;
+}
+
+/* Shall the flush of an object wait for the end of its put? The processors copy then, and a disk that
+ * everything else has reached loses nothing but the time of that copy; checksums and writes beside it
+ * would make the application, which is blocked, wait up to twice as long. Not if the put needs room, not
+ * if somebody waits for the disk, and not once a file was begun. */
+static bool waits_for_put(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_req *req = core->puts;
+    uint32_t dirty = 0;
+
+    while (req && req->obj != obj)
+        req = req->next;
+    if (!req || req->inflight == 0 || req->lent || req->app_is_device || core->put_short ||
+        core->waits || core->gets || core->filing || core->hop[VV_HOP_H2F].inflight > 0)
+        return false;
+    for (uint32_t i = 0; i < core->nhist; i++)
+        dirty += core->hist[i].heap[core->host][HEAP_DIRTY].n;
+    return dirty == 1;
+}
+
+static bool flush_host(struct vv_core *core)
+{
+    uint32_t pages[VV_ORDER_MAX_PAGES];
+    bool any = false, files;
+
+    if (core->disk < 0 || core->tier[core->host].ndirty == 0)
+        return false;
+    files = core->tier[core->disk].kind == VV_TIER_FILES;
+    while (slot_free(core, VV_HOP_H2F)) {
+        struct vv_copy *copy = next_dirty(core, (unsigned)core->host);
+        struct vv_object *obj;
+        uint32_t c, n, got;
+        if (!copy || !flush_may_go(core, copy->obj) || waits_for_put(core, copy->obj))
+            break;
+        obj = copy->obj;
+        n = got = dirty_run(core, copy, core->hop[VV_HOP_H2F].batch, &c);
+        if (!files) {
+            got = vvi_space_take(core, (unsigned)core->disk, obj, core->paged ? c + n - 1 : c, n,
+                                 VV_FOR_FLUSH, pages);
+            if (got == 0)
+                break;
+            if (!whole_at(obj, core->disk))
+                c += n - got;
+        }
+        if (!issue(core, obj, core->host, core->disk, c, got, files ? NULL : pages, NULL,
+                   VV_COPY_WRITE_IN_PROGRESS))
+            break;
+        if (files)
+            core->filing = obj;
+        any = true;
+    }
+    return any;
+}
+
+void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_copy *copy = obj->copy[core->disk];
+
+    if (!obj->spoiled || obj->dead || obj->writing)
+        return;
+    if (copy && (copy->nfilling > 0 || copy->commit_issued))
+        return;
+    if (core->filing == obj)
+        core->filing = NULL;
+    vvi_sched_remove_file(core, obj);
+    if (copy) {
+        for (uint32_t c = 0; c < obj->nchunks; c++)
+            if (copy->page[c] != VV_PAGE_NONE)
+                vvi_chunk_drop(core, copy, c);
+        vvi_copy_free(core, copy);
+    }
+    if (++obj->file_generation % GENERATION_STEP == obj->generation % GENERATION_STEP) {
+        obj->file_generation = vvi_hist(core, obj->hist)->next_generation;
+        vvi_hist(core, obj->hist)->next_generation += GENERATION_STEP;
+    }
+    obj->spoiled = false;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+}
+
+/* No flush creates the file of an object without chunks. */
+static bool begins_with_commit(const struct vv_core *core, const struct vv_object *obj)
+{
+    return core->disk >= 0 && obj->nchunks == 0 && obj->written && !obj->dead && !obj->durable &&
+           !obj->flush_err && core->tier[core->disk].kind == VV_TIER_FILES;
+}
+
+/* There is no memory for it, and no other order will end with a commit: waiting for the version tries
+ * again. */
+static void no_commit(struct vv_core *core, struct vv_object *obj)
+{
+    vvi_flush_failed(core, obj, core->disk, -ENOMEM);
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_object_settle(core, obj);
+}
+
+void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_copy *copy = core->disk >= 0 ? obj->copy[core->disk] : NULL;
+    struct vv_order *o;
+
+    if (!copy && begins_with_commit(core, obj)) {
+        copy = vvi_copy_get(core, obj, (unsigned)core->disk, VV_COPY_WRITE_IN_PROGRESS);
+        if (!copy)
+            no_commit(core, obj);
+    }
+    if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
+        !(obj->written || obj->filled) || obj->flush_err || copy->nvalid < obj->nchunks)
+        return;
+    o = order_for(core, VV_ORDER_COMMIT, obj);
+    if (!o) {
+        no_commit(core, obj);
+        return;
+    }
+    o->hop = VV_HOP_H2F;
+    o->dst_tier = core->disk;
+    copy->commit_issued = true;
+    order_push(core, o);
+}
+
+void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
+{
+    struct vv_order *o = order_for(core, VV_ORDER_REMOVE, obj);
+
+    if (!o) {
+        vvi_removal_failed(core, obj, obj->file_generation, -ENOMEM);
+        return;
+    }
+    o->hop = VV_HOP_H2F;
+    o->dst_tier = core->disk;
+    order_push(core, o);
+}
+
+/* ---- waiting ---- */
+
+/* The late error may have been taken by somebody else meanwhile. */
+static int first_error(const struct hist *h)
+{
+    struct vv_object *obj = h->nfailed ? h->oldest : NULL;
+
+    while (obj && !obj->flush_err)
+        obj = obj->newer;
+    if (obj)
+        obj->told = true;
+    return obj ? obj->flush_err : h->late_err;
+}
+
+/* Versions of the history that a stream of the application has still to write. */
+static bool writes_to_come(const struct vv_core *core, uint32_t hist)
+{
+    for (const struct vv_req *req = core->ordered; req; req = req->next)
+        if (req->kind == VV_REQ_PUT && req->hist == hist)
+            return true;
+    return false;
+}
+
+static void end_waits(struct vv_core *core)
+{
+    struct vv_req *next;
+
+    for (struct vv_req *req = core->ordered; req; req = next) {
+        next = req->next;
+        if (req->kind != VV_REQ_WAIT)
+            continue;
+        if (req->error)
+            vvi_req_end(core, req, req->error);
+        else if (req->obj->written || req->obj->dead)
+            vvi_req_end(core, req, req->obj->dead ? -ENOENT : 0);
+    }
+    for (struct vv_req *req = core->waits; req; req = next) {
+        struct hist *h = vvi_hist(core, req->hist);
+        struct vv_object *obj = req->obj;
+        next = req->next;
+        if (req->kind == VV_REQ_WAIT_ALL) {
+            if (h->ndown == h->nwritten && !writes_to_come(core, req->hist))
+                vvi_req_end(core, req, first_error(h));
+        } else if (req->error) {
+            vvi_req_end(core, req, req->error);
+        } else if (obj->dead) {
+            vvi_req_end(core, req, obj->flush_err ? obj->flush_err : -ENOENT);
+        } else if (obj->durable) {
+            vvi_req_end(core, req, 0);
+        } else if (obj->flush_err) {
+            obj->told = true;
+            vvi_req_end(core, req, obj->flush_err);
+        }
+    }
+}
+
+/* Pages of a cache, or those through which flushes pass. */
+static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
+{
+    return tier != VV_TIER_APP && core->tier[tier].is_arena &&
+           page < core->tier[tier].arena.npages + core->tier[tier].transit_all;
+}
+
+/* May a put still get room? A tier that grows will have more. Of the orders in flight, flushes,
+ * commits and removals may make some, and so may whatever uses pages that a put could get. Restores
+ * of others that pass through on their way up do not: a put must not wait in vain for as long as
+ * they go on. */
+bool vvi_room_may_come(const struct vv_core *core)
+{
+    if (vvi_growing(core) || core->nending > 0)
+        return true;
+    for (const struct vv_order *o = core->orders; o; o = o->all_next) {
+        if (o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE)
+            return true;
+        if (o->kind == VV_ORDER_COPY && o->dst_tier > o->src_tier)
+            return true;
+        if (uses_room(core, o->src_tier, o->src_page[0]) ||
+            uses_room(core, o->dst_tier, o->dst_page[0]))
+            return true;
+    }
+    return false;
+}
+
+/* A put that memory should have held until its file is committed, and cannot: parts of it have
+ * passed a host tier that was full at the time, so that they are in the file and on the device,
+ * where it needs their pages. From now on the file keeps them. */
+static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
+{
+    const struct vv_copy *file = obj->copy[core->disk];
+
+    if (obj->streams || !file || file->nvalid == 0 || obj->spoiled || obj->file_bytes == 0)
+        return false;
+    obj->streams = true;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    return true;
+}
+
+/* What is lent may leave no room for a put, or under the contiguous policies no window large enough.
+ * Then it goes around that tier: to the host, or through it. */
+static bool go_around_lent(struct vv_core *core, struct vv_req *put)
+{
+    struct vv_object *obj = put->obj;
+    bool large = put->obj->nchunks > core->tier[core->host].arena.npromised;
+
+    if (!core->lends || put->kind != VV_REQ_PUT || put->lent || (put->scan > 0 && !core->paged))
+        return false;
+    if (obj->home == core->device && !core->paged && (core->disk >= 0 || !large)) {
+        obj->home = (uint8_t)core->host;
+        obj->pass_through = large;
+    } else if (obj->home == core->host && core->disk >= 0 && !obj->pass_through) {
+        obj->pass_through = true;
+    } else {
+        return false;
+    }
+    obj->streams |= obj->pass_through && core->tier[core->disk].kind == VV_TIER_FILES;
+    vvi_core_reclass(core, obj, 0, obj->nchunks);
+    return true;
+}
+
+/* Nothing is under way and nothing can be started: whoever still waits, waits in vain. */
+static bool fail_stuck(struct vv_core *core)
+{
+    struct vv_req *put = core->puts;
+
+    /* One that has failed already waits for its own copies to end. */
+    if (put && put->inflight == 0 && !put->error && !vvi_room_may_come(core)) {
+        uint64_t all = 0;
+        bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
+        if (files && put->kind == VV_REQ_PUT && stream_stuck(core, put->obj))
+            return true;
+        if (go_around_lent(core, put))
+            return true;
+        for (unsigned t = 0; t < core->ntiers; t++)
+            all += core->tier[t].is_arena ? core->tier[t].arena.npromised : 0;
+        files |= put->kind == VV_REQ_LEASE; /* of which there is always less than everything */
+        vvi_req_end(core, put, !files && put->obj->nchunks > all ? -EFBIG : -ENOSPC);
+        return true;
+    }
+    if (core->inflight > 0 || vvi_growing(core))
+        return false;
+    if (core->gets) {
+        vvi_req_end(core, core->gets, -EIO);
+        return true;
+    }
+    if (core->waits) {
+        vvi_req_end(core, core->waits, -ENOSPC);
+        return true;
+    }
+    return false;
+}
+
+static bool pass(struct vv_core *core)
+{
+    bool any = serve_gets(core);
+
+    any |= serve_puts(core);
+    if (core->disk >= 0)
+        any |= read_for_gets(core);
+    if (core->device >= 0)
+        any |= prefetch(core, (unsigned)core->device, VV_HOP_H2D);
+    if (core->disk >= 0 && !(core->puts && core->hop[VV_HOP_H2F].inflight > 0))
+        any |= prefetch(core, (unsigned)core->host, VV_HOP_F2H);
+    if (core->device >= 0)
+        any |= flush_device(core);
+    any |= flush_host(core);
+    return any;
+}
+
+bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
+{
+    bool get = req->kind == VV_REQ_GET, any = false;
+    struct vv_req *alone = get ? core->gets : core->puts;
+
+    /* After a request without orders nothing would look at the rest. */
+    if (core->device < 0 || req->ordered || !req->app_is_device || req->obj->dead ||
+        req->obj->nchunks == 0 || alone != req || req->next || (get ? core->puts : core->gets))
+        return false;
+    if (get)
+        return req->obj->copy[core->device] && serve_get_whole(core, req, (unsigned)core->device);
+    return req->obj->home == core->device && serve_put(core, req, &any);
+}
+
+void vvi_sched(struct vv_core *core)
+{
+    do {
+        while (pass(core))
+            ;
+        end_waits(core);
+    } while (fail_stuck(core));
+}

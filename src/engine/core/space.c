@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who makes room for whom. All reservations of arena space come through vvi_space_take().
+ *
+ * Paged (`next`): free pages first, then pages that may go, one by one, farthest next use first, as
+ * far as the policy agrees (policy/next.h). A duplicate of what a faster tier holds goes before
+ * anything that would have to be read again: tiers are exclusive where it matters. Nothing is ever
+ * promised ahead: what cannot be had now is asked for again at the next completion.
+ *
+ * Contiguous (`score`, `score-now`, `fifo`, `lru`): an object's pages on a tier are one run, taken
+ * at once, out of a window of consecutive fragments (policy/window.h). `score` commits to its
+ * window and waits until all of it may go.
+ *
+ * Transit pages, a few of them in each direction, stand behind the host arena. They let a chunk
+ * pass a full host tier and are never part of a window.
+ */
+#include <stdlib.h>
+
+#include "engine/core/core_private.h"
+#include "trace/trace.h"
+
+/* ---- paged ---- */
+
+/* Once puts come between restores, prefetching leaves room for one object of the largest size.
+ * Pages that may go are such room: a put takes them at once. */
+static uint32_t room_kept(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
+{
+    uint32_t room = vvi_nchunks(core, core->largest_bytes);
+
+    if (purpose != VV_FOR_PREFETCH || !core->puts_between)
+        return 0;
+    return room > t->nevict ? room - t->nevict : 0;
+}
+
+static uint32_t free_for(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
+{
+    uint32_t room = room_kept(core, t, purpose);
+
+    return t->arena.nfree > room ? t->arena.nfree - room : 0;
+}
+
+/* A page that goes leaves as much room for puts as before, free instead of evictable. If that is
+ * too little already, a prefetch would let it go in vain, and have it fetched again. */
+static bool evicting_helps(const struct vv_core *core, const struct tier *t,
+                           enum vv_purpose purpose)
+{
+    return purpose != VV_FOR_PREFETCH || !core->puts_between ||
+           t->arena.nfree + t->nevict > vvi_nchunks(core, core->largest_bytes);
+}
+
+/* Is there less room above than the next put may need? Only while more puts can be expected. */
+static bool headroom_low(const struct vv_core *core, unsigned tier, const struct hist *h)
+{
+    const struct tier *above;
+
+    if (tier == 0)
+        return true;
+    if (core->puts)
+        return true;
+    if (vvi_puts_over(h))
+        return false;
+    above = &core->tier[tier - 1];
+    return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
+}
+
+static struct vv_next_question question(const struct vv_core *core, unsigned tier,
+                                        const struct vv_object *obj, uint32_t chunk,
+                                        const struct vv_copy *victim, enum vv_purpose purpose)
+{
+    const struct vv_object *v = victim->obj;
+    const struct hist *h = vvi_hist(core, v->hist), *own = vvi_hist(core, obj->hist);
+    uint64_t disk_rate = (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s;
+    bool in_memory = false;
+
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        in_memory |= t != tier && vvi_chunk_valid(core, v, t, victim->evict_top);
+    return (struct vv_next_question){
+        .purpose = purpose,
+        .phase = core->phase,
+        .rank = vvi_rank(core, obj, tier, chunk),
+        .victim = vvi_rank(core, v, tier, victim->evict_top),
+        .victim_expected = vvi_object_expected(core, v),
+        .victim_in_memory = in_memory,
+        .headroom_low =
+            purpose == VV_FOR_FLUSH && headroom_low(core, tier, vvi_hist(core, obj->hist)),
+        .disk_idles =
+            obj->hint_first && vv_next_disk_idles(obj->hint_first - own->head,
+                                                  (uint64_t)obj->nmem * core->cfg.page_bytes,
+                                                  own->interval_ns, disk_rate),
+        .disk_has_time = vv_next_disk_has_time(h->ready, h->interval_ns,
+                                               h->missing_chunks * core->cfg.page_bytes, disk_rate),
+    };
+}
+
+struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier)
+{
+    struct vv_copy *best = NULL;
+    uint64_t best_rank = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        struct vv_copy *copy = vv_heap_top(&core->hist[i].heap[tier][HEAP_EVICT]);
+        uint64_t rank = copy ? vvi_rank(core, copy->obj, tier, copy->evict_top) : 0;
+        if (copy && (!best || rank > best_rank)) {
+            best = copy;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+/* A duplicate of what is wanted before `rank` and is held by a faster tier already. */
+static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned tier, uint64_t rank)
+{
+    struct vv_copy *best = NULL;
+    uint64_t best_rank = rank;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        struct vv_copy *copy = vv_heap_top(&core->hist[i].heap[tier][HEAP_DUP]);
+        uint64_t r = copy ? vvi_rank(core, copy->obj, tier, 0) : 0;
+        if (copy && r < best_rank) {
+            best = copy;
+            best_rank = r;
+        }
+    }
+    return best;
+}
+
+/* Brings the books up to date after `gone` chunks of [low, high] have been dropped. */
+static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t low, uint32_t high,
+                           uint32_t gone)
+{
+    if (gone == 0)
+        return 0;
+    core->stats.evicted_pages += gone;
+    vv_trace5(VV_TRACE_EVICT, vvi_trace_history(core, copy->obj->hist), copy->obj->version,
+              copy->tier, low, gone);
+    vvi_core_reclass(core, copy->obj, low, high - low + 1);
+    vvi_copy_maybe_free(core, copy);
+    return gone;
+}
+
+/* Lets up to `n` pages of the copy go that have all of these class bits, last chunks first. */
+uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n)
+{
+    bool revoked = copy->state == VV_COPY_READ_COMPLETE;
+    uint32_t gone = 0, low = 0, high = 0;
+
+    if (revoked)
+        vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
+    for (uint32_t c = copy->evict_top + 1; c > 0 && gone < n;) {
+        uint32_t run = 0;
+        while (run < c && gone + run < n && copy->page[c - 1 - run] != VV_PAGE_NONE &&
+               (vvi_page(core, copy, c - 1 - run)->class & class) == class)
+            run++;
+        if (run == 0) {
+            c--;
+            continue;
+        }
+        if (gone == 0)
+            high = c - 1;
+        gone += run;
+        c -= run;
+        low = c;
+        vvi_chunks_drop(core, copy, c, run);
+    }
+    core->stats.revoked_pages += revoked && copy->obj->hint_first ? gone : 0;
+    return pages_gone(core, copy, low, high, gone);
+}
+
+void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c)
+{
+    bool revoked = copy->state == VV_COPY_READ_COMPLETE;
+
+    if (revoked)
+        vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
+    core->stats.revoked_pages += revoked && copy->obj->hint_first;
+    vvi_chunk_drop(core, copy, c);
+    pages_gone(core, copy, c, c, 1);
+}
+
+/* Lets duplicates of what is wanted before `rank` go, first chunks first. A duplicate that no
+ * slower tier has would have to be flushed again: it goes only if `unflushed`. */
+static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank,
+                                 bool unflushed, uint32_t n)
+{
+    const struct vv_object *obj = copy->obj;
+    uint32_t gone = 0, low = 0, high = 0;
+
+    for (uint32_t c = 0; c < obj->nchunks && gone < n && vvi_rank(core, obj, copy->tier, c) < rank;
+         c++) {
+        if (copy->page[c] == VV_PAGE_NONE || !(vvi_page(core, copy, c)->class & CLASS_DUP))
+            continue;
+        if (vvi_page(core, copy, c)->class & CLASS_DIRTY) {
+            /* Not without end: flushing it again may cost just the page that it has made way for,
+             * and the two would take turns for ever. */
+            if (!unflushed || obj->reflushed / REFLUSH_MOST >= obj->nchunks)
+                continue;
+            copy->obj->reflushed++;
+        }
+        if (gone++ == 0)
+            low = c;
+        high = c;
+        vvi_chunk_drop(core, copy, c);
+    }
+    return pages_gone(core, copy, low, high, gone);
+}
+
+static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                           uint32_t chunk, uint32_t n, enum vv_purpose purpose)
+{
+    struct vv_copy *copy;
+
+    if (purpose != VV_FOR_PUT && purpose != VV_FOR_DEMAND) {
+        /* A flush takes the place of duplicates only of what is wanted earlier: those wanted
+         * later are what the faster tier lets go next. */
+        uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
+        copy = nearest_duplicate(core, tier, rank);
+        if (copy && copy->obj != obj) {
+            const struct vv_object *flushed = purpose == VV_FOR_FLUSH ? obj : copy->obj;
+            bool pressed = core->phase == VV_PHASE_WRITING &&
+                           headroom_low(core, tier, vvi_hist(core, flushed->hist));
+            /* What has to be flushed again goes only for a page that is really had, and if
+             * flushing it does not take that page back: else both would go on for ever. */
+            bool unflushed = purpose == VV_FOR_FLUSH
+                                 ? pressed
+                                 : !pressed && core->tier[tier].arena.nfree >=
+                                                   room_kept(core, &core->tier[tier], purpose);
+            uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
+            if (gone)
+                return gone;
+        }
+    }
+    copy = vvi_space_farthest(core, tier);
+    if (!copy)
+        return 0;
+    struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
+    return vv_next_may_evict(&q) ? vvi_space_evict(core, copy, CLASS_EVICT, n) : 0;
+}
+
+/* The next put will let go what is farthest: while more puts are to be expected, that is done before
+ * it comes, so that it finds room at once. Only where it is a small part of the tier. */
+void vvi_space_ahead(struct vv_core *core, const struct vv_object *written)
+{
+    const struct hist *h = vvi_hist(core, written->hist);
+    unsigned tier = written->home;
+    struct tier *t = &core->tier[tier];
+    uint32_t room = vvi_nchunks(core, core->largest_bytes);
+
+    if (!core->paged || (int)tier != core->device || core->phase != VV_PHASE_WRITING ||
+        core->puts || vvi_puts_over(h) || room > t->arena.npages / AHEAD_PART)
+        return;
+    while (t->arena.nfree < room) {
+        struct vv_copy *copy = vvi_space_farthest(core, tier);
+        if (!copy || !vvi_space_evict(core, copy, CLASS_EVICT, room - t->arena.nfree))
+            return;
+    }
+}
+
+static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object *obj,
+                           uint32_t chunk0, uint32_t want, enum vv_purpose purpose, uint32_t *pages)
+{
+    struct tier *t = &core->tier[tier];
+    uint32_t got = 0;
+
+    while (got < want) {
+        uint32_t n = VV_MIN(free_for(core, t, purpose), want - got);
+        if (n == 0) {
+            uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
+            /* Where chunks of one object differ in rank, each asks for its own place: two
+             * versions that are not hinted would else take pages from each other for ever. */
+            if (purpose == VV_FOR_PREFETCH &&
+                vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
+                most = 1;
+            if (!evicting_helps(core, t, purpose) ||
+                !evict_some(core, tier, obj, chunk, most, purpose))
+                break;
+            continue;
+        }
+        got += vv_arena_take_pages(&t->arena, n, pages + got);
+    }
+    return got;
+}
+
+bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                        uint32_t chunk, enum vv_purpose purpose)
+{
+    struct vv_copy *copy;
+
+    if (!core->paged || free_for(core, &core->tier[tier], purpose) > 0)
+        return core->paged;
+    copy = vvi_space_farthest(core, tier);
+    if (!copy || !evicting_helps(core, &core->tier[tier], purpose))
+        return false;
+    struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
+    return vv_next_may_evict(&q);
+}
+
+/* ---- contiguous ---- */
+
+/* A prefetch fills a run bit by bit. Between two transfers it may be given up, with the pages
+ * still to be filled. */
+static bool half_fetched(const struct vv_copy *copy)
+{
+    return copy->state == VV_COPY_READ_IN_PROGRESS && copy->nreserved > 0 && copy->nfilling == 0;
+}
+
+bool vvi_space_whole_may_go(const struct vv_copy *copy)
+{
+    return !copy->readers &&
+           copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
+}
+
+/* Fetched for a restore that is still to come: no other prefetch takes it. What was passed over
+ * gives way to live hints, but not to others that were passed over: they would take turns for
+ * ever. */
+static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
+{
+    if (!copy->obj->hint_first)
+        return copy->obj->passed && by->passed;
+    return copy->state == VV_COPY_READ_COMPLETE || copy->state == VV_COPY_READ_IN_PROGRESS;
+}
+
+/* Estimated time until the copy may go: the flushes queued before it and its own, or its
+ * restore. */
+static uint64_t time_until_evictable(const struct vv_core *core, const struct vv_copy *copy)
+{
+    enum vv_hop down = core->tier[copy->tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F;
+    const struct hop_state *hop = &core->hop[down];
+    const struct hist *h = vvi_hist(core, copy->obj->hist);
+    uint64_t ahead = copy->flush_mark > hop->done_bytes ? copy->flush_mark - hop->done_bytes : 0,
+             ns;
+
+    if (copy->state == VV_COPY_READ_COMPLETE && copy->obj->hint_first)
+        ns =
+            vv_predict_consumed_ns(copy->obj->hint_first - h->head, h->interval_ns, copy->obj->size,
+                                   (uint64_t)core->hop[VV_HOP_D2D].rate.bytes_per_s);
+    else
+        ns = vv_predict_transfer_ns(ahead, copy->obj->size, (uint64_t)hop->rate.bytes_per_s);
+    return VV_MAX(ns, 1);
+}
+
+static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_copy *copy,
+                                  const struct vv_object *by, enum vv_purpose purpose, bool revoke)
+{
+    const struct vv_object *obj = copy->obj;
+    const struct hist *h = vvi_hist(core, obj->hist);
+    struct vv_frag f = {
+        .pages = obj->nchunks,
+        .distance = obj->hint_first ? obj->hint_first - h->head : h->tail - h->head + 1,
+        .stamp = core->cfg.policy == VV_POLICY_LRU ? copy->stamp_use : copy->stamp_in,
+    };
+
+    if (claimed(copy, by) && (purpose == VV_FOR_PREFETCH || !revoke))
+        f.barred = true;
+    else if (!vvi_space_whole_may_go(copy))
+        f.wait_ns = time_until_evictable(core, copy);
+    /* A copy that is being filled, or whose flush has failed, goes at no time that could be
+     * foretold. */
+    if (copy->nfilling || (copy->nreserved && !vvi_space_whole_may_go(copy)) || obj->flush_err ||
+        obj->lent)
+        f.barred = true;
+    return f;
+}
+
+static size_t list_fragments(struct vv_core *core, unsigned tier, const struct vv_object *by,
+                             enum vv_purpose purpose, bool revoke)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+    size_t n = 0;
+
+    for (uint32_t p = 0; p < a->nready;) {
+        const struct vv_copy *copy = a->page[p].u.owner;
+        if (n == core->frags_cap) {
+            size_t cap = core->frags_cap ? core->frags_cap * 2 : 256;
+            struct vv_frag *frags = realloc(core->frags, cap * sizeof(*frags));
+            if (!frags)
+                return 0;
+            core->frags = frags;
+            core->frags_cap = cap;
+        }
+        if (a->page[p].state == VV_PAGE_FREE)
+            core->frags[n] = (struct vv_frag){.pages = vv_arena_run(a, p), .gap = true};
+        else
+            core->frags[n] = fragment_of(core, copy, by, purpose, revoke);
+        p += (uint32_t)core->frags[n++].pages;
+    }
+    return n;
+}
+
+static bool find_window(struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                        enum vv_purpose purpose, uint32_t *ret_first, uint32_t *ret_n)
+{
+    struct vv_window w;
+    uint32_t first = 0, pages = 0;
+    bool found = false;
+
+    for (int revoke = 0; revoke < 2 && !found; revoke++) {
+        size_t n = list_fragments(core, tier, obj, purpose, revoke);
+        if (core->cfg.policy == VV_POLICY_FIFO || core->cfg.policy == VV_POLICY_LRU)
+            found = vv_window_oldest(core->frags, n, obj->nchunks, &w);
+        else
+            found = vv_window_score(core->frags, n, obj->nchunks,
+                                    core->cfg.policy == VV_POLICY_SCORE_NOW, &w);
+        /* Only a blocked request, or a flush that it waits for, takes what was fetched. */
+        if (purpose == VV_FOR_PREFETCH ||
+            (purpose == VV_FOR_FLUSH && !core->puts && !core->gets && !core->waits))
+            break;
+    }
+    if (!found)
+        return false;
+    for (size_t i = 0; i < w.first; i++)
+        first += (uint32_t)core->frags[i].pages;
+    for (size_t i = w.first; i < w.end; i++)
+        pages += (uint32_t)core->frags[i].pages;
+    /* A gap at the end may be most of a large file: no more of it than is needed. */
+    if (core->frags[w.end - 1].gap)
+        pages = obj->nchunks;
+    *ret_first = first;
+    *ret_n = pages;
+    return true;
+}
+
+/* Whether every page of the window is free or may go. */
+static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t first, uint32_t n,
+                         const struct vv_object *by, enum vv_purpose purpose)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+
+    for (uint32_t p = first; p < first + n; p++) {
+        const struct vv_copy *copy = a->page[p].u.owner;
+        if (a->page[p].state == VV_PAGE_FREE)
+            continue;
+        if (!vvi_space_whole_may_go(copy) || (purpose == VV_FOR_PREFETCH && claimed(copy, by)))
+            return false;
+    }
+    return true;
+}
+
+void vvi_space_evict_run(struct vv_core *core, struct vv_copy *copy)
+{
+    for (uint32_t c = 0; copy->nreserved > 0; c++)
+        if (vvi_page(core, copy, c)->state == VV_PAGE_RESERVED)
+            vvi_chunk_drop(core, copy, c);
+    if (copy->nevict)
+        vvi_space_evict(core, copy, CLASS_EVICT, copy->obj->nchunks);
+    else
+        vvi_copy_maybe_free(core, copy);
+}
+
+static void evict_window(struct vv_core *core, unsigned tier, uint32_t first, uint32_t n)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+
+    for (uint32_t p = first; p < first + n; p++)
+        if (a->page[p].state != VV_PAGE_FREE)
+            vvi_space_evict_run(core, a->page[p].u.owner);
+}
+
+static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t first,
+                     uint32_t n, enum vv_copy_state born)
+{
+    struct vv_copy *copy = vvi_copy_get(core, obj, tier, born);
+
+    if (!copy)
+        return false;
+    evict_window(core, tier, first, n);
+    /* The end of a window may be part of a larger gap: what is left over stays free. */
+    vv_arena_take_at(&core->tier[tier].arena, first, obj->nchunks);
+    copy->whole = true;
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        vvi_chunk_place(core, copy, c, first + c, VV_PAGE_RESERVED);
+    if (born == VV_COPY_WRITE_IN_PROGRESS) {
+        struct hop_state *down =
+            &core->hop[core->tier[tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F];
+        copy->flush_mark = down->queued_bytes;
+        down->queued_bytes += obj->size;
+    }
+    return true;
+}
+
+/* Nobody waits for the window any more. */
+static bool commit_stale(const struct vv_core *core, unsigned tier, unsigned slot)
+{
+    const struct vv_object *obj = core->tier[tier].commit[slot].obj;
+
+    if (slot)
+        return !obj->hint_first || vvi_object_complete_at(core, obj, tier);
+    return !obj->writing && (tier == 0 || !obj->copy[tier - 1] || obj->copy[tier - 1]->ndirty == 0);
+}
+
+/* Reserves the whole object, or looks on while the window that `score` committed to empties. */
+static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object *obj,
+                          enum vv_purpose purpose)
+{
+    struct tier *t = &core->tier[tier];
+    unsigned slot = purpose == VV_FOR_PREFETCH;
+    enum vv_copy_state born = slot ? VV_COPY_READ_IN_PROGRESS : VV_COPY_WRITE_IN_PROGRESS;
+    uint32_t first, n;
+
+    if (obj->nchunks > t->arena.npromised || obj->copy[tier])
+        return false;
+    /* What has begun to pass this tier in transit pages goes on so: a run for it would never
+     * fill. */
+    if (purpose == VV_FOR_PUT && obj->pass_through)
+        return false;
+    for (unsigned below = tier + 1; purpose == VV_FOR_FLUSH && below < core->ntiers; below++)
+        if (obj->copy[below])
+            return false;
+    if (t->commit[slot].obj && commit_stale(core, tier, slot))
+        t->commit[slot].obj = NULL;
+    if (t->commit[slot].obj && t->commit[slot].obj != obj)
+        return false; /* one at a time: within a priority, reservations are served in order */
+    if (t->commit[slot].obj == obj) {
+        first = t->commit[slot].first;
+        n = t->commit[slot].n;
+    } else {
+        if (t->tried_epoch[slot] == t->freed_epoch + 1 && t->tried_pages[slot] <= obj->nchunks)
+            return false;
+        if (!find_window(core, tier, obj, purpose, &first, &n)) {
+            t->tried_epoch[slot] = t->freed_epoch + 1;
+            t->tried_pages[slot] = obj->nchunks;
+            return false;
+        }
+    }
+    if (!window_clear(core, tier, first, n, obj, purpose)) {
+        t->commit[slot].obj = obj;
+        t->commit[slot].first = first;
+        t->commit[slot].n = n;
+        return false;
+    }
+    t->commit[slot].obj = NULL;
+    return take_run(core, tier, obj, first, n, born);
+}
+
+static uint32_t take_whole(struct vv_core *core, unsigned tier, struct vv_object *obj,
+                           uint32_t chunk0, uint32_t want, enum vv_purpose purpose, uint32_t *pages)
+{
+    uint32_t got = 0;
+
+    if (!obj->copy[tier] && !reserve_whole(core, tier, obj, purpose))
+        return 0;
+    if (!obj->copy[tier]->whole)
+        return 0;
+    while (got < want && vvi_chunk_state(core, obj, tier, chunk0 + got) == VV_PAGE_RESERVED) {
+        pages[got] = obj->copy[tier]->page[chunk0 + got];
+        got++;
+    }
+    return got;
+}
+
+/* ---- both ---- */
+
+bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_object *obj)
+{
+    const struct tier *t = &core->tier[tier];
+
+    return core->paged ? t->arena.npromised > 0 : obj->nchunks <= t->arena.npromised;
+}
+
+uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
+                        uint32_t want, enum vv_purpose purpose, uint32_t *pages)
+{
+    if (want == 0 || core->tier[tier].arena.npromised == 0)
+        return 0;
+    if (core->paged)
+        return take_paged(core, tier, obj, chunk0, want, purpose, pages);
+    /* A restore that is waiting reserves no window, but fills one that was reserved for it. */
+    if (purpose == VV_FOR_DEMAND && !obj->copy[tier])
+        return 0;
+    return take_whole(core, tier, obj, chunk0, want, purpose, pages);
+}
+
+/* A transit page on the way up holds what the disk has as well: a restore may take it from a
+ * prefetch. */
+static bool reclaim_transit_up(struct vv_core *core)
+{
+    struct tier *t = &core->tier[core->host];
+    uint32_t first = t->arena.npages + t->transit_all;
+
+    for (uint32_t p = first; p < first + t->transit_all; p++) {
+        struct vv_page *page = &t->arena.page[p];
+        struct vv_copy *copy = page->u.owner;
+        if (page->state == VV_PAGE_VALID && (page->class & CLASS_PASS)) {
+            uint32_t c = page->chunk;
+            struct vv_object *obj = copy->obj;
+            vvi_chunk_drop(core, copy, c);
+            vvi_core_reclass(core, obj, c, 1);
+            vvi_copy_maybe_free(core, copy);
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want,
+                           uint32_t *pages)
+{
+    struct tier *t = &core->tier[core->host];
+    uint32_t got = 0;
+
+    while (got < want) {
+        if (t->ntransit[up] == 0 && !(up && reclaim && got == 0 && reclaim_transit_up(core)))
+            break;
+        pages[got] = t->transit[up][--t->ntransit[up]];
+        t->arena.page[pages[got++]].state = VV_PAGE_RESERVED;
+    }
+    return got;
+}
+
+void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages, uint32_t n)
+{
+    struct tier *t = &core->tier[tier];
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (pages[i] < t->arena.npages) {
+            vv_arena_give(&t->arena, pages[i], 1);
+        } else {
+            int up = pages[i] - t->arena.npages >= t->transit_all;
+            t->arena.page[pages[i]] = (struct vv_page){0};
+            t->transit[up][t->ntransit[up]++] = pages[i];
+        }
+    }
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How finely space and work are cut: shared by the runtime and the simulator, so that both run the
+ * same machine.
+ */
+#include "engine/core/core_private.h"
+
+/* One order takes about this long: short enough that an urgent one soon has its turn, long enough
+ * that the cost of starting it does not show. */
+#define ORDER_NS 2e6
+/* On a hop of unknown speed. A disk at full speed wants large requests, several in flight; one that
+ * is slowed down for a measurement wants short ones, to be followed closely, and as many of them,
+ * because the real disk below hesitates now and then. */
+#define DISK_BYTES (1 << 20)
+#define DISK_SLOTS 8
+/* A link at full speed loses 2 to 5 us between two copies, and its mover comes late now and then by
+ * more than a copy of 8 MiB takes: copies of 16 MiB, three of them queued. Caches that are small are
+ * not filled with what is under way. */
+#define LINK_BYTES       (16 << 20)
+#define LINK_BYTES_LEAST (8 << 20)
+#define LINK_PARTS       64
+#define LINK_SLOTS       3
+#define PACED_SLOTS      2
+/* Within a memory at full speed, an order takes as much as it can: the copy is over in no time, and
+ * what it costs to start it is what shows. */
+#define PACED_PAGES 64
+
+/* Small enough that the ends of objects waste little. Beyond what that asks for, pages are larger
+ * where there are many: the books of a page cost the same whatever its size, and a call that copies
+ * at a thousand GB/s feels them. */
+enum { PAGE_MIN = 64 << 10, PAGE_MID = 256 << 10, PAGE_MAX = 1 << 20 };
+enum { PAGES_WANTED = 1024, PAGES_PLENTY = 4096 };
+
+uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes)
+{
+    uint64_t least = host_cache_bytes;
+    uint32_t page = PAGE_MID;
+
+    if (device_cache_bytes && (!least || device_cache_bytes < least))
+        least = device_cache_bytes;
+    while (page > PAGE_MIN && least / page < PAGES_WANTED)
+        page /= 2;
+    while (page >= PAGE_MID && page < PAGE_MAX && least / (2 * page) >= PAGES_PLENTY)
+        page *= 2;
+    return page;
+}
+
+/* Of one order on a link of unknown speed. */
+static double link_bytes(const struct vv_core_cfg *cfg)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (unsigned t = 0; t < cfg->ntiers; t++)
+        if (cfg->tier[t].kind == VV_TIER_DEVICE || cfg->tier[t].kind == VV_TIER_HOST)
+            least = VV_MIN(least, cfg->tier[t].capacity_bytes);
+    return (double)VV_MAX(VV_MIN(least / LINK_PARTS, (uint64_t)LINK_BYTES),
+                          (uint64_t)LINK_BYTES_LEAST);
+}
+
+void vv_core_cfg_tune(struct vv_core_cfg *cfg)
+{
+    for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
+        bool disk = hop == VV_HOP_H2F || hop == VV_HOP_F2H;
+        bool within = hop == VV_HOP_D2D;
+        double bytes = disk ? DISK_BYTES : link_bytes(cfg);
+        if (cfg->rate[hop])
+            bytes = (double)cfg->rate[hop] * ORDER_NS / 1e9;
+        uint64_t pages = VV_MAX((uint64_t)(bytes / cfg->page_bytes), (uint64_t)1);
+        pages = VV_MIN(pages, (uint64_t)PACED_PAGES);
+        if (within && !cfg->rate[hop])
+            pages = VV_ORDER_MAX_PAGES;
+        if (!cfg->batch_pages[hop])
+            cfg->batch_pages[hop] = (uint32_t)pages;
+        if (!cfg->slots[hop])
+            cfg->slots[hop] = disk ? DISK_SLOTS : cfg->rate[hop] ? PACED_SLOTS : LINK_SLOTS;
+    }
+    if (!cfg->transit_pages) {
+        /* As much as is in flight: a page is emptied in a fraction of the time that the disk takes
+         * to fill the others. They come on top of the host cache: no more than is needed. */
+        uint32_t down = cfg->batch_pages[VV_HOP_H2F] * cfg->slots[VV_HOP_H2F];
+        uint32_t up = cfg->batch_pages[VV_HOP_F2H] * cfg->slots[VV_HOP_F2H];
+        cfg->transit_pages = VV_MAX(down, up);
+    }
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of an order between the application's pieces and a tier's pages that are one piece of
+ * memory on both sides. Inline, because a copy in many runs within the device is over in the time in
+ * which a call for each of them would be made.
+ */
+#ifndef VV_ENGINE_SPANS_H
+#define VV_ENGINE_SPANS_H
+
+#include "base/assert.h"
+#include "engine/runtime/runtime_private.h"
+
+struct vvi_span {
+    char *dst;
+    const char *src;
+    uint64_t bytes;
+    bool device; /* one side at least is device memory */
+};
+typedef int vvi_span_fn(void *arg, const struct vvi_span *span);
+
+/* The piece that holds byte `at` of the object, and where in it. */
+static inline const struct vv_engine_piece *vvi_piece_at(const struct vv_engine_app *app,
+                                                         uint64_t at, uint64_t *ret_offset)
+{
+    const struct vv_engine_piece *p = app->pieces, *end = p + app->npieces;
+    while (p < end && at >= p->bytes)
+        at -= (p++)->bytes;
+    vv_assert(p < end);
+    *ret_offset = at;
+    return p;
+}
+
+/* Calls `fn` for all that an order moves between the application's pieces and a tier's pages, until
+ * it returns an error. Pages that follow one another, in the tier and in the object, are one; a span
+ * that goes on where the one before ends, on both sides, begins another piece. */
+static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
+                                  const struct vv_order *o, vvi_span_fn *fn, void *arg)
+{
+    bool put = o->src_tier == VV_TIER_APP;
+    int tier = put ? o->dst_tier : o->src_tier;
+    const uint32_t *page = put ? o->dst_page : o->src_page, *end = page + o->nchunks;
+    uint64_t page_bytes = e->cfg.page_bytes, whole = o->bytes, run = 0, offset;
+    const struct vv_engine_piece *p = vvi_piece_at(app, o->chunk0 * page_bytes, &offset);
+    char *base = vvi_engine_page(e, tier, 0), *mem = base;
+
+    for (; whole > 0; p++, offset = 0) {
+        uint64_t left = VV_MIN(whole, p->bytes - offset), bytes;
+        char *at = p->ptr ? p->ptr + offset : NULL;
+        bool device = e->kind[tier] == VV_TIER_DEVICE || p->kind == VV_MEM_DEVICE;
+
+        whole -= left;
+        for (; left > 0; left -= bytes) {
+            if (run == 0) {
+                vv_assert(page < end);
+                uint32_t first = *page++, next = first + 1;
+                for (; page < end && *page == next; page++)
+                    next++;
+                mem = base + first * page_bytes;
+                run = (next - first) * page_bytes; /* the last page need not be full */
+            }
+            bytes = VV_MIN(left, run);
+            if (at) {
+                struct vvi_span span = {put ? mem : at, put ? at : mem, bytes, device};
+                int rc = fn(arg, &span);
+                if (rc)
+                    return rc;
+                at += bytes;
+            }
+            mem += bytes;
+            run -= bytes;
+        }
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asynchronous file I/O with one interface over three backends: io_uring, a pool of threads that
+ * call preadv and pwritev, and a helper process with one of these beside it. One thread owns an aio: it submits and reaps. Only kick may be called
+ * from elsewhere. */
+#ifndef VV_STORE_AIO_H
+#define VV_STORE_AIO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "base/util.h"
+#include "store/os.h"
+
+enum vv_aio_backend { VV_AIO_AUTO, VV_AIO_URING, VV_AIO_THREADS };
+/* FSYNC is a full one: what fdatasync leaves out of a folder may be the entry we came for. */
+enum vv_aio_op { VV_AIO_READ, VV_AIO_WRITE, VV_AIO_FSYNC };
+
+#define VV_AIO_IOV_MAX 512u
+
+/* Caller-owned; untouched by the caller from submit until wait returns it. The iovec array is
+ * consumed: its entries change as a transfer goes on after a short one. */
+struct vv_aio_req {
+    enum vv_aio_op op;
+    int fd;
+    uint64_t offset;
+    struct iovec *iov;
+    unsigned niov;  /* at most VV_AIO_IOV_MAX */
+    bool may_block; /* buffered I/O: keep the copy away from the submitting thread */
+    int result;     /* 0: every byte; -ENODATA: the file ended first; or another -errno */
+    void *user;
+    struct vv_aio_req *next; /* private */
+};
+
+struct vv_aio;
+
+/* depth: requests handed to the kernel at once; more are queued. AUTO takes io_uring where it was
+ * compiled in and the kernel allows it. URING fails with -EOPNOTSUPP where it does not. */
+VV_WARN_UNUSED int vv_aio_new(const struct vv_os *os, enum vv_aio_backend backend, unsigned depth,
+                              struct vv_aio **ret_aio);
+/* The same with a helper process, which carries requests out where it can; NULL: without. */
+struct vv_helper;
+VV_WARN_UNUSED int vv_aio_new_helped(const struct vv_os *os, enum vv_aio_backend backend,
+                                     unsigned depth, struct vv_helper *helper,
+                                     struct vv_aio **ret_aio);
+/* Waits for what is in flight. Accepts NULL. */
+void vv_aio_free(struct vv_aio *aio);
+const char *vv_aio_name(const struct vv_aio *aio);
+
+/* Takes the request; the kernel may see it only at the next flush or wait. Never fails: errors
+ * are results. */
+void vv_aio_submit(struct vv_aio *aio, struct vv_aio_req *req);
+/* Hands everything submitted to the kernel without waiting. */
+void vv_aio_flush(struct vv_aio *aio);
+/* Up to max finished requests. Waits until there is one; 0: kicked; -ETIMEDOUT: timeout_ns passed;
+ * any other error: the kernel refuses to wait, nothing changes.
+ * timeout_ns 0 polls, negative waits without limit. A kick that found nobody waiting ends the next
+ * wait that has nothing to return. */
+VV_WARN_UNUSED int vv_aio_wait(struct vv_aio *aio, struct vv_aio_req **ret_reqs, unsigned max,
+                               int64_t timeout_ns);
+/* For those who must go on asking: the time between two tries. */
+#define VV_AIO_REST_NS UINT64_C(1000000)
+/* Any thread. */
+void vv_aio_kick(struct vv_aio *aio);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the aio backends share. */
+#ifndef VV_STORE_AIO_PRIVATE_H
+#define VV_STORE_AIO_PRIVATE_H
+
+#include "store/aio/aio.h"
+
+struct vv_aio {
+    const struct vvi_aio_ops *ops;
+    const struct vv_os *os;
+    unsigned depth;
+};
+
+struct vvi_aio_ops {
+    const char *name;
+    void (*free)(struct vv_aio *aio);
+    void (*submit)(struct vv_aio *aio, struct vv_aio_req *req);
+    void (*flush)(struct vv_aio *aio);
+    int (*wait)(struct vv_aio *aio, struct vv_aio_req **ret_reqs, unsigned max, int64_t timeout_ns);
+    void (*kick)(struct vv_aio *aio);
+};
+
+/* First in, first out. */
+struct vvi_aio_queue {
+    struct vv_aio_req *head, **tail;
+};
+
+static inline void vvi_aio_queue_init(struct vvi_aio_queue *q)
+{
+    q->head = NULL;
+    q->tail = &q->head;
+}
+
+static inline void vvi_aio_queue_push(struct vvi_aio_queue *q, struct vv_aio_req *req)
+{
+    req->next = NULL;
+    *q->tail = req;
+    q->tail = &req->next;
+}
+
+static inline struct vv_aio_req *vvi_aio_queue_pop(struct vvi_aio_queue *q)
+{
+    struct vv_aio_req *req = q->head;
+    if (req != NULL) {
+        q->head = req->next;
+        if (q->head == NULL)
+            q->tail = &q->head;
+        req->next = NULL;
+    }
+    return req;
+}
+
+/* Moves a request past n transferred bytes. */
+void vvi_aio_advance(struct vv_aio_req *req, size_t n);
+size_t vvi_aio_left(const struct vv_aio_req *req);
+/* What the kernel answered for one attempt: true if the request is over, its result set. */
+bool vvi_aio_answer(struct vv_aio_req *req, int64_t n);
+
+/* One attempt as the fault hook wants it. Negative: fail the request with it. Otherwise the array
+ * and count to use: the request's own, or, for a transfer cut short, one entry in *cut. */
+int vvi_aio_attempt(const struct vv_aio *aio, const struct vv_aio_req *req, struct iovec *cut,
+                    const struct iovec **ret_iov, unsigned *ret_niov);
+
+int vvi_aio_uring_new(const struct vv_os *os, unsigned depth, struct vv_aio **ret_aio);
+int vvi_aio_threads_new(const struct vv_os *os, unsigned depth, struct vv_aio **ret_aio);
+
+#endif

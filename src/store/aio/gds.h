@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GPUDirect Storage: bytes between files and device memory without a stop in host memory, through
+ * NVIDIA's libcufile, which is opened at run time and never linked.
+ *
+ * A gds serves one device and one buffer of it. Stores that were given one (vv_store_opts.gds) take
+ * requests whose pages lie in that buffer. Opening, closing and the buffer are one thread's
+ * business; everything else may be called from any thread. */
+#ifndef VV_STORE_GDS_H
+#define VV_STORE_GDS_H
+
+#include <stddef.h>
+
+#include "base/util.h"
+#include "device/device.h"
+
+struct vv_gds;
+
+#define VV_GDS_LIBRARY "libcufile.so.0"
+
+/* Is the library there, with all that we use of it? 0 or -ENOTSUP, and why in `err`. Initialises
+ * nothing. `library` NULL: VV_GDS_LIBRARY. */
+VV_WARN_UNUSED int vv_gds_find(const char *library, char *err, size_t err_bytes);
+
+/* Opens the library for a device, which outlives the gds. -ENOTSUP: no library, it refuses to work
+ * here, or the device runs no kernels of ours: checksums of what is only in device memory need one.
+ */
+VV_WARN_UNUSED int vv_gds_open(struct vv_device *device, const char *library, char *err,
+                               size_t err_bytes, struct vv_gds **ret_gds);
+/* After its stores were closed and its memory given back. Accepts NULL. */
+void vv_gds_close(struct vv_gds *gds);
+
+/* The buffer that requests may lie in: one at a time, registered until vv_gds_memory_remove, which
+ * comes before the memory is freed and with no request in flight. -EBUSY: there is one already. */
+VV_WARN_UNUSED int vv_gds_memory_add(struct vv_gds *gds, void *base, size_t bytes, char *err,
+                                     size_t err_bytes);
+void vv_gds_memory_remove(struct vv_gds *gds);
+
+#endif

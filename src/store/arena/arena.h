@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/arena: the books of one contiguous, pre-allocated buffer that is handed out in pages.
+ *
+ * It knows which pages are free and who owns the others; it never touches the buffer itself, which
+ * may be device memory, host memory or a file. Not thread-safe: it belongs to an engine core.
+ *
+ * Free pages are kept as maximal runs. A request takes the smallest run that holds it whole, or
+ * else the longest there is, so that scattered space is used without scattering it more than it
+ * must be.
+ *
+ * A buffer may be made while it is in use, from its first page on: only pages that are ready are
+ * free. What is promised is ready or will be, unless making it fails (vv_arena_stop).
+ */
+#ifndef VV_STORE_ARENA_H
+#define VV_STORE_ARENA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util.h"
+
+#define VV_PAGE_NONE UINT32_MAX
+
+enum vv_page_state {
+    VV_PAGE_FREE,
+    VV_PAGE_RESERVED, /* owned, nothing written to it yet */
+    VV_PAGE_FILLING,  /* a transfer writes to it */
+    VV_PAGE_VALID,    /* holds its chunk */
+};
+
+struct vv_page {
+    union {
+        void *owner; /* not free: whoever took it */
+        struct {
+            uint32_t next,
+                prev; /* free, first of its run: neighbours in the list of runs of that size */
+        } run;
+    } u;
+    uint32_t chunk; /* not free: the owner's; free, first or last of its run: length of the run */
+    uint16_t pins;  /* transfers that read it */
+    uint8_t state;  /* enum vv_page_state */
+    uint8_t class;  /* the owner's */
+};
+
+struct vv_arena {
+    struct vv_page *page;
+    uint32_t npages;    /* of the buffer */
+    uint32_t nready;    /* the first of them: those that may be handed out */
+    uint32_t npromised; /* that are ready or will be: how much it can ever hold */
+    uint32_t nfree;
+    uint32_t bucket[32]; /* runs of [2^i, 2^(i+1)) free pages */
+    uint32_t buckets_used;
+};
+
+/* `nready` of the pages are ready at once. */
+int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready,
+                  uint32_t extra_pages) VV_WARN_UNUSED;
+void vv_arena_fini(struct vv_arena *arena);
+
+/* Takes a run of at most `want` pages, marked RESERVED; returns its first page, or VV_PAGE_NONE
+ * when none is free. */
+uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got);
+/* Takes up to `want` pages, fewer only when no more are free: the runs that vv_arena_take would take one
+ * after the other, but at once, and page by page. Returns how many. */
+uint32_t vv_arena_take_pages(struct vv_arena *arena, uint32_t want, uint32_t *ret_pages);
+/* Takes exactly these pages, all of which must be free. */
+void vv_arena_take_at(struct vv_arena *arena, uint32_t first, uint32_t n);
+void vv_arena_give(struct vv_arena *arena, uint32_t first, uint32_t n);
+/* From now on the first `nready` pages are ready, no fewer than before and no more than promised. */
+void vv_arena_grow(struct vv_arena *arena, uint32_t nready);
+/* No page beyond those that are ready will ever be. */
+static inline void vv_arena_stop(struct vv_arena *arena)
+{
+    arena->npromised = arena->nready;
+}
+static inline bool vv_arena_growing(const struct vv_arena *arena)
+{
+    return arena->nready < arena->npromised;
+}
+/* Length of the free run that begins at `first`, which must be the first page of one. */
+uint32_t vv_arena_run(const struct vv_arena *arena, uint32_t first);
+/* NULL, or what is wrong with the books. */
+const char *vv_arena_check(const struct vv_arena *arena);
+
+#endif

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening one history: the lock, what was committed, and the index.
+ *
+ * The listing of the folder says which files there are. The index says what is in each, if the file
+ * has the length in the index; otherwise the file is read. Of several generations of a version the
+ * highest counts: the others were replaced, and a crash came before their removal. They are removed
+ * here, unless the highest cannot be used, or `all_generations` leaves the choice to the remote folder.
+ * Files under temporary names are removed: with the lock held, no process writes them. A committed file
+ * that does not check is not deleted: it is left to `varve verify` and its owner. It still counts as the
+ * highest generation, or else bytes that the application replaced would come back as the version; what
+ * it hides stays on disk and goes when it is removed.
+ *
+ * Everything here runs on the thread that opens or closes, but for vv_files_run_id, which reads what
+ * does not change. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "store/files/files_private.h"
+
+/* ---- the lock ---- */
+
+static long lock_holder(const struct vv_os *os, int fd)
+{
+    char text[32] = "";
+    int64_t n = os->pread(os, fd, text, sizeof(text) - 1, 0);
+    return n > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+static int take_lock(struct vv_files *f, char *err, size_t err_bytes)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[32], text[32];
+    snprintf(name, sizeof(name), "lock.%" PRIu32, f->rank);
+    f->lock_fd = os->openat(os, f->dirfd, name, O_RDWR | O_CREAT, 0666);
+    if (f->lock_fd < 0)
+        return vvi_error(f->lock_fd, err, err_bytes, "%s/%s/%s: %s", f->folder->path, f->history,
+                         name, strerror(-f->lock_fd));
+    int rc = os->lock(os, f->lock_fd);
+    if (rc == -EBUSY)
+        return vvi_error(rc, err, err_bytes,
+                         "history %s (rank %" PRIu32 ") in %s is in use by process %ld; give each "
+                         "process its own rank",
+                         f->history, f->rank, f->folder->path, lock_holder(os, f->lock_fd));
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "cannot lock %s/%s/%s: %s", f->folder->path,
+                         f->history, name, strerror(-rc));
+    f->locked_by = getpid();
+    /* For the text above only: a full disk must not keep anybody from reading a history. */
+    int n = snprintf(text, sizeof(text), "%ld\n", (long)f->locked_by);
+    if (os->ftruncate(os, f->lock_fd, 0) == 0)
+        (void)os->pwrite(os, f->lock_fd, text, (size_t)n, 0);
+    return 0;
+}
+
+/* ---- what is in the folder ---- */
+
+struct listing {
+    struct vv_files *files;
+    size_t room;
+    char (*temps)[VV_CKFILE_NAME_MAX];
+    size_t ntemps, temps_room;
+};
+
+static int grow_array(void **array, size_t n, size_t *room, size_t element_bytes)
+{
+    if (n < *room)
+        return 0;
+    size_t more = VV_MAX(*room * 2, (size_t)256);
+    void *p = realloc(*array, more * element_bytes);
+    if (p == NULL)
+        return -ENOMEM;
+    *array = p;
+    *room = more;
+    return 0;
+}
+
+static int list_name(void *user, const char *name)
+{
+    struct listing *l = user;
+    struct vv_files *f = l->files;
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    if (!vv_ckfile_parse_name(name, &kind, &rank, &version, &generation) || rank != f->rank)
+        return 0;
+    if (kind == VV_CKFILE_TEMP) {
+        int rc = grow_array((void **)&l->temps, l->ntemps, &l->temps_room, sizeof(*l->temps));
+        if (rc == 0)
+            snprintf(l->temps[l->ntemps++], VV_CKFILE_NAME_MAX, "%s", name);
+        return rc;
+    }
+    int rc = grow_array((void **)&f->found, f->nfound, &l->room, sizeof(*f->found));
+    if (rc == 0)
+        f->found[f->nfound++] = (struct vvi_found){
+            .entry = {.version = version, .generation = generation, .rank = rank}};
+    return rc;
+}
+
+static int compare_found(const void *a, const void *b)
+{
+    const struct vv_files_entry *x = &((const struct vvi_found *)a)->entry;
+    const struct vv_files_entry *y = &((const struct vvi_found *)b)->entry;
+    if (x->version != y->version)
+        return x->version < y->version ? -1 : 1;
+    return (x->generation > y->generation) - (x->generation < y->generation);
+}
+
+static int list_folder(struct vv_files *f)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    struct listing l = {.files = f};
+    int rc = os->list(os, f->dirfd, list_name, &l);
+    for (size_t i = 0; rc == 0 && i < l.ntemps; i++) {
+        rc = os->unlinkat(os, f->dirfd, l.temps[i]);
+        /* A folder of that name is not ours. New files have new names, so it can stay. */
+        if (rc == -ENOENT || rc == -EISDIR || rc == -EPERM)
+            rc = 0;
+    }
+    free(l.temps);
+    if (f->nfound > 0)
+        qsort(f->found, f->nfound, sizeof(*f->found), compare_found);
+    return rc;
+}
+
+/* ---- what is in the files ---- */
+
+static void apply_index(struct vv_files *f)
+{
+    const struct vvi_index_record *r;
+    uint64_t at = 0;
+    while ((r = vvi_index_next(&f->view, &at)) != NULL) {
+        f->first_generation = VV_MAX(f->first_generation, r->generation + 1);
+        struct vvi_found key = {.entry = {.version = r->version, .generation = r->generation}};
+        struct vvi_found *found =
+            f->nfound == 0 ? NULL : bsearch(&key, f->found, f->nfound, sizeof(key), compare_found);
+        if (found == NULL)
+            continue;
+        found->known = r->kind == VVI_RECORD_COMMIT;
+        found->entry.size = r->size;
+        found->entry.run_id = r->run_id;
+        found->entry.commit_time_ns = r->commit_time_ns;
+        found->entry.file_bytes = r->file_bytes;
+        found->entry.nregions = r->nregions;
+        found->entry.regions = vvi_index_regions(r);
+    }
+}
+
+/* Whether a file is as long as the index says. If it is not, or is no file, what is there is read as if
+ * the index did not know it. */
+static bool as_indexed(const struct vv_files *f, const struct vvi_found *found)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    uint64_t bytes;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
+                   found->entry.generation);
+    return os->stat(os, f->dirfd, name, &bytes) == 0 && bytes == found->entry.file_bytes;
+}
+
+/* Reads one file that the index does not know. Errors of the file are not fatal; err says what it
+ * is. */
+static int read_file(struct vv_files *f, struct vvi_found *found, char *err, size_t err_bytes)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    struct vv_ckfile_info info;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
+                   found->entry.generation);
+    int fd = vv_os_open_regular(os, f->dirfd, name, O_RDONLY);
+    if (fd < 0)
+        return vvi_error(fd, err, err_bytes, "%s",
+                         fd == -EBADMSG ? VV_CKFILE_NOT_REGULAR : strerror(-fd));
+    int rc = vv_ckfile_read(os, fd, true, err, err_bytes, &info);
+    os->close(os, fd);
+    if (rc < 0)
+        return rc;
+    if (info.id.version != found->entry.version || info.id.generation != found->entry.generation ||
+        info.id.rank != f->rank || strcmp(info.history, f->history) != 0) {
+        vv_ckfile_info_fini(&info);
+        return vvi_error(-EBADMSG, err, err_bytes, "holds another checkpoint than its name says");
+    }
+    found->known = true;
+    found->entry.size = info.id.size;
+    found->entry.run_id = info.id.run_id;
+    found->entry.commit_time_ns = info.commit_time_ns;
+    found->entry.file_bytes = vv_ckfile_bytes(info.id.size, info.nchunks, info.nregions);
+    found->entry.nregions = info.nregions;
+    found->entry.regions = found->owned = info.regions;
+    info.regions = NULL;
+    vv_ckfile_info_fini(&info);
+    return 0;
+}
+
+static int read_unknown(struct vv_files *f, size_t *ret_nread)
+{
+    size_t nread = 0;
+    for (size_t i = 0; i < f->nfound; i++) {
+        struct vvi_found *found = &f->found[i];
+        f->first_generation = VV_MAX(f->first_generation, found->entry.generation + 1);
+        found->known = found->known && as_indexed(f, found);
+        if (found->known)
+            continue;
+        char err[256] = "";
+        int rc = read_file(f, found, err, sizeof(err));
+        if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
+            return rc; /* our trouble, not the file's */
+        if (rc < 0) {
+            found->status = rc;
+            found->what = strdup(err[0] != '\0' ? err : strerror(-rc));
+            if (found->what == NULL)
+                return -ENOMEM;
+        }
+        nread += rc == 0;
+    }
+    *ret_nread = nread;
+    return 0;
+}
+
+static int delete_superseded(struct vv_files *f, const struct vvi_found *old)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, old->entry.version, old->entry.generation);
+    int rc = os->unlinkat(os, f->dirfd, name);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static void found_fini(struct vvi_found *found)
+{
+    free(found->owned);
+    free(found->what);
+    found->owned = NULL;
+    found->what = NULL;
+}
+
+/* Found [first, last] are the generations of one version, the highest last: it stays, at *kept if it
+ * is known and as damaged if it is not. The others go, from disk too where a known one replaces
+ * them; damaged ones are never deleted. */
+static int settle_version(struct vv_files *f, size_t first, size_t last, size_t *kept,
+                          size_t *removed)
+{
+    struct vvi_found top = f->found[last];
+    for (size_t i = first; i < last; i++) {
+        struct vvi_found *old = &f->found[i];
+        if (!top.known) {
+            f->hidden[f->nhidden++] =
+                (struct vvi_hidden){old->entry.version, old->entry.generation};
+        } else if (old->known) {
+            int rc = delete_superseded(f, old);
+            if (rc < 0)
+                return rc;
+            (*removed)++;
+        }
+        found_fini(old);
+    }
+    f->found[last].owned = NULL; /* they move with `top` */
+    f->found[last].what = NULL;
+    *(top.known ? &f->found[(*kept)++] : &f->damaged[f->ndamaged++]) = top;
+    return 0;
+}
+
+/* Leaves one generation of each version. */
+static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    size_t kept = 0, removed = 0;
+    if (f->nfound == 0)
+        return 0;
+    f->damaged = calloc(f->nfound, sizeof(*f->damaged));
+    f->hidden = calloc(f->nfound, sizeof(*f->hidden));
+    if (f->damaged == NULL || f->hidden == NULL)
+        return -ENOMEM;
+    for (size_t first = 0, last; first < f->nfound; first = last + 1) {
+        last = first;
+        while (!f->all_generations && last + 1 < f->nfound &&
+               f->found[last + 1].entry.version == f->found[first].entry.version)
+            last++;
+        int rc = settle_version(f, first, last, &kept, &removed);
+        if (rc < 0)
+            return rc;
+    }
+    f->nfound = kept;
+    *ret_nremoved = removed;
+    /* Not synced, a crash after the removal of the kept one would bring the old one back. */
+    return removed > 0 ? os->fsync(os, f->dirfd) : 0;
+}
+
+/* ---- the index ---- */
+
+/* Continues the index if it is good, begins a new one if it is missing, torn or mostly history.
+ * Being without one is slow, not wrong, so that failures end here. */
+static void start_index(struct vv_files *f, bool incomplete)
+{
+    const struct vvi_index_view *view = &f->view;
+    bool torn = view->valid_bytes == 0 || view->valid_bytes < view->bytes;
+    bool stale = vvi_index_stale(view->nrecords, f->nfound);
+    if (!torn && !stale && !incomplete && vvi_index_continue(&f->index, view, f->nfound) == 0)
+        return;
+    /* The records of vanished files take their generations with them when the index is written
+     * anew. That is safe: nothing is left that could be mistaken for a later file. */
+    if (vvi_index_restart(&f->index, f->history, f->rank) < 0)
+        return;
+    for (size_t i = 0; i < f->nfound; i++)
+        vvi_index_add(&f->index, VVI_RECORD_COMMIT, &f->found[i].entry);
+    (void)vvi_index_publish(&f->index);
+}
+
+static void forget_found(struct vv_files *f)
+{
+    for (size_t i = 0; i < f->nfound; i++)
+        found_fini(&f->found[i]);
+    free(f->found);
+    f->found = NULL;
+    f->nfound = 0;
+    free(f->view.text);
+    f->view = (struct vvi_index_view){0};
+}
+
+/* ---- opening ---- */
+
+static int open_history_folder(struct vv_files *f, char *err, size_t err_bytes)
+{
+    struct vv_folder *folder = f->folder;
+    const struct vv_os *os = folder->opts.os;
+    int rc = os->mkdirat(os, folder->dirfd, f->history, 0777);
+    /* Also if it was there: who made it may have been cut off, or have failed, before this. */
+    if (rc == 0 || rc == -EEXIST)
+        rc = os->fsync(os, folder->dirfd);
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "cannot create %s/%s: %s", folder->path, f->history,
+                         strerror(-rc));
+    f->dirfd = os->openat(os, folder->dirfd, f->history, O_RDONLY | O_DIRECTORY, 0);
+    if (f->dirfd < 0)
+        return vvi_error(f->dirfd, err, err_bytes, "cannot open %s/%s: %s", folder->path,
+                         f->history, strerror(-f->dirfd));
+    return 0;
+}
+
+static int refresh_listing(struct vv_files *f, char *err, size_t err_bytes)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "look.%" PRIu32, f->rank);
+    int rc = vv_os_refresh(f->folder->opts.os, f->dirfd, name);
+    return rc == 0 ? 0
+                   : vvi_error(rc, err, err_bytes, "cannot write in %s/%s: %s", f->folder->path,
+                               f->history, strerror(-rc));
+}
+
+static int find_versions(struct vv_files *f, char *err, size_t err_bytes)
+{
+    size_t nread = 0, nremoved = 0;
+    int rc = list_folder(f);
+    if (rc == 0)
+        rc = vvi_index_read(&f->index, f->history, f->rank, &f->view);
+    if (rc == 0) {
+        apply_index(f);
+        rc = read_unknown(f, &nread);
+    }
+    if (rc == 0)
+        rc = drop_superseded(f, &nremoved);
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "cannot read %s/%s: %s", f->folder->path, f->history,
+                         strerror(-rc));
+    start_index(f, nread > 0 || nremoved > 0);
+    return 0;
+}
+
+enum vvi_files_state vvi_files_state(const struct vv_files *f, uint64_t version,
+                                     uint64_t generation)
+{
+    const struct vvi_index_record *r;
+    enum vvi_files_state state = VVI_FILES_NONE;
+    uint64_t at = 0;
+    for (size_t i = 0; i < f->nfound; i++)
+        if (f->found[i].entry.version == version && f->found[i].entry.generation >= generation)
+            return VVI_FILES_HAVE;
+    for (size_t i = 0; i < f->ndamaged; i++)
+        if (f->damaged[i].entry.version == version && f->damaged[i].entry.generation >= generation)
+            return f->damaged[i].entry.generation == generation ? VVI_FILES_BROKEN : VVI_FILES_HAVE;
+    while ((r = vvi_index_next(&f->view, &at)) != NULL)
+        if (r->version == version && r->generation == generation)
+            state = r->kind == VVI_RECORD_REMOVE ? VVI_FILES_GONE : VVI_FILES_NONE;
+    return state;
+}
+
+static void forget_damaged(struct vv_files *f)
+{
+    for (size_t i = 0; i < f->ndamaged; i++)
+        found_fini(&f->damaged[i]);
+    free(f->damaged);
+    free(f->hidden);
+    f->damaged = NULL;
+    f->hidden = NULL;
+    f->ndamaged = f->nhidden = 0;
+}
+
+int vvi_files_again(struct vv_files *f, char *err, size_t err_bytes)
+{
+    forget_found(f);
+    forget_damaged(f);
+    vvi_index_fini(&f->index);
+    vvi_index_init(&f->index, f->folder->opts.os, f->dirfd, f->rank);
+    return find_versions(f, err, err_bytes);
+}
+
+/* ---- how many ranks ---- */
+
+static void ranks_name(uint32_t rank, bool temp, char name[32])
+{
+    snprintf(name, 32, "ranks.%" PRIu32 "%s", rank, temp ? ".tmp" : "");
+}
+
+uint32_t vvi_recorded_ranks(const struct vv_os *os, int dirfd, uint32_t rank)
+{
+    char name[32], text[32] = "", *end = text;
+    ranks_name(rank, false, name);
+    int fd = vv_os_open_regular(os, dirfd, name, O_RDONLY);
+    if (fd < 0)
+        return 0;
+    int64_t n = os->pread(os, fd, text, sizeof(text) - 1, 0);
+    os->close(os, fd);
+    unsigned long long ranks = n > 0 ? strtoull(text, &end, 10) : 0;
+    return end > text && *end == '\n' && ranks <= INT32_MAX ? (uint32_t)ranks : 0;
+}
+
+/* Not being able to is nobody's error: a full disk must not keep anybody from reading a history, and
+ * without the record nothing is refused. */
+static void record_ranks(struct vv_files *f, uint32_t ranks)
+{
+    const struct vv_os *os = f->folder->opts.os;
+    char name[32], temp[32], text[32];
+    ranks_name(f->rank, false, name);
+    ranks_name(f->rank, true, temp);
+    if (ranks <= 1) {
+        (void)os->unlinkat(os, f->dirfd, name);
+        return;
+    }
+    int n = snprintf(text, sizeof(text), "%" PRIu32 "\n", ranks);
+    int fd = os->openat(os, f->dirfd, temp, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    int rc = fd < 0 ? fd : vv_os_write_all(os, fd, text, (size_t)n, 0);
+    if (rc == 0)
+        rc = os->fsync(os, fd);
+    if (fd >= 0)
+        os->close(os, fd);
+    if (rc == 0)
+        rc = os->rename(os, f->dirfd, temp, name, true);
+    if (rc == 0)
+        rc = os->fsync(os, f->dirfd);
+    if (rc < 0)
+        (void)os->unlinkat(os, f->dirfd, temp);
+}
+
+static int check_ranks(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
+{
+    uint32_t recorded = ranks != 0 ? vvi_recorded_ranks(f->folder->opts.os, f->dirfd, f->rank) : 0;
+    if (ranks == 0 || recorded == ranks || (recorded == 0 && ranks == 1))
+        return 0;
+    if (recorded != 0 && f->nfound + f->ndamaged > 0)
+        return vvi_error(-EINVAL, err, err_bytes,
+                         "history %.60s in %.80s was written by %" PRIu32
+                         " ranks, and this run has %" PRIu32
+                         ": run as many, or remove it (varve rm, varve_history_remove)",
+                         f->history, f->folder->path, recorded, ranks);
+    record_ranks(f, ranks);
+    return 0;
+}
+
+uint64_t vv_files_draw_id(void)
+{
+    uint64_t id = 0;
+    while (id == 0)
+        if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
+            struct timespec ts;
+            clock_gettime(CLOCK_REALTIME, &ts);
+            id = (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec ^ (uint64_t)getpid() << 48;
+        }
+    return id;
+}
+
+int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
+                  const struct vv_files_opts *opts, char *err, size_t err_bytes,
+                  struct vv_files **ret_files)
+{
+    if (!vv_files_name_ok(history))
+        return vvi_error(-EINVAL, err, err_bytes, "\"%s\" is not a name for a history",
+                         history == NULL ? "" : history);
+    struct vv_files *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
+    f->folder = folder;
+    f->rank = rank;
+    f->dirfd = f->lock_fd = -1;
+    f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : vv_files_draw_id();
+    f->all_generations = opts != NULL && opts->all_generations;
+    snprintf(f->history, sizeof(f->history), "%s", history);
+    int rc = open_history_folder(f, err, err_bytes);
+    vvi_index_init(&f->index, folder->opts.os, f->dirfd, rank);
+    if (rc == 0)
+        rc = take_lock(f, err, err_bytes);
+    if (rc == 0 && opts != NULL && opts->shared)
+        rc = refresh_listing(f, err, err_bytes);
+    if (rc == 0)
+        rc = find_versions(f, err, err_bytes);
+    if (rc == 0)
+        rc = check_ranks(f, opts != NULL ? opts->ranks : 0, err, err_bytes);
+    if (rc < 0) {
+        vv_files_close(f);
+        return rc;
+    }
+    *ret_files = f;
+    return 0;
+}
+
+void vv_files_close(struct vv_files *f)
+{
+    if (f == NULL)
+        return;
+    const struct vv_os *os = f->folder->opts.os;
+    vvi_obj_drop_all(f);
+    forget_found(f);
+    forget_damaged(f);
+    vvi_index_fini(&f->index);
+    /* Last of all. A child forked meanwhile holds the descriptor too, so that closing ours would
+     * leave the lock; and should the child get here, it is not the child's to give up. */
+    if (f->locked_by == getpid())
+        (void)os->unlock(os, f->lock_fd);
+    if (f->lock_fd >= 0)
+        os->close(os, f->lock_fd);
+    if (f->dirfd >= 0)
+        os->close(os, f->dirfd);
+    free(f);
+}
+
+int vv_files_list(struct vv_files *f, int (*visit)(void *user, const struct vv_files_entry *e),
+                  void *user)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < f->nfound; i++)
+        rc = visit(user, &f->found[i].entry);
+    forget_found(f);
+    return rc;
+}
+
+int vv_files_list_damaged(const struct vv_files *f,
+                          int (*visit)(void *user, const struct vv_files_damage *d), void *user)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < f->ndamaged; i++) {
+        const struct vvi_found *found = &f->damaged[i];
+        struct vv_files_damage d = {.version = found->entry.version,
+                                    .generation = found->entry.generation,
+                                    .status = found->status,
+                                    .what = found->what};
+        rc = visit(user, &d);
+    }
+    return rc;
+}
+
+uint64_t vv_files_first_generation(const struct vv_files *f)
+{
+    return f->first_generation;
+}
+
+uint64_t vv_files_run_id(const struct vv_files *f, uint32_t edition)
+{
+    if (edition <= 1)
+        return f->run_id;
+    uint64_t seed[2] = {f->run_id, edition - 1}, low = vv_hash64(seed, sizeof(seed)) & UINT32_MAX;
+    return (f->run_id & ~(uint64_t)UINT32_MAX) | (low ? low : 1);
+}

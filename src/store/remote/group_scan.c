@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All that a group folder says: which versions are complete.
+ *
+ * A record that is there but damaged says at least that the version was complete in that run. Its
+ * markers may be gone by then, but the files are not, and they tell run, generation and checksum: with
+ * one file of the run for each rank the record is written anew.
+ *
+ * Whoever opens the history also clears away what is of no use to anybody: records of versions that a
+ * later life has written, or that a rank has given up, and what this rank has left. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/files/ckcopy.h"
+#include "store/remote/group_private.h"
+
+/* ---- listing ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct vvi_group_name *x = a, *y = b;
+    if (x->version != y->version)
+        return x->version < y->version ? -1 : 1;
+    if (x->run_id != y->run_id)
+        return x->run_id < y->run_id ? -1 : 1;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static int list_name(void *user, const char *name)
+{
+    struct vvi_group_list *l = user;
+    struct vvi_group_name n = vvi_group_parse(name);
+    if (n.kind == VVI_GROUP_OTHER)
+        return 0;
+    if (l->n == l->room) {
+        size_t room = VV_MAX(2 * l->room, (size_t)64);
+        struct vvi_group_name *more = realloc(l->v, room * sizeof(*more));
+        if (more == NULL)
+            return -ENOMEM;
+        l->v = more;
+        l->room = room;
+    }
+    l->v[l->n++] = n;
+    return 0;
+}
+
+int vvi_group_list(const struct vv_group *g, struct vvi_group_list *ret_list)
+{
+    struct vvi_group_list l = {0};
+    int rc = g->os->list(g->os, g->dirfd, list_name, &l);
+    if (rc < 0) {
+        free(l.v);
+        return rc;
+    }
+    if (l.n > 1)
+        qsort(l.v, l.n, sizeof(*l.v), compare_names);
+    *ret_list = l;
+    return 0;
+}
+
+void vvi_group_find(const struct vvi_group_list *l, uint64_t version, uint64_t run_id,
+                    size_t *ret_first, size_t *ret_end)
+{
+    size_t lo = 0, hi = l->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const struct vvi_group_name *n = &l->v[mid];
+        if (n->version < version || (n->version == version && n->run_id < run_id))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *ret_first = lo;
+    while (lo < l->n && l->v[lo].version == version && l->v[lo].run_id == run_id)
+        lo++;
+    *ret_end = lo;
+}
+
+size_t vvi_group_count(const struct vvi_group_list *l, enum vvi_group_kind kind, uint64_t version,
+                       uint64_t run_id)
+{
+    size_t first, end, n = 0;
+    vvi_group_find(l, version, run_id, &first, &end);
+    for (size_t i = first; i < end; i++)
+        n += l->v[i].kind == kind;
+    return n;
+}
+
+/* ---- clearing away ---- */
+
+static void tidy(struct vv_group *g, const struct vvi_group_list *l)
+{
+    uint32_t left = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const struct vvi_group_name *n = &l->v[i];
+        if (n->rank != g->rank)
+            continue;
+        if (n->kind == VVI_GROUP_TEMP && n->run_id != g->life_run)
+            (void)vvi_group_unlink(g, VVI_GROUP_TEMP, 0, n->run_id, n->rank);
+        if (n->kind != VVI_GROUP_GONE)
+            continue;
+        if (vvi_group_count(l, VVI_GROUP_MARKER, n->version, n->run_id) > 0 ||
+            vvi_group_count(l, VVI_GROUP_RECORD, n->version, n->run_id) > 0)
+            left++;
+        else
+            (void)vvi_group_unlink(g, VVI_GROUP_GONE, n->version, n->run_id, n->rank);
+    }
+    /* Those that have to stay for now are looked at again when as many have come. */
+    g->gone = left / 2;
+}
+
+void vv_group_tidy(struct vv_group *g)
+{
+    struct vvi_group_list l;
+    if (vvi_group_list(g, &l) == 0) {
+        tidy(g, &l);
+        free(l.v);
+    }
+}
+
+/* ---- a record from the files ---- */
+
+struct candidates {
+    const struct vv_group *group;
+    struct vv_group_record record;
+    uint32_t found;
+};
+
+static int take_file(void *user, const char *name)
+{
+    struct candidates *c = user;
+    enum vv_ckfile_kind kind;
+    uint64_t version, run_id;
+    uint32_t rank;
+    struct vv_group_file file = {0};
+    if (!vv_ckfile_parse_name(name, &kind, &rank, &version, &file.generation) ||
+        kind != VV_CKFILE_COMMITTED || version != c->record.version || rank >= c->record.ranks)
+        return 0;
+    int rc = vvi_copy_identify(c->group->os, c->group->history_fd, name, &run_id, &file);
+    if (rc < 0)
+        return rc == -ENOMEM ? rc : 0; /* of no use */
+    struct vv_group_file *have = &c->record.file[rank];
+    if (run_id != c->record.run_id || file.generation < have->generation)
+        return 0;
+    c->found += have->file_bytes == 0;
+    *have = file;
+    return 0;
+}
+
+int vvi_group_rebuild(const struct vv_group *g, uint64_t version, uint64_t run_id)
+{
+    struct candidates c = {.group = g,
+                           .record = {.version = version, .run_id = run_id, .ranks = g->ranks}};
+    c.record.file = calloc(g->ranks, sizeof(*c.record.file));
+    int rc = c.record.file == NULL ? -ENOMEM : g->os->list(g->os, g->history_fd, take_file, &c);
+    if (rc == 0)
+        rc = c.found == g->ranks ? vvi_group_write_record(g, &c.record) : -EBADMSG;
+    vv_group_record_fini(&c.record);
+    return rc;
+}
+
+/* ---- scanning ---- */
+
+/* All markers there and no record: whoever saw the last of them was cut off. */
+static int finish_records(const struct vv_group *g, const struct vvi_group_list *l)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < l->n; i++) {
+        if (l->v[i].kind != VVI_GROUP_MARKER || l->v[i].rank != 0)
+            continue;
+        rc = vv_group_complete(g, l->v[i].version, l->v[i].run_id, true);
+        if (rc == -EAGAIN || rc == -ECANCELED || rc == -ERANGE || rc == -EBADMSG)
+            rc = 0;
+    }
+    return rc;
+}
+
+/* The newest record of a version, or why that cannot be told: of an unreadable one nobody knows how new
+ * it is. -ENOENT: there is none. */
+static int read_newest(const struct vv_group *g, bool write, const struct vvi_group_list *l,
+                       size_t first, size_t end, struct vv_group_record *ret_record)
+{
+    struct vv_group_record best = {0}, r;
+    int result = -ENOENT;
+    for (size_t i = first; i < end; i++) {
+        uint64_t version = l->v[i].version, run_id = l->v[i].run_id;
+        if (l->v[i].kind != VVI_GROUP_RECORD)
+            continue;
+        if (vvi_group_count(l, VVI_GROUP_GONE, version, run_id) > 0) {
+            if (write)
+                (void)vvi_group_unlink(g, VVI_GROUP_RECORD, version, run_id, 0);
+            continue;
+        }
+        int rc = vv_group_read_record(g, version, run_id, &r);
+        if (rc == -EBADMSG && write && vvi_group_rebuild(g, version, run_id) == 0)
+            rc = vv_group_read_record(g, version, run_id, &r);
+        if (rc == -ENOENT)
+            continue; /* it went away meanwhile */
+        if (rc < 0) {
+            result = rc;
+        } else if (best.file == NULL || r.file[0].generation > best.file[0].generation) {
+            vv_group_record_fini(&best);
+            best = r;
+            result = result == -ENOENT ? 0 : result;
+        } else {
+            vv_group_record_fini(&r);
+        }
+    }
+    if (result == 0)
+        *ret_record = best;
+    else
+        vv_group_record_fini(&best);
+    return result;
+}
+
+static void drop_older(const struct vv_group *g, const struct vvi_group_list *l, size_t first,
+                       size_t end, uint64_t run_id)
+{
+    for (size_t i = first; i < end; i++)
+        if (l->v[i].kind == VVI_GROUP_RECORD && l->v[i].run_id != run_id)
+            (void)vvi_group_unlink(g, VVI_GROUP_RECORD, l->v[i].version, l->v[i].run_id, 0);
+}
+
+int vv_group_scan(struct vv_group *g, bool write,
+                  int (*visit)(void *user, const struct vv_group_record *record, int error),
+                  void *user)
+{
+    struct vvi_group_list l = {0};
+    int rc = vvi_group_list(g, &l);
+    if (rc == 0 && write) {
+        rc = finish_records(g, &l);
+        free(l.v);
+        l = (struct vvi_group_list){0};
+        if (rc == 0)
+            rc = vvi_group_list(g, &l);
+    }
+    for (size_t first = 0, end; rc == 0 && first < l.n; first = end) {
+        struct vv_group_record r = {.version = l.v[first].version};
+        for (end = first; end < l.n && l.v[end].version == r.version; end++)
+            continue;
+        int error = read_newest(g, write, &l, first, end, &r);
+        if (error == -ENOENT)
+            continue;
+        rc = error == -ENOMEM ? error : visit(user, &r, error);
+        if (error == 0 && write && rc == 0)
+            drop_older(g, &l, first, end, r.run_id);
+        vv_group_record_fini(&r);
+    }
+    if (rc == 0 && write)
+        tidy(g, &l);
+    free(l.v);
+    return rc;
+}

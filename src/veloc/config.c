@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * VELOC's configuration files. Keys stand in no section. Those that mean something here are read;
+ * those that are known to mean nothing here are passed over; others are warned of, because they are
+ * likely to be misspelt, but do not keep a program from running. A section [varve], which VELOC does
+ * not look at, has settings of ours, for what VELOC has no key for.
+ */
+#include <errno.h>
+#include <ini.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "veloc/veloc_private.h"
+
+/* What VELOC knows and Varve does without: erasure coding, the transfer library and the backend
+ * process of VELOC, and checksums, which are always on. */
+static const char *const without_meaning[] = {
+    "ec_interval", "chksum",         "meta",        "threaded",   "watchdog_interval",
+    "axl_type",    "failure_domain", "axl_config",  "backends",   "log_prefix",
+    "chunk_size",  "max_cache_size", "ec_activate", "aggregated",
+};
+
+struct reading {
+    const char *path;
+    struct vvi_veloc_cfg *cfg;
+    bool mode_given, bad;
+};
+
+static bool known_without_meaning(const char *key)
+{
+    for (size_t i = 0; i < sizeof(without_meaning) / sizeof(without_meaning[0]); i++)
+        if (strcmp(key, without_meaning[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool read_long(const char *value, long *ret)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(value, &end, 10);
+    if (errno || end == value || *end)
+        return false;
+    *ret = n;
+    return true;
+}
+
+static bool read_count(const char *value, long *ret)
+{
+    long n;
+    if (!read_long(value, &n) || n < 0)
+        return false;
+    *ret = n;
+    return true;
+}
+
+/* GiB, with a fraction if need be. */
+static bool read_size(const char *value, double *ret)
+{
+    char *end;
+    double x = strtod(value, &end);
+    if (end == value || *end || !isfinite(x) || x < 0 || x > 1e6)
+        return false;
+    *ret = x;
+    return true;
+}
+
+static bool read_bool(const char *value, bool *ret)
+{
+    static const char *const words[] = {"false", "no", "off", "0", "true", "yes", "on", "1"};
+    for (int i = 0; i < 8; i++)
+        if (strcasecmp(value, words[i]) == 0) {
+            *ret = i >= 4;
+            return true;
+        }
+    return false;
+}
+
+static bool read_path(const char *value, char ret[VARVE_PATH_BYTES])
+{
+    size_t n = strlen(value);
+    while (n > 1 && value[n - 1] == '/')
+        n--;
+    if (n == 0 || n >= VARVE_PATH_BYTES)
+        return false;
+    memcpy(ret, value, n);
+    ret[n] = 0;
+    return true;
+}
+
+static bool read_mode(struct reading *r, const char *value)
+{
+    r->mode_given = true;
+    r->cfg->sync = strcmp(value, "sync") == 0;
+    return r->cfg->sync || strcmp(value, "async") == 0;
+}
+
+static bool read_own(struct vvi_veloc_cfg *cfg, const char *key, const char *value)
+{
+    if (cfg->nown == VVI_VELOC_SETTINGS || strlen(key) >= sizeof(cfg->own[0].key) ||
+        strlen(value) >= sizeof(cfg->own[0].value))
+        return false;
+    snprintf(cfg->own[cfg->nown].key, sizeof(cfg->own[0].key), "%s", key);
+    snprintf(cfg->own[cfg->nown].value, sizeof(cfg->own[0].value), "%s", value);
+    cfg->nown++;
+    return true;
+}
+
+static int each_key(void *user, const char *section, const char *key, const char *value)
+{
+    struct reading *r = user;
+    struct vvi_veloc_cfg *cfg = r->cfg;
+    bool flag, ok = true;
+    if (strcmp(section, "varve") == 0)
+        ok = read_own(cfg, key, value);
+    else if (section[0])
+        ok = true; /* VELOC does not look at sections */
+    else if (strcmp(key, "scratch") == 0)
+        ok = read_path(value, cfg->scratch);
+    else if (strcmp(key, "persistent") == 0)
+        ok = read_path(value, cfg->persistent);
+    else if (strcmp(key, "mode") == 0)
+        ok = read_mode(r, value);
+    else if (strcmp(key, "max_versions") == 0)
+        ok = read_count(value, &cfg->max_versions);
+    else if (strcmp(key, "scratch_versions") == 0)
+        ok = read_count(value, &cfg->scratch_versions);
+    else if (strcmp(key, "persistent_interval") == 0)
+        ok = read_long(value, &cfg->persistent_interval);
+    else if (strcmp(key, "gpu_cache_size") == 0)
+        ok = read_size(value, &cfg->gpu_cache_gib);
+    else if (strcmp(key, "host_cache_size") == 0)
+        ok = read_size(value, &cfg->host_cache_gib);
+    else if (strcmp(key, "score_eviction") == 0 && (ok = read_bool(value, &flag)))
+        cfg->score_eviction = flag;
+    else if (strcmp(key, "premature_eviction") == 0)
+        ok = read_bool(value, &cfg->premature_eviction);
+    else if (strcmp(key, "disable_persistence") == 0 && (ok = read_bool(value, &flag)))
+        cfg->persistent_interval = flag ? -1 : cfg->persistent_interval;
+    else if (ok && !known_without_meaning(key))
+        vvi_veloc_say(NULL, "%s: %s: no such key; it is ignored", r->path, key);
+    if (!ok) {
+        vvi_veloc_say(NULL, "%s: %s = %s: this makes no sense%s", r->path, key, value,
+                      strcmp(key, "mode") == 0 ? "; it is sync or async" : "");
+        r->bad = true;
+    }
+    return 1;
+}
+
+int vvi_veloc_config_load(const char *path, struct vvi_veloc_cfg *ret_cfg)
+{
+    struct vvi_veloc_cfg cfg = {.gpu_cache_gib = -1, .host_cache_gib = -1, .score_eviction = -1};
+    struct reading r = {.path = path, .cfg = &cfg};
+    int line = ini_parse(path, each_key, &r);
+    if (line < 0) {
+        vvi_veloc_say(NULL, "%s: the configuration file cannot be read", path);
+        return -ENOENT;
+    }
+    if (line > 0)
+        vvi_veloc_say(NULL, "%s:%d: this is no line of a configuration file", path, line);
+    else if (!cfg.scratch[0])
+        vvi_veloc_say(NULL, "%s: scratch is missing", path);
+    else if (!r.mode_given && !r.bad)
+        vvi_veloc_say(NULL, "%s: mode is missing; it is sync or async", path);
+    if (line > 0 || r.bad || !cfg.scratch[0] || !r.mode_given)
+        return -EINVAL;
+    *ret_cfg = cfg;
+    return 0;
+}

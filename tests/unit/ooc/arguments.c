@@ -9,6 +9,7 @@
 #include <varve/emulate.h>
 #include <varve/tables.h>
 
+#include "ooc/hooks.h"
 #include "t.h"
 
 static struct varve_ctx *ctx;
@@ -75,6 +76,10 @@ static void blocks(void)
     TOLD(varve_blocks_stats(NULL, &stats), "blocks_stats", "blocks is NULL");
     o.memory = cells;
     o.cache_bytes = 4096;
+    o.policy = VV_BLOCKS_PAPER;
+    told(ctx, varve_blocks_open(ctx, &o, &b), -EINVAL, "blocks_open",
+         "policy is VARVE_BLOCKS_CLOCK");
+    o.policy = VARVE_BLOCKS_CLOCK;
     T_OK(varve_blocks_open(ctx, &o, &b));
     TOLD(varve_blocks_stats(b, NULL), "blocks_stats", "ret_stats is NULL");
     stats.stats_size = 0;

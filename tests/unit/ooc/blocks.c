@@ -619,10 +619,6 @@ static void misuse(void)
     opts_for(&o, 8);
     o.cell_bytes = 3;
     T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
-    opts_for(&o, 8);
-    o.policy = VV_BLOCKS_PAPER; /* not the public function's */
-    T_ERR(varve_blocks_open(ctx, &o, &b), -EINVAL);
-    ck_error(ctx, -EINVAL, "policy is VARVE_BLOCKS_CLOCK");
     T_ERR(varve_blocks_open(NULL, &o, &b), -EINVAL);
     opts_for(&o, 8);
     T_OK(varve_blocks_open(ctx, &o, &b));

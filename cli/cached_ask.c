@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,7 +20,8 @@
 #include "dataset/order.h"
 
 #define COMMAND  "varve cached"
-#define LEFT_MAX 20 /* files that are left out, by name */
+#define LEFT_MAX 20    /* files that are left out, by name */
+#define END_MS   90000 /* a daemon ends within a minute */
 
 static int complain(const char *what, const char *text)
 {
@@ -67,10 +70,37 @@ static int print_answer(int fd)
     return ok ? CLI_OK : CLI_FAILED;
 }
 
+/* A descriptor that can be waited for until the daemon has ended; -1: this kernel, or a daemon in another namespace of
+ * processes, has none. */
+static int process_of(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof(who);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0 || who.pid <= 0)
+        return -1;
+    return (int)syscall(SYS_pidfd_open, who.pid, 0);
+}
+
+/* Until then its folder, its socket and its port are taken, and the next one would be refused. */
+static int wait_for_end(int process)
+{
+    struct pollfd p = {.fd = process, .events = POLLIN};
+    int rc;
+
+    do
+        rc = process >= 0 ? poll(&p, 1, END_MS) : 1;
+    while (rc < 0 && errno == EINTR);
+    if (rc == 1)
+        return CLI_OK;
+    return complain("stop", "the daemon has not ended; a second SIGTERM ends it at once");
+}
+
 int cached_ask(struct vv_cached *c, const char *line, int (*more)(FILE *f, void *arg), void *arg)
 {
     char path[256], err[512] = "";
-    int fd, rc = vv_cached_socket(c, err, sizeof(err));
+    bool ends = strcmp(line, "stop") == 0 || strncmp(line, "drain", 5) == 0;
+    int fd, process, rc = vv_cached_socket(c, err, sizeof(err));
     FILE *out;
 
     if (rc == 0)
@@ -96,7 +126,13 @@ int cached_ask(struct vv_cached *c, const char *line, int (*more)(FILE *f, void 
         close(fd);
         return CLI_FAILED;
     }
-    return print_answer(fd);
+    process = ends ? process_of(fd) : -1;
+    rc = print_answer(fd);
+    if (rc == CLI_OK && ends)
+        rc = wait_for_end(process);
+    if (process >= 0)
+        close(process);
+    return rc;
 }
 
 /* ---- preload ---- */

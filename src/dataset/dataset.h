@@ -137,6 +137,8 @@ VV_WARN_UNUSED int vv_dataset_check(struct vv_dataset *d, const char *path,
 int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
                     const char *client_path, const struct vv_door_stat *stat, uint64_t until_ns,
                     bool direct);
+/* Takes all of them out of the index: clients ask. */
+void vv_dataset_hide(struct vv_dataset *d);
 
 /* The file has changed, or shall go: it is handed out no more from here on. Its space is free when
  * nobody has it open. -ENOENT. */

@@ -235,6 +235,30 @@ static void tell_view(const struct vvi_view *old, const struct vvi_view *v)
            v->nr, came, went, fence);
 }
 
+/* Whether a node that was known is back, or this one is back among the others: reports of changes may have been lost. One that
+ * was out of reach for a moment learns that it was given up, or nearly, and says otherwise by a new life or refutation. */
+static bool has_healed(const struct vvi_view *old, const struct vvi_view *v)
+{
+    bool healed = old && old->fenced && !v->fenced;
+
+    for (uint32_t i = 0; old && i < v->nr && !healed; i++) {
+        const struct vv_member_row *row = &v->rows[i];
+        uint32_t was = vvi_node_view_find(old, row->info.id);
+
+        healed = was != VV_PLACE_NONE && vvi_node_view_up(v, i) &&
+                 (!vvi_node_view_up(old, was) || row->life != old->rows[was].life ||
+                  row->refutation != old->rows[was].refutation);
+    }
+    return healed;
+}
+
+/* With revalidate 0 nothing else has files looked at again. */
+static void doubt_all(struct vv_node *n)
+{
+    vv_owner_doubt(n->owner);
+    vvi_node_memory_drop_all(n);
+}
+
 /* On the thread of the gossip. */
 static void members_changed(void *user)
 {
@@ -256,6 +280,8 @@ static void members_changed(void *user)
             old = vvi_node_view_get(n);
             if (!same_nodes(old, v))
                 tell_view(old, v);
+            if (n->opts.revalidate_ns == 0 && has_healed(old, v))
+                doubt_all(n);
             vvi_node_view_put(old);
             set_view(n, v);
         }

@@ -237,6 +237,14 @@ void vvi_node_memory_drop(struct vv_node *n, const char *path)
     vv_mutex_unlock(&n->memory.lock);
 }
 
+void vvi_node_memory_drop_all(struct vv_node *n)
+{
+    vv_mutex_lock(&n->memory.lock);
+    while (n->memory.oldest)
+        drop_locked(&n->memory, n->memory.oldest);
+    vv_mutex_unlock(&n->memory.lock);
+}
+
 /* ---- one at a time ---- */
 
 bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns)

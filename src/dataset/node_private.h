@@ -193,6 +193,7 @@ void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
 void vvi_node_memory_heard(struct vv_node *n, const char *path, const struct vv_shared_stat *st,
                            uint64_t age_ns);
 void vvi_node_memory_drop(struct vv_node *n, const char *path);
+void vvi_node_memory_drop_all(struct vv_node *n);
 /* One thread at a time receives a path. True: this one does, and calls land; false: another one did, or
  * `until_ns` came. */
 bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns);

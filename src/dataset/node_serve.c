@@ -287,6 +287,17 @@ static bool get_at_once(struct vv_node *n, struct vv_net_req *req, const struct 
     return true;
 }
 
+/* Whether this node has yet to hear what whoever asks has heard of who is there. It may have been out of reach, and not know
+ * of changes; with revalidate 0 no look would find them. */
+static bool is_behind(struct vv_node *n, uint64_t epoch)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    bool behind = n->opts.revalidate_ns == 0 && epoch > v->epoch;
+
+    vvi_node_view_put(v);
+    return behind;
+}
+
 /* True: it is answered. False: it is for a queue, and the second step of a question not for one that must not wait. */
 static bool take_get(struct vv_node *n, struct vv_net_req *req, const struct vv_net_msg *m,
                      enum vvi_queue_kind *ret_queue)
@@ -296,8 +307,8 @@ static bool take_get(struct vv_node *n, struct vv_net_req *req, const struct vv_
     struct vvi_get g;
 
     vvi_wire_take_get(&p, &g, path);
-    if (p.bad) {
-        answer(req, -EBADMSG);
+    if (p.bad || is_behind(n, m->epoch)) {
+        answer(req, p.bad ? -EBADMSG : -EAGAIN);
         return true;
     }
     vvi_node_home_load(n, m->from, g.load);

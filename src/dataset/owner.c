@@ -52,6 +52,7 @@
 #define TICK_NS       (20 * VV_NS_PER_MS)
 #define SECOND_NS     (VV_NS_PER_S + TICK_NS)
 #define WRITE_TIMES   4
+#define UNSURE_NS     VV_NS_PER_S /* so long a look counts that does not for good */
 #define SETTLE_MAX_NS VV_NS_PER_S /* so long somebody may wait for a file to be old enough */
 
 struct known {
@@ -63,6 +64,7 @@ struct known {
     uint64_t bringing; /* the size of the file that the working thread reads; 0: none */
     bool looked;       /* the next two mean something */
     uint64_t looked_ns;
+    uint64_t doubts; /* of the owner, when the look was sure */
     struct vv_shared_stat stat;
     struct vv_dataset_gen young; /* was read, and had changed too short a time before ... */
     uint64_t young_ns;   /* ... which it will not have from then on, by vv_now_ns; 0: none was */
@@ -82,6 +84,8 @@ struct vv_owner {
     atomic_bool stop; /* Synchronization: relaxed; a thread that sees it late reads a little more */
     /* Synchronization: lock. */
     struct vvi_paths records;
+    uint64_t doubts;      /* how often nodes had been out of reach ... */
+    uint64_t sure_ns;     /* ... and from when on looks count for good */
     size_t hand;          /* the chain that it comes to next */
     struct known **inode; /* INODES lists: a file may be written to by another name */
     struct vv_owner_stats stats;
@@ -128,10 +132,16 @@ void vv_owner_free(struct vv_owner *o)
 
 /* ---- records ---- */
 
+static bool is_for_good(const struct vv_owner *o, const struct known *k)
+{
+    return o->opts.revalidate_ns == 0 && k->doubts == o->doubts;
+}
+
 static bool is_fresh(const struct vv_owner *o, const struct known *k, uint64_t now_ns)
 {
-    return k->looked &&
-           (o->opts.revalidate_ns == 0 || now_ns - k->looked_ns < o->opts.revalidate_ns);
+    uint64_t counts_ns = o->opts.revalidate_ns ? o->opts.revalidate_ns : UNSURE_NS;
+
+    return k->looked && (is_for_good(o, k) || now_ns - k->looked_ns < counts_ns);
 }
 
 /* Somebody is changing it. */
@@ -225,6 +235,15 @@ static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen
            a->inode == b->inode;
 }
 
+/* Whether a look of that time counts for good. `early_ns`: by how much earlier the node that looked may have begun to
+ * doubt. The number for known.doubts. */
+static uint64_t sure_since_locked(const struct vv_owner *o, uint64_t looked_ns, uint64_t early_ns)
+{
+    bool sure = o->doubts == 0 || (int64_t)(looked_ns + early_ns - o->sure_ns) >= 0;
+
+    return o->doubts - !sure;
+}
+
 /* What a look found; `begun_ns` is when it began, and `changes` how things stood then. */
 static void note(struct vv_owner *o, struct known *k, const struct vv_shared_stat *st,
                  uint64_t begun_ns, uint64_t changes)
@@ -233,6 +252,7 @@ static void note(struct vv_owner *o, struct known *k, const struct vv_shared_sta
     o->stats.changed += k->looked && !same_gen(&k->stat.gen, &st->gen);
     know_stat_locked(o, k, st);
     k->looked_ns = begun_ns;
+    k->doubts = sure_since_locked(o, begun_ns, 0);
     /* What was invalidated meanwhile, or is being changed, may be older than that. */
     k->looked = k->changes == changes && !is_held(k, o->opts.now_ns());
     vv_mutex_unlock(&o->lock);
@@ -700,7 +720,7 @@ int vv_owner_get_now(struct vv_owner *o, const char *path, int *ret_fd,
 
 void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path, uint64_t dev)
 {
-    uint64_t now_ns = o->opts.now_ns(), until_ns = UINT64_MAX;
+    uint64_t now_ns = o->opts.now_ns(), until_ns = UINT64_MAX, doubts;
     struct vv_shared_stat st;
     struct vv_door_stat door;
     bool fresh = false;
@@ -711,9 +731,10 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
     if (k) {
         fresh = is_fresh(o, k, now_ns);
         st = k->stat;
-        if (o->opts.revalidate_ns != 0)
-            until_ns = k->looked_ns + o->opts.revalidate_ns;
+        if (!is_for_good(o, k))
+            until_ns = k->looked_ns + (o->opts.revalidate_ns ? o->opts.revalidate_ns : UNSURE_NS);
     }
+    doubts = o->doubts;
     vv_mutex_unlock(&o->lock);
     if (!fresh)
         return;
@@ -721,6 +742,21 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
     door.dev = door.dev ? door.dev : dev;
     /* Written to since: it was dropped then, or will be, and with it what is shown. */
     (void)vv_dataset_show(o->opts.cache, path, &st.gen, client_path, &door, until_ns, st.direct);
+    /* Doubt is noted before it hides all: one of the two sees the other. */
+    vv_mutex_lock(&o->lock);
+    fresh = doubts == o->doubts;
+    vv_mutex_unlock(&o->lock);
+    if (!fresh)
+        vv_dataset_hide(o->opts.cache);
+}
+
+void vv_owner_doubt(struct vv_owner *o)
+{
+    vv_mutex_lock(&o->lock);
+    o->doubts++;
+    o->sure_ns = o->opts.now_ns() + VV_OWNER_DOUBT_NS;
+    vv_mutex_unlock(&o->lock);
+    vv_dataset_hide(o->opts.cache);
 }
 
 uint64_t vv_owner_changes(struct vv_owner *o, const char *path)
@@ -760,8 +796,10 @@ bool vv_owner_heard(struct vv_owner *o, const char *path, uint64_t changes,
             know_stat_locked(o, k, st);
             k->looked_ns = then_ns;
             k->looked = true;
+            k->doubts = sure_since_locked(o, then_ns, VV_OWNER_DOUBT_NS / 2);
         }
-        counts = same_gen(&k->stat.gen, &st->gen);
+        counts =
+            same_gen(&k->stat.gen, &st->gen) && (o->opts.revalidate_ns != 0 || is_for_good(o, k));
     }
     vv_mutex_unlock(&o->lock);
     return counts;

@@ -81,6 +81,11 @@ uint64_t vv_owner_changes(struct vv_owner *o, const char *path);
 bool vv_owner_heard(struct vv_owner *o, const char *path, uint64_t changes,
                     const struct vv_shared_stat *st, uint64_t age_ns);
 
+/* Nodes were out of reach, and may have changed files without a report. With revalidate 0 looks count for a second from now
+ * on, and for good again once VV_OWNER_DOUBT_NS have passed: by then all nodes reach each other. */
+#define VV_OWNER_DOUBT_NS (10 * VV_NS_PER_S)
+void vv_owner_doubt(struct vv_owner *o);
+
 /* What it was when it was last looked at, and how long ago that is. -ENOENT: never. */
 VV_WARN_UNUSED int vv_owner_recall(struct vv_owner *o, const char *path,
                                    struct vv_shared_stat *ret_stat, uint64_t *ret_age_ns);

@@ -259,6 +259,16 @@ int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_data
     return rc;
 }
 
+void vv_dataset_hide(struct vv_dataset *d)
+{
+    if (!d->opts.index)
+        return;
+    vv_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->nr; i++)
+        vvi_index_withdraw(d->opts.index, d->all[i]);
+    vv_mutex_unlock(&d->lock);
+}
+
 int vv_dataset_peek(struct vv_dataset *d, const char *path, struct vv_dataset_gen *ret_gen,
                     bool *ret_verified)
 {

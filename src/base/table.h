@@ -6,9 +6,9 @@
  * something longer: then the caller compares that too, and goes from one item of the key to the next with
  * vv_table_same(). Several items may have one key.
  *
- * Items hang in chains. There are as many chains as items, or up to twice as many, a power of two of them. If
- * there is no memory for more, the chains become longer: adding never fails, and removing takes no memory. The
- * table never moves or frees an item.
+ * Items hang in chains, of which there are a power of two, a third more than items at least: in a large table
+ * each item on the way is a cache miss. If there is no memory for more chains they become longer: adding never
+ * fails, and removing takes no memory. The table never moves or frees an item.
  *
  * Threads: the lock is the caller's. A header: libraries on top of ours use it too.
  */
@@ -109,7 +109,7 @@ static inline void vv_table_add(struct vv_table *t, void *item)
 {
     struct vv_table_item *it = item, **to;
 
-    if (t->n >= vv_table_chains(t))
+    if (4 * t->n >= 3 * vv_table_chains(t))
         vvi_table_grow(t);
     to = vvi_table_chain_of(t, it->key);
     it->next = *to;

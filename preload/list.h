@@ -135,7 +135,8 @@
       "It is open for reading, so that they would change the copy and nothing else. Open the "     \
       "file itself for writing to change it.")                                                     \
     X("lseek with SEEK_HOLE and SEEK_DATA on a cached file",                                       \
-      "A copy has no holes, and says so. The bytes are the same.")                                 \
+      "A copy has no holes, and says so: room for all of its bytes is reserved before the "        \
+      "first arrives. The bytes are the same.")                                                    \
     X("flock, fcntl locks on a cached file",                                                       \
       "They lock this node's copy: good among the processes of a node, not among nodes. Programs " \
       "that lock files they only read, as HDF5 does, work.")                                       \

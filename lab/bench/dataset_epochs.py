@@ -7,7 +7,11 @@
 Rows: all (every node has room for all files), third (for a third of them), large (the first open of a large file) and
 stat; all four by default. Plain and cached epochs take turns, so that both see the same machine; medians of the epochs
 from the second on are compared, and every byte is. Readers are programs in C (bench_dataset_read) and Python, with one
-process and with eight, on one of the three nodes.
+process and with eight, on one of the three nodes. Processor time is that of the readers, and with the cache of the three
+daemons too.
+
+Needs FOLDER/varve, FOLDER/bench_dataset_read, FOLDER/../lib/libvarve-preload.so and python3 without further modules: from a
+portable build, python3 bench/dataset_epochs.py --bin build/portable/bin. Takes one to three minutes.
 """
 import argparse
 import json
@@ -54,13 +58,20 @@ def reader(folder, files, size, procs):
     """The same as bench_dataset_read, for lines "epoch SEED". What is expected is made before the clock starts."""
     expected = {n: content(n, size) for n in range(files)}
     globals()["content"] = lambda n, _: expected[n]
-    with multiprocessing.Pool(procs) as pool:
+    with multiprocessing.get_context("fork").Pool(procs) as pool:
         for line in sys.stdin:
             order = list(range(files))
             random.Random(int(line.split()[1])).shuffle(order)
             begin = time.monotonic()
             pool.map(read_share, [(folder, order[i::procs], size) for i in range(procs)], chunksize=1)
             print(f"{time.monotonic() - begin:.6f}", flush=True)
+
+
+def cpu_seconds(pid):
+    """Of a process and of its children that run."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    user, system = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
 
 
 class Program:
@@ -88,7 +99,7 @@ class Bench:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="varve-epochs.", dir=o.dir))
         self.data = self.dir / "data"
         self.data.mkdir()
-        self.names = []
+        self.names, self.pids = [], []
         for n in range(o.files):
             (self.data / f"{n:06}.bin").write_bytes(content(n, o.bytes))
 
@@ -97,12 +108,13 @@ class Bench:
                               stdout=subprocess.PIPE, stderr=None if check else subprocess.DEVNULL).stdout
 
     def start(self, capacity, memory="256M"):
-        self.names = ["a", "b", "c"]
+        self.names, self.pids = ["a", "b", "c"], []
         for name in self.names:
-            self.varve("--daemon", "--node", name, "--listen", "127.0.0.1:0", "--meet", self.dir / "meet", "--roots",
-                       self.data, "--cache", self.dir / name, "--capacity", capacity, "--socket",
-                       self.dir / f"{name}.sock", "--log", self.dir / f"{name}.log", "--revalidate", self.o.revalidate,
-                       "--memory", memory)
+            pid = self.varve("--daemon", "--node", name, "--listen", "127.0.0.1:0", "--meet", self.dir / "meet",
+                             "--roots", self.data, "--cache", self.dir / name, "--capacity", capacity,
+                             "--socket", self.dir / f"{name}.sock", "--log", self.dir / f"{name}.log",
+                             "--revalidate", self.o.revalidate, "--memory", memory)
+            self.pids.append(int(pid))
         for _ in range(300):
             if self.varve("status", "--socket", self.dir / "a.sock").startswith("a: 3 of 3"):
                 return
@@ -112,10 +124,6 @@ class Bench:
     def stop(self):
         for name in self.names:
             self.varve("stop", "--socket", self.dir / f"{name}.sock", check=False)
-            for _ in range(1000):
-                if not (self.dir / f"{name}.sock").exists():
-                    break
-                time.sleep(0.02)
             shutil.rmtree(self.dir / name, ignore_errors=True)
         shutil.rmtree(self.dir / "meet", ignore_errors=True)
         self.names = []
@@ -146,12 +154,16 @@ class Bench:
             plain, cached = self.program(language, procs, False), self.program(language, procs, True)
             plain.do("epoch 1")
             cached.do("epoch 1")
+            pids = ([plain.p.pid], [cached.p.pid] + self.pids)
+            before = [sum(map(cpu_seconds, of)) for of in pids]
             times = [(plain.do(f"epoch {e}"), cached.do(f"epoch {e}")) for e in range(2, 2 + self.o.epochs)]
+            spent = [(sum(map(cpu_seconds, of)) - b) * 1e6 / self.o.files / self.o.epochs for of, b in zip(pids, before)]
             plain.end()
             cached.end()
             p, c = (statistics.median(t[i] for t in times) for i in (0, 1))
             print(f"room for {room}: {language:6} {procs} processes: {self.o.files / p:8.0f} files/s plain, "
-                  f"{self.o.files / c:8.0f} cached: {p / c:.2f} x", flush=True)
+                  f"{self.o.files / c:8.0f} cached: {p / c:.2f} x; processor time of a file "
+                  f"{spent[0]:.0f} and {spent[1]:.0f} us", flush=True)
         print(self.varve("status", "--socket", self.dir / "a.sock"), flush=True)
         self.stop()
 

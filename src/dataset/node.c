@@ -245,7 +245,8 @@ static bool has_healed(const struct vvi_view *old, const struct vvi_view *v)
         const struct vv_member_row *row = &v->rows[i];
         uint32_t was = vvi_node_view_find(old, row->info.id);
 
-        healed = was != VV_PLACE_NONE && vvi_node_view_up(v, i) &&
+        /* A life of 0: on a list, and never reached so far. */
+        healed = was != VV_PLACE_NONE && old->rows[was].life != 0 && vvi_node_view_up(v, i) &&
                  (!vvi_node_view_up(old, was) || row->life != old->rows[was].life ||
                   row->refutation != old->rows[was].refutation);
     }

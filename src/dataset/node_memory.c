@@ -128,9 +128,10 @@ static void drop_locked(struct vvi_memory *m, struct vvi_memory_file *f)
     free(f);
 }
 
-static bool is_fresh(const struct vv_node *n, const struct vvi_memory_file *f)
+/* With revalidate 0 the owner tells, to whom it may be in doubt. */
+static bool is_fresh(const struct vv_node *n, const struct vvi_memory_file *f, bool known)
 {
-    return n->opts.revalidate_ns == 0 || vv_now_ns() - f->looked_ns < n->opts.revalidate_ns;
+    return n->opts.revalidate_ns == 0 ? known : vv_now_ns() - f->looked_ns < n->opts.revalidate_ns;
 }
 
 int vvi_node_memory_get(struct vv_node *n, const char *path, int *ret_fd,
@@ -138,13 +139,15 @@ int vvi_node_memory_get(struct vv_node *n, const char *path, int *ret_fd,
 {
     struct vvi_memory *m = &n->memory;
     struct vvi_memory_file *f;
+    struct vv_shared_stat st;
+    bool known = n->opts.revalidate_ns == 0 && vv_owner_stat_now(n->owner, path, &st, NULL) == 0;
     int rc = -ENOENT;
 
     vv_mutex_lock(&m->lock);
     f = vvi_paths_find(&m->files, path);
     if (f) {
         *ret_stat = f->st;
-        rc = is_fresh(n, f) ? reopen(f->fd) : -ESTALE;
+        rc = is_fresh(n, f, known) ? reopen(f->fd) : -ESTALE;
         if (rc >= 0) {
             *ret_fd = rc;
             rc = 0;

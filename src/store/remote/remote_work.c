@@ -256,18 +256,18 @@ static void mended(struct vv_remote_hist *h, uint64_t version, uint64_t generati
     vv_mutex_unlock(&h->remote->lock);
 }
 
-/* A file of this life is about to come to the shared folder before one that an earlier life left on
- * local disk, whose copy has failed. Without this note the next opening would take this life for one on
- * another node, and that file for out of date. */
+/* A file is about to come to the shared folder before an older one on local disk, whose copy has failed.
+ * They may be of different lives, or editions. Without this note the next opening would take the newer one
+ * for that of another node, and the older one for out of date. */
 static int note_known(struct vv_remote_hist *h, uint64_t generation)
 {
     struct vv_remote *r = h->remote;
     struct vv_group local;
     bool passes = false;
-    if (h->known || r->opts.complete || generation < h->first_generation)
+    if (h->known || r->opts.complete)
         return 0;
     vv_mutex_lock(&r->lock);
-    for (size_t i = 0; i < h->n && h->entry[i].generation < h->first_generation; i++)
+    for (size_t i = 0; i < h->n && h->entry[i].generation < generation; i++)
         passes |= !h->entry[i].stored;
     vv_mutex_unlock(&r->lock);
     if (!passes)

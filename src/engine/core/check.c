@@ -545,14 +545,18 @@ static const char *check_files(const struct vv_core *core)
 
     for (uint32_t i = 0; i < core->nhist; i++) {
         const struct hist *h = &core->hist[i];
+        size_t failed = 0;
         for (const struct vv_object *obj = first_version(h); obj; obj = next_version(h, obj))
             used += files_of(obj);
         for (const struct vv_object *obj = vv_table_first(&h->ending); obj;
              obj = vv_table_next(&h->ending, obj)) {
-            REQUIRE(obj->removal != REMOVAL_NONE && obj->gen == VV_GEN_ENDED,
+            REQUIRE(obj->removal != REMOVAL_NONE && obj->gen == VV_GEN_ENDED &&
+                        vvi_object_find(core, i, obj->version) != obj,
                     "the file of a live object is to go");
             used += obj->file_bytes;
+            failed += obj->removal == REMOVAL_FAILED;
         }
+        REQUIRE(failed == h->nunremoved, "failed removals are miscounted");
     }
     REQUIRE(core->tier[core->disk].used_bytes == used, "bytes of files are miscounted");
     return NULL;

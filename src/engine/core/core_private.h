@@ -11,6 +11,7 @@
  *   sched.c    which order goes out next on each hop
  *   lend.c     pages that the application uses itself
  *   generations.c  versions that are overwritten: which generation counts, which one stays
+ *   removals.c  the files of generations that have ended, until they are gone
  *   check.c    invariants and the digest
  *
  * Where a chunk is, is written in one place only: the page table of each copy and the state of each

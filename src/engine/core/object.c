@@ -4,7 +4,7 @@
  *
  * Holds true between two calls into the core:
  *  - a live object is in its history's table under its version; a dead one is not, and lives on
- *    only for the orders and requests that hold a reference;
+ *    for the orders and requests that hold a reference, and until its file is gone (removals.c);
  *  - copy->page[c] names a page exactly when that page's owner and chunk name the copy and c;
  *  - the counters of a copy (nvalid, nfilling, nreserved, nevict, ndirty, nup, ndup) and of an
  *    object (nmem) are what counting would give;

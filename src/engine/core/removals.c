@@ -3,12 +3,13 @@
  * The files of generations that have ended, from then on until they are gone.
  *
  * Those of a version go one after the other, the oldest first. Wherever that stops, by an error or by a
- * kill, the next opening finds what it would have found before, or nothing, but never older bytes. One
- * that was dropped does not wait: it is itself what no opening should find.
+ * kill, the next opening finds what it would have found before, or nothing, but never older bytes. No opening
+ * may find a dropped generation, so its file does not wait for others.
  *
  * Each history has a table of such objects by version (hist->ending). An object in it has left the table of
- * live ones, and may be without a reference. Its removal begins when no order uses its file any more; one that fails is tried
- * again by the next wait for everything, and meanwhile keeps those behind it.
+ * live ones, and may be without a reference. Its removal begins when no order uses its file any more. One that
+ * fails keeps those behind it; it is tried again when another one joins them, and by the next wait for
+ * everything.
  */
 #include "engine/core/core_private.h"
 
@@ -24,19 +25,22 @@ void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped)
     obj->dropped = dropped;
 }
 
-/* A write that failed may have left something, however little of it is known here. */
+/* A write that failed may have left something, however little of it is known here. Does not become false while
+ * the object is in the table: those behind it rely on its removal to go on. */
 static bool on_disk(const struct vv_core *core, const struct vv_object *obj)
 {
     return obj->durable || obj->spoiled || obj->copy[core->disk];
 }
 
-static bool has_older(const struct vv_core *core, const struct vv_object *obj)
+/* The oldest generation of a version that has a file, among those in the table. */
+static struct vv_object *oldest(const struct vv_core *core, uint32_t hist, uint64_t version)
 {
-    const struct vv_object *each = vv_table_find(&vvi_hist(core, obj->hist)->ending, obj->version);
+    struct vv_object *obj = vv_table_find(&vvi_hist(core, hist)->ending, version), *first = NULL;
 
-    while (each && (each->file_generation >= obj->file_generation || !on_disk(core, each)))
-        each = vv_table_same(each);
-    return each != NULL;
+    for (; obj; obj = vv_table_same(obj))
+        if (on_disk(core, obj) && (!first || obj->file_generation < first->file_generation))
+            first = obj;
+    return first;
 }
 
 static void leave(struct vv_core *core, struct vv_object *obj)
@@ -57,42 +61,49 @@ static void let_go(struct vv_core *core, struct vv_object *obj)
     vvi_object_unref(core, obj);
 }
 
-/* One of a version in the table; NULL: none. `first`: the oldest that has a file. */
-static struct vv_object *one_of(struct vv_core *core, uint32_t hist, uint64_t version, bool first)
-{
-    struct vv_object *obj = vv_table_find(&vvi_hist(core, hist)->ending, version);
-
-    while (obj && first && (!on_disk(core, obj) || has_older(core, obj)))
-        obj = vv_table_same(obj);
-    return obj;
-}
-
-/* Its file stays, and with it those of newer generations. */
+/* Its file stays, and with it those of newer generations: but for dropped ones, which no opening may find. */
 static void give_up(struct vv_core *core, struct vv_object *obj)
 {
+    const struct hist *h = vvi_hist(core, obj->hist);
     uint64_t version = obj->version;
-    uint32_t hist = obj->hist;
+    struct vv_object *next;
 
     leave(core, obj);
-    while ((obj = one_of(core, hist, version, false))) {
+    for (obj = vv_table_find(&h->ending, version); obj; obj = next) {
+        next = vv_table_same(obj);
+        if (obj->dropped && obj->removal != REMOVAL_FAILED)
+            continue;
         leave(core, obj);
         let_go(core, obj);
     }
 }
 
+static void ask(struct vv_core *core, struct vv_object *obj)
+{
+    vvi_hist(core, obj->hist)->nunremoved -= obj->removal == REMOVAL_FAILED;
+    obj->removal = REMOVAL_ASKED;
+    vvi_sched_remove_file(core, obj); /* takes a reference */
+}
+
 bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj)
 {
+    struct vv_object *first;
+
     if (obj->removal == REMOVAL_NONE)
         return false;
     if (!on_disk(core, obj)) {
         leave(core, obj);
         return false;
     }
-    if (obj->removal == REMOVAL_DUE && (obj->dropped || !has_older(core, obj))) {
-        obj->removal = REMOVAL_ASKED;
-        vvi_sched_remove_file(core, obj); /* takes a reference */
+    if (obj->removal == REMOVAL_DUE) {
+        first = obj->dropped ? obj : oldest(core, obj->hist, obj->version);
+        /* One that failed is tried again with each that comes to wait for it: a single error must not keep
+         * the files of all later generations. */
+        if (first == obj || first->removal == REMOVAL_FAILED)
+            ask(core, first);
     }
-    return true;
+    return obj->removal !=
+           REMOVAL_NONE; /* without memory for the order it may have been given up */
 }
 
 void vvi_removal_done(struct vv_core *core, struct vv_object *obj)
@@ -100,7 +111,7 @@ void vvi_removal_done(struct vv_core *core, struct vv_object *obj)
     struct vv_object *next;
 
     leave(core, obj);
-    next = one_of(core, obj->hist, obj->version, true);
+    next = oldest(core, obj->hist, obj->version);
     if (next && next->refs == next->lent)
         let_go(core, next); /* which begins its removal */
 }

@@ -548,6 +548,7 @@ static void the_oldest_file_goes_first(void)
     committed(h, 1);
     newest = generation(h, 1);
     T_OK(drive_discard(&d, h, 1));
+    end_removal(old, -EIO); /* tried again, since another one waits for it now */
     T_EQ(d.norders, 0);
     T_OK(drive_wait_all(&d, &wait, h));
     end_removal(old, 0);
@@ -587,6 +588,31 @@ static void taken_back_beside_an_old_file(void)
     uint64_t second = generation(h, 1);
     T_OK(drive_take_back(&d, h, 1));
     end_removal(second, 0);
+    T_EQ(files(1), 2);
+    hand_close(&d);
+}
+
+/* The history ends with a removal that has failed and a commit under way of one that was taken back: that one
+ * is removed all the same. */
+static void taken_back_while_the_history_ends(void)
+{
+    uint32_t h = with_version("H8F", 1);
+    uint64_t first = generation(h, 1);
+    struct drive_call put;
+
+    replace(h, 1, 1);
+    committed(h, 1);
+    end_removal(first, -EIO);
+    T_OK(drive_replace(&d, &put, h, 1, DRIVE_PAGE));
+    while (drive_find(&d, VV_ORDER_COMMIT, 0, 0, 1) < 0)
+        drive_end(&d, 0, 0);
+    vv_core_cancel(d.core, &put.req, -ETIMEDOUT, d.now_ns);
+    T_OK(drive_take_back(&d, h, 1));
+    vv_core_history_drop(d.core, h, d.now_ns);
+    hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, 0);
+    T_EQ(files(1), 3);
+    T_CHECK(removing(1));
+    drive_run(&d);
     T_EQ(files(1), 2);
     hand_close(&d);
 }
@@ -758,6 +784,7 @@ int main(void)
     T_RUN(the_oldest_file_goes_first);
     T_RUN(closed_with_an_old_file_left);
     T_RUN(taken_back_beside_an_old_file);
+    T_RUN(taken_back_while_the_history_ends);
     T_RUN(unfinished);
     T_RUN(copies);
     T_RUN(copies_fail);

@@ -27,13 +27,13 @@ test: setup
 # And under AddressSanitizer and UndefinedBehaviorSanitizer, and the concurrent ones under ThreadSanitizer; and whether
 # the tests find a few of the known faults.
 test-all: test
-	scripts/test asan tsan mutants
+	scripts/test builds asan tsan mutants
 
 # The same with far more random cases than a gate can afford, every known fault, whose result goes to
 # lab/results/mutants.md, and every case of the crash matrix, whose result goes to lab/results/crash.md.
 test-long:
 	@VARVE_TEST_LONG=1 scripts/setup test
-	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev asan tsan mutants
+	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev builds asan tsan mutants
 	scripts/crash-matrix
 
 # On a machine with a GPU: the tests of devices and of what stands on them, with the CUDA backend.

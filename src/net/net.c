@@ -105,7 +105,7 @@ int vvi_net_submit(struct vv_net *net, struct vvi_frame *f)
         net->woken = true;
     }
     vv_mutex_unlock(&net->lock);
-    /* The I/O thread itself looks at the inbox before it waits. */
+    /* The I/O thread itself looks before it waits (has_work). */
     if (wake && io_thread_of != net)
         net->ops->wake(net->io);
     return rc;
@@ -264,6 +264,18 @@ static void give_up_all(struct vv_net *net)
     vvi_calls_fail(net, 0, 0, -ESHUTDOWN);
 }
 
+/* Whether something was handed over since the inbox was taken. What this thread hands over itself, from a callback, wakes
+ * nothing up. */
+static bool has_work(struct vv_net *net)
+{
+    bool has;
+
+    vv_mutex_lock(&net->lock);
+    has = net->woken;
+    vv_mutex_unlock(&net->lock);
+    return has;
+}
+
 static void *io_main(void *arg)
 {
     struct vv_net *net = arg;
@@ -281,7 +293,7 @@ static void *io_main(void *arg)
             vvi_conns_expire(net, now);
             vvi_peers_work(net, now);
         }
-        net->ops->poll(net->io, net->timer_ns);
+        net->ops->poll(net->io, has_work(net) ? 0 : net->timer_ns);
     }
     say_goodbye(net);
     give_up_all(net);

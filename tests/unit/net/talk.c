@@ -217,6 +217,38 @@ static void test_messages(void)
     close_both();
 }
 
+static void send_when_unreachable(void *user, uint64_t peer, enum vv_net_change change, int err)
+{
+    (void)user;
+    (void)peer;
+    (void)err;
+    if (change == VV_NET_UNREACHABLE)
+        T_OK(vv_net_send(a.net, b.id, 1, NULL, 0));
+}
+
+static void long_pauses(struct vv_net_opts *o)
+{
+    o->connect_ns = o->retry_ns = o->retry_max_ns = 600 * NT_S;
+    o->events.peer = send_when_unreachable;
+}
+
+/* A message that a callback sends goes out at once: there is no other traffic, and no timer. */
+static void test_message_from_callback(void)
+{
+    struct vv_net_ask ask;
+    size_t none = 0;
+
+    nt_far_open(&b, 1002, TOKEN, NULL);
+    nt_open(&a, 1001, TOKEN, long_pauses);
+    nt_meet(&a, &b);
+    ask = nt_ask(b.id, NT_ECHO, NULL, 0);
+    T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
+    /* A multicast address: connecting fails at once. */
+    T_OK(vv_net_peer_set(a.net, 1003, "224.0.0.1:9", VV_NET_KEEP));
+    nt_far_await_messages(&b, 1);
+    close_both();
+}
+
 static void test_deadline(void)
 {
     struct vv_net_answer answer;
@@ -496,6 +528,7 @@ static void cases(void)
     NT_RUN(test_mixed);
     NT_RUN(test_too_much);
     NT_RUN(test_messages);
+    NT_RUN(test_message_from_callback);
     NT_RUN(test_deadline);
     NT_RUN(test_token);
     NT_RUN(test_epoch);

@@ -205,14 +205,14 @@ static int receive(struct vv_net_call *call)
         ssize_t n = recvmsg(d->fd, &msg, MSG_WAITALL);
         int rc = 0;
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
         if (n <= 0)
             return -ECONNRESET;
         d->have += (uint64_t)n;
-        if (!d->has_head && d->have == VVI_NET_HEAD)
+        if ((uint64_t)n < rest)
+            return 0; /* the slice is over: deadlines are looked at */
+        if (!d->has_head)
             rc = take_head(call);
         if (rc)
             return rc;

@@ -154,7 +154,27 @@ static void test_stop(void)
 
 /* ---- answers that no peer sends ---- */
 
-enum evil { RIGHT, MUCH, OTHER_ID, BAD_CHECK, BYE, CLOSED, HALF, NO_SUM, BAD_SUM, APART, EVILS };
+enum evil {
+    RIGHT,
+    MUCH,
+    OTHER_ID,
+    BAD_CHECK,
+    BYE,
+    CLOSED,
+    HALF,
+    NO_SUM,
+    BAD_SUM,
+    APART,
+    TRICKLE,
+    EVILS
+};
+
+/* One byte at a time, until the other side has closed. Each of them ends a wait for bytes. */
+static void trickle(int fd, const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n && send(fd, p + i, 1, MSG_NOSIGNAL) == 1; i++)
+        usleep(5000);
+}
 
 static void answer_with(int fd, enum evil how, uint64_t id)
 {
@@ -173,10 +193,28 @@ static void answer_with(int fd, enum evil how, uint64_t id)
     wire[60] ^= how == BAD_CHECK;
     if (how == HALF)
         bytes /= 2;
-    if (how == CLOSED)
+    if (how == CLOSED) {
         shutdown(fd, SHUT_RDWR);
-    else
+    } else if (how == TRICKLE) {
+        trickle(fd, wire, sizeof(wire));
+        trickle(fd, data, sizeof(data));
+    } else {
         T_CHECK(write(fd, wire, sizeof(wire)) == sizeof(wire) && write(fd, data, bytes) > 0);
+    }
+}
+
+struct evil_answer {
+    int fd;
+    enum evil how;
+    uint64_t id;
+};
+
+static void *answer_main(void *arg)
+{
+    struct evil_answer *e = arg;
+
+    answer_with(e->fd, e->how, e->id);
+    return NULL;
 }
 
 static int ask_evil(enum evil how)
@@ -185,7 +223,9 @@ static int ask_evil(enum evil how)
     struct vv_net_ask ask = nt_ask(b.id, NT_ECHO, NULL, 0);
     struct vv_net_answer answer;
     struct vv_net_call *call;
+    struct evil_answer evil;
     struct vvi_head h;
+    pthread_t thread;
     int fds[2], rc;
 
     T_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
@@ -196,11 +236,16 @@ static int ask_evil(enum evil how)
     ask.flags = VV_NET_DIRECT;
     ask.data_max = sizeof(buf);
     ask.dst = buf;
-    ask.deadline_ns = vv_now_ns() + (how == HALF ? 100 * VV_NS_PER_MS : 600 * NT_S);
+    ask.deadline_ns =
+        vv_now_ns() + (how == HALF || how == TRICKLE ? 100 * VV_NS_PER_MS : 600 * NT_S);
     T_OK(vv_net_start(a.net, &ask, &call));
     T_EQ(read(fds[1], wire, sizeof(wire)), sizeof(wire));
     T_OK(vvi_head_decode(wire, true, &h));
-    answer_with(fds[1], how, h.id);
+    evil = (struct evil_answer){fds[1], how, h.id};
+    if (how == TRICKLE)
+        T_EQ(pthread_create(&thread, NULL, answer_main, &evil), 0);
+    else
+        answer_main(&evil);
     rc = vv_net_wait(call, VV_NEVER_NS, &answer);
     /* What is not right is written nowhere. */
     T_EQ(nt_is_pattern(buf, sizeof(buf), 0), rc == 0);
@@ -209,6 +254,8 @@ static int ask_evil(enum evil how)
     /* One that is in step is used again. */
     T_EQ(nr_idle(), rc == 0 || rc == -EBADMSG);
     vvi_direct_close(a.net, 0);
+    if (how == TRICKLE)
+        T_EQ(pthread_join(thread, NULL), 0);
     close(fds[1]);
     return rc;
 }
@@ -216,9 +263,10 @@ static int ask_evil(enum evil how)
 static void test_evil(void)
 {
     static const int expected[EVILS] = {
-        [MUCH] = -EMSGSIZE,  [OTHER_ID] = -ECONNRESET, [BAD_CHECK] = -ECONNRESET,
-        [BYE] = -ECONNRESET, [CLOSED] = -ECONNRESET,   [HALF] = -ETIMEDOUT,
-        [NO_SUM] = -EBADMSG, [BAD_SUM] = -EBADMSG,     [APART] = -ECONNRESET,
+        [MUCH] = -EMSGSIZE,     [OTHER_ID] = -ECONNRESET, [BAD_CHECK] = -ECONNRESET,
+        [BYE] = -ECONNRESET,    [CLOSED] = -ECONNRESET,   [HALF] = -ETIMEDOUT,
+        [NO_SUM] = -EBADMSG,    [BAD_SUM] = -EBADMSG,     [APART] = -ECONNRESET,
+        [TRICKLE] = -ETIMEDOUT,
     };
 
     open_both();

@@ -442,7 +442,7 @@ void vvi_conn_broken(struct vvi_conn *c, int err)
     net->ops->disconnect(net->io, c);
     unlist(c);
     if (c->direct) {
-        if (p && !was_open)
+        if (p)
             vvi_direct_made(net, p->id, -1);
         free(c);
         return;

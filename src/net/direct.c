@@ -4,9 +4,12 @@
  * uses meanwhile. A call by the I/O thread wakes that thread to send, wakes it to receive, and it wakes the caller; here
  * the caller wakes up once.
  *
- *   making    a caller found none: the I/O thread makes one, and that call goes by the I/O thread
- *   idle      in net->direct
+ *   making    a caller found none: the I/O thread makes one, and that call goes by the I/O thread. After an attempt that
+ *             failed there is none for retry_max_ns
+ *   idle      in net->direct; closed when it has been idle for IDLE_NS
  *   in use    of one call, which gives it back when its answer is there; otherwise it is closed
+ *
+ * net->nr_direct counts them from vvi_direct_begin on, until they are closed or vvi_direct_made says that there is none.
  *
  * They are made while our connection to the peer is open, and closed with it: only that one says how a peer is. One that
  * breaks ends its call with -ECONNRESET and nothing else.
@@ -24,7 +27,7 @@
 #include "net/net_private.h"
 
 #define DIRECT_MAX 128
-#define IDLE_NS    (10 * VV_NS_PER_S) /* one that is idle for so long makes room for another peer's */
+#define IDLE_NS    (10 * VV_NS_PER_S) /* one that is idle for so long is closed */
 #define SLICE_US   10000
 
 struct vvi_direct {
@@ -39,40 +42,25 @@ struct vvi_direct {
     uint64_t have; /* bytes of the header, or of what follows it */
 };
 
+static void free_direct(struct vvi_direct *d)
+{
+    close(d->fd);
+    free(d);
+}
+
 static void discard(struct vv_net *net, struct vvi_direct *d)
 {
     vv_mutex_lock(&net->lock);
     net->nr_direct--;
     vv_mutex_unlock(&net->lock);
-    close(d->fd);
-    free(d);
+    free_direct(d);
 }
 
 /* ---- making them ---- */
 
-/* Whether one more may be made; if so it is counted. *ret_old: one that is closed for it, or NULL. */
-static bool make_room_locked(struct vv_net *net, struct vvi_direct **ret_old)
-{
-    uint64_t now_ns = vv_now_ns();
-
-    *ret_old = NULL;
-    if (net->nr_direct < DIRECT_MAX) {
-        net->nr_direct++;
-        return true;
-    }
-    for (struct vvi_direct **at = &net->direct; *at; at = &(*at)->next) {
-        if (now_ns - (*at)->idle_since_ns < IDLE_NS)
-            continue;
-        *ret_old = *at;
-        *at = (*at)->next;
-        return true;
-    }
-    return false;
-}
-
 struct vvi_direct *vvi_direct_take(struct vv_net *net, uint64_t peer)
 {
-    struct vvi_direct **at, *d = NULL, *old = NULL;
+    struct vvi_direct **at, *d = NULL;
     struct vvi_peer *p;
 
     vv_mutex_lock(&net->lock);
@@ -83,21 +71,37 @@ struct vvi_direct *vvi_direct_take(struct vv_net *net, uint64_t peer)
         d = *at;
         if (d)
             *at = d->next;
-        else if (!p->make_direct && !p->making_direct && make_room_locked(net, &old))
+        else if (!p->make_direct && !p->making_direct && vv_now_ns() >= p->direct_at_ns)
             p->make_direct = net->peers_dirty = true;
     }
     vv_mutex_unlock(&net->lock);
-    if (old) {
-        close(old->fd);
-        free(old);
-    }
     return d;
+}
+
+bool vvi_direct_begin(struct vv_net *net, struct vvi_peer *p)
+{
+    bool begin;
+
+    vv_mutex_lock(&net->lock);
+    begin = p->make_direct && net->nr_direct < DIRECT_MAX;
+    if (begin) {
+        p->making_direct = true;
+        net->nr_direct++;
+    } else if (p->make_direct) {
+        p->direct_at_ns = vv_now_ns() + net->opts.retry_max_ns;
+    }
+    p->make_direct = false;
+    vv_mutex_unlock(&net->lock);
+    if (begin)
+        vvi_net_at(net, vv_now_ns() + IDLE_NS); /* vvi_direct_expire */
+    return begin;
 }
 
 void vvi_direct_made(struct vv_net *net, uint64_t peer, int fd)
 {
     struct timeval slice = {.tv_usec = SLICE_US};
     struct vvi_direct *d = fd >= 0 ? calloc(1, sizeof(*d)) : NULL;
+    uint64_t now_ns = vv_now_ns();
     struct vvi_peer *p;
     bool ok = d && fcntl(fd, F_SETFL, 0) == 0 &&
               setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) == 0 &&
@@ -105,12 +109,14 @@ void vvi_direct_made(struct vv_net *net, uint64_t peer, int fd)
 
     vv_mutex_lock(&net->lock);
     p = vvi_peer_find_locked(net, peer);
-    if (p)
-        p->making_direct = false;
     ok = ok && p && p->open && !net->stopping;
+    if (p) {
+        p->making_direct = false;
+        p->direct_at_ns = ok ? 0 : now_ns + net->opts.retry_max_ns;
+    }
     if (ok) {
         *d = (struct vvi_direct){
-            .next = net->direct, .peer = peer, .fd = fd, .idle_since_ns = vv_now_ns()};
+            .next = net->direct, .peer = peer, .fd = fd, .idle_since_ns = now_ns};
         net->direct = d;
     } else {
         net->nr_direct--;
@@ -123,13 +129,16 @@ void vvi_direct_made(struct vv_net *net, uint64_t peer, int fd)
         close(fd);
 }
 
-void vvi_direct_close(struct vv_net *net, uint64_t peer)
+/* Closes those that have been idle for so long, to a peer or (0) to all. */
+static void close_idle(struct vv_net *net, uint64_t peer, uint64_t idle_ns)
 {
     struct vvi_direct *gone = NULL;
+    uint64_t now_ns;
 
     vv_mutex_lock(&net->lock);
+    now_ns = vv_now_ns();
     for (struct vvi_direct **at = &net->direct, *d; (d = *at);) {
-        if (peer && d->peer != peer) {
+        if ((peer && d->peer != peer) || now_ns - d->idle_since_ns < idle_ns) {
             at = &d->next;
             continue;
         }
@@ -141,9 +150,25 @@ void vvi_direct_close(struct vv_net *net, uint64_t peer)
     vv_mutex_unlock(&net->lock);
     for (struct vvi_direct *d; (d = gone);) {
         gone = d->next;
-        close(d->fd);
-        free(d);
+        free_direct(d);
     }
+}
+
+void vvi_direct_close(struct vv_net *net, uint64_t peer)
+{
+    close_idle(net, peer, 0);
+}
+
+void vvi_direct_expire(struct vv_net *net, uint64_t now_ns)
+{
+    bool any;
+
+    close_idle(net, 0, IDLE_NS);
+    vv_mutex_lock(&net->lock);
+    any = net->nr_direct > 0;
+    vv_mutex_unlock(&net->lock);
+    if (any)
+        vvi_net_at(net, now_ns + IDLE_NS);
 }
 
 /* ---- calls ---- */

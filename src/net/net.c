@@ -291,6 +291,7 @@ static void *io_main(void *arg)
         if (dirty || now >= net->timer_ns) {
             net->timer_ns = VV_NEVER_NS;
             vvi_conns_expire(net, now);
+            vvi_direct_expire(net, now);
             vvi_peers_work(net, now);
         }
         net->ops->poll(net->io, has_work(net) ? 0 : net->timer_ns);
@@ -400,6 +401,7 @@ void vv_net_free(struct vv_net *net)
     net->ops->close(net->io);
     vv_assert(net->nr_open_calls == 0 && net->nr_reqs == 0);
     vvi_direct_close(net, 0);
+    vv_assert(net->nr_direct == 0);
     vvi_peers_free(net);
     vv_table_fini(&net->calls);
     vv_table_fini(&net->by_serial);

@@ -227,10 +227,14 @@ bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial);
 
 /* One that is idle, or NULL; then one is made for later calls. */
 struct vvi_direct *vvi_direct_take(struct vv_net *net, uint64_t peer);
+/* On the I/O thread: whether one is to be made now; if so vvi_direct_made follows. */
+bool vvi_direct_begin(struct vv_net *net, struct vvi_peer *p);
 /* On the I/O thread: one that was to be made is, or (-1) is not. Takes the descriptor. */
 void vvi_direct_made(struct vv_net *net, uint64_t peer, int fd);
 /* Closes those that are idle, to a peer or (0) to all. */
 void vvi_direct_close(struct vv_net *net, uint64_t peer);
+/* On the I/O thread: closes those that have been idle for long. */
+void vvi_direct_expire(struct vv_net *net, uint64_t now_ns);
 /* -ECONNRESET: it is of no use any more. */
 VV_WARN_UNUSED int vvi_direct_send(struct vvi_direct *d, const struct vvi_frame *f);
 /* Until the call has ended: 0, and its connection is given back or closed. -EAGAIN: it goes on. */
@@ -256,6 +260,7 @@ struct vvi_peer {
     bool pausing;                    /* the last attempt failed, and the next one is not due */
     bool open;                       /* there is a connection */
     bool make_direct, making_direct; /* the I/O thread shall make a direct one; it does */
+    uint64_t direct_at_ns;           /* not before this: the last attempt failed */
     int why;                         /* how it failed */
     unsigned queued;
     struct vvi_pace pace;

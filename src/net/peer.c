@@ -322,17 +322,13 @@ static void make_direct(struct vv_net *net, struct vvi_peer *p)
 {
     struct vvi_addr addr;
     struct vvi_conn *c;
-    bool make;
     int rc;
 
+    if (!vvi_direct_begin(net, p))
+        return;
     vv_mutex_lock(&net->lock);
-    make = p->make_direct;
-    p->make_direct = false;
-    p->making_direct = p->making_direct || make;
     addr = p->addr;
     vv_mutex_unlock(&net->lock);
-    if (!make)
-        return;
     c = p->conn && p->conn->state == CONN_OPEN ? vvi_conn_new(net) : NULL;
     if (!c) {
         vvi_direct_made(net, p->id, -1);

@@ -398,6 +398,7 @@ static void hand_over(struct tcp *t, struct tcp_conn *k)
 
     (void)epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     k->fd = -1;
+    k->c->peer = NULL; /* which would be told that there is none */
     vvi_conn_broken(k->c, 0);
     vvi_direct_made(t->net, peer, fd);
 }

@@ -128,6 +128,22 @@ static void test_ends(void)
     nt_close(&a);
 }
 
+/* One that was asked for is not made: the peer is dropped, or the net ends. Closing verifies that none is counted. */
+static void test_unmade(void)
+{
+    open_both();
+    ask_file(0, 0);
+    T_CHECK(!vvi_direct_take(a.net, b.id));
+    vv_net_peer_drop(a.net, b.id);
+    nt_close(&a);
+    nt_open(&a, 1001, TOKEN, NULL);
+    nt_meet(&a, &b);
+    ask_file(0, 0);
+    T_CHECK(!vvi_direct_take(a.net, b.id));
+    nt_close(&a);
+    nt_far_close(&b);
+}
+
 static void *stop_net(void *arg)
 {
     usleep(50000);
@@ -285,6 +301,7 @@ int main(void)
     NT_RUN(test_talk);
     NT_RUN(test_ends);
     NT_RUN(test_stop);
+    NT_RUN(test_unmade);
     NT_RUN(test_evil);
     return t_done();
 }

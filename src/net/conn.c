@@ -34,6 +34,7 @@ enum {
     NONCE = 16,
     HELLO_BYTES = NONCE + 16,
     DIRECT_BYTES = HELLO_BYTES + 1,
+    SPARE_CONNS = 64,
     CHALLENGE_BYTES = NONCE + 8 + VVI_MAC_BYTES
 };
 
@@ -42,7 +43,7 @@ struct vvi_conn *vvi_conn_new(struct vv_net *net)
     struct vvi_conn *c;
 
     /* Ours, theirs, and a few that have yet to say who they are. */
-    if (net->nr_conns >= 2 * net->opts.peers_max + 64)
+    if (net->nr_conns >= 2 * net->opts.peers_max + SPARE_CONNS)
         return NULL;
     c = calloc(1, sizeof(*c));
     if (!c)
@@ -105,20 +106,21 @@ static uint64_t get64(const uint8_t *p)
     return v;
 }
 
-/* role 0: whoever connected proves himself; 1: whoever was connected to. */
+/* role 0: whoever connected proves himself; 1: whoever was connected to. On a direct connection one byte more is proved. */
 static void proof_of(const struct vvi_conn *c, unsigned role, uint8_t ret_mac[VVI_MAC_BYTES])
 {
     static const char label[2][16] = {"varve-net-1 from", "varve-net-1 to  "};
     const struct vv_net *net = c->net;
     uint64_t other = c->peer ? c->peer->id : c->from;
-    uint8_t msg[16 + 2 * NONCE + 16];
+    uint8_t msg[16 + 2 * NONCE + 16 + 1];
 
     memcpy(msg, label[role], 16);
     memcpy(msg + 16, c->nonce[0], NONCE);
     memcpy(msg + 16 + NONCE, c->nonce[1], NONCE);
     put64(msg + 16 + 2 * NONCE, c->peer ? net->opts.self : other);
     put64(msg + 24 + 2 * NONCE, c->peer ? other : net->opts.self);
-    vvi_net_mac(net->token, net->opts.token_bytes, msg, sizeof(msg), ret_mac);
+    msg[sizeof(msg) - 1] = 1;
+    vvi_net_mac(net->token, net->opts.token_bytes, msg, sizeof(msg) - !c->direct, ret_mac);
 }
 
 static bool proof_is(const struct vvi_conn *c, unsigned role, const uint8_t *mac)
@@ -190,6 +192,9 @@ static int take_hello(struct vvi_conn *c, const struct vvi_head *h, const uint8_
     c->direct = h->body_bytes == DIRECT_BYTES && body[HELLO_BYTES] == 1;
     if (h->body_bytes != HELLO_BYTES && !c->direct)
         return -EBADMSG;
+    /* Direct ones leave room for one of each peer. */
+    if (c->direct && c->net->nr_conns > c->net->opts.peers_max + SPARE_CONNS)
+        return -ENOBUFS;
     c->from = get64(body + NONCE);
     if (c->from == c->net->opts.self || get64(body + NONCE + 8) != c->net->opts.self)
         return deny(c);
@@ -221,18 +226,18 @@ static int take_challenge(struct vvi_conn *c, const struct vvi_head *h, const ui
     return send_plain(c, VVI_PROOF, mac, sizeof(mac));
 }
 
-/* A peer has one connection to us, beside direct ones: a former one is a leftover, whose end is no news, and so are direct
- * ones that were made before. */
-static void supersede(struct vvi_conn *c)
+/* Closes the connections that a peer has to us, but for `except`, when the backend is done with its events. Their end is no
+ * news. */
+static void retire(struct vv_net *net, uint64_t from, const struct vvi_conn *except)
 {
-    for (struct vvi_conn *old = c->net->conns; old; old = old->next) {
-        if (old != c && !old->peer && old->from == c->from && old->state == CONN_OPEN) {
-            old->state = CONN_DENIED;
-            old->deadline_ns = vv_now_ns();
-            if (!old->direct)
-                atomic_fetch_sub_explicit(&c->net->count.accepted, 1, memory_order_relaxed);
-            vvi_net_at(c->net, old->deadline_ns);
-        }
+    for (struct vvi_conn *c = net->conns; c; c = c->next) {
+        if (c == except || c->peer || c->from != from || c->state != CONN_OPEN)
+            continue;
+        c->state = CONN_DENIED;
+        c->deadline_ns = vv_now_ns();
+        if (!c->direct)
+            atomic_fetch_sub_explicit(&net->count.accepted, 1, memory_order_relaxed);
+        vvi_net_at(net, c->deadline_ns);
     }
 }
 
@@ -249,7 +254,8 @@ static int take_proof(struct vvi_conn *c, const struct vvi_head *h, const uint8_
     c->state = CONN_OPEN;
     if (!c->direct) {
         vvi_count(c->net, accepted, 1);
-        supersede(c);
+        /* A peer has one connection to us, beside direct ones, which it makes later: all others are leftovers. */
+        retire(c->net, c->from, c);
         vvi_peer_seen(c->net, c->from);
     }
     return send_plain(c, VVI_WELCOME, NULL, 0);
@@ -457,6 +463,7 @@ void vvi_conn_broken(struct vvi_conn *c, int err)
         p->conn = NULL;
         vvi_peer_lost(net, p, was_open, err);
     } else if (was_open) {
+        retire(net, from, NULL); /* its direct ones */
         vvi_net_tell(net, from, err == -ESHUTDOWN ? VV_NET_BYE : VV_NET_LOST, err);
         if (err != -ESHUTDOWN)
             vvi_peer_probe(net, from);

@@ -14,7 +14,8 @@
  * The UCX backend is this one with another way for bulk data (ucx.c), which has its events in the same epoll.
  *
  * A killed peer is noticed by the end of its stream, which its kernel sends. One whose machine or link is
- * gone answers nothing: TCP_USER_TIMEOUT ends a connection that has unanswered bytes for so long.
+ * gone answers nothing: TCP_USER_TIMEOUT ends a connection that has unanswered bytes for so long. On one that is idle,
+ * as those that a peer has to us may be, the probes of SO_KEEPALIVE are such bytes.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -35,6 +36,8 @@
 #define BUF_BYTES       (UINT64_C(256) << 10)
 #define LOW_BYTES       (UINT64_C(256) << 10) /* of bulk data, that are worth a look */
 #define USER_TIMEOUT_MS 5000
+#define KEEP_IDLE_S     2 /* several probes within USER_TIMEOUT_MS: one that is lost ends nothing */
+#define KEEP_EVERY_S    1
 #define EVENTS          64
 #define ACCEPT_PAUSE_NS (100 * VV_NS_PER_MS)
 
@@ -89,9 +92,12 @@ static void want_out(struct tcp *t, struct tcp_conn *k, bool want)
 
 static void tune(int fd)
 {
-    int one = 1;
+    int one = 1, idle_s = KEEP_IDLE_S, every_s = KEEP_EVERY_S;
     unsigned ms = USER_TIMEOUT_MS;
 
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }

@@ -98,15 +98,24 @@ static void put64(uint8_t *p, uint64_t v)
         p[i] = (uint8_t)(v >> 8 * i);
 }
 
-/* Everything up to the proof; `reflect`: sends the other's proof back as its own. */
-static bool shake(int fd, bool reflect)
+enum shaking {
+    PLAIN,
+    REFLECT,         /* sends the other's proof back as its own */
+    DIRECT,          /* a direct connection */
+    DIRECT_UNPROVED, /* the same, with the proof of a plain one */
+};
+
+/* Everything up to the proof: whether it was let in. */
+static bool shake(int fd, enum shaking how)
 {
-    uint8_t hello[32] = {1, 2, 3}, body[128], msg[64], mac[VVI_MAC_BYTES];
+    uint8_t hello[33] = {1, 2, 3}, body[128], msg[65], mac[VVI_MAC_BYTES];
+    uint32_t hello_bytes = how >= DIRECT ? 33 : 32;
     struct vvi_head h;
 
     put64(hello + 16, SELF);
     put64(hello + 24, a.id);
-    if (!put_frame(fd, (struct vvi_head){.kind = VVI_HELLO, .body_bytes = 32}, hello) ||
+    hello[32] = msg[64] = 1;
+    if (!put_frame(fd, (struct vvi_head){.kind = VVI_HELLO, .body_bytes = hello_bytes}, hello) ||
         !get_frame(fd, &h, body, sizeof(body)) || h.kind != VVI_CHALLENGE)
         return false;
     memcpy(msg, "varve-net-1 from", 16);
@@ -114,8 +123,8 @@ static bool shake(int fd, bool reflect)
     memcpy(msg + 32, body, 16);
     put64(msg + 48, SELF);
     put64(msg + 56, a.id);
-    vvi_net_mac(TOKEN, strlen(TOKEN), msg, sizeof(msg), mac);
-    if (reflect)
+    vvi_net_mac(TOKEN, strlen(TOKEN), msg, how == DIRECT ? 65 : 64, mac);
+    if (how == REFLECT)
         memcpy(mac, body + 24, sizeof(mac));
     if (!put_frame(fd, (struct vvi_head){.kind = VVI_PROOF, .body_bytes = 32}, mac) ||
         !get_frame(fd, &h, body, sizeof(body)))
@@ -144,13 +153,40 @@ static void test_proofs(void)
     struct vv_net_stats stats;
     int fd = dial(0);
 
-    T_CHECK(shake(fd, false));
+    T_CHECK(shake(fd, PLAIN));
     drain(fd);
     fd = dial(0);
-    T_CHECK(!shake(fd, true));
+    T_CHECK(!shake(fd, REFLECT));
+    drain(fd);
+    fd = dial(0);
+    T_CHECK(!shake(fd, DIRECT_UNPROVED));
     drain(fd);
     vv_net_stats(a.net, &stats);
-    T_EQ(stats.denied, 1);
+    T_EQ(stats.denied, 2);
+    still_serves();
+}
+
+/* The direct connections of a peer end with its other one, and however many it makes, there is room for that one. */
+static void test_direct(void)
+{
+    int fds[1000], nr = 0, fd = dial(0);
+    uint8_t byte;
+
+    T_CHECK(shake(fd, PLAIN));
+    T_CHECK(shake(fds[0] = dial(0), DIRECT));
+    drain(fd);
+    T_EQ(recv(fds[0], &byte, 1, 0), 0);
+    close(fds[0]);
+    for (fds[0] = dial(0); shake(fds[nr], DIRECT); fds[nr] = dial(0))
+        T_CHECK(++nr < 1000);
+    drain(fds[nr]);
+    fd = dial(0);
+    T_CHECK(shake(fd, PLAIN)); /* which ends them, too */
+    while (nr > 0) {
+        T_EQ(recv(fds[--nr], &byte, 1, 0), 0);
+        close(fds[nr]);
+    }
+    drain(fd);
     still_serves();
 }
 
@@ -212,7 +248,7 @@ static void test_random(void)
 
     for (uint64_t i = 0; i < n; i++) {
         int fd = dial(0);
-        bool proved = t_rng_below(&rng, 4) != 0 && shake(fd, false);
+        bool proved = t_rng_below(&rng, 4) != 0 && shake(fd, PLAIN);
         for (uint64_t k = 1 + t_rng_below(&rng, 6); k > 0; k--) {
             if (proved)
                 random_frame(&rng, fd);
@@ -242,7 +278,7 @@ static void test_never_takes(void)
                          .data_sum = NT_S};
     unsigned sent = 0;
 
-    T_CHECK(shake(fd, false));
+    T_CHECK(shake(fd, PLAIN));
     while (sent < 100000 && put_frame(fd, h, &range))
         sent++;
     T_CHECK(sent < 100000);
@@ -265,7 +301,7 @@ static void test_spoiled(void)
                     answer;
     uint8_t *data = malloc(NT_FILE_BYTES), body[64];
 
-    T_CHECK(data && shake(fd, false));
+    T_CHECK(data && shake(fd, PLAIN));
     T_CHECK(put_frame(fd, h, &range));
     T_CHECK(get_frame(fd, &answer, body, sizeof(body)));
     T_EQ(answer.data_bytes, NT_FILE_BYTES);
@@ -356,7 +392,7 @@ struct server {
 
 static bool challenge(const struct server *s, int fd, bool *ret_direct)
 {
-    uint8_t hello[33], out[16 + 8 + VVI_MAC_BYTES] = {7, 8, 9}, msg[64];
+    uint8_t hello[33], out[16 + 8 + VVI_MAC_BYTES] = {7, 8, 9}, msg[65];
     struct vvi_head h;
 
     if (!get_frame(fd, &h, hello, sizeof(hello)) || h.kind != VVI_HELLO)
@@ -368,7 +404,8 @@ static bool challenge(const struct server *s, int fd, bool *ret_direct)
     memcpy(msg + 32, out, 16);
     put64(msg + 48, a.id);
     put64(msg + 56, s->says);
-    vvi_net_mac(s->token, strlen(s->token), msg, sizeof(msg), out + 24);
+    msg[64] = 1;
+    vvi_net_mac(s->token, strlen(s->token), msg, *ret_direct ? 65 : 64, out + 24);
     return put_frame(fd, (struct vvi_head){.kind = VVI_CHALLENGE, .body_bytes = sizeof(out)}, out);
 }
 
@@ -579,6 +616,7 @@ static void tune(struct vv_net_opts *o)
 {
     o->memory_max = 1; /* all is sent from the file, which others change */
     o->retry_max_ns = 600 * NT_S;
+    o->peers_max = 30;
 }
 
 int main(void)
@@ -589,6 +627,7 @@ int main(void)
     nt_open(&a, 1001, TOKEN, tune);
     nt_meet(&a, &good);
     T_RUN(test_proofs);
+    T_RUN(test_direct);
     T_RUN(test_out_of_order);
     T_RUN(test_random);
     T_RUN(test_never_takes);

@@ -128,10 +128,14 @@ static void drop_locked(struct vvi_memory *m, struct vvi_memory_file *f)
     free(f);
 }
 
-/* With revalidate 0 the owner tells, to whom it may be in doubt. */
-static bool is_fresh(const struct vv_node *n, const struct vvi_memory_file *f, bool known)
+/* With revalidate 0 the age of a look says nothing: a file counts if the owner record of its path does, and is of the same
+ * generation. `known`: that record's, or NULL. */
+static bool is_fresh(const struct vv_node *n, const struct vvi_memory_file *f,
+                     const struct vv_shared_stat *known)
 {
-    return n->opts.revalidate_ns == 0 ? known : vv_now_ns() - f->looked_ns < n->opts.revalidate_ns;
+    if (n->opts.revalidate_ns == 0)
+        return known && vvi_same_gen(&f->st.gen, &known->gen);
+    return vv_now_ns() - f->looked_ns < n->opts.revalidate_ns;
 }
 
 int vvi_node_memory_get(struct vv_node *n, const char *path, int *ret_fd,
@@ -147,7 +151,7 @@ int vvi_node_memory_get(struct vv_node *n, const char *path, int *ret_fd,
     f = vvi_paths_find(&m->files, path);
     if (f) {
         *ret_stat = f->st;
-        rc = is_fresh(n, f, known) ? reopen(f->fd) : -ESTALE;
+        rc = is_fresh(n, f, known ? &st : NULL) ? reopen(f->fd) : -ESTALE;
         if (rc >= 0) {
             *ret_fd = rc;
             rc = 0;

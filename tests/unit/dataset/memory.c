@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of other nodes in memory, from the inside: an invalidation in the one moment in which it could be missed, and
- * many who wait for one file. */
+/* Files of other nodes in memory, from the inside: an invalidation in the one moment in which it could be missed, a
+ * newer generation, and many who wait for one file. */
 #include "dataset/node_private.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static void put_late(struct vv_node *n, const char *path, int memfd,
     vvi_node_memory_put(n, path, memfd, st, age_ns);
 }
 
-static struct vv_node *open_node(char root[512])
+static struct vv_node *open_node(char root[512], uint64_t revalidate_ns)
 {
     struct vv_node_opts o = {.name = "one",
                              .dataset = {.capacity = 1 << 20},
@@ -46,7 +46,7 @@ static struct vv_node *open_node(char root[512])
                              .place = {.scheme = VV_PLACE_HRW},
                              .memory = 1 << 20,
                              .memory_file = 1 << 20,
-                             .revalidate_ns = 3600 * VV_NS_PER_S};
+                             .revalidate_ns = revalidate_ns};
     const char *roots[1] = {root};
     struct vv_node *n;
     char err[512];
@@ -79,7 +79,7 @@ static void arrive(struct vv_node *n, const char *path)
 static void overtaken(void)
 {
     char root[512], path[600];
-    struct vv_node *n = open_node(root);
+    struct vv_node *n = open_node(root, 3600 * VV_NS_PER_S);
     struct vv_shared_stat st;
     int fd;
 
@@ -92,6 +92,23 @@ static void overtaken(void)
     arrive(n, path);
     overtake = false;
     T_ERR(vvi_node_memory_get(n, path, &fd, &st), -ENOENT);
+    vv_node_close(n);
+}
+
+/* The owner has heard of another generation since: the one in memory does not count any more. */
+static void other_generation(void)
+{
+    struct vv_shared_stat st, newer = {.gen = {4, 5, 6, 7}, .mode = 0100644};
+    char root[512], path[600];
+    struct vv_node *n = open_node(root, 0);
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/f", root);
+    arrive(n, path);
+    T_OK(vvi_node_memory_get(n, path, &fd, &st));
+    close(fd);
+    T_CHECK(vv_owner_heard(n->owner, path, vv_owner_changes(n->owner, path), &newer, 0));
+    T_ERR(vvi_node_memory_get(n, path, &fd, &st), -ESTALE);
     vv_node_close(n);
 }
 
@@ -130,7 +147,7 @@ static void all_go_on(void)
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
     struct waiter w[PATHS][WAITING] = {0};
     char root[512];
-    struct vv_node *n = open_node(root);
+    struct vv_node *n = open_node(root, 3600 * VV_NS_PER_S);
 
     for (unsigned p = 0; p < PATHS; p++) {
         T_CHECK(vvi_node_memory_fly(n, paths[p], VV_NEVER_NS));
@@ -160,6 +177,7 @@ static void all_go_on(void)
 int main(void)
 {
     T_RUN(overtaken);
+    T_RUN(other_generation);
     T_RUN(all_go_on);
     return t_done();
 }

@@ -420,9 +420,9 @@ static void harvest_locked(struct vv_dataset *d)
         d->stats.direct = vvi_index_harvest(d->opts.index, note_use, d);
 }
 
-/* Removes files, the farthest first, until no more than `goal` bytes are used, `most` bytes are free that were not, or none
- * is left. Other threads may take what gets free before `goal` is reached. The list is for tell_evicted(). */
-static int evict(struct vv_dataset *d, uint64_t goal, uint64_t most, uint64_t rank,
+/* Removes files, the farthest first, until no more than `goal` bytes are used, it has freed `enough` bytes, or none is
+ * left. Other threads may take what gets free before `goal` is reached. The list is for tell_evicted(). */
+static int evict(struct vv_dataset *d, uint64_t goal, uint64_t enough, uint64_t rank,
                  struct candidate **ret_list, size_t *ret_nr)
 {
     struct candidate *list;
@@ -438,7 +438,7 @@ static int evict(struct vv_dataset *d, uint64_t goal, uint64_t most, uint64_t ra
     rc = collect(d, DATASET_READY, rank, &list, &nr);
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < nr && freed < most && used_now(d) > goal; i++) {
+    for (size_t i = 0; i < nr && freed < enough && used_now(d) > goal; i++) {
         list[i].gone = remove_entry(d, list[i].e, DATASET_READY) == 0;
         evicted += list[i].gone;
         freed += list[i].gone ? list[i].e->space : 0;

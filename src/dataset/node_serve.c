@@ -287,8 +287,8 @@ static bool get_at_once(struct vv_node *n, struct vv_net_req *req, const struct 
     return true;
 }
 
-/* Whether this node has yet to hear what whoever asks has heard of who is there. It may have been out of reach, and not know
- * of changes; with revalidate 0 no look would find them. */
+/* Whether the node that asks has a newer view of the members. This node may then have been out of reach, and have missed
+ * changes of files; with revalidate 0 it would not look for them. */
 static bool is_behind(struct vv_node *n, uint64_t epoch)
 {
     struct vvi_view *v = vvi_node_view_get(n);

@@ -36,8 +36,10 @@
 #include "gpufile/hooks.h"
 
 /* How long a server looks for requests before it rests, and how long it rests. A GPU cannot wake a
- * thread of the host, so a server has to look again; without requests it does so less and less often,
- * such that one that comes at last has waited for a 32nd of the time since the one before. */
+ * thread of the host, so a server has to look again; without requests it does so less and less often.
+ * A request then waits for at most a 32nd of the time since the one before that its server had, and at
+ * most REST_MOST_NS. Tickets go round the servers: with S of them that is up to S/32 of the time
+ * between two requests. */
 #define LOOK_NS      (UINT64_C(1000) * VV_NS_PER_US)
 #define REST_NS      (UINT64_C(50) * VV_NS_PER_US)
 #define REST_MOST_NS (UINT64_C(4000) * VV_NS_PER_US)

@@ -9,7 +9,7 @@ struct vv_net_req {
     struct vv_net *net;
     uint64_t serial, id; /* the connection that it came on, and its number there */
     uint64_t data_max, deadline_ns;
-    bool no_sum; /* whoever asks verifies the data itself */
+    bool no_sum; /* the caller verifies the data: the answer needs no checksum of it */
     uint8_t body[];
 };
 

@@ -139,7 +139,7 @@ foreach(name ${cuda_tests})
 endforeach()
 
 # Some run once more with a file for each record at level cached.
-foreach(name unit/ckpt/layers unit/vector/vector)
+foreach(name unit/ckpt/spill_layers unit/vector/vector)
     string(REPLACE "/" "_" target ${name})
     add_test(NAME "${name} [record]" COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties("${name} [record]" PROPERTIES LABELS "unit;ckpt;threads" SKIP_RETURN_CODE 77

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "dataset/client_index_private.h"
 #include "dataset/dataset_private.h"
-#include "dataset/index_private.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010

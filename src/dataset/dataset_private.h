@@ -7,8 +7,8 @@
 #include "base/hash.h"
 #include "base/lock.h"
 #include "base/table.h"
+#include "dataset/client_index_private.h"
 #include "dataset/dataset.h"
-#include "dataset/index_private.h"
 
 #define VVI_DATASET_BLOCK UINT64_C(4096)
 #define VVI_DATASET_NAME  24 /* "0123456789abcdef.data" */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VV_DATASET_INDEX_PRIVATE_H
-#define VV_DATASET_INDEX_PRIVATE_H
+#ifndef VV_DATASET_CLIENT_INDEX_PRIVATE_H
+#define VV_DATASET_CLIENT_INDEX_PRIVATE_H
 
 #include "dataset/client_index.h"
 

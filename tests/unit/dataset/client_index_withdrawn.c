@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dataset/client_index_private.h"
 #include "dataset/dataset_private.h"
-#include "dataset/index_private.h"
 #include "t.h"
 
 static long client_call(long number, ...);

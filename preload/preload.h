@@ -112,7 +112,7 @@ bool vvi_preload_give_way(void);
 /* This process sees other files under the same names from here on. */
 void vvi_preload_view_changed(void);
 
-/* ---- index.c ---- */
+/* ---- client_index.c ---- */
 
 /* Which index is mapped (vv_door_index.boot); 0: none. */
 uint64_t vvi_preload_index_mapped(void);

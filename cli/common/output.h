@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What commands that compute something for a while and write tables and charts share. */
-#ifndef CLI_OUTPUT_H
-#define CLI_OUTPUT_H
+#ifndef CLI_COMMON_OUTPUT_H
+#define CLI_COMMON_OUTPUT_H
 
 #include <stdio.h>
 

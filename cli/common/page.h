@@ -4,8 +4,8 @@
  * and no way to load anything from elsewhere. Output is buffered by stdio; who opened the file looks
  * at ferror() in the end.
  */
-#ifndef VARVE_SIM_PAGE_H
-#define VARVE_SIM_PAGE_H
+#ifndef CLI_COMMON_PAGE_H
+#define CLI_COMMON_PAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Independent pieces of work on several threads, and numbers that look random and are not. */
-#ifndef VARVE_SIM_PARALLEL_H
-#define VARVE_SIM_PARALLEL_H
+#ifndef CLI_COMMON_PARALLEL_H
+#define CLI_COMMON_PARALLEL_H
 
 #include <stdatomic.h>
 #include <stddef.h>

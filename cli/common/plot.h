@@ -4,8 +4,8 @@
  * and one legend for all of them, so every panel has the same series in the same order. No script,
  * no font and no file from elsewhere; light on a light page and dark on a dark one.
  */
-#ifndef VARVE_SIM_PLOT_H
-#define VARVE_SIM_PLOT_H
+#ifndef CLI_COMMON_PLOT_H
+#define CLI_COMMON_PLOT_H
 
 #include <math.h>
 #include <stdbool.h>

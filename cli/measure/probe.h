@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bandwidths of memory and disk, measured by plain loops that share nothing with the engine. */
-#ifndef VARVE_SIM_PROBE_H
-#define VARVE_SIM_PROBE_H
+#ifndef CLI_MEASURE_PROBE_H
+#define CLI_MEASURE_PROBE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bandwidths of a device, measured through its table of operations: any backend will do. One thread
  * uses a probe. Errors are those of the device; -ENOMEM, -EINVAL. */
-#ifndef VARVE_SIM_PROBE_DEVICE_H
-#define VARVE_SIM_PROBE_DEVICE_H
+#ifndef CLI_MEASURE_PROBE_DEVICE_H
+#define CLI_MEASURE_PROBE_DEVICE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  *
  * Threads: one at a time.
  */
-#ifndef VARVE_SIM_PROBE_GDS_H
-#define VARVE_SIM_PROBE_GDS_H
+#ifndef CLI_MEASURE_PROBE_GDS_H
+#define CLI_MEASURE_PROBE_GDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

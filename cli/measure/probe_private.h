@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the probes have in common: a group of threads that run a body each and are joined. */
-#ifndef VARVE_SIM_PROBE_PRIVATE_H
-#define VARVE_SIM_PROBE_PRIVATE_H
+#ifndef CLI_MEASURE_PROBE_PRIVATE_H
+#define CLI_MEASURE_PROBE_PRIVATE_H
 
 #include <pthread.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * The least time that any schedule must block an application which writes objects through a cache
  * hierarchy and reads them back. docs/bound.md has the derivation.
  */
-#ifndef VARVE_SIM_BOUND_H
-#define VARVE_SIM_BOUND_H
+#ifndef CLI_REPORT_BOUND_H
+#define CLI_REPORT_BOUND_H
 
 #include <stdbool.h>
 #include <stddef.h>

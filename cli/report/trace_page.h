@@ -3,8 +3,8 @@
  * The report of one run: what was traced, as a page that needs nothing but itself. This header has
  * what the page shows, however that was found; cli/report/trace_view.h finds it from a trace.
  */
-#ifndef VARVE_SIM_TRACE_PAGE_H
-#define VARVE_SIM_TRACE_PAGE_H
+#ifndef CLI_REPORT_TRACE_PAGE_H
+#define CLI_REPORT_TRACE_PAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

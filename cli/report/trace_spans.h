@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The timeline of a report: lanes made into rows that do not overlap, few enough, and drawn. */
-#ifndef VARVE_SIM_TRACE_SPANS_H
-#define VARVE_SIM_TRACE_SPANS_H
+#ifndef CLI_REPORT_TRACE_SPANS_H
+#define CLI_REPORT_TRACE_SPANS_H
 
 #include "cli/report/trace_page.h"
 

@@ -3,8 +3,8 @@
  * What a report shows, found from the timeline of a trace: which bytes took which way, what went on
  * while calls waited, and the bound. docs/report.md says how each figure is made.
  */
-#ifndef VARVE_SIM_TRACE_VIEW_H
-#define VARVE_SIM_TRACE_VIEW_H
+#ifndef CLI_REPORT_TRACE_VIEW_H
+#define CLI_REPORT_TRACE_VIEW_H
 
 #include "cli/report/trace_page.h"
 #include "trace/timeline.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files that make a view share. */
-#ifndef VARVE_SIM_TRACE_VIEW_PRIVATE_H
-#define VARVE_SIM_TRACE_VIEW_PRIVATE_H
+#ifndef CLI_REPORT_TRACE_VIEW_PRIVATE_H
+#define CLI_REPORT_TRACE_VIEW_PRIVATE_H
 
 #include "base/table.h"
 #include "cli/report/trace_view.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* varve bench gpufile: what its files share. lab/gpufile/bench_gpufile.c tells how they work together. */
-#ifndef CLI_BENCH_GPUFILE_H
-#define CLI_BENCH_GPUFILE_H
+#ifndef LAB_GPUFILE_BENCH_GPUFILE_H
+#define LAB_GPUFILE_BENCH_GPUFILE_H
 
 #include <signal.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * list of benchmarks in the readahead paper (its Table 1), with as many files of the same sizes. What
  * they compute is of the same kind, in whole numbers (lab/gpufile/gf_kernels.h).
  */
-#ifndef VARVE_SIM_GF_APPS_H
-#define VARVE_SIM_GF_APPS_H
+#ifndef LAB_GPUFILE_GF_APPS_H
+#define LAB_GPUFILE_GF_APPS_H
 
 #include <stddef.h>
 #include <stdint.h>

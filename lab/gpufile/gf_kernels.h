@@ -7,8 +7,8 @@
  * additions, and is either right or wrong. What an element of a result is made of is a function that
  * the processor calls as well, to know what has to come out.
  */
-#ifndef VARVE_SIM_GF_KERNELS_H
-#define VARVE_SIM_GF_KERNELS_H
+#ifndef LAB_GPUFILE_GF_KERNELS_H
+#define LAB_GPUFILE_GF_KERNELS_H
 
 #include <varve/gpufile_device.h>
 

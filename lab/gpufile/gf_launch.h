@@ -3,8 +3,8 @@
  * Launching the kernels of lab/gpufile/gf_kernels.h: on a GPU, from the fatbin that is part of the binary
  * where an nvcc built it, and in threads on the emulated device. One thread uses a launcher.
  */
-#ifndef VARVE_SIM_GF_LAUNCH_H
-#define VARVE_SIM_GF_LAUNCH_H
+#ifndef LAB_GPUFILE_GF_LAUNCH_H
+#define LAB_GPUFILE_GF_LAUNCH_H
 
 #include <stdbool.h>
 #include <stddef.h>

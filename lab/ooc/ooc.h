@@ -12,8 +12,8 @@
  *
  * Ways give the same sums, bit for bit: each is compared with the resident run.
  */
-#ifndef VARVE_SIM_OOC_H
-#define VARVE_SIM_OOC_H
+#ifndef LAB_OOC_OOC_H
+#define LAB_OOC_OOC_H
 
 #include <stdbool.h>
 #include <stddef.h>

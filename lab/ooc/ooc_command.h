@@ -3,8 +3,8 @@
  * The command line of `varve bench ooc` and what it prints, for the tool itself and for the program with
  * kernels for a GPU that it executes.
  */
-#ifndef VARVE_SIM_OOC_COMMAND_H
-#define VARVE_SIM_OOC_COMMAND_H
+#ifndef LAB_OOC_OOC_COMMAND_H
+#define LAB_OOC_OOC_COMMAND_H
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the experiments of lab/ooc/ooc.h: compiled by nvcc, and as C for the emulated device. */
-#ifndef VARVE_SIM_OOC_KERNELS_H
-#define VARVE_SIM_OOC_KERNELS_H
+#ifndef LAB_OOC_OOC_KERNELS_H
+#define LAB_OOC_OOC_KERNELS_H
 
 #include <varve/blocks_device.h>
 #include <varve/tables_device.h>

@@ -3,8 +3,8 @@
  * Charts of `varve bench ooc`, as paper 004's Figures 1 and 2 (the wave), 3 and 4 (the survey), and a page that has
  * them beside what the paper says.
  */
-#ifndef VARVE_SIM_OOC_PAGE_H
-#define VARVE_SIM_OOC_PAGE_H
+#ifndef LAB_OOC_OOC_PAGE_H
+#define LAB_OOC_OOC_PAGE_H
 
 #include <stdio.h>
 

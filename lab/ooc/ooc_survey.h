@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The survey of lab/ooc/ooc.h, for the files that make it. */
-#ifndef VARVE_SIM_OOC_SURVEY_H
-#define VARVE_SIM_OOC_SURVEY_H
+#ifndef LAB_OOC_OOC_SURVEY_H
+#define LAB_OOC_OOC_SURVEY_H
 
 #include "lab/ooc/ooc.h"
 #include "lab/ooc/survey.h"

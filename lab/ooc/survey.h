@@ -4,8 +4,8 @@
  * grid, line after line, up one and down the next; each uses the few tables that are nearest to it.
  * The same seed and parameters make the same order everywhere.
  */
-#ifndef BENCH_SURVEY_H
-#define BENCH_SURVEY_H
+#ifndef LAB_OOC_SURVEY_H
+#define LAB_OOC_SURVEY_H
 
 #include <math.h>
 #include <stdint.h>

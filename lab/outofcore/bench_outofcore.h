@@ -3,8 +3,8 @@
  * `varve bench outofcore`: what is shared between the command (bench_outofcore.c) and the runs
  * (bench_outofcore_run.c).
  */
-#ifndef CLI_BENCH_OUTOFCORE_H
-#define CLI_BENCH_OUTOFCORE_H
+#ifndef LAB_OUTOFCORE_BENCH_OUTOFCORE_H
+#define LAB_OUTOFCORE_BENCH_OUTOFCORE_H
 
 #include <stdbool.h>
 #include <stddef.h>

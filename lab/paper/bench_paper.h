@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* varve bench paper: what its files share. lab/paper/bench_paper.c tells how they work together. */
-#ifndef CLI_BENCH_PAPER_H
-#define CLI_BENCH_PAPER_H
+#ifndef LAB_PAPER_BENCH_PAPER_H
+#define LAB_PAPER_BENCH_PAPER_H
 
 #include <signal.h>
 #include <stdbool.h>

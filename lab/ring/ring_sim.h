@@ -4,8 +4,8 @@
  * behind Figure 6(b) of Lee et al., "Fault-Tolerant Deep Learning Cache with Hash Ring for Load
  * Balancing in HPC Systems", for every scheme there is.
  */
-#ifndef VARVE_SIM_RING_SIM_H
-#define VARVE_SIM_RING_SIM_H
+#ifndef LAB_RING_RING_SIM_H
+#define LAB_RING_RING_SIM_H
 
 #include "cli/common/parallel.h"
 #include "policy/place.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parent of `varve bench shot` (bench_shot.c) and its children (bench_child.c) share. */
-#ifndef VARVE_CLI_BENCH_SHOT_H
-#define VARVE_CLI_BENCH_SHOT_H
+#ifndef LAB_SHOT_BENCH_SHOT_H
+#define LAB_SHOT_BENCH_SHOT_H
 
 #include <stdatomic.h>
 

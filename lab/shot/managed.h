@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the baseline with managed memory may use it, and the calls by which it moves it. */
-#ifndef VARVE_SIM_MANAGED_H
-#define VARVE_SIM_MANAGED_H
+#ifndef LAB_SHOT_MANAGED_H
+#define LAB_SHOT_MANAGED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bandwidths of what the baselines do, from which follows how long they ought to take. */
-#ifndef VARVE_SIM_PROBE_BASELINE_H
-#define VARVE_SIM_PROBE_BASELINE_H
+#ifndef LAB_SHOT_PROBE_BASELINE_H
+#define LAB_SHOT_PROBE_BASELINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a shot measured, how it compares with the bound, and how it is printed. */
-#ifndef VARVE_SIM_REPORT_H
-#define VARVE_SIM_REPORT_H
+#ifndef LAB_SHOT_REPORT_H
+#define LAB_SHOT_REPORT_H
 
 #include "lab/shot/shot.h"
 

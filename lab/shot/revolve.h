@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VARVE_SIM_REVOLVE_H
-#define VARVE_SIM_REVOLVE_H
+#ifndef LAB_SHOT_REVOLVE_H
+#define LAB_SHOT_REVOLVE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * This header has the options that `varve bench shot` and `varve sim shot` share, the sizes of the
  * checkpoints, the script of operations that one process performs, and the bound of a script.
  */
-#ifndef VARVE_SIM_SHOT_H
-#define VARVE_SIM_SHOT_H
+#ifndef LAB_SHOT_SHOT_H
+#define LAB_SHOT_SHOT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  *
  * One thread.
  */
-#ifndef VARVE_SIM_SHOT_APP_H
-#define VARVE_SIM_SHOT_APP_H
+#ifndef LAB_SHOT_SHOT_APP_H
+#define LAB_SHOT_SHOT_APP_H
 
 #include <stdbool.h>
 #include <stddef.h>

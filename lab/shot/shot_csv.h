@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of every call of a shot, one line each, for plotting. */
-#ifndef VARVE_SIM_SHOT_CSV_H
-#define VARVE_SIM_SHOT_CSV_H
+#ifndef LAB_SHOT_SHOT_CSV_H
+#define LAB_SHOT_SHOT_CSV_H
 
 #include "lab/shot/report.h"
 

@@ -5,8 +5,8 @@
  *
  * One thread calls; an engine may have threads of its own.
  */
-#ifndef VARVE_SIM_SHOT_ENGINE_H
-#define VARVE_SIM_SHOT_ENGINE_H
+#ifndef LAB_SHOT_SHOT_ENGINE_H
+#define LAB_SHOT_SHOT_ENGINE_H
 
 #include <varve/ckpt.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries a script out against an engine, as an application would. */
-#ifndef VARVE_SIM_SHOT_RUN_H
-#define VARVE_SIM_SHOT_RUN_H
+#ifndef LAB_SHOT_SHOT_RUN_H
+#define LAB_SHOT_SHOT_RUN_H
 
 #include "lab/shot/shot.h"
 #include "lab/shot/shot_app.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulator: the engine's own core, in virtual time. */
-#ifndef VARVE_SIM_RUN_H
-#define VARVE_SIM_RUN_H
+#ifndef LAB_SIM_RUN_H
+#define LAB_SIM_RUN_H
 
 #include "lab/shot/report.h"
 

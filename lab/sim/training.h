@@ -6,8 +6,8 @@
  * Balancing in HPC Systems", Figures 5 and 6(a); docs/dataset-sim.md has the model and the source of
  * every parameter.
  */
-#ifndef VARVE_SIM_TRAINING_H
-#define VARVE_SIM_TRAINING_H
+#ifndef LAB_SIM_TRAINING_H
+#define LAB_SIM_TRAINING_H
 
 #include "cli/common/parallel.h"
 #include "policy/place.h"

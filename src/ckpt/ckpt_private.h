@@ -300,8 +300,6 @@ int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t ve
 /* Removes the file; waits for the disk. -ENOENT: not in the list. */
 int vvi_damage_discard(struct varve_history *h, uint64_t version);
 
-/* ---- shared.c: levels remote and complete ---- */
-
 /* ---- expect.c ---- */
 
 struct vvi_expected {
@@ -315,7 +313,7 @@ uint64_t vvi_call_ended(struct varve_ctx *ctx, enum vvi_call_kind kind, uint64_t
 void vvi_expect(const struct varve_ctx *ctx, const struct vv_core_stats *stats,
                 struct vvi_expected *ret_expected);
 
-/* ---- helper.c ---- */
+/* ---- open_helper.c ---- */
 
 /* The helper process of the node, if it is wanted and can be had. */
 void vvi_helper_open(struct varve_ctx *ctx);

@@ -9,8 +9,8 @@
  *
  * Threads: any. What is in it changes under the cache's lock (dataset.h).
  */
-#ifndef VV_DATASET_INDEX_H
-#define VV_DATASET_INDEX_H
+#ifndef VV_DATASET_CLIENT_INDEX_H
+#define VV_DATASET_CLIENT_INDEX_H
 
 #include <stdbool.h>
 #include <stdint.h>

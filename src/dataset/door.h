@@ -9,7 +9,7 @@
  * answered with "do it yourself", and so is one too many. Every descriptor that the functions give is
  * closed here exactly once, whether or not it arrived.
  *
- * With an index (index.h) clients open themselves what was handed out before.
+ * With an index (client_index.h) clients open themselves what was handed out before.
  *
  * Threads: the functions of the table are called from several threads at once, with no lock held.
  */

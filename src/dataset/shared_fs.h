@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shared file system as the dataset cache sees it: a table, so that tests have one of their own. */
-#ifndef VV_DATASET_SHARED_H
-#define VV_DATASET_SHARED_H
+#ifndef VV_DATASET_SHARED_FS_H
+#define VV_DATASET_SHARED_FS_H
 
 #include "dataset/dataset.h"
 

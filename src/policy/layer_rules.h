@@ -3,8 +3,8 @@
  * Two layers of storage that work at once, a fast one with a limit and a slow one: which of them a
  * write goes to, and what is moved from one to the other. See store/spill/layers.h.
  */
-#ifndef VV_POLICY_LAYERS_H
-#define VV_POLICY_LAYERS_H
+#ifndef VV_POLICY_LAYER_RULES_H
+#define VV_POLICY_LAYER_RULES_H
 
 #include <stdbool.h>
 #include <stdint.h>

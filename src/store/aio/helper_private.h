@@ -66,7 +66,7 @@ int vvi_helper_send(int fd, const void *msg, size_t bytes, int pass_fd, int flag
 int vvi_helper_start(const struct vv_helper_opts *opts, const char *name, char *err,
                      size_t err_bytes);
 
-/* ---- helper.c, for aio_helper.c ---- */
+/* ---- helper_client.c, for aio_helper.c ---- */
 
 enum { VVI_HELPER_CALLS = 256, VVI_HELPER_BITS = 2 };
 

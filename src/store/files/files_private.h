@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the committed-file tier: folder and open objects (folder.c), one history (files.c), its
- * index (index.c) and the stores (files_store.c). */
+ * index (files_index.c) and the stores (files_store.c). */
 #ifndef VV_STORE_FILES_PRIVATE_H
 #define VV_STORE_FILES_PRIVATE_H
 

@@ -34,7 +34,7 @@ static void count(void *kernel_arguments)
                 break;
             for (int64_t i = varve_d_thread(); i < bytes; i += varve_d_threads())
                 lines += buffer[i] == '\n';
-            varve_d_sync_block(); /* before the buffer is filled anew */
+            varve_d_sync_block(); /* before the buffer is filled again */
         }
         varve_d_add64_dev(&a->lines, lines);
         varve_gclose(&f);

@@ -64,7 +64,7 @@ VELOC_API int VELOC_Finalize(int drain);
 /* ---- memory ---- */
 
 /* Declares `count` elements of `base_size` bytes, in host or device memory, as region `id`. An id in
- * use is declared anew. */
+ * use gets a new declaration. */
 VELOC_API int VELOC_Mem_protect(int id, void *ptr, size_t count, size_t base_size);
 /* The same for checkpoints called `name` only. A name that has regions of its own uses those and none
  * of the others. */

@@ -219,7 +219,7 @@ VARVE_API int varve_discard(struct varve_history *h, uint64_t version);
 VARVE_API int varve_latest(struct varve_history *h, uint64_t *ret_version) VARVE_CHECK;
 /*
  * The application goes on with version `next`: that one and greater ones that earlier runs left are
- * written anew by checkpoints, as `overwrite` of struct varve_history_opts does it; until then they can
+ * written again by checkpoints, as `overwrite` of struct varve_history_opts does it; until then they can
  * be restored. What this run has written itself still exists. For levels local and remote, where the ranks
  * of a job may have come to different versions; at level complete, what is not complete gives way
  * without this, and what is complete needs `overwrite`. varve_latest_mpi does it for all ranks. Not during

@@ -48,7 +48,8 @@ enum varve_gio {
 enum varve_greadahead {
     VARVE_GREADAHEAD_ADAPTIVE, /* doubling while a group reads on, off for random access, and asked
                                   for while the bytes before it are copied */
-    VARVE_GREADAHEAD_OFF = 2   /* what is wanted now, and no more */
+    VARVE_GREADAHEAD_OFF = 2 /* what is wanted now, and no more; 1 is a mode for measurements, which
+                                  varve_gpufs_open refuses */
 };
 
 enum varve_greplace {

@@ -66,8 +66,8 @@ VARVE_D_FN struct varve_g_team varve_g_group(const struct varve_gfile *f)
     return t;
 }
 
-/* Who handles a page: the group, if it is a warp or pages are large, otherwise each warp of it; with
- * readahead of one size the group, as the paper has it. */
+/* Which threads handle a page: the group, if it is a warp, if pages are large, or with readahead of one
+ * size; otherwise each warp of the group. */
 struct varve_g_share {
     struct varve_g_team team;
     uint32_t index, teams; /* which of how many, that have every so manieth page */

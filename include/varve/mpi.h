@@ -54,7 +54,7 @@ VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
  * has written: a number that one process has of this life of the job and another of an earlier one is
  * passed over. -ENOENT: there is none. Processes that disagree about what exists get the same answer.
  * At levels local and remote a process may have newer versions than that one, of earlier runs: checkpoints
- * write them anew (varve_resume), all of them if there is none that all have.
+ * write them again (varve_resume), all of them if there is none that all have.
  */
 VARVE_API int varve_latest_mpi(MPI_Comm comm, struct varve_history *h,
                                uint64_t *ret_version) VARVE_CHECK;

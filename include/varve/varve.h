@@ -125,7 +125,7 @@ struct varve_opts {
                                        a folder; a place that cannot be used counts as "off" */
     char metrics[VARVE_PATH_BYTES]; /* file for Prometheus, rewritten every few seconds; empty:
                                        none. %p: process, %r: rank */
-    int32_t reserved;               /* not used; was an option, and keeps its place */
+    int32_t reserved;               /* 0; not used, keeps the place of an option that is gone */
     int32_t ranks;             /* processes of the job; rank is below it at level complete. What
                                     several wrote another number of them is refused */
     uint64_t remote_rate;      /* bytes/s that all processes of the node together write to the

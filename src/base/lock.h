@@ -27,7 +27,7 @@
     X(OOC_STAGE, "the memory through which blocks of an array and tables are read")            \
     X(OOC, "blocks: slots, runs, the map as sent; tables: plans, a run; calls the device")     \
     X(DEVICE, "a device: allocations, streams, registered memory")                             \
-    X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it anew")              \
+    X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it again")             \
     X(PARTNER, "partner copies: sending, receiving and storing what messages bring")           \
     X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \
     X(GOSSIP, "the members of a job, as one node knows them")                                  \

@@ -91,7 +91,7 @@
       "File that is rewritten every five seconds for Prometheus; %p in its name is the number of " \
       "the process.")                                                                              \
     X(log, TEXT, log, "", "FILE",                                                                  \
-      "Where messages go; empty: standard error. SIGHUP opens it anew.")                           \
+      "Where messages go; empty: standard error. SIGHUP opens it again.")                          \
     X(log_level, ENUM, log_level, "info", "debug|info|warning",                                    \
       "Which of them.")
 /* clang-format on */

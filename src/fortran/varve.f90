@@ -417,7 +417,7 @@ contains
 
     ! keep: so many of the newest versions; all if it is not given. keep_every: multiples of this number stay as well.
     ! consume_once: a version is discarded when it was restored. overwrite: a checkpoint of a version that exists writes
-    ! it anew.
+    ! it again.
     subroutine history_open(self, ctx, name, keep, consume_once, keep_every, overwrite, stat, errmsg)
         class(varve_history), intent(inout) :: self
         type(varve_context), intent(in) :: ctx
@@ -575,7 +575,7 @@ contains
         call varve_finish(self%ctx, 'latest', rc, stat, errmsg)
     end subroutine
 
-    ! The program goes on with version next: that one and greater ones of earlier runs are written anew.
+    ! The program goes on with version next: that one and greater ones of earlier runs are written again.
     subroutine history_resume(self, next, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer(varve_version), intent(in) :: next

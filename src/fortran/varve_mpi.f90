@@ -88,7 +88,7 @@ contains
     end subroutine
 
     ! The newest version that all processes have, written by one run. That there is none is no error. Newer ones that some
-    ! process has of earlier runs are written anew by checkpoints.
+    ! process has of earlier runs are written again by checkpoints.
     subroutine varve_latest_mpi(comm, h, version, found, stat, errmsg)
         integer, intent(in) :: comm
         type(varve_history), intent(in) :: h

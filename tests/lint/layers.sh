@@ -8,8 +8,8 @@ python3 tests/lint/layers.py
 # A tree with one upward edge by name, one by symbol, and a policy that reads the clock.
 mkdir -p "$dir/src/base" "$dir/src/store" "$dir/src/policy" "$dir/build/CMakeFiles/varve_objects.dir/src/"{base,store,policy}
 echo '#include "store/store.h"
-int vv_tier_thing(void); int vv_core_thing(void); int vv_core_thing(void) { return vv_tier_thing(); }' >"$dir/src/base/a.c"
-echo 'int vv_tier_thing(void); int vv_tier_thing(void) { return 1; }' >"$dir/src/store/b.c"
+int vv_store_thing(void); int vv_base_thing(void); int vv_base_thing(void) { return vv_store_thing(); }' >"$dir/src/base/a.c"
+echo 'int vv_store_thing(void); int vv_store_thing(void) { return 1; }' >"$dir/src/store/b.c"
 echo 'long vv_now_ns(void); long vv_policy_thing(void); long vv_policy_thing(void) { return vv_now_ns(); }' >"$dir/src/policy/c.c"
 touch "$dir/src/store/store.h"
 for f in base/a store/b policy/c; do
@@ -19,5 +19,5 @@ if SOURCE_DIR=$dir BUILD_DIR=$dir/build python3 tests/lint/layers.py >"$dir/out"
     fail "the check does not see upward edges"
 fi
 grep -q 'src/base/a.c:1: base includes store/store.h' "$dir/out" || fail "upward include not seen"
-grep -q 'src/base/a.c needs vv_tier_thing of src/store/b.c' "$dir/out" || fail "upward symbol not seen"
+grep -q 'src/base/a.c needs vv_store_thing of src/store/b.c' "$dir/out" || fail "upward symbol not seen"
 grep -q 'src/policy/c.c needs vv_now_ns' "$dir/out" || fail "clock in a policy not seen"

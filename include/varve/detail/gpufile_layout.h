@@ -148,6 +148,7 @@ struct varve_g_file {
 #define VARVE_G_WRITABLE  2u
 
 /* As in varve/gpufile.h, which kernels need not include. */
+/* FIXED and SLOTS are not set by the public API: measurements compare with them. */
 enum { VARVE_G_ADAPTIVE, VARVE_G_FIXED, VARVE_G_AHEAD_OFF };
 enum { VARVE_G_TICKETS, VARVE_G_SLOTS };
 

@@ -319,7 +319,7 @@ VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t
     return (int)(int32_t)win->error;
 }
 
-/* Empties a window, so that its memory may be used anew. An answer that does not come makes its part
+/* Empties a window, so that its memory may be used again. An answer that does not come makes its part
  * stuck. */
 VARVE_D_COLD void varve_g_window_drop(struct varve_gfile *f, uint32_t w)
 {
@@ -463,7 +463,7 @@ struct varve_g_source {
  *
  * A window asked for here has what was written before the caller's read began: all of it may be given to the
  * caller, though written since. Of an older one only what was not; -EAGAIN: that is nothing, and the next
- * call asks anew. What was written since is no page of the cache either way: varve_g_fill sees to that. */
+ * call asks again. What was written since is no page of the cache either way: varve_g_fill sees to that. */
 VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64_t want, int alone,
                                     uint32_t *ret_w, uint64_t *ret_pages)
 {

@@ -8,3 +8,17 @@ find . -type f | while read -r f; do
 done >"$dir/stale"
 [ ! -s "$dir/stale" ] || { cat "$dir/stale"; fail "not up to date; run 'make docs'"; }
 echo "ok, $(find . -type f | wc -l) files"
+
+# Tables of files in the modules' README.md; and the check sees a name that is gone, and a file without a row.
+need python3
+cd "$SOURCE_DIR"
+python3 tests/lint/readmes.py
+mkdir -p "$dir/tree/src/base"
+touch "$dir/tree/src/base/"{there.h,there.c,left_out.c}
+printf '%s\n' '| `there.[ch]` | is there |' '| `gone.[ch]` | is not |' >"$dir/tree/src/base/README.md"
+if (cd "$dir/tree" && python3 "$SOURCE_DIR/tests/lint/readmes.py" >"$dir/out"); then
+    fail "the check of README.md sees nothing"
+fi
+grep -q 'src/base/README.md:2: there is no gone.\[ch\]' "$dir/out" || fail "a file that is gone is not seen"
+grep -q 'no row for src/base/left_out.c' "$dir/out" || fail "a file without a row is not seen"
+[ "$(wc -l <"$dir/out")" -eq 2 ] || fail "the check of README.md sees too much"

@@ -15,7 +15,7 @@ foreach(name INIH XXHASH LIBURING HWLOC)
 endforeach()
 # Examples that run anywhere are in C, and a .cu file beside them includes them, as tests include examples.
 file(GLOB varve_device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/varve/*.h
-    ${CMAKE_SOURCE_DIR}/examples/*.c ${CMAKE_SOURCE_DIR}/examples/*.cu)
+    ${CMAKE_SOURCE_DIR}/include/varve/detail/*.h ${CMAKE_SOURCE_DIR}/examples/*.c ${CMAKE_SOURCE_DIR}/examples/*.cu)
 
 # varve_cuda_program(TARGET source folder [libraries])
 function(varve_cuda_program target source folder)

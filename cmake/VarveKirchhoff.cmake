@@ -18,7 +18,8 @@ endif()
 
 if(HAVE_NVCC AND CUDART_STATIC_LIBRARY)
     set(kirchhoff_cuda_object ${CMAKE_BINARY_DIR}/generated/kirchhoff_cuda.o)
-    file(GLOB kirchhoff_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/kirchhoff/*.h ${CMAKE_SOURCE_DIR}/include/varve/*.h)
+    file(GLOB kirchhoff_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/kirchhoff/*.h
+        ${CMAKE_SOURCE_DIR}/include/varve/*.h ${CMAKE_SOURCE_DIR}/include/varve/detail/*.h)
     add_custom_command(OUTPUT ${kirchhoff_cuda_object}
         COMMAND ${NVCC_PROGRAM} -std=c++17 -O3 --fmad=false -I${CMAKE_SOURCE_DIR}/examples/kirchhoff
         -I${CMAKE_SOURCE_DIR}/include -gencode arch=compute_80,code=sm_80

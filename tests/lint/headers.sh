@@ -9,7 +9,7 @@ if command -v mpicc >/dev/null; then
     # Open MPI and MPICH name the flags in words of their own.
     read -r -a mpi <<<"$(mpicc -showme:compile 2>/dev/null || mpicc -show 2>/dev/null | tr ' ' '\n' | grep '^-I' | tr '\n' ' ')"
 fi
-for header in include/*.h include/varve/*.h include/varve/*.hpp; do
+for header in include/*.h include/varve/*.h include/varve/detail/*.h include/varve/*.hpp; do
     more=()
     if [[ $header == include/varve/mpi.* ]]; then
         [ ${#mpi[@]} -gt 0 ] || continue

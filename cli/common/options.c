@@ -44,7 +44,7 @@ int opts_real(const char *text, double low, double high, double *ret_value)
     return 0;
 }
 
-static int word_index(const char *words, const char *word)
+int opts_word(const char *words, const char *word)
 {
     size_t n = strlen(word);
 
@@ -116,7 +116,7 @@ static int set_value(const struct opt *opt, const char *value, void *options)
     case OPT_REAL:
         return opts_real(value, opt->low, opt->high, field);
     case OPT_WORD:
-        rc = word_index(opt->words, value);
+        rc = opts_word(opt->words, value);
         if (rc >= 0)
             *(int *)field = rc;
         return VV_MIN(rc, 0);
@@ -188,7 +188,7 @@ void opts_usage(FILE *f, const struct opts *o)
     for (size_t i = 0; i < o->nr; i++) {
         if (o->list[i].kind == OPT_NOTE)
             fprintf(f, "%s\n", o->list[i].help);
-        else
+        else if (o->list[i].help)
             print_option(f, o, &o->list[i]);
     }
     if (o->tail)
@@ -197,16 +197,35 @@ void opts_usage(FILE *f, const struct opts *o)
 
 /* ---- the command line ---- */
 
+static size_t count(const struct opts *o)
+{
+    return o->nr + (o->also ? o->also->nr : 0);
+}
+
+static const struct opt *option_at(const struct opts *o, size_t i)
+{
+    return i < o->nr ? &o->list[i] : &o->also->list[i - o->nr];
+}
+
+/* Two of one name would make its beginnings ambiguous. */
+static bool is_listed(const struct option *longs, size_t nr, const char *name)
+{
+    for (size_t i = 0; i < nr; i++)
+        if (strcmp(longs[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static void make_tables(const struct opts *o, struct option *longs, char *letters)
 {
     size_t n = 0;
 
-    vv_assert(o->nr < OPTIONS_MAX);
+    vv_assert(count(o) < OPTIONS_MAX);
     *letters++ = 'h';
-    for (size_t i = 0; i < o->nr; i++) {
-        const struct opt *opt = &o->list[i];
+    for (size_t i = 0; i < count(o); i++) {
+        const struct opt *opt = option_at(o, i);
 
-        if (opt->kind == OPT_NOTE)
+        if (opt->kind == OPT_NOTE || is_listed(longs, n, opt->name))
             continue;
         longs[n++] = (struct option){opt->name, opt->arg ? required_argument : no_argument, NULL,
                                      FIRST_ID + (int)i};
@@ -223,10 +242,10 @@ static void make_tables(const struct opts *o, struct option *longs, char *letter
 static const struct opt *find(const struct opts *o, int id)
 {
     if (id >= FIRST_ID)
-        return &o->list[id - FIRST_ID];
-    for (size_t i = 0; i < o->nr; i++)
-        if (o->list[i].letter && o->list[i].letter == id)
-            return &o->list[i];
+        return option_at(o, (size_t)(id - FIRST_ID));
+    for (size_t i = 0; i < count(o); i++)
+        if (option_at(o, i)->letter && option_at(o, i)->letter == id)
+            return option_at(o, i);
     return NULL; /* -h */
 }
 

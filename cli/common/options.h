@@ -32,7 +32,7 @@ struct opt {
     char letter;      /* a short name besides; 0: none */
     const char *name; /* without dashes */
     const char *arg;  /* what its value is called in the help text; NULL: it takes none */
-    const char *help; /* its lines are separated by \n */
+    const char *help; /* its lines are separated by \n; NULL: the help text leaves the option out */
     size_t at;        /* the field, in the structure of options */
     size_t given;     /* OPT_GIVEN of a bool that tells whether the option was given; 0: none */
     uint64_t least;   /* 0 is allowed only where it is meant: see `most` */
@@ -57,6 +57,9 @@ struct opts {
     bool operands;     /* it takes some */
     const struct opt *list;
     size_t nr;
+    /* Options of another command that it takes, too; NULL: none. Its help text does not list them, and of one name its
+     * own option counts. Their fields are at the start of its structure. */
+    const struct opts *also;
 };
 
 /* Sets fields of `options`. -1: go on, with operands in argv from *ret_first on. Otherwise the exit status: after --help, and
@@ -71,5 +74,7 @@ VV_WARN_UNUSED int opts_number(const char *text, uint64_t least, uint64_t most,
                                uint64_t *ret_value);
 /* The same with a fraction. */
 VV_WARN_UNUSED int opts_real(const char *text, double low, double high, double *ret_value);
+/* The place of a word in "lifo|fifo". -EINVAL: it is not there. */
+VV_WARN_UNUSED int opts_word(const char *words, const char *word);
 
 #endif

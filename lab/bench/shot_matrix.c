@@ -185,7 +185,7 @@ static struct result run_sim(struct matrix *m, const struct cell *c)
     const char *argv[ARGS];
     char text[5][32], err[256] = "";
     int argc = cell_args(m, c, argv, text);
-    int rc = shot_opts_parse(argc, (char *const *)argv, err, sizeof(err), &opts);
+    int rc = shot_opts_parse("bench_shot_matrix", argc, (char **)argv, &opts) >= 0 ? -EINVAL : 0;
 
     cell_name(c, running, sizeof(running));
     alarm(LIMIT_S);
@@ -712,7 +712,8 @@ static int measure_sizes(struct matrix *m)
         const char *argv[ARGS];
         char text[5][32], err[256] = "";
         int argc = cell_args(m, &c, argv, text);
-        int rc = shot_opts_parse(argc, (char *const *)argv, err, sizeof(err), &opts);
+        int rc =
+            shot_opts_parse("bench_shot_matrix", argc, (char **)argv, &opts) >= 0 ? -EINVAL : 0;
 
         if (rc == 0)
             rc = shot_sizes_init(&opts, err, sizeof(err), &sizes);

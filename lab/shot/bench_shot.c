@@ -535,17 +535,11 @@ int lab_bench_shot(int argc, char **argv)
 {
     struct bench b = {0};
     struct shot_report report;
-    int status = CLI_FAILED;
-    int rc = shot_opts_parse(argc, argv, b.err, sizeof(b.err), &b.opts);
+    int rc, status = shot_opts_parse(COMMAND, argc, argv, &b.opts);
 
-    if (rc < 0) {
-        fprintf(stderr, COMMAND ": %s\n", b.err);
-        return CLI_USAGE;
-    }
-    if (b.opts.help) {
-        shot_opts_usage(stdout, COMMAND);
-        return CLI_OK;
-    }
+    if (status >= 0)
+        return status;
+    status = CLI_FAILED;
     if (b.opts.device == VARVE_DEVICE_CUDA &&
         (b.opts.rate[SHOT_HOP_D2D] || b.opts.rate[SHOT_HOP_D2H] || b.opts.rate[SHOT_HOP_H2D])) {
         fprintf(stderr, COMMAND ": --rate: a real device cannot be throttled\n");

@@ -14,6 +14,7 @@
 
 #include "base/util.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/report/bound.h"
 
 enum shot_order { SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR, SHOT_ORDER_BINOMIAL };
@@ -53,7 +54,6 @@ struct shot_cap {
 
 /* Texts point into the arguments that were parsed, or are constants. */
 struct shot_opts {
-    bool help;
     bool json;
     bool barrier;
     bool no_bound; /* measure no bandwidths, compute no bound */
@@ -91,16 +91,25 @@ struct shot_opts {
 
 void shot_opts_init(struct shot_opts *opts);
 
-/* Reads argv[1..argc-1] over the defaults. With --help nothing but `help` may be relied on.
- * -EINVAL: `err` says in one line what is wrong with which argument. */
-VV_WARN_UNUSED int shot_opts_parse(int argc, char *const *argv, char *err, size_t err_size,
+/* Reads the command line over the defaults, as opts_parse does: -1, or an exit status. `command` is what stands
+ * before the options, such as "varve bench shot". */
+VV_WARN_UNUSED int shot_opts_parse(const char *command, int argc, char **argv,
                                    struct shot_opts *ret_opts);
 
-/* A decimal number up to `max` and nothing else. -EINVAL. */
-VV_WARN_UNUSED int shot_parse_u64(const char *s, uint64_t max, uint64_t *ret_value);
+/* The same in steps, for a command that has more options: it names shot_options in the field `also` of its own,
+ * and its structure begins with this one. */
+struct shot_args {
+    struct shot_opts o;
+    int wait; /* -1: not given, as o.consume and o.compute */
+    bool given_size, given_sizes, given_interval, given_load;
+};
 
-/* `command` is what stands before the options, such as "varve bench shot". */
-void shot_opts_usage(FILE *f, const char *command);
+extern const struct opts shot_options;
+
+void shot_args_init(struct shot_args *args);
+/* Fills in defaults that depend on other options. -EINVAL: `err` says in one line which options exclude each
+ * other. */
+VV_WARN_UNUSED int shot_args_settle(struct shot_args *args, char *err, size_t err_size);
 
 /* The options as one line that shot_opts_parse reads back to the same values. */
 void shot_opts_print(FILE *f, const struct shot_opts *opts);
@@ -112,7 +121,6 @@ void shot_opts_print_json(struct json *j, const char *key, const struct shot_opt
 VV_WARN_UNUSED int shot_opts_rates(const struct shot_opts *opts, char *buf, size_t size);
 
 const char *shot_hop_name(enum shot_hop hop);
-const char *shot_engine_name(enum shot_engine_kind engine);
 
 /* Whether the application's data is on a device, real or emulated. */
 bool shot_has_device(const struct shot_opts *opts);

@@ -10,8 +10,7 @@
  * depend on the number of threads; a run that fails is a row with its reason, and makes the command
  * fail.
  *
- * What the shot is like comes from the options of `varve sim shot`, which are parsed by their own
- * parser after the defaults that are put before them.
+ * What the shot is like comes from the options of `varve sim shot`, which are taken besides its own.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -31,6 +30,7 @@
 #include "base/topo.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "cli/common/output.h"
 #include "cli/common/progress.h"
 #include "lab/lab.h"
@@ -39,13 +39,11 @@
 #define COMMAND     "varve sim scale"
 #define LIST_MAX    32
 #define THREADS_MAX 64
-#define ARGS_MAX    256
+#define ARGS_MAX    32
 #define WATCH_NS    (50 * VV_NS_PER_MS)
 #define TEXT_BYTES  256
 
 enum sync { SYNC_BARRIER, SYNC_NONE, SYNC_BOTH };
-
-static const char *const sync_names[] = {"barrier", "none", "both", NULL};
 
 /* One way to run a shot. */
 struct series {
@@ -55,8 +53,11 @@ struct series {
 };
 
 struct scale_opts {
-    bool help, json;
+    struct shot_args shot;
+    bool json;
     const char *csv; /* NULL: none; "-": standard output */
+    bool barrier;    /* this and the next three are refused: the grid decides */
+    const char *procs, *hints, *policy;
     uint32_t gpus[LIST_MAX];
     size_t nr_gpus;
     struct series series[LIST_MAX];
@@ -84,47 +85,13 @@ struct pool {
     _Atomic size_t done;        /* relaxed: the join orders the results */
 };
 
-static const char default_gpus[] = "8,16,32,64,128";
-static const char default_series[] = "next/all,next/one,next/none,score/all,score/none,ondemand";
-static const char default_rates[] = "d2d=1000G,d2h=25G,h2d=25G,h2f=16G,f2h=16G";
-static const char default_node_rates[] = "link=25G,memory=160G";
-
-static const char *const shot_defaults[] = {
-    "--ckpts", "384",         "--order", "irr", "--device-cache", "4G",   "--host-cache", "32G",
-    "--rate",  default_rates, "--page",  "1M",  "--device",       "host",
-};
-
-static void usage(FILE *f)
-{
-    fprintf(
-        f,
-        "usage: " COMMAND " [OPTION]... [OPTION of varve sim shot]...\n\n"
-        "Simulates shots on more and more nodes of several GPUs each, one process to a GPU, and\n"
-        "prints what the average process saw. GPUs share their links to host memory in groups, "
-        "and\na node's GPUs its host memory and its disk.\n\n"
-        "  --gpus N,...             numbers of GPUs (%s)\n"
-        "  --node-gpus N            GPUs of a node (8)\n"
-        "  --link-gpus N            GPUs behind one link to host memory (2)\n"
-        "  --node-rate KIND=RATE,...\n"
-        "                           link: of such a link, in each direction; memory: of a "
-        "node's\n"
-        "                           host memory (%s); 0: no limit\n"
-        "  --series POLICY/HINTS,...\n"
-        "                           ways to run the shot; ondemand: no cache on the GPU\n"
-        "                           (%s)\n"
-        "  --sync barrier|none|both whether processes wait for each other before every call "
-        "(both)\n"
-        "  --csv FILE               write the rows as CSV; -: to standard output\n"
-        "  --json                   print one JSON object\n"
-        "  --jobs N                 simulations at once (a core each)\n"
-        "  --help                   this text\n\n"
-        "'varve sim shot --help' lists the options of a shot; h2f and f2h are the rates of a "
-        "node's\ndisk here. Defaults that differ:\n ",
-        default_gpus, default_node_rates, default_series);
-    for (size_t i = 0; i < VV_ARRAY_SIZE(shot_defaults); i++)
-        fprintf(f, " %s", shot_defaults[i]);
-    fprintf(f, " --size 128M\n");
-}
+#define DEFAULT_GPUS       "8,16,32,64,128"
+#define DEFAULT_SERIES     "next/all,next/one,next/none,score/all,score/none,ondemand"
+#define DEFAULT_NODE_RATES "link=25G,memory=160G"
+#define SHOT_DEFAULTS                                                    \
+    "--ckpts 384 --order irr --device-cache 4G --host-cache 32G --rate " \
+    "d2d=1000G,d2h=25G,h2d=25G,h2f=16G,f2h=16G --page 1M --device host " \
+    "--size 128M"
 
 VV_PRINTF(2, 3) static int fail(char *err, const char *fmt, ...)
 {
@@ -137,16 +104,6 @@ VV_PRINTF(2, 3) static int fail(char *err, const char *fmt, ...)
 }
 
 /* ---- the command line ---- */
-
-static int parse_number(const char *s, uint32_t max, uint32_t *ret_value)
-{
-    uint64_t v;
-
-    if (shot_parse_u64(s, max, &v) < 0 || v == 0)
-        return -EINVAL;
-    *ret_value = (uint32_t)v;
-    return 0;
-}
 
 /* The next word of a list, cut off at the comma; false: there is none, or it does not fit. */
 static bool next_word(const char **list, char *word, size_t size)
@@ -161,15 +118,18 @@ static bool next_word(const char **list, char *word, size_t size)
     return true;
 }
 
-static int parse_gpus(const char *list, struct scale_opts *o)
+static int set_gpus(const char *list, void *arg)
 {
+    struct scale_opts *o = arg;
     char word[32];
+    uint64_t gpus;
 
     o->nr_gpus = 0;
     do {
         if (o->nr_gpus == LIST_MAX || !next_word(&list, word, sizeof(word)) ||
-            parse_number(word, 65536, &o->gpus[o->nr_gpus++]) < 0)
+            opts_number(word, 1, 65536, &gpus) < 0)
             return -EINVAL;
+        o->gpus[o->nr_gpus++] = (uint32_t)gpus;
     } while (*list);
     return 0;
 }
@@ -203,8 +163,9 @@ static int parse_one_series(char *word, struct series *s)
     return s->policy && s->hints ? 0 : -EINVAL;
 }
 
-static int parse_series(const char *list, struct scale_opts *o)
+static int set_series(const char *list, void *arg)
 {
+    struct scale_opts *o = arg;
     char word[sizeof(o->series[0].name)];
 
     o->nr_series = 0;
@@ -216,8 +177,9 @@ static int parse_series(const char *list, struct scale_opts *o)
     return 0;
 }
 
-static int parse_node_rates(const char *list, struct sim_nodes *nodes)
+static int set_node_rates(const char *list, void *arg)
 {
+    struct sim_nodes *nodes = &((struct scale_opts *)arg)->nodes;
     char word[64], *eq;
 
     do {
@@ -238,125 +200,99 @@ static int parse_node_rates(const char *list, struct sim_nodes *nodes)
     return 0;
 }
 
-static int parse_sync(const char *value, int *ret_sync)
+#define AT(field) offsetof(struct scale_opts, field)
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "gpus", .arg = "N,...", .set = set_gpus,
+     .takes = "a list of numbers from 1 to 65536 (such as 8,16)",
+     .help = "numbers of GPUs (" DEFAULT_GPUS ")"},
+    {OPT_U32, .name = "node-gpus", .arg = "N", .at = AT(nodes.procs), .least = 1, .most = 1024,
+     .help = "GPUs of a node (8)"},
+    {OPT_U32, .name = "link-gpus", .arg = "N", .at = AT(nodes.link_procs), .least = 1, .most = 1024,
+     .help = "GPUs behind one link to host memory (2)"},
+    {OPT_SET, .name = "node-rate", .arg = "KIND=RATE,...", .set = set_node_rates,
+     .takes = "a list of link=RATE and memory=RATE, from 1K on (such as link=25G)",
+     .help = "link: of such a link, in each direction; memory: of a node's\n"
+             "host memory (" DEFAULT_NODE_RATES "); 0: no limit"},
+    {OPT_SET, .name = "series", .arg = "POLICY/HINTS,...", .set = set_series,
+     .takes = "a list of POLICY/HINTS and ondemand (such as next/all,ondemand)",
+     .help = "ways to run the shot; ondemand: no cache on the GPU\n(" DEFAULT_SERIES ")"},
+    {OPT_WORD, .name = "sync", .arg = "barrier|none|both", .at = AT(sync),
+     .words = "barrier|none|both",
+     .help = "whether processes wait for each other before every call (both)"},
+    {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
+     .help = "write the rows as CSV; -: to standard output"},
+    {OPT_FLAG, .name = "json", .at = AT(json), .help = "print one JSON object"},
+    {OPT_U32, .name = "jobs", .arg = "N", .at = AT(jobs), .least = 1, .most = THREADS_MAX,
+     .help = "simulations at once (a core each)"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+    {OPT_FLAG, .name = "barrier", .at = AT(barrier)},
+    {OPT_TEXT, .name = "procs", .arg = "N", .at = AT(procs)},
+    {OPT_TEXT, .name = "hints", .arg = "WORD", .at = AT(hints)},
+    {OPT_TEXT, .name = "policy", .arg = "WORD", .at = AT(policy)},
+};
+
+static const struct opts command = {
+    .command = COMMAND,
+    .usage = "[OPTION]... [OPTION of varve sim shot]...",
+    .about =
+        "Simulates shots on more and more nodes of several GPUs each, one process to a GPU, and\n"
+        "prints what the average process saw. GPUs share their links to host memory in groups, "
+        "and\n"
+        "a node's GPUs its host memory and its disk.",
+    .tail = "'varve sim shot --help' lists the options of a shot; h2f and f2h are the rates of a "
+            "node's\n"
+            "disk here. Defaults that differ:\n  " SHOT_DEFAULTS,
+    .column = 27,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+    .also = &shot_options,
+};
+
+/* As if they were given first, except that --sizes may follow. */
+static int set_defaults(struct scale_opts *o)
 {
-    for (int i = 0; sync_names[i]; i++) {
-        if (strcmp(value, sync_names[i]) == 0) {
-            *ret_sync = i;
-            return 0;
-        }
-    }
-    return -EINVAL;
-}
+    char words[] = SHOT_DEFAULTS, *args[ARGS_MAX] = {(char *)COMMAND}, *save = NULL;
+    int n = 1, first;
 
-static int set_option(const char *name, const char *value, struct scale_opts *o)
-{
-    if (strcmp(name, "gpus") == 0)
-        return parse_gpus(value, o);
-    if (strcmp(name, "node-gpus") == 0)
-        return parse_number(value, 1024, &o->nodes.procs);
-    if (strcmp(name, "link-gpus") == 0)
-        return parse_number(value, 1024, &o->nodes.link_procs);
-    if (strcmp(name, "node-rate") == 0)
-        return parse_node_rates(value, &o->nodes);
-    if (strcmp(name, "series") == 0)
-        return parse_series(value, o);
-    if (strcmp(name, "sync") == 0)
-        return parse_sync(value, &o->sync);
-    if (strcmp(name, "jobs") == 0)
-        return parse_number(value, THREADS_MAX, &o->jobs);
-    o->csv = value;
-    return *value ? 0 : -EINVAL;
-}
-
-/* Whether a word of the command line is this option, and where its value begins if it has one. */
-static bool is_option(const char *arg, const char *name, const char **ret_value)
-{
-    size_t n = strlen(name);
-
-    if (strncmp(arg, "--", 2) != 0 || strncmp(arg + 2, name, n) != 0 ||
-        (arg[2 + n] != '\0' && arg[2 + n] != '='))
-        return false;
-    *ret_value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
-    return true;
-}
-
-/* What the grid decides cannot be given. */
-static int check_rest(const char *arg, char *err)
-{
-    static const struct {
-        const char *name, *instead;
-    } taken[] = {{"procs", "gpus"}, {"barrier", "sync"}, {"hints", "series"}, {"policy", "series"}};
-    const char *value;
-
-    for (size_t i = 0; i < VV_ARRAY_SIZE(taken); i++)
-        if (is_option(arg, taken[i].name, &value))
-            return fail(err, "--%s is what --%s is for here", taken[i].name, taken[i].instead);
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        args[n++] = w;
+    shot_args_init(&o->shot);
+    if (opts_parse(&command, n, args, o, &first) >= 0 || set_gpus(DEFAULT_GPUS, o) < 0 ||
+        set_series(DEFAULT_SERIES, o) < 0 || set_node_rates(DEFAULT_NODE_RATES, o) < 0)
+        return -EINVAL;
+    o->shot.given_size = false;
     return 0;
 }
 
-/* Takes our own options out; what is left goes into `rest`. */
-static int parse_own(int argc, char **argv, struct scale_opts *o, char **rest, int *nr_rest,
-                     char *err)
+static int check(struct scale_opts *o, char *err)
 {
-    static const char *const names[] = {"gpus",   "node-gpus", "link-gpus", "node-rate",
-                                        "series", "sync",      "jobs",      "csv"};
-
-    for (int i = 1; i < argc; i++) {
-        const char *value = NULL, *name = NULL;
-
-        for (size_t k = 0; k < VV_ARRAY_SIZE(names) && !name; k++)
-            if (is_option(argv[i], names[k], &value))
-                name = names[k];
-        if (name) {
-            if (!value && i + 1 < argc)
-                value = argv[++i];
-            if (!value)
-                return fail(err, "--%s needs a value", name);
-            if (set_option(name, value, o) < 0)
-                return fail(err, "--%s %s makes no sense; see --help", name, value);
-        } else if (strcmp(argv[i], "--help") == 0) {
-            o->help = true;
-        } else if (strcmp(argv[i], "--json") == 0) {
-            o->json = true;
-        } else {
-            if (check_rest(argv[i], err) < 0)
-                return -EINVAL;
-            if (*nr_rest == ARGS_MAX)
-                return fail(err, "too many options");
-            rest[(*nr_rest)++] = argv[i];
-        }
-    }
-    return 0;
-}
-
-static int parse(int argc, char **argv, struct scale_opts *o, struct shot_opts *shot, char *err)
-{
-    char *args[ARGS_MAX + 1] = {(char *)COMMAND};
-    const char *value;
-    bool sizes = false;
-    int n = 1;
-
-    /* The parser takes what main() gets, and does not write to it. */
-    for (size_t i = 0; i < VV_ARRAY_SIZE(shot_defaults); i++)
-        args[n++] = (char *)shot_defaults[i];
-    for (int i = 1; i < argc; i++)
-        sizes |= is_option(argv[i], "sizes", &value);
-    if (!sizes) {
-        args[n++] = (char *)"--size";
-        args[n++] = (char *)"128M";
-    }
-    if (parse_own(argc, argv, o, args, &n, err) < 0)
+    if (o->procs)
+        return fail(err, "--procs is what --gpus is for here");
+    if (o->barrier)
+        return fail(err, "--barrier is what --sync is for here");
+    if (o->hints || o->policy)
+        return fail(err, "--%s is what --series is for here", o->hints ? "hints" : "policy");
+    if (shot_args_settle(&o->shot, err, TEXT_BYTES) < 0)
         return -EINVAL;
-    if (o->help)
-        return 0;
-    if (shot_opts_parse(n, args, err, TEXT_BYTES, shot) < 0)
-        return -EINVAL;
-    if (shot->order == SHOT_ORDER_BINOMIAL)
+    if (o->shot.o.order == SHOT_ORDER_BINOMIAL)
         return fail(err, "--order binomial cannot be simulated here");
     if (o->csv && strcmp(o->csv, "-") == 0 && o->json)
         return fail(err, "--json and --csv - would print over each other");
-    return sim_check_rates(shot, err, TEXT_BYTES);
+    return sim_check_rates(&o->shot.o, err, TEXT_BYTES);
+}
+
+/* As opts_parse: -1, or an exit status. */
+static int parse(int argc, char **argv, struct scale_opts *o)
+{
+    char err[TEXT_BYTES] = "";
+    int first,
+        status = set_defaults(o) < 0 ? CLI_FAILED : opts_parse(&command, argc, argv, o, &first);
+
+    if (status >= 0 || check(o, err) == 0)
+        return status;
+    fprintf(stderr, COMMAND ": %s\n", err);
+    return CLI_USAGE;
 }
 
 /* ---- running ---- */
@@ -495,7 +431,7 @@ static size_t fill_grid(const struct scale_opts *o, const struct shot_opts *shot
 
 static const char *sync_of(const struct point *p)
 {
-    return sync_names[p->shot.barrier ? SYNC_BARRIER : SYNC_NONE];
+    return p->shot.barrier ? "barrier" : "none";
 }
 
 static uint64_t nodes_of(const struct scale_opts *o, const struct point *p)
@@ -649,33 +585,25 @@ static int report(const struct scale_opts *o, const struct shot_opts *shot,
 int lab_sim_scale(int argc, char **argv)
 {
     struct scale_opts o = {.sync = SYNC_BOTH, .nodes = {.procs = 8, .link_procs = 2}};
-    struct shot_opts shot;
+    const struct shot_opts *shot = &o.shot.o;
     struct point *points;
     struct vv_topo topo;
-    char err[TEXT_BYTES] = "";
     size_t nr;
     int rc;
 
     vv_topo_get(&topo);
     o.jobs = VV_MIN(topo.cores, (unsigned)THREADS_MAX);
-    if (parse_gpus(default_gpus, &o) < 0 || parse_series(default_series, &o) < 0 ||
-        parse_node_rates(default_node_rates, &o.nodes) < 0 ||
-        parse(argc, argv, &o, &shot, err) < 0) {
-        fprintf(stderr, COMMAND ": %s\n", err);
-        return CLI_USAGE;
-    }
-    if (o.help) {
-        usage(stdout);
-        return CLI_OK;
-    }
+    rc = parse(argc, argv, &o);
+    if (rc >= 0)
+        return rc;
     if (output_try(COMMAND, o.csv) < 0)
         return CLI_FAILED;
     points = calloc(2 * o.nr_series * o.nr_gpus, sizeof(*points));
-    nr = points ? fill_grid(&o, &shot, points) : 0;
+    nr = points ? fill_grid(&o, shot, points) : 0;
     rc = points ? run_all(&o, points, nr) : -ENOMEM;
     if (rc < 0)
         fprintf(stderr, COMMAND ": %s\n", strerror(-rc));
-    rc = rc < 0 ? CLI_FAILED : report(&o, &shot, points, nr);
+    rc = rc < 0 ? CLI_FAILED : report(&o, shot, points, nr);
     free(points);
     return rc;
 }

@@ -23,16 +23,10 @@ int lab_sim_shot(int argc, char **argv)
     struct shot_opts opts;
     struct shot_report report;
     char err[512] = "";
-    int rc = shot_opts_parse(argc, argv, err, sizeof(err), &opts);
+    int rc, status = shot_opts_parse("varve sim shot", argc, argv, &opts);
 
-    if (rc < 0) {
-        complain(err);
-        return CLI_USAGE;
-    }
-    if (opts.help) {
-        shot_opts_usage(stdout, "varve sim shot");
-        return CLI_OK;
-    }
+    if (status >= 0)
+        return status;
     if (opts.engine != SHOT_ENGINE_VARVE || opts.compute != SHOT_COMPUTING_SLEEP ||
         opts.calls != SHOT_CALLS_BLOCKING || opts.trace) {
         complain("--engine, --compute, --calls and --trace are for 'varve bench shot'");

@@ -49,6 +49,18 @@ for bad in "--gpus 0" "--gpus 8,,9" "--gpus" "--series best/all" "--series next"
     rc=0; "$VARVE_BIN" sim scale $small --size 1M $bad >"$dir/out" 2>"$dir/err" || rc=$?
     [ $rc -ne 0 ] && [ -s "$dir/err" ] || fail "$bad: $rc"
 done
+refuse() { # TEXT ARGUMENT...
+    local text=$1
+    shift
+    expect 2 $small "$@"
+    grep -qF -- "varve sim scale: $text" "$dir/err" || { cat "$dir/err"; fail "$*"; }
+}
+refuse "--node-gpus: 'x' is not a whole number from 1 to 1024" --node-gpus x
+refuse "--gpus: '0' is not a list of numbers from 1 to 65536" --gpus 0
+refuse "--ckpts: 'x' is not a whole number from 1 to" --ckpts x
+refuse "--procs is what --gpus is for here" --procs=3
+refuse "--size and --sizes exclude each other" --size 1M --sizes "$sizes"
+refuse "unexpected argument 'word'" word
 expect 1 $small --size 8M --csv "$dir/nowhere/rows.csv"
 expect 0 --help
 grep -q -- --link-gpus "$dir/out" || fail "--help"

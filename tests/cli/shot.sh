@@ -110,15 +110,15 @@ refuse() { # STATUS TEXT ARGUMENT...
         [ ! -s "$dir/out" ] || fail "$command shot $* prints something"
     done
 }
-refuse 2 "unknown option '--nonsense'" --nonsense
+refuse 2 "unrecognized option '--nonsense'" --nonsense
 refuse 2 "unexpected argument 'extra'" extra
-refuse 2 "--order sideways: expected seq|rev|irr|binomial" --order sideways
-refuse 2 "--hints some: expected none|one|all" --hints some
-refuse 2 "--size needs a value" --size
-refuse 2 "--size must not be 0" --size 0
-refuse 2 "--ckpts must be 1 to" --ckpts 0
-refuse 2 "--json takes no value" --json=1
-refuse 2 "--rate x2y=4: expected HOP=BYTES/S" --rate x2y=4
+refuse 2 "--order: 'sideways' is not one of seq|rev|irr|binomial" --order sideways
+refuse 2 "--hints: 'some' is not one of none|one|all" --hints some
+refuse 2 "option '--size' requires an argument" --size
+refuse 2 "--size: '0' is not a size above 0" --size 0
+refuse 2 "--ckpts: '0' is not a whole number from 1 to 100000000" --ckpts 0
+refuse 2 "option '--json' doesn't allow an argument" --json=1
+refuse 2 "--rate: 'x2y=4' is not HOP=BYTES/S" --rate x2y=4
 refuse 2 "--rate h2f=40 is bytes per second; did you mean 40M?" --rate d2d=4G,h2f=40
 refuse 2 "--host-cache: 64 bytes hold nothing; did you mean 64M or 64%?" --host-cache 64
 refuse 2 "--size and --sizes exclude each other" --size 1M --sizes "$sizes"

@@ -128,6 +128,33 @@ static void wrong_values(void)
     T_EQ(status, CLI_FAILED);
 }
 
+/* What another command takes; of one name, its own option counts. */
+static void options_of_another(void)
+{
+    static const struct opt own[] = {
+        {OPT_U32, .name = "u64", .arg = "N", .help = "a number", .at = AT(u32)},
+        {OPT_FLAG, .name = "unlisted", .at = AT(given)},
+    };
+    const struct opts before = command;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    struct values v;
+    int first;
+
+    command.list = own;
+    command.nr = VV_ARRAY_SIZE(own);
+    command.also = &before;
+    T_EQ(parse("--u6 7 --unlisted --word b -f -o x", &v, &first), -1);
+    T_CHECK(v.u32 == 7 && v.u64 == 0 && v.given && v.word == 2 && v.flag && v.text);
+    T_CHECK(f);
+    opts_usage(f, &command);
+    fclose(f);
+    T_STREQ(text, "usage: t [OPTION]...\n\nWhat it does.\n\n  --u64 N       a number\n");
+    free(text);
+    command = before;
+}
+
 static void operands(void)
 {
     struct values v;
@@ -174,6 +201,7 @@ int main(void)
 {
     T_RUN(every_kind);
     T_RUN(wrong_values);
+    T_RUN(options_of_another);
     T_RUN(operands);
     T_RUN(help_text);
     return t_done();

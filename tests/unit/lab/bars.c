@@ -85,10 +85,8 @@ static void run(const struct cell *c, struct shot_report *ret_report)
 
     while (argc < (int)VV_ARRAY_SIZE(argv) && argv[argc])
         argc++;
-    int rc = shot_opts_parse(argc, (char *const *)argv, err, sizeof(err), &opts);
-
-    if (rc == 0)
-        rc = sim_run_shot(&opts, err, sizeof(err), ret_report);
+    T_EQ(shot_opts_parse("bars", argc, (char **)argv, &opts), -1);
+    int rc = sim_run_shot(&opts, err, sizeof(err), ret_report);
     if (rc == 0)
         rc = shot_report_check(ret_report, err, sizeof(err));
     if (rc < 0)

@@ -7,7 +7,7 @@
  * that both sides pay for the same cache misses and neither for page faults. Copies and checkpoints
  * take turns, so that both see the same machine; the median of each pair of rounds is compared.
  *
- *     bench_cached_memcpy [versions [MiB]]
+ *     bench_cached_memcpy [VERSIONS [MIB]]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@
 #include <varve/ckpt.h>
 
 #include "base/clock.h"
+#include "cli/common/options.h"
 
 #define ROUNDS 5
 
@@ -106,11 +107,32 @@ static void one_round(uint64_t n, size_t bytes, char *plain, char *buf, struct r
     *ret_result = r;
 }
 
+static const struct opt options[] = {{OPT_HELP, .name = "help", .help = "this text"}};
+
+static const struct opts command = {
+    .command = "bench_cached_memcpy",
+    .usage = "[VERSIONS [MIB]]",
+    .about = "Compares checkpoints and restores in host memory with memcpy: 64 versions of 32 MiB.",
+    .column = 10,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
 int main(int argc, char **argv)
 {
-    uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 0) : 64;
-    size_t bytes = (argc > 2 ? strtoull(argv[2], NULL, 0) : 32) << 20;
-    double put[ROUNDS], get[ROUNDS], first[ROUNDS];
+    uint64_t n = 64, mib = 32;
+    int first, status = opts_parse(&command, argc, argv, NULL, &first);
+
+    if (status >= 0)
+        return status;
+    if (argc - first > 2 || (first < argc && opts_number(argv[first], 1, UINT32_MAX, &n) < 0) ||
+        (first + 1 < argc && opts_number(argv[first + 1], 1, UINT32_MAX, &mib) < 0)) {
+        opts_usage(stderr, &command);
+        return 2;
+    }
+    size_t bytes = (size_t)mib << 20;
+    double put[ROUNDS], get[ROUNDS], ramp[ROUNDS];
     char *plain = touched(n * bytes), *buf = touched(bytes);
     printf("%llu x %zu MiB, %d rounds\n", (unsigned long long)n, bytes >> 20, ROUNDS);
     printf("%10s %10s %8s %10s %10s %8s %12s\n", "put s", "memcpy s", "ratio", "get s", "memcpy s",
@@ -120,11 +142,11 @@ int main(int argc, char **argv)
         one_round(n, bytes, plain, buf, &r);
         put[i] = r.put / r.copy_out;
         get[i] = r.get / r.copy_in;
-        first[i] = r.first / r.last;
+        ramp[i] = r.first / r.last;
         printf("%10.4f %10.4f %8.3f %10.4f %10.4f %8.3f %12.3f\n", r.put, r.copy_out, put[i], r.get,
-               r.copy_in, get[i], first[i]);
+               r.copy_in, get[i], ramp[i]);
     }
     printf("median: checkpoint %.3f x memcpy, restore %.3f x memcpy, first restore %.3f x last\n",
-           median(put, ROUNDS), median(get, ROUNDS), median(first, ROUNDS));
+           median(put, ROUNDS), median(get, ROUNDS), median(ramp, ROUNDS));
     return 0;
 }

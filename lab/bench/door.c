@@ -4,9 +4,6 @@
  * least that passing a descriptor between two processes can cost, and with a plain open of a local file. All
  * take turns, so that they see the same machine; medians of rounds are compared.
  *
- *     bench_door [--library FILE] [--opens N] [--rounds N] [--cpus CLIENT,SERVER] [--index on|off]
- *                [--readers N]
- *
  *   plain   open and close of a file on local disk
  *   bare    one byte to a process that answers with a descriptor it has open already, and close
  *   cached  open and close of a cached file, through the library and the door
@@ -38,6 +35,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/common/options.h"
 #include "dataset/door.h"
 #include "dataset/owner.h"
 
@@ -48,10 +46,11 @@
 #define TOGETHER   20
 
 static char folder[64];
-static const char *library;
-static bool with_index = true;
-static int readers = 8;
-static int opens = 500, rounds = 15, client_cpu = -1, server_cpu = -1;
+static struct door_opts {
+    const char *library; /* NULL: the one beside the program */
+    int with_index;
+    int readers, opens, rounds, client_cpu, server_cpu;
+} opt = {NULL, 1, 8, 500, 15, -1, -1};
 
 __attribute__((noreturn)) static void die(const char *what)
 {
@@ -108,7 +107,7 @@ static void serve_door(int ready)
     snprintf(root, sizeof(root), "%s/data", folder);
     door_opts.socket_path = socket_path;
     door_opts.roots = roots;
-    if (with_index && vv_index_new(cache, VV_INDEX_SLOTS, &opts.index) < 0)
+    if (opt.with_index && vv_index_new(cache, VV_INDEX_SLOTS, &opts.index) < 0)
         die("index");
     door_opts.index = opts.index;
     if (vv_dataset_open(cache, &opts, err, sizeof(err), &d) < 0 ||
@@ -161,7 +160,7 @@ static pid_t start(void (*fn)(int, int), int a, int b)
         die("fork");
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        bind_to(server_cpu);
+        bind_to(opt.server_cpu);
         fn(a, b);
     }
     return pid;
@@ -179,9 +178,9 @@ static double plain(const char *path)
 {
     uint64_t t = vv_now_ns();
 
-    for (int i = 0; i < opens; i++)
+    for (int i = 0; i < opt.opens; i++)
         syscall(SYS_close, syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
-    return (double)(vv_now_ns() - t) / opens / 1e3;
+    return (double)(vv_now_ns() - t) / opt.opens / 1e3;
 }
 
 static double bare(int fd)
@@ -192,7 +191,7 @@ static double bare(int fd)
     } control;
     uint64_t t = vv_now_ns();
 
-    for (int i = 0; i < opens; i++) {
+    for (int i = 0; i < opt.opens; i++) {
         char byte = 0;
         struct iovec iov = {&byte, 1};
         struct msghdr msg = {.msg_iov = &iov,
@@ -206,7 +205,7 @@ static double bare(int fd)
         memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
         syscall(SYS_close, got);
     }
-    return (double)(vv_now_ns() - t) / opens / 1e3;
+    return (double)(vv_now_ns() - t) / opt.opens / 1e3;
 }
 
 static void name_of(char *path, size_t bytes, const char *where, int i)
@@ -222,14 +221,14 @@ static double cached(void)
     for (int i = 0; i < FILES; i++)
         name_of(path[i], sizeof(path[i]), "data", i);
     t = vv_now_ns();
-    for (int i = 0; i < opens; i++) {
+    for (int i = 0; i < opt.opens; i++) {
         int fd = open(path[i % FILES], O_RDONLY | O_CLOEXEC);
 
         if (fd < 0)
             die(path[i % FILES]);
         syscall(SYS_close, fd);
     }
-    return (double)(vv_now_ns() - t) / opens / 1e3;
+    return (double)(vv_now_ns() - t) / opt.opens / 1e3;
 }
 
 /* What something took, in microseconds: by the clock, and of processors. */
@@ -292,12 +291,12 @@ static struct cost read_alone(bool hooked, bool large)
 /* Per file, when several programs read at once, each all files several times. */
 static struct cost read_together(bool hooked, bool large)
 {
-    int times = large ? 1 : TOGETHER, nr = readers * times * (large ? 1 : FILES);
+    int times = large ? 1 : TOGETHER, nr = opt.readers * times * (large ? 1 : FILES);
     double cpu = cpu_us(RUSAGE_CHILDREN);
     uint64_t t = vv_now_ns();
     int status, failed = 0;
 
-    for (int i = 0; i < readers; i++) {
+    for (int i = 0; i < opt.readers; i++) {
         pid_t pid = fork();
 
         if (pid < 0)
@@ -307,7 +306,7 @@ static struct cost read_together(bool hooked, bool large)
             _exit(0);
         }
     }
-    for (int i = 0; i < readers; i++)
+    for (int i = 0; i < opt.readers; i++)
         failed += wait(&status) < 0 || status != 0;
     if (failed)
         die("a reader failed");
@@ -324,8 +323,8 @@ static int compare(const void *a, const void *b)
 
 static double median(double *v)
 {
-    qsort(v, (size_t)rounds, sizeof(*v), compare);
-    return v[rounds / 2];
+    qsort(v, (size_t)opt.rounds, sizeof(*v), compare);
+    return v[opt.rounds / 2];
 }
 
 /* The kinds of reading, and what each round found: plain, then cached. */
@@ -378,7 +377,7 @@ static int run_client(int bare_fd)
     struct stat st, real;
     int fd;
 
-    bind_to(client_cpu);
+    bind_to(opt.client_cpu);
     snprintf(local, sizeof(local), "%s/local/0", folder);
     snprintf(root, sizeof(root), "%s/data/0", folder);
     (void)cached(); /* brings them */
@@ -390,7 +389,7 @@ static int run_client(int bare_fd)
         fprintf(stderr, "bench_door: files do not come from the cache\n");
         return 1;
     }
-    for (int i = 0; i < rounds; i++) {
+    for (int i = 0; i < opt.rounds; i++) {
         p[i] = plain(local);
         b[i] = bare(bare_fd);
         c[i] = cached();
@@ -401,7 +400,7 @@ static int run_client(int bare_fd)
     printf("bare round trip+close %8.2f us\n", median(b));
     printf("cached open+close     %8.2f us   %.2f x bare, %.1f x plain\n", median(c),
            median(c) / median(b), median(c) / median(p));
-    printf("reading, %d programs where it is several:\n", readers);
+    printf("reading, %d programs where it is several:\n", opt.readers);
     for (size_t k = 0; k < VV_ARRAY_SIZE(readings); k++)
         print_reading(&readings[k]);
     return 0;
@@ -462,7 +461,7 @@ static int measure(char **argv)
             setenv("VARVE_CACHED_SOCKET", socket_path, 1);
             setenv("BENCH_DOOR_FD", fd_text, 1);
             setenv("BENCH_DOOR_FOLDER", folder, 1);
-            setenv("LD_PRELOAD", library, 1);
+            setenv("LD_PRELOAD", opt.library, 1);
             execv("/proc/self/exe", argv);
             _exit(1);
         }
@@ -475,42 +474,62 @@ static int measure(char **argv)
     return status == 0 ? 0 : 1;
 }
 
+static int set_cpus(const char *value, void *arg)
+{
+    struct door_opts *o = arg;
+    char more;
+    return sscanf(value, "%d,%d%c", &o->client_cpu, &o->server_cpu, &more) == 2 ? 0 : -EINVAL;
+}
+
+#define AT(field) offsetof(struct door_opts, field)
+
+static const struct opt options[] = {
+    {OPT_TEXT, .name = "library", .arg = "FILE", .at = AT(library),
+     .help = "libvarve-preload.so (the one beside this program)"},
+    {OPT_INT, .name = "opens", .arg = "N", .at = AT(opens), .least = 1,
+     .help = "of a measurement (500)"},
+    {OPT_INT, .name = "rounds", .arg = "N", .at = AT(rounds), .least = 1, .most = ROUNDS_MAX,
+     .help = "of which the median counts (15)"},
+    {OPT_INT, .name = "readers", .arg = "N", .at = AT(readers), .least = 1,
+     .help = "programs, where it is several (8)"},
+    {OPT_SET, .name = "cpus", .arg = "CLIENT,SERVER", .set = set_cpus,
+     .takes = "two processors (such as 0,1)", .help = "bind program and daemon (not bound)"},
+    {OPT_WORD, .name = "index", .arg = "on|off", .at = AT(with_index), .words = "off|on",
+     .help = "off: every open asks the daemon (on)"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_door",
+    .usage = "[OPTION]...",
+    .about = "Compares opening and reading cached files with plain files and bare round trips.",
+    .column = 23,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
 int main(int argc, char **argv)
 {
     char beside[4096], remove[100], *slash;
-    int rc;
+    int rc, first;
 
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--library") == 0)
-            library = argv[i + 1];
-        else if (strcmp(argv[i], "--opens") == 0)
-            opens = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--readers") == 0)
-            readers = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--rounds") == 0)
-            rounds = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--index") == 0)
-            with_index = strcmp(argv[i + 1], "off") != 0;
-        else if (strcmp(argv[i], "--cpus") != 0 ||
-                 sscanf(argv[i + 1], "%d,%d", &client_cpu, &server_cpu) != 2)
-            return 2;
-    }
-    if (opens < 1 || readers < 1 || rounds < 1 || rounds > ROUNDS_MAX)
-        return 2;
+    rc = opts_parse(&command, argc, argv, &opt, &first);
+    if (rc >= 0)
+        return rc;
     if (getenv("BENCH_DOOR_FD")) {
         snprintf(folder, sizeof(folder), "%s", getenv("BENCH_DOOR_FOLDER"));
         return run_client(atoi(getenv("BENCH_DOOR_FD")));
     }
-    if (!library) {
+    if (!opt.library) {
         ssize_t n = readlink("/proc/self/exe", beside, sizeof(beside) - 40);
 
         beside[n > 0 ? n : 0] = '\0';
         slash = strrchr(beside, '/');
         strcpy(slash ? slash : beside, "/../lib/libvarve-preload.so");
-        library = beside;
+        opt.library = beside;
     }
-    if (access(library, R_OK) < 0)
-        die(library);
+    if (access(opt.library, R_OK) < 0)
+        die(opt.library);
     snprintf(folder, sizeof(folder), "%s", "/tmp/bench_door.XXXXXX");
     if (!mkdtemp(folder))
         die(folder);

@@ -28,6 +28,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "ckpt/hooks.h"
+#include "cli/common/options.h"
 #include "device/device.h"
 
 #define SEED    7
@@ -40,7 +41,7 @@
 
 #define WRITER_KEPT 64
 
-static struct {
+static struct gpu_opts {
     int device;
     uint64_t size, device_cache, host_cache, open_cache;
     uint32_t rounds;
@@ -747,6 +748,8 @@ static void calls(void)
     stream_calls();
 }
 
+#define PARTS "hit|calls|scattered|link|open"
+
 /* Each on a context of its own; opening() opens it itself. */
 static const struct part {
     const char *name;
@@ -757,14 +760,6 @@ static const struct part {
              {"scattered", VARVE_CONSUME_KEEP, scattered},
              {"link", VARVE_CONSUME_ONCE, link_rates},
              {"open", -1, opening}};
-
-static bool part_named(const char *name)
-{
-    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
-        if (strcmp(name, parts[i].name) == 0)
-            return true;
-    return false;
-}
 
 static void run_part(const struct part *p)
 {
@@ -777,82 +772,71 @@ static void run_part(const struct part *p)
         close_context();
 }
 
-static void usage(FILE *out)
+static int set_device(const char *value, void *arg)
 {
-    fprintf(
-        out,
-        "usage: bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] "
-        "[--host-cache BYTES]\n"
-        "                 [--open-cache BYTES] [--rounds N] [--only "
-        "hit|calls|scattered|link|open]\n"
-        "The cache on the device holds 4 sizes at least (128M in 4G), that of the host 5 times as "
-        "much (48G);\na size is 256K at least; rounds are 1 to %d.\n",
-        ROUNDS);
+    bool host = strcmp(vv_config_device_word(value), "host") == 0;
+
+    ((struct gpu_opts *)arg)->device = host ? VARVE_DEVICE_HOST : VARVE_DEVICE_CUDA;
+    return host || strcmp(value, "cuda") == 0 ? 0 : -EINVAL;
 }
 
-static bool take(const char *name, const char *text)
+static int set_only(const char *value, void *arg)
 {
-    uint64_t value = 0;
-    if (strcmp(name, "--device") == 0) {
-        bool host = strcmp(vv_config_device_word(text), "host") == 0;
-        opt.device = host ? VARVE_DEVICE_HOST : VARVE_DEVICE_CUDA;
-        return host || strcmp(text, "cuda") == 0;
-    }
-    if (strcmp(name, "--only") == 0) {
-        opt.only = text;
-        return part_named(text);
-    }
-    if (vv_bytes_parse(text, &value))
-        return false;
-    if (strcmp(name, "--rounds") == 0) {
-        opt.rounds = (uint32_t)VV_MIN(value, (uint64_t)ROUNDS);
-        return value > 0 && value <= ROUNDS;
-    }
-    const struct {
-        const char *name;
-        uint64_t *value;
-    } sizes[] = {{"--size", &opt.size},
-                 {"--device-cache", &opt.device_cache},
-                 {"--host-cache", &opt.host_cache},
-                 {"--open-cache", &opt.open_cache}};
-    for (size_t i = 0; i < VV_ARRAY_SIZE(sizes); i++) {
-        if (strcmp(name, sizes[i].name) == 0) {
-            *sizes[i].value = value;
-            return true;
-        }
-    }
-    return false;
+    ((struct gpu_opts *)arg)->only = value;
+    return VV_MIN(opts_word(PARTS, value), 0);
 }
 
+#define AT(field) offsetof(struct gpu_opts, field)
+
+static const struct opt options[] = {
+    {OPT_SET, .name = "device", .arg = "cuda|host", .set = set_device, .takes = "cuda or host",
+     .help = "host: emulated (cuda)"},
+    {OPT_BYTES, .name = "size", .arg = "BYTES", .at = AT(size),
+     .help = "of an object, 256K at least (128M)"},
+    {OPT_BYTES, .name = "device-cache", .arg = "BYTES", .at = AT(device_cache),
+     .help = "4 sizes at least (4G)"},
+    {OPT_BYTES, .name = "host-cache", .arg = "BYTES", .at = AT(host_cache),
+     .help = "5 times as much as the one on the device at least (48G)"},
+    {OPT_BYTES, .name = "open-cache", .arg = "BYTES", .at = AT(open_cache),
+     .help = "that of the host in the part 'open' (32G)"},
+    {OPT_U32, .name = "rounds", .arg = "N", .at = AT(rounds), .least = 1, .most = ROUNDS,
+     .help = "of each measurement (64)"},
+    {OPT_SET, .name = "only", .arg = PARTS, .set = set_only, .takes = "one of " PARTS,
+     .help = "this part alone (all of them)"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_gpu",
+    .usage = "[OPTION]...",
+    .about = "Measures single calls of the library on a GPU.",
+    .column = 24,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
+/* As opts_parse: -1, or an exit status. */
 static int parse(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i += 2) {
-        if (strcmp(argv[i], "--help") == 0) {
-            usage(stdout);
-            exit(0);
-        }
-        if (i + 1 == argc || !take(argv[i], argv[i + 1])) {
-            fprintf(stderr, "bench_gpu: %s %s makes no sense\n", argv[i],
-                    i + 1 < argc ? argv[i + 1] : "without a value");
-            return -EINVAL;
-        }
-    }
+    int first, status = opts_parse(&command, argc, argv, &opt, &first);
+
+    if (status >= 0)
+        return status;
     /* Less would not let the link come to a steady pace. */
     if (opt.size >= RUNS * UINT64_C(4096) && opt.device_cache >= 4 * opt.size &&
         opt.host_cache >= 5 * opt.device_cache)
-        return 0;
-    fprintf(stderr, "bench_gpu: a cache is too small\n");
-    return -EINVAL;
+        return -1;
+    fprintf(stderr, "bench_gpu: a cache is too small; see --help\n");
+    return 2;
 }
 
 int main(int argc, char **argv)
 {
     struct vv_ckpt_hooks hooks = {.device = take_device};
+    int status = parse(argc, argv);
 
-    if (parse(argc, argv)) {
-        usage(stderr);
-        return 2;
-    }
+    if (status >= 0)
+        return status;
     if (opt.device == VARVE_DEVICE_CUDA)
         use_cuda();
     vv_ckpt_set_hooks(&hooks);

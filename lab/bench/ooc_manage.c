@@ -5,7 +5,7 @@
  * computed time there, as on an H200, so that rounds, batches and launches are about those of the real thing; the
  * time that is printed is real, and is what the library counts as managing.
  *
- *   bench_ooc_manage [--seed N] [--points N] [--runs N] [--cold KIB] [wave] [flat] [chunked]
+ *   bench_ooc_manage [OPTION]... [wave] [flat] [chunked]
  *
  * A driver has code and data of its own, and leaves less of the processor's caches to us than this device does. With
  * --cold, each copy and launch comes to so many KiB of other memory: more than the first cache has, or the second.
@@ -27,6 +27,7 @@
 #include <varve/tables.h>
 
 #include "ckpt/face.h"
+#include "cli/common/options.h"
 #include "device/device.h"
 #include "lab/ooc/survey.h"
 
@@ -36,8 +37,10 @@ enum { QUERY_NS = 700, COPY_NS = 500, LAUNCH_NS = 5000, WAVE_NS = 200000, SURVEY
 
 enum { EDGE = 32, STEPS = 200, RUNS_MAX = 99, LATER = 8 };
 
-static uint64_t seed = 1;
-static uint32_t points = 1000000;
+static struct manage_opts {
+    uint64_t seed, cold_kib;
+    uint32_t points, runs;
+} opt = {.seed = 1, .points = 1000000, .runs = 5};
 
 /* What calls of a driver come to: a line in each of so many places, sixteen times as far apart as need be, for
  * addresses that the processor has translated are forgotten, too. */
@@ -383,14 +386,14 @@ static void touch(const float *dir, float radius, float most, uint64_t nr, uint6
 
 static void wave_make(struct wave *w, uint64_t cells)
 {
-    uint64_t nr = (cells + EDGE - 1) / EDGE, words = vv_div_up(nr * nr * nr, 64), state = seed;
+    uint64_t nr = (cells + EDGE - 1) / EDGE, words = vv_div_up(nr * nr * nr, 64), state = opt.seed;
     uint64_t *bits = malloc(words * sizeof(*bits));
-    float(*dirs)[3] = malloc(points * sizeof(*dirs));
+    float(*dirs)[3] = malloc(opt.points * sizeof(*dirs));
     uint32_t n = 0;
 
     w->blocks = malloc(STEPS * (size_t)20000 * sizeof(*w->blocks));
     stop_if(!bits || !dirs || !w->blocks, "no memory");
-    for (uint32_t i = 0; i < points; i++) {
+    for (uint32_t i = 0; i < opt.points; i++) {
         double up = draw(&state), angle = draw(&state) * 1.57079632679489662;
         double flat = sqrt(1 - up * up);
 
@@ -403,7 +406,7 @@ static void wave_make(struct wave *w, uint64_t cells)
 
         w->first[step] = n;
         memset(bits, 0, words * sizeof(*bits));
-        for (uint32_t i = 0; i < points; i++)
+        for (uint32_t i = 0; i < opt.points; i++)
             touch(dirs[i], radius, (float)cells - 2.0f, nr, bits);
         for (uint32_t b = 0; b < nr * nr * nr; b++)
             if (bits[b / 64] >> b % 64 & 1)
@@ -429,7 +432,7 @@ static int wave_launch(void *arg, const struct varve_blocks_view *view, struct C
                              .nr = w->first[w->step + 1] - at,
                              .start = VV_MAX(now, app.at),
                              .runs = true};
-    kernel.end = kernel.start + 20000 + (uint64_t)WAVE_NS * view->items / points;
+    kernel.end = kernel.start + 20000 + (uint64_t)WAVE_NS * view->items / opt.points;
     app.at = kernel.end;
     return 0;
 }
@@ -460,7 +463,7 @@ static double wave_steps(struct varve_blocks *b, struct wave *w, double least[ST
     for (w->step = 0; w->step < STEPS; w->step++) {
         double before = ms;
 
-        stop_if(varve_blocks_run(b, points, wave_launch, w, NULL), "a step");
+        stop_if(varve_blocks_run(b, opt.points, wave_launch, w, NULL), "a step");
         stop_if(varve_blocks_stats(b, st), "numbers");
         ms = (double)st->management_ns * 1e-6;
         least[w->step] = fmin(least[w->step], ms - before);
@@ -564,48 +567,63 @@ static void survey_run(struct varve_ctx *ctx, const struct survey *s, bool chunk
            cpu, st.launches, st.missed, st.bytes, st.moved_bytes);
 }
 
+#define PARTS     "wave|flat|chunked"
+#define AT(field) offsetof(struct manage_opts, field)
+
+static const struct opt options[] = {
+    {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed), .help = "of places and sizes (1)"},
+    {OPT_U32, .name = "points", .arg = "N", .at = AT(points), .least = 1,
+     .help = "of the wave (1000000)"},
+    {OPT_U32, .name = "runs", .arg = "N", .at = AT(runs), .least = 1, .most = RUNS_MAX,
+     .help = "of each part (5)"},
+    {OPT_U64, .name = "cold", .arg = "KIB", .at = AT(cold_kib), .most = UINT32_MAX,
+     .help = "other memory that each copy and launch comes to (0)"},
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_ooc_manage",
+    .usage = "[OPTION]... [wave] [flat] [chunked]",
+    .about =
+        "Measures what managing out-of-core data costs, without a device. All parts by default.",
+    .column = 15,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
 int main(int argc, char **argv)
 {
     struct survey_opts so = survey_defaults();
     const struct vv_device_ops *before;
     struct vv_device_ops mine;
-    uint32_t runs = 5, which = 0;
-    size_t cold = 0;
     struct varve_ctx *ctx;
     struct survey s;
+    unsigned which = 0;
+    int first, status = opts_parse(&command, argc, argv, &opt, &first);
 
-    for (int i = 1; i < argc; i++) {
-        bool more = i + 1 < argc;
+    if (status >= 0)
+        return status;
+    for (int i = first; i < argc; i++) {
+        int part = opts_word(PARTS, argv[i]);
 
-        if (more && strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(argv[++i], NULL, 10);
-        else if (more && strcmp(argv[i], "--points") == 0)
-            points = (uint32_t)strtoul(argv[++i], NULL, 10);
-        else if (more && strcmp(argv[i], "--runs") == 0)
-            runs = (uint32_t)strtoul(argv[++i], NULL, 10);
-        else if (more && strcmp(argv[i], "--cold") == 0)
-            cold = strtoul(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "wave") == 0)
-            which |= 1;
-        else if (strcmp(argv[i], "flat") == 0)
-            which |= 2;
-        else if (strcmp(argv[i], "chunked") == 0)
-            which |= 4;
-        else
-            stop_if(true,
-                    "[--seed N] [--points N] [--runs N] [--cold KIB] [wave] [flat] [chunked]");
+        if (part < 0) {
+            fprintf(stderr, "bench_ooc_manage: '%s' is not one of " PARTS "; see --help\n",
+                    argv[i]);
+            return 2;
+        }
+        which |= 1U << part;
     }
-    stop_if(runs < 1 || runs > RUNS_MAX || points < 1, "1 to 99 runs");
-    new_others(cold);
+    new_others(opt.cold_kib);
     ctx = open_context(&mine, &before);
-    so.seed = seed;
+    so.seed = opt.seed;
     stop_if(survey_make(&so, &s) != 0, "no memory");
     if (!which || which & 1)
-        wave_run(ctx, runs);
+        wave_run(ctx, opt.runs);
     if (!which || which & 2)
-        survey_run(ctx, &s, false, runs);
+        survey_run(ctx, &s, false, opt.runs);
     if (!which || which & 4)
-        survey_run(ctx, &s, true, runs);
+        survey_run(ctx, &s, true, opt.runs);
     survey_free(&s);
     vv_ckpt_device(ctx)->ops = before;
     free((void *)(uintptr_t)others);

@@ -27,6 +27,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "cli/common/json.h"
+#include "cli/common/options.h"
 #include "store/aio/aio.h"
 
 enum { MAX_ROUNDS = 256, FILES = 8, BLOCK_BYTES = 1 << 20, BLOCKS_UNDER_WAY = 8, CACHED = 4 };
@@ -435,36 +437,66 @@ static char *buffer(void)
     return mem;
 }
 
+static const struct opt options[] = {
+    {OPT_FLAG, .name = "check",
+     .help = "exit 1 if a bar is missed"}, /* the structure is this flag */
+    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+static const struct opts command = {
+    .command = "bench_remote",
+    .usage = "SHARED_FOLDER [LOCAL_FOLDER] [MIB] [ROUNDS] [--check]",
+    .about = "Compares levels remote and local with plain writes: 11 rounds of 64 MiB. An empty\n"
+             "LOCAL_FOLDER is none.",
+    .column = 11,
+    .operands = true,
+    .list = options,
+    .nr = VV_ARRAY_SIZE(options),
+};
+
+/* The operand at a place, or what it is without one. */
+static uint64_t number(int argc, char **argv, int at, uint64_t most, uint64_t without)
+{
+    uint64_t value = without;
+
+    if (at < argc && opts_number(argv[at], 1, most, &value) < 0) {
+        fprintf(stderr, "bench_remote: '%s' is not a whole number from 1 to %" PRIu64 "\n",
+                argv[at], most);
+        exit(2);
+    }
+    return value;
+}
+
 int main(int argc, char **argv)
 {
-    bool bars = argc > 1 && strcmp(argv[argc - 1], "--check") == 0;
-    argc -= bars;
-    if (argc < 2) {
-        fprintf(stderr, "usage: bench_remote SHARED_FOLDER [LOCAL_FOLDER] [MIB] [ROUNDS] "
-                        "[--check]\n");
+    bool bars = false;
+    int first, status = opts_parse(&command, argc, argv, &bars, &first);
+
+    if (status >= 0)
+        return status;
+    argc -= first;
+    argv += first;
+    if (argc < 1 || argc > 4) {
+        opts_usage(stderr, &command);
         return 2;
     }
-    const char *local = argc > 2 && argv[2][0] ? argv[2] : NULL;
-    bytes = (size_t)(argc > 3 ? atoi(argv[3]) : 64) << 20;
-    nrounds = argc > 4 ? VV_MIN(atoi(argv[4]), (int)MAX_ROUNDS) : 11;
-    if (bytes == 0 || nrounds < 1) {
-        fprintf(stderr, "bench_remote: nothing to write\n");
-        return 2;
-    }
+    const char *local = argc > 1 && argv[1][0] ? argv[1] : NULL;
+    bytes = number(argc, argv, 2, UINT32_MAX, 64) << 20;
+    nrounds = (int)number(argc, argv, 3, MAX_ROUNDS, 11);
     buf = buffer();
     back = buffer();
     for (size_t i = 0; i < bytes; i++)
         buf[i] = (char)(i * 2654435761u >> 13);
     memset(back, 1, bytes);
-    mkdir(argv[1], 0777);
+    mkdir(argv[0], 0777);
     if (local)
         mkdir(local, 0777);
     out = json_begin(stdout, JSON_SPACED);
     json_object(&out, NULL);
     json_uint(&out, "mib", bytes >> 20);
     json_int(&out, "rounds", nrounds);
-    bool met = blocked(argv[1], local);
-    met &= throughput(local ? local : argv[1]);
+    bool met = blocked(argv[0], local);
+    met &= throughput(local ? local : argv[0]);
     json_close(&out);
     json_end(&out);
     free(buf);

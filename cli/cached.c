@@ -44,6 +44,11 @@ static void usage(FILE *f)
     }
 }
 
+static bool is_help(const char *arg)
+{
+    return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
 static int complain(const char *text)
 {
     fprintf(stderr, COMMAND ": %s\n", text);
@@ -65,7 +70,7 @@ static int take_flags(struct vv_cached *c, int *argc, char **argv, const char **
             *daemon = true;
             continue;
         }
-        if (!key && strncmp(argv[i], "--config", 8) != 0) {
+        if (!key && strcmp(argv[i], "--config") != 0 && strncmp(argv[i], "--config=", 9) != 0) {
             argv[left++] = argv[i];
             continue;
         }
@@ -203,13 +208,48 @@ static int join_command(struct vv_cached *c, int argc, char **argv)
     return cached_ask(c, line, NULL, NULL);
 }
 
+static int stop_command(struct vv_cached *c, int argc, char **argv)
+{
+    (void)argv;
+    return argc > 0 ? complain("stop takes no arguments") : cached_ask(c, "stop", NULL, NULL);
+}
+
+static const struct part {
+    const char *name;
+    int (*run)(struct vv_cached *c, int argc, char **argv);
+} parts[] = {
+    {"status", status_command}, {"drain", drain_command}, {"join", join_command},
+    {"forget", forget_command}, {"stop", stop_command},
+};
+
+/* With the arguments that are no settings. */
+static int run_part(struct vv_cached *c, int argc, char **argv)
+{
+    const char *name = argv[1];
+
+    if (strcmp(name, "preload") == 0) /* which has options of its own, and a help text */
+        return cached_preload(c, argc - 1, argv + 1);
+    for (int i = 1; i < argc; i++) {
+        if (is_help(argv[i])) {
+            usage(stdout);
+            return CLI_OK;
+        }
+    }
+    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
+        if (strcmp(name, parts[i].name) == 0)
+            return parts[i].run(c, argc - 2, argv + 2);
+    fprintf(stderr, COMMAND ": %s '%s'; '" COMMAND " --help' lists them\n",
+            name[0] == '-' ? "unknown option" : "there is no command", name);
+    return CLI_USAGE;
+}
+
 int cli_cached(int argc, char **argv)
 {
     bool daemon = false;
     struct vv_cached *c;
     int status;
 
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if (argc > 1 && is_help(argv[1])) { /* whatever the configuration is like */
         usage(stdout);
         return CLI_OK;
     }
@@ -217,26 +257,8 @@ int cli_cached(int argc, char **argv)
     if (!c)
         return complain("out of memory");
     status = load(c, &argc, argv, &daemon);
-    if (status != CLI_OK)
-        ;
-    else if (argc < 2)
-        status = run(c, daemon);
-    else if (strcmp(argv[1], "status") == 0)
-        status = status_command(c, argc - 2, argv + 2);
-    else if (strcmp(argv[1], "drain") == 0)
-        status = drain_command(c, argc - 2, argv + 2);
-    else if (strcmp(argv[1], "join") == 0)
-        status = join_command(c, argc - 2, argv + 2);
-    else if (strcmp(argv[1], "forget") == 0)
-        status = forget_command(c, argc - 2, argv + 2);
-    else if (strcmp(argv[1], "preload") == 0)
-        status = cached_preload(c, argc - 1, argv + 1);
-    else if (strcmp(argv[1], "stop") == 0 && argc == 2)
-        status = cached_ask(c, "stop", NULL, NULL);
-    else {
-        fprintf(stderr, COMMAND ": '%s' makes no sense; see --help\n", argv[1]);
-        status = CLI_USAGE;
-    }
+    if (status == CLI_OK)
+        status = argc < 2 ? run(c, daemon) : run_part(c, argc, argv);
     free(c);
     return status;
 }

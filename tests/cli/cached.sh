@@ -47,6 +47,20 @@ says "not one of"
 expect 2 --roots
 says "needs a value"
 expect 2 drain 99999999999999999999
+expect 2 --capacty 1G
+says "unknown option '--capacty'; 'varve cached --help' lists them"
+expect 2 --configure "$dir/conf"
+says "unknown option '--configure'"
+expect 2 nosuch
+says "there is no command 'nosuch'"
+expect 2 stop now
+says "stop takes no arguments"
+for part in status drain join forget stop preload; do
+    for help in --help -h; do
+        expect 0 $part $help
+        grep -q '^usage: varve cached ' "$dir/out" || fail "$part $help"
+    done
+done
 expect 2 drain 0
 expect 2 join only-a-name
 expect 2 join '' 127.0.0.1:7000

@@ -6,6 +6,33 @@
 #include "base/util.h"
 #include "lab/lab.h"
 
+/* A command that has parts. */
+struct group {
+    const char *command;
+    const char *help;     /* all of the text */
+    const char *question; /* where no part is named */
+    const char *list;     /* of the parts, for messages */
+    const struct cli_command *parts;
+    size_t nr;
+};
+
+static int run_group(const struct group *g, int argc, char **argv)
+{
+    int status = cli_part(g->command, g->parts, g->nr, argc, argv);
+
+    if (status >= 0)
+        return status;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(g->help, stdout);
+        return CLI_OK;
+    }
+    if (argc > 1)
+        fprintf(stderr, "%s: there is no '%s'; there are %s.\n", g->command, argv[1], g->list);
+    else
+        fprintf(stderr, "%s: %s There are %s.\n", g->command, g->question, g->list);
+    return CLI_USAGE;
+}
+
 static int bench(int argc, char **argv)
 {
     static const struct cli_command parts[] = {
@@ -13,21 +40,18 @@ static int bench(int argc, char **argv)
         {"outofcore", NULL, lab_bench_outofcore}, {"ooc", NULL, lab_bench_ooc},
         {"gpufile", NULL, lab_bench_gpufile},
     };
-    int status = cli_part("varve bench", parts, VV_ARRAY_SIZE(parts), argc, argv);
+    static const struct group group = {
+        .command = "varve bench",
+        .help = "usage: varve bench shot|paper|outofcore|ooc|gpufile [OPTION]...\n\n"
+                "'varve bench shot --help' and so on list the options.\n",
+        .question = "what is to be measured?",
+        .list = "'varve bench shot', 'varve bench paper',\n'varve bench outofcore', "
+                "'varve bench ooc' and 'varve bench gpufile'",
+        .parts = parts,
+        .nr = VV_ARRAY_SIZE(parts),
+    };
 
-    if (status >= 0)
-        return status;
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf(
-            "usage: varve bench shot|paper|outofcore|ooc|gpufile [OPTION]...\n\n'varve bench shot "
-            "--help' and "
-            "so on list the options.\n");
-        return CLI_OK;
-    }
-    fprintf(stderr,
-            "varve bench: what is to be measured? There are 'varve bench shot', 'varve bench "
-            "paper',\n'varve bench outofcore', 'varve bench ooc' and 'varve bench gpufile'.\n");
-    return CLI_USAGE;
+    return run_group(&group, argc, argv);
 }
 
 static int sim(int argc, char **argv)
@@ -37,22 +61,22 @@ static int sim(int argc, char **argv)
         {"scale", NULL, lab_sim_scale},
         {"training", NULL, lab_sim_training},
     };
-    int status = cli_part("varve sim", parts, VV_ARRAY_SIZE(parts), argc, argv);
-
-    if (status >= 0)
-        return status;
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf(
+    static const struct group group = {
+        .command = "varve sim",
+        .help =
             "usage: varve sim shot [OPTION]...\n       varve sim scale [OPTION]...\n"
             "       varve sim training [OPTION]...\n\n"
             "shot runs one experiment, scale the same on more and more nodes; training is a job\n"
             "that reads a data set from its nodes' disks while nodes fail. 'varve sim shot "
-            "--help'\nand so on list the options.\n");
-        return CLI_OK;
-    }
-    fprintf(stderr, "varve sim: what is to be simulated? There are 'varve sim shot', "
-                    "'varve sim scale' and\n'varve sim training'.\n");
-    return CLI_USAGE;
+            "--help'\n"
+            "and so on list the options.\n",
+        .question = "what is to be simulated?",
+        .list = "'varve sim shot', 'varve sim scale' and\n'varve sim training'",
+        .parts = parts,
+        .nr = VV_ARRAY_SIZE(parts),
+    };
+
+    return run_group(&group, argc, argv);
 }
 
 static int ring(int argc, char **argv)
@@ -61,21 +85,20 @@ static int ring(int argc, char **argv)
         {"sim", NULL, lab_ring_sim},
         {"where", NULL, lab_ring_where},
     };
-    int status = cli_part("varve ring", parts, VV_ARRAY_SIZE(parts), argc, argv);
-
-    if (status >= 0)
-        return status;
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf(
+    static const struct group group = {
+        .command = "varve ring",
+        .help =
             "usage: varve ring sim [OPTION]...\n       varve ring where [OPTION]... PATH...\n\n"
             "sim tells how evenly files are spread over nodes, and what a failure does; where\n"
             "tells who keeps a file. 'varve ring sim --help' and 'varve ring where --help' list\n"
-            "the options.\n");
-        return CLI_OK;
-    }
-    fprintf(stderr, "varve ring: what is to be done? There are 'varve ring sim' and "
-                    "'varve ring where'.\n");
-    return CLI_USAGE;
+            "the options.\n",
+        .question = "what is to be done?",
+        .list = "'varve ring sim' and 'varve ring where'",
+        .parts = parts,
+        .nr = VV_ARRAY_SIZE(parts),
+    };
+
+    return run_group(&group, argc, argv);
 }
 
 static const struct cli_command commands[] = {

@@ -148,6 +148,12 @@ grep -qF -- "--local $dir/no/where: " "$dir/err" || fail "bench in a folder that
 for command in sim bench; do
     expect 2 $command
     grep -q "varve $command shot" "$dir/err" || fail "$command does not name its subcommand"
+    expect 2 $command nosuch
+    grep -q "varve $command: there is no 'nosuch'; there are 'varve $command shot'" "$dir/err" || fail "$command nosuch"
+    for help in -h --help; do
+        expect 0 $command $help
+        grep -q "^usage: varve $command shot" "$dir/out" || fail "$command $help"
+    done
     expect 0 $command shot --help
     grep -q -- '--device-cache' "$dir/out" || fail "$command shot --help"
 done

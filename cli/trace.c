@@ -382,8 +382,7 @@ static int export_file(const char *command, const struct export_opts *o,
         rc = -errno;
     if (rc == 0)
         return CLI_OK;
-    fprintf(stderr, "%s: %s: %s\n", command, to_stdout ? "standard output" : o->out,
-            vv_strerror(rc));
+    fprintf(stderr, "%s: %s: %s\n", command, to_stdout ? "standard output" : o->out, strerror(-rc));
     struct stat st;
     if (f && !to_stdout && lstat(o->out, &st) == 0 && S_ISREG(st.st_mode))
         unlink(o->out); /* half of it is of no use */

@@ -15,10 +15,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "trace/format.h"
 #include "trace/map.h"
@@ -382,7 +382,7 @@ int vv_trace_file_open(const char *path, char *err, size_t err_bytes,
         rc = vv_trace_file_parse(bytes.v, bytes.n, why, sizeof(why), ret_file);
     free(bytes.v);
     if (rc)
-        snprintf(err, err_bytes, "%s: %s", path, why[0] ? why : vv_strerror(rc));
+        snprintf(err, err_bytes, "%s: %s", path, why[0] ? why : strerror(-rc));
     return rc;
 }
 

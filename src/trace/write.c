@@ -476,7 +476,7 @@ static int file_open(const char *path, char *err, size_t err_bytes, struct out *
         rc = o.batch ? 0 : -ENOMEM;
     }
     if (rc) {
-        snprintf(err, err_bytes, "%s: %s", path, why ? why : vv_strerror(rc));
+        snprintf(err, err_bytes, "%s: %s", path, why ? why : strerror(-rc));
         if (o.fd >= 0)
             close(o.fd);
         return rc;

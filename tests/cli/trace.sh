@@ -138,7 +138,7 @@ says "damaged"
 
 # What cannot be.
 expect 1 trace info "$dir/none"
-says "none"
+says "$dir/none: No such file or directory"
 expect 1 trace info "$dir/t.svg"
 says "this is no trace"
 expect 2 trace
@@ -149,6 +149,7 @@ expect 2 trace export --format pdf "$t"
 expect 2 trace export --format csv --table nonsense "$t"
 expect 2 trace export --format svg --from 3 --to 2 "$t"
 expect 1 trace export --format svg -o "$dir/none/t.svg" "$t"
+says "$dir/none/t.svg: No such file or directory"
 expect 0 trace --help
 expect 0 trace info --help
 expect 0 trace export --help

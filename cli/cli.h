@@ -3,7 +3,12 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include <stdbool.h>
+
 #include "cli/common/command.h"
+
+/* The program with the commands that are experiments. False: it is not installed. */
+bool cli_find_lab(char *ret_path, size_t bytes);
 
 int cli_cached(int argc, char **argv);
 int cli_doctor(int argc, char **argv);

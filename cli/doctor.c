@@ -99,6 +99,17 @@ static void look_at_build(struct doctor *d)
                "hwloc");
 }
 
+static void look_at_lab(struct doctor *d)
+{
+    char path[4096];
+
+    if (cli_find_lab(path, sizeof(path)))
+        add(d, "varve-lab", FOUND, "%.240s", path);
+    else
+        add(d, "varve-lab", MISSING, "not beside varve, nor in " VV_LIBEXEC_FROM_BIN " from there")
+            ->effect = "'varve model', 'bench', 'sim' and 'ring' do not run";
+}
+
 /*
  * The libraries on top of libvarve.so: an MPI and a Fortran compiler are the machine's, so that a
  * build has them or not.
@@ -436,6 +447,7 @@ int cli_doctor(int argc, char **argv)
     }
     d.folder = first < argc ? argv[first] : local && *local ? local : ".";
     look_at_build(&d);
+    look_at_lab(&d);
     look_at_uring(&d);
     look_at_gpus(&d);
     look_at_kernels(&d);

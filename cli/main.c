@@ -14,16 +14,22 @@
 #include "cli/cli.h"
 #include "cli/common/beside.h"
 
+bool cli_find_lab(char *ret_path, size_t bytes)
+{
+    static const char *const places[] = {"varve-lab", VV_LIBEXEC_FROM_BIN "/varve-lab"};
+
+    return beside_find(places, VV_ARRAY_SIZE(places), X_OK, ret_path, bytes);
+}
+
 /* argv[0] is "varve" and the name of the command. */
 static int run_lab(int argc, char **argv)
 {
-    static const char *const places[] = {"varve-lab", VV_LIBEXEC_FROM_BIN "/varve-lab"};
     char program[4096], *name = strchr(argv[0], ' ') + 1;
     char **args = calloc((size_t)argc + 2, sizeof(*args));
 
     if (!args) {
         fprintf(stderr, "varve: out of memory\n");
-    } else if (!beside_find(places, VV_ARRAY_SIZE(places), X_OK, program, sizeof(program))) {
+    } else if (!cli_find_lab(program, sizeof(program))) {
         fprintf(stderr,
                 "varve: '%s' is a command of varve-lab, which is not installed: it is expected "
                 "beside varve, or in " VV_LIBEXEC_FROM_BIN " from there\n",

@@ -20,7 +20,7 @@ rc=0; "$VARVE_BIN" doctor a b 2>"$dir/err" || rc=$?
 "$VARVE_BIN" doctor --help | grep -q '^usage: varve doctor' || fail "doctor --help"
 
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
-for name in inih xxHash liburing io_uring hwloc MPI UCX "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT statistics cores memory "locked memory"; do
+for name in inih xxHash liburing varve-lab io_uring hwloc MPI UCX "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT statistics cores memory "locked memory"; do
     grep -q " $name " "$dir/out" || fail "nothing about $name"
 done
 # What it says of the libraries is what was built.
@@ -37,6 +37,12 @@ if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
     LD_LIBRARY_PATH=$BUILD_DIR/fake/cufile "$VARVE_BIN" doctor "$dir" >"$dir/out"
     grep 'libcufile.so.0' "$dir/out" | grep -q 'GPUDirect Storage' || fail "libcufile is there and not found"
 fi
+# The program with the experiments may be left out.
+grep -q "^found  *varve-lab .*/varve-lab" "$dir/out" || fail "varve-lab is there and not found"
+mkdir "$dir/bin"
+cp "$VARVE_BIN" "$dir/bin/varve"
+"$dir/bin/varve" doctor "$dir" | grep -A1 '^missing  *varve-lab ' | grep -q "'varve model'" || fail "varve-lab is not there"
+rm -r "$dir/bin"
 [ "$(ls "$dir" | sort | tr '\n' ' ')" = "err out " ] || fail "it left something in the folder"
 "$VARVE_BIN" doctor "$dir/nowhere" | grep -q 'cannot write in' || fail "a folder that is not there"
 

@@ -274,24 +274,41 @@ enum taking {
     LITTLE_USE, /* a copy, in the place of files that are not known to be wanted */
 };
 
+/* Whether nothing that this node knows speaks against a file that has just come. */
+static bool is_unchanged(struct rest *r)
+{
+    struct vv_shared_stat known;
+    uint64_t age_ns;
+
+    return vv_owner_changes(r->n->owner, r->path) == r->changes &&
+           vv_owner_recall(r->n->owner, r->path, &known, &age_ns) == 0 &&
+           vvi_same_gen(&known.gen, &r->gen);
+}
+
 /* Takes the news of a file that has just come. -ESTALE: it was changed while it was on its way, and is dropped; if the
  * change left its times alone, its home would take it for the same file. A change is counted before it is reported, and
- * drops the file then: one of the two sees the other. */
-static int settle(struct rest *r, const struct vv_shared_stat *st, uint64_t age_ns, enum taking how)
+ * drops the file then: one of the two sees the other.
+ * While the owner doubts what it hears nothing is kept; the caller gets a descriptor of the file before it is dropped. */
+static int settle(struct rest *r, const struct vv_shared_stat *st, uint64_t age_ns, enum taking how,
+                  int *ret_fd)
 {
     bool counts = vv_owner_heard(r->n->owner, r->path, r->changes, st, age_ns);
+    int rc = -ESTALE;
 
     /* What is given to this node to keep may have been looked at long ago. */
     if (how == TO_KEEP)
         counts = vv_owner_changes(r->n->owner, r->path) == r->changes;
-    if (!counts)
-        (void)vv_dataset_drop(r->n->cache, r->path);
-    return counts ? 0 : -ESTALE;
+    if (counts)
+        return 0;
+    if (ret_fd && is_unchanged(r))
+        rc = vv_dataset_get(r->n->cache, r->path, &r->gen, ret_fd, NULL);
+    (void)vv_dataset_drop(r->n->cache, r->path);
+    return rc;
 }
 
-/* `data`: the first bytes, if they are here already. */
+/* `data`: the first bytes, if they are here already. ret_fd: NULL, or set if the file is not kept (settle). */
 static int copy_in(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
-                   uint64_t age_ns, enum taking how)
+                   uint64_t age_ns, enum taking how, int *ret_fd)
 {
     struct vv_dataset_want want = {r->path, r->gen, VV_DATASET_UNKNOWN, how == LITTLE_USE,
                                    how != TO_KEEP};
@@ -322,7 +339,7 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
         VVI_COUNT_BY(r->n, remote_bytes, r->gen.size);
     /* The news has aged while it was on its way. */
     if (rc == 0)
-        rc = settle(r, st, age_ns + (vv_now_ns() - begun_ns), how);
+        rc = settle(r, st, age_ns + (vv_now_ns() - begun_ns), how, ret_fd);
     return rc;
 }
 
@@ -335,7 +352,7 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64
 
     /* A program of this node may be getting a copy of it that need not be kept. */
     do
-        rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, TO_KEEP) : -ENOTCONN;
+        rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, TO_KEEP, NULL) : -ENOTCONN;
     while (rc == -EALREADY && vv_now_ns() < until_ns && !atomic_load(&n->closing) &&
            usleep(RETRY_US) == 0);
     if (rc == 0)
@@ -347,9 +364,11 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64
 static int spare(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
                  uint64_t age_ns, enum taking how, int *ret_fd)
 {
-    int rc = copy_in(r, data, bytes, st, age_ns, how);
+    int rc;
 
-    if (rc < 0)
+    *ret_fd = -1;
+    rc = copy_in(r, data, bytes, st, age_ns, how, ret_fd);
+    if (rc < 0 || *ret_fd >= 0)
         return rc;
     rc = vv_dataset_get(r->n->cache, r->path, &r->gen, ret_fd, NULL);
     /* It is this node's disk that does not give it back. */

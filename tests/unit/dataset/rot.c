@@ -276,7 +276,7 @@ static void in_pieces(void)
 {
     struct job j;
 
-    begin(&j, 2, 6, 20 * MIB);
+    begin(&j, 2, 12, 17 * MIB);
     j.opts.memory_file = 32 * MIB;
     keep_no_copies(&j, 256 * MIB);
     received(&j);

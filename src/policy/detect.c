@@ -16,18 +16,18 @@ enum vv_detect_verdict vv_detect_restore(struct vv_detect *d, uint64_t ordinal, 
     int64_t step = d->any ? (int64_t)(ordinal - d->last) : 0, before = d->step;
     bool was_any = d->any, broken;
 
+    if (was_any && step == 0)
+        return VV_DETECT_SAME;
     d->any = true;
     d->last = ordinal;
     d->step = step;
     if (was_any && d->stride != 0 && step == d->stride)
         return VV_DETECT_HELD;
     broken = d->stride != 0;
-    d->stride = 0;
-    if (broken)
-        return VV_DETECT_BROKEN;
-    if (!was_any)
+    d->stride = !broken && was_any && step == before ? step : 0;
+    if (d->stride == 0)
         d->stride = stride_of_first(ordinal, first, last);
-    else if (step != 0 && step == before)
-        d->stride = step;
-    return d->stride ? VV_DETECT_FOUND : VV_DETECT_NONE;
+    if (d->stride)
+        return VV_DETECT_FOUND;
+    return broken ? VV_DETECT_BROKEN : VV_DETECT_NONE;
 }

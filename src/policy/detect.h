@@ -19,10 +19,10 @@ struct vv_detect {
 
 enum vv_detect_verdict {
     VV_DETECT_NONE,   /* no pattern known */
+    VV_DETECT_SAME,   /* the same version again: says nothing about the order */
     VV_DETECT_FOUND,  /* a pattern begins here: predict along `stride` */
     VV_DETECT_HELD,   /* the request was the predicted one */
-    VV_DETECT_BROKEN, /* it was not: drop every prediction. May be followed by a pattern of its own
-                       */
+    VV_DETECT_BROKEN, /* it was not, and begins no pattern: drop every prediction */
 };
 
 /* A restore of the version with this ordinal (its place in the order of writing) came; `first` and

@@ -38,5 +38,9 @@ bool vv_next_may_evict(const struct vv_next_question *q)
      * it. */
     if (q->purpose == VV_FOR_FLUSH)
         return false;
+    /* The one that takes its place will be wanted again before it: the disk reads no more than it
+     * would. */
+    if (q->rank_after < q->victim)
+        return true;
     return !q->victim_expected || q->victim_in_memory || q->disk_has_time || q->disk_idles;
 }

@@ -61,6 +61,7 @@ struct vv_next_question {
     enum vv_purpose purpose;
     enum vv_phase phase;
     uint64_t rank;         /* of the page that wants room */
+    uint64_t rank_after;   /* of its use after that; UINT64_MAX: none is known */
     uint64_t victim;       /* rank of the page that would go */
     bool victim_expected;  /* a restore of it is expected, by a hint or by the detector */
     bool victim_in_memory; /* the same bytes are on another memory tier: no disk read will bring

@@ -158,6 +158,28 @@ static enum life_op draw_kind(struct t_rng *r, const struct workload *w)
     return ckpt[below(r, VV_ARRAY_SIZE(ckpt))];
 }
 
+static void append(struct workload *w, enum life_op kind, unsigned a, unsigned b)
+{
+    w->op[w->nops++] = (struct op){kind, a, b};
+}
+
+/* A life leaves a version on local disk that has not come to the shared folder, and the next one tries in
+ * vain to write it again. Operations drawn one by one rarely come in this order. */
+static void draw_unfinished(struct t_rng *r, struct workload *w, unsigned version)
+{
+    append(w, OP_HEAL, 0, 0);
+    append(w, OP_FULL, 2, 0);
+    append(w, OP_CHECKPOINT, version, 8 + below(r, 2 * w->page));
+    append(w, OP_WAIT, version, 1);
+    append(w, OP_KILL, 0, 0);
+    if (below(r, 2)) {
+        append(w, OP_NODATA, version, 0);
+    } else {
+        append(w, OP_KILL, 1 + below(r, 20), 0);
+        append(w, OP_CHECKPOINT, version, 8 + below(r, 2 * w->page));
+    }
+}
+
 void workload_draw(struct workload *w, uint64_t seed)
 {
     struct t_rng r = {seed};
@@ -185,4 +207,6 @@ void workload_draw(struct workload *w, uint64_t seed)
         if (op->kind == OP_WAIT || op->kind == OP_REOPEN)
             op->b = below(&r, 2);
     }
+    if (seed % 4 == 3 && w->near && w->level == VARVE_LEVEL_REMOTE)
+        draw_unfinished(&r, w, versions);
 }

@@ -24,6 +24,8 @@ const char *vv_tier_kind_name(enum vv_tier_kind kind)
 static void describe(const struct vv_core *core, const struct vv_object *obj,
                      struct vv_object_info *ret_info)
 {
+    const struct vv_object *next = vvi_gen_replacement(core, obj);
+
     *ret_info = (struct vv_object_info){
         .version = obj->version,
         .generation = obj->generation,
@@ -36,7 +38,7 @@ static void describe(const struct vv_core *core, const struct vv_object *obj,
         .flush_error = obj->flush_err,
         .chunks = obj->nchunks,
         .ready = obj->written && vvi_object_ready(core, obj),
-        .pending = obj->replacement && obj->replacement->ordered,
+        .pending = next && next->ordered,
     };
 
     for (unsigned t = 0; t < core->ntiers; t++) {
@@ -194,7 +196,7 @@ void vv_core_get_hist_stats(const struct vv_core *core, uint32_t hist,
         .failed = h->nfailed,
         .hints = h->tail - h->head,
         .ready = ready_distance(core, h),
-        .predicting = h->predicting,
+        .predicting = h->npredicted > 0,
         .prefetching = h->started,
         .pending = h->pending,
     };

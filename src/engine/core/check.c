@@ -229,8 +229,24 @@ static const char *check_ordered(const struct vv_req *req)
     return NULL;
 }
 
+/* What a restore does not look at any more must have nothing for it. */
+static const char *check_cursors(const struct vv_core *core, const struct vv_req *req)
+{
+    for (uint32_t c = 0; c < req->obj->nchunks; c++) {
+        bool issued = req->issued[c / 64] >> (c % 64) & 1;
+        REQUIRE(c >= req->need || issued || vvi_chunk_in_memory(core, req->obj, c),
+                "a restore does not see that a chunk has to be read");
+        for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+            REQUIRE(c >= req->look[t] || !vvi_get_gives(core, req, t, c),
+                    "a restore does not see that a tier has a chunk");
+    }
+    return NULL;
+}
+
 static const char *check_req(const struct vv_core *core, const struct vv_req *req)
 {
+    const char *wrong;
+
     REQUIRE(req->status == -EINPROGRESS, "a pending request has ended");
     REQUIRE(!req->next || req->next->prev == req, "a list of requests is broken");
     REQUIRE(req->inflight == orders_of_req(core, req, VV_TIER_APP),
@@ -245,6 +261,9 @@ static const char *check_req(const struct vv_core *core, const struct vv_req *re
         for (unsigned t = 0; t < core->ntiers; t++)
             REQUIRE(req->from_inflight[t] == orders_of_req(core, req, (int)t),
                     "orders in flight of a restore from one tier are miscounted");
+    wrong =
+        req->kind == VV_REQ_GET && !req->error && !req->ordered ? check_cursors(core, req) : NULL;
+    REQUIRE(!wrong, wrong);
     return NULL;
 }
 
@@ -294,7 +313,7 @@ static uint32_t refs_of(const struct vv_core *core, const struct vv_object *obj)
 /* ---- copies ---- */
 
 struct totals {
-    uint32_t valid, filling, reserved, evict, dirty, up, dup;
+    uint32_t valid, filling, reserved, transit, evict, dirty, up, dup;
     uint32_t evict_top, dirty_top; /* exact */
 };
 
@@ -381,10 +400,12 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
         REQUIRE(!copy->whole || copy->page[c] == copy->page[0] + c, "a whole copy is not one run");
         if (!arena || copy->page[c] == VV_PAGE_NONE)
             continue;
+        n.transit += copy->page[c] >= core->tier[tier].arena.npages;
         const char *wrong = check_chunk(core, copy, c, &n);
         REQUIRE(!wrong, wrong);
     }
-    REQUIRE(n.valid == copy->nvalid && n.filling == copy->nfilling && n.reserved == copy->nreserved,
+    REQUIRE(n.valid == copy->nvalid && n.filling == copy->nfilling &&
+                n.reserved == copy->nreserved && n.transit == copy->ntransit,
             "pages of a copy are miscounted");
     REQUIRE(n.valid + n.filling + n.reserved > 0 || !arena, "a copy without a page lives on");
     REQUIRE(copy->readers == whole_readers(core, copy), "readers of a copy are miscounted");
@@ -438,10 +459,10 @@ static const char *check_live(const struct vv_core *core, const struct vv_object
 
     REQUIRE(!obj->dead, "a discarded object is still in the table of versions");
     const struct vv_object *there = vvi_object_find(core, obj->hist, obj->version);
-    REQUIRE((obj->beside ? there->replacement : there) == obj, "a version cannot be found");
-    REQUIRE(!obj->beside || obj->writing, "an object beside the table is not being written");
-    REQUIRE(!obj->replacement || (obj->written && obj->replacement->beside),
-            "what replaces a version is not beside it");
+    REQUIRE(there && (obj->beside ? vvi_gen_replacement(core, there) : there) == obj,
+            "a version cannot be found");
+    REQUIRE(!obj->beside || (obj->writing && there->written),
+            "an object beside the table is not about to replace another one");
     REQUIRE(!obj->old || obj->gen == VV_GEN_CURRENT || obj->provisional,
             "a safe generation holds an older one");
     REQUIRE(obj->gen != VV_GEN_SAFE || obj->durable, "a generation is safe without a file");
@@ -460,8 +481,6 @@ static const char *check_version(const struct vv_core *core, const struct vv_obj
 {
     const char *wrong = check_live(core, obj);
 
-    if (!wrong && obj->replacement)
-        wrong = check_live(core, obj->replacement);
     for (const struct vv_object *old = obj->old; old && !wrong; old = old->old)
         wrong = old->gen == VV_GEN_HELD && old->durable ? check_copies(core, old)
                                                         : "a generation is held that need not be";
@@ -532,10 +551,10 @@ static const char *check_lends(const struct vv_core *core)
     return NULL;
 }
 
-/* Of a version, with all its generations that have not ended. */
+/* Of a version, with those that it has replaced. */
 static uint64_t files_of(const struct vv_object *obj)
 {
-    return obj ? obj->file_bytes + files_of(obj->old) + files_of(obj->replacement) : 0;
+    return obj ? obj->file_bytes + files_of(obj->old) : 0;
 }
 
 /* What live and ended objects take of the files tier adds up. */
@@ -547,6 +566,9 @@ static const char *check_files(const struct vv_core *core)
         const struct hist *h = &core->hist[i];
         size_t failed = 0;
         for (const struct vv_object *obj = first_version(h); obj; obj = next_version(h, obj))
+            used += files_of(obj);
+        for (const struct vv_object *obj = vv_table_first(&h->replacements); obj;
+             obj = vv_table_next(&h->replacements, obj))
             used += files_of(obj);
         for (const struct vv_object *obj = vv_table_first(&h->ending); obj;
              obj = vv_table_next(&h->ending, obj)) {
@@ -566,11 +588,15 @@ static const char *check_files(const struct vv_core *core)
 
 static const char *check_hints(const struct hist *h)
 {
-    uint64_t live = 0, chained = 0;
+    uint64_t live = 0, chained = 0, predicted = 0;
 
     for (uint64_t s = h->head; s < h->tail; s++) {
         const struct vv_object *obj = vvi_hint_at(h, s);
         live += obj != NULL;
+        predicted += h->ring[s & (h->ring_size - 1)].predicted;
+        REQUIRE(predicted == 0 || h->predicted_at <= s, "predictions begin before their place");
+        REQUIRE(!obj || !predicted || h->ring[s & (h->ring_size - 1)].predicted,
+                "a prediction stands before a hint");
         REQUIRE(!obj || (!obj->dead && obj->hint_first && obj->hint_first <= s),
                 "a hint names an object that does not know of it");
     }
@@ -585,6 +611,8 @@ static const char *check_hints(const struct hist *h)
         REQUIRE(last == obj->hint_last, "the last hint of a version is wrong");
     }
     REQUIRE(live == chained, "a hint is in no chain");
+    REQUIRE(predicted == h->npredicted && live == h->ngiven + predicted,
+            "hints and predictions are miscounted");
     REQUIRE(h->head == h->tail || vvi_hint_at(h, h->head), "an empty hint heads the queue");
     return NULL;
 }
@@ -694,6 +722,9 @@ static const char *check_hist(const struct vv_core *core, const struct hist *h)
 
     for (const struct vv_object *obj = first_version(h); obj && !wrong; obj = next_version(h, obj))
         wrong = check_version(core, obj);
+    for (const struct vv_object *obj = vv_table_first(&h->replacements); obj && !wrong;
+         obj = vv_table_next(&h->replacements, obj))
+        wrong = obj->beside ? check_live(core, obj) : "what replaces a version is in its place";
     if (!wrong)
         wrong = check_hints(h);
     if (!wrong)
@@ -819,12 +850,14 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
                      obj->pass_through << 10 | obj->streams << 11 | obj->ordered << 12 |
                      obj->filled << 13 | obj->provisional << 14 | obj->reached << 15;
     uint64_t d = mix(obj->hist, obj->version);
+    const struct vv_object *next = vvi_gen_replacement(core, obj);
 
     d = mix(d, flags | (uint64_t)obj->home << 16 | (uint64_t)(uint16_t)obj->flush_err << 32);
     d = mix(mix(mix(d, obj->size), obj->refs), obj->reflushed);
-    d = mix(d, obj->gen | (uint64_t)obj->unfinished << 8 | (uint64_t)obj->missed << 9);
+    d = mix(d, obj->gen | (uint64_t)obj->unfinished << 8 | (uint64_t)obj->missed << 9 |
+                   (uint64_t)obj->restored << 10 | (uint64_t)obj->used << 11);
     d = mix(d, obj->old ? digest_object(core, obj->old) : 0);
-    d = mix(d, obj->replacement ? digest_object(core, obj->replacement) : 0);
+    d = mix(d, next ? digest_object(core, next) : 0);
     for (unsigned t = 0; t < core->ntiers; t++)
         if (obj->copy[t])
             d = digest_copy(core, obj->copy[t], d);
@@ -845,7 +878,7 @@ static uint64_t digest_ending(const struct vv_core *core, const struct hist *h)
 static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, uint64_t d)
 {
     uint64_t flags =
-        h->used | h->started << 1 | h->predicting << 2 | h->hinted << 3 | h->detect.any << 4;
+        h->used | h->started << 1 | (h->npredicted > 0) << 2 | h->hinted << 3 | h->detect.any << 4;
     uint64_t origin = h->oldest ? h->oldest->ordinal : h->next_ordinal;
 
     d = mix(d, flags);
@@ -856,7 +889,11 @@ static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, ui
     for (uint64_t s = h->head; s < h->tail; s++) {
         const struct vv_object *obj = vvi_hint_at(h, s);
         d = mix(d, obj ? obj->version + 1 : 0);
+        d = mix(d, h->ring[s & (h->ring_size - 1)].predicted);
     }
+    d = mix(mix(mix(d, h->surprises), h->wrong), h->reuse);
+    for (unsigned i = 0; i < h->njudges; i++)
+        d = mix(d, h->judge[i] < h->head ? 0 : h->judge[i] - h->head + 1);
     for (unsigned set = OPEN_TIER; set < h->nopen; set++)
         for (uint64_t s = h->head; (s = vvi_hint_next_open(h, set, s)) < h->tail; s++)
             d = mix(d, s - h->head);
@@ -895,8 +932,9 @@ static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req,
 
 uint64_t vv_core_digest(const struct vv_core *core)
 {
-    uint64_t flags = (uint64_t)core->phase << 1 | core->puts_between, orders = 0;
-    uint64_t d = mix(mix(flags, core->largest_bytes), core->seed_pages);
+    uint64_t orders = 0, d = mix(mix(core->phase, core->largest_bytes), core->seed_pages);
+
+    d = mix(mix(d, core->mixed), core->mixed ? core->put_bytes : 0);
 
     for (uint32_t i = 0; i < core->nhist; i++)
         d = digest_hist(core, &core->hist[i], d);

@@ -100,6 +100,7 @@ static void history_fini(struct hist *h, unsigned ntiers)
         for (int k = 0; k < HEAP_KINDS; k++)
             vv_heap_fini(&h->heap[t][k]);
     vv_table_fini(&h->versions);
+    vv_table_fini(&h->replacements);
     free(h->ring);
     for (int i = 0; i < OPEN_SETS; i++)
         vv_bitset_fini(&h->open[i]);
@@ -164,8 +165,8 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     } else {
         history_fini(&core->hist[i], core->ntiers);
     }
-    uint64_t first = cfg->order == VV_RESTORE_LIFO ? HINT_MIDDLE : 1;
-    core->hist[i] = (struct hist){.used = true, .cfg = *cfg, .head = first, .tail = first};
+    core->hist[i] =
+        (struct hist){.used = true, .cfg = *cfg, .head = HINT_MIDDLE, .tail = HINT_MIDDLE};
     core->hist[i].nopen = OPEN_TIER + (unsigned)core->host + 1;
     core->hist[i].hinted = cfg->order != VV_RESTORE_BY_HINTS;
     core->hist[i].next_generation = VV_MAX(cfg->first_generation, (uint64_t)1);
@@ -441,16 +442,12 @@ static void begin_writing(struct vv_core *core, struct hist *h)
     core->phase = VV_PHASE_WRITING;
     core->seed_pages = 2 * core->hop[VV_HOP_D2H].batch;
     if (h->started && h->ready > 0) {
-        core->puts_between = true;
+        core->mixed = MIXED_MOST;
         return;
     }
     h->started = false;
-    if (!h->hinted && h->detect.any && h->ready == 0) {
-        h->detect = (struct vv_detect){0};
-        h->predicting = false;
-        h->predict_from = NULL;
-        vvi_hint_refresh_first(core, h);
-    }
+    if (h->detect.any && h->ready == 0)
+        vvi_detect_again(core, h);
 }
 
 /* `lends`: its bytes stand in these already; NULL: they do not. */
@@ -467,14 +464,15 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
         r = vvi_lend_admit(core, file_bytes(core, size, user));
     if (r < 0)
         return r;
+    /* Before its object is found: predictions may go, and objects with them. */
+    see_interval(core, vvi_hist(core, hist));
+    begin_writing(core, vvi_hist(core, hist));
     obj = vvi_gen_begin(core, hist, version);
     if (!obj)
         return -ENOMEM;
     obj->size = size;
     obj->nchunks = vvi_nchunks(core, size);
     obj->home = put_home(core, obj, app_is_device);
-    see_interval(core, vvi_hist(core, hist));
-    begin_writing(core, vvi_hist(core, hist));
     retry_transit(core);
     vvi_hint_account(core, obj, -1);
     vvi_gen_step(core, obj, VV_GEN_BEGUN);
@@ -487,6 +485,7 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     obj->pass_through = passes_through(core, obj);
     obj->streams = streams(core, obj);
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
+    core->put_bytes = size;
     if (lends && vvi_lend_take_over(core, obj, lends, nlends) < 0) {
         obj->user = 0; /* the caller's still */
         vvi_gen_end(core, obj, VV_GEN_DROPPED);
@@ -546,8 +545,8 @@ void vvi_restore_begins(struct vv_core *core, struct vv_object *obj)
 
     see_interval(core, h);
     core->phase = VV_PHASE_RESTORING;
+    core->mixed -= core->mixed > 0;
     h->started = true;
-    vvi_predict(core, obj);
     vvi_hint_restored(core, obj);
     vvi_object_refresh(core, obj);
     core->stats.gets++;
@@ -591,7 +590,8 @@ bool vv_core_exists(const struct vv_core *core, uint32_t hist, uint64_t version)
 {
     const struct vv_object *obj = vvi_object_find(core, hist, version);
 
-    return obj && ((obj->written && !obj->unfinished) || obj->writing || obj->replacement);
+    return obj &&
+           ((obj->written && !obj->unfinished) || obj->writing || vvi_gen_replacement(core, obj));
 }
 
 int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_core_level level,
@@ -677,15 +677,16 @@ void vv_core_prefetch_start(struct vv_core *core, uint32_t hist, uint64_t now_ns
 int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t now_ns)
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
+    struct vv_object *last = vvi_gen_last(core, hist, version);
 
-    if (!obj || !(vvi_gen_known(obj) || (obj->replacement && obj->replacement->ordered)))
+    if (!obj || !(vvi_gen_known(obj) || last != obj))
         return -ENOENT;
     if (vvi_edition_ends(core, obj) < 0)
         return -ENOMEM;
     vvi_core_enter(core, now_ns);
     vv_trace(VV_TRACE_DISCARD, vvi_trace_history(core, hist), version, 0, 0);
-    if (obj->replacement && obj->replacement->ordered)
-        vvi_gen_end(core, obj->replacement, VV_GEN_DISCARDED);
+    if (last != obj)
+        vvi_gen_end(core, last, VV_GEN_DISCARDED);
     vvi_gen_end(core, obj, VV_GEN_DISCARDED);
     retry_flushes(core, vvi_hist(core, hist));
     vvi_core_leave(core);
@@ -734,8 +735,8 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
 
     if (!has_files(core))
         return -EINVAL;
-    if (obj &&
-        (obj->writing || obj->replacement || (obj->written && obj->generation >= generation)))
+    if (obj && (obj->writing || vvi_gen_replacement(core, obj) ||
+                (obj->written && obj->generation >= generation)))
         return -EEXIST;
     if (!obj || obj->written)
         obj = vvi_gen_begin(core, hist, version);
@@ -909,6 +910,7 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
     struct vv_copy *to = obj->copy[o->dst_tier];
     bool whole = to->whole;
 
+    vvi_gets_look_again(core, obj, o->chunk0);
     for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
         if (status == 0)
             vvi_chunk_set(core, to, c, VV_PAGE_VALID);

@@ -30,7 +30,7 @@
 enum {
     VV_MAX_TIERS = 3, /* device, host, and spill or files */
     VV_TIER_APP = -1, /* the application's own memory, as source or destination of an order */
-    VV_ORDER_MAX_PAGES = 256, /* most chunks that one order moves */
+    VV_ORDER_MAX_PAGES = 1024, /* most chunks that one order moves */
 };
 
 enum vv_tier_kind {
@@ -180,6 +180,8 @@ struct vv_req {
     uint64_t file_bytes; /* PUT: waits for this much of the files tier's capacity */
     int error;           /* it fails with this as soon as no order of it is in flight */
     uint32_t scan;       /* chunks before this one have been issued */
+    /* GET: chunks before these have been issued, or are in memory, or the tier cannot give them. */
+    uint32_t need, look[VV_MAX_TIERS];
     uint32_t from_inflight[VV_MAX_TIERS];
     uint64_t *issued; /* GET: one bit for each chunk */
     struct vv_req *next, *prev;

@@ -35,8 +35,14 @@
 #include "trace/trace.h"
 
 enum {
-    PREDICT_AHEAD = 4096, /* most predicted hints outstanding: bounds the cost of the request that
-                             finds a pattern */
+    PREDICT_AHEAD = 4096, /* most predicted hints outstanding, */
+    PREDICT_FIRST = 64,   /* when a pattern is found, */
+    PREDICT_STEP = 16,    /* and more with each restore */
+    OVERTAKEN_MOST = 3,   /* see hints.c, as the next two */
+    SURPRISES_MOST = 2,
+    WRONG_MOST = 8,
+    MIXED_MOST = 8,  /* restores without a put until no more are expected between them */
+    REUSE_MOST = 3,  /* restores without reuse until no more is expected */
     LOOK_AHEAD = 32, /* hinted versions beyond the first incomplete one that a prefetch considers */
     APP_SLOTS = 2,   /* orders in flight for one request on one hop */
     AHEAD_PART = 24, /* room for one object is made ahead where it is at most this part of a tier */
@@ -44,10 +50,12 @@ enum {
     /* Numbers of files that each put may use, one after the other, as its writes fail: at the next
      * opening the numbers give the order of writing. */
     GENERATION_STEP = 8,
+    PARTS = 32,        /* an object of unknown order loses this part of itself at a time */
     REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
 };
 
-/* Where the sequence numbers of hints begin that are counted down; half of what a rank holds. */
+/* Where the sequence numbers of hints begin, which are counted up and down; half of what a rank
+ * holds. */
 #define HINT_MIDDLE (UINT64_C(1) << 55)
 
 /* What a page is good for, derived; bits of vv_page.class. */
@@ -77,6 +85,7 @@ struct vv_copy {
      * out of the heaps that victims are taken from. Cheaper than a pin on each page. */
     uint16_t readers;
     uint32_t nvalid, nfilling, nreserved;
+    uint32_t ntransit;                  /* of these, in transit pages */
     uint32_t nevict, ndirty, nup, ndup; /* pages of each class */
     uint32_t evict_top, dirty_top,
         up_low; /* no page of the class beyond here; a bound, not exact */
@@ -102,15 +111,14 @@ struct vv_object {
     uint32_t edition; /* see vv_object_info */
     uint32_t nchunks;
     struct vv_copy *copy[VV_MAX_TIERS];
-    struct vv_object *replacement; /* a put under way that will replace it */
-    uint8_t gen : 3;               /* enum vv_gen_state; written, writing and dead follow from it */
-    uint8_t home : 2;              /* tier it enters and is prefetched to */
-    uint8_t err_tier : 2;          /* that flush_err is about */
-    bool written : 1;              /* its put has ended: it may be restored */
-    uint8_t removal : 2;           /* enum removal */
-    bool writing : 1;              /* its put is pending */
-    bool ordered : 1;              /* its put is ordered by a stream: known before it is written */
-    bool dead : 1; /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
+    uint8_t gen : 3;      /* enum vv_gen_state; written, writing and dead follow from it */
+    uint8_t home : 2;     /* tier it enters and is prefetched to */
+    uint8_t err_tier : 2; /* that flush_err is about */
+    bool written : 1;     /* its put has ended: it may be restored */
+    uint8_t removal : 2;  /* enum removal */
+    bool writing : 1;     /* its put is pending */
+    bool ordered : 1;     /* its put is ordered by a stream: known before it is written */
+    bool dead : 1;        /* HELD or ENDED: no restore gets it; of a HELD one the file stays */
     bool consumed : 1;
     bool nameless : 1;    /* of a lease: no version, never in the table */
     bool durable : 1;     /* committed on the files tier */
@@ -119,7 +127,7 @@ struct vv_object {
     bool no_prefetch : 1; /* a transfer up failed: left to restores */
     bool down : 1;      /* written, and complete on the slowest tier or given up: in hist->ndown */
     bool keep_file : 1; /* dead for this process only: its committed file stays */
-    bool beside : 1;    /* not in the table: it will replace what is there */
+    bool beside : 1;    /* in hist->replacements: it will replace the one in the table */
     bool reached : 1;   /* the store says that its file has reached the level */
     bool missed : 1;    /* the store says that its copy has failed */
     bool provisional : 1; /* the one it replaces stays until vv_core_confirm */
@@ -132,10 +140,12 @@ struct vv_object {
     bool spoiled : 1;  /* a write to its file or its commit failed: that file is good for nothing */
     bool told : 1;     /* its flush_err has been reported */
     int16_t flush_err; /* why flushing it was given up; 0: not */
-    uint16_t restoring;             /* restores under way: it is wanted before anything else */
-    uint64_t hint_first, hint_last; /* sequence numbers of its live hints; 0: none */
-    uint32_t nmem;                  /* chunks valid or filling on a memory tier */
+    uint16_t restoring : 14; /* restores under way: it is wanted before anything else */
+    uint16_t restored : 1;   /* at least once */
+    uint16_t used : 1;       /* it would be `consumed` without the hint that it has */
+    uint32_t nmem;           /* chunks valid or filling on a memory tier */
     uint32_t hist;
+    uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
     struct vv_object *older, *newer; /* in order of writing; written objects only */
     /* The same, without those marked `exempt`. */
     struct vv_object *expires_before, *expires_after;
@@ -149,14 +159,16 @@ struct vv_object {
 };
 
 /* A million versions are a usual history. */
-_Static_assert(sizeof(struct vv_object) <= 192, "an object takes more than three cache lines");
+_Static_assert(sizeof(struct vv_object) <= 184,
+               "an object and its allocator's header take more than three cache lines");
 
 /* Sets of open hints; OPEN_TIER + t for memory tier t, of which there are two at most. */
 enum { OPEN_READY, OPEN_TIER, OPEN_SETS = OPEN_TIER + 2 };
 
 struct hint {
     struct vv_object *obj;
-    uint64_t next_same; /* the next live hint of the same version; 0: none */
+    uint64_t next_same : 63; /* the next live hint of the same version; 0: none */
+    uint64_t predicted : 1;  /* by the detector */
 };
 
 /* The highest edition that was discarded or taken back of a version. */
@@ -167,13 +179,15 @@ struct edition {
 
 struct hist {
     bool used;
-    bool started;    /* prefetching has begun */
-    bool predicting; /* hints are the detector's */
-    bool hinted;     /* the application has given hints: the detector keeps out */
+    bool started;                      /* prefetching has begun */
+    bool hinted;                       /* the application has given hints, or declared an order */
+    uint8_t njudges, surprises, wrong; /* how good hints are: see hints.c */
+    uint8_t reuse; /* above 0: restored versions are likely to be wanted again */
     struct vv_core_hist_cfg cfg;
 
-    struct vv_table versions; /* live objects */
-    size_t nalive;            /* dead ones included */
+    struct vv_table versions;     /* live objects */
+    struct vv_table replacements; /* puts under way that will replace one of them, by version */
+    size_t nalive;                /* dead ones included */
     struct vv_object *oldest, *newest;
     struct vv_object *expires_first, *expires_last; /* not `exempt`, in the same order */
     uint64_t next_ordinal, ndurable, nwritten, ndown;
@@ -184,6 +198,9 @@ struct hist {
 
     struct hint *ring;              /* live hints, by sequence number modulo its size */
     uint64_t ring_size, head, tail; /* [head, tail) */
+    uint64_t ngiven, npredicted;    /* hints of the application, and behind them the detector's */
+    uint64_t predicted_at;          /* none of them is before it */
+    uint64_t judge[OVERTAKEN_MOST]; /* the highest places of hints that came true, ascending */
     /* Places in the ring of first hints whose version is not known to be complete: on the tier that
      * it is restored from; for each memory tier, there or faster. */
     struct vv_bitset open[OPEN_SETS];
@@ -192,6 +209,7 @@ struct hist {
     /* The first LOOK_AHEAD open hints of the tier can bring nothing up: nothing to look at until a hint
      * is opened or closed. */
     bool idle[OPEN_SETS];
+    uint64_t round;   /* of core->round in which nothing was left to prefetch */
     uint64_t *passed; /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
@@ -256,6 +274,7 @@ struct vv_core {
     struct hist *hist;
     uint32_t nhist;
     uint64_t now_ns, stamp;
+    uint64_t round;                           /* times that a hop was looked at for prefetches */
     uint64_t inflight;                        /* orders issued and not completed */
     struct vv_order *ready_head, *ready_tail; /* to be handed out */
     struct vv_order *orders;                  /* all of them, handed out or not */
@@ -270,7 +289,8 @@ struct vv_core {
     bool lent_ever;         /* a lease was made: where pages stand matters to the next */
     enum vv_phase phase;
     uint64_t largest_bytes; /* object seen */
-    bool puts_between;      /* a put came after prefetching had begun */
+    uint64_t put_bytes;     /* size of the last one */
+    uint32_t mixed;         /* above 0: puts come between restores */
     bool put_short;         /* a put found no room when puts were last served */
     struct vv_object
         *filing; /* its file is being written: it is finished before another is begun */
@@ -402,6 +422,8 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c);
  * other, with classes to be derived anew. */
 void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, uint32_t n);
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n);
+/* Chunks from `c` on have come or gone on some tier: restores under way look at them again. */
+void vvi_gets_look_again(struct vv_core *core, const struct vv_object *obj, uint32_t c);
 void vvi_object_refresh(struct vv_core *core, struct vv_object *obj); /* its rank has changed */
 void vvi_object_settle(struct vv_core *core,
                        struct vv_object *obj); /* advance the life cycle of its copies */
@@ -430,7 +452,8 @@ void vvi_hint_clear(struct vv_core *core, uint32_t hist);
 void vvi_hint_written(struct vv_core *core, struct vv_object *obj);
 /* Takes its hints out of the queue with it. */
 void vvi_hint_gone(struct vv_core *core, struct vv_object *obj);
-void vvi_hint_restored(struct vv_core *core, struct vv_object *obj); /* a restore of it came */
+/* A restore of it came: hints are judged, predictions follow. */
+void vvi_hint_restored(struct vv_core *core, struct vv_object *obj);
 void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to);
 void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign);
 struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq);
@@ -442,10 +465,13 @@ uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq);
 uint64_t vvi_hint_first_open(struct hist *h, unsigned set);
 void vvi_hint_close(struct hist *h, unsigned set, uint64_t seq);
 void vvi_hint_refresh_first(struct vv_core *core, struct hist *h);
+/* Forgets the pattern. */
+void vvi_detect_again(struct vv_core *core, struct hist *h);
 uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist);
-void vvi_predict(struct vv_core *core, struct vv_object *obj); /* a restore without hints came */
 void vvi_predict_forget(struct vv_core *core, struct vv_object *obj);
 bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj);
+/* The rank of its second use by the hints; UINT64_MAX: none is known. */
+uint64_t vvi_hint_after(const struct vv_core *core, const struct vv_object *obj);
 
 /* space.c */
 uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
@@ -455,7 +481,7 @@ uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t 
                            uint32_t *pages);
 /* The copy whose farthest evictable page is farthest of all on the tier. */
 struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier);
-uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n);
+uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, uint32_t n);
 /* Makes room on the device for the put that will follow the one of `written`. */
 void vvi_space_ahead(struct vv_core *core, const struct vv_object *written);
 /* Lets one page go that may. */
@@ -469,6 +495,8 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
                         uint32_t chunk, enum vv_purpose purpose);
 
 /* sched.c */
+/* Could the tier give this chunk to the restore now? */
+bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c);
 /* Is it where a restore gets it fastest: on the device, but for the share that the link delivers in
  * the same time, or wherever it is restored from? */
 bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj);
@@ -556,14 +584,24 @@ static inline bool vvi_gen_known(const struct vv_object *obj)
     return obj->written || (obj->writing && obj->ordered);
 }
 
+/* The put under way that will replace this one; NULL: none will. */
+static inline struct vv_object *vvi_gen_replacement(const struct vv_core *core,
+                                                    const struct vv_object *obj)
+{
+    bool in_table = !obj->beside && !obj->dead;
+
+    return in_table ? vv_table_find(&vvi_hist(core, obj->hist)->replacements, obj->version) : NULL;
+}
+
 /* The newest generation that a caller may know of: one that a stream will write counts before it is
  * written. NULL: there is no such version. */
 static inline struct vv_object *vvi_gen_last(const struct vv_core *core, uint32_t hist,
                                              uint64_t version)
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
+    struct vv_object *next = obj ? vvi_gen_replacement(core, obj) : NULL;
 
-    return obj && obj->replacement && obj->replacement->ordered ? obj->replacement : obj;
+    return next && next->ordered ? next : obj;
 }
 
 /* Is the version there, or being written, and not to be replaced? */

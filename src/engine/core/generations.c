@@ -3,15 +3,15 @@
  * The generations of each version, driven through the table of policy/generation.h. Each is an
  * object. One of a version is in the table of its history: what a restore gets. Around it:
  *
- *   obj->replacement   a put under way that will replace it; beside the table until it is written
- *   obj->old           one that it replaced and that stays until it is safe itself (HELD)
+ *   vvi_gen_replacement()   a put under way that will replace it; beside the table until it is written
+ *   obj->old                one that it replaced and that stays until it is safe itself (HELD)
  *
  * Files have generations too, and the highest counts when a history is opened: after a kill at any
  * instant the next opening finds the old version whole or the new one whole.
  *
  * Holds true between two calls into the core:
  *  - written, writing and dead follow from the state: vvi_gen_step() sets them and nothing else does;
- *  - an object beside the table is being written, and the one in the table knows it;
+ *  - an object beside the table is being written, and another one of its version is in the table;
  *  - a HELD object is committed, and is the `old` of the one in the table, or behind that one: several
  *    are until the one in the table has a file, or is confirmed. It lives without a reference; all
  *    others end with their last one;
@@ -61,8 +61,6 @@ static void return_old(struct vv_core *core, struct vv_object *obj)
     struct vv_object *old = obj->old;
 
     obj->old = NULL;
-    old->replacement = obj->replacement;
-    obj->replacement = NULL;
     vvi_object_leave(core, obj, old);
     vvi_gen_step(core, old, VV_GEN_RETURNED);
     vvi_core_reclass(core, old, 0, old->nchunks);
@@ -109,13 +107,13 @@ void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event 
     vv_assert(!obj->dead);
     obj->refs++;
     if (event == VV_GEN_REPLACED) {
-        bequeath(core, obj, obj->replacement);
+        bequeath(core, obj, vvi_gen_replacement(core, obj));
     } else if (event == VV_GEN_DROPPED && obj->old) {
         return_old(core, obj);
         vvi_gen_step(core, obj, event);
     } else {
         end_old(core, obj, VV_GEN_DISCARDED);
-        vvi_object_leave(core, obj, obj->replacement);
+        vvi_object_leave(core, obj, vvi_gen_replacement(core, obj));
         vvi_gen_step(core, obj, event);
     }
     vvi_object_drop_pages(core, obj);
@@ -167,7 +165,7 @@ void vvi_gen_close(struct vv_core *core, struct vv_object *obj)
 bool vvi_gen_refuses(const struct vv_core *core, uint32_t hist, uint64_t version, bool replace)
 {
     const struct vv_object *obj = vvi_object_find(core, hist, version);
-    const struct vv_object *writing = obj && obj->writing ? obj : obj ? obj->replacement : NULL;
+    const struct vv_object *writing = obj && !obj->writing ? vvi_gen_replacement(core, obj) : obj;
 
     if (writing && !(writing->ordered && replace))
         return true;
@@ -184,7 +182,7 @@ struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t ve
         obj = vvi_object_find(core, hist, version);
     }
     if (obj && obj->written && files)
-        return obj->replacement = vvi_object_beside(core, hist, version);
+        return vvi_object_beside(core, hist, version);
     if (obj && obj->written) {
         vvi_gen_end(core, obj, VV_GEN_DISCARDED);
         obj = vvi_object_find(core, hist, version);
@@ -194,6 +192,8 @@ struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t ve
 
 /* ---- editions ---- */
 
+/* The highest edition that has ended is kept for the rest of the life, even when the files are gone: each
+ * process removes its own at its own time, and all of them must come to the same number for the next put. */
 uint32_t vvi_edition_next(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -326,9 +326,10 @@ static struct vv_object *with_file(const struct vv_core *core, uint32_t hist, ui
                                    uint64_t file_generation)
 {
     struct vv_object *obj = vvi_object_find(core, hist, version);
+    struct vv_object *next = obj ? vvi_gen_replacement(core, obj) : NULL;
 
-    if (obj && obj->replacement && obj->replacement->file_generation == file_generation)
-        return obj->replacement;
+    if (next && next->file_generation == file_generation)
+        return next;
     while (obj && obj->file_generation != file_generation)
         obj = obj->old;
     return obj;

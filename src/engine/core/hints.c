@@ -14,7 +14,14 @@
  * the first hint of a version is there, because complete or not is the same for all of them. A hint
  * is closed when its version is found complete, and opened again when that may have changed.
  *
- * The detector's predictions are hints like any other, but for being dropped at the first miss.
+ * Hints are advice. The detector watches all restores, hints or not, and its predictions stand behind
+ * the hints as hints of its own, which a restore that it did not predict removes. Hints are judged by
+ * what they foretold:
+ *   - A restore out of turn costs the hints before it nothing, but for those that OVERTAKEN_MOST
+ *     restores have overtaken: they are passed over, and are prefetched after all others.
+ *   - When the detector has been right about SURPRISES_MOST restores that the hints did not foretell,
+ *     its predictions take their place, and new hints do not count until one of them is wrong.
+ *   - When hints foretold none of the last WRONG_MOST restores, all of them are passed over.
  *
  * In a history with a declared order every version is hinted as it is written: behind all others
  * (first in, first out), or before them (last in, first out), for which sequence numbers begin high
@@ -22,6 +29,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/core/core_private.h"
 #include "trace/trace.h"
@@ -151,8 +159,8 @@ static int ring_reserve(struct hist *h)
     return h->tail - h->head < h->ring_size ? 0 : ring_grow(h);
 }
 
-/* A hint before all others. */
-static int hint_prepend(struct vv_core *core, struct vv_object *obj)
+/* A hint before all others. Those restored before it stood behind it: none has overtaken it. */
+static int hint_prepend(struct vv_core *core, struct vv_object *obj, bool predicted)
 {
     struct hist *h = vvi_hist(core, obj->hist);
     uint64_t seq;
@@ -160,7 +168,13 @@ static int hint_prepend(struct vv_core *core, struct vv_object *obj)
     if (ring_reserve(h) < 0)
         return -ENOMEM;
     seq = --h->head;
-    *hint_of(h, seq) = (struct hint){.obj = obj, .next_same = obj->hint_first};
+    h->njudges = 0;
+    *hint_of(h, seq) =
+        (struct hint){.obj = obj, .next_same = obj->hint_first, .predicted = predicted};
+    h->ngiven += !predicted;
+    h->npredicted += predicted;
+    if (predicted)
+        h->predicted_at = seq;
     vvi_hint_account(core, obj, -1);
     if (!obj->hint_first)
         obj->hint_last = seq;
@@ -174,7 +188,7 @@ static int hint_prepend(struct vv_core *core, struct vv_object *obj)
     return 0;
 }
 
-static int hint_append(struct vv_core *core, struct vv_object *obj)
+static int hint_append(struct vv_core *core, struct vv_object *obj, bool predicted)
 {
     struct hist *h = vvi_hist(core, obj->hist);
     uint64_t seq;
@@ -182,7 +196,10 @@ static int hint_append(struct vv_core *core, struct vv_object *obj)
     if (ring_reserve(h) < 0)
         return -ENOMEM;
     seq = h->tail++;
-    *hint_of(h, seq) = (struct hint){.obj = obj};
+    *hint_of(h, seq) = (struct hint){.obj = obj, .predicted = predicted};
+    if (predicted && h->npredicted++ == 0)
+        h->predicted_at = seq;
+    h->ngiven += !predicted;
     if (obj->hint_first) {
         hint_of(h, obj->hint_last)->next_same = seq;
         obj->hint_last = seq;
@@ -207,44 +224,77 @@ void vvi_hint_refresh_first(struct vv_core *core, struct hist *h)
         vvi_object_refresh(core, obj);
 }
 
+static void drop_predictions(struct vv_core *core, struct hist *h);
+
+/* The predictions take the place of the hints, which know less. */
+static bool pattern_leads(const struct hist *h)
+{
+    return h->npredicted > 0 && h->surprises >= SURPRISES_MOST;
+}
+
+/* Is the version the first that is predicted? Then the prediction becomes the hint. */
+static bool confirm_prediction(struct hist *h, uint64_t version)
+{
+    struct hint *hint;
+
+    h->predicted_at = VV_MAX(h->predicted_at, h->head);
+    while (!hint_of(h, h->predicted_at)->predicted)
+        h->predicted_at++;
+    hint = hint_of(h, h->predicted_at);
+    if (hint->obj->version != version)
+        return false;
+    hint->predicted = false;
+    h->npredicted--;
+    h->ngiven++;
+    return true;
+}
+
 int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
 {
     struct hist *h = vvi_hist(core, hist);
     struct vv_object *obj;
     int r;
 
-    if (h->predicting)
-        vvi_hint_clear(core, hist);
     if (!h->hinted) {
         h->hinted = true;
         vvi_hint_refresh_first(core, h);
     }
+    core->stats.hints++;
+    vv_trace(VV_TRACE_HINT, vvi_trace_history(core, hist), version, h->tail - h->head, 0);
+    if (pattern_leads(h) || (h->npredicted && confirm_prediction(h, version)))
+        return 0;
+    drop_predictions(core, h);
     obj = vvi_object_find(core, hist, version);
     if (!obj)
         obj = vvi_object_new(core, hist, version);
     if (!obj)
         return -ENOMEM;
-    r = hint_append(core, obj);
+    r = hint_append(core, obj, false);
     if (r < 0) { /* it may have been made for the hint alone */
         obj->refs++;
         vvi_object_unref(core, obj);
     }
-    core->stats.hints += r == 0;
-    vv_trace(VV_TRACE_HINT, vvi_trace_history(core, hist), version, h->tail - h->head, 0);
     return r;
 }
 
 void vvi_hint_written(struct vv_core *core, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, obj->hist);
+    enum vv_restore_order order = h->cfg.order;
+    bool predicted = order == VV_RESTORE_BY_HINTS;
 
-    if (h->cfg.order == VV_RESTORE_BY_HINTS)
+    if (predicted && (h->npredicted == 0 || h->ngiven > 0 || obj->hint_first))
         return;
+    /* What is written while a pattern is followed takes its place in it. */
+    if (predicted && h->detect.stride == -1)
+        order = VV_RESTORE_LIFO;
+    else if (predicted && h->detect.stride == 1 && !h->predict_from)
+        order = VV_RESTORE_FIFO;
     /* Without memory for it the version is not expected: a hint is advice. */
-    if (h->cfg.order == VV_RESTORE_LIFO)
-        (void)hint_prepend(core, obj);
-    else
-        (void)hint_append(core, obj);
+    if (order == VV_RESTORE_LIFO)
+        (void)hint_prepend(core, obj, predicted);
+    else if (order == VV_RESTORE_FIFO)
+        (void)hint_append(core, obj, predicted);
 }
 
 /* Nothing expects it any more: a copy that was claimed for a restore is an ordinary one again. */
@@ -263,6 +313,8 @@ static void hint_pop(struct vv_core *core, struct vv_object *obj)
 
     vvi_hint_account(core, obj, -1);
     close_all(h, obj->hint_first);
+    h->npredicted -= hint->predicted;
+    h->ngiven -= !hint->predicted;
     obj->hint_first = hint->next_same;
     open_all(h, obj->hint_first);
     if (!obj->hint_first) {
@@ -275,14 +327,24 @@ static void hint_pop(struct vv_core *core, struct vv_object *obj)
     vvi_object_refresh(core, obj);
 }
 
-static void skip_empty_head(struct hist *h)
+/* The queue begins and ends with a live hint. */
+static void trim(struct hist *h)
 {
     while (h->head < h->tail && !vvi_hint_at(h, h->head))
         h->head++;
+    while (h->tail > h->head && !vvi_hint_at(h, h->tail - 1))
+        h->tail--;
+    for (unsigned i = 0; i < h->njudges; i++)
+        h->judge[i] = VV_MIN(h->judge[i], h->tail - 1);
 }
 
 static void remember_passed(struct hist *h, uint64_t version)
 {
+    if (h->npassed == h->passed_cap && h->passed_at > 0) {
+        h->npassed -= h->passed_at;
+        memmove(h->passed, h->passed + h->passed_at, h->npassed * sizeof(*h->passed));
+        h->passed_at = 0;
+    }
     if (h->npassed == h->passed_cap) {
         size_t cap = h->passed_cap ? h->passed_cap * 2 : 64;
         uint64_t *p = realloc(h->passed, cap * sizeof(*p));
@@ -294,48 +356,100 @@ static void remember_passed(struct hist *h, uint64_t version)
     h->passed[h->npassed++] = version;
 }
 
-void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
+/* Takes the first hint of what is hinted at `seq` out of the queue. `pass`: it was passed over, and is
+ * prefetched after all others. */
+static void hint_drop(struct vv_core *core, struct hist *h, uint64_t seq, bool pass)
 {
-    struct hist *h = vvi_hist(core, obj->hist);
-    uint64_t until = obj->hint_first;
+    struct vv_object *obj = vvi_hint_at(h, seq);
+
+    obj->refs++;
+    hint_pop(core, obj);
+    if (!obj->hint_first) {
+        unclaim(core, obj);
+        if (pass) {
+            obj->passed = true;
+            remember_passed(h, obj->version);
+        }
+        if (!pass && obj->used && !obj->restoring) { /* nothing expects it once more */
+            obj->consumed = true;
+            vvi_object_refresh(core, obj);
+            vvi_object_settle(core, obj);
+        }
+    }
+    vvi_object_unref(core, obj);
+}
+
+static void drop_predictions(struct vv_core *core, struct hist *h)
+{
+    for (uint64_t s = VV_MAX(h->predicted_at, h->head); h->npredicted > 0; s++)
+        if (hint_of(h, s)->predicted)
+            hint_drop(core, h, s, false);
+    trim(h);
+    h->predict_from = NULL;
+}
+
+void vvi_detect_again(struct vv_core *core, struct hist *h)
+{
+    drop_predictions(core, h);
+    h->detect = (struct vv_detect){0};
+    h->surprises = h->wrong = 0;
+    vvi_hint_refresh_first(core, h);
+}
+
+/* The hints of the application have proved wrong. */
+static void pass_hints(struct vv_core *core, struct hist *h)
+{
+    for (uint64_t s = h->head; s < h->tail; s++)
+        if (hint_of(h, s)->obj && !hint_of(h, s)->predicted)
+            hint_drop(core, h, s, true);
+    trim(h);
+}
+
+/* A hint at `seq` has come true. Returns the place before which OVERTAKEN_MOST restores have overtaken
+ * every hint: the judges are those that stood farthest back. */
+static uint64_t overtaken_before(struct hist *h, uint64_t seq)
+{
+    unsigned i = h->njudges < OVERTAKEN_MOST ? h->njudges++ : 0;
+
+    if (i == 0 && h->njudges == OVERTAKEN_MOST && seq < h->judge[0])
+        return h->judge[0];
+    for (; i + 1 < h->njudges && h->judge[i + 1] < seq; i++)
+        h->judge[i] = h->judge[i + 1];
+    for (; i > 0 && h->judge[i - 1] > seq; i--)
+        h->judge[i] = h->judge[i - 1];
+    h->judge[i] = seq;
+    return h->njudges == OVERTAKEN_MOST ? h->judge[0] : 0;
+}
+
+/* Takes the hint of a restore out of the queue. */
+static void hint_fulfil(struct vv_core *core, struct hist *h, struct vv_object *obj)
+{
+    uint64_t own = obj->hint_first, late;
 
     obj->passed = false;
-    if (!until)
+    if (!own)
         return;
-    for (uint64_t s = h->head; s < until; s++) {
-        struct vv_object *o = vvi_hint_at(h, s);
-        if (!o)
-            continue;
-        o->refs++;
-        hint_pop(core, o);
-        if (!o->hint_first) {
-            o->passed = true;
-            unclaim(core, o);
-            remember_passed(h, o->version);
-        }
-        vvi_object_unref(core, o);
-    }
     hint_pop(core, obj);
-    skip_empty_head(h);
+    late = overtaken_before(h, own);
+    for (uint64_t s = h->head; s < VV_MIN(late, own); s++)
+        if (vvi_hint_at(h, s) && !hint_of(h, s)->predicted)
+            hint_drop(core, h, s, true);
+    for (uint64_t s = VV_MAX(h->predicted_at, h->head); h->npredicted > 0 && s < own; s++)
+        if (hint_of(h, s)->predicted)
+            hint_drop(core, h, s, false);
+    trim(h);
 }
 
 void vvi_hint_clear(struct vv_core *core, uint32_t hist)
 {
     struct hist *h = vvi_hist(core, hist);
 
-    for (uint64_t s = h->head; s < h->tail; s++) {
-        struct vv_object *obj = vvi_hint_at(h, s);
-        if (!obj)
-            continue;
-        obj->refs++;
-        hint_pop(core, obj);
-        if (!obj->hint_first)
-            unclaim(core, obj);
-        vvi_object_unref(core, obj);
-    }
+    for (uint64_t s = h->head; s < h->tail; s++)
+        if (vvi_hint_at(h, s))
+            hint_drop(core, h, s, false);
     h->head = h->tail;
     h->npassed = h->passed_at = 0;
-    h->predicting = false;
+    h->njudges = h->surprises = h->wrong = 0;
     h->hinted =
         h->cfg.order != VV_RESTORE_BY_HINTS; /* the detector keeps out of what is declared */
     h->predict_from = NULL;
@@ -352,8 +466,13 @@ void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_obje
         close_all(h, from->hint_first);
     for (uint64_t s = from->hint_first; s;) {
         struct hint *hint = hint_of(h, s);
-        hint->obj = to;
         s = hint->next_same;
+        hint->obj = to;
+        if (!to) {
+            h->npredicted -= hint->predicted;
+            h->ngiven -= !hint->predicted;
+            *hint = (struct hint){0};
+        }
     }
     if (to) {
         to->hint_first = from->hint_first;
@@ -365,7 +484,7 @@ void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_obje
 void vvi_hint_gone(struct vv_core *core, struct vv_object *obj)
 {
     vvi_hint_moved(core, obj, NULL);
-    skip_empty_head(vvi_hist(core, obj->hist));
+    trim(vvi_hist(core, obj->hist));
 }
 
 uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist)
@@ -384,9 +503,17 @@ uint32_t vvi_hint_distance_ready(struct vv_core *core, uint32_t hist)
     return (uint32_t)(s - h->head);
 }
 
+uint64_t vvi_hint_after(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct hist *h = vvi_hist(core, obj->hist);
+    uint64_t after = obj->hint_first ? hint_of(h, obj->hint_first)->next_same : 0;
+
+    return after ? vv_next_rank(VV_USE_HINTED, after - h->head) : UINT64_MAX;
+}
+
 bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj)
 {
-    return obj->hint_first || (vvi_hist(core, obj->hist)->predicting && !obj->consumed);
+    return obj->hint_first || (vvi_hist(core, obj->hist)->npredicted > 0 && !obj->consumed);
 }
 
 /* ---- predictions ---- */
@@ -400,37 +527,123 @@ static struct vv_object *walk(struct vv_object *obj, int64_t stride)
     return obj;
 }
 
+/* Where predictions go on: with this restore, or behind the hints if they follow the pattern. NULL:
+ * they do not, or the history ends there. */
+static struct vv_object *predict_after(const struct hist *h, struct vv_object *obj)
+{
+    struct vv_object *last = h->head < h->tail ? vvi_hint_at(h, h->tail - 1) : NULL;
+    int64_t steps = (int64_t)(h->tail - h->head);
+
+    if (!last)
+        return walk(obj, h->detect.stride);
+    if (!last->written || last->ordinal != obj->ordinal + (uint64_t)(steps * h->detect.stride))
+        return NULL;
+    return walk(last, h->detect.stride);
+}
+
+/* A few at a time: the application waits for it. */
 static void predict_more(struct vv_core *core, struct hist *h)
 {
-    while (h->predict_from && h->tail - h->head < PREDICT_AHEAD) {
-        if (!h->predict_from->hint_first && hint_append(core, h->predict_from) < 0)
+    uint64_t most = h->npredicted ? h->npredicted + PREDICT_STEP : PREDICT_FIRST;
+
+    while (h->predict_from && h->npredicted < VV_MIN(most, PREDICT_AHEAD)) {
+        if (!h->predict_from->hint_first && hint_append(core, h->predict_from, true) < 0)
             return;
         h->predict_from = walk(h->predict_from, h->detect.stride);
     }
 }
 
-void vvi_predict(struct vv_core *core, struct vv_object *obj)
+/* Some programs restore a version several times. Where that was seen, a restored version is expected
+ * again until another one is restored. */
+static void predict_again(struct vv_core *core, struct hist *h, struct vv_object *obj)
+{
+    if (h->reuse > 0 && h->ngiven == 0 && h->npredicted > 0 && !obj->hint_first)
+        (void)hint_prepend(core, obj, true);
+}
+
+/* Is it among the first hints of the application? */
+static bool foretold(const struct hist *h, const struct vv_object *obj)
+{
+    unsigned before = 0;
+
+    if (!obj->hint_first || hint_of(h, obj->hint_first)->predicted)
+        return false;
+    for (uint64_t s = h->head; s < obj->hint_first && before < OVERTAKEN_MOST; s++)
+        before += vvi_hint_at(h, s) != NULL;
+    return before < OVERTAKEN_MOST;
+}
+
+/* A restore came that the hints foretold or did not, and that the detector did or did not. */
+static void judge_hints(struct vv_core *core, struct hist *h, bool by_hints, bool by_pattern)
+{
+    /* Without hints there is nothing to judge; the last one may have come true just now. */
+    if (h->ngiven == 0) {
+        h->wrong = 0;
+        return;
+    }
+    if (by_hints != by_pattern)
+        h->surprises = by_pattern ? h->surprises + (h->surprises < SURPRISES_MOST) : 0;
+    h->wrong = by_hints ? 0 : h->wrong + 1;
+    if (h->surprises < SURPRISES_MOST && h->wrong < WRONG_MOST)
+        return;
+    pass_hints(core, h);
+    h->wrong = 0;
+}
+
+/* What the detector says of a restore. `first`: it is what was predicted to come next. */
+static enum vv_detect_verdict see_restore(struct hist *h, const struct vv_object *obj, bool first)
+{
+    int64_t stride = h->detect.stride;
+    enum vv_detect_verdict verdict =
+        vv_detect_restore(&h->detect, obj->ordinal, h->oldest->ordinal, h->newest->ordinal);
+
+    if (!first || verdict == VV_DETECT_SAME)
+        return verdict;
+    h->detect.stride = stride; /* it went on from a version that was written meanwhile */
+    return VV_DETECT_HELD;
+}
+
+/* Is it what was predicted to come next? What was restored already, and is expected once more, may
+ * stand before it. */
+static bool predicted_next(const struct hist *h, const struct vv_object *obj)
+{
+    if (!obj->hint_first || h->ngiven > 0)
+        return false;
+    for (uint64_t s = h->head; s < obj->hint_first; s++)
+        if (vvi_hint_at(h, s) && !(h->reuse > 0 && vvi_hint_at(h, s)->restored))
+            return false;
+    return true;
+}
+
+void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, obj->hist);
-    bool first_ever = !h->detect.any;
+    bool first_ever = !h->detect.any, by_hints = foretold(h, obj);
+    bool next = predicted_next(h, obj);
+    enum vv_detect_verdict verdict;
 
-    if (h->hinted)
+    hint_fulfil(core, h, obj);
+    if (h->cfg.order != VV_RESTORE_BY_HINTS)
         return;
-    switch (vv_detect_restore(&h->detect, obj->ordinal, h->oldest->ordinal, h->newest->ordinal)) {
-    case VV_DETECT_NONE:
-        break;
-    case VV_DETECT_BROKEN:
-        vvi_hint_clear(core, obj->hist);
-        break;
-    case VV_DETECT_FOUND:
-        h->predicting = true;
-        h->predict_from = walk(obj, h->detect.stride);
+    verdict = see_restore(h, obj, next);
+    /* In a row, or from the top of a stack. */
+    if (obj->restored && (verdict == VV_DETECT_SAME || obj == h->newest))
+        h->reuse = REUSE_MOST;
+    else if (h->reuse > 0)
+        h->reuse--;
+    obj->restored = true;
+    if (verdict == VV_DETECT_FOUND || verdict == VV_DETECT_BROKEN)
+        drop_predictions(core, h);
+    if (verdict != VV_DETECT_HELD && verdict != VV_DETECT_SAME)
+        h->surprises = 0;
+    if (verdict != VV_DETECT_SAME)
+        judge_hints(core, h, by_hints, verdict == VV_DETECT_HELD);
+    if (verdict == VV_DETECT_FOUND || verdict == VV_DETECT_HELD) {
+        if (!h->predict_from && h->npredicted == 0)
+            h->predict_from = predict_after(h, obj);
         predict_more(core, h);
-        break;
-    case VV_DETECT_HELD:
-        predict_more(core, h);
-        break;
     }
+    predict_again(core, h, obj);
     /* The first versions were kept whole for this moment only. */
     if (first_ever)
         vvi_hint_refresh_first(core, h);

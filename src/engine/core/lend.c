@@ -362,7 +362,7 @@ static void give_up_pages(struct vv_core *core, struct vv_object *obj)
     vvi_restore_begins(core, obj);
     vvi_object_consumed(core, obj);
     if (obj->copy[LEND_TIER])
-        vvi_space_evict(core, obj->copy[LEND_TIER], CLASS_EVICT, obj->nchunks);
+        vvi_space_evict(core, obj->copy[LEND_TIER], obj->nchunks);
     vvi_object_unref(core, obj);
 }
 

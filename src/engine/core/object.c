@@ -24,21 +24,16 @@ struct vv_object *vvi_object_find(const struct vv_core *core, uint32_t hist, uin
     return vv_table_find(&vvi_hist(core, hist)->versions, version);
 }
 
-static void table_insert(struct hist *h, struct vv_object *obj)
+static void table_remove(struct hist *h, struct vv_object *obj)
 {
-    vv_table_add(&h->versions, obj);
-    obj->beside = false;
-}
-
-static void table_remove(struct hist *h, const struct vv_object *obj)
-{
-    bool there = vv_table_remove(&h->versions, obj);
+    bool there = vv_table_remove(obj->beside ? &h->replacements : &h->versions, obj);
 
     vv_assert(there);
     (void)there;
+    obj->beside = false;
 }
 
-struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_t version)
+static struct vv_object *object_new(struct vv_core *core, uint32_t hist, uint64_t version)
 {
     struct vv_object *obj = calloc(1, sizeof(*obj));
 
@@ -46,7 +41,6 @@ struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_
         return NULL;
     obj->version = version;
     obj->hist = hist;
-    obj->beside = true;
     core->stats.objects++;
     vvi_hist(core, hist)->nalive++;
     return obj;
@@ -54,10 +48,21 @@ struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_
 
 struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t version)
 {
-    struct vv_object *obj = vvi_object_beside(core, hist, version);
+    struct vv_object *obj = object_new(core, hist, version);
 
     if (obj)
-        table_insert(vvi_hist(core, hist), obj);
+        vv_table_add(&vvi_hist(core, hist)->versions, obj);
+    return obj;
+}
+
+struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_t version)
+{
+    struct vv_object *obj = object_new(core, hist, version);
+
+    if (!obj)
+        return NULL;
+    obj->beside = true;
+    vv_table_add(&vvi_hist(core, hist)->replacements, obj);
     return obj;
 }
 
@@ -146,6 +151,7 @@ void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uin
     vv_assert(copy->page[c] == VV_PAGE_NONE);
     if (core->tier[copy->tier].is_arena) {
         copy->page[c] = page;
+        copy->ntransit += page >= core->tier[copy->tier].arena.npages;
         *vvi_page(core, copy, c) =
             (struct vv_page){.u.owner = copy, .chunk = c, .state = (uint8_t)state};
     } else {
@@ -166,6 +172,7 @@ void vvi_chunks_fill(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
     for (uint32_t i = 0; i < n; i++) {
         vv_assert(copy->page[c0 + i] == VV_PAGE_NONE);
         copy->page[c0 + i] = pages[i];
+        copy->ntransit += pages[i] >= t->arena.npages;
         t->arena.page[pages[i]] =
             (struct vv_page){.u.owner = copy, .chunk = c0 + i, .state = VV_PAGE_FILLING};
     }
@@ -202,6 +209,17 @@ static void class_count(struct vv_core *core, struct vv_copy *copy, unsigned cla
     core->tier[copy->tier].ndirty += (class & CLASS_DIRTY) ? one : 0;
 }
 
+void vvi_gets_look_again(struct vv_core *core, const struct vv_object *obj, uint32_t c)
+{
+    for (struct vv_req *req = obj->restoring ? core->gets : NULL; req; req = req->next) {
+        if (req->obj != obj)
+            continue;
+        req->need = VV_MIN(req->need, c);
+        for (unsigned t = 0; t < core->ntiers; t++)
+            req->look[t] = VV_MIN(req->look[t], c);
+    }
+}
+
 void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
 {
     struct tier *t = &core->tier[copy->tier];
@@ -221,11 +239,13 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
         } else {
             int up = page - t->arena.npages >= t->transit_all;
             *p = (struct vv_page){0};
+            copy->ntransit--;
             t->transit[up][t->ntransit[up]++] = page;
         }
         t->freed_epoch++;
     }
     copy->page[c] = VV_PAGE_NONE;
+    vvi_gets_look_again(core, copy->obj, c);
     if (!on_its_way(state))
         return;
     count_in_memory(core, copy, c, false);
@@ -278,6 +298,7 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
     t->nevict -= evict;
     t->ndirty -= dirty;
     t->freed_epoch++;
+    vvi_gets_look_again(core, obj, c0);
     if (t->memory)
         vvi_hint_reopen_at(core, copy->obj, copy->tier);
 }
@@ -846,13 +867,11 @@ void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_obj
         h->nexempt -= obj->exempt;
         obj->down = obj->exempt = false;
     }
-    if (obj->beside) {
-        vvi_object_find(core, obj->hist, obj->version)->replacement = NULL;
-    } else {
-        table_remove(h, obj);
-        if (successor)
-            table_insert(h, successor);
-        obj->replacement = NULL;
+    table_remove(h, obj);
+    if (successor) {
+        if (successor->beside)
+            table_remove(h, successor);
+        vv_table_add(&h->versions, successor);
     }
     if (core->filing == obj)
         core->filing = NULL;
@@ -911,8 +930,8 @@ void vvi_object_consumed(struct vv_core *core, struct vv_object *obj)
         vvi_gen_expire(core, obj);
         return;
     }
-    if (!obj->hint_first)
-        obj->consumed = true;
+    obj->consumed |= !obj->hint_first;
+    obj->used = obj->hint_first != 0;
     for (unsigned t = 0; t < core->ntiers; t++)
         if (obj->copy[t])
             obj->copy[t]->stamp_use = ++core->stamp;

@@ -170,7 +170,7 @@ static bool bit(const uint64_t *bits, uint32_t i)
 
 /* A chunk that this tier can give to the restore now. A chunk that a faster tier has, or is
  * about to have, comes from there. */
-static bool gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
+bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
 {
     if (bit(req->issued, c) || !vvi_chunk_valid(core, req->obj, tier, c))
         return false;
@@ -225,22 +225,23 @@ static bool serve_get_from(struct vv_core *core, struct vv_req *req, unsigned ti
         return false;
     if (serve_get_whole(core, req, tier))
         return true;
-    for (uint32_t c = req->scan;
-         c < obj->nchunks && (req->ordered || req->from_inflight[tier] < APP_SLOTS);) {
-        uint32_t n = 0;
-        while (c + n < obj->nchunks && n < core->hop[hop].batch && gives(core, req, tier, c + n))
+    while (req->look[tier] < obj->nchunks &&
+           (req->ordered || req->from_inflight[tier] < APP_SLOTS)) {
+        uint32_t n = 0, c = req->look[tier];
+        while (c + n < obj->nchunks && n < core->hop[hop].batch &&
+               vvi_get_gives(core, req, tier, c + n))
             n++;
-        if (n == 0) {
-            c++;
+        req->look[tier] = c + VV_MAX(n, 1);
+        if (n == 0)
             continue;
-        }
-        if (!issue(core, obj, (int)tier, VV_TIER_APP, c, n, NULL, req, VV_COPY_INIT))
+        if (!issue(core, obj, (int)tier, VV_TIER_APP, c, n, NULL, req, VV_COPY_INIT)) {
+            req->look[tier] = c;
             break;
+        }
         for (uint32_t i = c; i < c + n; i++)
             req->issued[i / 64] |= UINT64_C(1) << (i % 64);
         req->from_inflight[tier]++;
         req->inflight++;
-        c += n;
         any = true;
     }
     return any;
@@ -424,7 +425,8 @@ static bool read_for_gets(struct vv_core *core)
         struct vv_object *obj = req->obj;
         uint32_t c, n, got;
         while (!req->error && slot_free(core, VV_HOP_F2H)) {
-            n = missing_run(core, obj, req, req->scan, core->hop[VV_HOP_F2H].batch, &c);
+            n = missing_run(core, obj, req, req->need, core->hop[VV_HOP_F2H].batch, &c);
+            req->need = c;
             if (n == 0 || !on_disk(core, obj, c))
                 break;
             got = whole_at(obj, core->host) ? 0 : vvi_space_transit(core, 1, true, n, pages);
@@ -455,14 +457,16 @@ static void claim(struct vv_core *core, struct vv_object *obj, unsigned tier)
 /* A restore takes chunks from device and host at the same time: the share of an object that the
  * link delivers while the device delivers the rest is as well off on the host. An eighth at most:
  * rates are estimates. Where the link is far slower nothing is left there: the share would be small,
- * and would wait for whatever the link has under way. */
+ * and would wait for whatever the link has under way. Nor is anything left in transit pages, which
+ * others need to get past the host. */
 static uint32_t device_share(const struct vv_core *core, const struct vv_object *obj)
 {
+    const struct vv_copy *host = obj->copy[core->host];
     double device = core->hop[VV_HOP_D2D].rate.bytes_per_s;
     double link = core->hop[VV_HOP_H2D].rate.bytes_per_s;
     uint32_t rest;
 
-    if (!core->paged || device <= 0 || link * SHARE_LEAST < device)
+    if (!core->paged || device <= 0 || link * SHARE_LEAST < device || (host && host->ntransit > 0))
         return obj->nchunks;
     rest = (uint32_t)(obj->nchunks * (link / (device + link)));
     return obj->nchunks - VV_MIN(rest, obj->nchunks / 8);
@@ -568,7 +572,7 @@ static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32
             return false;
         n = VV_MIN(n, core->seed_pages);
         core->seed_pages -= n;
-        return vvi_space_evict(core, from, CLASS_EVICT, n) > 0;
+        return vvi_space_evict(core, from, n) > 0;
     }
     (void)issue(core, from->obj, core->device, core->host, c + n - got, got, pages, NULL,
                 VV_COPY_WRITE_IN_PROGRESS);
@@ -662,12 +666,9 @@ static enum fetch fetch(struct vv_core *core, struct vv_object *obj, unsigned ti
 }
 
 /* Passed-over hints come after all live ones. */
-static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
+static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier)
 {
-    bool any = false;
-
-    for (size_t i = h->passed_at;
-         i < h->npassed && i < h->passed_at + LOOK_AHEAD && slot_free(core, hop); i++) {
+    for (size_t i = h->passed_at; i < h->npassed && i < h->passed_at + LOOK_AHEAD; i++) {
         struct vv_object *obj = vvi_object_find(core, (uint32_t)(h - core->hist), h->passed[i]);
         if (!obj || !obj->passed || (fetchable(obj) && complete_for(core, obj, tier))) {
             if (i == h->passed_at && (!obj || !obj->passed))
@@ -676,23 +677,36 @@ static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier,
         }
         if (!fetchable(obj))
             continue;
-        if (fetch(core, obj, tier) != FETCH_ISSUED)
-            break;
-        any = true;
+        return fetch(core, obj, tier) == FETCH_ISSUED;
     }
-    return any;
+    return false;
 }
 
-static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
+/* The first open hint whose version is not complete here. Those before it are closed. */
+static uint64_t first_missing(struct vv_core *core, struct hist *h, unsigned tier)
 {
-    bool any = false, idle = true;
-    unsigned looked = 0, set = OPEN_TIER + tier;
-    uint64_t s;
+    unsigned set = OPEN_TIER + tier;
+    uint64_t s = vvi_hint_first_open(h, set);
 
-    if (h->idle[set])
-        return false;
-    s = vvi_hint_first_open(h, set);
-    while (s < h->tail && looked < LOOK_AHEAD && slot_free(core, hop)) {
+    for (; s < h->tail; s = vvi_hint_next_open(h, set, s + 1)) {
+        struct vv_object *obj = vvi_hint_at(h, s);
+        core->stats.hints_looked_at++;
+        if (!fetchable(obj) || !complete_for(core, obj, tier))
+            break;
+        claim(core, obj, tier);
+        vvi_hint_close(h, set, s);
+    }
+    return s;
+}
+
+/* Starts one transfer for the history; false: there is none to start. */
+static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
+{
+    bool idle = true;
+    unsigned looked = 0, set = OPEN_TIER + tier;
+    uint64_t s = vvi_hint_first_open(h, set);
+
+    while (s < h->tail && looked < LOOK_AHEAD) {
         struct vv_object *obj = vvi_hint_at(h, s);
         bool settled = fetchable(obj) && complete_for(core, obj, tier);
         core->stats.hints_looked_at++;
@@ -711,29 +725,56 @@ static bool prefetch_history(struct vv_core *core, struct hist *h, unsigned tier
             break;
         switch (fetch(core, obj, tier)) {
         case FETCH_ISSUED:
-            any = true;
-            break;
+            return true;
         case FETCH_NOTHING:
             s = vvi_hint_next_open(h, set, s + 1);
             looked++;
             break;
         case FETCH_NO_ROOM:
-            return any; /* whatever is farther would be refused as well */
+            return false; /* whatever is farther would be refused as well */
         }
     }
     h->idle[set] = idle && looked == LOOK_AHEAD && s < h->tail;
-    if (s == h->tail)
-        any |= prefetch_passed(core, h, tier, hop);
-    return any;
+    return s == h->tail && prefetch_passed(core, h, tier);
+}
+
+/* The history whose first missing version will be wanted soonest, of those that may have something
+ * to fetch; NULL: there is none. */
+static struct hist *most_urgent(struct vv_core *core, unsigned tier)
+{
+    struct hist *best = NULL;
+    double best_ns = 0;
+
+    for (uint32_t i = 0; i < core->nhist; i++) {
+        struct hist *h = vvi_hist(core, i);
+        double ns;
+        uint64_t first;
+        if (!h->used || !h->started || h->idle[OPEN_TIER + tier] || h->round == core->round)
+            continue;
+        first = first_missing(core, h, tier);
+        if (first == h->tail && h->passed_at == h->npassed)
+            continue;
+        ns = (double)(first - h->head) * (double)h->interval_ns;
+        if (!best || ns < best_ns) {
+            best = h;
+            best_ns = ns;
+        }
+    }
+    return best;
 }
 
 static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
 {
+    struct hist *h;
     bool any = false;
 
-    for (uint32_t i = 0; i < core->nhist && slot_free(core, hop); i++)
-        if (core->hist[i].used && core->hist[i].started)
-            any |= prefetch_history(core, &core->hist[i], tier, hop);
+    core->round++;
+    while (slot_free(core, hop) && (h = most_urgent(core, tier)) != NULL) {
+        if (prefetch_one(core, h, tier, hop))
+            any = true;
+        else
+            h->round = core->round; /* nothing more of it now */
+    }
     return any;
 }
 
@@ -796,24 +837,13 @@ static bool flush_past_host(struct vv_core *core, struct vv_object *obj, uint32_
     return true;
 }
 
-/* Will all that is still to come up from the disk find free pages on the host? */
-static bool host_has_plenty(const struct vv_core *core)
-{
-    uint64_t missing = 0;
-
-    for (uint32_t i = 0; i < core->nhist; i++)
-        missing += core->hist[i].missing_chunks;
-    return core->tier[core->host].arena.nfree > missing + core->hop[VV_HOP_D2H].batch;
-}
-
 static bool flush_device(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
     bool any = false;
-    /* While restoring, free pages of the host are for what comes up; flushes only pass through,
-     * unless there is room for both and puts come in between, which want room above. */
-    bool restoring = core->paged && core->phase == VV_PHASE_RESTORING && !core->puts &&
-                     !core->waits && !(core->puts_between && host_has_plenty(core));
+    /* While restoring, free pages of the host are for what comes up; flushes only pass through. */
+    bool restoring =
+        core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
 
     while (slot_free(core, VV_HOP_D2H)) {
         struct vv_copy *copy = next_dirty(core, (unsigned)core->device);

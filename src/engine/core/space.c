@@ -21,33 +21,6 @@
 
 /* ---- paged ---- */
 
-/* Once puts come between restores, prefetching leaves room for one object of the largest size.
- * Pages that may go are such room: a put takes them at once. */
-static uint32_t room_kept(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
-{
-    uint32_t room = vvi_nchunks(core, core->largest_bytes);
-
-    if (purpose != VV_FOR_PREFETCH || !core->puts_between)
-        return 0;
-    return room > t->nevict ? room - t->nevict : 0;
-}
-
-static uint32_t free_for(const struct vv_core *core, const struct tier *t, enum vv_purpose purpose)
-{
-    uint32_t room = room_kept(core, t, purpose);
-
-    return t->arena.nfree > room ? t->arena.nfree - room : 0;
-}
-
-/* A page that goes leaves as much room for puts as before, free instead of evictable. If that is
- * too little already, a prefetch would let it go in vain, and have it fetched again. */
-static bool evicting_helps(const struct vv_core *core, const struct tier *t,
-                           enum vv_purpose purpose)
-{
-    return purpose != VV_FOR_PREFETCH || !core->puts_between ||
-           t->arena.nfree + t->nevict > vvi_nchunks(core, core->largest_bytes);
-}
-
 /* Is there less room above than the next put may need? Only while more puts can be expected. */
 static bool headroom_low(const struct vv_core *core, unsigned tier, const struct hist *h)
 {
@@ -78,6 +51,7 @@ static struct vv_next_question question(const struct vv_core *core, unsigned tie
         .purpose = purpose,
         .phase = core->phase,
         .rank = vvi_rank(core, obj, tier, chunk),
+        .rank_after = vvi_hint_after(core, obj),
         .victim = vvi_rank(core, v, tier, victim->evict_top),
         .victim_expected = vvi_object_expected(core, v),
         .victim_in_memory = in_memory,
@@ -139,18 +113,19 @@ static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t 
     return gone;
 }
 
-/* Lets up to `n` pages of the copy go that have all of these class bits, last chunks first. */
-uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, unsigned class, uint32_t n)
+/* Lets up to `n` pages of the copy go that may, last chunks first. */
+uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, uint32_t n)
 {
     bool revoked = copy->state == VV_COPY_READ_COMPLETE;
     uint32_t gone = 0, low = 0, high = 0;
 
     if (revoked)
         vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
+    n = VV_MIN(n, copy->nevict); /* do not look for more than there are */
     for (uint32_t c = copy->evict_top + 1; c > 0 && gone < n;) {
         uint32_t run = 0;
         while (run < c && gone + run < n && copy->page[c - 1 - run] != VV_PAGE_NONE &&
-               (vvi_page(core, copy, c - 1 - run)->class & class) == class)
+               (vvi_page(core, copy, c - 1 - run)->class & CLASS_EVICT))
             run++;
         if (run == 0) {
             c--;
@@ -186,10 +161,12 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
     const struct vv_object *obj = copy->obj;
     uint32_t gone = 0, low = 0, high = 0;
 
-    for (uint32_t c = 0; c < obj->nchunks && gone < n && vvi_rank(core, obj, copy->tier, c) < rank;
-         c++) {
+    n = VV_MIN(n, copy->ndup);
+    for (uint32_t c = 0; c < obj->nchunks && gone < n; c++) {
         if (copy->page[c] == VV_PAGE_NONE || !(vvi_page(core, copy, c)->class & CLASS_DUP))
             continue;
+        if (vvi_rank(core, obj, copy->tier, c) >= rank)
+            break;
         if (vvi_page(core, copy, c)->class & CLASS_DIRTY) {
             /* Not without end: flushing it again may cost just the page that it has made way for,
              * and the two would take turns for ever. */
@@ -205,6 +182,41 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
     return pages_gone(core, copy, low, high, gone);
 }
 
+/* Lets up to `n` pages of the farthest copy go. While its order is unknown, the same share of every
+ * object stays: it loses a small part, and then another is farthest. */
+static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint32_t n)
+{
+    uint64_t rank = vvi_rank(core, copy->obj, copy->tier, copy->evict_top);
+
+    if (vv_next_use(rank) == VV_USE_UNKNOWN)
+        n = VV_MIN(n, VV_MAX(copy->obj->nchunks / PARTS, (uint32_t)1));
+    return vvi_space_evict(core, copy, n);
+}
+
+/* While puts come between restores, each takes those pages of the device that are wanted last. Will the
+ * next one leave the pages of this object there? If not, the host keeps what it has of them. */
+static bool next_put_spares(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct hist *h = vvi_hist(core, obj->hist);
+    const struct tier *t;
+    uint64_t later, put = vvi_nchunks(core, core->put_bytes);
+
+    if (core->mixed == 0 || core->device < 0 || !obj->hint_first)
+        return true;
+    t = &core->tier[core->device];
+    if (put > t->arena.npromised / 2)
+        return true; /* it takes most of the device, whatever the host keeps */
+    later = t->arena.nfree + t->nevict;
+    /* The put takes nothing that is wanted before it. The device holds few objects: the first hints
+     * are enough. */
+    for (uint64_t s = h->head; s <= obj->hint_first && s < h->head + LOOK_AHEAD; s++) {
+        const struct vv_object *o = vvi_hint_at(h, s);
+        if (o && o->hint_first == s && o->copy[core->device])
+            later -= o->copy[core->device]->nevict;
+    }
+    return later >= put;
+}
+
 static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_object *obj,
                            uint32_t chunk, uint32_t n, enum vv_purpose purpose)
 {
@@ -215,16 +227,15 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
          * later are what the faster tier lets go next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
         copy = nearest_duplicate(core, tier, rank);
-        if (copy && copy->obj != obj) {
+        /* A flush must not take the place of what it has brought itself. */
+        if (copy && (copy->obj != obj || purpose == VV_FOR_PREFETCH) &&
+            next_put_spares(core, copy->obj)) {
             const struct vv_object *flushed = purpose == VV_FOR_FLUSH ? obj : copy->obj;
             bool pressed = core->phase == VV_PHASE_WRITING &&
                            headroom_low(core, tier, vvi_hist(core, flushed->hist));
             /* What has to be flushed again goes only for a page that is really had, and if
              * flushing it does not take that page back: else both would go on for ever. */
-            bool unflushed = purpose == VV_FOR_FLUSH
-                                 ? pressed
-                                 : !pressed && core->tier[tier].arena.nfree >=
-                                                   room_kept(core, &core->tier[tier], purpose);
+            bool unflushed = purpose == VV_FOR_FLUSH ? pressed : !pressed;
             uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
             if (gone)
                 return gone;
@@ -234,7 +245,7 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     if (!copy)
         return 0;
     struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
-    return vv_next_may_evict(&q) ? vvi_space_evict(core, copy, CLASS_EVICT, n) : 0;
+    return vv_next_may_evict(&q) ? evict_farthest(core, copy, n) : 0;
 }
 
 /* The next put will let go what is farthest: while more puts are to be expected, that is done before
@@ -251,7 +262,7 @@ void vvi_space_ahead(struct vv_core *core, const struct vv_object *written)
         return;
     while (t->arena.nfree < room) {
         struct vv_copy *copy = vvi_space_farthest(core, tier);
-        if (!copy || !vvi_space_evict(core, copy, CLASS_EVICT, room - t->arena.nfree))
+        if (!copy || !evict_farthest(core, copy, room - t->arena.nfree))
             return;
     }
 }
@@ -263,7 +274,7 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
     uint32_t got = 0;
 
     while (got < want) {
-        uint32_t n = VV_MIN(free_for(core, t, purpose), want - got);
+        uint32_t n = VV_MIN(t->arena.nfree, want - got);
         if (n == 0) {
             uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
             /* Where chunks of one object differ in rank, each asks for its own place: two
@@ -271,8 +282,7 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
             if (purpose == VV_FOR_PREFETCH &&
                 vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
                 most = 1;
-            if (!evicting_helps(core, t, purpose) ||
-                !evict_some(core, tier, obj, chunk, most, purpose))
+            if (!evict_some(core, tier, obj, chunk, most, purpose))
                 break;
             continue;
         }
@@ -286,10 +296,10 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 {
     struct vv_copy *copy;
 
-    if (!core->paged || free_for(core, &core->tier[tier], purpose) > 0)
+    if (!core->paged || core->tier[tier].arena.nfree > 0)
         return core->paged;
     copy = vvi_space_farthest(core, tier);
-    if (!copy || !evicting_helps(core, &core->tier[tier], purpose))
+    if (!copy)
         return false;
     struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
     return vv_next_may_evict(&q);
@@ -442,7 +452,7 @@ void vvi_space_evict_run(struct vv_core *core, struct vv_copy *copy)
         if (vvi_page(core, copy, c)->state == VV_PAGE_RESERVED)
             vvi_chunk_drop(core, copy, c);
     if (copy->nevict)
-        vvi_space_evict(core, copy, CLASS_EVICT, copy->obj->nchunks);
+        vvi_space_evict(core, copy, copy->obj->nchunks);
     else
         vvi_copy_maybe_free(core, copy);
 }

@@ -37,7 +37,7 @@
 #define WAIT_BOTH_NS   ((int64_t)100000)  /* while the other stream may finish first */
 #define WAIT_ONE_NS    ((int64_t)1000000) /* while more orders may come */
 #define WAIT_FINISH_NS ((int64_t)1000000000)
-#define SEGS_MAX       512
+#define SEGS_MAX       1024
 
 #define COPIERS_MAX 8u /* more do not copy faster */
 

@@ -96,6 +96,38 @@ static void test_random(void)
     vv_table_fini(&t);
 }
 
+/* Keys at equal distances, as versions and addresses are, spread over the chains: on average fewer than two
+ * items are looked at. Those that follow one another have chains side by side. */
+static void test_regular_keys(void)
+{
+    static const uint64_t distance[] = {1, 2, 3, 4, 5, 7, 8, 10, 16, 64, 100, 1000, 4096};
+
+    for (size_t d = 0; d < sizeof(distance) / sizeof(distance[0]); d++) {
+        struct vv_table t = {0};
+        size_t looks = 0;
+
+        for (size_t i = 0; i < ITEMS; i++) {
+            things[i] = (struct thing){.key = i * distance[d]};
+            vv_table_add(&t, &things[i]);
+        }
+        for (size_t i = 0; i < ITEMS; i++)
+            for (const struct vv_table_item *it = *vvi_table_chain_of(&t, things[i].key); it;
+                 it = it->key == things[i].key ? NULL : it->next)
+                looks++;
+        T_CHECK(looks < (size_t)2 * ITEMS);
+        vv_table_fini(&t);
+    }
+    struct vv_table t = {0};
+    for (size_t i = 0; i < ITEMS; i++)
+        vv_table_add(&t, &things[i]);
+    for (uint64_t key = 0; key < ITEMS; key++) {
+        size_t a = (size_t)(vvi_table_chain_of(&t, key) - t.chain);
+        size_t b = (size_t)(vvi_table_chain_of(&t, key / 8 * 8) - t.chain);
+        T_EQ(a / 8, b / 8);
+    }
+    vv_table_fini(&t);
+}
+
 /* Without memory there is one chain, and everything is in it. With memory again there are more. */
 static void test_no_memory(void)
 {
@@ -158,6 +190,7 @@ static void test_fini_items(void)
 int main(void)
 {
     T_RUN(test_random);
+    T_RUN(test_regular_keys);
     T_RUN(test_no_memory);
     T_RUN(test_empty_out);
     T_RUN(test_fini_items);

@@ -47,7 +47,9 @@ static void before_the_version_exists(void)
     drive_start(&d, h);
     T_EQ(hand_state(&d, h, 2, 0), VV_COPY_READ_COMPLETE);
     T_EQ(hand_object(&d, h, 2)->hint_first - vvi_hist(d.core, h)->head, 1);
-    hand_get(&d, h, 2); /* passes the hint of 1 over, which nothing is known of any more */
+    hand_get(&d, h, 2); /* overtakes the hint of 1 */
+    T_CHECK(hand_object(&d, h, 1) != NULL);
+    drive_hint_clear(&d, h); /* nothing is known of 1 any more */
     T_CHECK(hand_object(&d, h, 1) == NULL);
     hand_close(&d);
 }
@@ -69,23 +71,45 @@ static void cleared(void)
     hand_close(&d);
 }
 
-/* 1 2 3 4 hinted, 3 restored: 1 and 2 are passed over and fetched after the live ones. */
-static void deviated_from(void)
+/* A restore out of turn costs the hints before it nothing. */
+static void out_of_turn(void)
 {
-    uint32_t h = open_with("H8F", 4);
+    uint32_t h = open_with("H8F", 6);
     struct drive_call call;
 
-    for (uint64_t v = 1; v <= 4; v++)
+    for (uint64_t v = 1; v <= 6; v++)
         T_OK(drive_hint(&d, h, v));
-    T_OK(drive_get(&d, &call, h, 3));
-    T_EQ(reads_next(), 3);
-    T_CHECK(hand_object(&d, h, 1)->passed && hand_object(&d, h, 2)->passed);
-    T_CHECK(!hand_object(&d, h, 1)->hint_first);
-    T_EQ(vvi_hist(d.core, h)->ready, 1);
-    end_read(3);
-    end_read(4);
+    T_OK(drive_get(&d, &call, h, 5));
+    end_read(5);
     end_read(1);
     end_read(2);
+    T_OK(drive_finish(&d, &call));
+    T_EQ(hand_object(&d, h, 1)->hint_first - vvi_hist(d.core, h)->head, 0);
+    hand_get(&d, h, 1);
+    hand_get(&d, h, 2);
+    drive_run(&d);
+    T_EQ(hand_resident(&d, h, 3, 0), 1);
+    T_EQ(vvi_hist(d.core, h)->npassed, 0);
+    hand_close(&d);
+}
+
+/* What three restores have overtaken is passed over, and fetched after the live ones. */
+static void deviated_from(void)
+{
+    uint32_t h = open_with("H8F", 7);
+    struct drive_call call;
+
+    for (uint64_t v = 1; v <= 7; v++)
+        T_OK(drive_hint(&d, h, v));
+    hand_get(&d, h, 4);
+    hand_get(&d, h, 3);
+    T_CHECK(!hand_object(&d, h, 1)->passed);
+    T_OK(drive_get(&d, &call, h, 6));
+    T_CHECK(hand_object(&d, h, 1)->passed && hand_object(&d, h, 2)->passed);
+    T_CHECK(!hand_object(&d, h, 1)->hint_first);
+    T_EQ(vvi_hint_at(vvi_hist(d.core, h), vvi_hist(d.core, h)->head)->version, 5);
+    T_EQ(vvi_hist(d.core, h)->ready, 2);
+    drive_run(&d);
     T_OK(drive_finish(&d, &call));
     hand_get(&d, h, 1); /* a passed one may come after all */
     T_CHECK(!hand_object(&d, h, 1)->passed);
@@ -96,14 +120,16 @@ static void deviated_from(void)
  * not grow with the number of orders that were given and cleared. */
 static void cleared_again_and_again(void)
 {
-    uint32_t h = open_with("H2F", 4);
+    static const uint64_t order[] = {3, 5, 2, 4}; /* no pattern */
+    uint32_t h = open_with("H2F", 6);
 
     for (int round = 0; round < 100; round++) {
-        for (uint64_t v = 1; v <= 4; v++)
-            T_OK(drive_hint(&d, h, v));
-        hand_get(&d, h, 4); /* the others are passed over */
-        T_EQ(vvi_hist(d.core, h)->npassed, 3);
-        hand_get(&d, h, 1); /* one comes after all */
+        for (int i = 0; i < 4; i++)
+            T_OK(drive_hint(&d, h, order[i]));
+        for (int i = 1; i < 4; i++)
+            hand_get(&d, h, order[i]); /* the first is passed over */
+        T_EQ(vvi_hist(d.core, h)->npassed, 1);
+        hand_get(&d, h, order[0]); /* it comes after all */
         drive_run(&d);
         T_EQ(vvi_hist(d.core, h)->passed_at, 1);
         drive_hint_clear(&d, h);
@@ -133,26 +159,28 @@ static void given_twice(void)
     hand_get(&d, h, 2);
     T_EQ(obj->hint_first - hist->head, 0);
     hand_get(&d, h, 1);
-    T_EQ(obj->hint_first, 0);
-    T_CHECK(obj->consumed);
-    T_EQ(hist->head, hist->tail);
+    T_EQ(hist->ngiven, 0);
     hand_close(&d);
 }
 
 static void never_written(void)
 {
-    uint32_t h = open_with("H8F", 2);
+    static const uint64_t order[] = {8, 2, 9, 1, 4, 3};
+    uint32_t h = open_with("H8F", 4);
 
-    T_OK(drive_hint(&d, h, 8));
-    T_OK(drive_hint(&d, h, 2));
-    T_OK(drive_hint(&d, h, 9));
-    T_OK(drive_hint(&d, h, 1));
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+        T_OK(drive_hint(&d, h, order[i]));
     drive_start(&d, h);
     end_read(2);
     end_read(1);
+    end_read(4);
+    end_read(3);
     T_EQ(d.norders, 0);
     hand_get(&d, h, 2);
     hand_get(&d, h, 1);
+    T_CHECK(hand_object(&d, h, 8) != NULL && hand_object(&d, h, 9) != NULL);
+    hand_get(&d, h, 4);
+    hand_get(&d, h, 3);
     T_CHECK(hand_object(&d, h, 8) == NULL && hand_object(&d, h, 9) == NULL);
     hand_close(&d);
 }
@@ -220,23 +248,118 @@ static void predictions(void)
     struct drive_call call;
 
     T_OK(drive_get(&d, &call, h, 1));
-    T_CHECK(vvi_hist(d.core, h)->predicting);
+    T_CHECK(vvi_hist(d.core, h)->npredicted > 0);
     T_EQ(vvi_hist(d.core, h)->tail - vvi_hist(d.core, h)->head, 5);
     end_read(1);
     T_OK(drive_finish(&d, &call));
     drive_run(&d);
     T_EQ(hand_resident(&d, h, 6, 0), 1);
     hand_get(&d, h, 2);
-    T_CHECK(vvi_hist(d.core, h)->predicting);
-    hand_get(&d, h, 6);
-    T_CHECK(!vvi_hist(d.core, h)->predicting);
+    T_CHECK(vvi_hist(d.core, h)->npredicted > 0);
+    hand_get(&d, h, 4);
+    T_EQ(vvi_hist(d.core, h)->npredicted, 0);
     T_EQ(vvi_hist(d.core, h)->tail, vvi_hist(d.core, h)->head);
     hand_close(&d);
-    /* Hints of the application keep the detector out. */
+    /* What a program restores several times is expected again until it has gone on. */
     h = open_with("H8F", 6);
-    T_OK(drive_hint(&d, h, 5));
-    hand_get(&d, h, 1);
-    T_CHECK(!vvi_hist(d.core, h)->predicting);
+    hand_get(&d, h, 6);
+    T_CHECK(hand_object(&d, h, 6)->consumed);
+    hand_get(&d, h, 6);
+    T_EQ(hand_object(&d, h, 6)->hint_first, vvi_hist(d.core, h)->head);
+    hand_get(&d, h, 5);
+    T_CHECK(hand_object(&d, h, 6)->consumed && !hand_object(&d, h, 5)->consumed);
+    T_EQ(vvi_hist(d.core, h)->npredicted, 1 + 4);
+    hand_close(&d);
+}
+
+/* A version that is written while restores go backward is the next to be restored. */
+static void written_within_a_pattern(void)
+{
+    uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+
+    for (uint64_t v = 1; v <= 4; v++)
+        hand_put(&d, h, v, 1);
+    hand_get(&d, h, 4);
+    T_OK(drive_discard(&d, h, 4));
+    hand_put(&d, h, 5, 1);
+    T_EQ(vvi_hint_at(vvi_hist(d.core, h), vvi_hist(d.core, h)->head)->version, 5);
+    T_EQ(vvi_hist(d.core, h)->npredicted, 4);
+    hand_get(&d, h, 5);
+    T_OK(drive_discard(&d, h, 5));
+    hand_get(&d, h, 3);
+    T_EQ(vvi_hist(d.core, h)->npredicted, 2);
+    hand_close(&d);
+}
+
+/* The detector's predictions go on where the hints end. */
+static void predictions_behind_hints(void)
+{
+    uint32_t h = open_with("H8F", 8);
+    const struct hist *hist;
+
+    for (uint64_t v = 8; v >= 6; v--)
+        T_OK(drive_hint(&d, h, v));
+    hand_get(&d, h, 8);
+    hist = vvi_hist(d.core, h);
+    T_EQ(hist->ngiven, 2);
+    T_EQ(hist->npredicted, 5);
+    T_OK(drive_hint(&d, h, 5)); /* as predicted */
+    T_EQ(hist->ngiven, 3);
+    T_EQ(hist->npredicted, 4);
+    T_OK(drive_hint(&d, h, 1)); /* not as predicted */
+    T_EQ(hist->ngiven, 4);
+    T_EQ(hist->npredicted, 0);
+    hand_close(&d);
+    /* A hint just before each restore says no more than the pattern. */
+    h = open_with("H8F", 8);
+    for (uint64_t v = 8; v >= 1; v--) {
+        T_OK(drive_hint(&d, h, v));
+        hand_get(&d, h, v);
+        T_EQ(vvi_hist(d.core, h)->npredicted, v - 1);
+    }
+    hand_close(&d);
+}
+
+/* Hints that know less than the detector give way to it, and count again when it was wrong. */
+static void hints_that_lack_versions(void)
+{
+    uint32_t h = open_with("H16F", 16);
+    const struct hist *hist;
+
+    for (uint64_t v = 16; v > 0; v -= 2)
+        T_OK(drive_hint(&d, h, v));
+    hist = vvi_hist(d.core, h);
+    for (uint64_t v = 16; v > 12; v--)
+        hand_get(&d, h, v);
+    hist = vvi_hist(d.core, h);
+    T_EQ(hist->ngiven, 0);
+    T_EQ(hist->npredicted, 12);
+    T_OK(drive_hint(&d, h, 3));
+    T_EQ(hist->ngiven, 0);
+    hand_get(&d, h, 5);
+    T_EQ(hist->npredicted, 0);
+    T_OK(drive_hint(&d, h, 3));
+    T_EQ(hist->ngiven, 1);
+    hand_close(&d);
+}
+
+/* Hints of versions that are never restored lose the caches after a while. */
+static void wrong_hints(void)
+{
+    static const uint64_t order[WRONG_MOST] = {13, 10, 16, 11, 9, 14, 12, 15};
+    uint32_t h = open_with("H16F", 16);
+    const struct hist *hist;
+
+    for (uint64_t v = 1; v <= 8; v++)
+        T_OK(drive_hint(&d, h, v));
+    for (int i = 0; i < WRONG_MOST; i++) {
+        hist = vvi_hist(d.core, h);
+        T_EQ(hist->ngiven, 8);
+        hand_get(&d, h, order[i]);
+    }
+    hist = vvi_hist(d.core, h);
+    T_EQ(hist->ngiven, 0);
+    T_EQ(hist->npassed, 8);
     hand_close(&d);
 }
 
@@ -377,6 +500,7 @@ int main(void)
 {
     T_RUN(before_the_version_exists);
     T_RUN(cleared);
+    T_RUN(out_of_turn);
     T_RUN(deviated_from);
     T_RUN(cleared_again_and_again);
     T_RUN(given_twice);
@@ -385,6 +509,10 @@ int main(void)
     T_RUN(distance);
     T_RUN(nearest_first);
     T_RUN(predictions);
+    T_RUN(written_within_a_pattern);
+    T_RUN(predictions_behind_hints);
+    T_RUN(hints_that_lack_versions);
+    T_RUN(wrong_hints);
     T_RUN(begins_when_told);
     T_RUN(declared);
     T_RUN(many_that_stay);

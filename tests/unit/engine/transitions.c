@@ -111,7 +111,8 @@ static void passed_over_and_revoked(void)
     hand_put(&d, h, 2, 2);
     drive_run(&d);
     T_OK(drive_hint(&d, h, 1));
-    T_OK(drive_hint(&d, h, 2));
+    for (int i = 0; i < OVERTAKEN_MOST; i++)
+        T_OK(drive_hint(&d, h, 2));
     drive_start(&d, h);
     EXPECT_STATE(1, 0, READ_COMPLETE);
     EXPECT_STATE(2, 0, READ_COMPLETE);
@@ -119,7 +120,8 @@ static void passed_over_and_revoked(void)
     T_EQ(hand_resident(&d, h, 2, 0), 1);
     EXPECT_STATE(2, 0, FLUSHED);
     EXPECT_STATE(1, 0, READ_COMPLETE);
-    hand_get(&d, h, 2);
+    for (int i = 0; i < OVERTAKEN_MOST; i++)
+        hand_get(&d, h, 2);
     EXPECT_STATE(1, 0, FLUSHED);
     hand_close(&d);
 }

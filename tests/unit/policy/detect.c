@@ -60,11 +60,34 @@ static void broken_and_found_again(void)
     T_EQ(see(&d, 16), VV_DETECT_NONE); /* step 1 after step 4 */
     T_EQ(see(&d, 17), VV_DETECT_FOUND);
     T_EQ(d.stride, 1);
-    /* The same version again is no step. */
+}
+
+/* The same version again is no step: the pattern goes on. */
+static void repeats(void)
+{
+    struct vv_detect d = {0};
+
+    T_EQ(see(&d, 12), VV_DETECT_NONE);
+    T_EQ(see(&d, 12), VV_DETECT_SAME);
+    T_EQ(see(&d, 12), VV_DETECT_SAME);
     d = (struct vv_detect){0};
-    T_EQ(see(&d, 12), VV_DETECT_NONE);
-    T_EQ(see(&d, 12), VV_DETECT_NONE);
-    T_EQ(see(&d, 12), VV_DETECT_NONE);
+    T_EQ(see(&d, 19), VV_DETECT_FOUND);
+    T_EQ(see(&d, 19), VV_DETECT_SAME);
+    T_EQ(see(&d, 18), VV_DETECT_HELD);
+    T_EQ(see(&d, 18), VV_DETECT_SAME);
+    T_EQ(see(&d, 17), VV_DETECT_HELD);
+}
+
+/* After a break the newest version says reverse again: it is the top of a stack. */
+static void newest_after_a_break(void)
+{
+    struct vv_detect d = {0};
+
+    T_EQ(see(&d, 19), VV_DETECT_FOUND);
+    T_EQ(see(&d, 18), VV_DETECT_HELD);
+    T_EQ(see(&d, 19), VV_DETECT_FOUND);
+    T_EQ(d.stride, -1);
+    T_EQ(see(&d, 18), VV_DETECT_HELD);
 }
 
 int main(void)
@@ -73,5 +96,7 @@ int main(void)
     T_RUN(forward_and_reverse);
     T_RUN(strides);
     T_RUN(broken_and_found_again);
+    T_RUN(repeats);
+    T_RUN(newest_after_a_break);
     return t_done();
 }

@@ -32,7 +32,8 @@ static void positions(void)
 
 static void a_blocked_application_takes_what_may_go(void)
 {
-    struct vv_next_question q = {.rank = hinted(9), .victim = hinted(0), .victim_expected = true};
+    struct vv_next_question q = {
+        .rank = hinted(9), .rank_after = UINT64_MAX, .victim = hinted(0), .victim_expected = true};
 
     q.purpose = VV_FOR_PUT;
     T_CHECK(vv_next_may_evict(&q));
@@ -52,11 +53,18 @@ static void a_prefetch_is_careful(void)
     struct vv_next_question q = {.purpose = VV_FOR_PREFETCH,
                                  .phase = VV_PHASE_RESTORING,
                                  .rank = hinted(1),
+                                 .rank_after = UINT64_MAX,
                                  .victim = hinted(5),
                                  .victim_expected = true};
 
     /* It will be wanted, and only the disk could bring it back, which has no time. */
     T_CHECK(!vv_next_may_evict(&q));
+    /* But for one that will be wanted again before it. */
+    q.rank_after = hinted(6);
+    T_CHECK(!vv_next_may_evict(&q));
+    q.rank_after = hinted(4);
+    T_CHECK(vv_next_may_evict(&q));
+    q.rank_after = UINT64_MAX;
     q.disk_has_time = true;
     T_CHECK(vv_next_may_evict(&q));
     q.disk_has_time = false;
@@ -75,6 +83,7 @@ static void a_flush_makes_room_only_when_puts_press(void)
     struct vv_next_question q = {.purpose = VV_FOR_FLUSH,
                                  .phase = VV_PHASE_WRITING,
                                  .rank = hinted(2),
+                                 .rank_after = UINT64_MAX,
                                  .victim = hinted(6),
                                  .victim_expected = true};
 
